@@ -78,7 +78,7 @@ class Config(unittest.TestCase):
             r = self.run_with(text)
             self.assertEqual((r.returncode, r.stdout), (1, ""), text)
             self.assertIn(word, r.stderr)
-        self.assertEqual(ingle("serve", "--config", "/nowhere").returncode, 1)
+        self.assertEqual(ingle("serve", "--config", f"{__file__}/none").returncode, 1)
 
 
 if __name__ == "__main__":

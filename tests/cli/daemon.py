@@ -6,6 +6,7 @@ usage: daemon.py INGLE
 import json, os, struct, subprocess, sys, tempfile
 
 INGLE = sys.argv[1]
+NONE = f"{__file__}/none"  # nobody can make a file below a file
 
 
 class Daemon:
@@ -120,8 +121,8 @@ def refusing(d):
                        ('{"do": "generate", "tokens": [1, "a"]}', "tokens"),
                        ('{"do": "generate", "messages": [{"role": "queen"}]}', "queen"),
                        ('{"do": "generate", "prompt": "a", "session": "' + "s" * 200 + '"}', "128"),
-                       ('{"do": "save", "session": "none", "file": "/nowhere/x"}', "empty"),
-                       ('{"do": "load", "session": "none", "file": "/nowhere/x"}', "/nowhere/x"),
+                       ('{"do": "save", "session": "none", "file": "%s/x"}' % NONE, "empty"),
+                       ('{"do": "load", "session": "none", "file": "%s/x"}' % NONE, NONE),
                        ('{"do": "generate", "prompt": "a", "top_kk": 0}', "did you mean 'top_k'"),
                        ('{"do": "generate", "prompt": "a", "ctx": 5}', "'ctx' is no member of 'generate'"),
                        ('{"do": "status", "session": "a"}', "'session' is no member of 'status'"),
@@ -146,7 +147,7 @@ def failures_leave_no_session(d):
     for i in range(3):
         assert d.ask(do="generate", session=f"bad{i}", tokens=[])[-1]["event"] == "error"
         assert d.ask(do="generate", session=f"bad{i}", prompt="a", stop=["x"] * 100)[-1]["event"] == "error"
-        assert d.ask(do="load", session=f"bad{i}", file="/nowhere")[-1]["event"] == "error"
+        assert d.ask(do="load", session=f"bad{i}", file=NONE)[-1]["event"] == "error"
     assert d.ask(do="status")[-1]["sessions"] == before
 
 

@@ -28,7 +28,7 @@ model = "{SMALL}"
 model = {DEEP}
 jinja = true
 [absent]
-model = /nowhere/model.gguf
+model = {GEMMA.parent}/none.gguf
 [undrafted]
 model = {GEMMA}
 draft = {SMALL.parent}/golden.json
@@ -183,7 +183,7 @@ class Shared(unittest.TestCase):
         for _ in range(2):
             status, _, body = self.s.chat("absent")
             self.assertIn(status, (500, 503))
-            self.assertIn("/nowhere/model.gguf", body["error"]["message"])
+            self.assertIn(f"{GEMMA.parent}/none.gguf", body["error"]["message"])
             self.assertIn("No such file", body["error"]["message"])
         m = self.s.entry("absent")
         self.assertEqual((m["status"]["value"], m["status"]["failed"], m["status"]["exit_code"]), ("unloaded", True, 1))

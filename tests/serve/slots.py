@@ -213,7 +213,7 @@ class Without(Case):
 
     def test_nowhere(self):
         with self.assertRaisesRegex(RuntimeError, "slot-save-path"):
-            Server(sys.argv[1], "--slot-save-path", "/nowhere")
+            Server(sys.argv[1], "--slot-save-path", f"{__file__}/none")
 
     def test_methods(self):
         for path, want in (("/v1/models", "GET, HEAD, OPTIONS"), ("/completion", "POST, OPTIONS"),

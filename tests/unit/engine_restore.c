@@ -464,7 +464,9 @@ static void others_go_on_beside_files(void **state)
     assert_true(a->reuse.from_cache > N - 64);
     check(&p, a, 0);
     ingle_scheduler_call(p.s, open_filed, &f);
-    assert_int_equal(ingle_scheduler_load(p.s, f.s, "/nonexistent/x", &error), INGLE_NOTFOUND);
+    char none[96];
+    snprintf(none, sizeof none, "%s/none/x", p.dir);
+    assert_int_equal(ingle_scheduler_load(p.s, f.s, none, &error), INGLE_NOTFOUND);
     files(&p, 0, damage);
     assert_int_equal(ingle_scheduler_load(p.s, f.s, f.path, &error), INGLE_FORMAT);
     assert_int_equal(ingle_session_length(f.s), 0);

@@ -175,9 +175,11 @@ static void sessions_are_saved_and_loaded(void **state)
     free(cold);
     place_close(&p);
 
+    char none[160];
+    snprintf(none, sizeof none, "%s/none", dir);
     place_open(&p, NULL, "f16");
     assert_int_equal(ingle_session_load(p.s, path, &error), INGLE_UNSUP);
-    assert_int_equal(ingle_session_load(p.s, "/nonexistent", &error), INGLE_NOTFOUND);
+    assert_int_equal(ingle_session_load(p.s, none, &error), INGLE_NOTFOUND);
     assert_int_equal(ingle_session_length(p.s), 0);
     place_close(&p);
     remove_dir(dir);
@@ -188,14 +190,19 @@ static void a_store_that_cannot_be_is_an_error(void **state)
     (void)state;
     struct ingle_model *m;
     struct ingle_engine *e;
-    const struct ingle_engine_options none = {.store = "/nonexistent/store"},
+    char dir[64], none[80], store[96];
+    make_dir(dir);
+    snprintf(none, sizeof none, "%s/none", dir);
+    snprintf(store, sizeof store, "%s/store", none);
+    const struct ingle_engine_options lost = {.store = store},
                                       below = {.store_tokens = -1};
     must(ingle_model_open(&m, NULL, NULL, &error));
-    assert_int_equal(ingle_engine_open(&e, m, &none, &error), INGLE_IO);
-    assert_non_null(strstr(error.text, "/nonexistent/store"));
+    assert_int_equal(ingle_engine_open(&e, m, &lost, &error), INGLE_IO);
+    assert_non_null(strstr(error.text, store));
     assert_int_equal(ingle_engine_open(&e, m, &below, &error), INGLE_ARG);
-    assert_int_equal(ingle_store_list("/nonexistent", count, NULL, &error), INGLE_NOTFOUND);
+    assert_int_equal(ingle_store_list(none, count, NULL, &error), INGLE_NOTFOUND);
     ingle_model_close(m);
+    remove_dir(dir);
 }
 
 int main(void)

@@ -101,9 +101,11 @@ static void a_session_comes_back_from_its_file(void **state)
     assert_true(n == 0 && mark_bytes == 0);
     mem_free(tokens);
     mem_free(mark);
-    assert_int_equal(kv_save(l->t, "/nonexistent/x", &whose, l->token, 0, NULL, 0, &err),
-                     INGLE_NOTFOUND);
-    assert_int_equal(kv_save(l->t, "/tmp/", &whose, l->token, 0, NULL, 0, &err), INGLE_ARG);
+    char none[128];
+    snprintf(none, sizeof none, "%s/none/x", s.d->dir);
+    assert_int_equal(kv_save(l->t, none, &whose, l->token, 0, NULL, 0, &err), INGLE_NOTFOUND);
+    snprintf(none, sizeof none, "%s/", s.d->dir);
+    assert_int_equal(kv_save(l->t, none, &whose, l->token, 0, NULL, 0, &err), INGLE_ARG);
     saved_close(&s);
 }
 
