@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""official.py INGLE - a vendor's answers against a model: log-probabilities by a plain computation, best tokens, and what is wrong."""
-import json, math, os, struct, sys, unittest
+"""official.py INGLE - a vendor's answers against a model: log-probabilities by a plain computation, best tokens, and what is wrong.
+
+INGLE_TEST_V4_FLASH=FILE is a model of DeepSeek V4 Flash, whose best tokens must be those of the vendor's own service."""
+import json, lzma, math, os, struct, sys, unittest
 
 sys.argv = sys.argv[:2]
 import importlib.util
@@ -9,6 +11,9 @@ convert = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(convert)
 
 NANO = "assets/nano-gemma4-Q8_0.gguf"
+VENDOR = "tests/data/official/deepseek-v4-flash.json"
+sys.path.insert(0, "scripts")
+import official_answers
 
 
 class Case(convert.Base):
@@ -55,6 +60,29 @@ class Case(convert.Base):
         r = json.loads(self.official(line, code=3).stdout)
         self.assertEqual(r["first"], 2)
 
+    def test_prompts_of_the_vendor(self):
+        """Each prompt has as many tokens as the vendor counted, and each piece of an answer is one token."""
+        vocab = f"{self.dir}/vocab.gguf"
+        with lzma.open("tests/data/vocab/deepseek-v4-vocab.gguf.xz") as packed, open(vocab, "wb") as f:
+            f.write(packed.read())
+        for name, text, n_tokens, answer in official_answers.read(VENDOR):
+            with self.subTest(name):
+                chat = json.dumps({"messages": [{"role": "user", "content": text}], "enable_thinking": False}) + "\n"
+                r = self.run_it("render", "-m", vocab, "--jsonl", stdin=None, input=chat.encode())
+                self.assertEqual(len(json.loads(r.stdout)["ids"]), n_tokens)
+                for piece in answer:
+                    self.assertEqual(len(json.loads(self.run_it("tokenize", "-m", vocab, "--json", piece).stdout)), 1, piece)
+
+    @unittest.skipUnless(os.environ.get("INGLE_TEST_V4_FLASH"), "INGLE_TEST_V4_FLASH names no model of DeepSeek V4 Flash")
+    def test_answers_of_the_vendor(self):
+        path = f"{self.dir}/vendor.jsonl"
+        with open(path, "w") as f:
+            f.writelines(official_answers.line_of(name, text, answer) + "\n"
+                         for name, text, _, answer in official_answers.read(VENDOR))
+        r = self.run_it("eval", "-q", "--json", "--ctx", "4096", "-m", os.environ["INGLE_TEST_V4_FLASH"], "--official", path)
+        for line in r.stdout.splitlines():
+            self.assertEqual(json.loads(line)["other_best"], 0, line)
+
     def test_errors(self):
         good = {"prompt": "a", "tokens": [{"id": 300, "logprob": -1}]}
         for bad in ("x", "[]", {"prompt": "a"}, {"tokens": good["tokens"]}, {**good, "tokens": [{"logprob": 1}]}, {**good, "tokens": []},
@@ -68,4 +96,4 @@ class Case(convert.Base):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=[sys.argv[0]], warnings="ignore")
+    unittest.main(argv=[sys.argv[0]], warnings="ignore", verbosity=2)
