@@ -337,7 +337,7 @@ struct ingle_plan {
                            * the windows of several meet they share pages */
     bool fits;
     int64_t n_ctx, max_rows;
-    char kv[48];
+    char kv[256];
     char advice[256]; /* when it does not fit: what would; when the context was cut: what would hold all of it, if anything; else "" */
     char numerics[80];
     bool mapped;       /* the weights are a file's: page cache, shared by processes, counted in full */

@@ -118,7 +118,7 @@ static int show_plan(struct cli *c, const char *path)
 
 struct shelf {
     uint64_t identity; /* of the model whose prefixes can be used */
-    char settings[144];
+    char settings[352];
     bool json;
     int64_t n_files, n_matching, n_damaged;
     uint64_t bytes;

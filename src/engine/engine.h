@@ -76,7 +76,7 @@ struct ingle_engine {
     struct family_info info;
     struct runner *runner;
     const char *cpu, *numerics;
-    char kv[48]; /* what keys and values are kept as */
+    char kv[256]; /* what keys and values are kept as */
     uint64_t weight_bytes, identity, form; /* weight_bytes: in memory */
     uint64_t expert_budget;     /* of the weights: what experts take that are not all in memory; 0: they are */
     struct expert_store *experts; /* or NULL */

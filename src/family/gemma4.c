@@ -490,25 +490,28 @@ static ingle_status gemma4_kv(const void *self, const struct kv_types *types, st
             group[g->layer[i].sliding] = spec.n_groups++;
     if (group[1] >= 0)
         spec.group[group[1]].window = g->window;
+    ingle_status s = kv_types_check_layers(types, g->first_shared, g->n_layers, err);
+    if (s)
+        return s;
     spec.stream = mem_calloc((size_t)g->first_shared, sizeof *spec.stream);
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
     for (int64_t i = 0; i < g->first_shared; i++) {
         const struct layer *l = &g->layer[i];
-        spec.stream[spec.n_streams++] = (struct kv_stream){
+        struct kv_stream *stream = &spec.stream[spec.n_streams++];
+        *stream = (struct kv_stream){
             .kind = KV_HEADS,
             .layer = (uint32_t)i,
             .group = (uint32_t)group[l->sliding],
             .n_heads = (uint32_t)l->n_kv_heads,
             .k_width = l->head,
             .v_width = l->head,
-            .k_codec = types->k[l->sliding],
-            .v_codec = types->v[l->sliding],
             .every = 1,
             .from_v = l->v ? NULL : &l->from_v,
         };
+        kv_types_of_layer(types, i, l->sliding, &stream->k_codec, &stream->v_codec);
     }
-    ingle_status s = types->shadow ? kv_spec_add_shadows(&spec, err) : INGLE_OK;
+    s = types->shadow ? kv_spec_add_shadows(&spec, err) : INGLE_OK;
     if (!s)
         s = kv_layout(&spec, err);
     if (s)

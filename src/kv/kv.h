@@ -148,19 +148,32 @@ MUST_CHECK bool kv_point_bytes(const struct kv_spec *s, int64_t n_tokens, uint64
 /* ---- what keys and values are kept as ---- */
 
 enum { KV_FULL, KV_SLIDING, KV_TYPE_KINDS }; /* layers that see everything, and those with a window */
+enum { KV_TYPE_RANGES = 8 };
 struct kv_types {
     enum kern_kv_codec k[KV_TYPE_KINDS], v[KV_TYPE_KINDS];
     bool shadow; /* of layers that see everything there are shadow keys, too */
+    int n_ranges;
+    struct kv_type_range {
+        int64_t first, last; /* layers, the last one included */
+        enum kern_kv_codec k, v;
+    } range[KV_TYPE_RANGES]; /* instead of k and v of their kind; of two with the same layer the later one counts */
 };
 /* The same for all. */
 struct kv_types kv_types_of(enum kern_kv_codec c);
-/* both: "TYPE", "K:V", "TYPEv" (keys are made of values) or "q8r+rot", "q8r:n4r+rot" (but for what positions turn); keys, values: of one side, instead; layers:
- * "full=BOTH,sliding=BOTH", instead of what else was said of such layers.  Any may be NULL; F16 where nothing is said.
+/* both: "TYPE", "K:V", "TYPEv" (keys are made of values) or "q8r+rot", "q8r:n4r+rot" (except what
+ * positions turn); keys, values: of one side, instead; layers: "full=BOTH,sliding=BOTH,7=BOTH,8-11=BOTH",
+ * instead of what else was said of such layers.  Any may be NULL; F16 where nothing is said.
  * Layers with windows have coded types only where `layers` says so, else F16 instead. */
-MUST_CHECK ingle_status kv_types_parse(const char *both, const char *keys, const char *values, const char *layers, struct kv_types *out,
-                                       struct err *err);
+MUST_CHECK ingle_status kv_types_parse(const char *both, const char *keys, const char *values,
+                                       const char *layers, struct kv_types *out, struct err *err);
+/* The types of one layer; kind: KV_FULL or KV_SLIDING. */
+void kv_types_of_layer(const struct kv_types *t, int64_t layer, int kind, enum kern_kv_codec *k,
+                       enum kern_kv_codec *v);
+/* Layers that are named must be below n_own, those with keys and values of their own; n_layers: of the model. */
+MUST_CHECK ingle_status kv_types_check_layers(const struct kv_types *t, int64_t n_own, int64_t n_layers,
+                                              struct err *err);
 struct kv_types_text {
-    char at[48];
+    char at[256];
 };
 struct kv_types_text kv_types_name(const struct kv_types *t);
 /* A drafter's: F16 where the model's are coded. */

@@ -76,25 +76,88 @@ static ingle_status both_types(const char *name, size_t n, enum kern_kv_codec *k
     return pair_of_types(name, n, k, v, err);
 }
 
-/* full=TYPES,sliding=TYPES */
+enum { MOST_LAYERS = 9999 };
+
+/* A number of up to four digits at *p, which is moved after it; -1: there is none. */
+static int64_t read_layer(const char **p)
+{
+    int64_t n = -1;
+    for (int i = 0; i < 5 && **p >= '0' && **p <= '9'; i++, ++*p)
+        n = (n < 0 ? 0 : n * 10) + (**p - '0');
+    return n > MOST_LAYERS ? -1 : n;
+}
+
+/* "7" or "8-11", n bytes. */
+static bool read_range(const char *p, size_t n, struct kv_type_range *r)
+{
+    const char *end = p + n;
+    r->first = r->last = read_layer(&p);
+    if (r->first >= 0 && *p == '-' && p < end) {
+        p++;
+        r->last = read_layer(&p);
+    }
+    return r->first >= 0 && p == end && r->last >= r->first;
+}
+
+/* full=TYPES,sliding=TYPES,LAYER=TYPES,FIRST-LAST=TYPES */
 static ingle_status of_layers(const char *text, struct kv_types *t, struct err *err)
 {
     for (const char *p = text; *p;) {
         const size_t n = strcspn(p, ","), name = strcspn(p, "=");
+        struct kv_type_range one = {0};
         int kind = 0;
         while (kind < KV_TYPE_KINDS && (strlen(kinds[kind]) != name || strncmp(kinds[kind], p, name) != 0))
             kind++;
-        if (kind == KV_TYPE_KINDS || name >= n)
-            return err_set(err, INGLE_ARG, "KV formats of layers '%.60s' are not full=TYPE or sliding=TYPE, with a comma between them", p);
-        const ingle_status s = both_types(p + name + 1, n - name - 1, &t->k[kind], &t->v[kind], err);
+        if (name >= n || (kind == KV_TYPE_KINDS && !read_range(p, name, &one)))
+            return err_set(err, INGLE_ARG,
+                           "KV formats of layers '%.60s' are not full=TYPE, sliding=TYPE, 7=TYPE or 8-11=TYPE, "
+                           "with a comma between them", p);
+        const ingle_status s = both_types(p + name + 1, n - name - 1, &one.k, &one.v, err);
         if (s)
             return s;
+        if (kind < KV_TYPE_KINDS) {
+            t->k[kind] = one.k;
+            t->v[kind] = one.v;
+        } else if (t->n_ranges == KV_TYPE_RANGES) {
+            return err_set(err, INGLE_ARG, "KV formats of layers '%.60s': more than %d layers or ranges are named",
+                           text, KV_TYPE_RANGES);
+        } else {
+            t->range[t->n_ranges++] = one;
+        }
         p += n + (p[n] == ',');
     }
     return INGLE_OK;
 }
 
-ingle_status kv_types_parse(const char *both, const char *keys, const char *values, const char *layers, struct kv_types *out, struct err *err)
+void kv_types_of_layer(const struct kv_types *t, int64_t layer, int kind, enum kern_kv_codec *k,
+                       enum kern_kv_codec *v)
+{
+    *k = t->k[kind];
+    *v = t->v[kind];
+    for (int i = 0; i < t->n_ranges; i++)
+        if (layer >= t->range[i].first && layer <= t->range[i].last) {
+            *k = t->range[i].k;
+            *v = t->range[i].v;
+        }
+}
+
+ingle_status kv_types_check_layers(const struct kv_types *t, int64_t n_own, int64_t n_layers, struct err *err)
+{
+    for (int i = 0; i < t->n_ranges; i++) {
+        const int64_t last = t->range[i].last;
+        if (last >= n_layers)
+            return err_set(err, INGLE_ARG, "KV formats name layer %lld, and the layers are 0 to %lld",
+                           (long long)last, (long long)n_layers - 1);
+        if (last >= n_own)
+            return err_set(err, INGLE_ARG,
+                           "KV formats name layer %lld, which reads the keys and values of others: those with their "
+                           "own are 0 to %lld", (long long)last, (long long)n_own - 1);
+    }
+    return INGLE_OK;
+}
+
+ingle_status kv_types_parse(const char *both, const char *keys, const char *values, const char *layers,
+                            struct kv_types *out, struct err *err)
 {
     enum kern_kv_codec k = KERN_KV_F16, v = KERN_KV_F16;
     ingle_status s = both ? both_types(both, strlen(both), &k, &v, err) : INGLE_OK;
@@ -133,11 +196,19 @@ struct kv_types_text kv_types_name(const struct kv_types *t)
     char window[24];
     const struct kv_types usual = with_windows(t->k[KV_FULL], t->v[KV_FULL]);
     put_pair(text.at, sizeof text.at, t->k[KV_FULL], t->v[KV_FULL]);
-    if (usual.k[KV_SLIDING] == t->k[KV_SLIDING] && usual.v[KV_SLIDING] == t->v[KV_SLIDING])
-        return text;
-    put_pair(window, sizeof window, t->k[KV_SLIDING], t->v[KV_SLIDING]);
-    const size_t at = strlen(text.at);
-    snprintf(text.at + at, sizeof text.at - at, ",sliding=%s", window);
+    size_t at = strlen(text.at);
+    if (usual.k[KV_SLIDING] != t->k[KV_SLIDING] || usual.v[KV_SLIDING] != t->v[KV_SLIDING]) {
+        put_pair(window, sizeof window, t->k[KV_SLIDING], t->v[KV_SLIDING]);
+        at += (size_t)snprintf(text.at + at, sizeof text.at - at, ",sliding=%s", window);
+    }
+    for (int i = 0; i < t->n_ranges; i++) { /* at most 8 of 27 bytes */
+        const struct kv_type_range *r = &t->range[i];
+        put_pair(window, sizeof window, r->k, r->v);
+        at += (size_t)snprintf(text.at + at, sizeof text.at - at, ",%lld", (long long)r->first);
+        if (r->last > r->first)
+            at += (size_t)snprintf(text.at + at, sizeof text.at - at, "-%lld", (long long)r->last);
+        at += (size_t)snprintf(text.at + at, sizeof text.at - at, "=%s", window);
+    }
     return text;
 }
 
@@ -154,7 +225,7 @@ struct kv_types kv_types_of_drafter(const struct kv_types *t)
 ingle_status kv_types_of_rows(const struct kv_types *t, enum kern_kv_codec *out, struct err *err)
 {
     const enum kern_kv_codec c = t->k[KV_FULL];
-    const bool alike = t->v[KV_FULL] == c && t->k[KV_SLIDING] == c && t->v[KV_SLIDING] == c;
+    const bool alike = !t->n_ranges && t->v[KV_FULL] == c && t->k[KV_SLIDING] == c && t->v[KV_SLIDING] == c;
     if (!alike || (c != KERN_KV_F32 && c != KERN_KV_F16 && c != KERN_KV_BF16 && c != KERN_KV_FP8))
         return err_set(err, INGLE_UNSUP, "this model keeps one row for keys and values together: as f32, f16, bf16 or fp8, not as '%s'",
                        kv_types_name(t).at);

@@ -69,7 +69,8 @@ class Commands(unittest.TestCase):
         self.refuses("run", "-ctk", "q8r+rot", code=2, says=["f32 f16 bf16 q8_0 q8r n4r tq3_0"])
         self.refuses("run", "--kv", "q8r+rot:n4r", "x", says=["no KV format 'q8r+rot'"])
         self.refuses("inspect", "--plan", "-ctk", "tq3_0", says=["'tq3_0' cannot hold keys of width 64"])
-        self.refuses("inspect", "--plan", "--kv-layers", "half=q8r", says=["full=TYPE or sliding=TYPE"])
+        self.refuses("inspect", "--plan", "--kv-layers", "half=q8r", says=["full=TYPE, sliding=TYPE"])
+        self.refuses("inspect", "--plan", "--kv-layers", "99=q8_0", says=["name layer 99, and the layers are 0 to"])
         self.refuses("run", "--kvflash-pool", "100", "x", says=["kv-pool", "kv-disk"])
         self.refuses("run", "--kv-disk", "/dev/null/here", "x", says=["/dev/null/here"])
         self.refuses("run", "-m", "tests/data/nano-v4/nano-v4-MXFP4.gguf", "--expert-budget", "300K", "--experts-io", "direct", "--no-pack-cache",

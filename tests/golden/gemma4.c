@@ -207,6 +207,14 @@ static void keys_of_values_are_the_keys(void **state)
     check_loose("gemma4_moe/model-F32.gguf", "gemma4_moe/golden.safetensors", "f16v", 0.01, 0.97);
 }
 
+/* Layers that are named by number: all of them in F32, whatever their kind has. */
+static void layers_by_number(void **state)
+{
+    (void)state;
+    check_loose("gemma4_realhd/model-F32.gguf", "gemma4_realhd/golden.safetensors",
+                "full=q8_0,sliding=q8r,0=f32,1-2=q8r,1-2=f32", 8e-6, 1);
+}
+
 /* Codes of the real head widths; sliding layers are F16. */
 static void coded_kv_stays_close(void **state)
 {
@@ -230,7 +238,7 @@ int main(void)
         cmocka_unit_test(realhd_gguf),     cmocka_unit_test(dense_checkpoint),
         cmocka_unit_test(moe_checkpoint),  cmocka_unit_test(q8_0_reference),
         cmocka_unit_test(q4_0_reference),  cmocka_unit_test(int8_activations_stay_close),
-        cmocka_unit_test(narrower_kv_stays_close), cmocka_unit_test(keys_of_values_are_the_keys), cmocka_unit_test(coded_kv_stays_close),
+        cmocka_unit_test(narrower_kv_stays_close), cmocka_unit_test(keys_of_values_are_the_keys), cmocka_unit_test(layers_by_number), cmocka_unit_test(coded_kv_stays_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -46,6 +46,32 @@ static void names(void **state)
        "bf16:tq3_0,sliding=tq3_0:bf16");
 }
 
+static void layers_by_number(void **state)
+{
+    (void)state;
+    enum kern_kv_codec k, v;
+    const struct kv_types t = parsed("q8_0", NULL, NULL, "sliding=f32,3=q8r,5-7=q8r:n4r,7=bf16");
+    is(t, KERN_KV_Q8_0, KERN_KV_Q8_0, KERN_KV_F32, KERN_KV_F32, "q8_0,sliding=f32,3=q8r,5-7=q8r:n4r,7=bf16");
+    static const struct {
+        int layer, kind;
+        enum kern_kv_codec k, v;
+    } want[] = {{0, KV_FULL, KERN_KV_Q8_0, KERN_KV_Q8_0},  {2, KV_SLIDING, KERN_KV_F32, KERN_KV_F32},
+                {3, KV_FULL, KERN_KV_Q8R, KERN_KV_Q8R},    {5, KV_SLIDING, KERN_KV_Q8R, KERN_KV_N4R},
+                {6, KV_FULL, KERN_KV_Q8R, KERN_KV_N4R},    {7, KV_FULL, KERN_KV_BF16, KERN_KV_BF16},
+                {8, KV_SLIDING, KERN_KV_F32, KERN_KV_F32}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        kv_types_of_layer(&t, want[i].layer, want[i].kind, &k, &v);
+        assert_int_equal(k, want[i].k);
+        assert_int_equal(v, want[i].v);
+    }
+    struct err err;
+    assert_int_equal(kv_types_check_layers(&t, 8, 8, &err), INGLE_OK);
+    assert_int_equal(kv_types_check_layers(&t, 7, 8, &err), INGLE_ARG);
+    assert_non_null(strstr(err.msg, "layer 7, which reads the keys and values of others"));
+    assert_int_equal(kv_types_check_layers(&t, 7, 7, &err), INGLE_ARG);
+    assert_non_null(strstr(err.msg, "layer 7, and the layers are 0 to 6"));
+}
+
 static void refused(const char *both, const char *k, const char *v, const char *layers, const char *says)
 {
     struct kv_types t;
@@ -82,6 +108,12 @@ static void what_is_not_known_lists_what_is(void **state)
     refused(NULL, NULL, NULL, "half=q8r", "full=TYPE");
     refused(NULL, NULL, NULL, "full=q8r,sliding", "full=TYPE");
     refused(NULL, NULL, NULL, "full=", "no KV format ''");
+    refused(NULL, NULL, NULL, "-1=q8r", "8-11=TYPE");
+    refused(NULL, NULL, NULL, "7-=q8r", "8-11=TYPE");
+    refused(NULL, NULL, NULL, "9-7=q8r", "8-11=TYPE");
+    refused(NULL, NULL, NULL, "99999=q8r", "8-11=TYPE");
+    refused(NULL, NULL, NULL, "5 =q8r", "8-11=TYPE");
+    refused(NULL, NULL, NULL, "0=q8r,1=q8r,2=q8r,3=q8r,4=q8r,5=q8r,6=q8r,7=q8r,8=q8r", "more than 8 layers");
 }
 
 static void drafters_and_rows(void **state)
@@ -105,6 +137,6 @@ static void drafters_and_rows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(what_is_not_known_lists_what_is), cmocka_unit_test(drafters_and_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(layers_by_number), cmocka_unit_test(what_is_not_known_lists_what_is), cmocka_unit_test(drafters_and_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
