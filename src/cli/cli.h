@@ -62,6 +62,8 @@ int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help
  * is true or false. */
 MUST_CHECK ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key, const char *value,
                                         struct err *err);
+/* Paths that begin with "~/", as values of files do, which no shell has seen. */
+MUST_CHECK ingle_status cli_option_home(struct ingle_config *config, struct err *err);
 /* Reads the file of --config, if there is one: what the command line says stays. */
 MUST_CHECK ingle_status cli_option_file(struct cli *c, struct err *err);
 /* Warns of options that have no effect, because the one that they belong to is not there. */

@@ -4,6 +4,7 @@
 #include "router/router.h"
 #include "server/server.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -211,10 +212,34 @@ static int serve_model(struct cli *c, const int *handed, int n_handed)
 
 /* ---- several models ---- */
 
+/* Names that LLAMA_ARG_... has and options have not. */
+static const char *const environment_names[][2] = {
+    {"batch", "batch-size"}, {"ubatch", "ubatch-size"}, {"n-parallel", "parallel"}, {"think", "reasoning-format"},
+    {"think-budget", "reasoning-budget"}, {"endpoint-metrics", "metrics"}, {"endpoint-slots", "slots"}};
+
+/* A key of a preset as an option is called: "--ctx-size" and "LLAMA_ARG_CTX_SIZE" are ctx-size, as for llama-server. */
+static const char *plain_key(const char *key, char *out, size_t n)
+{
+    static const char begin[] = "LLAMA_ARG_";
+    if (strncmp(key, begin, sizeof begin - 1) != 0)
+        return key + (strncmp(key, "--", 2) == 0 ? 2 : key[0] == '-' && key[1]);
+    key += sizeof begin - 1;
+    size_t k = 0;
+    for (; key[k] && k < n - 1; k++)
+        out[k] = (char)(key[k] == '_' ? '-' : tolower((unsigned char)key[k]));
+    out[k] = 0;
+    for (size_t i = 0; i < sizeof environment_names / sizeof *environment_names; i++)
+        if (strcmp(out, environment_names[i][0]) == 0)
+            return environment_names[i][1];
+    return out;
+}
+
 static ingle_status set_option(void *arg, struct ingle_config *config, const char *key, const char *value, struct err *err)
 {
+    char name[64];
     (void)arg;
-    return cli_option_line("serve", config, key, value, err);
+    const ingle_status st = cli_option_line("serve", config, plain_key(key, name, sizeof name), value, err);
+    return st ? st : cli_option_home(config, err);
 }
 
 /* Lines of the models' processes, and what happens to them. */
@@ -222,7 +247,10 @@ static void on_model(void *arg, ingle_report_level level, const char *kind, cons
 {
     struct cli *c = arg;
     const struct ingle_callbacks callbacks = cli_callbacks(c);
-    if (level != INGLE_REPORT_NOTE || strcmp(kind, "model") != 0)
+    if (strcmp(kind, "presets") == 0) {
+        if (level == INGLE_REPORT_ERROR || c->screen.level >= level)
+            fprintf(stderr, "ingle: %s: %s\n", level == INGLE_REPORT_ERROR ? "error" : "warning", text);
+    } else if (level != INGLE_REPORT_NOTE || strcmp(kind, "model") != 0)
         callbacks.report(callbacks.arg, level, kind, subject, text);
     else if (c->screen.progress || strncmp(text, "ingle: error", 12) == 0)
         fprintf(stderr, "[%s] %s\n", subject, text);

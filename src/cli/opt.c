@@ -2,8 +2,10 @@
 #include "cli/cli.h"
 
 #include "base/ini.h"
+#include "base/str.h"
 
 #include <ctype.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -245,14 +247,42 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
     return err_set(err, INGLE_ARG, "ingle has no option '%.60s': %s", key, what);
 }
 
+/* Whether the value of an option is the path of a file or folder. */
+static bool is_path(const struct ingle_option *o)
+{
+    return o->value && (strstr(o->value, "FILE") || strcmp(o->value, "DIR") == 0 || strcmp(o->name, "draft") == 0);
+}
+
+ingle_status cli_option_home(struct ingle_config *config, struct err *err)
+{
+    size_t n;
+    struct ingle_error error;
+    const struct ingle_option *o = ingle_options(&n);
+    const char *home = getenv("HOME"), *text;
+    for (size_t i = 0; i < n && home && *home; i++)
+        for (size_t k = 0; is_path(&o[i]) && ingle_config_is_set(config, o[i].name) && (text = ingle_config_text(config, o[i].name, k)); k++) {
+            if (strncmp(text, "~/", 2) != 0)
+                continue;
+            struct str path;
+            str_init(&path);
+            str_addf(&path, "%s%s", home, text + 1);
+            const ingle_status st = !str_ok(&path) ? INGLE_NOMEM : ingle_config_replace(config, o[i].name, k, path.at, &error);
+            str_release(&path);
+            if (st)
+                return err_set(err, st, "%s: no memory for a path, or '%s' is none", o[i].name, home);
+        }
+    return INGLE_OK;
+}
+
 struct lines {
     const char *command;
     struct ingle_config *config;
 };
 
-static ingle_status take_line(void *arg, const char *section, const char *key, const char *value, struct err *err)
+static ingle_status take_line(void *arg, int line, const char *section, const char *key, const char *value, struct err *err)
 {
     const struct lines *l = arg;
+    (void)line;
     if (!key)
         return err_set(err, INGLE_FORMAT, "[%s]: there are no sections here; those of several models are for --models", section);
     if (strcmp(key, "config") == 0)
@@ -287,6 +317,8 @@ ingle_status cli_option_file(struct cli *c, struct err *err)
     if (ingle_config_open(&l.config, &error))
         return err_set(err, error.status, "%s", error.text);
     ingle_status st = ini_file(path, take_line, &l, err);
+    if (!st)
+        st = cli_option_home(l.config, err);
     if (!st)
         st = add_options(c, l.config, err);
     ingle_config_close(l.config);

@@ -210,6 +210,16 @@ struct router_job *router_jobs_take(struct router_jobs *q);
 void router_jobs_expire(struct router_model *m, uint64_t now);
 bool router_jobs_remove(struct router_jobs *q, const struct router_job *j);
 
+/* preset.c */
+struct router_preset *router_presets_find(const struct router_presets *p, const char *id);
+MUST_CHECK ingle_status router_presets_new(struct router_presets *p, const char *id, const char *where, struct router_preset **out,
+                                           struct err *err);
+/* Adds a line to problems or warnings. */
+void router_presets_line(struct str *to, size_t *n, const char *text);
+
+/* folder.c */
+MUST_CHECK ingle_status router_presets_folder(struct router_presets *p, const char *path, struct err *err);
+
 /* routes.c */
 void router_admit(void *arg, struct http_exchange *x, const struct http_request *rq, const char **user);
 void router_handle(void *arg, struct http_exchange *x, const struct http_request *rq);

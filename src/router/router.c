@@ -284,35 +284,39 @@ static bool same_options(const struct ingle_config *a, const struct ingle_config
     return true;
 }
 
-/* No name may be that of two models. */
-static ingle_status check_names(const struct router_presets *p, struct err *err)
+/* Each line of what was found in presets. */
+static void say_lines(const struct router *r, ingle_report_level level, const struct str *lines)
 {
-    for (size_t i = 0; i < p->n; i++)
-        for (size_t j = 0; j < p->n; j++) {
-            const char *alias;
-            for (size_t k = 0; (alias = ingle_config_text(p->at[j].config, "alias", k)); k++) {
-                const char *other;
-                if (strcmp(alias, "any") == 0)
-                    return err_set(err, INGLE_ARG, "the alias 'any' of '%s': 'any' is the model used last", p->at[j].id);
-                if (i != j && strcmp(alias, p->at[i].id) == 0)
-                    return err_set(err, INGLE_ARG, "'%s' is the name of a model and an alias of '%s'", alias, p->at[j].id);
-                for (size_t q = 0; i < j && (other = ingle_config_text(p->at[i].config, "alias", q)); q++)
-                    if (strcmp(alias, other) == 0)
-                        return err_set(err, INGLE_ARG, "'%s' is an alias of '%s' and of '%s'", alias, p->at[i].id, p->at[j].id);
-            }
-        }
-    return INGLE_OK;
+    char text[512];
+    for (size_t i = 0; i < lines->n && r->o.callbacks.report;) {
+        const char *end = memchr(lines->at + i, '\n', lines->n - i);
+        const size_t k = end ? (size_t)(end - lines->at) - i : lines->n - i;
+        snprintf(text, sizeof text, "%.*s", (int)(k < 500 ? k : 500), lines->at + i);
+        r->o.callbacks.report(r->o.callbacks.arg, level, "presets", "", text);
+        i += k + 1;
+    }
 }
 
 static ingle_status read_presets(const struct router *r, struct router_presets *p, struct err *err)
 {
     const char *path;
-    ingle_status st = INGLE_OK;
-    for (size_t i = 0; !st && (path = ingle_config_text(r->o.config, "models", i)); i++)
-        st = router_presets_add(p, path, r->o.set, r->o.arg, err);
-    if (!st && !p->n)
-        st = err_set(err, INGLE_ARG, "there is no model in what '--models' names");
-    return st ? st : check_names(p, err);
+    struct err why;
+    ingle_status first = INGLE_OK;
+    for (size_t i = 0; (path = ingle_config_text(r->o.config, "models", i)); i++) {
+        const ingle_status st = router_presets_add(p, path, r->o.set, r->o.arg, &why);
+        if (st && !first)
+            first = err_set(err, st, "%s", why.msg);
+    }
+    if (!first && !p->n)
+        first = err_set(err, INGLE_ARG, "there is no model in what '--models' names");
+    if (!first)
+        first = router_presets_check(p, err);
+    say_lines(r, INGLE_REPORT_WARN, &p->warnings);
+    if (p->n_problems < 2)
+        return first;
+    say_lines(r, INGLE_REPORT_ERROR, &p->problems);
+    err_set(&why, first, "%s", err->msg);
+    return err_set(err, first, "%zu lines of the presets are wrong; the first is %.400s", p->n_problems, why.msg);
 }
 
 static struct router_preset *preset_of(const struct router_presets *p, const struct router_model *m)

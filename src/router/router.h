@@ -11,6 +11,7 @@
 #define INGLE_ROUTER_ROUTER_H
 
 #include "base/err.h"
+#include "base/str.h"
 #include "ingle/ingle.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,18 +51,26 @@ void router_describe(struct router *r, struct server_info *out);
 struct router_preset {
     char *id;
     struct ingle_config *config; /* what its section and [*] say; "model" is the path */
+    char *where;                 /* "FILE:LINE" of its section, or the folder */
 };
 struct router_presets {
     struct router_preset *at; /* [n] */
     size_t n, cap;
+    /* A line each, "FILE:LINE: ..."; of wrong ones the first ROUTER_MAX_PROBLEMS. */
+    struct str problems, warnings;
+    size_t n_problems, n_warnings;
 };
+enum { ROUTER_MAX_PROBLEMS = 50 };
 /* Appends the models of a file of presets, or of a folder.  Sections without a `model` give options to one that is there
- * already.  Ended by router_presets_release() also after a failure. */
+ * already.  A file is read to its end: all that is wrong is in p->problems, the first is the error.  What need not be wrong,
+ * as a file that is not there yet, is in p->warnings.  Ended by router_presets_release() also after a failure. */
 MUST_CHECK ingle_status router_presets_add(struct router_presets *p, const char *path, router_set_fn *set, void *arg,
                                            struct err *err);
 /* The same for a text that comes from `name`. */
 MUST_CHECK ingle_status router_presets_text(struct router_presets *p, const char *name, const char *text, size_t n,
                                             router_set_fn *set, void *arg, struct err *err);
+/* Whether no name is that of two models; otherwise the problem is added. */
+MUST_CHECK ingle_status router_presets_check(struct router_presets *p, struct err *err);
 void router_presets_release(struct router_presets *p);
 
 #endif

@@ -461,33 +461,70 @@ class Life(unittest.TestCase):
 
 
 class Presets(unittest.TestCase):
-    def refused(self, text, *words, options=()):
-        with tempfile.NamedTemporaryFile("w", suffix=".ini") as f:
-            f.write(text)
-            f.flush()
-            p = subprocess.run([INGLE, "serve", "--port", "0", "--models", f.name, *options], capture_output=True, text=True)
-        self.assertEqual((p.returncode, p.stdout), (1, ""), p.stderr)
-        self.assertEqual(len(p.stderr.splitlines()), 1, p.stderr)
+    def start(self, text, *options):
+        """What a router with these presets says at its start, and its exit status (0: it ran)."""
+        with tempfile.TemporaryDirectory() as d:
+            self.home = d
+            file = pathlib.Path(d) / "presets.ini"
+            file.write_text(text)
+            p = subprocess.Popen([INGLE, "serve", "--port", "0", "--models", "presets.ini", *options], stdout=subprocess.PIPE,
+                                 stderr=subprocess.PIPE, text=True, cwd=d, env=dict(os.environ, HOME=d))
+            if p.stdout.readline():
+                p.terminate()
+            out, said = p.communicate()
+        return p.returncode, said
+
+    def refused(self, text, *words, options=(), lines=1):
+        status, said = self.start(text, *options)
+        self.assertEqual(status, 1, said)
+        wrong = [line for line in said.splitlines() if line.startswith("ingle: error: ")]
+        self.assertEqual(len(wrong), lines, said)
         for w in words:
-            self.assertIn(w, p.stderr)
+            self.assertIn(w, said)
+        return said
 
     def test_bad_presets(self):
-        self.refused("[a]\nmodel = x.gguf\nctx-sizes = 3\n", ".ini:3:", "[a]", "ctx-sizes")
+        self.refused("[a]\nmodel = x.gguf\nctx-sizes = 3\n", "presets.ini:3:", "[a]", "ctx-sizes")
         self.refused("[a]\nmodel = x.gguf\nctx = many\n", ".ini:3:", "whole number")
-        self.refused("[a]\nmodel = x.gguf\nthink = perhaps\n", ".ini:3:", "true or false")
+        self.refused("[a]\nmodel = x.gguf\nthink = perhaps\n", ".ini:3:", "perhaps")
         self.refused("[a]\nmodel = x.gguf\nport = 80\n", ".ini:3:", "whole server")
         self.refused("[a]\nmodel = x.gguf\nlora = y\n", ".ini:3:", "no adapters")
-        self.refused("[a]\nthink = true\n", "[a]", "model = FILE")
+        self.refused("[a]\nthink = true\n", ".ini:1:", "[a]", "model = FILE")
         self.refused("[a]\nmodel = x.gguf\n[a]\nmodel = y.gguf\n", ".ini:3:", "two sections")
-        self.refused("[a]\nmodel = x.gguf\nalias = any\n", "'any'")
+        self.refused("[a]\nmodel = x.gguf\nalias = any\n", ".ini:1:", "'any'")
         self.refused("ctx = 5\n[a]\nmodel = x\n", ".ini:1:", "before the first section")
-        self.refused("[a\nmodel = x\n", ".ini:1:", "]")
+        self.refused("[a\nmodel = x\n", ".ini:1:", "]", lines=3)
         self.refused("[a]\nmodel x\n", ".ini:2:", "key = value")
-        self.refused("[*]\nmodel = x\n", ".ini:2:", "same file")
-        self.refused("[a]\nmodel = x\nalias = b\n[b]\nmodel = y\n", "alias")
-        self.refused("[a]\nmodel = x\nalias = c\n[b]\nmodel = y\nalias = c\n", "'c' is an alias of 'a' and of 'b'")
+        for key in "model", "m", "hf-repo":
+            self.refused(f"[*]\n{key} = x\n", ".ini:2:", "same file")
+        self.refused("[*]\nalias = x\n[a]\nmodel = x\n", ".ini:2:", "same name")
+        self.refused("[a]\nmodel = x\nalias = b\n[b]\nmodel = y\n", ".ini:1:", "alias")
+        self.refused("[a]\nmodel = x\nalias = c\n[b]\nmodel = y\nalias = c\n", ".ini:4:", "'c' is an alias of 'a' and of 'b'")
+        self.refused("[a]\nmodel = \"x\n", ".ini:2:", "quote that is not closed")
         self.refused("", "no model")
         self.refused("[a]\nmodel = x\n", "unix:PATH", options=("--trust-user",))
+
+    def test_all_wrong_lines_at_once(self):
+        said = self.refused("[*]\nsize = 1\n[a]\nmodel = x.gguf\nhf = o/n:Q4\nport = 1\n[b\n[c]\nmodel = y\nctx = 1.5\n",
+                            "5 lines of the presets are wrong; the first is presets.ini:2:", lines=6)
+        for line in 2, 5, 6, 7, 10:
+            self.assertIn(f"error: presets.ini:{line}: ", said)
+        self.assertIn("the section names a model in line 4, 'x.gguf'", said)
+
+    def test_values(self):
+        """Quotes, comments, ~, and what is told at the start."""
+        model = f"model = {SMALL}\n"
+        status, said = self.start(f"[a] ; the first\nmodel = '{SMALL}' # quoted\nctx = 512 ; small\n"
+                                  f'[b]\nmodel = "{SMALL}" ; quoted\nctx-size = 512\nc = 256\n'
+                                  f"[none]\nmodel = nope.gguf\n[empty]\nmodel = /dev/null\n[drafted]\n{model}draft = no/draft.gguf\n"
+                                  f"[text]\nmodel = presets.ini\n[keys]\nLLAMA_ARG_MODEL = {SMALL}\n--ctx-size = 512\n[home]\nmodel = ~/x.gguf\n")
+        self.assertEqual(status, 0, said)
+        self.assertEqual([line for line in said.splitlines() if "warning" in line], [
+            "ingle: warning: presets.ini:7: [b] c: counts in place of line 6, which gives --ctx, too",
+            "ingle: warning: presets.ini:9: [none] model: 'nope.gguf': No such file or directory",
+            "ingle: warning: presets.ini:11: [empty] model: '/dev/null': neither a file nor a folder",
+            "ingle: warning: presets.ini:14: [drafted] draft: 'no/draft.gguf': No such file or directory",
+            f"ingle: warning: presets.ini:21: [home] model: '{self.home}/x.gguf': No such file or directory"])
 
     def test_any_by_alias(self):
         presets = f"[any]\nmodel = {GEMMA}\nthreads = 1\nalias = other\n[small]\nmodel = {SMALL}\nthreads = 1\n"
@@ -500,27 +537,53 @@ class Presets(unittest.TestCase):
     def test_folder(self):
         with tempfile.TemporaryDirectory() as d:
             d = pathlib.Path(d)
-            (d / "one.gguf").symlink_to(GEMMA)
+            nano = SMALL.parent
+            (d / "one.GGUF").symlink_to(GEMMA)
             (d / "notes.txt").write_text("x")
             (d / "mmproj-x.gguf").write_text("x")
             (d / "two").mkdir()
             (d / "two/any-name.gguf").symlink_to(DEEP)
             (d / "two/mmproj-F16.gguf").write_text("x")
+            (d / "two/aaa-DFlash.gguf").symlink_to(nano / "nano-gemma4-dflash-Q8_0.gguf")
             (d / "empty").mkdir()
-            (d / "split-00001-of-00002.gguf").write_text("x")
+            (d / "split-00001-of-00002.gguf").symlink_to(GEMMA)
             (d / "split-00002-of-00002.gguf").write_text("x")
             presets = d / "presets.ini"
             presets.write_text("[two]\nthreads = 1\nalias = second\n")
+            (d / "mtp-root.gguf").symlink_to(nano / "nano-gemma4-mtp-Q8_0.gguf")  # what is no model by itself
+            (d / "v4-mtp.gguf").symlink_to(DEEP.parent / "nano-v4-mtp0-Q8_0.gguf")
+            (d / "sums.gguf").write_bytes(b"GGUF\3\0\0\0" + bytes(8) + b"\1" + bytes(7) + b"\14" + bytes(7) + b"general.type\10\0\0\0"
+                                          + b"\7" + bytes(7) + b"imatrix")
+            (d / "with-mtp-Q8_0.gguf").symlink_to(GEMMA)  # a model, whatever it is called
+            (d / "broken.gguf").symlink_to("/nowhere/x.gguf")
+            (d / "text.gguf").write_text("hello")
+            (d / "nothing.gguf").write_text("")
+            os.mkfifo(d / "fifo.gguf")
+            (d / "loop").symlink_to(".")
+            for cache, names in ("models--o--n", ["n-Q8_0.gguf"]), ("models--o--m", ["m-Q8_0.gguf", "m-Q4_0.gguf"]):
+                for name in names:
+                    (d / cache / "snapshots/abc").mkdir(parents=True, exist_ok=True)
+                    (d / cache / "snapshots/abc" / name).symlink_to(GEMMA)
+            (d / "owner/name").mkdir(parents=True)
+            (d / "owner/name/name-Q8_0.gguf").symlink_to(GEMMA)
             with Server(INGLE, "--models-dir", str(d), "--models-preset", str(presets)) as s:
                 data = s.get("/v1/models")[2]["data"]
-                self.assertEqual([m["id"] for m in data], ["one", "split", "two"])
-                self.assertEqual(data[2]["aliases"], ["second"])
+                self.assertEqual([m["id"] for m in data],
+                                 ["one", "split", "with-mtp-Q8_0", "o/m:Q4_0", "o/m:Q8_0", "o/n", "owner/name", "two"])
+                self.assertEqual(data[-1]["aliases"], ["second"])
                 self.assertEqual(s.post("/v1/chat/completions", dict(CHAT, model="second"))[2]["model"], "two")
+                said = "".join(s.log)
+                for name in "broken", "text", "nothing", "fifo":
+                    self.assertIn(f"warning: {d}/{name}.gguf is left out: ", said)
+                self.assertEqual(said.count(" is left out: "), 4)
+            for folder, ids in (d / "models--o--n", ["o/n"]), (d / "owner", ["name"]):
+                with Server(INGLE, "--models", f"{folder}/") as s:
+                    self.assertEqual([m["id"] for m in s.get("/v1/models")[2]["data"]], ids)
             p = subprocess.run([INGLE, "serve", "--port", "0", "--models", str(d / "empty")], capture_output=True, text=True)
             self.assertEqual(p.returncode, 1)
             self.assertIn("holds no model", p.stderr)
 
 
 if __name__ == "__main__":
-    INGLE = sys.argv.pop(1)
+    INGLE = os.path.abspath(sys.argv.pop(1))
     unittest.main()
