@@ -135,6 +135,24 @@ void str_add_json(struct str *s, const char *bytes, size_t n)
     str_addc(s, '"');
 }
 
+void str_add_shown(struct str *s, const char *text, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        char one[UTF8_SHOWN];
+        i += utf8_show_one(text + i, n - i, UTF8_LINE, one);
+        str_adds(s, one);
+    }
+}
+
+void str_add_column(struct str *s, const char *text, size_t width)
+{
+    const size_t before = s->n;
+    str_add_shown(s, text, strlen(text));
+    do
+        str_addc(s, ' ');
+    while (!s->failed && s->n - before <= width);
+}
+
 int str_hex_value(char c)
 {
     if (c >= '0' && c <= '9')

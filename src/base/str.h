@@ -35,6 +35,11 @@ void str_add_json(struct str *s, const char *bytes, size_t n);
  * beginning of a character at the end is left, but not of the last piece. */
 size_t str_add_json_part(struct str *s, const char *bytes, size_t n, bool last);
 
+/* Appends text from outside as a line may show it: base/utf8.h, UTF8_LINE. */
+void str_add_shown(struct str *s, const char *text, size_t n);
+/* The same, filled with blanks up to `width` bytes and a blank: a column of a table. */
+void str_add_column(struct str *s, const char *text, size_t width);
+
 /* What a hexadecimal digit stands for, or -1. */
 int str_hex_value(char c);
 

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/utf8.h"
 
+#include <stdio.h>
+#include <string.h>
+
 /* Table 3-7 of the Unicode standard: how many bytes follow a lead byte, and the range
  * that the second byte must lie in. */
 static int utf8_lead(unsigned char c, unsigned char *lo, unsigned char *hi)
@@ -96,4 +99,54 @@ bool utf8_valid(const char *s, size_t n)
             return false;
     }
     return true;
+}
+
+/* Characters that change what a reader sees of others. */
+static bool utf8_is_control(uint32_t cp)
+{
+    return cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || (cp >= 0x202A && cp <= 0x202E) || (cp >= 0x2066 && cp <= 0x2069) ||
+           cp == 0x2028 || cp == 0x2029 || cp == 0xFEFF || (cp >= 0xE0000 && cp <= 0xE007F);
+}
+
+/* Marks that a text from right to left may need. */
+static bool utf8_is_mark(uint32_t cp)
+{
+    return cp == 0x200E || cp == 0x200F || cp == 0x061C;
+}
+
+size_t utf8_show_one(const char *s, size_t n, enum utf8_shown how, char out[UTF8_SHOWN])
+{
+    uint32_t cp;
+    const size_t len = utf8_decode(s, n, &cp);
+    if (cp == UTF8_BAD) {
+        snprintf(out, UTF8_SHOWN, "\\x%02x", (unsigned char)s[0]);
+        return 1;
+    }
+    const bool stays = how == UTF8_TEXT ? cp == '\n' || cp == '\t' || !utf8_is_control(cp)
+                                        : !utf8_is_control(cp) && !utf8_is_mark(cp);
+    if (stays) {
+        memcpy(out, s, len);
+        out[len] = 0;
+    } else if (cp == '\t' || cp == '\n' || cp == '\r') {
+        snprintf(out, UTF8_SHOWN, "\\%c", cp == '\t' ? 't' : cp == '\n' ? 'n' : 'r');
+    } else {
+        snprintf(out, UTF8_SHOWN, cp < 0x80 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%06x", (unsigned)cp);
+    }
+    return len;
+}
+
+size_t utf8_show(const char *s, size_t n, enum utf8_shown how, char *out, size_t cap)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < n;) {
+        char one[UTF8_SHOWN];
+        i += utf8_show_one(s + i, n - i, how, one);
+        const size_t len = strlen(one);
+        if (len > cap - 1 - used)
+            break;
+        memcpy(out + used, one, len);
+        used += len;
+    }
+    out[used] = 0;
+    return used;
 }

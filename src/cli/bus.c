@@ -52,7 +52,7 @@ static void name_file(uintptr_t address)
     const int fd = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
     while (fd >= 0 && read(fd, &c, 1) == 1) {
         if (c != '\n') {
-            line[n] = c;
+            line[n] = (unsigned char)c < 32 || c == 127 ? '?' : c;
             n += n < LINE - 1;
             continue;
         }

@@ -115,6 +115,13 @@ void cli_watch_files(void);
 void cli_screen_init(struct cli_screen *s, const struct ingle_config *config);
 struct ingle_callbacks cli_callbacks(struct cli *c);
 void cli_screen_clear(struct cli_screen *s); /* takes a bar off the screen */
+/* A line of standard error: all of it is shown as one line shows text from outside (base/utf8.h, UTF8_LINE), a line end added. */
+ATTR_PRINTF(1, 2) void cli_line(const char *fmt, ...);
+/* A text from outside in a table or a line of our own: the same, in the n bytes of out. */
+const char *cli_shown(char *out, size_t n, const char *text);
+#define CLI_SHOWN(text) cli_shown((char[512]){0}, 512, text) /* lives as long as the block */
+/* What a model wrote: byte by byte, but a terminal gets no control characters (UTF8_TEXT). */
+void cli_put_text(FILE *to, const char *text, size_t n);
 /* Prints "ingle: error: ..." and returns CLI_FAILURE, or CLI_INTERRUPTED for a cancel. */
 int cli_fail(struct cli *c, const struct ingle_error *error);
 int cli_fail_err(struct cli *c, const struct err *err);

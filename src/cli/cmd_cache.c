@@ -75,8 +75,8 @@ static void print_entry(void *arg, const struct ingle_pack_entry *e)
         }
         putchar('}');
     } else {
-        printf("%-12.12s %9.2f GB %8.1f h  %-18s %s\n", e->name, (double)e->bytes / GB,
-               (double)e->age_seconds / 3600, state_of(e), e->damage ? e->damage : e->model);
+        printf("%-12.12s %9.2f GB %8.1f h  %-18s %s\n", CLI_SHOWN(e->name), (double)e->bytes / GB,
+               (double)e->age_seconds / 3600, state_of(e), CLI_SHOWN(e->damage ? e->damage : e->model));
     }
     s->n++;
     s->n_damaged += damaged;

@@ -41,7 +41,7 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
         h->dim = false;
     }
     if (kind == INGLE_EVENT_CONTENT || kind == INGLE_EVENT_REASONING)
-        fwrite(text, 1, n, stdout);
+        cli_put_text(stdout, text, n);
     cli_push(h->c);
 }
 
@@ -320,7 +320,7 @@ static void run_slash(struct chat *h, const char *line)
     const char *meant = near_word(word, N, name);
     snprintf(text, sizeof text, "There is no command /%s%s%s (see /help).", name,
              meant ? "; did you mean /" : "", meant ? meant : "");
-    say(h, text);
+    say(h, CLI_SHOWN(text));
 }
 
 /* ---- input ---- */
@@ -381,7 +381,7 @@ static void greet(const struct chat *h)
     ingle_engine_info(h->talk.engine, &e);
     snprintf(text, sizeof text, "%s: %s, %lld tokens of context, %d threads, %s.  /help explains.",
              m.path, m.arch, (long long)e.n_ctx, e.threads, e.cpu);
-    say(h, text);
+    say(h, CLI_SHOWN(text));
 }
 
 static bool is_blank(const struct str *s)

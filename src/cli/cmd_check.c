@@ -34,7 +34,7 @@ int cli_check(struct cli *c)
     pool_free(pool);
     cli_screen_clear(&c->screen);
     if (!s) {
-        fwrite(text.at, 1, text.n, stdout);
+        cli_put_text(stdout, text.at, text.n);
         rc = seen.n_problems ? CLI_FAILURE : seen.n_warnings ? WARNINGS : CLI_OK;
     }
     str_release(&text);

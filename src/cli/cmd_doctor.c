@@ -243,27 +243,27 @@ static int measure_disk(struct cli *c, const char *path)
 
 static void print_worker(const char *address, const struct ingle_worker_seen *w)
 {
-    printf("worker           %s: ingle %s, %s, %u threads\n", address, w->engine, w->cpu, w->threads);
-    printf("model            %s: %u layers with %u experts, %u for a row; rows of %u, experts of %u; compared by %s\n", w->family, w->n_layers, w->n_experts,
+    printf("worker           %s: ingle %s, %s, %u threads\n", CLI_SHOWN(address), CLI_SHOWN(w->engine), CLI_SHOWN(w->cpu), w->threads);
+    printf("model            %s: %u layers with %u experts, %u for a row; rows of %u, experts of %u; compared by %s\n", CLI_SHOWN(w->family), w->n_layers, w->n_experts,
            w->n_used, w->hidden, w->width, w->all_bytes ? "all bytes" : "samples");
-    printf("its share        layers %s: %llu of their %llu experts have a place (%.0f %%), %.2f GB; %llu stay there now\n", w->layers,
+    printf("its share        layers %s: %llu of their %llu experts have a place (%.0f %%), %.2f GB; %llu stay there now\n", CLI_SHOWN(w->layers),
            (unsigned long long)(w->slots < w->experts ? w->slots : w->experts), (unsigned long long)w->experts,
            w->slots < w->experts ? 100.0 * (double)w->slots / (double)w->experts : 100.0, (double)w->budget_bytes * 1e-9, (unsigned long long)w->resident);
-    printf("arithmetic       %s, version %u, layout %u, protocol %d to %d; at most %u rows and %u pairs at a time\n", w->numerics, w->arithmetic, w->layout,
+    printf("arithmetic       %s, version %u, layout %u, protocol %d to %d; at most %u rows and %u pairs at a time\n", CLI_SHOWN(w->numerics), w->arithmetic, w->layout,
            w->version_min, w->version_max, w->most_rows, w->most_pairs);
     printf("connection       after %.1f ms, round trip %.0f us (median)\n", w->connect_ms, w->trip_us);
     if (w->no_rates[0])
-        printf("rows             not measured: %s\n", w->no_rates);
+        printf("rows             not measured: %s\n", CLI_SHOWN(w->no_rates));
     else
         printf("rows             %.2f GB/s through the socket, ", w->socket_bytes_per_s * 1e-9);
     if (!w->no_rates[0] && w->shared_bytes_per_s > 0)
         printf("%.2f GB/s through shared memory\n", w->shared_bytes_per_s * 1e-9);
     else if (!w->no_rates[0])
-        printf("none through shared memory (%s)\n", w->no_share);
+        printf("none through shared memory (%s)\n", CLI_SHOWN(w->no_share));
     if (w->expert_us > 0)
         printf("computing        %.0f us for an expert with one row\n", w->expert_us);
     if (w->compared)
-        printf("this model       %s%s\n", w->refused[0] ? "would be refused: " : "can be computed there", w->refused);
+        printf("this model       %s%s\n", w->refused[0] ? "would be refused: " : "can be computed there", CLI_SHOWN(w->refused));
 }
 
 static void print_text_member(const char *name, const char *text)

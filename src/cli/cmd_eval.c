@@ -415,7 +415,7 @@ int cli_compare(struct cli *c)
     if (s)
         rc = cli_fail_err(c, &err);
     else
-        fwrite(out.at, 1, out.n, stdout);
+        cli_put_text(stdout, out.at, out.n);
     if (!rc && n_other && c->screen.progress)
         fprintf(stderr, "ingle: %lld tensors are not in the other file\n",
                 (long long)n_other);

@@ -38,7 +38,7 @@ static int run(struct cli *c, const struct tool_imatrix_options *given, const ch
         if (s)
             rc = cli_fail_err(c, &err);
         else
-            fwrite(out.at, 1, out.n, stdout);
+            cli_put_text(stdout, out.at, out.n);
     }
     ingle_model_close(m);
     ingle_free(ids);
@@ -56,7 +56,7 @@ static int merge(struct cli *c, const char *const *in, size_t n, const char *to)
     str_init(&out);
     const ingle_status s = tool_imatrix_merge(in, n, to, &sink, &out, &err);
     if (!s)
-        fwrite(out.at, 1, out.n, stdout);
+        cli_put_text(stdout, out.at, out.n);
     str_release(&out);
     return s ? cli_fail_err(c, &err) : CLI_OK;
 }

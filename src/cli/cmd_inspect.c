@@ -35,7 +35,7 @@ static int show_file(struct cli *c, const char *path)
     if (tool_inspect(path ? path : "nano-gemma4 (built in)", nano, n, &o, &sink, &out, &err))
         rc = cli_fail_err(c, &err);
     else
-        fwrite(out.at, 1, out.n, stdout);
+        cli_put_text(stdout, out.at, out.n);
     str_release(&out);
     return rc;
 }
@@ -168,12 +168,12 @@ static void print_entry(void *arg, const struct ingle_store_entry *e)
         }
         putchar('}');
     } else if (e->damage) {
-        printf("%s\n", e->damage);
+        printf("%s\n", CLI_SHOWN(e->damage));
     } else {
         printf("%8lld - %-8lld %10.2f MiB ", (long long)e->from, (long long)e->length,
                (double)e->bytes / (1024.0 * 1024));
         print_age(e->age_seconds);
-        printf("  %-5s %-16s %s\n", same ? "yes" : "no", e->settings, e->model);
+        printf("  %-5s %-16s %s\n", same ? "yes" : "no", CLI_SHOWN(e->settings), CLI_SHOWN(e->model));
     }
     s->n_files++;
     s->n_matching += same;

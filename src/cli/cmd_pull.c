@@ -130,7 +130,7 @@ static int list(struct cli *c, const char *name)
     if (!st)
         st = hub_list(name, &o, &files, &err);
     for (size_t i = 0; i < files.n && !st; i++)
-        printf("%12.2f MB  %s\n", (double)files.at[i].n_bytes / 1e6, files.at[i].path);
+        printf("%12.2f MB  %s\n", (double)files.at[i].n_bytes / 1e6, CLI_SHOWN(files.at[i].path));
     hub_list_release(&files);
     release(&a);
     return st ? cli_fail_err(c, &err) : CLI_OK;

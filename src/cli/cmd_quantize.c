@@ -38,7 +38,7 @@ int cli_write_codes(struct cli *c, const char *in, const char *out, const struct
     pool_free(pool);
     cli_screen_clear(&c->screen);
     if (!s)
-        fwrite(text.at, 1, text.n, stdout);
+        cli_put_text(stdout, text.at, text.n);
     str_release(&text);
     return s ? cli_fail_err(c, &err) : CLI_OK;
 }

@@ -33,7 +33,7 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
     }
     switch (kind) {
     case INGLE_EVENT_CONTENT:
-        fwrite(text, 1, n, stdout);
+        cli_put_text(stdout, text, n);
         cli_push(j->talk.c);
         j->any_content = true;
         break;
@@ -42,7 +42,7 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
             break;
         if (!j->dim && j->talk.c->screen.colour)
             fputs("\033[2m", stderr);
-        fwrite(text, 1, n, stderr);
+        cli_put_text(stderr, text, n);
         j->dim = true;
         break;
     case INGLE_EVENT_CALL_BEGIN:
@@ -51,7 +51,7 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
         fputs(", \"arguments\": ", stdout);
         break;
     case INGLE_EVENT_CALL_ARGUMENTS:
-        fwrite(text, 1, n, stdout);
+        cli_put_text(stdout, text, n);
         break;
     case INGLE_EVENT_CALL_END:
     case INGLE_EVENT_CALL_CUT:
@@ -74,7 +74,7 @@ static void print_json(const struct job *j, const struct cli_answer *a)
     struct ingle_engine_info e;
     ingle_engine_info(j->talk.engine, &e);
     /* The message is an object: its members go on with ours. */
-    fwrite(a->message, 1, a->n_message - 1, stdout);
+    cli_put_text(stdout, a->message, a->n_message - 1);
     printf(", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, \"reused_tokens\": %lld, "
            "\"disk_tokens\": %lld, "
            "\"completion_tokens\": %lld, \"drafts\": %lld, \"draft_n\": %lld, \"draft_n_accepted\": %lld, "

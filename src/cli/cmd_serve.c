@@ -253,7 +253,7 @@ static void on_model(void *arg, ingle_report_level level, const char *kind, cons
     } else if (level != INGLE_REPORT_NOTE || strcmp(kind, "model") != 0)
         callbacks.report(callbacks.arg, level, kind, subject, text);
     else if (c->screen.progress || strncmp(text, "ingle: error", 12) == 0)
-        fprintf(stderr, "[%s] %s\n", subject, text);
+        cli_line("[%s] %s", subject, text);
 }
 
 /* Where sockets belong: what systemd or the session has for this, else /tmp. */

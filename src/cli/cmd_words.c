@@ -213,7 +213,7 @@ static int decode_input(struct cli *c, const struct ingle_model *m)
         if (ingle_config_flag(c->config, "json"))
             cli_print_json(out, n);
         else
-            fwrite(out, 1, n, stdout);
+            cli_put_text(stdout, out, n);
         putchar('\n');
         ingle_free(out);
     }
@@ -319,7 +319,7 @@ static int render_input(struct cli *c, const struct words *w)
             if (ingle_config_flag(c->config, "json"))
                 print_prompt(&p);
             else
-                fwrite(p.text, 1, p.n_text, stdout);
+                cli_put_text(stdout, p.text, p.n_text);
             ingle_prompt_release(&p);
         }
     }

@@ -195,13 +195,13 @@ static void say(const struct official *o, const struct answer *a)
                (long long)a->n_answer, (long long)a->n_other, (long long)a->first, a->sum / (double)a->n_answer, a->most);
         return;
     }
-    printf("%-24s %6lld tokens, log-probabilities differ by %.4f in the mean, %.4f at most", a->name, (long long)a->n_answer,
+    printf("%-24s %6lld tokens, log-probabilities differ by %.4f in the mean, %.4f at most", CLI_SHOWN(a->name), (long long)a->n_answer,
            a->sum / (double)a->n_answer, a->most);
     if (a->n_other) {
         print_token(o, a->ids[a->n_prompt + a->first], want);
         print_token(o, a->best, got);
         printf("; %lld best tokens are others, the first is token %lld: '%s' where the vendor has '%s'", (long long)a->n_other,
-               (long long)a->first, got, want);
+               (long long)a->first, CLI_SHOWN(got), CLI_SHOWN(want));
     }
     putchar('\n');
 }

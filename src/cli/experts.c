@@ -229,7 +229,7 @@ static ingle_status print_counts(FILE *to, const struct counts *c, struct err *e
     uint64_t *sorted = mem_calloc((size_t)all + 1, sizeof *sorted);
     if (!sorted)
         return err_set(err, INGLE_NOMEM, "no memory for counts of experts");
-    fprintf(to, "%s: %" PRIu64 " choices of %lld experts in a layer\n", c->model, sum_of(c->hits, all), (long long)c->n);
+    fprintf(to, "%s: %" PRIu64 " choices of %lld experts in a layer\n", CLI_SHOWN(c->model), sum_of(c->hits, all), (long long)c->n);
     fputs("layer  used  best 10 %  for 50 %  80 %  95 %   most chosen\n", to);
     for (int64_t l = 0; l < c->n_layers; l++)
         print_layer(to, c->hits + l * c->n, sorted, l, c->n);

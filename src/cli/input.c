@@ -259,6 +259,6 @@ void cli_print_json(const char *bytes, size_t n)
     struct str s;
     str_init(&s);
     str_add_json(&s, bytes, n);
-    fwrite(s.at, 1, s.n, stdout);
+    cli_put_text(stdout, s.at, s.n);
     str_release(&s);
 }

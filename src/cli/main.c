@@ -17,8 +17,8 @@ static int unknown_command(const char *name)
     for (size_t i = 0; i < n; i++)
         word[i] = c[i].name;
     const char *meant = near_word(word, n, name);
-    fprintf(stderr, "ingle: error: there is no command '%s'%s%s%s (see 'ingle --help')\n", name,
-            meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
+    cli_line("ingle: error: there is no command '%s'%s%s%s (see 'ingle --help')", name,
+             meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
     return CLI_USAGE;
 }
 
@@ -64,7 +64,7 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     char what[256];
     if (c->not_needed && c->screen.progress) {
         cli_foreign_say(c->not_needed, what, sizeof what);
-        fprintf(stderr, "ingle: note: --%s: %s\n", c->not_needed->name, what);
+        cli_line("ingle: note: --%s: %s", c->not_needed->name, what);
     }
     cli_command_fn *const answers[] = {cli_chat, cli_run, cli_serve, cli_daemon};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -171,17 +172,14 @@ size_t cli_report_worst(const struct cli_report *r, int64_t *at, size_t n)
 
 /* ---- as text ---- */
 
-/* A token between quotes, control bytes and the rest beyond SPELT as dots. */
+/* A token between quotes, as a line can show it; what is beyond SPELT bytes is left out. */
 static void spell(const struct cli_report *r, int32_t id, char out[SPELT + 8])
 {
     size_t n, k = 0;
     const char *s = ingle_token(r->model, id, &n);
     out[k++] = '\'';
-    for (size_t i = 0; s && i < n && k < SPELT; i++) {
-        if ((s[i] & 0xC0) == 0xC0 && k + 4 > SPELT)
-            break; /* no half characters */
-        out[k++] = (unsigned char)s[i] < 32 || s[i] == 127 ? '.' : s[i];
-    }
+    if (s)
+        k += utf8_show(s, n, UTF8_LINE, out + k, SPELT);
     out[k++] = '\'';
     out[k] = 0;
 }

@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -11,6 +12,44 @@
 #include <unistd.h>
 
 static const uint64_t SECOND = 1000000000u;
+
+/* ---- text from outside ---- */
+
+void cli_line(const char *fmt, ...)
+{
+    char text[4096];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (size_t i = 0, n = strlen(text); i < n;) {
+        char one[UTF8_SHOWN];
+        i += utf8_show_one(text + i, n - i, UTF8_LINE, one);
+        fputs(one, stderr);
+    }
+    fputc('\n', stderr);
+}
+
+const char *cli_shown(char *out, size_t n, const char *text)
+{
+    utf8_show(text, strlen(text), UTF8_LINE, out, n);
+    return out;
+}
+
+void cli_put_text(FILE *to, const char *text, size_t n)
+{
+    if (!isatty(fileno(to))) {
+        fwrite(text, 1, n, to);
+        return;
+    }
+    for (size_t i = 0; i < n;) {
+        char one[UTF8_SHOWN];
+        i += utf8_show_one(text + i, n - i, UTF8_TEXT, one);
+        fputs(one, to);
+    }
+}
+
+/* ---- reports and progress ---- */
 
 void cli_screen_init(struct cli_screen *s, const struct ingle_config *config)
 {
@@ -51,7 +90,7 @@ static void on_report(void *arg, ingle_report_level level, const char *kind, con
         return;
     pthread_mutex_lock(&c->screen.lock);
     clear(&c->screen);
-    fprintf(stderr, "ingle: %s: %s '%s': %s\n", word[level], kind, subject, text);
+    cli_line("ingle: %s: %s '%s': %s", word[level], kind, subject, text);
     pthread_mutex_unlock(&c->screen.lock);
 }
 
@@ -135,7 +174,7 @@ static int say(struct cli *c, ingle_status st, const char *text)
         fputs("ingle: error: interrupted\n", stderr);
         return CLI_INTERRUPTED;
     }
-    fprintf(stderr, "ingle: error: %s\n", text);
+    cli_line("ingle: error: %s", text);
     return CLI_FAILURE;
 }
 
@@ -151,13 +190,12 @@ int cli_fail_err(struct cli *c, const struct err *err)
 
 int cli_usage(struct cli *c, const char *fmt, ...)
 {
+    char text[4096];
     va_list ap;
     va_start(ap, fmt);
-    fputs("ingle: error: ", stderr);
-    vfprintf(stderr, fmt, ap);
-    fprintf(stderr, " (see 'ingle %s%s--help')\n", c->command ? c->command : "",
-            c->command ? " " : "");
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    cli_line("ingle: error: %s (see 'ingle %s%s--help')", text, c->command ? c->command : "", c->command ? " " : "");
     return CLI_USAGE;
 }
 

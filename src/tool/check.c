@@ -58,7 +58,9 @@ ATTR_PRINTF(3, 4) static void find(struct check *c, bool problem, const char *fm
         str_add_json(c->text, line, strlen(line));
         str_adds(c->text, "}");
     } else {
-        str_addf(c->text, "%s: %s\n", problem ? "problem" : "warning", line);
+        str_adds(c->text, problem ? "problem: " : "warning: ");
+        str_add_shown(c->text, line, strlen(line));
+        str_addc(c->text, '\n');
     }
 }
 

@@ -351,7 +351,8 @@ static void add_line(struct str *out, const char *name, const struct tool_differ
     const double rms = tool_difference_rms(d), same = (double)d->n_same_top / (double)d->n_rows;
     const double kl = d->kl_sum / (double)d->n_rows;
     if (!json) {
-        str_addf(out, "%-32s max abs %-10.3g relative RMS %-10.3g", name, d->max_abs, rms);
+        str_add_column(out, name, 31);
+        str_addf(out, "max abs %-10.3g relative RMS %-10.3g", d->max_abs, rms);
         if (strcmp(name, "logits") == 0)
             str_addf(out, " same top %.2f %% KL %.3g", same * 100, kl);
         str_addc(out, '\n');

@@ -164,7 +164,8 @@ static void say_unseen(const struct job *j, struct str *text)
             n += !(e->count[k] > 0);
         if (!n)
             continue;
-        str_addf(text, "%s: %llu of %llu experts were never chosen:", e->name, (unsigned long long)n, (unsigned long long)e->n_matrices);
+        str_add_shown(text, e->name, strlen(e->name));
+        str_addf(text, ": %llu of %llu experts were never chosen:", (unsigned long long)n, (unsigned long long)e->n_matrices);
         for (uint64_t k = 0, shown = 0; k < e->n_matrices && shown < 32; k++)
             if (!(e->count[k] > 0)) {
                 str_addf(text, " %llu", (unsigned long long)k);

@@ -42,12 +42,19 @@ static void add_size(struct str *out, uint64_t n_bytes)
 
 static void add_string(struct str *out, const char *s, size_t n, bool whole)
 {
-    if (whole || n <= SHOWN_BYTES) {
+    if (whole) {
         str_add_json(out, s, n);
         return;
     }
-    str_add_json(out, s, SHOWN_BYTES - 8);
-    str_addf(out, " ... (%zu bytes)", n);
+    const size_t k = n <= SHOWN_BYTES ? n : SHOWN_BYTES - 8;
+    struct str text; /* as a terminal can show it */
+    str_init(&text);
+    str_add_json(&text, s, k);
+    str_add_shown(out, text.at, text.n);
+    out->failed |= text.failed;
+    str_release(&text);
+    if (k < n)
+        str_addf(out, " ... (%zu bytes)", n);
 }
 
 static void add_number(struct str *out, double v, bool json)
@@ -161,7 +168,8 @@ static void write_text(const struct io_file *f, const struct tool_inspect_option
 {
     struct sum by_type[N_TYPES] = {{0}};
     const struct sum all = sum_types(f, by_type);
-    str_addf(out, "%s: %s, ", io_path(f), io_kind(f) == IO_GGUF ? "GGUF" : "safetensors");
+    str_add_shown(out, io_path(f), strlen(io_path(f)));
+    str_addf(out, ": %s, ", io_kind(f) == IO_GGUF ? "GGUF" : "safetensors");
     add_size(out, io_size(f));
     str_addf(out, ", %" PRIu64 " tensors, %.3f million elements\n", all.n_tensors,
              (double)all.n_elements / 1e6);
@@ -171,7 +179,7 @@ static void write_text(const struct io_file *f, const struct tool_inspect_option
     const struct io_meta *meta = io_metadata(f);
     for (size_t i = 0; i < io_meta_count(meta); i++) {
         const struct io_value *v = io_meta_at(meta, i);
-        str_addf(out, "%-46s ", v->key);
+        str_add_column(out, v->key, 46);
         add_value(out, v, false);
         str_addc(out, '\n');
     }
@@ -188,7 +196,8 @@ static void write_text(const struct io_file *f, const struct tool_inspect_option
     str_addc(out, '\n');
     for (size_t i = 0; i < io_n_tensors(f); i++) {
         const struct io_tensor *t = io_tensor_at(f, i);
-        str_addf(out, "%-48s %-8s %12" PRIu64 "  ", t->name, type_name(t->type), t->n_bytes);
+        str_add_column(out, t->name, 48);
+        str_addf(out, "%-8s %12" PRIu64 "  ", type_name(t->type), t->n_bytes);
         add_shape(out, t, " x ");
         str_addc(out, '\n');
     }

@@ -473,8 +473,10 @@ static void summary(const struct job *j, struct str *out)
         bytes[p->type & 255] += p->n_bytes;
         elements += p->n_rows * p->t->ne[0];
         fallbacks += p->fallback;
-        if (p->error > 0)
-            str_addf(out, "%-40s %-8s error %.2e\n", p->t->name, code_name(p->type), p->error);
+        if (p->error > 0) {
+            str_add_column(out, p->t->name, 40);
+            str_addf(out, "%-8s error %.2e\n", code_name(p->type), p->error);
+        }
     }
     for (uint32_t t = 0; t < 256; t++)
         if (n[t])

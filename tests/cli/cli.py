@@ -448,6 +448,32 @@ class Commands(unittest.TestCase):
         self.refuses("doctor", "--disk", "tests/no-such-file", says=["tests/no-such-file"])
         self.refuses("doctor", "--disk", "tests/data", says=["no file of at least"])
 
+    def test_text_from_outside_is_shown_escaped(self):
+        """Errors, tables and what a model writes cannot steer a terminal; a pipe gets the bytes as they are."""
+        bad, shown = "x\x1b[31m\n\u202e\u009b", "x\\x1b[31m\\n\\u202e\\u009b"
+        for args, code in ((["run", "-m", bad, "x"], 1), (["run", f"--{bad}"], 2), ([bad], 2), (["run", "--top-k", bad, "x"], 2),
+                           (["inspect", bad], 1), (["check", bad], 1), (["run", "--grammar", bad, "x"], 1)):
+            self.refuses(*args, code=code, says=[shown])
+        with open(f"{DATA}/nano/nano-gemma4-Q4_K_M.gguf", "rb") as f:
+            gguf = bytearray(f.read())
+        at = gguf.index(b"general.name") + 12
+        size = struct.unpack_from("<Q", gguf, at + 4)[0]
+        gguf[at + 12:at + 12 + size] = (b"\xc2\x9b\x1b" * size)[:size - size % 3] + b"x" * (size % 3)
+        with tempfile.NamedTemporaryFile(suffix=".gguf") as f:
+            f.write(gguf)
+            f.flush()
+            out = self.ok(run("inspect", f.name)).stdout
+            self.assertIn("\\u009b", out)
+            self.assertNotRegex(out, "[\x1b\x9b]")
+        grammar = ["run", "-q", "--grammar"]
+        with tempfile.NamedTemporaryFile("w", suffix=".gbnf") as f:
+            f.write('root ::= "\\x1b[31mred\\n\\x07\\u202Ex"')
+            f.flush()
+            self.assertEqual(self.ok(run(*grammar, f.name, "x")).stdout, "\x1b[31mred\n\x07\u202ex\n")
+            t = Terminal(INGLE, *grammar, f.name, "x")
+            self.assertIn("\\x1b[31mred\r\n\\x07\\u202ex", t.wait_for("202ex"))
+            self.assertEqual(t.end(), 0)
+
     def test_a_closed_pipe_is_no_crash(self):
         p = subprocess.Popen([INGLE, "help", "markdown"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         p.stdout.close()

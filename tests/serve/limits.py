@@ -566,6 +566,29 @@ class Idle(Case):
 
 
 class Without(Case):
+    options = ["-v"]
+
+    def test_nobody_writes_the_log(self):
+        """What a client sends stands in reports as a part of their line."""
+        bad = "x\nFAKE: ingle: error \x1b[31m\x9b\u202e\r"
+        one = {"oneOf": [{"type": "string"}, {"type": "integer"}]}
+        for body in ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {
+                          "type": "object", "properties": {bad: one}}}}},
+                     {"tools": [{"type": bad}, {"type": "function", "function": {"name": bad}}]}, {"tool_choice": bad}, {"model": bad}):
+            self.server.post(CHAT, user("Who?", max_tokens=1, **body))
+            self.server.post("/v1/responses", {"input": "Who?", "max_output_tokens": 1, **body})
+            self.server.post("/v1/messages", user("Who?", max_tokens=1, **body))
+        self.server.post("/v1/responses", {"input": [{"type": bad}, {"role": "user", "content": "x"}], "max_output_tokens": 1})
+        end = time.monotonic() + 10
+        while not any("FAKE" in line for line in self.server.log) and time.monotonic() < end:
+            time.sleep(0.02)
+        said = [line for line in self.server.log if "FAKE" in line]
+        self.assertTrue(said)
+        for line in self.server.log:
+            self.assertTrue(line.startswith(("ingle ", "ingle: ", "model ", "memory ", "keys ", "try ", " ")), line)
+            self.assertNotRegex(line, "[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
+        self.assertIn("\\n", said[0])
+
     def test_no_codex(self):
         self.assertEqual(self.server.get("/v1/models")[2]["models"], [])
 
