@@ -234,7 +234,9 @@ void cli_print_plan(const struct ingle_plan *p, bool json);
 
 /* cmd_pull.c */
 /* -m, --draft and --prompt-drafter hf:OWNER/NAME:CODE become paths of files, which are fetched if they are not there. */
-MUST_CHECK ingle_status cli_hub_model(struct cli *c, struct err *err);
+MUST_CHECK ingle_status cli_hub_model(struct cli *c, const struct ingle_callbacks *callbacks, struct err *err);
+bool cli_hub_any(const struct cli *c);        /* whether one of them is of a hub */
+bool cli_hub_names(const char *value);        /* "hf:...", or the address of a page of the usual hub; NULL: no */
 
 /* eval_official.c */
 /* --official FILE: a line each prompt; the exit code, 3 where a best token is another one. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pull - files from a hub, for `ingle pull` and for -m and --draft hf:OWNER/NAME:CODE. */
+#define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
 #include "base/file.h"
@@ -7,14 +8,24 @@
 #include "base/plain.h"
 #include "hub/hub.h"
 
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { MOST_TOKEN = 4096 };
+#define USUAL_HUB "https://huggingface.co"
 
 struct access {
-    struct str directory, address;
+    struct cli *c;
+    struct str directory, address, cache;
     char *token;
+    char token_from[200];
+    struct ingle_callbacks callbacks;
     struct report_sink sink;
 };
 
@@ -22,23 +33,150 @@ static void release(struct access *a)
 {
     str_release(&a->directory);
     str_release(&a->address);
+    str_release(&a->cache);
     if (a->token)
         memset(a->token, 0, strlen(a->token));
     mem_free(a->token);
+}
+
+/* ---- signals: a fetch ends in order, and the next call goes on ---- */
+
+static volatile sig_atomic_t n_signals;
+
+static void on_signal(int number)
+{
+    (void)number;
+    if (++n_signals > 1)
+        _exit(CLI_INTERRUPTED);
+}
+
+enum { N_CAUGHT = 3 };
+static const int caught[N_CAUGHT] = {SIGINT, SIGTERM, SIGHUP};
+
+/* Those that the starter ignores stay so; whoever handles signals already also says when to stop. */
+static void catch_signals(struct sigaction before[N_CAUGHT])
+{
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_signal;
+    sigemptyset(&action.sa_mask);
+    for (int i = 0; i < N_CAUGHT; i++)
+        if (!sigaction(caught[i], NULL, &before[i]) && before[i].sa_handler == SIG_DFL)
+            sigaction(caught[i], &action, NULL);
+}
+
+static void let_signals(const struct sigaction before[N_CAUGHT])
+{
+    for (int i = 0; i < N_CAUGHT; i++)
+        if (before[i].sa_handler == SIG_DFL)
+            sigaction(caught[i], &before[i], NULL);
+}
+
+static int on_progress(void *arg, const char *job, double done, double total)
+{
+    const struct access *a = arg;
+    return n_signals > 0 || (a->callbacks.progress && a->callbacks.progress(a->callbacks.arg, job, done, total));
+}
+
+/* What decided something is told without -v. */
+static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+{
+    const struct access *a = arg;
+    if (level == INGLE_REPORT_NOTE && a->c->screen.progress) {
+        cli_screen_clear(&a->c->screen);
+        fprintf(stderr, "ingle: note: %s: %s\n", subject, text);
+    } else if (a->callbacks.report) {
+        a->callbacks.report(a->callbacks.arg, level, kind, subject, text);
+    }
+}
+
+/* ---- options, and the variables of Hugging Face's tools ---- */
+
+static const char *variable(const char *name)
+{
+    const char *value = getenv(name);
+    return value && *value ? value : NULL;
+}
+
+static bool is_true(const char *value)
+{
+    return value && (strcmp(value, "1") == 0 || strcasecmp(value, "on") == 0 || strcasecmp(value, "yes") == 0 || strcasecmp(value, "true") == 0);
+}
+
+/* Blanks around a token are no part of it. */
+static ingle_status check_token(struct access *a, const char *from, struct err *err)
+{
+    char *s = a->token;
+    s[strcspn(s, "\r\n")] = 0;
+    const size_t skip = strspn(s, " \t");
+    memmove(s, s + skip, strlen(s + skip) + 1);
+    for (size_t n = strlen(s); n && (s[n - 1] == ' ' || s[n - 1] == '\t'); n--)
+        s[n - 1] = 0;
+    for (const char *p = s; *p; p++)
+        if (*p <= ' ' || *p > '~')
+            return err_set(err, INGLE_FORMAT, "'%.200s' has a byte that no token has", from);
+    return *s ? INGLE_OK : err_set(err, INGLE_FORMAT, "'%.200s' has no token in its first line", from);
 }
 
 /* The first line of the file. */
 static ingle_status read_token(struct access *a, const char *path, struct err *err)
 {
     size_t n;
-    ingle_status st = file_slurp(path, MOST_TOKEN, &a->token, &n, err);
-    if (st)
-        return st;
-    a->token[strcspn(a->token, "\r\n")] = 0;
-    for (const char *p = a->token; *p && !st; p++)
-        if (*p <= ' ' || *p > '~')
-            st = err_set(err, INGLE_FORMAT, "'%s' has a byte that no token has", path);
-    return st || *a->token ? st : err_set(err, INGLE_FORMAT, "'%s' has no token in its first line", path);
+    const ingle_status st = file_slurp(path, MOST_TOKEN, &a->token, &n, err);
+    return st ? st : check_token(a, path, err);
+}
+
+/* $HF_HOME, or where it is by default; with what is below it. */
+static bool hf_folder(struct str *out, const char *inner)
+{
+    const char *own = variable("HF_HOME"), *cache = variable("XDG_CACHE_HOME"), *home = variable("HOME");
+    if (own)
+        str_addf(out, "%s/%s", own, inner);
+    else if (cache && *cache == '/')
+        str_addf(out, "%s/huggingface/%s", cache, inner);
+    else if (home && *home == '/')
+        str_addf(out, "%s/.cache/huggingface/%s", home, inner);
+    return out->n > 0;
+}
+
+/* --hub-token-file, $HF_TOKEN, else the file of `hf auth login`, which is for the usual hub. */
+static ingle_status find_token(struct access *a, bool own_hub, struct err *err)
+{
+    static const char *const name[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
+    const char *file = ingle_config_text(a->c->config, "hub-token-file", 0), *path = variable("HF_TOKEN_PATH");
+    if (file)
+        return read_token(a, file, err);
+    for (size_t i = 0; i < sizeof name / sizeof *name; i++)
+        if (variable(name[i])) {
+            a->token = mem_strdup(variable(name[i]));
+            snprintf(a->token_from, sizeof a->token_from, "$%s", name[i]);
+            return a->token ? check_token(a, name[i], err) : err_set(err, INGLE_NOMEM, "no memory for a token");
+        }
+    struct str s;
+    str_init(&s);
+    if (path)
+        str_adds(&s, path);
+    else
+        (void)hf_folder(&s, "token");
+    ingle_status st = INGLE_OK;
+    if (own_hub && !is_true(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN")) && s.n && access(s.at, R_OK) == 0) {
+        snprintf(a->token_from, sizeof a->token_from, "'%.190s'", s.at);
+        if (read_token(a, s.at, NULL)) { /* nobody asked for it */
+            mem_free(a->token);
+            a->token = NULL;
+        }
+    }
+    str_release(&s);
+    return st;
+}
+
+static void find_cache(struct access *a)
+{
+    const char *hub = variable("HF_HUB_CACHE"), *old = variable("HUGGINGFACE_HUB_CACHE");
+    if (hub || old)
+        str_adds(&a->cache, hub ? hub : old);
+    else
+        (void)hf_folder(&a->cache, "hub");
 }
 
 static ingle_status find_directory(const struct cli *c, struct access *a, struct err *err)
@@ -55,70 +193,137 @@ static ingle_status find_directory(const struct cli *c, struct access *a, struct
     return str_ok(&a->directory) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for the folder of the hub's files");
 }
 
-/* What the options say; ended by release() also after a failure. */
-static ingle_status read_options(struct cli *c, struct access *a, struct hub_options *o, struct err *err)
+/* --hub, $HF_ENDPOINT, else the usual one.  *named: the variable decided. */
+static ingle_status find_hub(struct access *a, bool *named, struct err *err)
 {
-    const struct ingle_callbacks callbacks = cli_callbacks(c);
-    const char *address = ingle_config_text(c->config, "hub", 0), *token = ingle_config_text(c->config, "hub-token-file", 0);
-    *a = (struct access){.sink = {callbacks.report, callbacks.progress, callbacks.arg}};
-    str_init(&a->directory);
-    str_init(&a->address);
+    const char *address = ingle_config_text(a->c->config, "hub", 0), *mirror = variable("HF_ENDPOINT");
+    *named = mirror && !ingle_config_is_set(a->c->config, "hub");
+    if (*named)
+        address = mirror;
     if (strncmp(address, "https://", 8) != 0 && strncmp(address, "http://", 7) != 0)
-        return err_set(err, INGLE_ARG, "'--hub %s' is no address: https://HOST", address);
+        return err_set(err, INGLE_ARG, "'%s%.200s' is no address: https://HOST", *named ? "HF_ENDPOINT=" : "--hub ", address);
     size_t n = strlen(address);
     while (n && address[n - 1] == '/')
         n--;
     str_add(&a->address, address, n);
-    ingle_status st = find_directory(c, a, err);
-    if (!st && token)
-        st = read_token(a, token, err);
+    return str_ok(&a->address) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for an address");
+}
+
+/* What the options say; ended by release() also after a failure. */
+static ingle_status read_options(struct cli *c, const struct ingle_callbacks *callbacks, struct access *a, struct hub_options *o,
+                                 struct err *err)
+{
+    bool mirror = false;
+    const bool own_offline = ingle_config_flag(c->config, "offline");
+    const char *offline = is_true(variable("HF_HUB_OFFLINE")) ? "$HF_HUB_OFFLINE" : is_true(variable("TRANSFORMERS_OFFLINE")) ? "$TRANSFORMERS_OFFLINE" : NULL;
+    *a = (struct access){.c = c, .callbacks = *callbacks, .sink = {on_report, on_progress, a}};
+    str_init(&a->directory);
+    str_init(&a->address);
+    str_init(&a->cache);
+    ingle_status st = find_hub(a, &mirror, err);
+    const bool own_hub = !st && (mirror || strcmp(a->address.at, USUAL_HUB) == 0);
+    if (!st)
+        st = find_directory(c, a, err);
+    if (!st)
+        st = find_token(a, own_hub, err);
+    find_cache(a);
+    if (!st && !str_ok(&a->cache))
+        st = err_set(err, INGLE_NOMEM, "no memory for a path");
+    if (!st && mirror && strcmp(a->address.at, USUAL_HUB) != 0 && c->screen.progress)
+        fprintf(stderr, "ingle: note: the hub is %s ($HF_ENDPOINT)\n", a->address.at);
     *o = (struct hub_options){.address = a->address.at,
                               .revision = ingle_config_text(c->config, "hub-revision", 0),
                               .token = a->token,
+                              .token_from = a->token_from[0] ? a->token_from : NULL,
                               .directory = a->directory.at,
+                              .cache = a->cache.n ? a->cache.at : NULL,
+                              .own_cache = own_hub,
                               .connections = (int)ingle_config_number(c->config, "hub-connections"),
                               .piece_bytes = (uint64_t)ingle_config_number(c->config, "hub-piece"),
-                              .offline = ingle_config_flag(c->config, "offline"),
+                              .offline = own_offline || offline,
+                              .offline_by = own_offline || !offline ? "--offline" : offline,
                               .sink = &a->sink};
     return st;
 }
 
-static ingle_status pull(struct cli *c, const char *name, char **path, struct err *err)
+/* ---- models by their names ---- */
+
+/* A lock that lasts as long as this program: nobody deletes what it uses. */
+static void hold(const char *path)
+{
+    struct str s;
+    struct stat is;
+    str_init(&s);
+    str_adds(&s, path);
+    if (stat(path, &is) == 0 && S_ISDIR(is.st_mode))
+        str_adds(&s, "/config.json");
+    const int fd = str_ok(&s) ? open(s.at, O_RDONLY | O_CLOEXEC) : -1;
+    if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB))
+        close(fd);
+    str_release(&s);
+}
+
+static ingle_status pull(struct cli *c, const struct ingle_callbacks *callbacks, const char *name, bool drafter, bool look, char **path,
+                         struct err *err)
 {
     struct access a;
     struct hub_options o;
-    ingle_status st = read_options(c, &a, &o, err);
+    struct sigaction before[N_CAUGHT];
+    ingle_status st = read_options(c, callbacks, &a, &o, err);
+    o.drafter = drafter;
+    o.look = look && c->screen.progress;
+    o.update = ingle_config_flag(c->config, "update");
+    n_signals = 0;
+    catch_signals(before);
     if (!st)
         st = hub_pull(name, &o, path, err);
+    let_signals(before);
     release(&a);
     cli_screen_clear(&c->screen);
     return st;
 }
 
 /* The i-th value of an option, if it is of a hub, becomes a path. */
-static ingle_status resolve(struct cli *c, const char *option, size_t i, struct err *err)
+static ingle_status resolve(struct cli *c, const struct ingle_callbacks *callbacks, const char *option, size_t i, struct err *err)
 {
     struct ingle_error error;
     char *path = NULL;
     const char *value = ingle_config_text(c->config, option, i);
-    if (!value || strncmp(value, "hf:", 3) != 0)
+    if (!cli_hub_names(value))
         return INGLE_OK;
-    ingle_status st = pull(c, value + 3, &path, err);
+    ingle_status st = pull(c, callbacks, value, strcmp(option, "draft") == 0, false, &path, err);
+    if (!st)
+        hold(path);
     if (!st && ingle_config_replace(c->config, option, i, path, &error))
         st = err_set(err, error.status, "%s", error.text);
     mem_free(path);
     return st;
 }
 
-ingle_status cli_hub_model(struct cli *c, struct err *err)
+bool cli_hub_names(const char *value)
 {
-    ingle_status st = resolve(c, "model", 0, err);
+    return value && (strncmp(value, "hf:", 3) == 0 || (hub_is_address(value) && access(value, F_OK) != 0));
+}
+
+bool cli_hub_any(const struct cli *c)
+{
+    bool any = cli_hub_names(ingle_config_text(c->config, "model", 0)) || cli_hub_names(ingle_config_text(c->config, "prompt-drafter", 0));
+    for (size_t i = 0; ingle_config_text(c->config, "draft", i); i++)
+        any |= cli_hub_names(ingle_config_text(c->config, "draft", i));
+    return any;
+}
+
+ingle_status cli_hub_model(struct cli *c, const struct ingle_callbacks *callbacks, struct err *err)
+{
+    ingle_status st = resolve(c, callbacks, "model", 0, err);
     if (!st)
-        st = resolve(c, "prompt-drafter", 0, err);
+        st = resolve(c, callbacks, "prompt-drafter", 0, err);
     for (size_t i = 0; !st && ingle_config_text(c->config, "draft", i); i++)
-        st = resolve(c, "draft", i, err);
+        st = resolve(c, callbacks, "draft", i, err);
     return st;
 }
+
+/* ---- the command ---- */
 
 static int list(struct cli *c, const char *name)
 {
@@ -126,7 +331,10 @@ static int list(struct cli *c, const char *name)
     struct hub_options o;
     struct hub_list files = {0};
     struct err err;
-    ingle_status st = read_options(c, &a, &o, &err);
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    ingle_status st = read_options(c, &callbacks, &a, &o, &err);
+    if (!st && o.offline)
+        st = err_set(&err, INGLE_ARG, "--list asks the hub, and %s fetches nothing", o.offline_by);
     if (!st)
         st = hub_list(name, &o, &files, &err);
     for (size_t i = 0; i < files.n && !st; i++)
@@ -140,12 +348,12 @@ int cli_pull(struct cli *c)
 {
     struct err err;
     char *path;
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
     if (c->n_arg != 1)
         return cli_usage(c, "one name is needed: OWNER/NAME or OWNER/NAME:CODE");
-    const char *name = strncmp(c->arg[0], "hf:", 3) == 0 ? c->arg[0] + 3 : c->arg[0];
     if (ingle_config_flag(c->config, "list"))
-        return list(c, name);
-    if (pull(c, name, &path, &err))
+        return list(c, c->arg[0]);
+    if (pull(c, &callbacks, c->arg[0], false, true, &path, &err))
         return cli_fail_err(c, &err);
     printf("%s\n", path);
     mem_free(path);

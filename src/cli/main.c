@@ -73,7 +73,8 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     struct ingle_error error;
     if (cli_pack_default(c, &error))
         return cli_fail(c, &error);
-    if (cli_hub_model(c, &err))
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    if (cli_hub_model(c, &callbacks, &err))
         return cli_fail_err(c, &err);
     rc = command->run(c);
     cli_screen_clear(&c->screen);

@@ -119,8 +119,9 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
     if (o && f->kind == CLI_FOREIGN_JSON)
         return cli_foreign_json(value, c->command, c->config, &c->not_needed, &err) ? cli_usage(c, "%s: %s", spelt, err.msg) : CLI_OK;
     if (o && f->kind == CLI_FOREIGN_HUB) {
-        char name[300];
-        snprintf(name, sizeof name, "hf:%.290s", value);
+        char name[1024];
+        if (snprintf(name, sizeof name, "hf:%s", value) >= (int)sizeof name)
+            return cli_usage(c, "option '%s': a name has at most 1000 bytes", spelt);
         return set(c, o->name, name);
     }
     if (o)
@@ -227,8 +228,10 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
     if (f->kind == CLI_FOREIGN_SAME && o)
         return put(config, command, o, value, err);
     if (f->kind == CLI_FOREIGN_HUB && o) {
-        snprintf(what, sizeof what, "hf:%.290s", value);
-        return put(config, command, o, what, err);
+        char name[1024];
+        if (snprintf(name, sizeof name, "hf:%s", value) >= (int)sizeof name)
+            return err_set(err, INGLE_ARG, "'%.60s': a name has at most 1000 bytes", key);
+        return put(config, command, o, name, err);
     }
     if (f->kind == CLI_FOREIGN_SETS && o)
         return truth(value) < 0 ? err_set(err, INGLE_ARG, "'%.60s' is true or false, not '%.60s'", key, value)

@@ -6,6 +6,7 @@
 #define _DEFAULT_SOURCE
 #include "engine/engine.h"
 
+#include "base/drafter.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/str.h"
@@ -336,25 +337,6 @@ static char *repository_of(const char *path, ingle_status *s, struct err *err)
 
 /* ---- drafters: what a folder has, and what lies beside a model ---- */
 
-static bool contains(const char *s, const char *word)
-{
-    const size_t n = strlen(word);
-    for (; strlen(s) >= n; s++)
-        if (!strncasecmp(s, word, n))
-            return true;
-    return false;
-}
-
-/* By their names, which publishers give them. */
-static bool names_drafter(const char *name)
-{
-    static const char *const word[] = {"dflash", "dspark", "mtp", "assistant", "draft"};
-    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
-        if (contains(name, word[i]))
-            return true;
-    return false;
-}
-
 static bool is_checkpoint(const struct names *all)
 {
     return has(all, "model.safetensors") || has(all, "model.safetensors.index.json") || has_shards(all) ||
@@ -367,7 +349,7 @@ static ingle_status each_in(const char *dir, bool by_name, engine_path_fn *fn, v
     unsigned no, n = 0;
     ingle_status s = names_read(dir, &all, err);
     for (size_t i = 0; !s && i < all.n; i++) {
-        if (!ends_with(all.at[i], ".gguf") || (is_part(all.at[i], &no) && no != 1) || (by_name && !names_drafter(all.at[i])) ||
+        if (!ends_with(all.at[i], ".gguf") || (is_part(all.at[i], &no) && no != 1) || (by_name && !drafter_by_name(all.at[i])) ||
             n++ >= MOST_PEEKS)
             continue;
         char *path = join(dir, all.at[i]);
@@ -409,7 +391,7 @@ static bool is_kin(const char *model, const char *name)
     name = plain_name(name);
     if (n >= sizeof gguf && ends_with(model, gguf))
         n -= sizeof gguf - 1;
-    return n && strlen(name) > n && !strncasecmp(model, name, n) && strchr("-_.", name[n]) && names_drafter(name + n);
+    return n && strlen(name) > n && !strncasecmp(model, name, n) && strchr("-_.", name[n]) && drafter_by_name(name + n);
 }
 
 /* Cuts the last part of a path off; its name, or NULL at the root. */
@@ -461,7 +443,7 @@ ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg
         s = INGLE_NOMEM;
     if (!s && !names_read(dir, &all, NULL))
         for (size_t i = 0, n = 0; !s && i < all.n; i++) {
-            if (!names_drafter(all.at[i]) || ends_with(all.at[i], ".gguf") || n++ >= MOST_PEEKS)
+            if (!drafter_by_name(all.at[i]) || ends_with(all.at[i], ".gguf") || n++ >= MOST_PEEKS)
                 continue;
             char *inner = join(dir, all.at[i]);
             if (!inner)

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "hub/inner.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/sha256.h"
@@ -20,7 +21,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_TRIES = 4, MOST_CONNECTIONS = 16, HASH_BYTES = 1 << 20, ENOUGH = 1 << 16 };
+enum { MOST_TRIES = 4, MOST_BUSY = 5, MOST_CONNECTIONS = 16, HASH_BYTES = 1 << 20, ENOUGH = 1 << 16 };
 static const uint64_t PIECE = (uint64_t)32 << 20;
 
 /* A piece that is being fetched. */
@@ -31,6 +32,11 @@ struct piece {
     uint64_t at;               /* written up to here */
     uint64_t mark;             /* ... when the tries were counted anew */
     int n_tries;
+    int n_busy;    /* answers that the hub is busy, since bytes came */
+    bool waits;    /* is begun again at `wake`, ns */
+    uint64_t wake;
+    double waited; /* s, of HUB_MOST_WAIT_S */
+    struct hub_reply reply;
     char why[160]; /* what was wrong with the answer, or "" */
     bool checked;  /* the answer's head */
 };
@@ -49,35 +55,6 @@ struct fetch {
     int disk_error;
 };
 
-/* ---- requests ---- */
-
-CURL *hub_request(const struct hub_options *o, const char *url)
-{
-    CURL *e = curl_easy_init();
-    bool ok = e && curl_easy_setopt(e, CURLOPT_URL, url) == CURLE_OK && curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 1L) == CURLE_OK &&
-              curl_easy_setopt(e, CURLOPT_MAXREDIRS, 8L) == CURLE_OK && curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
-              curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "http,https") == CURLE_OK &&
-              curl_easy_setopt(e, CURLOPT_REDIR_PROTOCOLS_STR, strncmp(url, "https:", 6) == 0 ? "https" : "http,https") == CURLE_OK &&
-              curl_easy_setopt(e, CURLOPT_USERAGENT, "ingle") == CURLE_OK && curl_easy_setopt(e, CURLOPT_CONNECTTIMEOUT, 30L) == CURLE_OK &&
-              curl_easy_setopt(e, CURLOPT_LOW_SPEED_LIMIT, 16L) == CURLE_OK && curl_easy_setopt(e, CURLOPT_LOW_SPEED_TIME, 60L) == CURLE_OK;
-    /* As a bearer, and no header of ours: libcurl keeps it from other hosts. */
-    if (ok && o->token)
-        ok = curl_easy_setopt(e, CURLOPT_HTTPAUTH, (long)CURLAUTH_BEARER) == CURLE_OK &&
-             curl_easy_setopt(e, CURLOPT_XOAUTH2_BEARER, o->token) == CURLE_OK;
-    if (!ok && e)
-        curl_easy_cleanup(e);
-    return ok ? e : NULL;
-}
-
-void hub_escape(struct str *out, const char *path)
-{
-    for (const unsigned char *p = (const unsigned char *)path; *p; p++)
-        if ((*p >= '0' && *p <= '9') || (*p >= 'A' && *p <= 'Z') || (*p >= 'a' && *p <= 'z') || strchr("-._~/", *p))
-            str_addc(out, (char)*p);
-        else
-            str_addf(out, "%%%02X", *p);
-}
-
 /* ---- what comes ---- */
 
 /* "bytes 5-9/10": whether it is what was asked for. */
@@ -88,6 +65,7 @@ static size_t on_header(char *bytes, size_t size, size_t n, void *arg)
     char text[128];
     const size_t all = size * n;
     unsigned long long from, last, length;
+    hub_reply_header(&p->reply, bytes, all);
     if (all < sizeof name || strncasecmp(bytes, name, sizeof name - 1) != 0)
         return all;
     snprintf(text, sizeof text, "%.*s", (int)(all < 120 ? all : 120), bytes);
@@ -122,7 +100,11 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
     (void)curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
     const bool whole = status == 200 && p->at == 0 && p->to == f->file->n_bytes;
     if (status >= 400 || (status != 206 && status != 200))
-        return all; /* the text of an error */
+        return hub_reply_text(&p->reply, bytes, all);
+    if (status == 200 && !p->checked && hub_is_html(p->reply.type, "", 0)) {
+        hub_html(p->why, sizeof p->why, bytes, all);
+        return 0;
+    }
     if (!whole && !p->checked) {
         if (!p->why[0])
             snprintf(p->why, sizeof p->why, "the server sends no ranges (status %ld)", status);
@@ -140,7 +122,8 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
     f->n_done += all;
     if (p->at - p->mark >= ENOUGH) { /* it goes on */
         p->mark = p->at;
-        p->n_tries = 0;
+        p->n_tries = p->n_busy = 0;
+        p->waited = 0;
     }
     return all;
 }
@@ -164,7 +147,7 @@ static ingle_status open_state(struct fetch *f, struct err *err)
 {
     char head[200], old[200];
     f->n_head = (size_t)snprintf(head, sizeof head, "ingle-pull %llu %s %llu\n", (unsigned long long)f->file->n_bytes,
-                                 f->file->sha256[0] ? f->file->sha256 : "-", (unsigned long long)f->piece_bytes);
+                                 f->file->sha256[0] ? f->file->sha256 : f->file->oid[0] ? f->file->oid : "-", (unsigned long long)f->piece_bytes);
     f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (f->fd < 0)
         return disk(f, errno, f->part, err);
@@ -205,8 +188,9 @@ static bool begin(struct fetch *f, struct piece *p)
 {
     char range[64];
     p->easy = hub_request(f->o, f->url);
-    p->checked = false;
+    p->checked = p->waits = false;
     p->why[0] = 0;
+    p->reply = (struct hub_reply){.retry_s = -1};
     snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)p->at, (unsigned long long)p->to - 1);
     if (p->easy && curl_easy_setopt(p->easy, CURLOPT_RANGE, range) == CURLE_OK &&
         curl_easy_setopt(p->easy, CURLOPT_WRITEFUNCTION, on_body) == CURLE_OK && curl_easy_setopt(p->easy, CURLOPT_WRITEDATA, p) == CURLE_OK &&
@@ -235,7 +219,9 @@ static bool fill(struct fetch *f, uint64_t *next)
     const int n = f->o->connections < 1 ? 1 : f->o->connections > MOST_CONNECTIONS ? MOST_CONNECTIONS : f->o->connections;
     for (int i = 0; i < n; i++) {
         struct piece *p = &f->piece[i];
-        if (p->easy)
+        if (p->waits && clock_now() >= p->wake && !begin(f, p))
+            return false;
+        if (p->easy || p->waits)
             continue;
         while (*next < f->n_pieces && f->done[*next] == '1')
             ++*next;
@@ -251,9 +237,28 @@ static bool fill(struct fetch *f, uint64_t *next)
     return true;
 }
 
+/* The hub is busy: this piece waits as long as the hub says. */
+static ingle_status put_off(struct fetch *f, struct piece *p, long status, struct err *err)
+{
+    char says[400];
+    const double delay = hub_delay(&p->reply, p->n_busy);
+    hub_reply_say(&p->reply, status, says, sizeof says);
+    if (++p->n_busy >= MOST_BUSY)
+        return hub_refuses(f->o, f->file->path, status, says, err);
+    if (delay > HUB_MOST_WAIT_S - p->waited)
+        return err_set(err, INGLE_IO, "%.150s: the hub answers with %.200s; come again in %.0f s", f->file->path, says, delay);
+    if (p->n_busy == 1)
+        report(f->o->sink, INGLE_REPORT_NOTE, "hub", f->file->path, "status %ld: again in %.1f s", status, delay);
+    p->waits = true;
+    p->waited += delay;
+    p->wake = clock_now() + (uint64_t)(delay * 1e9);
+    return INGLE_OK;
+}
+
 /* A transfer is over.  INGLE_OK: the piece is there, or is tried again. */
 static ingle_status take_end(struct fetch *f, struct piece *p, CURLcode code, struct err *err)
 {
+    char says[400];
     long status = 0;
     (void)curl_easy_getinfo(p->easy, CURLINFO_RESPONSE_CODE, &status);
     end(f, p);
@@ -262,16 +267,18 @@ static ingle_status take_end(struct fetch *f, struct piece *p, CURLcode code, st
     if (p->at == p->to && code == CURLE_OK)
         return take_piece(f, p->number) ? INGLE_OK : disk(f, f->disk_error, f->state, err);
     if (p->why[0])
-        return err_set(err, INGLE_IO, "%s: %s", f->file->path, p->why);
-    if (status == 401 || status == 403)
-        return err_set(err, INGLE_IO, "%s: the hub refuses it (status %ld): a token may be needed (--hub-token-file)", f->file->path, status);
-    if (status >= 400 && status < 500 && status != 408 && status != 429)
-        return err_set(err, INGLE_IO, "%s: the hub answers with status %ld", f->file->path, status);
+        return err_set(err, INGLE_IO, "%.200s: %s", f->file->path, p->why);
+    if (hub_is_temporary(status))
+        return put_off(f, p, status, err);
+    if (status >= 300) {
+        hub_reply_say(&p->reply, status, says, sizeof says);
+        if (status == 404)
+            return err_set(err, INGLE_NOTFOUND, "%.150s: the hub answers with %.300s", f->file->path, says);
+        return hub_refuses(f->o, f->file->path, status, says, err);
+    }
     if (++p->n_tries < MOST_TRIES)
         return begin(f, p) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a transfer");
-    if (code == CURLE_OK && status >= 500)
-        return err_set(err, INGLE_IO, "%s: the hub answers with status %ld", f->file->path, status);
-    return err_set(err, INGLE_IO, "%s: %s at byte %llu of %llu; the next call goes on from there", f->file->path,
+    return err_set(err, INGLE_IO, "%.200s: %s at byte %llu of %llu; the next call goes on from there", f->file->path,
                    code == CURLE_OK || code == CURLE_PARTIAL_FILE ? "the connection ended" : curl_easy_strerror(code),
                    (unsigned long long)p->at, (unsigned long long)f->file->n_bytes);
 }
@@ -291,7 +298,7 @@ static ingle_status take_ends(struct fetch *f, struct err *err)
 static bool any_runs(const struct fetch *f)
 {
     for (int i = 0; i < MOST_CONNECTIONS; i++)
-        if (f->piece[i].easy)
+        if (f->piece[i].easy || f->piece[i].waits)
             return true;
     return false;
 }
@@ -306,7 +313,7 @@ static ingle_status run(struct fetch *f, struct err *err)
             return err_set(err, INGLE_NOMEM, "no memory for a transfer");
         if (!any_runs(f))
             break;
-        if (curl_multi_perform(f->multi, &running) != CURLM_OK || curl_multi_poll(f->multi, NULL, 0, running ? 200 : 0, NULL) != CURLM_OK)
+        if (curl_multi_perform(f->multi, &running) != CURLM_OK || curl_multi_poll(f->multi, NULL, 0, running ? 200 : 50, NULL) != CURLM_OK)
             return err_set(err, INGLE_IO, "%s: libcurl fails", f->file->path);
         if (report_progress(f->o->sink, "pull", (double)(f->before + f->n_done), (double)f->all))
             return err_set(err, INGLE_CANCEL, "interrupted: the next call goes on");
@@ -317,25 +324,22 @@ static ingle_status run(struct fetch *f, struct err *err)
 
 /* ---- the whole ---- */
 
-static ingle_status check_hash(const struct fetch *f, struct err *err)
+ingle_status hub_hash(const struct hub_options *o, int fd, const char *path, uint64_t n_bytes, char sha256[65], struct err *err)
 {
     struct sha256 s;
     uint8_t digest[SHA256_BYTES];
-    char hex[SHA256_HEX + 1];
-    if (!f->file->sha256[0])
-        return INGLE_OK;
     char *buffer = mem_alloc(HASH_BYTES);
     if (!buffer)
-        return err_set(err, INGLE_NOMEM, "no memory to check '%s'", f->path);
+        return err_set(err, INGLE_NOMEM, "no memory to check '%s'", path);
     sha256_init(&s);
     ingle_status st = INGLE_OK;
-    for (uint64_t at = 0; at < f->file->n_bytes && !st;) {
-        const size_t n = f->file->n_bytes - at < HASH_BYTES ? (size_t)(f->file->n_bytes - at) : HASH_BYTES;
-        st = file_read_at(f->fd, f->part, at, buffer, n, err);
+    for (uint64_t at = 0; at < n_bytes && !st;) {
+        const size_t n = n_bytes - at < HASH_BYTES ? (size_t)(n_bytes - at) : HASH_BYTES;
+        st = file_read_at(fd, path, at, buffer, n, err);
         if (!st)
             sha256_add(&s, buffer, n);
         at += n;
-        if (!st && report_progress(f->o->sink, "check", (double)at, (double)f->file->n_bytes))
+        if (!st && report_progress(o->sink, "check", (double)at, (double)n_bytes))
             st = err_set(err, INGLE_CANCEL, "interrupted: the next call goes on");
     }
     mem_free(buffer);
@@ -343,19 +347,25 @@ static ingle_status check_hash(const struct fetch *f, struct err *err)
         return st;
     sha256_end(&s, digest);
     for (size_t i = 0; i < sizeof digest; i++)
-        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
-    if (strcmp(hex, f->file->sha256) == 0)
-        return INGLE_OK;
-    (void)unlink(f->part);
-    (void)unlink(f->state);
-    return err_set(err, INGLE_FORMAT, "%s: what came has the SHA-256 %.16s... and the hub promised %.16s...: it was deleted", f->file->path,
-                   hex, f->file->sha256);
+        snprintf(sha256 + 2 * i, 3, "%02x", digest[i]);
+    return INGLE_OK;
 }
 
-static ingle_status finish(struct fetch *f, struct err *err)
+static ingle_status check_hash(const struct fetch *f, char hex[65], struct err *err)
+{
+    const ingle_status st = hub_hash(f->o, f->fd, f->part, f->file->n_bytes, hex, err);
+    if (st || !f->file->sha256[0] || strcmp(hex, f->file->sha256) == 0)
+        return st;
+    (void)unlink(f->part);
+    (void)unlink(f->state);
+    return err_set(err, INGLE_FORMAT, "%.200s: what came has the SHA-256 %.16s... and the hub promised %.16s...: it was deleted",
+                   f->file->path, hex, f->file->sha256);
+}
+
+static ingle_status finish(struct fetch *f, char sha256[65], struct err *err)
 {
     struct stat is;
-    const ingle_status st = check_hash(f, err);
+    const ingle_status st = check_hash(f, sha256, err);
     if (st)
         return st;
     if (fstat(f->fd, &is) || (uint64_t)is.st_size != f->file->n_bytes)
@@ -389,7 +399,7 @@ static bool name_files(struct fetch *f, const char *repository, const char *fold
 }
 
 ingle_status hub_fetch(const struct hub_options *o, const char *repository, const char *folder, const struct hub_file *file,
-                       uint64_t done_before, uint64_t all, struct err *err)
+                       uint64_t done_before, uint64_t all, char sha256[65], struct err *err)
 {
     struct fetch f = {.o = o, .file = file, .fd = -1, .state_fd = -1, .before = done_before, .all = all};
     f.piece_bytes = o->piece_bytes ? o->piece_bytes : PIECE;
@@ -404,7 +414,7 @@ ingle_status hub_fetch(const struct hub_options *o, const char *repository, cons
     for (int i = 0; i < MOST_CONNECTIONS; i++)
         end(&f, &f.piece[i]);
     if (!st)
-        st = finish(&f, err);
+        st = finish(&f, sha256, err);
     if (f.multi)
         (void)curl_multi_cleanup(f.multi);
     if (f.fd >= 0)

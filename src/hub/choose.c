@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* choose - which files of a repository a model, or its drafter, is made of. */
+#include "hub/inner.h"
+
+#include "base/drafter.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+enum { PART_DIGITS = 5, MARK = sizeof "-00001-of-00003" - 1, MOST_PARTS = 20000 };
+
+static const char *base_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcasecmp(s + n - k, end) == 0;
+}
+
+static bool is_gguf(const char *path) { return ends_with(path, ".gguf"); }
+
+/* What else has this ending: encoders of images and sound, importance of columns. */
+static bool is_aside(const char *path)
+{
+    const char *base = base_of(path);
+    return strncasecmp(base, "mmproj", 6) == 0 || strncasecmp(base, "imatrix", 7) == 0 || ends_with(base, "imatrix.gguf");
+}
+
+/* Five digits, or -1. */
+static long digits(const char *s)
+{
+    long n = 0;
+    for (int i = 0; i < PART_DIGITS; i++) {
+        if (s[i] < '0' || s[i] > '9')
+            return -1;
+        n = n * 10 + (s[i] - '0');
+    }
+    return n;
+}
+
+/* Length of a path without its part and its ending; of a whole file both numbers are 0. */
+static size_t stem_of(const char *path, const char *ending, long *part, long *parts)
+{
+    const size_t n = strlen(path) - strlen(ending);
+    *part = *parts = 0;
+    if (n <= MARK || path[n - MARK] != '-' || strncmp(path + n - 9, "-of-", 4) != 0)
+        return n;
+    const long a = digits(path + n - MARK + 1), b = digits(path + n - PART_DIGITS);
+    if (a < 0 || b < 0)
+        return n;
+    *part = a;
+    *parts = b;
+    return n - MARK;
+}
+
+/* ---- codes ---- */
+
+static bool is_letter(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (unsigned char)c >= 0x80;
+}
+
+static bool ends_code(char c) { return strchr("./ )],;", c) != NULL; } /* also the end of the text */
+
+/* Whether the stem has the code as a word of its own: after a separator and at the end, or as its folder.  With `more` the code
+ * is the beginning of such a word: "Q4" of "Q4_K_M". */
+static bool has_code(const char *path, const char *code, bool more)
+{
+    long part, parts;
+    const size_t n = stem_of(path, ".gguf", &part, &parts), k = strlen(code);
+    for (size_t i = 0; i + k <= n; i++) {
+        const bool starts = i == 0 || !is_letter(path[i - 1]);
+        const bool stops = more ? path[i + k] == '_' : i + k == n || ends_code(path[i + k]);
+        if (starts && stops && strncasecmp(path + i, code, k) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* "NAME.gguf", "FOLDER/NAME.gguf", any part of a split one. */
+static bool is_file(const char *path, const char *code, bool exact)
+{
+    long part, parts, part2, parts2;
+    const size_t n = stem_of(path, ".gguf", &part, &parts), k = stem_of(code, ".gguf", &part2, &parts2);
+    const bool inner = k < n && path[n - k - 1] == '/';
+    if (k > n || (k < n && !inner) || (parts2 && parts != parts2))
+        return false;
+    return exact ? strncmp(path + n - k, code, k) == 0 : strncasecmp(path + n - k, code, k) == 0;
+}
+
+/* ---- candidates ---- */
+
+enum how { EXACT_FILE, ANY_FILE, CODE, PLAIN_CODE, BEGINNING };
+
+struct wish {
+    const char *code; /* "": any */
+    bool models, drafters;
+    enum how how;
+};
+
+static bool fits(const struct wish *w, const char *path)
+{
+    if (!is_gguf(path))
+        return false;
+    if (w->how <= ANY_FILE)
+        return is_file(path, w->code, w->how == EXACT_FILE);
+    if (is_aside(path) || !(drafter_by_name(path) ? w->drafters : w->models))
+        return false;
+    if (!*w->code)
+        return true;
+    char dynamic[MOST_CODE + 4];
+    snprintf(dynamic, sizeof dynamic, "UD-%s", w->code);
+    return has_code(path, w->code, w->how == BEGINNING) && (w->how != PLAIN_CODE || !has_code(path, dynamic, false));
+}
+
+/* The first file of the only one that fits; NULL, and how many do. */
+static const struct hub_file *find(const struct hub_list *l, const struct wish *w, size_t *n)
+{
+    const struct hub_file *found = NULL;
+    *n = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        long part, parts;
+        if (!fits(w, l->at[i].path))
+            continue;
+        (void)stem_of(l->at[i].path, ".gguf", &part, &parts);
+        if (part > 1)
+            continue;
+        *n += 1;
+        found = &l->at[i];
+    }
+    return *n == 1 ? found : NULL;
+}
+
+/* In the order of what fits best. */
+static const struct hub_file *search(const struct hub_list *l, const char *code, bool models, bool drafters, size_t *n)
+{
+    const bool file = ends_with(code, ".gguf") && strlen(code) > 5;
+    const enum how from = file ? EXACT_FILE : CODE, to = file ? ANY_FILE : *code ? BEGINNING : CODE;
+    const struct hub_file *f = NULL;
+    *n = 0;
+    for (int how = (int)from; how <= (int)to && !f; how++) {
+        size_t k;
+        f = find(l, &(struct wish){code, models, drafters, (enum how)how}, &k);
+        if (!f && k && !file) { /* of several the usual one */
+            const bool usual = !*code || (how == BEGINNING && strncasecmp(code, "Q4_K_M", strlen(code)) == 0);
+            size_t one;
+            f = usual ? find(l, &(struct wish){"Q4_K_M", models, drafters, PLAIN_CODE}, &one) : NULL;
+        }
+        *n = f ? 1 : k ? k : *n;
+        if (k && how == BEGINNING - 1 && !f)
+            break;
+    }
+    return f;
+}
+
+/* The models, or drafters, of a list, for an error. */
+static void put_names(const struct hub_list *l, bool drafters, char *out, size_t n)
+{
+    size_t k = 0;
+    out[0] = 0;
+    for (size_t i = 0; i < l->n && k + 8 < n; i++) {
+        long part, parts;
+        const char *path = l->at[i].path;
+        if (!is_gguf(path) || is_aside(path) || drafter_by_name(path) != drafters)
+            continue;
+        const size_t stem = stem_of(path, ".gguf", &part, &parts);
+        if (part <= 1)
+            k += (size_t)snprintf(out + k, n - k, "%s%.*s", k ? ", " : "", (int)(stem < 60 ? stem : 60), path);
+    }
+}
+
+const char *hub_drafter(const struct hub_list *l, const char *code)
+{
+    size_t n;
+    const struct hub_file *f = search(l, code, false, true, &n);
+    for (size_t i = 0; !f && i < l->n; i++)
+        if (fits(&(struct wish){"", false, true, CODE}, l->at[i].path))
+            f = &l->at[i];
+    return f ? f->path : NULL;
+}
+
+/* ---- all files of what was chosen ---- */
+
+/* Wants the parts 1 to n of a split file, each once, or the only file. */
+static ingle_status want_parts(struct hub_list *l, const char *first, const char *ending, struct err *err)
+{
+    long part, parts, there = 0;
+    const size_t stem = stem_of(first, ending, &part, &parts);
+    const long most = parts ? parts : 1;
+    if (most > MOST_PARTS || (parts && !part))
+        return err_set(err, INGLE_FORMAT, "'%.200s' is part %ld of %ld", first, part, parts);
+    bool *seen = mem_calloc((size_t)most, sizeof *seen);
+    if (!seen)
+        return err_set(err, INGLE_NOMEM, "no memory for the parts of '%.200s'", first);
+    for (size_t i = 0; i < l->n; i++) {
+        long no, of;
+        const char *path = l->at[i].path;
+        if (!ends_with(path, ending) || stem_of(path, ending, &no, &of) != stem || strncmp(path, first, stem) != 0 || of != parts)
+            continue;
+        if (parts ? no < 1 || no > most || seen[no - 1] : strcmp(path, first) != 0)
+            continue;
+        seen[parts ? no - 1 : 0] = l->at[i].wanted = true;
+        there++;
+    }
+    long missing = 1;
+    while (missing <= most && seen[missing - 1])
+        missing++;
+    mem_free(seen);
+    return there == most ? INGLE_OK : err_set(err, INGLE_FORMAT, "the hub has %ld of the %ld parts of '%.200s', not part %ld", there, most, first, missing);
+}
+
+static bool of_checkpoint(const char *path)
+{
+    return !strchr(path, '/') && (ends_with(path, ".safetensors") || ends_with(path, ".json") || ends_with(path, ".jinja") || ends_with(path, ".model"));
+}
+
+/* A folder of safetensors; *is: whether there is one. */
+static ingle_status want_checkpoint(struct hub_list *l, bool *is, struct err *err)
+{
+    bool weights = false, config = false;
+    for (size_t i = 0; i < l->n; i++) {
+        weights |= of_checkpoint(l->at[i].path) && ends_with(l->at[i].path, ".safetensors");
+        config |= strcmp(l->at[i].path, "config.json") == 0;
+    }
+    *is = weights && config;
+    ingle_status st = INGLE_OK;
+    for (size_t i = 0; *is && !st && i < l->n; i++) {
+        struct hub_file *f = &l->at[i];
+        long part, parts;
+        if (!of_checkpoint(f->path) || f->wanted)
+            continue;
+        f->wanted = true;
+        if (ends_with(f->path, ".safetensors") && (stem_of(f->path, ".safetensors", &part, &parts), parts))
+            st = want_parts(l, f->path, ".safetensors", err);
+    }
+    return st;
+}
+
+/* Parts without the first one. */
+static const char *headless(const struct hub_list *l, const char *code)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        long part, parts;
+        const char *path = l->at[i].path;
+        if (fits(&(struct wish){ends_with(code, ".gguf") ? "" : code, true, true, CODE}, path) && (stem_of(path, ".gguf", &part, &parts), part > 1))
+            return path;
+    }
+    return NULL;
+}
+
+/* Whether a whole repository would give this file, too. */
+static bool is_sure(const char *path, const char *code)
+{
+    return ends_with(code, ".gguf") || (has_code(path, code, false) && fits(&(struct wish){code, true, true, PLAIN_CODE}, path));
+}
+
+/* "o/r" of an error or a note. */
+static const char *repository(const struct hub_list *l) { return l->repository[0] ? l->repository : "OWNER/NAME"; }
+
+static ingle_status nothing_fits(const struct hub_list *l, const char *code, size_t n, struct err *err)
+{
+    char models[220];
+    size_t n_drafters;
+    put_names(l, false, models, sizeof models);
+    const struct hub_file *f = search(l, code, false, true, &n_drafters);
+    const char *drafter = f ? f->path : n_drafters || !models[0] ? hub_drafter(l, "") : NULL, *part = headless(l, code);
+    if (n > 1)
+        return err_set(err, INGLE_ARG, "%zu files of the repository fit%s%.80s: name one by its code: %s", n, *code ? " " : "", code, models);
+    if (drafter)
+        return err_set(err, INGLE_NOTFOUND, "the repository has no model%s%.80s%s, but a drafter: --draft hf:%s:%.120s%s%s", *code ? " of the code '" : "",
+                       code, *code ? "'" : "", repository(l), drafter, models[0] ? "; models: " : "", models);
+    if (part)
+        return err_set(err, INGLE_FORMAT, "the hub has '%.200s' but not the first one of its parts", part);
+    if (!models[0])
+        return err_set(err, INGLE_NOTFOUND, "the repository has neither GGUF files nor a checkpoint of safetensors");
+    return err_set(err, INGLE_NOTFOUND, "the repository has no file of the code '%.80s': it has %s", code, models);
+}
+
+static ingle_status choose(struct hub_list *l, const char *code, bool draft, const char **first, struct err *err)
+{
+    size_t n = 0;
+    const bool named = *code && drafter_by_name(code);
+    const struct hub_file *f = draft || named ? search(l, code, false, true, &n) : NULL;
+    if (!f && !n)
+        f = search(l, code, true, false, &n);
+    if (!f && !n && strcasecmp(code, "latest") == 0)
+        return choose(l, "", draft, first, err);
+    if (f) {
+        *first = f->path;
+        l->sure = (!*code ? has_code(f->path, "Q4_K_M", false) : is_sure(f->path, code)) && (!draft || drafter_by_name(f->path));
+        return want_parts(l, f->path, ".gguf", err);
+    }
+    bool is = false;
+    char models[16];
+    put_names(l, false, models, sizeof models);
+    const ingle_status st = !*code && !models[0] ? want_checkpoint(l, &is, err) : INGLE_OK;
+    if (st || is) {
+        *first = "";
+        l->sure = true;
+        return st;
+    }
+    return nothing_fits(l, code, n, err);
+}
+
+ingle_status hub_want(struct hub_list *l, const char *first, struct err *err)
+{
+    bool is = true;
+    const ingle_status st = *first ? want_parts(l, first, ".gguf", err) : want_checkpoint(l, &is, err);
+    return st || is ? st : err_set(err, INGLE_NOTFOUND, "there is no checkpoint of safetensors");
+}
+
+ingle_status hub_choose(struct hub_list *l, const char *code, const char **first, struct err *err)
+{
+    return choose(l, code, false, first, err);
+}
+
+ingle_status hub_choose_drafter(struct hub_list *l, const char *code, const char **first, struct err *err)
+{
+    return choose(l, code, true, first, err);
+}
