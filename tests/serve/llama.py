@@ -225,6 +225,24 @@ def answer_text(raw):
     return out
 
 
+class ResumedByWish(Case):
+    """Without --resumable a stream outlives its client only if the request asks for it."""
+
+    def left(self, name, **more):
+        c, r = self.server.open("POST", CHAT, user("Count from 1 to 20.", stream=True, ignore_eos=True,
+                                                   max_tokens=30, **more), {"X-Conversation-Id": name})
+        r.read(40)
+        c.close()
+        return self.server.get("/v1/stream?conv_id=" + name)
+
+    def test_wish(self):
+        status, _, raw = self.left("w", resumable=True)
+        self.assertEqual(status, 200)
+        self.assertTrue(raw.endswith("data: [DONE]\n\n"), raw[-100:])
+        self.assertEqual(self.left("n")[0], 404)
+        self.assertEqual(self.server.post(CHAT, user("x", resumable="yes"))[2]["error"]["param"], "resumable")
+
+
 class Resumed(Case):
     options = ["-c", "4096", "--parallel", "2", "--resumable", "2", "--resumable-bytes", "64K"]
     NAME = "/v1/stream?conv_id=a%2Fb"

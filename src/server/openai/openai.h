@@ -28,6 +28,7 @@ struct openai_wish {
     bool legacy_functions; /* functions and function_call: before there were tools */
     bool return_tokens;
     bool hide_reasoning;   /* thoughts are not told */
+    bool resumable;        /* the stream can be taken up again, if the request has a name */
     /* A stream that can be taken up again; all of it for accepted() alone, NULL: there is none. */
     struct streams *streams;
     const char *user, *conversation;

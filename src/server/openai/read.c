@@ -31,6 +31,7 @@ void openai_read_stream(struct chat_request *r, struct json_object *body, struct
     request_get_bool(body, "return_progress", &r->return_progress, f);
     request_get_bool(body, "timings_per_token", &w->timings_per_token, f);
     request_get_bool(body, "verbose", &r->verbose, f);
+    request_get_bool(body, "resumable", &w->resumable, f);
     r->include_usage = w->include_usage;
 }
 

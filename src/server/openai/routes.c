@@ -6,12 +6,13 @@
 
 #include <string.h>
 
-/* A client that names its conversation may come back for the stream. */
+/* A client that names its conversation may come back for the stream: where --resumable was given, and where the
+ * request asks for it.  Elsewhere the name is for proxies, and a client that leaves ends its answer. */
 static void make_resumable(struct serve *serve, const struct http_request *rq,
                            struct chat_request *r, struct openai_wish *w)
 {
     const char *name = http_request_header(rq, "x-conversation-id");
-    if (!serve->streams || !r->stream || !name || !*name || strlen(name) > STREAMS_MAX_NAME)
+    if (!serve->streams || !(w->resumable || ingle_config_is_set(serve->config, "resumable")) || !r->stream || !name || !*name || strlen(name) > STREAMS_MAX_NAME)
         return;
     r->tape = streams_create(serve->streams);
     r->follow = true;
