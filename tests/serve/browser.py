@@ -83,3 +83,73 @@ class Browser:
         finally:
             self.driver.terminate()
             self.driver.wait()
+
+
+class Page:
+    """The web page of a server (client.Server) in a browser of its own; use it with `with`."""
+
+    DONE = """const a = document.querySelectorAll('.message'), last = a[a.length - 1];
+    return window.ingle?.ready && ingle.isIdle() && !document.querySelector('#log').hasAttribute('aria-busy') && last
+           && (last.querySelector('.error').textContent || last.querySelector('.stats').textContent || ' ')"""
+
+    def __init__(self, server, path="/", width=1200, height=800):
+        self.url = f"http://127.0.0.1:{server.port}"
+        self.b = Browser(width, height)
+        try:
+            self.load(path)
+        except BaseException:
+            self.b.close()
+            raise
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.b.close()
+
+    def load(self, path="/"):
+        self.b.open(self.url + path)
+        self.wait("return window.ingle?.ready")
+
+    def run(self, script, *args):
+        return self.b.run("const $ = id => document.getElementById(id);" + script, *args)
+
+    def text(self, css):
+        return self.b.text(css)
+
+    def wait(self, script, *args, seconds=60):
+        return self.b.wait("const $ = id => document.getElementById(id);" + script, *args, seconds=seconds)
+
+    def wait_done(self):
+        """Until the last answer is complete and shown: its error or its figures."""
+        return self.wait(self.DONE)
+
+    def ask(self, text):
+        n = self.run("return document.querySelectorAll('.message').length")
+        self.b.type("#input", text + "\n")
+        self.wait("return document.querySelectorAll('.message').length >= arguments[0] + 2", n)
+        return self.wait_done()
+
+    def answer(self):
+        return self.text(".message:last-child .text")[0].strip()
+
+    def stats(self):
+        return self.text(".message:last-child .stats")[0]
+
+    def act(self, label, css=".message:last-child"):
+        """The button of that label in the last message that the selector finds."""
+        return """const m = [...document.querySelectorAll(%r)].at(-1);
+        const b = [...m.querySelectorAll('button')].find(b => b.textContent === %r);""" % (css, label)
+
+    def click_act(self, label, css=".message:last-child"):
+        self.run(self.act(label, css) + "b.click()")
+
+    def setting(self, key, value, scope="chat"):
+        """Sets it as a user does; what is said at its place."""
+        self.b.click("#open-settings")
+        said = self.run("""$('scope').value = arguments[2]; $('scope').onchange();
+            const f = document.querySelector(`[data-key=${arguments[0]}]`); f.value = arguments[1];
+            f.dispatchEvent(new Event('input', {bubbles: true}));
+            return document.getElementById('error-' + arguments[0]).textContent""", key, value, scope)
+        self.run("document.querySelector('#settings').close()")
+        return said

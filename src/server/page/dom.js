@@ -1,0 +1,85 @@
+// Elements, the status line, copying.
+export const $ = id => document.getElementById(id);
+
+export function el(tag, props = {}, ...kids) {
+  const e = Object.assign(document.createElement(tag), props);
+  e.append(...kids);
+  return e;
+}
+
+export function button(label, onclick, props = {}) {
+  const {aria, ...rest} = props;
+  const b = el('button', {type: 'button', className: 'plain', textContent: label, ...rest});
+  b.onclick = () => onclick(b);
+  if (aria) b.setAttribute('aria-label', aria);
+  return b;
+}
+
+let undo = null;
+
+// A sentence for everybody, also for who listens.
+export function say(text) {
+  $('status').textContent = text;
+  $('undo').hidden = true;
+  undo = null;
+}
+
+// The same, with a way back.
+export function sayUndo(text, fn) {
+  say(text);
+  undo = fn;
+  $('undo').hidden = false;
+}
+
+export function initUndo() {
+  $('undo').onclick = async () => {
+    const fn = undo;
+    say('');
+    await fn?.();
+    $('input').focus();
+  };
+}
+
+// Runs the rest of a long job when the page has answered its user.
+export const rest = () => new Promise(go => {
+  const {port1, port2} = new MessageChannel();
+  port1.onmessage = () => { port1.close(); go(); };
+  port2.postMessage(0);
+});
+
+export async function copyText(text, b) {
+  let done = true;
+  try { await navigator.clipboard.writeText(text); }
+  catch { // an address without TLS has no clipboard
+    const t = el('textarea', {value: text, className: 'hidden-text'});
+    (document.querySelector('dialog[open]') ?? document.body).append(t);
+    t.select();
+    done = document.execCommand('copy');
+    t.remove();
+    b.focus();
+  }
+  const was = b.dataset.was ?? b.textContent;
+  b.dataset.was = was;
+  b.textContent = done ? 'Copied' : 'The browser refuses';
+  setTimeout(() => { b.textContent = was; }, 1200);
+}
+
+export function download(name, type, text) {
+  const url = URL.createObjectURL(new Blob([text], {type}));
+  el('a', {href: url, download: name}).click();
+  setTimeout(() => URL.revokeObjectURL(url), 60000);
+}
+
+export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, '0')).join('');
+
+export function bytesText(n) {
+  const units = ['bytes', 'KB', 'MB', 'GB', 'TB'];
+  let i = 0;
+  for (; n >= 1000 && i < 4; i++) n /= 1000;
+  return `${i && n < 100 ? n.toFixed(1) : Math.round(n)} ${units[i]}`;
+}
+
+export function timeText(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  return s < 90 ? `${s} s` : s < 5400 ? `${Math.round(s / 60)} min` : `${(s / 3600).toFixed(1)} h`;
+}

@@ -1,0 +1,161 @@
+// Files that go with a question: text as it is, PDF by its text.  What cannot go is said in a sentence.
+import {$, el, button, say, bytesText} from './dom.js';
+import {libraries} from './build.js';
+
+const MAX_TEXT = 4e6, MAX_PDF = 1e8, MAX_FILES = 50, LONG_PASTE = 4000, MAX_PAGES = 5000;
+const KINDS = [
+  [/^image\/|\.(png|jpe?g|gif|webp|bmp|tiff?|heic|avif)$/i, 'an image'], [/^audio\/|\.(mp3|wav|ogg|flac|m4a|opus)$/i, 'sound'],
+  [/^video\/|\.(mp4|mkv|webm|mov|avi)$/i, 'a video'],
+];
+let files = [];           // {name, text} of the next question
+let listener = () => {};
+let reading = 0;
+
+export const attached = () => files;
+export const isReading = () => reading > 0;
+export const onFiles = fn => { listener = fn; };
+
+export function setFiles(list) {
+  files = [...list];
+  show();
+}
+
+function show() {
+  $('files').hidden = !files.length;
+  $('files').replaceChildren(...files.map((f, i) => el('li', {}, chip(f), button('×', () => {
+    files.splice(i, 1);
+    show();
+    $('input').focus();
+  }, {aria: `Remove ${f.name}`}))));
+  listener();
+}
+
+// A name that opens to the text.
+export function chip(f) {
+  const body = el('pre', {tabIndex: 0});
+  const d = el('details', {className: 'file'}, el('summary', {textContent: `${f.name} (${bytesText(f.text.length)})`, dir: 'auto'}), body);
+  d.addEventListener('toggle', () => {
+    body.textContent = d.open ? f.text.slice(0, 20000) + (f.text.length > 20000 ? '\n…' : '') : '';
+  });
+  return d;
+}
+
+function decode(bytes) {
+  const wide = bytes[0] === 0xff && bytes[1] === 0xfe ? 'utf-16le' : bytes[0] === 0xfe && bytes[1] === 0xff ? 'utf-16be' : null;
+  const text = new TextDecoder(wide ?? 'utf-8', {fatal: true}).decode(bytes);
+  if (text.includes('\0')) throw new Error('a zero byte');
+  return text;
+}
+
+async function pdfLibrary() {
+  if (!self.pdfjsLib) {
+    await new Promise((done, fail) => document.head.append(el('script', {src: 'page/pdf.js', onload: done, onerror: () => fail(new Error('the reader of PDF files did not load'))})));
+    self.pdfjsLib ??= self['pdfjs-dist/build/pdf'];
+    self.pdfjsLib.GlobalWorkerOptions.workerSrc = 'page/pdf.worker.js';
+  }
+  return self.pdfjsLib;
+}
+
+async function readPdf(file) {
+  if (!libraries.pdf) throw new Error('this build of ingle cannot read PDF files (it was built without libjs-pdf)');
+  const lib = await pdfLibrary();
+  const task = lib.getDocument({data: new Uint8Array(await file.arrayBuffer()), isEvalSupported: false, disableFontFace: true, useSystemFonts: false, verbosity: 0});
+  try {
+    const doc = await task.promise;
+    let out = '';
+    for (let i = 1; i <= Math.min(doc.numPages, MAX_PAGES) && out.length <= MAX_TEXT; i++) {
+      say(`Reading ${file.name}: page ${i} of ${doc.numPages}`);
+      const page = await doc.getPage(i), content = await page.getTextContent();
+      out += content.items.map(t => (t.str ?? '') + (t.hasEOL ? '\n' : '')).join('').trimEnd() + '\n\n';
+      page.cleanup();
+    }
+    say('');
+    if (!out.trim()) throw new Error('it has no text: its pages are pictures');
+    if (out.length > MAX_TEXT) throw new Error(`its text is longer than ${bytesText(MAX_TEXT)}`);
+    return out.trim() + '\n';
+  } catch (e) {
+    say('');
+    if (e?.name === 'PasswordException') throw new Error('it needs a password: save it without one first');
+    if (e?.name === 'InvalidPDFException') throw new Error('it is no valid PDF file');
+    throw e;
+  } finally { task.destroy(); }
+}
+
+async function readOne(file) {
+  const kind = KINDS.find(k => k[0].test(file.type) || k[0].test(file.name));
+  if (kind && file.type !== 'image/svg+xml' && file.type !== 'video/mp2t') throw new Error(`it is ${kind[1]}, and the model reads text only`);
+  const pdf = file.type === 'application/pdf' || /\.pdf$/i.test(file.name);
+  const limit = pdf ? MAX_PDF : MAX_TEXT;
+  if (file.size > limit) throw new Error(`it has ${bytesText(file.size)}, and ${pdf ? 'a PDF' : 'a text'} may have ${bytesText(limit)}`);
+  if (!file.size) throw new Error('it is empty, or a folder');
+  if (pdf) return readPdf(file);
+  try { return decode(new Uint8Array(await file.arrayBuffer())); }
+  catch (e) {
+    if (e instanceof DOMException) throw new Error('the browser cannot read it');
+    throw new Error('it is no text (UTF-8 or UTF-16)');
+  }
+}
+
+export async function addFiles(list) {
+  const bad = [];
+  reading++;
+  try {
+    for (const file of list) {
+      if (files.length >= MAX_FILES) { bad.push(`No more than ${MAX_FILES} files go with a question.`); break; }
+      try {
+        const text = await readOne(file);
+        files.push({name: file.name || 'file', text});
+        show();
+      } catch (e) { bad.push(`${file.name || 'The file'} is not attached: ${e.message}.`); }
+    }
+  } finally { reading--; }
+  if (bad.length) say(bad.slice(0, 5).join(' '));
+  listener();
+}
+
+// A question with its files, as the model gets it.
+export function withFiles(text, list) {
+  const out = [];
+  for (const f of list ?? []) {
+    const longest = (f.text.match(/`{3,}/g) ?? []).reduce((n, s) => Math.max(n, s.length), 2);
+    const fence = '`'.repeat(longest + 1);
+    out.push(`File ${JSON.stringify(f.name)}:\n${fence}\n${f.text.replace(/\n$/, '')}\n${fence}`);
+  }
+  if (text) out.push(text);
+  return out.join('\n\n');
+}
+
+export function initFiles() {
+  $('attach').onclick = () => $('pick-files').click();
+  $('pick-files').onchange = async () => {
+    await addFiles([...$('pick-files').files]);
+    $('pick-files').value = '';
+    $('input').focus();
+  };
+  $('input').addEventListener('paste', e => {
+    const list = [...(e.clipboardData?.files ?? [])], text = e.clipboardData?.getData('text/plain') ?? '';
+    if (list.length && !text) {
+      e.preventDefault();
+      addFiles(list);
+    } else if (text.length > LONG_PASTE) {
+      e.preventDefault();
+      if (text.length > MAX_TEXT) { say(`The pasted text is not attached: it has ${bytesText(text.length)}, and a text may have ${bytesText(MAX_TEXT)}.`); return; }
+      const n = files.filter(f => f.name.startsWith('pasted text')).length + 1;
+      files.push({name: `pasted text ${n}.txt`, text});
+      show();
+    }
+  });
+  let depth = 0;
+  const has = e => [...(e.dataTransfer?.types ?? [])].includes('Files');
+  const over = on => { $('drop').hidden = !on; };
+  addEventListener('dragenter', e => { if (has(e)) { depth++; over(true); e.preventDefault(); } });
+  addEventListener('dragleave', e => { if (has(e) && --depth <= 0) { depth = 0; over(false); } });
+  addEventListener('dragover', e => { if (has(e)) e.preventDefault(); });
+  addEventListener('drop', e => {
+    if (!has(e)) return;
+    e.preventDefault();
+    depth = 0;
+    over(false);
+    addFiles([...e.dataTransfer.files]);
+  });
+}

@@ -1,0 +1,213 @@
+// The list of conversations: search, names, pins, export and import.
+import {$, el, button, download, newId, rest, say, sayUndo} from './dom.js';
+import {allChats, messagesOf, eachMessage, write, fromList} from './store.js';
+import {meta, saveChat, loadNodes, path} from './tree.js';
+import {withFiles} from './files.js';
+import {runOf, stop} from './answer.js';
+
+const SHOWN = 300;
+export let chats = [];
+let ui = {};             // {current(), open(chat), fresh()}
+let found = null;        // ids whose messages have what is searched for
+let limit = SHOWN;
+let boxChat = null;
+
+export const nameOf = c => c.title || 'New conversation';
+const newestFirst = (a, b) => Number(!!b.pinned) - Number(!!a.pinned) || (b.order ?? 0) - (a.order ?? 0) || (a.id < b.id ? 1 : -1);
+export const topOrder = () => chats.reduce((n, c) => Math.max(n, c.order ?? 0), 0) + 1;
+
+export async function readChats() {
+  const here = new Map(chats.map(c => [c.id, c]));
+  chats = (await allChats()).map(c => {
+    const old = here.get(c.id);
+    return old ? Object.assign(old, c, {leaf: old.nodes ? old.leaf : c.leaf}) : c;
+  });
+  for (const c of here.values()) if (runOf(c) && !chats.includes(c)) chats.push(c);
+  showList();
+}
+
+export function addChat(c) {
+  if (!chats.includes(c)) chats.push(c);
+}
+
+function matches(c) {
+  const word = $('search').value.trim().toLowerCase();
+  return !word || nameOf(c).toLowerCase().includes(word) || !!found?.has(c.id);
+}
+
+export function showList() {
+  chats.sort(newestFirst);
+  const here = ui.current(), list = chats.filter(matches);
+  const focus = document.activeElement?.closest('#list') ? document.activeElement.dataset.id : null;
+  $('list').replaceChildren(...list.slice(0, limit).map(c => {
+    const pick = el('button', {className: 'pick', type: 'button', dir: 'auto', textContent: nameOf(c), onclick: () => ui.open(c)});
+    pick.dataset.id = c.id;
+    if (c === here) pick.setAttribute('aria-current', 'true');
+    const more = button('⋯', () => openBox(c), {aria: `More: ${nameOf(c)}`});
+    return el('li', {className: [c === here && 'here', runOf(c) && 'busy', c.pinned && 'pinned'].filter(Boolean).join(' ')}, pick, more);
+  }));
+  if (list.length > limit) $('list').append(el('li', {}, button(`Show ${list.length - limit} more`, () => { limit = Infinity; showList(); })));
+  if (!list.length && $('search').value) $('list').append(el('li', {className: 'note', textContent: 'Nothing found.'}));
+  if (focus) document.querySelector(`#list [data-id="${CSS.escape(focus)}"]`)?.focus();
+}
+
+/* ---- search ---- */
+
+let searching = 0;
+async function search() {
+  const word = $('search').value.trim().toLowerCase(), mine = ++searching;
+  found = null;
+  showList();
+  if (word.length < 2) return;
+  const hits = new Set();
+  await new Promise(done => setTimeout(done, 250));
+  if (mine !== searching) return;
+  await eachMessage(m => {
+    if (m.content.toLowerCase().includes(word)) hits.add(m.chat);
+    return mine === searching;
+  });
+  if (mine !== searching) return;
+  found = hits;
+  showList();
+}
+
+/* ---- one conversation ---- */
+
+function openBox(c) {
+  boxChat = c;
+  $('chat-name').value = nameOf(c);
+  $('chat-pin').textContent = c.pinned ? 'Unpin' : 'Pin';
+  $('chat-box').showModal();
+  $('chat-name').select();
+}
+
+function rename() {
+  const name = $('chat-name').value.trim();
+  if (!boxChat || !name || name === nameOf(boxChat)) return;
+  boxChat.title = name;
+  boxChat.named = true;
+  saveChat(boxChat);
+  showList();
+  ui.renamed(boxChat);
+}
+
+export async function removeChats(list) {
+  const kept = [];
+  for (const c of list) {
+    c.dropped = true;
+    stop(c);
+    kept.push(['chats', meta(c)], ...(await messagesOf(c.id)).map(m => ['messages', m]));
+  }
+  await write(kept.map(([store, v]) => [store, v.id, true]));
+  chats = chats.filter(c => !list.includes(c));
+  if (list.includes(ui.current())) await ui.open(chats.filter(matches).sort(newestFirst)[0] ?? ui.fresh());
+  showList();
+  sayUndo(list.length === 1 ? `“${nameOf(list[0])}” is deleted.` : `${list.length} conversations are deleted.`, async () => {
+    await write(kept);
+    for (const c of list) { delete c.dropped; delete c.running; delete c.nodes; chats.push(c); }
+    showList();
+    await ui.open(list[0]);
+  });
+}
+
+/* ---- export and import ---- */
+
+const fileName = c => (nameOf(c).replace(/[^\p{L}\p{N} _.-]/gu, '').trim().slice(0, 60) || 'conversation').replace(/ +/g, ' ');
+const plain = m => { const {run, ...rest} = m; return rest; };
+
+export async function asJson(list) {
+  const out = {format: 'ingle conversations', version: 1, chats: []};
+  for (const c of list) {
+    const {running, dropped, ...m} = meta(c);
+    out.chats.push({...m, messages: (await messagesOf(c.id)).map(plain)});
+  }
+  return JSON.stringify(out, null, 1);
+}
+
+export async function asMarkdown(c) {
+  if (!c.nodes) await loadNodes(c);
+  const out = [`# ${nameOf(c)}`];
+  for (const n of path(c)) {
+    out.push(`## ${n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${n.call?.name ?? 'a tool'}` : n.model || 'Model'}`);
+    if (n.reasoning) out.push(n.reasoning.split('\n').map(l => `> ${l}`).join('\n'));
+    out.push(n.role === 'user' ? withFiles(n.content, n.files) : n.content);
+    for (const call of n.calls ?? []) out.push('```json\n' + JSON.stringify({call: call.name, arguments: call.arguments}) + '\n```');
+  }
+  return out.filter(Boolean).join('\n\n') + '\n';
+}
+
+const isText = x => typeof x === 'string';
+
+// What an exported file has, with new names where those are in use.
+export async function importText(text) {
+  let data;
+  try { data = JSON.parse(text); } catch (e) { throw new Error(`it is no JSON (${e.message})`); }
+  const list = Array.isArray(data?.chats) ? data.chats : null;
+  if (!list) throw new Error('it has no list "chats"');
+  let n = 0, bad = 0;
+  for (const c of list) {
+    if (!isText(c?.id) || !Array.isArray(c.messages)) { bad++; continue; }
+    const ids = new Map(), id = newId();
+    const tree = c.messages.every(m => isText(m?.id));
+    const messages = c.messages.filter(m => isText(m?.content) && ['user', 'assistant', 'tool'].includes(m.role));
+    bad += c.messages.length - messages.length;
+    if (!tree) {
+      await write(fromList({id, title: c.title, messages: messages.filter(m => m.role !== 'tool')}));
+      n++;
+      continue;
+    }
+    for (const m of messages) ids.set(m.id, newId());
+    const rows = messages.map(m => ['messages', {
+      id: ids.get(m.id), chat: id, parent: ids.get(m.parent) ?? null, seq: Number(m.seq) || 0, role: m.role, content: m.content,
+      reasoning: isText(m.reasoning) ? m.reasoning : '', error: isText(m.error) ? m.error : '', model: isText(m.model) ? m.model : '',
+      files: Array.isArray(m.files) ? m.files.filter(f => isText(f?.name) && isText(f.text)).map(({name, text}) => ({name, text})) : [],
+      calls: Array.isArray(m.calls) ? m.calls.filter(k => isText(k?.name) && isText(k.arguments)).map(k => ({id: String(k.id ?? ''), name: k.name, arguments: k.arguments})) : undefined,
+      call: m.call && isText(m.call.name) ? {id: String(m.call.id ?? ''), name: m.call.name} : undefined,
+      stats: m.stats && typeof m.stats === 'object' ? Object.fromEntries(Object.entries(m.stats).filter(([k, v]) => k === 'finish' ? isText(v) : Number.isFinite(v))) : {},
+    }]);
+    rows.push(['chats', {id, title: isText(c.title) ? c.title : '', named: !!c.named, pinned: !!c.pinned, order: topOrder() + n, model: isText(c.model) ? c.model : '',
+      settings: c.settings && typeof c.settings === 'object' ? Object.fromEntries(Object.entries(c.settings).filter(([, v]) => isText(v))) : {}, leaf: ids.get(c.leaf) ?? null}]);
+    await write(rows);
+    n++;
+    await rest();
+  }
+  await readChats();
+  return {n, bad};
+}
+
+export function initList(hooks) {
+  ui = hooks;
+  $('search').oninput = () => { limit = SHOWN; search(); };
+  $('search').onkeydown = e => {
+    if (e.key === 'Escape' && $('search').value) { e.stopPropagation(); $('search').value = ''; search(); }
+    if (e.key === 'Enter') document.querySelector('#list .pick')?.click();
+  };
+  $('chat-box').addEventListener('close', () => { rename(); boxChat = null; });
+  $('chat-name').onkeydown = e => { if (e.key === 'Enter') { e.preventDefault(); $('chat-box').close(); } };
+  $('chat-pin').onclick = () => {
+    boxChat.pinned = !boxChat.pinned;
+    saveChat(boxChat);
+    $('chat-box').close();
+    showList();
+  };
+  $('chat-json').onclick = async () => download(fileName(boxChat) + '.json', 'application/json', await asJson([boxChat]));
+  $('chat-markdown').onclick = async () => download(fileName(boxChat) + '.md', 'text/markdown', await asMarkdown(boxChat));
+  $('chat-delete').onclick = () => { const c = boxChat; $('chat-box').close(); removeChats([c]); };
+  $('export').onclick = async () => download('ingle conversations.json', 'application/json', await asJson(chats));
+  $('import').onclick = () => $('pick-import').click();
+  $('pick-import').onchange = async () => {
+    const file = $('pick-import').files[0];
+    if (!file) return;
+    try {
+      if (file.size > 5e8) throw new Error('it has more than 500 MB');
+      const {n, bad} = await importText(await file.text());
+      $('settings').close();
+      say(`${n} conversations are imported${bad ? `; ${bad} parts could not be read` : ''}.`);
+    } catch (e) {
+      $('settings-error').hidden = false;
+      $('settings-error').textContent = `${file.name} is not imported: ${e.message}.`;
+    }
+    $('pick-import').value = '';
+  };
+  $('wipe').onclick = () => { $('settings').close(); if (chats.length) removeChats([...chats]); };
+}

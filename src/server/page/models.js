@@ -1,0 +1,140 @@
+// What answers: the models of the server, their states, and what an empty setting means there.
+import {$, el, button, bytesText} from './dom.js';
+import {settings, saveSettings, callJson} from './api.js';
+
+let list = [];
+let props = null;         // of the model that is chosen, where it is loaded
+let propsOf = '';
+let timer = 0;
+let current = () => null; // the conversation
+let changed = () => {};
+
+export const allModels = () => list;
+export const isRouter = () => list.some(m => m.status);
+export const chosen = chat => {
+  const c = chat ?? current();
+  return list.find(m => m.id === c?.model) ?? list.find(m => m.id === settings.model) ?? list.find(m => m.status?.value === 'loaded') ?? list[0];
+};
+export const serverProps = () => props;
+export const contextOf = chat => chosen(chat)?.context_length ?? 0;
+export const isResumable = () => !props || Number(props.options?.resumable ?? 0) > 0;
+
+// What is added to an address so that it reaches the model; a look at a model loads none.
+export const query = (chat, more = 'autoload=false') => {
+  const m = chosen(chat);
+  return m?.status ? `?model=${encodeURIComponent(m.id)}${more ? '&' + more : ''}` : '';
+};
+
+export function stateOf(m) {
+  const s = m.status;
+  if (!s) return '';
+  if (s.failed) return 'failed';
+  return s.value === 'loading' ? `loading ${Math.round(100 * (s.progress ?? 0))} %` : s.value;
+}
+
+// What drafts, and what has come of it.
+function draftText(s) {
+  if (!s) return '';
+  if (!s.enabled) return 'no drafting';
+  const by = s.proposer === 'ngram' ? 'from the text' : `by ${s.proposer}`;
+  if (!s.drafted) return `drafts ${by}`;
+  return `drafts ${by}: ${Math.round(100 * s.accepted / s.drafted)} % accepted, ${s.mean_length.toFixed(1)} tokens a step`;
+}
+
+function showPicker() {
+  const select = $('model');
+  select.hidden = $('open-models').hidden = !isRouter();
+  if (select.hidden || document.activeElement === select) return; // an open list stays as it is
+  select.replaceChildren(...list.map(m => el('option', {value: m.id, textContent: `${m.id} (${stateOf(m)})`, title: m.status?.message ?? ''})));
+  select.value = chosen()?.id ?? '';
+}
+
+async function readProps(m) {
+  const loaded = !m.status || m.status.value === 'loaded';
+  if (!loaded || !m.context_length) { props = null; propsOf = ''; return; }
+  try {
+    props = await callJson('props' + query());
+    propsOf = m.id;
+  } catch (e) {
+    props = null;
+    if (e.status !== 401) throw e;
+  }
+}
+
+// The line at the foot; again while there is no answer, and all the time where models come and go.
+export async function showMachine() {
+  clearTimeout(timer);
+  let done = false;
+  try {
+    list = (await callJson('v1/models')).data;
+    const m = chosen();
+    if (!m) throw new Error('no model');
+    const n = m.context_length;
+    const parts = [m.id];
+    if (n) parts.push(`${n.toLocaleString()} tokens of context`);
+    if (m.status && m.status.value !== 'loaded') parts.push(stateOf(m));
+    else if (!n) parts.push('is being loaded');
+    await readProps(m);
+    if (props) parts.push(draftText(props.speculative));
+    const lost = current()?.model;
+    if (lost && !list.some(x => x.id === lost)) parts.push(`${lost}, which this conversation used, is not served here`);
+    $('machine').textContent = parts.filter(Boolean).join(' · ');
+    showPicker();
+    changed();
+    done = !!n && !m.status;
+  } catch (e) { $('machine').textContent = e.status === 401 ? 'This server needs a key.' : 'The server cannot be reached.'; }
+  timer = setTimeout(showMachine, done ? 60000 : document.hidden ? 30000 : 3000);
+}
+
+/* ---- the router's models ---- */
+
+let open = 0;
+
+async function showBox() {
+  try {
+    const [p, models] = await Promise.all([callJson('props'), callJson('v1/models')]);
+    list = models.data;
+    $('models-memory').textContent = p.memory ? `Memory planned: ${bytesText(p.memory.planned_bytes)} of ${bytesText(p.memory.budget_bytes)}; at most ${p.max_instances} models run.` : '';
+    const planned = new Map((p.models ?? []).map(m => [m.id, m]));
+    const focus = document.activeElement?.dataset?.model;
+    $('models-list').replaceChildren(...list.map(m => {
+      const here = planned.get(m.id), up = ['loaded', 'loading'].includes(m.status.value);
+      const b = button(up ? 'Unload' : 'Load', () => change(m.id, up), {className: '', aria: `${up ? 'Unload' : 'Load'} ${m.id}`});
+      b.dataset.model = m.id;
+      const bar = el('progress', {max: 1, value: m.status.progress ?? 0, hidden: m.status.value !== 'loading'});
+      bar.setAttribute('aria-label', `Loading ${m.id}`);
+      const words = [stateOf(m), here?.planned_bytes ? `planned ${bytesText(here.planned_bytes)}` : '', m.context_length ? `${m.context_length.toLocaleString()} tokens of context` : '',
+        m.meta?.size ? `weights ${bytesText(m.meta.size)}` : '', here?.running ? `${here.running} running` : '', m.status.message ?? ''];
+      return el('li', {}, el('span', {className: 'grow'}, el('strong', {textContent: m.id}), el('br'), el('span', {className: 'note', textContent: words.filter(Boolean).join(' · ')}), bar), b);
+    }));
+    if (focus) document.querySelector(`#models-list [data-model="${CSS.escape(focus)}"]`)?.focus();
+    showPicker();
+  } catch (e) { boxError(e.message); }
+  clearTimeout(open);
+  if ($('models-box').open) open = setTimeout(showBox, 1000);
+}
+
+function boxError(text) {
+  $('models-error').hidden = !text;
+  $('models-error').textContent = text;
+}
+
+async function change(id, unload) {
+  boxError('');
+  try { await callJson(unload ? 'models/unload' : 'models/load', {json: {model: id}}); }
+  catch (e) { boxError(e.message); }
+  showBox();
+}
+
+export function initModels(getChat, onChange, onPick) {
+  current = getChat;
+  changed = onChange;
+  $('model').onchange = () => {
+    settings.model = $('model').value;
+    saveSettings();
+    onPick($('model').value);
+    $('model').blur();
+    showMachine();
+  };
+  $('open-models').onclick = () => { boxError(''); $('models-box').showModal(); showBox(); };
+}

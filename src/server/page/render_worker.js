@@ -1,0 +1,351 @@
+// Makes markup of answers, away from the page: whatever it takes, the page goes on.
+//
+// A text comes in pieces.  What is complete (a paragraph, a list, a line of code) is given out once and never looked at
+// again; the unfinished end is given out anew with each piece.  Bounds: a block of prose has BLOCK bytes, a piece of code
+// CHUNK; what is larger is cut, what has a hostile shape is plain text.  The page ends this worker when a block
+// takes too long, and starts another one that shows that block as plain text ("bad").
+'use strict';
+/* global markdownit, hljs, katex */
+
+const BLOCK = 8192, CHUNK = 4096, MARKUP = 65536, LINE = 2000, COLOURED = 262144, FORMULAS = 200;
+let have = {};
+const texts = new Map(); // number: state
+
+const FENCE = /^ {0,3}(`{3,}|~{3,}) {0,8}([^`\n]{0,80})$/;
+const ITEM = /^ {0,200}(?:[-*+]|\d{1,9}[.)])(?: |$)/;
+
+function library(name) {
+  if (have[name] === true) {
+    importScripts({highlight: 'highlight.js', katex: 'katex.js', markdown: 'markdown-it.js'}[name]);
+    have[name] = 'here';
+  }
+  return have[name] === 'here';
+}
+
+/* ---- prose ---- */
+
+let md = null, formulas = 0, withFormulas = true;
+
+const escape = s => s.replace(/[&<>"]/g, c => ({'&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;'})[c]);
+
+// One formula, or the text that it was written as.
+function formula(tex, display, source) {
+  const plain = `<code class="tex">${escape(source)}</code>`;
+  if (!withFormulas || tex.length > 4000 || ++formulas > FORMULAS || !library('katex')) return plain;
+  try {
+    return katex.renderToString(tex, {displayMode: display, trust: false, strict: 'ignore', maxSize: 20, maxExpand: 200, throwOnError: true});
+  } catch { return plain; }
+}
+
+const DELIMITERS = [['$$', '$$', true], ['\\[', '\\]', true], ['\\(', '\\)', false], ['$', '$', false]];
+
+// $...$ is a formula when it does not look like two prices: no blank inside at either end, no digit behind.
+function dollars(src, from, to) {
+  const inside = src.slice(from + 1, to);
+  return inside && !/^\s|\s$/.test(inside) && !/^\d/.test(src.slice(to + 1, to + 2)) && !inside.includes('\n\n');
+}
+
+function inlineFormula(state, silent) {
+  const src = state.src, pos = state.pos;
+  if (src[pos] !== '$' && src[pos] !== '\\') return false;
+  const kind = DELIMITERS.find(d => src.startsWith(d[0], pos));
+  if (!kind) return false;
+  const [begin, end, display] = kind;
+  const cache = state.env.ends ??= new Map(); // an end that is not there is looked for once
+  const from = pos + begin.length;
+  if (cache.has(end) && cache.get(end) <= pos) return false;
+  let to = src.indexOf(end, from);
+  while (to > 0 && end[0] === '$' && src[to - 1] === '\\') to = src.indexOf(end, to + 1);
+  if (to < 0) { cache.set(end, pos); return false; }
+  if (to - from > 4000 || to >= state.posMax || to === from || (begin === '$' && !dollars(src, pos, to))) return false;
+  if (!silent) {
+    const t = state.push('formula', '', 0);
+    t.content = src.slice(from, to);
+    t.meta = {display, source: src.slice(pos, to + end.length)};
+  }
+  state.pos = to + end.length;
+  return true;
+}
+
+// A formula of lines of its own, in which nothing is Markdown.
+function blockFormula(state, start, last, silent) {
+  const from = state.bMarks[start] + state.tShift[start];
+  const src = state.src, kind = DELIMITERS.slice(0, 2).find(d => src.startsWith(d[0], from));
+  const env = /^\\begin\{([a-z*]{1,20})\}/.exec(src.slice(from, from + 40));
+  if (!kind && !env) return false;
+  const end = kind ? kind[1] : `\\end{${env[1]}}`;
+  let line = start;
+  for (; line < last; line++) {
+    const text = src.slice(line === start ? from + (kind ? 2 : 0) : state.bMarks[line], state.eMarks[line]);
+    const at = text.indexOf(end);
+    if (at < 0) continue;
+    if (text.slice(at + end.length).trim()) return false; // text goes on behind it
+    break;
+  }
+  if (line >= last) return false;
+  if (silent) return true;
+  const whole = src.slice(from, state.eMarks[line]).trim();
+  const t = state.push('formula', '', 0);
+  t.block = true;
+  t.content = kind ? whole.slice(2, -2) : whole;
+  t.meta = {display: true, source: whole};
+  t.map = [start, state.line = line + 1];
+  return true;
+}
+
+// "[ ]" and "[x]" at the start of an item.
+function tasks(state) {
+  for (let i = 2; i < state.tokens.length; i++) {
+    const t = state.tokens[i];
+    if (t.type !== 'inline' || state.tokens[i - 2].type !== 'list_item_open' || !t.children[0]) continue;
+    const m = /^\[([ xX])\] /.exec(t.children[0].content);
+    if (m) t.children[0].content = (m[1] === ' ' ? '\u2610 ' : '\u2611 ') + t.children[0].content.slice(4);
+  }
+}
+
+function makeMarkdown() {
+  md = markdownit({html: false, linkify: true, breaks: true, typographer: false});
+  md.validateLink = url => /^https?:\/\//i.test(url);
+  md.normalizeLinkText = text => text;
+  md.linkify.set({fuzzyLink: false, fuzzyEmail: false});
+  md.inline.ruler.before('escape', 'formula', inlineFormula);
+  md.block.ruler.before('fence', 'formula', blockFormula, {alt: ['paragraph', 'reference', 'blockquote', 'list']});
+  md.core.ruler.push('tasks', tasks);
+  const rules = md.renderer.rules;
+  rules.formula = (tokens, i) => {
+    const t = tokens[i], out = formula(t.content, t.meta.display, t.meta.source);
+    return t.block ? `<p class="formula">${out}</p>\n` : out;
+  };
+  rules.image = (tokens, i) => { // nothing is fetched: the picture is a link
+    const t = tokens[i], src = t.attrs.find(a => a[0] === 'src')?.[1] ?? '';
+    return `<a href="${escape(src)}">${escape(t.content || src)}</a>`;
+  };
+  rules.fence = rules.code_block = (tokens, i) =>
+    `<pre tabindex="0" dir="ltr"><code>${colours(tokens[i].info?.trim().split(/\s/)[0] ?? '', tokens[i].content)}</code></pre>\n`;
+  for (const name of ['paragraph_open', 'heading_open', 'list_item_open', 'td_open', 'th_open', 'blockquote_open', 'bullet_list_open', 'ordered_list_open', 'table_open'])
+    rules[name] = (tokens, i, options, env, self) => {
+      const t = tokens[i];
+      t.attrSet('dir', 'auto');
+      if (name === 'heading_open') t.tag = 'h' + Math.min(6, Number(t.tag[1]) + 2);
+      return (name === 'table_open' ? '<div class="wide" tabindex="0" role="group" aria-label="table">' : '') + self.renderToken(tokens, i, options);
+    };
+  rules.heading_close = (tokens, i, options, env, self) => {
+    tokens[i].tag = 'h' + Math.min(6, Number(tokens[i].tag[1]) + 2);
+    return self.renderToken(tokens, i, options);
+  };
+  rules.table_close = () => '</table></div>\n';
+}
+
+function colours(lang, text) {
+  if (text.length > CHUNK || !lang || text.split('\n').some(l => l.length > LINE) || !library('highlight') || !hljs.getLanguage(lang)) return escape(text);
+  return hljs.highlight(lang, text, true).value;
+}
+
+// Shapes on which time or depth grow faster than the text: they are shown as they are.
+function isHostile(text) {
+  if (/([`*_[\](){}<>~!|$\\#&])\1{99}/.test(text.replace(/^[ \t]*[-*_=~`#|]{3,200}[ \t]*$/gm, ''))) return true;
+  let marks = 0, deep = 0;
+  for (const line of text.split('\n')) {
+    const lead = /^[ \t>]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+){0,40}/.exec(line)[0];
+    if ((lead.match(/>/g) ?? []).length > 12 || (lead.match(/[-*+)]|\d\./g) ?? []).length > 12) return true;
+    deep = Math.max(deep, lead.replace(/\t/g, '    ').length);
+    for (const c of line) if ('`*_[]()<>~$\\!'.includes(c)) marks++;
+  }
+  return deep > 80 || marks > 2000;
+}
+
+// {html} or {text}.
+function prose(state, text, offset) {
+  if (!library('markdown') || !have.purify || state.bad.has(offset) || isHostile(text)) return {text};
+  if (!md) makeMarkdown();
+  for (withFormulas of [true, false]) {
+    formulas = 0;
+    let html;
+    try { html = md.render(text, {}); } catch { return {text}; }
+    if (html.length <= MARKUP) return {html};
+  }
+  return {text};
+}
+
+/* ---- where a block ends ---- */
+
+// How many bytes of the tail are a block; 0: it is not complete.  `end`: nothing more comes.
+function cut(tail, end) {
+  const limit = Math.min(tail.length, BLOCK);
+  let at = 0, list = false, fence = null, mathEnd = null, first = true;
+  while (at < limit) {
+    const nl = tail.indexOf('\n', at);
+    if (nl < 0 || nl >= limit) break;
+    const line = tail.slice(at, nl), next = nl + 1;
+    if (fence) {
+      if (line.trim().startsWith(fence) && !line.trim().slice(fence.length).replaceAll(fence[0], '')) fence = null;
+      at = next;
+      continue;
+    }
+    if (mathEnd) {
+      if (line.includes(mathEnd)) mathEnd = null;
+      at = next;
+      continue;
+    }
+    if (first) {
+      list = ITEM.test(line);
+      const t = line.trimStart();
+      mathEnd = t.startsWith('$$') ? '$$' : t.startsWith('\\[') ? '\\]' : null;
+      if (mathEnd && t.indexOf(mathEnd, 2) >= 0) mathEnd = null;
+      first = false;
+    } else if (FENCE.test(line) && !(list && /^ {2,}/.test(line))) {
+      return at; // code has a block of its own
+    }
+    if (list) {
+      const inner = /^ {2,}(`{3,}|~{3,})/.exec(line);
+      if (inner) fence = inner[1];
+    }
+    at = next;
+    if (line.trim()) continue;
+    // A blank line: what follows may belong to the list.
+    let look = at;
+    while (look < tail.length && tail[look] === '\n') look++;
+    const stop = tail.indexOf('\n', look), after = tail.slice(look, stop < 0 ? tail.length : stop);
+    if (!after.trim()) {
+      if (end) return tail.length;
+      return 0;
+    }
+    if (list && (/^ {2,}/.test(after) || ITEM.test(after))) continue;
+    if (list && stop < 0 && !end && after.length < 12) return 0; // "1" may become "1."
+    return at;
+  }
+  if (tail.length > BLOCK) { // cut it where it hurts least
+    const blank = tail.lastIndexOf('\n\n', BLOCK), line = tail.lastIndexOf('\n', BLOCK), word = tail.lastIndexOf(' ', BLOCK);
+    const where = blank > BLOCK / 2 ? blank + 2 : line > BLOCK / 2 ? line + 1 : word > BLOCK / 2 ? word + 1 : BLOCK;
+    return /[\ud800-\udbff]/.test(tail[where - 1]) ? where - 1 : where;
+  }
+  return end ? tail.length : 0;
+}
+
+/* ---- the texts ---- */
+
+function step(state, ops) {
+  if (state.code) return codeStep(state, ops);
+  const blank = /^(?:[ \t]{0,200}\n)+/.exec(state.tail.slice(0, BLOCK));
+  if (blank) eat(state, blank[0].length);
+  if (!state.tail) return false;
+  const nl = state.tail.indexOf('\n'), line = nl < 0 ? state.tail.slice(0, 200) : state.tail.slice(0, nl);
+  const fence = FENCE.exec(line);
+  if (fence && (nl >= 0 || state.end)) {
+    const lang = (/^[\w+#.-]+/.exec(fence[2].trim()) ?? [''])[0];
+    state.code = {mark: fence[1], lang, indent: /^ */.exec(line)[0].length, top: null, done: 0, label: lang};
+    ops.push({op: 'code', i: state.index, lang});
+    eat(state, nl < 0 ? state.tail.length : nl + 1);
+    return true;
+  }
+  const n = cut(state.tail, state.end);
+  if (!n) {
+    if (!fence) show(state, ops, state.tail, false);
+    return false;
+  }
+  show(state, ops, state.tail.slice(0, n), true);
+  eat(state, n);
+  state.index++;
+  return true;
+}
+
+function show(state, ops, text, whole) {
+  postMessage({number: state.number, at: state.offset});
+  const more = whole && text.length >= BLOCK / 2 && !text.endsWith('\n');
+  ops.push({op: 'prose', i: state.index, whole, more, ...prose(state, text, state.offset)});
+}
+
+const isEnd = (line, code) => {
+  const t = line.trim();
+  return /^ {0,3}[`~]/.test(line) && t.startsWith(code.mark) && t === code.mark[0].repeat(t.length);
+};
+
+const lineOf = (line, code) => code.indent && line.startsWith(' '.repeat(code.indent)) ? line.slice(code.indent) : line;
+
+// Lines of code up to CHUNK, or the end of the block.
+function codeStep(state, ops) {
+  const code = state.code;
+  let out = '', at = 0, closed = false;
+  while (at < state.tail.length && out.length < CHUNK) {
+    let nl = state.tail.indexOf('\n', at);
+    if (nl < 0) {
+      if (state.end) nl = state.tail.length;
+      else break;
+    }
+    const line = state.tail.slice(at, nl);
+    if (isEnd(line, code)) {
+      closed = true;
+      at = Math.min(nl + 1, state.tail.length);
+      break;
+    }
+    if (out && out.length + line.length > CHUNK) break;
+    if (line.length > CHUNK) { // in pieces, each a line of its own
+      const piece = /[\ud800-\udbff]/.test(line[CHUNK - 1]) ? CHUNK - 1 : CHUNK;
+      out = line.slice(0, piece);
+      at += piece;
+      break;
+    }
+    out += lineOf(line, code) + '\n';
+    at = nl + 1;
+  }
+  at = Math.min(at, state.tail.length);
+  if (!at && state.tail.length > CHUNK) {
+    out = state.tail.slice(0, CHUNK);
+    at = out.length;
+  }
+  if (out) chunk(state, ops, out);
+  eat(state, at);
+  if (closed || (state.end && !state.tail)) {
+    ops.push({op: 'tail', i: state.index, text: '', whole: true});
+    state.code = null;
+    state.index++;
+    return state.tail.length > 0;
+  }
+  if (at) return true;
+  const rest = isEnd(state.tail, code) || /^ {0,3}[`~]{1,}$/.test(state.tail) ? '' : state.tail;
+  ops.push({op: 'tail', i: state.index, text: lineOf(rest, code)});
+  return false;
+}
+
+function chunk(state, ops, text) {
+  const code = state.code, bare = {op: 'chunk', i: state.index, text};
+  const can = have.purify && code.lang && code.done < COLOURED && !state.bad.has(state.offset) && !text.split('\n').some(l => l.length > LINE);
+  code.done += text.length;
+  if (!can || !library('highlight') || !hljs.getLanguage(code.lang)) {
+    ops.push(bare);
+    return;
+  }
+  postMessage({number: state.number, at: state.offset});
+  const r = hljs.highlight(code.lang, text, true, code.top ?? undefined);
+  code.top = r.top;
+  ops.push(r.value.length <= MARKUP ? {...bare, html: r.value} : bare);
+}
+
+function eat(state, n) {
+  state.tail = state.tail.slice(n);
+  state.offset += n;
+}
+
+// As much as makes a good piece of work for the page; it asks for the rest.
+function work(state) {
+  const ops = [];
+  let more = true;
+  for (let i = 0; i < 8 && more; i++) more = step(state, ops);
+  postMessage({number: state.number, ops, more: more && state.tail.length > 0});
+}
+
+onmessage = e => {
+  const m = e.data;
+  if (m.have) have = m.have;
+  else if (m.drop) texts.delete(m.drop);
+  else if (m.begin) {
+    const state = {number: m.begin, tail: '', offset: 0, index: 0, code: null, end: false, bad: new Set(m.bad)};
+    texts.set(m.begin, state);
+  } else {
+    const state = texts.get(m.number);
+    if (!state) return;
+    if (m.text) state.tail += m.text;
+    if (m.end) state.end = true;
+    work(state);
+  }
+};

@@ -1,0 +1,164 @@
+// What the browser keeps: conversations and their messages in IndexedDB, each message under its own key, so that tabs
+// never undo each other; settings in localStorage.
+//
+// A conversation: {id, title, named, pinned, order, model, settings, leaf}.
+// A message: {id, chat, parent, seq, role, content, reasoning, files, calls, call, model, error, stats, run}.
+import {newId} from './dom.js';
+
+let db = null;
+let why = '';                       // why nothing is kept
+const memory = {chats: new Map(), messages: new Map()};
+const channel = 'BroadcastChannel' in self ? new BroadcastChannel('ingle') : null;
+let heard = () => {};
+let failed = () => {};
+
+const wait = request => new Promise((done, fail) => {
+  request.onsuccess = () => done(request.result);
+  request.onerror = () => fail(request.error);
+});
+
+function open() {
+  return new Promise((done, fail) => {
+    const r = indexedDB.open('ingle', 1);
+    r.onupgradeneeded = () => {
+      r.result.createObjectStore('chats', {keyPath: 'id'});
+      r.result.createObjectStore('messages', {keyPath: 'id'}).createIndex('chat', 'chat');
+    };
+    r.onsuccess = () => done(r.result);
+    r.onerror = () => fail(r.error);
+    r.onblocked = () => fail(new Error('another tab has an older form of the conversations open'));
+  });
+}
+
+// onHear({chat, ids}): another tab changed these messages (ids absent: the conversation itself).  onFail(sentence).
+export async function openStore(onHear, onFail) {
+  heard = onHear;
+  failed = onFail;
+  try {
+    db = await open();
+    db.onversionchange = () => db.close();
+  } catch (e) {
+    why = e.message || String(e);
+    failed(`This browser keeps nothing here (${why}): conversations are gone when the page is closed. Export what you need.`);
+  }
+  if (channel) channel.onmessage = e => heard(e.data);
+  await moveOld();
+}
+
+export const tell = what => channel?.postMessage(what);
+export const isKept = () => !!db;
+
+// Writes: a list of [store, value] or [store, id, 'delete'].  Always into memory first.
+export async function write(list) {
+  for (const [store, value, drop] of list) {
+    if (drop) memory[store].delete(value);
+    else memory[store].set(value.id, value);
+  }
+  if (!db) return false;
+  try {
+    const t = db.transaction(['chats', 'messages'], 'readwrite');
+    const ended = new Promise((done, fail) => {
+      t.oncomplete = done;
+      t.onabort = t.onerror = () => fail(t.error ?? new Error('the browser gave no reason'));
+    });
+    for (const [store, value, drop] of list) drop ? t.objectStore(store).delete(value) : t.objectStore(store).put(value);
+    await ended;
+  } catch (e) {
+    failed(e?.name === 'QuotaExceededError'
+      ? 'This browser has no room left: what is new is not kept. Export it, or delete conversations.'
+      : `The browser could not keep this (${e?.message ?? e}): export what you need.`);
+    return false;
+  }
+  const chats = new Map();
+  for (const [store, value] of list) {
+    const chat = store === 'chats' ? value.id ?? value : value.chat;
+    if (!chat) continue;
+    if (!chats.has(chat)) chats.set(chat, []);
+    if (store === 'messages') chats.get(chat).push(value.id);
+  }
+  for (const [chat, ids] of chats) tell({chat, ids});
+  return true;
+}
+
+const isText = x => typeof x === 'string';
+const isChat = c => isText(c?.id) && isText(c.title ?? '');
+const isMessage = m => isText(m?.id) && isText(m.chat) && isText(m.content) && ['user', 'assistant', 'tool'].includes(m.role);
+
+export async function allChats() {
+  const list = db ? await wait(db.transaction('chats').objectStore('chats').getAll()) : [...memory.chats.values()];
+  return list.filter(isChat);
+}
+
+export async function messagesOf(chat) {
+  if (!db) return [...memory.messages.values()].filter(m => m.chat === chat);
+  return (await wait(db.transaction('messages').objectStore('messages').index('chat').getAll(chat))).filter(isMessage);
+}
+
+export async function oneMessage(id) {
+  if (!db) return memory.messages.get(id);
+  const m = await wait(db.transaction('messages').objectStore('messages').get(id));
+  return isMessage(m) ? m : undefined;
+}
+
+export async function oneChat(id) {
+  if (!db) return memory.chats.get(id);
+  return wait(db.transaction('chats').objectStore('chats').get(id));
+}
+
+// Calls fn with each message, a batch at a time; fn returns false to stop.
+export async function eachMessage(fn) {
+  if (!db) {
+    for (const m of memory.messages.values()) if (fn(m) === false) return;
+    return;
+  }
+  let range = null;
+  for (;;) {
+    const batch = await wait(db.transaction('messages').objectStore('messages').getAll(range, 200));
+    for (const m of batch) if (isMessage(m) && fn(m) === false) return;
+    if (batch.length < 200) return;
+    range = IDBKeyRange.lowerBound(batch.at(-1).id, true);
+  }
+}
+
+export async function room() {
+  try { return await navigator.storage.estimate(); } catch { return null; }
+}
+
+export const keep = {
+  get(key, fallback) {
+    try { return JSON.parse(localStorage.getItem('ingle.' + key)) ?? fallback; } catch { return fallback; }
+  },
+  set(key, value) {
+    try { localStorage.setItem('ingle.' + key, JSON.stringify(value)); } catch { /* for this visit only */ }
+  },
+};
+
+// Conversations of the page's first form, one list each in localStorage: moved, and dropped there when they are here.
+async function moveOld() {
+  let keys = [];
+  try { keys = Object.keys(localStorage).filter(k => k.startsWith('ingle.chat.')); } catch { return; }
+  for (const key of keys.sort()) {
+    const c = keep.get(key.slice(6));
+    const whole = isText(c?.id) && Array.isArray(c.messages) && c.messages.every(m => isText(m?.content) && ['user', 'assistant'].includes(m.role));
+    if (!whole) continue; // what it cannot read it leaves alone
+    const list = fromList(c);
+    const kept = await write(list);
+    if (kept) localStorage.removeItem(key);
+  }
+}
+
+// A conversation and its messages of a plain list {id, title, messages: [{role, content, ...}]}.
+export function fromList(c) {
+  const out = [];
+  let parent = null;
+  for (const m of c.messages) {
+    const node = {id: newId(), chat: c.id, parent, seq: 0, role: m.role, content: m.content, reasoning: isText(m.reasoning) ? m.reasoning : '',
+      error: isText(m.error) ? m.error : '', stats: m.stats && typeof m.stats === 'object' ? oldStats(m.stats) : {}};
+    out.push(['messages', node]);
+    parent = node.id;
+  }
+  out.push(['chats', {id: c.id, title: isText(c.title) ? c.title : '', order: parseInt(c.id.slice(0, 8), 36) || 0, leaf: parent}]);
+  return out;
+}
+
+const oldStats = s => ({finish: s.finish, answer: s.tokens, rate: s.rate, prompt: s.prompt, cached: s.cached, drafted: s.drafted, accepted: s.right});

@@ -1,0 +1,127 @@
+// How a message looks.
+import {$, el, button, copyText, timeText} from './dom.js';
+import {View, plainText} from './render.js';
+import {chip} from './files.js';
+import {isWriting, isEmpty, runOf} from './answer.js';
+import {contextOf} from './models.js';
+
+let acts = {}; // {edit, regenerate, more, remove, version, results}
+export const initViews = a => { acts = a; };
+
+export function statsText(s, chat) {
+  const parts = [];
+  if (s.answer) parts.push(`${s.answer.toLocaleString()} tokens`);
+  if (s.rate) parts.push(`${s.rate.toFixed(1)} tokens/s`);
+  if (s.ms) parts.push(timeText(s.ms / 1000));
+  if (s.prompt !== undefined && (s.prompt || s.cached))
+    parts.push(`prompt ${s.prompt.toLocaleString()}${s.promptRate ? ` at ${s.promptRate.toFixed(0)} tokens/s` : ''}, ${(s.cached ?? 0).toLocaleString()} from the cache`);
+  if (s.drafted) parts.push(`${Math.round(100 * s.accepted / s.drafted)} % of ${s.drafted} drafts accepted`);
+  if (s.context && contextOf(chat)) parts.push(`context ${s.context.toLocaleString()} of ${contextOf(chat).toLocaleString()}`);
+  const ends = {length: 'cut: longest answer or end of the context reached', stopped: 'stopped', left: 'ended when the page was closed'};
+  if (ends[s.finish]) parts.push(ends[s.finish]);
+  return parts.join(' · ');
+}
+
+const isCut = n => n.role === 'assistant' && (n.content || n.reasoning) && !n.calls?.length && (n.error || ['length', 'stopped', 'left'].includes(n.stats?.finish));
+
+export class MessageView {
+  constructor(chat, node) {
+    this.chat = chat;
+    this.node = node;
+    this.who = el('p', {className: 'who', dir: 'auto'});
+    this.files = el('div', {className: 'with-files'});
+    this.thought = el('div');
+    this.summary = el('summary');
+    this.details = el('details', {className: 'thought', hidden: true}, this.summary, this.thought);
+    this.text = el('div', {className: 'text', dir: 'auto'});
+    this.calls = el('div', {className: 'calls'});
+    this.phase = el('p', {className: 'phase', hidden: true});
+    this.error = el('p', {className: 'error', hidden: true});
+    this.error.setAttribute('role', 'alert');
+    this.row = el('div', {className: 'acts'});
+    this.stats = el('p', {className: 'stats'});
+    this.root = el('article', {className: 'message ' + node.role}, this.who, this.files, this.details, this.text, this.calls, this.phase, this.error, this.row, this.stats);
+    for (const f of node.files ?? []) this.files.append(chip(f));
+  }
+
+  // place: its number; siblings: versions of it; last: nothing comes after it.
+  refresh({place, siblings, last, unanswered}) {
+    const n = this.node, chat = this.chat;
+    const who = n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${n.call?.name ?? 'a tool'}` : n.model || 'Model';
+    this.who.textContent = who + (n.edited ? ' (edited)' : '');
+    this.root.setAttribute('aria-label', who);
+    this.row.replaceChildren();
+    const act = (label, fn) => this.row.append(button(label, fn, {aria: `${label}: message ${place}`}));
+    const at = siblings.indexOf(n);
+    if (siblings.length > 1) {
+      const step = (label, d, words) => {
+        const b = button(label, () => acts.version(siblings[at + d], n.id, d), {aria: `${words} version: message ${place}`});
+        b.disabled = !siblings[at + d];
+        return b;
+      };
+      this.row.append(el('span', {className: 'versions'}, step('‹', -1, 'Previous'), el('span', {textContent: `${at + 1}/${siblings.length}`}), step('›', 1, 'Next')));
+    }
+    act('Copy', b => copyText(n.content, b));
+    if (n.role !== 'tool') act('Edit', () => acts.edit(this));
+    if (n.role === 'assistant') act('Regenerate', () => acts.regenerate(n));
+    if (last && isCut(n)) act('Continue', () => acts.more(n));
+    act('Delete', () => acts.remove(n));
+    this.note = unanswered ? 'Not answered: left out of what follows.' : '';
+    this.last = last;
+    this.drawCalls(last);
+    this.paint(chat);
+  }
+
+  paint() {
+    const n = this.node, writing = isWriting(n), run = runOf(this.chat);
+    const elsewhere = n.run && !writing;
+    if (n.role === 'assistant') {
+      this.view ??= new View(this.text);
+      this.view.set(n.content, !writing && !elsewhere);
+    } else plainText(this.text, n.content);
+    this.text.hidden = !n.content;
+    this.details.hidden = !n.reasoning;
+    if (n.reasoning) plainText(this.thought, n.reasoning);
+    this.summary.textContent = writing && !n.content ? 'Thinking…' : 'Thought';
+    const silent = n.reasoning && isEmpty(n) && !writing && !elsewhere && !n.error;
+    if (silent && !this.opened) this.opened = this.details.open = true;
+    const phase = writing ? run.phase : elsewhere ? 'This answer is being written in another tab.' : silent ? '(no answer after the thought)' : '';
+    this.phase.hidden = !phase;
+    this.phase.textContent = phase;
+    const error = n.error || this.note || '';
+    this.error.hidden = !error;
+    this.error.textContent = error;
+    this.stats.textContent = statsText(n.stats ?? {}, this.chat);
+    this.stats.hidden = !this.stats.textContent;
+    this.row.hidden = writing;
+    if (writing && n.calls) this.drawCalls(false);
+  }
+
+  // Calls of tools, and fields for their results where nothing comes after them.
+  drawCalls(last) {
+    const n = this.node, list = (n.calls ?? []).filter(Boolean);
+    const open = last && list.length && !isWriting(n);
+    const fields = [];
+    this.calls.replaceChildren(...list.map((c, i) => {
+      let args = c.arguments;
+      try { args = JSON.stringify(JSON.parse(args), null, 2); } catch { /* as it came */ }
+      const pre = el('pre', {tabIndex: 0, dir: 'ltr', textContent: args.slice(0, 20000)});
+      pre.setAttribute('role', 'group');
+      pre.setAttribute('aria-label', `Arguments of ${c.name}`);
+      const box = el('div', {className: 'call'}, el('p', {className: 'who', textContent: `Call of ${c.name}`}), pre);
+      if (open) {
+        const f = el('textarea', {rows: 2, dir: 'auto', placeholder: 'What the tool returns'});
+        f.setAttribute('aria-label', `Result of ${c.name}, call ${i + 1}`);
+        fields.push(f);
+        box.append(f);
+      }
+      return box;
+    }));
+    if (open) this.calls.append(button('Send results', () => acts.results(n, fields.map(f => f.value)), {className: 'main'}));
+  }
+
+  drop() { this.view?.drop(); }
+}
+
+export const atEnd = () => $('log').scrollHeight - $('log').scrollTop - $('log').clientHeight < 80;
+export const toEnd = () => { $('log').scrollTop = $('log').scrollHeight; };
