@@ -40,6 +40,7 @@ struct cli {
     char **arg; /* what is no option: [n_arg], borrowed from argv */
     int n_arg;
     const struct cli_foreign *not_needed; /* the first option of another engine that asks for what is done anyway */
+    char *plan_folder; /* of a model of which only the headers were fetched, or NULL */
     struct cli_screen screen;
     int write_error; /* errno of the first write to standard output that failed; 0: none */
 };
@@ -235,6 +236,10 @@ void cli_print_plan(const struct ingle_plan *p, bool json);
 /* cmd_pull.c */
 /* -m, --draft and --prompt-drafter hf:OWNER/NAME:CODE become paths of files, which are fetched if they are not there. */
 MUST_CHECK ingle_status cli_hub_model(struct cli *c, const struct ingle_callbacks *callbacks, struct err *err);
+/* Removes what a plan fetched. */
+void cli_hub_drop(struct cli *c);
+/* Rates of a disk that holds no weights mean nothing. */
+void cli_hub_plan(const struct cli *c, struct ingle_plan *plan);
 bool cli_hub_any(const struct cli *c);        /* whether one of them is of a hub */
 bool cli_hub_names(const char *value);        /* "hf:...", or the address of a page of the usual hub; NULL: no */
 

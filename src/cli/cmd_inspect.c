@@ -109,7 +109,7 @@ static int show_plan(struct cli *c, const char *path)
     if (ingle_engine_plan(m, &o, &plan, &error))
         rc = cli_fail(c, &error);
     else
-        cli_print_plan(&plan, ingle_config_flag(c->config, "json"));
+        cli_hub_plan(c, &plan), cli_print_plan(&plan, ingle_config_flag(c->config, "json"));
     ingle_model_close(m);
     return rc;
 }

@@ -283,6 +283,37 @@ static ingle_status pull(struct cli *c, const struct ingle_callbacks *callbacks,
     return st;
 }
 
+void cli_hub_drop(struct cli *c)
+{
+    if (c->plan_folder)
+        hub_head_drop(c->plan_folder);
+    mem_free(c->plan_folder);
+    c->plan_folder = NULL;
+}
+
+void cli_hub_plan(const struct cli *c, struct ingle_plan *plan)
+{
+    if (c->plan_folder)
+        plan->tokens_low = plan->tokens_high = plan->disk_bytes_per_s = plan->read_bytes_per_s = 0;
+}
+
+/* For a plan the headers of a model do that was not pulled. */
+static ingle_status plan_path(struct cli *c, const struct ingle_callbacks *callbacks, const char *name, char **path, struct err *err)
+{
+    struct access a;
+    struct hub_options o;
+    struct sigaction before[N_CAUGHT];
+    ingle_status st = read_options(c, callbacks, &a, &o, err);
+    n_signals = 0;
+    catch_signals(before);
+    if (!st && (st = hub_find(name, &o, path, err)) == INGLE_NOTFOUND)
+        st = o.offline ? hub_pull(name, &o, path, err) : hub_head(name, &o, path, &c->plan_folder, err);
+    let_signals(before);
+    release(&a);
+    cli_screen_clear(&c->screen);
+    return st;
+}
+
 /* The i-th value of an option, if it is of a hub, becomes a path. */
 static ingle_status resolve(struct cli *c, const struct ingle_callbacks *callbacks, const char *option, size_t i, struct err *err)
 {
@@ -291,7 +322,9 @@ static ingle_status resolve(struct cli *c, const struct ingle_callbacks *callbac
     const char *value = ingle_config_text(c->config, option, i);
     if (!cli_hub_names(value))
         return INGLE_OK;
-    ingle_status st = pull(c, callbacks, value, strcmp(option, "draft") == 0, false, &path, err);
+    const bool plan = ingle_config_flag(c->config, "plan") && strcmp(option, "model") == 0 && !ingle_config_flag(c->config, "update");
+    ingle_status st = plan ? plan_path(c, callbacks, value, &path, err)
+                           : pull(c, callbacks, value, strcmp(option, "draft") == 0, false, &path, err);
     if (!st)
         hold(path);
     if (!st && ingle_config_replace(c->config, option, i, path, &error))
@@ -344,15 +377,87 @@ static int list(struct cli *c, const char *name)
     return st ? cli_fail_err(c, &err) : CLI_OK;
 }
 
+struct having {
+    const char *hub;
+    size_t n;
+    uint64_t n_bytes;
+};
+
+static void print_have(void *arg, const struct hub_have *h)
+{
+    static const char *const kind[] = {"model", "checkpoint", "drafter", "other", "unfinished"};
+    struct having *s = arg;
+    char size[32];
+    hub_bytes(size, h->n_bytes);
+    printf("%10s  %-10s  %s", size, kind[h->kind], h->name);
+    if (strcmp(h->revision, "main") != 0)
+        printf("  revision %s", h->revision);
+    if (h->hub && strcmp(h->hub, s->hub) != 0)
+        printf("  from %s", h->hub);
+    putchar('\n');
+    s->n++;
+    s->n_bytes += h->n_bytes;
+}
+
+static int have(struct cli *c)
+{
+    struct access a;
+    struct hub_options o;
+    struct err err;
+    char all[32];
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    struct having s = {0};
+    ingle_status st = read_options(c, &callbacks, &a, &o, &err);
+    s.hub = o.address;
+    if (!st)
+        st = hub_each(&o, print_have, &s, &err);
+    hub_bytes(all, s.n_bytes);
+    if (!st && c->screen.progress)
+        printf("%10s  in %s: %zu\n", all, o.directory, s.n);
+    release(&a);
+    return st ? cli_fail_err(c, &err) : CLI_OK;
+}
+
+/* At a terminal a person decides; a script has said what it wants. */
+static bool may_delete(void *arg, const char *folder, size_t n_files, uint64_t n_bytes)
+{
+    char size[32], answer[16];
+    (void)arg;
+    hub_bytes(size, n_bytes);
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
+        return true;
+    fprintf(stderr, "delete %zu %s, %s, of %s? [y/N] ", n_files, n_files == 1 ? "file" : "files", size, folder);
+    return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
+}
+
+static int delete(struct cli *c, const char *name)
+{
+    struct access a;
+    struct hub_options o;
+    struct err err;
+    const struct ingle_callbacks callbacks = cli_callbacks(c);
+    ingle_status st = read_options(c, &callbacks, &a, &o, &err);
+    if (!st)
+        st = hub_delete(name, &o, may_delete, c, &err);
+    release(&a);
+    if (st == INGLE_CANCEL)
+        fprintf(stderr, "ingle: note: %s\n", err.msg);
+    return st == INGLE_CANCEL ? CLI_FAILURE : st ? cli_fail_err(c, &err) : CLI_OK;
+}
+
 int cli_pull(struct cli *c)
 {
     struct err err;
     char *path;
     const struct ingle_callbacks callbacks = cli_callbacks(c);
+    if (ingle_config_flag(c->config, "have"))
+        return c->n_arg ? cli_usage(c, "--have lists all of the folder and takes no name") : have(c);
     if (c->n_arg != 1)
         return cli_usage(c, "one name is needed: OWNER/NAME or OWNER/NAME:CODE");
     if (ingle_config_flag(c->config, "list"))
         return list(c, c->arg[0]);
+    if (ingle_config_flag(c->config, "delete"))
+        return delete(c, c->arg[0]);
     if (pull(c, &callbacks, c->arg[0], false, true, &path, &err))
         return cli_fail_err(c, &err);
     printf("%s\n", path);

@@ -88,6 +88,8 @@ static int on_progress(void *arg, const char *job, double done, double total)
     char text[160];
     const struct ingle_callbacks callbacks = cli_callbacks(s->c);
     const double share = total > 0 && done < total ? done / total : 1;
+    if (!(total > 0)) /* something waits */
+        return n_signals > 0;
     callbacks.progress(callbacks.arg, job, done, total);
     if (atomic_exchange(&s->percent, (int)(share * 100)) != (int)(share * 100)) {
         snprintf(text, sizeof text, "STATUS=%.60s: %.0f %%\nX_INGLE_PROGRESS=%.2f\n", job, share * 100, share);
@@ -174,8 +176,16 @@ static int plan(struct cli *c)
     struct err err;
     if (server_plan(c->config, cli_callbacks(c), &p, &err))
         return cli_fail_err(c, &err);
+    cli_hub_plan(c, &p);
     cli_print_plan(&p, true);
     return CLI_OK;
+}
+
+/* Models of a hub, while /health says that the server is loading. */
+static ingle_status fetch(void *arg, struct err *err)
+{
+    struct start *s = arg;
+    return cli_hub_model(s->c, &(struct ingle_callbacks){on_report, on_progress, s}, err);
 }
 
 static int serve_model(struct cli *c, const int *handed, int n_handed)
@@ -185,7 +195,8 @@ static int serve_model(struct cli *c, const int *handed, int n_handed)
     struct err err;
     struct start start = {.c = c, .percent = -1};
     const struct server_options o = {.listener = handed, .n_listeners = n_handed, .config = c->config,
-                                     .callbacks = {on_report, on_progress, &start}};
+                                     .callbacks = {on_report, on_progress, &start},
+                                     .fetch = cli_hub_any(c) ? fetch : NULL, .fetch_arg = &start};
     if (server_open(&s, &o, &err))
         return cli_fail_err(c, &err);
     server_describe(s, &info);

@@ -35,8 +35,9 @@ static const struct cli_command commands[] = {
     {"convert", "DIR|FILE", "write a checkpoint of safetensors as a GGUF file, or a GGUF file as a checkpoint",
      "DIR has config.json and tokenizer.json beside the tensors: a model, or a drafter.  What is written holds the\n"
      "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise.  An interrupted call goes on with the same command: docs/convert.md.\n", cli_convert},
-    {"pull", "OWNER/NAME[:CODE]", "fetch a model from a hub and print its path",
-     "CODE is that of the weights (Q4_K_M).  -m hf:OWNER/NAME:CODE does the same wherever a model is named.\n", cli_pull},
+    {"pull", "[OWNER/NAME[:CODE]]", "fetch a model from a hub and print its path",
+     "CODE is that of the weights (Q4_K_M), or a file's name.  -m hf:OWNER/NAME:CODE does the same wherever a model is named.\n"
+     "--have lists what is there, --delete removes a model, --update fetches what changed: docs/pull.md.\n", cli_pull},
     {"imatrix", "", "measure the importance of columns for quantize, from a text",
      "-m FILE -f TEXT -o OUT; --in-file FILE ... -o OUT merges.  An interrupted run goes on with the same command.\n", cli_imatrix},
     {"quantize", "IN OUT CODE", "write a GGUF file with smaller codes of weights",

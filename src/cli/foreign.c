@@ -163,5 +163,5 @@ void cli_foreign_markdown(FILE *to)
     for (size_t i = 0; i < N_ENVIRONMENT; i++)
         fprintf(to, "%s `%s%s`", i ? "," : "", environment[i].begin,
                 environment[i].begin[strlen(environment[i].begin) - 1] == '_' ? "*" : "");
-    fputs(".\n", to);
+    fputs(". Those of Hugging Face's tools (`HF_TOKEN`, `HF_ENDPOINT` ...) are read\nwhere models come from a hub: [pull.md](pull.md).\n", to);
 }

@@ -74,9 +74,9 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     if (cli_pack_default(c, &error))
         return cli_fail(c, &error);
     const struct ingle_callbacks callbacks = cli_callbacks(c);
-    if (cli_hub_model(c, &callbacks, &err))
-        return cli_fail_err(c, &err);
-    rc = command->run(c);
+    const bool later = command->run == cli_serve && !ingle_config_is_set(c->config, "models") && !ingle_config_flag(c->config, "plan");
+    rc = !later && cli_hub_model(c, &callbacks, &err) ? cli_fail_err(c, &err) : command->run(c);
+    cli_hub_drop(c);
     cli_screen_clear(&c->screen);
     const int flushed = cli_flush(c);
     return rc ? rc : flushed;

@@ -94,7 +94,7 @@ size_t hub_reply_text(struct hub_reply *r, const char *bytes, size_t n)
 }
 
 /* {"error": "..."}, {"error": {"message": "..."}}, {"message": "..."} */
-static bool words_of_json(const char *text, size_t n, char *out, size_t n_out)
+bool hub_json_words(const char *text, size_t n, char *out, size_t n_out)
 {
     struct json_object *o = NULL, *v = NULL;
     if (json_parse(text, n, NULL, &o, NULL))
@@ -134,7 +134,7 @@ void hub_reply_say(const struct hub_reply *r, long status, char *out, size_t n_o
         snprintf(words, sizeof words, "%s", r->message);
     else if (r->n_text && hub_is_html(r->type, r->text, r->n_text))
         hub_html(words, sizeof words, r->text, r->n_text);
-    else if (r->n_text && !words_of_json(r->text, r->n_text, words, sizeof words) && r->text[0] != '{')
+    else if (r->n_text && !hub_json_words(r->text, r->n_text, words, sizeof words) && r->text[0] != '{')
         hub_words(words, 160, r->text, r->n_text);
     snprintf(out, n_out, "status %ld%s%s%s%s", status, r->code[0] ? ", " : "", r->code, words[0] ? ": " : "", words);
 }

@@ -27,7 +27,7 @@ static bool ends_with(const char *s, const char *end)
 static bool is_gguf(const char *path) { return ends_with(path, ".gguf"); }
 
 /* What else has this ending: encoders of images and sound, importance of columns. */
-static bool is_aside(const char *path)
+bool hub_is_aside(const char *path)
 {
     const char *base = base_of(path);
     return strncasecmp(base, "mmproj", 6) == 0 || strncasecmp(base, "imatrix", 7) == 0 || ends_with(base, "imatrix.gguf");
@@ -58,6 +58,13 @@ static size_t stem_of(const char *path, const char *ending, long *part, long *pa
     *part = a;
     *parts = b;
     return n - MARK;
+}
+
+bool hub_same_model(const char *a, const char *b)
+{
+    long part, parts, part2, parts2;
+    const size_t n = stem_of(a, ".gguf", &part, &parts);
+    return n == stem_of(b, ".gguf", &part2, &parts2) && parts == parts2 && strncmp(a, b, n) == 0;
 }
 
 /* ---- codes ---- */
@@ -111,7 +118,7 @@ static bool fits(const struct wish *w, const char *path)
         return false;
     if (w->how <= ANY_FILE)
         return is_file(path, w->code, w->how == EXACT_FILE);
-    if (is_aside(path) || !(drafter_by_name(path) ? w->drafters : w->models))
+    if (hub_is_aside(path) || !(drafter_by_name(path) ? w->drafters : w->models))
         return false;
     if (!*w->code)
         return true;
@@ -168,7 +175,7 @@ static void put_names(const struct hub_list *l, bool drafters, char *out, size_t
     for (size_t i = 0; i < l->n && k + 8 < n; i++) {
         long part, parts;
         const char *path = l->at[i].path;
-        if (!is_gguf(path) || is_aside(path) || drafter_by_name(path) != drafters)
+        if (!is_gguf(path) || hub_is_aside(path) || drafter_by_name(path) != drafters)
             continue;
         const size_t stem = stem_of(path, ".gguf", &part, &parts);
         if (part <= 1)

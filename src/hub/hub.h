@@ -73,6 +73,28 @@ MUST_CHECK ingle_status hub_find(const char *name, const struct hub_options *o, 
 /* The files of a repository. */
 MUST_CHECK ingle_status hub_list(const char *name, const struct hub_options *o, struct hub_list *out, struct err *err);
 
+/* Files with the headers of a model that was not pulled, and holes for its weights, for a plan: *path can be opened, *folder is ended
+ * with hub_head_drop() and mem_free(). */
+MUST_CHECK ingle_status hub_head(const char *name, const struct hub_options *o, char **path, char **folder, struct err *err);
+void hub_head_drop(const char *folder);
+
+/* What lies in o->directory. */
+enum hub_have_kind { HUB_HAVE_MODEL, HUB_HAVE_CHECKPOINT, HUB_HAVE_DRAFTER, HUB_HAVE_OTHER, HUB_HAVE_PART };
+struct hub_have {
+    const char *name;      /* "OWNER/NAME:FILE.gguf", as hub_pull() and hub_delete() take it */
+    const char *hub;       /* NULL: not known (an earlier version) */
+    const char *revision, *folder;
+    enum hub_have_kind kind;
+    uint64_t n_bytes;
+};
+typedef void hub_have_fn(void *arg, const struct hub_have *h);
+MUST_CHECK ingle_status hub_each(const struct hub_options *o, hub_have_fn *fn, void *arg, struct err *err);
+/* Removes the files of a model from o->directory, unless a process uses one of them or one lies elsewhere.  ask: whether to go on;
+ * no is INGLE_CANCEL. */
+typedef bool hub_delete_fn(void *arg, const char *folder, size_t n_files, uint64_t n_bytes);
+MUST_CHECK ingle_status hub_delete(const char *name, const struct hub_options *o, hub_delete_fn *ask, void *arg, struct err *err);
+void hub_bytes(char out[32], uint64_t n); /* "3.21 GB" */
+
 /* Whether a text is the address of a page of the usual hub ("https://huggingface.co/...", "hf.co/..."). */
 bool hub_is_address(const char *text);
 

@@ -70,6 +70,8 @@ char *hub_cache_blob(const struct hub_options *o, const char *repository, const 
 /* ---- choose.c ---- */
 /* Marks all files of a model that begins with this one ("": a checkpoint). */
 MUST_CHECK ingle_status hub_want(struct hub_list *l, const char *first, struct err *err);
+bool hub_is_aside(const char *path); /* an encoder of images or sound, importance of columns */
+bool hub_same_model(const char *a, const char *b); /* the same GGUF file, or parts of one */
 /* The drafter of this code, else the first one; NULL: there is none. */
 const char *hub_drafter(const struct hub_list *l, const char *code);
 
@@ -92,6 +94,8 @@ size_t hub_reply_text(struct hub_reply *r, const char *bytes, size_t n);
 /* "status 403, GatedRepo: Access to ... is restricted" */
 void hub_reply_say(const struct hub_reply *r, long status, char *out, size_t n_out);
 MUST_CHECK ingle_status hub_refuses(const struct hub_options *o, const char *what, long status, const char *says, struct err *err);
+/* {"error": "..."}, {"error": {"message": "..."}}, {"message": "..."}: false: none of these. */
+bool hub_json_words(const char *text, size_t n, char *out, size_t n_out);
 bool hub_is_html(const char *type, const char *text, size_t n);
 void hub_html(char *out, size_t n_out, const char *text, size_t n); /* "a page of HTML ('Sign in')" */
 
@@ -112,7 +116,6 @@ MUST_CHECK ingle_status hub_place(const struct hub_options *o, const char *repos
 MUST_CHECK ingle_status hub_begin(const char *text, const struct hub_options *o, struct hub_name *name, struct hub_options *own,
                                   struct err *err);
 MUST_CHECK ingle_status hub_list_files(const struct hub_options *o, const char *repository, struct hub_list *out, struct err *err);
-void hub_bytes(char out[32], uint64_t n); /* "3.21 GB" */
 MUST_CHECK ingle_status hub_make_folders(const char *path, struct err *err); /* all of a path before its last '/' */
 
 /* ---- fetch.c ---- */

@@ -36,7 +36,10 @@ ingle_status hub_list_add(struct hub_list *l, const struct hub_file *f, const ch
 static const char *text_of(struct json_object *o, const char *key)
 {
     struct json_object *v;
-    return json_object_object_get_ex(o, key, &v) && json_object_is_type(v, json_type_string) ? json_object_get_string(v) : NULL;
+    if (!json_object_object_get_ex(o, key, &v) || !json_object_is_type(v, json_type_string))
+        return NULL;
+    const char *text = json_object_get_string(v);
+    return strlen(text) == (size_t)json_object_get_string_len(v) ? text : NULL; /* a 0 would end it */
 }
 
 static bool size_of(struct json_object *o, uint64_t *out)
@@ -84,11 +87,18 @@ static ingle_status add_entry(struct hub_list *l, struct json_object *e, struct 
 ingle_status hub_list_read(struct hub_list *l, const char *text, size_t n, struct err *err)
 {
     struct json_object *list;
+    char words[240] = "";
+    if (hub_is_html(NULL, text, n)) {
+        hub_html(words, sizeof words, text, n);
+        return err_set(err, INGLE_FORMAT, "the hub's list of files is %s", words);
+    }
     ingle_status st = json_parse(text, n, NULL, &list, err);
     if (st)
         return err_prefix(err, "the hub's list of files");
-    if (!json_object_is_type(list, json_type_array))
-        st = err_set(err, INGLE_FORMAT, "the hub's list of files is no array");
+    if (!json_object_is_type(list, json_type_array)) {
+        const bool says = hub_json_words(text, n, words, sizeof words);
+        st = err_set(err, INGLE_FORMAT, "the hub's list of files is no array%s%s", says ? ": " : "", words);
+    }
     for (size_t i = 0; !st && i < json_object_array_length(list); i++)
         st = add_entry(l, json_object_array_get_idx(list, i), err);
     json_object_put(list);

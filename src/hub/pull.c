@@ -280,7 +280,7 @@ void hub_bytes(char out[32], uint64_t n)
         i++;
     }
     if (n < 1000)
-        snprintf(out, 32, "%u bytes", (unsigned)n);
+        snprintf(out, 32, n == 1 ? "%u byte" : "%u bytes", (unsigned)n);
     else
         snprintf(out, 32, x < 10 ? "%.2f %s" : x < 100 ? "%.1f %s" : "%.0f %s", x, unit[i]);
 }

@@ -35,7 +35,7 @@ struct serve {
     struct auth *auth;
     struct http *http;
     struct metrics *metrics;
-    const char *model_id; /* what /v1/models calls it */
+    const char *_Atomic model_id; /* what /v1/models calls it */
     int64_t created;      /* seconds since 1970 when the server started */
     struct slots *slots;             /* NULL: none are saved */
     struct json_object *codex_model; /* entry of Codex's catalogue; NULL: none */

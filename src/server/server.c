@@ -30,7 +30,9 @@ enum { PARALLEL = 4, LAST_WORDS_S = 2 };
 struct server {
     struct serve serve; /* first: endpoints get it */
     struct address address;
-    char model_id[128], fingerprint[64];
+    char model_id[2][128], fingerprint[64]; /* model_id: at first, and of a model that was fetched */
+    ingle_status (*fetch)(void *arg, struct err *err);
+    void *fetch_arg;
     struct guard *guard; /* NULL: none */
 };
 
@@ -149,7 +151,7 @@ static int parallel(const struct ingle_config *c)
 }
 
 /* The name of the model: what was asked for, else its file's without folder and ending. */
-static void name_model(struct server *s)
+static void name_model(struct server *s, char out[128])
 {
     const char *name = ingle_config_text(s->serve.config, "alias", 0);
     const char *path = ingle_config_text(s->serve.config, "model", 0);
@@ -162,11 +164,11 @@ static void name_model(struct server *s)
             from--;
         if (n - from > 5 && strncmp(path + n - 5, ".gguf", 5) == 0)
             n -= 5;
-        snprintf(s->model_id, sizeof s->model_id, "%.*s", (int)(n - from), path + from);
+        snprintf(out, 128, "%.*s", (int)(n - from), path + from);
     } else {
-        snprintf(s->model_id, sizeof s->model_id, "%s", name ? name : "nano-gemma4");
+        snprintf(out, 128, "%s", name ? name : "nano-gemma4");
     }
-    s->serve.model_id = s->model_id;
+    s->serve.model_id = out;
 }
 
 static ingle_status start_http(struct server *s, struct err *err)
@@ -234,7 +236,9 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     s->serve.config = o->config;
     s->serve.callbacks = o->callbacks;
     s->serve.created = (int64_t)time(NULL);
-    name_model(s);
+    name_model(s, s->model_id[0]);
+    s->fetch = o->fetch;
+    s->fetch_arg = o->fetch_arg;
     ingle_status st = responses_store_create(
         &s->serve.responses, (size_t)ingle_config_number(o->config, "max-responses"),
         (size_t)ingle_config_number(o->config, "max-responses-bytes"), err);
@@ -252,7 +256,7 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
         st = slots_open(&s->serve.slots, slots, parallel(s->serve.config), err);
     if (!st)
         st = open_guard(s, err);
-    if (!st)
+    if (!st && !s->fetch)
         st = open_model(s, err);
     if (!st)
         st = start_http(s, err);
@@ -269,7 +273,7 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
 static bool knows(void *arg, const char *name, const char **known)
 {
     const struct server *s = arg;
-    *known = s->model_id;
+    *known = s->serve.model_id;
     return serve_knows(&s->serve, name);
 }
 
@@ -360,7 +364,7 @@ ingle_status server_plan(const struct ingle_config *config, struct ingle_callbac
     return told(err, &error);
 }
 
-ingle_status server_load(struct server *s, struct err *err)
+static ingle_status load(struct server *s, struct err *err)
 {
     struct serve *v = &s->serve;
     struct ingle_error error = {0};
@@ -383,6 +387,16 @@ ingle_status server_load(struct server *s, struct err *err)
         return st;
     atomic_store(&s->serve.phase, SERVE_READY);
     return INGLE_OK;
+}
+
+ingle_status server_load(struct server *s, struct err *err)
+{
+    ingle_status st = s->fetch ? s->fetch(s->fetch_arg, err) : INGLE_OK;
+    if (!st && s->fetch) {
+        name_model(s, s->model_id[1]);
+        st = open_model(s, err);
+    }
+    return st ? st : load(s, err);
 }
 
 /* Until every request has its answer, at most so long. */

@@ -22,6 +22,10 @@ struct server_options {
     int n_listeners;
     const struct ingle_config *config; /* borrowed until server_close() */
     struct ingle_callbacks callbacks;  /* may be called from any thread of the server */
+    /* Brings the files of the models that the options name, and puts their paths there; NULL: they are there.  With it
+     * server_load() calls it and opens the model, on the caller's thread. */
+    ingle_status (*fetch)(void *arg, struct err *err);
+    void *fetch_arg;
 };
 
 MUST_CHECK ingle_status server_open(struct server **out, const struct server_options *o,

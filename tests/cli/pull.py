@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """pull.py INGLE - a hub of its own on this machine: list, choose, resume, hashes, and a hub that lies, cuts, redirects."""
-import contextlib, hashlib, http.server, json, os, pathlib, re, subprocess, sys, tempfile, threading, unittest, urllib.parse
+import contextlib, hashlib, http.server, json, os, pathlib, re, signal, socket, subprocess, sys, tempfile, threading, time, unittest, urllib.error, urllib.parse, urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = (ROOT / "tests/data/nano/nano-gemma4-Q4_K_M.gguf").read_bytes()
@@ -14,6 +14,7 @@ class Hub(http.server.ThreadingHTTPServer):
     def __init__(self, files, cdn=None):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files, self.cdn, self.faults, self.log, self.lock = files, cdn, {}, [], threading.Lock()
+        self.revisions = {}  # other files of a revision
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def __exit__(self, *error):
@@ -27,9 +28,9 @@ class Hub(http.server.ThreadingHTTPServer):
     def url(self):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
-    def entry(self, path):
-        data = self.files[path]
-        e = {"type": "file", "path": path, "size": len(data), "oid": "0" * 40}
+    def entry(self, path, files):
+        data = files[path]
+        e = {"type": "file", "path": path, "size": len(data), "oid": hashlib.sha1(data).hexdigest()}
         if path.endswith((".gguf", ".safetensors")):
             e["lfs"] = {"oid": self.faults.get("sha", hashlib.sha256(data).hexdigest()), "size": self.faults.get("size", len(data)), "pointerSize": 1}
         return e
@@ -55,29 +56,43 @@ class Handler(http.server.BaseHTTPRequestHandler):
             hub.log.append((self.path, self.headers.get("Authorization"), self.headers.get("Range")))
         path, _, query = self.path.partition("?")
         path = urllib.parse.unquote(path)
+        if hub.faults.get("says"):  # an error in the hub's words
+            with hub.lock:
+                status, headers, body, hub.faults["says"] = *hub.faults["says"][:3], None if hub.faults["says"][3] <= 1 else (*hub.faults["says"][:3], hub.faults["says"][3] - 1)
+            return self.send(status, body, **headers)
         if hub.faults.get("private") and self.headers.get("Authorization") != f"Bearer {TOKEN}":
             return self.send(401, b"no")
-        if path == "/api/models/o/r/tree/main":
-            return self.listing(query)
-        if not path.startswith("/o/r/resolve/main/"):
+        place = re.fullmatch(r"/(api/models/)?o/r/(tree|resolve)/(main|v2|a/b|a_b)(/.*)?", path)
+        if not place:
             return self.send(404, b"{}")
+        if place[2] == "tree":
+            return self.listing(query, hub.revisions.get(place[3], hub.files))
         if hub.cdn:
             return self.send(302, b"", Location=hub.cdn.url + self.path)
-        self.file(path.removeprefix("/o/r/resolve/main/"))
+        if hub.faults.get("endless"):
+            return self.endless()
+        self.file(hub.revisions.get(place[3], hub.files)[place[4][1:]])
 
-    def listing(self, query):
+    def endless(self):
+        self.send_response(404)
+        self.end_headers()
+        with contextlib.suppress(OSError):
+            while True:
+                self.wfile.write(b"x" * 65536)
+                time.sleep(.01)
+
+    def listing(self, query, files):
         hub = self.server
         if "listing" in hub.faults:
             return self.send(200, hub.faults["listing"])
-        entries = [{"type": "directory", "path": "x"}] + [hub.entry(p) for p in hub.files]
+        entries = [{"type": "directory", "path": "x"}] + [hub.entry(p, files) for p in files]
         if hub.faults.get("pages") and "cursor" not in query:
             link = f'<{hub.faults["pages"] or hub.url}/api/models/o/r/tree/main?recursive=true&cursor=2>; rel="next"'
             return self.send(200, json.dumps(entries[:2]).encode(), Link=link)
         return self.send(200, json.dumps(entries[2:] if "cursor" in query else entries).encode())
 
-    def file(self, name):
+    def file(self, data):
         hub = self.server
-        data = hub.files[name]
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or "")
         if not found or hub.faults.get("no_ranges"):
             return self.send(200, data)
@@ -100,6 +115,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             part = part[:len(part) // 2] if a == 0 else b""
         if hub.faults.get("long"):
             part += b"more"
+        if hub.faults.get("slow"):
+            part = part[:65536]
+            time.sleep(hub.faults["slow"])
         if hub.faults.get("busy"):
             return self.send(503, b"busy")
         return self.send(206, part, Content_Range=told)
@@ -116,13 +134,20 @@ class Pull(unittest.TestCase):
         self.hub = stack.enter_context(Hub(dict(self.FILES)))
         self.stack = stack
 
-    def ingle(self, *words, hub=None):
+    def ingle(self, *words, hub=None, loud=False, env=None):
         # Progress is told after a second, on a busy machine also here.
-        return subprocess.run([INGLE, *words, *([] if "-v" in words else ["-q"]), "--hub", hub or self.hub.url + "/", "--hub-dir", str(self.dir), "--hub-piece", "64K"],
-                              capture_output=True, text=True, check=False, env={**os.environ, "no_proxy": "*"})
+        hub = ["--hub", hub or self.hub.url + "/"] if not (env and "HF_ENDPOINT" in env) else []
+        return subprocess.run([INGLE, *words, *([] if "-v" in words or loud else ["-q"]), *hub, "--hub-dir", str(self.dir), "--hub-piece", "64K"],
+                              capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL,
+                              env={**{k: v for k, v in os.environ.items() if not k.startswith("HF_")}, "no_proxy": "*", "HF_HOME": str(self.dir / "hf"), **(env or {})})
 
-    def pull(self, name, *more):
-        return self.ingle("pull", name, *more)
+    def pull(self, name, *more, **how):
+        return self.ingle("pull", name, *more, **how)
+
+    def bytes_of(self, *words, **how):
+        r = self.pull(*words, **how)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        return pathlib.Path(r.stdout.strip()).read_bytes()
 
     def fails(self, name, *words, more=()):
         r = self.pull(name, *more)
@@ -223,7 +248,7 @@ class Pull(unittest.TestCase):
         for fault, words in (({"sha": "0" * 64}, ["SHA-256", "deleted"]), ({"no_ranges": True}, ["no ranges"]), ({"long": True}, ["more than"]),
                              ({"wrong_range": True}, ["another range"]), ({"short": True}, ["connection ended"]), ({"busy": True}, ["503"]),
                              ({"size": 299999}, ["another range"]), ({"size": 300001}, ["another range"]),
-                             ({"size": 1 << 49}, ["free", "need"]), ({"listing": b"<html>"}, ["list of files"]),
+                             ({"size": 1 << 49}, ["free", "need 563 TB"]), ({"listing": b"<html>"}, ["list of files"]),
                              ({"listing": b'[{"type":"file","path":"../x.gguf","size":1}]'}, ["leaves the folder"]),
                              ({"listing": b'[{"type":"file","path":"x.gguf","size":-1}]'}, ["no size"]),
                              ({"pages": "http://127.0.0.1:9"}, ["another server"])):
@@ -240,6 +265,226 @@ class Pull(unittest.TestCase):
         self.assertIn("File too large", r.stderr)
         self.assertFalse(list(self.dir.rglob("*.gguf")))
         self.assertEqual(self.pull("o/r:Q8_0").returncode, 0)
+
+    def test_spellings(self):
+        """What was pulled is found without the hub, whatever it is called."""
+        self.hub.files = {"größe (v1) Q4_K_M.gguf": MODEL, "b [Q8_0].gguf": b"8", "b-UD-Q8_0.gguf": b"ud"}
+        path = self.pull("o/r").stdout
+        self.assertEqual(path, f"{self.dir}/o/r/größe (v1) Q4_K_M.gguf\n")
+        self.assertEqual(self.bytes_of("o/r:q8_0"), b"8")  # the plain one of two
+        n = len(self.hub.log)
+        names = ["o/r", "o/r:Q4_K_M", "hf:o/r:q4_k_m", "hf://o/r", "o/r:größe (v1) Q4_K_M.gguf", "o/r:latest", "hf.co/o/r:Q4_K_M",
+                 "https://huggingface.co/o/r", "https://huggingface.co/o/r/tree/main", self.hub.url + "/o/r",
+                 "https://huggingface.co/o/r/blob/main/gr%C3%B6%C3%9Fe%20(v1)%20Q4_K_M.gguf?x=1"]
+        for name in names:
+            for more in [], ["--offline"]:
+                r = self.pull(name, *more)
+                self.assertEqual((r.stdout, r.stderr), (path, ""), name)
+        self.assertEqual(len(self.hub.log), n)
+        self.assertEqual(self.pull("o/r:q4", "--offline").stdout, path)  # the beginning of a code
+        for name in "https://evil.example/o/r", "https://huggingface.co/o", "o/r:../x.gguf", "o/r:", "o/r:a\x9bb", "o/r:\u202eb":
+            self.assertEqual(self.pull(name).returncode, 1, name)
+
+    def test_drafters(self):
+        self.hub.files = {"g-Q4_K_M.gguf": MODEL, "mtp-g-Q8_0.gguf": b"d", "MTP/g-BF16.gguf": b"e"}
+        r = self.pull("o/r", loud=True)
+        self.assertEqual((r.returncode, r.stdout), (0, f"{self.dir}/o/r/g-Q4_K_M.gguf\n"))
+        self.assertIn("--draft hf:o/r:", r.stderr)
+        for code in ":Q8_0", ":BF16":
+            r = self.pull("o/r" + code)
+            self.assertEqual((r.returncode, r.stdout), (1, ""))
+            self.assertRegex(r.stderr, "no model of the code '.*', but a drafter: --draft hf:o/r:.*g-")
+        self.assertEqual(self.bytes_of("o/r:mtp-g-Q8_0.gguf"), b"d")
+        for word in "dflash", "DSpark", "x-assistant", "draft":
+            self.hub.files = {f"{word}.gguf": b"d"}
+            r = self.pull("o/r", "--update")
+            self.assertEqual(r.returncode, 1)
+            self.assertIn("but a drafter", r.stderr)
+            self.assertNotIn("''", r.stderr)
+
+    def test_revisions(self):
+        """A file counts with the hash of its revision only."""
+        self.hub.files = {"m.gguf": b"1" * 70000}
+        self.hub.revisions = {"v2": {"m.gguf": b"2" * 70000}, "a/b": {"m.gguf": b"3" * 70000}, "a_b": {"m.gguf": b"4" * 70000}}
+        for _ in range(2):
+            self.assertEqual(self.bytes_of("o/r")[:1], b"1")
+            for revision, byte in ("v2", b"2"), ("a/b", b"3"), ("a_b", b"4"):
+                self.assertEqual(self.bytes_of("o/r", "--hub-revision", revision)[:1], byte)
+        self.assertEqual(self.bytes_of("https://huggingface.co/o/r/resolve/v2/m.gguf")[:1], b"2")
+        own = self.dir / "o/r/m.gguf"
+        own.write_bytes(b"0" * 70000)  # as large, and wrong
+        self.assertEqual(self.pull("o/r", "--offline").returncode, 1)
+        self.assertEqual(self.bytes_of("o/r")[:1], b"1")
+        os.remove(self.dir / "o/r/.ingle-hub")  # without a note it is hashed, and not fetched
+        self.hub.log.clear()
+        self.assertEqual(self.bytes_of("o/r")[:1], b"1")
+        self.assertFalse([p for p, _, _ in self.hub.log if "resolve" in p])
+        self.hub.revisions["v2"] = self.hub.files  # the same bytes under another name
+        self.assertEqual(self.bytes_of("o/r", "--hub-revision", "v2", "--update")[:1], b"1")
+        self.assertFalse([p for p, _, _ in self.hub.log if "resolve" in p])
+
+    def test_hubs(self):
+        """Two hubs with one OWNER/NAME do not share."""
+        other = self.stack.enter_context(Hub({"a-Q8_0.gguf": b"z" * 300000}))
+        first = self.pull("o/r:Q8_0").stdout
+        self.assertEqual(self.ingle("pull", "o/r:Q8_0", "--offline", hub=other.url).returncode, 1)
+        self.assertEqual(self.bytes_of("o/r:Q8_0", hub=other.url)[:1], b"z")
+        self.assertEqual(pathlib.Path(first.strip()).read_bytes()[:1], b"x")
+        self.assertEqual(self.pull("o/r:Q8_0", "--offline").stdout, first)
+
+    def test_old_folder(self):
+        """Notes of earlier versions have no hashes: found without the hub, verified once with it."""
+        folder = self.dir / "o/r"
+        folder.mkdir(parents=True)
+        (folder / "a-Q4_K_M.gguf").write_bytes(MODEL)
+        (folder / ".ingle-only-main").write_text(f"a-Q4_K_M.gguf\n{len(MODEL)} a-Q4_K_M.gguf\n")
+        for name in "o/r", "o/r:q4_k_m":
+            r = self.pull(name, "--offline", loud=True)
+            self.assertEqual((r.returncode, r.stdout), (0, f"{folder}/a-Q4_K_M.gguf\n"), r.stderr)
+            self.assertIn("earlier version", r.stderr)
+        self.assertEqual(self.pull("o/r").stdout, f"{folder}/a-Q4_K_M.gguf\n")
+        self.assertFalse([p for p, _, _ in self.hub.log if "resolve" in p])
+        n = len(self.hub.log)
+        self.assertEqual(self.pull("o/r").returncode, 0)
+        self.assertEqual(len(self.hub.log), n)
+
+    def test_update(self):
+        self.assertEqual(self.bytes_of("o/r:Q8_0")[:1], b"x")
+        self.assertNotIn("newer", self.pull("o/r:Q8_0", loud=True).stderr)
+        self.hub.files["a-Q8_0.gguf"] = b"y" * 300000
+        r = self.pull("o/r:Q8_0", loud=True)
+        self.assertEqual(r.returncode, 0)
+        self.assertRegex(r.stderr, "newer 'a-Q8_0.gguf': --update")
+        self.assertEqual(self.bytes_of("o/r:Q8_0")[:1], b"x")
+        self.assertEqual(self.bytes_of("o/r:Q8_0", "--update")[:1], b"y")
+        self.assertEqual(self.bytes_of("o/r:Q8_0", "--offline")[:1], b"y")
+        self.assertEqual(self.pull("o/r:Q8_0", "--update", "--offline").returncode, 1)
+
+    def test_words_of_the_hub(self):
+        gated = {"X_Error_Code": "GatedRepo", "X_Error_Message": "Access to model o/r is restricted. Ask for access\x1b[31m at https://x/o/r."}
+        html = b"<!DOCTYPE html><html><head><title>Sign in</title></head>"
+        for status, headers, body, words in ((403, gated, b"", ["403, GatedRepo: Access to model o/r is restricted", "https://x/o/r"]),
+                                             (401, {}, b'{"error": "Invalid username or password."}', ["Invalid username"]),
+                                             (404, {}, b'{"error": {"message": "no such revision"}}', ["no such revision"]),
+                                             (200, {"Content_Type": "text/html"}, html, ["a page of HTML ('Sign in')"]),
+                                             (403, {"Content_Type": "text/html"}, html, ["a page of HTML ('Sign in')"]),
+                                             (429, {"Retry_After": "3600"}, b"slow down", ["slow down", "come again in 3600 s"])):
+            with self.subTest(status=status, body=body):
+                self.hub.faults = {"says": (status, headers, body, 9)}
+                r = self.fails("o/r:Q8_0", *words)
+                self.assertNotIn("\x1b", r.stderr)
+        for status, headers in (503, {}), (429, {"Retry_After": "1"}), (500, {"Retry_After": "0"}):
+            self.hub.faults = {"says": (status, headers, b"", 2)}
+            start = time.monotonic()
+            self.assertEqual(self.pull("o/r:Q8_0", "--update").returncode, 0)
+            self.assertGreater(time.monotonic() - start, 2 * float(headers.get("Retry_After", .2)))
+        self.hub.faults = {"endless": True}
+        self.assertIn("404", self.pull("o/r:Q4_K_M").stderr)
+
+    def test_names_and_parts(self):
+        for path in "a\u009b31mred.gguf", "a\u202egnp.gguf", "a\u2066.gguf", "a\x7f.gguf", "a\x1b]0;x\x07/../m.gguf", "\u061c.gguf":
+            self.hub.faults = {"listing": json.dumps([{"type": "file", "path": path, "size": 1}]).encode()}
+            r = self.fails("o/r", "list of files")
+            self.assertFalse(set(r.stderr[:-1]) & set("\u009b\u202e\u2066\x7f\x1b\x07\u061c"), r.stderr)
+        self.hub.faults = {}
+        for numbers in ("1/2", "7/2"), ("1/2", "1/3"), ("2/2",), ("0/2", "1/2"), ("1/99999",):
+            names = [f"a-{int(n.split('/')[0]):05}-of-{int(n.split('/')[1]):05}.gguf" for n in numbers]
+            self.hub.files = dict.fromkeys(names, b"1")
+            self.assertEqual(self.fails("o/r").returncode, 1)
+        self.hub.files = {"config.json": b"{}", "model-00001-of-00002.safetensors": b"1", "model-00003-of-00002.safetensors": b"3"}
+        self.fails("o/r", "1 of the 2 parts")
+
+    def test_variables(self):
+        """Those of Hugging Face's tools, and their cache."""
+        env = {"HF_ENDPOINT": self.hub.url}
+        self.hub.faults["private"] = True
+        r = self.pull("o/r:Q8_0", loud=True, env={**env, "HF_TOKEN": TOKEN})
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertIn("$HF_ENDPOINT", r.stderr)
+        self.assertIn("$HF_TOKEN", r.stderr)
+        self.assertNotIn(TOKEN, r.stderr)
+        (self.dir / "hf").mkdir()
+        (self.dir / "hf/token").write_text(TOKEN)
+        self.assertEqual(self.pull("o/r:Q4_K_M", env=env).returncode, 0)
+        self.assertEqual(self.pull("o/r:IQ2_XXS").returncode, 1)  # that file is for its own hub
+        r = self.pull("o/r:IQ2_XXS", env={"HF_HUB_OFFLINE": "1"})
+        self.assertIn("$HF_HUB_OFFLINE", r.stderr)
+        cache = self.dir / "hf/hub/models--u--n"
+        (cache / "blobs").mkdir(parents=True)
+        (cache / "refs").mkdir()
+        (cache / "refs/main").write_text("c0ffee")
+        (cache / "snapshots/c0ffee").mkdir(parents=True)
+        (cache / "blobs" / hashlib.sha256(MODEL).hexdigest()).write_bytes(MODEL)
+        (cache / "snapshots/c0ffee/n-Q8_0.gguf").symlink_to("../../blobs/" + hashlib.sha256(MODEL).hexdigest())
+        (cache / "snapshots/c0ffee/n-Q4_K_M.gguf").symlink_to("../../blobs/none")  # was not fetched
+        for more in ["--offline"], []:
+            r = self.pull("u/n:q8_0", *more, loud=True, env=env)
+            self.assertEqual(r.stdout, f"{cache}/snapshots/c0ffee/n-Q8_0.gguf\n", r.stderr)
+            self.assertIn("cache of Hugging Face's tools", r.stderr)
+        self.assertEqual(self.pull("u/n:Q4_K_M", "--offline", env=env).returncode, 1)
+        r = self.pull("u/n:Q8_0", "--offline", env={**env, "HF_HOME": "/nonexistent", "HF_HUB_CACHE": str(self.dir / "hf/hub")})
+        self.assertEqual(r.returncode, 0, r.stderr)
+
+    def test_plan_by_header(self):
+        self.hub.files["big-Q2_K.gguf"] = MODEL + b"\0" * 1500000  # a plan does not read what is behind
+        r = self.ingle("inspect", "--plan", "--json", "-m", "hf:o/r:Q4_K_M", loud=True)
+        self.assertTrue(json.loads(r.stdout)["fits"], r.stderr)
+        self.assertIn("headers", r.stderr)
+        self.assertFalse([p for p in self.dir.rglob("*") if p.is_file()])
+        self.assertTrue(all(r for p, _, r in self.hub.log if "resolve" in p))
+        self.assertEqual(self.ingle("serve", "--plan", "-m", "hf:o/r:Q4_K_M").returncode, 0)
+        self.assertEqual(self.pull("o/r:Q4_K_M").returncode, 0)
+        whole = self.ingle("inspect", "--plan", "--json", "-m", "hf:o/r:Q4_K_M")
+        self.assertEqual(json.loads(whole.stdout)["items"], json.loads(r.stdout)["items"])
+
+    def test_have_and_delete(self):
+        outside = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
+        (outside / "x-Q8_0.gguf").write_bytes(b"mine")
+        self.hub.files["mtp-a-Q8_0.gguf"] = b"d"
+        for name in "o/r:Q4_K_M", "o/r:IQ2_XXS", "o/r:mtp-a-Q8_0.gguf":
+            self.assertEqual(self.pull(name).returncode, 0)
+        (self.dir / "o/link").symlink_to(outside)
+        have = self.ingle("pull", "--have").stdout
+        for words in ("1.62 MB  model       o/r:a-Q4_K_M.gguf", "70.0 kB  model       o/r:split/b-IQ2_XXS-00001-of-00002.gguf", "drafter     o/r:mtp-a-Q8_0.gguf"):
+            self.assertIn(words, have)
+        self.assertEqual(self.pull("o/r", "--delete").returncode, 1)  # which one?
+        with (self.dir / "o/r/a-Q4_K_M.gguf").open("rb"):
+            self.assertIn("is used by", self.pull("o/r:q4_k_m", "--delete").stderr)
+        self.assertIn("outside", self.pull("o/link", "--delete").stderr)
+        for name in "../r", "o/r:../../outside/x-Q8_0.gguf", "o/none":
+            self.assertEqual(self.pull(name, "--delete").returncode, 1)
+        for name in "o/r:q4_k_m", "o/r:IQ2_XXS", "o/r:mtp-a-Q8_0.gguf":
+            r = self.pull(name, "--delete")
+            self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertFalse((self.dir / "o/r").exists())
+        self.assertTrue((outside / "x-Q8_0.gguf").is_file())
+        self.assertEqual(self.pull("o/r:Q4_K_M", "--offline").returncode, 1)
+
+    def test_serve_while_fetching(self):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = s.getsockname()[1]
+        for number, status in (signal.SIGTERM, 0), (signal.SIGINT, 130), (None, 0):
+            self.hub.faults["slow"] = 0 if number is None else 30
+            p = subprocess.Popen([INGLE, "serve", "-q", "-m", "hf:o/r:Q4_K_M", "--hub", self.hub.url, "--hub-dir", str(self.dir), "--port", str(port),
+                                  "--hub-connections", "1"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            try:
+                p.stdout.readline()
+                if number is None:  # it goes on to the end
+                    self.assertIn("listens", p.stdout.readline())
+                    models = json.load(urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models"))
+                    self.assertEqual(models["data"][0]["id"], "a-Q4_K_M")
+                else:
+                    with self.assertRaises(urllib.error.HTTPError) as e:
+                        urllib.request.urlopen(f"http://127.0.0.1:{port}/health")
+                    self.assertEqual(e.exception.code, 503)
+                    self.assertIn("Loading model", e.exception.read().decode())
+                p.send_signal(number or signal.SIGTERM)
+                self.assertEqual(p.wait(60), status)
+            finally:
+                p.kill()
+                p.communicate()
+        self.assertFalse(list(self.dir.rglob("*.part")))
 
     def test_token(self):
         token = self.dir / "token"
