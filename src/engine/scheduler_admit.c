@@ -178,7 +178,7 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
         return start_prompt(s, a, err);
     if (a->n_generated) {
         st = session_sync_begin(t, session_tokens(t), session_pending(t), err);
-        if (!st && (r->scope.few || r->pick.part)) /* what was drawn stays what it is */
+        if (!st) /* what was drawn stays what it is, whatever the numerics */
             session_prompt(t, r->o.n_prompt);
     } else {
         a->state = ENGINE_ANSWER_PROMPT; /* all of it is computed, known or not */

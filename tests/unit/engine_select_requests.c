@@ -194,47 +194,60 @@ static void saved(void **state)
     assert_int_equal(unlink(path), 0);
 }
 
-/* More answers than there is memory for: what one had drawn before it gave way is no prompt when it goes on. */
+/* Four answers side by side, or, crowded, with too little memory for all of them. */
+struct gives_way { const char *model, *numerics, *kv_select, *how; int64_t n_prompt; uint64_t leave; };
+
+static void side_by_side(const struct gives_way *g, struct answer *alone_, bool crowded)
+{
+    enum { ASKED = 4, LONG = 500 };
+    struct place p;
+    struct asked *a[ASKED];
+    struct hog hog = {.p = &p, .leave = g->leave};
+    model_path = g->model;
+    open_engine(&p, (struct ingle_engine_options){.n_ctx = 1280, .n_sessions = crowded ? 2 : 6, .max_rows = 64, .cache_bytes = 1 << 16,
+                                                  .numerics = g->numerics, .kv_select = g->kv_select});
+    if (crowded)
+        ingle_scheduler_call(p.s, take_memory, &hog);
+    for (int i = 0; i < ASKED; i++) {
+        a[i] = make_asked(&p, i, g->n_prompt + i, crowded && i == 3 ? -1 : LONG);
+        a[i]->o.ignore_end = true;
+        a[i]->o.kv_select = i == 1 ? NULL : g->how;
+        a[i]->o.sampling.logprobs = true;
+        a[i]->o.n_top = 1;
+        a[i]->o.priority = i == 2;
+    }
+    submit_together(&p, a, ASKED);
+    for (int i = 0; i < ASKED; i++)
+        wait_done(a[i]);
+    if (crowded) {
+        ingle_scheduler_call(p.s, give_memory, &hog);
+        assert_true(status_of(&p).n_parked > 0);
+    }
+    for (int i = 0; i < ASKED; i++) {
+        if (a[i]->answer[0].why != INGLE_FINISH_LENGTH)
+            fail_msg("%s", a[i]->answer[0].error);
+        for (int64_t t = 0; crowded && t < LONG; t++)
+            if (alone_[i].id[t] != a[i]->answer[0].id[t] || alone_[i].top[t] != a[i]->answer[0].top[t])
+                fail_msg("%s: answer %d has other bits from token %lld on", g->numerics, i, (long long)t);
+        alone_[i] = a[i]->answer[0];
+        free_asked(a[i]);
+    }
+    close_place(&p);
+}
+
+/* What an answer had drawn before it gave way is no prompt when it goes on, whatever the numerics. */
 static void those_that_gave_way(void **state)
 {
     (void)state;
-    enum { ASKED = 4, LONG = 500 };
-    struct answer *alone_ = calloc(ASKED, sizeof *alone_);
+    const char *const golden = model_path;
+    const struct gives_way g[] = {
+        {golden, "exact", "1/1", way[0], 700, 1300000}, {NULL, "exact", "off", NULL, 60, 1000000}, {NULL, "fast", "off", NULL, 60, 1000000}};
+    struct answer *alone_ = calloc(4, sizeof *alone_);
     assert_non_null(alone_);
-    for (int k = 0; k < 2; k++) {
-        struct place p;
-        struct asked *a[ASKED];
-        struct hog hog = {.p = &p, .leave = 1300000};
-        open_engine(&p, (struct ingle_engine_options){.n_ctx = 1280, .n_sessions = k ? 2 : 6, .max_rows = 64, .kv_select = "1/1", .cache_bytes = 1 << 16});
-        if (k)
-            ingle_scheduler_call(p.s, take_memory, &hog);
-        for (int i = 0; i < ASKED; i++) {
-            a[i] = make_asked(&p, i, 700 + i, k && i == 3 ? -1 : LONG);
-            a[i]->o.ignore_end = true;
-            a[i]->o.kv_select = i == 1 ? NULL : way[0];
-            a[i]->o.sampling.logprobs = true;
-            a[i]->o.n_top = 1;
-            a[i]->o.priority = i == 2;
-        }
-        submit_together(&p, a, ASKED);
-        for (int i = 0; i < ASKED; i++)
-            wait_done(a[i]);
-        if (k) {
-            ingle_scheduler_call(p.s, give_memory, &hog);
-            assert_true(status_of(&p).n_parked > 0);
-        }
-        for (int i = 0; i < ASKED; i++) {
-            if (a[i]->answer[0].why != INGLE_FINISH_LENGTH)
-                fail_msg("%s", a[i]->answer[0].error);
-            if (k)
-                for (int64_t t = 0; t < LONG; t++)
-                    if (alone_[i].id[t] != a[i]->answer[0].id[t] || alone_[i].top[t] != a[i]->answer[0].top[t])
-                        fail_msg("answer %d has other bits from token %lld on", i, (long long)t);
-            alone_[i] = a[i]->answer[0];
-            free_asked(a[i]);
-        }
-        close_place(&p);
-    }
+    for (size_t i = 0; i < sizeof g / sizeof *g; i++)
+        for (int crowded = 0; crowded < 2; crowded++)
+            side_by_side(&g[i], alone_, crowded);
+    model_path = golden;
     free(alone_);
 }
 
