@@ -350,6 +350,7 @@ void kv_tree_clear(struct kv_tree *t);
 
 struct kv_tree_counts {
     int64_t points;
+    int64_t owed, lost; /* that the store has not; that were given up before it had room for them, since the tree's begin */
     uint64_t bytes, budget_bytes;
 };
 void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out);

@@ -51,6 +51,8 @@ struct node {
     struct kv_page *page[]; /* of the groups without a window, in order; then the tokens */
 };
 
+enum owed { OWED_NOT, OWED_PERHAPS, OWED }; /* PERHAPS: the store may have it */
+
 struct kv_point {
     struct run run;
     struct node *node;
@@ -62,7 +64,7 @@ struct kv_point {
     double value;               /* as of then, or of when it was last looked at */
     size_t heap_at;
     struct kv_point *aside;
-    bool owed;   /* to the store */
+    enum owed owed; /* to the store */
     bool shared; /* other conversations are likely to begin with it */
     size_t n_pages;
     struct kv_page *page[]; /* group by group, ascending; then the tokens */
@@ -81,7 +83,8 @@ struct kv_tree {
     size_t n_heap, cap_heap;
     struct ghost ghost[N_GHOSTS]; /* the last ones that were given up, in turn */
     size_t next_ghost;
-    size_t n_owed; /* at least so many points are; fewer when some were given up */
+    size_t n_owed; /* so many points are, or more than are: some were given up */
+    int64_t n_lost; /* given up while the store lacked them */
 };
 
 /* ---- runs of tokens ---- */
@@ -562,6 +565,7 @@ static void tree_give_up(struct kv_tree *t, struct kv_point *p, const char *why)
 {
     const int64_t length = p->length;
     ghost_add(t, p);
+    t->n_lost += p->owed == OWED;
     point_drop(t, p);
     t->pool->evicted_points++;
     report(t->pool->sink, INGLE_REPORT_DEBUG, "cache", "prefix",
@@ -653,7 +657,9 @@ void kv_tree_free(struct kv_tree *t)
 void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out)
 {
     *out = (struct kv_tree_counts){
-        .points = (int64_t)t->n_heap, .bytes = tree_bytes(t), .budget_bytes = t->budget_bytes};
+        .points = (int64_t)t->n_heap, .bytes = tree_bytes(t), .budget_bytes = t->budget_bytes, .lost = t->n_lost};
+    for (size_t i = 0; i < t->n_heap; i++)
+        out->owed += t->heap[i]->owed == OWED;
 }
 
 /* What a point of this length holds if nothing is shared. */
@@ -793,16 +799,17 @@ bool kv_tree_use(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens
 void kv_tree_owe(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens)
 {
     struct kv_point *p = tree_equal(t, scope, tokens, n_tokens);
-    if (!p || p->owed)
+    t->n_lost += !p;
+    if (!p)
         return;
-    p->owed = true;
-    t->n_owed++;
+    t->n_owed += !p->owed;
+    p->owed = OWED;
 }
 
 void kv_tree_owe_all(struct kv_tree *t)
 {
     for (size_t i = 0; i < t->n_heap; i++)
-        t->heap[i]->owed = true;
+        t->heap[i]->owed = t->heap[i]->owed ? t->heap[i]->owed : OWED_PERHAPS;
     t->n_owed = t->n_heap;
 }
 
@@ -834,7 +841,7 @@ const struct kv_point *kv_tree_owed(struct kv_tree *t, struct kv_scope *scope, i
         t->n_owed = 0;
         return NULL;
     }
-    p->owed = false;
+    p->owed = OWED_NOT;
     t->n_owed--;
     *n_tokens = p->length;
     *tokens = point_tokens(p, scope);

@@ -246,6 +246,7 @@ void session_runner_free(struct runner *r)
 {
     if (!r)
         return;
+    session_runner_write(r);
     kv_store_close(r->store);
     session_rider_close(&r->rider);
     kv_timeline_free(r->behind);

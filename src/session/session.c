@@ -403,7 +403,7 @@ static bool settle_one(struct runner *r)
     return taken;
 }
 
-enum { SETTLE = 16 }; /* most of them are there already, and cost a look */
+enum { SETTLE = 16, LEAST_ROUNDS = 64 }; /* most of them are there already, and cost a look */
 
 bool session_runner_settle(struct runner *r)
 {
@@ -415,6 +415,24 @@ bool session_runner_settle(struct runner *r)
     for (int i = 0; i < SETTLE && more; i++)
         more = settle_one(r);
     return kv_store_poll(r->store) || more; /* what was offered just now is to be looked after, too */
+}
+
+void session_runner_write(struct runner *r)
+{
+    struct kv_store_counts store;
+    struct kv_tree_counts tree = {0};
+    if (!r->store)
+        return;
+    if (r->tree)
+        kv_tree_count(r->tree, &tree);
+    for (int64_t rounds = LEAST_ROUNDS + tree.points; rounds && session_runner_settle(r); rounds--)
+        kv_store_flush(r->store);
+    kv_store_count(r->store, &store);
+    if (r->tree)
+        kv_tree_count(r->tree, &tree);
+    if (store.saving && tree.owed + tree.lost) /* else it was said that nothing is saved, and why */
+        report(r->sink, INGLE_REPORT_WARN, "store", "prefixes", "%lld restore points are not saved: %s", (long long)(tree.owed + tree.lost),
+               tree.owed ? "no memory to write them" : "the disk was slower than prompts were computed, and memory for prefixes (--cache) was full");
 }
 
 ingle_status session_remember(struct session *s, struct err *err)

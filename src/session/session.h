@@ -104,6 +104,8 @@ bool session_runner_fill(struct runner *r);
 /* For idle times: takes back what the store has written and offers it some of those restore points
  * that it had no room for.  False: there is nothing more to come back for. */
 bool session_runner_settle(struct runner *r);
+/* For the end: waits until the store has all that it had no room for; what is lost is reported. */
+void session_runner_write(struct runner *r);
 /* Called for every tap of every step until set to NULL. */
 void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg);
 /* The same for the parts of layers. */
