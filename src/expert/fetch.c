@@ -47,9 +47,15 @@ static void unlink_ticket(struct fetch *f, struct fetch_list *l, int t)
 
 /* ---- reading ---- */
 
+static bool same_time(struct timespec a, struct timespec b)
+{
+    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
+}
+
+/* The time of modification is what programs like it to be: the time of change is not. */
 static bool same_stamp(const struct stat *a, const struct stat *b)
 {
-    return a->st_size == b->st_size && a->st_mtim.tv_sec == b->st_mtim.tv_sec && a->st_mtim.tv_nsec == b->st_mtim.tv_nsec;
+    return a->st_size == b->st_size && same_time(a->st_mtim, b->st_mtim) && same_time(a->st_ctim, b->st_ctim);
 }
 
 /* What else has happened to the file since it was opened. */
@@ -81,8 +87,8 @@ static bool is_settled(const struct fetch *f)
     struct timespec now;
     if (f->o.fd < 0 || clock_gettime(CLOCK_REALTIME, &now) != 0)
         return true;
-    const int64_t seconds = now.tv_sec - f->stamp.st_mtim.tv_sec;
-    return seconds < 0 || seconds > 1 || seconds * SECOND + now.tv_nsec - f->stamp.st_mtim.tv_nsec >= SETTLE_NS;
+    const int64_t seconds = now.tv_sec - f->stamp.st_ctim.tv_sec;
+    return seconds < 0 || seconds > 1 || seconds * SECOND + now.tv_nsec - f->stamp.st_ctim.tv_nsec >= SETTLE_NS;
 }
 
 ssize_t expert_fetch_before(const struct fetch *f, const struct fetch_piece *p, int *wait)

@@ -84,6 +84,8 @@ struct io_part { /* one file of a container */
     int fd;      /* -1: in memory */
     uint64_t n_bytes;
     const void *map; /* NULL: not mapped */
+    uint64_t links, owner; /* when it was opened: names that it has; user and group */
+    uint32_t mode;
 };
 
 struct io_file {
@@ -112,6 +114,8 @@ MUST_CHECK ingle_status io_shards_find(const char *dir, struct io_shards *out, s
 
 /* INGLE_FORMAT, INGLE_UNSUP: the part is no file of weights, by its beginning; says what it is. */
 MUST_CHECK ingle_status io_part_other(const struct io_file *f, const struct io_part *p, struct err *err);
+/* io.c: who may do what with it, and how many names it has. */
+void io_part_look(struct io_part *p);
 bool io_is_lfs_pointer(const char *text, size_t n);
 /* table.c */
 MUST_CHECK ingle_status io_part_new(struct io_file *f, const char *path, struct io_part **out, struct err *err);

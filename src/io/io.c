@@ -175,6 +175,36 @@ bool io_stamp(const struct io_file *f, size_t i, struct io_stamp *out)
     return true;
 }
 
+static uint64_t owner_of(const struct stat *st)
+{
+    return (uint64_t)st->st_uid << 32 | (uint64_t)st->st_gid;
+}
+
+void io_part_look(struct io_part *p)
+{
+    struct stat st;
+    if (fstat(p->fd, &st) != 0)
+        return;
+    p->links = (uint64_t)st.st_nlink;
+    p->owner = owner_of(&st);
+    p->mode = (uint32_t)st.st_mode;
+}
+
+bool io_is_as(const struct io_file *f, size_t i, const struct io_stamp *was)
+{
+    struct io_stamp now;
+    struct stat st, named;
+    if (!io_stamp(f, i, &now) || now.inode != was->inode || now.n_bytes != was->n_bytes || now.mtime_s != was->mtime_s || now.mtime_ns != was->mtime_ns)
+        return false;
+    if (now.ctime_s == was->ctime_s && now.ctime_ns == was->ctime_ns)
+        return true;
+    const struct io_part *p = &f->part[i];
+    if (fstat(p->fd, &st) != 0)
+        return false;
+    const bool moved = stat(p->path, &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev;
+    return moved || p->links != (uint64_t)st.st_nlink || p->owner != owner_of(&st) || p->mode != (uint32_t)st.st_mode;
+}
+
 ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, void *dst,
                      size_t n, struct err *err)
 {

@@ -114,6 +114,9 @@ struct io_stamp {
     int64_t ctime_s, ctime_ns; /* which nobody can set */
 };
 bool io_stamp(const struct io_file *f, size_t i, struct io_stamp *out);
+/* Whether its bytes are those of `was`, for all that the system says: a time of change that another name, owner or mode
+ * explains does not count. */
+bool io_is_as(const struct io_file *f, size_t i, const struct io_stamp *was);
 
 /* Bytes [offset, offset + n) of a tensor into dst.  Any thread. */
 MUST_CHECK ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, void *dst, size_t n, struct err *err);

@@ -718,11 +718,7 @@ size_t model_expert_work(const struct model *m)
  * permissions may change. */
 static ingle_status check_stamp(const struct model *m, uint32_t file, struct err *err)
 {
-    struct io_stamp now;
-    if (!m->stamp || !m->stamp[file].inode)
-        return INGLE_OK;
-    const struct io_stamp *was = &m->stamp[file];
-    if (io_stamp(m->file, file, &now) && now.n_bytes == was->n_bytes && now.mtime_s == was->mtime_s && now.mtime_ns == was->mtime_ns)
+    if (!m->stamp || !m->stamp[file].inode || io_is_as(m->file, file, &m->stamp[file]))
         return INGLE_OK;
     return err_set(err, INGLE_IO, "the model's file was changed while in use");
 }

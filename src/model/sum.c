@@ -4,7 +4,7 @@
  *
  * Rows of matrices are hashed in the chunks in which they are loaded, by the workers that have just read them; what else is
  * read when names are bound is hashed there.  Tables stay in the file: of them there are samples, one a MiB, with size and
- * time of the file.
+ * times of the file, of which nobody can set that of the last change.
  *
  * A download reserves space and fills it in pieces: one that was not finished leaves zeros where the pieces are missing.
  */
@@ -250,6 +250,8 @@ static ingle_status sum_table(struct model *m, const struct io_tensor *t, struct
         add_u64(m, stamp.n_bytes);
         add_u64(m, (uint64_t)stamp.mtime_s);
         add_u64(m, (uint64_t)stamp.mtime_ns);
+        add_u64(m, (uint64_t)stamp.ctime_s); /* programs set the time of modification as they like */
+        add_u64(m, (uint64_t)stamp.ctime_ns);
     }
     if (!st && n_zero > n / 2)
         st = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is zero in %lld of %lld places: a part of the download is missing, fetch "
