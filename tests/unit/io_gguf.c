@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
 #include "gguf_build.h"
@@ -8,6 +8,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char dir[] = "/tmp/ingle-gguf-XXXXXX";
@@ -380,6 +382,25 @@ static void what_is_no_model_is_refused(void **state)
     io_close(NULL);
 }
 
+/* A time of change that nothing explains: the bytes may be others, whatever their time of modification is. */
+static void what_may_have_changed(void **state)
+{
+    (void)state;
+    struct gb b = {0};
+    struct io_stamp was;
+    struct stat st;
+    struct io_file *f = open_good(&b);
+    assert_true(io_stamp(f, 0, &was) && io_is_as(f, 0, &was) && stat(path, &st) == 0);
+    usleep(20000); /* a tick of the file system's clock */
+    assert_true(chmod(path, 0400) == 0 && io_is_as(f, 0, &was));
+    assert_true(chmod(path, st.st_mode & 0777) == 0);
+    assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[2]){st.st_atim, st.st_mtim}, 0), 0);
+    assert_false(io_is_as(f, 0, &was));
+    assert_true(unlink(path) == 0 && io_is_as(f, 0, &was));
+    io_close(f);
+    gb_free(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -392,6 +413,7 @@ int main(void)
         cmocka_unit_test(metadata_can_be_made_by_hand),
         cmocka_unit_test(one_budget_holds_for_all_copies),
         cmocka_unit_test(what_is_no_model_is_refused),
+        cmocka_unit_test(what_may_have_changed),
     };
     return cmocka_run_group_tests(tests, make_dir, drop_dir);
 }
