@@ -16,6 +16,18 @@ int cli_pool(struct cli *c, struct pool **out)
     return pool_create(out, threads ? threads : cpu_default_threads(&machine), false, &err) ? cli_fail_err(c, &err) : CLI_OK;
 }
 
+/* For which models the file drafts; false: for none, or it is no model, which the check itself says. */
+static bool drafts(const char *path, char *out, size_t n)
+{
+    struct ingle_model *m;
+    const struct ingle_callbacks silent = {0};
+    if (ingle_model_open(&m, path, &silent, NULL))
+        return false;
+    const bool yes = ingle_model_drafts(m, out, n);
+    ingle_model_close(m);
+    return yes;
+}
+
 int cli_check(struct cli *c)
 {
     const struct ingle_callbacks callbacks = cli_callbacks(c);
@@ -30,7 +42,9 @@ int cli_check(struct cli *c)
     if (rc)
         return rc;
     str_init(&text);
-    const ingle_status s = tool_check(pool, c->arg[0], ingle_config_flag(c->config, "json"), &sink, &seen, &text, &err);
+    char about[256];
+    const bool drafter = drafts(c->arg[0], about, sizeof about);
+    const ingle_status s = tool_check(pool, c->arg[0], drafter ? about : NULL, ingle_config_flag(c->config, "json"), &sink, &seen, &text, &err);
     pool_free(pool);
     cli_screen_clear(&c->screen);
     if (!s) {

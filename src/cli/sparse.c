@@ -15,8 +15,9 @@ enum { ROWS = 512, STEP_ROWS = 64, FIRST_DEPTH = 1024, USUAL_DEPTH = 16384 };
 struct side {
     const char *how;
     struct ingle_session *session;
-    double seconds; /* of steps without logits since the last depth, */
-    int64_t n;      /* ... and their tokens */
+    /* Since the last depth, of steps [0] without logits and [1] with those of every row. */
+    double seconds[2];
+    int64_t n[2]; /* their tokens */
 };
 
 struct sparse {
@@ -46,10 +47,9 @@ static ingle_status step(struct sparse *s, struct side *d, int64_t n, enum ingle
     const ingle_status st = ingle_step(s->engine, &w, 1, error);
     if (st)
         return st;
-    if (want == INGLE_WANT_NONE) {
-        d->seconds += (double)(clock_now() - began) * 1e-9;
-        d->n += w.n_done;
-    } else if (w.n_logits != n) {
+    d->seconds[want != INGLE_WANT_NONE] += (double)(clock_now() - began) * 1e-9;
+    d->n[want != INGLE_WANT_NONE] += w.n_done;
+    if (want != INGLE_WANT_NONE && w.n_logits != n) {
         error->status = INGLE_LIMIT;
         snprintf(error->text, sizeof error->text, "a step has %lld rows of logits, not %lld", (long long)w.n_logits, (long long)n);
         return INGLE_LIMIT;
@@ -106,7 +106,14 @@ static void print_head(const struct sparse *s)
            "99 % KL", "most KL", "same best", "missed", "at most", "read");
 }
 
-static double rate(const struct side *d) { return d->seconds > 0 ? (double)d->n / d->seconds : 0; }
+/* Logits cost time of their own.  A depth of up to ROWS tokens has no steps without them. */
+static bool has_plain_steps(const struct side *d) { return d->n[0] > 0; }
+
+static double rate(const struct side *d)
+{
+    const int with = !has_plain_steps(d);
+    return d->seconds[with] > 0 ? (double)d->n[with] / d->seconds[with] : 0;
+}
 
 static void print_depth(struct sparse *s, int64_t depth, const struct tool_difference *d, const struct ingle_sparse *u)
 {
@@ -118,12 +125,13 @@ static void print_depth(struct sparse *s, int64_t depth, const struct tool_diffe
     if (s->json)
         printf("{\"test\": \"sparse\", \"sparse\": \"%s\", \"against\": \"%s\", \"depth\": %lld, \"tokens_per_s\": %.3f, "
                "\"against_tokens_per_s\": %.3f, \"rows\": %lld, \"kl\": %.6g, \"kl_99\": %.6g, \"kl_max\": %.6g, \"same_top\": %.6g, "
-               "\"missed_mean\": %.6g, \"missed_most\": %.6g, \"values_read\": %.4f}\n",
+               "\"missed_mean\": %.6g, \"missed_most\": %.6g, \"values_read\": %.4f, \"rate_with_logits\": %s}\n",
                a->how, b->how, (long long)depth, rate(a), rate(b), (long long)d->n_rows, d->kl_sum / rows, high, d->kl_max,
-               (double)d->n_same_top / rows, missed, u->most, read);
+               (double)d->n_same_top / rows, missed, u->most, read, has_plain_steps(a) ? "false" : "true");
     else
-        printf("%8lld %9.1f %9.1f %6.2f %10.2e %10.2e %10.2e %7.2f %% %7.2f %% %7.2f %% %5.1f %%\n", (long long)depth, rate(a), rate(b),
-               times, d->kl_sum / rows, high, d->kl_max, 100 * (double)d->n_same_top / rows, 100 * missed, 100 * u->most, 100 * read);
+        printf("%8lld %9.1f %9.1f %6.2f %10.2e %10.2e %10.2e %7.2f %% %7.2f %% %7.2f %% %5.1f %%%s\n", (long long)depth, rate(a), rate(b),
+               times, d->kl_sum / rows, high, d->kl_max, 100 * (double)d->n_same_top / rows, 100 * missed, 100 * u->most, 100 * read,
+               has_plain_steps(a) ? "" : "  (rates with the logits of every row)");
 }
 
 static ingle_status measure(struct sparse *s, struct ingle_error *error)
@@ -134,7 +142,7 @@ static ingle_status measure(struct sparse *s, struct ingle_error *error)
         struct tool_difference d = {0};
         struct ingle_sparse use;
         for (int k = 0; k < 2; k++)
-            s->side[k].seconds = 0, s->side[k].n = 0;
+            memset(s->side[k].seconds, 0, sizeof s->side[k].seconds), memset(s->side[k].n, 0, sizeof s->side[k].n);
         st = go(s, num_max(to - ROWS, 0), error);
         if (!st)
             st = compare(s, to, &d, error);

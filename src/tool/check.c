@@ -365,8 +365,45 @@ static void bind_family(struct check *c)
     device_free(d);
 }
 
-ingle_status tool_check(struct pool *p, const char *path, bool json, const struct report_sink *sink, struct tool_check *out, struct str *text,
-                        struct err *err)
+/* The line for people: what it is, then the counts. */
+static void add_summary(const struct check *c, const char *path, const char *drafts)
+{
+    const struct tool_check *o = c->out;
+    str_addf(c->text, "%s: %s, %s; ", path, o->arch, o->size);
+    if (drafts && !o->supported)
+        str_addf(c->text, "a drafter: %s", drafts);
+    else if (o->instruction)
+        str_addf(c->text, "instruction model, chat template %s", o->chat);
+    else
+        str_adds(c->text, "no chat template: a base model, or it was left out");
+    if (drafts && o->supported)
+        str_addf(c->text, "; with a drafter: %s", drafts);
+    str_addf(c->text, "; %zu tensors, %.2f MiB in %zu file%s, sum %016llx: %zu problem%s, %zu warning%s\n", o->n_tensors,
+             (double)o->n_bytes / 1048576, o->n_files, o->n_files == 1 ? "" : "s", (unsigned long long)o->sum,
+             o->n_problems, o->n_problems == 1 ? "" : "s", o->n_warnings, o->n_warnings == 1 ? "" : "s");
+}
+
+static void add_json_summary(const struct check *c, const char *drafts)
+{
+    const struct tool_check *o = c->out;
+    str_addf(c->text,
+             "], \"architecture\": \"%s\", \"size\": \"%s\", \"published\": %s, \"supported\": %s, \"instruction\": %s, "
+             "\"chat\": \"%s\", ",
+             o->arch, o->size, o->published ? "true" : "false", o->supported ? "true" : "false",
+             o->instruction ? "true" : "false", o->chat);
+    if (drafts) {
+        str_adds(c->text, "\"drafts\": ");
+        str_add_json(c->text, drafts, strlen(drafts));
+        str_adds(c->text, ", ");
+    }
+    str_addf(c->text,
+             "\"tensors\": %zu, \"bytes\": %llu, \"files\": %zu, \"sum\": \"%016llx\", \"problems\": %zu, \"warnings\": %zu}\n",
+             o->n_tensors, (unsigned long long)o->n_bytes, o->n_files, (unsigned long long)o->sum, o->n_problems,
+             o->n_warnings);
+}
+
+ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bool json, const struct report_sink *sink,
+                        struct tool_check *out, struct str *text, struct err *err)
 {
     struct check c = {.pool = p, .sink = sink, .out = out, .text = text, .json = json, .err = err};
     *out = (struct tool_check){0};
@@ -391,17 +428,9 @@ ingle_status tool_check(struct pool *p, const char *path, bool json, const struc
     if (!st)
         st = scan(&c, err);
     if (!st && json)
-        str_addf(text, "], \"architecture\": \"%s\", \"size\": \"%s\", \"published\": %s, \"supported\": %s, \"instruction\": %s, \"chat\": "
-                 "\"%s\", \"tensors\": %zu, \"bytes\": %llu, \"files\": %zu, \"sum\": \"%016llx\", \"problems\": %zu, \"warnings\": %zu}\n",
-                 out->arch, out->size, out->published ? "true" : "false", out->supported ? "true" : "false",
-                 out->instruction ? "true" : "false", out->chat, out->n_tensors, (unsigned long long)out->n_bytes, out->n_files,
-                 (unsigned long long)out->sum, out->n_problems, out->n_warnings);
+        add_json_summary(&c, drafts);
     else if (!st)
-        str_addf(text, "%s: %s, %s; %s%s; %zu tensors, %.2f MiB in %zu file%s, sum %016llx: %zu problem%s, %zu warning%s\n", path, out->arch,
-                 out->size, out->instruction ? "instruction model, chat template " : "no chat template: a base model, or it was left out",
-                 out->chat, out->n_tensors, (double)out->n_bytes / 1048576, out->n_files, out->n_files == 1 ? "" : "s",
-                 (unsigned long long)out->sum, out->n_problems, out->n_problems == 1 ? "" : "s", out->n_warnings,
-                 out->n_warnings == 1 ? "" : "s");
+        add_summary(&c, path, drafts);
     mem_free(c.seen);
     tool_source_close(c.s);
     return st;

@@ -130,9 +130,10 @@ struct tool_check {
     size_t n_tensors, n_files;
     uint64_t n_bytes, sum;         /* sum: of all values, as they are stored */
 };
-/* Reads all of it.  *text: a line each finding and one for the model, or JSON.  A file that cannot be read as a model is a
- * finding, not an error. */
-MUST_CHECK ingle_status tool_check(struct pool *p, const char *path, bool json, const struct report_sink *sink, struct tool_check *out,
+/* Reads all of it.  drafts: for which models the file drafts (ingle_model_drafts()), or NULL.  *text: a line
+ * for each finding and one for the model, or JSON.  A file that cannot be read as a model is a finding, not
+ * an error. */
+MUST_CHECK ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bool json, const struct report_sink *sink, struct tool_check *out,
                                    struct str *text, struct err *err);
 /* The tensors of two GGUF files or checkpoints (names of GGUF) that have the same shape: error of a against b.
  * *n_other: tensors that only one of them has, or that differ in shape. */

@@ -534,6 +534,12 @@ class Case(Base):
         open(self.out, "wb").write(a)
         self.assertNotEqual(a, d)
         self.assertIn("supported is 48", check(self.out, 1)[0])
+        for path, what in (("tests/data/nano/nano-gemma4-dflash-Q8_0.gguf", "dflash for Gemma 4"),
+                           ("tests/data/nano/nano-gemma4-mtp-Q8_0.gguf", "mtp for Gemma 4"),
+                           ("tests/data/nano-v4/nano-v4-dspark-Q8_0.gguf", "dspark for DeepSeek V4"),
+                           (f"{GOLDENS}/dflash2_gemma4", "dflash2 for Gemma 4")):
+            self.assertIn(what, json.loads(self.run_it("check", "-q", "--json", path).stdout)["drafts"])
+            self.assertIn(f"a drafter: {what}".encode(), self.run_it("check", "-q", path).stdout)
         self.run_it("check", f"{self.dir}/none", code=1)
         self.run_it("check", code=2)
 
