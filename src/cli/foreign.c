@@ -11,10 +11,10 @@ static const struct cli_foreign table[] = {
 enum { N_TABLE = sizeof table / sizeof *table };
 
 static const struct {
-    const char *begin, *of;
+    const char *begin, *of, *note; /* note: our option, or why there is none; NULL: 'ingle help others' has them */
 } environment[] = {
 #define FOREIGN(of, name, letters, kind, ours, note)
-#define FOREIGN_ENVIRONMENT(begin, of) {begin, of},
+#define FOREIGN_ENVIRONMENT(begin, of, note) {begin, of, note},
 #include "cli/foreign.inc"
 #undef FOREIGN
 #undef FOREIGN_ENVIRONMENT
@@ -108,12 +108,13 @@ void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n)
         snprintf(out, n, "%s", f->note);
 }
 
-static const char *engine_of(const char *name)
+/* The first line of the list whose beginning the name has; -1: none. */
+static int variable_of(const char *name)
 {
-    for (size_t i = 0; i < N_ENVIRONMENT; i++)
+    for (int i = 0; i < N_ENVIRONMENT; i++)
         if (strncmp(name, environment[i].begin, strlen(environment[i].begin)) == 0)
-            return environment[i].of;
-    return NULL;
+            return i;
+    return -1;
 }
 
 void cli_foreign_environment(struct cli *c, char *const *names)
@@ -123,11 +124,12 @@ void cli_foreign_environment(struct cli *c, char *const *names)
     size_t n = 0;
     str_init(&s);
     for (; names && *names; names++) {
-        const int k = (int)strcspn(*names, "=");
-        if (!engine_of(*names))
+        const int k = (int)strcspn(*names, "="), at = variable_of(*names);
+        if (at < 0 || n++ >= SHOWN)
             continue;
-        if (n++ < SHOWN)
-            str_addf(&s, "%s%.*s", n > 1 ? ", " : "", k, *names);
+        str_addf(&s, "%s%.*s", n > 1 ? ", " : "", k, *names);
+        if (environment[at].note)
+            str_addf(&s, " (%s)", environment[at].note);
     }
     if (n > SHOWN)
         str_addf(&s, " and %zu more", n - SHOWN);
@@ -160,8 +162,11 @@ void cli_foreign_markdown(FILE *to)
     }
     cli_foreign_json_markdown(to);
     fputs("\nEnvironment variables are not read. Where some of another engine are set, a line says so:", to);
-    for (size_t i = 0; i < N_ENVIRONMENT; i++)
-        fprintf(to, "%s `%s%s`", i ? "," : "", environment[i].begin,
-                environment[i].begin[strlen(environment[i].begin) - 1] == '_' ? "*" : "");
+    for (size_t i = 0; i < N_ENVIRONMENT; i++) {
+        const char *begin = environment[i].begin, *note = environment[i].note;
+        fprintf(to, "%s `%s%s`", i ? "," : "", begin, begin[strlen(begin) - 1] == '_' ? "*" : "");
+        if (note)
+            fprintf(to, " (%s)", note);
+    }
     fputs(". Those of Hugging Face's tools (`HF_TOKEN`, `HF_ENDPOINT` ...) are read\nwhere models come from a hub: [pull.md](pull.md).\n", to);
 }

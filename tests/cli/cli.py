@@ -134,6 +134,12 @@ class Commands(unittest.TestCase):
         r = self.ok(run("run", "-n", "1", "x", env={"LLAMA_ARG_CTX_SIZE": "1", "DFLASH_DRAFT": "x"}))
         self.assertRegex(r.stderr, r"ingle: note: .*not read.*(LLAMA_ARG_CTX_SIZE|DFLASH_DRAFT)")
         self.assertEqual(self.ok(run("run", "-q", "-n", "1", "x", env={"LLAMA_ARG_CTX_SIZE": "1"})).stderr, "")
+        r = self.ok(run("run", "-n", "1", "x", env={"DFLASH27B_KV_K": "q8_0", "LLAMA_GRAPH_REUSE_DISABLE": "1"}))
+        self.assertIn("DFLASH27B_KV_K (--kv-k)", r.stderr)
+        self.assertIn("LLAMA_GRAPH_REUSE_DISABLE (not needed: there is no graph)", r.stderr)
+        for option in ("--backend-ipc-mode=moe-expert", "--backend-ipc-mode=deepseek4-target-shard", "--layer-ends=21",
+                       "--payload-fd=3", "--shared-payload-fd=4", "--target-gpus=0"):
+            self.refuses("worker", option, says=["ingle has no " + option.split("=")[0], ": "], code=2)
 
     def test_token_ids(self):
         ids = json.loads(self.ok(run("render", "--json", "Capital of Japan?")).stdout)["ids"]

@@ -2,6 +2,10 @@
 """convert.py INGLE - a checkpoint and the file made of it are the same model: names and bytes of tensors as llama.cpp's
 converter writes them, equal logits, equal prompts; parts, drafters, and what goes wrong."""
 import json, lzma, os, random, re, resource, shutil, signal, struct, subprocess, sys, tempfile, unittest
+try:
+    import jinja2
+except ImportError:
+    jinja2 = None
 
 INGLE = sys.argv[1]
 GOLDENS = "tests/data/goldens"
@@ -225,14 +229,19 @@ class Case(Base):
         self.convert(alone)
         self.assertIn("mtp.0.e_proj.weight", gguf(self.out)[1])
 
+    @unittest.skipUnless(jinja2, "jinja2 is not installed: templates are not compared with their own language")
+    def test_prompts_of_jinja(self):
+        """What the vendor's template writes is what ingle renders."""
+        for golden, tokenizer, vectors in (("gemma4_dense", "tests/data/nano/tokenizer.json", "gemma4-template-vectors"),
+                                           ("deepseek_v4_published", "tests/data/nano/nano-v4-tokenizer.json",
+                                            "deepseek-v4-template-vectors")):
+            with self.subTest(golden=golden):
+                self.convert(self.with_words(golden, tokenizer, 2048))
+                self.same_prompts(gguf(self.out)[0]["tokenizer.chat_template"], vectors, golden.startswith("gemma4"))
+
     def test_words_and_templates(self):
-        try:
-            import jinja2
-        except ImportError:
-            jinja2 = None
-        for golden, tokenizer, vectors, bos in (
-                ("gemma4_dense", "tests/data/nano/tokenizer.json", "gemma4-template-vectors", 2),
-                ("deepseek_v4_published", "tests/data/nano/nano-v4-tokenizer.json", "deepseek-v4-template-vectors", 0)):
+        for golden, tokenizer, bos in (("gemma4_dense", "tests/data/nano/tokenizer.json", 2),
+                                       ("deepseek_v4_published", "tests/data/nano/nano-v4-tokenizer.json", 0)):
             with self.subTest(golden=golden):
                 to = self.with_words(golden, tokenizer, 2048)
                 self.convert(to)
@@ -242,15 +251,13 @@ class Case(Base):
                 a, b = (self.run_it("tokenize", "--parse-special", "-m", m, words).stdout for m in (to, self.out))
                 self.assertEqual(a, b)
                 self.assertEqual(self.logits(to, 2048), self.logits(self.out, 2048))
-                if jinja2:
-                    self.same_prompts(jinja2, keys["tokenizer.chat_template"], vectors, golden.startswith("gemma4"))
 
     SEVEN = [[("user", "Say hello.")], [("system", "Be brief."), ("user", "What is 1+1?")],
              [("user", "Hi"), ("assistant", "Hello."), ("user", "And now?")],
              [("user", "1"), ("assistant", "2"), ("user", "3"), ("assistant", "4"), ("user", "5")],
              [("developer", "Answer in French."), ("user", "Hi")], [("user", "Say 1 to 100")], [("user", "Say 1 to 1000")]]
 
-    def same_prompts(self, jinja2, template, vectors, gemma):
+    def same_prompts(self, template, vectors, gemma):
         env = jinja2.Environment(trim_blocks=True, lstrip_blocks=True)
         env.filters["tojson"] = lambda v: json.dumps(v, ensure_ascii=False)
         env.filters["from_json"] = json.loads
