@@ -260,10 +260,10 @@ static void on_model(void *arg, ingle_report_level level, const char *kind, cons
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     if (strcmp(kind, "presets") == 0) {
         if (level == INGLE_REPORT_ERROR || c->screen.level >= level)
-            fprintf(stderr, "ingle: %s: %s\n", level == INGLE_REPORT_ERROR ? "error" : "warning", text);
+            cli_line("ingle: %s: %s", level == INGLE_REPORT_ERROR ? "error" : "warning", text);
     } else if (level != INGLE_REPORT_NOTE || strcmp(kind, "model") != 0)
         callbacks.report(callbacks.arg, level, kind, subject, text);
-    else if (c->screen.progress || strncmp(text, "ingle: error", 12) == 0)
+    else if (c->screen.progress || strncmp(text, "ingle: error", 12) == 0 || strncmp(text, "failed: ", 8) == 0)
         cli_line("[%s] %s", subject, text);
 }
 

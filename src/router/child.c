@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -110,12 +111,13 @@ void router_child_clear(struct router *r, struct router_model *m)
         (void)unlink(c->notice);
     if (c->socket[0])
         (void)unlink(c->socket);
+    close_fd(&c->end);
     close_fd(&c->errors);
     close_fd(&c->output);
     close_fd(&c->notices);
     c->pid = 0;
-    c->kill_at = 0;
-    c->errors_over = false;
+    c->kill_at = c->doubt_until = 0;
+    c->errors_over = c->ended = false;
 }
 
 static bool open_pipes(struct router *r, struct router_model *m, int theirs[2])
@@ -142,10 +144,10 @@ ingle_status router_child_start(struct router *r, struct router_model *m, bool p
     struct router_child *c = &m->child;
     int theirs[2] = {-1, -1};
     c->plan = plan;
-    c->errors = c->output = c->notices = -1;
+    c->end = c->errors = c->output = c->notices = -1;
     c->words[0] = 0;
-    c->kill_at = 0;
-    c->errors_over = false;
+    c->kill_at = c->doubt_until = 0;
+    c->errors_over = c->ended = false;
     str_clear(&c->line);
     str_clear(&c->text);
     snprintf(c->notice, sizeof c->notice, "%s/%u.notice", r->directory, m->number);
@@ -162,13 +164,30 @@ ingle_status router_child_start(struct router *r, struct router_model *m, bool p
     if (environment)
         mem_free(environment[0]);
     mem_free(environment);
-    if (c->pid > 0)
+    if (c->pid > 0) {
+        c->end = (int)syscall(SYS_pidfd_open, c->pid, 0); /* without one, the end of standard error tells */
+        if (c->end >= 0)
+            (void)router_watch(r, c->end, ROUTER_ON_END, m->number);
         return INGLE_OK;
+    }
     router_child_clear(r, m);
     return err_set(err, INGLE_IO, "no process for the model '%s': %s", m->id, strerror(e));
 }
 
 /* ---- what it says ---- */
+
+/* "JOB: 40 %, ...", as a fetch tells how far it is. */
+static void take_percent(struct router *r, struct router_model *m, const char *line)
+{
+    const char *sign = strstr(line, " %"), *from = sign;
+    while (from && from > line && from[-1] >= '0' && from[-1] <= '9')
+        from--;
+    if (!sign || from == sign || from < line + 2 || from[-1] != ' ' || from[-2] != ':')
+        return;
+    const double share = strtod(from, NULL) / 100;
+    m->progress = share < 1 ? share : 1;
+    router_tell(r, m->id, "model_status", m);
+}
 
 static void take_line(struct router *r, struct router_model *m, char *line)
 {
@@ -176,10 +195,16 @@ static void take_line(struct router *r, struct router_model *m, char *line)
     struct router_child *c = &m->child;
     if (!*line)
         return;
-    if (strncmp(line, error, sizeof error - 1) == 0)
+    const bool is_error = strncmp(line, error, sizeof error - 1) == 0;
+    const bool starts = m->state != ROUTER_LOADED && m->state != ROUTER_STOPPING;
+    if (is_error && starts && c->words[0]) /* the last one is why it fails, and is told then */
+        router_say(r, m, "%s%s", error, c->words);
+    if (is_error)
         snprintf(c->words, sizeof c->words, "%.*s", (int)sizeof c->words - 1, line + sizeof error - 1);
-    if (!c->plan || strncmp(line, error, sizeof error - 1) != 0)
+    if (!is_error || !starts)
         router_say(r, m, "%s", line);
+    if (m->state == ROUTER_FETCHING)
+        take_percent(r, m, line);
 }
 
 static void take_errors(struct router *r, struct router_model *m, const char *bytes, size_t n)
@@ -202,11 +227,12 @@ static void take_notice(struct router *r, struct router_model *m, const char *te
     for (const char *p = text; *p; p += strcspn(p, "\n"), p += *p == '\n') {
         if (strncmp(p, progress, sizeof progress - 1) == 0) {
             m->progress = strtod(p + sizeof progress - 1, NULL);
-            if (m->state == ROUTER_LOADING)
+            if (m->state == ROUTER_LOADING || m->state == ROUTER_FETCHING)
                 router_tell(r, m->id, "model_status", m);
         }
         if (strncmp(p, "READY=1", 7) == 0 && m->state == ROUTER_LOADING) {
             m->progress = 1;
+            router_say(r, m, "ready in %.1f s", (double)(clock_now() - m->started_at) * 1e-9);
             router_set_state(r, m, ROUTER_LOADED);
         }
     }
@@ -226,6 +252,10 @@ void router_child_read(struct router *r, struct router_model *m, int what)
     struct router_child *c = &m->child;
     char bytes[4096];
     int *fd = what == ROUTER_ON_OUTPUT ? &c->output : &c->errors;
+    if (what == ROUTER_ON_END) {
+        c->ended = c->pid != 0;
+        return;
+    }
     if (what == ROUTER_ON_NOTICES) {
         if (c->notices >= 0)
             read_notices(r, m);
@@ -253,8 +283,10 @@ bool router_child_ended(struct router *r, struct router_model *m, int *code)
 {
     int status;
     const pid_t pid = waitpid(m->child.pid, &status, WNOHANG);
-    if (pid == 0 || (pid < 0 && errno == EINTR))
+    if (pid == 0 || (pid < 0 && errno == EINTR)) {
+        m->child.ended = false; /* it was another one */
         return false;
+    }
     *code = pid < 0 ? 1 : WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     /* What it has said before is here by now. */
     if (m->child.notices >= 0)
@@ -263,6 +295,18 @@ bool router_child_ended(struct router *r, struct router_model *m, int *code)
     if (m->child.plan)
         router_child_read(r, m, ROUTER_ON_OUTPUT);
     return true;
+}
+
+bool router_children_look(const struct router *r)
+{
+    bool found = false;
+    for (struct router_model *m = r->models; m; m = m->next) {
+        struct pollfd p = {.fd = m->child.end, .events = POLLIN};
+        if (!m->child.pid || m->child.end < 0 || m->child.ended || poll(&p, 1, 0) <= 0)
+            continue;
+        m->child.ended = found = true;
+    }
+    return found;
 }
 
 void router_child_stop(struct router *r, struct router_model *m, double seconds)

@@ -17,6 +17,7 @@ enum { ROUTER_WORDS = 512, ROUTER_MAX_MODELS = 1024 };
 enum router_state {
     ROUTER_UNLOADED,
     ROUTER_SLEEPING, /* no process, but it was not taken away: idle, or its conversations are in the store */
+    ROUTER_FETCHING, /* its files are being fetched: nobody waits for that but its own requests */
     ROUTER_QUEUED,   /* it waits for room */
     ROUTER_PLANNING, /* a process computes what it needs */
     ROUTER_LOADING,
@@ -27,6 +28,7 @@ enum router_state {
 /* A process of a model.  pid 0: there is none. */
 struct router_child {
     pid_t pid;
+    int end; /* a descriptor that can be read when it has ended; -1: none */
     int errors, output, notices; /* pipes of standard error and output, socket of notices; -1: none */
     bool plan;                   /* it only computes what the model needs */
     struct str line, text;       /* of standard error: the last line so far; of standard output: all */
@@ -34,6 +36,8 @@ struct router_child {
     char socket[108], notice[108];
     uint64_t kill_at; /* when it is killed if it has not ended; 0: never */
     bool errors_over; /* it has closed standard error: it ends */
+    bool ended;       /* it has, and nothing has been done about it */
+    uint64_t doubt_until; /* it broke a connection: until then its end is waited for; 0: no */
 };
 
 struct router_job;
@@ -53,12 +57,18 @@ struct router_model {
     bool removed;  /* by a new list: forgotten when it has no process and no requests */
     bool asked;    /* to be loaded although nobody waits */
     bool preload;  /* ... and nobody leaves for it */
+    bool fetched;  /* its files are there */
+    bool checked;  /* its plan fits into all memory */
+    bool again;    /* its process was killed while it started: one more follows */
     bool no_room;  /* its plan does not fit beside those that run */
+    bool let_go;   /* to be unloaded when its answers are done, as a client has asked */
     bool leaving;  /* no new requests: another model has waited too long */
     bool info_asked; /* of the process that runs */
     bool failed;
     int exit_code; /* of the last process; 128 and the signal */
     char words[ROUTER_WORDS]; /* why the last start failed, or "" */
+    char why[160];            /* why it is unloaded */
+    uint64_t started_at;      /* ns: of loading */
     int n_failures;           /* starts in a row */
     uint64_t retry_at, queued_at, idle_since, loaded_at; /* ns */
     int64_t last_used_ms;     /* since 1970; 0: never */
@@ -81,6 +91,7 @@ struct router_job {
     struct http_exchange *x; /* NULL: it asks for the router itself */
     struct router_model *model;
     struct http_request rq; /* method, path, id: what errors look at */
+    char *user;             /* of its key; "" without keys */
     char *target;           /* with its query */
     struct curl_slist *headers;
     char *body; /* [n_body] */
@@ -90,11 +101,14 @@ struct router_job {
     bool sse;        /* the answer will be a stream of events */
     bool use;        /* it counts as a use of the model */
     bool autoload;
+    bool let_go;     /* its model is unloaded when its answers are done */
+    bool passed;     /* the client has something of the answer */
     atomic_bool gone, room, silent;
     uint64_t arrived;
 
     CURL *easy; /* NULL: it is not with a process */
-    int n_tries;
+    int n_tries; /* connections that were refused */
+    int n_lost;  /* processes that ended before they had answered */
     int status;
     bool begun, streams, whole, paused, over, counted;
     char content_type[128];
@@ -148,7 +162,7 @@ struct router {
 /* router.c */
 void router_wake(struct router *r);
 bool router_watch(struct router *r, int fd, int what, uint32_t number);
-enum { ROUTER_ON_WAKE, ROUTER_ON_CURL, ROUTER_ON_ERRORS, ROUTER_ON_OUTPUT, ROUTER_ON_NOTICES };
+enum { ROUTER_ON_WAKE, ROUTER_ON_CURL, ROUTER_ON_ERRORS, ROUTER_ON_OUTPUT, ROUTER_ON_NOTICES, ROUTER_ON_END };
 ATTR_PRINTF(3, 4) void router_say(struct router *r, const struct router_model *m, const char *fmt, ...);
 /* Reads the models again.  Sync: lock */
 MUST_CHECK ingle_status router_read_models(struct router *r, struct err *err);
@@ -160,6 +174,8 @@ struct router_model *router_by_name(const struct router *r, const char *name);
 /* The one that "any" stands for, or NULL. */
 struct router_model *router_any(const struct router *r);
 const char *router_state_word(const struct router_model *m);
+/* It is loaded, and takes requests. */
+bool router_is_up(const struct router_model *m);
 void router_used(struct router_model *m);
 /* The state is another one: listeners are told. */
 void router_set_state(struct router *r, struct router_model *m, enum router_state state);
@@ -179,6 +195,8 @@ MUST_CHECK ingle_status router_child_start(struct router *r, struct router_model
 void router_child_stop(struct router *r, struct router_model *m, double seconds);
 void router_child_read(struct router *r, struct router_model *m, int what);
 /* True: it has ended; *code is its exit status, or 128 and the signal. */
+/* Looks whether processes have ended, for who tells what runs.  True: one has, and the router's thread has to know. */
+bool router_children_look(const struct router *r);
 bool router_child_ended(struct router *r, struct router_model *m, int *code);
 /* Closes what is left of it. */
 void router_child_clear(struct router *r, struct router_model *m);
@@ -187,7 +205,7 @@ void router_child_clear(struct router *r, struct router_model *m);
 void router_ask(struct router *r, struct router_model *m, bool preload);
 /* A request waits for m: it is loaded as long as one does. */
 void router_want(struct router *r, struct router_model *m);
-void router_unload(struct router *r, struct router_model *m, enum router_state then);
+void router_unload(struct router *r, struct router_model *m, enum router_state then, const char *why);
 void router_settle(struct router *r);
 /* The time of the next thing that router_settle() has to do; 0: none. */
 uint64_t router_next_time(const struct router *r, uint64_t now);

@@ -42,8 +42,10 @@ static void put_status(const struct router *r, const struct http_request *rq, co
             write_text(out, m->arg[i]);
         write_close(out, ']');
     }
-    if (m->state == ROUTER_LOADING || m->state == ROUTER_PLANNING || m->state == ROUTER_QUEUED)
+    if (m->state == ROUTER_LOADING || m->state == ROUTER_PLANNING || m->state == ROUTER_QUEUED || m->state == ROUTER_FETCHING)
         write_member_number(out, "progress", m->progress);
+    if (m->state == ROUTER_FETCHING)
+        write_member_bool(out, "fetching", true);
     if (m->failed) {
         write_member_bool(out, "failed", true);
         write_member_int(out, "exit_code", m->exit_code);
@@ -283,7 +285,7 @@ void router_put_ollama(struct router *r, bool running, struct str *out)
     write_key(out, "models");
     write_open(out, '[');
     for (const struct router_model *m = r->models; m; m = m->next)
-        if (!m->removed && (!running || m->state == ROUTER_LOADED))
+        if (!m->removed && (!running || (m->state == ROUTER_LOADED && !m->child.ended)))
             put_ollama_model(r, m, running, out);
     write_close(out, ']');
     write_close(out, '}');

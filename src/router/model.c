@@ -8,11 +8,13 @@
 #include "base/clock.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/sha256.h"
 #include "server/auth.h"
 #include "server/write.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 /* ---- names ---- */
@@ -54,12 +56,13 @@ static int rank(const struct router_model *m)
 {
     switch (m->state) {
     case ROUTER_LOADED:
-        return m->leaving || m->child.errors_over ? 0 : 1;
+        return router_is_up(m) ? 1 : 0;
     case ROUTER_LOADING:
         return 2;
     case ROUTER_SLEEPING:
         return 3;
     case ROUTER_UNLOADED:
+    case ROUTER_FETCHING:
     case ROUTER_QUEUED:
     case ROUTER_PLANNING:
     case ROUTER_STOPPING:
@@ -184,17 +187,66 @@ static void put_options(struct arguments *a, const struct router *r, const struc
     }
 }
 
-/* A folder of its own below --state-dir. */
-static void put_state_dir(struct arguments *a, const struct router *r, const struct router_model *m)
+/* The name of a model's folder: its id, in which '/', '%', control characters and a '.' at the start are %XX; of a long one the
+ * beginning and a hash.  No two ids have the same. */
+static void put_folder(struct str *out, const char *id)
 {
-    const char *dir = ingle_config_text(r->o.config, "state-dir", 0);
-    char name[128];
+    enum { MOST = 200, KEPT = 160 };
+    uint8_t hash[SHA256_BYTES];
+    struct sha256 h;
+    const size_t start = out->n;
+    for (const unsigned char *p = (const unsigned char *)id; *p; p++) {
+        const bool odd = *p == '/' || *p == '%' || *p < ' ' || *p == 0x7F || (*p == '.' && p == (const unsigned char *)id);
+        if (odd)
+            str_addf(out, "%%%02X", *p);
+        else
+            str_addc(out, (char)*p);
+    }
+    if (out->n - start <= MOST || !str_ok(out))
+        return;
+    sha256_init(&h);
+    sha256_add(&h, id, strlen(id));
+    sha256_end(&h, hash);
+    out->n = start + KEPT;
+    out->at[out->n] = 0;
+    str_adds(out, "%-"); /* which no escape is */
+    for (size_t i = 0; i < 16; i++)
+        str_addf(out, "%02x", hash[i]);
+}
+
+/* The folder of earlier versions, in whose name '.' and '/' were '_', becomes the model's if it is nobody else's. */
+static void adopt_folder(const struct router *r, const struct router_model *m, const char *dir, const char *path)
+{
+    char name[128], old[4200];
+    struct stat is;
     size_t n = 0;
     for (const char *p = m->id; *p && n < sizeof name - 1; p++)
         name[n++] = *p == '/' || *p == '.' ? '_' : *p;
     name[n] = 0;
-    if (dir)
-        argument(a, "--state-dir=%s/%s", dir, name);
+    for (const struct router_model *o = r->models; o; o = o->next)
+        if (strcmp(o->id, name) == 0)
+            return; /* it may be that one's, or m's own */
+    const int k = snprintf(old, sizeof old, "%s/%s", dir, name);
+    if (k > 0 && (size_t)k < sizeof old && lstat(path, &is) != 0 && lstat(old, &is) == 0 && S_ISDIR(is.st_mode))
+        (void)rename(old, path);
+}
+
+/* A folder of its own below --state-dir. */
+static void put_state_dir(struct arguments *a, const struct router *r, const struct router_model *m)
+{
+    const char *dir = ingle_config_text(r->o.config, "state-dir", 0);
+    struct str path;
+    if (!dir)
+        return;
+    str_init(&path);
+    str_addf(&path, "%s/", dir);
+    put_folder(&path, m->id);
+    a->ok &= str_ok(&path);
+    if (a->ok) {
+        adopt_folder(r, m, dir, path.at);
+        argument(a, "--state-dir=%s", path.at);
+    }
+    str_release(&path);
 }
 
 bool router_arguments(struct router *r, struct router_model *m, uint64_t memory_bytes, bool plan)
@@ -233,11 +285,16 @@ bool router_arguments(struct router *r, struct router_model *m, uint64_t memory_
 const char *router_state_word(const struct router_model *m)
 {
     static const char *const word[] = {
-        [ROUTER_UNLOADED] = "unloaded", [ROUTER_SLEEPING] = "sleeping", [ROUTER_QUEUED] = "loading",
-        [ROUTER_PLANNING] = "loading",  [ROUTER_LOADING] = "loading",   [ROUTER_LOADED] = "loaded",
-        [ROUTER_STOPPING] = "unloading",
+        [ROUTER_UNLOADED] = "unloaded", [ROUTER_SLEEPING] = "sleeping", [ROUTER_FETCHING] = "loading",
+        [ROUTER_QUEUED] = "loading",    [ROUTER_PLANNING] = "loading",  [ROUTER_LOADING] = "loading",
+        [ROUTER_LOADED] = "loaded",     [ROUTER_STOPPING] = "unloading",
     };
-    return word[m->state];
+    return m->state == ROUTER_LOADED && m->child.ended ? word[ROUTER_UNLOADED] : word[m->state];
+}
+
+bool router_is_up(const struct router_model *m)
+{
+    return m->state == ROUTER_LOADED && !m->leaving && !m->child.errors_over && !m->child.ended && !m->child.doubt_until;
 }
 
 void router_used(struct router_model *m)
@@ -348,14 +405,14 @@ void router_tell(struct router *r, const char *id, const char *event, const stru
         write_key(&s, "data");
         write_open(&s, '{');
         write_member(&s, "status", router_state_word(m));
-        if (m->state == ROUTER_LOADING) {
+        if (m->state == ROUTER_LOADING || m->state == ROUTER_FETCHING) {
             write_key(&s, "progress");
             write_open(&s, '{');
             write_key(&s, "stages");
             write_open(&s, '[');
-            write_text(&s, "text_model");
+            write_text(&s, m->state == ROUTER_FETCHING ? "fetch" : "text_model");
             write_close(&s, ']');
-            write_member(&s, "current", "text_model");
+            write_member(&s, "current", m->state == ROUTER_FETCHING ? "fetch" : "text_model");
             write_member_number(&s, "value", m->progress);
             write_close(&s, '}');
         }

@@ -14,7 +14,8 @@
 #include <string.h>
 #include <strings.h>
 
-enum { MOST_EVENT = 1 << 20, MOST_HEAD = 1 << 16, MOST_TRIES = 3 };
+enum { MOST_EVENT = 1 << 20, MOST_HEAD = 1 << 16, MOST_TRIES = 3, MOST_LOST = 2 };
+static const uint64_t DOUBT_NS = 2000000000;
 
 /* ---- queues ---- */
 
@@ -67,6 +68,7 @@ void router_job_free(void *job)
     curl_slist_free_all(j->headers);
     mem_free((void *)(uintptr_t)j->rq.path);
     mem_free(j->target);
+    mem_free(j->user);
     mem_free(j->body);
     mem_free(j->candidate);
     str_release(&j->head);
@@ -100,6 +102,7 @@ static void leave_process(struct router_job *j)
     j->model->idle_since = clock_now();
     if (j->use)
         router_used(j->model);
+    j->model->let_go |= j->let_go;
 }
 
 static void take_info(struct router_job *j)
@@ -278,6 +281,7 @@ static void pass_events(struct router_job *j, bool all)
     if (!n)
         return;
     (void)http_write(j->x, j->reply.at, n);
+    j->passed = true;
     memmove(j->reply.at, j->reply.at + n, j->reply.n - n);
     j->reply.n -= n;
     j->reply.at[j->reply.n] = 0;
@@ -380,8 +384,10 @@ void router_job_start(struct router_job *j, struct router_model *m)
     j->easy = curl_easy_init();
     m->n_active++;
     m->n_requests += j->x != NULL;
-    if (j->use)
+    if (j->use) {
         router_used(m);
+        m->let_go = false; /* somebody else goes on */
+    }
     if (!j->easy) {
         m->n_active--;
         router_job_fail(j, &(struct serve_error){.status = 500}, "out of memory");
@@ -470,7 +476,7 @@ static bool try_next(struct router_job *j)
     struct router *r = j->router;
     while (j->at_candidate < j->n_candidates) {
         struct router_model *m = router_by_number(r, j->candidate[j->at_candidate++]);
-        if (!m || m->state != ROUTER_LOADED || m->child.errors_over)
+        if (!m || !router_is_up(m))
             continue;
         leave_process(j);
         router_job_start(j, m);
@@ -495,15 +501,33 @@ static void reply_whole(struct router_job *j)
     http_reply(j->x, j->status, j->content_type[0] ? j->content_type : "application/octet-stream", j->reply.at, j->reply.n);
 }
 
+/* The request goes to the next process of its model: its answer has not begun. */
+static void again(struct router_job *j)
+{
+    struct router_model *m = j->model;
+    j->let_go = false; /* what it has asked for comes after the answer */
+    leave_process(j);
+    j->arrived = clock_now();
+    router_job_wait(j, m);
+    if (!j->over && m->waiting.first)
+        router_want(j->router, m);
+}
+
 /* The connection to the process broke. */
 static void lost(struct router_job *j, CURLcode code)
 {
     struct router_model *m = j->model;
-    const bool refused = code == CURLE_COULDNT_CONNECT && !j->begun && j->x && ++j->n_tries < MOST_TRIES;
-    if (refused) { /* it has just ended, and its end is not known yet: the request waits for the next process */
-        m->child.errors_over = m->child.errors_over || m->state == ROUTER_LOADED;
-        leave_process(j);
-        router_job_wait(j, m);
+    const bool refused = code == CURLE_COULDNT_CONNECT;
+    if (m->state == ROUTER_LOADED && m->child.pid && (refused || j->x))
+        m->child.doubt_until = clock_now() + DOUBT_NS;
+    if (j->x && j->n_candidates) { /* what it asks for has gone with the process */
+        if (try_next(j))
+            return;
+        router_job_fail(j, &(struct serve_error){.status = 404}, "no model has this: the process of the model '%s' ended", m->id);
+        return;
+    }
+    if (j->x && !j->passed && (refused ? ++j->n_tries < MOST_TRIES : ++j->n_lost < MOST_LOST)) {
+        again(j);
         return;
     }
     if (j->x && j->begun && j->reply.n) { /* half an event: nobody can read it */
@@ -524,6 +548,11 @@ void router_job_done(struct router_job *j, CURLcode code)
     }
     if (j->status == 404 && try_next(j))
         return;
+    const bool ends = j->model->state != ROUTER_LOADED || j->model->child.ended || j->model->child.errors_over;
+    if (j->x && j->status == 503 && ends && !j->passed && ++j->n_lost < MOST_LOST) { /* "the server is stopping": the next one is not */
+        again(j);
+        return;
+    }
     if (j->x && j->streams) {
         pass_events(j, true);
         http_end(j->x);

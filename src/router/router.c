@@ -138,7 +138,7 @@ static void take_job(struct router *r, struct router_job *j)
         router_job_fail(j, &(struct serve_error){.status = 503, .retry_seconds = 5}, "the server is stopping");
         return;
     }
-    if (m->state == ROUTER_LOADED && !m->leaving && !m->child.errors_over && !m->waiting.first) {
+    if (router_is_up(m) && !m->waiting.first) {
         router_job_start(j, m);
         return;
     }
@@ -171,7 +171,7 @@ static void stop_all(struct router *r)
         for (struct router_job *j; (j = router_jobs_take(&m->waiting));)
             router_job_fail(j, &(struct serve_error){.status = 503, .retry_seconds = 5}, "the server is stopping");
         if (m->state != ROUTER_STOPPING)
-            router_unload(r, m, ROUTER_UNLOADED);
+            router_unload(r, m, ROUTER_UNLOADED, "the server stops");
         router_child_stop(r, m, STOP_S);
     }
 }
@@ -193,7 +193,7 @@ static bool turn(struct router *r, int *ms)
         stop_all(r);
     router_settle(r);
     for (struct router_model *m = r->models; m; m = m->next)
-        if (m->state == ROUTER_LOADED && !m->info_asked) {
+        if (router_is_up(m) && !m->info_asked) {
             m->info_asked = true;
             ask_info(r, m);
         }
@@ -263,7 +263,7 @@ static struct router_model *new_model(struct router *r, struct router_preset *p)
     m->config = p->config;
     p->id = NULL;
     p->config = NULL;
-    m->child.errors = m->child.output = m->child.notices = -1;
+    m->child.end = m->child.errors = m->child.output = m->child.notices = -1;
     str_init(&m->child.line);
     str_init(&m->child.text);
     return m;
@@ -343,7 +343,7 @@ ingle_status router_read_models(struct router *r, struct err *err)
             same->id = NULL;
         } else if (!m->removed) {
             m->removed = true; /* with other options it is another model */
-            router_unload(r, m, ROUTER_UNLOADED);
+            router_unload(r, m, ROUTER_UNLOADED, "its preset is another one, or gone");
         }
     }
     while (*end)

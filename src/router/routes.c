@@ -2,16 +2,19 @@
  *
  * Requests as they come: those for the router itself are answered here, the others become jobs for a model.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "router/inner.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/auth.h"
 #include "server/request.h"
+#include "server/write.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
+#include <time.h>
 
 enum what {
     TO_MODEL, /* the server's own routes */
@@ -197,6 +200,7 @@ static bool copy_request(struct router_job *j, const struct http_request *rq)
     encode(&t.s, rq->path, "/-._~:@");
     http_request_each(rq, true, add_query, &t);
     j->target = str_detach(&t.s);
+    j->user = mem_strdup(rq->user);
     http_request_each(rq, false, add_header, &h);
     struct curl_slist *expect = curl_slist_append(j->headers, "Expect:");
     h.ok &= expect != NULL;
@@ -211,7 +215,7 @@ static bool copy_request(struct router_job *j, const struct http_request *rq)
         j->n_body = j->body ? rq->n_body : 0;
         h.ok &= j->body != NULL;
     }
-    return j->rq.path && j->target && h.ok;
+    return j->rq.path && j->target && j->user && h.ok;
 }
 
 /* Whether the answer will be a stream of events, into which comments may be written. */
@@ -232,10 +236,26 @@ static void submit(struct router *r, struct router_job *j, struct router_model *
     r->n_requests++;
 }
 
+/* A name from a body; NULL: it is none, or there is a fault. */
+static const char *name_of(struct json_object *v, const char *member, struct fault *f)
+{
+    if (!v || !request_is_text(v))
+        return NULL;
+    const char *name = json_object_get_string(v);
+    const size_t n = (size_t)json_object_get_string_len(v);
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)name[i] < ' ' || name[i] == 0x7F) {
+            request_fault(f, FAULT_REQUEST, member, "'%s' has the byte 0x%02x, which no name of a model has", member, (unsigned char)name[i]);
+            return NULL;
+        }
+    return name;
+}
+
 /* With r->lock held: the job goes to its model, or is answered. */
 static void dispatch(struct router *r, struct router_job *j, const struct http_request *rq, const char *name, bool autoload)
 {
     struct router_model *m = NULL;
+    (void)router_children_look(r);
     if ((!name || !*name) && is_stored(rq)) {
         if (!put_candidates(r, j) || !j->n_candidates) {
             serve_fail(j->x, rq, &(struct serve_error){.status = 404}, "no model is loaded that could have this");
@@ -247,7 +267,7 @@ static void dispatch(struct router *r, struct router_job *j, const struct http_r
     }
     if (!m)
         return;
-    if (!autoload && m->state != ROUTER_LOADED) {
+    if (!autoload && (m->state != ROUTER_LOADED || m->child.ended)) {
         serve_fail(j->x, rq, &(struct serve_error){.status = 400, .code = "model_not_loaded", .param = "model"},
                    "the model '%s' is not loaded, and requests do not load models here: POST /models/load does", m->id);
         return;
@@ -263,22 +283,96 @@ static void dispatch(struct router *r, struct router_job *j, const struct http_r
     submit(r, j, m);
 }
 
+/* ---- Ollama's keep_alive ---- */
+
+/* 0, or a text that says so: "0", "0s". */
+static bool is_over_at_once(struct json_object *body)
+{
+    struct json_object *v = body ? request_get(body, "keep_alive") : NULL;
+    if (!v || json_object_is_type(v, json_type_array) || json_object_is_type(v, json_type_object) || json_object_is_type(v, json_type_boolean))
+        return false;
+    const double seconds = json_object_get_double(v);
+    return seconds <= 0 && seconds >= 0 && (!request_is_text(v) || json_object_get_string(v)[0] == '0');
+}
+
+/* Nothing to answer: the request is about the model. */
+static bool asks_nothing(const struct http_request *rq, struct json_object *body)
+{
+    const bool chat = strcmp(serve_path(rq), "/api/chat") == 0;
+    struct json_object *v = request_get(body, chat ? "messages" : "prompt");
+    if (!chat && strcmp(serve_path(rq), "/api/generate") != 0)
+        return false;
+    return !v || (chat ? json_object_is_type(v, json_type_array) && !json_object_array_length(v)
+                       : request_is_text(v) && !*json_object_get_string(v));
+}
+
+static void reply_unloaded(struct http_exchange *x, const struct http_request *rq, const char *model)
+{
+    char text[40];
+    const time_t t = time(NULL);
+    struct tm tm;
+    struct str out;
+    str_init(&out);
+    write_open(&out, '{');
+    write_member(&out, "model", model);
+    if (gmtime_r(&t, &tm) && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &tm))
+        write_member(&out, "created_at", text);
+    if (strcmp(serve_path(rq), "/api/chat") == 0) {
+        write_key(&out, "message");
+        write_open(&out, '{');
+        write_member(&out, "role", "assistant");
+        write_member(&out, "content", "");
+        write_close(&out, '}');
+    } else {
+        write_member(&out, "response", "");
+    }
+    write_member_bool(&out, "done", true);
+    write_member(&out, "done_reason", "unload");
+    write_close(&out, '}');
+    serve_json(x, rq, &out);
+}
+
+/* The model ends when nobody has a request to it any more. */
+static void let_go(struct router *r, struct http_exchange *x, const struct http_request *rq, const char *name)
+{
+    pthread_mutex_lock(&r->lock);
+    struct router_model *m = choose(r, x, rq, name);
+    char *id = m ? mem_strdup(m->id) : NULL;
+    if (m && m->state == ROUTER_SLEEPING)
+        router_unload(r, m, ROUTER_UNLOADED, "keep_alive 0");
+    else if (m)
+        m->let_go = m->state == ROUTER_LOADED || m->state == ROUTER_LOADING;
+    pthread_mutex_unlock(&r->lock);
+    router_wake(r);
+    if (id)
+        reply_unloaded(x, rq, id);
+    else if (m)
+        serve_fail(x, rq, &(struct serve_error){.status = 500}, "out of memory");
+    mem_free(id);
+}
+
 static void pass_on(struct router *r, struct http_exchange *x, const struct http_request *rq)
 {
     struct fault f = serve_watch(x);
     const char *name = http_request_query(rq, "model"), *asked = http_request_query(rq, "autoload");
     struct json_object *body = rq->n_body ? request_body(rq->body, rq->n_body, &f) : NULL, *v;
-    struct router_job *j = mem_zalloc(sizeof *j);
-    if (f.kind) { /* the way to a model is not known */
-        serve_fail(x, rq, &(struct serve_error){.status = f.status, .param = f.param[0] ? f.param : NULL}, "%s", f.message);
-        mem_free(j);
-        return;
-    }
     const bool ollama = strncmp(serve_path(rq), "/api/", 5) == 0;
     if (body && (v = request_get(body, "model")) && request_is_text(v))
-        name = json_object_get_string(v);
+        name = name_of(v, "model", &f);
     else if (body && ollama && (v = request_get(body, "name")) && request_is_text(v))
-        name = json_object_get_string(v);
+        name = name_of(v, "name", &f);
+    if (f.kind) { /* the way to a model is not known */
+        serve_fail(x, rq, &(struct serve_error){.status = f.status, .param = f.param[0] ? f.param : NULL}, "%s", f.message);
+        json_object_put(body);
+        return;
+    }
+    const bool over = ollama && is_over_at_once(body);
+    if (over && asks_nothing(rq, body)) {
+        let_go(r, x, rq, name);
+        json_object_put(body);
+        return;
+    }
+    struct router_job *j = mem_zalloc(sizeof *j);
     const bool autoload = asked ? strcmp(asked, "true") == 0 || strcmp(asked, "1") == 0 : !ingle_config_flag(r->o.config, "no-autoload");
     bool ok = j != NULL;
     if (j) {
@@ -288,6 +382,7 @@ static void pass_on(struct router *r, struct http_exchange *x, const struct http
         j->x = x;
         j->arrived = clock_now();
         j->use = strcmp(rq->method, "POST") == 0;
+        j->let_go = over;
         j->sse = wants_events(rq, body);
         ok = copy_request(j, rq);
     }
@@ -328,10 +423,31 @@ static void health(struct router *r, struct http_exchange *x, const struct http_
         reply_text(x, rq, "status", false);
 }
 
+static bool is_of_other(const struct router_job *j, const struct router_model *m, const char *user)
+{
+    return j->x && j->model == m && strcmp(j->user, user) != 0;
+}
+
+/* Whether requests of other keys run or wait for it. */
+static bool serves_others(const struct router *r, const struct router_model *m, const char *user)
+{
+    for (const struct router_job *j = r->active; j; j = j->next_active)
+        if (is_of_other(j, m, user))
+            return true;
+    for (const struct router_job *j = m->waiting.first; j; j = j->next)
+        if (is_of_other(j, m, user))
+            return true;
+    for (const struct router_job *j = r->incoming.first; j; j = j->next)
+        if (is_of_other(j, m, user))
+            return true;
+    return false;
+}
+
 static void load(struct router *r, struct http_exchange *x, const struct http_request *rq, bool unload)
 {
     struct fault f = serve_watch(x);
     struct json_object *body = request_body(rq->body, rq->n_body, &f), *v = body ? request_get(body, "model") : NULL;
+    const char *name = name_of(v, "model", &f);
     if (!f.kind && (!v || !request_is_text(v)))
         request_fault(&f, FAULT_REQUEST, "model", "'model' must be the name of a model");
     if (f.kind) {
@@ -340,10 +456,15 @@ static void load(struct router *r, struct http_exchange *x, const struct http_re
         return;
     }
     pthread_mutex_lock(&r->lock);
-    struct router_model *m = choose(r, x, rq, json_object_get_string(v));
+    struct router_model *m = choose(r, x, rq, name);
+    if (m && unload && serves_others(r, m, rq->user)) {
+        serve_fail(x, rq, &(struct serve_error){.status = 409, .code = "model_in_use", .param = "model"},
+                   "the model '%s' has requests of other keys: it can be unloaded when they are answered", m->id);
+        m = NULL;
+    }
     if (m) {
         if (unload)
-            router_unload(r, m, ROUTER_UNLOADED);
+            router_unload(r, m, ROUTER_UNLOADED, "as asked");
         else
             router_ask(r, m, false);
         m->retry_at = 0;
@@ -399,7 +520,7 @@ static bool ask_all(struct router *r, struct router_gather *g, struct router_job
     g->part = mem_calloc(n ? n : 1, sizeof *g->part);
     for (struct router_model *m = r->models; m && g->part; m = m->next) {
         struct router_job *j;
-        if (m->state != ROUTER_LOADED || m->child.errors_over)
+        if (!router_is_up(m))
             continue;
         if (!(j = own_job(r, g, m)))
             return false;
@@ -415,6 +536,7 @@ static void metrics(struct router *r, struct http_exchange *x, const struct http
     struct str out;
     struct router_gather *g = mem_zalloc(sizeof *g);
     pthread_mutex_lock(&r->lock);
+    (void)router_children_look(r);
     if (g) {
         g->x = x;
         g->rq = (struct http_request){.method = rq->method, .path = mem_strdup(rq->path), .id = rq->id, .body = "", .user = ""};
@@ -451,6 +573,7 @@ static void model(struct router *r, struct http_exchange *x, const struct http_r
     struct str out;
     str_init(&out);
     pthread_mutex_lock(&r->lock);
+    (void)router_children_look(r);
     const struct router_model *m = router_by_name(r, name);
     if (m)
         router_put_model(r, rq, m, &out);
@@ -475,6 +598,7 @@ static void list(struct router *r, struct http_exchange *x, const struct http_re
     pthread_mutex_lock(&r->lock);
     if (reload && strcmp(reload, "0") != 0 && (!auth_n_keys(r->address.auth) || *rq->user))
         st = router_read_models(r, &err);
+    (void)router_children_look(r);
     if (!st)
         router_put_models(r, rq, &out);
     pthread_mutex_unlock(&r->lock);
@@ -501,6 +625,7 @@ static void put(struct router *r, struct http_exchange *x, const struct http_req
     struct str out;
     str_init(&out);
     pthread_mutex_lock(&r->lock);
+    (void)router_children_look(r);
     if (what == PROPS)
         router_put_props(r, rq, &out);
     else

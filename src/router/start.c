@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who runs and who waits.  Models that are asked for queue in the order of the requests.  The first one gets a plan (this
- * program computes what it needs and prints it); if that does not fit beside the others, or there are --models-max
- * processes, the least recently used model without requests ends, and the plan is made again when it has.  A model with
- * requests is left alone; but when one has waited PATIENCE_NS for it, it gets no new requests.
+ * Who runs and who waits.  Models that are asked for queue in the order of the requests.  What a hub has is fetched first, and
+ * nobody waits for that.  The first of the others gets a plan (this program computes what it needs and prints it) with all the
+ * memory that there is for models: who cannot fit, or whose files cannot be read, fails, and nobody has ended for it.  If it
+ * does not fit beside the others, or there are --models-max processes, the least recently used model without requests ends, and
+ * a plan is made with what is free then.  A model with requests is left alone; but when one has waited PATIENCE_NS for it, it
+ * gets no new requests.
  */
 #define _GNU_SOURCE
 #include "router/inner.h"
@@ -17,7 +19,7 @@
 #include <string.h>
 
 static const uint64_t SECOND_NS = 1000000000, PATIENCE_NS = 10000000000, LOOK_NS = 20000000;
-enum { MOST_PAUSE_S = 60, KILL_S = 10 };
+enum { MOST_PAUSE_S = 60, KILL_S = 10, MOST_FETCHES = 8 };
 
 static bool has_process(const struct router_model *m) { return m->child.pid != 0; }
 
@@ -32,16 +34,24 @@ static void unqueue(struct router *r, const struct router_model *m)
         }
 }
 
-static void enqueue(struct router *r, struct router_model *m)
+/* In the order of their times. */
+static void enqueue_at(struct router *r, struct router_model *m, uint64_t since)
 {
     struct router_model **at = &r->queue;
-    while (*at)
+    while (*at && (*at)->queued_at <= since)
         at = &(*at)->next_wait;
+    m->next_wait = *at;
     *at = m;
-    m->next_wait = NULL;
-    m->no_room = false;
-    m->queued_at = clock_now();
+    m->queued_at = since;
     router_set_state(r, m, ROUTER_QUEUED);
+}
+
+/* Anew. */
+static void enqueue(struct router *r, struct router_model *m)
+{
+    m->fetched = m->checked = m->no_room = m->let_go = m->again = false;
+    m->progress = 0;
+    enqueue_at(r, m, clock_now());
 }
 
 void router_want(struct router *r, struct router_model *m)
@@ -61,16 +71,18 @@ void router_ask(struct router *r, struct router_model *m, bool preload)
 
 /* ---- ends ---- */
 
-static void stop(struct router *r, struct router_model *m, enum router_state then)
+static void stop(struct router *r, struct router_model *m, enum router_state then, const char *why)
 {
     m->then = then;
+    m->let_go = false;
+    snprintf(m->why, sizeof m->why, "%s", why);
     m->leaving = false;
     m->asked = false;
     router_set_state(r, m, ROUTER_STOPPING);
     router_child_stop(r, m, router_number(r, m, "drain") + KILL_S);
 }
 
-void router_unload(struct router *r, struct router_model *m, enum router_state then)
+void router_unload(struct router *r, struct router_model *m, enum router_state then, const char *why)
 {
     m->asked = false;
     switch (m->state) {
@@ -80,10 +92,11 @@ void router_unload(struct router *r, struct router_model *m, enum router_state t
             router_set_state(r, m, then);
         }
         break;
+    case ROUTER_FETCHING:
     case ROUTER_PLANNING: /* a look follows when the process has ended */
     case ROUTER_LOADING:
     case ROUTER_LOADED:
-        stop(r, m, then);
+        stop(r, m, then, why);
         break;
     case ROUTER_SLEEPING:
         router_set_state(r, m, then);
@@ -101,7 +114,8 @@ static struct router_model *victim(const struct router *r, bool busy)
 {
     struct router_model *best = NULL;
     for (struct router_model *m = r->models; m; m = m->next) {
-        if (m->state != ROUTER_LOADED || m->child.errors_over || (m->n_active || m->waiting.first) != busy || (busy && m->leaving))
+        const bool up = router_is_up(m) || (m->leaving && m->state == ROUTER_LOADED && !m->child.ended);
+        if (!up || (m->n_active || m->waiting.first) != busy || (busy && m->leaving))
             continue;
         if (!best || m->last_used_ms < best->last_used_ms ||
             (m->last_used_ms == best->last_used_ms && m->loaded_at < best->loaded_at))
@@ -136,10 +150,11 @@ static void make_room(struct router *r, struct router_model *m)
         return;
     struct router_model *v = victim(r, false);
     if (v) {
-        router_say(r, v, "ends: '%s' needs the room", m->id);
+        char why[160];
+        snprintf(why, sizeof why, "'%.120s' needs the room", m->id);
         r->n_evicted++;
-        stop(r, v, ingle_config_is_set(v->config, "store") || ingle_config_is_set(r->o.config, "store") ? ROUTER_SLEEPING
-                                                                                                      : ROUTER_UNLOADED);
+        const bool kept = ingle_config_is_set(v->config, "store") || ingle_config_is_set(r->o.config, "store");
+        stop(r, v, kept ? ROUTER_SLEEPING : ROUTER_UNLOADED, why);
         return;
     }
     v = clock_now() - m->queued_at > PATIENCE_NS ? victim(r, true) : NULL;
@@ -171,6 +186,7 @@ static void fail_start(struct router *r, struct router_model *m, int code)
     m->retry_at = pause ? clock_now() + pause : 0;
     m->need_bytes = 0;
     router_set_state(r, m, ROUTER_UNLOADED);
+    router_say(r, m, "failed: %s", m->words);
     snprintf(text, sizeof text, "the model '%.200s' did not start: %s", m->id, m->words);
     fail_waiting(m, &(struct serve_error){.status = 500, .code = "model_not_started", .no_retry = true}, text);
 }
@@ -203,11 +219,46 @@ static uint64_t free_bytes(struct router *r)
     return left;
 }
 
+/* The same if no model ran. */
+static uint64_t all_bytes(struct router *r)
+{
+    struct cpu_machine machine;
+    uint64_t used;
+    const bool limited = ingle_config_number(r->o.config, "memory") > 0;
+    const uint64_t left = free_bytes(r);
+    if (!left || limited)
+        return left ? r->budget_bytes : 0;
+    (void)n_processes(r, &used);
+    cpu_machine_read(&machine);
+    const uint64_t now = machine.memory_unread ? r->budget_bytes : machine.memory_free_bytes + used;
+    return now < r->budget_bytes ? now : r->budget_bytes;
+}
+
+static bool is_full(const struct router *r)
+{
+    uint64_t used;
+    return r->models_max && n_processes(r, &used) >= r->models_max;
+}
+
+static bool is_of_hub(const struct router *r, const struct router_model *m)
+{
+    static const char *const option[] = {"model", "draft", "prompt-drafter"};
+    const char *text;
+    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
+        for (size_t k = 0; (text = router_text(r, m, option[i], k)); k++)
+            if (strncmp(text, "hf:", 3) == 0)
+                return true;
+    return strncmp(ingle_config_text(m->config, "model", 0), "hf:", 3) == 0;
+}
+
+static bool needs_fetch(const struct router *r, const struct router_model *m) { return !m->fetched && is_of_hub(r, m); }
+
 /* A process for m, as far as memory allows. */
 static void start(struct router *r, struct router_model *m, bool plan)
 {
     struct err err = {.msg = "no memory for its options"};
-    const uint64_t limit = free_bytes(r);
+    const bool fetch = plan && needs_fetch(r, m);
+    const uint64_t limit = plan && !m->checked ? all_bytes(r) : free_bytes(r);
     snprintf(m->child.socket, sizeof m->child.socket, "%s/%u.sock", r->directory, m->number);
     m->words[0] = 0;
     m->progress = 0;
@@ -217,15 +268,43 @@ static void start(struct router *r, struct router_model *m, bool plan)
     }
     m->n_starts += !plan;
     m->info_asked = false;
-    router_set_state(r, m, plan ? ROUTER_PLANNING : ROUTER_LOADING);
-    if (plan)
+    m->started_at = clock_now();
+    if (!plan || fetch)
+        router_say(r, m, fetch ? "fetching, if it is not there" : "loading");
+    router_set_state(r, m, fetch ? ROUTER_FETCHING : plan ? ROUTER_PLANNING : ROUTER_LOADING);
+    if (plan && !fetch)
         r->planning = m;
+}
+
+/* Those that are not here yet: all of them at once. */
+static void fetch_queued(struct router *r)
+{
+    int n = 0;
+    for (const struct router_model *m = r->models; m; m = m->next)
+        n += m->state == ROUTER_FETCHING;
+    for (struct router_model **at = &r->queue, *m; (m = *at) && n < MOST_FETCHES;) {
+        if (!is_wanted(m) || !needs_fetch(r, m)) {
+            at = &m->next_wait;
+            continue;
+        }
+        *at = m->next_wait;
+        start(r, m, true);
+        n++;
+    }
+}
+
+/* The first of the queue whose turn it can be. */
+static struct router_model *next_of(const struct router *r)
+{
+    struct router_model *m = r->queue;
+    while (m && is_wanted(m) && needs_fetch(r, m))
+        m = m->next_wait;
+    return m;
 }
 
 /* The first of the queue, as far as it can go now.  False: the others wait for it. */
 static bool advance(struct router *r, struct router_model *m)
 {
-    uint64_t used;
     if (!is_wanted(m)) { /* who has waited for it has left */
         unqueue(r, m);
         router_set_state(r, m, m->then == ROUTER_SLEEPING ? ROUTER_SLEEPING : ROUTER_UNLOADED);
@@ -233,19 +312,31 @@ static bool advance(struct router *r, struct router_model *m)
     }
     if (r->planning)
         return false;
-    const bool full = r->models_max && n_processes(r, &used) >= r->models_max;
-    if ((full || m->no_room) && m->preload && !m->waiting.first) {
+    const bool blocked = m->checked && (m->no_room || is_full(r));
+    if (blocked && m->preload && !m->waiting.first) {
         router_say(r, m, "is not loaded at the start: there is no room beside the others");
         m->asked = false;
         return true;
     }
-    if (full || m->no_room) {
+    if (blocked) {
         make_room(r, m);
         return false;
     }
     unqueue(r, m);
     start(r, m, true);
     return true;
+}
+
+/* It does not fit, whoever ends. */
+static void fail_to_fit(struct router *r, struct router_model *m, struct json_object *plan, uint64_t limit)
+{
+    uint64_t used;
+    struct json_object *v;
+    const char *advice = json_object_object_get_ex(plan, "advice", &v) ? json_object_get_string(v) : "";
+    snprintf(m->words, sizeof m->words, "it needs %.1f MiB and %s %.1f%s%s%.300s", (double)m->need_bytes / 1048576,
+             n_processes(r, &used) ? "all models together have" : "there are", (double)limit / 1048576,
+             n_processes(r, &used) ? "" : " free", *advice ? "; " : "", advice);
+    fail_start(r, m, 1);
 }
 
 /* The plan is here: m starts, or waits for room. */
@@ -261,28 +352,23 @@ static void take_plan(struct router *r, struct router_model *m)
     const uint64_t need = json_object_object_get_ex(plan, "total_bytes", &v) ? json_object_get_uint64(v) : 0;
     const uint64_t limit = json_object_object_get_ex(plan, "limit_bytes", &v) ? json_object_get_uint64(v) : 0;
     const bool fits = json_object_object_get_ex(plan, "fits", &v) && json_object_get_boolean(v);
+    const bool first = !m->checked; /* it was made with all memory */
     m->need_bytes = need;
-    if (fits) {
+    if (!fits && (first || !n_processes(r, &used))) {
+        fail_to_fit(r, m, plan, limit);
         json_object_put(plan);
-        start(r, m, false);
-        return;
-    }
-    if (!n_processes(r, &used)) { /* nobody can leave for it */
-        const char *advice = json_object_object_get_ex(plan, "advice", &v) ? json_object_get_string(v) : "";
-        snprintf(m->words, sizeof m->words, "it needs %.1f MiB and %.1f are free%s%.300s", (double)need / 1048576,
-                 (double)limit / 1048576, *advice ? "; " : "", advice);
-        json_object_put(plan);
-        fail_start(r, m, 1);
         return;
     }
     json_object_put(plan);
-    const uint64_t since = m->queued_at;
-    enqueue(r, m);
-    unqueue(r, m); /* it is the first still */
-    m->next_wait = r->queue;
-    r->queue = m;
-    m->queued_at = since;
-    m->no_room = true;
+    const uint64_t left = first ? free_bytes(r) : 0;
+    const bool small = first && !is_full(r) && (!left || need <= left);
+    if (small || (!first && fits)) {
+        start(r, m, false);
+        return;
+    }
+    m->checked = true;
+    m->no_room = !fits;
+    enqueue_at(r, m, m->queued_at);
 }
 
 static void say_end(struct router_model *m, int code)
@@ -302,15 +388,28 @@ static void take_end(struct router *r, struct router_model *m, int code)
     const enum router_state state = m->state;
     say_end(m, code);
     router_child_clear(r, m);
-    if (plan)
+    if (r->planning == m)
         r->planning = NULL;
-    if (!plan && r->queue)
-        r->queue->no_room = false; /* memory has come back */
+    for (struct router_model *w = r->queue; w && !plan; w = w->next_wait)
+        w->no_room = false; /* memory has come back */
     if (state == ROUTER_PLANNING && code == 0) {
         take_plan(r, m);
         return;
     }
-    if (state == ROUTER_PLANNING || state == ROUTER_LOADING) {
+    if (state == ROUTER_FETCHING && code == 0) {
+        m->fetched = true;
+        enqueue_at(r, m, m->queued_at);
+        return;
+    }
+    const bool starts = state == ROUTER_PLANNING || state == ROUTER_LOADING || state == ROUTER_FETCHING;
+    if (starts && code > 128 && !m->again && is_wanted(m)) {
+        router_say(r, m, "%s: it is started again", m->words);
+        m->again = true;
+        m->checked = false;
+        enqueue_at(r, m, m->queued_at);
+        return;
+    }
+    if (starts) {
         fail_start(r, m, code);
         return;
     }
@@ -320,10 +419,11 @@ static void take_end(struct router *r, struct router_model *m, int code)
         m->n_crashes++;
         m->failed = true;
         m->exit_code = code;
-        router_say(r, m, "has ended: %s", m->words);
+        router_say(r, m, "failed: %s", m->words);
     } else {
         m->failed = false;
         m->words[0] = 0;
+        router_say(r, m, "%s (%s)", m->then == ROUTER_SLEEPING ? "sleeps" : "unloaded", m->why);
     }
     router_set_state(r, m, state == ROUTER_LOADED ? ROUTER_UNLOADED : m->then);
     if (is_wanted(m))
@@ -346,21 +446,27 @@ static void take_in(struct router_model *m)
 static void look_after(struct router *r, struct router_model *m, uint64_t now)
 {
     int code;
-    if (has_process(m) && (m->child.errors_over || m->child.kill_at) && router_child_ended(r, m, &code))
+    struct router_child *c = &m->child;
+    if (has_process(m) && (c->ended || c->errors_over || c->kill_at || c->doubt_until) && router_child_ended(r, m, &code))
         take_end(r, m, code);
+    if (c->doubt_until && now > c->doubt_until)
+        c->doubt_until = 0; /* it lives: who waits goes there again */
     router_jobs_expire(m, now);
     if (has_process(m) && m->child.kill_at && now > m->child.kill_at)
         (void)kill(m->child.pid, SIGKILL);
-    if (m->state != ROUTER_LOADED || m->child.errors_over)
+    if (m->state != ROUTER_LOADED || c->errors_over || c->ended || c->doubt_until)
         return;
     if (!m->leaving && (m->waiting.first || m->asked || m->failed))
         take_in(m);
     const double ttl = router_number(r, m, "ttl");
     if (m->leaving && !m->n_active) {
-        stop(r, m, ROUTER_UNLOADED);
+        stop(r, m, ROUTER_UNLOADED, "another model has waited for its room");
+    } else if (m->let_go && !m->n_active) {
+        stop(r, m, ROUTER_UNLOADED, "keep_alive 0");
     } else if (ttl > 0 && !m->n_active && now > m->idle_since && (double)(now - m->idle_since) > ttl * 1e9) {
-        router_say(r, m, "sleeps: no request for %g s", ttl);
-        stop(r, m, ROUTER_SLEEPING);
+        char why[64];
+        snprintf(why, sizeof why, "no request for %g s", ttl);
+        stop(r, m, ROUTER_SLEEPING, why);
     }
 }
 
@@ -377,7 +483,9 @@ void router_settle(struct router *r)
         }
         at = &m->next;
     }
-    while (r->queue && !r->stop && advance(r, r->queue)) {}
+    if (!r->stop)
+        fetch_queued(r);
+    for (struct router_model *m; !r->stop && (m = next_of(r)) && advance(r, m);) {}
 }
 
 uint64_t router_next_time(const struct router *r, uint64_t now)
@@ -386,7 +494,7 @@ uint64_t router_next_time(const struct router *r, uint64_t now)
     for (const struct router_model *m = r->models; m; m = m->next) {
         uint64_t at = 0;
         const double ttl = router_number(r, m, "ttl");
-        if (has_process(m) && (m->child.errors_over || m->child.kill_at))
+        if (has_process(m) && (m->child.ended || m->child.errors_over || m->child.kill_at || m->child.doubt_until))
             at = now + LOOK_NS;
         else if (m->state == ROUTER_LOADED && !m->n_active && ttl > 0)
             at = m->idle_since + (uint64_t)(ttl * 1e9) + LOOK_NS;

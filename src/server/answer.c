@@ -569,7 +569,8 @@ void answer_check_model(const struct answer_core *c, const struct chat_request *
 {
     const struct answer_options *o = &c->o;
     const char *known = o->name;
-    if (r->model.n && o->knows && !o->knows(o->arg, r->model.at, &known))
+    const bool whole = !memchr(r->model.at, 0, r->model.n); /* a zero byte would hide what follows it */
+    if (r->model.n && o->knows && (!whole || !o->knows(o->arg, r->model.at, &known)))
         request_fault(f, FAULT_MODEL, "model", "the model '%.100s' does not exist; there is %s",
                       r->model.at, known);
 }

@@ -156,7 +156,7 @@ class Ollama(Case):
         for path, body in (("/api/chat", {"messages": []}), ("/api/chat", {}), ("/api/generate", {"prompt": ""}), ("/api/generate", {})):
             self.assertEqual(self.post(path, **body)["done_reason"], "load")
             self.assertIn("'eagle', which is none of auto", self.post(path, 400, options={"draft_method": "eagle"}, **body)["error"])
-            self.assertEqual(self.post(path, keep_alive=0, **body)["done_reason"], "unload")
+            self.assertEqual(self.post(path, keep_alive=0, **body)["done_reason"], "load")
         self.post("/api/chat", messages=user("x"), keep_alive="5m", options={"num_predict": 1})
         for path in ("/api/chat", "/api/generate"):
             self.refused(path, "deadline_seconds", options={"deadline_seconds": -1})

@@ -185,7 +185,11 @@ static bool knows(const struct serve *s, const struct str *name)
     static const char latest[] = ":latest";
     char bare[256];
     size_t n = name->n;
-    if (!ingle_config_flag(s->config, "strict-model") || !n || serve_knows(s, name->at))
+    if (!ingle_config_flag(s->config, "strict-model") || !n)
+        return true;
+    if (memchr(name->at, 0, n)) /* it would hide what follows it */
+        return false;
+    if (serve_knows(s, name->at))
         return true;
     if (n >= sizeof bare || n <= sizeof latest - 1 || strcmp(name->at + n - (sizeof latest - 1), latest) != 0)
         return false;

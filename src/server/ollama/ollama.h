@@ -20,7 +20,6 @@
 struct ollama {
     bool generate;   /* /api/generate */
     bool nothing;    /* no prompt and no messages: the model is to be loaded, which it is */
-    bool unload;     /* ... or not any more */
     const struct answer_info *info; /* once it has begun */
     size_t n_told;   /* tokens with probabilities */
 };

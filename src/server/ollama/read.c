@@ -46,16 +46,12 @@ static void read_logprobs(struct chat_request *r, struct json_object *body, stru
     r->n_top = (int)top;
 }
 
-/* Seconds, a text like "5m", or -1: the model stays in any case. */
-static void read_life(struct json_object *body, struct ollama *s, struct fault *f)
+/* Seconds, a text like "5m", or -1: the model stays in any case; a router ends it (docs/router.md). */
+static void read_life(struct json_object *body, struct fault *f)
 {
     struct json_object *v = request_get(body, "keep_alive");
     if (json_object_is_type(v, json_type_array) || json_object_is_type(v, json_type_object))
         request_fault(f, FAULT_REQUEST, "keep_alive", "'keep_alive' is neither a number nor a text");
-    s->unload = s->nothing && ((request_is_text(v) && json_object_get_double(v) <= 0 &&
-                                json_object_get_string(v)[0] == '0') ||
-                               (v && !request_is_text(v) && json_object_get_double(v) <= 0 &&
-                                json_object_get_double(v) >= 0));
 }
 
 static void put_message(struct str *out, const char *role, struct json_object *content, struct json_object *images)
@@ -163,5 +159,5 @@ void ollama_read(struct chat_request *r, struct json_object *body, const struct 
             openai_read_messages(r, body, o, f);
         openai_read_tools(r, body, o, &unused, f);
     }
-    read_life(body, s, f);
+    read_life(body, f);
 }

@@ -149,7 +149,7 @@ void ollama_put_loaded(struct str *out, const struct ollama *s, const char *mode
     line_open(model, out);
     put_said(s, out, &(struct said){0});
     write_member_bool(out, "done", true);
-    write_member(out, "done_reason", s->unload ? "unload" : "load");
+    write_member(out, "done_reason", "load");
     str_adds(out, "}\n");
 }
 

@@ -88,8 +88,9 @@ static void id_of(const struct http_request *rq, const char *behind, char id[80]
 
 static void not_found(struct http_exchange *x, const struct http_request *rq)
 {
+    const char *id = serve_path(rq) + strlen("/responses/");
     serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "not_found"},
-               "there is no response '%.80s' (any more)", serve_path(rq) + strlen("/responses/"));
+               "there is no response '%.*s' (any more)", (int)(strcspn(id, "/") < 80 ? strcspn(id, "/") : 80), id);
 }
 
 static void refuse(struct http_exchange *x, const struct http_request *rq, const struct fault *f)
