@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -279,12 +278,43 @@ void router_child_read(struct router *r, struct router_model *m, int what)
     }
 }
 
+static bool slurp(pid_t pid, const char *name, char *out, size_t n)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/proc/%ld/%s", (long)pid, name);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t got = fd >= 0 ? read(fd, out, n - 1) : -1;
+    if (fd >= 0)
+        close(fd);
+    out[got > 0 ? got : 0] = 0;
+    return got > 0;
+}
+
+/* Whether a child that was not waited for is on its way out: a large one takes a while to give its memory back.  SIGKILL waits
+ * for it, its first thread is leaving, or is a zombie already. */
+static bool is_dying(pid_t pid)
+{
+    enum { EXITING = 4 }; /* PF_EXITING of Linux */
+    char text[4096];
+    char state;
+    unsigned flags;
+    if (!slurp(pid, "stat", text, sizeof text))
+        return false;
+    const char *after = strrchr(text, ')');
+    if (after && sscanf(after + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 && (strchr("ZX", state) || (flags & EXITING)))
+        return true;
+    if (!slurp(pid, "status", text, sizeof text))
+        return false;
+    const char *pending = strstr(text, "\nSigPnd:");
+    return pending && (strtoull(pending + 8, NULL, 16) & (1ull << (SIGKILL - 1)));
+}
+
 bool router_child_ended(struct router *r, struct router_model *m, int *code)
 {
     int status;
     const pid_t pid = waitpid(m->child.pid, &status, WNOHANG);
     if (pid == 0 || (pid < 0 && errno == EINTR)) {
-        m->child.ended = false; /* it was another one */
+        m->child.ended = m->child.ended && is_dying(m->child.pid); /* otherwise it was another one */
         return false;
     }
     *code = pid < 0 ? 1 : WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
@@ -297,16 +327,11 @@ bool router_child_ended(struct router *r, struct router_model *m, int *code)
     return true;
 }
 
-bool router_children_look(const struct router *r)
+void router_children_look(const struct router *r)
 {
-    bool found = false;
-    for (struct router_model *m = r->models; m; m = m->next) {
-        struct pollfd p = {.fd = m->child.end, .events = POLLIN};
-        if (!m->child.pid || m->child.end < 0 || m->child.ended || poll(&p, 1, 0) <= 0)
-            continue;
-        m->child.ended = found = true;
-    }
-    return found;
+    for (struct router_model *m = r->models; m; m = m->next)
+        if (m->state == ROUTER_LOADED && m->child.pid && !m->child.ended)
+            m->child.ended = is_dying(m->child.pid);
 }
 
 void router_child_stop(struct router *r, struct router_model *m, double seconds)

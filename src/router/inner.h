@@ -195,8 +195,8 @@ MUST_CHECK ingle_status router_child_start(struct router *r, struct router_model
 void router_child_stop(struct router *r, struct router_model *m, double seconds);
 void router_child_read(struct router *r, struct router_model *m, int what);
 /* True: it has ended; *code is its exit status, or 128 and the signal. */
-/* Looks whether processes have ended, for who tells what runs.  True: one has, and the router's thread has to know. */
-bool router_children_look(const struct router *r);
+/* Looks which processes are ending, for who tells what runs; the router's thread hears of their ends by itself. */
+void router_children_look(const struct router *r);
 bool router_child_ended(struct router *r, struct router_model *m, int *code);
 /* Closes what is left of it. */
 void router_child_clear(struct router *r, struct router_model *m);

@@ -255,7 +255,7 @@ static const char *name_of(struct json_object *v, const char *member, struct fau
 static void dispatch(struct router *r, struct router_job *j, const struct http_request *rq, const char *name, bool autoload)
 {
     struct router_model *m = NULL;
-    (void)router_children_look(r);
+    router_children_look(r);
     if ((!name || !*name) && is_stored(rq)) {
         if (!put_candidates(r, j) || !j->n_candidates) {
             serve_fail(j->x, rq, &(struct serve_error){.status = 404}, "no model is loaded that could have this");
@@ -536,7 +536,7 @@ static void metrics(struct router *r, struct http_exchange *x, const struct http
     struct str out;
     struct router_gather *g = mem_zalloc(sizeof *g);
     pthread_mutex_lock(&r->lock);
-    (void)router_children_look(r);
+    router_children_look(r);
     if (g) {
         g->x = x;
         g->rq = (struct http_request){.method = rq->method, .path = mem_strdup(rq->path), .id = rq->id, .body = "", .user = ""};
@@ -573,7 +573,7 @@ static void model(struct router *r, struct http_exchange *x, const struct http_r
     struct str out;
     str_init(&out);
     pthread_mutex_lock(&r->lock);
-    (void)router_children_look(r);
+    router_children_look(r);
     const struct router_model *m = router_by_name(r, name);
     if (m)
         router_put_model(r, rq, m, &out);
@@ -598,7 +598,7 @@ static void list(struct router *r, struct http_exchange *x, const struct http_re
     pthread_mutex_lock(&r->lock);
     if (reload && strcmp(reload, "0") != 0 && (!auth_n_keys(r->address.auth) || *rq->user))
         st = router_read_models(r, &err);
-    (void)router_children_look(r);
+    router_children_look(r);
     if (!st)
         router_put_models(r, rq, &out);
     pthread_mutex_unlock(&r->lock);
@@ -625,7 +625,7 @@ static void put(struct router *r, struct http_exchange *x, const struct http_req
     struct str out;
     str_init(&out);
     pthread_mutex_lock(&r->lock);
-    (void)router_children_look(r);
+    router_children_look(r);
     if (what == PROPS)
         router_put_props(r, rq, &out);
     else
