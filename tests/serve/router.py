@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """router.py INGLE - several models behind one address (docs/router.md): starts, streams, ends, who leaves for whom, names,
 presets, keys, and what is left when a process is killed."""
-import json, os, pathlib, re, signal, socket, subprocess, sys, tempfile, threading, time, unittest
+import http.server, json, os, pathlib, re, signal, socket, subprocess, sys, tempfile, threading, time, unittest
 
 from client import HOT, Server
 
@@ -52,6 +52,51 @@ def until(ask, wanted=True):
     while (found := ask()) != wanted:
         time.sleep(0.01)
     return found
+
+
+class SlowHub(http.server.ThreadingHTTPServer):
+    """One repository, o/slow, whose only file comes for minutes."""
+    daemon_threads = True
+    SIZE = 40_000_000
+
+    def handle_error(self, *args):
+        pass
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *args):
+            pass
+
+        def do_GET(self):
+            size = SlowHub.SIZE
+            if "/tree/" in self.path:
+                text = json.dumps([{"type": "file", "path": "m-Q8_0.gguf", "size": size, "lfs": {"oid": "0" * 64, "size": size}}]).encode()
+                self.send_response(200)
+                self.send_header("Content-Length", str(len(text)))
+                self.end_headers()
+                self.wfile.write(text)
+                return
+            found = re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or f"bytes=0-{size - 1}")
+            first, last = int(found[1]), int(found[2])
+            self.send_response(206)
+            self.send_header("Content-Length", str(last - first + 1))
+            self.send_header("Content-Range", f"bytes {first}-{last}/{size}")
+            self.end_headers()
+            try:
+                for _ in range(first, last + 1, 100_000):
+                    self.wfile.write(bytes(100_000))
+                    time.sleep(0.05)
+            except OSError:
+                pass
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), self.Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.server_address[1]}"
 
 
 class Router(Server):
@@ -230,7 +275,7 @@ class Shared(unittest.TestCase):
             for block in text.rstrip("\n").split("\n\n"):  # no half events before it
                 data = block.rpartition("data: ")[2]
                 json.loads(data)
-            until(lambda: self.s.state("gem") == "loaded", False)
+            until(lambda: "failed" in self.s.entry("gem")["status"])  # its status is known when it is gone
             m = self.s.entry("gem")["status"]
             self.assertEqual((m["value"], m["failed"], m["exit_code"]), ("unloaded", True, 137))
             self.assertEqual(self.s.chat("gem")[0], 200)
@@ -276,6 +321,58 @@ class Shared(unittest.TestCase):
         self.assertEqual(self.s.request("DELETE", "/v1/chat/completions")[0], 405)
         self.assertEqual(self.s.get("/openapi.json")[0], 200)
         self.assertIn("<!doctype html>", self.s.get("/")[2])
+
+    def test_odd_names(self):
+        for name in "gem\0x", "\0", "gem\n", "gem\x1b[31m", "\x7f":
+            for path in "/v1/chat/completions", "/api/chat", "/models/load", "/models/unload":
+                self.assertEqual(self.s.post(path, dict(CHAT, model=name))[0], 400, (path, name))
+        self.assertIn(self.s.post("/v1/chat/completions?model=gem%00x", dict(CHAT))[0], (400, 404))
+        self.s.load("gem")
+        status, _, body = self.s.post("/v1/responses/resp_nowhere/cancel", {})
+        self.assertEqual(status, 404)
+        self.assertIn("no response 'resp_nowhere' ", body["error"]["message"])
+
+    def test_keep_alive(self):
+        for path, more in (("/api/generate", {}), ("/api/chat", {"messages": []}), ("/api/generate", {"prompt": "", "keep_alive": "0s"})):
+            self.s.load("small")
+            status, _, body = self.s.post(path, {"model": "small", "keep_alive": 0, **more})
+            self.assertEqual((status, body["done_reason"], body["done"], body["model"]), (200, "unload", True, "small"))
+            until(lambda: self.s.state("small"), "unloaded")
+        self.s.post("/api/generate", {"model": "small", "keep_alive": 0})  # it is not loaded for that
+        self.assertEqual(self.s.state("small"), "unloaded")
+        body = self.s.post("/api/chat", {"model": "small", "messages": CHAT["messages"], "keep_alive": 0, "stream": False})[2]
+        self.assertIn(body["done_reason"], ("stop", "length"))
+        until(lambda: self.s.state("small"), "unloaded")
+        self.s.load("small")
+        with self.s.begin("/v1/chat/completions", dict(LONG, model="small")) as c:  # who has an answer has it
+            self.assertIn(b"data:", c.recv(4096) + c.recv(4096))
+            self.s.post("/api/generate", {"model": "small", "keep_alive": 0})
+            self.assertEqual(self.s.state("small"), "loaded")
+        until(lambda: self.s.state("small"), "unloaded")
+        self.assertEqual(self.s.post("/api/generate", {"model": "nobody", "keep_alive": 0})[0], 404)
+
+    def test_log(self):
+        self.s.unload("small")
+        begin = len(self.s.log)
+        self.s.load("small")
+        self.s.unload("small")
+        self.s.chat("undrafted")
+        self.s.load("small")
+        os.kill(self.s.pid_of("small"), signal.SIGKILL)
+        lines = ("[small] loading", "[small] ready in ", "[small] unloaded (as asked)", "[undrafted] failed: ",
+                 "[small] failed: its process was ended by signal 9")
+        until(lambda: all(any(line.startswith(w) for line in self.s.log[begin:]) for w in lines))
+
+    def test_killed_when_idle(self):
+        for _ in range(3):
+            self.s.load("gem")
+            os.kill(self.s.pid_of("gem"), signal.SIGKILL)
+            self.assertNotEqual(self.s.state("gem"), "loaded")
+            self.assertEqual(self.s.chat("gem")[0], 200)
+        wait = self.s.background("gem", max_tokens=200, logit_bias={"1": -100, "106": -100}, **HOT)  # a whole answer begins anew
+        until(lambda: self.s.running("gem"), 1)
+        os.kill(self.s.pid_of("gem"), signal.SIGKILL)
+        self.assertEqual(wait()[0], 200)
 
     def test_events(self):
         self.s.unload("small")
@@ -376,6 +473,43 @@ class Room(unittest.TestCase):
             self.assertEqual(status, 500)
             self.assertIn("it needs", body["error"]["message"])
 
+    def test_nobody_ends_for_what_cannot_run(self):
+        bad = f"[big]\nmodel = {GEMMA}\nc = 4096\nparallel = 64\nkv = f32\n[text]\nmodel = {__file__}\n[cut]\nmodel = CUT\n"
+        with tempfile.TemporaryDirectory() as d:
+            cut = pathlib.Path(d) / "cut.gguf"
+            cut.write_bytes(GEMMA.read_bytes()[:1 << 20])
+            with Router(PRESETS + bad.replace("CUT", str(cut)), "--models-max", "1", "--memory", "100M") as s:
+                s.load("gem")
+                pid = s.pid_of("gem")
+                for name, word in (("big", "it needs"), ("absent", "No such file"), ("undrafted", "golden.json"), ("text", "is a text"),
+                                   ("cut", "cut.gguf")) * 2:
+                    status, _, body = s.chat(name)
+                    self.assertIn(status, (500, 503), name)  # 503: a pause after the second failure
+                    self.assertIn(word, body["error"]["message"])
+                    self.assertEqual((s.state("gem"), s.pid_of("gem"), s.chat("gem")[0]), ("loaded", pid, 200), name)
+                self.assertEqual(s.get("/metrics")[2].count('ingle_model_starts_total{model="gem"} 1\n'), 1)
+                self.assertEqual(s.chat("small")[0], 200)  # what can run still takes the place
+                self.assertEqual(s.state("gem"), "unloaded")
+
+    def test_fetching_is_not_loading(self):
+        hub = SlowHub()
+        with tempfile.TemporaryDirectory() as d, Router(
+                PRESETS + "[slow]\nmodel = hf:o/slow\n[drafted]\n" + f"model = {GEMMA}\ndraft = hf:o/slow\n",
+                "--models-max", "1", "--hub", hub.url, "--hub-dir", d) as s:
+            with s.begin("/v1/chat/completions", dict(CHAT, model="slow")), s.begin("/v1/chat/completions", dict(CHAT, model="drafted")):
+                for name in "slow", "drafted":
+                    until(lambda n=name: s.entry(n)["status"].get("fetching", False))
+                self.assertEqual(s.chat("gem")[0], 200)
+                self.assertEqual(s.chat("small")[0], 200)  # and they make room for each other
+                self.assertEqual((s.state("gem"), s.state("slow")), ("unloaded", "loading"))
+                until(lambda: s.entry("slow")["status"]["progress"] > 0)
+            self.assertEqual(s.chat("gem")[0], 200)
+            self.assertIs(s.entry("slow")["status"]["fetching"], True)  # it goes on when the client has left
+            s.unload("slow")
+            s.unload("drafted")
+        hub.shutdown()
+        hub.server_close()
+
     def test_sleep_and_preload(self):
         with Router(PRESETS + "preload = false\n[awake]\n" f"model = {GEMMA}\nload-on-startup = true\nsleep-idle-seconds = 0.3\n") as s:
             until(lambda: s.state("awake"), "sleeping")
@@ -443,6 +577,35 @@ class Life(unittest.TestCase):
             status, _, body = s.post("/v1/chat/completions", dict(CHAT, model="gem", priority=5), key)
             self.assertEqual(status, 400)
             self.assertIn("priority", body["error"]["message"])
+
+    def test_who_unloads(self):
+        one, two = ({"Authorization": f"Bearer sk-{k}"} for k in ("one", "two"))
+        with Router(PRESETS, "--api-key", "one:sk-one", "--api-key", "two:sk-two") as s:
+            self.assertEqual(s.post("/models/load", {"model": "gem"}, two)[0], 200)
+            until(lambda: s.state("gem"), "loaded")
+            with s.begin("/v1/chat/completions", dict(LONG, model="gem"), "sk-one") as c:
+                self.assertIn(b"data:", c.recv(4096) + c.recv(4096))
+                status, _, body = s.post("/models/unload", {"model": "gem"}, two)
+                self.assertEqual((status, body["error"]["code"]), (409, "model_in_use"))
+                s.post("/api/generate", {"model": "gem", "keep_alive": 0}, two)
+                self.assertEqual(s.state("gem"), "loaded")
+                self.assertEqual(s.post("/models/unload", {"model": "gem"}, one)[0], 200)  # its own
+            until(lambda: s.state("gem"), "unloaded")
+            self.assertEqual(s.post("/models/unload", {"model": "gem"}, two)[0], 200)
+
+    def test_state_dir(self):
+        names = "x.y", "x_y", "o/n", "%2F", ".hidden", "a" * 250, "a" * 249 + "b", "m-1.5"
+        with tempfile.TemporaryDirectory() as d:
+            state = pathlib.Path(d)
+            (state / "m-1_5").mkdir(mode=0o700)  # of an earlier version, whose names were not reversible
+            (state / "m-1_5/kept").write_text("x")
+            with Router("[*]\nc = 512\nthreads = 1\n" + "".join(f"[{n}]\nmodel = {SMALL}\n" for n in names), "--state-dir", d) as s:
+                for n in names:
+                    self.assertEqual(s.chat(n)[0], 200, n)
+            found = {p.name for p in state.iterdir()}
+            self.assertEqual(len(found), len(names))
+            self.assertLess({"x.y", "x_y", "o%2Fn", "%252F", "%2Ehidden", "m-1.5"}, found)
+            self.assertTrue((state / "m-1.5/kept").exists())
 
     def test_reload(self):
         with Router(PRESETS) as s:
