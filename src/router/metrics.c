@@ -114,7 +114,7 @@ enum family { LOADED, STARTS, FAILED, CRASHES, REQUESTS, RUNNING, PLANNED, N_FAM
 static double value_of(const struct router_model *m, enum family f)
 {
     switch (f) {
-    case LOADED: return m->state == ROUTER_LOADED;
+    case LOADED: return m->state == ROUTER_LOADED && !m->child.ended;
     case STARTS: return (double)m->n_starts;
     case FAILED: return (double)m->n_failed_starts;
     case CRASHES: return (double)m->n_crashes;

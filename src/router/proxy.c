@@ -513,20 +513,27 @@ static void again(struct router_job *j)
         router_want(j->router, m);
 }
 
+/* Whether it is the other end that broke a connection. */
+static bool is_broken(CURLcode code)
+{
+    return code == CURLE_COULDNT_CONNECT || code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING ||
+           code == CURLE_PARTIAL_FILE;
+}
+
 /* The connection to the process broke. */
 static void lost(struct router_job *j, CURLcode code)
 {
     struct router_model *m = j->model;
-    const bool refused = code == CURLE_COULDNT_CONNECT;
-    if (m->state == ROUTER_LOADED && m->child.pid && (refused || j->x))
+    const bool refused = code == CURLE_COULDNT_CONNECT, broken = is_broken(code);
+    if (m->state == ROUTER_LOADED && m->child.pid && broken)
         m->child.doubt_until = clock_now() + DOUBT_NS;
-    if (j->x && j->n_candidates) { /* what it asks for has gone with the process */
+    if (j->x && j->n_candidates && broken && !j->passed) { /* what it asks for has gone with the process */
         if (try_next(j))
             return;
         router_job_fail(j, &(struct serve_error){.status = 404}, "no model has this: the process of the model '%s' ended", m->id);
         return;
     }
-    if (j->x && !j->passed && (refused ? ++j->n_tries < MOST_TRIES : ++j->n_lost < MOST_LOST)) {
+    if (j->x && !j->passed && broken && (refused ? ++j->n_tries < MOST_TRIES : ++j->n_lost < MOST_LOST)) {
         again(j);
         return;
     }

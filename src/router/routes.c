@@ -291,8 +291,11 @@ static bool is_over_at_once(struct json_object *body)
     struct json_object *v = body ? request_get(body, "keep_alive") : NULL;
     if (!v || json_object_is_type(v, json_type_array) || json_object_is_type(v, json_type_object) || json_object_is_type(v, json_type_boolean))
         return false;
+    const char *text = json_object_get_string(v);
+    if (request_is_text(v))
+        return text[0] == '0' && !strpbrk(text, "123456789");
     const double seconds = json_object_get_double(v);
-    return seconds <= 0 && seconds >= 0 && (!request_is_text(v) || json_object_get_string(v)[0] == '0');
+    return seconds <= 0 && seconds >= 0;
 }
 
 /* Nothing to answer: the request is about the model. */
