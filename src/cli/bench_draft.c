@@ -59,6 +59,7 @@ struct run {
 /* What was measured of a scenario. */
 struct result {
     const char *kind;
+    const char *twin;  /* the kind whose answer begins with the same tokens for more than its half; NULL: none */
     int n_clients;
     int64_t depth;
     double right;      /* --draft-accept; below 0: none */
@@ -88,6 +89,11 @@ struct bench {
     int n_logical;
     bool json, raw, profile;
     uint64_t drafted_at[INGLE_DRAFT_PLACES], accepted_at[INGLE_DRAFT_PLACES]; /* of one client, over all kinds */
+    struct {
+        const char *kind;
+        int32_t *answer; /* [n_answer] */
+    } before[KINDS]; /* the answers to one client at this depth */
+    int n_before;
 };
 
 /* ---- prompts ---- */
@@ -394,8 +400,9 @@ static void print_json(const struct result *r)
            middle(r->drafted, r->n), middle(r->ratio, r->n));
     for (int64_t i = 0; i < r->n; i++)
         printf("%s%.4f", i ? ", " : "", r->ratio[i]);
-    printf("], \"behind\": %.4f, \"same_text\": %s, \"tokens\": %lld, \"drafts\": %lld, \"drafted\": %lld, \"accepted\": %lld, "
-           "\"drafted_at\": [", behind(r), r->differs ? "false" : "true", (long long)r->tokens, (long long)s->n_drafts,
+    printf("], \"behind\": %.4f, \"same_text\": %s, \"text_of\": %s%s%s, \"tokens\": %lld, \"drafts\": %lld, \"drafted\": %lld, "
+           "\"accepted\": %lld, \"drafted_at\": [", behind(r), r->differs ? "false" : "true", r->twin ? "\"" : "",
+           r->twin ? r->twin : "null", r->twin ? "\"" : "", (long long)r->tokens, (long long)s->n_drafts,
            (long long)s->drafted_tokens, (long long)s->accepted_tokens);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < INGLE_DRAFT_PLACES; i++)
@@ -438,7 +445,11 @@ static void print_result(const struct bench *b, const struct result *r)
         printf(" %8.0f", 100 * ratio_of(ratio_of(s->verified_seconds, (double)s->n_verified), step));
     else
         printf(" %8s", "-");
-    printf(" %7.0f%s\n", 100 * ratio_of((double)s->n_verified, (double)(s->n_verified + s->n_plain)), r->differs ? "  TEXT DIFFERS" : "");
+    printf(" %7.0f%s", 100 * ratio_of((double)s->n_verified, (double)(s->n_verified + s->n_plain)),
+           r->differs ? "  TEXT DIFFERS" : "");
+    if (r->twin)
+        printf("  (the text of '%s')", r->twin);
+    putchar('\n');
     cli_push(b->c);
 }
 
@@ -492,6 +503,33 @@ static void release_clients(struct bench *b, int n)
     }
 }
 
+static void forget_answers(struct bench *b)
+{
+    for (int i = 0; i < b->n_before; i++)
+        mem_free(b->before[i].answer);
+    b->n_before = 0;
+}
+
+/* A small model answers different requests alike: such kinds are one kind.  Finds the kind with this answer
+ * and keeps the answer for the next ones. */
+static const char *find_twin(struct bench *b, const struct kind *kind, const struct client *t)
+{
+    for (int i = 0; i < b->n_before; i++) {
+        int64_t same = 0;
+        while (same < b->n_answer && b->before[i].answer[same] == t->answer[same])
+            same++;
+        if (2 * same > b->n_answer)
+            return b->before[i].kind;
+    }
+    int32_t *copy = b->n_before < KINDS ? mem_calloc((size_t)b->n_answer, sizeof *copy) : NULL;
+    if (copy) {
+        memcpy(copy, t->answer, (size_t)b->n_answer * sizeof *copy);
+        b->before[b->n_before].kind = kind->name;
+        b->before[b->n_before++].answer = copy;
+    }
+    return NULL;
+}
+
 /* kind NULL: all in turn. */
 static ingle_status measure(struct bench *b, const struct kind *kind, int n_clients, int64_t depth, double right,
                             struct ingle_error *error)
@@ -518,6 +556,8 @@ static ingle_status measure(struct bench *b, const struct kind *kind, int n_clie
         st = one_repeat(b, &r, window, error);
     for (int i = 0; i < n_clients; i++)
         r.differs |= b->client[i].differs;
+    if (!st && kind && n_clients == 1 && right < 0)
+        r.twin = find_twin(b, kind, &b->client[0]);
     if (!st)
         print_result(b, &r);
     if (!st && b->profile)
@@ -628,6 +668,7 @@ static ingle_status measure_all(struct bench *b, const struct plan *p, struct in
         for (size_t n = 0; n < p->n_counts; n++)
             for (size_t a = 0; a < (p->n_rights ? p->n_rights : 1); a++) {
                 const bool mixed = p->count[n] > 1 && p->n_kinds > 1;
+                forget_answers(b);
                 for (size_t k = 0; k < (mixed ? 1 : p->n_kinds); k++)
                     if (measure(b, mixed ? NULL : p->kind[k], (int)p->count[n], (int64_t)p->depth[d],
                                 p->n_rights ? p->right[a] : -1, error))
@@ -689,6 +730,7 @@ int cli_bench_draft(struct cli *c)
         if (st)
             rc = cli_fail(c, &error);
     }
+    forget_answers(b);
     ingle_scheduler_close(b->s);
     ingle_engine_close(b->engine);
     ingle_model_close(b->model);
