@@ -555,6 +555,7 @@ void http_exchange_over(struct http_exchange *x)
     end_full(x);
     atomic_fetch_sub(&h->replies_bytes, x->n_counted);
     x->n_counted = 0;
+    http_room_give(x);
     x->http = NULL;
     x->conn->x = NULL;
     x->conn = NULL;

@@ -51,7 +51,7 @@ struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd)
                : NULL;
 }
 
-/* True if the address counts for the limit; its bytes, IPv4 as IPv6. */
+/* True if the address counts for the limit; its bytes: IPv4 as IPv6, and of IPv6 the network, /64. */
 static bool address_of(const struct sockaddr_storage *a, unsigned char out[16])
 {
     memset(out, 0, 16);
@@ -64,8 +64,14 @@ static bool address_of(const struct sockaddr_storage *a, unsigned char out[16])
     } else {
         return false;
     }
+    /* Who has one address of a network of IPv6 has 2^64. */
     static const unsigned char mapped[12] = {[10] = 0xFF, [11] = 0xFF}, one[16] = {[15] = 1};
-    return !(memcmp(out, mapped, 12) == 0 && out[12] == 127) && memcmp(out, one, 16) != 0;
+    const bool is_mapped = memcmp(out, mapped, 12) == 0;
+    if (memcmp(out, one, 16) == 0 || (is_mapped && out[12] == 127))
+        return false;
+    if (!is_mapped)
+        memset(out + 8, 0, 8);
+    return true;
 }
 
 /* A place for the descriptor in by_fd. */
@@ -249,6 +255,22 @@ static void hung_up(struct http *h, const struct epoll_event *e)
 
 /* ---- time ---- */
 
+/* The body is late: said without the library, which waits for the rest. */
+static void say_late(const struct http *h, const struct http_conn *c)
+{
+    if (!c->x || c->x->answered || h->o.tls_cert)
+        return;
+    const bool gave_way = c->x->refused == 503;
+    const char *why = gave_way ? c->x->reason : "the body came slower than 16 KiB/s, or paused for longer than --body-timeout";
+    char text[512], body[384];
+    const int n_body = snprintf(body, sizeof body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"code\":null}}", why,
+                                gave_way ? "unavailable_error" : "timeout_error");
+    const int n = snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                           "Content-Length: %d\r\n\r\n%s", gave_way ? "503 Service Unavailable" : "408 Request Timeout", n_body, body);
+    if (n > 0 && (size_t)n < sizeof text)
+        (void)send(c->fd, text, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 static void check_time(struct http *h, struct http_conn *c, uint64_t now)
 {
     const double phase = (double)(now - c->since) / 1e9, quiet = (double)(now - c->last) / 1e9;
@@ -260,8 +282,8 @@ static void check_time(struct http *h, struct http_conn *c, uint64_t now)
     case HTTP_HEADER:
         late = phase > o->header_seconds;
         break;
-    case HTTP_BODY: /* not slower than 16 KiB/s in the long run */
-        late = quiet > o->body_seconds || phase > o->body_seconds + (double)c->n_body / 16384;
+    case HTTP_BODY:
+        late = quiet > o->body_seconds || now > c->due;
         break;
     case HTTP_IDLE:
         late = phase > o->idle_seconds;
@@ -275,6 +297,8 @@ static void check_time(struct http *h, struct http_conn *c, uint64_t now)
         return;
     if (c->phase != HTTP_IDLE)
         atomic_fetch_add(&h->n_timeouts, 1);
+    if (c->phase == HTTP_BODY)
+        say_late(h, c);
     c->since = c->last = now;
     shutdown(c->fd, SHUT_RDWR);
 }

@@ -26,13 +26,16 @@ struct http_conn {
     struct http_exchange *x; /* the request at hand, or NULL */
     enum http_phase phase;
     uint64_t since, last; /* start of the phase, last piece of it; ns */
+    uint64_t due;         /* of a body: when it is late; ns */
+    uint64_t step;        /* ... and when it had last brought a step of n_step bytes; ns */
+    size_t n_step;
     size_t n_body;        /* bytes of this body, also dropped ones */
     bool input_over;      /* the client has ended its sending side, or all */
     bool hung_up;         /* and is taken to have left */
     const char *uri;      /* [n_uri] as it came, while the head is looked at */
     size_t n_uri;
     bool bad_uri;
-    unsigned char address[16];
+    unsigned char address[16]; /* of IPv6 the network (/64) */
     bool counted;         /* the address counts for max_per_address */
 };
 
@@ -87,6 +90,8 @@ struct http_exchange {
     char method[24], id[24];
     char *body; /* [n_body] */
     size_t n_body, cap_body;
+    struct http_owner *owner; /* NULL: the body has no room of its own */
+    size_t n_room;            /* bytes of it that count for the owner */
     void (*own_fn)(void *arg);
     void *own_arg;
 };
@@ -135,6 +140,8 @@ struct http {
     uint32_t generation;
     uint64_t id_seed, id_count;
     atomic_size_t bodies_bytes; /* written by the I/O thread alone */
+    struct http_owner *owners;  /* of large bodies, which count here: */
+    size_t room_bytes;          /* I/O thread only */
     atomic_size_t replies_bytes;
     atomic_uint_least64_t n_no_room;
     uint64_t pressed_until;     /* who reads nothing goes at once until then; I/O thread only */
@@ -187,8 +194,18 @@ void http_request_completed(void *arg, struct MHD_Connection *mhd, void **mine,
 
 /* The body has been read: nobody needs it any more.  I/O thread. */
 void http_request_forget_body(struct http_exchange *x);
+/* Another body needs its room: it gets a 503 when the rest has come.  I/O thread. */
+void http_request_give_way(struct http_exchange *x);
 /* Calls the handler, or refuses; on the thread that has x. */
 void http_request_handle(struct http_exchange *x);
+
+/* http_room.c: I/O thread only. */
+/* Room for n more bytes of the body; false: there is none, also if others give way. */
+bool http_room_take(struct http_exchange *x, size_t n);
+void http_room_give(struct http_exchange *x);
+/* A body begins; a piece of it has come. */
+void http_room_start(struct http_conn *c);
+void http_room_piece(struct http_conn *c, size_t n);
 
 /* http_lane.c */
 bool http_lane_start(struct http_lane *lane, struct http *h, bool large);

@@ -279,7 +279,9 @@ static enum MHD_Result first_call(struct http *h, struct MHD_Connection *mhd, co
     atomic_fetch_add(&h->n_requests, 1);
     c->phase = HTTP_BODY;
     c->since = c->last = clock_now();
+    c->due = c->since + (uint64_t)(h->o.body_seconds * 1e9);
     c->n_body = 0;
+    http_room_start(c);
     if (!take_request(x, url, method))
         return MHD_NO;
     begin_request(x, version, method);
@@ -290,6 +292,7 @@ static enum MHD_Result first_call(struct http *h, struct MHD_Connection *mhd, co
 void http_request_forget_body(struct http_exchange *x)
 {
     atomic_fetch_sub(&x->http->bodies_bytes, x->n_body);
+    http_room_give(x);
     mem_free(x->body);
     x->body = NULL;
     x->rq.body = "";
@@ -304,19 +307,36 @@ static void refuse_later(struct http_exchange *x, int status, const char *reason
     http_request_forget_body(x);
 }
 
+void http_request_give_way(struct http_exchange *x)
+{
+    refuse_later(x, 503, "the room for large requests (--max-bodies) was needed for another one; this one came slower, or its "
+                 "client had most of it", 1);
+}
+
+/* A piece earns time, so that a body is not slower than 16 KiB/s in any minute. */
+static void earn_time(struct http_conn *c, size_t n, double seconds)
+{
+    const uint64_t most = c->last + (uint64_t)((seconds > 60 ? seconds : 60) * 1e9);
+    c->due += (uint64_t)((double)n / 16384 * 1e9);
+    if (c->due > most)
+        c->due = most;
+}
+
 static enum MHD_Result take_body(struct http_exchange *x, const char *data, size_t n)
 {
     struct http *h = x->http;
     struct http_conn *c = x->conn;
     c->last = clock_now();
     c->n_body += n;
+    earn_time(c, n, h->o.body_seconds);
+    http_room_piece(c, n);
     if (x->refused) /* the rest is thrown away, within reason */
         return c->n_body / 2 > h->o.body_bytes ? MHD_NO : MHD_YES;
     size_t want;
     if (c->n_body > h->o.body_bytes) {
         refuse_later(x, 413, "the request's body is too large", 0);
-    } else if (n > h->o.bodies_bytes - atomic_load(&h->bodies_bytes)) {
-        refuse_later(x, 503, "too many large requests at once", 1);
+    } else if (!http_room_take(x, n)) {
+        refuse_later(x, 503, "too many large requests at once (--max-bodies)", 1);
     } else if (!num_add(x->n_body, n + 1, &want) || !mem_grow(&x->body, &x->cap_body, want, 1)) {
         refuse_later(x, 503, "out of memory for the request's body", 1);
     } else {

@@ -370,6 +370,53 @@ class Shares(unittest.TestCase):
         self.assertEqual(server.post(CHAT, user("Who?", priority=-1, max_tokens=1), vic)[0], 200)
 
 
+class Uploads(unittest.TestCase):
+    """Slow uploads of one key do not keep others out."""
+    MIB = 1 << 20
+
+    def begin(self, server, key, declared, sent):
+        s = socket.create_connection(("127.0.0.1", server.port), 60)
+        s.sendall(f"POST /completion HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {key}\r\nContent-Length: {declared}\r\n\r\n".encode() + b" " * sent)
+        self.addCleanup(s.close)
+        return s
+
+    def held(self, server, n):
+        end = time.monotonic() + 60
+        while float(re.search(r"^ingle_http_bodies_bytes (\S+)$", server.get("/metrics", {"X-Api-Key": "vic-key"})[2], re.M)[1]) < n:
+            self.assertLess(time.monotonic(), end)
+
+    def test_who_has_most_gives_way(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
+            f.write("mal:mal-key\nvic:vic-key\n")
+            f.flush()
+            server = Server(sys.argv[1], "--max-body", "2M", "--max-bodies", "8M", "--api-key-file", f.name)
+        self.addCleanup(server.close)
+        slow = [self.begin(server, "mal-key", 2 * self.MIB, 2 * self.MIB - 100) for _ in range(4)]
+        self.held(server, 8 * self.MIB - 400)
+        mine = {"X-Api-Key": "vic-key"}
+        small, large = {"prompt": "y", "n_predict": 1}, {"prompt": "y", "n_predict": 1, "ignored": " " * 300000}
+        self.assertEqual(server.post("/completion", small, mine)[0], 200)  # small ones need no room
+        self.assertEqual(server.post("/completion", small, {"X-Api-Key": "mal-key"})[0], 200)
+        self.assertEqual(server.post("/completion", large, {"X-Api-Key": "mal-key"})[0], 503)  # its own others are younger
+        for _ in range(5):
+            self.assertEqual(server.post("/completion", large, mine)[0], 200)
+        slow[0].sendall(b" " * 100)
+        answer = slow[0].recv(65536)
+        self.assertEqual(status_of(answer), 503, answer)
+        self.assertIn(b"--max-bodies", answer)
+        for s in slow[1:]:  # the others arrive
+            s.sendall(b" " * 100)
+            self.assertEqual(status_of(s.recv(65536)), 400)
+
+    def test_late_ones_are_told(self):
+        server = Server(sys.argv[1], "--body-timeout", "0.5")
+        self.addCleanup(server.close)
+        s = self.begin(server, "-", 1000, 1)
+        answer = s.recv(65536)
+        self.assertEqual(status_of(answer), 408, answer)
+        self.assertEqual(json.loads(answer.split(b"\r\n\r\n")[1])["error"]["type"], "timeout_error")
+
+
 class Handshake(unittest.TestCase):
     def test_of_one_who_says_nothing(self):
         p = subprocess.Popen([sys.argv[1], "serve", "--port", "0", "--header-timeout", "0.5", "--tls-cert",
