@@ -430,15 +430,29 @@ static ingle_status each_kin(char *path, engine_path_fn *fn, void *arg, struct e
     return s;
 }
 
+/* The folder that a model lies in, without links.  A hub's cache has links with names to blobs without: the names count. */
+static bool folder_of(const char *model, char dir[PATH_MAX])
+{
+    char own[PATH_MAX];
+    if (!realpath(model, dir))
+        return false;
+    if (is_dir(dir))
+        return true;
+    (void)cut_last(dir);
+    const char *base = strrchr(dir, '/');
+    const int n = base && !strcmp(base, "/blobs") ? snprintf(own, sizeof own, "%s", model) : 0;
+    if (n > 0 && n < (int)sizeof own && cut_last(own) && *own)
+        return realpath(own, dir) != NULL;
+    return true;
+}
+
 ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg, struct err *err)
 {
     struct names all = {0};
     char dir[PATH_MAX];
     ingle_status s = INGLE_OK;
-    if (!realpath(model, dir))
+    if (!folder_of(model, dir))
         return INGLE_OK; /* nothing lies beside it */
-    if (!is_dir(dir))
-        (void)cut_last(dir);
     if (each_in(dir, true, fn, arg, err) == INGLE_NOMEM)
         s = INGLE_NOMEM;
     if (!s && !names_read(dir, &all, NULL))

@@ -35,7 +35,7 @@ struct hub_wish {
     bool drafter;
 };
 struct hub_note {
-    bool there;
+    bool there, mixed; /* mixed: there are notes of earlier versions for several revisions */
     char *hub, *revision;
     struct hub_list files; /* with their hashes; of an earlier version's note without */
     struct hub_wish *wish; /* [n_wishes] */

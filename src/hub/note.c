@@ -210,7 +210,10 @@ ingle_status hub_note_read_old(struct hub_note *n, const char *folder, const cha
         *p = *p == '/' ? '_' : *p;
     for (const struct dirent *e; d && !st && n_read < MOST_LEGACY && (e = readdir(d));) {
         const size_t k = strlen(e->d_name), k_tail = strlen(tail);
-        if (strncmp(e->d_name, ".ingle-", 7) != 0 || k <= 7 + k_tail || k - 7 - k_tail >= sizeof code || strcmp(e->d_name + k - k_tail, tail) != 0)
+        if (strncmp(e->d_name, ".ingle-", 7) != 0 || strcmp(e->d_name, HUB_NOTE) == 0)
+            continue;
+        n->mixed |= k <= k_tail || strcmp(e->d_name + k - k_tail, tail) != 0;
+        if (k <= 7 + k_tail || k - 7 - k_tail >= sizeof code || strcmp(e->d_name + k - k_tail, tail) != 0)
             continue;
         char *path = hub_join(folder, e->d_name), *text;
         size_t k_text;

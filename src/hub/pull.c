@@ -241,7 +241,8 @@ static ingle_status find_old(struct pull *p, const char *why, struct err *err)
     ingle_status st = folder ? hub_note_read(&own, folder, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
     if (!st && (!own.there || strcmp(own.hub, p->o.address) == 0))
         st = hub_note_read_old(&old, folder, p->o.revision, err);
-    if (!st && old.there && recall(p, &old, &old.files, &first)) {
+    /* With several revisions in one folder nobody knows whose file it is. */
+    if (!st && old.there && !old.mixed && recall(p, &old, &old.files, &first)) {
         bool all = true;
         for (size_t i = 0; i < old.files.n && all; i++)
             all = !old.files.at[i].wanted || hub_stamp(folder, &old.files.at[i]);

@@ -342,6 +342,11 @@ class Pull(unittest.TestCase):
             r = self.pull(name, "--offline", loud=True)
             self.assertEqual((r.returncode, r.stdout), (0, f"{folder}/a-Q4_K_M.gguf\n"), r.stderr)
             self.assertIn("earlier version", r.stderr)
+        other = folder / ".ingle-only-v2"  # that version had one folder for all revisions: whose file is it?
+        other.write_text(f"a-Q4_K_M.gguf\n{len(MODEL)} a-Q4_K_M.gguf\n")
+        for more in [], ["--hub-revision", "v2"]:
+            self.assertEqual(self.pull("o/r", "--offline", *more).returncode, 1)
+        other.unlink()
         self.assertEqual(self.pull("o/r").stdout, f"{folder}/a-Q4_K_M.gguf\n")
         self.assertFalse([p for p, _, _ in self.hub.log if "resolve" in p])
         n = len(self.hub.log)
@@ -422,6 +427,10 @@ class Pull(unittest.TestCase):
             self.assertEqual(r.stdout, f"{cache}/snapshots/c0ffee/n-Q8_0.gguf\n", r.stderr)
             self.assertIn("cache of Hugging Face's tools", r.stderr)
         self.assertEqual(self.pull("u/n:Q4_K_M", "--offline", env=env).returncode, 1)
+        (cache / "blobs/d").write_bytes((ROOT / "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf").read_bytes())
+        (cache / "snapshots/c0ffee/mtp-n.gguf").symlink_to("../../blobs/d")
+        r = self.ingle("inspect", "--plan", "--json", "-m", "hf:u/n:q8_0", "--draft", "auto", env=env)  # it lies beside the link
+        self.assertGreater(json.loads(r.stdout)["items"]["drafter"], 0)
         r = self.pull("u/n:Q8_0", "--offline", env={**env, "HF_HOME": "/nonexistent", "HF_HUB_CACHE": str(self.dir / "hf/hub")})
         self.assertEqual(r.returncode, 0, r.stderr)
 
