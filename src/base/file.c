@@ -6,10 +6,12 @@
 #include "base/num.h"
 #include "base/str.h"
 #include <assert.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -191,6 +193,52 @@ static ingle_status check_place(const char *path, struct err *err)
     return INGLE_OK;
 }
 
+/* "/nodir: no such directory" is what a person can mend; the temporary name is not theirs. */
+static ingle_status no_new_file(struct err *err, const char *path)
+{
+    const int e = errno;
+    const char *slash = strrchr(path, '/');
+    if (e == ENOENT && slash && slash != path)
+        return err_set(err, INGLE_NOTFOUND, "%.*s: no such directory", (int)(slash - path), path);
+    errno = e;
+    return file_errno(err, path, "cannot create");
+}
+
+/* PID of "PATH.PID-N.tmp" without its directory; 0: it is no such name. */
+static long left_by(const char *name, const char *base, size_t n_base)
+{
+    char *end;
+    if (strncmp(name, base, n_base) != 0 || name[n_base] != '.' || name[n_base + 1] < '1' || name[n_base + 1] > '9')
+        return 0;
+    const long pid = strtol(name + n_base + 1, &end, 10);
+    if (*end != '-' || end[1] < '0' || end[1] > '9')
+        return 0;
+    (void)strtol(end + 1, &end, 10);
+    return strcmp(end, ".tmp") == 0 ? pid : 0;
+}
+
+/* Removes temporary files of this path whose writers have died: they hold no lock, and have no process. */
+static void remove_left(const char *path)
+{
+    enum { MOST = 1 << 16 }; /* names that are looked at */
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    char *dir = !slash ? mem_strdup(".") : slash == path ? mem_strdup("/") : mem_strndup(path, (size_t)(slash - path));
+    DIR *d = dir ? opendir(dir) : NULL;
+    mem_free(dir);
+    struct dirent *e;
+    for (int i = 0; d && i < MOST && (e = readdir(d)); i++) {
+        const long pid = left_by(e->d_name, base, strlen(base));
+        if (!pid || pid > INT32_MAX || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
+            continue;
+        const int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+            (void)unlinkat(dirfd(d), e->d_name, 0);
+        file_close(fd);
+    }
+    if (d)
+        closedir(d);
+}
+
 ingle_status file_new_open(struct file_new *f, const char *path, struct err *err)
 {
     struct str tmp;
@@ -199,6 +247,7 @@ ingle_status file_new_open(struct file_new *f, const char *path, struct err *err
     ingle_status s = check_place(path, err);
     if (s)
         return s;
+    remove_left(path);
     f->path = mem_strdup(path);
     for (int i = 0; i < 64 && f->path && f->fd < 0; i++) {
         str_clear(&tmp);
@@ -209,10 +258,12 @@ ingle_status file_new_open(struct file_new *f, const char *path, struct err *err
         if (f->fd < 0 && errno != EEXIST)
             break;
     }
+    if (f->fd >= 0)
+        (void)flock(f->fd, LOCK_EX | LOCK_NB); /* until it is closed: a process in another container has this number, too */
     if (!f->path || !str_ok(&tmp))
         s = err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
     else if (f->fd < 0)
-        s = file_errno(err, tmp.at, "cannot create");
+        s = no_new_file(err, path);
     else if (!(f->tmp = mem_strdup(tmp.at))) {
         (void)unlink(tmp.at);
         close(f->fd);
@@ -231,7 +282,7 @@ static ingle_status open_locked(struct file_new *f, bool *same, struct err *err)
     *same = false;
     f->fd = open(f->tmp, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
     if (f->fd < 0)
-        return file_errno(err, f->tmp, "cannot create");
+        return no_new_file(err, f->tmp);
     ingle_status s = INGLE_OK;
     if (fstat(f->fd, &open_one) != 0)
         s = file_errno(err, f->tmp, "cannot read");
@@ -268,6 +319,15 @@ ingle_status file_new_again(struct file_new *f, const char *path, struct err *er
     if (s)
         file_new_leave(f);
     return s;
+}
+
+ingle_status file_new_size(const struct file_new *f, uint64_t *n_bytes, struct err *err)
+{
+    struct stat st;
+    if (fstat(f->fd, &st) != 0)
+        return file_errno(err, f->tmp, "cannot read");
+    *n_bytes = (uint64_t)st.st_size;
+    return INGLE_OK;
 }
 
 ingle_status file_new_empty(const struct file_new *f, struct err *err)
@@ -335,17 +395,4 @@ void file_new_drop(struct file_new *f)
     mem_free(f->tmp);
     mem_free(f->path);
     *f = (struct file_new){.fd = -1};
-}
-
-ingle_status file_write_atomic(const char *path, const void *bytes, size_t n, struct err *err)
-{
-    struct file_new f = {0};
-    ingle_status s = file_new_open(&f, path, err);
-    if (s)
-        return s;
-    s = file_new_write(&f, 0, bytes, n, err);
-    if (!s)
-        return file_new_finish(&f, err);
-    file_new_drop(&f);
-    return s;
 }

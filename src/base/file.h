@@ -36,7 +36,7 @@ struct file_limit {
 void file_limit_hold(struct file_limit *l);
 void file_limit_drop(const struct file_limit *l); /* errno stays */
 
-/* A file that appears whole or not at all: written under a temporary name beside it.  Zero before
+/* A file that appears whole or not at all: written under a temporary name beside it, opened by base/output.h.  Zero before
  * file_new_open(); ended by file_new_finish() or file_new_drop(), which removes what was written. */
 struct file_new {
     char *path, *tmp;
@@ -47,6 +47,7 @@ MUST_CHECK ingle_status file_new_open(struct file_new *f, const char *path, stru
 /* The temporary name is PATH.part, and what a file of that name has is kept: that of a call that was ended.  Another process
  * that writes it is an error. */
 MUST_CHECK ingle_status file_new_again(struct file_new *f, const char *path, struct err *err);
+MUST_CHECK ingle_status file_new_size(const struct file_new *f, uint64_t *n_bytes, struct err *err); /* so far */
 MUST_CHECK ingle_status file_new_empty(const struct file_new *f, struct err *err);
 void file_new_leave(struct file_new *f); /* PATH.part stays, for file_new_again() */
 /* Any thread. */
@@ -54,9 +55,5 @@ MUST_CHECK ingle_status file_new_write(const struct file_new *f, uint64_t offset
                                        struct err *err);
 MUST_CHECK ingle_status file_new_finish(struct file_new *f, struct err *err); /* sync, rename */
 void file_new_drop(struct file_new *f);
-
-/* Writes n bytes to path through a temporary name, fsync and rename. */
-MUST_CHECK ingle_status file_write_atomic(const char *path, const void *bytes, size_t n,
-                                          struct err *err);
 
 #endif

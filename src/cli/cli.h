@@ -34,6 +34,8 @@ struct cli_screen {
     bool line_open;   /* a bar stands on the screen */
 };
 
+struct output_guard;
+
 struct cli {
     const char *command;
     struct ingle_config *config;
@@ -42,6 +44,7 @@ struct cli {
     const struct cli_foreign *not_needed; /* the first option of another engine that asks for what is done anyway */
     char *plan_folder; /* of a model of which only the headers were fetched, or NULL */
     struct cli_screen screen;
+    struct output_guard *guard; /* what the call reads and writes */
     int write_error; /* errno of the first write to standard output that failed; 0: none */
 };
 
@@ -107,6 +110,10 @@ void cli_foreign_markdown(FILE *to);
 MUST_CHECK ingle_status cli_foreign_json(const char *text, const char *command, struct ingle_config *config,
                                          const struct cli_foreign **taken, struct err *err);
 void cli_foreign_json_markdown(FILE *to);
+
+/* files.c */
+/* Fills c->guard; an error if an output is a file that the call reads, or a file of another kind stands there. */
+MUST_CHECK ingle_status cli_files(struct cli *c, struct err *err);
 
 /* bus.c */
 /* A mapped file that is cut while it is used ends the program with a word that names it. */
@@ -290,6 +297,8 @@ void cli_pack_say(struct cli *c, const struct ingle_engine *e);
  * error); CLI_OK, or the exit code after saying why. */
 int cli_experts_keep(struct cli *c, const struct ingle_model *m, const struct ingle_engine *e,
                      const char *path);
+/* Whether it could: before anything is computed. */
+MUST_CHECK ingle_status cli_experts_check(const struct ingle_model *m, const struct ingle_engine *e, const char *path, struct err *err);
 /* Prints what such a file tells; model: NULL, or a model that it must fit. */
 int cli_experts_show(struct cli *c, const char *path, const char *model, bool json);
 

@@ -2,7 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
-#include "base/file.h"
+#include "base/output.h"
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/near.h"
@@ -242,7 +242,7 @@ static void do_save(struct chat *h, const char *rest)
         h->messages, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
     if (!*rest)
         say(h, "usage: /save FILE");
-    else if (file_write_atomic(rest, text, n, &err))
+    else if (output_save(&(struct output){.path = rest, .kind = OUTPUT_CHAT, .guard = h->c->guard}, text, n, &err))
         cli_fail_err(h->c, &err);
     else
         say(h, "The conversation is saved.");

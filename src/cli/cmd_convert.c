@@ -17,7 +17,7 @@ static bool is_gguf(const char *path)
 static int back(struct cli *c, const struct tool_quantize_options *o, const char *out, const char *type)
 {
     const bool plain = type && (strcmp(type, "f32") == 0 || strcmp(type, "f16") == 0 || strcmp(type, "bf16") == 0);
-    const struct tool_source_options source = {.back = true, .back_type = plain ? type : NULL};
+    const struct tool_source_options source = {.back = true, .back_type = plain ? type : NULL, .guard = c->guard};
     if (o->source->part != TOOL_SOURCE_MAIN || o->source->target || o->source->name)
         return cli_usage(c, "--mtp, --dspark, --target-model-dir and --model-name are for checkpoints, not for GGUF files");
     if (type && !plain && strcmp(type, "auto") != 0)
@@ -46,6 +46,8 @@ int cli_convert(struct cli *c)
         .split_tensors = (uint64_t)ingle_config_number(c->config, "split-max-tensors"),
         .dry = ingle_config_flag(c->config, "dry-run"),
         .job = "convert",
+        .guard = c->guard,
+        .force = ingle_config_flag(c->config, "force"),
         .source = &source,
     };
     const int rc = cli_rules(c, rule, &o.n_rules);

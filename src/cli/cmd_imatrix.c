@@ -47,14 +47,14 @@ static int run(struct cli *c, const struct tool_imatrix_options *given, const ch
     return rc;
 }
 
-static int merge(struct cli *c, const char *const *in, size_t n, const char *to)
+static int merge(struct cli *c, const struct tool_imatrix_options *o)
 {
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     const struct report_sink sink = {callbacks.report, callbacks.progress, callbacks.arg};
     struct err err;
     struct str out;
     str_init(&out);
-    const ingle_status s = tool_imatrix_merge(in, n, to, &sink, &out, &err);
+    const ingle_status s = tool_imatrix_merge(o, &sink, &out, &err);
     if (!s)
         cli_put_text(stdout, out.at, out.n);
     str_release(&out);
@@ -83,7 +83,9 @@ int cli_imatrix(struct cli *c)
         .n_threads = (int)ingle_config_number(c->config, "threads"),
         .in = in,
         .n_in = n,
+        .guard = c->guard,
+        .force = ingle_config_flag(c->config, "force"),
         .bos = -1,
     };
-    return text ? run(c, &o, text) : merge(c, in, n, out);
+    return text ? run(c, &o, text) : merge(c, &o);
 }

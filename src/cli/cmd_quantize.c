@@ -52,6 +52,8 @@ int cli_quantize(struct cli *c)
         .imatrix = ingle_config_text(c->config, "imatrix", 0),
         .fit_bytes = (uint64_t)ingle_config_number(c->config, "fit"),
         .dry = ingle_config_flag(c->config, "dry-run"),
+        .guard = c->guard,
+        .force = ingle_config_flag(c->config, "force"),
         .split_bytes = (uint64_t)ingle_config_number(c->config, "split-max-size"),
         .split_tensors = (uint64_t)ingle_config_number(c->config, "split-max-tensors"),
     };

@@ -294,10 +294,13 @@ int cli_run(struct cli *c)
         rc = read_ids(&j, c);
     if (!rc)
         rc = read_stops(&j);
+    const char *experts = ingle_config_text(c->config, "experts", 0);
+    struct err err;
+    if (!rc && experts && cli_experts_check(j.talk.model, j.talk.engine, experts, &err))
+        rc = cli_fail_err(c, &err);
     if (!rc)
         rc = run_prompts(&j);
-    const char *experts = ingle_config_text(c->config, "experts", 0);
-    if (experts && (rc == CLI_OK || rc == CLI_INTERRUPTED)) {
+    if (experts && j.talk.engine && (rc == CLI_OK || rc == CLI_INTERRUPTED)) {
         const int kept = cli_experts_keep(c, j.talk.model, j.talk.engine, experts);
         rc = rc ? rc : kept;
     }

@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/output.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -119,19 +120,38 @@ static ingle_status read_counts(const char *path, struct counts *c, struct err *
     return st;
 }
 
+static ingle_status same_model(const struct counts *now, const struct counts *old, const char *path, struct err *err)
+{
+    if (old->identity == now->identity && old->n == now->n && old->n_layers == now->n_layers)
+        return INGLE_OK;
+    return err_set(err, INGLE_ARG, "%s: it counts the experts of another model, '%s'", path, old->model);
+}
+
+ingle_status cli_experts_check(const struct ingle_model *m, const struct ingle_engine *e, const char *path, struct err *err)
+{
+    struct counts now, old;
+    ingle_status st = strcmp(path, "-") == 0 ? INGLE_OK : take(m, e, &now, err);
+    if (st || strcmp(path, "-") == 0)
+        return st;
+    if (output_kind_of(path) != OUTPUT_EMPTY && !(st = read_counts(path, &old, err))) {
+        st = same_model(&now, &old, path, err);
+        counts_release(&old);
+    }
+    counts_release(&now);
+    return st;
+}
+
 /* What the file at path holds is added, if there is one. */
 static ingle_status add_file(struct counts *c, const char *path, struct err *err)
 {
     struct counts old;
-    FILE *f = fopen(path, "rb");
-    if (!f)
+    const enum output_kind is = output_kind_of(path);
+    if (is == OUTPUT_EMPTY)
         return INGLE_OK;
-    fclose(f);
     ingle_status st = read_counts(path, &old, err);
     if (st)
         return st;
-    if (old.identity != c->identity || old.n != c->n || old.n_layers != c->n_layers)
-        st = err_set(err, INGLE_ARG, "%s: it counts the experts of another model, '%s'", path, old.model);
+    st = same_model(c, &old, path, err);
     for (int64_t i = 0; !st && i < c->n * c->n_layers; i++)
         c->hits[i] += old.hits[i];
     counts_release(&old);
@@ -140,9 +160,7 @@ static ingle_status add_file(struct counts *c, const char *path, struct err *err
 
 static ingle_status write_counts(const struct counts *c, const char *path, struct err *err)
 {
-    FILE *f = fopen(path, "wb");
-    if (!f)
-        return err_set(err, INGLE_IO, "%s: it cannot be written", path);
+    const struct output o = {.path = path, .kind = OUTPUT_COUNTS};
     struct str s;
     str_init(&s);
     str_adds(&s, "{\"model\": ");
@@ -152,10 +170,9 @@ static ingle_status write_counts(const struct counts *c, const char *path, struc
         for (int64_t i = 0; i < c->n; i++)
             str_addf(&s, "%s%" PRIu64 "%s", i ? ", " : l ? ",\n[" : "\n[", c->hits[l * c->n + i], i + 1 < c->n ? "" : "]");
     str_adds(&s, "]}\n");
-    bool ok = str_ok(&s) && fwrite(s.at, 1, s.n, f) == s.n;
-    ok = fclose(f) == 0 && ok;
+    const ingle_status st = str_ok(&s) ? output_save(&o, s.at, s.n, err) : err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
     str_release(&s);
-    return ok ? INGLE_OK : err_set(err, INGLE_IO, "%s: it cannot be written", path);
+    return st;
 }
 
 /* ---- what they tell ---- */

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/near.h"
+#include "base/output.h"
 
 #include <signal.h>
 #include <string.h>
@@ -75,7 +76,10 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
         return cli_fail(c, &error);
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     const bool later = command->run == cli_serve && !ingle_config_is_set(c->config, "models") && !ingle_config_flag(c->config, "plan");
-    rc = !later && cli_hub_model(c, &callbacks, &err) ? cli_fail_err(c, &err) : command->run(c);
+    if (!later && cli_hub_model(c, &callbacks, &err))
+        rc = cli_fail_err(c, &err);
+    else
+        rc = cli_files(c, &err) ? cli_fail_err(c, &err) : command->run(c);
     cli_hub_drop(c);
     cli_screen_clear(&c->screen);
     const int flushed = cli_flush(c);
@@ -114,6 +118,7 @@ int main(int argc, char **argv)
     } else {
         rc = run(&c, command, argc, argv);
     }
+    output_guard_free(c.guard);
     ingle_config_close(c.config);
     mem_free(c.arg);
     return rc;

@@ -2,7 +2,7 @@
 /* report_html - a report as one file: tables, and plots as inline SVG; it loads nothing from elsewhere. */
 #include "cli/report.h"
 
-#include "base/file.h"
+#include "base/output.h"
 #include "base/mem.h"
 #include "base/num.h"
 
@@ -292,7 +292,7 @@ int cli_report_html(struct cli *c, struct cli_report *r, struct ingle_engine *e,
     add_worst(r, &page);
     str_adds(&page, "</body></html>\n");
     if (!rc && (!str_ok(&page) ? err_set(&err, INGLE_NOMEM, "%s: no memory for the report", path)
-                               : file_write_atomic(path, page.at, page.n, &err)))
+                               : output_save(&(struct output){.path = path, .kind = OUTPUT_HTML}, page.at, page.n, &err)))
         rc = cli_fail_err(c, &err);
     str_release(&page);
     return rc;

@@ -10,14 +10,11 @@
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/str.h"
+#include "base/output.h"
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 static const char magic[16] = "ingle experts\r\n";
@@ -124,11 +121,12 @@ void expert_profile_load(struct expert_store *s)
     if (!s->o.profile)
         return;
     const ingle_status st = read_rates(s, &err);
-    if (st == INGLE_NOTFOUND)
+    if (st == INGLE_NOTFOUND || output_kind_of(s->o.profile) == OUTPUT_EMPTY)
         return;
     if (st) {
         memset(s->rate, 0, (size_t)s->n_experts * sizeof *s->rate);
-        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile, "the profile is not used: %s", err.msg);
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile, "the profile is not used, and the file stays as it is: %s", err.msg);
+        s->o.profile = NULL;
         return;
     }
     struct ranked *list = mem_calloc((size_t)s->n_experts, sizeof *list);
@@ -143,21 +141,6 @@ void expert_profile_load(struct expert_store *s)
 
 /* ---- writing ---- */
 
-static bool write_all(int fd, const void *bytes, size_t n)
-{
-    const char *at = bytes;
-    while (n) {
-        const ssize_t put = write(fd, at, n);
-        if (put < 0 && errno == EINTR)
-            continue;
-        if (put <= 0)
-            return false;
-        at += put;
-        n -= (size_t)put;
-    }
-    return true;
-}
-
 /* A run of a few steps says little beside a file. */
 static void mix(const struct expert_store *s, float *out)
 {
@@ -171,29 +154,28 @@ static void mix(const struct expert_store *s, float *out)
 
 bool expert_store_save(struct expert_store *s)
 {
+    struct file_new f;
+    struct err err;
     if (!s->o.profile || !s->uses || !(s->t > 0))
         return true;
-    struct str tmp;
-    str_init(&tmp);
-    str_addf(&tmp, "%s.tmp", s->o.profile);
     const size_t n = (size_t)s->n_experts * sizeof(float);
     float *rate = mem_alloc(n);
-    bool ok = rate && str_ok(&tmp);
-    if (ok) {
+    ingle_status st = rate ? output_open(&f, &(struct output){.path = s->o.profile, .kind = OUTPUT_PROFILE}, &err)
+                           : err_set(&err, INGLE_NOMEM, "no memory for it");
+    if (!st) {
         mix(s, rate);
         struct profile_header h = {.identity = s->o.identity, .n_experts = (uint64_t)s->n_experts, .sum = XXH3_64bits(rate, n)};
         memcpy(h.magic, magic, sizeof magic);
-        const int fd = open(tmp.at, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-        ok = fd >= 0 && write_all(fd, &h, sizeof h) && write_all(fd, rate, n);
-        const int why = errno;
-        if (fd >= 0)
-            ok = close(fd) == 0 && ok;
-        errno = why;
-        ok = ok && rename(tmp.at, s->o.profile) == 0;
+        st = file_new_write(&f, 0, &h, sizeof h, &err);
+        if (!st)
+            st = file_new_write(&f, sizeof h, rate, n, &err);
+        if (!st)
+            st = file_new_finish(&f, &err);
+        else
+            file_new_drop(&f);
     }
-    if (!ok)
-        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile, "the profile cannot be written: %s", strerror(errno));
+    if (st)
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile, "the profile cannot be written: %s", err.msg);
     mem_free(rate);
-    str_release(&tmp);
-    return ok;
+    return !st;
 }

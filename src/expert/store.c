@@ -12,11 +12,14 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/output.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 enum { LEAST_SLOTS = 3, LEAST_STAGE = 24 };
 static const uint64_t usual_stall_ns = 30000000000;
@@ -181,6 +184,38 @@ static ingle_status scatter(struct expert_store *s, struct err *err)
     return st;
 }
 
+/* The trace has its name when it is whole.  A device or a pipe is written as it is. */
+static ingle_status open_trace(struct expert_store *s, const char *path, struct err *err)
+{
+    struct stat is;
+    if (stat(path, &is) == 0 && !S_ISREG(is.st_mode)) {
+        s->trace = fopen(path, "we");
+        return s->trace ? INGLE_OK : err_set(err, INGLE_IO, "%s: cannot write it: %s", path, strerror(errno));
+    }
+    ingle_status st = output_open(&s->traced, &(struct output){.path = path, .kind = OUTPUT_TRACE}, err);
+    const int fd = st ? -1 : fcntl(s->traced.fd, F_DUPFD_CLOEXEC, 0);
+    if (!st && !(s->trace = fd >= 0 ? fdopen(fd, "w") : NULL)) {
+        st = err_set(err, INGLE_IO, "%s: cannot write it: %s", path, strerror(errno));
+        file_close(fd);
+        file_new_drop(&s->traced);
+    }
+    return st;
+}
+
+static void close_trace(struct expert_store *s)
+{
+    struct err err;
+    if (!s->trace)
+        return;
+    const bool full = fflush(s->trace) != 0 || ferror(s->trace);
+    (void)fclose(s->trace);
+    s->trace = NULL;
+    if (full)
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.trace, "the trace is not whole: %s", strerror(errno));
+    if (s->traced.tmp && file_new_finish(&s->traced, &err))
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.trace, "the trace cannot be written: %s", err.msg);
+}
+
 ingle_status expert_store_open(struct expert_store **out, struct model *m, const struct expert_store_options *o, struct err *err)
 {
     const uint64_t least = expert_store_least(m), all = model_expert_bytes(m);
@@ -210,8 +245,8 @@ ingle_status expert_store_open(struct expert_store **out, struct model *m, const
         st = scatter(s, err);
     if (!st)
         st = expert_own_open(s, err);
-    if (!st && o->trace && !(s->trace = fopen(o->trace, "we")))
-        st = err_set(err, INGLE_IO, "%s: cannot write it: %s", o->trace, strerror(errno));
+    if (!st && o->trace)
+        st = open_trace(s, o->trace, err);
     if (st) {
         s->o.profile = NULL;
         expert_store_close(s);
@@ -238,8 +273,7 @@ void expert_store_close(struct expert_store *s)
         mem_free(c->pins);
         mem_free(c->slot_of);
     }
-    if (s->trace)
-        (void)fclose(s->trace);
+    close_trace(s);
     pthread_mutex_destroy(&s->lock);
     mem_free(s->bad);
     mem_free(s->uses);

@@ -4,6 +4,7 @@
 #ifndef INGLE_EXPERT_TIERED_H
 #define INGLE_EXPERT_TIERED_H
 
+#include "base/file.h"
 #include "expert/early.h"
 #include "expert/expert.h"
 #include "expert/fetch.h"
@@ -95,7 +96,8 @@ struct expert_store {
     bool stalled;      /* one of them has waited in vain */
     uint64_t looked_ns, short_ns; /* when memory was looked at, and was short */
     uint64_t shake;
-    FILE *trace;
+    FILE *trace;              /* NULL: none */
+    struct file_new traced;   /* its file, unless it is a device or pipe */
     struct expert_store_counts n, shown; /* Sync: shown: lock */
     pthread_mutex_t lock;                /* other threads read what is shown */
     uint64_t n_bad, own_moves;

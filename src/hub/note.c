@@ -15,6 +15,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/output.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -262,7 +263,7 @@ static ingle_status write_note(const char *folder, const struct hub_note *n, str
         str_addc(&s, '\n');
     }
     char *path = hub_join(folder, HUB_NOTE);
-    ingle_status st = str_ok(&s) && path ? file_write_atomic(path, s.at, s.n, err) : err_set(err, INGLE_NOMEM, "no memory for a note");
+    ingle_status st = str_ok(&s) && path ? output_save(&(struct output){.path = path, .kind = OUTPUT_ANY}, s.at, s.n, err) : err_set(err, INGLE_NOMEM, "no memory for a note");
     mem_free(path);
     str_release(&s);
     return st;

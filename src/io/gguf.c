@@ -347,6 +347,13 @@ static ingle_status gguf_size(struct gguf *g, struct io_tensor *t, uint64_t span
     return INGLE_OK;
 }
 
+/* Up to the alignment is padding.  More is a download that was resumed wrongly, or something else behind the model. */
+static ingle_status gguf_surplus(const struct gguf *g, uint64_t n)
+{
+    return err_set(g->err, INGLE_FORMAT, "%s: %llu bytes behind the last tensor belong to nothing: the file is damaged or has another behind it",
+                   g->r.name, (ull)n);
+}
+
 static ingle_status gguf_place(struct gguf *g, struct io_span *at, size_t n, uint64_t data_size)
 {
     uint64_t end = 0, gap = 0;
@@ -375,6 +382,8 @@ static ingle_status gguf_place(struct gguf *g, struct io_span *at, size_t n, uin
             gap += t->offset - end;
         end = t->offset + t->n_bytes;
     }
+    if (data_size - end >= g->alignment)
+        return gguf_surplus(g, data_size - end);
     for (size_t i = 0; i < n; i++)
         g->f->tensor[at[i].tensor].offset += g->data;
     if (gap)
@@ -389,6 +398,8 @@ static ingle_status gguf_tensors(struct gguf *g)
     g->first_tensor = g->f->n_tensors;
     for (uint64_t i = 0; i < g->n_tensors && !s; i++)
         s = gguf_tensor(g);
+    if (!s && !g->n_tensors && g->r.n_bytes - g->r.pos >= 2 * g->alignment)
+        return gguf_surplus(g, g->r.n_bytes - g->r.pos);
     if (s || !g->n_tensors)
         return s;
     /* Below 2^64: the position is a file's, the alignment at most MAX_ALIGNMENT. */

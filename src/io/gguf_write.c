@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/output.h"
 #include "base/str.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,7 @@ struct io_gguf {
     uint64_t source;                   /* what the tensors' bytes come from */
     char *state_path;                  /* the list of tensors that are written */
     struct known { uint64_t sum; bool is; } *known; /* [n_tensors] */
+    struct output output;              /* without a path */
 };
 
 static const char ending[] = ".gguf", ending_safe[] = ".safetensors";
@@ -87,6 +89,7 @@ ingle_status io_gguf_create(struct io_gguf **out, const char *path, struct err *
     if (!w)
         return err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
     str_init(&w->values);
+    w->output.kind = OUTPUT_MODEL;
     w->names = io_meta_create();
     w->path = mem_strdup(path);
     if (!w->names || !w->path) {
@@ -97,11 +100,22 @@ ingle_status io_gguf_create(struct io_gguf **out, const char *path, struct err *
     return INGLE_OK;
 }
 
-void io_gguf_safetensors(struct io_gguf *w) { w->safe = true; }
+void io_gguf_safetensors(struct io_gguf *w)
+{
+    w->safe = true;
+    w->output.kind = OUTPUT_WEIGHTS;
+}
+
+void io_gguf_output(struct io_gguf *w, enum output_kind kind, const struct output_guard *guard, bool force)
+{
+    w->output.kind = kind;
+    w->output.guard = guard;
+    w->output.force = force;
+}
 
 void io_gguf_keep(struct io_gguf *w, uint64_t source)
 {
-    w->keep = true;
+    w->keep = w->output.keep = true;
     w->source = source;
 }
 
@@ -347,14 +361,18 @@ static void part_path(const struct io_gguf *w, size_t i, size_t n_parts, struct 
     str_addf(path, "-%05zu-of-%05zu%s", i + 1, n_parts, last);
 }
 
-static ingle_status open_part(struct io_gguf *w, size_t i, struct err *err)
+/* All parts are looked at before the first is opened. */
+static ingle_status open_part(struct io_gguf *w, size_t i, bool only_look, struct err *err)
 {
     struct str path;
     w->part[i].file.fd = -1;
     str_init(&path);
     part_path(w, i, w->n_parts, &path);
-    ingle_status s = str_ok(&path) ? (w->keep ? file_new_again : file_new_open)(&w->part[i].file, path.at, err)
-                                   : err_set(err, INGLE_NOMEM, "%s: no memory to write it", w->path);
+    struct output o = w->output;
+    o.path = path.at;
+    ingle_status s = !str_ok(&path) ? err_set(err, INGLE_NOMEM, "%s: no memory to write it", w->path)
+                     : only_look    ? output_check(&o, err)
+                                    : output_open(&w->part[i].file, &o, err);
     str_release(&path);
     return s;
 }
@@ -455,20 +473,19 @@ static void remove_parts(const struct io_gguf *w, size_t n_parts)
         str_init(&path);
         part_path(w, i, n_parts, &path);
         str_adds(&path, ".part");
-        if (str_ok(&path))
+        if (str_ok(&path) && (!w->output.guard || !output_guard_check(w->output.guard, path.at, NULL)))
             (void)unlink(path.at);
         str_release(&path);
     }
 }
 
+static const char state_mark[] = "ingle 1 ";
+
 /* "ingle 1 IDENTITY PARTS", then "TENSOR SUM" of each that is whole; a line that was not written to its end ends it. */
 static bool read_state(struct io_gguf *w, const char *text, uint64_t identity)
 {
-    static const char mark[] = "ingle 1 ";
     char *at;
-    if (strncmp(text, mark, sizeof mark - 1) != 0)
-        return false;
-    const uint64_t is = strtoull(text + sizeof mark - 1, &at, 16), n_parts = strtoull(at, &at, 10);
+    const uint64_t is = strtoull(text + sizeof state_mark - 1, &at, 16), n_parts = strtoull(at, &at, 10);
     if (is != identity || *at != '\n') {
         remove_parts(w, (size_t)n_parts);
         return false;
@@ -493,6 +510,31 @@ static ingle_status append_state(const struct io_gguf *w, const struct str *line
     return ok && closed ? INGLE_OK : err_set(err, INGLE_IO, "%s: cannot write", w->state_path);
 }
 
+/* What stands under the names of unfinished parts is only ours if the list says so. */
+static ingle_status empty_parts(struct io_gguf *w, bool listed, struct err *err)
+{
+    ingle_status s = INGLE_OK;
+    uint64_t n_bytes = 0;
+    for (size_t i = 0; i < w->n_parts && !s && !listed; i++) {
+        s = file_new_size(&w->part[i].file, &n_bytes, err);
+        if (!s && n_bytes)
+            s = err_set(err, INGLE_ARG, "%s: is there, is no unfinished file of ingle, and stays: choose another name, or remove it",
+                        w->part[i].file.tmp);
+    }
+    for (size_t i = 0; i < w->n_parts && !s; i++)
+        s = file_new_empty(&w->part[i].file, err);
+    return s;
+}
+
+/* After an error: what this call has not written stays. */
+static void leave_written(struct io_gguf *w)
+{
+    uint64_t n_bytes;
+    for (size_t i = 0; i < w->n_parts; i++)
+        if (file_new_size(&w->part[i].file, &n_bytes, NULL) || n_bytes)
+            file_new_leave(&w->part[i].file);
+}
+
 static ingle_status take_state(struct io_gguf *w, uint64_t identity, struct err *err)
 {
     struct str path, line;
@@ -500,23 +542,29 @@ static ingle_status take_state(struct io_gguf *w, uint64_t identity, struct err 
     size_t n;
     str_init(&path);
     str_addf(&path, "%s.part.state", w->path);
-    w->state_path = str_detach(&path);
     w->known = mem_calloc(w->n_tensors ? w->n_tensors : 1, sizeof *w->known);
-    if (!w->state_path || !w->known)
-        return err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", w->path, w->n_tensors);
-    ingle_status s = file_slurp(w->state_path, STATE_LIMIT, &text, &n, NULL);
-    const bool goes_on = !s && read_state(w, text, identity);
-    if (!s)
+    ingle_status s = str_ok(&path) && w->known ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", w->path, w->n_tensors);
+    if (!s && w->output.guard)
+        s = output_guard_check(w->output.guard, path.at, err);
+    const ingle_status there = s ? s : file_slurp(path.at, STATE_LIMIT, &text, &n, NULL);
+    const bool listed = !there && !strncmp(text, state_mark, sizeof state_mark - 1);
+    if (!s && !listed && there != INGLE_NOTFOUND && (there || n))
+        s = err_set(err, INGLE_ARG, "%s: is there, is no list of ingle, and stays: choose another name, or remove it", path.at);
+    const bool goes_on = !s && listed && read_state(w, text, identity);
+    if (!there)
         mem_free(text);
-    if (goes_on)
-        return INGLE_OK;
-    s = INGLE_OK;
-    for (size_t i = 0; i < w->n_parts && !s; i++)
-        s = file_new_empty(&w->part[i].file, err);
-    str_init(&line);
-    str_addf(&line, "ingle 1 %016llx %zu\n", (unsigned long long)identity, w->n_parts);
+    if (!s && !goes_on)
+        s = empty_parts(w, listed, err);
     if (!s)
-        s = append_state(w, &line, "we", err);
+        w->state_path = str_detach(&path);
+    str_release(&path);
+    if (s)
+        leave_written(w);
+    if (s || goes_on)
+        return s;
+    str_init(&line);
+    str_addf(&line, "%s%016llx %zu\n", state_mark, (unsigned long long)identity, w->n_parts);
+    s = append_state(w, &line, "we", err);
     str_release(&line);
     return s;
 }
@@ -556,6 +604,25 @@ static ingle_status identity_of(struct io_gguf *w, uint64_t *out, struct err *er
     return s;
 }
 
+ingle_status io_gguf_plan(struct io_gguf *w, const struct io_planned *planned, struct io_file **out, struct err *err)
+{
+    struct part one = {.n_tensors = w->n_tensors};
+    struct io_gguf whole = *w;
+    struct str head;
+    whole.most_bytes = whole.most_tensors = 0;
+    whole.part = &one;
+    whole.n_parts = place_tensors(&whole);
+    str_init(&head);
+    add_head(&whole, 0, &head);
+    const struct placed *last = w->n_tensors ? &w->place[w->n_tensors - 1] : NULL;
+    const uint64_t n_bytes = head.n + (last ? last->at + padded(w, last->n_bytes) : 0);
+    if (!str_ok(&head) || !str_ok(&w->values)) {
+        str_release(&head);
+        return err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
+    }
+    return io_open_head(out, w->path, str_detach(&head), n_bytes, planned, NULL, err);
+}
+
 ingle_status io_gguf_begin(struct io_gguf *w, struct err *err)
 {
     const size_t n = place_tensors(w);
@@ -574,7 +641,9 @@ ingle_status io_gguf_begin(struct io_gguf *w, struct err *err)
         w->part[i].file.fd = -1;
     ingle_status s = w->keep ? identity_of(w, &identity, err) : INGLE_OK;
     for (size_t i = 0; i < n && !s; i++)
-        s = open_part(w, i, err);
+        s = open_part(w, i, true, err);
+    for (size_t i = 0; i < n && !s; i++)
+        s = open_part(w, i, false, err);
     if (!s && w->keep)
         s = take_state(w, identity, err);
     for (size_t i = 0; i < n && !s; i++) {
@@ -652,7 +721,8 @@ static ingle_status write_index(const struct io_gguf *w, struct err *err)
         str_release(&part);
     }
     str_adds(&json, "\n  }\n}\n");
-    const ingle_status s = str_ok(&json) && str_ok(&path) ? file_write_atomic(path.at, json.at, json.n, err)
+    const struct output o = {path.at, OUTPUT_SIDE, w->output.guard, w->output.force, false};
+    const ingle_status s = str_ok(&json) && str_ok(&path) ? output_save(&o, json.at, json.n, err)
                                                           : err_set(err, INGLE_NOMEM, "%s: no memory for the index", w->path);
     str_release(&json);
     str_release(&path);

@@ -101,6 +101,8 @@ struct io_file {
     uint32_t *slot; /* hash of names: tensor + 1, 0 is empty */
     size_t n_slots; /* a power of two, or 0 */
     uint64_t seed;
+    char *head;                /* owned: of a file that is only planned, whose bytes come from ... */
+    struct io_planned planned; /* ... this; read is NULL otherwise */
 };
 
 /* Opens and maps one more file of f. */
@@ -125,6 +127,10 @@ MUST_CHECK ingle_status io_tensor_add(struct io_file *f, const struct io_tensor 
                                       struct err *err);
 /* Makes the names findable; a name twice is an error. */
 MUST_CHECK ingle_status io_tensors_index(struct io_file *f, struct err *err);
+
+/* A GGUF file of n_bytes of which the first n_head are there; takes head, also on failure. */
+MUST_CHECK ingle_status io_open_head(struct io_file **out, const char *name, char *head, uint64_t n_bytes,
+                                     const struct io_planned *planned, const struct report_sink *sink, struct err *err);
 
 /* The formats: f has its first part (a directory: none); these fill tensors and metadata
  * and index the names. */

@@ -52,6 +52,7 @@ void io_close(struct io_file *f)
     io_arena_release(&f->arena);
     mem_free(f->tensor);
     mem_free(f->slot);
+    mem_free(f->head);
     mem_free(f->path);
     mem_free(f);
 }
@@ -125,6 +126,31 @@ ingle_status io_open_memory(struct io_file **out, const char *name, const void *
     }
     *out = f;
     return INGLE_OK;
+}
+
+ingle_status io_open_head(struct io_file **out, const char *name, char *head, uint64_t n_bytes,
+                          const struct io_planned *planned, const struct report_sink *sink, struct err *err)
+{
+    struct io_file *f;
+    struct io_part *p = NULL;
+    ingle_status s = container_create(&f, name, sink, err);
+    if (s) {
+        mem_free(head);
+        return s;
+    }
+    f->head = head;
+    f->planned = *planned;
+    s = io_part_new(f, name, &p, err);
+    if (!s) {
+        p->map = head;
+        p->n_bytes = n_bytes;
+        s = io_gguf_open(f, err);
+    }
+    if (s)
+        io_close(f);
+    else
+        *out = f;
+    return s;
 }
 
 enum io_kind io_kind(const struct io_file *f)
@@ -209,6 +235,8 @@ ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_
                      size_t n, struct err *err)
 {
     const struct io_part *p = &f->part[t->file];
+    if (f->planned.read)
+        return f->planned.read(f->planned.arg, t, offset, dst, n, err);
     if (offset > t->n_bytes || n > t->n_bytes - offset)
         return err_set(err, INGLE_ARG, "%s: tensor '%s': %zu bytes at %llu of %llu", p->path,
                        t->name, n, (unsigned long long)offset, (unsigned long long)t->n_bytes);
@@ -231,7 +259,7 @@ void io_will_read(const struct io_file *f, const struct io_tensor *t, uint64_t o
 const void *io_mapped(const struct io_file *f, const struct io_tensor *t)
 {
     const struct io_part *p = &f->part[t->file];
-    return p->map ? (const char *)p->map + t->offset : NULL;
+    return p->map && !f->planned.read ? (const char *)p->map + t->offset : NULL;
 }
 
 ingle_status io_side_file(const struct io_file *f, const char *name, size_t limit, char **out,

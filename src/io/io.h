@@ -10,6 +10,7 @@
 #define INGLE_IO_IO_H
 
 #include "base/err.h"
+#include "base/output.h"
 #include "base/report.h"
 #include "quant/quant.h"
 #include <stdbool.h>
@@ -134,7 +135,7 @@ MUST_CHECK ingle_status io_side_file(const struct io_file *f, const char *name, 
 /* A writer for safetensors: names, types and shapes first (slowest axis first), then the
  * data in the same order.  Used by the parity kit. */
 struct io_writer;
-MUST_CHECK ingle_status io_writer_create(struct io_writer **out, const char *path, struct err *err);
+MUST_CHECK ingle_status io_writer_create(struct io_writer **out, const char *path, enum output_kind kind, struct err *err);
 MUST_CHECK ingle_status io_writer_add(struct io_writer *w, const char *name, uint32_t type, uint32_t n_dims, const uint64_t *shape, const void *data, uint64_t n_bytes, struct err *err); /* data is copied */
 MUST_CHECK ingle_status io_writer_close(struct io_writer *w, struct err *err); /* writes atomically; frees w on every path */
 
@@ -142,6 +143,9 @@ MUST_CHECK ingle_status io_writer_close(struct io_writer *w, struct err *err); /
  * of tensors in any order and from any thread.  The file appears under its name at io_gguf_finish(). */
 struct io_gguf;
 MUST_CHECK ingle_status io_gguf_create(struct io_gguf **out, const char *path, struct err *err);
+/* Before io_gguf_begin(): what it is (else a model), what the call reads (borrowed until the end), whether a file of another kind is
+ * replaced; base/output.h. */
+void io_gguf_output(struct io_gguf *w, enum output_kind kind, const struct output_guard *guard, bool force);
 /* A value of a GGUF file, as it was read; the key was not written yet. */
 MUST_CHECK ingle_status io_gguf_value(struct io_gguf *w, const struct io_value *v, struct err *err);
 /* A value that was set by io_meta_set_*(), in the types that files usually have: U32, F32, arrays of I32, F32 and BOOL. */
@@ -173,6 +177,12 @@ MUST_CHECK ingle_status io_gguf_read(const struct io_gguf *w, size_t tensor, uin
 /* ne[0] is the contiguous one, as in struct io_tensor; tensors are numbered from 0. */
 MUST_CHECK ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, uint32_t n_dims,
                                        const uint64_t *ne, struct err *err);
+/* Before io_gguf_begin(): the file as a reader would see it, with the bytes that read() gives.  w stays as it is. */
+struct io_planned {
+    ingle_status (*read)(void *arg, const struct io_tensor *t, uint64_t offset, void *dst, size_t n, struct err *err);
+    void *arg;
+};
+MUST_CHECK ingle_status io_gguf_plan(struct io_gguf *w, const struct io_planned *planned, struct io_file **out, struct err *err);
 MUST_CHECK ingle_status io_gguf_begin(struct io_gguf *w, struct err *err);
 uint64_t io_gguf_size_of(const struct io_gguf *w); /* bytes of all parts, after io_gguf_begin() */
 size_t io_gguf_n_parts(const struct io_gguf *w);

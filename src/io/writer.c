@@ -2,7 +2,7 @@
 /* Writes a safetensors file. */
 #include "io/inner.h"
 
-#include "base/file.h"
+#include "base/output.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/str.h"
@@ -15,6 +15,7 @@ struct io_writer {
     char *path;
     struct str header; /* without its closing brace */
     struct str data;
+    enum output_kind kind;
     struct io_meta *names; /* what was added, to refuse a name twice */
 };
 
@@ -29,12 +30,13 @@ static void writer_free(struct io_writer *w)
     mem_free(w);
 }
 
-ingle_status io_writer_create(struct io_writer **out, const char *path, struct err *err)
+ingle_status io_writer_create(struct io_writer **out, const char *path, enum output_kind kind, struct err *err)
 {
     struct io_writer *w = mem_zalloc(sizeof *w);
     if (w) {
         str_init(&w->header);
         str_init(&w->data);
+        w->kind = kind;
         w->path = mem_strdup(path);
         w->names = io_meta_create();
     }
@@ -102,7 +104,7 @@ ingle_status io_writer_close(struct io_writer *w, struct err *err)
     if (!str_ok(&w->header) || !str_ok(&w->data) || !str_ok(&all))
         s = err_set(err, INGLE_NOMEM, "%s: no memory to write %zu bytes", w->path, w->data.n);
     else
-        s = file_write_atomic(w->path, all.at, all.n, err);
+        s = output_save(&(struct output){.path = w->path, .kind = w->kind}, all.at, all.n, err);
     str_release(&all);
     writer_free(w);
     return s;

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/output.h"
 #include "kv/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -291,6 +292,10 @@ ingle_status kv_file_write(int dir, const char *name, struct kv_file_out *o, str
     struct stat st;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
         return err_set(err, INGLE_ARG, "%s: no regular file, it is not replaced", name);
+    const enum output_kind is = output_kind_at(dir, name);
+    if (is != OUTPUT_EMPTY && is != OUTPUT_SESSION)
+        return err_set(err, INGLE_ARG, "%s: is there, is %s and not %s, and stays: choose another name, or remove it", name,
+                       output_kind_name(is), output_kind_name(OUTPUT_SESSION));
     const int fd = temporary_open(dir, tmp, sizeof tmp);
     if (fd < 0)
         return file_errno(err, name, "cannot create a file beside it");

@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/sha256.h"
+#include "base/output.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -66,6 +67,10 @@ static ingle_status map(struct guard *g, const char *path, struct err *err)
     g->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (g->fd < 0 || fstat(g->fd, &is))
         return err_set(err, INGLE_IO, "'%s': %s", path, strerror(errno));
+    const enum output_kind kind = output_kind_of(path);
+    if (kind != OUTPUT_EMPTY && kind != OUTPUT_REQUESTS)
+        return err_set(err, INGLE_ARG, "'%s' is there, is %s and not %s, and stays: choose another --state-dir, or remove it", path,
+                       output_kind_name(kind), output_kind_name(OUTPUT_REQUESTS));
     if (flock(g->fd, LOCK_EX | LOCK_NB))
         return err_set(err, INGLE_LIMIT, "'%s' is used by another server", path);
     if (is.st_size != (off_t)sizeof *g->page &&

@@ -254,7 +254,7 @@ ingle_status tool_matrices_save(const char *path, const struct tool_part *part, 
                                 struct err *err)
 {
     struct io_writer *w = NULL;
-    ingle_status st = io_writer_create(&w, path, err);
+    ingle_status st = io_writer_create(&w, path, OUTPUT_MATRICES, err);
     if (st)
         return st;
     for (size_t i = 0; !st && i < n_parts; i++) {

@@ -183,14 +183,16 @@ static ingle_status run_all(struct job *j, const int32_t *ids, size_t n, struct 
     if (!all)
         return err_set(err, INGLE_ARG, "%s: has %zu tokens, fewer than the %llu of a chunk", o->dataset, n, (unsigned long long)size);
     const uint64_t state = state_of(j, ids, n), model = model_identity(j->model);
-    const ingle_status may = tool_importance_check_out(o->out, model, width_in_model, j, err);
-    if (may)
-        return may;
+    ingle_status st = o->force ? INGLE_OK : tool_importance_check_out(o->out, model, state, width_in_model, j, err);
+    if (st)
+        return st;
     uint64_t at = tool_importance_resume(j->sums, o->out, state, j->sink);
     const uint64_t first = at;
-    ingle_status st = INGLE_OK;
-    for (size_t i = 0; i < o->n_in && !st && !first; i++)
+    for (size_t i = 0; i < o->n_in && !st && !first; i++) {
         st = tool_importance_read(j->sums, o->in[i], j->sink, err);
+        if (!st && !o->force)
+            st = tool_importance_check_in(j->sums, o->in[i], model, width_in_model, j, err);
+    }
     for (; at < most && !st; at++) {
         memcpy(chunk, ids + at * size, (size_t)size * sizeof *chunk);
         if (o->bos >= 0)
@@ -198,7 +200,7 @@ static ingle_status run_all(struct job *j, const int32_t *ids, size_t n, struct 
         st = run_chunk(j, chunk, (int64_t)size, err);
         tool_importance_set(j->sums, o->dataset, at + 1, size, model, state);
         if (!st && (at + 1 == most || (at + 1 - first) % o->save_every == 0))
-            st = tool_importance_write(j->sums, o->out, err);
+            st = tool_importance_write(j->sums, o->out, o->guard, o->force, err);
         if (!st && report_progress(j->sink, "imatrix", (double)(at + 1), (double)most))
             st = err_set(err, INGLE_CANCEL, "%s: stopped; the same command goes on", o->model);
     }
@@ -226,19 +228,21 @@ ingle_status tool_imatrix(const int32_t *ids, size_t n, const struct tool_imatri
     return st;
 }
 
-ingle_status tool_imatrix_merge(const char *const *in, size_t n, const char *out, const struct report_sink *sink, struct str *text,
-                                struct err *err)
+ingle_status tool_imatrix_merge(const struct tool_imatrix_options *o, const struct report_sink *sink, struct str *text, struct err *err)
 {
     struct tool_importance *sums;
     ingle_status st = tool_importance_create(&sums, err);
-    for (size_t i = 0; i < n && !st; i++)
-        st = tool_importance_read(sums, in[i], sink, err);
+    for (size_t i = 0; i < o->n_in && !st; i++)
+        st = tool_importance_read(sums, o->in[i], sink, err);
+    const uint64_t model = st ? 0 : tool_importance_model(sums);
+    if (!st && !o->force)
+        st = tool_importance_check_out(o->out, model, 0, width_in_sums, sums, err);
     if (!st)
-        st = tool_importance_check_out(out, 0, width_in_sums, sums, err);
+        tool_importance_set_merged(sums);
     if (!st)
-        st = tool_importance_write(sums, out, err);
+        st = tool_importance_write(sums, o->out, o->guard, o->force, err);
     if (!st)
-        str_addf(text, "%s: %zu matrices of %zu files\n", out, tool_importance_n(sums), n);
+        str_addf(text, "%s: %zu matrices of %zu files\n", o->out, tool_importance_n(sums), o->n_in);
     tool_importance_free(sums);
     return st;
 }

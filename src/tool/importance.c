@@ -16,6 +16,7 @@ struct tool_importance {
     size_t n, cap;
     char dataset[256];
     uint64_t n_chunks, chunk, model, state;
+    bool has_state; /* it was written by ingle */
 };
 
 static const char state_key[] = "ingle.imatrix.state", model_key[] = "ingle.imatrix.model";
@@ -45,6 +46,16 @@ size_t tool_importance_n(const struct tool_importance *t)
 const struct tool_importance_entry *tool_importance_at(const struct tool_importance *t, size_t i)
 {
     return &t->at[i];
+}
+
+void tool_importance_set_merged(struct tool_importance *t)
+{
+    t->state = 0;
+}
+
+uint64_t tool_importance_model(const struct tool_importance *t)
+{
+    return t->model;
 }
 
 const struct tool_importance_entry *tool_importance_find(const struct tool_importance *t, const char *name)
@@ -124,6 +135,19 @@ static ingle_status add_all(struct tool_importance *t, const char *path, const c
     return INGLE_OK;
 }
 
+/* Sums of two models together are of none. */
+static ingle_status take_model(struct tool_importance *t, const char *path, const struct io_meta *m, struct err *err)
+{
+    uint64_t model = 0;
+    t->has_state = !io_get_u64(m, state_key, 0, UINT64_MAX, &t->state, NULL);
+    if (io_get_u64(m, model_key, 1, UINT64_MAX, &model, NULL))
+        return INGLE_OK;
+    if (t->model && t->model != model)
+        return err_set(err, INGLE_ARG, "%s: has the importance of another model than the files before it", path);
+    t->model = model;
+    return INGLE_OK;
+}
+
 static ingle_status read_gguf(struct tool_importance *t, const char *path, const struct report_sink *sink, struct err *err)
 {
     static const char end[] = ".in_sum2";
@@ -163,6 +187,8 @@ static ingle_status read_gguf(struct tool_importance *t, const char *path, const
         t->n_chunks += n;
     if (!st && !io_get_u64(io_metadata(f), "imatrix.chunk_size", 0, UINT32_MAX, &n, NULL))
         t->chunk = n;
+    if (!st)
+        st = take_model(t, path, io_metadata(f), err);
     io_close(f);
     return st;
 }
@@ -246,19 +272,6 @@ void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_
     t->state = state;
 }
 
-/* The model that a GGUF file of importance names; 0: none. */
-static uint64_t model_of(const char *path)
-{
-    struct io_file *f;
-    uint64_t model = 0;
-    if (io_open(&f, path, NULL, NULL))
-        return 0;
-    if (io_get_u64(io_metadata(f), model_key, 0, UINT64_MAX, &model, NULL))
-        model = 0;
-    io_close(f);
-    return model;
-}
-
 /* Whether matrices have the model's names and widths, as far as it has them.  Of the older form all experts stand behind
  * one another. */
 static bool fits(const struct tool_importance *t, tool_importance_width_fn *width_of, void *arg)
@@ -273,23 +286,35 @@ static bool fits(const struct tool_importance *t, tool_importance_width_fn *widt
     return n_known > 0;
 }
 
-ingle_status tool_importance_check_out(const char *path, uint64_t model, tool_importance_width_fn *width_of, void *arg, struct err *err)
+static bool is_of(const struct tool_importance *t, uint64_t model, tool_importance_width_fn *width_of, void *arg)
+{
+    return t->model && model ? t->model == model : fits(t, width_of, arg);
+}
+
+ingle_status tool_importance_check_in(const struct tool_importance *t, const char *path, uint64_t model,
+                                      tool_importance_width_fn *width_of, void *arg, struct err *err)
+{
+    return is_of(t, model, width_of, arg) ? INGLE_OK : err_set(err, INGLE_ARG, "%s: has the importance of another model", path);
+}
+
+ingle_status tool_importance_check_out(const char *path, uint64_t model, uint64_t state, tool_importance_width_fn *width_of, void *arg,
+                                       struct err *err)
 {
     struct tool_importance *there;
     struct err why;
     struct stat is_there;
-    if (stat(path, &is_there) || !S_ISREG(is_there.st_mode))
+    if (stat(path, &is_there) || !S_ISREG(is_there.st_mode) || !is_there.st_size)
         return INGLE_OK; /* the writer says what is wrong with other kinds */
     ingle_status st = tool_importance_create(&there, err);
     if (st)
         return st;
-    if (tool_importance_read(there, path, NULL, &why)) {
+    if (tool_importance_read(there, path, NULL, &why))
         st = err_set(err, INGLE_ARG, "%s: is there and no file of importance, and stays: choose another name, or remove it", path);
-    } else {
-        const uint64_t is = model_of(path);
-        if (is && model ? is != model : !fits(there, width_of, arg))
-            st = err_set(err, INGLE_ARG, "%s: has the importance of another model, and stays: choose another name, or remove it", path);
-    }
+    else if (!is_of(there, model, width_of, arg))
+        st = err_set(err, INGLE_ARG, "%s: has the importance of another model, and stays: choose another name, or remove it", path);
+    else if (!there->has_state || there->state != state)
+        st = err_set(err, INGLE_ARG, "%s: has importance of another text, size of chunks or program, and stays: choose another name, or "
+                                     "--force to replace it", path);
     tool_importance_free(there);
     return st;
 }
@@ -310,7 +335,8 @@ uint64_t tool_importance_resume(struct tool_importance *t, const char *path, uin
     return n;
 }
 
-ingle_status tool_importance_write(const struct tool_importance *t, const char *path, struct err *err)
+ingle_status tool_importance_write(const struct tool_importance *t, const char *path, const struct output_guard *guard, bool force,
+                                   struct err *err)
 {
     struct io_gguf *w;
     const char *dataset = t->dataset;
@@ -322,6 +348,7 @@ ingle_status tool_importance_write(const struct tool_importance *t, const char *
         io_meta_free(own);
         return st;
     }
+    io_gguf_output(w, OUTPUT_IMPORTANCE, guard, force);
     st = io_gguf_str(w, "general.type", "imatrix", 7, err);
     if (!st)
         st = io_gguf_strs(w, "imatrix.datasets", &dataset, &n_dataset, n_dataset ? 1 : 0, err);

@@ -33,13 +33,19 @@ MUST_CHECK ingle_status tool_importance_read(struct tool_importance *t, const ch
 void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_t n_chunks, uint64_t chunk, uint64_t model, uint64_t state);
 /* Takes the file of the same state, if it is there: how many chunks it has, else 0. */
 uint64_t tool_importance_resume(struct tool_importance *t, const char *path, uint64_t state, const struct report_sink *sink);
-/* What a file at `path` may be, so that another takes its place: nothing, or importance of this model.  model: what
- * tool_importance_set() was told, 0: not known; width_of: the columns of the model's matrix of this name, 0: it has none,
- * which files without that number are compared with. */
+void tool_importance_set_merged(struct tool_importance *t); /* it is of several files */
+/* The model that the files name; 0: none does. */
+uint64_t tool_importance_model(const struct tool_importance *t);
+/* Whether sums that were read from path are of this model.  model: what tool_importance_set() was told, 0: not known; width_of: the
+ * columns of the model's matrix of this name, 0: it has none, which files without that number are compared with. */
 typedef uint64_t tool_importance_width_fn(void *arg, const char *name);
-MUST_CHECK ingle_status tool_importance_check_out(const char *path, uint64_t model, tool_importance_width_fn *width_of, void *arg,
-                                                  struct err *err);
-/* A GGUF file, which appears whole. */
-MUST_CHECK ingle_status tool_importance_write(const struct tool_importance *t, const char *path, struct err *err);
+MUST_CHECK ingle_status tool_importance_check_in(const struct tool_importance *t, const char *path, uint64_t model,
+                                                 tool_importance_width_fn *width_of, void *arg, struct err *err);
+/* What a file at `path` may be, so that another takes its place: nothing, or importance of this model in this state. */
+MUST_CHECK ingle_status tool_importance_check_out(const char *path, uint64_t model, uint64_t state, tool_importance_width_fn *width_of,
+                                                  void *arg, struct err *err);
+/* A GGUF file, which appears whole; guard, force: base/output.h. */
+MUST_CHECK ingle_status tool_importance_write(const struct tool_importance *t, const char *path, const struct output_guard *guard,
+                                              bool force, struct err *err);
 
 #endif

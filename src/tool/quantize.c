@@ -501,12 +501,9 @@ static ingle_status check_importance(const struct job *j, const char *in, struct
     return err_set(err, INGLE_ARG, "%s: has importance for none of the tensors of %s", j->o->imatrix, in);
 }
 
-static ingle_status open_all(struct job *j, const char *in, const char *out, struct err *err)
+static ingle_status open_all(struct job *j, const char *in, struct err *err)
 {
-    struct stat a, b;
     ingle_status s = tool_source_open(&j->in, in, j->o->source, j->sink, err);
-    if (!s && stat(in, &a) == 0 && stat(out, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino)
-        s = err_set(err, INGLE_ARG, "%s: is the file that is read", out);
     if (!s && j->o->like)
         s = io_open(&j->like, j->o->like, j->sink, err);
     if (!s && j->o->imatrix)
@@ -581,6 +578,7 @@ static ingle_status convert_all(struct job *j, const char *out, const char *dir,
         io_gguf_keep(j->out, source);
         if (tool_source_is_back(j->in))
             io_gguf_safetensors(j->out);
+        io_gguf_output(j->out, tool_source_is_back(j->in) ? OUTPUT_WEIGHTS : OUTPUT_MODEL, j->o->guard, j->o->force);
         s = write_head(j, err);
     }
     for (size_t i = 0; i < j->n && !s; i++)
@@ -614,6 +612,30 @@ static ingle_status refuse_weights(const char *dir, struct err *err)
     return s;
 }
 
+/* Files of this call's folder that stand there: those of a call that was ended stay its own, others are not replaced. */
+static ingle_status refuse_side_files(const struct job *j, const char *dir, struct err *err)
+{
+    struct stat is;
+    struct str path;
+    const char *name;
+    ingle_status s = INGLE_OK;
+    str_init(&path);
+    str_addf(&path, "%s/model.safetensors.part.state", dir);
+    const bool goes_on = str_ok(&path) && stat(path.at, &is) == 0;
+    for (size_t i = 0; !s && (name = tool_source_side_name(i)) != NULL; i++) {
+        str_clear(&path);
+        str_addf(&path, "%s/%s", dir, name);
+        if (!str_ok(&path))
+            s = err_set(err, INGLE_NOMEM, "%s: no memory for a path", dir);
+        else if (j->o->guard)
+            s = output_guard_check(j->o->guard, path.at, err);
+        if (!s && !goes_on && !j->o->force && stat(path.at, &is) == 0)
+            s = err_set(err, INGLE_ARG, "%s: is there and stays: choose another folder, or --force to replace it", path.at);
+    }
+    str_release(&path);
+    return s;
+}
+
 /* A directory: the weights are the last to appear, and what fails leaves nothing. */
 static ingle_status convert_back(struct job *j, const char *dir, struct err *err)
 {
@@ -622,7 +644,9 @@ static ingle_status convert_back(struct job *j, const char *dir, struct err *err
     if (can)
         return can;
     const bool is_new = !mkdir(dir, 0777);
-    const ingle_status there = refuse_weights(dir, err);
+    ingle_status there = refuse_weights(dir, err);
+    if (!there)
+        there = refuse_side_files(j, dir, err);
     if (there)
         return there;
     str_init(&path);
@@ -643,7 +667,7 @@ ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const c
                            struct err *err)
 {
     struct job j = {.pool = p, .cpu = cpu, .in_name = in, .o = o, .sink = sink};
-    ingle_status s = open_all(&j, in, out, err);
+    ingle_status s = open_all(&j, in, err);
     if (!s)
         s = make_plan(&j, err);
     if (!s && o->fit_bytes)

@@ -44,6 +44,8 @@ MUST_CHECK ingle_status tool_source_head(const struct tool_source *s, struct io_
 bool tool_source_is_back(const struct tool_source *s);
 MUST_CHECK ingle_status tool_source_side_files(const struct tool_source *s, const char *dir, struct err *err);
 void tool_source_drop_side_files(const char *dir);
+/* The names of these files, and of an index; NULL behind the last. */
+const char *tool_source_side_name(size_t i);
 /* Reports values that rows could not hold exactly. */
 void tool_source_say(const struct tool_source *s);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* source_back - the tensors of a GGUF file under the names of a checkpoint, in types that safetensors has. */
-#include "base/file.h"
+#include "base/output.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "tool/source_impl.h"
@@ -374,7 +374,8 @@ static ingle_status write_file(const struct tool_source *s, const char *dir, con
         return INGLE_OK;
     str_init(&path);
     str_addf(&path, "%s/%s", dir, name);
-    const ingle_status st = str_ok(text) && str_ok(&path) ? file_write_atomic(path.at, text->at, text->n, err)
+    const struct output o = {.path = path.at, .kind = OUTPUT_SIDE, .guard = s->o.guard, .force = true};
+    const ingle_status st = str_ok(text) && str_ok(&path) ? output_save(&o, text->at, text->n, err)
                                                           : err_set(err, INGLE_NOMEM, "%s: no memory for %s", s->path, name);
     str_release(&path);
     return st;
@@ -382,6 +383,11 @@ static ingle_status write_file(const struct tool_source *s, const char *dir, con
 
 static const char *const side_names[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
 enum { N_SIDE = sizeof side_names / sizeof *side_names };
+
+const char *tool_source_side_name(size_t i)
+{
+    return i < N_SIDE ? side_names[i] : i == N_SIDE ? "model.safetensors.index.json" : NULL;
+}
 
 void tool_source_drop_side_files(const char *dir)
 {

@@ -5,6 +5,7 @@
 #define INGLE_TOOL_TOOL_H
 
 #include "base/err.h"
+#include "base/output.h"
 #include "base/report.h"
 #include "base/str.h"
 #include <stdbool.h>
@@ -151,6 +152,8 @@ struct tool_imatrix_options {
     uint64_t n_chunks;        /* 0: all */
     uint64_t save_every;      /* chunks */
     int n_threads;            /* 0: one for each physical core */
+    const struct output_guard *guard; /* what the call reads; NULL: not known */
+    bool force;               /* a file of another kind, model or text is replaced */
     const char *const *in;    /* [n_in]: files that are added */
     size_t n_in;
     int32_t bos;              /* replaces the first token of each chunk; -1: none does */
@@ -159,9 +162,9 @@ struct tool_imatrix_options {
  * writes it; a file of the same text and model that is there already is continued. */
 MUST_CHECK ingle_status tool_imatrix(const int32_t *ids, size_t n, const struct tool_imatrix_options *o,
                                      const struct report_sink *sink, struct str *text, struct err *err);
-/* The sums of n files together; GGUF or the older .dat. */
-MUST_CHECK ingle_status tool_imatrix_merge(const char *const *in, size_t n, const char *out, const struct report_sink *sink,
-                                           struct str *text, struct err *err);
+/* The sums of the files o->in together, which are of one model; GGUF or the older .dat. */
+MUST_CHECK ingle_status tool_imatrix_merge(const struct tool_imatrix_options *o, const struct report_sink *sink, struct str *text,
+                                           struct err *err);
 
 /* ---- quantize.c: another code for the tensors of a file ---- */
 
@@ -177,6 +180,7 @@ struct tool_source_options {
     const char *target; /* a drafter's: the checkpoint or GGUF file that has the vocabulary; NULL: it has its own */
     const char *name;   /* general.name; NULL: that of the directory */
     bool back;          /* a GGUF file as the checkpoint that it could have been made of */
+    const struct output_guard *guard; /* what the call reads; NULL: not known */
     const char *back_type; /* of its floats: "f32", "f16", "bf16"; NULL: as they are, and BF16 for codes */
 };
 
@@ -193,6 +197,8 @@ struct tool_quantize_options {
     bool keep_coded;               /* codes of 4 to 8 bits of a checkpoint stay, whatever the recipe */
     uint64_t split_bytes, split_tensors; /* parts of at most so much; 0: any */
     const char *job;               /* for progress; NULL: "quantize" */
+    const struct output_guard *guard; /* what the call reads; NULL: not known */
+    bool force;                    /* files of another kind are replaced, and a file is written that ingle would not load */
     const struct tool_source_options *source; /* or NULL */
 };
 

@@ -80,13 +80,21 @@ class Case(convert.Base):
             open(f"{self.dir}/old.dat", "wb").write(dat[:cut])
             self.run_it("imatrix", "--in-file", f"{self.dir}/old.dat", "-o", both, code=1)
         self.run_it("imatrix", "--in-file", NANO, "-o", both, code=1)
-        for path, content in ((self.text, TEXT.encode()), (part, open(part, "rb").read())):  # of another kind, of another model
+        note = f"{self.dir}/note"
+        open(note, "w").write("mine")
+        for path, content in ((note, b"mine"), (part, open(part, "rb").read())):  # of another kind, of another model
             self.assertIn(b"and stays", self.imatrix(NANO, "--chunk-size", "64", out=path, code=1).stderr)
             self.assertEqual(open(path, "rb").read(), content)
         foreign = f"{self.dir}/foreign.gguf"
         self.imatrix(NANO, "--chunk-size", "64", "--chunks", "1", out=foreign)
         self.assertIn(b"another model", self.run_it("imatrix", "--in-file", part, "-o", foreign, code=1).stderr)
-        self.imatrix(NANO, "--chunk-size", "32", "--chunks", "1", out=foreign)  # another measurement of the same
+        again = self.imatrix(NANO, "--chunk-size", "32", "--chunks", "1", out=foreign, code=1)  # another measurement of the same
+        self.assertIn(b"--force", again.stderr)
+        self.imatrix(NANO, "--chunk-size", "32", "--chunks", "1", "--force", out=foreign)
+        two = self.run_it("imatrix", "--in-file", part, "--in-file", foreign, "-o", f"{self.dir}/two.gguf", code=1)
+        self.assertIn(b"another model than the files before it", two.stderr)
+        three = self.imatrix(NANO, "--chunk-size", "32", "--in-file", part, out=f"{self.dir}/three.gguf", code=1)
+        self.assertIn(b"another model", three.stderr)
         self.run_it("imatrix", "-o", both, code=2)
 
     def test_quantised_with_it(self):

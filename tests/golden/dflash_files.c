@@ -372,7 +372,7 @@ static void speculators(void **state)
     unlink(in_root("model.safetensors", path));
     GOLDEN_OK(io_open(&own, DIR, NULL, &e));
     GOLDEN_OK(io_open(&target, TARGET, NULL, &e));
-    GOLDEN_OK(io_writer_create(&w, path, &e));
+    GOLDEN_OK(io_writer_create(&w, path, OUTPUT_ANY, &e));
     for (size_t i = 0; i < io_n_tensors(own); i++) {
         const struct io_tensor *t = io_tensor_at(own, i);
         void *data = mem_alloc(t->n_bytes);
@@ -431,7 +431,7 @@ static void without_chain(void **state)
     int64_t n, k;
     unlink(in_root("model.safetensors", path));
     GOLDEN_OK(io_open(&own, SPARK, NULL, &e));
-    GOLDEN_OK(io_writer_create(&w, path, &e));
+    GOLDEN_OK(io_writer_create(&w, path, OUTPUT_ANY, &e));
     for (size_t i = 0; i < io_n_tensors(own); i++) {
         const struct io_tensor *t = io_tensor_at(own, i);
         const uint64_t shape[2] = {t->n_dims > 1 ? t->ne[1] : t->ne[0], t->ne[0]};
@@ -520,9 +520,9 @@ static void packed_codes(void **state)
     assert_int_equal(mkdir(other, 0700), 0);
     unlink(in_root("model.safetensors", path));
     GOLDEN_OK(io_open(&own, DIR, NULL, &e));
-    GOLDEN_OK(io_writer_create(&coded, path, &e));
+    GOLDEN_OK(io_writer_create(&coded, path, OUTPUT_ANY, &e));
     snprintf(other, sizeof other, "%s/plain/model.safetensors", root);
-    GOLDEN_OK(io_writer_create(&plain, other, &e));
+    GOLDEN_OK(io_writer_create(&plain, other, OUTPUT_ANY, &e));
     for (size_t i = 0; i < io_n_tensors(own); i++) {
         const struct io_tensor *t = io_tensor_at(own, i);
         float *data = mem_alloc(t->n_bytes);

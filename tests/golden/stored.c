@@ -469,8 +469,8 @@ static void make(const char *source, const struct kind *k, const char *only, con
     struct io_file *f;
     struct maker m = {.k = k, .drop = drop, .only = only};
     GOLDEN_OK(io_open(&f, source, NULL, &e));
-    GOLDEN_OK(io_writer_create(&m.coded, in_root("coded/model.safetensors", path), &e));
-    GOLDEN_OK(io_writer_create(&m.decoded, in_root("decoded/model.safetensors", path), &e));
+    GOLDEN_OK(io_writer_create(&m.coded, in_root("coded/model.safetensors", path), OUTPUT_ANY, &e));
+    GOLDEN_OK(io_writer_create(&m.decoded, in_root("decoded/model.safetensors", path), OUTPUT_ANY, &e));
     for (size_t i = 0; i < io_n_tensors(f); i++)
         put_tensor(&m, f, io_tensor_at(f, i));
     m.drop = NULL;

@@ -111,8 +111,8 @@ class Slots(Case):
             self.slot("restore", status=404, filename=name)
         with open("/etc/passwd") as f:
             before = f.read()
-        self.slot("save", filename="link")  # in its place, not behind it
-        self.assertFalse(os.path.islink(self.path("link")))
+        self.slot("save", status=400, filename="link")  # neither in its place nor behind it
+        self.assertTrue(os.path.islink(self.path("link")))
         with open("/etc/passwd") as f:
             self.assertEqual(f.read(), before)
 

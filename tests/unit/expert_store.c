@@ -1146,8 +1146,9 @@ static void a_profile_lives_from_run_to_run(void **state)
     o.identity = 8;
     assert_true(misses_of_first_prompt(&w, &o, plain) == first);
     assert_non_null(strstr(said, "it is of another model"));
-    expert_store_close(w.e->experts); /* which writes that of 8 */
+    expert_store_close(w.e->experts); /* which leaves that of 7 */
     w.e->experts = NULL;
+    o.identity = 7;
     flip(profile, st.st_size - 2);
     said[0] = 0;
     assert_true(misses_of_first_prompt(&w, &o, plain) == first);
@@ -1155,8 +1156,7 @@ static void a_profile_lives_from_run_to_run(void **state)
     o.profile = NULL;
     reopen(&w, &o);
     assert_int_equal(truncate(profile, 30), 0);
-    o.profile = profile;
-    said[0] = 0;
+    o.profile = profile, said[0] = 0;
     assert_true(misses_of_first_prompt(&w, &o, plain) == first);
     assert_non_null(strstr(said, "it is no profile"));
     close_world(&w);

@@ -147,7 +147,8 @@ static void aligned(struct gb *b, uint32_t alignment)
     gb_head(b, 1, 1);
     gb_kv_u32(b, "general.alignment", alignment);
     gb_tensor1(b, "t", 4, 0, 0);
-    gb_fill(b, 0, 64);
+    gb_pad(b, 8);
+    gb_fill(b, 0, 16);
 }
 static void alignment_0(struct gb *b) { aligned(b, 0); }
 static void alignment_4(struct gb *b) { aligned(b, 4); }
@@ -179,7 +180,8 @@ static void name_of(struct gb *b, const char *name, size_t n)
     gb_u64(b, 4);
     gb_u32(b, 0);
     gb_u64(b, 0);
-    gb_fill(b, 0, 96);
+    gb_pad(b, 32);
+    gb_fill(b, 0, 32);
 }
 static void name_empty(struct gb *b) { name_of(b, "", 0); }
 static void name_nul(struct gb *b) { name_of(b, "a\0", 2); }
@@ -326,6 +328,9 @@ static void ok_alignment_u64(struct gb *b)
     gb_pad(b, 64);
     gb_fill(b, 0, 80);
 }
+static void ok_padding(struct gb *b) { one_tensor(b, 128, 0, 0, 512 + 31); }
+static void surplus(struct gb *b) { one_tensor(b, 128, 0, 0, 512 + 32); }
+static void surplus_alone(struct gb *b) { gb_head(b, 0, 0); gb_fill(b, 0, 64); }
 static void ok_last_byte(struct gb *b) { one_tensor(b, 128, 0, 0, 512); }
 static void ok_type_42(struct gb *b) { one_tensor(b, 128, 42, 0, 36); }
 static void ok_type_42_padded(struct gb *b) { one_tensor(b, 128, 42, 0, 64); }
@@ -435,6 +440,8 @@ static const struct {
     ROW(duplicate_names, FORMAT, "tensor 't' is there twice"),
     ROW(blocks_version_0, UNSUP, "key 'general.quantization_version' is 0, this build reads 2"),
     ROW(blocks_version_1, UNSUP, "key 'general.quantization_version' is 1, this build reads 2"),
+    ROW(surplus, FORMAT, "32 bytes behind the last tensor belong to nothing"),
+    ROW(surplus_alone, FORMAT, "64 bytes behind the last tensor belong to nothing"),
     ROW(split_huge, LIMIT, "key 'split.count' is 1025, the limit is 1024"),
     ROW(split_negative, FORMAT, "key 'split.count' is -1 at [0]"),
     ROW(split_string, FORMAT, "key 'split.count' is a string where an integer is needed"),
@@ -469,6 +476,7 @@ static void the_edges_of_the_limits_are_open(void **state)
         ok_alignment_8,
         ok_alignment_u64,
         ok_last_byte,
+        ok_padding,
         ok_type_42,
         ok_type_42_padded,
         ok_type_41,

@@ -101,7 +101,7 @@ static ingle_status write_file(struct err *err)
     static const float v[64];
     const uint64_t n = 64;
     struct io_writer *w;
-    ingle_status s = io_writer_create(&w, in_dir("w.safetensors"), err);
+    ingle_status s = io_writer_create(&w, in_dir("w.safetensors"), OUTPUT_ANY, err);
     if (s)
         return s;
     for (int i = 0; i < 12 && !s; i++) {

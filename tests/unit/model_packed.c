@@ -4,6 +4,7 @@
 #include "unit/unit.h"
 
 #include "base/file.h"
+#include "base/output.h"
 #include "base/mem.h"
 #include "ingle/ingle.h"
 #include "model/packed.h"
@@ -258,11 +259,11 @@ static void each_file_belongs_to_its_model(void **state)
     size_t n;
     assert_int_equal(file_slurp(moe, 64 << 20, &bytes, &n, NULL), INGLE_OK);
     snprintf(copy, sizeof copy, "%s.gguf", dir);
-    assert_int_equal(file_write_atomic(copy, bytes, n, NULL), INGLE_OK);
+    assert_int_equal(unit_write(copy, bytes, n, NULL), INGLE_OK);
     start(copy, &write_it, &info);
     assert_int_equal(files(other), 1);
     bytes[n - 1] ^= 1; /* the same size; another file, another time */
-    assert_int_equal(file_write_atomic(copy, bytes, n, NULL), INGLE_OK);
+    assert_int_equal(unit_write(copy, bytes, n, NULL), INGLE_OK);
     start(copy, &use, &info);
     assert_false(info.mapped);
     start(copy, &write_it, &info); /* the file of what was at this path is outdated */
@@ -443,7 +444,7 @@ static void names_in_the_way(void **state)
     assert_int_equal(files(path), 1);
     assert_int_equal(unlink(path), 0);
     snprintf(kept, sizeof kept, "%s.kept", dir);
-    assert_int_equal(file_write_atomic(kept, "precious", 8, NULL), INGLE_OK);
+    assert_int_equal(unit_write(kept, "precious", 8, NULL), INGLE_OK);
     snprintf(tmp, sizeof tmp, "%s.tmp", path);
     assert_int_equal(link(kept, tmp), 0);
     start(moe, &write_it, &info);
@@ -563,7 +564,7 @@ static void a_change_in_place_is_seen(void **state)
     size_t n;
     assert_int_equal(file_slurp(moe, 64 << 20, &bytes, &n, NULL), INGLE_OK);
     snprintf(copy, sizeof copy, "%s.gguf", dir);
-    assert_int_equal(file_write_atomic(copy, bytes, n, NULL), INGLE_OK);
+    assert_int_equal(unit_write(copy, bytes, n, NULL), INGLE_OK);
     mem_free(bytes);
     const uint64_t cold = start(copy, &plain, &info);
     start(copy, &write_it, &packed);
@@ -595,7 +596,7 @@ static void a_file_cut_short_ends_an_answer(void **state)
     const int32_t tokens[] = {2, 300, 17, 400};
     assert_int_equal(file_slurp("tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", 64 << 20, &bytes, &n, NULL), INGLE_OK);
     snprintf(copy, sizeof copy, "%s.gguf", dir);
-    assert_int_equal(file_write_atomic(copy, bytes, n, NULL), INGLE_OK);
+    assert_int_equal(unit_write(copy, bytes, n, NULL), INGLE_OK);
     must(ingle_model_open(&m, copy, NULL, &error));
     must(ingle_engine_open(&e, m, &o, &error));
     must(ingle_session_open(&s, e, &error));

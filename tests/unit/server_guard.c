@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,10 +89,18 @@ static void damage_starts_anew(void **state)
     struct guard *g;
     char path[64];
     snprintf(path, sizeof path, "%s/requests", folder);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_int_equal(guard_open(&g, folder, NULL), INGLE_OK);
+    guard_close(g);
+    struct stat is;
     FILE *f = fopen(path, "w");
     assert_non_null(f);
     fputs("nonsense", f);
     fclose(f);
+    assert_int_equal(guard_open(&g, folder, NULL), INGLE_ARG); /* it is somebody's */
+    assert_int_equal(stat(path, &is), 0);
+    assert_int_equal(is.st_size, 8);
+    assert_int_equal(truncate(path, 0), 0);
     assert_int_equal(guard_open(&g, folder, NULL), INGLE_OK);
     assert_true(guard_enter(g, "", "/chat", "bad", 3) >= 0);
     guard_close(g);

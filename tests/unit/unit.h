@@ -8,6 +8,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+/* Writes a whole file, whatever was there; with base/output.h. */
+#define unit_write(file, bytes, n, err) output_save(&(struct output){.path = (file), .kind = OUTPUT_ANY}, bytes, n, err)
+
 /* Under sanitizers tests leave out trips that differ only in their numbers: they are 5 to 50 times slower
  * there, and which threads and addresses are touched shows in the first. */
 #ifdef __SANITIZE_THREAD__
