@@ -3,6 +3,7 @@
 #include "base/mem.h"
 
 #include "base/num.h"
+#include "base/touch.h"
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
@@ -81,6 +82,7 @@ void mem_keep_little(void)
 /* What is mapped for n bytes: whole huge pages, unless that takes a sixteenth more. */
 static size_t big_bytes(size_t n)
 {
+    n = n > SIZE_MAX - TOUCH_MARGIN ? n : n + TOUCH_MARGIN;
     const size_t whole = n > SIZE_MAX - MEM_BIG_PAGE ? n : (n + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE * MEM_BIG_PAGE;
     return n < MEM_BIG_PAGE ? (n ? n : 1) : whole - n <= n / 16 ? whole : n;
 }
@@ -93,8 +95,10 @@ void *mem_big_alloc(size_t n_bytes)
     uint8_t *p = mmap(NULL, n + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    if (!spare)
+    if (!spare) {
+        touch_forbid(p + n_bytes, n - n_bytes);
         return p;
+    }
     const size_t before = (MEM_BIG_PAGE - (uintptr_t)p % MEM_BIG_PAGE) % MEM_BIG_PAGE;
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), end = (before + n + page - 1) / page * page;
     if (before)
@@ -102,13 +106,16 @@ void *mem_big_alloc(size_t n_bytes)
     if (end < n + spare)
         munmap(p + end, n + spare - end);
     (void)madvise(p + before, n, MADV_HUGEPAGE); /* a hint: small pages work too */
+    touch_forbid(p + before + n_bytes, n - n_bytes);
     return p + before;
 }
 
 void mem_big_free(void *p, size_t n_bytes)
 {
-    if (p)
-        munmap(p, big_bytes(n_bytes));
+    if (!p)
+        return;
+    touch_allow(p, big_bytes(n_bytes));
+    munmap(p, big_bytes(n_bytes));
 }
 
 void mem_fill(void *p, size_t n_bytes)

@@ -68,6 +68,9 @@ static void norm_row(const struct kern_math_table *k, const void *args, int64_t 
 {
     const struct device_norm_args *a = args;
     const int64_t n = a->x.width / a->n_heads;
+    kern_touch(at(a->y, i), at(a->x, i), a->x.width);
+    if (a->w)
+        kern_touch_in(a->w->at, n);
     for (int64_t h = 0; h < a->n_heads; h++)
         k->norm(at(a->y, i) + h * n, at(a->x, i) + h * n, a->w ? a->w->at : NULL, n, a->eps);
 }
@@ -82,6 +85,9 @@ static void cpu_norm(struct device *d, const void *args, void *scratch)
 static void add_norm_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
     const struct device_add_norm_args *a = args;
+    kern_touch_in(a->w->at, a->x.width);
+    kern_touch_out(at(a->y, i), a->x.width);
+    kern_touch_out(at(a->x, i), a->x.width);
     k->norm(at(a->y, i), at(a->y, i), a->w->at, a->x.width, a->eps);
     k->add(at(a->x, i), at(a->y, i), a->x.width);
     if (a->scale < 1.0f || a->scale > 1.0f)
@@ -98,6 +104,7 @@ static void cpu_add_norm(struct device *d, const void *args, void *scratch)
 static void softmax_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
     const struct device_softmax_args *a = args;
+    kern_touch_out(at(a->y, i), a->y.width);
     k->softmax(at(a->y, i), at(a->y, i), a->y.width);
 }
 
@@ -126,6 +133,8 @@ static void rope_row(const struct kern_math_table *k, const void *args, int64_t 
 {
     const struct device_rope_args *a = args;
     const int64_t n = a->x.width / a->n_heads;
+    kern_touch_in(at(a->r->cs, i), 2 * a->r->n_pairs);
+    kern_touch_out(at(a->x, i), a->x.width);
     for (int64_t h = 0; h < a->n_heads; h++)
         k->rope(at(a->x, i) + h * n, at(a->r->cs, i), a->r->n_pairs, a->half);
 }
@@ -141,6 +150,8 @@ static void rope_pairs_row(const struct kern_math_table *k, const void *args, in
 {
     const struct device_rope_pairs_args *a = args;
     const int64_t n = a->x.width / a->n_heads;
+    kern_touch_in(at(a->r->cs, i), 2 * a->r->n_pairs);
+    kern_touch_out(at(a->x, i), a->x.width);
     for (int64_t h = 0; h < a->n_heads; h++)
         k->rope_pairs(at(a->x, i) + h * n + a->first, at(a->r->cs, i), a->r->n_pairs, a->inverse);
 }
@@ -171,6 +182,7 @@ static void cpu_hadamard(struct device *d, const void *args, void *scratch)
 static void sqrt_softplus_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
     const struct device_sqrt_softplus_args *a = args;
+    kern_touch_out(at(a->y, i), a->y.width);
     k->sqrt_softplus(at(a->y, i), a->y.width);
 }
 
@@ -184,6 +196,7 @@ static void cpu_sqrt_softplus(struct device *d, const void *args, void *scratch)
 static void mul_vector_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
     const struct device_mul_vector_args *a = args;
+    kern_touch(at(a->y, i), a->w->at, a->y.width);
     k->mul(at(a->y, i), a->w->at, a->y.width);
 }
 
@@ -226,8 +239,10 @@ static void weighted_sum_row(const struct kern_math_table *k, const void *args, 
 {
     const struct device_weighted_sum_args *a = args;
     memset(at(a->out, i), 0, (size_t)a->out.width * sizeof(float));
-    for (int64_t j = i * a->k; j < (i + 1) * a->k; j++)
+    for (int64_t j = i * a->k; j < (i + 1) * a->k; j++) {
+        kern_touch(at(a->out, i), at(a->y, a->slot[j]), a->out.width);
         k->add_scaled(at(a->out, i), at(a->y, a->slot[j]), a->weight[j], a->out.width);
+    }
 }
 
 static void cpu_weighted_sum(struct device *d, const void *args, void *scratch)
@@ -267,6 +282,7 @@ static void add_block(const struct kern_math_table *k, const void *args, int64_t
                       int64_t n)
 {
     const struct device_add_args *a = args;
+    kern_touch(at(a->x, i) + c, at(a->y, i) + c, n);
     k->add(at(a->x, i) + c, at(a->y, i) + c, n);
 }
 
@@ -280,6 +296,7 @@ static void scale_block(const struct kern_math_table *k, const void *args, int64
                         int64_t n)
 {
     const struct device_scale_args *a = args;
+    kern_touch(at(a->y, i) + c, at(a->x, i) + c, n);
     k->scale(at(a->y, i) + c, at(a->x, i) + c, a->s, n);
 }
 
@@ -293,6 +310,7 @@ static void mul_block(const struct kern_math_table *k, const void *args, int64_t
                       int64_t n)
 {
     const struct device_mul_args *a = args;
+    kern_touch(at(a->y, i) + c, at(a->x, i) + c, n);
     k->mul(at(a->y, i) + c, at(a->x, i) + c, n);
 }
 
@@ -319,6 +337,7 @@ static void softcap_block(const struct kern_math_table *k, const void *args, int
                           int64_t n)
 {
     const struct device_softcap_args *a = args;
+    kern_touch_out(at(a->y, i) + c, n);
     k->softcap(at(a->y, i) + c, a->cap, n);
 }
 

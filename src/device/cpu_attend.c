@@ -47,12 +47,12 @@ static void append_chunk(void *arg, int64_t chunk, int worker)
         uint8_t *page = s->page[pos / KERN_PAGE];
         BUG_IF(!page);
         uint8_t *block = page + kv->at + (size_t)h * kv->head_bytes;
-        write(kv->k_codec, true, kv->k_width, block, slot,
-                                a->k.at + (s->row0 + i) * a->k.stride + h * kv->k_width, n,
-                                a->k.stride);
-        write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot,
-                                a->v.at + (s->row0 + i) * a->v.stride + h * kv->v_width, n,
-                                a->v.stride);
+        const float *k = a->k.at + (s->row0 + i) * a->k.stride + h * kv->k_width;
+        const float *v = a->v.at + (s->row0 + i) * a->v.stride + h * kv->v_width;
+        kern_touch_kv_write(kv->k_codec, true, kv->k_width, block, slot, k, n, a->k.stride);
+        kern_touch_kv_write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot, v, n, a->v.stride);
+        write(kv->k_codec, true, kv->k_width, block, slot, k, n, a->k.stride);
+        write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot, v, n, a->v.stride);
         i += n;
     }
 }
@@ -174,6 +174,7 @@ static void rows_chunk(void *arg, int64_t chunk, int worker)
     const int64_t row = (num_div_up(s->n, t->row_block) - 1 - chunk / t->a->kv->n_heads) * t->row_block;
     const struct kern_attend k =
         job(t, s, chunk % t->a->kv->n_heads, row, num_min(t->row_block, s->n - row));
+    kern_touch_attend(&k, t->worker + (size_t)worker * t->worker_bytes);
     attend_kernels(t, s)->rows(&k, t->worker + (size_t)worker * t->worker_bytes);
 }
 
@@ -191,8 +192,10 @@ static void split_chunk(void *arg, int64_t chunk, int worker)
     const struct device_span *s = find_span(t, &chunk, split_tasks);
     const int64_t h = chunk / n_splits(s), split = chunk % n_splits(s);
     const struct kern_attend k = job(t, s, h, 0, s->n);
-    attend_kernels(t, s)->split(&k, split, span_state(t, s, h) + split * split_floats(t, s),
-                            t->worker + (size_t)worker * t->worker_bytes);
+    float *state = span_state(t, s, h) + split * split_floats(t, s);
+    uint8_t *scratch = t->worker + (size_t)worker * t->worker_bytes;
+    kern_touch_split(&k, split, state, scratch);
+    attend_kernels(t, s)->split(&k, split, state, scratch);
 }
 
 static void merge_chunk(void *arg, int64_t chunk, int worker)
@@ -200,8 +203,9 @@ static void merge_chunk(void *arg, int64_t chunk, int worker)
     const struct attend *t = arg;
     const struct device_span *s = find_span(t, &chunk, head_tasks);
     const struct kern_attend k = job(t, s, chunk, 0, s->n);
-    attend_kernels(t, s)->merge(&k, n_splits(s), span_state(t, s, chunk),
-                            t->worker + (size_t)worker * t->worker_bytes);
+    uint8_t *scratch = t->worker + (size_t)worker * t->worker_bytes;
+    kern_touch_merge(&k, n_splits(s), span_state(t, s, chunk), scratch);
+    attend_kernels(t, s)->merge(&k, n_splits(s), span_state(t, s, chunk), scratch);
 }
 
 /* The rows of a task if more than QUERIES: at most MOST_QUERIES, and so few that every thread has tasks. */

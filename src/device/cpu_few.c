@@ -76,6 +76,8 @@ static struct kern_few_task job(const struct few *f, int64_t h, int64_t row, int
         .pair_stride = a->n_q_heads};
 }
 
+static uint8_t *scratch_of(const struct few *f, int worker) { return f->worker + (size_t)worker * f->worker_bytes; }
+
 static void rows_chunk(void *arg, int64_t chunk, int worker)
 {
     const struct few *f = arg;
@@ -83,7 +85,8 @@ static void rows_chunk(void *arg, int64_t chunk, int worker)
     /* The last rows see most: first, so that threads end together. */
     const int64_t row = (num_div_up(f->s->n, f->row_block) - 1 - chunk / n_heads) * f->row_block;
     const struct kern_few_task t = job(f, chunk % n_heads, row, num_min(f->row_block, f->s->n - row));
-    f->d->kern.few.table.rows(&t, f->worker + (size_t)worker * f->worker_bytes);
+    kern_touch_few(&t, scratch_of(f, worker));
+    f->d->kern.few.table.rows(&t, scratch_of(f, worker));
 }
 
 static float *first_of(const struct few *f, int64_t h) { return f->first + h * f->s->n * f->group * 2; }
@@ -96,7 +99,8 @@ static void look_chunk(void *arg, int64_t h, int worker)
 {
     const struct few *f = arg;
     const struct kern_few_task t = job(f, h, 0, f->s->n);
-    f->d->kern.few.table.look(&t, first_of(f, h), f->worker + (size_t)worker * f->worker_bytes);
+    kern_touch_few_look(&t, first_of(f, h), scratch_of(f, worker));
+    f->d->kern.few.table.look(&t, first_of(f, h), scratch_of(f, worker));
 }
 
 static void split_chunk(void *arg, int64_t chunk, int worker)
@@ -104,14 +108,16 @@ static void split_chunk(void *arg, int64_t chunk, int worker)
     const struct few *f = arg;
     const int64_t h = chunk / f->n_splits, split = chunk % f->n_splits;
     const struct kern_few_task t = job(f, h, 0, f->s->n);
-    f->d->kern.few.table.split(&t, split, first_of(f, h), state_of(f, h, split), f->worker + (size_t)worker * f->worker_bytes);
+    kern_touch_few_split(&t, split, first_of(f, h), state_of(f, h, split), scratch_of(f, worker));
+    f->d->kern.few.table.split(&t, split, first_of(f, h), state_of(f, h, split), scratch_of(f, worker));
 }
 
 static void merge_chunk(void *arg, int64_t h, int worker)
 {
     const struct few *f = arg;
     const struct kern_few_task t = job(f, h, 0, f->s->n);
-    f->d->kern.few.table.merge(&t, f->n_splits, state_of(f, h, 0), f->worker + (size_t)worker * f->worker_bytes);
+    kern_touch_few_merge(&t, f->n_splits, state_of(f, h, 0), scratch_of(f, worker));
+    f->d->kern.few.table.merge(&t, f->n_splits, state_of(f, h, 0), scratch_of(f, worker));
 }
 
 static struct few plan(const struct device *d, const struct device_attend_args *a, const struct device_span *s)

@@ -62,6 +62,8 @@ static void pre_chunk(void *arg, int64_t i, int worker)
     const int64_t n = hc->n, width = a->out.width;
     const float *x = a->x.at + i * a->x.stride, *mix = a->mix.at + i * a->mix.stride;
     float *out = a->out.at + i * a->out.stride;
+    kern_touch_in(x, a->x.width);
+    kern_touch_out(out, width);
     const float r = 1.0f / sqrtf(k->dot(x, x, a->x.width) / (float)a->x.width + hc->norm_eps);
     memset(out, 0, (size_t)width * sizeof *out);
     for (int64_t j = 0; j < n; j++) {
@@ -98,9 +100,12 @@ static void post_chunk(void *arg, int64_t i, int worker)
     const float *post = a->gates.at + i * a->gates.stride, *m = post + n;
     for (int64_t k = 0; k < n; k++) {
         float *y = a->y.at + i * a->y.stride + k * width;
+        kern_touch(y, a->out.at + i * a->out.stride, width);
         math->scale(y, a->out.at + i * a->out.stride, post[k], width);
-        for (int64_t j = 0; j < n; j++)
+        for (int64_t j = 0; j < n; j++) {
+            kern_touch_in(a->x.at + i * a->x.stride + j * width, width);
             math->add_scaled(y, a->x.at + i * a->x.stride + j * width, m[j * n + k], width);
+        }
     }
 }
 

@@ -89,6 +89,7 @@ static void lay_out(const struct latent_job *job, const struct list *l, int64_t 
         uint8_t *page = pages + (size_t)(r / KERN_PAGE) * job->page_bytes;
         for (int64_t i = 0; i < n; i++)
             row[i] = list_row(job->a->a, l, r + i);
+        kern_touch_gather(&form, row, n, r % KERN_PAGE, page, page + job->key_bytes);
         job->d->kern.latent.gather(&form, row, n, r % KERN_PAGE, page, page + job->key_bytes);
     }
 }
@@ -115,6 +116,7 @@ static void attend(const struct latent_job *job, int64_t i, int64_t h0, int64_t 
         .n_rows = 1, .n_heads = n_heads, .pos0 = n - 1, .scale = a->scale,
         .sink = a->a->sink ? a->a->sink + h0 : NULL,
     };
+    kern_touch_attend(&k, scratch);
     device_cpu_attend_kernels(job->d, is_prompt(a, i))->rows(&k, scratch);
 }
 

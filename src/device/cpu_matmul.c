@@ -242,10 +242,14 @@ static void quantise_chunk(void *arg, int64_t chunk, int worker)
     const struct quantise *q = arg;
     const int64_t r0 = chunk * q->grain;
     const int64_t r1 = num_min(q->act->n, r0 + q->grain);
-    if (!q->tiles_alone)
+    if (!q->tiles_alone) {
+        kern_touch_act(q->act, r0, r1);
         q->d->kern.matmul.act[q->act->kind](q->act, r0, r1);
-    if (q->act->tiles)
+    }
+    if (q->act->tiles) {
+        kern_touch_tiles(q->act, r0, r1);
         q->d->kern.matmul.tiles[q->act->kind](q->act, r0, r1);
+    }
 }
 
 void device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone)
@@ -301,6 +305,7 @@ static void scale_rows(const struct job *j, const struct task *t, const struct k
     const int64_t c0 = p0 * KERN_PANEL, c1 = num_min(t->w.out, p1 * KERN_PANEL);
     for (int64_t i = 0; i < m->n; i++) {
         float *y = m->y + i * m->y_stride + c0;
+        kern_touch(y, NULL, c1 - c0);
         j->d->kern.math.scale(y, y, s, c1 - c0);
     }
 }
@@ -322,11 +327,11 @@ static void job_chunk(void *arg, int64_t call, int worker)
         mm.x = &x;
         mm.y += row0 * mm.y_stride;
     }
+    kern_touch_matmul(&mm, p0, p1);
     if (j->decoded)
         kern_matmul_reference(&mm, p0, p1, j->decoded + worker * j->widest);
     else
         t->run(&mm, p0, p1);
-    kern_matmul_touch(&mm, p0, p1);
     scale_rows(j, t, &mm, p0, p1);
 }
 

@@ -24,6 +24,8 @@ void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float
 {
     if (limit > 0)
         clamp_glu(gate, up, limit, n);
+    kern_touch_in(gate, n);
+    kern_touch(y, up, n);
     (act == DEVICE_GELU ? k->glu_gelu : k->glu_silu)(y, gate, up, n);
 }
 
@@ -92,11 +94,11 @@ static float *compute(const struct job *j, const struct half *h, int64_t row0, i
     }
     const struct kern_matmul mm = {&w, &x, h->row ? h->row + row0 : NULL, n, to, stride};
     const int64_t p0 = at / KERN_PANEL, p1 = num_div_up(at + c1 - c0, KERN_PANEL);
+    kern_touch_matmul(&mm, p0, p1);
     if (j->decoded)
         kern_matmul_reference(&mm, p0, p1, j->decoded + worker * j->widest);
     else
         h->run(&mm, p0, p1);
-    kern_matmul_touch(&mm, p0, p1);
     if (h->scale < 1.0f || h->scale > 1.0f)
         for (int64_t i = 0; i < n; i++)
             j->d->kern.math.scale(to + i * stride + at, to + i * stride + at, h->scale, c1 - c0);
@@ -120,6 +122,7 @@ static void gate_columns(const struct job *j, const struct task *t, int64_t row0
         return;
     struct kern_act part = {.kind = to->kind, .n = n, .k = c1 - c0, .x = gate, .stride = stride, .row_bytes = to->row_bytes};
     part.q = to->q + (size_t)first * to->row_bytes + kern_act_offset(to->kind, c0);
+    kern_touch_act(&part, 0, n);
     k->matmul.act[to->kind](&part, 0, n);
 }
 

@@ -45,8 +45,9 @@ static void append_chunk(void *arg, int64_t chunk, int worker)
         n = num_min(s->n - at, KERN_PAGE - slot);
         BUG_IF(!s->page[page]);
         uint8_t *block = s->page[page] + sh->at + (size_t)h * sh->head_bytes;
-        d->kern.attend.coded.kv_write(KERN_KV_N4R, true, kv->k_width, block, slot, a->k.at + (s->row0 + at) * a->k.stride + h * kv->k_width, n,
-                                      a->k.stride);
+        const float *k = a->k.at + (s->row0 + at) * a->k.stride + h * kv->k_width;
+        kern_touch_kv_write(KERN_KV_N4R, true, kv->k_width, block, slot, k, n, a->k.stride);
+        d->kern.attend.coded.kv_write(KERN_KV_N4R, true, kv->k_width, block, slot, k, n, a->k.stride);
         if (slot + n < KERN_PAGE)
             continue;
         BUG_IF(!own->page[page]);
@@ -130,8 +131,12 @@ static void mass_chunk(void *arg, int64_t chunk, int worker)
     const int64_t n_chunks = num_div_up(c->n_pages, c->each), pair = chunk / n_chunks, n_heads = c->a->picks->n_heads;
     const struct kern_pick_task t = task_of(c, pair / n_heads, pair % n_heads);
     const int64_t n = pages_of(t.pos), first = chunk % n_chunks * c->each, end = num_min(n, first + c->each);
-    if (first < end)
-        c->d->kern.pick.table.mass(&t, first, end, n, mass_of(c, pair / n_heads, pair % n_heads), c->worker + (size_t)worker * c->worker_bytes);
+    float *mass = mass_of(c, pair / n_heads, pair % n_heads);
+    uint8_t *scratch = c->worker + (size_t)worker * c->worker_bytes;
+    if (first >= end)
+        return;
+    kern_touch_mass(&t, first, end, n, mass, scratch);
+    c->d->kern.pick.table.mass(&t, first, end, n, mass, scratch);
 }
 
 static void choose_chunk(void *arg, int64_t pair, int worker)
@@ -145,8 +150,11 @@ static void choose_chunk(void *arg, int64_t pair, int worker)
     int32_t *chosen = p->chosen + pair * p->most;
     const float *mass = mass_of(c, row, h);
     kern_pick_choose(mass, c->group, n_pages, n, chosen, c->key + pair * kern_pick_keys(c->n_pages));
-    if (!kern_pick_checks(t.pos))
-        c->d->kern.pick.table.rest(&t, mass, n_pages, chosen, n, p->rest + pair * c->group * kern_attend_state(p->v_width));
+    float *rest = p->rest + pair * c->group * kern_attend_state(p->v_width);
+    if (kern_pick_checks(t.pos))
+        return;
+    kern_touch_rest(&t, mass, n_pages, chosen, n, rest);
+    c->d->kern.pick.table.rest(&t, mass, n_pages, chosen, n, rest);
 }
 
 static void *aligned(void *at) { return (void *)(((uintptr_t)at + 63) & ~(uintptr_t)63); }
@@ -293,7 +301,11 @@ static void split_chunk(void *arg, int64_t chunk, int worker)
     const int64_t n = p->n_out + p->n_check, h = chunk / n, i = chunk % n;
     const bool out = i < p->n_out;
     const struct kern_attend k = job(t, p, h, out && p->all);
-    t->kern->split(&k, out ? i : i - p->n_out, state_of(t, p, h, out ? i : i + 1), t->worker + (size_t)worker * t->worker_bytes);
+    const int64_t split = out ? i : i - p->n_out;
+    float *state = state_of(t, p, h, out ? i : i + 1);
+    uint8_t *scratch = t->worker + (size_t)worker * t->worker_bytes;
+    kern_touch_split(&k, split, state, scratch);
+    t->kern->split(&k, split, state, scratch);
 }
 
 /* Sums of weights of splits [first, first + n) of query head g, in units of exp(top). */
@@ -336,7 +348,9 @@ static void merge_chunk(void *arg, int64_t chunk, int worker)
     for (int64_t g = 0; g < t->group; g++)
         t->share[(p - t->part) * t->a->n_q_heads + h * t->group + g] = missed(t, p, h, g);
     const struct kern_attend k = job(t, p, h, p->all);
-    t->kern->merge(&k, p->n_out + !p->all, state_of(t, p, h, 0), t->worker + (size_t)worker * t->worker_bytes);
+    uint8_t *scratch = t->worker + (size_t)worker * t->worker_bytes;
+    kern_touch_merge(&k, p->n_out + !p->all, state_of(t, p, h, 0), scratch);
+    t->kern->merge(&k, p->n_out + !p->all, state_of(t, p, h, 0), scratch);
 }
 
 static void count(const struct attend *t)

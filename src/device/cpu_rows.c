@@ -28,8 +28,11 @@ static void append_chunk(void *arg, int64_t chunk, int worker)
     for (int64_t i = chunk * APPEND_ROWS; i < end; i++) {
         int64_t pos;
         const struct device_span *span = device_cpu_span(a->span, i, &pos);
-        if (span->page[pos / (KERN_PAGE / a->s->every)])
-            job->d->kern.latent.write(&form, device_cpu_row(a->s, span, pos), a->x.at + i * a->x.stride);
+        if (!span->page[pos / (KERN_PAGE / a->s->every)])
+            continue;
+        float *row = device_cpu_row(a->s, span, pos);
+        kern_touch_row_write(&form, row, a->x.at + i * a->x.stride);
+        job->d->kern.latent.write(&form, row, a->x.at + i * a->x.stride);
     }
 }
 
@@ -125,13 +128,16 @@ static void compress_chunk(void *arg, int64_t chunk, int worker)
     }
     float *y = job->scratch + worker * job->per_worker, *top = y + whole16(width);
     float *sum = top + whole16(width), *cs = sum + whole16(width);
+    kern_touch_pool(value, gate, members, width, y, top, sum);
     k->latent.pool(value, gate, members, width, y, top, sum);
+    kern_touch_in(c->norm->at, width);
     k->math.norm(y, y, c->norm->at, width, c->eps);
     kern_rope_angles(cs, block * c->ratio, c->inv_freq, c->n_pairs);
     rotate(y, width, cs, c->n_pairs);
     if (c->hadamard)
         kern_row_hadamard(y, width);
     const struct kern_row form = device_cpu_row_form(&c->out);
+    kern_touch_row_write(&form, device_cpu_row(&c->out, out, block), y);
     k->latent.write(&form, device_cpu_row(&c->out, out, block), y);
 }
 
@@ -267,9 +273,11 @@ static int64_t keys_of(const struct device_select_args *a, int64_t i)
 static void begin_row(const struct select_job *job, int64_t i, float *slot)
 {
     const struct device_select *s = job->a->s;
-    if (job->query && keys_of(job->a, i) > s->top_k)
-        kern_query4(&job->d->kern.latent, s->keys.width, job->a->q.at + i * job->a->q.stride, s->n_heads,
-                    query_of(job, slot));
+    const float *q = job->a->q.at + i * job->a->q.stride;
+    if (!job->query || keys_of(job->a, i) <= s->top_k)
+        return;
+    kern_touch_query4(s->keys.width, q, s->n_heads, query_of(job, slot));
+    kern_query4(&job->d->kern.latent, s->keys.width, q, s->n_heads, query_of(job, slot));
 }
 
 /* Scores of the keys [from, to) that batch row i sees, if it sees more than it may choose. */
@@ -292,6 +300,7 @@ static void score_keys(const struct select_job *job, int64_t i, int64_t from, in
             .q = job->query ? query_of(job, slot) : a->q.at + i * a->q.stride,
             .weight = a->weight.at + i * a->weight.stride, .n_heads = s->n_heads,
             .next = after ? device_cpu_row(&s->keys, span, w + m) : NULL, .n_next = after};
+        kern_touch_scores(&k, score + w, job->scratch + worker * kern_latent_scratch(width));
         job->d->kern.latent.scores(&k, score + w, job->scratch + worker * kern_latent_scratch(width));
         w += m;
     }

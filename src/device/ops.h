@@ -8,6 +8,7 @@
 #define INGLE_DEVICE_OPS_H
 
 #include "device/device.h"
+#include "kern/touch.h"
 
 #define DEVICE_OP_LIST(X)                                                                  \
     X(embed) X(write) X(copy) X(norm) X(add_norm) X(add) X(scale) X(mul) X(mul_vector)     \

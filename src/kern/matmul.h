@@ -59,11 +59,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __SANITIZE_THREAD__
-void __tsan_read_range(void *at, size_t n);
-void __tsan_write_range(void *at, size_t n);
-#endif
-
 enum { KERN_PANEL = 16, KERN_BAND = 4 }; /* output rows in a panel, panels in a band */
 enum { KERN_SLICE = 1024, KERN_SLICE_FLOATS = 256 }; /* k of a slice */
 
@@ -138,24 +133,6 @@ struct kern_matmul {
 
 /* Panels [p0, p1) of a product.  Rows of a batch are computed independently. */
 typedef void kern_matmul_fn(const struct kern_matmul *m, int64_t p0, int64_t p1);
-
-/* The thread sanitizer hears what a kernel reads and writes of rows, at once: its checks of each load of a weight were two
- * thirds of a test's time, so that kernels of products are built without them. */
-static inline void kern_matmul_touch(const struct kern_matmul *m, int64_t p0, int64_t p1)
-{
-#ifdef __SANITIZE_THREAD__
-    const struct kern_act *x = m->x;
-    const int64_t c0 = p0 * KERN_PANEL, c1 = p1 * KERN_PANEL < m->w->out ? p1 * KERN_PANEL : m->w->out;
-    for (int64_t i = 0; i < m->n && c0 < c1; i++) {
-        const int64_t r = m->row ? m->row[i] : i;
-        __tsan_read_range(x->q ? (void *)(x->q + (size_t)r * x->row_bytes) : (void *)(uintptr_t)(x->x + r * x->stride),
-                          x->q ? x->row_bytes : (size_t)x->k * sizeof *x->x);
-        __tsan_write_range(m->y + i * m->y_stride + c0, (size_t)(c1 - c0) * sizeof *m->y);
-    }
-#else
-    (void)m, (void)p0, (void)p1;
-#endif
-}
 
 /* Quantises activation rows [r0, r1); or writes the tiles of quantised ones, r0 a multiple of KERN_TILES_ROWS
  * and r1, too, or the end. */

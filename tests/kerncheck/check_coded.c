@@ -311,7 +311,7 @@ int check_attend_coded(uint64_t seed, uint32_t cpu)
     static const enum kern_kv_codec values[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_BF16, KERN_KV_F32};
     struct noise r = {seed};
     int n_bad = 0;
-    for (int i = 0; i < (CHECK_SMALL ? 33 : 55) && n_bad < 10; i++) {
+    for (int i = 0; i < (fence_few_trials() ? 33 : 55) && n_bad < 10; i++) {
         struct kern_attend a = {.k_width = widths[noise_below(&r, 6)], .k_codec = keys[i % 11], .v_codec = values[noise_below(&r, 7)],
                                 .pos0 = at[i % 18], .window = noise_below(&r, 4) ? 0 : 1 + noise_below(&r, 500),
                                 .n_heads = 1 + noise_below(&r, noise_below(&r, 4) ? 9 : 17)};
@@ -329,7 +329,7 @@ int check_attend_coded(uint64_t seed, uint32_t cpu)
         if (a.k_width < 32)
             a.k_width = a.v_width = a.k_codec == KERN_KV_Q8_0 || a.v_codec == KERN_KV_Q8_0 ? 32 : a.k_width;
         const int64_t seen = (a.window ? num_min(a.window, a.pos0) : a.pos0) + 40;
-        const int64_t budget = (CHECK_SMALL ? 100000 : 200000) / (seen * a.k_width * a.n_heads);
+        const int64_t budget = (fence_few_trials() ? 100000 : 200000) / (seen * a.k_width * a.n_heads);
         a.n_rows = 1 + noise_below(&r, num_max(1, num_min(budget, 60)));
         a.scale = 1.0f / sqrtf((float)a.k_width);
         n_bad += run_trial(a, &r, i % 3 == 2, cpu);

@@ -383,7 +383,7 @@ int check_few(uint64_t seed, uint32_t cpu)
     static const enum kern_kv_codec values[] = {KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_BF16, KERN_KV_F32, KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0};
     struct noise r = {seed};
     int n_bad = 0;
-    for (int i = 0; i < (CHECK_SMALL ? 22 : 33) && n_bad < 10; i++) {
+    for (int i = 0; i < (fence_few_trials() ? 22 : 33) && n_bad < 10; i++) {
         struct kern_attend a = {.k_width = widths[noise_below(&r, 6)], .k_codec = keys[i % 11], .v_codec = values[noise_below(&r, 7)],
                                 .pos0 = at[i % 20], .n_heads = 1 + noise_below(&r, 9)};
         if (a.k_codec == KERN_KV_FROM_V)
@@ -397,7 +397,7 @@ int check_few(uint64_t seed, uint32_t cpu)
             a.v_codec = noise_below(&r, 2) ? KERN_KV_Q8R_ROT : KERN_KV_N4R_ROT;
             a.k_width = a.v_width = 64 << noise_below(&r, 4);
         }
-        const int64_t budget = (CHECK_SMALL ? 30000 : 100000) / ((a.pos0 + 300) * a.k_width * a.n_heads);
+        const int64_t budget = (fence_few_trials() ? 30000 : 100000) / ((a.pos0 + 300) * a.k_width * a.n_heads);
         a.n_rows = 1 + noise_below(&r, num_max(1, num_min(budget, 150)));
         const enum kind kind = (enum kind)noise_below(&r, KINDS);
         a.scale = (kind == PLANTED ? 4.0f : 8.0f) / sqrtf((float)a.k_width);

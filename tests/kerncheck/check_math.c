@@ -2,8 +2,10 @@
 /* check_math - errors of the scalar functions, and every math kernel against plain C. */
 #include "kerncheck/checks.h"
 #include "base/cpu.h"
+#include "base/mem.h"
 #include "kern/math.h"
 #include <math.h>
+#include <stdlib.h>
 
 #define KERN_MATH(needs, table) extern const struct kern_math_table table;
 #include "kern/math.inc"
@@ -52,7 +54,7 @@ static int check_scalar(const struct scalar *s, struct noise *r)
 {
     double worst = 0;
     float at = 0;
-    for (int64_t i = 0; i < 1500000; i += CHECK_SMALL ? 50 : 1) {
+    for (int64_t i = 0; i < 1500000; i += fence_few_trials() ? 50 : 1) {
         float x;
         if (i < 700000) /* dense over all bit patterns */
             x = noise_bits((uint32_t)i * 6131u);
@@ -93,33 +95,65 @@ static float draw(struct noise *r, int kind)
     }
 }
 
-/* Runs op on a copy of the data; out gets everything that it wrote. */
-static void run(const struct kern_math_table *t, int op, const struct data *d, int64_t n, float s,
-                struct data *out)
+/* x, y, w of n floats each, beside a fence. */
+static struct data_at {
+    float *x, *y, *w;
+} place(int which, int64_t n)
 {
-    *out = *d;
+    static float *mem[2][3];
+    static enum fence_side side;
+    if (!mem[0][0] || side != fence_now())
+        for (int i = 0; i < 6; i++)
+            if (!(mem[i / 3][i % 3] = mem_calloc(N, sizeof(float))))
+                abort();
+    side = fence_now();
+    const int64_t at = side == FENCE_BEGIN ? 0 : N - n;
+    return (struct data_at){mem[which][0] + at, mem[which][1] + at, mem[which][2] + at};
+}
+
+static struct data_at place_copy(int which, int64_t n, const struct data *from)
+{
+    const struct data_at to = place(which, n);
+    memcpy(to.x, from->x, (size_t)n * sizeof(float));
+    memcpy(to.y, from->y, (size_t)n * sizeof(float));
+    memcpy(to.w, from->w, (size_t)n * sizeof(float));
+    return to;
+}
+
+/* Runs op on a copy of the data; out gets everything that it wrote. */
+static void run(const struct kern_math_table *t, int op, const struct data *from, int64_t n, float s, struct data *out)
+{
+    const struct data_at d = place_copy(0, n, from), o = place_copy(1, n, from);
+    float one = from->y[0];
+    bool is_one = false;
     switch (op) {
-    case 0: t->norm(out->y, d->x, d->w, n, 1e-6f); break;
-    case 1: t->norm(out->x, out->x, NULL, n, 1e-6f); break;
-    case 2: t->add(out->y, d->x, n); break;
-    case 3: t->add_scaled(out->y, d->x, s, n); break;
-    case 4: t->scale(out->y, d->x, s, n); break;
-    case 5: t->mul(out->y, d->x, n); break;
-    case 6: t->glu_gelu(out->y, d->x, d->w, n); break;
-    case 7: t->glu_silu(out->y, d->x, d->w, n); break;
-    case 8: t->softcap(out->y, s, n); break;
-    case 9: t->rope(out->y, d->x, n / 3, n / 2); break;
-    case 10: t->softmax(out->y, d->x, n); break;
-    case 11: t->softmax(out->x, out->x, n); break;
-    case 12: out->y[0] = t->dot(d->x, d->w, n); break;
-    case 13: out->y[0] = (float)t->find_bad(d->x, n); break;
-    case 14: out->y[0] = (float)t->argmax(d->x, n); break;
-    case 15: t->glu_silu(out->x, out->x, d->w, n); break;
-    case 16: t->scale(out->y, out->y, s, n); break;
-    case 17: t->rope_pairs(out->y, d->x, n / 2, false); break;
-    case 18: t->rope_pairs(out->y, d->x, n / 2, true); break;
-    case 19: t->sqrt_softplus(out->y, n); break;
+    case 0: t->norm(o.y, d.x, d.w, n, 1e-6f); break;
+    case 1: t->norm(o.x, o.x, NULL, n, 1e-6f); break;
+    case 2: t->add(o.y, d.x, n); break;
+    case 3: t->add_scaled(o.y, d.x, s, n); break;
+    case 4: t->scale(o.y, d.x, s, n); break;
+    case 5: t->mul(o.y, d.x, n); break;
+    case 6: t->glu_gelu(o.y, d.x, d.w, n); break;
+    case 7: t->glu_silu(o.y, d.x, d.w, n); break;
+    case 8: t->softcap(o.y, s, n); break;
+    case 9: t->rope(o.y, d.x, n / 3, n / 2); break;
+    case 10: t->softmax(o.y, d.x, n); break;
+    case 11: t->softmax(o.x, o.x, n); break;
+    case 12: one = t->dot(d.x, d.w, n), is_one = true; break;
+    case 13: one = (float)t->find_bad(d.x, n), is_one = true; break;
+    case 14: one = (float)t->argmax(d.x, n), is_one = true; break;
+    case 15: t->glu_silu(o.x, o.x, d.w, n); break;
+    case 16: t->scale(o.y, o.y, s, n); break;
+    case 17: t->rope_pairs(o.y, d.x, n / 2, false); break;
+    case 18: t->rope_pairs(o.y, d.x, n / 2, true); break;
+    case 19: t->sqrt_softplus(o.y, n); break;
     }
+    *out = *from;
+    memcpy(out->x, o.x, (size_t)n * sizeof(float));
+    memcpy(out->y, o.y, (size_t)n * sizeof(float));
+    memcpy(out->w, o.w, (size_t)n * sizeof(float));
+    if (is_one)
+        out->y[0] = one;
 }
 
 static const char *const op_name[] = {"norm", "norm in place", "add", "add_scaled", "scale", "mul",
@@ -132,7 +166,7 @@ static int check_set(const struct set *s, struct noise *r)
 {
     static struct data d, want, got;
     int n_bad = 0;
-    for (int round = 0; round < (CHECK_SMALL ? 200 : 400); round++) {
+    for (int round = 0; round < (fence_few_trials() ? 200 : 400); round++) {
         int kind = round & 3;
         int64_t n = round < 160 ? round / 2 : noise_below(r, N + 1);
         float factor = kind == 2 ? draw(r, 3) : noise_unit(r) * 30.0f;
@@ -222,7 +256,7 @@ static int check_angles(struct noise *r)
     int n_bad = 0;
     for (int i = 0; i < 64; i++)
         inv[i] = pow(10000.0 + 990000.0 * fabs((double)noise_unit(r)), -i / 64.0);
-    for (int round = 0; round < (CHECK_SMALL ? 50 : 2000); round++) {
+    for (int round = 0; round < (fence_few_trials() ? 50 : 2000); round++) {
         int64_t pos = round < 4 ? round : noise_below(r, 1 << 20);
         kern_rope_angles(cs, pos, inv, 64);
         for (int i = 0; i < 64; i++) {

@@ -2,18 +2,11 @@
 #ifndef INGLE_TESTS_KERNCHECK_CHECKS_H
 #define INGLE_TESTS_KERNCHECK_CHECKS_H
 
+#include "kerncheck/fence.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-
-/* Under the address sanitizer trials are smaller and fewer: it is 10 to 30 times slower, and where a
- * kernel reads and writes shows in a few rows and heads. */
-#ifdef __SANITIZE_ADDRESS__
-enum { CHECK_SMALL = 1 };
-#else
-enum { CHECK_SMALL = 0 };
-#endif
 
 /* Each compares every kernel that cpu allows with plain C and with double precision, prints
  * what differs and returns how many things did. */

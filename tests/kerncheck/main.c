@@ -79,8 +79,11 @@ int main(int argc, char **argv)
     int bad = kern_self_test(&t, NULL);
     if (bad)
         printf("the self-test found %d kernels\n", bad);
-    bad += check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu) + check_attend_coded(seed, cpu) +
-           check_few(seed, cpu) + check_pick(seed, cpu) + check_latent(seed, cpu);
+    for (enum fence_side side = FENCE_END; side <= FENCE_BEGIN; side++) {
+        fence_set(side);
+        bad += check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu) + check_attend_coded(seed, cpu) +
+               check_few(seed, cpu) + check_pick(seed, cpu) + check_latent(seed, cpu);
+    }
     print_covered(cpu);
     printf("%d differences, seed %llu\n", bad, (unsigned long long)seed);
     return bad != 0;
