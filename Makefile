@@ -11,6 +11,10 @@ check: all
 asan tsan clang:
 	@$(MAKE) --no-print-directory check P=$@
 
+# Hours: all tests with every sanitizer, fuzzing, load, kills, every seed of the kernels, all of clang-tidy.
+soak:
+	@./test soak
+
 lint:
 	@python3 scripts/test_all.py checks clang tidy
 
@@ -36,4 +40,4 @@ clean:
 	@rm -rf out
 
 $(shell mkdir -p out)
-.PHONY: all check asan tsan clang lint bench bench-serve bench-check clean
+.PHONY: all check soak asan tsan clang lint bench bench-serve bench-check clean

@@ -5,7 +5,7 @@ No tabs (but in Makefiles), no trailing blanks, a newline at the end, no marks o
 beyond ASCII, no path of somebody's machine, no words that announce unfinished work, an SPDX line
 on each source file, every package of scripts/packages in the README, no empty files and no leftovers of
 editors and merges; then codespell."""
-import pathlib, re, subprocess, sys, unicodedata
+import pathlib, re, shutil, subprocess, sys, unicodedata
 
 SKIP = ("tests/data/", "tests/fuzz/seeds/", "models/")
 TEXT = {".c", ".h", ".inc", ".md", ".py", ".sh", ".txt", ".json", ".1", ".cmake", ".in", ""}
@@ -78,8 +78,9 @@ def main():
         bad += look(name, text)
     bad += packages()
     bad += leftovers()
-    spell = subprocess.run(["codespell", "-L", SPELLING, *names], capture_output=True, text=True)
-    bad += [line for line in spell.stdout.splitlines() if line]
+    if shutil.which("codespell"):  # else test_all.py says that it was not there
+        spell = subprocess.run(["codespell", "-L", SPELLING, *names], capture_output=True, text=True)
+        bad += [line for line in spell.stdout.splitlines() if line]
     print("\n".join(bad) if bad else f"text: ok, {len(names)} files")
     return 1 if bad else 0
 

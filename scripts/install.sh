@@ -1,12 +1,12 @@
 #!/bin/sh
-# install.sh run|test: installs those packages of scripts/packages that are missing, with apt-get,
+# install.sh run|test|all: installs those packages of scripts/packages that are missing, with apt-get,
 # as root or through sudo.  Says nothing and needs no rights when all are there.
 set -eu
 cd "$(dirname "$0")"
 missing=
 while read -r name who _; do
     case $name in '' | '#'*) continue ;; esac
-    [ "$who" = run ] || [ "$1" = test ] || continue
+    case $1/$who in run/run | test/run | test/test | all/*) ;; *) continue ;; esac
     case $(dpkg-query -W -f '${Status}' "$name" 2>/dev/null) in
     *' installed') ;;
     *) missing="$missing $name" ;;
@@ -26,8 +26,8 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # shellcheck disable=SC2086  # $sudo may be nothing, $missing is a list
-if ! { $sudo apt-get update &&
-    $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } \
+if ! { timeout 600 $sudo apt-get update &&
+    timeout 1800 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } \
     >"$log" 2>&1 </dev/null; then
     tail -n 30 "$log" >&2
     exit 1

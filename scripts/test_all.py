@@ -1,23 +1,26 @@
 #!/usr/bin/env python3
-"""test_all.py - build and run every test and check, and count them.
+"""test_all.py - build and run tests and checks, and count them.
 
-usage: test_all.py [STAGE...]        (without one: all but clients, which installs the programs of others)
+usage: test_all.py               the checks, and the tests of the release
+       test_all.py all           the gate: these, and what sanitizers, the fuzz targets, clang, and two vendors' packages find
+       test_all.py soak          hours: everything, with all that the gate leaves out
+       test_all.py STAGE...      these stages of the gate; clients, which is in neither, installs the programs of others
 
-A stage counts each test program, each check and each fuzz target as one.  What it printed is
-in out/logs/; the end of a failed one is shown.  The last line is "N passed, N failed"; what
-was skipped is counted in the line before it.  The exit status is 0 when none failed.
+A stage counts each test program and each check as one.  What it printed is in out/logs/; the end of a
+failed one is shown.  The last line is "N passed, N failed", with ", N skipped" where something that a test needs is not
+on this machine.  The exit status is 0 when none failed.
 
 Builds and the linters go on behind the tests, at the lowest priority: a test that waits leaves them the processors.
 Seconds are those of the clock, with those of processors in brackets.
 """
-import concurrent.futures, json, os, pathlib, re, subprocess, sys, threading, time
+import concurrent.futures, json, os, pathlib, re, shutil, signal, subprocess, sys, threading, time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "out"
 LOGS = OUT / "logs"
 JOBS = os.cpu_count() or 1
-FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "7"))
-FUZZ_HALF = ("anthropic", "grammar", "http", "openai", "responses", "schema", "store")  # half of it
+FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "600"))
+LONGEST = 3 * 3600  # seconds of one command: nothing waits for ever
 FUZZ_LIMITS = {name: (10, 1000) for name in ("grammar", "schema", "openai", "anthropic", "responses", "http")}  # seconds and MB of an input, sanitizers included: nothing grows
 TAIL = 40  # lines of what a failed one printed, ...
 LINE = 300  # ... and characters of a line
@@ -29,6 +32,8 @@ def print_end(text):
 
 class Tally:
     """Counts results and prints one line for each."""
+
+    soak = False  # nothing is left out
 
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
@@ -54,8 +59,12 @@ def run(name, *command):
     log = LOGS / (name.replace("/", "_").replace(" ", "_") + ".log")
     start = time.monotonic()
     with log.open("w") as out:
-        child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+        child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
+                                 start_new_session=True)
+        end = threading.Timer(LONGEST, os.killpg, (child.pid, signal.SIGKILL))
+        end.start()
         _, status, used = os.wait4(child.pid, 0)
+        end.cancel()
         child.returncode = os.waitstatus_to_exitcode(status)
     return status == 0, f"{time.monotonic() - start:.0f} s [{used.ru_utime + used.ru_stime:.0f}]", log
 
@@ -75,23 +84,35 @@ def build(tally, preset, targets="all"):
                       f"cmake --preset {preset} && cmake --build --preset {preset} -j{JOBS} --target {targets}")
 
 
-def build_tsan(tally):
-    """Only the programs with that label: each is a target of its name."""
-    subprocess.run(["cmake", "--preset", "tsan"], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
-    listed = subprocess.run(["ctest", "--test-dir", "out/tsan", "-L", "threads", "--show-only=json-v1"],
-                            cwd=ROOT, capture_output=True, text=True, check=False)
-    names = [] if listed.returncode else [t["name"] for t in json.loads(listed.stdout)["tests"]]
-    return build(tally, "tsan", " ".join(names) or "all")
+def listed(preset, *which):
+    """The test programs of a preset that are built there, by the choice of ctest."""
+    subprocess.run(["cmake", "--preset", preset], cwd=ROOT, stdout=subprocess.DEVNULL, check=False)
+    out = subprocess.run(["ctest", "--test-dir", f"out/{preset}", *which, "--show-only=json-v1"],
+                         cwd=ROOT, capture_output=True, text=True, check=False)
+    tests = [] if out.returncode else json.loads(out.stdout)["tests"]
+    here = str(OUT / preset)
+    return sorted({os.path.basename(t["command"][0]) for t in tests if t["command"][0].startswith(here)})
+
+
+def build_sanitized(tally, preset, *more):
+    """Only the programs that are run, and those that Python tests start."""
+    return build(tally, preset, " ".join(listed(preset, *which(preset)) + list(more)) or "all")
+
+
+def which(preset):
+    """What ctest runs there: the label soak is on what compares numbers that the release compares, or takes long."""
+    labels = ["-L", "threads"] if preset == "tsan" else []
+    return labels if Tally.soak else [*labels, "-LE", "^soak$"]
 
 
 # What goes on behind the tests, in this order; each is a test itself.
 BEHIND = {
     "build release": lambda tally: build(tally, "release"),
-    "build asan": lambda tally: build(tally, "asan"),
-    "build tsan": build_tsan,
+    "build asan": lambda tally: build_sanitized(tally, "asan", "ingle", "hello"),
+    "build tsan": lambda tally: build_sanitized(tally, "tsan"),
     "build fuzz": lambda tally: build(tally, "fuzz", "fuzzers"),
     "clang": lambda tally: one_behind(tally, "clang", "python3", "scripts/check_clang.py"),
-    "tidy": lambda tally: one_behind(tally, "tidy", "python3", "scripts/tidy.py"),
+    "tidy": lambda tally: one_behind(tally, "tidy", "python3", "scripts/tidy.py", *([] if Tally.soak else ["--changed"])),
 }
 
 
@@ -132,7 +153,12 @@ def checks(tally):
     one(tally, "length", "python3", "scripts/check_length.py")
     one(tally, "headers", "python3", "scripts/check_headers.py")
     one(tally, "openapi", "python3", "scripts/check_openapi.py")
-    one(tally, "shellcheck", "shellcheck", "run", "test", ".ci/run", *map(str, scripts))
+    if shutil.which("shellcheck"):
+        one(tally, "shellcheck", "shellcheck", "run", "test", ".ci/run", *map(str, scripts))
+    else:
+        tally.skip("shellcheck", "it is not installed")
+    if not shutil.which("codespell"):
+        tally.skip("spelling", "codespell is not installed")
     if done(tally, "build release"):
         one(tally, "names", "python3", "scripts/check_names.py", "out/release")
 
@@ -146,11 +172,11 @@ def clang(tally):
 
 
 def asan(tally):
-    ctest(tally, "asan")
+    ctest(tally, "asan", *which("asan"))
 
 
 def tsan(tally):
-    ctest(tally, "tsan", "-L", "threads")
+    ctest(tally, "tsan", *which("tsan"))
 
 
 def tidy(tally):
@@ -162,14 +188,14 @@ def fuzz_one(target):
     corpus = OUT / "fuzz/corpus" / name
     corpus.mkdir(parents=True, exist_ok=True)
     seeds = ROOT / "tests/fuzz/seeds" / name
-    seconds = FUZZ_SECONDS // 2 if name in FUZZ_HALF else FUZZ_SECONDS
     words = ROOT / "tests/fuzz" / f"{name}.dict"
     timeout, rss = FUZZ_LIMITS.get(name, (20, 3000))
-    return run(f"fuzz {name}", str(target), f"-max_total_time={seconds}", f"-timeout={timeout}", f"-rss_limit_mb={rss}", "-print_final_stats=1",
+    return run(f"fuzz {name}", str(target), f"-max_total_time={FUZZ_SECONDS}", f"-timeout={timeout}", f"-rss_limit_mb={rss}", "-print_final_stats=1",
                f"-artifact_prefix={OUT}/fuzz/{name}-", *([f"-dict={words}"] if words.is_file() else []), str(corpus), *([str(seeds)] if seeds.is_dir() else []))
 
 
 def fuzz(tally):
+    """Hours; the gate's stage asan runs the same targets over their seeds (tests/fuzz/replay.c)."""
     if not done(tally, "build fuzz"):
         return
     targets = sorted(p for p in (OUT / "fuzz").glob("fuzz_*") if p.is_file() and "." not in p.name)
@@ -178,15 +204,14 @@ def fuzz(tally):
             tally.add(ok, target.name.replace("_", " ", 1), took, log)
 
 
-def packages_python():
-    """A Python with the vendors' packages, in a virtual environment; None: they cannot be had."""
+def packages_python(wanted):
+    """A Python with these packages, in a virtual environment; None: they cannot be had."""
     python = OUT / "venv/bin/python"
-    wanted = ("openai", "anthropic", "ollama", "pydantic", "schemathesis", "openapi_spec_validator")
     if python.exists() and run("venv", str(python), "-c", "import " + ", ".join(wanted))[0]:
         return python
     if not run("venv", sys.executable, "-m", "venv", str(OUT / "venv"))[0]:
         return None
-    pip = (str(python), "-m", "pip", "install", "--quiet", "--timeout", "10", "--retries", "1")
+    pip = ("timeout", "600", str(python), "-m", "pip", "install", "--quiet", "--timeout", "10", "--retries", "1")
     return python if run("venv pip", *pip, *wanted)[0] else None
 
 
@@ -194,8 +219,13 @@ def serve(tally):
     """The vendors' own packages against the server; the distribution has none of them."""
     if not done(tally, "build release"):
         return
-    python = packages_python()
-    scripts = sorted((ROOT / "tests/serve/sdk").glob("*_sdk.py"), key=lambda s: s.stem != "openapi_sdk")  # the longest first
+    wanted = ["openai", "pydantic", "schemathesis", "openapi_spec_validator"]
+    names = ["openapi_sdk", "openai_sdk"]  # the longest first
+    if Tally.soak:
+        wanted += ["anthropic", "ollama"]
+        names += ["responses_sdk", "anthropic_sdk", "ollama_sdk", "matrix_sdk"]
+    python = packages_python(wanted)
+    scripts = [ROOT / f"tests/serve/sdk/{name}.py" for name in names]
     if not python:
         for script in scripts:
             tally.skip(script.stem, "its package could not be installed: out/logs/venv*.log")
@@ -204,6 +234,19 @@ def serve(tally):
         results = pool.map(lambda s: run(s.stem, str(python), str(s), "out/release/ingle"), scripts)
         for script, (ok, took, log) in zip(scripts, results):
             tally.add(ok, script.stem, took, log)
+
+
+def long(tally):
+    """What takes minutes each: kernels with more seeds at every level, and servers under load, hostile clients and kills."""
+    if not done(tally, "build release"):
+        return
+    for level in ("avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi", "amx"):
+        seeds = " ".join(map(str, range(2, 22)))
+        one(tally, f"kerncheck {level}", "sh", "-c",
+            f"for s in {seeds}; do out/release/kerncheck --cpu={level} --seed=$s || exit 1; done")
+    one(tally, "serve soak", "python3", "tests/serve/soak.py", "out/release/ingle", "--minutes", "30")
+    one(tally, "serve hostile", "python3", "tests/serve/hostile.py", "out/release/ingle", "--minutes", "10")
+    one(tally, "store kill", "python3", "tests/cli/store_kill.py", "out/release/ingle", "500")
 
 
 def client_python(tally, script):
@@ -246,30 +289,38 @@ def clients(tally):
             tally.add(status == 0, f"client {script.stem}", f"{time.monotonic() - start:.0f} s", log)
 
 
-GATE = (checks, release, asan, tsan, serve, fuzz, clang, tidy)
-STAGES = {f.__name__: f for f in (*GATE, clients)}
+SHORT = (checks, release)
+GATE = (*SHORT, asan, tsan, serve, clang, tidy)
+SOAK = (*GATE, long, fuzz)
+STAGES = {f.__name__: f for f in (*SOAK, clients)}
 NEEDS = {"release": "build release", "checks": "build release", "serve": "build release", "clients": "build release",
-         "asan": "build asan", "tsan": "build tsan", "fuzz": "build fuzz"}  # others: their own name
+         "long": "build release", "asan": "build asan", "tsan": "build tsan", "fuzz": "build fuzz"}  # others: their own name
+SETS = {"": SHORT, "all": GATE, "soak": SOAK}
 
 
 def main(names):
     unknown = [n for n in names if n not in STAGES]
-    if unknown:
+    if " ".join(names) in SETS:
+        Tally.soak = names == ["soak"]
+        names = [f.__name__ for f in SETS[" ".join(names)]]
+    elif unknown:
         print(__doc__ + "\nstages: " + " ".join(STAGES))
         return 0 if unknown == ["--help"] else 2
     LOGS.mkdir(parents=True, exist_ok=True)
     tally = Tally()
-    names = names or [f.__name__ for f in GATE]
     needed = {NEEDS.get(n, n) for n in names}
+    start = time.monotonic()
     try:
         tally.behind = {what: tally.pool.submit(f, tally) for what, f in BEHIND.items() if what in needed}
         for name in names:
             STAGES[name](tally)
     finally:
         tally.pool.shutdown(cancel_futures=True)
-    if tally.skipped:
-        print(f"{tally.skipped} skipped: what they need is not on this machine")
-    print(f"{tally.passed} passed, {tally.failed} failed")
+    took = sum(os.times()[2:4])  # of all that has ended
+    print(f"{time.monotonic() - start:.0f} s, {took:.0f} of processors")
+    if names == [f.__name__ for f in SHORT]:
+        print("./test all runs the rest: the tests with sanitizers, fuzz targets, clang, clang-tidy, vendors' packages")
+    print(f"{tally.passed} passed, {tally.failed} failed" + (f", {tally.skipped} skipped" if tally.skipped else ""))
     return 1 if tally.failed else 0
 
 
