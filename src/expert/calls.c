@@ -60,7 +60,7 @@ static void call(struct worker *w, uint64_t now)
 {
     const struct expert_remote *r = w->r;
     struct err err;
-    const struct link_options o = {.address = w->address, .key_file = r->o.key_file, .plain = r->o.plain, .most_bytes = LINK_MAX_BYTES,
+    const struct link_options o = {.address = w->address, .key_file = r->o.key_file, .plain = r->o.plain, .most_bytes = LINK_MAX_BYTES, .most_before = LINK_STRANGER_BYTES,
                                    .heartbeat_ms = r->o.heartbeat_ms, .dead_ms = r->o.dead_ms};
     w->since_ns = now;
     if (link_dial(&w->link, &o, &err)) {
@@ -109,6 +109,7 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
         refuse(w, err.msg);
         return;
     }
+    link_admit(w->link, NULL);
     w->hello = h;
     w->shape = (struct link_shape){h.n_layers, h.n_experts, h.hidden, h.most_rows, h.most_pairs};
     w->state = WORKER_READY;
@@ -137,10 +138,6 @@ static void take(struct worker *w, const struct link_in *in)
     struct link_head h;
     char text[LINK_MAX_TEXT + 1];
     const bool ready = w->state == WORKER_READY;
-    if (in->n_more) {
-        expert_worker_lose(w, "a message has more than two parts");
-        return;
-    }
     if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, ready ? &w->shape : NULL, &h, &err)) {
         expert_worker_lose(w, err.msg);
         return;

@@ -26,6 +26,7 @@ struct peer {
     struct link_peer id;
     uint64_t heard_ns; /* 0: there is none */
     bool agreed, closed;
+    bool gone; /* the connection is: it is forgotten when nothing of it is computed */
     struct link_share share; /* of an engine on this host */
     bool places, wants; /* it has sent a PLACE; it is to have a HAVE */
 };
@@ -80,7 +81,7 @@ ingle_status expert_serve_open(struct expert_serve **out, struct device *d, cons
     const struct link_head most = {.kind = LINK_EVAL, .n_rows = s->hello.most_rows, .n_pairs = s->hello.most_pairs, .flags = LINK_SUM};
     const uint64_t bytes = link_eval_bytes(&most, &s->shape);
     const struct link_options l = {.address = o->address, .key_file = o->key_file, .plain = o->plain,
-                                   .most_bytes = bytes > LINK_HELLO_BYTES ? bytes : LINK_HELLO_BYTES};
+                                   .most_bytes = bytes > LINK_STRANGER_BYTES ? bytes : LINK_STRANGER_BYTES, .most_before = LINK_STRANGER_BYTES};
     s->start_ns = clock_now();
     atomic_init(&s->halt, false);
     s->have = mem_calloc(2, link_have_bytes(&s->shape));
@@ -171,9 +172,16 @@ static bool drops_first(const struct expert_serve *s, const struct link_in *in)
 {
     const struct waiting *w = &s->waiting[s->first];
     struct link_head h;
-    if (in->n_more || in->n_payload || !is_of(in, &w->in.from) || link_head_read(in->head, in->n_head, in->payload, 0, &s->shape, &h, NULL))
+    if (in->n_payload || !is_of(in, &w->in.from) || link_head_read(in->head, in->n_head, in->payload, 0, &s->shape, &h, NULL))
         return false;
     return (h.kind == LINK_CANCEL && h.tag == w->h.tag) || h.kind == LINK_BYE;
+}
+
+static void mark_gone(struct expert_serve *s, const struct link_peer *id)
+{
+    for (int i = 0; i < PEERS; i++)
+        if (s->peer[i].heard_ns && s->peer[i].id.n == id->n && memcmp(s->peer[i].id.id, id->id, id->n) == 0)
+            s->peer[i].gone = true;
 }
 
 /* Between operations and their pieces. */
@@ -183,7 +191,13 @@ static void overhear(void *arg)
     char why[8];
     while (s->n_heard < WAITING) {
         struct link_in *in = &s->heard[(s->first_heard + s->n_heard) % WAITING];
-        if (link_wait(s->link, 0, in, why, sizeof why) != LINK_MESSAGE)
+        const enum link_event what = link_wait(s->link, 0, in, why, sizeof why);
+        if (what == LINK_DOWN) {
+            s->dropped = s->dropped || is_of(in, &s->waiting[s->first].in.from);
+            mark_gone(s, &in->from);
+            continue;
+        }
+        if (what != LINK_MESSAGE)
             break;
         s->n_heard++;
         s->dropped = s->dropped || drops_first(s, in);
@@ -302,6 +316,8 @@ static void greet(struct expert_serve *s, struct peer *p, const struct link_in *
         return;
     }
     p->agreed = p->agreed || !looks;
+    if (p->agreed)
+        link_admit(s->link, &p->id);
     s->n.peers += !looks;
     const struct link_head h = {.kind = LINK_HELLO};
     if (!link_out_init(&m, LINK_HELLO_BYTES))
@@ -392,7 +408,8 @@ static struct peer *peer_of(struct expert_serve *s, const struct link_peer *id)
         struct peer *p = &s->peer[i];
         if (p->heard_ns && p->id.n == id->n && memcmp(p->id.id, id->id, id->n) == 0)
             return p;
-        oldest = p->heard_ns < oldest->heard_ns ? p : oldest;
+        if (p->agreed != oldest->agreed ? oldest->agreed : p->heard_ns < oldest->heard_ns)
+            oldest = p; /* engines stay; there are as many places as connections */
     }
     link_share_close(&oldest->share);
     *oldest = (struct peer){.id = *id};
@@ -509,9 +526,7 @@ static bool hear(struct expert_serve *s, struct waiting *w)
     w->cancelled = false;
     if (p->closed)
         return false;
-    if (in->n_more)
-        refuse(s, p, 0, "a message has more than two parts");
-    else if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, p->agreed ? &s->shape : NULL, &w->h, &err))
+    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, p->agreed ? &s->shape : NULL, &w->h, &err))
         refuse(s, p, 0, err.msg);
     else if (w->h.kind == LINK_HELLO)
         greet(s, p, in, (w->h.flags & LINK_LOOK) != 0);
@@ -554,8 +569,12 @@ static void answer_first(struct expert_serve *s)
 static bool next_message(struct expert_serve *s, struct link_in *in)
 {
     char why[8];
-    if (!s->n_heard)
-        return link_wait(s->link, s->n_waiting ? 0 : TURN_MS, in, why, sizeof why) == LINK_MESSAGE;
+    if (!s->n_heard) {
+        const enum link_event what = link_wait(s->link, s->n_waiting ? 0 : TURN_MS, in, why, sizeof why);
+        if (what == LINK_DOWN)
+            mark_gone(s, &in->from);
+        return what == LINK_MESSAGE;
+    }
     link_in_move(in, &s->heard[s->first_heard]);
     s->first_heard = (s->first_heard + 1) % WAITING;
     s->n_heard--;
@@ -578,6 +597,9 @@ void expert_serve_run(struct expert_serve *s)
         heard = 0;
         if (s->n_waiting)
             answer_first(s);
+        for (int i = 0; i < PEERS; i++)
+            if (s->peer[i].gone)
+                forget(&s->peer[i]);
         const uint64_t now = clock_now();
         expert_store_tend(s->o.store, now);
         tell_have(s, now);

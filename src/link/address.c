@@ -9,6 +9,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <arpa/inet.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,9 +25,24 @@ static bool starts(const char *s, const char *with)
 
 /* ---- addresses ---- */
 
+static bool is_near_six(const struct in6_addr *a)
+{
+    return IN6_IS_ADDR_LOOPBACK(a) || (IN6_IS_ADDR_V4MAPPED(a) && a->s6_addr[12] == 127);
+}
+
 static bool is_near_host(const char *host)
 {
-    return strcmp(host, "localhost") == 0 || strcmp(host, "[::1]") == 0 || starts(host, "127.");
+    char inner[64];
+    struct in_addr four;
+    struct in6_addr six;
+    if (strcmp(host, "localhost") == 0)
+        return true;
+    if (inet_pton(AF_INET, host, &four) == 1) /* a name may begin with 127., too */
+        return ntohl(four.s_addr) >> 24 == 127;
+    if (host[0] != '[' || strlen(host) > sizeof inner)
+        return false;
+    snprintf(inner, sizeof inner, "%.*s", (int)strlen(host) - 2, host + 1);
+    return inet_pton(AF_INET6, inner, &six) == 1 && is_near_six(&six);
 }
 
 /* The address of a socket that somebody else has opened. */
@@ -55,7 +71,7 @@ static ingle_status look_at_handed(const char *text, int fd, struct link_address
     } else if (a.ss_family == AF_INET6) {
         struct sockaddr_in6 i;
         memcpy(&i, &a, sizeof i);
-        out->near = memcmp(&i.sin6_addr, &in6addr_loopback, sizeof i.sin6_addr) == 0;
+        out->near = is_near_six(&i.sin6_addr);
         snprintf(out->endpoint, sizeof out->endpoint, "tcp://[%s]:%u", out->near ? "::1" : "::", ntohs(i.sin6_port));
     } else {
         return err_set(err, INGLE_ARG, "'%s': a socket that is neither TCP's nor of a file system", text);

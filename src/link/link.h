@@ -2,8 +2,8 @@
  * link - frames between an engine and a worker that computes experts, and what carries them.
  *
  * A message is a head of LINK_HEAD bytes and a payload.  Everything a peer says is bounded and compared with its head
- * before it is used; an error names the field, its value and its limit.  Numbers are little-endian.  frame.c knows bytes
- * alone; ZeroMQ, which carries them, is known to zmq.c alone.
+ * before it is used; an error names the field, its value and its limit.  Numbers are little-endian.  frame.c and hello.c know
+ * only bytes; carry.c moves them, seal.c encrypts them.
  */
 #ifndef INGLE_LINK_LINK_H
 #define INGLE_LINK_LINK_H
@@ -158,7 +158,7 @@ MUST_CHECK ingle_status link_share_slot(const uint8_t *payload, size_t n, int *s
 enum link_place { LINK_TCP, LINK_UNIX, LINK_HANDED };
 struct link_address {
     enum link_place place;
-    char endpoint[300]; /* as the carrier wants it; of LINK_HANDED "" */
+    char endpoint[300]; /* "tcp://HOST:PORT", "ipc://PATH" */
     int fd;             /* of LINK_HANDED */
     bool near;          /* this host alone */
 };
@@ -178,10 +178,11 @@ struct link_options {
     const char *key_file;  /* NULL: messages are not encrypted */
     bool plain;            /* beyond this host without a key all the same */
     uint64_t most_bytes;   /* of a payload that is taken */
+    uint64_t most_before;  /* the same before link_admit(); 0: most_bytes */
     int heartbeat_ms, dead_ms; /* 0: 500, 2000 */
 };
 
-struct link; /* an end */
+struct link; /* an end.  It has a thread that moves bytes */
 
 bool link_is_built(void); /* with a carrier; else opening is INGLE_UNSUP */
 /* A worker's end, which listens; and an engine's, which connects in the background and goes on trying. */
@@ -191,12 +192,15 @@ void link_close(struct link *l);
 /* "127.0.0.1:41000": where it listens. */
 const char *link_name(const struct link *l);
 
-enum { LINK_PEER = 256 };
-struct link_peer { uint8_t n, id[LINK_PEER - 1]; }; /* whom a message came from; of a dialled end nothing */
+struct link_peer { uint8_t n, id[8]; }; /* a connection: whom a message came from; of a dialled end nothing */
+/* The peer has said who it is, and may send messages of most_bytes.  A listening end has a bound of connections: those that are not
+ * admitted make room for others. */
+enum { LINK_STRANGER_BYTES = 4096 }; /* what an end that is to be greeted takes before */
+void link_admit(struct link *l, const struct link_peer *p);
 
 /* A message on its way out: payload n bytes, any address, written by the caller.  link_send() takes it in any case; false: the peer
  * is gone or takes no more. */
-struct link_out { uint8_t *payload; size_t n; ATTR_ALIGNED(16) unsigned char carrier[64]; };
+struct link_out { uint8_t *payload; size_t n; };
 MUST_CHECK bool link_out_init(struct link_out *m, size_t n);
 void link_out_release(struct link_out *m);
 MUST_CHECK bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h, struct link_out *m);
@@ -205,12 +209,12 @@ MUST_CHECK bool link_send(struct link *l, const struct link_peer *to, const stru
 struct link_in {
     struct link_peer from;
     const uint8_t *head, *payload;
-    size_t n_head, n_payload, n_more; /* n_more: parts that do not belong there */
-    ATTR_ALIGNED(16) unsigned char carrier[2][64];
+    size_t n_head, n_payload;
+    void *block; /* owned: where they are */
 };
 enum link_event { LINK_NOTHING, LINK_UP, LINK_DOWN, LINK_MESSAGE };
 /* Waits timeout_ms at most (0: not at all).  LINK_UP, LINK_DOWN: a dialled end has, or has no longer, a connection; why
- * says the reason.  LINK_MESSAGE: *in is to be released. */
+ * says the reason.  A listening end is told of the second, with in->from.  LINK_MESSAGE: *in is to be released. */
 enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why, size_t n_why);
 void link_in_release(struct link_in *in);
 void link_in_move(struct link_in *to, struct link_in *from); /* from is released */

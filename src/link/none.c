@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* none - ends of a build without ZeroMQ: there are none. */
+/* none - ends of a build without libsodium: there are none. */
 #include "link/link.h"
 
 bool link_is_built(void)
@@ -9,7 +9,7 @@ bool link_is_built(void)
 
 static ingle_status refuse(struct err *err)
 {
-    return err_set(err, INGLE_UNSUP, "this build has no workers: it was made without libzmq (Debian: libzmq3-dev)");
+    return err_set(err, INGLE_UNSUP, "this build has no workers: it was made without libsodium (Debian: libsodium-dev)");
 }
 
 ingle_status link_listen(struct link **out, const struct link_options *o, struct err *err)
@@ -35,6 +35,12 @@ const char *link_name(const struct link *l)
 {
     (void)l;
     return "";
+}
+
+void link_admit(struct link *l, const struct link_peer *p)
+{
+    (void)l;
+    (void)p;
 }
 
 bool link_out_init(struct link_out *m, size_t n)

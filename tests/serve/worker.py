@@ -203,6 +203,54 @@ class Workers(Case):
         self.assertEqual(self.ask(server, 0), want[0])
         self.assertGreater(self.info(server)["losses"], 0)
 
+    def test_strangers_take_no_memory(self):
+        """Whoever reaches the port without having greeted, with and without a key; an engine goes on beside them."""
+        begin = b"ingleend\x01" + bytes(55)
+
+        def frame(kind, n):
+            return b"ing" + bytes([kind]) + n.to_bytes(4, "little")
+
+        zmtp = b"\xff" + bytes(7) + b"\x01\x7f\x03\x00NULL" + bytes(48) + b"\x04\x29\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
+        floods = ((zmtp, b"\x01\0" * 50000), (begin, frame(1, 0) * 10000), (begin, (frame(2, 4096) + bytes(48 + 4096)) * 20),
+                  (begin, frame(2, 4000) + bytes(3000)), (begin, frame(2, 1 << 30) + bytes(100000)), (begin, (frame(2, 0) + bytes(48)) * 2000),
+                  (begin[:9] + b"\1" + begin[10:], bytes(100000)), (b"", b"x" * 100000))
+        key = os.path.join(self.folder, "key")
+        with open(key, "w", opener=lambda p, f: os.open(p, f, 0o600)) as f:
+            f.write("ab" * 32)
+        for options in ((), ("--worker-key", key)):
+            w = self.worker("127.0.0.1:0", *options)
+            server = self.serve("--experts-worker", w.address, "--experts-share", "100", *options)
+            want, to = self.ask(server), ("127.0.0.1", int(w.address.split(":")[1]))
+
+            def memory():
+                with open(f"/proc/{w.process.pid}/status") as f:
+                    return int(re.search(r"VmRSS:\s+(\d+)", f.read())[1]) << 10
+
+            before, until, open_ones, n = memory(), time.monotonic() + 4, [], 0
+            while time.monotonic() < until:
+                hello, flood = floods[n % len(floods)]
+                n += 1
+                try:
+                    s = socket.create_connection(to)
+                    s.settimeout(0.1)
+                    open_ones.append(s)
+                    s.sendall(hello)
+                    for _ in range(20):
+                        s.sendall(flood)
+                except OSError:
+                    pass
+                if len(open_ones) > 200:
+                    open_ones.pop(0).close()
+            self.assertGreater(n, 20)
+            self.assertLess(memory() - before, 32 << 20)
+            self.assertEqual(self.ask(server), want)
+            now = self.info(server)
+            self.assertEqual((now["state"], now["losses"], now["trouble"]), ("ready", 0, None))
+            for s in open_ones:
+                s.close()
+            self.assertEqual(w.end(), 0)
+            server.close()
+
     def test_what_cannot_be(self):
         for options, text in (
                 (("--listen", "0.0.0.0:0"), "a key is needed"), (("--listen", "fd:77"), "is no socket"), (("--listen", "nowhere"), "is none of HOST:PORT"),

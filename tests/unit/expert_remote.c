@@ -526,7 +526,7 @@ static void a_worker_may_do_anything(void **state)
         struct world w;
         struct ingle_engine_worker x;
         struct err err;
-        if (how == WRONG_SUM) /* ZeroMQ has no way to damage a frame: unit_link_frame sees each bit */
+        if (how == WRONG_SUM) /* an end has no way to damage a frame: unit_link_frame sees each bit */
             continue;
         /* Only silence is to be found by the clock: a busy machine makes every answer late. */
         const uint64_t late_ns = how == SILENT ? 30000000 : 30000000000;
@@ -1058,7 +1058,7 @@ static void a_worker_that_comes_back_is_asked_again(void **state)
 int main(void)
 {
     if (!link_is_built()) {
-        print_message("built without libzmq\n");
+        print_message("built without libsodium\n");
         return 0;
     }
     const struct CMUnitTest tests[] = {

@@ -252,6 +252,8 @@ static void addresses(void **state)
 {
     (void)state;
     static const struct { const char *text, *endpoint; bool near; } good[] = {
+        {"127.evil.example:7", "tcp://127.evil.example:7", false}, {"127.0.0.1.evil.example:7", "tcp://127.0.0.1.evil.example:7", false},
+        {"127.9.9.9:7", "tcp://127.9.9.9:7", true}, {"[0:0::1]:7", "tcp://[0:0::1]:7", true}, {"[::ffff:127.0.0.1]:7", "tcp://[::ffff:127.0.0.1]:7", true}, {"[::2]:7", "tcp://[::2]:7", false},
         {"127.0.0.1:4000", "tcp://127.0.0.1:4000", true}, {"localhost:4000", "tcp://localhost:4000", true}, {"[::1]:4000", "tcp://[::1]:4000", true},
         {"10.0.0.7:4000", "tcp://10.0.0.7:4000", false}, {"box.lan:4000", "tcp://box.lan:4000", false}, {"unix:/tmp/w", "ipc:///tmp/w", true}};
     static const char *const bad[] = {"", "4000", ":4000", "a:", "a:b", "a:65536", "a:-1", "a:0", "::1:4000", "unix:", "fd:3", "tcp://a:4000", "a:4000 "};

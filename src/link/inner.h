@@ -1,0 +1,47 @@
+/*
+ * inner - what carries frames: sockets (socket.c), encryption (seal.c), connections (carry.c).
+ */
+#ifndef INGLE_LINK_INNER_H
+#define INGLE_LINK_INNER_H
+
+#include "link/link.h"
+
+/* ---- sockets: not blocking, closed by exec ---- */
+
+/* INGLE_IO: errno says why. */
+MUST_CHECK ingle_status link_socket_listen(const struct link_address *a, int *fd, struct err *err);
+/* Begins to connect; attempt counts up, for hosts with several addresses.  -1: not this time. */
+int link_socket_dial(const struct link_address *a, unsigned attempt);
+/* -1: nobody is there; *wait: nobody can be taken now (no descriptors). */
+int link_socket_accept(int fd, bool *wait);
+/* Where it listens, as link_address_parse() takes it. */
+void link_socket_name(int fd, char *out, size_t n);
+
+/* ---- encryption ----
+ *
+ * Both ends say a preamble.  With a key it has a public key for this connection alone; what both make of their keys and of the
+ * secret are two keys, one for each direction.  Frames are sealed in pieces with a counter: a piece that is not the next one of a
+ * peer that knows the secret does not open. */
+
+enum { LINK_PREAMBLE = 64, LINK_TAG = 16, LINK_PIECE = 64 << 10 };
+
+struct link_seal {
+    ATTR_ALIGNED(16) unsigned char state[512]; /* of AES */
+    uint8_t key[32];
+    uint64_t count;
+    bool aes;
+};
+
+bool link_seal_ready(void);
+void link_preamble_make(bool keyed, uint8_t own[32], uint8_t out[LINK_PREAMBLE]);
+/* NULL, or what is wrong with the other end's. */
+const char *link_preamble_check(const uint8_t at[LINK_PREAMBLE], bool keyed);
+/* False: it is no key. */
+bool link_seal_agree(const uint8_t secret[LINK_SECRET], const uint8_t own[32], const uint8_t dialled[LINK_PREAMBLE],
+                     const uint8_t listening[LINK_PREAMBLE], bool listens, struct link_seal *in, struct link_seal *out);
+/* out has n + LINK_TAG bytes. */
+void link_seal_close(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *out);
+/* out has n - LINK_TAG bytes.  False: it does not open. */
+bool link_seal_open(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *out);
+
+#endif
