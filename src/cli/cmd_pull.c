@@ -322,7 +322,8 @@ static ingle_status resolve(struct cli *c, const struct ingle_callbacks *callbac
     const char *value = ingle_config_text(c->config, option, i);
     if (!cli_hub_names(value))
         return INGLE_OK;
-    const bool plan = ingle_config_flag(c->config, "plan") && strcmp(option, "model") == 0 && !ingle_config_flag(c->config, "update");
+    const bool whole = ingle_config_flag(c->config, "update") || ingle_config_flag(c->config, "trust-user"); /* a router's model will run */
+    const bool plan = ingle_config_flag(c->config, "plan") && strcmp(option, "model") == 0 && !whole;
     ingle_status st = plan ? plan_path(c, callbacks, value, &path, err)
                            : pull(c, callbacks, value, strcmp(option, "draft") == 0, false, &path, err);
     if (!st)

@@ -174,7 +174,9 @@ static int plan(struct cli *c)
 {
     struct ingle_plan p;
     struct err err;
-    if (server_plan(c->config, cli_callbacks(c), &p, &err))
+    struct start start = {.c = c, .percent = -1};
+    if (cli_hub_model(c, &(struct ingle_callbacks){on_report, on_progress, &start}, &err) ||
+        server_plan(c->config, cli_callbacks(c), &p, &err))
         return cli_fail_err(c, &err);
     cli_hub_plan(c, &p);
     cli_print_plan(&p, true);

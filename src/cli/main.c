@@ -75,7 +75,7 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     if (cli_pack_default(c, &error))
         return cli_fail(c, &error);
     const struct ingle_callbacks callbacks = cli_callbacks(c);
-    const bool later = command->run == cli_serve && !ingle_config_is_set(c->config, "models") && !ingle_config_flag(c->config, "plan");
+    const bool later = command->run == cli_serve && !ingle_config_is_set(c->config, "models");
     if (!later && cli_hub_model(c, &callbacks, &err))
         rc = cli_fail_err(c, &err);
     else

@@ -232,6 +232,8 @@ bool router_jobs_remove(struct router_jobs *q, const struct router_job *j);
 struct router_preset *router_presets_find(const struct router_presets *p, const char *id);
 MUST_CHECK ingle_status router_presets_new(struct router_presets *p, const char *id, const char *where, struct router_preset **out,
                                            struct err *err);
+/* Whether a value names something on a hub, and no file. */
+bool router_is_of_hub(const char *value);
 /* Adds a line to problems or warnings. */
 void router_presets_line(struct str *to, size_t *n, const char *text);
 

@@ -136,11 +136,21 @@ static const char *why_not(const char *path)
     return S_ISREG(is.st_mode) && is.st_size == 0 ? "the file is empty" : NULL;
 }
 
+bool router_is_of_hub(const char *value)
+{
+    static const char *const begin[] = {"hf:", "https://", "http://", "hf.co/", "huggingface.co/"};
+    struct stat is;
+    for (size_t i = 0; value && i < sizeof begin / sizeof *begin; i++)
+        if (strncmp(value, begin[i], strlen(begin[i])) == 0)
+            return i == 0 || stat(value, &is) != 0;
+    return false;
+}
+
 /* Drives may be mounted later: a file that is not there is a warning. */
 static void check_file(struct reading *r, int line, const char *key, const char *option, const char *value)
 {
     char text[480];
-    if (!is_input(option) || strncmp(value, "hf:", 3) == 0)
+    if (!is_input(option) || router_is_of_hub(value))
         return;
     if (strcmp(option, "draft") == 0 && !strchr(value, '/') && !strchr(value, '.')) /* auto, off ... */
         return;

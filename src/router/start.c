@@ -240,18 +240,40 @@ static bool is_full(const struct router *r)
     return r->models_max && n_processes(r, &used) >= r->models_max;
 }
 
-static bool is_of_hub(const struct router *r, const struct router_model *m)
+/* The i-th of a model's values that name something on a hub, or NULL. */
+static const char *hub_name(const struct router *r, const struct router_model *m, size_t i)
 {
-    static const char *const option[] = {"model", "draft", "prompt-drafter"};
-    const char *text;
-    for (size_t i = 0; i < sizeof option / sizeof *option; i++)
-        for (size_t k = 0; (text = router_text(r, m, option[i], k)); k++)
-            if (strncmp(text, "hf:", 3) == 0)
-                return true;
-    return strncmp(ingle_config_text(m->config, "model", 0), "hf:", 3) == 0;
+    static const char *const option[] = {"draft", "prompt-drafter"};
+    const char *text = ingle_config_text(m->config, "model", 0);
+    if (router_is_of_hub(text) && i-- == 0)
+        return text;
+    for (size_t o = 0; o < sizeof option / sizeof *option; o++)
+        for (size_t k = 0; (text = router_text(r, m, option[o], k)); k++)
+            if (router_is_of_hub(text) && i-- == 0)
+                return text;
+    return NULL;
 }
 
-static bool needs_fetch(const struct router *r, const struct router_model *m) { return !m->fetched && is_of_hub(r, m); }
+/* "hf:OWNER/NAME" of both, whatever code they want. */
+static bool same_repository(const char *a, const char *b)
+{
+    const size_t n = 3 + strcspn(a + 3, ":");
+    return strncmp(a, b, n) == 0 && (!b[n] || b[n] == ':');
+}
+
+/* Whether another model is fetching from the same repository: each file is written by one process. */
+static bool fetches_same(const struct router *r, const struct router_model *m)
+{
+    const char *a, *b;
+    for (const struct router_model *o = r->models; o; o = o->next)
+        for (size_t i = 0; o != m && o->state == ROUTER_FETCHING && (a = hub_name(r, o, i)); i++)
+            for (size_t k = 0; (b = hub_name(r, m, k)); k++)
+                if (same_repository(a, b))
+                    return true;
+    return false;
+}
+
+static bool needs_fetch(const struct router *r, const struct router_model *m) { return !m->fetched && hub_name(r, m, 0); }
 
 /* A process for m, as far as memory allows. */
 static void start(struct router *r, struct router_model *m, bool plan)
@@ -283,7 +305,7 @@ static void fetch_queued(struct router *r)
     for (const struct router_model *m = r->models; m; m = m->next)
         n += m->state == ROUTER_FETCHING;
     for (struct router_model **at = &r->queue, *m; (m = *at) && n < MOST_FETCHES;) {
-        if (!is_wanted(m) || !needs_fetch(r, m)) {
+        if (!is_wanted(m) || !needs_fetch(r, m) || fetches_same(r, m)) {
             at = &m->next_wait;
             continue;
         }

@@ -55,7 +55,7 @@ def until(ask, wanted=True):
 
 
 class SlowHub(http.server.ThreadingHTTPServer):
-    """One repository, o/slow, whose only file comes for minutes."""
+    """Each repository has one file, which comes for minutes."""
     daemon_threads = True
     SIZE = 40_000_000
 
@@ -494,19 +494,21 @@ class Room(unittest.TestCase):
     def test_fetching_is_not_loading(self):
         hub = SlowHub()
         with tempfile.TemporaryDirectory() as d, Router(
-                PRESETS + "[slow]\nmodel = hf:o/slow\n[drafted]\n" + f"model = {GEMMA}\ndraft = hf:o/slow\n",
+                PRESETS + "[slow]\nmodel = hf:o/slow\n[drafted]\n" + f"model = {GEMMA}\ndraft = hf:o/other\n[same]\nmodel = hf:o/slow:Q8_0\n",
                 "--models-max", "1", "--hub", hub.url, "--hub-dir", d) as s:
             with s.begin("/v1/chat/completions", dict(CHAT, model="slow")), s.begin("/v1/chat/completions", dict(CHAT, model="drafted")):
                 for name in "slow", "drafted":
                     until(lambda n=name: s.entry(n)["status"].get("fetching", False))
+                self.assertEqual(s.post("/models/load", {"model": "same"})[0], 200)  # it waits for the file, and nobody for it
                 self.assertEqual(s.chat("gem")[0], 200)
                 self.assertEqual(s.chat("small")[0], 200)  # and they make room for each other
                 self.assertEqual((s.state("gem"), s.state("slow")), ("unloaded", "loading"))
                 until(lambda: s.entry("slow")["status"]["progress"] > 0)
             self.assertEqual(s.chat("gem")[0], 200)
             self.assertIs(s.entry("slow")["status"]["fetching"], True)  # it goes on when the client has left
-            s.unload("slow")
-            s.unload("drafted")
+            for name in "same", "slow", "drafted":
+                self.assertEqual(s.state(name), "loading")
+                s.unload(name)
         hub.shutdown()
         hub.server_close()
 
