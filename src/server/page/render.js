@@ -5,6 +5,7 @@ import {el, button, copyText, rest} from './dom.js';
 
 const SLICE = 8;        // milliseconds at a time
 const PATIENCE = 1500;  // milliseconds that the worker may take for a block
+const PART = 30, PART_BYTES = 6000; // blocks and their text that are laid out together
 const PIECE = 4096;     // characters of plain text in one box
 
 /* ---- what may come in ---- */
@@ -162,13 +163,16 @@ export function pieces(text) {
   return out;
 }
 
+const RTL = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
+const direction = text => RTL.test(/\p{L}/u.exec(text)?.[0] ?? '') ? 'rtl' : '';
+
 export function plainText(box, text) {
   const old = [...box.children], list = pieces(text);
   list.forEach((piece, i) => {
     const shown = list.length > 1 && piece.endsWith('\n') ? piece.slice(0, -1) : piece;
     if (old[i]?.textContent === shown) return;
     const put = () => {
-      const node = el('div', {className: 'plain-text' + (piece.length > 1500 ? ' big' : ''), textContent: shown, dir: 'auto'});
+      const node = el('div', {className: 'plain-text' + (piece.length > 1500 ? ' big' : ''), textContent: shown, dir: direction(shown)});
       if (old[i]) old[i].replaceWith(node);
       else box.append(node);
     };
@@ -261,7 +265,15 @@ export class View {
 
   place(i, node) {
     if (this.blocks[i]) this.blocks[i].replaceWith(node);
-    else this.box.append(node);
+    else {
+      if (!i || this.inPart >= PART || this.partBytes > PART_BYTES) { // one out of sight is not laid out
+        this.box.append(el('div', {className: 'part'}));
+        this.inPart = this.partBytes = 0;
+      }
+      this.inPart++;
+      this.box.lastChild.append(node);
+    }
+    this.partBytes += node.textContent.length;
     this.blocks[i] = node;
   }
 

@@ -7,7 +7,7 @@
 'use strict';
 /* global markdownit, hljs, katex */
 
-const BLOCK = 8192, CHUNK = 4096, MARKUP = 65536, LINE = 2000, COLOURED = 262144, FORMULAS = 200;
+const BLOCK = 4096, CHUNK = 4096, MARKUP = 65536, LINE = 2000, COLOURED = 262144, FORMULAS = 200;
 let have = {};
 const texts = new Map(); // number: state
 
@@ -103,6 +103,16 @@ function tasks(state) {
   }
 }
 
+// The way in which a text with Hebrew, Arabic and the like runs: that of its first letter.  (dir="auto" would have the
+// browser look at all of an answer each time that a piece comes.)
+const RTL = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
+
+function direction(tokens, i) {
+  while (i < tokens.length && !(tokens[i].type === 'inline' && /\p{L}/u.test(tokens[i].content))) i++;
+  const letter = /\p{L}/u.exec(tokens[i]?.content ?? '');
+  return letter && (RTL.test(letter[0]) ? 'rtl' : 'ltr');
+}
+
 function makeMarkdown() {
   md = markdownit({html: false, linkify: true, breaks: true, typographer: false});
   md.validateLink = url => /^https?:\/\//i.test(url);
@@ -125,7 +135,8 @@ function makeMarkdown() {
   for (const name of ['paragraph_open', 'heading_open', 'list_item_open', 'td_open', 'th_open', 'blockquote_open', 'bullet_list_open', 'ordered_list_open', 'table_open'])
     rules[name] = (tokens, i, options, env, self) => {
       const t = tokens[i];
-      t.attrSet('dir', 'auto');
+      const dir = env.bidi && direction(tokens, i);
+      if (dir) t.attrSet('dir', dir);
       if (name === 'heading_open') t.tag = 'h' + Math.min(6, Number(t.tag[1]) + 2);
       return (name === 'table_open' ? '<div class="wide" tabindex="0" role="group" aria-label="table">' : '') + self.renderToken(tokens, i, options);
     };
@@ -161,7 +172,7 @@ function prose(state, text, offset) {
   for (withFormulas of [true, false]) {
     formulas = 0;
     let html;
-    try { html = md.render(text, {}); } catch { return {text}; }
+    try { html = md.render(text, {bidi: RTL.test(text)}); } catch { return {text}; }
     if (html.length <= MARKUP) return {html};
   }
   return {text};

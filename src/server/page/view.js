@@ -33,7 +33,7 @@ export class MessageView {
     this.thought = el('div');
     this.summary = el('summary');
     this.details = el('details', {className: 'thought', hidden: true}, this.summary, this.thought);
-    this.text = el('div', {className: 'text', dir: 'auto'});
+    this.text = el('div', {className: 'text'});
     this.calls = el('div', {className: 'calls'});
     this.phase = el('p', {className: 'phase', hidden: true});
     this.error = el('p', {className: 'error', hidden: true});
