@@ -131,7 +131,7 @@ async function follow(run, body) {
   for (let attempt = 0; ; attempt++) {
     try {
       const r = body && !node.run.at
-        ? await call('v1/chat/completions', {json: body, signal: controller.signal, headers: named(node)})
+        ? await call('v1/chat/completions', {json: body, asked: true, signal: controller.signal, headers: named(node)})
         : await call(`${streamPath(node)}&from=${node.run.at}`, {signal: controller.signal, headers: named(node)});
       await read(run, r);
       if (!node.stats.finish) throw new TypeError('the stream ended early');

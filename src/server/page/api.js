@@ -25,7 +25,7 @@ export class Failure extends Error {
   }
 }
 
-async function failure(response) {
+async function failure(response, asked) {
   const text = await response.text().catch(() => '');
   let message = '', code = '';
   try {
@@ -37,7 +37,7 @@ async function failure(response) {
   if (message.length > 500) message = message.slice(0, 500) + '…';
   if (response.status === 401) {
     message = settings.key ? `The server does not accept this key: ${message}` : 'This server needs a key.';
-    needsKey(message);
+    needsKey(message, asked);
   }
   if (code === 'context_length_exceeded' || /available context size/.test(message))
     message += ' Start a new conversation, delete old messages, or start the server with a larger --ctx.';
@@ -45,14 +45,14 @@ async function failure(response) {
 }
 
 export async function call(path, options = {}) {
-  const {json, ...more} = options;
+  const {json, asked = false, ...more} = options; // asked: by the user, not by the page
   if (json !== undefined) {
     more.method ??= 'POST';
     more.body = JSON.stringify(json);
     more.headers = {'content-type': 'application/json', ...more.headers};
   }
   const r = await fetch(path, {...more, headers: {...more.headers, ...headers()}});
-  if (!r.ok) throw await failure(r);
+  if (!r.ok) throw await failure(r, asked);
   return r;
 }
 

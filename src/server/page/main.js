@@ -360,8 +360,8 @@ function wirePage() {
 }
 
 function wireKey() {
-  onNeedsKey(why => {
-    if (document.querySelector('dialog[open]') || sessionLater) return;
+  onNeedsKey((why, asked) => {
+    if (document.querySelector('dialog[open]') || (sessionLater && !asked)) return;
     $('key-why').textContent = why;
     $('key-field').value = '';
     $('key-box').showModal();

@@ -7,7 +7,7 @@
 'use strict';
 /* global markdownit, hljs, katex */
 
-const BLOCK = 4096, CHUNK = 4096, MARKUP = 65536, LINE = 2000, COLOURED = 262144, FORMULAS = 200;
+const BLOCK = 4096, CHUNK = 4096, MARKUP = 32768, LINE = 2000, COLOURED = 262144, FORMULAS = 200;
 let have = {};
 const texts = new Map(); // number: state
 
@@ -174,8 +174,19 @@ function prose(state, text, offset) {
     let html;
     try { html = md.render(text, {bidi: RTL.test(text)}); } catch { return {text}; }
     if (html.length <= MARKUP) return {html};
+    if (withFormulas && text.length > 400) return {big: true};
   }
   return {text};
+}
+
+// The first half of a block whose markup is too much for one piece.
+function half(text) {
+  const at = text.length >> 1;
+  for (const mark of ['\n\n', '\n', ' ']) {
+    const found = text.indexOf(mark, at);
+    if (found > 0 && found < text.length - 100) return found + mark.length;
+  }
+  return /[\ud800-\udbff]/.test(text[at - 1]) ? at - 1 : at;
 }
 
 /* ---- where a block ends ---- */
@@ -254,16 +265,22 @@ function step(state, ops) {
     if (!fence) show(state, ops, state.tail, false);
     return false;
   }
-  show(state, ops, state.tail.slice(0, n), true);
-  eat(state, n);
+  eat(state, show(state, ops, state.tail.slice(0, n), true));
   state.index++;
   return true;
 }
 
+// How much of the text it has shown.
 function show(state, ops, text, whole) {
   postMessage({number: state.number, at: state.offset});
-  const more = whole && text.length >= BLOCK / 2 && !text.endsWith('\n');
-  ops.push({op: 'prose', i: state.index, whole, more, ...prose(state, text, state.offset)});
+  let made = prose(state, text, state.offset), more = whole && text.length >= BLOCK / 2 && !text.endsWith('\n');
+  while (made.big) {
+    if (whole) text = text.slice(0, half(text));
+    made = whole ? prose(state, text, state.offset) : {text};
+    more = whole;
+  }
+  ops.push({op: 'prose', i: state.index, whole, more, ...made});
+  return text.length;
 }
 
 const isEnd = (line, code) => {

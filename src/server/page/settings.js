@@ -82,6 +82,7 @@ export function apply(c, body) {
     const why = wrong(key, text);
     if (why) throw new Error(`Settings: ${why}`);
     if (kind === 'whole' || kind === 'number') body[key] = Number(text);
+    else if (kind === 'text') body[key] = text;
     else if (kind === 'lines') body[key] = text.split('\n').filter(Boolean);
     else if (kind === 'words') body[key] = text.split(/[\s,;]+/).filter(Boolean);
     else if (key === 'tools') body.tools = parse(text)[0];

@@ -1,0 +1,632 @@
+#!/usr/bin/env python3
+"""page_long.py - everything that the web page can do, in a headless Chromium, with the built-in model.
+
+usage: page_long.py INGLE [--shots FOLDER] [PART...]
+
+A part is a function below.  Exit 77 (skipped) without chromium and chromedriver.
+"""
+import http.server, json, os, sys, tempfile, threading, time
+
+import browser
+import client
+
+WATCH = """window.longest = 0; window.tasks = 0;
+new PerformanceObserver(l => { for (const e of l.getEntries()) { tasks++; longest = Math.max(longest, e.duration); } })
+    .observe({entryTypes: ['longtask']});"""
+FROZEN = 1500  # milliseconds: a machine with other work makes short tasks long; a page that freezes needs seconds
+
+HOSTILE = {
+    "backticks": "x" + "`" * 200000,
+    "growing runs": "".join("`" * i + "a" for i in range(1, 600)),
+    "brackets": "x" + "[" * 100000 + "](" * 50000,
+    "stars": "*" * 100000 + "a" + "*_" * 50000,
+    "pairs": "**a" * 30000 + "_b" * 30000 + "~~c" * 20000,
+    "quotes": ">" * 10000 + " x",
+    "quotes by line": "\n".join("> " * n + "x" for n in range(0, 800)),
+    "lists": "- " * 10000 + "x",
+    "lists by line": "\n".join("  " * n + "- x" for n in range(1500)),
+    "numbers": "\n".join(f"{n}. x" for n in range(20000)),
+    "one line": "word " * 200000,
+    "one word": "w" * 1000000,
+    "code, one line": "```c\n" + "int x = 1; " * 90000 + "\n```",
+    "code": "```python\n" + "def f(x):\n    return 'a' + \"b\" # c\n" * 5000 + "```",
+    "table": "|" + "a|" * 2000 + "\n|" + "--|" * 2000 + "\n" + ("|" + "b|" * 2000 + "\n") * 10,
+    "long table": "|a|b|\n|--|--|\n" + "|1|**2**|\n" * 8000,
+    "links": "http://a.example/x?" * 8000,
+    "dollars": "$" * 50000 + "$x" * 30000,
+    "formulas": "$x_1^2$ " * 20000,
+    "one formula": "$$" + "\\frac{1}{" * 900 + "x" + "}" * 900 + "$$",
+    "macro": "$$\\def\\a{xxxxxxxxxx}\\def\\b{\\a\\a\\a\\a\\a\\a}\\def\\c{\\b\\b\\b\\b\\b\\b\\b}\\c\\c\\c\\c\\c\\c$$ " * 30,
+    "rules": "$\\rule{100000em}{100000em}$ and $\\kern9999em x$ ",
+    "fences": "```\n~~~\n" * 5000,
+    "entities": "&amp;&#x41;&lt;" * 10000,
+    "right to left": "\u202e" + "\u05e9\u05dc\u05d5\u05dd " * 20000,
+    "zalgo": "a" + "\u0301" * 20000,
+    "blank lines": "\n" * 100000 + "x",
+    "hashes": "# a" + " " * 50000 + "x\n" + "#" * 50000,
+    "backslashes": "\\" * 100000,
+    "references": "[a]: http://b.example/\n" * 5000 + "[a] " * 5000,
+    "answer": ("## Part\n\nSome **bold** text with `code` and a [link](https://a.example/).\n\n- one\n- two\n\n"
+               "```js\nconst x = 1;\n```\n\n") * 1500,
+}
+MARKUP = """<img src=x onerror="window.bad=1"> <script>window.bad=1</script> <svg onload="window.bad=1"></svg>
+<iframe src="http://evil.example/"></iframe> <a href="javascript:window.bad=1">x</a> [y](javascript:window.bad=1)
+[z](data:text/html,<script>1</script>) ![p](http://evil.example/p.png) <style>*{display:none}</style>
+[t](http://a.example/"onmouseover="window.bad=1) <http://evil.example/> <form action=//evil.example><input name=x>
+$\\href{javascript:window.bad=1}{x}$ $\\url{http://evil.example}$ $\\includegraphics{http://evil.example/i.png}$
+$\\htmlStyle{position:fixed}{x}$ $\\htmlClass{acts}{x}$ $$\\text{<img src=x onerror=window.bad=1>}$$
+
+```"><img src=x onerror=window.bad=1>
+<img src=x onerror=window.bad=1>
+```
+<math><mtext><table><mglyph><style><img src=x onerror=window.bad=1>"""
+SHOW = "ingle.add({role: 'assistant', parent: arguments[1] ? null : ingle.chat.leaf, content: arguments[0]}); ingle.show()"
+
+
+def shown(p, text):
+    p.run("ingle.add({role: 'user', parent: null, content: 'x'});" + SHOW, text)
+    p.wait("return ingle.isIdle() && document.querySelector('.message.assistant .text').textContent.length > 0", seconds=120)
+
+
+def hostile(p):
+    """Nothing freezes the page, nothing is lost, and it is the same however it arrives."""
+    p.run(WATCH)
+    worst = {}
+    for name, text in HOSTILE.items():
+        p.run("longest = tasks = 0")
+        begun = time.monotonic()
+        shown(p, text)
+        worst[name] = p.run("return [Math.round(longest), tasks]") + [round(time.monotonic() - begun, 1)]
+        print(name, worst[name], flush=True)
+        assert worst[name][0] < FROZEN, (name, worst[name])
+    print("longest task in ms, tasks over 50 ms, seconds:", json.dumps(worst))
+
+
+def streaming(p):
+    """What arrives in pieces ends as what arrives at once."""
+    text = "".join(open(os.path.join(os.path.dirname(__file__), "../../docs", f)).read()[:9000]
+                   for f in ("tour.md", "server.md", "drafting.md"))
+    text += "\n1. Do this:\n   ```sh\n   # no heading\n\n   make\n   ```\n2. Then\n\n   - $a$\n\n\\[\na\n= b\n\\]\n\n~~~\nopen"
+    grown, whole = p.b.call("POST", p.b.session + "/execute/async", {"args": [text], "script": """
+        const [text, done] = arguments, box = () => document.createElement('div');
+        const a = box(), b = box(), idle = async () => { do await new Promise(r => setTimeout(r, 30)); while (!ingle.isIdle()); };
+        (async () => {
+            const one = new ingle.View(a), two = new ingle.View(b);
+            for (let n = 0; n < text.length; n += 1 + Math.floor(n * 7919 % 61)) {
+                one.set(text.slice(0, n), false);
+                if (n % 5 === 0) await new Promise(r => setTimeout(r, 0));
+            }
+            one.set(text, true);
+            two.set(text, true);
+            await idle();
+            done([a.innerHTML, b.innerHTML]);
+        })()"""})
+    norm = lambda html: html.replace('<span class="lines"></span>', "").replace("\n</span><span class=\"lines\">", "\n")
+    assert len(whole) > 30000 and len(grown) > 30000
+    text_of = lambda html: "".join(part.split(">", 1)[-1] for part in norm(html).split("<"))
+    assert text_of(grown) == text_of(whole), "text that arrives in pieces is shown differently"
+
+
+def markup(p):
+    """Markup is text, nothing runs, nothing is fetched."""
+    before = p.run("return performance.getEntriesByType('resource').length")
+    shown(p, MARKUP)
+    time.sleep(0.3)
+    assert p.run("return window.bad") is None
+    for tag in ("img", "script", "iframe", "style", "form", "input", "object", "svg[onload]", "[onerror]", "[onmouseover]"):
+        assert p.run("return document.querySelectorAll('.message ' + arguments[0]).length", tag) == 0, tag
+    hrefs = p.run("return [...document.querySelectorAll('.message a')].map(a => a.getAttribute('href'))")
+    assert all(h.startswith("http") for h in hrefs if h is not None), hrefs
+    loaded = p.run("return performance.getEntriesByType('resource').map(e => e.name)")[before:]
+    assert all(n.startswith(p.url) for n in loaded), loaded
+    styles = p.run("return [...document.querySelectorAll('.message .text *')].map(e => getComputedStyle(e).position)")
+    assert "fixed" not in styles, styles
+
+
+LONG = '{"ignore_eos": true, "logit_bias": {"1": -100, "106": -100}}'
+
+
+def versions(p):
+    """Nothing is lost by Regenerate, Edit and Delete; a cut answer goes on."""
+    p.setting("max_tokens", "12")
+    p.setting("extra", LONG)
+    p.ask("First question")
+    assert "cut" in p.stats(), p.stats()
+    one = p.answer()
+    p.click_act("Continue")
+    p.wait("return document.querySelector('.message:last-child .text').innerText.length > arguments[0]", len(one) + 8)
+    p.wait_done()
+    assert p.answer().startswith(one.split()[0]) and len(p.text(".message")) == 2
+    longer = p.answer()
+    p.click_act("Regenerate")
+    p.wait_done()
+    assert p.text(".versions span") == ["2/2"]
+    p.run(p.act("\u2039") + "b.click()")
+    p.wait_done()
+    assert p.answer() == longer and p.text(".versions span") == ["1/2"]
+    p.click_act("Edit")
+    p.run("const t = document.querySelector('.message textarea'); t.value = 'My own answer'; t.focus()")
+    p.run("document.querySelector('.message .acts .main').click()")
+    p.wait_done()
+    assert p.answer() == "My own answer" and p.text(".versions span") == ["3/3"]
+    p.ask("Second question")
+    p.click_act("Edit", ".message.user")
+    p.run("const t = document.querySelector('.message textarea'); t.value = 'Another question'; t.focus()")
+    p.run("document.querySelector('.message .acts .main').click()")
+    p.wait("return document.querySelectorAll('.message').length === 4")
+    p.wait_done()
+    assert p.text(".message.user .text") == ["First question", "Another question"]
+    assert p.text(".versions span") == ["3/3", "2/2"], p.text(".versions span")
+    p.click_act("Delete", ".message.user")
+    assert p.text(".message.user .text") == ["First question", "Second question"], p.text(".message.user .text")
+    p.run("$('undo').click()")
+    p.wait("return document.querySelectorAll('.message.user')[1]?.querySelector('.text').innerText === 'Another question'")
+    p.load()
+    p.wait("return document.querySelectorAll('.message').length === 4")
+    p.wait_done()
+    assert p.text(".message.user .text") == ["First question", "Another question"]
+    assert p.text(".versions span") == ["3/3", "2/2"], p.text(".versions span")
+    p.run("document.querySelectorAll('.message.user')[0].querySelectorAll('.acts button')[1].click()")  # Edit
+    p.run("const t = document.querySelector('.message textarea'); t.value = 'New first'; t.focus()")
+    p.run("document.querySelector('.message .acts .main').click()")
+    p.wait_done()
+    assert p.text("#title") == ["New first"], "the title is that of the first question"
+
+
+def pdf(text, extra=b""):
+    """A file of one page with that text."""
+    stream = b"BT /F1 12 Tf 20 100 Td (" + text.encode() + b") Tj ET" if text else b"0 0 10 10 re f"
+    bodies = [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+              b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
+              b"<< /Length %d >>\nstream\n" % len(stream) + stream + b"\nendstream",
+              b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"] + ([extra] if extra else [])
+    out, places = b"%PDF-1.4\n", []
+    for i, body in enumerate(bodies):
+        places.append(len(out))
+        out += b"%d 0 obj\n" % (i + 1) + body + b"\nendobj\n"
+    at = len(out)
+    out += b"xref\n0 %d\n0000000000 65535 f \n" % (len(bodies) + 1)
+    out += b"".join(b"%010d 00000 n \n" % n for n in places)
+    more = b" /Encrypt 6 0 R /ID [<00><00>]" if extra else b""
+    return out + b"trailer\n<< /Size %d /Root 1 0 R%s >>\nstartxref\n%d\n%%%%EOF\n" % (len(bodies) + 1, more, at)
+
+
+LOCKED = b"<< /Filter /Standard /V 1 /R 2 /P -4 /O <" + b"41" * 32 + b"> /U <" + b"42" * 32 + b"> >>"
+ADD = """const [name, hex, type, how, size, done] = arguments;
+const bytes = new Uint8Array(hex.match(/../g)?.map(h => parseInt(h, 16)) ?? []);
+const f = new File([bytes], name, {type});
+if (size) Object.defineProperty(f, 'size', {value: size});
+const dt = new DataTransfer();
+dt.items.add(f);
+document.getElementById('status').textContent = '';
+const n = document.querySelectorAll('#files li').length;
+if (how === 'drop') dispatchEvent(new DragEvent('drop', {dataTransfer: dt, bubbles: true, cancelable: true}));
+else if (how === 'paste') document.getElementById('input').dispatchEvent(new ClipboardEvent('paste', {clipboardData: dt, cancelable: true}));
+else ingle.addFiles([f]);
+const end = performance.now() + 20000;
+(function look() {
+    const said = document.getElementById('status').textContent, now = document.querySelectorAll('#files li').length;
+    if ((now > n || / not attached/.test(said)) || performance.now() > end) done([now - n, said]);
+    else setTimeout(look, 20);
+})();"""
+
+
+def files(p):
+    """Text, code and PDF by button, drop and paste; what cannot go is said."""
+    def add(name, data, kind="", how="call", size=0):
+        return p.b.call("POST", p.b.session + "/execute/async", {"script": ADD, "args": [name, data.hex(), kind, how, size]})
+
+    assert add("a.py", b"print('```')\n", "text/x-python", "drop") == [1, ""]
+    assert add("b.txt", "\ufeffw\u00f6rld".encode("utf-16-le"), "text/plain", "paste")[0] == 1
+    assert add("c.pdf", pdf("Words of a page"), "application/pdf", "drop")[0] == 1
+    for name, data, kind, size, want in (
+            ("p.png", b"x", "image/png", 0, "an image"), ("s.mp3", b"x", "", 0, "sound"), ("v.mp4", b"x", "video/mp4", 0, "a video"),
+            ("big.txt", b"x", "text/plain", 10**9, "1.0 GB"), ("big.pdf", b"x", "application/pdf", 10**9, "1.0 GB"),
+            ("bin.dat", b"\xff\x00\x80", "", 0, "no text"), ("zero.txt", b"a\0b", "", 0, "no text"), ("empty", b"", "", 0, "empty"),
+            ("scan.pdf", pdf(""), "", 0, "has no text"), ("locked.pdf", pdf("x", LOCKED), "", 0, "password"), ("bad.pdf", b"hello", "", 0, "no valid PDF")):
+        n, said = add(name, data, kind, "call", size)
+        assert n == 0 and want in said and name in said, (name, n, said)
+    assert [t.split(" (")[0] for t in p.text("#files summary")] == ["a.py", "b.txt", "c.pdf"], p.text("#files summary")
+    p.run("""const dt = new DataTransfer(); dt.setData('text/plain', 'long text. '.repeat(1000));
+             $('input').dispatchEvent(new ClipboardEvent('paste', {clipboardData: dt, cancelable: true, bubbles: true}))""")
+    assert "pasted text 1.txt" in p.text("#files summary")[3]
+    p.run("document.querySelectorAll('#files li button')[3].click()")
+    p.wait("return / of 4,096 tokens/.test($('context-text').innerText)")
+    if p.folder:
+        p.b.shot(f"{p.folder}/page-files.png")
+    p.setting("max_tokens", "5")
+    p.ask("What is this?")
+    assert len(p.text(".message.user .file")) == 3 and not p.text("#files li")
+    sent = p.run("return ingle.chat.nodes.get([...ingle.chat.nodes.keys()][0]).files")
+    assert sent[2]["text"].strip() == "Words of a page" and "w\u00f6rld" in sent[1]["text"], sent
+    p.load()
+    p.wait("return document.querySelectorAll('.message.user .file').length === 3")
+
+
+def settings(p):
+    """Fields show the server's values, refuse nonsense at its place, and belong to a conversation."""
+    p.b.click("#open-settings")
+    p.wait("return document.querySelector('[data-key=top_k]').placeholder === '64'")
+    usual = p.run("return Object.fromEntries([...document.querySelectorAll('#fields input')].map(e => [e.dataset.key, e.placeholder]))")
+    assert usual["temperature"] == "0.5" and usual["dry_base"] == "1.75" and usual["max_tokens"] == "until it ends", usual
+    assert "server default (off)" in p.text("#fields select option"), p.text("#fields select option")
+    assert "in use" in p.wait("return $('room').innerText")
+    p.run("$('settings').close()")
+    for key, value, want in (
+            ("temperature", "5", "above 2"), ("top_k", "1.5", "no whole number"), ("extra", "{", "JSON"), ("extra", "[1]", "no object"),
+            ("extra", '{"messages": []}', "'messages', which the page sets"), ("tools", "{}", "no JSON list"), ("extra", '{"stream": false}', "'stream'")):
+        said = p.setting(key, value)
+        assert want in said, (key, said)
+    p.setting("temperature", "0.3")
+    assert "which a field above sets" in p.setting("extra", '{"temperature": 1}')
+    assert p.run("return ingle.chat.settings") == {"temperature": "0.3"}, p.run("return ingle.chat.settings")
+    p.setting("system", "You are short.")
+    p.setting("top_k", "7", "all")
+    p.setting("max_tokens", "4")
+    for key, value in (("dry_multiplier", "0.5"), ("xtc_probability", "0.1"), ("typical_p", "0.9"), ("samplers", "top_k, temperature"), ("stop", "zz\nyy"),
+                       ("thinking", "low"), ("thinking_budget", "2"), ("seed", "3"), ("repeat_last_n", "32")):
+        assert p.setting(key, value) == "", key
+    p.run("""window.sent = []; const f = fetch; window.fetch = (u, o) => { if (/completions$/.test(u)) sent.push(JSON.parse(o.body)); return f(u, o); }""")
+    p.ask("Hello")
+    body = p.run("return sent[0]")
+    want = {"temperature": 0.3, "top_k": 7, "max_tokens": 4, "dry_multiplier": 0.5, "samplers": ["top_k", "temperature"], "stop": ["zz", "yy"],
+            "reasoning_effort": "low", "thinking_budget": 2, "seed": 3}
+    assert {k: body.get(k) for k in want} == want, body
+    assert body["messages"][0] == {"role": "system", "content": "You are short."}
+    p.b.click("#new")
+    p.ask("Hello")
+    body = p.run("return sent[1]")
+    assert body["top_k"] == 7 and "temperature" not in body and body["messages"][0]["role"] == "user", body
+    p.setting("top_k", "", "all")
+
+
+def tools(p):
+    """Calls are shown; results are typed by hand, or a script gives them."""
+    p.setting("tools", json.dumps([{"type": "function", "function": {"name": "get_weather", "parameters": client.WEATHER}}]))
+    p.setting("extra", '{"tool_choice": "required", "parallel_tool_calls": false}')
+    p.setting("max_tokens", "200")
+    p.ask("Weather?")
+    p.wait("return document.querySelector('.call textarea')")
+    assert p.text(".call .who") == ["Call of get_weather"], p.text(".call .who")
+    p.run("document.querySelector('.call textarea').value = '21 degrees'; document.querySelector('.calls > .main').click()")
+    p.wait("return document.querySelectorAll('.message').length === 4")
+    p.wait_done()
+    assert p.text(".message.tool .text") == ["21 degrees"]
+    p.run("ingle.tool('get_weather', async a => ({got: typeof a.city})); document.querySelector('.message:last-child .call textarea').value = 'rain'")
+    p.setting("extra", "")
+    p.run("document.querySelector('.message:last-child .calls > .main').click()")
+    p.wait("return document.querySelectorAll('.message').length >= 6")
+    p.wait_done()
+    p.setting("extra", '{"tool_choice": "required", "parallel_tool_calls": false}')
+    n = len(p.text(".message"))
+    p.b.type("#input", "Again\n")
+    p.wait("return [...document.querySelectorAll('.message.tool .text')].some(e => e.innerText === '{\"got\":\"string\"}')")
+    p.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+    p.wait("return $('stop').hidden")
+    assert len(p.text(".message")) > n + 2
+
+
+def keeping(p):
+    """Search, names, pins, export, import, deletion with a way back, conversations of the page's first form."""
+    p.setting("max_tokens", "4", "all")
+    for text in ("Apples are red", "Pears are green"):
+        p.b.click("#new")
+        p.ask(text)
+    assert p.text("#list .pick") == ["Pears are green", "Apples are red"]
+    p.run("$('search').value = 'apples'; $('search').oninput()")
+    assert p.text("#list .pick") == ["Apples are red"]
+    word = p.run("return [...ingle.chat.nodes.values()].at(-1).content").split()
+    p.run("$('search').value = 'nothing at all'; $('search').oninput()")
+    p.wait("return $('list').innerText.includes('Nothing found')")
+    if word and len(word[-1]) > 3:
+        p.run("$('search').value = arguments[0]; $('search').oninput()", word[-1])
+        p.wait("return document.querySelectorAll('#list .pick').length > 0")
+    p.run("$('search').value = ''; $('search').oninput()")
+    p.run("document.querySelectorAll('#list li button:last-child')[1].click(); $('chat-name').value = 'Fruit'; $('chat-pin').click()")
+    p.wait("return document.querySelector('#list .pick').innerText === 'Fruit'")
+    catch = """window.saved = []; URL.createObjectURL = b => { b.text().then(t => saved.push(t)); return 'about:blank#'; };
+               HTMLAnchorElement.prototype.click = function () {};"""
+    p.run(catch)
+    p.run("document.querySelectorAll('#list li button:last-child')[0].click(); $('chat-json').click(); $('chat-markdown').click()")
+    p.wait("return saved.length === 2")
+    p.run("$('chat-box').close()")
+    saved = p.run("return saved")
+    data = next(t for t in saved if t.startswith("{"))
+    text = next(t for t in saved if not t.startswith("{"))
+    assert json.loads(data)["chats"][0]["title"] == "Fruit" and "## You\n\nApples are red" in text, saved
+    pick = """const f = new File([arguments[0]], 'x.json'), dt = new DataTransfer(); dt.items.add(f);
+              $('open-settings').click(); $('pick-import').files = dt.files; $('pick-import').onchange()"""
+    p.run(pick, data)
+    p.wait("return document.querySelectorAll('#list .pick').length === 3")
+    for bad in ("{", "[]", '{"chats": 1}'):
+        p.run("$('settings').close();" + pick, bad)
+        p.wait("return $('settings-error').innerText.includes('not imported')")
+        p.run("$('settings').close()")
+    p.run(pick, json.dumps({"chats": [1, {"id": "a", "title": "<b>", "messages": [{"role": "user", "content": "<i>x</i>"}, {"role": "x"}, None]},
+                                      {"id": "b", "messages": [{"id": "1", "parent": "1", "role": "user", "content": "circle"}]}]}))
+    p.wait("return document.querySelectorAll('#list .pick').length === 5")
+    p.run("[...document.querySelectorAll('#list .pick')].find(b => b.innerText === '<b>').click()")
+    p.wait("return document.querySelector('.message .text')?.innerText === '<i>x</i>'")
+    p.run("document.querySelectorAll('#list li.here button')[1].click(); $('chat-delete').click()")
+    p.wait("return document.querySelectorAll('#list .pick').length === 4")
+    p.run("$('undo').click()")
+    p.wait("return document.querySelectorAll('#list .pick').length === 5")
+    p.run("""localStorage.setItem('ingle.chat.old1', JSON.stringify({id: 'old1', title: 'Of old', messages: [
+        {role: 'user', content: 'a question'}, {role: 'assistant', content: 'an **answer**', reasoning: 'hm', stats: {tokens: 3, rate: 2, finish: 'stop'}}]}));
+        localStorage.setItem('ingle.chat.bad', '{{{'); localStorage.setItem('ingle.chat.bad2', '{"id": 5, "messages": "no"}')""")
+    p.load()
+    p.run("[...document.querySelectorAll('#list .pick')].find(b => b.innerText === 'Of old').click()")
+    p.wait("return document.querySelector('.message strong')?.innerText === 'answer'")
+    assert p.run("return Object.keys(localStorage).filter(k => k.startsWith('ingle.chat.')).sort()") == ["ingle.chat.bad", "ingle.chat.bad2"]
+    p.run("$('open-settings').click(); $('wipe').click()")
+    p.wait("return document.querySelectorAll('#list .pick').length === 0")
+    p.run("$('undo').click()")
+    p.wait("return document.querySelectorAll('#list .pick').length === 6")
+
+
+def reload(p):
+    """An answer goes on over a reload, and is whole; another tab sees it."""
+    p.setting("extra", LONG)
+    p.setting("max_tokens", "2000")
+    p.b.type("#input", "A very long story\n")
+    p.wait("return document.querySelector('.message:last-child .text')?.innerText.length > 50")
+    p.load()
+    p.wait("return !$('stop').hidden")
+    first = p.b.call("GET", p.b.session + "/window")
+    second = p.b.call("POST", p.b.session + "/window/new", {"type": "tab"})["handle"]
+    p.b.call("POST", p.b.session + "/window", {"handle": second})
+    p.load()
+    p.wait("return document.querySelector('.message:last-child .text')?.innerText.length > 50")
+    p.b.call("POST", p.b.session + "/window", {"handle": first})
+    assert "2,000 tokens" in p.wait_done(), p.stats()
+    whole = p.answer()
+    assert not p.text(".message:last-child .error")[0]
+    p.b.call("POST", p.b.session + "/window", {"handle": second})
+    p.wait("return document.querySelector('.message:last-child .stats').innerText.includes('2,000 tokens')")
+    p.wait_done()
+    assert p.answer() == whole
+    p.b.call("DELETE", p.b.session + "/window")
+    p.b.call("POST", p.b.session + "/window", {"handle": first})
+
+
+def tabs(p):
+    """Two tabs ask in one conversation at once: both questions and answers stay, as versions."""
+    p.setting("max_tokens", "8", "all")
+    p.ask("Begin")
+    first = p.b.call("GET", p.b.session + "/window")
+    second = p.b.call("POST", p.b.session + "/window/new", {"type": "tab"})["handle"]
+    p.b.call("POST", p.b.session + "/window", {"handle": second})
+    p.load()
+    p.wait("return document.querySelectorAll('.message').length === 2")
+    p.setting("max_tokens", "300")
+    p.setting("extra", LONG)
+    p.b.type("#input", "From the second\n")
+    p.b.call("POST", p.b.session + "/window", {"handle": first})
+    p.b.type("#input", "From the first\n")
+    p.wait_done()
+    p.b.call("POST", p.b.session + "/window", {"handle": second})
+    p.wait_done()
+    nodes = p.run("return [...ingle.chat.nodes.values()].map(n => n.content)")
+    p.b.call("DELETE", p.b.session + "/window")
+    p.b.call("POST", p.b.session + "/window", {"handle": first})
+    p.load()
+    p.wait("return document.querySelectorAll('.message').length >= 4")
+    kept = p.run("return [...ingle.chat.nodes.values()]")
+    texts = [n["content"] for n in kept]
+    assert "From the first" in texts and "From the second" in texts, (texts, nodes)
+    for text in ("From the first", "From the second"):
+        question = next(n for n in kept if n["content"] == text)
+        assert any(n["parent"] == question["id"] and n["content"] for n in kept), text
+
+
+def full(p):
+    """Storage that is full or forbidden, and 5,000 messages."""
+    p.setting("max_tokens", "4", "all")
+    p.run("""const put = IDBObjectStore.prototype.put; window.undo = () => { IDBObjectStore.prototype.put = put; };
+             IDBObjectStore.prototype.put = () => { throw new DOMException('no room', 'QuotaExceededError'); }""")
+    p.ask("Is there room?")
+    assert "no room left" in p.text("#status")[0] or p.answer() is not None
+    p.run("undo()")
+    p.ask("And now?")
+    assert len(p.text(".message")) == 4
+    p.load()
+    p.run("""const c = ingle.chat; let parent = c.leaf;
+             for (let i = 0; i < 5000; i++) parent = ingle.add({role: i % 2 ? 'assistant' : 'user', parent, content: 'message ' + i}).id;
+             const t = performance.now(); ingle.show(); window.took = performance.now() - t""")
+    assert len(p.text(".message")) <= 60 and "Show earlier messages" in p.text(".earlier")[0]
+    assert p.run("return took") < FROZEN
+    p.run("document.querySelector('.earlier').click()")
+    assert len(p.text(".message")) > 300
+    p.b.call("POST", p.b.session + "/goog/cdp/execute", {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {
+        "source": "indexedDB.open = () => { throw new DOMException('not here', 'SecurityError'); }"}})
+    p.load()
+    assert "keeps nothing here" in p.text("#status")[0], p.text("#status")
+    p.ask("Still there?")
+    assert len(p.text(".message")) == 2
+
+
+def key(p):
+    """A 401 asks for the key, and the question is then asked with it; a revoked key is told."""
+    with client.Server(p.ingle, "--api-key", "sesame") as s, browser.Page(s) as q:
+        q.wait("return $('key-box').open")
+        q.b.click("#key-later")
+        q.wait("return $('machine').innerText.includes('needs a key') || $('machine').innerText.includes('tokens of context')")
+        assert "drafting" not in q.text("#machine")[0], q.text("#machine")
+        q.b.type("#input", "Let me in\n")
+        q.wait("return document.querySelector('.message:last-child .error')?.innerText.includes('needs a key')")
+        q.wait("return $('key-box').open")
+        q.run("$('key-field').value = 'sesame'; $('key-box').close()")
+        q.wait("return document.querySelector('.message:last-child .stats')?.innerText.includes('tokens')")
+        assert q.text(".message.user .text") == ["Let me in"] and len(q.text(".message")) == 2
+        q.wait("return $('machine').innerText.includes('drafts')")
+        q.run("$('open-settings').click(); $('key').value = 'wrong'; $('key').oninput(); $('settings').close()")
+        q.b.type("#input", "Once more\n")
+        q.wait("return document.querySelector('.message:last-child .error')?.innerText.includes('does not accept this key')")
+        assert q.text(".message.user .text") == ["Let me in", "Once more"]
+
+
+def away(p):
+    """The server goes in mid-answer and comes back: what was written stays, and goes on."""
+    s = client.Server(p.ingle)
+    with browser.Page(s) as q:
+        q.setting("extra", LONG)
+        q.b.type("#input", "A long story\n")
+        q.wait("return document.querySelector('.message:last-child .text')?.innerText.length > 100")
+        s.process.kill()
+        s.process.wait()
+        q.wait("return document.querySelector('.message:last-child .error').innerText.includes('lost')", seconds=30)
+        kept = q.answer()
+        assert len(kept) > 50
+        q.wait("return $('machine').innerText.includes('cannot be reached')", seconds=90)
+        with client.Server(p.ingle, "--port", str(s.port)):
+            q.wait("return $('machine').innerText.includes('nano')", seconds=90)
+            q.setting("max_tokens", "10")
+            q.click_act("Continue")
+            q.wait("return document.querySelector('.message:last-child .stats').innerText.includes('10 tokens')")
+            q.wait_done()
+            assert q.answer().startswith(kept[:40]) and len(q.answer()) > len(kept)
+        s.close()
+
+
+def address(p):
+    """/?q= asks; a question without an answer is left out of the next request."""
+    p.setting("max_tokens", "4", "all")
+    p.load("/?q=From+the+address")
+    p.wait_done()
+    assert p.text(".message.user .text") == ["From the address"] and p.run("return location.search") == ""
+    p.setting("extra", '{"grammar": "broken("}')
+    p.b.type("#input", "This fails\n")
+    p.wait("return document.querySelector('.message:last-child .error')?.innerText")
+    p.setting("extra", "")
+    p.run("""window.sent = []; const f = fetch; window.fetch = (u, o) => { if (/completions$/.test(u)) sent.push(JSON.parse(o.body)); return f(u, o); }""")
+    p.ask("This works")
+    roles = [(m["role"], m["content"]) for m in p.run("return sent[0].messages")]
+    assert [r for r, _ in roles] == ["user", "assistant", "user"] and roles[2][1] == "This works", roles
+    assert any("left out" in t for t in p.text(".error"))
+    p.setting("system", "word " * 5000)
+    p.b.click("#input")
+    p.b.type("#input", "Too long\n")
+    p.wait("return document.querySelector('.message:last-child .error')?.innerText.includes('Start a new conversation')")
+
+
+def models(p):
+    """Behind the router: the picker, load and unload, which model wrote what, the model of a conversation."""
+    import router
+    router.INGLE = p.ingle
+    with router.Router(router.PRESETS) as s, browser.Page(s) as q:
+        q.wait("return !$('model').hidden")
+        assert "deep (unloaded)" in q.text("#model option"), q.text("#model option")
+        q.setting("max_tokens", "4", "all")
+        q.run("$('model').value = 'gem'; $('model').onchange()")
+        q.ask("Hello")
+        assert q.text(".message.assistant .who") == ["gem"]
+        q.run("$('open-models').click()")
+        q.run("document.querySelector('#models-list [data-model=small]')?.click()")
+        q.wait("document.querySelector('#models-list [data-model=small]')?.textContent === 'Load' && 0; return document.querySelector('#models-list [data-model=small]')")
+        if "Load" in q.text("#models-list [data-model=small]"):
+            q.run("document.querySelector('#models-list [data-model=small]').click()")
+        q.wait("return document.querySelector('#models-list [data-model=small]').textContent === 'Unload'")
+        assert "planned" in "".join(q.text("#models-list")) and "Memory planned" in q.text("#models-memory")[0]
+        q.run("document.querySelector('#models-list [data-model=small]').click()")
+        q.wait("return document.querySelector('#models-list [data-model=small]').textContent === 'Load'")
+        q.run("$('models-box').close()")
+        q.b.click("#new")
+        q.run("$('model').value = 'small'; $('model').onchange()")
+        q.ask("Hello there")
+        assert q.text(".message.assistant .who") == ["small"]
+        q.run("document.querySelectorAll('#list .pick')[1].click()")
+        q.wait("return $('model').value === 'gem'")
+
+
+LUMA = """
+const lum = c => { const v = c.map(x => { x /= 255; return x <= .03928 ? x / 12.92 : ((x + .055) / 1.055) ** 2.4; }); return .2126 * v[0] + .7152 * v[1] + .0722 * v[2]; };
+const parse = s => (s.match(/[\\d.]+/g) ?? []).map(Number);
+const back = e => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c.length && (c[3] ?? 1) > .99) return c.slice(0, 3); } return [255, 255, 255]; };
+const seen = e => e.checkVisibility?.() ?? !!e.offsetParent;
+const out = [];
+for (const e of document.querySelectorAll('body *')) {
+    if (!seen(e) || e.disabled || e.closest('.katex, .hidden-text, [aria-hidden=true]')) continue;
+    const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+    const holder = e.placeholder && !e.value;
+    if (!own && !holder) continue;
+    const front = parse(getComputedStyle(e, holder ? '::placeholder' : null).color).slice(0, 3);
+    const a = lum(front), b = lum(back(e)), ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) out.push([e.tagName, e.className, (e.textContent || e.placeholder).slice(0, 30), ratio.toFixed(2)]);
+}
+return out"""
+NAMES = """const seen = e => e.checkVisibility?.() ?? !!e.offsetParent;
+return [...document.querySelectorAll('button, textarea, input, select, summary, dialog, [role=group], meter, progress, pre[tabindex]')].filter(e => seen(e) && !(
+    e.getAttribute('aria-label') || e.getAttribute('aria-labelledby') || e.textContent.trim() || e.labels?.length)).map(e => e.outerHTML.slice(0, 100))"""
+SMALL = """return [...document.querySelectorAll('button, select, #input, #search')].filter(e => e.checkVisibility() && !e.closest('.hidden-text'))
+    .map(e => [e.textContent.slice(0, 20), e.getBoundingClientRect().height]).filter(x => x[1] < 43.5)"""
+
+
+def reading(p):
+    """What a screen reader, a keyboard, weak eyes and a thumb need, in both themes and on a phone."""
+    p.setting("max_tokens", "6", "all")
+    p.ask("Hello")
+    shown(p, open(os.path.join(os.path.dirname(__file__), "page_sample.md")).read())
+    p.run("ingle.add({role: 'assistant', parent: null, content: '', reasoning: 'Only a thought', model: 'm'}); ingle.show()")
+    assert "(no answer after the thought)" in p.text(".phase"), p.text(".phase")
+    assert p.run("return document.querySelector('.message:last-child details').open")
+    shown(p, open(os.path.join(os.path.dirname(__file__), "page_sample.md")).read())
+    ids = p.run("return [...document.querySelectorAll('[id]')].map(e => e.id)")
+    assert len(ids) == len(set(ids)), "an id twice"
+    assert p.run("return document.documentElement.lang") == "en"
+    for mark in ("main", "nav[aria-label]", "h1", "h2", "[role=log]", "[role=status]"):
+        assert p.run("return document.querySelectorAll(arguments[0]).length", mark), mark
+    for theme, name in (("light", "light"), ("dark", "dark")):
+        while p.text("#theme") != [theme.capitalize()]:
+            p.b.click("#theme")
+        for open_, close in (("", ""), ("$('open-settings').click(); document.querySelectorAll('#fields details').forEach(d => d.open = true)", "$('settings').close()")):
+            p.run(open_)
+            assert not p.run(NAMES), p.run(NAMES)
+            assert not p.run(LUMA), (theme, p.run(LUMA))
+            p.run(close)
+        if p.folder:
+            p.run("$('log').scrollTop = 0")
+            p.b.shot(f"{p.folder}/page-{name}.png")
+    while p.text("#theme") != ["System"]:
+        p.b.click("#theme")
+    ring = p.run("$('input').focus(); return getComputedStyle($('input')).outlineStyle")
+    assert ring == "solid", ring
+    for width in (360, 320):
+        p.b.call("POST", p.b.session + "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
+            "width": width, "height": 740, "deviceScaleFactor": 1, "mobile": True}})
+        assert p.run("return document.documentElement.scrollWidth <= window.innerWidth"), f"the page is wider than {width} pixels"
+        small = p.run(SMALL)
+        assert not small, small
+    if p.folder:
+        p.run("$('log').scrollTop = 0")
+        p.b.shot(f"{p.folder}/page-phone.png")
+    p.b.click("#open-list")
+    assert p.run("return document.activeElement.id") == "new"
+    p.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
+    assert p.run("return document.activeElement.id") == "open-list"
+
+
+PARTS = [versions, files, settings, tools, keeping, reload, tabs, full, key, away, address, models, reading, markup, streaming, hostile]
+
+
+def main(ingle, names, folder):
+    with client.Server(ingle) as s:
+        for part in PARTS:
+            if names and part.__name__ not in names:
+                continue
+            with browser.Page(s) as p:
+                p.folder = folder
+                p.server = s
+                p.ingle = ingle
+                begun = time.monotonic()
+                part(p)
+                print(f"{part.__name__}: ok, {time.monotonic() - begun:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    if not browser.available():
+        print("skipped: there is no chromium with chromedriver here")
+        sys.exit(77)
+    args = sys.argv[2:]
+    shots = args.pop(args.index("--shots") + 1) if "--shots" in args else None
+    main(sys.argv[1], [a for a in args if not a.startswith("--")], shots)
+    print("ok")
