@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
 #include "base/cpu.h"
 #include "base/pool.h"
 #include "tool/tool.h"
+#include <signal.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 int cli_rules(struct cli *c, struct tool_rule *rule, size_t *n)
 {
@@ -20,6 +24,15 @@ int cli_rules(struct cli *c, struct tool_rule *rule, size_t *n)
     return CLI_OK;
 }
 
+/* What is written stays for the next call. */
+static void say_interrupted(int signal_number)
+{
+    static const char text[] = "\ningle: interrupted: the same command continues\n";
+    (void)!write(STDERR_FILENO, text, sizeof text - 1);
+    (void)signal(signal_number, SIG_DFL);
+    (void)raise(signal_number);
+}
+
 int cli_write_codes(struct cli *c, const char *in, const char *out, const struct tool_quantize_options *o)
 {
     const struct ingle_callbacks callbacks = cli_callbacks(c);
@@ -32,6 +45,8 @@ int cli_write_codes(struct cli *c, const char *in, const char *out, const struct
     int threads = (int)ingle_config_number(c->config, "threads");
     threads = threads ? threads : cpu_default_threads(&machine);
     str_init(&text);
+    if (!o->dry && !ingle_config_flag(c->config, "quiet"))
+        (void)signal(SIGINT, say_interrupted);
     ingle_status s = pool_create(&pool, threads, false, &err);
     if (!s)
         s = tool_quantize(pool, cpu_detect(), in, out, o, &sink, &text, &err);
@@ -43,6 +58,33 @@ int cli_write_codes(struct cli *c, const char *in, const char *out, const struct
     return s ? cli_fail_err(c, &err) : CLI_OK;
 }
 
+/* Options of llama-quantize that are rules for one tensor. */
+static int llama_rules(struct cli *c, struct tool_rule *rule, size_t *n)
+{
+    const bool leave = ingle_config_flag(c->config, "leave-output-tensor");
+    const char *const one[][2] = {
+        {"output.weight", leave ? "COPY" : ingle_config_text(c->config, "output-tensor-type", 0)},
+        {"token_embd.weight", ingle_config_text(c->config, "token-embedding-type", 0)}};
+    for (size_t i = 0; i < 2; i++) {
+        if (!one[i][1])
+            continue;
+        if (*n == CLI_MAX_RULES)
+            return cli_usage(c, "--tensor is there more than %d times", CLI_MAX_RULES - 2);
+        rule[(*n)++] = (struct tool_rule){one[i][0], one[i][1], strlen(one[i][0]), true};
+    }
+    return CLI_OK;
+}
+
+/* IN OUT CODE THREADS, as llama-quantize has it. */
+static int llama_threads(struct cli *c)
+{
+    struct ingle_error error;
+    if (c->n_arg != 4 || strspn(c->arg[3], "0123456789") != strlen(c->arg[3]))
+        return CLI_OK;
+    c->n_arg = 3;
+    return ingle_config_set(c->config, "quantize", "threads", c->arg[3], &error) ? cli_usage(c, "%s", error.text) : CLI_OK;
+}
+
 int cli_quantize(struct cli *c)
 {
     struct tool_rule rule[CLI_MAX_RULES];
@@ -52,6 +94,8 @@ int cli_quantize(struct cli *c)
         .imatrix = ingle_config_text(c->config, "imatrix", 0),
         .fit_bytes = (uint64_t)ingle_config_number(c->config, "fit"),
         .dry = ingle_config_flag(c->config, "dry-run"),
+        .pure = ingle_config_flag(c->config, "pure"),
+        .requantize = ingle_config_flag(c->config, "allow-requantize"),
         .guard = c->guard,
         .force = ingle_config_flag(c->config, "force"),
         .split_bytes = (uint64_t)ingle_config_number(c->config, "split-max-size"),
@@ -60,10 +104,12 @@ int cli_quantize(struct cli *c)
     const int rc = cli_rules(c, rule, &o.n_rules);
     if (rc)
         return rc;
+    if (llama_rules(c, rule, &o.n_rules) || llama_threads(c))
+        return CLI_USAGE;
     if (c->n_arg != 3 && !(c->n_arg == 2 && (o.like || o.fit_bytes)))
         return cli_usage(c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
     if (o.fit_bytes && (o.like || c->n_arg == 3))
         return cli_usage(c, "--fit chooses all codes itself: there is no %s", o.like ? "--like" : "CODE");
-    o.code = c->n_arg == 3 ? c->arg[2] : NULL;
+    o.code = c->n_arg == 3 && strcasecmp(c->arg[2], "COPY") != 0 ? c->arg[2] : NULL;
     return cli_write_codes(c, c->arg[0], c->arg[1], &o);
 }

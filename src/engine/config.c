@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "base/str.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,6 +247,16 @@ ingle_status ingle_config_set(struct ingle_config *c, const char *where, const c
                               const char *value, struct ingle_error *error)
 {
     struct err err;
+    char lower[64];
+    const struct ingle_option *o = find(name);
+    /* "F16" is "f16": words of a list are in lower case. */
+    if (o && o->kind == INGLE_OPTION_CHOICE && value && strlen(value) < sizeof lower && !is_choice(o->choices, value)) {
+        size_t n = 0;
+        for (; value[n]; n++)
+            lower[n] = (char)tolower((unsigned char)value[n]);
+        lower[n] = 0;
+        value = is_choice(o->choices, lower) ? lower : value;
+    }
     return engine_say(error, set(c, where, name, value, &err), &err);
 }
 

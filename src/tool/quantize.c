@@ -11,10 +11,13 @@
 #include "tool/importance.h"
 #include "tool/recipe.h"
 #include "tool/source.h"
+#include "tool/would.h"
+#include <ctype.h>
 #include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -100,7 +103,7 @@ static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, stru
     const struct io_tensor *t = p->t;
     uint32_t type = j->recipe || j->o->like || j->o->fit_bytes ? t->type : tool_source_type(j->in, p->i);
     if (!tool_recipe_keeps(t) && j->recipe) {
-        type = tool_recipe_choose(j->recipe, m, t);
+        type = j->o->pure ? tool_recipe_base(j->recipe) : tool_recipe_choose(j->recipe, m, t);
         if (j->o->keep_coded && tool_source_is_coded(j->in, p->i))
             type = t->type;
     }
@@ -108,8 +111,11 @@ static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, stru
     if (like && !tool_recipe_keeps(t))
         type = like->type;
     for (size_t i = 0; i < j->o->n_rules; i++)
-        if (fits(j->o->rule[i].pattern, j->o->rule[i].n_pattern, t->name)) {
-            if (!tool_recipe_code(j->o->rule[i].code, &type))
+        if (j->o->rule[i].exact ? strcmp(j->o->rule[i].pattern, t->name) == 0
+                                : fits(j->o->rule[i].pattern, j->o->rule[i].n_pattern, t->name)) {
+            if (strcasecmp(j->o->rule[i].code, "COPY") == 0)
+                type = t->type;
+            else if (!tool_recipe_code(j->o->rule[i].code, &type))
                 return err_set(err, INGLE_ARG, "no code '%s' for tensors", j->o->rule[i].code);
             rule_used[i] = p->ruled = true;
             if (tool_recipe_keeps(t) && quant_info(type)->quantised)
@@ -181,7 +187,7 @@ static ingle_status make_plan(struct job *j, struct err *err)
         report(j->sink, INGLE_REPORT_WARN, "convert", j->in_name,
                "%zu matrices have scales that are no powers of two: their values are rounded to BF16 (--outtype f32 keeps them)", n_rounded);
     for (size_t i = 0; i < j->o->n_rules && !s; i++)
-        if (!used[i])
+        if (!used[i] && !j->o->rule[i].exact)
             s = err_set(err, INGLE_ARG, "%s: no tensor fits the pattern '%.*s'", j->in_name,
                         (int)j->o->rule[i].n_pattern, j->o->rule[i].pattern);
     return s;
@@ -233,11 +239,27 @@ static ingle_status fit_plan(struct job *j, struct err *err)
 
 /* ---- importance ---- */
 
+/* That of the tensor; up and gate of a layer are multiplied with the same, so one may stand for the other.  NULL: none. */
+static const struct tool_importance_entry *importance_of(const struct job *j, const char *name)
+{
+    static const char *const pair[2] = {"ffn_gate", "ffn_up"};
+    const struct tool_importance_entry *e = j->importance ? tool_importance_find(j->importance, name) : NULL;
+    for (int i = 0; i < 2 && !e && j->importance; i++) {
+        char other[TOOL_IMPORTANCE_NAME];
+        const char *at = strstr(name, pair[i]), *rest = at ? at + strlen(pair[i]) : NULL;
+        if (at && (*rest == '.' || !strncmp(rest, "_exps.", 6))) {
+            snprintf(other, sizeof other, "%.*s%s%s", (int)(at - name), name, pair[1 - i], rest);
+            e = tool_importance_find(j->importance, other);
+        }
+    }
+    return e;
+}
+
 /* The importance of the tensor's columns, for each of its matrices: mean square of what they were multiplied
  * with; matrices that never were have ones. */
 static ingle_status take_importance(struct job *j, const struct io_tensor *t, uint64_t n_matrices, struct err *err)
 {
-    const struct tool_importance_entry *e = tool_importance_find(j->importance, t->name);
+    const struct tool_importance_entry *e = importance_of(j, t->name);
     if (!e) {
         report(j->sink, INGLE_REPORT_NOTE, "quantize", t->name, "%s has no importance for it", j->o->imatrix);
         return INGLE_OK;
@@ -442,7 +464,7 @@ static ingle_status write_tensors(struct job *j, struct err *err)
         const struct io_tensor *t = j->plan[i].t;
         s = io_gguf_tensor(j->out, t->name, j->plan[i].type, t->n_dims ? t->n_dims : 1, t->ne, err);
     }
-    return s ? s : io_gguf_begin(j->out, err);
+    return s;
 }
 
 static ingle_status write_head(struct job *j, struct err *err)
@@ -455,6 +477,8 @@ static ingle_status write_head(struct job *j, struct err *err)
         type = tool_recipe_file_type(j->recipe);
     else if (!j->like || io_get_u64(io_metadata(j->like), "general.file_type", 0, UINT32_MAX, &type, NULL))
         type = j->like || j->o->fit_bytes ? 0 : file_type(j);
+    if (!j->recipe && !j->like && !j->o->fit_bytes && tool_source_is_gguf(j->in))
+        (void)!io_get_u64(tool_source_meta(j->in), "general.file_type", 0, UINT32_MAX, &type, NULL); /* a copy */
     if (!s)
         s = io_gguf_u32(j->out, "general.file_type", (uint32_t)type, err);
     if (!s)
@@ -581,6 +605,8 @@ static ingle_status convert_all(struct job *j, const char *out, const char *dir,
         io_gguf_output(j->out, tool_source_is_back(j->in) ? OUTPUT_WEIGHTS : OUTPUT_MODEL, j->o->guard, j->o->force);
         s = write_head(j, err);
     }
+    if (!s)
+        s = io_gguf_begin(j->out, err);
     for (size_t i = 0; i < j->n && !s; i++)
         s = convert_tensor(j, i, err);
     if (!s && dir)
@@ -592,6 +618,104 @@ static ingle_status convert_all(struct job *j, const char *out, const char *dir,
             tool_source_drop_side_files(dir);
     }
     return s;
+}
+
+/* ---- before anything is written ---- */
+
+/* Small tensors, whose values a family checks, as they will be; zeros for the others. */
+static ingle_status planned_read(void *arg, const struct io_tensor *t, uint64_t offset, void *dst, size_t n, struct err *err)
+{
+    struct job *j = arg;
+    size_t i = 0;
+    memset(dst, 0, n);
+    while (i < j->n && strcmp(j->plan[i].t->name, t->name) != 0)
+        i++;
+    if (i == j->n || j->plan[i].type != j->plan[i].t->type || offset || n != j->plan[i].n_bytes)
+        return INGLE_OK;
+    const struct plan *p = &j->plan[i];
+    uint64_t n_matrices = 1;
+    for (uint32_t k = 2; k < p->t->n_dims; k++)
+        n_matrices *= p->t->ne[k];
+    const uint64_t rows = p->n_rows / n_matrices;
+    void *work = mem_alloc(tool_source_work(j->in, p->i, rows) + 1);
+    ingle_status s = work ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", t->name);
+    for (uint64_t k = 0; k < n_matrices && !s; k++)
+        s = tool_source_rows(j->in, p->i, k * rows, rows, work, (char *)dst + k * rows * (n / p->n_rows), err);
+    mem_free(work);
+    return s;
+}
+
+/* The new file as a reader will see it. */
+static ingle_status plan_file(struct job *j, const char *out, struct io_file **file, struct err *err)
+{
+    ingle_status s = io_gguf_create(&j->out, out, err);
+    if (!s)
+        s = write_head(j, err);
+    if (!s)
+        s = io_gguf_plan(j->out, &(struct io_planned){planned_read, j}, file, err);
+    io_gguf_drop(j->out);
+    j->out = NULL;
+    return s;
+}
+
+/* Whether ingle would load it: asked of the family. */
+static ingle_status ask_family(struct job *j, const char *out, struct err *err)
+{
+    struct io_file *file = NULL;
+    bool known;
+    struct err why;
+    ingle_status s = tool_source_is_back(j->in) ? io_open(&file, j->in_name, NULL, &why) : plan_file(j, out, &file, &why);
+    if (!s)
+        s = tool_would_load(file, &known, &why);
+    io_close(file);
+    if (s && j->o->force && s != INGLE_NOMEM) {
+        report(j->sink, INGLE_REPORT_WARN, j->o->job ? j->o->job : "quantize", j->in_name, "ingle would not load the result: %s", why.msg);
+        return INGLE_OK;
+    }
+    return s ? err_set(err, s, "%s: nothing is written, because ingle would not load the result: %s (--force writes it)", j->in_name, why.msg)
+             : INGLE_OK;
+}
+
+static bool few_bits(uint32_t type)
+{
+    return type == QUANT_IQ1_S || type == QUANT_IQ1_M || type == QUANT_IQ2_XXS || type == QUANT_IQ2_XS || type == QUANT_IQ2_S ||
+           type == QUANT_Q2_K;
+}
+
+/* What a person should know before the work begins. */
+static void warn_plan(const struct job *j)
+{
+    size_t n_few = 0, n_bare = 0;
+    uint64_t bytes[256] = {0};
+    uint32_t most = 256;
+    const char *in = j->in_name;
+    for (size_t i = 0; i < j->n; i++) {
+        const struct plan *p = &j->plan[i];
+        const bool other = p->type != p->t->type;
+        if (other && few_bits(p->type) && strcmp(p->t->name, "token_embd.weight") != 0) {
+            n_few++;
+            n_bare += !importance_of(j, p->t->name);
+        }
+        if (other && quant_info(p->t->type)->quantised)
+            bytes[p->t->type & 255] += p->t->n_bytes;
+    }
+    for (uint32_t t = 0; t < 256; t++)
+        if (bytes[t] && (most == 256 || bytes[t] > bytes[most]))
+            most = t;
+    if (n_bare && !j->importance)
+        report(j->sink, INGLE_REPORT_WARN, "quantize", in, "%zu tensors get codes of 1 and 2 bits without importance: --imatrix FILE makes "
+                                                           "them much better ('ingle imatrix' measures it)", n_bare);
+    else if (n_bare)
+        report(j->sink, INGLE_REPORT_WARN, "quantize", j->o->imatrix, "has no importance for %zu of %zu tensors that get codes of 1 and 2 bits",
+               n_bare, n_few);
+    if (j->o->job)
+        return;
+    if (most < 256 && !j->o->requantize)
+        report(j->sink, INGLE_REPORT_WARN, "quantize", in, "is %s already: what that rounded away does not come back; use a BF16 or F16 file "
+                                                           "(--allow-requantize: no warning)", code_name(most));
+    if (j->out_bytes > j->in_bytes)
+        report(j->sink, INGLE_REPORT_WARN, "quantize", in, "becomes larger: %.2f MiB from %.2f MiB", (double)j->out_bytes / 1048576,
+               (double)j->in_bytes / 1048576);
 }
 
 /* Weights of another checkpoint are not written over, and would be read with the new ones. */
@@ -662,6 +786,30 @@ static ingle_status convert_back(struct job *j, const char *dir, struct err *err
     return s;
 }
 
+/* Of {ftype} and {outtype} in a name, {FTYPE} and {OUTTYPE}: the code that was asked, or that most bytes have. */
+static ingle_status name_of_out(const struct job *j, const char *out, struct str *name, struct err *err)
+{
+    static const char *const hole[] = {"{ftype}", "{outtype}", "{FTYPE}", "{OUTTYPE}"};
+    uint64_t bytes[256] = {0};
+    uint32_t most = 0;
+    for (size_t i = 0; i < j->n; i++)
+        bytes[j->plan[i].type & 255] += j->plan[i].n_bytes;
+    for (uint32_t t = 0; t < 256; t++)
+        most = bytes[t] > bytes[most] ? t : most;
+    const char *code = j->recipe ? tool_recipe_name(j->recipe) : j->n ? code_name(most) : "";
+    while (*out) {
+        size_t k = 0;
+        while (k < 4 && strncmp(out, hole[k], strlen(hole[k])) != 0)
+            k++;
+        for (const char *c = code; k < 4 && *c; c++)
+            str_addc(name, (char)(k < 2 ? tolower((unsigned char)*c) : *c));
+        if (k == 4)
+            str_addc(name, *out);
+        out += k < 4 ? strlen(hole[k]) : 1;
+    }
+    return str_ok(name) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a name");
+}
+
 ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const char *out,
                            const struct tool_quantize_options *o, const struct report_sink *sink, struct str *text,
                            struct err *err)
@@ -670,14 +818,24 @@ ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const c
     ingle_status s = open_all(&j, in, err);
     if (!s)
         s = make_plan(&j, err);
+    struct str name;
+    str_init(&name);
+    if (!s)
+        s = name_of_out(&j, out, &name, err);
+    out = name.at ? name.at : out;
+    if (!s)
+        s = ask_family(&j, out, err);
     if (!s && o->fit_bytes)
         s = fit_plan(&j, err);
+    if (!s)
+        warn_plan(&j);
     if (!s && !o->dry && tool_source_is_back(j.in))
         s = convert_back(&j, out, err);
     else if (!s && !o->dry)
         s = convert_all(&j, out, NULL, err);
     if (!s)
         summary(&j, text);
+    str_release(&name);
     if (s == INGLE_CANCEL)
         io_gguf_leave(j.out);
     else

@@ -97,6 +97,12 @@ static const char *const aliases[][2] = {
 
 const struct tool_recipe *tool_recipe_find(const char *name)
 {
+    if (*name && strspn(name, "0123456789") == strlen(name)) { /* llama-quantize's numbers are those of general.file_type */
+        for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
+            if (strlen(name) < 4 && recipes[i].file_type == strtoul(name, NULL, 10))
+                return &recipes[i];
+        return NULL;
+    }
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (strcasecmp(aliases[i][0], name) == 0)
             name = aliases[i][1];
@@ -110,6 +116,11 @@ void tool_recipe_names(struct str *out)
 {
     for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
         str_addf(out, "%s%s", i ? " " : "", recipes[i].name);
+}
+
+const char *tool_recipe_name(const struct tool_recipe *r)
+{
+    return r->name;
 }
 
 uint32_t tool_recipe_file_type(const struct tool_recipe *r)

@@ -13,6 +13,7 @@ struct tool_recipe;
 const struct tool_recipe *tool_recipe_find(const char *name);
 /* All names, separated by blanks. */
 void tool_recipe_names(struct str *out);
+const char *tool_recipe_name(const struct tool_recipe *r);
 uint32_t tool_recipe_file_type(const struct tool_recipe *r); /* general.file_type */
 uint32_t tool_recipe_base(const struct tool_recipe *r);
 

@@ -756,9 +756,15 @@ ingle_status tool_source_open(struct tool_source **out, const char *path, const 
     atomic_init(&s->rounded, false);
     ingle_status st = io_open(&s->file, path, sink, err);
     const bool gguf = !st && io_kind(s->file) == IO_GGUF;
-    if (!st && s->o.back)
+    const char *type;
+    size_t n_type;
+    if (gguf && !io_get_str(io_metadata(s->file), "general.type", &type, &n_type, NULL) && n_type == 7 && !memcmp(type, "imatrix", 7))
+        st = err_set(err, INGLE_ARG, "%s: is a file of importance, not a model: 'ingle quantize' takes it as --imatrix", path);
+    if (st)
+        ;
+    else if (s->o.back)
         st = gguf ? tool_source_list_back(s, err) : err_set(err, INGLE_ARG, "%s: is a checkpoint already", path);
-    else if (!st)
+    else
         st = gguf ? list_gguf(s, err) : open_checkpoint(s, err);
     for (size_t i = 0; i < s->n; i++)
         s->item[i].t.name = s->item[i].name;

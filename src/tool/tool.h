@@ -184,7 +184,8 @@ struct tool_source_options {
     const char *back_type; /* of its floats: "f32", "f16", "bf16"; NULL: as they are, and BF16 for codes */
 };
 
-struct tool_rule { const char *pattern, *code; size_t n_pattern; }; /* "*.ffn_down*", "Q6_K" */
+/* "*.ffn_down*", "Q6_K" or "COPY"; exact: the whole name, which need not be there */
+struct tool_rule { const char *pattern, *code; size_t n_pattern; bool exact; };
 
 struct tool_quantize_options {
     const char *code;              /* a code or a recipe; NULL with like or fit_bytes, or: types that hold the values */
@@ -193,6 +194,8 @@ struct tool_quantize_options {
     const struct tool_rule *rule;  /* [n_rules], the last one that fits has the last word */
     size_t n_rules;
     uint64_t fit_bytes;            /* codes by measured errors, so many bytes at most; 0: no */
+    bool pure;                     /* the recipe's code for all tensors that do not stay */
+    bool requantize;               /* no warning of a source that is quantised already */
     bool dry;                      /* only say what would be done */
     bool keep_coded;               /* codes of 4 to 8 bits of a checkpoint stay, whatever the recipe */
     uint64_t split_bytes, split_tensors; /* parts of at most so much; 0: any */
