@@ -3,7 +3,7 @@
 
 usage: schemas.py INGLE [N]
 
-Each of N schemas (200) is given to `ingle run` on the built-in model at a high temperature.  An
+Each of N schemas (200) is given to one `ingle daemon` on the built-in model at a high temperature.  An
 answer that ended by itself must be valid; at least four of five must end.  Exits 77 (skipped)
 where jsonschema is not installed.
 """
@@ -11,7 +11,6 @@ import json
 import random
 import subprocess
 import sys
-import tempfile
 
 try:
     import jsonschema
@@ -112,39 +111,46 @@ def with_refs(r):
             "properties": {"head": {"$ref": "#/$defs/node"}, "leaf": {"$ref": "#/$defs/leaf"}}, "required": ["head"]}
 
 
-def run(ingle, path, seed):
-    command = [ingle, "run", "--raw", "--json", "-q", "-n", "700", "-c", "1024", "--temp", "1.5", "--top-k", "0", "--top-p", "1",
-               "--min-p", "0", "--seed", str(seed), "--json-schema", path, "JSON:"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return None, done.stderr
-    return json.loads(done.stdout), ""
+def run(daemon, wanted, seed):
+    """The answer's text and how it ended; None and the error."""
+    command = {"do": "generate", "id": str(seed), "prompt": "JSON:", "max_tokens": 700, "temperature": 1.5, "top_k": 0, "top_p": 1,
+               "min_p": 0, "seed": seed, "json_schema": wanted}
+    daemon.stdin.write(json.dumps(command) + "\n")
+    daemon.stdin.flush()
+    text = ""
+    for line in daemon.stdout:
+        event = json.loads(line)
+        if event["event"] == "text":
+            text += event["text"]
+        elif event["event"] == "end":
+            return text, event["finish"]
+        elif event["event"] == "error":
+            return None, event["error"]
+    return None, "the daemon ended"
 
 
 def main():
     ingle, n = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 200
     r = random.Random(20)
     failed = ended = 0
-    with tempfile.TemporaryDirectory() as folder:
-        path = folder + "/schema.json"
+    with subprocess.Popen([ingle, "daemon", "-c", "1024"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as daemon:
         for i in range(n):
             s = with_refs(r) if i % 8 == 0 else schema(r, 3)
-            with open(path, "w", encoding="utf-8") as f:
-                json.dump(s, f)
-            answer, error = run(ingle, path, i)
+            answer, how = run(daemon, s, i)
             if answer is None:
-                print(f"schema {i}: {error}\n{json.dumps(s)}")
+                print(f"schema {i}: {how}\n{json.dumps(s)}")
                 failed += 1
                 continue
-            if answer["finish_reason"] != "stop":
+            if how != "stop":
                 continue
             ended += 1
             try:
-                value = json.loads(answer["content"])
+                value = json.loads(answer)
                 jsonschema.Draft202012Validator(s, format_checker=jsonschema.FormatChecker()).validate(value)
             except (ValueError, jsonschema.ValidationError) as e:
-                print(f"schema {i}: {e}\n{json.dumps(s)}\n{answer['content']}")
+                print(f"schema {i}: {e}\n{json.dumps(s)}\n{answer}")
                 failed += 1
+        daemon.stdin.close()
     print(f"{n} schemas, {ended} answers that ended, {failed} failures")
     return failed > 0 or ended < 0.8 * n
 
