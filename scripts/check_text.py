@@ -14,7 +14,7 @@ CONFLICT = re.compile(r"^(<{7}|>{7}) ")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented")
 LEFTOVER = re.compile(r"(^|/)(\.#.*|#.*#|\.tmp|\.DS_Store|\.vscode|\.idea|\.envrc|\.claude|.*(~|\.(orig|rej|swp|swo|bak|tmp|user|patch)))(/|$)")
 EMPTY = ("tests/data/", "tests/fuzz/seeds/")  # an empty input is one
-SPELLING = "fo,te,ths,nd,hist,ser,als,inout,outin,ue,mis,thi,wit,ba,ot,iif,crate,files',sav"
+SPELLING = "nothink,fo,te,ths,nd,hist,ser,als,inout,outin,ue,mis,thi,wit,ba,ot,iif,crate,files',sav"
 
 
 def listed():

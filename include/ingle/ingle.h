@@ -1082,7 +1082,8 @@ struct ingle_config;
 INGLE_API ingle_status ingle_config_open(struct ingle_config **out, struct ingle_error *error);
 INGLE_API void ingle_config_close(struct ingle_config *c);
 /* INGLE_NOTFOUND: no such option (the text suggests the nearest one of command `where`, or
- * of all if NULL); INGLE_ARG: the text names value and range.  value NULL: a flag is set. */
+ * of all if NULL); INGLE_ARG: the text names value and range.  A flag's value is on or off (also true,
+ * yes, 1 ...); NULL: on. */
 INGLE_API ingle_status ingle_config_set(struct ingle_config *c, const char *where,
                                         const char *name, const char *value,
                                         struct ingle_error *error);
@@ -1093,7 +1094,7 @@ INGLE_API ingle_status ingle_config_replace(struct ingle_config *c, const char *
 INGLE_API const char *ingle_config_text(const struct ingle_config *c, const char *name, size_t i);
 INGLE_API double ingle_config_number(const struct ingle_config *c, const char *name); /* 0: unset */
 INGLE_API bool ingle_config_flag(const struct ingle_config *c, const char *name);
-INGLE_API bool ingle_config_is_set(const struct ingle_config *c, const char *name);
+INGLE_API bool ingle_config_is_set(const struct ingle_config *c, const char *name); /* also a flag that is off */
 /* The options of an engine; strings are borrowed from c. */
 INGLE_API void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_options *out);
 /* INGLE_ARG for tokens that m does not have: known before an engine loads the weights. */

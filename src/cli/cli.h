@@ -36,12 +36,36 @@ struct cli_screen {
 
 struct output_guard;
 
+/* foreign.c, foreign_take.c, foreign_json.c: names that other engines have for options. */
+enum cli_foreign_kind { /* cli/foreign.inc */
+    CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE, CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN,
+    CLI_FOREIGN_HUB, CLI_FOREIGN_JSON, CLI_FOREIGN_SETS, CLI_FOREIGN_MAYBE, CLI_FOREIGN_SOME, CLI_FOREIGN_ONLY,
+    CLI_FOREIGN_ORDER, CLI_FOREIGN_UNLESS, CLI_FOREIGN_MIB
+};
+struct cli_foreign {
+    const char *of, *name, *letters; /* letters, ours, note: or NULL */
+    enum cli_foreign_kind kind;
+    const char *ours, *note;
+};
+/* What had no effect: "-ngl 99, --main-gpu 0", and why not. */
+enum { CLI_NOTES = 32 }; /* reasons, at most */
+struct cli_notes {
+    struct {
+        const char *why; /* borrowed from the table */
+        char names[240];
+    } at[CLI_NOTES];
+    size_t n, n_more; /* n_more: those that had no room */
+};
+/* Nothing is added twice.  to: may be NULL; value: NULL or text. */
+void cli_note_add(struct cli_notes *to, const char *spelt, const char *value, const char *why);
+void cli_notes_print(const struct cli_notes *notes); /* to standard error, a line for each reason */
+
 struct cli {
     const char *command;
     struct ingle_config *config;
     char **arg; /* what is no option: [n_arg], borrowed from argv */
     int n_arg;
-    const struct cli_foreign *not_needed; /* the first option of another engine that asks for what is done anyway */
+    struct cli_notes notes; /* options of other engines that have no effect */
     char *plan_folder; /* of a model of which only the headers were fetched, or NULL */
     struct cli_screen screen;
     struct output_guard *guard; /* what the call reads and writes */
@@ -63,9 +87,9 @@ const struct cli_command *cli_command_find(const char *name);
  * *help: --help was among them. */
 int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help);
 /* Sets an option of a command as a line of a file has it: key is its name or letter, or what another engine calls it; a flag
- * is true or false. */
+ * is true or false.  What has no effect is added to notes, which may be NULL. */
 MUST_CHECK ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key, const char *value,
-                                        struct err *err);
+                                        struct cli_notes *notes, struct err *err);
 /* Paths that begin with "~/", as values of files do, which no shell has seen. */
 MUST_CHECK ingle_status cli_option_home(struct ingle_config *config, struct err *err);
 /* Reads the file of --config, if there is one: what the command line says stays. */
@@ -83,33 +107,37 @@ void cli_completion_bash(FILE *to);
 void cli_completion_zsh(FILE *to);
 void cli_completion_fish(FILE *to);
 
-/* foreign.c: names that other engines have for options. */
-enum cli_foreign_kind { CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE,
-                        CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN, CLI_FOREIGN_HUB, CLI_FOREIGN_JSON, CLI_FOREIGN_SETS }; /* cli/foreign.inc */
-struct cli_foreign {
-    const char *of, *name, *letters; /* letters, ours, note: or NULL */
-    enum cli_foreign_kind kind;
-    const char *ours, *note;
-};
-/* By the n bytes of a name without "--", or of a short one without "-": of several the first, or if that is an option that the command
- * has not, the first that it has; NULL: nobody has it. */
+/* By the n bytes of a name without "--", or of a short one without "-": of several the first, or if that is an option that the
+ * command has not, the first that it has; NULL: nobody has it. */
 const struct cli_foreign *cli_foreign_name(const char *command, const char *name, size_t n);
 const struct cli_foreign *cli_foreign_letters(const char *command, const char *letters, size_t n);
 /* Whether the command has that option of ours. */
 bool cli_takes(const char *command, const char *name);
-/* What ingle has instead: "it is --ctx here". */
-/* Of a WORD: our word for a value, or for a list with commas the one for all of it ("auto" if they differ); false: it has
- * none.  out [n]. */
+/* Of a WORD or SOME: our word for a value, or for a list with commas the one for all of it ("auto" if they differ); false: it
+ * has none.  out [n]. */
 bool cli_foreign_word(const struct cli_foreign *f, const char *value, char *out, size_t n);
+/* What ingle has instead: "it is --ctx here". */
 void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n);
+const char *cli_foreign_why(const struct cli_foreign *f); /* the sentence of a note */
+enum cli_values { CLI_NO_VALUE, CLI_MAY_HAVE_VALUE /* on, off, auto ... */, CLI_HAS_VALUE };
+enum cli_values cli_foreign_values(const struct cli_foreign *f);
+bool cli_switch(const char *word); /* on, off, auto and others that such a value is */
+/* What such an option asks for: one of ours (name; NULL: nothing) with a value (NULL: a flag without one), which is borrowed
+ * from `value`, the table or out->room.  INGLE_ARG: ingle cannot do it.  What has no effect is added to notes (or NULL).
+ * The value of a JSON is for cli_foreign_json(). */
+struct cli_setting {
+    const char *name, *value;
+    char room[1024];
+};
+MUST_CHECK ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, const char *value, struct cli_setting *out,
+                                         struct cli_notes *notes, struct err *err);
+/* Sets the options that the members of a JSON object ask for, the value of option `parent`. */
+MUST_CHECK ingle_status cli_foreign_json(const char *parent, const char *text, const char *command, struct ingle_config *config,
+                                         struct cli_notes *notes, struct err *err);
+void cli_foreign_json_markdown(FILE *to);
 /* Says which variables among NAME=VALUE ... NULL belong to other engines. */
 void cli_foreign_environment(struct cli *c, char *const *names);
 void cli_foreign_markdown(FILE *to);
-/* foreign_json.c */
-/* Sets the options that the members of a JSON object ask for.  *taken, if it is NULL: the first that is taken and not needed. */
-MUST_CHECK ingle_status cli_foreign_json(const char *text, const char *command, struct ingle_config *config,
-                                         const struct cli_foreign **taken, struct err *err);
-void cli_foreign_json_markdown(FILE *to);
 
 /* files.c */
 /* Fills c->guard; an error if an output is a file that the call reads, or a file of another kind stands there. */

@@ -270,7 +270,7 @@ static int read_stops(struct job *j)
 /* --tokens; its ids are the model's. */
 static int read_ids(struct job *j, struct cli *c)
 {
-    static const char *const others[] = {"file", "prompt", "lines", "system", "system-file", "tools", "think"};
+    static const char *const others[] = {"lines", "think", "file", "prompt", "system", "system-file", "tools"};
     const char *path = ingle_config_text(c->config, "tokens", 0);
     struct err err;
     if (!path)
@@ -278,7 +278,7 @@ static int read_ids(struct job *j, struct cli *c)
     if (c->n_arg)
         return cli_usage(c, "both '--tokens %s' and '%s' are given as the input", path, c->arg[0]);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (ingle_config_is_set(c->config, others[i]))
+        if (i < 2 ? ingle_config_flag(c->config, others[i]) : ingle_config_is_set(c->config, others[i]))
             return cli_usage(c, "options '--tokens' and '--%s' exclude each other: ids are the whole prompt", others[i]);
     return cli_ids(j->talk.model, path, &j->ids, &j->n_ids, &err) ? cli_fail_err(c, &err) : CLI_OK;
 }

@@ -247,12 +247,30 @@ static const char *plain_key(const char *key, char *out, size_t n)
     return out;
 }
 
+/* The options of presets.  They are read again while the server runs, then without notes. */
+struct lines {
+    struct cli *c;
+    pthread_mutex_t lock;
+    bool told;
+};
+
 static ingle_status set_option(void *arg, struct ingle_config *config, const char *key, const char *value, struct err *err)
 {
+    struct lines *l = arg;
     char name[64];
-    (void)arg;
-    const ingle_status st = cli_option_line("serve", config, plain_key(key, name, sizeof name), value, err);
+    pthread_mutex_lock(&l->lock);
+    const ingle_status st = cli_option_line("serve", config, plain_key(key, name, sizeof name), value, l->told ? NULL : &l->c->notes, err);
+    pthread_mutex_unlock(&l->lock);
     return st ? st : cli_option_home(config, err);
+}
+
+static void tell_notes(struct lines *l)
+{
+    pthread_mutex_lock(&l->lock);
+    if (l->c->screen.progress)
+        cli_notes_print(&l->c->notes);
+    l->told = true;
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* Lines of the models' processes, and what happens to them. */
@@ -286,13 +304,16 @@ static int serve_models(struct cli *c, const int *handed, int n_handed)
     struct router *r;
     struct server_info info;
     struct err err;
+    struct lines lines = {.c = c, .lock = PTHREAD_MUTEX_INITIALIZER};
     const struct router_options o = {.listener = handed, .n_listeners = n_handed, .config = c->config,
                                      .callbacks = {.report = on_model, .arg = c}, .environment = environ,
-                                     .program = "/proc/self/exe", .directory = socket_directory(), .set = set_option};
+                                     .program = "/proc/self/exe", .directory = socket_directory(), .set = set_option, .arg = &lines};
     if (ingle_config_is_set(c->config, "model"))
         return cli_usage(c, "--models has all models: -m is for a server with one");
+    c->notes.n = c->notes.n_more = 0; /* those of the command line are told */
     if (router_open(&r, &o, &err))
         return cli_fail_err(c, &err);
+    tell_notes(&lines);
     router_describe(r, &info);
     printf("ingle serve listens on %s\n", info.url);
     if (c->screen.progress)

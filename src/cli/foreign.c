@@ -36,6 +36,11 @@ static const struct cli_foreign *better(const char *command, const struct cli_fo
     return !a || (a->ours && b->ours && !cli_takes(command, a->ours) && cli_takes(command, b->ours)) ? b : a;
 }
 
+static bool is_flag(const struct cli_foreign *f)
+{
+    return f->kind == CLI_FOREIGN_DONE || f->kind == CLI_FOREIGN_MAYBE;
+}
+
 const struct cli_foreign *cli_foreign_name(const char *command, const char *name, size_t n)
 {
     const struct cli_foreign *found = NULL;
@@ -47,6 +52,10 @@ const struct cli_foreign *cli_foreign_name(const char *command, const char *name
     for (size_t i = 0; i < N_TABLE; i++)
         if (is_name(table[i].name, plain, n))
             found = better(command, found, &table[i]);
+    if (!found && n > 3 && strncmp(plain, "no-", 3) == 0) {
+        const struct cli_foreign *f = cli_foreign_name(command, name + 3, n - 3);
+        return f && is_flag(f) ? f : NULL;
+    }
     return found;
 }
 
@@ -59,10 +68,12 @@ const struct cli_foreign *cli_foreign_letters(const char *command, const char *l
     return found;
 }
 
+/* map: "theirs=ours theirs=ours", up to a '|'. */
 static const char *word_for(const char *map, const char *value, size_t n, size_t *n_ours)
 {
-    for (const char *p = map; *p; p += strcspn(p, " "), p += *p == ' ') {
-        const size_t k = strcspn(p, "="), end = strcspn(p, " ");
+    const char *const over = map + strcspn(map, "|");
+    for (const char *p = map; p < over; p += strcspn(p, " |"), p += *p == ' ') {
+        const size_t k = strcspn(p, "="), end = strcspn(p, " |");
         if (k == n && strncmp(p, value, n) == 0) {
             *n_ours = end - k - 1;
             return p + k + 1;
@@ -92,20 +103,23 @@ bool cli_foreign_word(const struct cli_foreign *f, const char *value, char *out,
 
 void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n)
 {
-    if (f->kind == CLI_FOREIGN_SAME)
+    switch (f->kind) {
+    case CLI_FOREIGN_SAME:
         snprintf(out, n, "it is --%s here", f->ours);
-    else if (f->kind == CLI_FOREIGN_HAS || f->kind == CLI_FOREIGN_JSON)
+        break;
+    case CLI_FOREIGN_HAS:
+    case CLI_FOREIGN_JSON:
         snprintf(out, n, "%s%s--%s%s", f->note ? f->note : "it is ", f->note ? " " : "", f->ours, f->note ? "" : " here");
-    else if (f->kind == CLI_FOREIGN_SETS)
-        snprintf(out, n, "it is --%s %s here", f->ours, f->note);
-    else if (f->kind == CLI_FOREIGN_WORD)
+        break;
+    case CLI_FOREIGN_WORD:
         snprintf(out, n, "it is --%s here: %s", f->ours, f->note);
-    else if (f->kind == CLI_FOREIGN_HUB)
+        break;
+    case CLI_FOREIGN_HUB:
         snprintf(out, n, "it is --%s hf:... here", f->ours);
-    else if (f->kind == CLI_FOREIGN_DONE || f->kind == CLI_FOREIGN_TAKEN)
-        snprintf(out, n, "it is not needed: %s", f->note);
-    else
-        snprintf(out, n, "%s", f->note);
+        break;
+    default:
+        snprintf(out, n, "%s", cli_foreign_why(f));
+    }
 }
 
 /* The first line of the list whose beginning the name has; -1: none. */
@@ -144,12 +158,18 @@ void cli_foreign_markdown(FILE *to)
     char what[360];
     fputs("# Options of other engines\n\n"
           "What llama.cpp (`llama-server`, `llama-cli`), its forks, ds4, lucebox, vLLM, SGLang and Ollama call an option, and what\n"
-          "ingle has for it. A name that means the same is taken as it is; flags that ask for what ingle does anyway are\n"
-          "taken with a note; any other one is an error that says what stands here. `ingle help others` prints this page.\n\n"
+          "ingle has for it. A name that means the same is taken as it is. What changes no answer is taken with a note that\n"
+          "has its value and says why it is not needed; `--no-NAME` of such a flag, too. What would change answers is an error\n"
+          "that says what stands here. Lines of presets (docs/router.md) and of `--config` are read by the same table.\n"
+          "`ingle help others` prints this page.\n\n"
           "| option | of | taken | here |\n|---|---|---|---|\n", to);
     for (size_t i = 0; i < N_TABLE; i++) {
         const struct cli_foreign *f = &table[i];
-        static const char *const taken[] = {"yes", "no", "with a note", "no", "yes", "with a note and its value", "yes", "yes", "with a note"};
+        static const char *const taken[] = {
+            [CLI_FOREIGN_SAME] = "yes", [CLI_FOREIGN_WORD] = "yes", [CLI_FOREIGN_HUB] = "yes", [CLI_FOREIGN_JSON] = "yes",
+            [CLI_FOREIGN_SETS] = "yes", [CLI_FOREIGN_UNLESS] = "yes", [CLI_FOREIGN_SOME] = "yes", [CLI_FOREIGN_MIB] = "yes",
+            [CLI_FOREIGN_DONE] = "with a note", [CLI_FOREIGN_MAYBE] = "with a note", [CLI_FOREIGN_TAKEN] = "with a note and its value",
+            [CLI_FOREIGN_ONLY] = "some values", [CLI_FOREIGN_ORDER] = "some values", [CLI_FOREIGN_HAS] = "no", [CLI_FOREIGN_NONE] = "no"};
         cli_foreign_say(f, what, sizeof what);
         fprintf(to, "| `--%s`", f->name);
         if (f->letters)

@@ -62,11 +62,8 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     cli_screen_init(&c->screen, c->config);
     if (c->screen.level >= INGLE_REPORT_WARN)
         cli_options_idle(c);
-    char what[256];
-    if (c->not_needed && c->screen.progress) {
-        cli_foreign_say(c->not_needed, what, sizeof what);
-        cli_line("ingle: note: --%s: %s", c->not_needed->name, what);
-    }
+    if (c->screen.progress)
+        cli_notes_print(&c->notes);
     cli_command_fn *const answers[] = {cli_chat, cli_run, cli_serve, cli_daemon};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++)
         if (command->run == answers[i])

@@ -7,7 +7,6 @@
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 /* ---- reading ---- */
 
@@ -63,8 +62,18 @@ static bool is_text(const struct ingle_option *o)
            strcmp(o->value, "DIR") != 0 && strcmp(o->value, "ADDRESS") != 0;
 }
 
+/* A word that another engine has for a choice of an option that is called as ours: --numa distribute. */
+static const char *our_word(const char *command, const struct ingle_option *o, const char *value, char room[32])
+{
+    if (!o || o->kind != INGLE_OPTION_CHOICE || !value || has_word(o->choices, value))
+        return value;
+    const struct cli_foreign *f = cli_foreign_name(command, o->name, strlen(o->name));
+    return f && f->kind == CLI_FOREIGN_WORD && strcmp(f->ours, o->name) == 0 && cli_foreign_word(f, value, room, 32) ? room : value;
+}
+
 static int set(struct cli *c, const char *name, const char *value)
 {
+    char room[32];
     struct ingle_error error;
     struct err err;
     char what[80];
@@ -74,6 +83,7 @@ static int set(struct cli *c, const char *name, const char *value)
     const bool again = strcmp(name, "model") == 0 && ingle_config_is_set(c->config, name);
     if (again && value && strcmp(value, ingle_config_text(c->config, name, 0)) != 0)
         return cli_usage(c, "a second model '%s': a process has one", value);
+    value = our_word(c->command, by_name(name), value, room);
     if (ingle_config_set(c->config, c->command, name, value, &error) == INGLE_OK)
         return CLI_OK;
     return cli_usage(c, "%s", error.text);
@@ -83,6 +93,8 @@ static int set(struct cli *c, const char *name, const char *value)
 static bool take_value(struct cli *c, const struct ingle_option *o, const char *spelt, int argc, char **argv, int *i,
                        const char **value)
 {
+    if (o->kind == INGLE_OPTION_FLAG && o->choices && !*value && *i + 1 < argc && has_word(o->choices, argv[*i + 1]))
+        *value = argv[++*i]; /* --think off */
     if (o->kind == INGLE_OPTION_FLAG || *value)
         return true;
     if (*i + 1 >= argc) {
@@ -93,48 +105,45 @@ static bool take_value(struct cli *c, const struct ingle_option *o, const char *
     return true;
 }
 
-/* An option that another engine has, spelt --name or -letters; value: behind '=', or NULL. */
+/* The value of an option of another engine: after '=', or the next argument.  False after saying that it is missing. */
+static bool foreign_value(struct cli *c, const struct cli_foreign *f, const struct ingle_option *o, const char *spelt, int argc, char **argv,
+                          int *i, const char **value)
+{
+    const enum cli_values how = cli_foreign_values(f);
+    if (f->kind == CLI_FOREIGN_SAME && o)
+        return take_value(c, o, spelt, argc, argv, i, value);
+    if (*value || how == CLI_NO_VALUE || f->kind == CLI_FOREIGN_NONE || f->kind == CLI_FOREIGN_HAS)
+        return true;
+    if (how == CLI_MAY_HAVE_VALUE && (*i + 1 >= argc || !cli_switch(argv[*i + 1])))
+        return true;
+    if (*i + 1 >= argc) {
+        cli_usage(c, "option '%s' needs a value", spelt);
+        return false;
+    }
+    *value = argv[++*i];
+    return true;
+}
+
+/* An option that another engine has, spelt --name or -letters; value: after '=', or NULL. */
 static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *spelt, const char *value, int argc,
                         char **argv, int *i)
 {
-    char what[360], word[32];
-    const bool is_ours = f->kind == CLI_FOREIGN_SAME || f->kind == CLI_FOREIGN_WORD || f->kind == CLI_FOREIGN_HUB ||
-                         f->kind == CLI_FOREIGN_JSON;
-    const struct ingle_option *o = is_ours ? by_name(f->ours) : NULL;
-    cli_foreign_say(f, what, sizeof what);
-    if (o && !takes(c->command, o))
-        return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name, o->where);
-    if (o && !take_value(c, o, spelt, argc, argv, i, &value))
-        return CLI_USAGE;
-    if (o && f->kind == CLI_FOREIGN_WORD)
-        return cli_foreign_word(f, value, word, sizeof word) ? set(c, o->name, word)
-                                                             : cli_usage(c, "%s: '%s' is none of %s", spelt, value, f->note);
-    if (f->kind == CLI_FOREIGN_SETS && value)
-        return cli_usage(c, "option '%s' takes no value, not '%s'", spelt, value);
-    if (f->kind == CLI_FOREIGN_SETS) {
-        c->not_needed = c->not_needed ? c->not_needed : f;
-        return set(c, f->ours, f->note);
-    }
+    struct cli_setting s;
     struct err err;
-    if (o && f->kind == CLI_FOREIGN_JSON)
-        return cli_foreign_json(value, c->command, c->config, &c->not_needed, &err) ? cli_usage(c, "%s: %s", spelt, err.msg) : CLI_OK;
-    if (o && f->kind == CLI_FOREIGN_HUB) {
-        char name[1024];
-        if (snprintf(name, sizeof name, "hf:%s", value) >= (int)sizeof name)
-            return cli_usage(c, "option '%s': a name has at most 1000 bytes", spelt);
-        return set(c, o->name, name);
-    }
-    if (o)
-        return set(c, o->name, value);
-    if (f->kind == CLI_FOREIGN_TAKEN && !value && *i + 1 >= argc)
-        return cli_usage(c, "option '%s' needs a value", spelt);
-    if (f->kind == CLI_FOREIGN_TAKEN && !value)
-        ++*i;
-    if (f->kind == CLI_FOREIGN_TAKEN || (f->kind == CLI_FOREIGN_DONE && !value)) {
-        c->not_needed = c->not_needed ? c->not_needed : f;
+    const struct ingle_option *o = f->ours && f->kind != CLI_FOREIGN_HAS ? by_name(f->ours) : NULL;
+    if (o && !takes(c->command, o) && f->kind != CLI_FOREIGN_SOME && f->kind != CLI_FOREIGN_UNLESS)
+        return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name, o->where);
+    if (!foreign_value(c, f, o, spelt, argc, argv, i, &value))
+        return CLI_USAGE;
+    if (f->kind == CLI_FOREIGN_JSON)
+        return cli_foreign_json(f->name, value, c->command, c->config, &c->notes, &err) ? cli_usage(c, "%s: %s", spelt, err.msg) : CLI_OK;
+    if (cli_foreign_take(f, spelt, value, &s, &c->notes, &err))
+        return cli_usage(c, "%s", err.msg);
+    if (s.name && !cli_takes(c->command, s.name)) { /* off already */
+        cli_note_add(&c->notes, spelt, value, cli_foreign_why(f));
         return CLI_OK;
     }
-    return cli_usage(c, "ingle has no %s: %s", spelt, what);
+    return s.name ? set(c, s.name, s.value) : CLI_OK;
 }
 
 /* argv[*i] begins with "--"; takes its value from behind '=' or from the next argument. */
@@ -183,71 +192,29 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
     return CLI_OK;
 }
 
-/* "true", "1", "on", "yes" and nothing: yes.  -1: it is no such word. */
-static int truth(const char *value)
+static ingle_status put(struct ingle_config *config, const char *command, const char *name, const char *value, struct err *err)
 {
-    static const char *const yes[] = {"", "1", "true", "on", "yes"}, *const no[] = {"0", "false", "off", "no"};
-    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
-        if (strcasecmp(value, yes[i]) == 0)
-            return 1;
-    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
-        if (strcasecmp(value, no[i]) == 0)
-            return 0;
-    return -1;
-}
-
-static ingle_status put(struct ingle_config *config, const char *command, const struct ingle_option *o, const char *value,
-                        struct err *err)
-{
+    char room[32];
     struct ingle_error error;
-    const int flag = o->kind == INGLE_OPTION_FLAG ? truth(value) : 1;
-    if (flag < 0)
-        return err_set(err, INGLE_ARG, "'%s' is true or false, not '%.60s'", o->name, value);
-    if (flag && ingle_config_set(config, command, o->name, o->kind == INGLE_OPTION_FLAG ? NULL : value, &error))
-        return err_set(err, error.status, "%s", error.text);
-    return INGLE_OK;
+    value = our_word(command, by_name(name), value, room);
+    return ingle_config_set(config, command, name, value, &error) ? err_set(err, error.status, "%s", error.text) : INGLE_OK;
 }
 
-ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key, const char *value, struct err *err)
+ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key, const char *value,
+                             struct cli_notes *notes, struct err *err)
 {
-    char what[360], word[32];
+    struct cli_setting s;
     const size_t n = strlen(key);
     const struct ingle_option *o = n == 1 ? by_letter(command, *key) : by_name(key);
     const struct cli_foreign *f = o && takes(command, o) ? NULL : cli_foreign_name(command, key, n);
     if (!f && !o)
         f = cli_foreign_letters(command, key, n);
-    if (!f) {
-        struct ingle_error error;
-        if (o)
-            return put(config, command, o, value, err);
-        (void)ingle_config_set(config, command, key, value, &error);
-        return err_set(err, INGLE_NOTFOUND, "%s", error.text);
-    }
-    cli_foreign_say(f, what, sizeof what);
-    o = f->ours ? by_name(f->ours) : NULL;
-    if (f->kind == CLI_FOREIGN_SAME && o)
-        return put(config, command, o, value, err);
-    if (f->kind == CLI_FOREIGN_HUB && o) {
-        char name[1024];
-        if (snprintf(name, sizeof name, "hf:%s", value) >= (int)sizeof name)
-            return err_set(err, INGLE_ARG, "'%.60s': a name has at most 1000 bytes", key);
-        return put(config, command, o, name, err);
-    }
-    if (f->kind == CLI_FOREIGN_SETS && o)
-        return truth(value) < 0 ? err_set(err, INGLE_ARG, "'%.60s' is true or false, not '%.60s'", key, value)
-               : truth(value)   ? put(config, command, o, f->note, err)
-                                : INGLE_OK;
-    if (f->kind == CLI_FOREIGN_WORD && o)
-        return cli_foreign_word(f, value, word, sizeof word) ? put(config, command, o, word, err)
-                                                             : err_set(err, INGLE_ARG, "'%.60s' is none of %s", value, f->note);
-    if (f->kind == CLI_FOREIGN_JSON) {
-        const struct cli_foreign *taken = NULL;
-        const ingle_status st = cli_foreign_json(value, command, config, &taken, err);
-        return st ? err_prefix(err, "%s", key) : INGLE_OK;
-    }
-    if (f->kind == CLI_FOREIGN_TAKEN || (f->kind == CLI_FOREIGN_DONE && truth(value) != 0))
-        return INGLE_OK;
-    return err_set(err, INGLE_ARG, "ingle has no option '%.60s': %s", key, what);
+    if (!f)
+        return put(config, command, o ? o->name : key, value, err);
+    if (f->kind == CLI_FOREIGN_JSON)
+        return cli_foreign_json(f->name, value, command, config, notes, err) ? err_prefix(err, "%s", key) : INGLE_OK;
+    const ingle_status st = cli_foreign_take(f, key, value, &s, notes, err);
+    return st || !s.name ? st : put(config, command, s.name, s.value, err);
 }
 
 /* Whether the value of an option is the path of a file or folder. */
@@ -280,6 +247,7 @@ ingle_status cli_option_home(struct ingle_config *config, struct err *err)
 struct lines {
     const char *command;
     struct ingle_config *config;
+    struct cli_notes *notes;
 };
 
 static ingle_status take_line(void *arg, int line, const char *section, const char *key, const char *value, struct err *err)
@@ -290,7 +258,7 @@ static ingle_status take_line(void *arg, int line, const char *section, const ch
         return err_set(err, INGLE_FORMAT, "[%s]: there are no sections here; those of several models are for --models", section);
     if (strcmp(key, "config") == 0)
         return err_set(err, INGLE_FORMAT, "a file names no other file");
-    return cli_option_line(l->command, l->config, key, value, err);
+    return cli_option_line(l->command, l->config, key, value, l->notes, err);
 }
 
 /* What `from` has and c's options have not. */
@@ -304,7 +272,7 @@ static ingle_status add_options(struct cli *c, const struct ingle_config *from, 
         if (!ingle_config_is_set(from, o[i].name) || ingle_config_is_set(c->config, o[i].name))
             continue;
         for (size_t k = 0; (text = ingle_config_text(from, o[i].name, k)); k++)
-            if (ingle_config_set(c->config, c->command, o[i].name, o[i].kind == INGLE_OPTION_FLAG ? NULL : text, &error))
+            if (ingle_config_set(c->config, c->command, o[i].name, text, &error))
                 return err_set(err, error.status, "%s", error.text);
     }
     return INGLE_OK;
@@ -313,7 +281,7 @@ static ingle_status add_options(struct cli *c, const struct ingle_config *from, 
 ingle_status cli_option_file(struct cli *c, struct err *err)
 {
     struct ingle_error error;
-    struct lines l = {.command = c->command};
+    struct lines l = {.command = c->command, .notes = &c->notes};
     const char *path = ingle_config_text(c->config, "config", 0);
     if (!path)
         return INGLE_OK;

@@ -35,7 +35,8 @@ static int open_grammar(struct cli *c, struct cli_talk *t)
     struct ingle_error error;
     const char *first = NULL;
     for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
-        if (!ingle_config_is_set(c->config, form[i].option))
+        if (form[i].kind == INGLE_GRAMMAR_JSON ? !ingle_config_flag(c->config, form[i].option)
+                                               : !ingle_config_is_set(c->config, form[i].option))
             continue;
         if (first) {
             err_set(&err, INGLE_ARG, "options '--%s' and '--%s' exclude each other", first,

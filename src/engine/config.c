@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static const struct ingle_option table[] = {
 #define OPTION(name, letter, kind, min, max, fallback, value, choices, group, where, help)        \
@@ -136,13 +137,28 @@ static bool value_of(const struct ingle_option *o, const char *text, double *out
     return parse_number(text, out) && (o->kind != INGLE_OPTION_INT || *out == floor(*out));
 }
 
+/* What a flag's value says: 1 yes (also NULL and nothing), 0 no, -1 it is no such word. */
+static int truth(const char *text)
+{
+    static const char *const yes[] = {"1", "true", "on", "yes", "enabled"}, *const no[] = {"0", "false", "off", "no", "disabled"};
+    if (!text || !*text)
+        return 1;
+    for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
+        if (strcasecmp(text, yes[i]) == 0)
+            return 1;
+    for (size_t i = 0; i < sizeof no / sizeof *no; i++)
+        if (strcasecmp(text, no[i]) == 0)
+            return 0;
+    return -1;
+}
+
 static ingle_status check(const struct ingle_option *o, const char *text, struct err *err)
 {
     double v = 0;
     switch (o->kind) {
     case INGLE_OPTION_FLAG:
-        if (text)
-            return err_set(err, INGLE_ARG, "option '--%s' takes no value, not '%s'", o->name, text);
+        if (truth(text) < 0)
+            return err_set(err, INGLE_ARG, "option '--%s' is on or off (true or false), not '%.60s'", o->name, text);
         return INGLE_OK;
     case INGLE_OPTION_INT:
     case INGLE_OPTION_NUMBER:
@@ -229,7 +245,7 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
     if (st)
         return st;
     const size_t i = (size_t)(o - table);
-    char *copy = mem_strdup(value ? value : "1");
+    char *copy = mem_strdup(o->kind != INGLE_OPTION_FLAG ? value : truth(value) ? "1" : "0");
     if (!copy || !mem_grow(&c->value[i].text, &c->value[i].cap, c->value[i].n + 1,
                            sizeof *c->value[i].text)) {
         mem_free(copy);
@@ -293,7 +309,8 @@ double ingle_config_number(const struct ingle_config *c, const char *name)
 
 bool ingle_config_flag(const struct ingle_config *c, const char *name)
 {
-    return c->value[index_of(name)].n > 0;
+    const size_t at = index_of(name);
+    return c->value[at].n > 0 && strcmp(c->value[at].text[0], "0") != 0;
 }
 
 bool ingle_config_is_set(const struct ingle_config *c, const char *name)

@@ -179,11 +179,8 @@ static void put_options(struct arguments *a, const struct router *r, const struc
         const struct ingle_config *c = who_says(r, m, o[i].name);
         if (is_ours(o[i].name, c == r->o.config) || !ingle_config_is_set(c, o[i].name))
             continue;
-        if (o[i].kind == INGLE_OPTION_FLAG)
-            argument(a, "--%s", o[i].name);
-        else
-            for (size_t k = 0; (text = ingle_config_text(c, o[i].name, k)); k++)
-                argument(a, "--%s=%s", o[i].name, text);
+        for (size_t k = 0; (text = ingle_config_text(c, o[i].name, k)); k++)
+            argument(a, "--%s=%s", o[i].name, text);
     }
 }
 

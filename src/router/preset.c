@@ -274,7 +274,7 @@ static ingle_status inherit(const struct reading *r, struct ingle_config *config
             continue;
         const char *text;
         for (size_t k = 0; (text = ingle_config_text(r->all, o[i].name, k)); k++)
-            if (ingle_config_set(config, "serve", o[i].name, o[i].kind == INGLE_OPTION_FLAG ? NULL : text, &error))
+            if (ingle_config_set(config, "serve", o[i].name, text, &error))
                 return err_set(err, error.status, "%s", error.text);
     }
     return INGLE_OK;

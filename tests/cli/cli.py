@@ -91,7 +91,7 @@ class Commands(unittest.TestCase):
         self.refuses("render", "--kv", "f16", "x", code=2, says=["does not take"])
         self.refuses("compare", "x", code=2)
         self.refuses("eval", code=2, says=["--tokens"])
-        self.refuses("run", "--json=1", "x", code=2, says=["takes no value"])
+        self.refuses("run", "--json=maybe", "x", code=2, says=["'--json' is on or off (true or false), not 'maybe'"])
 
     def test_options_without_their_own(self):
         """What an option says of another one that is not there is not silent."""
@@ -116,18 +116,31 @@ class Commands(unittest.TestCase):
         for i, (name, letters, taken, here) in enumerate(rows):
             for target in re.findall(r"--([\w-]+)", here):
                 self.assertIn(target, ours, name)
-            if name in ours or taken == "yes" or (SANITIZED and i % 8):
+            if name in ours or taken in ("yes", "some values") or (SANITIZED and i % 8):
                 continue
             spelt = ["--" + name.rstrip("*") + ("x" if name.endswith("*") else "")]
             for word in spelt + (["-" + letters] if letters else []):
-                r = self.ok(run("run", word, *(["1"] if "value" in taken else [])), 2)
-                wanted = here if taken == "no" else "there is no prompt"
-                self.assertIn(wanted, r.stderr, word)
-                self.assertIn(f"ingle has no {word}: " if taken == "no" else f"note: --{name}: {here}", r.stderr)
+                value = ["1"] if "value" in taken else []
+                r = self.ok(run("run", word, *value), 2)
+                self.assertIn(here if taken == "no" else "there is no prompt", r.stderr, word)
+                self.assertIn(f"ingle has no {word}: " if taken == "no" else f"note: {' '.join([word, *value])}: {here}\n", r.stderr)
         want = "The capital of Japan is Tokyo.\n"
         for args in (["--ctx-size", "512"], ["--max-ctx=512"], ["--n-predict", "20"], ["--n_predict", "20"], ["--jinja"],
-                     ["--mlock"], ["-b", "64"], ["--log-disable"]):
+                     ["--mlock"], ["-b", "64"], ["--log-disable"], ["-fa"], ["-fa", "on"], ["-ngl", "99", "--flash-attn=off", "--no-jinja"],
+                     ["--numa", "distribute"], ["--think", "--reasoning-budget", "0"], ["--think", "--reasoning", "off"], ["--think", "--nothink"],
+                     ["--think", "--chat-template-kwargs", '{"enable_thinking": false, "other": 1}'], ["--think=off"], ["--think", "off"],
+                     ["--samplers", "top_k;top_p;temperature", "--sampling-seq", "kpt"], ["--cache-ram", "100"]):
             self.assertEqual(self.ok(run("run", "--temp", "0", *args, "Capital of Japan?")).stdout, want, args)
+        notes = self.ok(run("run", "-n", "1", "-ngl", "99", "--main-gpu=0", "-ngl", "99", "-ub", "5\n12", "x")).stderr
+        self.assertIn("ingle: note: -ngl 99, --main-gpu 0: ingle computes on the processor, not on GPUs\n", notes)
+        self.assertIn("ingle: note: -ub 5\\n12: steps", notes)
+        self.assertNotIn("note", self.ok(run("run", "-q", "-n", "1", "-ngl", "99", "x")).stderr)
+        for args in (["--reasoning", "on"], ["--think", "on"], ["--chat-template-kwargs", '{"thinking": true}']):
+            self.assertIn("The user asks for 9-4.", self.ok(run("run", "--temp", "0", *args, "What is 9 minus 4?")).stderr, args)
+        self.refuses("run", "--samplers", "temperature;top_k", "x", code=2, says=["ingle has no --samplers temperature;top_k: "])
+        self.refuses("run", "--mirostat", "2", "x", code=2, says=["--mirostat 2"])
+        self.refuses("run", "--chat-template-kwargs", '{"enable_thinking": 3}', "x", code=2, says=["enable_thinking", "true=on"])
+        self.refuses("run", "-ngl", code=2, says=["'-ngl' needs a value"])
         self.refuses("run", "--ctx-size", "-1", code=2, says=["--ctx"])
         self.refuses("run", "--max-ctx", code=2, says=["'--max-ctx' needs a value"])
         self.refuses("run", "-np", "4", code=2, says=["'run' takes no -np: it is --parallel here"])

@@ -282,7 +282,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(err.count("prompts read all values"), 1, err)
         err = run("run", "-n", "1", "--pflash", "--pflash-alpha", "0.12", "x")[1]
         self.assertIn("it is --sparse on here", err)
-        self.assertIn("takes no value", run("run", "--pflash=3", "x", code=2)[1])
+        self.assertIn("--pflash is on or off", run("run", "--pflash=3", "x", code=2)[1])
 
     def test_beside(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -36,7 +36,7 @@ static void values_are_checked(void **state)
     refuses("run", "kv", "q8r:f8", INGLE_ARG, "option '--kv': 'q8r:f8' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot n4r+rot K:V");
     refuses("run", "kv-k", "q8r:f16", INGLE_ARG, "option '--kv-k': 'q8r:f16' is none of f32 f16 bf16 q8_0 q8r n4r tq3_0");
     refuses("run", "kv", "f", INGLE_ARG, "option '--kv': 'f' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot n4r+rot K:V");
-    refuses("run", "json", "x", INGLE_ARG, "option '--json' takes no value, not 'x'");
+    refuses("run", "json", "x", INGLE_ARG, "option '--json' is on or off (true or false), not 'x'");
     refuses("run", "logit-bias", "1=", INGLE_ARG,
             "option '--logit-bias' needs ID=NUMBER, not '1='");
     refuses("run", "logit-bias", "-1=2", INGLE_ARG,
