@@ -876,6 +876,7 @@ struct ingle_scheduler_options {
     int64_t max_waiting;        /* requests in the queue; 0: 64 */
     int64_t max_waiting_tokens; /* of their prompts together; 0: 4 contexts */
     double step_seconds;        /* aim for a step while answers run; 0: 1.8 decode steps */
+    int64_t first_rows;         /* of the first step of a prompt, after which it is known how long steps take; 0: no limit */
 };
 INGLE_API ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_engine *e,
                                             const struct ingle_scheduler_options *o,

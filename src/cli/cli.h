@@ -158,6 +158,9 @@ const char *cli_shown(char *out, size_t n, const char *text);
 #define CLI_SHOWN(text) cli_shown((char[512]){0}, 512, text) /* lives as long as the block */
 /* What a model wrote: byte by byte, but a terminal gets no control characters (UTF8_TEXT). */
 void cli_put_text(FILE *to, const char *text, size_t n);
+/* At a terminal: "reading 9,003 tokens ...", until the bar of the job "prompt" takes its place. */
+void cli_screen_reading(struct cli_screen *s, int64_t n);
+void cli_thousands(int64_t n, char *out, size_t cap); /* 9,003 */
 /* Prints "ingle: error: ..." and returns CLI_FAILURE, or CLI_INTERRUPTED for a cancel. */
 int cli_fail(struct cli *c, const struct ingle_error *error);
 int cli_fail_err(struct cli *c, const struct err *err);
@@ -255,7 +258,7 @@ void cli_select_print(FILE *to, const struct ingle_select *s);
 void cli_add_select(struct str *to, const struct ingle_select *s);
 /* The same, "kv_disk", if keys and values were read from disk. */
 void cli_add_pages(struct str *to, const struct ingle_page_use *p);
-/* "17 tokens read in 0.05 s (340.0/s), ..." */
+/* "prompt: 17 tokens, 340 t/s (0 from the cache); answer: ..." */
 void cli_answer_print(FILE *to, const struct cli_answer *a);
 /* Opens an engine as the options say. */
 MUST_CHECK ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_logits,
@@ -343,11 +346,13 @@ int cli_write_codes(struct cli *c, const char *in, const char *out, const struct
 #define CLI_PASTE_ON "\033[?2004h" /* from now on the terminal brackets what is pasted */
 #define CLI_PASTE_OFF "\033[?2004l"
 struct cli_editor;
-/* prompt is borrowed.  NULL: there is none; lines are read as from a file. */
-struct cli_editor *cli_editor_open(const char *prompt);
+/* NULL: there is none; lines are read as from a file. */
+struct cli_editor *cli_editor_open(void);
 void cli_editor_close(struct cli_editor *e);
-/* Appends the next line without its end, in UTF-8; false: there is no more. */
-bool cli_editor_line(struct cli_editor *e, struct str *out);
+/* Until it is closed the terminal keeps what is typed, whole and unseen, for the next line. */
+enum cli_got { CLI_LINE, CLI_NO_LINE /* there is no more */, CLI_LINE_DROPPED /* by Ctrl-C; it was not empty */, CLI_LINE_BREAK /* Ctrl-C on an empty line */ };
+/* Appends the next line without its end, in UTF-8. */
+enum cli_got cli_editor_line(struct cli_editor *e, const char *prompt, struct str *out);
 /* The arrow keys bring this text back. */
 void cli_editor_remember(struct cli_editor *e, const char *text, size_t n);
 
@@ -361,8 +366,11 @@ void cli_interrupt_engine(struct ingle_engine *e);
 /* How often since the last cli_interrupt_reset(). */
 int cli_interrupts(void);
 void cli_interrupt_reset(void);
-/* At a prompt the first Ctrl-C explains and the second one leaves. */
+/* A signal at a prompt: the first one explains, the second one leaves.  (The editor reads Ctrl-C as a key.) */
 void cli_interrupt_prompt(bool at_prompt);
+/* Keeps the terminal's settings, which come back when a signal ends the program. */
+void cli_interrupt_terminal(void);
+#define CLI_LEAVE_HINT "(Ctrl-C once more, or Ctrl-D, leaves)"
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,

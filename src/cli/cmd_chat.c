@@ -8,8 +8,11 @@
 #include "base/near.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <poll.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { MOST_LINE = 64 << 20 };
@@ -147,14 +150,17 @@ static void do_help(struct chat *h, const char *rest)
     (void)rest;
     say(h, "/system TEXT   replace the system message (nothing: remove it)\n"
            "/reset         start a new conversation\n"
-           "/undo          remove the last question and its answer\n"
+           "/undo [N]      remove the last question, or the last N, and the answers\n"
            "/regen         answer the last question again\n"
-           "/think         turn thinking on or off\n"
-           "/stats         turn times after each answer on or off\n"
+           "/think [on|off] thinking; without a word: the other way\n"
+           "/stats [on|off] speeds after each answer\n"
+           "/show          the model, its context and the system message\n"
            "/save FILE     write the conversation as JSON\n"
            "/load FILE     read a conversation\n"
            "/quit          end (also Ctrl-D, or Ctrl-C twice)\n"
-           "A line that ends in \\ continues in the next one; pasted lines are one message.");
+           "Other names: /clear, /new: /reset; /bye, /exit: /quit; /regenerate, /retry: /regen; /?: /help; /set: see there.\n"
+           "A line that ends in \\ continues in the next one, \"\"\" begins and ends a message of several lines;\n"
+           "pasted lines are one message.  Ctrl-C drops a line, and stops an answer.");
 }
 
 static void do_reset(struct chat *h, const char *rest)
@@ -198,13 +204,31 @@ static bool back_to_question(struct chat *h)
 
 static void do_undo(struct chat *h, const char *rest)
 {
-    (void)rest;
-    if (!back_to_question(h)) {
-        say(h, "There is nothing to take back.");
+    char text[64], *end = NULL;
+    const long n = *rest ? strtol(rest, &end, 10) : 1;
+    long i = 0;
+    if (n < 1 || (end && *end)) {
+        say(h, "usage: /undo [NUMBER OF QUESTIONS]");
         return;
     }
-    drop_last(h);
-    say(h, "The last question is taken back.");
+    for (; i < n && back_to_question(h); i++)
+        drop_last(h);
+    if (i > 1)
+        snprintf(text, sizeof text, "The last %ld questions are taken back.", i);
+    say(h, i > 1 ? text : i ? "The last question is taken back." : "There is nothing to take back.");
+}
+
+/* "on", "off" or nothing, which is the other way; false after saying that it is none of them. */
+static bool turn(struct chat *h, const char *name, const char *rest, bool *what)
+{
+    char text[64];
+    if (*rest && strcmp(rest, "on") != 0 && strcmp(rest, "off") != 0) {
+        snprintf(text, sizeof text, "usage: /%s [on|off]", name);
+        say(h, text);
+        return false;
+    }
+    *what = *rest ? strcmp(rest, "on") == 0 : !*what;
+    return true;
 }
 
 static void do_regen(struct chat *h, const char *rest)
@@ -220,18 +244,32 @@ static void do_regen(struct chat *h, const char *rest)
 
 static void do_think(struct chat *h, const char *rest)
 {
-    (void)rest;
-    h->think = !h->think;
+    if (!turn(h, "think", rest, &h->think))
+        return;
     say(h, h->think ? "Thinking is on." : "Thinking is off.");
 }
 
 static void do_stats(struct chat *h, const char *rest)
 {
-    (void)rest;
-    h->stats = !h->stats;
-    say(h, h->stats ? "Times are shown after each answer." : "Times are not shown.");
+    if (!turn(h, "stats", rest, &h->stats))
+        return;
+    say(h, h->stats ? "Speeds are shown after each answer." : "Speeds are not shown.");
     if (h->stats && h->last.message)
         cli_answer_print(stderr, &h->last);
+}
+
+/* An error names the folder that is missing, not a file that nobody asked for. */
+static ingle_status check_folder(const char *path, struct err *err)
+{
+    char folder[PATH_MAX];
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path || (size_t)(slash - path) >= sizeof folder)
+        return INGLE_OK;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    if (stat(folder, &st))
+        return err_set(err, INGLE_IO, "%s: no such directory", folder);
+    return S_ISDIR(st.st_mode) ? INGLE_OK : err_set(err, INGLE_IO, "%s: it is no directory", folder);
 }
 
 static void do_save(struct chat *h, const char *rest)
@@ -242,7 +280,8 @@ static void do_save(struct chat *h, const char *rest)
         h->messages, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
     if (!*rest)
         say(h, "usage: /save FILE");
-    else if (output_save(&(struct output){.path = rest, .kind = OUTPUT_CHAT, .guard = h->c->guard}, text, n, &err))
+    else if (check_folder(rest, &err) ||
+             output_save(&(struct output){.path = rest, .kind = OUTPUT_CHAT, .guard = h->c->guard}, text, n, &err))
         cli_fail_err(h->c, &err);
     else
         say(h, "The conversation is saved.");
@@ -292,13 +331,67 @@ static void do_quit(struct chat *h, const char *rest)
     h->leave = true;
 }
 
+static void show_model(const struct chat *h)
+{
+    struct ingle_model_info m;
+    struct ingle_engine_info e;
+    char text[512];
+    ingle_model_info(h->talk.model, &m);
+    ingle_engine_info(h->talk.engine, &e);
+    snprintf(text, sizeof text, "%s: %s, %lld tokens of context, %d threads, %s.", m.path, m.arch, (long long)e.n_ctx, e.threads, e.cpu);
+    say(h, CLI_SHOWN(text));
+}
+
+static void do_show(struct chat *h, const char *rest)
+{
+    struct json_object *content = NULL;
+    (void)rest; /* Ollama's words for parts of it */
+    show_model(h);
+    if (n_messages(h) && strcmp(role_at(h, 0), "system") == 0)
+        json_object_object_get_ex(json_object_array_get_idx(h->messages, 0), "content", &content);
+    say(h, content ? "The system message:" : "There is no system message (/system TEXT).");
+    if (content) {
+        cli_put_text(stdout, json_object_get_string(content), (size_t)json_object_get_string_len(content));
+        putchar('\n');
+    }
+}
+
+/* Ollama's way to say other things. */
+static void do_set(struct chat *h, const char *rest)
+{
+    static const struct {
+        const char *word, *option;
+    } options[] = {{"parameter num_ctx", "--ctx N"}, {"parameter temperature", "--temp T"}, {"parameter seed", "--seed N"},
+                   {"parameter", "--temp, --top-k, --top-p, --predict and others: ingle chat --help"}, {"format", "--json-object or --json-schema FILE"}};
+    char text[160];
+    if (strncmp(rest, "system ", 7) == 0) {
+        do_system(h, rest + 7);
+    } else if (strcmp(rest, "verbose") == 0 || strcmp(rest, "quiet") == 0) {
+        do_stats(h, *rest == 'v' ? "on" : "off");
+    } else if (strcmp(rest, "think") == 0 || strcmp(rest, "nothink") == 0) {
+        do_think(h, *rest == 't' ? "on" : "off");
+    } else {
+        for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+            if (strncmp(rest, options[i].word, strlen(options[i].word)) == 0) {
+                snprintf(text, sizeof text, "It is an option of the start here: %s.", options[i].option);
+                say(h, text);
+                return;
+            }
+        say(h, "usage: /set system TEXT | think | nothink | verbose | quiet (also /system, /think, /stats)");
+    }
+}
+
 static const struct {
     const char *name;
     void (*fn)(struct chat *h, const char *rest);
+    bool alone; /* it has no argument */
 } slash[] = {
-    {"help", do_help},   {"reset", do_reset}, {"system", do_system}, {"undo", do_undo},
-    {"regen", do_regen}, {"think", do_think}, {"stats", do_stats},   {"save", do_save},
-    {"load", do_load},   {"quit", do_quit},   {"exit", do_quit},
+    {"help", do_help, true},   {"reset", do_reset, true}, {"system", do_system, false}, {"undo", do_undo, false},
+    {"regen", do_regen, true}, {"think", do_think, false}, {"stats", do_stats, false}, {"save", do_save, false},
+    {"load", do_load, false},  {"quit", do_quit, true},   {"exit", do_quit, true},
+    /* llama-cli's and Ollama's names */
+    {"?", do_help, true},      {"clear", do_reset, true}, {"new", do_reset, true},     {"bye", do_quit, true},
+    {"regenerate", do_regen, true}, {"retry", do_regen, true}, {"set", do_set, false}, {"show", do_show, false},
 };
 
 static void run_slash(struct chat *h, const char *line)
@@ -311,15 +404,23 @@ static void run_slash(struct chat *h, const char *line)
     const char *rest = line + n + strspn(line + n, " \t\n");
     for (size_t i = 0; i < N; i++) {
         word[i] = slash[i].name;
-        if (strcmp(name, slash[i].name) == 0) {
+        if (strcmp(name, slash[i].name) != 0)
+            continue;
+        if (slash[i].alone && *rest) {
+            snprintf(text, sizeof text, "/%s takes no argument.", name);
+            say(h, text);
+        } else {
             slash[i].fn(h, rest);
-            cli_push(h->c);
-            return;
         }
+        cli_push(h->c);
+        return;
     }
     const char *meant = near_word(word, N, name);
-    snprintf(text, sizeof text, "There is no command /%s%s%s (see /help).", name,
-             meant ? "; did you mean /" : "", meant ? meant : "");
+    if (strcmp(name, "model") == 0)
+        snprintf(text, sizeof text, "A chat has one model: start another with ingle chat -m FILE.");
+    else
+        snprintf(text, sizeof text, "There is no command /%s.%s%s%s (/help lists all.)", name, meant ? " Did you mean /" : "",
+                 meant ? meant : "", meant ? "?" : "");
     say(h, CLI_SHOWN(text));
 }
 
@@ -332,11 +433,11 @@ static bool more_waits(void)
     return poll(&p, 1, 15) > 0 && (p.revents & POLLIN);
 }
 
-/* One line without its end behind what is in out; false: there is no more. */
-static bool read_line(struct chat *h, struct str *out)
+/* One line without its end after what is in out. */
+static enum cli_got read_line(struct chat *h, const char *prompt, struct str *out)
 {
     if (h->editor)
-        return cli_editor_line(h->editor, out);
+        return cli_editor_line(h->editor, prompt, out);
     struct str line;
     struct err err;
     str_init(&line);
@@ -345,43 +446,63 @@ static bool read_line(struct chat *h, struct str *out)
         h->rc = cli_fail_err(h->c, &err);
     str_add(out, line.at, line.n);
     str_release(&line);
-    return got > 0;
+    return got > 0 ? CLI_LINE : CLI_NO_LINE;
+}
+
+static const char QUOTES[] = "\"\"\"";
+enum { N_QUOTES = sizeof QUOTES - 1 };
+
+/* A message between three quotes, as Ollama has it: out begins with them.  Takes them off. */
+static enum cli_got read_quoted(struct chat *h, struct str *out)
+{
+    enum cli_got got = CLI_LINE;
+    out->n -= N_QUOTES;
+    memmove(out->at, out->at + N_QUOTES, out->n + 1);
+    while (got == CLI_LINE && !(out->n >= N_QUOTES && memcmp(out->at + out->n - N_QUOTES, QUOTES, N_QUOTES) == 0)) {
+        if (out->n > MOST_LINE)
+            break;
+        str_addc(out, '\n');
+        got = read_line(h, "... ", out);
+    }
+    if (got == CLI_LINE && out->n >= N_QUOTES)
+        out->at[out->n -= N_QUOTES] = 0;
+    return got == CLI_NO_LINE ? CLI_LINE : got; /* at the end of a file what there is counts */
 }
 
 /* A message: lines joined while they end in a backslash or are pasted together.  A command
- * stands alone: what was typed ahead behind it is not its text. */
-static bool read_message(struct chat *h, struct str *out)
+ * stands alone: what was typed ahead after it is not its text. */
+static enum cli_got read_message(struct chat *h, struct str *out)
 {
     str_clear(out);
     cli_interrupt_prompt(h->editor != NULL);
-    bool ok = read_line(h, out);
-    while (ok) {
-        if (out->n && out->at[out->n - 1] == '\\')
-            out->at[--out->n] = 0;
-        else if (!h->editor || (out->n && out->at[0] == '/') || !more_waits())
-            break;
-        str_addc(out, '\n');
-        if (!read_line(h, out))
-            break;
+    enum cli_got got = read_line(h, "> ", out);
+    if (got == CLI_LINE && out->n >= N_QUOTES && memcmp(out->at, QUOTES, N_QUOTES) == 0) {
+        got = read_quoted(h, out);
+    } else {
+        while (got == CLI_LINE) {
+            if (out->n && out->at[out->n - 1] == '\\')
+                out->at[--out->n] = 0;
+            else if (!h->editor || (out->n && out->at[0] == '/') || !more_waits())
+                break;
+            str_addc(out, '\n');
+            const enum cli_got more = read_line(h, "... ", out);
+            if (more == CLI_NO_LINE)
+                break;
+            got = more == CLI_LINE_BREAK ? CLI_LINE_DROPPED : more;
+        }
     }
     cli_interrupt_prompt(false);
-    if (ok && h->editor && out->n)
+    if (got == CLI_LINE && h->editor && out->n)
         cli_editor_remember(h->editor, out->at, out->n);
-    return ok && str_ok(out);
+    return str_ok(out) ? got : CLI_NO_LINE;
 }
 
 static void greet(const struct chat *h)
 {
-    struct ingle_model_info m;
-    struct ingle_engine_info e;
-    char text[512];
     if (!h->editor || !h->c->screen.progress)
         return;
-    ingle_model_info(h->talk.model, &m);
-    ingle_engine_info(h->talk.engine, &e);
-    snprintf(text, sizeof text, "%s: %s, %lld tokens of context, %d threads, %s.  /help explains.",
-             m.path, m.arch, (long long)e.n_ctx, e.threads, e.cpu);
-    say(h, CLI_SHOWN(text));
+    show_model(h);
+    say(h, "/help explains.");
 }
 
 static bool is_blank(const struct str *s)
@@ -395,9 +516,20 @@ static bool is_blank(const struct str *s)
 static int converse(struct chat *h)
 {
     struct str line;
+    bool asked = false; /* Ctrl-C was the last thing that was typed */
     str_init(&line);
-    while (!h->leave && !ferror(stdout) && read_message(h, &line)) {
-        if (is_blank(&line))
+    while (!h->leave && !ferror(stdout)) {
+        const enum cli_got got = read_message(h, &line);
+        if (got == CLI_NO_LINE)
+            break;
+        if (got == CLI_LINE_BREAK && asked) {
+            h->rc = CLI_INTERRUPTED;
+            break;
+        }
+        asked = got == CLI_LINE_BREAK;
+        if (asked)
+            say(h, CLI_LEAVE_HINT);
+        if (got != CLI_LINE || is_blank(&line))
             continue;
         if (line.at[0] == '/') {
             run_slash(h, line.at + 1);
@@ -419,17 +551,21 @@ int cli_chat(struct cli *c)
         return cli_usage(c, "'chat' takes no argument such as '%s'", c->arg[0]);
     while (ingle_config_text(c->config, "stop", h.n_stop))
         h.n_stop++;
+    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
+        cli_interrupt_terminal();
+        h.editor = cli_editor_open(); /* before what takes long: what is typed meanwhile is for the first prompt */
+    }
     int rc = cli_talk_open(c, &h.talk);
-    if (rc)
+    if (rc) {
+        cli_editor_close(h.editor);
         return rc;
+    }
     h.stop = mem_calloc(h.n_stop + 1, sizeof *h.stop);
     h.messages = json_object_new_array();
     for (size_t i = 0; h.stop && i < h.n_stop; i++)
         h.stop[i] = ingle_config_text(c->config, "stop", i);
     if (h.messages && h.talk.system)
         set_system(&h, h.talk.system, h.talk.n_system);
-    if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))
-        h.editor = cli_editor_open("> ");
     cli_reader_init(&h.input, stdin, "standard input", false);
     h.colour = c->screen.colour && isatty(STDOUT_FILENO);
     greet(&h);

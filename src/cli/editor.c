@@ -29,6 +29,7 @@ struct cli_editor {
     mbstate_t state;    /* of the character whose bytes come */
     char again;         /* a byte that ended a character too early */
     bool has_again, pastes; /* pastes: the terminal brackets them when it is asked to */
+    bool broken, was_empty; /* Ctrl-C ended the line, which was empty */
 };
 
 /* How the terminal writes letters: as the environment says, or in UTF-8 if it says nothing that is known
@@ -127,7 +128,33 @@ static unsigned char paste(EditLine *line, int key)
     return CC_REFRESH;
 }
 
-struct cli_editor *cli_editor_open(const char *prompt)
+/* Ctrl-C: the line ends where it stands, and is dropped. */
+static unsigned char interrupt(EditLine *line, int key)
+{
+    static const wchar_t end[] = L"\n";
+    struct cli_editor *e = editor_of(line);
+    const LineInfoW *text = el_wline(line);
+    (void)key;
+    if (!e)
+        return CC_ERROR;
+    e->broken = true;
+    e->was_empty = text->lastchar == text->buffer;
+    (void)el_cursor(line, (int)(text->lastchar - text->cursor));
+    el_wpush(line, end);
+    return CC_REFRESH;
+}
+
+/* While a line is edited Ctrl-C is a key.  Otherwise it is a signal, and the terminal holds what is typed: in
+ * lines it would cut them at 4,095 bytes and show them in the middle of answers. */
+static void set_terminal(EditLine *line)
+{
+    el_wset(line, EL_SETTY, L"-d", L"intr=", NULL);
+    el_wset(line, EL_SETTY, L"-x", L"-icanon", L"-echo", L"-icrnl", NULL);
+    el_wset(line, EL_PREP_TERM, 1);
+    el_wset(line, EL_PREP_TERM, 0);
+}
+
+struct cli_editor *cli_editor_open(void)
 {
     HistEventW event;
     const char *term = getenv("TERM");
@@ -135,7 +162,7 @@ struct cli_editor *cli_editor_open(const char *prompt)
     if (!e)
         return NULL;
     set_encoding();
-    e->prompt = prompt;
+    e->prompt = "";
     e->pastes = term && strcmp(term, "dumb") != 0;
     e->history = history_winit();
     e->line = el_init("ingle", stdin, stdout, stderr);
@@ -152,8 +179,14 @@ struct cli_editor *cli_editor_open(const char *prompt)
     el_wset(e->line, EL_BIND, L"^@", L"em-delete-or-list", NULL);
     el_wset(e->line, EL_ADDFN, L"ingle-paste", L"Takes pasted text", paste);
     el_wset(e->line, EL_BIND, L"\\e[200~", L"ingle-paste", NULL);
+    el_wset(e->line, EL_ADDFN, L"ingle-interrupt", L"Drops the line", interrupt);
+    el_wset(e->line, EL_BIND, L"^C", L"ingle-interrupt", NULL);
     el_wset(e->line, EL_SIGNAL, 0);
     el_wset(e->line, EL_HIST, history_w, e->history);
+    set_terminal(e->line);
+    if (e->pastes)
+        fputs(CLI_PASTE_ON, stdout);
+    (void)fflush(stdout);
     return e;
 }
 
@@ -161,6 +194,8 @@ void cli_editor_close(struct cli_editor *e)
 {
     if (!e)
         return;
+    if (e->line && e->pastes)
+        fputs(CLI_PASTE_OFF, stdout);
     if (e->line)
         el_end(e->line);
     if (e->history)
@@ -168,24 +203,24 @@ void cli_editor_close(struct cli_editor *e)
     mem_free(e);
 }
 
-bool cli_editor_line(struct cli_editor *e, struct str *out)
+enum cli_got cli_editor_line(struct cli_editor *e, const char *prompt, struct str *out)
 {
     int n = 0;
+    e->prompt = prompt;
+    e->broken = false;
     el_wset(e->line, EL_PREP_TERM, 1); /* before the prompt is drawn: who sees it may type */
-    if (e->pastes)
-        fputs(CLI_PASTE_ON, stdout);
     const wchar_t *line = el_wgets(e->line, &n);
-    if (e->pastes)
-        fputs(CLI_PASTE_OFF, stdout);
+    if (e->broken)
+        return e->was_empty ? CLI_LINE_BREAK : CLI_LINE_DROPPED;
     if (!line || n <= 0)
-        return false;
+        return CLI_NO_LINE;
     if (line[n - 1] == L'\n')
         n--;
     for (int i = 0; i < n; i++) {
         char bytes[4];
         str_add(out, bytes, utf8_encode((uint32_t)line[i], bytes));
     }
-    return true;
+    return CLI_LINE;
 }
 
 void cli_editor_remember(struct cli_editor *e, const char *text, size_t n)

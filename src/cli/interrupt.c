@@ -12,19 +12,47 @@ static struct ingle_engine *volatile engine;
 static volatile sig_atomic_t count, prompt, has_terminal;
 static struct termios terminal;
 
+static void give_back(void)
+{
+    if (!has_terminal)
+        return;
+    if (write(STDOUT_FILENO, CLI_PASTE_OFF, sizeof CLI_PASTE_OFF - 1) < 0)
+        return;
+    tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+}
+
+/* Ends the program as the signal does. */
+static void on_end(int signal_number)
+{
+    give_back();
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+void cli_interrupt_terminal(void)
+{
+    static const int ends[] = {SIGTERM, SIGHUP, SIGQUIT};
+    struct sigaction action, was;
+    has_terminal = tcgetattr(STDIN_FILENO, &terminal) == 0;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = on_end;
+    sigemptyset(&action.sa_mask);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (!sigaction(ends[i], NULL, &was) && was.sa_handler == SIG_DFL)
+            sigaction(ends[i], &action, NULL);
+    cli_interrupt_engine(NULL);
+}
+
 static void on_interrupt(int signal_number)
 {
     (void)signal_number;
-    static const char hint[] = "\n(Ctrl-C once more, or Ctrl-D, leaves)\n";
+    static const char hint[] = "\n" CLI_LEAVE_HINT "\n";
     count++;
     struct ingle_engine *e = engine;
     if (e && !prompt)
         ingle_engine_cancel(e);
     if (count > 1 || !e) {
-        if (prompt && write(STDOUT_FILENO, CLI_PASTE_OFF, sizeof CLI_PASTE_OFF - 1) < 0)
-            _exit(CLI_INTERRUPTED);
-        if (has_terminal)
-            tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+        give_back();
         _exit(CLI_INTERRUPTED);
     }
     if (prompt && write(STDERR_FILENO, hint, sizeof hint - 1) < 0)
@@ -38,7 +66,6 @@ void cli_interrupt_engine(struct ingle_engine *e)
     action.sa_handler = on_interrupt;
     action.sa_flags = SA_RESTART;
     sigemptyset(&action.sa_mask);
-    has_terminal = tcgetattr(STDIN_FILENO, &terminal) == 0;
     engine = e;
     sigaction(SIGINT, &action, NULL);
 }

@@ -136,7 +136,7 @@ static void show_progress(struct cli_screen *s, const char *job, double done, do
         return;
     }
     /* A job that will be over within a second is not worth a line. */
-    const bool is_long = elapsed > 1 || (elapsed > 0.3 && share < 0.2);
+    const bool is_long = elapsed > 1 || (elapsed > 0.3 && share < 0.2) || s->line_open;
     if (s->terminal && is_long && now - s->drawn > SECOND / 10) {
         draw_bar(s, share, rate, left);
         s->line_open = true;
@@ -148,6 +148,36 @@ static void show_progress(struct cli_screen *s, const char *job, double done, do
             fprintf(stderr, ", %.2f GB/s, %.0f s left", rate * 1e-9, left);
         fputc('\n', stderr);
     }
+}
+
+void cli_screen_reading(struct cli_screen *s, int64_t n)
+{
+    char text[32];
+    if (!s->progress || !s->terminal)
+        return;
+    cli_thousands(n, text, sizeof text);
+    pthread_mutex_lock(&s->lock);
+    clear(s);
+    snprintf(s->job, sizeof s->job, "prompt");
+    s->began = s->drawn = clock_now();
+    s->first = 0;
+    fprintf(stderr, "reading %s tokens ...", text);
+    fflush(stderr);
+    s->line_open = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void cli_thousands(int64_t n, char *out, size_t cap)
+{
+    char plain[24];
+    size_t k = 0;
+    const int len = snprintf(plain, sizeof plain, "%lld", (long long)n);
+    for (int i = 0; i < len && k + 2 < cap; i++) {
+        if (i && plain[i - 1] != '-' && (len - i) % 3 == 0)
+            out[k++] = ',';
+        out[k++] = plain[i];
+    }
+    out[k] = 0;
 }
 
 static int on_progress(void *arg, const char *job, double done, double total)

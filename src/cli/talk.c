@@ -117,6 +117,8 @@ void cli_talk_close(struct cli_talk *t)
 
 /* ---- an answer: a request of the scheduler's, with drafts ---- */
 
+enum { FIRST_ROWS = 32 }; /* at a terminal: a bar that moves early */
+
 /* Begun on this thread, filled on the scheduler's, which is over when `over` is seen. */
 struct running {
     struct cli_talk *t;
@@ -125,6 +127,7 @@ struct running {
     pthread_mutex_t lock;
     pthread_cond_t news;
     bool over;                /* Sync: lock */
+    int64_t n_read;           /* Sync: lock; tokens that are read and not told of */
     ingle_status st;          /* of the reader, or why the request failed */
     struct ingle_error error;
     enum ingle_finish why;
@@ -136,6 +139,19 @@ static void begin(void *arg, const struct ingle_reuse *reuse)
     struct running *r = arg;
     r->out->reused_tokens = reuse->kept;
     r->out->disk_tokens = reuse->from_disk;
+    pthread_mutex_lock(&r->lock);
+    r->n_read = r->out->computed_tokens - reuse->kept;
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* A first step may take long: what is done is said before there is a bar. */
+static void say_reading(struct running *r, uint64_t began)
+{
+    enum { AFTER_NS = 250000000 };
+    if (r->n_read > 0 && clock_now() - began > AFTER_NS) {
+        cli_screen_reading(&r->t->c->screen, r->n_read);
+        r->n_read = 0;
+    }
 }
 
 static void progress(void *arg, int64_t n_done, int64_t n_prompt)
@@ -143,8 +159,11 @@ static void progress(void *arg, int64_t n_done, int64_t n_prompt)
     struct running *r = arg;
     const struct ingle_callbacks screen = cli_callbacks(r->t->c);
     r->out->read_tokens = n_done - r->out->reused_tokens;
+    pthread_mutex_lock(&r->lock);
+    r->n_read = 0;
+    pthread_mutex_unlock(&r->lock);
     if (screen.progress)
-        (void)screen.progress(screen.arg, "prefill", (double)n_done, (double)n_prompt);
+        (void)screen.progress(screen.arg, "prompt", (double)n_done, (double)n_prompt);
 }
 
 static int token(void *arg, int index, const struct ingle_drawn *drawn)
@@ -197,6 +216,7 @@ static void wait_for(struct running *r, struct ingle_request *request)
 {
     enum { LOOK_NS = 20000000 };
     bool cancelled = false;
+    const uint64_t began = clock_now();
     pthread_mutex_lock(&r->lock);
     while (!r->over) {
         struct timespec until;
@@ -205,6 +225,8 @@ static void wait_for(struct running *r, struct ingle_request *request)
         until.tv_sec += until.tv_nsec / 1000000000;
         until.tv_nsec %= 1000000000;
         pthread_cond_timedwait(&r->news, &r->lock, &until);
+        if (!r->over)
+            say_reading(r, began);
         if (r->over || cancelled || !cli_interrupts())
             continue;
         cancelled = true; /* done() cannot return while the lock is held: the request is there */
@@ -240,7 +262,8 @@ static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader, cons
                                             .begin = begin, .progress = progress, .token = token, .end = end, .done = done, .arg = &r};
     ingle_status st = t->scheduler ? INGLE_OK
                                    : ingle_scheduler_open(&t->scheduler, t->engine,
-                                                          &(struct ingle_scheduler_options){.max_running = 1}, error);
+                                                          &(struct ingle_scheduler_options){.max_running = 1, .first_rows = t->c->screen.terminal ? FIRST_ROWS : 0},
+                                                          error);
     out->prompt_tokens = (int64_t)p->n_ids;
     out->computed_tokens = o.n_prompt;
     out->shorten_s = kept->seconds;
@@ -337,14 +360,22 @@ void cli_select_print(FILE *to, const struct ingle_select *s)
     fprintf(to, "; %.1f %% of pages read, %.1f MiB\n", 100 * (double)s->pages_read / (double)s->pages_seen, (double)s->bytes_read / (1 << 20));
 }
 
+/* "20 tokens, 664 t/s" */
+static void print_rate(FILE *to, int64_t n, double seconds)
+{
+    const double rate = seconds > 0 ? (double)n / seconds : 0;
+    fprintf(to, "%lld token%s", (long long)n, n == 1 ? "" : "s");
+    if (rate > 0)
+        fprintf(to, ", %.*f t/s", rate < 9.95 ? 2 : rate < 99.5 ? 1 : 0, rate);
+}
+
 void cli_answer_print(FILE *to, const struct cli_answer *a)
 {
-    const int64_t read = a->read_tokens;
-    fprintf(to, "%lld tokens read in %.2f s (%.1f/s, %lld more were there), %lld written in %.2f s "
-            "(%.1f/s)\n",
-            (long long)read, a->prompt_s, a->prompt_s > 0 ? (double)read / a->prompt_s : 0,
-            (long long)a->reused_tokens, (long long)a->tokens, a->answer_s,
-            a->answer_s > 0 ? (double)a->tokens / a->answer_s : 0);
+    fputs("prompt: ", to);
+    print_rate(to, a->read_tokens, a->prompt_s);
+    fprintf(to, " (%lld from the cache); answer: ", (long long)a->reused_tokens);
+    print_rate(to, a->tokens, a->answer_s);
+    putc('\n', to);
     if (a->computed_tokens < a->prompt_tokens)
         fprintf(to, "the prompt was shortened from %lld to %lld tokens in %.2f s\n", (long long)a->prompt_tokens, (long long)a->computed_tokens,
                 a->shorten_s);
@@ -357,7 +388,7 @@ void cli_answer_print(FILE *to, const struct cli_answer *a)
         fprintf(to, "keys and values: %.1f MiB read from disk, waited %.2f s\n", (double)a->pages.read_bytes / (1 << 20),
                 a->pages.waited_seconds);
     if (a->drafted_tokens)
-        fprintf(to, "%lld tokens drafted, %lld of them right; %.2f tokens for each draft; %s %.2f s\n", (long long)a->drafted_tokens,
-                (long long)a->accepted_tokens, cli_answer_mean(a), a->draft_saved_s < 0 ? "lost" : "saved",
-                a->draft_saved_s < 0 ? -a->draft_saved_s : a->draft_saved_s);
+        fprintf(to, "drafts: %lld of %lld tokens right, %.2f tokens a step; about %.2f s %s\n", (long long)a->accepted_tokens,
+                (long long)a->drafted_tokens, cli_answer_mean(a), a->draft_saved_s < 0 ? -a->draft_saved_s : a->draft_saved_s,
+                a->draft_saved_s < 0 ? "slower" : "faster");
 }

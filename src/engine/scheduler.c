@@ -146,6 +146,8 @@ static ingle_status check_options(struct ingle_scheduler_options *o, int64_t n_c
     if (o->max_waiting < 0 || o->max_waiting_tokens < 0)
         return err_set(err, INGLE_ARG, "max_waiting is %lld and max_waiting_tokens %lld, below 0",
                        (long long)o->max_waiting, (long long)o->max_waiting_tokens);
+    if (o->first_rows < 0)
+        return err_set(err, INGLE_ARG, "first_rows is %lld, below 0", (long long)o->first_rows);
     if (!(o->step_seconds >= 0 && o->step_seconds < 1e6))
         return err_set(err, INGLE_ARG, "step_seconds is %g, outside 0 to 1e6", o->step_seconds);
     if (!o->max_running)
@@ -265,6 +267,7 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
     s->max_logits = session_runner_max_logits(e->runner);
     s->budget_bytes = kv.budget_bytes - engine_trees_bytes(e, kv.budget_bytes);
     s->pace.target_seconds = options.step_seconds;
+    s->pace.first_rows = options.first_rows;
     atomic_init(&s->abort, false);
     atomic_init(&s->cancels, false);
     pthread_mutex_init(&s->lock, NULL);

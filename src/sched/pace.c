@@ -183,7 +183,9 @@ static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int
 /* No answer waits. */
 static enum sched_way plan_prompts(const struct sched_pace *p, struct sched_row *row, int64_t n, const struct sched_room *room)
 {
-    sched_step_plan(row, n, room, rows_apart(p, middle(row, n), room->rows, ALONE_SECONDS));
+    const int64_t rows = rows_apart(p, middle(row, n), room->rows, ALONE_SECONDS);
+    const bool first = !p->apart.n_seen && p->first_rows > 0;
+    sched_step_plan(row, n, room, first ? num_min(rows, p->first_rows) : rows);
     const bool is_long = p->apart.n_seen && sched_cost_of(&p->apart, sched_load_of(row, n, false, true)) > PIECES_SECONDS;
     return p->can_stop && is_long ? SCHED_BETWEEN : SCHED_TOGETHER;
 }

@@ -127,6 +127,7 @@ enum sched_way {
 /* How long steps take, and what follows for the next one. */
 struct sched_pace {
     double target_seconds;    /* of a step while answers run; 0: 1.8 times one of answers alone */
+    int64_t first_rows;       /* of prompts alone while nothing is known of their steps; 0: as many as fit */
     struct sched_cost beside; /* steps with answers */
     struct sched_cost apart;  /* steps of prompts only, without what ran between */
     int64_t least_apart, most_apart; /* rows of the smallest and of the largest of these */

@@ -254,7 +254,7 @@ class Commands(unittest.TestCase):
             self.assertEqual(message["reasoning_content"], want["reasoning_content"], case["name"])
             self.assertEqual(message["prompt_tokens"], len(case["prompt_ids"]))
             self.assertEqual(message["completion_tokens"], len(case["completion_ids"]))
-            self.assertIn("written in", out.stderr)
+            self.assertRegex(out.stderr, r"prompt: \d+ tokens, [\d.]+ t/s \(0 from the cache\); answer: \d+ tokens?, [\d.]+ t/s\n")
 
     def test_run_inputs(self):
         want = "The capital of Japan is Tokyo.\n"
@@ -588,15 +588,15 @@ class Chat(unittest.TestCase):
             t.send("/load " + d + "/odd.json\n")
             t.wait_for("message 1 has no role")
             t.send("/sav\n")
-            t.wait_for("did you mean /save")
+            t.wait_for("There is no command /sav. Did you mean /save? (/help lists all.)")
             t.send("/stats\n")
-            t.wait_for("Times are shown")
+            t.wait_for("Speeds are shown")
             t.send("/reset\n")
             t.wait_for("forgotten")
             t.send("/think\n")
             t.wait_for("Thinking is on")
             t.send("What is 8+9?\n")
-            self.assertIn("\033[2m", t.wait_for("written in"))
+            self.assertIn("\033[2m", t.wait_for("t/s (0 from the cache); answer: "))
             t.send("/system Answer briefly.\n")
             t.wait_for("is set")
             t.send("/reset\n")
@@ -621,6 +621,64 @@ class Chat(unittest.TestCase):
             self.assertEqual(t.end(), 0)
             with open(d + "/talk.json") as f:
                 self.assertEqual(json.load(f)[0]["content"], "one \ntwo")
+
+    def test_names_of_others_and_arguments(self):
+        t = Terminal(INGLE, "chat", "--temp", "0")
+        t.wait_for("> ")
+        for line, says in (("/clear", "forgotten"), ("/new x", "/new takes no argument."), ("/stats on", "are shown"), ("/stats on", "are shown"),
+                           ("/stats off", "not shown"), ("/stats maybe", "usage: /stats [on|off]"), ("/undo x", "usage: /undo"),
+                           ("/think off", "Thinking is off"), ("/show", "no system message"), ("/set system Be brief.", "is set"),
+                           ("/set parameter num_ctx 9", "--ctx N"), ("/?", "/undo [N]"), ("/model x", "ingle chat -m FILE"),
+                           ("/save /no-such-dir/x", "error: /no-such-dir: no such directory\r\n")):
+            t.send(line + "\n")
+            t.wait_for(says)
+        t.send('"""Capital\nof Japan?"""\n')
+        t.wait_for("Tokyo")
+        t.send("Capital of Norway?\n")
+        t.wait_for("Oslo")
+        t.send("/undo 2\n")
+        t.wait_for("The last 2 questions are taken back.")
+        t.send("/bye\n")
+        self.assertEqual(t.end(), 0)
+
+    def test_typed_while_it_loads(self):
+        """A paste that comes before the first prompt is whole, and its lines are one message."""
+        with tempfile.TemporaryDirectory() as d:
+            t = Terminal(INGLE, "chat", "--temp", "0", "-n", "1")
+            t.wait_for("\033[?2004h")
+            text = "word " * 1200 + "\n" + "word " * 600 + "end"
+            t.send("\033[200~" + text.replace("\n", "\r") + "\033[201~\r")
+            t.wait_for("the limit is reached")
+            t.send(f"/save {d}/talk.json\n")
+            t.wait_for("is saved")
+            t.send("/quit\n")
+            self.assertEqual(t.end(), 0)
+            with open(f"{d}/talk.json") as f:
+                self.assertEqual([m["content"] for m in json.load(f)][:1], [text])
+
+    def test_ctrl_c_drops_a_line(self):
+        with tempfile.TemporaryDirectory() as d:
+            t = Terminal(INGLE, "chat", "--temp", "0")
+            t.wait_for("> ")
+            t.send("What is your name")
+            t.wait_for("What is your name")
+            t.send("\x03")
+            self.assertNotIn("once more", t.wait_for("\n> "))
+            t.send("one \\\n")
+            t.wait_for("... ")
+            t.send("\x03")
+            self.assertNotIn("once more", t.wait_for("\n> "))
+            t.send("Capital of Japan?\n")
+            t.wait_for("Tokyo")
+            t.wait_for("> ")
+            t.send(f"/save {d}/talk.json\n")
+            t.wait_for("is saved")
+            t.send("\x03")
+            t.wait_for("once more")
+            t.send("/quit\n")
+            self.assertEqual(t.end(), 0)
+            with open(f"{d}/talk.json") as f:
+                self.assertEqual(json.load(f)[0]["content"], "Capital of Japan?")
 
     def test_a_command_stands_alone(self):
         t = Terminal(INGLE, "chat", "--temp", "0")
@@ -670,12 +728,12 @@ class Chat(unittest.TestCase):
     def test_interrupted_prompt(self):
         p = subprocess.Popen([INGLE, "run", "-t", "1", "--cpu", "ref", "--chunk", "16", "word " * 3500], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                              text=True)
-        while "prefill" not in p.stderr.readline():
+        while "prompt" not in p.stderr.readline():
             self.assertIsNone(p.poll())
         p.send_signal(signal.SIGINT)
         err = p.communicate(timeout=60)[1]
         self.assertEqual(p.returncode, 130)
-        n = int(re.search(r"(\d+) tokens read", err)[1])
+        n = int(re.search(r"prompt: (\d+) tokens?", err)[1])
         self.assertTrue(0 < n < 3500 and n % 16 == 0, err)  # not those that were never read
 
 
