@@ -226,7 +226,7 @@ static ingle_status merge(struct reading *r, const struct ingle_config *one, int
             const ingle_status st = check_option(r, i, &o[i], config, line, key, text, err);
             if (st)
                 return st;
-            if (ingle_config_set(config, "serve", o[i].name, o[i].kind == INGLE_OPTION_FLAG && strcmp(text, "1") == 0 ? NULL : text, &error))
+            if (ingle_config_set(config, "serve", o[i].name, text, &error))
                 return err_set(err, error.status, "[%s] %s: %s", r->at ? r->at->id : "*", key, error.text);
             check_file(r, line, key, o[i].name, text);
             r->line[i] = line;

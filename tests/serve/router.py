@@ -691,6 +691,24 @@ class Presets(unittest.TestCase):
             "ingle: warning: presets.ini:14: [drafted] draft: 'no/draft.gguf': No such file or directory",
             f"ingle: warning: presets.ini:21: [home] model: '{self.home}/x.gguf': No such file or directory"])
 
+    def test_presets_of_llama_server(self):
+        """What changes no answer is a note with its value; thinking is translated; what would change answers is an error."""
+        head = "version = 1\n[*]\nfa = 0\nthink = true\n"
+        idle = f"m = {SMALL}\nn-gpu-layers = 99\nflash-attn = on\nfit = off\nmlock = 0\nubatch-size = 256\njinja = on\nno-warmup = on\n" \
+               "samplers = top_k;top_p;temperature\nreasoning-format = deepseek\nLLAMA_ARG_N_GPU_LAYERS = 5\n"
+        lines = (("chat-template-kwargs = {\"enable_thinking\": false}", 0), ("reasoning-budget = 0", 0), ("reasoning = off", 0),
+                 ("chat-template-kwargs = '{\"enable_thinking\": true}' ; yes", 1), ("think = off", 0), ("", 1))
+        with Router(head + "".join(f"[{i}]\n{idle}{line}\n" for i, (line, _) in enumerate(lines))) as s:
+            said = "".join(s.log)
+            for note in "n-gpu-layers 99", "fa 0", "flash-attn on", "fit off", "ubatch-size 256", "samplers top_k;top_p;temperature":
+                self.assertIn(note, said)
+            for i, (line, thinks) in enumerate(lines):
+                s.load(str(i))
+                args = s.entry(str(i))["status"]["args"]
+                self.assertEqual([a for a in args if a.startswith("--think")], [f"--think={thinks}"], line)
+        said = self.refused(f"{head}[a]\n{idle}samplers = temperature;top_k\nlora = x.gguf\n", lines=3)
+        self.assertIn(".ini:17: [a] samplers", said)
+
     def test_any_by_alias(self):
         presets = f"[any]\nmodel = {GEMMA}\nthreads = 1\nalias = other\n[small]\nmodel = {SMALL}\nthreads = 1\n"
         with Router(presets) as s:
