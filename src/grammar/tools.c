@@ -15,7 +15,7 @@
 
 #define DSML "｜DSML｜"
 
-enum { MOST_TOOLS = 1024, MOST_NAME = 128 };
+enum { MOST_TOOLS = 1024, MOST_NAME = 256 };
 
 struct tools {
     struct grammar_builder b;

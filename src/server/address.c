@@ -253,8 +253,36 @@ static void wrong_method(struct http_exchange *x, const struct http_request *rq,
     char allow[ROUTE_METHODS];
     route_methods(table, n, rq, allow);
     http_header(x, "Allow", allow);
-    serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s is not what %s takes", rq->method,
-               rq->path);
+    char *at;
+    while ((at = strstr(allow, "HEAD, ")))
+        memmove(at, at + 6, strlen(at + 6) + 1);
+    if ((at = strstr(allow, ", OPTIONS")))
+        *at = 0;
+    serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s takes %s, not %s", rq->path, allow, rq->method);
+}
+
+/* Without second slashes and a second /v1, as base URLs bring them: "" if that is no endpoint either. */
+static void near_path(const struct http_request *rq, const struct route_table *table, size_t n, char out[256])
+{
+    size_t k = 0;
+    bool other;
+    for (const char *p = rq->path; *p && k < 255; p++)
+        if (*p != '/' || !k || out[k - 1] != '/')
+            out[k++] = *p;
+    out[k] = 0;
+    while (strncmp(out, "/v1/v1/", 7) == 0)
+        memmove(out, out + 3, strlen(out + 3) + 1);
+    const struct http_request other_path = {.method = rq->method, .path = out};
+    if (strcmp(out, rq->path) == 0 || (!route_find(table, n, &other_path, &other) && !other))
+        out[0] = 0;
+}
+
+static void no_endpoint(struct http_exchange *x, const struct http_request *rq, const struct route_table *table, size_t n)
+{
+    char near[256];
+    near_path(rq, table, n, near);
+    serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "unknown_url"}, "there is no endpoint %s %s%s%s%s", rq->method,
+               rq->path, *near ? "; it is " : "", near, *near ? ": the client's base URL has too much at its end" : "");
 }
 
 const struct route *address_admit(const struct address *a, struct http_exchange *x, const struct http_request *rq,
@@ -285,7 +313,6 @@ const struct route *address_admit(const struct address *a, struct http_exchange 
     if (other_method)
         wrong_method(x, rq, table, n);
     else
-        serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "unknown_url"}, "there is no endpoint %s %s",
-                   rq->method, rq->path);
+        no_endpoint(x, rq, table, n);
     return NULL;
 }

@@ -75,6 +75,7 @@ static void free_answer(struct answer *a)
     ingle_grammar_close(a->thought);
     if (a->state)
         a->dialect->free(a->state);
+    mem_free(a->warnings);
     request_release(&a->request);
     str_release(&a->out);
     str_release(&a->prompt_text);

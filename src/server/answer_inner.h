@@ -94,6 +94,7 @@ struct answer {
     const struct dialect *dialect;
     void *state;
     struct answer_info info;
+    const char **warnings; /* owned: those of the request and of its grammar; NULL: there are none */
     struct ingle_grammar *grammar;
     bool grammar_first; /* from the first token on; else behind the thought */
     bool grammar_calls;  /* where it allows a call, there is one */

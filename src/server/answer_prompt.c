@@ -370,14 +370,22 @@ static struct ingle_grammar_options grammar_options(const struct answer *a, stru
         .drop = asked == UNSUPPORTED_DROP || (asked == UNSUPPORTED_DEFAULT && a->core->o.drop_unsupported)};
 }
 
-/* In the reply, and for streams in a header: what the answer is not held to. */
+/* In the reply, and for streams in a header: what of the request is left out, and what the answer is not held to. */
 static void tell_warnings(struct answer *a)
 {
     const struct ingle_grammar *g = a->grammar ? a->grammar : a->calls;
     struct str all;
-    if (!g)
+    size_t n = 0;
+    const char *const *of = g ? ingle_grammar_warnings(g, &n) : NULL;
+    const struct chat_request *r = &a->request;
+    if (n + r->n_warnings == 0 || !(a->warnings = mem_alloc((n + r->n_warnings) * sizeof *a->warnings)))
         return;
-    a->info.warnings = ingle_grammar_warnings(g, &a->info.n_warnings);
+    for (size_t i = 0; i < r->n_warnings; i++)
+        a->warnings[i] = r->warning[i];
+    for (size_t i = 0; i < n; i++)
+        a->warnings[r->n_warnings + i] = of[i];
+    a->info.warnings = a->warnings;
+    a->info.n_warnings = n + r->n_warnings;
     str_init(&all);
     for (size_t i = 0; i < a->info.n_warnings && all.n < 1000; i++)
         str_addf(&all, "%s%.400s", i ? "; " : "", a->info.warnings[i]);

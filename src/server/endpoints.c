@@ -195,7 +195,10 @@ void endpoints_model(struct serve *s, struct http_exchange *x, const struct http
     if (!serve_knows(s, name)) {
         const struct serve_error e = {
             .status = 404, .type = "invalid_request_error", .code = "model_not_found", .anthropic = anthropic};
-        serve_fail(x, rq, &e, "there is no model '%s': this server has '%s'", name, s->model_id);
+        if (strcmp(name, "sse") == 0)
+            serve_fail(x, rq, &e, "there are no events of models: this server has one, '%s' (--models serves several)", s->model_id);
+        else
+            serve_fail(x, rq, &e, "there is no model '%s': this server has '%s'", name, s->model_id);
         return;
     }
     str_init(&out);
@@ -244,9 +247,10 @@ static bool reply_fits(const struct serve *s, const struct str *out, struct faul
     return request_go_on(f);
 }
 
+/* pieces: as llama-server tells them; vllm: in the form of vLLM. */
 static void put_tokens(const struct serve *s, struct http_exchange *x,
                        const struct http_request *rq, const struct str *text, int flags,
-                       bool pieces, struct fault *f)
+                       bool pieces, bool vllm, struct fault *f)
 {
     struct ingle_error error;
     struct str out;
@@ -266,6 +270,10 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
     }
     str_init(&out);
     write_open(&out, '{');
+    if (vllm) {
+        write_member_int(&out, "count", (int64_t)n);
+        write_member_int(&out, "max_model_len", s->engine_info.n_ctx);
+    }
     write_key(&out, "tokens");
     write_open(&out, '[');
     for (size_t i = 0; i < n && reply_fits(s, &out, f); i++) {
@@ -285,15 +293,38 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
     fail(x, rq, f);
 }
 
+/* A conversation as the model would be shown it. */
+static void render_messages(struct serve *s, struct http_exchange *x, struct json_object *body, struct str *text, struct fault *f)
+{
+    const struct answer_options *o = answer_get_options(s->answers);
+    struct openai_wish wish = {0};
+    struct chat_request r;
+    request_init(&r, &o->sampling);
+    openai_read_chat(&r, body, o, &wish, f);
+    if (!f->kind)
+        (void)answer_render(s->answers, x, &r, text, f);
+    request_release(&r);
+}
+
 void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
     struct fault f = serve_watch(x);
     struct str text;
     bool add_special = false, parse_special = true, pieces = false;
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
+    const bool vllm = body && !request_get(body, "content") && (request_get(body, "prompt") || request_get(body, "messages"));
     str_init(&text);
+    add_special = vllm && !request_get(body, "messages"); /* there it is so unless it is said */
     if (body) {
-        request_get_text(body, "content", MAX_TEXT, &text, &f);
+        if (vllm && request_get(body, "messages"))
+            render_messages(s, x, body, &text, &f);
+        else if (vllm)
+            request_get_text(body, "prompt", MAX_TEXT, &text, &f);
+        else if (request_get(body, "content"))
+            request_get_text(body, "content", MAX_TEXT, &text, &f);
+        else
+            request_fault(&f, FAULT_REQUEST, "content", "'content' is missing (or 'prompt' or 'messages', as vLLM has them)");
+        request_get_bool(body, "add_special_tokens", &add_special, &f);
         request_get_bool(body, "add_special", &add_special, &f);
         request_get_bool(body, "parse_special", &parse_special, &f);
         request_get_bool(body, "with_pieces", &pieces, &f);
@@ -304,7 +335,7 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
     else
         put_tokens(s, x, rq, &text,
                    (add_special ? INGLE_ADD_SPECIAL : 0) | (parse_special ? INGLE_PARSE_SPECIAL : 0),
-                   pieces, &f);
+                   pieces, vllm, &f);
     str_release(&text);
 }
 
@@ -346,6 +377,8 @@ void endpoints_detokenize(struct serve *s, struct http_exchange *x, const struct
     str_init(&text);
     str_init(&out);
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
+    if (body && !request_get(body, "tokens"))
+        request_fault(&f, FAULT_REQUEST, "tokens", "'tokens' is missing");
     if (body)
         detokenize(s, request_get_array(body, "tokens", MAX_TOKENS, &f), &text, &f);
     json_object_put(body);
@@ -364,20 +397,13 @@ void endpoints_detokenize(struct serve *s, struct http_exchange *x, const struct
 void endpoints_apply_template(struct serve *s, struct http_exchange *x,
                               const struct http_request *rq)
 {
-    const struct answer_options *o = answer_get_options(s->answers);
-    struct openai_wish wish = {0};
-    struct chat_request r;
     struct fault f = serve_watch(x);
     struct str text, out;
     str_init(&text);
-    request_init(&r, &o->sampling);
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
     if (body)
-        openai_read_chat(&r, body, o, &wish, &f);
+        render_messages(s, x, body, &text, &f);
     json_object_put(body);
-    if (!f.kind)
-        (void)answer_render(s->answers, x, &r, &text, &f);
-    request_release(&r);
     if (f.kind) {
         fail(x, rq, &f);
     } else {

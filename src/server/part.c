@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/part.h"
 
+#include "base/utf8.h"
+
+#include <string.h>
+
 static bool is_one_of(struct view type, const char *const *names, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -41,6 +45,73 @@ static enum part read_thought(struct json_object *part, struct str *text)
     return PART_NONE;
 }
 
+/* ---- files that are text ---- */
+
+static int base64_value(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+static bool add_base64(struct str *out, struct view t)
+{
+    unsigned bits = 0, n = 0;
+    while (t.n && t.at[t.n - 1] == '=')
+        t.n--;
+    for (size_t i = 0; i < t.n; i++) {
+        const int v = base64_value(t.at[i]);
+        if (v < 0)
+            return false;
+        bits = bits << 6 | (unsigned)v;
+        n += 6;
+        if (n >= 8)
+            str_addc(out, (char)(bits >> (n -= 8) & 0xFF));
+    }
+    return true;
+}
+
+static void add_percent(struct str *out, struct view t)
+{
+    for (size_t i = 0; i < t.n; i++) {
+        const bool is_code = t.at[i] == '%' && t.n - i > 2 && str_hex_value(t.at[i + 1]) >= 0 && str_hex_value(t.at[i + 2]) >= 0;
+        str_addc(out, is_code ? (char)(str_hex_value(t.at[i + 1]) * 16 + str_hex_value(t.at[i + 2])) : t.at[i]);
+        i += is_code ? 2 : 0;
+    }
+}
+
+/* A file of "data:text/..." (or JSON, XML) with its name in front; false: it is none, or no UTF-8. */
+static bool add_file(struct str *out, struct json_object *part)
+{
+    static const char *const kinds[] = {"data:text/", "data:application/json", "data:application/xml"};
+    struct json_object *inner = view_get(part, "file");
+    struct json_object *file = json_object_is_type(inner, json_type_object) ? inner : part;
+    const struct view data = view_member(file, "file_data"), name = view_member(file, "filename");
+    const char *comma = data.at ? memchr(data.at, ',', data.n) : NULL;
+    bool is_text = false;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        is_text = is_text || view_starts(data, kinds[i]);
+    if (!is_text || !comma)
+        return false;
+    const struct view head = {data.at, (size_t)(comma - data.at)}, rest = {comma + 1, data.n - head.n - 1};
+    struct str text;
+    str_init(&text);
+    bool ok = true;
+    if (view_ends(head, ";base64"))
+        ok = add_base64(&text, rest);
+    else
+        add_percent(&text, rest);
+    ok = ok && str_ok(&text) && utf8_valid(text.at, text.n) && !memchr(text.at, 0, text.n);
+    if (ok && name.n) {
+        str_add(out, name.at, name.n);
+        str_adds(out, ":\n");
+    }
+    if (ok)
+        str_add(out, text.at, text.n);
+    str_release(&text);
+    return ok;
+}
+
 bool part_is_mistyped(struct json_object *part)
 {
     if (part && !json_object_is_type(part, json_type_object))
@@ -68,6 +139,8 @@ enum part part_read(struct json_object *part, struct str *text)
         return read_thought(part, text);
     if (IS_ONE_OF(type, sealed))
         return PART_NONE;
+    if ((view_is(type, "file") || view_is(type, "input_file")) && add_file(text, part))
+        return PART_TEXT;
     if (IS_ONE_OF(type, media))
         return PART_MEDIUM;
     const char *key = view_is(type, "refusal") ? "refusal" : "text";

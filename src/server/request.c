@@ -292,8 +292,28 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
     }
 }
 
+static void take_note(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+{
+    struct chat_request *r = arg;
+    char line[400];
+    if (r->log && r->log->report)
+        r->log->report(r->log->arg, level, kind, subject, text);
+    snprintf(line, sizeof line, "%s '%.100s': %.250s", kind, subject, text);
+    if (r->n_warnings < REQUEST_MAX_WARNINGS && (r->warning[r->n_warnings] = mem_strdup(line)))
+        r->n_warnings++;
+}
+
+const struct report_sink *request_notes(struct chat_request *r, const struct report_sink *log)
+{
+    r->log = log;
+    r->notes = (struct report_sink){.report = take_note, .arg = r};
+    return &r->notes;
+}
+
 void request_release(struct chat_request *r)
 {
+    while (r->n_warnings)
+        mem_free(r->warning[--r->n_warnings]);
     tape_unref(r->tape);
     r->tape = NULL;
     str_release(&r->model);

@@ -11,6 +11,7 @@
 
 #include "base/err.h"
 #include "base/json.h"
+#include "base/report.h"
 #include "base/str.h"
 #include "ingle/ingle.h"
 #include <stdbool.h>
@@ -61,7 +62,8 @@ enum {
     REQUEST_MAX_KEYS = 100000, /* in one object */
     REQUEST_MAX_MESSAGES = 100000,
     REQUEST_MAX_TOOLS = 256,
-    REQUEST_MAX_TOOL_NAME = 64,
+    REQUEST_MAX_TOOL_NAME = 256, /* in every dialect */
+    REQUEST_MAX_WARNINGS = 16,
     REQUEST_MAX_STOPS = 64,
     REQUEST_MAX_STOP_BYTES = 1024,
     REQUEST_MAX_BIAS = 1024,
@@ -188,11 +190,19 @@ struct chat_request {
     int64_t predict_ms; /* an answer with a line feed ends so long after its first token; 0: no limit */
     struct str user;         /* whose share it is */
     struct str cache_key;    /* the client's name for what begins alike, or "" */
+    /* What of the request is left out: request_notes(). */
+    char *warning[REQUEST_MAX_WARNINGS]; /* [n_warnings] owned */
+    size_t n_warnings;
+    struct report_sink notes;
+    const struct report_sink *log;
 };
 
 /* defaults: the sampling of the server. */
 void request_init(struct chat_request *r, const struct ingle_sampling *defaults);
 void request_release(struct chat_request *r);
+/* Where readers report what they leave out: it becomes a warning of the reply, and goes on to log (NULL: nowhere).  Borrowed
+ * while r stays where it is. */
+const struct report_sink *request_notes(struct chat_request *r, const struct report_sink *log);
 /* "" is none. */
 void request_add_stop(struct chat_request *r, const char *text, size_t n, const char *param,
                              struct fault *f);

@@ -484,7 +484,7 @@ class Chat(Case):
     def test_tools_checked(self):
         function = WEATHER["function"]
         for bad in ({"type": "function"}, 5,
-                    {"type": "function", "function": {**function, "name": "x" * 65}},
+                    {"type": "function", "function": {**function, "name": "x" * 257}},
                     {"type": "function", "function": {**function, "name": ""}}):
             self.refused(user("x", tools=[bad]))
         self.refused(user("x", tools=[WEATHER] * 257), "tools")

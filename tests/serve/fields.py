@@ -73,7 +73,7 @@ CHAT = {
     "response_format": ("object", [
         {"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"schema": BOOL}},
         {"type": "json_schema", "schema": BOOL}], [
-        {"type": 123}, {"type": "hiccup"}, {"type": "json_schema", "json_schema": {"schema": 5}},
+        {}, {"type": 123}, {"type": "hiccup"}, {"type": "json_schema", "json_schema": {"schema": 5}},
         {"type": "json_schema"}, {"type": "json_schema", "json_schema": 5}]),
     "reasoning_effort": ("any", ["none", "minimal", "low", "medium", "high", "xhigh", "max", "", "auto"], [5, "banana"]),
     "thinking": ("any", [{"type": "enabled"}, {"type": "disabled"}, True], [5, {"type": "hard"}]),
@@ -156,7 +156,7 @@ ASKED = [  # method, path (with those of DOC where they differ), body
                                              "tools": [{"name": "f", "input_schema": client.WEATHER}]})),
     ("POST", "/v1/messages/count_tokens", {"messages": USER}),
     ("POST", "/v1/chat/completions/input_tokens", {"messages": USER}), ("POST", "/v1/conversations", {}),
-    ("POST", "/tokenize", {"content": "x", "with_pieces": True}), ("POST", "/detokenize", {"tokens": [5]}),
+    ("POST", "/tokenize", {"content": "x", "with_pieces": True}), ("POST", "/tokenize", {"prompt": "x"}), ("POST", "/detokenize", {"tokens": [5]}),
     ("POST", "/apply-template", {"messages": USER}), ("POST", "/v1/embeddings", {"input": "x"})]
 
 
@@ -226,6 +226,67 @@ class Fields(client.Case):
 
     def test_messages(self):
         self.rows("/v1/messages", {"messages": USER, "max_tokens": 1}, MESSAGES_ALL)
+
+
+class Values(client.Case):
+    """What is left out of a request is named in its reply; values of a wrong kind are refused."""
+
+    def ok(self, path, body, status=200):
+        got, _, r = self.server.post(path, body)
+        self.assertEqual(got, status, r)
+        return r
+
+    def test_names_of_tools_have_one_bound(self):
+        for n, status in ((65, 200), (256, 200), (257, 400)):
+            tools = [{"type": "function", "function": {"name": "a" * n, "parameters": client.WEATHER}}]
+            self.ok("/v1/chat/completions", {"messages": USER, "max_tokens": 1, "tools": tools}, status)
+            self.ok("/api/chat", {"messages": USER, "stream": False, "tools": tools, "options": {"num_predict": 1}}, status)
+            self.ok("/v1/responses", {"input": "x", "max_output_tokens": 1, "tools": [{"type": "function", "name": "a" * n}]})
+            self.ok("/v1/messages", {"messages": USER, "max_tokens": 1, "tools": [{"name": "a" * n, "input_schema": client.WEATHER}]}, status)
+        tools.append(TOOL)
+        r = self.ok("/v1/chat/completions", {"messages": USER, "max_tokens": 1, "tools": tools})
+        self.assertIn("tools[0]", r["warnings"][0])
+        r = self.ok("/v1/chat/completions", {"messages": USER, "max_tokens": 500, "tool_choice": "required",
+                                            "tools": [{"type": "function", "function": {"name": "b" * 200}}]})
+        self.assertEqual(r["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "b" * 200)
+
+    def test_messages(self):
+        self.ok("/v1/messages", {"messages": USER, "max_tokens": 1, "tools": [{"name": "f", "input_schema": 5}]}, 400)
+        call = [*USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]
+        for told, status in (({}, 200), ({"tool_use_id": 5}, 400), ({"tool_use_id": "x"}, 200)):
+            result = {"role": "user", "content": [{"type": "tool_result", "content": "y", **told}]}
+            r = self.ok("/v1/messages", {"messages": [*call, result], "max_tokens": 1}, status)
+            self.assertEqual("warnings" in r, not told)
+
+    def test_tokens_as_vllm_has_them(self):
+        r = self.ok("/tokenize", {"prompt": "I am"})
+        self.assertEqual((r["count"], r["max_model_len"], r["tokens"][1:]), (3, 4096, self.ok("/tokenize", {"content": "I am"})["tokens"]))
+        self.assertEqual(self.ok("/tokenize", {"prompt": "I am", "add_special_tokens": False})["count"], 2)
+        r = self.ok("/tokenize", {"messages": USER})
+        self.assertEqual(r["count"], self.ok("/v1/chat/completions/input_tokens", {"messages": USER})["input_tokens"])
+        for path, body in (("/tokenize", {}), ("/tokenize", {"prompt": 5}), ("/tokenize", {"messages": 5}), ("/detokenize", {})):
+            self.ok(path, body, 400)
+
+    def test_addresses(self):
+        for method, path, status, says in (
+                ("GET", "/v1/chat/completions", 405, "takes POST, not GET"), ("POST", "/v1/models", 405, "takes GET, not POST"),
+                ("POST", "/v1/v1/messages", 404, "it is /v1/messages"), ("GET", "//v1/models", 404, "it is /v1/models"),
+                ("GET", "/v1/v1/v1//models", 404, "it is /v1/models"), ("GET", "/models/sse", 404, "--models"), ("GET", "/v1/v1/nope", 404, "there is no endpoint")):
+            got, _, r = self.server.request(method, path, {} if method == "POST" else None)
+            self.assertEqual(got, status, path)
+            self.assertIn(says, json.dumps(r), path)
+
+    def test_files_that_are_text(self):
+        said = []
+        for data in ("data:text/plain;base64,R3LDtsOfZQ==", "data:text/csv,Gr%C3%B6%C3%9Fe", "data:text/markdown;charset=utf-8;base64,R3LDtsOfZQ"):
+            for part in ({"type": "file", "file": {"filename": "a.txt", "file_data": data}}, {"type": "input_file", "filename": "a.txt", "file_data": data}):
+                said.append(self.ok("/apply-template", {"messages": [{"role": "user", "content": [part]}]})["prompt"])
+                self.ok("/v1/responses", {"input": [{"role": "user", "content": [part]}], "max_output_tokens": 1})
+        self.assertEqual(len(set(said)), 1)
+        self.assertIn("a.txt:\nGröße", said[0])
+        for data in ("data:application/pdf;base64,AAAA", "data:text/plain;base64,/w==", "data:text/plain;base64,A%", "text"):
+            part = {"type": "file", "file": {"file_data": data}}
+            self.ok("/v1/chat/completions", {"messages": [{"role": "user", "content": [part]}]}, 400)
 
 
 if __name__ == "__main__":

@@ -218,9 +218,15 @@ static bool check_block(struct reader *d, struct json_object *block)
 }
 
 /* Ids that are missing are those of the places. */
-static struct view id_of(struct json_object *block, const char *key, size_t *n_without, char space[32])
+static struct view id_of(struct reader *d, struct json_object *block, const char *key, size_t *n_without, char space[32])
 {
     struct view id = view_member(block, key);
+    char what[32];
+    snprintf(what, sizeof what, "'%s'", key);
+    if (view_get(block, key) && !id.at)
+        fail_type(d, d->where, what, view_get(block, key), "a string");
+    else if (!id.n)
+        report(d->sink, INGLE_REPORT_NOTE, "block", d->where, "%s is missing: calls and results belong together by their order", what);
     if (!id.n) {
         snprintf(space, 32, "call-%zu", (*n_without)++);
         id = (struct view){space, strlen(space)};
@@ -244,7 +250,7 @@ static void read_result(struct reader *d, struct json_object *block)
         add_line(&text, VIEW(PART_NOTE));
     }
     d->convert.failed = d->convert.failed || !str_ok(&text);
-    convert_result(&d->convert, id_of(block, "tool_use_id", &d->n_results, space), view_str(&text));
+    convert_result(&d->convert, id_of(d, block, "tool_use_id", &d->n_results, space), view_str(&text));
     str_release(&text);
 }
 
@@ -302,7 +308,7 @@ static void read_assistant_block(struct reader *d, struct json_object *block)
     } else if (view_is(type, "tool_use")) {
         const struct view name = view_member(block, "name");
         char space[32];
-        convert_call(&d->convert, id_of(block, "id", &d->n_calls, space), name.n ? name : VIEW("unknown"),
+        convert_call(&d->convert, id_of(d, block, "id", &d->n_calls, space), name.n ? name : VIEW("unknown"),
                      view_get(block, "input"));
     } else if (view_is(type, "server_tool_use")) {
         drop(d, type, "tools of this type run on the provider's servers");
@@ -479,8 +485,8 @@ static void read_tool(struct reader *d, struct json_object *tool, const char *wh
     if (!schema)
         schema = view_get(own, "parameters");
     if (schema && !json_object_is_type(schema, json_type_object)) {
-        drop(d, name, "parameters that are no JSON schema");
-        schema = NULL;
+        fail_type(d, where, "'input_schema'", schema, "an object");
+        return;
     }
     char subject[64];
     if (!json_object_is_type(tool, json_type_object)) {
@@ -667,7 +673,7 @@ void anthropic_read(struct json_object *body, const struct answer_options *o, co
                     const struct report_sink *sink, struct chat_request *r, struct anthropic **out,
                     struct fault *fault)
 {
-    struct reader d = {.sink = sink, .fault = fault, .where = "messages", .notes = o->note_media};
+    struct reader d = {.sink = request_notes(r, sink), .fault = fault, .where = "messages", .notes = o->note_media};
     struct anthropic *s = mem_zalloc(sizeof *s);
     struct err err;
     *out = s;

@@ -159,6 +159,8 @@ static void read_response_format(struct chat_request *r, struct json_object *bod
 {
     struct json_object *format = request_get_object(body, "response_format", f);
     struct json_object *type = format ? request_get(format, "type") : NULL;
+    if (format && !type)
+        request_fault(f, FAULT_REQUEST, "response_format.type", "'response_format' has no 'type'");
     if (type && !request_text_is(type, "text") && !f->kind)
         read_typed(r, format, type, "response_format.type", f);
 }

@@ -440,7 +440,7 @@ static void put_message(struct reading *m, struct json_object *o)
 void openai_read_messages(struct chat_request *r, struct json_object *body, const struct answer_options *o,
                           struct fault *f)
 {
-    struct reading m = {.out = &r->messages, .f = f, .sink = &o->sink, .notes = o->note_media};
+    struct reading m = {.out = &r->messages, .f = f, .sink = request_notes(r, &o->sink), .notes = o->note_media};
     struct json_object *list = request_get_array(body, "messages", REQUEST_MAX_MESSAGES, f);
     const size_t n = list ? json_object_array_length(list) : 0;
     r->chat = true;
@@ -651,7 +651,7 @@ void openai_read_tools(struct chat_request *r, struct json_object *body, const s
     struct json_object *list = tools ? tools : functions;
     const char *param = w->legacy_functions ? "function_call" : "tool_choice";
     if (list)
-        put_tools(r, list, !w->legacy_functions, w->legacy_functions ? "functions" : "tools", &o->sink, f);
+        put_tools(r, list, !w->legacy_functions, w->legacy_functions ? "functions" : "tools", request_notes(r, &o->sink), f);
     if (w->legacy_functions)
         choice = choice ? choice : call;
     if (choice && !f->kind && !(request_is_text(choice) && !json_object_get_string_len(choice)))

@@ -809,7 +809,7 @@ void responses_read(struct json_object *body, const struct answer_options *o, st
                            struct chat_request *r, struct responses **out,
                            struct fault *fault)
 {
-    struct responses_reader d = {.state = new_state(user), .store = store, .sink = sink,
+    struct responses_reader d = {.state = new_state(user), .store = store, .sink = request_notes(r, sink),
                                         .fault = fault, .notes = o->note_media};
     struct err err;
     *out = d.state;
