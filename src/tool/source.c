@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { CONFIG_LIMIT = 16 << 20, MAX_LAYERS = 1024 };
 
@@ -725,6 +726,24 @@ static ingle_status find_kind(struct tool_source *s, struct err *err)
     return INGLE_OK;
 }
 
+/* config.json may say that the head is a matrix of its own, as 'ingle run' asks, too. */
+static ingle_status check_head(const struct tool_source *s, struct err *err)
+{
+    struct json_object *text = NULL, *v = NULL;
+    bool embed = false, head = false;
+    for (size_t i = 0; i < s->n; i++) {
+        embed = embed || !strcmp(s->item[i].name, "token_embd.weight");
+        head = head || !strcmp(s->item[i].name, "output.weight");
+    }
+    if (s->kind != SOURCE_GEMMA4 || !embed || head)
+        return INGLE_OK;
+    if (!(json_object_object_get_ex(s->config, "text_config", &text) && json_object_object_get_ex(text, "tie_word_embeddings", &v)))
+        (void)json_object_object_get_ex(s->config, "tie_word_embeddings", &v);
+    if (!json_object_is_type(v, json_type_boolean) || json_object_get_boolean(v))
+        return INGLE_OK;
+    return err_set(err, INGLE_FORMAT, "%s: config.json: 'tie_word_embeddings' is false, but there is no tensor 'lm_head.weight'", s->path);
+}
+
 static ingle_status open_checkpoint(struct tool_source *s, struct err *err)
 {
     ingle_status st = read_config(s, err);
@@ -740,7 +759,23 @@ static ingle_status open_checkpoint(struct tool_source *s, struct err *err)
         st = model_create(&s->model, s->file, NULL, s->draft && s->draft->rename ? s->draft->rename : s->family->rename, s->sink, err);
     if (!st)
         st = model_read_scheme(s->model, s->config, err);
-    return st ? st : list_checkpoint(s, err);
+    if (!st)
+        st = list_checkpoint(s, err);
+    return st ? st : check_head(s, err);
+}
+
+/* A folder without safetensors: what is there instead. */
+static void name_pickle(const char *path, struct err *err)
+{
+    static const char *const names[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"};
+    struct stat is;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char file[4096];
+        if ((size_t)snprintf(file, sizeof file, "%s/%s", path, names[i]) < sizeof file && stat(file, &is) == 0) {
+            (void)err_set(err, INGLE_UNSUP, "%s: are weights in a pickle, which may run code and is not read: convert them to safetensors", file);
+            return;
+        }
+    }
 }
 
 ingle_status tool_source_open(struct tool_source **out, const char *path, const struct tool_source_options *o,
@@ -755,6 +790,8 @@ ingle_status tool_source_open(struct tool_source **out, const char *path, const 
         s->o = *o;
     atomic_init(&s->rounded, false);
     ingle_status st = io_open(&s->file, path, sink, err);
+    if (st)
+        name_pickle(path, err);
     const bool gguf = !st && io_kind(s->file) == IO_GGUF;
     const char *type;
     size_t n_type;
