@@ -458,6 +458,19 @@ static bool widen_all(const struct gate *g, struct json_object *o, size_t *i)
     return true;
 }
 
+/* json-c tells nobody when it has no memory: it ends early, with the innermost value that it has, or with none.  The gate has seen
+ * that the text is whole, so it must have been read to its end, and only `null` is no value. */
+static bool is_whole(const struct gate *g, size_t end, const struct json_object *o)
+{
+    static const char blank[] = " \t\r\n";
+    size_t begin = 0;
+    while (end < g->n && g->s[end] && strchr(blank, g->s[end]))
+        end++;
+    while (begin < g->n && g->s[begin] && strchr(blank, g->s[begin]))
+        begin++;
+    return end == g->n && (o || (begin < g->n && g->s[begin] == 'n'));
+}
+
 static ingle_status read_gated(struct gate *g, struct json_object **out)
 {
     if (g->n > INT_MAX)
@@ -468,9 +481,11 @@ static ingle_status read_gated(struct gate *g, struct json_object **out)
         return gate_nomem(g);
     struct json_object *o = NULL;
     bool stopped = false;
+    size_t end = 0;
     for (size_t at = 0; at < g->n && !o && !stopped;) {
         const size_t n = g->n - at < PIECE ? g->n - at : PIECE;
         o = json_tokener_parse_ex(tok, g->s + at, (int)n);
+        end = at + json_tokener_get_parse_end(tok);
         at += n;
         if (json_tokener_get_error(tok) != json_tokener_continue)
             break;
@@ -486,6 +501,10 @@ static ingle_status read_gated(struct gate *g, struct json_object **out)
     if (e != json_tokener_success) {
         json_object_put(o);
         return err_set(g->err, INGLE_FORMAT, "json: %s", json_tokener_error_desc(e));
+    }
+    if (!is_whole(g, end, o)) {
+        json_object_put(o);
+        return gate_nomem(g);
     }
     size_t i = 0;
     struct json_object *root = g->n_wide ? widen(g, o, &i) : o;

@@ -126,9 +126,11 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
     w->n.trouble[0] = 0;
     expert_worker_show(w);
     link_range_text(&h.range, layers, sizeof layers);
-    report(w->r->o.sink, INGLE_REPORT_NOTE, "worker", w->address, "it computes experts of layers %s: %u threads, %s, %.2f GB for %llu of them%s", layers,
-           h.threads, h.cpu, (double)h.budget_bytes * 1e-9, (unsigned long long)h.slots,
-           h.sum && w->r->hello.sum ? "" : "; the models were compared by samples (with --pack at both ends by all bytes)");
+    if (!(h.sum && w->r->hello.sum) && !model_experts_mark_is_whole(w->r->model))
+        report(w->r->o.sink, INGLE_REPORT_WARN, "worker-samples", w->address, "its experts and those here were compared by samples, not by all bytes: if a file is "
+               "damaged, answers are wrong; with --pack at both ends all bytes are compared");
+    report(w->r->o.sink, INGLE_REPORT_NOTE, "worker", w->address, "it computes experts of layers %s: %u threads, %s, %.2f GB for %llu of them", layers,
+           h.threads, h.cpu, (double)h.budget_bytes * 1e-9, (unsigned long long)h.slots);
     expert_worker_share(w);
 }
 

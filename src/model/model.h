@@ -216,7 +216,8 @@ MUST_CHECK ingle_status model_sum(struct model *m, const struct model_load_optio
 /* Behind model_load_with(): that hash if it is of all bytes and of nothing else, so that copies of a file have the same; 0: it is not
  * known without reading everything. */
 uint64_t model_exact_sum(const struct model *m);
-/* Hash of samples of the experts as the model's file has them: the same for all copies of it. */
+/* Hash of the experts as the model's file has them, the same for all copies of it: of all bytes, or of samples where they are many. */
+bool model_experts_mark_is_whole(const struct model *m);
 MUST_CHECK ingle_status model_experts_mark(const struct model *m, uint64_t *out, struct err *err);
 
 #endif

@@ -23,6 +23,7 @@ enum {
     HOLE_SHARE = 8,        /* of a matrix: this part of it in one piece is a hole */
     HOLE_LARGE = 8 << 20,  /* or so many bytes */
     WHOLE_SHARE = 100,     /* matrices that are zero as a whole may have this part of all bytes */
+    WHOLE_EXPERTS = 1 << 30, /* experts of so many bytes are compared by all of them */
 };
 
 /* The same hash with the machine's vectors, where the library has a choice of them. */
@@ -284,13 +285,33 @@ uint64_t model_exact_sum(const struct model *m)
     return m->summed && !m->sampled && !m->n_tables ? m->sum : 0;
 }
 
+bool model_experts_mark_is_whole(const struct model *m)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        for (int64_t k = 0; m->matrix[i].group && k < m->matrix[i].n_parts; k++)
+            if (!num_add_u64(sum, m->matrix[i].part[k].t->n_bytes, &sum))
+                return false;
+    return sum <= WHOLE_EXPERTS;
+}
+
 ingle_status model_experts_mark(const struct model *m, uint64_t *out, struct err *err)
 {
     uint64_t h = 0;
+    const bool whole = model_experts_mark_is_whole(m);
     for (size_t i = 0; i < m->n_matrices; i++) {
         const struct bound_matrix *b = &m->matrix[i];
         for (int64_t k = 0; b->group && k < b->n_parts; k++) {
             const struct io_tensor *t = b->part[k].t;
+            if (whole) {
+                bool failed = false;
+                const uint64_t sum = hash_tensor(m, t, &failed);
+                h = XXH3_64bits_withSeed(t->name, strlen(t->name), h + t->type);
+                h = XXH3_64bits_withSeed(&sum, sizeof sum, h);
+                if (failed)
+                    return err_set(err, INGLE_IO, "'%s': tensor '%s' cannot be read", io_path(m->file), t->name);
+                continue;
+            }
             const int64_t n = (int64_t)((t->n_bytes + SAMPLE_EVERY - 1) / SAMPLE_EVERY);
             struct samples s = {m, t, mem_calloc((size_t)n, sizeof *s.hash), mem_calloc((size_t)n, 1)};
             const bool ok = s.hash && s.zero;

@@ -5,6 +5,9 @@ import json, os, random, re, shutil, signal, socket, subprocess, sys, tempfile, 
 
 from client import TIMEOUT, Case, Server, main
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
+from modelfile import Gguf
+
 INGLE = sys.argv[1]
 MODEL = "tests/data/nano-v4/nano-v4-MXFP4.gguf"
 KILLS = int(os.environ.get("WORKER_KILLS", "4"))
@@ -250,6 +253,23 @@ class Workers(Case):
                 s.close()
             self.assertEqual(w.end(), 0)
             server.close()
+
+    def test_experts_that_differ_in_a_byte_are_refused(self):
+        model = Gguf(MODEL)
+        for name in ("blk.3.ffn_down_exps.weight", "blk.5.ffn_gate_exps.weight"):
+            copy, at = os.path.join(self.folder, "copy.gguf"), model.raw.index(model.tensors[name][2])
+            shutil.copy(MODEL, copy)
+            with open(copy, "r+b") as f:
+                f.seek(at + 5003)
+                byte = f.read(1)[0] ^ 1
+                f.seek(at + 5003)
+                f.write(bytes([byte]))
+            w = self.worker("127.0.0.1:0")
+            r = subprocess.run([INGLE, "run", "-m", copy, "--no-pack-cache", "--experts-worker", w.address, "-n", "1", "x"], capture_output=True, text=True,
+                               timeout=TIMEOUT)
+            self.assertEqual(r.returncode, 1, r.stderr)
+            self.assertIn("another model", r.stderr)
+            self.assertEqual(w.end(), 0)
 
     def test_what_cannot_be(self):
         for options, text in (
