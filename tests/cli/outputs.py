@@ -131,7 +131,7 @@ def command(rng, folder, names):
 # Kinds that another output of the same kind may replace, where the call does not read them.
 def may_change(args, target):
     state = {"imatrix": ("i", "iv"), "chat": ("chat.json",), "run": ("profile",), "eval": ("taps",)}.get(args[0], ())
-    if target in state:
+    if target in state or "--force" in args:
         return True
     return args[0] in ("quantize", "convert") and target.endswith(".gguf")
 
