@@ -17,6 +17,10 @@ static int unknown_command(const char *name)
     const struct cli_command *c = cli_commands(&n);
     for (size_t i = 0; i < n; i++)
         word[i] = c[i].name;
+    if (name[0] == '-') {
+        cli_line("ingle: error: a command comes before options such as '%s': ingle chat %s ..., or ingle run, ingle serve (see 'ingle --help')", name, name);
+        return CLI_USAGE;
+    }
     const char *meant = near_word(word, n, name);
     cli_line("ingle: error: there is no command '%s'%s%s%s (see 'ingle --help')", name,
              meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
@@ -93,7 +97,7 @@ int main(int argc, char **argv)
         cli_help_all(stderr);
         return CLI_USAGE;
     }
-    if (strcmp(argv[1], "--version") == 0)
+    if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)
         return printf("ingle %s\n", ingle_version()) < 0 || fflush(stdout);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
         strcmp(argv[1], "help") == 0)

@@ -6,6 +6,7 @@
 #include "base/utf8.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,12 +236,19 @@ void cli_push(struct cli *c)
         c->write_error = errno;
 }
 
+/* Whether standard output is a pipe that nobody reads: of a write inside printf() the errno is lost. */
+static bool reader_is_gone(void)
+{
+    struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
+    return poll(&p, 1, 0) > 0 && (p.revents & POLLERR);
+}
+
 int cli_flush(struct cli *c)
 {
     cli_push(c);
     if (!c->write_error && !ferror(stdout))
         return CLI_OK;
-    if (c->write_error == EPIPE)
+    if (c->write_error == EPIPE || (!c->write_error && reader_is_gone()))
         return CLI_FAILURE;
     cli_screen_clear(&c->screen);
     fprintf(stderr, "ingle: error: standard output: %s\n",

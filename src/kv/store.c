@@ -128,11 +128,11 @@ static ingle_status open_dir(const char *name, int *dir, struct err *err)
     struct stat st;
     *dir = -1;
     if (mkdir(name, 0700) != 0 && errno != EEXIST)
-        return err_set(err, INGLE_IO, "%s: cannot make the directory of the store: %s", name,
+        return err_set(err, INGLE_IO, "%s: cannot make the directory: %s", name,
                        strerror(errno));
     *dir = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*dir < 0 || fstat(*dir, &st) != 0)
-        return err_set(err, INGLE_IO, "%s: cannot open the directory of the store: %s", name,
+        return err_set(err, INGLE_IO, "%s: cannot open the directory: %s", name,
                        strerror(errno));
     if (st.st_uid != geteuid())
         return err_set(err, INGLE_ARG, "%s: a store must be the user's own directory, this is that "

@@ -65,6 +65,8 @@ static ingle_status measure(struct pool *p, const struct kern_table *t, uint32_t
     if (stored && act && x && m.w.at && m.y) {
         for (int i = 0; i < ROWS * IN; i++)
             x[i] = (float)(i % 17) - 8;
+        if (type == QUANT_MXFP4) /* a scale of 0 is 2^-127: sums would be denormal, which takes fifty times as long */
+            memset(stored, 0x7b, (size_t)n_bytes);
         kern_pack(&m.w, 0, m.w.n_panels, stored);
         kern_act_init(&m.act, m.w.act, ROWS, IN, x, IN, act);
         if (t->matmul.act[m.w.act])

@@ -53,6 +53,7 @@ class Commands(unittest.TestCase):
 
     def test_wrong_usage(self):
         self.refuses("caht", code=2, says=["did you mean 'chat'"])
+        self.refuses("-m", "x", code=2, says=["ingle chat -m"])
         self.refuses("run", "--tmep", "1", code=2, says=["did you mean '--temp'"])
         self.refuses("run", "--top-p", "1.5", code=2, says=["--top-p", "1.5", "0 to 1"])
         self.refuses("run", "--top-k", "2.5", code=2, says=["whole number"])
@@ -494,11 +495,12 @@ class Commands(unittest.TestCase):
             self.assertEqual(t.end(), 0)
 
     def test_a_closed_pipe_is_no_crash(self):
-        p = subprocess.Popen([INGLE, "help", "markdown"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        p.stdout.close()
-        self.assertEqual(p.stderr.read(), b"")
-        self.assertIn(p.wait(timeout=60), (0, 1))
-        p.stderr.close()
+        for page in ("markdown", "bash"):
+            p = subprocess.Popen([INGLE, "help", page], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            p.stdout.close()
+            self.assertEqual(p.stderr.read(), b"")
+            self.assertIn(p.wait(timeout=60), (0, 1))
+            p.stderr.close()
 
     def test_hello(self):
         r = subprocess.run([HELLO], capture_output=True, text=True, timeout=60)
