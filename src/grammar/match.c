@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "grammar/match.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 bool grammar_match_fail(struct grammar_matcher *m, ingle_status st, const char *what)
 {
@@ -70,9 +72,12 @@ static uint32_t mix(uint32_t h, uint32_t x)
     return h ^ h >> 15;
 }
 
-static uint32_t hash_item(const struct match_item *x)
+/* Two items collide by chance alone, whatever they are: sums of products with secret odd numbers, of which the upper half counts. */
+static uint32_t hash_item(const struct grammar_matcher *m, const struct match_item *x)
 {
-    return mix(mix(mix(0x51ED270Bu, x->node), x->count), x->frame);
+    const uint64_t *k = m->secret;
+    const uint64_t h = k[0] * x->node + k[1] * x->count + k[2] * x->frame + k[3];
+    return (uint32_t)(h >> 32);
 }
 
 static bool same_item(const struct match_item *a, const struct match_item *b)
@@ -113,12 +118,12 @@ static void table_clear(struct match_table *t)
 
 static uint32_t frame_hash(const struct grammar_matcher *m, uint32_t i)
 {
-    return hash_item(&m->frame[i].next);
+    return hash_item(m, &m->frame[i].next);
 }
 
 static uint32_t done_hash(const struct grammar_matcher *m, uint32_t i)
 {
-    return hash_item(&m->done[i]);
+    return hash_item(m, &m->done[i]);
 }
 
 static uint32_t state_hash(const struct grammar_matcher *m, uint32_t i)
@@ -132,7 +137,7 @@ static uint32_t frame_of(struct grammar_matcher *m, const struct match_item *nex
     struct match_table *t = &m->frame_table;
     if (!table_room(m, t, frame_hash))
         return 0;
-    size_t at = hash_item(next) & (t->n_slots - 1);
+    size_t at = hash_item(m, next) & (t->n_slots - 1);
     for (; t->slot[at]; at = (at + 1) & (t->n_slots - 1))
         if (same_item(&m->frame[t->slot[at] - 1].next, next))
             return t->slot[at] - 1;
@@ -169,7 +174,7 @@ static bool see(struct grammar_matcher *m, const struct match_item *x)
     struct match_table *t = &m->done_table;
     if (!table_room(m, t, done_hash))
         return false;
-    size_t at = hash_item(x) & (t->n_slots - 1);
+    size_t at = hash_item(m, x) & (t->n_slots - 1);
     for (; t->slot[at]; at = (at + 1) & (t->n_slots - 1))
         if (same_item(&m->done[t->slot[at] - 1], x))
             return false;
@@ -294,7 +299,7 @@ static uint32_t state_of(struct grammar_matcher *m, size_t first, bool may_end)
     if (!n && !may_end)
         return MATCH_DEAD;
     for (size_t i = 0; i < n; i++)
-        hash = mix(hash, hash_item(&item[i]));
+        hash = mix(hash, hash_item(m, &item[i]));
     if (m->status || !table_room(m, t, state_hash))
         return MATCH_DEAD;
     size_t at = hash & (t->n_slots - 1);
@@ -601,6 +606,15 @@ void grammar_match_trim(struct grammar_matcher *m)
     mem_free(item);
 }
 
+static void make_secret(uint64_t secret[4])
+{
+    if (getrandom(secret, 4 * sizeof *secret, GRND_NONBLOCK) != (ssize_t)(4 * sizeof *secret))
+        for (size_t i = 0; i < 4; i++)
+            secret[i] = (clock_now() + (uintptr_t)secret) * (0x9E3779B97F4A7C15u + 2 * i);
+    for (size_t i = 0; i < 4; i++)
+        secret[i] |= 1;
+}
+
 ingle_status grammar_matcher_create(struct grammar_matcher **out, const struct grammar *g,
                                  const struct grammar_vocab *v, struct err *err)
 {
@@ -612,6 +626,7 @@ ingle_status grammar_matcher_create(struct grammar_matcher **out, const struct g
     m->v = v;
     m->err = err;
     m->fresh = true;
+    make_secret(m->secret);
     for (int k = 0; k < GRAMMAR_N_TRIES; k++)
         deepest = v->trie[k].max_bytes > deepest ? v->trie[k].max_bytes : deepest;
     m->stack_end = mem_calloc(deepest + 2, sizeof *m->stack_end);

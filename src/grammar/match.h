@@ -64,6 +64,7 @@ enum { MATCH_N_MASKS = 96 };
 struct grammar_matcher {
     const struct grammar *g;
     const struct grammar_vocab *v;
+    uint64_t secret[4]; /* of its tables' hashes: who writes the grammar does not know what collides */
     uint32_t state;
     bool ended; /* an end of the answer was accepted */
     bool stuck; /* no token goes on */
