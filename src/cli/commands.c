@@ -15,7 +15,7 @@ static const struct cli_command commands[] = {
      "For programs that embed a model: {\"do\": \"generate\", \"id\": \"1\", \"prompt\": \"...\"};\n"
      "docs/daemon.md has all commands and events.\n", cli_daemon},
     {"worker", "", "compute experts of a model for engines in other processes and on other machines",
-     "The engine names it: --experts-worker HOST:PORT.  Both have the same model file, each its own copy; see docs/experts.md.\n"
+     "The engine names it: --experts-worker HOST:PORT.  Both have the same model file, each its own copy; see docs/use/experts.md.\n"
      "Other names of this command: moe-expert, deepseek4-expert.\n", cli_worker},
     {"inspect", "[FILE]", "show the contents of a model file, or the memory that it needs", NULL,
      cli_inspect},
@@ -26,22 +26,22 @@ static const struct cli_command commands[] = {
     {"bench", "", "measure the speed of prefill and decode",
      "Prefill computes a prompt at once, decode one token after the other, both behind --depth tokens.\n"
      "read share: weights read per second, over the read rate of this machine.\n"
-     "With --prompt-drafter: prompts of --depth tokens, shortened and whole in turn (docs/long-context.md).\n"
-     "With --draft or --draft-method: answers with and without drafts in turn (docs/drafting.md).\n",
+     "With --prompt-drafter: prompts of --depth tokens, shortened and whole in turn (docs/use/long-context.md).\n"
+     "With --draft or --draft-method: answers with and without drafts in turn (docs/use/drafting.md).\n",
      cli_bench},
     {"cache", "", "list, write and delete files of packed weights, for starts without loading",
      "A file is about as large as the model's own.  Without an option the files are listed.\n", cli_cache},
     {"doctor", "", "show the machine, its measured speed, and the chosen kernels", NULL, cli_doctor},
     {"convert", "DIR|FILE", "write a checkpoint of safetensors as a GGUF file, or a GGUF file as a checkpoint",
      "DIR has config.json and tokenizer.json beside the tensors: a model, or a drafter.  What is written holds the\n"
-     "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise.  An interrupted call goes on with the same command: docs/convert.md.\n", cli_convert},
+     "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise.  An interrupted call goes on with the same command: docs/use/convert.md.\n", cli_convert},
     {"pull", "[OWNER/NAME[:CODE]]", "fetch a model from a hub and print its path",
      "CODE is that of the weights (Q4_K_M), or a file's name.  -m hf:OWNER/NAME:CODE does the same wherever a model is named.\n"
      "--have lists what is there, --delete removes a model, --update fetches what changed: docs/pull.md.\n", cli_pull},
     {"imatrix", "", "measure the importance of columns for quantize, from a text",
      "-m FILE -f TEXT -o OUT; --in-file FILE ... -o OUT merges.  An interrupted run goes on with the same command.\n", cli_imatrix},
     {"quantize", "IN OUT CODE", "write a GGUF file with smaller codes of weights",
-     "CODE: Q8_0, Q4_K_M, IQ4_XS and others, docs/quantize.md has them all; with --fit there is none,\n"
+     "CODE: Q8_0, Q4_K_M, IQ4_XS and others, docs/use/quantize.md has them all; with --fit there is none,\n"
      "with --like FILE it is for the tensors that FILE lacks.\n"
      "Norms, routers, tables and biases stay as they are.\n", cli_quantize},
     {"check", "FILE", "read all of a model file: damage, values, which model it is",

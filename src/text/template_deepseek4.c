@@ -6,7 +6,7 @@
  * turn.  Turns are then written one behind the other; what leads to the assistant (its
  * header and the opening or closed thought) belongs to the turn before it.
  *
- * Two deviations from the encoder (docs/deepseek-v4.md): a system text behind other text is
+ * Two deviations from the encoder (docs/how/deepseek-v4.md): a system text behind other text is
  * set apart from it, and the schemas of tools are normalised before they are shown.
  */
 #include "text/template.h"

@@ -5,7 +5,7 @@
  * A turn is <|turn>ROLE\n ... <turn|>\n.  Calls, results and the text around them share one
  * model turn; role "tool" messages never have a turn of their own.
  *
- * Two deviations from the template (docs/gemma4.md): the text of a message with calls stands in
+ * Two deviations from the template (docs/how/gemma4.md): the text of a message with calls stands in
  * front of them, and the schemas of tools are normalised before they are shown.
  */
 #include "text/template.h"

@@ -79,7 +79,7 @@ class Docs(unittest.TestCase):
 
     def test_as_printed(self):
         n, server = 0, self.serve("--slot-save-path", ".")
-        for path in ["README.md", *sorted(glob.glob("docs/*.md"))]:
+        for path in ["README.md", *sorted(glob.glob("docs/**/*.md", recursive=True))]:
             with open(path) as f:
                 text = f.read()
             for command in (c for b in blocks(text) for c in commands(b)):

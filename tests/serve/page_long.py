@@ -85,7 +85,7 @@ def hostile(p):
 def streaming(p):
     """What arrives in pieces ends as what arrives at once."""
     text = "".join(open(os.path.join(os.path.dirname(__file__), "../../docs", f)).read()[:9000]
-                   for f in ("tour.md", "server.md", "drafting.md"))
+                   for f in ("how/tour.md", "server.md", "use/drafting.md"))
     text += "\n1. Do this:\n   ```sh\n   # no heading\n\n   make\n   ```\n2. Then\n\n   - $a$\n\n\\[\na\n= b\n\\]\n\n~~~\nopen"
     grown, whole = p.b.call("POST", p.b.session + "/execute/async", {"args": [text], "script": """
         const [text, done] = arguments, box = () => document.createElement('div');
