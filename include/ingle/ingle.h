@@ -813,7 +813,7 @@ struct ingle_grammar;
 enum ingle_grammar_kind {
     INGLE_GRAMMAR_GBNF,        /* text: rules as in llama.cpp, "root" is the start */
     INGLE_GRAMMAR_JSON,        /* text: NULL; any JSON object */
-    INGLE_GRAMMAR_JSON_SCHEMA, /* text: a JSON schema; what is supported: docs/grammars.md */
+    INGLE_GRAMMAR_JSON_SCHEMA, /* text: a JSON schema; what is supported: docs/use/grammars.md */
     INGLE_GRAMMAR_REGEX,       /* text: a regular expression for the whole answer */
     INGLE_GRAMMAR_TOOLS,       /* text: {"tools": [...], "choice": "required", a name
                                   or a list of names, "parallel": bool}: one call or more in the model's own form;

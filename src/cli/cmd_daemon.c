@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ingle daemon: commands on standard input, events on standard output, one JSON object a
- * line (docs/daemon.md).  The main thread reads commands; events are written by whichever
+ * line (docs/use/daemon.md).  The main thread reads commands; events are written by whichever
  * thread has them, a line at a time.
  */
 #define _POSIX_C_SOURCE 200809L

@@ -13,7 +13,7 @@ static const struct cli_command commands[] = {
      "After SIGTERM running answers finish; after a second signal the server exits at once.\n", cli_serve},
     {"daemon", "", "answer commands on standard input, one JSON object a line",
      "For programs that embed a model: {\"do\": \"generate\", \"id\": \"1\", \"prompt\": \"...\"};\n"
-     "docs/daemon.md has all commands and events.\n", cli_daemon},
+     "docs/use/daemon.md has all commands and events.\n", cli_daemon},
     {"worker", "", "compute experts of a model for engines in other processes and on other machines",
      "The engine names it: --experts-worker HOST:PORT.  Both have the same model file, each its own copy; see docs/use/experts.md.\n"
      "Other names of this command: moe-expert, deepseek4-expert.\n", cli_worker},
@@ -37,7 +37,7 @@ static const struct cli_command commands[] = {
      "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise.  An interrupted call goes on with the same command: docs/use/convert.md.\n", cli_convert},
     {"pull", "[OWNER/NAME[:CODE]]", "fetch a model from a hub and print its path",
      "CODE is that of the weights (Q4_K_M), or a file's name.  -m hf:OWNER/NAME:CODE does the same wherever a model is named.\n"
-     "--have lists what is there, --delete removes a model, --update fetches what changed: docs/pull.md.\n", cli_pull},
+     "--have lists what is there, --delete removes a model, --update fetches what changed: docs/use/pull.md.\n", cli_pull},
     {"imatrix", "", "measure the importance of columns for quantize, from a text",
      "-m FILE -f TEXT -o OUT; --in-file FILE ... -o OUT merges.  An interrupted run goes on with the same command.\n", cli_imatrix},
     {"quantize", "IN OUT CODE", "write a GGUF file with smaller codes of weights",

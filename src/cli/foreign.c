@@ -158,11 +158,12 @@ void cli_foreign_markdown(FILE *to)
     char what[360];
     fputs("# Options of other engines\n\n"
           "What llama.cpp (`llama-server`, `llama-cli`), its forks, ds4, lucebox, vLLM, SGLang and Ollama call an option, and what\n"
-          "ingle has for it. A name that means the same is taken as it is. What changes no answer is taken with a note that\n"
-          "has its value and says why it is not needed; `--no-NAME` of such a flag, too. What would change answers is an error\n"
-          "that says what stands here. Lines of presets (docs/router.md) and of `--config` are read by the same table.\n"
+          "ingle has for it. An option with the same meaning is accepted. An option that changes no answer here is accepted with\n"
+          "a note, which has its value and says why it is not needed; so is `--no-NAME` of such a flag. An option that would\n"
+          "change answers is an error with the text of this table. Lines of presets (docs/use/router.md) and of `--config` are\n"
+          "read by the same table. Programs of other engines: docs/use/from-others.md.\n"
           "`ingle help others` prints this page.\n\n"
-          "| option | of | taken | here |\n|---|---|---|---|\n", to);
+          "| option | of | accepted | here |\n|---|---|---|---|\n", to);
     for (size_t i = 0; i < N_TABLE; i++) {
         const struct cli_foreign *f = &table[i];
         static const char *const taken[] = {

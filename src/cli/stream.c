@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * ingle daemon --stream-fd N: the line protocol of dflash and its kin (docs/daemon.md).  Lines
+ * ingle daemon --stream-fd N: the line protocol of dflash and its kin (docs/use/daemon.md).  Lines
  * "FILE.bin COUNT [samp=T,P,K,R[,SEED]]" in; token ids of 32 bits, little endian, and -1 at the end of each line out.
  */
 #define _POSIX_C_SOURCE 200809L

@@ -26,13 +26,6 @@ static bool ends_with(const char *s, const char *end)
 
 static bool is_gguf(const char *path) { return ends_with(path, ".gguf"); }
 
-/* What else has this ending: encoders of images and sound, importance of columns. */
-bool hub_is_aside(const char *path)
-{
-    const char *base = base_of(path);
-    return strncasecmp(base, "mmproj", 6) == 0 || strncasecmp(base, "imatrix", 7) == 0 || ends_with(base, "imatrix.gguf");
-}
-
 /* Five digits, or -1. */
 static long digits(const char *s)
 {
@@ -72,6 +65,16 @@ bool hub_same_model(const char *a, const char *b)
 static bool is_letter(char c)
 {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (unsigned char)c >= 0x80;
+}
+
+/* What else has this ending: encoders of images and sound ("mmproj-F16.gguf", "NAME-mmproj.gguf"), importance of columns. */
+bool hub_is_aside(const char *path)
+{
+    const char *base = base_of(path);
+    for (const char *p = base; *p; p++)
+        if ((p == base || !is_letter(p[-1])) && strncasecmp(p, "mmproj", 6) == 0)
+            return true;
+    return strncasecmp(base, "imatrix", 7) == 0 || ends_with(base, "imatrix.gguf");
 }
 
 static bool ends_code(char c) { return strchr("./ )],;", c) != NULL; } /* also the end of the text */

@@ -5,7 +5,7 @@
  * names its model and ended when another one needs the room, when it was idle for `ttl` seconds, or on demand.  Requests
  * are passed on as they are and answers as they come.  The thread of the router does all of it (router.c): children
  * (child.c), who runs and who waits (start.c), requests (proxy.c).  Keys, limits and the address are those of a server
- * with one model (server/address.h).  docs/router.md is the manual.
+ * with one model (server/address.h).  docs/use/router.md is the manual.
  */
 #ifndef INGLE_ROUTER_ROUTER_H
 #define INGLE_ROUTER_ROUTER_H

@@ -109,8 +109,8 @@ class Commands(unittest.TestCase):
     def test_options_of_others(self):
         """Page and table are one; each name does what the page says."""
         page = self.ok(run("help", "others")).stdout
-        with open("docs/options-of-others.md") as f:
-            self.assertEqual(page, f.read(), "ingle help others > docs/options-of-others.md")
+        with open("docs/use/options-of-others.md") as f:
+            self.assertEqual(page, f.read(), "ingle help others > docs/use/options-of-others.md")
         ours = set(re.findall(r"^\| `--([\w-]+)", self.ok(run("help", "markdown")).stdout, re.M))
         rows = re.findall(r"^\| `--([\w*-]+)`(?:, `-(\w[\w-]*)`)? \| [^|]* \| ([^|]*) \| (.*) \|$", page, re.M)
         self.assertGreater(len(rows), 150)

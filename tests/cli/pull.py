@@ -158,6 +158,12 @@ class Pull(unittest.TestCase):
         self.assertFalse([p for p in self.dir.rglob("*.gguf")], "nothing may look whole")
         return r
 
+    def test_encoders_are_no_models(self):
+        """Wherever their names say so."""
+        self.hub.files = {"g-26B_q4_0-it.gguf": MODEL, "g-26B-it-mmproj.gguf": b"y"}
+        r = self.pull("o/r")
+        self.assertEqual((r.stdout, r.stderr), (f"{self.dir}/o/r/g-26B_q4_0-it.gguf\n", ""))
+
     def test_choice(self):
         r = self.pull("o/r:q4_k_m")
         self.assertEqual((r.returncode, r.stderr), (0, ""))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """proxies.py INGLE - the files of share/deploy as they are, but for ports: two replicas behind nginx and HAProxy,
-where these are installed; the options that the Kubernetes file names; and what docs/server.md says to nginx and Caddy."""
+where these are installed; the options that the Kubernetes file names; and what docs/use/server-deploy.md says to nginx and Caddy."""
 import contextlib, http.client, json, os, re, shutil, socket, subprocess, sys, tempfile, time, unittest
 
 from client import TIMEOUT, Server, main
@@ -155,7 +155,7 @@ class Files(unittest.TestCase):
 
 
 class Snippets(unittest.TestCase):
-    """Of docs/server.md, with other ports, in front of a server that is started as it says."""
+    """Of docs/use/server-deploy.md, with other ports, in front of a server that is started as it says."""
 
     def behind(self, text, *command):
         with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
@@ -194,7 +194,7 @@ class Snippets(unittest.TestCase):
             c.close()
 
     def part(self, begin):
-        with open("docs/server.md") as f:
+        with open("docs/use/server-deploy.md") as f:
             return re.search(rf"^    {begin} {{\n.*?^    }}\n", f.read(), re.M | re.S)[0]
 
     @unittest.skipUnless(shutil.which("nginx", path=os.environ["PATH"] + ":/usr/sbin"), "nginx is not installed")

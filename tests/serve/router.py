@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""router.py INGLE - several models behind one address (docs/router.md): starts, streams, ends, who leaves for whom, names,
+"""router.py INGLE - several models behind one address (docs/use/router.md): starts, streams, ends, who leaves for whom, names,
 presets, keys, and what is left when a process is killed."""
 import http.server, json, os, pathlib, re, signal, socket, subprocess, sys, tempfile, threading, time, unittest
 

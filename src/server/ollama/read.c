@@ -46,7 +46,7 @@ static void read_logprobs(struct chat_request *r, struct json_object *body, stru
     r->n_top = (int)top;
 }
 
-/* Seconds, a text like "5m", or -1: the model stays in any case; a router ends it (docs/router.md). */
+/* Seconds, a text like "5m", or -1: the model stays in any case; a router ends it (docs/use/router.md). */
 static void read_life(struct json_object *body, struct fault *f)
 {
     struct json_object *v = request_get(body, "keep_alive");

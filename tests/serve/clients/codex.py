@@ -38,7 +38,7 @@ class Codex(real.Case):
         super().setUp()
         folder = self.home / ".codex"
         folder.mkdir()
-        # As docs/server.md says: the catalogue is what the server lists.
+        # As docs/use/server-agents.md says: the catalogue is what the server lists.
         (folder / "ingle.json").write_text(json.dumps(self.server.get("/v1/models")[2]))
         (folder / "config.toml").write_text(f'''
 model = "local"

@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""check_words.py [FILE...] - README.md and docs/use/ are in plain English: habits that can be found by pattern are refused.
+
+Also: a page of docs/use/ has at most 120 lines, a line of prose at most 160 columns, and every link between pages leads
+to a file and a heading that exist."""
+import pathlib, re, sys
+
+LONGEST, LINES = 160, 120
+GENERATED = {"docs/use/options-of-others.md"}  # by `ingle help others`: a table as long as it is
+WORDS = [  # pattern, what to write
+    (r"\bbehind\b(?! (?:a|an|the|another|its|your) (?:\w+ )?(?:prox|router|address|server))", "after, under, or at the end of"),
+    (r"(?<!\bit )(?<!\bthat )(?<!\bthem )(?<!\bmodel )(?<!\btext )(?<!\brun )(?<!\bruns )(?<!\bcomputed )(?<!\bleft )"
+     r"(?<!\bleave )(?<!\bis )(?<!\bare )\balone\b(?!,? (?:and|or) in a batch)", "only"),
+    (r"\bbut for\b", "except"),
+    (r"\b(?:is|are|be|was|were) taken\b(?! (?:from|over|out|back|again|up))", "is accepted, is used, is chosen"),
+    (r"\b(?:is|are) said\b", "is printed, is reported"),
+    (r"\bin vain\b", "without success"),
+    (r"\bfew, if\b|\bnever but\b|\bnothing but\b|\bas it comes\b", "say it directly"),
+    (r"\b(?:is|are) drawn\b", "is sampled"),
+    (r"\bis no (?:name|model|text|number|file|repository|key)\b", "is not a"),
+    (r"\bare no (?:names|models|texts|numbers|files|repositories|keys)\b", "are not"),
+    (r"\bof the like\b|\bits kin\b|\bof that kind alone\b", "say which"),
+]
+OPENING = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Whoever|Whatever) [^.?!:|]*[.:]")  # a clause as the subject
+
+
+def prose(text):
+    """Lines outside of fences and indented blocks, without code spans and addresses."""
+    fenced = False
+    for i, line in enumerate(text.split("\n"), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+            continue
+        if not fenced and not line.startswith("    "):
+            yield i, line, re.sub(r"`[^`]*`|\]\([^)]*\)|https?://\S+|\"[^\"]*\"", "_", line)
+
+
+def words(name, text):
+    for i, line, plain in prose(text):
+        for pattern, better in WORDS:
+            for m in re.finditer(pattern, plain, re.I):
+                yield f"{name}:{i}: '{m[0]}': write {better}"
+        if not line.startswith("#") and OPENING.search(re.sub(r"^[|*\s-]+", "", plain)):
+            yield f"{name}:{i}: a sentence that begins with a clause ('What ... is'): begin with its subject"
+        if len(line) > LONGEST and not line.startswith("|"):
+            yield f"{name}:{i}: {len(line)} columns, at most {LONGEST}"
+
+
+def slug(heading):
+    return re.sub(r"[^\w\- ]", "", re.sub(r"[`*]|\]\([^)]*\)", "", heading).strip().lower()).replace(" ", "-")
+
+
+def headings(path):
+    text = re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S)
+    return {slug(h) for h in re.findall(r"^#+ (.*)$", text, re.M)}
+
+
+def links(path, text):
+    for i, _, _ in prose(text):
+        line = text.split("\n")[i - 1]
+        for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", line)):
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            file, _, part = target.partition("#")
+            to = (path.parent / file) if file else path
+            if not to.exists():
+                yield f"{path}:{i}: the link to {target} leads nowhere"
+            elif part and to.suffix == ".md" and part not in headings(to):
+                yield f"{path}:{i}: {file or path.name} has no heading #{part}"
+
+
+def main(args):
+    bad = []
+    pages = [pathlib.Path(a) for a in args] or [pathlib.Path("README.md"), *sorted(pathlib.Path("docs").rglob("*.md"))]
+    for path in pages:
+        text, name = path.read_text(encoding="utf-8"), path.as_posix()
+        bad += links(path, text)
+        if args or name == "README.md" or name.startswith("docs/use/"):
+            bad += [b for b in words(name, text) if name not in GENERATED]
+        if name.startswith("docs/use/") and name not in GENERATED and text.count("\n") > LINES:
+            bad.append(f"{name}: {text.count(chr(10))} lines, at most {LINES}")
+    print("\n".join(bad) if bad else f"words: ok, {len(pages)} pages")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
