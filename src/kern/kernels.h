@@ -5,6 +5,7 @@
 #define INGLE_KERN_KERNELS_H
 
 #include "kern/code.h"
+#include "kern/sets.h"
 #include <math.h>
 
 #define KERN_MATMUL(needs, code, fn) kern_matmul_fn fn;
