@@ -246,6 +246,7 @@ def long(tally):
             f"for s in {seeds}; do out/release/kerncheck --cpu={level} --seed=$s || exit 1; done")
     one(tally, "serve soak", "python3", "tests/serve/soak.py", "out/release/ingle", "--minutes", "30")
     one(tally, "serve hostile", "python3", "tests/serve/hostile.py", "out/release/ingle", "--minutes", "10")
+    one(tally, "serve page", "python3", "tests/serve/page_long.py", "out/release/ingle")
     one(tally, "store kill", "python3", "tests/cli/store_kill.py", "out/release/ingle", "500")
 
 

@@ -364,6 +364,51 @@ def keeping(p):
     p.wait("return document.querySelectorAll('#list .pick').length === 6")
 
 
+FAKE = """const [events, wait] = arguments;
+window.fetch = async (url, options) => {
+    if (!/chat\\/completions$/.test(url)) return new Response('{}', {status: 404});
+    const bytes = events.map(e => new TextEncoder().encode(e));
+    return new Response(new ReadableStream({async start(c) {
+        for (const b of bytes) { c.enqueue(b); await new Promise(r => setTimeout(r, wait)); }
+        c.close();
+    }}), {headers: {'content-type': 'text/event-stream'}});
+};"""
+
+
+def progress(p):
+    """How far a model is loaded and a prompt is read; figures of an answer; a stream that is broken."""
+    def chunk(**more):
+        return "data: " + json.dumps({"choices": [], "model": "some-model", **more}) + "\n\n"
+
+    def delta(finish=None, **d):
+        return {"choices": [{"index": 0, "delta": d, "finish_reason": finish}]}
+
+    figures = {"cache_n": 100, "prompt_n": 900, "prompt_ms": 4500, "prompt_per_second": 200, "predicted_n": 30, "predicted_ms": 3000,
+               "predicted_per_second": 10, "draft_n": 20, "draft_n_accepted": 15}
+    seen = [": the model is being loaded, 35 %\n\n",
+            chunk(prompt_progress={"total": 1000, "cache": 100, "processed": 460, "time_ms": 1800}),
+            chunk(**delta(reasoning_content="Hm.")), chunk(**delta(content="So ")), chunk(**delta(content="it is.", finish="stop")),
+            chunk(timings=figures, usage={"prompt_tokens": 1000, "completion_tokens": 30, "total_tokens": 1030, "prompt_tokens_details": {"cached_tokens": 100}}),
+            "data: [DONE]\n\n"]
+    p.run(FAKE, seen, 300)
+    p.run("""window.shown = new Set();
+             new MutationObserver(() => { for (const e of document.querySelectorAll('.phase, .thought summary')) shown.add(e.textContent); })
+                 .observe($('messages'), {subtree: true, childList: true, characterData: true})""")
+    p.b.type("#input", "x\n")
+    p.wait_done()
+    for want in ("Loading nano-gemma4: 35 %", "Reading the prompt: 46 % \u00b7 460 of 1,000 tokens \u00b7 200 tokens/s \u00b7 3 s left", "Thinking\u2026"):
+        assert want in p.run("return [...shown]"), (want, p.run("return [...shown]"))
+    stats = p.wait_done()
+    for want in ("30 tokens", "10.0 tokens/s", "3 s", "prompt 900 at 200 tokens/s, 100 from the cache", "75 % of 20 drafts accepted", "context 1,030 of 4,096"):
+        assert want in stats, (want, stats)
+    assert p.text(".message.assistant .who") == ["some-model"] and p.answer() == "So it is."
+    for events, want in (([chunk(**delta(content="a")), "data: {{{\n\n"], "no JSON"), ([chunk(error={"message": "the roof is on fire"})], "roof"), ([], "cannot be reached"),
+                         ([chunk(**delta(content="cut"))], "restarted")):
+        p.run(FAKE, events, 1)
+        p.b.type("#input", "y\n")
+        p.wait("return document.querySelector('.message:last-child .error')?.innerText.includes(arguments[0])", want)
+
+
 def reload(p):
     """An answer goes on over a reload, and is whole; another tab sees it."""
     p.setting("extra", LONG)
@@ -605,7 +650,7 @@ def reading(p):
     assert p.run("return document.activeElement.id") == "open-list"
 
 
-PARTS = [versions, files, settings, tools, keeping, reload, tabs, full, key, away, address, models, reading, markup, streaming, hostile]
+PARTS = [versions, progress, files, settings, tools, keeping, reload, tabs, full, key, away, address, models, reading, markup, streaming, hostile]
 
 
 def main(ingle, names, folder):

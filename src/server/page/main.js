@@ -411,6 +411,11 @@ async function start() {
   initModels(() => chat, measureSoon, id => {
     chat.model = id;
     saveChatIfKept(chat);
+  }, text => {
+    const run = runOf(chat);
+    if (!run?.phase || run.node.content || run.node.reasoning) return;
+    run.phase = text;
+    paint(chat, run.node);
   });
   list.initList({current: () => chat, open, fresh: () => newChat(), renamed: c => { if (c === chat) showMessages(); }});
   onSettled(() => { if (stick) toEnd(); });

@@ -8,6 +8,7 @@ let propsOf = '';
 let timer = 0;
 let current = () => null; // the conversation
 let changed = () => {};
+let loading = () => {};  // says so where an answer waits for it
 
 export const allModels = () => list;
 export const isRouter = () => list.some(m => m.status);
@@ -78,6 +79,7 @@ export async function showMachine() {
     if (props) parts.push(draftText(props.speculative));
     const lost = current()?.model;
     if (lost && !list.some(x => x.id === lost)) parts.push(`${lost}, which this conversation used, is not served here`);
+    if (m.status?.value === 'loading') loading(`Loading ${m.id}: ${Math.round(100 * (m.status.progress ?? 0))} %`);
     $('machine').textContent = parts.filter(Boolean).join(' · ');
     showPicker();
     changed();
@@ -126,7 +128,8 @@ async function change(id, unload) {
   showBox();
 }
 
-export function initModels(getChat, onChange, onPick) {
+export function initModels(getChat, onChange, onPick, onLoading) {
+  loading = onLoading;
   current = getChat;
   changed = onChange;
   $('model').onchange = () => {

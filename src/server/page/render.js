@@ -167,19 +167,25 @@ const RTL = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaan
 const direction = text => RTL.test(/\p{L}/u.exec(text)?.[0] ?? '') ? 'rtl' : '';
 
 export function plainText(box, text) {
-  const old = [...box.children], list = pieces(text);
-  list.forEach((piece, i) => {
+  if (box.wanted === text) return;
+  box.wanted = text;
+  syncPlain(box, pieces(text), 0, 2);
+}
+
+// Boxes from number `at` on: `n` now, the others in their turn, unless the text is another one by then.
+function syncPlain(box, list, at, n) {
+  for (const end = Math.min(list.length, at + n); at < end; at++) {
+    const piece = list[at], old = box.children[at];
     const shown = list.length > 1 && piece.endsWith('\n') ? piece.slice(0, -1) : piece;
-    if (old[i]?.textContent === shown) return;
-    const put = () => {
-      const node = el('div', {className: 'plain-text' + (piece.length > 1500 ? ' big' : ''), textContent: shown, dir: direction(shown)});
-      if (old[i]) old[i].replaceWith(node);
-      else box.append(node);
-    };
-    if (i < 2) put();
-    else job(put);
-  });
-  for (const node of old.slice(list.length)) node.remove();
+    if (old?.textContent === shown) continue;
+    const node = el('div', {className: 'plain-text' + (piece.length > 1500 ? ' big' : ''), textContent: shown, dir: direction(shown)});
+    if (old) old.replaceWith(node);
+    else box.append(node);
+  }
+  if (at < list.length) {
+    const wanted = box.wanted;
+    job(() => { if (box.wanted === wanted) syncPlain(box, list, at, 4); });
+  } else while (box.children.length > list.length) box.lastChild.remove();
 }
 
 /* ---- one answer ---- */
@@ -280,7 +286,7 @@ export class View {
   putProse(op) {
     const node = el('div', {className: 'block' + (op.more ? ' more' : '')});
     if (op.html !== undefined && purify) node.append(clean(op.html));
-    else plainText(node, op.text ?? '');
+    else plainText(node, (op.text ?? '').replace(/\n+$/, ''));
     this.place(op.i, node);
   }
 
