@@ -3,7 +3,7 @@
 
 No tabs (but in Makefiles), no trailing blanks, a newline at the end, no marks of a merge, no invisible characters
 beyond ASCII, no path of somebody's machine, no words that announce unfinished work, an SPDX line
-on each source file, every package of scripts/packages in the README, no empty files and no leftovers of
+on each source file, every package of scripts/packages in docs/how/packages.md, no empty files and no leftovers of
 editors and merges; then codespell."""
 import pathlib, re, shutil, subprocess, sys, unicodedata
 
@@ -57,10 +57,10 @@ def leftovers():
 
 
 def packages():
-    readme = pathlib.Path("README.md").read_text()
+    table = pathlib.Path("docs/how/packages.md").read_text()
     for line in pathlib.Path("scripts/packages").read_text().splitlines():
-        if line and not line.startswith("#") and f"`{line.split()[0]}`" not in readme:
-            yield f"README.md: package {line.split()[0]} is not in the table"
+        if line and not line.startswith("#") and f"`{line.split()[0]}`" not in table:
+            yield f"docs/how/packages.md: package {line.split()[0]} is not in the table"
 
 
 def main():

@@ -2,7 +2,7 @@
 """check_words.py [FILE...] - README.md and docs/use/ are in plain English: habits that can be found by pattern are refused.
 
 Also: a page of docs/use/ has at most 120 lines, a line of prose at most 160 columns, and every link between pages leads
-to a file and a heading that exist."""
+to a file and a heading that exist, and docs/README.md names every page."""
 import pathlib, re, sys
 
 LONGEST, LINES = 160, 120
@@ -79,6 +79,10 @@ def main(args):
             bad += [b for b in words(name, text) if name not in GENERATED]
         if name.startswith("docs/use/") and name not in GENERATED and text.count("\n") > LINES:
             bad.append(f"{name}: {text.count(chr(10))} lines, at most {LINES}")
+    if not args:
+        index = pathlib.Path("docs/README.md").read_text()
+        bad += [f"docs/README.md: {p} is not in the index" for p in pages[1:]
+                if p.name != "README.md" and f"]({p.relative_to('docs').as_posix()})" not in index]
     print("\n".join(bad) if bad else f"words: ok, {len(pages)} pages")
     return 1 if bad else 0
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """docs.py INGLE - runs the commands of ingle and curl that README.md and docs/ print, as they are printed: in a
 folder where FILE, question.txt and the like exist, and with the port of a server that runs; and builds
-examples/hello.c against an installed package as README.md says."""
+examples/hello.c against an installed package as docs/use/library.md says."""
 import contextlib, glob, os, re, shlex, shutil, subprocess, sys, tempfile, unittest
 
 sys.path.insert(0, "tests/serve")
@@ -101,7 +101,7 @@ class Docs(unittest.TestCase):
             self.skipTest("a release build, cc, cmake and pkg-config are needed")
         to = os.path.join(self.home, "usr")
         subprocess.run(["cmake", "--install", build, "--prefix", to], check=True, stdout=subprocess.DEVNULL)
-        with open("README.md") as f:
+        with open("docs/use/library.md") as f:
             line = re.search(r"^cc examples/hello.c .*$", f.read(), re.M)[0].replace("-o hello", f"-o {to}/hello")
         with open(os.path.join(to, "own.c"), "w") as f:  # a host may use any name that does not begin with ingle_
             f.write("#include <stdlib.h>\n" + "".join(f"void {name}(void);\nvoid {name}(void) {{ abort(); }}\n" for name in (
