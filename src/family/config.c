@@ -128,6 +128,16 @@ void family_back_put(struct family_back *b, struct json_object *o, const char *k
         json_object_put(v);
 }
 
+void family_back_add(struct family_back *b, struct json_object *list, struct json_object *v)
+{
+    const bool added = !b->s && list && v && json_object_array_add(list, v) == 0;
+    if (added)
+        return;
+    json_object_put(v);
+    if (!b->s)
+        b->s = err_set(b->err, INGLE_NOMEM, "no memory for config.json");
+}
+
 void family_back_text(struct family_back *b, struct json_object *o, const char *key, const char *v)
 {
     family_back_put(b, o, key, json_object_new_string(v));
@@ -197,7 +207,7 @@ void family_back_begin(struct family_back *b, const char *architecture, const ch
 {
     struct json_object *list = json_object_new_array();
     if (list)
-        (void)json_object_array_add(list, json_object_new_string(architecture));
+        family_back_add(b, list, json_object_new_string(architecture));
     family_back_put(b, b->json, "architectures", list);
     family_back_text(b, b->json, "model_type", model_type);
     family_back_text(b, b->json, "torch_dtype", "bfloat16");

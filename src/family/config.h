@@ -53,6 +53,8 @@ enum { FAMILY_BACK_KEY = 96 };
 const char *family_back_key(const struct family_back *b, const char *gguf, char out[FAMILY_BACK_KEY]);
 /* Takes v; NULL: no memory. */
 void family_back_put(struct family_back *b, struct json_object *o, const char *key, struct json_object *v);
+/* Appends v, which it takes in any case, to a list. */
+void family_back_add(struct family_back *b, struct json_object *list, struct json_object *v);
 void family_back_text(struct family_back *b, struct json_object *o, const char *key, const char *v);
 /* The value of a key of the file, if it has it. */
 void family_back_whole(struct family_back *b, struct json_object *o, const char *key, const char *gguf);

@@ -217,7 +217,7 @@ static ingle_status dspark_to_config(const struct io_file *file, struct json_obj
     if (!b.s && n_layers > MAX_LAYERS)
         b.s = err_set(err, INGLE_FORMAT, "%s: reads behind %llu layers, at most %d", io_path(file), (unsigned long long)n_layers, MAX_LAYERS);
     for (uint64_t i = 0; i < n_layers && ratios && !b.s; i++) /* of the stages: they have no compressed positions */
-        (void)json_object_array_add(ratios, json_object_new_int64(0));
+        family_back_add(&b, ratios, json_object_new_int64(0));
     family_back_put(&b, out, "compress_ratios", ratios);
     family_back_put(&b, out, "num_hidden_layers", json_object_new_int64((int64_t)n_layers));
     family_back_whole(&b, out, "n_mtp_layers", "dflash.block_count");

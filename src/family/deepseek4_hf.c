@@ -398,7 +398,7 @@ static void put_ratios(struct family_back *b)
     const struct io_value *v = io_meta_find(io_metadata(b->file), family_back_key(b, "deepseek4.attention.compress_ratios", key));
     struct json_object *list = json_object_new_array();
     for (size_t i = 0; list && v && v->kind == IO_ARRAY && i < v->n; i++)
-        (void)json_object_array_add(list, json_object_new_int64(v->elem == IO_I64 ? io_array_i64(v, i) : (int64_t)io_array_u64(v, i)));
+        family_back_add(b, list, json_object_new_int64(v->elem == IO_I64 ? io_array_i64(v, i) : (int64_t)io_array_u64(v, i)));
     family_back_put(b, b->json, "compress_ratios", list);
 }
 

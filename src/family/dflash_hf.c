@@ -399,7 +399,7 @@ void family_dflash_back_taps(struct family_back *b, struct json_object *o, const
         if (input < 0 || input > INT32_MAX)
             b->s = err_set(b->err, INGLE_FORMAT, "%s: '%s' has %lld, expected layers", io_path(b->file), name, (long long)input);
         *last = (uint64_t)input > *last && input > 0 ? (uint64_t)input : *last;
-        (void)json_object_array_add(list, json_object_new_int64(input - 1));
+        family_back_add(b, list, json_object_new_int64(input - 1));
     }
     family_back_put(b, o, key, list);
 }
@@ -442,7 +442,7 @@ static void back_windows(struct family_back *b, uint64_t n_layers)
     if (!b->s && pattern)
         b->s = io_get_bools(io_metadata(b->file), name, n_layers, sliding, b->err);
     for (uint64_t i = 0; i < n_layers && types; i++)
-        (void)json_object_array_add(types, json_object_new_string(sliding[i] ? "sliding_attention" : "full_attention"));
+        family_back_add(b, types, json_object_new_string(sliding[i] ? "sliding_attention" : "full_attention"));
     family_back_put(b, b->json, "layer_types", types);
     family_back_put(b, b->json, "use_sliding_window", json_object_new_boolean(window > 0));
     if (window)

@@ -411,7 +411,7 @@ static void put_layers(struct family_back *b)
     if (!b->s)
         b->s = io_get_u64s(meta, family_back_key(b, "gemma4.feed_forward_length", key), l.n, 1, UINT32_MAX, l.ff, b->err);
     for (uint64_t i = 0; i < l.n && !b->s; i++)
-        (void)json_object_array_add(types, json_object_new_string(l.sliding[i] ? "sliding_attention" : "full_attention"));
+        family_back_add(b, types, json_object_new_string(l.sliding[i] ? "sliding_attention" : "full_attention"));
     family_back_put(b, b->json, "layer_types", types);
     if (!b->s) {
         put_heads(b, &l);
