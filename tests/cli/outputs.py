@@ -109,7 +109,8 @@ def command(rng, folder, names):
         return ["imatrix", "-q", "-m", "g.gguf", "-f", "text", "--in-file", "i", "-o", out(reads), "--chunk-size", "32", "--chunks", "1",
                 *force], "", reads
     if kind == 7:
-        return ["imatrix", "-q", "--in-file", rng.choice(["i", "iv"]), "--in-file", "i", "-o", out(["i", "iv"]), *force], "", ["i", "iv"]
+        one = rng.choice(["i", "iv"])
+        return ["imatrix", "-q", "--in-file", one, "--in-file", "i", "-o", out([one, "i"]), *force], "", [one, "i"]
     if kind == 8:
         reads = ["ids", "taps", "g.gguf"]
         where = rng.choice(["--taps", "--logits", "--html"])
