@@ -2,8 +2,9 @@
 """check_words.py [FILE...] - README.md and docs/use/ are in plain English: habits that can be found by pattern are refused.
 
 Also: a page of docs/use/ has at most 120 lines, a line of prose at most 160 columns, and every link between pages leads
-to a file and a heading that exist, and docs/README.md names every page."""
-import pathlib, re, sys
+to a file and a heading that exist, docs/README.md names every page,
+and what the rest of the tree names exists."""
+import pathlib, re, subprocess, sys
 
 LONGEST, LINES = 160, 120
 GENERATED = {"docs/use/options-of-others.md"}  # by `ingle help others`: a table as long as it is
@@ -69,6 +70,18 @@ def links(path, text):
                 yield f"{path}:{i}: {file or path.name} has no heading #{part}"
 
 
+def named():
+    """Pages that help texts, messages, comments and tests name."""
+    out = subprocess.run(["git", "ls-files", "-z", ":!docs", ":!tests/data", ":!tests/fuzz/seeds"], capture_output=True, text=True, check=True)
+    for name in filter(None, out.stdout.split("\0")):
+        path = pathlib.Path(name)
+        if not path.is_file() or path.suffix not in (".c", ".h", ".inc", ".py", ".sh", ".md", ".json", ".txt", ".conf", ".in", ""):
+            continue
+        for page in re.findall(r"(?<![\w/.])docs/[\w/-]+\.md", path.read_text(encoding="utf-8", errors="replace")):
+            if not pathlib.Path(page).is_file():
+                yield f"{name}: there is no page {page}"
+
+
 def main(args):
     bad = []
     pages = [pathlib.Path(a) for a in args] or [pathlib.Path("README.md"), *sorted(pathlib.Path("docs").rglob("*.md"))]
@@ -80,6 +93,7 @@ def main(args):
         if name.startswith("docs/use/") and name not in GENERATED and text.count("\n") > LINES:
             bad.append(f"{name}: {text.count(chr(10))} lines, at most {LINES}")
     if not args:
+        bad += named()
         index = pathlib.Path("docs/README.md").read_text()
         bad += [f"docs/README.md: {p} is not in the index" for p in pages[1:]
                 if p.name != "README.md" and f"]({p.relative_to('docs').as_posix()})" not in index]
