@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * parse_deepseek4 - the output of DeepSeek V4: reasoning up to </think>, content, and one
- * block of calls <｜DSML｜tool_calls> ... </｜DSML｜tool_calls>.
+ * block of calls <｜DSML｜tool_calls> ... </｜DSML｜tool_calls>.  A thought may also begin by itself, where
+ * no content has come yet.  After a thought a </think> in content is dropped, unless it is quoted or ends
+ * a <think> there.
  *
  * A block is read byte by byte while its text is held.  It counts from its first complete
  * invoke on; without one its tag is plain text.  A block that is certain is told while it is
@@ -16,6 +18,7 @@
 #include <string.h>
 
 #define DSML          "｜DSML｜"
+#define THINK         "<think>"
 #define THINK_END     "</think>"
 #define OPEN          "<" DSML
 #define TAG           "<" DSML "tool_calls>"
@@ -261,6 +264,7 @@ static void block_read(struct block *b, char c)
 
 enum state {
     IN_START,
+    IN_FRONT, /* no content yet */
     IN_THOUGHT,
     IN_THOUGHT_BLOCK, /* held until it is clear whether it ends the output */
     IN_TEXT,
@@ -282,6 +286,8 @@ struct deepseek {
     bool opened;    /* IN_TEXT: OPEN is there, and it is not clear what follows it */
     bool sure;      /* ... but certain that it is TAG */
     bool behind;    /* IN_TEXT: nothing was given since the last block */
+    size_t n_open;  /* <think> that content has and that is not closed */
+    bool thought;   /* a thought has ended */
     size_t wasted;
 };
 
@@ -341,6 +347,44 @@ static bool step_open(struct deepseek *d, const char *s, size_t n, size_t i, boo
     return loose == TEXT_MATCH_ALL;
 }
 
+/* White space in front of the content, which a thought may follow. */
+static bool step_front(struct deepseek *d, const char *s, size_t n, bool final)
+{
+    size_t i = 0;
+    while (i < n && is_space(s[i]))
+        i++;
+    const enum text_match open = text_match(s + i, n - i, THINK);
+    const enum text_match close = text_match(s + i, n - i, THINK_END);
+    if (open == TEXT_MATCH_ALL || close == TEXT_MATCH_ALL) {
+        drop(d, i + strlen(open == TEXT_MATCH_ALL ? THINK : THINK_END));
+        d->plain = 0;
+        d->thought |= close == TEXT_MATCH_ALL;
+        if (open == TEXT_MATCH_ALL && d->p.reasoning.n)
+            text_parser_reasoning(&d->p, "\n", 1);
+        d->state = open == TEXT_MATCH_ALL ? IN_THOUGHT : IN_FRONT;
+        return true;
+    }
+    if (!final && (open == TEXT_MATCH_PART || close == TEXT_MATCH_PART))
+        return false;
+    d->state = IN_TEXT;
+    return true;
+}
+
+/* A THINK_END at i of the content belongs to it: no thought has ended, it is quoted, or
+ * it ends a <think> there. */
+static bool end_is_text(struct deepseek *d, const char *s, size_t i)
+{
+    const struct str *c = &d->p.content;
+    if (d->state == IN_THOUGHT)
+        return false;
+    if (!d->thought)
+        return true;
+    const char before = i ? s[i - 1] : c->n ? c->at[c->n - 1] : 0;
+    if (before == '`' || before == '"' || before == '\'')
+        return true;
+    return d->n_open && d->n_open--;
+}
+
 /* Text or reasoning up to a tag or the end of the reasoning. */
 static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
 {
@@ -354,13 +398,16 @@ static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
         i = lt ? (size_t)(lt - s) : n;
         if (i == n)
             break;
-        const enum text_match end = thought ? text_match(s + i, n - i, THINK_END) : TEXT_MATCH_NONE;
+        const enum text_match end = text_match(s + i, n - i, THINK_END);
+        const enum text_match begin = thought ? TEXT_MATCH_NONE : text_match(s + i, n - i, THINK);
         const enum text_match tag =
             tools && i >= d->plain ? text_match(s + i, n - i, TAG) : TEXT_MATCH_NONE;
-        if (end == TEXT_MATCH_ALL) {
+        d->n_open += begin == TEXT_MATCH_ALL;
+        if (end == TEXT_MATCH_ALL && !end_is_text(d, s, i)) {
             give(d, i);
             drop(d, strlen(THINK_END));
-            d->state = IN_TEXT;
+            d->thought = true;
+            d->state = d->p.content.n || d->p.n_calls ? IN_TEXT : IN_FRONT;
             return true;
         }
         if (tag == TEXT_MATCH_ALL) {
@@ -391,7 +438,7 @@ static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
             drop(d, d->p.held.n - d->p.from);
             return false;
         }
-        if (!final && (end || tag)) {
+        if (!final && (end == TEXT_MATCH_PART || begin == TEXT_MATCH_PART || tag)) {
             give(d, i - (tag ? front_of(d, s, i) : 0));
             return false;
         }
@@ -562,8 +609,10 @@ static bool step(struct deepseek *d, bool final)
         return false;
     switch (d->state) {
     case IN_START:
-        d->state = d->p.o.open_thought ? IN_THOUGHT : IN_TEXT;
+        d->state = d->p.o.open_thought ? IN_THOUGHT : IN_FRONT;
         return true;
+    case IN_FRONT:
+        return step_front(d, s, n, final);
     case IN_THOUGHT:
     case IN_TEXT:
         return step_text(d, s, n, final);

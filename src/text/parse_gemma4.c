@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * parse_gemma4 - the output of Gemma 4: thoughts between <|channel>thought and <channel|>,
- * calls <|tool_call>call:NAME{key:value,...}<tool_call|>, and content.
+ * calls <|tool_call>call:NAME{key:value,...}<tool_call|>, and content.  Labels of other channels
+ * than thought go with their markers.
  *
  * A call is read byte by byte while its text is held.  One that is spelled otherwise is held to its
  * end and read by parse_loose.c; what that refuses stays content.  One that
@@ -441,29 +442,60 @@ static bool step_text(struct gemma *g, const char *s, size_t n, bool final)
     return false;
 }
 
+enum { MOST_LABEL = 32 };
+
+/* Lower case only: labels that are known may be followed by a capital. */
+static bool in_label(char b, bool lower)
+{
+    return (b >= 'a' && b <= 'z') || (b >= '0' && b <= '9') || b == '_' || b == '-' ||
+           (!lower && b >= 'A' && b <= 'Z');
+}
+
+/* Whether a marker is at s: it ends a label. */
+static enum text_match marker_at(const char *s, size_t n)
+{
+    static const char *const marker[] = {CLOSE, OPEN, CALL, TURN};
+    enum text_match best = TEXT_MATCH_NONE;
+    for (size_t i = 0; i < sizeof marker / sizeof *marker && best != TEXT_MATCH_ALL; i++) {
+        const enum text_match m = text_match(s, n, marker[i]);
+        best = m != TEXT_MATCH_NONE ? m : best;
+    }
+    return best;
+}
+
+/* Bytes of the label behind OPEN, without the blank or newline that ends it.  A word on a line of
+ * its own, or in front of a marker or the end, is one; in front of text only a known word is. */
+static size_t label(const char *s, size_t n, bool final, bool *more)
+{
+    static const char *const known[] = {"thought", "final", "analysis", "commentary", "answer", "response"};
+    size_t len = 0;
+    while (len < n && len < MOST_LABEL && in_label(s[len], false))
+        len++;
+    const enum text_match m = len < n ? marker_at(s + len, n - len) : TEXT_MATCH_NONE;
+    *more = !final && (len == n || m == TEXT_MATCH_PART);
+    if (*more || len == n || s[len] == '\n' || m == TEXT_MATCH_ALL)
+        return len;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const size_t k = strlen(known[i]);
+        if (len >= k && memcmp(s, known[i], k) == 0 && !in_label(s[k], true))
+            return k;
+    }
+    return 0;
+}
+
 static bool step_channel(struct gemma *g, const char *s, size_t n, bool final)
 {
-    const size_t word = strlen("thought");
-    enum text_match m = text_match(s, n, "thought");
-    g->state = IN_TEXT;
-    if (m == TEXT_MATCH_ALL && n > word) {
-        m = s[word] == '\n' ? TEXT_MATCH_ALL : text_match(s + word, n - word, CLOSE);
-        if (m == TEXT_MATCH_ALL) {
-            drop(g, word + (s[word] == '\n'));
-            enter_thought(g);
-            return true;
-        }
-    } else if (m == TEXT_MATCH_ALL && final) {
-        drop(g, word);
-        enter_thought(g);
+    bool more;
+    const size_t len = label(s, n, final, &more);
+    if (more)
         return false;
-    } else if (m == TEXT_MATCH_ALL) {
-        m = TEXT_MATCH_PART;
-    }
-    if (m != TEXT_MATCH_PART || final)
-        return true;
-    g->state = IN_CHANNEL;
-    return false;
+    const bool thought = len == strlen("thought") && memcmp(s, "thought", len) == 0;
+    const bool ended = len && len < n && (s[len] == '\n' || s[len] == ' ');
+    g->state = IN_TEXT;
+    drop(g, len + ended);
+    if (thought)
+        enter_thought(g);
+    return true;
 }
 
 /* What a marker at i of a thought is. */
