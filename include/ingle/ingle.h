@@ -946,7 +946,7 @@ struct ingle_request_options {
     int n;                 /* answers to the one prompt; 0: 1.  Answer i has seed + i */
     bool ignore_end;       /* end-of-generation tokens are ordinary ones; not where a grammar ends */
     struct ingle_sampling sampling;
-    int n_top;             /* most probable tokens reported with each, 0 to 64 */
+    int n_top;             /* most probable tokens reported with each, 0 to 4096 */
     bool drawn_from;       /* ... of those left behind all samplers and the grammar, with the
                             * probabilities by which one of them was drawn */
     bool prompt_logprobs;  /* token() is called for the prompt's tokens, too */

@@ -137,7 +137,7 @@ int64_t engine_branches_of(int64_t n_nodes);
 /* Hash of hyper-parameters of an architecture ("ARCH."; "": all but the tokenizer's) on top of h. */
 uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t h);
 
-enum { ENGINE_MAX_TOP = 64 }; /* probabilities that are reported with a token */
+enum { ENGINE_MAX_TOP = 4096 }; /* probabilities that are reported with a token */
 
 struct engine_drawing;
 struct ingle_session {

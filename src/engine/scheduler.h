@@ -36,6 +36,7 @@ struct ingle_request {
     int64_t planned;         /* tokens of each answer that reserve_bytes are for */
     uint64_t reserve_bytes;  /* of KV pages */
     struct ingle_sampler **sampler; /* [o.n], owned */
+    struct ingle_top *top;   /* [o.n, and ENGINE_TOLD for prompt_logprobs][o.n_top], owned, or NULL */
     bool by_network, by_text; /* what may draft for it; neither: nothing */
     int n_open;              /* answers that have not ended */
     bool begun, parked;      /* parked: it gave its memory back and waits for some */
@@ -104,7 +105,7 @@ struct engine_draw {
     int64_t n_more;      /* ... so many */
     int64_t n_history;   /* tokens of the session that it is drawn behind */
     struct ingle_token token;
-    struct ingle_top top[ENGINE_MAX_TOP];
+    struct ingle_top *top; /* [n_top], the request's */
     int n_top;
     ingle_status status;
     struct ingle_error error;
@@ -113,7 +114,7 @@ struct engine_draw {
 /* How probable a token of a prompt was, and the best ones for its place. */
 struct engine_told {
     float logprob;
-    struct ingle_top top[ENGINE_MAX_TOP];
+    struct ingle_top *top; /* [n_top], the request's */
 };
 enum { ENGINE_TOLD = 16 }; /* tokens of which a prompt is told at a time */
 

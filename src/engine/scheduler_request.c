@@ -101,6 +101,11 @@ static ingle_status open_samplers(const struct ingle_scheduler *s, struct ingle_
         if (st)
             return err_set(err, st, "%s", e.text);
     }
+    const size_t n_rows = (size_t)r->o.n + (r->o.prompt_logprobs ? ENGINE_TOLD : 0);
+    if (r->o.n_top)
+        r->top = mem_calloc(n_rows * (size_t)r->o.n_top, sizeof *r->top);
+    if (r->o.n_top && !r->top)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu times %d probabilities", n_rows, r->o.n_top);
     r->o.sampling.bias = NULL;
     r->o.sampling.stop = r->o.sampling.banned = r->o.sampling.only = NULL;
     r->o.sampling.n_bias = r->o.sampling.n_stop = r->o.sampling.n_banned = r->o.sampling.n_only = 0;
@@ -193,6 +198,7 @@ void engine_request_free(struct ingle_request *r)
     for (int i = 0; r->sampler && i < r->o.n; i++)
         ingle_sampler_close(r->sampler[i]);
     mem_free(r->sampler);
+    mem_free(r->top);
     kv_gaps_unref(r->gaps);
     mem_free((void *)(uintptr_t)r->o.prompt);
     mem_free(r);

@@ -244,8 +244,9 @@ static void look_up(void *arg, int64_t i, int worker)
 {
     const struct looked *l = arg;
     (void)worker;
-    fill_top(l->logits + i * l->n_vocab, l->n_vocab, l->r->o.prompt[l->at + i], l->r->o.n_top, &l->told[i].logprob,
-             l->told[i].top);
+    struct engine_told *t = &l->told[i];
+    t->top = !l->r->top ? NULL : l->r->top + (size_t)(l->r->o.n + i) * (size_t)l->r->o.n_top;
+    fill_top(l->logits + i * l->n_vocab, l->n_vocab, l->r->o.prompt[l->at + i], l->r->o.n_top, &t->logprob, t->top);
 }
 
 /* Tells of the prompt's token at n_logprobs.  False: the request has ended. */
@@ -347,6 +348,7 @@ static void draw_one(void *arg, int64_t i, int worker)
     d->status = engine_sample_behind(r->sampler[d->a->index], d->logits, &d->a->session, d->n_history, &pause, &d->token,
                                      &d->error);
     d->n_top = r->o.n_top;
+    d->top = !r->top ? NULL : r->top + (size_t)d->a->index * (size_t)d->n_top;
     if (!d->status && r->o.drawn_from)
         d->n_top = engine_sampler_last(r->sampler[d->a->index], d->token.id, &d->token.logprob,
                                        d->top, r->o.n_top);

@@ -60,7 +60,7 @@ struct answer_options {
     double request_seconds;  /* from its arrival to its end; 0: no limit */
     int64_t max_logprobs;    /* tokens and alternatives that a request keeps; 0: no limit */
     bool drop_unsupported;   /* keywords of schemas, where a request says nothing */
-    bool any_top;            /* top_logprobs up to 64 and not OpenAI's 20 */
+    bool any_top;            /* top_logprobs up to 4096 and not OpenAI's 20 */
     bool always_usage;       /* streams end with usage although nobody asked */
     bool verbose;            /* replies carry the rendered prompt */
     bool note_media;         /* a note stands for images and files of the last turn, too: they are no fault */

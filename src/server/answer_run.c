@@ -397,7 +397,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .sparse = q->sparse.n ? q->sparse.at : NULL,
         .kv_select = q->kv_select.n ? q->kv_select.at : NULL,
         .sampling = q->sampling,
-        .n_top = q->logprobs ? q->n_top : 0,
+        .n_top = q->logprobs ? (int)num_min(q->n_top, a->core->o.n_vocab) : 0,
         .prompt_logprobs = q->logprobs && q->echo,
         .drawn_from = q->logprobs && q->drawn_from,
         .grammar = a->grammar_first ? a->grammar : a->thought,

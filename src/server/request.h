@@ -69,6 +69,7 @@ enum {
     REQUEST_MAX_BIAS = 1024,
     REQUEST_MAX_N = 16,
     REQUEST_MAX_TOP = 20,
+    REQUEST_MOST_TOP = 4096, /* where it is not OpenAI's */
     REQUEST_MAX_PROMPTS = 64,
     REQUEST_MAX_AFFINITY = 256 /* bytes of a name of what begins alike */
 };
@@ -164,7 +165,7 @@ struct chat_request {
     size_t n_stop, cap_stop;
 
     bool logprobs;    /* tokens carry their logarithmic probabilities */
-    int n_top;        /* and those of the most probable ones, 0 to 64 */
+    int n_top;        /* and those of the most probable ones, 0 to 4096 */
     bool drawn_from;  /* ... are those behind the samplers: what was drawn from */
     bool keep_tokens; /* the ids of all tokens are gathered */
 

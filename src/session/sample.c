@@ -771,6 +771,55 @@ ingle_status session_sample_distribution(struct sampler *s, const float *logits,
     return INGLE_OK;
 }
 
+/* So many are kept in order; more than that as a heap with the worst on top. */
+enum { TOP_IN_ORDER = 64 };
+
+/* Of two tokens with the same logit the later one is worse. */
+static bool is_worse(const float *logits, int32_t a, int32_t b)
+{
+    return logits[a] < logits[b] || (logits[a] == logits[b] && a > b);
+}
+
+/* Puts the token where it belongs in the heap of n whose place 0 is free. */
+static void sink_top(const float *logits, struct sample_top *top, int n, int32_t id)
+{
+    int at = 0;
+    for (int child = 1; child < n; child = 2 * at + 1) {
+        child += child + 1 < n && is_worse(logits, top[child + 1].id, top[child].id);
+        if (!is_worse(logits, top[child].id, id))
+            break;
+        top[at] = top[child];
+        at = child;
+    }
+    top[at].id = id;
+}
+
+static int heap_top(const float *logits, int64_t from, int64_t count, struct sample_top *top, int n, int n_top)
+{
+    for (int64_t t = from; t < from + count; t++) {
+        if (n == n_top) {
+            if (is_worse(logits, top[0].id, (int32_t)t))
+                sink_top(logits, top, n, (int32_t)t);
+            continue;
+        }
+        int at = n++;
+        for (; at > 0 && is_worse(logits, (int32_t)t, top[(at - 1) / 2].id); at = (at - 1) / 2)
+            top[at] = top[(at - 1) / 2];
+        top[at].id = (int32_t)t;
+    }
+    return n;
+}
+
+/* The heap in order, the best first. */
+static void sort_top(const float *logits, struct sample_top *top, int n)
+{
+    while (n > 1) {
+        const int32_t worst = top[0].id, last = top[--n].id;
+        sink_top(logits, top, n, last);
+        top[n].id = worst;
+    }
+}
+
 /* Of logits [from, from + count) those that are among the n_top largest of all before; returns how many top has. */
 static int insert_top(const float *logits, int64_t from, int64_t count, struct sample_top *top, int n, int n_top)
 {
@@ -792,13 +841,16 @@ void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token
     float max = -INFINITY;
     int n = 0;
     n_top = top ? n_top : 0;
+    const bool heap = n_top > TOP_IN_ORDER;
     for (int64_t t = 0; t < n_vocab; t += SESSION_RACE_BLOCK) {
         const int64_t count = num_min(SESSION_RACE_BLOCK, n_vocab - t);
         const float most = largest(logits + t, count);
         max = most > max ? most : max;
-        if (n_top && (n < n_top || most > logits[top[n - 1].id]))
-            n = insert_top(logits, t, count, top, n, n_top);
+        if (n_top && (n < n_top || most > logits[top[heap ? 0 : n - 1].id]))
+            n = (heap ? heap_top : insert_top)(logits, t, count, top, n, n_top);
     }
+    if (heap)
+        sort_top(logits, top, n);
     const double log_sum = (double)max + session_log(session_exp_sum(logits, n_vocab, (double)max));
     if (logprob)
         *logprob = (float)((double)logits[token] - log_sum);

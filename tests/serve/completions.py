@@ -193,6 +193,18 @@ class Native(Both):
             self.assertAlmostEqual(t["top_logprobs"][0]["logprob"], t["logprob"], places=5)
             self.assertLessEqual(sum(math.exp(x["logprob"]) for x in t["top_logprobs"]), 1.0001)
 
+    def test_many_probabilities(self):
+        few = self.ask(prompt=PROMPT, n_predict=2, n_probs=5)["completion_probabilities"]
+        for n, want in ((100, 100), (1000, 1000), (4096, 2048)):  # the vocabulary has 2,048 tokens
+            for t, short in zip(self.ask(prompt=PROMPT, n_predict=2, n_probs=n)["completion_probabilities"], few):
+                top = [p["logprob"] for p in t["top_logprobs"]]
+                self.assertEqual((len(top), top), (want, sorted(top, reverse=True)))
+                self.assertEqual(len({p["id"] for p in t["top_logprobs"]}), want)
+                self.assertEqual(t["top_logprobs"][:5], short["top_logprobs"])
+        r = self.ask(prompt=PROMPT, n_predict=1, n_probs=1000, post_sampling_probs=True, **MIXED)
+        self.assertAlmostEqual(sum(p["prob"] for p in r["completion_probabilities"][0]["top_probs"]), 1, places=1)
+        self.refused("n_probs", prompt="a", n_probs=4097)
+
     def test_stream(self):
         body = dict(prompt=PROMPT, n_predict=8, return_tokens=True, n_probs=1)
         whole = self.ask(**body)

@@ -717,6 +717,30 @@ static void logprobs_are_of_the_given_logits(void **state)
     session_sample_free(s);
 }
 
+/* However many are asked for: descending, of equal ones the first. */
+static void the_most_probable_are_in_order(void **state)
+{
+    (void)state;
+    enum { N = 5000 };
+    static float l[N];
+    static struct sample_top all[N], top[N];
+    uint32_t x = 5;
+    for (int kind = 0; kind < 3; kind++) {
+        for (int i = 0; i < N; i++)
+            l[i] = kind == 0 ? (float)i : kind == 1 ? (float)-i : (float)((x = x * 1664525u + 1013904223u) >> 24);
+        float logprob = 0;
+        session_sample_logprobs(l, N, 7, &logprob, all, N);
+        for (int i = 1; i < N; i++)
+            assert_true(l[all[i - 1].id] > l[all[i].id] ||
+                        (l[all[i - 1].id] == l[all[i].id] && all[i - 1].id < all[i].id));
+        static const int wish[] = {1, 2, 63, 64, 65, 66, 100, 1000, 4096, 4999};
+        for (size_t k = 0; k < sizeof wish / sizeof *wish; k++) {
+            session_sample_logprobs(l, N, 7, &logprob, top, wish[k]);
+            assert_memory_equal(top, all, (size_t)wish[k] * sizeof *top);
+        }
+    }
+}
+
 static void ends_bans_and_the_only_tokens(void **state)
 {
     (void)state;
@@ -816,6 +840,7 @@ int main(void)
         cmocka_unit_test(bad_input_is_an_error),
         cmocka_unit_test(one_token_is_a_vocabulary),
         cmocka_unit_test(logprobs_are_of_the_given_logits),
+        cmocka_unit_test(the_most_probable_are_in_order),
         cmocka_unit_test(ends_bans_and_the_only_tokens),
         cmocka_unit_test(the_second_is_the_draw_without_the_first),
     };

@@ -337,10 +337,10 @@ static void read_logprobs(struct chat_request *r, struct json_object *body,
                           const struct answer_options *o, struct fault *f)
 {
     int64_t top = 0, n_probs = 0;
-    const int64_t most = o->any_top ? 64 : REQUEST_MAX_TOP;
+    const int64_t most = o->any_top ? REQUEST_MOST_TOP : REQUEST_MAX_TOP;
     request_get_bool(body, "logprobs", &r->logprobs, f);
     request_get_int(body, "top_logprobs", 0, most, &top, f);
-    request_get_int(body, "n_probs", 0, most, &n_probs, f);
+    request_get_int(body, "n_probs", 0, REQUEST_MOST_TOP, &n_probs, f);
     if (top && !r->logprobs)
         request_fault(f, FAULT_REQUEST, "top_logprobs",
                       "'top_logprobs' needs 'logprobs' to be true");

@@ -169,7 +169,7 @@ static void read_logprobs(struct chat_request *r, struct json_object *body,
     if (json_object_is_type(request_get(body, "logprobs"), json_type_boolean))
         request_get_bool(body, "logprobs", &r->logprobs, f);
     else
-        request_get_int(body, "logprobs", 0, o->any_top ? 64 : REQUEST_MAX_TOP, &top, f);
+        request_get_int(body, "logprobs", 0, o->any_top ? REQUEST_MOST_TOP : REQUEST_MAX_TOP, &top, f);
     if (top < 0)
         return;
     r->logprobs = true;

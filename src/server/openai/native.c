@@ -431,7 +431,7 @@ static void read_native(struct chat_request *r, struct json_object *body,
     openai_read_stop(r, body, f);
     openai_read_stream(r, body, &s->wish, f);
     openai_read_format(r, body, f);
-    request_get_int(body, "n_probs", 0, 64, &n_probs, f);
+    request_get_int(body, "n_probs", 0, REQUEST_MOST_TOP, &n_probs, f);
     request_get_bool(body, "return_tokens", &s->wish.return_tokens, f);
     s->wish.return_tokens = s->wish.return_tokens || r->stream;
     read_fields(s, body, f);
