@@ -66,7 +66,8 @@ static void list_names(const struct router *r, char *out, size_t n)
 static bool is_stored(const struct http_request *rq)
 {
     const char *path = serve_path(rq);
-    return strncmp(path, "/responses/", 11) == 0 ? strcmp(path, "/responses/input_tokens") != 0
+    return strncmp(path, "/responses/", 11) == 0
+               ? strcmp(path, "/responses/input_tokens") != 0 && strcmp(path, "/responses/compact") != 0
            : strncmp(path, "/conversations/", 15) == 0 || strcmp(path, "/stream") == 0 ||
                  strcmp(path, "/chat/completions/control") == 0;
 }

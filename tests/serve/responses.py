@@ -279,6 +279,42 @@ class Responses(client.Case):
                          self.whole(input="Who are you?")["usage"]["input_tokens"])
         self.assertEqual(self.server.post("/v1/responses/input_tokens", {})[0], 400)
 
+    def compact(self, status=200, **body):
+        got, _, r = self.server.post("/v1/responses/compact", {"max_output_tokens": 40, **body})
+        self.assertEqual(got, status, r)
+        return r
+
+    def test_compaction(self):
+        talk = [{"role": "user", "content": "My name is Ada."}, {"role": "assistant", "content": "Hello Ada."}]
+        r = self.compact(input=talk, instructions="Be brief.", tools=[TOOL], parallel_tool_calls=True)
+        self.assertEqual((r["object"], [i["type"] for i in r["output"]]), ("response.compaction", ["compaction"]))
+        self.assertEqual(set(r["output"][0]), {"id", "type", "encrypted_content"})
+        self.assertEqual(r["usage"]["total_tokens"], r["usage"]["input_tokens"] + r["usage"]["output_tokens"])
+        count = lambda items: self.server.post("/v1/responses/input_tokens", {"input": items})[2]["input_tokens"]
+        more = [{"role": "user", "content": QUESTION}]
+        self.assertGreater(count(r["output"] + more), count(more) + 5)  # the summary is read
+        self.assertNotIn("warnings", self.whole(input=r["output"] + more))
+        again = self.compact(input=r["output"] + more)
+        self.assertEqual(len(again["output"]), 1)
+        stored = self.whole(input="My name is Ada.")
+        longer = self.compact(previous_response_id=stored["id"])["usage"]["input_tokens"]
+        self.assertGreater(longer, self.compact(input="My name is Ada.")["usage"]["input_tokens"])
+        for other in ({}, {"encrypted_content": "gAAAA"}, {"encrypted_content": r["output"][0]["encrypted_content"][:-3]}):
+            left = self.whole(input=[{"type": "compaction", **other}] + more)
+            self.assertIn("compaction", left["warnings"][0])
+
+    def test_compaction_is_refused_or_told(self):
+        for bad in ({}, {"input": "x", "stream": True}, {"input": "x", "background": True}, {"input": 5}):
+            self.assertIn(self.compact(400, **bad)["error"]["param"], ("input", "stream", "background"))
+        self.compact(404, previous_response_id="resp_none")
+        r = self.compact(input="x", max_output_tokens=2, stop=None)
+        self.assertIn("max_output_tokens", r["warnings"][0])
+        r = self.compact(input=[{"role": "user", "content": "x"}], max_output_tokens=0)  # no summary: nothing is lost
+        self.assertEqual([i["role"] for i in r["output"]], ["user"])
+        self.assertIn("no summary", r["warnings"][0])
+        for method in ("GET", "DELETE"):
+            self.assertEqual(self.server.request(method, "/v1/responses/compact")[0], 405)
+
     def test_bad_requests(self):
         self.assertEqual(self.refused(400)["param"], "input")
         self.assertEqual(self.refused(400, input=[1])["param"], "input[0]")

@@ -155,6 +155,20 @@ static void read_reasoning(struct responses_reader *d, struct json_object *item,
     str_release(&text);
 }
 
+/* What /responses/compact made of a conversation. */
+static void read_compaction(struct responses_reader *d, struct json_object *item)
+{
+    struct str text;
+    str_init(&text);
+    const bool ours = responses_open_compaction(item, &text);
+    d->convert.failed = d->convert.failed || !str_ok(&text);
+    if (ours)
+        convert_user(&d->convert, view_str(&text));
+    else
+        drop(d, VIEW("compaction"), "it is another provider's, or altered: what it stands for is not known here");
+    str_release(&text);
+}
+
 /* ---- calls and results ---- */
 
 /* The id of a call or result; those without one are matched by their order. */
@@ -423,6 +437,8 @@ static void read_item(struct responses_reader *d, struct json_object *item,
         read_message(d, item, where);
     else if (view_is(type, "reasoning"))
         read_reasoning(d, item, where);
+    else if (view_is(type, "compaction") || view_is(type, "compaction_summary"))
+        read_compaction(d, item);
     else if (view_is(type, "function_call"))
         read_function_call(d, item);
     else if (view_is(type, "custom_tool_call"))
@@ -457,7 +473,7 @@ static bool check_number(struct responses_reader *d, size_t n, const char *name)
 static bool is_models(struct json_object *item)
 {
     const struct view type = view_member(item, "type");
-    return has_role(item, "assistant") || view_is(type, "reasoning") || view_ends(type, "_call");
+    return has_role(item, "assistant") || view_is(type, "reasoning") || view_is(type, "compaction") || view_ends(type, "_call");
 }
 
 /* Reads items and keeps their texts for the store. */
@@ -804,10 +820,9 @@ void responses_free(struct responses *s)
     mem_free(s);
 }
 
-void responses_read(struct json_object *body, const struct answer_options *o, struct responses_store *store,
-                           const char *user, const struct report_sink *sink,
-                           struct chat_request *r, struct responses **out,
-                           struct fault *fault)
+static void read_all(struct json_object *body, const struct answer_options *o, struct responses_store *store,
+                     const char *user, const struct report_sink *sink, struct chat_request *r, struct responses **out,
+                     bool compact, struct fault *fault)
 {
     struct responses_reader d = {.state = new_state(user), .store = store, .sink = request_notes(r, sink),
                                         .fault = fault, .notes = o->note_media};
@@ -823,6 +838,8 @@ void responses_read(struct json_object *body, const struct answer_options *o, st
     r->prompt_param = "input";
     r->parallel_calls = true;
     read_fields(&d, body, o, r);
+    if (compact)
+        responses_ask_compaction(&d, body, r);
     if (!fault->kind && !d.convert.n_messages && !d.convert.has_user && !d.convert.has_assistant &&
         !d.convert.has_system)
         request_fault(fault, FAULT_REQUEST, "input", "'input' is empty");
@@ -831,6 +848,21 @@ void responses_read(struct json_object *body, const struct answer_options *o, st
         request_fault_from(fault, st, NULL, err.msg);
     convert_give(&d.convert, &r->messages, &r->tools, &r->late_tools);
     convert_release(&d.convert);
+}
+
+void responses_read(struct json_object *body, const struct answer_options *o, struct responses_store *store,
+                           const char *user, const struct report_sink *sink,
+                           struct chat_request *r, struct responses **out,
+                           struct fault *fault)
+{
+    read_all(body, o, store, user, sink, r, out, false, fault);
+}
+
+void responses_read_compact(struct json_object *body, const struct answer_options *o, struct responses_store *store,
+                            const char *user, const struct report_sink *sink, struct chat_request *r,
+                            struct responses **out, struct fault *fault)
+{
+    read_all(body, o, store, user, sink, r, out, true, fault);
 }
 
 void responses_check_items(struct json_object *items, struct responses_store *store, const char *user,

@@ -11,7 +11,7 @@
 static const char *user_of(const struct http_request *rq) { return rq->user ? rq->user : ""; }
 
 /* The body of a request as a chat_request; *s may be NULL. */
-static void read_body(struct serve *v, const struct http_request *rq, struct chat_request *r,
+static void read_body(struct serve *v, const struct http_request *rq, bool compact, struct chat_request *r,
                       struct responses **s, struct fault *f)
 {
     const struct answer_options *o = answer_get_options(v->answers);
@@ -21,7 +21,7 @@ static void read_body(struct serve *v, const struct http_request *rq, struct cha
     request_init(r, &o->sampling);
     r->max_tokens = o->max_tokens;
     r->ignore_end = o->ignore_end;
-    responses_read(body, o, v->responses, user_of(rq), &sink, r, s, f);
+    (compact ? responses_read_compact : responses_read)(body, o, v->responses, user_of(rq), &sink, r, s, f);
     json_object_put(body);
 }
 
@@ -48,11 +48,24 @@ void responses_create(struct serve *v, struct http_exchange *x, const struct htt
     struct chat_request r;
     struct responses *s;
     struct fault f = serve_watch(x);
-    read_body(v, rq, &r, &s, &f);
+    read_body(v, rq, false, &r, &s, &f);
     if (s && s->background && !f.kind)
         detach(v, &r, s, &f);
     if (s)
         answer_start(v->answers, x, rq, &r, &responses_dialect, s, &f);
+    else
+        no_memory(x, rq);
+    request_release(&r);
+}
+
+void responses_compact(struct serve *v, struct http_exchange *x, const struct http_request *rq)
+{
+    struct chat_request r;
+    struct responses *s;
+    struct fault f = serve_watch(x);
+    read_body(v, rq, true, &r, &s, &f);
+    if (s)
+        answer_start(v->answers, x, rq, &r, &responses_compact_dialect, s, &f);
     else
         no_memory(x, rq);
     request_release(&r);
@@ -64,7 +77,7 @@ void responses_input_tokens(struct serve *v, struct http_exchange *x,
     struct chat_request r;
     struct responses *s;
     struct fault f = serve_watch(x);
-    read_body(v, rq, &r, &s, &f);
+    read_body(v, rq, false, &r, &s, &f);
     if (s)
         answer_reply_count(v->answers, x, &r, &responses_dialect, s,
                            "\"object\":\"response.input_tokens\",", &f);

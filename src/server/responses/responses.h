@@ -209,7 +209,16 @@ void responses_read(struct json_object *body, const struct answer_options *o, st
                            const char *user, const struct report_sink *sink,
                            struct chat_request *r, struct responses **out,
                            struct fault *fault);
+/* The same for /responses/compact: the conversation, and the task to summarise it. */
+void responses_read_compact(struct json_object *body, const struct answer_options *o, struct responses_store *store,
+                            const char *user, const struct report_sink *sink, struct chat_request *r,
+                            struct responses **out, struct fault *fault);
 void responses_free(struct responses *s);
+/* The end of a body for responses_read_compact(), whose fields are read. */
+void responses_ask_compaction(struct responses_reader *d, struct json_object *body, struct chat_request *r);
+/* Appends what an item of type compaction says; false: it is not ours. */
+bool responses_open_compaction(struct json_object *item, struct str *out);
+void responses_put_usage(struct str *out, const struct answer_result *r);
 
 /* Adds the tools of a list, "tools" of a request or of an item. */
 void responses_read_tools(struct responses_reader *d, struct json_object *tools,
@@ -223,6 +232,6 @@ void responses_flat(struct view space, struct view name, struct str *out);
 const struct responses_tool *responses_find(const struct responses *s,
                                                           struct view flat);
 
-extern const struct dialect responses_dialect;
+extern const struct dialect responses_dialect, responses_compact_dialect;
 
 #endif

@@ -21,7 +21,7 @@ static void event_end(struct str *out) { str_adds(out, "}\n\n"); }
 
 /* ---- the response object ---- */
 
-static void put_usage(struct str *out, const struct answer_result *r)
+void responses_put_usage(struct str *out, const struct answer_result *r)
 {
     const struct ingle_usage *u = &r->usage;
     write_key(out, "usage");
@@ -84,7 +84,7 @@ static void put_response(const struct responses *s, struct str *out, const struc
         str_add(out, s->output.at, s->output.n);
     write_close(out, ']');
     if (e->result)
-        put_usage(out, e->result);
+        responses_put_usage(out, e->result);
     else
         write_member_null(out, "usage");
     if (e->brief)
