@@ -307,9 +307,9 @@ struct ingle_engine_options {
     const char *experts_share;  /* per cent of a layer's experts that they compute; "auto" (or NULL): as many as make all finish together */
     const char *sparse;         /* how prompts attend where a layer sees everything: "off" (or NULL), "on", "on:eps=1/8,from=4096": rows from
                                  * a position on read the values of large weights alone, and means for the others, which are below eps
-                                 * of a row's sum together.  docs/use/long-context.md */
+                                 * of a row's sum together.  docs/use/sparse-prompts.md */
     /* Lossy: rows of answers read a part of the pages of 128 tokens in layers that see everything; 4-bit copies of the keys choose which,
-     * and means stand for the others: "off" (or NULL), "1/16", "1/16,least=16" (pages that are read at least).  docs/use/long-context.md */
+     * and means stand for the others: "off" (or NULL), "1/16", "1/16,least=16" (pages that are read at least).  docs/use/kv-select.md */
     const char *kv_select;
     /* Keys and values beyond memory, of layers that see everything: pages that memory has no room for lie in a file in kv_disk
      * (NULL: none do), of kv_disk_bytes at most; of a session those of kv_pool_tokens stay in memory; 0: as many as fit. */
@@ -317,7 +317,7 @@ struct ingle_engine_options {
     uint64_t kv_disk_bytes;
     int64_t kv_pool_tokens;
     /* Lossy: a small model of the same family reads long prompts, and this one only the part that the small one attends to:
-     * ingle_shorten().  Its file, as for ingle_model_open(); NULL: none.  docs/use/long-context.md */
+     * ingle_shorten().  Its file, as for ingle_model_open(); NULL: none.  docs/use/prompt-drafter.md */
     const char *prompt_drafter;
     double prompt_keep;       /* the share of a prompt that is kept where nobody says; 0: 0.2 */
     int64_t prompt_keep_from; /* tokens of the shortest prompt that is shortened; 0: 4,096 */

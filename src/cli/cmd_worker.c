@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ingle worker: experts of a model for engines in other processes and on other machines (docs/use/experts.md). */
+/* ingle worker: experts of a model for engines in other processes and on other machines (docs/use/workers.md). */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 

@@ -15,7 +15,7 @@ static const struct cli_command commands[] = {
      "For programs that embed a model: {\"do\": \"generate\", \"id\": \"1\", \"prompt\": \"...\"};\n"
      "docs/use/daemon.md has all commands and events.\n", cli_daemon},
     {"worker", "", "compute experts of a model for engines in other processes and on other machines",
-     "The engine names it: --experts-worker HOST:PORT.  Both have the same model file, each its own copy; see docs/use/experts.md.\n"
+     "The engine names it: --experts-worker HOST:PORT.  Both have the same model file, each its own copy; see docs/use/workers.md.\n"
      "Other names of this command: moe-expert, deepseek4-expert.\n", cli_worker},
     {"inspect", "[FILE]", "show the contents of a model file, or the memory that it needs", NULL,
      cli_inspect},
@@ -26,7 +26,7 @@ static const struct cli_command commands[] = {
     {"bench", "", "measure the speed of prefill and decode",
      "Prefill computes a prompt at once, decode one token after the other, both behind --depth tokens.\n"
      "read share: weights read per second, over the read rate of this machine.\n"
-     "With --prompt-drafter: prompts of --depth tokens, shortened and whole in turn (docs/use/long-context.md).\n"
+     "With --prompt-drafter: prompts of --depth tokens, shortened and whole in turn (docs/use/prompt-drafter.md).\n"
      "With --draft or --draft-method: answers with and without drafts in turn (docs/use/drafting.md).\n",
      cli_bench},
     {"cache", "", "list, write and delete files of packed weights, for starts without loading",

@@ -3,7 +3,7 @@
  * expect - tokens a second with experts on disk, before anything is loaded.
  *
  * The rates of random reads of an expert and of memory are measured; how often an expert is in memory comes from a simulation
- * of routing that was fitted to published traces (docs/use/experts.md).  The range: from misses that are read when they are chosen, with
+ * of routing that was fitted to published traces (docs/measured/experts.md).  The range: from misses that are read when they are chosen, with
  * text that changes its topic often, to reads that are all hidden behind computing.
  */
 #include "engine/engine.h"

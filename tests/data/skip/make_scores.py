@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What is kept of a prompt (docs/use/long-context.md), by transformers' attention weights and plain loops.
+"""What is kept of a prompt (docs/how/long-context.md#shortened-prompts), by transformers' attention weights and plain loops.
 
     python make_scores.py GOLDENS    writes kept.safetensors
 """
