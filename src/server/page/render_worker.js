@@ -7,7 +7,7 @@
 'use strict';
 /* global markdownit, hljs, katex */
 
-const BLOCK = 4096, CHUNK = 4096, MARKUP = 32768, LINE = 2000, COLOURED = 262144, FORMULAS = 200;
+const BLOCK = 4096, CHUNK = 4096, MARKUP = 32768, LINE = 2000, LINES = 100, COLOURED = 262144, FORMULAS = 200;
 let have = {};
 const texts = new Map(); // number: state
 
@@ -168,6 +168,7 @@ function isHostile(text) {
 // {html} or {text}.
 function prose(state, text, offset) {
   if (!library('markdown') || !have.purify || state.bad.has(offset) || isHostile(text)) return {text};
+  if (text.length > 400 && (text.match(/\$|\\[([]/g) ?? []).length > 80) return {big: true};
   if (!md) makeMarkdown();
   for (withFormulas of [true, false]) {
     formulas = 0;
@@ -194,11 +195,12 @@ function half(text) {
 // How many bytes of the tail are a block; 0: it is not complete.  `end`: nothing more comes.
 function cut(tail, end) {
   const limit = Math.min(tail.length, BLOCK);
-  let at = 0, list = false, fence = null, mathEnd = null, first = true;
+  let at = 0, list = false, fence = null, mathEnd = null, first = true, lines = 0;
   while (at < limit) {
     const nl = tail.indexOf('\n', at);
     if (nl < 0 || nl >= limit) break;
     const line = tail.slice(at, nl), next = nl + 1;
+    if (++lines > LINES && !fence && !mathEnd) return at;
     if (fence) {
       if (line.trim().startsWith(fence) && !line.trim().slice(fence.length).replaceAll(fence[0], '')) fence = null;
       at = next;
@@ -265,7 +267,10 @@ function step(state, ops) {
     if (!fence) show(state, ops, state.tail, false);
     return false;
   }
-  eat(state, show(state, ops, state.tail.slice(0, n), true));
+  const text = state.tail.slice(0, show(state, ops, state.tail.slice(0, n), true));
+  const rows = (state.head + text).split('\n', 2);
+  eat(state, text.length);
+  state.head = /^[ |:-]*-[ |:-]*$/.test(rows[1] ?? '') && rows[0].includes('|') && !text.endsWith('\n\n') ? rows.join('\n') + '\n' : '';
   state.index++;
   return true;
 }
@@ -273,10 +278,12 @@ function step(state, ops) {
 // How much of the text it has shown.
 function show(state, ops, text, whole) {
   postMessage({number: state.number, at: state.offset});
-  let made = prose(state, text, state.offset), more = whole && text.length >= BLOCK / 2 && !text.endsWith('\n');
+  if (state.head && !state.tail.split('\n', 1)[0].includes('|')) state.head = ''; // the table has ended
+  const head = state.head;  // a table that was cut goes on with its head
+  let made = prose(state, head + text, state.offset), more = whole && text.length >= BLOCK / 2 && !text.endsWith('\n');
   while (made.big) {
     if (whole) text = text.slice(0, half(text));
-    made = whole ? prose(state, text, state.offset) : {text};
+    made = whole ? prose(state, head + text, state.offset) : {text};
     more = whole;
   }
   ops.push({op: 'prose', i: state.index, whole, more, ...made});
@@ -367,7 +374,7 @@ onmessage = e => {
   if (m.have) have = m.have;
   else if (m.drop) texts.delete(m.drop);
   else if (m.begin) {
-    const state = {number: m.begin, tail: '', offset: 0, index: 0, code: null, end: false, bad: new Set(m.bad)};
+    const state = {number: m.begin, tail: '', offset: 0, index: 0, code: null, head: '', end: false, bad: new Set(m.bad)};
     texts.set(m.begin, state);
   } else {
     const state = texts.get(m.number);
