@@ -158,6 +158,23 @@ const char *cli_shown(char *out, size_t n, const char *text);
 #define CLI_SHOWN(text) cli_shown((char[512]){0}, 512, text) /* lives as long as the block */
 /* What a model wrote: byte by byte, but a terminal gets no control characters (UTF8_TEXT). */
 void cli_put_text(FILE *to, const char *text, size_t n);
+/* wrap.c: what a model writes on a terminal, where words are not cut at the edge.  Elsewhere as cli_put_text(). */
+struct cli_wrap {
+    FILE *to;
+    bool terminal;
+    int width, column;  /* of the terminal (0: it does not say), and where the cursor is */
+    int word_width;     /* columns of the word at the cursor */
+    size_t n_word;      /* its bytes */
+    uint32_t last;      /* character of that word; 0: none */
+    bool stuck;         /* the word stays where it is: longer than a line, or code */
+    bool blank_waits;   /* the line is full, and a blank came */
+    bool in_code, line_began, fence_ended, fence_only; /* fence_only: nothing but a fence in this line */
+    int fence, line_fence; /* marks of the fence that began the code, and of the one in this line */
+    char fence_char, line_char, word[256];
+};
+void cli_wrap_init(struct cli_wrap *w, FILE *to);
+void cli_wrap_new(struct cli_wrap *w); /* another text begins, in the first column */
+void cli_wrap_put(struct cli_wrap *w, const char *text, size_t n);
 /* At a terminal: "reading 9,003 tokens ...", until the bar of the job "prompt" takes its place. */
 void cli_screen_reading(struct cli_screen *s, int64_t n);
 void cli_thousands(int64_t n, char *out, size_t cap); /* 9,003 */

@@ -28,6 +28,7 @@ struct chat {
     const char **stop;
     size_t n_stop;
     bool think, stats, colour, dim, leave;
+    struct cli_wrap screen; /* of what the model writes */
 };
 
 /* ---- the screen ---- */
@@ -37,14 +38,18 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
     struct chat *h = arg;
     (void)call;
     if (kind == INGLE_EVENT_REASONING && !h->dim) {
-        fputs(h->colour ? "\033[2m" : "(thinking) ", stdout);
+        if (h->colour)
+            fputs("\033[2m", stdout);
+        else
+            cli_wrap_put(&h->screen, "(thinking) ", 11);
         h->dim = true;
     } else if (kind == INGLE_EVENT_CONTENT && h->dim) {
         fputs(h->colour ? "\033[0m\n" : "\n", stdout);
         h->dim = false;
+        cli_wrap_new(&h->screen);
     }
     if (kind == INGLE_EVENT_CONTENT || kind == INGLE_EVENT_REASONING)
-        cli_put_text(stdout, text, n);
+        cli_wrap_put(&h->screen, text, n);
     cli_push(h->c);
 }
 
@@ -120,6 +125,7 @@ static void answer(struct chat *h)
     const struct ingle_reader_options o = {
         .open_thought = p.open_thought, .stop = h->stop, .n_stop = h->n_stop};
     h->dim = false;
+    cli_wrap_new(&h->screen);
     if (!st)
         st = cli_talk_answer(&h->talk, &p, &o, show, h, &h->last, &error);
     if (h->dim && h->colour)
@@ -351,7 +357,8 @@ static void do_show(struct chat *h, const char *rest)
         json_object_object_get_ex(json_object_array_get_idx(h->messages, 0), "content", &content);
     say(h, content ? "The system message:" : "There is no system message (/system TEXT).");
     if (content) {
-        cli_put_text(stdout, json_object_get_string(content), (size_t)json_object_get_string_len(content));
+        cli_wrap_new(&h->screen);
+        cli_wrap_put(&h->screen, json_object_get_string(content), (size_t)json_object_get_string_len(content));
         putchar('\n');
     }
 }
@@ -568,6 +575,7 @@ int cli_chat(struct cli *c)
         set_system(&h, h.talk.system, h.talk.n_system);
     cli_reader_init(&h.input, stdin, "standard input", false);
     h.colour = c->screen.colour && isatty(STDOUT_FILENO);
+    cli_wrap_init(&h.screen, stdout);
     greet(&h);
     rc = h.stop && h.messages ? converse(&h) : CLI_FAILURE;
     cli_editor_close(h.editor);

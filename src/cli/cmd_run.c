@@ -18,6 +18,7 @@ struct job {
     size_t n_stop;
     bool json, lines, any_line, any_content, dim;
     bool interrupted;
+    struct cli_wrap content, thoughts;
 };
 
 /* Content to standard output as it comes; thoughts to standard error. */
@@ -30,10 +31,11 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
     if (j->dim && kind != INGLE_EVENT_REASONING) {
         fputs(j->talk.c->screen.colour ? "\033[0m\n" : "\n", stderr);
         j->dim = false;
+        cli_wrap_new(&j->thoughts);
     }
     switch (kind) {
     case INGLE_EVENT_CONTENT:
-        cli_put_text(stdout, text, n);
+        cli_wrap_put(&j->content, text, n);
         cli_push(j->talk.c);
         j->any_content = true;
         break;
@@ -42,7 +44,7 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
             break;
         if (!j->dim && j->talk.c->screen.colour)
             fputs("\033[2m", stderr);
-        cli_put_text(stderr, text, n);
+        cli_wrap_put(&j->thoughts, text, n);
         j->dim = true;
         break;
     case INGLE_EVENT_CALL_BEGIN:
@@ -155,6 +157,8 @@ static int run_prompt(struct job *j, const char *text, size_t n)
         .n_stop = j->n_stop,
     };
     j->any_content = false;
+    cli_wrap_init(&j->content, stdout);
+    cli_wrap_init(&j->thoughts, stderr);
     if (!st)
         st = cli_talk_answer(&j->talk, &p, &o, show, j, &a, &error);
     if (j->dim)

@@ -16,7 +16,8 @@ static void give_back(void)
 {
     if (!has_terminal)
         return;
-    if (write(STDOUT_FILENO, CLI_PASTE_OFF, sizeof CLI_PASTE_OFF - 1) < 0)
+    static const char plain[] = CLI_PASTE_OFF "\033[0m"; /* also when a thought was shown */
+    if (write(STDOUT_FILENO, plain, sizeof plain - 1) < 0)
         return;
     tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
 }

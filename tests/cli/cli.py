@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """cli.py INGLE HELLO - the commands on the built-in model, driven as a user would."""
-import json, os, pty, re, select, signal, struct, subprocess, sys, tempfile, time, unittest
+import fcntl, json, os, pty, re, select, signal, struct, subprocess, sys, tempfile, termios, time, unicodedata, unittest
 
 INGLE, HELLO = sys.argv[1:3]
 SANITIZED = "INGLE_TEST_SANITIZED" in os.environ  # many times slower: less of the same
@@ -511,9 +511,10 @@ class Commands(unittest.TestCase):
 class Terminal:
     """A program behind a pseudo terminal."""
 
-    def __init__(self, *args, env=None):
+    def __init__(self, *args, env=None, width=0):
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("4H", 24, width, 0, 0))
             os.execvpe(args[0], args, {**os.environ, "TERM": "xterm", **(env or {})})
         self.text = ""
 
@@ -540,6 +541,18 @@ class Terminal:
         taken, self.text = self.text[:found.end()], self.text[found.end():]
         return taken
 
+    def rest(self):
+        """What comes until the program ends."""
+        try:
+            while data := os.read(self.fd, 65536):
+                self.text += data.decode(errors="replace")
+        except OSError:
+            pass
+        return self.text
+
+    def resize(self, width):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("4H", 24, width, 0, 0))
+
     def end(self):
         end = time.monotonic() + 60
         while time.monotonic() < end:
@@ -554,6 +567,98 @@ class Terminal:
             os.kill(self.pid, signal.SIGKILL)
         os.close(self.fd)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+
+def cells(c):
+    if unicodedata.category(c) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if unicodedata.east_asian_width(c) in "WF" else 1
+
+
+def screen(text, width):
+    """The rows that a terminal shows, and those that it began itself because one was full."""
+    rows, row, col, cut, i = [[]], 0, 0, set(), 0
+    while i < len(text):
+        if found := re.compile(r"\x1b\[\??(\d*)([A-Za-z])").match(text, i):
+            if found[2] == "D":
+                col = max(0, min(col, width - 1) - int(found[1]))
+            elif found[2] == "K":
+                del rows[row][col:]
+            i = found.end()
+            continue
+        c, i = text[i], i + 1
+        if c == "\r":
+            col = 0
+        elif c == "\n":
+            row += 1
+            rows.append([])
+        elif not cells(c):
+            rows[row][col - 1] += c
+        else:
+            if col + cells(c) > width:
+                row, col = row + 1, 0
+                rows.append([])
+                cut.add(row)
+            rows[row] += [" "] * (col - len(rows[row]))
+            rows[row][col:col + cells(c)] = [c] + [""] * (cells(c) - 1)
+            col += cells(c)
+    return ["".join(r).rstrip() for r in rows], cut
+
+
+class Wrap(unittest.TestCase):
+    """Answers on a terminal; a grammar leaves the model one text."""
+
+    def answer(self, text, width, *args):
+        exact = re.sub(r"([\\.^$|?*+()\[\]{}])", r"\\\1", text).replace("\n", "\\n")
+        raw = Terminal(INGLE, "run", "-q", "--temp", "0", "--regex", exact, *args, "hi", width=width).rest()
+        for found in re.finditer(r"\x1b\[(\d+)D\x1b\[K\r\n", raw):
+            self.assertLess(int(found[1]), width - 1)  # no more than a word is written again
+        return screen(raw, width)
+
+    def test_words_are_whole(self):
+        for text in ("The capital of Japan is Tokyo, and it is far away.  A new line\n\n - an item of it, indented", "Emoji \U0001f600 and cafe\u0301 e\u0301e\u0301e\u0301 "
+                     "\ud55c\uad6d\uc5b4 \ubb38\uc7a5\uc740 \ub744\uc5b4\uc4f0\uae30\uac00 words", "a\ttab and another\ttab"):
+            for width in 20, 40, 80:
+                rows, cut = self.answer(text, width)
+                self.assertEqual((cut, " ".join(rows).split()), (set(), text.split()), (text, width, rows))
+
+    def test_text_without_blanks(self):
+        text = "\u65e5\u672c\u306e\u9996\u90fd\u306f\u6771\u4eac\u3067\u3059\u3002" * 4 + "(\u6771\u4eac)Tokyo"
+        for width in 20, 40, 80:
+            rows, cut = self.answer(text, width)
+            self.assertEqual((cut, "".join(rows)), (set(), text), rows)
+            self.assertFalse([r for r in rows if r[:1] in ("\u3002", ")")], rows)
+            self.assertEqual(rows[0][:8], text[:8])
+        rows, cut = self.answer("see http://example.org/a/long/address/of/a/page now", 20)
+        self.assertEqual(rows[:4], ["see", "http://example.org/a", "/long/address/of/a/p", "age now"])  # copied whole
+
+    def test_code_stays(self):
+        code = "for index in range(1000000): print(index, index)"
+        for fence in "```", "~~~~":
+            rows, cut = self.answer(f"Look at this:\n{fence}py\n{code}\n{fence}\nand words that wrap again", 20)
+            self.assertEqual(rows[:2] + rows[5:], ["Look at this:", fence + "py", fence, "and words that wrap", "again", ""])
+            self.assertEqual("".join(rows[2:5]), code)
+        rows, cut = self.answer("```code``` within words is no block of it", 20)
+        self.assertEqual(cut, set())
+
+    def test_a_pipe_is_exact(self):
+        text = "word " * 30 + "\tend"
+        r = run("run", "-q", "--temp", "0", "--regex", text, "hi")
+        self.assertEqual(r.stdout, text + "\n")
+
+    def test_thoughts_and_interrupts(self):
+        args = [a for i in (1, 50, 106) for a in ("--logit-bias", f"{i}=-inf")]
+        t = Terminal(INGLE, "chat", "-t", "1", "--cpu", "ref", "--temp", "1", "--think", *args, width=24)
+        t.wait_for("> ")
+        t.resize(20)
+        t.send("Tell me a story.\n")
+        raw = t.wait_for("\033[2m") + t.wait_for_pattern("(\n.*){5}")
+        t.send("\x03")
+        raw += t.wait_for("(interrupted)")
+        rows, cut = screen(raw, 20)
+        self.assertEqual(rows[-1], "(interrupted)")
+        t.send("/quit\n")
+        self.assertEqual(t.end(), 0)
 
 
 class Chat(unittest.TestCase):
