@@ -9,7 +9,7 @@ import pathlib, re, subprocess, sys
 LONGEST, LINES = 160, 120
 GENERATED = {"docs/use/options-of-others.md"}  # by `ingle help others`: a table as long as it is
 WORDS = [  # pattern, what to write
-    (r"\bbehind\b(?! (?:a|an|the|another|its|your) (?:\w+ )?(?:prox|router|address|server))", "after, under, or at the end of"),
+    (r"(?<!look-)\bbehind\b(?! (?:a|an|the|another|its|your) (?:\w+ )?(?:prox|router|address|server))", "after, under, or at the end of"),
     (r"(?<!\bit )(?<!\bthat )(?<!\bthem )(?<!\bmodel )(?<!\btext )(?<!\brun )(?<!\bruns )(?<!\bcomputed )(?<!\bleft )"
      r"(?<!\bleave )(?<!\bis )(?<!\bare )\balone\b(?!,? (?:and|or) in a batch)", "only"),
     (r"\bbut for\b", "except"),
