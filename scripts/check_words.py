@@ -22,7 +22,7 @@ WORDS = [  # pattern, what to write
     (r"\bare no (?:names|models|texts|numbers|files|repositories|keys)\b", "are not"),
     (r"\bof the like\b|\bits kin\b|\bof that kind alone\b", "say which"),
 ]
-OPENING = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Whoever|Whatever) [^.?!:|]*[.:]")  # a clause as the subject
+OPENING = re.compile(r"(?:^|(?<=[.:;] ))(?:What|Whoever|Whatever) [^.?!:|]*\.")  # a clause as the subject
 
 
 def prose(text):
