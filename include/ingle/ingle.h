@@ -58,7 +58,7 @@ struct ingle_error {
     char text[480];
 };
 
-INGLE_API const char *ingle_version(void); /* "0.1.0" */
+INGLE_API const char *ingle_version(void); /* "0.2.0" */
 /* The status in words: "out of memory". */
 INGLE_API const char *ingle_status_text(ingle_status s);
 /* Ends what a call gave out "ended with ingle_free()". */

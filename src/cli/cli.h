@@ -285,6 +285,20 @@ MUST_CHECK ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, in
 /* Drafts behind the places of --draft-at in ids [n], prints them and writes --draft-out; the exit code. */
 int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *s, const int32_t *ids, int64_t n);
 
+/* cmd_models.c */
+struct pool;
+enum { CLI_ROUNDS = 5 };
+struct cli_rate {
+    double bytes_per_s, round[CLI_ROUNDS]; /* the best; each */
+    bool measured, busy[CLI_ROUNDS];       /* busy: other programs used the processors meanwhile */
+    int n_busy;
+};
+/* What the threads of pool read from memory, in a second or two. */
+MUST_CHECK ingle_status cli_memory_rate(struct pool *pool, int n_processors, struct cli_rate *out, struct err *err);
+void cli_memory_rate_print(const struct cli_rate *r);
+/* A line for each published model with its best code: tokens a second with so many bytes of free memory, read at `rate`. */
+void cli_models_short(uint64_t memory, double rate);
+
 /* cmd_inspect.c */
 void cli_print_plan(const struct ingle_plan *p, bool json);
 
@@ -391,7 +405,7 @@ void cli_interrupt_terminal(void);
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
-    cli_bench, cli_cache, cli_doctor, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert, cli_check, cli_imatrix, cli_pull, cli_worker;
+    cli_bench, cli_cache, cli_doctor, cli_models, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert, cli_check, cli_imatrix, cli_pull, cli_worker;
 /* cmd_check.c: a pool of --threads; CLI_OK, or the exit code after saying why. */
 struct pool;
 int cli_pool(struct cli *c, struct pool **out);

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { MAX_KERNELS = 64, READ_BYTES = 256 << 20 };
+enum { MAX_KERNELS = 64 };
 
 struct findings {
     struct cpu_machine machine;
@@ -17,7 +17,7 @@ struct findings {
     bool pinned;
     char numa[32]; /* what is done with several nodes */
     char huge_pages[64];
-    double read_per_s;
+    struct cli_rate read;
     struct tool_kernel kernel[MAX_KERNELS];
     size_t n_kernels;
     int n_failed;
@@ -72,7 +72,7 @@ static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
     read_huge_pages(f->huge_pages, sizeof f->huge_pages);
     ingle_status st = pool_create(&pool, f->threads, f->pinned, err);
     if (!st)
-        st = tool_machine_bandwidth(pool, READ_BYTES, 3, &f->read_per_s, err);
+        st = cli_memory_rate(pool, f->machine.n_logical, &f->read, err);
     if (!st)
         st = tool_kernels(pool, f->used, &sink, f->kernel, MAX_KERNELS, &f->n_kernels, &f->n_failed,
                           err);
@@ -94,7 +94,7 @@ static void print_kernel(const struct tool_kernel *k)
     putchar('\n');
 }
 
-static void print_text(const struct findings *f)
+static void print_text(const struct findings *f, bool verbose)
 {
     const double gib = 1024.0 * 1024 * 1024;
     const struct cpu_machine *m = &f->machine;
@@ -117,10 +117,14 @@ static void print_text(const struct findings *f)
         puts("                 /proc/meminfo cannot be read: what of it is free is not known");
     printf("huge pages       %s\n", f->huge_pages);
     printf("threads          %d, %s\n", f->threads, f->pinned ? "bound to cores" : "not bound");
-    printf("reading memory   %.1f GB/s\n\n", f->read_per_s / 1e9);
-    printf("kernels          up to %s; %d of them failed their self-test\n", cpu_name(f->used),
-           f->n_failed);
-    for (size_t i = 0; i < f->n_kernels; i++)
+    cli_memory_rate_print(&f->read);
+    printf("kernels          up to %s; %d of them failed their self-test%s\n", cpu_name(f->used), f->n_failed,
+           verbose ? "" : " (-v lists them)");
+    puts("\nWhat that means for published models in the free memory ('ingle models' has all, with the commands):");
+    cli_models_short(m->memory_free_bytes, f->read.bytes_per_s);
+    if (verbose)
+        puts("\nkernels");
+    for (size_t i = 0; verbose && i < f->n_kernels; i++)
         print_kernel(&f->kernel[i]);
 }
 
@@ -136,11 +140,11 @@ static void print_json(const struct findings *f)
            m->n_physical, m->n_logical, m->n_slow, m->n_packages, m->n_nodes, m->quota_cores, bundles, cpu_name(f->used), m->l1d_bytes,
            m->l2_bytes, m->l3_bytes);
     printf("\"memory_bytes\": %llu, \"memory_limit_bytes\": %llu, \"memory_free_bytes\": %llu, "
-           "\"huge_pages\": \"%s\", \"threads\": %d, \"pinned\": %s, \"read_bytes_per_s\": %.6g, "
+           "\"huge_pages\": \"%s\", \"threads\": %d, \"pinned\": %s, \"read_bytes_per_s\": %.6g, \"busy_rounds\": %d, "
            "\"failed_kernels\": %d, \"kernels\": [",
            (unsigned long long)m->memory_bytes, (unsigned long long)m->memory_limit_bytes,
            (unsigned long long)m->memory_free_bytes, f->huge_pages, f->threads,
-           f->pinned ? "true" : "false", f->read_per_s, f->n_failed);
+           f->pinned ? "true" : "false", f->read.bytes_per_s, f->read.n_busy, f->n_failed);
     for (size_t i = 0; i < f->n_kernels; i++) {
         const struct tool_kernel *k = &f->kernel[i];
         printf("%s{\"type\": \"%s\", \"kernel\": \"%s\", \"ops_per_s\": %.6g", i ? ", " : "", k->type, k->name,
@@ -344,6 +348,6 @@ int cli_doctor(struct cli *c)
     if (ingle_config_flag(c->config, "json"))
         print_json(&f);
     else
-        print_text(&f);
+        print_text(&f, ingle_config_flag(c->config, "verbose"));
     return f.n_failed ? CLI_FAILURE : CLI_OK;
 }

@@ -83,6 +83,7 @@ static void print_plan_text(const struct ingle_plan *p)
                p->tokens_low, p->tokens_high, p->disk_bytes_per_s * 1e-9, p->read_bytes_per_s * 1e-9);
     if (p->mapped)
         printf("the weights are mapped: page cache, which processes share and the system takes back under pressure\n");
+    puts("'ingle models' shows how fast published models are on this machine");
     if (p->n_nodes > 1)
         printf("memory nodes %d: weights, keys and values are spread over them\n", p->n_nodes);
 }

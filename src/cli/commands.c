@@ -17,6 +17,8 @@ static const struct cli_command commands[] = {
     {"worker", "", "compute experts of a model for engines in other processes and on other machines",
      "The engine names it: --experts-worker HOST:PORT.  Both have the same model file, each its own copy; see docs/use/workers.md.\n"
      "Other names of this command: moe-expert, deepseek4-expert.\n", cli_worker},
+    {"models", "", "show which published models this machine can run, how fast, and the commands",
+     "The memory rate is measured in a second or two; --rate and --memory show the table of another machine.\n", cli_models},
     {"inspect", "[FILE]", "show the contents of a model file, or the memory that it needs", NULL,
      cli_inspect},
     {"eval", "", "compute logits, hidden states, perplexity; compare with saved ones",
@@ -31,7 +33,8 @@ static const struct cli_command commands[] = {
      cli_bench},
     {"cache", "", "list, write and delete files of packed weights, for starts without loading",
      "A file is about as large as the model's own.  Without an option the files are listed.\n", cli_cache},
-    {"doctor", "", "show the machine, its measured speed, and the chosen kernels", NULL, cli_doctor},
+    {"doctor", "", "show the machine, its measured speed, and what that means for models",
+     "-v also lists the chosen kernels; 'ingle models' has the table of models.\n", cli_doctor},
     {"convert", "DIR|FILE", "write a checkpoint of safetensors as a GGUF file, or a GGUF file as a checkpoint",
      "DIR has config.json and tokenizer.json beside the tensors: a model, or a drafter.  What is written holds the\n"
      "values exactly (FP8 as BF16, FP4 as MXFP4) unless --outtype says otherwise.  An interrupted call goes on with the same command: docs/use/convert.md.\n", cli_convert},

@@ -2,8 +2,8 @@
 /*
  * expect - tokens a second with experts on disk, before anything is loaded.
  *
- * The rates of random reads of an expert and of memory are measured; how often an expert is in memory comes from a simulation
- * of routing that was fitted to published traces (docs/measured/experts.md).  The range: from misses that are read when they are chosen, with
+ * The rates of random reads of an expert and of memory are measured; how often an expert is in memory comes from
+ * expert_hits().  The range: from misses that are read when they are chosen, with
  * text that changes its topic often, to reads that are all hidden behind computing.
  */
 #include "engine/engine.h"
@@ -12,25 +12,11 @@
 #include "base/disk.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "expert/expert.h"
 #include <stdatomic.h>
 
-enum { SHARES = 12, MEMORY_BYTES = 64 << 20, MEMORY_CHUNK = 1 << 20, ROUNDS = 3, MANY_EXPERTS = 256, AT_ONCE = 4 };
+enum { MEMORY_BYTES = 64 << 20, MEMORY_CHUNK = 1 << 20, ROUNDS = 3, AT_ONCE = 4 };
 static const uint64_t disk_ns = 150000000;
-
-/* Hits by the share of experts in memory. */
-static const double share_of[SHARES] = {0, .05, .10, .15, .20, .30, .40, .50, .60, .70, .80, 1};
-static const double many[SHARES] = {0, .44, .609, .71, .778, .866, .913, .945, .967, .98, .987, 1};
-static const double many_varied[SHARES] = {0, .355, .513, .617, .693, .798, .863, .909, .944, .968, .98, 1};
-static const double few[SHARES] = {0, .33, .507, .628, .715, .832, .9, .943, .967, .984, .994, 1};
-static const double few_varied[SHARES] = {0, .27, .447, .568, .655, .772, .84, .883, .91, .94, .97, 1};
-
-static double hits_at(const double table[SHARES], double share)
-{
-    for (int i = 1; i < SHARES; i++)
-        if (share <= share_of[i])
-            return table[i - 1] + (table[i] - table[i - 1]) * (share - share_of[i - 1]) / (share_of[i] - share_of[i - 1]);
-    return 1;
-}
 
 struct sweep { const uint64_t *at; _Atomic uint64_t sum; }; /* Sync: sum: atomic */
 
@@ -95,10 +81,9 @@ void engine_expect(const struct ingle_engine *e, struct ingle_plan *p)
     p->disk_bytes_per_s = rate.several;
     p->read_bytes_per_s = rate.memory;
     const double share = (double)p->expert_memory_bytes / (double)p->expert_bytes;
-    const bool is_many = e->info.n_experts >= MANY_EXPERTS;
     const double compute = (double)(engine_dense_bytes(e) + token) / rate.memory;
-    const double worst = (1 - hits_at(is_many ? many_varied : few_varied, share)) * (double)token / rate.one;
-    const double best = (1 - hits_at(is_many ? many : few, share)) * (double)token / rate.several;
+    const double worst = (1 - expert_hits(share, e->info.n_experts, true)) * (double)token / rate.one;
+    const double best = (1 - expert_hits(share, e->info.n_experts, false)) * (double)token / rate.several;
     p->tokens_low = 1 / (compute + worst);
     p->tokens_high = 1 / (best > compute ? best : compute);
 }

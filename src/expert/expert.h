@@ -30,6 +30,10 @@ struct expert_layer {
 MUST_CHECK ingle_status expert_layer_init(struct expert_layer *l, struct model *m, int64_t layer, struct err *err);
 void expert_layer_release(struct expert_layer *l);
 
+/* The share of a layer's choices that are in memory when a share (0 to 1) of all experts is, expected of a model with n_experts a
+ * layer; varied: of text that changes its topic often. */
+double expert_hits(double share, int64_t n_experts, bool varied);
+
 /* Which experts each row uses: ids ascending within a row.  Host memory of the arena. */
 struct expert_choice {
     int32_t *id;   /* [n_rows][k] */

@@ -48,7 +48,7 @@ struct answer_options {
     int64_t prompt_ctx;      /* of a prompt that may be shortened; 0: none may */
     int max_running;         /* answers that the scheduler runs at once */
     const char *name;        /* of the model, in replies */
-    const char *fingerprint; /* "b0.1.0-89abcdef" */
+    const char *fingerprint; /* "b0.2.0-89abcdef" */
     struct ingle_sampling sampling; /* where a request says nothing */
     bool seeded; /* sampling.seed is that of requests without one; else each gets one of its own */
     bool thinking, preserve_thinking;

@@ -27,7 +27,7 @@
 /* What is known of an answer before its first token. */
 struct answer_info {
     const char *model;       /* the name to show */
-    const char *fingerprint; /* "b0.1.0-89abcdef": build and weights */
+    const char *fingerprint; /* "b0.2.0-89abcdef": build and weights */
     int64_t created;         /* seconds since 1970 */
     char id[33];             /* random hex digits, for the dialect to put behind a prefix */
     int64_t n_prompt;        /* tokens, of all prompts together */

@@ -50,7 +50,7 @@ struct serve {
     struct answer_core *answers;
     struct ingle_model_info info;
     struct ingle_engine_info engine_info;
-    const char *fingerprint; /* "b0.1.0-89abcdef": build and weights */
+    const char *fingerprint; /* "b0.2.0-89abcdef": build and weights */
 };
 /* May be asked from any thread. */
 enum serve_phase serve_phase(const struct serve *s);

@@ -89,6 +89,11 @@ MUST_CHECK ingle_status tool_memory_create(struct tool_memory *m, struct pool *p
 void tool_memory_release(struct tool_memory *m);
 double tool_memory_read(const struct tool_memory *m, struct pool *p, int n_streams);
 
+/* The same in rounds of 0.2 s or more, out [n_rounds]; others: the share of n_processors that other processes used meanwhile. */
+struct tool_round { double bytes_per_s, others; };
+MUST_CHECK ingle_status tool_memory_rounds(struct pool *p, size_t n_bytes, int n_processors, struct tool_round *out, int n_rounds,
+                                           struct err *err);
+
 /* What the arithmetic units of the threads do together, instruction by instruction, below a
  * mask of instruction bundles: "fma", "maddubs", "vnni512", ...; returns how many. */
 struct tool_peak { const char *name; double ops_per_s; };
@@ -118,6 +123,23 @@ struct tool_kernel {
 MUST_CHECK ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct report_sink *sink,
                                      struct tool_kernel *out, size_t n_max, size_t *n,
                                      int *n_failed, struct err *err);
+
+/* ---- models.c: published models, and what they need (tool/models.inc) ---- */
+
+struct tool_model {
+    const char *name, *code; /* "Gemma 4 31B", "Q4_0" */
+    const char *hub, *drafter; /* of -m hf: and of --draft hf:; NULL: none is known */
+    uint64_t need_mb, token_mb, experts_mb; /* millions of bytes: in memory; read for a token, without experts; all experts */
+    int n_experts, n_used;   /* of a layer, and of those for a token; 0: none */
+    double drafts;           /* times as fast when three of four drafts are right; 0: not measured */
+};
+const struct tool_model *tool_models(size_t *n);
+enum tool_fit { TOOL_FITS, TOOL_TIGHT /* leaves others less than it should */, TOOL_FROM_DISK /* some experts */, TOOL_TOO_LARGE };
+/* Of so many bytes of free memory, a part of which stays free; *share: of the experts in memory, 0 to 1. */
+enum tool_fit tool_model_fit(const struct tool_model *m, uint64_t memory, double *share);
+/* Tokens a second in decode, without drafts: all that a token needs is read from memory, and the share of experts that is
+ * missing there from a disk of disk_rate.  Rates in bytes a second. */
+double tool_model_rate(const struct tool_model *m, double share, double memory_rate, double disk_rate);
 
 /* ---- check.c, files.c: what a model file holds ---- */
 

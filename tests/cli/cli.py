@@ -467,6 +467,42 @@ class Commands(unittest.TestCase):
         self.assertIn("no model with experts", out)
         self.refuses("doctor", "--disk", "tests/no-such-file", says=["tests/no-such-file"])
         self.refuses("doctor", "--disk", "tests/data", says=["no file of at least"])
+        out = self.ok(run("doctor", "-t", "1")).stdout
+        self.assertLess(out.count("\n"), 25)
+        self.assertRegex(out, r"reading memory +\d+\.\d GB/s, the best of \d")
+        self.assertRegex(out, r"Gemma 4 E2B +Q\w+ +(about \d|needs \d)")
+        self.assertIn(" G operations/s", self.ok(run("doctor", "-t", "1", "-v")).stdout)
+
+    def test_models(self):
+        """Tokens a second are the memory rate over the bytes of a token; what does not fit has none."""
+        def table(memory, rate="60"):
+            return {(m["model"], m["code"]): m for m in
+                    json.loads(self.ok(run("models", "--json", "--memory", memory, "--rate", rate)).stdout)["models"]}
+        large = table("256G")
+        self.assertEqual(len(large), 17)
+        for m in large.values():
+            self.assertEqual(m["fits"], "yes")
+            self.assertAlmostEqual(m["tokens_per_s"] * m["token_bytes"] / 60e9, 1, 2)
+            self.assertLess(m["token_bytes"], m["need_bytes"])
+            self.assertRegex(m["hub"], r"^[\w.-]+/[\w.-]+(:[\w./-]+)?$")
+        v4 = "DeepSeek V4 Flash", "IQ2_XXS"
+        self.assertAlmostEqual(large[v4]["tokens_per_s"], 6.6, delta=.1)
+        self.assertAlmostEqual(table("256G", "120")[v4]["tokens_per_s"], 2 * large[v4]["tokens_per_s"], 1)
+        small = table("32G")
+        self.assertEqual([small["Gemma 4 31B", c]["fits"] for c in ("Q4_0", "Q4_K_M", "Q8_0")], ["yes", "yes", "no"])
+        self.assertIsNone(small["Gemma 4 31B", "Q8_0"]["tokens_per_s"])
+        self.assertEqual(small[v4]["fits"], "disk")
+        speeds = list(small[v4]["tokens_per_s"].values())
+        self.assertEqual(speeds, sorted(speeds))
+        self.assertTrue(2 < speeds[0] and speeds[2] < large[v4]["tokens_per_s"] and .2 < small[v4]["experts_in_memory"] < .35)
+        self.assertEqual(table("23G")["Gemma 4 31B", "Q4_0"]["fits"], "tight")
+        self.assertEqual({m["fits"] for m in table("1K").values()}, {"no"})
+        out = self.ok(run("models", "--memory", "24G", "--rate", "60")).stdout
+        self.assertIn("3.4  ingle chat -m hf:google/gemma-4-31B-it-qat-q4_0-gguf\n", out)
+        self.assertNotIn("!", out)
+        self.assertRegex(self.ok(run("models", "-t", "1")).stdout, r"free \d+\.\d GiB\nreading memory +\d+\.\d GB/s, the best of")
+        self.refuses("models", "x", code=2, says=["'x'", "pull --have"])
+        self.refuses("models", "--rate", "-1", code=2, says=["--rate"])
 
     def test_text_from_outside_is_shown_escaped(self):
         """Errors, tables and what a model writes cannot steer a terminal; a pipe gets the bytes as they are."""
