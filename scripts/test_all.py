@@ -150,6 +150,7 @@ def checks(tally):
     scripts = sorted((ROOT / "scripts").glob("*.sh"))
     one(tally, "rooms", "python3", "scripts/check_rooms.py", ".")
     one(tally, "text", "python3", "scripts/check_text.py")
+    one(tally, "words", "python3", "scripts/check_words.py")
     one(tally, "length", "python3", "scripts/check_length.py")
     one(tally, "headers", "python3", "scripts/check_headers.py")
     one(tally, "openapi", "python3", "scripts/check_openapi.py")
