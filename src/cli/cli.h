@@ -387,6 +387,22 @@ enum cli_got cli_editor_line(struct cli_editor *e, const char *prompt, struct st
 /* The arrow keys bring this text back. */
 void cli_editor_remember(struct cli_editor *e, const char *text, size_t n);
 
+/* Tab completes the text before the cursor: calls fn, which adds each word that may stand there, whole, with cli_editor_offer(). */
+typedef void cli_complete_fn(void *arg, struct cli_editor *e, const char *before);
+void cli_editor_complete(struct cli_editor *e, cli_complete_fn *fn, void *arg);
+/* n_same: bytes before the cursor that the word takes the place of; ends: a blank follows. */
+void cli_editor_offer(struct cli_editor *e, const char *word, size_t n_same, bool ends);
+
+/* history.c: lines of earlier chats, in $XDG_STATE_HOME/ingle/history or ~/.local/state/ingle/history. */
+struct cli_history;
+/* Gives the editor what is there.  NULL: no memory.  What cannot be read or written is a note, once. */
+struct cli_history *cli_history_open(struct cli *c, struct cli_editor *e);
+void cli_history_close(struct cli_history *h);
+/* text [n], which ends in a 0, joins the file; not if it begins with a blank. */
+void cli_history_add(struct cli_history *h, const char *text, size_t n);
+/* False: it cannot be turned on. */
+bool cli_history_switch(struct cli_history *h, bool on);
+
 /* stream.c */
 /* Answers the lines of standard input with token ids to the descriptor; the exit code. */
 int cli_stream(struct cli *c, int fd);

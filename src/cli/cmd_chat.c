@@ -8,6 +8,7 @@
 #include "base/near.h"
 
 #include <ctype.h>
+#include <dirent.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct chat {
     const char **stop;
     size_t n_stop;
     bool think, stats, colour, dim, leave;
+    struct cli_history *history; /* NULL: none */
     struct cli_wrap screen; /* of what the model writes */
 };
 
@@ -163,10 +165,12 @@ static void do_help(struct chat *h, const char *rest)
            "/show          the model, its context and the system message\n"
            "/save FILE     write the conversation as JSON\n"
            "/load FILE     read a conversation\n"
+           "/history [on|off] keep what is typed for later chats\n"
            "/quit          end (also Ctrl-D, or Ctrl-C twice)\n"
            "Other names: /clear, /new: /reset; /bye, /exit: /quit; /regenerate, /retry: /regen; /?: /help; /set: see there.\n"
            "A line that ends in \\ continues in the next one, \"\"\" begins and ends a message of several lines;\n"
-           "pasted lines are one message.  Ctrl-C drops a line, and stops an answer.");
+           "pasted lines are one message.  Tab completes a command.  A line that begins with a blank is not kept in the\n"
+           "history.  Ctrl-C drops a line, and stops an answer.");
 }
 
 static void do_reset(struct chat *h, const char *rest)
@@ -262,6 +266,18 @@ static void do_stats(struct chat *h, const char *rest)
     say(h, h->stats ? "Speeds are shown after each answer." : "Speeds are not shown.");
     if (h->stats && h->last.message)
         cli_answer_print(stderr, &h->last);
+}
+
+static void do_history(struct chat *h, const char *rest)
+{
+    const bool off = strcmp(rest, "off") == 0;
+    if (!off && strcmp(rest, "on") != 0)
+        say(h, "usage: /history on|off");
+    else if (off)
+        say(h, h->history && cli_history_switch(h->history, false) ? "What is typed is not kept." : "There is no history.");
+    else
+        say(h, h->history && cli_history_switch(h->history, true) ? "What is typed is kept for later chats."
+                                                                  : "There is no file for the history.");
 }
 
 /* An error names the folder that is missing, not a file that nobody asked for. */
@@ -391,15 +407,67 @@ static void do_set(struct chat *h, const char *rest)
 static const struct {
     const char *name;
     void (*fn)(struct chat *h, const char *rest);
-    bool alone; /* it has no argument */
+    enum { NOTHING, ANYTHING, ON_OFF, A_FILE } rest; /* its argument */
 } slash[] = {
-    {"help", do_help, true},   {"reset", do_reset, true}, {"system", do_system, false}, {"undo", do_undo, false},
-    {"regen", do_regen, true}, {"think", do_think, false}, {"stats", do_stats, false}, {"save", do_save, false},
-    {"load", do_load, false},  {"quit", do_quit, true},   {"exit", do_quit, true},
+    {"help", do_help, NOTHING},    {"reset", do_reset, NOTHING},  {"system", do_system, ANYTHING}, {"undo", do_undo, ANYTHING},
+    {"regen", do_regen, NOTHING},  {"think", do_think, ON_OFF},   {"stats", do_stats, ON_OFF},     {"save", do_save, A_FILE},
+    {"load", do_load, A_FILE},     {"history", do_history, ON_OFF}, {"quit", do_quit, NOTHING},    {"exit", do_quit, NOTHING},
     /* llama-cli's and Ollama's names */
-    {"?", do_help, true},      {"clear", do_reset, true}, {"new", do_reset, true},     {"bye", do_quit, true},
-    {"regenerate", do_regen, true}, {"retry", do_regen, true}, {"set", do_set, false}, {"show", do_show, false},
+    {"?", do_help, NOTHING},       {"clear", do_reset, NOTHING},  {"new", do_reset, NOTHING},      {"bye", do_quit, NOTHING},
+    {"regenerate", do_regen, NOTHING}, {"retry", do_regen, NOTHING}, {"set", do_set, ANYTHING},    {"show", do_show, ANYTHING},
 };
+
+/* ---- Tab ---- */
+
+/* Names in the folder of a path that has begun; ~ is no home here, as it is none for the commands. */
+static void offer_files(struct cli_editor *e, const char *begun)
+{
+    enum { MOST_FILES = 200, MOST_SEEN = 100000 };
+    char path[PATH_MAX * 2];
+    const char *slash_at = strrchr(begun, '/');
+    const int n_folder = slash_at ? (int)(slash_at + 1 - begun) : 0;
+    const char *name = begun + n_folder;
+    const size_t n_name = strlen(name);
+    if (strlen(begun) >= PATH_MAX)
+        return;
+    snprintf(path, sizeof path, "%.*s", n_folder, begun);
+    DIR *dir = opendir(n_folder ? path : ".");
+    const struct dirent *entry;
+    for (int n = 0, seen = 0; dir && n < MOST_FILES && seen < MOST_SEEN && (entry = readdir(dir)); seen++) {
+        struct stat st;
+        if (strncmp(entry->d_name, name, n_name) != 0 || (entry->d_name[0] == '.' && !n_name))
+            continue;
+        snprintf(path, sizeof path, "%.*s%s", n_folder, begun, entry->d_name);
+        const bool folder = !stat(path, &st) && S_ISDIR(st.st_mode);
+        if (folder)
+            snprintf(path + strlen(path), sizeof path - strlen(path), "/");
+        cli_editor_offer(e, path, strlen(begun), false);
+        n++;
+    }
+    if (dir)
+        closedir(dir);
+}
+
+static void offer(void *arg, struct cli_editor *e, const char *before)
+{
+    static const char *const on_off[] = {"on", "off"};
+    const size_t n = strcspn(before, " ");
+    const char *rest = before + n + strspn(before + n, " ");
+    (void)arg;
+    for (size_t i = 0; i < sizeof slash / sizeof *slash; i++) {
+        char word[32];
+        snprintf(word, sizeof word, "/%s", slash[i].name);
+        if (!before[n] && strncmp(word, before, n) == 0) {
+            cli_editor_offer(e, word, n, slash[i].rest != NOTHING);
+        } else if (before[n] && strlen(word) == n && strncmp(word, before, n) == 0) {
+            for (size_t k = 0; slash[i].rest == ON_OFF && k < 2; k++)
+                if (strncmp(on_off[k], rest, strlen(rest)) == 0)
+                    cli_editor_offer(e, on_off[k], strlen(rest), false);
+            if (slash[i].rest == A_FILE)
+                offer_files(e, rest);
+        }
+    }
+}
 
 static void run_slash(struct chat *h, const char *line)
 {
@@ -413,7 +481,7 @@ static void run_slash(struct chat *h, const char *line)
         word[i] = slash[i].name;
         if (strcmp(name, slash[i].name) != 0)
             continue;
-        if (slash[i].alone && *rest) {
+        if (slash[i].rest == NOTHING && *rest) {
             snprintf(text, sizeof text, "/%s takes no argument.", name);
             say(h, text);
         } else {
@@ -476,6 +544,13 @@ static enum cli_got read_quoted(struct chat *h, struct str *out)
     return got == CLI_NO_LINE ? CLI_LINE : got; /* at the end of a file what there is counts */
 }
 
+/* Lines that begin with a blank are for this chat only, as in shells. */
+static void remember(struct chat *h, const struct str *line)
+{
+    cli_editor_remember(h->editor, line->at, line->n);
+    cli_history_add(h->history, line->at, line->n);
+}
+
 /* A message: lines joined while they end in a backslash or are pasted together.  A command
  * stands alone: what was typed ahead after it is not its text. */
 static enum cli_got read_message(struct chat *h, struct str *out)
@@ -500,7 +575,7 @@ static enum cli_got read_message(struct chat *h, struct str *out)
     }
     cli_interrupt_prompt(false);
     if (got == CLI_LINE && h->editor && out->n)
-        cli_editor_remember(h->editor, out->at, out->n);
+        remember(h, out);
     return str_ok(out) ? got : CLI_NO_LINE;
 }
 
@@ -576,9 +651,15 @@ int cli_chat(struct cli *c)
     cli_reader_init(&h.input, stdin, "standard input", false);
     h.colour = c->screen.colour && isatty(STDOUT_FILENO);
     cli_wrap_init(&h.screen, stdout);
+    if (h.editor) {
+        cli_editor_complete(h.editor, offer, NULL);
+        if (!ingle_config_flag(c->config, "no-history"))
+            h.history = cli_history_open(c, h.editor);
+    }
     greet(&h);
     rc = h.stop && h.messages ? converse(&h) : CLI_FAILURE;
     cli_editor_close(h.editor);
+    cli_history_close(h.history);
     cli_answer_release(&h.last);
     json_object_put(h.messages);
     mem_free(h.stop);

@@ -29,6 +29,11 @@ struct cli_editor {
     mbstate_t state;    /* of the character whose bytes come */
     char again;         /* a byte that ended a character too early */
     bool has_again, pastes; /* pastes: the terminal brackets them when it is asked to */
+    cli_complete_fn *complete;
+    void *complete_arg;
+    struct str offered; /* words, each with a 0 */
+    size_t n_offered, n_common, n_same;
+    bool offer_ends;
     bool broken, was_empty; /* Ctrl-C ended the line, which was empty */
 };
 
@@ -128,6 +133,88 @@ static unsigned char paste(EditLine *line, int key)
     return CC_REFRESH;
 }
 
+void cli_editor_offer(struct cli_editor *e, const char *word, size_t n_same, bool ends)
+{
+    size_t k = 0;
+    while (k < e->n_common && word[k] == e->offered.at[k])
+        k++;
+    e->n_common = e->n_offered++ ? k : strlen(word);
+    e->n_same = n_same;
+    e->offer_ends = ends;
+    str_add(&e->offered, word, strlen(word) + 1);
+}
+
+/* The line up to the cursor, in UTF-8. */
+static void text_before(EditLine *line, struct str *out)
+{
+    const LineInfoW *text = el_wline(line);
+    for (const wchar_t *c = text->buffer; c < text->cursor; c++) {
+        char bytes[4];
+        str_add(out, bytes, utf8_encode((uint32_t)*c, bytes));
+    }
+}
+
+static bool insert(EditLine *line, const char *text, size_t n)
+{
+    wchar_t *wide = mem_calloc(n + 1, sizeof *wide);
+    size_t k = 0;
+    for (size_t i = 0; wide && i < n;) {
+        uint32_t c;
+        i += utf8_decode(text + i, n - i, &c);
+        wide[k++] = c == UTF8_BAD ? REPLACEMENT : (wchar_t)c;
+    }
+    const bool done = wide && k && !el_winsertstr(line, wide);
+    mem_free(wide);
+    return done;
+}
+
+static void list_offered(const struct cli_editor *e)
+{
+    putchar('\n');
+    for (const char *word = e->offered.at; word < e->offered.at + e->offered.n; word += strlen(word) + 1)
+        printf("%s%s", word == e->offered.at ? "" : "  ", CLI_SHOWN(word));
+    putchar('\n');
+}
+
+/* Tab.  In text that is no command it is itself. */
+static unsigned char complete(EditLine *line, int key)
+{
+    struct cli_editor *e = editor_of(line);
+    struct str before;
+    unsigned char result = CC_ERROR;
+    (void)key;
+    str_init(&before);
+    text_before(line, &before);
+    if (!e || !e->complete || !str_ok(&before) || !before.n || before.at[0] != '/') {
+        result = before.n && before.at[0] != '/' && insert(line, "\t", 1) ? CC_REFRESH : CC_ERROR;
+    } else {
+        str_clear(&e->offered);
+        e->n_offered = e->n_common = e->n_same = 0;
+        e->complete(e->complete_arg, e, before.at);
+        if (e->n_offered && str_ok(&e->offered)) {
+            while (e->n_common && (e->offered.at[e->n_common] & 0xC0) == 0x80)
+                e->n_common--; /* whole characters */
+            const bool more = e->n_common > e->n_same && insert(line, e->offered.at + e->n_same, e->n_common - e->n_same);
+            if (e->n_offered == 1)
+                result = (e->offer_ends && insert(line, " ", 1)) || more ? CC_REFRESH : CC_ERROR;
+            else if (more)
+                result = CC_REFRESH;
+            else {
+                list_offered(e);
+                result = CC_REDISPLAY;
+            }
+        }
+    }
+    str_release(&before);
+    return result;
+}
+
+void cli_editor_complete(struct cli_editor *e, cli_complete_fn *fn, void *arg)
+{
+    e->complete = fn;
+    e->complete_arg = arg;
+}
+
 /* Ctrl-C: the line ends where it stands, and is dropped. */
 static unsigned char interrupt(EditLine *line, int key)
 {
@@ -163,6 +250,7 @@ struct cli_editor *cli_editor_open(void)
         return NULL;
     set_encoding();
     e->prompt = "";
+    str_init(&e->offered);
     e->pastes = term && strcmp(term, "dumb") != 0;
     e->history = history_winit();
     e->line = el_init("ingle", stdin, stdout, stderr);
@@ -181,6 +269,8 @@ struct cli_editor *cli_editor_open(void)
     el_wset(e->line, EL_BIND, L"\\e[200~", L"ingle-paste", NULL);
     el_wset(e->line, EL_ADDFN, L"ingle-interrupt", L"Drops the line", interrupt);
     el_wset(e->line, EL_BIND, L"^C", L"ingle-interrupt", NULL);
+    el_wset(e->line, EL_ADDFN, L"ingle-complete", L"Completes a command", complete);
+    el_wset(e->line, EL_BIND, L"^I", L"ingle-complete", NULL);
     el_wset(e->line, EL_SIGNAL, 0);
     el_wset(e->line, EL_HIST, history_w, e->history);
     set_terminal(e->line);
@@ -200,6 +290,7 @@ void cli_editor_close(struct cli_editor *e)
         el_end(e->line);
     if (e->history)
         history_wend(e->history);
+    str_release(&e->offered);
     mem_free(e);
 }
 

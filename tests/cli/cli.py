@@ -5,6 +5,8 @@ import fcntl, json, os, pty, re, select, signal, struct, subprocess, sys, tempfi
 INGLE, HELLO = sys.argv[1:3]
 SANITIZED = "INGLE_TEST_SANITIZED" in os.environ  # many times slower: less of the same
 DATA = "tests/data"
+STATE = tempfile.TemporaryDirectory()
+os.environ["XDG_STATE_HOME"] = STATE.name  # the history of chats
 with open(f"{DATA}/nano/golden.json") as file:
     GOLDEN = json.load(file)["weights"]["q8_0"]
 
@@ -822,6 +824,71 @@ class Chat(unittest.TestCase):
             self.assertEqual(t.end(), 0)
             with open(f"{d}/talk.json") as f:
                 self.assertEqual(json.load(f)[0]["content"], "Capital of Japan?")
+
+    def chat(self, *lines, args=(), env=None):
+        """The text of a chat in which these lines are typed."""
+        t = Terminal(INGLE, "chat", "--temp", "0", "-n", "1", *args, env=env, width=80)
+        text = t.wait_for("> ")
+        for line in lines:
+            t.send(line + "\n")
+            text += t.wait_for_pattern(r"\n(> |\.\.\. )")
+        t.send("/quit\n")
+        self.assertEqual(t.end(), 0)
+        return text
+
+    def test_tab_completes(self):
+        with tempfile.TemporaryDirectory() as d:
+            with open(f"{d}/talk one.json", "w") as f:
+                f.write("[]")
+            os.mkdir(f"{d}/talks")
+            t = Terminal(INGLE, "chat", "--temp", "0", width=80)
+            t.wait_for("> ")
+            for typed, says in (("/ur\x7f\x7fund\t x\n", "usage: /undo"), ("/th\tof\t\n", "Thinking is off"), ("/s\t", "/system  /stats  /save  /set  /show"),
+                                ("y\t" "Be brief.\n", "is set"), (f"/load {d}/ta\t\t", f"{d}/talks/"), (" \t\n", "0 messages are loaded"),
+                                ("/q\t\n", "")):
+                t.send(typed)
+                t.wait_for(says)
+            self.assertEqual(t.end(), 0)
+
+    def test_history(self):
+        with tempfile.TemporaryDirectory() as d:
+            env, path = {"XDG_STATE_HOME": d}, f"{d}/ingle/history"
+            self.chat("one \\\\", "more", "/stats off", " a secret", "/stats off", env=env)
+            want = "one \\\\\\nmore\n/stats off\n/quit\n"
+            with open(path) as f:
+                self.assertEqual(f.read(), want)
+            self.assertEqual(os.stat(path).st_mode & 0o777, 0o600)
+            self.chat("/history off", "two", args=["--temp", "1"], env=env)
+            self.chat("three", args=["--no-history"], env=env)
+            with open(path) as f:
+                self.assertEqual(f.read(), want + "/history off\n")
+            with open(path, "w") as f:
+                f.write("".join(f"/show {i}\n" for i in range(2500)) + "cut")
+            both = [Terminal(INGLE, "chat", "--temp", "0", env=env, width=80) for _ in range(2)]
+            for t in both:
+                t.wait_for("> ")
+            both[0].send("\x1b[A")
+            both[0].wait_for("cut")
+            both[0].send("\x1b[A\n")
+            both[0].wait_for("system message")
+            for i in range(10):
+                for k, t in enumerate(both):
+                    t.send(f"/stats no{i}-{k}\n")
+            for t in both:
+                t.wait_for_pattern("(usage.*){10}")
+                t.send("/quit\n")
+                self.assertEqual(t.end(), 0)
+            with open(path) as f:
+                lines = f.read().split("\n")
+            self.assertEqual(lines[:1] + lines[999:1001], ["/show 1501", "cut", "/show 2499"])
+            self.assertEqual(sorted(lines[1001:]), sorted(["", "/quit", "/quit", *(f"/stats no{i}-{k}" for i in range(10) for k in range(2))]))
+            self.assertEqual(os.listdir(f"{d}/ingle"), ["history"])
+
+    def test_history_that_cannot_be_kept(self):
+        with tempfile.NamedTemporaryFile() as f:
+            text = self.chat("/stats off", "/stats off", env={"XDG_STATE_HOME": f.name})
+            self.assertEqual(text.count("cannot make its folder: Not a directory"), 1, text)
+            self.assertEqual(text.count("note:"), 1)
 
     def test_a_command_stands_alone(self):
         t = Terminal(INGLE, "chat", "--temp", "0")
