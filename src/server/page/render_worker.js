@@ -174,8 +174,8 @@ function prose(state, text, offset) {
     formulas = 0;
     let html;
     try { html = md.render(text, {bidi: RTL.test(text)}); } catch { return {text}; }
-    if (html.length <= MARKUP) return {html};
-    if (withFormulas && text.length > 400) return {big: true};
+    if (html.length <= (formulas === 1 ? 2 * MARKUP : MARKUP)) return {html}; // one formula is never cut
+    if (withFormulas && formulas !== 1 && text.length > 400) return {big: true};
   }
   return {text};
 }
