@@ -22,6 +22,8 @@ ingle_status grammar_g_begin(struct grammar_builder *b, struct grammar_work *wor
 ingle_status grammar_g_end(struct grammar_builder *b, uint32_t root, struct grammar **out)
 {
     mem_free(b->slot);
+    if (grammar_g_ok(b))
+        grammar_g_factor(b);
     if (grammar_g_ok(b)) {
         b->g->root = root;
         b->status = grammar_g_check(b->g, &b->no_text, b->err);

@@ -179,6 +179,8 @@ void grammar_g_without(struct grammar_builder *b, struct grammar_class *c, uint3
 void grammar_g_subtract(struct grammar_builder *b, struct grammar_class *c, struct grammar_class *other);
 void grammar_g_class_release(struct grammar_class *c);
 
+/* Alternatives that begin alike share their beginning. */
+void grammar_g_factor(struct grammar_builder *b);
 /* Checks and finishes g; names rules. */
 ingle_status grammar_g_check(struct grammar *g, bool *no_text, struct err *err);
 
