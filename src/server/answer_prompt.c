@@ -397,6 +397,36 @@ static void tell_warnings(struct answer *a)
     str_release(&all);
 }
 
+/* Of an error of a schema, "schema at '#/properties/a/0': 'type' ...", behind the field that has the schema:
+ * .properties.a[0].type.  What does not fit is left out. */
+static void put_place(const char *error, char *param, size_t n)
+{
+    static const char front[] = "schema at '#";
+    const char *at = error + strlen(front), *last = at;
+    size_t n_last = 0;
+    if (strncmp(error, front, strlen(front)) != 0)
+        return;
+    for (bool keyword = false;;) {
+        const size_t len = strcspn(at + 1, keyword ? "'" : "/'"), k = strlen(param);
+        const bool number = !keyword && len && strspn(at + 1, "0123456789") >= len;
+        if (!keyword && at[0] == '\'') {
+            if (strncmp(at, "': '", 4) != 0)
+                return;
+            at += 3;
+            keyword = true;
+            continue;
+        }
+        if (!at[len + 1] || len + k + 4 > n || (keyword && len == n_last && memcmp(last, at + 1, len) == 0))
+            return;
+        last = at + 1;
+        n_last = len;
+        snprintf(param + k, n - k, number ? "[%.*s]" : ".%.*s", (int)len, at + 1);
+        at += len + 1;
+        if (keyword)
+            return;
+    }
+}
+
 static void open_grammar(struct answer *a, enum ingle_grammar_kind kind, const struct str *text,
                          const char *param, struct fault *f)
 {
@@ -405,8 +435,12 @@ static void open_grammar(struct answer *a, enum ingle_grammar_kind kind, const s
     const struct ingle_grammar_options o = grammar_options(a, f);
     const ingle_status st = ingle_grammar_open_with(&a->grammar, a->info.llm, kind,
                                                     none ? NULL : text->at, none ? 0 : text->n, &o, &e);
+    char place[sizeof f->param];
+    snprintf(place, sizeof place, "%s", param);
+    if (st && kind == INGLE_GRAMMAR_JSON_SCHEMA)
+        put_place(e.text, place, sizeof place);
     if (st)
-        request_fault_from(f, st, param, e.text);
+        request_fault_from(f, st, place, e.text);
 }
 
 /* Both arrays as one. */

@@ -5,6 +5,7 @@
  */
 #include "server/answer.h"
 #include "server/metrics.h"
+#include "server/odd.h"
 #include "server/openai/openai.h"
 #include "server/serve.h"
 #include "server/slots.h"
@@ -294,7 +295,8 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
 }
 
 /* A conversation as the model would be shown it. */
-static void render_messages(struct serve *s, struct http_exchange *x, struct json_object *body, struct str *text, struct fault *f)
+static void render_messages(struct serve *s, struct http_exchange *x, struct json_object *body, struct str *text,
+                            struct str *warnings, struct fault *f)
 {
     const struct answer_options *o = answer_get_options(s->answers);
     struct openai_wish wish = {0};
@@ -303,21 +305,25 @@ static void render_messages(struct serve *s, struct http_exchange *x, struct jso
     openai_read_chat(&r, body, o, &wish, f);
     if (!f->kind)
         (void)answer_render(s->answers, x, &r, text, f);
+    write_member_texts(warnings, "warnings", (const char *const *)r.warning, r.n_warnings);
     request_release(&r);
 }
 
 void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
     struct fault f = serve_watch(x);
-    struct str text;
+    struct str text, unused;
     bool add_special = false, parse_special = true, pieces = false;
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
     const bool vllm = body && !request_get(body, "content") && (request_get(body, "prompt") || request_get(body, "messages"));
     str_init(&text);
+    str_init(&unused);
     add_special = vllm && !request_get(body, "messages"); /* there it is so unless it is said */
     if (body) {
+        if (vllm)
+            odd_members(body, NULL, &f);
         if (vllm && request_get(body, "messages"))
-            render_messages(s, x, body, &text, &f);
+            render_messages(s, x, body, &text, &unused, &f);
         else if (vllm)
             request_get_text(body, "prompt", MAX_TEXT, &text, &f);
         else if (request_get(body, "content"))
@@ -336,6 +342,7 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
         put_tokens(s, x, rq, &text,
                    (add_special ? INGLE_ADD_SPECIAL : 0) | (parse_special ? INGLE_PARSE_SPECIAL : 0),
                    pieces, vllm, &f);
+    str_release(&unused);
     str_release(&text);
 }
 
@@ -357,10 +364,10 @@ static void detokenize(const struct serve *s, struct json_object *tokens, struct
 }
 
 /* The member, piece by piece: written as JSON it may be six times as long. */
-static void put_content(const struct serve *s, const struct str *text, struct str *out, struct fault *f)
+static void put_content(const struct serve *s, const char *key, const struct str *text, struct str *out, struct fault *f)
 {
     enum { PIECE = 64 * 1024 };
-    write_key(out, "content");
+    write_key(out, key);
     str_addc(out, '"');
     for (size_t at = 0; at < text->n && reply_fits(s, out, f);) {
         const size_t left = text->n - at, n = left < PIECE ? left : PIECE;
@@ -383,7 +390,8 @@ void endpoints_detokenize(struct serve *s, struct http_exchange *x, const struct
         detokenize(s, request_get_array(body, "tokens", MAX_TOKENS, &f), &text, &f);
     json_object_put(body);
     write_open(&out, '{');
-    put_content(s, &text, &out, &f);
+    put_content(s, "content", &text, &out, &f);
+    put_content(s, "prompt", &text, &out, &f); /* vLLM's */
     write_close(&out, '}');
     str_release(&text);
     if (!f.kind) {
@@ -398,11 +406,12 @@ void endpoints_apply_template(struct serve *s, struct http_exchange *x,
                               const struct http_request *rq)
 {
     struct fault f = serve_watch(x);
-    struct str text, out;
+    struct str text, out, warnings;
     str_init(&text);
+    str_init(&warnings);
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
     if (body)
-        render_messages(s, x, body, &text, &f);
+        render_messages(s, x, body, &text, &warnings, &f);
     json_object_put(body);
     if (f.kind) {
         fail(x, rq, &f);
@@ -410,9 +419,12 @@ void endpoints_apply_template(struct serve *s, struct http_exchange *x,
         str_init(&out);
         write_open(&out, '{');
         write_member_string(&out, "prompt", text.at, text.n);
+        if (warnings.n)
+            str_addf(&out, ",%s", warnings.at);
         write_close(&out, '}');
         serve_json(x, rq, &out);
     }
+    str_release(&warnings);
     str_release(&text);
 }
 

@@ -544,7 +544,7 @@ class Chat(Case):
 
     def test_wrong_formats(self):
         self.refused(user("x", grammar="root ::= nothing"), "grammar", "nothing")
-        self.refused(user("x", json_schema={"if": {}}), "json_schema", "'if' is not supported")
+        self.refused(user("x", json_schema={"if": {}}), "json_schema.if", "'if' is not supported")
         self.refused(user("x", json_schema={}, grammar='root ::= "a"'), "grammar")
         self.refused(user("x", grammar=5), "grammar")
         # Only following it tells what these cost.

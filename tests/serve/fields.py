@@ -187,6 +187,10 @@ def undescribed(value, schemas, path=""):
         *(undescribed(v, named[k], f"{path}.{k}") for k, v in value.items()))
 
 
+def with_enum(values):
+    return {"messages": USER, "max_tokens": 100, "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": values}}}
+
+
 class Answers(client.Case):
     def test_described(self):
         for method, path, body in ASKED:
@@ -250,8 +254,23 @@ class Values(client.Case):
                                             "tools": [{"type": "function", "function": {"name": "b" * 200}}]})
         self.assertEqual(r["choices"][0]["message"]["tool_calls"][0]["function"]["name"], "b" * 200)
 
+    def test_many_words_of_one_prefix(self):
+        words = [f"product-code-{i:05d}" for i in range(20000)]
+        for values in ({"enum": words}, {"anyOf": [{"const": w} for w in words]}, {"enum": [{"id": w} for w in words[:5000]]}):
+            said = json.loads(self.ok("/v1/chat/completions", with_enum(values))["choices"][0]["message"]["content"])
+            self.assertIn(said["id"] if isinstance(said, dict) else said, words)
+        rule = "root ::= " + " | ".join(f'"{w}"' for w in words)
+        self.assertIn(self.ok("/completion", {"prompt": "x", "n_predict": 100, "grammar": rule})["content"], words)
+
+    def test_params_of_schemas(self):
+        for schema, at in (({"type": "strin"}, ".type"), ({"properties": {"a": {"type": "x"}}}, ".properties.a.type"),
+                           ({"anyOf": [{"type": "string"}, {"enum": 5}]}, ".anyOf[1].enum"), (5, ""), ({"pattern": "("}, ".pattern")):
+            e = self.ok("/v1/chat/completions", with_enum(schema), 400)["error"]
+            self.assertEqual(e["param"], "response_format.json_schema.schema" + at)
+
     def test_messages(self):
         self.ok("/v1/messages", {"messages": USER, "max_tokens": 1, "tools": [{"name": "f", "input_schema": 5}]}, 400)
+        self.ok("/v1/messages", {"messages": USER, "max_tokens": 1, "tools": [{"name": "f", "defer_loading": True, "input_schema": 5}]}, 400)
         call = [*USER, {"role": "assistant", "content": [{"type": "tool_use", "id": "x", "name": "f", "input": {}}]}]
         for told, status in (({}, 200), ({"tool_use_id": 5}, 400), ({"tool_use_id": "x"}, 200)):
             result = {"role": "user", "content": [{"type": "tool_result", "content": "y", **told}]}

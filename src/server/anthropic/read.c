@@ -2,6 +2,7 @@
 #include "server/anthropic/anthropic.h"
 
 #include "base/mem.h"
+#include "server/odd.h"
 #include "server/openai/openai.h"
 #include "server/part.h"
 #include "server/thought.h"
@@ -597,6 +598,7 @@ static void read_thinking_field(struct reader *d, struct json_object *body, stru
 static void read_format(struct reader *d, struct json_object *body, struct chat_request *r)
 {
     struct json_object *format = view_get(view_get(body, "output_config"), "format");
+    const char *field = format ? "output_config.format" : "output_format";
     if (!format)
         format = view_get(body, "output_format");
     struct json_object *schema = view_get(format, "schema");
@@ -604,13 +606,13 @@ static void read_format(struct reader *d, struct json_object *body, struct chat_
     if (!format)
         return;
     if (!view_is(type, "json_schema")) {
-        request_fault(d->fault, FAULT_REQUEST, "output_config.format",
+        request_fault(d->fault, FAULT_REQUEST, field,
                       "'type' is '%.40s', not json_schema", type.at ? type.at : "");
     } else if (!json_object_is_type(schema, json_type_object)) {
-        fail_type(d, "output_config.format", "'schema'", schema, "an object");
+        fail_type(d, field, "'schema'", schema, "an object");
     } else {
         r->has_grammar = true;
-        r->grammar_param = "output_config.format.schema";
+        r->grammar_param = strcmp(field, "output_format") != 0 ? "output_config.format.schema" : "output_format.schema";
         r->grammar_kind = INGLE_GRAMMAR_JSON_SCHEMA;
         view_put_json(&r->grammar, schema);
     }
@@ -689,6 +691,7 @@ void anthropic_read(struct json_object *body, const struct answer_options *o, co
     r->chat = true;
     r->parallel_calls = true;
     read_fields(&d, body, o, s, r);
+    odd_members(body, d.sink, fault);
     const ingle_status st = convert_end(&d.convert, &err);
     if (st)
         request_fault_from(fault, st, NULL, err.msg);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/ollama/ollama.h"
 
+#include "server/odd.h"
+
 #include "base/mem.h"
 
 #include <string.h>
@@ -160,4 +162,5 @@ void ollama_read(struct chat_request *r, struct json_object *body, const struct 
         openai_read_tools(r, body, o, &unused, f);
     }
     read_life(body, f);
+    odd_members(body, request_notes(r, &o->sink), f);
 }

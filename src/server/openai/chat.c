@@ -2,6 +2,8 @@
 /* openai_chat - POST /chat/completions. */
 #include "server/openai/openai.h"
 
+#include "server/odd.h"
+
 #include "base/mem.h"
 
 #include <string.h>
@@ -440,6 +442,7 @@ void openai_read_chat(struct chat_request *r, struct json_object *body,
     read_logprobs(r, body, o, f);
     read_modalities(body, f);
     w->include_usage = w->include_usage || (r->stream && o->always_usage);
+    odd_members(body, request_notes(r, &o->sink), f);
 }
 
 static void read_chat(struct chat_request *r, struct json_object *body,

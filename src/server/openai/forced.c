@@ -127,24 +127,42 @@ static struct json_object *either(struct json_object *o, const char *one, const 
     return v ? v : request_get(o, other);
 }
 
-/* "pattern" and "grammar", or what TGI calls all of them: "value". */
-static void read_typed(struct chat_request *r, struct json_object *format, struct json_object *type,
-                       const char *param, struct fault *f)
+/* Where a member of response_format or, as TGI has it, of grammar stands. */
+static const char *place(bool typed, struct json_object *o, const char *name)
 {
-    struct json_object *value = either(format, "schema", "value");
+    static const char *const at[][3] = {{"schema", "response_format.schema", "grammar.schema"},
+                                        {"pattern", "response_format.pattern", "grammar.pattern"},
+                                        {"grammar", "response_format.grammar", "grammar.grammar"}};
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++)
+        if (strcmp(at[i][0], name) == 0 && request_get(o, name))
+            return at[i][typed ? 1 : 2];
+    return typed ? "response_format.value" : "grammar.value";
+}
+
+/* "pattern" and "grammar", or what TGI calls all of them: "value".  typed: it is response_format. */
+static void read_typed(struct chat_request *r, struct json_object *format, bool typed, struct fault *f)
+{
+    const char *param = typed ? "response_format.type" : "grammar";
+    struct json_object *type = request_get(format, "type"), *value = either(format, "schema", "value");
     if (request_text_is(type, "json_schema")) {
         struct json_object *outer = request_get(format, "json_schema");
+        const char *at = value && !outer ? place(typed, format, "schema")
+                         : typed ? "response_format.json_schema.schema" : "grammar.json_schema.schema";
         if (outer && !json_object_is_type(outer, json_type_object))
-            request_fault(f, FAULT_REQUEST, param, "'%s' has a 'json_schema' that is no object", param);
-        take_schema(r, outer ? request_get(outer, "schema") : value, param, f);
+            request_fault(f, FAULT_REQUEST, typed ? "response_format.json_schema" : "grammar.json_schema",
+                          "'json_schema' is no object");
+        if (request_get(outer, "name") && !request_is_text(request_get(outer, "name")))
+            request_fault(f, FAULT_REQUEST, typed ? "response_format.json_schema.name" : "grammar.json_schema.name",
+                          "'json_schema.name' is no string");
+        take_schema(r, outer ? request_get(outer, "schema") : value, at, f);
     } else if ((request_text_is(type, "json_object") || request_text_is(type, "json")) && value) {
-        take_schema(r, value, param, f);
+        take_schema(r, value, place(typed, format, "schema"), f);
     } else if (request_text_is(type, "json_object") || request_text_is(type, "json")) {
         take_grammar(r, INGLE_GRAMMAR_JSON, "", 0, param, f);
     } else if (request_text_is(type, "regex")) {
-        take_text(r, INGLE_GRAMMAR_REGEX, either(format, "pattern", "value"), param, f);
+        take_text(r, INGLE_GRAMMAR_REGEX, either(format, "pattern", "value"), place(typed, format, "pattern"), f);
     } else if (request_text_is(type, "grammar")) {
-        take_text(r, INGLE_GRAMMAR_GBNF, either(format, "grammar", "value"), param, f);
+        take_text(r, INGLE_GRAMMAR_GBNF, either(format, "grammar", "value"), place(typed, format, "grammar"), f);
     } else {
         request_fault(f, FAULT_REQUEST, param,
                       "'%s' is %.60s, not text, json_object, json_schema, regex or grammar", param,
@@ -162,7 +180,7 @@ static void read_response_format(struct chat_request *r, struct json_object *bod
     if (format && !type)
         request_fault(f, FAULT_REQUEST, "response_format.type", "'response_format' has no 'type'");
     if (type && !request_text_is(type, "text") && !f->kind)
-        read_typed(r, format, type, "response_format.type", f);
+        read_typed(r, format, true, f);
 }
 
 /* GBNF; or {type, value} as TGI has it. */
@@ -170,7 +188,7 @@ static void read_grammar(struct chat_request *r, struct json_object *body, struc
 {
     struct json_object *v = request_get(body, "grammar");
     if (json_object_is_type(v, json_type_object))
-        read_typed(r, v, request_get(v, "type"), "grammar", f);
+        read_typed(r, v, false, f);
     else
         take_text(r, INGLE_GRAMMAR_GBNF, v, "grammar", f);
 }

@@ -7,6 +7,7 @@
  */
 #include "server/responses/responses.h"
 
+#include "server/odd.h"
 #include "server/serve.h"
 
 #include <stdio.h>
@@ -86,6 +87,7 @@ static void read_items(struct serve *v, const struct http_request *rq, struct js
                        struct responses_items *out, struct fault *f)
 {
     struct json_object *items = request_get_array(body, "items", MOST_ITEMS, f);
+    odd_members(body, NULL, f);
     if (items && !f->kind)
         responses_check_items(items, v->responses, user_of(rq), out, f);
 }

@@ -2,6 +2,7 @@
 #include "server/responses/responses.h"
 
 #include "base/mem.h"
+#include "server/odd.h"
 #include "server/part.h"
 #include "server/thought.h"
 
@@ -595,6 +596,8 @@ static void read_format(struct responses_reader *d, struct json_object *body,
     const struct view type = view_member(format, "type");
     if (!format || view_is(type, "text"))
         return;
+    if (view_get(format, "name") && !view_member(format, "name").at)
+        fail(d, "text.format.name", "'name'", view_get(format, "name"), "a string");
     r->has_grammar = true;
     r->grammar_param = "text.format.schema";
     if (view_is(type, "json_object")) {
@@ -763,7 +766,9 @@ static void read_fields(struct responses_reader *d, struct json_object *body,
     s->store = keep_it ? d->store : NULL;
     s->stream = r->stream;
     s->sealed = !keep_it || has_word(view_get(body, "include"), "reasoning.encrypted_content");
-    if (instructions)
+    if (json_object_is_type(instructions, json_type_object))
+        fail(d, "instructions", "'instructions'", instructions, "a string or an array");
+    else if (instructions)
         read_content(d, instructions, convert_system, "instructions");
     responses_read_tools(d, view_get(body, "tools"), "tools");
     read_previous(d, body);
@@ -838,6 +843,7 @@ static void read_all(struct json_object *body, const struct answer_options *o, s
     r->prompt_param = "input";
     r->parallel_calls = true;
     read_fields(&d, body, o, r);
+    odd_members(body, d.sink, fault);
     if (compact)
         responses_ask_compaction(&d, body, r);
     if (!fault->kind && !d.convert.n_messages && !d.convert.has_user && !d.convert.has_assistant &&
