@@ -65,6 +65,7 @@ struct cli {
     struct ingle_config *config;
     char **arg; /* what is no option: [n_arg], borrowed from argv */
     int n_arg;
+    bool help_all;
     struct cli_notes notes; /* options of other engines that have no effect */
     char *plan_folder; /* of a model of which only the headers were fetched, or NULL */
     struct cli_screen screen;
@@ -84,7 +85,7 @@ const struct cli_command *cli_command_find(const char *name);
 
 /* opt.c */
 /* Reads argv[first..] into c->config and c->arg; CLI_OK, or the exit code after saying why.
- * *help: --help was among them. */
+ * *help: --help was among them, or --help-all, which also sets c->help_all. */
 int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help);
 /* Sets an option of a command as a line of a file has it: key is its name or letter, or what another engine calls it; a flag
  * is true or false.  What has no effect is added to notes, which may be NULL. */
@@ -97,7 +98,7 @@ MUST_CHECK ingle_status cli_option_file(struct cli *c, struct err *err);
 /* Warns of options that have no effect, because the one that they belong to is not there. */
 void cli_options_idle(const struct cli *c);
 void cli_help_all(FILE *to);
-void cli_help_command(FILE *to, const struct cli_command *command);
+void cli_help_command(FILE *to, const struct cli_command *command, bool whole); /* whole: with the options of rare use */
 /* All commands and options as a manual page or as Markdown. */
 void cli_help_manual(FILE *to);
 void cli_help_markdown(FILE *to);

@@ -87,7 +87,7 @@ void cli_completion_bash(FILE *to)
         for (size_t k = 0; k < n; k++)
             if (takes(c[i].name, &o[k]))
                 fprintf(to, "--%s ", o[k].name);
-        fputs("--help'\n        case $prev in\n", to);
+        fputs("--help --help-all'\n        case $prev in\n", to);
         bash_values(to, o, n, c[i].name);
         fputs("        esac ;;\n", to);
     }
@@ -152,7 +152,7 @@ void cli_completion_zsh(FILE *to)
         for (size_t k = 0; k < n; k++)
             if (takes(c[i].name, &o[k]))
                 zsh_option(to, &o[k]);
-        fputs("            '--help[this text]' '*:file:_files' ;;\n", to);
+        fputs("            '--help[the usual options]' '--help-all[all options]' '*:file:_files' ;;\n", to);
     }
     fputs("    help) _values command ", to);
     for (size_t i = 0; i < n_commands; i++)

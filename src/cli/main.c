@@ -44,7 +44,7 @@ static int help(int argc, char **argv)
     if (argc > 2 && !command)
         return unknown_command(argv[2]);
     else if (command)
-        cli_help_command(stdout, command);
+        cli_help_command(stdout, command, argc > 3 && strcmp(argv[3], "--help-all") == 0);
     else
         cli_help_all(stdout);
     return CLI_OK;
@@ -55,7 +55,7 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     bool wants_help;
     int rc = cli_options_read(c, argc, argv, 2, &wants_help);
     if (wants_help && !rc) {
-        cli_help_command(stdout, command);
+        cli_help_command(stdout, command, c->help_all);
         return cli_flush(c);
     }
     struct err err;

@@ -309,6 +309,8 @@ int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help
             only_arguments = true;
         else if (strcmp(a, "--help") == 0 || strcmp(a, "-h") == 0)
             *help = true;
+        else if (strcmp(a, "--help-all") == 0)
+            *help = c->help_all = true;
         else if (a[1] == '-')
             rc = read_long(c, argc, argv, &i);
         else
@@ -391,8 +393,24 @@ static void print_option(FILE *to, const struct ingle_option *o)
     wrap(to, text, 32, column);
 }
 
-static void print_options(FILE *to, const char *command)
+/* The options that --help shows of a command; NULL: all. */
+static const char *daily_of(const char *command)
 {
+    static const struct { const char *command, *names; } daily[] = {
+#define DAILY(command, names) {command, names},
+#include "cli/daily.inc"
+#undef DAILY
+    };
+    for (size_t i = 0; i < sizeof daily / sizeof *daily; i++)
+        if (strcmp(daily[i].command, command) == 0)
+            return daily[i].names;
+    return NULL;
+}
+
+static void print_options(FILE *to, const char *command, bool whole)
+{
+    const char *daily = whole ? NULL : daily_of(command);
+    size_t n_more = 0;
     size_t n;
     const struct ingle_option *o = ingle_options(&n);
     const char *group = "";
@@ -400,6 +418,10 @@ static void print_options(FILE *to, const char *command)
         const bool all = strcmp(o[i].where, "*") == 0;
         if (!(all || has_word(o[i].where, command)))
             continue;
+        if (daily && !has_word(daily, o[i].name)) {
+            n_more++;
+            continue;
+        }
         if (strcmp(group, o[i].group) != 0)
             fprintf(to, "\n%c%s:\n", toupper((unsigned char)o[i].group[0]), o[i].group + 1);
         group = o[i].group;
@@ -407,9 +429,11 @@ static void print_options(FILE *to, const char *command)
     }
     fprintf(to, "  -h, --help");
     wrap(to, "this text", 32, 12);
+    if (n_more)
+        fprintf(to, "\n--help-all shows %zu more options\n", n_more);
 }
 
-void cli_help_command(FILE *to, const struct cli_command *command)
+void cli_help_command(FILE *to, const struct cli_command *command, bool whole)
 {
     fprintf(to, "usage: ingle %s [options]%s%s\n\n", command->name, *command->arguments ? " " : "",
             command->arguments);
@@ -418,7 +442,7 @@ void cli_help_command(FILE *to, const struct cli_command *command)
         putc('\n', to);
         fputs(command->more, to);
     }
-    print_options(to, command->name);
+    print_options(to, command->name, whole);
 }
 
 void cli_help_all(FILE *to)
@@ -430,7 +454,8 @@ void cli_help_all(FILE *to)
                 "built-in one.\n\nCommands:\n");
     for (size_t i = 0; i < n; i++)
         wrap(to, c[i].help, 16, fprintf(to, "  %s", c[i].name));
-    fputs("\n'ingle COMMAND --help' lists a command's options; 'ingle --version' the version;\n"
+    fputs("\n'ingle COMMAND --help' lists the usual options of a command, '--help-all' all of them;\n"
+          "'ingle models' shows which models this machine can run; 'ingle --version' the version;\n"
           "'ingle help others' what options of llama.cpp, vLLM and others are called here.\n"
           "Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.\n",
           to);
@@ -461,7 +486,7 @@ void cli_help_manual(FILE *to)
         roff(to, c[i].help);
         putc('\n', to);
     }
-    fputs(".SH OPTIONS\n", to);
+    fputs(".SH OPTIONS\n.B ingle\n.I command\n\\-\\-help lists the usual options of a command, \\-\\-help\\-all all of them.\n", to);
     for (size_t i = 0; i < n; i++) {
         notes(more, sizeof more, &o[i]);
         fputs(".TP\n.B ", to);

@@ -39,13 +39,32 @@ class Completion(unittest.TestCase):
         commands = re.findall(r"^  ([a-z]+) ", ingle("--help").stdout, re.M)
         self.assertGreater(len(commands), 10)
         for c in commands:
-            names = set(re.findall(r"--([a-z-]+)", " ".join(re.findall(r"^  (?:-.,|   ) (--[a-z-]+)", ingle(c, "--help").stdout, re.M))))
-            mine = set(re.search(rf"^    {c}\)\n        options='(.*)--help'", bash, re.M)[1].replace("--", "").split())
+            names = set(re.findall(r"--([a-z-]+)", " ".join(re.findall(r"^  (?:-.,|   ) (--[a-z-]+)", ingle(c, "--help-all").stdout, re.M))))
+            mine = set(re.search(rf"^    {c}\)\n        options='(.*)--help --help-all'", bash, re.M)[1].replace("--", "").split())
             self.assertEqual(mine, names - {"help"}, c)
             block = re.search(rf"^    {c}\)\n        _arguments(.*?);;", zsh, re.M | re.S)[1]
-            self.assertEqual(set(re.findall(r"^            \*?'--([a-z-]+)", block, re.M)) - {"help"}, names - {"help"}, c)
+            self.assertEqual(set(re.findall(r"^            \*?'--([a-z-]+)", block, re.M)) - {"help", "help-all"}, names - {"help"}, c)
             for n in names - {"help"}:
                 self.assertRegex(fish, rf"(?m)from [a-z ]*\b{c}\b[a-z ]*' -l {n}\b")
+
+    def test_help(self):
+        """--help shows the usual options and counts the others; texts have at most two sentences."""
+        for c, most in (("chat", 25), ("run", 25), ("serve", 25), ("bench", 20), ("eval", 20), ("doctor", 20), ("models", 10)):
+            short, whole = (ingle(c, o).stdout for o in ("--help", "--help-all"))
+            shown, every = (re.findall(r"^  (?:-.,|   ) --([a-z0-9-]+)", t, re.M) for t in (short, whole))
+            self.assertTrue(len(shown) <= most and set(shown) <= set(every), (c, len(shown)))
+            self.assertIn("quiet", shown)
+            self.assertNotIn("--help-all", whole)
+            more = re.search(r"\n\n--help-all shows (\d+) more options\n$", short)
+            self.assertEqual(int(more[1]) if more else 0, len(every) - len(shown), c)
+        self.assertLess(ingle("chat", "--help").stdout.count("\n"), 70)
+        self.assertEqual(ingle("help", "serve", "--help-all").stdout, ingle("serve", "--help-all").stdout)
+        for name in "--host", "--port", "--parallel", "--api-key-file", "-m, --model", "-c, --ctx":
+            self.assertIn(f" {name} ", ingle("serve", "--help").stdout)
+        manual = ingle("help", "man").stdout.replace("\\", "")
+        for name, text in re.findall(r"^\| `--([\w-]+)[^|]*\|[^|]*\| (.*) \|$", ingle("help", "markdown").stdout, re.M):
+            self.assertIn(f"--{name}", manual)
+            self.assertLessEqual(len(re.findall(r"\.(?: |$)", re.sub(r"e\.g\.|[\[(].*", "", text))), 2, (name, text))
 
     def test_other_shells_read_theirs(self):
         for shell in "bash", "zsh", "fish":

@@ -149,7 +149,7 @@ class Files(unittest.TestCase):
         with open("share/deploy/k8s.yaml") as f:
             named = re.findall(r"- (--[a-z-]+)=(\S+)", f.read())
         self.assertGreater(len(named), 5)
-        r = subprocess.run([INGLE, "serve", "--help"], capture_output=True, text=True, timeout=TIMEOUT)
+        r = subprocess.run([INGLE, "serve", "--help-all"], capture_output=True, text=True, timeout=TIMEOUT)
         for option, _ in named:
             self.assertRegex(r.stdout, rf"{option}\b")
 
