@@ -14,7 +14,9 @@ while read -r name who _; do
 done <packages
 [ -n "$missing" ] || exit 0
 
-echo "installing:$missing"
+mkdir -p ../out
+log=$(cd ../out && pwd)/install.log
+echo "installing (a minute or two; log: $log):$missing" >&2
 if [ "$(id -u)" = 0 ]; then
     sudo=
 elif command -v sudo >/dev/null; then
@@ -23,12 +25,11 @@ else
     echo "these packages are missing; install them as root: apt-get install$missing" >&2
     exit 1
 fi
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
 # shellcheck disable=SC2086  # $sudo may be nothing, $missing is a list
-if ! { timeout 600 $sudo apt-get update &&
-    timeout 1800 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } \
+if ! { timeout --foreground 600 $sudo apt-get update &&
+    timeout --foreground 1800 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends $missing; } \
     >"$log" 2>&1 </dev/null; then
     tail -n 30 "$log" >&2
+    echo "installing failed; the whole log is $log" >&2
     exit 1
 fi

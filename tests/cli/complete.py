@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """complete.py INGLE - completions of shells as bash sees them (zsh and fish check theirs where they are installed), and
-'ingle serve --config FILE'."""
-import json, re, shutil, subprocess, sys, tempfile, unittest
+'ingle serve --config FILE'; and what ./run says while it builds."""
+import json, os, pty, re, shutil, subprocess, sys, tempfile, unittest
 
 ASK = """source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ingle; printf '%s\\n' "${COMPREPLY[@]}"
@@ -98,6 +98,63 @@ class Config(unittest.TestCase):
             self.assertEqual((r.returncode, r.stdout), (1, ""), text)
             self.assertIn(word, r.stderr)
         self.assertEqual(ingle("serve", "--config", f"{__file__}/none").returncode, 1)
+
+
+CMAKE = """#!/bin/sh
+case "$*" in
+--preset*) [ -z "$NO_PRESET" ] || { echo no compiler; exit 1; } ;;
+*-n) echo '[1/2] Building C object a.o'; echo '[2/2] Linking C executable ingle' ;;
+*) echo '[1/2] Building C object a.o'; [ -z "$NO_BUILD" ] || { echo 'a.c:1: error'; exit 1; }; echo '[2/2] Linking C executable ingle' ;;
+esac
+"""
+
+
+class Run(unittest.TestCase):
+    """./run, with a cmake and an ingle that only print."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.home = folder.name
+        shutil.copy("run", self.home)
+        for path, text in (("scripts/install.sh", "#!/bin/sh\n"), ("bin/cmake", CMAKE), ("out/release/ingle", '#!/bin/sh\necho "ingle $*"\n')):
+            os.makedirs(os.path.dirname(f"{self.home}/{path}"), exist_ok=True)
+            with open(f"{self.home}/{path}", "w", opener=lambda p, f: os.open(p, f, 0o755)) as f:
+                f.write(text)
+
+    def run_it(self, *words, terminal=False, **environment):
+        env = {**os.environ, "PATH": f"{self.home}/bin:{os.environ['PATH']}", **environment}
+        if not terminal:
+            r = subprocess.run([f"{self.home}/run", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False)
+            return r.returncode, r.stdout, r.stderr
+        ours, theirs = pty.openpty()
+        p = subprocess.Popen([f"{self.home}/run", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+        os.close(theirs)
+        out = b""
+        try:
+            while piece := os.read(ours, 65536):
+                out += piece
+        except OSError:  # the end of a terminal
+            pass
+        os.close(ours)
+        return p.wait(), out.decode().replace("\r\n", "\n"), ""
+
+    def test_run(self):
+        rc, out, says = self.run_it()
+        self.assertEqual((rc, out), (0, "ingle run\n"))
+        self.assertEqual(says, "building: about 2 files, some minutes at the first time; log: out/run.log\n")
+        rc, out, _ = self.run_it("-m", "x", terminal=True)
+        self.assertEqual(rc, 0)
+        self.assertIn("\r[1/2] \r[2/2] \nchat:  ", out)
+        self.assertRegex(out, r"chat: .*\nserve: .*\ndocs: .*\ningle chat -m x\n$")
+        with open(f"{self.home}/out/run.log") as f:
+            self.assertEqual(f.read().count("\n"), 2)
+        for terminal in False, True:
+            for why, word in (("NO_PRESET", "no compiler"), ("NO_BUILD", "a.c:1: error")):
+                rc, out, says = self.run_it(terminal=terminal, **{why: "1"})
+                self.assertEqual(rc, 1, (terminal, why))
+                self.assertIn(word, out + says)
+                self.assertRegex(out + says, rf"failed; the whole log is {self.home}/out/run.log\n$")
 
 
 if __name__ == "__main__":
