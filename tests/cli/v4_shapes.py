@@ -275,6 +275,15 @@ class Shapes(unittest.TestCase):
         self.assertFalse(plan["fits"])
         self.assertIn("--kv fp8", plan["advice"])
 
+    def test_table_of_models(self):
+        """`ingle models` says of MXFP4 what a plan of its shape says."""
+        r = run("inspect", "--plan", "--json", "--memory", "4T", "--ctx", "8192", self.gguf(FLASH))
+        plan, models = json.loads(r.stdout), json.loads(run("models", "--json", "--memory", "4T", "--rate", "60").stdout)["models"]
+        m = next(m for m in models if m["code"] == "MXFP4")
+        self.assertAlmostEqual(m["need_bytes"] / plan["total_bytes"], 1, 2)
+        token = plan["items"]["weights"] - plan["expert_bytes"] * (1 - USED / FLASH["experts"]) - FLASH["embd"] * FLASH["vocab"] * 34 / 32
+        self.assertAlmostEqual(m["token_bytes"] / token, 1, 2)
+
     def test_pro_is_the_same_network(self):
         plan, said = self.plan(self.gguf(PRO), "--kv", "fp8", "--ctx", "131072")
         self.assertGreater(plan["items"]["weights"], 700e9)

@@ -14,7 +14,34 @@ static void test_bandwidth(void **state)
     assert_int_equal(pool_create(&p, 2, false, NULL), INGLE_OK);
     assert_int_equal(tool_machine_bandwidth(p, 16 << 20, 2, &got, NULL), INGLE_OK);
     assert_true(got > 1e6 && got < 1e14);
+    struct tool_round round[2];
+    assert_int_equal(tool_memory_rounds(p, 16 << 20, 2, round, 2, NULL), INGLE_OK);
+    for (int i = 0; i < 2; i++)
+        assert_true(round[i].bytes_per_s > 1e6 && round[i].others >= 0);
     pool_free(p);
+}
+
+/* What fits gets slower with less memory, and never faster than with all of it. */
+static void test_models(void **state)
+{
+    (void)state;
+    size_t n;
+    const struct tool_model *m = tool_models(&n);
+    for (size_t i = 0; i < n; i++) {
+        double share = 0, last = 0;
+        enum tool_fit before = TOOL_TOO_LARGE;
+        for (uint64_t gib = 1; gib <= 256; gib++) {
+            const enum tool_fit fit = tool_model_fit(&m[i], gib << 30, &share);
+            const double rate = fit == TOOL_TOO_LARGE ? 0 : tool_model_rate(&m[i], share, 60e9, 1e9);
+            assert_true(fit <= before && share >= 0 && share <= 1 && rate >= last);
+            before = fit;
+            last = rate;
+        }
+        assert_int_equal(before, TOOL_FITS);
+        assert_true(tool_model_rate(&m[i], 1, 60e9, 1e9) == last);
+    }
+    double share;
+    assert_int_equal(tool_model_fit(&m[0], 0, &share), TOOL_TOO_LARGE);
 }
 
 static void test_refuses_nothing(void **state)
@@ -70,7 +97,7 @@ static void test_what_others_used(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bandwidth),
+        cmocka_unit_test(test_bandwidth), cmocka_unit_test(test_models),
         cmocka_unit_test(test_refuses_nothing),
         cmocka_unit_test(test_peaks_and_others),
         cmocka_unit_test(test_what_others_used),
