@@ -66,6 +66,11 @@ struct cli {
     char **arg; /* what is no option: [n_arg], borrowed from argv */
     int n_arg;
     bool help_all;
+    struct {
+        const char *ours;
+        char spelt[40];
+    } typed[16]; /* [n_typed], options that were given under another name; more than these count under ours */
+    size_t n_typed;
     struct cli_notes notes; /* options of other engines that have no effect */
     char *plan_folder; /* of a model of which only the headers were fetched, or NULL */
     struct cli_screen screen;

@@ -629,8 +629,10 @@ static int converse(struct chat *h)
 int cli_chat(struct cli *c)
 {
     struct chat h = {.c = c, .think = ingle_config_flag(c->config, "think")};
+    if (c->n_arg && access(c->arg[0], F_OK) == 0)
+        return cli_usage(c, "'chat' takes a question, not the name of a file; a model is -m %s", c->arg[0]);
     if (c->n_arg)
-        return cli_usage(c, "'chat' takes no argument such as '%s'", c->arg[0]);
+        return cli_run(c);
     while (ingle_config_text(c->config, "stop", h.n_stop))
         h.n_stop++;
     if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {

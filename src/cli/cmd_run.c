@@ -17,7 +17,7 @@ struct job {
     const char **stop;
     size_t n_stop;
     bool json, lines, any_line, any_content, dim;
-    bool interrupted;
+    bool interrupted, told_short;
     struct cli_wrap content, thoughts;
 };
 
@@ -142,6 +142,18 @@ static ingle_status make_prompt(struct job *j, const char *text, size_t n,
     return st;
 }
 
+/* Says once that the store keeps nothing of a text that is too short for it. */
+static void say_short(struct job *j, const struct cli_answer *a)
+{
+    const struct ingle_config *config = j->talk.c->config;
+    const char *dir = ingle_config_text(config, "store", 0);
+    const long long least = (long long)ingle_config_number(config, "store-tokens"), n = a->computed_tokens + a->tokens;
+    if (!dir || n >= least || j->told_short || !j->talk.c->screen.progress)
+        return;
+    cli_line("ingle: note: nothing of %lld tokens is saved in %s: a prefix is kept from %lld tokens on (--store-tokens)", n, dir, least);
+    j->told_short = true;
+}
+
 static int run_prompt(struct job *j, const char *text, size_t n)
 {
     struct cli *c = j->talk.c;
@@ -177,6 +189,7 @@ static int run_prompt(struct job *j, const char *text, size_t n)
         cli_push(c);
         if (c->screen.progress)
             cli_answer_print(stderr, &a);
+        say_short(j, &a);
         if (strcmp(a.end, "interrupted") == 0)
             rc = CLI_INTERRUPTED;
     }

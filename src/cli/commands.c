@@ -6,7 +6,7 @@
 #include <string.h>
 
 static const struct cli_command commands[] = {
-    {"chat", "", "talk with a model", NULL, cli_chat},
+    {"chat", "[QUESTION]", "talk with a model; with a question as an argument it is answered as 'ingle run' does", NULL, cli_chat},
     {"run", "[PROMPT]", "answer a prompt: the argument, -f FILE, or standard input",
      "The answer goes to standard output, thoughts and statistics to standard error.\n", cli_run},
     {"serve", "", "answer requests over HTTP as OpenAI's and Anthropic's servers do",

@@ -71,7 +71,8 @@ static const char *our_word(const char *command, const struct ingle_option *o, c
     return f && f->kind == CLI_FOREIGN_WORD && strcmp(f->ours, o->name) == 0 && cli_foreign_word(f, value, room, 32) ? room : value;
 }
 
-static int set(struct cli *c, const char *name, const char *value)
+/* other: what was typed, if it is another engine's name; or NULL. */
+static int set(struct cli *c, const char *name, const char *value, const char *other)
 {
     char room[32];
     struct ingle_error error;
@@ -79,14 +80,14 @@ static int set(struct cli *c, const char *name, const char *value)
     char what[80];
     snprintf(what, sizeof what, "option '--%s'", name);
     if (value && is_text(by_name(name)) && plain_check(what, value, strlen(value), &err))
-        return cli_usage(c, "%s", err.msg);
+        return cli_usage(c, "%s%s%s", other ? other : "", other ? ": " : "", err.msg);
     const bool again = strcmp(name, "model") == 0 && ingle_config_is_set(c->config, name);
     if (again && value && strcmp(value, ingle_config_text(c->config, name, 0)) != 0)
         return cli_usage(c, "a second model '%s': a process has one", value);
     value = our_word(c->command, by_name(name), value, room);
     if (ingle_config_set(c->config, c->command, name, value, &error) == INGLE_OK)
         return CLI_OK;
-    return cli_usage(c, "%s", error.text);
+    return cli_usage(c, "%s%s%s", other ? other : "", other ? ": " : "", error.text);
 }
 
 /* The value of an option: what stands behind '=', or the next argument.  False after saying that it is missing. */
@@ -143,7 +144,12 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
         cli_note_add(&c->notes, spelt, value, cli_foreign_why(f));
         return CLI_OK;
     }
-    return s.name ? set(c, s.name, s.value) : CLI_OK;
+    if (s.name && c->n_typed < sizeof c->typed / sizeof *c->typed) {
+        c->typed[c->n_typed].ours = by_name(s.name)->name;
+        snprintf(c->typed[c->n_typed].spelt, sizeof c->typed->spelt, "%s", spelt);
+        c->n_typed++;
+    }
+    return s.name ? set(c, s.name, s.value, spelt) : CLI_OK;
 }
 
 /* argv[*i] begins with "--"; takes its value from behind '=' or from the next argument. */
@@ -161,7 +167,7 @@ static int read_long(struct cli *c, int argc, char **argv, int *i)
         return read_foreign(c, f, spelt, value, argc, argv, i);
     if (o && !take_value(c, o, spelt, argc, argv, i, &value))
         return CLI_USAGE;
-    return set(c, name, value);
+    return set(c, name, value, NULL);
 }
 
 /* "-q", "-n5", "-n 5"; and the short forms of others, which have several letters: "-ngl 99" */
@@ -180,14 +186,14 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
         if (!o)
             return cli_usage(c, "there is no option '-%c'", *word);
         if (o->kind == INGLE_OPTION_FLAG) {
-            const int rc = set(c, o->name, NULL);
+            const int rc = set(c, o->name, NULL, NULL);
             if (rc)
                 return rc;
             continue;
         }
         const char *value = word[1] ? word + 1 : NULL;
         snprintf(spelt, sizeof spelt, "-%c", *word);
-        return take_value(c, o, spelt, argc, argv, i, &value) ? set(c, o->name, value) : CLI_USAGE;
+        return take_value(c, o, spelt, argc, argv, i, &value) ? set(c, o->name, value, NULL) : CLI_USAGE;
     }
     return CLI_OK;
 }
@@ -327,13 +333,23 @@ static const char *const details[][2] = {
     {"store-size", "store"}, {"store-tokens", "store"}, {"experts-share", "experts-worker"}, {"models-max", "models"},
     {"no-autoload", "models"}, {"ttl", "models"}, {"preload", "models"}};
 
+/* "--ttl", or what was typed instead and ours: "--sleep-idle-seconds (--ttl here)". */
+static const char *as_typed(const struct cli *c, const char *name, char *out, size_t n)
+{
+    snprintf(out, n, "'--%s'", name);
+    for (size_t i = 0; i < c->n_typed; i++)
+        if (strcmp(c->typed[i].ours, name) == 0)
+            snprintf(out, n, "'%s' (--%s here)", c->typed[i].spelt, name);
+    return out;
+}
+
 void cli_options_idle(const struct cli *c)
 {
     const bool several = ingle_config_is_set(c->config, "models"); /* whose own options are read later */
     for (size_t i = 0; i < sizeof details / sizeof *details; i++) {
         const char *name = details[i][0], *of = details[i][1];
         if (ingle_config_is_set(c->config, name) && !ingle_config_is_set(c->config, of) && cli_takes(c->command, of) && !several)
-            fprintf(stderr, "ingle: warning: option '--%s' does nothing without --%s\n", name, of);
+            fprintf(stderr, "ingle: warning: option %s does nothing without --%s\n", as_typed(c, name, (char[120]){0}, 120), of);
     }
 }
 

@@ -135,11 +135,9 @@ static ingle_status open_dir(const char *name, int *dir, struct err *err)
         return err_set(err, INGLE_IO, "%s: cannot open the directory: %s", name,
                        strerror(errno));
     if (st.st_uid != geteuid())
-        return err_set(err, INGLE_ARG, "%s: a store must be the user's own directory, this is that "
-                       "of user %u", name, (unsigned)st.st_uid);
+        return err_set(err, INGLE_ARG, "%s: it must be your own directory, and is that of user %u", name, (unsigned)st.st_uid);
     if (st.st_mode & 022)
-        return err_set(err, INGLE_ARG, "%s: others may write to the directory of the store (mode "
-                       "%o); chmod 700 it", name, (unsigned)st.st_mode & 0777);
+        return err_set(err, INGLE_ARG, "%s: others may write to this directory (mode %o); chmod 700 it", name, (unsigned)st.st_mode & 0777);
     return INGLE_OK;
 }
 

@@ -471,8 +471,8 @@ static ingle_status list_checkpoint(struct tool_source *s, struct err *err)
     if (!st && !s->n)
         st = err_set(err, INGLE_FORMAT, "%s: no tensor has a name of the model that config.json describes", s->path);
     if (!st && left_out && s->kind == SOURCE_DEEPSEEK4)
-        report(s->sink, INGLE_REPORT_WARN, "convert", s->path, "%zu tensors of the draft block are left out: --mtp (or --dspark) writes them "
-               "to a file of their own", left_out);
+        report(s->sink, s->only_read ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, s->only_read ? "model" : "convert", s->path,
+               "%zu tensors are a drafter's and are left out: 'ingle convert --mtp' (or --dspark) writes them to a file of their own", left_out);
     if (!st)
         st = check_left(s, err);
     if (st)
@@ -788,6 +788,7 @@ ingle_status tool_source_open(struct tool_source **out, const char *path, const 
     s->sink = sink;
     if (o)
         s->o = *o;
+    s->only_read = !o;
     atomic_init(&s->rounded, false);
     ingle_status st = io_open(&s->file, path, sink, err);
     if (st)

@@ -42,6 +42,7 @@ struct tool_source {
     const char *path;
     const struct report_sink *sink;
     struct tool_source_options o;
+    bool only_read; /* nothing is written from it: what would be left out is no warning */
     struct io_file *file;
     struct json_object *config;
     struct model *model;

@@ -96,11 +96,27 @@ class Commands(unittest.TestCase):
         self.refuses("eval", code=2, says=["--tokens"])
         self.refuses("run", "--json=maybe", "x", code=2, says=["'--json' is on or off (true or false), not 'maybe'"])
 
+    def test_a_question_for_chat(self):
+        r = self.ok(run("chat", "--temp", "0", "What is the capital of Japan?"))
+        self.assertEqual(r.stdout, "The capital of Japan is Tokyo.\n")
+        self.refuses("chat", "README.md", code=2, says=("-m README.md",))
+
+    def test_what_is_too_short_for_the_store(self):
+        with tempfile.TemporaryDirectory() as d:
+            r = self.ok(run("run", "--temp", "0", "--store", d + "/s", "--lines", stdin="What is your name?\nCapital of Japan?\n"))
+            self.assertEqual(len(re.findall(r"nothing of \d+ tokens is saved in .*/s: .* 256 tokens", r.stderr)), 1, r.stderr)
+            r = self.ok(run("run", "--temp", "0", "--store", d + "/s", "--store-tokens", "8", "What is your name?"))
+            self.assertNotIn("saved", r.stderr)
+            self.refuses("run", "--store", "/tmp", "hi", says=("others may write to this directory",))
+
     def test_options_without_their_own(self):
         """What an option says of another one that is not there is not silent."""
         r = self.ok(run("run", "-n", "1", "--prompt-keep", "0.3", "--kv-disk-size", "1G", "x"))
         for name, of in ("prompt-keep", "prompt-drafter"), ("kv-disk-size", "kv-disk"):
             self.assertIn(f"ingle: warning: option '--{name}' does nothing without --{of}\n", r.stderr)
+        r = self.ok(run("run", "-n", "1", "--prefill-keep-ratio", "0.3", "x"))  # by the name that was typed
+        self.assertIn("warning: option '--prefill-keep-ratio' (--prompt-keep here) does nothing without --prompt-drafter\n", r.stderr)
+        self.refuses("run", "--n-predict", "abc", "x", code=2, says=("error: --n-predict: option '--predict' needs a whole number, not 'abc'",))
         self.assertNotIn("nothing without", self.ok(run("run", "-q", "-n", "1", "--store-size", "1G", "x")).stderr)
 
     def test_names_of_llama_bench(self):
