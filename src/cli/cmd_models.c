@@ -82,13 +82,16 @@ static void print_notes(uint64_t memory, double rate)
     size_t n;
     const struct tool_model *m = tool_models(&n);
     double share;
-    bool tight = false, disk = false;
+    bool tight = false, disk = false, any = false;
     for (size_t i = 0; i < n; i++) {
         const enum tool_fit fit = tool_model_fit(&m[i], memory, &share);
+        any |= fit != TOOL_TOO_LARGE;
         tight |= fit == TOOL_TIGHT;
         disk |= fit == TOOL_FROM_DISK;
     }
     puts("\nGiB: weights, keys and values for 8,192 tokens, and the rest.  tokens/s = memory rate / bytes that a token reads.");
+    if (!any)
+        puts("No model fits in this memory; 'ingle chat' without -m talks with the built-in one (2.5 MB).");
     if (tight)
         puts("tight: fits, and leaves others less than 2 GiB or 8 % of the memory: use a smaller --ctx, or close programs.");
     if (disk)

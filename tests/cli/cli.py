@@ -519,6 +519,7 @@ class Commands(unittest.TestCase):
         self.assertIn("3.4  ingle chat -m hf:google/gemma-4-31B-it-qat-q4_0-gguf\n", out)
         self.assertNotIn("!", out)
         self.assertRegex(self.ok(run("models", "-t", "1")).stdout, r"free \d+\.\d GiB\nreading memory +\d+\.\d GB/s, the best of")
+        self.assertIn("No model fits", self.ok(run("models", "--memory", "1K", "--rate", "60")).stdout)
         self.refuses("models", "x", code=2, says=["'x'", "pull --have"])
         self.refuses("models", "--rate", "-1", code=2, says=["--rate"])
 
