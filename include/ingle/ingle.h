@@ -1036,6 +1036,7 @@ struct ingle_scheduler_status {
     int64_t n_parked; /* times that a request gave its KV pages to more urgent ones for a while */
     double last_step_seconds, since_step_seconds; /* the second grows while a step runs */
     uint64_t kv_used_bytes, kv_budget_bytes, cache_bytes, store_bytes;
+    uint64_t grammar_bytes; /* tables of grammars that are kept for the next answers */
     int64_t cache_hits, store_hits, store_corrupt;
     int64_t store_written, store_skipped; /* files; what there was no room for and is tried again */
     int64_t store_files, store_evicted, store_failed; /* failed: writes */

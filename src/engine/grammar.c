@@ -19,6 +19,9 @@
 
 enum { MOST_KEPT = 16, MOST_KEPT_BYTES = 256 * 1024, MOST_IDLE = 8, MOST_IDLE_OF_ONE = 4, MOST_WARNINGS = 32 };
 
+/* Of matchers that wait for their grammar to be used again; and what is given back to the system at once. */
+enum { MOST_IDLE_BYTES = 64 << 20, LARGE_BYTES = 8 << 20 };
+
 /* What was said while a grammar was compiled. */
 struct warnings {
     const struct report_sink *sink; /* which hears it as well, while it is compiled */
@@ -45,6 +48,7 @@ struct engine_words {
     struct grammar_vocab *vocab; /* Sync: lock.  NULL until the first grammar is used */
     struct compiled *first;           /* Sync: lock.  The last ones used come first */
     int n_idle;                       /* Sync: lock.  Of all that are listed */
+    size_t idle_bytes, freed_bytes;   /* Sync: lock.  Of idle matchers, listed or not; of those that were freed, in all */
 };
 
 struct ingle_grammar {
@@ -54,10 +58,18 @@ struct ingle_grammar {
 
 /* ---- compiled grammars; all with words->lock held ---- */
 
-static void free_compiled(struct compiled *c)
+static void free_matcher(struct engine_words *w, struct grammar_matcher *m, bool idle)
+{
+    const size_t n = m ? grammar_matcher_bytes(m) : 0;
+    w->freed_bytes += n;
+    w->idle_bytes -= idle ? n : 0;
+    grammar_matcher_free(m);
+}
+
+static void free_compiled(struct engine_words *w, struct compiled *c)
 {
     for (int i = 0; i < c->n_idle; i++)
-        grammar_matcher_free(c->idle[i]);
+        free_matcher(w, c->idle[i], true);
     for (size_t i = 0; i < c->warnings.n; i++)
         mem_free(c->warnings.text[i]);
     grammar_free(c->g);
@@ -65,10 +77,10 @@ static void free_compiled(struct compiled *c)
     mem_free(c);
 }
 
-static void unref(struct compiled *c)
+static void unref(struct engine_words *w, struct compiled *c)
 {
     if (--c->refs == 0)
-        free_compiled(c);
+        free_compiled(w, c);
 }
 
 static void unlist(struct engine_words *w, struct compiled **at)
@@ -77,7 +89,7 @@ static void unlist(struct engine_words *w, struct compiled **at)
     *at = c->next;
     c->listed = false;
     w->n_idle -= c->n_idle;
-    unref(c);
+    unref(w, c);
 }
 
 static void list_first(struct engine_words *w, struct compiled *c)
@@ -108,20 +120,20 @@ static struct compiled *find(struct engine_words *w, enum ingle_grammar_kind kin
     return c;
 }
 
-/* Makes room for one more of c; false: there is none. */
-static bool room_for_idle(struct engine_words *w, const struct compiled *c)
+/* Makes room for one more of c, of n bytes; false: there is none. */
+static bool room_for_idle(struct engine_words *w, const struct compiled *c, size_t n)
 {
-    struct compiled *oldest = NULL;
-    if (!c->listed || c->n_idle >= MOST_IDLE_OF_ONE)
+    if (!c->listed || c->n_idle >= MOST_IDLE_OF_ONE || n > MOST_IDLE_BYTES / 2)
         return false;
-    if (w->n_idle < MOST_IDLE)
-        return true;
-    for (struct compiled *i = w->first; i; i = i->next)
-        oldest = i->n_idle && i != c ? i : oldest;
-    if (!oldest)
-        return false;
-    grammar_matcher_free(oldest->idle[--oldest->n_idle]);
-    w->n_idle--;
+    while (w->n_idle >= MOST_IDLE || w->idle_bytes > MOST_IDLE_BYTES - n) {
+        struct compiled *oldest = NULL;
+        for (struct compiled *i = w->first; i; i = i->next)
+            oldest = i->n_idle && i != c ? i : oldest;
+        if (!oldest)
+            return false;
+        free_matcher(w, oldest->idle[--oldest->n_idle], true);
+        w->n_idle--;
+    }
     return true;
 }
 
@@ -130,16 +142,19 @@ static struct grammar_matcher *take_idle(struct engine_words *w, struct compiled
     if (!c->n_idle)
         return NULL;
     w->n_idle -= c->listed;
+    w->idle_bytes -= grammar_matcher_bytes(c->idle[c->n_idle - 1]);
     return c->idle[--c->n_idle];
 }
 
 /* Takes m. */
 static void put_idle(struct engine_words *w, struct compiled *c, struct grammar_matcher *m)
 {
-    if (!room_for_idle(w, c)) {
-        grammar_matcher_free(m);
+    const size_t n = grammar_matcher_bytes(m);
+    if (!room_for_idle(w, c, n)) {
+        free_matcher(w, m, false);
         return;
     }
+    w->idle_bytes += n;
     c->idle[c->n_idle++] = m;
     w->n_idle++;
 }
@@ -166,6 +181,14 @@ void engine_words_close(struct engine_words *w)
     pthread_mutex_destroy(&w->lock);
     grammar_vocab_free(w->vocab);
     mem_free(w);
+}
+
+size_t engine_words_bytes(struct engine_words *w)
+{
+    (void)pthread_mutex_lock(&w->lock);
+    const size_t n = w->idle_bytes;
+    (void)pthread_mutex_unlock(&w->lock);
+    return n;
 }
 
 /* Logits may have more entries than the tokenizer has tokens, or fewer; those beyond it never
@@ -231,7 +254,7 @@ static ingle_status make(struct compiled **out, const struct ingle_model *m,
     c->warnings.sink = &m->sink;
     const ingle_status st = compile(&c->g, &c->warnings, m, kind, text, n, &work, err);
     if (st) {
-        free_compiled(c);
+        free_compiled(m->words, c);
         return st;
     }
     c->refs = 1;
@@ -305,7 +328,7 @@ void ingle_grammar_close(struct ingle_grammar *g)
     if (!g)
         return;
     (void)pthread_mutex_lock(&g->m->words->lock);
-    unref(g->c);
+    unref(g->m->words, g->c);
     (void)pthread_mutex_unlock(&g->m->words->lock);
     mem_free(g);
 }
@@ -367,13 +390,18 @@ void engine_rule_close(struct engine_rule *r)
 {
     if (!r)
         return;
-    (void)pthread_mutex_lock(&r->words->lock);
+    struct engine_words *w = r->words;
+    (void)pthread_mutex_lock(&w->lock);
+    const size_t before = w->freed_bytes;
     if (r->failed || !r->matcher)
-        grammar_matcher_free(r->matcher);
+        free_matcher(w, r->matcher, false);
     else
-        put_idle(r->words, r->c, r->matcher);
-    unref(r->c);
-    (void)pthread_mutex_unlock(&r->words->lock);
+        put_idle(w, r->c, r->matcher);
+    unref(w, r->c);
+    const size_t freed = w->freed_bytes - before;
+    (void)pthread_mutex_unlock(&w->lock);
+    if (freed >= LARGE_BYTES) /* else the allocator keeps it */
+        mem_trim();
     mem_free(r->allowed);
     mem_free(r);
 }

@@ -36,6 +36,7 @@ void engine_take_snapshot(struct ingle_scheduler *s)
     s->status.kv_used_bytes = kv.used_bytes;
     s->status.kv_budget_bytes = kv.budget_bytes;
     s->status.cache_bytes = kv.cached_bytes;
+    s->status.grammar_bytes = engine_words_bytes(s->e->model->words);
     engine_paging_count(s->e, &s->status.paging);
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *a = &s->slot[i];

@@ -13,6 +13,8 @@
 struct engine_words;
 MUST_CHECK ingle_status engine_words_open(struct engine_words **out, struct err *err);
 void engine_words_close(struct engine_words *w);
+/* What grammars that nobody follows at the moment are kept with: bounded. */
+size_t engine_words_bytes(struct engine_words *w);
 
 /* What one answer's tokens follow. */
 struct engine_rule;

@@ -78,6 +78,8 @@ MUST_CHECK ingle_status grammar_matcher_create(struct grammar_matcher **out,
                                             const struct grammar *g,
                                             const struct grammar_vocab *v, struct err *err);
 void grammar_matcher_free(struct grammar_matcher *m);
+/* What it holds. */
+size_t grammar_matcher_bytes(const struct grammar_matcher *m);
 /* Back to the start, for another answer: what was found out about the grammar stays. */
 MUST_CHECK ingle_status grammar_matcher_reset(struct grammar_matcher *m, struct err *err);
 

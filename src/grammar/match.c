@@ -645,6 +645,13 @@ ingle_status grammar_matcher_create(struct grammar_matcher **out, const struct g
     return st;
 }
 
+size_t grammar_matcher_bytes(const struct grammar_matcher *m)
+{
+    const size_t slots = m->state_table.n_slots + m->frame_table.n_slots + m->done_table.n_slots;
+    return sizeof *m + (m->cap_items + m->cap_todo + m->cap_done) * sizeof *m->item + m->cap_states * sizeof *m->states +
+           m->cap_frames * sizeof *m->frame + (m->cap_trans + slots) * sizeof *m->trans;
+}
+
 void grammar_matcher_free(struct grammar_matcher *m)
 {
     if (!m)

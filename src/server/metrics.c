@@ -296,6 +296,8 @@ static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
         (double)n->store_skipped);
     put(out, "ingle_store_failed_total", "counter", "Writes to the disk that failed.",
         (double)n->store_failed);
+    put(out, "ingle_grammar_bytes", "gauge", "Tables of grammars that are kept for the next answers.",
+        (double)n->grammar_bytes);
     put(out, "ingle_kv_used_bytes", "gauge", "Memory of conversations in use.",
         (double)n->kv_used_bytes);
     put(out, "ingle_kv_budget_bytes", "gauge", "Memory that conversations may use.",
