@@ -2,10 +2,11 @@
 /* Files of packed weights: where they are, what is there, making and deleting them. */
 #include "cli/cli.h"
 
+#include "base/size.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-static const double GB = 1e9;
 enum { SLOW_S = 3 }; /* a start that takes longer is worth a word */
 
 ingle_status cli_pack_default(struct cli *c, struct ingle_error *error)
@@ -31,17 +32,16 @@ void cli_pack_say(struct cli *c, const struct ingle_engine *e)
     struct ingle_engine_info info;
     ingle_engine_info(e, &info);
     const char *dir = ingle_config_text(c->config, "pack-cache", 0);
-    const double gb = (double)info.matrix_bytes / GB;
     if (!c->screen.progress)
         return;
     cli_screen_clear(&c->screen);
     if (info.packed)
-        fprintf(stderr, "ingle: wrote %.2f GB of packed weights to %s: later starts take no time; 'ingle cache' "
-                "lists and deletes them\n", gb, dir);
+        fprintf(stderr, "ingle: wrote %s of packed weights to %s: later starts take no time; 'ingle cache' "
+                "lists and deletes them\n", SIZE_OF(info.matrix_bytes), dir);
     else if (c->screen.terminal && dir && !info.mapped && info.load_seconds > (double)SLOW_S &&
              !ingle_config_flag(c->config, "no-pack-cache"))
-        fprintf(stderr, "ingle: loading took %.1f s; with --pack once (%.2f GB on disk) later starts take no time\n",
-                info.load_seconds, gb);
+        fprintf(stderr, "ingle: loading took %.1f s; with --pack once (%s on disk) later starts take no time\n",
+                info.load_seconds, SIZE_OF(info.matrix_bytes));
 }
 
 struct shelf {
@@ -75,7 +75,7 @@ static void print_entry(void *arg, const struct ingle_pack_entry *e)
         }
         putchar('}');
     } else {
-        printf("%-12.12s %9.2f GB %8.1f h  %-18s %s\n", CLI_SHOWN(e->name), (double)e->bytes / GB,
+        printf("%-12.12s %12s %8.1f h  %-18s %s\n", CLI_SHOWN(e->name), SIZE_OF(e->bytes),
                (double)e->age_seconds / 3600, state_of(e), CLI_SHOWN(e->damage ? e->damage : e->model));
     }
     s->n++;
@@ -98,7 +98,7 @@ static int list(struct cli *c, const char *dir)
     if (s.json)
         printf("], \"bytes\": %llu, \"damaged\": %lld}\n", (unsigned long long)s.bytes, (long long)s.n_damaged);
     else
-        printf("%lld files, %.2f GB in %s\n", (long long)s.n, (double)s.bytes / GB, dir);
+        printf("%lld files, %s in %s\n", (long long)s.n, SIZE_OF(s.bytes), dir);
     return s.n_damaged ? CLI_FAILURE : CLI_OK;
 }
 
@@ -110,7 +110,7 @@ static int clear(struct cli *c, const char *dir)
     const ingle_status st = ingle_pack_clear(dir, &n, &bytes, &error);
     if (st && st != INGLE_NOTFOUND)
         return cli_fail(c, &error);
-    printf("deleted %lld files, %.2f GB, in %s\n", (long long)n, (double)bytes / GB, dir);
+    printf("deleted %lld files, %s, in %s\n", (long long)n, SIZE_OF(bytes), dir);
     return CLI_OK;
 }
 
@@ -131,11 +131,10 @@ static int add(struct cli *c, const char *dir)
     else
         ingle_engine_info(e, &info);
     cli_screen_clear(&c->screen);
-    const double gb = (double)info.matrix_bytes / GB;
     if (info.packed)
-        printf("wrote %.2f GB to %s\n", gb, dir);
+        printf("wrote %s to %s\n", SIZE_OF(info.matrix_bytes), dir);
     else if (info.mapped)
-        printf("%.2f GB are there already, in %s\n", gb, dir);
+        printf("%s are there already, in %s\n", SIZE_OF(info.matrix_bytes), dir);
     else if (!rc)
         rc = CLI_FAILURE; /* a warning has said why */
     ingle_engine_close(e);

@@ -4,6 +4,7 @@
 #include "base/cpu.h"
 #include "base/disk.h"
 #include "base/pool.h"
+#include "base/size.h"
 #include "tool/tool.h"
 
 #include <string.h>
@@ -198,8 +199,8 @@ static void print_shares(struct cli *c, struct ingle_model *m, const struct ingl
             printf("%s{\"share\": %.2f, \"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, %.3f]}", between, share[i] * 0.01,
                    (unsigned long long)p.expert_memory_bytes, p.tokens_low, p.tokens_high);
         else
-            printf("%3d %% of experts in memory (%.2f GB)   %.1f to %.1f tokens a second in decode\n", share[i],
-                   (double)p.expert_memory_bytes * 1e-9, p.tokens_low, p.tokens_high);
+            printf("%3d %% of experts in memory (%s)   %.1f to %.1f tokens a second in decode\n", share[i],
+                   SIZE_OF(p.expert_memory_bytes), p.tokens_low, p.tokens_high);
         between = ", ";
     }
 }

@@ -4,6 +4,8 @@
 #include "router/router.h"
 #include "server/server.h"
 
+#include "base/size.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <poll.h>
@@ -156,8 +158,8 @@ static void describe(const struct cli *c, const struct server_info *i)
         printf("also     %s, the same port\n", i->more[k]);
     if (i->more_path)
         printf("also     unix:%s\n", i->more_path);
-    printf("memory   %.1f MiB weights, up to %.1f MiB conversations\n",
-           (double)i->weight_bytes / 1048576, (double)i->kv_bytes / 1048576);
+    printf("memory   %s weights, up to %s conversations\n",
+           SIZE_OF(i->weight_bytes), SIZE_OF(i->kv_bytes));
     if (i->n_keys)
         printf("keys     %zu\n", i->n_keys);
     else

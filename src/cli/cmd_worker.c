@@ -3,6 +3,8 @@
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
+#include "base/size.h"
+
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
@@ -37,9 +39,9 @@ static void tell_end(const struct cli *c, const struct ingle_worker *w)
     struct ingle_worker_info n;
     ingle_worker_info(w, &n);
     if (c->screen.progress)
-        fprintf(stderr, "ingle: note: %llu evaluations, %llu rows of experts; %llu of %llu experts were in memory, %.2f GB were read; %llu peers were refused\n",
+        fprintf(stderr, "ingle: note: %llu evaluations, %llu rows of experts; %llu of %llu experts were in memory, %s were read; %llu peers were refused\n",
                 (unsigned long long)n.evals, (unsigned long long)n.pairs, (unsigned long long)n.hits, (unsigned long long)(n.hits + n.misses),
-                (double)n.read_bytes * 1e-9, (unsigned long long)n.refused);
+                SIZE_OF(n.read_bytes), (unsigned long long)n.refused);
 }
 
 int cli_worker(struct cli *c)

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/size.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -357,7 +358,7 @@ void cli_select_print(FILE *to, const struct ingle_select *s)
     fprintf(to, "kv-select: missed %.2g %% on average, %.2g %% at most (estimated)", s->pairs ? 100 * s->missed / (double)s->pairs : 0, 100 * s->most);
     if (s->checked)
         fprintf(to, "; %.2g %%, %.2g %% (measured)", 100 * s->missed_true / (double)s->checked, 100 * s->most_true);
-    fprintf(to, "; %.1f %% of pages read, %.1f MiB\n", 100 * (double)s->pages_read / (double)s->pages_seen, (double)s->bytes_read / (1 << 20));
+    fprintf(to, "; %.1f %% of pages read, %s\n", 100 * (double)s->pages_read / (double)s->pages_seen, SIZE_OF(s->bytes_read));
 }
 
 /* "20 tokens, 664 t/s" */
@@ -385,7 +386,7 @@ void cli_answer_print(FILE *to, const struct cli_answer *a)
                 a->sparse.n_seen ? 100 * (double)a->sparse.n_read / (double)a->sparse.n_seen : 100.0);
     cli_select_print(to, &a->select);
     if (a->pages.read_bytes)
-        fprintf(to, "keys and values: %.1f MiB read from disk, waited %.2f s\n", (double)a->pages.read_bytes / (1 << 20),
+        fprintf(to, "keys and values: %s read from disk, waited %.2f s\n", SIZE_OF(a->pages.read_bytes),
                 a->pages.waited_seconds);
     if (a->drafted_tokens)
         fprintf(to, "drafts: %lld of %lld tokens right, %.2f tokens a step; about %.2f s %s\n", (long long)a->accepted_tokens,

@@ -6,6 +6,7 @@
 #include "base/fp.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/size.h"
 #include "expert/remote.h"
 #include "expert/store.h"
 
@@ -353,22 +354,6 @@ static bool fits_with_rows(const struct search *s, int64_t rows)
     return fits(&smaller, LEAST_CTX, &s->r.kv);
 }
 
-/* "12.34 GiB", "5.6 MiB": text for a message. */
-struct size {
-    char text[24];
-};
-
-static struct size size_of(uint64_t n)
-{
-    struct size s;
-    const double mib = (double)n / (1024.0 * 1024);
-    if (mib >= 1024)
-        snprintf(s.text, sizeof s.text, "%.2f GiB", mib / 1024);
-    else
-        snprintf(s.text, sizeof s.text, "%.1f MiB", mib);
-    return s;
-}
-
 /* Kinds of keys and values, the best first; what the family or its widths cannot have is passed over. */
 static const struct kind {
     const char *name;
@@ -447,13 +432,13 @@ static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
     out[0] = 0;
     if (s->e->weight_bytes > s->limit)
         snprintf(out, n, "the weights alone take %s: use a smaller quantisation",
-                 size_of(s->e->weight_bytes).text);
+                 SIZE_OF(s->e->weight_bytes));
     else if ((k = best_kind(s, n_ctx, &types)))
         snprintf(out, n, "keys and values as %s (--kv %s) would fit: %s%s", k->name, k->name, k->why, of_drafter(s));
     else if ((s->e->draft || s->e->draft_text) && fits_alone(s, n_ctx, false))
         snprintf(out, n, "without %s (--draft off) it would fit", s->e->draft ? "the drafter" : "drafts");
     else if (s->e->skip && fits_alone(s, n_ctx, true))
-        snprintf(out, n, "without the prompt drafter, which takes %s (--prompt-drafter), it would fit", size_of(engine_skip_bytes(s->e)).text);
+        snprintf(out, n, "without the prompt drafter, which takes %s (--prompt-drafter), it would fit", SIZE_OF(engine_skip_bytes(s->e)));
     else if ((shorter = longest(s, n_ctx, &s->r.kv)) > 0)
         snprintf(out, n, "a context of %lld tokens (--ctx %lld) would fit", (long long)shorter,
                  (long long)shorter);
@@ -513,7 +498,7 @@ ingle_status engine_memory_limit(const struct ingle_engine *e, const struct ingl
     if (machine.memory_unread)
         report(&e->sink, INGLE_REPORT_WARN, "memory", "/proc/meminfo", "it cannot be read: what of the machine's %s is "
                "free, or allowed to this process, is not known and taken for all; --memory says how much to use",
-               size_of(*out).text);
+               SIZE_OF(*out));
     return INGLE_OK;
 }
 
@@ -601,7 +586,7 @@ static ingle_status leave_experts(struct ingle_engine *e, const struct ingle_eng
     e->weight_bytes = dense + e->expert_budget;
     report(&e->sink, INGLE_REPORT_NOTE, "experts", e->model->path,
            "they do not all fit in memory: %s of %s do, the others stay in a file; context %lld tokens",
-           size_of(e->expert_budget).text, size_of(all).text, (long long)r->n_ctx);
+           SIZE_OF(e->expert_budget), SIZE_OF(all), (long long)r->n_ctx);
     return compute_need(e, r, s->n_sessions, s->own_cache, need, err);
 }
 
@@ -657,7 +642,7 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
             advise_whole(&search, r->n_ctx, out->advice, sizeof out->advice);
             report(&e->sink, INGLE_REPORT_WARN, "context", e->model->path,
                    "%lld of the model's %lld tokens fit in %s", (long long)shorter,
-                   (long long)r->n_ctx, size_of(search.limit).text);
+                   (long long)r->n_ctx, SIZE_OF(search.limit));
             r->n_ctx = shorter;
             st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
             if (st)
@@ -814,12 +799,12 @@ static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan
     list[0] = 0;
     for (int i = 0; i < p->n_items && at < sizeof list; i++)
         at += (size_t)snprintf(list + at, sizeof list - at, "%s%s %s", i ? ", " : "",
-                               p->item[i].name, size_of(p->item[i].bytes).text);
+                               p->item[i].name, SIZE_OF(p->item[i].bytes));
     struct err why;
     const ingle_status st =
         err_set(&why, INGLE_LIMIT, "%s needs %s (%s) with a context of %lld tokens, %s %s; %s",
-                   e->model->path, size_of(p->total_bytes).text, list, (long long)p->n_ctx,
-                   size_of(p->limit_bytes).text, limit_word(o), p->advice);
+                   e->model->path, SIZE_OF(p->total_bytes), list, (long long)p->n_ctx,
+                   SIZE_OF(p->limit_bytes), limit_word(o), p->advice);
     if (!o->force)
         return err_set(err, st, "%s", why.msg);
     report(&e->sink, INGLE_REPORT_WARN, "memory", e->model->path, "tried by force: %s", why.msg);
@@ -881,8 +866,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
         return st;
     engine_paging_tell(e, &r, &plan);
     report(&e->sink, INGLE_REPORT_NOTE, "memory", e->model->path,
-           "%s of %s, context %lld tokens, keys and values %s", size_of(plan.total_bytes).text,
-           size_of(plan.limit_bytes).text, (long long)plan.n_ctx, plan.kv);
+           "%s of %s, context %lld tokens, keys and values %s", SIZE_OF(plan.total_bytes),
+           SIZE_OF(plan.limit_bytes), (long long)plan.n_ctx, plan.kv);
     snprintf(e->kv, sizeof e->kv, "%s", plan.kv);
     report_rounding(e, &r.kv);
     r.disk_spares = r.tree_budget_bytes;

@@ -3,6 +3,7 @@
 #include "engine/engine.h"
 
 #include "base/clock.h"
+#include "base/size.h"
 #include "expert/store.h"
 #include <stdlib.h>
 #include <string.h>
@@ -118,8 +119,8 @@ ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engi
     expert_store_count(e->experts, &n);
     const uint64_t cycle = (uint64_t)model_n_experts(e->weights) * (uint64_t)e->info.n_experts_used;
     report(&e->sink, INGLE_REPORT_NOTE, "experts", e->model->path,
-           "%.2f of %.2f GB of experts have a place in memory (%llu of %llu), the others are read when they are chosen%s",
-           (double)n.slot_bytes * 1e-9, (double)n.expert_bytes * 1e-9, (unsigned long long)n.slots, (unsigned long long)n.experts,
+           "%s of %s of experts have a place in memory (%llu of %llu), the others are read when they are chosen%s",
+           SIZE_OF(n.slot_bytes), SIZE_OF(n.expert_bytes), (unsigned long long)n.slots, (unsigned long long)n.experts,
            n.by_uring ? n.direct ? ", by direct I/O and io_uring" : ", by io_uring" : n.direct ? ", by direct I/O" : "");
     if (o->experts_skip > 0)
         report(&e->sink, INGLE_REPORT_WARN, "experts-skip", e->model->path,

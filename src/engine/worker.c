@@ -5,6 +5,7 @@
 
 #include "base/fp.h"
 #include "base/mem.h"
+#include "base/size.h"
 #include "expert/remote.h"
 #include "expert/serve.h"
 #include "expert/store.h"
@@ -156,9 +157,9 @@ static ingle_status choose_budget(struct ingle_engine *e, const struct ingle_eng
     const uint64_t margin = engine_margin_of(o, limit), usable = limit > margin ? limit - margin : 0;
     uint64_t budget = o->expert_bytes ? o->expert_bytes : usable;
     if (budget > limit && !o->force)
-        return err_set(err, INGLE_LIMIT, "%s: a budget of %.2f GB for experts, %.2f GB are free", e->model->path, (double)budget * 1e-9, (double)limit * 1e-9);
+        return err_set(err, INGLE_LIMIT, "%s: a budget of %s for experts, %s are free", e->model->path, SIZE_OF(budget), SIZE_OF(limit));
     if (budget < least)
-        return err_set(err, INGLE_LIMIT, "%s: %.2f GB are free for experts, the least is %.2f GB", e->model->path, (double)budget * 1e-9, (double)least * 1e-9);
+        return err_set(err, INGLE_LIMIT, "%s: %s are free for experts, the least is %s", e->model->path, SIZE_OF(budget), SIZE_OF(least));
     e->expert_budget = budget >= all ? all + least : budget; /* a place for each */
     return INGLE_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/size.h"
 #include "base/str.h"
 #include <dirent.h>
 #include <errno.h>
@@ -270,18 +271,6 @@ static uint64_t free_bytes(int dir, uint64_t *all)
     return (uint64_t)v.f_bavail * v.f_frsize;
 }
 
-/* In the largest unit of which there is one: "1.9 MB". */
-static const char *size_text(uint64_t n, char out[24])
-{
-    static const char *const unit[] = {"bytes", "kB", "MB", "GB", "TB"};
-    size_t k = 0;
-    double v = (double)n;
-    for (; v >= 999.95 && k + 1 < sizeof unit / sizeof *unit; k++)
-        v /= 1000;
-    snprintf(out, 24, k ? "%.1f %s" : "%.0f %s", v, unit[k]);
-    return out;
-}
-
 /* Deletes what has to go for n bytes; INGLE_LIMIT: even that would not be enough. */
 static ingle_status make_room(int dir, const char *path, const struct packed_write *w, const char *own,
                               uint64_t n, struct err *err)
@@ -297,7 +286,7 @@ static ingle_status make_room(int dir, const char *path, const struct packed_wri
     spare = w->o->pack_bytes && spare > FREE_BYTES ? FREE_BYTES : spare;
     const uint64_t budget = w->o->pack_bytes ? w->o->pack_bytes : UINT64_MAX;
     ingle_status s = INGLE_OK;
-    char text[4][24];
+    char text[4][SIZE_TEXT];
     if (n > budget || kept > budget - n)
         s = err_set(err, INGLE_LIMIT, "%s: %s of packed weights do not fit in the %s that it may take",
                     path, size_text(n, text[0]), size_text(budget, text[1]));
@@ -316,8 +305,8 @@ static ingle_status make_room(int dir, const char *path, const struct packed_wri
             continue;
         unmark(dir, list[i].name);
         old_bytes -= list[i].bytes;
-        report(w->sink, INGLE_REPORT_NOTE, "packed weights", path, "%s (%.1f GB) was deleted: %s",
-               list[i].name, (double)list[i].bytes * 1e-9, room ? "it is outdated" : "it was the least recently used one");
+        report(w->sink, INGLE_REPORT_NOTE, "packed weights", path, "%s (%s) was deleted: %s",
+               list[i].name, SIZE_OF(list[i].bytes), room ? "it is outdated" : "it was the least recently used one");
     }
     mem_free(list);
     return s;

@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/size.h"
 #include "model/packed.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -425,7 +426,7 @@ static bool map(struct model *m, const struct packed_want *w, const struct model
         report(m->sink, INGLE_REPORT_NOTE, "numa", o->pack_dir,
                "mapped weights lie on the nodes where they were first read, by any process; --no-pack-cache puts them "
                "where they are used");
-    report(m->sink, INGLE_REPORT_DEBUG, "packed weights", o->pack_dir, "%.2f GB are mapped", (double)n * 1e-9);
+    report(m->sink, INGLE_REPORT_DEBUG, "packed weights", o->pack_dir, "%s are mapped", SIZE_OF(n));
     return true;
 }
 
@@ -470,8 +471,8 @@ static bool write_file(struct model *m, const struct packed_write *how)
     }
     m->loaded.wrote = true;
     report(m->sink, INGLE_REPORT_NOTE, "packed weights", dir,
-           "%s: wrote %.2f GB in %.1f s; later starts map it; 'ingle cache' lists such files and deletes them",
-           name, (double)w->head.file_bytes * 1e-9, (double)(clock_now() - start) * 1e-9);
+           "%s: wrote %s in %.1f s; later starts map it; 'ingle cache' lists such files and deletes them",
+           name, SIZE_OF(w->head.file_bytes), (double)(clock_now() - start) * 1e-9);
     return true;
 }
 
@@ -543,8 +544,8 @@ static void lock(struct model *m)
     struct rlimit limit;
     if (mlock(m->image, (size_t)n) == 0) {
         m->loaded.locked = true;
-        report(m->sink, INGLE_REPORT_DEBUG, "lock", io_path(m->file), "%.2f GB of weights stay in memory",
-               (double)n * 1e-9);
+        report(m->sink, INGLE_REPORT_DEBUG, "lock", io_path(m->file), "%s of weights stay in memory",
+               SIZE_OF(n));
         return;
     }
     const int why = errno;
@@ -613,7 +614,7 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
         count_huge(m);
     m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
     if (!s && m->image && !m->loaded.mapped)
-        report(m->sink, INGLE_REPORT_DEBUG, "load", io_path(m->file), "%.2f GB of weights in %.2f s", (double)m->image_bytes * 1e-9,
+        report(m->sink, INGLE_REPORT_DEBUG, "load", io_path(m->file), "%s of weights in %.2f s", SIZE_OF(m->image_bytes),
                m->loaded.seconds);
     model_packed_want_release(&w);
     return s;

@@ -4,6 +4,7 @@
 #include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/size.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -635,8 +636,8 @@ static void report_widened(const struct model *m)
 {
     if (m->n_widened)
         report(m->sink, INGLE_REPORT_WARN, "tensor", m->widened,
-               "%zu matrices are loaded as F32, %.2f GB: no format in memory holds their scales without loss", m->n_widened,
-               (double)m->wide_bytes * 1e-9);
+               "%zu matrices are loaded as F32, %s: no format in memory holds their scales without loss", m->n_widened,
+               SIZE_OF(m->wide_bytes));
 }
 
 ingle_status model_check_unused(struct model *m, struct err *err)

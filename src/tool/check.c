@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "base/size.h"
 #include "device/device.h"
 #include "family/family.h"
 #include "text/text.h"
@@ -378,8 +379,8 @@ static void add_summary(const struct check *c, const char *path, const char *dra
         str_adds(c->text, "no chat template: a base model, or it was left out");
     if (drafts && o->supported)
         str_addf(c->text, "; with a drafter: %s", drafts);
-    str_addf(c->text, "; %zu tensors, %.2f MiB in %zu file%s, sum %016llx: %zu problem%s, %zu warning%s\n", o->n_tensors,
-             (double)o->n_bytes / 1048576, o->n_files, o->n_files == 1 ? "" : "s", (unsigned long long)o->sum,
+    str_addf(c->text, "; %zu tensors, %s in %zu file%s, sum %016llx: %zu problem%s, %zu warning%s\n", o->n_tensors,
+             SIZE_OF(o->n_bytes), o->n_files, o->n_files == 1 ? "" : "s", (unsigned long long)o->sum,
              o->n_problems, o->n_problems == 1 ? "" : "s", o->n_warnings, o->n_warnings == 1 ? "" : "s");
 }
 

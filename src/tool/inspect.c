@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "tool/tool.h"
 
+#include "base/size.h"
+
 #include "io/io.h"
 #include "quant/quant.h"
 
@@ -26,16 +28,6 @@ static uint64_t elements(const struct io_tensor *t)
     for (uint32_t d = 0; d < t->n_dims; d++)
         n *= t->ne[d];
     return n;
-}
-
-static void add_size(struct str *out, uint64_t n_bytes)
-{
-    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    double v = (double)n_bytes;
-    int u = 0;
-    for (; v >= 1024 && u < 5; u++)
-        v /= 1024;
-    str_addf(out, u ? "%.2f %s" : "%.0f %s", v, unit[u]);
 }
 
 /* ---- values ---- */
@@ -170,7 +162,7 @@ static void write_text(const struct io_file *f, const struct tool_inspect_option
     const struct sum all = sum_types(f, by_type);
     str_add_shown(out, io_path(f), strlen(io_path(f)));
     str_addf(out, ": %s, ", io_kind(f) == IO_GGUF ? "GGUF" : "safetensors");
-    add_size(out, io_size(f));
+    str_adds(out, SIZE_OF(io_size(f)));
     str_addf(out, ", %" PRIu64 " tensors, %.3f million elements\n", all.n_tensors,
              (double)all.n_elements / 1e6);
     if (o->drafts)

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "base/size.h"
 #include "io/io.h"
 #include "tool/budget.h"
 #include "tool/importance.h"
@@ -504,10 +505,10 @@ static void summary(const struct job *j, struct str *out)
     }
     for (uint32_t t = 0; t < 256; t++)
         if (n[t])
-            str_addf(out, "%-8s %6llu tensors %14.2f MiB\n", code_name(t), (unsigned long long)n[t],
-                     (double)bytes[t] / 1048576);
-    str_addf(out, "%.2f MiB became %.2f MiB, %.2f bits a weight", (double)j->in_bytes / 1048576,
-             (double)j->out_bytes / 1048576, elements ? 8.0 * (double)j->out_bytes / (double)elements : 0);
+            str_addf(out, "%-8s %6llu tensors %14s\n", code_name(t), (unsigned long long)n[t],
+                     SIZE_OF(bytes[t]));
+    str_addf(out, "%s became %s, %.2f bits a weight", SIZE_OF(j->in_bytes),
+             SIZE_OF(j->out_bytes), elements ? 8.0 * (double)j->out_bytes / (double)elements : 0);
     if (fallbacks)
         str_addf(out, "; %llu tensors have another code than asked, for the length of their rows",
                  (unsigned long long)fallbacks);
@@ -714,8 +715,8 @@ static void warn_plan(const struct job *j)
         report(j->sink, INGLE_REPORT_WARN, "quantize", in, "is %s already: what that rounded away does not come back; use a BF16 or F16 file "
                                                            "(--allow-requantize: no warning)", code_name(most));
     if (j->out_bytes > j->in_bytes)
-        report(j->sink, INGLE_REPORT_WARN, "quantize", in, "becomes larger: %.2f MiB from %.2f MiB", (double)j->out_bytes / 1048576,
-               (double)j->in_bytes / 1048576);
+        report(j->sink, INGLE_REPORT_WARN, "quantize", in, "becomes larger: %s from %s", SIZE_OF(j->out_bytes),
+               SIZE_OF(j->in_bytes));
 }
 
 /* Weights of another checkpoint are not written over, and would be read with the new ones. */

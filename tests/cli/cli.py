@@ -81,11 +81,11 @@ class Commands(unittest.TestCase):
         self.refuses("run", "-ctv", "q4_0", code=2, says=["q4_0", "f32 f16 bf16 q8_0 q8r n4r tq3_0"])
         self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot n4r+rot K:V"])
         self.refuses("run", "--memory", "lots", code=2, says=["512M"])
-        self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB were allowed", "fit"])
+        self.refuses("run", "--memory", "8M", "x", says=["8.00 MiB were allowed", "fit"])
         for fault in (["--grammar", "nowhere"], ["--regex", "("], ["--tools", "nowhere"], ["-f", "nowhere"],
                       ["--logit-bias", "2048=1"]):  # before the plan, and before the weights
             r = self.refuses("run", "--memory", "8M", *fault)
-            self.assertNotIn("8.0 MiB", r.stderr)
+            self.assertNotIn("8.00 MiB", r.stderr)
         self.refuses("run", "-m", "one.gguf", "--model", "two.gguf", "x", code=2, says=["second model 'two.gguf'"])
         self.refuses("run", "--ctx", "-1", code=2, says=["0 to 16777216"])
         self.refuses("run", "--logit-bias", "x=1", code=2, says=["ID=NUMBER"])
@@ -211,7 +211,7 @@ class Commands(unittest.TestCase):
                 f.write(whole.replace(b"gemma4", b"gemma9", 1))
             self.refuses("run", "-m", other, "x", says=["gemma9", "gemma4"])
         self.refuses("run", "--memory", "1M", "x", says=["MiB", "quantisation"])
-        self.refuses("run", "--memory", "8M", "x", says=["8.0 MiB were allowed", "fit"])
+        self.refuses("run", "--memory", "8M", "x", says=["8.00 MiB were allowed", "fit"])
         self.refuses("run", "--ctx", "16", "x " * 100, says=["16"])
         self.refuses("run", "-f", "no-such-file", says=["no-such-file"])
 

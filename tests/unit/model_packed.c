@@ -505,7 +505,7 @@ static void clearing_leaves_files_of_others(void **state)
     assert_int_equal(files(path), 0);
 }
 
-/* Sizes of small things are not told as 0.0 GB. */
+/* Sizes of small things are not told as 0.00 GiB. */
 static void small_limits_are_readable(void **state)
 {
     (void)state;
@@ -513,8 +513,8 @@ static void small_limits_are_readable(void **state)
     const struct start tiny = {.write = true, .bytes = 1 << 10};
     start(moe, &tiny, &info);
     assert_false(info.packed);
-    assert_non_null(strstr(said, "the 1.0 kB that it may take"));
-    assert_null(strstr(said, "0.0 GB"));
+    assert_non_null(strstr(said, "the 1.00 KiB that it may take"));
+    assert_null(strstr(said, "0.00 GiB"));
 }
 
 /* The lock of who asks whether a file is in use is waited for. */
