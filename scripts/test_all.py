@@ -249,6 +249,19 @@ def long(tally):
     one(tally, "serve hostile", "python3", "tests/serve/hostile.py", "out/release/ingle", "--minutes", "10")
     one(tally, "serve page", "python3", "tests/serve/page_long.py", "out/release/ingle")
     one(tally, "store kill", "python3", "tests/cli/store_kill.py", "out/release/ingle", "500")
+    one(tally, "router kill", "python3", "tests/serve/router_kill.py", "out/release/ingle", "200")
+    one(tally, "outputs", "python3", "tests/cli/outputs.py", "out/release/ingle", "1000")
+    long_prompts(tally)
+
+
+def long_prompts(tally):
+    """The prompts of scripts/long_cases.py, on slices of real widths."""
+    slices = [OUT / "slices" / f"{shape}.gguf" for shape in ("gemma-31b", "gemma-26b-a4b")]
+    (OUT / "slices").mkdir(exist_ok=True)
+    made = [s.exists() or one(tally, f"slice {s.stem}", "python3", "scripts/make_slice.py", s.stem, "Q4_0", f"{s}.new",
+                              "--vocab", "8192") and (pathlib.Path(f"{s}.new").rename(s) or True) for s in slices]
+    if all(made):
+        one(tally, "long prompts", "python3", "scripts/long_cases.py", "out/release/ingle", *map(str, slices))
 
 
 def client_python(tally, script):
