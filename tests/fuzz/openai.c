@@ -17,7 +17,7 @@ static void check(const struct chat_request *r)
     request_check(r, &f);
     BUG_IF(f.kind != FAULT_NONE);
     BUG_IF(r->n < 1 || r->n > REQUEST_MAX_N || r->best_of > REQUEST_MAX_N);
-    BUG_IF(r->id_slot < 0 || r->n_top < 0 || r->n_top > 64 || r->max_tokens < -1);
+    BUG_IF(r->id_slot < 0 || r->n_top < 0 || r->n_top > REQUEST_MOST_TOP || r->max_tokens < -1);
     BUG_IF(r->n_stop > REQUEST_MAX_STOPS || r->n_bias > REQUEST_MAX_BIAS);
     BUG_IF(!(r->sampling.temperature >= 0 && r->sampling.temperature <= 2));
     BUG_IF(r->sampling.top_k < 0 || r->priority < -10 || r->priority > 10);
