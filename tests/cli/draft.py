@@ -552,7 +552,7 @@ class Text(Case):
                                      "--chunk", "128", prompt)
                 self.assertEqual((rc, out), (0, plain), f"{method} {tree}: {err}")
                 self.assertRegex(err, r"up to [0-9.]+ MiB of keys and values are on disk")
-                self.assertRegex(err, r"[0-9]+ tokens drafted, [1-9]")
+                self.assertRegex(err, r"drafts: [1-9][0-9]* of [0-9]+ tokens right")
 
     def test_a_smaller_model(self):
         self.same(SMALL, ("--draft", TARGET))
