@@ -98,6 +98,7 @@ int cli_quantize(struct cli *c)
         .requantize = ingle_config_flag(c->config, "allow-requantize"),
         .guard = c->guard,
         .force = ingle_config_flag(c->config, "force"),
+        .keep_split = ingle_config_flag(c->config, "keep-split"),
         .split_bytes = (uint64_t)ingle_config_number(c->config, "split-max-size"),
         .split_tensors = (uint64_t)ingle_config_number(c->config, "split-max-tensors"),
     };
@@ -110,6 +111,8 @@ int cli_quantize(struct cli *c)
         return cli_usage(c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
     if (o.fit_bytes && (o.like || c->n_arg == 3))
         return cli_usage(c, "--fit chooses all codes itself: there is no %s", o.like ? "--like" : "CODE");
+    if (o.keep_split && (o.split_bytes || o.split_tensors))
+        return cli_usage(c, "--keep-split has the parts of IN: there is no --split-max-%s", o.split_bytes ? "size" : "tensors");
     o.code = c->n_arg == 3 && strcasecmp(c->arg[2], "COPY") != 0 ? c->arg[2] : NULL;
     return cli_write_codes(c, c->arg[0], c->arg[1], &o);
 }

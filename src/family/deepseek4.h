@@ -75,6 +75,7 @@ struct binder {
     const char *prefix; /* "", "blk.3.", "mtp.0." */
     ingle_status s;     /* the first error; later calls do nothing */
     struct err *err;
+    const struct io_meta *meta; /* keys that shapes follow from; NULL: errors do not name them */
 };
 const struct device_matrix *family_deepseek4_matrix(struct binder *b, const char *suffix,
                                                     int64_t out, int64_t in, int64_t n_stack);

@@ -76,7 +76,7 @@ static ingle_status read_ratios(const struct deepseek4 *g, const struct io_meta 
     /* Behind the layers come draft stages, which have windows only. */
     for (size_t i = n; !s && i < all; i++)
         if (h->ratio[i])
-            return err_set(err, INGLE_UNSUP, "'" KEY("attention.compress_ratios") "' has %zu entries for %zu layers and its "
+            return err_set(err, INGLE_UNSUP, "'" KEY("attention.compress_ratios") "' has %zu entries for %zu layers ('" KEY("block_count") "') and its "
                            "entry %zu, of a draft stage, is %llu, expected 0", all, n, i, (unsigned long long)h->ratio[i]);
     h->n_stages = all - n;
     for (size_t i = 0; !s && i < n; i++)
@@ -144,16 +144,18 @@ static ingle_status read_numbers(struct deepseek4 *g, const struct io_meta *m, s
     }
     g->iterations = (int)iterations;
     if (values && values != g->head)
-        return err_set(err, INGLE_UNSUP, "value heads of width %lld beside key heads of %lld",
-                       (long long)values, (long long)g->head);
+        return err_set(err, INGLE_UNSUP, "'" KEY("attention.value_length") "' is %lld, but '" KEY("attention.key_length") "' is %lld: "
+                       "expected equal widths", (long long)values, (long long)g->head);
     if (g->n_used > g->n_experts)
         return err_set(err, INGLE_FORMAT, "'" KEY("expert_used_count") "' is %lld of %lld experts",
                        (long long)g->n_used, (long long)g->n_experts);
     if (g->n_rot % 2 || g->n_rot > g->head || g->head % 4)
-        return err_set(err, INGLE_FORMAT, "'" KEY("rope.dimension_count") "' is %lld for heads of width %lld",
+        return err_set(err, INGLE_FORMAT, "'" KEY("rope.dimension_count") "' is %lld, '" KEY("attention.key_length") "' is %lld: expected "
+                       "an even number within a width that is a multiple of 4",
                        (long long)g->n_rot, (long long)g->head);
     if (g->n_heads % g->o_groups)
-        return err_set(err, INGLE_FORMAT, "%lld output groups do not divide %lld heads",
+        return err_set(err, INGLE_FORMAT, "'" KEY("attention.output_group_count") "' is %lld, which does not divide '"
+                       KEY("attention.head_count") "', %lld",
                        (long long)g->o_groups, (long long)g->n_heads);
     return INGLE_OK;
 }
@@ -175,6 +177,20 @@ static ingle_status count_layers(struct deepseek4 *g, const struct io_meta *m, c
     return INGLE_OK;
 }
 
+/* Layers that choose blocks need the chooser's numbers. */
+static ingle_status need_indexer(const struct deepseek4 *g, const struct io_meta *m, const struct hyper *h, struct err *err)
+{
+    static const char *const key[] = {KEY("attention.indexer.head_count"), KEY("attention.indexer.key_length"), KEY("attention.indexer.top_k")};
+    bool chooses = false;
+    for (int64_t i = 0; i < g->n_layers; i++)
+        chooses = chooses || h->ratio[i] == RATIO_CSA;
+    for (size_t i = 0; chooses && i < sizeof key / sizeof *key; i++)
+        if (!io_meta_find(m, key[i]))
+            return err_set(err, INGLE_FORMAT, "'%s' is missing, but '" KEY("attention.compress_ratios") "' has layers of %d, which need it",
+                           key[i], RATIO_CSA);
+    return INGLE_OK;
+}
+
 static ingle_status read_hyper(struct deepseek4 *g, const struct io_meta *m, const struct model *model,
                                struct hyper *h, struct err *err)
 {
@@ -189,6 +205,8 @@ static ingle_status read_hyper(struct deepseek4 *g, const struct io_meta *m, con
         (io_meta_find(m, KEY("expert_weights_norm")) &&
          (s = io_get_bool(m, KEY("expert_weights_norm"), &norm, err))) ||
         (s = read_ratios(g, m, h, err)) || (s = read_limits(g, m, h, err)) || (s = read_rope(m, h, err)))
+        return s;
+    if ((s = need_indexer(g, m, h, err)))
         return s;
     for (int64_t i = 0; i < g->n_layers; i++)
         if (h->ratio[i] == RATIO_CSA && (g->index_head < g->n_rot || g->index_head % 4))
@@ -236,6 +254,52 @@ static ingle_status make_rope(struct deepseek4 *g, const struct hyper *h, struct
 
 /* ---- weights ---- */
 
+#define WIDTH "embedding_length"
+#define HEADS "attention.head_count|attention.key_length"
+#define GROUPS "attention.output_group_count|attention.output_lora_rank"
+#define RATIOS "attention.compress_ratios"
+#define EXPERTS "expert_count|expert_feed_forward_length|" WIDTH
+
+static const struct family_shape shapes[] = {
+    {"attn_q_a.weight", "attention.q_lora_rank|" WIDTH, NULL},
+    {"attn_q_a_norm.weight", "attention.q_lora_rank", NULL},
+    {"indexer.attn_q_b.weight", "attention.indexer.head_count|attention.indexer.key_length|attention.q_lora_rank", RATIOS},
+    {"attn_q_b.weight", HEADS "|attention.q_lora_rank", NULL},
+    {"attn_kv.weight", "attention.key_length|" WIDTH, NULL},
+    {"attn_kv_a_norm.weight", "attention.key_length", NULL},
+    {"attn_sinks.weight", "attention.head_count", NULL},
+    {"attn_output_a.weight", HEADS "|" GROUPS, NULL},
+    {"attn_output_b.weight", GROUPS "|" WIDTH, NULL},
+    {"attn_compressor_norm.weight", "attention.key_length", RATIOS},
+    {"attn_compressor_ape.weight", RATIOS "|attention.key_length", RATIOS},
+    {"attn_compressor_kv.weight", RATIOS "|attention.key_length|" WIDTH, RATIOS},
+    {"attn_compressor_gate.weight", RATIOS "|attention.key_length|" WIDTH, RATIOS},
+    {"indexer_compressor_norm.weight", "attention.indexer.key_length", RATIOS},
+    {"indexer_compressor_ape.weight", RATIOS "|attention.indexer.key_length", RATIOS},
+    {"indexer_compressor_kv.weight", RATIOS "|attention.indexer.key_length|" WIDTH, RATIOS},
+    {"indexer_compressor_gate.weight", RATIOS "|attention.indexer.key_length|" WIDTH, RATIOS},
+    {"indexer.proj.weight", "attention.indexer.head_count|" WIDTH, RATIOS},
+    {"ffn_gate_inp.weight", "expert_count|" WIDTH, NULL},
+    {"ffn_gate_tid2eid.weight", "expert_used_count|vocab_size", "hash_layer_count"},
+    {"exp_probs_b.bias", "expert_count", "hash_layer_count"},
+    {"_exps.weight", EXPERTS, NULL},
+    {"_shexp.weight", "expert_feed_forward_length|" WIDTH, NULL},
+    {"_fn.weight", "hyper_connection.count|" WIDTH, NULL},
+    {"_base.weight", "hyper_connection.count", NULL},
+    {"norm.weight", WIDTH, NULL},
+    {"token_embd.weight", WIDTH, NULL},
+    {"output.weight", WIDTH, NULL},
+    {NULL, NULL, NULL},
+};
+
+static void explain(const struct binder *b, const char *name)
+{
+    long long il = -1;
+    (void)sscanf(name, "blk.%9lld.", &il);
+    if (b->s && b->meta)
+        family_shape_explain(b->m, b->meta, "deepseek4", shapes, name, il, b->err);
+}
+
 static const char *full_name(const struct binder *b, const char *suffix, char out[128])
 {
     snprintf(out, 128, "%s%s", b->prefix, suffix);
@@ -247,8 +311,10 @@ const struct device_matrix *family_deepseek4_matrix(struct binder *b, const char
 {
     char name[128];
     const struct device_matrix *w = NULL;
-    if (!b->s)
-        b->s = model_matrix(b->m, full_name(b, suffix, name), out, in, n_stack, &w, b->err);
+    if (b->s)
+        return NULL;
+    b->s = model_matrix(b->m, full_name(b, suffix, name), out, in, n_stack, &w, b->err);
+    explain(b, name);
     return w;
 }
 
@@ -256,8 +322,10 @@ const struct device_vector *family_deepseek4_vector(struct binder *b, const char
 {
     char name[128];
     const struct device_vector *w = NULL;
-    if (!b->s)
-        b->s = model_vector(b->m, full_name(b, suffix, name), n, &w, b->err);
+    if (b->s)
+        return NULL;
+    b->s = model_vector(b->m, full_name(b, suffix, name), n, &w, b->err);
+    explain(b, name);
     return w;
 }
 
@@ -267,8 +335,10 @@ static float *floats(struct binder *b, const char *suffix, int64_t n, float *to)
     char name[128];
     if (!b->s && !to && !(to = mem_calloc((size_t)n, sizeof *to)))
         b->s = err_set(b->err, INGLE_NOMEM, "no memory for tensor '%s'", suffix);
-    if (!b->s)
-        b->s = model_floats(b->m, full_name(b, suffix, name), n, to, b->err);
+    if (b->s)
+        return to;
+    b->s = model_floats(b->m, full_name(b, suffix, name), n, to, b->err);
+    explain(b, name);
     return to;
 }
 
@@ -310,6 +380,7 @@ static void bind_compressor(struct binder *b, const char *prefix, int64_t width,
     snprintf(name, sizeof name, "%s_ape.weight", prefix);
     b->s = c->ape ? model_floats_2d(b->m, full_name(b, name, full), c->wide, ratio, c->ape, b->err)
                   : err_set(b->err, INGLE_NOMEM, "no memory for tensor '%s'", name);
+    explain(b, full);
 }
 
 static void bind_attention(struct binder *b, struct layer *l)
@@ -359,6 +430,7 @@ static int32_t *bind_table(struct binder *b)
     t = mem_calloc((size_t)(g->n_vocab * g->n_used), sizeof *t);
     b->s = t ? model_ints(b->m, name, g->n_used, g->n_vocab, 0, (int32_t)g->n_experts - 1, t, b->err)
              : err_set(b->err, INGLE_NOMEM, "no memory for hash routing");
+    explain(b, name);
     if (!b->s)
         b->s = check_table(b, t, name);
     return t;
@@ -414,11 +486,19 @@ static ingle_status check_alone(const struct model *m, struct err *err)
                    "alone is no model of its own", io_path(model_file(m)));
 }
 
+/* What follows the layers is the draft block, or block_count is wrong. */
+static ingle_status check_layers(const struct deepseek4 *g, const struct model *m, struct err *err)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%lld.nextn.eh_proj.weight", (long long)g->n_layers);
+    return model_find(m, name) ? INGLE_OK : family_check_layers(m, "deepseek4", g->n_layers, err);
+}
+
 static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const struct io_meta *meta,
                                  const struct hyper *h, struct err *err)
 {
-    struct binder b = {m, g, "", check_alone(m, err), err};
-    if (b.s)
+    struct binder b = {m, g, "", check_alone(m, err), err, meta};
+    if (b.s || (b.s = check_layers(g, m, err)))
         return b.s;
     skip_draft(g, m);
     g->n_vocab = model_matrix_rows(m, "token_embd.weight", 1 << 24);

@@ -165,7 +165,7 @@ static ingle_status mtp_bind(void **self, const struct family_draft_target *targ
     if (!t)
         return err_set(err, INGLE_NOMEM, "no memory for a draft block");
     const struct layer *last = &g->layer[g->n_layers - 1];
-    struct binder b = {m, g, prefix, INGLE_OK, err};
+    struct binder b = {m, g, prefix, INGLE_OK, err, NULL};
     t->g = g;
     t->layer.limit = last->limit;
     t->layer.sh_limit = last->sh_limit;

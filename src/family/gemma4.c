@@ -83,6 +83,22 @@ static ingle_status optional_f64(const struct io_meta *m, const char *key, doubl
     return io_meta_find(m, key) ? io_get_f64(m, key, min, max, out, err) : INGLE_OK;
 }
 
+/* Heads of keys and of values are equally wide.  end: "", or "_swa", whose keys may be left out. */
+static ingle_status same_widths(const struct io_meta *m, const char *end, uint64_t keys, uint64_t values, struct err *err)
+{
+    char key[64], value[64];
+    snprintf(key, sizeof key, "gemma4.attention.key_length%s", end);
+    snprintf(value, sizeof value, "gemma4.attention.value_length%s", end);
+    const bool has_key = io_meta_find(m, key) != NULL, has_value = io_meta_find(m, value) != NULL;
+    if (keys != values)
+        return err_set(err, INGLE_UNSUP, "'%s' is %s%llu, but '%s' is %s%llu: expected equal widths", key,
+                       has_key ? "" : "missing and stands for ", (unsigned long long)keys, value,
+                       has_value ? "" : "missing and stands for ", (unsigned long long)values);
+    if (keys % 4)
+        return err_set(err, INGLE_UNSUP, "'%s' is %llu: expected a multiple of 4", key, (unsigned long long)keys);
+    return INGLE_OK;
+}
+
 static ingle_status read_heads(const struct gemma4 *g, const struct io_meta *m, struct hyper *h,
                                struct err *err)
 {
@@ -101,14 +117,8 @@ static ingle_status read_heads(const struct gemma4 *g, const struct io_meta *m, 
     if ((s = optional_u64(m, "gemma4.attention.value_length_swa", 4, MAX_HEAD_WIDTH, &v_sliding,
                           err)))
         return s;
-    if (v_full != h->head_full || v_sliding != h->head_sliding)
-        return err_set(err, INGLE_UNSUP,
-                       "value heads of width %llu and %llu beside key heads of %llu and %llu",
-                       (unsigned long long)v_full, (unsigned long long)v_sliding,
-                       (unsigned long long)h->head_full, (unsigned long long)h->head_sliding);
-    if (h->head_full % 4 || h->head_sliding % 4)
-        return err_set(err, INGLE_UNSUP, "attention heads of width %llu and %llu: expected multiples of 4",
-                       (unsigned long long)h->head_full, (unsigned long long)h->head_sliding);
+    if ((s = same_widths(m, "", h->head_full, v_full, err)) || (s = same_widths(m, "_swa", h->head_sliding, v_sliding, err)))
+        return s;
     for (int64_t i = 0; i < g->n_layers; i++)
         if ((uint64_t)g->n_heads % h->kv_heads[i])
             return err_set(err, INGLE_FORMAT,
@@ -225,10 +235,50 @@ static ingle_status read_rope(struct gemma4 *g, struct model *m, const struct hy
 
 struct binder {
     struct model *m;
+    const struct io_meta *meta;
     int64_t il;
     ingle_status s; /* the first error; later calls do nothing */
     struct err *err;
 };
+
+#define WIDTH "embedding_length"
+#define HEAD "attention.key_length|attention.key_length_swa|attention.sliding_window_pattern"
+#define EXPERTS "expert_count|expert_feed_forward_length"
+#define PLE "embedding_length_per_layer_input"
+
+static const struct family_shape shapes[] = {
+    {"attn_q.weight", "attention.head_count|" HEAD "|" WIDTH, NULL},
+    {"attn_output.weight", "attention.head_count|" HEAD "|" WIDTH, NULL},
+    {"attn_q_norm.weight", HEAD, NULL},
+    {"attn_k_norm.weight", HEAD, "attention.shared_kv_layers"},
+    {"attn_k.weight", "attention.head_count_kv|" HEAD "|" WIDTH, "attention.shared_kv_layers"},
+    {"attn_v.weight", "attention.head_count_kv|" HEAD "|" WIDTH, "attention.shared_kv_layers|attention.k_eq_v|attention.sliding_window_pattern"},
+    {"ffn_gate.weight", "feed_forward_length|" WIDTH, NULL},
+    {"ffn_up.weight", "feed_forward_length|" WIDTH, NULL},
+    {"ffn_down.weight", "feed_forward_length|" WIDTH, NULL},
+    {"ffn_gate_inp.weight", "expert_count|" WIDTH, "expert_count"},
+    {"ffn_gate_inp.scale", WIDTH, "expert_count"},
+    {"ffn_down_exps.scale", "expert_count", "expert_count"},
+    {"_exps.weight", EXPERTS "|" WIDTH, "expert_count"},
+    {"norm_1.weight", WIDTH, "expert_count"},
+    {"norm_2.weight", WIDTH, "expert_count"},
+    {"inp_gate.weight", PLE "|" WIDTH, PLE},
+    {"per_layer_token_embd.weight", PLE "|block_count|vocab_size", PLE},
+    {"per_layer_model_proj.weight", PLE "|block_count|" WIDTH, PLE},
+    {"per_layer_proj_norm.weight", PLE, PLE},
+    {"post_norm.weight", WIDTH, PLE},
+    {".proj.weight", PLE "|" WIDTH, PLE},
+    {"norm.weight", WIDTH, NULL},
+    {"token_embd.weight", WIDTH, NULL},
+    {"output.weight", WIDTH, NULL},
+    {NULL, NULL, NULL},
+};
+
+static void explain(const struct binder *b, const char *name)
+{
+    if (b->s)
+        family_shape_explain(b->m, b->meta, "gemma4", shapes, name, b->il, b->err);
+}
 
 static const char *layer_name(const struct binder *b, const char *suffix, char out[128])
 {
@@ -250,8 +300,10 @@ static const struct device_matrix *matrix(struct binder *b, const char *suffix, 
 {
     char name[128];
     const struct device_matrix *w = NULL;
-    if (!b->s)
-        b->s = model_matrix(b->m, layer_name(b, suffix, name), out, in, n_stack, &w, b->err);
+    if (b->s)
+        return NULL;
+    b->s = model_matrix(b->m, layer_name(b, suffix, name), out, in, n_stack, &w, b->err);
+    explain(b, name);
     return w;
 }
 
@@ -259,8 +311,10 @@ static const struct device_vector *vector(struct binder *b, const char *suffix, 
 {
     char name[128];
     const struct device_vector *w = NULL;
-    if (!b->s)
-        b->s = model_vector(b->m, layer_name(b, suffix, name), n, &w, b->err);
+    if (b->s)
+        return NULL;
+    b->s = model_vector(b->m, layer_name(b, suffix, name), n, &w, b->err);
+    explain(b, name);
     return w;
 }
 
@@ -274,9 +328,11 @@ static void bind_experts(const struct gemma4 *g, struct binder *b, struct layer 
     l->expert_scale = mem_calloc((size_t)g->n_experts, sizeof(float));
     if (!b->s && !l->expert_scale)
         b->s = err_set(b->err, INGLE_NOMEM, "no memory for expert scales");
-    if (!b->s)
+    if (!b->s) {
         b->s = model_floats(b->m, layer_name(b, "ffn_down_exps.scale", name), g->n_experts,
                             l->expert_scale, b->err);
+        explain(b, name);
+    }
     l->router = matrix(b, "ffn_gate_inp.weight", g->n_experts, g->n_embd, 1);
     struct expert_layer *e = &l->experts;
     e->n = g->n_experts;
@@ -331,9 +387,10 @@ static void bind_layer(const struct gemma4 *g, struct binder *b, const struct hy
         l->ple_norm = vector(b, "post_norm.weight", g->n_embd);
     }
     l->scale = 1.0f;
-    if (!b->s)
-        b->s = model_floats(b->m, layer_name(b, "layer_output_scale.weight", name), 1, &l->scale,
-                            b->err);
+    if (b->s)
+        return;
+    b->s = model_floats(b->m, layer_name(b, "layer_output_scale.weight", name), 1, &l->scale, b->err);
+    explain(b, name);
 }
 
 /* Streams in layer order; a layer without its own uses that of the last owner of its kind. */
@@ -351,11 +408,11 @@ static ingle_status share_streams(struct gemma4 *g, struct err *err)
         const int64_t from = donor[l->sliding];
         if (from < 0)
             return err_set(err, INGLE_FORMAT,
-                           "layer %lld shares keys and values, but no %s layer before %lld owns any",
+                           "'gemma4.attention.shared_kv_layers': layer %lld shares keys and values, but no %s layer before %lld owns any",
                            (long long)i, l->sliding ? "sliding" : "full", (long long)g->first_shared);
         if (g->layer[from].n_kv_heads != l->n_kv_heads)
             return err_set(err, INGLE_FORMAT,
-                           "layer %lld has %lld key heads, but shares those of layer %lld, which has %lld",
+                           "'gemma4.attention.head_count_kv': layer %lld has %lld key heads, but shares those of layer %lld, which has %lld",
                            (long long)i, (long long)l->n_kv_heads, (long long)from,
                            (long long)g->layer[from].n_kv_heads);
         l->stream = g->layer[from].stream;
@@ -391,7 +448,11 @@ static ingle_status keys_from_values(struct gemma4 *g, struct model *m, struct e
 static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct io_meta *meta,
                                  const struct hyper *h, struct err *err)
 {
-    struct binder b = {m, -1, INGLE_OK, err};
+    struct binder b = {m, meta, -1, INGLE_OK, err};
+    if ((b.s = family_check_layers(m, "gemma4", g->n_layers, err)) ||
+        (!g->n_experts && (b.s = family_check_there(m, meta, "gemma4", "expert_count", "blk.0.ffn_gate_inp.weight", err))) ||
+        (!g->n_ple && (b.s = family_check_there(m, meta, "gemma4", PLE, "per_layer_token_embd.weight", err))))
+        return b.s;
     g->n_vocab = model_matrix_rows(m, "token_embd.weight", 1 << 24);
     if (!g->n_vocab)
         return err_set(err, INGLE_FORMAT, "'%s': tensor 'token_embd.weight' is missing or no matrix of 1 to %d rows",
@@ -402,8 +463,10 @@ static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct
         b.s = family_bind_head(m, meta, "gemma4", true, g->n_vocab, g->n_embd, g->embed, &g->out, err);
     if (g->n_ple) {
         const int64_t width = g->n_layers * g->n_ple;
-        if (!b.s)
+        if (!b.s) {
             b.s = model_table(m, "per_layer_token_embd.weight", g->n_vocab, width, &g->ple_embed, err);
+            explain(&b, "per_layer_token_embd.weight");
+        }
         g->ple_model_proj = matrix(&b, "per_layer_model_proj.weight", width, g->n_embd, 1);
         g->ple_proj_norm = vector(&b, "per_layer_proj_norm.weight", g->n_ple);
     }

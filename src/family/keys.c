@@ -523,3 +523,74 @@ ingle_status family_keys_check_config(struct json_object *config, const struct f
         unknown_report(&w.u, sink, "config.json");
     return s;
 }
+
+/* ---- shapes and the keys that they follow from ---- */
+
+/* " 'ARCH.KEY' is 4", of an array the layer's element. */
+static void add_key(struct str *to, const struct io_meta *meta, const char *arch, const char *key, size_t n_key, int64_t il)
+{
+    char name[160], is[80];
+    snprintf(name, sizeof name, "%s.%.*s", arch, (int)n_key, key);
+    const struct io_value *v = io_meta_find(meta, name);
+    str_addf(to, "%s '%s' ", to->n ? "," : "", name);
+    if (!v) {
+        str_adds(to, "is missing");
+    } else if (v->kind == IO_ARRAY && (il < 0 || (uint64_t)il >= v->n)) {
+        str_addf(to, "has %zu elements", v->n);
+    } else {
+        const struct value one = meta_value(v, il < 0 ? 0 : (size_t)il);
+        show(&one, is);
+        str_addf(to, "is %s", is);
+        if (v->kind == IO_ARRAY)
+            str_addf(to, " for layer %lld", (long long)il);
+    }
+}
+
+static bool ends_with(const char *s, const char *end)
+{
+    const size_t n = strlen(s), k = strlen(end);
+    return n >= k && strcmp(s + n - k, end) == 0;
+}
+
+void family_shape_explain(const struct model *m, const struct io_meta *meta, const char *arch, const struct family_shape *table,
+                          const char *name, int64_t il, struct err *err)
+{
+    struct str text;
+    char first[64];
+    const bool there = model_find(m, name) != NULL;
+    if (!err || err->status != INGLE_FORMAT || io_kind(model_file(m)) != IO_GGUF || (there && !strstr(err->msg, "(contiguous first)")))
+        return;
+    while (table->suffix && !ends_with(name, table->suffix))
+        table++;
+    snprintf(first, sizeof first, "blk.%lld.attn_norm.weight", (long long)il);
+    const char *keys = there ? table->shape : il >= 0 && !model_find(m, first) ? "block_count" : table->there;
+    str_init(&text);
+    while (keys && *keys) {
+        const size_t n = strcspn(keys, "|");
+        add_key(&text, meta, arch, keys, n, il);
+        keys += n + (keys[n] == '|');
+    }
+    const size_t at = strlen(err->msg);
+    if (text.n && str_ok(&text))
+        snprintf(err->msg + at, sizeof err->msg - at, "; %s:%s", there ? "its shape follows from" : "it belongs here because of", text.at);
+    str_release(&text);
+}
+
+ingle_status family_check_layers(const struct model *m, const char *arch, int64_t n_layers, struct err *err)
+{
+    char name[64];
+    snprintf(name, sizeof name, "blk.%lld.attn_norm.weight", (long long)n_layers);
+    if (io_kind(model_file(m)) != IO_GGUF || !model_find(m, name))
+        return INGLE_OK;
+    return err_set(err, INGLE_FORMAT, "'%s.block_count' is %lld, but tensor '%s' is there", arch, (long long)n_layers, name);
+}
+
+ingle_status family_check_there(const struct model *m, const struct io_meta *meta, const char *arch, const char *key,
+                                const char *name, struct err *err)
+{
+    char full[160];
+    snprintf(full, sizeof full, "%s.%s", arch, key);
+    if (io_kind(model_file(m)) != IO_GGUF || !model_find(m, name))
+        return INGLE_OK;
+    return err_set(err, INGLE_FORMAT, "'%s' is %s, but tensor '%s' is there", full, io_meta_find(meta, full) ? "0" : "missing", name);
+}

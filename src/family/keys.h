@@ -15,6 +15,7 @@
 #include "base/json.h"
 #include "base/report.h"
 #include "io/io.h"
+#include "model/model.h"
 
 enum family_key_rule {
     FAMILY_KEY_READ,   /* the family reads and checks it */
@@ -45,5 +46,17 @@ MUST_CHECK ingle_status family_keys_check(const struct io_meta *m, const char *p
 /* config: the whole file; of one with 'text_config' that is looked at, and of the rest what is no sub-model. */
 MUST_CHECK ingle_status family_keys_check_config(struct json_object *config, const struct family_key *own,
                                                  const struct report_sink *sink, struct err *err);
+
+/* Which keys the shape of a tensor follows from, and whether it is there at all; keys stand after "ARCH." and are separated by '|'. */
+struct family_shape { const char *suffix, *shape, *there; }; /* the last suffix is NULL */
+/* err is that of binding tensor name (of layer il, or -1): where it says that the tensor is missing or has another shape, the keys and
+ * their values are added. */
+void family_shape_explain(const struct model *m, const struct io_meta *meta, const char *arch, const struct family_shape *table,
+                          const char *name, int64_t il, struct err *err);
+/* An error if a tensor of a layer is there that block_count leaves out. */
+MUST_CHECK ingle_status family_check_layers(const struct model *m, const char *arch, int64_t n_layers, struct err *err);
+/* An error if tensor name is there, though the key is missing or 0. */
+MUST_CHECK ingle_status family_check_there(const struct model *m, const struct io_meta *meta, const char *arch, const char *key,
+                                           const char *name, struct err *err);
 
 #endif

@@ -31,7 +31,7 @@ struct placed {
     const char *name; /* owned by w->names */
     uint64_t ne[MAX_DIMS];
     uint32_t type, n_dims;
-    uint32_t part;
+    uint32_t part, asked; /* asked: by io_gguf_next_part() */
     uint64_t at, n_bytes; /* at: from the beginning of the part's data */
 };
 
@@ -51,6 +51,7 @@ struct io_gguf {
     size_t n_tensors, cap;
     uint64_t n_values;
     uint64_t most_bytes, most_tensors; /* of a part; 0: any */
+    uint32_t asked;                    /* parts that were begun by io_gguf_next_part() */
     bool safe;                         /* safetensors */
     bool keep;                         /* ... and what an earlier call has written */
     uint64_t source;                   /* what the tensors' bytes come from */
@@ -123,6 +124,11 @@ void io_gguf_split(struct io_gguf *w, uint64_t most_bytes, uint64_t most_tensors
 {
     w->most_bytes = most_bytes;
     w->most_tensors = most_tensors;
+}
+
+void io_gguf_next_part(struct io_gguf *w)
+{
+    w->asked += w->asked < MAX_PARTS; /* one more than allowed is an error of io_gguf_begin() */
 }
 
 static void add_u32(struct str *s, uint32_t v)
@@ -313,7 +319,7 @@ ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, 
     if (!mem_grow(&w->place, &w->cap, w->n_tensors + 1, sizeof *w->place) || io_meta_set_bool(w->names, name, true))
         return err_set(err, INGLE_NOMEM, "%s: no memory for tensor '%s'", w->path, name);
     struct placed *p = &w->place[w->n_tensors++];
-    *p = (struct placed){.name = io_meta_find(w->names, name)->key, .type = type, .n_dims = n_dims, .n_bytes = n_bytes};
+    *p = (struct placed){.name = io_meta_find(w->names, name)->key, .type = type, .n_dims = n_dims, .asked = w->asked, .n_bytes = n_bytes};
     memcpy(p->ne, ne, n_dims * sizeof *ne);
     return INGLE_OK;
 }
@@ -332,8 +338,8 @@ static size_t place_tensors(struct io_gguf *w)
     for (size_t i = 0; i < w->n_tensors; i++) {
         struct placed *p = &w->place[i];
         const bool full = (w->most_tensors && n >= w->most_tensors) || (w->most_bytes && p->n_bytes > w->most_bytes - (bytes < w->most_bytes ? bytes : w->most_bytes));
-        if (n && full) {
-            part++;
+        if (w->asked ? part != p->asked : n && full) {
+            part = w->asked ? p->asked : part + 1;
             n = 0;
             bytes = 0;
         }
@@ -342,7 +348,7 @@ static size_t place_tensors(struct io_gguf *w)
         bytes += padded(w, p->n_bytes);
         n++;
     }
-    return part + 1;
+    return (w->asked ? w->asked : part) + 1;
 }
 
 /* "PREFIX-00001-of-00003.gguf" of "PREFIX.gguf", if there are several. */
@@ -609,7 +615,7 @@ ingle_status io_gguf_plan(struct io_gguf *w, const struct io_planned *planned, s
     struct part one = {.n_tensors = w->n_tensors};
     struct io_gguf whole = *w;
     struct str head;
-    whole.most_bytes = whole.most_tensors = 0;
+    whole.most_bytes = whole.most_tensors = whole.asked = 0;
     whole.part = &one;
     whole.n_parts = place_tensors(&whole);
     str_init(&head);

@@ -163,6 +163,8 @@ MUST_CHECK ingle_status io_gguf_strs(struct io_gguf *w, const char *key, const c
 /* Before io_gguf_begin(): parts "PREFIX-00001-of-00003.gguf" of at most so many bytes of tensors (a larger tensor has a part
  * of its own) and so many tensors; 0: any.  What fits into one part is one file under its own name. */
 void io_gguf_split(struct io_gguf *w, uint64_t most_bytes, uint64_t most_tensors);
+/* The tensors that follow stand in the next part, whatever io_gguf_split() says; a part may be without tensors. */
+void io_gguf_next_part(struct io_gguf *w);
 /* Before the first tensor: the file becomes safetensors, without the metadata; types are those that safetensors has, and parts
  * get an index. */
 void io_gguf_safetensors(struct io_gguf *w);

@@ -460,11 +460,17 @@ static uint32_t file_type(const struct job *j)
 
 static ingle_status write_tensors(struct job *j, struct err *err)
 {
+    const size_t n_files = j->o->keep_split ? io_n_files(tool_source_file(j->in)) : 0;
+    uint32_t part = 0;
     ingle_status s = INGLE_OK;
     for (size_t i = 0; i < j->n && !s; i++) {
         const struct io_tensor *t = j->plan[i].t;
+        for (; n_files && part < t->file; part++)
+            io_gguf_next_part(j->out);
         s = io_gguf_tensor(j->out, t->name, j->plan[i].type, t->n_dims ? t->n_dims : 1, t->ne, err);
     }
+    for (; part + 1 < n_files; part++)
+        io_gguf_next_part(j->out);
     return s;
 }
 
@@ -544,6 +550,8 @@ static ingle_status open_all(struct job *j, const char *in, struct err *err)
         s = err_set(err, INGLE_ARG, "no code or recipe '%s'; there are: %s", j->o->code, str_ok(&names) ? names.at : "");
         str_release(&names);
     }
+    if (!s && j->o->keep_split && !tool_source_is_gguf(j->in))
+        s = err_set(err, INGLE_ARG, "%s: --keep-split is for GGUF files in parts: --split-max-size writes parts of a checkpoint", in);
     return s;
 }
 

@@ -221,6 +221,7 @@ struct tool_quantize_options {
     bool dry;                      /* only say what would be done */
     bool keep_coded;               /* codes of 4 to 8 bits of a checkpoint stay, whatever the recipe */
     uint64_t split_bytes, split_tensors; /* parts of at most so much; 0: any */
+    bool keep_split;               /* the parts of the source, which is a GGUF file */
     const char *job;               /* for progress; NULL: "quantize" */
     const struct output_guard *guard; /* what the call reads; NULL: not known */
     bool force;                    /* files of another kind are replaced, and a file is written that ingle would not load */
