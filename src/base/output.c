@@ -157,26 +157,32 @@ static enum output_kind kind_of_head(int dir, const char *path, const char *at, 
     return is_dat(at, n) ? OUTPUT_IMPORTANCE : text_kind(dir, path, at, n);
 }
 
+/* The first bytes of a file, *n of them; false: it cannot be read. */
+static bool read_head(int dir, const char *path, char at[HEAD], size_t *n)
+{
+    /* A link is followed: its name would become a file, and the model behind it be gone from there. */
+    const int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got = 1;
+    *n = 0;
+    if (fd < 0)
+        return errno == ENOENT;
+    while (got > 0 && *n < HEAD) {
+        got = read(fd, at + *n, HEAD - *n);
+        *n += got > 0 ? (size_t)got : 0;
+        got = got < 0 && errno == EINTR ? 1 : got;
+    }
+    close(fd);
+    return got >= 0;
+}
+
 enum output_kind output_kind_at(int dir, const char *path)
 {
     struct stat st;
+    char at[HEAD]; /* no allocation: that one fails is no kind of file */
+    size_t n;
     if (fstatat(dir, path, &st, 0) != 0 && errno == ENOENT)
         return OUTPUT_EMPTY;
-    /* A link is followed: its name would become a file, and the model behind it be gone from there. */
-    const int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0)
-        return errno == ENOENT ? OUTPUT_EMPTY : OUTPUT_UNKNOWN;
-    char at[HEAD]; /* no allocation: that one fails is no kind of file */
-    size_t n = 0;
-    ssize_t got = 1;
-    while (got > 0 && n < HEAD) {
-        got = read(fd, at + n, HEAD - n);
-        n += got > 0 ? (size_t)got : 0;
-        got = got < 0 && errno == EINTR ? 1 : got;
-    }
-    const enum output_kind kind = got < 0 ? OUTPUT_UNKNOWN : kind_of_head(dir, path, at, n);
-    close(fd);
-    return kind;
+    return read_head(dir, path, at, &n) ? kind_of_head(dir, path, at, n) : OUTPUT_UNKNOWN;
 }
 
 enum output_kind output_kind_of(const char *path)
@@ -198,6 +204,7 @@ struct seen {
     struct place place;
     bool is, whole; /* is: there is a file; whole: it is a directory whose files are a checkpoint's */
     bool beside;    /* a file of such a directory that nobody named */
+    bool weights;   /* beside: the directory has .safetensors files, so no GGUF file in it is read */
     size_t by;
 };
 
@@ -352,13 +359,18 @@ static ingle_status add_directory(struct output_guard *g, size_t by, const char 
 {
     ingle_status st = INGLE_OK;
     DIR *d = opendir(path);
+    bool weights = false;
+    for (struct dirent *e; d && (e = readdir(d));)
+        weights = weights || ends_with(e->d_name, ".safetensors");
+    if (d)
+        rewinddir(d);
     for (struct dirent *e; d && !st && (e = readdir(d));) {
         struct stat is;
         /* Those of a call that was ended have a list of their own. */
         if (fstatat(dirfd(d), e->d_name, &is, 0) != 0 || !S_ISREG(is.st_mode) || ends_with(e->d_name, ".part") ||
             ends_with(e->d_name, ".part.state"))
             continue;
-        const struct seen s = {.dev = is.st_dev, .ino = is.st_ino, .is = true, .beside = true, .by = by};
+        const struct seen s = {.dev = is.st_dev, .ino = is.st_ino, .is = true, .beside = true, .weights = weights, .by = by};
         st = add_seen(&g->in, &g->n_in, &g->cap_in, &s, err);
     }
     if (d)
@@ -439,6 +451,28 @@ ingle_status output_guard_reads(struct output_guard *g, const char *by, const ch
     return st;
 }
 
+/* A GGUF file that ingle made of a checkpoint, or a later part of one. */
+static bool is_converted(const char *path)
+{
+    static const char key[] = OUTPUT_CONVERTED "\x08\0\0\0"; /* and the type of a string */
+    char at[HEAD];
+    size_t n, no;
+    unsigned count;
+    struct str first;
+    bool is = read_head(AT_FDCWD, path, at, &n) && begins(at, n, "GGUF");
+    bool marked = false;
+    if (is && is_part(path, &no, &count) && find_bytes(at, n, "split.no")) {
+        str_init(&first);
+        str_add(&first, path, no);
+        str_addf(&first, "-00001-of-%05u%s", count, strrchr(path, '.'));
+        is = str_ok(&first) && read_head(AT_FDCWD, first.at, at, &n) && begins(at, n, "GGUF");
+        str_release(&first);
+    }
+    for (size_t i = 0; is && !marked && i + sizeof key - 1 <= n; i++)
+        marked = memcmp(at + i, key, sizeof key - 1) == 0;
+    return marked;
+}
+
 /* NULL: nothing of that is read.  *is: it is that file, and not only one of its folder by name. */
 static const struct seen *find_read(const struct output_guard *g, const struct seen *s, const char *path, bool *is)
 {
@@ -449,7 +483,7 @@ static const struct seen *find_read(const struct output_guard *g, const struct s
             return &g->in[i];
         else if (same(&g->in[i], s))
             beside = &g->in[i];
-    if (beside && !is_state(output_kind_of(path)))
+    if (beside && !is_state(output_kind_of(path)) && !(beside->weights && is_converted(path)))
         return beside;
     *is = false;
     for (size_t i = 0; i < g->n_in && s->place.name && is_checkpoint_name(s->place.name); i++)

@@ -33,6 +33,9 @@ enum output_kind {
     OUTPUT_EMPTY, OUTPUT_GGUF, OUTPUT_PAGE, OUTPUT_JSON, OUTPUT_TEXT, OUTPUT_UNKNOWN
 };
 
+/* The key of a GGUF file that was made of a checkpoint: such a file in the checkpoint's folder is no part of it. */
+#define OUTPUT_CONVERTED "ingle.converted_from"
+
 /* "a GGUF model" */
 const char *output_kind_name(enum output_kind kind);
 /* What the file at path is, by its first bytes; a file that is not there or cannot be read is OUTPUT_EMPTY or OUTPUT_UNKNOWN. */

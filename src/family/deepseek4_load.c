@@ -486,19 +486,19 @@ static ingle_status check_alone(const struct model *m, struct err *err)
                    "alone is no model of its own", io_path(model_file(m)));
 }
 
-/* What follows the layers is the draft block, or block_count is wrong. */
-static ingle_status check_layers(const struct deepseek4 *g, const struct model *m, struct err *err)
+/* What follows the layers drafts, or block_count is wrong. */
+static ingle_status check_layers(const struct deepseek4 *g, const struct model *m, const struct hyper *h, struct err *err)
 {
     char name[64];
     snprintf(name, sizeof name, "blk.%lld.nextn.eh_proj.weight", (long long)g->n_layers);
-    return model_find(m, name) ? INGLE_OK : family_check_layers(m, "deepseek4", g->n_layers, err);
+    return h->n_stages || model_find(m, name) ? INGLE_OK : family_check_layers(m, "deepseek4", g->n_layers, err);
 }
 
 static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const struct io_meta *meta,
                                  const struct hyper *h, struct err *err)
 {
     struct binder b = {m, g, "", check_alone(m, err), err, meta};
-    if (b.s || (b.s = check_layers(g, m, err)))
+    if (b.s || (b.s = check_layers(g, m, h, err)))
         return b.s;
     skip_draft(g, m);
     g->n_vocab = model_matrix_rows(m, "token_embd.weight", 1 << 24);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { MOST_GAP = 1024 }; /* experts that are looked for after one that is missing */
+
 struct model_stack {
     struct model *m;
     struct source *part;
@@ -99,6 +101,10 @@ static ingle_status find_shape(struct model_stack *s, const char *name, struct e
         uint64_t n = 0;
         while (member(s->m, base, n))
             n++;
+        for (uint64_t k = n + 1; k < n + MOST_GAP; k++)
+            if (member(s->m, base, k))
+                return err_set(err, INGLE_FORMAT, "'%s': tensor '%s.%llu.weight' is missing, but that of expert %llu is there", io_path(s->m->file),
+                               base, (unsigned long long)n, (unsigned long long)k);
         e = n ? member(s->m, base, 0) : NULL;
         s->ne[2] = n;
     }

@@ -479,7 +479,10 @@ static ingle_status write_head(struct job *j, struct err *err)
     uint64_t type = 0;
     if (tool_source_is_back(j->in))
         return write_tensors(j, err);
-    ingle_status s = tool_source_head(j->in, j->out, err);
+    static const char made_of[] = "safetensors";
+    ingle_status s = tool_source_is_gguf(j->in) ? INGLE_OK : io_gguf_str(j->out, OUTPUT_CONVERTED, made_of, sizeof made_of - 1, err);
+    if (!s)
+        s = tool_source_head(j->in, j->out, err);
     if (j->recipe)
         type = tool_recipe_file_type(j->recipe);
     else if (!j->like || io_get_u64(io_metadata(j->like), "general.file_type", 0, UINT32_MAX, &type, NULL))

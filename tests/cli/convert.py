@@ -90,7 +90,8 @@ class Base(unittest.TestCase):
 
     def run_it(self, *args, code=0, **more):
         r = subprocess.run([INGLE, *args], capture_output=True, timeout=120, **{"stdin": subprocess.DEVNULL, **more})
-        self.assertEqual(r.returncode, code, (args, r.stderr.decode()))
+        if code is not None:
+            self.assertEqual(r.returncode, code, (args, r.stderr.decode()))
         return r
 
     def convert(self, source, *args, code=0):
@@ -498,6 +499,103 @@ class Case(Base):
                 again, _ = self.back_and_again(file, "--outtype", "f32")
                 r = json.loads(self.run_it("compare", "-q", "--json", file, again).stdout)
                 self.assertEqual((len(r), {v["relative_rms"] for v in r.values()}), (len(gguf(file)[1]), {0}))
+
+    def changed(self, golden, change):
+        """A copy of a checkpoint after change(tensors, config, folder)."""
+        to = f"{self.dir}/changed"
+        shutil.rmtree(to, ignore_errors=True)
+        os.mkdir(to)
+        t, config = safetensors(f"{GOLDENS}/{golden}/model.safetensors"), json.load(open(f"{GOLDENS}/{golden}/config.json"))
+        change(t, config, to)
+        json.dump(config, open(f"{to}/config.json", "w"))
+        save(f"{to}/model.safetensors", t)
+        return to
+
+    def test_what_would_not_load_is_not_written(self):
+        """Checkpoints that are no whole model: an error that names what is wrong, and no file; --force writes those that it can."""
+        drop = lambda part: lambda t, c, to: [t.pop(k) for k in list(t) if part in k]
+        embed = "model.language_model.embed_tokens.weight"
+
+        def resized(t, c, to):  # the embedding grew, the configuration did not
+            t[embed] = [t[embed][0], [t[embed][1][0] + 64, t[embed][1][1]], t[embed][2] + bytes(64 * len(t[embed][2]) // t[embed][1][0])]
+
+        def narrow(t, c, to):  # an expert of half the rows
+            name = next(k for k in t if "layers.1.ffn.experts.3.w1.weight" in k)
+            dtype, shape, raw = t[name]
+            t[name] = [dtype, [shape[0] // 2, shape[1]], raw[:len(raw) // 2]]
+
+        def untied(t, c, to):
+            c["tie_word_embeddings"] = c["text_config"]["tie_word_embeddings"] = False
+
+        def wrapped(t, c, to):  # names of a wrapper, of an adapter's tool
+            for k in list(t):
+                t["base_model.model." + k] = t.pop(k)
+
+        for golden, change, word in (
+                ("gemma4_dense", drop("layers.3.mlp.up_proj"), "blk.3.ffn_up.weight"), ("gemma4_dense", drop(".layers.11."), "blk.11."),
+                ("gemma4_dense", drop("language_model.norm.weight"), "output_norm.weight"), ("gemma4_dense", resized, "vocab"),
+                ("gemma4_dense", untied, "tie_word_embeddings"),
+                ("deepseek_v4_published", drop("layers.2."), "blk.2."), ("deepseek_v4_published", drop("layers.1.attn_norm"), "attn_norm"),
+                ("deepseek_v4_full", drop("head.weight"), "output.weight"), ("deepseek_v4_published", drop("tid2eid"), "tid2eid"),
+                ("deepseek_v4_published", drop("layers.1.ffn.experts.3."), "_exps.3.weight"), ("deepseek_v4_published", narrow, "experts.3.w1")):
+            with self.subTest(golden=golden, word=word):
+                r = self.convert(self.changed(golden, change), code=1).stderr.decode()
+                self.assertIn(word, r)
+                self.assertFalse([f for f in os.listdir(self.dir) if f.startswith("out.gguf")])
+        self.assertIn("would not load", self.convert(self.changed("gemma4_dense", resized), "--force").stderr.decode())
+        os.unlink(self.out)
+        self.convert(self.changed("gemma4_dense", wrapped), code=1)
+        index = lambda t, c, to: json.dump({"weight_map": {k: "model-00001-of-00002.safetensors" for k in t}},
+                                           open(f"{to}/model.safetensors.index.json", "w"))
+        r = self.run_it("inspect", "-q", self.changed("gemma4_dense", index), code=None)  # a stale index: as all readers do
+        self.assertEqual(r.returncode, self.convert(f"{self.dir}/changed", code=None).returncode)
+
+    def test_names_and_folders(self):
+        """{ftype}, upper case, --outfile; a file in the checkpoint's folder is written again; what is no checkpoint is named."""
+        source = self.changed("gemma4_dense", lambda t, c, to: None)
+        for args, name in ((("-o", "m-{ftype}.gguf", "--outtype", "Q8_0"), "m-q8_0.gguf"), (("--outfile", "n-{FTYPE}.gguf", "--outtype", "f16"), "n-F16.gguf"),
+                           (("-o", "changed/in.gguf"), "changed/in.gguf"), (("-o", "changed/in.gguf"), "changed/in.gguf")):
+            self.run_it("convert", "-q", source, args[0], f"{self.dir}/{args[1]}", *args[2:])
+            self.assertTrue(os.path.exists(f"{self.dir}/{name}"), name)
+        shutil.copy("assets/nano-gemma4-Q8_0.gguf", f"{source}/own.gguf")
+        for name in ("own.gguf", "model.safetensors", "config.json"):  # not of a conversion
+            self.run_it("convert", "-q", source, "-o", f"{source}/{name}", code=1)
+        self.assertEqual(len(gguf(f"{source}/own.gguf")[1]), 86)
+        os.rename(f"{source}/model.safetensors", f"{source}/pytorch_model.bin")
+        self.assertIn("pytorch_model.bin", self.convert(source, code=1).stderr.decode())
+
+    def test_keys_of_shapes_are_named(self):
+        """Without a key, or with another number, the error names it."""
+        d = open("assets/nano-gemma4-Q8_0.gguf", "rb").read()
+        for source, key, value in (("assets/nano-gemma4-Q8_0.gguf", "gemma4.attention.key_length_swa", None),
+                                   ("assets/nano-gemma4-Q8_0.gguf", "gemma4.block_count", 5), ("assets/nano-gemma4-Q8_0.gguf", "gemma4.embedding_length", 260),
+                                   ("assets/nano-gemma4-Q8_0.gguf", "gemma4.attention.head_count", 8), (f"{GOLDENS}/gemma4_moe/model-F32.gguf", "gemma4.expert_count", None),
+                                   (f"{GOLDENS}/gemma4_ple_e2b/model-F32.gguf", "gemma4.embedding_length_per_layer_input", None),
+                                   (f"{GOLDENS}/gemma4_ple_e2b/model-F32.gguf", "gemma4.attention.shared_kv_layers", None),
+                                   (f"{GOLDENS}/deepseek_v4_full/model-Q8_0.gguf", "deepseek4.hash_layer_count", 2),
+                                   (f"{GOLDENS}/deepseek_v4_full/model-Q8_0.gguf", "deepseek4.attention.indexer.top_k", None),
+                                   (f"{GOLDENS}/deepseek_v4_full/model-Q8_0.gguf", "deepseek4.attention.q_lora_rank", 31)):
+            with self.subTest(key=key, value=value):
+                d, name = open(source, "rb").read(), struct.pack("<Q", len(key)) + key.encode()
+                at = d.index(name + struct.pack("<I", 4))
+                if value is None:  # the same length: a key that nobody reads
+                    d = d[:at + 8] + b"x" + d[at + 9:]
+                else:
+                    d = d[:at + len(name) + 4] + struct.pack("<I", value) + d[at + len(name) + 8:]
+                open(self.out, "wb").write(d)
+                self.assertIn(f"'{key}'", self.run_it("check", "-q", self.out, code=1).stdout.decode())
+
+    def test_leftovers_of_dead_processes(self):
+        """A temporary file of a process that is gone is removed; that of a living one stays."""
+        self.convert(f"{GOLDENS}/gemma4_dense")
+        back = f"{self.dir}/back"
+        os.mkdir(back)
+        dead = subprocess.Popen(["true"])
+        dead.wait()
+        for pid in (dead.pid, os.getpid()):
+            open(f"{back}/config.json.{pid}-0.tmp", "w").write("{")
+        self.run_it("convert", "-q", self.out, "-o", back)
+        self.assertEqual([f for f in os.listdir(back) if f.endswith(".tmp")], [f"config.json.{os.getpid()}-0.tmp"])
 
     def test_quantize_takes_checkpoints(self):
         self.run_it("quantize", "--threads", "2", f"{GOLDENS}/gemma4_dense", self.out, "Q8_0")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """quantize.py INGLE - a model in five codes answers, tensors get the codes that were asked for, and what goes wrong
 leaves no file."""
-import fcntl, json, os, re, resource, shutil, struct, subprocess, sys, tempfile, unittest
+import fcntl, json, os, re, resource, shutil, signal, struct, subprocess, sys, tempfile, unittest
 
 INGLE = sys.argv[1]
 NANO = "assets/nano-gemma4-Q8_0.gguf"
@@ -22,7 +22,7 @@ class Case(unittest.TestCase):
         self.assertEqual(r.returncode, code, r.stderr)
         if code:
             self.assertEqual(r.stderr.count("ingle: error: "), 1, r.stderr)
-            self.assertEqual(os.listdir(self.dir.name), sorted(self.kept), "something was left")
+            self.assertEqual(sorted(os.listdir(self.dir.name)), sorted(self.kept), "something was left")
         return r
 
     kept = []
@@ -230,6 +230,88 @@ class Case(unittest.TestCase):
         r = self.quantize(NANO, self.out, "--fit", "500000", code=1)
         self.assertRegex(r.stderr, "at least \\d+ bytes, more than the 500000")
         self.quantize(NANO, self.out, "Q4_0", "--fit", "1M", code=2)
+
+    def test_warnings(self):
+        """Few bits without importance or with gaps in it, a source that is quantised, a larger result, surplus bytes."""
+        golden, plain, side = "tests/data/goldens/gemma4_dense/model-F32.gguf", f"{self.dir.name}/plain.gguf", f"{self.dir.name}/i.gguf"
+        self.assertRegex(self.quantize(NANO, self.out, "IQ2_XXS", "--dry-run").stderr, r"\d+ tensors get codes of 1 and 2 bits without importance")
+        self.assertNotIn("importance", self.quantize(NANO, self.out, "Q4_K_M", "--dry-run").stderr)
+        r = subprocess.run([INGLE, "imatrix", "-q", "-m", NANO, "-f", "-", "-o", side, "--chunk-size", "32", "--chunks", "1"],
+                           input="Oslo is the capital of Norway. The river is cold and the winter is long. " * 4, capture_output=True, text=True)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertNotIn("importance", self.quantize(NANO, self.out, "IQ2_XXS", "--imatrix", side, "--dry-run").stderr)
+        with open(side, "rb") as f:
+            d = f.read()
+        for name, gap in ((b"blk.0.ffn_down.weight", True), (b"blk.0.ffn_gate.weight", False)):  # up stands for gate
+            with open(side, "wb") as f:
+                f.write(d.replace(name, b"x" + name[1:]))
+            r = self.quantize(NANO, self.out, "IQ2_XXS", "--imatrix", side, "--dry-run")
+            self.assertEqual(bool(re.search(r"has no importance for 1 of \d+ tensors", r.stderr)), gap, r.stderr)
+        self.assertIn("is Q8_0 already", self.quantize(NANO, self.out, "Q4_0", "--dry-run").stderr)
+        for args in ((NANO, self.out, "Q4_0", "--allow-requantize"), (golden, self.out, "Q8_0"), (NANO, self.out, "COPY")):
+            self.assertNotIn("already", self.quantize(*args, "--dry-run").stderr)
+        self.assertIn("becomes larger", self.quantize(NANO, self.out, "F16", "--dry-run").stderr)
+        self.kept = ["i.gguf"]
+        self.assertIn("i.gguf", self.quantize(side, self.out, "Q8_0", code=1).stderr)  # importance is no model
+        with open(NANO, "rb") as f, open(plain, "wb") as to:
+            to.write(f.read() + bytes(4096))
+        self.kept = ["i.gguf", "plain.gguf"]
+        self.assertRegex(self.quantize(plain, self.out, "Q4_0", code=1).stderr, "plain.gguf.*4096")
+
+    def test_options_of_llama_quantize(self):
+        self.quantize(NANO, self.out, "15", "3", "--allow-requantize")  # Q4_K_M, three threads
+        codes = self.codes(self.out)
+        named = f"{self.dir.name}/named.gguf"
+        self.quantize(NANO, named, "Q4_K_M")
+        self.assertEqual(codes, self.codes(named))
+        self.quantize(NANO, self.out, "copy")
+        self.assertEqual(self.codes(self.out), self.codes(NANO))
+        self.assertEqual(self.answer(self.out), self.answer(NANO))
+        self.quantize(NANO, self.out, "Q6_K", "--pure")
+        self.assertEqual({c for n, c in self.codes(self.out).items() if "norm" not in n and c != "F32"} - {"Q6_K", "Q8_0"}, set())
+        self.quantize(V4, self.out, "Q4_0", "--output-tensor-type", "q5_0", "--token-embedding-type", "Q5_1")
+        codes = self.codes(self.out)
+        self.assertEqual((codes["output.weight"], codes["token_embd.weight"]), ("Q5_0", "Q5_1"))
+        self.quantize(V4, self.out, "Q4_0", "--leave-output-tensor")
+        self.assertEqual(self.codes(self.out)["output.weight"], self.codes(V4)["output.weight"])
+        os.remove(self.out)
+        os.remove(named)
+        self.quantize(NANO, self.out, "4711", code=1)
+
+    def test_keep_split(self):
+        """The parts of the source with the same tensors; of a checkpoint, or with other sizes of parts, it is refused."""
+        at = lambda name, i: f"{self.dir.name}/{name}-0000{i}-of-00003.gguf"
+
+        def names(path):
+            with open(path, "rb") as f:
+                return re.findall(rb"[\x05-\x40]\0{7}((?:blk|output|token)[\w.]+weight)", f.read())
+
+        self.quantize(NANO, f"{self.dir.name}/a.gguf", "COPY", "--split-max-tensors", "30")
+        self.quantize(at("a", 1), f"{self.dir.name}/b.gguf", "Q4_0", "--keep-split")
+        self.assertEqual(len(os.listdir(self.dir.name)), 6)
+        for i in (1, 2, 3):
+            self.assertGreater(len(names(at("a", i))), 20)
+            self.assertEqual(names(at("a", i)), names(at("b", i)))
+        self.assertTrue(self.answer(at("b", 1)))
+        self.kept = [f"{n}-0000{i}-of-00003.gguf" for n in "ab" for i in (1, 2, 3)]
+        self.quantize(at("a", 1), f"{self.dir.name}/a.gguf", "Q4_0", "--keep-split", code=1)
+        self.quantize("tests/data/goldens/gemma4_dense", self.out, "Q4_0", "--keep-split", code=1)
+        self.quantize(at("a", 1), self.out, "Q4_0", "--keep-split", "--split-max-size", "1M", code=2)
+
+    def test_interrupted(self):
+        """SIGINT says that the same command continues, and it does."""
+        args, state = [INGLE, "quantize", "--threads", "1", NANO, self.out, "IQ2_S"], f"{self.out}.part.state"
+        told = ""
+        while not told:  # a call that ends before it is interrupted is made again
+            with subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+                while p.poll() is None and not (os.path.exists(state) and self.lines(state) > 4):
+                    pass
+                p.send_signal(signal.SIGINT)
+                told = p.communicate()[1] if p.wait() == -signal.SIGINT else ""
+        self.assertIn("interrupted: the same command continues", told)
+        self.assertFalse(os.path.exists(self.out))
+        self.assertRegex(self.quantize(NANO, self.out, "IQ2_S").stdout, r"\d+ of \d+ tensors were written by an earlier call")
+        self.assertEqual(os.listdir(self.dir.name), ["out.gguf"])
 
     def test_a_plan_writes_nothing(self):
         r = self.quantize(NANO, self.out, "Q4_K_M", "--dry-run")
