@@ -141,13 +141,23 @@ static ingle_status refuse(const struct cli_foreign *f, const char *spelt, const
     return err_set(err, INGLE_ARG, "ingle has no %s: %s", name, what);
 }
 
+/* The words that the table has for the values of an option: what stands before '|'. */
+static const char *words_of(const struct cli_foreign *f, size_t *n)
+{
+    const char *note = f->note ? f->note : "";
+    *n = strcspn(note, "|");
+    return note;
+}
+
 /* One of ours by its word for the value. */
 static ingle_status word(const struct cli_foreign *f, const char *spelt, const char *value, struct cli_setting *out, struct cli_notes *notes,
                          struct err *err)
 {
     const bool known = cli_foreign_word(f, value, out->room, sizeof out->room);
+    size_t n_list;
+    const char *list = words_of(f, &n_list);
     if (!known && f->kind == CLI_FOREIGN_WORD)
-        return err_set(err, INGLE_ARG, "%.60s: '%.60s' is none of %.*s", spelt, value, (int)strcspn(f->note, "|"), f->note);
+        return err_set(err, INGLE_ARG, "%.60s: '%.60s' is none of %.*s", spelt, value, (int)n_list, list);
     if (!known || !out->room[0]) {
         cli_note_add(notes, spelt, value, cli_foreign_why(f));
         return INGLE_OK;
@@ -160,7 +170,8 @@ static ingle_status word(const struct cli_foreign *f, const char *spelt, const c
 ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, const char *value, struct cli_setting *out,
                               struct cli_notes *notes, struct err *err)
 {
-    const size_t n_list = f->note ? strcspn(f->note, "|") : 0;
+    size_t n_list;
+    const char *list = words_of(f, &n_list);
     out->name = out->value = NULL;
     switch (f->kind) {
     case CLI_FOREIGN_SAME:
@@ -191,10 +202,10 @@ ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, co
             return err_set(err, INGLE_ARG, "%.60s is on or off, not '%.60s'", spelt, value);
         if (is_off(value))
             return INGLE_OK;
-        snprintf(out->room, sizeof out->room, "%.*s", (int)n_list, f->note);
+        snprintf(out->room, sizeof out->room, "%.*s", (int)n_list, list);
         out->name = f->ours;
         out->value = out->room;
-        if (f->note[n_list])
+        if (list[n_list])
             cli_note_add(notes, spelt, value, cli_foreign_why(f));
         return INGLE_OK;
     case CLI_FOREIGN_UNLESS:
@@ -205,7 +216,7 @@ ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, co
         return INGLE_OK;
     case CLI_FOREIGN_ONLY:
     case CLI_FOREIGN_ORDER:
-        if (f->kind == CLI_FOREIGN_ONLY ? !has_word(f->note, n_list, value) : !in_order(f->note, n_list, value))
+        if (f->kind == CLI_FOREIGN_ONLY ? !has_word(list, n_list, value) : !in_order(list, n_list, value))
             return refuse(f, spelt, value, err);
         break;
     case CLI_FOREIGN_DONE:
