@@ -10,7 +10,8 @@ from client import TIMEOUT, Server, main
 INGLE, ROOT = os.path.abspath(sys.argv[1]), os.getcwd()
 MODEL = "tests/data/nano-v4/nano-v4-MXFP4.gguf"
 FILES = {"models.ini": "[one]\nmodel = FILE\n", "question.txt": "What is the capital of Norway?",
-         "text.txt": "What is the capital of Norway? " * 40, "keys": "secret\n",
+         "text.txt": "What is the capital of Norway? " * 40, "document.txt": "What is the capital of Norway? " * 60,
+         "keys": "secret\n",
          "chess.gbnf": 'root ::= ("e4" | "d4") " " ("e5" | "d5")',
          "person.json": '{"type": "object", "properties": {"name": {"type": "string", "maxLength": 9}}}'}
 ENDLESS = {"chat": "/quit\n", "daemon": ""}  # and what is said to them

@@ -115,10 +115,12 @@ static void keys(struct io *f, uint64_t n, const struct rewrite *r, const char *
     }
 }
 
-/* Names and places of tensors; put only if `write`, else counted. */
-static uint64_t tensors(struct io *f, uint64_t n, const struct rewrite *r, bool write)
+/* Names and places of tensors; put only if `write`, else counted.  *end: where the data of those that are
+ * kept end at the latest, in bytes after the header; dropped ones after it leave no bytes. */
+static uint64_t tensors(struct io *f, uint64_t n, const struct rewrite *r, bool write, uint64_t *end)
 {
-    uint64_t left = 0;
+    uint64_t left = 0, last = 0, at;
+    *end = UINT64_MAX;
     for (uint64_t i = 0; i < n; i++) {
         char name[128], place[64];
         take_name(f, name);
@@ -128,6 +130,13 @@ static uint64_t tensors(struct io *f, uint64_t n, const struct rewrite *r, bool 
         copy(f, place, bytes);
         const char *now = renamed(r->tensor, name);
         left += now != NULL;
+        memcpy(&at, place + bytes - sizeof at, sizeof at);
+        if (now && at >= last) {
+            last = at;
+            *end = UINT64_MAX;
+        } else if (!now && at > last && at < *end) {
+            *end = at;
+        }
         if (!now || !write)
             continue;
         put_name(f, now);
@@ -171,16 +180,17 @@ void rewrite_gguf(const char *from, const char *to, const struct rewrite *r)
     architecture(f, arch);
     struct io look = f;
     skip_keys(&look, n_keys);
-    const uint64_t left = tensors(&look, n_tensors, r, false);
+    uint64_t end;
+    const uint64_t left = tensors(&look, n_tensors, r, false, &end);
     put(&f, bytes, 8);
     put(&f, &left, 8);
     put(&f, &n_keys, 8);
     keys(&f, n_keys, r, arch);
-    tensors(&f, n_tensors, r, true);
+    tensors(&f, n_tensors, r, true, &end);
     while (ftell(f.to) % ALIGN)
         put(&f, "", 1);
     f.pos = (f.pos + ALIGN - 1) / ALIGN * ALIGN;
-    put(&f, bytes + f.pos, n - f.pos);
+    put(&f, bytes + f.pos, end < n - f.pos ? end : n - f.pos);
     assert_int_equal(fclose(f.to), 0);
     mem_free(bytes);
 }
