@@ -257,9 +257,11 @@ class Histories(Case):
             "name": "get_weather", "description": "Weather", "parameters": json.dumps(WEATHER)}}]), plain)
         for parameters in (None, [], "x", 5, True):
             named = {"name": "f", "description": 5, "parameters": parameters}
-            self.assertIn("get_weather", self.prompt(user("x"), tools=[{"type": "function", "function": named}, TOOL]))
-            self.post(RESPONSES, 200, {"input": "x", "max_output_tokens": 1, "tools": [{"type": "function", **named}]})
-            self.post(MESSAGES, 200, {"messages": [user("x")], "max_tokens": 1, "tools": [
+            status = 200 if parameters is None else 400
+            self.post(CHAT, status, {"messages": [user("x")], "max_tokens": 1,
+                                     "tools": [{"type": "function", "function": named}, TOOL]})
+            self.post(RESPONSES, status, {"input": "x", "max_output_tokens": 1, "tools": [{"type": "function", **named}]})
+            self.post(MESSAGES, status, {"messages": [user("x")], "max_tokens": 1, "tools": [
                 {"name": "f", "input_schema": parameters}, TOOL]})
         # Where it is alone it is a fault, and what must be called must be there.
         self.refused(CHAT, {"messages": [user("x")], "tools": [{"type": "function", "function": {}}]}, "tools[0]")

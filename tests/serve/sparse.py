@@ -256,7 +256,7 @@ class Select(unittest.TestCase):
         base = ["run", "--json", "-n", "8", "--temp", "0", "--prompt", PROMPT]
         out, err = run(*base, *self.HOW, "--verbose")
         self.look(json.loads(out)["kv_select"])
-        self.assertRegex(err, r"kv-select: missed [\d.e-]+ % on average, [\d.e-]+ % at most \(estimated\).*; [\d.]+ % of pages read, [\d.]+ MiB")
+        self.assertRegex(err, r"kv-select: missed [\d.e-]+ % on average, [\d.e-]+ % at most \(estimated\).*; [\d.]+ % of pages read, [\d.]+ [KM]iB")
         self.assertEqual(err.count("pages of small weights were replaced by their means"), 1, err)
         plain, all_pages = (json.loads(run(*base, *more)[0]) for more in ((), ("--kv-select", "1/1")))
         self.assertNotIn("kv_select", plain)
