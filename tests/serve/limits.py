@@ -380,6 +380,13 @@ class Uploads(unittest.TestCase):
         self.addCleanup(s.close)
         return s
 
+    def reply(self, s):
+        """All of a reply after which the server hangs up."""
+        answer = b""
+        while data := s.recv(65536):
+            answer += data
+        return answer
+
     def held(self, server, n):
         end = time.monotonic() + 60
         while float(re.search(r"^ingle_http_bodies_bytes (\S+)$", server.get("/metrics", {"X-Api-Key": "vic-key"})[2], re.M)[1]) < n:
@@ -401,7 +408,7 @@ class Uploads(unittest.TestCase):
         for _ in range(5):
             self.assertEqual(server.post("/completion", large, mine)[0], 200)
         slow[0].sendall(b" " * 100)
-        answer = slow[0].recv(65536)
+        answer = self.reply(slow[0])
         self.assertEqual(status_of(answer), 503, answer)
         self.assertIn(b"--max-bodies", answer)
         for s in slow[1:]:  # the others arrive
@@ -412,7 +419,7 @@ class Uploads(unittest.TestCase):
         server = Server(sys.argv[1], "--body-timeout", "0.5")
         self.addCleanup(server.close)
         s = self.begin(server, "-", 1000, 1)
-        answer = s.recv(65536)
+        answer = self.reply(s)
         self.assertEqual(status_of(answer), 408, answer)
         self.assertEqual(json.loads(answer.split(b"\r\n\r\n")[1])["error"]["type"], "timeout_error")
 
