@@ -3,7 +3,7 @@
 proxy that delays, cuts, damages and swallows what they say."""
 import json, os, random, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, unittest
 
-from client import TIMEOUT, Case, Server, main
+from client import SANITIZED, TIMEOUT, Case, Server, main
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 from modelfile import Gguf
@@ -245,7 +245,8 @@ class Workers(Case):
                 if len(open_ones) > 200:
                     open_ones.pop(0).close()
             self.assertGreater(n, 20)
-            self.assertLess(memory() - before, 32 << 20)
+            if not SANITIZED:  # what is freed stays, so that its use is seen
+                self.assertLess(memory() - before, 32 << 20)
             self.assertEqual(self.ask(server), want)
             now = self.info(server)
             self.assertEqual((now["state"], now["losses"], now["trouble"]), ("ready", 0, None))
