@@ -320,6 +320,10 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
     str_init(&unused);
     add_special = vllm && !request_get(body, "messages"); /* there it is so unless it is said */
     if (body) {
+        /* Beside 'content' they are not used. */
+        (void)request_get_array(body, "messages", REQUEST_MAX_MESSAGES, &f);
+        if (request_get(body, "prompt"))
+            request_get_text(body, "prompt", MAX_TEXT, &unused, &f);
         if (vllm)
             odd_members(body, NULL, &f);
         if (vllm && request_get(body, "messages"))
