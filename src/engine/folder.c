@@ -9,9 +9,9 @@
 #include "base/drafter.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "base/str.h"
 
-#include <dirent.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,54 +34,6 @@ static bool is_dir(const char *path)
 }
 
 /* ---- names ---- */
-
-struct names {
-    char **at;
-    size_t n, cap;
-};
-
-static void names_release(struct names *l)
-{
-    for (size_t i = 0; i < l->n; i++)
-        mem_free(l->at[i]);
-    mem_free(l->at);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    char *const *x = a, *const *y = b;
-    return strcmp(*x, *y);
-}
-
-static ingle_status names_add(struct names *l, const char *name, struct err *err)
-{
-    if (!mem_grow(&l->at, &l->cap, l->n + 1, sizeof *l->at) || !(l->at[l->n] = mem_strdup(name)))
-        return err_set(err, INGLE_NOMEM, "no memory for the names of files");
-    l->n++;
-    return INGLE_OK;
-}
-
-/* Sorted; names that begin with a dot are left out. */
-static ingle_status names_read(const char *dir, struct names *out, struct err *err)
-{
-    struct names l = {0};
-    ingle_status s = INGLE_OK;
-    DIR *d = opendir(dir);
-    if (!d)
-        return err_set(err, INGLE_IO, "%s: cannot read the folder", dir);
-    for (const struct dirent *e; !s && l.n < MOST_NAMES && (e = readdir(d));)
-        if (e->d_name[0] != '.')
-            s = names_add(&l, e->d_name, err);
-    closedir(d);
-    if (s) {
-        names_release(&l);
-        return s;
-    }
-    if (l.n)
-        qsort(l.at, l.n, sizeof *l.at, by_name);
-    *out = l;
-    return INGLE_OK;
-}
 
 static bool has(const struct names *l, const char *name)
 {
@@ -255,7 +207,7 @@ static ingle_status choose(const char *dir, const struct report_sink *sink, char
     struct names all = {0};
     struct look l = {.dir = dir, .sink = sink};
     *out = NULL;
-    ingle_status s = names_read(dir, &all, err);
+    ingle_status s = names_read(dir, MOST_NAMES, &all, err);
     if (s)
         return s;
     const bool checkpoint = has(&all, "model.safetensors") || has(&all, "model.safetensors.index.json");
@@ -289,7 +241,7 @@ static ingle_status snapshot(const char *repository, char **out, struct err *err
     char names[360], *text = NULL, *ref = join(repository, "refs/main"), *all = join(repository, "snapshots");
     struct names l = {0};
     size_t n;
-    ingle_status s = ref && all ? names_read(all, &l, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+    ingle_status s = ref && all ? names_read(all, MOST_NAMES, &l, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
     *out = NULL;
     if (!s && !file_slurp(ref, 256, &text, &n, NULL)) {
         text[strcspn(text, " \r\n/")] = 0;
@@ -318,7 +270,7 @@ static char *repository_of(const char *path, ingle_status *s, struct err *err)
     *s = INGLE_OK;
     if (inner && is_dir(inner)) {
         found = mem_strdup(path);
-    } else if (!names_read(path, &all, NULL)) {
+    } else if (!names_read(path, MOST_NAMES, &all, NULL)) {
         for (size_t i = 0; !*s && i < all.n; i++)
             if (!strncmp(all.at[i], "models--", 8))
                 *s = names_add(&repositories, all.at[i], err);
@@ -347,7 +299,7 @@ static ingle_status each_in(const char *dir, bool by_name, engine_path_fn *fn, v
 {
     struct names all = {0};
     unsigned no, n = 0;
-    ingle_status s = names_read(dir, &all, err);
+    ingle_status s = names_read(dir, MOST_NAMES, &all, err);
     for (size_t i = 0; !s && i < all.n; i++) {
         if (!ends_with(all.at[i], ".gguf") || (is_part(all.at[i], &no) && no != 1) || (by_name && !drafter_by_name(all.at[i])) ||
             n++ >= MOST_PEEKS)
@@ -413,7 +365,7 @@ static ingle_status each_kin(char *path, engine_path_fn *fn, void *arg, struct e
         (void)cut_last(path);
         name = cut_last(path);
     }
-    if (!name || names_read(*path ? path : "/", &all, NULL))
+    if (!name || names_read(*path ? path : "/", MOST_NAMES, &all, NULL))
         return INGLE_OK;
     ingle_status s = INGLE_OK;
     for (size_t i = 0, n = 0; !s && i < all.n; i++) {
@@ -455,7 +407,7 @@ ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg
         return INGLE_OK; /* nothing lies beside it */
     if (each_in(dir, true, fn, arg, err) == INGLE_NOMEM)
         s = INGLE_NOMEM;
-    if (!s && !names_read(dir, &all, NULL))
+    if (!s && !names_read(dir, MOST_NAMES, &all, NULL))
         for (size_t i = 0, n = 0; !s && i < all.n; i++) {
             if (!drafter_by_name(all.at[i]) || ends_with(all.at[i], ".gguf") || n++ >= MOST_PEEKS)
                 continue;

@@ -5,6 +5,7 @@
 
 #include "base/drafter.h"
 #include "base/mem.h"
+#include "base/names.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -33,43 +34,11 @@ static bool is_folder(const char *path)
     return stat(path, &is) == 0 && S_ISDIR(is.st_mode);
 }
 
-/* ---- names of a folder, sorted ---- */
-
-struct names {
-    char **at;
-    size_t n, cap;
-};
-
-static void names_release(struct names *l)
+/* No names where there is no folder. */
+static ingle_status names_of(const char *folder, struct names *out, struct err *err)
 {
-    for (size_t i = 0; i < l->n; i++)
-        mem_free(l->at[i]);
-    mem_free(l->at);
-}
-
-static int by_name(const void *a, const void *b)
-{
-    char *const *x = a, *const *y = b;
-    return strcmp(*x, *y);
-}
-
-static ingle_status names_read(struct names *l, const char *folder, struct err *err)
-{
-    DIR *d = opendir(folder);
-    ingle_status st = INGLE_OK;
-    for (const struct dirent *e; d && !st && l->n < MOST_NAMES && (e = readdir(d));) {
-        if (e->d_name[0] == '.')
-            continue;
-        if (mem_grow(&l->at, &l->cap, l->n + 1, sizeof *l->at) && (l->at[l->n] = mem_strdup(e->d_name)))
-            l->n++;
-        else
-            st = err_set(err, INGLE_NOMEM, "no memory for the names of files");
-    }
-    if (d)
-        closedir(d);
-    if (l->n)
-        qsort(l->at, l->n, sizeof *l->at, by_name);
-    return st;
+    const ingle_status st = names_read(folder, MOST_NAMES, out, err);
+    return st == INGLE_IO ? INGLE_OK : st;
 }
 
 /* ---- one folder ---- */
@@ -79,7 +48,7 @@ static ingle_status walk(struct hub_list *l, const char *folder, const char *inn
 {
     struct names names = {0};
     char *at = hub_join(folder, inner);
-    ingle_status st = at ? names_read(&names, at, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+    ingle_status st = at ? names_of(at, &names, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
     for (size_t i = 0; i < names.n && !st; i++) {
         struct stat is;
         struct hub_file f = {0};
@@ -175,11 +144,11 @@ static ingle_status show_folder(const struct hub_options *o, const char *owner, 
 ingle_status hub_each(const struct hub_options *o, hub_have_fn *fn, void *arg, struct err *err)
 {
     struct names owners = {0};
-    ingle_status st = names_read(&owners, o->directory, err);
+    ingle_status st = names_of(o->directory, &owners, err);
     for (size_t i = 0; i < owners.n && !st; i++) {
         struct names inner = {0};
         char *at = hub_join(o->directory, owners.at[i]);
-        st = !at ? err_set(err, INGLE_NOMEM, "no memory for a path") : is_folder(at) ? names_read(&inner, at, err) : INGLE_OK;
+        st = !at ? err_set(err, INGLE_NOMEM, "no memory for a path") : is_folder(at) ? names_of(at, &inner, err) : INGLE_OK;
         for (size_t k = 0; k < inner.n && !st; k++)
             st = show_folder(o, owners.at[i], inner.at[k], fn, arg, err);
         names_release(&inner);
