@@ -53,7 +53,8 @@ int main(int argc, char **argv)
     must(ingle_chat_render(model, &chat, &prompt, &error));
     must(ingle_session_sync(session, prompt.ids, (int64_t)prompt.n_ids, NULL, &error));
     for (int drawn = 0; drawn < 500 && end == INGLE_END_NONE;) {
-        struct ingle_token token[16]; /* several at a time where they can be drafted: docs/use/drafting.md */
+        /* several at a time where they can be drafted: docs/use/drafting.md */
+        struct ingle_token token[16];
         int64_t n;
         must(ingle_session_draw(session, sampler, token, 16, &n, &error));
         for (int64_t i = 0; i < n && end == INGLE_END_NONE; i++, drawn++)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """check_length.py - a function ends after 120 lines at most, a file after 1,200 (unless the file
-says "long file:" and why); a line of the table of options, which clang-format leaves alone, has 100 columns."""
+says "long file:" and why), a line of C after 100 columns."""
 import pathlib, re, subprocess, sys
 
 FUNCTION, FILE, COLUMNS = 120, 1200, 100
@@ -8,9 +8,9 @@ bad, worst, n = [], (0, ""), 0
 listed = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.inc", "*.py"], capture_output=True, text=True, check=True)
 for name in listed.stdout.split():
     lines = pathlib.Path(name).read_text().splitlines()
-    if len(lines) > FILE and not any("long file:" in line for line in lines[:30]):
+    if len(lines) > FILE and not any("long file:" in line.lower() for line in lines[:30]):
         bad.append(f"{name}: {len(lines)} lines, the limit is {FILE}")
-    if name == "src/engine/options.inc":
+    if not name.endswith(".py"):
         bad += [f"{name}:{i}: {len(line)} columns, the limit is {COLUMNS}" for i, line in enumerate(lines, 1) if len(line) > COLUMNS]
     if not name.endswith(".c"):
         continue

@@ -1,5 +1,6 @@
 /*
  * ingle - a local inference engine for large language models.
+ * (A long file: it is the whole interface, and its comments are the manual.)
  *
  * The ideas a caller needs:
  *   a model    is an open file: its metadata, tokenizer, chat format (cheap);
@@ -41,7 +42,8 @@ extern "C" {
 
 #define INGLE_API __attribute__((visibility("default")))
 
-/* What may draft, of a server or of one request: all there is, one kind of network, a smaller model, the text itself, nothing. */
+/* What may draft, of a server or of one request: all there is, one kind of network, a smaller
+ * model, the text itself, nothing. */
 #define INGLE_DRAFT_METHODS "auto", "dflash", "mtp", "dspark", "model", "ngram", "none"
 
 /* Where the library's reports and progress go.  Any member may be NULL.  The report
@@ -97,8 +99,8 @@ struct ingle_model_info {
 };
 INGLE_API void ingle_model_info(const struct ingle_model *m, struct ingle_model_info *out);
 
-/* For what models this one can draft, by its headers, in words ("dflash for Gemma 4, width 5376, ..."); false: it is no drafter
- * (any model drafts for a larger one of its vocabulary). */
+/* For what models this one can draft, by its headers, in words ("dflash for Gemma 4, width 5376,
+ * ..."); false: it is no drafter (any model drafts for a larger one of its vocabulary). */
 INGLE_API bool ingle_model_drafts(const struct ingle_model *m, char *text, size_t n);
 
 /* The ids that end an answer: those of the file and those of its family, ascending. */
@@ -153,8 +155,9 @@ struct ingle_chat {
     bool thinking;
     bool preserve_thinking;    /* older turns keep their thoughts */
     bool no_generation_prompt; /* do not ask for an answer */
-    bool developer_own;        /* role developer is what the published template makes of it, a turn of its own; else
-                                * it is role system */
+    /* role developer is what the published template makes of it, a turn of its own; else it is role
+     * system */
+    bool developer_own;
     const char *effort;        /* DeepSeek V4: reasoning effort, or NULL */
     struct ingle_bounds *bounds; /* NULL: none */
 };
@@ -167,8 +170,8 @@ struct ingle_prompt {
     bool open_thought; /* the prompt ends inside a thought */
 };
 INGLE_API void ingle_prompt_release(struct ingle_prompt *p);
-/* How many tokens of a prompt stand before the last place where turns meet, such as the request for an answer: a
- * later turn's prompt begins with them.  0: its tokens show none. */
+/* How many tokens of a prompt stand before the last place where turns meet, such as the request for
+ * an answer: a later turn's prompt begins with them.  0: its tokens show none. */
 INGLE_API size_t ingle_prompt_stable(const struct ingle_model *m, const int32_t *ids, size_t n);
 
 INGLE_API ingle_status ingle_chat_render(const struct ingle_model *m, const struct ingle_chat *c,
@@ -253,75 +256,104 @@ struct ingle_engine_options {
     const char *numa;      /* memory nodes: "auto" (or NULL), "off", "interleave" */
     const char *cpu;       /* highest instruction set: "ref", "avx2", ... ; NULL: the machine's */
     const char *numerics;  /* "exact" (or NULL), "fast", "reference" */
-    const char *kv;        /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8", "q8r", "n4r", "tq3_0"; "K:V": of keys and of values;
-                            * "f16v", "q8_0v": keys are made of values; "q8r+rot", "n4r+rot", "q8r:n4r+rot": but for what
-                            * positions turn.  docs/use/long-context.md */
+    /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8", "q8r", "n4r", "tq3_0"; "K:V": of keys and of
+     * values; "f16v", "q8_0v": keys are made of values; "q8r+rot", "n4r+rot", "q8r:n4r+rot": but
+     * for what positions turn.  docs/use/long-context.md */
+    const char *kv;
     int64_t n_ctx;         /* positions a session may have; 0: the model's, or what fits */
-    int64_t max_rows;      /* tokens in the largest step; 0: 512, with experts up to 2048 as memory allows */
+    /* tokens in the largest step; 0: 512, with experts up to 2048 as memory allows */
+    int64_t max_rows;
     int64_t max_logits;    /* rows of logits in the largest step; 0: 16 */
     int64_t n_sessions;    /* full sessions that must fit; 0: 1 */
     uint64_t memory_bytes; /* for everything; 0: what machine and cgroup leave free */
     bool force;            /* what does not fit in it is tried all the same, and reported */
-    uint64_t cache_bytes;  /* of it for the prefix cache; 0: what half a session needs, and two restore points
-                            * that lie apart at least */
+    /* of it for the prefix cache; 0: what half a session needs, and two restore points that lie
+     * apart at least */
+    uint64_t cache_bytes;
     const char *store;     /* directory of the store on disk; NULL: none */
     uint64_t store_bytes;  /* what the store may hold; 0: 16 GiB */
     int64_t store_tokens;  /* it saves prefixes that add at least so many; 0: 256 */
-    int64_t restore_every; /* tokens between restore points of a long sequence, at least 128; 0: 8192 */
+    /* tokens between restore points of a long sequence, at least 128; 0: 8192 */
+    int64_t restore_every;
     const char *pack_cache; /* directory of files of packed weights; NULL: none */
     bool pack_write;       /* one that is missing is written before the engine is open */
     uint64_t pack_bytes;   /* what all of them may take; 0: what leaves a tenth of the disk free */
-    bool lock;             /* keep weights, keys and values in memory; what forbids it is reported */
-    /* Drafting: several tokens are guessed and verified in one step.  The text is the same, in bits. */
-    const char *const *draft; /* [n_draft]: files or folders of drafters for this model, "auto" (in the model's file, beside
-                            * it by name, or none but the text itself), "ngram" (the text itself) or "off"; 0: "auto" */
+    /* keep weights, keys and values in memory; what forbids it is reported */
+    bool lock;
+    /* Drafting: several tokens are guessed and verified in one step.  The text is the same, in
+     * bits. */
+    /* [n_draft]: files or folders of drafters for this model, "auto" (in the model's file, beside
+     * it by name, or none but the text itself), "ngram" (the text itself) or "off"; 0: "auto" */
+    const char *const *draft;
     size_t n_draft;
     const char *draft_method; /* of those at hand: one of INGLE_DRAFT_METHODS; NULL: "auto" */
     int64_t draft_max;     /* tokens of a draft, at most; 0: as many as pay */
-    int64_t draft_min;     /* so many are drafted in each step where something can be, even if they do not pay: for tests and
-                            * measurements; 0: as many as pay */
-    int64_t draft_tree;    /* tokens of a tree of drafts, at most: branches are verified beside the likeliest tokens where they pay, and
-                            * have pages of their own; 0 or 1: chains alone */
+    /* so many are drafted in each step where something can be, even if they do not pay: for tests
+     * and measurements; 0: as many as pay */
+    int64_t draft_min;
+    /* tokens of a tree of drafts, at most: branches are verified beside the likeliest tokens where
+     * they pay, and have pages of their own; 0 or 1: chains alone */
+    int64_t draft_tree;
     /* For experiments, none of which changes a text. */
-    const char *draft_rule; /* which positions a drafter sees, by the name that its kind has for it; NULL: as its file says */
+    /* which positions a drafter sees, by the name that its kind has for it; NULL: as its file
+     * says */
+    const char *draft_rule;
     const char *draft_tap; /* where the target is tapped: "late" (or NULL), "early", "upstream" */
     int64_t draft_block;   /* rows of a round; 0: as trained */
     int64_t draft_ctx;     /* newest positions that a drafter sees; 0: all */
-    uint64_t expert_bytes; /* memory for experts, the others stay in a file; 0: all, or what fits if all do not */
-    const char *experts_io;     /* how they are read: "auto" (or NULL), or "direct" or "cached", by "threads" or "uring", or both as
-                                 * in "direct,threads" */
-    const char *experts_early;  /* reads before a layer chooses: "auto" (or NULL), "off", or the most a layer */
-    const char *experts_verify; /* checksums: "first" (or NULL): of each at its first read, "always", "off" */
+    /* memory for experts, the others stay in a file; 0: all, or what fits if all do not */
+    uint64_t expert_bytes;
+    /* how they are read: "auto" (or NULL), or "direct" or "cached", by "threads" or "uring", or
+     * both as in "direct,threads" */
+    const char *experts_io;
+    /* reads before a layer chooses: "auto" (or NULL), "off", or the most a layer */
+    const char *experts_early;
+    /* checksums: "first" (or NULL): of each at its first read, "always", "off" */
+    const char *experts_verify;
     const char *experts_trace;  /* file for lines "step,layer,expert"; NULL: none */
-    const char *experts_profile; /* file that keeps which experts are used, from run to run; NULL: none */
+    /* file that keeps which experts are used, from run to run; NULL: none */
+    const char *experts_profile;
     struct ingle_callbacks callbacks; /* copied */
-    const char *kv_k, *kv_v;          /* of keys or values alone, instead of `kv`; NULL: as it says */
-    const char *kv_layers;            /* "full=K:V,sliding=TYPE": by kind of layer, instead of the others; NULL: as they say */
-    const char *experts_worker; /* addresses of workers that compute experts, "HOST:PORT,unix:PATH"; NULL: none */
-    const char *worker_key;     /* file with the key that they share; NULL: none, which is enough on one host */
+    /* of keys or values alone, instead of `kv`; NULL: as it says */
+    const char *kv_k, *kv_v;
+    /* "full=K:V,sliding=TYPE": by kind of layer, instead of the others; NULL: as they say */
+    const char *kv_layers;
+    /* addresses of workers that compute experts, "HOST:PORT,unix:PATH"; NULL: none */
+    const char *experts_worker;
+    /* file with the key that they share; NULL: none, which is enough on one host */
+    const char *worker_key;
     bool worker_plain;          /* beyond it without a key all the same */
-    /* Lossy: in decode experts that are not in memory are left out where their weight is below experts_skip / k of the sum of a row's k
-     * weights; those of others are as they are.  0: none; at most 1.  Results then depend on what is in memory, and what is stored of such
-     * answers is not used by others. */
+    /* Lossy: in decode experts that are not in memory are left out where their weight is below
+     * experts_skip / k of the sum of a row's k weights; those of others are as they are.  0: none;
+     * at most 1.  Results then depend on what is in memory, and what is stored of such answers is
+     * not used by others. */
     double experts_skip;
-    const char *experts_share;  /* per cent of a layer's experts that they compute; "auto" (or NULL): as many as make all finish together */
-    const char *sparse;         /* how prompts attend where a layer sees everything: "off" (or NULL), "on", "on:eps=1/8,from=4096": rows from
-                                 * a position on read the values of large weights alone, and means for the others, which are below eps
-                                 * of a row's sum together.  docs/use/sparse-prompts.md */
-    /* Lossy: rows of answers read a part of the pages of 128 tokens in layers that see everything; 4-bit copies of the keys choose which,
-     * and means stand for the others: "off" (or NULL), "1/16", "1/16,least=16" (pages that are read at least).  docs/use/kv-select.md */
+    /* per cent of a layer's experts that they compute; "auto" (or NULL): as many as make all finish
+     * together */
+    const char *experts_share;
+    /* how prompts attend where a layer sees everything: "off" (or NULL), "on",
+     * "on:eps=1/8,from=4096": rows from a position on read the values of large weights alone, and
+     * means for the others, which are below eps of a row's sum together.
+     * docs/use/sparse-prompts.md */
+    const char *sparse;
+    /* Lossy: rows of answers read a part of the pages of 128 tokens in layers that see everything;
+     * 4-bit copies of the keys choose which, and means stand for the others: "off" (or NULL),
+     * "1/16", "1/16,least=16" (pages that are read at least).  docs/use/kv-select.md */
     const char *kv_select;
-    /* Keys and values beyond memory, of layers that see everything: pages that memory has no room for lie in a file in kv_disk
-     * (NULL: none do), of kv_disk_bytes at most; of a session those of kv_pool_tokens stay in memory; 0: as many as fit. */
+    /* Keys and values beyond memory, of layers that see everything: pages that memory has no room
+     * for lie in a file in kv_disk (NULL: none do), of kv_disk_bytes at most; of a session those of
+     * kv_pool_tokens stay in memory; 0: as many as fit. */
     const char *kv_disk;
     uint64_t kv_disk_bytes;
     int64_t kv_pool_tokens;
-    /* Lossy: a small model of the same family reads long prompts, and this one only the part that the small one attends to:
-     * ingle_shorten().  Its file, as for ingle_model_open(); NULL: none.  docs/use/prompt-drafter.md */
+    /* Lossy: a small model of the same family reads long prompts, and this one only the part that
+     * the small one attends to: ingle_shorten().  Its file, as for ingle_model_open(); NULL: none.
+     * docs/use/prompt-drafter.md */
     const char *prompt_drafter;
     double prompt_keep;       /* the share of a prompt that is kept where nobody says; 0: 0.2 */
     int64_t prompt_keep_from; /* tokens of the shortest prompt that is shortened; 0: 4,096 */
-    int64_t prompt_ctx;       /* tokens of the longest one; 0: as n_ctx says, or what both models were made for */
+    /* tokens of the longest one; 0: as n_ctx says, or what both models were made for */
+    int64_t prompt_ctx;
 };
 
 enum { INGLE_PLAN_ITEMS = 14 };
@@ -333,23 +365,29 @@ struct ingle_plan {
     } item[INGLE_PLAN_ITEMS];
     int n_items;
     uint64_t total_bytes, limit_bytes;
-    uint64_t point_bytes; /* of the prefix cache: a restore point, beside the pages that are kept whole; where
-                           * the windows of several meet they share pages */
+    /* of the prefix cache: a restore point, beside the pages that are kept whole; where the windows
+     * of several meet they share pages */
+    uint64_t point_bytes;
     bool fits;
     int64_t n_ctx, max_rows;
     char kv[256];
-    char advice[256]; /* when it does not fit: what would; when the context was cut: what would hold all of it, if anything; else "" */
+    /* when it does not fit: what would; when the context was cut: what would hold all of it, if
+     * anything; else "" */
+    char advice[256];
     char numerics[80];
-    bool mapped;       /* the weights are a file's: page cache, shared by processes, counted in full */
+    /* the weights are a file's: page cache, shared by processes, counted in full */
+    bool mapped;
     int n_nodes;       /* memory nodes that weights, keys and values lie on */
-    uint64_t expert_bytes, expert_memory_bytes; /* of all experts, and of those in memory; less than all: the others are
-                                                 * read from a file when they are chosen */
-    /* With experts on disk: tokens a second that are to be expected in decode, from the rates of random reads of an expert and of
-     * memory, which are measured now (for about half a second), and from a simulation of routing; 0: not known. */
+    /* of all experts, and of those in memory; less than all: the others are read from a file when
+     * they are chosen */
+    uint64_t expert_bytes, expert_memory_bytes;
+    /* With experts on disk: tokens a second that are to be expected in decode, from the rates of
+     * random reads of an expert and of memory, which are measured now (for about half a second),
+     * and from a simulation of routing; 0: not known. */
     double tokens_low, tokens_high, disk_bytes_per_s, read_bytes_per_s;
     uint64_t n_experts; /* of all layers */
-    /* Keys and values beyond memory: what is on disk of a session of n_ctx tokens, and of all; of such a session so many tokens
-     * are in memory.  Zeros: all are. */
+    /* Keys and values beyond memory: what is on disk of a session of n_ctx tokens, and of all; of
+     * such a session so many tokens are in memory.  Zeros: all are. */
     uint64_t kv_disk_session_bytes, kv_disk_bytes, kv_disk_limit_bytes;
     int64_t kv_pool_tokens;
 };
@@ -358,8 +396,10 @@ struct ingle_plan {
 INGLE_API ingle_status ingle_engine_plan(struct ingle_model *m,
                                          const struct ingle_engine_options *o,
                                          struct ingle_plan *out, struct ingle_error *error);
-/* Who a model is, as in ingle_engine_info, without an engine: all weights are read, or a file of packed weights tells it. */
-INGLE_API ingle_status ingle_engine_identity(struct ingle_model *m, const struct ingle_engine_options *o, uint64_t *out,
+/* Who a model is, as in ingle_engine_info, without an engine: all weights are read, or a file of
+ * packed weights tells it. */
+INGLE_API ingle_status ingle_engine_identity(struct ingle_model *m,
+                                             const struct ingle_engine_options *o, uint64_t *out,
                                              struct ingle_error *error);
 /* A file of a store: the tokens [from, length) of a conversation. */
 struct ingle_store_entry {
@@ -418,7 +458,8 @@ struct ingle_paging {
 struct ingle_engine_info {
     int threads;
     const char *cpu; /* the instruction set in use: "avx512vnni" */
-    const char *numerics; /* in effect: of "fast" its recipes, "fast-panels+fast-wide", or "exact" if */
+    /* in effect: of "fast" its recipes, "fast-panels+fast-wide", or "exact" if */
+    const char *numerics;
                           /* nothing would be faster */
     const char *kv;
     int64_t n_ctx, max_rows, n_vocab, n_layers, n_embd;
@@ -431,15 +472,19 @@ struct ingle_engine_info {
     uint64_t matrix_bytes;   /* of the matrices, as they lie in memory */
     uint64_t huge_bytes;     /* of them on huge pages after loading; 0 if mapped */
     double load_seconds;
-    const char *draft;       /* the kind of the network that drafts: "dflash", "mtp" ...; "": none */
+    /* the kind of the network that drafts: "dflash", "mtp" ...; "": none */
+    const char *draft;
     const char *draft_path;  /* its file, or that of the model; "" */
     const char *draft_why;   /* why there is none; else "" */
-    bool draft_text;         /* tokens of earlier text, and those that a grammar forces, are drafted, too */
+    /* tokens of earlier text, and those that a grammar forces, are drafted, too */
+    bool draft_text;
     bool draft_confidence;   /* the network tells how sure it is */
-    int64_t draft_most;      /* tokens of a draft, at most; 0: as many as pay (only without a network) */
+    /* tokens of a draft, at most; 0: as many as pay (only without a network) */
+    int64_t draft_most;
     uint64_t draft_bytes;    /* of its weights */
     int64_t draft_tree;      /* tokens of a tree of drafts, at most; 0 or 1: chains */
-    char sparse[48];         /* ingle_engine_options.sparse in effect: "off", "on:eps=1/8,from=4096" */
+    /* ingle_engine_options.sparse in effect: "off", "on:eps=1/8,from=4096" */
+    char sparse[48];
     char sparse_why[160];    /* why no prompt can be sparse here; else "" */
     int64_t sparse_layers;   /* that it is about */
     char kv_select[48];      /* ingle_engine_options.kv_select in effect: "off", "1/16" */
@@ -448,19 +493,25 @@ struct ingle_engine_info {
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 
-/* What sparse prompts left out.  A pair is a row of a prompt and a query head of a layer; zeros: there were none. */
+/* What sparse prompts left out.  A pair is a row of a prompt and a query head of a layer; zeros:
+ * there were none. */
 struct ingle_sparse {
     uint64_t pairs;
-    double missed;            /* sum over pairs: the share of a pair's weights whose values were replaced by means */
+    /* sum over pairs: the share of a pair's weights whose values were replaced by means */
+    double missed;
     double most;              /* ... of the pair that missed most */
     uint64_t n_read, n_seen;  /* positions whose values were read, and whose keys were */
 };
 
-/* What answers left out that read chosen pages.  A pair is a row of an answer and a query head of a layer; zeros: none chose. */
+/* What answers left out that read chosen pages.  A pair is a row of an answer and a query head of a
+ * layer; zeros: none chose. */
 struct ingle_select {
     uint64_t pairs;
-    double missed, most;              /* sum over pairs: the estimated share of a pair's weights in pages that were not read; the largest */
-    uint64_t checked;                 /* pairs that were computed with all pages (every 64th position): */
+    /* sum over pairs: the estimated share of a pair's weights in pages that were not read; the
+     * largest */
+    double missed, most;
+    /* pairs that were computed with all pages (every 64th position): */
+    uint64_t checked;
     double missed_true, most_true;    /* ... what the choice would have missed, as it is */
     uint64_t pages_read, pages_seen;  /* of row and key/value head */
     uint64_t bytes_read;              /* keys and values in those */
@@ -468,51 +519,70 @@ struct ingle_select {
 
 /* Experts that are not all in memory.  False: they are, or there are none. */
 struct ingle_experts {
-    uint64_t n, slots, resident;           /* experts of all layers; places in memory; of them taken for longer */
+    /* experts of all layers; places in memory; of them taken for longer */
+    uint64_t n, slots, resident;
     uint64_t memory_bytes, expert_bytes;   /* of the places; of all experts */
     uint64_t choices, hits, misses;        /* experts of a layer in a step: all, in memory, not */
-    uint64_t early_hits, early_reads;      /* misses that had been read before they were chosen; such reads */
+    /* misses that had been read before they were chosen; such reads */
+    uint64_t early_hits, early_reads;
     uint64_t evictions, failed_reads;
     uint64_t reads, read_bytes, busy_ns;   /* of the file; while any was under way */
     uint64_t stall_ns;                     /* steps waited for reads */
-    uint64_t bad, stuck;                   /* experts whose last read failed; reads that do not end */
+    /* experts whose last read failed; reads that do not end */
+    uint64_t bad, stuck;
     bool direct, packed;                   /* direct I/O; from a file of packed weights */
-    char trouble[320];                     /* the last failure, with file, layer and expert; "": there was none */
+    /* the last failure, with file, layer and expert; "": there was none */
+    char trouble[320];
     bool uring;                            /* io_uring reads, and not threads */
-    bool reads_early;                      /* experts are read before they are chosen, other than to see whether that pays */
-    uint64_t early_in_time;                /* of early_hits: they were there when they were chosen */
-    uint64_t early_tries;                  /* comparisons of steps with and without early reads (experts_early auto) */
-    double early_change, early_right;      /* time of steps with them, by those without, less 1; share of guesses that were right */
+    /* experts are read before they are chosen, other than to see whether that pays */
+    bool reads_early;
+    /* of early_hits: they were there when they were chosen */
+    uint64_t early_in_time;
+    /* comparisons of steps with and without early reads (experts_early auto) */
+    uint64_t early_tries;
+    /* time of steps with them, by those without, less 1; share of guesses that were right */
+    double early_change, early_right;
     uint64_t skipped;                      /* of misses: left out (experts_skip) */
 };
 /* Any thread. */
 INGLE_API bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *out);
-struct ingle_expert_layer { int64_t layer; uint64_t choices, hits, early_hits, read_bytes, stall_ns; };
+struct ingle_expert_layer {
+    int64_t layer;
+    uint64_t choices, hits, early_hits, read_bytes, stall_ns;
+};
 /* Of the i-th layer with experts; false: there are no more.  Any thread. */
-INGLE_API bool ingle_engine_expert_layer(const struct ingle_engine *e, size_t i, struct ingle_expert_layer *out);
+INGLE_API bool ingle_engine_expert_layer(const struct ingle_engine *e, size_t i,
+                                         struct ingle_expert_layer *out);
 
 /* A worker that computes experts. */
 struct ingle_engine_worker {
-    const char *address, *state;        /* "ready", "away", "refused"; valid until the engine is closed */
+    /* "ready", "away", "refused"; valid until the engine is closed */
+    const char *address, *state;
     char layers[32];                    /* that it computes: "all", "A:B" */
     uint64_t slots, budget_bytes;       /* its places for experts */
-    uint64_t evals, pairs, experts;     /* what it was asked: messages, rows; and experts that it computed */
-    uint64_t experts_here;              /* that this process computed, of layers that may have workers */
+    /* what it was asked: messages, rows; and experts that it computed */
+    uint64_t evals, pairs, experts;
+    /* that this process computed, of layers that may have workers */
+    uint64_t experts_here;
     uint64_t sent_bytes, received_bytes;
-    uint64_t losses, redone;            /* of the connection; experts that were computed here instead */
+    /* of the connection; experts that were computed here instead */
+    uint64_t losses, redone;
     uint64_t hits, misses;              /* experts in its memory, and not */
     uint64_t compute_ns, wait_ns;       /* its computing; steps waited for it */
-    double unit_us, here_us, trip_us;   /* one expert with one row, there and here; the round trip; 0: not measured */
+    /* one expert with one row, there and here; the round trip; 0: not measured */
+    double unit_us, here_us, trip_us;
     char trouble[240];                  /* why it is not ready; else "" */
     bool shares;                        /* large rows go through memory that both processes have */
     uint64_t shared;                    /* messages whose rows did */
-    uint64_t cancels, have;             /* questions that were taken back; experts that it says it has in memory */
+    /* questions that were taken back; experts that it says it has in memory */
+    uint64_t cancels, have;
     /* What it last said of itself: of all engines that it has.  there_up_ns 0: nothing yet. */
     uint64_t there_evals, there_pairs, there_failed, there_cancelled, there_engines;
     uint64_t there_resident, there_bad, there_read_bytes, there_stall_ns, there_up_ns;
 };
 /* The i-th; false: there are no more.  Any thread. */
-INGLE_API bool ingle_engine_worker(const struct ingle_engine *e, int i, struct ingle_engine_worker *out);
+INGLE_API bool ingle_engine_worker(const struct ingle_engine *e, int i,
+                                   struct ingle_engine_worker *out);
 
 /* How often each expert of a layer was chosen since the engine was opened: hits
  * [info.n_experts], growing while steps run.  NULL: the layer has no experts. */
@@ -525,12 +595,16 @@ struct ingle_worker_options {
     const char *listen; /* "HOST:PORT", "unix:PATH", "fd:N": a socket that listens already */
     const char *layers; /* "all" (or NULL), or "A:B": A to B - 1 */
 };
-/* Of o the options of devices, packed files and experts count, and those of keys.  Experts come from the model's file; nothing else of
- * it is loaded.  m is borrowed until ingle_worker_close(). */
-INGLE_API ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m, const struct ingle_engine_options *o,
-                                         const struct ingle_worker_options *how, struct ingle_error *error);
+/* Of o the options of devices, packed files and experts count, and those of keys.  Experts come
+ * from the model's file; nothing else of it is loaded.  m is borrowed until
+ * ingle_worker_close(). */
+INGLE_API ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
+                                         const struct ingle_engine_options *o,
+                                         const struct ingle_worker_options *how,
+                                         struct ingle_error *error);
 INGLE_API void ingle_worker_close(struct ingle_worker *w);
-INGLE_API const char *ingle_worker_address(const struct ingle_worker *w); /* with the port that was taken */
+/* with the port that was taken */
+INGLE_API const char *ingle_worker_address(const struct ingle_worker *w);
 /* Answers until ingle_worker_stop(), which any thread or signal handler may call. */
 INGLE_API void ingle_worker_run(struct ingle_worker *w);
 INGLE_API void ingle_worker_stop(struct ingle_worker *w);
@@ -546,18 +620,23 @@ struct ingle_worker_seen {
     uint32_t threads, n_layers, n_experts, n_used, hidden, width;
     uint32_t most_rows, most_pairs; /* of one question */
     bool all_bytes;               /* it knows the hash of all weights, not of samples alone */
-    uint64_t experts, slots, budget_bytes; /* of its layers; those that have a place in its memory, and its bytes */
+    /* of its layers; those that have a place in its memory, and its bytes */
+    uint64_t experts, slots, budget_bytes;
     uint64_t resident;            /* that are there now */
-    double connect_ms, trip_us;   /* until there is a connection; a question without work, the median */
+    /* until there is a connection; a question without work, the median */
+    double connect_ms, trip_us;
     double expert_us;             /* its computing of one expert with one row; 0: it does not */
-    double socket_bytes_per_s, shared_bytes_per_s; /* rows there and back, without computing; 0: not measured */
+    /* rows there and back, without computing; 0: not measured */
+    double socket_bytes_per_s, shared_bytes_per_s;
     char no_rates[240], no_share[160]; /* why the one or the other was not; "" */
     bool compared;                /* with a model */
-    char refused[400];            /* why an engine with that model would not have it; "": it would */
+    /* why an engine with that model would not have it; "": it would */
+    char refused[400];
 };
-/* Looks at one; takes about a second.  m: the model that is to be computed there, or NULL.  Of o the options of keys count, and with m
- * those of devices.  INGLE_IO: it cannot be reached. */
-INGLE_API ingle_status ingle_worker_look(const char *address, struct ingle_model *m, const struct ingle_engine_options *o,
+/* Looks at one; takes about a second.  m: the model that is to be computed there, or NULL.  Of o
+ * the options of keys count, and with m those of devices.  INGLE_IO: it cannot be reached. */
+INGLE_API ingle_status ingle_worker_look(const char *address, struct ingle_model *m,
+                                         const struct ingle_engine_options *o,
                                          struct ingle_worker_seen *out, struct ingle_error *error);
 
 /* Makes running and later steps return INGLE_CANCEL until ingle_engine_resume(). */
@@ -588,21 +667,25 @@ INGLE_API void ingle_engine_set_tap(struct ingle_engine *e, ingle_tap_fn *fn, vo
 /* ---- prompts of which a part is left out ---- */
 
 struct ingle_shorten_options {
-    double keep;        /* the share that is kept, 1: all; 0: as ingle_engine_options.prompt_keep says */
+    /* the share that is kept, 1: all; 0: as ingle_engine_options.prompt_keep says */
+    double keep;
     const char *user;   /* as in ingle_request_options */
     bool (*stop)(void *arg); /* asked now and then; true: INGLE_CANCEL.  Or NULL */
     void *arg;
 };
 struct ingle_shortened {
     int32_t *ids, *position; /* [n]: for ingle_request_options.prompt and position */
-    int64_t n;               /* 0: the prompt is to be read whole; ids and position are NULL then, and why says it */
+    /* 0: the prompt is to be read whole; ids and position are NULL then, and why says it */
+    int64_t n;
     double seconds;
     char why[200];
 };
-/* Chooses what is kept of a prompt by the attention of the engine's prompt drafter: a function of the tokens, `keep` and the drafter
- * alone.  What does not work (no drafter, a prompt that is too long for it, a failure) is reported, and the prompt is read whole.  From
- * any thread, one at a time; it takes as long as the drafter reads.  INGLE_CANCEL, INGLE_ARG (keep), INGLE_NOMEM. */
-INGLE_API ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n, const struct ingle_shorten_options *o,
+/* Chooses what is kept of a prompt by the attention of the engine's prompt drafter: a function of
+ * the tokens, `keep` and the drafter alone.  What does not work (no drafter, a prompt that is too
+ * long for it, a failure) is reported, and the prompt is read whole.  From any thread, one at a
+ * time; it takes as long as the drafter reads.  INGLE_CANCEL, INGLE_ARG (keep), INGLE_NOMEM. */
+INGLE_API ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n,
+                                     const struct ingle_shorten_options *o,
                                      struct ingle_shortened *out, struct ingle_error *error);
 INGLE_API void ingle_shortened_release(struct ingle_shortened *s);
 
@@ -612,7 +695,8 @@ struct ingle_shortener_info {
     double keep;
     int64_t from, n_ctx;
     uint64_t bytes;        /* its memory */
-    uint64_t n_prompts, n_whole; /* that were shortened; that were read whole though they were long enough */
+    /* that were shortened; that were read whole though they were long enough */
+    uint64_t n_prompts, n_whole;
     uint64_t n_read, n_kept;     /* tokens of the former, before and after */
     double seconds;
 };
@@ -628,10 +712,13 @@ INGLE_API void ingle_session_close(struct ingle_session *s);
 /* Whose cached prefixes it may use (NULL: everybody's), as ingle_request_options.user.  The
  * session is empty after a change. */
 INGLE_API void ingle_session_set_user(struct ingle_session *s, const char *user);
-/* How its prompts are computed from now on, as ingle_engine_options.sparse; NULL: as the engine's say, as it is in the beginning.
- * What is computed stays as far as it is the same either way, the rest waits again.  INGLE_ARG: no such way. */
-INGLE_API ingle_status ingle_session_set_sparse(struct ingle_session *s, const char *how, struct ingle_error *error);
-/* What it is now, which a file may have changed: "off", "on:eps=1/8,from=4096".  INGLE_SPARSE_TEXT bytes are enough. */
+/* How its prompts are computed from now on, as ingle_engine_options.sparse; NULL: as the engine's
+ * say, as it is in the beginning. What is computed stays as far as it is the same either way, the
+ * rest waits again.  INGLE_ARG: no such way. */
+INGLE_API ingle_status ingle_session_set_sparse(struct ingle_session *s, const char *how,
+                                                struct ingle_error *error);
+/* What it is now, which a file may have changed: "off", "on:eps=1/8,from=4096".  INGLE_SPARSE_TEXT
+ * bytes are enough. */
 enum { INGLE_SPARSE_TEXT = 48 };
 INGLE_API void ingle_session_sparse_text(const struct ingle_session *s, char *out, size_t n);
 /* INGLE_ARG: it is no such text. */
@@ -640,25 +727,32 @@ INGLE_API ingle_status ingle_sparse_check(const char *how, struct ingle_error *e
 INGLE_API void ingle_session_sparse(const struct ingle_session *s, struct ingle_sparse *out);
 /* What choosing pages left out since then. */
 INGLE_API void ingle_session_select(const struct ingle_session *s, struct ingle_select *out);
-/* How rows of its answers choose pages from now on, as ingle_engine_options.kv_select; "on": as the engine's say, or 1/16 where they say off
- * or 1/1; NULL: as they say, as it is in the beginning.  The session is empty after a change.  INGLE_ARG: no such way; INGLE_UNSUP:
- * the engine has no copies of the keys, since its kv_select is off (with "1/1" it has); INGLE_LIMIT: with kv_disk, more pages than
- * its own kv_select makes room for.  Where no answer can choose pages, which is reported once, they read all. */
-INGLE_API ingle_status ingle_session_set_select(struct ingle_session *s, const char *how, struct ingle_error *error);
-/* What it is now, which a file may have changed: "off", "1/16,least=8".  INGLE_SELECT_TEXT bytes are enough. */
+/* How rows of its answers choose pages from now on, as ingle_engine_options.kv_select; "on": as the
+ * engine's say, or 1/16 where they say off or 1/1; NULL: as they say, as it is in the beginning.
+ * The session is empty after a change.  INGLE_ARG: no such way; INGLE_UNSUP: the engine has no
+ * copies of the keys, since its kv_select is off (with "1/1" it has); INGLE_LIMIT: with kv_disk,
+ * more pages than its own kv_select makes room for.  Where no answer can choose pages, which is
+ * reported once, they read all. */
+INGLE_API ingle_status ingle_session_set_select(struct ingle_session *s, const char *how,
+                                                struct ingle_error *error);
+/* What it is now, which a file may have changed: "off", "1/16,least=8".  INGLE_SELECT_TEXT bytes
+ * are enough. */
 enum { INGLE_SELECT_TEXT = 32 };
 INGLE_API void ingle_session_select_text(const struct ingle_session *s, char *out, size_t n);
 /* INGLE_ARG: it is no such text. */
 INGLE_API ingle_status ingle_select_check(const char *how, struct ingle_error *error);
-/* Where its tokens stand in a text of which parts are left out, from now on: position [n], ascending; those behind them go on from the
- * last one; NULL: one behind the other, as it is in the beginning.  What is computed stays as far as it is the same either way, the
- * rest waits again.  INGLE_UNSUP: this model's tokens cannot have gaps between them. */
-INGLE_API ingle_status ingle_session_set_positions(struct ingle_session *s, const int32_t *position, int64_t n, struct ingle_error *error);
+/* Where its tokens stand in a text of which parts are left out, from now on: position [n],
+ * ascending; those behind them go on from the last one; NULL: one behind the other, as it is in the
+ * beginning.  What is computed stays as far as it is the same either way, the rest waits again.
+ * INGLE_UNSUP: this model's tokens cannot have gaps between them. */
+INGLE_API ingle_status ingle_session_set_positions(struct ingle_session *s, const int32_t *position,
+                                                   int64_t n, struct ingle_error *error);
 /* Where token i of it stands. */
 INGLE_API int64_t ingle_session_position(const struct ingle_session *s, int64_t i);
 /* Positions that are left out before its end. */
 INGLE_API int64_t ingle_session_skipped(const struct ingle_session *s);
-/* What waits now is a prompt's, as all of an ingle_session_sync() is; or it is not, as what is appended. */
+/* What waits now is a prompt's, as all of an ingle_session_sync() is; or it is not, as what is
+ * appended. */
 INGLE_API void ingle_session_prompt(struct ingle_session *s, bool is_one);
 
 /* Where the first `kept` tokens came from: the session itself, the prefix cache in memory,
@@ -668,9 +762,9 @@ struct ingle_reuse {
     int64_t matched; /* tokens of the longest known prefix; more than kept: no restore point */
     char why[128];   /* "", or "no restore point between 512 and 700", "evicted", ... */
 };
-/* Makes tokens [0, n) the session's contents.  The longest prefix that is still there is
- * kept, the rest waits for a step (at least the last token does, so that there will be
- * logits).  reuse may be NULL.  When it is computed the prefix cache remembers it where its turns meet: at the end of
+/* Makes tokens [0, n) the session's contents.  The longest prefix that is still there is kept, the
+ * rest waits for a step (at least the last token does, so that there will be logits).  reuse may be
+ * NULL.  When it is computed the prefix cache remembers it where its turns meet: at the end of
  * system and tools, where its last turns begin, and at its end. */
 INGLE_API ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens,
                                           int64_t n, struct ingle_reuse *reuse,
@@ -685,12 +779,12 @@ INGLE_API ingle_status ingle_session_rewind(struct ingle_session *s, int64_t n,
 INGLE_API ingle_status ingle_session_fork(struct ingle_session *dst,
                                           const struct ingle_session *src,
                                           struct ingle_error *error);
-/* Writes tokens and KV memory to a file (a temporary name, then renamed), and reads them
- * back: the session goes on with the same bits.  INGLE_FORMAT: the file is damaged;
- * INGLE_UNSUP: it is another model's, or of other numerics.  The session is unchanged on failure.  A file of sparse prompts
- * makes the session's sparse, in the same way; so it is with how answers choose pages, and with positions.
- * A save, and it alone, may run on any thread while a scheduler has the engine, as long as nobody else uses this
- * session: answers go on meanwhile. */
+/* Writes tokens and KV memory to a file (a temporary name, then renamed), and reads them back: the
+ * session goes on with the same bits.  INGLE_FORMAT: the file is damaged; INGLE_UNSUP: it is
+ * another model's, or of other numerics.  The session is unchanged on failure.  A file of sparse
+ * prompts makes the session's sparse, in the same way; so it is with how answers choose pages, and
+ * with positions. A save, and it alone, may run on any thread while a scheduler has the engine, as
+ * long as nobody else uses this session: answers go on meanwhile. */
 INGLE_API ingle_status ingle_session_save(const struct ingle_session *s, const char *path,
                                           struct ingle_error *error);
 INGLE_API ingle_status ingle_session_load(struct ingle_session *s, const char *path,
@@ -720,20 +814,23 @@ struct ingle_work {
 INGLE_API ingle_status ingle_step(struct ingle_engine *e, struct ingle_work *work, int64_t n,
                                   struct ingle_error *error);
 /*
- * A round of the network that drafts (ingle_engine_info.draft): most probable tokens behind sessions of which exactly one
- * token waits.  To verify them: append them, a step with INGLE_WANT_ALL, compare row by row with what is drawn,
- * ingle_session_rewind() to what was right.  Schedulers do all of that by themselves.
+ * A round of the network that drafts (ingle_engine_info.draft): most probable tokens behind
+ * sessions of which exactly one token waits.  To verify them: append them, a step with
+ * INGLE_WANT_ALL, compare row by row with what is drawn, ingle_session_rewind() to what was right.
+ * Schedulers do all of that by themselves.
  */
 struct ingle_draft {
     struct ingle_session *session;
     int64_t width;     /* tokens wanted, up to ingle_engine_info.draft_most */
     int32_t *token;    /* [width] */
-    float *confidence; /* [width], where draft_confidence is set: that the model draws the token, if it drew those before; or NULL */
+    /* [width], where draft_confidence is set: that the model draws the token, if it drew those
+     * before; or NULL */
+    float *confidence;
     float *logits;     /* f32 [width][n_vocab], the drafter's; or NULL */
     int64_t n;         /* written: tokens drafted; fewer where there was no room */
 };
-/* The sessions (distinct ones of e) stay as they are; logits of the last step are gone.  INGLE_ARG: a session does not have
- * one waiting token, or there is no network. */
+/* The sessions (distinct ones of e) stay as they are; logits of the last step are gone.  INGLE_ARG:
+ * a session does not have one waiting token, or there is no network. */
 INGLE_API ingle_status ingle_draft(struct ingle_engine *e, struct ingle_draft *draft, int64_t n,
                                    struct ingle_error *error);
 /* Steps until nothing waits in s; *logits: f32 [n_vocab] of the last token, valid until the
@@ -765,10 +862,12 @@ struct ingle_sampling {
     bool no_calls; /* the marker that begins a tool call is never drawn, nor spelled */
     /* The answer begins behind n_prompt tokens (requests of a scheduler: behind their prompt). */
     int64_t n_prompt;
-    int64_t min_tokens;    /* no end of generation, and none of stop, among so many of its first tokens */
+    /* no end of generation, and none of stop, among so many of its first tokens */
+    int64_t min_tokens;
     const int32_t *stop;   /* [n_stop]: where the caller ends it; copied, as are the others */
     size_t n_stop;
-    const int32_t *banned; /* [n_banned]: sequences of tokens that do not come in it, each with -1 behind it */
+    /* [n_banned]: sequences of tokens that do not come in it, each with -1 behind it */
+    const int32_t *banned;
     size_t n_banned;
     const int32_t *only;   /* [n_only]: no other token is drawn; 0: any may be */
     size_t n_only;
@@ -795,15 +894,20 @@ struct ingle_token {
 INGLE_API ingle_status ingle_sample(struct ingle_sampler *s, const float *logits,
                                     const struct ingle_session *session, struct ingle_token *out,
                                     struct ingle_error *error);
-/* Draws the next 1 to `most` tokens: computes what waits in the session (at least one token), draws, and appends what it drew.
- * They are those that ingle_session_finish(), ingle_sample() and ingle_session_append() give one by one, bit for bit; where the
- * engine drafts (a network, the text, a grammar) several come out of one step.  It stops behind a token that ends generation.
- * token [most]; *n: how many were drawn, the last of which waits for the next step, as after an append.  On failure nothing was
- * drawn: INGLE_ARG: nothing waits, or most is below 1; else as those calls.  Logits of earlier steps are gone. */
-INGLE_API ingle_status ingle_session_draw(struct ingle_session *session, struct ingle_sampler *s, struct ingle_token *token,
-                                          int64_t most, int64_t *n, struct ingle_error *error);
-/* Tokens that were drafted for its draws since the session was opened, and those of them that were drawn. */
-INGLE_API void ingle_session_drafted(const struct ingle_session *session, int64_t *n_drafted, int64_t *n_accepted);
+/* Draws the next 1 to `most` tokens: computes what waits in the session (at least one token),
+ * draws, and appends what it drew. They are those that ingle_session_finish(), ingle_sample() and
+ * ingle_session_append() give one by one, bit for bit; where the engine drafts (a network, the
+ * text, a grammar) several come out of one step.  It stops behind a token that ends generation.
+ * token [most]; *n: how many were drawn, the last of which waits for the next step, as after an
+ * append.  On failure nothing was drawn: INGLE_ARG: nothing waits, or most is below 1; else as
+ * those calls.  Logits of earlier steps are gone. */
+INGLE_API ingle_status ingle_session_draw(struct ingle_session *session, struct ingle_sampler *s,
+                                          struct ingle_token *token, int64_t most, int64_t *n,
+                                          struct ingle_error *error);
+/* Tokens that were drafted for its draws since the session was opened, and those of them that were
+ * drawn. */
+INGLE_API void ingle_session_drafted(const struct ingle_session *session, int64_t *n_drafted,
+                                     int64_t *n_accepted);
 
 /* ---- grammars ---- */
 
@@ -815,12 +919,11 @@ enum ingle_grammar_kind {
     INGLE_GRAMMAR_JSON,        /* text: NULL; any JSON object */
     INGLE_GRAMMAR_JSON_SCHEMA, /* text: a JSON schema; what is supported: docs/use/grammars.md */
     INGLE_GRAMMAR_REGEX,       /* text: a regular expression for the whole answer */
-    INGLE_GRAMMAR_TOOLS,       /* text: {"tools": [...], "choice": "required", a name
-                                  or a list of names, "parallel": bool}: one call or more in the model's own form;
-                                  with "answer" (a JSON schema, or true for any object) they
-                                  or a JSON text of it; with "behind": true what follows the
-                                  marker of a call, tools whose schema is not supported
-                                  with any arguments (reported) */
+    /* text: {"tools": [...], "choice": "required", a name or a list of names, "parallel": bool}:
+     * one call or more in the model's own form; with "answer" (a JSON schema, or true for any
+     * object) they or a JSON text of it; with "behind": true what follows the marker of a call,
+     * tools whose schema is not supported with any arguments (reported) */
+    INGLE_GRAMMAR_TOOLS,
 };
 /* INGLE_ARG, INGLE_UNSUP: the text names rule, keyword or limit.  Ended with
  * ingle_grammar_close(), after the requests that use it. */
@@ -861,11 +964,11 @@ INGLE_API ingle_status ingle_sampler_constrain_behind(struct ingle_sampler *s,
 /* ---- many requests at once ---- */
 
 /*
- * A scheduler is the thread that runs an engine for many requests: each step takes the next
- * token of every running answer and a bounded share of the waiting prompts.  While it lives
- * the engine and its sessions belong to it, and ingle_engine_cancel() does not reach it.  Requests are submitted and cancelled from any
- * thread; the functions of a request are called on the scheduler's thread, must not block,
- * and may call ingle_request_constrain(), ingle_request_constrain_behind(),
+ * A scheduler is the thread that runs an engine for many requests: each step takes the next token
+ * of every running answer and a bounded share of the waiting prompts.  While it lives the engine
+ * and its sessions belong to it, and ingle_engine_cancel() does not reach it.  Requests are
+ * submitted and cancelled from any thread; the functions of a request are called on the scheduler's
+ * thread, must not block, and may call ingle_request_constrain(), ingle_request_constrain_behind(),
  * ingle_request_cancel() and ingle_request_hold(), nothing else of the scheduler.
  */
 struct ingle_scheduler;
@@ -876,7 +979,8 @@ struct ingle_scheduler_options {
     int64_t max_waiting;        /* requests in the queue; 0: 64 */
     int64_t max_waiting_tokens; /* of their prompts together; 0: 4 contexts */
     double step_seconds;        /* aim for a step while answers run; 0: 1.8 decode steps */
-    int64_t first_rows;         /* of the first step of a prompt, after which it is known how long steps take; 0: no limit */
+    /* of the first step of a prompt, after which it is known how long steps take; 0: no limit */
+    int64_t first_rows;
 };
 INGLE_API ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_engine *e,
                                             const struct ingle_scheduler_options *o,
@@ -891,7 +995,8 @@ enum ingle_finish {
     INGLE_FINISH_CANCEL,
     INGLE_FINISH_DEADLINE,
     INGLE_FINISH_ERROR,    /* error says why */
-    INGLE_FINISH_BUSY      /* the queue was full, and a user with fewer requests took its place: try later */
+    /* the queue was full, and a user with fewer requests took its place: try later */
+    INGLE_FINISH_BUSY
 };
 
 struct ingle_top {
@@ -907,7 +1012,8 @@ struct ingle_drawn {
     int n_top;
     int64_t position; /* in the sequence */
 };
-/* Of experts that are not all in memory, in the steps that a request had part in; other requests may have shared them. */
+/* Of experts that are not all in memory, in the steps that a request had part in; other requests
+ * may have shared them. */
 struct ingle_expert_use {
     uint64_t hits, misses, read_bytes, stall_ns;
     uint64_t skipped; /* of misses: left out (experts_skip) */
@@ -924,14 +1030,18 @@ struct ingle_usage {
     struct ingle_select select;
     int64_t n_prompt, n_generated;           /* n_prompt: without what is left out of it, */
     int64_t n_skipped;                       /* ... so many tokens */
-    int64_t n_drafts, n_drafted, n_accepted; /* drafts that were verified; tokens of them; those that were right */
-    double draft_saved_seconds;              /* by them, as measured beside plain steps; below 0: lost */
-    char draft_why[96];                      /* why most steps were without drafts; "": they had some */
+    /* drafts that were verified; tokens of them; those that were right */
+    int64_t n_drafts, n_drafted, n_accepted;
+    /* by them, as measured beside plain steps; below 0: lost */
+    double draft_saved_seconds;
+    /* why most steps were without drafts; "": they had some */
+    char draft_why[96];
     double queue_seconds, prefill_seconds, decode_seconds;
 };
 
-/* For measurements of a request whose tokens are known: what would be drafted is replaced, by the right token with this
- * likelihood at each place, else by a wrong one.  The drafter runs all the same, and the text is the same. */
+/* For measurements of a request whose tokens are known: what would be drafted is replaced, by the
+ * right token with this likelihood at each place, else by a wrong one.  The drafter runs all the
+ * same, and the text is the same. */
 struct ingle_draft_trial {
     const int32_t *answer; /* [n]: of each answer; borrowed until done() */
     int64_t n;
@@ -944,19 +1054,23 @@ struct ingle_request_options {
     int64_t n_prompt;
     int64_t max_tokens;    /* -1: as many as the context holds; 0: only the prompt is computed */
     int n;                 /* answers to the one prompt; 0: 1.  Answer i has seed + i */
-    bool ignore_end;       /* end-of-generation tokens are ordinary ones; not where a grammar ends */
+    /* end-of-generation tokens are ordinary ones; not where a grammar ends */
+    bool ignore_end;
     struct ingle_sampling sampling;
     int n_top;             /* most probable tokens reported with each, 0 to 4096 */
     bool drawn_from;       /* ... of those left behind all samplers and the grammar, with the
                             * probabilities by which one of them was drawn */
     bool prompt_logprobs;  /* token() is called for the prompt's tokens, too */
     const struct ingle_grammar *grammar; /* from the first token on; NULL: none */
-    int64_t draft_max;     /* tokens that are drafted for a step, at most; 0: as many as pay, -1: none */
-    int64_t draft_min;     /* so many at least where something can be drafted; 0: as ingle_engine_options.draft_min says */
+    /* tokens that are drafted for a step, at most; 0: as many as pay, -1: none */
+    int64_t draft_max;
+    /* so many at least where something can be drafted; 0: as ingle_engine_options.draft_min says */
+    int64_t draft_min;
     const struct ingle_draft_trial *draft_trial; /* NULL: drafts are the drafter's */
     bool anew;             /* all of the prompt is computed, whatever is known of it */
     int priority;          /* -10 to 10: higher first */
-    const char *user;      /* whose share it is, and whose cached prefixes; NULL: everybody's.  Copied */
+    /* whose share it is, and whose cached prefixes; NULL: everybody's.  Copied */
+    const char *user;
     double deadline_seconds; /* from now; 0: none */
     /* Any may be NULL.  end() is called once for each answer, done() once and last: after
      * it the request's memory is gone. */
@@ -966,12 +1080,18 @@ struct ingle_request_options {
     void (*end)(void *arg, int index, enum ingle_finish why, const struct ingle_error *error);
     void (*done)(void *arg, const struct ingle_usage *usage);
     void *arg;
-    int64_t draft_tree;    /* tokens of a tree of drafts, at most; 0: as ingle_engine_options.draft_tree says, which cannot be exceeded;
-                            * 1: chains alone */
-    const char *draft_method; /* what drafts of what the engine has: as ingle_engine_options.draft_method, whose names it has.  Borrowed */
-    const char *sparse;    /* as ingle_engine_options.sparse; NULL: as the engine's say.  Not kept */
-    const int32_t *position; /* [n_prompt]: as in ingle_session_set_positions(); NULL: nothing is left out.  Not kept */
-    const char *kv_select; /* as in ingle_session_set_select(); NULL: as the engine's options say.  Not kept */
+    /* tokens of a tree of drafts, at most; 0: as ingle_engine_options.draft_tree says, which cannot
+     * be exceeded; 1: chains alone */
+    int64_t draft_tree;
+    /* what drafts of what the engine has: as ingle_engine_options.draft_method, whose names it has.
+     * Borrowed */
+    const char *draft_method;
+    /* as ingle_engine_options.sparse; NULL: as the engine's say.  Not kept */
+    const char *sparse;
+    /* [n_prompt]: as in ingle_session_set_positions(); NULL: nothing is left out.  Not kept */
+    const int32_t *position;
+    /* as in ingle_session_set_select(); NULL: as the engine's options say.  Not kept */
+    const char *kv_select;
 };
 /* INGLE_ARG names the field; INGLE_LIMIT: the prompt is longer than the context, or the
  * queue is full (the text says which; *retry_seconds, if not NULL, is -1 for the former and
@@ -982,13 +1102,14 @@ INGLE_API ingle_status ingle_scheduler_submit(struct ingle_scheduler *s,
                                               struct ingle_error *error);
 /* Its number in ingle_slot.request.  Until done() returns. */
 INGLE_API int64_t ingle_request_number(const struct ingle_request *r);
-/* The request ends in the middle of the running step, after one of its operations, and the step with it
- * if it is this request's alone or mostly its prompt.  The others lose nothing; what was computed is
- * remembered. */
+/* The request ends in the middle of the running step, after one of its operations, and the step
+ * with it if it is this request's alone or mostly its prompt.  The others lose nothing; what was
+ * computed is remembered. */
 INGLE_API void ingle_request_cancel(struct ingle_scheduler *s, struct ingle_request *r);
-/* While it is held a request takes no part in steps, from the next one on: it keeps what it has, and
- * the others go on.  For one whose reader cannot keep up.  Cancelling it and its deadline end it all
- * the same.  Nobody computes while all are held.  The tokens are the same however often it was. */
+/* While it is held a request takes no part in steps, from the next one on: it keeps what it has,
+ * and the others go on.  For one whose reader cannot keep up.  Cancelling it and its deadline end
+ * it all the same.  Nobody computes while all are held.  The tokens are the same however often it
+ * was. */
 INGLE_API void ingle_request_hold(struct ingle_scheduler *s, struct ingle_request *r, bool held);
 /* Answer `index` follows g from its next token on (NULL: free).  Only from token(). */
 INGLE_API ingle_status ingle_request_constrain(struct ingle_request *r, int index,
@@ -1002,13 +1123,15 @@ INGLE_API ingle_status ingle_request_constrain_behind(struct ingle_request *r, i
 /* Runs fn(e, arg) on the scheduler's thread between two steps and waits for it. */
 INGLE_API void ingle_scheduler_call(struct ingle_scheduler *s,
                                     void (*fn)(struct ingle_engine *e, void *arg), void *arg);
-/* ingle_session_load() for a session of the scheduler's engine, from any other thread: the file is read there while
- * answers go on.  Nobody else uses the session meanwhile. */
-INGLE_API ingle_status ingle_scheduler_load(struct ingle_scheduler *s, struct ingle_session *session,
-                                            const char *path, struct ingle_error *error);
+/* ingle_session_load() for a session of the scheduler's engine, from any other thread: the file is
+ * read there while answers go on.  Nobody else uses the session meanwhile. */
+INGLE_API ingle_status ingle_scheduler_load(struct ingle_scheduler *s,
+                                            struct ingle_session *session, const char *path,
+                                            struct ingle_error *error);
 /* ingle_session_sync() in the same way: what is on disk is read while answers go on. */
-INGLE_API ingle_status ingle_scheduler_sync(struct ingle_scheduler *s, struct ingle_session *session,
-                                            const int32_t *tokens, int64_t n, struct ingle_reuse *reuse,
+INGLE_API ingle_status ingle_scheduler_sync(struct ingle_scheduler *s,
+                                            struct ingle_session *session, const int32_t *tokens,
+                                            int64_t n, struct ingle_reuse *reuse,
                                             struct ingle_error *error);
 
 struct ingle_slot {
@@ -1018,17 +1141,25 @@ struct ingle_slot {
     bool restoring; /* what is on disk of the prompt is being read; it takes no part in steps */
 };
 enum { INGLE_DRAFT_PLACES = 16 };
-enum ingle_drafter { INGLE_DRAFTER_NETWORK, INGLE_DRAFTER_TEXT, INGLE_DRAFTER_GRAMMAR, INGLE_DRAFTERS };
+enum ingle_drafter {
+    INGLE_DRAFTER_NETWORK,
+    INGLE_DRAFTER_TEXT,
+    INGLE_DRAFTER_GRAMMAR,
+    INGLE_DRAFTERS
+};
 struct ingle_scheduler_status {
     int64_t n_running, n_waiting, n_waiting_tokens, max_running, max_waiting;
     int64_t n_steps, n_step_rows;     /* since the start */
     int64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens;
     int64_t n_drafts;                            /* that were verified */
-    int64_t drafted_at[INGLE_DRAFT_PLACES], accepted_at[INGLE_DRAFT_PLACES]; /* tokens by their place in a draft; later
-                                                  * places count with the last one */
-    int64_t drafted_by[INGLE_DRAFTERS], accepted_by[INGLE_DRAFTERS]; /* tokens by who drafted them */
-    double draft_saved_seconds;                  /* by drafting, as measured beside plain steps; below 0: lost */
-    int64_t n_rounds, n_verified, n_plain;       /* rounds of a network; steps of answers alone with drafts, and without */
+    /* tokens by their place in a draft; later places count with the last one */
+    int64_t drafted_at[INGLE_DRAFT_PLACES], accepted_at[INGLE_DRAFT_PLACES];
+    /* tokens by who drafted them */
+    int64_t drafted_by[INGLE_DRAFTERS], accepted_by[INGLE_DRAFTERS];
+    /* by drafting, as measured beside plain steps; below 0: lost */
+    double draft_saved_seconds;
+    /* rounds of a network; steps of answers alone with drafts, and without */
+    int64_t n_rounds, n_verified, n_plain;
     double round_seconds, verified_seconds, plain_seconds; /* what those took */
     char draft_why[96];                          /* why no answer is drafted for now; "" */
     double prompt_seconds, generated_seconds;
@@ -1083,20 +1214,22 @@ INGLE_API const struct ingle_option *ingle_options(size_t *n);
 struct ingle_config;
 INGLE_API ingle_status ingle_config_open(struct ingle_config **out, struct ingle_error *error);
 INGLE_API void ingle_config_close(struct ingle_config *c);
-/* INGLE_NOTFOUND: no such option (the text suggests the nearest one of command `where`, or
- * of all if NULL); INGLE_ARG: the text names value and range.  A flag's value is on or off (also true,
+/* INGLE_NOTFOUND: no such option (the text suggests the nearest one of command `where`, or of all
+ * if NULL); INGLE_ARG: the text names value and range.  A flag's value is on or off (also true,
  * yes, 1 ...); NULL: on. */
 INGLE_API ingle_status ingle_config_set(struct ingle_config *c, const char *where,
                                         const char *name, const char *value,
                                         struct ingle_error *error);
-/* Another text in the place of the i-th one that was set for a TEXT or LIST; INGLE_NOTFOUND: there is none. */
-INGLE_API ingle_status ingle_config_replace(struct ingle_config *c, const char *name, size_t i, const char *value,
-                                            struct ingle_error *error);
+/* Another text in the place of the i-th one that was set for a TEXT or LIST; INGLE_NOTFOUND: there
+ * is none. */
+INGLE_API ingle_status ingle_config_replace(struct ingle_config *c, const char *name, size_t i,
+                                            const char *value, struct ingle_error *error);
 /* The value as text: what was set, else the default, else NULL; of a LIST the i-th. */
 INGLE_API const char *ingle_config_text(const struct ingle_config *c, const char *name, size_t i);
 INGLE_API double ingle_config_number(const struct ingle_config *c, const char *name); /* 0: unset */
 INGLE_API bool ingle_config_flag(const struct ingle_config *c, const char *name);
-INGLE_API bool ingle_config_is_set(const struct ingle_config *c, const char *name); /* also a flag that is off */
+/* also a flag that is off */
+INGLE_API bool ingle_config_is_set(const struct ingle_config *c, const char *name);
 /* The options of an engine; strings are borrowed from c. */
 INGLE_API void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_options *out);
 /* INGLE_ARG for tokens that m does not have: known before an engine loads the weights. */

@@ -13,7 +13,7 @@
 #error "ingle needs a processor with addresses of 64 bits"
 #endif
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "ingle needs a little-endian processor: files of models and of packed weights are read as they lie"
+#error "ingle needs a little-endian processor: files are read as they lie"
 #endif
 
 static const struct {
@@ -119,8 +119,8 @@ uint32_t cpu_detect(void)
     if (mask & CPU_AVX512VBMI && has(a71, 1u << 5) && is_amd())
         mask |= CPU_BF16PAIRS;
     /* BF16, TILE, INT8; the tile kernels convert with AVX512_BF16, which a hypervisor may hide */
-    if ((state & STATE_AMX) == STATE_AMX && has(d7, 1u << 22 | 1u << 24 | 1u << 25) && has(a71, 1u << 5) &&
-        amx_granted())
+    if ((state & STATE_AMX) == STATE_AMX && has(d7, 1u << 22 | 1u << 24 | 1u << 25) &&
+        has(a71, 1u << 5) && amx_granted())
         mask |= CPU_AMX;
     return mask;
 }

@@ -17,7 +17,8 @@ enum {
     CPU_AVX512VNNI = 1 << 3, /* AVX512 and VNNI */
     CPU_AVX512VBMI = 1 << 5, /* AVX512VNNI and VBMI, BITALG, GFNI */
     CPU_AMX = 1 << 4,        /* AMX-TILE, AMX-INT8, AMX-BF16, granted by the system */
-    CPU_BF16PAIRS = 1 << 6,  /* a VDPBF16PS that does twice FMA's work; part of the level avx512vbmi. */
+    /* a VDPBF16PS that does twice FMA's work; part of the level avx512vbmi. */
+    CPU_BF16PAIRS = 1 << 6,
                              /* Intel's does half of it and does not count. */
     CPU_AMX_EMULATED = 1 << 7, /* no machine has it: tests run the kernels for AMX on vectors */
 };
@@ -70,8 +71,9 @@ struct cpu_machine {
     uint64_t memory_bytes;       /* of the machine */
     uint64_t memory_limit_bytes; /* of the cgroup, or memory_bytes */
     uint64_t memory_free_bytes;  /* available now, within the limit */
-    bool memory_unread; /* /proc/meminfo tells nothing: memory_free_bytes is all that there is, or 0 if that is not
-                         * known either */
+    /* /proc/meminfo tells nothing: memory_free_bytes is all that there is, or 0 if that is not
+     * known either */
+    bool memory_unread;
 };
 
 void cpu_machine_read(struct cpu_machine *m);

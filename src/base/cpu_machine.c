@@ -71,8 +71,8 @@ static void limit_memory(struct cpu_machine *m, uint64_t limit, uint64_t used, u
         m->memory_free_bytes = free_bytes;
 }
 
-/* Pages of files on either list: the kernel takes them back for whoever needs memory, as MemAvailable
- * counts them for the machine.  Those that have to be written first are left out. */
+/* Pages of files on either list: the kernel takes them back for whoever needs memory, as
+ * MemAvailable counts them for the machine.  Those that have to be written first are left out. */
 static uint64_t page_cache(const char *dir, const char *total)
 {
     static const char *const plus[] = {"inactive_file ", "active_file ", "slab_reclaimable "};
@@ -98,9 +98,11 @@ static void limits_v2(struct cpu_machine *m, const char *dir)
     char path[PATH_BYTES + 64], buf[64];
     unsigned long long quota, period;
     snprintf(path, sizeof path, "%s/cpu.max", dir);
-    if (read_text(path, buf, sizeof buf) && sscanf(buf, "%llu %llu", &quota, &period) == 2 && period)
+    if (read_text(path, buf, sizeof buf) && sscanf(buf, "%llu %llu", &quota, &period) == 2 &&
+        period)
         limit_cpu(m, (double)quota / (double)period);
-    /* Beyond memory.high a group is slowed down until it is useless; beyond memory.max it is ended. */
+    /* Beyond memory.high a group is slowed down until it is useless; beyond memory.max it is
+     * ended. */
     static const char *const name[] = {"memory.max", "memory.high"};
     for (size_t i = 0; i < sizeof name / sizeof *name; i++) {
         uint64_t limit, used = 0;
@@ -237,8 +239,8 @@ static void read_limits(struct cpu_machine *m, const char *root)
 
 /* ---- the machine itself ---- */
 
-/* Where /proc says nothing the system call still knows how much there is; what of it is free but filled with
- * files' pages, it does not know. */
+/* Where /proc says nothing the system call still knows how much there is; what of it is free but
+ * filled with files' pages, it does not know. */
 static void read_memory(struct cpu_machine *m, const char *root)
 {
     char path[PATH_BYTES], buf[8192];

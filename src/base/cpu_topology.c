@@ -245,7 +245,8 @@ static bool read_nodes(const struct reader *r, struct cpu_topology *t)
 static bool set_order(struct cpu_topology *t)
 {
     struct cpu_place *sorted = mem_calloc((size_t)t->n_cpus, sizeof *sorted);
-    bool *taken = mem_calloc(CPU_IDS_MAX, 2 * sizeof *taken), *core = taken ? taken + CPU_IDS_MAX : NULL;
+    bool *taken = mem_calloc(CPU_IDS_MAX, 2 * sizeof *taken),
+         *core = taken ? taken + CPU_IDS_MAX : NULL;
     int has[CPU_NODES_MAX] = {0}, got[CPU_NODES_MAX] = {0};
     if (!sorted || !taken) {
         mem_free(sorted);
@@ -260,8 +261,10 @@ static bool set_order(struct cpu_topology *t)
             const struct cpu_place *p = &t->cpu[i];
             if (taken[i])
                 continue;
-            const int rank = core[p->core] ? 2 : p->slow, a = p->node, b = best < 0 ? a : t->cpu[best].node;
-            if (best < 0 || rank < best_rank || (rank == best_rank && (got[a] + 1) * has[b] < (got[b] + 1) * has[a])) {
+            const int rank = core[p->core] ? 2 : p->slow, a = p->node,
+                      b = best < 0 ? a : t->cpu[best].node;
+            if (best < 0 || rank < best_rank ||
+                (rank == best_rank && (got[a] + 1) * has[b] < (got[b] + 1) * has[a])) {
                 best = i;
                 best_rank = rank;
             }
@@ -305,7 +308,8 @@ static bool read_all(const struct reader *r, struct cpu_topology *t, struct set 
         struct cpu_place *p = &t->cpu[n++];
         p->id = i;
         p->core = core_of(r, i);
-        if (read_of_cpu(r, i, "topology/physical_package_id", &package) && package >= 0 && package < CPU_IDS_MAX)
+        if (read_of_cpu(r, i, "topology/physical_package_id", &package) && package >= 0 &&
+            package < CPU_IDS_MAX)
             p->package = (int)package;
     }
     find_slow(r, t);

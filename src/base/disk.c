@@ -37,7 +37,8 @@ static bool read_one(struct reader *r)
     const uint64_t at = place(r);
     for (uint64_t done = 0; done < r->n_bytes;) {
         const uint64_t left = r->n_bytes - done;
-        const ssize_t got = pread(r->fd, r->buffer + done, left < PIECE ? (size_t)left : PIECE, (off_t)(at + done));
+        const ssize_t got =
+            pread(r->fd, r->buffer + done, left < PIECE ? (size_t)left : PIECE, (off_t)(at + done));
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0) {
@@ -68,7 +69,8 @@ static int by_time(const void *a, const void *b)
 }
 
 /* One in flight after the other thread: what all have read. */
-static ingle_status run_all(struct reader *r, int n, const char *path, uint64_t ns, struct disk_rate *out, struct err *err)
+static ingle_status run_all(struct reader *r, int n, const char *path, uint64_t ns,
+                            struct disk_rate *out, struct err *err)
 {
     pthread_t thread[DISK_MOST];
     int n_started = 0, failed = 0;
@@ -92,7 +94,8 @@ static ingle_status run_all(struct reader *r, int n, const char *path, uint64_t 
     out->bytes_per_s = (double)(out->n_reads * r[0].n_bytes) / seconds;
     double *all = mem_calloc((size_t)out->n_reads, sizeof *all);
     if (!all)
-        return err_set(err, INGLE_NOMEM, "%s: no memory for %llu times", path, (unsigned long long)out->n_reads);
+        return err_set(err, INGLE_NOMEM, "%s: no memory for %llu times", path,
+                       (unsigned long long)out->n_reads);
     size_t at = 0;
     for (int i = 0; i < n_started; i++) {
         memcpy(all + at, r[i].seconds, (size_t)r[i].n * sizeof *all);
@@ -116,7 +119,8 @@ static bool set_direct(int fd, uint8_t *buffer)
     return false;
 }
 
-ingle_status disk_measure(const char *path, uint64_t n_bytes, int n_at_once, uint64_t ns, struct disk_rate *out, struct err *err)
+ingle_status disk_measure(const char *path, uint64_t n_bytes, int n_at_once, uint64_t ns,
+                          struct disk_rate *out, struct err *err)
 {
     struct reader r[DISK_MOST] = {{0}};
     struct stat st;
@@ -124,16 +128,19 @@ ingle_status disk_measure(const char *path, uint64_t n_bytes, int n_at_once, uin
     struct disk_rate rate = {0};
     n_bytes = (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
     if (n_at_once < 1 || n_at_once > DISK_MOST)
-        return err_set(err, INGLE_ARG, "%d reads at a time are outside 1 to %d", n_at_once, DISK_MOST);
+        return err_set(err, INGLE_ARG, "%d reads at a time are outside 1 to %d", n_at_once,
+                       DISK_MOST);
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0 || fstat(fd, &st) != 0) {
-        s = err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO, "%s: cannot open: %s", path, strerror(errno));
+        s = err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO, "%s: cannot open: %s", path,
+                    strerror(errno));
         if (fd >= 0)
             close(fd);
         return s;
     }
     if (!S_ISREG(st.st_mode) || (uint64_t)st.st_size < n_bytes)
-        s = err_set(err, INGLE_ARG, "%s: no file of at least %llu bytes", path, (unsigned long long)n_bytes);
+        s = err_set(err, INGLE_ARG, "%s: no file of at least %llu bytes", path,
+                    (unsigned long long)n_bytes);
     for (int i = 0; !s && i < n_at_once; i++) {
         r[i] = (struct reader){.fd = fd, .file_bytes = (uint64_t)st.st_size, .n_bytes = n_bytes,
                                .random = (clock_now() | 1) * (uint64_t)(2 * i + 3)};
@@ -142,7 +149,8 @@ ingle_status disk_measure(const char *path, uint64_t n_bytes, int n_at_once, uin
             mem_fill(r[i].buffer, (size_t)n_bytes);
         r[i].seconds = mem_calloc(MOST_TIMES, sizeof *r[i].seconds);
         if (!r[i].buffer || !r[i].seconds)
-            s = err_set(err, INGLE_NOMEM, "no memory for %d reads of %llu bytes", n_at_once, (unsigned long long)n_bytes);
+            s = err_set(err, INGLE_NOMEM, "no memory for %d reads of %llu bytes", n_at_once,
+                        (unsigned long long)n_bytes);
     }
     if (!s) {
         rate.direct = set_direct(fd, r[0].buffer);

@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* Whether a name, or a name of a path's folders, has one of the words: dflash, dspark, mtp, assistant, draft; in either case. */
+/* Whether a name, or a name of a path's folders, has one of the words: dflash, dspark, mtp,
+ * assistant, draft; in either case. */
 bool drafter_by_name(const char *path);
 
 #endif

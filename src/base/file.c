@@ -189,7 +189,8 @@ static ingle_status check_place(const char *path, struct err *err)
 {
     struct stat is;
     if (stat(path, &is) == 0 && !S_ISREG(is.st_mode))
-        return err_set(err, INGLE_IO, "%s: is %s", path, S_ISDIR(is.st_mode) ? "a directory" : "no regular file");
+        return err_set(err, INGLE_IO, "%s: is %s", path,
+                       S_ISDIR(is.st_mode) ? "a directory" : "no regular file");
     return INGLE_OK;
 }
 
@@ -208,7 +209,8 @@ static ingle_status no_new_file(struct err *err, const char *path)
 static long left_by(const char *name, const char *base, size_t n_base)
 {
     char *end;
-    if (strncmp(name, base, n_base) != 0 || name[n_base] != '.' || name[n_base + 1] < '1' || name[n_base + 1] > '9')
+    if (strncmp(name, base, n_base) != 0 || name[n_base] != '.' || name[n_base + 1] < '1' ||
+        name[n_base + 1] > '9')
         return 0;
     const long pid = strtol(name + n_base + 1, &end, 10);
     if (*end != '-' || end[1] < '0' || end[1] > '9')
@@ -217,12 +219,15 @@ static long left_by(const char *name, const char *base, size_t n_base)
     return strcmp(end, ".tmp") == 0 ? pid : 0;
 }
 
-/* Removes temporary files of this path whose writers have died: they hold no lock, and have no process. */
+/* Removes temporary files of this path whose writers have died: they hold no lock, and have no
+ * process. */
 static void remove_left(const char *path)
 {
     enum { MOST = 1 << 16 }; /* names that are looked at */
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
-    char *dir = !slash ? mem_strdup(".") : slash == path ? mem_strdup("/") : mem_strndup(path, (size_t)(slash - path));
+    char *dir = !slash          ? mem_strdup(".")
+                : slash == path ? mem_strdup("/")
+                                : mem_strndup(path, (size_t)(slash - path));
     DIR *d = dir ? opendir(dir) : NULL;
     mem_free(dir);
     struct dirent *e;
@@ -259,7 +264,8 @@ ingle_status file_new_open(struct file_new *f, const char *path, struct err *err
             break;
     }
     if (f->fd >= 0)
-        (void)flock(f->fd, LOCK_EX | LOCK_NB); /* until it is closed: a process in another container has this number, too */
+        /* until it is closed: a process in another container has this number, too */
+        (void)flock(f->fd, LOCK_EX | LOCK_NB);
     if (!f->path || !str_ok(&tmp))
         s = err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
     else if (f->fd < 0)
@@ -289,9 +295,11 @@ static ingle_status open_locked(struct file_new *f, bool *same, struct err *err)
     else if (!S_ISREG(open_one.st_mode))
         s = err_set(err, INGLE_IO, "%s: is no regular file", f->tmp);
     else if (flock(f->fd, LOCK_EX | LOCK_NB) != 0)
-        s = errno == EWOULDBLOCK ? err_set(err, INGLE_IO, "%s: another process writes it", f->tmp) : file_errno(err, f->tmp, "cannot lock");
+        s = errno == EWOULDBLOCK ? err_set(err, INGLE_IO, "%s: another process writes it", f->tmp)
+                                 : file_errno(err, f->tmp, "cannot lock");
     else
-        *same = stat(f->tmp, &named) == 0 && named.st_dev == open_one.st_dev && named.st_ino == open_one.st_ino;
+        *same = stat(f->tmp, &named) == 0 && named.st_dev == open_one.st_dev &&
+                named.st_ino == open_one.st_ino;
     if (s || !*same) {
         close(f->fd);
         f->fd = -1;
@@ -310,8 +318,10 @@ ingle_status file_new_again(struct file_new *f, const char *path, struct err *er
         return s;
     str_init(&tmp);
     str_addf(&tmp, "%s.part", path);
-    *f = (struct file_new){.fd = -1, .path = mem_strdup(path), .tmp = str_detach(&tmp), .again = true};
-    s = f->path && f->tmp ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
+    *f = (struct file_new){
+        .fd = -1, .path = mem_strdup(path), .tmp = str_detach(&tmp), .again = true};
+    s = f->path && f->tmp ? INGLE_OK
+                          : err_set(err, INGLE_NOMEM, "%s: no memory for a temporary name", path);
     for (int i = 0; i < TRIES && !s && !same; i++)
         s = open_locked(f, &same, err);
     if (!s && !same)
@@ -344,14 +354,15 @@ void file_new_leave(struct file_new *f)
     *f = (struct file_new){.fd = -1};
 }
 
-ingle_status file_new_write(const struct file_new *f, uint64_t offset, const void *bytes, size_t n, struct err *err)
+ingle_status file_new_write(const struct file_new *f, uint64_t offset, const void *bytes, size_t n,
+                            struct err *err)
 {
     const char *at = bytes;
     struct file_limit limit;
     ingle_status s = INGLE_OK;
     if (offset > INT64_MAX || n > INT64_MAX - offset)
-        return err_set(err, INGLE_LIMIT, "%s: cannot write %zu bytes at %llu: beyond any file", f->path, n,
-                       (unsigned long long)offset);
+        return err_set(err, INGLE_LIMIT, "%s: cannot write %zu bytes at %llu: beyond any file",
+                       f->path, n, (unsigned long long)offset);
     file_limit_hold(&limit);
     for (size_t done = 0; done < n && !s;) {
         const ssize_t put = pwrite(f->fd, at + done, n - done, (off_t)(offset + done));

@@ -27,8 +27,8 @@ MUST_CHECK ingle_status file_map(int fd, const char *path, uint64_t n_bytes, con
                                  struct err *err);
 void file_unmap(const void *at, uint64_t n_bytes);
 
-/* Around writes: beyond the limit on file sizes (ulimit -f) they fail with EFBIG, and the signal that
- * would end the program first is not delivered. */
+/* Around writes: beyond the limit on file sizes (ulimit -f) they fail with EFBIG, and the signal
+ * that would end the program first is not delivered. */
 struct file_limit {
     unsigned char before[128]; /* a sigset_t, which C11 does not know */
     bool was_pending;
@@ -36,23 +36,25 @@ struct file_limit {
 void file_limit_hold(struct file_limit *l);
 void file_limit_drop(const struct file_limit *l); /* errno stays */
 
-/* A file that appears whole or not at all: written under a temporary name beside it, opened by base/output.h.  Zero before
- * file_new_open(); ended by file_new_finish() or file_new_drop(), which removes what was written. */
+/* A file that appears whole or not at all: written under a temporary name beside it, opened by
+ * base/output.h.  Zero before file_new_open(); ended by file_new_finish() or file_new_drop(), which
+ * removes what was written. */
 struct file_new {
     char *path, *tmp;
     int fd; /* valid while tmp is set */
     bool again;
 };
 MUST_CHECK ingle_status file_new_open(struct file_new *f, const char *path, struct err *err);
-/* The temporary name is PATH.part, and what a file of that name has is kept: that of a call that was ended.  Another process
- * that writes it is an error. */
+/* The temporary name is PATH.part, and what a file of that name has is kept: that of a call that
+ * was ended.  Another process that writes it is an error. */
 MUST_CHECK ingle_status file_new_again(struct file_new *f, const char *path, struct err *err);
-MUST_CHECK ingle_status file_new_size(const struct file_new *f, uint64_t *n_bytes, struct err *err); /* so far */
+/* so far */
+MUST_CHECK ingle_status file_new_size(const struct file_new *f, uint64_t *n_bytes, struct err *err);
 MUST_CHECK ingle_status file_new_empty(const struct file_new *f, struct err *err);
 void file_new_leave(struct file_new *f); /* PATH.part stays, for file_new_again() */
 /* Any thread. */
-MUST_CHECK ingle_status file_new_write(const struct file_new *f, uint64_t offset, const void *bytes, size_t n,
-                                       struct err *err);
+MUST_CHECK ingle_status file_new_write(const struct file_new *f, uint64_t offset, const void *bytes,
+                                       size_t n, struct err *err);
 MUST_CHECK ingle_status file_new_finish(struct file_new *f, struct err *err); /* sync, rename */
 void file_new_drop(struct file_new *f);
 

@@ -86,7 +86,8 @@ static bool strip(const char *text, size_t *from, size_t *to)
 }
 
 /* text [from, to): "[name]" */
-static ingle_status take_section(struct reader *r, const char *text, size_t from, size_t to, struct err *err)
+static ingle_status take_section(struct reader *r, const char *text, size_t from, size_t to,
+                                 struct err *err)
 {
     size_t end = to;
     for (size_t i = from + 1; i + 1 < to; i++)
@@ -125,7 +126,10 @@ static ingle_status take_line(struct reader *r, const char *text, size_t n, stru
     if (from == end || end - from > INI_MAX_NAME)
         return bad(r, "a key has no name, or one of more than 255 bytes", err);
     if (!strip(text, &at, &to))
-        return bad(r, "a value begins with a quote that is not closed: put the whole of it into quotes of the other kind", err);
+        return bad(r,
+                   "a value begins with a quote that is not closed: put the whole of it into "
+                   "quotes of the other kind",
+                   err);
     if (to - at > INI_MAX_VALUE)
         return bad(r, "a value has more than 16384 bytes", err);
     if (!put(&r->key, text, from, end) || !put(&r->value, text, at, to))
@@ -134,8 +138,8 @@ static ingle_status take_line(struct reader *r, const char *text, size_t n, stru
 }
 
 /* A line is wrong.  True: the next one is read still. */
-static bool goes_on(const struct reader *r, ini_bad_fn *tell, ingle_status st, const struct err *why, ingle_status *first,
-                    struct err *err)
+static bool goes_on(const struct reader *r, ini_bad_fn *tell, ingle_status st,
+                    const struct err *why, ingle_status *first, struct err *err)
 {
     if (!*first)
         *first = err_set(err, st, "%s", why->msg);
@@ -144,7 +148,8 @@ static bool goes_on(const struct reader *r, ini_bad_fn *tell, ingle_status st, c
     return tell && st != INGLE_NOMEM;
 }
 
-ingle_status ini_read_on(const char *name, const char *text, size_t n, ini_fn *fn, ini_bad_fn *tell, void *arg, struct err *err)
+ingle_status ini_read_on(const char *name, const char *text, size_t n, ini_fn *fn, ini_bad_fn *tell,
+                         void *arg, struct err *err)
 {
     struct reader r = {.name = name, .fn = fn, .arg = arg};
     struct err why = {0};
@@ -156,7 +161,8 @@ ingle_status ini_read_on(const char *name, const char *text, size_t n, ini_fn *f
         const char *end = memchr(text + i, '\n', n - i);
         const size_t k = end ? (size_t)(end - text) - i : n - i;
         r.line++;
-        const ingle_status st = memchr(text + i, 0, k) ? bad(&r, "a line has a zero byte", &why) : take_line(&r, text + i, k, &why);
+        const ingle_status st = memchr(text + i, 0, k) ? bad(&r, "a line has a zero byte", &why)
+                                                       : take_line(&r, text + i, k, &why);
         if (st && !goes_on(&r, tell, st, &why, &first, err))
             break;
         i += k + 1;
@@ -167,7 +173,8 @@ ingle_status ini_read_on(const char *name, const char *text, size_t n, ini_fn *f
     return first;
 }
 
-ingle_status ini_read(const char *name, const char *text, size_t n, ini_fn *fn, void *arg, struct err *err)
+ingle_status ini_read(const char *name, const char *text, size_t n, ini_fn *fn, void *arg,
+                      struct err *err)
 {
     return ini_read_on(name, text, n, fn, NULL, arg, err);
 }

@@ -458,8 +458,9 @@ static bool widen_all(const struct gate *g, struct json_object *o, size_t *i)
     return true;
 }
 
-/* json-c tells nobody when it has no memory: it ends early, with the innermost value that it has, or with none.  The gate has seen
- * that the text is whole, so it must have been read to its end, and only `null` is no value. */
+/* json-c tells nobody when it has no memory: it ends early, with the innermost value that it has,
+ * or with none.  The gate has seen that the text is whole, so it must have been read to its end,
+ * and only `null` is no value. */
 static bool is_whole(const struct gate *g, size_t end, const struct json_object *o)
 {
     static const char blank[] = " \t\r\n";

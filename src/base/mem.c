@@ -83,7 +83,8 @@ void mem_keep_little(void)
 static size_t big_bytes(size_t n)
 {
     n = n > SIZE_MAX - TOUCH_MARGIN ? n : n + TOUCH_MARGIN;
-    const size_t whole = n > SIZE_MAX - MEM_BIG_PAGE ? n : (n + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE * MEM_BIG_PAGE;
+    const size_t whole =
+        n > SIZE_MAX - MEM_BIG_PAGE ? n : (n + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE * MEM_BIG_PAGE;
     return n < MEM_BIG_PAGE ? (n ? n : 1) : whole - n <= n / 16 ? whole : n;
 }
 
@@ -91,7 +92,8 @@ static size_t big_bytes(size_t n)
  * read at less than half of the rate (Zen 4, a guest). */
 void *mem_big_alloc(size_t n_bytes)
 {
-    const size_t n = big_bytes(n_bytes), spare = n < MEM_BIG_PAGE || n > SIZE_MAX - MEM_BIG_PAGE ? 0 : MEM_BIG_PAGE;
+    const size_t n = big_bytes(n_bytes),
+                 spare = n < MEM_BIG_PAGE || n > SIZE_MAX - MEM_BIG_PAGE ? 0 : MEM_BIG_PAGE;
     uint8_t *p = mmap(NULL, n + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
@@ -139,7 +141,8 @@ uint64_t mem_huge_bytes(const void *p, size_t n_bytes)
         unsigned long long a, b;
         if (sscanf(line, "%llx-%llx ", &a, &b) == 2)
             inside = a < end && b > first;
-        else if (inside && (sscanf(line, "AnonHugePages: %llu kB", &a) == 1 || sscanf(line, "FilePmdMapped: %llu kB", &a) == 1))
+        else if (inside && (sscanf(line, "AnonHugePages: %llu kB", &a) == 1 ||
+                            sscanf(line, "FilePmdMapped: %llu kB", &a) == 1))
             huge += (uint64_t)a * 1024;
     }
     fclose(f);

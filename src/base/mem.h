@@ -25,18 +25,18 @@ void mem_free(void *p);
 /* Gives the system back what the allocator keeps for later, as far as it can.  Takes
  * milliseconds: for those who have just freed much and expect no more of it. */
 void mem_trim(void);
-/* For a program of many threads whose large blocks come and go, at its start: what threads free is kept in few places,
- * and blocks of a mebibyte and more go back to the system at once. */
+/* For a program of many threads whose large blocks come and go, at its start: what threads free is
+ * kept in few places, and blocks of a mebibyte and more go back to the system at once. */
 void mem_keep_little(void);
 
-/* Large memory, 64-byte aligned at least, zero, backed by huge pages where the system
- * grants them: 2 MiB or more begins on a border of one.  Ends with mem_big_free() and the same size. */
+/* Large memory, 64-byte aligned at least, zero, backed by huge pages where the system grants them:
+ * 2 MiB or more begins on a border of one.  Ends with mem_big_free() and the same size. */
 enum { MEM_BIG_PAGE = 2 << 20 };
 void *mem_big_alloc(size_t n_bytes);
 void mem_big_free(void *p, size_t n_bytes);
-/* Has the system fill the pages of such memory now, without a change to what is in them; a hint, which
- * Linux takes since 5.14.  One page is filled by one thread: those who meet at a new huge page each clear
- * one, and all but one are thrown away. */
+/* Has the system fill the pages of such memory now, without a change to what is in them; a hint,
+ * which Linux takes since 5.14.  One page is filled by one thread: those who meet at a new huge
+ * page each clear one, and all but one are thrown away. */
 void mem_fill(void *p, size_t n_bytes);
 /* Bytes of such memory that lie on huge pages now, as the system tells; it may count a
  * neighbour that the system has joined with it. */

@@ -12,9 +12,10 @@ struct names {
     size_t n, cap;
 };
 
-/* The names in folder `dir` except those that begin with a dot, at most `most` of them, sorted by bytes.
- * INGLE_IO: it cannot be read.  The caller ends *out with names_release(). */
-MUST_CHECK ingle_status names_read(const char *dir, size_t most, struct names *out, struct err *err);
+/* The names in folder `dir` except those that begin with a dot, at most `most` of them, sorted by
+ * bytes. INGLE_IO: it cannot be read.  The caller ends *out with names_release(). */
+MUST_CHECK ingle_status names_read(const char *dir, size_t most, struct names *out,
+                                   struct err *err);
 /* Appends a copy. */
 MUST_CHECK ingle_status names_add(struct names *l, const char *name, struct err *err);
 void names_release(struct names *l);

@@ -21,15 +21,25 @@ enum { HEAD = 1 << 14, MOST_FILES = 1 << 20, MOST_CHAT = 1 << 28, MOST_PARTS = 1
 
 const char *output_kind_name(enum output_kind kind)
 {
-    static const char *const name[] = {
-        [OUTPUT_MODEL] = "a GGUF model", [OUTPUT_IMPORTANCE] = "a file of importance",
-        [OUTPUT_WEIGHTS] = "a safetensors file of weights", [OUTPUT_MATRICES] = "a safetensors file of ingle eval",
-        [OUTPUT_SIDE] = "a file of a checkpoint", [OUTPUT_HTML] = "a report of ingle eval",
-        [OUTPUT_PROFILE] = "a profile of experts", [OUTPUT_TRACE] = "a trace of experts",
-        [OUTPUT_COUNTS] = "counts of experts", [OUTPUT_CHAT] = "a conversation", [OUTPUT_SESSION] = "a saved session",
-        [OUTPUT_REQUESTS] = "a server's list of requests", [OUTPUT_ANY] = "a file", [OUTPUT_EMPTY] = "empty",
-        [OUTPUT_GGUF] = "a GGUF file that is no model", [OUTPUT_PAGE] = "an HTML page", [OUTPUT_JSON] = "a JSON file",
-        [OUTPUT_TEXT] = "a text", [OUTPUT_UNKNOWN] = "a file of another kind"};
+    static const char *const name[] = {[OUTPUT_MODEL] = "a GGUF model",
+                                       [OUTPUT_IMPORTANCE] = "a file of importance",
+                                       [OUTPUT_WEIGHTS] = "a safetensors file of weights",
+                                       [OUTPUT_MATRICES] = "a safetensors file of ingle eval",
+                                       [OUTPUT_SIDE] = "a file of a checkpoint",
+                                       [OUTPUT_HTML] = "a report of ingle eval",
+                                       [OUTPUT_PROFILE] = "a profile of experts",
+                                       [OUTPUT_TRACE] = "a trace of experts",
+                                       [OUTPUT_COUNTS] = "counts of experts",
+                                       [OUTPUT_CHAT] = "a conversation",
+                                       [OUTPUT_SESSION] = "a saved session",
+                                       [OUTPUT_REQUESTS] = "a server's list of requests",
+                                       [OUTPUT_ANY] = "a file",
+                                       [OUTPUT_EMPTY] = "empty",
+                                       [OUTPUT_GGUF] = "a GGUF file that is no model",
+                                       [OUTPUT_PAGE] = "an HTML page",
+                                       [OUTPUT_JSON] = "a JSON file",
+                                       [OUTPUT_TEXT] = "a text",
+                                       [OUTPUT_UNKNOWN] = "a file of another kind"};
     return name[kind];
 }
 
@@ -120,7 +130,8 @@ static bool is_chat(int dir, const char *path)
     mem_free(text);
     for (size_t i = 0; is && i < json_object_array_length(o); i++) {
         struct json_object *one = json_object_array_get_idx(o, i);
-        is = json_object_is_type(one, json_type_object) && json_object_object_get_ex(one, "role", &role);
+        is = json_object_is_type(one, json_type_object) &&
+             json_object_object_get_ex(one, "role", &role);
     }
     json_object_put(o);
     return is;
@@ -134,7 +145,9 @@ static enum output_kind text_kind(int dir, const char *path, const char *at, siz
     if (i < n && at[i] == '[')
         return is_chat(dir, path) ? OUTPUT_CHAT : OUTPUT_JSON;
     if (i < n && at[i] == '{')
-        return find_bytes(at, n, "\"identity\": \"") && find_bytes(at, n, "\"layers\": [") ? OUTPUT_COUNTS : OUTPUT_JSON;
+        return find_bytes(at, n, "\"identity\": \"") && find_bytes(at, n, "\"layers\": [")
+                   ? OUTPUT_COUNTS
+                   : OUTPUT_JSON;
     if (i + 5 < n && (begins(at + i, n - i, "<!") || begins(at + i, n - i, "<html")))
         return find_bytes(at, n, "<title>ingle eval</title>") ? OUTPUT_HTML : OUTPUT_PAGE;
     return is_trace(at, n) ? OUTPUT_TRACE : memchr(at, 0, n) ? OUTPUT_UNKNOWN : OUTPUT_TEXT;
@@ -160,7 +173,8 @@ static enum output_kind kind_of_head(int dir, const char *path, const char *at, 
 /* The first bytes of a file, *n of them; false: it cannot be read. */
 static bool read_head(int dir, const char *path, char at[HEAD], size_t *n)
 {
-    /* A link is followed: its name would become a file, and the model behind it be gone from there. */
+    /* A link is followed: its name would become a file, and the model behind it be gone from
+     * there. */
     const int fd = openat(dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     ssize_t got = 1;
     *n = 0;
@@ -202,9 +216,11 @@ struct seen {
     dev_t dev;
     ino_t ino;
     struct place place;
-    bool is, whole; /* is: there is a file; whole: it is a directory whose files are a checkpoint's */
+    /* is: there is a file; whole: it is a directory whose files are a checkpoint's */
+    bool is, whole;
     bool beside;    /* a file of such a directory that nobody named */
-    bool weights;   /* beside: the directory has .safetensors files, so no GGUF file in it is read */
+    /* beside: the directory has .safetensors files, so no GGUF file in it is read */
+    bool weights;
     size_t by;
 };
 
@@ -225,7 +241,9 @@ static const char *base_of(const char *path)
 static char *dir_of(const char *path)
 {
     const char *slash = strrchr(path, '/');
-    return !slash ? mem_strdup(".") : slash == path ? mem_strdup("/") : mem_strndup(path, (size_t)(slash - path));
+    return !slash          ? mem_strdup(".")
+           : slash == path ? mem_strdup("/")
+                           : mem_strndup(path, (size_t)(slash - path));
 }
 
 /* Where path is, or will be. */
@@ -261,8 +279,8 @@ static bool same(const struct seen *a, const struct seen *b)
 {
     if (a->is && b->is && a->dev == b->dev && a->ino == b->ino)
         return true;
-    return a->place.name && b->place.name && a->place.dev == b->place.dev && a->place.ino == b->place.ino &&
-           strcmp(a->place.name, b->place.name) == 0;
+    return a->place.name && b->place.name && a->place.dev == b->place.dev &&
+           a->place.ino == b->place.ino && strcmp(a->place.name, b->place.name) == 0;
 }
 
 static bool ends_with(const char *s, const char *end)
@@ -274,11 +292,24 @@ static bool ends_with(const char *s, const char *end)
 /* Names that readers of a checkpoint look for. */
 static bool is_checkpoint_name(const char *name)
 {
-    static const char *const end[] = {".safetensors", ".safetensors.index.json", ".bin.index.json", "_model.bin", ".jinja", ".pth"};
-    static const char *const whole[] = {
-        "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-        "vocab.json", "merges.txt", "chat_template.json", "preprocessor_config.json", "processor_config.json", "hf_quant_config.json",
-        "quantize_config.json", "params.json", "tokenizer.model"};
+    static const char *const end[] = {".safetensors",    ".safetensors.index.json",
+                                      ".bin.index.json", "_model.bin",
+                                      ".jinja",          ".pth"};
+    static const char *const whole[] = {"config.json",
+                                        "generation_config.json",
+                                        "tokenizer.json",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "added_tokens.json",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "chat_template.json",
+                                        "preprocessor_config.json",
+                                        "processor_config.json",
+                                        "hf_quant_config.json",
+                                        "quantize_config.json",
+                                        "params.json",
+                                        "tokenizer.model"};
     for (size_t i = 0; i < sizeof end / sizeof *end; i++)
         if (ends_with(name, end[i]))
             return true;
@@ -288,11 +319,13 @@ static bool is_checkpoint_name(const char *name)
     return false;
 }
 
-/* What ingle itself writes, and each writer replaces by its own kind only: in a checkpoint's folder it is no part of that. */
+/* What ingle itself writes, and each writer replaces by its own kind only: in a checkpoint's folder
+ * it is no part of that. */
 static bool is_state(enum output_kind kind)
 {
-    return kind == OUTPUT_MATRICES || kind == OUTPUT_HTML || kind == OUTPUT_PROFILE || kind == OUTPUT_TRACE || kind == OUTPUT_COUNTS ||
-           kind == OUTPUT_SESSION || kind == OUTPUT_IMPORTANCE || kind == OUTPUT_EMPTY;
+    return kind == OUTPUT_MATRICES || kind == OUTPUT_HTML || kind == OUTPUT_PROFILE ||
+           kind == OUTPUT_TRACE || kind == OUTPUT_COUNTS || kind == OUTPUT_SESSION ||
+           kind == OUTPUT_IMPORTANCE || kind == OUTPUT_EMPTY;
 }
 
 ingle_status output_guard_create(struct output_guard **out, struct err *err)
@@ -329,7 +362,8 @@ static ingle_status add_by(struct output_guard *g, const char *by, size_t *at, s
     return INGLE_OK;
 }
 
-static ingle_status add_seen(struct seen **list, size_t *n, size_t *cap, const struct seen *s, struct err *err)
+static ingle_status add_seen(struct seen **list, size_t *n, size_t *cap, const struct seen *s,
+                             struct err *err)
 {
     if (*n >= MOST_FILES)
         return err_set(err, INGLE_LIMIT, "more than %d files are read", MOST_FILES);
@@ -339,7 +373,8 @@ static ingle_status add_seen(struct seen **list, size_t *n, size_t *cap, const s
     return INGLE_OK;
 }
 
-static ingle_status add_path(struct output_guard *g, size_t by, const char *path, struct seen *out, struct err *err)
+static ingle_status add_path(struct output_guard *g, size_t by, const char *path, struct seen *out,
+                             struct err *err)
 {
     struct seen s;
     ingle_status st = look(path, &s, err);
@@ -355,7 +390,8 @@ static ingle_status add_path(struct output_guard *g, size_t by, const char *path
 }
 
 /* All files that stand directly in it, also those behind links. */
-static ingle_status add_directory(struct output_guard *g, size_t by, const char *path, struct err *err)
+static ingle_status add_directory(struct output_guard *g, size_t by, const char *path,
+                                  struct err *err)
 {
     ingle_status st = INGLE_OK;
     DIR *d = opendir(path);
@@ -367,10 +403,15 @@ static ingle_status add_directory(struct output_guard *g, size_t by, const char 
     for (struct dirent *e; d && !st && (e = readdir(d));) {
         struct stat is;
         /* Those of a call that was ended have a list of their own. */
-        if (fstatat(dirfd(d), e->d_name, &is, 0) != 0 || !S_ISREG(is.st_mode) || ends_with(e->d_name, ".part") ||
-            ends_with(e->d_name, ".part.state"))
+        if (fstatat(dirfd(d), e->d_name, &is, 0) != 0 || !S_ISREG(is.st_mode) ||
+            ends_with(e->d_name, ".part") || ends_with(e->d_name, ".part.state"))
             continue;
-        const struct seen s = {.dev = is.st_dev, .ino = is.st_ino, .is = true, .beside = true, .weights = weights, .by = by};
+        const struct seen s = {.dev = is.st_dev,
+                               .ino = is.st_ino,
+                               .is = true,
+                               .beside = true,
+                               .weights = weights,
+                               .by = by};
         st = add_seen(&g->in, &g->n_in, &g->cap_in, &s, err);
     }
     if (d)
@@ -378,7 +419,8 @@ static ingle_status add_directory(struct output_guard *g, size_t by, const char 
     return st;
 }
 
-/* PREFIX-00001-of-00003END: where the first number stands, and how many there are; false: it is no such name. */
+/* PREFIX-00001-of-00003END: where the first number stands, and how many there are; false: it is no
+ * such name. */
 static bool is_part(const char *path, size_t *at, unsigned *count)
 {
     enum { NUMBERS = sizeof "-00001-of-00003" - 1 };
@@ -398,7 +440,8 @@ static bool is_part(const char *path, size_t *at, unsigned *count)
     return *count >= 1 && *count <= MOST_PARTS;
 }
 
-static ingle_status add_parts(struct output_guard *g, size_t by, const char *path, size_t at, unsigned count, struct err *err)
+static ingle_status add_parts(struct output_guard *g, size_t by, const char *path, size_t at,
+                              unsigned count, struct err *err)
 {
     ingle_status st = INGLE_OK;
     for (unsigned i = 1; i <= count && !st; i++) {
@@ -406,7 +449,8 @@ static ingle_status add_parts(struct output_guard *g, size_t by, const char *pat
         str_init(&part);
         str_add(&part, path, at);
         str_addf(&part, "-%05u-of-%05u%s", i, count, strrchr(path, '.'));
-        st = str_ok(&part) ? add_path(g, by, part.at, NULL, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+        st = str_ok(&part) ? add_path(g, by, part.at, NULL, err)
+                           : err_set(err, INGLE_NOMEM, "no memory for a path");
         str_release(&part);
     }
     return st;
@@ -419,13 +463,15 @@ static bool is_of_checkpoint(const char *path, const char *dir)
     struct str config;
     str_init(&config);
     str_addf(&config, "%s/config.json", dir);
-    const bool is = ends_with(path, ".safetensors.index.json") ||
-                    (ends_with(path, ".safetensors") && str_ok(&config) && stat(config.at, &st) == 0);
+    const bool is =
+        ends_with(path, ".safetensors.index.json") ||
+        (ends_with(path, ".safetensors") && str_ok(&config) && stat(config.at, &st) == 0);
     str_release(&config);
     return is;
 }
 
-ingle_status output_guard_reads(struct output_guard *g, const char *by, const char *path, bool model, struct err *err)
+ingle_status output_guard_reads(struct output_guard *g, const char *by, const char *path,
+                                bool model, struct err *err)
 {
     struct seen s;
     size_t at, own;
@@ -474,7 +520,8 @@ static bool is_converted(const char *path)
 }
 
 /* NULL: nothing of that is read.  *is: it is that file, and not only one of its folder by name. */
-static const struct seen *find_read(const struct output_guard *g, const struct seen *s, const char *path, bool *is)
+static const struct seen *find_read(const struct output_guard *g, const struct seen *s,
+                                    const char *path, bool *is)
 {
     const struct seen *beside = NULL;
     *is = true;
@@ -501,18 +548,25 @@ ingle_status output_guard_check(const struct output_guard *g, const char *path, 
         return st;
     const struct seen *in = find_read(g, &s, path, &is);
     if (in && !is)
-        st = err_set(err, INGLE_ARG, "%s: would be a file of the checkpoint that is read (%s): choose another name or folder", path,
-                     g->by[in->by]);
+        st = err_set(err, INGLE_ARG,
+                     "%s: would be a file of the checkpoint that is read (%s): choose another name "
+                     "or folder",
+                     path, g->by[in->by]);
     else if (in && in->beside)
-        st = err_set(err, INGLE_ARG, "%s: is a file of the folder that is read (%s) and is not overwritten: choose another name", path,
-                     g->by[in->by]);
+        st = err_set(err, INGLE_ARG,
+                     "%s: is a file of the folder that is read (%s) and is not overwritten: choose "
+                     "another name",
+                     path, g->by[in->by]);
     else if (in)
-        st = err_set(err, INGLE_ARG, "%s: is a file that is read (%s) and is not overwritten: choose another name", path, g->by[in->by]);
+        st = err_set(err, INGLE_ARG,
+                     "%s: is a file that is read (%s) and is not overwritten: choose another name",
+                     path, g->by[in->by]);
     mem_free(s.place.name);
     return st;
 }
 
-ingle_status output_guard_writes(struct output_guard *g, const char *by, const char *path, struct err *err)
+ingle_status output_guard_writes(struct output_guard *g, const char *by, const char *path,
+                                 struct err *err)
 {
     struct seen s;
     size_t own;
@@ -523,7 +577,8 @@ ingle_status output_guard_writes(struct output_guard *g, const char *by, const c
         return st;
     for (size_t i = 0; i < g->n_out && !st; i++)
         if (same(&g->out[i], &s))
-            st = err_set(err, INGLE_ARG, "%s: is written twice, by %s and %s", path, g->by[g->out[i].by], by);
+            st = err_set(err, INGLE_ARG, "%s: is written twice, by %s and %s", path,
+                         g->by[g->out[i].by], by);
     if (!st)
         st = add_by(g, by, &own, err);
     if (!st) {
@@ -545,21 +600,25 @@ static ingle_status check_kind(const struct output *o, struct err *err)
     const enum output_kind is = output_kind_of(o->path);
     if (is == OUTPUT_EMPTY || is == o->kind)
         return INGLE_OK;
-    return err_set(err, INGLE_ARG, "%s: is there, is %s and not %s, and stays: choose another name, or remove it", o->path,
-                   output_kind_name(is), output_kind_name(o->kind));
+    return err_set(err, INGLE_ARG,
+                   "%s: is there, is %s and not %s, and stays: choose another name, or remove it",
+                   o->path, output_kind_name(is), output_kind_name(o->kind));
 }
 
 /* Readers of checkpoints would take it for one of theirs. */
 static ingle_status check_name(const struct output *o, struct err *err)
 {
-    static const char *const end[] = {".safetensors", ".json", ".jinja", ".py", ".md", ".model", "_model.bin"};
+    static const char *const end[] = {".safetensors", ".json",  ".jinja",    ".py",
+                                      ".md",          ".model", "_model.bin"};
     const char *name = base_of(o->path);
     if (o->kind != OUTPUT_MODEL && o->kind != OUTPUT_IMPORTANCE)
         return INGLE_OK;
     for (size_t i = 0; i < sizeof end / sizeof *end; i++)
         if (ends_with(name, end[i]))
-            return err_set(err, INGLE_ARG, "%s: a GGUF file does not get a name that ends in '%s': files of checkpoints have it", o->path,
-                           end[i]);
+            return err_set(err, INGLE_ARG,
+                           "%s: a GGUF file does not get a name that ends in '%s': files of "
+                           "checkpoints have it",
+                           o->path, end[i]);
     return INGLE_OK;
 }
 
@@ -579,7 +638,8 @@ ingle_status output_open(struct file_new *f, const struct output *o, struct err 
     if (!st && o->keep && o->guard) {
         str_init(&part);
         str_addf(&part, "%s.part", o->path);
-        st = str_ok(&part) ? output_guard_check(o->guard, part.at, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+        st = str_ok(&part) ? output_guard_check(o->guard, part.at, err)
+                           : err_set(err, INGLE_NOMEM, "no memory for a path");
         str_release(&part);
     }
     if (st)

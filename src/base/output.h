@@ -1,11 +1,13 @@
 /*
  * output - the one door through which a file is written.
  *
- * A guard knows what a call reads: files, all parts of a split model, all files of a checkpoint's directory.  An output that is
- * one of them, by device and inode or by the name that it will have, is an error before anything is computed.  A file that is there
- * and of another kind than the new one stays, too.  The new file is written beside its place and renamed when it is whole.
+ * A guard knows what a call reads: files, all parts of a split model, all files of a checkpoint's
+ * directory.  An output that is one of them, by device and inode or by the name that it will have,
+ * is an error before anything is computed.  A file that is there and of another kind than the new
+ * one stays, too.  The new file is written beside its place and renamed when it is whole.
  *
- * Not for files whose names a directory's owner chooses by itself (store, packed weights, keys and values on disk, the hub's folder).
+ * Not for files whose names a directory's owner chooses by itself (store, packed weights, keys and
+ * values on disk, the hub's folder).
  */
 #ifndef INGLE_BASE_OUTPUT_H
 #define INGLE_BASE_OUTPUT_H
@@ -33,12 +35,14 @@ enum output_kind {
     OUTPUT_EMPTY, OUTPUT_GGUF, OUTPUT_PAGE, OUTPUT_JSON, OUTPUT_TEXT, OUTPUT_UNKNOWN
 };
 
-/* The key of a GGUF file that was made of a checkpoint: such a file in the checkpoint's folder is no part of it. */
+/* The key of a GGUF file that was made of a checkpoint: such a file in the checkpoint's folder is
+ * no part of it. */
 #define OUTPUT_CONVERTED "ingle.converted_from"
 
 /* "a GGUF model" */
 const char *output_kind_name(enum output_kind kind);
-/* What the file at path is, by its first bytes; a file that is not there or cannot be read is OUTPUT_EMPTY or OUTPUT_UNKNOWN. */
+/* What the file at path is, by its first bytes; a file that is not there or cannot be read is
+ * OUTPUT_EMPTY or OUTPUT_UNKNOWN. */
 enum output_kind output_kind_of(const char *path);
 /* The same relative to a directory's descriptor. */
 enum output_kind output_kind_at(int dir, const char *path);
@@ -46,13 +50,17 @@ enum output_kind output_kind_at(int dir, const char *path);
 struct output_guard;
 MUST_CHECK ingle_status output_guard_create(struct output_guard **out, struct err *err);
 void output_guard_free(struct output_guard *g);
-/* The call reads path: a file, a part of a split model (with it the others), or a directory; model: it may be one of a checkpoint, with
- * which go the others of its folder.  by: "--like", for messages; copied.  What does not exist is left out: whoever reads it says so. */
-MUST_CHECK ingle_status output_guard_reads(struct output_guard *g, const char *by, const char *path, bool model, struct err *err);
+/* The call reads path: a file, a part of a split model (with it the others), or a directory; model:
+ * it may be one of a checkpoint, with which go the others of its folder.  by: "--like", for
+ * messages; copied.  What does not exist is left out: whoever reads it says so. */
+MUST_CHECK ingle_status output_guard_reads(struct output_guard *g, const char *by, const char *path,
+                                           bool model, struct err *err);
 /* The call writes path: an error if it reads it, or writes it under another name. */
-MUST_CHECK ingle_status output_guard_writes(struct output_guard *g, const char *by, const char *path, struct err *err);
+MUST_CHECK ingle_status output_guard_writes(struct output_guard *g, const char *by,
+                                            const char *path, struct err *err);
 /* An error if path is what the call reads, or would be one of its checkpoint's files. */
-MUST_CHECK ingle_status output_guard_check(const struct output_guard *g, const char *path, struct err *err);
+MUST_CHECK ingle_status output_guard_check(const struct output_guard *g, const char *path,
+                                           struct err *err);
 
 struct output {
     const char *path;
@@ -66,6 +74,7 @@ MUST_CHECK ingle_status output_check(const struct output *o, struct err *err);
 /* Opens it; ended by file_new_finish() or file_new_drop(). */
 MUST_CHECK ingle_status output_open(struct file_new *f, const struct output *o, struct err *err);
 /* All of it. */
-MUST_CHECK ingle_status output_save(const struct output *o, const void *bytes, size_t n, struct err *err);
+MUST_CHECK ingle_status output_save(const struct output *o, const void *bytes, size_t n,
+                                    struct err *err);
 
 #endif

@@ -14,17 +14,21 @@ void plain_init(struct plain *p, const char *name, bool lax)
 static ingle_status no_utf8(const struct plain *p, uint64_t at, unsigned byte, struct err *err)
 {
     if (!byte)
-        return err_set(err, INGLE_FORMAT, "%s: a NUL byte at offset %llu: this is no text, or UTF-16 or UTF-32 "
-                       "without a byte order mark", p->name, (unsigned long long)at);
-    return err_set(err, INGLE_FORMAT, "%s: byte 0x%02X at offset %llu is no UTF-8; text is read as UTF-8, or as "
-                   "UTF-16 or UTF-32 with a byte order mark", p->name, byte, (unsigned long long)at);
+        return err_set(err, INGLE_FORMAT,
+                       "%s: a NUL byte at offset %llu: this is no text, or UTF-16 or UTF-32 "
+                       "without a byte order mark",
+                       p->name, (unsigned long long)at);
+    return err_set(err, INGLE_FORMAT,
+                   "%s: byte 0x%02X at offset %llu is no UTF-8; text is read as UTF-8, or as "
+                   "UTF-16 or UTF-32 with a byte order mark",
+                   p->name, byte, (unsigned long long)at);
 }
 
 /* ---- UTF-8 ---- */
 
 /* What is held, with more of its bytes; *used of the n new ones. */
-static ingle_status add_held(struct plain *p, struct str *out, const char *bytes, size_t n, size_t *used,
-                             struct err *err)
+static ingle_status add_held(struct plain *p, struct str *out, const char *bytes, size_t n,
+                             size_t *used, struct err *err)
 {
     *used = 0;
     while (p->n_held && *used < n) {
@@ -42,7 +46,8 @@ static ingle_status add_held(struct plain *p, struct str *out, const char *bytes
     return INGLE_OK;
 }
 
-static ingle_status add_utf8(struct plain *p, struct str *out, const char *bytes, size_t n, struct err *err)
+static ingle_status add_utf8(struct plain *p, struct str *out, const char *bytes, size_t n,
+                             struct err *err)
 {
     size_t i;
     if (p->lax) {
@@ -89,9 +94,11 @@ static ingle_status add_unit(struct plain *p, struct str *out, uint32_t unit, st
     const bool high = unit >= 0xD800 && unit < 0xDC00, low = unit >= 0xDC00 && unit < 0xE000;
     const unsigned long long at = p->at;
     if (!unit)
-        return err_set(err, INGLE_FORMAT, "%s: a NUL character at offset %llu: this is no text", p->name, at);
+        return err_set(err, INGLE_FORMAT, "%s: a NUL character at offset %llu: this is no text",
+                       p->name, at);
     if (wide && (high || low || unit > 0x10FFFF))
-        return err_set(err, INGLE_FORMAT, "%s: 0x%X at offset %llu is no character of UTF-32", p->name, unit, at);
+        return err_set(err, INGLE_FORMAT, "%s: 0x%X at offset %llu is no character of UTF-32",
+                       p->name, unit, at);
     if (wide || (!high && !low && !p->high)) {
         add_character(out, unit);
     } else if (high && !p->high) {
@@ -101,13 +108,14 @@ static ingle_status add_unit(struct plain *p, struct str *out, uint32_t unit, st
         p->high = 0;
     } else {
         const bool before = p->high != 0;
-        return err_set(err, INGLE_FORMAT, "%s: 0x%X at offset %llu is half a character of UTF-16", p->name,
-                       before ? p->high : unit, before ? at - 2 : at);
+        return err_set(err, INGLE_FORMAT, "%s: 0x%X at offset %llu is half a character of UTF-16",
+                       p->name, before ? p->high : unit, before ? at - 2 : at);
     }
     return INGLE_OK;
 }
 
-static ingle_status add_units(struct plain *p, struct str *out, const char *bytes, size_t n, struct err *err)
+static ingle_status add_units(struct plain *p, struct str *out, const char *bytes, size_t n,
+                              struct err *err)
 {
     const bool wide = p->form == PLAIN_UTF32LE || p->form == PLAIN_UTF32BE;
     const bool big = p->form == PLAIN_UTF16BE || p->form == PLAIN_UTF32BE;
@@ -136,15 +144,16 @@ static const struct {
     unsigned char mark[4];
 } marks[] = {
     {PLAIN_UTF8, 3, {0xEF, 0xBB, 0xBF}},
-    {PLAIN_UTF32LE, 4, {0xFF, 0xFE, 0, 0}}, /* before UTF-16, whose mark begins it: a text has no NUL */
+    /* before UTF-16, whose mark begins it: a text has no NUL */
+    {PLAIN_UTF32LE, 4, {0xFF, 0xFE, 0, 0}},
     {PLAIN_UTF32BE, 4, {0, 0, 0xFE, 0xFF}},
     {PLAIN_UTF16LE, 2, {0xFF, 0xFE}},
     {PLAIN_UTF16BE, 2, {0xFE, 0xFF}},
 };
 enum { N_MARKS = sizeof marks / sizeof *marks };
 
-/* The form by what is held at the beginning; PLAIN_UNKNOWN while a mark may still become whole.  *n: bytes of
- * the mark. */
+/* The form by what is held at the beginning; PLAIN_UNKNOWN while a mark may still become whole.
+ * *n: bytes of the mark. */
 static enum plain_form find_form(const struct plain *p, bool last, unsigned *n)
 {
     for (size_t i = 0; !last && i < N_MARKS; i++)
@@ -159,14 +168,16 @@ static enum plain_form find_form(const struct plain *p, bool last, unsigned *n)
     return PLAIN_UTF8;
 }
 
-static ingle_status add(struct plain *p, struct str *out, const char *bytes, size_t n, struct err *err)
+static ingle_status add(struct plain *p, struct str *out, const char *bytes, size_t n,
+                        struct err *err)
 {
-    return p->form == PLAIN_UTF8 ? add_utf8(p, out, bytes, n, err) : add_units(p, out, bytes, n, err);
+    return p->form == PLAIN_UTF8 ? add_utf8(p, out, bytes, n, err)
+                                 : add_units(p, out, bytes, n, err);
 }
 
 /* Takes bytes until the form is known, and the held ones that are no mark as text. */
-static ingle_status begin(struct plain *p, struct str *out, const char *bytes, size_t n, bool last, size_t *used,
-                          struct err *err)
+static ingle_status begin(struct plain *p, struct str *out, const char *bytes, size_t n, bool last,
+                          size_t *used, struct err *err)
 {
     unsigned n_mark = 0;
     *used = 0;
@@ -185,7 +196,8 @@ static ingle_status begin(struct plain *p, struct str *out, const char *bytes, s
     return add(p, out, rest, k, err);
 }
 
-ingle_status plain_add(struct plain *p, struct str *out, const char *bytes, size_t n, struct err *err)
+ingle_status plain_add(struct plain *p, struct str *out, const char *bytes, size_t n,
+                       struct err *err)
 {
     size_t used = 0;
     if (p->form == PLAIN_UNKNOWN) {
@@ -207,7 +219,8 @@ ingle_status plain_end(struct plain *p, struct str *out, struct err *err)
     if (p->n_held && p->form == PLAIN_UTF8)
         return no_utf8(p, p->at, p->held[0], err);
     if (p->n_held || p->high)
-        return err_set(err, INGLE_FORMAT, "%s: it ends at offset %llu in the middle of a character of %s", p->name,
+        return err_set(err, INGLE_FORMAT,
+                       "%s: it ends at offset %llu in the middle of a character of %s", p->name,
                        (unsigned long long)(p->at + p->n_held),
                        p->form == PLAIN_UTF16LE || p->form == PLAIN_UTF16BE ? "UTF-16" : "UTF-32");
     return INGLE_OK;

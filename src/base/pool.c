@@ -296,7 +296,8 @@ static bool start_all(struct pool *p, const int *cpu)
 static int by_node(const void *a, const void *b)
 {
     const struct cpu_place *x = a, *y = b;
-    return x->node != y->node ? (x->node > y->node) - (x->node < y->node) : (x->id > y->id) - (x->id < y->id);
+    return x->node != y->node ? (x->node > y->node) - (x->node < y->node)
+                              : (x->id > y->id) - (x->id < y->id);
 }
 
 /* Processors of the workers, those of a node side by side; the caller is the first. */
@@ -331,8 +332,8 @@ static bool start_on(struct pool *p, bool pin, const struct cpu_topology *t)
     return ok;
 }
 
-ingle_status pool_create_on(struct pool **out, int n_threads, bool pin, const struct cpu_topology *t,
-                            struct err *err)
+ingle_status pool_create_on(struct pool **out, int n_threads, bool pin,
+                            const struct cpu_topology *t, struct err *err)
 {
     if (n_threads < 1 || n_threads > THREADS_MAX)
         return err_set(err, INGLE_ARG, "threads: %d is not in 1..%d", n_threads, THREADS_MAX);
@@ -355,8 +356,9 @@ ingle_status pool_create_on(struct pool **out, int n_threads, bool pin, const st
 
 /* ---- several engines on one machine ---- */
 
-/* A processor that a pool is pinned to is claimed by a name in the abstract namespace of sockets, which the
- * system forgets with the process.  -1: somebody else's pool has it (or there are no such names: *works). */
+/* A processor that a pool is pinned to is claimed by a name in the abstract namespace of sockets,
+ * which the system forgets with the process.  -1: somebody else's pool has it (or there are no such
+ * names: *works). */
 static int claim(int cpu, bool *works)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -364,15 +366,16 @@ static int claim(int cpu, bool *works)
     const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
     if (fd < 0)
         return -1;
-    if (bind(fd, (struct sockaddr *)&a, (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
+    if (bind(fd, (struct sockaddr *)&a,
+             (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) == 0)
         return fd;
     *works = errno == EADDRINUSE;
     close(fd);
     return -1;
 }
 
-/* Puts processors that no other pool is pinned to in front, until there are n of them; the order is kept
- * otherwise.  claims [n]: theirs, then -1. */
+/* Puts processors that no other pool is pinned to in front, until there are n of them; the order is
+ * kept otherwise.  claims [n]: theirs, then -1. */
 static void prefer_free(struct cpu_topology *t, int n, int *claims)
 {
     struct cpu_place *order = mem_calloc((size_t)t->n_cpus, sizeof *order);

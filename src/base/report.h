@@ -19,8 +19,8 @@ struct report_sink {
     void *arg;
 };
 
-/* sink may be NULL: then nobody listens.  Subject and text may have come from outside: the sink gets them as one line can
- * show them (base/utf8.h, UTF8_LINE). */
+/* sink may be NULL: then nobody listens.  Subject and text may have come from outside: the sink
+ * gets them as one line can show them (base/utf8.h, UTF8_LINE). */
 ATTR_PRINTF(5, 6)
 void report(const struct report_sink *sink, ingle_report_level level, const char *kind,
             const char *subject, const char *fmt, ...);

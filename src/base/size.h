@@ -1,6 +1,7 @@
 /*
- * size - numbers of bytes in messages: three digits, in units of 1024, as tables of memory and files have them.
- * Rates stay in GB/s, as vendors name them, and what a hub offers in GB, as its pages do.
+ * size - numbers of bytes in messages: three digits, in units of 1024, as tables of memory and
+ * files have them. Rates stay in GB/s, as vendors name them, and what a hub offers in GB, as its
+ * pages do.
  */
 #ifndef INGLE_BASE_SIZE_H
 #define INGLE_BASE_SIZE_H

@@ -1,6 +1,7 @@
 /*
- * touch - tells the sanitizer of a build what code reads and writes that it does not see: kernels, which are the same
- * objects in every build, and memory from the system.  Without a sanitizer all of this is nothing.
+ * touch - tells the sanitizer of a build what code reads and writes that it does not see: kernels,
+ * which are the same objects in every build, and memory from the system.  Without a sanitizer all
+ * of this is nothing.
  */
 #ifndef INGLE_BASE_TOUCH_H
 #define INGLE_BASE_TOUCH_H
@@ -33,7 +34,8 @@ enum { TOUCH_MARGIN = 0 };
 static inline void touch_read(const void *p, size_t n_bytes)
 {
 #if defined(__SANITIZE_ADDRESS__)
-    const volatile char *bad = n_bytes ? __asan_region_is_poisoned((void *)(uintptr_t)p, n_bytes) : NULL;
+    const volatile char *bad =
+        n_bytes ? __asan_region_is_poisoned((void *)(uintptr_t)p, n_bytes) : NULL;
     if (bad)
         (void)*bad; /* the report names this line, and who called */
 #elif defined(__SANITIZE_THREAD__)

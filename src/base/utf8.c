@@ -104,8 +104,9 @@ bool utf8_valid(const char *s, size_t n)
 /* Characters that change what a reader sees of others. */
 static bool utf8_is_control(uint32_t cp)
 {
-    return cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || (cp >= 0x202A && cp <= 0x202E) || (cp >= 0x2066 && cp <= 0x2069) ||
-           cp == 0x2028 || cp == 0x2029 || cp == 0xFEFF || (cp >= 0xE0000 && cp <= 0xE007F);
+    return cp < 0x20 || (cp >= 0x7F && cp < 0xA0) || (cp >= 0x202A && cp <= 0x202E) ||
+           (cp >= 0x2066 && cp <= 0x2069) || cp == 0x2028 || cp == 0x2029 || cp == 0xFEFF ||
+           (cp >= 0xE0000 && cp <= 0xE007F);
 }
 
 /* Marks that a text from right to left may need. */
@@ -130,7 +131,11 @@ size_t utf8_show_one(const char *s, size_t n, enum utf8_shown how, char out[UTF8
     } else if (cp == '\t' || cp == '\n' || cp == '\r') {
         snprintf(out, UTF8_SHOWN, "\\%c", cp == '\t' ? 't' : cp == '\n' ? 'n' : 'r');
     } else {
-        snprintf(out, UTF8_SHOWN, cp < 0x80 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%06x", (unsigned)cp);
+        snprintf(out, UTF8_SHOWN,
+                 cp < 0x80      ? "\\x%02x"
+                 : cp < 0x10000 ? "\\u%04x"
+                                : "\\U%06x",
+                 (unsigned)cp);
     }
     return len;
 }

@@ -25,17 +25,20 @@ size_t utf8_encode(uint32_t cp, char out[4]);
 
 bool utf8_valid(const char *s, size_t n);
 
-/* Text that comes from outside, as a terminal, a log or a report may show it.  Control characters, DEL, C1 controls,
- * controls of direction, separators of lines, invisible tags and ill-formed bytes become escapes: \n, \x1b, \u009b,
- * \u202e, \xff.  A backslash stays as it is. */
+/* Text that comes from outside, as a terminal, a log or a report may show it.  Control characters,
+ * DEL, C1 controls, controls of direction, separators of lines, invisible tags and ill-formed bytes
+ * become escapes: \n, \x1b, \u009b, \u202e, \xff.  A backslash stays as it is. */
 enum utf8_shown {
     UTF8_LINE, /* part of a line: nothing ends it */
-    UTF8_TEXT  /* a text of its own: line feeds, tabs and marks of direction (U+200E, U+200F, U+061C) stay */
+    /* a text of its own: line feeds, tabs and marks of direction (U+200E, U+200F, U+061C) stay */
+    UTF8_TEXT
 };
 enum { UTF8_SHOWN = 12 }; /* bytes that one character takes at most, with a 0 */
-/* Shows the first character of s (n > 0) in out, which ends in a 0.  Returns how many bytes of s it took. */
+/* Shows the first character of s (n > 0) in out, which ends in a 0.  Returns how many bytes of s it
+ * took. */
 size_t utf8_show_one(const char *s, size_t n, enum utf8_shown how, char out[UTF8_SHOWN]);
-/* Shows s in out [cap > 0], which ends in a 0; what does not fit is left out, no character is cut.  Returns its length. */
+/* Shows s in out [cap > 0], which ends in a 0; what does not fit is left out, no character is cut.
+ * Returns its length. */
 size_t utf8_show(const char *s, size_t n, enum utf8_shown how, char *out, size_t cap);
 
 #endif

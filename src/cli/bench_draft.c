@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _POSIX_C_SOURCE 200809L
 /*
- * bench_draft - what drafting brings: the same answers with and without drafts, in turn, token by token the same.
+ * bench_draft - what drafting brings: the same answers with and without drafts, in turn, token by
+ * token the same.
  *
- * A scenario is a number of clients with a prompt each, of one kind of text or of all in turn, behind a depth of context.
- * All clients begin together: each is held at its first token until all have one.  With --draft-accept the tokens that would
- * be drafted are replaced by right and wrong ones, so that what drafting brings is known for any drafter.
+ * A scenario is a number of clients with a prompt each, of one kind of text or of all in turn,
+ * behind a depth of context. All clients begin together: each is held at its first token until all
+ * have one.  With --draft-accept the tokens that would be drafted are replaced by right and wrong
+ * ones, so that what drafting brings is known for any drafter.
  */
 #include "cli/cli.h"
 
@@ -19,17 +21,31 @@
 #include <string.h>
 #include <time.h>
 
-enum { MAX_CLIENTS = 64, MAX_COUNTS = 16, MAX_REPEATS = 1000, WINDOW = 256, KINDS = 5, LINES = 20, MAX_OPS = 128 };
+enum {
+    MAX_CLIENTS = 64,
+    MAX_COUNTS = 16,
+    MAX_REPEATS = 1000,
+    WINDOW = 256,
+    KINDS = 5,
+    LINES = 20,
+    MAX_OPS = 128
+};
 
 /* What is asked for, by the kind of text that the answer is. */
-static const struct kind { const char *name, *ask; } kinds[KINDS] = {
-    {"code", "Write a C function that reads a text file line by line and counts the words of each line, with comments and a main() that "
+static const struct kind { const char *name, *ask;
+} kinds[KINDS] = {
+    {"code", "Write a C function that reads a text file line by line and counts the words of each "
+             "line, with comments and a main() that "
              "prints the counts."},
-    {"prose", "Tell a story about a lighthouse keeper who finds a letter in a bottle, in a few long paragraphs."},
-    {"list", "List the months of the year; for each one, on a line of its own, its number of days and what gardeners do in it."},
-    {"json", "Give a JSON array of ten objects with the members id, name, city, age and tags (an array of three strings) of people "
+    {"prose", "Tell a story about a lighthouse keeper who finds a letter in a bottle, in a few "
+              "long paragraphs."},
+    {"list", "List the months of the year; for each one, on a line of its own, its number of days "
+             "and what gardeners do in it."},
+    {"json", "Give a JSON array of ten objects with the members id, name, city, age and tags (an "
+             "array of three strings) of people "
              "who do not exist. Only JSON."},
-    {"repeat", "Repeat this text word for word, three times: The quick brown fox jumps over the lazy dog, while seven wizards quickly "
+    {"repeat", "Repeat this text word for word, three times: The quick brown fox jumps over the "
+               "lazy dog, while seven wizards quickly "
                "judge the boxing matches of forty vexed zebras near the river bank at dawn."},
 };
 
@@ -59,7 +75,8 @@ struct run {
 /* What was measured of a scenario. */
 struct result {
     const char *kind;
-    const char *twin;  /* the kind whose answer begins with the same tokens for more than its half; NULL: none */
+    /* the kind whose answer begins with the same tokens for more than its half; NULL: none */
+    const char *twin;
     int n_clients;
     int64_t depth;
     double right;      /* --draft-accept; below 0: none */
@@ -88,7 +105,8 @@ struct bench {
     int64_t n_users; /* names so far */
     int n_logical;
     bool json, raw, profile;
-    uint64_t drafted_at[INGLE_DRAFT_PLACES], accepted_at[INGLE_DRAFT_PLACES]; /* of one client, over all kinds */
+    /* of one client, over all kinds */
+    uint64_t drafted_at[INGLE_DRAFT_PLACES], accepted_at[INGLE_DRAFT_PLACES];
     struct {
         const char *kind;
         int32_t *answer; /* [n_answer] */
@@ -107,7 +125,8 @@ static void add_filler(struct str *s, const struct bench *b, int64_t depth)
         int32_t *ids = NULL;
         size_t n_ids = 0;
         str_addf(s, "%lld. %s\n", (long long)i + 1, k->ask);
-        if (s->failed || ingle_tokenize(b->model, s->at + from, s->n - from, 0, &ids, &n_ids, &error) || !n_ids)
+        if (s->failed ||
+            ingle_tokenize(b->model, s->at + from, s->n - from, 0, &ids, &n_ids, &error) || !n_ids)
             return;
         ingle_free(ids);
         n += (int64_t)n_ids;
@@ -115,8 +134,8 @@ static void add_filler(struct str *s, const struct bench *b, int64_t depth)
 }
 
 /* The tokens of a prompt: no two clients have the same. */
-static ingle_status make_prompt(struct bench *b, struct client *t, const struct kind *k, int index, int64_t depth,
-                                struct ingle_error *error)
+static ingle_status make_prompt(struct bench *b, struct client *t, const struct kind *k, int index,
+                                int64_t depth, struct ingle_error *error)
 {
     struct str text, chat;
     struct ingle_model_info info;
@@ -132,7 +151,8 @@ static ingle_status make_prompt(struct bench *b, struct client *t, const struct 
         str_adds(&chat, "[{\"role\": \"user\", \"content\": ");
         str_add_json(&chat, text.at, text.n);
         str_adds(&chat, "}]");
-        st = ingle_chat_render(b->model, &(struct ingle_chat){.messages = chat.at, .n_messages = chat.n}, &p, error);
+        st = ingle_chat_render(
+            b->model, &(struct ingle_chat){.messages = chat.at, .n_messages = chat.n}, &p, error);
         t->prompt = p.ids;
         n = p.n_ids;
         p.ids = NULL;
@@ -203,15 +223,21 @@ static void wait_a_little(struct run *r, struct bench *b)
     if (!cli_interrupts() || r->error.status)
         return;
     r->error = (struct ingle_error){INGLE_CANCEL, "interrupted"};
-    for (int i = 0; i < r->n_clients; i++) /* with nobody left to answer the scheduler stops at once */
+    /* with nobody left to answer the scheduler stops at once */
+    for (int i = 0; i < r->n_clients; i++)
         if (b->client[i].n < r->n_answer && b->client[i].request && r->n_done == 0)
             ingle_request_cancel(r->s, b->client[i].request);
 }
 
-static ingle_status run_once(struct bench *b, int n_clients, bool drafts, bool first, double right, struct ingle_error *error)
+static ingle_status run_once(struct bench *b, int n_clients, bool drafts, bool first, double right,
+                             struct ingle_error *error)
 {
-    struct run r = {.lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER, .s = b->s, .n_clients = n_clients,
-                    .first = first, .n_answer = b->n_answer};
+    struct run r = {.lock = PTHREAD_MUTEX_INITIALIZER,
+                    .news = PTHREAD_COND_INITIALIZER,
+                    .s = b->s,
+                    .n_clients = n_clients,
+                    .first = first,
+                    .n_answer = b->n_answer};
     struct ingle_draft_trial trial[MAX_CLIENTS];
     char user[32];
     ingle_status st = INGLE_OK;
@@ -225,10 +251,18 @@ static ingle_status run_once(struct bench *b, int n_clients, bool drafts, bool f
         t->n = 0;
         t->request = NULL;
         trial[n] = (struct ingle_draft_trial){t->answer, b->n_answer, right, (uint64_t)n + 1};
-        const struct ingle_request_options o = {.prompt = t->prompt, .n_prompt = t->n_prompt, .max_tokens = b->n_answer,
-                                                .ignore_end = true, .sampling = b->sampling, .draft_max = drafts ? 0 : -1,
-                                                .draft_trial = right >= 0 ? &trial[n] : NULL, .user = user, .token = on_token,
-                                                .end = on_end, .done = on_done, .arg = t};
+        const struct ingle_request_options o = {.prompt = t->prompt,
+                                                .n_prompt = t->n_prompt,
+                                                .max_tokens = b->n_answer,
+                                                .ignore_end = true,
+                                                .sampling = b->sampling,
+                                                .draft_max = drafts ? 0 : -1,
+                                                .draft_trial = right >= 0 ? &trial[n] : NULL,
+                                                .user = user,
+                                                .token = on_token,
+                                                .end = on_end,
+                                                .done = on_done,
+                                                .arg = t};
         st = ingle_scheduler_submit(b->s, &o, &t->request, NULL, error);
     }
     r.n_clients = n -= st != INGLE_OK;
@@ -273,7 +307,8 @@ static void windows(const struct bench *b, int n_clients, int64_t n_windows, flo
     }
 }
 
-static void add_counts(struct result *r, const struct ingle_scheduler_status *from, const struct ingle_scheduler_status *to)
+static void add_counts(struct result *r, const struct ingle_scheduler_status *from,
+                       const struct ingle_scheduler_status *to)
 {
     struct ingle_scheduler_status *s = &r->sum;
     s->n_drafts += to->n_drafts - from->n_drafts;
@@ -314,7 +349,8 @@ static void add_profile(struct bench *b, struct result *r)
 }
 
 /* The clients' answers once plainly and once with drafts, in turn the one or the other first. */
-static ingle_status one_repeat(struct bench *b, struct result *r, float *window, struct ingle_error *error)
+static ingle_status one_repeat(struct bench *b, struct result *r, float *window,
+                               struct ingle_error *error)
 {
     const int64_t i = r->n;
     ingle_status st = INGLE_OK;
@@ -346,7 +382,8 @@ static ingle_status one_repeat(struct bench *b, struct result *r, float *window,
     if (st)
         return st;
     tool_busy_read(&busy[1]);
-    r->foreign[i] = tool_busy_foreign(&busy[0], &busy[1], (double)(clock_now() - began) * 1e-9, b->n_logical);
+    r->foreign[i] =
+        tool_busy_foreign(&busy[0], &busy[1], (double)(clock_now() - began) * 1e-9, b->n_logical);
     for (int64_t w = 0; w < r->n_windows; w++)
         r->lag[i * r->n_windows + w] = window[r->n_windows + w] / window[w];
     r->plain[i] = (double)(b->n_answer - 1) * r->n_clients / seconds[0];
@@ -371,7 +408,8 @@ static double middle(const double *v, int64_t n)
     return n % 2 ? copy[n / 2] : (copy[n / 2 - 1] + copy[n / 2]) / 2;
 }
 
-/* How much longer than plain decoding the worst window of tokens took, as a part; below 0: no window took longer. */
+/* How much longer than plain decoding the worst window of tokens took, as a part; below 0: no
+ * window took longer. */
 static double behind(const struct result *r)
 {
     double worst = -1, v[MAX_REPEATS];
@@ -393,27 +431,32 @@ static void print_json(const struct result *r)
 {
     const struct ingle_scheduler_status *s = &r->sum;
     const double step = ratio_of(r->plain_step, (double)r->n_plain_steps);
-    printf("{\"test\": \"draft\", \"kind\": \"%s\", \"clients\": %d, \"depth\": %lld, ", r->kind, r->n_clients, (long long)r->depth);
+    printf("{\"test\": \"draft\", \"kind\": \"%s\", \"clients\": %d, \"depth\": %lld, ", r->kind,
+           r->n_clients, (long long)r->depth);
     if (r->right >= 0)
         printf("\"draft_accept\": %g, ", r->right);
-    printf("\"plain_per_s\": %.5g, \"drafted_per_s\": %.5g, \"speed_up\": %.4f, \"ratios\": [", middle(r->plain, r->n),
-           middle(r->drafted, r->n), middle(r->ratio, r->n));
+    printf("\"plain_per_s\": %.5g, \"drafted_per_s\": %.5g, \"speed_up\": %.4f, \"ratios\": [",
+           middle(r->plain, r->n), middle(r->drafted, r->n), middle(r->ratio, r->n));
     for (int64_t i = 0; i < r->n; i++)
         printf("%s%.4f", i ? ", " : "", r->ratio[i]);
-    printf("], \"behind\": %.4f, \"same_text\": %s, \"text_of\": %s%s%s, \"tokens\": %lld, \"drafts\": %lld, \"drafted\": %lld, "
-           "\"accepted\": %lld, \"drafted_at\": [", behind(r), r->differs ? "false" : "true", r->twin ? "\"" : "",
-           r->twin ? r->twin : "null", r->twin ? "\"" : "", (long long)r->tokens, (long long)s->n_drafts,
-           (long long)s->drafted_tokens, (long long)s->accepted_tokens);
+    printf("], \"behind\": %.4f, \"same_text\": %s, \"text_of\": %s%s%s, \"tokens\": %lld, "
+           "\"drafts\": %lld, \"drafted\": %lld, "
+           "\"accepted\": %lld, \"drafted_at\": [",
+           behind(r), r->differs ? "false" : "true", r->twin ? "\"" : "",
+           r->twin ? r->twin : "null", r->twin ? "\"" : "", (long long)r->tokens,
+           (long long)s->n_drafts, (long long)s->drafted_tokens, (long long)s->accepted_tokens);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < INGLE_DRAFT_PLACES; i++)
             printf("%s%lld", i ? ", " : "", (long long)(k ? s->accepted_at : s->drafted_at)[i]);
         fputs(k ? "], " : "], \"accepted_at\": [", stdout);
     }
-    printf("\"rounds\": %lld, \"round_share\": %.4f, \"verified\": %lld, \"verify_share\": %.4f, \"plain_steps\": %lld, "
-           "\"step_seconds\": %.6g, \"saved_seconds\": %.4g, \"foreign\": %.3f}\n", (long long)s->n_rounds,
-           ratio_of(ratio_of(s->round_seconds, (double)s->n_rounds), step), (long long)s->n_verified,
-           ratio_of(ratio_of(s->verified_seconds, (double)s->n_verified), step), (long long)s->n_plain, step,
-           s->draft_saved_seconds, middle(r->foreign, r->n));
+    printf("\"rounds\": %lld, \"round_share\": %.4f, \"verified\": %lld, \"verify_share\": %.4f, "
+           "\"plain_steps\": %lld, "
+           "\"step_seconds\": %.6g, \"saved_seconds\": %.4g, \"foreign\": %.3f}\n",
+           (long long)s->n_rounds, ratio_of(ratio_of(s->round_seconds, (double)s->n_rounds), step),
+           (long long)s->n_verified,
+           ratio_of(ratio_of(s->verified_seconds, (double)s->n_verified), step),
+           (long long)s->n_plain, step, s->draft_saved_seconds, middle(r->foreign, r->n));
 }
 
 static void print_result(const struct bench *b, const struct result *r)
@@ -430,8 +473,9 @@ static void print_result(const struct bench *b, const struct result *r)
         snprintf(kind, sizeof kind, "right %.2f", r->right);
     else
         snprintf(kind, sizeof kind, "%s", r->kind);
-    printf("%-10s %7d %7lld %9.2f %9.2f %8.2f %7.1f", kind, r->n_clients, (long long)r->depth, middle(r->plain, r->n),
-           middle(r->drafted, r->n), middle(r->ratio, r->n), behind(r) * 100);
+    printf("%-10s %7d %7lld %9.2f %9.2f %8.2f %7.1f", kind, r->n_clients, (long long)r->depth,
+           middle(r->plain, r->n), middle(r->drafted, r->n), middle(r->ratio, r->n),
+           behind(r) * 100);
     if (s->n_drafts)
         printf(" %7.2f %8.0f", 1 + (double)s->accepted_tokens / (double)s->n_drafts,
                100 * ratio_of((double)s->accepted_tokens, (double)s->drafted_tokens));
@@ -442,7 +486,8 @@ static void print_result(const struct bench *b, const struct result *r)
     else
         printf(" %8s", "-");
     if (s->n_verified)
-        printf(" %8.0f", 100 * ratio_of(ratio_of(s->verified_seconds, (double)s->n_verified), step));
+        printf(" %8.0f",
+               100 * ratio_of(ratio_of(s->verified_seconds, (double)s->n_verified), step));
     else
         printf(" %8s", "-");
     printf(" %7.0f%s", 100 * ratio_of((double)s->n_verified, (double)(s->n_verified + s->n_plain)),
@@ -453,11 +498,14 @@ static void print_result(const struct bench *b, const struct result *r)
     cli_push(b->c);
 }
 
-static void print_op(const struct bench *b, const char *name, uint64_t calls, double ms, double of_step, const struct ingle_profile *p)
+static void print_op(const struct bench *b, const char *name, uint64_t calls, double ms,
+                     double of_step, const struct ingle_profile *p)
 {
-    const double s = p ? (double)p->ns * 1e-9 : 0, gbps = ratio_of(p ? p->bytes * 1e-9 : 0, s), gops = ratio_of(p ? p->ops * 1e-9 : 0, s);
+    const double s = p ? (double)p->ns * 1e-9 : 0, gbps = ratio_of(p ? p->bytes * 1e-9 : 0, s),
+                 gops = ratio_of(p ? p->ops * 1e-9 : 0, s);
     if (b->json) {
-        printf("{\"test\": \"draft_profile\", \"op\": \"%s\", \"calls\": %llu, \"ms\": %.4f, \"of_step\": %.5f, \"GBps\": %.3f, \"GOPs\": %.3f}\n",
+        printf("{\"test\": \"draft_profile\", \"op\": \"%s\", \"calls\": %llu, \"ms\": %.4f, "
+               "\"of_step\": %.5f, \"GBps\": %.3f, \"GOPs\": %.3f}\n",
                name, (unsigned long long)calls, ms, of_step, gbps, gops);
         return;
     }
@@ -467,8 +515,8 @@ static void print_op(const struct bench *b, const char *name, uint64_t calls, do
     putchar('\n');
 }
 
-/* What a round is made of, and what the drafter sees of steps, each in parts of a plain step; steps themselves are
- * `bench --profile` without drafts. */
+/* What a round is made of, and what the drafter sees of steps, each in parts of a plain step; steps
+ * themselves are `bench --profile` without drafts. */
 static void print_profile(const struct bench *b, const struct result *r)
 {
     static const char draft[] = "draft ", observe[] = "observe ";
@@ -476,18 +524,22 @@ static void print_profile(const struct bench *b, const struct result *r)
     const double step = ratio_of(r->plain_step, (double)r->n_plain_steps);
     double rest = s->round_seconds;
     if (!b->json)
-        printf("\n  %-22s %8s %10s %9s %9s %9s\n", "operation", "calls", "ms", "% step", "GB/s", "GOP/s");
+        printf("\n  %-22s %8s %10s %9s %9s %9s\n", "operation", "calls", "ms", "% step", "GB/s",
+               "GOP/s");
     for (int i = 0; i < r->n_ops; i++) {
         const struct ingle_profile *p = &r->op[i];
-        const bool round = !strncmp(p->op, draft, sizeof draft - 1), seen = !strncmp(p->op, observe, sizeof observe - 1);
-        const double n = round ? (double)s->n_rounds : (double)(s->n_plain + s->n_verified), seconds = ratio_of((double)p->ns * 1e-9, n);
+        const bool round = !strncmp(p->op, draft, sizeof draft - 1),
+                   seen = !strncmp(p->op, observe, sizeof observe - 1);
+        const double n = round ? (double)s->n_rounds : (double)(s->n_plain + s->n_verified),
+                     seconds = ratio_of((double)p->ns * 1e-9, n);
         if (round)
             rest -= (double)p->ns * 1e-9;
         if (round || seen)
             print_op(b, p->op, p->calls, seconds * 1e3, ratio_of(seconds, step), p);
     }
     rest = ratio_of(rest, (double)s->n_rounds);
-    print_op(b, "draft: draws, the rest", (uint64_t)s->n_rounds, rest * 1e3, ratio_of(rest, step), NULL);
+    print_op(b, "draft: draws, the rest", (uint64_t)s->n_rounds, rest * 1e3, ratio_of(rest, step),
+             NULL);
     if (!b->json)
         puts("  of a round (draft), of a step of any kind (observe)\n");
     cli_push(b->c);
@@ -510,8 +562,8 @@ static void forget_answers(struct bench *b)
     b->n_before = 0;
 }
 
-/* A small model answers different requests alike: such kinds are one kind.  Finds the kind with this answer
- * and keeps the answer for the next ones. */
+/* A small model answers different requests alike: such kinds are one kind.  Finds the kind with
+ * this answer and keeps the answer for the next ones. */
 static const char *find_twin(struct bench *b, const struct kind *kind, const struct client *t)
 {
     for (int i = 0; i < b->n_before; i++) {
@@ -531,13 +583,17 @@ static const char *find_twin(struct bench *b, const struct kind *kind, const str
 }
 
 /* kind NULL: all in turn. */
-static ingle_status measure(struct bench *b, const struct kind *kind, int n_clients, int64_t depth, double right,
-                            struct ingle_error *error)
+static ingle_status measure(struct bench *b, const struct kind *kind, int n_clients, int64_t depth,
+                            double right, struct ingle_error *error)
 {
     static struct result r;
     const int64_t width = num_min(WINDOW, b->n_answer - 1), n_windows = b->n_answer - width;
     ingle_status st = INGLE_OK;
-    r = (struct result){.kind = kind ? kind->name : "mixed", .n_clients = n_clients, .depth = depth, .right = right, .n_windows = n_windows};
+    r = (struct result){.kind = kind ? kind->name : "mixed",
+                        .n_clients = n_clients,
+                        .depth = depth,
+                        .right = right,
+                        .n_windows = n_windows};
     float *window = mem_calloc((size_t)n_windows * 2, sizeof *window);
     r.lag = mem_calloc((size_t)(n_windows * b->n_repeats), sizeof *r.lag);
     for (int i = 0; i < n_clients && !st; i++) {
@@ -584,7 +640,8 @@ struct plan {
     size_t n_counts, n_depths, n_rights, n_kinds;
 };
 
-static int read_list(struct cli *c, const char *name, double min, double max, bool whole, double *out, size_t *n)
+static int read_list(struct cli *c, const char *name, double min, double max, bool whole,
+                     double *out, size_t *n)
 {
     const char *text;
     for (*n = 0; (text = ingle_config_text(c->config, name, *n)); (*n)++) {
@@ -593,7 +650,8 @@ static int read_list(struct cli *c, const char *name, double min, double max, bo
         if (*n == MAX_COUNTS)
             return cli_usage(c, "option '--%s' is given more than %d times", name, MAX_COUNTS);
         if (*end || end == text || !(v >= min && v <= max) || (whole && v != (double)(int64_t)v))
-            return cli_usage(c, "option '--%s' needs a number of %g to %g, not '%s'", name, min, max, text);
+            return cli_usage(c, "option '--%s' needs a number of %g to %g, not '%s'", name, min,
+                             max, text);
         out[*n] = v;
     }
     return CLI_OK;
@@ -607,7 +665,8 @@ static int read_kinds(struct cli *c, struct plan *p)
         while (k < KINDS && strcmp(kinds[k].name, text) != 0)
             k++;
         if (k == KINDS || p->n_kinds == MAX_COUNTS)
-            return cli_usage(c, "option '--kind' is code, prose, list, json or repeat, not '%s'", text);
+            return cli_usage(c, "option '--kind' is code, prose, list, json or repeat, not '%s'",
+                             text);
         p->kind[p->n_kinds] = &kinds[k];
     }
     return CLI_OK;
@@ -628,7 +687,9 @@ static int read_plan(struct cli *c, struct plan *p)
         p->depth[p->n_depths++] = 0;
     if (!p->n_kinds && p->n_rights)
         p->kind[p->n_kinds++] = &kinds[1]; /* it makes no difference */
-    for (; !p->n_kinds || (p->n_kinds < KINDS && !p->n_rights && !ingle_config_text(c->config, "kind", 0)); p->n_kinds++)
+    for (; !p->n_kinds ||
+           (p->n_kinds < KINDS && !p->n_rights && !ingle_config_text(c->config, "kind", 0));
+         p->n_kinds++)
         p->kind[p->n_kinds] = &kinds[p->n_kinds];
     return rc;
 }
@@ -644,12 +705,15 @@ static double most_of(const double *v, size_t n)
 static void print_head(const struct bench *b)
 {
     const struct ingle_engine_info *i = &b->info;
-    printf("%s%s%s%s; %d threads, %s, keys and values %s\n", *i->draft ? i->draft : "no network", *i->draft ? ", " : "",
-           *i->draft ? i->draft_path : "", i->draft_text ? "; drafts from text" : "", i->threads, i->cpu, i->kv);
-    printf("plain and drafted in turn, %lld times %lld tokens, medians\n\n%-10s %7s %7s %9s %9s %8s %7s %7s %8s %8s %8s %7s\n"
-           "%-10s %7s %7s %9s %9s %8s %7s %7s %8s %8s %8s %7s\n", (long long)b->n_repeats, (long long)b->n_answer,
-           "text", "clients", "depth", "plain", "drafted", "faster", "behind", "mean", "accepted", "round", "verify", "steps",
-           "", "", "", "tokens/s", "tokens/s", "times", "%", "length", "%", "% step", "% step", "%");
+    printf("%s%s%s%s; %d threads, %s, keys and values %s\n", *i->draft ? i->draft : "no network",
+           *i->draft ? ", " : "", *i->draft ? i->draft_path : "",
+           i->draft_text ? "; drafts from text" : "", i->threads, i->cpu, i->kv);
+    printf("plain and drafted in turn, %lld times %lld tokens, medians\n\n%-10s %7s %7s %9s %9s "
+           "%8s %7s %7s %8s %8s %8s %7s\n"
+           "%-10s %7s %7s %9s %9s %8s %7s %7s %8s %8s %8s %7s\n",
+           (long long)b->n_repeats, (long long)b->n_answer, "text", "clients", "depth", "plain",
+           "drafted", "faster", "behind", "mean", "accepted", "round", "verify", "steps", "", "",
+           "", "tokens/s", "tokens/s", "times", "%", "length", "%", "% step", "% step", "%");
 }
 
 static void print_places(const struct bench *b)
@@ -670,8 +734,8 @@ static ingle_status measure_all(struct bench *b, const struct plan *p, struct in
                 const bool mixed = p->count[n] > 1 && p->n_kinds > 1;
                 forget_answers(b);
                 for (size_t k = 0; k < (mixed ? 1 : p->n_kinds); k++)
-                    if (measure(b, mixed ? NULL : p->kind[k], (int)p->count[n], (int64_t)p->depth[d],
-                                p->n_rights ? p->right[a] : -1, error))
+                    if (measure(b, mixed ? NULL : p->kind[k], (int)p->count[n],
+                                (int64_t)p->depth[d], p->n_rights ? p->right[a] : -1, error))
                         return error->status;
             }
     return INGLE_OK;
@@ -679,8 +743,11 @@ static ingle_status measure_all(struct bench *b, const struct plan *p, struct in
 
 static ingle_status open_bench(struct bench *b, const struct plan *p, struct ingle_error *error)
 {
-    const int64_t clients = (int64_t)most_of(p->count, p->n_counts), depth = (int64_t)most_of(p->depth, p->n_depths);
-    struct ingle_engine_options o = {.n_sessions = clients, .max_logits = num_max(16, 2 * clients), .callbacks = cli_callbacks(b->c)};
+    const int64_t clients = (int64_t)most_of(p->count, p->n_counts),
+                  depth = (int64_t)most_of(p->depth, p->n_depths);
+    struct ingle_engine_options o = {.n_sessions = clients,
+                                     .max_logits = num_max(16, 2 * clients),
+                                     .callbacks = cli_callbacks(b->c)};
     ingle_config_engine(b->c->config, &o);
     if (!o.n_ctx)
         o.n_ctx = depth + depth / 4 + b->n_answer + 512;
@@ -688,7 +755,8 @@ static ingle_status open_bench(struct bench *b, const struct plan *p, struct ing
     if (!st)
         st = ingle_engine_open(&b->engine, b->model, &o, error);
     if (!st)
-        st = ingle_scheduler_open(&b->s, b->engine, &(struct ingle_scheduler_options){.max_running = clients}, error);
+        st = ingle_scheduler_open(&b->s, b->engine,
+                                  &(struct ingle_scheduler_options){.max_running = clients}, error);
     if (st)
         return st;
     cli_screen_clear(&b->c->screen);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts that a small model shortens beside whole ones: when the first token is there, and who takes how long. */
+/* Prompts that a small model shortens beside whole ones: when the first token is there, and who
+ * takes how long. */
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -29,8 +30,10 @@ struct times {
 
 /* ---- what is computed ---- */
 
-/* The prompt's last row of logits, of which the first token is drawn; nothing of it is known before. */
-static ingle_status read_prompt(struct skip *s, const int32_t *ids, const int32_t *position, int64_t n, double *seconds, struct ingle_error *error)
+/* The prompt's last row of logits, of which the first token is drawn; nothing of it is known
+ * before. */
+static ingle_status read_prompt(struct skip *s, const int32_t *ids, const int32_t *position,
+                                int64_t n, double *seconds, struct ingle_error *error)
 {
     struct ingle_session *t = NULL;
     const float *logits;
@@ -49,11 +52,13 @@ static ingle_status read_prompt(struct skip *s, const int32_t *ids, const int32_
 }
 
 /* Shortened and whole in turn.  t->n_kept 0: it is not shortened, which `why` says. */
-static ingle_status measure_round(struct skip *s, int64_t n, int64_t round, struct times *t, char why[200], struct ingle_error *error)
+static ingle_status measure_round(struct skip *s, int64_t n, int64_t round, struct times *t,
+                                  char why[200], struct ingle_error *error)
 {
     struct ingle_shortened kept;
     char user[40];
-    snprintf(user, sizeof user, "%lld %lld", (long long)n, (long long)round); /* the small model knows nothing of it, either */
+    /* the small model knows nothing of it, either */
+    snprintf(user, sizeof user, "%lld %lld", (long long)n, (long long)round);
     const struct ingle_shorten_options o = {.user = user};
     ingle_status st = ingle_shorten(s->engine, s->d.ids, n, &o, &kept, error);
     if (st)
@@ -85,19 +90,22 @@ static double middle(double *v, int64_t n)
 
 static void print_head(const struct skip *s)
 {
-    printf("prompts shortened by %s to %.3g of their tokens beside whole ones; %s\n\n%8s %8s %7s %12s %12s %12s %12s %7s\n", s->small.path,
-           s->small.keep, cli_depths_name(&s->d), "depth", "kept", "share", "small model", "large model",
-           "first token", "whole", "times");
+    printf("prompts shortened by %s to %.3g of their tokens beside whole ones; %s\n\n%8s %8s %7s "
+           "%12s %12s %12s %12s %7s\n",
+           s->small.path, s->small.keep, cli_depths_name(&s->d), "depth", "kept", "share",
+           "small model", "large model", "first token", "whole", "times");
 }
 
 static void print_depth(const struct skip *s, int64_t n, struct times *t, const char *why)
 {
     if (!t->n_kept) {
         char text[80];
-        snprintf(text, sizeof text, "shorter than %lld tokens (--prompt-keep-from)", (long long)s->small.from);
+        snprintf(text, sizeof text, "shorter than %lld tokens (--prompt-keep-from)",
+                 (long long)s->small.from);
         why = *why ? why : text;
         if (s->json)
-            printf("{\"test\": \"prompt-drafter\", \"depth\": %lld, \"kept\": %lld}\n", (long long)n, (long long)n);
+            printf("{\"test\": \"prompt-drafter\", \"depth\": %lld, \"kept\": %lld}\n",
+                   (long long)n, (long long)n);
         else
             printf("%8lld %8lld   not shortened: %s\n", (long long)n, (long long)n, why);
         return;
@@ -105,15 +113,18 @@ static void print_depth(const struct skip *s, int64_t n, struct times *t, const 
     double first[MOST_ROUNDS];
     for (int64_t i = 0; i < s->n_rounds; i++)
         first[i] = t->small[i] + t->large[i];
-    const double small = middle(t->small, s->n_rounds), large = middle(t->large, s->n_rounds), all = middle(first, s->n_rounds),
-                 whole = middle(t->whole, s->n_rounds), share = (double)t->n_kept / (double)n;
+    const double small = middle(t->small, s->n_rounds), large = middle(t->large, s->n_rounds),
+                 all = middle(first, s->n_rounds), whole = middle(t->whole, s->n_rounds),
+                 share = (double)t->n_kept / (double)n;
     if (s->json)
-        printf("{\"test\": \"prompt-drafter\", \"depth\": %lld, \"kept\": %lld, \"keep\": %.6g, \"small_s\": %.6g, \"large_s\": %.6g, "
+        printf("{\"test\": \"prompt-drafter\", \"depth\": %lld, \"kept\": %lld, \"keep\": %.6g, "
+               "\"small_s\": %.6g, \"large_s\": %.6g, "
                "\"first_token_s\": %.6g, \"whole_s\": %.6g, \"times\": %.4g, \"rounds\": %lld}\n",
-               (long long)n, (long long)t->n_kept, s->small.keep, small, large, all, whole, whole / all, (long long)s->n_rounds);
+               (long long)n, (long long)t->n_kept, s->small.keep, small, large, all, whole,
+               whole / all, (long long)s->n_rounds);
     else
-        printf("%8lld %8lld %5.1f %% %10.3f s %10.3f s %10.3f s %10.3f s %7.2f\n", (long long)n, (long long)t->n_kept, 100 * share, small, large, all,
-               whole, whole / all);
+        printf("%8lld %8lld %5.1f %% %10.3f s %10.3f s %10.3f s %10.3f s %7.2f\n", (long long)n,
+               (long long)t->n_kept, 100 * share, small, large, all, whole, whole / all);
 }
 
 static ingle_status measure(struct skip *s, struct ingle_error *error)
@@ -138,7 +149,8 @@ static ingle_status measure(struct skip *s, struct ingle_error *error)
 
 static int open_engine(struct skip *s)
 {
-    struct ingle_engine_options o = {.max_logits = 1, .n_sessions = 1, .callbacks = cli_callbacks(s->c)};
+    struct ingle_engine_options o = {
+        .max_logits = 1, .n_sessions = 1, .callbacks = cli_callbacks(s->c)};
     struct ingle_error error;
     ingle_config_engine(s->c->config, &o);
     o.store = NULL; /* everything is computed */
@@ -159,7 +171,10 @@ static int open_engine(struct skip *s)
 
 int cli_bench_skip(struct cli *c)
 {
-    struct skip s = {.c = c, .d = {.first = INT64_MAX, .usual = USUAL_DEPTH}, .json = ingle_config_flag(c->config, "json"), .n_rounds = (int64_t)ingle_config_number(c->config, "repeat")};
+    struct skip s = {.c = c,
+                     .d = {.first = INT64_MAX, .usual = USUAL_DEPTH},
+                     .json = ingle_config_flag(c->config, "json"),
+                     .n_rounds = (int64_t)ingle_config_number(c->config, "repeat")};
     struct ingle_error error;
     int rc = cli_depths_parse(c, &s.d);
     if (!rc && cli_open_model(c, &s.model, &error))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bus - the last words when a mapped file is not what it was: somebody cut it, or its disk fails. */
+/* bus - the last words when a mapped file is not what it was: somebody cut it, or its disk
+ * fails. */
 #define _GNU_SOURCE
 #include "cli/cli.h"
 
@@ -30,8 +31,8 @@ static const char *hex(const char *at, uintptr_t *out)
     }
 }
 
-/* The file of a line of /proc/self/maps ("from-to rights offset device inode path") if the address is
- * in it, else NULL. */
+/* The file of a line of /proc/self/maps ("from-to rights offset device inode path") if the address
+ * is in it, else NULL. */
 static const char *file_of(const char *line, uintptr_t address)
 {
     uintptr_t from, to;

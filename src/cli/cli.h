@@ -1,9 +1,9 @@
 /*
  * cli - the `ingle` command: one file per command, everything through ingle.h.
  *
- * Exit codes: 0 done, 1 failure, 2 wrong usage, 74 a file vanished under us, 130 interrupted.  Results go to standard
- * output; progress, reports, statistics and errors to standard error, an error on one line
- * that begins "ingle: error: ".
+ * Exit codes: 0 done, 1 failure, 2 wrong usage, 74 a file vanished under us, 130 interrupted.
+ * Results go to standard output; progress, reports, statistics and errors to standard error, an
+ * error on one line that begins "ingle: error: ".
  */
 #ifndef INGLE_CLI_CLI_H
 #define INGLE_CLI_CLI_H
@@ -22,7 +22,8 @@ enum { CLI_OK = 0, CLI_FAILURE = 1, CLI_USAGE = 2, CLI_IO = 74, CLI_INTERRUPTED 
 
 /* What standard error shows: reports and the progress of long jobs. */
 struct cli_screen {
-    pthread_mutex_t lock; /* what follows `progress`, and standard error: reports come from any thread */
+    /* what follows `progress`, and standard error: reports come from any thread */
+    pthread_mutex_t lock;
     bool terminal, colour;
     ingle_report_level level; /* up to this one */
     bool progress;
@@ -38,9 +39,21 @@ struct output_guard;
 
 /* foreign.c, foreign_take.c, foreign_json.c: names that other engines have for options. */
 enum cli_foreign_kind { /* cli/foreign.inc */
-    CLI_FOREIGN_SAME, CLI_FOREIGN_HAS, CLI_FOREIGN_DONE, CLI_FOREIGN_NONE, CLI_FOREIGN_WORD, CLI_FOREIGN_TAKEN,
-    CLI_FOREIGN_HUB, CLI_FOREIGN_JSON, CLI_FOREIGN_SETS, CLI_FOREIGN_MAYBE, CLI_FOREIGN_SOME, CLI_FOREIGN_ONLY,
-    CLI_FOREIGN_ORDER, CLI_FOREIGN_UNLESS, CLI_FOREIGN_MIB
+                        CLI_FOREIGN_SAME,
+                        CLI_FOREIGN_HAS,
+                        CLI_FOREIGN_DONE,
+                        CLI_FOREIGN_NONE,
+                        CLI_FOREIGN_WORD,
+                        CLI_FOREIGN_TAKEN,
+                        CLI_FOREIGN_HUB,
+                        CLI_FOREIGN_JSON,
+                        CLI_FOREIGN_SETS,
+                        CLI_FOREIGN_MAYBE,
+                        CLI_FOREIGN_SOME,
+                        CLI_FOREIGN_ONLY,
+                        CLI_FOREIGN_ORDER,
+                        CLI_FOREIGN_UNLESS,
+                        CLI_FOREIGN_MIB
 };
 struct cli_foreign {
     const char *of, *name, *letters; /* letters, ours, note: or NULL */
@@ -66,10 +79,11 @@ struct cli {
     char **arg; /* what is no option: [n_arg], borrowed from argv */
     int n_arg;
     bool help_all;
+    /* [n_typed], options that were given under another name; more than these count under ours */
     struct {
         const char *ours;
         char spelt[40];
-    } typed[16]; /* [n_typed], options that were given under another name; more than these count under ours */
+    } typed[16];
     size_t n_typed;
     struct cli_notes notes; /* options of other engines that have no effect */
     char *plan_folder; /* of a model of which only the headers were fetched, or NULL */
@@ -92,10 +106,12 @@ const struct cli_command *cli_command_find(const char *name);
 /* Reads argv[first..] into c->config and c->arg; CLI_OK, or the exit code after saying why.
  * *help: --help was among them, or --help-all, which also sets c->help_all. */
 int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help);
-/* Sets an option of a command as a line of a file has it: key is its name or letter, or what another engine calls it; a flag
- * is true or false.  What has no effect is added to notes, which may be NULL. */
-MUST_CHECK ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key, const char *value,
-                                        struct cli_notes *notes, struct err *err);
+/* Sets an option of a command as a line of a file has it: key is its name or letter, or what
+ * another engine calls it; a flag is true or false.  What has no effect is added to notes, which
+ * may be NULL. */
+MUST_CHECK ingle_status cli_option_line(const char *command, struct ingle_config *config,
+                                        const char *key, const char *value, struct cli_notes *notes,
+                                        struct err *err);
 /* Paths that begin with "~/", as values of files do, which no shell has seen. */
 MUST_CHECK ingle_status cli_option_home(struct ingle_config *config, struct err *err);
 /* Reads the file of --config, if there is one: what the command line says stays. */
@@ -103,7 +119,8 @@ MUST_CHECK ingle_status cli_option_file(struct cli *c, struct err *err);
 /* Warns of options that have no effect, because the one that they belong to is not there. */
 void cli_options_idle(const struct cli *c);
 void cli_help_all(FILE *to);
-void cli_help_command(FILE *to, const struct cli_command *command, bool whole); /* whole: with the options of rare use */
+/* whole: with the options of rare use */
+void cli_help_command(FILE *to, const struct cli_command *command, bool whole);
 /* All commands and options as a manual page or as Markdown. */
 void cli_help_manual(FILE *to);
 void cli_help_markdown(FILE *to);
@@ -113,14 +130,14 @@ void cli_completion_bash(FILE *to);
 void cli_completion_zsh(FILE *to);
 void cli_completion_fish(FILE *to);
 
-/* By the n bytes of a name without "--", or of a short one without "-": of several the first, or if that is an option that the
- * command has not, the first that it has; NULL: nobody has it. */
+/* By the n bytes of a name without "--", or of a short one without "-": of several the first, or if
+ * that is an option that the command has not, the first that it has; NULL: nobody has it. */
 const struct cli_foreign *cli_foreign_name(const char *command, const char *name, size_t n);
 const struct cli_foreign *cli_foreign_letters(const char *command, const char *letters, size_t n);
 /* Whether the command has that option of ours. */
 bool cli_takes(const char *command, const char *name);
-/* Of a WORD or SOME: our word for a value, or for a list with commas the one for all of it ("auto" if they differ); false: it
- * has none.  out [n]. */
+/* Of a WORD or SOME: our word for a value, or for a list with commas the one for all of it ("auto"
+ * if they differ); false: it has none.  out [n]. */
 bool cli_foreign_word(const struct cli_foreign *f, const char *value, char *out, size_t n);
 /* What ingle has instead: "it is --ctx here". */
 void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n);
@@ -128,25 +145,29 @@ const char *cli_foreign_why(const struct cli_foreign *f); /* the sentence of a n
 enum cli_values { CLI_NO_VALUE, CLI_MAY_HAVE_VALUE /* on, off, auto ... */, CLI_HAS_VALUE };
 enum cli_values cli_foreign_values(const struct cli_foreign *f);
 bool cli_switch(const char *word); /* on, off, auto and others that such a value is */
-/* What such an option asks for: one of ours (name; NULL: nothing) with a value (NULL: a flag without one), which is borrowed
- * from `value`, the table or out->room.  INGLE_ARG: ingle cannot do it.  What has no effect is added to notes (or NULL).
- * The value of a JSON is for cli_foreign_json(). */
+/* What such an option asks for: one of ours (name; NULL: nothing) with a value (NULL: a flag
+ * without one), which is borrowed from `value`, the table or out->room.  INGLE_ARG: ingle cannot do
+ * it.  What has no effect is added to notes (or NULL). The value of a JSON is for
+ * cli_foreign_json(). */
 struct cli_setting {
     const char *name, *value;
     char room[1024];
 };
-MUST_CHECK ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, const char *value, struct cli_setting *out,
+MUST_CHECK ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt,
+                                         const char *value, struct cli_setting *out,
                                          struct cli_notes *notes, struct err *err);
 /* Sets the options that the members of a JSON object ask for, the value of option `parent`. */
-MUST_CHECK ingle_status cli_foreign_json(const char *parent, const char *text, const char *command, struct ingle_config *config,
-                                         struct cli_notes *notes, struct err *err);
+MUST_CHECK ingle_status cli_foreign_json(const char *parent, const char *text, const char *command,
+                                         struct ingle_config *config, struct cli_notes *notes,
+                                         struct err *err);
 void cli_foreign_json_markdown(FILE *to);
 /* Says which variables among NAME=VALUE ... NULL belong to other engines. */
 void cli_foreign_environment(struct cli *c, char *const *names);
 void cli_foreign_markdown(FILE *to);
 
 /* files.c */
-/* Fills c->guard; an error if an output is a file that the call reads, or a file of another kind stands there. */
+/* Fills c->guard; an error if an output is a file that the call reads, or a file of another kind
+ * stands there. */
 MUST_CHECK ingle_status cli_files(struct cli *c, struct err *err);
 
 /* bus.c */
@@ -157,14 +178,16 @@ void cli_watch_files(void);
 void cli_screen_init(struct cli_screen *s, const struct ingle_config *config);
 struct ingle_callbacks cli_callbacks(struct cli *c);
 void cli_screen_clear(struct cli_screen *s); /* takes a bar off the screen */
-/* A line of standard error: all of it is shown as one line shows text from outside (base/utf8.h, UTF8_LINE), a line end added. */
+/* A line of standard error: all of it is shown as one line shows text from outside (base/utf8.h,
+ * UTF8_LINE), a line end added. */
 ATTR_PRINTF(1, 2) void cli_line(const char *fmt, ...);
 /* A text from outside in a table or a line of our own: the same, in the n bytes of out. */
 const char *cli_shown(char *out, size_t n, const char *text);
 #define CLI_SHOWN(text) cli_shown((char[512]){0}, 512, text) /* lives as long as the block */
 /* What a model wrote: byte by byte, but a terminal gets no control characters (UTF8_TEXT). */
 void cli_put_text(FILE *to, const char *text, size_t n);
-/* wrap.c: what a model writes on a terminal, where words are not cut at the edge.  Elsewhere as cli_put_text(). */
+/* wrap.c: what a model writes on a terminal, where words are not cut at the edge.  Elsewhere as
+ * cli_put_text(). */
 struct cli_wrap {
     FILE *to;
     bool terminal;
@@ -174,7 +197,8 @@ struct cli_wrap {
     uint32_t last;      /* character of that word; 0: none */
     bool stuck;         /* the word stays where it is: longer than a line, or code */
     bool blank_waits;   /* the line is full, and a blank came */
-    bool in_code, line_began, fence_ended, fence_only; /* fence_only: nothing but a fence in this line */
+    /* fence_only: nothing but a fence in this line */
+    bool in_code, line_began, fence_ended, fence_only;
     int fence, line_fence; /* marks of the fence that began the code, and of the one in this line */
     char fence_char, line_char, word[256];
 };
@@ -208,16 +232,17 @@ struct cli_reader {
     bool over;
 };
 void cli_reader_init(struct cli_reader *r, FILE *f, const char *name, bool lax);
-/* The next line without its end, LF or (unless lax) CR LF; of one that is longer than most its beginning
- * and a byte more.  1, 0: there is none, -1: an error. */
+/* The next line without its end, LF or (unless lax) CR LF; of one that is longer than most its
+ * beginning and a byte more.  1, 0: there is none, -1: an error. */
 int cli_reader_line(struct cli_reader *r, size_t most, struct str *out, struct err *err);
 /* The same for JSON, which is checked. */
 MUST_CHECK ingle_status cli_slurp_json(const char *path, char **out, size_t *n, struct err *err);
-/* An error of ingle_chat_render() begins with what it is about: puts the file in front that it came from.  NULL: none. */
+/* An error of ingle_chat_render() begins with what it is about: puts the file in front that it came
+ * from.  NULL: none. */
 void cli_name_files(struct ingle_error *error, const char *messages, const char *tools);
-/* Calls fn for every line of the input (-f FILE, else the first argument as a file, else
- * standard input), of at most `most` bytes (0: 1 GiB), as cli_reader_line(); stops at the first nonzero result and
- * returns it. */
+/* Calls fn for every line of the input (-f FILE, else the first argument as a file, else standard
+ * input), of at most `most` bytes (0: 1 GiB), as cli_reader_line(); stops at the first nonzero
+ * result and returns it. */
 enum cli_lines_kind {
     CLI_TEXT, /* what is no text is an error */
     CLI_JSON  /* fn looks at the bytes: a line that is wrong is no end */
@@ -225,7 +250,8 @@ enum cli_lines_kind {
 typedef int cli_line_fn(struct cli *c, void *arg, char *line, size_t n);
 int cli_lines(struct cli *c, enum cli_lines_kind kind, size_t most, cli_line_fn *fn, void *arg);
 /* Token ids of m from a file, "-": standard input.  *ids [*n] is ended with mem_free(). */
-MUST_CHECK ingle_status cli_ids(const struct ingle_model *m, const char *path, int32_t **ids, size_t *n, struct err *err);
+MUST_CHECK ingle_status cli_ids(const struct ingle_model *m, const char *path, int32_t **ids,
+                                size_t *n, struct err *err);
 /* n without the line end that ends a text file: it is no part of the text. */
 size_t cli_without_end(const char *text, size_t n);
 MUST_CHECK ingle_status cli_open_model(struct cli *c, struct ingle_model **out,
@@ -241,7 +267,8 @@ struct cli_talk {
     struct ingle_engine *engine;
     struct ingle_scheduler *scheduler; /* from the first answer on */
     struct ingle_grammar *grammar; /* NULL: answers are free */
-    char *system;                  /* [n_system], what the system message says; NULL: there is none */
+    /* [n_system], what the system message says; NULL: there is none */
+    char *system;
     size_t n_system;
     struct ingle_sampling sampling;
     int64_t predict; /* tokens at most; -1: no limit */
@@ -250,8 +277,10 @@ struct cli_talk {
 
 struct cli_answer {
     int64_t computed_tokens; /* of the prompt's, those that were not left out */
-    int64_t read_tokens;     /* of those, what was not there before and was read until the end or an interruption */
-    int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens, accepted_tokens;
+    /* of those, what was not there before and was read until the end or an interruption */
+    int64_t read_tokens;
+    int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens,
+        accepted_tokens;
     struct ingle_sparse sparse;
     struct ingle_select select;
     struct ingle_page_use pages;
@@ -288,8 +317,10 @@ MUST_CHECK ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, in
                                         struct ingle_engine **out, struct ingle_error *error);
 
 /* eval_draft.c */
-/* Drafts behind the places of --draft-at in ids [n], prints them and writes --draft-out; the exit code. */
-int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *s, const int32_t *ids, int64_t n);
+/* Drafts behind the places of --draft-at in ids [n], prints them and writes --draft-out; the exit
+ * code. */
+int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *s,
+                   const int32_t *ids, int64_t n);
 
 /* cmd_models.c */
 struct pool;
@@ -300,27 +331,33 @@ struct cli_rate {
     int n_busy;
 };
 /* What the threads of pool read from memory, in a second or two. */
-MUST_CHECK ingle_status cli_memory_rate(struct pool *pool, int n_processors, struct cli_rate *out, struct err *err);
+MUST_CHECK ingle_status cli_memory_rate(struct pool *pool, int n_processors, struct cli_rate *out,
+                                        struct err *err);
 void cli_memory_rate_print(const struct cli_rate *r);
-/* A line for each published model with its best code: tokens a second with so many bytes of free memory, read at `rate`. */
+/* A line for each published model with its best code: tokens a second with so many bytes of free
+ * memory, read at `rate`. */
 void cli_models_short(uint64_t memory, double rate);
 
 /* cmd_inspect.c */
 void cli_print_plan(const struct ingle_plan *p, bool json);
 
 /* cmd_pull.c */
-/* -m, --draft and --prompt-drafter hf:OWNER/NAME:CODE become paths of files, which are fetched if they are not there. */
-MUST_CHECK ingle_status cli_hub_model(struct cli *c, const struct ingle_callbacks *callbacks, struct err *err);
+/* -m, --draft and --prompt-drafter hf:OWNER/NAME:CODE become paths of files, which are fetched if
+ * they are not there. */
+MUST_CHECK ingle_status cli_hub_model(struct cli *c, const struct ingle_callbacks *callbacks,
+                                      struct err *err);
 /* Removes what a plan fetched. */
 void cli_hub_drop(struct cli *c);
 /* Rates of a disk that holds no weights mean nothing. */
 void cli_hub_plan(const struct cli *c, struct ingle_plan *plan);
 bool cli_hub_any(const struct cli *c);        /* whether one of them is of a hub */
-bool cli_hub_names(const char *value);        /* "hf:...", or the address of a page of the usual hub; NULL: no */
+/* "hf:...", or the address of a page of the usual hub; NULL: no */
+bool cli_hub_names(const char *value);
 
 /* eval_official.c */
 /* --official FILE: a line each prompt; the exit code, 3 where a best token is another one. */
-int cli_eval_official(struct cli *c, struct ingle_model *m, struct ingle_engine *e, struct ingle_session *s, const char *path);
+int cli_eval_official(struct cli *c, struct ingle_model *m, struct ingle_engine *e,
+                      struct ingle_session *s, const char *path);
 
 /* bench_fast.c */
 enum { CLI_FAST_STEP = 16 }; /* rows of logits that the engine must give at a time */
@@ -330,14 +367,17 @@ int cli_bench_fast(struct cli *c, struct ingle_model *m, struct ingle_engine **e
                    const struct ingle_engine_options *o, const int32_t *ids, int64_t n, bool json);
 
 /* bench_draft.c */
-/* Answers with and without drafts in turn: how often drafts are right, what they cost and bring; the exit code. */
+/* Answers with and without drafts in turn: how often drafts are right, what they cost and bring;
+ * the exit code. */
 int cli_bench_draft(struct cli *c);
 
 /* depths.c: lengths of the prompts that are measured, and their tokens. */
 enum { CLI_MOST_DEPTHS = 16 };
 struct cli_depths {
     int64_t depth[CLI_MOST_DEPTHS], n; /* ascending */
-    int64_t first, usual;              /* where nobody says: first, twice that, ... below it, and all of the text, or `usual` tokens; set before */
+    /* where nobody says: first, twice that, ... below it, and all of the text, or `usual` tokens;
+     * set before */
+    int64_t first, usual;
     int32_t *ids;                      /* of the longest; owned by whoever has this */
     const char *file;                  /* NULL: the tokens are made up */
 };
@@ -366,7 +406,8 @@ void cli_pack_say(struct cli *c, const struct ingle_engine *e);
 int cli_experts_keep(struct cli *c, const struct ingle_model *m, const struct ingle_engine *e,
                      const char *path);
 /* Whether it could: before anything is computed. */
-MUST_CHECK ingle_status cli_experts_check(const struct ingle_model *m, const struct ingle_engine *e, const char *path, struct err *err);
+MUST_CHECK ingle_status cli_experts_check(const struct ingle_model *m, const struct ingle_engine *e,
+                                          const char *path, struct err *err);
 /* Prints what such a file tells; model: NULL, or a model that it must fit. */
 int cli_experts_show(struct cli *c, const char *path, const char *model, bool json);
 
@@ -377,7 +418,8 @@ struct tool_quantize_options;
 /* --tensor PATTERN=CODE into rule [CLI_MAX_RULES]; CLI_OK, or the exit code after saying why. */
 int cli_rules(struct cli *c, struct tool_rule *rule, size_t *n);
 /* tool_quantize() with its summary printed; the exit code. */
-int cli_write_codes(struct cli *c, const char *in, const char *out, const struct tool_quantize_options *o);
+int cli_write_codes(struct cli *c, const char *in, const char *out,
+                    const struct tool_quantize_options *o);
 
 /* editor.c: a line of the terminal. */
 #define CLI_PASTE_ON "\033[?2004h" /* from now on the terminal brackets what is pasted */
@@ -387,21 +429,29 @@ struct cli_editor;
 struct cli_editor *cli_editor_open(void);
 void cli_editor_close(struct cli_editor *e);
 /* Until it is closed the terminal keeps what is typed, whole and unseen, for the next line. */
-enum cli_got { CLI_LINE, CLI_NO_LINE /* there is no more */, CLI_LINE_DROPPED /* by Ctrl-C; it was not empty */, CLI_LINE_BREAK /* Ctrl-C on an empty line */ };
+enum cli_got {
+    CLI_LINE,
+    CLI_NO_LINE /* there is no more */,
+    CLI_LINE_DROPPED /* by Ctrl-C; it was not empty */,
+    CLI_LINE_BREAK /* Ctrl-C on an empty line */
+};
 /* Appends the next line without its end, in UTF-8. */
 enum cli_got cli_editor_line(struct cli_editor *e, const char *prompt, struct str *out);
 /* The arrow keys bring this text back. */
 void cli_editor_remember(struct cli_editor *e, const char *text, size_t n);
 
-/* Tab completes the text before the cursor: calls fn, which adds each word that may stand there, whole, with cli_editor_offer(). */
+/* Tab completes the text before the cursor: calls fn, which adds each word that may stand there,
+ * whole, with cli_editor_offer(). */
 typedef void cli_complete_fn(void *arg, struct cli_editor *e, const char *before);
 void cli_editor_complete(struct cli_editor *e, cli_complete_fn *fn, void *arg);
 /* n_same: bytes before the cursor that the word takes the place of; ends: a blank follows. */
 void cli_editor_offer(struct cli_editor *e, const char *word, size_t n_same, bool ends);
 
-/* history.c: lines of earlier chats, in $XDG_STATE_HOME/ingle/history or ~/.local/state/ingle/history. */
+/* history.c: lines of earlier chats, in $XDG_STATE_HOME/ingle/history or
+ * ~/.local/state/ingle/history. */
 struct cli_history;
-/* Gives the editor what is there.  NULL: no memory.  What cannot be read or written is a note, once. */
+/* Gives the editor what is there.  NULL: no memory.  What cannot be read or written is a note,
+ * once. */
 struct cli_history *cli_history_open(struct cli *c, struct cli_editor *e);
 void cli_history_close(struct cli_history *h);
 /* text [n], which ends in a 0, joins the file; not if it begins with a blank. */
@@ -419,7 +469,8 @@ void cli_interrupt_engine(struct ingle_engine *e);
 /* How often since the last cli_interrupt_reset(). */
 int cli_interrupts(void);
 void cli_interrupt_reset(void);
-/* A signal at a prompt: the first one explains, the second one leaves.  (The editor reads Ctrl-C as a key.) */
+/* A signal at a prompt: the first one explains, the second one leaves.  (The editor reads Ctrl-C as
+ * a key.) */
 void cli_interrupt_prompt(bool at_prompt);
 /* Keeps the terminal's settings, which come back when a signal ends the program. */
 void cli_interrupt_terminal(void);
@@ -427,7 +478,8 @@ void cli_interrupt_terminal(void);
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,
-    cli_bench, cli_cache, cli_doctor, cli_models, cli_compare, cli_serve, cli_daemon, cli_quantize, cli_convert, cli_check, cli_imatrix, cli_pull, cli_worker;
+    cli_bench, cli_cache, cli_doctor, cli_models, cli_compare, cli_serve, cli_daemon, cli_quantize,
+    cli_convert, cli_check, cli_imatrix, cli_pull, cli_worker;
 /* cmd_check.c: a pool of --threads; CLI_OK, or the exit code after saying why. */
 struct pool;
 int cli_pool(struct cli *c, struct pool **out);

@@ -115,7 +115,8 @@ static double peak_of(const struct limits *l, const char *op)
     return best;
 }
 
-static ingle_status open_limits(struct bench *b, const struct ingle_engine_options *o, struct err *err)
+static ingle_status open_limits(struct bench *b, const struct ingle_engine_options *o,
+                                struct err *err)
 {
     struct cpu_machine machine;
     uint32_t mask = UINT32_MAX;
@@ -172,7 +173,8 @@ static ingle_status one_round(struct bench *b, struct rounds *r, bool *quiet,
     if (st)
         return st;
     tool_busy_read(&to);
-    r->foreign[i] = tool_busy_foreign(&from, &to, (double)(clock_now() - start) * 1e-9, b->n_logical);
+    r->foreign[i] =
+        tool_busy_foreign(&from, &to, (double)(clock_now() - start) * 1e-9, b->n_logical);
     r->read_share[i] = r->bytes / r->seconds[i] / b->last.read;
     *quiet &= r->foreign[i] <= foreign_most;
     return INGLE_OK;
@@ -201,7 +203,8 @@ static void print_peaks(const struct bench *b)
 {
     fputs("\"peak_GOPs\": {", stdout);
     for (size_t i = 0; i < b->last.n_peaks; i++)
-        printf("%s\"%s\": %.1f", i ? ", " : "", b->last.peak[i].name, b->last.peak[i].ops_per_s * 1e-9);
+        printf("%s\"%s\": %.1f", i ? ", " : "", b->last.peak[i].name,
+               b->last.peak[i].ops_per_s * 1e-9);
     fputs("}", stdout);
 }
 
@@ -231,24 +234,28 @@ static void print_result(const struct bench *b, struct rounds *r)
         struct ingle_engine_info now;
         ingle_engine_info(b->engine, &now);
         printf("{\"test\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"per_s\": %.6g, "
-               "\"seconds\": %.6g, \"least\": %.6g, \"most\": %.6g, \"spread\": %.4g, \"rounds\": %lld, "
+               "\"seconds\": %.6g, \"least\": %.6g, \"most\": %.6g, \"spread\": %.4g, \"rounds\": "
+               "%lld, "
                "\"read_share\": %.4g, \"bytes\": %.6g, ",
                r->test, (long long)r->depth, (long long)r->n, per_s, seconds, least, most,
                (most - least) / seconds, (long long)r->done, share, r->bytes);
-        printf("\"foreign\": %.4g, \"threads\": %d, \"pinned\": %s, \"cpu\": \"%s\", \"kv\": \"%s\", "
-               "\"numerics\": \"%s\", \"huge_pages\": %.3f, \"read_GBps\": %.2f, ",
-               foreign, b->info.threads, b->pinned ? "true" : "false", b->info.cpu, b->info.kv,
-               b->info.numerics, b->huge, b->last.read * 1e-9);
+        printf(
+            "\"foreign\": %.4g, \"threads\": %d, \"pinned\": %s, \"cpu\": \"%s\", \"kv\": \"%s\", "
+            "\"numerics\": \"%s\", \"huge_pages\": %.3f, \"read_GBps\": %.2f, ",
+            foreign, b->info.threads, b->pinned ? "true" : "false", b->info.cpu, b->info.kv,
+            b->info.numerics, b->huge, b->last.read * 1e-9);
         if (now.paging.budget_bytes)
-            printf("\"kv_disk_bytes\": %llu, \"kv_disk_read_bytes\": %llu, \"kv_disk_wait_s\": %.6f, ", (unsigned long long)now.paging.bytes,
-                   (unsigned long long)now.paging.read_bytes, now.paging.waited_seconds);
+            printf(
+                "\"kv_disk_bytes\": %llu, \"kv_disk_read_bytes\": %llu, \"kv_disk_wait_s\": %.6f, ",
+                (unsigned long long)now.paging.bytes, (unsigned long long)now.paging.read_bytes,
+                now.paging.waited_seconds);
         if (r->one_by_one)
             print_select(b);
         print_peaks(b);
         puts("}");
     } else {
-        printf("%-8s %8lld %8lld %12.2f %11.3f %11.3f", r->test, (long long)r->depth, (long long)r->n,
-               per_s, least * 1e3, most * 1e3);
+        printf("%-8s %8lld %8lld %12.2f %11.3f %11.3f", r->test, (long long)r->depth,
+               (long long)r->n, per_s, least * 1e3, most * 1e3);
         if (share > 0)
             printf(" %8.1f %%", share * 100);
         else
@@ -266,12 +273,14 @@ static void print_op(const struct bench *b, const struct rounds *r, const struct
     const double of_read = p->bytes / s / b->last.read, of_peak = peak > 0 ? p->ops / s / peak : 0;
     if (b->json) {
         printf("{\"test\": \"%s\", \"depth\": %lld, \"op\": \"%s\", \"calls\": %llu, \"ms\": %.3f, "
-               "\"share\": %.4f, \"GBps\": %.3f, \"of_read\": %.4f, \"GOPs\": %.3f, \"of_peak\": %.4f}\n",
+               "\"share\": %.4f, \"GBps\": %.3f, \"of_read\": %.4f, \"GOPs\": %.3f, \"of_peak\": "
+               "%.4f}\n",
                r->test, (long long)r->depth, p->op, (unsigned long long)p->calls, s * 1e3, share,
                p->bytes / s * 1e-9, of_read, p->ops / s * 1e-9, of_peak);
         return;
     }
-    printf("  %-14s %8llu %10.3f %7.1f %%", p->op, (unsigned long long)p->calls, s * 1e3, share * 100);
+    printf("  %-14s %8llu %10.3f %7.1f %%", p->op, (unsigned long long)p->calls, s * 1e3,
+           share * 100);
     if (p->ops > 0)
         printf(" %8.1f GB/s %5.1f %% %8.1f GOP/s %5.1f %%", p->bytes / s * 1e-9, of_read * 100,
                p->ops / s * 1e-9, of_peak * 100);
@@ -298,21 +307,28 @@ static void print_experts(const struct bench *b)
     struct ingle_expert_layer l;
     if (b->json || !ingle_engine_experts(b->engine, &n) || !n.choices)
         return;
-    printf("  experts: %.1f %% of %llu choices in memory, %.1f %% more read early; %.2f GB read at %.2f GB/s, waited %.0f ms\n",
-           100 * (double)n.hits / (double)n.choices, (unsigned long long)n.choices, 100 * (double)n.early_hits / (double)n.choices,
-           (double)n.read_bytes * 1e-9, n.busy_ns ? (double)n.read_bytes / (double)n.busy_ns : 0, (double)n.stall_ns * 1e-6);
+    printf("  experts: %.1f %% of %llu choices in memory, %.1f %% more read early; %.2f GB read at "
+           "%.2f GB/s, waited %.0f ms\n",
+           100 * (double)n.hits / (double)n.choices, (unsigned long long)n.choices,
+           100 * (double)n.early_hits / (double)n.choices, (double)n.read_bytes * 1e-9,
+           n.busy_ns ? (double)n.read_bytes / (double)n.busy_ns : 0, (double)n.stall_ns * 1e-6);
     if (n.skipped)
-        printf("  left out: %llu (%.1f %%)\n", (unsigned long long)n.skipped, 100 * (double)n.skipped / (double)n.choices);
-    printf("  early reads: %s; %llu, of which %llu were chosen (%llu in time); ", n.reads_early ? "on" : "off", (unsigned long long)n.early_reads,
+        printf("  left out: %llu (%.1f %%)\n", (unsigned long long)n.skipped,
+               100 * (double)n.skipped / (double)n.choices);
+    printf("  early reads: %s; %llu, of which %llu were chosen (%llu in time); ",
+           n.reads_early ? "on" : "off", (unsigned long long)n.early_reads,
            (unsigned long long)n.early_hits, (unsigned long long)n.early_in_time);
     if (n.early_tries)
-        printf("steps with them took %.1f %% %s (%llu comparisons), ", 100 * fabs(n.early_change), n.early_change < 0 ? "less" : "more",
-               (unsigned long long)n.early_tries);
+        printf("steps with them took %.1f %% %s (%llu comparisons), ", 100 * fabs(n.early_change),
+               n.early_change < 0 ? "less" : "more", (unsigned long long)n.early_tries);
     printf("%.0f %% of guesses were right\n", 100 * n.early_right);
-    printf("  %-6s %10s %8s %8s %12s %10s\n", "layer", "choices", "hits", "early", "read MB", "waited ms");
+    printf("  %-6s %10s %8s %8s %12s %10s\n", "layer", "choices", "hits", "early", "read MB",
+           "waited ms");
     for (size_t i = 0; ingle_engine_expert_layer(b->engine, i, &l); i++)
-        printf("  %-6lld %10llu %7.1f%% %7.1f%% %12.1f %10.1f\n", (long long)l.layer, (unsigned long long)l.choices,
-               l.choices ? 100 * (double)l.hits / (double)l.choices : 0, l.choices ? 100 * (double)l.early_hits / (double)l.choices : 0,
+        printf("  %-6lld %10llu %7.1f%% %7.1f%% %12.1f %10.1f\n", (long long)l.layer,
+               (unsigned long long)l.choices,
+               l.choices ? 100 * (double)l.hits / (double)l.choices : 0,
+               l.choices ? 100 * (double)l.early_hits / (double)l.choices : 0,
                (double)l.read_bytes * 1e-6, (double)l.stall_ns * 1e-6);
 }
 
@@ -323,8 +339,10 @@ static void print_paging(const struct bench *b)
     ingle_engine_info(b->engine, &i);
     const struct ingle_paging *p = &i.paging;
     if (p->budget_bytes && !b->json)
-        printf("  keys and values: %.1f MiB on disk, %.2f GB read at %.2f GB/s, waited %.2f s for them\n", (double)p->bytes / (1 << 20),
-               (double)p->read_bytes * 1e-9, p->bytes_per_s * 1e-9, p->waited_seconds);
+        printf("  keys and values: %.1f MiB on disk, %.2f GB read at %.2f GB/s, waited %.2f s for "
+               "them\n",
+               (double)p->bytes / (1 << 20), (double)p->read_bytes * 1e-9, p->bytes_per_s * 1e-9,
+               p->waited_seconds);
 }
 
 static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_error *error)
@@ -374,15 +392,16 @@ static void print_head(const struct bench *b)
 {
     struct cpu_machine machine;
     cpu_machine_read(&machine);
-    printf("%s; %d threads%s, %s, keys and values %s, %s\nweights %.1f MiB, huge pages %.0f %%, memory reads "
+    printf("%s; %d threads%s, %s, keys and values %s, %s\nweights %.1f MiB, huge pages %.0f %%, "
+           "memory reads "
            "at %.1f GB/s",
            machine.model[0] ? machine.model : "unknown processor", b->info.threads,
            b->pinned ? ", bound to cores" : "", b->info.cpu, b->info.kv, b->info.numerics,
            (double)b->info.weight_bytes / 1048576.0, b->huge * 100, b->last.read * 1e-9);
     for (size_t i = 0; i < b->last.n_peaks; i++)
         printf(", %s %.0f", b->last.peak[i].name, b->last.peak[i].ops_per_s * 1e-9);
-    printf("%s\n\n%-8s %8s %8s %12s %11s %11s %10s %9s\n", b->last.n_peaks ? " GOP/s" : "", "test", "depth",
-           "tokens", "tokens/s", "least ms", "most ms", "read share", "foreign");
+    printf("%s\n\n%-8s %8s %8s %12s %11s %11s %10s %9s\n", b->last.n_peaks ? " GOP/s" : "", "test",
+           "depth", "tokens", "tokens/s", "least ms", "most ms", "read share", "foreign");
 }
 
 static int read_depths(struct bench *b, int64_t depth[MAX_DEPTHS], int64_t *n)

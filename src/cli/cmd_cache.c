@@ -36,12 +36,16 @@ void cli_pack_say(struct cli *c, const struct ingle_engine *e)
         return;
     cli_screen_clear(&c->screen);
     if (info.packed)
-        fprintf(stderr, "ingle: wrote %s of packed weights to %s: later starts take no time; 'ingle cache' "
-                "lists and deletes them\n", SIZE_OF(info.matrix_bytes), dir);
+        fprintf(stderr,
+                "ingle: wrote %s of packed weights to %s: later starts take no time; 'ingle cache' "
+                "lists and deletes them\n",
+                SIZE_OF(info.matrix_bytes), dir);
     else if (c->screen.terminal && dir && !info.mapped && info.load_seconds > (double)SLOW_S &&
              !ingle_config_flag(c->config, "no-pack-cache"))
-        fprintf(stderr, "ingle: loading took %.1f s; with --pack once (%s on disk) later starts take no time\n",
-                info.load_seconds, SIZE_OF(info.matrix_bytes));
+        fprintf(
+            stderr,
+            "ingle: loading took %.1f s; with --pack once (%s on disk) later starts take no time\n",
+            info.load_seconds, SIZE_OF(info.matrix_bytes));
 }
 
 struct shelf {
@@ -66,8 +70,10 @@ static void print_entry(void *arg, const struct ingle_pack_entry *e)
     struct shelf *s = arg;
     const bool damaged = e->damage && !e->foreign;
     if (s->json) {
-        printf("%s\n {\"name\": \"%s\", \"bytes\": %llu, \"age_s\": %lld, \"state\": \"%s\", \"model\": ",
-               s->n ? "," : "", e->name, (unsigned long long)e->bytes, (long long)e->age_seconds, state_of(e));
+        printf("%s\n {\"name\": \"%s\", \"bytes\": %llu, \"age_s\": %lld, \"state\": \"%s\", "
+               "\"model\": ",
+               s->n ? "," : "", e->name, (unsigned long long)e->bytes, (long long)e->age_seconds,
+               state_of(e));
         cli_print_json(e->model, strlen(e->model));
         if (e->damage) {
             fputs(", \"why\": ", stdout);
@@ -76,7 +82,8 @@ static void print_entry(void *arg, const struct ingle_pack_entry *e)
         putchar('}');
     } else {
         printf("%-12.12s %12s %8.1f h  %-18s %s\n", CLI_SHOWN(e->name), SIZE_OF(e->bytes),
-               (double)e->age_seconds / 3600, state_of(e), CLI_SHOWN(e->damage ? e->damage : e->model));
+               (double)e->age_seconds / 3600, state_of(e),
+               CLI_SHOWN(e->damage ? e->damage : e->model));
     }
     s->n++;
     s->n_damaged += damaged;
@@ -96,7 +103,8 @@ static int list(struct cli *c, const char *dir)
     if (st && st != INGLE_NOTFOUND) /* a directory that is not there is empty */
         return cli_fail(c, &error);
     if (s.json)
-        printf("], \"bytes\": %llu, \"damaged\": %lld}\n", (unsigned long long)s.bytes, (long long)s.n_damaged);
+        printf("], \"bytes\": %llu, \"damaged\": %lld}\n", (unsigned long long)s.bytes,
+               (long long)s.n_damaged);
     else
         printf("%lld files, %s in %s\n", (long long)s.n, SIZE_OF(s.bytes), dir);
     return s.n_damaged ? CLI_FAILURE : CLI_OK;
@@ -145,14 +153,16 @@ static int add(struct cli *c, const char *dir)
 int cli_cache(struct cli *c)
 {
     const char *dir = ingle_config_text(c->config, "pack-cache", 0);
-    const bool adds = ingle_config_flag(c->config, "add"), clears = ingle_config_flag(c->config, "clear"),
+    const bool adds = ingle_config_flag(c->config, "add"),
+               clears = ingle_config_flag(c->config, "clear"),
                verifies = ingle_config_flag(c->config, "verify");
     if (c->n_arg)
         return cli_usage(c, "'cache' takes no argument such as '%s'", c->arg[0]);
     if (adds + clears + verifies > 1)
         return cli_usage(c, "options '--add', '--verify' and '--clear' exclude each other");
     if (adds != ingle_config_is_set(c->config, "model"))
-        return cli_usage(c, adds ? "option '--add' needs a model: -m FILE" : "a model is only for '--add'");
+        return cli_usage(c, adds ? "option '--add' needs a model: -m FILE"
+                                 : "a model is only for '--add'");
     if (!dir)
         return cli_usage(c, "neither XDG_CACHE_HOME nor HOME is set: say '--pack-cache DIR'");
     return adds ? add(c, dir) : clears ? clear(c, dir) : list(c, dir);

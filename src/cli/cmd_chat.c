@@ -167,9 +167,12 @@ static void do_help(struct chat *h, const char *rest)
            "/load FILE     read a conversation\n"
            "/history [on|off] keep what is typed for later chats\n"
            "/quit          end (also Ctrl-D, or Ctrl-C twice)\n"
-           "Other names: /clear, /new: /reset; /bye, /exit: /quit; /regenerate, /retry: /regen; /?: /help; /set: see there.\n"
-           "A line that ends in \\ continues in the next one, \"\"\" begins and ends a message of several lines;\n"
-           "pasted lines are one message.  Tab completes a command.  A line that begins with a blank is not kept in the\n"
+           "Other names: /clear, /new: /reset; /bye, /exit: /quit; /regenerate, /retry: /regen; "
+           "/?: /help; /set: see there.\n"
+           "A line that ends in \\ continues in the next one, \"\"\" begins and ends a message of "
+           "several lines;\n"
+           "pasted lines are one message.  Tab completes a command.  A line that begins with a "
+           "blank is not kept in the\n"
            "history.  Ctrl-C drops a line, and stops an answer.");
 }
 
@@ -190,7 +193,8 @@ static void set_system(struct chat *h, const char *text, size_t k)
         json_object_array_add(fresh, message_new("system", text, k));
     for (size_t i = 0; i < n; i++)
         if (i || strcmp(role_at(h, 0), "system") != 0)
-            json_object_array_add(fresh, json_object_get(json_object_array_get_idx(h->messages, i)));
+            json_object_array_add(fresh,
+                                  json_object_get(json_object_array_get_idx(h->messages, i)));
     json_object_put(h->messages);
     h->messages = fresh;
 }
@@ -225,7 +229,9 @@ static void do_undo(struct chat *h, const char *rest)
         drop_last(h);
     if (i > 1)
         snprintf(text, sizeof text, "The last %ld questions are taken back.", i);
-    say(h, i > 1 ? text : i ? "The last question is taken back." : "There is nothing to take back.");
+    say(h, i > 1 ? text
+           : i   ? "The last question is taken back."
+                 : "There is nothing to take back.");
 }
 
 /* "on", "off" or nothing, which is the other way; false after saying that it is none of them. */
@@ -274,10 +280,12 @@ static void do_history(struct chat *h, const char *rest)
     if (!off && strcmp(rest, "on") != 0)
         say(h, "usage: /history on|off");
     else if (off)
-        say(h, h->history && cli_history_switch(h->history, false) ? "What is typed is not kept." : "There is no history.");
+        say(h, h->history && cli_history_switch(h->history, false) ? "What is typed is not kept."
+                                                                   : "There is no history.");
     else
-        say(h, h->history && cli_history_switch(h->history, true) ? "What is typed is kept for later chats."
-                                                                  : "There is no file for the history.");
+        say(h, h->history && cli_history_switch(h->history, true)
+                   ? "What is typed is kept for later chats."
+                   : "There is no file for the history.");
 }
 
 /* An error names the folder that is missing, not a file that nobody asked for. */
@@ -291,7 +299,8 @@ static ingle_status check_folder(const char *path, struct err *err)
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
     if (stat(folder, &st))
         return err_set(err, INGLE_IO, "%s: no such directory", folder);
-    return S_ISDIR(st.st_mode) ? INGLE_OK : err_set(err, INGLE_IO, "%s: it is no directory", folder);
+    return S_ISDIR(st.st_mode) ? INGLE_OK
+                               : err_set(err, INGLE_IO, "%s: it is no directory", folder);
 }
 
 static void do_save(struct chat *h, const char *rest)
@@ -303,7 +312,8 @@ static void do_save(struct chat *h, const char *rest)
     if (!*rest)
         say(h, "usage: /save FILE");
     else if (check_folder(rest, &err) ||
-             output_save(&(struct output){.path = rest, .kind = OUTPUT_CHAT, .guard = h->c->guard}, text, n, &err))
+             output_save(&(struct output){.path = rest, .kind = OUTPUT_CHAT, .guard = h->c->guard},
+                         text, n, &err))
         cli_fail_err(h->c, &err);
     else
         say(h, "The conversation is saved.");
@@ -360,7 +370,8 @@ static void show_model(const struct chat *h)
     char text[512];
     ingle_model_info(h->talk.model, &m);
     ingle_engine_info(h->talk.engine, &e);
-    snprintf(text, sizeof text, "%s: %s, %lld tokens of context, %d threads, %s.", m.path, m.arch, (long long)e.n_ctx, e.threads, e.cpu);
+    snprintf(text, sizeof text, "%s: %s, %lld tokens of context, %d threads, %s.", m.path, m.arch,
+             (long long)e.n_ctx, e.threads, e.cpu);
     say(h, CLI_SHOWN(text));
 }
 
@@ -374,7 +385,8 @@ static void do_show(struct chat *h, const char *rest)
     say(h, content ? "The system message:" : "There is no system message (/system TEXT).");
     if (content) {
         cli_wrap_new(&h->screen);
-        cli_wrap_put(&h->screen, json_object_get_string(content), (size_t)json_object_get_string_len(content));
+        cli_wrap_put(&h->screen, json_object_get_string(content),
+                     (size_t)json_object_get_string_len(content));
         putchar('\n');
     }
 }
@@ -384,8 +396,12 @@ static void do_set(struct chat *h, const char *rest)
 {
     static const struct {
         const char *word, *option;
-    } options[] = {{"parameter num_ctx", "--ctx N"}, {"parameter temperature", "--temp T"}, {"parameter seed", "--seed N"},
-                   {"parameter", "--temp, --top-k, --top-p, --predict and others: ingle chat --help"}, {"format", "--json-object or --json-schema FILE"}};
+    } options[] = {
+        {"parameter num_ctx", "--ctx N"},
+        {"parameter temperature", "--temp T"},
+        {"parameter seed", "--seed N"},
+        {"parameter", "--temp, --top-k, --top-p, --predict and others: ingle chat --help"},
+        {"format", "--json-object or --json-schema FILE"}};
     char text[160];
     if (strncmp(rest, "system ", 7) == 0) {
         do_system(h, rest + 7);
@@ -396,11 +412,13 @@ static void do_set(struct chat *h, const char *rest)
     } else {
         for (size_t i = 0; i < sizeof options / sizeof *options; i++)
             if (strncmp(rest, options[i].word, strlen(options[i].word)) == 0) {
-                snprintf(text, sizeof text, "It is an option of the start here: %s.", options[i].option);
+                snprintf(text, sizeof text, "It is an option of the start here: %s.",
+                         options[i].option);
                 say(h, text);
                 return;
             }
-        say(h, "usage: /set system TEXT | think | nothink | verbose | quiet (also /system, /think, /stats)");
+        say(h, "usage: /set system TEXT | think | nothink | verbose | quiet (also /system, /think, "
+               "/stats)");
     }
 }
 
@@ -409,17 +427,33 @@ static const struct {
     void (*fn)(struct chat *h, const char *rest);
     enum { NOTHING, ANYTHING, ON_OFF, A_FILE } rest; /* its argument */
 } slash[] = {
-    {"help", do_help, NOTHING},    {"reset", do_reset, NOTHING},  {"system", do_system, ANYTHING}, {"undo", do_undo, ANYTHING},
-    {"regen", do_regen, NOTHING},  {"think", do_think, ON_OFF},   {"stats", do_stats, ON_OFF},     {"save", do_save, A_FILE},
-    {"load", do_load, A_FILE},     {"history", do_history, ON_OFF}, {"quit", do_quit, NOTHING},    {"exit", do_quit, NOTHING},
+    {"help", do_help, NOTHING},
+    {"reset", do_reset, NOTHING},
+    {"system", do_system, ANYTHING},
+    {"undo", do_undo, ANYTHING},
+    {"regen", do_regen, NOTHING},
+    {"think", do_think, ON_OFF},
+    {"stats", do_stats, ON_OFF},
+    {"save", do_save, A_FILE},
+    {"load", do_load, A_FILE},
+    {"history", do_history, ON_OFF},
+    {"quit", do_quit, NOTHING},
+    {"exit", do_quit, NOTHING},
     /* llama-cli's and Ollama's names */
-    {"?", do_help, NOTHING},       {"clear", do_reset, NOTHING},  {"new", do_reset, NOTHING},      {"bye", do_quit, NOTHING},
-    {"regenerate", do_regen, NOTHING}, {"retry", do_regen, NOTHING}, {"set", do_set, ANYTHING},    {"show", do_show, ANYTHING},
+    {"?", do_help, NOTHING},
+    {"clear", do_reset, NOTHING},
+    {"new", do_reset, NOTHING},
+    {"bye", do_quit, NOTHING},
+    {"regenerate", do_regen, NOTHING},
+    {"retry", do_regen, NOTHING},
+    {"set", do_set, ANYTHING},
+    {"show", do_show, ANYTHING},
 };
 
 /* ---- Tab ---- */
 
-/* Names in the folder of a path that has begun; ~ is no home here, as it is none for the commands. */
+/* Names in the folder of a path that has begun; ~ is no home here, as it is none for the
+ * commands. */
 static void offer_files(struct cli_editor *e, const char *begun)
 {
     enum { MOST_FILES = 200, MOST_SEEN = 100000 };
@@ -433,7 +467,8 @@ static void offer_files(struct cli_editor *e, const char *begun)
     snprintf(path, sizeof path, "%.*s", n_folder, begun);
     DIR *dir = opendir(n_folder ? path : ".");
     const struct dirent *entry;
-    for (int n = 0, seen = 0; dir && n < MOST_FILES && seen < MOST_SEEN && (entry = readdir(dir)); seen++) {
+    for (int n = 0, seen = 0; dir && n < MOST_FILES && seen < MOST_SEEN && (entry = readdir(dir));
+         seen++) {
         struct stat st;
         if (strncmp(entry->d_name, name, n_name) != 0 || (entry->d_name[0] == '.' && !n_name))
             continue;
@@ -494,8 +529,8 @@ static void run_slash(struct chat *h, const char *line)
     if (strcmp(name, "model") == 0)
         snprintf(text, sizeof text, "A chat has one model: start another with ingle chat -m FILE.");
     else
-        snprintf(text, sizeof text, "There is no command /%s.%s%s%s (/help lists all.)", name, meant ? " Did you mean /" : "",
-                 meant ? meant : "", meant ? "?" : "");
+        snprintf(text, sizeof text, "There is no command /%s.%s%s%s (/help lists all.)", name,
+                 meant ? " Did you mean /" : "", meant ? meant : "", meant ? "?" : "");
     say(h, CLI_SHOWN(text));
 }
 
@@ -533,7 +568,8 @@ static enum cli_got read_quoted(struct chat *h, struct str *out)
     enum cli_got got = CLI_LINE;
     out->n -= N_QUOTES;
     memmove(out->at, out->at + N_QUOTES, out->n + 1);
-    while (got == CLI_LINE && !(out->n >= N_QUOTES && memcmp(out->at + out->n - N_QUOTES, QUOTES, N_QUOTES) == 0)) {
+    while (got == CLI_LINE &&
+           !(out->n >= N_QUOTES && memcmp(out->at + out->n - N_QUOTES, QUOTES, N_QUOTES) == 0)) {
         if (out->n > MOST_LINE)
             break;
         str_addc(out, '\n');
@@ -630,14 +666,16 @@ int cli_chat(struct cli *c)
 {
     struct chat h = {.c = c, .think = ingle_config_flag(c->config, "think")};
     if (c->n_arg && access(c->arg[0], F_OK) == 0)
-        return cli_usage(c, "'chat' takes a question, not the name of a file; a model is -m %s", c->arg[0]);
+        return cli_usage(c, "'chat' takes a question, not the name of a file; a model is -m %s",
+                         c->arg[0]);
     if (c->n_arg)
         return cli_run(c);
     while (ingle_config_text(c->config, "stop", h.n_stop))
         h.n_stop++;
     if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
         cli_interrupt_terminal();
-        h.editor = cli_editor_open(); /* before what takes long: what is typed meanwhile is for the first prompt */
+        /* before what takes long: what is typed meanwhile is for the first prompt */
+        h.editor = cli_editor_open();
     }
     int rc = cli_talk_open(c, &h.talk);
     if (rc) {

@@ -13,10 +13,13 @@ int cli_pool(struct cli *c, struct pool **out)
     struct err err;
     cpu_machine_read(&machine);
     const int threads = (int)ingle_config_number(c->config, "threads");
-    return pool_create(out, threads ? threads : cpu_default_threads(&machine), false, &err) ? cli_fail_err(c, &err) : CLI_OK;
+    return pool_create(out, threads ? threads : cpu_default_threads(&machine), false, &err)
+               ? cli_fail_err(c, &err)
+               : CLI_OK;
 }
 
-/* For which models the file drafts; false: for none, or it is no model, which the check itself says. */
+/* For which models the file drafts; false: for none, or it is no model, which the check itself
+ * says. */
 static bool drafts(const char *path, char *out, size_t n)
 {
     struct ingle_model *m;
@@ -44,7 +47,9 @@ int cli_check(struct cli *c)
     str_init(&text);
     char about[256];
     const bool drafter = drafts(c->arg[0], about, sizeof about);
-    const ingle_status s = tool_check(pool, c->arg[0], drafter ? about : NULL, ingle_config_flag(c->config, "json"), &sink, &seen, &text, &err);
+    const ingle_status s =
+        tool_check(pool, c->arg[0], drafter ? about : NULL, ingle_config_flag(c->config, "json"),
+                   &sink, &seen, &text, &err);
     pool_free(pool);
     cli_screen_clear(&c->screen);
     if (!s) {

@@ -14,14 +14,20 @@ static bool is_gguf(const char *path)
 }
 
 /* A GGUF file to a checkpoint. */
-static int back(struct cli *c, const struct tool_quantize_options *o, const char *out, const char *type)
+static int back(struct cli *c, const struct tool_quantize_options *o, const char *out,
+                const char *type)
 {
-    const bool plain = type && (strcmp(type, "f32") == 0 || strcmp(type, "f16") == 0 || strcmp(type, "bf16") == 0);
-    const struct tool_source_options source = {.back = true, .back_type = plain ? type : NULL, .guard = c->guard};
+    const bool plain =
+        type && (strcmp(type, "f32") == 0 || strcmp(type, "f16") == 0 || strcmp(type, "bf16") == 0);
+    const struct tool_source_options source = {
+        .back = true, .back_type = plain ? type : NULL, .guard = c->guard};
     if (o->source->part != TOOL_SOURCE_MAIN || o->source->target || o->source->name)
-        return cli_usage(c, "--mtp, --dspark, --target-model-dir and --model-name are for checkpoints, not for GGUF files");
+        return cli_usage(c, "--mtp, --dspark, --target-model-dir and --model-name are for "
+                            "checkpoints, not for GGUF files");
     if (type && !plain && strcmp(type, "auto") != 0)
-        return cli_usage(c, "--outtype %s: a checkpoint that is made of a GGUF file has auto, f32, f16 or bf16", type);
+        return cli_usage(
+            c, "--outtype %s: a checkpoint that is made of a GGUF file has auto, f32, f16 or bf16",
+            type);
     struct tool_quantize_options to = *o;
     to.source = &source;
     to.code = NULL;
@@ -31,8 +37,10 @@ static int back(struct cli *c, const struct tool_quantize_options *o, const char
 int cli_convert(struct cli *c)
 {
     struct tool_rule rule[CLI_MAX_RULES];
-    const bool mtp = ingle_config_flag(c->config, "mtp"), dspark = ingle_config_flag(c->config, "dspark");
-    const char *out = ingle_config_text(c->config, "outfile", 0), *type = ingle_config_text(c->config, "outtype", 0);
+    const bool mtp = ingle_config_flag(c->config, "mtp"),
+               dspark = ingle_config_flag(c->config, "dspark");
+    const char *out = ingle_config_text(c->config, "outfile", 0),
+               *type = ingle_config_text(c->config, "outtype", 0);
     const struct tool_source_options source = {
         .part = mtp ? TOOL_SOURCE_MTP : dspark ? TOOL_SOURCE_DSPARK : TOOL_SOURCE_MAIN,
         .target = ingle_config_text(c->config, "target-model-dir", 0),
@@ -57,5 +65,6 @@ int cli_convert(struct cli *c)
         return cli_usage(c, "wanted are a checkpoint's directory and -o FILE");
     if (mtp && dspark)
         return cli_usage(c, "--mtp and --dspark are two drafters: one at a time");
-    return is_gguf(c->arg[0]) ? back(c, &o, out, type) : cli_write_codes(c, c->arg[0], out ? out : "", &o);
+    return is_gguf(c->arg[0]) ? back(c, &o, out, type)
+                              : cli_write_codes(c, c->arg[0], out ? out : "", &o);
 }

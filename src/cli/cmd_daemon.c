@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
+ * Long file: its commands share one reader of members and one state.
  * ingle daemon: commands on standard input, events on standard output, one JSON object a
  * line (docs/use/daemon.md).  The main thread reads commands; events are written by whichever
  * thread has them, a line at a time.
@@ -152,7 +153,8 @@ static struct json_object *member(struct command *c, const char *key, enum json_
 static const char *text_of(struct command *c, const char *key)
 {
     struct json_object *v = member(c, key, json_type_string, "a string");
-    if (v && strlen(json_object_get_string(v)) != (size_t)json_object_get_string_len(v) && !c->failed) {
+    if (v && strlen(json_object_get_string(v)) != (size_t)json_object_get_string_len(v) &&
+        !c->failed) {
         (void)err_set(&c->err, INGLE_ARG, "'%s' has a NUL byte", key);
         c->failed = true;
     }
@@ -169,7 +171,8 @@ static void name_of(struct command *c, const char *key, char out[MOST_NAME + 1])
     if (c->failed || !v)
         return;
     if (n > MOST_NAME)
-        (void)err_set(&c->err, INGLE_ARG, "'%s' has %zu bytes, at most %d are allowed", key, n, MOST_NAME);
+        (void)err_set(&c->err, INGLE_ARG, "'%s' has %zu bytes, at most %d are allowed", key, n,
+                      MOST_NAME);
     else if (memchr(v, 0, n))
         (void)err_set(&c->err, INGLE_ARG, "'%s' has a NUL byte", key);
     else
@@ -204,16 +207,19 @@ static bool flag_of(struct command *c, const char *key, bool fallback)
     return v ? json_object_get_boolean(v) : fallback;
 }
 
-#define GENERATE                                                                                                       \
-    "session messages prompt tokens tools tool_choice thinking effort max_tokens temperature top_k top_p min_p "       \
-    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority deadline draft_max draft_min draft_tree draft_method sparse kv_select prompt_keep show_tokens "  \
+#define GENERATE                                                                                   \
+    "session messages prompt tokens tools tool_choice thinking effort max_tokens temperature "     \
+    "top_k top_p min_p "                                                                           \
+    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority "   \
+    "deadline draft_max draft_min draft_tree draft_method sparse kv_select prompt_keep "           \
+    "show_tokens "                                                                                 \
     "grammar json_schema json_object regex"
 
 static const struct {
     const char *what, *members; /* besides do and id */
-} commands[] = {{"generate", GENERATE},   {"cancel", ""}, {"reset", "session"}, {"save", "session file"},
-                {"load", "session file"}, {"park", ""},   {"unpark", ""},       {"status", ""},
-                {"quit", ""}};
+} commands[] = {{"generate", GENERATE},   {"cancel", ""},           {"reset", "session"},
+                {"save", "session file"}, {"load", "session file"}, {"park", ""},
+                {"unpark", ""},           {"status", ""},           {"quit", ""}};
 
 /* Refuses a member that the command does not read: a wish that is spelt wrong would be lost. */
 static void check_members(struct command *c, const char *what)
@@ -238,8 +244,8 @@ static void check_members(struct command *c, const char *what)
         if (k < n || c->failed)
             continue;
         const char *meant = near_word(word, n, key);
-        (void)err_set(&c->err, INGLE_ARG, "'%.40s' is no member of '%s'%s%s%s", key, what, meant ? "; did you mean '" : "",
-                      meant ? meant : "", meant ? "'?" : "");
+        (void)err_set(&c->err, INGLE_ARG, "'%.40s' is no member of '%s'%s%s%s", key, what,
+                      meant ? "; did you mean '" : "", meant ? meant : "", meant ? "'?" : "");
         c->failed = true;
     }
 }
@@ -309,7 +315,8 @@ static void on_begin(void *arg, const struct ingle_reuse *reuse)
     const struct job *j = arg;
     struct str s;
     begin_event(&s, j->id, "begin");
-    str_addf(&s, ", \"prompt_tokens\": %zu, \"reused_tokens\": %lld", j->n_prompt, (long long)reuse->kept);
+    str_addf(&s, ", \"prompt_tokens\": %zu, \"reused_tokens\": %lld", j->n_prompt,
+             (long long)reuse->kept);
     if (reuse->why[0])
         add_text(&s, "why", reuse->why, strlen(reuse->why));
     send(j->d, &s);
@@ -388,7 +395,8 @@ static const char *finish_word(const struct job *j)
 static void keep_tokens(struct job *j)
 {
     struct named *s = j->session;
-    if (j->n && j->finish == INGLE_FINISH_END && ingle_model_is_end(j->d->model, j->token[j->n - 1]))
+    if (j->n && j->finish == INGLE_FINISH_END &&
+        ingle_model_is_end(j->d->model, j->token[j->n - 1]))
         j->n--;
     mem_free(s->token);
     s->token = j->token;
@@ -416,12 +424,15 @@ static void on_done(void *arg, const struct ingle_usage *u)
     str_addf(&s, ", \"finish\": \"%s\"", finish_word(j));
     if (strcmp(finish_word(j), "error") == 0)
         add_text(&s, "error", j->error.text, strlen(j->error.text));
-    str_addf(&s, ", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, \"reused_tokens\": %lld, \"tokens\": %lld, "
-             "\"queue_s\": %.6f, \"prompt_s\": %.6f, \"answer_s\": %.6f, \"drafted\": %lld, \"accepted\": %lld, "
+    str_addf(&s,
+             ", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, \"reused_tokens\": %lld, "
+             "\"tokens\": %lld, "
+             "\"queue_s\": %.6f, \"prompt_s\": %.6f, \"answer_s\": %.6f, \"drafted\": %lld, "
+             "\"accepted\": %lld, "
              "\"draft_saved_s\": %.6f",
-             (long long)n_prompt, (long long)u->n_prompt, (long long)u->reuse.kept, (long long)u->n_generated,
-             u->queue_seconds, u->prefill_seconds, u->decode_seconds, (long long)u->n_drafted, (long long)u->n_accepted,
-             u->draft_saved_seconds);
+             (long long)n_prompt, (long long)u->n_prompt, (long long)u->reuse.kept,
+             (long long)u->n_generated, u->queue_seconds, u->prefill_seconds, u->decode_seconds,
+             (long long)u->n_drafted, (long long)u->n_accepted, u->draft_saved_seconds);
     cli_add_sparse(&s, &u->sparse);
     cli_add_select(&s, &u->select);
     cli_add_pages(&s, &u->pages);
@@ -488,9 +499,11 @@ static ingle_status add_messages(struct job *j, struct command *c, struct json_o
 {
     struct json_object *tools = shown_tools(c);
     struct ingle_prompt p = {0};
-    struct ingle_chat chat = {.messages = json_object_to_json_string_ext(messages, JSON_C_TO_STRING_NOSLASHESCAPE),
-                              .thinking = flag_of(c, "thinking", ingle_config_flag(j->d->c->config, "think")),
-                              .developer_own = cli_developer_own(j->d->c), .effort = text_of(c, "effort")};
+    struct ingle_chat chat = {
+        .messages = json_object_to_json_string_ext(messages, JSON_C_TO_STRING_NOSLASHESCAPE),
+        .thinking = flag_of(c, "thinking", ingle_config_flag(j->d->c->config, "think")),
+        .developer_own = cli_developer_own(j->d->c),
+        .effort = text_of(c, "effort")};
     chat.n_messages = strlen(chat.messages);
     if (tools) {
         chat.tools = json_object_to_json_string_ext(tools, JSON_C_TO_STRING_NOSLASHESCAPE);
@@ -514,7 +527,8 @@ static ingle_status add_tokens(struct job *j, struct json_object *list, struct i
         const int64_t id = json_object_get_int64(v);
         if (!json_object_is_type(v, json_type_int) || id < 0 || id > INT32_MAX) {
             *error = (struct ingle_error){.status = INGLE_ARG};
-            snprintf(error->text, sizeof error->text, "'tokens' has %.40s at %zu, expected a token id",
+            snprintf(error->text, sizeof error->text,
+                     "'tokens' has %.40s at %zu, expected a token id",
                      json_object_to_json_string(v), i);
             return INGLE_ARG;
         }
@@ -533,7 +547,8 @@ static ingle_status make_prompt(struct job *j, struct command *c, bool *raw, boo
     struct json_object *prompt = member(c, "prompt", json_type_string, "a string");
     *raw = !messages;
     if (c->failed || (messages != NULL) + (tokens != NULL) + (prompt != NULL) != 1) {
-        *error = (struct ingle_error){INGLE_ARG, "one of 'messages', 'prompt' and 'tokens' is needed"};
+        *error =
+            (struct ingle_error){INGLE_ARG, "one of 'messages', 'prompt' and 'tokens' is needed"};
         return INGLE_ARG;
     }
     ingle_status st = INGLE_OK;
@@ -547,7 +562,8 @@ static ingle_status make_prompt(struct job *j, struct command *c, bool *raw, boo
         return add_tokens(j, tokens, error);
     int32_t *ids;
     size_t n;
-    st = ingle_tokenize(j->d->model, json_object_get_string(prompt), (size_t)json_object_get_string_len(prompt),
+    st = ingle_tokenize(j->d->model, json_object_get_string(prompt),
+                        (size_t)json_object_get_string_len(prompt),
                         (j->n ? 0 : INGLE_ADD_SPECIAL) | INGLE_PARSE_SPECIAL, &ids, &n, error);
     if (st)
         return st;
@@ -564,8 +580,10 @@ static void read_sampling(struct command *c, struct ingle_sampling *o)
     o->typical_p = (float)number_of(c, "typical_p", (double)o->typical_p, 0, 1);
     o->top_k = (int32_t)whole_of(c, "top_k", o->top_k, 0, INT32_MAX);
     o->repeat_penalty = (float)number_of(c, "repeat_penalty", (double)o->repeat_penalty, 0.01, 100);
-    o->frequency_penalty = (float)number_of(c, "frequency_penalty", (double)o->frequency_penalty, -100, 100);
-    o->presence_penalty = (float)number_of(c, "presence_penalty", (double)o->presence_penalty, -100, 100);
+    o->frequency_penalty =
+        (float)number_of(c, "frequency_penalty", (double)o->frequency_penalty, -100, 100);
+    o->presence_penalty =
+        (float)number_of(c, "presence_penalty", (double)o->presence_penalty, -100, 100);
     struct json_object *seed = member(c, "seed", json_type_int, "an integer");
     if (seed)
         o->seed = json_object_get_uint64(seed);
@@ -582,7 +600,8 @@ static ingle_status open_reader(struct job *j, struct command *c, bool raw, bool
     o.n_stop = list ? json_object_array_length(list) : 0;
     if (o.n_stop > MOST_STOPS) {
         *error = (struct ingle_error){.status = INGLE_ARG};
-        snprintf(error->text, sizeof error->text, "'stop' has %zu strings, at most %d are allowed", o.n_stop, MOST_STOPS);
+        snprintf(error->text, sizeof error->text, "'stop' has %zu strings, at most %d are allowed",
+                 o.n_stop, MOST_STOPS);
         return INGLE_ARG;
     }
     for (size_t i = 0; i < o.n_stop; i++) {
@@ -606,7 +625,8 @@ static ingle_status refuse(struct ingle_error *error, const char *a, const char 
 }
 
 /* What a call must look like when tool_choice asks for one. */
-static ingle_status force_call(struct job *j, struct command *c, const char *choice, struct ingle_error *error)
+static ingle_status force_call(struct job *j, struct command *c, const char *choice,
+                               struct ingle_error *error)
 {
     struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
     struct str s;
@@ -615,10 +635,12 @@ static ingle_status force_call(struct job *j, struct command *c, const char *cho
         return INGLE_ARG;
     }
     str_init(&s);
-    str_addf(&s, "{\"tools\": %s, \"choice\": ", json_object_to_json_string_ext(tools, JSON_C_TO_STRING_NOSLASHESCAPE));
+    str_addf(&s, "{\"tools\": %s, \"choice\": ",
+             json_object_to_json_string_ext(tools, JSON_C_TO_STRING_NOSLASHESCAPE));
     str_add_json(&s, choice, strlen(choice));
     str_addc(&s, '}');
-    const ingle_status st = ingle_grammar_open(&j->grammar, j->d->model, INGLE_GRAMMAR_TOOLS, s.at, s.n, error);
+    const ingle_status st =
+        ingle_grammar_open(&j->grammar, j->d->model, INGLE_GRAMMAR_TOOLS, s.at, s.n, error);
     str_release(&s);
     return st;
 }
@@ -645,11 +667,13 @@ static ingle_status read_grammar(struct job *j, struct command *c, struct ingle_
             return refuse(error, first, form[i].key);
         first = form[i].key;
         const bool is_string = form[i].type == json_type_string;
-        const char *text = is_string ? json_object_get_string(v)
-                                     : json_object_to_json_string_ext(v, JSON_C_TO_STRING_NOSLASHESCAPE);
+        const char *text = is_string
+                               ? json_object_get_string(v)
+                               : json_object_to_json_string_ext(v, JSON_C_TO_STRING_NOSLASHESCAPE);
         const size_t n = is_string ? (size_t)json_object_get_string_len(v) : strlen(text);
         const bool none = form[i].kind == INGLE_GRAMMAR_JSON;
-        st = ingle_grammar_open(&j->grammar, j->d->model, form[i].kind, none ? NULL : text, none ? 0 : n, error);
+        st = ingle_grammar_open(&j->grammar, j->d->model, form[i].kind, none ? NULL : text,
+                                none ? 0 : n, error);
     }
     if (st || !choice || strcmp(choice, "auto") == 0 || strcmp(choice, "none") == 0)
         return st;
@@ -662,7 +686,8 @@ static bool is_unwanted(void *arg)
     return atomic_load(&j->stop) || atomic_load(&j->d->deaf);
 }
 
-/* A part of the prompt is left out before it is asked.  Once it is, only the scheduler has the job. */
+/* A part of the prompt is left out before it is asked.  Once it is, only the scheduler has the
+ * job. */
 static void *shorten(void *arg)
 {
     struct job *j = arg;
@@ -688,7 +713,8 @@ static void *shorten(void *arg)
     return NULL;
 }
 
-/* The share of its prompt that is kept: false is all, true what the option says.  Beside tools and grammars only if it is asked for. */
+/* The share of its prompt that is kept: false is all, true what the option says.  Beside tools and
+ * grammars only if it is asked for. */
 static double read_keep(const struct job *j, struct command *c, bool tools)
 {
     struct json_object *v = json_object_object_get(c->o, "prompt_keep");
@@ -722,7 +748,8 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
                                       .end = on_end, .done = on_done, .arg = j};
     bool raw = false, open_thought = false;
     j->show_tokens = flag_of(c, "show_tokens", false);
-    o.max_tokens = (int64_t)whole_of(c, "max_tokens", ingle_config_number(d->c->config, "predict"), -1, 1e12);
+    o.max_tokens =
+        (int64_t)whole_of(c, "max_tokens", ingle_config_number(d->c->config, "predict"), -1, 1e12);
     o.ignore_end = flag_of(c, "ignore_end", ingle_config_flag(d->c->config, "ignore-eos"));
     o.priority = (int)whole_of(c, "priority", 0, -10, 10);
     o.deadline_seconds = number_of(c, "deadline", 0, 0, 1e9);
@@ -763,7 +790,8 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
         snprintf(error->text, sizeof error->text, "%s", c->err.msg);
         return c->err.status;
     }
-    st = ingle_sparse_check(o.sparse, error) ? error->status : ingle_select_check(o.kv_select, error);
+    st = ingle_sparse_check(o.sparse, error) ? error->status
+                                             : ingle_select_check(o.kv_select, error);
     if (st)
         return st;
     pthread_mutex_lock(&d->lock);
@@ -832,8 +860,8 @@ static void cancel(struct daemon *d, const char *id)
         send_error(d, id, "no answer of this id is being written");
 }
 
-/* A session's file.  What concerns the cache runs on the scheduler's thread; the file is written and read on
- * this one, while answers go on. */
+/* A session's file.  What concerns the cache runs on the scheduler's thread; the file is written
+ * and read on this one, while answers go on. */
 struct transfer {
     struct daemon *d;
     struct named *named;
@@ -853,7 +881,8 @@ static void on_computed(void *arg, const struct ingle_usage *usage)
     pthread_mutex_unlock(&t->d->lock);
 }
 
-static void on_compute_end(void *arg, int index, enum ingle_finish why, const struct ingle_error *error)
+static void on_compute_end(void *arg, int index, enum ingle_finish why,
+                           const struct ingle_error *error)
 {
     struct transfer *t = arg;
     (void)index;
@@ -902,8 +931,8 @@ static void close_session(struct ingle_engine *e, void *arg)
     ingle_session_close(t->session);
 }
 
-/* The session becomes what the cache has of the tokens; what it should have and has not is computed at once.  A
- * sync never takes its last token from there: it gets one more. */
+/* The session becomes what the cache has of the tokens; what it should have and has not is computed
+ * at once.  A sync never takes its last token from there: it gets one more. */
 static void fetch(struct ingle_engine *e, void *arg)
 {
     struct transfer *t = arg;
@@ -917,7 +946,8 @@ static void fetch(struct ingle_engine *e, void *arg)
         return;
     }
     n->token[n->n] = n->token[0];
-    t->status = ingle_session_sync(t->session, n->token, num_min((int64_t)n->n + 1, info.n_ctx), NULL, &t->error);
+    t->status = ingle_session_sync(t->session, n->token, num_min((int64_t)n->n + 1, info.n_ctx),
+                                   NULL, &t->error);
     if (!t->status)
         t->status = ingle_session_rewind(t->session, (int64_t)n->n, &t->error);
     if (!t->status && ingle_session_pending(t->session))
@@ -933,7 +963,9 @@ static void take(struct ingle_engine *e, void *arg)
     const int32_t *ids = ingle_session_tokens(t->session, &count);
     (void)e;
     if (ingle_session_skipped(t->session)) {
-        t->error = (struct ingle_error){INGLE_UNSUP, "the prompt of its file was shortened; a session of the daemon has the whole text"};
+        t->error = (struct ingle_error){
+            INGLE_UNSUP,
+            "the prompt of its file was shortened; a session of the daemon has the whole text"};
         t->status = INGLE_UNSUP;
         return;
     }
@@ -966,7 +998,8 @@ static void transfer(struct transfer *t, const char *path, bool load)
     ingle_scheduler_call(s, close_session, t);
 }
 
-static void save_or_load(struct daemon *d, struct command *c, const char *id, const char *name, bool load)
+static void save_or_load(struct daemon *d, struct command *c, const char *id, const char *name,
+                         bool load)
 {
     struct err err;
     struct transfer t = {.d = d};
@@ -1075,15 +1108,19 @@ static void status(struct daemon *d, const char *id)
     if (d->engine)
         ingle_engine_info(d->engine, &e);
     begin_event(&s, id, "status");
-    str_addf(&s, ", \"parked\": %s, \"running\": %lld, \"waiting\": %lld, \"prompt_tokens\": %lld, "
+    str_addf(&s,
+             ", \"parked\": %s, \"running\": %lld, \"waiting\": %lld, \"prompt_tokens\": %lld, "
              "\"cached_tokens\": %lld, \"generated_tokens\": %lld, \"kv_used_bytes\": %llu, "
-             "\"kv_budget_bytes\": %llu, \"draft\": \"%s\", \"drafted\": %lld, \"accepted\": %lld, \"draft_saved_s\": %.6f, "
-             "\"sessions\": [", d->engine ? "false" : "true",
-             (long long)t.n_running, (long long)t.n_waiting, (long long)t.prompt_tokens,
-             (long long)t.cached_tokens, (long long)t.generated_tokens,
+             "\"kv_budget_bytes\": %llu, \"draft\": \"%s\", \"drafted\": %lld, \"accepted\": %lld, "
+             "\"draft_saved_s\": %.6f, "
+             "\"sessions\": [",
+             d->engine ? "false" : "true", (long long)t.n_running, (long long)t.n_waiting,
+             (long long)t.prompt_tokens, (long long)t.cached_tokens, (long long)t.generated_tokens,
              (unsigned long long)t.kv_used_bytes, (unsigned long long)t.kv_budget_bytes,
-             *e.draft ? e.draft : e.draft_text ? "ngram" : "off", (long long)t.drafted_tokens, (long long)t.accepted_tokens,
-             t.draft_saved_seconds);
+             *e.draft       ? e.draft
+             : e.draft_text ? "ngram"
+                            : "off",
+             (long long)t.drafted_tokens, (long long)t.accepted_tokens, t.draft_saved_seconds);
     pthread_mutex_lock(&d->lock);
     for (const struct named *n = d->sessions; n; n = n->next) {
         str_adds(&s, n == d->sessions ? "{\"session\": " : ", {\"session\": ");
@@ -1127,7 +1164,9 @@ static void obey(struct daemon *d, struct command *c)
     else if (strcmp(what, "save") == 0 || strcmp(what, "load") == 0)
         save_or_load(d, c, id, session, what[0] == 'l');
     else
-        send_error(d, id, "'do' is none of generate, cancel, reset, save, load, park, unpark, status, quit");
+        send_error(
+            d, id,
+            "'do' is none of generate, cancel, reset, save, load, park, unpark, status, quit");
 }
 
 static int on_line(struct cli *cli, void *arg, char *line, size_t n)

@@ -119,9 +119,10 @@ static void print_text(const struct findings *f, bool verbose)
     printf("huge pages       %s\n", f->huge_pages);
     printf("threads          %d, %s\n", f->threads, f->pinned ? "bound to cores" : "not bound");
     cli_memory_rate_print(&f->read);
-    printf("kernels          up to %s; %d of them failed their self-test%s\n", cpu_name(f->used), f->n_failed,
-           verbose ? "" : " (-v lists them)");
-    puts("\nWhat that means for published models in the free memory ('ingle models' has all, with the commands):");
+    printf("kernels          up to %s; %d of them failed their self-test%s\n", cpu_name(f->used),
+           f->n_failed, verbose ? "" : " (-v lists them)");
+    puts("\nWhat that means for published models in the free memory ('ingle models' has all, with "
+         "the commands):");
     cli_models_short(m->memory_free_bytes, f->read.bytes_per_s);
     if (verbose)
         puts("\nkernels");
@@ -136,20 +137,22 @@ static void print_json(const struct findings *f)
     add_bundles(bundles, sizeof bundles, f->have);
     fputs("{\"processor\": ", stdout);
     cli_print_json(m->model, strlen(m->model));
-    printf(", \"cores\": %d, \"processors\": %d, \"slow_cores\": %d, \"packages\": %d, \"nodes\": %d, \"quota_cores\": %.2f, \"instructions\": \"%s\", "
+    printf(", \"cores\": %d, \"processors\": %d, \"slow_cores\": %d, \"packages\": %d, \"nodes\": "
+           "%d, \"quota_cores\": %.2f, \"instructions\": \"%s\", "
            "\"used\": \"%s\", \"l1d_bytes\": %zu, \"l2_bytes\": %zu, \"l3_bytes\": %zu, ",
-           m->n_physical, m->n_logical, m->n_slow, m->n_packages, m->n_nodes, m->quota_cores, bundles, cpu_name(f->used), m->l1d_bytes,
-           m->l2_bytes, m->l3_bytes);
+           m->n_physical, m->n_logical, m->n_slow, m->n_packages, m->n_nodes, m->quota_cores,
+           bundles, cpu_name(f->used), m->l1d_bytes, m->l2_bytes, m->l3_bytes);
     printf("\"memory_bytes\": %llu, \"memory_limit_bytes\": %llu, \"memory_free_bytes\": %llu, "
-           "\"huge_pages\": \"%s\", \"threads\": %d, \"pinned\": %s, \"read_bytes_per_s\": %.6g, \"busy_rounds\": %d, "
+           "\"huge_pages\": \"%s\", \"threads\": %d, \"pinned\": %s, \"read_bytes_per_s\": %.6g, "
+           "\"busy_rounds\": %d, "
            "\"failed_kernels\": %d, \"kernels\": [",
            (unsigned long long)m->memory_bytes, (unsigned long long)m->memory_limit_bytes,
            (unsigned long long)m->memory_free_bytes, f->huge_pages, f->threads,
            f->pinned ? "true" : "false", f->read.bytes_per_s, f->read.n_busy, f->n_failed);
     for (size_t i = 0; i < f->n_kernels; i++) {
         const struct tool_kernel *k = &f->kernel[i];
-        printf("%s{\"type\": \"%s\", \"kernel\": \"%s\", \"ops_per_s\": %.6g", i ? ", " : "", k->type, k->name,
-               k->ops_per_s);
+        printf("%s{\"type\": \"%s\", \"kernel\": \"%s\", \"ops_per_s\": %.6g", i ? ", " : "",
+               k->type, k->name, k->ops_per_s);
         if (k->many)
             printf(", \"many\": \"%s\"", k->many);
         if (k->many && k->many_from != INT64_MAX)
@@ -165,8 +168,10 @@ static void print_json(const struct findings *f)
 
 enum { USUAL_READ = 4 << 20, N_DEPTHS = 4, N_SHARES = 4 };
 
-/* Bytes of one expert of a model's file, or of a usual read; *m: the model, or NULL where the file is none with experts. */
-static uint64_t read_size(struct cli *c, const char *path, struct ingle_model **m, struct ingle_plan *all)
+/* Bytes of one expert of a model's file, or of a usual read; *m: the model, or NULL where the file
+ * is none with experts. */
+static uint64_t read_size(struct cli *c, const char *path, struct ingle_model **m,
+                          struct ingle_plan *all)
 {
     struct ingle_error error;
     const struct ingle_callbacks quiet = {.report = NULL};
@@ -182,7 +187,8 @@ static uint64_t read_size(struct cli *c, const char *path, struct ingle_model **
     return USUAL_READ;
 }
 
-static void print_shares(struct cli *c, struct ingle_model *m, const struct ingle_plan *all, bool json)
+static void print_shares(struct cli *c, struct ingle_model *m, const struct ingle_plan *all,
+                         bool json)
 {
     static const int share[N_SHARES] = {10, 30, 50, 70};
     struct ingle_error error;
@@ -196,11 +202,13 @@ static void print_shares(struct cli *c, struct ingle_model *m, const struct ingl
         if (ingle_engine_plan(m, &o, &p, &error) || !(p.tokens_high > 0))
             continue;
         if (json)
-            printf("%s{\"share\": %.2f, \"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, %.3f]}", between, share[i] * 0.01,
-                   (unsigned long long)p.expert_memory_bytes, p.tokens_low, p.tokens_high);
+            printf("%s{\"share\": %.2f, \"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, "
+                   "%.3f]}",
+                   between, share[i] * 0.01, (unsigned long long)p.expert_memory_bytes,
+                   p.tokens_low, p.tokens_high);
         else
-            printf("%3d %% of experts in memory (%s)   %.1f to %.1f tokens a second in decode\n", share[i],
-                   SIZE_OF(p.expert_memory_bytes), p.tokens_low, p.tokens_high);
+            printf("%3d %% of experts in memory (%s)   %.1f to %.1f tokens a second in decode\n",
+                   share[i], SIZE_OF(p.expert_memory_bytes), p.tokens_low, p.tokens_high);
         between = ", ";
     }
 }
@@ -223,17 +231,20 @@ static int measure_disk(struct cli *c, const char *path)
         return cli_fail_err(c, &err);
     }
     if (json)
-        printf("{\"read_bytes\": %llu, \"experts\": %s, \"direct\": %s, \"rates\": [", (unsigned long long)n_bytes, m ? "true" : "false",
+        printf("{\"read_bytes\": %llu, \"experts\": %s, \"direct\": %s, \"rates\": [",
+               (unsigned long long)n_bytes, m ? "true" : "false",
                rate[0].direct ? "true" : "false");
     else
-        printf("reads of %.2f MB at random places (%s), %s\n", (double)n_bytes * 1e-6, m ? "one expert" : "no model with experts",
+        printf("reads of %.2f MB at random places (%s), %s\n", (double)n_bytes * 1e-6,
+               m ? "one expert" : "no model with experts",
                rate[0].direct ? "direct" : "through the page cache: what is in memory counts, too");
     for (int i = 0; i < N_DEPTHS; i++)
         if (json)
-            printf("%s{\"at_once\": %d, \"bytes_per_s\": %.6g, \"median_ms\": %.3f}", i ? ", " : "", depth[i], rate[i].bytes_per_s,
-                   rate[i].median_s * 1e3);
+            printf("%s{\"at_once\": %d, \"bytes_per_s\": %.6g, \"median_ms\": %.3f}", i ? ", " : "",
+                   depth[i], rate[i].bytes_per_s, rate[i].median_s * 1e3);
         else
-            printf("%2d at a time   %6.2f GB/s   %8.2f ms each (median)\n", depth[i], rate[i].bytes_per_s * 1e-9, rate[i].median_s * 1e3);
+            printf("%2d at a time   %6.2f GB/s   %8.2f ms each (median)\n", depth[i],
+                   rate[i].bytes_per_s * 1e-9, rate[i].median_s * 1e3);
     if (json)
         fputs("], \"shares\": [", stdout);
     if (m)
@@ -248,15 +259,25 @@ static int measure_disk(struct cli *c, const char *path)
 
 static void print_worker(const char *address, const struct ingle_worker_seen *w)
 {
-    printf("worker           %s: ingle %s, %s, %u threads\n", CLI_SHOWN(address), CLI_SHOWN(w->engine), CLI_SHOWN(w->cpu), w->threads);
-    printf("model            %s: %u layers with %u experts, %u for a row; rows of %u, experts of %u; compared by %s\n", CLI_SHOWN(w->family), w->n_layers, w->n_experts,
-           w->n_used, w->hidden, w->width, w->all_bytes ? "all bytes" : "samples");
-    printf("its share        layers %s: %llu of their %llu experts have a place (%.0f %%), %.2f GB; %llu stay there now\n", CLI_SHOWN(w->layers),
-           (unsigned long long)(w->slots < w->experts ? w->slots : w->experts), (unsigned long long)w->experts,
-           w->slots < w->experts ? 100.0 * (double)w->slots / (double)w->experts : 100.0, (double)w->budget_bytes * 1e-9, (unsigned long long)w->resident);
-    printf("arithmetic       %s, version %u, layout %u, protocol %d to %d; at most %u rows and %u pairs at a time\n", CLI_SHOWN(w->numerics), w->arithmetic, w->layout,
-           w->version_min, w->version_max, w->most_rows, w->most_pairs);
-    printf("connection       after %.1f ms, round trip %.0f us (median)\n", w->connect_ms, w->trip_us);
+    printf("worker           %s: ingle %s, %s, %u threads\n", CLI_SHOWN(address),
+           CLI_SHOWN(w->engine), CLI_SHOWN(w->cpu), w->threads);
+    printf("model            %s: %u layers with %u experts, %u for a row; rows of %u, experts of "
+           "%u; compared by %s\n",
+           CLI_SHOWN(w->family), w->n_layers, w->n_experts, w->n_used, w->hidden, w->width,
+           w->all_bytes ? "all bytes" : "samples");
+    printf("its share        layers %s: %llu of their %llu experts have a place (%.0f %%), %.2f "
+           "GB; %llu stay there now\n",
+           CLI_SHOWN(w->layers),
+           (unsigned long long)(w->slots < w->experts ? w->slots : w->experts),
+           (unsigned long long)w->experts,
+           w->slots < w->experts ? 100.0 * (double)w->slots / (double)w->experts : 100.0,
+           (double)w->budget_bytes * 1e-9, (unsigned long long)w->resident);
+    printf("arithmetic       %s, version %u, layout %u, protocol %d to %d; at most %u rows and %u "
+           "pairs at a time\n",
+           CLI_SHOWN(w->numerics), w->arithmetic, w->layout, w->version_min, w->version_max,
+           w->most_rows, w->most_pairs);
+    printf("connection       after %.1f ms, round trip %.0f us (median)\n", w->connect_ms,
+           w->trip_us);
     if (w->no_rates[0])
         printf("rows             not measured: %s\n", CLI_SHOWN(w->no_rates));
     else
@@ -268,7 +289,9 @@ static void print_worker(const char *address, const struct ingle_worker_seen *w)
     if (w->expert_us > 0)
         printf("computing        %.0f us for an expert with one row\n", w->expert_us);
     if (w->compared)
-        printf("this model       %s%s\n", w->refused[0] ? "would be refused: " : "can be computed there", CLI_SHOWN(w->refused));
+        printf("this model       %s%s\n",
+               w->refused[0] ? "would be refused: " : "can be computed there",
+               CLI_SHOWN(w->refused));
 }
 
 static void print_text_member(const char *name, const char *text)
@@ -280,21 +303,29 @@ static void print_text_member(const char *name, const char *text)
 
 static void print_worker_json(const char *address, const struct ingle_worker_seen *w)
 {
-    const struct { const char *name, *text; } texts[] = {{"address", address}, {"engine", w->engine}, {"cpu", w->cpu}, {"family", w->family},
-        {"numerics", w->numerics}, {"layers", w->layers}, {"no_rates", w->no_rates}, {"no_share", w->no_share}};
+    const struct {
+        const char *name, *text;
+    } texts[] = {{"address", address},      {"engine", w->engine},     {"cpu", w->cpu},
+                 {"family", w->family},     {"numerics", w->numerics}, {"layers", w->layers},
+                 {"no_rates", w->no_rates}, {"no_share", w->no_share}};
     putchar('{');
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         print_text_member(texts[i].name, texts[i].text);
     if (w->compared)
         print_text_member("refused", w->refused);
-    printf("\"version_min\": %d, \"version_max\": %d, \"arithmetic\": %u, \"layout\": %u, \"threads\": %u, \"n_layers\": %u, \"n_experts\": %u, "
-           "\"n_used\": %u, \"hidden\": %u, \"width\": %u, \"most_rows\": %u, \"most_pairs\": %u, \"all_bytes\": %s, \"experts\": %llu, "
-           "\"slots\": %llu, \"budget_bytes\": %llu, \"resident\": %llu, \"connect_ms\": %.3f, \"trip_us\": %.1f, \"expert_us\": %.1f, "
+    printf("\"version_min\": %d, \"version_max\": %d, \"arithmetic\": %u, \"layout\": %u, "
+           "\"threads\": %u, \"n_layers\": %u, \"n_experts\": %u, "
+           "\"n_used\": %u, \"hidden\": %u, \"width\": %u, \"most_rows\": %u, \"most_pairs\": %u, "
+           "\"all_bytes\": %s, \"experts\": %llu, "
+           "\"slots\": %llu, \"budget_bytes\": %llu, \"resident\": %llu, \"connect_ms\": %.3f, "
+           "\"trip_us\": %.1f, \"expert_us\": %.1f, "
            "\"socket_bytes_per_s\": %.6g, \"shared_bytes_per_s\": %.6g}\n",
-           w->version_min, w->version_max, w->arithmetic, w->layout, w->threads, w->n_layers, w->n_experts, w->n_used, w->hidden, w->width, w->most_rows,
-           w->most_pairs, w->all_bytes ? "true" : "false", (unsigned long long)w->experts, (unsigned long long)w->slots,
-           (unsigned long long)w->budget_bytes, (unsigned long long)w->resident, w->connect_ms, w->trip_us, w->expert_us, w->socket_bytes_per_s,
-           w->shared_bytes_per_s);
+           w->version_min, w->version_max, w->arithmetic, w->layout, w->threads, w->n_layers,
+           w->n_experts, w->n_used, w->hidden, w->width, w->most_rows, w->most_pairs,
+           w->all_bytes ? "true" : "false", (unsigned long long)w->experts,
+           (unsigned long long)w->slots, (unsigned long long)w->budget_bytes,
+           (unsigned long long)w->resident, w->connect_ms, w->trip_us, w->expert_us,
+           w->socket_bytes_per_s, w->shared_bytes_per_s);
 }
 
 /* Each of "A,B"; a model that is named is compared with theirs. */
@@ -313,7 +344,8 @@ static int look_at_workers(struct cli *c, const char *list)
         const size_t n = strcspn(list, ",");
         if (n >= sizeof address) {
             ingle_model_close(m);
-            return cli_usage(c, "the address of a worker has %zu bytes, the limit is %zu", n, sizeof address - 1);
+            return cli_usage(c, "the address of a worker has %zu bytes, the limit is %zu", n,
+                             sizeof address - 1);
         }
         snprintf(address, sizeof address, "%.*s", (int)n, list);
         list += n + (list[n] == ',');

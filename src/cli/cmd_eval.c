@@ -211,7 +211,8 @@ static int print_tokens(struct eval *e)
     if (!e->reports || ingle_config_flag(e->c->config, "json"))
         return print_json(e);
     const double mean = e->n > 1 ? e->surprise / (double)(e->n - 1) : 0;
-    printf("%lld tokens, mean negative log-likelihood %.6f, perplexity %.4f\n", (long long)e->n, mean, exp(mean));
+    printf("%lld tokens, mean negative log-likelihood %.6f, perplexity %.4f\n", (long long)e->n,
+           mean, exp(mean));
     cli_report_text(&e->report);
     return CLI_OK;
 }
@@ -235,7 +236,8 @@ static int eval_tokens(struct eval *e, const char *path)
         rc = cli_fail(e->c, &error);
     cli_screen_clear(&e->c->screen);
     if (!rc && e->no_memory) {
-        err_set(&err, INGLE_NOMEM, "no memory for the hidden states of %lld tokens", (long long)e->n);
+        err_set(&err, INGLE_NOMEM, "no memory for the hidden states of %lld tokens",
+                (long long)e->n);
         rc = cli_fail_err(e->c, &err);
     }
     if (!rc && logits)
@@ -333,10 +335,10 @@ int cli_eval(struct cli *c)
     const char *official = ingle_config_text(c->config, "official", 0);
     if (c->n_arg || !tokens + !text + !official != 2)
         return cli_usage(c, "give --tokens FILE, --text FILE or --official FILE");
-    if ((text || official) && (ingle_config_is_set(c->config, "against") ||
-                 ingle_config_is_set(c->config, "logits") ||
-                 ingle_config_is_set(c->config, "taps") || ingle_config_is_set(c->config, "greedy") ||
-                 ingle_config_is_set(c->config, "html")))
+    if ((text || official) &&
+        (ingle_config_is_set(c->config, "against") || ingle_config_is_set(c->config, "logits") ||
+         ingle_config_is_set(c->config, "taps") || ingle_config_is_set(c->config, "greedy") ||
+         ingle_config_is_set(c->config, "html")))
         return cli_usage(c, "--logits, --taps, --greedy, --against and --html go with --tokens");
     const char *against = ingle_config_text(c->config, "against-sparse", 0);
     if (against && !text)
@@ -346,14 +348,19 @@ int cli_eval(struct cli *c)
     if (ingle_config_is_set(c->config, "depth"))
         return cli_usage(c, "--depth goes with --against-sparse");
     const bool json = ingle_config_flag(c->config, "json");
-    if (!json && ingle_config_is_set(c->config, "greedy") && (ingle_config_is_set(c->config, "against") || ingle_config_is_set(c->config, "html")))
+    if (!json && ingle_config_is_set(c->config, "greedy") &&
+        (ingle_config_is_set(c->config, "against") || ingle_config_is_set(c->config, "html")))
         return cli_usage(c, "--greedy with a report needs --json");
     const bool drafts = ingle_config_is_set(c->config, "draft-at");
-    if (drafts ? !tokens || ingle_config_is_set(c->config, "logits") || ingle_config_is_set(c->config, "taps") ||
-                     ingle_config_is_set(c->config, "against") || ingle_config_is_set(c->config, "greedy") ||
-                     ingle_config_is_set(c->config, "html")
-               : ingle_config_is_set(c->config, "draft-out"))
-        return cli_usage(c, "--draft-out goes with --draft-at, and that with --tokens and nothing else to write");
+    if (drafts
+            ? !tokens || ingle_config_is_set(c->config, "logits") ||
+                  ingle_config_is_set(c->config, "taps") ||
+                  ingle_config_is_set(c->config, "against") ||
+                  ingle_config_is_set(c->config, "greedy") || ingle_config_is_set(c->config, "html")
+            : ingle_config_is_set(c->config, "draft-out"))
+        return cli_usage(
+            c,
+            "--draft-out goes with --draft-at, and that with --tokens and nothing else to write");
     int rc = CLI_OK;
     if (cli_open_model(c, &e.model, &error) ||
         cli_open_engine(c, e.model, LOGIT_ROWS, &e.engine, &error) ||

@@ -22,7 +22,8 @@ static int run(struct cli *c, const struct tool_imatrix_options *given, const ch
         return cli_fail_err(c, &err);
     str_init(&out);
     int rc = CLI_OK;
-    const int how = INGLE_ADD_SPECIAL | (ingle_config_flag(c->config, "parse-special") ? INGLE_PARSE_SPECIAL : 0);
+    const int how = INGLE_ADD_SPECIAL |
+                    (ingle_config_flag(c->config, "parse-special") ? INGLE_PARSE_SPECIAL : 0);
     if (cli_open_model(c, &m, &error) || ingle_tokenize(m, text, n_bytes, how, &ids, &n, &error)) {
         rc = cli_fail(c, &error);
     } else {
@@ -63,7 +64,8 @@ static int merge(struct cli *c, const struct tool_imatrix_options *o)
 
 int cli_imatrix(struct cli *c)
 {
-    const char *in[MAX_FILES], *text = ingle_config_text(c->config, "file", 0), *out = ingle_config_text(c->config, "outfile", 0);
+    const char *in[MAX_FILES], *text = ingle_config_text(c->config, "file", 0),
+                               *out = ingle_config_text(c->config, "outfile", 0);
     size_t n = 0;
     for (const char *one; (one = ingle_config_text(c->config, "in-file", n)) != NULL; n++) {
         if (n == MAX_FILES)
@@ -72,7 +74,9 @@ int cli_imatrix(struct cli *c)
     }
     const char *model = ingle_config_text(c->config, "model", 0);
     if (c->n_arg || !out || (!text && !n) || (text && !model))
-        return cli_usage(c, "wanted are -m FILE, -f TEXT and -o OUT, or files to merge: --in-file FILE ... -o OUT");
+        return cli_usage(
+            c,
+            "wanted are -m FILE, -f TEXT and -o OUT, or files to merge: --in-file FILE ... -o OUT");
     const struct tool_imatrix_options o = {
         .model = model,
         .dataset = text,

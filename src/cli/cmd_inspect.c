@@ -46,17 +46,23 @@ static void print_plan_json(const struct ingle_plan *p)
     for (int i = 0; i < p->n_items; i++)
         printf("%s\"%s\": %llu", i ? ", " : "", p->item[i].name,
                (unsigned long long)p->item[i].bytes);
-    printf("}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"point_bytes\": %llu, \"fits\": %s, \"ctx\": %lld, "
-           "\"chunk\": %lld, \"kv\": \"%s\", \"mapped\": %s, \"nodes\": %d, \"expert_bytes\": %llu, "
-           "\"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, %.3f], \"disk_bytes_per_s\": %.6g, \"read_bytes_per_s\": %.6g, "
-           "\"kv_pool_tokens\": %lld, \"kv_disk_session_bytes\": %llu, \"kv_disk_bytes\": %llu, \"kv_disk_limit_bytes\": %llu, "
-           "\"advice\": \"%s\"}\n",
-           (unsigned long long)p->total_bytes, (unsigned long long)p->limit_bytes,
-           (unsigned long long)p->point_bytes, p->fits ? "true" : "false", (long long)p->n_ctx, (long long)p->max_rows, p->kv,
-           p->mapped ? "true" : "false", p->n_nodes, (unsigned long long)p->expert_bytes,
-           (unsigned long long)p->expert_memory_bytes, p->tokens_low, p->tokens_high, p->disk_bytes_per_s, p->read_bytes_per_s,
-           (long long)p->kv_pool_tokens, (unsigned long long)p->kv_disk_session_bytes, (unsigned long long)p->kv_disk_bytes,
-           (unsigned long long)p->kv_disk_limit_bytes, p->advice);
+    printf(
+        "}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"point_bytes\": %llu, \"fits\": %s, "
+        "\"ctx\": %lld, "
+        "\"chunk\": %lld, \"kv\": \"%s\", \"mapped\": %s, \"nodes\": %d, \"expert_bytes\": %llu, "
+        "\"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, %.3f], \"disk_bytes_per_s\": "
+        "%.6g, \"read_bytes_per_s\": %.6g, "
+        "\"kv_pool_tokens\": %lld, \"kv_disk_session_bytes\": %llu, \"kv_disk_bytes\": %llu, "
+        "\"kv_disk_limit_bytes\": %llu, "
+        "\"advice\": \"%s\"}\n",
+        (unsigned long long)p->total_bytes, (unsigned long long)p->limit_bytes,
+        (unsigned long long)p->point_bytes, p->fits ? "true" : "false", (long long)p->n_ctx,
+        (long long)p->max_rows, p->kv, p->mapped ? "true" : "false", p->n_nodes,
+        (unsigned long long)p->expert_bytes, (unsigned long long)p->expert_memory_bytes,
+        p->tokens_low, p->tokens_high, p->disk_bytes_per_s, p->read_bytes_per_s,
+        (long long)p->kv_pool_tokens, (unsigned long long)p->kv_disk_session_bytes,
+        (unsigned long long)p->kv_disk_bytes, (unsigned long long)p->kv_disk_limit_bytes,
+        p->advice);
 }
 
 static void print_plan_text(const struct ingle_plan *p)
@@ -67,22 +73,34 @@ static void print_plan_text(const struct ingle_plan *p)
     printf("%-18s %14.2f MiB\n%-18s %14.2f MiB\n", "together", (double)p->total_bytes / mib,
            "free", (double)p->limit_bytes / mib);
     printf("context %lld tokens, steps of %lld, keys and values %s: %s%s\n", (long long)p->n_ctx,
-           (long long)p->max_rows, p->kv, !p->fits ? "does not fit; " : *p->advice ? "fits; " : "fits", p->advice);
+           (long long)p->max_rows, p->kv,
+           !p->fits     ? "does not fit; "
+           : *p->advice ? "fits; "
+                        : "fits",
+           p->advice);
     if (p->kv_pool_tokens)
-        printf("keys and values of full layers: %lld tokens of a session in memory, %.2f MiB of the %lld on disk (all sessions: %.2f MiB of "
-               "%.2f that may be there)\n", (long long)p->kv_pool_tokens, (double)p->kv_disk_session_bytes / mib, (long long)p->n_ctx,
-               (double)p->kv_disk_bytes / mib, (double)p->kv_disk_limit_bytes / mib);
-    printf("restore points of the prefix cache: %.2f MiB of windows each, less where they lie together\n",
+        printf("keys and values of full layers: %lld tokens of a session in memory, %.2f MiB of "
+               "the %lld on disk (all sessions: %.2f MiB of "
+               "%.2f that may be there)\n",
+               (long long)p->kv_pool_tokens, (double)p->kv_disk_session_bytes / mib,
+               (long long)p->n_ctx, (double)p->kv_disk_bytes / mib,
+               (double)p->kv_disk_limit_bytes / mib);
+    printf("restore points of the prefix cache: %.2f MiB of windows each, less where they lie "
+           "together\n",
            (double)p->point_bytes / mib);
     if (p->expert_memory_bytes < p->expert_bytes)
-        printf("experts in memory %.2f MiB of %.2f (%.0f %%), on disk %.2f MiB\n", (double)p->expert_memory_bytes / mib,
-               (double)p->expert_bytes / mib, 100 * (double)p->expert_memory_bytes / (double)p->expert_bytes,
+        printf("experts in memory %.2f MiB of %.2f (%.0f %%), on disk %.2f MiB\n",
+               (double)p->expert_memory_bytes / mib, (double)p->expert_bytes / mib,
+               100 * (double)p->expert_memory_bytes / (double)p->expert_bytes,
                (double)(p->expert_bytes - p->expert_memory_bytes) / mib);
     if (p->tokens_high > 0)
-        printf("expected in decode: %.1f to %.1f tokens a second (disk %.2f GB/s, memory %.1f GB/s, both measured now; hits simulated)\n",
-               p->tokens_low, p->tokens_high, p->disk_bytes_per_s * 1e-9, p->read_bytes_per_s * 1e-9);
+        printf("expected in decode: %.1f to %.1f tokens a second (disk %.2f GB/s, memory %.1f "
+               "GB/s, both measured now; hits simulated)\n",
+               p->tokens_low, p->tokens_high, p->disk_bytes_per_s * 1e-9,
+               p->read_bytes_per_s * 1e-9);
     if (p->mapped)
-        printf("the weights are mapped: page cache, which processes share and the system takes back under pressure\n");
+        printf("the weights are mapped: page cache, which processes share and the system takes "
+               "back under pressure\n");
     puts("'ingle models' shows how fast published models are on this machine");
     if (p->n_nodes > 1)
         printf("memory nodes %d: weights, keys and values are spread over them\n", p->n_nodes);
@@ -174,7 +192,8 @@ static void print_entry(void *arg, const struct ingle_store_entry *e)
         printf("%8lld - %-8lld %10.2f MiB ", (long long)e->from, (long long)e->length,
                (double)e->bytes / (1024.0 * 1024));
         print_age(e->age_seconds);
-        printf("  %-5s %-16s %s\n", same ? "yes" : "no", CLI_SHOWN(e->settings), CLI_SHOWN(e->model));
+        printf("  %-5s %-16s %s\n", same ? "yes" : "no", CLI_SHOWN(e->settings),
+               CLI_SHOWN(e->model));
     }
     s->n_files++;
     s->n_matching += same;

@@ -12,10 +12,12 @@ enum { READ_BYTES = 256 << 20, N_DISKS = 3 };
 static const double gib = 1024.0 * 1024 * 1024, busy_most = 0.06;
 static const double disk_gb[N_DISKS] = {1, 3.5, 7};
 
-ingle_status cli_memory_rate(struct pool *pool, int n_processors, struct cli_rate *out, struct err *err)
+ingle_status cli_memory_rate(struct pool *pool, int n_processors, struct cli_rate *out,
+                             struct err *err)
 {
     struct tool_round round[CLI_ROUNDS];
-    const ingle_status st = tool_memory_rounds(pool, READ_BYTES, n_processors, round, CLI_ROUNDS, err);
+    const ingle_status st =
+        tool_memory_rounds(pool, READ_BYTES, n_processors, round, CLI_ROUNDS, err);
     if (st)
         return st;
     *out = (struct cli_rate){.measured = true};
@@ -23,7 +25,8 @@ ingle_status cli_memory_rate(struct pool *pool, int n_processors, struct cli_rat
         out->round[i] = round[i].bytes_per_s;
         out->busy[i] = round[i].others > busy_most;
         out->n_busy += out->busy[i];
-        out->bytes_per_s = round[i].bytes_per_s > out->bytes_per_s ? round[i].bytes_per_s : out->bytes_per_s;
+        out->bytes_per_s =
+            round[i].bytes_per_s > out->bytes_per_s ? round[i].bytes_per_s : out->bytes_per_s;
     }
     return INGLE_OK;
 }
@@ -40,7 +43,8 @@ void cli_memory_rate_print(const struct cli_rate *r)
         printf("%s %.1f%s", i ? "," : "", r->round[i] / 1e9, r->busy[i] ? "!" : "");
     putchar('\n');
     if (r->n_busy)
-        printf("                 !: other programs used more than %.0f %% of the processors then; an idle machine may be faster\n",
+        printf("                 !: other programs used more than %.0f %% of the processors then; "
+               "an idle machine may be faster\n",
                busy_most * 100);
 }
 
@@ -52,14 +56,16 @@ static const char *speed(double tokens_per_s, char room[16])
 }
 
 /* "21", or for a model whose experts come from a disk "2.4, 4.4, 5.3". */
-static void add_speed(char out[48], const struct tool_model *m, enum tool_fit fit, double share, double rate)
+static void add_speed(char out[48], const struct tool_model *m, enum tool_fit fit, double share,
+                      double rate)
 {
     char room[16];
     size_t k = 0;
     const int n = fit == TOOL_FROM_DISK ? N_DISKS : 1;
     out[0] = 0;
     for (int i = 0; i < n && k < 48; i++)
-        k += (size_t)snprintf(out + k, 48 - k, "%s%s", i ? ", " : "", speed(tool_model_rate(m, share, rate, disk_gb[i] * 1e9), room));
+        k += (size_t)snprintf(out + k, 48 - k, "%s%s", i ? ", " : "",
+                              speed(tool_model_rate(m, share, rate, disk_gb[i] * 1e9), room));
 }
 
 static const char *const fits[] = {"yes", "tight", "disk", "no"};
@@ -74,7 +80,8 @@ static void print_line(const struct tool_model *m, uint64_t memory, double rate)
         snprintf(tokens, sizeof tokens, "-");
     else if (m->hub)
         snprintf(command, sizeof command, "ingle chat -m hf:%s", m->hub);
-    printf("%-18s %-8s %7.1f  %-5s %14s  %s\n", m->name, m->code, (double)m->need_mb * 1e6 / gib, fits[fit], tokens, command);
+    printf("%-18s %-8s %7.1f  %-5s %14s  %s\n", m->name, m->code, (double)m->need_mb * 1e6 / gib,
+           fits[fit], tokens, command);
 }
 
 static void print_notes(uint64_t memory, double rate)
@@ -89,43 +96,58 @@ static void print_notes(uint64_t memory, double rate)
         tight |= fit == TOOL_TIGHT;
         disk |= fit == TOOL_FROM_DISK;
     }
-    puts("\nGiB: weights, keys and values for 8,192 tokens, and the rest.  tokens/s = memory rate / bytes that a token reads.");
+    puts("\nGiB: weights, keys and values for 8,192 tokens, and the rest.  tokens/s = memory rate "
+         "/ bytes that a token reads.");
     if (!any)
-        puts("No model fits in this memory; 'ingle chat' without -m talks with the built-in one (2.5 MB).");
+        puts("No model fits in this memory; 'ingle chat' without -m talks with the built-in one "
+             "(2.5 MB).");
     if (tight)
-        puts("tight: fits, and leaves others less than 2 GiB or 8 % of the memory: use a smaller --ctx, or close programs.");
+        puts("tight: fits, and leaves others less than 2 GiB or 8 % of the memory: use a smaller "
+             "--ctx, or close programs.");
     if (disk)
-        printf("disk: a part of the experts is in memory, the others are read from disk: tokens/s are for disks of %g, %g and %g GB/s\n"
-               "('ingle doctor --disk FILE' measures yours).\n", disk_gb[0], disk_gb[1], disk_gb[2]);
+        printf("disk: a part of the experts is in memory, the others are read from disk: tokens/s "
+               "are for disks of %g, %g and %g GB/s\n"
+               "('ingle doctor --disk FILE' measures yours).\n",
+               disk_gb[0], disk_gb[1], disk_gb[2]);
     for (size_t i = 0; i < n; i++)
         if (m[i].drafter && tool_model_fit(&m[i], memory, &share) < TOOL_FROM_DISK) {
             char room[16];
-            printf("%s %s with a drafter: about %s tokens/s where three of four drafts are right; add\n"
-                   "  --draft hf:%s\n", m[i].name, m[i].code,
+            printf("%s %s with a drafter: about %s tokens/s where three of four drafts are right; "
+                   "add\n"
+                   "  --draft hf:%s\n",
+                   m[i].name, m[i].code,
                    speed(m[i].drafts * tool_model_rate(&m[i], 1, rate, 1e9), room), m[i].drafter);
         }
-    puts("Speeds are computed; the repositories were looked up in November 2026, the files were not run.  See docs/use/models.md.");
+    puts("Speeds are computed; the repositories were looked up in November 2026, the files were "
+         "not run.  See docs/use/models.md.");
 }
 
 static void print_json(const struct cpu_machine *machine, uint64_t memory, const struct cli_rate *r)
 {
     size_t n;
     const struct tool_model *m = tool_models(&n);
-    printf("{\"memory_bytes\": %llu, \"free_bytes\": %llu, \"read_bytes_per_s\": %.6g, \"measured\": %s, \"busy_rounds\": %d, \"models\": [",
-           (unsigned long long)machine->memory_bytes, (unsigned long long)memory, r->bytes_per_s, r->measured ? "true" : "false", r->n_busy);
+    printf("{\"memory_bytes\": %llu, \"free_bytes\": %llu, \"read_bytes_per_s\": %.6g, "
+           "\"measured\": %s, \"busy_rounds\": %d, \"models\": [",
+           (unsigned long long)machine->memory_bytes, (unsigned long long)memory, r->bytes_per_s,
+           r->measured ? "true" : "false", r->n_busy);
     for (size_t i = 0; i < n; i++) {
         double share;
         const enum tool_fit fit = tool_model_fit(&m[i], memory, &share);
-        printf("%s{\"model\": \"%s\", \"code\": \"%s\", \"fits\": \"%s\", \"need_bytes\": %llu, \"token_bytes\": %.0f, \"experts_in_memory\": %.4g, "
-               "\"hub\": ", i ? ", " : "", m[i].name, m[i].code, fits[fit], (unsigned long long)m[i].need_mb * 1000000,
-               1e9 / tool_model_rate(&m[i], 1, 1e9, 1e9), fit == TOOL_TOO_LARGE || !m[i].n_experts ? 0 : share);
+        printf("%s{\"model\": \"%s\", \"code\": \"%s\", \"fits\": \"%s\", \"need_bytes\": %llu, "
+               "\"token_bytes\": %.0f, \"experts_in_memory\": %.4g, "
+               "\"hub\": ",
+               i ? ", " : "", m[i].name, m[i].code, fits[fit],
+               (unsigned long long)m[i].need_mb * 1000000,
+               1e9 / tool_model_rate(&m[i], 1, 1e9, 1e9),
+               fit == TOOL_TOO_LARGE || !m[i].n_experts ? 0 : share);
         cli_print_json(m[i].hub ? m[i].hub : "", m[i].hub ? strlen(m[i].hub) : 0);
         fputs(", \"drafter\": ", stdout);
         cli_print_json(m[i].drafter ? m[i].drafter : "", m[i].drafter ? strlen(m[i].drafter) : 0);
         printf(", \"draft_factor\": %g, \"tokens_per_s\": ", m[i].drafts);
         if (fit == TOOL_FROM_DISK)
             for (int d = 0; d < N_DISKS; d++)
-                printf("%s\"%g GB/s\": %.4g%s", d ? ", " : "{", disk_gb[d], tool_model_rate(&m[i], share, r->bytes_per_s, disk_gb[d] * 1e9),
+                printf("%s\"%g GB/s\": %.4g%s", d ? ", " : "{", disk_gb[d],
+                       tool_model_rate(&m[i], share, r->bytes_per_s, disk_gb[d] * 1e9),
                        d == N_DISKS - 1 ? "}" : "");
         else if (fit == TOOL_TOO_LARGE)
             fputs("null", stdout);
@@ -157,7 +179,8 @@ void cli_models_short(uint64_t memory, double rate)
         if (fit_of_best == TOOL_TOO_LARGE)
             printf("needs %.1f GiB of memory\n", (double)best->need_mb * 1e6 / gib);
         else
-            printf("about %s tokens a second%s%s\n", tokens, fit_of_best == TOOL_TIGHT ? ", memory is tight" : "",
+            printf("about %s tokens a second%s%s\n", tokens,
+                   fit_of_best == TOOL_TIGHT ? ", memory is tight" : "",
                    fit_of_best == TOOL_FROM_DISK ? " with a disk of 1, 3.5, 7 GB/s" : "");
         best = NULL;
         fit_of_best = TOOL_TOO_LARGE;
@@ -188,9 +211,13 @@ int cli_models(struct cli *c)
     struct cli_rate r;
     size_t n;
     if (c->n_arg)
-        return cli_usage(c, "'models' takes no argument such as '%s'; 'ingle pull --have' lists what was fetched", c->arg[0]);
+        return cli_usage(
+            c,
+            "'models' takes no argument such as '%s'; 'ingle pull --have' lists what was fetched",
+            c->arg[0]);
     cpu_machine_read(&machine);
-    const uint64_t given = (uint64_t)ingle_config_number(c->config, "memory"), memory = given ? given : machine.memory_free_bytes;
+    const uint64_t given = (uint64_t)ingle_config_number(c->config, "memory"),
+                   memory = given ? given : machine.memory_free_bytes;
     const int rc = find_rate(c, &machine, &r);
     if (rc)
         return rc;
@@ -201,9 +228,11 @@ int cli_models(struct cli *c)
     if (given)
         printf("memory           %.1f GiB (--memory)\n", (double)memory / gib);
     else
-        printf("memory           %.1f GiB, free %.1f GiB\n", (double)machine.memory_bytes / gib, (double)memory / gib);
+        printf("memory           %.1f GiB, free %.1f GiB\n", (double)machine.memory_bytes / gib,
+               (double)memory / gib);
     cli_memory_rate_print(&r);
-    printf("\n%-18s %-8s %7s  %-5s %14s  %s\n", "model", "code", "GiB", "fits", "tokens/s", "command");
+    printf("\n%-18s %-8s %7s  %-5s %14s  %s\n", "model", "code", "GiB", "fits", "tokens/s",
+           "command");
     const struct tool_model *m = tool_models(&n);
     for (size_t i = 0; i < n; i++)
         print_line(&m[i], memory, r.bytes_per_s);

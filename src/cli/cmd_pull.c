@@ -53,7 +53,8 @@ static void on_signal(int number)
 enum { N_CAUGHT = 3 };
 static const int caught[N_CAUGHT] = {SIGINT, SIGTERM, SIGHUP};
 
-/* Those that the starter ignores stay so; whoever handles signals already also says when to stop. */
+/* Those that the starter ignores stay so; whoever handles signals already also says when to
+ * stop. */
 static void catch_signals(struct sigaction before[N_CAUGHT])
 {
     struct sigaction action;
@@ -75,11 +76,13 @@ static void let_signals(const struct sigaction before[N_CAUGHT])
 static int on_progress(void *arg, const char *job, double done, double total)
 {
     const struct access *a = arg;
-    return n_signals > 0 || (a->callbacks.progress && a->callbacks.progress(a->callbacks.arg, job, done, total));
+    return n_signals > 0 ||
+           (a->callbacks.progress && a->callbacks.progress(a->callbacks.arg, job, done, total));
 }
 
 /* What decided something is told without -v. */
-static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                      const char *text)
 {
     const struct access *a = arg;
     if (level == INGLE_REPORT_NOTE && a->c->screen.progress) {
@@ -100,7 +103,8 @@ static const char *variable(const char *name)
 
 static bool is_true(const char *value)
 {
-    return value && (strcmp(value, "1") == 0 || strcasecmp(value, "on") == 0 || strcasecmp(value, "yes") == 0 || strcasecmp(value, "true") == 0);
+    return value && (strcmp(value, "1") == 0 || strcasecmp(value, "on") == 0 ||
+                     strcasecmp(value, "yes") == 0 || strcasecmp(value, "true") == 0);
 }
 
 /* Blanks around a token are no part of it. */
@@ -115,7 +119,8 @@ static ingle_status check_token(struct access *a, const char *from, struct err *
     for (const char *p = s; *p; p++)
         if (*p <= ' ' || *p > '~')
             return err_set(err, INGLE_FORMAT, "'%.200s' has a byte that no token has", from);
-    return *s ? INGLE_OK : err_set(err, INGLE_FORMAT, "'%.200s' has no token in its first line", from);
+    return *s ? INGLE_OK
+              : err_set(err, INGLE_FORMAT, "'%.200s' has no token in its first line", from);
 }
 
 /* The first line of the file. */
@@ -129,7 +134,8 @@ static ingle_status read_token(struct access *a, const char *path, struct err *e
 /* $HF_HOME, or where it is by default; with what is below it. */
 static bool hf_folder(struct str *out, const char *inner)
 {
-    const char *own = variable("HF_HOME"), *cache = variable("XDG_CACHE_HOME"), *home = variable("HOME");
+    const char *own = variable("HF_HOME"), *cache = variable("XDG_CACHE_HOME"),
+               *home = variable("HOME");
     if (own)
         str_addf(out, "%s/%s", own, inner);
     else if (cache && *cache == '/')
@@ -143,14 +149,16 @@ static bool hf_folder(struct str *out, const char *inner)
 static ingle_status find_token(struct access *a, bool own_hub, struct err *err)
 {
     static const char *const name[] = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"};
-    const char *file = ingle_config_text(a->c->config, "hub-token-file", 0), *path = variable("HF_TOKEN_PATH");
+    const char *file = ingle_config_text(a->c->config, "hub-token-file", 0),
+               *path = variable("HF_TOKEN_PATH");
     if (file)
         return read_token(a, file, err);
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
         if (variable(name[i])) {
             a->token = mem_strdup(variable(name[i]));
             snprintf(a->token_from, sizeof a->token_from, "$%s", name[i]);
-            return a->token ? check_token(a, name[i], err) : err_set(err, INGLE_NOMEM, "no memory for a token");
+            return a->token ? check_token(a, name[i], err)
+                            : err_set(err, INGLE_NOMEM, "no memory for a token");
         }
     struct str s;
     str_init(&s);
@@ -159,7 +167,8 @@ static ingle_status find_token(struct access *a, bool own_hub, struct err *err)
     else
         (void)hf_folder(&s, "token");
     ingle_status st = INGLE_OK;
-    if (own_hub && !is_true(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN")) && s.n && access(s.at, R_OK) == 0) {
+    if (own_hub && !is_true(variable("HF_HUB_DISABLE_IMPLICIT_TOKEN")) && s.n &&
+        access(s.at, R_OK) == 0) {
         snprintf(a->token_from, sizeof a->token_from, "'%.190s'", s.at);
         if (read_token(a, s.at, NULL)) { /* nobody asked for it */
             mem_free(a->token);
@@ -181,7 +190,8 @@ static void find_cache(struct access *a)
 
 static ingle_status find_directory(const struct cli *c, struct access *a, struct err *err)
 {
-    const char *asked = ingle_config_text(c->config, "hub-dir", 0), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *asked = ingle_config_text(c->config, "hub-dir", 0),
+               *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     if (asked)
         str_adds(&a->directory, asked);
     else if (cache && *cache == '/')
@@ -189,19 +199,24 @@ static ingle_status find_directory(const struct cli *c, struct access *a, struct
     else if (home && *home == '/')
         str_addf(&a->directory, "%s/.cache/ingle/hub", home);
     else
-        return err_set(err, INGLE_ARG, "there is no home folder: --hub-dir must say where files go");
-    return str_ok(&a->directory) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for the folder of the hub's files");
+        return err_set(err, INGLE_ARG,
+                       "there is no home folder: --hub-dir must say where files go");
+    return str_ok(&a->directory)
+               ? INGLE_OK
+               : err_set(err, INGLE_NOMEM, "no memory for the folder of the hub's files");
 }
 
 /* --hub, $HF_ENDPOINT, else the usual one.  *named: the variable decided. */
 static ingle_status find_hub(struct access *a, bool *named, struct err *err)
 {
-    const char *address = ingle_config_text(a->c->config, "hub", 0), *mirror = variable("HF_ENDPOINT");
+    const char *address = ingle_config_text(a->c->config, "hub", 0),
+               *mirror = variable("HF_ENDPOINT");
     *named = mirror && !ingle_config_is_set(a->c->config, "hub");
     if (*named)
         address = mirror;
     if (strncmp(address, "https://", 8) != 0 && strncmp(address, "http://", 7) != 0)
-        return err_set(err, INGLE_ARG, "'%s%.200s' is no address: https://HOST", *named ? "HF_ENDPOINT=" : "--hub ", address);
+        return err_set(err, INGLE_ARG, "'%s%.200s' is no address: https://HOST",
+                       *named ? "HF_ENDPOINT=" : "--hub ", address);
     size_t n = strlen(address);
     while (n && address[n - 1] == '/')
         n--;
@@ -210,12 +225,14 @@ static ingle_status find_hub(struct access *a, bool *named, struct err *err)
 }
 
 /* What the options say; ended by release() also after a failure. */
-static ingle_status read_options(struct cli *c, const struct ingle_callbacks *callbacks, struct access *a, struct hub_options *o,
-                                 struct err *err)
+static ingle_status read_options(struct cli *c, const struct ingle_callbacks *callbacks,
+                                 struct access *a, struct hub_options *o, struct err *err)
 {
     bool mirror = false;
     const bool own_offline = ingle_config_flag(c->config, "offline");
-    const char *offline = is_true(variable("HF_HUB_OFFLINE")) ? "$HF_HUB_OFFLINE" : is_true(variable("TRANSFORMERS_OFFLINE")) ? "$TRANSFORMERS_OFFLINE" : NULL;
+    const char *offline = is_true(variable("HF_HUB_OFFLINE"))         ? "$HF_HUB_OFFLINE"
+                          : is_true(variable("TRANSFORMERS_OFFLINE")) ? "$TRANSFORMERS_OFFLINE"
+                                                                      : NULL;
     *a = (struct access){.c = c, .callbacks = *callbacks, .sink = {on_report, on_progress, a}};
     str_init(&a->directory);
     str_init(&a->address);
@@ -263,8 +280,8 @@ static void hold(const char *path)
     str_release(&s);
 }
 
-static ingle_status pull(struct cli *c, const struct ingle_callbacks *callbacks, const char *name, bool drafter, bool look, char **path,
-                         struct err *err)
+static ingle_status pull(struct cli *c, const struct ingle_callbacks *callbacks, const char *name,
+                         bool drafter, bool look, char **path, struct err *err)
 {
     struct access a;
     struct hub_options o;
@@ -298,7 +315,8 @@ void cli_hub_plan(const struct cli *c, struct ingle_plan *plan)
 }
 
 /* For a plan the headers of a model do that was not pulled. */
-static ingle_status plan_path(struct cli *c, const struct ingle_callbacks *callbacks, const char *name, char **path, struct err *err)
+static ingle_status plan_path(struct cli *c, const struct ingle_callbacks *callbacks,
+                              const char *name, char **path, struct err *err)
 {
     struct access a;
     struct hub_options o;
@@ -307,7 +325,8 @@ static ingle_status plan_path(struct cli *c, const struct ingle_callbacks *callb
     n_signals = 0;
     catch_signals(before);
     if (!st && (st = hub_find(name, &o, path, err)) == INGLE_NOTFOUND)
-        st = o.offline ? hub_pull(name, &o, path, err) : hub_head(name, &o, path, &c->plan_folder, err);
+        st = o.offline ? hub_pull(name, &o, path, err)
+                       : hub_head(name, &o, path, &c->plan_folder, err);
     let_signals(before);
     release(&a);
     cli_screen_clear(&c->screen);
@@ -315,17 +334,22 @@ static ingle_status plan_path(struct cli *c, const struct ingle_callbacks *callb
 }
 
 /* The i-th value of an option, if it is of a hub, becomes a path. */
-static ingle_status resolve(struct cli *c, const struct ingle_callbacks *callbacks, const char *option, size_t i, struct err *err)
+static ingle_status resolve(struct cli *c, const struct ingle_callbacks *callbacks,
+                            const char *option, size_t i, struct err *err)
 {
     struct ingle_error error;
     char *path = NULL;
     const char *value = ingle_config_text(c->config, option, i);
     if (!cli_hub_names(value))
         return INGLE_OK;
-    const bool whole = ingle_config_flag(c->config, "update") || ingle_config_flag(c->config, "trust-user"); /* a router's model will run */
-    const bool plan = ingle_config_flag(c->config, "plan") && strcmp(option, "model") == 0 && !whole;
-    ingle_status st = plan ? plan_path(c, callbacks, value, &path, err)
-                           : pull(c, callbacks, value, strcmp(option, "draft") == 0, false, &path, err);
+    /* a router's model will run */
+    const bool whole =
+        ingle_config_flag(c->config, "update") || ingle_config_flag(c->config, "trust-user");
+    const bool plan =
+        ingle_config_flag(c->config, "plan") && strcmp(option, "model") == 0 && !whole;
+    ingle_status st =
+        plan ? plan_path(c, callbacks, value, &path, err)
+             : pull(c, callbacks, value, strcmp(option, "draft") == 0, false, &path, err);
     if (!st)
         hold(path);
     if (!st && ingle_config_replace(c->config, option, i, path, &error))
@@ -336,12 +360,14 @@ static ingle_status resolve(struct cli *c, const struct ingle_callbacks *callbac
 
 bool cli_hub_names(const char *value)
 {
-    return value && (strncmp(value, "hf:", 3) == 0 || (hub_is_address(value) && access(value, F_OK) != 0));
+    return value &&
+           (strncmp(value, "hf:", 3) == 0 || (hub_is_address(value) && access(value, F_OK) != 0));
 }
 
 bool cli_hub_any(const struct cli *c)
 {
-    bool any = cli_hub_names(ingle_config_text(c->config, "model", 0)) || cli_hub_names(ingle_config_text(c->config, "prompt-drafter", 0));
+    bool any = cli_hub_names(ingle_config_text(c->config, "model", 0)) ||
+               cli_hub_names(ingle_config_text(c->config, "prompt-drafter", 0));
     for (size_t i = 0; ingle_config_text(c->config, "draft", i); i++)
         any |= cli_hub_names(ingle_config_text(c->config, "draft", i));
     return any;
@@ -427,7 +453,8 @@ static bool may_delete(void *arg, const char *folder, size_t n_files, uint64_t n
     hub_bytes(size, n_bytes);
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO))
         return true;
-    fprintf(stderr, "delete %zu %s, %s, of %s? [y/N] ", n_files, n_files == 1 ? "file" : "files", size, folder);
+    fprintf(stderr, "delete %zu %s, %s, of %s? [y/N] ", n_files, n_files == 1 ? "file" : "files",
+            size, folder);
     return fgets(answer, sizeof answer, stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
@@ -452,7 +479,8 @@ int cli_pull(struct cli *c)
     char *path;
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     if (ingle_config_flag(c->config, "have"))
-        return c->n_arg ? cli_usage(c, "--have lists all of the folder and takes no name") : have(c);
+        return c->n_arg ? cli_usage(c, "--have lists all of the folder and takes no name")
+                        : have(c);
     if (c->n_arg != 1)
         return cli_usage(c, "one name is needed: OWNER/NAME or OWNER/NAME:CODE");
     if (ingle_config_flag(c->config, "list"))

@@ -19,7 +19,8 @@ int cli_rules(struct cli *c, struct tool_rule *rule, size_t *n)
             return cli_usage(c, "--tensor wants PATTERN=CODE, not '%s'", text);
         if (*n == CLI_MAX_RULES)
             return cli_usage(c, "--tensor is there more than %d times", CLI_MAX_RULES);
-        rule[*n] = (struct tool_rule){.pattern = text, .n_pattern = (size_t)(equals - text), .code = equals + 1};
+        rule[*n] = (struct tool_rule){
+            .pattern = text, .n_pattern = (size_t)(equals - text), .code = equals + 1};
     }
     return CLI_OK;
 }
@@ -33,7 +34,8 @@ static void say_interrupted(int signal_number)
     (void)raise(signal_number);
 }
 
-int cli_write_codes(struct cli *c, const char *in, const char *out, const struct tool_quantize_options *o)
+int cli_write_codes(struct cli *c, const char *in, const char *out,
+                    const struct tool_quantize_options *o)
 {
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     const struct report_sink sink = {callbacks.report, callbacks.progress, callbacks.arg};
@@ -82,7 +84,9 @@ static int llama_threads(struct cli *c)
     if (c->n_arg != 4 || strspn(c->arg[3], "0123456789") != strlen(c->arg[3]))
         return CLI_OK;
     c->n_arg = 3;
-    return ingle_config_set(c->config, "quantize", "threads", c->arg[3], &error) ? cli_usage(c, "%s", error.text) : CLI_OK;
+    return ingle_config_set(c->config, "quantize", "threads", c->arg[3], &error)
+               ? cli_usage(c, "%s", error.text)
+               : CLI_OK;
 }
 
 int cli_quantize(struct cli *c)
@@ -108,11 +112,14 @@ int cli_quantize(struct cli *c)
     if (llama_rules(c, rule, &o.n_rules) || llama_threads(c))
         return CLI_USAGE;
     if (c->n_arg != 3 && !(c->n_arg == 2 && (o.like || o.fit_bytes)))
-        return cli_usage(c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
+        return cli_usage(
+            c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
     if (o.fit_bytes && (o.like || c->n_arg == 3))
-        return cli_usage(c, "--fit chooses all codes itself: there is no %s", o.like ? "--like" : "CODE");
+        return cli_usage(c, "--fit chooses all codes itself: there is no %s",
+                         o.like ? "--like" : "CODE");
     if (o.keep_split && (o.split_bytes || o.split_tensors))
-        return cli_usage(c, "--keep-split has the parts of IN: there is no --split-max-%s", o.split_bytes ? "size" : "tensors");
+        return cli_usage(c, "--keep-split has the parts of IN: there is no --split-max-%s",
+                         o.split_bytes ? "size" : "tensors");
     o.code = c->n_arg == 3 && strcasecmp(c->arg[2], "COPY") != 0 ? c->arg[2] : NULL;
     return cli_write_codes(c, c->arg[0], c->arg[1], &o);
 }

@@ -77,21 +77,28 @@ static void print_json(const struct job *j, const struct cli_answer *a)
     ingle_engine_info(j->talk.engine, &e);
     /* The message is an object: its members go on with ours. */
     cli_put_text(stdout, a->message, a->n_message - 1);
-    printf(", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, \"reused_tokens\": %lld, "
-           "\"disk_tokens\": %lld, "
-           "\"completion_tokens\": %lld, \"drafts\": %lld, \"draft_n\": %lld, \"draft_n_accepted\": %lld, "
-           "\"prompt_s\": %.6f, \"completion_s\": %.6f, "
-           "\"draft\": \"%s\", \"draft_mean_length\": %.3f, \"draft_saved_s\": %.6f, \"seed\": %llu",
-           a->end, (long long)a->prompt_tokens, (long long)a->computed_tokens, (long long)a->reused_tokens,
-           (long long)a->disk_tokens, (long long)a->tokens, (long long)a->drafts, (long long)a->drafted_tokens,
-           (long long)a->accepted_tokens,
-           a->prompt_s, a->answer_s, *e.draft ? e.draft : e.draft_text ? "ngram" : "off",
-           cli_answer_mean(a), a->draft_saved_s,
-           (unsigned long long)j->talk.sampling.seed);
+    printf(
+        ", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, "
+        "\"reused_tokens\": %lld, "
+        "\"disk_tokens\": %lld, "
+        "\"completion_tokens\": %lld, \"drafts\": %lld, \"draft_n\": %lld, \"draft_n_accepted\": "
+        "%lld, "
+        "\"prompt_s\": %.6f, \"completion_s\": %.6f, "
+        "\"draft\": \"%s\", \"draft_mean_length\": %.3f, \"draft_saved_s\": %.6f, \"seed\": %llu",
+        a->end, (long long)a->prompt_tokens, (long long)a->computed_tokens,
+        (long long)a->reused_tokens, (long long)a->disk_tokens, (long long)a->tokens,
+        (long long)a->drafts, (long long)a->drafted_tokens, (long long)a->accepted_tokens,
+        a->prompt_s, a->answer_s,
+        *e.draft       ? e.draft
+        : e.draft_text ? "ngram"
+                       : "off",
+        cli_answer_mean(a), a->draft_saved_s, (unsigned long long)j->talk.sampling.seed);
     if (a->experts.hits || a->experts.misses)
-        printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"skipped\": %llu, \"read_bytes\": %llu, \"stall_s\": %.6f}",
-               (unsigned long long)a->experts.hits, (unsigned long long)a->experts.misses, (unsigned long long)a->experts.skipped,
-               (unsigned long long)a->experts.read_bytes, (double)a->experts.stall_ns * 1e-9);
+        printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"skipped\": %llu, "
+               "\"read_bytes\": %llu, \"stall_s\": %.6f}",
+               (unsigned long long)a->experts.hits, (unsigned long long)a->experts.misses,
+               (unsigned long long)a->experts.skipped, (unsigned long long)a->experts.read_bytes,
+               (double)a->experts.stall_ns * 1e-9);
     struct str sparse;
     str_init(&sparse);
     cli_add_sparse(&sparse, &a->sparse);
@@ -147,10 +154,13 @@ static void say_short(struct job *j, const struct cli_answer *a)
 {
     const struct ingle_config *config = j->talk.c->config;
     const char *dir = ingle_config_text(config, "store", 0);
-    const long long least = (long long)ingle_config_number(config, "store-tokens"), n = a->computed_tokens + a->tokens;
+    const long long least = (long long)ingle_config_number(config, "store-tokens"),
+                    n = a->computed_tokens + a->tokens;
     if (!dir || n >= least || j->told_short || !j->talk.c->screen.progress)
         return;
-    cli_line("ingle: note: nothing of %lld tokens is saved in %s: a prefix is kept from %lld tokens on (--store-tokens)", n, dir, least);
+    cli_line("ingle: note: nothing of %lld tokens is saved in %s: a prefix is kept from %lld "
+             "tokens on (--store-tokens)",
+             n, dir, least);
     j->told_short = true;
 }
 
@@ -198,8 +208,8 @@ static int run_prompt(struct job *j, const char *text, size_t n)
     return rc;
 }
 
-/* Whether there is anything to answer.  Without a chat format a blank is a text that can be continued, and so is
- * nothing at all if that is what was given. */
+/* Whether there is anything to answer.  Without a chat format a blank is a text that can be
+ * continued, and so is nothing at all if that is what was given. */
 static bool is_prompt(const struct job *j, const char *text, size_t n)
 {
     const struct cli *c = j->talk.c;
@@ -227,7 +237,11 @@ static int no_prompt(const struct job *j)
     const char *file = ingle_config_text(c->config, "file", 0);
     if (!file && j->lines && c->n_arg)
         file = c->arg[0];
-    return cli_usage(c, "there is no prompt%s%s", file ? " in " : c->n_arg ? "" : " on standard input", file ? file : "");
+    return cli_usage(c, "there is no prompt%s%s",
+                     file       ? " in "
+                     : c->n_arg ? ""
+                                : " on standard input",
+                     file ? file : "");
 }
 
 static int run_prompts(struct job *j)
@@ -251,20 +265,25 @@ static int run_prompts(struct job *j)
 static bool input_is_there(void)
 {
     struct stat st;
-    return !fstat(STDIN_FILENO, &st) && (S_ISREG(st.st_mode) || (S_ISCHR(st.st_mode) && !isatty(STDIN_FILENO)));
+    return !fstat(STDIN_FILENO, &st) &&
+           (S_ISREG(st.st_mode) || (S_ISCHR(st.st_mode) && !isatty(STDIN_FILENO)));
 }
 
 /* What is given is read before the weights are loaded; what is typed or piped in, afterwards. */
 static int read_files(struct job *j, struct cli *c)
 {
     struct err err;
-    const char *tools = ingle_config_text(c->config, "tools", 0), *file = ingle_config_text(c->config, "file", 0);
+    const char *tools = ingle_config_text(c->config, "tools", 0),
+               *file = ingle_config_text(c->config, "file", 0);
     const char *prompt = ingle_config_text(c->config, "prompt", 0);
     if (prompt && j->lines)
-        return cli_usage(c, "'--lines' takes prompts from a file or from standard input, not from '--prompt %s'", prompt);
+        return cli_usage(
+            c, "'--lines' takes prompts from a file or from standard input, not from '--prompt %s'",
+            prompt);
     ingle_status st = tools ? cli_slurp_json(tools, &j->tools, &j->n_tools, &err) : INGLE_OK;
     const bool typed = file ? strcmp(file, "-") == 0 : !prompt && !c->n_arg;
-    if (!st && !j->lines && !ingle_config_is_set(c->config, "tokens") && (!typed || input_is_there()))
+    if (!st && !j->lines && !ingle_config_is_set(c->config, "tokens") &&
+        (!typed || input_is_there()))
         st = cli_input(c, &j->text, &j->n_text, &err);
     if (st)
         return cli_fail_err(c, &err);
@@ -287,7 +306,8 @@ static int read_stops(struct job *j)
 /* --tokens; its ids are the model's. */
 static int read_ids(struct job *j, struct cli *c)
 {
-    static const char *const others[] = {"lines", "think", "file", "prompt", "system", "system-file", "tools"};
+    static const char *const others[] = {"lines",  "think",       "file", "prompt",
+                                         "system", "system-file", "tools"};
     const char *path = ingle_config_text(c->config, "tokens", 0);
     struct err err;
     if (!path)
@@ -295,8 +315,11 @@ static int read_ids(struct job *j, struct cli *c)
     if (c->n_arg)
         return cli_usage(c, "both '--tokens %s' and '%s' are given as the input", path, c->arg[0]);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (i < 2 ? ingle_config_flag(c->config, others[i]) : ingle_config_is_set(c->config, others[i]))
-            return cli_usage(c, "options '--tokens' and '--%s' exclude each other: ids are the whole prompt", others[i]);
+        if (i < 2 ? ingle_config_flag(c->config, others[i])
+                  : ingle_config_is_set(c->config, others[i]))
+            return cli_usage(
+                c, "options '--tokens' and '--%s' exclude each other: ids are the whole prompt",
+                others[i]);
     return cli_ids(j->talk.model, path, &j->ids, &j->n_ids, &err) ? cli_fail_err(c, &err) : CLI_OK;
 }
 

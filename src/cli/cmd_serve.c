@@ -76,7 +76,8 @@ struct start {
     atomic_int percent; /* that was told last */
 };
 
-static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void on_report(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                      const char *text)
 {
     const struct start *s = arg;
     const struct ingle_callbacks callbacks = cli_callbacks(s->c);
@@ -94,7 +95,8 @@ static int on_progress(void *arg, const char *job, double done, double total)
         return n_signals > 0;
     callbacks.progress(callbacks.arg, job, done, total);
     if (atomic_exchange(&s->percent, (int)(share * 100)) != (int)(share * 100)) {
-        snprintf(text, sizeof text, "STATUS=%.60s: %.0f %%\nX_INGLE_PROGRESS=%.2f\n", job, share * 100, share);
+        snprintf(text, sizeof text, "STATUS=%.60s: %.0f %%\nX_INGLE_PROGRESS=%.2f\n", job,
+                 share * 100, share);
         notify(text);
     }
     return n_signals > 0;
@@ -124,7 +126,8 @@ static double watchdog_seconds(void)
     return strtod(us, NULL) / 1e6;
 }
 
-/* Until a signal comes.  s: NULL, or the server: a step that hangs ends the good news, and systemd starts us anew. */
+/* Until a signal comes.  s: NULL, or the server: a step that hangs ends the good news, and systemd
+ * starts us anew. */
 static void serve_until_signal(struct server *s)
 {
     struct pollfd p = {.fd = wake[0], .events = POLLIN};
@@ -143,7 +146,8 @@ static void say_stop(struct cli *c, const struct server_info *i)
 {
     if (!i->n_running || !c->screen.progress)
         return;
-    printf("stops    when what runs is answered (%lld requests), in %g s at most; another signal: at once\n",
+    printf("stops    when what runs is answered (%lld requests), in %g s at most; another signal: "
+           "at once\n",
            (long long)i->n_running, ingle_config_number(c->config, "drain"));
     cli_push(c);
 }
@@ -198,9 +202,12 @@ static int serve_model(struct cli *c, const int *handed, int n_handed)
     struct server_info info;
     struct err err;
     struct start start = {.c = c, .percent = -1};
-    const struct server_options o = {.listener = handed, .n_listeners = n_handed, .config = c->config,
+    const struct server_options o = {.listener = handed,
+                                     .n_listeners = n_handed,
+                                     .config = c->config,
                                      .callbacks = {on_report, on_progress, &start},
-                                     .fetch = cli_hub_any(c) ? fetch : NULL, .fetch_arg = &start};
+                                     .fetch = cli_hub_any(c) ? fetch : NULL,
+                                     .fetch_arg = &start};
     if (server_open(&s, &o, &err))
         return cli_fail_err(c, &err);
     server_describe(s, &info);
@@ -228,11 +235,16 @@ static int serve_model(struct cli *c, const int *handed, int n_handed)
 /* ---- several models ---- */
 
 /* Names that LLAMA_ARG_... has and options have not. */
-static const char *const environment_names[][2] = {
-    {"batch", "batch-size"}, {"ubatch", "ubatch-size"}, {"n-parallel", "parallel"}, {"think", "reasoning-format"},
-    {"think-budget", "reasoning-budget"}, {"endpoint-metrics", "metrics"}, {"endpoint-slots", "slots"}};
+static const char *const environment_names[][2] = {{"batch", "batch-size"},
+                                                   {"ubatch", "ubatch-size"},
+                                                   {"n-parallel", "parallel"},
+                                                   {"think", "reasoning-format"},
+                                                   {"think-budget", "reasoning-budget"},
+                                                   {"endpoint-metrics", "metrics"},
+                                                   {"endpoint-slots", "slots"}};
 
-/* A key of a preset as an option is called: "--ctx-size" and "LLAMA_ARG_CTX_SIZE" are ctx-size, as for llama-server. */
+/* A key of a preset as an option is called: "--ctx-size" and "LLAMA_ARG_CTX_SIZE" are ctx-size, as
+ * for llama-server. */
 static const char *plain_key(const char *key, char *out, size_t n)
 {
     static const char begin[] = "LLAMA_ARG_";
@@ -256,12 +268,14 @@ struct lines {
     bool told;
 };
 
-static ingle_status set_option(void *arg, struct ingle_config *config, const char *key, const char *value, struct err *err)
+static ingle_status set_option(void *arg, struct ingle_config *config, const char *key,
+                               const char *value, struct err *err)
 {
     struct lines *l = arg;
     char name[64];
     pthread_mutex_lock(&l->lock);
-    const ingle_status st = cli_option_line("serve", config, plain_key(key, name, sizeof name), value, l->told ? NULL : &l->c->notes, err);
+    const ingle_status st = cli_option_line("serve", config, plain_key(key, name, sizeof name),
+                                            value, l->told ? NULL : &l->c->notes, err);
     pthread_mutex_unlock(&l->lock);
     return st ? st : cli_option_home(config, err);
 }
@@ -276,7 +290,8 @@ static void tell_notes(struct lines *l)
 }
 
 /* Lines of the models' processes, and what happens to them. */
-static void on_model(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void on_model(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                     const char *text)
 {
     struct cli *c = arg;
     const struct ingle_callbacks callbacks = cli_callbacks(c);
@@ -285,7 +300,8 @@ static void on_model(void *arg, ingle_report_level level, const char *kind, cons
             cli_line("ingle: %s: %s", level == INGLE_REPORT_ERROR ? "error" : "warning", text);
     } else if (level != INGLE_REPORT_NOTE || strcmp(kind, "model") != 0)
         callbacks.report(callbacks.arg, level, kind, subject, text);
-    else if (c->screen.progress || strncmp(text, "ingle: error", 12) == 0 || strncmp(text, "failed: ", 8) == 0)
+    else if (c->screen.progress || strncmp(text, "ingle: error", 12) == 0 ||
+             strncmp(text, "failed: ", 8) == 0)
         cli_line("[%s] %s", subject, text);
 }
 
@@ -307,9 +323,15 @@ static int serve_models(struct cli *c, const int *handed, int n_handed)
     struct server_info info;
     struct err err;
     struct lines lines = {.c = c, .lock = PTHREAD_MUTEX_INITIALIZER};
-    const struct router_options o = {.listener = handed, .n_listeners = n_handed, .config = c->config,
-                                     .callbacks = {.report = on_model, .arg = c}, .environment = environ,
-                                     .program = "/proc/self/exe", .directory = socket_directory(), .set = set_option, .arg = &lines};
+    const struct router_options o = {.listener = handed,
+                                     .n_listeners = n_handed,
+                                     .config = c->config,
+                                     .callbacks = {.report = on_model, .arg = c},
+                                     .environment = environ,
+                                     .program = "/proc/self/exe",
+                                     .directory = socket_directory(),
+                                     .set = set_option,
+                                     .arg = &lines};
     if (ingle_config_is_set(c->config, "model"))
         return cli_usage(c, "--models has all models: -m is for a server with one");
     c->notes.n = c->notes.n_more = 0; /* those of the command line are told */
@@ -320,7 +342,8 @@ static int serve_models(struct cli *c, const int *handed, int n_handed)
     printf("ingle serve listens on %s\n", info.url);
     if (c->screen.progress)
         printf("models   are loaded when they are asked for: GET /v1/models lists them\n%s",
-               info.n_keys ? "" : "keys     none: every client that reaches the address has access\n");
+               info.n_keys ? ""
+                           : "keys     none: every client that reaches the address has access\n");
     cli_push(c);
     serve_until_signal(NULL);
     router_describe(r, &info);
@@ -340,5 +363,6 @@ int cli_serve(struct cli *c)
     const int n = handed_over(handed);
     if (!catch_signals())
         return cli_fail_err(c, &(struct err){INGLE_IO, "no pipe for signals"});
-    return ingle_config_is_set(c->config, "models") ? serve_models(c, handed, n) : serve_model(c, handed, n);
+    return ingle_config_is_set(c->config, "models") ? serve_models(c, handed, n)
+                                                    : serve_model(c, handed, n);
 }

@@ -298,7 +298,8 @@ static int render_input(struct cli *c, const struct words *w)
 {
     struct err err;
     struct ingle_error error;
-    struct ingle_chat chat = {.thinking = ingle_config_flag(c->config, "think"), .developer_own = cli_developer_own(c)};
+    struct ingle_chat chat = {.thinking = ingle_config_flag(c->config, "think"),
+                              .developer_own = cli_developer_own(c)};
     struct ingle_prompt p;
     char *messages = NULL, *tools = NULL;
     const char *tools_file = ingle_config_text(c->config, "tools", 0);
@@ -386,7 +387,8 @@ static int parse_input(struct cli *c, const struct words *w)
     str_init(&s);
     str_adds(&s, "{\"text\": ");
     str_add_json(&s, text, n);
-    str_adds(&s, ", \"tools_enabled\": true, \"thinking\": false, \"end\": \"turn\", \"eos\": true}");
+    str_adds(&s,
+             ", \"tools_enabled\": true, \"thinking\": false, \"end\": \"turn\", \"eos\": true}");
     mem_free(text);
     int rc = CLI_OK;
     if (ingle_parse_case(w->family, s.at, s.n, &message, &error)) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ingle worker: experts of a model for engines in other processes and on other machines (docs/use/workers.md). */
+/* ingle worker: experts of a model for engines in other processes and on other machines
+ * (docs/use/workers.md). */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
@@ -39,8 +40,11 @@ static void tell_end(const struct cli *c, const struct ingle_worker *w)
     struct ingle_worker_info n;
     ingle_worker_info(w, &n);
     if (c->screen.progress)
-        fprintf(stderr, "ingle: note: %llu evaluations, %llu rows of experts; %llu of %llu experts were in memory, %s were read; %llu peers were refused\n",
-                (unsigned long long)n.evals, (unsigned long long)n.pairs, (unsigned long long)n.hits, (unsigned long long)(n.hits + n.misses),
+        fprintf(stderr,
+                "ingle: note: %llu evaluations, %llu rows of experts; %llu of %llu experts were in "
+                "memory, %s were read; %llu peers were refused\n",
+                (unsigned long long)n.evals, (unsigned long long)n.pairs,
+                (unsigned long long)n.hits, (unsigned long long)(n.hits + n.misses),
                 SIZE_OF(n.read_bytes), (unsigned long long)n.refused);
 }
 

@@ -62,7 +62,10 @@ static void bash_values(FILE *to, const struct ingle_option *o, size_t n, const 
         if (v == WORDS)
             fprintf(to, ") words='%s' ;;\n", o[i].choices);
         else
-            fprintf(to, ") kind=%s ;;\n", v == FILES ? "file" : v == FOLDERS ? "directory" : "none");
+            fprintf(to, ") kind=%s ;;\n",
+                    v == FILES     ? "file"
+                    : v == FOLDERS ? "directory"
+                                   : "none");
     }
 }
 
@@ -73,15 +76,19 @@ void cli_completion_bash(FILE *to)
     const struct ingle_option *o = ingle_options(&n);
     fputs("# bash completion of ingle; 'ingle help bash' prints it\n"
           "_ingle()\n{\n"
-          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words= kind= options=\n"
+          "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} words= kind= "
+          "options=\n"
           "    COMPREPLY=()\n"
-          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W '", to);
+          "    if [ \"$COMP_CWORD\" -eq 1 ]; then\n        COMPREPLY=($(compgen -W '",
+          to);
     for (size_t i = 0; i < n_commands; i++)
         fprintf(to, "%s ", c[i].name);
     fputs("help --help --version' -- \"$cur\"))\n        return\n    fi\n"
-          "    if [ \"$prev\" = = ] && [ \"$COMP_CWORD\" -gt 2 ]; then\n        prev=${COMP_WORDS[COMP_CWORD - 2]}\n    fi\n"
+          "    if [ \"$prev\" = = ] && [ \"$COMP_CWORD\" -gt 2 ]; then\n        "
+          "prev=${COMP_WORDS[COMP_CWORD - 2]}\n    fi\n"
           "    if [ \"$cur\" = = ]; then\n        cur=\n    fi\n"
-          "    case ${COMP_WORDS[1]} in\n", to);
+          "    case ${COMP_WORDS[1]} in\n",
+          to);
     for (size_t i = 0; i < n_commands; i++) {
         fprintf(to, "    %s)\n        options='", c[i].name);
         for (size_t k = 0; k < n; k++)
@@ -95,14 +102,18 @@ void cli_completion_bash(FILE *to)
     for (size_t i = 0; i < n_commands; i++)
         fprintf(to, "%s ", c[i].name);
     fprintf(to, "%s' ;;\n", help_words);
-    fputs("    esac\n"
-          "    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
-          "    elif [ \"$kind\" = directory ]; then\n        compopt -o filenames 2>/dev/null\n"
-          "        COMPREPLY=($(compgen -d -- \"$cur\"))\n"
-          "    elif [ \"$kind\" = none ]; then\n        return\n"
-          "    elif [ -z \"$kind\" ] && [ \"${cur:0:1}\" = - ]; then\n        COMPREPLY=($(compgen -W \"$options\" -- \"$cur\"))\n"
-          "    else\n        compopt -o filenames 2>/dev/null\n        COMPREPLY=($(compgen -f -- \"$cur\"))\n    fi\n"
-          "}\ncomplete -F _ingle ingle\n", to);
+    fputs(
+        "    esac\n"
+        "    if [ -n \"$words\" ]; then\n        COMPREPLY=($(compgen -W \"$words\" -- \"$cur\"))\n"
+        "    elif [ \"$kind\" = directory ]; then\n        compopt -o filenames 2>/dev/null\n"
+        "        COMPREPLY=($(compgen -d -- \"$cur\"))\n"
+        "    elif [ \"$kind\" = none ]; then\n        return\n"
+        "    elif [ -z \"$kind\" ] && [ \"${cur:0:1}\" = - ]; then\n        COMPREPLY=($(compgen "
+        "-W \"$options\" -- \"$cur\"))\n"
+        "    else\n        compopt -o filenames 2>/dev/null\n        COMPREPLY=($(compgen -f -- "
+        "\"$cur\"))\n    fi\n"
+        "}\ncomplete -F _ingle ingle\n",
+        to);
 }
 
 /* ---- zsh ---- */
@@ -138,21 +149,28 @@ void cli_completion_zsh(FILE *to)
     size_t n_commands, n;
     const struct cli_command *c = cli_commands(&n_commands);
     const struct ingle_option *o = ingle_options(&n);
-    fputs("#compdef ingle\n# zsh completion of ingle; 'ingle help zsh' prints it\n_ingle()\n{\n    local -a commands\n    commands=(\n", to);
+    fputs("#compdef ingle\n# zsh completion of ingle; 'ingle help zsh' prints it\n_ingle()\n{\n    "
+          "local -a commands\n    commands=(\n",
+          to);
     for (size_t i = 0; i < n_commands; i++) {
         fprintf(to, "        %s:", c[i].name);
         quoted(to, c[i].help, ":");
         putc('\n', to);
     }
-    fputs("        help:'options and commands'\n    )\n"
-          "    if (( CURRENT == 2 )); then\n        _describe command commands\n        return\n    fi\n"
-          "    local command=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $command in\n", to);
+    fputs(
+        "        help:'options and commands'\n    )\n"
+        "    if (( CURRENT == 2 )); then\n        _describe command commands\n        return\n    "
+        "fi\n"
+        "    local command=$words[2]\n    shift words\n    (( CURRENT-- ))\n    case $command in\n",
+        to);
     for (size_t i = 0; i < n_commands; i++) {
         fprintf(to, "    %s)\n        _arguments \\\n", c[i].name);
         for (size_t k = 0; k < n; k++)
             if (takes(c[i].name, &o[k]))
                 zsh_option(to, &o[k]);
-        fputs("            '--help[the usual options]' '--help-all[all options]' '*:file:_files' ;;\n", to);
+        fputs("            '--help[the usual options]' '--help-all[all options]' '*:file:_files' "
+              ";;\n",
+              to);
     }
     fputs("    help) _values command ", to);
     for (size_t i = 0; i < n_commands; i++)

@@ -19,9 +19,11 @@ int cli_depths_parse(struct cli *c, struct cli_depths *d)
         if (i == CLI_MOST_DEPTHS)
             return cli_usage(c, "option '--depth' is given more than %d times", CLI_MOST_DEPTHS);
         if (*end || end == text || v < LEAST_DEPTH || v > MOST_DEPTH)
-            return cli_usage(c, "option '--depth' needs a number of %d to %d here, not '%s'", LEAST_DEPTH, MOST_DEPTH, text);
+            return cli_usage(c, "option '--depth' needs a number of %d to %d here, not '%s'",
+                             LEAST_DEPTH, MOST_DEPTH, text);
         if (i && v <= d->depth[i - 1])
-            return cli_usage(c, "option '--depth': %lld is not above the one before it, %lld", v, (long long)d->depth[i - 1]);
+            return cli_usage(c, "option '--depth': %lld is not above the one before it, %lld", v,
+                             (long long)d->depth[i - 1]);
         d->depth[d->n++] = v;
     }
     return CLI_OK;
@@ -35,7 +37,10 @@ static void usual_depths(struct cli_depths *d, int64_t n)
     d->depth[d->n++] = n;
 }
 
-int64_t cli_depths_most(const struct cli_depths *d) { return d->n ? d->depth[d->n - 1] : LEAST_DEPTH; }
+int64_t cli_depths_most(const struct cli_depths *d)
+{
+    return d->n ? d->depth[d->n - 1] : LEAST_DEPTH;
+}
 
 static int read_text(struct cli *c, struct ingle_model *model, struct cli_depths *d, int64_t *n_ids)
 {
@@ -46,7 +51,8 @@ static int read_text(struct cli *c, struct ingle_model *model, struct cli_depths
     size_t n_bytes, n = 0;
     if (cli_slurp(d->file, &text, &n_bytes, &err))
         return cli_fail_err(c, &err);
-    const ingle_status st = ingle_tokenize(model, text, n_bytes, INGLE_ADD_SPECIAL, &ids, &n, &error);
+    const ingle_status st =
+        ingle_tokenize(model, text, n_bytes, INGLE_ADD_SPECIAL, &ids, &n, &error);
     d->ids = st ? NULL : mem_calloc(n + 1, sizeof *d->ids);
     if (d->ids)
         memcpy(d->ids, ids, n * sizeof *ids);
@@ -69,11 +75,15 @@ int cli_depths_tokens(struct cli *c, struct ingle_model *model, struct cli_depth
         usual_depths(d, d->file ? n : m.n_ctx > 1 ? num_min(m.n_ctx, d->usual) : d->usual);
     const int64_t most = cli_depths_most(d);
     if (d->file && most > n)
-        return cli_usage(c, "'%s' has %lld tokens, fewer than the %lld of --depth", d->file, (long long)n, (long long)most);
+        return cli_usage(c, "'%s' has %lld tokens, fewer than the %lld of --depth", d->file,
+                         (long long)n, (long long)most);
     if (!d->file && m.n_vocab && (d->ids = mem_calloc((size_t)most, sizeof *d->ids)))
         for (int64_t i = 0; i < most; i++)
             d->ids[i] = (int32_t)((i * 7919 + 13) % m.n_vocab);
     return d->ids ? CLI_OK : cli_usage(c, "no memory for %lld tokens", (long long)most);
 }
 
-const char *cli_depths_name(const struct cli_depths *d) { return d->file ? d->file : "tokens without a meaning (--text FILE: your own)"; }
+const char *cli_depths_name(const struct cli_depths *d)
+{
+    return d->file ? d->file : "tokens without a meaning (--text FILE: your own)";
+}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A line of a terminal, edited with libedit.  Characters are read in the terminal's encoding; the editor sees
- * them whole, and the caller gets UTF-8.  What is pasted is one piece of text, whatever line ends are in it.
+ * A line of a terminal, edited with libedit.  Characters are read in the terminal's encoding; the
+ * editor sees them whole, and the caller gets UTF-8.  What is pasted is one piece of text, whatever
+ * line ends are in it.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
@@ -37,8 +38,8 @@ struct cli_editor {
     bool broken, was_empty; /* Ctrl-C ended the line, which was empty */
 };
 
-/* How the terminal writes letters: as the environment says, or in UTF-8 if it says nothing that is known
- * here.  Numbers keep their point. */
+/* How the terminal writes letters: as the environment says, or in UTF-8 if it says nothing that is
+ * known here.  Numbers keep their point. */
 static void set_encoding(void)
 {
     const char *name = setlocale(LC_CTYPE, "");
@@ -171,7 +172,8 @@ static bool insert(EditLine *line, const char *text, size_t n)
 static void list_offered(const struct cli_editor *e)
 {
     putchar('\n');
-    for (const char *word = e->offered.at; word < e->offered.at + e->offered.n; word += strlen(word) + 1)
+    for (const char *word = e->offered.at; word < e->offered.at + e->offered.n;
+         word += strlen(word) + 1)
         printf("%s%s", word == e->offered.at ? "" : "  ", CLI_SHOWN(word));
     putchar('\n');
 }
@@ -194,7 +196,8 @@ static unsigned char complete(EditLine *line, int key)
         if (e->n_offered && str_ok(&e->offered)) {
             while (e->n_common && (e->offered.at[e->n_common] & 0xC0) == 0x80)
                 e->n_common--; /* whole characters */
-            const bool more = e->n_common > e->n_same && insert(line, e->offered.at + e->n_same, e->n_common - e->n_same);
+            const bool more = e->n_common > e->n_same &&
+                              insert(line, e->offered.at + e->n_same, e->n_common - e->n_same);
             if (e->n_offered == 1)
                 result = (e->offer_ends && insert(line, " ", 1)) || more ? CC_REFRESH : CC_ERROR;
             else if (more)
@@ -231,8 +234,8 @@ static unsigned char interrupt(EditLine *line, int key)
     return CC_REFRESH;
 }
 
-/* While a line is edited Ctrl-C is a key.  Otherwise it is a signal, and the terminal holds what is typed: in
- * lines it would cut them at 4,095 bytes and show them in the middle of answers. */
+/* While a line is edited Ctrl-C is a key.  Otherwise it is a signal, and the terminal holds what is
+ * typed: in lines it would cut them at 4,095 bytes and show them in the middle of answers. */
 static void set_terminal(EditLine *line)
 {
     el_wset(line, EL_SETTY, L"-d", L"intr=", NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval_draft - what a drafter drafts at given places of a text, for other implementations to compare with. */
+/* eval_draft - what a drafter drafts at given places of a text, for other implementations to
+ * compare with. */
 #include "cli/cli.h"
 
 #include "base/mem.h"
@@ -31,11 +32,15 @@ static int read_places(struct drafts *d, const char *text, int64_t *at, size_t *
         char *end;
         const long long v = strtoll(p, &end, 10);
         if (end == p || (*end && *end != ',') || v < 1 || v > d->n)
-            return cli_usage(d->c, "option '--draft-at': '%s' is no list of numbers from 1 to the %lld tokens that there are", text,
-                             (long long)d->n);
+            return cli_usage(d->c,
+                             "option '--draft-at': '%s' is no list of numbers from 1 to the %lld "
+                             "tokens that there are",
+                             text, (long long)d->n);
         if (v + d->info.draft_most >= d->info.n_ctx)
-            return cli_usage(d->c, "option '--draft-at': %lld and a draft of %lld do not fit in the context of %lld tokens (--ctx)", v,
-                             (long long)d->info.draft_most, (long long)d->info.n_ctx);
+            return cli_usage(d->c,
+                             "option '--draft-at': %lld and a draft of %lld do not fit in the "
+                             "context of %lld tokens (--ctx)",
+                             v, (long long)d->info.draft_most, (long long)d->info.n_ctx);
         if (*n == MOST_PLACES)
             return cli_usage(d->c, "option '--draft-at': more than %d places", MOST_PLACES);
         at[(*n)++] = v;
@@ -54,7 +59,8 @@ static int32_t top_of(const float *x, int64_t n)
     return (int32_t)best;
 }
 
-static struct tool_part *add_part(struct drafts *d, int64_t at, const char *what, int64_t n, int64_t width)
+static struct tool_part *add_part(struct drafts *d, int64_t at, const char *what, int64_t n,
+                                  int64_t width)
 {
     struct tool_part *p = &d->part[d->n_parts];
     snprintf(d->name[d->n_parts], NAME, "n%lld.%s", (long long)at, what);
@@ -62,7 +68,8 @@ static struct tool_part *add_part(struct drafts *d, int64_t at, const char *what
     return p;
 }
 
-static void print_draft(const struct drafts *d, int64_t at, int32_t seed, const struct ingle_draft *draft)
+static void print_draft(const struct drafts *d, int64_t at, int32_t seed,
+                        const struct ingle_draft *draft)
 {
     int64_t same = 0;
     printf("{\"at\": %lld, \"seed\": %d, \"tokens\": [", (long long)at, seed);
@@ -70,7 +77,8 @@ static void print_draft(const struct drafts *d, int64_t at, int32_t seed, const 
         printf("%s%d", i ? ", " : "", draft->token[i]);
     putchar(']');
     for (int64_t i = 0; draft->confidence && i < draft->n; i++)
-        printf("%s%.6g%s", i ? ", " : ", \"confidence\": [", (double)draft->confidence[i], i + 1 == draft->n ? "]" : "");
+        printf("%s%.6g%s", i ? ", " : ", \"confidence\": [", (double)draft->confidence[i],
+               i + 1 == draft->n ? "]" : "");
     while (same < draft->n && at + 1 + same < d->n && d->ids[at + 1 + same] == draft->token[same])
         same++;
     printf(", \"as_in_text\": %lld}", (long long)same);
@@ -106,7 +114,8 @@ static ingle_status draft_at(struct drafts *d, int64_t at, struct ingle_error *e
     if (!st)
         st = ingle_draft(d->engine, &draft, 1, error);
     for (size_t i = 0; i < d->n_parts; i++)
-        if (d->part[i].at == draft.logits || d->part[i].ints == token || (draft.confidence && d->part[i].at == draft.confidence))
+        if (d->part[i].at == draft.logits || d->part[i].ints == token ||
+            (draft.confidence && d->part[i].at == draft.confidence))
             d->part[i].n = draft.n;
     if (!st)
         print_draft(d, at, seed, &draft);
@@ -130,10 +139,12 @@ static int run(struct drafts *d, const int64_t *at, size_t n, const char *path)
         }
     }
     puts("]}");
-    return path && tool_matrices_save(path, d->part, d->n_parts, &err) ? cli_fail_err(d->c, &err) : CLI_OK;
+    return path && tool_matrices_save(path, d->part, d->n_parts, &err) ? cli_fail_err(d->c, &err)
+                                                                       : CLI_OK;
 }
 
-int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *s, const int32_t *ids, int64_t n)
+int cli_eval_draft(struct cli *c, struct ingle_engine *e, struct ingle_session *s,
+                   const int32_t *ids, int64_t n)
 {
     struct drafts d = {.c = c, .engine = e, .session = s, .ids = ids, .n = n};
     size_t n_at;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval_official - a vendor's answers, token by token with log-probabilities, against what the model says. */
+/* eval_official - a vendor's answers, token by token with log-probabilities, against what the model
+ * says. */
 #include "cli/cli.h"
 
 #include "base/json.h"
@@ -27,7 +28,8 @@ struct answer {
     int64_t n_prompt, n_answer;
     char name[64];
     /* results */
-    int64_t n_other, first; /* places where the best token is another one; the first of them, -1: none */
+    /* places where the best token is another one; the first of them, -1: none */
+    int64_t n_other, first;
     int32_t best;           /* there */
     double sum, most;       /* of differences of log-probabilities */
 };
@@ -35,7 +37,8 @@ struct answer {
 static struct json_object *member(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v : NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
+                                                                                             : NULL;
 }
 
 /* The bytes of a token of the vendor's list: 'bytes' where it has them, else its text. */
@@ -54,7 +57,8 @@ static ingle_status add_piece(struct json_object *one, struct str *to, struct er
 }
 
 /* The one token that has these bytes. */
-static ingle_status id_of(const struct official *o, struct json_object *one, int64_t i, int32_t *id, struct err *err)
+static ingle_status id_of(const struct official *o, struct json_object *one, int64_t i, int32_t *id,
+                          struct err *err)
 {
     struct json_object *given = member(one, "id");
     struct ingle_error error;
@@ -63,15 +67,19 @@ static ingle_status id_of(const struct official *o, struct json_object *one, int
     struct str piece;
     if (json_object_is_type(given, json_type_int)) {
         *id = json_object_get_int(given);
-        return *id >= 0 && *id < o->n_vocab ? INGLE_OK : err_set(err, INGLE_FORMAT, "token %lld has the id %d, outside the vocabulary",
-                                                                 (long long)i, *id);
+        return *id >= 0 && *id < o->n_vocab
+                   ? INGLE_OK
+                   : err_set(err, INGLE_FORMAT, "token %lld has the id %d, outside the vocabulary",
+                             (long long)i, *id);
     }
     str_init(&piece);
     ingle_status st = add_piece(one, &piece, err);
     if (!st && ingle_tokenize(o->m, piece.at, piece.n, INGLE_PARSE_SPECIAL, &ids, &n, &error))
         st = err_set(err, INGLE_FORMAT, "token %lld: %.200s", (long long)i, error.text);
     if (!st && n != 1)
-        st = err_set(err, INGLE_FORMAT, "token %lld '%.40s' is %zu tokens of this vocabulary: give its 'id'", (long long)i, piece.at, n);
+        st = err_set(err, INGLE_FORMAT,
+                     "token %lld '%.40s' is %zu tokens of this vocabulary: give its 'id'",
+                     (long long)i, piece.at, n);
     if (!st)
         *id = ids[0];
     ingle_free(ids);
@@ -79,18 +87,23 @@ static ingle_status id_of(const struct official *o, struct json_object *one, int
     return st;
 }
 
-static ingle_status prompt_of(const struct official *o, struct json_object *line, struct ingle_prompt *p, struct err *err)
+static ingle_status prompt_of(const struct official *o, struct json_object *line,
+                              struct ingle_prompt *p, struct err *err)
 {
-    struct json_object *messages = member(line, "messages"), *text = member(line, "prompt"), *thinking = member(line, "thinking");
+    struct json_object *messages = member(line, "messages"), *text = member(line, "prompt"),
+                       *thinking = member(line, "thinking");
     struct ingle_error error;
     ingle_status st;
     *p = (struct ingle_prompt){0};
     if (json_object_is_type(messages, json_type_array)) {
         const char *json = json_object_to_json_string_ext(messages, JSON_C_TO_STRING_PLAIN);
-        const struct ingle_chat chat = {.messages = json, .n_messages = strlen(json), .thinking = json_object_get_boolean(thinking)};
+        const struct ingle_chat chat = {.messages = json,
+                                        .n_messages = strlen(json),
+                                        .thinking = json_object_get_boolean(thinking)};
         st = ingle_chat_render(o->m, &chat, p, &error);
     } else if (json_object_is_type(text, json_type_string)) {
-        st = ingle_tokenize(o->m, json_object_get_string(text), (size_t)json_object_get_string_len(text),
+        st = ingle_tokenize(o->m, json_object_get_string(text),
+                            (size_t)json_object_get_string_len(text),
                             INGLE_ADD_SPECIAL | INGLE_PARSE_SPECIAL, &p->ids, &p->n_ids, &error);
     } else {
         return err_set(err, INGLE_FORMAT, "there is neither 'messages' nor 'prompt'");
@@ -106,13 +119,16 @@ static struct json_object *tokens_of(struct json_object *line)
     return json_object_is_type(list, json_type_array) ? list : NULL;
 }
 
-static ingle_status read_answer(const struct official *o, struct json_object *line, struct answer *a, struct err *err)
+static ingle_status read_answer(const struct official *o, struct json_object *line,
+                                struct answer *a, struct err *err)
 {
     struct json_object *list = tokens_of(line), *name = member(line, "name");
     struct ingle_prompt p;
     const size_t n = list ? json_object_array_length(list) : 0;
     if (!n || n > MAX_TOKENS)
-        return err_set(err, INGLE_FORMAT, "there is no list 'tokens' (or 'logprobs.content') of 1 to %d tokens", MAX_TOKENS);
+        return err_set(err, INGLE_FORMAT,
+                       "there is no list 'tokens' (or 'logprobs.content') of 1 to %d tokens",
+                       MAX_TOKENS);
     ingle_status st = prompt_of(o, line, &p, err);
     if (st)
         return st;
@@ -123,17 +139,20 @@ static ingle_status read_answer(const struct official *o, struct json_object *li
     if (!a->ids || !a->logprob)
         st = err_set(err, INGLE_NOMEM, "no memory for %zu tokens", n);
     else if (!p.n_ids || a->n_prompt + a->n_answer > o->n_ctx)
-        st = err_set(err, INGLE_LIMIT, "%lld tokens of prompt and %lld of answer, the context has %lld", (long long)a->n_prompt,
-                     (long long)a->n_answer, (long long)o->n_ctx);
+        st = err_set(err, INGLE_LIMIT,
+                     "%lld tokens of prompt and %lld of answer, the context has %lld",
+                     (long long)a->n_prompt, (long long)a->n_answer, (long long)o->n_ctx);
     if (!st)
         memcpy(a->ids, p.ids, p.n_ids * sizeof *a->ids);
     for (size_t i = 0; i < n && !st; i++) {
-        struct json_object *one = json_object_array_get_idx(list, i), *logprob = member(one, "logprob");
+        struct json_object *one = json_object_array_get_idx(list, i),
+                           *logprob = member(one, "logprob");
         a->logprob[i] = logprob ? json_object_get_double(logprob) : (double)NAN;
         st = id_of(o, one, (int64_t)i, &a->ids[p.n_ids + i], err);
     }
     ingle_prompt_release(&p);
-    snprintf(a->name, sizeof a->name, "%.60s", json_object_is_type(name, json_type_string) ? json_object_get_string(name) : "");
+    snprintf(a->name, sizeof a->name, "%.60s",
+             json_object_is_type(name, json_type_string) ? json_object_get_string(name) : "");
     return st;
 }
 
@@ -159,7 +178,8 @@ static void take_row(const struct official *o, struct answer *a, int64_t i, cons
 static ingle_status score(const struct official *o, struct answer *a, struct ingle_error *error)
 {
     a->first = -1;
-    /* What is kept of the prompt leaves its last token to be computed; the answer's last one is predicted only. */
+    /* What is kept of the prompt leaves its last token to be computed; the answer's last one is
+     * predicted only. */
     ingle_status st = ingle_session_sync(o->s, a->ids, a->n_prompt, NULL, error);
     if (!st && a->n_answer > 1)
         st = ingle_session_append(o->s, a->ids + a->n_prompt, a->n_answer - 1, error);
@@ -191,17 +211,20 @@ static void say(const struct official *o, const struct answer *a)
     if (o->json) {
         printf("{\"name\": ");
         cli_print_json(a->name, strlen(a->name));
-        printf(", \"tokens\": %lld, \"other_best\": %lld, \"first\": %lld, \"mean_difference\": %.6g, \"largest_difference\": %.6g}\n",
-               (long long)a->n_answer, (long long)a->n_other, (long long)a->first, a->sum / (double)a->n_answer, a->most);
+        printf(", \"tokens\": %lld, \"other_best\": %lld, \"first\": %lld, \"mean_difference\": "
+               "%.6g, \"largest_difference\": %.6g}\n",
+               (long long)a->n_answer, (long long)a->n_other, (long long)a->first,
+               a->sum / (double)a->n_answer, a->most);
         return;
     }
-    printf("%-24s %6lld tokens, log-probabilities differ by %.4f in the mean, %.4f at most", CLI_SHOWN(a->name), (long long)a->n_answer,
-           a->sum / (double)a->n_answer, a->most);
+    printf("%-24s %6lld tokens, log-probabilities differ by %.4f in the mean, %.4f at most",
+           CLI_SHOWN(a->name), (long long)a->n_answer, a->sum / (double)a->n_answer, a->most);
     if (a->n_other) {
         print_token(o, a->ids[a->n_prompt + a->first], want);
         print_token(o, a->best, got);
-        printf("; %lld best tokens are others, the first is token %lld: '%s' where the vendor has '%s'", (long long)a->n_other,
-               (long long)a->first, CLI_SHOWN(got), CLI_SHOWN(want));
+        printf("; %lld best tokens are others, the first is token %lld: '%s' where the vendor has "
+               "'%s'",
+               (long long)a->n_other, (long long)a->first, CLI_SHOWN(got), CLI_SHOWN(want));
     }
     putchar('\n');
 }
@@ -235,11 +258,18 @@ static int one_line(struct cli *c, void *arg, char *line, size_t n)
     return rc;
 }
 
-int cli_eval_official(struct cli *c, struct ingle_model *m, struct ingle_engine *e, struct ingle_session *s, const char *path)
+int cli_eval_official(struct cli *c, struct ingle_model *m, struct ingle_engine *e,
+                      struct ingle_session *s, const char *path)
 {
     struct ingle_engine_info info;
     ingle_engine_info(e, &info);
-    struct official o = {.c = c, .m = m, .e = e, .s = s, .n_vocab = info.n_vocab, .n_ctx = info.n_ctx, .chunk = CLI_FAST_STEP,
+    struct official o = {.c = c,
+                         .m = m,
+                         .e = e,
+                         .s = s,
+                         .n_vocab = info.n_vocab,
+                         .n_ctx = info.n_ctx,
+                         .chunk = CLI_FAST_STEP,
                          .json = ingle_config_flag(c->config, "json")};
     char *file[1] = {mem_strdup(path)}, **arg = c->arg;
     const int n_arg = c->n_arg;
@@ -259,8 +289,9 @@ int cli_eval_official(struct cli *c, struct ingle_model *m, struct ingle_engine 
     if (rc)
         return rc;
     if (!o.json)
-        printf("%llu prompts, %llu tokens: %llu best tokens are others, log-probabilities differ by %.4f in the mean, %.4f at most\n",
-               (unsigned long long)o.n_prompts, (unsigned long long)o.n_tokens, (unsigned long long)o.n_other,
-               o.n_tokens ? o.sum / (double)o.n_tokens : 0, o.most);
+        printf("%llu prompts, %llu tokens: %llu best tokens are others, log-probabilities differ "
+               "by %.4f in the mean, %.4f at most\n",
+               (unsigned long long)o.n_prompts, (unsigned long long)o.n_tokens,
+               (unsigned long long)o.n_other, o.n_tokens ? o.sum / (double)o.n_tokens : 0, o.most);
     return o.n_other ? DIFFERS : CLI_OK;
 }

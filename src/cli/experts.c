@@ -35,13 +35,14 @@ static ingle_status counts_init(struct counts *c, const char *model, struct err 
 {
     c->model = mem_strdup(model);
     c->hits = mem_calloc((size_t)(c->n_layers * c->n) + 1, sizeof *c->hits);
-    return c->model && c->hits ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for counts of experts");
+    return c->model && c->hits ? INGLE_OK
+                               : err_set(err, INGLE_NOMEM, "no memory for counts of experts");
 }
 
 /* ---- from an engine, from a file ---- */
 
-static ingle_status take(const struct ingle_model *m, const struct ingle_engine *e, struct counts *c,
-                         struct err *err)
+static ingle_status take(const struct ingle_model *m, const struct ingle_engine *e,
+                         struct counts *c, struct err *err)
 {
     struct ingle_engine_info info;
     struct ingle_model_info model;
@@ -70,12 +71,14 @@ static ingle_status read_layers(struct json_object *list, struct counts *c)
 {
     for (int64_t l = 0; l < c->n_layers; l++) {
         struct json_object *row = json_object_array_get_idx(list, (size_t)l);
-        if (!json_object_is_type(row, json_type_array) || (int64_t)json_object_array_length(row) != c->n)
+        if (!json_object_is_type(row, json_type_array) ||
+            (int64_t)json_object_array_length(row) != c->n)
             return INGLE_FORMAT;
         for (int64_t i = 0; i < c->n; i++) {
             struct json_object *v = json_object_array_get_idx(row, (size_t)i);
             const int64_t hits = json_object_get_int64(v);
-            if (!json_object_is_type(v, json_type_int) || hits < 0 || hits > INT64_MAX / MOST_LAYERS / MOST_EXPERTS)
+            if (!json_object_is_type(v, json_type_int) || hits < 0 ||
+                hits > INT64_MAX / MOST_LAYERS / MOST_EXPERTS)
                 return INGLE_FORMAT;
             c->hits[l * c->n + i] = (uint64_t)hits;
         }
@@ -98,11 +101,13 @@ static ingle_status read_counts(const char *path, struct counts *c, struct err *
         err_prefix(err, "%s", path);
         return st;
     }
-    struct json_object *list = member(o, "layers", json_type_array), *model = member(o, "model", json_type_string);
+    struct json_object *list = member(o, "layers", json_type_array),
+                       *model = member(o, "model", json_type_string);
     struct json_object *identity = member(o, "identity", json_type_string);
     struct json_object *first = list ? json_object_array_get_idx(list, 0) : NULL;
     c->n_layers = list ? (int64_t)json_object_array_length(list) : 0;
-    c->n = json_object_is_type(first, json_type_array) ? (int64_t)json_object_array_length(first) : 0;
+    c->n =
+        json_object_is_type(first, json_type_array) ? (int64_t)json_object_array_length(first) : 0;
     if (!model || !identity || c->n < 1 || c->n > MOST_EXPERTS || c->n_layers > MOST_LAYERS)
         st = INGLE_FORMAT;
     if (!st) {
@@ -112,22 +117,28 @@ static ingle_status read_counts(const char *path, struct counts *c, struct err *
     if (!st)
         st = read_layers(list, c);
     if (st == INGLE_FORMAT)
-        err_set(err, st, "%s: these are no counts of experts: 'model', 'identity' and 'layers', equally long "
-                "lists of whole numbers, are expected", path);
+        err_set(
+            err, st,
+            "%s: these are no counts of experts: 'model', 'identity' and 'layers', equally long "
+            "lists of whole numbers, are expected",
+            path);
     json_object_put(o);
     if (st)
         counts_release(c);
     return st;
 }
 
-static ingle_status same_model(const struct counts *now, const struct counts *old, const char *path, struct err *err)
+static ingle_status same_model(const struct counts *now, const struct counts *old, const char *path,
+                               struct err *err)
 {
     if (old->identity == now->identity && old->n == now->n && old->n_layers == now->n_layers)
         return INGLE_OK;
-    return err_set(err, INGLE_ARG, "%s: it counts the experts of another model, '%s'", path, old->model);
+    return err_set(err, INGLE_ARG, "%s: it counts the experts of another model, '%s'", path,
+                   old->model);
 }
 
-ingle_status cli_experts_check(const struct ingle_model *m, const struct ingle_engine *e, const char *path, struct err *err)
+ingle_status cli_experts_check(const struct ingle_model *m, const struct ingle_engine *e,
+                               const char *path, struct err *err)
 {
     struct counts now, old;
     ingle_status st = strcmp(path, "-") == 0 ? INGLE_OK : take(m, e, &now, err);
@@ -168,9 +179,15 @@ static ingle_status write_counts(const struct counts *c, const char *path, struc
     str_addf(&s, ", \"identity\": \"%016" PRIx64 "\", \"layers\": [", c->identity);
     for (int64_t l = 0; l < c->n_layers; l++)
         for (int64_t i = 0; i < c->n; i++)
-            str_addf(&s, "%s%" PRIu64 "%s", i ? ", " : l ? ",\n[" : "\n[", c->hits[l * c->n + i], i + 1 < c->n ? "" : "]");
+            str_addf(&s, "%s%" PRIu64 "%s",
+                     i   ? ", "
+                     : l ? ",\n["
+                         : "\n[",
+                     c->hits[l * c->n + i], i + 1 < c->n ? "" : "]");
     str_adds(&s, "]}\n");
-    const ingle_status st = str_ok(&s) ? output_save(&o, s.at, s.n, err) : err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
+    const ingle_status st = str_ok(&s)
+                                ? output_save(&o, s.at, s.n, err)
+                                : err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
     str_release(&s);
     return st;
 }
@@ -221,7 +238,8 @@ static void print_hot(FILE *to, const uint64_t *hits, int64_t n, uint64_t sum)
             best[at] = e;
     }
     for (int64_t i = 0; i < n_best && hits[best[i]]; i++)
-        fprintf(to, " %lld: %.1f %%", (long long)best[i], 100.0 * (double)hits[best[i]] / (double)sum);
+        fprintf(to, " %lld: %.1f %%", (long long)best[i],
+                100.0 * (double)hits[best[i]] / (double)sum);
     fputc('\n', to);
 }
 
@@ -232,8 +250,9 @@ static void print_layer(FILE *to, const uint64_t *hits, uint64_t *sorted, int64_
         return;
     memcpy(sorted, hits, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, falling);
-    fprintf(to, "%5lld %5lld %7.1f %% %6lld %6lld %6lld  ", (long long)l, (long long)experts_for(sorted, n, 100),
-            share_of_best(sorted, n, 10), (long long)experts_for(sorted, n, 50), (long long)experts_for(sorted, n, 80),
+    fprintf(to, "%5lld %5lld %7.1f %% %6lld %6lld %6lld  ", (long long)l,
+            (long long)experts_for(sorted, n, 100), share_of_best(sorted, n, 10),
+            (long long)experts_for(sorted, n, 50), (long long)experts_for(sorted, n, 80),
             (long long)experts_for(sorted, n, 95));
     print_hot(to, hits, n, sum);
 }
@@ -246,7 +265,8 @@ static ingle_status print_counts(FILE *to, const struct counts *c, struct err *e
     uint64_t *sorted = mem_calloc((size_t)all + 1, sizeof *sorted);
     if (!sorted)
         return err_set(err, INGLE_NOMEM, "no memory for counts of experts");
-    fprintf(to, "%s: %" PRIu64 " choices of %lld experts in a layer\n", CLI_SHOWN(c->model), sum_of(c->hits, all), (long long)c->n);
+    fprintf(to, "%s: %" PRIu64 " choices of %lld experts in a layer\n", CLI_SHOWN(c->model),
+            sum_of(c->hits, all), (long long)c->n);
     fputs("layer  used  best 10 %  for 50 %  80 %  95 %   most chosen\n", to);
     for (int64_t l = 0; l < c->n_layers; l++)
         print_layer(to, c->hits + l * c->n, sorted, l, c->n);
@@ -257,8 +277,8 @@ static ingle_status print_counts(FILE *to, const struct counts *c, struct err *e
         }
     qsort(sorted, (size_t)n_all, sizeof *sorted, falling);
     for (size_t i = 0; n_all && i < sizeof kept / sizeof *kept; i++)
-        fprintf(to, "%s%d %%: %.1f %%", i ? ", " : "the most chosen of all experts serve, ", kept[i],
-                share_of_best(sorted, n_all, kept[i]));
+        fprintf(to, "%s%d %%: %.1f %%", i ? ", " : "the most chosen of all experts serve, ",
+                kept[i], share_of_best(sorted, n_all, kept[i]));
     fputs(n_all ? " of the choices\n" : "no expert was chosen\n", to);
     mem_free(sorted);
     return INGLE_OK;
@@ -276,7 +296,8 @@ static void print_json(const struct counts *c)
             continue;
         memcpy(sorted, hits, (size_t)c->n * sizeof *sorted);
         qsort(sorted, (size_t)c->n, sizeof *sorted, falling);
-        printf("%s{\"layer\": %lld, \"choices\": %" PRIu64 ", \"used\": %lld, \"best_tenth\": %.4f, \"for_half\": %lld}",
+        printf("%s{\"layer\": %lld, \"choices\": %" PRIu64
+               ", \"used\": %lld, \"best_tenth\": %.4f, \"for_half\": %lld}",
                first ? "" : ", ", (long long)l, sum, (long long)experts_for(sorted, c->n, 100),
                share_of_best(sorted, c->n, 10) / 100, (long long)experts_for(sorted, c->n, 50));
         first = 0;
@@ -307,8 +328,8 @@ int cli_experts_keep(struct cli *c, const struct ingle_model *m, const struct in
 }
 
 /* The draft block of a file may be one of its layers. */
-static ingle_status check_model(struct cli *c, const struct counts *counts, const char *path, const char *model,
-                                struct err *err)
+static ingle_status check_model(struct cli *c, const struct counts *counts, const char *path,
+                                const char *model, struct err *err)
 {
     struct ingle_model *m;
     struct ingle_model_info info;
@@ -322,7 +343,8 @@ static ingle_status check_model(struct cli *c, const struct counts *counts, cons
     ingle_model_close(m);
     if (n_layers == counts->n_layers || n_layers == counts->n_layers + 1)
         return INGLE_OK;
-    return err_set(err, INGLE_ARG, "%s: it counts the experts of %lld layers (of '%s'), '%s' has %lld", path,
+    return err_set(err, INGLE_ARG,
+                   "%s: it counts the experts of %lld layers (of '%s'), '%s' has %lld", path,
                    (long long)counts->n_layers, counts->model, model, (long long)n_layers);
 }
 

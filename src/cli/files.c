@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which files a call reads and writes, by its options and arguments: an output that is an input is an error before all else. */
+/* Which files a call reads and writes, by its options and arguments: an output that is an input is
+ * an error before all else. */
 #include "cli/cli.h"
 
 #include "base/output.h"

@@ -4,14 +4,16 @@
 #include <string.h>
 
 static const struct cli_foreign table[] = {
-#define FOREIGN(of, name, letters, kind, ours, note) {of, name, letters, CLI_FOREIGN_##kind, ours, note},
+#define FOREIGN(of, name, letters, kind, ours, note)                                               \
+    {of, name, letters, CLI_FOREIGN_##kind, ours, note},
 #include "cli/foreign.inc"
 #undef FOREIGN
 };
 enum { N_TABLE = sizeof table / sizeof *table };
 
 static const struct {
-    const char *begin, *of, *note; /* note: our option, or why there is none; NULL: 'ingle help others' has them */
+    /* note: our option, or why there is none; NULL: 'ingle help others' has them */
+    const char *begin, *of, *note;
 } environment[] = {
 #define FOREIGN(of, name, letters, kind, ours, note)
 #define FOREIGN_ENVIRONMENT(begin, of, note) {begin, of, note},
@@ -31,9 +33,12 @@ static bool is_name(const char *pattern, const char *name, size_t n)
 }
 
 /* Underscores count as hyphens. */
-static const struct cli_foreign *better(const char *command, const struct cli_foreign *a, const struct cli_foreign *b)
+static const struct cli_foreign *better(const char *command, const struct cli_foreign *a,
+                                        const struct cli_foreign *b)
 {
-    return !a || (a->ours && b->ours && !cli_takes(command, a->ours) && cli_takes(command, b->ours)) ? b : a;
+    return !a || (a->ours && b->ours && !cli_takes(command, a->ours) && cli_takes(command, b->ours))
+               ? b
+               : a;
 }
 
 static bool is_flag(const struct cli_foreign *f)
@@ -63,7 +68,8 @@ const struct cli_foreign *cli_foreign_letters(const char *command, const char *l
 {
     const struct cli_foreign *found = NULL;
     for (size_t i = 0; i < N_TABLE; i++)
-        if (table[i].letters && strlen(table[i].letters) == n && strncmp(table[i].letters, letters, n) == 0)
+        if (table[i].letters && strlen(table[i].letters) == n &&
+            strncmp(table[i].letters, letters, n) == 0)
             found = better(command, found, &table[i]);
     return found;
 }
@@ -109,7 +115,8 @@ void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n)
         break;
     case CLI_FOREIGN_HAS:
     case CLI_FOREIGN_JSON:
-        snprintf(out, n, "%s%s--%s%s", f->note ? f->note : "it is ", f->note ? " " : "", f->ours, f->note ? "" : " here");
+        snprintf(out, n, "%s%s--%s%s", f->note ? f->note : "it is ", f->note ? " " : "", f->ours,
+                 f->note ? "" : " here");
         break;
     case CLI_FOREIGN_WORD:
         snprintf(out, n, "it is --%s here: %s", f->ours, f->note);
@@ -148,7 +155,9 @@ void cli_foreign_environment(struct cli *c, char *const *names)
     if (n > SHOWN)
         str_addf(&s, " and %zu more", n - SHOWN);
     if (n && str_ok(&s) && c->screen.progress)
-        fprintf(stderr, "ingle: note: variables of other engines are not read: %s; 'ingle help others' has the options here\n",
+        fprintf(stderr,
+                "ingle: note: variables of other engines are not read: %s; 'ingle help others' has "
+                "the options here\n",
                 s.at);
     str_release(&s);
 }
@@ -157,20 +166,35 @@ void cli_foreign_markdown(FILE *to)
 {
     char what[360];
     fputs("# Options of other engines\n\n"
-          "What llama.cpp (`llama-server`, `llama-cli`), its forks, ds4, lucebox, vLLM, SGLang and Ollama call an option, and what\n"
-          "ingle has for it. An option with the same meaning is accepted. An option that changes no answer here is accepted with\n"
-          "a note, which has its value and says why it is not needed; so is `--no-NAME` of such a flag. An option that would\n"
-          "change answers is an error with the text of this table. Lines of presets (docs/use/router.md) and of `--config` are\n"
+          "What llama.cpp (`llama-server`, `llama-cli`), its forks, ds4, lucebox, vLLM, SGLang and "
+          "Ollama call an option, and what\n"
+          "ingle has for it. An option with the same meaning is accepted. An option that changes "
+          "no answer here is accepted with\n"
+          "a note, which has its value and says why it is not needed; so is `--no-NAME` of such a "
+          "flag. An option that would\n"
+          "change answers is an error with the text of this table. Lines of presets "
+          "(docs/use/router.md) and of `--config` are\n"
           "read by the same table. Programs of other engines: docs/use/from-others.md.\n"
           "`ingle help others` prints this page.\n\n"
-          "| option | of | accepted | here |\n|---|---|---|---|\n", to);
+          "| option | of | accepted | here |\n|---|---|---|---|\n",
+          to);
     for (size_t i = 0; i < N_TABLE; i++) {
         const struct cli_foreign *f = &table[i];
-        static const char *const taken[] = {
-            [CLI_FOREIGN_SAME] = "yes", [CLI_FOREIGN_WORD] = "yes", [CLI_FOREIGN_HUB] = "yes", [CLI_FOREIGN_JSON] = "yes",
-            [CLI_FOREIGN_SETS] = "yes", [CLI_FOREIGN_UNLESS] = "yes", [CLI_FOREIGN_SOME] = "yes", [CLI_FOREIGN_MIB] = "yes",
-            [CLI_FOREIGN_DONE] = "with a note", [CLI_FOREIGN_MAYBE] = "with a note", [CLI_FOREIGN_TAKEN] = "with a note and its value",
-            [CLI_FOREIGN_ONLY] = "some values", [CLI_FOREIGN_ORDER] = "some values", [CLI_FOREIGN_HAS] = "no", [CLI_FOREIGN_NONE] = "no"};
+        static const char *const taken[] = {[CLI_FOREIGN_SAME] = "yes",
+                                            [CLI_FOREIGN_WORD] = "yes",
+                                            [CLI_FOREIGN_HUB] = "yes",
+                                            [CLI_FOREIGN_JSON] = "yes",
+                                            [CLI_FOREIGN_SETS] = "yes",
+                                            [CLI_FOREIGN_UNLESS] = "yes",
+                                            [CLI_FOREIGN_SOME] = "yes",
+                                            [CLI_FOREIGN_MIB] = "yes",
+                                            [CLI_FOREIGN_DONE] = "with a note",
+                                            [CLI_FOREIGN_MAYBE] = "with a note",
+                                            [CLI_FOREIGN_TAKEN] = "with a note and its value",
+                                            [CLI_FOREIGN_ONLY] = "some values",
+                                            [CLI_FOREIGN_ORDER] = "some values",
+                                            [CLI_FOREIGN_HAS] = "no",
+                                            [CLI_FOREIGN_NONE] = "no"};
         cli_foreign_say(f, what, sizeof what);
         fprintf(to, "| `--%s`", f->name);
         if (f->letters)
@@ -182,12 +206,16 @@ void cli_foreign_markdown(FILE *to)
             fprintf(to, "%s |\n", what);
     }
     cli_foreign_json_markdown(to);
-    fputs("\nEnvironment variables are not read. Where some of another engine are set, a line says so:", to);
+    fputs("\nEnvironment variables are not read. Where some of another engine are set, a line says "
+          "so:",
+          to);
     for (size_t i = 0; i < N_ENVIRONMENT; i++) {
         const char *begin = environment[i].begin, *note = environment[i].note;
         fprintf(to, "%s `%s%s`", i ? "," : "", begin, begin[strlen(begin) - 1] == '_' ? "*" : "");
         if (note)
             fprintf(to, " (%s)", note);
     }
-    fputs(". Those of Hugging Face's tools (`HF_TOKEN`, `HF_ENDPOINT` ...) are read\nwhere models come from a hub: [pull.md](pull.md).\n", to);
+    fputs(". Those of Hugging Face's tools (`HF_TOKEN`, `HF_ENDPOINT` ...) are read\nwhere models "
+          "come from a hub: [pull.md](pull.md).\n",
+          to);
 }

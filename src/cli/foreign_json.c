@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign_json - an option of another engine whose value is a JSON object: each member is an option here, a note or an error.
+ * foreign_json - an option of another engine whose value is a JSON object: each member is an option
+ * here, a note or an error.
  */
 #include "cli/cli.h"
 
@@ -11,7 +12,8 @@
 /* Of a row: the option whose value has the member. */
 static const struct cli_foreign table[] = {
 #define FOREIGN(of, name, letters, kind, ours, note)
-#define FOREIGN_MEMBER(parent, name, kind, ours, note) {parent, name, NULL, CLI_FOREIGN_##kind, ours, note},
+#define FOREIGN_MEMBER(parent, name, kind, ours, note)                                             \
+    {parent, name, NULL, CLI_FOREIGN_##kind, ours, note},
 #include "cli/foreign.inc"
 #undef FOREIGN
 #undef FOREIGN_MEMBER
@@ -29,7 +31,8 @@ static const struct cli_foreign *member(const char *parent, const char *name)
     for (size_t i = 0; i < N_TABLE; i++) {
         const size_t k = strlen(table[i].name);
         const bool begins = table[i].name[k - 1] == '*';
-        if (is_of(&table[i], parent) && (begins ? strncmp(name, table[i].name, k - 1) == 0 : strcmp(name, table[i].name) == 0))
+        if (is_of(&table[i], parent) &&
+            (begins ? strncmp(name, table[i].name, k - 1) == 0 : strcmp(name, table[i].name) == 0))
             return &table[i];
     }
     return NULL;
@@ -37,7 +40,8 @@ static const struct cli_foreign *member(const char *parent, const char *name)
 
 static bool sets(const struct cli_foreign *f)
 {
-    return f->kind == CLI_FOREIGN_SAME || f->kind == CLI_FOREIGN_WORD || f->kind == CLI_FOREIGN_SOME;
+    return f->kind == CLI_FOREIGN_SAME || f->kind == CLI_FOREIGN_WORD ||
+           f->kind == CLI_FOREIGN_SOME;
 }
 
 /* "method (--draft-method), ..." */
@@ -47,21 +51,26 @@ static void known(const char *parent, char *out, size_t n)
     out[0] = 0;
     for (size_t i = 0; i < N_TABLE && at < n; i++)
         if (is_of(&table[i], parent) && sets(&table[i]))
-            at += (size_t)snprintf(out + at, n - at, "%s%s (--%s)", at ? ", " : "", table[i].name, table[i].ours);
+            at += (size_t)snprintf(out + at, n - at, "%s%s (--%s)", at ? ", " : "", table[i].name,
+                                   table[i].ours);
 }
 
-static ingle_status take(const struct cli_foreign *f, const char *name, struct json_object *value, const char *command, struct ingle_config *config,
-                         struct cli_notes *notes, struct err *err)
+static ingle_status take(const struct cli_foreign *f, const char *name, struct json_object *value,
+                         const char *command, struct ingle_config *config, struct cli_notes *notes,
+                         struct err *err)
 {
     const char *text = json_object_get_string(value);
     struct cli_setting set;
     struct ingle_error error;
-    if (sets(f) &&
-        (json_object_is_type(value, json_type_object) || json_object_is_type(value, json_type_array) ||
-         (json_object_is_type(value, json_type_string) && strlen(text) != (size_t)json_object_get_string_len(value))))
-        return err_set(err, INGLE_ARG, "'%s' is %.60s: it is --%s here, a text or a number", f->name, text, f->ours);
+    if (sets(f) && (json_object_is_type(value, json_type_object) ||
+                    json_object_is_type(value, json_type_array) ||
+                    (json_object_is_type(value, json_type_string) &&
+                     strlen(text) != (size_t)json_object_get_string_len(value))))
+        return err_set(err, INGLE_ARG, "'%s' is %.60s: it is --%s here, a text or a number",
+                       f->name, text, f->ours);
     if (f->kind == CLI_FOREIGN_WORD && !cli_foreign_word(f, text, set.room, sizeof set.room))
-        return err_set(err, INGLE_ARG, "'%s' is '%.40s': it is --%s here, and none of %s", f->name, text, f->ours, f->note);
+        return err_set(err, INGLE_ARG, "'%s' is '%.40s': it is --%s here, and none of %s", f->name,
+                       text, f->ours, f->note);
     const ingle_status st = cli_foreign_take(f, name, text, &set, notes, err);
     if (st || !set.name)
         return st;
@@ -70,8 +79,8 @@ static ingle_status take(const struct cli_foreign *f, const char *name, struct j
     return INGLE_OK;
 }
 
-static ingle_status take_all(const char *parent, struct json_object *o, const char *command, struct ingle_config *config,
-                             struct cli_notes *notes, struct err *err)
+static ingle_status take_all(const char *parent, struct json_object *o, const char *command,
+                             struct ingle_config *config, struct cli_notes *notes, struct err *err)
 {
     char what[360];
     ingle_status st = INGLE_OK;
@@ -90,8 +99,8 @@ static ingle_status take_all(const char *parent, struct json_object *o, const ch
     return st;
 }
 
-ingle_status cli_foreign_json(const char *parent, const char *text, const char *command, struct ingle_config *config,
-                              struct cli_notes *notes, struct err *err)
+ingle_status cli_foreign_json(const char *parent, const char *text, const char *command,
+                              struct ingle_config *config, struct cli_notes *notes, struct err *err)
 {
     const struct json_limits limits = {.depth = 8, .n_values = 256, .n_bytes = MOST_BYTES};
     struct json_object *o = NULL;
@@ -111,9 +120,14 @@ void cli_foreign_json_markdown(FILE *to)
     for (size_t i = 0; i < N_TABLE; i++) {
         const struct cli_foreign *f = &table[i];
         if (strcmp(parent, f->of) != 0)
-            fprintf(to, "\nMembers of `--%s`:\n\n| member | taken | here |\n|---|---|---|\n", f->of);
+            fprintf(to, "\nMembers of `--%s`:\n\n| member | taken | here |\n|---|---|---|\n",
+                    f->of);
         parent = f->of;
         cli_foreign_say(f, what, sizeof what);
-        fprintf(to, "| `%s` | %s | %s |\n", f->name, sets(f) ? "yes" : f->kind == CLI_FOREIGN_TAKEN ? "with a note and its value" : "no", what);
+        fprintf(to, "| `%s` | %s | %s |\n", f->name,
+                sets(f)                        ? "yes"
+                : f->kind == CLI_FOREIGN_TAKEN ? "with a note and its value"
+                                               : "no",
+                what);
     }
 }

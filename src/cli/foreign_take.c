@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * foreign_take - what an option of another engine is here: one of ours with a value, a note, or an error.
+ * foreign_take - what an option of another engine is here: one of ours with a value, a note, or an
+ * error.
  */
 #include "cli/cli.h"
 
@@ -52,7 +53,8 @@ const char *cli_foreign_why(const struct cli_foreign *f)
 static void spell(char *out, size_t n, const char *spelt, const char *value)
 {
     const bool cut = value && strlen(value) > 60;
-    snprintf(out, n, "%.60s%s%.60s%s", spelt, value && *value ? " " : "", value ? value : "", cut ? "..." : "");
+    snprintf(out, n, "%.60s%s%.60s%s", spelt, value && *value ? " " : "", value ? value : "",
+             cut ? "..." : "");
 }
 
 static bool has_name(const char *list, const char *name)
@@ -90,13 +92,15 @@ void cli_notes_print(const struct cli_notes *notes)
     for (size_t i = 0; i < notes->n; i++)
         cli_line("ingle: note: %s: %s", notes->at[i].names, notes->at[i].why);
     if (notes->n_more)
-        cli_line("ingle: note: %zu more options of other engines have no effect here ('ingle help others')", notes->n_more);
+        cli_line("ingle: note: %zu more options of other engines have no effect here ('ingle help "
+                 "others')",
+                 notes->n_more);
 }
 
 /* ---- values ---- */
 
-/* Whether the words of value, parted by semicolons or commas (of a list without blanks: its letters), come in the
- * order of the list. */
+/* Whether the words of value, parted by semicolons or commas (of a list without blanks: its
+ * letters), come in the order of the list. */
 static bool in_order(const char *list, size_t n_list, const char *value)
 {
     const char *at = list, *end = list + n_list;
@@ -133,7 +137,8 @@ static bool has_word(const char *list, size_t n_list, const char *word)
 }
 
 /* value: NULL or what it is refused for. */
-static ingle_status refuse(const struct cli_foreign *f, const char *spelt, const char *value, struct err *err)
+static ingle_status refuse(const struct cli_foreign *f, const char *spelt, const char *value,
+                           struct err *err)
 {
     char what[360], name[160];
     cli_foreign_say(f, what, sizeof what);
@@ -150,14 +155,15 @@ static const char *words_of(const struct cli_foreign *f, size_t *n)
 }
 
 /* One of ours by its word for the value. */
-static ingle_status word(const struct cli_foreign *f, const char *spelt, const char *value, struct cli_setting *out, struct cli_notes *notes,
-                         struct err *err)
+static ingle_status word(const struct cli_foreign *f, const char *spelt, const char *value,
+                         struct cli_setting *out, struct cli_notes *notes, struct err *err)
 {
     const bool known = cli_foreign_word(f, value, out->room, sizeof out->room);
     size_t n_list;
     const char *list = words_of(f, &n_list);
     if (!known && f->kind == CLI_FOREIGN_WORD)
-        return err_set(err, INGLE_ARG, "%.60s: '%.60s' is none of %.*s", spelt, value, (int)n_list, list);
+        return err_set(err, INGLE_ARG, "%.60s: '%.60s' is none of %.*s", spelt, value, (int)n_list,
+                       list);
     if (!known || !out->room[0]) {
         cli_note_add(notes, spelt, value, cli_foreign_why(f));
         return INGLE_OK;
@@ -167,8 +173,8 @@ static ingle_status word(const struct cli_foreign *f, const char *spelt, const c
     return INGLE_OK;
 }
 
-ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, const char *value, struct cli_setting *out,
-                              struct cli_notes *notes, struct err *err)
+ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, const char *value,
+                              struct cli_setting *out, struct cli_notes *notes, struct err *err)
 {
     size_t n_list;
     const char *list = words_of(f, &n_list);
@@ -181,7 +187,8 @@ ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, co
         return INGLE_OK;
     case CLI_FOREIGN_HUB:
         if (snprintf(out->room, sizeof out->room, "hf:%s", value) >= (int)sizeof out->room)
-            return err_set(err, INGLE_ARG, "%.60s: a name has at most %d bytes", spelt, (int)sizeof out->room - 4);
+            return err_set(err, INGLE_ARG, "%.60s: a name has at most %d bytes", spelt,
+                           (int)sizeof out->room - 4);
         out->name = f->ours;
         out->value = out->room;
         return INGLE_OK;
@@ -216,7 +223,8 @@ ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, co
         return INGLE_OK;
     case CLI_FOREIGN_ONLY:
     case CLI_FOREIGN_ORDER:
-        if (f->kind == CLI_FOREIGN_ONLY ? !has_word(list, n_list, value) : !in_order(list, n_list, value))
+        if (f->kind == CLI_FOREIGN_ONLY ? !has_word(list, n_list, value)
+                                        : !in_order(list, n_list, value))
             return refuse(f, spelt, value, err);
         break;
     case CLI_FOREIGN_DONE:

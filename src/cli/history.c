@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The lines that were typed in chats, in a file: one a line, line ends and backslashes in it escaped.  Each is appended under a lock, so
- * that chats side by side lose nothing; a file that has grown long is replaced by its last lines when a chat begins.
+ * The lines that were typed in chats, in a file: one a line, line ends and backslashes in it
+ * escaped.  Each is appended under a lock, so that chats side by side lose nothing; a file that has
+ * grown long is replaced by its last lines when a chat begins.
  */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
@@ -37,7 +38,8 @@ static void tell(struct cli_history *h, const char *what)
     const int why = errno;
     if (!h->told && h->c->screen.progress) {
         cli_screen_clear(&h->c->screen);
-        cli_line("ingle: note: %s: %s: %s; the history ends with this chat", h->path, what, strerror(why));
+        cli_line("ingle: note: %s: %s: %s; the history ends with this chat", h->path, what,
+                 strerror(why));
     }
     h->told = h->off = true;
 }
@@ -69,17 +71,20 @@ static bool make_folders(char *path)
 static bool was_replaced(int fd, const char *path)
 {
     struct stat mine, there;
-    return fstat(fd, &mine) || stat(path, &there) || mine.st_dev != there.st_dev || mine.st_ino != there.st_ino;
+    return fstat(fd, &mine) || stat(path, &there) || mine.st_dev != there.st_dev ||
+           mine.st_ino != there.st_ino;
 }
 
-/* The file, locked: -1 after saying why, or silently where it is no file (a link to /dev/null says that none is wanted). */
+/* The file, locked: -1 after saying why, or silently where it is no file (a link to /dev/null says
+ * that none is wanted). */
 static int open_locked(struct cli_history *h)
 {
     enum { TRIES = 10, WAITS = 200, WAIT_US = 5000 };
     for (int i = 0; i < TRIES; i++) {
         struct stat st;
         int waits = 0;
-        const int fd = open(h->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
+        const int fd =
+            open(h->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0600);
         if (fd < 0) {
             tell(h, "cannot open");
             return -1;
@@ -89,9 +94,11 @@ static int open_locked(struct cli_history *h)
             close(fd);
             return -1;
         }
-        while (!(h->locked = !flock(fd, LOCK_EX | LOCK_NB)) && errno == EWOULDBLOCK && waits++ < WAITS)
+        while (!(h->locked = !flock(fd, LOCK_EX | LOCK_NB)) && errno == EWOULDBLOCK &&
+               waits++ < WAITS)
             usleep(WAIT_US);
-        if (!was_replaced(fd, h->path)) { /* where no lock can be had, O_APPEND still adds whole lines */
+        /* where no lock can be had, O_APPEND still adds whole lines */
+        if (!was_replaced(fd, h->path)) {
             if (st.st_mode & 077 && fchmod(fd, 0600))
                 tell(h, "cannot make it private");
             return fd;
@@ -194,7 +201,8 @@ static void load(struct cli_history *h, struct cli_editor *e)
         i += n + 1;
     }
     struct stat st;
-    if (h->locked && !h->off && str_ok(&text) && (n_lines > MOST_LINES || (!fstat(fd, &st) && st.st_size > MOST_BYTES)))
+    if (h->locked && !h->off && str_ok(&text) &&
+        (n_lines > MOST_LINES || (!fstat(fd, &st) && st.st_size > MOST_BYTES)))
         shorten(h->path, text.at + from, text.n - from);
     str_release(&line);
     str_release(&text);
@@ -255,7 +263,8 @@ static void append(struct cli_history *h, const struct str *line)
 void cli_history_add(struct cli_history *h, const char *text, size_t n)
 {
     struct str line;
-    if (!h || h->off || !n || n > MOST_TEXT || text[0] == ' ' || text[0] == '\t' || (h->last && strcmp(h->last, text) == 0))
+    if (!h || h->off || !n || n > MOST_TEXT || text[0] == ' ' || text[0] == '\t' ||
+        (h->last && strcmp(h->last, text) == 0))
         return;
     str_init(&line);
     for (size_t i = 0; i < n; i++) {

@@ -80,21 +80,25 @@ void cli_name_files(struct ingle_error *error, const char *messages, const char 
     snprintf(error->text, sizeof error->text, "%s", err.msg);
 }
 
-ingle_status cli_ids(const struct ingle_model *m, const char *path, int32_t **ids, size_t *n, struct err *err)
+ingle_status cli_ids(const struct ingle_model *m, const char *path, int32_t **ids, size_t *n,
+                     struct err *err)
 {
     struct ingle_model_info info;
     char *text = NULL;
     int32_t *id = NULL;
     size_t n_text, count = 0;
     ingle_model_info(m, &info);
-    ingle_status st = tool_ids_binary(path) ? tool_ids_read(path, &id, &count, err) : cli_slurp(path, &text, &n_text, err);
+    ingle_status st = tool_ids_binary(path) ? tool_ids_read(path, &id, &count, err)
+                                            : cli_slurp(path, &text, &n_text, err);
     if (!st && text)
-        st = tool_ids_parse(strcmp(path, "-") == 0 ? "standard input" : path, text, n_text, &id, &count, err);
+        st = tool_ids_parse(strcmp(path, "-") == 0 ? "standard input" : path, text, n_text, &id,
+                            &count, err);
     mem_free(text);
     for (size_t i = 0; !st && i < count; i++)
         if (info.n_vocab && id[i] >= info.n_vocab)
-            st = err_set(err, INGLE_ARG, "%s: element %zu is token %d, outside the vocabulary of %lld", path, i, id[i],
-                         (long long)info.n_vocab);
+            st = err_set(err, INGLE_ARG,
+                         "%s: element %zu is token %d, outside the vocabulary of %lld", path, i,
+                         id[i], (long long)info.n_vocab);
     if (st) {
         mem_free(id);
         return st;
@@ -113,12 +117,14 @@ size_t cli_without_end(const char *text, size_t n)
 
 ingle_status cli_input(struct cli *c, char **out, size_t *n, struct err *err)
 {
-    const char *file = ingle_config_text(c->config, "file", 0), *prompt = ingle_config_text(c->config, "prompt", 0);
+    const char *file = ingle_config_text(c->config, "file", 0),
+               *prompt = ingle_config_text(c->config, "prompt", 0);
     if ((file || prompt) && c->n_arg)
-        return err_set(err, INGLE_ARG, "both '--%s %s' and '%s' are given as the input", file ? "file" : "prompt",
-                       file ? file : prompt, c->arg[0]);
+        return err_set(err, INGLE_ARG, "both '--%s %s' and '%s' are given as the input",
+                       file ? "file" : "prompt", file ? file : prompt, c->arg[0]);
     if (file && prompt)
-        return err_set(err, INGLE_ARG, "both '--file %s' and '--prompt %s' are given as the input", file, prompt);
+        return err_set(err, INGLE_ARG, "both '--file %s' and '--prompt %s' are given as the input",
+                       file, prompt);
     if (file || (!prompt && !c->n_arg))
         return cli_slurp(file ? file : "-", out, n, err);
     struct str s;
@@ -191,8 +197,8 @@ int cli_reader_line(struct cli_reader *r, size_t most, struct str *out, struct e
     return whole || out->n;
 }
 
-static int each_line(struct cli *c, FILE *f, const char *name, enum cli_lines_kind kind, size_t most, cli_line_fn *fn,
-                     void *arg)
+static int each_line(struct cli *c, FILE *f, const char *name, enum cli_lines_kind kind,
+                     size_t most, cli_line_fn *fn, void *arg)
 {
     struct str line;
     struct err err;
@@ -202,8 +208,8 @@ static int each_line(struct cli *c, FILE *f, const char *name, enum cli_lines_ki
     cli_reader_init(&reader, f, name, kind == CLI_JSON);
     while (!rc && !ferror(stdout) && (got = cli_reader_line(&reader, most, &line, &err)) > 0) {
         if (line.n > INPUT_LIMIT) {
-            err_set(&err, INGLE_LIMIT, "%s: line %llu has more than %d bytes", name, (unsigned long long)reader.line,
-                    INPUT_LIMIT);
+            err_set(&err, INGLE_LIMIT, "%s: line %llu has more than %d bytes", name,
+                    (unsigned long long)reader.line, INPUT_LIMIT);
             rc = cli_fail_err(c, &err);
         } else {
             rc = fn(c, arg, line.at, line.n);
@@ -238,7 +244,8 @@ ingle_status cli_open_model(struct cli *c, struct ingle_model **out, struct ingl
 {
     const struct ingle_callbacks callbacks = cli_callbacks(c);
     struct ingle_model *m;
-    ingle_status st = ingle_model_open(&m, ingle_config_text(c->config, "model", 0), &callbacks, error);
+    ingle_status st =
+        ingle_model_open(&m, ingle_config_text(c->config, "model", 0), &callbacks, error);
     if (st)
         return st;
     st = ingle_config_check(c->config, m, error);

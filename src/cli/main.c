@@ -18,7 +18,9 @@ static int unknown_command(const char *name)
     for (size_t i = 0; i < n; i++)
         word[i] = c[i].name;
     if (name[0] == '-') {
-        cli_line("ingle: error: a command comes before options such as '%s': ingle chat %s ..., or ingle run, ingle serve (see 'ingle --help')", name, name);
+        cli_line("ingle: error: a command comes before options such as '%s': ingle chat %s ..., or "
+                 "ingle run, ingle serve (see 'ingle --help')",
+                 name, name);
         return CLI_USAGE;
     }
     const char *meant = near_word(word, n, name);
@@ -33,8 +35,9 @@ static int help(int argc, char **argv)
     static const struct {
         const char *name;
         void (*print)(FILE *to);
-    } pages[] = {{"man", cli_help_manual},      {"markdown", cli_help_markdown}, {"others", cli_foreign_markdown},
-                 {"bash", cli_completion_bash}, {"zsh", cli_completion_zsh},     {"fish", cli_completion_fish}};
+    } pages[] = {{"man", cli_help_manual},         {"markdown", cli_help_markdown},
+                 {"others", cli_foreign_markdown}, {"bash", cli_completion_bash},
+                 {"zsh", cli_completion_zsh},      {"fish", cli_completion_fish}};
     const struct cli_command *command = argc > 2 ? cli_command_find(argv[2]) : NULL;
     for (size_t i = 0; argc > 2 && i < sizeof pages / sizeof *pages; i++)
         if (strcmp(argv[2], pages[i].name) == 0) {

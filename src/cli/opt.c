@@ -58,17 +58,23 @@ bool cli_takes(const char *command, const char *name)
 /* Whether the value of an option is text, and not the name of a file, which may have any bytes. */
 static bool is_text(const struct ingle_option *o)
 {
-    return o && (o->kind == INGLE_OPTION_TEXT || o->kind == INGLE_OPTION_LIST) && strcmp(o->value, "FILE") != 0 &&
-           strcmp(o->value, "DIR") != 0 && strcmp(o->value, "ADDRESS") != 0;
+    return o && (o->kind == INGLE_OPTION_TEXT || o->kind == INGLE_OPTION_LIST) &&
+           strcmp(o->value, "FILE") != 0 && strcmp(o->value, "DIR") != 0 &&
+           strcmp(o->value, "ADDRESS") != 0;
 }
 
-/* A word that another engine has for a choice of an option that is called as ours: --numa distribute. */
-static const char *our_word(const char *command, const struct ingle_option *o, const char *value, char room[32])
+/* A word that another engine has for a choice of an option that is called as ours: --numa
+ * distribute. */
+static const char *our_word(const char *command, const struct ingle_option *o, const char *value,
+                            char room[32])
 {
     if (!o || o->kind != INGLE_OPTION_CHOICE || !value || has_word(o->choices, value))
         return value;
     const struct cli_foreign *f = cli_foreign_name(command, o->name, strlen(o->name));
-    return f && f->kind == CLI_FOREIGN_WORD && strcmp(f->ours, o->name) == 0 && cli_foreign_word(f, value, room, 32) ? room : value;
+    return f && f->kind == CLI_FOREIGN_WORD && strcmp(f->ours, o->name) == 0 &&
+                   cli_foreign_word(f, value, room, 32)
+               ? room
+               : value;
 }
 
 /* other: what was typed, if it is another engine's name; or NULL. */
@@ -90,11 +96,13 @@ static int set(struct cli *c, const char *name, const char *value, const char *o
     return cli_usage(c, "%s%s%s", other ? other : "", other ? ": " : "", error.text);
 }
 
-/* The value of an option: what stands behind '=', or the next argument.  False after saying that it is missing. */
-static bool take_value(struct cli *c, const struct ingle_option *o, const char *spelt, int argc, char **argv, int *i,
-                       const char **value)
+/* The value of an option: what stands behind '=', or the next argument.  False after saying that it
+ * is missing. */
+static bool take_value(struct cli *c, const struct ingle_option *o, const char *spelt, int argc,
+                       char **argv, int *i, const char **value)
 {
-    if (o->kind == INGLE_OPTION_FLAG && o->choices && !*value && *i + 1 < argc && has_word(o->choices, argv[*i + 1]))
+    if (o->kind == INGLE_OPTION_FLAG && o->choices && !*value && *i + 1 < argc &&
+        has_word(o->choices, argv[*i + 1]))
         *value = argv[++*i]; /* --think off */
     if (o->kind == INGLE_OPTION_FLAG || *value)
         return true;
@@ -106,9 +114,10 @@ static bool take_value(struct cli *c, const struct ingle_option *o, const char *
     return true;
 }
 
-/* The value of an option of another engine: after '=', or the next argument.  False after saying that it is missing. */
-static bool foreign_value(struct cli *c, const struct cli_foreign *f, const struct ingle_option *o, const char *spelt, int argc, char **argv,
-                          int *i, const char **value)
+/* The value of an option of another engine: after '=', or the next argument.  False after saying
+ * that it is missing. */
+static bool foreign_value(struct cli *c, const struct cli_foreign *f, const struct ingle_option *o,
+                          const char *spelt, int argc, char **argv, int *i, const char **value)
 {
     const enum cli_values how = cli_foreign_values(f);
     if (f->kind == CLI_FOREIGN_SAME && o)
@@ -126,18 +135,21 @@ static bool foreign_value(struct cli *c, const struct cli_foreign *f, const stru
 }
 
 /* An option that another engine has, spelt --name or -letters; value: after '=', or NULL. */
-static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *spelt, const char *value, int argc,
-                        char **argv, int *i)
+static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *spelt,
+                        const char *value, int argc, char **argv, int *i)
 {
     struct cli_setting s;
     struct err err;
     const struct ingle_option *o = f->ours && f->kind != CLI_FOREIGN_HAS ? by_name(f->ours) : NULL;
     if (o && !takes(c->command, o) && f->kind != CLI_FOREIGN_SOME && f->kind != CLI_FOREIGN_UNLESS)
-        return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name, o->where);
+        return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name,
+                         o->where);
     if (!foreign_value(c, f, o, spelt, argc, argv, i, &value))
         return CLI_USAGE;
     if (f->kind == CLI_FOREIGN_JSON)
-        return cli_foreign_json(f->name, value, c->command, c->config, &c->notes, &err) ? cli_usage(c, "%s: %s", spelt, err.msg) : CLI_OK;
+        return cli_foreign_json(f->name, value, c->command, c->config, &c->notes, &err)
+                   ? cli_usage(c, "%s: %s", spelt, err.msg)
+                   : CLI_OK;
     if (cli_foreign_take(f, spelt, value, &s, &c->notes, &err))
         return cli_usage(c, "%s", err.msg);
     if (s.name && !cli_takes(c->command, s.name)) { /* off already */
@@ -161,7 +173,8 @@ static int read_long(struct cli *c, int argc, char **argv, int *i)
     snprintf(name, sizeof name, "%.*s", (int)(n < 63 ? n : 63), word);
     snprintf(spelt, sizeof spelt, "--%s", name);
     const struct ingle_option *o = by_name(name);
-    const struct cli_foreign *f = o && takes(c->command, o) ? NULL : cli_foreign_name(c->command, word, n);
+    const struct cli_foreign *f =
+        o && takes(c->command, o) ? NULL : cli_foreign_name(c->command, word, n);
     const char *value = equals ? equals + 1 : NULL;
     if (f && !(o && f->ours && strcmp(f->ours, o->name) == 0))
         return read_foreign(c, f, spelt, value, argc, argv, i);
@@ -178,7 +191,9 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
     char spelt[68];
     snprintf(spelt, sizeof spelt, "-%.*s", (int)(n < 60 ? n : 60), word);
     const struct ingle_option *first = by_letter(c->command, *word);
-    const struct cli_foreign *f = n > 1 || !first || !takes(c->command, first) ? cli_foreign_letters(c->command, word, n) : NULL;
+    const struct cli_foreign *f = n > 1 || !first || !takes(c->command, first)
+                                      ? cli_foreign_letters(c->command, word, n)
+                                      : NULL;
     if (f && (n > 1 || !first || !f->ours || strcmp(f->ours, first->name) != 0))
         return read_foreign(c, f, spelt, word[n] ? word + n + 1 : NULL, argc, argv, i);
     for (; *word; word++) {
@@ -193,21 +208,25 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
         }
         const char *value = word[1] ? word + 1 : NULL;
         snprintf(spelt, sizeof spelt, "-%c", *word);
-        return take_value(c, o, spelt, argc, argv, i, &value) ? set(c, o->name, value, NULL) : CLI_USAGE;
+        return take_value(c, o, spelt, argc, argv, i, &value) ? set(c, o->name, value, NULL)
+                                                              : CLI_USAGE;
     }
     return CLI_OK;
 }
 
-static ingle_status put(struct ingle_config *config, const char *command, const char *name, const char *value, struct err *err)
+static ingle_status put(struct ingle_config *config, const char *command, const char *name,
+                        const char *value, struct err *err)
 {
     char room[32];
     struct ingle_error error;
     value = our_word(command, by_name(name), value, room);
-    return ingle_config_set(config, command, name, value, &error) ? err_set(err, error.status, "%s", error.text) : INGLE_OK;
+    return ingle_config_set(config, command, name, value, &error)
+               ? err_set(err, error.status, "%s", error.text)
+               : INGLE_OK;
 }
 
-ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key, const char *value,
-                             struct cli_notes *notes, struct err *err)
+ingle_status cli_option_line(const char *command, struct ingle_config *config, const char *key,
+                             const char *value, struct cli_notes *notes, struct err *err)
 {
     struct cli_setting s;
     const size_t n = strlen(key);
@@ -218,7 +237,9 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
     if (!f)
         return put(config, command, o ? o->name : key, value, err);
     if (f->kind == CLI_FOREIGN_JSON)
-        return cli_foreign_json(f->name, value, command, config, notes, err) ? err_prefix(err, "%s", key) : INGLE_OK;
+        return cli_foreign_json(f->name, value, command, config, notes, err)
+                   ? err_prefix(err, "%s", key)
+                   : INGLE_OK;
     const ingle_status st = cli_foreign_take(f, key, value, &s, notes, err);
     return st || !s.name ? st : put(config, command, s.name, s.value, err);
 }
@@ -226,7 +247,8 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
 /* Whether the value of an option is the path of a file or folder. */
 static bool is_path(const struct ingle_option *o)
 {
-    return o->value && (strstr(o->value, "FILE") || strcmp(o->value, "DIR") == 0 || strcmp(o->name, "draft") == 0);
+    return o->value && (strstr(o->value, "FILE") || strcmp(o->value, "DIR") == 0 ||
+                        strcmp(o->name, "draft") == 0);
 }
 
 ingle_status cli_option_home(struct ingle_config *config, struct err *err)
@@ -236,16 +258,21 @@ ingle_status cli_option_home(struct ingle_config *config, struct err *err)
     const struct ingle_option *o = ingle_options(&n);
     const char *home = getenv("HOME"), *text;
     for (size_t i = 0; i < n && home && *home; i++)
-        for (size_t k = 0; is_path(&o[i]) && ingle_config_is_set(config, o[i].name) && (text = ingle_config_text(config, o[i].name, k)); k++) {
+        for (size_t k = 0; is_path(&o[i]) && ingle_config_is_set(config, o[i].name) &&
+                           (text = ingle_config_text(config, o[i].name, k));
+             k++) {
             if (strncmp(text, "~/", 2) != 0)
                 continue;
             struct str path;
             str_init(&path);
             str_addf(&path, "%s%s", home, text + 1);
-            const ingle_status st = !str_ok(&path) ? INGLE_NOMEM : ingle_config_replace(config, o[i].name, k, path.at, &error);
+            const ingle_status st =
+                !str_ok(&path) ? INGLE_NOMEM
+                               : ingle_config_replace(config, o[i].name, k, path.at, &error);
             str_release(&path);
             if (st)
-                return err_set(err, st, "%s: no memory for a path, or '%s' is none", o[i].name, home);
+                return err_set(err, st, "%s: no memory for a path, or '%s' is none", o[i].name,
+                               home);
         }
     return INGLE_OK;
 }
@@ -256,12 +283,15 @@ struct lines {
     struct cli_notes *notes;
 };
 
-static ingle_status take_line(void *arg, int line, const char *section, const char *key, const char *value, struct err *err)
+static ingle_status take_line(void *arg, int line, const char *section, const char *key,
+                              const char *value, struct err *err)
 {
     const struct lines *l = arg;
     (void)line;
     if (!key)
-        return err_set(err, INGLE_FORMAT, "[%s]: there are no sections here; those of several models are for --models", section);
+        return err_set(err, INGLE_FORMAT,
+                       "[%s]: there are no sections here; those of several models are for --models",
+                       section);
     if (strcmp(key, "config") == 0)
         return err_set(err, INGLE_FORMAT, "a file names no other file");
     return cli_option_line(l->command, l->config, key, value, l->notes, err);
@@ -328,10 +358,17 @@ int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help
 }
 
 /* Options that say how another one works. */
-static const char *const details[][2] = {
-    {"prompt-keep", "prompt-drafter"}, {"prompt-keep-from", "prompt-drafter"}, {"prompt-ctx", "prompt-drafter"}, {"kv-disk-size", "kv-disk"},
-    {"store-size", "store"}, {"store-tokens", "store"}, {"experts-share", "experts-worker"}, {"models-max", "models"},
-    {"no-autoload", "models"}, {"ttl", "models"}, {"preload", "models"}};
+static const char *const details[][2] = {{"prompt-keep", "prompt-drafter"},
+                                         {"prompt-keep-from", "prompt-drafter"},
+                                         {"prompt-ctx", "prompt-drafter"},
+                                         {"kv-disk-size", "kv-disk"},
+                                         {"store-size", "store"},
+                                         {"store-tokens", "store"},
+                                         {"experts-share", "experts-worker"},
+                                         {"models-max", "models"},
+                                         {"no-autoload", "models"},
+                                         {"ttl", "models"},
+                                         {"preload", "models"}};
 
 /* "--ttl", or what was typed instead and ours: "--sleep-idle-seconds (--ttl here)". */
 static const char *as_typed(const struct cli *c, const char *name, char *out, size_t n)
@@ -345,11 +382,14 @@ static const char *as_typed(const struct cli *c, const char *name, char *out, si
 
 void cli_options_idle(const struct cli *c)
 {
-    const bool several = ingle_config_is_set(c->config, "models"); /* whose own options are read later */
+    /* whose own options are read later */
+    const bool several = ingle_config_is_set(c->config, "models");
     for (size_t i = 0; i < sizeof details / sizeof *details; i++) {
         const char *name = details[i][0], *of = details[i][1];
-        if (ingle_config_is_set(c->config, name) && !ingle_config_is_set(c->config, of) && cli_takes(c->command, of) && !several)
-            fprintf(stderr, "ingle: warning: option %s does nothing without --%s\n", as_typed(c, name, (char[120]){0}, 120), of);
+        if (ingle_config_is_set(c->config, name) && !ingle_config_is_set(c->config, of) &&
+            cli_takes(c->command, of) && !several)
+            fprintf(stderr, "ingle: warning: option %s does nothing without --%s\n",
+                    as_typed(c, name, (char[120]){0}, 120), of);
     }
 }
 
@@ -470,11 +510,12 @@ void cli_help_all(FILE *to)
                 "built-in one.\n\nCommands:\n");
     for (size_t i = 0; i < n; i++)
         wrap(to, c[i].help, 16, fprintf(to, "  %s", c[i].name));
-    fputs("\n'ingle COMMAND --help' lists the usual options of a command, '--help-all' all of them;\n"
-          "'ingle models' shows which models this machine can run; 'ingle --version' the version;\n"
-          "'ingle help others' what options of llama.cpp, vLLM and others are called here.\n"
-          "Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.\n",
-          to);
+    fputs(
+        "\n'ingle COMMAND --help' lists the usual options of a command, '--help-all' all of them;\n"
+        "'ingle models' shows which models this machine can run; 'ingle --version' the version;\n"
+        "'ingle help others' what options of llama.cpp, vLLM and others are called here.\n"
+        "Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.\n",
+        to);
 }
 
 /* Backslashes and hyphens of a manual page. */
@@ -502,7 +543,9 @@ void cli_help_manual(FILE *to)
         roff(to, c[i].help);
         putc('\n', to);
     }
-    fputs(".SH OPTIONS\n.B ingle\n.I command\n\\-\\-help lists the usual options of a command, \\-\\-help\\-all all of them.\n", to);
+    fputs(".SH OPTIONS\n.B ingle\n.I command\n\\-\\-help lists the usual options of a command, "
+          "\\-\\-help\\-all all of them.\n",
+          to);
     for (size_t i = 0; i < n; i++) {
         notes(more, sizeof more, &o[i]);
         fputs(".TP\n.B ", to);

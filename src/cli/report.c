@@ -41,8 +41,8 @@ static ingle_status open_layers(struct cli_report *r, struct err *err)
         }
         r->has_layers |= r->layer[i].matrix != NULL;
         if (r->layer[i].matrix && tool_matrix_rows(r->layer[i].matrix) < r->n)
-            st = err_set(err, INGLE_FORMAT, "%s: '%s' has %lld rows for %lld tokens", r->against, name,
-                         (long long)tool_matrix_rows(r->layer[i].matrix), (long long)r->n);
+            st = err_set(err, INGLE_FORMAT, "%s: '%s' has %lld rows for %lld tokens", r->against,
+                         name, (long long)tool_matrix_rows(r->layer[i].matrix), (long long)r->n);
     }
     return st;
 }
@@ -57,8 +57,9 @@ static bool row_room(struct cli_report *r, int64_t width)
     return r->row != NULL;
 }
 
-ingle_status cli_report_init(struct cli_report *r, const struct ingle_model *m, const struct ingle_engine *e, const char *against,
-                              const int32_t *ids, int64_t n, struct err *err)
+ingle_status cli_report_init(struct cli_report *r, const struct ingle_model *m,
+                             const struct ingle_engine *e, const char *against, const int32_t *ids,
+                             int64_t n, struct err *err)
 {
     *r = (struct cli_report){.model = m, .against = against, .ids = ids, .n = n};
     ingle_engine_info(e, &r->info);
@@ -69,8 +70,10 @@ ingle_status cli_report_init(struct cli_report *r, const struct ingle_model *m, 
         return INGLE_OK;
     ingle_status st = tool_matrix_open(&r->logits, against, "logits", err);
     if (!st && (tool_matrix_rows(r->logits) < n || tool_matrix_width(r->logits) != r->info.n_vocab))
-        st = err_set(err, INGLE_FORMAT, "%s: 'logits' is [%lld, %lld], not [%lld, %lld]", against, (long long)tool_matrix_rows(r->logits),
-                     (long long)tool_matrix_width(r->logits), (long long)n, (long long)r->info.n_vocab);
+        st =
+            err_set(err, INGLE_FORMAT, "%s: 'logits' is [%lld, %lld], not [%lld, %lld]", against,
+                    (long long)tool_matrix_rows(r->logits), (long long)tool_matrix_width(r->logits),
+                    (long long)n, (long long)r->info.n_vocab);
     return st ? st : open_layers(r, err);
 }
 
@@ -86,14 +89,16 @@ void cli_report_release(struct cli_report *r)
     *r = (struct cli_report){0};
 }
 
-void cli_report_hidden(struct cli_report *r, int64_t part, int64_t at, const float *x, int64_t n, int64_t width, int64_t stride)
+void cli_report_hidden(struct cli_report *r, int64_t part, int64_t at, const float *x, int64_t n,
+                       int64_t width, int64_t stride)
 {
     struct cli_report_layer *l = r->layer ? &r->layer[part] : NULL;
     char name[24];
     if (!l || !l->matrix || r->status)
         return;
     if (tool_matrix_width(l->matrix) != width)
-        r->status = err_set(&r->err, INGLE_FORMAT, "%s: 'hidden.%s' has rows of %lld, not %lld", r->against, cli_report_part(r, part, name),
+        r->status = err_set(&r->err, INGLE_FORMAT, "%s: 'hidden.%s' has rows of %lld, not %lld",
+                            r->against, cli_report_part(r, part, name),
                             (long long)tool_matrix_width(l->matrix), (long long)width);
     else if (!row_room(r, width))
         r->status = err_set(&r->err, INGLE_NOMEM, "no memory for a row of %lld", (long long)width);
@@ -199,8 +204,9 @@ static void print_quantiles(const struct cli_report *r)
     for (int64_t i = 0; i < r->n; i++)
         kl[i] = r->token[i].kl;
     qsort(kl, (size_t)r->n, sizeof *kl, by_size);
-    printf("KL by token   median %.3g, 90 %% below %.3g, 99 %% below %.3g, largest %.3g\n", (double)kl[r->n / 2],
-           (double)kl[r->n * 9 / 10], (double)kl[r->n * 99 / 100], r->difference.kl_max);
+    printf("KL by token   median %.3g, 90 %% below %.3g, 99 %% below %.3g, largest %.3g\n",
+           (double)kl[r->n / 2], (double)kl[r->n * 9 / 10], (double)kl[r->n * 99 / 100],
+           r->difference.kl_max);
     mem_free(kl);
 }
 
@@ -217,8 +223,10 @@ static void print_tokens(const struct cli_report *r)
 {
     int64_t at[SHOWN];
     const size_t n = cli_report_worst(r, at, SHOWN);
-    printf("\n%zu tokens %s\n", n, r->logits ? "that are farthest from the reference" : "of most surprise");
-    printf("%6s  %-24s %-9s %-9s %-9s %-24s %s\n", "token", "behind", "KL", "-log p", "there", "most probable", "there");
+    printf("\n%zu tokens %s\n", n,
+           r->logits ? "that are farthest from the reference" : "of most surprise");
+    printf("%6s  %-24s %-9s %-9s %-9s %-24s %s\n", "token", "behind", "KL", "-log p", "there",
+           "most probable", "there");
     for (size_t i = 0; i < n; i++) {
         const struct cli_report_token *t = &r->token[at[i]];
         char id[SPELT + 8], top[SPELT + 8], other[SPELT + 8] = "";
@@ -226,8 +234,8 @@ static void print_tokens(const struct cli_report *r)
         spell(r, t->top, top);
         if (r->logits && t->reference_top != t->top)
             spell(r, t->reference_top, other);
-        printf("%6lld  %-24s %-9.3g %-9.3g %-9.3g %-24s %s\n", (long long)at[i], id, (double)t->kl, (double)t->surprise,
-               (double)t->reference, top, other);
+        printf("%6lld  %-24s %-9.3g %-9.3g %-9.3g %-24s %s\n", (long long)at[i], id, (double)t->kl,
+               (double)t->surprise, (double)t->reference, top, other);
     }
 }
 
@@ -235,8 +243,11 @@ void cli_report_text(const struct cli_report *r)
 {
     const struct tool_difference *d = &r->difference;
     if (r->logits) {
-        printf("against %s\nKL %.6g, same most probable token %.2f %%, relative RMS of logits %.4g, largest difference %.4g\n", r->against,
-               d->kl_sum / (double)d->n_rows, 100.0 * (double)d->n_same_top / (double)d->n_rows, tool_difference_rms(d), d->max_abs);
+        printf("against %s\nKL %.6g, same most probable token %.2f %%, relative RMS of logits "
+               "%.4g, largest difference %.4g\n",
+               r->against, d->kl_sum / (double)d->n_rows,
+               100.0 * (double)d->n_same_top / (double)d->n_rows, tool_difference_rms(d),
+               d->max_abs);
         print_quantiles(r);
     }
     if (r->has_layers)
@@ -261,8 +272,10 @@ void cli_report_json(const struct cli_report *r)
     bool any = false;
     if (!r->logits)
         return;
-    printf(", \"kl\": %.9g, \"kl_max\": %.9g, \"same_top\": %.9g, \"relative_rms\": %.9g, \"max_abs\": %.9g",
-           d->kl_sum / (double)d->n_rows, d->kl_max, (double)d->n_same_top / (double)d->n_rows, tool_difference_rms(d), d->max_abs);
+    printf(", \"kl\": %.9g, \"kl_max\": %.9g, \"same_top\": %.9g, \"relative_rms\": %.9g, "
+           "\"max_abs\": %.9g",
+           d->kl_sum / (double)d->n_rows, d->kl_max, (double)d->n_same_top / (double)d->n_rows,
+           tool_difference_rms(d), d->max_abs);
     for (int64_t i = 0; r->has_layers && i < r->info.n_layers + 2; i++) {
         if (cli_report_layer_rms(r, i) < 0)
             continue;

@@ -6,7 +6,8 @@
 #include "tool/tool.h"
 
 struct cli_report_token {
-    float kl, surprise, reference; /* nats: KL to the reference; -log p of the text's next token, here and there */
+    /* nats: KL to the reference; -log p of the text's next token, here and there */
+    float kl, surprise, reference;
     int32_t top, reference_top;
 };
 
@@ -35,22 +36,28 @@ struct cli_report {
     int64_t *accepted;         /* [n_positions]: drafts whose tokens so far are those of the text */
 };
 
-/* against: NULL, or a file of `ingle eval --logits` or `--taps`.  Ended by cli_report_release() also after a failure. */
-MUST_CHECK ingle_status cli_report_init(struct cli_report *r, const struct ingle_model *m, const struct ingle_engine *e,
-                                         const char *against, const int32_t *ids, int64_t n, struct err *err);
+/* against: NULL, or a file of `ingle eval --logits` or `--taps`.  Ended by cli_report_release()
+ * also after a failure. */
+MUST_CHECK ingle_status cli_report_init(struct cli_report *r, const struct ingle_model *m,
+                                        const struct ingle_engine *e, const char *against,
+                                        const int32_t *ids, int64_t n, struct err *err);
 void cli_report_release(struct cli_report *r);
 /* A tap's rows, which begin at token `at`; part: 0 the embedding, 1 + layer, or the last one. */
-void cli_report_hidden(struct cli_report *r, int64_t part, int64_t at, const float *x, int64_t n, int64_t width, int64_t stride);
-MUST_CHECK ingle_status cli_report_row(struct cli_report *r, int64_t at, const float *row, struct err *err);
+void cli_report_hidden(struct cli_report *r, int64_t part, int64_t at, const float *x, int64_t n,
+                       int64_t width, int64_t stride);
+MUST_CHECK ingle_status cli_report_row(struct cli_report *r, int64_t at, const float *row,
+                                       struct err *err);
 double cli_report_layer_rms(const struct cli_report *r, int64_t part); /* negative: there is none */
 const char *cli_report_part(const struct cli_report *r, int64_t part, char name[24]);
-/* The n tokens that are farthest from the reference, the farthest first (without one: those of most surprise). */
+/* The n tokens that are farthest from the reference, the farthest first (without one: those of most
+ * surprise). */
 size_t cli_report_worst(const struct cli_report *r, int64_t *at, size_t n);
 /* Members of a JSON object, after another one. */
 void cli_report_json(const struct cli_report *r);
 void cli_report_text(const struct cli_report *r);
 
 /* report_html.c: one file with plots; drafts are made at some places first if a network drafts. */
-int cli_report_html(struct cli *c, struct cli_report *r, struct ingle_engine *e, struct ingle_session *s, const char *path);
+int cli_report_html(struct cli *c, struct cli_report *r, struct ingle_engine *e,
+                    struct ingle_session *s, const char *path);
 
 #endif

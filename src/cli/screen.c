@@ -129,7 +129,8 @@ static void show_progress(struct cli_screen *s, const char *job, double done, do
     }
     const double share = done < total ? done / total : 1;
     const double elapsed = (double)(now - s->began) / (double)SECOND;
-    const double rate = elapsed > 0 ? (done - s->first) / elapsed : 0, left = rate > 0 ? (total - done) / rate : 0;
+    const double rate = elapsed > 0 ? (done - s->first) / elapsed : 0,
+                 left = rate > 0 ? (total - done) / rate : 0;
     if (share >= 1) {
         if (!s->terminal && s->tenth >= 0)
             fprintf(stderr, "%s: done in %.1f s\n", job, elapsed);
@@ -226,7 +227,8 @@ int cli_usage(struct cli *c, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    cli_line("ingle: error: %s (see 'ingle %s%s--help')", text, c->command ? c->command : "", c->command ? " " : "");
+    cli_line("ingle: error: %s (see 'ingle %s%s--help')", text, c->command ? c->command : "",
+             c->command ? " " : "");
     return CLI_USAGE;
 }
 
@@ -236,7 +238,8 @@ void cli_push(struct cli *c)
         c->write_error = errno;
 }
 
-/* Whether standard output is a pipe that nobody reads: of a write inside printf() the errno is lost. */
+/* Whether standard output is a pipe that nobody reads: of a write inside printf() the errno is
+ * lost. */
 static bool reader_is_gone(void)
 {
     struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two ways to compute a prompt, beside each other: how fast they are by depth, and how far the one is from the other. */
+/* Two ways to compute a prompt, beside each other: how fast they are by depth, and how far the one
+ * is from the other. */
 #include "cli/cli.h"
 
 #include "base/clock.h"
@@ -40,7 +41,8 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static ingle_status step(struct sparse *s, struct side *d, int64_t n, enum ingle_want want, const float **logits, struct ingle_error *error)
+static ingle_status step(struct sparse *s, struct side *d, int64_t n, enum ingle_want want,
+                         const float **logits, struct ingle_error *error)
 {
     struct ingle_work w = {.session = d->session, .max_tokens = n, .want = want};
     const uint64_t began = clock_now();
@@ -51,7 +53,8 @@ static ingle_status step(struct sparse *s, struct side *d, int64_t n, enum ingle
     d->n[want != INGLE_WANT_NONE] += w.n_done;
     if (want != INGLE_WANT_NONE && w.n_logits != n) {
         error->status = INGLE_LIMIT;
-        snprintf(error->text, sizeof error->text, "a step has %lld rows of logits, not %lld", (long long)w.n_logits, (long long)n);
+        snprintf(error->text, sizeof error->text, "a step has %lld rows of logits, not %lld",
+                 (long long)w.n_logits, (long long)n);
         return INGLE_LIMIT;
     }
     *logits = w.logits;
@@ -66,16 +69,20 @@ static ingle_status go(struct sparse *s, int64_t to, struct ingle_error *error)
     for (int64_t at; !st && (at = ingle_session_length(s->side[1].session)) < to;) {
         const float *none;
         for (int i = 0; i < 2 && !st; i++)
-            while (!st && ingle_session_length(s->side[i].session) < num_min(to, at + s->info.max_rows))
-                st = step(s, &s->side[i], num_min(to, at + s->info.max_rows) - ingle_session_length(s->side[i].session), INGLE_WANT_NONE,
-                          &none, error);
+            while (!st &&
+                   ingle_session_length(s->side[i].session) < num_min(to, at + s->info.max_rows))
+                st = step(s, &s->side[i],
+                          num_min(to, at + s->info.max_rows) -
+                              ingle_session_length(s->side[i].session),
+                          INGLE_WANT_NONE, &none, error);
         screen.progress(screen.arg, "prefill", (double)at, (double)cli_depths_most(&s->d));
     }
     return st;
 }
 
 /* The rows up to position `to`, beside each other. */
-static ingle_status compare(struct sparse *s, int64_t to, struct tool_difference *d, struct ingle_error *error)
+static ingle_status compare(struct sparse *s, int64_t to, struct tool_difference *d,
+                            struct ingle_error *error)
 {
     const int64_t v = s->info.n_vocab, step_rows = num_min(STEP_ROWS, s->info.max_rows);
     ingle_status st = INGLE_OK;
@@ -100,9 +107,11 @@ static ingle_status compare(struct sparse *s, int64_t to, struct tool_difference
 
 static void print_head(const struct sparse *s)
 {
-    printf("--sparse %s beside %s; %s; the last %d rows of each depth; attention of %lld layers\n\n%8s %9s %9s %6s %10s %10s %10s %9s "
+    printf("--sparse %s beside %s; %s; the last %d rows of each depth; attention of %lld "
+           "layers\n\n%8s %9s %9s %6s %10s %10s %10s %9s "
            "%9s %9s %7s\n",
-           s->side[0].how, s->side[1].how, cli_depths_name(&s->d), ROWS, (long long)s->info.sparse_layers, "depth", "tokens/s", "beside", "times", "mean KL",
+           s->side[0].how, s->side[1].how, cli_depths_name(&s->d), ROWS,
+           (long long)s->info.sparse_layers, "depth", "tokens/s", "beside", "times", "mean KL",
            "99 % KL", "most KL", "same best", "missed", "at most", "read");
 }
 
@@ -115,23 +124,31 @@ static double rate(const struct side *d)
     return d->seconds[with] > 0 ? (double)d->n[with] / d->seconds[with] : 0;
 }
 
-static void print_depth(struct sparse *s, int64_t depth, const struct tool_difference *d, const struct ingle_sparse *u)
+static void print_depth(struct sparse *s, int64_t depth, const struct tool_difference *d,
+                        const struct ingle_sparse *u)
 {
     const struct side *a = &s->side[0], *b = &s->side[1];
     const double rows = (double)d->n_rows, times = rate(b) > 0 ? rate(a) / rate(b) : 0;
-    const double missed = u->pairs ? u->missed / (double)u->pairs : 0, read = u->n_seen ? (double)u->n_read / (double)u->n_seen : 1;
+    const double missed = u->pairs ? u->missed / (double)u->pairs : 0,
+                 read = u->n_seen ? (double)u->n_read / (double)u->n_seen : 1;
     qsort(s->kl, (size_t)d->n_rows, sizeof *s->kl, by_size);
     const double high = s->kl[(d->n_rows * 99 + 99) / 100 - 1];
     if (s->json)
-        printf("{\"test\": \"sparse\", \"sparse\": \"%s\", \"against\": \"%s\", \"depth\": %lld, \"tokens_per_s\": %.3f, "
-               "\"against_tokens_per_s\": %.3f, \"rows\": %lld, \"kl\": %.6g, \"kl_99\": %.6g, \"kl_max\": %.6g, \"same_top\": %.6g, "
-               "\"missed_mean\": %.6g, \"missed_most\": %.6g, \"values_read\": %.4f, \"rate_with_logits\": %s}\n",
-               a->how, b->how, (long long)depth, rate(a), rate(b), (long long)d->n_rows, d->kl_sum / rows, high, d->kl_max,
-               (double)d->n_same_top / rows, missed, u->most, read, has_plain_steps(a) ? "false" : "true");
+        printf("{\"test\": \"sparse\", \"sparse\": \"%s\", \"against\": \"%s\", \"depth\": %lld, "
+               "\"tokens_per_s\": %.3f, "
+               "\"against_tokens_per_s\": %.3f, \"rows\": %lld, \"kl\": %.6g, \"kl_99\": %.6g, "
+               "\"kl_max\": %.6g, \"same_top\": %.6g, "
+               "\"missed_mean\": %.6g, \"missed_most\": %.6g, \"values_read\": %.4f, "
+               "\"rate_with_logits\": %s}\n",
+               a->how, b->how, (long long)depth, rate(a), rate(b), (long long)d->n_rows,
+               d->kl_sum / rows, high, d->kl_max, (double)d->n_same_top / rows, missed, u->most,
+               read, has_plain_steps(a) ? "false" : "true");
     else
-        printf("%8lld %9.1f %9.1f %6.2f %10.2e %10.2e %10.2e %7.2f %% %7.2f %% %7.2f %% %5.1f %%%s\n", (long long)depth, rate(a), rate(b),
-               times, d->kl_sum / rows, high, d->kl_max, 100 * (double)d->n_same_top / rows, 100 * missed, 100 * u->most, 100 * read,
-               has_plain_steps(a) ? "" : "  (rates with the logits of every row)");
+        printf(
+            "%8lld %9.1f %9.1f %6.2f %10.2e %10.2e %10.2e %7.2f %% %7.2f %% %7.2f %% %5.1f %%%s\n",
+            (long long)depth, rate(a), rate(b), times, d->kl_sum / rows, high, d->kl_max,
+            100 * (double)d->n_same_top / rows, 100 * missed, 100 * u->most, 100 * read,
+            has_plain_steps(a) ? "" : "  (rates with the logits of every row)");
 }
 
 static ingle_status measure(struct sparse *s, struct ingle_error *error)
@@ -142,7 +159,8 @@ static ingle_status measure(struct sparse *s, struct ingle_error *error)
         struct tool_difference d = {0};
         struct ingle_sparse use;
         for (int k = 0; k < 2; k++)
-            memset(s->side[k].seconds, 0, sizeof s->side[k].seconds), memset(s->side[k].n, 0, sizeof s->side[k].n);
+            memset(s->side[k].seconds, 0, sizeof s->side[k].seconds),
+                memset(s->side[k].n, 0, sizeof s->side[k].n);
         st = go(s, num_max(to - ROWS, 0), error);
         if (!st)
             st = compare(s, to, &d, error);
@@ -165,8 +183,10 @@ static void warn_if_none(const struct sparse *s)
         ingle_session_sparse(s->side[i].session, &use);
         ingle_session_sparse_text(s->side[i].session, how, sizeof how);
         if (!use.pairs && strcmp(how, "off") != 0 && s->c->screen.level >= INGLE_REPORT_WARN)
-            fprintf(stderr, "ingle: warning: no row up to depth %lld is sparse with %s: all values were read\n",
-                    (long long)cli_depths_most(&s->d), how);
+            fprintf(
+                stderr,
+                "ingle: warning: no row up to depth %lld is sparse with %s: all values were read\n",
+                (long long)cli_depths_most(&s->d), how);
     }
 }
 
@@ -175,7 +195,8 @@ static void warn_if_none(const struct sparse *s)
 static int open_engine(struct sparse *s)
 {
     const int64_t most = cli_depths_most(&s->d);
-    struct ingle_engine_options o = {.max_logits = STEP_ROWS, .n_sessions = 2, .callbacks = cli_callbacks(s->c)};
+    struct ingle_engine_options o = {
+        .max_logits = STEP_ROWS, .n_sessions = 2, .callbacks = cli_callbacks(s->c)};
     struct ingle_error error;
     ingle_config_engine(s->c->config, &o);
     o.store = NULL; /* everything is computed */
@@ -194,7 +215,8 @@ static int open_engine(struct sparse *s)
     for (int i = 0; i < 2 && !st; i++) {
         st = ingle_session_open(&s->side[i].session, s->engine, &error);
         if (!st) {
-            ingle_session_set_user(s->side[i].session, i ? "beside" : "asked"); /* neither has what the other computed */
+            /* neither has what the other computed */
+            ingle_session_set_user(s->side[i].session, i ? "beside" : "asked");
             st = ingle_session_set_sparse(s->side[i].session, s->side[i].how, &error);
         }
         if (!st)
@@ -209,7 +231,10 @@ static int open_engine(struct sparse *s)
 
 int cli_sparse_beside(struct cli *c, const char *how, const char *against)
 {
-    struct sparse s = {.c = c, .side = {{.how = how}, {.how = against}}, .d = {.first = FIRST_DEPTH, .usual = USUAL_DEPTH}, .json = ingle_config_flag(c->config, "json")};
+    struct sparse s = {.c = c,
+                       .side = {{.how = how}, {.how = against}},
+                       .d = {.first = FIRST_DEPTH, .usual = USUAL_DEPTH},
+                       .json = ingle_config_flag(c->config, "json")};
     struct ingle_error error;
     int rc = cli_depths_parse(c, &s.d);
     if (!rc && cli_open_model(c, &s.model, &error))

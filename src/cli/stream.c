@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ingle daemon --stream-fd N: the line protocol of dflash and its kin (docs/use/daemon.md).  Lines
- * "FILE.bin COUNT [samp=T,P,K,R[,SEED]]" in; token ids of 32 bits, little endian, and -1 at the end of each line out.
+ * "FILE.bin COUNT [samp=T,P,K,R[,SEED]]" in; token ids of 32 bits, little endian, and -1 at the end
+ * of each line out.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
@@ -67,8 +68,8 @@ static ingle_status read_samp(const char *text, struct ingle_sampling *out, stru
         v[n] = strtod(at, &end);
         if (end == at || (*end && *end != ',') || !(v[n] >= field[n].min && v[n] <= field[n].max) ||
             (field[n].whole && v[n] != floor(v[n])))
-            return err_set(err, INGLE_ARG, "samp=%.80s: its %s is no number of %g to %.10g", text, field[n].what,
-                           field[n].min, field[n].max);
+            return err_set(err, INGLE_ARG, "samp=%.80s: its %s is no number of %g to %.10g", text,
+                           field[n].what, field[n].min, field[n].max);
         at = end + 1;
         if (!*end) {
             n++;
@@ -78,7 +79,8 @@ static ingle_status read_samp(const char *text, struct ingle_sampling *out, stru
             return err_set(err, INGLE_ARG, "samp=%.80s has more than T,P,K,R,SEED", text);
     }
     if (n < 4)
-        return err_set(err, INGLE_ARG, "samp=%.80s has %zu numbers, T,P,K,R[,SEED] are wanted", text, n);
+        return err_set(err, INGLE_ARG, "samp=%.80s has %zu numbers, T,P,K,R[,SEED] are wanted",
+                       text, n);
     out->temperature = (float)v[0];
     out->top_p = (float)v[1];
     out->top_k = (int32_t)v[2];
@@ -97,10 +99,12 @@ static ingle_status read_ask(const struct stream *s, char *line, struct ask *a, 
     a->path = strtok_r(line, blank, &rest);
     const char *count = strtok_r(NULL, blank, &rest);
     if (!a->path || !count)
-        return err_set(err, INGLE_ARG, "'%.100s' is not FILE.bin COUNT [samp=T,P,K,R[,SEED]]", line);
+        return err_set(err, INGLE_ARG, "'%.100s' is not FILE.bin COUNT [samp=T,P,K,R[,SEED]]",
+                       line);
     a->count = strtoll(count, &end, 10);
     if (*end || a->count < 0 || a->count > 16777216)
-        return err_set(err, INGLE_ARG, "'%.100s' is no count of tokens behind '%.100s'", count, a->path);
+        return err_set(err, INGLE_ARG, "'%.100s' is no count of tokens behind '%.100s'", count,
+                       a->path);
     for (const char *more; (more = strtok_r(NULL, blank, &rest));) {
         if (strncmp(more, "samp=", 5) != 0)
             return err_set(err, INGLE_ARG, "'%.100s' is none of samp=T,P,K,R[,SEED]", more);
@@ -111,8 +115,9 @@ static ingle_status read_ask(const struct stream *s, char *line, struct ask *a, 
     ingle_model_info(s->talk.model, &info);
     for (size_t i = 0; !st && i < a->n_ids; i++)
         if (info.n_vocab && a->ids[i] >= info.n_vocab)
-            return err_set(err, INGLE_ARG, "%s: element %zu is token %d, outside the vocabulary of %lld", a->path, i,
-                           a->ids[i], (long long)info.n_vocab);
+            return err_set(err, INGLE_ARG,
+                           "%s: element %zu is token %d, outside the vocabulary of %lld", a->path,
+                           i, a->ids[i], (long long)info.n_vocab);
     return st;
 }
 
@@ -122,7 +127,8 @@ static ingle_status told(struct err *err, const struct ingle_error *error)
 }
 
 /* The token that ends an answer is written, too. */
-static ingle_status generate(struct stream *s, const struct ask *a, struct ingle_sampler *sampler, struct err *err)
+static ingle_status generate(struct stream *s, const struct ask *a, struct ingle_sampler *sampler,
+                             struct err *err)
 {
     struct ingle_session *session = s->session;
     struct ingle_engine_info info;
@@ -132,7 +138,8 @@ static ingle_status generate(struct stream *s, const struct ask *a, struct ingle
     if (ingle_session_sync(session, a->ids, (int64_t)a->n_ids, NULL, &error) ||
         ingle_session_finish(session, &logits, &error))
         return told(err, &error);
-    for (int64_t i = 0; i < a->count && !cli_interrupts() && ingle_session_length(session) < info.n_ctx; i++) {
+    for (int64_t i = 0;
+         i < a->count && !cli_interrupts() && ingle_session_length(session) < info.n_ctx; i++) {
         struct ingle_token token;
         if (ingle_sample(sampler, logits, session, &token, &error))
             return told(err, &error);

@@ -243,7 +243,8 @@ static bool is_interrupted(void *arg)
 }
 
 /* Beside a grammar and tools only where the user says so. */
-static ingle_status shorten(struct cli_talk *t, const struct ingle_prompt *p, bool tools, struct ingle_shortened *out, struct ingle_error *error)
+static ingle_status shorten(struct cli_talk *t, const struct ingle_prompt *p, bool tools,
+                            struct ingle_shortened *out, struct ingle_error *error)
 {
     const struct ingle_shorten_options o = {.stop = is_interrupted};
     *out = (struct ingle_shortened){0};
@@ -252,19 +253,37 @@ static ingle_status shorten(struct cli_talk *t, const struct ingle_prompt *p, bo
     return ingle_shorten(t->engine, p->ids, (int64_t)p->n_ids, &o, out, error);
 }
 
-static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader, const struct ingle_prompt *p, const struct ingle_shortened *kept,
+static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
+                           const struct ingle_prompt *p, const struct ingle_shortened *kept,
                            struct cli_answer *out, struct ingle_error *error)
 {
-    struct running r = {.t = t, .reader = reader, .out = out, .lock = PTHREAD_MUTEX_INITIALIZER, .news = PTHREAD_COND_INITIALIZER};
+    struct running r = {.t = t,
+                        .reader = reader,
+                        .out = out,
+                        .lock = PTHREAD_MUTEX_INITIALIZER,
+                        .news = PTHREAD_COND_INITIALIZER};
     struct ingle_request *request;
-    const struct ingle_request_options o = {.prompt = kept->n ? kept->ids : p->ids, .n_prompt = kept->n ? kept->n : (int64_t)p->n_ids,
-                                            .position = kept->position, .max_tokens = t->predict,
-                                            .ignore_end = t->ignore_end, .sampling = t->sampling, .grammar = t->grammar,
-                                            .begin = begin, .progress = progress, .token = token, .end = end, .done = done, .arg = &r};
-    ingle_status st = t->scheduler ? INGLE_OK
-                                   : ingle_scheduler_open(&t->scheduler, t->engine,
-                                                          &(struct ingle_scheduler_options){.max_running = 1, .first_rows = t->c->screen.terminal ? FIRST_ROWS : 0},
-                                                          error);
+    const struct ingle_request_options o = {.prompt = kept->n ? kept->ids : p->ids,
+                                            .n_prompt = kept->n ? kept->n : (int64_t)p->n_ids,
+                                            .position = kept->position,
+                                            .max_tokens = t->predict,
+                                            .ignore_end = t->ignore_end,
+                                            .sampling = t->sampling,
+                                            .grammar = t->grammar,
+                                            .begin = begin,
+                                            .progress = progress,
+                                            .token = token,
+                                            .end = end,
+                                            .done = done,
+                                            .arg = &r};
+    ingle_status st =
+        t->scheduler
+            ? INGLE_OK
+            : ingle_scheduler_open(
+                  &t->scheduler, t->engine,
+                  &(struct ingle_scheduler_options){
+                      .max_running = 1, .first_rows = t->c->screen.terminal ? FIRST_ROWS : 0},
+                  error);
     out->prompt_tokens = (int64_t)p->n_ids;
     out->computed_tokens = o.n_prompt;
     out->shorten_s = kept->seconds;
@@ -330,7 +349,9 @@ double cli_answer_mean(const struct cli_answer *a)
 void cli_add_sparse(struct str *to, const struct ingle_sparse *s)
 {
     if (s->pairs)
-        str_addf(to, ", \"sparse\": {\"pairs\": %llu, \"missed_mean\": %.6g, \"missed_most\": %.6g, \"values_read\": %.4f}",
+        str_addf(to,
+                 ", \"sparse\": {\"pairs\": %llu, \"missed_mean\": %.6g, \"missed_most\": %.6g, "
+                 "\"values_read\": %.4f}",
                  (unsigned long long)s->pairs, s->missed / (double)s->pairs, s->most,
                  s->n_seen ? (double)s->n_read / (double)s->n_seen : 1);
 }
@@ -338,27 +359,34 @@ void cli_add_sparse(struct str *to, const struct ingle_sparse *s)
 void cli_add_select(struct str *to, const struct ingle_select *s)
 {
     if (s->pages_seen)
-        str_addf(to, ", \"kv_select\": {\"pairs\": %llu, \"missed_mean\": %.6g, \"missed_most\": %.6g, \"checked\": %llu, \"missed_true_mean\": %.6g, "
-                 "\"missed_true_most\": %.6g, \"pages_read\": %.4f, \"bytes_read\": %llu}", (unsigned long long)s->pairs,
-                 s->pairs ? s->missed / (double)s->pairs : 0, s->most, (unsigned long long)s->checked,
-                 s->checked ? s->missed_true / (double)s->checked : 0, s->most_true, (double)s->pages_read / (double)s->pages_seen,
-                 (unsigned long long)s->bytes_read);
+        str_addf(to,
+                 ", \"kv_select\": {\"pairs\": %llu, \"missed_mean\": %.6g, \"missed_most\": %.6g, "
+                 "\"checked\": %llu, \"missed_true_mean\": %.6g, "
+                 "\"missed_true_most\": %.6g, \"pages_read\": %.4f, \"bytes_read\": %llu}",
+                 (unsigned long long)s->pairs, s->pairs ? s->missed / (double)s->pairs : 0, s->most,
+                 (unsigned long long)s->checked,
+                 s->checked ? s->missed_true / (double)s->checked : 0, s->most_true,
+                 (double)s->pages_read / (double)s->pages_seen, (unsigned long long)s->bytes_read);
 }
 
 void cli_add_pages(struct str *to, const struct ingle_page_use *p)
 {
     if (p->read_bytes)
-        str_addf(to, ", \"kv_disk\": {\"read_bytes\": %llu, \"wait_s\": %.6f}", (unsigned long long)p->read_bytes, p->waited_seconds);
+        str_addf(to, ", \"kv_disk\": {\"read_bytes\": %llu, \"wait_s\": %.6f}",
+                 (unsigned long long)p->read_bytes, p->waited_seconds);
 }
 
 void cli_select_print(FILE *to, const struct ingle_select *s)
 {
     if (!s->pages_seen)
         return;
-    fprintf(to, "kv-select: missed %.2g %% on average, %.2g %% at most (estimated)", s->pairs ? 100 * s->missed / (double)s->pairs : 0, 100 * s->most);
+    fprintf(to, "kv-select: missed %.2g %% on average, %.2g %% at most (estimated)",
+            s->pairs ? 100 * s->missed / (double)s->pairs : 0, 100 * s->most);
     if (s->checked)
-        fprintf(to, "; %.2g %%, %.2g %% (measured)", 100 * s->missed_true / (double)s->checked, 100 * s->most_true);
-    fprintf(to, "; %.1f %% of pages read, %s\n", 100 * (double)s->pages_read / (double)s->pages_seen, SIZE_OF(s->bytes_read));
+        fprintf(to, "; %.2g %%, %.2g %% (measured)", 100 * s->missed_true / (double)s->checked,
+                100 * s->most_true);
+    fprintf(to, "; %.1f %% of pages read, %s\n",
+            100 * (double)s->pages_read / (double)s->pages_seen, SIZE_OF(s->bytes_read));
 }
 
 /* "20 tokens, 664 t/s" */
@@ -378,18 +406,20 @@ void cli_answer_print(FILE *to, const struct cli_answer *a)
     print_rate(to, a->tokens, a->answer_s);
     putc('\n', to);
     if (a->computed_tokens < a->prompt_tokens)
-        fprintf(to, "the prompt was shortened from %lld to %lld tokens in %.2f s\n", (long long)a->prompt_tokens, (long long)a->computed_tokens,
-                a->shorten_s);
+        fprintf(to, "the prompt was shortened from %lld to %lld tokens in %.2f s\n",
+                (long long)a->prompt_tokens, (long long)a->computed_tokens, a->shorten_s);
     if (a->sparse.pairs)
         fprintf(to, "sparse: missed %.2g %% on average, %.2g %% at most; %.0f %% of values read\n",
                 100 * a->sparse.missed / (double)a->sparse.pairs, 100 * a->sparse.most,
-                a->sparse.n_seen ? 100 * (double)a->sparse.n_read / (double)a->sparse.n_seen : 100.0);
+                a->sparse.n_seen ? 100 * (double)a->sparse.n_read / (double)a->sparse.n_seen
+                                 : 100.0);
     cli_select_print(to, &a->select);
     if (a->pages.read_bytes)
-        fprintf(to, "keys and values: %s read from disk, waited %.2f s\n", SIZE_OF(a->pages.read_bytes),
-                a->pages.waited_seconds);
+        fprintf(to, "keys and values: %s read from disk, waited %.2f s\n",
+                SIZE_OF(a->pages.read_bytes), a->pages.waited_seconds);
     if (a->drafted_tokens)
-        fprintf(to, "drafts: %lld of %lld tokens right, %.2f tokens a step; about %.2f s %s\n", (long long)a->accepted_tokens,
-                (long long)a->drafted_tokens, cli_answer_mean(a), a->draft_saved_s < 0 ? -a->draft_saved_s : a->draft_saved_s,
+        fprintf(to, "drafts: %lld of %lld tokens right, %.2f tokens a step; about %.2f s %s\n",
+                (long long)a->accepted_tokens, (long long)a->drafted_tokens, cli_answer_mean(a),
+                a->draft_saved_s < 0 ? -a->draft_saved_s : a->draft_saved_s,
                 a->draft_saved_s < 0 ? "slower" : "faster");
 }

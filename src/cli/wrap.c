@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Text that a model writes, on a terminal: lines end at blanks, not in the middle of words.  What comes is shown at once; when a
- * word meets the edge it alone is taken off the screen and written again on the next line.  The last column stays
- * empty: a cursor that waits there for the next character is not where it seems to be.
+ * Text that a model writes, on a terminal: lines end at blanks, not in the middle of words.  What
+ * comes is shown at once; when a word meets the edge it alone is taken off the screen and written
+ * again on the next line.  The last column stays empty: a cursor that waits there for the next
+ * character is not where it seems to be.
  */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
@@ -20,10 +21,12 @@ enum { TAB = 8, JOINER = 0x200D, EMOJI_STYLE = 0xFE0F, FENCE = 3, NARROWEST = 8 
 void cli_wrap_init(struct cli_wrap *w, FILE *to)
 {
     const char *term = getenv("TERM");
-    *w = (struct cli_wrap){.to = to, .terminal = isatty(fileno(to)) && term && *term && strcmp(term, "dumb") != 0};
+    *w = (struct cli_wrap){
+        .to = to, .terminal = isatty(fileno(to)) && term && *term && strcmp(term, "dumb") != 0};
 }
 
-/* A screen that changes moves what stands on it; the word at the cursor cannot be moved any more. */
+/* A screen that changes moves what stands on it; the word at the cursor cannot be moved any
+ * more. */
 static void look_at_width(struct cli_wrap *w)
 {
     struct winsize size;
@@ -67,7 +70,8 @@ static void end_fence(struct cli_wrap *w)
         w->in_code = true;
         w->fence = w->line_fence;
         w->fence_char = w->line_char;
-    } else if (w->in_code && w->line_char == w->fence_char && w->line_fence >= w->fence && w->fence_only) {
+    } else if (w->in_code && w->line_char == w->fence_char && w->line_fence >= w->fence &&
+               w->fence_only) {
         w->in_code = false;
     }
     w->line_fence = 0;
@@ -100,7 +104,8 @@ static void look_for_fence(struct cli_wrap *w, uint32_t c)
 
 static bool is_hangul(uint32_t c)
 {
-    return (c >= 0x1100 && c <= 0x11FF) || (c >= 0x3130 && c <= 0x318F) || (c >= 0xAC00 && c <= 0xD7FF);
+    return (c >= 0x1100 && c <= 0x11FF) || (c >= 0x3130 && c <= 0x318F) ||
+           (c >= 0xAC00 && c <= 0xD7FF);
 }
 
 static int width_of(uint32_t c, uint32_t last)
@@ -112,13 +117,17 @@ static int width_of(uint32_t c, uint32_t last)
     return utf8proc_charwidth((utf8proc_int32_t)c);
 }
 
-/* Whether a line may end between two characters without a blank between them: around those of scripts without blanks. */
+/* Whether a line may end between two characters without a blank between them: around those of
+ * scripts without blanks. */
 static bool may_break(uint32_t before, uint32_t after, int after_width)
 {
-    static const uint32_t opens[] = {'(', '[', '{', '"', '\'', 0x2018, 0x201C, 0x3008, 0x300A, 0x300C, 0x300E, 0x3010, 0xFF08};
-    if (!before || before == JOINER || after_width == 0 || (after >= 0x1F3FB && after <= 0x1F3FF) /* skin tones */)
+    static const uint32_t opens[] = {'(',    '[',    '{',    '"',    '\'',   0x2018, 0x201C,
+                                     0x3008, 0x300A, 0x300C, 0x300E, 0x3010, 0xFF08};
+    if (!before || before == JOINER || after_width == 0 ||
+        (after >= 0x1F3FB && after <= 0x1F3FF) /* skin tones */)
         return false;
-    const bool wide_before = utf8proc_charwidth((utf8proc_int32_t)before) == 2 && !is_hangul(before);
+    const bool wide_before =
+        utf8proc_charwidth((utf8proc_int32_t)before) == 2 && !is_hangul(before);
     const bool wide_after = after_width == 2 && !is_hangul(after);
     if (!wide_before && !wide_after)
         return false;
@@ -126,7 +135,10 @@ static bool may_break(uint32_t before, uint32_t after, int after_width)
         if (before == opens[i])
             return false;
     switch (utf8proc_category((utf8proc_int32_t)after)) {
-    case UTF8PROC_CATEGORY_PE: case UTF8PROC_CATEGORY_PF: case UTF8PROC_CATEGORY_PO: case UTF8PROC_CATEGORY_PD:
+    case UTF8PROC_CATEGORY_PE:
+    case UTF8PROC_CATEGORY_PF:
+    case UTF8PROC_CATEGORY_PO:
+    case UTF8PROC_CATEGORY_PD:
         return false; /* no line begins with the end of a sentence */
     default:
         return true;

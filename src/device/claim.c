@@ -4,7 +4,8 @@
 #include "base/bug.h"
 #include <string.h>
 
-void device_claim_share(struct claim_region *region, const struct pool *p, int node, int64_t first, int64_t end)
+void device_claim_share(struct claim_region *region, const struct pool *p, int node, int64_t first,
+                        int64_t end)
 {
     const int w0 = pool_node_first(p, node), n = pool_node_first(p, node + 1) - w0;
     for (int i = 0; i < n; i++) {

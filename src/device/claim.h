@@ -18,11 +18,12 @@ struct claim_region {
 };
 
 /* region: [pool_size(p)].  The chunks [first, end) are those of a node. */
-void device_claim_share(struct claim_region *region, const struct pool *p, int node, int64_t first, int64_t end);
+void device_claim_share(struct claim_region *region, const struct pool *p, int node, int64_t first,
+                        int64_t end);
 /* To be called once for each chunk, by any workers: each call finds one. */
 int64_t device_claim(struct claim_region *region, const struct pool *p, int worker);
-/* Which of n tasks has a chunk: the last one whose first chunk does not come after it.  first: that of task 0; those of
- * the others follow `step` bytes apart. */
+/* Which of n tasks has a chunk: the last one whose first chunk does not come after it.  first: that
+ * of task 0; those of the others follow `step` bytes apart. */
 int64_t device_claim_task(const int64_t *first, size_t step, int64_t n, int64_t chunk);
 
 #endif

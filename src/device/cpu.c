@@ -258,7 +258,8 @@ struct elements {
     struct device *d;
     const void *args;
     int64_t width, n_blocks;
-    void (*block)(const struct kern_math_table *k, const void *args, int64_t i, int64_t c, int64_t n);
+    void (*block)(const struct kern_math_table *k, const void *args, int64_t i, int64_t c,
+                  int64_t n);
 };
 
 static void elements_chunk(void *arg, int64_t chunk, int worker)

@@ -12,8 +12,10 @@
 #include "device/ops.h"
 
 enum {
-    QUERIES = 64,          /* query vectors of a prefill task, where there are few tasks or another step waits */
-    MOST_QUERIES = 192,    /* else: keys and values are converted to f32 once a task (96: 4 % slower) */
+    /* query vectors of a prefill task, where there are few tasks or another step waits */
+    QUERIES = 64,
+    /* else: keys and values are converted to f32 once a task (96: 4 % slower) */
+    MOST_QUERIES = 192,
     TASKS = 16,            /* of a thread, at least, for more than QUERIES */
     STATE_FLOATS = 1 << 22, /* partial results of all splits, at most */
     OPS_NS = 30             /* multiplications and additions of a slow thread in a nanosecond */
@@ -50,7 +52,8 @@ static void append_chunk(void *arg, int64_t chunk, int worker)
         const float *k = a->k.at + (s->row0 + i) * a->k.stride + h * kv->k_width;
         const float *v = a->v.at + (s->row0 + i) * a->v.stride + h * kv->v_width;
         kern_touch_kv_write(kv->k_codec, true, kv->k_width, block, slot, k, n, a->k.stride);
-        kern_touch_kv_write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot, v, n, a->v.stride);
+        kern_touch_kv_write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot, v, n,
+                            a->v.stride);
         write(kv->k_codec, true, kv->k_width, block, slot, k, n, a->k.stride);
         write(kv->v_codec, false, kv->v_width, block + kv->v_at, slot, v, n, a->v.stride);
         i += n;
@@ -84,15 +87,18 @@ struct attend {
     size_t worker_bytes;
 };
 
-const struct kern_attend_table *device_cpu_kernels_of(const struct device *d, const struct device_kv *kv, bool prompt)
+const struct kern_attend_table *device_cpu_kernels_of(const struct device *d,
+                                                      const struct device_kv *kv, bool prompt)
 {
     if (!is_coded(kv))
         return device_cpu_attend_kernels(d, prompt);
-    const bool decoded = d->numerics == DEVICE_REFERENCE && kv->k_codec != KERN_KV_FROM_V; /* whose sums are f32 anyway */
+    /* whose sums are f32 anyway */
+    const bool decoded = d->numerics == DEVICE_REFERENCE && kv->k_codec != KERN_KV_FROM_V;
     return decoded ? &d->kern.attend.decoded : &d->kern.attend.coded;
 }
 
-static const struct kern_attend_table *attend_kernels(const struct attend *t, const struct device_span *s)
+static const struct kern_attend_table *attend_kernels(const struct attend *t,
+                                                      const struct device_span *s)
 {
     return device_cpu_kernels_of(t->d, t->a->kv, s->prompt);
 }
@@ -171,7 +177,8 @@ static void rows_chunk(void *arg, int64_t chunk, int worker)
     const struct attend *t = arg;
     const struct device_span *s = find_span(t, &chunk, row_tasks);
     /* The last rows see most: first, so that threads end together. */
-    const int64_t row = (num_div_up(s->n, t->row_block) - 1 - chunk / t->a->kv->n_heads) * t->row_block;
+    const int64_t row =
+        (num_div_up(s->n, t->row_block) - 1 - chunk / t->a->kv->n_heads) * t->row_block;
     const struct kern_attend k =
         job(t, s, chunk % t->a->kv->n_heads, row, num_min(t->row_block, s->n - row));
     kern_touch_attend(&k, t->worker + (size_t)worker * t->worker_bytes);
@@ -208,7 +215,8 @@ static void merge_chunk(void *arg, int64_t chunk, int worker)
     attend_kernels(t, s)->merge(&k, n_splits(s), span_state(t, s, chunk), scratch);
 }
 
-/* The rows of a task if more than QUERIES: at most MOST_QUERIES, and so few that every thread has tasks. */
+/* The rows of a task if more than QUERIES: at most MOST_QUERIES, and so few that every thread has
+ * tasks. */
 static int64_t long_block(const struct attend *t, const struct device *d)
 {
     for (int64_t queries = MOST_QUERIES; queries > QUERIES; queries -= QUERIES) {
@@ -258,11 +266,13 @@ static size_t all_scratch(const struct device *d, const struct device_attend_arg
         for (int64_t i = 0; i < a->n_spans; i++)
             rows = num_max(rows, a->span[i].n);
         const struct device_span worst = {.n = rows};
-        const struct kern_attend k = job(&t, &worst, 0, 0, num_min(rows, num_max(1, MOST_QUERIES / t.group)));
+        const struct kern_attend k =
+            job(&t, &worst, 0, 0, num_min(rows, num_max(1, MOST_QUERIES / t.group)));
         t.worker_bytes = (kern_attend_scratch(&k) + 63) & ~(size_t)63;
     }
     const size_t workers = t.worker_bytes * (size_t)pool_size(d->pool);
-    if (most || d->dry || device_in_pieces(d)) /* a later step may split where this one does not; or a part of it */
+    /* a later step may split where this one does not; or a part of it */
+    if (most || d->dry || device_in_pieces(d))
         return workers + STATE_FLOATS * sizeof(float);
     size_t floats = 0;
     for (int64_t i = 0; t.by_split && i < a->n_spans; i++)
@@ -274,7 +284,9 @@ size_t device_cpu_attend_scratch(const struct device *d, const struct device_att
 {
     size_t few = 0;
     for (int64_t i = 0; i < a->n_spans; i++) {
-        const int64_t n = d->dry && !a->window && !device_few_refuses(d, a->kv) ? a->span[i].n : device_cpu_few_rows(d, a, &a->span[i]);
+        const int64_t n = d->dry && !a->window && !device_few_refuses(d, a->kv)
+                              ? a->span[i].n
+                              : device_cpu_few_rows(d, a, &a->span[i]);
         const struct device_span part = device_span_part(&a->span[i], a->span[i].n - n, n);
         const size_t bytes = n ? device_cpu_few_scratch(d, a, &part) : 0;
         few = bytes > few ? bytes : few;
@@ -283,23 +295,26 @@ size_t device_cpu_attend_scratch(const struct device *d, const struct device_att
     return few > all ? few : all;
 }
 
-/* The share of values that rows which attend to few positions are multiplied by, as a span's requester has counted so far;
- * all, if nobody counts. */
+/* The share of values that rows which attend to few positions are multiplied by, as a span's
+ * requester has counted so far; all, if nobody counts. */
 static double share_of(const struct device_span *s)
 {
     return s->seen && s->seen->seen ? (double)s->seen->kept / (double)s->seen->seen : 1.0;
 }
 
 /* Each span reads what it sees once: means of pages are of all values. */
-struct device_cost device_cpu_attend_cost(const struct device *d, const struct device_attend_args *a)
+struct device_cost device_cpu_attend_cost(const struct device *d,
+                                          const struct device_attend_args *a)
 {
     const struct device_kv *kv = a->kv;
     const double bytes = (double)(kern_kv_block_bytes(kv->k_codec, true, kv->k_width) +
-                                  kern_kv_block_bytes(kv->v_codec, false, kv->v_width)) / (double)KERN_PAGE;
+                                  kern_kv_block_bytes(kv->v_codec, false, kv->v_width)) /
+                         (double)KERN_PAGE;
     struct device_cost c = {0, 0};
     for (int64_t i = 0; i < a->n_spans; i++) {
         const struct device_span *s = &a->span[i];
-        const int64_t w = window_of(a, s), end = s->pos0 + s->n, first = w ? num_max(0, s->pos0 + 1 - w) : 0;
+        const int64_t w = window_of(a, s), end = s->pos0 + s->n,
+                      first = w ? num_max(0, s->pos0 + 1 - w) : 0;
         const int64_t few = end - device_cpu_few_rows(d, a, s);
         const double share = few < end ? share_of(s) : 1.0;
         double keys = 0, values = 0;
@@ -309,7 +324,8 @@ struct device_cost device_cpu_attend_cost(const struct device *d, const struct d
             values += p < few ? seen : seen * share;
         }
         c.bytes += (double)(end - first) * (double)kv->n_heads * bytes;
-        c.ops += 2.0 * (double)a->n_q_heads * (keys * (double)kv->k_width + values * (double)kv->v_width);
+        c.ops += 2.0 * (double)a->n_q_heads *
+                 (keys * (double)kv->k_width + values * (double)kv->v_width);
     }
     return c;
 }
@@ -341,14 +357,16 @@ static int64_t piece_rows(const struct device *d, const struct device_attend_arg
         return 0;
     const struct attend t = {.a = a, .group = a->n_q_heads / a->kv->n_heads};
     const int64_t block = num_min(s->n, num_max(1, QUERIES / t.group));
-    const double each = 2.0 * (double)(t.group * (a->kv->k_width + a->kv->v_width)); /* row and key */
+    /* row and key */
+    const double each = 2.0 * (double)(t.group * (a->kv->k_width + a->kv->v_width));
     const double ops = (double)d->between->piece_ns * (double)OPS_NS;
     if (each * (double)(block * (s->pos0 + s->n)) < ops)
         return 0;
     const struct device_span row = {.row0 = s->row0, .n = 1, .pos0 = s->pos0 + s->n - 1};
     const int64_t most = STATE_FLOATS / (split_floats(&t, &row) * split_tasks(&t, &row));
     const double short_ones = 2 * ops / (each * (double)KERN_SPLIT);
-    return num_max(1, num_min(num_min(block, most), short_ones < 1e6 ? (int64_t)short_ones : block));
+    return num_max(1,
+                   num_min(num_min(block, most), short_ones < 1e6 ? (int64_t)short_ones : block));
 }
 
 /* Spans of which all rows see all that is before them. */
@@ -391,7 +409,8 @@ void device_cpu_attend(struct device *d, const void *args, void *scratch)
         }
         n = 1;
         const int64_t few = device_cpu_few_rows(d, a, s);
-        const struct device_span part = device_span_part(s, 0, s->n - few), rest = device_span_part(s, s->n - few, few);
+        const struct device_span part = device_span_part(s, 0, s->n - few),
+                                 rest = device_span_part(s, s->n - few, few);
         b.span = &part;
         b.n_spans = part.n > 0;
         if (part.n)

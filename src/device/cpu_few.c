@@ -2,9 +2,10 @@
 /*
  * cpu_few - attention of a prompt's rows to few positions (kern/few.h).
  *
- * A task is a block of rows of one span and one key/value head, over all splits: many rows, since keys are rounded once a task.
- * With few rows, or where another step waits, a task is one split of one head: what a row begins with is found before, the
- * splits are merged behind.  Both give the same bits.
+ * A task is a block of rows of one span and one key/value head, over all splits: many rows, since
+ * keys are rounded once a task. With few rows, or where another step waits, a task is one split of
+ * one head: what a row begins with is found before, the splits are merged behind.  Both give the
+ * same bits.
  */
 #include "base/num.h"
 #include "device/ops.h"
@@ -40,7 +41,8 @@ const char *device_few_refuses(const struct device *d, const struct device_kv *k
     return kern_few_refuses(kv->k_codec, kv->v_codec, kv->k_width, kv->v_width);
 }
 
-int64_t device_cpu_few_rows(const struct device *d, const struct device_attend_args *a, const struct device_span *s)
+int64_t device_cpu_few_rows(const struct device *d, const struct device_attend_args *a,
+                            const struct device_span *s)
 {
     if (!s->few || !s->prompt || s->window || a->window || device_few_refuses(d, a->kv))
         return 0;
@@ -76,7 +78,10 @@ static struct kern_few_task job(const struct few *f, int64_t h, int64_t row, int
         .pair_stride = a->n_q_heads};
 }
 
-static uint8_t *scratch_of(const struct few *f, int worker) { return f->worker + (size_t)worker * f->worker_bytes; }
+static uint8_t *scratch_of(const struct few *f, int worker)
+{
+    return f->worker + (size_t)worker * f->worker_bytes;
+}
 
 static void rows_chunk(void *arg, int64_t chunk, int worker)
 {
@@ -84,16 +89,26 @@ static void rows_chunk(void *arg, int64_t chunk, int worker)
     const int64_t n_heads = f->a->kv->n_heads;
     /* The last rows see most: first, so that threads end together. */
     const int64_t row = (num_div_up(f->s->n, f->row_block) - 1 - chunk / n_heads) * f->row_block;
-    const struct kern_few_task t = job(f, chunk % n_heads, row, num_min(f->row_block, f->s->n - row));
+    const struct kern_few_task t =
+        job(f, chunk % n_heads, row, num_min(f->row_block, f->s->n - row));
     kern_touch_few(&t, scratch_of(f, worker));
     f->d->kern.few.table.rows(&t, scratch_of(f, worker));
 }
 
-static float *first_of(const struct few *f, int64_t h) { return f->first + h * f->s->n * f->group * 2; }
+static float *first_of(const struct few *f, int64_t h)
+{
+    return f->first + h * f->s->n * f->group * 2;
+}
 
-static int64_t split_floats(const struct few *f) { return f->s->n * f->group * kern_few_state(f->a->kv->v_width); }
+static int64_t split_floats(const struct few *f)
+{
+    return f->s->n * f->group * kern_few_state(f->a->kv->v_width);
+}
 
-static float *state_of(const struct few *f, int64_t h, int64_t split) { return f->state + (h * f->n_splits + split) * split_floats(f); }
+static float *state_of(const struct few *f, int64_t h, int64_t split)
+{
+    return f->state + (h * f->n_splits + split) * split_floats(f);
+}
 
 static void look_chunk(void *arg, int64_t h, int worker)
 {
@@ -109,7 +124,8 @@ static void split_chunk(void *arg, int64_t chunk, int worker)
     const int64_t h = chunk / f->n_splits, split = chunk % f->n_splits;
     const struct kern_few_task t = job(f, h, 0, f->s->n);
     kern_touch_few_split(&t, split, first_of(f, h), state_of(f, h, split), scratch_of(f, worker));
-    f->d->kern.few.table.split(&t, split, first_of(f, h), state_of(f, h, split), scratch_of(f, worker));
+    f->d->kern.few.table.split(&t, split, first_of(f, h), state_of(f, h, split),
+                               scratch_of(f, worker));
 }
 
 static void merge_chunk(void *arg, int64_t h, int worker)
@@ -120,32 +136,41 @@ static void merge_chunk(void *arg, int64_t h, int worker)
     f->d->kern.few.table.merge(&t, f->n_splits, state_of(f, h, 0), scratch_of(f, worker));
 }
 
-static struct few plan(const struct device *d, const struct device_attend_args *a, const struct device_span *s)
+static struct few plan(const struct device *d, const struct device_attend_args *a,
+                       const struct device_span *s)
 {
-    struct few f = {.a = a, .s = s, .group = a->n_q_heads / a->kv->n_heads, .n_splits = (s->pos0 + s->n - 1) / KERN_SPLIT + 1};
+    struct few f = {.a = a,
+                    .s = s,
+                    .group = a->n_q_heads / a->kv->n_heads,
+                    .n_splits = (s->pos0 + s->n - 1) / KERN_SPLIT + 1};
     const int64_t n_heads = a->kv->n_heads, threads = pool_size(d->pool);
     const int64_t least = num_min(s->n, num_max(1, LEAST_PAIRS / f.group));
     f.row_block = num_min(s->n, num_max(1, PAIRS / f.group));
     while (!d->dry && f.row_block > least && num_div_up(s->n, f.row_block) * n_heads < 2 * threads)
         f.row_block = num_max(least, f.row_block / 2);
-    f.by_split = !d->dry && f.n_splits > 1 && f.row_block >= s->n && split_floats(&f) * f.n_splits * n_heads <= STATE_FLOATS &&
+    f.by_split = !d->dry && f.n_splits > 1 && f.row_block >= s->n &&
+                 split_floats(&f) * f.n_splits * n_heads <= STATE_FLOATS &&
                  (device_in_pieces(d) || n_heads < 2 * threads);
     const struct kern_few_task t = job(&f, 0, 0, f.row_block);
     f.worker_bytes = (kern_few_scratch(&t.attend) + 63) & ~(size_t)63;
     return f;
 }
 
-/* Rows of a span that are computed together: where another step waits so few that they may be split. */
-static int64_t piece_rows(const struct device *d, const struct device_attend_args *a, const struct device_span *s)
+/* Rows of a span that are computed together: where another step waits so few that they may be
+ * split. */
+static int64_t piece_rows(const struct device *d, const struct device_attend_args *a,
+                          const struct device_span *s)
 {
-    const int64_t splits = (s->pos0 + s->n - 1) / KERN_SPLIT + 1, group = a->n_q_heads / a->kv->n_heads;
+    const int64_t splits = (s->pos0 + s->n - 1) / KERN_SPLIT + 1,
+                  group = a->n_q_heads / a->kv->n_heads;
     if (!device_in_pieces(d) || splits == 1)
         return s->n;
     const int64_t most = STATE_FLOATS / (a->n_q_heads * kern_few_state(a->kv->v_width) * splits);
     return num_max(1, num_min(s->n, num_min(most, PAIRS / group)));
 }
 
-size_t device_cpu_few_scratch(const struct device *d, const struct device_attend_args *a, const struct device_span *s)
+size_t device_cpu_few_scratch(const struct device *d, const struct device_attend_args *a,
+                              const struct device_span *s)
 {
     struct device_span part = *s;
     if (!d->dry)
@@ -173,7 +198,8 @@ static void count(const struct few *f, struct kern_few_seen *seen)
         }
 }
 
-static void attend(struct device *d, const struct device_attend_args *a, const struct device_span *s, void *scratch)
+static void attend(struct device *d, const struct device_attend_args *a,
+                   const struct device_span *s, void *scratch)
 {
     struct few f = plan(d, a, s);
     const int64_t n_heads = a->kv->n_heads, pairs = (s->n * a->n_q_heads + 15) / 16 * 16;
@@ -195,7 +221,8 @@ static void attend(struct device *d, const struct device_attend_args *a, const s
         count(&f, s->seen);
 }
 
-void device_cpu_few(struct device *d, const struct device_attend_args *a, const struct device_span *s, void *scratch)
+void device_cpu_few(struct device *d, const struct device_attend_args *a,
+                    const struct device_span *s, void *scratch)
 {
     const int64_t each = piece_rows(d, a, s);
     for (int64_t row = 0; row < s->n && device_runs(d); row += each) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu_for - how the chunks of an operation are shared out among threads, and where it may be stopped. */
+/* cpu_for - how the chunks of an operation are shared out among threads, and where it may be
+ * stopped. */
 #include "base/clock.h"
 #include "base/num.h"
 #include "device/ops.h"
@@ -32,7 +33,8 @@ static void for_pieces(struct device *d, int64_t n_chunks, pool_fn *fn, void *ar
         first += here;
         each = (double)(clock_now() - began + 1) / (double)here;
         const double fit = (double)d->between->piece_ns / each;
-        n = fit < (double)n_chunks ? num_max(n_workers, (int64_t)fit / n_workers * n_workers) : n_chunks;
+        n = fit < (double)n_chunks ? num_max(n_workers, (int64_t)fit / n_workers * n_workers)
+                                   : n_chunks;
     }
 }
 

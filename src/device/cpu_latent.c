@@ -168,7 +168,8 @@ static void heads_chunk(void *arg, int64_t chunk, int worker)
     const uint8_t **table = (const uint8_t **)(void *)(own + job->table_at);
     for (int64_t p = 0; p * KERN_PAGE < job->to; p++)
         table[p] = job->shared + (size_t)p * job->page_bytes;
-    attend(job, job->row0, h0, num_min(job->heads, job->a->n_heads - h0), job->to, table, own + job->run_at);
+    attend(job, job->row0, h0, num_min(job->heads, job->a->n_heads - h0), job->to, table,
+           own + job->run_at);
 }
 
 /* ---- the plan ---- */
@@ -196,9 +197,11 @@ static struct latent_job latent_plan(const struct device *d,
     j.most_pages = num_div_up(most, KERN_PAGE);
     j.table_at = (size_t)num_min(j.most_pages, OWN_ROWS / KERN_PAGE) * j.page_bytes;
     j.run_at = round64(j.table_at + (size_t)j.most_pages * sizeof(uint8_t *));
-    const struct kern_attend k = {.k_width = s->near.width, .v_width = s->near.width, .n_rows = 1, .n_heads = a->n_heads};
+    const struct kern_attend k = {
+        .k_width = s->near.width, .v_width = s->near.width, .n_rows = 1, .n_heads = a->n_heads};
     j.worker_bytes = round64(j.run_at + kern_attend_scratch(&k));
-    j.heads = num_max(num_min(LEAST_HEADS, a->n_heads), num_div_up(a->n_heads, 2 * pool_size(d->pool)));
+    j.heads =
+        num_max(num_min(LEAST_HEADS, a->n_heads), num_div_up(a->n_heads, 2 * pool_size(d->pool)));
     return j;
 }
 
@@ -230,7 +233,8 @@ static void few_rows(struct latent_job *j, int64_t row0, int64_t n)
         j->row0 = row0 + i;
         j->to = list_of(j->a, j->row0, &pos).n;
         device_cpu_for(j->d, num_div_up(j->to, GATHER_ROWS), j->to * width, lay_out_chunk, j);
-        device_cpu_for(j->d, num_div_up(j->a->n_heads, j->heads), j->to * width * j->a->n_heads, heads_chunk, j);
+        device_cpu_for(j->d, num_div_up(j->a->n_heads, j->heads), j->to * width * j->a->n_heads,
+                       heads_chunk, j);
     }
 }
 
@@ -258,7 +262,8 @@ void device_cpu_attend_latent(struct device *d, const void *args, void *scratch)
     struct latent_job j = latent_plan(d, args);
     const struct device_attend_latent_args *a = j.a;
     const struct device_stream *near = &a->a->near, *far = &a->a->far;
-    BUG_IF(far->width && (far->width != near->width || far->codec != near->codec || far->tail != near->tail));
+    BUG_IF(far->width &&
+           (far->width != near->width || far->codec != near->codec || far->tail != near->tail));
     j.d = d;
     j.shared = scratch;
     j.worker = j.shared + (size_t)j.most_pages * j.page_bytes;

@@ -45,7 +45,8 @@ kern_matmul_fn *device_cpu_fast(const struct device *d, const struct device_matr
     return d->numerics == DEVICE_FAST ? kern_matmul_fast(&d->kern.matmul, &w->m, prompt) : NULL;
 }
 
-static kern_matmul_fn *fast_kernel(const struct device *d, const struct device_product *p, bool prompt)
+static kern_matmul_fn *fast_kernel(const struct device *d, const struct device_product *p,
+                                   bool prompt)
 {
     return device_cpu_fast(d, p->w, prompt);
 }
@@ -59,18 +60,32 @@ static bool may_split(const struct device *d, const struct device_product *p)
 /* At most two parts of p. */
 static int64_t split(const struct device *d, const struct device_product *p, struct device_part *to)
 {
-    const int64_t n = p->y.n, all = d->step_rows, prompt = p->x.n == all && may_split(d, p) ? d->prompt_rows : 0;
+    const int64_t n = p->y.n, all = d->step_rows,
+                  prompt = p->x.n == all && may_split(d, p) ? d->prompt_rows : 0;
     int64_t n_parts = 0;
     if (prompt < n || !n)
-        to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, 0, p->x.n - prompt), rows_slice(p->y, 0, n - prompt),
-                                       p->row}, fast_kernel(d, p, false), NULL, NULL, false, NULL, 0};
+        to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, 0, p->x.n - prompt),
+                                              rows_slice(p->y, 0, n - prompt), p->row},
+                                             fast_kernel(d, p, false),
+                                             NULL,
+                                             NULL,
+                                             false,
+                                             NULL,
+                                             0};
     if (prompt)
-        to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, n - prompt, prompt), rows_slice(p->y, n - prompt, prompt),
-                                       NULL}, fast_kernel(d, p, true), NULL, NULL, false, NULL, 0};
+        to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, n - prompt, prompt),
+                                              rows_slice(p->y, n - prompt, prompt), NULL},
+                                             fast_kernel(d, p, true),
+                                             NULL,
+                                             NULL,
+                                             false,
+                                             NULL,
+                                             0};
     return n_parts;
 }
 
-enum kern_act_kind device_cpu_act_kind(const struct device *d, const struct device_matrix *w, kern_matmul_fn *fast)
+enum kern_act_kind device_cpu_act_kind(const struct device *d, const struct device_matrix *w,
+                                       kern_matmul_fn *fast)
 {
     return d->numerics == DEVICE_REFERENCE ? KERN_ACT_F32
            : fast                          ? kern_matmul_fast_act(&w->m)
@@ -82,7 +97,8 @@ static enum kern_act_kind act_kind(const struct device *d, const struct device_p
     return device_cpu_act_kind(d, p->p.w, p->fast);
 }
 
-static bool same_act(const struct device *d, const struct device_part *a, const struct device_part *b)
+static bool same_act(const struct device *d, const struct device_part *a,
+                     const struct device_part *b)
 {
     return a->p.x.at == b->p.x.at && a->p.x.n == b->p.x.n && a->p.x.width == b->p.x.width &&
            act_kind(d, a) == act_kind(d, b);
@@ -97,13 +113,15 @@ static bool is_first(const struct device *d, const struct device_part *p, int64_
     return true;
 }
 
-/* Whether the activations of p are read as tiles, too; and by one of n parts at least that has those of part i. */
+/* Whether the activations of p are read as tiles, too; and by one of n parts at least that has
+ * those of part i. */
 static bool wants_tiles(const struct device *d, const struct device_part *p)
 {
     return act_kind(d, p) != KERN_ACT_F32 && !p->p.row && p->p.y.n == p->p.x.n &&
            kern_matmul_tiles(&d->kern.matmul, &p->p.w->m, p->fast, p->p.x.n);
 }
-static bool any_wants_tiles(const struct device *d, const struct device_part *p, int64_t n, int64_t i)
+static bool any_wants_tiles(const struct device *d, const struct device_part *p, int64_t n,
+                            int64_t i)
 {
     for (int64_t j = i; j < n; j++)
         if (same_act(d, &p[j], &p[i]) && wants_tiles(d, &p[j]))
@@ -120,16 +138,21 @@ static bool is_covered(const struct device *d, const struct device_product *p, i
 {
     for (int64_t j = i; j-- > 0;)
         if (p[j].x.at == p[i].x.at && p[j].x.n == p[i].x.n && p[j].x.width == p[i].x.width &&
-            whole_kind(d, &p[j]) == whole_kind(d, &p[i]) && may_split(d, &p[j]) == may_split(d, &p[i]))
+            whole_kind(d, &p[j]) == whole_kind(d, &p[i]) &&
+            may_split(d, &p[j]) == may_split(d, &p[i]))
             return true;
     return false;
 }
 
-/* Whether rows that are listed may be brought together: blocks of quantised ones, without zeros behind. */
-static bool may_gather(enum kern_act_kind kind) { return kind == KERN_ACT_Q32 || kind == KERN_ACT_Q256; }
+/* Whether rows that are listed may be brought together: blocks of quantised ones, without zeros
+ * behind. */
+static bool may_gather(enum kern_act_kind kind)
+{
+    return kind == KERN_ACT_Q32 || kind == KERN_ACT_Q256;
+}
 
-/* Whether its rows are to be brought together: they are listed, which in a dry run shows in their number,
- * do not follow each other, and are many. */
+/* Whether its rows are to be brought together: they are listed, which in a dry run shows in their
+ * number, do not follow each other, and are many. */
 static bool is_run(const struct device_product *p)
 {
     int64_t i = 1;
@@ -143,7 +166,8 @@ static bool is_scattered(const struct device_product *p)
 }
 static bool same_rows(const struct device_product *a, const struct device_product *b)
 {
-    return a->row == b->row && a->y.n == b->y.n && a->x.at == b->x.at && a->x.n == b->x.n && a->x.width == b->x.width;
+    return a->row == b->row && a->y.n == b->y.n && a->x.at == b->x.at && a->x.n == b->x.n &&
+           a->x.width == b->x.width;
 }
 /* Of a product before it is split: whether an earlier one has brought them together. */
 static bool is_gathered(const struct device *d, const struct device_product *p, int64_t i)
@@ -162,7 +186,8 @@ static size_t tiles_bytes(const struct device *d, const struct device_product *p
         return 0;
     for (int64_t j = i; j-- > 0;) {
         const struct device_part other = {.p = p[j], .fast = fast_kernel(d, &p[j], false)};
-        if (same_act(d, &other, &want) && wants_tiles(d, &other) && may_split(d, &p[j]) == may_split(d, &p[i]))
+        if (same_act(d, &other, &want) && wants_tiles(d, &other) &&
+            may_split(d, &p[j]) == may_split(d, &p[i]))
             return 0;
     }
     return device_round64(kern_act_tiles_bytes(whole_kind(d, &p[i]), p[i].x.n, p[i].x.width));
@@ -172,7 +197,8 @@ static size_t tiles_bytes(const struct device *d, const struct device_product *p
 static size_t fast_bytes(const struct device *d, const struct device_product *p)
 {
     const enum kern_act_kind kind = kern_matmul_fast_act(&p->w->m);
-    const size_t tiles = d->kern.matmul.tiles[kind] ? kern_act_tiles_bytes(kind, p->x.n, p->x.width) : 0;
+    const size_t tiles =
+        d->kern.matmul.tiles[kind] ? kern_act_tiles_bytes(kind, p->x.n, p->x.width) : 0;
     return device_round64(kern_act_bytes(kind, p->x.n, p->x.width)) + device_round64(tiles);
 }
 
@@ -185,7 +211,8 @@ size_t device_cpu_parts_bytes(const struct device *d, int64_t n)
 /* Bytes of the lists of n products, which may all be split. */
 static size_t list_bytes(int64_t n)
 {
-    return device_round64(2 * (size_t)n * (sizeof(struct device_ready) + sizeof(struct device_part)));
+    return device_round64(2 * (size_t)n *
+                          (sizeof(struct device_ready) + sizeof(struct device_part)));
 }
 
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a)
@@ -207,7 +234,8 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
     }
     if (d->numerics == DEVICE_REFERENCE)
         n += device_round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);
-    return n + list_bytes(n_products) + device_cpu_parts_bytes(d, 2 * num_max(n_products, a->n_only));
+    return n + list_bytes(n_products) +
+           device_cpu_parts_bytes(d, 2 * num_max(n_products, a->n_only));
 }
 
 /* Each matrix is read once. */
@@ -262,7 +290,8 @@ void device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles
     device_cpu_for(d, num_div_up(act->n, q.grain), act->n * act->k * 2, quantise_chunk, &q);
 }
 
-/* Gives the parts whose rows are listed a place for them, from at on, or finds that they stand together. */
+/* Gives the parts whose rows are listed a place for them, from at on, or finds that they stand
+ * together. */
 static uint8_t *place_rows(struct device_part *part, int64_t n, uint8_t *at, int64_t *work)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -293,10 +322,12 @@ static void gather_chunk(void *arg, int64_t chunk, int worker)
     const struct device_part *part = (const struct device_part *)arg + chunk;
     const size_t n_bytes = part->x->row_bytes;
     for (int64_t i = 0; part->fill && i < part->p.y.n; i++)
-        memcpy(part->rows + (size_t)i * n_bytes, part->x->q + (size_t)part->p.row[i] * n_bytes, n_bytes);
+        memcpy(part->rows + (size_t)i * n_bytes, part->x->q + (size_t)part->p.row[i] * n_bytes,
+               n_bytes);
 }
 
-static void scale_rows(const struct job *j, const struct task *t, const struct kern_matmul *m, int64_t p0, int64_t p1)
+static void scale_rows(const struct job *j, const struct task *t, const struct kern_matmul *m,
+                       int64_t p0, int64_t p1)
 {
     const struct device_product *p = &t->p->p;
     const float s = p->w->scale ? p->w->scale[p->index] : 1.0f;
@@ -315,8 +346,10 @@ static void job_chunk(void *arg, int64_t call, int worker)
     (void)call;
     const struct job *j = arg;
     const int64_t chunk = device_claim(j->region, j->d->pool, worker);
-    const struct task *t = &j->task[device_claim_task(&j->task[0].first, sizeof j->task[0], j->n_tasks, chunk)];
-    const int64_t across = num_div_up(t->p1 - t->p0, t->grain), row0 = (chunk - t->first) / across * t->slice;
+    const struct task *t =
+        &j->task[device_claim_task(&j->task[0].first, sizeof j->task[0], j->n_tasks, chunk)];
+    const int64_t across = num_div_up(t->p1 - t->p0, t->grain),
+                  row0 = (chunk - t->first) / across * t->slice;
     const int64_t p0 = t->p0 + (chunk - t->first) % across * t->grain;
     const int64_t p1 = num_min(t->p1, p0 + t->grain);
     struct kern_matmul mm = t->mm;
@@ -353,8 +386,8 @@ static int64_t chunk_rows(const struct job *j, const struct task *t)
 }
 
 /* The panels of a product, of [first, end), that belong to a node. */
-static void add_task(struct job *j, const struct device_part *part, int node, int64_t first, int64_t end, int64_t all_panels,
-                     int64_t *n_chunks)
+static void add_task(struct job *j, const struct device_part *part, int node, int64_t first,
+                     int64_t end, int64_t all_panels, int64_t *n_chunks)
 {
     struct device *d = j->d;
     const struct device_product *p = &part->p;
@@ -373,7 +406,8 @@ static void add_task(struct job *j, const struct device_part *part, int node, in
     t->w.at = device_matrix_at(p->w, p->index);
     BUG_IF(!t->w.at);
     t->x = *part->x;
-    t->mm = (struct kern_matmul){&t->w, &t->x, part->rows ? NULL : p->row, p->y.n, p->y.at, p->y.stride};
+    t->mm = (struct kern_matmul){&t->w,  &t->x,   part->rows ? NULL : p->row,
+                                 p->y.n, p->y.at, p->y.stride};
     if (part->rows) {
         t->x.q = part->rows;
         t->x.tiles = NULL;
@@ -387,12 +421,14 @@ static void add_task(struct job *j, const struct device_part *part, int node, in
     *n_chunks += num_div_up(p1 - p0, t->grain) * num_div_up(p->y.n, t->slice);
 }
 
-static void add_tasks(struct job *j, const struct device_part *part, int node, int64_t all_panels, int64_t *n_chunks)
+static void add_tasks(struct job *j, const struct device_part *part, int node, int64_t all_panels,
+                      int64_t *n_chunks)
 {
     if (!part->n_only)
         add_task(j, part, node, 0, part->p.w->m.n_panels, all_panels, n_chunks);
     for (int64_t i = 0; i < part->n_only; i++)
-        add_task(j, part, node, part->only[i].first / KERN_PANEL, num_div_up(part->only[i].first + part->only[i].n, KERN_PANEL), all_panels,
+        add_task(j, part, node, part->only[i].first / KERN_PANEL,
+                 num_div_up(part->only[i].first + part->only[i].n, KERN_PANEL), all_panels,
                  n_chunks);
 }
 
@@ -405,14 +441,16 @@ static int64_t panels_of(const struct device_part *part)
     return part->n_only ? n : part->p.w->m.n_panels;
 }
 
-uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n, struct device_ready *ready, uint8_t *at)
+uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,
+                          struct device_ready *ready, uint8_t *at)
 {
     int64_t n_ready = 0, gather = 0;
     for (int64_t i = 0; i < n; i++) {
         const struct device_product *p = &part[i].p;
         struct device_ready *r = ready;
         if (!is_first(d, part, i)) {
-            while (r->x != p->x.at || r->kind != act_kind(d, &part[i]) || r->act.n != p->x.n || r->act.k != p->x.width)
+            while (r->x != p->x.at || r->kind != act_kind(d, &part[i]) || r->act.n != p->x.n ||
+                   r->act.k != p->x.width)
                 r++;
             part[i].x = &r->act;
             continue;
@@ -435,11 +473,13 @@ uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,
     return at;
 }
 
-void device_cpu_parts(struct device *d, const struct device_part *part, int64_t n, void *lists, float *decoded, int64_t widest)
+void device_cpu_parts(struct device *d, const struct device_part *part, int64_t n, void *lists,
+                      float *decoded, int64_t widest)
 {
     struct claim_region *region = lists;
     struct job j = {.d = d, .region = region, .decoded = decoded, .widest = widest};
-    j.task = (struct task *)(void *)((uint8_t *)lists + device_round64((size_t)pool_size(d->pool) * sizeof *region));
+    j.task = (struct task *)(void *)((uint8_t *)lists +
+                                     device_round64((size_t)pool_size(d->pool) * sizeof *region));
     int64_t n_chunks = 0, all_panels = 0, work = 0;
     for (int64_t i = 0; i < n; i++) {
         const struct device_product *p = &part[i].p;
@@ -461,7 +501,8 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
     const struct device_matmul_args *a = args;
     struct device_ready *ready = scratch;
     struct device_part *part = (struct device_part *)(void *)(ready + 2 * (size_t)a->n);
-    uint8_t *lists = (uint8_t *)scratch + list_bytes(a->n), *at = lists + device_cpu_parts_bytes(d, 2 * num_max(a->n, a->n_only));
+    uint8_t *lists = (uint8_t *)scratch + list_bytes(a->n),
+            *at = lists + device_cpu_parts_bytes(d, 2 * num_max(a->n, a->n_only));
     int64_t n_parts = 0, widest = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
@@ -474,6 +515,7 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch)
         part[i].n_only = a->n_only;
     }
     at = device_cpu_ready(d, part, n_parts, ready, at);
-    device_cpu_parts(d, part, n_parts, lists, d->numerics == DEVICE_REFERENCE ? (float *)(void *)at : NULL,
+    device_cpu_parts(d, part, n_parts, lists,
+                     d->numerics == DEVICE_REFERENCE ? (float *)(void *)at : NULL,
                      (int64_t)(device_round64((size_t)widest * sizeof(float)) / sizeof(float)));
 }

@@ -27,15 +27,20 @@ static inline size_t device_round64(size_t n) { return (n + 63) & ~(size_t)63; }
 /* The kernel of fast numerics, for any row or for a prompt's alone, or NULL. */
 kern_matmul_fn *device_cpu_fast(const struct device *d, const struct device_matrix *w, bool prompt);
 /* How w, with that kernel, wants its activations. */
-enum kern_act_kind device_cpu_act_kind(const struct device *d, const struct device_matrix *w, kern_matmul_fn *fast);
+enum kern_act_kind device_cpu_act_kind(const struct device *d, const struct device_matrix *w,
+                                       kern_matmul_fn *fast);
 
-/* Quantises the rows of act and brings them in the order of tiles, if it has a place for them; or that alone. */
+/* Quantises the rows of act and brings them in the order of tiles, if it has a place for them; or
+ * that alone. */
 void device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone);
-/* Prepares the activations of n parts in memory from at on, and brings listed rows together; sets what the parts
- * say of them.  ready: [n].  Returns what is behind. */
-uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n, struct device_ready *ready, uint8_t *at);
-/* Computes n parts.  lists: device_cpu_parts_bytes(); decoded: of reference numerics, f32 [workers][widest], or NULL. */
-void device_cpu_parts(struct device *d, const struct device_part *part, int64_t n, void *lists, float *decoded, int64_t widest);
+/* Prepares the activations of n parts in memory from at on, and brings listed rows together; sets
+ * what the parts say of them.  ready: [n].  Returns what is behind. */
+uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,
+                          struct device_ready *ready, uint8_t *at);
+/* Computes n parts.  lists: device_cpu_parts_bytes(); decoded: of reference numerics, f32
+ * [workers][widest], or NULL. */
+void device_cpu_parts(struct device *d, const struct device_part *part, int64_t n, void *lists,
+                      float *decoded, int64_t widest);
 size_t device_cpu_parts_bytes(const struct device *d, int64_t n);
 
 #endif

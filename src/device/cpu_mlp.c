@@ -2,9 +2,9 @@
 /*
  * cpu_mlp - gated products and the way back, without what lies between them in memory.
  *
- * A chunk computes the same columns of gate and up for some rows into the second cache, where they become
- * act(gate) * up, and groups of it are quantised there for the way back, if the chunk has whole ones.
- * So of f32 [n][2 width] nothing but the activations of down [n][width] is written.
+ * A chunk computes the same columns of gate and up for some rows into the second cache, where they
+ * become act(gate) * up, and groups of it are quantised there for the way back, if the chunk has
+ * whole ones. So of f32 [n][2 width] nothing but the activations of down [n][width] is written.
  */
 #include "base/bug.h"
 #include "base/num.h"
@@ -20,7 +20,8 @@ static void clamp_glu(float *gate, float *up, float limit, int64_t n)
     }
 }
 
-void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float limit, float *y, float *gate, float *up, int64_t n)
+void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float limit, float *y,
+                     float *gate, float *up, int64_t n)
 {
     if (limit > 0)
         clamp_glu(gate, up, limit, n);
@@ -76,8 +77,8 @@ struct job {
 };
 
 /* Columns [c0, c1) of rows [row0, row0 + n): in `to`, f32 [n][stride], from the result on. */
-static float *compute(const struct job *j, const struct half *h, int64_t row0, int64_t n, int64_t c0, int64_t c1,
-                      float *to, int64_t stride, int worker)
+static float *compute(const struct job *j, const struct half *h, int64_t row0, int64_t n,
+                      int64_t c0, int64_t c1, float *to, int64_t stride, int worker)
 {
     const int64_t band = (h->col0 + c0) / BAND, at = h->col0 + c0 - band * BAND;
     struct kern_matrix w = h->w; /* from that band on */
@@ -106,21 +107,30 @@ static float *compute(const struct job *j, const struct half *h, int64_t row0, i
 }
 
 /* The activations of down of these columns and rows. */
-static void gate_columns(const struct job *j, const struct task *t, int64_t row0, int64_t n, int64_t c0, int64_t c1, int worker)
+static void gate_columns(const struct job *j, const struct task *t, int64_t row0, int64_t n,
+                         int64_t c0, int64_t c1, int worker)
 {
     const struct kern_table *k = &j->d->kern;
     const struct kern_act *to = &t->to->act;
-    const int64_t stride = num_div_up(c1 - c0, KERN_PANEL) * KERN_PANEL + BESIDE, first = t->to_row + row0;
+    const int64_t stride = num_div_up(c1 - c0, KERN_PANEL) * KERN_PANEL + BESIDE,
+                  first = t->to_row + row0;
     float *tile = j->tile + 2 * worker * j->tile_floats;
     float *gate = compute(j, &t->half[0], row0, n, c0, c1, tile, stride, worker);
     float *up = compute(j, &t->half[1], row0, n, c0, c1, tile + j->tile_floats, stride, worker);
     for (int64_t i = 0; i < n; i++) {
-        float *y = t->to->direct ? gate + i * stride : (float *)(uintptr_t)to->x + (first + i) * to->stride + c0;
-        device_cpu_gate(&k->math, j->mlp->act, j->mlp->limit, y, gate + i * stride, up + i * stride, c1 - c0);
+        float *y = t->to->direct ? gate + i * stride
+                                 : (float *)(uintptr_t)to->x + (first + i) * to->stride + c0;
+        device_cpu_gate(&k->math, j->mlp->act, j->mlp->limit, y, gate + i * stride, up + i * stride,
+                        c1 - c0);
     }
     if (!t->to->direct)
         return;
-    struct kern_act part = {.kind = to->kind, .n = n, .k = c1 - c0, .x = gate, .stride = stride, .row_bytes = to->row_bytes};
+    struct kern_act part = {.kind = to->kind,
+                            .n = n,
+                            .k = c1 - c0,
+                            .x = gate,
+                            .stride = stride,
+                            .row_bytes = to->row_bytes};
     part.q = to->q + (size_t)first * to->row_bytes + kern_act_offset(to->kind, c0);
     kern_touch_act(&part, 0, n);
     k->matmul.act[to->kind](&part, 0, n);
@@ -137,9 +147,12 @@ static void gate_chunk(void *arg, int64_t call, int worker)
     (void)call;
     const struct job *j = arg;
     const int64_t chunk = device_claim(j->region, j->d->pool, worker);
-    const struct task *t = &j->task[device_claim_task(&j->task[0].first, sizeof j->task[0], j->n_tasks, chunk)];
-    const int64_t across = num_div_up(t->c1 - t->c0, t->grain), row0 = (chunk - t->first) / across * t->slice;
-    const int64_t c0 = t->c0 + (chunk - t->first) % across * t->grain, c1 = num_min(t->c1, c0 + t->grain);
+    const struct task *t =
+        &j->task[device_claim_task(&j->task[0].first, sizeof j->task[0], j->n_tasks, chunk)];
+    const int64_t across = num_div_up(t->c1 - t->c0, t->grain),
+                  row0 = (chunk - t->first) / across * t->slice;
+    const int64_t c0 = t->c0 + (chunk - t->first) % across * t->grain,
+                  c1 = num_min(t->c1, c0 + t->grain);
     const int64_t n = num_min(t->slice, t->n - row0), step = tile_columns(n, t->grain);
     for (int64_t c = c0; c < c1; c += step)
         gate_columns(j, t, row0, n, c, num_min(c1, c + step), worker);
@@ -160,8 +173,14 @@ static bool has_rows(const struct device_mlp *m, int64_t e)
     return m->first[e + 1] > m->first[e] && (!m->only || m->only[e]);
 }
 /* At most so many parts. */
-static int64_t most_parts(const struct device_mlp *m) { return is_listed(m) ? m->gate->n_stack : SIDES; }
-static const struct device_matrix *up_of(const struct device_mlp *m) { return m->up ? m->up : m->gate; }
+static int64_t most_parts(const struct device_mlp *m)
+{
+    return is_listed(m) ? m->gate->n_stack : SIDES;
+}
+static const struct device_matrix *up_of(const struct device_mlp *m)
+{
+    return m->up ? m->up : m->gate;
+}
 
 /* Whether fast numerics have another kernel for a prompt's rows. */
 static bool has_own(const struct device *d, const struct device_matrix *w)
@@ -197,7 +216,8 @@ struct layout {
 };
 
 /* Bytes of the activations of w for n rows, of which any may be a prompt's. */
-static size_t act_bytes(const struct device *d, const struct device_mlp *m, const struct device_matrix *w, int64_t n)
+static size_t act_bytes(const struct device *d, const struct device_mlp *m,
+                        const struct device_matrix *w, int64_t n)
 {
     const enum kern_act_kind kind = plain_kind(d, w), fast = kern_matmul_fast_act(&w->m);
     size_t bytes = device_round64(kern_act_bytes(kind, n, w->m.in));
@@ -214,7 +234,8 @@ static size_t act_bytes(const struct device *d, const struct device_mlp *m, cons
 static int64_t tile_floats(const struct device_mlp *m, int64_t n)
 {
     const int64_t rows = num_min(n, MOST_ROWS);
-    return num_min(rows * m->down->m.in, num_max(TILE, rows * SUPER)) + rows * (BESIDE + KERN_PANEL);
+    return num_min(rows * m->down->m.in, num_max(TILE, rows * SUPER)) +
+           rows * (BESIDE + KERN_PANEL);
 }
 
 static int64_t widest_of(const struct device_mlp *m)
@@ -243,9 +264,11 @@ static struct layout layout_of(const struct device *d, const struct device_mlp_a
     l.region = take(&at, workers * sizeof(struct claim_region));
     l.lists = take(&at, device_cpu_parts_bytes(d, (int64_t)n));
     l.tile = take(&at, 2 * workers * (size_t)tile_floats(m, rows) * sizeof(float));
-    l.decoded = take(&at, d->numerics == DEVICE_REFERENCE ? workers * (size_t)widest_of(m) * sizeof(float) : 0);
+    l.decoded = take(
+        &at, d->numerics == DEVICE_REFERENCE ? workers * (size_t)widest_of(m) * sizeof(float) : 0);
     const bool direct = plain_kind(d, m->down) == KERN_ACT_Q32 && !may_split(d, m);
-    l.floats = take(&at, direct ? 0 : (size_t)(rows * num_div_up(m->down->m.in, 16) * 16) * sizeof(float));
+    l.floats =
+        take(&at, direct ? 0 : (size_t)(rows * num_div_up(m->down->m.in, 16) * 16) * sizeof(float));
     l.rest = take(&at, act_bytes(d, m, m->down, rows));
     (void)take(&at, act_bytes(d, m, m->gate, a->x.n));
     if (plain_kind(d, m->gate) != plain_kind(d, up_of(m)))
@@ -270,8 +293,10 @@ struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a)
     double used = 1;
     for (int64_t e = 0; is_listed(m) && e < m->gate->n_stack; e++)
         used += (e == 0 ? -1.0 : 0.0) + has_rows(m, e);
-    const double weights = (double)(m->gate->stack_bytes + (m->up ? m->up->stack_bytes : 0) + m->down->stack_bytes);
-    return (struct device_cost){used * weights, 6.0 * (double)a->y.n * (double)m->gate->m.in * (double)m->down->m.in};
+    const double weights =
+        (double)(m->gate->stack_bytes + (m->up ? m->up->stack_bytes : 0) + m->down->stack_bytes);
+    return (struct device_cost){used * weights, 6.0 * (double)a->y.n * (double)m->gate->m.in *
+                                                    (double)m->down->m.in};
 }
 
 static struct half half_of(const struct device *d, const struct device_part *part, int64_t col0)
@@ -299,8 +324,8 @@ static int64_t border(const struct device_mlp *m, int64_t p)
 }
 
 /* The columns of a node.  fair: panels that keep all threads busy. */
-static void add_task(struct job *j, const struct device_part *gate, const struct device_part *up, const struct hidden *to,
-                     int64_t to_row, int node, int64_t fair)
+static void add_task(struct job *j, const struct device_part *gate, const struct device_part *up,
+                     const struct hidden *to, int64_t to_row, int node, int64_t fair)
 {
     const struct device_mlp *m = j->mlp;
     int64_t p0, p1;
@@ -308,8 +333,15 @@ static void add_task(struct job *j, const struct device_part *gate, const struct
     if (p0 >= p1 || border(m, p0) >= border(m, p1))
         return;
     struct task *t = &j->task[j->n_tasks++];
-    *t = (struct task){{half_of(j->d, gate, 0), half_of(j->d, up, m->up ? 0 : m->down->m.in)}, to, to_row, gate->p.y.n,
-                       border(m, p0), border(m, p1), 0, MOST_ROWS, j->n_chunks};
+    *t = (struct task){{half_of(j->d, gate, 0), half_of(j->d, up, m->up ? 0 : m->down->m.in)},
+                       to,
+                       to_row,
+                       gate->p.y.n,
+                       border(m, p0),
+                       border(m, p1),
+                       0,
+                       MOST_ROWS,
+                       j->n_chunks};
     const int64_t grain = num_min(kern_matmul_grain(&m->gate->m, t->n), fair) * KERN_PANEL;
     const int64_t unit = to->direct && to->act.kind == KERN_ACT_Q256 ? SUPER : BAND;
     t->grain = num_max(1, grain / unit) * unit;
@@ -317,7 +349,8 @@ static void add_task(struct job *j, const struct device_part *gate, const struct
 }
 
 /* Parts of gate, up and down: [3][n]; returns n. */
-static int64_t list_parts(const struct device *d, const struct device_mlp_args *a, const struct sides *s, struct device_part *part)
+static int64_t list_parts(const struct device *d, const struct device_mlp_args *a,
+                          const struct sides *s, struct device_part *part)
 {
     const struct device_mlp *m = a->m;
     const struct device_matrix *w[3] = {m->gate, up_of(m), m->down};
@@ -335,26 +368,32 @@ static int64_t list_parts(const struct device *d, const struct device_mlp_args *
         for (int64_t e = 0; is_listed(m) && e < m->gate->n_stack; e++) {
             const int32_t first = m->first[e], n_rows = m->first[e + 1] - first;
             if (has_rows(m, e))
-                *to++ = (struct device_part){.p = {w[i], e, a->x, rows_slice(a->y, first, n_rows), m->row + first},
-                                             .fast = device_cpu_fast(d, w[i], false)};
+                *to++ = (struct device_part){
+                    .p = {w[i], e, a->x, rows_slice(a->y, first, n_rows), m->row + first},
+                    .fast = device_cpu_fast(d, w[i], false)};
         }
     }
     return n;
 }
 
 /* The activations of down, of each side, from at on; returns what is behind. */
-static uint8_t *place_hidden(const struct device *d, const struct device_mlp *m, const struct sides *s, int64_t fair,
-                             float *floats, uint8_t *at, struct hidden *to)
+static uint8_t *place_hidden(const struct device *d, const struct device_mlp *m,
+                             const struct sides *s, int64_t fair, float *floats, uint8_t *at,
+                             struct hidden *to)
 {
     const int64_t width = m->down->m.in, stride = num_div_up(width, 16) * 16;
     for (int64_t k = 0; k < s->n; k++) {
         const int64_t n = s->end[k] - s->first[k];
         kern_matmul_fn *fast = device_cpu_fast(d, m->down, s->prompt[k]);
         const enum kern_act_kind kind = device_cpu_act_kind(d, m->down, fast);
-        to[k].direct = kind == KERN_ACT_Q32 || (kind == KERN_ACT_Q256 && fair * KERN_PANEL >= SUPER);
-        kern_act_init(&to[k].act, kind, n, width, to[k].direct && !may_split(d, m) ? NULL : floats + s->first[k] * stride, stride, at);
+        to[k].direct =
+            kind == KERN_ACT_Q32 || (kind == KERN_ACT_Q256 && fair * KERN_PANEL >= SUPER);
+        kern_act_init(&to[k].act, kind, n, width,
+                      to[k].direct && !may_split(d, m) ? NULL : floats + s->first[k] * stride,
+                      stride, at);
         at += device_round64(kern_act_bytes(kind, n, width));
-        if (!is_listed(m) && kind != KERN_ACT_F32 && kern_matmul_tiles(&d->kern.matmul, &m->down->m, fast, n)) {
+        if (!is_listed(m) && kind != KERN_ACT_F32 &&
+            kern_matmul_tiles(&d->kern.matmul, &m->down->m, fast, n)) {
             to[k].act.tiles = at;
             at += device_round64(kern_act_tiles_bytes(kind, n, width));
         }
@@ -363,8 +402,8 @@ static uint8_t *place_hidden(const struct device *d, const struct device_mlp *m,
 }
 
 /* Parts of down read what is theirs of the hidden rows.  act: [n]. */
-static void link_down(const struct device_mlp_args *a, const struct hidden *from, struct device_part *down, int64_t n,
-                      struct kern_act *act)
+static void link_down(const struct device_mlp_args *a, const struct hidden *from,
+                      struct device_part *down, int64_t n, struct kern_act *act)
 {
     for (int64_t i = 0; i < n; i++) {
         struct device_product *p = &down[i].p;
@@ -382,7 +421,8 @@ static void link_down(const struct device_mlp_args *a, const struct hidden *from
     }
 }
 
-static void run_gates(struct job *j, struct device_part *part, int64_t n, const struct hidden *to, int64_t fair)
+static void run_gates(struct job *j, struct device_part *part, int64_t n, const struct hidden *to,
+                      int64_t fair)
 {
     const struct device_mlp *m = j->mlp;
     int64_t work = 0;
@@ -390,7 +430,8 @@ static void run_gates(struct job *j, struct device_part *part, int64_t n, const 
         const int64_t first = j->n_chunks;
         for (int64_t i = 0; i < n; i++) {
             const bool listed = is_listed(m);
-            add_task(j, &part[i], &part[m->up ? n + i : i], &to[listed ? 0 : i], listed ? part[i].p.row - m->row : 0, node, fair);
+            add_task(j, &part[i], &part[m->up ? n + i : i], &to[listed ? 0 : i],
+                     listed ? part[i].p.row - m->row : 0, node, fair);
         }
         device_claim_share(j->region, j->d->pool, node, first, j->n_chunks);
     }
@@ -405,7 +446,8 @@ void device_cpu_mlp(struct device *d, const void *args, void *scratch)
     const struct device_mlp *m = a->m;
     const int64_t width = m->down->m.in;
     BUG_IF(m->gate->m.out != (m->up ? width : 2 * width) || up_of(m)->m.out != m->gate->m.out);
-    BUG_IF(a->x.width != m->gate->m.in || a->y.width != m->down->m.out || (is_listed(m) ? !m->first : a->x.n != a->y.n));
+    BUG_IF(a->x.width != m->gate->m.in || a->y.width != m->down->m.out ||
+           (is_listed(m) ? !m->first : a->x.n != a->y.n));
     const struct layout l = layout_of(d, a);
     uint8_t *const at = scratch;
     struct sides s = {1, {0}, {a->y.n}, {false}};
@@ -416,11 +458,17 @@ void device_cpu_mlp(struct device *d, const void *args, void *scratch)
     const int64_t fair = num_max(1, n * num_div_up(width, KERN_PANEL) / (4 * pool_size(d->pool)));
     struct hidden to[SIDES] = {0};
     uint8_t *rest = place_hidden(d, m, &s, fair, (float *)(void *)(at + l.floats), at + l.rest, to);
-    (void)device_cpu_ready(d, part, (m->up ? 2 : 1) * n, (struct device_ready *)(void *)(at + l.ready), rest);
+    (void)device_cpu_ready(d, part, (m->up ? 2 : 1) * n,
+                           (struct device_ready *)(void *)(at + l.ready), rest);
     float *decoded = d->numerics == DEVICE_REFERENCE ? (float *)(void *)(at + l.decoded) : NULL;
-    struct job j = {.d = d, .mlp = m, .region = (struct claim_region *)(void *)(at + l.region),
-                    .task = (struct task *)(void *)(at + l.task), .tile = (float *)(void *)(at + l.tile),
-                    .tile_floats = tile_floats(m, a->y.n), .decoded = decoded, .widest = widest_of(m)};
+    struct job j = {.d = d,
+                    .mlp = m,
+                    .region = (struct claim_region *)(void *)(at + l.region),
+                    .task = (struct task *)(void *)(at + l.task),
+                    .tile = (float *)(void *)(at + l.tile),
+                    .tile_floats = tile_floats(m, a->y.n),
+                    .decoded = decoded,
+                    .widest = widest_of(m)};
     run_gates(&j, part, n, to, fair);
     for (int64_t k = 0; k < s.n; k++)
         device_cpu_prepare(d, &to[k].act, to[k].direct);

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cpu_pick - shadow keys into pages, the choice of pages for rows of answers, and attention to what was chosen (kern/pick.h).
+ * cpu_pick - shadow keys into pages, the choice of pages for rows of answers, and attention to what
+ * was chosen (kern/pick.h).
  *
- * The choice: masses of pages, in tasks of some pages of a row and key/value head; then a task a row and head orders them and
- * sums the rest.  Attention: a task is a split of a row and head, over the chosen pages or, for a row that looks at all of them,
- * over all and then over the chosen ones, which tells what the choice would have missed; a last pass merges.
+ * The choice: masses of pages, in tasks of some pages of a row and key/value head; then a task a
+ * row and head orders them and sums the rest.  Attention: a task is a split of a row and head, over
+ * the chosen pages or, for a row that looks at all of them, over all and then over the chosen ones,
+ * which tells what the choice would have missed; a last pass merges.
  */
 #include "base/bug.h"
 #include "base/num.h"
@@ -47,11 +49,13 @@ static void append_chunk(void *arg, int64_t chunk, int worker)
         uint8_t *block = s->page[page] + sh->at + (size_t)h * sh->head_bytes;
         const float *k = a->k.at + (s->row0 + at) * a->k.stride + h * kv->k_width;
         kern_touch_kv_write(KERN_KV_N4R, true, kv->k_width, block, slot, k, n, a->k.stride);
-        d->kern.attend.coded.kv_write(KERN_KV_N4R, true, kv->k_width, block, slot, k, n, a->k.stride);
+        d->kern.attend.coded.kv_write(KERN_KV_N4R, true, kv->k_width, block, slot, k, n,
+                                      a->k.stride);
         if (slot + n < KERN_PAGE)
             continue;
         BUG_IF(!own->page[page]);
-        kern_pick_mean(kv->v_codec, kv->v_width, own->page[page] + kv->at + (size_t)h * kv->head_bytes + kv->v_at,
+        kern_pick_mean(kv->v_codec, kv->v_width,
+                       own->page[page] + kv->at + (size_t)h * kv->head_bytes + kv->v_at,
                        (float *)(void *)(block + sh->mean_at));
     }
 }
@@ -60,7 +64,8 @@ void device_cpu_shadow_append(struct device *d, const void *args, void *scratch)
 {
     (void)scratch;
     struct append j = {d, args};
-    device_cpu_for(d, j.a->n_spans * j.a->kv->n_heads, 16 * j.a->k.n * j.a->k.width, append_chunk, &j);
+    device_cpu_for(d, j.a->n_spans * j.a->kv->n_heads, 16 * j.a->k.n * j.a->k.width, append_chunk,
+                   &j);
 }
 
 /* ---- the choice ---- */
@@ -89,7 +94,8 @@ static int64_t last_pos(const struct device_picks *p)
 static struct choice plan(const struct device *d, const struct device_pick_args *a)
 {
     const struct device_picks *p = a->picks;
-    struct choice c = {.d = d, .a = a, .group = a->n_q_heads / p->n_heads, .n_pages = pages_of(last_pos(p))};
+    struct choice c = {
+        .d = d, .a = a, .group = a->n_q_heads / p->n_heads, .n_pages = pages_of(last_pos(p))};
     const int64_t tasks = num_div_up(4 * pool_size(d->pool), p->n_rows * p->n_heads);
     c.each = num_max(LEAST_PAGES, num_div_up(c.n_pages, tasks));
     c.worker_bytes = (kern_pick_scratch(p->k_width, c.group) + 63) & ~(size_t)63;
@@ -101,7 +107,8 @@ size_t device_cpu_pick_scratch(const struct device *d, const struct device_pick_
     const struct choice c = plan(d, a);
     const struct device_picks *p = a->picks;
     const size_t mass = (size_t)(p->n_rows * a->n_q_heads * c.n_pages) * 2 * sizeof(float);
-    const size_t key = (size_t)(p->n_rows * p->n_heads * kern_pick_keys(c.n_pages)) * sizeof(uint64_t);
+    const size_t key =
+        (size_t)(p->n_rows * p->n_heads * kern_pick_keys(c.n_pages)) * sizeof(uint64_t);
     return mass + key + 3 * 64 + c.worker_bytes * (size_t)pool_size(d->pool);
 }
 
@@ -109,15 +116,16 @@ static struct kern_pick_task task_of(const struct choice *c, int64_t row, int64_
 {
     const struct device_picks *p = c->a->picks;
     const struct device_pick_row *r = &p->row[row];
-    return (struct kern_pick_task){.shadow = (const uint8_t *const *)r->shadow,
-                                   .at = p->shadow.at + (size_t)h * p->shadow.head_bytes,
-                                   .mean_at = p->shadow.at + (size_t)h * p->shadow.head_bytes + p->shadow.mean_at,
-                                   .k_width = p->k_width,
-                                   .v_width = p->v_width,
-                                   .q = c->a->q.at + r->row * c->a->q.stride + h * c->group * p->k_width,
-                                   .n_heads = c->group,
-                                   .pos = r->pos,
-                                   .scale = c->a->scale};
+    return (struct kern_pick_task){
+        .shadow = (const uint8_t *const *)r->shadow,
+        .at = p->shadow.at + (size_t)h * p->shadow.head_bytes,
+        .mean_at = p->shadow.at + (size_t)h * p->shadow.head_bytes + p->shadow.mean_at,
+        .k_width = p->k_width,
+        .v_width = p->v_width,
+        .q = c->a->q.at + r->row * c->a->q.stride + h * c->group * p->k_width,
+        .n_heads = c->group,
+        .pos = r->pos,
+        .scale = c->a->scale};
 }
 
 static float *mass_of(const struct choice *c, int64_t row, int64_t h)
@@ -128,9 +136,11 @@ static float *mass_of(const struct choice *c, int64_t row, int64_t h)
 static void mass_chunk(void *arg, int64_t chunk, int worker)
 {
     const struct choice *c = arg;
-    const int64_t n_chunks = num_div_up(c->n_pages, c->each), pair = chunk / n_chunks, n_heads = c->a->picks->n_heads;
+    const int64_t n_chunks = num_div_up(c->n_pages, c->each), pair = chunk / n_chunks,
+                  n_heads = c->a->picks->n_heads;
     const struct kern_pick_task t = task_of(c, pair / n_heads, pair % n_heads);
-    const int64_t n = pages_of(t.pos), first = chunk % n_chunks * c->each, end = num_min(n, first + c->each);
+    const int64_t n = pages_of(t.pos), first = chunk % n_chunks * c->each,
+                  end = num_min(n, first + c->each);
     float *mass = mass_of(c, pair / n_heads, pair % n_heads);
     uint8_t *scratch = c->worker + (size_t)worker * c->worker_bytes;
     if (first >= end)
@@ -149,7 +159,8 @@ static void choose_chunk(void *arg, int64_t pair, int worker)
     const int64_t n_pages = pages_of(t.pos), n = kern_pick_budget(p->rule, t.pos);
     int32_t *chosen = p->chosen + pair * p->most;
     const float *mass = mass_of(c, row, h);
-    kern_pick_choose(mass, c->group, n_pages, n, chosen, c->key + pair * kern_pick_keys(c->n_pages));
+    kern_pick_choose(mass, c->group, n_pages, n, chosen,
+                     c->key + pair * kern_pick_keys(c->n_pages));
     float *rest = p->rest + pair * c->group * kern_attend_state(p->v_width);
     if (kern_pick_checks(t.pos))
         return;
@@ -177,13 +188,15 @@ struct device_cost device_cpu_pick_cost(const struct device_pick_args *a)
     double seen = 0;
     for (int64_t i = 0; p->row && i < p->n_rows; i++)
         seen += (double)(p->row[i].pos + 1);
-    return (struct device_cost){seen * (double)(p->n_heads * (int64_t)p->shadow.head_bytes) / KERN_PAGE,
+    return (struct device_cost){seen * (double)(p->n_heads * (int64_t)p->shadow.head_bytes) /
+                                    KERN_PAGE,
                                 2.0 * seen * (double)(a->n_q_heads * p->k_width)};
 }
 
 /* ---- attending ---- */
 
-/* Of a row: splits of what gives its output, and of what it is compared with; where their states begin. */
+/* Of a row: splits of what gives its output, and of what it is compared with; where their states
+ * begin. */
 struct part {
     const struct device_pick_row *row;
     int64_t index; /* of the row among the picks */
@@ -256,7 +269,9 @@ static struct kern_attend job(const struct attend *t, const struct part *part, i
         .k_width = kv->k_width,
         .v_width = kv->v_width,
         .page = all ? (const uint8_t *const *)r->page : part->page + h * a->picks->most,
-        .number = all ? NULL : a->picks->chosen + (part->index * a->picks->n_heads + a->head + h) * a->picks->most,
+        .number = all ? NULL
+                      : a->picks->chosen +
+                            (part->index * a->picks->n_heads + a->head + h) * a->picks->most,
         .k_at = kv->at + (size_t)h * kv->head_bytes,
         .v_at = kv->at + (size_t)h * kv->head_bytes + kv->v_at,
         .q = a->q.at + r->row * a->q.stride + h * t->group * kv->k_width,
@@ -273,19 +288,29 @@ static struct kern_attend job(const struct attend *t, const struct part *part, i
 
 static size_t worker_bytes(const struct device_attend_picked_args *a)
 {
-    const struct kern_attend k = {.k_codec = a->kv->k_codec, .v_codec = a->kv->v_codec, .k_width = a->kv->k_width, .v_width = a->kv->v_width,
-                                  .n_rows = 1, .n_heads = a->n_q_heads / a->kv->n_heads};
+    const struct kern_attend k = {.k_codec = a->kv->k_codec,
+                                  .v_codec = a->kv->v_codec,
+                                  .k_width = a->kv->k_width,
+                                  .v_width = a->kv->v_width,
+                                  .n_rows = 1,
+                                  .n_heads = a->n_q_heads / a->kv->n_heads};
     return (kern_attend_scratch(&k) + 63) & ~(size_t)63;
 }
 
-size_t device_cpu_attend_picked_scratch(const struct device *d, const struct device_attend_picked_args *a)
+size_t device_cpu_attend_picked_scratch(const struct device *d,
+                                        const struct device_attend_picked_args *a)
 {
     const struct device_picks *p = a->picks;
-    return (size_t)floats_of(a) * sizeof(float) + (size_t)(p->n_rows * a->n_q_heads) * sizeof(float) +
-           (size_t)(p->n_rows * a->kv->n_heads * p->most) * sizeof(uint8_t *) + worker_bytes(a) * (size_t)pool_size(d->pool) + 4 * 64;
+    return (size_t)floats_of(a) * sizeof(float) +
+           (size_t)(p->n_rows * a->n_q_heads) * sizeof(float) +
+           (size_t)(p->n_rows * a->kv->n_heads * p->most) * sizeof(uint8_t *) +
+           worker_bytes(a) * (size_t)pool_size(d->pool) + 4 * 64;
 }
 
-static int64_t part_tasks(const struct attend *t, const struct part *p) { return (p->n_out + p->n_check) * t->a->kv->n_heads; }
+static int64_t part_tasks(const struct attend *t, const struct part *p)
+{
+    return (p->n_out + p->n_check) * t->a->kv->n_heads;
+}
 
 static float *state_of(const struct attend *t, const struct part *p, int64_t h, int64_t split)
 {
@@ -309,7 +334,8 @@ static void split_chunk(void *arg, int64_t chunk, int worker)
 }
 
 /* Sums of weights of splits [first, first + n) of query head g, in units of exp(top). */
-static double weights(const struct attend *t, const struct part *p, int64_t h, int64_t g, int64_t first, int64_t n, double top)
+static double weights(const struct attend *t, const struct part *p, int64_t h, int64_t g,
+                      int64_t first, int64_t n, double top)
 {
     double sum = 0;
     for (int64_t i = first; i < first + n; i++) {
@@ -330,8 +356,10 @@ static float missed(const struct attend *t, const struct part *p, int64_t h, int
             top = fmax(top, (double)s[0]);
     }
     if (p->all)
-        return (float)fmax(0, 1 - weights(t, p, h, g, p->n_out + 1, p->n_check, top) / weights(t, p, h, g, 0, p->n_out, top));
-    return (float)(weights(t, p, h, g, p->n_out, 1, top) / weights(t, p, h, g, 0, p->n_out + 1, top));
+        return (float)fmax(0, 1 - weights(t, p, h, g, p->n_out + 1, p->n_check, top) /
+                                      weights(t, p, h, g, 0, p->n_out, top));
+    return (float)(weights(t, p, h, g, p->n_out, 1, top) /
+                   weights(t, p, h, g, 0, p->n_out + 1, top));
 }
 
 static void merge_chunk(void *arg, int64_t chunk, int worker)
@@ -344,7 +372,8 @@ static void merge_chunk(void *arg, int64_t chunk, int worker)
     if (p->all)
         memset(rest, 0, (size_t)t->floats * sizeof *rest);
     else
-        memcpy(rest, picks->rest + (p->index * picks->n_heads + t->a->head + h) * t->floats, (size_t)t->floats * sizeof *rest);
+        memcpy(rest, picks->rest + (p->index * picks->n_heads + t->a->head + h) * t->floats,
+               (size_t)t->floats * sizeof *rest);
     for (int64_t g = 0; g < t->group; g++)
         t->share[(p - t->part) * t->a->n_q_heads + h * t->group + g] = missed(t, p, h, g);
     const struct kern_attend k = job(t, p, h, p->all);
@@ -357,10 +386,12 @@ static void count(const struct attend *t)
 {
     const struct device_attend_picked_args *a = t->a;
     const int64_t n_heads = a->kv->n_heads;
-    const size_t block = kern_kv_block_bytes(a->kv->k_codec, true, a->kv->k_width) + kern_kv_block_bytes(a->kv->v_codec, false, a->kv->v_width);
+    const size_t block = kern_kv_block_bytes(a->kv->k_codec, true, a->kv->k_width) +
+                         kern_kv_block_bytes(a->kv->v_codec, false, a->kv->v_width);
     for (int64_t i = 0; i < t->n_parts; i++) {
         const struct part *p = &t->part[i];
-        struct kern_pick_seen n = {.rows = !a->head, .pages_seen = (uint64_t)(n_heads * pages_of(p->row->pos))};
+        struct kern_pick_seen n = {.rows = !a->head,
+                                   .pages_seen = (uint64_t)(n_heads * pages_of(p->row->pos))};
         n.pages_read = p->all ? n.pages_seen : (uint64_t)(n_heads * p->n_chosen);
         n.bytes_read = n.pages_read * block;
         for (int64_t g = 0; g < a->n_q_heads; g++) {
@@ -387,7 +418,8 @@ static void point(const struct attend *t)
     for (int64_t i = 0; i < t->n_parts; i++)
         for (int64_t h = 0; h < t->a->kv->n_heads; h++) {
             const struct part *p = &t->part[i];
-            const int32_t *chosen = picks->chosen + (p->index * picks->n_heads + t->a->head + h) * picks->most;
+            const int32_t *chosen =
+                picks->chosen + (p->index * picks->n_heads + t->a->head + h) * picks->most;
             for (int64_t k = 0; k < p->n_chosen; k++)
                 p->page[h * picks->most + k] = p->row->page[chosen[k]];
         }
@@ -398,7 +430,10 @@ void device_cpu_attend_picked(struct device *d, const void *args, void *scratch)
     const struct device_attend_picked_args *a = args;
     const struct device_picks *p = a->picks;
     const int64_t most = floats_of(a), n_heads = a->kv->n_heads;
-    struct attend t = {.d = d, .a = a, .kern = device_cpu_kernels_of(d, a->kv, false), .group = a->n_q_heads / n_heads};
+    struct attend t = {.d = d,
+                       .a = a,
+                       .kern = device_cpu_kernels_of(d, a->kv, false),
+                       .group = a->n_q_heads / n_heads};
     t.floats = t.group * kern_attend_state(a->kv->v_width);
     t.worker_bytes = worker_bytes(a);
     t.share = aligned((float *)scratch + most);
@@ -406,7 +441,9 @@ void device_cpu_attend_picked(struct device *d, const void *args, void *scratch)
     t.worker = aligned(page + p->n_rows * n_heads * p->most);
     for (int64_t row = 0; row < p->n_rows && device_runs(d); row += t.n_parts) {
         int64_t used = 0, tasks = 0, work = 0;
-        for (t.n_parts = 0; row + t.n_parts < p->n_rows && (!t.n_parts || used + row_floats(a, row + t.n_parts) <= most); t.n_parts++) {
+        for (t.n_parts = 0; row + t.n_parts < p->n_rows &&
+                            (!t.n_parts || used + row_floats(a, row + t.n_parts) <= most);
+             t.n_parts++) {
             struct part *one = &t.part[t.n_parts];
             *one = part_of(p, row + t.n_parts);
             one->state = (float *)scratch + used;
@@ -432,7 +469,8 @@ struct device_cost device_cpu_attend_picked_cost(const struct device_attend_pick
         const struct part t = part_of(a->picks, i);
         const double pages = (double)(t.all ? pages_of(t.row->pos) : t.n_chosen);
         c.bytes += pages * (double)a->kv->n_heads * bytes;
-        c.ops += 2.0 * pages * KERN_PAGE * (double)(a->n_q_heads * (a->kv->k_width + a->kv->v_width));
+        c.ops +=
+            2.0 * pages * KERN_PAGE * (double)(a->n_q_heads * (a->kv->k_width + a->kv->v_width));
     }
     return c;
 }

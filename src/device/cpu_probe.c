@@ -2,8 +2,8 @@
 /*
  * cpu_probe - how much some rows attend to each position.
  *
- * One query head after the other: scores of all rows, a page of positions a task; then a row a task.  All sums have an order of
- * their own, so the result does not depend on the threads.
+ * One query head after the other: scores of all rows, a page of positions a task; then a row a
+ * task.  All sums have an order of their own, so the result does not depend on the threads.
  */
 #include "base/num.h"
 #include "device/ops.h"
@@ -38,14 +38,18 @@ static void page_chunk(void *arg, int64_t page, int worker)
     const struct probe *p = arg;
     const struct device_probe_args *a = p->a;
     const struct device_kv *kv = a->kv;
-    const int64_t width = kv->k_width, end = num_min(a->span->pos0 + a->span->n, (page + 1) * KERN_PAGE);
-    const uint8_t *block = a->span->page[page] + kv->at + (size_t)(p->head / (a->n_q_heads / kv->n_heads)) * kv->head_bytes;
+    const int64_t width = kv->k_width,
+                  end = num_min(a->span->pos0 + a->span->n, (page + 1) * KERN_PAGE);
+    const uint8_t *block = a->span->page[page] + kv->at +
+                           (size_t)(p->head / (a->n_q_heads / kv->n_heads)) * kv->head_bytes;
     float key[MOST_WIDTH];
     (void)worker;
     for (int64_t pos = page * KERN_PAGE; pos < end; pos++) {
         kern_kv_read(kv->k_codec, true, width, block, pos % KERN_PAGE, key);
         for (int64_t r = num_max(0, pos - a->span->pos0); r < a->span->n; r++)
-            a->room[r * a->stride + pos] = a->scale * dot(a->q.at + (a->span->row0 + r) * a->q.stride + p->head * width, key, width);
+            a->room[r * a->stride + pos] =
+                a->scale *
+                dot(a->q.at + (a->span->row0 + r) * a->q.stride + p->head * width, key, width);
     }
 }
 
@@ -74,7 +78,8 @@ void device_cpu_probe(struct device *d, const void *args, void *scratch)
     (void)scratch;
     for (int64_t page = 0; page * KERN_PAGE < n; page++)
         if (!s->page[page] || p.a->kv->k_width > MOST_WIDTH || p.a->kv->k_codec == KERN_KV_FROM_V) {
-            err_set(&err, INGLE_UNSUP, "keys of position %lld cannot be looked at", (long long)(page * KERN_PAGE));
+            err_set(&err, INGLE_UNSUP, "keys of position %lld cannot be looked at",
+                    (long long)(page * KERN_PAGE));
             device_fail(d, &err);
             return;
         }

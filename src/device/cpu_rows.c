@@ -40,7 +40,8 @@ void device_cpu_rows_append(struct device *d, const void *args, void *scratch)
 {
     (void)scratch;
     struct append_job j = {d, args};
-    device_cpu_for(d, num_div_up(j.a->x.n, APPEND_ROWS), j.a->x.n * j.a->s->width, append_chunk, &j);
+    device_cpu_for(d, num_div_up(j.a->x.n, APPEND_ROWS), j.a->x.n * j.a->s->width, append_chunk,
+                   &j);
 }
 
 /* ---- reading ---- */
@@ -57,7 +58,8 @@ static void read_chunk(void *arg, int64_t chunk, int worker)
         const struct device_span *span = device_cpu_span(a->span, i, &pos);
         float *to = a->y.at + i * a->y.stride;
         if (pos >= 0 && span->page[pos / (KERN_PAGE / a->s->every)])
-            kern_row_read(a->s->codec, a->s->width, a->s->tail, device_cpu_row(a->s, span, pos), to);
+            kern_row_read(a->s->codec, a->s->width, a->s->tail, device_cpu_row(a->s, span, pos),
+                          to);
         else
             memset(to, 0, (size_t)a->s->width * sizeof *to);
     }
@@ -253,7 +255,9 @@ static void best_find(struct best *b, const float *x, int64_t n)
 /* Floats that the queries of a row take as the kernel wants them; 0: as they are. */
 static int64_t query_room(const struct device_select *s)
 {
-    return s->keys.codec == KERN_KV_FP4 ? whole16(s->n_heads * (int64_t)kern_query4_bytes(s->keys.width) / 4) : 0;
+    return s->keys.codec == KERN_KV_FP4
+               ? whole16(s->n_heads * (int64_t)kern_query4_bytes(s->keys.width) / 4)
+               : 0;
 }
 
 static float *query_of(const struct select_job *job, float *slot)
@@ -295,13 +299,18 @@ static void score_keys(const struct select_job *job, int64_t i, int64_t from, in
     for (int64_t w = from; w < to;) {
         const int64_t m = num_min(per_page - w % per_page, to - w);
         const int64_t after = num_min(per_page, to - w - m);
-        const struct kern_scores k = {
-            .form = device_cpu_row_form(&s->keys), .keys = device_cpu_row(&s->keys, span, w), .n = m,
-            .q = job->query ? query_of(job, slot) : a->q.at + i * a->q.stride,
-            .weight = a->weight.at + i * a->weight.stride, .n_heads = s->n_heads,
-            .next = after ? device_cpu_row(&s->keys, span, w + m) : NULL, .n_next = after};
+        const struct kern_scores k = {.form = device_cpu_row_form(&s->keys),
+                                      .keys = device_cpu_row(&s->keys, span, w),
+                                      .n = m,
+                                      .q = job->query ? query_of(job, slot)
+                                                      : a->q.at + i * a->q.stride,
+                                      .weight = a->weight.at + i * a->weight.stride,
+                                      .n_heads = s->n_heads,
+                                      .next = after ? device_cpu_row(&s->keys, span, w + m) : NULL,
+                                      .n_next = after};
         kern_touch_scores(&k, score + w, job->scratch + worker * kern_latent_scratch(width));
-        job->d->kern.latent.scores(&k, score + w, job->scratch + worker * kern_latent_scratch(width));
+        job->d->kern.latent.scores(&k, score + w,
+                                   job->scratch + worker * kern_latent_scratch(width));
         w += m;
     }
     /* A score that is no number is never chosen; the stream that made it shows it. */

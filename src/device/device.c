@@ -54,8 +54,9 @@ static void report_nodes(const struct device *d)
         return;
     snprintf(subject, sizeof subject, "%d nodes", d->nodes.n);
     report(d->sink, INGLE_REPORT_NOTE, "numa", subject, "%s",
-           pool_nodes(d->pool) > 1 ? "each has the rows of the weights that its threads compute; the rest takes turns"
-                                   : "memory takes turns on them");
+           pool_nodes(d->pool) > 1
+               ? "each has the rows of the weights that its threads compute; the rest takes turns"
+               : "memory takes turns on them");
 }
 
 ingle_status device_create(struct device **out, const struct device_options *o, struct err *err)
@@ -73,7 +74,8 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
     }
     report_nodes(d);
     kern_table_init(&d->kern, o->cpu & cpu_detect());
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* most of a test's time there: kerncheck and doctor run it */
+#if !defined(__SANITIZE_ADDRESS__) &&                                                              \
+    !defined(__SANITIZE_THREAD__) /* most of a test's time there: kerncheck and doctor run it */
     kern_self_test(&d->kern, d->sink);
 #endif
     kern_matmul_calibrate_ahead(&d->kern.matmul, d->sink);
@@ -126,8 +128,8 @@ void *device_bytes(struct device *d, size_t n_bytes)
     size_t n;
     if (!num_align(n_bytes, ALIGN, &n) || (!d->dry && n > d->cap - d->used)) {
         struct err e;
-        err_set(&e, INGLE_LIMIT, "the step needs %zu bytes of scratch, %zu of %zu are left", n_bytes,
-                d->cap - d->used, d->cap);
+        err_set(&e, INGLE_LIMIT, "the step needs %zu bytes of scratch, %zu of %zu are left",
+                n_bytes, d->cap - d->used, d->cap);
         device_fail(d, &e);
         return NULL;
     }
@@ -198,7 +200,8 @@ ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *
 
 bool device_arena_fill(struct device *d, size_t n_bytes)
 {
-    const size_t end = n_bytes < d->cap ? n_bytes : d->cap, most = (size_t)pool_size(d->pool) * MEM_BIG_PAGE;
+    const size_t end = n_bytes < d->cap ? n_bytes : d->cap,
+                 most = (size_t)pool_size(d->pool) * MEM_BIG_PAGE;
     const size_t left = end > d->filled ? end - d->filled : 0;
     const size_t n = left < most ? left : most;
     pool_fill(d->pool, d->arena + d->filled, n);
@@ -259,7 +262,8 @@ void device_set_between(struct device *d, struct device_between *between)
 
 void device_suspend(struct device *d, struct device_suspended *s)
 {
-    *s = (struct device_suspended){d->base, d->used, d->step_rows, d->prompt_rows, d->err, d->cancel, d->between, d->stage};
+    *s = (struct device_suspended){d->base, d->used,   d->step_rows, d->prompt_rows,
+                                   d->err,  d->cancel, d->between,   d->stage};
     d->base = d->used;
     d->stage = DEVICE_STAGE_STEP;
     d->between = NULL;
@@ -418,7 +422,8 @@ void device_matmul(struct device *d, const struct device_product *p, int64_t n)
     run(d, DEVICE_OP_matmul, &(struct device_matmul_args){p, n, NULL, 0});
 }
 
-void device_matmul_columns(struct device *d, const struct device_product *p, const struct device_columns *only, int64_t n_only)
+void device_matmul_columns(struct device *d, const struct device_product *p,
+                           const struct device_columns *only, int64_t n_only)
 {
     if (n_only)
         run(d, DEVICE_OP_matmul, &(struct device_matmul_args){p, 1, only, n_only});
@@ -449,27 +454,34 @@ void device_attend(struct device *d, const struct device_kv *kv, const struct de
         &(struct device_attend_args){kv, span, n_spans, q, n_q_heads, out, window, scale});
 }
 
-void device_probe(struct device *d, const struct device_kv *kv, const struct device_span *span, struct rows q, int64_t n_q_heads,
-                  float scale, float *best, float *room, int64_t stride)
+void device_probe(struct device *d, const struct device_kv *kv, const struct device_span *span,
+                  struct rows q, int64_t n_q_heads, float scale, float *best, float *room,
+                  int64_t stride)
 {
-    run(d, DEVICE_OP_probe, &(struct device_probe_args){kv, span, q, n_q_heads, scale, best, room, stride});
+    run(d, DEVICE_OP_probe,
+        &(struct device_probe_args){kv, span, q, n_q_heads, scale, best, room, stride});
 }
 
-void device_shadow_append(struct device *d, const struct device_shadow *shadow, const struct device_kv *kv, const struct device_span *span,
+void device_shadow_append(struct device *d, const struct device_shadow *shadow,
+                          const struct device_kv *kv, const struct device_span *span,
                           const struct device_span *own, int64_t n_spans, struct rows k)
 {
-    run(d, DEVICE_OP_shadow_append, &(struct device_shadow_append_args){shadow, kv, span, own, n_spans, k});
+    run(d, DEVICE_OP_shadow_append,
+        &(struct device_shadow_append_args){shadow, kv, span, own, n_spans, k});
 }
 
-void device_pick(struct device *d, const struct device_picks *p, struct rows q, int64_t n_q_heads, float scale)
+void device_pick(struct device *d, const struct device_picks *p, struct rows q, int64_t n_q_heads,
+                 float scale)
 {
     run(d, DEVICE_OP_pick, &(struct device_pick_args){p, q, n_q_heads, scale});
 }
 
-void device_attend_picked(struct device *d, const struct device_kv *kv, const struct device_picks *p, int64_t head, struct rows q,
+void device_attend_picked(struct device *d, const struct device_kv *kv,
+                          const struct device_picks *p, int64_t head, struct rows q,
                           int64_t n_q_heads, struct rows out, float scale)
 {
-    run(d, DEVICE_OP_attend_picked, &(struct device_attend_picked_args){kv, p, head, q, n_q_heads, out, scale});
+    run(d, DEVICE_OP_attend_picked,
+        &(struct device_attend_picked_args){kv, p, head, q, n_q_heads, out, scale});
 }
 
 void device_weighted_sum(struct device *d, struct rows out, struct rows y, const int32_t *slot,
@@ -507,8 +519,8 @@ void device_rows_append(struct device *d, const struct device_stream *s,
     run(d, DEVICE_OP_rows_append, &(struct device_rows_append_args){s, span, n_spans, x});
 }
 
-void device_rows_read(struct device *d, const struct device_stream *s, const struct device_span *span, int64_t n_spans,
-                      struct rows y)
+void device_rows_read(struct device *d, const struct device_stream *s,
+                      const struct device_span *span, int64_t n_spans, struct rows y)
 {
     run(d, DEVICE_OP_rows_read, &(struct device_rows_read_args){s, span, n_spans, y});
 }

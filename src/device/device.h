@@ -25,12 +25,15 @@
 enum device_numerics {
     DEVICE_EXACT,     /* int8 activations against quantised weights: one arithmetic */
     DEVICE_REFERENCE, /* f32 activations against decoded weights, f64 sums: slow */
-    DEVICE_FAST,      /* bf16 products where those are faster; for a prompt's rows also in attention, and bytes of quantised weights; else exact */
+    /* bf16 products where those are faster; for a prompt's rows also in attention, and bytes of
+     * quantised weights; else exact */
+    DEVICE_FAST,
 };
 
 /* Of a machine with several memory nodes. */
 enum device_numa {
-    DEVICE_NUMA_AUTO,       /* rows of a matrix lie on, and are computed by, the nodes that have threads */
+    /* rows of a matrix lie on, and are computed by, the nodes that have threads */
+    DEVICE_NUMA_AUTO,
     DEVICE_NUMA_OFF,        /* memory lies where the system puts it */
     DEVICE_NUMA_INTERLEAVE, /* pages turn by turn on all nodes */
 };
@@ -56,8 +59,8 @@ struct pool *device_pool(struct device *d);
 const struct numa_nodes *device_nodes(const struct device *d);
 enum device_numerics device_numerics(const struct device *d);
 /* What the matrices made so far compute with, and what results may be kept under: "exact",
- * "reference", recipes of kern/matmul.h and attend.h such as "fast-panels+fast-wide"; DEVICE_FAST is "exact" as long
- * as neither a matrix nor attention has a faster kernel. */
+ * "reference", recipes of kern/matmul.h and attend.h such as "fast-panels+fast-wide"; DEVICE_FAST
+ * is "exact" as long as neither a matrix nor attention has a faster kernel. */
 const char *device_numerics_name(const struct device *d);
 
 /* ---- weights ---- */
@@ -75,15 +78,18 @@ int64_t device_matrix_out(const struct device_matrix *m);
 int64_t device_matrix_in(const struct device_matrix *m);
 int64_t device_matrix_stack(const struct device_matrix *m);
 uint32_t device_matrix_type(const struct device_matrix *m);
-/* Where its weights lie, 64-byte aligned, borrowed until it is freed; const if device_matrix_load() is not used.
- * Matrices of a stack begin `step` bytes apart; 0: one follows the other, in all device_matrix_bytes(). */
+/* Where its weights lie, 64-byte aligned, borrowed until it is freed; const if device_matrix_load()
+ * is not used. Matrices of a stack begin `step` bytes apart; 0: one follows the other, in all
+ * device_matrix_bytes(). */
 void device_matrix_place(struct device_matrix *m, void *at, size_t step);
-/* Matrices of a stack that come and go: none is there until device_matrix_place_one() says where, and again after it
- * said NULL.  To compute with an absent one is a mistake in the program.  Between operations. */
+/* Matrices of a stack that come and go: none is there until device_matrix_place_one() says where,
+ * and again after it said NULL.  To compute with an absent one is a mistake in the program.
+ * Between operations. */
 MUST_CHECK ingle_status device_matrix_scatter(struct device_matrix *m, struct err *err);
 void device_matrix_place_one(const struct device_matrix *m, int64_t index, void *at);
-/* Memory that a device has for itself, beside the host's: bytes of it that such matrices may take; 0: none.  Addresses in it are the
- * device's: nobody else reads or writes there.  take: NULL: it is not to be had.  put and get come between operations. */
+/* Memory that a device has for itself, beside the host's: bytes of it that such matrices may take;
+ * 0: none.  Addresses in it are the device's: nobody else reads or writes there.  take: NULL: it is
+ * not to be had.  put and get come between operations. */
 uint64_t device_own_bytes(const struct device *d);
 void *device_own_take(struct device *d, uint64_t n_bytes);
 void device_own_give(struct device *d, void *own, uint64_t n_bytes);
@@ -93,16 +99,18 @@ void device_own_get(struct device *d, void *host, const void *own, size_t n_byte
 void device_matrix_place_own(const struct device_matrix *m, int64_t index, void *own);
 /* Its memory is new and the device's alone: with several nodes it is spread over them now. */
 void device_matrix_settle(const struct device_matrix *m);
-/* Panels [*p0, *p1) of one matrix of the stack belong to a node of the device's pool; none: *p0 = *p1.
- * Of large matrices each node has rows, of stacks of small ones (experts) whole matrices. */
-void device_matrix_share(const struct device_matrix *m, int64_t index, int node, int64_t *p0, int64_t *p1);
+/* Panels [*p0, *p1) of one matrix of the stack belong to a node of the device's pool; none: *p0 =
+ * *p1. Of large matrices each node has rows, of stacks of small ones (experts) whole matrices. */
+void device_matrix_share(const struct device_matrix *m, int64_t index, int node, int64_t *p0,
+                         int64_t *p1);
 /* Loads rows [row0, row0 + n) of one matrix of the stack from stored bytes.  row0 is a
  * multiple of KERN_PANEL, and so is n unless the matrix ends there.  Any thread, disjoint
  * rows. */
 void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, int64_t n,
                         const void *stored);
 /* The same of one matrix that lies, or is to lie, at `to`: of device_matrix_bytes() / stack. */
-void device_matrix_pack(const struct device_matrix *m, void *to, int64_t row0, int64_t n, const void *stored);
+void device_matrix_pack(const struct device_matrix *m, void *to, int64_t row0, int64_t n,
+                        const void *stored);
 /* Factor on the products of one matrix of the stack (NVFP4's second scale); 1 if never set. */
 MUST_CHECK ingle_status device_matrix_set_scales(struct device_matrix *m, const float *scale,
                                                  struct err *err);
@@ -136,12 +144,13 @@ void device_release(struct device *d, size_t mark);
 void device_dry_begin(struct device *d);
 size_t device_dry_end(struct device *d); /* bytes that the dry step needed at most */
 MUST_CHECK ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *err);
-/* Of the last dry run: bytes at the arena's beginning that operations leave for each other.  A step writes to
- * all of them; of what operations have for themselves behind them, many use a small part. */
+/* Of the last dry run: bytes at the arena's beginning that operations leave for each other.  A step
+ * writes to all of them; of what operations have for themselves behind them, many use a small
+ * part. */
 size_t device_dry_held(const struct device *d);
-/* For idle times, between steps: has the system fill the next pages of the first n_bytes of the arena, one of
- * 2 MiB a thread.  The first large step would wait for them, on a machine whose host gives memory when it is
- * touched for hundreds of milliseconds.  False: all are there. */
+/* For idle times, between steps: has the system fill the next pages of the first n_bytes of the
+ * arena, one of 2 MiB a thread.  The first large step would wait for them, on a machine whose host
+ * gives memory when it is touched for hundreds of milliseconds.  False: all are there. */
 bool device_arena_fill(struct device *d, size_t n_bytes);
 
 /* Starts a step: the arena is empty, errors are forgotten.  cancel (may be NULL) is polled
@@ -149,8 +158,8 @@ bool device_arena_fill(struct device *d, size_t n_bytes);
 void device_begin(struct device *d, const atomic_bool *cancel);
 /* The step's, for what waits between operations; may be NULL. */
 const atomic_bool *device_cancel(const struct device *d);
-/* Until the next step: of products of n_rows rows without a list, the last n_prompt ones are a prompt's, for which
- * fast numerics have kernels of their own. */
+/* Until the next step: of products of n_rows rows without a list, the last n_prompt ones are a
+ * prompt's, for which fast numerics have kernels of their own. */
 void device_prompt_rows(struct device *d, int64_t n_rows, int64_t n_prompt);
 int64_t device_step_prompt(const struct device *d); /* that n_prompt; 0: none was said */
 /* False in a dry run, after an error and after a cancel: host code between operations asks
@@ -172,7 +181,8 @@ struct device_between {
 };
 /* between is borrowed until the next call; NULL: nothing any more. */
 void device_set_between(struct device *d, struct device_between *between);
-enum device_stage { DEVICE_STAGE_STEP, DEVICE_STAGE_DRAFT, DEVICE_STAGE_OBSERVE, DEVICE_STAGES }; /* device_set_stage() */
+/* device_set_stage() */
+enum device_stage { DEVICE_STAGE_STEP, DEVICE_STAGE_DRAFT, DEVICE_STAGE_OBSERVE, DEVICE_STAGES };
 struct device_suspended {
     size_t base, used;
     int64_t step_rows, prompt_rows;
@@ -191,8 +201,8 @@ void device_fail(struct device *d, const struct err *err); /* keeps the first */
  * that have much, bytes of weights, keys and values, and multiplications and additions. */
 struct device_profile { const char *op; uint64_t calls, ns; double bytes, ops; };
 void device_profile(struct device *d, bool on);
-/* What operations from now on belong to; those of a drafter are told apart by name: "draft matmul", "observe matmul".
- * Returns what it was before. */
+/* What operations from now on belong to; those of a drafter are told apart by name: "draft matmul",
+ * "observe matmul". Returns what it was before. */
 enum device_stage device_set_stage(struct device *d, enum device_stage stage);
 int device_profile_read(const struct device *d, struct device_profile *out, int n_max);
 
@@ -251,27 +261,30 @@ struct device_product {
 };
 /* All products as one list of tasks.  Products that read the same x share its preparation. */
 void device_matmul(struct device *d, const struct device_product *p, int64_t n);
-/* Of one product these columns of y alone, the others stay as they are.  Ascending; `first` and `n` are multiples of
- * DEVICE_COLUMNS, but where y ends. */
+/* Of one product these columns of y alone, the others stay as they are.  Ascending; `first` and `n`
+ * are multiples of DEVICE_COLUMNS, but where y ends. */
 enum { DEVICE_COLUMNS = KERN_PANEL * KERN_BAND };
 struct device_columns { int64_t first, n; };
-void device_matmul_columns(struct device *d, const struct device_product *p, const struct device_columns *only, int64_t n_only);
+void device_matmul_columns(struct device *d, const struct device_product *p,
+                           const struct device_columns *only, int64_t n_only);
 
-/* Gated products and the way back, y = down (act(gate x) * up x): the bits of device_matmul(), device_glu() and
- * device_matmul().  Of stacks y[i] with first[e] <= i < first[e + 1] is of matrix e and of x[row[i]]; of single
- * matrices y[i] is of x[i]. */
+/* Gated products and the way back, y = down (act(gate x) * up x): the bits of device_matmul(),
+ * device_glu() and device_matmul().  Of stacks y[i] with first[e] <= i < first[e + 1] is of matrix
+ * e and of x[row[i]]; of single matrices y[i] is of x[i]. */
 struct device_mlp {
-    const struct device_matrix *gate, *up, *down; /* up NULL: gate's rows are followed by those of up */
+    /* up NULL: gate's rows are followed by those of up */
+    const struct device_matrix *gate, *up, *down;
     enum device_glu act;
     float limit;
     const int32_t *first, *row; /* host: [n_stack + 1], [y.n]; or NULL */
-    const uint8_t *only;        /* host: [n_stack]: matrices with 0 are left out, and their rows of y; NULL: none is */
+    /* host: [n_stack]: matrices with 0 are left out, and their rows of y; NULL: none is */
+    const uint8_t *only;
 };
 void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, struct rows y);
 
-/* Shows what matrices are multiplied with: rows x[row ? row[i] : i], i < n, of matrix `index` of w's stack, before the product.
- * Set before arenas are planned: products are then computed one after the other, with the same bits.  fn runs on the thread
- * of the operation; NULL: no longer. */
+/* Shows what matrices are multiplied with: rows x[row ? row[i] : i], i < n, of matrix `index` of
+ * w's stack, before the product. Set before arenas are planned: products are then computed one
+ * after the other, with the same bits.  fn runs on the thread of the operation; NULL: no longer. */
 struct device_watched {
     const struct device_matrix *w;
     int64_t index;
@@ -288,12 +301,16 @@ struct device_span {
     int64_t row0, n, pos0;
     uint8_t *const *page; /* of the stream's group, by position / 128 */
     bool prompt; /* with fast numerics: attention may have kernels of its own for it */
-    int64_t window; /* of attention: of these rows, at most the operation's where that has one; 0: the operation's */
-    const struct kern_few *few;  /* of attention without a window, of a prompt's rows: how; NULL: to all that a row sees */
+    /* of attention: of these rows, at most the operation's where that has one; 0: the
+     * operation's */
+    int64_t window;
+    /* of attention without a window, of a prompt's rows: how; NULL: to all that a row sees */
+    const struct kern_few *few;
     struct kern_few_seen *seen;  /* host: what that did is added; NULL: nobody asks */
     const int32_t *first; /* host, [n]: of attention with a window: as in kern/attend.h */
 };
-/* NULL: the device attends to few positions of such keys and values; else why it takes all ("heads of width 96 ..."). */
+/* NULL: the device attends to few positions of such keys and values; else why it takes all ("heads
+ * of width 96 ..."). */
 const char *device_few_refuses(const struct device *d, const struct device_kv *kv);
 struct device_kv {
     enum kern_kv_codec k_codec, v_codec;
@@ -311,10 +328,12 @@ void device_attend(struct device *d, const struct device_kv *kv, const struct de
                    int64_t n_spans, struct rows q, int64_t n_q_heads, struct rows out,
                    int64_t window, float scale);
 
-/* How much the rows of a span attend to each position: best [span.n][stride] (host) becomes the larger of what it is and of the
- * weights (softmax of scale * (q . k)) of each query head of q.  room: host, as large as best.  Keys are decoded. */
-void device_probe(struct device *d, const struct device_kv *kv, const struct device_span *span, struct rows q, int64_t n_q_heads,
-                  float scale, float *best, float *room, int64_t stride);
+/* How much the rows of a span attend to each position: best [span.n][stride] (host) becomes the
+ * larger of what it is and of the weights (softmax of scale * (q . k)) of each query head of q.
+ * room: host, as large as best.  Keys are decoded. */
+void device_probe(struct device *d, const struct device_kv *kv, const struct device_span *span,
+                  struct rows q, int64_t n_q_heads, float scale, float *best, float *room,
+                  int64_t stride);
 
 /* ---- attention to chosen pages (kern/pick.h) ---- */
 
@@ -324,16 +343,18 @@ struct device_shadow {
 };
 /* NULL: the device chooses pages of such keys and values; else why it takes all. */
 const char *device_pick_refuses(const struct device *d, const struct device_kv *kv);
-/* Behind device_kv_append(): k as shadow keys into the pages of span; the means of pages that are full then, of the values in
- * those of own. */
-void device_shadow_append(struct device *d, const struct device_shadow *shadow, const struct device_kv *kv, const struct device_span *span,
+/* Behind device_kv_append(): k as shadow keys into the pages of span; the means of pages that are
+ * full then, of the values in those of own. */
+void device_shadow_append(struct device *d, const struct device_shadow *shadow,
+                          const struct device_kv *kv, const struct device_span *span,
                           const struct device_span *own, int64_t n_spans, struct rows k);
 
 /* A row that attends to chosen pages. */
 struct device_pick_row {
     int64_t row, pos;            /* row: of q and out */
     uint8_t *const *shadow;      /* pages of shadow keys, by position / 128 */
-    uint8_t *const *page;        /* of device_attend_picked(): those of keys and values that it looks at */
+    /* of device_attend_picked(): those of keys and values that it looks at */
+    uint8_t *const *page;
     struct kern_pick_seen *seen; /* host: what that did is added; NULL: nobody asks */
 };
 enum { DEVICE_PICK_ROWS = 8 }; /* at a time */
@@ -344,13 +365,18 @@ struct device_picks {
     const struct device_pick_row *row; /* host: [n_rows]; NULL: a dry run */
     int64_t n_rows, last;              /* last: the largest position of a dry run */
     int64_t most;                      /* the largest budget of a row */
-    int32_t *chosen;                   /* host: [n_rows][n_heads][most]; a row has as many as its budget is */
-    float *rest;                       /* host: [n_rows][n_heads][query heads of one][kern_attend_state()] */
+    /* host: [n_rows][n_heads][most]; a row has as many as its budget is */
+    int32_t *chosen;
+    /* host: [n_rows][n_heads][query heads of one][kern_attend_state()] */
+    float *rest;
 };
 /* Chooses: fills chosen and rest. */
-void device_pick(struct device *d, const struct device_picks *p, struct rows q, int64_t n_q_heads, float scale);
-/* Attention of the rows to what was chosen; kv, q and out: of kv->n_heads key/value heads from `head` on. */
-void device_attend_picked(struct device *d, const struct device_kv *kv, const struct device_picks *p, int64_t head, struct rows q,
+void device_pick(struct device *d, const struct device_picks *p, struct rows q, int64_t n_q_heads,
+                 float scale);
+/* Attention of the rows to what was chosen; kv, q and out: of kv->n_heads key/value heads from
+ * `head` on. */
+void device_attend_picked(struct device *d, const struct device_kv *kv,
+                          const struct device_picks *p, int64_t head, struct rows q,
                           int64_t n_q_heads, struct rows out, float scale);
 
 /* out[r] = sum over i < k, ascending, of weight[r * k + i] * y[slot[r * k + i]]: f32 fma
@@ -385,8 +411,8 @@ struct device_stream {
 void device_rows_append(struct device *d, const struct device_stream *s,
                         const struct device_span *span, int64_t n_spans, struct rows x);
 /* And back: rows of positions before 0, or whose page is not there, are zeros. */
-void device_rows_read(struct device *d, const struct device_stream *s, const struct device_span *span, int64_t n_spans,
-                      struct rows y);
+void device_rows_read(struct device *d, const struct device_stream *s,
+                      const struct device_span *span, int64_t n_spans, struct rows y);
 
 /* Pools blocks of `ratio` positions into one row, per dimension: softmax over the gates,
  * weighted sum of the values, members by ascending position (kern/latent.h, pool); then norm
@@ -424,9 +450,10 @@ void device_select(struct device *d, const struct device_select *s,
                    const struct device_span *span, int64_t n_spans, struct rows q,
                    struct rows weight, int32_t *sel, int32_t *count);
 
-/* Attention where keys are values: a row at t sees the rows (t - window, t] of `near`, then
- * of `far` (stored as near is) those listed in sel/count, which are what device_select gave,
- * or all w < (t + 1) / every if top_k is 0, then a sink per head (a score without a value, host [n_heads] or NULL).  far.width 0: none. */
+/* Attention where keys are values: a row at t sees the rows (t - window, t] of `near`, then of
+ * `far` (stored as near is) those listed in sel/count, which are what device_select gave, or all w
+ * < (t + 1) / every if top_k is 0, then a sink per head (a score without a value, host [n_heads] or
+ * NULL).  far.width 0: none. */
 struct device_latent {
     struct device_stream near, far;
     int64_t window;

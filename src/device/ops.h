@@ -24,10 +24,20 @@ enum device_op {
     DEVICE_OPS
 };
 
-struct device_embed_args { struct rows y; const struct device_matrix *m; const int32_t *tokens; float scale; };
+struct device_embed_args {
+    struct rows y;
+    const struct device_matrix *m;
+    const int32_t *tokens;
+    float scale;
+};
 struct device_write_args { struct rows y; const float *src; int64_t src_stride; };
 struct device_copy_args { struct rows y, x; };
-struct device_norm_args { struct rows y, x; const struct device_vector *w; int64_t n_heads; float eps; };
+struct device_norm_args {
+    struct rows y, x;
+    const struct device_vector *w;
+    int64_t n_heads;
+    float eps;
+};
 struct device_add_norm_args { struct rows x, y; const struct device_vector *w; float eps, scale; };
 struct device_add_args { struct rows x, y; };
 struct device_scale_args { struct rows y, x; float s; };
@@ -37,31 +47,121 @@ struct device_glu_args { enum device_glu act; float limit; struct rows y, gate, 
 struct device_softcap_args { struct rows y; float cap; };
 struct device_softmax_args { struct rows y; };
 struct device_sqrt_softplus_args { struct rows y; };
-struct device_rope_pairs_args { struct rows x; const struct device_rope *r; int64_t n_heads, first; bool inverse; };
+struct device_rope_pairs_args {
+    struct rows x;
+    const struct device_rope *r;
+    int64_t n_heads, first;
+    bool inverse;
+};
 struct device_hc_pre_args { const struct device_hc *hc; struct rows x, mix, out, gates; };
 struct device_hc_post_args { const struct device_hc *hc; struct rows x, out, gates, y; };
-struct device_rows_append_args { const struct device_stream *s; const struct device_span *span; int64_t n_spans; struct rows x; };
-struct device_rows_read_args { const struct device_stream *s; const struct device_span *span; int64_t n_spans; struct rows y; };
-struct device_compress_args { const struct device_compress *c; const struct device_span *in, *out; int64_t n_spans; };
-struct device_select_args { const struct device_select *s; const struct device_span *span; int64_t n_spans; struct rows q, weight; int32_t *sel, *count; };
-struct device_attend_latent_args { const struct device_latent *a; const struct device_span *near, *far; int64_t n_spans; struct rows q; int64_t n_heads; struct rows out; float scale; };
+struct device_rows_append_args {
+    const struct device_stream *s;
+    const struct device_span *span;
+    int64_t n_spans;
+    struct rows x;
+};
+struct device_rows_read_args {
+    const struct device_stream *s;
+    const struct device_span *span;
+    int64_t n_spans;
+    struct rows y;
+};
+struct device_compress_args {
+    const struct device_compress *c;
+    const struct device_span *in, *out;
+    int64_t n_spans;
+};
+struct device_select_args {
+    const struct device_select *s;
+    const struct device_span *span;
+    int64_t n_spans;
+    struct rows q, weight;
+    int32_t *sel, *count;
+};
+struct device_attend_latent_args {
+    const struct device_latent *a;
+    const struct device_span *near, *far;
+    int64_t n_spans;
+    struct rows q;
+    int64_t n_heads;
+    struct rows out;
+    float scale;
+};
 struct device_hadamard_args { struct rows x; int64_t n_heads; };
-struct device_rope_table_args { struct rows cs; const int64_t *pos; const double *inv_freq; int64_t n_pairs; };
+struct device_rope_table_args {
+    struct rows cs;
+    const int64_t *pos;
+    const double *inv_freq;
+    int64_t n_pairs;
+};
 struct device_rope_args { struct rows x; const struct device_rope *r; int64_t n_heads, half; };
-struct device_matmul_args { const struct device_product *p; int64_t n; const struct device_columns *only; int64_t n_only; };
+struct device_matmul_args {
+    const struct device_product *p;
+    int64_t n;
+    const struct device_columns *only;
+    int64_t n_only;
+};
 struct device_mlp_args { const struct device_mlp *m; struct rows x, y; };
-struct device_kv_append_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows k, v; };
-struct device_attend_args { const struct device_kv *kv; const struct device_span *span; int64_t n_spans; struct rows q; int64_t n_q_heads; struct rows out; int64_t window; float scale; };
-struct device_probe_args { const struct device_kv *kv; const struct device_span *span; struct rows q; int64_t n_q_heads; float scale; float *best, *room; int64_t stride; };
-struct device_shadow_append_args { const struct device_shadow *shadow; const struct device_kv *kv; const struct device_span *span, *own; int64_t n_spans; struct rows k; };
-struct device_pick_args { const struct device_picks *picks; struct rows q; int64_t n_q_heads; float scale; };
-struct device_attend_picked_args { const struct device_kv *kv; const struct device_picks *picks; int64_t head; struct rows q; int64_t n_q_heads; struct rows out; float scale; };
-struct device_weighted_sum_args { struct rows out, y; const int32_t *slot; const float *weight; int64_t k; };
+struct device_kv_append_args {
+    const struct device_kv *kv;
+    const struct device_span *span;
+    int64_t n_spans;
+    struct rows k, v;
+};
+struct device_attend_args {
+    const struct device_kv *kv;
+    const struct device_span *span;
+    int64_t n_spans;
+    struct rows q;
+    int64_t n_q_heads;
+    struct rows out;
+    int64_t window;
+    float scale;
+};
+struct device_probe_args {
+    const struct device_kv *kv;
+    const struct device_span *span;
+    struct rows q;
+    int64_t n_q_heads;
+    float scale;
+    float *best, *room;
+    int64_t stride;
+};
+struct device_shadow_append_args {
+    const struct device_shadow *shadow;
+    const struct device_kv *kv;
+    const struct device_span *span, *own;
+    int64_t n_spans;
+    struct rows k;
+};
+struct device_pick_args {
+    const struct device_picks *picks;
+    struct rows q;
+    int64_t n_q_heads;
+    float scale;
+};
+struct device_attend_picked_args {
+    const struct device_kv *kv;
+    const struct device_picks *picks;
+    int64_t head;
+    struct rows q;
+    int64_t n_q_heads;
+    struct rows out;
+    float scale;
+};
+struct device_weighted_sum_args {
+    struct rows out, y;
+    const int32_t *slot;
+    const float *weight;
+    int64_t k;
+};
 
 /* What an operation must move and compute, whoever does it. */
 struct device_cost { double bytes, ops; };
 
-/* Of a device that has memory for itself; its products know which matrices lie there (device_matrix.own). */
+/* Of a device that has memory for itself; its products know which matrices lie there
+ * (device_matrix.own). */
 struct device_own_ops {
     uint64_t (*bytes)(const struct device *d);
     void *(*take)(struct device *d, size_t n_bytes);
@@ -144,9 +244,13 @@ void device_watch_mlp(struct device *d, const struct device_mlp *m, struct rows 
 /* The other step, if there may be one now; it may again after next_ns, 0: not known. */
 void device_may_stop(struct device *d, uint64_t next_ns);
 /* Whether operations are to stop in between. */
-static inline bool device_in_pieces(const struct device *d) { return d->between && d->between->piece_ns; }
+static inline bool device_in_pieces(const struct device *d)
+{
+    return d->between && d->between->piece_ns;
+}
 
-enum { DEVICE_SMALL_WORK = 16384 }; /* floats: below this a wake-up of the pool costs more than it gains */
+/* floats: below this a wake-up of the pool costs more than it gains */
+enum { DEVICE_SMALL_WORK = 16384 };
 /* Runs fn over n_chunks: inline when the work (in floats touched, roughly) is too small to
  * be worth waking the pool. */
 void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg);
@@ -155,7 +259,8 @@ void device_cpu_matmul(struct device *d, const void *args, void *scratch);
 struct device_cost device_cpu_matmul_cost(const struct device_matmul_args *a);
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a);
 /* y = act(gate) * up of n floats, as device_glu() has it; y may be gate. */
-void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float limit, float *y, float *gate, float *up, int64_t n);
+void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float limit, float *y,
+                     float *gate, float *up, int64_t n);
 void device_cpu_mlp(struct device *d, const void *args, void *scratch);
 struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a);
 size_t device_cpu_mlp_scratch(const struct device *d, const struct device_mlp_args *a);
@@ -164,7 +269,8 @@ const struct kern_attend_table *device_cpu_attend_kernels(const struct device *d
 void device_cpu_kv_append(struct device *d, const void *args, void *scratch);
 void device_cpu_attend(struct device *d, const void *args, void *scratch);
 /* Rows [row, row + n) of a span. */
-static inline struct device_span device_span_part(const struct device_span *s, int64_t row, int64_t n)
+static inline struct device_span device_span_part(const struct device_span *s, int64_t row,
+                                                  int64_t n)
 {
     struct device_span part = *s;
     part.row0 += row;
@@ -174,20 +280,26 @@ static inline struct device_span device_span_part(const struct device_span *s, i
     return part;
 }
 /* The last rows of a span that attend to few positions, and what they need and do. */
-int64_t device_cpu_few_rows(const struct device *d, const struct device_attend_args *a, const struct device_span *s);
-size_t device_cpu_few_scratch(const struct device *d, const struct device_attend_args *a, const struct device_span *s);
-void device_cpu_few(struct device *d, const struct device_attend_args *a, const struct device_span *s, void *scratch);
+int64_t device_cpu_few_rows(const struct device *d, const struct device_attend_args *a,
+                            const struct device_span *s);
+size_t device_cpu_few_scratch(const struct device *d, const struct device_attend_args *a,
+                              const struct device_span *s);
+void device_cpu_few(struct device *d, const struct device_attend_args *a,
+                    const struct device_span *s, void *scratch);
 /* The kernels of attention for keys and values of that kind. */
-const struct kern_attend_table *device_cpu_kernels_of(const struct device *d, const struct device_kv *kv, bool prompt);
+const struct kern_attend_table *device_cpu_kernels_of(const struct device *d,
+                                                      const struct device_kv *kv, bool prompt);
 void device_cpu_probe(struct device *d, const void *args, void *scratch);
 void device_cpu_shadow_append(struct device *d, const void *args, void *scratch);
 void device_cpu_pick(struct device *d, const void *args, void *scratch);
 size_t device_cpu_pick_scratch(const struct device *d, const struct device_pick_args *a);
 struct device_cost device_cpu_pick_cost(const struct device_pick_args *a);
 void device_cpu_attend_picked(struct device *d, const void *args, void *scratch);
-size_t device_cpu_attend_picked_scratch(const struct device *d, const struct device_attend_picked_args *a);
+size_t device_cpu_attend_picked_scratch(const struct device *d,
+                                        const struct device_attend_picked_args *a);
 struct device_cost device_cpu_attend_picked_cost(const struct device_attend_picked_args *a);
-struct device_cost device_cpu_attend_cost(const struct device *d, const struct device_attend_args *a);
+struct device_cost device_cpu_attend_cost(const struct device *d,
+                                          const struct device_attend_args *a);
 size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a);
 void device_cpu_hc_pre(struct device *d, const void *args, void *scratch);
 void device_cpu_hc_post(struct device *d, const void *args, void *scratch);

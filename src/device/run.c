@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run - whether a step goes on: errors, cancels, and the places where another step may come between. */
+/* run - whether a step goes on: errors, cancels, and the places where another step may come
+ * between. */
 #include "device/ops.h"
 
 #include "base/clock.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watch - shows what matrices are multiplied with: products one after the other, with what lies between them in memory. */
+/* watch - shows what matrices are multiplied with: products one after the other, with what lies
+ * between them in memory. */
 #include "device/ops.h"
 #include <stddef.h>
 
@@ -15,17 +16,20 @@ void device_watch_products(struct device *d, const struct device_product *p, int
         return;
     for (int64_t i = 0; i < n; i++)
         if (p[i].x.at && p[i].y.n)
-            d->watch(d->watch_arg, &(struct device_watched){p[i].w, p[i].index, p[i].x, p[i].row, p[i].y.n});
+            d->watch(d->watch_arg,
+                     &(struct device_watched){p[i].w, p[i].index, p[i].x, p[i].row, p[i].y.n});
 }
 
 /* Rows [at, at + n) of y by matrix `index`, of x's rows by number. */
-static void watch_one(struct device *d, const struct device_mlp *m, int64_t index, struct rows x, const int32_t *row, struct rows gate,
-                      struct rows up, struct rows y)
+static void watch_one(struct device *d, const struct device_mlp *m, int64_t index, struct rows x,
+                      const int32_t *row, struct rows gate, struct rows up, struct rows y)
 {
-    const struct device_product in[2] = {{m->gate, index, x, gate, row}, {m->up, index, x, up, row}};
+    const struct device_product in[2] = {{m->gate, index, x, gate, row},
+                                         {m->up, index, x, up, row}};
     device_matmul(d, in, m->up ? 2 : 1);
     const int64_t width = device_matrix_in(m->down);
-    const struct rows g = m->up ? gate : rows_columns(gate, 0, width), u = m->up ? up : rows_columns(gate, width, width);
+    const struct rows g = m->up ? gate : rows_columns(gate, 0, width),
+                      u = m->up ? up : rows_columns(gate, width, width);
     device_glu(d, m->act, m->limit, g, g, u);
     device_matmul(d, &(struct device_product){m->down, index, g, y, NULL}, 1);
 }
@@ -43,7 +47,8 @@ void device_watch_mlp(struct device *d, const struct device_mlp *m, struct rows 
     for (int64_t e = 0; e < device_matrix_stack(m->gate); e++) {
         const int64_t at = m->first[e], n = m->first[e + 1] - at;
         if (n && (!m->only || m->only[e]))
-            watch_one(d, m, e, x, m->row + at, rows_slice(gate, at, n), rows_slice(up, at, n), rows_slice(y, at, n));
+            watch_one(d, m, e, x, m->row + at, rows_slice(gate, at, n), rows_slice(up, at, n),
+                      rows_slice(y, at, n));
     }
     device_release(d, mark);
 }

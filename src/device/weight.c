@@ -81,11 +81,13 @@ void device_matrix_place(struct device_matrix *m, void *at, size_t step)
 ingle_status device_matrix_scatter(struct device_matrix *m, struct err *err)
 {
     const bool has_own = device_own_bytes(m->d) > 0;
-    uint8_t **each = mem_calloc((size_t)m->n_stack, sizeof *each), **own = has_own ? mem_calloc((size_t)m->n_stack, sizeof *own) : NULL;
+    uint8_t **each = mem_calloc((size_t)m->n_stack, sizeof *each),
+            **own = has_own ? mem_calloc((size_t)m->n_stack, sizeof *own) : NULL;
     if (!each || (has_own && !own)) {
         mem_free(each);
         mem_free(own);
-        return err_set(err, INGLE_NOMEM, "no memory for the places of %lld matrices", (long long)m->n_stack);
+        return err_set(err, INGLE_NOMEM, "no memory for the places of %lld matrices",
+                       (long long)m->n_stack);
     }
     mem_free(m->each);
     mem_free(m->own);
@@ -102,7 +104,8 @@ void device_matrix_place_one(const struct device_matrix *m, int64_t index, void 
         m->own[index] = NULL;
 }
 
-enum { HUGE_PAGE = 2 << 20, LEAST_SHARE = 2 * HUGE_PAGE }; /* below it borders of pages say too much */
+/* below it borders of pages say too much */
+enum { HUGE_PAGE = 2 << 20, LEAST_SHARE = 2 * HUGE_PAGE };
 
 /* Whether each node has rows of every matrix; else it has whole ones of the stack. */
 static bool by_rows(const struct device_matrix *m, int n_nodes)
@@ -116,7 +119,8 @@ static int64_t share_at(const struct pool *p, int64_t n, int node)
     return n * pool_node_first(p, node) / pool_size(p);
 }
 
-void device_matrix_share(const struct device_matrix *m, int64_t index, int node, int64_t *p0, int64_t *p1)
+void device_matrix_share(const struct device_matrix *m, int64_t index, int node, int64_t *p0,
+                         int64_t *p1)
 {
     const struct pool *p = m->d->pool;
     const int64_t n = m->m.n_panels;
@@ -128,7 +132,8 @@ void device_matrix_share(const struct device_matrix *m, int64_t index, int node,
         const int64_t bands = num_div_up(n, KERN_BAND);
         *p0 = num_min(n, share_at(p, bands, node) * KERN_BAND);
         *p1 = num_min(n, share_at(p, bands, node + 1) * KERN_BAND);
-    } else if (index < share_at(p, m->n_stack, node) || index >= share_at(p, m->n_stack, node + 1)) {
+    } else if (index < share_at(p, m->n_stack, node) ||
+               index >= share_at(p, m->n_stack, node + 1)) {
         *p1 = 0;
     }
 }
@@ -165,7 +170,8 @@ void device_matrix_settle(const struct device_matrix *m)
             int64_t p0 = share_at(p, m->n_stack, node), p1 = share_at(p, m->n_stack, node + 1);
             if (rows)
                 device_matrix_share(m, i, node, &p0, &p1);
-            const size_t unit = rows ? m->m.panel_bytes : m->stack_step, first = (size_t)i * m->stack_step;
+            const size_t unit = rows ? m->m.panel_bytes : m->stack_step,
+                         first = (size_t)i * m->stack_step;
             prefer(m, first + (size_t)p0 * unit, first + (size_t)p1 * unit, node);
         }
 }
@@ -177,7 +183,8 @@ void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, in
     device_matrix_pack(m, m->m.at + (size_t)index * m->stack_step, row0, n, stored);
 }
 
-void device_matrix_pack(const struct device_matrix *m, void *to, int64_t row0, int64_t n, const void *stored)
+void device_matrix_pack(const struct device_matrix *m, void *to, int64_t row0, int64_t n,
+                        const void *stored)
 {
     BUG_IF(row0 % KERN_PANEL != 0 || row0 + n > m->m.out);
     BUG_IF(n % KERN_PANEL != 0 && row0 + n != m->m.out);

@@ -26,7 +26,8 @@ static bool is_open_thought(enum text_chat_family family, const struct str *s)
     return ends_with(s, family == TEXT_CHAT_GEMMA4 ? "<|channel>thought\n" : "<think>");
 }
 
-void engine_borders(const struct ingle_model *m, const int32_t *ids, int64_t n, struct session_borders *out)
+void engine_borders(const struct ingle_model *m, const int32_t *ids, int64_t n,
+                    struct session_borders *out)
 {
     struct text_borders b;
     text_borders_find(&m->turns, ids, n, &b);
@@ -42,14 +43,15 @@ size_t ingle_prompt_stable(const struct ingle_model *m, const int32_t *ids, size
 }
 
 /* Takes the text of p; ids only when there is a tokenizer. */
-static ingle_status give_prompt(enum text_chat_family family, const struct ingle_model *m, struct text_prompt *p,
-                                struct ingle_bounds *bounds, struct ingle_prompt *out, struct err *err)
+static ingle_status give_prompt(enum text_chat_family family, const struct ingle_model *m,
+                                struct text_prompt *p, struct ingle_bounds *bounds,
+                                struct ingle_prompt *out, struct err *err)
 {
     struct ingle_prompt r = {.open_thought = is_open_thought(family, &p->text)};
     struct text_ids ids = {0};
     if (m && m->tokenizer) {
-        const ingle_status st = engine_encode(m->tokenizer, p->text.at, p->text.n, false, p->special,
-                                              p->n_special, bounds, &ids, err);
+        const ingle_status st = engine_encode(m->tokenizer, p->text.at, p->text.n, false,
+                                              p->special, p->n_special, bounds, &ids, err);
         if (st) {
             text_ids_release(&ids);
             return st;
@@ -68,7 +70,8 @@ static ingle_status give_prompt(enum text_chat_family family, const struct ingle
 }
 
 static ingle_status parse_member(const char *what, const char *text, size_t n,
-                                 const struct ingle_bounds *b, struct json_object **out, struct err *err)
+                                 const struct ingle_bounds *b, struct json_object **out,
+                                 struct err *err)
 {
     const struct json_limits limits = {.stop = b ? b->stop : NULL, .arg = b ? b->arg : NULL};
     const ingle_status st = json_parse(text, n, &limits, out, err);
@@ -77,14 +80,18 @@ static ingle_status parse_member(const char *what, const char *text, size_t n,
     return st;
 }
 
-/* Every message of a developer becomes one of the system.  What is no conversation is the template's to refuse. */
+/* Every message of a developer becomes one of the system.  What is no conversation is the
+ * template's to refuse. */
 static void rename_developers(struct json_object *messages)
 {
-    const size_t n = json_object_is_type(messages, json_type_array) ? json_object_array_length(messages) : 0;
+    const size_t n =
+        json_object_is_type(messages, json_type_array) ? json_object_array_length(messages) : 0;
     for (size_t i = 0; i < n; i++) {
         struct json_object *m = json_object_array_get_idx(messages, i), *role;
-        if (json_object_is_type(m, json_type_object) && json_object_object_get_ex(m, "role", &role) &&
-            json_object_is_type(role, json_type_string) && strcmp(json_object_get_string(role), "developer") == 0)
+        if (json_object_is_type(m, json_type_object) &&
+            json_object_object_get_ex(m, "role", &role) &&
+            json_object_is_type(role, json_type_string) &&
+            strcmp(json_object_get_string(role), "developer") == 0)
             json_object_set_string(role, "system");
     }
 }
@@ -137,8 +144,8 @@ static ingle_status read_case(const char *family, const char *json, size_t n,
                               enum text_chat_family *f, struct json_object **out, struct err *err)
 {
     if (!engine_chat_by_name(family, f))
-        return err_set(err, INGLE_ARG, "there is no chat format '%s'; there are gemma4 and deepseek4",
-                       family);
+        return err_set(err, INGLE_ARG,
+                       "there is no chat format '%s'; there are gemma4 and deepseek4", family);
     return json_parse(json, n, NULL, out, err);
 }
 

@@ -56,7 +56,8 @@ static bool is_choice(const char *choices, const char *text)
     const size_t n = strlen(text), first = strcspn(text, ":");
     if (has_word(choices, text, n))
         return true;
-    return first < n && has_word(choices, "K:V", 3) && has_word(choices, text, first) && has_word(choices, text + first + 1, n - first - 1);
+    return first < n && has_word(choices, "K:V", 3) && has_word(choices, text, first) &&
+           has_word(choices, text + first + 1, n - first - 1);
 }
 
 static bool applies(const struct ingle_option *o, const char *where)
@@ -140,7 +141,9 @@ static bool value_of(const struct ingle_option *o, const char *text, double *out
 /* What a flag's value says: 1 yes (also NULL and nothing), 0 no, -1 it is no such word. */
 static int truth(const char *text)
 {
-    static const char *const yes[] = {"1", "true", "on", "yes", "enabled"}, *const no[] = {"0", "false", "off", "no", "disabled"};
+    static const char *const yes[] = {"1", "true", "on", "yes", "enabled"}, *const no[] = {
+                                                                                "0", "false", "off",
+                                                                                "no", "disabled"};
     if (!text || !*text)
         return 1;
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
@@ -158,7 +161,9 @@ static ingle_status check(const struct ingle_option *o, const char *text, struct
     switch (o->kind) {
     case INGLE_OPTION_FLAG:
         if (truth(text) < 0)
-            return err_set(err, INGLE_ARG, "option '--%s' is on or off (true or false), not '%.60s'", o->name, text);
+            return err_set(err, INGLE_ARG,
+                           "option '--%s' is on or off (true or false), not '%.60s'", o->name,
+                           text);
         return INGLE_OK;
     case INGLE_OPTION_INT:
     case INGLE_OPTION_NUMBER:
@@ -236,7 +241,8 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
     ingle_status st = check(o, value, err);
     uint32_t few;
     if (!st && (strcmp(name, "sparse") == 0 || strcmp(name, "against-sparse") == 0))
-        st = engine_sparse_parse(*name == 's' ? "option '--sparse'" : "option '--against-sparse'", value, &few, err);
+        st = engine_sparse_parse(*name == 's' ? "option '--sparse'" : "option '--against-sparse'",
+                                 value, &few, err);
     struct kern_pick pick;
     if (!st && strcmp(name, "kv-select") == 0)
         st = engine_pick_parse("option '--kv-select'", value, &pick, err);
@@ -266,7 +272,8 @@ ingle_status ingle_config_set(struct ingle_config *c, const char *where, const c
     char lower[64];
     const struct ingle_option *o = find(name);
     /* "F16" is "f16": words of a list are in lower case. */
-    if (o && o->kind == INGLE_OPTION_CHOICE && value && strlen(value) < sizeof lower && !is_choice(o->choices, value)) {
+    if (o && o->kind == INGLE_OPTION_CHOICE && value && strlen(value) < sizeof lower &&
+        !is_choice(o->choices, value)) {
         size_t n = 0;
         for (; value[n]; n++)
             lower[n] = (char)tolower((unsigned char)value[n]);
@@ -276,17 +283,21 @@ ingle_status ingle_config_set(struct ingle_config *c, const char *where, const c
     return engine_say(error, set(c, where, name, value, &err), &err);
 }
 
-ingle_status ingle_config_replace(struct ingle_config *c, const char *name, size_t i, const char *value,
-                                  struct ingle_error *error)
+ingle_status ingle_config_replace(struct ingle_config *c, const char *name, size_t i,
+                                  const char *value, struct ingle_error *error)
 {
     struct err err;
     const struct ingle_option *o = find(name);
     const size_t at = o ? (size_t)(o - table) : 0;
     if (!o || (o->kind != INGLE_OPTION_TEXT && o->kind != INGLE_OPTION_LIST) || i >= c->value[at].n)
-        return engine_say(error, err_set(&err, INGLE_NOTFOUND, "option '--%s' has no value %zu that is a text", name, i), &err);
+        return engine_say(
+            error,
+            err_set(&err, INGLE_NOTFOUND, "option '--%s' has no value %zu that is a text", name, i),
+            &err);
     char *copy = mem_strdup(value);
     if (!copy)
-        return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for option '--%s'", name), &err);
+        return engine_say(error, err_set(&err, INGLE_NOMEM, "no memory for option '--%s'", name),
+                          &err);
     mem_free(c->value[at].text[i]);
     c->value[at].text[i] = copy;
     return INGLE_OK;
@@ -341,7 +352,8 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->kv_disk_bytes = (uint64_t)ingle_config_number(c, "kv-disk-size");
     out->kv_pool_tokens = (int64_t)ingle_config_number(c, "kv-pool");
     out->restore_every = (int64_t)ingle_config_number(c, "restore-every");
-    out->pack_cache = ingle_config_flag(c, "no-pack-cache") ? NULL : ingle_config_text(c, "pack-cache", 0);
+    out->pack_cache =
+        ingle_config_flag(c, "no-pack-cache") ? NULL : ingle_config_text(c, "pack-cache", 0);
     out->pack_write = ingle_config_flag(c, "pack");
     out->pack_bytes = (uint64_t)ingle_config_number(c, "pack-cache-size");
     out->lock = ingle_config_flag(c, "lock");
@@ -385,8 +397,12 @@ ingle_status ingle_config_check(const struct ingle_config *c, const struct ingle
     ingle_model_info(m, &info);
     for (size_t i = 0; i < c->n_bias && info.n_vocab; i++)
         if (c->bias[i].token >= info.n_vocab)
-            return engine_say(error, err_set(&err, INGLE_ARG, "option '--logit-bias' names token %d, outside the "
-                                             "vocabulary of %lld", c->bias[i].token, (long long)info.n_vocab), &err);
+            return engine_say(error,
+                              err_set(&err, INGLE_ARG,
+                                      "option '--logit-bias' names token %d, outside the "
+                                      "vocabulary of %lld",
+                                      c->bias[i].token, (long long)info.n_vocab),
+                              &err);
     return INGLE_OK;
 }
 

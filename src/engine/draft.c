@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft - the drafter beside a model: in the model's own file, in a file that was named, or beside the model by its name.
- * A drafter is opened, recognised and paired from its headers alone; its weights are read when it is taken.
+ * draft - the drafter beside a model: in the model's own file, in a file that was named, or beside
+ * the model by its name. A drafter is opened, recognised and paired from its headers alone; its
+ * weights are read when it is taken.
  */
 #include "engine/engine.h"
 
@@ -43,7 +44,8 @@ static ingle_status new_meta(struct engine_draft *d, struct err *err)
     return INGLE_OK;
 }
 
-static ingle_status open_weights(struct engine_draft *d, const struct ingle_engine *e, model_rename_fn *rename, struct err *err)
+static ingle_status open_weights(struct engine_draft *d, const struct ingle_engine *e,
+                                 model_rename_fn *rename, struct err *err)
 {
     const struct ingle_model *m = d->file ? d->file : e->model;
     model_free(d->weights);
@@ -55,7 +57,8 @@ static ingle_status open_weights(struct engine_draft *d, const struct ingle_engi
 }
 
 /* A kind other than "model" that fits, by tensors and keys. */
-static const struct family_draft *fitting(const struct ingle_engine *e, const struct model *w, const struct io_meta *meta)
+static const struct family_draft *fitting(const struct ingle_engine *e, const struct model *w,
+                                          const struct io_meta *meta)
 {
     for (const struct family_draft *const *k = family_drafts; *k; k++)
         if (!is_model(*k) && (*k)->fits(e->family, w, meta))
@@ -63,8 +66,10 @@ static const struct family_draft *fitting(const struct ingle_engine *e, const st
     return NULL;
 }
 
-/* A checkpoint: a drafter by its config.json, or one with its target's (a part of it, or a whole model). */
-static ingle_status know_checkpoint(struct engine_draft *d, const struct ingle_engine *e, struct err *err)
+/* A checkpoint: a drafter by its config.json, or one with its target's (a part of it, or a whole
+ * model). */
+static ingle_status know_checkpoint(struct engine_draft *d, const struct ingle_engine *e,
+                                    struct err *err)
 {
     struct json_object *config = d->file->config;
     const struct family *plain = family_by_hf_type(d->file->arch);
@@ -97,39 +102,50 @@ static ingle_status know_gguf(struct engine_draft *d, const struct ingle_engine 
     d->kind = fitting(e, d->weights, meta);
     if (!d->kind)
         d->kind = family_draft_of(e->family, d->weights, meta, NULL);
-    const struct family *plain = d->kind && is_model(d->kind) ? family_by_arch(d->file->arch) : NULL;
+    const struct family *plain =
+        d->kind && is_model(d->kind) ? family_by_arch(d->file->arch) : NULL;
     model_rename_fn *alias = plain ? plain->alias : d->kind ? d->kind->alias : NULL;
     return alias ? open_weights(d, e, alias, err) : INGLE_OK;
 }
 
-static ingle_status same_words(const struct engine_draft *d, const struct ingle_engine *e, struct err *err)
+static ingle_status same_words(const struct engine_draft *d, const struct ingle_engine *e,
+                               struct err *err)
 {
     char why[160];
     if (!d->file || !d->file->tokenizer || !e->model->tokenizer ||
         text_tokenizer_same(e->model->tokenizer, d->file->tokenizer, why, sizeof why))
         return INGLE_OK;
-    return err_set(err, INGLE_ARG, "its vocabulary is not that of the model: %s; a drafter that was made for this model would fit", why);
+    return err_set(err, INGLE_ARG,
+                   "its vocabulary is not that of the model: %s; a drafter that was made for this "
+                   "model would fit",
+                   why);
 }
 
-static ingle_status set_options(struct engine_draft *d, const struct ingle_engine_options *o, struct err *err)
+static ingle_status set_options(struct engine_draft *d, const struct ingle_engine_options *o,
+                                struct err *err)
 {
     static const char *const tap[] = {"late", "early", "upstream"};
-    struct family_draft_options set = {.rule = o->draft_rule, .block = o->draft_block, .context = o->draft_ctx};
+    struct family_draft_options set = {
+        .rule = o->draft_rule, .block = o->draft_block, .context = o->draft_ctx};
     size_t i = 0;
     while (o->draft_tap && i < 3 && strcmp(tap[i], o->draft_tap) != 0)
         i++;
     if (i == 3)
-        return err_set(err, INGLE_ARG, "draft tap '%s' is none of late, early and upstream", o->draft_tap);
+        return err_set(err, INGLE_ARG, "draft tap '%s' is none of late, early and upstream",
+                       o->draft_tap);
     set.tap = (enum family_draft_tap)i;
     if (!set.rule && !set.block && !set.context && !i)
         return INGLE_OK;
     if (!d->kind->set)
-        return err_set(err, INGLE_UNSUP, "a drafter of the kind '%s' has no rule, block, tap or context to set", d->kind->kind);
+        return err_set(err, INGLE_UNSUP,
+                       "a drafter of the kind '%s' has no rule, block, tap or context to set",
+                       d->kind->kind);
     return d->kind->set(d->self, &set, &d->info, err);
 }
 
-static ingle_status bind(struct engine_draft *d, const struct ingle_engine *e, const struct io_meta *meta,
-                         const struct ingle_engine_options *o, struct err *err)
+static ingle_status bind(struct engine_draft *d, const struct ingle_engine *e,
+                         const struct io_meta *meta, const struct ingle_engine_options *o,
+                         struct err *err)
 {
     const struct family_draft_target target = {e->family, e->self, &e->info};
     ingle_status st = same_words(d, e, err);
@@ -140,12 +156,15 @@ static ingle_status bind(struct engine_draft *d, const struct ingle_engine *e, c
     if (st)
         return st;
     d->weight_bytes = model_bytes(d->weights);
-    d->form = engine_meta_hash(meta, "", XXH3_64bits_withSeed(d->kind->kind, strlen(d->kind->kind), model_identity(d->weights)));
+    d->form = engine_meta_hash(
+        meta, "",
+        XXH3_64bits_withSeed(d->kind->kind, strlen(d->kind->kind), model_identity(d->weights)));
     return INGLE_OK;
 }
 
-static ingle_status open_file(struct engine_draft *d, const struct ingle_engine *e, const char *path,
-                              const struct ingle_engine_options *o, struct err *err)
+static ingle_status open_file(struct engine_draft *d, const struct ingle_engine *e,
+                              const char *path, const struct ingle_engine_options *o,
+                              struct err *err)
 {
     struct ingle_error error;
     ingle_status st = ingle_model_open(&d->file, path, NULL, &error);
@@ -157,9 +176,11 @@ static ingle_status open_file(struct engine_draft *d, const struct ingle_engine 
     const bool gguf = io_kind(d->file->file) == IO_GGUF;
     st = gguf ? know_gguf(d, e, err) : know_checkpoint(d, e, err);
     if (!st && !d->kind)
-        st = err_set(err, INGLE_UNSUP, "no drafter of a known kind (%s '%s'): a DFlash, DSpark or MTP network that was made for "
-                     "this model would fit, or a smaller model with its vocabulary", gguf ? "architecture" : "model_type",
-                     d->file->arch);
+        st = err_set(err, INGLE_UNSUP,
+                     "no drafter of a known kind (%s '%s'): a DFlash, DSpark or MTP network that "
+                     "was made for "
+                     "this model would fit, or a smaller model with its vocabulary",
+                     gguf ? "architecture" : "model_type", d->file->arch);
     if (!st)
         st = bind(d, e, d->own_meta ? d->own_meta : io_metadata(d->file->file), o, err);
     if (st && st != INGLE_NOMEM)
@@ -168,8 +189,8 @@ static ingle_status open_file(struct engine_draft *d, const struct ingle_engine 
 }
 
 /* The part of the target's own file that drafts; INGLE_NOTFOUND: it has none. */
-static ingle_status open_own(struct engine_draft *d, const struct ingle_engine *e, const struct ingle_engine_options *o,
-                             struct err *err)
+static ingle_status open_own(struct engine_draft *d, const struct ingle_engine *e,
+                             const struct ingle_engine_options *o, struct err *err)
 {
     const struct io_meta *meta = e->own_meta ? e->own_meta : io_metadata(e->model->file);
     struct json_object *config = e->model->config;
@@ -197,8 +218,9 @@ static ingle_status open_own(struct engine_draft *d, const struct ingle_engine *
 }
 
 /* path NULL: the target's own file. */
-static ingle_status open_draft(struct engine_draft **out, const struct ingle_engine *e, const char *path,
-                               const struct ingle_engine_options *o, struct err *err)
+static ingle_status open_draft(struct engine_draft **out, const struct ingle_engine *e,
+                               const char *path, const struct ingle_engine_options *o,
+                               struct err *err)
 {
     struct engine_draft *d = mem_zalloc(sizeof *d);
     if (!d)
@@ -255,7 +277,8 @@ static ingle_status consider(struct choice *c, const char *path, struct err *err
         }
         return INGLE_OK;
     }
-    if (!is_method(d->kind, c->method) || (c->folder && is_model(d->kind) && d->weight_bytes >= c->e->weight_bytes)) {
+    if (!is_method(d->kind, c->method) ||
+        (c->folder && is_model(d->kind) && d->weight_bytes >= c->e->weight_bytes)) {
         const size_t at = strlen(c->other);
         if (!strstr(c->other, d->kind->kind))
             snprintf(c->other + at, sizeof c->other - at, "%s%s", at ? ", " : "", d->kind->kind);
@@ -284,8 +307,9 @@ static ingle_status consider_beside(void *arg, const char *path, struct err *err
     return st;
 }
 
-/* Better ones first: by what their kinds get accepted, then by form.  A round waits for memory: of the forms of one
- * network that with 8 bits is the fastest that guesses as well; smaller ones follow, then wider ones. */
+/* Better ones first: by what their kinds get accepted, then by form.  A round waits for memory: of
+ * the forms of one network that with 8 bits is the fastest that guesses as well; smaller ones
+ * follow, then wider ones. */
 static int rank(const struct family_draft *k)
 {
     static const char *const order[] = {"dspark", "dflash2", "dflash", "mtp"};
@@ -331,12 +355,13 @@ static void names_of(const struct choice *c, const struct engine_draft *but, cha
     for (int i = 0; i < c->n && at + 1 < n; i++) {
         const char *path = c->at[i]->path, *slash = strrchr(path, '/');
         if (c->at[i] != but)
-            at += (size_t)snprintf(out + at, n - at, "%s%s (%s)", at ? ", " : "", slash && slash[1] ? slash + 1 : path,
-                                   c->at[i]->kind->kind);
+            at += (size_t)snprintf(out + at, n - at, "%s%s (%s)", at ? ", " : "",
+                                   slash && slash[1] ? slash + 1 : path, c->at[i]->kind->kind);
     }
 }
 
-/* Takes the first that suits; the last one that was named, in any case: the plan will say what is missing. */
+/* Takes the first that suits; the last one that was named, in any case: the plan will say what is
+ * missing. */
 static void take(struct choice *c, bool named, engine_suits_fn *suits)
 {
     struct ingle_engine *e = c->e;
@@ -353,10 +378,12 @@ static void take(struct choice *c, bool named, engine_suits_fn *suits)
         e->draft = NULL;
     names_of(c, e->draft, rest, sizeof rest);
     if (e->draft)
-        report(&e->sink, INGLE_REPORT_NOTE, "draft", e->draft->path, "%s drafts up to %lld tokens%s%s",
-               e->draft->kind->kind, (long long)e->draft->info.most, c->n > 1 ? "; not used: " : "", rest);
+        report(&e->sink, INGLE_REPORT_NOTE, "draft", e->draft->path,
+               "%s drafts up to %lld tokens%s%s", e->draft->kind->kind,
+               (long long)e->draft->info.most, c->n > 1 ? "; not used: " : "", rest);
     else
-        snprintf(e->draft_why, sizeof e->draft_why, "the memory does not hold a drafter: %.180s", rest);
+        snprintf(e->draft_why, sizeof e->draft_why, "the memory does not hold a drafter: %.180s",
+                 rest);
     for (int k = 0; k < c->n; k++)
         if (k != i)
             engine_draft_free(c->at[k]);
@@ -367,17 +394,24 @@ static ingle_status nothing(const struct choice *c, bool named, struct err *err)
 {
     struct ingle_engine *e = c->e;
     if (c->other[0] && strcmp(c->method, "auto") != 0)
-        return err_set(err, INGLE_NOTFOUND, "no drafter of the method '%s' is at hand; there is: %s", c->method, c->other);
+        return err_set(err, INGLE_NOTFOUND,
+                       "no drafter of the method '%s' is at hand; there is: %s", c->method,
+                       c->other);
     if (c->st && (named || strcmp(c->method, "auto") != 0))
         return err_set(err, c->st, "%s", c->why.msg);
     if (named)
-        return err_set(err, INGLE_NOTFOUND, "no drafter for %s is in what '--draft' names", e->model->path);
+        return err_set(err, INGLE_NOTFOUND, "no drafter for %s is in what '--draft' names",
+                       e->model->path);
     if (strcmp(c->method, "auto") != 0)
-        return err_set(err, INGLE_NOTFOUND, "no drafter of the method '%s' is in the model's file or beside it: name one with '--draft'",
+        return err_set(err, INGLE_NOTFOUND,
+                       "no drafter of the method '%s' is in the model's file or beside it: name "
+                       "one with '--draft'",
                        c->method);
     if (c->st)
-        report(&e->sink, INGLE_REPORT_WARN, "draft", e->model->path, "no network drafts: %s", c->why.msg);
-    snprintf(e->draft_why, sizeof e->draft_why, "%.230s", c->st ? c->why.msg : "no drafter is in the model's file or beside it");
+        report(&e->sink, INGLE_REPORT_WARN, "draft", e->model->path, "no network drafts: %s",
+               c->why.msg);
+    snprintf(e->draft_why, sizeof e->draft_why, "%.230s",
+             c->st ? c->why.msg : "no drafter is in the model's file or beside it");
     return INGLE_OK;
 }
 
@@ -386,8 +420,10 @@ static ingle_status consider_named(struct choice *c, const char *path, struct er
 {
     struct stat st;
     if (stat(path, &st) != 0)
-        return err_set(err, INGLE_NOTFOUND, "option '--draft': there is no file or folder '%s'%s", path,
-                       strspn(path, "0123456789") == strlen(path) ? "; a number of tokens is --draft-max" : "");
+        return err_set(
+            err, INGLE_NOTFOUND, "option '--draft': there is no file or folder '%s'%s", path,
+            strspn(path, "0123456789") == strlen(path) ? "; a number of tokens is --draft-max"
+                                                       : "");
     c->folder = S_ISDIR(st.st_mode);
     if (!c->folder && same_file(path, c->e->model->path))
         return consider(c, NULL, err);
@@ -432,37 +468,47 @@ static ingle_status check_method(const char *method, struct err *err)
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(methods[i], method) == 0)
             return INGLE_OK;
-    return err_set(err, INGLE_ARG, "draft method '%.40s' is none of auto, dflash, mtp, dspark, model, ngram and none", method);
+    return err_set(
+        err, INGLE_ARG,
+        "draft method '%.40s' is none of auto, dflash, mtp, dspark, model, ngram and none", method);
 }
 
-static ingle_status read_words(struct ingle_engine *e, const struct ingle_engine_options *o, bool *off, struct err *err)
+static ingle_status read_words(struct ingle_engine *e, const struct ingle_engine_options *o,
+                               bool *off, struct err *err)
 {
     const char *method = method_of(o);
     const ingle_status st = check_method(method, err);
     if (st)
         return st;
-    if (o->draft_max < 0 || o->draft_min < 0 || o->draft_tree < 0 || o->draft_block < 0 || o->draft_ctx < 0)
+    if (o->draft_max < 0 || o->draft_min < 0 || o->draft_tree < 0 || o->draft_block < 0 ||
+        o->draft_ctx < 0)
         return err_set(err, INGLE_ARG, "a number of drafting is below 0");
     *off = strcmp(method, "none") == 0;
     for (size_t i = 0; i < o->n_draft; i++)
         if (strcmp(o->draft[i], "off") == 0) {
             if (o->n_draft > 1)
-                return err_set(err, INGLE_ARG, "'--draft off' and '--draft %s' contradict each other", o->draft[i ? 0 : 1]);
+                return err_set(err, INGLE_ARG,
+                               "'--draft off' and '--draft %s' contradict each other",
+                               o->draft[i ? 0 : 1]);
             *off = true;
         }
     e->draft_text = !*off && (strcmp(method, "auto") == 0 || strcmp(method, "ngram") == 0);
     if (o->draft_max && o->draft_min > o->draft_max)
-        return err_set(err, INGLE_ARG, "at least %lld tokens of a draft (--draft-min) are more than the %lld at most (--draft-max)",
+        return err_set(err, INGLE_ARG,
+                       "at least %lld tokens of a draft (--draft-min) are more than the %lld at "
+                       "most (--draft-max)",
                        (long long)o->draft_min, (long long)o->draft_max);
     e->draft_most = o->draft_max;
     e->draft_least = o->draft_min;
     e->draft_tree = *off ? 0 : o->draft_tree;
     if (*off)
-        snprintf(e->draft_why, sizeof e->draft_why, "drafting is switched off (%s)", strcmp(method, "none") ? "--draft off" : "--draft-method none");
+        snprintf(e->draft_why, sizeof e->draft_why, "drafting is switched off (%s)",
+                 strcmp(method, "none") ? "--draft off" : "--draft-method none");
     return INGLE_OK;
 }
 
-ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engine_options *o, engine_suits_fn *suits, struct err *err)
+ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                 engine_suits_fn *suits, struct err *err)
 {
     struct choice c = {.e = e, .o = o, .method = method_of(o)};
     bool off = false, named = false;
@@ -470,7 +516,8 @@ ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engi
     if (st || off)
         return st;
     if (strcmp(c.method, "ngram") == 0) {
-        snprintf(e->draft_why, sizeof e->draft_why, "only the text itself drafts (--draft-method ngram)");
+        snprintf(e->draft_why, sizeof e->draft_why,
+                 "only the text itself drafts (--draft-method ngram)");
         return INGLE_OK;
     }
     st = gather(&c, &named, err);
@@ -486,14 +533,16 @@ ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engi
         return st;
     e->draft->sink = e->sink;
     if (e->draft_most > e->draft->info.most)
-        report(&e->sink, INGLE_REPORT_NOTE, "draft", e->draft->path, "it drafts up to %lld tokens, not %lld",
-               (long long)e->draft->info.most, (long long)e->draft_most);
+        report(&e->sink, INGLE_REPORT_NOTE, "draft", e->draft->path,
+               "it drafts up to %lld tokens, not %lld", (long long)e->draft->info.most,
+               (long long)e->draft_most);
     return e->draft->file ? model_check_unused(e->draft->weights, err) : INGLE_OK;
 }
 
 /* ---- of a request ---- */
 
-ingle_status engine_draft_method(const struct ingle_engine *e, const char *method, bool *network, bool *text, struct err *err)
+ingle_status engine_draft_method(const struct ingle_engine *e, const char *method, bool *network,
+                                 bool *text, struct err *err)
 {
     const char *kind = e->draft ? e->draft->kind->kind : NULL;
     *network = true; /* if there is one */
@@ -509,7 +558,9 @@ ingle_status engine_draft_method(const struct ingle_engine *e, const char *metho
     if (none || *network || *text)
         return INGLE_OK;
     if (!kind && !e->draft_text)
-        return err_set(err, INGLE_ARG, "no drafter of the method '%s' is at hand: %.160s", method, e->draft_why);
-    return err_set(err, INGLE_ARG, "no drafter of the method '%s' is at hand; there is: %s%s%s", method, kind ? kind : "",
-                   kind && e->draft_text ? ", " : "", e->draft_text ? "ngram" : "");
+        return err_set(err, INGLE_ARG, "no drafter of the method '%s' is at hand: %.160s", method,
+                       e->draft_why);
+    return err_set(err, INGLE_ARG, "no drafter of the method '%s' is at hand; there is: %s%s%s",
+                   method, kind ? kind : "", kind && e->draft_text ? ", " : "",
+                   e->draft_text ? "ngram" : "");
 }

@@ -20,7 +20,8 @@ static const struct family_draft *kind_of(const struct model *w, const struct io
 }
 
 /* Names and keys of a checkpoint as a GGUF has them. */
-static ingle_status read_checkpoint(const struct ingle_model *m, struct model **w, struct io_meta *meta, const struct report_sink *sink,
+static ingle_status read_checkpoint(const struct ingle_model *m, struct model **w,
+                                    struct io_meta *meta, const struct report_sink *sink,
                                     const struct family_draft **kind)
 {
     const struct family *plain = family_by_hf_type(m->arch);
@@ -39,7 +40,8 @@ static ingle_status read_checkpoint(const struct ingle_model *m, struct model **
     return st;
 }
 
-static void write_about(const struct family_draft *k, const struct family_draft_about *a, char *out, size_t n)
+static void write_about(const struct family_draft *k, const struct family_draft_about *a, char *out,
+                        size_t n)
 {
     struct str s;
     str_init(&s);

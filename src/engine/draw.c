@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draw - ingle_session_draw(): what a scheduler does for its answers, for one session of its caller.  Tokens are guessed behind
- * the one that waits, all of them are computed in one step, and each is drawn as ever, while that gives the guess.
+ * draw - ingle_session_draw(): what a scheduler does for its answers, for one session of its
+ * caller.  Tokens are guessed behind the one that waits, all of them are computed in one step, and
+ * each is drawn as ever, while that gives the guess.
  */
 #include "engine/engine.h"
 
@@ -12,7 +13,11 @@
 #include "engine/words.h"
 #include "sched/sched.h"
 
-enum { BY_NETWORK = INGLE_DRAFTER_NETWORK, BY_TEXT = INGLE_DRAFTER_TEXT, BY_GRAMMAR = INGLE_DRAFTER_GRAMMAR };
+enum {
+    BY_NETWORK = INGLE_DRAFTER_NETWORK,
+    BY_TEXT = INGLE_DRAFTER_TEXT,
+    BY_GRAMMAR = INGLE_DRAFTER_GRAMMAR
+};
 enum { FOLLOWED = 4096 }; /* tokens of the text that are taken up before a step */
 
 /* Of a session that tokens were drawn of. */
@@ -87,11 +92,15 @@ static void offer(const struct ingle_session *s, int64_t most, struct sched_draf
         item->offer[BY_NETWORK].most = num_min(most, network->most);
     if (!d->text)
         return;
-    item->offer[BY_GRAMMAR] = (struct sched_draft_offer){
-        engine_sampler_forced(d->sampler, most, d->token[BY_GRAMMAR], d->confidence[BY_GRAMMAR], &d->forced), d->confidence[BY_GRAMMAR]};
+    item->offer[BY_GRAMMAR] =
+        (struct sched_draft_offer){engine_sampler_forced(d->sampler, most, d->token[BY_GRAMMAR],
+                                                         d->confidence[BY_GRAMMAR], &d->forced),
+                                   d->confidence[BY_GRAMMAR]};
     if (session_ngram_follow(d->text, token, n, &work))
         item->offer[BY_TEXT] = (struct sched_draft_offer){
-            session_ngram_propose(d->text, NULL, 0, most, d->token[BY_TEXT], d->confidence[BY_TEXT]), d->confidence[BY_TEXT]};
+            session_ngram_propose(d->text, NULL, 0, most, d->token[BY_TEXT],
+                                  d->confidence[BY_TEXT]),
+            d->confidence[BY_TEXT]};
 }
 
 static bool draw_draft(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token)
@@ -100,12 +109,14 @@ static bool draw_draft(void *arg, int64_t i, int64_t j, const float *logits, int
     struct engine_drawing *d = s->drawing;
     struct err err;
     (void)i;
-    const ingle_status st = engine_sample_draft(d->sampler, logits, session_tokens(s->s), d->length + j, d->sharp, token, NULL, &err);
+    const ingle_status st = engine_sample_draft(d->sampler, logits, session_tokens(s->s),
+                                                d->length + j, d->sharp, token, NULL, &err);
     d->bad |= st == INGLE_NUMERIC;
     return st == INGLE_OK;
 }
 
-static ingle_status run_round(struct ingle_session *s, struct sched_draft_item *item, struct err *err)
+static ingle_status run_round(struct ingle_session *s, struct sched_draft_item *item,
+                              struct err *err)
 {
     struct ingle_engine *e = s->e;
     struct engine_drawing *d = s->drawing;
@@ -113,14 +124,17 @@ static ingle_status run_round(struct ingle_session *s, struct sched_draft_item *
     struct session_draft round = {.s = s->s, .width = item->width, .token = d->token[BY_NETWORK],
                                   .confidence = sure ? d->confidence[BY_NETWORK] : NULL};
     d->bad = false;
-    d->sharp = engine_sampler_is_greedy(d->sampler) ? 1 : sched_draft_sharpness(e->drawn, &d->sched, BY_NETWORK);
+    d->sharp = engine_sampler_is_greedy(d->sampler)
+                   ? 1
+                   : sched_draft_sharpness(e->drawn, &d->sched, BY_NETWORK);
     const uint64_t began = clock_now();
     const ingle_status st = session_draft(e->runner, &round, 1, draw_draft, s, &e->cancel, err);
     item->width = round.n;
     if (sure)
         item->offer[BY_NETWORK].confidence = d->confidence[BY_NETWORK];
     if (!st)
-        sched_draft_note_round(e->drawn, BY_NETWORK, 1, num_max(round.n, 1), num_max(round.n, 1), (double)(clock_now() - began) * 1e-9);
+        sched_draft_note_round(e->drawn, BY_NETWORK, 1, num_max(round.n, 1), num_max(round.n, 1),
+                               (double)(clock_now() - began) * 1e-9);
     if (d->bad && !round.n)
         sched_draft_note(e->drawn, &d->sched, BY_NETWORK, 1, 0, NULL);
     if (d->bad && !d->told)
@@ -140,13 +154,16 @@ static void force(const struct ingle_engine *e, struct sched_draft_item *item)
 }
 
 /* Up to `most` guesses stand behind the session's tokens then, in item->width. */
-static ingle_status draft(struct ingle_session *s, int64_t most, struct sched_draft_item *item, struct err *err)
+static ingle_status draft(struct ingle_session *s, int64_t most, struct sched_draft_item *item,
+                          struct err *err)
 {
     struct ingle_engine *e = s->e;
     struct engine_drawing *d = s->drawing;
-    const int64_t rows = num_min(session_runner_max_rows(e->runner), session_runner_max_logits(e->runner)) - 1;
+    const int64_t rows =
+        num_min(session_runner_max_rows(e->runner), session_runner_max_logits(e->runner)) - 1;
     d->length = session_length(s->s) + 1;
-    most = num_min(num_min(most, num_min(rows, SCHED_DRAFT_DEPTH)), session_runner_n_ctx(e->runner) - d->length);
+    most = num_min(num_min(most, num_min(rows, SCHED_DRAFT_DEPTH)),
+                   session_runner_n_ctx(e->runner) - d->length);
     if (e->draft_most)
         most = num_min(most, e->draft_most);
     const struct sched_draft_room room = {.context = d->length, .most_rows = num_max(most, 0)};
@@ -156,7 +173,8 @@ static ingle_status draft(struct ingle_session *s, int64_t most, struct sched_dr
     sched_draft_plan(e->drawn, item, 1, &room);
     if (e->draft_force)
         force(e, item);
-    ingle_status st = item->width && item->proposer == BY_NETWORK ? run_round(s, item, err) : INGLE_OK;
+    ingle_status st =
+        item->width && item->proposer == BY_NETWORK ? run_round(s, item, err) : INGLE_OK;
     if (item->width)
         item->width = engine_sampler_fit(d->sampler, d->token[item->proposer], item->width);
     if (!e->draft_force)
@@ -166,7 +184,8 @@ static ingle_status draft(struct ingle_session *s, int64_t most, struct sched_dr
     return st;
 }
 
-static void note(const struct ingle_session *s, const struct sched_draft_item *item, int64_t n_tried, int64_t n_right)
+static void note(const struct ingle_session *s, const struct sched_draft_item *item,
+                 int64_t n_tried, int64_t n_right)
 {
     struct engine_drawing *d = s->drawing;
     const float *confidence = item->offer[item->proposer].confidence;
@@ -179,9 +198,10 @@ static void note(const struct ingle_session *s, const struct sched_draft_item *i
 
 /* ---- a step, and what is drawn from it ---- */
 
-/* Computes what waits; guesses that cannot be computed are left out.  *logits: of the row behind which is drawn, those of
- * guesses follow. */
-static ingle_status compute(struct ingle_session *s, struct sched_draft_item *item, const float **logits, struct err *err)
+/* Computes what waits; guesses that cannot be computed are left out.  *logits: of the row behind
+ * which is drawn, those of guesses follow. */
+static ingle_status compute(struct ingle_session *s, struct sched_draft_item *item,
+                            const float **logits, struct err *err)
 {
     struct ingle_engine *e = s->e;
     const int64_t pending = session_pending(s->s), length = session_length(s->s);
@@ -212,36 +232,47 @@ static ingle_status compute(struct ingle_session *s, struct sched_draft_item *it
     return st;
 }
 
-/* Draws behind the first `at` tokens of the session, and on while guesses are right: *n tokens.  What ends it behind the first one is
- * met again by the next draw, and no failure of this one. */
-static ingle_status draw_all(const struct ingle_session *s, struct ingle_sampler *sampler, const float *logits, int64_t at,
-                             int64_t n_drafts, struct ingle_token *token, int64_t most, int64_t *n, struct ingle_error *error)
+/* Draws behind the first `at` tokens of the session, and on while guesses are right: *n tokens.
+ * What ends it behind the first one is met again by the next draw, and no failure of this one. */
+static ingle_status draw_all(const struct ingle_session *s, struct ingle_sampler *sampler,
+                             const float *logits, int64_t at, int64_t n_drafts,
+                             struct ingle_token *token, int64_t most, int64_t *n,
+                             struct ingle_error *error)
 {
     const int64_t n_vocab = s->e->info.n_vocab;
     int64_t i = 0;
     bool right = true;
     while (right && i < most) {
-        const ingle_status st = engine_sample_behind(sampler, logits + i * n_vocab, s, at + i, NULL, &token[i], error);
+        const ingle_status st =
+            engine_sample_behind(sampler, logits + i * n_vocab, s, at + i, NULL, &token[i], error);
         if (st && !i)
             return st;
         if (st)
             break;
-        right = i < n_drafts && session_tokens(s->s)[at + i] == token[i].id && !ingle_model_is_end(s->e->model, token[i].id);
+        right = i < n_drafts && session_tokens(s->s)[at + i] == token[i].id &&
+                !ingle_model_is_end(s->e->model, token[i].id);
         i++;
     }
     *n = i;
     return INGLE_OK;
 }
 
-static ingle_status draw(struct ingle_session *s, struct ingle_sampler *sampler, struct ingle_token *token, int64_t most, int64_t *n,
+static ingle_status draw(struct ingle_session *s, struct ingle_sampler *sampler,
+                         struct ingle_token *token, int64_t most, int64_t *n,
                          struct ingle_error *error)
 {
     struct sched_draft_item item = {0};
     const float *logits = NULL;
     struct err err;
     if (most < 1 || !session_pending(s->s))
-        return engine_say(error, most < 1 ? err_set(&err, INGLE_ARG, "%lld tokens are to be drawn, at least one is needed", (long long)most)
-                                          : err_set(&err, INGLE_ARG, "no token of the session waits: there is nothing to draw behind"), &err);
+        return engine_say(
+            error,
+            most < 1
+                ? err_set(&err, INGLE_ARG, "%lld tokens are to be drawn, at least one is needed",
+                          (long long)most)
+                : err_set(&err, INGLE_ARG,
+                          "no token of the session waits: there is nothing to draw behind"),
+            &err);
     ingle_status st = prepare(s, &err);
     if (!st && s->drawing && session_pending(s->s) == 1) {
         s->drawing->sampler = sampler;
@@ -256,7 +287,8 @@ static ingle_status draw(struct ingle_session *s, struct ingle_sampler *sampler,
     st = draw_all(s, sampler, logits, at, item.width, token, most, &k, error);
     if (item.width) {
         const int64_t before = num_max(k - 1, 0); /* guesses behind which was drawn */
-        const bool last = k && before < item.width && session_tokens(s->s)[at + before] == token[before].id;
+        const bool last =
+            k && before < item.width && session_tokens(s->s)[at + before] == token[before].id;
         note(s, &item, num_min(k, item.width), before + last);
         session_keep(s->s, at + before);
     }
@@ -268,8 +300,9 @@ static ingle_status draw(struct ingle_session *s, struct ingle_sampler *sampler,
     return engine_say(error, st, &err);
 }
 
-ingle_status ingle_session_draw(struct ingle_session *s, struct ingle_sampler *sampler, struct ingle_token *token, int64_t most,
-                                int64_t *n, struct ingle_error *error)
+ingle_status ingle_session_draw(struct ingle_session *s, struct ingle_sampler *sampler,
+                                struct ingle_token *token, int64_t most, int64_t *n,
+                                struct ingle_error *error)
 {
     fenv_t mode;
     fp_enter(&mode);

@@ -47,7 +47,8 @@ static ingle_status read_device_options(const struct ingle_engine *e,
     else if (strcmp(o->numerics, "fast") == 0)
         out->numerics = DEVICE_FAST;
     else
-        return err_set(err, INGLE_ARG, "numerics '%s' are none of exact, fast and reference", o->numerics);
+        return err_set(err, INGLE_ARG, "numerics '%s' are none of exact, fast and reference",
+                       o->numerics);
     return INGLE_OK;
 }
 
@@ -61,7 +62,8 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
 {
     *out = (struct runner_options){.n_ctx = o->n_ctx,
                                    .max_rows = o->max_rows,
-                                   .max_logits = (o->max_logits ? o->max_logits : 16) + (e->draft || e->draft_text ? DRAFT_LOGITS : 0),
+                                   .max_logits = (o->max_logits ? o->max_logits : 16) +
+                                                 (e->draft || e->draft_text ? DRAFT_LOGITS : 0),
                                    .tree_budget_bytes = o->cache_bytes,
                                    .store = o->store,
                                    .store_bytes = o->store_bytes,
@@ -88,12 +90,18 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
         return err_set(err, INGLE_ARG, "%lld tokens between restore points: the least is %d",
                        (long long)o->restore_every, LEAST_RESTORE);
     if (o->kv_pool_tokens < 0)
-        return err_set(err, INGLE_ARG, "%lld tokens whose keys and values stay in memory: the number is below 0", (long long)o->kv_pool_tokens);
-    if (o->kv_pool_tokens && !o->kv_disk)
-        return err_set(err, INGLE_ARG, "keys and values of %lld tokens are to stay in memory (kv-pool), but no directory is said for the others (kv-disk)",
+        return err_set(err, INGLE_ARG,
+                       "%lld tokens whose keys and values stay in memory: the number is below 0",
                        (long long)o->kv_pool_tokens);
-    if (o->n_ctx < 0 || o->store_tokens < 0 || o->max_rows < 0 || o->max_logits < 0 || o->n_sessions < 0)
-        return err_set(err, INGLE_ARG, "a context, chunk, number of sessions or tokens of the store is below 0");
+    if (o->kv_pool_tokens && !o->kv_disk)
+        return err_set(err, INGLE_ARG,
+                       "keys and values of %lld tokens are to stay in memory (kv-pool), but no "
+                       "directory is said for the others (kv-disk)",
+                       (long long)o->kv_pool_tokens);
+    if (o->n_ctx < 0 || o->store_tokens < 0 || o->max_rows < 0 || o->max_logits < 0 ||
+        o->n_sessions < 0)
+        return err_set(err, INGLE_ARG,
+                       "a context, chunk, number of sessions or tokens of the store is below 0");
     return INGLE_OK;
 }
 
@@ -103,7 +111,8 @@ static ingle_status find_family(struct ingle_engine *e, struct err *err)
 {
     const struct ingle_model *m = e->model;
     if (!m->file || !io_n_tensors(m->file))
-        return err_set(err, INGLE_UNSUP, "%s: it has only a vocabulary and no weights: give the model's file",
+        return err_set(err, INGLE_UNSUP,
+                       "%s: it has only a vocabulary and no weights: give the model's file",
                        m->path);
     const bool gguf = io_kind(m->file) == IO_GGUF;
     e->family = gguf ? family_by_arch(m->arch) : family_by_hf_type(m->arch);
@@ -159,7 +168,8 @@ uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t
     for (size_t i = 0; i < io_meta_count(meta); i++) {
         const struct io_value *v = io_meta_at(meta, i);
         if (n ? strncmp(v->key, arch, n) == 0 && v->key[n] == '.'
-              : strncmp(v->key, words, sizeof words - 1) != 0 && strncmp(v->key, general, sizeof general - 1) != 0)
+              : strncmp(v->key, words, sizeof words - 1) != 0 &&
+                    strncmp(v->key, general, sizeof general - 1) != 0)
             h = value_hash(v, h);
     }
     return h;
@@ -202,7 +212,8 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
         st = engine_pick_open(e, o, err);
     if (!st) {
         e->weight_bytes = model_bytes(e->weights);
-        /* what the model is like: its tensors' names and shapes, and its hyper-parameters, "ARCH.*" */
+        /* what the model is like: its tensors' names and shapes, and its hyper-parameters,
+         * "ARCH.*" */
         e->form = engine_meta_hash(meta, e->family->arch, model_identity(e->weights));
     }
     return st;
@@ -217,11 +228,12 @@ struct need {
     uint64_t branches; /* of drafts: pages */
 };
 
-/* The prefix cache when nobody said: half a session, and in any case room for the end of a system prompt and
- * for that of a conversation behind it. */
+/* The prefix cache when nobody said: half a session, and in any case room for the end of a system
+ * prompt and for that of a conversation behind it. */
 static uint64_t usual_cache(const struct runner_plan *p)
 {
-    const uint64_t half = p->kv_session_bytes / 2, full = (p->kv_session_bytes - p->kv_window_bytes) / 2;
+    const uint64_t half = p->kv_session_bytes / 2,
+                   full = (p->kv_session_bytes - p->kv_window_bytes) / 2;
     const uint64_t two = p->point_bytes < UINT64_MAX / 4 ? full + 2 * p->point_bytes : 0;
     return two > half ? two : half;
 }
@@ -248,23 +260,22 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
     uint64_t sum;
     const uint64_t n_branches = (uint64_t)engine_branches_of(e->draft_tree);
     out->texts = 0;
-    const bool ok = (!e->draft_text || engine_drafts_bytes(n_sessions, r->n_ctx, &out->texts)) &&
-                    num_mul_u64(out->part.kv_session_bytes, (uint64_t)n_sessions, &out->sessions) &&
-                    num_mul_u64(out->part.token_bytes, (uint64_t)n_sessions, &out->tokens) &&
-                    num_mul_u64(out->part.kv_window_bytes, (uint64_t)n_sessions, &out->windows) &&
-                    num_mul_u64(out->part.sampler_bytes, (uint64_t)n_sessions, &out->samplers) &&
-                    num_mul_u64(out->part.branch_bytes, n_branches, &out->branches) &&
-                    num_mul_u64(out->part.token_bytes, n_branches, &sum) && num_add_u64(sum, out->tokens, &out->tokens) &&
-                    num_add_u64(out->sessions, out->part.kv_tree_bytes, &sum) &&
-                    num_add_u64(sum, out->branches, &sum) &&
-                    num_add_u64(sum, out->samplers, &sum) &&
-                    num_add_u64(sum, out->tokens, &sum) &&
-                    num_add_u64(sum, out->part.arena_bytes, &sum) &&
-                    num_add_u64(sum, out->part.disk_memory_bytes, &sum) &&
-                    num_add_u64(sum, out->part.logits_bytes, &sum) &&
-                    num_add_u64(sum, drafter_bytes(e), &sum) && num_add_u64(sum, engine_skip_bytes(e), &sum) &&
-                    num_add_u64(sum, out->texts, &sum) &&
-                    num_add_u64(sum, e->weight_bytes, &out->total);
+    const bool ok =
+        (!e->draft_text || engine_drafts_bytes(n_sessions, r->n_ctx, &out->texts)) &&
+        num_mul_u64(out->part.kv_session_bytes, (uint64_t)n_sessions, &out->sessions) &&
+        num_mul_u64(out->part.token_bytes, (uint64_t)n_sessions, &out->tokens) &&
+        num_mul_u64(out->part.kv_window_bytes, (uint64_t)n_sessions, &out->windows) &&
+        num_mul_u64(out->part.sampler_bytes, (uint64_t)n_sessions, &out->samplers) &&
+        num_mul_u64(out->part.branch_bytes, n_branches, &out->branches) &&
+        num_mul_u64(out->part.token_bytes, n_branches, &sum) &&
+        num_add_u64(sum, out->tokens, &out->tokens) &&
+        num_add_u64(out->sessions, out->part.kv_tree_bytes, &sum) &&
+        num_add_u64(sum, out->branches, &sum) && num_add_u64(sum, out->samplers, &sum) &&
+        num_add_u64(sum, out->tokens, &sum) && num_add_u64(sum, out->part.arena_bytes, &sum) &&
+        num_add_u64(sum, out->part.disk_memory_bytes, &sum) &&
+        num_add_u64(sum, out->part.logits_bytes, &sum) &&
+        num_add_u64(sum, drafter_bytes(e), &sum) && num_add_u64(sum, engine_skip_bytes(e), &sum) &&
+        num_add_u64(sum, out->texts, &sum) && num_add_u64(sum, e->weight_bytes, &out->total);
     if (!ok)
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)r->n_ctx);
@@ -326,18 +337,21 @@ static bool is_half_enough(const struct search *s, int64_t rows)
     return s->r.n_ctx <= rows / 2 / s->n_sessions;
 }
 
-/* The rows of the largest step when nobody said: fewer than usual, but no fewer than LEAST_CHUNK, if all are
- * never used, or if they cost the wanted context, or more than a sixteenth of one that is cut anyway. */
+/* The rows of the largest step when nobody said: fewer than usual, but no fewer than LEAST_CHUNK,
+ * if all are never used, or if they cost the wanted context, or more than a sixteenth of one that
+ * is cut anyway. */
 static int64_t choose_rows(const struct search *s, bool may_cut)
 {
     const struct kv_types *types = &s->r.kv;
     struct search some = *s;
     some.r.max_rows = LEAST_CHUNK;
-    const int64_t most = may_cut && !fits(&some, s->r.n_ctx, types) ? longest(&some, s->r.n_ctx, types) : s->r.n_ctx;
+    const int64_t most =
+        may_cut && !fits(&some, s->r.n_ctx, types) ? longest(&some, s->r.n_ctx, types) : s->r.n_ctx;
     int64_t rows = session_default_rows(&s->e->info);
     for (; rows > LEAST_CHUNK; rows /= 2) {
         some.r.max_rows = rows;
-        if (!is_half_enough(s, rows) && fits(&some, most < s->r.n_ctx ? most - most / 16 : most, types))
+        if (!is_half_enough(s, rows) &&
+            fits(&some, most < s->r.n_ctx ? most - most / 16 : most, types))
             break;
     }
     if (rows < session_default_rows(&s->e->info) && !is_half_enough(s, 2 * rows))
@@ -354,40 +368,52 @@ static bool fits_with_rows(const struct search *s, int64_t rows)
     return fits(&smaller, LEAST_CTX, &s->r.kv);
 }
 
-/* Kinds of keys and values, the best first; what the family or its widths cannot have is passed over. */
+/* Kinds of keys and values, the best first; what the family or its widths cannot have is passed
+ * over. */
 static const struct kind {
     const char *name;
     bool fine; /* 8 bits or more */
     const char *why;
 } kinds[] = {
     {"f16v", true, "keys are made of values, which are kept as they are"},
-    {"q8r+rot", true, "keys are made of values but for what positions turn, in 8 bits, turned first: about as near as q8_0, and fast at long contexts"},
+    {"q8r+rot", true,
+     "keys are made of values but for what positions turn, in 8 bits, turned first: about as near "
+     "as q8_0, and fast at long contexts"},
     {"q8_0v", true, "keys are made of values, which are kept in 8.5 bits"},
     {"q8r", true, "8 bits, turned first: about as near as q8_0, and fast at long contexts"},
     {"q8_0", true, "8.5 bits"},
     {"fp8", true, "the form that the model was trained with"},
-    {"q8r:n4r+rot", false, "keys are made of values but for what positions turn, in 4.1 bits, and that in 8: answers change"},
-    {"n4r+rot", false, "keys are made of values but for what positions turn, in 4.1 bits: answers change"},
+    {"q8r:n4r+rot", false,
+     "keys are made of values but for what positions turn, in 4.1 bits, and that in 8: answers "
+     "change"},
+    {"n4r+rot", false,
+     "keys are made of values but for what positions turn, in 4.1 bits: answers change"},
     {"q8r:n4r", false, "keys in 8 bits and values in 4.1: answers change a little"},
     {"n4r", false, "4.1 bits: answers change"},
-    {"n4r:tq3_0", false, "keys in 4.1 bits and values in 3.1: answers change, only where nothing else fits"},
+    {"n4r:tq3_0", false,
+     "keys in 4.1 bits and values in 3.1: answers change, only where nothing else fits"},
 };
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-/* The best kind that the family can have and with which n_ctx tokens fit, but for what was asked for.  A drafter's drafts are verified against these keys and values: what rounds them more than its own are
- * rounded makes the two disagree, so with one there are no fewer than 8 bits. */
+/* The best kind that the family can have and with which n_ctx tokens fit, but for what was asked
+ * for.  A drafter's drafts are verified against these keys and values: what rounds them more than
+ * its own are rounded makes the two disagree, so with one there are no fewer than 8 bits. */
 static const struct kind *best_kind(const struct search *s, int64_t n_ctx, struct kv_types *types)
 {
     for (int i = 0; i < N_KINDS; i++) {
         struct kv_spec spec;
-        if ((s->e->draft && !kinds[i].fine) || kv_types_parse(kinds[i].name, NULL, NULL, NULL, types, NULL))
+        if ((s->e->draft && !kinds[i].fine) ||
+            kv_types_parse(kinds[i].name, NULL, NULL, NULL, types, NULL))
             continue;
         types->shadow = s->r.kv.shadow;
         if (s->e->family->kv(s->e->self, types, &spec, NULL))
             continue;
-        const bool useless = s->e->skip && kv_gaps_refuse(&spec); /* with it no prompt would be shortened */
+        /* with it no prompt would be shortened */
+        const bool useless = s->e->skip && kv_gaps_refuse(&spec);
         kv_spec_release(&spec);
-        if (!useless && fits(s, n_ctx, types) && (memcmp(types->k, s->r.kv.k, sizeof types->k) != 0 || memcmp(types->v, s->r.kv.v, sizeof types->v) != 0))
+        if (!useless && fits(s, n_ctx, types) &&
+            (memcmp(types->k, s->r.kv.k, sizeof types->k) != 0 ||
+             memcmp(types->v, s->r.kv.v, sizeof types->v) != 0))
             return &kinds[i];
     }
     return NULL;
@@ -411,7 +437,8 @@ static bool fits_alone(const struct search *s, int64_t n_ctx, bool skip)
 
 static const char *of_drafter(const struct search *s)
 {
-    return s->e->draft ? "; with a drafter no fewer than 8 bits, or more of its drafts are wrong" : "";
+    return s->e->draft ? "; with a drafter no fewer than 8 bits, or more of its drafts are wrong"
+                       : "";
 }
 
 /* The context had to be cut: what would hold all of it. */
@@ -420,8 +447,8 @@ static void advise_whole(const struct search *s, int64_t n_ctx, char *out, size_
     struct kv_types types;
     const struct kind *k = best_kind(s, n_ctx, &types);
     if (k)
-        snprintf(out, n, "keys and values as %s (--kv %s) would hold %lld tokens: %s%s", k->name, k->name, (long long)n_ctx, k->why,
-                 of_drafter(s));
+        snprintf(out, n, "keys and values as %s (--kv %s) would hold %lld tokens: %s%s", k->name,
+                 k->name, (long long)n_ctx, k->why, of_drafter(s));
 }
 
 static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
@@ -434,11 +461,15 @@ static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
         snprintf(out, n, "the weights alone take %s: use a smaller quantisation",
                  SIZE_OF(s->e->weight_bytes));
     else if ((k = best_kind(s, n_ctx, &types)))
-        snprintf(out, n, "keys and values as %s (--kv %s) would fit: %s%s", k->name, k->name, k->why, of_drafter(s));
+        snprintf(out, n, "keys and values as %s (--kv %s) would fit: %s%s", k->name, k->name,
+                 k->why, of_drafter(s));
     else if ((s->e->draft || s->e->draft_text) && fits_alone(s, n_ctx, false))
-        snprintf(out, n, "without %s (--draft off) it would fit", s->e->draft ? "the drafter" : "drafts");
+        snprintf(out, n, "without %s (--draft off) it would fit",
+                 s->e->draft ? "the drafter" : "drafts");
     else if (s->e->skip && fits_alone(s, n_ctx, true))
-        snprintf(out, n, "without the prompt drafter, which takes %s (--prompt-drafter), it would fit", SIZE_OF(engine_skip_bytes(s->e)));
+        snprintf(out, n,
+                 "without the prompt drafter, which takes %s (--prompt-drafter), it would fit",
+                 SIZE_OF(engine_skip_bytes(s->e)));
     else if ((shorter = longest(s, n_ctx, &s->r.kv)) > 0)
         snprintf(out, n, "a context of %lld tokens (--ctx %lld) would fit", (long long)shorter,
                  (long long)shorter);
@@ -476,7 +507,8 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
     out->n_items = 0;
     for (size_t i = 0; i < sizeof item / sizeof *item; i++) {
         /* Experts that are all in memory are weights like others. */
-        if ((i == 13 && !item[i].bytes) || (i == 12 && !need->part.disk_memory_bytes) || (i == 1 && !e->expert_budget) || (i == 2 && !e->draft) || (i == 3 && !e->draft_text))
+        if ((i == 13 && !item[i].bytes) || (i == 12 && !need->part.disk_memory_bytes) ||
+            (i == 1 && !e->expert_budget) || (i == 2 && !e->draft) || (i == 3 && !e->draft_text))
             continue;
         out->item[out->n_items].name = item[i].name;
         out->item[out->n_items++].bytes = item[i].bytes;
@@ -485,7 +517,8 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
     out->point_bytes = need->part.point_bytes;
 }
 
-ingle_status engine_memory_limit(const struct ingle_engine *e, const struct ingle_engine_options *o, uint64_t *out, struct err *err)
+ingle_status engine_memory_limit(const struct ingle_engine *e, const struct ingle_engine_options *o,
+                                 uint64_t *out, struct err *err)
 {
     struct cpu_machine machine;
     *out = o->memory_bytes;
@@ -494,10 +527,14 @@ ingle_status engine_memory_limit(const struct ingle_engine *e, const struct ingl
     cpu_machine_read(&machine);
     *out = machine.memory_free_bytes;
     if (machine.memory_unread && !*out)
-        return err_set(err, INGLE_IO, "/proc/meminfo cannot be read: how much memory there is must be said (--memory)");
+        return err_set(
+            err, INGLE_IO,
+            "/proc/meminfo cannot be read: how much memory there is must be said (--memory)");
     if (machine.memory_unread)
-        report(&e->sink, INGLE_REPORT_WARN, "memory", "/proc/meminfo", "it cannot be read: what of the machine's %s is "
-               "free, or allowed to this process, is not known and taken for all; --memory says how much to use",
+        report(&e->sink, INGLE_REPORT_WARN, "memory", "/proc/meminfo",
+               "it cannot be read: what of the machine's %s is "
+               "free, or allowed to this process, is not known and taken for all; --memory says "
+               "how much to use",
                SIZE_OF(*out));
     return INGLE_OK;
 }
@@ -512,7 +549,8 @@ static const char *limit_word(const struct ingle_engine_options *o)
     return machine.memory_unread ? "is all that the machine has" : "are free";
 }
 
-static struct model_load_options load_options(const struct ingle_engine *e, const struct ingle_engine_options *o)
+static struct model_load_options load_options(const struct ingle_engine *e,
+                                              const struct ingle_engine_options *o)
 {
     return (struct model_load_options){.pack_dir = o->pack_cache,
                                        .pack_write = o->pack_write,
@@ -522,7 +560,8 @@ static struct model_load_options load_options(const struct ingle_engine *e, cons
                                        .no_experts = e->expert_budget != 0};
 }
 
-static ingle_status load_draft(struct ingle_engine *e, struct model_load_options load, struct err *err)
+static ingle_status load_draft(struct ingle_engine *e, struct model_load_options load,
+                               struct err *err)
 {
     struct engine_draft *d = e->draft;
     uint64_t sum;
@@ -537,7 +576,8 @@ static ingle_status load_draft(struct ingle_engine *e, struct model_load_options
 }
 
 /* Who this model is: its form and all bytes of its weights. */
-static ingle_status find_identity(struct ingle_engine *e, const struct model_load_options *load, struct err *err)
+static ingle_status find_identity(struct ingle_engine *e, const struct model_load_options *load,
+                                  struct err *err)
 {
     uint64_t sum;
     const ingle_status st = model_sum(e->weights, load, &sum, err);
@@ -557,12 +597,16 @@ uint64_t engine_margin_of(const struct ingle_engine_options *o, uint64_t limit)
     return part < limit / 4 ? part : limit / 4;
 }
 
-/* Experts get the memory that the rest leaves; a context that nobody asked for takes at most an eighth of it. */
-static ingle_status leave_experts(struct ingle_engine *e, const struct ingle_engine_options *o, struct search *s,
-                                  struct runner_options *r, struct need *need, struct err *err)
+/* Experts get the memory that the rest leaves; a context that nobody asked for takes at most an
+ * eighth of it. */
+static ingle_status leave_experts(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                  struct search *s, struct runner_options *r, struct need *need,
+                                  struct err *err)
 {
-    const uint64_t dense = engine_dense_bytes(e), least = expert_store_least(e->weights), all = model_expert_bytes(e->weights);
-    const uint64_t limit = s->limit, usable = limit - engine_margin_of(o, limit), before = e->weight_bytes;
+    const uint64_t dense = engine_dense_bytes(e), least = expert_store_least(e->weights),
+                   all = model_expert_bytes(e->weights);
+    const uint64_t limit = s->limit, usable = limit - engine_margin_of(o, limit),
+                   before = e->weight_bytes;
     ingle_status st = INGLE_OK;
     if (!all || usable < dense + least)
         return INGLE_OK;
@@ -585,13 +629,15 @@ static ingle_status leave_experts(struct ingle_engine *e, const struct ingle_eng
     e->expert_budget = e->expert_budget < all ? e->expert_budget : all;
     e->weight_bytes = dense + e->expert_budget;
     report(&e->sink, INGLE_REPORT_NOTE, "experts", e->model->path,
-           "they do not all fit in memory: %s of %s do, the others stay in a file; context %lld tokens",
+           "they do not all fit in memory: %s of %s do, the others stay in a file; context %lld "
+           "tokens",
            SIZE_OF(e->expert_budget), SIZE_OF(all), (long long)r->n_ctx);
     return compute_need(e, r, s->n_sessions, s->own_cache, need, err);
 }
 
 /* A budget for experts that was said. */
-static ingle_status take_budget(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+static ingle_status take_budget(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                struct err *err)
 {
     const uint64_t all = model_expert_bytes(e->weights);
     const ingle_status st = engine_experts_check(e, o, err);
@@ -699,7 +745,8 @@ static bool suits(const struct ingle_engine *e, const struct ingle_engine_option
 
 static const struct ingle_engine_options no_options = {0};
 
-ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m, const struct ingle_engine_options *o, struct err *err)
+ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m,
+                            const struct ingle_engine_options *o, struct err *err)
 {
     struct ingle_engine *e = mem_zalloc(sizeof *e);
     if (!e)
@@ -715,7 +762,8 @@ ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m, co
         st = engine_skip_prepare(e, o, err);
     if (!st)
         st = engine_draft_choose(e, o, suits, err);
-    const struct model *own = e->draft && !e->draft->file ? e->draft->weights : NULL; /* in the model's own file */
+    /* in the model's own file */
+    const struct model *own = e->draft && !e->draft->file ? e->draft->weights : NULL;
     if (!st)
         st = model_report_skipped(e->weights, own, err);
     if (!st && e->draft && !own)
@@ -739,8 +787,8 @@ ingle_status ingle_engine_plan(struct ingle_model *m, const struct ingle_engine_
     return engine_say(error, st, &err);
 }
 
-ingle_status ingle_engine_identity(struct ingle_model *m, const struct ingle_engine_options *o, uint64_t *out,
-                                   struct ingle_error *error)
+ingle_status ingle_engine_identity(struct ingle_model *m, const struct ingle_engine_options *o,
+                                   uint64_t *out, struct ingle_error *error)
 {
     struct err err;
     struct ingle_engine *e = NULL;
@@ -815,12 +863,14 @@ static ingle_status refuse(const struct ingle_engine *e, const struct ingle_plan
 static double kv_bits(const struct kv_stream *s, bool key)
 {
     const enum kern_kv_codec c = key ? s->k_codec : s->v_codec;
-    const int64_t width = key ? s->k_width : s->v_width, n = key && kern_kv_is_rot(c) ? width / KERN_KV_PARTS : width;
+    const int64_t width = key ? s->k_width : s->v_width,
+                  n = key && kern_kv_is_rot(c) ? width / KERN_KV_PARTS : width;
     const size_t n_bytes = kern_kv_block_bytes(c, key, width);
     return n_bytes ? 8.0 * (double)n_bytes / (double)(KERN_PAGE * n) : 32;
 }
 
-/* Fewer than 8 bits change answers, which nobody should have to find out: the fewest of keys and values, whatever the others have. */
+/* Fewer than 8 bits change answers, which nobody should have to find out: the fewest of keys and
+ * values, whatever the others have. */
 static void report_rounding(const struct ingle_engine *e, const struct kv_types *types)
 {
     struct kv_spec spec;
@@ -842,7 +892,8 @@ static void report_rounding(const struct ingle_engine *e, const struct kv_types 
     if (of) {
         char subject[64];
         snprintf(subject, sizeof subject, "%s of %s", of, where);
-        report(&e->sink, INGLE_REPORT_WARN, "kv", subject, "%.1f bits: answers change (KL about %s in attention)", least,
+        report(&e->sink, INGLE_REPORT_WARN, "kv", subject,
+               "%.1f bits: answers change (KL about %s in attention)", least,
                least < 4 ? "5e-2" : "1e-2");
     }
     kv_spec_release(&spec);
@@ -968,7 +1019,9 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .draft_why = e->draft_why,
         .draft_text = e->draft_text,
         .draft_confidence = e->draft && e->draft->info.confidence,
-        .draft_most = e->draft && (!e->draft_most || e->draft_most > e->draft->info.most) ? e->draft->info.most : e->draft_most,
+        .draft_most = e->draft && (!e->draft_most || e->draft_most > e->draft->info.most)
+                          ? e->draft->info.most
+                          : e->draft_most,
         .draft_bytes = drafter_bytes(e),
         .draft_tree = e->draft_tree,
     };

@@ -40,7 +40,8 @@
 /* Copies *from into *to (which may be NULL) when st is a failure; returns st. */
 ingle_status engine_say(struct ingle_error *to, ingle_status st, const struct err *from);
 
-/* Bytes a second, of reads of one expert (one at a time, several) and of memory; 0: not measured yet. */
+/* Bytes a second, of reads of one expert (one at a time, several) and of memory; 0: not measured
+ * yet. */
 struct engine_rates { double one, several, memory; };
 
 struct ingle_model {
@@ -62,7 +63,8 @@ struct ingle_model {
     bool large;
     bool revision_0731; /* DeepSeek V4: the effort texts of the later release */
     pthread_mutex_t rates_lock;
-    struct engine_rates rates; /* Sync: rates_lock.  Measured once, so that plans of one model can be compared */
+    /* Sync: rates_lock.  Measured once, so that plans of one model can be compared */
+    struct engine_rates rates;
 };
 
 struct ingle_engine {
@@ -78,17 +80,20 @@ struct ingle_engine {
     const char *cpu, *numerics;
     char kv[256]; /* what keys and values are kept as */
     uint64_t weight_bytes, identity, form; /* weight_bytes: in memory */
-    uint64_t expert_budget;     /* of the weights: what experts take that are not all in memory; 0: they are */
+    /* of the weights: what experts take that are not all in memory; 0: they are */
+    uint64_t expert_budget;
     struct expert_store *experts; /* or NULL */
     struct engine_draft *draft; /* the network that drafts, or NULL */
     bool draft_text;            /* n-grams and grammars may draft */
     int64_t draft_most;         /* tokens of a draft; 0: as many as pay */
     int64_t draft_least;        /* tokens that are drafted although they may not pay */
     int64_t draft_tree;         /* nodes of a tree of drafts; 0 or 1: chains alone */
-    int64_t draft_force;        /* for tests: so many are drafted, whatever they bring; 0: as many as pay */
+    /* for tests: so many are drafted, whatever they bring; 0: as many as pay */
+    int64_t draft_force;
     int draft_force_by;         /* ... and by whom if it offers any; INGLE_DRAFTERS: in turn */
     char draft_why[240];        /* why no network drafts, or "" */
-    struct sched_draft *drawn;   /* of ingle_session_draw(): what steps and drafts were like; NULL: none yet */
+    /* of ingle_session_draw(): what steps and drafts were like; NULL: none yet */
+    struct sched_draft *drawn;
     struct text_avoid *no_calls; /* what samplers without calls must not draw; NULL: no tokenizer */
     ingle_tap_fn *tap;
     void *tap_arg;
@@ -101,11 +106,14 @@ struct ingle_engine {
     struct kern_pick pick;      /* how rows of answers choose pages; part 0: they see all */
     const char *pick_why;       /* why none can choose; NULL: they can */
     bool pick_told;             /* that somebody asked for it in vain */
-    char lossy[48];             /* numerics and what is left out, the key of what is stored: of engines that leave out experts */
+    /* numerics and what is left out, the key of what is stored: of engines that leave out
+     * experts */
+    char lossy[48];
     bool paging_told;           /* that there is nothing to keep on disk */
     const char *gaps_why;       /* why no part of a prompt can be left out; NULL: it can */
     struct engine_skip *skip;   /* what shortens prompts, or NULL */
-    char named[80];             /* the numerics, with how prompts and answers are computed where nobody says */
+    /* the numerics, with how prompts and answers are computed where nobody says */
+    char named[80];
 };
 
 /* A drafter that fits its target. */
@@ -121,20 +129,24 @@ struct engine_draft {
     uint64_t weight_bytes, form, identity;
 };
 
-/* Sets e->draft, draft_text, draft_most and draft_why as the options say; of several drafters the best that suits (e: with
- * e->draft set to it) agrees to, which may be asked again and again.  Behind the binding of the target. */
+/* Sets e->draft, draft_text, draft_most and draft_why as the options say; of several drafters the
+ * best that suits (e: with e->draft set to it) agrees to, which may be asked again and again.
+ * Behind the binding of the target. */
 typedef bool engine_suits_fn(const struct ingle_engine *e, const struct ingle_engine_options *o);
-MUST_CHECK ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engine_options *o, engine_suits_fn *suits,
-                                            struct err *err);
+MUST_CHECK ingle_status engine_draft_choose(struct ingle_engine *e,
+                                            const struct ingle_engine_options *o,
+                                            engine_suits_fn *suits, struct err *err);
 void engine_draft_free(struct engine_draft *d);
-/* What drafts for a request that asks for this method (NULL: "auto").  INGLE_ARG: there is no such method, or it is not at
- * hand; the text says what is. */
-MUST_CHECK ingle_status engine_draft_method(const struct ingle_engine *e, const char *method, bool *network, bool *text, struct err *err);
+/* What drafts for a request that asks for this method (NULL: "auto").  INGLE_ARG: there is no such
+ * method, or it is not at hand; the text says what is. */
+MUST_CHECK ingle_status engine_draft_method(const struct ingle_engine *e, const char *method,
+                                            bool *network, bool *text, struct err *err);
 /* scheduler_draft.c: memory of what drafts from text, at most. */
 MUST_CHECK bool engine_drafts_bytes(int64_t n_sessions, int64_t n_ctx, uint64_t *out);
 /* Branches that there are for trees of so many nodes. */
 int64_t engine_branches_of(int64_t n_nodes);
-/* Hash of hyper-parameters of an architecture ("ARCH."; "": all but the tokenizer's) on top of h. */
+/* Hash of hyper-parameters of an architecture ("ARCH."; "": all but the tokenizer's) on top of
+ * h. */
 uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t h);
 
 enum { ENGINE_MAX_TOP = 4096 }; /* probabilities that are reported with a token */
@@ -148,7 +160,8 @@ struct ingle_session {
     bool sparse_told;
     struct ingle_select select;     /* since the last sync */
 };
-/* pick.c: behind steps that moved it; at the end of an answer, says what it left out, if anything, and begins anew. */
+/* pick.c: behind steps that moved it; at the end of an answer, says what it left out, if anything,
+ * and begins anew. */
 void engine_pick_take(struct ingle_session *s);
 void engine_pick_tell(struct ingle_session *s);
 /* Behind steps that moved it. */
@@ -160,49 +173,61 @@ void engine_drawing_turn(const struct ingle_session *s);
 /* Where the first tokens of n came from, and why there are not more of them. */
 void engine_explain_reuse(const struct session_reuse *r, int64_t n, struct ingle_reuse *out);
 
-/* The probabilities of the last draw, which was of `token`: out [n_top].  Returns how many are filled. */
+/* The probabilities of the last draw, which was of `token`: out [n_top].  Returns how many are
+ * filled. */
 int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *logprob,
                         struct ingle_top *out, int n_top);
 
 /* Users share no cached prefix, in memory or on disk; NULL: 0. */
 uint64_t engine_salt_of(const char *user);
 
-/* skip.c: position as in ingle_request_options; NULL: there are no gaps.  INGLE_UNSUP: this model can have none. */
-/* Behind the binding of weights: e->gaps_why, and e->skip as the options say, with the memory that it will take (0: none).  Behind
- * loading: its weights. */
-MUST_CHECK ingle_status engine_skip_prepare(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+/* skip.c: position as in ingle_request_options; NULL: there are no gaps.  INGLE_UNSUP: this model
+ * can have none. */
+/* Behind the binding of weights: e->gaps_why, and e->skip as the options say, with the memory that
+ * it will take (0: none).  Behind loading: its weights. */
+MUST_CHECK ingle_status engine_skip_prepare(struct ingle_engine *e,
+                                            const struct ingle_engine_options *o, struct err *err);
 uint64_t engine_skip_bytes(const struct ingle_engine *e);
 MUST_CHECK ingle_status engine_skip_open(struct ingle_engine *e, struct err *err);
 void engine_skip_close(struct ingle_engine *e);
-MUST_CHECK ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position, int64_t n, struct kv_gaps **out, struct err *err);
+MUST_CHECK ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position,
+                                    int64_t n, struct kv_gaps **out, struct err *err);
 
 /* sparse.c: "off", "on", "on:eps=1/8,from=4096"; NULL: off.  what: whose value it is, in errors. */
-MUST_CHECK ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *few, struct err *err);
+MUST_CHECK ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *few,
+                                            struct err *err);
 /* Behind the binding of weights: e->few and what belongs to it. */
-MUST_CHECK ingle_status engine_sparse_open(struct ingle_engine *e, const struct ingle_engine_options *o, const struct kv_types *kv,
-                                           struct err *err);
+MUST_CHECK ingle_status engine_sparse_open(struct ingle_engine *e,
+                                           const struct ingle_engine_options *o,
+                                           const struct kv_types *kv, struct err *err);
 /* Says once that it was asked for in vain. */
 void engine_sparse_refuse(struct ingle_engine *e);
 
 /* pick.c: "off" (or NULL), "1/16", "1/16,least=16".  what: whose value it is, in errors. */
-MUST_CHECK ingle_status engine_pick_parse(const char *what, const char *text, struct kern_pick *pick, struct err *err);
+MUST_CHECK ingle_status engine_pick_parse(const char *what, const char *text,
+                                          struct kern_pick *pick, struct err *err);
 /* Behind the binding of weights: e->pick, and what belongs to it. */
-MUST_CHECK ingle_status engine_pick_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
-/* What a request or session says ("on": as the engine's options do, or 1/16; NULL: as they do).  INGLE_UNSUP: there are no copies of
- * the keys; INGLE_LIMIT: with a disk, there is no room for what it reads.  Where none can choose it is to see all, which
- * engine_pick_refuse() says once. */
-MUST_CHECK ingle_status engine_pick_choose(const struct ingle_engine *e, const char *how, struct kern_pick *pick, bool *in_vain, struct err *err);
+MUST_CHECK ingle_status engine_pick_open(struct ingle_engine *e,
+                                         const struct ingle_engine_options *o, struct err *err);
+/* What a request or session says ("on": as the engine's options do, or 1/16; NULL: as they do).
+ * INGLE_UNSUP: there are no copies of the keys; INGLE_LIMIT: with a disk, there is no room for what
+ * it reads.  Where none can choose it is to see all, which engine_pick_refuse() says once. */
+MUST_CHECK ingle_status engine_pick_choose(const struct ingle_engine *e, const char *how,
+                                           struct kern_pick *pick, bool *in_vain, struct err *err);
 void engine_pick_refuse(struct ingle_engine *e);
 void engine_pick_text(const struct kern_pick *p, char *out, size_t n);
 void engine_pick_add(struct ingle_select *sum, const struct kern_pick_seen *seen);
 void engine_pick_join(struct ingle_select *sum, const struct ingle_select *more);
 void engine_pick_report(const struct ingle_engine *e, const struct ingle_select *s);
 
-/* paging.c: keys and values beyond memory.  A family that has nothing to keep on disk has no disk, which is said once. */
-MUST_CHECK ingle_status engine_paging_open(struct ingle_engine *e, struct runner_options *r, struct err *err);
-void engine_paging_plan(const struct ingle_engine *e, const struct runner_options *r, const struct runner_plan *p, int64_t n_sessions,
-                        struct ingle_plan *out);
-void engine_paging_tell(const struct ingle_engine *e, const struct runner_options *r, const struct ingle_plan *p);
+/* paging.c: keys and values beyond memory.  A family that has nothing to keep on disk has no disk,
+ * which is said once. */
+MUST_CHECK ingle_status engine_paging_open(struct ingle_engine *e, struct runner_options *r,
+                                           struct err *err);
+void engine_paging_plan(const struct ingle_engine *e, const struct runner_options *r,
+                        const struct runner_plan *p, int64_t n_sessions, struct ingle_plan *out);
+void engine_paging_tell(const struct ingle_engine *e, const struct runner_options *r,
+                        const struct ingle_plan *p);
 void engine_paging_count(const struct ingle_engine *e, struct ingle_paging *out);
 void engine_sparse_text(uint32_t few, char *out, size_t n);
 void engine_sparse_add(struct ingle_sparse *sum, const struct kern_few_seen *seen);
@@ -210,30 +235,39 @@ void engine_sparse_join(struct ingle_sparse *sum, const struct ingle_sparse *mor
 /* Says what it left out of a prompt, if anything. */
 void engine_sparse_report(const struct ingle_engine *e, uint32_t few, const struct ingle_sparse *s);
 
-/* expect.c: measures, and fills in what is to be expected of experts on disk; nothing where they are in memory. */
+/* expect.c: measures, and fills in what is to be expected of experts on disk; nothing where they
+ * are in memory. */
 void engine_expect(const struct ingle_engine *e, struct ingle_plan *p);
 /* experts.c: between steps; gives memory back where it is short. */
 void engine_experts_tend(struct ingle_engine *e);
 /* experts.c: what was used since the engine was opened; zeros where all are in memory. */
 struct ingle_expert_use engine_experts_used(const struct ingle_engine *e);
 /* What came between `from` and `to`, added. */
-void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_use *from, const struct ingle_expert_use *to);
+void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_use *from,
+                        const struct ingle_expert_use *to);
 /* experts.c: bytes of the weights without experts; of all of them. */
 uint64_t engine_dense_bytes(const struct ingle_engine *e);
 /* A budget that was said: INGLE_LIMIT below the least, INGLE_ARG of other options. */
-MUST_CHECK ingle_status engine_experts_check(const struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+MUST_CHECK ingle_status engine_experts_check(const struct ingle_engine *e,
+                                             const struct ingle_engine_options *o, struct err *err);
 /* Behind loading, if there is a budget. */
-MUST_CHECK ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+MUST_CHECK ingle_status engine_experts_open(struct ingle_engine *e,
+                                            const struct ingle_engine_options *o, struct err *err);
 /* worker.c: behind that, if there are addresses; between steps. */
-MUST_CHECK ingle_status engine_workers_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err);
+MUST_CHECK ingle_status engine_workers_open(struct ingle_engine *e,
+                                            const struct ingle_engine_options *o, struct err *err);
 void engine_workers_tend(struct ingle_engine *e);
 /* Who this engine is, for workers: behind loading. */
 struct link_hello;
-MUST_CHECK ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_hello *out, struct err *err);
-/* engine.c: an engine whose weights are bound and not loaded; *out is to be closed in any case.  The memory that may be used, and
- * what of it is left to others. */
-MUST_CHECK ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m, const struct ingle_engine_options *o, struct err *err);
-MUST_CHECK ingle_status engine_memory_limit(const struct ingle_engine *e, const struct ingle_engine_options *o, uint64_t *out, struct err *err);
+MUST_CHECK ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_hello *out,
+                                               struct err *err);
+/* engine.c: an engine whose weights are bound and not loaded; *out is to be closed in any case.
+ * The memory that may be used, and what of it is left to others. */
+MUST_CHECK ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m,
+                                       const struct ingle_engine_options *o, struct err *err);
+MUST_CHECK ingle_status engine_memory_limit(const struct ingle_engine *e,
+                                            const struct ingle_engine_options *o, uint64_t *out,
+                                            struct err *err);
 uint64_t engine_margin_of(const struct ingle_engine_options *o, uint64_t limit);
 
 /* The built-in model (engine/nano.S). */
@@ -242,7 +276,8 @@ extern const unsigned char engine_nano_end[];
 
 size_t engine_n_tokens(const struct ingle_model *m); /* 0: no tokenizer */
 /* Where the turns of a prompt meet. */
-void engine_borders(const struct ingle_model *m, const int32_t *ids, int64_t n, struct session_borders *out);
+void engine_borders(const struct ingle_model *m, const int32_t *ids, int64_t n,
+                    struct session_borders *out);
 /* INGLE_UNSUP when the model has no tokenizer. */
 MUST_CHECK ingle_status engine_need_words(const struct ingle_model *m, struct err *err);
 /* text_encode_within(); bounds may be NULL. */
@@ -250,14 +285,17 @@ MUST_CHECK ingle_status engine_encode(const struct tokenizer *t, const char *tex
                                       bool add_special, const struct text_range *specials,
                                       size_t n_specials, struct ingle_bounds *bounds,
                                       struct text_ids *out, struct err *err);
-/* The file or checkpoint folder that path stands for: itself, the one model of a folder, or the one snapshot of a hub's
- * cache.  *out is ended with mem_free().  Errors name what is there. */
-MUST_CHECK ingle_status engine_find_file(const char *path, const struct report_sink *sink, char **out, struct err *err);
-/* Files and checkpoint folders that may be a drafter: in a folder, or beside a model by their names.  fn's INGLE_NOMEM ends it,
- * other failures only where a folder was named. */
+/* The file or checkpoint folder that path stands for: itself, the one model of a folder, or the one
+ * snapshot of a hub's cache.  *out is ended with mem_free().  Errors name what is there. */
+MUST_CHECK ingle_status engine_find_file(const char *path, const struct report_sink *sink,
+                                         char **out, struct err *err);
+/* Files and checkpoint folders that may be a drafter: in a folder, or beside a model by their
+ * names.  fn's INGLE_NOMEM ends it, other failures only where a folder was named. */
 typedef ingle_status engine_path_fn(void *arg, const char *path, struct err *err);
-MUST_CHECK ingle_status engine_each_drafter(const char *dir, engine_path_fn *fn, void *arg, struct err *err);
-MUST_CHECK ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg, struct err *err);
+MUST_CHECK ingle_status engine_each_drafter(const char *dir, engine_path_fn *fn, void *arg,
+                                            struct err *err);
+MUST_CHECK ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg,
+                                           struct err *err);
 /* What a GGUF file is that is no model: "a drafter, ...: give ...", or NULL. */
 const char *engine_other_kind(const struct io_file *f);
 /* INGLE_UNSUP: what its file is, where that is no model, or none of a known family. */
@@ -269,28 +307,33 @@ MUST_CHECK ingle_status engine_json_text(struct json_object *o, char **out, size
                                          struct err *err);
 /* Its tokens follow a grammar: an end of generation among them is the end of the text. */
 bool engine_sampler_follows(const struct ingle_sampler *s);
-/* ingle_sample(), or INGLE_CANCEL where the pause says so while the grammar is asked: then nothing was drawn.
- * Its logits can be kept until it is tried again; returns the rule whose mask takes so long. */
+/* ingle_sample(), or INGLE_CANCEL where the pause says so while the grammar is asked: then nothing
+ * was drawn. Its logits can be kept until it is tried again; returns the rule whose mask takes so
+ * long. */
 struct grammar_pause;
 struct engine_rule;
 MUST_CHECK ingle_status engine_sample_within(struct ingle_sampler *s, const float *logits,
                                              const struct ingle_session *session,
-                                             const struct grammar_pause *pause, struct ingle_token *out,
-                                             struct ingle_error *error);
+                                             const struct grammar_pause *pause,
+                                             struct ingle_token *out, struct ingle_error *error);
 /* The same behind the first n tokens of the session, which are the history. */
-MUST_CHECK ingle_status engine_sample_behind(struct ingle_sampler *s, const float *logits, const struct ingle_session *session,
-                                             int64_t n, const struct grammar_pause *pause, struct ingle_token *out,
-                                             struct ingle_error *error);
-/* What would be drawn behind history [n] if these logits times `sharp` were the model's; what an answer's grammar allows is not
- * asked.  second: what session_sample_second() says then; may be NULL. */
-MUST_CHECK ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, const int32_t *history, int64_t n,
-                                            float sharp, int32_t *token, int32_t *second, struct err *err);
+MUST_CHECK ingle_status engine_sample_behind(struct ingle_sampler *s, const float *logits,
+                                             const struct ingle_session *session, int64_t n,
+                                             const struct grammar_pause *pause,
+                                             struct ingle_token *out, struct ingle_error *error);
+/* What would be drawn behind history [n] if these logits times `sharp` were the model's; what an
+ * answer's grammar allows is not asked.  second: what session_sample_second() says then; may be
+ * NULL. */
+MUST_CHECK ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits,
+                                            const int32_t *history, int64_t n, float sharp,
+                                            int32_t *token, int32_t *second, struct err *err);
 /* Whether its draws need no random numbers. */
 bool engine_sampler_is_greedy(const struct ingle_sampler *s);
 /* So many of n tokens may come one after the other, for all that the answer's grammar says. */
 int64_t engine_sampler_fit(const struct ingle_sampler *s, const int32_t *token, int64_t n);
 /* engine_rule_forced() of its grammar, within some thousand steps; 0: there is none. */
-int64_t engine_sampler_forced(const struct ingle_sampler *s, int64_t width, int32_t *token, float *confidence, struct text_ids *scratch);
+int64_t engine_sampler_forced(const struct ingle_sampler *s, int64_t width, int32_t *token,
+                              float *confidence, struct text_ids *scratch);
 struct engine_rule *engine_sampler_keep(struct ingle_sampler *s, const float *logits);
 struct engine_rule *engine_sampler_rule(const struct ingle_sampler *s); /* NULL: none */
 const float *engine_sampler_kept(const struct ingle_sampler *s);

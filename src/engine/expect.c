@@ -2,8 +2,8 @@
 /*
  * expect - tokens a second with experts on disk, before anything is loaded.
  *
- * The rates of random reads of an expert and of memory are measured; how often an expert is in memory comes from
- * expert_hits().  The range: from misses that are read when they are chosen, with
+ * The rates of random reads of an expert and of memory are measured; how often an expert is in
+ * memory comes from expert_hits().  The range: from misses that are read when they are chosen, with
  * text that changes its topic often, to reads that are all hidden behind computing.
  */
 #include "engine/engine.h"
@@ -59,7 +59,9 @@ static bool measure(const struct ingle_engine *e, uint64_t extent, struct engine
     pthread_mutex_lock(&m->rates_lock);
     if (!(m->rates.memory > 0) && !disk_measure(m->path, extent, 1, disk_ns, &one, NULL) &&
         !disk_measure(m->path, extent, AT_ONCE, disk_ns, &several, NULL))
-        m->rates = (struct engine_rates){one.bytes_per_s, several.bytes_per_s > one.bytes_per_s ? several.bytes_per_s : one.bytes_per_s,
+        m->rates = (struct engine_rates){one.bytes_per_s,
+                                         several.bytes_per_s > one.bytes_per_s ? several.bytes_per_s
+                                                                               : one.bytes_per_s,
                                          memory_rate(device_pool(e->device))};
     *out = m->rates;
     pthread_mutex_unlock(&m->rates_lock);
@@ -82,8 +84,10 @@ void engine_expect(const struct ingle_engine *e, struct ingle_plan *p)
     p->read_bytes_per_s = rate.memory;
     const double share = (double)p->expert_memory_bytes / (double)p->expert_bytes;
     const double compute = (double)(engine_dense_bytes(e) + token) / rate.memory;
-    const double worst = (1 - expert_hits(share, e->info.n_experts, true)) * (double)token / rate.one;
-    const double best = (1 - expert_hits(share, e->info.n_experts, false)) * (double)token / rate.several;
+    const double worst =
+        (1 - expert_hits(share, e->info.n_experts, true)) * (double)token / rate.one;
+    const double best =
+        (1 - expert_hits(share, e->info.n_experts, false)) * (double)token / rate.several;
     p->tokens_low = 1 / (compute + worst);
     p->tokens_high = 1 / (best > compute ? best : compute);
 }

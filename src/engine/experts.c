@@ -51,8 +51,11 @@ static ingle_status read_io(const char *text, struct expert_store_options *out, 
             out->by = list[i].by;
             return INGLE_OK;
         }
-    return err_set(err, INGLE_ARG, "reading of experts '%s' is neither auto nor one of direct and cached, of threads and uring, or both "
-                   "with a comma between them", text);
+    return err_set(err, INGLE_ARG,
+                   "reading of experts '%s' is neither auto nor one of direct and cached, of "
+                   "threads and uring, or both "
+                   "with a comma between them",
+                   text);
 }
 
 static ingle_status read_early(const char *text, int *out, struct err *err)
@@ -66,7 +69,8 @@ static ingle_status read_early(const char *text, int *out, struct err *err)
         return INGLE_OK;
     const long n = strtol(text, &end, 10);
     if (end == text || *end || n < 0 || n > EXPERT_MAX)
-        return err_set(err, INGLE_ARG, "early reads '%s' are none of auto, off and 0 to %d", text, EXPERT_MAX);
+        return err_set(err, INGLE_ARG, "early reads '%s' are none of auto, off and 0 to %d", text,
+                       EXPERT_MAX);
     *out = (int)n;
     return INGLE_OK;
 }
@@ -77,7 +81,8 @@ static ingle_status read_options(const struct ingle_engine *e, const struct ingl
     static const char *const verify[3] = {"first", "always", "off"};
     const int v = word_of(o->experts_verify, verify);
     if (v < 0)
-        return err_set(err, INGLE_ARG, "checking of experts '%s' is none of first, always and off", o->experts_verify);
+        return err_set(err, INGLE_ARG, "checking of experts '%s' is none of first, always and off",
+                       o->experts_verify);
     *out = (struct expert_store_options){.budget_bytes = e->expert_budget,
                                          .n_used = e->info.n_experts_used,
                                          .verify = (enum expert_verify)v,
@@ -88,24 +93,29 @@ static ingle_status read_options(const struct ingle_engine *e, const struct ingl
                                          .identity = e->identity,
                                          .sink = &e->sink};
     if (!(o->experts_skip >= 0 && o->experts_skip <= EXPERT_MOST_SKIP))
-        return err_set(err, INGLE_ARG, "experts with less than %g of the mean weight cannot be left out: it is a number from 0 to %d", o->experts_skip,
-                       EXPERT_MOST_SKIP);
+        return err_set(err, INGLE_ARG,
+                       "experts with less than %g of the mean weight cannot be left out: it is a "
+                       "number from 0 to %d",
+                       o->experts_skip, EXPERT_MOST_SKIP);
     const ingle_status st = read_io(o->experts_io, out, err);
     return st ? st : read_early(o->experts_early, &out->early, err);
 }
 
-ingle_status engine_experts_check(const struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+ingle_status engine_experts_check(const struct ingle_engine *e,
+                                  const struct ingle_engine_options *o, struct err *err)
 {
     struct expert_store_options unused;
     const uint64_t least = expert_store_least(e->weights);
     const ingle_status st = read_options(e, o, &unused, err);
     if (!st && o->expert_bytes && o->expert_bytes < least)
-        return err_set(err, INGLE_LIMIT, "%s: %llu bytes for experts are too few: the least is %llu", e->model->path,
+        return err_set(err, INGLE_LIMIT,
+                       "%s: %llu bytes for experts are too few: the least is %llu", e->model->path,
                        (unsigned long long)o->expert_bytes, (unsigned long long)least);
     return st;
 }
 
-ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                 struct err *err)
 {
     struct expert_store_options x;
     struct expert_store_counts n;
@@ -119,23 +129,33 @@ ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engi
     expert_store_count(e->experts, &n);
     const uint64_t cycle = (uint64_t)model_n_experts(e->weights) * (uint64_t)e->info.n_experts_used;
     report(&e->sink, INGLE_REPORT_NOTE, "experts", e->model->path,
-           "%s of %s of experts have a place in memory (%llu of %llu), the others are read when they are chosen%s",
-           SIZE_OF(n.slot_bytes), SIZE_OF(n.expert_bytes), (unsigned long long)n.slots, (unsigned long long)n.experts,
-           n.by_uring ? n.direct ? ", by direct I/O and io_uring" : ", by io_uring" : n.direct ? ", by direct I/O" : "");
+           "%s of %s of experts have a place in memory (%llu of %llu), the others are read when "
+           "they are chosen%s",
+           SIZE_OF(n.slot_bytes), SIZE_OF(n.expert_bytes), (unsigned long long)n.slots,
+           (unsigned long long)n.experts,
+           n.by_uring ? n.direct ? ", by direct I/O and io_uring" : ", by io_uring"
+           : n.direct ? ", by direct I/O"
+                      : "");
     if (o->experts_skip > 0)
         report(&e->sink, INGLE_REPORT_WARN, "experts-skip", e->model->path,
-               "in decode experts that are not in memory are left out where they have less than %g of a row's mean weight: answers depend on what is in "
-               "memory", o->experts_skip);
+               "in decode experts that are not in memory are left out where they have less than %g "
+               "of a row's mean weight: answers depend on what is in "
+               "memory",
+               o->experts_skip);
     struct ingle_plan plan = {.expert_bytes = n.expert_bytes, .expert_memory_bytes = n.slot_bytes};
     if (n.expert_bytes >= EXPECT_LEAST)
         engine_expect(e, &plan);
     if (plan.tokens_high > 0)
         report(&e->sink, INGLE_REPORT_NOTE, "experts", e->model->path,
-               "%.1f to %.1f tokens a second are to be expected in decode (disk %.2f GB/s, memory %.1f GB/s; 'ingle doctor --disk "
-               "FILE' tells more)", plan.tokens_low, plan.tokens_high, plan.disk_bytes_per_s * 1e-9, plan.read_bytes_per_s * 1e-9);
+               "%.1f to %.1f tokens a second are to be expected in decode (disk %.2f GB/s, memory "
+               "%.1f GB/s; 'ingle doctor --disk "
+               "FILE' tells more)",
+               plan.tokens_low, plan.tokens_high, plan.disk_bytes_per_s * 1e-9,
+               plan.read_bytes_per_s * 1e-9);
     if (n.slots < cycle)
         report(&e->sink, INGLE_REPORT_WARN, "experts", e->model->path,
-               "one token alone uses %llu experts: with fewer places nearly all are read for every token",
+               "one token alone uses %llu experts: with fewer places nearly all are read for every "
+               "token",
                (unsigned long long)cycle);
     return INGLE_OK;
 }
@@ -146,10 +166,34 @@ bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *ou
     if (!e->experts)
         return false;
     expert_store_count(e->experts, &n);
-    *out = (struct ingle_experts){n.experts, n.slots, n.resident, n.slot_bytes, n.expert_bytes, n.choices, n.hits, n.misses,
-                                  n.early_hits, n.early_reads, n.evictions, n.failed_reads, n.reads, n.read_bytes, n.busy_ns,
-                                  n.stall_ns, n.bad, n.stuck, n.direct, n.packed, "", n.by_uring, n.reads_early, n.early_in_time,
-                                  (uint64_t)n.early_tries, n.early_change, n.early_right, n.skipped};
+    *out = (struct ingle_experts){n.experts,
+                                  n.slots,
+                                  n.resident,
+                                  n.slot_bytes,
+                                  n.expert_bytes,
+                                  n.choices,
+                                  n.hits,
+                                  n.misses,
+                                  n.early_hits,
+                                  n.early_reads,
+                                  n.evictions,
+                                  n.failed_reads,
+                                  n.reads,
+                                  n.read_bytes,
+                                  n.busy_ns,
+                                  n.stall_ns,
+                                  n.bad,
+                                  n.stuck,
+                                  n.direct,
+                                  n.packed,
+                                  "",
+                                  n.by_uring,
+                                  n.reads_early,
+                                  n.early_in_time,
+                                  (uint64_t)n.early_tries,
+                                  n.early_change,
+                                  n.early_right,
+                                  n.skipped};
     memcpy(out->trouble, n.trouble, sizeof out->trouble);
     return true;
 }
@@ -169,7 +213,8 @@ struct ingle_expert_use engine_experts_used(const struct ingle_engine *e)
     return (struct ingle_expert_use){n.hits, n.misses, n.read_bytes, n.stall_ns, n.skipped};
 }
 
-void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_use *from, const struct ingle_expert_use *to)
+void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_use *from,
+                        const struct ingle_expert_use *to)
 {
     sum->hits += to->hits - from->hits;
     sum->misses += to->misses - from->misses;
@@ -178,12 +223,14 @@ void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_
     sum->skipped += to->skipped - from->skipped;
 }
 
-bool ingle_engine_expert_layer(const struct ingle_engine *e, size_t i, struct ingle_expert_layer *out)
+bool ingle_engine_expert_layer(const struct ingle_engine *e, size_t i,
+                               struct ingle_expert_layer *out)
 {
     struct expert_layer_counts n;
     if (!e->experts || i >= model_n_experts(e->weights))
         return false;
     expert_store_count_layer(e->experts, i, &n);
-    *out = (struct ingle_expert_layer){n.layer, n.choices, n.hits, n.early_hits, n.read_bytes, n.stall_ns};
+    *out = (struct ingle_expert_layer){n.layer,      n.choices,    n.hits,
+                                       n.early_hits, n.read_bytes, n.stall_ns};
     return true;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * folder - what a path stands for: a file, the one model of a folder, the one snapshot of a hub's cache.  Where that cannot be
- * told, the error names what is there.
+ * folder - what a path stands for: a file, the one model of a folder, the one snapshot of a hub's
+ * cache.  Where that cannot be told, the error names what is there.
  */
 #define _DEFAULT_SOURCE
 #include "engine/engine.h"
@@ -87,7 +87,8 @@ struct look {
     struct names models, others; /* others: with what they are */
 };
 
-/* What a GGUF file is goes into one of the lists; one that cannot be read counts as a model: opening it tells why. */
+/* What a GGUF file is goes into one of the lists; one that cannot be read counts as a model:
+ * opening it tells why. */
 static ingle_status peek(struct look *l, const char *name, struct err *err)
 {
     static const struct report_sink quiet = {0};
@@ -107,12 +108,15 @@ static ingle_status look_at_ggufs(struct look *l, const struct names *all, struc
     ingle_status s = INGLE_OK;
     unsigned no, n = 0;
     for (size_t i = 0; !s && i < all->n; i++)
-        if (ends_with(all->at[i], ".gguf") && (!is_part(all->at[i], &no) || no == 1) && n++ < MOST_PEEKS)
+        if (ends_with(all->at[i], ".gguf") && (!is_part(all->at[i], &no) || no == 1) &&
+            n++ < MOST_PEEKS)
             s = peek(l, all->at[i], err);
     /* Parts without the first one. */
     for (size_t i = 0; !s && !l->models.n && i < all->n; i++)
         if (is_part(all->at[i], &no) && no > 1)
-            return err_set(err, INGLE_NOTFOUND, "%s: has '%s', but not the first part of that split file", l->dir, all->at[i]);
+            return err_set(err, INGLE_NOTFOUND,
+                           "%s: has '%s', but not the first part of that split file", l->dir,
+                           all->at[i]);
     return s;
 }
 
@@ -122,7 +126,8 @@ static ingle_status choose_gguf(struct look *l, char **out, struct err *err)
     char names[360];
     if (l->models.n > 1) {
         list_names(&l->models, names);
-        return err_set(err, INGLE_ARG, "%s: has %zu models, give one of them: %s", l->dir, l->models.n, names);
+        return err_set(err, INGLE_ARG, "%s: has %zu models, give one of them: %s", l->dir,
+                       l->models.n, names);
     }
     if (!l->models.n)
         return INGLE_OK;
@@ -143,8 +148,9 @@ static void base_of(const char *dir, char out[160])
     size_t n;
     struct json_object *o = NULL, *v = NULL;
     out[0] = 0;
-    if (path && !file_slurp(path, 1 << 20, &text, &n, NULL) && !json_parse(text, n, NULL, &o, NULL) &&
-        json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, "base_model_name_or_path", &v) &&
+    if (path && !file_slurp(path, 1 << 20, &text, &n, NULL) &&
+        !json_parse(text, n, NULL, &o, NULL) && json_object_is_type(o, json_type_object) &&
+        json_object_object_get_ex(o, "base_model_name_or_path", &v) &&
         json_object_is_type(v, json_type_string))
         snprintf(out, 160, " of '%.120s'", json_object_get_string(v));
     json_object_put(o);
@@ -156,7 +162,8 @@ static void base_of(const char *dir, char out[160])
 static ingle_status name_rest(const struct look *l, const struct names *all, struct err *err)
 {
     char names[360], base[160];
-    static const char *const pickles[] = {".bin", ".pt", ".pth", ".ckpt", ".msgpack", ".h5", ".onnx"};
+    static const char *const pickles[] = {".bin",     ".pt", ".pth", ".ckpt",
+                                          ".msgpack", ".h5", ".onnx"};
     if (l->others.n) {
         list_names(&l->others, names);
         return err_set(err, INGLE_UNSUP, "%s: has no model: %s", l->dir, names);
@@ -164,21 +171,28 @@ static ingle_status name_rest(const struct look *l, const struct names *all, str
     for (size_t i = 0; i < all->n; i++)
         if (!strncmp(all->at[i], "adapter_model", 13)) {
             base_of(l->dir, base);
-            return err_set(err, INGLE_UNSUP, "%s: '%s' is a LoRA adapter%s: merge it into its base model and give that", l->dir,
-                           all->at[i], base);
+            return err_set(
+                err, INGLE_UNSUP,
+                "%s: '%s' is a LoRA adapter%s: merge it into its base model and give that", l->dir,
+                all->at[i], base);
         }
     for (size_t i = 0; i < all->n; i++)
         if (io_is_unfinished_name(all->at[i]))
-            return err_set(err, INGLE_NOTFOUND, "%s: has no model, but a download that is not finished: '%s'", l->dir, all->at[i]);
+            return err_set(err, INGLE_NOTFOUND,
+                           "%s: has no model, but a download that is not finished: '%s'", l->dir,
+                           all->at[i]);
     for (size_t i = 0; i < all->n; i++)
         for (size_t k = 0; k < sizeof pickles / sizeof *pickles; k++)
             if (ends_with(all->at[i], pickles[k]))
-                return err_set(err, INGLE_UNSUP, "%s: '%s' is none of the formats that are read: convert it to safetensors or GGUF",
+                return err_set(err, INGLE_UNSUP,
+                               "%s: '%s' is none of the formats that are read: convert it to "
+                               "safetensors or GGUF",
                                l->dir, all->at[i]);
     if (!all->n)
         return err_set(err, INGLE_NOTFOUND, "%s: is empty", l->dir);
     list_names(all, names);
-    return err_set(err, INGLE_NOTFOUND, "%s: has no model (GGUF or safetensors); there are: %s", l->dir, names);
+    return err_set(err, INGLE_NOTFOUND, "%s: has no model (GGUF or safetensors); there are: %s",
+                   l->dir, names);
 }
 
 /* The only safetensors file, whatever its name is. */
@@ -202,7 +216,8 @@ static bool has_shards(const struct names *all)
     return false;
 }
 
-static ingle_status choose(const char *dir, const struct report_sink *sink, char **out, struct err *err)
+static ingle_status choose(const char *dir, const struct report_sink *sink, char **out,
+                           struct err *err)
 {
     struct names all = {0};
     struct look l = {.dir = dir, .sink = sink};
@@ -210,7 +225,8 @@ static ingle_status choose(const char *dir, const struct report_sink *sink, char
     ingle_status s = names_read(dir, MOST_NAMES, &all, err);
     if (s)
         return s;
-    const bool checkpoint = has(&all, "model.safetensors") || has(&all, "model.safetensors.index.json");
+    const bool checkpoint =
+        has(&all, "model.safetensors") || has(&all, "model.safetensors.index.json");
     if (!checkpoint) {
         s = look_at_ggufs(&l, &all, err);
         if (!s)
@@ -238,10 +254,12 @@ static ingle_status choose(const char *dir, const struct report_sink *sink, char
 /* The folder of the snapshot that refs/main names, or of the only one. */
 static ingle_status snapshot(const char *repository, char **out, struct err *err)
 {
-    char names[360], *text = NULL, *ref = join(repository, "refs/main"), *all = join(repository, "snapshots");
+    char names[360], *text = NULL, *ref = join(repository, "refs/main"),
+                     *all = join(repository, "snapshots");
     struct names l = {0};
     size_t n;
-    ingle_status s = ref && all ? names_read(all, MOST_NAMES, &l, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+    ingle_status s = ref && all ? names_read(all, MOST_NAMES, &l, err)
+                                : err_set(err, INGLE_NOMEM, "no memory for a path");
     *out = NULL;
     if (!s && !file_slurp(ref, 256, &text, &n, NULL)) {
         text[strcspn(text, " \r\n/")] = 0;
@@ -252,8 +270,10 @@ static ingle_status snapshot(const char *repository, char **out, struct err *err
         *out = join(all, l.at[0]);
     if (!s && !*out) {
         list_names(&l, names);
-        s = err_set(err, INGLE_NOTFOUND, l.n ? "%s: has %zu snapshots, and refs/main names none of them; give one: %s"
-                                             : "%s: has %zu snapshots%s", repository, l.n, names);
+        s = err_set(err, INGLE_NOTFOUND,
+                    l.n ? "%s: has %zu snapshots, and refs/main names none of them; give one: %s"
+                        : "%s: has %zu snapshots%s",
+                    repository, l.n, names);
     }
     names_release(&l);
     mem_free(text);
@@ -278,7 +298,8 @@ static char *repository_of(const char *path, ingle_status *s, struct err *err)
             found = join(path, repositories.at[0]);
         else if (!*s && repositories.n) {
             list_names(&repositories, names);
-            *s = err_set(err, INGLE_ARG, "%s: is a cache of %zu models, give one of them: %s", path, repositories.n, names);
+            *s = err_set(err, INGLE_ARG, "%s: is a cache of %zu models, give one of them: %s", path,
+                         repositories.n, names);
         }
     }
     mem_free(inner);
@@ -291,18 +312,19 @@ static char *repository_of(const char *path, ingle_status *s, struct err *err)
 
 static bool is_checkpoint(const struct names *all)
 {
-    return has(all, "model.safetensors") || has(all, "model.safetensors.index.json") || has_shards(all) ||
-           (only_safetensors(all) && has(all, "config.json"));
+    return has(all, "model.safetensors") || has(all, "model.safetensors.index.json") ||
+           has_shards(all) || (only_safetensors(all) && has(all, "config.json"));
 }
 
-static ingle_status each_in(const char *dir, bool by_name, engine_path_fn *fn, void *arg, struct err *err)
+static ingle_status each_in(const char *dir, bool by_name, engine_path_fn *fn, void *arg,
+                            struct err *err)
 {
     struct names all = {0};
     unsigned no, n = 0;
     ingle_status s = names_read(dir, MOST_NAMES, &all, err);
     for (size_t i = 0; !s && i < all.n; i++) {
-        if (!ends_with(all.at[i], ".gguf") || (is_part(all.at[i], &no) && no != 1) || (by_name && !drafter_by_name(all.at[i])) ||
-            n++ >= MOST_PEEKS)
+        if (!ends_with(all.at[i], ".gguf") || (is_part(all.at[i], &no) && no != 1) ||
+            (by_name && !drafter_by_name(all.at[i])) || n++ >= MOST_PEEKS)
             continue;
         char *path = join(dir, all.at[i]);
         s = path ? fn(arg, path, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
@@ -343,7 +365,8 @@ static bool is_kin(const char *model, const char *name)
     name = plain_name(name);
     if (n >= sizeof gguf && ends_with(model, gguf))
         n -= sizeof gguf - 1;
-    return n && strlen(name) > n && !strncasecmp(model, name, n) && strchr("-_.", name[n]) && drafter_by_name(name + n);
+    return n && strlen(name) > n && !strncasecmp(model, name, n) && strchr("-_.", name[n]) &&
+           drafter_by_name(name + n);
 }
 
 /* Cuts the last part of a path off; its name, or NULL at the root. */
@@ -382,7 +405,8 @@ static ingle_status each_kin(char *path, engine_path_fn *fn, void *arg, struct e
     return s;
 }
 
-/* The folder that a model lies in, without links.  A hub's cache has links with names to blobs without: the names count. */
+/* The folder that a model lies in, without links.  A hub's cache has links with names to blobs
+ * without: the names count. */
 static bool folder_of(const char *model, char dir[PATH_MAX])
 {
     char own[PATH_MAX];
@@ -433,14 +457,17 @@ static bool is_piece(const char *name)
             strspn(name + n - 17, "0123456789") == 5 && strtoul(name + n - 17, NULL, 10) > 1);
 }
 
-ingle_status engine_find_file(const char *path, const struct report_sink *sink, char **out, struct err *err)
+ingle_status engine_find_file(const char *path, const struct report_sink *sink, char **out,
+                              struct err *err)
 {
     ingle_status s;
     *out = NULL;
     if (!is_dir(path)) {
         const char *slash = strrchr(path, '/');
         if (is_piece(slash ? slash + 1 : path)) /* of what lies in its folder */
-            *out = !slash ? mem_strdup(".") : slash == path ? mem_strdup("/") : mem_strndup(path, (size_t)(slash - path));
+            *out = !slash          ? mem_strdup(".")
+                   : slash == path ? mem_strdup("/")
+                                   : mem_strndup(path, (size_t)(slash - path));
         else
             *out = mem_strdup(path);
         return *out ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a path");

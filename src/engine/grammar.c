@@ -17,9 +17,16 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { MOST_KEPT = 16, MOST_KEPT_BYTES = 256 * 1024, MOST_IDLE = 8, MOST_IDLE_OF_ONE = 4, MOST_WARNINGS = 32 };
+enum {
+    MOST_KEPT = 16,
+    MOST_KEPT_BYTES = 256 * 1024,
+    MOST_IDLE = 8,
+    MOST_IDLE_OF_ONE = 4,
+    MOST_WARNINGS = 32
+};
 
-/* Of matchers that wait for their grammar to be used again; and what is given back to the system at once. */
+/* Of matchers that wait for their grammar to be used again; and what is given back to the system at
+ * once. */
 enum { MOST_IDLE_BYTES = 64 << 20, LARGE_BYTES = 8 << 20 };
 
 /* What was said while a grammar was compiled. */
@@ -48,7 +55,8 @@ struct engine_words {
     struct grammar_vocab *vocab; /* Sync: lock.  NULL until the first grammar is used */
     struct compiled *first;           /* Sync: lock.  The last ones used come first */
     int n_idle;                       /* Sync: lock.  Of all that are listed */
-    size_t idle_bytes, freed_bytes;   /* Sync: lock.  Of idle matchers, listed or not; of those that were freed, in all */
+    /* Sync: lock.  Of idle matchers, listed or not; of those that were freed, in all */
+    size_t idle_bytes, freed_bytes;
 };
 
 struct ingle_grammar {
@@ -109,7 +117,8 @@ static struct compiled *find(struct engine_words *w, enum ingle_grammar_kind kin
                              const char *text, size_t n)
 {
     struct compiled **at = &w->first;
-    while (*at && !((*at)->kind == kind && (*at)->drop == drop && (*at)->n == n && (!n || memcmp((*at)->text, text, n) == 0)))
+    while (*at && !((*at)->kind == kind && (*at)->drop == drop && (*at)->n == n &&
+                    (!n || memcmp((*at)->text, text, n) == 0)))
         at = &(*at)->next;
     struct compiled *c = *at;
     if (!c)
@@ -222,9 +231,9 @@ static void take_warning(void *arg, ingle_report_level level, const char *kind, 
     str_release(&s);
 }
 
-static ingle_status compile(struct grammar **out, struct warnings *warnings, const struct ingle_model *m,
-                            enum ingle_grammar_kind kind, const char *text, size_t n,
-                            struct grammar_work *work, struct err *err)
+static ingle_status compile(struct grammar **out, struct warnings *warnings,
+                            const struct ingle_model *m, enum ingle_grammar_kind kind,
+                            const char *text, size_t n, struct grammar_work *work, struct err *err)
 {
     const struct report_sink take = {.report = take_warning, .arg = warnings}, *sink = &take;
     switch (kind) {
@@ -308,7 +317,8 @@ const char *const *ingle_grammar_warnings(const struct ingle_grammar *g, size_t 
 
 ingle_status ingle_grammar_open_with(struct ingle_grammar **out, const struct ingle_model *m,
                                      enum ingle_grammar_kind kind, const char *text, size_t n,
-                                     const struct ingle_grammar_options *o, struct ingle_error *error)
+                                     const struct ingle_grammar_options *o,
+                                     struct ingle_error *error)
 {
     static const struct ingle_grammar_options none;
     struct err err;
@@ -406,8 +416,8 @@ void engine_rule_close(struct engine_rule *r)
     mem_free(r);
 }
 
-ingle_status engine_rule_mask(struct engine_rule *r, const struct grammar_pause *pause, const uint64_t **allowed,
-                              struct err *err)
+ingle_status engine_rule_mask(struct engine_rule *r, const struct grammar_pause *pause,
+                              const uint64_t **allowed, struct err *err)
 {
     const uint64_t *bit;
     ingle_status st = INGLE_OK;
@@ -426,8 +436,8 @@ ingle_status engine_rule_mask(struct engine_rule *r, const struct grammar_pause 
     return INGLE_OK;
 }
 
-ingle_status engine_rule_allows(struct engine_rule *r, const struct grammar_pause *pause, int32_t token,
-                                bool *allows, struct err *err)
+ingle_status engine_rule_allows(struct engine_rule *r, const struct grammar_pause *pause,
+                                int32_t token, bool *allows, struct err *err)
 {
     if (r->ready && token >= 0 && (size_t)token / 64 < r->n_words) {
         *allows = r->allowed[token / 64] >> (token % 64) & 1;
@@ -440,8 +450,8 @@ ingle_status engine_rule_allows(struct engine_rule *r, const struct grammar_paus
     return st;
 }
 
-ingle_status engine_rule_fits(struct engine_rule *r, const struct grammar_pause *pause, const int32_t *token, int64_t n,
-                              int64_t *fit, struct err *err)
+ingle_status engine_rule_fits(struct engine_rule *r, const struct grammar_pause *pause,
+                              const int32_t *token, int64_t n, int64_t *fit, struct err *err)
 {
     grammar_matcher_bound(r->matcher, pause);
     const ingle_status st = grammar_matcher_fits(r->matcher, token, n, fit, err);
@@ -453,7 +463,8 @@ ingle_status engine_rule_fits(struct engine_rule *r, const struct grammar_pause 
 /* ---- what it forces ---- */
 
 enum { FORCED_BYTES = 256, FORCED_PIECES = 8 };
-/* A token of a text that can be cut otherwise; the last one of a run, which what follows may be part of. */
+/* A token of a text that can be cut otherwise; the last one of a run, which what follows may be
+ * part of. */
 static const float LIKELY = 0.85f, OPEN = 0.5f;
 
 /* Tokens that were found so far. */
@@ -470,7 +481,8 @@ static void add_forced(struct forced *f, int32_t token, float confidence)
 }
 
 /* The tokens of n bytes. */
-static void add_bytes(struct forced *f, const struct engine_rule *r, const char *bytes, size_t n, bool open, struct text_ids *scratch)
+static void add_bytes(struct forced *f, const struct engine_rule *r, const char *bytes, size_t n,
+                      bool open, struct text_ids *scratch)
 {
     struct err err;
     size_t at = 0;
@@ -485,17 +497,19 @@ static void add_bytes(struct forced *f, const struct engine_rule *r, const char 
     }
 }
 
-int64_t engine_rule_forced(struct engine_rule *r, const struct grammar_pause *pause, int64_t width, int32_t *token,
-                           float *confidence, struct text_ids *scratch)
+int64_t engine_rule_forced(struct engine_rule *r, const struct grammar_pause *pause, int64_t width,
+                           int32_t *token, float *confidence, struct text_ids *scratch)
 {
     struct err err;
     char bytes[FORCED_BYTES];
     struct grammar_forced piece[FORCED_PIECES];
-    struct forced f = {.width = width, .n_vocab = r->n_vocab, .token = token, .confidence = confidence};
+    struct forced f = {
+        .width = width, .n_vocab = r->n_vocab, .token = token, .confidence = confidence};
     size_t n = FORCED_PIECES, at = 0;
     bool open = false;
     grammar_matcher_bound(r->matcher, pause);
-    const ingle_status st = grammar_matcher_forced(r->matcher, piece, &n, bytes, sizeof bytes, &open, &err);
+    const ingle_status st =
+        grammar_matcher_forced(r->matcher, piece, &n, bytes, sizeof bytes, &open, &err);
     grammar_matcher_bound(r->matcher, NULL);
     r->failed = r->failed || (st && st != INGLE_CANCEL && st != INGLE_LIMIT);
     for (size_t i = 0; i < n && !st; i++) {
@@ -525,5 +539,6 @@ ingle_status engine_rule_accept_text(struct engine_rule *r, const char *text, si
     r->failed = r->failed || st;
     if (st || n_taken == n)
         return st;
-    return err_set(err, INGLE_ARG, "byte %zu of a text of %zu does not fit the grammar", n_taken, n);
+    return err_set(err, INGLE_ARG, "byte %zu of a text of %zu does not fit the grammar", n_taken,
+                   n);
 }

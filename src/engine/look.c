@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* look - at a worker from outside: what it says of itself, how fast it is reached, and whether this model would be computed there. */
+/* look - at a worker from outside: what it says of itself, how fast it is reached, and whether this
+ * model would be computed there. */
 #define _POSIX_C_SOURCE 200809L
 #include "engine/engine.h"
 
@@ -12,7 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PATIENCE_MS = 5000, TRIPS = 51, ROUNDS = 3, MOST_BYTES = 4 << 20, SHARE_MS = 500, TURN_MS = 20 };
+enum {
+    PATIENCE_MS = 5000,
+    TRIPS = 51,
+    ROUNDS = 3,
+    MOST_BYTES = 4 << 20,
+    SHARE_MS = 500,
+    TURN_MS = 20
+};
 static const uint64_t a_ms = 1000000;
 
 /* A connection to one, and who it is. */
@@ -26,8 +34,10 @@ struct look {
     char why[LINK_MAX_TEXT + 1];
 };
 
-/* The next message of a kind, or a FAIL, whose text is in why; those of other kinds are left.  False: none has come, or it was a FAIL. */
-static bool hear(struct look *l, enum link_kind kind, uint64_t ms, struct link_in *in, struct link_head *h)
+/* The next message of a kind, or a FAIL, whose text is in why; those of other kinds are left.
+ * False: none has come, or it was a FAIL. */
+static bool hear(struct look *l, enum link_kind kind, uint64_t ms, struct link_in *in,
+                 struct link_head *h)
 {
     const uint64_t start = clock_now();
     struct err err;
@@ -38,7 +48,8 @@ static bool hear(struct look *l, enum link_kind kind, uint64_t ms, struct link_i
             return false;
         if (what != LINK_MESSAGE)
             continue;
-        const bool bad = link_head_read(in->head, in->n_head, in->payload, in->n_payload, l->shape.hidden ? &l->shape : NULL, h, &err) != INGLE_OK;
+        const bool bad = link_head_read(in->head, in->n_head, in->payload, in->n_payload,
+                                        l->shape.hidden ? &l->shape : NULL, h, &err) != INGLE_OK;
         if (!bad && h->kind == kind)
             return true;
         if (bad)
@@ -63,12 +74,26 @@ static bool say(struct look *l, const struct link_head *h, const void *payload, 
 }
 
 /* Until there is a connection, and the worker has said who it is. */
-static ingle_status greet(struct look *l, const struct ingle_engine_options *o, double *ms, struct err *err)
+static ingle_status greet(struct look *l, const struct ingle_engine_options *o, double *ms,
+                          struct err *err)
 {
-    /* The worker's own words are wanted, and nothing is agreed on: any HELLO within its limits does. */
-    struct link_hello any = {.version_min = LINK_VERSION, .version_max = LINK_VERSION, .range = {true, 0, 0}, .n_layers = 1, .n_experts = 1, .n_used = 1,
-                             .hidden = 1, .width = 1, .most_rows = 1, .most_pairs = 1, .threads = 1};
-    const struct link_options how = {.address = l->address, .key_file = o->worker_key, .plain = o->worker_plain, .most_bytes = LINK_MAX_BYTES};
+    /* The worker's own words are wanted, and nothing is agreed on: any HELLO within its limits
+     * does. */
+    struct link_hello any = {.version_min = LINK_VERSION,
+                             .version_max = LINK_VERSION,
+                             .range = {true, 0, 0},
+                             .n_layers = 1,
+                             .n_experts = 1,
+                             .n_used = 1,
+                             .hidden = 1,
+                             .width = 1,
+                             .most_rows = 1,
+                             .most_pairs = 1,
+                             .threads = 1};
+    const struct link_options how = {.address = l->address,
+                                     .key_file = o->worker_key,
+                                     .plain = o->worker_plain,
+                                     .most_bytes = LINK_MAX_BYTES};
     uint8_t bytes[LINK_HELLO_BYTES];
     struct link_address a;
     struct link_in in;
@@ -76,8 +101,11 @@ static ingle_status greet(struct look *l, const struct ingle_engine_options *o, 
     const uint64_t start = clock_now();
     ingle_status st = link_address_parse(l->address, false, &a, err);
     if (!st && link_is_built() && !o->worker_key && !o->worker_plain && !a.near)
-        st = err_set(err, INGLE_ARG, "worker '%s' is beyond this host: a key is needed (--worker-key FILE), or --worker-plain where the network itself "
-                     "encrypts", l->address);
+        st = err_set(err, INGLE_ARG,
+                     "worker '%s' is beyond this host: a key is needed (--worker-key FILE), or "
+                     "--worker-plain where the network itself "
+                     "encrypts",
+                     l->address);
     if (!st)
         st = link_dial(&l->link, &how, err);
     if (st)
@@ -88,11 +116,14 @@ static ingle_status greet(struct look *l, const struct ingle_engine_options *o, 
         what = link_wait(l->link, TURN_MS, &in, l->why, sizeof l->why);
     if (what != LINK_UP)
         return err_set(err, INGLE_IO, "worker '%s' cannot be reached: %s%s", l->address, l->why,
-                       strcmp(l->why, "there is no handshake") ? "" : ": one end has another key, or none, or is no ingle");
+                       strcmp(l->why, "there is no handshake")
+                           ? ""
+                           : ": one end has another key, or none, or is no ingle");
     *ms = (double)(clock_now() - start) * 1e-6;
     snprintf(any.engine, sizeof any.engine, "%.31s", ingle_version());
     link_hello_write(&any, bytes);
-    if (!say(l, &(struct link_head){.kind = LINK_HELLO, .flags = LINK_LOOK}, bytes, sizeof bytes) || !hear(l, LINK_HELLO, PATIENCE_MS, &in, &h))
+    if (!say(l, &(struct link_head){.kind = LINK_HELLO, .flags = LINK_LOOK}, bytes, sizeof bytes) ||
+        !hear(l, LINK_HELLO, PATIENCE_MS, &in, &h))
         return err_set(err, INGLE_IO, "worker '%s' does not say who it is: %s", l->address, l->why);
     st = link_hello_read(in.payload, in.n_payload, &l->hello, err);
     link_in_release(&in);
@@ -106,10 +137,12 @@ static bool agree(struct look *l)
     struct link_head h;
     uint8_t bytes[LINK_HELLO_BYTES];
     link_hello_write(&l->hello, bytes);
-    if (!say(l, &(struct link_head){.kind = LINK_HELLO}, bytes, sizeof bytes) || !hear(l, LINK_HELLO, PATIENCE_MS, &in, &h))
+    if (!say(l, &(struct link_head){.kind = LINK_HELLO}, bytes, sizeof bytes) ||
+        !hear(l, LINK_HELLO, PATIENCE_MS, &in, &h))
         return false;
     link_in_release(&in);
-    l->shape = (struct link_shape){l->hello.n_layers, l->hello.n_experts, l->hello.hidden, l->hello.most_rows, l->hello.most_pairs};
+    l->shape = (struct link_shape){l->hello.n_layers, l->hello.n_experts, l->hello.hidden,
+                                   l->hello.most_rows, l->hello.most_pairs};
     return true;
 }
 
@@ -128,7 +161,8 @@ static double measure_trip(struct look *l, uint64_t *resident)
         struct link_head h;
         struct link_stats s;
         const uint64_t start = clock_now();
-        if (!say(l, &(struct link_head){.kind = LINK_STATS}, NULL, 0) || !hear(l, LINK_STATS, PATIENCE_MS, &in, &h))
+        if (!say(l, &(struct link_head){.kind = LINK_STATS}, NULL, 0) ||
+            !hear(l, LINK_STATS, PATIENCE_MS, &in, &h))
             return 0;
         us[i] = (double)(clock_now() - start) * 1e-3;
         if (!link_stats_read(in.payload, in.n_payload, &s, NULL))
@@ -139,10 +173,16 @@ static double measure_trip(struct look *l, uint64_t *resident)
     return us[TRIPS / 2];
 }
 
-/* n rows for expert 0 of a layer; *ns: from the question to its answer without computing, *work: computing.  False: it fails, why says so. */
+/* n rows for expert 0 of a layer; *ns: from the question to its answer without computing, *work:
+ * computing.  False: it fails, why says so. */
 static bool ask(struct look *l, uint32_t layer, uint32_t n, uint64_t *ns, uint64_t *work)
 {
-    struct link_head h = {.kind = LINK_EVAL, .layer = layer, .n_rows = n, .n_pairs = n, .tag = ++l->tag, .flags = l->share.at ? LINK_SHARED : 0};
+    struct link_head h = {.kind = LINK_EVAL,
+                          .layer = layer,
+                          .n_rows = n,
+                          .n_pairs = n,
+                          .tag = ++l->tag,
+                          .flags = l->share.at ? LINK_SHARED : 0};
     const size_t bytes = link_eval_bytes(&h, &l->shape);
     const uint64_t slot = 0, start = clock_now();
     struct link_out m;
@@ -160,10 +200,13 @@ static bool ask(struct look *l, uint32_t layer, uint32_t n, uint64_t *ns, uint64
         link_put_u32(at + LINK_EVAL_BYTES + 4 * (size_t)i, i);
     if (l->share.at)
         memcpy(m.payload, &slot, sizeof slot);
-    if (!link_send(l->link, NULL, &h, &m) || !hear(l, LINK_RESULT, (uint64_t)12 * PATIENCE_MS, &in, &back))
+    if (!link_send(l->link, NULL, &h, &m) ||
+        !hear(l, LINK_RESULT, (uint64_t)12 * PATIENCE_MS, &in, &back))
         return false;
     const uint8_t *payload = l->share.at ? link_share_place(&l->share, 0, true) : in.payload;
-    const bool ok = !link_result_read(&h, &l->shape, payload, l->share.at ? link_result_bytes(&h, &l->shape) : in.n_payload, &r, &err);
+    const bool ok =
+        !link_result_read(&h, &l->shape, payload,
+                          l->share.at ? link_result_bytes(&h, &l->shape) : in.n_payload, &r, &err);
     *ns = clock_now() - start;
     *work = ok && r.compute_ns < *ns ? r.compute_ns : 0;
     *ns -= *work;
@@ -177,7 +220,8 @@ static bool ask(struct look *l, uint32_t layer, uint32_t n, uint64_t *ns, uint64
 static double measure_rate(struct look *l, uint32_t layer)
 {
     const int64_t row = (int64_t)l->hello.hidden * (int64_t)sizeof(float);
-    const int64_t n = num_max(1, num_min(MOST_BYTES / row, num_min(l->hello.most_rows, l->hello.most_pairs)));
+    const int64_t n =
+        num_max(1, num_min(MOST_BYTES / row, num_min(l->hello.most_rows, l->hello.most_pairs)));
     double best = 0;
     for (int i = 0; i < ROUNDS; i++) {
         uint64_t ns, work;
@@ -205,18 +249,22 @@ static bool share(struct look *l, char *why, size_t n)
         return false;
     }
     link_share_write(&l->share, bytes);
-    if (say(l, &(struct link_head){.kind = LINK_SHARE}, bytes, sizeof bytes) && hear(l, LINK_SHARE, SHARE_MS, &in, &h)) {
+    if (say(l, &(struct link_head){.kind = LINK_SHARE}, bytes, sizeof bytes) &&
+        hear(l, LINK_SHARE, SHARE_MS, &in, &h)) {
         link_in_release(&in);
         why[0] = 0;
         return true;
     }
-    snprintf(why, n, "the worker cannot open this process's memory: another user, or another name space of processes");
+    snprintf(why, n,
+             "the worker cannot open this process's memory: another user, or another name space of "
+             "processes");
     link_share_close(&l->share);
     return false;
 }
 
 /* What the engine of model m would say to it. */
-static ingle_status compare(const struct look *l, struct ingle_model *m, const struct ingle_engine_options *o, struct ingle_worker_seen *out,
+static ingle_status compare(const struct look *l, struct ingle_model *m,
+                            const struct ingle_engine_options *o, struct ingle_worker_seen *out,
                             struct err *err)
 {
     static const char *const off[] = {"off"};
@@ -238,16 +286,28 @@ static ingle_status compare(const struct look *l, struct ingle_model *m, const s
 
 static void tell(const struct link_hello *h, struct ingle_worker_seen *out)
 {
-    *out = (struct ingle_worker_seen){.version_min = h->version_min, .version_max = h->version_max, .arithmetic = h->arithmetic, .layout = h->layout,
-                                      .n_layers = h->n_layers, .n_experts = h->n_experts, .n_used = h->n_used, .hidden = h->hidden, .width = h->width,
-                                      .most_rows = h->most_rows, .most_pairs = h->most_pairs, .threads = h->threads, .slots = h->slots,
-                                      .budget_bytes = h->budget_bytes, .all_bytes = h->sum != 0};
+    *out = (struct ingle_worker_seen){.version_min = h->version_min,
+                                      .version_max = h->version_max,
+                                      .arithmetic = h->arithmetic,
+                                      .layout = h->layout,
+                                      .n_layers = h->n_layers,
+                                      .n_experts = h->n_experts,
+                                      .n_used = h->n_used,
+                                      .hidden = h->hidden,
+                                      .width = h->width,
+                                      .most_rows = h->most_rows,
+                                      .most_pairs = h->most_pairs,
+                                      .threads = h->threads,
+                                      .slots = h->slots,
+                                      .budget_bytes = h->budget_bytes,
+                                      .all_bytes = h->sum != 0};
     link_range_text(&h->range, out->layers, sizeof out->layers);
     snprintf(out->engine, sizeof out->engine, "%.31s", h->engine);
     snprintf(out->cpu, sizeof out->cpu, "%.31s", h->cpu);
     snprintf(out->family, sizeof out->family, "%.31s", h->family);
     snprintf(out->numerics, sizeof out->numerics, "%.47s", h->numerics);
-    out->experts = (uint64_t)(h->range.all ? h->n_layers : h->range.to - h->range.from) * h->n_experts;
+    out->experts =
+        (uint64_t)(h->range.all ? h->n_layers : h->range.to - h->range.from) * h->n_experts;
 }
 
 static void measure(struct look *l, struct ingle_worker_seen *out)
@@ -270,7 +330,8 @@ static void measure(struct look *l, struct ingle_worker_seen *out)
         out->shared_bytes_per_s = measure_rate(l, layer);
 }
 
-ingle_status ingle_worker_look(const char *address, struct ingle_model *m, const struct ingle_engine_options *o, struct ingle_worker_seen *out,
+ingle_status ingle_worker_look(const char *address, struct ingle_model *m,
+                               const struct ingle_engine_options *o, struct ingle_worker_seen *out,
                                struct ingle_error *error)
 {
     struct look l = {.address = address};

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * masks - the thread that finds out which tokens fit, for answers whose grammar makes that take long.
+ * masks - the thread that finds out which tokens fit, for answers whose grammar makes that take
+ * long.
  *
- * A scheduler has one.  Answers take turns, a slice of steps each.  What a slice has found out stays with
- * the answer's rule, so the next one goes on from there.
+ * A scheduler has one.  Answers take turns, a slice of steps each.  What a slice has found out
+ * stays with the answer's rule, so the next one goes on from there.
  */
 #define _GNU_SOURCE /* pthread_setname_np */
 #include "engine/words.h"
@@ -20,7 +21,8 @@ enum job_state { JOB_NONE, JOB_WAITS, JOB_DONE };
 
 struct job {
     enum job_state state;     /* Sync: lock */
-    struct engine_rule *rule; /* borrowed while it waits: then the thread's; NULL: tokens are free */
+    /* borrowed while it waits: then the thread's; NULL: tokens are free */
+    struct engine_rule *rule;
     ingle_status status;
     struct err err;
 };
@@ -93,8 +95,8 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-ingle_status engine_masks_open(struct engine_masks **out, size_t n, void (*news)(void *arg), void *arg,
-                               struct err *err)
+ingle_status engine_masks_open(struct engine_masks **out, size_t n, void (*news)(void *arg),
+                               void *arg, struct err *err)
 {
     struct engine_masks *m = mem_zalloc(sizeof *m);
     struct job *job = mem_calloc(n, sizeof *job);

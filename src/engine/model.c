@@ -76,8 +76,9 @@ static ingle_status add_id(const struct ingle_model *m, int32_t **list, size_t *
     if (!m->tokenizer)
         return INGLE_OK;
     if (id < 0 || id >= (int64_t)engine_n_tokens(m))
-        return err_set(err, INGLE_FORMAT, "%s: '%s' names token %lld, outside the vocabulary of %zu",
-                       m->path, what, (long long)id, engine_n_tokens(m));
+        return err_set(err, INGLE_FORMAT,
+                       "%s: '%s' names token %lld, outside the vocabulary of %zu", m->path, what,
+                       (long long)id, engine_n_tokens(m));
     const bool last = *n && (*list)[*n - 1] < id; /* most lists are ascending */
     for (size_t i = 0; i < *n && !last; i++)
         if ((*list)[i] == id)
@@ -426,8 +427,8 @@ static ingle_status open_file(struct ingle_model *m, const char *path, struct er
     if (path)
         st = io_open(&m->file, m->path, &m->sink, err);
     else
-        st = io_open_memory(&m->file, EMBEDDED, engine_nano, (size_t)(engine_nano_end - engine_nano),
-                            &m->sink, err);
+        st = io_open_memory(&m->file, EMBEDDED, engine_nano,
+                            (size_t)(engine_nano_end - engine_nano), &m->sink, err);
     if (st)
         return st;
     return io_kind(m->file) == IO_GGUF ? read_gguf(m, err) : read_checkpoint(m, err);

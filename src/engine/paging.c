@@ -21,15 +21,16 @@ ingle_status engine_paging_open(struct ingle_engine *e, struct runner_options *r
     if (!why)
         return INGLE_OK;
     if (!e->paging_told)
-        report(&e->sink, INGLE_REPORT_WARN, kind, r->disk, "not used, all keys and values are in memory: %s", why);
+        report(&e->sink, INGLE_REPORT_WARN, kind, r->disk,
+               "not used, all keys and values are in memory: %s", why);
     e->paging_told = true;
     r->disk = NULL;
     r->disk_tokens = 0;
     return INGLE_OK;
 }
 
-void engine_paging_plan(const struct ingle_engine *e, const struct runner_options *r, const struct runner_plan *p, int64_t n_sessions,
-                        struct ingle_plan *out)
+void engine_paging_plan(const struct ingle_engine *e, const struct runner_options *r,
+                        const struct runner_plan *p, int64_t n_sessions, struct ingle_plan *out)
 {
     (void)e;
     if (!r->disk)
@@ -41,17 +42,21 @@ void engine_paging_plan(const struct ingle_engine *e, const struct runner_option
         out->kv_disk_bytes = UINT64_MAX;
 }
 
-void engine_paging_tell(const struct ingle_engine *e, const struct runner_options *r, const struct ingle_plan *p)
+void engine_paging_tell(const struct ingle_engine *e, const struct runner_options *r,
+                        const struct ingle_plan *p)
 {
     if (!r->disk)
         return;
     const double mib = 1024.0 * 1024;
     report(&e->sink, INGLE_REPORT_NOTE, kind, r->disk,
-           "keys and values of %lld tokens of a session stay in memory; of %lld tokens %.1f MiB are on disk, and each step reads them",
-           (long long)p->kv_pool_tokens, (long long)p->n_ctx, (double)p->kv_disk_session_bytes / mib);
+           "keys and values of %lld tokens of a session stay in memory; of %lld tokens %.1f MiB "
+           "are on disk, and each step reads them",
+           (long long)p->kv_pool_tokens, (long long)p->n_ctx,
+           (double)p->kv_disk_session_bytes / mib);
     if (p->kv_disk_bytes > p->kv_disk_limit_bytes)
         report(&e->sink, INGLE_REPORT_WARN, kind, r->disk,
-               "all contexts together may need %.1f MiB there, the file may have %.1f MiB (--kv-disk-size): an answer ends when it is full",
+               "all contexts together may need %.1f MiB there, the file may have %.1f MiB "
+               "(--kv-disk-size): an answer ends when it is full",
                (double)p->kv_disk_bytes / mib, (double)p->kv_disk_limit_bytes / mib);
 }
 
@@ -59,8 +64,13 @@ void engine_paging_count(const struct ingle_engine *e, struct ingle_paging *out)
 {
     struct kv_disk_counts n;
     session_runner_disk_count(e->runner, &n);
-    *out = (struct ingle_paging){.bytes = n.bytes, .budget_bytes = n.budget_bytes, .written_bytes = n.written_bytes,
-                                 .read_bytes = n.read_bytes, .read_seconds = n.read_seconds, .waited_seconds = n.waited_seconds,
-                                 .bytes_per_s = n.rate, .failed = n.failed};
+    *out = (struct ingle_paging){.bytes = n.bytes,
+                                 .budget_bytes = n.budget_bytes,
+                                 .written_bytes = n.written_bytes,
+                                 .read_bytes = n.read_bytes,
+                                 .read_seconds = n.read_seconds,
+                                 .waited_seconds = n.waited_seconds,
+                                 .bytes_per_s = n.rate,
+                                 .failed = n.failed};
     snprintf(out->error, sizeof out->error, "%s", n.error);
 }

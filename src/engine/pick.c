@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick - answers whose rows read chosen pages: what is asked for, whether it can be, what it left out. */
+/* pick - answers whose rows read chosen pages: what is asked for, whether it can be, what it left
+ * out. */
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -20,7 +21,8 @@ static bool read_number(const char *text, size_t n, int64_t least, int64_t most,
     return n && v >= least && v <= most;
 }
 
-ingle_status engine_pick_parse(const char *what, const char *text, struct kern_pick *pick, struct err *err)
+ingle_status engine_pick_parse(const char *what, const char *text, struct kern_pick *pick,
+                               struct err *err)
 {
     struct kern_pick p = {.part = 0, .least = KERN_PICK_LEAST};
     if (!text || strcmp(text, "off") == 0) {
@@ -28,16 +30,20 @@ ingle_status engine_pick_parse(const char *what, const char *text, struct kern_p
         return INGLE_OK;
     }
     if (strlen(text) >= INGLE_SELECT_TEXT)
-        return err_set(err, INGLE_ARG, "%s: '%.60s' has %zu bytes, more than %d", what, text, strlen(text), INGLE_SELECT_TEXT - 1);
+        return err_set(err, INGLE_ARG, "%s: '%.60s' has %zu bytes, more than %d", what, text,
+                       strlen(text), INGLE_SELECT_TEXT - 1);
     const size_t n = strcspn(text, ",");
-    if (n < 3 || memcmp(text, "1/", 2) != 0 || !read_number(text + 2, n - 2, 1, KERN_PICK_PART_MOST, &p.part))
-        return err_set(err, INGLE_ARG, "%s: '%.60s' is neither off nor 1/N with N from 1 to %d", what, text, KERN_PICK_PART_MOST);
+    if (n < 3 || memcmp(text, "1/", 2) != 0 ||
+        !read_number(text + 2, n - 2, 1, KERN_PICK_PART_MOST, &p.part))
+        return err_set(err, INGLE_ARG, "%s: '%.60s' is neither off nor 1/N with N from 1 to %d",
+                       what, text, KERN_PICK_PART_MOST);
     static const char least[] = ",least=";
     const size_t n_least = sizeof least - 1;
     if (text[n] && (strncmp(text + n, least, n_least) != 0 ||
-                    !read_number(text + n + n_least, strlen(text + n + n_least), KERN_PICK_ALWAYS, KERN_PICK_LEAST_MOST, &p.least)))
-        return err_set(err, INGLE_ARG, "%s: '%.60s' is not least=PAGES with %d to %d pages", what, text + n + 1, KERN_PICK_ALWAYS,
-                       KERN_PICK_LEAST_MOST);
+                    !read_number(text + n + n_least, strlen(text + n + n_least), KERN_PICK_ALWAYS,
+                                 KERN_PICK_LEAST_MOST, &p.least)))
+        return err_set(err, INGLE_ARG, "%s: '%.60s' is not least=PAGES with %d to %d pages", what,
+                       text + n + 1, KERN_PICK_ALWAYS, KERN_PICK_LEAST_MOST);
     *pick = p;
     return INGLE_OK;
 }
@@ -52,7 +58,8 @@ void engine_pick_text(const struct kern_pick *p, char *out, size_t n)
         snprintf(out, n, "1/%lld,least=%lld", (long long)p->part, (long long)p->least);
 }
 
-ingle_status engine_pick_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+ingle_status engine_pick_open(struct ingle_engine *e, const struct ingle_engine_options *o,
+                              struct err *err)
 {
     struct kv_types types;
     struct kv_spec kv = {0};
@@ -74,11 +81,14 @@ ingle_status engine_pick_open(struct ingle_engine *e, const struct ingle_engine_
     }
     if (e->pick.part > 1)
         report(&e->sink, INGLE_REPORT_NOTE, kind, "attention",
-               "rows of answers read 1/%lld of the pages of 128 tokens, and no fewer than %lld; what they miss is estimated, and measured at "
-               "every %dth: answers change", (long long)e->pick.part, (long long)e->pick.least, KERN_PICK_EVERY);
+               "rows of answers read 1/%lld of the pages of 128 tokens, and no fewer than %lld; "
+               "what they miss is estimated, and measured at "
+               "every %dth: answers change",
+               (long long)e->pick.part, (long long)e->pick.least, KERN_PICK_EVERY);
     else
         report(&e->sink, INGLE_REPORT_NOTE, kind, "attention",
-               "4-bit copies of keys are kept; rows of answers read all pages unless their request says otherwise");
+               "4-bit copies of keys are kept; rows of answers read all pages unless their request "
+               "says otherwise");
     return INGLE_OK;
 }
 
@@ -87,11 +97,13 @@ void engine_pick_refuse(struct ingle_engine *e)
     if (e->pick_told)
         return;
     e->pick_told = true;
-    report(&e->sink, INGLE_REPORT_WARN, kind, "attention", "not used, answers read all keys and values: %s", e->pick_why);
+    report(&e->sink, INGLE_REPORT_WARN, kind, "attention",
+           "not used, answers read all keys and values: %s", e->pick_why);
 }
 
 /* Of a request or session: one word more. */
-static ingle_status parse_asked(const char *text, const struct kern_pick *usual, struct kern_pick *pick, struct err *err)
+static ingle_status parse_asked(const char *text, const struct kern_pick *usual,
+                                struct kern_pick *pick, struct err *err)
 {
     if (strcmp(text, "on") != 0)
         return engine_pick_parse("kv_select", text, pick, err);
@@ -106,7 +118,8 @@ ingle_status ingle_select_check(const char *how, struct ingle_error *error)
     return engine_say(error, how ? parse_asked(how, &none, &pick, &err) : INGLE_OK, &err);
 }
 
-ingle_status engine_pick_choose(const struct ingle_engine *e, const char *how, struct kern_pick *pick, bool *in_vain, struct err *err)
+ingle_status engine_pick_choose(const struct ingle_engine *e, const char *how,
+                                struct kern_pick *pick, bool *in_vain, struct err *err)
 {
     struct kern_pick p = e->pick;
     const ingle_status st = how ? parse_asked(how, &e->pick, &p, err) : INGLE_OK;
@@ -115,18 +128,27 @@ ingle_status engine_pick_choose(const struct ingle_engine *e, const char *how, s
     *in_vain = p.part > 1 && e->pick_why;
     if (*in_vain || p.part <= 1)
         p = (struct kern_pick){0};
-    const int64_t room = session_pick_room(e->runner), most = p.part ? kern_pick_budget(&p, session_runner_n_ctx(e->runner) - 1) : 0;
+    const int64_t room = session_pick_room(e->runner),
+                  most = p.part ? kern_pick_budget(&p, session_runner_n_ctx(e->runner) - 1) : 0;
     if (p.part && !e->pick.part)
-        return err_set(err, INGLE_UNSUP, "kv_select: '%s' needs 4-bit copies of the keys, and there are none without --kv-select (1/16; or 1/1: "
-                       "all pages are read unless a request says otherwise)", how);
+        return err_set(err, INGLE_UNSUP,
+                       "kv_select: '%s' needs 4-bit copies of the keys, and there are none without "
+                       "--kv-select (1/16; or 1/1: "
+                       "all pages are read unless a request says otherwise)",
+                       how);
     if (most > room)
-        return err_set(err, INGLE_LIMIT, "kv_select: '%s' reads up to %lld pages of a context of %lld tokens; with --kv-disk there is room for "
-                       "%lld, which --kv-select says", how, (long long)most, (long long)session_runner_n_ctx(e->runner), (long long)room);
+        return err_set(err, INGLE_LIMIT,
+                       "kv_select: '%s' reads up to %lld pages of a context of %lld tokens; with "
+                       "--kv-disk there is room for "
+                       "%lld, which --kv-select says",
+                       how, (long long)most, (long long)session_runner_n_ctx(e->runner),
+                       (long long)room);
     *pick = p;
     return INGLE_OK;
 }
 
-ingle_status ingle_session_set_select(struct ingle_session *s, const char *how, struct ingle_error *error)
+ingle_status ingle_session_set_select(struct ingle_session *s, const char *how,
+                                      struct ingle_error *error)
 {
     struct err err;
     struct kern_pick pick;
@@ -162,9 +184,15 @@ void engine_pick_join(struct ingle_select *sum, const struct ingle_select *more)
 
 void engine_pick_add(struct ingle_select *sum, const struct kern_pick_seen *n)
 {
-    const struct ingle_select more = {.pairs = n->pairs, .missed = (double)n->missed * 0x1p-32, .most = (double)n->most,
-                                      .checked = n->checked, .missed_true = (double)n->missed_true * 0x1p-32, .most_true = (double)n->most_true,
-                                      .pages_read = n->pages_read, .pages_seen = n->pages_seen, .bytes_read = n->bytes_read};
+    const struct ingle_select more = {.pairs = n->pairs,
+                                      .missed = (double)n->missed * 0x1p-32,
+                                      .most = (double)n->most,
+                                      .checked = n->checked,
+                                      .missed_true = (double)n->missed_true * 0x1p-32,
+                                      .most_true = (double)n->most_true,
+                                      .pages_read = n->pages_read,
+                                      .pages_seen = n->pages_seen,
+                                      .bytes_read = n->bytes_read};
     engine_pick_join(sum, &more);
 }
 
@@ -173,12 +201,16 @@ void engine_pick_report(const struct ingle_engine *e, const struct ingle_select 
     char subject[48], measured[96] = "";
     if (!s->pairs)
         return;
-    snprintf(subject, sizeof subject, "attention of %lld layer%s", (long long)e->n_few_layers, e->n_few_layers == 1 ? "" : "s");
+    snprintf(subject, sizeof subject, "attention of %lld layer%s", (long long)e->n_few_layers,
+             e->n_few_layers == 1 ? "" : "s");
     if (s->checked)
-        snprintf(measured, sizeof measured, "; measured %.2g %%, %.2g %%", 100 * s->missed_true / (double)s->checked, 100 * s->most_true);
+        snprintf(measured, sizeof measured, "; measured %.2g %%, %.2g %%",
+                 100 * s->missed_true / (double)s->checked, 100 * s->most_true);
     report(&e->sink, INGLE_REPORT_NOTE, kind, subject,
-           "pages of small weights were replaced by their means: missed %.2g %% on average, %.2g %% at most (estimated)%s; %.1f %% of pages "
-           "read, %.1f MiB", 100 * s->missed / (double)s->pairs, 100 * s->most, measured,
+           "pages of small weights were replaced by their means: missed %.2g %% on average, %.2g "
+           "%% at most (estimated)%s; %.1f %% of pages "
+           "read, %.1f MiB",
+           100 * s->missed / (double)s->pairs, 100 * s->most, measured,
            100 * (double)s->pages_read / (double)s->pages_seen, (double)s->bytes_read / (1 << 20));
 }
 

@@ -141,8 +141,8 @@ static ingle_status open_reader(struct ingle_reader *r, const struct ingle_reade
         return st;
     enum text_chat_family family = r->m->chat;
     if (o->family && !engine_chat_by_name(o->family, &family))
-        return err_set(err, INGLE_ARG, "there is no chat format '%s'; there are gemma4 and deepseek4",
-                       o->family);
+        return err_set(err, INGLE_ARG,
+                       "there is no chat format '%s'; there are gemma4 and deepseek4", o->family);
     const struct text_parser_options p = {.tools_enabled = o->tools,
                                           .open_thought = o->open_thought,
                                           .partial_calls = o->partial_calls};

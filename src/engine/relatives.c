@@ -24,9 +24,12 @@ static bool has_part(const char *s, const char *const *part)
     return false;
 }
 
-static const char *const drafters[] = {"dflash", "dspark", "eagle", "assistant", "draft", "medusa", NULL};
+static const char *const drafters[] = {"dflash", "dspark", "eagle", "assistant",
+                                       "draft",  "medusa", NULL};
 
-#define DRAFTER "a drafter, which guesses tokens for another model: give that model, and this file with --draft"
+#define DRAFTER                                                                                    \
+    "a drafter, which guesses tokens for another model: give that model, and this file with "      \
+    "--draft"
 #define PROJECTOR "a projector of images or sound (mmproj): give the model, of which text is read"
 #define ADAPTER "a LoRA adapter: merge it into its base model and give that"
 #define IMATRIX "an importance matrix, which tells a quantiser what matters: give the model"
@@ -104,7 +107,8 @@ static const char *checkpoint_kind(const struct ingle_model *m)
     char low[120];
     if (json_object_object_get_ex(m->config, "speculators_model_type", &v))
         return DRAFTER;
-    if (!json_object_object_get_ex(m->config, "architectures", &list) || !json_object_is_type(list, json_type_array))
+    if (!json_object_object_get_ex(m->config, "architectures", &list) ||
+        !json_object_is_type(list, json_type_array))
         return has_part(m->arch, drafters) ? DRAFTER : NULL;
     for (size_t i = 0; i < json_object_array_length(list); i++) {
         const char *s = json_object_get_string(json_object_array_get_idx(list, i));
@@ -114,7 +118,8 @@ static const char *checkpoint_kind(const struct ingle_model *m)
         low[n] = 0;
         if (has_part(low, drafters))
             return DRAFTER;
-        if (strstr(low, "sequenceclassification") || strstr(low, "rewardmodel") || strstr(low, "tokenclassification"))
+        if (strstr(low, "sequenceclassification") || strstr(low, "rewardmodel") ||
+            strstr(low, "tokenclassification"))
             return "a classifier, which has no head that writes text";
     }
     return has_part(m->arch, drafters) ? DRAFTER : NULL;
@@ -130,6 +135,7 @@ ingle_status engine_check_kind(const struct ingle_model *m, bool known, struct e
     if (known)
         return INGLE_OK;
     const char *name = relative(m->arch);
-    return err_set(err, INGLE_UNSUP, "%s: the architecture '%s'%s%s%s is none of the known ones: %s", m->path, m->arch,
-                   name ? " (" : "", name ? name : "", name ? ")" : "", family_names());
+    return err_set(err, INGLE_UNSUP,
+                   "%s: the architecture '%s'%s%s%s is none of the known ones: %s", m->path,
+                   m->arch, name ? " (" : "", name ? name : "", name ? ")" : "", family_names());
 }

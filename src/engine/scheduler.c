@@ -66,9 +66,9 @@ static void sleep_until(struct ingle_scheduler *s, uint64_t when)
     (void)pthread_cond_timedwait(&s->wake, &s->lock, &until);
 }
 
-/* With the lock held, which it gives up: nothing else is to be done, so the store gets what it had no
- * room for, and the scratch of steps its pages, some a call.  Only while the store works is it looked after; then this
- * thread sleeps, at most until the time of a request that is held is up. */
+/* With the lock held, which it gives up: nothing else is to be done, so the store gets what it had
+ * no room for, and the scratch of steps its pages, some a call.  Only while the store works is it
+ * looked after; then this thread sleeps, at most until the time of a request that is held is up. */
 static void rest(struct ingle_scheduler *s)
 {
     pthread_mutex_unlock(&s->lock);
@@ -82,7 +82,9 @@ static void rest(struct ingle_scheduler *s)
     if (fills || !is_idle(s))
         return;
     const uint64_t deadline = next_deadline(s);
-    const uint64_t look = busy ? clock_now() + REST_NS : s->e->experts ? clock_now() + EXPERT_LOOK_NS : UINT64_MAX;
+    const uint64_t look = busy            ? clock_now() + REST_NS
+                          : s->e->experts ? clock_now() + EXPERT_LOOK_NS
+                                          : UINT64_MAX;
     sleep_until(s, deadline < look ? deadline : look);
 }
 
@@ -205,7 +207,8 @@ static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
     s->draw = mem_calloc(n, sizeof *s->draw);
     s->told = mem_calloc(ENGINE_TOLD, sizeof *s->told);
     s->seen = mem_calloc(n, sizeof *s->seen);
-    if (!s->slot || !s->draw || !s->told || !s->seen || !make_lane(&s->step, n) || !make_lane(&s->between, n))
+    if (!s->slot || !s->draw || !s->told || !s->seen || !make_lane(&s->step, n) ||
+        !make_lane(&s->between, n))
         return err_set(err, INGLE_NOMEM, "no memory for %zu answers", n);
     s->n_free = s->o.max_running;
     ingle_status st = INGLE_OK;
@@ -440,7 +443,8 @@ static void go_on_syncing(struct ingle_engine *e, void *arg)
 {
     struct syncing *y = arg;
     struct session *s = y->session->s;
-    if (!y->begun && !(y->looked ? !session_runner_looks(e->runner) : session_runner_look(e->runner))) {
+    if (!y->begun &&
+        !(y->looked ? !session_runner_looks(e->runner) : session_runner_look(e->runner))) {
         y->looked = true;
         return;
     }

@@ -36,7 +36,8 @@ struct ingle_request {
     int64_t planned;         /* tokens of each answer that reserve_bytes are for */
     uint64_t reserve_bytes;  /* of KV pages */
     struct ingle_sampler **sampler; /* [o.n], owned */
-    struct ingle_top *top;   /* [o.n, and ENGINE_TOLD for prompt_logprobs][o.n_top], owned, or NULL */
+    /* [o.n, and ENGINE_TOLD for prompt_logprobs][o.n_top], owned, or NULL */
+    struct ingle_top *top;
     bool by_network, by_text; /* what may draft for it; neither: nothing */
     int n_open;              /* answers that have not ended */
     bool begun, parked;      /* parked: it gave its memory back and waits for some */
@@ -61,7 +62,8 @@ enum engine_answer_state {
     ENGINE_ANSWER_RUNS,   /* a drawn token waits for its step */
     ENGINE_ANSWER_MASKS,  /* its step is over; which tokens fit its grammar is being found out */
     ENGINE_ANSWER_PARKED, /* its request is parked */
-    ENGINE_ANSWER_LEAVES  /* it has ended; the step that runs has its session, or its place for steps */
+    /* it has ended; the step that runs has its session, or its place for steps */
+    ENGINE_ANSWER_LEAVES
 };
 
 enum { ENGINE_BRANCHES = 15 };
@@ -78,15 +80,21 @@ struct engine_answer {
     int64_t leader;      /* SHARES: the number of the other request, ... */
     int64_t share;       /* ... and how many tokens it has to compute first, ... */
     bool passes;         /* ... where it need not stop */
-    int64_t n_drafts;    /* RUNS: the session's last tokens that are drafted: until its step's results, or it is parked */
-    struct engine_branch *branch[ENGINE_BRANCHES]; /* [n_branches] that part from them, as long, ... */
+    /* RUNS: the session's last tokens that are drafted: until its step's results, or it is
+     * parked */
+    int64_t n_drafts;
+    /* [n_branches] that part from them, as long, ... */
+    struct engine_branch *branch[ENGINE_BRANCHES];
     struct session_branch *beside[ENGINE_BRANCHES]; /* ... and what is computed of these */
     int n_branches;
     int64_t n_beside;    /* their tokens */
     int64_t n_chain;     /* of n_drafts before one of them was taken, */
-    struct engine_branch *taken; /* ... if one was: its tokens are drafted, too, from there on; else NULL */
-    bool plain;          /* RUNS: no drafts until it has had a step, since one could not be computed with them; ... */
-    bool again;          /* ... that was the step whose results are looked at, and it is tried again */
+    /* ... if one was: its tokens are drafted, too, from there on; else NULL */
+    struct engine_branch *taken;
+    /* RUNS: no drafts until it has had a step, since one could not be computed with them; ... */
+    bool plain;
+    /* ... that was the step whose results are looked at, and it is tried again */
+    bool again;
 };
 
 /* Tokens that part from what is drafted for an answer. */
@@ -177,7 +185,8 @@ struct ingle_scheduler {
     struct sched_queue *queue;    /* Sync: lock, and tickets' users with it */
     struct engine_call *calls;    /* Sync: lock */
     bool closing;                 /* Sync: lock */
-    bool news;                    /* Sync: lock; somebody came, is cancelled, or is held no longer */
+    /* Sync: lock; somebody came, is cancelled, or is held no longer */
+    bool news;
     int64_t last_number;          /* Sync: lock */
     struct ingle_request *owner;  /* Sync: lock; the running step's */
     uint64_t step_began;          /* Sync: lock; 0: no step runs */
@@ -187,7 +196,8 @@ struct ingle_scheduler {
     bool settled;                 /* the snapshot is that of a store with nothing to write */
     struct ingle_slot *seen;              /* Sync: lock; [max_running] */
     atomic_bool abort;                    /* Sync: atomic; ends the running step */
-    atomic_bool cancels;                  /* Sync: atomic; somebody is cancelled since the last look */
+    /* Sync: atomic; somebody is cancelled since the last look */
+    atomic_bool cancels;
 };
 
 /* ---- requests ---- */
@@ -242,16 +252,20 @@ void engine_look(void *scheduler);
 /* ---- drafts ---- */
 
 /* *out is NULL where neither a network nor text drafts. */
-MUST_CHECK ingle_status engine_drafts_open(struct engine_drafts **out, const struct ingle_scheduler *s, struct err *err);
+MUST_CHECK ingle_status engine_drafts_open(struct engine_drafts **out,
+                                           const struct ingle_scheduler *s, struct err *err);
 void engine_drafts_close(struct engine_drafts *d);
-/* Answers that could take part in a step of up to max_rows rows get drafts, if that pays; a round of the network may run. */
+/* Answers that could take part in a step of up to max_rows rows get drafts, if that pays; a round
+ * of the network may run. */
 void engine_draft(struct ingle_scheduler *s, int64_t max_rows);
 /* The session is as it was without them. */
 void engine_drafts_drop(struct engine_answer *a);
 /* Of a's drafts n_right were what was drawn, after n_tried draws. */
-void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a, int64_t n_tried, int64_t n_right);
+void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a, int64_t n_tried,
+                        int64_t n_right);
 /* The token at `place` of what was drafted for it was not drawn, but this one. */
-void engine_drafts_missed(struct ingle_scheduler *s, const struct engine_answer *a, int64_t place, int32_t drawn);
+void engine_drafts_missed(struct ingle_scheduler *s, const struct engine_answer *a, int64_t place,
+                          int32_t drawn);
 /* A step of these rows, whose results are still to come, took that long; 0: not measured. */
 void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, double seconds);
 /* The answer has ended: others of its user may go on as it did. */
@@ -260,14 +274,15 @@ void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a)
 /* ---- branches of drafts ---- */
 
 /* *out is NULL where only chains are drafted. */
-MUST_CHECK ingle_status engine_trees_open(struct engine_trees **out, const struct ingle_scheduler *s, struct err *err);
+MUST_CHECK ingle_status engine_trees_open(struct engine_trees **out,
+                                          const struct ingle_scheduler *s, struct err *err);
 void engine_trees_close(struct engine_trees *t);
 /* Of a pool of budget_bytes what is kept for branches. */
 uint64_t engine_trees_bytes(const struct ingle_engine *e, uint64_t budget_bytes);
 /* Nodes that a tree of the answer may have; 1: a chain. */
 int64_t engine_tree_nodes(const struct ingle_scheduler *s, const struct engine_answer *a);
-/* What could part from the chains of the coming step: nothing; n tokens of an answer, its i-th item, behind the first `at` of its
- * chain. */
+/* What could part from the chains of the coming step: nothing; n tokens of an answer, its i-th
+ * item, behind the first `at` of its chain. */
 void engine_tree_begin(struct engine_trees *t);
 struct engine_guess {
     int kind;
@@ -277,9 +292,11 @@ struct engine_guess {
 };
 void engine_tree_offer(struct engine_trees *t, int64_t i, const struct engine_guess *guess);
 /* Takes those that pay: who[i] has its i-th chain, which may become shorter, and branches. */
-void engine_tree_grow(struct ingle_scheduler *s, struct sched_draft *sched, struct sched_draft_item *item, int64_t n,
-                      const struct sched_draft_room *room, struct engine_answer *const *who, const int32_t *const *chain);
-/* The drawn token is not the one that was drafted, if any was.  True: it is the first one of a branch, along which drawing goes on. */
+void engine_tree_grow(struct ingle_scheduler *s, struct sched_draft *sched,
+                      struct sched_draft_item *item, int64_t n, const struct sched_draft_room *room,
+                      struct engine_answer *const *who, const int32_t *const *chain);
+/* The drawn token is not the one that was drafted, if any was.  True: it is the first one of a
+ * branch, along which drawing goes on. */
 bool engine_tree_turn(struct ingle_scheduler *s, struct engine_draw *d);
 /* The answer has no branches any more. */
 void engine_branches_drop(struct engine_answer *a);

@@ -106,8 +106,10 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
         const bool computes = is_leader(b) && b->r->o.priority >= r->o.priority;
         if (b == a || !b->r || b->r->scope.salt != r->scope.salt)
             continue;
-        const int64_t alike = num_min(kv_few_same(session_few(b->session.s), r->scope.few), kv_gaps_same(session_gaps(b->session.s), r->gaps));
-        const int64_t n = num_min(num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1), alike);
+        const int64_t alike = num_min(kv_few_same(session_few(b->session.s), r->scope.few),
+                                      kv_gaps_same(session_gaps(b->session.s), r->gaps));
+        const int64_t n = num_min(
+            num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1), alike);
         const int64_t now = b->step_rows ? 0 : num_min(n, session_length(b->session.s));
         if (now > most && session_can_rewind(b->session.s, now)) {
             most = now;
@@ -119,7 +121,8 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
         }
     }
     a->share = later;
-    const ingle_status st = nearest ? session_fork(a->session.s, nearest->session.s, err) : INGLE_OK;
+    const ingle_status st =
+        nearest ? session_fork(a->session.s, nearest->session.s, err) : INGLE_OK;
     session_set_gaps(a->session.s, r->gaps);
     session_set_few(a->session.s, r->scope.few);
     return st;
@@ -141,8 +144,10 @@ static void set_borders(const struct ingle_scheduler *s, struct engine_answer *a
     session_set_borders(a->session.s, &b);
 }
 
-/* The prompt's tokens become the session's, with as much of them as is known or comes from elsewhere. */
-static ingle_status start_prompt(struct ingle_scheduler *s, struct engine_answer *a, struct err *err)
+/* The prompt's tokens become the session's, with as much of them as is known or comes from
+ * elsewhere. */
+static ingle_status start_prompt(struct ingle_scheduler *s, struct engine_answer *a,
+                                 struct err *err)
 {
     const struct ingle_request *r = a->r;
     struct engine_answer *leader = NULL;
@@ -279,7 +284,8 @@ static struct engine_answer *next_restored(struct ingle_scheduler *s, int64_t nu
     return next;
 }
 
-/* The store is asked once: of two that wait for its look, the first to come reads, the other shares. */
+/* The store is asked once: of two that wait for its look, the first to come reads, the other
+ * shares. */
 void engine_start_shares(struct ingle_scheduler *s)
 {
     const bool store_looks = session_runner_looks(s->e->runner);
@@ -295,7 +301,8 @@ void engine_start_shares(struct ingle_scheduler *s)
 
 /* ---- who begins ---- */
 
-static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_request *r, int index)
+static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_request *r,
+                                       int index)
 {
     struct engine_answer *a = s->slot;
     while (a->state != ENGINE_ANSWER_FREE)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scheduler_draft - tokens that are guessed before a step: by a network, in one round for all answers, from the text, or
- * because the answer's grammar leaves no choice.  They stand behind the answer's token, and the step draws at each of them what plain decoding draws.
+ * scheduler_draft - tokens that are guessed before a step: by a network, in one round for all
+ * answers, from the text, or because the answer's grammar leaves no choice.  They stand behind the
+ * answer's token, and the step draws at each of them what plain decoding draws.
  */
 #include "engine/scheduler.h"
 
@@ -14,9 +15,15 @@
 #include <xxhash.h>
 
 /* Numbers of proposers. */
-enum { BY_NETWORK = INGLE_DRAFTER_NETWORK, BY_TEXT = INGLE_DRAFTER_TEXT, BY_GRAMMAR = INGLE_DRAFTER_GRAMMAR, PROPOSERS = INGLE_DRAFTERS };
+enum {
+    BY_NETWORK = INGLE_DRAFTER_NETWORK,
+    BY_TEXT = INGLE_DRAFTER_TEXT,
+    BY_GRAMMAR = INGLE_DRAFTER_GRAMMAR,
+    PROPOSERS = INGLE_DRAFTERS
+};
 enum { MEMORY_USERS = 16, MEMORY_TOKENS = 8192 };
-enum { FOLLOWED = 4096 };     /* tokens of all texts that are taken up before a step, about half a millisecond */
+/* tokens of all texts that are taken up before a step, about half a millisecond */
+enum { FOLLOWED = 4096 };
 enum { WHYS = SCHED_DRAFT_OTHERS + 1 };
 
 /* Of a slot. */
@@ -47,7 +54,8 @@ struct engine_drafts {
     struct ngram_memory *memory;    /* NULL: text does not draft */
     struct text_ids forced;         /* scratch */
     struct sched_draft sched;
-    int64_t work;                   /* tokens of texts that may still be taken up before this step */
+    /* tokens of texts that may still be taken up before this step */
+    int64_t work;
     int64_t prompt_rows;            /* of the last step */
     uint64_t turn;
     bool told;                      /* that the network's logits were no numbers */
@@ -63,7 +71,8 @@ bool engine_drafts_bytes(int64_t n_sessions, int64_t n_ctx, uint64_t *out)
            num_add_u64(texts, MEMORY_USERS * session_ngram_bytes(MEMORY_TOKENS), out);
 }
 
-ingle_status engine_drafts_open(struct engine_drafts **out, const struct ingle_scheduler *s, struct err *err)
+ingle_status engine_drafts_open(struct engine_drafts **out, const struct ingle_scheduler *s,
+                                struct err *err)
 {
     const size_t n = (size_t)s->o.max_running;
     const struct family_draft_info *network = session_runner_draft(s->e->runner);
@@ -125,7 +134,8 @@ void engine_drafts_drop(struct engine_answer *a)
 {
     if (!a->n_drafts)
         return;
-    session_keep(a->session.s, session_length(a->session.s) + session_pending(a->session.s) - a->n_drafts);
+    session_keep(a->session.s,
+                 session_length(a->session.s) + session_pending(a->session.s) - a->n_drafts);
     a->n_drafts = 0;
     engine_branches_drop(a);
 }
@@ -151,7 +161,8 @@ static int64_t least_of(const struct ingle_scheduler *s, const struct engine_ans
     return a->r->o.draft_min ? a->r->o.draft_min : s->e->draft_least;
 }
 
-/* The j-th token of a draft for an answer that is known: right as often as was asked for, each place by itself. */
+/* The j-th token of a draft for an answer that is known: right as often as was asked for, each
+ * place by itself. */
 static void replace(const struct engine_answer *a, int64_t j, int64_t n_vocab, int32_t *token)
 {
     const struct ingle_draft_trial *t = a->r->o.draft_trial;
@@ -160,7 +171,8 @@ static void replace(const struct engine_answer *a, int64_t j, int64_t n_vocab, i
         return;
     const int32_t known = at < t->n ? t->answer[at] : 0;
     const uint64_t key[] = {t->seed, (uint64_t)at};
-    const bool right = at < t->n && (double)(XXH3_64bits(key, sizeof key) >> 11) * 0x1p-53 < t->right;
+    const bool right =
+        at < t->n && (double)(XXH3_64bits(key, sizeof key) >> 11) * 0x1p-53 < t->right;
     *token = right ? known : (int32_t)((known + 1) % n_vocab);
 }
 
@@ -179,7 +191,8 @@ static void begin(struct slot_draft *t)
 static bool know_text(struct engine_drafts *d, struct slot_draft *t, const struct engine_answer *a)
 {
     const struct session *s = a->session.s;
-    return session_ngram_follow(t->text, session_tokens(s), session_length(s) + session_pending(s), &d->work);
+    return session_ngram_follow(t->text, session_tokens(s), session_length(s) + session_pending(s),
+                                &d->work);
 }
 
 /* So that it is known when the answer begins. */
@@ -201,13 +214,16 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
     struct slot_draft *t = slot_of(s, a);
     int64_t most = most_of(s, a);
     begin(t);
-    *item = (struct sched_draft_item){.s = &t->sched, .nodes = engine_tree_nodes(s, a), .all_nodes = s->e->draft_force || least_of(s, a)};
+    *item = (struct sched_draft_item){.s = &t->sched,
+                                      .nodes = engine_tree_nodes(s, a),
+                                      .all_nodes = s->e->draft_force || least_of(s, a)};
     t->n_text = t->other.n = 0;
     if (a->plain)
         most = 0;
     if (most > 0 && a->r->by_text)
         item->offer[BY_GRAMMAR] = (struct sched_draft_offer){
-            engine_sampler_forced(a->r->sampler[a->index], most, t->token[BY_GRAMMAR], t->confidence[BY_GRAMMAR], &d->forced),
+            engine_sampler_forced(a->r->sampler[a->index], most, t->token[BY_GRAMMAR],
+                                  t->confidence[BY_GRAMMAR], &d->forced),
             t->confidence[BY_GRAMMAR]};
     if (most > 0 && d->network && a->r->by_network)
         item->offer[BY_NETWORK].most = num_min(most, d->network->most);
@@ -217,10 +233,12 @@ static void offer(struct ingle_scheduler *s, struct engine_answer *a, struct sch
             replace(a, j, s->n_vocab, &t->token[BY_TEXT][j]);
         return;
     }
-    if (most <= 0 || !a->r->by_text || a->r->o.draft_trial || !know_text(d, t, a)) /* a trial is of the network alone */
+    /* a trial is of the network alone */
+    if (most <= 0 || !a->r->by_text || a->r->o.draft_trial || !know_text(d, t, a))
         return;
     item->offer[BY_TEXT] = (struct sched_draft_offer){
-        session_ngram_propose(t->text, d->memory, a->r->salt, num_min(most, NGRAM_MOST), t->token[BY_TEXT], t->confidence[BY_TEXT]),
+        session_ngram_propose(t->text, d->memory, a->r->salt, num_min(most, NGRAM_MOST),
+                              t->token[BY_TEXT], t->confidence[BY_TEXT]),
         t->confidence[BY_TEXT]};
     t->n_text = item->offer[BY_TEXT].most;
     t->other = *session_ngram_other(t->text);
@@ -238,8 +256,11 @@ static void at_least(struct ingle_scheduler *s, int64_t n, int64_t left)
         if (!least)
             continue;
         if (!had)
-            item->proposer = item->offer[BY_NETWORK].most ? BY_NETWORK : item->offer[BY_TEXT].most ? BY_TEXT : BY_GRAMMAR;
-        item->width = num_max(had, num_min(num_min(least, item->offer[item->proposer].most), had + left));
+            item->proposer = item->offer[BY_NETWORK].most ? BY_NETWORK
+                             : item->offer[BY_TEXT].most  ? BY_TEXT
+                                                          : BY_GRAMMAR;
+        item->width =
+            num_max(had, num_min(num_min(least, item->offer[item->proposer].most), had + left));
         item->trial = item->width > 0; /* nothing of it is cut */
         item->s->why = item->width ? SCHED_DRAFT_ON : item->s->why;
         left -= item->width - had;
@@ -253,7 +274,8 @@ static int64_t offer_all(struct ingle_scheduler *s, int64_t *context)
     int64_t n = 0, sum = 0;
     for (int64_t i = 0; i < s->o.max_running; i++) {
         struct engine_answer *a = &s->slot[i];
-        if (a->state != ENGINE_ANSWER_RUNS || a->step_rows || engine_is_held(a->r) || session_pending(a->session.s) != 1)
+        if (a->state != ENGINE_ANSWER_RUNS || a->step_rows || engine_is_held(a->r) ||
+            session_pending(a->session.s) != 1)
             continue;
         d->who[n] = a;
         sum += session_length(a->session.s);
@@ -276,8 +298,9 @@ static bool draw(void *arg, int64_t i, int64_t j, const float *logits, int32_t *
     if (!a->r) /* it has left meanwhile */
         return false;
     const int64_t n = session_length(a->session.s) + 1 + j;
-    const ingle_status st = engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n, t->sharp, token,
-                                                s->trees ? &t->second[j] : NULL, &err);
+    const ingle_status st =
+        engine_sample_draft(a->r->sampler[a->index], logits, session_tokens(a->session.s), n,
+                            t->sharp, token, s->trees ? &t->second[j] : NULL, &err);
     t->bad |= st == INGLE_NUMERIC;
     if (!st)
         replace(a, j, s->n_vocab, token);
@@ -309,11 +332,16 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
         t->sure = item->proposer != BY_NETWORK && !d->who[i]->r->o.draft_trial;
         if (!item->width || item->proposer != BY_NETWORK)
             continue;
-        t->sharp = d->who[i]->r->o.sampling.temperature > 0 ? sched_draft_sharpness(&d->sched, &t->sched, BY_NETWORK) : 1;
+        t->sharp = d->who[i]->r->o.sampling.temperature > 0
+                       ? sched_draft_sharpness(&d->sched, &t->sched, BY_NETWORK)
+                       : 1;
         t->bad = false;
         d->item_of[k] = i;
-        d->round[k++] = (struct session_draft){.s = d->who[i]->session.s, .width = item->width, .token = t->token[BY_NETWORK],
-                                               .confidence = d->network->confidence ? t->confidence[BY_NETWORK] : NULL};
+        d->round[k++] = (struct session_draft){
+            .s = d->who[i]->session.s,
+            .width = item->width,
+            .token = t->token[BY_NETWORK],
+            .confidence = d->network->confidence ? t->confidence[BY_NETWORK] : NULL};
         d->who[i]->step_rows = 1; /* it cannot leave in between */
     }
     if (!k)
@@ -334,7 +362,8 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
     }
     const double seconds = (double)(clock_now() - began) * 1e-9;
     if (!st)
-        sched_draft_note_round(&d->sched, BY_NETWORK, k, num_max(deep, 1), num_max(all, 1), seconds);
+        sched_draft_note_round(&d->sched, BY_NETWORK, k, num_max(deep, 1), num_max(all, 1),
+                               seconds);
     pthread_mutex_lock(&s->lock);
     s->status.generated_seconds += seconds;
     s->status.n_rounds++;
@@ -350,7 +379,8 @@ static int64_t fitting(const struct engine_answer *a, const int32_t *token, int6
     return engine_sampler_fit(a->r->sampler[a->index], token, n);
 }
 
-static void append(struct ingle_scheduler *s, struct engine_answer *a, const struct sched_draft_item *item)
+static void append(struct ingle_scheduler *s, struct engine_answer *a,
+                   const struct sched_draft_item *item)
 {
     struct slot_draft *t = slot_of(s, a);
     struct err err;
@@ -366,7 +396,8 @@ static void append(struct ingle_scheduler *s, struct engine_answer *a, const str
 /* ---- branches ---- */
 
 /* Kinds of them. */
-enum { SECOND, OTHER, BESIDE }; /* the network's second token; the text's other way; the text's way beside the network's */
+/* the network's second token; the text's other way; the text's way beside the network's */
+enum { SECOND, OTHER, BESIDE };
 
 /* Where the text would go another way than the network's chain; -1: nowhere within both. */
 static int64_t parts_at(const struct slot_draft *t, int64_t width)
@@ -377,18 +408,24 @@ static int64_t parts_at(const struct slot_draft *t, int64_t width)
     return j < num_min(width, t->n_text) ? j : -1;
 }
 
-static void offer_branches(const struct ingle_scheduler *s, int64_t i, const struct sched_draft_item *item)
+static void offer_branches(const struct ingle_scheduler *s, int64_t i,
+                           const struct sched_draft_item *item)
 {
     const struct slot_draft *t = slot_of(s, s->drafts->who[i]);
     const int64_t parts = item->proposer == BY_NETWORK ? parts_at(t, item->width) : -1;
     if (parts >= 0)
-        engine_tree_offer(s->trees, i, &(struct engine_guess){BESIDE, parts, t->n_text - parts, t->token[BY_TEXT] + parts,
-                                                              t->confidence[BY_TEXT] + parts});
+        engine_tree_offer(s->trees, i,
+                          &(struct engine_guess){BESIDE, parts, t->n_text - parts,
+                                                 t->token[BY_TEXT] + parts,
+                                                 t->confidence[BY_TEXT] + parts});
     for (int64_t j = 0; j < item->width && item->proposer == BY_NETWORK; j++)
         if (t->second[j] >= 0 && (j != parts || t->second[j] != t->token[BY_TEXT][j]))
-            engine_tree_offer(s->trees, i, &(struct engine_guess){SECOND, j, 1, &t->second[j], NULL});
+            engine_tree_offer(s->trees, i,
+                              &(struct engine_guess){SECOND, j, 1, &t->second[j], NULL});
     if (item->proposer == BY_TEXT && t->other.at < item->width)
-        engine_tree_offer(s->trees, i, &(struct engine_guess){OTHER, t->other.at, t->other.n, t->other.token, t->other.confidence});
+        engine_tree_offer(s->trees, i,
+                          &(struct engine_guess){OTHER, t->other.at, t->other.n, t->other.token,
+                                                 t->other.confidence});
 }
 
 static void grow_trees(struct ingle_scheduler *s, int64_t n, const struct sched_draft_room *room)
@@ -406,7 +443,8 @@ static void grow_trees(struct ingle_scheduler *s, int64_t n, const struct sched_
     engine_tree_grow(s, &d->sched, d->item, n, room, d->who, d->chain);
 }
 
-void engine_drafts_missed(struct ingle_scheduler *s, const struct engine_answer *a, int64_t place, int32_t drawn)
+void engine_drafts_missed(struct ingle_scheduler *s, const struct engine_answer *a, int64_t place,
+                          int32_t drawn)
 {
     struct sched_draft *d = &s->drafts->sched;
     const struct slot_draft *t = slot_of(s, a);
@@ -414,14 +452,17 @@ void engine_drafts_missed(struct ingle_scheduler *s, const struct engine_answer 
     if (network && t->second[place] >= 0)
         sched_draft_note_second(d, SECOND, -1, t->second[place] == drawn);
     if (network && parts_at(t, a->n_chain) == place)
-        sched_draft_note_second(d, BESIDE, t->confidence[BY_TEXT][place], t->token[BY_TEXT][place] == drawn);
+        sched_draft_note_second(d, BESIDE, t->confidence[BY_TEXT][place],
+                                t->token[BY_TEXT][place] == drawn);
     if (t->proposer == BY_TEXT && t->other.n && t->other.at == place)
         sched_draft_note_second(d, OTHER, t->other.confidence[0], t->other.token[0] == drawn);
 }
 
 static void count_why(struct slot_draft *t, bool drafts)
 {
-    t->n_steps[drafts ? SCHED_DRAFT_ON : t->sched.why == SCHED_DRAFT_ON ? SCHED_DRAFT_NONE : t->sched.why]++;
+    t->n_steps[drafts                           ? SCHED_DRAFT_ON
+               : t->sched.why == SCHED_DRAFT_ON ? SCHED_DRAFT_NONE
+                                                : t->sched.why]++;
 }
 
 /* Why none of the answers of the step has drafts. */
@@ -432,18 +473,21 @@ static void say_why(struct ingle_scheduler *s, int64_t n)
     while (i < n && !d->item[i].width)
         i++;
     pthread_mutex_lock(&s->lock);
-    snprintf(s->status.draft_why, sizeof s->status.draft_why, "%s", i < n ? "" : sched_draft_why_name(d->item[0].s->why));
+    snprintf(s->status.draft_why, sizeof s->status.draft_why, "%s",
+             i < n ? "" : sched_draft_why_name(d->item[0].s->why));
     pthread_mutex_unlock(&s->lock);
 }
 
-/* For tests: so many tokens each, of the first proposer from `by` on that offers any, whatever they bring. */
+/* For tests: so many tokens each, of the first proposer from `by` on that offers any, whatever they
+ * bring. */
 static void force(struct engine_drafts *d, int64_t n, int64_t most, int by, int64_t left)
 {
     for (int64_t i = 0; i < n; i++) {
         struct sched_draft_item *item = &d->item[i];
         item->width = 0;
         for (int k = 0; k < PROPOSERS && !item->width; k++) {
-            item->proposer = (int)((by < PROPOSERS ? (uint64_t)by : d->turn) + (uint64_t)k) % PROPOSERS;
+            item->proposer =
+                (int)((by < PROPOSERS ? (uint64_t)by : d->turn) + (uint64_t)k) % PROPOSERS;
             item->width = num_min(num_min(item->offer[item->proposer].most, most), left);
         }
         d->turn++;
@@ -484,7 +528,8 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
     run_round(s, n);
     for (int64_t i = 0; i < n; i++)
         if (d->item[i].width && d->who[i]->r)
-            d->item[i].width = fitting(d->who[i], slot_of(s, d->who[i])->token[d->item[i].proposer], d->item[i].width);
+            d->item[i].width = fitting(d->who[i], slot_of(s, d->who[i])->token[d->item[i].proposer],
+                                       d->item[i].width);
     if (!s->e->draft_force)
         sched_draft_trim(&d->sched, d->item, n, &room);
     grow_trees(s, n, &room);
@@ -506,7 +551,8 @@ static void share_time(const struct engine_lane *l, double seconds)
         all += l->item[i]->n_drafts;
     for (int64_t i = 0; i < l->n; i++)
         if (all && l->item[i]->r)
-            l->item[i]->r->usage.draft_saved_seconds += seconds * (double)l->item[i]->n_drafts / (double)all;
+            l->item[i]->r->usage.draft_saved_seconds +=
+                seconds * (double)l->item[i]->n_drafts / (double)all;
 }
 
 void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, double seconds)
@@ -542,7 +588,8 @@ void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, 
 }
 
 /* n in the chain, `beside` in its branches. */
-static void count(struct ingle_scheduler_status *c, int by, int64_t n, int64_t beside, int64_t n_right)
+static void count(struct ingle_scheduler_status *c, int by, int64_t n, int64_t beside,
+                  int64_t n_right)
 {
     c->drafted_by[by] += n + beside;
     c->accepted_by[by] += n_right;
@@ -556,7 +603,8 @@ static void count(struct ingle_scheduler_status *c, int by, int64_t n, int64_t b
     }
 }
 
-void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a, int64_t n_tried, int64_t n_right)
+void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a, int64_t n_tried,
+                        int64_t n_right)
 {
     struct engine_drafts *d = s->drafts;
     struct slot_draft *t = slot_of(s, a);
@@ -564,9 +612,11 @@ void engine_drafts_told(struct ingle_scheduler *s, const struct engine_answer *a
     const double saved = d->sched.saved_seconds;
     const struct engine_branch *b = a->taken;
     const int64_t tried = b ? b->at + 1 : n_tried, right = b ? b->at : n_right; /* of the chain */
-    sched_draft_note(&d->sched, &t->sched, t->proposer, tried, right, t->sure ? t->confidence[t->proposer] : NULL);
+    sched_draft_note(&d->sched, &t->sched, t->proposer, tried, right,
+                     t->sure ? t->confidence[t->proposer] : NULL);
     if (b)
-        sched_draft_note_branch(&d->sched, &t->sched, b->kind, b->confidence, n_tried - right, n_right - right);
+        sched_draft_note_branch(&d->sched, &t->sched, b->kind, b->confidence, n_tried - right,
+                                n_right - right);
     if (t->proposer == BY_TEXT)
         session_ngram_learn(t->text, tried, right);
     u->n_drafts++;
@@ -615,6 +665,7 @@ void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a)
     if (!d)
         return;
     if (d->memory && a->n_generated && n > from)
-        (void)!session_ngram_remember(d->memory, a->r->salt, session_tokens(t) + from, n - from, &err);
+        (void)!session_ngram_remember(d->memory, a->r->salt, session_tokens(t) + from, n - from,
+                                      &err);
     slot_of(s, a)->begun = false;
 }

@@ -60,8 +60,9 @@ static ingle_status check_numbers(const struct ingle_scheduler *s,
                        (long long)o->n_prompt, (long long)s->n_ctx);
     for (int64_t i = 0; i < o->n_prompt; i++)
         if (o->prompt[i] < 0 || o->prompt[i] >= s->n_vocab)
-            return err_set(err, INGLE_ARG, "prompt: token %lld is %d, outside the vocabulary of %lld",
-                           (long long)i, o->prompt[i], (long long)s->n_vocab);
+            return err_set(err, INGLE_ARG,
+                           "prompt: token %lld is %d, outside the vocabulary of %lld", (long long)i,
+                           o->prompt[i], (long long)s->n_vocab);
     if (o->max_tokens < -1)
         return err_set(err, INGLE_ARG, "max_tokens is %lld, below -1", (long long)o->max_tokens);
     if (o->n < 0 || o->n > s->o.max_running)
@@ -70,13 +71,15 @@ static ingle_status check_numbers(const struct ingle_scheduler *s,
     if (o->n_top < 0 || o->n_top > ENGINE_MAX_TOP || o->n_top > s->n_vocab)
         return err_set(err, INGLE_ARG, "n_top is %d, outside 0 to %lld", o->n_top,
                        (long long)num_min(ENGINE_MAX_TOP, s->n_vocab));
-    if (o->draft_trial && !(o->draft_trial->n >= 0 && o->draft_trial->right >= 0 && o->draft_trial->right <= 1))
-        return err_set(err, INGLE_ARG, "draft_trial: %lld tokens, right with probability %g", (long long)o->draft_trial->n,
-                       o->draft_trial->right);
+    if (o->draft_trial &&
+        !(o->draft_trial->n >= 0 && o->draft_trial->right >= 0 && o->draft_trial->right <= 1))
+        return err_set(err, INGLE_ARG, "draft_trial: %lld tokens, right with probability %g",
+                       (long long)o->draft_trial->n, o->draft_trial->right);
     for (int64_t i = 0; o->draft_trial && i < o->draft_trial->n; i++)
         if (o->draft_trial->answer[i] < 0 || o->draft_trial->answer[i] >= s->n_vocab)
-            return err_set(err, INGLE_ARG, "draft_trial: token %lld is %d, outside the vocabulary of %lld", (long long)i,
-                           o->draft_trial->answer[i], (long long)s->n_vocab);
+            return err_set(err, INGLE_ARG,
+                           "draft_trial: token %lld is %d, outside the vocabulary of %lld",
+                           (long long)i, o->draft_trial->answer[i], (long long)s->n_vocab);
     if (o->priority < -10 || o->priority > 10)
         return err_set(err, INGLE_ARG, "priority is %d, outside -10 to 10", o->priority);
     if (!(o->deadline_seconds >= 0 && o->deadline_seconds < 1e9))
@@ -105,7 +108,8 @@ static ingle_status open_samplers(const struct ingle_scheduler *s, struct ingle_
     if (r->o.n_top)
         r->top = mem_calloc(n_rows * (size_t)r->o.n_top, sizeof *r->top);
     if (r->o.n_top && !r->top)
-        return err_set(err, INGLE_NOMEM, "no memory for %zu times %d probabilities", n_rows, r->o.n_top);
+        return err_set(err, INGLE_NOMEM, "no memory for %zu times %d probabilities", n_rows,
+                       r->o.n_top);
     r->o.sampling.bias = NULL;
     r->o.sampling.stop = r->o.sampling.banned = r->o.sampling.only = NULL;
     r->o.sampling.n_bias = r->o.sampling.n_stop = r->o.sampling.n_banned = r->o.sampling.n_only = 0;
@@ -164,9 +168,13 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->gaps = gaps;
     r->o.position = NULL;
     r->salt = engine_salt_of(o->user);
-    r->scope = (struct kv_scope){.salt = kv_pick_salt(r->salt, &pick), .pick = kv_pick_of(&pick), .skip = kv_gaps_skip(gaps), .few = s->e->few_why ? 0 : few};
+    r->scope = (struct kv_scope){.salt = kv_pick_salt(r->salt, &pick),
+                                 .pick = kv_pick_of(&pick),
+                                 .skip = kv_gaps_skip(gaps),
+                                 .few = s->e->few_why ? 0 : few};
     r->usage.n_skipped = kv_gaps_skipped(gaps);
-    const int64_t most = num_max(s->e->info.n_ctx, s->n_ctx) - r->usage.n_skipped; /* of positions */
+    /* of positions */
+    const int64_t most = num_max(s->e->info.n_ctx, s->n_ctx) - r->usage.n_skipped;
     const int64_t room = num_min(s->n_ctx, most) - o->n_prompt;
     r->max_tokens = o->max_tokens < 0 ? room : num_min(o->max_tokens, room);
     r->n_open = r->o.n;
@@ -232,7 +240,8 @@ ingle_status ingle_request_constrain_behind(struct ingle_request *r, int index,
         engine_leave_mask(r->s, a);
     const ingle_status st = ingle_sampler_constrain_behind(r->sampler[index], g, text, n, error);
     if (waits)
-        engine_masks_add(r->s->masks, (size_t)(a - r->s->slot), engine_sampler_rule(r->sampler[index]));
+        engine_masks_add(r->s->masks, (size_t)(a - r->s->slot),
+                         engine_sampler_rule(r->sampler[index]));
     return st;
 }
 
@@ -371,7 +380,8 @@ static bool is_over(const struct ingle_request *r, uint64_t now, enum ingle_fini
     return cancelled || (r->deadline && now >= r->deadline);
 }
 
-/* Whether its end is that of the step that runs: it is r's, or prompts' that would go on for long. */
+/* Whether its end is that of the step that runs: it is r's, or prompts' that would go on for
+ * long. */
 static bool ends_step(const struct ingle_scheduler *s, const struct ingle_request *r)
 {
     for (int64_t i = 0; i < s->step.n; i++)

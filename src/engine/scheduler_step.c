@@ -6,12 +6,14 @@
 
 #include <limits.h>
 
-/* Between pieces of a step: how often it is asked whether somebody is over, and after how many operations
- * the clock is read for that; and how many pieces a slice is to have. */
+/* Between pieces of a step: how often it is asked whether somebody is over, and after how many
+ * operations the clock is read for that; and how many pieces a slice is to have. */
 enum { LOOK_NS = 5000000, LOOK_OPS = 16, PIECES = 8, OTHERS_REST = 8 };
-/* Which tokens fit a grammar is found out within so many steps (some 20 ms), or beside the steps of the others. */
+/* Which tokens fit a grammar is found out within so many steps (some 20 ms), or beside the steps of
+ * the others. */
 enum { DRAW_STEPS = 1 << 18 };
-/* Operations of prompts that are computed alone stop after so long, if a step of them takes longer than that. */
+/* Operations of prompts that are computed alone stop after so long, if a step of them takes longer
+ * than that. */
 enum { PIECE_NS = 20000000, LONG_NS = 200000000 };
 
 static double seconds_since(uint64_t t)
@@ -43,7 +45,8 @@ static int64_t pause_of(const struct ingle_scheduler *s, const struct engine_ans
     int64_t pause = a->fork > length ? a->fork - length : 0;
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *b = &s->slot[i];
-        if (b->state != ENGINE_ANSWER_SHARES || b->leader != a->r->number || b->passes || b->share <= length)
+        if (b->state != ENGINE_ANSWER_SHARES || b->leader != a->r->number || b->passes ||
+            b->share <= length)
             continue;
         if (!pause || b->share - length < pause)
             pause = b->share - length;
@@ -102,8 +105,8 @@ static void find_owner(struct engine_lane *l)
         l->owner = NULL;
 }
 
-/* Slots of answers that ended while a step or a round ran, which had them, or which left no place for the drafter to
- * see their rows. */
+/* Slots of answers that ended while a step or a round ran, which had them, or which left no place
+ * for the drafter to see their rows. */
 static void free_left(struct ingle_scheduler *s)
 {
     for (int64_t i = 0; i < s->o.max_running; i++)
@@ -173,7 +176,8 @@ static void make_step_between(struct ingle_scheduler *s)
         if (s->step.item[i]->r->o.priority > there)
             there = s->step.item[i]->r->o.priority;
     const bool first = here > there, theirs = first || (here == there && s->others_next);
-    const struct sched_room room = {session_runner_between_rows(s->e->runner), s->max_logits, s->turn++};
+    const struct sched_room room = {session_runner_between_rows(s->e->runner), s->max_logits,
+                                    s->turn++};
     sched_pace_plan_between(&s->pace, l->row, l->n_rows, &room, seconds_since(s->answered), theirs);
     add_planned(l);
     if (theirs && !l->prompt_rows)
@@ -194,8 +198,11 @@ static void add_draw(struct ingle_scheduler *s, int64_t *n_draws, struct engine_
         engine_answer_end(s, a, INGLE_FINISH_LENGTH, NULL);
         return;
     }
-    s->draw[(*n_draws)++] = (struct engine_draw){
-        .a = a, .logits = logits, .n_more = n_rows - 1, .n_history = session_length(a->session.s) - (n_rows - 1)};
+    s->draw[(*n_draws)++] =
+        (struct engine_draw){.a = a,
+                             .logits = logits,
+                             .n_more = n_rows - 1,
+                             .n_history = session_length(a->session.s) - (n_rows - 1)};
 }
 
 /* The prompt is there: the other answers fork, and each draws its first token. */
@@ -246,11 +253,13 @@ static void look_up(void *arg, int64_t i, int worker)
     (void)worker;
     struct engine_told *t = &l->told[i];
     t->top = !l->r->top ? NULL : l->r->top + (size_t)(l->r->o.n + i) * (size_t)l->r->o.n_top;
-    fill_top(l->logits + i * l->n_vocab, l->n_vocab, l->r->o.prompt[l->at + i], l->r->o.n_top, &t->logprob, t->top);
+    fill_top(l->logits + i * l->n_vocab, l->n_vocab, l->r->o.prompt[l->at + i], l->r->o.n_top,
+             &t->logprob, t->top);
 }
 
 /* Tells of the prompt's token at n_logprobs.  False: the request has ended. */
-static bool tell_token(struct ingle_scheduler *s, struct ingle_request *r, const struct engine_told *told)
+static bool tell_token(struct ingle_scheduler *s, struct ingle_request *r,
+                       const struct engine_told *told)
 {
     const int64_t at = r->n_logprobs++;
     const struct ingle_drawn d = {
@@ -278,7 +287,8 @@ static bool tell_prompt(struct ingle_scheduler *s, struct engine_answer *a,
         return false;
     while (r->n_logprobs < end) {
         const int64_t n = num_min(end - r->n_logprobs, ENGINE_TOLD);
-        struct looked l = {r, w->logits + (r->n_logprobs - 1 - from) * s->n_vocab, s->n_vocab, r->n_logprobs, s->told};
+        struct looked l = {r, w->logits + (r->n_logprobs - 1 - from) * s->n_vocab, s->n_vocab,
+                           r->n_logprobs, s->told};
         pool_run(device_pool(s->e->device), n, look_up, &l);
         for (int64_t i = 0; i < n; i++)
             if (!tell_token(s, r, &s->told[i]))
@@ -315,7 +325,8 @@ static void tell_progress(struct engine_answer *a)
 static void take_result(struct ingle_scheduler *s, int64_t *n_draws, struct engine_answer *a,
                         const struct session_work *w, const struct err *err)
 {
-    if (!a->r || (a->again && !w->n_done)) { /* it has left, or its request has ended with another of its answers; or it is tried again */
+    /* it has left, or its request has ended with another of its answers; or it is tried again */
+    if (!a->r || (a->again && !w->n_done)) {
         return;
     } else if (w->failed && a->state == ENGINE_ANSWER_PROMPT && !a->n_generated) {
         engine_request_end(s, a->r, INGLE_FINISH_ERROR, err);
@@ -345,8 +356,8 @@ static void draw_one(void *arg, int64_t i, int worker)
     const struct ingle_request *r = d->a->r;
     const struct grammar_pause pause = {.max_steps = DRAW_STEPS};
     (void)worker;
-    d->status = engine_sample_behind(r->sampler[d->a->index], d->logits, &d->a->session, d->n_history, &pause, &d->token,
-                                     &d->error);
+    d->status = engine_sample_behind(r->sampler[d->a->index], d->logits, &d->a->session,
+                                     d->n_history, &pause, &d->token, &d->error);
     d->n_top = r->o.n_top;
     d->top = !r->top ? NULL : r->top + (size_t)d->a->index * (size_t)d->n_top;
     if (!d->status && r->o.drawn_from)
@@ -366,17 +377,19 @@ static bool is_right(const struct engine_draw *d)
 static void settle(struct ingle_scheduler *s, const struct engine_draw *d, bool right)
 {
     struct engine_answer *a = d->a;
-    const int64_t first = session_length(a->session.s) + session_pending(a->session.s) - a->n_drafts;
+    const int64_t first =
+        session_length(a->session.s) + session_pending(a->session.s) - a->n_drafts;
     if (!a->n_drafts)
         return;
-    engine_drafts_told(s, a, d->n_history - first + (d->n_more && !d->status), d->n_history - first + right);
+    engine_drafts_told(s, a, d->n_history - first + (d->n_more && !d->status),
+                       d->n_history - first + right);
     session_keep(a->session.s, d->n_history);
     a->n_drafts = 0;
     engine_branches_drop(a);
 }
 
-/* What is drawn next goes on behind the token, which is in the session if it was drafted.  An answer that is held or
- * cancelled by now gets no more tokens of this step. */
+/* What is drawn next goes on behind the token, which is in the session if it was drafted.  An
+ * answer that is held or cancelled by now gets no more tokens of this step. */
 static bool goes_on(struct ingle_scheduler *s, struct engine_draw *d, bool right)
 {
     struct engine_answer *a = d->a;
@@ -403,7 +416,8 @@ static bool deliver(struct ingle_scheduler *s, struct engine_draw *d)
     if (d->status == INGLE_CANCEL) {
         settle(s, d, false);
         a->state = ENGINE_ANSWER_MASKS;
-        engine_masks_add(s->masks, (size_t)(a - s->slot), engine_sampler_keep(r->sampler[a->index], d->logits));
+        engine_masks_add(s->masks, (size_t)(a - s->slot),
+                         engine_sampler_keep(r->sampler[a->index], d->logits));
         return false;
     }
     if (d->status) {
@@ -428,7 +442,11 @@ static bool deliver(struct ingle_scheduler *s, struct engine_draw *d)
     if (!ends && !asked && a->n_generated < r->max_tokens)
         return goes_on(s, d, right);
     settle(s, d, right);
-    engine_answer_end(s, a, ends ? INGLE_FINISH_END : asked ? INGLE_FINISH_ASKED : INGLE_FINISH_LENGTH, NULL);
+    engine_answer_end(s, a,
+                      ends    ? INGLE_FINISH_END
+                      : asked ? INGLE_FINISH_ASKED
+                              : INGLE_FINISH_LENGTH,
+                      NULL);
     return false;
 }
 
@@ -466,12 +484,15 @@ static bool draw_masked(struct ingle_scheduler *s)
             continue;
         any = true;
         a->state = ENGINE_ANSWER_RUNS;
-        err.status = st == INGLE_LIMIT ? INGLE_UNSUP : st; /* of what was asked for, as in ingle_sample() */
+        /* of what was asked for, as in ingle_sample() */
+        err.status = st == INGLE_LIMIT ? INGLE_UNSUP : st;
         if (st)
             engine_answer_end(s, a, INGLE_FINISH_ERROR, &err);
         else
-            s->draw[n_draws++] = (struct engine_draw){.a = a, .logits = engine_sampler_kept(a->r->sampler[a->index]),
-                                                      .n_history = session_length(a->session.s)};
+            s->draw[n_draws++] =
+                (struct engine_draw){.a = a,
+                                     .logits = engine_sampler_kept(a->r->sampler[a->index]),
+                                     .n_history = session_length(a->session.s)};
     }
     if (n_draws)
         draw_all(s, n_draws);
@@ -494,7 +515,8 @@ static void count_step(struct ingle_scheduler *s, const struct engine_lane *l, d
         const struct session_work *w = &l->work[i];
         if (!l->item[i]->r) /* it has left */
             continue;
-        *(l->item[i]->state == ENGINE_ANSWER_RUNS ? &n_answers : &prompt_rows) += w->n_done + w->n_beside;
+        *(l->item[i]->state == ENGINE_ANSWER_RUNS ? &n_answers : &prompt_rows) +=
+            w->n_done + w->n_beside;
         sched_queue_serve(&l->item[i]->r->ticket, w->n_done);
     }
     const double alone = n_answers ? sched_pace_answers(&s->pace, load_of(l, true, false)) : 0;
@@ -554,7 +576,8 @@ static void take_results(struct ingle_scheduler *s, const struct engine_lane *l,
 /* ---- while a step runs ---- */
 
 /* A step's use of experts belongs to each of its requests. */
-static void count_experts(struct ingle_scheduler *s, const struct engine_lane *l, const struct ingle_expert_use *before)
+static void count_experts(struct ingle_scheduler *s, const struct engine_lane *l,
+                          const struct ingle_expert_use *before)
 {
     const struct ingle_expert_use now = engine_experts_used(s->e);
     static const struct ingle_expert_use none = {0};
@@ -575,7 +598,8 @@ static void count_experts(struct ingle_scheduler *s, const struct engine_lane *l
 }
 
 /* What a step read from disk belongs to each of its requests. */
-static void count_pages(const struct ingle_scheduler *s, const struct engine_lane *l, const struct ingle_paging *before)
+static void count_pages(const struct ingle_scheduler *s, const struct engine_lane *l,
+                        const struct ingle_paging *before)
 {
     struct ingle_paging now;
     engine_paging_count(s->e, &now);
@@ -615,8 +639,8 @@ static void count_sparse(struct ingle_scheduler *s, const struct engine_lane *l)
 }
 
 /* The step, whose answers may end meanwhile: they leave with its end. */
-static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, const atomic_bool *cancel,
-                             struct err *err)
+static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l,
+                             const atomic_bool *cancel, struct err *err)
 {
     l->dropped = false;
     for (int64_t i = 0; i < l->n; i++) {
@@ -634,7 +658,8 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, c
     count_sparse(s, l);
     for (int64_t i = 0; i < l->n; i++) {
         l->item[i]->step_rows = 0;
-        if (!l->work[i].n_done && l->item[i]->n_drafts) { /* plain decoding has neither their pages nor their numbers */
+        /* plain decoding has neither their pages nor their numbers */
+        if (!l->work[i].n_done && l->item[i]->n_drafts) {
             engine_drafts_drop(l->item[i]);
             l->item[i]->plain = l->item[i]->again = l->dropped = true;
         }
@@ -645,12 +670,14 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l, c
     return st;
 }
 
-/* Whether it is to be asked who is over: somebody is cancelled, or it is time.  Then it is asked. */
+/* Whether it is to be asked who is over: somebody is cancelled, or it is time.  Then it is
+ * asked. */
 static bool looks(struct ingle_scheduler *s, uint64_t soon)
 {
     if (soon < s->look && !atomic_load(&s->cancels))
         return false;
-    atomic_store(&s->cancels, false); /* before it is asked: a cancel from now on is for the next time */
+    /* before it is asked: a cancel from now on is for the next time */
+    atomic_store(&s->cancels, false);
     engine_end_those_over(s);
     s->look = clock_now() + LOOK_NS;
     return true;
@@ -694,9 +721,9 @@ static double step_between(struct ingle_scheduler *s)
     return took;
 }
 
-/* When the next step between is to run: at once if prompts share it with answers, else after a slice of the
- * stopped one; what the last step gave to prompts does not make the next one of answers longer.  Behind one of prompts alone
- * the stopped one has as much time. */
+/* When the next step between is to run: at once if prompts share it with answers, else after a
+ * slice of the stopped one; what the last step gave to prompts does not make the next one of
+ * answers longer.  Behind one of prompts alone the stopped one has as much time. */
 static uint64_t next_due(const struct ingle_scheduler *s, double took)
 {
     const struct engine_lane *l = &s->between;
@@ -709,8 +736,8 @@ static uint64_t next_due(const struct ingle_scheduler *s, double took)
     return clock_now() + ns_of(sched_pace_slice(&s->pace, answers, next));
 }
 
-/* Between two pieces: those who are over end at once, answers go on when it is time, or nearer to it
- * than after the next piece. */
+/* Between two pieces: those who are over end at once, answers go on when it is time, or nearer to
+ * it than after the next piece. */
 static void run_between(void *arg)
 {
     struct ingle_scheduler *s = arg;
@@ -746,14 +773,17 @@ static struct sched_load answers_of(const struct engine_lane *l)
     return sum;
 }
 
-/* The step will stop for others, the first time after a slice of it; if no answer waits, for prompts that come. */
+/* The step will stop for others, the first time after a slice of it; if no answer waits, for
+ * prompts that come. */
 static void begin_between(struct ingle_scheduler *s, const struct sched_load answers)
 {
     const double slice = sched_pace_slice(&s->pace, answers, sched_pace_answers(&s->pace, answers));
     s->between_ns = 0;
     s->due = s->look = answers.rows ? s->answered + ns_of(slice) : clock_now() + LOOK_NS;
-    s->pieces = (struct device_between){.fn = run_between, .arg = s,
-                                        .piece_ns = answers.rows ? ns_of(slice / (double)PIECES) | 1 : PIECE_NS};
+    s->pieces = (struct device_between){.fn = run_between,
+                                        .arg = s,
+                                        .piece_ns = answers.rows ? ns_of(slice / (double)PIECES) | 1
+                                                                 : PIECE_NS};
     session_runner_set_between(s->e->runner, &s->pieces);
 }
 

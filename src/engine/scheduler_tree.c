@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * scheduler_tree - branches of what is drafted: they are computed in the step that verifies the chain, and where the drawn token is the
- * first one of a branch, the answer's session becomes that.
+ * scheduler_tree - branches of what is drafted: they are computed in the step that verifies the
+ * chain, and where the drawn token is the first one of a branch, the answer's session becomes that.
  *
- * Their timelines are made when the scheduler opens, and their pages are beside those that requests reserve.
+ * Their timelines are made when the scheduler opens, and their pages are beside those that requests
+ * reserve.
  */
 #include "engine/scheduler.h"
 
@@ -33,11 +34,13 @@ int64_t engine_branches_of(int64_t n_nodes)
 uint64_t engine_trees_bytes(const struct ingle_engine *e, uint64_t budget_bytes)
 {
     uint64_t each, all;
-    const bool known = session_branch_bytes(e->runner, &each) && num_mul_u64(each, (uint64_t)engine_branches_of(e->draft_tree), &all);
+    const bool known = session_branch_bytes(e->runner, &each) &&
+                       num_mul_u64(each, (uint64_t)engine_branches_of(e->draft_tree), &all);
     return known && all < budget_bytes / 2 ? all : 0; /* else there may be none for them */
 }
 
-ingle_status engine_trees_open(struct engine_trees **out, const struct ingle_scheduler *s, struct err *err)
+ingle_status engine_trees_open(struct engine_trees **out, const struct ingle_scheduler *s,
+                               struct err *err)
 {
     *out = NULL;
     if (!s->drafts || s->e->draft_tree < 2)
@@ -52,7 +55,8 @@ ingle_status engine_trees_open(struct engine_trees **out, const struct ingle_sch
     t->offer = mem_calloc((size_t)t->cap, sizeof *t->offer);
     ingle_status st = INGLE_OK;
     if (!t->branch || !t->offer)
-        st = err_set(err, INGLE_NOMEM, "no memory for the branches of %lld answers", (long long)s->o.max_running);
+        st = err_set(err, INGLE_NOMEM, "no memory for the branches of %lld answers",
+                     (long long)s->o.max_running);
     for (int64_t i = 0; i < t->n && !st; i++)
         st = session_branch_create(&t->own[i].b, s->e->runner, err);
     if (st)
@@ -90,7 +94,10 @@ void engine_tree_offer(struct engine_trees *t, int64_t i, const struct engine_gu
     if (t->n_offers == t->cap || guess->n < 1)
         return;
     struct sched_draft_branch *b = &t->branch[t->n_offers];
-    *b = (struct sched_draft_branch){.item = i, .kind = guess->kind, .at = guess->at, .most = num_min(guess->n, SCHED_DRAFT_BRANCH)};
+    *b = (struct sched_draft_branch){.item = i,
+                                     .kind = guess->kind,
+                                     .at = guess->at,
+                                     .most = num_min(guess->n, SCHED_DRAFT_BRANCH)};
     for (int64_t j = 0; j < b->most; j++)
         b->confidence[j] = guess->confidence ? guess->confidence[j] : -1;
     memcpy(t->offer[t->n_offers++].token, guess->token, (size_t)b->most * sizeof *guess->token);
@@ -105,7 +112,8 @@ static struct engine_branch *find_free(struct engine_trees *t)
 }
 
 /* How many of its tokens the answer's grammar allows there. */
-static int64_t fitting(const struct engine_answer *a, const int32_t *chain, const struct sched_draft_branch *b, const int32_t *token)
+static int64_t fitting(const struct engine_answer *a, const int32_t *chain,
+                       const struct sched_draft_branch *b, const int32_t *token)
 {
     int32_t path[SCHED_DRAFT_DEPTH + SCHED_DRAFT_BRANCH];
     memcpy(path, chain, (size_t)b->at * sizeof *path);
@@ -113,7 +121,8 @@ static int64_t fitting(const struct engine_answer *a, const int32_t *chain, cons
     return engine_sampler_fit(a->r->sampler[a->index], path, b->at + b->n) - b->at;
 }
 
-static void give(struct engine_trees *t, struct engine_answer *a, const struct sched_draft_branch *b, const int32_t *token, int64_t n)
+static void give(struct engine_trees *t, struct engine_answer *a,
+                 const struct sched_draft_branch *b, const int32_t *token, int64_t n)
 {
     struct engine_branch *own = find_free(t);
     const int64_t first = session_length(a->session.s) + 1;
@@ -129,8 +138,9 @@ static void give(struct engine_trees *t, struct engine_answer *a, const struct s
     a->n_beside += n;
 }
 
-void engine_tree_grow(struct ingle_scheduler *s, struct sched_draft *sched, struct sched_draft_item *item, int64_t n,
-                      const struct sched_draft_room *room, struct engine_answer *const *who, const int32_t *const *chain)
+void engine_tree_grow(struct ingle_scheduler *s, struct sched_draft *sched,
+                      struct sched_draft_item *item, int64_t n, const struct sched_draft_room *room,
+                      struct engine_answer *const *who, const int32_t *const *chain)
 {
     struct engine_trees *t = s->trees;
     int64_t most = 0;
@@ -165,7 +175,8 @@ static void drop_but(struct engine_answer *a, struct engine_branch *one)
 bool engine_tree_turn(struct ingle_scheduler *s, struct engine_draw *d)
 {
     struct engine_answer *a = d->a;
-    const int64_t first = session_length(a->session.s) + session_pending(a->session.s) - a->n_drafts;
+    const int64_t first =
+        session_length(a->session.s) + session_pending(a->session.s) - a->n_drafts;
     if (a->taken || !a->n_drafts || !s->trees)
         return false;
     if (d->n_more)

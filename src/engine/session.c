@@ -17,7 +17,8 @@ struct ingle_sampler {
     const struct ingle_engine *e;
     struct engine_rule *rule; /* NULL: tokens are free */
     const struct text_avoid *no_calls; /* the engine's; NULL: calls may be drawn */
-    float *kept;              /* [n_vocab] logits of a draw that waits for its mask; NULL: never had a rule */
+    /* [n_vocab] logits of a draw that waits for its mask; NULL: never had a rule */
+    float *kept;
     bool logprobs, greedy;
     bool free;                /* a drawn token is the one that is drawn with a mask, if it fits */
 };
@@ -95,10 +96,12 @@ void engine_explain_reuse(const struct session_reuse *r, int64_t n, struct ingle
         snprintf(out->why, sizeof out->why, "%lld tokens were known and evicted",
                  (long long)r->given_up);
     else if (r->foreign > computed && r->foreign > r->matched)
-        snprintf(out->why, sizeof out->why, "%lld tokens are on disk, of another model or other settings",
+        snprintf(out->why, sizeof out->why,
+                 "%lld tokens are on disk, of another model or other settings",
                  (long long)r->foreign);
     else if (r->matched < n && r->kept < r->matched)
-        snprintf(out->why, sizeof out->why, "differs at token %lld, no restore point between %lld and it",
+        snprintf(out->why, sizeof out->why,
+                 "differs at token %lld, no restore point between %lld and it",
                  (long long)r->matched, (long long)r->kept);
     else if (r->matched > computed)
         snprintf(out->why, sizeof out->why, "no restore point between %lld and %lld",
@@ -261,19 +264,23 @@ static bool draw_draft(void *arg, int64_t i, int64_t j, const float *logits, int
     return true;
 }
 
-static ingle_status check_draft(const struct ingle_engine *e, const struct ingle_draft *d, struct err *err)
+static ingle_status check_draft(const struct ingle_engine *e, const struct ingle_draft *d,
+                                struct err *err)
 {
     const struct family_draft_info *info = session_runner_draft(e->runner);
     if (!info)
         return err_set(err, INGLE_ARG, "no network drafts: %s", e->draft_why);
     if (session_pending(d->session->s) != 1)
-        return err_set(err, INGLE_ARG, "%lld tokens of the session wait, not one", (long long)session_pending(d->session->s));
+        return err_set(err, INGLE_ARG, "%lld tokens of the session wait, not one",
+                       (long long)session_pending(d->session->s));
     if (d->width < 1 || d->width > info->most)
-        return err_set(err, INGLE_ARG, "a draft of %lld tokens is outside 1 to %lld", (long long)d->width, (long long)info->most);
+        return err_set(err, INGLE_ARG, "a draft of %lld tokens is outside 1 to %lld",
+                       (long long)d->width, (long long)info->most);
     return INGLE_OK;
 }
 
-ingle_status ingle_draft(struct ingle_engine *e, struct ingle_draft *draft, int64_t n, struct ingle_error *error)
+ingle_status ingle_draft(struct ingle_engine *e, struct ingle_draft *draft, int64_t n,
+                         struct ingle_error *error)
 {
     enum { AT_A_TIME = 32 };
     struct session_draft item[AT_A_TIME];
@@ -287,8 +294,10 @@ ingle_status ingle_draft(struct ingle_engine *e, struct ingle_draft *draft, int6
         const int64_t k = num_min(AT_A_TIME, n - at);
         struct drafting d = {draft + at, e->info.n_vocab};
         for (int64_t i = 0; i < k; i++)
-            item[i] = (struct session_draft){.s = draft[at + i].session->s, .width = draft[at + i].width,
-                                             .token = draft[at + i].token, .confidence = draft[at + i].confidence};
+            item[i] = (struct session_draft){.s = draft[at + i].session->s,
+                                             .width = draft[at + i].width,
+                                             .token = draft[at + i].token,
+                                             .confidence = draft[at + i].confidence};
         st = session_draft(e->runner, item, k, draw_draft, &d, &e->cancel, &err);
         for (int64_t i = 0; i < k; i++)
             draft[at + i].n = item[i].n;
@@ -392,7 +401,8 @@ static ingle_status open_sampler(struct ingle_sampler *s, const struct ingle_eng
     p.dry_breaker = breakers.id;
     p.n_dry_breaker = breakers.n;
     if (!st)
-        st = session_sample_create(&s->s, &p, e->info.n_vocab, session_runner_n_ctx(e->runner), err);
+        st =
+            session_sample_create(&s->s, &p, e->info.n_vocab, session_runner_n_ctx(e->runner), err);
     if (!st) /* what a sampled token was drawn from, with the mask, is told with logprobs */
         s->free = session_sample_is_free(s->s) && (o->temperature == 0 || !o->logprobs);
     text_ids_release(&breakers);
@@ -442,7 +452,8 @@ ingle_status ingle_sampler_constrain_behind(struct ingle_sampler *s, const struc
     if (!st && n)
         st = rule ? engine_rule_accept_text(rule, text, n, &err)
                   : err_set(&err, INGLE_ARG, "a text without a grammar");
-    if (!st && g && !s->kept && !(s->kept = mem_calloc((size_t)s->e->info.n_vocab, sizeof *s->kept)))
+    if (!st && g && !s->kept &&
+        !(s->kept = mem_calloc((size_t)s->e->info.n_vocab, sizeof *s->kept)))
         st = err_set(&err, INGLE_NOMEM, "no memory for the logits of a constrained answer");
     if (st) {
         engine_rule_close(rule);
@@ -455,7 +466,8 @@ ingle_status ingle_sampler_constrain_behind(struct ingle_sampler *s, const struc
 
 /* Where the text must end it ends, whatever forbids the token that says so. */
 static ingle_status draw_end(struct ingle_sampler *s, const float *logits,
-                             const struct grammar_pause *pause, struct sample_token *t, struct err *err)
+                             const struct grammar_pause *pause, struct sample_token *t,
+                             struct err *err)
 {
     const struct ingle_model *m = s->e->model;
     bool fits = false;
@@ -463,7 +475,8 @@ static ingle_status draw_end(struct ingle_sampler *s, const float *logits,
     if (m->n_end)
         st = engine_rule_allows(s->rule, pause, m->end[0], &fits, err);
     if (st || !fits)
-        return st ? st : err_set(err, INGLE_LIMIT, "every token that fits the grammar is forbidden");
+        return st ? st
+                  : err_set(err, INGLE_LIMIT, "every token that fits the grammar is forbidden");
     t->id = m->end[0];
     t->logprob = 0;
     if (s->logprobs)
@@ -487,8 +500,8 @@ static void forbid(struct ingle_sampler *s, const int32_t *history, int64_t n)
     }
 }
 
-/* Without filters the token that is drawn of all is the one that is drawn of those that fit, if it fits: then the mask is not
- * needed. */
+/* Without filters the token that is drawn of all is the one that is drawn of those that fit, if it
+ * fits: then the mask is not needed. */
 static ingle_status draw(struct ingle_sampler *s, const float *logits, const int32_t *history,
                          int64_t n, const struct grammar_pause *pause, struct sample_token *t,
                          struct err *err)
@@ -561,7 +574,8 @@ int64_t engine_sampler_fit(const struct ingle_sampler *s, const int32_t *token, 
     return engine_rule_fits(s->rule, &pause, token, n, &fit, &err) ? 0 : fit;
 }
 
-int64_t engine_sampler_forced(const struct ingle_sampler *s, int64_t width, int32_t *token, float *confidence, struct text_ids *scratch)
+int64_t engine_sampler_forced(const struct ingle_sampler *s, int64_t width, int32_t *token,
+                              float *confidence, struct text_ids *scratch)
 {
     const struct grammar_pause pause = {.max_steps = FIT_STEPS};
     return s->rule ? engine_rule_forced(s->rule, &pause, width, token, confidence, scratch) : 0;
@@ -572,8 +586,9 @@ const float *engine_sampler_kept(const struct ingle_sampler *s)
     return s->kept;
 }
 
-ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, const int32_t *history, int64_t n,
-                                 float sharp, int32_t *token, int32_t *second, struct err *err)
+ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits,
+                                 const int32_t *history, int64_t n, float sharp, int32_t *token,
+                                 int32_t *second, struct err *err)
 {
     struct sample_token t;
     fenv_t mode;
@@ -594,16 +609,18 @@ ingle_status engine_sample_draft(struct ingle_sampler *s, const float *logits, c
 }
 
 ingle_status engine_sample_within(struct ingle_sampler *s, const float *logits,
-                                  const struct ingle_session *session, const struct grammar_pause *pause,
-                                  struct ingle_token *out, struct ingle_error *error)
+                                  const struct ingle_session *session,
+                                  const struct grammar_pause *pause, struct ingle_token *out,
+                                  struct ingle_error *error)
 {
     int64_t n;
     (void)ingle_session_tokens(session, &n);
     return engine_sample_behind(s, logits, session, n, pause, out, error);
 }
 
-ingle_status engine_sample_behind(struct ingle_sampler *s, const float *logits, const struct ingle_session *session,
-                                  int64_t n, const struct grammar_pause *pause, struct ingle_token *out,
+ingle_status engine_sample_behind(struct ingle_sampler *s, const float *logits,
+                                  const struct ingle_session *session, int64_t n,
+                                  const struct grammar_pause *pause, struct ingle_token *out,
                                   struct ingle_error *error)
 {
     struct err err;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * skip - prompts of which parts are left out: where the other tokens stand, and a small model that chooses them.
+ * skip - prompts of which parts are left out: where the other tokens stand, and a small model that
+ * chooses them.
  *
- * The small model is an engine of its own with one session, which keeps the prompt it has read last.  Whoever has a prompt to shorten
- * waits for it on his own thread, so that answers go on meanwhile.
+ * The small model is an engine of its own with one session, which keeps the prompt it has read
+ * last.  Whoever has a prompt to shorten waits for it on his own thread, so that answers go on
+ * meanwhile.
  */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include "engine/engine.h"
@@ -38,7 +40,8 @@ struct engine_skip {
     struct ingle_shortener_info count; /* Sync: count_lock */
 };
 
-ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position, int64_t n, struct kv_gaps **out, struct err *err)
+ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position, int64_t n,
+                         struct kv_gaps **out, struct err *err)
 {
     *out = NULL;
     ingle_status st = position ? kv_gaps_create(out, position, n, err) : INGLE_OK;
@@ -46,7 +49,8 @@ ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position, 
         st = err_set(err, INGLE_UNSUP, "no part of a prompt can be left out: %s", e->gaps_why);
     const int64_t most = num_max(e->info.n_ctx, session_runner_n_ctx(e->runner));
     if (!st && *out && position[n - 1] >= most)
-        st = err_set(err, INGLE_LIMIT, "position %lld is %d, the model has %lld", (long long)(n - 1), position[n - 1], (long long)most);
+        st = err_set(err, INGLE_LIMIT, "position %lld is %d, the model has %lld",
+                     (long long)(n - 1), position[n - 1], (long long)most);
     if (st) {
         kv_gaps_unref(*out);
         *out = NULL;
@@ -54,7 +58,8 @@ ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position, 
     return st;
 }
 
-ingle_status ingle_session_set_positions(struct ingle_session *s, const int32_t *position, int64_t n, struct ingle_error *error)
+ingle_status ingle_session_set_positions(struct ingle_session *s, const int32_t *position,
+                                         int64_t n, struct ingle_error *error)
 {
     struct err err;
     struct kv_gaps *gaps;
@@ -89,7 +94,8 @@ static const char *cannot_choose(const struct ingle_engine *e, const struct kv_t
     return why;
 }
 
-static ingle_status find_why(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+static ingle_status find_why(struct ingle_engine *e, const struct ingle_engine_options *o,
+                             struct err *err)
 {
     struct kv_types types;
     struct kv_spec spec;
@@ -104,7 +110,8 @@ static ingle_status find_why(struct ingle_engine *e, const struct ingle_engine_o
 }
 
 /* What the drafter's headers say.  most: tokens of a prompt, as asked for; 0: nobody says. */
-static ingle_status look(struct ingle_engine *e, struct engine_skip *k, int64_t most, struct err *err)
+static ingle_status look(struct ingle_engine *e, struct engine_skip *k, int64_t most,
+                         struct err *err)
 {
     const struct kv_types types = kv_types_of(KERN_KV_F16);
     struct ingle_engine *small = NULL;
@@ -118,13 +125,17 @@ static ingle_status look(struct ingle_engine *e, struct engine_skip *k, int64_t 
     const struct tokenizer *own = e->model->tokenizer, *its = k->model->tokenizer;
     k->same = !own || !its || text_tokenizer_same(own, its, why, sizeof why);
     if (!st && (!own || !its) && small->info.n_vocab != e->info.n_vocab)
-        st = err_set(err, INGLE_ARG, "it has %lld tokens, the model %lld, and their texts are not known", (long long)small->info.n_vocab,
-                     (long long)e->info.n_vocab);
+        st = err_set(err, INGLE_ARG,
+                     "it has %lld tokens, the model %lld, and their texts are not known",
+                     (long long)small->info.n_vocab, (long long)e->info.n_vocab);
     if (!st)
         k->n_ctx = num_min(k->n_ctx, small->info.n_ctx);
     if (!st && k->n_ctx < most)
-        report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "the small model reads prompts of up to %lld tokens, not %lld (prompt-ctx): %s was made for %lld",
-               (long long)k->n_ctx, (long long)most, k->n_ctx < small->info.n_ctx ? "the model" : "it", (long long)k->n_ctx);
+        report(&e->sink, INGLE_REPORT_WARN, kind, "prompt",
+               "the small model reads prompts of up to %lld tokens, not %lld (prompt-ctx): %s was "
+               "made for %lld",
+               (long long)k->n_ctx, (long long)most,
+               k->n_ctx < small->info.n_ctx ? "the model" : "it", (long long)k->n_ctx);
     k->o.n_ctx = k->n_ctx;
     ingle_engine_close(small);
     if (!st && ingle_engine_plan(k->model, &k->o, &plan, &error))
@@ -132,20 +143,25 @@ static ingle_status look(struct ingle_engine *e, struct engine_skip *k, int64_t 
     if (st)
         return st;
     /* Beside the engine: scores, and what is kept. */
-    k->bytes = plan.total_bytes + (uint64_t)k->n_ctx * (2 * SKIP_ROWS * sizeof(float) + 4 * sizeof(int64_t));
+    k->bytes = plan.total_bytes +
+               (uint64_t)k->n_ctx * (2 * SKIP_ROWS * sizeof(float) + 4 * sizeof(int64_t));
     k->o.memory_bytes = plan.total_bytes;
     return INGLE_OK;
 }
 
-ingle_status engine_skip_prepare(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+ingle_status engine_skip_prepare(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                 struct err *err)
 {
     static const char *const off = "off";
     ingle_status st = find_why(e, o, err);
     if (st || !o->prompt_drafter)
         return st;
-    if (!(o->prompt_keep >= 0 && o->prompt_keep <= 1) || o->prompt_keep_from < 0 || o->prompt_ctx < 0)
-        return err_set(err, INGLE_ARG, "prompt_keep is %g, expected 0 to 1; prompt_keep_from %lld, prompt_ctx %lld, expected 0 or more", o->prompt_keep,
-                       (long long)o->prompt_keep_from, (long long)o->prompt_ctx);
+    if (!(o->prompt_keep >= 0 && o->prompt_keep <= 1) || o->prompt_keep_from < 0 ||
+        o->prompt_ctx < 0)
+        return err_set(err, INGLE_ARG,
+                       "prompt_keep is %g, expected 0 to 1; prompt_keep_from %lld, prompt_ctx "
+                       "%lld, expected 0 or more",
+                       o->prompt_keep, (long long)o->prompt_keep_from, (long long)o->prompt_ctx);
     if (e->gaps_why) {
         report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "all of it is read: %s", e->gaps_why);
         return INGLE_OK;
@@ -161,11 +177,24 @@ ingle_status engine_skip_prepare(struct ingle_engine *e, const struct ingle_engi
     k->from = o->prompt_keep_from ? o->prompt_keep_from : FROM;
     k->n_ctx = o->prompt_ctx ? o->prompt_ctx : o->n_ctx ? o->n_ctx : e->info.n_ctx;
     k->n_ctx = num_min(k->n_ctx, num_max(e->info.n_ctx, o->n_ctx));
-    k->o = (struct ingle_engine_options){.threads = o->threads, .no_pin = o->no_pin, .numa = o->numa, .cpu = o->cpu, .max_rows = ROWS, .max_logits = 1,
-                                         .n_sessions = 1, .cache_bytes = 1, .pack_cache = o->pack_cache, .pack_write = o->pack_write,
-                                         .pack_bytes = o->pack_bytes, .lock = o->lock, .draft = &off, .n_draft = 1, .callbacks = o->callbacks};
+    k->o = (struct ingle_engine_options){.threads = o->threads,
+                                         .no_pin = o->no_pin,
+                                         .numa = o->numa,
+                                         .cpu = o->cpu,
+                                         .max_rows = ROWS,
+                                         .max_logits = 1,
+                                         .n_sessions = 1,
+                                         .cache_bytes = 1,
+                                         .pack_cache = o->pack_cache,
+                                         .pack_write = o->pack_write,
+                                         .pack_bytes = o->pack_bytes,
+                                         .lock = o->lock,
+                                         .draft = &off,
+                                         .n_draft = 1,
+                                         .callbacks = o->callbacks};
     if (ingle_model_open(&k->model, o->prompt_drafter, &o->callbacks, &error))
-        return err_set(err, error.status, "prompt drafter: %s", error.text); /* it begins with the path */
+        return err_set(err, error.status, "prompt drafter: %s",
+                       error.text); /* it begins with the path */
     st = engine_check_kind(k->model, true, err);
     if (st)
         return err_prefix(err, "prompt drafter");
@@ -218,7 +247,8 @@ struct shorten {
     double keep;
     uint64_t looked; /* clock_now() when somebody was asked whether it is wanted */
     struct text_ids own;       /* of another vocabulary: the drafter's, ... */
-    int64_t *end[2];           /* ... and where the model's and its own end in the text, [n] and [own.n] */
+    /* ... and where the model's and its own end in the text, [n] and [own.n] */
+    int64_t *end[2];
     float *best, *room, *score; /* [SKIP_ROWS][n], [n] of the drafter's tokens */
     bool *always, *kept, *mine; /* of the drafter's, the same, of the model's */
 };
@@ -265,7 +295,8 @@ static bool take_turn(const struct shorten *s)
 }
 
 /* Where tokens end in their text. */
-static ingle_status ends_of(const struct tokenizer *t, const int32_t *ids, int64_t n, struct str *text, int64_t **out, struct err *err)
+static ingle_status ends_of(const struct tokenizer *t, const int32_t *ids, int64_t n,
+                            struct str *text, int64_t **out, struct err *err)
 {
     ingle_status st = INGLE_OK;
     *out = mem_calloc((size_t)n + 1, sizeof **out);
@@ -275,7 +306,9 @@ static ingle_status ends_of(const struct tokenizer *t, const int32_t *ids, int64
         st = text_decode(t, ids[i], true, text, err);
         (*out)[i] = (int64_t)text->n;
     }
-    return st || str_ok(text) ? st : err_set(err, INGLE_NOMEM, "no memory for the text of %lld tokens", (long long)n);
+    return st || str_ok(text)
+               ? st
+               : err_set(err, INGLE_NOMEM, "no memory for the text of %lld tokens", (long long)n);
 }
 
 /* The prompt in the drafter's vocabulary. */
@@ -287,7 +320,8 @@ static ingle_status translate(struct shorten *s, struct err *err)
     str_init(&back);
     ingle_status st = ends_of(s->e->model->tokenizer, s->ids, s->n, &text, &s->end[0], err);
     const struct text_range all = {0, text.n};
-    struct text_bounds bounds = {.max_tokens = (size_t)s->k->n_ctx, .stop = s->o->stop, .arg = s->o->arg};
+    struct text_bounds bounds = {
+        .max_tokens = (size_t)s->k->n_ctx, .stop = s->o->stop, .arg = s->o->arg};
     if (!st)
         st = text_encode_within(its, text.at, text.n, false, &all, 1, &bounds, &s->own, err);
     if (!st)
@@ -308,10 +342,13 @@ static void mark_template(const struct ingle_model *m, const int32_t *ids, int64
         size_t n_bytes;
         const char *text = text_token(m->tokenizer, ids[i], &n_bytes);
         const enum text_token_type type = text_token_type(m->tokenizer, ids[i]);
-        const bool marks = text && n_bytes > 3 && (!memcmp(text, "<|", 2) || !memcmp(text + n_bytes - 2, "|>", 2));
+        const bool marks =
+            text && n_bytes > 3 && (!memcmp(text, "<|", 2) || !memcmp(text + n_bytes - 2, "|>", 2));
         const bool special = type == TEXT_CONTROL || (type == TEXT_USER_DEFINED && marks);
         always[i] |= special || left > 0;
-        left = special && (ids[i] == m->turns.open[0] || ids[i] == m->turns.open[1]) ? NAME : left > 0 ? left - 1 : 0;
+        left = special && (ids[i] == m->turns.open[0] || ids[i] == m->turns.open[1]) ? NAME
+               : left > 0                                                            ? left - 1
+                                                                                     : 0;
         if (!special && text && memchr(text, '\n', n_bytes))
             left = 0;
     }
@@ -334,18 +371,21 @@ static ingle_status make_room(struct shorten *s, int64_t n, struct err *err)
 static ingle_status read_prompt(struct shorten *s, const int32_t *ids, int64_t n, struct err *err)
 {
     struct session *t = s->k->session->s;
-    const struct family_probe probe = {.from = n - SKIP_ROWS, .n = SKIP_ROWS, .stride = n, .best = s->best, .room = s->room};
+    const struct family_probe probe = {
+        .from = n - SKIP_ROWS, .n = SKIP_ROWS, .stride = n, .best = s->best, .room = s->room};
     struct runner *r = s->k->engine->runner;
     struct device_between between = {.fn = ask, .arg = s};
     session_set_salt(t, engine_salt_of(s->o->user));
-    ingle_status st = session_sync(t, ids, n - SKIP_ROWS, NULL, err); /* what it has read lately stays */
+    /* what it has read lately stays */
+    ingle_status st = session_sync(t, ids, n - SKIP_ROWS, NULL, err);
     if (!st)
         st = session_append(t, ids + n - SKIP_ROWS, SKIP_ROWS, err);
     session_runner_set_probe(r, &probe);
     session_runner_set_look(r, &between);
     while (!st && session_pending(t)) {
         struct session_work w = {.s = t, .want = FAMILY_LOGITS_NONE};
-        st = stops(s) ? err_set(err, INGLE_CANCEL, "cancelled") : session_step(r, &w, 1, &s->k->engine->cancel, err);
+        st = stops(s) ? err_set(err, INGLE_CANCEL, "cancelled")
+                      : session_step(r, &w, 1, &s->k->engine->cancel, err);
     }
     session_runner_set_look(r, NULL);
     session_runner_set_probe(r, NULL);
@@ -366,7 +406,8 @@ static ingle_status choose(struct shorten *s, int64_t *n_kept, struct err *err)
     if (!st && n <= SKIP_ROWS)
         st = err_set(err, INGLE_UNSUP, "%lld tokens in its vocabulary are too few", (long long)n);
     if (!st && n > s->k->n_ctx)
-        st = err_set(err, INGLE_LIMIT, "%lld tokens are more than it can read at a time, %lld", (long long)n, (long long)s->k->n_ctx);
+        st = err_set(err, INGLE_LIMIT, "%lld tokens are more than it can read at a time, %lld",
+                     (long long)n, (long long)s->k->n_ctx);
     if (!st)
         st = make_room(s, n, err);
     if (!st)
@@ -376,7 +417,12 @@ static ingle_status choose(struct shorten *s, int64_t *n_kept, struct err *err)
     struct session_borders borders;
     engine_borders(s->e->model, s->ids, s->n, &borders);
     mark_template(s->k->model->tokenizer ? s->k->model : s->e->model, ids, n, s->always);
-    const struct session_skip how = {.token = ids, .score = s->score, .always = s->always, .n = n, .keep = s->keep, .system = same ? borders.shared : 0};
+    const struct session_skip how = {.token = ids,
+                                     .score = s->score,
+                                     .always = s->always,
+                                     .n = n,
+                                     .keep = s->keep,
+                                     .system = same ? borders.shared : 0};
     st = session_skip_choose(&how, s->kept, n_kept, err);
     if (st)
         return st;
@@ -391,13 +437,15 @@ static ingle_status choose(struct shorten *s, int64_t *n_kept, struct err *err)
     return INGLE_OK;
 }
 
-static ingle_status hand_out(const struct shorten *s, int64_t n_kept, struct ingle_shortened *out, struct err *err)
+static ingle_status hand_out(const struct shorten *s, int64_t n_kept, struct ingle_shortened *out,
+                             struct err *err)
 {
     int64_t n = 0;
     out->ids = mem_calloc((size_t)n_kept, sizeof *out->ids);
     out->position = mem_calloc((size_t)n_kept, sizeof *out->position);
     if (!out->ids || !out->position)
-        return err_set(err, INGLE_NOMEM, "no memory for a prompt of %lld tokens", (long long)n_kept);
+        return err_set(err, INGLE_NOMEM, "no memory for a prompt of %lld tokens",
+                       (long long)n_kept);
     for (int64_t i = 0; i < s->n; i++)
         if (s->mine[i]) {
             out->ids[n] = s->ids[i];
@@ -439,7 +487,8 @@ static void add(struct shorten *s, ingle_status st, const struct ingle_shortened
     pthread_mutex_unlock(&s->k->count_lock);
 }
 
-static void tell(struct shorten *s, ingle_status st, const struct err *why, struct ingle_shortened *out)
+static void tell(struct shorten *s, ingle_status st, const struct err *why,
+                 struct ingle_shortened *out)
 {
     if (st) {
         snprintf(out->why, sizeof out->why, "%.60s: %.130s", name_of(s->k), why->msg);
@@ -448,10 +497,12 @@ static void tell(struct shorten *s, ingle_status st, const struct err *why, stru
     }
     if (!out->n) {
         snprintf(out->why, sizeof out->why, "what is always kept is all of it");
-        report(&s->e->sink, INGLE_REPORT_NOTE, kind, "prompt", "all of it is read: what is always kept are all of its %s tokens", number(s->n).at);
+        report(&s->e->sink, INGLE_REPORT_NOTE, kind, "prompt",
+               "all of it is read: what is always kept are all of its %s tokens", number(s->n).at);
         return;
     }
-    report(&s->e->sink, INGLE_REPORT_NOTE, kind, "prompt", "shortened from %s to %s tokens by %s: what was left out cannot be quoted",
+    report(&s->e->sink, INGLE_REPORT_NOTE, kind, "prompt",
+           "shortened from %s to %s tokens by %s: what was left out cannot be quoted",
            number(s->n).at, number(out->n).at, name_of(s->k));
 }
 
@@ -476,7 +527,8 @@ static ingle_status shorten(struct shorten *s, struct ingle_shortened *out, stru
     return st == INGLE_CANCEL ? st : INGLE_OK;
 }
 
-ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n, const struct ingle_shorten_options *o, struct ingle_shortened *out,
+ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n,
+                           const struct ingle_shorten_options *o, struct ingle_shortened *out,
                            struct ingle_error *error)
 {
     static const struct ingle_shorten_options usual = {0};
@@ -484,11 +536,13 @@ ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n
     *out = (struct ingle_shortened){0};
     o = o ? o : &usual;
     if (!(o->keep >= 0 && o->keep <= 1))
-        return engine_say(error, err_set(&err, INGLE_ARG, "keep is %g, expected 0 to 1", o->keep), &err);
+        return engine_say(error, err_set(&err, INGLE_ARG, "keep is %g, expected 0 to 1", o->keep),
+                          &err);
     if (o->keep >= 1 || (o->keep <= 0 && (!e->skip || e->skip->keep >= 1)))
         return INGLE_OK;
     if (!e->skip) {
-        snprintf(out->why, sizeof out->why, "%s", e->gaps_why ? e->gaps_why : "there is no prompt drafter (--prompt-drafter)");
+        snprintf(out->why, sizeof out->why, "%s",
+                 e->gaps_why ? e->gaps_why : "there is no prompt drafter (--prompt-drafter)");
         report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "all of it is read: %s", out->why);
         return INGLE_OK;
     }
@@ -496,9 +550,17 @@ ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n
         return INGLE_OK;
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= e->info.n_vocab)
-            return engine_say(error, err_set(&err, INGLE_ARG, "prompt: token %lld is %d, outside the vocabulary of %lld", (long long)i, ids[i],
-                                             (long long)e->info.n_vocab), &err);
-    struct shorten s = {.e = e, .k = e->skip, .o = o, .ids = ids, .n = n, .keep = o->keep > 0 ? o->keep : e->skip->keep};
+            return engine_say(error,
+                              err_set(&err, INGLE_ARG,
+                                      "prompt: token %lld is %d, outside the vocabulary of %lld",
+                                      (long long)i, ids[i], (long long)e->info.n_vocab),
+                              &err);
+    struct shorten s = {.e = e,
+                        .k = e->skip,
+                        .o = o,
+                        .ids = ids,
+                        .n = n,
+                        .keep = o->keep > 0 ? o->keep : e->skip->keep};
     const ingle_status st = shorten(&s, out, &err);
     release(&s);
     if (!out->n)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sparse - prompts whose rows read the values of large weights alone: what is asked for, whether it can be, what it left out. */
+/* sparse - prompts whose rows read the values of large weights alone: what is asked for, whether it
+ * can be, what it left out. */
 #include "base/str.h"
 #include "engine/engine.h"
 
@@ -52,22 +53,25 @@ ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *f
         return INGLE_OK;
     }
     if (strlen(text) >= INGLE_SPARSE_TEXT)
-        return err_set(err, INGLE_ARG, "%s: '%.60s' has %zu bytes, more than %d", what, text, strlen(text), INGLE_SPARSE_TEXT - 1);
+        return err_set(err, INGLE_ARG, "%s: '%.60s' has %zu bytes, more than %d", what, text,
+                       strlen(text), INGLE_SPARSE_TEXT - 1);
     if (strcmp(text, "on") != 0 && strncmp(text, "on:", 3) != 0)
-        return err_set(err, INGLE_ARG, "%s: '%.60s' is none of off, on and on:eps=1/8,from=4096", what, text);
+        return err_set(err, INGLE_ARG, "%s: '%.60s' is none of off, on and on:eps=1/8,from=4096",
+                       what, text);
     for (const char *p = text + 2; *p;) {
         p++;
         const size_t n = strcspn(p, ",");
         if (n > 4 && memcmp(p, "eps=", 4) == 0) {
             if (!read_eps(p + 4, n - 4, &bits))
-                return err_set(err, INGLE_ARG, "%s: eps '%.*s' is no power of two from 1/%d to 1", what, (int)(n < 40 ? n : 40) - 4,
-                               p + 4, 1 << KERN_FEW_EPS_MOST);
+                return err_set(err, INGLE_ARG, "%s: eps '%.*s' is no power of two from 1/%d to 1",
+                               what, (int)(n < 40 ? n : 40) - 4, p + 4, 1 << KERN_FEW_EPS_MOST);
         } else if (n > 5 && memcmp(p, "from=", 5) == 0) {
             if (!read_from(p + 5, n - 5, &from))
-                return err_set(err, INGLE_ARG, "%s: from '%.*s' is no position from 0 to %d", what, (int)(n < 40 ? n : 40) - 5, p + 5,
-                               MOST_FROM);
+                return err_set(err, INGLE_ARG, "%s: from '%.*s' is no position from 0 to %d", what,
+                               (int)(n < 40 ? n : 40) - 5, p + 5, MOST_FROM);
         } else {
-            return err_set(err, INGLE_ARG, "%s: '%.*s' is neither eps=1/N nor from=POSITION", what, (int)(n < 40 ? n : 40), p);
+            return err_set(err, INGLE_ARG, "%s: '%.*s' is neither eps=1/N nor from=POSITION", what,
+                           (int)(n < 40 ? n : 40), p);
         }
         p += n;
     }
@@ -85,12 +89,14 @@ ingle_status ingle_sparse_check(const char *how, struct ingle_error *error)
 void engine_sparse_text(uint32_t few, char *out, size_t n)
 {
     if (few)
-        snprintf(out, n, "on:eps=1/%d,from=%lld", 1 << kv_few_bits(few), (long long)kv_few_from(few));
+        snprintf(out, n, "on:eps=1/%d,from=%lld", 1 << kv_few_bits(few),
+                 (long long)kv_few_from(few));
     else
         snprintf(out, n, "off");
 }
 
-ingle_status engine_sparse_open(struct ingle_engine *e, const struct ingle_engine_options *o, const struct kv_types *types, struct err *err)
+ingle_status engine_sparse_open(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                const struct kv_types *types, struct err *err)
 {
     struct kv_spec kv = {0};
     ingle_status st = engine_sparse_parse("sparse", o->sparse, &e->few, err);
@@ -107,7 +113,8 @@ ingle_status engine_sparse_open(struct ingle_engine *e, const struct ingle_engin
         engine_sparse_refuse(e);
     e->few = e->few_why ? 0 : e->few;
     const struct kv_pick_text pick = kv_pick_name(&e->pick);
-    snprintf(e->named, sizeof e->named, "%.31s%s%.14s%s%s", e->numerics, pick.at[0] ? "+" : "", pick.at, e->few ? "+" : "", kv_few_name(e->few).at);
+    snprintf(e->named, sizeof e->named, "%.31s%s%.14s%s%s", e->numerics, pick.at[0] ? "+" : "",
+             pick.at, e->few ? "+" : "", kv_few_name(e->few).at);
     return INGLE_OK;
 }
 
@@ -116,7 +123,8 @@ void engine_sparse_refuse(struct ingle_engine *e)
     if (e->few_told)
         return;
     e->few_told = true;
-    report(&e->sink, INGLE_REPORT_WARN, "sparse", "attention", "prompts read all values: %s", e->few_why);
+    report(&e->sink, INGLE_REPORT_WARN, "sparse", "attention", "prompts read all values: %s",
+           e->few_why);
 }
 
 void engine_sparse_join(struct ingle_sparse *sum, const struct ingle_sparse *more)
@@ -131,7 +139,8 @@ void engine_sparse_join(struct ingle_sparse *sum, const struct ingle_sparse *mor
 
 void engine_sparse_add(struct ingle_sparse *sum, const struct kern_few_seen *seen)
 {
-    const struct ingle_sparse more = {seen->pairs, (double)seen->missed * 0x1p-32, (double)seen->most, seen->kept, seen->seen};
+    const struct ingle_sparse more = {seen->pairs, (double)seen->missed * 0x1p-32,
+                                      (double)seen->most, seen->kept, seen->seen};
     engine_sparse_join(sum, &more);
 }
 
@@ -140,10 +149,13 @@ void engine_sparse_report(const struct ingle_engine *e, uint32_t few, const stru
     char subject[48];
     if (!s->pairs || !few)
         return;
-    snprintf(subject, sizeof subject, "attention of %lld layer%s", (long long)e->n_few_layers, e->n_few_layers == 1 ? "" : "s");
+    snprintf(subject, sizeof subject, "attention of %lld layer%s", (long long)e->n_few_layers,
+             e->n_few_layers == 1 ? "" : "s");
     report(&e->sink, INGLE_REPORT_NOTE, "sparse", subject,
-           "values of weights below 1/%d of the sum were replaced by page means: missed %.2g %% on average, %.2g %% at most; %.0f %% of "
-           "values read", 1 << kv_few_bits(few), 100 * s->missed / (double)s->pairs, 100 * s->most,
+           "values of weights below 1/%d of the sum were replaced by page means: missed %.2g %% on "
+           "average, %.2g %% at most; %.0f %% of "
+           "values read",
+           1 << kv_few_bits(few), 100 * s->missed / (double)s->pairs, 100 * s->most,
            s->n_seen ? 100 * (double)s->n_read / (double)s->n_seen : 0.0);
 }
 
@@ -157,7 +169,8 @@ void engine_sparse_tell(struct ingle_session *s)
     engine_sparse_report(s->e, session_few(s->s), &s->sparse);
 }
 
-ingle_status ingle_session_set_sparse(struct ingle_session *s, const char *how, struct ingle_error *error)
+ingle_status ingle_session_set_sparse(struct ingle_session *s, const char *how,
+                                      struct ingle_error *error)
 {
     struct err err;
     uint32_t few = s->e->few;

@@ -32,7 +32,8 @@ static ingle_status read_list(const struct io_meta *meta, const char *source, co
     out->at = mem_calloc(v->n + 1, sizeof *out->at);
     out->n_bytes = mem_calloc(v->n + 1, sizeof *out->n_bytes);
     if (!out->at || !out->n_bytes)
-        return err_set(err, INGLE_NOMEM, "%s: no memory for %zu strings of '%s'", source, v->n, key);
+        return err_set(err, INGLE_NOMEM, "%s: no memory for %zu strings of '%s'", source, v->n,
+                       key);
     for (size_t i = 0; i < v->n; i++)
         out->at[i] = io_array_str(v, i, &out->n_bytes[i]);
     return INGLE_OK;

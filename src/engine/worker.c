@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* worker - experts in other processes: of an engine that asks, and of a worker that computes nothing else. */
+/* worker - experts in other processes: of an engine that asks, and of a worker that computes
+ * nothing else. */
 #define _POSIX_C_SOURCE 200809L
 #include "engine/engine.h"
 
@@ -24,19 +25,31 @@ static const struct expert_layer *layer_at(const struct ingle_engine *e, int64_t
     return e->family->experts ? e->family->experts(e->self, i) : NULL;
 }
 
-/* Layers may differ in their experts' widths and numbers: the hash of all shapes is compared, too. */
-ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_hello *out, struct err *err)
+/* Layers may differ in their experts' widths and numbers: the hash of all shapes is compared,
+ * too. */
+ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_hello *out,
+                                    struct err *err)
 {
     const struct expert_layer *first = NULL;
-    struct link_hello h = {.version_min = LINK_VERSION, .version_max = LINK_VERSION, .arithmetic = KV_ARITHMETIC, .layout = KERN_LAYOUT,
-                           .range = {true, 0, 0}, .form = e->form, .sum = model_exact_sum(e->weights), .n_layers = (uint32_t)e->info.n_layers,
-                           .n_used = (uint32_t)e->info.n_experts_used, .most_rows = 1, .most_pairs = 1,
+    struct link_hello h = {.version_min = LINK_VERSION,
+                           .version_max = LINK_VERSION,
+                           .arithmetic = KV_ARITHMETIC,
+                           .layout = KERN_LAYOUT,
+                           .range = {true, 0, 0},
+                           .form = e->form,
+                           .sum = model_exact_sum(e->weights),
+                           .n_layers = (uint32_t)e->info.n_layers,
+                           .n_used = (uint32_t)e->info.n_experts_used,
+                           .most_rows = 1,
+                           .most_pairs = 1,
                            .threads = (uint32_t)pool_size(device_pool(e->device))};
     for (int64_t i = 0; !first && i < e->info.n_layers; i++)
         first = layer_at(e, i) && layer_at(e, i)->home ? layer_at(e, i) : NULL;
     if (!first)
-        return err_set(err, INGLE_UNSUP, "%s: there are no experts that a worker could have", e->model->path);
-    if (e->info.n_layers > LINK_MAX_LAYERS || first->n > LINK_MAX_EXPERTS || h.n_used > LINK_MAX_USED || first->width > LINK_MAX_WIDTH ||
+        return err_set(err, INGLE_UNSUP, "%s: there are no experts that a worker could have",
+                       e->model->path);
+    if (e->info.n_layers > LINK_MAX_LAYERS || first->n > LINK_MAX_EXPERTS ||
+        h.n_used > LINK_MAX_USED || first->width > LINK_MAX_WIDTH ||
         device_matrix_out(first->down) > LINK_MAX_WIDTH)
         return err_set(err, INGLE_UNSUP, "%s: it is too large for workers", e->model->path);
     h.n_experts = (uint32_t)first->n;
@@ -58,7 +71,8 @@ ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_he
 static int cut(char *text, const char *out[EXPERT_WORKERS + 1])
 {
     int n = 0;
-    for (char *rest, *at = strtok_r(text, ",", &rest); at && n <= EXPERT_WORKERS; at = strtok_r(NULL, ",", &rest))
+    for (char *rest, *at = strtok_r(text, ",", &rest); at && n <= EXPERT_WORKERS;
+         at = strtok_r(NULL, ",", &rest))
         out[n++] = at;
     return n;
 }
@@ -71,12 +85,14 @@ static ingle_status read_share(const char *text, int *out, struct err *err)
         return INGLE_OK;
     const long n = strtol(text, &end, 10);
     if (end == text || *end || n < 0 || n > 100)
-        return err_set(err, INGLE_ARG, "the share of workers '%s' is neither auto nor 0 to 100 per cent", text);
+        return err_set(err, INGLE_ARG,
+                       "the share of workers '%s' is neither auto nor 0 to 100 per cent", text);
     *out = (int)n;
     return INGLE_OK;
 }
 
-ingle_status engine_workers_open(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+ingle_status engine_workers_open(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                 struct err *err)
 {
     const char *address[EXPERT_WORKERS + 1];
     char text[MOST_ADDRESSES];
@@ -87,13 +103,19 @@ ingle_status engine_workers_open(struct ingle_engine *e, const struct ingle_engi
     if (read_share(o->experts_share, &share, err))
         return INGLE_ARG;
     if (strlen(o->experts_worker) >= sizeof text)
-        return err_set(err, INGLE_ARG, "addresses of workers have %zu bytes, the limit is %zu", strlen(o->experts_worker), sizeof text - 1);
+        return err_set(err, INGLE_ARG, "addresses of workers have %zu bytes, the limit is %zu",
+                       strlen(o->experts_worker), sizeof text - 1);
     memcpy(text, o->experts_worker, strlen(o->experts_worker) + 1);
-    struct expert_remote_options r = {.address = address, .key_file = o->worker_key, .plain = o->worker_plain, .hello = &hello, .sink = &e->sink,
+    struct expert_remote_options r = {.address = address,
+                                      .key_file = o->worker_key,
+                                      .plain = o->worker_plain,
+                                      .hello = &hello,
+                                      .sink = &e->sink,
                                       .share = share};
     r.n = cut(text, address);
     if (r.n < 1 || r.n > EXPERT_WORKERS)
-        return err_set(err, INGLE_ARG, "'%s' has addresses of %s workers, not of 1 to %d", o->experts_worker, r.n ? "too many" : "no", EXPERT_WORKERS);
+        return err_set(err, INGLE_ARG, "'%s' has addresses of %s workers, not of 1 to %d",
+                       o->experts_worker, r.n ? "too many" : "no", EXPERT_WORKERS);
     const ingle_status st = engine_worker_describe(e, &hello, err);
     return st ? st : expert_remote_open(&e->workers, e->weights, &r, err);
 }
@@ -106,16 +128,32 @@ void engine_workers_tend(struct ingle_engine *e)
 
 bool ingle_engine_worker(const struct ingle_engine *e, int i, struct ingle_engine_worker *out)
 {
-    static const char *const states[] = {[EXPERT_WORKER_AWAY] = "away", [EXPERT_WORKER_READY] = "ready", [EXPERT_WORKER_REFUSED] = "refused"};
+    static const char *const states[] = {[EXPERT_WORKER_AWAY] = "away",
+                                         [EXPERT_WORKER_READY] = "ready",
+                                         [EXPERT_WORKER_REFUSED] = "refused"};
     struct expert_worker_counts n;
     if (i < 0 || i >= expert_remote_n(e->workers))
         return false;
     expert_remote_count(e->workers, i, &n);
-    *out = (struct ingle_engine_worker){.address = n.address, .state = states[n.state], .slots = n.slots, .budget_bytes = n.budget_bytes,
-                                        .evals = n.evals, .pairs = n.pairs, .experts = n.experts, .sent_bytes = n.sent_bytes,
-                                        .received_bytes = n.received_bytes, .losses = n.losses, .redone = n.redone, .hits = n.hits,
-                                        .misses = n.misses, .compute_ns = n.compute_ns, .wait_ns = n.wait_ns, .unit_us = n.unit_us,
-                                        .here_us = n.here_us, .trip_us = n.trip_us, .experts_here = expert_remote_here(e->workers)};
+    *out = (struct ingle_engine_worker){.address = n.address,
+                                        .state = states[n.state],
+                                        .slots = n.slots,
+                                        .budget_bytes = n.budget_bytes,
+                                        .evals = n.evals,
+                                        .pairs = n.pairs,
+                                        .experts = n.experts,
+                                        .sent_bytes = n.sent_bytes,
+                                        .received_bytes = n.received_bytes,
+                                        .losses = n.losses,
+                                        .redone = n.redone,
+                                        .hits = n.hits,
+                                        .misses = n.misses,
+                                        .compute_ns = n.compute_ns,
+                                        .wait_ns = n.wait_ns,
+                                        .unit_us = n.unit_us,
+                                        .here_us = n.here_us,
+                                        .trip_us = n.trip_us,
+                                        .experts_here = expert_remote_here(e->workers)};
     link_range_text(&n.range, out->layers, sizeof out->layers);
     memcpy(out->trouble, n.trouble, sizeof out->trouble);
     out->shares = n.shares;
@@ -145,7 +183,8 @@ struct ingle_worker {
 };
 
 /* Experts get what is asked for, or what is free. */
-static ingle_status choose_budget(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+static ingle_status choose_budget(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                  struct err *err)
 {
     const uint64_t all = model_expert_bytes(e->weights), least = expert_store_least(e->weights);
     uint64_t limit;
@@ -154,27 +193,36 @@ static ingle_status choose_budget(struct ingle_engine *e, const struct ingle_eng
         st = engine_memory_limit(e, o, &limit, err);
     if (st)
         return st;
-    const uint64_t margin = engine_margin_of(o, limit), usable = limit > margin ? limit - margin : 0;
+    const uint64_t margin = engine_margin_of(o, limit),
+                   usable = limit > margin ? limit - margin : 0;
     uint64_t budget = o->expert_bytes ? o->expert_bytes : usable;
     if (budget > limit && !o->force)
-        return err_set(err, INGLE_LIMIT, "%s: a budget of %s for experts, %s are free", e->model->path, SIZE_OF(budget), SIZE_OF(limit));
+        return err_set(err, INGLE_LIMIT, "%s: a budget of %s for experts, %s are free",
+                       e->model->path, SIZE_OF(budget), SIZE_OF(limit));
     if (budget < least)
-        return err_set(err, INGLE_LIMIT, "%s: %s are free for experts, the least is %s", e->model->path, SIZE_OF(budget), SIZE_OF(least));
+        return err_set(err, INGLE_LIMIT, "%s: %s are free for experts, the least is %s",
+                       e->model->path, SIZE_OF(budget), SIZE_OF(least));
     e->expert_budget = budget >= all ? all + least : budget; /* a place for each */
     return INGLE_OK;
 }
 
-static ingle_status load_experts(struct ingle_engine *e, const struct ingle_engine_options *o, struct err *err)
+static ingle_status load_experts(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                 struct err *err)
 {
-    const struct model_load_options load = {.pack_dir = o->pack_cache, .pack_write = o->pack_write, .pack_bytes = o->pack_bytes, .identity = e->form,
-                                            .no_experts = true, .only_experts = true};
+    const struct model_load_options load = {.pack_dir = o->pack_cache,
+                                            .pack_write = o->pack_write,
+                                            .pack_bytes = o->pack_bytes,
+                                            .identity = e->form,
+                                            .no_experts = true,
+                                            .only_experts = true};
     ingle_status st = choose_budget(e, o, err);
     if (!st)
         st = model_load_with(e->weights, &load, err);
     return st ? st : engine_experts_open(e, o, err);
 }
 
-static ingle_status open_worker(struct ingle_worker *w, const struct ingle_engine_options *o, const struct ingle_worker_options *how, struct err *err)
+static ingle_status open_worker(struct ingle_worker *w, const struct ingle_engine_options *o,
+                                const struct ingle_worker_options *how, struct err *err)
 {
     struct link_hello hello;
     struct link_range range;
@@ -194,19 +242,30 @@ static ingle_status open_worker(struct ingle_worker *w, const struct ingle_engin
         return err_set(err, INGLE_NOMEM, "no memory for %lld layers", (long long)e->info.n_layers);
     for (int64_t i = 0; i < e->info.n_layers; i++) {
         const struct expert_layer *l = layer_at(e, i);
-        w->layer[i] = l && l->home && l->n == (int64_t)hello.n_experts && link_range_has(&range, i) ? l : NULL;
+        w->layer[i] = l && l->home && l->n == (int64_t)hello.n_experts && link_range_has(&range, i)
+                          ? l
+                          : NULL;
         any = any || w->layer[i];
     }
     if (!any || (!range.all && range.to > e->info.n_layers))
-        return err_set(err, INGLE_ARG, "layers %s: the model has %lld, and none of these has experts, or some are not there", how->layers,
-                       (long long)e->info.n_layers);
+        return err_set(
+            err, INGLE_ARG,
+            "layers %s: the model has %lld, and none of these has experts, or some are not there",
+            how->layers, (long long)e->info.n_layers);
     hello.range = range;
-    const struct expert_serve_options s = {.address = how->listen, .key_file = o->worker_key, .plain = o->worker_plain, .hello = &hello,
-                                           .layer = w->layer, .store = e->experts, .sink = &e->sink, .stop = &w->stop};
+    const struct expert_serve_options s = {.address = how->listen,
+                                           .key_file = o->worker_key,
+                                           .plain = o->worker_plain,
+                                           .hello = &hello,
+                                           .layer = w->layer,
+                                           .store = e->experts,
+                                           .sink = &e->sink,
+                                           .stop = &w->stop};
     return expert_serve_open(&w->serve, e->device, &s, err);
 }
 
-ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m, const struct ingle_engine_options *o,
+ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
+                               const struct ingle_engine_options *o,
                                const struct ingle_worker_options *how, struct ingle_error *error)
 {
     static const char *const off[] = {"off"};
@@ -265,5 +324,6 @@ void ingle_worker_info(const struct ingle_worker *w, struct ingle_worker_info *o
     struct expert_store_counts s;
     expert_serve_count(w->serve, &n);
     expert_store_count(w->e->experts, &s);
-    *out = (struct ingle_worker_info){n.evals, n.pairs, n.refused, n.failed, s.hits, s.misses, s.read_bytes};
+    *out = (struct ingle_worker_info){n.evals, n.pairs,  n.refused,   n.failed,
+                                      s.hits,  s.misses, s.read_bytes};
 }

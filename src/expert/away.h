@@ -8,7 +8,8 @@
 #include "expert/split.h"
 #include <pthread.h>
 
-/* CREDITS: EVALs that a worker has at a time.  LEAST_PAIRS: what one must take in an EVAL, so that pieces are few. */
+/* CREDITS: EVALs that a worker has at a time.  LEAST_PAIRS: what one must take in an EVAL, so that
+ * pieces are few. */
 enum { CREDITS = LINK_SLOTS, LEAST_PAIRS = 64 };
 
 enum worker_state { WORKER_DOWN, WORKER_CALLING, WORKER_GREETED, WORKER_READY, WORKER_REFUSED };
@@ -68,9 +69,12 @@ struct worker {
     uint64_t n_missed;       /* its misses so far */
     struct link_share share; /* memory that it may have, too */
     bool shares;             /* it has */
-    uint8_t *have;           /* bits: what was in its memory when it last said so; link_have_bytes() */
-    uint64_t asked_ns, placed_ns, placed_step; /* when it was asked for its counters, and told what to have */
-    uint64_t *missed_at;     /* [layers with experts * n_experts]: 1 + n_missed when it last computed the expert */
+    /* bits: what was in its memory when it last said so; link_have_bytes() */
+    uint8_t *have;
+    /* when it was asked for its counters, and told what to have */
+    uint64_t asked_ns, placed_ns, placed_step;
+    /* [layers with experts * n_experts]: 1 + n_missed when it last computed the expert */
+    uint64_t *missed_at;
     struct expert_worker_counts n, shown; /* Sync: shown: expert_remote.lock */
 };
 
@@ -104,12 +108,14 @@ void expert_worker_lose(struct worker *w, const char *why);
 /* Takes in what it has sent; waits at most timeout_ms for it.  False: there was nothing. */
 bool expert_worker_hear(struct worker *w, int timeout_ms);
 /* remote.c: a RESULT or FAIL for a piece. */
-void expert_worker_answer(struct worker *w, const struct link_head *h, const uint8_t *payload, size_t n);
+void expert_worker_answer(struct worker *w, const struct link_head *h, const uint8_t *payload,
+                          size_t n);
 void expert_worker_show(struct worker *w);
 /* place.c: between steps: asks for counters, and says which experts should be there. */
 void expert_worker_tell(struct worker *w, uint64_t now);
 /* Its counters, and what it has. */
-void expert_worker_said(struct worker *w, const struct link_head *h, const uint8_t *payload, size_t n);
+void expert_worker_said(struct worker *w, const struct link_head *h, const uint8_t *payload,
+                        size_t n);
 /* What it was asked for with this tag is not wanted. */
 void expert_worker_cancel(struct worker *w, uint64_t tag);
 /* Of one on this host: memory for rows is offered. */

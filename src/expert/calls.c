@@ -2,8 +2,9 @@
 /*
  * calls - who is there: workers are called, greeted, lost, and called again.
  *
- * A lost one gets a new link, so that nothing of the old one can come through.  It is called again at once, later if that does not
- * help; who was lost three times within a minute is left alone for a minute.
+ * A lost one gets a new link, so that nothing of the old one can come through.  It is called again
+ * at once, later if that does not help; who was lost three times within a minute is left alone for
+ * a minute.
  */
 #include "expert/away.h"
 
@@ -52,16 +53,22 @@ void expert_worker_lose(struct worker *w, const char *why)
     w->n.losses++;
     trouble(w, why);
     hang_up(w, WORKER_DOWN, now + (often ? 60 * second : second / 20));
-    report(w->r->o.sink, INGLE_REPORT_WARN, "worker-lost", w->address, "%s%s: its experts are computed here%s", why,
-           n_asked ? ", in the middle of a step" : "", often ? "; after three losses it is left alone for a minute" : " until it is back");
+    report(w->r->o.sink, INGLE_REPORT_WARN, "worker-lost", w->address,
+           "%s%s: its experts are computed here%s", why, n_asked ? ", in the middle of a step" : "",
+           often ? "; after three losses it is left alone for a minute" : " until it is back");
 }
 
 static void call(struct worker *w, uint64_t now)
 {
     const struct expert_remote *r = w->r;
     struct err err;
-    const struct link_options o = {.address = w->address, .key_file = r->o.key_file, .plain = r->o.plain, .most_bytes = LINK_MAX_BYTES, .most_before = LINK_STRANGER_BYTES,
-                                   .heartbeat_ms = r->o.heartbeat_ms, .dead_ms = r->o.dead_ms};
+    const struct link_options o = {.address = w->address,
+                                   .key_file = r->o.key_file,
+                                   .plain = r->o.plain,
+                                   .most_bytes = LINK_MAX_BYTES,
+                                   .most_before = LINK_STRANGER_BYTES,
+                                   .heartbeat_ms = r->o.heartbeat_ms,
+                                   .dead_ms = r->o.dead_ms};
     w->since_ns = now;
     if (link_dial(&w->link, &o, &err)) {
         trouble(w, err.msg);
@@ -104,7 +111,8 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
     if (!st)
         st = link_hello_agree(&w->r->hello, &h, &err);
     if (!st && (h.most_pairs < LEAST_PAIRS || h.most_rows < LEAST_PAIRS))
-        st = err_set(&err, INGLE_UNSUP, "it takes %u rows and %u pairs at a time, the least is %d", h.most_rows, h.most_pairs, LEAST_PAIRS);
+        st = err_set(&err, INGLE_UNSUP, "it takes %u rows and %u pairs at a time, the least is %d",
+                     h.most_rows, h.most_pairs, LEAST_PAIRS);
     if (st) {
         refuse(w, err.msg);
         return;
@@ -114,7 +122,8 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
     w->shape = (struct link_shape){h.n_layers, h.n_experts, h.hidden, h.most_rows, h.most_pairs};
     w->state = WORKER_READY;
     w->told = false;
-    memset(w->missed_at, 0, w->r->n_layers * h.n_experts * sizeof *w->missed_at); /* agreed: of this engine's model */
+    /* agreed: of this engine's model */
+    memset(w->missed_at, 0, w->r->n_layers * h.n_experts * sizeof *w->missed_at);
     memset(w->have, 0, link_have_bytes(&w->shape));
     w->asked_ns = w->placed_ns = 0;
     w->n.there = (struct link_stats){0};
@@ -127,9 +136,12 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
     expert_worker_show(w);
     link_range_text(&h.range, layers, sizeof layers);
     if (!(h.sum && w->r->hello.sum) && !model_experts_mark_is_whole(w->r->model))
-        report(w->r->o.sink, INGLE_REPORT_WARN, "worker-samples", w->address, "its experts and those here were compared by samples, not by all bytes: if a file is "
-               "damaged, answers are wrong; with --pack at both ends all bytes are compared");
-    report(w->r->o.sink, INGLE_REPORT_NOTE, "worker", w->address, "it computes experts of layers %s: %u threads, %s, %.2f GB for %llu of them", layers,
+        report(
+            w->r->o.sink, INGLE_REPORT_WARN, "worker-samples", w->address,
+            "its experts and those here were compared by samples, not by all bytes: if a file is "
+            "damaged, answers are wrong; with --pack at both ends all bytes are compared");
+    report(w->r->o.sink, INGLE_REPORT_NOTE, "worker", w->address,
+           "it computes experts of layers %s: %u threads, %s, %.2f GB for %llu of them", layers,
            h.threads, h.cpu, (double)h.budget_bytes * 1e-9, (unsigned long long)h.slots);
     expert_worker_share(w);
 }
@@ -140,7 +152,8 @@ static void take(struct worker *w, const struct link_in *in)
     struct link_head h;
     char text[LINK_MAX_TEXT + 1];
     const bool ready = w->state == WORKER_READY;
-    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, ready ? &w->shape : NULL, &h, &err)) {
+    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, ready ? &w->shape : NULL,
+                       &h, &err)) {
         expert_worker_lose(w, err.msg);
         return;
     }
@@ -155,7 +168,8 @@ static void take(struct worker *w, const struct link_in *in)
         expert_worker_lose(w, "it ends");
     } else if (!ready && h.kind == LINK_HELLO) {
         welcome(w, in->payload, in->n_payload);
-    } else if (ready && (h.kind == LINK_STATS || h.kind == LINK_HAVE || (h.kind == LINK_SHARE && w->share.at))) {
+    } else if (ready && (h.kind == LINK_STATS || h.kind == LINK_HAVE ||
+                         (h.kind == LINK_SHARE && w->share.at))) {
         expert_worker_said(w, &h, in->payload, in->n_payload);
     } else if (ready && (h.kind == LINK_RESULT || h.kind == LINK_FAIL)) {
         expert_worker_answer(w, &h, in->payload, in->n_payload);
@@ -177,7 +191,8 @@ bool expert_worker_hear(struct worker *w, int timeout_ms)
         return true;
     case LINK_DOWN:
         if (w->state == WORKER_CALLING)
-            trouble(w, "there is no handshake: one end has another key, or none, or is no ingle"); /* the carrier tries again */
+            /* the carrier tries again */
+            trouble(w, "there is no handshake: one end has another key, or none, or is no ingle");
         else
             expert_worker_lose(w, why);
         return true;
@@ -200,11 +215,13 @@ void expert_worker_look(struct worker *w, uint64_t now)
         ;
     if (w->state == WORKER_GREETED && now > w->since_ns && now - w->since_ns > 5 * second)
         expert_worker_lose(w, "it does not answer a HELLO");
-    else if (w->state == WORKER_CALLING && now > w->since_ns && now - w->since_ns > 5 * second && !w->told) {
+    else if (w->state == WORKER_CALLING && now > w->since_ns && now - w->since_ns > 5 * second &&
+             !w->told) {
         w->told = true;
         if (!w->n.trouble[0])
             trouble(w, "there is no connection");
-        report(w->r->o.sink, INGLE_REPORT_WARN, "worker", w->address, "it cannot be reached: %s; it is tried again and again", w->n.trouble);
+        report(w->r->o.sink, INGLE_REPORT_WARN, "worker", w->address,
+               "it cannot be reached: %s; it is tried again and again", w->n.trouble);
         expert_worker_show(w);
     }
 }

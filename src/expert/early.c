@@ -2,7 +2,8 @@
 /*
  * early - blocks of steps, comparisons of them, and what follows.
  *
- * Steps of several rows take longer than those of one: a step counts as its time by the mean of its kind.
+ * Steps of several rows take longer than those of one: a step counts as its time by the mean of its
+ * kind.
  */
 #include "expert/early.h"
 
@@ -54,7 +55,8 @@ static void compare(struct expert_early *e, double x)
     e->squares = e->squares * fade + d * d;
     e->n_pairs++;
     e->mean = e->sum / e->weight;
-    e->noise = sqrt(fmax(0, e->squares - e->weight * e->mean * e->mean) + spread * spread) / e->weight;
+    e->noise =
+        sqrt(fmax(0, e->squares - e->weight * e->mean * e->mean) + spread * spread) / e->weight;
     charge(e);
     decide(e);
 }

@@ -1,9 +1,10 @@
 /*
  * early - inside the room: whether reads ahead pay.
  *
- * Steps without and with early reads take turns in blocks, and what they take is compared: a block of one kind with those of the
- * other before and behind it.  Reads ahead are for good where steps are faster by more than chance would have it.  Until then,
- * tries are as rare as it takes to lose at most EARLY_PRICE of the time by them.  Knows nothing of experts, files or clocks; the same
+ * Steps without and with early reads take turns in blocks, and what they take is compared: a block
+ * of one kind with those of the other before and behind it.  Reads ahead are for good where steps
+ * are faster by more than chance would have it.  Until then, tries are as rare as it takes to lose
+ * at most EARLY_PRICE of the time by them.  Knows nothing of experts, files or clocks; the same
  * numbers always give the same decisions.
  */
 #ifndef INGLE_EXPERT_EARLY_H
@@ -12,7 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { EARLY_ROWS = 8, EARLY_BLOCK = 4, EARLY_EVERY = 8 }; /* rows of a step at most; steps; blocks from one look to the next */
+/* rows of a step at most; steps; blocks from one look to the next */
+enum { EARLY_ROWS = 8, EARLY_BLOCK = 4, EARLY_EVERY = 8 };
 #define EARLY_PRICE 0.01
 
 /* Zero: at the beginning. */
@@ -26,7 +28,8 @@ struct expert_early {
     double unit[EARLY_ROWS + 1]; /* mean time of a step of so many rows */
     int n_steps, since;     /* of this block; blocks since the last look */
     double took, meant;     /* of this block: its time, and the same by means */
-    double before, tried;   /* how long the usual block before took, and one of the other kind; 0: none */
+    /* how long the usual block before took, and one of the other kind; 0: none */
+    double before, tried;
     double credit;          /* steps that tries may cost */
     double weight, sum, squares; /* of comparisons, each worth less with every other */
 };

@@ -78,16 +78,19 @@ void expert_normalise(struct device *d, struct expert_choice *c, int64_t n_rows)
     }
 }
 
-ingle_status expert_layer_init(struct expert_layer *l, struct model *m, int64_t layer, struct err *err)
+ingle_status expert_layer_init(struct expert_layer *l, struct model *m, int64_t layer,
+                               struct err *err)
 {
-    const struct device_matrix *const part[MODEL_PARTS] = {l->gate_up ? l->gate_up : l->gate, l->up, l->down};
+    const struct device_matrix *const part[MODEL_PARTS] = {l->gate_up ? l->gate_up : l->gate, l->up,
+                                                           l->down};
     struct model_experts *home;
     const ingle_status s = model_experts(m, layer, part, &home, err);
     if (s)
         return s;
     l->home = home;
     l->hits = mem_calloc((size_t)l->n, sizeof *l->hits);
-    return l->hits ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to count %lld experts", (long long)l->n);
+    return l->hits ? INGLE_OK
+                   : err_set(err, INGLE_NOMEM, "no memory to count %lld experts", (long long)l->n);
 }
 
 void expert_layer_release(struct expert_layer *l)
@@ -129,7 +132,8 @@ bool expert_wants_guess(const struct expert_layer *next, int64_t n_rows)
     return l && n_rows <= EXPERT_GUESS_ROWS && expert_store_wants_guess(l->store);
 }
 
-void expert_guess(struct device *d, const struct expert_layer *next, const struct expert_choice *c, int64_t n_rows)
+void expert_guess(struct device *d, const struct expert_layer *next, const struct expert_choice *c,
+                  int64_t n_rows)
 {
     int32_t best[EXPERT_GUESS_ROWS * EXPERT_MAX_USED];
     float weight[EXPERT_GUESS_ROWS * EXPERT_MAX_USED];
@@ -160,7 +164,8 @@ void expert_eval_begin(struct expert_eval *v)
     v->away = NULL;
     v->y = (struct rows){0};
     v->summed = false;
-    v->tier = v->layer->home && v->layer->home->workers ? &expert_remote : expert_tier_here(v->layer);
+    v->tier =
+        v->layer->home && v->layer->home->workers ? &expert_remote : expert_tier_here(v->layer);
     if (v->tier->begin)
         v->tier->begin(v);
 }

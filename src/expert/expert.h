@@ -26,12 +26,14 @@ struct expert_layer {
     const struct model_experts *home; /* NULL: one expert, which is in memory */
 };
 
-/* Of a layer whose n and matrices are set: they belong together as experts of layer `layer` of m.  INGLE_NOMEM. */
-MUST_CHECK ingle_status expert_layer_init(struct expert_layer *l, struct model *m, int64_t layer, struct err *err);
+/* Of a layer whose n and matrices are set: they belong together as experts of layer `layer` of m.
+ * INGLE_NOMEM. */
+MUST_CHECK ingle_status expert_layer_init(struct expert_layer *l, struct model *m, int64_t layer,
+                                          struct err *err);
 void expert_layer_release(struct expert_layer *l);
 
-/* The share of a layer's choices that are in memory when a share (0 to 1) of all experts is, expected of a model with n_experts a
- * layer; varied: of text that changes its topic often. */
+/* The share of a layer's choices that are in memory when a share (0 to 1) of all experts is,
+ * expected of a model with n_experts a layer; varied: of text that changes its topic often. */
 double expert_hits(double share, int64_t n_experts, bool varied);
 
 /* Which experts each row uses: ids ascending within a row.  Host memory of the arena. */
@@ -86,19 +88,22 @@ struct expert_eval {
 void expert_eval_begin(struct expert_eval *v);
 void expert_eval_end(struct expert_eval *v);
 
-/* Between begin and end: the next layer's choice may be guessed from this layer's rows, so that experts that are not in memory
- * are read early.  False: guessing would be of no use.  A guess never changes a result. */
+/* Between begin and end: the next layer's choice may be guessed from this layer's rows, so that
+ * experts that are not in memory are read early.  False: guessing would be of no use.  A guess
+ * never changes a result. */
 enum { EXPERT_GUESS_ROWS = 8 };
 bool expert_wants_guess(const struct expert_layer *next, int64_t n_rows);
 /* The best of c first. */
-void expert_guess(struct device *d, const struct expert_layer *next, const struct expert_choice *c, int64_t n_rows);
+void expert_guess(struct device *d, const struct expert_layer *next, const struct expert_choice *c,
+                  int64_t n_rows);
 
 /* Where experts are, as operations. */
 struct expert_tier {
     const char *name;
     /* The pairs are known: fetching or sending may start.  NULL: nothing to start. */
     void (*begin)(struct expert_eval *v);
-    /* y[pair] = down_e(act(gate_e x) * up_e x) for all pairs [n_rows * k][hidden] but those of experts that are skipped. */
+    /* y[pair] = down_e(act(gate_e x) * up_e x) for all pairs [n_rows * k][hidden] but those of
+     * experts that are skipped. */
     void (*end)(struct expert_eval *v, struct rows y);
 };
 /* All experts in the device's memory. */

@@ -55,7 +55,8 @@ static bool same_time(struct timespec a, struct timespec b)
 /* The time of modification is what programs like it to be: the time of change is not. */
 static bool same_stamp(const struct stat *a, const struct stat *b)
 {
-    return a->st_size == b->st_size && same_time(a->st_mtim, b->st_mtim) && same_time(a->st_ctim, b->st_ctim);
+    return a->st_size == b->st_size && same_time(a->st_mtim, b->st_mtim) &&
+           same_time(a->st_ctim, b->st_ctim);
 }
 
 /* What else has happened to the file since it was opened. */
@@ -80,7 +81,8 @@ static uint32_t look(struct fetch *f)
     return f->seen;
 }
 
-/* Bytes that were right a moment ago may have changed without a change of the time: it moves in ticks of some milliseconds. */
+/* Bytes that were right a moment ago may have changed without a change of the time: it moves in
+ * ticks of some milliseconds. */
 static bool is_settled(const struct fetch *f)
 {
     enum { SETTLE_NS = 100000000, SECOND = 1000000000 };
@@ -88,13 +90,15 @@ static bool is_settled(const struct fetch *f)
     if (f->o.fd < 0 || clock_gettime(CLOCK_REALTIME, &now) != 0)
         return true;
     const int64_t seconds = now.tv_sec - f->stamp.st_ctim.tv_sec;
-    return seconds < 0 || seconds > 1 || seconds * SECOND + now.tv_nsec - f->stamp.st_ctim.tv_nsec >= SETTLE_NS;
+    return seconds < 0 || seconds > 1 ||
+           seconds * SECOND + now.tv_nsec - f->stamp.st_ctim.tv_nsec >= SETTLE_NS;
 }
 
 ssize_t expert_fetch_before(const struct fetch *f, const struct fetch_piece *p, int *wait)
 {
     *wait = -1;
-    return f->o.hook ? f->o.hook->before(f->o.hook->arg, p->to, p->n, (off_t)p->at, wait) : (ssize_t)p->n;
+    return f->o.hook ? f->o.hook->before(f->o.hook->arg, p->to, p->n, (off_t)p->at, wait)
+                     : (ssize_t)p->n;
 }
 
 /* Whatever interrupts: after a short read the rest is asked for, what fails is done once more. */
@@ -116,11 +120,13 @@ bool expert_fetch_after(const struct fetch *f, struct fetch_piece *p, ssize_t go
         return false;
     } else {
         p->status = INGLE_IO;
-        snprintf(p->why, sizeof p->why, "%.60s at byte %llu%s", got ? strerror((int)-got) : "the file ends",
-                 (unsigned long long)p->at, changed(f));
+        snprintf(p->why, sizeof p->why, "%.60s at byte %llu%s",
+                 got ? strerror((int)-got) : "the file ends", (unsigned long long)p->at,
+                 changed(f));
     }
     if (!f->direct)
-        (void)posix_fadvise(f->o.fd, (off_t)(p->at + p->n - p->all), (off_t)p->all, POSIX_FADV_DONTNEED);
+        (void)posix_fadvise(f->o.fd, (off_t)(p->at + p->n - p->all), (off_t)p->all,
+                            POSIX_FADV_DONTNEED);
     return true;
 }
 
@@ -129,7 +135,8 @@ static size_t early_piece(const struct fetch *f)
 {
     enum { LEAST = 128 << 10, USUAL = 256 << 10 };
     const double half_ms = 500000;
-    const double n = f->count.busy_ns ? half_ms * (double)f->count.bytes / (double)f->count.busy_ns : USUAL;
+    const double n =
+        f->count.busy_ns ? half_ms * (double)f->count.bytes / (double)f->count.busy_ns : USUAL;
     return n < LEAST ? LEAST : n > FETCH_PIECE ? FETCH_PIECE : (size_t)n / LEAST * LEAST;
 }
 
@@ -150,8 +157,13 @@ bool expert_fetch_take(struct fetch *f, struct fetch_piece *p)
         const uint64_t left = r->r.bytes - r->next;
         const size_t most = c ? early_piece(f) : FETCH_PIECE;
         const size_t n = f->o.make || left < most ? (size_t)left : most;
-        *p = (struct fetch_piece){.ticket = t, .to = (uint8_t *)r->r.to + r->next, .at = r->r.at + r->next, .n = n, .all = n,
-                                  .what = r->r.what, .early = c > 0};
+        *p = (struct fetch_piece){.ticket = t,
+                                  .to = (uint8_t *)r->r.to + r->next,
+                                  .at = r->r.at + r->next,
+                                  .n = n,
+                                  .all = n,
+                                  .what = r->r.what,
+                                  .early = c > 0};
         f->n_early += c;
         r->next += n;
         r->state = FETCH_RUNNING;
@@ -324,7 +336,8 @@ static void *run(void *arg)
 
 /* ---- the owner's side ---- */
 
-/* Sets direct I/O on the file and reads a page: some file systems take the flag and refuse the read. */
+/* Sets direct I/O on the file and reads a page: some file systems take the flag and refuse the
+ * read. */
 static bool try_direct(const struct fetch_options *o)
 {
     const int flags = fcntl(o->fd, F_GETFL);
@@ -353,7 +366,8 @@ static ingle_status start_thread(struct fetch *f, struct err *err)
         w->f = f;
         w->since_ns = 0;
         if (f->o.make_work && !w->work && !(w->work = mem_alloc(f->o.make_work)))
-            return err_set(err, INGLE_NOMEM, "no %zu bytes for a thread that reads experts", f->o.make_work);
+            return err_set(err, INGLE_NOMEM, "no %zu bytes for a thread that reads experts",
+                           f->o.make_work);
         w->state = WORKER_WORKS;
         if (pthread_create(&w->thread, NULL, f->ring ? expert_ring_run : run, w) != 0) {
             w->state = WORKER_NONE;
@@ -362,12 +376,16 @@ static ingle_status start_thread(struct fetch *f, struct err *err)
         f->n_threads++;
         return INGLE_OK;
     }
-    return err_set(err, INGLE_LIMIT, "%d threads that read experts are too many", FETCH_MOST_THREADS);
+    return err_set(err, INGLE_LIMIT, "%d threads that read experts are too many",
+                   FETCH_MOST_THREADS);
 }
 
 static int wanted_threads(const struct fetch *f)
 {
-    return f->ring ? 1 : f->o.n_threads > FETCH_MOST_THREADS ? FETCH_MOST_THREADS : f->o.n_threads ? f->o.n_threads : FETCH_USUAL_THREADS;
+    return f->ring                               ? 1
+           : f->o.n_threads > FETCH_MOST_THREADS ? FETCH_MOST_THREADS
+           : f->o.n_threads                      ? f->o.n_threads
+                                                 : FETCH_USUAL_THREADS;
 }
 
 static ingle_status start_threads(struct fetch *f, struct err *err)
@@ -416,7 +434,8 @@ ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o
     if (o->fd >= 0) { /* its own descriptor: a read may be under way when the owner's is closed */
         f->o.fd = fcntl(o->fd, F_DUPFD_CLOEXEC, 0);
         if (f->o.fd < 0)
-            s = err_set(err, INGLE_IO, "%s: cannot open it once more: %s", o->path, strerror(errno));
+            s = err_set(err, INGLE_IO, "%s: cannot open it once more: %s", o->path,
+                        strerror(errno));
         (void)fstat(o->fd, &f->opened);
         f->stamp = f->opened;
         f->direct = o->io != FETCH_CACHED && try_direct(o);
@@ -424,7 +443,10 @@ ingle_status expert_fetch_open(struct fetch **out, const struct fetch_options *o
             (void)posix_fadvise(o->fd, 0, 0, POSIX_FADV_RANDOM);
     }
     if (!s && o->io == FETCH_DIRECT && !f->direct)
-        s = err_set(err, INGLE_UNSUP, "%s: this file cannot be read directly: the file system has no direct I/O for it", o->path);
+        s = err_set(
+            err, INGLE_UNSUP,
+            "%s: this file cannot be read directly: the file system has no direct I/O for it",
+            o->path);
     if (!s)
         open_ring(f);
     if (!s)
@@ -466,7 +488,8 @@ void expert_fetch_close(struct fetch *f, void (*over)(void *arg), void *arg)
     wake(f, true);
     /* What make() touches is the owner's, and goes with it: those are waited for in any case. */
     while (f->o.make ? f->n_threads + f->n_gone > 0 : f->n_threads > 0 && !timeout)
-        timeout = f->o.make ? pthread_cond_wait(&f->ended, &f->lock) : pthread_cond_timedwait(&f->ended, &f->lock, &until);
+        timeout = f->o.make ? pthread_cond_wait(&f->ended, &f->lock)
+                            : pthread_cond_timedwait(&f->ended, &f->lock, &until);
     const bool left = f->n_threads + f->n_gone > 0;
     for (int i = 0; i < FETCH_MOST_THREADS; i++) {
         struct fetch_worker *w = &f->worker[i];
@@ -532,7 +555,8 @@ void expert_fetch_hurry(struct fetch *f, int ticket)
 {
     pthread_mutex_lock(&f->lock);
     struct fetch_read *r = &f->read[ticket];
-    if (!r->r.urgent && (r->state == FETCH_QUEUED || r->state == FETCH_RUNNING) && r->next < r->r.bytes) {
+    if (!r->r.urgent && (r->state == FETCH_QUEUED || r->state == FETCH_RUNNING) &&
+        r->next < r->r.bytes) {
         unlink_ticket(f, &f->queue[1], ticket);
         append(f, &f->queue[0], ticket);
         wake(f, !f->o.make);
@@ -573,8 +597,11 @@ int expert_fetch_poll(struct fetch *f, struct fetch_done *out, int n, uint64_t u
         struct fetch_read *r = &f->read[t];
         unlink_ticket(f, &f->ready, t);
         r->state = FETCH_IDLE;
-        out[got] = (struct fetch_done){.ticket = t, .status = r->status, .ns = clock_now() - r->since_ns,
-                                       .seen = r->seen, .wrong = r->wrong};
+        out[got] = (struct fetch_done){.ticket = t,
+                                       .status = r->status,
+                                       .ns = clock_now() - r->since_ns,
+                                       .seen = r->seen,
+                                       .wrong = r->wrong};
         memcpy(out[got].why, r->why, sizeof out->why);
     }
     pthread_mutex_unlock(&f->lock);

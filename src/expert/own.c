@@ -2,9 +2,10 @@
 /*
  * own - the second set of slots: in memory that the device has for itself.
  *
- * An expert is in one of both.  Moves are made between steps, few at a time: the most used expert of the host's memory goes to
- * the device when its key has been clearly above the least one there for a while, and the two change places.  One slot stays empty
- * for that.  What the device has is computed by it, what the host has is not copied for one use.
+ * An expert is in one of both.  Moves are made between steps, few at a time: the most used expert
+ * of the host's memory goes to the device when its key has been clearly above the least one there
+ * for a while, and the two change places.  One slot stays empty for that.  What the device has is
+ * computed by it, what the host has is not copied for one use.
  */
 #include "expert/tiered.h"
 
@@ -19,7 +20,8 @@ bool expert_own_has(const struct store_class *c, int64_t i)
     return c->own_of && c->own_of[i] >= 0;
 }
 
-static ingle_status open_class(struct store_class *c, struct device *d, uint64_t bytes, struct err *err)
+static ingle_status open_class(struct store_class *c, struct device *d, uint64_t bytes,
+                               struct err *err)
 {
     const int64_t n = num_min(c->n_experts + 1, (int64_t)(bytes / c->bytes));
     if (n < 2)
@@ -28,8 +30,8 @@ static ingle_status open_class(struct store_class *c, struct device *d, uint64_t
     c->own_who = mem_calloc((size_t)n, sizeof *c->own_who);
     c->own = c->own_of && c->own_who ? device_own_take(d, (uint64_t)n * c->bytes) : NULL;
     if (!c->own)
-        return err_set(err, INGLE_NOMEM, "no memory of the device for %lld experts of %llu bytes", (long long)n,
-                       (unsigned long long)c->bytes);
+        return err_set(err, INGLE_NOMEM, "no memory of the device for %lld experts of %llu bytes",
+                       (long long)n, (unsigned long long)c->bytes);
     c->n_own = (int)n;
     for (int64_t i = 0; i < c->n_experts; i++)
         c->own_of[i] = -1;
@@ -45,7 +47,10 @@ ingle_status expert_own_open(struct expert_store *s, struct err *err)
     ingle_status st = INGLE_OK;
     for (int k = 0; !st && bytes && k < s->n_classes; k++) {
         struct store_class *c = &s->class[k];
-        st = open_class(c, d, (uint64_t)((double)bytes * ((double)c->bytes * (double)c->n_experts / (double)all)), err);
+        st = open_class(
+            c, d,
+            (uint64_t)((double)bytes * ((double)c->bytes * (double)c->n_experts / (double)all)),
+            err);
     }
     return st;
 }
@@ -66,7 +71,8 @@ static void place_own(struct expert_store *s, const struct store_class *c, int64
 {
     const struct store_layer *l = expert_store_layer_of(s, c, i);
     for (int k = 0; k < l->home->n_parts; k++)
-        device_matrix_place_own(l->home->part[k], i - l->first, own ? own + l->home->part_at[k] : NULL);
+        device_matrix_place_own(l->home->part[k], i - l->first,
+                                own ? own + l->home->part_at[k] : NULL);
 }
 
 static int empty_slot(const struct store_class *c)
@@ -105,7 +111,8 @@ static void demote(struct expert_store *s, struct store_class *c, int64_t i)
         return;
     if (victim >= 0)
         expert_store_leave(s, c, victim);
-    device_own_get(model_device(s->model), expert_store_hold(s, c, i), c->own + (size_t)t * c->bytes, (size_t)c->bytes);
+    device_own_get(model_device(s->model), expert_store_hold(s, c, i),
+                   c->own + (size_t)t * c->bytes, (size_t)c->bytes);
     expert_store_arrive(s, c, i);
 }
 
@@ -113,7 +120,8 @@ static int64_t best_of_host(const struct expert_store *s, const struct store_cla
 {
     int64_t best = -1;
     for (int64_t i = 0; i < c->n_experts; i++)
-        if (expert_policy_is_in(c->policy, i) && c->slot_of[i] >= 0 && s->slot[c->slot_of[i]].state == SLOT_READY && !c->pins[i] &&
+        if (expert_policy_is_in(c->policy, i) && c->slot_of[i] >= 0 &&
+            s->slot[c->slot_of[i]].state == SLOT_READY && !c->pins[i] &&
             (best < 0 || expert_policy_key(c->policy, i) > expert_policy_key(c->policy, best)))
             best = i;
     return best;
@@ -123,8 +131,8 @@ static int64_t worst_of_device(const struct store_class *c)
 {
     int64_t worst = -1;
     for (int t = 0; t < c->n_own; t++)
-        if (c->own_who[t] >= 0 &&
-            (worst < 0 || expert_policy_key(c->policy, c->own_who[t]) < expert_policy_key(c->policy, worst)))
+        if (c->own_who[t] >= 0 && (worst < 0 || expert_policy_key(c->policy, c->own_who[t]) <
+                                                    expert_policy_key(c->policy, worst)))
             worst = c->own_who[t];
     return worst;
 }
@@ -140,7 +148,8 @@ static bool move(struct expert_store *s, struct store_class *c, bool first)
         return true;
     }
     const int64_t worst = worst_of_device(c);
-    if (!s->shake && expert_policy_key(c->policy, best) <= expert_policy_key(c->policy, worst) + clearly) {
+    if (!s->shake &&
+        expert_policy_key(c->policy, best) <= expert_policy_key(c->policy, worst) + clearly) {
         c->n_better = 0;
         return false;
     }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * place - what a worker and an engine tell each other beside their work: counters, which experts should be near, which are.
+ * place - what a worker and an engine tell each other beside their work: counters, which experts
+ * should be near, which are.
  *
- * Those that are used most and are not in this process's memory are to be in the worker's.  All of it is advice: a wrong one costs
- * time and nothing else.
+ * Those that are used most and are not in this process's memory are to be in the worker's.  All of
+ * it is advice: a wrong one costs time and nothing else.
  */
 #include "expert/away.h"
 
@@ -40,7 +41,8 @@ void expert_worker_share(struct worker *w)
     if (w->r->o.no_share || link_address_parse(w->address, false, &a, NULL) || a.place != LINK_UNIX)
         return;
     if (link_share_create(&w->share, &err)) {
-        report(w->r->o.sink, INGLE_REPORT_NOTE, "worker", w->address, "rows go through the socket: %s", err.msg);
+        report(w->r->o.sink, INGLE_REPORT_NOTE, "worker", w->address,
+               "rows go through the socket: %s", err.msg);
         return;
     }
     if (!link_out_init(&m, LINK_SHARE_HELLO))
@@ -52,10 +54,13 @@ void expert_worker_share(struct worker *w)
 static int by_uses(const void *a, const void *b)
 {
     const struct placing *x = a, *y = b;
-    return x->uses > y->uses ? -1 : x->uses < y->uses ? 1 : (x->what > y->what) - (x->what < y->what);
+    return x->uses > y->uses   ? -1
+           : x->uses < y->uses ? 1
+                               : (x->what > y->what) - (x->what < y->what);
 }
 
-/* Experts of its layers that were used and stay in no memory here; where all are here, those that were used. */
+/* Experts of its layers that were used and stay in no memory here; where all are here, those that
+ * were used. */
 static size_t list_places(const struct worker *w)
 {
     const struct expert_remote *r = w->r;
@@ -67,12 +72,15 @@ static size_t list_places(const struct worker *w)
             continue;
         for (int64_t e = 0; e < home->n; e++) {
             const uint32_t uses = r->uses[i * r->hello.n_experts + (size_t)e];
-            if (uses && !(l && (expert_own_has(l->class, l->first + e) || expert_policy_is_in(l->class->policy, l->first + e))))
+            if (uses && !(l && (expert_own_has(l->class, l->first + e) ||
+                                expert_policy_is_in(l->class->policy, l->first + e))))
                 r->placing[n++] = (struct placing){uses, link_place(home->layer, e)};
         }
     }
     qsort(r->placing, n, sizeof *r->placing, by_uses);
-    return n < MOST_PLACES ? (n < w->hello.slots ? n : (size_t)w->hello.slots) : w->hello.slots < MOST_PLACES ? (size_t)w->hello.slots : MOST_PLACES;
+    return n < MOST_PLACES                ? (n < w->hello.slots ? n : (size_t)w->hello.slots)
+           : w->hello.slots < MOST_PLACES ? (size_t)w->hello.slots
+                                          : MOST_PLACES;
 }
 
 static void place(struct worker *w)
@@ -103,7 +111,8 @@ void expert_worker_tell(struct worker *w, uint64_t now)
     place(w);
 }
 
-void expert_worker_said(struct worker *w, const struct link_head *h, const uint8_t *payload, size_t n)
+void expert_worker_said(struct worker *w, const struct link_head *h, const uint8_t *payload,
+                        size_t n)
 {
     struct err err;
     if (h->kind == LINK_SHARE) {

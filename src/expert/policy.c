@@ -13,7 +13,8 @@ struct expert_policy {
     int64_t *at;   /* [n]: in the heap; -1: not resident */
 };
 
-ingle_status expert_policy_create(struct expert_policy **out, int64_t n, int64_t capacity, struct err *err)
+ingle_status expert_policy_create(struct expert_policy **out, int64_t n, int64_t capacity,
+                                  struct err *err)
 {
     struct expert_policy *p = mem_zalloc(sizeof *p);
     if (p) {
@@ -107,8 +108,10 @@ int64_t expert_policy_count(const struct expert_policy *p)
     return p->count;
 }
 
-/* The least one without a pin at or below a place, if it is less than best.  Below one without a pin none is less. */
-static int64_t least(const struct expert_policy *p, const uint16_t *pins, int64_t place, int64_t best)
+/* The least one without a pin at or below a place, if it is less than best.  Below one without a
+ * pin none is less. */
+static int64_t least(const struct expert_policy *p, const uint16_t *pins, int64_t place,
+                     int64_t best)
 {
     if (place >= p->count || (best >= 0 && is_less(p, best, p->heap[place])))
         return best;

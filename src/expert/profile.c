@@ -2,8 +2,8 @@
 /*
  * profile - which experts are used, from run to run: a file of uses a step.
  *
- * What this run has seen counts half of the file, what earlier ones have seen the other half.  The file has another name until it
- * is whole, and a checksum.
+ * What this run has seen counts half of the file, what earlier ones have seen the other half.  The
+ * file has another name until it is whole, and a checksum.
  */
 #define _GNU_SOURCE
 #include "expert/tiered.h"
@@ -43,7 +43,8 @@ static ingle_status read_rates(struct expert_store *s, struct err *err)
     memcpy(&h, bytes, n < sizeof h ? n : sizeof h);
     if (n < sizeof h || memcmp(h.magic, magic, sizeof magic) != 0)
         bad = err_set(err, INGLE_FORMAT, "it is no profile of experts");
-    else if (h.identity != s->o.identity || h.n_experts != (uint64_t)s->n_experts || n != sizeof h + n_rates)
+    else if (h.identity != s->o.identity || h.n_experts != (uint64_t)s->n_experts ||
+             n != sizeof h + n_rates)
         bad = err_set(err, INGLE_FORMAT, "it is of another model");
     else if (XXH3_64bits(bytes + sizeof h, n_rates) != h.sum)
         bad = err_set(err, INGLE_FORMAT, "its checksum is wrong");
@@ -77,15 +78,18 @@ static void fill(struct expert_store *s, const struct ranked *list, int64_t n)
         struct store_class *c = l->class;
         const int64_t e = list[i].at - l->seen_at;
         int64_t victim;
-        expert_policy_seed(c->policy, l->first + e, log2(old_share * (double)list[i].rate * POLICY_HALF_LIFE / log(2)));
-        if (expert_policy_count(c->policy) >= expert_store_residents(c) || !expert_policy_admit(c->policy, l->first + e, c->pins, &victim))
+        expert_policy_seed(c->policy, l->first + e,
+                           log2(old_share * (double)list[i].rate * POLICY_HALF_LIFE / log(2)));
+        if (expert_policy_count(c->policy) >= expert_store_residents(c) ||
+            !expert_policy_admit(c->policy, l->first + e, c->pins, &victim))
             continue;
         if (!expert_store_read(s, l, e, false))
             expert_policy_remove(c->policy, l->first + e);
     }
 }
 
-void expert_store_place(struct expert_store *s, const struct model_experts *home, int64_t e, double rank)
+void expert_store_place(struct expert_store *s, const struct model_experts *home, int64_t e,
+                        double rank)
 {
     struct store_layer *l = home->keeper;
     struct store_class *c = l->class;
@@ -112,7 +116,8 @@ bool expert_store_has(const struct model_experts *home, int64_t e)
 {
     const struct store_layer *l = home->keeper;
     const int t = l->class->slot_of[l->first + e];
-    return expert_own_has(l->class, l->first + e) || (t >= 0 && l->store->slot[t].state == SLOT_READY);
+    return expert_own_has(l->class, l->first + e) ||
+           (t >= 0 && l->store->slot[t].state == SLOT_READY);
 }
 
 void expert_profile_load(struct expert_store *s)
@@ -125,7 +130,8 @@ void expert_profile_load(struct expert_store *s)
         return;
     if (st) {
         memset(s->rate, 0, (size_t)s->n_experts * sizeof *s->rate);
-        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile, "the profile is not used, and the file stays as it is: %s", err.msg);
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile,
+               "the profile is not used, and the file stays as it is: %s", err.msg);
         s->o.profile = NULL;
         return;
     }
@@ -160,11 +166,14 @@ bool expert_store_save(struct expert_store *s)
         return true;
     const size_t n = (size_t)s->n_experts * sizeof(float);
     float *rate = mem_alloc(n);
-    ingle_status st = rate ? output_open(&f, &(struct output){.path = s->o.profile, .kind = OUTPUT_PROFILE}, &err)
-                           : err_set(&err, INGLE_NOMEM, "no memory for it");
+    ingle_status st =
+        rate ? output_open(&f, &(struct output){.path = s->o.profile, .kind = OUTPUT_PROFILE}, &err)
+             : err_set(&err, INGLE_NOMEM, "no memory for it");
     if (!st) {
         mix(s, rate);
-        struct profile_header h = {.identity = s->o.identity, .n_experts = (uint64_t)s->n_experts, .sum = XXH3_64bits(rate, n)};
+        struct profile_header h = {.identity = s->o.identity,
+                                   .n_experts = (uint64_t)s->n_experts,
+                                   .sum = XXH3_64bits(rate, n)};
         memcpy(h.magic, magic, sizeof magic);
         st = file_new_write(&f, 0, &h, sizeof h, &err);
         if (!st)
@@ -175,7 +184,8 @@ bool expert_store_save(struct expert_store *s)
             file_new_drop(&f);
     }
     if (st)
-        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile, "the profile cannot be written: %s", err.msg);
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.profile,
+               "the profile cannot be written: %s", err.msg);
     mem_free(rate);
     return !st;
 }

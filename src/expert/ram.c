@@ -24,8 +24,14 @@ static void ram_end(struct expert_eval *v, struct rows y)
     const struct expert_layer *l = v->layer;
     if (v->skip && device_runs(v->d) && !is_wanted(v))
         return;
-    const struct device_mlp m = {.gate = l->gate_up ? l->gate_up : l->gate, .up = l->gate_up ? NULL : l->up, .down = l->down,
-                                 .act = v->act, .limit = v->limit, .first = v->pairs.first, .row = v->pairs.row, .only = others_of(v)};
+    const struct device_mlp m = {.gate = l->gate_up ? l->gate_up : l->gate,
+                                 .up = l->gate_up ? NULL : l->up,
+                                 .down = l->down,
+                                 .act = v->act,
+                                 .limit = v->limit,
+                                 .first = v->pairs.first,
+                                 .row = v->pairs.row,
+                                 .only = others_of(v)};
     device_mlp(v->d, &m, v->x, y);
 }
 

@@ -1,8 +1,8 @@
 /*
  * reads - inside fetch: what its owner, its threads and its ring share.
  *
- * One lock guards the table of reads, both queues and the list of what is done.  Whoever reads holds it to take a piece and to
- * give one back, never while reading.
+ * One lock guards the table of reads, both queues and the list of what is done.  Whoever reads
+ * holds it to take a piece and to give one back, never while reading.
  */
 #ifndef INGLE_EXPERT_READS_H
 #define INGLE_EXPERT_READS_H
@@ -11,7 +11,12 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
-enum { FETCH_PIECE = 1 << 20, FETCH_MOST_THREADS = 16, FETCH_USUAL_THREADS = 4, FETCH_MOST_EARLY = 2 };
+enum {
+    FETCH_PIECE = 1 << 20,
+    FETCH_MOST_THREADS = 16,
+    FETCH_USUAL_THREADS = 4,
+    FETCH_MOST_EARLY = 2
+};
 enum fetch_state { FETCH_IDLE, FETCH_QUEUED, FETCH_RUNNING, FETCH_DONE };
 
 /* Sync: f->lock. */
@@ -72,19 +77,21 @@ struct fetch {
     struct fetch_read *read;   /* [o.n_tickets] */
     struct fetch_list queue[2], ready; /* Sync: lock.  demands, early ones; done */
     bool stop;                 /* Sync: lock */
-    int busy, n_early;         /* Sync: lock.  pieces under way; of them begun as early ones, lost ones included */
+    /* Sync: lock.  pieces under way; of them begun as early ones, lost ones included */
+    int busy, n_early;
     uint64_t busy_since;       /* Sync: lock */
     struct fetch_counts count; /* Sync: lock */
     int n_threads, n_gone;     /* Sync: lock.  That work; that do not come back */
-    void (*over)(void *arg);   /* Sync: lock.  Called by the last thread; NULL: by expert_fetch_close() */
+    /* Sync: lock.  Called by the last thread; NULL: by expert_fetch_close() */
+    void (*over)(void *arg);
     void *over_arg;
     struct fetch_worker worker[FETCH_MOST_THREADS];
 };
 
 /* The next piece that nobody has taken and that may be read now; false: none.  Under the lock. */
 bool expert_fetch_take(struct fetch *f, struct fetch_piece *p);
-/* How many bytes of what is missing to ask for, when *wait is readable (-1: at once); or, not above 0, what a read has
- * brought that did not take place. */
+/* How many bytes of what is missing to ask for, when *wait is readable (-1: at once); or, not above
+ * 0, what a read has brought that did not take place. */
 ssize_t expert_fetch_before(const struct fetch *f, const struct fetch_piece *p, int *wait);
 /* A read has brought so many bytes of it, or -errno.  Whether the piece is over. */
 bool expert_fetch_after(const struct fetch *f, struct fetch_piece *p, ssize_t got);
@@ -95,13 +102,15 @@ void expert_fetch_busy(struct fetch *f, int change);
 /* The end of a thread, under the lock, which it gives up for good; the last one may free f. */
 void expert_fetch_end(struct fetch *f, struct fetch_worker *w);
 
-/* ring.c: io_uring, which one thread fills and empties.  INGLE_UNSUP: the kernel refuses it, or it was built without. */
+/* ring.c: io_uring, which one thread fills and empties.  INGLE_UNSUP: the kernel refuses it, or it
+ * was built without. */
 MUST_CHECK ingle_status expert_ring_open(struct fetch_ring **out, struct err *err);
 void expert_ring_close(struct fetch_ring *r);
 void *expert_ring_run(void *worker);
 /* Under the lock: there is something to take, or to look at. */
 void expert_ring_wake(struct fetch_ring *r);
-/* Under the lock: pieces under way for longer count no more among those that may be; returns how many such there are. */
+/* Under the lock: pieces under way for longer count no more among those that may be; returns how
+ * many such there are. */
 int expert_ring_lose(struct fetch *f, uint64_t longer_ns);
 int expert_ring_lost(const struct fetch_ring *r);
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote - the tier over workers: experts are dealt, rows go out, what is here is computed, and what came back is put in its place.
+ * remote - the tier over workers: experts are dealt, rows go out, what is here is computed, and
+ * what came back is put in its place.
  *
- * An evaluation's y exists from its beginning, so that results that arrive while another evaluation waits have where to go.  What a
- * lost worker was asked for is computed here by the same tier as the rest, and rows that had arrived are computed once more.
+ * An evaluation's y exists from its beginning, so that results that arrive while another evaluation
+ * waits have where to go.  What a lost worker was asked for is computed here by the same tier as
+ * the rest, and rows that had arrived are computed once more.
  */
 #include "expert/away.h"
 
@@ -28,17 +30,23 @@ static ingle_status add_worker(struct expert_remote *r, const char *address, str
     if (st)
         return st;
     if (strlen(address) >= sizeof w->address)
-        return err_set(err, INGLE_ARG, "the address of a worker has %zu bytes, the limit is %zu", strlen(address), sizeof w->address - 1);
+        return err_set(err, INGLE_ARG, "the address of a worker has %zu bytes, the limit is %zu",
+                       strlen(address), sizeof w->address - 1);
     if (!link_is_built())
-        return link_dial(&w->link, &(struct link_options){.address = address}, err); /* it says why */
+        return link_dial(&w->link, &(struct link_options){.address = address},
+                         err); /* it says why */
     if (!r->o.key_file && !r->o.plain && !a.near)
-        return err_set(err, INGLE_ARG, "worker '%s' is beyond this host: a key is needed (--worker-key FILE), or --worker-plain where the "
-                       "network itself encrypts", address);
+        return err_set(err, INGLE_ARG,
+                       "worker '%s' is beyond this host: a key is needed (--worker-key FILE), or "
+                       "--worker-plain where the "
+                       "network itself encrypts",
+                       address);
     w->r = r;
     snprintf(w->address, sizeof w->address, "%s", address);
     w->n.address = w->address;
     w->missed_at = mem_calloc(r->n_layers * r->hello.n_experts, sizeof *w->missed_at);
-    w->have = mem_calloc(1, link_have_bytes(&(struct link_shape){.n_layers = r->hello.n_layers, .n_experts = r->hello.n_experts}));
+    w->have = mem_calloc(1, link_have_bytes(&(struct link_shape){.n_layers = r->hello.n_layers,
+                                                                 .n_experts = r->hello.n_experts}));
     r->n_workers++; /* it is released with the others */
     if (!w->missed_at || !w->have)
         return err_set(err, INGLE_NOMEM, "no memory for what worker '%s' has", address);
@@ -50,7 +58,8 @@ static bool is_waited_for(const struct worker *w)
     return w->state == WORKER_DOWN || w->state == WORKER_CALLING || w->state == WORKER_GREETED;
 }
 
-/* Those that answer do so at once; one that does not fit is a mistake of whoever starts the engine. */
+/* Those that answer do so at once; one that does not fit is a mistake of whoever starts the
+ * engine. */
 static ingle_status greet_all(struct expert_remote *r, struct err *err)
 {
     const uint64_t ms = r->o.greet_ms ? (uint64_t)r->o.greet_ms : 5000, start = clock_now();
@@ -67,17 +76,20 @@ static ingle_status greet_all(struct expert_remote *r, struct err *err)
     for (int i = 0; i < r->n_workers; i++) {
         struct worker *w = &r->worker[i];
         if (w->state == WORKER_REFUSED)
-            return err_set(err, INGLE_UNSUP, "worker '%s' does not fit: %s", w->address, w->n.trouble);
+            return err_set(err, INGLE_UNSUP, "worker '%s' does not fit: %s", w->address,
+                           w->n.trouble);
         if (w->state == WORKER_READY)
             continue;
         w->told = true;
-        report(r->o.sink, INGLE_REPORT_WARN, "worker", w->address, "it cannot be reached%s%s; it is tried again and again", w->n.trouble[0] ? ": " : "",
+        report(r->o.sink, INGLE_REPORT_WARN, "worker", w->address,
+               "it cannot be reached%s%s; it is tried again and again", w->n.trouble[0] ? ": " : "",
                w->n.trouble);
     }
     return INGLE_OK;
 }
 
-ingle_status expert_remote_open(struct expert_remote **out, struct model *m, const struct expert_remote_options *o, struct err *err)
+ingle_status expert_remote_open(struct expert_remote **out, struct model *m,
+                                const struct expert_remote_options *o, struct err *err)
 {
     if (o->n > EXPERT_WORKERS)
         return err_set(err, INGLE_ARG, "%d workers are more than %d", o->n, EXPERT_WORKERS);
@@ -95,7 +107,10 @@ ingle_status expert_remote_open(struct expert_remote **out, struct model *m, con
     r->layer = mem_calloc(r->n_layers, sizeof *r->layer);
     r->uses = mem_calloc(r->n_layers * r->hello.n_experts, sizeof *r->uses);
     r->placing = mem_calloc(r->n_layers * r->hello.n_experts, sizeof *r->placing);
-    ingle_status st = r->layer && r->uses && r->placing ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for the workers of %zu layers", r->n_layers);
+    ingle_status st =
+        r->layer && r->uses && r->placing
+            ? INGLE_OK
+            : err_set(err, INGLE_NOMEM, "no memory for the workers of %zu layers", r->n_layers);
     for (int i = 0; !st && i < o->n; i++)
         st = add_worker(r, o->address[i], err);
     if (!st)
@@ -182,7 +197,8 @@ static bool is_here(const struct expert_eval *v, int64_t e)
     return slot >= 0 && l->store->slot[slot].state == SLOT_READY;
 }
 
-/* It said so; or it has computed it since, and an expert leaves after as many misses as there are places, at the earliest. */
+/* It said so; or it has computed it since, and an expert leaves after as many misses as there are
+ * places, at the earliest. */
 static bool is_there(const struct worker *w, const struct remote_layer *l, int64_t e)
 {
     if (link_have_at(w->have, (size_t)l->home->layer * w->r->hello.n_experts + (size_t)e))
@@ -191,8 +207,8 @@ static bool is_there(const struct worker *w, const struct remote_layer *l, int64
     return at && w->n_missed + 1 - at < w->hello.slots;
 }
 
-/* Who may compute which expert, and who would have to read it first.  What may be left out is computed only by who has it, and not dealt
- * where nobody has. */
+/* Who may compute which expert, and who would have to read it first.  What may be left out is
+ * computed only by who has it, and not dealt where nobody has. */
 static int64_t list_experts(struct expert_away *a)
 {
     const struct expert_eval *v = a->v;
@@ -203,7 +219,8 @@ static int64_t list_experts(struct expert_away *a)
         struct split_expert *x = &a->expert[n];
         if (!rows_of(v, e))
             continue;
-        *x = (struct split_expert){split_units(rows_of(v, e)), 1u << SPLIT_HERE, is_here(v, e) ? 1u << SPLIT_HERE : 0};
+        *x = (struct split_expert){split_units(rows_of(v, e)), 1u << SPLIT_HERE,
+                                   is_here(v, e) ? 1u << SPLIT_HERE : 0};
         for (int k = 0; k < a->r->n_workers; k++) {
             const struct worker *w = &a->r->worker[k];
             if (w->state != WORKER_READY || !link_range_has(&w->hello.range, a->layer->home->layer))
@@ -226,7 +243,8 @@ static void list_costs(const struct expert_remote *r, int size, struct split_cos
     memset(cost, 0, SPLIT_ENDS * sizeof *cost);
     cost[SPLIT_HERE] = (struct split_cost){r->here_ns[size], r->here_miss_ns, 0};
     for (int k = 0; k < r->n_workers; k++)
-        cost[1 + k] = (struct split_cost){r->worker[k].mean[size].unit_ns, r->worker[k].miss_ns, r->worker[k].mean[size].trip_ns};
+        cost[1 + k] = (struct split_cost){r->worker[k].mean[size].unit_ns, r->worker[k].miss_ns,
+                                          r->worker[k].mean[size].trip_ns};
 }
 
 /* An end that had nothing for long: its cost may be another one now. */
@@ -242,7 +260,9 @@ static int find_probe(const struct expert_remote *r)
 
 static void deal_at_random(struct expert_away *a, int64_t n, int8_t *to)
 {
-    const int one = shake_next(a->r) % 4 == 0 ? (int)(shake_next(a->r) % (uint64_t)(1 + a->r->n_workers)) : -1; /* all to one */
+    /* all to one */
+    const int one =
+        shake_next(a->r) % 4 == 0 ? (int)(shake_next(a->r) % (uint64_t)(1 + a->r->n_workers)) : -1;
     for (int64_t i = 0; i < n; i++) {
         int k = one >= 0 ? one : (int)(shake_next(a->r) % (uint64_t)(1 + a->r->n_workers));
         to[i] = (int8_t)(a->expert[i].may >> k & 1 ? k : SPLIT_HERE);
@@ -313,7 +333,8 @@ static bool deal(struct expert_away *a)
 static void add_piece(struct expert_away *a, const struct piece *p)
 {
     if (a->n_pieces >= a->cap_pieces) { /* cannot be; what has no piece would never come */
-        device_fail(a->v->d, &(struct err){INGLE_LIMIT, "an evaluation has too many pieces for its workers"});
+        device_fail(a->v->d, &(struct err){INGLE_LIMIT,
+                                           "an evaluation has too many pieces for its workers"});
         return;
     }
     a->piece[a->n_pieces++] = *p;
@@ -328,7 +349,10 @@ static void cut_sums(struct expert_away *a, int k)
     const int64_t most = num_max(1, num_min(s->most_rows, s->most_pairs / v->choice.k));
     for (int64_t r = 0; r < v->x.n; r += most) {
         const int32_t n = (int32_t)num_min(most, v->x.n - r);
-        add_piece(a, &(struct piece){.row0 = (int32_t)r, .n_rows = n, .n_pairs = (int32_t)(n * v->choice.k), .worker = (uint8_t)k,
+        add_piece(a, &(struct piece){.row0 = (int32_t)r,
+                                     .n_rows = n,
+                                     .n_pairs = (int32_t)(n * v->choice.k),
+                                     .worker = (uint8_t)k,
                                      .units = 2 * n * v->choice.k});
     }
 }
@@ -362,7 +386,8 @@ static void cut_pairs(struct expert_away *a, int k)
         add_piece(a, &p);
 }
 
-/* The next pair of a piece that began at expert *e, pair *i; the first call has them as the piece says. */
+/* The next pair of a piece that began at expert *e, pair *i; the first call has them as the piece
+ * says. */
 static void settle(const struct expert_away *a, int k, int64_t *e, int32_t *i)
 {
     const struct expert_eval *v = a->v;
@@ -416,7 +441,8 @@ static void fill_pairs(struct expert_away *a, const struct piece *p, struct list
     }
     for (int64_t r = 0; r < v->x.n; r++)
         if (a->map[r] >= 0)
-            memcpy(to->x + (size_t)a->map[r] * (size_t)v->x.width * sizeof(float), v->x.at + r * v->x.stride, (size_t)v->x.width * sizeof(float));
+            memcpy(to->x + (size_t)a->map[r] * (size_t)v->x.width * sizeof(float),
+                   v->x.at + r * v->x.stride, (size_t)v->x.width * sizeof(float));
 }
 
 static void fill_sums(struct expert_away *a, const struct piece *p, struct lists *to)
@@ -431,18 +457,21 @@ static void fill_sums(struct expert_away *a, const struct piece *p, struct lists
                 continue;
             for (int64_t c = 0; c < v->choice.k; c++)
                 if (v->pairs.slot[row * v->choice.k + c] == i)
-                    memcpy(to->weight + 4 * (size_t)to->n_pairs, &v->choice.weight[row * v->choice.k + c], sizeof(float));
+                    memcpy(to->weight + 4 * (size_t)to->n_pairs,
+                           &v->choice.weight[row * v->choice.k + c], sizeof(float));
             put_pair(a, to, e, row);
         }
     for (int32_t r = 0; r < p->n_rows; r++)
-        memcpy(to->x + (size_t)r * (size_t)v->x.width * sizeof(float), v->x.at + (p->row0 + r) * v->x.stride, (size_t)v->x.width * sizeof(float));
+        memcpy(to->x + (size_t)r * (size_t)v->x.width * sizeof(float),
+               v->x.at + (p->row0 + r) * v->x.stride, (size_t)v->x.width * sizeof(float));
 }
 
-/* A place in shared memory that a question of so many bytes, and its result, have; -1: they go through the socket, which is faster for
- * few. */
+/* A place in shared memory that a question of so many bytes, and its result, have; -1: they go
+ * through the socket, which is faster for few. */
 static int free_slot(const struct worker *w, const struct link_head *h, size_t n)
 {
-    const size_t back = link_result_bytes(h, &w->shape), least = w->r->o.least_shared ? w->r->o.least_shared : 64 << 10;
+    const size_t back = link_result_bytes(h, &w->shape),
+                 least = w->r->o.least_shared ? w->r->o.least_shared : 64 << 10;
     if (!w->shares || n > LINK_SHARE_PLACE || !back || back > LINK_SHARE_PLACE || n + back < least)
         return -1;
     bool used[LINK_SLOTS] = {false};
@@ -460,15 +489,21 @@ static void send_piece(struct expert_away *a, int index)
     struct piece *p = &a->piece[index];
     struct worker *w = &a->r->worker[p->worker];
     const struct expert_eval *v = a->v;
-    struct link_head h = {.kind = LINK_EVAL, .layer = (uint32_t)a->layer->home->layer, .n_pairs = (uint32_t)p->n_pairs, .step = a->r->step,
-                          .tag = ++a->r->tag, .flags = (a->sums ? LINK_SUM : 0u) | (v->act == DEVICE_SILU ? LINK_SILU : 0u)};
+    struct link_head h = {.kind = LINK_EVAL,
+                          .layer = (uint32_t)a->layer->home->layer,
+                          .n_pairs = (uint32_t)p->n_pairs,
+                          .step = a->r->step,
+                          .tag = ++a->r->tag,
+                          .flags =
+                              (a->sums ? LINK_SUM : 0u) | (v->act == DEVICE_SILU ? LINK_SILU : 0u)};
     struct link_out m;
     struct link_eval e;
     h.n_rows = (uint32_t)(a->sums ? p->n_rows : number_rows(a, p));
     const size_t n = link_eval_bytes(&h, &w->shape);
     const int slot = n ? free_slot(w, &h, n) : -1;
     if (!n || !link_out_init(&m, slot < 0 ? n : sizeof(uint64_t))) {
-        expert_worker_lose(w, n ? "no memory for what it is asked" : "what it is asked has too many bytes");
+        expert_worker_lose(w, n ? "no memory for what it is asked"
+                                : "what it is asked has too many bytes");
         return;
     }
     uint8_t *const at = slot < 0 ? m.payload : link_share_place(&w->share, slot, false);
@@ -478,13 +513,20 @@ static void send_piece(struct expert_away *a, int index)
     }
     link_eval_begin(at, a->sums ? v->choice.k : 0, v->limit);
     link_eval_lay(&h, at, &e);
-    struct lists to = {.row = at + (e.row - at), .expert = at + (e.expert - at), .x = at + (e.x - at)};
+    struct lists to = {
+        .row = at + (e.row - at), .expert = at + (e.expert - at), .x = at + (e.x - at)};
     to.weight = a->sums ? at + (e.weight - at) : NULL;
     if (a->sums)
         fill_sums(a, p, &to);
     else
         fill_pairs(a, p, &to);
-    w->asked[w->n_asked] = (struct asked){.away = a, .piece = index, .alone = w->n_asked == 0, .slot = slot, .tag = h.tag, .sent_ns = clock_now(), .head = h};
+    w->asked[w->n_asked] = (struct asked){.away = a,
+                                          .piece = index,
+                                          .alone = w->n_asked == 0,
+                                          .slot = slot,
+                                          .tag = h.tag,
+                                          .sent_ns = clock_now(),
+                                          .head = h};
     w->n_asked++;
     p->state = PIECE_SENT;
     w->n.evals++;
@@ -542,10 +584,13 @@ static void note_experts(struct worker *w, const struct expert_away *a, const st
         }
 }
 
-static void learn(struct worker *w, const struct asked *x, const struct piece *p, const struct expert_eval *v, const struct link_result *res)
+static void learn(struct worker *w, const struct asked *x, const struct piece *p,
+                  const struct expert_eval *v, const struct link_result *res)
 {
     const int size = expert_split_size(v->x.n);
-    const uint64_t all = clock_now() - x->sent_ns, busy = res->compute_ns < all ? res->compute_ns : all; /* by its own clock: not to be trusted */
+    /* by its own clock: not to be trusted */
+    const uint64_t all = clock_now() - x->sent_ns,
+                   busy = res->compute_ns < all ? res->compute_ns : all;
     const uint64_t stall = res->stall_ns < busy ? res->stall_ns : busy;
     const double trip = (double)(all - busy);
     expert_split_learn(&w->mean[size].unit_ns, (double)(busy - stall) / (double)p->units);
@@ -560,7 +605,8 @@ static void learn(struct worker *w, const struct asked *x, const struct piece *p
     w->n.compute_ns += busy;
 }
 
-void expert_worker_answer(struct worker *w, const struct link_head *h, const uint8_t *payload, size_t n)
+void expert_worker_answer(struct worker *w, const struct link_head *h, const uint8_t *payload,
+                          size_t n)
 {
     int i = 0;
     while (i < w->n_asked && w->asked[i].tag != h->tag)
@@ -570,12 +616,15 @@ void expert_worker_answer(struct worker *w, const struct link_head *h, const uin
         return;
     }
     const struct asked x = w->asked[i];
-    const bool same = h->kind == LINK_FAIL || (h->layer == x.head.layer && h->n_rows == x.head.n_rows && h->n_pairs == x.head.n_pairs &&
-                                               h->flags == x.head.flags && h->step == x.head.step);
+    const bool same =
+        h->kind == LINK_FAIL ||
+        (h->layer == x.head.layer && h->n_rows == x.head.n_rows && h->n_pairs == x.head.n_pairs &&
+         h->flags == x.head.flags && h->step == x.head.step);
     struct link_result res;
     struct err err;
     int slot = x.slot;
-    if (same && h->kind == LINK_RESULT && (h->flags & LINK_SHARED)) { /* what it says there is read once; rows are what it says they are */
+    /* what it says there is read once; rows are what it says they are */
+    if (same && h->kind == LINK_RESULT && (h->flags & LINK_SHARED)) {
         if (link_share_slot(payload, n, &slot, &err) || slot != x.slot) {
             expert_worker_lose(w, "a result lies in another place than its question");
             return;
@@ -584,7 +633,8 @@ void expert_worker_answer(struct worker *w, const struct link_head *h, const uin
         n = link_result_bytes(h, &w->shape);
         w->n.received_bytes += n;
     }
-    if (!same || (h->kind == LINK_RESULT && link_result_read(h, &w->shape, payload, n, &res, &err))) {
+    if (!same ||
+        (h->kind == LINK_RESULT && link_result_read(h, &w->shape, payload, n, &res, &err))) {
         expert_worker_lose(w, same ? err.msg : "a result has another head than its question");
         return;
     }
@@ -598,7 +648,8 @@ void expert_worker_answer(struct worker *w, const struct link_head *h, const uin
         char text[LINK_MAX_TEXT + 1];
         link_fail_text(payload, n, text);
         if (strncmp(w->n.trouble, text, sizeof w->n.trouble - 1) != 0)
-            report(w->r->o.sink, INGLE_REPORT_WARN, "worker-failed", w->address, "%s: computed here instead", text);
+            report(w->r->o.sink, INGLE_REPORT_WARN, "worker-failed", w->address,
+                   "%s: computed here instead", text);
         snprintf(w->n.trouble, sizeof w->n.trouble, "%.239s", text);
         return;
     }
@@ -623,12 +674,14 @@ static struct expert_away *new_away(struct expert_eval *v)
         .map = device_bytes(v->d, (size_t)v->x.n * sizeof(int32_t)),
         .expert = device_bytes(v->d, (size_t)n * sizeof(struct split_expert)),
         .order = device_bytes(v->d, (size_t)n * sizeof(int32_t)),
-        .cap_pieces = (int)(n_pairs / LEAST_PAIRS + v->x.n + EXPERT_WORKERS + 1), /* of sums a row each, at most */
+        /* of sums a row each, at most */
+        .cap_pieces = (int)(n_pairs / LEAST_PAIRS + v->x.n + EXPERT_WORKERS + 1),
     };
     struct piece *piece = device_bytes(v->d, (size_t)a.cap_pieces * sizeof *piece);
     struct expert_away *out = device_bytes(v->d, sizeof *out);
     v->y = device_rows(v->d, n_pairs, v->out.width);
-    (void)device_bytes(v->d, 3 * (size_t)n + 256); /* what the tier here takes a second time, and what it skips */
+    /* what the tier here takes a second time, and what it skips */
+    (void)device_bytes(v->d, 3 * (size_t)n + 256);
     if (!device_runs(v->d))
         return NULL;
     *out = a;
@@ -674,15 +727,18 @@ static void compute_here(struct expert_away *a, const struct expert_tier *here, 
     const uint64_t ns = clock_now() - start, stall = l ? l->n.stall_ns - stalled : 0;
     if (!a->here_units || !device_runs(v->d))
         return;
-    expert_split_learn(&r->here_ns[expert_split_size(v->x.n)], (double)(ns - (stall < ns ? stall : ns)) / (double)a->here_units);
+    expert_split_learn(&r->here_ns[expert_split_size(v->x.n)],
+                       (double)(ns - (stall < ns ? stall : ns)) / (double)a->here_units);
     if (a->here_misses)
         expert_split_learn(&r->here_miss_ns, (double)stall / (double)a->here_misses);
 }
 
 /* So long a worker may take for what it has. */
-static uint64_t late_of(const struct expert_remote *r, const struct worker *w, const struct expert_eval *v)
+static uint64_t late_of(const struct expert_remote *r, const struct worker *w,
+                        const struct expert_eval *v)
 {
-    const double usual = 10 * w->mean[expert_split_size(v->x.n)].unit_ns * (double)(split_units(0) * v->x.n * v->choice.k);
+    const double usual = 10 * w->mean[expert_split_size(v->x.n)].unit_ns *
+                         (double)(split_units(0) * v->x.n * v->choice.k);
     return usual > (double)r->o.late_ns && usual < 1e12 ? (uint64_t)usual : r->o.late_ns;
 }
 
@@ -791,7 +847,8 @@ static void remote_end(struct expert_eval *v, struct rows y)
         expert_worker_show(&a->r->worker[k]);
 }
 
-const struct expert_tier expert_remote = {.name = "remote", .begin = remote_begin, .end = remote_end};
+const struct expert_tier expert_remote = {
+    .name = "remote", .begin = remote_begin, .end = remote_end};
 
 /* ---- counts ---- */
 

@@ -2,9 +2,10 @@
 /*
  * ring - reads by io_uring: one thread asks for pieces and takes in what is done.
  *
- * Many pieces of demands may be under way, few early ones, so that a demand waits for few.  A piece that does not end keeps its
- * place; others take new ones.  Memory is not registered with the kernel: a megabyte at a time that gains nothing, and registered
- * pages cannot be given back to the system.
+ * Many pieces of demands may be under way, few early ones, so that a demand waits for few.  A piece
+ * that does not end keeps its place; others take new ones.  Memory is not registered with the
+ * kernel: a megabyte at a time that gains nothing, and registered pages cannot be given back to the
+ * system.
  */
 #define _GNU_SOURCE
 #include "expert/reads.h"
@@ -70,7 +71,8 @@ static int check_operations(struct io_uring *u)
     struct io_uring_probe *p = io_uring_get_probe_ring(u);
     if (!p)
         return -ENOSYS;
-    const bool all = io_uring_opcode_supported(p, IORING_OP_READ) && io_uring_opcode_supported(p, IORING_OP_POLL_ADD);
+    const bool all = io_uring_opcode_supported(p, IORING_OP_READ) &&
+                     io_uring_opcode_supported(p, IORING_OP_POLL_ADD);
     io_uring_free_probe(p);
     return all ? try_nothing(u) : -ENOSYS;
 }
@@ -154,7 +156,8 @@ static struct flight *free_flight(struct fetch_ring *r)
 static void fill(struct fetch *f, struct fetch_ring *r)
 {
     struct flight *fl;
-    while (!f->stop && r->n_live < LIVE && (fl = free_flight(r)) && expert_fetch_take(f, &fl->piece)) {
+    while (!f->stop && r->n_live < LIVE && (fl = free_flight(r)) &&
+           expert_fetch_take(f, &fl->piece)) {
         fl->used = true;
         fl->lost = false;
         fl->since_ns = clock_now();
@@ -219,7 +222,8 @@ void *expert_ring_run(void *worker)
         r->asleep = true;
         pthread_mutex_unlock(&f->lock);
         const int st = io_uring_submit_and_wait(&r->u, 1);
-        if (st < 0 && st != -EINTR) /* it has no memory at present: what is asked for stays asked for */
+        /* it has no memory at present: what is asked for stays asked for */
+        if (st < 0 && st != -EINTR)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         const int n = take_in(f, r, over);
         pthread_mutex_lock(&f->lock);

@@ -2,11 +2,13 @@
 /*
  * serve - a worker's side: who asks, and what is computed for them.
  *
- * A peer is known by what the carrier calls its connection.  One that breaks a rule gets a reason and no more answers; a new
- * connection begins anew.  What a message says is checked by link_head_read() and link_eval_read() before any of it is used.
+ * A peer is known by what the carrier calls its connection.  One that breaks a rule gets a reason
+ * and no more answers; a new connection begins anew.  What a message says is checked by
+ * link_head_read() and link_eval_read() before any of it is used.
  *
- * EVALs wait in a ring, so that a CANCEL that is behind them is seen before they are computed.  While one is computed, messages are
- * taken in between operations and their pieces: a CANCEL of it ends it there, all others wait until it is done.
+ * EVALs wait in a ring, so that a CANCEL that is behind them is seen before they are computed.
+ * While one is computed, messages are taken in between operations and their pieces: a CANCEL of it
+ * ends it there, all others wait until it is done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "expert/serve.h"
@@ -18,7 +20,16 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { PEERS = 64, TURN_MS = 100, MOST_PAIRS = 4096, LEAST_PAIRS = 64, MOST_ROWS = 2048, RESULT_BYTES = 64 << 20, WAITING = 16, PROMPT_ROWS = 8 };
+enum {
+    PEERS = 64,
+    TURN_MS = 100,
+    MOST_PAIRS = 4096,
+    LEAST_PAIRS = 64,
+    MOST_ROWS = 2048,
+    RESULT_BYTES = 64 << 20,
+    WAITING = 16,
+    PROMPT_ROWS = 8
+};
 #define HAVE_NS ((uint64_t)500000000) /* from one HAVE to the next */
 #define PIECE_NS ((uint64_t)5000000)  /* about so long a CANCEL waits */
 
@@ -47,13 +58,17 @@ struct expert_serve {
     struct peer peer[PEERS];
     struct waiting waiting[WAITING]; /* a ring: n_waiting from first on */
     int first, n_waiting;
-    struct link_in heard[WAITING];   /* a ring: n_heard from first_heard on, that came while one was computed */
+    /* a ring: n_heard from first_heard on, that came while one was computed */
+    struct link_in heard[WAITING];
     int first_heard, n_heard;
     struct device_between between;   /* looks for messages */
-    atomic_bool halt;                /* Sync: one thread; atomic for the device: what is computed ends */
+    /* Sync: one thread; atomic for the device: what is computed ends */
+    atomic_bool halt;
     bool dropped;                    /* it is not wanted any more */
-    uint8_t *copy;                   /* [LINK_SHARE_PLACE]: of an EVAL in shared memory, which may change */
-    uint8_t *have;                   /* bits as last sent, then those of now: link_have_bytes() each */
+    /* [LINK_SHARE_PLACE]: of an EVAL in shared memory, which may change */
+    uint8_t *copy;
+    /* bits as last sent, then those of now: link_have_bytes() each */
+    uint8_t *have;
     uint64_t have_ns, start_ns;
     struct expert_serve_counts n;
 };
@@ -62,7 +77,8 @@ struct expert_serve {
 
 static ingle_status reserve(struct expert_serve *s, struct err *err);
 
-ingle_status expert_serve_open(struct expert_serve **out, struct device *d, const struct expert_serve_options *o, struct err *err)
+ingle_status expert_serve_open(struct expert_serve **out, struct device *d,
+                               const struct expert_serve_options *o, struct err *err)
 {
     struct expert_serve *s = mem_zalloc(sizeof *s);
     struct expert_store_counts store;
@@ -77,16 +93,26 @@ ingle_status expert_serve_open(struct expert_serve **out, struct device *d, cons
     s->hello.most_rows = (uint32_t)num_min(MOST_ROWS, s->hello.most_pairs);
     s->hello.slots = store.slots;
     s->hello.budget_bytes = store.slot_bytes;
-    s->shape = (struct link_shape){s->hello.n_layers, s->hello.n_experts, s->hello.hidden, s->hello.most_rows, s->hello.most_pairs};
-    const struct link_head most = {.kind = LINK_EVAL, .n_rows = s->hello.most_rows, .n_pairs = s->hello.most_pairs, .flags = LINK_SUM};
+    s->shape = (struct link_shape){s->hello.n_layers, s->hello.n_experts, s->hello.hidden,
+                                   s->hello.most_rows, s->hello.most_pairs};
+    const struct link_head most = {.kind = LINK_EVAL,
+                                   .n_rows = s->hello.most_rows,
+                                   .n_pairs = s->hello.most_pairs,
+                                   .flags = LINK_SUM};
     const uint64_t bytes = link_eval_bytes(&most, &s->shape);
-    const struct link_options l = {.address = o->address, .key_file = o->key_file, .plain = o->plain,
-                                   .most_bytes = bytes > LINK_STRANGER_BYTES ? bytes : LINK_STRANGER_BYTES, .most_before = LINK_STRANGER_BYTES};
+    const struct link_options l = {.address = o->address,
+                                   .key_file = o->key_file,
+                                   .plain = o->plain,
+                                   .most_bytes =
+                                       bytes > LINK_STRANGER_BYTES ? bytes : LINK_STRANGER_BYTES,
+                                   .most_before = LINK_STRANGER_BYTES};
     s->start_ns = clock_now();
     atomic_init(&s->halt, false);
     s->have = mem_calloc(2, link_have_bytes(&s->shape));
     s->copy = mem_big_alloc(LINK_SHARE_PLACE);
-    ingle_status st = s->have && s->copy ? reserve(s, err) : err_set(err, INGLE_NOMEM, "no memory for what a worker has");
+    ingle_status st = s->have && s->copy
+                          ? reserve(s, err)
+                          : err_set(err, INGLE_NOMEM, "no memory for what a worker has");
     if (!st)
         st = link_listen(&s->link, &l, err);
     if (st)
@@ -138,7 +164,8 @@ struct work {
     int32_t *filled;
 };
 
-static void lay_out(const struct expert_serve *s, const struct expert_layer *l, int64_t n_rows, int64_t n_pairs, struct work *w)
+static void lay_out(const struct expert_serve *s, const struct expert_layer *l, int64_t n_rows,
+                    int64_t n_pairs, struct work *w)
 {
     struct device *d = s->d;
     *w = (struct work){.v = {.d = d, .layer = l}};
@@ -172,7 +199,8 @@ static bool drops_first(const struct expert_serve *s, const struct link_in *in)
 {
     const struct waiting *w = &s->waiting[s->first];
     struct link_head h;
-    if (in->n_payload || !is_of(in, &w->in.from) || link_head_read(in->head, in->n_head, in->payload, 0, &s->shape, &h, NULL))
+    if (in->n_payload || !is_of(in, &w->in.from) ||
+        link_head_read(in->head, in->n_head, in->payload, 0, &s->shape, &h, NULL))
         return false;
     return (h.kind == LINK_CANCEL && h.tag == w->h.tag) || h.kind == LINK_BYE;
 }
@@ -180,7 +208,8 @@ static bool drops_first(const struct expert_serve *s, const struct link_in *in)
 static void mark_gone(struct expert_serve *s, const struct link_peer *id)
 {
     for (int i = 0; i < PEERS; i++)
-        if (s->peer[i].heard_ns && s->peer[i].id.n == id->n && memcmp(s->peer[i].id.id, id->id, id->n) == 0)
+        if (s->peer[i].heard_ns && s->peer[i].id.n == id->n &&
+            memcmp(s->peer[i].id.id, id->id, id->n) == 0)
             s->peer[i].gone = true;
 }
 
@@ -238,7 +267,8 @@ static void read_pairs(const struct link_head *h, const struct link_eval *e, str
     p->first[n + 1] = p->first[n];
 }
 
-/* Of sums: which pairs a row has, by ascending expert.  False: not each has as many as the others. */
+/* Of sums: which pairs a row has, by ascending expert.  False: not each has as many as the
+ * others. */
 static bool read_sums(const struct link_head *h, const struct link_eval *e, struct work *w)
 {
     memset(w->filled, 0, h->n_rows * sizeof *w->filled);
@@ -253,17 +283,20 @@ static bool read_sums(const struct link_head *h, const struct link_eval *e, stru
     return true; /* as many pairs as places */
 }
 
-static ingle_status compute_eval(struct expert_serve *s, const struct link_head *h, const struct link_eval *e, struct work *w, struct err *err)
+static ingle_status compute_eval(struct expert_serve *s, const struct link_head *h,
+                                 const struct link_eval *e, struct work *w, struct err *err)
 {
     const size_t n = (size_t)s->shape.hidden * sizeof(float);
     s->dropped = false;
     atomic_store_explicit(&s->halt, false, memory_order_relaxed);
     device_begin(s->d, &s->halt);
-    device_prompt_rows(s->d, h->n_rows, h->n_rows > PROMPT_ROWS ? h->n_rows : 0); /* for the age of uses */
+    /* for the age of uses */
+    device_prompt_rows(s->d, h->n_rows, h->n_rows > PROMPT_ROWS ? h->n_rows : 0);
     lay_out(s, s->o.layer[h->layer], h->n_rows, h->n_pairs, w);
     if (!device_runs(s->d) || !w->v.pairs.first || !w->filled || !w->v.x.at) {
         const ingle_status st = device_status(s->d, err);
-        return st ? st : err_set(err, INGLE_LIMIT, "the scratch of a worker is too small"); /* cannot be: it was planned */
+        /* cannot be: it was planned */
+        return st ? st : err_set(err, INGLE_LIMIT, "the scratch of a worker is too small");
     }
     w->v.act = h->flags & LINK_SILU ? DEVICE_SILU : DEVICE_GELU;
     w->v.limit = e->limit;
@@ -271,8 +304,10 @@ static ingle_status compute_eval(struct expert_serve *s, const struct link_head 
         memcpy(w->v.x.at + r * w->v.x.stride, e->x + r * n, n);
     read_pairs(h, e, w);
     if ((h->flags & LINK_SUM) && !read_sums(h, e, w))
-        return err_set(err, INGLE_FORMAT, "an EVAL has rows with more than %lld experts", (long long)e->n_used);
-    s->between = (struct device_between){.fn = overhear, .arg = s, .piece_ns = h->n_rows > PROMPT_ROWS ? PIECE_NS : 0};
+        return err_set(err, INGLE_FORMAT, "an EVAL has rows with more than %lld experts",
+                       (long long)e->n_used);
+    s->between = (struct device_between){
+        .fn = overhear, .arg = s, .piece_ns = h->n_rows > PROMPT_ROWS ? PIECE_NS : 0};
     device_set_between(s->d, &s->between);
     compute(w);
     device_set_between(s->d, NULL);
@@ -300,7 +335,8 @@ static void refuse(struct expert_serve *s, struct peer *p, uint64_t tag, const c
         (void)!link_send(s->link, &p->id, &h, &m);
     }
     if (!tag)
-        report(s->o.sink, INGLE_REPORT_WARN, "worker", expert_serve_name(s), "a peer is not answered any more: %s", why);
+        report(s->o.sink, INGLE_REPORT_WARN, "worker", expert_serve_name(s),
+               "a peer is not answered any more: %s", why);
 }
 
 static void greet(struct expert_serve *s, struct peer *p, const struct link_in *in, bool looks)
@@ -324,11 +360,12 @@ static void greet(struct expert_serve *s, struct peer *p, const struct link_in *
         return;
     link_hello_write(&s->hello, m.payload);
     if (link_send(s->link, &p->id, &h, &m) && !looks)
-        report(s->o.sink, INGLE_REPORT_NOTE, "worker", expert_serve_name(s), "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
+        report(s->o.sink, INGLE_REPORT_NOTE, "worker", expert_serve_name(s),
+               "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
 }
 
-static void send_result(struct expert_serve *s, const struct peer *p, const struct link_head *asked, int slot, const struct work *w,
-                        struct link_result *r)
+static void send_result(struct expert_serve *s, const struct peer *p, const struct link_head *asked,
+                        int slot, const struct work *w, struct link_result *r)
 {
     const bool sum = (asked->flags & LINK_SUM) != 0;
     const struct rows from = sum ? w->out : w->y;
@@ -351,7 +388,8 @@ static void send_result(struct expert_serve *s, const struct peer *p, const stru
 }
 
 /* An EVAL in shared memory: where its copy is, and how long it is by its head. */
-static ingle_status copy_shared(const struct expert_serve *s, const struct peer *p, const struct link_head *h, const uint8_t **payload, size_t *n,
+static ingle_status copy_shared(const struct expert_serve *s, const struct peer *p,
+                                const struct link_head *h, const uint8_t **payload, size_t *n,
                                 int *slot, struct err *err)
 {
     const size_t bytes = link_eval_bytes(h, &s->shape), back = link_result_bytes(h, &s->shape);
@@ -361,14 +399,17 @@ static ingle_status copy_shared(const struct expert_serve *s, const struct peer 
     if (!p->share.at)
         return err_set(err, INGLE_FORMAT, "rows lie in shared memory, of which there is none");
     if (!bytes || bytes > LINK_SHARE_PLACE || !back || back > LINK_SHARE_PLACE)
-        return err_set(err, INGLE_FORMAT, "rows of %zu bytes and results of %zu do not fit into %d of shared memory", bytes, back, LINK_SHARE_PLACE);
+        return err_set(err, INGLE_FORMAT,
+                       "rows of %zu bytes and results of %zu do not fit into %d of shared memory",
+                       bytes, back, LINK_SHARE_PLACE);
     memcpy(s->copy, link_share_place(&p->share, *slot, false), bytes);
     *payload = s->copy;
     *n = bytes;
     return INGLE_OK;
 }
 
-static void answer(struct expert_serve *s, struct peer *p, const struct link_head *h, const struct link_in *in)
+static void answer(struct expert_serve *s, struct peer *p, const struct link_head *h,
+                   const struct link_in *in)
 {
     struct link_eval e;
     struct work w;
@@ -377,12 +418,14 @@ static void answer(struct expert_serve *s, struct peer *p, const struct link_hea
     const uint8_t *payload = in->payload;
     size_t n = in->n_payload;
     int slot = 0;
-    if (((h->flags & LINK_SHARED) && copy_shared(s, p, h, &payload, &n, &slot, &err)) || link_eval_read(h, &s->shape, payload, n, &e, &err)) {
+    if (((h->flags & LINK_SHARED) && copy_shared(s, p, h, &payload, &n, &slot, &err)) ||
+        link_eval_read(h, &s->shape, payload, n, &e, &err)) {
         refuse(s, p, 0, err.msg);
         return;
     }
     if (!s->o.layer[h->layer] || !link_range_has(&s->hello.range, h->layer)) {
-        snprintf(err.msg, sizeof err.msg, "layer %u is none of those that are computed here", h->layer);
+        snprintf(err.msg, sizeof err.msg, "layer %u is none of those that are computed here",
+                 h->layer);
         refuse(s, p, 0, err.msg);
         return;
     }
@@ -392,12 +435,15 @@ static void answer(struct expert_serve *s, struct peer *p, const struct link_hea
     if (st) {
         s->n.cancelled += s->dropped;
         s->n.stopped += s->dropped;
-        refuse(s, p, st == INGLE_FORMAT ? 0 : h->tag, s->dropped ? "it was cancelled while it was computed" : err.msg);
+        refuse(s, p, st == INGLE_FORMAT ? 0 : h->tag,
+               s->dropped ? "it was cancelled while it was computed" : err.msg);
         return;
     }
     expert_store_count(s->o.store, &after);
-    struct link_result r = {.compute_ns = clock_now() - start, .stall_ns = after.stall_ns - before.stall_ns,
-                            .hits = (uint32_t)(after.hits - before.hits), .misses = (uint32_t)(after.misses - before.misses)};
+    struct link_result r = {.compute_ns = clock_now() - start,
+                            .stall_ns = after.stall_ns - before.stall_ns,
+                            .hits = (uint32_t)(after.hits - before.hits),
+                            .misses = (uint32_t)(after.misses - before.misses)};
     send_result(s, p, h, slot, &w, &r);
 }
 
@@ -421,7 +467,11 @@ static void send_stats(struct expert_serve *s, const struct peer *p)
     struct expert_store_counts c;
     struct link_out m;
     const struct link_head h = {.kind = LINK_STATS};
-    struct link_stats now = {.evals = s->n.evals, .pairs = s->n.pairs, .failed = s->n.failed, .cancelled = s->n.cancelled, .up_ns = clock_now() - s->start_ns};
+    struct link_stats now = {.evals = s->n.evals,
+                             .pairs = s->n.pairs,
+                             .failed = s->n.failed,
+                             .cancelled = s->n.cancelled,
+                             .up_ns = clock_now() - s->start_ns};
     expert_store_count(s->o.store, &c);
     for (int i = 0; i < PEERS; i++)
         now.peers += s->peer[i].heard_ns && s->peer[i].agreed && !s->peer[i].closed;
@@ -489,7 +539,8 @@ static void share(struct expert_serve *s, struct peer *p, const struct link_in *
     struct link_out m;
     link_share_close(&p->share);
     if (link_share_open(&p->share, in->payload, &err)) {
-        report(s->o.sink, INGLE_REPORT_NOTE, "worker", expert_serve_name(s), "rows go through the socket: %s", err.msg);
+        report(s->o.sink, INGLE_REPORT_NOTE, "worker", expert_serve_name(s),
+               "rows go through the socket: %s", err.msg);
         return;
     }
     if (link_out_init(&m, 0))
@@ -526,7 +577,8 @@ static bool hear(struct expert_serve *s, struct waiting *w)
     w->cancelled = false;
     if (p->closed)
         return false;
-    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, p->agreed ? &s->shape : NULL, &w->h, &err))
+    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload,
+                       p->agreed ? &s->shape : NULL, &w->h, &err))
         refuse(s, p, 0, err.msg);
     else if (w->h.kind == LINK_HELLO)
         greet(s, p, in, (w->h.flags & LINK_LOOK) != 0);
@@ -570,7 +622,8 @@ static bool next_message(struct expert_serve *s, struct link_in *in)
 {
     char why[8];
     if (!s->n_heard) {
-        const enum link_event what = link_wait(s->link, s->n_waiting ? 0 : TURN_MS, in, why, sizeof why);
+        const enum link_event what =
+            link_wait(s->link, s->n_waiting ? 0 : TURN_MS, in, why, sizeof why);
         if (what == LINK_DOWN)
             mark_gone(s, &in->from);
         return what == LINK_MESSAGE;
@@ -583,7 +636,8 @@ static bool next_message(struct expert_serve *s, struct link_in *in)
 
 void expert_serve_run(struct expert_serve *s)
 {
-    int heard = 0; /* in this turn: whoever talks without end does not keep others from their answers */
+    /* in this turn: whoever talks without end does not keep others from their answers */
+    int heard = 0;
     while (!atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
         struct waiting *next = waiting_at(s, s->n_waiting);
         if (s->n_waiting < WAITING && heard < WAITING && next_message(s, &next->in)) {

@@ -45,17 +45,20 @@ static double time_of(const struct split_cost *c, const struct split_expert *e, 
 }
 
 /* Whether a is dealt before b: what is worst here first, then by size. */
-static bool before(const struct split_cost *c, const struct split_expert *a, const struct split_expert *b)
+static bool before(const struct split_cost *c, const struct split_expert *a,
+                   const struct split_expert *b)
 {
     const double ta = time_of(c, a, SPLIT_HERE), tb = time_of(c, b, SPLIT_HERE);
     return ta > tb;
 }
 
-static void sort(const struct split_cost *c, const struct split_expert *e, int64_t n, int32_t *order)
+static void sort(const struct split_cost *c, const struct split_expert *e, int64_t n,
+                 int32_t *order)
 {
     for (int64_t i = 0; i < n; i++)
         order[i] = (int32_t)i;
-    for (int64_t gap = n / 2; gap > 0; gap /= 2) /* by Shell: in place, no worst case that matters for n <= 4,096 */
+    /* by Shell: in place, no worst case that matters for n <= 4,096 */
+    for (int64_t gap = n / 2; gap > 0; gap /= 2)
         for (int64_t i = gap; i < n; i++) {
             const int32_t x = order[i];
             int64_t at = i;
@@ -65,7 +68,8 @@ static void sort(const struct split_cost *c, const struct split_expert *e, int64
         }
 }
 
-void expert_split_deal(const struct split_cost cost[SPLIT_ENDS], const struct split_expert *e, int64_t n, int probe, int32_t *order, int8_t *owner)
+void expert_split_deal(const struct split_cost cost[SPLIT_ENDS], const struct split_expert *e,
+                       int64_t n, int probe, int32_t *order, int8_t *owner)
 {
     struct split_cost c[SPLIT_ENDS];
     double end[SPLIT_ENDS];
@@ -86,7 +90,8 @@ void expert_split_deal(const struct split_cost cost[SPLIT_ENDS], const struct sp
         const int32_t x = order[i];
         int best = -1;
         for (int k = 0; owner[x] < 0 && k < SPLIT_ENDS; k++)
-            if ((e[x].may >> k & 1) && (best < 0 || end[k] + time_of(c, &e[x], k) < end[best] + time_of(c, &e[x], best)))
+            if ((e[x].may >> k & 1) &&
+                (best < 0 || end[k] + time_of(c, &e[x], k) < end[best] + time_of(c, &e[x], best)))
                 best = k;
         if (best < 0) /* the probe's */
             continue;

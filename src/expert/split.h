@@ -1,8 +1,10 @@
 /*
- * split - inside the room: which end computes which experts of a layer, so that all finish together.
+ * split - inside the room: which end computes which experts of a layer, so that all finish
+ * together.
  *
- * Costs are measured (means over about 16 evaluations of about as many rows) and each evaluation is dealt anew, so the split
- * moves with them.  Knows nothing of links or memory; the same numbers always give the same split.
+ * Costs are measured (means over about 16 evaluations of about as many rows) and each evaluation is
+ * dealt anew, so the split moves with them.  Knows nothing of links or memory; the same numbers
+ * always give the same split.
  */
 #ifndef INGLE_EXPERT_SPLIT_H
 #define INGLE_EXPERT_SPLIT_H
@@ -31,8 +33,10 @@ struct split_expert {
     uint32_t may; /* bit k: end k can compute it */
     uint32_t has; /* bit k: it is in the memory of end k */
 };
-/* owner [n]: of each expert an end that may compute it.  order [n]: work memory.  probe: an end that gets one expert even if
- * it would be the last to finish, since its cost is long known; -1: none. */
-void expert_split_deal(const struct split_cost cost[SPLIT_ENDS], const struct split_expert *e, int64_t n, int probe, int32_t *order, int8_t *owner);
+/* owner [n]: of each expert an end that may compute it.  order [n]: work memory.  probe: an end
+ * that gets one expert even if it would be the last to finish, since its cost is long known; -1:
+ * none. */
+void expert_split_deal(const struct split_cost cost[SPLIT_ENDS], const struct split_expert *e,
+                       int64_t n, int probe, int32_t *order, int8_t *owner);
 
 #endif

@@ -2,8 +2,9 @@
 /*
  * store - slots, who is in them, and what a step has to wait for.
  *
- * A slot is a ticket of fetch.h.  An expert that a step at work needs is pinned: its slot stays what it is.  A slot whose
- * expert has gone while its read is under way has no expert; it is free when the read ends.
+ * A slot is a ticket of fetch.h.  An expert that a step at work needs is pinned: its slot stays
+ * what it is.  A slot whose expert has gone while its read is under way has no expert; it is free
+ * when the read ends.
  */
 #define _GNU_SOURCE
 #include "expert/tiered.h"
@@ -67,11 +68,14 @@ static ingle_status add_layers(struct expert_store *s, struct err *err)
         struct store_class *c = class_of(s, home->bytes);
         if (!c) {
             if (s->n_classes == STORE_CLASSES)
-                return err_set(err, INGLE_UNSUP, "experts of more than %d sizes cannot be kept outside of memory", STORE_CLASSES);
+                return err_set(err, INGLE_UNSUP,
+                               "experts of more than %d sizes cannot be kept outside of memory",
+                               STORE_CLASSES);
             c = &s->class[s->n_classes++];
             c->bytes = home->bytes;
         }
-        *l = (struct store_layer){.store = s, .home = home, .class = c, .first = c->n_experts, .index = i};
+        *l = (struct store_layer){
+            .store = s, .home = home, .class = c, .first = c->n_experts, .index = i};
         c->n_experts += home->n;
         l->seen_at = s->n_experts;
         s->n_experts += home->n;
@@ -85,9 +89,11 @@ int64_t expert_store_residents(const struct store_class *c)
     return n >= c->n_experts ? c->n_experts : num_max(0, n - c->n_stage);
 }
 
-static ingle_status open_class(struct expert_store *s, struct store_class *c, uint64_t spare, uint64_t all, struct err *err)
+static ingle_status open_class(struct expert_store *s, struct store_class *c, uint64_t spare,
+                               uint64_t all, struct err *err)
 {
-    const uint64_t share = (uint64_t)((double)spare * ((double)c->bytes * (double)c->n_experts / (double)all));
+    const uint64_t share =
+        (uint64_t)((double)spare * ((double)c->bytes * (double)c->n_experts / (double)all));
     c->n_slots = (int)num_min(c->n_experts, LEAST_SLOTS + (int64_t)(share / c->bytes));
     const int64_t stage = num_min(c->n_slots / 2, num_max(4 * s->o.n_used, LEAST_STAGE));
     c->n_stage = (int)num_max(2, stage);
@@ -99,7 +105,8 @@ static ingle_status open_class(struct expert_store *s, struct store_class *c, ui
     c->pins = mem_calloc((size_t)c->n_experts, sizeof *c->pins);
     c->slot_of = mem_calloc((size_t)c->n_experts, sizeof *c->slot_of);
     if (!c->memory || !c->pins || !c->slot_of)
-        return err_set(err, INGLE_NOMEM, "no memory for %d experts of %llu bytes", c->n_slots, (unsigned long long)c->bytes);
+        return err_set(err, INGLE_NOMEM, "no memory for %d experts of %llu bytes", c->n_slots,
+                       (unsigned long long)c->bytes);
     for (int64_t i = 0; i < c->n_experts; i++)
         c->slot_of[i] = -1;
     return expert_policy_create(&c->policy, c->n_experts, expert_store_residents(c), err);
@@ -119,11 +126,13 @@ static ingle_status open_slots(struct expert_store *s, struct err *err)
         c->free = -1;
         for (int i = c->n_slots; i-- > 0;) {
             const int t = c->first_slot + i;
-            s->slot[t] = (struct store_slot){.at = c->memory + (size_t)i * c->bytes, .class = c, .expert = -1, .next = c->free};
+            s->slot[t] = (struct store_slot){
+                .at = c->memory + (size_t)i * c->bytes, .class = c, .expert = -1, .next = c->free};
             c->free = t;
         }
         if (s->o.lock && mlock(c->memory, (size_t)c->n_slots * c->bytes) != 0)
-            report(s->o.sink, INGLE_REPORT_WARN, "lock", "experts", "their slots are not locked: %s", strerror(errno));
+            report(s->o.sink, INGLE_REPORT_WARN, "lock", "experts",
+                   "their slots are not locked: %s", strerror(errno));
     }
     return INGLE_OK;
 }
@@ -131,16 +140,24 @@ static ingle_status open_slots(struct expert_store *s, struct err *err)
 static ingle_status make_expert(void *arg, uint64_t what, void *to, void *work, struct err *err)
 {
     const struct expert_store *s = arg;
-    return model_expert_read(s->model, (size_t)(what >> 32), (int64_t)(what & UINT32_MAX), to, work, err);
+    return model_expert_read(s->model, (size_t)(what >> 32), (int64_t)(what & UINT32_MAX), to, work,
+                             err);
 }
 
 static ingle_status open_fetch(struct expert_store *s, struct err *err)
 {
-    static const enum fetch_io io[] = {[EXPERT_IO_AUTO] = FETCH_AUTO, [EXPERT_IO_DIRECT] = FETCH_DIRECT, [EXPERT_IO_CACHED] = FETCH_CACHED};
-    static const enum fetch_by by[] = {[EXPERT_BY_AUTO] = FETCH_BY_AUTO, [EXPERT_BY_THREADS] = FETCH_BY_THREADS,
+    static const enum fetch_io io[] = {[EXPERT_IO_AUTO] = FETCH_AUTO,
+                                       [EXPERT_IO_DIRECT] = FETCH_DIRECT,
+                                       [EXPERT_IO_CACHED] = FETCH_CACHED};
+    static const enum fetch_by by[] = {[EXPERT_BY_AUTO] = FETCH_BY_AUTO,
+                                       [EXPERT_BY_THREADS] = FETCH_BY_THREADS,
                                        [EXPERT_BY_URING] = FETCH_BY_URING};
     struct model_extents x;
-    struct fetch_options o = {.fd = -1, .io = io[s->o.io], .by = by[s->o.by], .n_tickets = s->n_slots, .hook = s->o.hook,
+    struct fetch_options o = {.fd = -1,
+                              .io = io[s->o.io],
+                              .by = by[s->o.by],
+                              .n_tickets = s->n_slots,
+                              .hook = s->o.hook,
                               .path = io_path(model_file(s->model))};
     s->path = o.path;
     s->packed = model_extents(s->model, 0, &x, NULL) == INGLE_OK;
@@ -150,8 +167,11 @@ static ingle_status open_fetch(struct expert_store *s, struct err *err)
         o.test_at = x.at;
     } else {
         if (o.io == FETCH_DIRECT)
-            return err_set(err, INGLE_UNSUP, "%s: --experts-io direct: reads past the page cache want a file of packed weights, and there is none: "
-                           "--pack once writes one", o.path);
+            return err_set(err, INGLE_UNSUP,
+                           "%s: --experts-io direct: reads past the page cache want a file of "
+                           "packed weights, and there is none: "
+                           "--pack once writes one",
+                           o.path);
         o.make = make_expert;
         o.make_arg = s;
         o.make_work = model_expert_work(s->model);
@@ -161,14 +181,16 @@ static ingle_status open_fetch(struct expert_store *s, struct err *err)
         return st;
     if (!s->packed)
         report(s->o.sink, INGLE_REPORT_NOTE, "experts-unpacked", o.path,
-               "there is no file of packed weights: each expert is read from the model's file and packed, which takes more time and "
+               "there is no file of packed weights: each expert is read from the model's file and "
+               "packed, which takes more time and "
                "processor; --pack once writes one");
     else if (!expert_fetch_is_direct(s->fetch) && s->o.io == EXPERT_IO_AUTO)
-        report(s->o.sink, INGLE_REPORT_NOTE, "experts-io", o.path, "the file system has no direct I/O: reads go through the page cache");
+        report(s->o.sink, INGLE_REPORT_NOTE, "experts-io", o.path,
+               "the file system has no direct I/O: reads go through the page cache");
     const char *why = expert_fetch_no_ring(s->fetch);
     if (why && *why && (s->packed || s->o.by == EXPERT_BY_URING))
-        report(s->o.sink, s->o.by == EXPERT_BY_URING ? INGLE_REPORT_WARN : INGLE_REPORT_NOTE, "experts-io", o.path,
-               "threads read, and not io_uring: %s", why);
+        report(s->o.sink, s->o.by == EXPERT_BY_URING ? INGLE_REPORT_WARN : INGLE_REPORT_NOTE,
+               "experts-io", o.path, "threads read, and not io_uring: %s", why);
     return INGLE_OK;
 }
 
@@ -190,9 +212,11 @@ static ingle_status open_trace(struct expert_store *s, const char *path, struct 
     struct stat is;
     if (stat(path, &is) == 0 && !S_ISREG(is.st_mode)) {
         s->trace = fopen(path, "we");
-        return s->trace ? INGLE_OK : err_set(err, INGLE_IO, "%s: cannot write it: %s", path, strerror(errno));
+        return s->trace ? INGLE_OK
+                        : err_set(err, INGLE_IO, "%s: cannot write it: %s", path, strerror(errno));
     }
-    ingle_status st = output_open(&s->traced, &(struct output){.path = path, .kind = OUTPUT_TRACE}, err);
+    ingle_status st =
+        output_open(&s->traced, &(struct output){.path = path, .kind = OUTPUT_TRACE}, err);
     const int fd = st ? -1 : fcntl(s->traced.fd, F_DUPFD_CLOEXEC, 0);
     if (!st && !(s->trace = fd >= 0 ? fdopen(fd, "w") : NULL)) {
         st = err_set(err, INGLE_IO, "%s: cannot write it: %s", path, strerror(errno));
@@ -211,16 +235,20 @@ static void close_trace(struct expert_store *s)
     (void)fclose(s->trace);
     s->trace = NULL;
     if (full)
-        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.trace, "the trace is not whole: %s", strerror(errno));
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.trace, "the trace is not whole: %s",
+               strerror(errno));
     if (s->traced.tmp && file_new_finish(&s->traced, &err))
-        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.trace, "the trace cannot be written: %s", err.msg);
+        report(s->o.sink, INGLE_REPORT_WARN, "experts", s->o.trace,
+               "the trace cannot be written: %s", err.msg);
 }
 
-ingle_status expert_store_open(struct expert_store **out, struct model *m, const struct expert_store_options *o, struct err *err)
+ingle_status expert_store_open(struct expert_store **out, struct model *m,
+                               const struct expert_store_options *o, struct err *err)
 {
     const uint64_t least = expert_store_least(m), all = model_expert_bytes(m);
     if (o->budget_bytes < least)
-        return err_set(err, INGLE_LIMIT, "a budget of %llu bytes for experts is below the least, %llu bytes",
+        return err_set(err, INGLE_LIMIT,
+                       "a budget of %llu bytes for experts is below the least, %llu bytes",
                        (unsigned long long)o->budget_bytes, (unsigned long long)least);
     struct expert_store *s = mem_zalloc(sizeof *s);
     if (!s)
@@ -234,7 +262,10 @@ ingle_status expert_store_open(struct expert_store **out, struct model *m, const
     s->shake = o->shake;
     s->layer = mem_calloc(s->n_layers, sizeof *s->layer);
     s->memory = mem_zalloc(sizeof *s->memory);
-    ingle_status st = s->layer && s->memory ? add_layers(s, err) : err_set(err, INGLE_NOMEM, "no memory for the experts of %zu layers", s->n_layers);
+    ingle_status st =
+        s->layer && s->memory
+            ? add_layers(s, err)
+            : err_set(err, INGLE_NOMEM, "no memory for the experts of %zu layers", s->n_layers);
     for (int k = 0; !st && k < s->n_classes; k++)
         st = open_class(s, &s->class[k], o->budget_bytes - least, all, err);
     if (!st)
@@ -294,7 +325,8 @@ static void place(const struct store_layer *l, int64_t e, uint8_t *at)
 }
 
 /* Whose expert it is: class indices of layers rise with the layers. */
-struct store_layer *expert_store_layer_of(struct expert_store *s, const struct store_class *c, int64_t i)
+struct store_layer *expert_store_layer_of(struct expert_store *s, const struct store_class *c,
+                                          int64_t i)
 {
     struct store_layer *found = NULL;
     for (size_t k = 0; k < s->n_layers; k++)
@@ -320,7 +352,8 @@ void expert_store_lose(struct expert_store *s)
 {
     for (int t = 0; t < s->n_slots; t++) {
         struct store_slot *x = &s->slot[t];
-        if (x->state == SLOT_READING && x->expert >= 0 && !x->class->pins[x->expert]) { /* whoever wants it reads it anew */
+        /* whoever wants it reads it anew */
+        if (x->state == SLOT_READING && x->expert >= 0 && !x->class->pins[x->expert]) {
             expert_policy_remove(x->class->policy, x->expert);
             expert_store_leave(s, x->class, x->expert);
         }
@@ -348,7 +381,8 @@ static void free_slot(struct expert_store *s, int t)
     x->class->free = t;
 }
 
-/* An expert leaves its slot, if it has one.  A read that is under way keeps the slot until it ends. */
+/* An expert leaves its slot, if it has one.  A read that is under way keeps the slot until it
+ * ends. */
 void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i)
 {
     const int t = c->slot_of[i];
@@ -376,7 +410,12 @@ void *expert_store_hold(struct expert_store *s, struct store_class *c, int64_t i
     struct store_slot *x = &s->slot[c->free];
     c->slot_of[i] = c->free;
     c->free = x->next;
-    *x = (struct store_slot){.at = x->at, .class = c, .expert = i, .state = SLOT_READING, .next = -1, .depth = STORE_NOBODY};
+    *x = (struct store_slot){.at = x->at,
+                             .class = c,
+                             .expert = i,
+                             .state = SLOT_READING,
+                             .next = -1,
+                             .depth = STORE_NOBODY};
     return x->at;
 }
 
@@ -398,7 +437,9 @@ static void submit(struct expert_store *s, struct store_layer *l, int64_t e, int
         const uint32_t seen = s->seen[l->seen_at + e];
         r.at = f.at + (uint64_t)e * c->bytes;
         r.check = true;
-        r.seen = s->o.verify == EXPERT_VERIFY_ALWAYS ? 0 : s->o.verify == EXPERT_VERIFY_OFF && !seen ? FETCH_OPENED : seen;
+        r.seen = s->o.verify == EXPERT_VERIFY_ALWAYS         ? 0
+                 : s->o.verify == EXPERT_VERIFY_OFF && !seen ? FETCH_OPENED
+                                                             : seen;
         r.sum = f.sum[e];
     }
     l->n.read_bytes += c->bytes;
@@ -428,8 +469,10 @@ void expert_store_join(struct expert_store *s, int t)
     expert_fetch_hurry(s->fetch, t);
 }
 
-/* Whether the last read of an expert failed.  A packed file with a wrong checksum is not used by the next start. */
-static void mark(struct expert_store *s, const struct store_layer *l, int64_t e, const struct fetch_done *d)
+/* Whether the last read of an expert failed.  A packed file with a wrong checksum is not used by
+ * the next start. */
+static void mark(struct expert_store *s, const struct store_layer *l, int64_t e,
+                 const struct fetch_done *d)
 {
     uint8_t *bad = &s->bad[l->seen_at + e];
     if (*bad == (d->status != INGLE_OK))
@@ -438,8 +481,9 @@ static void mark(struct expert_store *s, const struct store_layer *l, int64_t e,
     s->n_bad += *bad ? 1 : (uint64_t)-1;
     if (!*bad)
         return;
-    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path, "layer %lld, expert %lld cannot be read: %s",
-           (long long)l->home->layer, (long long)e, d->why);
+    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path,
+           "layer %lld, expert %lld cannot be read: %s", (long long)l->home->layer, (long long)e,
+           d->why);
     if (d->wrong)
         model_extents_spoil(s->model);
 }
@@ -487,8 +531,8 @@ int expert_store_poll(struct expert_store *s, uint64_t until_ns)
 
 /* ---- memory that others need ---- */
 
-/* Free slots lose their memory, or get it back, until there are as many as there should be.  Those that are in use now
- * follow later. */
+/* Free slots lose their memory, or get it back, until there are as many as there should be.  Those
+ * that are in use now follow later. */
 static void settle(struct expert_store *s, struct store_class *c)
 {
     while (c->n_given < c->n_to_give && c->free >= 0) {
@@ -507,15 +551,19 @@ static void settle(struct expert_store *s, struct store_class *c)
     }
 }
 
-/* Some more slots are given, or fewer (by < 0), of each class.  Returns the bytes by which memory changes. */
+/* Some more slots are given, or fewer (by < 0), of each class.  Returns the bytes by which memory
+ * changes. */
 static uint64_t give_more(struct expert_store *s, int by)
 {
     uint64_t bytes = 0;
     for (int k = 0; k < s->n_classes; k++) {
         struct store_class *c = &s->class[k];
-        const int64_t tenth = num_max(1, c->n_slots / 10), most = num_min(c->n_slots / 2, c->n_slots - c->n_stage);
+        const int64_t tenth = num_max(1, c->n_slots / 10),
+                      most = num_min(c->n_slots / 2, c->n_slots - c->n_stage);
         const int to_give = (int)num_max(0, num_min(most, c->n_to_give + by * tenth));
-        bytes += (uint64_t)(to_give > c->n_to_give ? to_give - c->n_to_give : c->n_to_give - to_give) * c->bytes;
+        bytes +=
+            (uint64_t)(to_give > c->n_to_give ? to_give - c->n_to_give : c->n_to_give - to_give) *
+            c->bytes;
         c->n_to_give = to_give;
         set_most(s, c);
         settle(s, c);
@@ -528,8 +576,9 @@ static void tell_given(struct expert_store *s, const char *what, uint64_t bytes,
     uint64_t given = 0;
     for (int k = 0; k < s->n_classes; k++)
         given += (uint64_t)s->class[k].n_to_give;
-    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path, "%s: %.2f GB of places for experts are %s; %llu of %d are without memory",
-           why, (double)bytes * 1e-9, what, (unsigned long long)given, s->n_slots);
+    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path,
+           "%s: %.2f GB of places for experts are %s; %llu of %d are without memory", why,
+           (double)bytes * 1e-9, what, (unsigned long long)given, s->n_slots);
 }
 
 void expert_store_tend(struct expert_store *s, uint64_t now)
@@ -541,7 +590,8 @@ void expert_store_tend(struct expert_store *s, uint64_t now)
     (void)expert_store_poll(s, 0);
     if (s->o.lock) {
         s->short_ns = 0;
-    } else if (s->o.is_short ? s->o.is_short(s->o.short_arg, why, sizeof why) : expert_memory_is_short(why, sizeof why)) {
+    } else if (s->o.is_short ? s->o.is_short(s->o.short_arg, why, sizeof why)
+                             : expert_memory_is_short(why, sizeof why)) {
         s->short_ns = now;
         const uint64_t bytes = give_more(s, 1);
         if (bytes)

@@ -2,8 +2,9 @@
 /*
  * tiered - the tier over a store: what is there is computed while the rest is read.
  *
- * begin() decides who is resident behind this step, and starts reads for all who have a slot.  end() computes in as many
- * operations as arrivals make; those without a slot get that of another who is done.
+ * begin() decides who is resident behind this step, and starts reads for all who have a slot.
+ * end() computes in as many operations as arrivals make; those without a slot get that of another
+ * who is done.
  */
 #include "expert/tiered.h"
 
@@ -13,7 +14,8 @@
 #include <stdio.h>
 #include <string.h>
 
-enum state { NONE, PENDING, READING, READY }; /* of an expert in an evaluation; PENDING: it has no slot yet */
+/* of an expert in an evaluation; PENDING: it has no slot yet */
+enum state { NONE, PENDING, READING, READY };
 enum { MANY_ROWS = 64, MOST_AGE = 8 * POLICY_HALF_LIFE };
 static const uint64_t WAIT_NS = 100000000; /* between looks at whether a step is wanted */
 
@@ -35,7 +37,8 @@ static bool is_left(const struct expert_eval *v, int64_t e)
 bool expert_store_may_leave(const struct expert_eval *v)
 {
     const struct store_layer *l = layer_at(v);
-    return l && l->store->o.skip > 0 && v->x.n <= EXPERT_GUESS_ROWS && device_step_prompt(v->d) <= 1 && v->choice.k > 1;
+    return l && l->store->o.skip > 0 && v->x.n <= EXPERT_GUESS_ROWS &&
+           device_step_prompt(v->d) <= 1 && v->choice.k > 1;
 }
 
 void expert_store_find_light(const struct expert_eval *v, uint8_t *light)
@@ -59,7 +62,8 @@ static void choose_left(struct expert_eval *v, const struct store_layer *l)
 {
     expert_store_find_light(v, v->left);
     for (int64_t e = 0; e < v->layer->n; e++)
-        v->left[e] = v->left[e] && has_rows(v, e) && l->class->slot_of[l->first + e] < 0 && !expert_own_has(l->class, l->first + e);
+        v->left[e] = v->left[e] && has_rows(v, e) && l->class->slot_of[l->first + e] < 0 &&
+                     !expert_own_has(l->class, l->first + e);
 }
 
 /* Their rows add nothing to a sum. */
@@ -67,11 +71,14 @@ static void clear_left(struct expert_eval *v, struct rows y)
 {
     for (int64_t e = 0; v->left && e < v->layer->n; e++)
         if (v->left[e])
-            device_write(v->d, rows_slice(y, v->pairs.first[e], v->pairs.first[e + 1] - v->pairs.first[e]), v->zeros, 0);
+            device_write(
+                v->d, rows_slice(y, v->pairs.first[e], v->pairs.first[e + 1] - v->pairs.first[e]),
+                v->zeros, 0);
 }
 
 /* A step begins where layers do not rise.  A prompt's rows are as many steps. */
-static void count_step(struct expert_store *s, const struct store_layer *l, const struct expert_eval *v)
+static void count_step(struct expert_store *s, const struct store_layer *l,
+                       const struct expert_eval *v)
 {
     if (l->index <= s->last_layer) {
         s->t += (double)num_max(1, device_step_prompt(v->d));
@@ -82,7 +89,8 @@ static void count_step(struct expert_store *s, const struct store_layer *l, cons
 }
 
 /* Uses by all rows of an expert: a prompt's last row is now, those before it are earlier. */
-static void use(struct expert_store *s, const struct store_layer *l, const struct expert_eval *v, int64_t e)
+static void use(struct expert_store *s, const struct store_layer *l, const struct expert_eval *v,
+                int64_t e)
 {
     const int64_t n_prompt = num_min(v->x.n, device_step_prompt(v->d)), n = v->x.n;
     for (int32_t i = v->pairs.first[e]; i < v->pairs.first[e + 1]; i++) {
@@ -109,7 +117,8 @@ static void count_on(const struct expert_store *s, struct store_slot *x)
     x->depth = x->depth > s->depth ? (uint8_t)s->depth : x->depth;
 }
 
-/* Whoever was read early and is not needed now leaves; of those that an evaluation waits for, only what it does not know of yet. */
+/* Whoever was read early and is not needed now leaves; of those that an evaluation waits for, only
+ * what it does not know of yet. */
 static bool make_room(struct expert_store *s, struct store_class *c)
 {
     for (int t = c->first_slot; t < c->first_slot + c->n_slots; t++) {
@@ -195,8 +204,10 @@ static void judge(struct expert_store *s, struct store_layer *l, const struct ex
     l->n_guess = 0;
 }
 
-/* A step is measured from its first layer to its last one; one that another step interrupts is not. */
-static void step_begins(struct expert_store *s, const struct store_layer *l, const struct expert_eval *v)
+/* A step is measured from its first layer to its last one; one that another step interrupts is
+ * not. */
+static void step_begins(struct expert_store *s, const struct store_layer *l,
+                        const struct expert_eval *v)
 {
     if (s->depth > 1 || (l->index > 0 && v->x.n != s->step_rows)) {
         s->step_ns = 0;
@@ -218,10 +229,15 @@ static void step_ends(struct expert_store *s, const struct store_layer *l)
     char why[160];
     snprintf(why, sizeof why, "%.0f %% of guesses are right", 100 * e->right);
     if (e->n_pairs)
-        snprintf(why, sizeof why, "steps with early reads take %.1f %% %s than without (+-%.1f, %lld comparisons; %.0f %% of guesses are right)",
-                 100 * fabs(e->mean), e->mean < 0 ? "less" : "more", 100 * e->noise, (long long)e->n_pairs, 100 * e->right);
+        snprintf(why, sizeof why,
+                 "steps with early reads take %.1f %% %s than without (+-%.1f, %lld comparisons; "
+                 "%.0f %% of guesses are right)",
+                 100 * fabs(e->mean), e->mean < 0 ? "less" : "more", 100 * e->noise,
+                 (long long)e->n_pairs, 100 * e->right);
     report(s->o.sink, INGLE_REPORT_NOTE, "experts-early", s->path, "%s: %s",
-           e->pays ? "experts are read before they are chosen" : "experts are read when they are chosen, not before", why);
+           e->pays ? "experts are read before they are chosen"
+                   : "experts are read when they are chosen, not before",
+           why);
 }
 
 /* Early reads of this layer that nobody chose make room. */
@@ -230,7 +246,8 @@ static void drop_early(struct expert_store *s, const struct store_layer *l)
     struct store_class *c = l->class;
     for (int t = c->first_slot; c->n_staged > 0 && t < c->first_slot + c->n_slots; t++) {
         const struct store_slot *x = &s->slot[t];
-        if (x->staged && x->expert >= l->first && x->expert < l->first + l->home->n && !c->pins[x->expert])
+        if (x->staged && x->expert >= l->first && x->expert < l->first + l->home->n &&
+            !c->pins[x->expert])
             expert_store_leave(s, c, x->expert);
     }
 }
@@ -260,16 +277,20 @@ static void measure(struct expert_store *s, const struct expert_eval *v, int64_t
 
 static int64_t room_of(const struct expert_store *s, const struct store_class *c)
 {
-    const double rate = s->mean_busy > 0 ? s->mean_bytes / s->mean_busy : 0; /* of sums: a burst does not count as more than it brought */
+    /* of sums: a burst does not count as more than it brought */
+    const double rate = s->mean_busy > 0 ? s->mean_bytes / s->mean_busy : 0;
     const double room = s->mean_ns * rate / (double)c->bytes - s->mean_demands;
     const int64_t n = room < 0.5 ? 0 : room > EXPERT_MAX ? EXPERT_MAX : (int64_t)(room + 0.5);
     return s->shake ? EXPERT_MAX : s->o.early < 0 ? n : num_min(s->o.early, n);
 }
 
-/* A prompt uses most experts of a layer: those of the next are read in the order of the file, before it chooses. */
-static void read_ahead(struct expert_store *s, const struct store_layer *l, const struct expert_eval *v, int64_t chosen)
+/* A prompt uses most experts of a layer: those of the next are read in the order of the file,
+ * before it chooses. */
+static void read_ahead(struct expert_store *s, const struct store_layer *l,
+                       const struct expert_eval *v, int64_t chosen)
 {
-    if (v->x.n <= MANY_ROWS || !s->o.early || chosen * 10 < 7 * v->layer->n || l->index + 1 >= s->n_layers)
+    if (v->x.n <= MANY_ROWS || !s->o.early || chosen * 10 < 7 * v->layer->n ||
+        l->index + 1 >= s->n_layers)
         return;
     const struct model_experts *next = s->layer[l->index + 1].home;
     for (int32_t e = 0; e < next->n; e++)
@@ -284,7 +305,9 @@ static void tiered_begin(struct expert_eval *v)
     const int64_t n = v->layer->n;
     v->state = device_bytes(v->d, 2 * (size_t)n);
     v->left = expert_store_may_leave(v) ? device_bytes(v->d, (size_t)n) : NULL;
-    v->zeros = expert_store_may_leave(v) ? device_bytes(v->d, (size_t)v->out.width * sizeof *v->zeros) : NULL;
+    v->zeros = expert_store_may_leave(v)
+                   ? device_bytes(v->d, (size_t)v->out.width * sizeof *v->zeros)
+                   : NULL;
     if (!device_runs(v->d)) {
         v->state = v->left = NULL;
         return;
@@ -306,7 +329,8 @@ static void tiered_begin(struct expert_eval *v)
             if (!is_left(v, e))
                 c->pins[l->first + e]++;
             if (s->trace)
-                (void)fprintf(s->trace, "%lld,%lld,%lld\n", (long long)s->t, (long long)l->home->layer, (long long)e);
+                (void)fprintf(s->trace, "%lld,%lld,%lld\n", (long long)s->t,
+                              (long long)l->home->layer, (long long)e);
         }
     judge(s, l, v);
     drop_early(s, l);
@@ -315,7 +339,8 @@ static void tiered_begin(struct expert_eval *v)
         const int64_t i = l->first + e;
         if (!has_rows(v, e))
             continue;
-        const bool near = expert_own_has(c, i), in = near || expert_policy_is_in(c->policy, i), there = c->slot_of[i] >= 0;
+        const bool near = expert_own_has(c, i), in = near || expert_policy_is_in(c->policy, i),
+                   there = c->slot_of[i] >= 0;
         chosen++;
         l->n.choices++;
         if (is_left(v, e)) {
@@ -334,7 +359,10 @@ static void tiered_begin(struct expert_eval *v)
             expert_store_join(s, c->slot_of[i]);
             count_on(s, &s->slot[c->slot_of[i]]);
         }
-        v->state[e] = near ? READY : !there ? PENDING : s->slot[c->slot_of[i]].state == SLOT_READY ? READY : READING;
+        v->state[e] = near                                         ? READY
+                      : !there                                     ? PENDING
+                      : s->slot[c->slot_of[i]].state == SLOT_READY ? READY
+                                                                   : READING;
     }
     start_reads(v, l);
     measure(s, v, demands);
@@ -349,8 +377,10 @@ static void unpin(struct expert_store *s, struct store_layer *l, int64_t e)
     struct store_class *c = l->class;
     const int64_t i = l->first + e;
     const int t = c->slot_of[i];
-    if (--c->pins[i] > 0) { /* the step around this one waits for it, too: it may have more slots now than are its own */
-        if (t >= 0 && s->slot[t].staged && s->slot[t].depth == s->depth && c->n_staged > stage_limit(c, s->depth - 1))
+    /* the step around this one waits for it, too: it may have more slots now than are its own */
+    if (--c->pins[i] > 0) {
+        if (t >= 0 && s->slot[t].staged && s->slot[t].depth == s->depth &&
+            c->n_staged > stage_limit(c, s->depth - 1))
             expert_store_leave(s, c, i);
         return;
     }
@@ -363,8 +393,14 @@ static void unpin(struct expert_store *s, struct store_layer *l, int64_t e)
 static void compute(struct expert_eval *v, const uint8_t *only, struct rows y)
 {
     const struct expert_layer *l = v->layer;
-    const struct device_mlp m = {.gate = l->gate_up ? l->gate_up : l->gate, .up = l->gate_up ? NULL : l->up, .down = l->down,
-                                 .act = v->act, .limit = v->limit, .first = v->pairs.first, .row = v->pairs.row, .only = only};
+    const struct device_mlp m = {.gate = l->gate_up ? l->gate_up : l->gate,
+                                 .up = l->gate_up ? NULL : l->up,
+                                 .down = l->down,
+                                 .act = v->act,
+                                 .limit = v->limit,
+                                 .first = v->pairs.first,
+                                 .row = v->pairs.row,
+                                 .only = only};
     device_mlp(v->d, &m, v->x, y);
 }
 
@@ -402,11 +438,13 @@ static void compute_ready(struct expert_eval *v, struct store_layer *l, struct r
         }
 }
 
-static void fail_read(struct expert_eval *v, const struct store_layer *l, const char *why, int64_t e)
+static void fail_read(struct expert_eval *v, const struct store_layer *l, const char *why,
+                      int64_t e)
 {
     struct err err;
     struct expert_store *s = l->store;
-    (void)err_set(&err, INGLE_IO, "%s: layer %lld, expert %lld: %s", s->path, (long long)l->home->layer, (long long)e, why);
+    (void)err_set(&err, INGLE_IO, "%s: layer %lld, expert %lld: %s", s->path,
+                  (long long)l->home->layer, (long long)e, why);
     pthread_mutex_lock(&s->lock);
     snprintf(s->trouble, sizeof s->trouble, "%.319s", err.msg);
     pthread_mutex_unlock(&s->lock);
@@ -434,7 +472,8 @@ static bool wait_for(struct expert_eval *v, struct store_layer *l)
     char why[96];
     snprintf(why, sizeof why, "no read has ended for %.1f s", (double)waited * 1e-9);
     const int gone = expert_fetch_reset(s->fetch, s->o.stall_ns / 2);
-    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path, "%s; %d reads do not come back, others take their place", why, gone);
+    report(s->o.sink, INGLE_REPORT_WARN, "experts", s->path,
+           "%s; %d reads do not come back, others take their place", why, gone);
     s->stalled = true;
     fail_read(v, l, why, e);
     return false;
@@ -443,7 +482,8 @@ static bool wait_for(struct expert_eval *v, struct store_layer *l)
 /* Until all are computed, or the step has failed. */
 static void compute_all(struct expert_eval *v, struct store_layer *l, struct rows y)
 {
-    int64_t at_once = 0; /* arrivals that are waited for together: many small operations cost more than they hide */
+    /* arrivals that are waited for together: many small operations cost more than they hide */
+    int64_t at_once = 0;
     for (struct tally n;;) {
         start_reads(v, l);
         if (!look(v, l, &n)) {
@@ -484,11 +524,13 @@ static void tiered_end(struct expert_eval *v, struct rows y)
     expert_store_show(s, l);
 }
 
-const struct expert_tier expert_tiered = {.name = "tiered", .begin = tiered_begin, .end = tiered_end};
+const struct expert_tier expert_tiered = {
+    .name = "tiered", .begin = tiered_begin, .end = tiered_end};
 
 /* ---- early reads ---- */
 
-void expert_store_read_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n, int64_t most)
+void expert_store_read_early(struct expert_store *s, const struct model_experts *home,
+                             const int32_t *ids, int64_t n, int64_t most)
 {
     struct store_layer *l = home->keeper;
     struct store_class *c = l->class;
@@ -496,7 +538,8 @@ void expert_store_read_early(struct expert_store *s, const struct model_experts 
         const int64_t i = l->first + ids[k];
         if (c->slot_of[i] >= 0 || expert_own_has(c, i))
             continue;
-        if (c->n_staged >= c->n_stage / 2 || expert_store_residents(c) == c->n_experts || !expert_store_read(s, l, ids[k], false))
+        if (c->n_staged >= c->n_stage / 2 || expert_store_residents(c) == c->n_experts ||
+            !expert_store_read(s, l, ids[k], false))
             return;
         expert_store_stage(c, &s->slot[c->slot_of[i]], true);
         s->n.early_reads++;
@@ -504,7 +547,8 @@ void expert_store_read_early(struct expert_store *s, const struct model_experts 
     }
 }
 
-void expert_store_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n)
+void expert_store_early(struct expert_store *s, const struct model_experts *home,
+                        const int32_t *ids, int64_t n)
 {
     struct store_layer *l = home->keeper;
     struct store_class *c = l->class;

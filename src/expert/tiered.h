@@ -47,7 +47,8 @@ struct store_slot {
     bool early;      /* read before anybody asked */
     bool lost;       /* its read does not end */
     bool joined;     /* a step wants it whose demand is younger than its read */
-    uint8_t depth;   /* of the evaluations that count on it, that of the outermost one; STORE_NOBODY */
+    /* of the evaluations that count on it, that of the outermost one; STORE_NOBODY */
+    uint8_t depth;
 };
 enum { STORE_NOBODY = 255 };
 
@@ -78,14 +79,15 @@ struct expert_store {
     int64_t n_experts;
     struct store_class class[STORE_CLASSES];
     struct store_slot *slot;
-    uint32_t *seen;    /* [n_experts]: the state of the file in which it was right (fetch.h); 0: it was not read */
+    /* [n_experts]: the state of the file in which it was right (fetch.h); 0: it was not read */
+    uint32_t *seen;
     float *uses;       /* [n_experts]: rows that used it */
     float *rate;       /* [n_experts]: uses a step in earlier runs; of the profile */
     uint64_t saved_ns; /* when the profile was written */
     uint8_t *bad;      /* [n_experts]: its last read failed */
     double t;          /* steps */
-    /* Means over about 50 layers of steps of few rows: from one to the next, demands of one, bytes that were read meanwhile, and how
-     * long reads were under way. */
+    /* Means over about 50 layers of steps of few rows: from one to the next, demands of one, bytes
+     * that were read meanwhile, and how long reads were under way. */
     double mean_ns, mean_demands, mean_bytes, mean_busy;
     uint64_t layer_ns, counted_bytes, counted_ns;
     struct expert_early early; /* with o.early -1 */
@@ -105,16 +107,19 @@ struct expert_store {
     char trouble[320]; /* Sync: lock.  The message of the last step that failed */
 };
 
-/* profile.c: experts that earlier runs used most are residents from the start; their reads begin.  A file that is not there, or
- * not of this model, is no error. */
+/* profile.c: experts that earlier runs used most are residents from the start; their reads begin.
+ * A file that is not there, or not of this model, is no error. */
 void expert_profile_load(struct expert_store *s);
-/* own.c: slots in memory that the device has for itself; nothing where it has none.  move: between steps. */
+/* own.c: slots in memory that the device has for itself; nothing where it has none.  move: between
+ * steps. */
 MUST_CHECK ingle_status expert_own_open(struct expert_store *s, struct err *err);
 void expert_own_close(struct expert_store *s);
 bool expert_own_has(const struct store_class *c, int64_t i);
 void expert_own_move(struct expert_store *s);
-struct store_layer *expert_store_layer_of(struct expert_store *s, const struct store_class *c, int64_t i);
-/* A free slot, of which there is one, for expert i of a class: where its bytes go, and that they are there. */
+struct store_layer *expert_store_layer_of(struct expert_store *s, const struct store_class *c,
+                                          int64_t i);
+/* A free slot, of which there is one, for expert i of a class: where its bytes go, and that they
+ * are there. */
 void *expert_store_hold(struct expert_store *s, struct store_class *c, int64_t i);
 void expert_store_arrive(struct expert_store *s, const struct store_class *c, int64_t i);
 /* Whether memory is short, and why: for people. */
@@ -123,13 +128,14 @@ void expert_store_leave(struct expert_store *s, struct store_class *c, int64_t i
 /* Behind a stall: slots whose reads do not end are counted out, and fewer experts stay. */
 void expert_store_lose(struct expert_store *s);
 void expert_store_stage(struct store_class *c, struct store_slot *x, bool staged);
-void expert_store_read_early(struct expert_store *s, const struct model_experts *home, const int32_t *ids, int64_t n, int64_t most);
+void expert_store_read_early(struct expert_store *s, const struct model_experts *home,
+                             const int32_t *ids, int64_t n, int64_t most);
 void expert_store_join(struct expert_store *s, int t);
 /* So many experts of a class may stay behind a step: all, or as many as leave n_stage slots. */
 int64_t expert_store_residents(const struct store_class *c);
 bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent);
-/* skip: whether experts of this evaluation may be left out where they are not in memory; and which (light [n]): those that matter to
- * none of the rows that chose them. */
+/* skip: whether experts of this evaluation may be left out where they are not in memory; and which
+ * (light [n]): those that matter to none of the rows that chose them. */
 bool expert_store_may_leave(const struct expert_eval *v);
 void expert_store_find_light(const struct expert_eval *v, uint8_t *light);
 /* What other threads may see of a layer and of all. */

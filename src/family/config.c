@@ -7,7 +7,8 @@
 
 bool family_config_is_weight(const char *end)
 {
-    static const char *const ends[] = {"", "_packed", "_scale", "_scale_inv", "_scale_2", "_global_scale", "_zero_point", "_shape"};
+    static const char *const ends[] = {"",         "_packed",       "_scale",      "_scale_inv",
+                                       "_scale_2", "_global_scale", "_zero_point", "_shape"};
     static const char weight[] = ".weight";
     const size_t n = sizeof weight - 1;
     size_t i = 0;
@@ -18,7 +19,8 @@ bool family_config_is_weight(const char *end)
     return i < sizeof ends / sizeof *ends;
 }
 
-bool family_config_rename(const char *name, const char *hf, const char *gguf, const char *prefix, char *out, size_t n_out)
+bool family_config_rename(const char *name, const char *hf, const char *gguf, const char *prefix,
+                          char *out, size_t n_out)
 {
     static const char weight[] = ".weight";
     const size_t k = sizeof weight - 1, n = strlen(hf), g = strlen(gguf);
@@ -36,7 +38,8 @@ bool family_config_rename(const char *name, const char *hf, const char *gguf, co
 struct json_object *family_config_get(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v : NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
+                                                                                             : NULL;
 }
 
 static bool is_whole(struct json_object *v)
@@ -97,8 +100,8 @@ void family_config_number(struct family_config *c, struct json_object *o, const 
         return;
     }
     if (!v && fallback != 0.0)
-        report(c->sink, INGLE_REPORT_WARN, "config", "config.json", "'%s' is missing: %g is used", key,
-               fallback);
+        report(c->sink, INGLE_REPORT_WARN, "config", "config.json", "'%s' is missing: %g is used",
+               key, fallback);
     c->s = io_meta_set_f64(c->out, gguf, v ? json_object_get_double(v) : fallback);
     if (c->s)
         err_set(c->err, c->s, "no memory for config.json");
@@ -120,7 +123,8 @@ void family_config_tie(struct family_config *c, struct json_object *whole, const
 
 /* ---- the other way ---- */
 
-void family_back_put(struct family_back *b, struct json_object *o, const char *key, struct json_object *v)
+void family_back_put(struct family_back *b, struct json_object *o, const char *key,
+                     struct json_object *v)
 {
     if (!b->s && (!o || !v || json_object_object_add(o, key, v)))
         b->s = err_set(b->err, INGLE_NOMEM, "no memory for config.json");
@@ -143,11 +147,13 @@ void family_back_text(struct family_back *b, struct json_object *o, const char *
     family_back_put(b, o, key, json_object_new_string(v));
 }
 
-const char *family_back_key(const struct family_back *b, const char *gguf, char out[FAMILY_BACK_KEY])
+const char *family_back_key(const struct family_back *b, const char *gguf,
+                            char out[FAMILY_BACK_KEY])
 {
     const char *arch, *dot = strchr(gguf, '.');
     size_t n;
-    if (!dot || !strncmp(gguf, "tokenizer.", 10) || io_get_str(io_metadata(b->file), "general.architecture", &arch, &n, NULL) || n > 32)
+    if (!dot || !strncmp(gguf, "tokenizer.", 10) ||
+        io_get_str(io_metadata(b->file), "general.architecture", &arch, &n, NULL) || n > 32)
         return gguf;
     snprintf(out, FAMILY_BACK_KEY, "%.*s%s", (int)n, arch, dot);
     return out;
@@ -157,10 +163,13 @@ uint64_t family_back_get(const struct family_back *b, const char *gguf, uint64_t
 {
     char key[FAMILY_BACK_KEY];
     uint64_t v;
-    return io_get_u64(io_metadata(b->file), family_back_key(b, gguf, key), 0, INT64_MAX, &v, NULL) ? other : v;
+    return io_get_u64(io_metadata(b->file), family_back_key(b, gguf, key), 0, INT64_MAX, &v, NULL)
+               ? other
+               : v;
 }
 
-void family_back_whole(struct family_back *b, struct json_object *o, const char *key, const char *gguf)
+void family_back_whole(struct family_back *b, struct json_object *o, const char *key,
+                       const char *gguf)
 {
     const uint64_t v = family_back_get(b, gguf, UINT64_MAX);
     if (v != UINT64_MAX)
@@ -188,7 +197,8 @@ struct json_object *family_back_decimal(double v)
     return json_object_new_double_s(v, text);
 }
 
-void family_back_number(struct family_back *b, struct json_object *o, const char *key, const char *gguf)
+void family_back_number(struct family_back *b, struct json_object *o, const char *key,
+                        const char *gguf)
 {
     char name[FAMILY_BACK_KEY];
     double v;
@@ -196,7 +206,8 @@ void family_back_number(struct family_back *b, struct json_object *o, const char
         family_back_put(b, o, key, family_back_decimal(v));
 }
 
-struct json_object *family_back_object(struct family_back *b, struct json_object *o, const char *key)
+struct json_object *family_back_object(struct family_back *b, struct json_object *o,
+                                       const char *key)
 {
     struct json_object *v = json_object_new_object();
     family_back_put(b, o, key, v);
@@ -211,14 +222,19 @@ void family_back_begin(struct family_back *b, const char *architecture, const ch
     family_back_put(b, b->json, "architectures", list);
     family_back_text(b, b->json, "model_type", model_type);
     family_back_text(b, b->json, "torch_dtype", "bfloat16");
-    family_back_put(b, b->json, "tie_word_embeddings", json_object_new_boolean(!io_tensor_find(b->file, "output.weight")));
+    family_back_put(b, b->json, "tie_word_embeddings",
+                    json_object_new_boolean(!io_tensor_find(b->file, "output.weight")));
     family_back_whole(b, b->json, "bos_token_id", "tokenizer.ggml.bos_token_id");
     family_back_whole(b, b->json, "eos_token_id", "tokenizer.ggml.eos_token_id");
     family_back_whole(b, b->json, "pad_token_id", "tokenizer.ggml.padding_token_id");
     const struct io_tensor *t = io_tensor_find(b->file, "token_embd.weight");
-    const struct io_value *words = io_meta_find(io_metadata(b->file), "tokenizer.ggml.tokens"); /* a drafter has no embedding */
-    const uint64_t n = t ? t->ne[1] : family_back_get(b, "any.vocab_size", words && words->kind == IO_ARRAY ? words->n : 0);
+    /* a drafter has no embedding */
+    const struct io_value *words = io_meta_find(io_metadata(b->file), "tokenizer.ggml.tokens");
+    const uint64_t n =
+        t ? t->ne[1]
+          : family_back_get(b, "any.vocab_size", words && words->kind == IO_ARRAY ? words->n : 0);
     if (!n && !b->s)
-        b->s = err_set(b->err, INGLE_FORMAT, "%s: has no tensor 'token_embd.weight' and no vocabulary", io_path(b->file));
+        b->s = err_set(b->err, INGLE_FORMAT,
+                       "%s: has no tensor 'token_embd.weight' and no vocabulary", io_path(b->file));
     family_back_put(b, b->json, "vocab_size", json_object_new_int64((int64_t)n));
 }

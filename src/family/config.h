@@ -17,9 +17,10 @@ struct family_config {
 /* Whether `end` is ".weight" or the end of a tensor that belongs to a matrix of that name. */
 bool family_config_is_weight(const char *end);
 
-/* The tensor `hf` of a checkpoint as `gguf` behind a prefix, and what belongs to a matrix of that name (scales).  False: name
- * is neither. */
-bool family_config_rename(const char *name, const char *hf, const char *gguf, const char *prefix, char *out, size_t n_out);
+/* The tensor `hf` of a checkpoint as `gguf` behind a prefix, and what belongs to a matrix of that
+ * name (scales).  False: name is neither. */
+bool family_config_rename(const char *name, const char *hf, const char *gguf, const char *prefix,
+                          char *out, size_t n_out);
 
 /* NULL: o is no object, or the key is absent or null. */
 struct json_object *family_config_get(struct json_object *o, const char *key);
@@ -35,7 +36,8 @@ void family_config_whole(struct family_config *c, struct json_object *o, const c
                          const char *gguf, int64_t fallback);
 void family_config_number(struct family_config *c, struct json_object *o, const char *key,
                           const char *gguf, double fallback);
-/* 'tie_word_embeddings' of the text model or of the whole: false if one of them says so; absent: nothing is set. */
+/* 'tie_word_embeddings' of the text model or of the whole: false if one of them says so; absent:
+ * nothing is set. */
 void family_config_tie(struct family_config *c, struct json_object *whole, const char *gguf);
 void family_config_set(struct family_config *c, const char *gguf, uint64_t v);
 
@@ -48,19 +50,25 @@ struct family_back {
     struct err *err;
 };
 
-/* The key `gguf` of a family, with the file's architecture as its first part: a drafter's file has its own there. */
+/* The key `gguf` of a family, with the file's architecture as its first part: a drafter's file has
+ * its own there. */
 enum { FAMILY_BACK_KEY = 96 };
-const char *family_back_key(const struct family_back *b, const char *gguf, char out[FAMILY_BACK_KEY]);
+const char *family_back_key(const struct family_back *b, const char *gguf,
+                            char out[FAMILY_BACK_KEY]);
 /* Takes v; NULL: no memory. */
-void family_back_put(struct family_back *b, struct json_object *o, const char *key, struct json_object *v);
+void family_back_put(struct family_back *b, struct json_object *o, const char *key,
+                     struct json_object *v);
 /* Appends v, which it takes in any case, to a list. */
 void family_back_add(struct family_back *b, struct json_object *list, struct json_object *v);
 void family_back_text(struct family_back *b, struct json_object *o, const char *key, const char *v);
 /* The value of a key of the file, if it has it. */
-void family_back_whole(struct family_back *b, struct json_object *o, const char *key, const char *gguf);
-void family_back_number(struct family_back *b, struct json_object *o, const char *key, const char *gguf);
+void family_back_whole(struct family_back *b, struct json_object *o, const char *key,
+                       const char *gguf);
+void family_back_number(struct family_back *b, struct json_object *o, const char *key,
+                        const char *gguf);
 /* An object in o. */
-struct json_object *family_back_object(struct family_back *b, struct json_object *o, const char *key);
+struct json_object *family_back_object(struct family_back *b, struct json_object *o,
+                                       const char *key);
 /* That of a key, or other. */
 uint64_t family_back_get(const struct family_back *b, const char *gguf, uint64_t other);
 /* With the digits that a float of 32 bits needs. */

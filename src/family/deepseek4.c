@@ -34,19 +34,28 @@ static_assert(KV_PAGE % RATIO_HCA == 0, "blocks lie within pages");
 static void add_stream(struct kv_spec *s, int64_t layer, uint32_t group, int64_t width,
                        int64_t tail, enum kern_kv_codec codec, int64_t every)
 {
-    s->stream[s->n_streams++] = (struct kv_stream){.kind = KV_ROWS, .layer = (uint32_t)layer, .group = group,
-        .n_heads = 1, .k_width = width, .v_width = tail, .k_codec = codec, .v_codec = codec, .every = (uint32_t)every};
+    s->stream[s->n_streams++] = (struct kv_stream){.kind = KV_ROWS,
+                                                   .layer = (uint32_t)layer,
+                                                   .group = group,
+                                                   .n_heads = 1,
+                                                   .k_width = width,
+                                                   .v_width = tail,
+                                                   .k_codec = codec,
+                                                   .v_codec = codec,
+                                                   .every = (uint32_t)every};
 }
 
 /* Indexer keys beside FP8 rows are FP4, as in training, where their width can be rotated. */
 static enum kern_kv_codec key_codec(const struct deepseek4 *g, enum kern_kv_codec codec)
 {
     const int64_t n = g->index_head;
-    return codec == KERN_KV_FP8 && (n & (n - 1)) == 0 && kern_row_bytes(KERN_KV_FP4, n, 0) ? KERN_KV_FP4 : codec;
+    return codec == KERN_KV_FP8 && (n & (n - 1)) == 0 && kern_row_bytes(KERN_KV_FP4, n, 0)
+               ? KERN_KV_FP4
+               : codec;
 }
 
-static ingle_status deepseek4_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
-                                 struct err *err)
+static ingle_status deepseek4_kv(const void *self, const struct kv_types *types,
+                                 struct kv_spec *out, struct err *err)
 {
     const struct deepseek4 *g = self;
     bool has[GROUPS] = {false, true};
@@ -68,7 +77,8 @@ static ingle_status deepseek4_kv(const void *self, const struct kv_types *types,
     spec.n_groups = n;
     spec.group[group[GROUP_WINDOW]].window = g->window;
     if (has[GROUP_CSA])
-        spec.group[group[GROUP_CSA]].window = 2 * RATIO_CSA, spec.group[group[GROUP_CSA]].ends = true;
+        spec.group[group[GROUP_CSA]].window = 2 * RATIO_CSA,
+        spec.group[group[GROUP_CSA]].ends = true;
     if (has[GROUP_HCA]) /* an open block is within the page of the last position */
         spec.group[group[GROUP_HCA]].window = 1, spec.group[group[GROUP_HCA]].ends = true;
     for (int64_t i = 0; i < g->n_layers; i++) {
@@ -81,7 +91,8 @@ static ingle_status deepseek4_kv(const void *self, const struct kv_types *types,
         }
         if (l->ratio == RATIO_CSA) {
             add_stream(&spec, i, in, 2 * l->index.wide, 0, KERN_KV_F32, 1);
-            add_stream(&spec, i, group[GROUP_FULL], g->index_head, 0, key_codec(g, codec), l->ratio);
+            add_stream(&spec, i, group[GROUP_FULL], g->index_head, 0, key_codec(g, codec),
+                       l->ratio);
         }
     }
     const ingle_status s = kv_layout(&spec, err);
@@ -135,12 +146,13 @@ static void compress(struct pass *p, const struct layer *l, const struct compres
 {
     add_ape(p, c, l->ratio, rows_columns(value_gate, c->wide, c->wide));
     family_rows_append(p->f, c->in, value_gate);
-    family_compress(p->f, c->in, value_gate, c->out, l->ratio == RATIO_CSA, c->norm, p->g->eps, p->g->inv_freq[1],
-                    p->g->n_rot / 2);
+    family_compress(p->f, c->in, value_gate, c->out, l->ratio == RATIO_CSA, c->norm, p->g->eps,
+                    p->g->inv_freq[1], p->g->n_rot / 2);
 }
 
 /* Chooses the rows that each query of a ratio-4 layer attends to. */
-static void choose(struct pass *p, const struct layer *l, struct rows qr, struct rows weight, const struct family_choice *out)
+static void choose(struct pass *p, const struct layer *l, struct rows qr, struct rows weight,
+                   const struct family_choice *out)
 {
     const struct deepseek4 *g = p->g;
     const size_t mark = device_mark(p->d);
@@ -155,8 +167,8 @@ static void choose(struct pass *p, const struct layer *l, struct rows qr, struct
     device_release(p->d, mark);
 }
 
-/* From the queries' latents to what attention adds, for rows whose keys are in the pages.  weight: the indexer's,
- * choice: where its choice goes, in layers of ratio 4. */
+/* From the queries' latents to what attention adds, for rows whose keys are in the pages.  weight:
+ * the indexer's, choice: where its choice goes, in layers of ratio 4. */
 static void attend(struct pass *p, const struct layer *l, struct rows qr, struct rows weight,
                    const struct family_choice *choice, struct rows out)
 {
@@ -169,23 +181,28 @@ static void attend(struct pass *p, const struct layer *l, struct rows qr, struct
     one_matmul(p->d, l->q_b, qr, q);
     device_norm(p->d, q, q, NULL, g->n_heads, g->eps);
     device_rope_pairs(p->d, q, rope, g->n_heads, nope, false);
-    const struct family_latent a = {.near = l->raw, .far = l->ratio ? l->comp.out : FAMILY_NO_STREAM,
-                                    .window = p->widest ? p->widest : g->window, .sink = l->sink, .choice = choice,
+    const struct family_latent a = {.near = l->raw,
+                                    .far = l->ratio ? l->comp.out : FAMILY_NO_STREAM,
+                                    .window = p->widest ? p->widest : g->window,
+                                    .sink = l->sink,
+                                    .choice = choice,
                                     .view = p->view};
     family_attend_latent(p->f, &a, q, g->n_heads, o, (float)(1.0 / sqrt((double)g->head)));
     device_rope_pairs(p->d, o, rope, g->n_heads, nope, true);
     struct rows u = device_rows(p->d, n, g->o_groups * g->o_rank);
     struct device_product groups[1024];
     for (int64_t k = 0; k < g->o_groups; k++)
-        groups[k] = (struct device_product){l->o_a, k, rows_columns(o, k * (q.width / g->o_groups), q.width / g->o_groups),
-                                            rows_columns(u, k * g->o_rank, g->o_rank), NULL};
+        groups[k] = (struct device_product){
+            l->o_a, k, rows_columns(o, k * (q.width / g->o_groups), q.width / g->o_groups),
+            rows_columns(u, k * g->o_rank, g->o_rank), NULL};
     device_matmul(p->d, groups, g->o_groups);
     one_matmul(p->d, l->o_b, u, out);
 }
 
 /* The same in blocks of rows: queries and answers of all heads are 256 KiB a row. */
-static void attend_in_blocks(struct pass *p, const struct layer *l, struct rows qr, struct rows weight,
-                             const struct family_choice *choice, struct rows out)
+static void attend_in_blocks(struct pass *p, const struct layer *l, struct rows qr,
+                             struct rows weight, const struct family_choice *choice,
+                             struct rows out)
 {
     for (int64_t first = 0, n; first < qr.n; first += n) {
         const size_t mark = device_mark(p->d);
@@ -202,8 +219,8 @@ static void attend_in_blocks(struct pass *p, const struct layer *l, struct rows 
             part.rope[t].cs = rows_slice(p->rope[t].cs, first, n);
         if (choice)
             chosen = family_choice_slice(choice, first);
-        attend(&part, l, rows_slice(qr, first, n), rows_slice(weight, first, n), choice ? &chosen : NULL,
-               rows_slice(out, first, n));
+        attend(&part, l, rows_slice(qr, first, n), rows_slice(weight, first, n),
+               choice ? &chosen : NULL, rows_slice(out, first, n));
         device_release(p->d, mark);
     }
     family_block_end(p->f);
@@ -254,30 +271,38 @@ static void attention(struct pass *p, const struct layer *l, struct rows x, stru
     compress(p, l, &l->index, index);
     const struct family_choice choice = family_choice_rows(p->f, n, g->index_top_k);
     attend_in_blocks(p, l, qr, weight, &choice, out);
-    family_part_ints(p->f, "indexer_topk", layer_of(p, l), choice.sel, choice.count, n, choice.top_k);
+    family_part_ints(p->f, "indexer_topk", layer_of(p, l), choice.sel, choice.count, n,
+                     choice.top_k);
 }
 
 /* y = Wdown(silu(min(Wgate u, limit)) * clamp(Wup u)). */
 static void shared_expert(struct pass *p, const struct layer *l, struct rows u, struct rows y)
 {
-    const struct device_mlp m = {.gate = l->sh_gate, .up = l->sh_up, .down = l->sh_down, .act = DEVICE_SILU, .limit = l->sh_limit};
+    const struct device_mlp m = {.gate = l->sh_gate,
+                                 .up = l->sh_up,
+                                 .down = l->sh_down,
+                                 .act = DEVICE_SILU,
+                                 .limit = l->sh_limit};
     device_mlp(p->d, &m, u, y);
 }
 
-/* The next layer's choice, by its router on this layer's rows: hash layers are known, of others most are right. */
+/* The next layer's choice, by its router on this layer's rows: hash layers are known, of others
+ * most are right. */
 static void guess(struct pass *p, const struct layer *l, struct rows x)
 {
     const struct deepseek4 *g = p->g;
     const struct layer *next = l + 1;
-    if (l < g->layer || next >= g->layer + g->n_layers || !expert_wants_guess(&next->experts, x.n)) /* a draft block has none */
+    /* a draft block has none */
+    if (l < g->layer || next >= g->layer + g->n_layers || !expert_wants_guess(&next->experts, x.n))
         return;
     const size_t mark = device_mark(p->d);
     const int64_t k = num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED);
     struct rows score = device_rows(p->d, x.n, g->n_experts);
     one_matmul(p->d, next->router, x, score);
     device_sqrt_softplus(p->d, score);
-    const struct expert_choice c = next->table ? expert_by_table(p->d, score, next->table, p->tokens, g->n_used)
-                                               : expert_top_k(p->d, score, next->bias, k);
+    const struct expert_choice c =
+        next->table ? expert_by_table(p->d, score, next->table, p->tokens, g->n_used)
+                    : expert_top_k(p->d, score, next->bias, k);
     expert_guess(p->d, &next->experts, &c, x.n);
     device_release(p->d, mark);
 }
@@ -285,7 +310,8 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
 static void feed_forward(struct pass *p, const struct layer *l, struct rows x, struct rows out)
 {
     const struct deepseek4 *g = p->g;
-    struct rows score = device_rows(p->d, x.n, g->n_experts), shared = device_rows(p->d, x.n, g->n_embd);
+    struct rows score = device_rows(p->d, x.n, g->n_experts),
+                shared = device_rows(p->d, x.n, g->n_embd);
     one_matmul(p->d, l->router, x, score);
     device_sqrt_softplus(p->d, score);
     struct expert_choice c = l->table ? expert_by_table(p->d, score, l->table, p->tokens, g->n_used)
@@ -294,9 +320,16 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
         expert_normalise(p->d, &c, x.n);
     for (int64_t i = 0; i < x.n * c.k && device_runs(p->d); i++)
         c.weight[i] *= g->weight_scale;
-    struct expert_eval eval = {.d = p->d, .layer = &l->experts, .x = x, .choice = c, .act = DEVICE_SILU, .limit = l->limit, .out = out};
+    struct expert_eval eval = {.d = p->d,
+                               .layer = &l->experts,
+                               .x = x,
+                               .choice = c,
+                               .act = DEVICE_SILU,
+                               .limit = l->limit,
+                               .out = out};
     family_part_ints(p->f, "router_ids", layer_of(p, l), c.id, NULL, x.n, c.k);
-    family_part_rows(p->f, "router_weights", layer_of(p, l), (struct rows){c.weight, x.n, c.k, c.k});
+    family_part_rows(p->f, "router_weights", layer_of(p, l),
+                     (struct rows){c.weight, x.n, c.k, c.k});
     expert_eval_begin(&eval);
     guess(p, l, x);
     shared_expert(p, l, x, shared);
@@ -306,18 +339,21 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
 
 typedef void sub_layer(struct pass *p, const struct layer *l, struct rows x, struct rows out);
 
-static void tell_parts(struct pass *p, const struct layer *l, bool attn, struct rows gates, struct rows out)
+static void tell_parts(struct pass *p, const struct layer *l, bool attn, struct rows gates,
+                       struct rows out)
 {
     const int64_t n = p->g->n_hc;
     const int layer = layer_of(p, l);
     family_part_rows(p->f, attn ? "attn_out" : "ffn_out", layer, out);
     family_part_rows(p->f, attn ? "hc_attn_post" : "hc_ffn_post", layer, rows_columns(gates, 0, n));
-    family_part_rows(p->f, attn ? "hc_attn_comb" : "hc_ffn_comb", layer, rows_columns(gates, n, n * n));
+    family_part_rows(p->f, attn ? "hc_attn_comb" : "hc_ffn_comb", layer,
+                     rows_columns(gates, n, n * n));
 }
 
 /* to = the streams after one sub-layer. */
 static void connect(struct pass *p, const struct layer *l, const struct hc *h,
-                    const struct device_vector *norm, sub_layer *fn, struct rows from, struct rows to)
+                    const struct device_vector *norm, sub_layer *fn, struct rows from,
+                    struct rows to)
 {
     const size_t mark = device_mark(p->d);
     struct rows gates, out = device_rows(p->d, from.n, p->g->n_embd);
@@ -367,7 +403,8 @@ void family_deepseek4_head(struct pass *p, const struct hc *h, const struct devi
 static void deepseek4_forward(const void *self, const struct family_forward *f)
 {
     const struct deepseek4 *g = self;
-    struct pass p = {.g = g, .f = f, .d = f->device, .tokens = family_tokens(f), .pos = family_positions(f)};
+    struct pass p = {
+        .g = g, .f = f, .d = f->device, .tokens = family_tokens(f), .pos = family_positions(f)};
     const int64_t n = f->step->n_rows, width = g->n_hc * g->n_embd;
     struct rows x = device_rows(p.d, n, width), y = device_rows(p.d, n, width);
     const struct rows first = rows_columns(x, 0, g->n_embd);

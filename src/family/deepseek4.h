@@ -58,7 +58,8 @@ ingle_status family_deepseek4_config(struct json_object *config, struct io_meta 
                                      const struct report_sink *sink, struct err *err);
 bool family_deepseek4_rename(const char *name, char *out, size_t n_out);
 bool family_deepseek4_hf_name(const char *name, char *out, size_t n_out);
-ingle_status family_deepseek4_to_config(const struct io_file *file, struct json_object *out, struct err *err);
+ingle_status family_deepseek4_to_config(const struct io_file *file, struct json_object *out,
+                                        struct err *err);
 /* Names that early or private converters wrote into GGUF files. */
 bool family_deepseek4_alias(const char *name, char *out, size_t n_out);
 
@@ -79,7 +80,8 @@ struct binder {
 };
 const struct device_matrix *family_deepseek4_matrix(struct binder *b, const char *suffix,
                                                     int64_t out, int64_t in, int64_t n_stack);
-const struct device_vector *family_deepseek4_vector(struct binder *b, const char *suffix, int64_t n);
+const struct device_vector *family_deepseek4_vector(struct binder *b, const char *suffix,
+                                                    int64_t n);
 void family_deepseek4_bind_hc(struct binder *b, const char *name, bool head, struct hc *h);
 /* A layer with l->ratio and the limits set; hashed: its experts follow from the token. */
 void family_deepseek4_bind_layer(struct binder *b, struct layer *l, bool hashed);
@@ -94,7 +96,8 @@ struct pass {
     const int32_t *tokens;
     const int64_t *pos;
     struct device_rope rope[2]; /* [window layers, compressed layers] */
-    const struct family_view *view; /* of each row, where rows do not see what their positions say: drafters */
+    /* of each row, where rows do not see what their positions say: drafters */
+    const struct family_view *view;
     int64_t widest;                 /* of the views; 0: the window */
 };
 /* Both sub-layers: x becomes the streams after them; y: as large, spent. */

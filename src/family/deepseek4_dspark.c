@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deepseek4_dspark - the DSpark drafter of DeepSeek V4: window-only layers of the family ("stages") over a block, the anchor
- * and noise behind it, whose rows draft a token each (the anchor's the first); then a chain that corrects each draft by the one
- * before (markov.h).  Embedding and output matrix are the target's.
+ * deepseek4_dspark - the DSpark drafter of DeepSeek V4: window-only layers of the family ("stages")
+ * over a block, the anchor and noise behind it, whose rows draft a token each (the anchor's the
+ * first); then a chain that corrects each draft by the one before (markov.h).  Embedding and output
+ * matrix are the target's.
  *
- * Context: the mean of the target's streams behind some of its layers, side by side, become one row by a projection and a norm;
- * each stage keeps its latent, by position.  All rows of a block see the newest window of them and the whole block, as in
- * the reference; with the rule "window" each row only what lies less than a window before itself.
+ * Context: the mean of the target's streams behind some of its layers, side by side, become one row
+ * by a projection and a norm; each stage keeps its latent, by position.  All rows of a block see
+ * the newest window of them and the whole block, as in the reference; with the rule "window" each
+ * row only what lies less than a window before itself.
  *
- * Files: a checkpoint, of the target with stages at `mtp.*` or of those alone; GGUF of architecture "dflash" (lists of taps count
- * from 1) and "deepseek4-dflash-draft" (from 0).  Both have keys that say something of the target alone: YaRN, the indexer.
+ * Files: a checkpoint, of the target with stages at `mtp.*` or of those alone; GGUF of architecture
+ * "dflash" (lists of taps count from 1) and "deepseek4-dflash-draft" (from 0).  Both have keys that
+ * say something of the target alone: YaRN, the indexer.
  */
 #include "family/deepseek4.h"
 
@@ -28,7 +31,8 @@
 enum { MAX_STAGES = 16, MAX_TAPS = 16, MAX_BLOCK = 64, MAX_WIDTH = 1 << 20, MAX_LAYERS = 1024 };
 
 struct dspark {
-    struct deepseek4 g; /* the target's, with the stages as layers; layers and inv_freq[0] are owned */
+    /* the target's, with the stages as layers; layers and inv_freq[0] are owned */
+    struct deepseek4 g;
     int64_t block, n_taps, context;
     bool by_row;        /* the rule "window" */
     int tap[MAX_TAPS];  /* behind these layers */
@@ -112,11 +116,14 @@ static bool dspark_alias(const char *name, char *out, size_t n_out)
 
 /* ---- which files ---- */
 
-static bool dspark_fits(const struct family *target, const struct model *m, const struct io_meta *meta)
+static bool dspark_fits(const struct family *target, const struct model *m,
+                        const struct io_meta *meta)
 {
     (void)target;
     return model_find(m, "mtp.0.main_proj.weight") ||
-           (family_dflash_is_file(meta) && (family_dflash_has_key(m, meta, "hyper_connection.count") || model_find(m, "blk.0.hc_attn_fn.weight")));
+           (family_dflash_is_file(meta) &&
+            (family_dflash_has_key(m, meta, "hyper_connection.count") ||
+             model_find(m, "blk.0.hc_attn_fn.weight")));
 }
 
 static struct json_object *dspark_member(struct json_object *config, const char *key)
@@ -159,18 +166,26 @@ static const struct { const char *hf, *gguf; double fallback; } number_keys[] = 
     {"swiglu_limit", "dflash.swiglu_clamp_exp", 0},
 };
 
-static ingle_status dspark_config(struct json_object *config, struct io_meta *out, const struct report_sink *sink, struct err *err)
+static ingle_status dspark_config(struct json_object *config, struct io_meta *out,
+                                  const struct report_sink *sink, struct err *err)
 {
     struct family_config c = {config, out, sink, INGLE_OK, err};
-    struct json_object *type = family_config_get(config, "model_type"), *taps = family_config_get(config, "dspark_target_layer_ids");
+    struct json_object *type = family_config_get(config, "model_type"),
+                       *taps = family_config_get(config, "dspark_target_layer_ids");
     struct json_object *norm = family_config_get(config, "norm_topk_prob");
     uint64_t tap[MAX_TAPS];
     if (!type || strcmp(json_object_get_string(type), "deepseek_v4") != 0)
-        return err_set(err, INGLE_UNSUP, "config.json: 'model_type' is '%.40s': supported are DSpark drafters of deepseek_v4 (those of V4.1 are "
-                       "other networks)", type ? json_object_get_string(type) : "missing");
-    const size_t n = json_object_is_type(taps, json_type_array) ? json_object_array_length(taps) : 0;
+        return err_set(err, INGLE_UNSUP,
+                       "config.json: 'model_type' is '%.40s': supported are DSpark drafters of "
+                       "deepseek_v4 (those of V4.1 are "
+                       "other networks)",
+                       type ? json_object_get_string(type) : "missing");
+    const size_t n =
+        json_object_is_type(taps, json_type_array) ? json_object_array_length(taps) : 0;
     if (n < 1 || n > MAX_TAPS)
-        return err_set(err, INGLE_FORMAT, "config.json: 'dspark_target_layer_ids' is no list of 1 to %d layers", MAX_TAPS);
+        return err_set(err, INGLE_FORMAT,
+                       "config.json: 'dspark_target_layer_ids' is no list of 1 to %d layers",
+                       MAX_TAPS);
     c.s = family_keys_check_config(config, family_deepseek4_config_keys, sink, err);
     for (size_t i = 0; i < n; i++)
         tap[i] = (uint64_t)json_object_get_int64(json_object_array_get_idx(taps, i)) + 1;
@@ -179,11 +194,14 @@ static ingle_status dspark_config(struct json_object *config, struct io_meta *ou
     if (!c.s)
         c.s = io_meta_set_u64s(out, "dflash.target_layers", tap, n);
     for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
-        family_config_whole(&c, config, whole_keys[i].hf, whole_keys[i].gguf, whole_keys[i].fallback);
+        family_config_whole(&c, config, whole_keys[i].hf, whole_keys[i].gguf,
+                            whole_keys[i].fallback);
     for (size_t i = 0; i < sizeof number_keys / sizeof *number_keys; i++)
-        family_config_number(&c, config, number_keys[i].hf, number_keys[i].gguf, number_keys[i].fallback);
+        family_config_number(&c, config, number_keys[i].hf, number_keys[i].gguf,
+                             number_keys[i].fallback);
     if (!c.s)
-        c.s = io_meta_set_bool(out, "dflash.expert_weights_norm", !norm || json_object_get_boolean(norm));
+        c.s = io_meta_set_bool(out, "dflash.expert_weights_norm",
+                               !norm || json_object_get_boolean(norm));
     return c.s;
 }
 
@@ -195,18 +213,21 @@ static bool dspark_hf_name(const struct io_file *file, const char *name, char *o
     const uint64_t n_stages = family_back_get(&b, "dflash.block_count", 0);
     char full[128];
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(name, names[i].to)) { /* what reads taps is the first stage's, what follows the layers the last one's */
+        /* what reads taps is the first stage's, what follows the layers the last one's */
+        if (!strcmp(name, names[i].to)) {
             const uint64_t stage = i < 2 || !n_stages ? 0 : n_stages - 1;
             snprintf(out, n_out, "mtp.%llu.%s", (unsigned long long)stage, names[i].from);
             return true;
         }
     if (strncmp(name, "blk.", 4) != 0)
-        return family_deepseek4_hf_name(name, out, n_out); /* of a file with the target's embedding */
+        return family_deepseek4_hf_name(name, out,
+                                        n_out); /* of a file with the target's embedding */
     snprintf(full, sizeof full, "mtp.%s", name + 4);
     return family_deepseek4_hf_name(full, out, n_out);
 }
 
-static ingle_status dspark_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+static ingle_status dspark_to_config(const struct io_file *file, struct json_object *out,
+                                     struct err *err)
 {
     struct family_back b = {file, out, INGLE_OK, err};
     struct json_object *ratios = json_object_new_array();
@@ -215,8 +236,10 @@ static ingle_status dspark_to_config(const struct io_file *file, struct json_obj
     family_dflash_back_taps(&b, out, "dspark_target_layer_ids", &last);
     const uint64_t n_layers = family_back_get(&b, "dflash.target_block_count", last);
     if (!b.s && n_layers > MAX_LAYERS)
-        b.s = err_set(err, INGLE_FORMAT, "%s: reads behind %llu layers, at most %d", io_path(file), (unsigned long long)n_layers, MAX_LAYERS);
-    for (uint64_t i = 0; i < n_layers && ratios && !b.s; i++) /* of the stages: they have no compressed positions */
+        b.s = err_set(err, INGLE_FORMAT, "%s: reads behind %llu layers, at most %d", io_path(file),
+                      (unsigned long long)n_layers, MAX_LAYERS);
+    /* of the stages: they have no compressed positions */
+    for (uint64_t i = 0; i < n_layers && ratios && !b.s; i++)
         family_back_add(&b, ratios, json_object_new_int64(0));
     family_back_put(&b, out, "compress_ratios", ratios);
     family_back_put(&b, out, "num_hidden_layers", json_object_new_int64((int64_t)n_layers));
@@ -224,7 +247,8 @@ static ingle_status dspark_to_config(const struct io_file *file, struct json_obj
     family_back_whole(&b, out, "dspark_block_size", "dflash.block_size");
     family_dflash_back_mask(&b, out, "dspark_noise_token_id");
     const struct io_tensor *w1 = io_tensor_find(file, "markov_w1.weight");
-    family_back_put(&b, out, "dspark_markov_rank", json_object_new_int64(w1 ? (int64_t)w1->ne[0] : 0));
+    family_back_put(&b, out, "dspark_markov_rank",
+                    json_object_new_int64(w1 ? (int64_t)w1->ne[0] : 0));
     return b.s;
 }
 
@@ -321,9 +345,13 @@ static void read_numbers(struct dspark *s, struct dflash_keys *k)
     g->hc_eps = (float)family_dflash_number(k, "hyper_connection.epsilon", 0, 1, 1e-6);
     g->weight_scale = (float)family_dflash_number(k, "expert_weights_scale", 0, 1e6, 1);
     g->weight_norm = family_dflash_flag(k, "expert_weights_norm", true);
-    if (!k->s && (g->n_rot % 2 || g->n_rot > g->head || g->head % 4 || g->n_heads % g->o_groups || g->n_used > g->n_experts))
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': %lld heads of width %lld, %lld of it rotated, in %lld groups, and %lld of %lld experts: "
-                       "they do not go together", k->path, (long long)g->n_heads, (long long)g->head, (long long)g->n_rot,
+    if (!k->s && (g->n_rot % 2 || g->n_rot > g->head || g->head % 4 || g->n_heads % g->o_groups ||
+                  g->n_used > g->n_experts))
+        k->s = err_set(k->err, INGLE_FORMAT,
+                       "'%s': %lld heads of width %lld, %lld of it rotated, in %lld groups, and "
+                       "%lld of %lld experts: "
+                       "they do not go together",
+                       k->path, (long long)g->n_heads, (long long)g->head, (long long)g->n_rot,
                        (long long)g->o_groups, (long long)g->n_used, (long long)g->n_experts);
 }
 
@@ -362,8 +390,9 @@ static void read_limits(struct dspark *s, struct dflash_keys *k)
 
 /* ---- what fits ---- */
 
-static void check_number(struct dflash_keys *k, const struct family_draft_target *t, const char *key, const char *hf, int64_t is,
-                         const char *what, int64_t want)
+static void check_number(struct dflash_keys *k, const struct family_draft_target *t,
+                         const char *key, const char *hf, int64_t is, const char *what,
+                         int64_t want)
 {
     char full[128];
     family_dflash_key(k, key, full);
@@ -371,19 +400,28 @@ static void check_number(struct dflash_keys *k, const struct family_draft_target
         k->s = family_draft_unfit(t, k->path, k->checkpoint ? hf : full, is, what, want, k->err);
 }
 
-static void check_taps(struct dspark *s, struct dflash_keys *k, const struct family_draft_target *t, const struct model *m)
+static void check_taps(struct dspark *s, struct dflash_keys *k, const struct family_draft_target *t,
+                       const struct model *m)
 {
     const struct io_tensor *fc = model_find(m, "fc.weight");
-    const int64_t width = t->info->n_embd, layers = t->info->n_layers, in = fc && fc->n_dims == 2 ? (int64_t)fc->ne[0] : 0;
+    const int64_t width = t->info->n_embd, layers = t->info->n_layers,
+                  in = fc && fc->n_dims == 2 ? (int64_t)fc->ne[0] : 0;
     char full[128];
     uint64_t at[MAX_TAPS];
-    const struct io_value *v = family_dflash_key(k, "target_layers|dflash.target_layers|target_layer_ids|dflash.target_layer_ids", full);
-    const int64_t shift = v && !strstr(full, "target_layer_ids") ? 1 : 0; /* there the list names layers whose inputs are tapped */
+    const struct io_value *v = family_dflash_key(
+        k, "target_layers|dflash.target_layers|target_layer_ids|dflash.target_layer_ids", full);
+    /* there the list names layers whose inputs are tapped */
+    const int64_t shift = v && !strstr(full, "target_layer_ids") ? 1 : 0;
     if (k->s)
         return;
-    if (in < width || in % width || in / width > MAX_TAPS || !v || v->kind != IO_ARRAY || (int64_t)v->n != in / width) {
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': '%s' has %zu layers, but tensor 'fc.weight' (main_proj) takes rows of %lld: expected as many times "
-                       "the width %lld", k->path, k->checkpoint ? "dspark_target_layer_ids" : full, v ? v->n : (size_t)0, (long long)in, (long long)width);
+    if (in < width || in % width || in / width > MAX_TAPS || !v || v->kind != IO_ARRAY ||
+        (int64_t)v->n != in / width) {
+        k->s = err_set(k->err, INGLE_FORMAT,
+                       "'%s': '%s' has %zu layers, but tensor 'fc.weight' (main_proj) takes rows "
+                       "of %lld: expected as many times "
+                       "the width %lld",
+                       k->path, k->checkpoint ? "dspark_target_layer_ids" : full,
+                       v ? v->n : (size_t)0, (long long)in, (long long)width);
         return;
     }
     s->n_taps = in / width;
@@ -392,8 +430,10 @@ static void check_taps(struct dspark *s, struct dflash_keys *k, const struct fam
         const int64_t layer = (int64_t)at[i] - shift;
         s->tap[i] = (int)layer;
         if (layer < 0 || layer >= layers)
-            k->s = family_draft_unfit(t, k->path, k->checkpoint ? "dspark_target_layer_ids" : full, k->checkpoint ? layer : (int64_t)at[i],
-                                      "the target's last layer is", layers - 1 + (k->checkpoint ? 0 : shift), k->err);
+            k->s = family_draft_unfit(t, k->path, k->checkpoint ? "dspark_target_layer_ids" : full,
+                                      k->checkpoint ? layer : (int64_t)at[i],
+                                      "the target's last layer is",
+                                      layers - 1 + (k->checkpoint ? 0 : shift), k->err);
     }
 }
 
@@ -409,36 +449,50 @@ static void check_kind(struct dflash_keys *k, const struct model *m)
     };
     for (size_t i = 0; !k->s && i < sizeof others / sizeof *others; i++)
         if (model_find(m, others[i].tensor))
-            k->s = err_set(k->err, INGLE_UNSUP, "'%s': tensor '%s' is %s", k->path, others[i].tensor, others[i].what);
+            k->s = err_set(k->err, INGLE_UNSUP, "'%s': tensor '%s' is %s", k->path,
+                           others[i].tensor, others[i].what);
     if (!k->s && !model_find(m, "fc.weight"))
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'fc.weight' (main_proj) is missing: a DSpark drafter has stages, this projection and a "
-                       "Markov head", k->path);
+        k->s = err_set(k->err, INGLE_FORMAT,
+                       "'%s': tensor 'fc.weight' (main_proj) is missing: a DSpark drafter has "
+                       "stages, this projection and a "
+                       "Markov head",
+                       k->path);
 }
 
-static void check_pairing(struct dspark *s, struct dflash_keys *k, const struct family_draft_target *t, const struct model *m)
+static void check_pairing(struct dspark *s, struct dflash_keys *k,
+                          const struct family_draft_target *t, const struct model *m)
 {
     const struct io_tensor *w1 = model_find(m, "markov_w1.weight");
     const struct deepseek4 *g = t->self;
     if (!k->s && t->family != &family_deepseek4) {
-        k->s = err_set(k->err, INGLE_UNSUP, "'%s' is a DSpark drafter for DeepSeek V4, but the target is %s", k->path, t->family->arch);
+        k->s = err_set(k->err, INGLE_UNSUP,
+                       "'%s' is a DSpark drafter for DeepSeek V4, but the target is %s", k->path,
+                       t->family->arch);
         return;
     }
     check_kind(k, m);
-    check_number(k, t, "embedding_length", "hidden_size", family_dflash_whole(k, "embedding_length", 1, MAX_WIDTH, -1), "the target's width is",
-                 t->info->n_embd);
+    check_number(k, t, "embedding_length", "hidden_size",
+                 family_dflash_whole(k, "embedding_length", 1, MAX_WIDTH, -1),
+                 "the target's width is", t->info->n_embd);
     if (k->s)
         return;
-    check_number(k, t, "hyper_connection.count", "hc_mult", family_dflash_whole(k, "hyper_connection.count", 1, 8, -1),
+    check_number(k, t, "hyper_connection.count", "hc_mult",
+                 family_dflash_whole(k, "hyper_connection.count", 1, 8, -1),
                  "the target's streams are", g->n_hc);
-    check_number(k, t, "vocab_size", "vocab_size", family_dflash_whole(k, "vocab_size", 1, 1 << 24, t->info->n_vocab),
+    check_number(k, t, "vocab_size", "vocab_size",
+                 family_dflash_whole(k, "vocab_size", 1, 1 << 24, t->info->n_vocab),
                  "the target's tokens are", t->info->n_vocab);
     if (!k->s && w1 && w1->n_dims == 2 && (int64_t)w1->ne[1] != t->info->n_vocab)
-        k->s = family_draft_unfit(t, k->path, w1->name, (int64_t)w1->ne[1], "the target's tokens are", t->info->n_vocab, k->err);
+        k->s = family_draft_unfit(t, k->path, w1->name, (int64_t)w1->ne[1],
+                                  "the target's tokens are", t->info->n_vocab, k->err);
     check_taps(s, k, t, m);
-    const int64_t noise = family_dflash_whole(k, "mask_token_id|dflash.mask_token_id|noise_token_id|tokenizer.ggml.mask_token_id", 0, INT32_MAX, -1);
+    const int64_t noise = family_dflash_whole(
+        k, "mask_token_id|dflash.mask_token_id|noise_token_id|tokenizer.ggml.mask_token_id", 0,
+        INT32_MAX, -1);
     if (!k->s && noise >= t->info->n_vocab)
-        k->s = family_draft_unfit(t, k->path, k->checkpoint ? "dspark_noise_token_id" : "mask_token_id", noise, "the target's tokens are",
-                                  t->info->n_vocab, k->err);
+        k->s = family_draft_unfit(t, k->path,
+                                  k->checkpoint ? "dspark_noise_token_id" : "mask_token_id", noise,
+                                  "the target's tokens are", t->info->n_vocab, k->err);
     s->noise = (int32_t)noise;
 }
 
@@ -459,11 +513,14 @@ static void bind_weights(struct dspark *s, struct dflash_keys *k, struct model *
         family_deepseek4_bind_layer(&b, &s->g.layer[i], false);
     }
     k->s = b.s;
-    const int64_t is = family_dflash_columns(m, "markov_w1.weight"), rank = family_dflash_whole(k, "markov_rank", 0, FAMILY_MARKOV_RANK, is);
+    const int64_t is = family_dflash_columns(m, "markov_w1.weight"),
+                  rank = family_dflash_whole(k, "markov_rank", 0, FAMILY_MARKOV_RANK, is);
     s->chain = (struct family_markov){.rank = is ? is : rank, .n_embd = g->n_embd, .follows = true};
     if (!k->s && (!s->chain.rank || (rank && rank != s->chain.rank)))
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'markov_w1.weight' is missing or has rank %lld, and 'markov_rank' is %lld", k->path,
-                       (long long)s->chain.rank, (long long)rank);
+        k->s = err_set(k->err, INGLE_FORMAT,
+                       "'%s': tensor 'markov_w1.weight' is missing or has rank %lld, and "
+                       "'markov_rank' is %lld",
+                       k->path, (long long)s->chain.rank, (long long)rank);
     if (!k->s)
         k->s = family_markov_bind(&s->chain, m, g->n_vocab, g->n_vocab, k->err);
 }
@@ -471,12 +528,14 @@ static void bind_weights(struct dspark *s, struct dflash_keys *k, struct model *
 /* What else a whole checkpoint has. */
 static void skip_target(struct model *m)
 {
-    static const char *const prefixes[] = {"layers.", "embed.", "head.", "lm_head.", "norm.", "hc_head", "token_embd.", "output.weight"};
+    static const char *const prefixes[] = {"layers.", "embed.",  "head.",       "lm_head.",
+                                           "norm.",   "hc_head", "token_embd.", "output.weight"};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         model_skip(m, prefixes[i], "they are the target's");
 }
 
-static ingle_status dspark_bind(void **self, const struct family_draft_target *target, struct model *m, const struct io_meta *meta,
+static ingle_status dspark_bind(void **self, const struct family_draft_target *target,
+                                struct model *m, const struct io_meta *meta,
                                 struct family_draft_info *info, struct err *err)
 {
     struct dspark *s = mem_zalloc(sizeof *s);
@@ -501,18 +560,22 @@ static ingle_status dspark_bind(void **self, const struct family_draft_target *t
         return k.s;
     }
     skip_target(m);
-    *info = (struct family_draft_info){.most = s->block, .rows = s->block, .confidence = s->chain.sure != NULL};
+    *info = (struct family_draft_info){
+        .most = s->block, .rows = s->block, .confidence = s->chain.sure != NULL};
     *self = s;
     return INGLE_OK;
 }
 
-static ingle_status dspark_set(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err)
+static ingle_status dspark_set(void *self, const struct family_draft_options *o,
+                               struct family_draft_info *info, struct err *err)
 {
     struct dspark *s = self;
     if (o->rule && strcmp(o->rule, "ref") != 0 && strcmp(o->rule, "window") != 0)
-        return err_set(err, INGLE_ARG, "a DSpark drafter of DeepSeek V4 has no rule '%.40s': ref, window", o->rule);
+        return err_set(err, INGLE_ARG,
+                       "a DSpark drafter of DeepSeek V4 has no rule '%.40s': ref, window", o->rule);
     if (o->block > MAX_BLOCK || o->tap == FAMILY_DRAFT_TAP_EARLY)
-        return err_set(err, INGLE_ARG, "a block has up to %d rows, and taps are behind whole layers", MAX_BLOCK);
+        return err_set(err, INGLE_ARG,
+                       "a block has up to %d rows, and taps are behind whole layers", MAX_BLOCK);
     s->by_row = o->rule && !strcmp(o->rule, "window");
     s->context = o->context;
     for (int64_t i = 0; o->tap == FAMILY_DRAFT_TAP_UPSTREAM && i < s->n_taps; i++)
@@ -525,7 +588,8 @@ static ingle_status dspark_set(void *self, const struct family_draft_options *o,
 
 /* ---- what positions leave behind ---- */
 
-static ingle_status dspark_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
+static ingle_status dspark_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
+                              struct err *err)
 {
     const struct dspark *s = self;
     struct kv_spec spec = {.n_groups = 1, .n_streams = (uint32_t)s->g.n_layers};
@@ -538,8 +602,14 @@ static ingle_status dspark_kv(const void *self, const struct kv_types *types, st
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
     for (uint32_t i = 0; i < spec.n_streams; i++)
-        spec.stream[i] = (struct kv_stream){.kind = KV_ROWS, .layer = i, .n_heads = 1, .k_width = s->g.head, .v_width = s->g.n_rot,
-                                            .k_codec = codec, .v_codec = codec, .every = 1};
+        spec.stream[i] = (struct kv_stream){.kind = KV_ROWS,
+                                            .layer = i,
+                                            .n_heads = 1,
+                                            .k_width = s->g.head,
+                                            .v_width = s->g.n_rot,
+                                            .k_codec = codec,
+                                            .v_codec = codec,
+                                            .every = 1};
     const ingle_status st = kv_layout(&spec, err);
     if (st)
         kv_spec_release(&spec);
@@ -560,7 +630,8 @@ static void *dspark_observe_begin(const void *self, const struct family_forward 
     return o;
 }
 
-static void dspark_observe_tap(const void *self, void *state, enum family_tap tap, int layer, struct rows x)
+static void dspark_observe_tap(const void *self, void *state, enum family_tap tap, int layer,
+                               struct rows x)
 {
     const struct dspark *s = self;
     const struct observe *o = state;
@@ -592,7 +663,8 @@ static void dspark_observe_end(const void *self, const struct family_forward *f,
     struct pass p = {.g = &s->g, .f = f, .d = f->device, .pos = family_positions(f)};
     struct rows m = device_rows(p.d, n, s->g.n_embd);
     family_prompt_rows(f);
-    device_matmul(p.d, &(struct device_product){s->fc, 0, dspark_observed(s, state, n), m, NULL}, 1);
+    device_matmul(p.d, &(struct device_product){s->fc, 0, dspark_observed(s, state, n), m, NULL},
+                  1);
     device_norm(p.d, m, m, s->context_norm, 1, s->g.eps);
     p.rope[0] = device_rope_table(p.d, p.pos, n, s->g.inv_freq[0], s->g.n_rot / 2);
     for (int64_t i = 0; i < s->g.n_layers; i++)
@@ -620,11 +692,15 @@ static struct family_view view_of(const struct dspark *s, int64_t at, int64_t fr
     return (struct family_view){last, last + 1 - first};
 }
 
-static void lay_out(const struct dspark *s, const struct family_round *r, struct family_span *span, int32_t *token, struct family_view *view)
+static void lay_out(const struct dspark *s, const struct family_round *r, struct family_span *span,
+                    int32_t *token, struct family_view *view)
 {
     for (int64_t i = 0; i < r->forward.step->n_spans; i++) {
         const struct family_span *from = &r->forward.step->span[i];
-        span[i] = (struct family_span){.timeline = from->timeline, .token = token + i * s->block, .n = s->block, .at = from->at};
+        span[i] = (struct family_span){.timeline = from->timeline,
+                                       .token = token + i * s->block,
+                                       .n = s->block,
+                                       .at = from->at};
         for (int64_t k = 0; k < s->block; k++) {
             token[i * s->block + k] = k ? s->noise : from->token[0];
             view[i * s->block + k] = view_of(s, from->at, r->from[i], k);
@@ -645,9 +721,15 @@ static struct rows run_block(const struct dspark *s, const struct family_round *
     const bool runs = device_runs(d);
     if (runs)
         lay_out(s, r, span, token, view);
-    const struct family_step step = {.span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n};
+    const struct family_step step = {
+        .span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n};
     f.step = &step;
-    struct pass p = {.g = &s->g, .f = &f, .d = d, .tokens = token, .pos = family_positions(&f), .view = runs ? view : NULL,
+    struct pass p = {.g = &s->g,
+                     .f = &f,
+                     .d = d,
+                     .tokens = token,
+                     .pos = family_positions(&f),
+                     .view = runs ? view : NULL,
                      .widest = s->g.window + s->block};
     struct rows x = device_rows(d, n, s->g.n_hc * width), y = device_rows(d, n, x.width);
     device_embed(d, rows_columns(x, 0, width), s->g.embed, token, 1.0f);
@@ -665,16 +747,19 @@ static void dspark_begin(const void *self, struct family_round *r)
 {
     const struct dspark *s = self;
     struct device *d = r->forward.device;
-    const int64_t n_spans = r->forward.step->n_spans, n = r->n_drafts * n_spans, width = s->g.n_embd;
+    const int64_t n_spans = r->forward.step->n_spans, n = r->n_drafts * n_spans,
+                  width = s->g.n_embd;
     struct round *round = device_bytes(d, sizeof *round);
     const bool wide = n <= r->wide.n;
-    struct rows h = device_rows(d, n, width), u = wide ? rows_slice(r->wide, 0, n) : device_rows(d, n, s->g.n_vocab);
+    struct rows h = device_rows(d, n, width),
+                u = wide ? rows_slice(r->wide, 0, n) : device_rows(d, n, s->g.n_vocab);
     const size_t mark = device_mark(d);
     device_prompt_rows(d, 0, 0);
     const struct rows all = run_block(s, r, device_rows(d, n_spans * s->block, width));
     for (int64_t j = 0; j < r->n_drafts; j++)
         device_copy(d, rows_slice(h, j * n_spans, n_spans),
-                    (struct rows){all.at ? all.at + j * all.stride : NULL, n_spans, width, s->block * all.stride});
+                    (struct rows){all.at ? all.at + j * all.stride : NULL, n_spans, width,
+                                  s->block * all.stride});
     struct rows y = device_rows(d, n, width);
     device_norm(d, y, h, s->norm, 1, s->g.eps);
     if (wide)
@@ -687,7 +772,8 @@ static void dspark_begin(const void *self, struct family_round *r)
     r->state = round;
 }
 
-static void dspark_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n, struct rows logits, float *confidence)
+static void dspark_next(const void *self, struct family_round *r, int64_t j, const int32_t *token,
+                        int64_t n, struct rows logits, float *confidence)
 {
     const struct dspark *s = self;
     const struct round *round = r->state;

@@ -82,7 +82,8 @@ static bool rename_in_layer(const char *name, const char *prefix, char *out, siz
     }
     for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
         const size_t n = strlen(stems[i].hf);
-        if (!strncmp(name, stems[i].hf, n) && (family_config_is_weight(name + n) || !strcmp(name + n, ".scale"))) {
+        if (!strncmp(name, stems[i].hf, n) &&
+            (family_config_is_weight(name + n) || !strcmp(name + n, ".scale"))) {
             snprintf(out, n_out, "%s%s%s", prefix, stems[i].gguf, name + n);
             return true;
         }
@@ -111,8 +112,9 @@ bool family_deepseek4_rename(const char *name, char *out, size_t n_out)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         static const char weight[] = ".weight";
         const size_t n = strlen(names[i].hf), k = sizeof weight - 1, g = strlen(names[i].gguf) - k;
-        const bool matrix = n > k && !strcmp(names[i].hf + n - k, weight) && !strncmp(name, names[i].hf, n - k) &&
-                            (family_config_is_weight(name + n - k) || !strcmp(name + n - k, ".scale"));
+        const bool matrix =
+            n > k && !strcmp(names[i].hf + n - k, weight) && !strncmp(name, names[i].hf, n - k) &&
+            (family_config_is_weight(name + n - k) || !strcmp(name + n - k, ".scale"));
         if (matrix || !strcmp(name, names[i].hf)) {
             snprintf(out, n_out, "%.*s%s", (int)g, names[i].gguf, matrix ? name + n - k : weight);
             return true;
@@ -134,14 +136,16 @@ static bool hf_in_layer(const char *name, const char *prefix, char *out, size_t 
         unsigned expert;
         int used = 0;
         const size_t n = (size_t)snprintf(stack, sizeof stack, "ffn_%s_exps", part[w]);
-        if (!strncmp(name, stack, n) && sscanf(name + n, ".%5u%n", &expert, &used) == 1 && used && name[n + (size_t)used] == '.') {
+        if (!strncmp(name, stack, n) && sscanf(name + n, ".%5u%n", &expert, &used) == 1 && used &&
+            name[n + (size_t)used] == '.') {
             snprintf(out, n_out, "%sffn.experts.%u.w%u%s", prefix, expert, w + 1, name + n + used);
             return true;
         }
     }
     for (size_t i = 0; i < sizeof stems / sizeof *stems; i++) {
         const size_t n = strlen(stems[i].gguf);
-        if (!strncmp(name, stems[i].gguf, n) && (!strcmp(name + n, ".weight") || !strcmp(name + n, ".scale"))) {
+        if (!strncmp(name, stems[i].gguf, n) &&
+            (!strcmp(name + n, ".weight") || !strcmp(name + n, ".scale"))) {
             snprintf(out, n_out, "%s%s%s", prefix, stems[i].hf, name + n);
             return true;
         }
@@ -194,10 +198,12 @@ bool family_deepseek4_alias(const char *name, char *out, size_t n_out)
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++) {
         const char *at = strstr(name, aliases[i].hf);
         if (at)
-            snprintf(now, sizeof now, "%.*s%s%s", (int)(at - name), name, aliases[i].gguf, at + strlen(aliases[i].hf));
+            snprintf(now, sizeof now, "%.*s%s%s", (int)(at - name), name, aliases[i].gguf,
+                     at + strlen(aliases[i].hf));
     }
     const char *last = strrchr(now, '.');
-    const bool ends = last && (!strcmp(last, ".weight") || !strcmp(last, ".bias") || !strcmp(last, ".scale"));
+    const bool ends =
+        last && (!strcmp(last, ".weight") || !strcmp(last, ".bias") || !strcmp(last, ".scale"));
     const char *end = ends ? "" : !strcmp(last ? last : now, ".exp_probs_b") ? ".bias" : ".weight";
     snprintf(out, n_out, "%s%s", now, end);
     return strcmp(out, name) != 0;
@@ -236,12 +242,16 @@ static const struct { const char *hf, *gguf; double fallback; } number_keys[] = 
     {"routed_scaling_factor", "deepseek4.expert_weights_scale", 1},
 };
 
-/* The ratio of a layer by transformers' 'layer_types' ('compress_rates' has no others); -1: it knows no such type. */
+/* The ratio of a layer by transformers' 'layer_types' ('compress_rates' has no others); -1: it
+ * knows no such type. */
 static int64_t ratio_of(struct family_config *c, struct json_object *type)
 {
-    static const struct { const char *name; int64_t ratio; } known[] = {
-        {"sliding_attention", 0}, {"compressed_sparse_attention", RATIO_CSA}, {"heavily_compressed_attention", RATIO_HCA}};
-    const char *t = json_object_is_type(type, json_type_string) ? json_object_get_string(type) : "null";
+    static const struct { const char *name; int64_t ratio;
+    } known[] = {{"sliding_attention", 0},
+                 {"compressed_sparse_attention", RATIO_CSA},
+                 {"heavily_compressed_attention", RATIO_HCA}};
+    const char *t =
+        json_object_is_type(type, json_type_string) ? json_object_get_string(type) : "null";
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(t, known[i].name))
             return known[i].ratio;
@@ -251,14 +261,19 @@ static int64_t ratio_of(struct family_config *c, struct json_object *type)
 }
 
 /* Both spellings of the layers' kinds: what they say must agree. */
-static void check_types(struct family_config *c, struct json_object *types, struct json_object *ratios)
+static void check_types(struct family_config *c, struct json_object *types,
+                        struct json_object *ratios)
 {
-    for (size_t i = 0; !c->s && types && ratios && i < json_object_array_length(types) && i < json_object_array_length(ratios); i++) {
+    for (size_t i = 0; !c->s && types && ratios && i < json_object_array_length(types) &&
+                       i < json_object_array_length(ratios);
+         i++) {
         const int64_t a = ratio_of(c, json_object_array_get_idx(types, i));
         const int64_t b = json_object_get_int64(json_object_array_get_idx(ratios, i));
         if (!c->s && a != b)
-            c->s = err_set(c->err, INGLE_FORMAT, "config.json: layer %zu has ratio %lld by 'layer_types' and %lld by "
-                           "'compress_ratios'", i, (long long)a, (long long)b);
+            c->s = err_set(c->err, INGLE_FORMAT,
+                           "config.json: layer %zu has ratio %lld by 'layer_types' and %lld by "
+                           "'compress_ratios'",
+                           i, (long long)a, (long long)b);
     }
 }
 
@@ -267,12 +282,17 @@ static void check_mlps(struct family_config *c)
 {
     struct json_object *list = family_config_get(c->json, "mlp_layer_types");
     const uint64_t n_hash = family_config_read(c, c->json, "num_hash_layers", 0);
-    for (size_t i = 0; !c->s && json_object_is_type(list, json_type_array) && i < json_object_array_length(list); i++) {
+    for (size_t i = 0;
+         !c->s && json_object_is_type(list, json_type_array) && i < json_object_array_length(list);
+         i++) {
         const char *is = json_object_get_string(json_object_array_get_idx(list, i));
         const char *want = i < n_hash ? "hash_moe" : "moe";
         if (!is || strcmp(is, want))
-            c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'mlp_layer_types' has '%.40s' for layer %zu, expected '%s' with "
-                           "%llu hash layers", is ? is : "null", i, want, (unsigned long long)n_hash);
+            c->s = err_set(
+                c->err, INGLE_UNSUP,
+                "config.json: 'mlp_layer_types' has '%.40s' for layer %zu, expected '%s' with "
+                "%llu hash layers",
+                is ? is : "null", i, want, (unsigned long long)n_hash);
     }
 }
 
@@ -284,16 +304,23 @@ static void check_widths(struct family_config *c)
     const uint64_t rot = family_config_read(c, c->json, "qk_rope_head_dim", -1);
     const uint64_t rest = family_config_read(c, c->json, "qk_nope_head_dim", (int64_t)(head - rot));
     if (!c->s && rest != head - rot)
-        c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'qk_nope_head_dim' is %llu, supported is %llu (head_dim less "
-                       "qk_rope_head_dim)", (unsigned long long)rest, (unsigned long long)(head - rot));
+        c->s = err_set(c->err, INGLE_UNSUP,
+                       "config.json: 'qk_nope_head_dim' is %llu, supported is %llu (head_dim less "
+                       "qk_rope_head_dim)",
+                       (unsigned long long)rest, (unsigned long long)(head - rot));
     for (size_t i = 0; !c->s && i < sizeof at / sizeof *at; i++) {
-        struct json_object *o = *at[i] ? family_config_get(family_config_get(c->json, "rope_parameters"), at[i]) : c->json;
+        struct json_object *o =
+            *at[i] ? family_config_get(family_config_get(c->json, "rope_parameters"), at[i])
+                   : c->json;
         struct json_object *share = family_config_get(o, "partial_rotary_factor");
         const double wide = share ? json_object_get_double(share) * (double)head : (double)rot;
         if (wide - (double)rot > 0.01 || (double)rot - wide > 0.01)
-            c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'partial_rotary_factor'%s%s is %.40s, supported is qk_rope_head_dim "
-                           "of head_dim, %llu of %llu", *at[i] ? " of " : "", at[i], json_object_get_string(share),
-                           (unsigned long long)rot, (unsigned long long)head);
+            c->s = err_set(
+                c->err, INGLE_UNSUP,
+                "config.json: 'partial_rotary_factor'%s%s is %.40s, supported is qk_rope_head_dim "
+                "of head_dim, %llu of %llu",
+                *at[i] ? " of " : "", at[i], json_object_get_string(share), (unsigned long long)rot,
+                (unsigned long long)head);
     }
 }
 
@@ -307,9 +334,11 @@ static void ratios(struct family_config *c, uint64_t n_layers)
     check_types(c, types, list);
     const bool by_type = !list && types;
     list = by_type ? types : list;
-    const size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+    const size_t n =
+        json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
     if (n < n_layers || n > 4096) {
-        c->s = err_set(c->err, INGLE_FORMAT, "config.json: 'compress_ratios' has %zu entries for %llu layers", n,
+        c->s = err_set(c->err, INGLE_FORMAT,
+                       "config.json: 'compress_ratios' has %zu entries for %llu layers", n,
                        (unsigned long long)n_layers);
         return;
     }
@@ -331,7 +360,8 @@ static void ratios(struct family_config *c, uint64_t n_layers)
 static void rope(struct family_config *c)
 {
     struct json_object *both = family_config_get(c->json, "rope_parameters");
-    struct json_object *near = family_config_get(both, "main"), *far = family_config_get(both, "compress");
+    struct json_object *near = family_config_get(both, "main"),
+                       *far = family_config_get(both, "compress");
     family_config_number(c, near ? near : c->json, "rope_theta", "deepseek4.rope.freq_base", 1e4);
     family_config_number(c, far ? far : c->json, far ? "rope_theta" : "compress_rope_theta",
                          "deepseek4.attention.compress_rope_freq_base", 160000);
@@ -368,9 +398,11 @@ ingle_status family_deepseek4_config(struct json_object *config, struct io_meta 
     if (c.s)
         return c.s;
     for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
-        family_config_whole(&c, config, whole_keys[i].hf, whole_keys[i].gguf, whole_keys[i].fallback);
+        family_config_whole(&c, config, whole_keys[i].hf, whole_keys[i].gguf,
+                            whole_keys[i].fallback);
     for (size_t i = 0; i < sizeof number_keys / sizeof *number_keys; i++)
-        family_config_number(&c, config, number_keys[i].hf, number_keys[i].gguf, number_keys[i].fallback);
+        family_config_number(&c, config, number_keys[i].hf, number_keys[i].gguf,
+                             number_keys[i].fallback);
     expect_word(&c, "scoring_func", "sqrtsoftplus");
     expect_word(&c, "hidden_act", "silu");
     uint64_t n_layers = 0;
@@ -386,7 +418,8 @@ ingle_status family_deepseek4_config(struct json_object *config, struct io_meta 
         family_config_number(&c, config, "swiglu_limit", "deepseek4.swiglu_clamp_exp", 0);
     struct json_object *norm = family_config_get(config, "norm_topk_prob");
     if (!c.s)
-        c.s = io_meta_set_bool(out, "deepseek4.expert_weights_norm", !norm || json_object_get_boolean(norm));
+        c.s = io_meta_set_bool(out, "deepseek4.expert_weights_norm",
+                               !norm || json_object_get_boolean(norm));
     return c.s;
 }
 
@@ -395,10 +428,13 @@ ingle_status family_deepseek4_config(struct json_object *config, struct io_meta 
 static void put_ratios(struct family_back *b)
 {
     char key[FAMILY_BACK_KEY];
-    const struct io_value *v = io_meta_find(io_metadata(b->file), family_back_key(b, "deepseek4.attention.compress_ratios", key));
+    const struct io_value *v = io_meta_find(
+        io_metadata(b->file), family_back_key(b, "deepseek4.attention.compress_ratios", key));
     struct json_object *list = json_object_new_array();
     for (size_t i = 0; list && v && v->kind == IO_ARRAY && i < v->n; i++)
-        family_back_add(b, list, json_object_new_int64(v->elem == IO_I64 ? io_array_i64(v, i) : (int64_t)io_array_u64(v, i)));
+        family_back_add(b, list,
+                        json_object_new_int64(v->elem == IO_I64 ? io_array_i64(v, i)
+                                                                : (int64_t)io_array_u64(v, i)));
     family_back_put(b, b->json, "compress_ratios", list);
 }
 
@@ -408,18 +444,23 @@ static void put_rope(struct family_back *b)
     char key[FAMILY_BACK_KEY];
     size_t n;
     family_back_number(b, b->json, "rope_theta", "deepseek4.rope.freq_base");
-    family_back_number(b, b->json, "compress_rope_theta", "deepseek4.attention.compress_rope_freq_base");
-    if (io_get_str(io_metadata(b->file), family_back_key(b, "deepseek4.rope.scaling.type", key), &type, &n, NULL) || (n == 4 && !memcmp(type, "none", 4)))
+    family_back_number(b, b->json, "compress_rope_theta",
+                       "deepseek4.attention.compress_rope_freq_base");
+    if (io_get_str(io_metadata(b->file), family_back_key(b, "deepseek4.rope.scaling.type", key),
+                   &type, &n, NULL) ||
+        (n == 4 && !memcmp(type, "none", 4)))
         return;
     struct json_object *r = family_back_object(b, b->json, "rope_scaling");
     family_back_put(b, r, "type", json_object_new_string_len(type, (int)n));
     family_back_number(b, r, "factor", "deepseek4.rope.scaling.factor");
-    family_back_whole(b, r, "original_max_position_embeddings", "deepseek4.rope.scaling.original_context_length");
+    family_back_whole(b, r, "original_max_position_embeddings",
+                      "deepseek4.rope.scaling.original_context_length");
     family_back_number(b, r, "beta_fast", "deepseek4.rope.scaling.yarn_beta_fast");
     family_back_number(b, r, "beta_slow", "deepseek4.rope.scaling.yarn_beta_slow");
 }
 
-ingle_status family_deepseek4_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+ingle_status family_deepseek4_to_config(const struct io_file *file, struct json_object *out,
+                                        struct err *err)
 {
     struct family_back b = {file, out, INGLE_OK, err};
     char key[FAMILY_BACK_KEY];
@@ -433,9 +474,12 @@ ingle_status family_deepseek4_to_config(const struct io_file *file, struct json_
         family_back_number(&b, out, number_keys[i].hf, number_keys[i].gguf);
     put_ratios(&b);
     put_rope(&b);
-    if (!io_get_f64s(io_metadata(file), family_back_key(&b, "deepseek4.swiglu_clamp_exp", key), 1, 0, 1e30, &limit, NULL) && limit > 0)
+    if (!io_get_f64s(io_metadata(file), family_back_key(&b, "deepseek4.swiglu_clamp_exp", key), 1,
+                     0, 1e30, &limit, NULL) &&
+        limit > 0)
         family_back_put(&b, out, "swiglu_limit", family_back_decimal(limit));
-    if (io_get_bool(io_metadata(file), family_back_key(&b, "deepseek4.expert_weights_norm", key), &norm, NULL))
+    if (io_get_bool(io_metadata(file), family_back_key(&b, "deepseek4.expert_weights_norm", key),
+                    &norm, NULL))
         norm = true;
     family_back_put(&b, out, "norm_topk_prob", json_object_new_boolean(norm));
     family_back_text(&b, out, "scoring_func", "sqrtsoftplus");

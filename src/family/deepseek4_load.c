@@ -47,7 +47,8 @@ static ingle_status read_rope(const struct io_meta *m, struct hyper *h, struct e
     h->beta_fast = 32;
     h->beta_slow = 1;
     if ((s = optional_f64(m, KEY("rope.freq_base"), 1, 1e12, &h->base, err)) ||
-        (s = optional_f64(m, KEY("attention.compress_rope_freq_base"), 1, 1e12, &h->compress_base, err)))
+        (s = optional_f64(m, KEY("attention.compress_rope_freq_base"), 1, 1e12, &h->compress_base,
+                          err)))
         return s;
     if (!io_meta_find(m, KEY("rope.scaling.type")))
         return INGLE_OK;
@@ -56,10 +57,12 @@ static ingle_status read_rope(const struct io_meta *m, struct hyper *h, struct e
     if (!strcmp(type, "none"))
         return INGLE_OK;
     if (strcmp(type, "yarn"))
-        return err_set(err, INGLE_UNSUP, "'" KEY("rope.scaling.type") "' is '%s', expected 'yarn'", type);
+        return err_set(err, INGLE_UNSUP, "'" KEY("rope.scaling.type") "' is '%s', expected 'yarn'",
+                       type);
     h->yarn = true;
     if ((s = io_get_f64(m, KEY("rope.scaling.factor"), 1, 1e6, &h->factor, err)) ||
-        (s = io_get_u64(m, KEY("rope.scaling.original_context_length"), 1, 1 << 30, &h->original_ctx, err)) ||
+        (s = io_get_u64(m, KEY("rope.scaling.original_context_length"), 1, 1 << 30,
+                        &h->original_ctx, err)) ||
         (s = optional_f64(m, KEY("rope.scaling.yarn_beta_fast"), 1e-3, 1e6, &h->beta_fast, err)) ||
         (s = optional_f64(m, KEY("rope.scaling.yarn_beta_slow"), 1e-3, 1e6, &h->beta_slow, err)))
         return s;
@@ -72,18 +75,24 @@ static ingle_status read_ratios(const struct deepseek4 *g, const struct io_meta 
     const struct io_value *v = io_meta_find(m, KEY("attention.compress_ratios"));
     const size_t n = (size_t)g->n_layers;
     const size_t all = v && v->kind == IO_ARRAY && v->n > n && v->n <= MAX_LAYERS ? v->n : n;
-    const ingle_status s = io_get_u64s(m, KEY("attention.compress_ratios"), all, 0, 1 << 20, h->ratio, err);
+    const ingle_status s =
+        io_get_u64s(m, KEY("attention.compress_ratios"), all, 0, 1 << 20, h->ratio, err);
     /* Behind the layers come draft stages, which have windows only. */
     for (size_t i = n; !s && i < all; i++)
         if (h->ratio[i])
-            return err_set(err, INGLE_UNSUP, "'" KEY("attention.compress_ratios") "' has %zu entries for %zu layers ('" KEY("block_count") "') and its "
-                           "entry %zu, of a draft stage, is %llu, expected 0", all, n, i, (unsigned long long)h->ratio[i]);
+            return err_set(
+                err, INGLE_UNSUP,
+                "'" KEY("attention.compress_ratios") "' has %zu entries for %zu layers ('" KEY(
+                    "block_count") "') and its "
+                                   "entry %zu, of a draft stage, is %llu, expected 0",
+                all, n, i, (unsigned long long)h->ratio[i]);
     h->n_stages = all - n;
     for (size_t i = 0; !s && i < n; i++)
         if (h->ratio[i] && h->ratio[i] != RATIO_CSA && h->ratio[i] != RATIO_HCA)
-            return err_set(err, INGLE_UNSUP,
-                           "'" KEY("attention.compress_ratios") "' of layer %zu is %llu, expected 0, 4 or 128", i,
-                           (unsigned long long)h->ratio[i]);
+            return err_set(
+                err, INGLE_UNSUP,
+                "'" KEY("attention.compress_ratios") "' of layer %zu is %llu, expected 0, 4 or 128",
+                i, (unsigned long long)h->ratio[i]);
     return s;
 }
 
@@ -144,55 +153,70 @@ static ingle_status read_numbers(struct deepseek4 *g, const struct io_meta *m, s
     }
     g->iterations = (int)iterations;
     if (values && values != g->head)
-        return err_set(err, INGLE_UNSUP, "'" KEY("attention.value_length") "' is %lld, but '" KEY("attention.key_length") "' is %lld: "
-                       "expected equal widths", (long long)values, (long long)g->head);
+        return err_set(err, INGLE_UNSUP,
+                       "'" KEY("attention.value_length") "' is %lld, but '" KEY(
+                           "attention.key_length") "' is %lld: "
+                                                   "expected equal widths",
+                       (long long)values, (long long)g->head);
     if (g->n_used > g->n_experts)
         return err_set(err, INGLE_FORMAT, "'" KEY("expert_used_count") "' is %lld of %lld experts",
                        (long long)g->n_used, (long long)g->n_experts);
     if (g->n_rot % 2 || g->n_rot > g->head || g->head % 4)
-        return err_set(err, INGLE_FORMAT, "'" KEY("rope.dimension_count") "' is %lld, '" KEY("attention.key_length") "' is %lld: expected "
-                       "an even number within a width that is a multiple of 4",
-                       (long long)g->n_rot, (long long)g->head);
+        return err_set(
+            err, INGLE_FORMAT,
+            "'" KEY("rope.dimension_count") "' is %lld, '" KEY(
+                "attention.key_length") "' is %lld: expected "
+                                        "an even number within a width that is a multiple of 4",
+            (long long)g->n_rot, (long long)g->head);
     if (g->n_heads % g->o_groups)
-        return err_set(err, INGLE_FORMAT, "'" KEY("attention.output_group_count") "' is %lld, which does not divide '"
-                       KEY("attention.head_count") "', %lld",
-                       (long long)g->o_groups, (long long)g->n_heads);
+        return err_set(
+            err, INGLE_FORMAT,
+            "'" KEY("attention.output_group_count") "' is %lld, which does not divide '" KEY(
+                "attention.head_count") "', %lld",
+            (long long)g->o_groups, (long long)g->n_heads);
     return INGLE_OK;
 }
 
 /* llama.cpp counts the draft block as a layer when the file has it; others do not. */
-static ingle_status count_layers(struct deepseek4 *g, const struct io_meta *m, const struct model *model,
-                                 struct err *err)
+static ingle_status count_layers(struct deepseek4 *g, const struct io_meta *m,
+                                 const struct model *model, struct err *err)
 {
     uint64_t n_next = 0;
     char name[64];
-    const ingle_status s = optional_u64(m, KEY("nextn_predict_layers"), 0, MAX_LAYERS, &n_next, err);
+    const ingle_status s =
+        optional_u64(m, KEY("nextn_predict_layers"), 0, MAX_LAYERS, &n_next, err);
     snprintf(name, sizeof name, "blk.%lld.nextn.eh_proj.weight", (long long)g->n_layers - 1);
     if (s || !n_next || !model_find(model, name))
         return s;
     if ((int64_t)n_next >= g->n_layers)
-        return err_set(err, INGLE_FORMAT, "'" KEY("nextn_predict_layers") "' is %llu of %lld layers",
+        return err_set(err, INGLE_FORMAT,
+                       "'" KEY("nextn_predict_layers") "' is %llu of %lld layers",
                        (unsigned long long)n_next, (long long)g->n_layers);
     g->n_layers -= (int64_t)n_next;
     return INGLE_OK;
 }
 
 /* Layers that choose blocks need the chooser's numbers. */
-static ingle_status need_indexer(const struct deepseek4 *g, const struct io_meta *m, const struct hyper *h, struct err *err)
+static ingle_status need_indexer(const struct deepseek4 *g, const struct io_meta *m,
+                                 const struct hyper *h, struct err *err)
 {
-    static const char *const key[] = {KEY("attention.indexer.head_count"), KEY("attention.indexer.key_length"), KEY("attention.indexer.top_k")};
+    static const char *const key[] = {KEY("attention.indexer.head_count"),
+                                      KEY("attention.indexer.key_length"),
+                                      KEY("attention.indexer.top_k")};
     bool chooses = false;
     for (int64_t i = 0; i < g->n_layers; i++)
         chooses = chooses || h->ratio[i] == RATIO_CSA;
     for (size_t i = 0; chooses && i < sizeof key / sizeof *key; i++)
         if (!io_meta_find(m, key[i]))
-            return err_set(err, INGLE_FORMAT, "'%s' is missing, but '" KEY("attention.compress_ratios") "' has layers of %d, which need it",
+            return err_set(err, INGLE_FORMAT,
+                           "'%s' is missing, but '" KEY(
+                               "attention.compress_ratios") "' has layers of %d, which need it",
                            key[i], RATIO_CSA);
     return INGLE_OK;
 }
 
-static ingle_status read_hyper(struct deepseek4 *g, const struct io_meta *m, const struct model *model,
-                               struct hyper *h, struct err *err)
+static ingle_status read_hyper(struct deepseek4 *g, const struct io_meta *m,
+                               const struct model *model, struct hyper *h, struct err *err)
 {
     double eps = 1e-6, hc_eps = 1e-6, scale = 1, attend = 0;
     bool norm = true;
@@ -204,18 +228,23 @@ static ingle_status read_hyper(struct deepseek4 *g, const struct io_meta *m, con
         (s = optional_f64(m, KEY("attention.scale"), 0, 1e6, &attend, err)) ||
         (io_meta_find(m, KEY("expert_weights_norm")) &&
          (s = io_get_bool(m, KEY("expert_weights_norm"), &norm, err))) ||
-        (s = read_ratios(g, m, h, err)) || (s = read_limits(g, m, h, err)) || (s = read_rope(m, h, err)))
+        (s = read_ratios(g, m, h, err)) || (s = read_limits(g, m, h, err)) ||
+        (s = read_rope(m, h, err)))
         return s;
     if ((s = need_indexer(g, m, h, err)))
         return s;
     for (int64_t i = 0; i < g->n_layers; i++)
         if (h->ratio[i] == RATIO_CSA && (g->index_head < g->n_rot || g->index_head % 4))
-            return err_set(err, INGLE_FORMAT, "'" KEY("attention.indexer.key_length") "' is %lld, less than %lld rotated dimensions",
-                           (long long)g->index_head, (long long)g->n_rot);
+            return err_set(
+                err, INGLE_FORMAT,
+                "'" KEY(
+                    "attention.indexer.key_length") "' is %lld, less than %lld rotated dimensions",
+                (long long)g->index_head, (long long)g->n_rot);
     const double usual = 1 / sqrt((double)g->head);
     if (attend > 0 && fabs(attend - usual) > 1e-4 * usual)
-        return err_set(err, INGLE_UNSUP, "'" KEY("attention.scale") "' is %g, supported is %g (heads of width %lld)", attend,
-                       usual, (long long)g->head);
+        return err_set(err, INGLE_UNSUP,
+                       "'" KEY("attention.scale") "' is %g, supported is %g (heads of width %lld)",
+                       attend, usual, (long long)g->head);
     g->eps = (float)eps;
     g->hc_eps = (float)hc_eps;
     g->weight_scale = (float)scale;
@@ -226,7 +255,8 @@ static ingle_status read_hyper(struct deepseek4 *g, const struct io_meta *m, con
 /* Where a frequency turns `turns` times within the original context. */
 static double yarn_index(const struct hyper *h, double n_rot, double turns)
 {
-    return n_rot * log((double)h->original_ctx / (turns * 2 * 3.14159265358979323846)) / (2 * log(h->compress_base));
+    return n_rot * log((double)h->original_ctx / (turns * 2 * 3.14159265358979323846)) /
+           (2 * log(h->compress_base));
 }
 
 static ingle_status make_rope(struct deepseek4 *g, const struct hyper *h, struct err *err)
@@ -263,7 +293,8 @@ static ingle_status make_rope(struct deepseek4 *g, const struct hyper *h, struct
 static const struct family_shape shapes[] = {
     {"attn_q_a.weight", "attention.q_lora_rank|" WIDTH, NULL},
     {"attn_q_a_norm.weight", "attention.q_lora_rank", NULL},
-    {"indexer.attn_q_b.weight", "attention.indexer.head_count|attention.indexer.key_length|attention.q_lora_rank", RATIOS},
+    {"indexer.attn_q_b.weight",
+     "attention.indexer.head_count|attention.indexer.key_length|attention.q_lora_rank", RATIOS},
     {"attn_q_b.weight", HEADS "|attention.q_lora_rank", NULL},
     {"attn_kv.weight", "attention.key_length|" WIDTH, NULL},
     {"attn_kv_a_norm.weight", "attention.key_length", NULL},
@@ -358,7 +389,8 @@ void family_deepseek4_bind_hc(struct binder *b, const char *prefix, bool head, s
     floats(b, name, n_scale, h->numbers);
     snprintf(name, sizeof name, "%s_base.weight", prefix);
     floats(b, name, n_base, h->numbers ? h->numbers + n_scale : NULL);
-    h->op = (struct device_hc){n, h->numbers, h->numbers + n_scale, g->iterations, g->hc_eps, g->eps};
+    h->op =
+        (struct device_hc){n, h->numbers, h->numbers + n_scale, g->iterations, g->hc_eps, g->eps};
 }
 
 static void bind_compressor(struct binder *b, const char *prefix, int64_t width, int64_t ratio,
@@ -394,14 +426,18 @@ static void bind_attention(struct binder *b, struct layer *l)
     l->kv = family_deepseek4_matrix(b, "attn_kv.weight", g->head, g->n_embd, 1);
     l->kv_norm = family_deepseek4_vector(b, "attn_kv_a_norm.weight", g->head);
     l->sink = floats(b, "attn_sinks.weight", g->n_heads, NULL);
-    l->o_a = family_deepseek4_matrix(b, "attn_output_a.weight", g->o_rank, n_q / g->o_groups, g->o_groups);
-    l->o_b = family_deepseek4_matrix(b, "attn_output_b.weight", g->n_embd, g->o_groups * g->o_rank, 1);
+    l->o_a = family_deepseek4_matrix(b, "attn_output_a.weight", g->o_rank, n_q / g->o_groups,
+                                     g->o_groups);
+    l->o_b =
+        family_deepseek4_matrix(b, "attn_output_b.weight", g->n_embd, g->o_groups * g->o_rank, 1);
     if (l->ratio)
         bind_compressor(b, "attn_compressor", g->head, l->ratio, &l->comp);
     if (l->ratio == RATIO_CSA) {
         bind_compressor(b, "indexer_compressor", g->index_head, l->ratio, &l->index);
-        l->index_q = family_deepseek4_matrix(b, "indexer.attn_q_b.weight", g->index_heads * g->index_head, g->q_rank, 1);
-        l->index_w = family_deepseek4_matrix(b, "indexer.proj.weight", g->index_heads, g->n_embd, 1);
+        l->index_q = family_deepseek4_matrix(b, "indexer.attn_q_b.weight",
+                                             g->index_heads * g->index_head, g->q_rank, 1);
+        l->index_w =
+            family_deepseek4_matrix(b, "indexer.proj.weight", g->index_heads, g->n_embd, 1);
     }
 }
 
@@ -413,7 +449,8 @@ static ingle_status check_table(const struct binder *b, const int32_t *t, const 
         for (int64_t i = 1; i < g->n_used; i++)
             for (int64_t j = 0; j < i; j++)
                 if (t[i] == t[j])
-                    return err_set(b->err, INGLE_FORMAT, "'%s': tensor '%s' names expert %d twice for token %lld",
+                    return err_set(b->err, INGLE_FORMAT,
+                                   "'%s': tensor '%s' names expert %d twice for token %lld",
                                    io_path(model_file(b->m)), name, t[i], (long long)r);
     return INGLE_OK;
 }
@@ -428,8 +465,9 @@ static int32_t *bind_table(struct binder *b)
         return NULL;
     full_name(b, "ffn_gate_tid2eid.weight", name);
     t = mem_calloc((size_t)(g->n_vocab * g->n_used), sizeof *t);
-    b->s = t ? model_ints(b->m, name, g->n_used, g->n_vocab, 0, (int32_t)g->n_experts - 1, t, b->err)
-             : err_set(b->err, INGLE_NOMEM, "no memory for hash routing");
+    b->s =
+        t ? model_ints(b->m, name, g->n_used, g->n_vocab, 0, (int32_t)g->n_experts - 1, t, b->err)
+          : err_set(b->err, INGLE_NOMEM, "no memory for hash routing");
     explain(b, name);
     if (!b->s)
         b->s = check_table(b, t, name);
@@ -447,9 +485,12 @@ static void bind_experts(struct binder *b, struct layer *l, bool hashed)
         l->bias = floats(b, "exp_probs_b.bias", g->n_experts, NULL);
     l->experts.n = g->n_experts;
     l->experts.width = g->n_ff;
-    l->experts.gate = family_deepseek4_matrix(b, "ffn_gate_exps.weight", g->n_ff, g->n_embd, g->n_experts);
-    l->experts.up = family_deepseek4_matrix(b, "ffn_up_exps.weight", g->n_ff, g->n_embd, g->n_experts);
-    l->experts.down = family_deepseek4_matrix(b, "ffn_down_exps.weight", g->n_embd, g->n_ff, g->n_experts);
+    l->experts.gate =
+        family_deepseek4_matrix(b, "ffn_gate_exps.weight", g->n_ff, g->n_embd, g->n_experts);
+    l->experts.up =
+        family_deepseek4_matrix(b, "ffn_up_exps.weight", g->n_ff, g->n_embd, g->n_experts);
+    l->experts.down =
+        family_deepseek4_matrix(b, "ffn_down_exps.weight", g->n_embd, g->n_ff, g->n_experts);
     long long il = g->n_layers; /* of the draft block */
     (void)sscanf(b->prefix, "blk.%9lld.", &il);
     if (!b->s)
@@ -482,16 +523,21 @@ static ingle_status check_alone(const struct model *m, struct err *err)
 {
     if (model_find(m, "blk.0.attn_norm.weight"))
         return INGLE_OK;
-    return err_set(err, INGLE_UNSUP, "'%s': tensor 'blk.0.attn_norm.weight' is missing; a file with a draft block "
-                   "alone is no model of its own", io_path(model_file(m)));
+    return err_set(err, INGLE_UNSUP,
+                   "'%s': tensor 'blk.0.attn_norm.weight' is missing; a file with a draft block "
+                   "alone is no model of its own",
+                   io_path(model_file(m)));
 }
 
 /* What follows the layers drafts, or block_count is wrong. */
-static ingle_status check_layers(const struct deepseek4 *g, const struct model *m, const struct hyper *h, struct err *err)
+static ingle_status check_layers(const struct deepseek4 *g, const struct model *m,
+                                 const struct hyper *h, struct err *err)
 {
     char name[64];
     snprintf(name, sizeof name, "blk.%lld.nextn.eh_proj.weight", (long long)g->n_layers);
-    return h->n_stages || model_find(m, name) ? INGLE_OK : family_check_layers(m, "deepseek4", g->n_layers, err);
+    return h->n_stages || model_find(m, name)
+               ? INGLE_OK
+               : family_check_layers(m, "deepseek4", g->n_layers, err);
 }
 
 static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const struct io_meta *meta,
@@ -503,11 +549,13 @@ static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const str
     skip_draft(g, m);
     g->n_vocab = model_matrix_rows(m, "token_embd.weight", 1 << 24);
     if (!g->n_vocab)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor 'token_embd.weight' is missing or no matrix of 1 to %d rows",
+        return err_set(err, INGLE_FORMAT,
+                       "'%s': tensor 'token_embd.weight' is missing or no matrix of 1 to %d rows",
                        io_path(model_file(m)), 1 << 24);
     g->embed = family_deepseek4_matrix(&b, "token_embd.weight", g->n_vocab, g->n_embd, 1);
     if (!b.s)
-        b.s = family_bind_head(m, meta, "deepseek4", false, g->n_vocab, g->n_embd, g->embed, &g->out, err);
+        b.s = family_bind_head(m, meta, "deepseek4", false, g->n_vocab, g->n_embd, g->embed,
+                               &g->out, err);
     g->out_norm = family_deepseek4_vector(&b, "output_norm.weight", g->n_embd);
     family_deepseek4_bind_hc(&b, "output_hc", true, &g->hc_head);
     for (int64_t il = 0; il < g->n_layers && !b.s; il++) {
@@ -574,7 +622,8 @@ ingle_status family_deepseek4_bind(void **self, struct model *m, const struct io
     struct hyper *h = mem_zalloc(sizeof *h);
     ingle_status s = g && h ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a model");
     if (!s && io_kind(model_file(m)) == IO_GGUF)
-        s = family_keys_check(meta, io_path(model_file(m)), "deepseek4", family_deepseek4_keys, model_sink(m), err);
+        s = family_keys_check(meta, io_path(model_file(m)), "deepseek4", family_deepseek4_keys,
+                              model_sink(m), err);
     if (!s)
         s = read_hyper(g, meta, m, h, err);
     if (!s && !(g->layer = mem_calloc((size_t)g->n_layers, sizeof *g->layer)))
@@ -584,7 +633,8 @@ ingle_status family_deepseek4_bind(void **self, struct model *m, const struct io
     if (!s)
         s = bind_weights(g, m, meta, h, err);
     if (!s) /* said twice: by the metadata and by the embedding */
-        s = optional_u64(meta, KEY("vocab_size"), (uint64_t)g->n_vocab, (uint64_t)g->n_vocab, &(uint64_t){0}, err);
+        s = optional_u64(meta, KEY("vocab_size"), (uint64_t)g->n_vocab, (uint64_t)g->n_vocab,
+                         &(uint64_t){0}, err);
     if (!s && h->n_stages > 1)
         report(model_sink(m), INGLE_REPORT_NOTE, "drafting", io_path(model_file(m)),
                "the file describes %zu draft stages behind its layers", h->n_stages);
@@ -596,8 +646,14 @@ ingle_status family_deepseek4_bind(void **self, struct model *m, const struct io
         return s;
     }
     number_streams(g);
-    *info = (struct family_info){g->n_layers, g->n_embd, g->n_vocab, g->n_ctx, g->n_experts, g->n_used,
-                                 g->n_layers == 43 && g->n_embd == 4096 ? "284B-A13B" : "", true};
+    *info = (struct family_info){g->n_layers,
+                                 g->n_embd,
+                                 g->n_vocab,
+                                 g->n_ctx,
+                                 g->n_experts,
+                                 g->n_used,
+                                 g->n_layers == 43 && g->n_embd == 4096 ? "284B-A13B" : "",
+                                 true};
     *self = g;
     return INGLE_OK;
 }

@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deepseek4_mtp - the block of DeepSeek V4 that predicts one token more: a window-only layer of the family
- * over the sum of two projections, of a token's embedding and of the target's streams at the position before it,
- * with its own collapse of the streams; embedding and output matrix are the target's.
+ * deepseek4_mtp - the block of DeepSeek V4 that predicts one token more: a window-only layer of the
+ * family over the sum of two projections, of a token's embedding and of the target's streams at the
+ * position before it, with its own collapse of the streams; embedding and output matrix are the
+ * target's.
  *
- * What belongs to a token lies at the token's position: its latent, made with the streams before it (position 0 has none),
- * and the target's streams there, which the next token needs.  So a step writes at its own positions only, and of the streams
- * only the newest row is needed.  Further drafts follow from the block's own streams.
+ * What belongs to a token lies at the token's position: its latent, made with the streams before it
+ * (position 0 has none), and the target's streams there, which the next token needs.  So a step
+ * writes at its own positions only, and of the streams only the newest row is needed.  Further
+ * drafts follow from the block's own streams.
  *
  * Three spellings: `mtp.0.*` in the checkpoint (renamed) and in files with the block alone,
- * `blk.N.*` with `blk.N.nextn.*` behind the target's last layer, where both projections are
- * one matrix over the concatenation [embedding, stream].
+ * `blk.N.*` with `blk.N.nextn.*` behind the target's last layer, where both projections are one
+ * matrix over the concatenation [embedding, stream].
  */
 #include "family/deepseek4.h"
 
@@ -89,14 +91,16 @@ static bool mtp_fits(const struct family *target, const struct model *m, const s
 {
     char prefix[32];
     (void)meta;
-    return target == &family_deepseek4 && (model_find(m, "mtp.0.e_proj.weight") || find_joined(m, prefix));
+    return target == &family_deepseek4 &&
+           (model_find(m, "mtp.0.e_proj.weight") || find_joined(m, prefix));
 }
 
 /* A number of the block's file that must be the target's. */
 struct same { const char *key; int64_t want; };
 
-static ingle_status check_pairing(const struct family_draft_target *t, const struct deepseek4 *g, const struct model *m,
-                                  const struct io_meta *meta, struct err *err)
+static ingle_status check_pairing(const struct family_draft_target *t, const struct deepseek4 *g,
+                                  const struct model *m, const struct io_meta *meta,
+                                  struct err *err)
 {
     const struct same same[] = {
         {"deepseek4.embedding_length", g->n_embd},
@@ -122,40 +126,51 @@ static ingle_status check_pairing(const struct family_draft_target *t, const str
         if (s)
             return s;
         if ((int64_t)is != same[i].want)
-            return family_draft_unfit(t, path, same[i].key, (int64_t)is, "the target has", same[i].want, err);
+            return family_draft_unfit(t, path, same[i].key, (int64_t)is, "the target has",
+                                      same[i].want, err);
     }
     return INGLE_OK;
 }
 
-static ingle_status find_block(const struct family_draft_target *t, const struct deepseek4 *g, const struct model *m, bool *joined,
-                               char prefix[32], struct err *err)
+static ingle_status find_block(const struct family_draft_target *t, const struct deepseek4 *g,
+                               const struct model *m, bool *joined, char prefix[32],
+                               struct err *err)
 {
     const char *path = io_path(model_file(m));
     *joined = find_joined(m, prefix);
     if (model_find(m, "mtp.0.main_proj.weight"))
-        return err_set(err, INGLE_UNSUP, "'%s': tensor 'mtp.0.main_proj.weight' is of a DSpark drafter, whose stages are stored as "
-                       "'mtp.*': it is no draft block of one token", path);
+        return err_set(err, INGLE_UNSUP,
+                       "'%s': tensor 'mtp.0.main_proj.weight' is of a DSpark drafter, whose stages "
+                       "are stored as "
+                       "'mtp.*': it is no draft block of one token",
+                       path);
     if (*joined) {
         const int64_t layer = atoll(prefix + 4);
-        return layer == g->n_layers ? INGLE_OK
-                                    : family_draft_unfit(t, path, "layer of the block", layer, "the target's layers are", g->n_layers, err);
+        return layer == g->n_layers
+                   ? INGLE_OK
+                   : family_draft_unfit(t, path, "layer of the block", layer,
+                                        "the target's layers are", g->n_layers, err);
     }
     snprintf(prefix, 32, "mtp.0.");
     if (model_find(m, "mtp.0.e_proj.weight"))
         return INGLE_OK;
-    return err_set(err, INGLE_NOTFOUND, "'%s' has no draft block: neither 'mtp.0.e_proj.weight' nor 'blk.%lld.nextn.eh_proj.weight'",
+    return err_set(err, INGLE_NOTFOUND,
+                   "'%s' has no draft block: neither 'mtp.0.e_proj.weight' nor "
+                   "'blk.%lld.nextn.eh_proj.weight'",
                    path, (long long)g->n_layers);
 }
 
-static ingle_status mtp_bind(void **self, const struct family_draft_target *target, struct model *m, const struct io_meta *meta,
-                             struct family_draft_info *info, struct err *err)
+static ingle_status mtp_bind(void **self, const struct family_draft_target *target, struct model *m,
+                             const struct io_meta *meta, struct family_draft_info *info,
+                             struct err *err)
 {
     const struct deepseek4 *g = target->self;
     char prefix[32];
     bool joined;
     if (target->family != &family_deepseek4)
-        return err_set(err, INGLE_UNSUP, "'%s' is a draft block for DeepSeek V4, but the target is %s", io_path(model_file(m)),
-                       target->family->arch);
+        return err_set(err, INGLE_UNSUP,
+                       "'%s' is a draft block for DeepSeek V4, but the target is %s",
+                       io_path(model_file(m)), target->family->arch);
     ingle_status s = check_pairing(target, g, m, meta, err);
     if (!s)
         s = find_block(target, g, m, &joined, prefix, err);
@@ -183,13 +198,17 @@ static ingle_status mtp_bind(void **self, const struct family_draft_target *targ
     return INGLE_OK;
 }
 
-static ingle_status mtp_set(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err)
+static ingle_status mtp_set(void *self, const struct family_draft_options *o,
+                            struct family_draft_info *info, struct err *err)
 {
     struct mtp *t = self;
     if (o->rule)
         return err_set(err, INGLE_ARG, "a draft block of DeepSeek V4 has no rule '%.40s'", o->rule);
     if (o->block > MOST || o->tap != FAMILY_DRAFT_TAP_LATE)
-        return err_set(err, INGLE_ARG, "a draft block of DeepSeek V4 drafts up to %d tokens, from the streams behind the last layer", MOST);
+        return err_set(err, INGLE_ARG,
+                       "a draft block of DeepSeek V4 drafts up to %d tokens, from the streams "
+                       "behind the last layer",
+                       MOST);
     t->context = o->context;
     if (o->block)
         *info = (struct family_draft_info){.most = o->block, .rows = o->block};
@@ -198,7 +217,8 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o, st
 
 /* ---- what positions leave behind ---- */
 
-static ingle_status mtp_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
+static ingle_status mtp_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
+                           struct err *err)
 {
     const struct mtp *t = self;
     const struct deepseek4 *g = t->g;
@@ -213,10 +233,23 @@ static ingle_status mtp_kv(const void *self, const struct kv_types *types, struc
     spec.stream = mem_calloc(2, sizeof *spec.stream);
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
-    spec.stream[LATENTS] = (struct kv_stream){.kind = KV_ROWS, .layer = (uint32_t)g->n_layers, .group = LATENTS, .n_heads = 1,
-        .k_width = g->head, .v_width = g->n_rot, .k_codec = codec, .v_codec = codec, .every = 1};
-    spec.stream[STREAMS] = (struct kv_stream){.kind = KV_ROWS, .layer = (uint32_t)g->n_layers, .group = STREAMS, .n_heads = 1,
-        .k_width = g->n_hc * g->n_embd, .k_codec = KERN_KV_F32, .v_codec = KERN_KV_F32, .every = 1};
+    spec.stream[LATENTS] = (struct kv_stream){.kind = KV_ROWS,
+                                              .layer = (uint32_t)g->n_layers,
+                                              .group = LATENTS,
+                                              .n_heads = 1,
+                                              .k_width = g->head,
+                                              .v_width = g->n_rot,
+                                              .k_codec = codec,
+                                              .v_codec = codec,
+                                              .every = 1};
+    spec.stream[STREAMS] = (struct kv_stream){.kind = KV_ROWS,
+                                              .layer = (uint32_t)g->n_layers,
+                                              .group = STREAMS,
+                                              .n_heads = 1,
+                                              .k_width = g->n_hc * g->n_embd,
+                                              .k_codec = KERN_KV_F32,
+                                              .v_codec = KERN_KV_F32,
+                                              .every = 1};
     const ingle_status s = kv_layout(&spec, err);
     if (s)
         kv_spec_release(&spec);
@@ -239,7 +272,8 @@ static void join(const struct mtp *t, struct pass *p, struct rows in, struct row
     for (int64_t j = 0; j < n_hc; j++) {
         struct rows to = rows_columns(x, j * n, n);
         device_norm(p->d, h, rows_columns(in, j * n, n), t->h_norm, 1, t->g->eps);
-        const struct device_product product = {t->eh_proj ? t->eh_proj : t->h_proj, 0, t->eh_proj ? eh : h, to, NULL};
+        const struct device_product product = {t->eh_proj ? t->eh_proj : t->h_proj, 0,
+                                               t->eh_proj ? eh : h, to, NULL};
         device_matmul(p->d, &product, 1);
         if (!t->eh_proj)
             device_add(p->d, to, from_e);
@@ -247,7 +281,8 @@ static void join(const struct mtp *t, struct pass *p, struct rows in, struct row
     device_release(p->d, mark);
 }
 
-static struct pass pass_of(const struct mtp *t, const struct family_forward *f, const int32_t *tokens, const int64_t *pos, int64_t n)
+static struct pass pass_of(const struct mtp *t, const struct family_forward *f,
+                           const int32_t *tokens, const int64_t *pos, int64_t n)
 {
     struct pass p = {.g = t->g, .f = f, .d = f->device, .tokens = tokens, .pos = pos};
     p.rope[0] = device_rope_table(p.d, pos, n, t->g->inv_freq[0], t->g->n_rot / 2);
@@ -270,7 +305,8 @@ static void *mtp_observe_begin(const void *self, const struct family_forward *f)
     return o;
 }
 
-static void mtp_observe_tap(const void *self, void *state, enum family_tap tap, int layer, struct rows x)
+static void mtp_observe_tap(const void *self, void *state, enum family_tap tap, int layer,
+                            struct rows x)
 {
     const struct observe *o = state;
     (void)self;
@@ -286,14 +322,17 @@ static struct rows mtp_observed(const void *self, const void *state, int64_t n_r
     return o ? o->x : (struct rows){NULL, n_rows, width, width};
 }
 
-/* The streams at the positions before rows [first, first + to.n) of the step; before: those before each span. */
-static void streams_before(const struct family_forward *f, struct rows x, struct rows before, int64_t first, struct rows to)
+/* The streams at the positions before rows [first, first + to.n) of the step; before: those before
+ * each span. */
+static void streams_before(const struct family_forward *f, struct rows x, struct rows before,
+                           int64_t first, struct rows to)
 {
     if (!device_runs(f->device))
         return;
     const int64_t skip = first ? 0 : 1;
     if (to.n > skip)
-        device_copy(f->device, rows_slice(to, skip, to.n - skip), rows_slice(x, first + skip - 1, to.n - skip));
+        device_copy(f->device, rows_slice(to, skip, to.n - skip),
+                    rows_slice(x, first + skip - 1, to.n - skip));
     for (int64_t i = 0, row = 0; i < f->step->n_spans; row += f->step->span[i++].n)
         if (row >= first && row < first + to.n)
             device_copy(f->device, rows_slice(to, row - first, 1), rows_slice(before, i, 1));
@@ -313,7 +352,8 @@ static void mtp_observe_end(const void *self, const struct family_forward *f, vo
         struct family_block b;
         k = num_min(OBSERVE_ROWS, n - first);
         family_block_begin(&b, f, first, k);
-        struct pass p = pass_of(t, &b.forward, family_tokens(&b.forward), family_positions(&b.forward), k);
+        struct pass p =
+            pass_of(t, &b.forward, family_tokens(&b.forward), family_positions(&b.forward), k);
         struct rows in = device_rows(p.d, k, width), z = device_rows(p.d, k, width);
         streams_before(f, x, before, first, in);
         join(t, &p, in, z);
@@ -326,7 +366,8 @@ static void mtp_observe_end(const void *self, const struct family_forward *f, vo
 
 /* ---- a round ---- */
 
-struct round { struct rows x; }; /* [n_spans][n_hc * n_embd]: streams at each span's newest position */
+/* [n_spans][n_hc * n_embd]: streams at each span's newest position */
+struct round { struct rows x; };
 
 static void mtp_begin(const void *self, struct family_round *r)
 {
@@ -344,21 +385,25 @@ static void mtp_begin(const void *self, struct family_round *r)
     r->state = round;
 }
 
-/* The first n spans, a row each, j tokens behind the anchor; what they see begins where latents do. */
-static void lay_out(const struct mtp *t, const struct family_round *r, int64_t j, const int32_t *token, int64_t n,
-                    struct family_span *span, int64_t *pos, struct family_view *view)
+/* The first n spans, a row each, j tokens behind the anchor; what they see begins where latents
+ * do. */
+static void lay_out(const struct mtp *t, const struct family_round *r, int64_t j,
+                    const int32_t *token, int64_t n, struct family_span *span, int64_t *pos,
+                    struct family_view *view)
 {
     for (int64_t i = 0; i < n; i++) {
         const struct family_span *from = &r->forward.step->span[i];
-        const int64_t last = from->at + j, most = t->context ? num_min(t->context, t->g->window) : t->g->window;
-        span[i] = (struct family_span){.timeline = from->timeline, .token = token + i, .n = 1, .at = last};
+        const int64_t last = from->at + j,
+                      most = t->context ? num_min(t->context, t->g->window) : t->g->window;
+        span[i] = (struct family_span){
+            .timeline = from->timeline, .token = token + i, .n = 1, .at = last};
         pos[i] = last;
         view[i] = (struct family_view){last, num_max(1, num_min(most, last - r->from[i]))};
     }
 }
 
-static void mtp_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n, struct rows logits,
-                     float *confidence)
+static void mtp_next(const void *self, struct family_round *r, int64_t j, const int32_t *token,
+                     int64_t n, struct rows logits, float *confidence)
 {
     const struct mtp *t = self;
     struct device *d = r->forward.device;
@@ -374,7 +419,8 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     (void)confidence;
     if (runs)
         lay_out(t, r, j, token, n, span, pos, view);
-    const struct family_step step = {.span = runs ? span : NULL, .n_spans = runs ? n : 1, .n_rows = n};
+    const struct family_step step = {
+        .span = runs ? span : NULL, .n_spans = runs ? n : 1, .n_rows = n};
     f.step = &step;
     device_prompt_rows(d, 0, 0);
     struct pass p = pass_of(t, &f, token, pos, n);
@@ -414,9 +460,12 @@ static bool has_own_names(const struct io_file *file)
 
 static bool mtp_hf_name(const struct io_file *file, const char *name, char *out, size_t n_out)
 {
-    static const struct { const char *gguf, *hf; } own[] = {
-        {"nextn.enorm.weight", "enorm.weight"}, {"nextn.hnorm.weight", "hnorm.weight"}, {"nextn.shared_head_norm.weight", "norm.weight"},
-        {"nextn.e_proj.weight", "e_proj.weight"}, {"nextn.h_proj.weight", "h_proj.weight"}};
+    static const struct { const char *gguf, *hf;
+    } own[] = {{"nextn.enorm.weight", "enorm.weight"},
+               {"nextn.hnorm.weight", "hnorm.weight"},
+               {"nextn.shared_head_norm.weight", "norm.weight"},
+               {"nextn.e_proj.weight", "e_proj.weight"},
+               {"nextn.h_proj.weight", "h_proj.weight"}};
     char usual[128];
     uint64_t n;
     unsigned layer;
@@ -440,7 +489,8 @@ static bool mtp_hf_name(const struct io_file *file, const char *name, char *out,
     return family_deepseek4_hf_name(usual, out, n_out);
 }
 
-static ingle_status mtp_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+static ingle_status mtp_to_config(const struct io_file *file, struct json_object *out,
+                                  struct err *err)
 {
     struct family_back b = {file, out, INGLE_OK, err};
     uint64_t n;

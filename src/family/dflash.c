@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dflash - the block drafter: rows behind the anchor's, each the logits of the token at its own position, all at once.
- * Embedding and head are the target's.
+ * dflash - the block drafter: rows behind the anchor's, each the logits of the token at its own
+ * position, all at once. Embedding and head are the target's.
  */
 #include "family/dflash.h"
 
@@ -10,7 +10,8 @@
 
 #include <string.h>
 
-static bool dflash_fits(const struct family *target, const struct model *m, const struct io_meta *meta)
+static bool dflash_fits(const struct family *target, const struct model *m,
+                        const struct io_meta *meta)
 {
     (void)target;
     return family_dflash_is_file(meta) && !family_dflash2_is(m) && !family_dspark_is(m, meta);
@@ -28,7 +29,8 @@ static void dflash_free(void *self)
     mem_free(self);
 }
 
-static ingle_status dflash_bind(void **self, const struct family_draft_target *target, struct model *m, const struct io_meta *meta,
+static ingle_status dflash_bind(void **self, const struct family_draft_target *target,
+                                struct model *m, const struct io_meta *meta,
                                 struct family_draft_info *info, struct err *err)
 {
     struct dflash *g = mem_zalloc(sizeof *g);
@@ -39,7 +41,9 @@ static ingle_status dflash_bind(void **self, const struct family_draft_target *t
     if (!family_dflash_bind(g, &k, target, m, err))
         k.s = family_dflash_bind_head(g, &k, m, err);
     /* Absent, it is the target's: what is drafted should be as sharp as what the target says. */
-    g->softcap = (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, (double)g->ends.softcap);
+    g->softcap =
+        (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0,
+                                    1e6, (double)g->ends.softcap);
     if (family_dflash_told(&k)) {
         dflash_free(g);
         return k.s;
@@ -49,11 +53,14 @@ static ingle_status dflash_bind(void **self, const struct family_draft_target *t
     return INGLE_OK;
 }
 
-static ingle_status dflash_set(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err)
+static ingle_status dflash_set(void *self, const struct family_draft_options *o,
+                               struct family_draft_info *info, struct err *err)
 {
     struct dflash *g = self;
     if (o->rule && !family_dflash_rule(g, o->rule))
-        return err_set(err, INGLE_ARG, "a DFlash drafter has no rule '%.40s': causal, window, bidir, all-causal", o->rule);
+        return err_set(err, INGLE_ARG,
+                       "a DFlash drafter has no rule '%.40s': causal, window, bidir, all-causal",
+                       o->rule);
     const ingle_status s = family_dflash_set(g, o, err);
     if (!s)
         *info = family_dflash_info(g);
@@ -67,8 +74,8 @@ static void dflash_begin(const void *self, struct family_round *r)
     r->state = d;
 }
 
-static void dflash_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n_spans, struct rows logits,
-                        float *confidence)
+static void dflash_next(const void *self, struct family_round *r, int64_t j, const int32_t *token,
+                        int64_t n_spans, struct rows logits, float *confidence)
 {
     const struct dflash *g = self;
     struct dflash_round *d = r->state, dry;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dflash2 - DFlash with a convolution along the block around every part of a layer, and a selector: of a row's best
- * tokens it draws one by its logit and by how well it follows the token before.
+ * dflash2 - DFlash with a convolution along the block around every part of a layer, and a selector:
+ * of a row's best tokens it draws one by its logit and by how well it follows the token before.
  */
 #include "family/dflash.h"
 
@@ -29,7 +29,8 @@ bool family_dflash2_is(const struct model *m)
     return model_find(m, "selector_hidden.weight") || model_find(m, "selector.hidden_proj.weight");
 }
 
-static bool dflash2_fits(const struct family *target, const struct model *m, const struct io_meta *meta)
+static bool dflash2_fits(const struct family *target, const struct model *m,
+                         const struct io_meta *meta)
 {
     (void)target;
     return family_dflash_is_file(meta) && family_dflash2_is(m);
@@ -48,7 +49,8 @@ static void dflash2_free(void *self)
     mem_free(s);
 }
 
-static void bind_conv(const struct dflash *g, struct dflash_keys *k, struct model *m, int64_t il, const char *part, struct dflash_conv *c)
+static void bind_conv(const struct dflash *g, struct dflash_keys *k, struct model *m, int64_t il,
+                      const char *part, struct dflash_conv *c)
 {
     char name[64];
     const int64_t groups = g->n_embd / g->conv_group;
@@ -71,23 +73,28 @@ static void bind_parts(struct dflash2 *s, struct dflash_keys *k, struct model *m
     g->conv_kernel = family_dflash_whole(k, "conv_kernel_size", 1, MAX_KERNEL, -1);
     g->conv_group = family_dflash_whole(k, "conv_group_size", 1, g->n_embd, -1);
     s->rank = family_dflash_whole(k, "selector_rank", 1, MAX_RANK, -1);
-    s->top = family_dflash_whole(k, "selector_top_k", 1, g->n_vocab < MAX_TOP ? g->n_vocab : MAX_TOP, -1);
+    s->top = family_dflash_whole(k, "selector_top_k", 1,
+                                 g->n_vocab < MAX_TOP ? g->n_vocab : MAX_TOP, -1);
     if (!k->s && g->n_embd % g->conv_group)
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': 'conv_group_size' is %lld, which does not divide the width %lld", k->path,
-                       (long long)g->conv_group, (long long)g->n_embd);
+        k->s = err_set(k->err, INGLE_FORMAT,
+                       "'%s': 'conv_group_size' is %lld, which does not divide the width %lld",
+                       k->path, (long long)g->conv_group, (long long)g->n_embd);
     for (int64_t i = 0; !k->s && i < g->n_layers; i++) {
         bind_conv(g, k, m, i, "attn", &g->layer[i].attn_conv);
         bind_conv(g, k, m, i, "ffn", &g->layer[i].ffn_conv);
     }
     if (!k->s)
-        k->s = model_matrix(m, "selector_predecessor.weight", g->n_vocab, s->rank, 1, &s->before, k->err);
+        k->s = model_matrix(m, "selector_predecessor.weight", g->n_vocab, s->rank, 1, &s->before,
+                            k->err);
     if (!k->s)
-        k->s = model_matrix(m, "selector_successor.weight", g->n_vocab, s->rank, 1, &s->after, k->err);
+        k->s =
+            model_matrix(m, "selector_successor.weight", g->n_vocab, s->rank, 1, &s->after, k->err);
     if (!k->s)
         k->s = model_matrix(m, "selector_hidden.weight", s->rank, g->n_embd, 1, &s->hidden, k->err);
 }
 
-static ingle_status dflash2_bind(void **self, const struct family_draft_target *target, struct model *m, const struct io_meta *meta,
+static ingle_status dflash2_bind(void **self, const struct family_draft_target *target,
+                                 struct model *m, const struct io_meta *meta,
                                  struct family_draft_info *info, struct err *err)
 {
     struct dflash2 *s = mem_zalloc(sizeof *s);
@@ -101,8 +108,11 @@ static ingle_status dflash2_bind(void **self, const struct family_draft_target *
     if (!k.s)
         k.s = family_dflash_bind_head(&s->g, &k, m, err);
     if (!k.s && s->g.to)
-        k.s = err_set(err, INGLE_UNSUP, "'%s': tensor 'd2t' beside a selector: supported is a head of all tokens", k.path);
-    s->g.softcap = (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
+        k.s = err_set(err, INGLE_UNSUP,
+                      "'%s': tensor 'd2t' beside a selector: supported is a head of all tokens",
+                      k.path);
+    s->g.softcap = (float)family_dflash_number(
+        &k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
     if (family_dflash_told(&k)) {
         dflash2_free(s);
         return k.s;
@@ -112,13 +122,20 @@ static ingle_status dflash2_bind(void **self, const struct family_draft_target *
     return INGLE_OK;
 }
 
-static ingle_status dflash2_set(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err)
+static ingle_status dflash2_set(void *self, const struct family_draft_options *o,
+                                struct family_draft_info *info, struct err *err)
 {
     struct dflash2 *s = self;
     const char *rule = o->rule;
-    /* As the kind's publishers name them: the block is seen as a whole, or causally in all layers. */
-    if (rule && !family_dflash_rule(&s->g, !strcmp(rule, "block") ? "window" : !strcmp(rule, "causal") ? "all-causal" : rule))
-        return err_set(err, INGLE_ARG, "a DFlash2 drafter has no rule '%.40s': block, causal, window, bidir, all-causal", rule);
+    /* As the kind's publishers name them: the block is seen as a whole, or causally in all
+     * layers. */
+    if (rule && !family_dflash_rule(&s->g, !strcmp(rule, "block")    ? "window"
+                                           : !strcmp(rule, "causal") ? "all-causal"
+                                                                     : rule))
+        return err_set(
+            err, INGLE_ARG,
+            "a DFlash2 drafter has no rule '%.40s': block, causal, window, bidir, all-causal",
+            rule);
     const ingle_status st = family_dflash_set(&s->g, o, err);
     if (!st)
         *info = family_dflash_info(&s->g);
@@ -160,7 +177,8 @@ static void best_of(const float *z, int64_t n, int64_t n_best, int32_t *id)
 }
 
 /* Logits of the candidates: their own, and how they follow; no other token is drawn. */
-static void put_scores(const struct dflash2 *s, const struct round *round, struct rows z, struct rows by, struct rows logits)
+static void put_scores(const struct dflash2 *s, const struct round *round, struct rows z,
+                       struct rows by, struct rows logits)
 {
     for (int64_t i = 0; i < z.n; i++) {
         float *to = logits.at + i * logits.stride;
@@ -171,14 +189,15 @@ static void put_scores(const struct dflash2 *s, const struct round *round, struc
             const float *b = round->cand.at + (i * s->top + c) * round->cand.stride;
             float sum = 0;
             for (int64_t k = 0; k < s->rank; k++)
-                sum += a[k] * b[k]; // NOLINT(clang-analyzer-core.NullDereference): a dry run does not get here
+                /* a dry run does not get here */
+                sum += a[k] * b[k]; // NOLINT(clang-analyzer-core.NullDereference)
             to[round->id[i * s->top + c]] = z.at[i * z.stride + round->id[i * s->top + c]] + sum;
         }
     }
 }
 
-static void dflash2_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n_spans, struct rows logits,
-                         float *confidence)
+static void dflash2_next(const void *self, struct family_round *r, int64_t j, const int32_t *token,
+                         int64_t n_spans, struct rows logits, float *confidence)
 {
     const struct dflash2 *s = self;
     struct device *d = r->forward.device;
@@ -190,8 +209,10 @@ static void dflash2_next(const void *self, struct family_round *r, int64_t j, co
         family_dflash_dry(&s->g, r, &dry.d);
         take(s, d, n_spans, &dry);
     }
-    const struct rows z = family_dflash_logits(&s->g, r, &round->d, j, n_spans), x = rows_slice(round->x, 0, n_spans);
-    const struct rows by = rows_slice(round->by, 0, n_spans), follow = rows_slice(round->follow, 0, n_spans);
+    const struct rows z = family_dflash_logits(&s->g, r, &round->d, j, n_spans),
+                      x = rows_slice(round->x, 0, n_spans);
+    const struct rows by = rows_slice(round->by, 0, n_spans),
+                      follow = rows_slice(round->follow, 0, n_spans);
     device_copy(d, x, family_dflash_hidden(&s->g, &round->d, j, n_spans));
     device_matmul(d, &(struct device_product){s->hidden, 0, x, by, NULL}, 1);
     device_embed(d, follow, s->before, token, 1.0f);

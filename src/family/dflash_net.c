@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dflash_net - what drafters of blocks keep of the target's positions, and how a block is computed. */
+/* dflash_net - what drafters of blocks keep of the target's positions, and how a block is
+ * computed. */
 #include "family/dflash.h"
 
 #include "base/mem.h"
 #include "base/num.h"
 
-enum { TOGETHER = 128 }; /* positions from which reading keys once for all rows is worth the copies */
-enum { HEAD_ROWS = 16 }; /* rows of logits that are computed at once, unless there are more spans: reading the head is what they cost */
+/* positions from which reading keys once for all rows is worth the copies */
+enum { TOGETHER = 128 };
+/* rows of logits that are computed at once, unless there are more spans: reading the head is what
+ * they cost */
+enum { HEAD_ROWS = 16 };
 
-static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x, struct rows y)
+static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x,
+                       struct rows y)
 {
     device_matmul(d, &(struct device_product){w, 0, x, y, NULL}, 1);
 }
@@ -20,7 +25,8 @@ static bool has_window(const struct dflash *g, const struct dflash_layer *l)
     return l->sliding && !g->no_window;
 }
 
-ingle_status family_dflash_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
+ingle_status family_dflash_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
+                              struct err *err)
 {
     const struct dflash *g = self;
     struct kv_spec spec = {0};
@@ -56,12 +62,13 @@ ingle_status family_dflash_kv(const void *self, const struct kv_types *types, st
 }
 
 /* Keys and values of rows x at the step's positions into layer il's stream; q NULL: no queries. */
-static void keys_and_values(const struct dflash *g, const struct family_forward *f, int64_t il, struct rows x,
-                            const struct device_rope *rope, const struct rows *q)
+static void keys_and_values(const struct dflash *g, const struct family_forward *f, int64_t il,
+                            struct rows x, const struct device_rope *rope, const struct rows *q)
 {
     struct device *d = f->device;
     const struct dflash_layer *l = &g->layer[il];
-    struct rows k = device_rows(d, x.n, g->n_kv_heads * g->head), v = device_rows(d, x.n, g->n_kv_heads * g->head);
+    struct rows k = device_rows(d, x.n, g->n_kv_heads * g->head),
+                v = device_rows(d, x.n, g->n_kv_heads * g->head);
     struct device_product p[3];
     int64_t n = 0;
     if (q)
@@ -71,7 +78,8 @@ static void keys_and_values(const struct dflash *g, const struct family_forward 
         p[n++] = (struct device_product){l->v, 0, x, v, NULL};
     device_matmul(d, p, n);
     if (g->gemma)
-        device_norm(d, v, l->v ? v : k, NULL, g->n_kv_heads, g->eps); /* V has no weight, no rotation */
+        device_norm(d, v, l->v ? v : k, NULL, g->n_kv_heads,
+                    g->eps); /* V has no weight, no rotation */
     else if (!l->v)
         device_copy(d, v, k);
     device_norm(d, k, k, l->k_norm, g->n_kv_heads, g->eps);
@@ -91,7 +99,8 @@ void *family_dflash_observe_begin(const void *self, const struct family_forward 
     return o;
 }
 
-void family_dflash_observe_tap(const void *self, void *state, enum family_tap tap, int layer, struct rows x)
+void family_dflash_observe_tap(const void *self, void *state, enum family_tap tap, int layer,
+                               struct rows x)
 {
     const struct dflash *g = self;
     struct observe *o = state;
@@ -126,7 +135,8 @@ void family_dflash_observe_end(const void *self, const struct family_forward *f,
     family_prompt_rows(f);
     one_matmul(d, g->fc, family_dflash_observed(g, state, n), c);
     device_norm(d, c, c, g->context_norm, 1, g->eps);
-    const struct device_rope rope = device_rope_table(d, family_positions(f), n, g->inv_freq, g->n_pairs);
+    const struct device_rope rope =
+        device_rope_table(d, family_positions(f), n, g->inv_freq, g->n_pairs);
     for (int64_t il = 0; il < g->n_layers; il++) {
         const size_t layer = device_mark(d);
         keys_and_values(g, f, il, c, &rope, NULL);
@@ -139,22 +149,25 @@ void family_dflash_observe_end(const void *self, const struct family_forward *f,
 
 struct pass {
     const struct dflash *g;
-    const struct family_forward *f; /* its step: a span of the block's rows for each span of the round */
+    /* its step: a span of the block's rows for each span of the round */
+    const struct family_forward *f;
     struct device *d;
     struct device_rope rope;
     int64_t block;                  /* rows of each span */
     struct family_view *view[2];    /* [n_rows]: of full, of sliding layers; NULL in a dry run */
 };
 
-/* Where a row does not see what is behind it in most layers, masks behind the last draft that is wanted are left out, as the
- * makers of these drafters do; where it does, they belong to the states that were trained. */
+/* Where a row does not see what is behind it in most layers, masks behind the last draft that is
+ * wanted are left out, as the makers of these drafters do; where it does, they belong to the states
+ * that were trained. */
 static int64_t block_of(const struct dflash *g, const struct family_round *r)
 {
     return g->sliding == DFLASH_CAUSAL ? num_min(g->block, g->first + r->n_drafts) : g->block;
 }
 
 /* What row r of a block at s->at sees, of the tokens from `from` on. */
-static struct family_view view_of(const struct dflash *g, bool sliding, int64_t block, const struct family_span *s, int64_t from, int64_t r)
+static struct family_view view_of(const struct dflash *g, bool sliding, int64_t block,
+                                  const struct family_span *s, int64_t from, int64_t r)
 {
     const int64_t at = s->at;
     const bool causal = (sliding ? g->sliding : g->full) == DFLASH_CAUSAL;
@@ -171,8 +184,10 @@ static struct family_view view_of(const struct dflash *g, bool sliding, int64_t 
     return v;
 }
 
-/* y = sum over taps t of (base[t] + what the row says of t and the channel's group) * x of the row t before, in the block. */
-static void convolve(const struct pass *p, const struct dflash_conv *c, int side, struct rows said, struct rows x, struct rows y)
+/* y = sum over taps t of (base[t] + what the row says of t and the channel's group) * x of the row
+ * t before, in the block. */
+static void convolve(const struct pass *p, const struct dflash_conv *c, int side, struct rows said,
+                     struct rows x, struct rows y)
 {
     const struct dflash *g = p->g;
     const int64_t groups = g->n_embd / g->conv_group;
@@ -183,7 +198,8 @@ static void convolve(const struct pass *p, const struct dflash_conv *c, int side
         for (int64_t ch = 0; ch < g->n_embd; ch++)
             to[ch] = 0.0f;
         for (int64_t t = 0; t < g->conv_kernel && t <= i % p->block; t++) {
-            const float *from = x.at + (i - t) * x.stride, *base = c->base + (side * g->conv_kernel + t) * g->n_embd;
+            const float *from = x.at + (i - t) * x.stride,
+                        *base = c->base + (side * g->conv_kernel + t) * g->n_embd;
             const float *by = said.at + i * said.stride + (side * g->conv_kernel + t) * groups;
             for (int64_t ch = 0, group = 0; group < groups; group++)
                 for (const int64_t end = ch + g->conv_group; ch < end; ch++)
@@ -192,8 +208,10 @@ static void convolve(const struct pass *p, const struct dflash_conv *c, int side
     }
 }
 
-/* What a layer's part reads: the rows a, or with a convolution those around them; said: for convolve_out(). */
-static struct rows convolve_in(const struct pass *p, const struct dflash_conv *c, struct rows a, struct rows *said)
+/* What a layer's part reads: the rows a, or with a convolution those around them; said: for
+ * convolve_out(). */
+static struct rows convolve_in(const struct pass *p, const struct dflash_conv *c, struct rows a,
+                               struct rows *said)
 {
     if (!c->proj)
         return a;
@@ -205,8 +223,8 @@ static struct rows convolve_in(const struct pass *p, const struct dflash_conv *c
 }
 
 /* x += o, or norm(o), as the kind of block and its convolution want it. */
-static void add_part(const struct pass *p, const struct dflash_conv *c, struct rows said, const struct device_vector *norm,
-                     float scale, struct rows x, struct rows o)
+static void add_part(const struct pass *p, const struct dflash_conv *c, struct rows said,
+                     const struct device_vector *norm, float scale, struct rows x, struct rows o)
 {
     struct rows y = o;
     if (c->proj) {
@@ -235,28 +253,32 @@ static bool see_the_same(const struct pass *p, const struct family_view *view)
     return much;
 }
 
-/* Whether each row sees what its position says with this window: then the rows of a span are attended to together. */
+/* Whether each row sees what its position says with this window: then the rows of a span are
+ * attended to together. */
 static bool see_as_positions(const struct pass *p, const struct family_view *view, int64_t window)
 {
     for (int64_t i = 0; i < p->f->step->n_rows; i++) {
         const struct family_span *s = &p->f->step->span[i / p->block];
-        const int64_t at = s->at + i % p->block, first = window ? family_window_first(s->timeline, at, window) : 0;
+        const int64_t at = s->at + i % p->block,
+                      first = window ? family_window_first(s->timeline, at, window) : 0;
         if (view[i].last != at || view[i].n != (first ? at + 1 - first : 0))
             return false;
     }
     return true;
 }
 
-/* Rows of blocks as heads of a single row for each block, and back: of each key head the queries of all rows stand together.
- * Row r of all blocks is one view with a stride. */
+/* Rows of blocks as heads of a single row for each block, and back: of each key head the queries of
+ * all rows stand together. Row r of all blocks is one view with a stride. */
 static void gather(const struct pass *p, struct rows apart, struct rows together, bool back)
 {
     const struct dflash *g = p->g;
     const int64_t n = apart.n / p->block, width = g->n_heads / g->n_kv_heads * g->head;
     for (int64_t r = 0; r < p->block; r++)
         for (int64_t h = 0; h < g->n_kv_heads; h++) {
-            const struct rows row = {apart.at ? apart.at + r * apart.stride : NULL, n, apart.width, p->block * apart.stride};
-            const struct rows a = rows_columns(row, h * width, width), b = rows_columns(together, (h * p->block + r) * width, width);
+            const struct rows row = {apart.at ? apart.at + r * apart.stride : NULL, n, apart.width,
+                                     p->block * apart.stride};
+            const struct rows a = rows_columns(row, h * width, width),
+                              b = rows_columns(together, (h * p->block + r) * width, width);
             device_copy(p->d, back ? a : b, back ? b : a);
         }
 }
@@ -278,7 +300,8 @@ static void attend_as_heads(const struct pass *p, int64_t il, struct rows q, str
         span[i] = p->f->step->span[i];
         span[i].n = 1;
     }
-    const struct family_step step = {.span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n_spans};
+    const struct family_step step = {
+        .span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n_spans};
     f.step = &step;
     gather(p, q, q1, false);
     family_attend_views(&f, (uint32_t)il, q1, p->block * g->n_heads, o1, one, g->scale);
@@ -308,7 +331,8 @@ static void attention(const struct pass *p, int64_t il, struct rows x)
     const struct dflash_layer *l = &g->layer[il];
     const size_t mark = device_mark(p->d);
     struct rows a = device_rows(p->d, x.n, g->n_embd), said = {0};
-    struct rows q = device_rows(p->d, x.n, g->n_heads * g->head), o = device_rows(p->d, x.n, g->n_heads * g->head);
+    struct rows q = device_rows(p->d, x.n, g->n_heads * g->head),
+                o = device_rows(p->d, x.n, g->n_heads * g->head);
     device_norm(p->d, a, x, l->attn_norm, 1, g->eps);
     keys_and_values(g, p->f, il, convolve_in(p, &l->attn_conv, a, &said), &p->rope, &q);
     device_norm(p->d, q, q, l->q_norm, g->n_heads, g->eps);
@@ -323,17 +347,20 @@ static void feed_forward(const struct pass *p, const struct dflash_layer *l, str
 {
     const struct dflash *g = p->g;
     const size_t mark = device_mark(p->d);
-    struct rows u = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd), said = {0};
+    struct rows u = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd),
+                said = {0};
     device_norm(p->d, u, x, l->ffn_norm, 1, g->eps);
     u = convolve_in(p, &l->ffn_conv, u, &said);
-    device_mlp(p->d, &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = g->act}, u, y);
+    device_mlp(p->d,
+               &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = g->act},
+               u, y);
     add_part(p, &l->ffn_conv, said, l->post_ffn_norm, l->scale, x, y);
     device_release(p->d, mark);
 }
 
 /* Spans, tokens and views of the block's rows, where there is memory. */
-static void lay_out(const struct dflash *g, const struct family_round *r, int64_t block, struct family_span *span, int32_t *token,
-                    struct family_view *const view[2])
+static void lay_out(const struct dflash *g, const struct family_round *r, int64_t block,
+                    struct family_span *span, int32_t *token, struct family_view *const view[2])
 {
     const struct family_step *step = r->forward.step;
     for (int64_t i = 0; i < step->n_spans; i++) {
@@ -360,11 +387,15 @@ static bool is_wide(const struct dflash *g, const struct family_round *r)
     return !g->to && r->wide.n >= head_rows(r);
 }
 
-void family_dflash_dry(const struct dflash *g, const struct family_round *r, struct dflash_round *out)
+void family_dflash_dry(const struct dflash *g, const struct family_round *r,
+                       struct dflash_round *out)
 {
     const int64_t n = r->forward.step->n_spans * block_of(g, r), most = head_rows(r);
-    *out = (struct dflash_round){.y = {NULL, n, g->n_embd, g->n_embd}, .x = {NULL, most, g->n_embd, g->n_embd},
-                                 .logits = {NULL, most, g->n_out, g->n_out}, .most = r->n_drafts, .block = block_of(g, r)};
+    *out = (struct dflash_round){.y = {NULL, n, g->n_embd, g->n_embd},
+                                 .x = {NULL, most, g->n_embd, g->n_embd},
+                                 .logits = {NULL, most, g->n_out, g->n_out},
+                                 .most = r->n_drafts,
+                                 .block = block_of(g, r)};
     if (is_wide(g, r))
         out->logits = r->wide;
 }
@@ -374,9 +405,12 @@ void family_dflash_block(const struct dflash *g, struct family_round *r, struct 
     struct device *d = r->forward.device;
     const int64_t n_spans = r->forward.step->n_spans, n = n_spans * block_of(g, r);
     struct rows y = device_rows(d, n, g->n_embd);
-    *out = (struct dflash_round){.y = y, .x = device_rows(d, head_rows(r), g->n_embd),
-                                 .logits = is_wide(g, r) ? r->wide : device_rows(d, head_rows(r), g->n_out),
-                                 .most = r->n_drafts, .block = block_of(g, r)};
+    *out = (struct dflash_round){.y = y,
+                                 .x = device_rows(d, head_rows(r), g->n_embd),
+                                 .logits = is_wide(g, r) ? r->wide
+                                                         : device_rows(d, head_rows(r), g->n_out),
+                                 .most = r->n_drafts,
+                                 .block = block_of(g, r)};
     const size_t mark = device_mark(d);
     struct family_forward f = r->forward;
     struct family_span *span = device_bytes(d, (size_t)n_spans * sizeof *span);
@@ -387,7 +421,8 @@ void family_dflash_block(const struct dflash *g, struct family_round *r, struct 
     const bool runs = device_runs(d);
     if (runs)
         lay_out(g, r, out->block, span, token, p.view);
-    const struct family_step step = {.span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n};
+    const struct family_step step = {
+        .span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n};
     f.step = &step;
     device_prompt_rows(d, 0, 0);
     struct rows x = device_rows(d, n, g->n_embd);
@@ -401,10 +436,12 @@ void family_dflash_block(const struct dflash *g, struct family_round *r, struct 
     device_release(d, mark);
 }
 
-struct rows family_dflash_hidden(const struct dflash *g, const struct dflash_round *d, int64_t j, int64_t n)
+struct rows family_dflash_hidden(const struct dflash *g, const struct dflash_round *d, int64_t j,
+                                 int64_t n)
 {
     struct rows y = d->y;
-    return (struct rows){y.at ? y.at + (g->first + j) * y.stride : NULL, n, y.width, d->block * y.stride};
+    return (struct rows){y.at ? y.at + (g->first + j) * y.stride : NULL, n, y.width,
+                         d->block * y.stride};
 }
 
 /* Logits as the drafter means them: of these columns. */
@@ -416,7 +453,8 @@ static void finish(const struct dflash *g, struct device *d, struct rows z)
         device_softcap(d, z, g->softcap);
 }
 
-struct rows family_dflash_logits(const struct dflash *g, const struct family_round *r, struct dflash_round *d, int64_t j, int64_t n)
+struct rows family_dflash_logits(const struct dflash *g, const struct family_round *r,
+                                 struct dflash_round *d, int64_t j, int64_t n)
 {
     struct device *dev = r->forward.device;
     if (j < d->first || j >= d->first + d->n) {
@@ -439,7 +477,8 @@ struct rows family_dflash_logits(const struct dflash *g, const struct family_rou
     return rows_slice(d->logits, (j - d->first) * d->n_spans, n);
 }
 
-void family_dflash_put(const struct dflash *g, struct family_round *r, struct rows z, struct rows logits)
+void family_dflash_put(const struct dflash *g, struct family_round *r, struct rows z,
+                       struct rows logits)
 {
     struct device *d = r->forward.device;
     if (is_wide(g, r)) {

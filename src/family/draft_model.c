@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_model - a model of a known family that drafts for a larger one with its vocabulary.  Its keys and values are
- * the drafter's streams; it reads what the target has read, and writes a token a row in a round.
+ * draft_model - a model of a known family that drafts for a larger one with its vocabulary.  Its
+ * keys and values are the drafter's streams; it reads what the target has read, and writes a token
+ * a row in a round.
  */
 #include "family/drafts.h"
 
@@ -29,7 +30,8 @@ static const struct family *family_of(const struct io_meta *meta)
     return family_by_arch(arch);
 }
 
-static bool plain_fits(const struct family *target, const struct model *m, const struct io_meta *meta)
+static bool plain_fits(const struct family *target, const struct model *m,
+                       const struct io_meta *meta)
 {
     (void)target;
     return family_of(meta) && model_has_matrix(m, "token_embd.weight");
@@ -38,8 +40,8 @@ static bool plain_fits(const struct family *target, const struct model *m, const
 static bool plain_named(struct json_object *config)
 {
     struct json_object *v = NULL;
-    return json_object_object_get_ex(config, "model_type", &v) && json_object_is_type(v, json_type_string) &&
-           family_by_hf_type(json_object_get_string(v));
+    return json_object_object_get_ex(config, "model_type", &v) &&
+           json_object_is_type(v, json_type_string) && family_by_hf_type(json_object_get_string(v));
 }
 
 static void plain_free(void *self)
@@ -50,7 +52,8 @@ static void plain_free(void *self)
     mem_free(p);
 }
 
-static ingle_status plain_bind(void **self, const struct family_draft_target *target, struct model *m, const struct io_meta *meta,
+static ingle_status plain_bind(void **self, const struct family_draft_target *target,
+                               struct model *m, const struct io_meta *meta,
                                struct family_draft_info *info, struct err *err)
 {
     struct plain *p = mem_zalloc(sizeof *p);
@@ -61,7 +64,9 @@ static ingle_status plain_bind(void **self, const struct family_draft_target *ta
         p->family = target->family; /* a checkpoint's configuration was made by it */
     ingle_status st = p->family->bind(&p->self, m, meta, &p->info, err);
     if (!st && p->info.n_vocab != target->info->n_vocab)
-        st = err_set(err, INGLE_ARG, "it has %lld rows of logits, the model %lld: a smaller model with the same vocabulary would fit",
+        st = err_set(err, INGLE_ARG,
+                     "it has %lld rows of logits, the model %lld: a smaller model with the same "
+                     "vocabulary would fit",
                      (long long)p->info.n_vocab, (long long)target->info->n_vocab);
     if (st) {
         plain_free(p);
@@ -72,7 +77,8 @@ static ingle_status plain_bind(void **self, const struct family_draft_target *ta
     return INGLE_OK;
 }
 
-static ingle_status plain_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
+static ingle_status plain_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
+                             struct err *err)
 {
     const struct plain *p = self;
     return p->family->kv(p->self, types, out, err);
@@ -109,8 +115,11 @@ static void plain_end(const void *self, const struct family_forward *f, void *st
     const struct family_step *from = f->step;
     const size_t mark = device_mark(f->device);
     struct family_span *span = device_bytes(f->device, (size_t)from->n_spans * sizeof *span);
-    struct family_step step = {.span = span ? span : from->span, .n_spans = from->n_spans, .n_rows = from->n_rows,
-                               .twin = from->twin, .n_twins = from->n_twins};
+    struct family_step step = {.span = span ? span : from->span,
+                               .n_spans = from->n_spans,
+                               .n_rows = from->n_rows,
+                               .twin = from->twin,
+                               .n_twins = from->n_twins};
     struct family_forward own = *f;
     (void)state;
     for (int64_t i = 0; span && from->span && i < from->n_spans; i++) {
@@ -132,15 +141,18 @@ static void plain_round(const void *self, struct family_round *r)
 }
 
 /* One row of every span that goes on, at the place of the token before it. */
-static void plain_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n_spans, struct rows logits,
-                       float *confidence)
+static void plain_next(const void *self, struct family_round *r, int64_t j, const int32_t *token,
+                       int64_t n_spans, struct rows logits, float *confidence)
 {
     const struct plain *p = self;
     const struct family_step *from = r->forward.step;
     const size_t mark = device_mark(r->forward.device);
     struct family_span *span = device_bytes(r->forward.device, (size_t)n_spans * sizeof *span);
     struct family_span dry = {.n = 1, .want = FAMILY_LOGITS_LAST};
-    struct family_step step = {.span = span ? span : &dry, .n_spans = span ? n_spans : 1, .n_rows = n_spans, .n_logits = n_spans};
+    struct family_step step = {.span = span ? span : &dry,
+                               .n_spans = span ? n_spans : 1,
+                               .n_rows = n_spans,
+                               .n_logits = n_spans};
     struct family_forward own = r->forward;
     (void)confidence;
     for (int64_t i = 0; span && from->span && i < n_spans; i++) {

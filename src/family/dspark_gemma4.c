@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dspark_gemma4 - DSpark for Gemma 4: a block of the target's kind (or of Qwen 3, as the "speculators" have it), whose
- * logits a Markov chain corrects by the token before, and a head that says how likely the target is to agree.
+ * dspark_gemma4 - DSpark for Gemma 4: a block of the target's kind (or of Qwen 3, as the
+ * "speculators" have it), whose logits a Markov chain corrects by the token before, and a head that
+ * says how likely the target is to agree.
  */
 #include "family/dflash.h"
 
@@ -26,23 +27,29 @@ bool family_dspark_is(const struct model *m, const struct io_meta *meta)
 {
     return model_find(m, "markov_w1.weight") || model_find(m, "dspark.markov_w1.weight") ||
            family_dflash_has_key(m, meta, "sample_from_anchor|dflash.sample_from_anchor") ||
-           (model_find(m, "blk.0.post_attention_norm.weight") && model_find(m, "blk.0.ffn_norm.weight"));
+           (model_find(m, "blk.0.post_attention_norm.weight") &&
+            model_find(m, "blk.0.ffn_norm.weight"));
 }
 
-static bool dspark_fits(const struct family *target, const struct model *m, const struct io_meta *meta)
+static bool dspark_fits(const struct family *target, const struct model *m,
+                        const struct io_meta *meta)
 {
     (void)target;
-    return family_dflash_is_file(meta) && !family_dflash_has_key(m, meta, "hyper_connection.count") && !family_dflash2_is(m) &&
+    return family_dflash_is_file(meta) &&
+           !family_dflash_has_key(m, meta, "hyper_connection.count") && !family_dflash2_is(m) &&
            family_dspark_is(m, meta);
 }
 
 static bool dspark_named(struct json_object *config)
 {
-    struct json_object *type = family_config_get(config, "speculators_model_type"), *model = family_config_get(config, "model_type");
+    struct json_object *type = family_config_get(config, "speculators_model_type"),
+                       *model = family_config_get(config, "model_type");
     if (model && !strncmp(json_object_get_string(model), "deepseek", 8))
         return false; /* stages of DeepSeek V4 */
-    return family_dflash_is_named(config, "Gemma4DSparkModel") || family_dflash_is_named(config, "DSparkSpeculator") ||
-           family_dflash_is_named(config, "DSparkDraftModel") || (type && !strcmp(json_object_get_string(type), "dspark"));
+    return family_dflash_is_named(config, "Gemma4DSparkModel") ||
+           family_dflash_is_named(config, "DSparkSpeculator") ||
+           family_dflash_is_named(config, "DSparkDraftModel") ||
+           (type && !strcmp(json_object_get_string(type), "dspark"));
 }
 
 static void dspark_free(void *self)
@@ -57,16 +64,21 @@ static void bind_chain(struct dspark *s, struct dflash_keys *k, struct model *m)
 {
     static const char sure[] = "conf_proj.weight";
     const bool has = model_has_matrix(m, sure);
-    const int64_t is = family_dflash_columns(m, "markov_w1.weight"), in = family_dflash_columns(m, sure);
+    const int64_t is = family_dflash_columns(m, "markov_w1.weight"),
+                  in = family_dflash_columns(m, sure);
     const int64_t rank = family_dflash_whole(k, "markov_rank", 0, FAMILY_MARKOV_RANK, 0);
     s->chain.rank = is ? is : model_has_matrix(m, "markov_w1.weight") ? rank : 0;
     s->chain.n_embd = s->g.n_embd;
-    s->chain.follows = family_dflash_flag(k, "confidence_head_with_markov", !in || in == s->g.n_embd + s->chain.rank);
+    s->chain.follows = family_dflash_flag(k, "confidence_head_with_markov",
+                                          !in || in == s->g.n_embd + s->chain.rank);
     if (!k->s && rank && rank != s->chain.rank)
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'markov_w1.weight' has rank %lld, expected %lld", k->path,
+        k->s = err_set(k->err, INGLE_FORMAT,
+                       "'%s': tensor 'markov_w1.weight' has rank %lld, expected %lld", k->path,
                        (long long)s->chain.rank, (long long)rank);
     if (!k->s && family_dflash_flag(k, "has_confidence_head", has) && !has)
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': 'has_confidence_head' is true, but tensor '%s' is missing", k->path, sure);
+        k->s = err_set(k->err, INGLE_FORMAT,
+                       "'%s': 'has_confidence_head' is true, but tensor '%s' is missing", k->path,
+                       sure);
     if (!k->s)
         k->s = family_markov_bind(&s->chain, m, s->g.n_vocab, s->g.n_out, k->err);
 }
@@ -77,7 +89,8 @@ static void say(const struct dspark *s, struct family_draft_info *info)
     info->confidence = s->chain.sure != NULL;
 }
 
-static ingle_status dspark_bind(void **self, const struct family_draft_target *target, struct model *m, const struct io_meta *meta,
+static ingle_status dspark_bind(void **self, const struct family_draft_target *target,
+                                struct model *m, const struct io_meta *meta,
                                 struct family_draft_info *info, struct err *err)
 {
     struct dspark *s = mem_zalloc(sizeof *s);
@@ -87,7 +100,8 @@ static ingle_status dspark_bind(void **self, const struct family_draft_target *t
     family_dflash_keys(&k, m, meta, err);
     if (!family_dflash_bind(&s->g, &k, target, m, err))
         k.s = family_dflash_bind_head(&s->g, &k, m, err);
-    s->g.softcap = s->softcap = (float)family_dflash_number(&k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
+    s->g.softcap = s->softcap = (float)family_dflash_number(
+        &k, "final_logit_softcapping|dflash.final_logit_softcapping", 0, 1e6, 0);
     bind_chain(s, &k, m);
     if (family_dflash_told(&k)) {
         dspark_free(s);
@@ -98,7 +112,8 @@ static ingle_status dspark_bind(void **self, const struct family_draft_target *t
     return INGLE_OK;
 }
 
-static ingle_status dspark_set(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err)
+static ingle_status dspark_set(void *self, const struct family_draft_options *o,
+                               struct family_draft_info *info, struct err *err)
 {
     struct dspark *s = self;
     if (o->rule && !strcmp(o->rule, "cap"))
@@ -106,7 +121,10 @@ static ingle_status dspark_set(void *self, const struct family_draft_options *o,
     else if (o->rule && !strcmp(o->rule, "plain"))
         s->g.softcap = 0;
     else if (o->rule && !family_dflash_rule(&s->g, o->rule))
-        return err_set(err, INGLE_ARG, "a DSpark drafter has no rule '%.40s': cap, plain, causal, window, bidir, all-causal", o->rule);
+        return err_set(
+            err, INGLE_ARG,
+            "a DSpark drafter has no rule '%.40s': cap, plain, causal, window, bidir, all-causal",
+            o->rule);
     const ingle_status st = family_dflash_set(&s->g, o, err);
     if (!st)
         say(s, info);
@@ -129,8 +147,8 @@ static void dspark_begin(const void *self, struct family_round *r)
     take(s, r->forward.device, r->forward.step->n_spans, round);
 }
 
-static void dspark_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n_spans, struct rows logits,
-                        float *confidence)
+static void dspark_next(const void *self, struct family_round *r, int64_t j, const int32_t *token,
+                        int64_t n_spans, struct rows logits, float *confidence)
 {
     const struct dspark *s = self;
     struct device *d = r->forward.device;
@@ -150,7 +168,8 @@ static void dspark_next(const void *self, struct family_round *r, int64_t j, con
     } else {
         family_dflash_put(&s->g, r, u, logits);
     }
-    family_markov_sure(&s->chain, d, family_dflash_hidden(&s->g, &round->d, j, n_spans), token, confidence);
+    family_markov_sure(&s->chain, d, family_dflash_hidden(&s->g, &round->d, j, n_spans), token,
+                       confidence);
     device_release(d, mark);
 }
 

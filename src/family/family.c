@@ -36,10 +36,12 @@ const char *family_names(void)
     return "Gemma 4 (gemma4) and DeepSeek V4 Flash (deepseek4)";
 }
 
-struct rows family_draft_head(const struct family_round *r, const struct device_matrix *w, struct rows x, int64_t first)
+struct rows family_draft_head(const struct family_round *r, const struct device_matrix *w,
+                              struct rows x, int64_t first)
 {
     const struct rows y = rows_slice(r->wide, first, x.n);
-    device_matmul_columns(r->forward.device, &(struct device_product){w, 0, x, y, NULL}, r->only, r->n_only);
+    device_matmul_columns(r->forward.device, &(struct device_product){w, 0, x, y, NULL}, r->only,
+                          r->n_only);
     return y;
 }
 
@@ -78,9 +80,10 @@ void family_prompt_rows(const struct family_forward *f)
     device_prompt_rows(f->device, f->step->n_rows, n);
 }
 
-ingle_status family_bind_head(struct model *m, const struct io_meta *meta, const char *arch, bool tied,
-                              int64_t n_vocab, int64_t n_embd, const struct device_matrix *embed,
-                              const struct device_matrix **out, struct err *err)
+ingle_status family_bind_head(struct model *m, const struct io_meta *meta, const char *arch,
+                              bool tied, int64_t n_vocab, int64_t n_embd,
+                              const struct device_matrix *embed, const struct device_matrix **out,
+                              struct err *err)
 {
     static const char name[] = "output.weight";
     const bool has = model_has_matrix(m, name);
@@ -90,8 +93,10 @@ ingle_status family_bind_head(struct model *m, const struct io_meta *meta, const
     const bool said = io_meta_find(meta, key) != NULL;
     ingle_status s = said ? io_get_bool(meta, key, &tied, err) : INGLE_OK;
     if (!s && !has && said && !tied)
-        return err_set(err, INGLE_FORMAT, "'%s': 'tie_word_embeddings' is false, but tensor '%s' (lm_head.weight) is missing",
-                       io_path(model_file(m)), name);
+        return err_set(
+            err, INGLE_FORMAT,
+            "'%s': 'tie_word_embeddings' is false, but tensor '%s' (lm_head.weight) is missing",
+            io_path(model_file(m)), name);
     if (!s && has)
         s = model_same(m, name, "token_embd.weight", &same, err);
     if (s)
@@ -104,21 +109,27 @@ ingle_status family_bind_head(struct model *m, const struct io_meta *meta, const
     }
     if (said && tied)
         report(model_sink(m), INGLE_REPORT_WARN, "tensor", name,
-               "the head differs from the embedding and is used, though 'tie_word_embeddings' is true");
+               "the head differs from the embedding and is used, though 'tie_word_embeddings' is "
+               "true");
     return model_matrix(m, name, n_vocab, n_embd, 1, out, err);
 }
 
-ingle_status family_draft_unfit(const struct family_draft_target *t, const char *path, const char *field, int64_t is,
-                                const char *what, int64_t want, struct err *err)
+ingle_status family_draft_unfit(const struct family_draft_target *t, const char *path,
+                                const char *field, int64_t is, const char *what, int64_t want,
+                                struct err *err)
 {
-    return err_set(err, INGLE_UNSUP, "'%s': '%s' is %lld, but %s %lld: what fits this target is a drafter for %s%s%s of "
-                   "%lld layers, width %lld and %lld tokens", path, field, (long long)is, what, (long long)want,
-                   t->family->arch, *t->info->size_label ? " " : "", t->info->size_label, (long long)t->info->n_layers,
-                   (long long)t->info->n_embd, (long long)t->info->n_vocab);
+    return err_set(
+        err, INGLE_UNSUP,
+        "'%s': '%s' is %lld, but %s %lld: what fits this target is a drafter for %s%s%s of "
+        "%lld layers, width %lld and %lld tokens",
+        path, field, (long long)is, what, (long long)want, t->family->arch,
+        *t->info->size_label ? " " : "", t->info->size_label, (long long)t->info->n_layers,
+        (long long)t->info->n_embd, (long long)t->info->n_vocab);
 }
 
 /* The part of a span that lies in rows [first, end), when the span begins at row `row`. */
-static struct family_span part_of(const struct family_span *s, int64_t row, int64_t first, int64_t end)
+static struct family_span part_of(const struct family_span *s, int64_t row, int64_t first,
+                                  int64_t end)
 {
     const int64_t skip = num_max(0, first - row), n = num_min(s->n, end - row) - skip;
     struct family_span part = *s;
@@ -130,26 +141,34 @@ static struct family_span part_of(const struct family_span *s, int64_t row, int6
 }
 
 /* The twins of rows [first, first + n). */
-static void take_twins(struct family_step *to, const struct family_forward *f, int64_t first, int64_t n)
+static void take_twins(struct family_step *to, const struct family_forward *f, int64_t first,
+                       int64_t n)
 {
     const struct family_step *step = f->step;
-    struct family_twin *twin = step->n_twins ? device_bytes(f->device, (size_t)step->n_twins * sizeof *twin) : NULL;
+    struct family_twin *twin =
+        step->n_twins ? device_bytes(f->device, (size_t)step->n_twins * sizeof *twin) : NULL;
     for (int64_t i = 0; twin && i < step->n_twins; i++) {
         const struct family_twin *from = &step->twin[i];
-        const int64_t row = num_max(from->row, first), end = num_min(from->row + from->n, first + n);
+        const int64_t row = num_max(from->row, first),
+                      end = num_min(from->row + from->n, first + n);
         if (row < end)
-            twin[to->n_twins++] = (struct family_twin){from->timeline, row - first, end - row, from->at + row - from->row};
+            twin[to->n_twins++] = (struct family_twin){from->timeline, row - first, end - row,
+                                                       from->at + row - from->row};
     }
     to->twin = twin;
 }
 
-void family_block_begin(struct family_block *b, const struct family_forward *f, int64_t first, int64_t n)
+void family_block_begin(struct family_block *b, const struct family_forward *f, int64_t first,
+                        int64_t n)
 {
     const struct family_step *step = f->step;
-    struct family_span *to = device_bytes(f->device, (size_t)num_min(n, step->n_spans) * sizeof *to);
-    *b = (struct family_block){.forward = *f, .step = {.span = to, .n_spans = to ? 0 : 1, .n_rows = n}};
+    struct family_span *to =
+        device_bytes(f->device, (size_t)num_min(n, step->n_spans) * sizeof *to);
+    *b = (struct family_block){.forward = *f,
+                               .step = {.span = to, .n_spans = to ? 0 : 1, .n_rows = n}};
     b->forward.step = &b->step;
-    for (int64_t i = 0, row = 0; to && i < step->n_spans && row < first + n; row += step->span[i++].n)
+    for (int64_t i = 0, row = 0; to && i < step->n_spans && row < first + n;
+         row += step->span[i++].n)
         if (row + step->span[i].n > first)
             to[b->step.n_spans++] = part_of(&step->span[i], row, first, first + n);
     take_twins(&b->step, f, first, n);
@@ -161,8 +180,10 @@ void family_block_end(const struct family_forward *f)
     family_prompt_rows(f);
 }
 
-/* The step's spans as the device wants them, with the pages of one group; behind them, for what is written, its twins. */
-static const struct device_span *spans_and_twins(const struct family_forward *f, uint32_t group, int64_t n_twins)
+/* The step's spans as the device wants them, with the pages of one group; behind them, for what is
+ * written, its twins. */
+static const struct device_span *spans_and_twins(const struct family_forward *f, uint32_t group,
+                                                 int64_t n_twins)
 {
     const struct family_step *step = f->step;
     struct device_span *s = device_bytes(f->device, (size_t)(step->n_spans + n_twins) * sizeof *s);
@@ -171,14 +192,22 @@ static const struct device_span *spans_and_twins(const struct family_forward *f,
     int64_t row = 0;
     for (int64_t i = 0; i < step->n_spans; i++) {
         const struct family_span *from = &step->span[i];
-        s[i] = (struct device_span){.row0 = row, .n = from->n, .pos0 = from->at, .page = kv_timeline_pages(from->timeline, group),
-                                    .prompt = from->prompt, .few = from->few, .seen = from->seen};
+        s[i] = (struct device_span){.row0 = row,
+                                    .n = from->n,
+                                    .pos0 = from->at,
+                                    .page = kv_timeline_pages(from->timeline, group),
+                                    .prompt = from->prompt,
+                                    .few = from->few,
+                                    .seen = from->seen};
         row += from->n;
     }
     for (int64_t i = 0; i < n_twins; i++) {
         const struct family_twin *from = &step->twin[i];
         s[step->n_spans + i] =
-            (struct device_span){.row0 = from->row, .n = from->n, .pos0 = from->at, .page = kv_timeline_pages(from->timeline, group)};
+            (struct device_span){.row0 = from->row,
+                                 .n = from->n,
+                                 .pos0 = from->at,
+                                 .page = kv_timeline_pages(from->timeline, group)};
     }
     return s;
 }
@@ -215,19 +244,22 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
     if (shadow) {
         const struct device_shadow to = shadow_of(f, stream);
         const struct device_span *sh = spans_and_twins(f, f->kv->stream[shadow].group, n_twins);
-        device_shadow_append(f->device, &to, &kv, sh ? sh : &dry, s ? s : &dry, sh ? f->step->n_spans + n_twins : 1, k);
+        device_shadow_append(f->device, &to, &kv, sh ? sh : &dry, s ? s : &dry,
+                             sh ? f->step->n_spans + n_twins : 1, k);
     }
     device_release(f->device, mark);
 }
 
 /* Why no layer that sees everything can be attended to in a way of its own; NULL: one can. */
 static const char *refuses(const struct device *d, const struct kv_spec *kv,
-                           const char *(*why_not)(const struct device *d, const struct device_kv *heads))
+                           const char *(*why_not)(const struct device *d,
+                                                  const struct device_kv *heads))
 {
     const char *why = "no layer attends to heads of all that is before a position";
     for (uint32_t i = 0; i < kv->n_streams; i++) {
         const struct kv_stream *s = &kv->stream[i];
-        if (s->kind != KV_HEADS || kv->group[s->group].window || (kv->n_own && s->group >= kv->n_own))
+        if (s->kind != KV_HEADS || kv->group[s->group].window ||
+            (kv->n_own && s->group >= kv->n_own))
             continue;
         const struct family_forward f = {.kv = kv};
         const struct device_kv heads = stream_of(&f, i);
@@ -266,8 +298,9 @@ static bool is_away(const struct reads *r, uint32_t group)
 }
 
 /* Attention of all spans over one head, in as many parts as the pages on disk need. */
-static void attend_head(const struct family_forward *f, uint32_t stream, uint32_t head, const struct reads *r, struct rows q,
-                        int64_t n_heads, struct rows out, int64_t window, float scale)
+static void attend_head(const struct family_forward *f, uint32_t stream, uint32_t head,
+                        const struct reads *r, struct rows q, int64_t n_heads, struct rows out,
+                        int64_t window, float scale)
 {
     const uint32_t group = f->kv->stream[stream].group;
     const struct device_kv whole = stream_of(f, stream);
@@ -278,7 +311,8 @@ static void attend_head(const struct family_forward *f, uint32_t stream, uint32_
     for (int64_t i = 0, n; i < r->n && device_runs(f->device); i += n) {
         struct kv_heads *h;
         struct err err;
-        if (kv_heads_take(&h, stream, head, r->timeline + i, r->n - i, &n, device_cancel(f->device), &err)) {
+        if (kv_heads_take(&h, stream, head, r->timeline + i, r->n - i, &n, device_cancel(f->device),
+                          &err)) {
             device_fail(f->device, &err);
             return;
         }
@@ -286,7 +320,8 @@ static void attend_head(const struct family_forward *f, uint32_t stream, uint32_
             r->span[k].page = kv_timeline_head(r->timeline[k], group);
             r->rows[k] = r->span[k].seen ? r->span[k].seen->rows : 0;
         }
-        device_attend(f->device, &kv, r->span + i, n, rows_columns(q, first * kv.k_width, n_heads * kv.k_width), n_heads,
+        device_attend(f->device, &kv, r->span + i, n,
+                      rows_columns(q, first * kv.k_width, n_heads * kv.k_width), n_heads,
                       rows_columns(out, first * kv.v_width, n_heads * kv.v_width), window, scale);
         kv_heads_give(h);
         for (int64_t k = i; k < i + n && head; k++) /* a row is counted once for all heads */
@@ -295,9 +330,10 @@ static void attend_head(const struct family_forward *f, uint32_t stream, uint32_
     }
 }
 
-/* Heads are computed one by one where pages are on disk: each is what it would be beside the others. */
-static void attend(const struct family_forward *f, uint32_t stream, struct reads *r, struct rows q, int64_t n_heads,
-                   struct rows out, int64_t window, float scale)
+/* Heads are computed one by one where pages are on disk: each is what it would be beside the
+ * others. */
+static void attend(const struct family_forward *f, uint32_t stream, struct reads *r, struct rows q,
+                   int64_t n_heads, struct rows out, int64_t window, float scale)
 {
     const struct device_kv kv = stream_of(f, stream);
     const uint32_t group = f->kv->stream[stream].group;
@@ -348,10 +384,12 @@ static int64_t largest_budget(const struct family_forward *f)
     return most;
 }
 
-/* Rows [first, first + p->n_rows) of p, of heads whose pages are on disk: one head after the other. */
-static void attend_picked_head(const struct family_forward *f, uint32_t stream, uint32_t head, const struct device_picks *p,
-                               struct device_pick_row *row, struct kv_timeline *const *t, struct rows q, int64_t n_heads, struct rows out,
-                               float scale)
+/* Rows [first, first + p->n_rows) of p, of heads whose pages are on disk: one head after the
+ * other. */
+static void attend_picked_head(const struct family_forward *f, uint32_t stream, uint32_t head,
+                               const struct device_picks *p, struct device_pick_row *row,
+                               struct kv_timeline *const *t, struct rows q, int64_t n_heads,
+                               struct rows out, float scale)
 {
     const uint32_t group = f->kv->stream[stream].group;
     struct device_kv kv = stream_of(f, stream);
@@ -359,7 +397,8 @@ static void attend_picked_head(const struct family_forward *f, uint32_t stream, 
     kv.at = 0;
     struct kv_wanted want[DEVICE_PICK_ROWS];
     for (int64_t i = 0; i < p->n_rows; i++)
-        want[i] = (struct kv_wanted){t[i], p->chosen + (i * p->n_heads + head) * p->most, kern_pick_budget(p->rule, row[i].pos)};
+        want[i] = (struct kv_wanted){t[i], p->chosen + (i * p->n_heads + head) * p->most,
+                                     kern_pick_budget(p->rule, row[i].pos)};
     for (int64_t i = 0, n; i < p->n_rows && device_runs(f->device); i += n) {
         struct device_picks part = *p;
         struct kv_heads *h;
@@ -379,16 +418,23 @@ static void attend_picked_head(const struct family_forward *f, uint32_t stream, 
         part.n_rows = n;
         part.chosen += i * p->n_heads * p->most;
         part.rest += i * p->n_heads * n_heads * kern_attend_state(kv.v_width);
-        device_attend_picked(f->device, &kv, &part, head, rows_columns(q, head * n_heads * kv.k_width, n_heads * kv.k_width), n_heads,
-                             rows_columns(out, head * n_heads * kv.v_width, n_heads * kv.v_width), scale);
+        device_attend_picked(
+            f->device, &kv, &part, head,
+            rows_columns(q, head * n_heads * kv.k_width, n_heads * kv.k_width), n_heads,
+            rows_columns(out, head * n_heads * kv.v_width, n_heads * kv.v_width), scale);
         kv_heads_give(h);
     }
 }
 
-static bool same_rule(const struct kern_pick *a, const struct kern_pick *b) { return a->part == b->part && a->least == b->least; }
+static bool same_rule(const struct kern_pick *a, const struct kern_pick *b)
+{
+    return a->part == b->part && a->least == b->least;
+}
 
-static void attend_some(const struct family_forward *f, uint32_t stream, const struct device_picks *p, struct device_pick_row *row,
-                        struct kv_timeline *const *t, struct rows q, int64_t n_heads, struct rows out, float scale)
+static void attend_some(const struct family_forward *f, uint32_t stream,
+                        const struct device_picks *p, struct device_pick_row *row,
+                        struct kv_timeline *const *t, struct rows q, int64_t n_heads,
+                        struct rows out, float scale)
 {
     const uint32_t group = f->kv->stream[stream].group;
     const struct device_kv kv = stream_of(f, stream);
@@ -405,16 +451,24 @@ static void attend_some(const struct family_forward *f, uint32_t stream, const s
 }
 
 /* The rows that do not see all, some of one rule at a time; in a dry run, as many as can be. */
-static void attend_picked(const struct family_forward *f, uint32_t stream, struct rows q, int64_t n_heads, struct rows out, float scale)
+static void attend_picked(const struct family_forward *f, uint32_t stream, struct rows q,
+                          int64_t n_heads, struct rows out, float scale)
 {
     const struct device_kv kv = stream_of(f, stream);
     const struct family_step *step = f->step;
     struct device_pick_row row[DEVICE_PICK_ROWS];
     struct kv_timeline *timeline[DEVICE_PICK_ROWS];
-    struct device_picks p = {.shadow = shadow_of(f, stream), .n_heads = kv.n_heads, .k_width = kv.k_width, .v_width = kv.v_width,
-                             .row = row, .n_rows = num_min(DEVICE_PICK_ROWS, step->n_rows), .last = f->n_ctx - 1, .most = largest_budget(f)};
+    struct device_picks p = {.shadow = shadow_of(f, stream),
+                             .n_heads = kv.n_heads,
+                             .k_width = kv.k_width,
+                             .v_width = kv.v_width,
+                             .row = row,
+                             .n_rows = num_min(DEVICE_PICK_ROWS, step->n_rows),
+                             .last = f->n_ctx - 1,
+                             .most = largest_budget(f)};
     p.chosen = device_bytes(f->device, (size_t)(p.n_rows * kv.n_heads * p.most) * sizeof *p.chosen);
-    p.rest = device_bytes(f->device, (size_t)(p.n_rows * n_heads * kern_attend_state(kv.v_width)) * sizeof *p.rest);
+    p.rest = device_bytes(f->device, (size_t)(p.n_rows * n_heads * kern_attend_state(kv.v_width)) *
+                                         sizeof *p.rest);
     if (!p.chosen || !p.rest || !step->span) {
         static const struct kern_pick all = {.part = 1, .least = KERN_PICK_LEAST};
         p.rule = &all;
@@ -432,8 +486,12 @@ static void attend_picked(const struct family_forward *f, uint32_t stream, struc
             }
             p.rule = s->pick;
             timeline[p.n_rows] = s->timeline;
-            row[p.n_rows++] = (struct device_pick_row){.row = first + k, .pos = s->at + k, .seen = s->picked,
-                                                       .shadow = kv_timeline_pages(s->timeline, f->kv->stream[f->kv->stream[stream].shadow].group)};
+            row[p.n_rows++] = (struct device_pick_row){
+                .row = first + k,
+                .pos = s->at + k,
+                .seen = s->picked,
+                .shadow = kv_timeline_pages(s->timeline,
+                                            f->kv->stream[f->kv->stream[stream].shadow].group)};
         }
     }
     if (p.n_rows)
@@ -459,17 +517,20 @@ static const int32_t *first_of(const struct family_span *s, int64_t window, int3
 const char *family_probe_refuses(const struct kv_spec *kv)
 {
     for (uint32_t i = 0; i < kv->n_streams; i++)
-        if (kv->stream[i].kind == KV_HEADS && !kv->group[kv->stream[i].group].window && kv->stream[i].k_codec != KERN_KV_FROM_V)
+        if (kv->stream[i].kind == KV_HEADS && !kv->group[kv->stream[i].group].window &&
+            kv->stream[i].k_codec != KERN_KV_FROM_V)
             return NULL;
     return "no layer of it keeps the keys of all positions";
 }
 
 /* What rows that somebody asks about attend to. */
-static void probe(const struct family_forward *f, uint32_t stream, const struct device_span *span, struct rows q, int64_t n_heads, float scale)
+static void probe(const struct family_forward *f, uint32_t stream, const struct device_span *span,
+                  struct rows q, int64_t n_heads, float scale)
 {
     const struct family_probe *p = f->probe;
     const struct device_kv kv = stream_of(f, stream);
-    const int64_t first = num_max(span->pos0, p->from), end = num_min(span->pos0 + span->n, p->from + p->n);
+    const int64_t first = num_max(span->pos0, p->from),
+                  end = num_min(span->pos0 + span->n, p->from + p->n);
     if (first >= end || f->step->n_spans != 1)
         return;
     struct device_span part = *span;
@@ -489,7 +550,8 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
     struct device_span dry = {.n = f->step->n_rows};
     struct reads r;
     int64_t n_picked = 0, row = 0;
-    int32_t *first = window ? device_bytes(f->device, (size_t)f->step->n_rows * sizeof *first) : NULL;
+    int32_t *first =
+        window ? device_bytes(f->device, (size_t)f->step->n_rows * sizeof *first) : NULL;
     if (reads_of(f, f->step->n_spans, &r)) {
         const struct device_span *s = spans(f, f->kv->stream[stream].group);
         r.n = 0;
@@ -520,20 +582,25 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
 }
 
 /* A span for each row of the step, which sees its view; NULL in a dry run. */
-static const struct device_span *views(const struct family_forward *f, uint32_t group, const struct family_view *view)
+static const struct device_span *views(const struct family_forward *f, uint32_t group,
+                                       const struct family_view *view)
 {
     const struct family_step *step = f->step;
     struct device_span *s = device_bytes(f->device, (size_t)step->n_rows * sizeof *s);
     int64_t row = 0;
     for (int64_t i = 0; s && step->span && i < step->n_spans; i++)
         for (int64_t k = 0; k < step->span[i].n; k++, row++)
-            s[row] = (struct device_span){.row0 = row, .n = 1, .pos0 = view[row].last, .window = view[row].n,
+            s[row] = (struct device_span){.row0 = row,
+                                          .n = 1,
+                                          .pos0 = view[row].last,
+                                          .window = view[row].n,
                                           .page = kv_timeline_pages(step->span[i].timeline, group)};
     return row ? s : NULL;
 }
 
-void family_attend_views(const struct family_forward *f, uint32_t stream, struct rows q, int64_t n_heads, struct rows out,
-                         const struct family_view *view, float scale)
+void family_attend_views(const struct family_forward *f, uint32_t stream, struct rows q,
+                         int64_t n_heads, struct rows out, const struct family_view *view,
+                         float scale)
 {
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
@@ -543,7 +610,8 @@ void family_attend_views(const struct family_forward *f, uint32_t stream, struct
         int64_t row = 0;
         for (int64_t i = 0; i < f->step->n_spans; i++)
             for (int64_t k = 0; k < f->step->span[i].n; k++, row++) {
-                r.span[row] = (struct device_span){.row0 = row, .n = 1, .pos0 = view[row].last, .window = view[row].n};
+                r.span[row] = (struct device_span){
+                    .row0 = row, .n = 1, .pos0 = view[row].last, .window = view[row].n};
                 r.timeline[row] = f->step->span[i].timeline;
             }
         attend(f, stream, &r, q, n_heads, out, 0, scale);
@@ -582,8 +650,11 @@ void family_rows_before(const struct family_forward *f, uint32_t stream, struct 
     const struct device_span dry = {.n = y.n};
     struct device_span *s = device_bytes(f->device, (size_t)y.n * sizeof *s);
     for (int64_t i = 0; s && i < y.n; i++)
-        s[i] = (struct device_span){.row0 = i, .n = 1, .pos0 = f->step->span[i].at - 1,
-                                    .page = kv_timeline_pages(f->step->span[i].timeline, f->kv->stream[stream].group)};
+        s[i] = (struct device_span){
+            .row0 = i,
+            .n = 1,
+            .pos0 = f->step->span[i].at - 1,
+            .page = kv_timeline_pages(f->step->span[i].timeline, f->kv->stream[stream].group)};
     device_rows_read(f->device, &st, s ? s : &dry, s ? y.n : 1, y);
     device_release(f->device, mark);
 }
@@ -593,9 +664,9 @@ bool family_is_rotated(const struct family_forward *f, uint32_t stream)
     return f->kv->stream[stream].k_codec == KERN_KV_FP4;
 }
 
-void family_compress(const struct family_forward *f, uint32_t in, struct rows x, uint32_t out, bool overlap,
-                     const struct device_vector *norm, float eps, const double *inv_freq,
-                     int64_t n_pairs)
+void family_compress(const struct family_forward *f, uint32_t in, struct rows x, uint32_t out,
+                     bool overlap, const struct device_vector *norm, float eps,
+                     const double *inv_freq, int64_t n_pairs)
 {
     const size_t mark = device_mark(f->device);
     struct device_compress c = {rows_stream(f, in), rows_stream(f, out), 0, overlap, norm, eps,
@@ -617,7 +688,8 @@ struct family_choice family_choice_rows(const struct family_forward *f, int64_t 
 
 struct family_choice family_choice_slice(const struct family_choice *c, int64_t first)
 {
-    return (struct family_choice){c->sel ? c->sel + first * c->top_k : NULL, c->count ? c->count + first : NULL, c->top_k};
+    return (struct family_choice){c->sel ? c->sel + first * c->top_k : NULL,
+                                  c->count ? c->count + first : NULL, c->top_k};
 }
 
 void family_select(const struct family_forward *f, uint32_t keys, struct rows q, struct rows weight,
@@ -627,7 +699,8 @@ void family_select(const struct family_forward *f, uint32_t keys, struct rows q,
     const struct device_select d = {rows_stream(f, keys), n_heads, out->top_k};
     const struct device_span dry = {.n = f->step->n_rows, .pos0 = f->n_ctx - f->step->n_rows};
     const struct device_span *s = spans(f, f->kv->stream[keys].group);
-    device_select(f->device, &d, s ? s : &dry, s ? f->step->n_spans : 1, q, weight, out->sel, out->count);
+    device_select(f->device, &d, s ? s : &dry, s ? f->step->n_spans : 1, q, weight, out->sel,
+                  out->count);
     device_release(f->device, mark);
 }
 
@@ -635,10 +708,12 @@ void family_attend_latent(const struct family_forward *f, const struct family_la
                           struct rows q, int64_t n_heads, struct rows out, float scale)
 {
     const size_t mark = device_mark(f->device);
-    struct device_latent l = {.near = rows_stream(f, a->near), .window = a->window, .sink = a->sink};
+    struct device_latent l = {
+        .near = rows_stream(f, a->near), .window = a->window, .sink = a->sink};
     const struct device_span dry = {.n = f->step->n_rows, .pos0 = f->n_ctx - f->step->n_rows};
     const uint32_t group = f->kv->stream[a->near].group;
-    const struct device_span *near = a->view ? views(f, group, a->view) : spans(f, group), *far = NULL;
+    const struct device_span *near = a->view ? views(f, group, a->view) : spans(f, group),
+                             *far = NULL;
     const int64_t n_spans = a->view ? f->step->n_rows : f->step->n_spans;
     if (a->far != FAMILY_NO_STREAM) {
         l.far = rows_stream(f, a->far);

@@ -18,18 +18,23 @@ struct family_span {
     struct kv_timeline *timeline;
     const int32_t *token;
     int64_t n;
-    int64_t at; /* position of token[0]: the timeline's length, and behind it the rows of its twin */
+    /* position of token[0]: the timeline's length, and behind it the rows of its twin */
+    int64_t at;
     enum family_logits want;
-    bool prompt; /* of a session's prompt, with fast numerics or few; with fast numerics such spans are the last of a step */
-    const struct kern_few *few; /* how layers that see all before them attend, in a prompt; NULL: to all of it */
+    /* of a session's prompt, with fast numerics or few; with fast numerics such spans are the last
+     * of a step */
+    bool prompt;
+    /* how layers that see all before them attend, in a prompt; NULL: to all of it */
+    const struct kern_few *few;
     struct kern_few_seen *seen; /* what that did is added; NULL: nobody asks */
-    const struct kern_pick *pick; /* how its rows choose pages where a stream has shadow keys; NULL: they see all */
+    /* how its rows choose pages where a stream has shadow keys; NULL: they see all */
+    const struct kern_pick *pick;
     struct kern_pick_seen *picked; /* what that did is added; NULL: nobody asks */
 };
 
-/* Rows of one span that another timeline has, too: what is kept of rows [row, row + n) of the step is also written to
- * positions [at, at + n) of this timeline.  So the span of a branch (drafted tokens that part from those of another span)
- * begins behind the rows that both share. */
+/* Rows of one span that another timeline has, too: what is kept of rows [row, row + n) of the step
+ * is also written to positions [at, at + n) of this timeline.  So the span of a branch (drafted
+ * tokens that part from those of another span) begins behind the rows that both share. */
 struct family_twin {
     struct kv_timeline *timeline;
     int64_t row, n, at;
@@ -53,8 +58,9 @@ typedef void family_tap_fn(void *arg, enum family_tap tap, int layer, struct row
  * "router_ids"): for tests.  Integers come as floats; x is valid for the call. */
 typedef void family_part_fn(void *arg, const char *name, int layer, struct rows x);
 
-/* How much rows [from, from + n) of the one timeline of a step attend to each position before them, in layers that see everything:
- * the largest weight of all query heads and layers.  best, room: f32 [n][stride]; best begins as zeros. */
+/* How much rows [from, from + n) of the one timeline of a step attend to each position before them,
+ * in layers that see everything: the largest weight of all query heads and layers.  best, room: f32
+ * [n][stride]; best begins as zeros. */
 struct family_probe {
     int64_t from, n, stride;
     float *best, *room;
@@ -85,7 +91,8 @@ struct family_info {
 
 /* ---- drafting ---- */
 
-/* What a drafter takes from its target beside the streams that it sees: FAMILY_TAP_* in the target's forward(). */
+/* What a drafter takes from its target beside the streams that it sees: FAMILY_TAP_* in the
+ * target's forward(). */
 struct family_ends {
     const struct device_matrix *embed, *head; /* [n_vocab][n_embd]; one matrix, if they are tied */
     float embed_scale, softcap;               /* of embedded rows (1: none); of logits (0: none) */
@@ -106,7 +113,8 @@ enum { FAMILY_MOST_COLUMNS = 64 }; /* n_only of a round, at most */
 /* What a drafter tells about itself. */
 struct family_draft_info {
     int64_t most;       /* tokens that a round drafts, at most */
-    int64_t rows;       /* positions from the timeline's length on that a round writes in the drafter's streams */
+    /* positions from the timeline's length on that a round writes in the drafter's streams */
+    int64_t rows;
     bool confidence;    /* next() fills it */
 };
 
@@ -114,84 +122,103 @@ struct family_draft_info {
 enum family_draft_tap {
     FAMILY_DRAFT_TAP_LATE,     /* behind the tapped layer, as drafters are trained */
     FAMILY_DRAFT_TAP_EARLY,    /* before the factor at the layer's end */
-    FAMILY_DRAFT_TAP_UPSTREAM, /* a layer earlier: the list read as layers whose inputs are tapped */
+    /* a layer earlier: the list read as layers whose inputs are tapped */
+    FAMILY_DRAFT_TAP_UPSTREAM,
 };
 struct family_draft_options {
-    const char *rule;          /* which positions a block's rows see, or another choice, by the kind's name for it; NULL: as the file says */
+    /* which positions a block's rows see, or another choice, by the kind's name for it; NULL: as
+     * the file says */
+    const char *rule;
     int64_t block;             /* rows of a round; 0: as trained */
     int64_t context;           /* a round sees so many of the newest positions; 0: all */
     enum family_draft_tap tap;
 };
 
 /*
- * A round of drafting for some timelines, of which nothing is pending but the anchor: the newest token, which the
- * target has drawn and not computed.  forward.step: a span each, token = the anchor, n = 1, at = its position, the
- * timeline extended by info.rows; forward.kv: the drafter's streams alone, with the timeline's groups.  Spans are ordered by falling width, so that
- * those that still draft are the first ones.  The arena of begin() lasts until the round ends.
+ * A round of drafting for some timelines, of which nothing is pending but the anchor: the newest
+ * token, which the target has drawn and not computed.  forward.step: a span each, token = the
+ * anchor, n = 1, at = its position, the timeline extended by info.rows; forward.kv: the drafter's
+ * streams alone, with the timeline's groups.  Spans are ordered by falling width, so that those
+ * that still draft are the first ones.  The arena of begin() lasts until the round ends.
  */
 struct family_round {
     struct family_forward forward;
     const struct kv_spec *target; /* the target's streams */
     const int64_t *from; /* [n_spans]: what the drafter keeps of positions [from, at) is there */
     int64_t n_drafts;    /* tokens of the widest span: 1 .. info.most */
-    /* Rows for logits of several drafts, [n][n_vocab]; n = 0: there are none.  Of each row the columns `only` are wanted (n_only
-     * 0: all), the tokens that texts have here; the others say FAMILY_NEVER, and stay so. */
+    /* Rows for logits of several drafts, [n][n_vocab]; n = 0: there are none.  Of each row the
+     * columns `only` are wanted (n_only 0: all), the tokens that texts have here; the others say
+     * FAMILY_NEVER, and stay so. */
     struct rows wide;
     const struct device_columns *only;
     int64_t n_only;
-    struct rows out;     /* what next() gets as logits, before it; a drafter may leave those in rows of `wide` and name them here */
+    /* what next() gets as logits, before it; a drafter may leave those in rows of `wide` and name
+     * them here */
+    struct rows out;
     void *state;         /* the drafter's own, in the arena */
 };
 
 /*
- * A network that drafts: from what the target computed at positions before n and the token at n, the tokens behind it.
- * What it keeps of a position (its own keys and values, a hidden row) lies in streams in groups of its own,
- * which the runner appends to the target's: rewind, fork, restore points and files serve both.  It has no other state.
- * Whatever it computes changes no text, only how much of a draft is accepted.
+ * A network that drafts: from what the target computed at positions before n and the token at n,
+ * the tokens behind it. What it keeps of a position (its own keys and values, a hidden row) lies in
+ * streams in groups of its own, which the runner appends to the target's: rewind, fork, restore
+ * points and files serve both.  It has no other state. Whatever it computes changes no text, only
+ * how much of a draft is accepted.
  */
 struct family_draft {
     const char *kind;   /* "mtp", "dflash", "dflash2", "dspark", "model" */
-    /* A checkpoint of this kind, by its config.json ("architectures"); config(), rename and alias as in struct family.
-     * NULL: there are no such checkpoints, or no other names. */
+    /* A checkpoint of this kind, by its config.json ("architectures"); config(), rename and alias
+     * as in struct family. NULL: there are no such checkpoints, or no other names. */
     bool (*named)(struct json_object *config);
-    ingle_status (*config)(struct json_object *config, struct io_meta *out, const struct report_sink *sink, struct err *err);
+    ingle_status (*config)(struct json_object *config, struct io_meta *out,
+                           const struct report_sink *sink, struct err *err);
     model_rename_fn *rename, *alias;
-    /* The other way, as in struct family: names of the file's tensors in a checkpoint, and its config.json.  NULL: none is made. */
+    /* The other way, as in struct family: names of the file's tensors in a checkpoint, and its
+     * config.json.  NULL: none is made. */
     bool (*hf_name)(const struct io_file *file, const char *name, char *out, size_t n_out);
     ingle_status (*to_config)(const struct io_file *file, struct json_object *out, struct err *err);
-    /* A file of this kind, for a target of that family; m may be the target's own file.  Of a GGUF, m may have the
-     * file's own names. */
+    /* A file of this kind, for a target of that family; m may be the target's own file.  Of a GGUF,
+     * m may have the file's own names. */
     bool (*fits)(const struct family *target, const struct model *m, const struct io_meta *meta);
-    /* Checks the pairing (widths, vocabulary, taps) before it binds weights; errors say what would fit. */
+    /* Checks the pairing (widths, vocabulary, taps) before it binds weights; errors say what would
+     * fit. */
     ingle_status (*bind)(void **self, const struct family_draft_target *target, struct model *m,
-                         const struct io_meta *meta, struct family_draft_info *info, struct err *err);
+                         const struct io_meta *meta, struct family_draft_info *info,
+                         struct err *err);
     /* Before kv(), for experiments; NULL: nothing can be set. */
-    ingle_status (*set)(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err);
-    ingle_status (*kv)(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err);
-    /* Of every row of the target, with its step or later.  begin() before its forward(): takes from the arena what tap()
-     * fills; tap() gets the target's taps; end(), behind it, writes what is kept of the step's rows, f->kv being the
-     * drafter's streams.  Rows that are rejected later are written again.  In a dry run nothing is read or written. */
+    ingle_status (*set)(void *self, const struct family_draft_options *o,
+                        struct family_draft_info *info, struct err *err);
+    ingle_status (*kv)(const void *self, const struct kv_types *types, struct kv_spec *out,
+                       struct err *err);
+    /* Of every row of the target, with its step or later.  begin() before its forward(): takes from
+     * the arena what tap() fills; tap() gets the target's taps; end(), behind it, writes what is
+     * kept of the step's rows, f->kv being the drafter's streams.  Rows that are rejected later are
+     * written again.  In a dry run nothing is read or written. */
     void *(*observe_begin)(const void *self, const struct family_forward *f);
-    void (*observe_tap)(const void *self, void *state, enum family_tap tap, int layer, struct rows x);
+    void (*observe_tap)(const void *self, void *state, enum family_tap tap, int layer,
+                        struct rows x);
     void (*observe_end)(const void *self, const struct family_forward *f, void *state);
-    /* What tap() has filled, [n_rows][width]; state NULL: without memory.  Rows can be observed later, those of several steps
-     * at once: begin(), these rows as they were, end(), f being a step of theirs.  Width 0: their tokens are enough.
-     * NULL: rows are observed with their step. */
+    /* What tap() has filled, [n_rows][width]; state NULL: without memory.  Rows can be observed
+     * later, those of several steps at once: begin(), these rows as they were, end(), f being a
+     * step of theirs.  Width 0: their tokens are enough. NULL: rows are observed with their
+     * step. */
     struct rows (*observed)(const void *self, const void *state, int64_t n_rows);
-    /* A round: begin(), then next() for j = 0, 1, ... while anybody drafts.  next(): logits [n_spans][n_vocab] of the
-     * j-th drafted token of the first n_spans spans, token[i] being what span i has as its token before it (j = 0:
-     * the anchor).  confidence [n_spans] (or NULL): how likely the target is to draw it, given the ones before. */
+    /* A round: begin(), then next() for j = 0, 1, ... while anybody drafts.  next(): logits
+     * [n_spans][n_vocab] of the j-th drafted token of the first n_spans spans, token[i] being what
+     * span i has as its token before it (j = 0: the anchor).  confidence [n_spans] (or NULL): how
+     * likely the target is to draw it, given the ones before. */
     void (*begin)(const void *self, struct family_round *r);
-    void (*next)(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n_spans,
-                 struct rows logits, float *confidence);
+    void (*next)(const void *self, struct family_round *r, int64_t j, const int32_t *token,
+                 int64_t n_spans, struct rows logits, float *confidence);
     void (*free)(void *self);
 };
 
 /* The kinds of networks, NULL-ended. */
 extern const struct family_draft *const family_drafts[];
-/* The kind of a file, or NULL: of a checkpoint by its config.json, of a GGUF (config NULL) by keys and tensors. */
-const struct family_draft *family_draft_of(const struct family *target, const struct model *m, const struct io_meta *meta,
-                                           struct json_object *config);
+/* The kind of a file, or NULL: of a checkpoint by its config.json, of a GGUF (config NULL) by keys
+ * and tensors. */
+const struct family_draft *family_draft_of(const struct family *target, const struct model *m,
+                                           const struct io_meta *meta, struct json_object *config);
 
 /* What a drafter's file says of the model that it was made for; 0: it does not. */
 enum { FAMILY_ABOUT_TAPS = 16 };
@@ -202,8 +229,8 @@ struct family_draft_about {
     int64_t tap[FAMILY_ABOUT_TAPS];           /* layers behind which it reads, from 0 */
     int n_taps;
 };
-void family_draft_describe(const struct family_draft *k, const struct model *m, const struct io_meta *meta,
-                           struct family_draft_about *out);
+void family_draft_describe(const struct family_draft *k, const struct model *m,
+                           const struct io_meta *meta, struct family_draft_about *out);
 
 struct family {
     const char *arch;             /* general.architecture */
@@ -219,15 +246,16 @@ struct family {
                          struct family_info *info, struct err *err);
     ingle_status (*kv)(const void *self, const struct kv_types *types, struct kv_spec *out,
                        struct err *err);
-    void (*forward)(const void *self, const struct family_forward *f); /* errors stay in the device */
+    /* errors stay in the device */
+    void (*forward)(const void *self, const struct family_forward *f);
     void (*free)(void *self);
     /* The experts of a layer; NULL: it has none. */
     const struct expert_layer *(*experts)(const void *self, int64_t layer);
     void (*ends)(const void *self, struct family_ends *out);
     /* The factor on the stream at a layer's end, which its tap has; NULL: there is none. */
     float (*layer_scale)(const void *self, int64_t layer);
-    /* GGUF name to safetensors name, the inverse of rename; "blk.3.ffn_up_exps.5.weight" is an expert that is a tensor of
-     * its own. */
+    /* GGUF name to safetensors name, the inverse of rename; "blk.3.ffn_up_exps.5.weight" is an
+     * expert that is a tensor of its own. */
     model_rename_fn *hf_name;
     /* The config.json of such a checkpoint, from the keys and tensors of a GGUF file. */
     ingle_status (*to_config)(const struct io_file *file, struct json_object *out, struct err *err);
@@ -241,12 +269,15 @@ const char *family_names(void);
 
 /* ---- shared by families ---- */
 
-/* A drafter that does not fit: "'PATH': 'FIELD' is IS, but WHAT WANT: what fits is ..." ("the target's width is"). */
-MUST_CHECK ingle_status family_draft_unfit(const struct family_draft_target *t, const char *path, const char *field, int64_t is,
-                                           const char *what, int64_t want, struct err *err);
+/* A drafter that does not fit: "'PATH': 'FIELD' is IS, but WHAT WANT: what fits is ..." ("the
+ * target's width is"). */
+MUST_CHECK ingle_status family_draft_unfit(const struct family_draft_target *t, const char *path,
+                                           const char *field, int64_t is, const char *what,
+                                           int64_t want, struct err *err);
 
 /* Logits of rows x with the head w in rows [first, first + x.n) of r->wide, which are returned. */
-struct rows family_draft_head(const struct family_round *r, const struct device_matrix *w, struct rows x, int64_t first);
+struct rows family_draft_head(const struct family_round *r, const struct device_matrix *w,
+                              struct rows x, int64_t first);
 
 /* Positions and tokens of all rows of the step: host memory of the arena, [n_rows]. */
 int64_t *family_positions(const struct family_forward *f);
@@ -254,16 +285,19 @@ int32_t *family_tokens(const struct family_forward *f);
 /* Which of the step's rows are a prompt's: device_prompt_rows(). */
 void family_prompt_rows(const struct family_forward *f);
 
-/* Rows [first, first + n) of a step as a step of their own, for what would need much scratch for all of them
- * and adds nothing to the pages.  Its spans are the arena's; after the last block comes family_block_end(). */
+/* Rows [first, first + n) of a step as a step of their own, for what would need much scratch for
+ * all of them and adds nothing to the pages.  Its spans are the arena's; after the last block comes
+ * family_block_end(). */
 struct family_block {
     struct family_forward forward;
     struct family_step step;
 };
-void family_block_begin(struct family_block *b, const struct family_forward *f, int64_t first, int64_t n);
+void family_block_begin(struct family_block *b, const struct family_forward *f, int64_t first,
+                        int64_t n);
 void family_block_end(const struct family_forward *f);
 
-/* NULL: a layer of those that see all before a position attends to few of it where a span says so; else why none does. */
+/* NULL: a layer of those that see all before a position attends to few of it where a span says so;
+ * else why none does. */
 const char *family_few_refuses(const struct device *d, const struct kv_spec *kv);
 /* The same of layers whose rows can choose pages. */
 const char *family_pick_refuses(const struct device *d, const struct kv_spec *kv);
@@ -273,13 +307,15 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
                       struct rows v);
 void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
                    int64_t n_heads, struct rows out, int64_t window, float scale);
-/* The same for rows that do not see what their positions say: row i of the step sees (last - n, last], or with n = 0 all
- * of [0, last]. */
+/* The same for rows that do not see what their positions say: row i of the step sees (last - n,
+ * last], or with n = 0 all of [0, last]. */
 struct family_view { int64_t last, n; };
-/* The first index that a window shows the row at index `at` of a timeline: windows count positions, among which there may be gaps. */
+/* The first index that a window shows the row at index `at` of a timeline: windows count positions,
+ * among which there may be gaps. */
 int64_t family_window_first(const struct kv_timeline *t, int64_t at, int64_t window);
-void family_attend_views(const struct family_forward *f, uint32_t stream, struct rows q, int64_t n_heads, struct rows out,
-                         const struct family_view *view, float scale);
+void family_attend_views(const struct family_forward *f, uint32_t stream, struct rows q,
+                         int64_t n_heads, struct rows out, const struct family_view *view,
+                         float scale);
 /* The same for streams of plain rows (device.h: rows in pages). */
 #define FAMILY_NO_STREAM UINT32_MAX
 struct family_choice { int32_t *sel, *count; int64_t top_k; };
@@ -288,17 +324,19 @@ struct family_latent {
     int64_t window;
     const float *sink;
     const struct family_choice *choice; /* NULL: all far rows */
-    const struct family_view *view;     /* of each row of the step, n at most the window; without far rows; NULL: what positions say */
+    /* of each row of the step, n at most the window; without far rows; NULL: what positions say */
+    const struct family_view *view;
 };
 void family_rows_append(const struct family_forward *f, uint32_t stream, struct rows x);
-/* Row i of y: what the stream has of the position before the step's span i; zeros where that is missing. */
+/* Row i of y: what the stream has of the position before the step's span i; zeros where that is
+ * missing. */
 void family_rows_before(const struct family_forward *f, uint32_t stream, struct rows y);
 /* Rows of the stream are kept as kern_row_hadamard() of themselves, which FP4 was made for:
  * family_compress() writes them so, and queries for them must be rotated, too. */
 bool family_is_rotated(const struct family_forward *f, uint32_t stream);
-void family_compress(const struct family_forward *f, uint32_t in, struct rows x, uint32_t out, bool overlap,
-                     const struct device_vector *norm, float eps, const double *inv_freq,
-                     int64_t n_pairs);
+void family_compress(const struct family_forward *f, uint32_t in, struct rows x, uint32_t out,
+                     bool overlap, const struct device_vector *norm, float eps,
+                     const double *inv_freq, int64_t n_pairs);
 /* Room for the choice of n rows, up to top_k each; that of the rows from `first` on. */
 struct family_choice family_choice_rows(const struct family_forward *f, int64_t n, int64_t top_k);
 struct family_choice family_choice_slice(const struct family_choice *c, int64_t first);
@@ -307,10 +345,12 @@ void family_select(const struct family_forward *f, uint32_t keys, struct rows q,
 void family_attend_latent(const struct family_forward *f, const struct family_latent *a,
                           struct rows q, int64_t n_heads, struct rows out, float scale);
 
-/* The head: `output.weight` [n_vocab][n_embd] where the file has one, or the embedding.  ARCH.tie_word_embeddings
- * decides where there is none (absent: `tied`).  A head with the bytes of the embedding takes no memory. */
-MUST_CHECK ingle_status family_bind_head(struct model *m, const struct io_meta *meta, const char *arch, bool tied,
-                                         int64_t n_vocab, int64_t n_embd, const struct device_matrix *embed,
+/* The head: `output.weight` [n_vocab][n_embd] where the file has one, or the embedding.
+ * ARCH.tie_word_embeddings decides where there is none (absent: `tied`).  A head with the bytes of
+ * the embedding takes no memory. */
+MUST_CHECK ingle_status family_bind_head(struct model *m, const struct io_meta *meta,
+                                         const char *arch, bool tied, int64_t n_vocab,
+                                         int64_t n_embd, const struct device_matrix *embed,
                                          const struct device_matrix **out, struct err *err);
 
 /* The rows whose logits are wanted, gathered; what follows is computed as for an answer's rows. */

@@ -67,7 +67,8 @@ struct hyper {
     uint64_t head_full, head_sliding;
     double base_full, base_sliding, partial;
     double factor_full, factor_sliding; /* that frequencies are divided by */
-    bool says_v, k_is_v;                /* whether full layers have no V of their own, where the file says it */
+    /* whether full layers have no V of their own, where the file says it */
+    bool says_v, k_is_v;
 };
 
 /* An absent optional key leaves *out as it is. */
@@ -84,18 +85,21 @@ static ingle_status optional_f64(const struct io_meta *m, const char *key, doubl
 }
 
 /* Heads of keys and of values are equally wide.  end: "", or "_swa", whose keys may be left out. */
-static ingle_status same_widths(const struct io_meta *m, const char *end, uint64_t keys, uint64_t values, struct err *err)
+static ingle_status same_widths(const struct io_meta *m, const char *end, uint64_t keys,
+                                uint64_t values, struct err *err)
 {
     char key[64], value[64];
     snprintf(key, sizeof key, "gemma4.attention.key_length%s", end);
     snprintf(value, sizeof value, "gemma4.attention.value_length%s", end);
     const bool has_key = io_meta_find(m, key) != NULL, has_value = io_meta_find(m, value) != NULL;
     if (keys != values)
-        return err_set(err, INGLE_UNSUP, "'%s' is %s%llu, but '%s' is %s%llu: expected equal widths", key,
+        return err_set(err, INGLE_UNSUP,
+                       "'%s' is %s%llu, but '%s' is %s%llu: expected equal widths", key,
                        has_key ? "" : "missing and stands for ", (unsigned long long)keys, value,
                        has_value ? "" : "missing and stands for ", (unsigned long long)values);
     if (keys % 4)
-        return err_set(err, INGLE_UNSUP, "'%s' is %llu: expected a multiple of 4", key, (unsigned long long)keys);
+        return err_set(err, INGLE_UNSUP, "'%s' is %llu: expected a multiple of 4", key,
+                       (unsigned long long)keys);
     return INGLE_OK;
 }
 
@@ -117,12 +121,14 @@ static ingle_status read_heads(const struct gemma4 *g, const struct io_meta *m, 
     if ((s = optional_u64(m, "gemma4.attention.value_length_swa", 4, MAX_HEAD_WIDTH, &v_sliding,
                           err)))
         return s;
-    if ((s = same_widths(m, "", h->head_full, v_full, err)) || (s = same_widths(m, "_swa", h->head_sliding, v_sliding, err)))
+    if ((s = same_widths(m, "", h->head_full, v_full, err)) ||
+        (s = same_widths(m, "_swa", h->head_sliding, v_sliding, err)))
         return s;
     for (int64_t i = 0; i < g->n_layers; i++)
         if ((uint64_t)g->n_heads % h->kv_heads[i])
             return err_set(err, INGLE_FORMAT,
-                           "'gemma4.attention.head_count_kv' of layer %lld is %llu, which does not divide %lld heads",
+                           "'gemma4.attention.head_count_kv' of layer %lld is %llu, which does not "
+                           "divide %lld heads",
                            (long long)i, (unsigned long long)h->kv_heads[i], (long long)g->n_heads);
     return INGLE_OK;
 }
@@ -166,7 +172,8 @@ static ingle_status read_hyper(struct gemma4 *g, const struct io_meta *m, struct
         (s = optional_f64(m, "gemma4.rope.freq_base_swa", 1, 1e12, &h->base_sliding, err)) ||
         (s = optional_f64(m, "gemma4.rope.partial_rotary_factor", 0, 1, &h->partial, err)) ||
         (s = optional_f64(m, "gemma4.rope.proportional_factor", 1e-6, 1e6, &h->factor_full, err)) ||
-        (s = optional_f64(m, "gemma4.rope.linear_factor_swa", 1e-6, 1e6, &h->factor_sliding, err)) ||
+        (s = optional_f64(m, "gemma4.rope.linear_factor_swa", 1e-6, 1e6, &h->factor_sliding,
+                          err)) ||
         (s = optional_f64(m, "gemma4.attention.scale", 0, 1e6, &scale, err)) ||
         (h->says_v && (s = io_get_bool(m, "gemma4.attention.k_eq_v", &h->k_is_v, err))))
         return s;
@@ -193,7 +200,8 @@ static ingle_status read_rope(struct gemma4 *g, struct model *m, const struct hy
                               struct err *err)
 {
     const uint64_t width[2] = {h->head_full, h->head_sliding};
-    const double base[2] = {h->base_full, h->base_sliding}, by[2] = {h->factor_full, h->factor_sliding};
+    const double base[2] = {h->base_full, h->base_sliding},
+                 by[2] = {h->factor_full, h->factor_sliding};
     for (int t = 0; t < 2; t++) {
         g->pairs[t] = (int64_t)width[t] / 2;
         g->inv_freq[t] = mem_calloc(width[t] / 2, sizeof(double));
@@ -217,7 +225,8 @@ static ingle_status read_rope(struct gemma4 *g, struct model *m, const struct hy
     int64_t last = 0;
     for (int64_t i = 0; !s && i < g->pairs[0]; i++) {
         if (!(factor[i] > 0.0f))
-            s = err_set(err, INGLE_FORMAT, "'%s': tensor 'rope_freqs.weight' has %g at %lld, expected more than 0",
+            s = err_set(err, INGLE_FORMAT,
+                        "'%s': tensor 'rope_freqs.weight' has %g at %lld, expected more than 0",
                         io_path(model_file(m)), (double)factor[i], (long long)i);
         g->inv_freq[0][i] /= (double)factor[i];
         if (factor[i] < 1e20f)
@@ -226,8 +235,11 @@ static ingle_status read_rope(struct gemma4 *g, struct model *m, const struct hy
     mem_free(factor);
     g->pairs[0] = last;
     if (!s && h->partial > 0 && partial != last)
-        s = err_set(err, INGLE_FORMAT, "'%s': 'gemma4.rope.partial_rotary_factor' is %g, which is %lld pairs of a head, but "
-                    "tensor 'rope_freqs.weight' turns %lld", io_path(model_file(m)), h->partial, (long long)partial, (long long)last);
+        s = err_set(
+            err, INGLE_FORMAT,
+            "'%s': 'gemma4.rope.partial_rotary_factor' is %g, which is %lld pairs of a head, but "
+            "tensor 'rope_freqs.weight' turns %lld",
+            io_path(model_file(m)), h->partial, (long long)partial, (long long)last);
     return s;
 }
 
@@ -252,7 +264,8 @@ static const struct family_shape shapes[] = {
     {"attn_q_norm.weight", HEAD, NULL},
     {"attn_k_norm.weight", HEAD, "attention.shared_kv_layers"},
     {"attn_k.weight", "attention.head_count_kv|" HEAD "|" WIDTH, "attention.shared_kv_layers"},
-    {"attn_v.weight", "attention.head_count_kv|" HEAD "|" WIDTH, "attention.shared_kv_layers|attention.k_eq_v|attention.sliding_window_pattern"},
+    {"attn_v.weight", "attention.head_count_kv|" HEAD "|" WIDTH,
+     "attention.shared_kv_layers|attention.k_eq_v|attention.sliding_window_pattern"},
     {"ffn_gate.weight", "feed_forward_length|" WIDTH, NULL},
     {"ffn_up.weight", "feed_forward_length|" WIDTH, NULL},
     {"ffn_down.weight", "feed_forward_length|" WIDTH, NULL},
@@ -367,8 +380,11 @@ static void bind_layer(const struct gemma4 *g, struct binder *b, const struct hy
         l->k_norm = vector(b, "attn_k_norm.weight", l->head);
         const bool there = has(b, "attn_v.weight");
         if (there && !l->sliding && h->says_v && h->k_is_v && !b->s)
-            b->s = err_set(b->err, INGLE_FORMAT, "'%s': 'attention_k_eq_v' is true, but layer %lld, a full one, has values of "
-                           "its own ('%s')", io_path(model_file(b->m)), (long long)il, layer_name(b, "attn_v.weight", name));
+            b->s = err_set(
+                b->err, INGLE_FORMAT,
+                "'%s': 'attention_k_eq_v' is true, but layer %lld, a full one, has values of "
+                "its own ('%s')",
+                io_path(model_file(b->m)), (long long)il, layer_name(b, "attn_v.weight", name));
         if (l->sliding || there || (h->says_v && !h->k_is_v))
             l->v = matrix(b, "attn_v.weight", n_kv, g->n_embd, 1);
     }
@@ -389,7 +405,8 @@ static void bind_layer(const struct gemma4 *g, struct binder *b, const struct hy
     l->scale = 1.0f;
     if (b->s)
         return;
-    b->s = model_floats(b->m, layer_name(b, "layer_output_scale.weight", name), 1, &l->scale, b->err);
+    b->s =
+        model_floats(b->m, layer_name(b, "layer_output_scale.weight", name), 1, &l->scale, b->err);
     explain(b, name);
 }
 
@@ -408,11 +425,14 @@ static ingle_status share_streams(struct gemma4 *g, struct err *err)
         const int64_t from = donor[l->sliding];
         if (from < 0)
             return err_set(err, INGLE_FORMAT,
-                           "'gemma4.attention.shared_kv_layers': layer %lld shares keys and values, but no %s layer before %lld owns any",
-                           (long long)i, l->sliding ? "sliding" : "full", (long long)g->first_shared);
+                           "'gemma4.attention.shared_kv_layers': layer %lld shares keys and "
+                           "values, but no %s layer before %lld owns any",
+                           (long long)i, l->sliding ? "sliding" : "full",
+                           (long long)g->first_shared);
         if (g->layer[from].n_kv_heads != l->n_kv_heads)
             return err_set(err, INGLE_FORMAT,
-                           "'gemma4.attention.head_count_kv': layer %lld has %lld key heads, but shares those of layer %lld, which has %lld",
+                           "'gemma4.attention.head_count_kv': layer %lld has %lld key heads, but "
+                           "shares those of layer %lld, which has %lld",
                            (long long)i, (long long)l->n_kv_heads, (long long)from,
                            (long long)g->layer[from].n_kv_heads);
         l->stream = g->layer[from].stream;
@@ -420,7 +440,8 @@ static ingle_status share_streams(struct gemma4 *g, struct err *err)
     return INGLE_OK;
 }
 
-/* Where a layer has no V of its own: values are keys without the weight of their norm and without rotation. */
+/* Where a layer has no V of its own: values are keys without the weight of their norm and without
+ * rotation. */
 static ingle_status keys_from_values(struct gemma4 *g, struct model *m, struct err *err)
 {
     for (int64_t i = 0; i < g->first_shared; i++) {
@@ -429,7 +450,8 @@ static ingle_status keys_from_values(struct gemma4 *g, struct model *m, struct e
         char name[64];
         if (!l->owns_kv || l->v)
             continue;
-        if (!g->slot[t] && !(g->slot[t] = mem_calloc((size_t)KERN_PAGE * 2 * (size_t)(g->pairs[t] + 1), sizeof(float))))
+        if (!g->slot[t] && !(g->slot[t] = mem_calloc(
+                                 (size_t)KERN_PAGE * 2 * (size_t)(g->pairs[t] + 1), sizeof(float))))
             return err_set(err, INGLE_NOMEM, "no memory for rotations");
         for (int64_t j = 0; j < KERN_PAGE; j++)
             kern_rope_angles(g->slot[t] + j * 2 * g->pairs[t], j, g->inv_freq[t], g->pairs[t]);
@@ -439,8 +461,11 @@ static ingle_status keys_from_values(struct gemma4 *g, struct model *m, struct e
         const ingle_status s = model_floats(m, name, l->head, l->k_weight, err);
         if (s)
             return s;
-        l->from_v = (struct kern_from_v){.weight = l->k_weight, .inv_freq = g->inv_freq[t], .slot = g->slot[t],
-                                         .n_pairs = g->pairs[t], .half = l->head / 2};
+        l->from_v = (struct kern_from_v){.weight = l->k_weight,
+                                         .inv_freq = g->inv_freq[t],
+                                         .slot = g->slot[t],
+                                         .n_pairs = g->pairs[t],
+                                         .half = l->head / 2};
     }
     return INGLE_OK;
 }
@@ -450,21 +475,26 @@ static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct
 {
     struct binder b = {m, meta, -1, INGLE_OK, err};
     if ((b.s = family_check_layers(m, "gemma4", g->n_layers, err)) ||
-        (!g->n_experts && (b.s = family_check_there(m, meta, "gemma4", "expert_count", "blk.0.ffn_gate_inp.weight", err))) ||
-        (!g->n_ple && (b.s = family_check_there(m, meta, "gemma4", PLE, "per_layer_token_embd.weight", err))))
+        (!g->n_experts && (b.s = family_check_there(m, meta, "gemma4", "expert_count",
+                                                    "blk.0.ffn_gate_inp.weight", err))) ||
+        (!g->n_ple &&
+         (b.s = family_check_there(m, meta, "gemma4", PLE, "per_layer_token_embd.weight", err))))
         return b.s;
     g->n_vocab = model_matrix_rows(m, "token_embd.weight", 1 << 24);
     if (!g->n_vocab)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor 'token_embd.weight' is missing or no matrix of 1 to %d rows",
+        return err_set(err, INGLE_FORMAT,
+                       "'%s': tensor 'token_embd.weight' is missing or no matrix of 1 to %d rows",
                        io_path(model_file(m)), 1 << 24);
     g->embed = matrix(&b, "token_embd.weight", g->n_vocab, g->n_embd, 1);
     g->out_norm = vector(&b, "output_norm.weight", g->n_embd);
     if (!b.s)
-        b.s = family_bind_head(m, meta, "gemma4", true, g->n_vocab, g->n_embd, g->embed, &g->out, err);
+        b.s = family_bind_head(m, meta, "gemma4", true, g->n_vocab, g->n_embd, g->embed, &g->out,
+                               err);
     if (g->n_ple) {
         const int64_t width = g->n_layers * g->n_ple;
         if (!b.s) {
-            b.s = model_table(m, "per_layer_token_embd.weight", g->n_vocab, width, &g->ple_embed, err);
+            b.s = model_table(m, "per_layer_token_embd.weight", g->n_vocab, width, &g->ple_embed,
+                              err);
             explain(&b, "per_layer_token_embd.weight");
         }
         g->ple_model_proj = matrix(&b, "per_layer_model_proj.weight", width, g->n_embd, 1);
@@ -477,8 +507,12 @@ static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct
 
 static const char *size_label(const struct gemma4 *g)
 {
-    static const struct { int64_t layers, embd; const char *label; } known[] = {
-        {35, 1536, "E2B"}, {42, 2560, "E4B"}, {48, 3840, "12B"}, {30, 2816, "26B-A4B"}, {60, 5376, "31B"}};
+    static const struct { int64_t layers, embd; const char *label;
+    } known[] = {{35, 1536, "E2B"},
+                 {42, 2560, "E4B"},
+                 {48, 3840, "12B"},
+                 {30, 2816, "26B-A4B"},
+                 {60, 5376, "31B"}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (g->n_layers == known[i].layers && g->n_embd == known[i].embd)
             return known[i].label;
@@ -638,7 +672,8 @@ static void attention(struct pass *p, const struct layer *l, struct rows x)
         const struct device_product qkv[] = {
             {l->q, 0, h, q, NULL}, {l->k, 0, h, k, NULL}, {l->v, 0, h, v, NULL}};
         device_matmul(p->d, qkv, l->v ? 3 : 2);
-        device_norm(p->d, v, l->v ? v : k, NULL, l->n_kv_heads, g->eps); /* V has no weight, no rotation */
+        /* V has no weight, no rotation */
+        device_norm(p->d, v, l->v ? v : k, NULL, l->n_kv_heads, g->eps);
         device_norm(p->d, k, k, l->k_norm, l->n_kv_heads, g->eps);
         device_rope(p->d, k, &p->rope[l->sliding], l->n_kv_heads, l->head / 2);
         family_kv_append(p->f, l->stream, k, v);
@@ -657,7 +692,10 @@ static void attention(struct pass *p, const struct layer *l, struct rows x)
 /* y = Wdown(gelu(Wgate u) * Wup u). */
 static void mlp(struct pass *p, const struct layer *l, struct rows u, struct rows y)
 {
-    device_mlp(p->d, &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = DEVICE_GELU}, u, y);
+    device_mlp(
+        p->d,
+        &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = DEVICE_GELU}, u,
+        y);
 }
 
 /* The next layer's choice, by its router on this layer's stream. */
@@ -672,7 +710,8 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
     device_norm(p->d, u, x, NULL, 1, g->eps);
     device_mul_vector(p->d, u, next->router_scale);
     one_matmul(p->d, next->router, u, z);
-    const struct expert_choice c = expert_top_k(p->d, z, NULL, num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED));
+    const struct expert_choice c =
+        expert_top_k(p->d, z, NULL, num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED));
     expert_guess(p->d, &next->experts, &c, x.n);
     device_release(p->d, mark);
 }
@@ -695,7 +734,8 @@ static void experts(struct pass *p, const struct layer *l, struct rows x, struct
         c.weight[i] *= l->expert_scale[c.id[i]];
     device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
     struct rows out = device_rows(p->d, x.n, g->n_embd);
-    struct expert_eval eval = {.d = p->d, .layer = &l->experts, .x = u, .choice = c, .act = DEVICE_GELU, .out = out};
+    struct expert_eval eval = {
+        .d = p->d, .layer = &l->experts, .x = u, .choice = c, .act = DEVICE_GELU, .out = out};
     expert_eval_begin(&eval);
     guess(p, l, x);
     expert_eval_end(&eval);
@@ -769,7 +809,8 @@ static void gemma4_forward(const void *self, const struct family_forward *f)
     head(&p, x);
 }
 
-static const char *const hf_types[] = {"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text", NULL};
+static const char *const hf_types[] = {"gemma4", "gemma4_text", "gemma4_unified",
+                                       "gemma4_unified_text", NULL};
 
 static const struct expert_layer *gemma4_experts(const void *self, int64_t layer)
 {

@@ -8,7 +8,8 @@ ingle_status family_gemma4_config(struct json_object *config, struct io_meta *ou
                                      const struct report_sink *sink, struct err *err);
 bool family_gemma4_rename(const char *name, char *out, size_t n_out);
 bool family_gemma4_hf_name(const char *name, char *out, size_t n_out);
-ingle_status family_gemma4_to_config(const struct io_file *file, struct json_object *out, struct err *err);
+ingle_status family_gemma4_to_config(const struct io_file *file, struct json_object *out,
+                                     struct err *err);
 struct family_back;
 double family_gemma4_turning_share(struct family_back *b);
 

@@ -51,14 +51,18 @@ static const struct { const char *hf, *gguf; } layer_names[] = {
 /* `end`, what stands behind the name of a stack in the checkpoint, as it stands behind "X". */
 static bool stack_end(const char *end, char *out, size_t n_out)
 {
-    snprintf(out, n_out, "%s%s", *end == '_' && strncmp(end, "_weight", 7) != 0 ? ".weight" : "", end);
+    snprintf(out, n_out, "%s%s", *end == '_' && strncmp(end, "_weight", 7) != 0 ? ".weight" : "",
+             end);
     if (*out == '_')
         *out = '.'; /* _weight_scale */
     return family_config_is_weight(out);
 }
 
-static const struct { const char *hf, *gguf; } expert_names[] = {
-    {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"}, {"gate_up_proj", "ffn_gate_up_exps"}};
+static const struct { const char *hf, *gguf;
+} expert_names[] = {{"gate_proj", "ffn_gate_exps"},
+                    {"up_proj", "ffn_up_exps"},
+                    {"down_proj", "ffn_down_exps"},
+                    {"gate_up_proj", "ffn_gate_up_exps"}};
 
 /* Experts that are tensors of their own. */
 static bool rename_expert(const char *name, const char *prefix, char *out, size_t n_out)
@@ -69,8 +73,10 @@ static bool rename_expert(const char *name, const char *prefix, char *out, size_
         return false;
     for (size_t i = 0; i < sizeof expert_names / sizeof *expert_names; i++) {
         const size_t n = strlen(expert_names[i].hf);
-        if (!strncmp(name + used, expert_names[i].hf, n) && family_config_is_weight(name + used + n)) {
-            snprintf(out, n_out, "%s%s.%u%s", prefix, expert_names[i].gguf, expert, name + used + n);
+        if (!strncmp(name + used, expert_names[i].hf, n) &&
+            family_config_is_weight(name + used + n)) {
+            snprintf(out, n_out, "%s%s.%u%s", prefix, expert_names[i].gguf, expert,
+                     name + used + n);
             return true;
         }
     }
@@ -78,13 +84,15 @@ static bool rename_expert(const char *name, const char *prefix, char *out, size_
 }
 
 /* A name of one of the lists, or of what belongs to a matrix of them. */
-static bool rename_one(const char *name, const char *hf, const char *gguf, const char *prefix, char *out, size_t n_out)
+static bool rename_one(const char *name, const char *hf, const char *gguf, const char *prefix,
+                       char *out, size_t n_out)
 {
     const size_t n = strlen(hf);
     char end[64];
     if (family_config_rename(name, hf, gguf, prefix, out, n_out))
         return true;
-    if (strncmp(hf, "experts.", 8) != 0 || strncmp(name, hf, n) != 0 || !stack_end(name + n, end, sizeof end))
+    if (strncmp(hf, "experts.", 8) != 0 || strncmp(name, hf, n) != 0 ||
+        !stack_end(name + n, end, sizeof end))
         return false;
     snprintf(out, n_out, "%s%.*s%s", prefix, (int)(strlen(gguf) - strlen(".weight")), gguf, end);
     return true;
@@ -92,8 +100,8 @@ static bool rename_one(const char *name, const char *hf, const char *gguf, const
 
 bool family_gemma4_rename(const char *name, char *out, size_t n_out)
 {
-    static const char *const prefixes[] = {"model.language_model.", "language_model.model.", "model.",
-                                           "language_model."};
+    static const char *const prefixes[] = {"model.language_model.", "language_model.model.",
+                                           "model.", "language_model."};
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
         if (!strncmp(name, prefixes[i], strlen(prefixes[i]))) {
             name += strlen(prefixes[i]);
@@ -122,16 +130,19 @@ bool family_gemma4_hf_name(const char *name, char *out, size_t n_out)
     if (sscanf(name, "blk.%5u.%n", &layer, &used) != 1 || !used) {
         for (size_t i = 0; i < sizeof names / sizeof *names; i++)
             if (!strcmp(name, names[i].gguf)) {
-                snprintf(out, n_out, "%s%s", strcmp(names[i].hf, "lm_head.weight") ? "model." : "", names[i].hf);
+                snprintf(out, n_out, "%s%s", strcmp(names[i].hf, "lm_head.weight") ? "model." : "",
+                         names[i].hf);
                 return true;
             }
         return false;
     }
     for (size_t i = 0; i < sizeof expert_names / sizeof *expert_names; i++) {
         const size_t n = strlen(expert_names[i].gguf);
-        if (!strncmp(name + used, expert_names[i].gguf, n) && sscanf(name + used + n, ".%5u.weight%n", &expert, &end) == 1 && end &&
+        if (!strncmp(name + used, expert_names[i].gguf, n) &&
+            sscanf(name + used + n, ".%5u.weight%n", &expert, &end) == 1 && end &&
             !name[used + (int)n + end]) {
-            snprintf(out, n_out, "model.layers.%u.experts.%u.%s.weight", layer, expert, expert_names[i].hf);
+            snprintf(out, n_out, "model.layers.%u.experts.%u.%s.weight", layer, expert,
+                     expert_names[i].hf);
             return true;
         }
     }
@@ -161,7 +172,8 @@ struct layer_lists {
     uint64_t *heads, *head, *ff;
 };
 
-/* transformers 5.15 and later: 'per_layer_config' has what is not as for all, by the layer's index. */
+/* transformers 5.15 and later: 'per_layer_config' has what is not as for all, by the layer's
+ * index. */
 static void overrides(struct family_config *c, struct layer_lists *l)
 {
     static const char name[] = "per_layer_config";
@@ -177,7 +189,8 @@ static void overrides(struct family_config *c, struct layer_lists *l)
         char *end;
         const uint64_t i = strtoull(key, &end, 10);
         if (*end || !*key || i >= l->n || !json_object_is_type(one, json_type_object)) {
-            c->s = err_set(c->err, INGLE_FORMAT, "config.json: '%s' has '%.40s', which is none of %llu layers", name, key,
+            c->s = err_set(c->err, INGLE_FORMAT,
+                           "config.json: '%s' has '%.40s', which is none of %llu layers", name, key,
                            (unsigned long long)l->n);
             return;
         }
@@ -191,33 +204,41 @@ static void overrides(struct family_config *c, struct layer_lists *l)
             if (to)
                 *to = family_config_read(c, one, member, -1);
             else if (!c->s)
-                c->s = err_set(c->err, INGLE_UNSUP, "config.json: '%s.%s' has '%.40s', supported are head_dim, "
-                               "num_key_value_heads and intermediate_size", name, key, member);
+                c->s = err_set(c->err, INGLE_UNSUP,
+                               "config.json: '%s.%s' has '%.40s', supported are head_dim, "
+                               "num_key_value_heads and intermediate_size",
+                               name, key, member);
         }
     }
 }
 
-/* The width of a head of one kind of layer, which all of them must have; fallback: there is none. */
-static void head_width(struct family_config *c, const struct layer_lists *l, bool sliding, const char *gguf, uint64_t fallback)
+/* The width of a head of one kind of layer, which all of them must have; fallback: there is
+ * none. */
+static void head_width(struct family_config *c, const struct layer_lists *l, bool sliding,
+                       const char *gguf, uint64_t fallback)
 {
     uint64_t width = 0;
     for (uint64_t i = 0; i < l->n && !c->s; i++) {
         if (l->sliding[i] != sliding)
             continue;
         if (width && l->head[i] != width)
-            c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'head_dim' of layer %llu is %llu, that of other %s layers %llu",
-                           (unsigned long long)i, (unsigned long long)l->head[i], sliding ? "sliding" : "full",
-                           (unsigned long long)width);
+            c->s = err_set(
+                c->err, INGLE_UNSUP,
+                "config.json: 'head_dim' of layer %llu is %llu, that of other %s layers %llu",
+                (unsigned long long)i, (unsigned long long)l->head[i], sliding ? "sliding" : "full",
+                (unsigned long long)width);
         width = l->head[i];
     }
     family_config_set(c, gguf, width ? width : fallback);
 }
 
-static void read_layers(struct family_config *c, struct layer_lists *l, struct json_object *types, uint64_t n_shared)
+static void read_layers(struct family_config *c, struct layer_lists *l, struct json_object *types,
+                        uint64_t n_shared)
 {
     const uint64_t n = l->n, kv = family_config_read(c, c->json, "num_key_value_heads", -1);
     const bool k_is_v = family_config_flag(c, "attention_k_eq_v");
-    const uint64_t kv_full = k_is_v ? family_config_read(c, c->json, "num_global_key_value_heads", (int64_t)kv) : kv;
+    const uint64_t kv_full =
+        k_is_v ? family_config_read(c, c->json, "num_global_key_value_heads", (int64_t)kv) : kv;
     const uint64_t ff = family_config_read(c, c->json, "intermediate_size", -1);
     const uint64_t head = family_config_read(c, c->json, "head_dim", -1);
     const uint64_t head_full = family_config_read(c, c->json, "global_head_dim", (int64_t)head);
@@ -225,8 +246,9 @@ static void read_layers(struct family_config *c, struct layer_lists *l, struct j
         const char *t = json_object_get_string(json_object_array_get_idx(types, i));
         l->sliding[i] = t && !strcmp(t, "sliding_attention");
         if (!l->sliding[i] && (!t || strcmp(t, "full_attention")))
-            c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'layer_types' has '%s' for layer %llu",
-                           t ? t : "null", (unsigned long long)i);
+            c->s =
+                err_set(c->err, INGLE_UNSUP, "config.json: 'layer_types' has '%s' for layer %llu",
+                        t ? t : "null", (unsigned long long)i);
         l->heads[i] = l->sliding[i] ? kv : kv_full;
         l->head[i] = l->sliding[i] ? head : head_full;
         l->ff[i] = family_config_flag(c, "use_double_wide_mlp") && i + n_shared >= n ? 2 * ff : ff;
@@ -243,7 +265,8 @@ static void layers(struct family_config *c, uint64_t n_layers)
     struct json_object *types = family_config_get(c->json, "layer_types");
     if (c->s)
         return;
-    if (!json_object_is_type(types, json_type_array) || json_object_array_length(types) != n_layers) {
+    if (!json_object_is_type(types, json_type_array) ||
+        json_object_array_length(types) != n_layers) {
         c->s = err_set(c->err, INGLE_FORMAT, "config.json: 'layer_types' is no list of %llu layers",
                        (unsigned long long)n_layers);
         return;
@@ -260,7 +283,8 @@ static void layers(struct family_config *c, uint64_t n_layers)
         c->s = err_set(c->err, INGLE_NOMEM, "no memory for config.json");
     }
     if (!c->s)
-        c->s = io_meta_set_bools(c->out, "gemma4.attention.sliding_window_pattern", l.sliding, n_layers);
+        c->s = io_meta_set_bools(c->out, "gemma4.attention.sliding_window_pattern", l.sliding,
+                                 n_layers);
     if (!c->s)
         c->s = io_meta_set_u64s(c->out, "gemma4.attention.head_count_kv", l.heads, n_layers);
     if (!c->s)
@@ -270,35 +294,45 @@ static void layers(struct family_config *c, uint64_t n_layers)
     family_config_set(c, "gemma4.attention.shared_kv_layers", n_shared);
 }
 
-/* Rotations of one kind of layer; with the type `scaled` all frequencies are divided by 'factor'. */
-static void rope_of(struct family_config *c, struct json_object *r, const char *kind, const char *type, const char *scaled,
-                    const char *gguf)
+/* Rotations of one kind of layer; with the type `scaled` all frequencies are divided by
+ * 'factor'. */
+static void rope_of(struct family_config *c, struct json_object *r, const char *kind,
+                    const char *type, const char *scaled, const char *gguf)
 {
-    struct json_object *v = family_config_get(r, "rope_type"), *factor = family_config_get(r, "factor");
+    struct json_object *v = family_config_get(r, "rope_type"),
+                       *factor = family_config_get(r, "factor");
     const char *is = v ? json_object_get_string(v) : type;
     const bool divides = !strcmp(is, scaled);
     if (c->s)
         return;
     if (strcmp(is, type) && !divides)
-        c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'rope_parameters.%s.rope_type' is '%.40s', supported is '%s'%s%s%s", kind,
-                       is, type, strcmp(type, scaled) ? " or '" : "", strcmp(type, scaled) ? scaled : "",
-                       strcmp(type, scaled) ? "'" : "");
+        c->s = err_set(
+            c->err, INGLE_UNSUP,
+            "config.json: 'rope_parameters.%s.rope_type' is '%.40s', supported is '%s'%s%s%s", kind,
+            is, type, strcmp(type, scaled) ? " or '" : "", strcmp(type, scaled) ? scaled : "",
+            strcmp(type, scaled) ? "'" : "");
     else if (factor && divides)
         family_config_number(c, r, "factor", gguf, 1);
     else if (factor && json_object_get_double(factor) - 1 != 0)
-        c->s = err_set(c->err, INGLE_UNSUP, "config.json: 'rope_parameters.%s.factor' is %.40s with rope_type '%s', supported is "
-                       "1 or rope_type '%s'", kind, json_object_get_string(factor), is, scaled);
+        c->s = err_set(
+            c->err, INGLE_UNSUP,
+            "config.json: 'rope_parameters.%s.factor' is %.40s with rope_type '%s', supported is "
+            "1 or rope_type '%s'",
+            kind, json_object_get_string(factor), is, scaled);
 }
 
 static void rope(struct family_config *c)
 {
     struct json_object *r = family_config_get(c->json, "rope_parameters");
-    struct json_object *full = family_config_get(r, "full_attention"), *sliding = family_config_get(r, "sliding_attention");
-    rope_of(c, full, "full_attention", "proportional", "proportional", "gemma4.rope.proportional_factor");
+    struct json_object *full = family_config_get(r, "full_attention"),
+                       *sliding = family_config_get(r, "sliding_attention");
+    rope_of(c, full, "full_attention", "proportional", "proportional",
+            "gemma4.rope.proportional_factor");
     rope_of(c, sliding, "sliding_attention", "default", "linear", "gemma4.rope.linear_factor_swa");
     family_config_number(c, full, "rope_theta", "gemma4.rope.freq_base", 1e6);
     family_config_number(c, sliding, "rope_theta", "gemma4.rope.freq_base_swa", 1e4);
-    family_config_number(c, full, "partial_rotary_factor", "gemma4.rope.partial_rotary_factor", 0.25);
+    family_config_number(c, full, "partial_rotary_factor", "gemma4.rope.partial_rotary_factor",
+                         0.25);
 }
 
 ingle_status family_gemma4_config(struct json_object *config, struct io_meta *out,
@@ -311,17 +345,22 @@ ingle_status family_gemma4_config(struct json_object *config, struct io_meta *ou
         return c.s;
     const uint64_t n_layers = family_config_read(&c, c.json, "num_hidden_layers", -1);
     if (!c.s && (n_layers < 1 || n_layers > 1024))
-        return err_set(err, INGLE_FORMAT, "config.json: 'num_hidden_layers' is %llu, expected 1 to 1024",
+        return err_set(err, INGLE_FORMAT,
+                       "config.json: 'num_hidden_layers' is %llu, expected 1 to 1024",
                        (unsigned long long)n_layers);
     family_config_set(&c, "gemma4.block_count", n_layers);
     for (size_t i = 0; i < sizeof whole_keys / sizeof *whole_keys; i++)
-        family_config_whole(&c, c.json, whole_keys[i].hf, whole_keys[i].gguf, whole_keys[i].fallback);
-    family_config_number(&c, c.json, "rms_norm_eps", "gemma4.attention.layer_norm_rms_epsilon", 1e-6);
-    family_config_number(&c, c.json, "final_logit_softcapping", "gemma4.final_logit_softcapping", 0);
+        family_config_whole(&c, c.json, whole_keys[i].hf, whole_keys[i].gguf,
+                            whole_keys[i].fallback);
+    family_config_number(&c, c.json, "rms_norm_eps", "gemma4.attention.layer_norm_rms_epsilon",
+                         1e-6);
+    family_config_number(&c, c.json, "final_logit_softcapping", "gemma4.final_logit_softcapping",
+                         0);
     if (family_config_flag(&c, "enable_moe_block")) {
         family_config_whole(&c, c.json, "num_experts", "gemma4.expert_count", -1);
         family_config_whole(&c, c.json, "top_k_experts", "gemma4.expert_used_count", -1);
-        family_config_whole(&c, c.json, "moe_intermediate_size", "gemma4.expert_feed_forward_length", -1);
+        family_config_whole(&c, c.json, "moe_intermediate_size",
+                            "gemma4.expert_feed_forward_length", -1);
     }
     layers(&c, n_layers);
     rope(&c);
@@ -367,7 +406,8 @@ static void put_heads(struct family_back *b, const struct back_layers *l)
     family_back_put(b, b->json, "num_key_value_heads", json_object_new_int64((int64_t)kv));
     family_back_put(b, b->json, "attention_k_eq_v", json_object_new_boolean(k_is_v));
     if (k_is_v)
-        family_back_put(b, b->json, "num_global_key_value_heads", json_object_new_int64((int64_t)kv_full));
+        family_back_put(b, b->json, "num_global_key_value_heads",
+                        json_object_new_int64((int64_t)kv_full));
     for (uint64_t i = 0; i < l->n; i++)
         if (l->heads[i] != (l->sliding[i] ? kv : kv_full))
             put_override(b, i, "num_key_value_heads", l->heads[i]);
@@ -405,13 +445,18 @@ static void put_layers(struct family_back *b)
         return;
     }
     l.ff = l.heads + l.n;
-    b->s = io_get_bools(meta, family_back_key(b, "gemma4.attention.sliding_window_pattern", key), l.n, l.sliding, b->err);
+    b->s = io_get_bools(meta, family_back_key(b, "gemma4.attention.sliding_window_pattern", key),
+                        l.n, l.sliding, b->err);
     if (!b->s)
-        b->s = io_get_u64s(meta, family_back_key(b, "gemma4.attention.head_count_kv", key), l.n, 1, 65536, l.heads, b->err);
+        b->s = io_get_u64s(meta, family_back_key(b, "gemma4.attention.head_count_kv", key), l.n, 1,
+                           65536, l.heads, b->err);
     if (!b->s)
-        b->s = io_get_u64s(meta, family_back_key(b, "gemma4.feed_forward_length", key), l.n, 1, UINT32_MAX, l.ff, b->err);
+        b->s = io_get_u64s(meta, family_back_key(b, "gemma4.feed_forward_length", key), l.n, 1,
+                           UINT32_MAX, l.ff, b->err);
     for (uint64_t i = 0; i < l.n && !b->s; i++)
-        family_back_add(b, types, json_object_new_string(l.sliding[i] ? "sliding_attention" : "full_attention"));
+        family_back_add(
+            b, types,
+            json_object_new_string(l.sliding[i] ? "sliding_attention" : "full_attention"));
     family_back_put(b, b->json, "layer_types", types);
     if (!b->s) {
         put_heads(b, &l);
@@ -428,12 +473,15 @@ double family_gemma4_turning_share(struct family_back *b)
     enum { MOST = 65536 };
     const struct io_tensor *t = io_tensor_find(b->file, "rope_freqs.weight");
     double share = 0.25;
-    if (io_get_f64(io_metadata(b->file), family_back_key(b, "gemma4.rope.partial_rotary_factor", key), 0, 1, &share, NULL))
+    if (io_get_f64(io_metadata(b->file),
+                   family_back_key(b, "gemma4.rope.partial_rotary_factor", key), 0, 1, &share,
+                   NULL))
         share = 0.25;
     if (b->s || !t || t->type != QUANT_F32 || !t->ne[0] || t->ne[0] > MOST)
         return share;
     float *f = mem_calloc((size_t)t->ne[0], sizeof *f);
-    b->s = f ? io_read(b->file, t, 0, f, (size_t)t->ne[0] * sizeof *f, b->err) : err_set(b->err, INGLE_NOMEM, "no memory for config.json");
+    b->s = f ? io_read(b->file, t, 0, f, (size_t)t->ne[0] * sizeof *f, b->err)
+             : err_set(b->err, INGLE_NOMEM, "no memory for config.json");
     uint64_t turns = 0;
     for (uint64_t i = 0; i < t->ne[0] && !b->s; i++)
         turns += f[i] < 1e20f;
@@ -444,11 +492,15 @@ double family_gemma4_turning_share(struct family_back *b)
 static void put_rope(struct family_back *b)
 {
     struct json_object *r = family_back_object(b, b->json, "rope_parameters");
-    struct json_object *full = family_back_object(b, r, "full_attention"), *near = family_back_object(b, r, "sliding_attention");
+    struct json_object *full = family_back_object(b, r, "full_attention"),
+                       *near = family_back_object(b, r, "sliding_attention");
     char key[FAMILY_BACK_KEY];
-    const bool scaled = io_meta_find(io_metadata(b->file), family_back_key(b, "gemma4.rope.linear_factor_swa", key)) != NULL;
+    const bool scaled =
+        io_meta_find(io_metadata(b->file),
+                     family_back_key(b, "gemma4.rope.linear_factor_swa", key)) != NULL;
     family_back_text(b, full, "rope_type", "proportional");
-    family_back_put(b, full, "partial_rotary_factor", family_back_decimal(family_gemma4_turning_share(b)));
+    family_back_put(b, full, "partial_rotary_factor",
+                    family_back_decimal(family_gemma4_turning_share(b)));
     family_back_number(b, full, "rope_theta", "gemma4.rope.freq_base");
     family_back_number(b, full, "factor", "gemma4.rope.proportional_factor");
     family_back_text(b, near, "rope_type", scaled ? "linear" : "default");
@@ -456,7 +508,8 @@ static void put_rope(struct family_back *b)
     family_back_number(b, near, "factor", "gemma4.rope.linear_factor_swa");
 }
 
-ingle_status family_gemma4_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+ingle_status family_gemma4_to_config(const struct io_file *file, struct json_object *out,
+                                     struct err *err)
 {
     struct family_back b = {file, out, INGLE_OK, err};
     const bool experts = family_back_get(&b, "gemma4.expert_count", 0) > 0;
@@ -467,7 +520,9 @@ ingle_status family_gemma4_to_config(const struct io_file *file, struct json_obj
             family_back_whole(&b, out, whole_keys[i].hf, whole_keys[i].gguf);
     family_back_whole(&b, out, "head_dim", "gemma4.attention.key_length_swa");
     family_back_whole(&b, out, "global_head_dim", "gemma4.attention.key_length");
-    family_back_put(&b, out, "num_kv_shared_layers", json_object_new_int64((int64_t)family_back_get(&b, "gemma4.attention.shared_kv_layers", 0)));
+    family_back_put(&b, out, "num_kv_shared_layers",
+                    json_object_new_int64(
+                        (int64_t)family_back_get(&b, "gemma4.attention.shared_kv_layers", 0)));
     family_back_number(&b, out, "rms_norm_eps", "gemma4.attention.layer_norm_rms_epsilon");
     family_back_number(&b, out, "final_logit_softcapping", "gemma4.final_logit_softcapping");
     family_back_text(&b, out, "hidden_activation", "gelu_pytorch_tanh");

@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemma4_mtp - the assistant of Gemma 4: a few narrow layers that draft token by token.  They read the target's keys and
- * values (each kind of layer those of the target's last layer of the kind that has any) and have none of their own.
+ * gemma4_mtp - the assistant of Gemma 4: a few narrow layers that draft token by token.  They read
+ * the target's keys and values (each kind of layer those of the target's last layer of the kind
+ * that has any) and have none of their own.
  *
- * A step joins the target's embedding of the newest token with a hidden row: the target's, behind its output norm, at the
- * position before the anchor, and then the step's own, projected back.  All steps of a round stand at the anchor's position,
- * and see what the target has computed before it.  All that is kept of a position is the hidden row, of the newest one.
+ * A step joins the target's embedding of the newest token with a hidden row: the target's, behind
+ * its output norm, at the position before the anchor, and then the step's own, projected back.  All
+ * steps of a round stand at the anchor's position, and see what the target has computed before it.
+ * All that is kept of a position is the hidden row, of the newest one.
  *
- * The head is dense, or ordered: tokens lie in clusters, whose centroids choose which rows of it are computed.
+ * The head is dense, or ordered: tokens lie in clusters, whose centroids choose which rows of it
+ * are computed.
  *
- * Spellings: `nextn.*` in files of llama.cpp, `mtp.*` in others, a checkpoint's own names (renamed).
+ * Spellings: `nextn.*` in files of llama.cpp, `mtp.*` in others, a checkpoint's own names
+ * (renamed).
  */
 #include "family/gemma4.h"
 
@@ -24,7 +28,14 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST = 8, MAX_LAYERS = 64, MAX_WIDTH = 1 << 20, MAX_HEADS = 1024, MAX_HEAD_WIDTH = 8192, MAX_CHOSEN = 1 << 16 };
+enum {
+    MOST = 8,
+    MAX_LAYERS = 64,
+    MAX_WIDTH = 1 << 20,
+    MAX_HEADS = 1024,
+    MAX_HEAD_WIDTH = 8192,
+    MAX_CHOSEN = 1 << 16
+};
 
 struct layer {
     const struct device_vector *attn_norm, *q_norm, *post_attn_norm, *ffn_norm, *post_ffn_norm;
@@ -74,8 +85,9 @@ static bool mtp_fits(const struct family *target, const struct model *m, const s
     const char *arch = architecture(meta);
     (void)target;
     return !strcmp(arch, "gemma4-assistant") || !strcmp(arch, "gemma4_assistant") ||
-           (!strcmp(arch, "gemma4") && (model_find(m, "nextn.pre_projection.weight") || model_find(m, "mtp.pre_projection.weight") ||
-                                        model_find(m, "pre_projection.weight")));
+           (!strcmp(arch, "gemma4") &&
+            (model_find(m, "nextn.pre_projection.weight") ||
+             model_find(m, "mtp.pre_projection.weight") || model_find(m, "pre_projection.weight")));
 }
 
 static bool mtp_named(struct json_object *config)
@@ -113,7 +125,8 @@ static bool mtp_rename(const char *name, char *out, size_t n_out)
 }
 
 /* Members of the config beside 'text_config', which says the rest as the target's does. */
-static ingle_status mtp_config(struct json_object *config, struct io_meta *out, const struct report_sink *sink, struct err *err)
+static ingle_status mtp_config(struct json_object *config, struct io_meta *out,
+                               const struct report_sink *sink, struct err *err)
 {
     static const struct { const char *hf, *gguf; } whole[] = {
         {"backbone_hidden_size", "gemma4.embedding_length_out"},
@@ -131,7 +144,8 @@ static ingle_status mtp_config(struct json_object *config, struct io_meta *out, 
         if (!i || family_config_get(config, whole[i].hf))
             family_config_whole(&c, config, whole[i].hf, whole[i].gguf, -1);
     if (!c.s)
-        c.s = io_meta_set_bool(out, "gemma4.use_ordered_embeddings", family_config_flag(&c, "use_ordered_embeddings"));
+        c.s = io_meta_set_bool(out, "gemma4.use_ordered_embeddings",
+                               family_config_flag(&c, "use_ordered_embeddings"));
     return c.s;
 }
 
@@ -152,15 +166,19 @@ static bool mtp_hf_name(const struct io_file *file, const char *name, char *out,
     return family_gemma4_hf_name(name, out, n_out);
 }
 
-static ingle_status mtp_to_config(const struct io_file *file, struct json_object *out, struct err *err)
+static ingle_status mtp_to_config(const struct io_file *file, struct json_object *out,
+                                  struct err *err)
 {
     struct family_back b = {file, out, INGLE_OK, err};
     family_back_begin(&b, "Gemma4AssistantForCausalLM", "gemma4_assistant");
     json_object_object_del(out, "vocab_size");
-    family_back_whole(&b, out, "backbone_hidden_size", family_back_get(&b, "gemma4.embedding_length_out", 0) ? "gemma4.embedding_length_out"
-                                                                                                              : "gemma4.n_embd_backbone");
-    family_back_put(&b, out, "use_ordered_embeddings", json_object_new_boolean(io_tensor_find(file, "masked_embd_centroids.weight") ||
-                                                                               io_tensor_find(file, "mtp.centroids.weight")));
+    family_back_whole(&b, out, "backbone_hidden_size",
+                      family_back_get(&b, "gemma4.embedding_length_out", 0)
+                          ? "gemma4.embedding_length_out"
+                          : "gemma4.n_embd_backbone");
+    family_back_put(&b, out, "use_ordered_embeddings",
+                    json_object_new_boolean(io_tensor_find(file, "masked_embd_centroids.weight") ||
+                                            io_tensor_find(file, "mtp.centroids.weight")));
     family_back_whole(&b, out, "num_centroids", "gemma4.n_centroids");
     family_back_whole(&b, out, "centroid_intermediate_top_k", "gemma4.centroid_top_k");
     struct json_object *text = family_back_object(&b, out, "text_config");
@@ -216,10 +234,14 @@ static void read_numbers(struct mtp *g, struct dflash_keys *k)
     g->n_heads = family_dflash_whole(k, "attention.head_count", 1, MAX_HEADS, -1);
     g->window = family_dflash_whole(k, "attention.sliding_window", 1, 1 << 24, -1);
     g->eps = (float)family_dflash_number(k, "attention.layer_norm_rms_epsilon", 0, 1, 1e-6);
-    const int64_t shared = family_dflash_whole(k, "attention.shared_kv_layers", 0, MAX_LAYERS, g->n_layers);
+    const int64_t shared =
+        family_dflash_whole(k, "attention.shared_kv_layers", 0, MAX_LAYERS, g->n_layers);
     if (!k->s && shared != g->n_layers)
-        k->s = err_set(k->err, INGLE_UNSUP, "'%s': 'attention.shared_kv_layers' is %lld of %lld layers: all layers of an assistant read "
-                       "the target's keys and values", k->path, (long long)shared, (long long)g->n_layers);
+        k->s = err_set(k->err, INGLE_UNSUP,
+                       "'%s': 'attention.shared_kv_layers' is %lld of %lld layers: all layers of "
+                       "an assistant read "
+                       "the target's keys and values",
+                       k->path, (long long)shared, (long long)g->n_layers);
     if (!k->s && !(g->layer = mem_calloc((size_t)g->n_layers, sizeof *g->layer)))
         k->s = err_set(k->err, INGLE_NOMEM, "no memory for %lld layers", (long long)g->n_layers);
 }
@@ -230,7 +252,8 @@ static void read_layers(struct mtp *g, struct dflash_keys *k)
     bool sliding[MAX_LAYERS];
     char full[128];
     const int64_t head = family_dflash_whole(k, "attention.key_length", 4, MAX_HEAD_WIDTH, -1);
-    const int64_t head_swa = family_dflash_whole(k, "attention.key_length_swa", 4, MAX_HEAD_WIDTH, head);
+    const int64_t head_swa =
+        family_dflash_whole(k, "attention.key_length_swa", 4, MAX_HEAD_WIDTH, head);
     if (k->s)
         return;
     family_dflash_key(k, "feed_forward_length", full);
@@ -244,7 +267,9 @@ static void read_layers(struct mtp *g, struct dflash_keys *k)
         l->head = sliding[i] ? head_swa : head;
         l->n_ff = (int64_t)ff[i];
         if (l->head % 4)
-            k->s = err_set(k->err, INGLE_UNSUP, "'%s': attention heads of width %lld: expected a multiple of 4", k->path, (long long)l->head);
+            k->s = err_set(k->err, INGLE_UNSUP,
+                           "'%s': attention heads of width %lld: expected a multiple of 4", k->path,
+                           (long long)l->head);
     }
 }
 
@@ -253,8 +278,10 @@ static void read_rope(struct mtp *g, struct dflash_keys *k, struct model *m)
 {
     static const char tensor[] = "rope_freqs.weight";
     const int64_t head[2] = {family_dflash_whole(k, "attention.key_length", 4, MAX_HEAD_WIDTH, 4),
-                             family_dflash_whole(k, "attention.key_length_swa|attention.key_length", 4, MAX_HEAD_WIDTH, 4)};
-    const double base[2] = {family_dflash_number(k, "rope.freq_base", 1, 1e12, 1e6), family_dflash_number(k, "rope.freq_base_swa", 1, 1e12, 1e4)};
+                             family_dflash_whole(k, "attention.key_length_swa|attention.key_length",
+                                                 4, MAX_HEAD_WIDTH, 4)};
+    const double base[2] = {family_dflash_number(k, "rope.freq_base", 1, 1e12, 1e6),
+                            family_dflash_number(k, "rope.freq_base_swa", 1, 1e12, 1e4)};
     const double share = family_dflash_number(k, "rope.partial_rotary_factor", 0, 1, 0);
     float factor[MAX_HEAD_WIDTH / 2];
     for (int t = 0; t < 2 && !k->s; t++) {
@@ -270,14 +297,17 @@ static void read_rope(struct mtp *g, struct dflash_keys *k, struct model *m)
     if (!model_find(m, tensor)) {
         g->pairs[0] = (int64_t)(share * (double)g->pairs[0]);
         if (share <= 0)
-            k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor '%s' is missing, and no share of rotating pairs is given", k->path, tensor);
+            k->s = err_set(k->err, INGLE_FORMAT,
+                           "'%s': tensor '%s' is missing, and no share of rotating pairs is given",
+                           k->path, tensor);
         return;
     }
     k->s = model_floats(m, tensor, g->pairs[0], factor, k->err);
     for (int64_t i = 0, n = g->pairs[0]; !k->s && i < n; i++) {
         if (!(factor[i] > 0.0f))
-            k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor '%s' has %g at %lld, expected more than 0", k->path, tensor,
-                           (double)factor[i], (long long)i);
+            k->s = err_set(k->err, INGLE_FORMAT,
+                           "'%s': tensor '%s' has %g at %lld, expected more than 0", k->path,
+                           tensor, (double)factor[i], (long long)i);
         g->inv_freq[0][i] /= (double)factor[i];
         g->pairs[0] = factor[i] < 1e20f ? i + 1 : i ? g->pairs[0] : 0;
     }
@@ -292,7 +322,8 @@ static const char *field(const struct dflash_keys *k, const char *names_, char f
     return full;
 }
 
-static void check_pairing(struct mtp *g, struct dflash_keys *k, const struct family_draft_target *t, const struct model *m)
+static void check_pairing(struct mtp *g, struct dflash_keys *k, const struct family_draft_target *t,
+                          const struct model *m)
 {
     static const char back[] = "embedding_length_out|n_embd_backbone";
     const struct io_tensor *embed = model_find(m, "token_embd.weight");
@@ -300,23 +331,31 @@ static void check_pairing(struct mtp *g, struct dflash_keys *k, const struct fam
     const struct io_value *arch = family_dflash_key(k, "requires_target_arch", full);
     if (k->s)
         return;
-    if (t->family != &family_gemma4 || (arch && arch->kind == IO_STR && strcmp(arch->v.s, t->family->arch) != 0)) {
-        k->s = err_set(k->err, INGLE_UNSUP, "'%s' is an assistant (multi-token prediction) for %s, but the target is %s", k->path,
-                       arch && arch->kind == IO_STR ? arch->v.s : "gemma4", t->family->arch);
+    if (t->family != &family_gemma4 ||
+        (arch && arch->kind == IO_STR && strcmp(arch->v.s, t->family->arch) != 0)) {
+        k->s =
+            err_set(k->err, INGLE_UNSUP,
+                    "'%s' is an assistant (multi-token prediction) for %s, but the target is %s",
+                    k->path, arch && arch->kind == IO_STR ? arch->v.s : "gemma4", t->family->arch);
         return;
     }
     const int64_t n_back = family_dflash_whole(k, back, 1, MAX_WIDTH, -1);
     if (!k->s && n_back != g->n_back)
-        k->s = family_draft_unfit(t, k->path, k->checkpoint ? "backbone_hidden_size" : field(k, back, full), n_back,
-                                  "the target's width is", g->n_back, k->err);
+        k->s = family_draft_unfit(t, k->path,
+                                  k->checkpoint ? "backbone_hidden_size" : field(k, back, full),
+                                  n_back, "the target's width is", g->n_back, k->err);
     const int64_t tokens = family_dflash_whole(k, "vocab_size", 1, 1 << 24, g->n_vocab);
     if (!k->s && tokens != g->n_vocab)
-        k->s = family_draft_unfit(t, k->path, k->checkpoint ? "vocab_size" : field(k, "vocab_size", full), tokens,
-                                  "the target's tokens are", g->n_vocab, k->err);
+        k->s = family_draft_unfit(t, k->path,
+                                  k->checkpoint ? "vocab_size" : field(k, "vocab_size", full),
+                                  tokens, "the target's tokens are", g->n_vocab, k->err);
     if (!k->s && !embed)
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor 'token_embd.weight', the assistant's head, is missing", k->path);
+        k->s =
+            err_set(k->err, INGLE_FORMAT,
+                    "'%s': tensor 'token_embd.weight', the assistant's head, is missing", k->path);
     if (!k->s && embed->n_dims == 2 && (int64_t)embed->ne[1] != g->n_vocab)
-        k->s = family_draft_unfit(t, k->path, embed->name, (int64_t)embed->ne[1], "the target's tokens are", g->n_vocab, k->err);
+        k->s = family_draft_unfit(t, k->path, embed->name, (int64_t)embed->ne[1],
+                                  "the target's tokens are", g->n_vocab, k->err);
 }
 
 /* The target's streams that layers read: of each kind the last one. */
@@ -334,19 +373,30 @@ static void find_donors(struct mtp *g, struct dflash_keys *k, const struct famil
     for (int64_t i = 0; !k->s && i < g->n_layers; i++) {
         struct layer *l = &g->layer[i];
         const struct kv_stream *s = donor[l->sliding] < 0 ? NULL : &spec.stream[donor[l->sliding]];
-        const char *key = l->sliding ? "attention.key_length_swa|attention.key_length" : "attention.key_length";
+        const char *key =
+            l->sliding ? "attention.key_length_swa|attention.key_length" : "attention.key_length";
         if (!s)
-            k->s = err_set(k->err, INGLE_UNSUP, "'%s': layer %lld is a %s one, of which the target has none", k->path, (long long)i,
-                           l->sliding ? "sliding" : "full");
+            k->s = err_set(k->err, INGLE_UNSUP,
+                           "'%s': layer %lld is a %s one, of which the target has none", k->path,
+                           (long long)i, l->sliding ? "sliding" : "full");
         else if (s->k_width != l->head)
-            k->s = family_draft_unfit(t, k->path, k->checkpoint ? l->sliding ? "head_dim" : "global_head_dim" : field(k, key, full), l->head,
-                                      l->sliding ? "the target's sliding heads are" : "the target's full heads are", s->k_width, k->err);
+            k->s = family_draft_unfit(
+                t, k->path,
+                k->checkpoint ? l->sliding ? "head_dim" : "global_head_dim" : field(k, key, full),
+                l->head,
+                l->sliding ? "the target's sliding heads are" : "the target's full heads are",
+                s->k_width, k->err);
         else if (g->n_heads % s->n_heads)
-            k->s = family_draft_unfit(t, k->path, k->checkpoint ? "num_attention_heads" : field(k, "attention.head_count", full), g->n_heads,
-                                      "they must be shared evenly by the target's key heads, which are", s->n_heads, k->err);
+            k->s = family_draft_unfit(
+                t, k->path,
+                k->checkpoint ? "num_attention_heads" : field(k, "attention.head_count", full),
+                g->n_heads, "they must be shared evenly by the target's key heads, which are",
+                s->n_heads, k->err);
         else if (l->sliding && spec.group[s->group].window != g->window)
-            k->s = family_draft_unfit(t, k->path, k->checkpoint ? "sliding_window" : field(k, "attention.sliding_window", full), g->window,
-                                      "the target's window is", spec.group[s->group].window, k->err);
+            k->s = family_draft_unfit(
+                t, k->path,
+                k->checkpoint ? "sliding_window" : field(k, "attention.sliding_window", full),
+                g->window, "the target's window is", spec.group[s->group].window, k->err);
         else
             l->stream = (uint32_t)donor[l->sliding];
     }
@@ -366,7 +416,8 @@ static const char *name_of(const struct binder *b, const char *suffix, char out[
     return out;
 }
 
-static const struct device_matrix *matrix(const struct binder *b, const char *suffix, int64_t out, int64_t in)
+static const struct device_matrix *matrix(const struct binder *b, const char *suffix, int64_t out,
+                                          int64_t in)
 {
     char name[96];
     const struct device_matrix *w = NULL;
@@ -399,7 +450,8 @@ static void bind_layer(const struct mtp *g, const struct binder *b, struct layer
     l->down = matrix(b, "ffn_down.weight", g->n_embd, l->n_ff);
     l->post_ffn_norm = vector(b, "post_ffw_norm.weight", g->n_embd);
     if (!b->k->s)
-        b->k->s = model_floats(b->m, name_of(b, "layer_output_scale.weight", name), 1, &l->scale, b->k->err);
+        b->k->s = model_floats(b->m, name_of(b, "layer_output_scale.weight", name), 1, &l->scale,
+                               b->k->err);
 }
 
 /* A cluster has as many tokens as any other, and a token is in one. */
@@ -410,7 +462,8 @@ static void check_order(const struct mtp *g, struct dflash_keys *k, const char *
         k->s = err_set(k->err, INGLE_NOMEM, "no memory for tensor '%s'", tensor);
     for (int64_t i = 0; !k->s && i < g->n_vocab; i++) {
         if (seen[g->order[i]])
-            k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor '%s' has token %d twice", k->path, tensor, g->order[i]);
+            k->s = err_set(k->err, INGLE_FORMAT, "'%s': tensor '%s' has token %d twice", k->path,
+                           tensor, g->order[i]);
         seen[g->order[i]] = true;
     }
     mem_free(seen);
@@ -418,9 +471,11 @@ static void check_order(const struct mtp *g, struct dflash_keys *k, const char *
 
 static void bind_clusters(struct mtp *g, const struct binder *b)
 {
-    static const char centroids[] = "masked_embd_centroids.weight", order[] = "masked_embd_ordering";
+    static const char centroids[] = "masked_embd_centroids.weight",
+                      order[] = "masked_embd_ordering";
     struct dflash_keys *k = b->k;
-    const bool there = model_find(b->m, centroids) != NULL, said = family_dflash_flag(k, "use_ordered_embeddings", there);
+    const bool there = model_find(b->m, centroids) != NULL,
+               said = family_dflash_flag(k, "use_ordered_embeddings", there);
     if (k->s || (!there && !model_find(b->m, order)))
         return; /* some writers leave them out: the dense head is the exact one */
     if (!said) {
@@ -431,10 +486,13 @@ static void bind_clusters(struct mtp *g, const struct binder *b)
     const int64_t n = family_dflash_whole(k, "n_centroids", 1, 1 << 24, g->n_centroids);
     g->top_k = family_dflash_whole(k, "centroid_top_k", 1, 1 << 24, 32);
     g->each = g->n_centroids ? g->n_vocab / g->n_centroids : 0;
-    if (!k->s && (!g->n_centroids || g->n_vocab % g->n_centroids || n != g->n_centroids || g->top_k > g->n_centroids ||
-                  g->top_k * g->each > MAX_CHOSEN))
-        k->s = err_set(k->err, INGLE_FORMAT, "'%s': %lld of %lld centroids ('%s' has %lld) for %lld tokens: expected a divisor of the "
-                       "tokens, and at most %d tokens of the chosen ones", k->path, (long long)g->top_k, (long long)n, centroids,
+    if (!k->s && (!g->n_centroids || g->n_vocab % g->n_centroids || n != g->n_centroids ||
+                  g->top_k > g->n_centroids || g->top_k * g->each > MAX_CHOSEN))
+        k->s = err_set(k->err, INGLE_FORMAT,
+                       "'%s': %lld of %lld centroids ('%s' has %lld) for %lld tokens: expected a "
+                       "divisor of the "
+                       "tokens, and at most %d tokens of the chosen ones",
+                       k->path, (long long)g->top_k, (long long)n, centroids,
                        (long long)g->n_centroids, (long long)g->n_vocab, MAX_CHOSEN);
     g->centroids = matrix(b, centroids, num_max(1, g->n_centroids), g->n_embd);
     g->order = mem_calloc((size_t)g->n_vocab, sizeof *g->order);
@@ -459,8 +517,9 @@ static void bind_weights(struct mtp *g, struct dflash_keys *k, struct model *m)
         model_skip(m, "output.weight", "a copy of the embedding");
 }
 
-static ingle_status mtp_bind(void **self, const struct family_draft_target *target, struct model *m, const struct io_meta *meta,
-                             struct family_draft_info *info, struct err *err)
+static ingle_status mtp_bind(void **self, const struct family_draft_target *target, struct model *m,
+                             const struct io_meta *meta, struct family_draft_info *info,
+                             struct err *err)
 {
     struct mtp *g = mem_zalloc(sizeof *g);
     struct dflash_keys k;
@@ -488,14 +547,19 @@ static ingle_status mtp_bind(void **self, const struct family_draft_target *targ
     return INGLE_OK;
 }
 
-static ingle_status mtp_set(void *self, const struct family_draft_options *o, struct family_draft_info *info, struct err *err)
+static ingle_status mtp_set(void *self, const struct family_draft_options *o,
+                            struct family_draft_info *info, struct err *err)
 {
     struct mtp *g = self;
     if (o->rule && strcmp(o->rule, "rec") != 0 && strcmp(o->rule, "hf") != 0)
-        return err_set(err, INGLE_ARG, "an assistant of Gemma 4 has no rule '%.40s': rec, hf", o->rule);
+        return err_set(err, INGLE_ARG, "an assistant of Gemma 4 has no rule '%.40s': rec, hf",
+                       o->rule);
     g->hf = o->rule && !strcmp(o->rule, "hf");
     if (o->block > MOST || o->tap != FAMILY_DRAFT_TAP_LATE)
-        return err_set(err, INGLE_ARG, "an assistant of Gemma 4 drafts up to %d tokens, from the row behind the output norm", MOST);
+        return err_set(
+            err, INGLE_ARG,
+            "an assistant of Gemma 4 drafts up to %d tokens, from the row behind the output norm",
+            MOST);
     g->context = o->context;
     if (o->block)
         info->most = o->block;
@@ -504,7 +568,8 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o, st
 
 /* ---- what positions leave behind ---- */
 
-static ingle_status mtp_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
+static ingle_status mtp_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
+                           struct err *err)
 {
     const struct mtp *g = self;
     struct kv_spec spec = {.n_groups = 1, .n_streams = 1};
@@ -514,8 +579,12 @@ static ingle_status mtp_kv(const void *self, const struct kv_types *types, struc
     spec.stream = mem_calloc(1, sizeof *spec.stream);
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
-    spec.stream[0] = (struct kv_stream){.kind = KV_ROWS, .n_heads = 1, .k_width = g->n_back, .k_codec = KERN_KV_F32,
-                                        .v_codec = KERN_KV_F32, .every = 1};
+    spec.stream[0] = (struct kv_stream){.kind = KV_ROWS,
+                                        .n_heads = 1,
+                                        .k_width = g->n_back,
+                                        .k_codec = KERN_KV_F32,
+                                        .v_codec = KERN_KV_F32,
+                                        .every = 1};
     const ingle_status s = kv_layout(&spec, err);
     if (s)
         kv_spec_release(&spec);
@@ -524,7 +593,8 @@ static ingle_status mtp_kv(const void *self, const struct kv_types *types, struc
     return s;
 }
 
-struct observe { struct device *d; struct rows y; }; /* [n_rows][n_back]: behind the target's output norm */
+/* [n_rows][n_back]: behind the target's output norm */
+struct observe { struct device *d; struct rows y; };
 
 static void *mtp_observe_begin(const void *self, const struct family_forward *f)
 {
@@ -536,7 +606,8 @@ static void *mtp_observe_begin(const void *self, const struct family_forward *f)
     return o;
 }
 
-static void mtp_observe_tap(const void *self, void *state, enum family_tap tap, int layer, struct rows x)
+static void mtp_observe_tap(const void *self, void *state, enum family_tap tap, int layer,
+                            struct rows x)
 {
     const struct observe *o = state;
     (void)self;
@@ -575,11 +646,15 @@ static void mtp_begin(const void *self, struct family_round *r)
     for (int64_t i = 0; i < n && device_runs(d); i++) {
         round->pos[i] = step->span[i].at;
         if (r->from[i] >= step->span[i].at) /* nothing is kept of the position before */
-            memset(h.at + i * h.stride, 0, (size_t)g->n_back * sizeof *h.at); // NOLINT(clang-analyzer-core.NonNullParamChecker): a dry run does not get here
+            /* a dry run does not get here */
+            memset(h.at + i * h.stride, 0,
+                   (size_t)g->n_back *
+                       sizeof *h.at); // NOLINT(clang-analyzer-core.NonNullParamChecker)
     }
     device_prompt_rows(d, 0, 0);
     for (int t = 0; t < 2; t++)
-        round->rope[t] = device_rope_table(d, family_positions(&r->forward), n, g->inv_freq[t], g->pairs[t]);
+        round->rope[t] =
+            device_rope_table(d, family_positions(&r->forward), n, g->inv_freq[t], g->pairs[t]);
     r->state = to;
 }
 
@@ -592,17 +667,21 @@ struct pass {
     struct family_view *view[2]; /* of full, of sliding layers */
 };
 
-/* What the row at a span's anchor sees of the target's: all before it, or as much of that as a window has beside the row (rule `rec`),
- * but the token before it in any case.  Transformers lets it see one more than a window (`hf`); that one is left out where its page
- * may be gone. */
+/* What the row at a span's anchor sees of the target's: all before it, or as much of that as a
+ * window has beside the row (rule `rec`), but the token before it in any case.  Transformers lets
+ * it see one more than a window (`hf`); that one is left out where its page may be gone. */
 static struct family_view view_of(const struct mtp *g, bool sliding, const struct family_span *s)
 {
     const int64_t pos = s->at, kept = pos > g->window ? (pos - g->window) / KV_PAGE * KV_PAGE : 0;
-    const int64_t first = sliding ? num_max(kept, family_window_first(s->timeline, pos, g->hf ? g->window + 2 : g->window)) : 0;
+    const int64_t first =
+        sliding ? num_max(kept,
+                          family_window_first(s->timeline, pos, g->hf ? g->window + 2 : g->window))
+                : 0;
     int64_t n = sliding ? num_max(1, pos - first) : 0;
     if (g->context && pos)
         n = num_min(n ? n : pos, g->context);
-    return pos ? (struct family_view){pos - 1, n} : (struct family_view){0, 1}; /* nothing: attend() */
+    /* nothing: attend() */
+    return pos ? (struct family_view){pos - 1, n} : (struct family_view){0, 1};
 }
 
 static void attend(const struct pass *p, const struct layer *l, struct rows q, struct rows o)
@@ -613,7 +692,8 @@ static void attend(const struct pass *p, const struct layer *l, struct rows q, s
             memset(o.at + i * o.stride, 0, (size_t)o.width * sizeof *o.at);
 }
 
-static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x, struct rows y)
+static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x,
+                       struct rows y)
 {
     device_matmul(d, &(struct device_product){w, 0, x, y, NULL}, 1);
 }
@@ -623,7 +703,8 @@ static void layer(const struct pass *p, const struct layer *l, struct rows x)
     const struct mtp *g = p->g;
     const size_t mark = device_mark(p->d);
     struct rows h = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd);
-    struct rows q = device_rows(p->d, x.n, g->n_heads * l->head), o = device_rows(p->d, x.n, g->n_heads * l->head);
+    struct rows q = device_rows(p->d, x.n, g->n_heads * l->head),
+                o = device_rows(p->d, x.n, g->n_heads * l->head);
     device_norm(p->d, h, x, l->attn_norm, 1, g->eps);
     one_matmul(p->d, l->q, h, q);
     device_norm(p->d, q, q, l->q_norm, g->n_heads, g->eps);
@@ -632,7 +713,10 @@ static void layer(const struct pass *p, const struct layer *l, struct rows x)
     one_matmul(p->d, l->o, o, y);
     device_add_norm(p->d, x, y, l->post_attn_norm, g->eps, 1.0f);
     device_norm(p->d, h, x, l->ffn_norm, 1, g->eps);
-    device_mlp(p->d, &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = DEVICE_GELU}, h, y);
+    device_mlp(
+        p->d,
+        &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = DEVICE_GELU}, h,
+        y);
     device_add_norm(p->d, x, y, l->post_ffn_norm, g->eps, l->scale);
     device_release(p->d, mark);
 }
@@ -656,7 +740,8 @@ static void ordered_head(const struct mtp *g, struct device *d, struct rows y, s
 {
     const int64_t n = g->top_k * g->each;
     struct rows c = device_rows(d, y.n, g->n_centroids), row = device_rows(d, n, g->n_embd);
-    int32_t *best = device_bytes(d, (size_t)g->top_k * sizeof *best), *token = device_bytes(d, (size_t)n * sizeof *token);
+    int32_t *best = device_bytes(d, (size_t)g->top_k * sizeof *best),
+            *token = device_bytes(d, (size_t)n * sizeof *token);
     one_matmul(d, g->centroids, y, c);
     for (int64_t i = 0; i < y.n; i++) {
         float *to = device_runs(d) ? logits.at + i * logits.stride : NULL, least = INFINITY;
@@ -671,25 +756,31 @@ static void ordered_head(const struct mtp *g, struct device *d, struct rows y, s
         for (int64_t k = 0; k < n; k++) {
             double sum = 0;
             for (int64_t e = 0; e < g->n_embd; e++)
-                sum += (double)row.at[k * row.stride + e] * (double)x[e]; // NOLINT(clang-analyzer-core.NullDereference): a dry run does not get here
+                /* a dry run does not get here */
+                sum += (double)row.at[k * row.stride + e] *
+                       (double)x[e]; // NOLINT(clang-analyzer-core.NullDereference)
             row.at[k * row.stride] = (float)sum;
             least = fminf(least, (float)sum);
         }
         for (int64_t t = 0; t < g->n_vocab; t++)
-            to[t] = least - 1; // NOLINT(clang-analyzer-core.NullDereference): a dry run does not get here
+            /* a dry run does not get here */
+            to[t] = least - 1; // NOLINT(clang-analyzer-core.NullDereference)
         for (int64_t k = 0; k < n; k++)
-            to[token[k]] = row.at[k * row.stride]; // NOLINT(clang-analyzer-core.NullDereference): a dry run does not get here
+            /* a dry run does not get here */
+            to[token[k]] = row.at[k * row.stride]; // NOLINT(clang-analyzer-core.NullDereference)
     }
 }
 
-static void mtp_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n, struct rows logits, float *confidence)
+static void mtp_next(const void *self, struct family_round *r, int64_t j, const int32_t *token,
+                     int64_t n, struct rows logits, float *confidence)
 {
     const struct mtp *g = self;
     struct device *d = r->forward.device;
     const struct round *round = r->state;
     struct pass p = {.g = g, .f = r->forward, .d = d};
     const size_t mark = device_mark(d);
-    const struct family_step step = {.span = device_runs(d) ? r->forward.step->span : NULL, .n_spans = n, .n_rows = n};
+    const struct family_step step = {
+        .span = device_runs(d) ? r->forward.step->span : NULL, .n_spans = n, .n_rows = n};
     struct rows join = {NULL, n, 2 * g->n_back, 2 * g->n_back};
     (void)j;
     (void)confidence;
@@ -705,7 +796,9 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     }
     for (int64_t i = 0; step.span && i < n && device_runs(d); i++)
         for (int t = 0; t < 2; t++)
-            p.view[t][i] = view_of(g, t == 1, &step.span[i]); // NOLINT(clang-analyzer-core.NullDereference): a dry run does not get here
+            /* a dry run does not get here */
+            p.view[t][i] =
+                view_of(g, t == 1, &step.span[i]); // NOLINT(clang-analyzer-core.NullDereference)
     p.f.step = &step;
     p.f.kv = r->target;
     device_embed(d, rows_columns(join, 0, g->n_back), g->ends.embed, token, g->ends.embed_scale);

@@ -217,7 +217,8 @@ const struct family_key family_common_config_keys[] = {
 static bool matches(const char *pattern, const char *name)
 {
     const size_t n = strlen(pattern);
-    return n && pattern[n - 1] == '*' ? strncmp(pattern, name, n - 1) == 0 : strcmp(pattern, name) == 0;
+    return n && pattern[n - 1] == '*' ? strncmp(pattern, name, n - 1) == 0
+                                      : strcmp(pattern, name) == 0;
 }
 
 static const struct family_key *look_up(const struct family_key *const table[2], const char *name)
@@ -244,10 +245,25 @@ static bool is_word(const char *words, const char *s, size_t n)
 static bool is_structural(const char *name)
 {
     static const char *const part[] = {
-        "attention", "attn",    "rope",   "rotary",   "expert", "moe",       "router", "gating", "scal", "softcap", "norm",
-        "bias",      "activa",   "_act",   "window",   "layer",  "head",      "logit",  "rank",   "compress", "residual",
-        "embedding", "mlp",     "ffn",    "feed_forward", "hyper_connection", "multiplier", "altup", "hidden_size",
-        "intermediate", "causal", "block_size", "num_blocks", "recurrent", "conv", "swiglu", "clamp",
+        "attention",    "attn",
+        "rope",         "rotary",
+        "expert",       "moe",
+        "router",       "gating",
+        "scal",         "softcap",
+        "norm",         "bias",
+        "activa",       "_act",
+        "window",       "layer",
+        "head",         "logit",
+        "rank",         "compress",
+        "residual",     "embedding",
+        "mlp",          "ffn",
+        "feed_forward", "hyper_connection",
+        "multiplier",   "altup",
+        "hidden_size",  "intermediate",
+        "causal",       "block_size",
+        "num_blocks",   "recurrent",
+        "conv",         "swiglu",
+        "clamp",
     };
     for (size_t i = 0; i < sizeof part / sizeof *part; i++)
         if (strstr(name, part[i]))
@@ -271,10 +287,12 @@ static void unknown_add(struct unknown *u, const char *name)
     u->n++;
 }
 
-static void unknown_report(const struct unknown *u, const struct report_sink *sink, const char *path)
+static void unknown_report(const struct unknown *u, const struct report_sink *sink,
+                           const char *path)
 {
     if (u->n)
-        report(sink, INGLE_REPORT_WARN, "config", path, "%zu keys are not known and not used: %s", u->n, u->names);
+        report(sink, INGLE_REPORT_WARN, "config", path, "%zu keys are not known and not used: %s",
+               u->n, u->names);
 }
 
 /* ---- one value, whatever it came from ---- */
@@ -321,8 +339,8 @@ static void show(const struct value *v, char out[80])
         snprintf(out, 80, "%.10g", v->number);
 }
 
-static ingle_status refuse(const char *path, const char *key, const struct family_key *k, const struct value *v,
-                           struct err *err)
+static ingle_status refuse(const char *path, const char *key, const struct family_key *k,
+                           const struct value *v, struct err *err)
 {
     char is[80], want[120];
     show(v, is);
@@ -337,17 +355,21 @@ static ingle_status refuse(const char *path, const char *key, const struct famil
     return err_set(err, INGLE_UNSUP, "%s: '%s' is %s, supported is %s", path, key, is, want);
 }
 
-static ingle_status refuse_unknown(const char *path, const char *key, const struct value *v, struct err *err)
+static ingle_status refuse_unknown(const char *path, const char *key, const struct value *v,
+                                   struct err *err)
 {
     char is[80];
     show(v, is);
-    return err_set(err, INGLE_UNSUP,
-                   "%s: '%s' is %s: this version does not know the key, and by its name it changes the model", path, key, is);
+    return err_set(
+        err, INGLE_UNSUP,
+        "%s: '%s' is %s: this version does not know the key, and by its name it changes the model",
+        path, key, is);
 }
 
 /* What to do about one value; k may be NULL. */
-static ingle_status judge(const char *path, const char *key, const char *name, const struct family_key *k,
-                          const struct value *v, struct unknown *u, struct err *err)
+static ingle_status judge(const char *path, const char *key, const char *name,
+                          const struct family_key *k, const struct value *v, struct unknown *u,
+                          struct err *err)
 {
     if (k)
         return is_allowed(k, v) ? INGLE_OK : refuse(path, key, k, v, err);
@@ -383,8 +405,8 @@ static struct value meta_value(const struct io_value *m, size_t i)
     return v;
 }
 
-static ingle_status same_meta(const struct io_meta *m, const char *path, const char *arch, const struct io_value *x,
-                              const struct family_key *k, struct err *err)
+static ingle_status same_meta(const struct io_meta *m, const char *path, const char *arch,
+                              const struct io_value *x, const struct family_key *k, struct err *err)
 {
     char other[160];
     snprintf(other, sizeof other, "%s.%s", arch, k->words);
@@ -392,11 +414,13 @@ static ingle_status same_meta(const struct io_meta *m, const char *path, const c
     const struct value a = meta_value(x, 0), b = y ? meta_value(y, 0) : a;
     if (!y || x->kind == IO_ARRAY || equals(a.number, k->a) || equals(a.number, b.number))
         return INGLE_OK;
-    return err_set(err, INGLE_UNSUP, "%s: '%s' is %.10g, supported is %.10g as '%s'", path, x->key, a.number, b.number, other);
+    return err_set(err, INGLE_UNSUP, "%s: '%s' is %.10g, supported is %.10g as '%s'", path, x->key,
+                   a.number, b.number, other);
 }
 
 ingle_status family_keys_check(const struct io_meta *m, const char *path, const char *arch,
-                               const struct family_key *own, const struct report_sink *sink, struct err *err)
+                               const struct family_key *own, const struct report_sink *sink,
+                               struct err *err)
 {
     const struct family_key *const table[2] = {own, family_common_keys};
     const size_t n_arch = strlen(arch);
@@ -467,20 +491,22 @@ static ingle_status judge_json(struct walk *w, const char *name, struct json_obj
 {
     static const char file[] = "config.json";
     const struct family_key *k = look_up(w->table, name);
-    if (!o || json_object_is_type(o, json_type_null) || (k && (k->rule == FAMILY_KEY_READ || k->rule == FAMILY_KEY_FREE)))
+    if (!o || json_object_is_type(o, json_type_null) ||
+        (k && (k->rule == FAMILY_KEY_READ || k->rule == FAMILY_KEY_FREE)))
         return INGLE_OK;
     if (k && k->rule == FAMILY_KEY_SAME) {
         const struct value a = json_value(o), b = json_value(family_config_get(w->root, k->words));
         if (b.kind == NOTHING || equals(a.number, k->a) || equals(a.number, b.number))
             return INGLE_OK;
-        return err_set(w->err, INGLE_UNSUP, "%s: '%s' is %.10g, supported is %.10g as '%s'", file, name, a.number, b.number,
-                       k->words);
+        return err_set(w->err, INGLE_UNSUP, "%s: '%s' is %.10g, supported is %.10g as '%s'", file,
+                       name, a.number, b.number, k->words);
     }
     if (json_object_is_type(o, json_type_array)) {
         const size_t before = w->u.n;
         for (size_t i = 0; w->u.n == before && i < json_object_array_length(o); i++) {
             const struct value v = json_value(json_object_array_get_idx(o, i));
-            const ingle_status s = v.kind == NOTHING ? INGLE_OK : judge(file, name, name, k, &v, &w->u, w->err);
+            const ingle_status s =
+                v.kind == NOTHING ? INGLE_OK : judge(file, name, name, k, &v, &w->u, w->err);
             if (s)
                 return s;
         }
@@ -495,15 +521,17 @@ static ingle_status judge_json(struct walk *w, const char *name, struct json_obj
     return judge(file, name, name, k, &v, &w->u, w->err);
 }
 
-static ingle_status walk_object(struct walk *w, const char *prefix, struct json_object *o, int depth)
+static ingle_status walk_object(struct walk *w, const char *prefix, struct json_object *o,
+                                int depth)
 {
     char name[160];
     json_object_object_foreach(o, key, val)
     {
         snprintf(name, sizeof name, "%s%s%s", prefix, *prefix ? "." : "", key);
-        const ingle_status s = json_object_is_type(val, json_type_object) && depth < 4 && has_members(w, name)
-                                   ? walk_object(w, name, val, depth + 1)
-                                   : judge_json(w, name, val);
+        const ingle_status s =
+            json_object_is_type(val, json_type_object) && depth < 4 && has_members(w, name)
+                ? walk_object(w, name, val, depth + 1)
+                : judge_json(w, name, val);
         if (s)
             return s;
     }
@@ -516,7 +544,8 @@ ingle_status family_keys_check_config(struct json_object *config, const struct f
     const struct family_key *const table[2] = {own, family_common_config_keys};
     struct json_object *text = family_config_get(config, "text_config");
     struct walk w = {.table = table, .root = text ? text : config, .err = err};
-    ingle_status s = json_object_is_type(config, json_type_object) ? walk_object(&w, "", config, 0) : INGLE_OK;
+    ingle_status s =
+        json_object_is_type(config, json_type_object) ? walk_object(&w, "", config, 0) : INGLE_OK;
     if (!s && json_object_is_type(text, json_type_object))
         s = walk_object(&w, "", text, 0);
     if (!s)
@@ -527,7 +556,8 @@ ingle_status family_keys_check_config(struct json_object *config, const struct f
 /* ---- shapes and the keys that they follow from ---- */
 
 /* " 'ARCH.KEY' is 4", of an array the layer's element. */
-static void add_key(struct str *to, const struct io_meta *meta, const char *arch, const char *key, size_t n_key, int64_t il)
+static void add_key(struct str *to, const struct io_meta *meta, const char *arch, const char *key,
+                    size_t n_key, int64_t il)
 {
     char name[160], is[80];
     snprintf(name, sizeof name, "%s.%.*s", arch, (int)n_key, key);
@@ -552,18 +582,22 @@ static bool ends_with(const char *s, const char *end)
     return n >= k && strcmp(s + n - k, end) == 0;
 }
 
-void family_shape_explain(const struct model *m, const struct io_meta *meta, const char *arch, const struct family_shape *table,
-                          const char *name, int64_t il, struct err *err)
+void family_shape_explain(const struct model *m, const struct io_meta *meta, const char *arch,
+                          const struct family_shape *table, const char *name, int64_t il,
+                          struct err *err)
 {
     struct str text;
     char first[64];
     const bool there = model_find(m, name) != NULL;
-    if (!err || err->status != INGLE_FORMAT || io_kind(model_file(m)) != IO_GGUF || (there && !strstr(err->msg, "(contiguous first)")))
+    if (!err || err->status != INGLE_FORMAT || io_kind(model_file(m)) != IO_GGUF ||
+        (there && !strstr(err->msg, "(contiguous first)")))
         return;
     while (table->suffix && !ends_with(name, table->suffix))
         table++;
     snprintf(first, sizeof first, "blk.%lld.attn_norm.weight", (long long)il);
-    const char *keys = there ? table->shape : il >= 0 && !model_find(m, first) ? "block_count" : table->there;
+    const char *keys = there                              ? table->shape
+                       : il >= 0 && !model_find(m, first) ? "block_count"
+                                                          : table->there;
     str_init(&text);
     while (keys && *keys) {
         const size_t n = strcspn(keys, "|");
@@ -572,25 +606,29 @@ void family_shape_explain(const struct model *m, const struct io_meta *meta, con
     }
     const size_t at = strlen(err->msg);
     if (text.n && str_ok(&text))
-        snprintf(err->msg + at, sizeof err->msg - at, "; %s:%s", there ? "its shape follows from" : "it belongs here because of", text.at);
+        snprintf(err->msg + at, sizeof err->msg - at, "; %s:%s",
+                 there ? "its shape follows from" : "it belongs here because of", text.at);
     str_release(&text);
 }
 
-ingle_status family_check_layers(const struct model *m, const char *arch, int64_t n_layers, struct err *err)
+ingle_status family_check_layers(const struct model *m, const char *arch, int64_t n_layers,
+                                 struct err *err)
 {
     char name[64];
     snprintf(name, sizeof name, "blk.%lld.attn_norm.weight", (long long)n_layers);
     if (io_kind(model_file(m)) != IO_GGUF || !model_find(m, name))
         return INGLE_OK;
-    return err_set(err, INGLE_FORMAT, "'%s.block_count' is %lld, but tensor '%s' is there", arch, (long long)n_layers, name);
+    return err_set(err, INGLE_FORMAT, "'%s.block_count' is %lld, but tensor '%s' is there", arch,
+                   (long long)n_layers, name);
 }
 
-ingle_status family_check_there(const struct model *m, const struct io_meta *meta, const char *arch, const char *key,
-                                const char *name, struct err *err)
+ingle_status family_check_there(const struct model *m, const struct io_meta *meta, const char *arch,
+                                const char *key, const char *name, struct err *err)
 {
     char full[160];
     snprintf(full, sizeof full, "%s.%s", arch, key);
     if (io_kind(model_file(m)) != IO_GGUF || !model_find(m, name))
         return INGLE_OK;
-    return err_set(err, INGLE_FORMAT, "'%s' is %s, but tensor '%s' is there", full, io_meta_find(meta, full) ? "0" : "missing", name);
+    return err_set(err, INGLE_FORMAT, "'%s' is %s, but tensor '%s' is there", full,
+                   io_meta_find(meta, full) ? "0" : "missing", name);
 }

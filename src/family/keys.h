@@ -1,13 +1,13 @@
 /*
  * keys - inside the room: what a file may say about a model.
  *
- * Every hyper-parameter of a GGUF file ("ARCH.*") and every member of a config.json is found in a table: the family reads
- * it, or it changes no logits, or only some values of it are supported.  Any other value is an error that names file,
- * key, value and what is supported.
+ * Every hyper-parameter of a GGUF file ("ARCH.*") and every member of a config.json is found in a
+ * table: the family reads it, or it changes no logits, or only some values of it are supported.
+ * Any other value is an error that names file, key, value and what is supported.
  *
- * A key in no table, whose value is not 0, false, empty or "none": where its name is of a part of the network (attention,
- * rope, experts, scales, ...) it is refused, since writers put a number there only if something is computed from it;
- * otherwise all such keys are named in one warning.
+ * A key in no table, whose value is not 0, false, empty or "none": where its name is of a part of
+ * the network (attention, rope, experts, scales, ...) it is refused, since writers put a number
+ * there only if something is computed from it; otherwise all such keys are named in one warning.
  */
 #ifndef INGLE_FAMILY_KEYS_H
 #define INGLE_FAMILY_KEYS_H
@@ -27,7 +27,9 @@ enum family_key_rule {
 };
 
 struct family_key {
-    const char *name; /* GGUF: behind "ARCH."; config.json: with dots between members; a '*' at its end: whatever follows */
+    /* GGUF: behind "ARCH."; config.json: with dots between members; a '*' at its end: whatever
+     * follows */
+    const char *name;
     enum family_key_rule rule;
     double a, b;
     const char *words;
@@ -36,27 +38,35 @@ struct family_key {
 /* Tables end with a name of NULL. */
 extern const struct family_key family_gemma4_keys[], family_gemma4_config_keys[];
 extern const struct family_key family_deepseek4_keys[], family_deepseek4_config_keys[];
-extern const struct family_key family_dflash_keys_table[], family_dflash_config_table[]; /* drafters of blocks */
-extern const struct family_key family_common_keys[], family_common_config_keys[]; /* behind the family's own */
+/* drafters of blocks */
+extern const struct family_key family_dflash_keys_table[], family_dflash_config_table[];
+/* behind the family's own */
+extern const struct family_key family_common_keys[], family_common_config_keys[];
 
 /* The keys "ARCH.*" of a GGUF file; path is for messages. */
-MUST_CHECK ingle_status family_keys_check(const struct io_meta *m, const char *path, const char *arch,
-                                          const struct family_key *own, const struct report_sink *sink,
-                                          struct err *err);
-/* config: the whole file; of one with 'text_config' that is looked at, and of the rest what is no sub-model. */
-MUST_CHECK ingle_status family_keys_check_config(struct json_object *config, const struct family_key *own,
+MUST_CHECK ingle_status family_keys_check(const struct io_meta *m, const char *path,
+                                          const char *arch, const struct family_key *own,
+                                          const struct report_sink *sink, struct err *err);
+/* config: the whole file; of one with 'text_config' that is looked at, and of the rest what is no
+ * sub-model. */
+MUST_CHECK ingle_status family_keys_check_config(struct json_object *config,
+                                                 const struct family_key *own,
                                                  const struct report_sink *sink, struct err *err);
 
-/* Which keys the shape of a tensor follows from, and whether it is there at all; keys stand after "ARCH." and are separated by '|'. */
+/* Which keys the shape of a tensor follows from, and whether it is there at all; keys stand after
+ * "ARCH." and are separated by '|'. */
 struct family_shape { const char *suffix, *shape, *there; }; /* the last suffix is NULL */
-/* err is that of binding tensor name (of layer il, or -1): where it says that the tensor is missing or has another shape, the keys and
- * their values are added. */
-void family_shape_explain(const struct model *m, const struct io_meta *meta, const char *arch, const struct family_shape *table,
-                          const char *name, int64_t il, struct err *err);
+/* err is that of binding tensor name (of layer il, or -1): where it says that the tensor is missing
+ * or has another shape, the keys and their values are added. */
+void family_shape_explain(const struct model *m, const struct io_meta *meta, const char *arch,
+                          const struct family_shape *table, const char *name, int64_t il,
+                          struct err *err);
 /* An error if a tensor of a layer is there that block_count leaves out. */
-MUST_CHECK ingle_status family_check_layers(const struct model *m, const char *arch, int64_t n_layers, struct err *err);
+MUST_CHECK ingle_status family_check_layers(const struct model *m, const char *arch,
+                                            int64_t n_layers, struct err *err);
 /* An error if tensor name is there, though the key is missing or 0. */
-MUST_CHECK ingle_status family_check_there(const struct model *m, const struct io_meta *meta, const char *arch, const char *key,
-                                           const char *name, struct err *err);
+MUST_CHECK ingle_status family_check_there(const struct model *m, const struct io_meta *meta,
+                                           const char *arch, const char *key, const char *name,
+                                           struct err *err);
 
 #endif

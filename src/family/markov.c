@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "family/markov.h"
 
-ingle_status family_markov_bind(struct family_markov *k, struct model *m, int64_t n_vocab, int64_t n_out, struct err *err)
+ingle_status family_markov_bind(struct family_markov *k, struct model *m, int64_t n_vocab,
+                                int64_t n_out, struct err *err)
 {
     static const char sure[] = "conf_proj.weight", bias[] = "conf_proj.bias";
     const bool has = model_has_matrix(m, sure);
     if (k->rank < 0 || k->rank > FAMILY_MARKOV_RANK)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor 'markov_w1.weight' has rank %lld, expected 1 to %d", io_path(model_file(m)),
-                       (long long)k->rank, FAMILY_MARKOV_RANK);
-    ingle_status s = k->rank ? model_matrix(m, "markov_w1.weight", n_vocab, k->rank, 1, &k->w1, err) : INGLE_OK;
+        return err_set(err, INGLE_FORMAT,
+                       "'%s': tensor 'markov_w1.weight' has rank %lld, expected 1 to %d",
+                       io_path(model_file(m)), (long long)k->rank, FAMILY_MARKOV_RANK);
+    ingle_status s =
+        k->rank ? model_matrix(m, "markov_w1.weight", n_vocab, k->rank, 1, &k->w1, err) : INGLE_OK;
     if (!s && k->rank)
         s = model_matrix(m, "markov_w2.weight", n_out, k->rank, 1, &k->w2, err);
     if (!s && has)
@@ -18,7 +21,8 @@ ingle_status family_markov_bind(struct family_markov *k, struct model *m, int64_
     return s;
 }
 
-void family_markov_add(const struct family_markov *k, struct device *d, struct rows u, const int32_t *token, struct rows z)
+void family_markov_add(const struct family_markov *k, struct device *d, struct rows u,
+                       const int32_t *token, struct rows z)
 {
     const size_t mark = device_mark(d);
     struct rows e = device_rows(d, z.n, k->rank);
@@ -28,7 +32,8 @@ void family_markov_add(const struct family_markov *k, struct device *d, struct r
     device_release(d, mark);
 }
 
-void family_markov_sure(const struct family_markov *k, struct device *d, struct rows h, const int32_t *token, float *out)
+void family_markov_sure(const struct family_markov *k, struct device *d, struct rows h,
+                        const int32_t *token, float *out)
 {
     const size_t mark = device_mark(d);
     if (!k->sure || (device_runs(d) && !out))

@@ -75,8 +75,9 @@ bool grammar_g_look(struct grammar_builder *b)
     const struct grammar_work *w = b->work;
     const uint64_t most = w->max_steps ? w->max_steps : GRAMMAR_WORK_STEPS;
     if (w->n_steps > most)
-        grammar_g_fail(b, INGLE_LIMIT, "the grammar takes more than the limit of %llu steps to compile",
-                    (unsigned long long)most);
+        grammar_g_fail(b, INGLE_LIMIT,
+                       "the grammar takes more than the limit of %llu steps to compile",
+                       (unsigned long long)most);
     else if (w->stop && w->stop(w->arg))
         grammar_g_fail(b, INGLE_CANCEL, "compiling the grammar was cancelled");
     return grammar_g_ok(b);
@@ -86,8 +87,9 @@ bool grammar_g_spend(struct grammar_builder *b, uint64_t n_bytes)
 {
     b->work->n_bytes += n_bytes;
     if (b->work->n_bytes > GRAMMAR_WORK_BYTES)
-        grammar_g_fail(b, INGLE_LIMIT, "the schema needs more than the limit of %d MiB when its parts are merged",
-                    GRAMMAR_WORK_BYTES >> 20);
+        grammar_g_fail(b, INGLE_LIMIT,
+                       "the schema needs more than the limit of %d MiB when its parts are merged",
+                       GRAMMAR_WORK_BYTES >> 20);
     return grammar_g_ok(b);
 }
 
@@ -190,8 +192,9 @@ uint32_t grammar_g_set(struct grammar_builder *b, const struct grammar_set *s)
         if (memcmp(&g->set[b->slot[at].set - 1], s, sizeof *s) == 0)
             return b->slot[at].set - 1;
     if (g->n_sets == GRAMMAR_MAX_SETS)
-        grammar_g_fail(b, INGLE_LIMIT, "the grammar has more than the limit of %d character classes",
-                    GRAMMAR_MAX_SETS);
+        grammar_g_fail(b, INGLE_LIMIT,
+                       "the grammar has more than the limit of %d character classes",
+                       GRAMMAR_MAX_SETS);
     else if (!mem_grow(&g->set, &g->cap_sets, g->n_sets + 1, sizeof *g->set))
         grammar_g_nomem(b);
     if (!grammar_g_ok(b))
@@ -295,8 +298,8 @@ struct grammar_piece grammar_g_plus(struct grammar_builder *b, struct grammar_pi
     return (struct grammar_piece){x.in, out};
 }
 
-struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_piece x, uint32_t min,
-                                   uint32_t max)
+struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_piece x,
+                                      uint32_t min, uint32_t max)
 {
     if (max == 0)
         return grammar_g_empty(b);
@@ -315,8 +318,9 @@ struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_
     return grammar_g_call(b, rule);
 }
 
-uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n, uint32_t most,
-                          const uint32_t *other, const uint32_t *before, uint32_t behind)
+uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
+                             uint32_t most, const uint32_t *other, const uint32_t *before,
+                             uint32_t behind)
 {
     uint32_t at = 0;
     for (size_t i = n + (other != NULL); i-- > 0 && grammar_g_ok(b);) {
@@ -325,7 +329,8 @@ uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, si
         tie(b, p.out, behind);
         if (before)
             p = grammar_g_cat(b, grammar_g_call(b, *before), p);
-        const uint32_t in = named ? grammar_g_node(b, GRAMMAR_ONCE, p.in, (uint32_t)i | most << 8) : p.in;
+        const uint32_t in =
+            named ? grammar_g_node(b, GRAMMAR_ONCE, p.in, (uint32_t)i | most << 8) : p.in;
         at = at ? grammar_g_node(b, GRAMMAR_SPLIT, in, at) : in;
     }
     return at ? at : grammar_g_never(b).in;
@@ -403,7 +408,8 @@ void grammar_g_invert(struct grammar_builder *b, struct grammar_class *c)
     *c = other;
 }
 
-void grammar_g_subtract(struct grammar_builder *b, struct grammar_class *c, struct grammar_class *other)
+void grammar_g_subtract(struct grammar_builder *b, struct grammar_class *c,
+                        struct grammar_class *other)
 {
     struct grammar_class left = {0};
     size_t k = 0;

@@ -197,7 +197,8 @@ static ingle_status check_rings(const struct grammar *g, const struct reach *r,
         uint32_t rule, call;
     } *path = mem_calloc(g->n_rules + 1, sizeof *path);
     uint8_t *colour = mem_calloc(g->n_rules + 1, 1);
-    ingle_status st = path && colour ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a grammar");
+    ingle_status st =
+        path && colour ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a grammar");
     for (uint32_t root = 0; !st && root < g->n_rules; root++) {
         size_t n = 0;
         if (colour[root])
@@ -214,7 +215,8 @@ static ingle_status check_rings(const struct grammar *g, const struct reach *r,
             const uint32_t to = g->node[s->call - 1].b;
             s->call = next_call[s->call - 1];
             if (colour[to] == 1)
-                st = err_set(err, INGLE_ARG, "rule '%.80s' calls itself before any text (left recursion)",
+                st = err_set(err, INGLE_ARG,
+                             "rule '%.80s' calls itself before any text (left recursion)",
                              rule_name(g, to));
             else if (!colour[to]) {
                 path[n++] = (struct step){to, first_call[to]};

@@ -2,8 +2,9 @@
 /*
  * factor - alternatives that begin alike share their beginning: abc | abd becomes ab(c | d).
  *
- * A list of many words (an enum, a rule of literals) would otherwise have an item of a state for each word.
- * Only nodes that nothing else leads to are moved, so the texts stay the same and each node is moved once.
+ * A list of many words (an enum, a rule of literals) would otherwise have an item of a state for
+ * each word. Only nodes that nothing else leads to are moved, so the texts stay the same and each
+ * node is moved once.
  */
 #include "grammar/impl.h"
 
@@ -95,7 +96,9 @@ static void gather(struct factor *f, uint32_t root)
 static uint64_t label(const struct factor *f, uint32_t x)
 {
     const struct grammar_node *n = &f->node[x];
-    const bool plain = (n->kind == GRAMMAR_BYTES || n->kind == GRAMMAR_TOKEN || n->kind == GRAMMAR_CALL) && f->n_in[x] == 1;
+    const bool plain =
+        (n->kind == GRAMMAR_BYTES || n->kind == GRAMMAR_TOKEN || n->kind == GRAMMAR_CALL) &&
+        f->n_in[x] == 1;
     return plain ? (uint64_t)n->kind << 32 | n->b : 0;
 }
 
@@ -116,7 +119,8 @@ static int by_label(const void *x, const void *y)
 static uint32_t join(struct factor *f, uint32_t x, uint32_t y)
 {
     const uint32_t s = f->spare.at[--f->spare.n];
-    f->node[s] = (struct grammar_node){.kind = GRAMMAR_SPLIT, .rule = f->node[x].rule, .a = x, .b = y};
+    f->node[s] =
+        (struct grammar_node){.kind = GRAMMAR_SPLIT, .rule = f->node[x].rule, .a = x, .b = y};
     f->n_in[s] = 1;
     f->inner[s] = true;
     return s;
@@ -154,7 +158,9 @@ static void split(struct factor *f, uint32_t root)
     qsort(key, n, sizeof *key, by_label);
     size_t m = 0;
     for (size_t i = 0, end; i < n && grammar_g_ok(f->b); i = end, m++) {
-        for (end = i + 1; end < n && (key[i].label ? key[end].label == key[i].label : key[end].node == key[i].node); end++)
+        for (end = i + 1; end < n && (key[i].label ? key[end].label == key[i].label
+                                                   : key[end].node == key[i].node);
+             end++)
             ;
         if (key[i].label && end > i + 1)
             share(f, key + i, end - i);
@@ -165,7 +171,10 @@ static void split(struct factor *f, uint32_t root)
         uint32_t rest = key[m - 1].node;
         for (size_t i = m - 1; i-- > 1;)
             rest = join(f, key[i].node, rest);
-        *r = m > 1 ? (struct grammar_node){.kind = GRAMMAR_SPLIT, .rule = r->rule, .a = key[0].node, .b = rest}
+        *r = m > 1 ? (struct grammar_node){.kind = GRAMMAR_SPLIT,
+                                           .rule = r->rule,
+                                           .a = key[0].node,
+                                           .b = rest}
                    : (struct grammar_node){.kind = GRAMMAR_JUMP, .rule = r->rule, .a = rest};
         for (size_t i = 0; i < f->spare.n; i++)
             f->node[f->spare.at[i]] = (struct grammar_node){.kind = GRAMMAR_JUMP};

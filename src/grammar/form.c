@@ -114,8 +114,8 @@ static struct grammar_piece escape(struct grammar_builder *b)
     pair = grammar_g_cat(b, pair, grammar_g_word(b, "\\u"));
     pair = grammar_g_cat(b, pair, grammar_g_cat(b, one_of(b, "dD"), one_of(b, "cdefCDEF")));
     pair = grammar_g_cat(b, pair, hex(b, 2));
-    const struct grammar_piece u =
-        grammar_g_cat(b, grammar_g_word(b, "u"), grammar_g_alt(b, grammar_g_alt(b, one, low), pair));
+    const struct grammar_piece u = grammar_g_cat(
+        b, grammar_g_word(b, "u"), grammar_g_alt(b, grammar_g_alt(b, one, low), pair));
     return grammar_g_cat(b, grammar_g_word(b, "\\"), grammar_g_alt(b, one_of(b, "\"\\/bfnrt"), u));
 }
 
@@ -209,7 +209,8 @@ struct grammar_piece grammar_f_quoted(struct grammar_form *f, struct grammar_pie
         inner = grammar_g_cat(b, grammar_f_mark(f, QUOTE), inner);
         return grammar_g_cat(b, inner, grammar_f_mark(f, QUOTE));
     }
-    return grammar_g_cat(b, grammar_g_cat(b, grammar_g_word(b, "\""), inner), grammar_g_word(b, "\""));
+    return grammar_g_cat(b, grammar_g_cat(b, grammar_g_word(b, "\""), inner),
+                         grammar_g_word(b, "\""));
 }
 
 struct grammar_piece grammar_f_string(struct grammar_form *f, uint32_t min, uint32_t max)
@@ -219,7 +220,8 @@ struct grammar_piece grammar_f_string(struct grammar_form *f, uint32_t min, uint
         return grammar_f_quoted(f, grammar_g_call(f->b, string_body(f, min, max)));
     const uint32_t rule = shared(f, SHARED_STRING, "string", &fresh);
     if (fresh)
-        grammar_g_body(f->b, rule, grammar_f_quoted(f, grammar_g_call(f->b, string_body(f, 0, max))));
+        grammar_g_body(f->b, rule,
+                       grammar_f_quoted(f, grammar_g_call(f->b, string_body(f, 0, max))));
     return grammar_g_call(f->b, rule);
 }
 
@@ -303,8 +305,8 @@ static bool holds_mark(enum form_kind kind, const char *s, size_t n)
 static struct grammar_piece exact_text(struct grammar_form *f, const char *s, size_t n)
 {
     if (holds_mark(f->kind, s, n))
-        grammar_g_fail(f->b, INGLE_UNSUP, "a text in the schema holds the model's own marker '%.40s'",
-                    s);
+        grammar_g_fail(f->b, INGLE_UNSUP,
+                       "a text in the schema holds the model's own marker '%.40s'", s);
     return is_json(f) ? json_text(f->b, s, n) : grammar_f_quoted(f, grammar_g_literal(f->b, s, n));
 }
 
@@ -525,7 +527,8 @@ static struct grammar_piece whole_part(struct grammar_builder *b)
 {
     const struct grammar_piece p =
         grammar_g_cat(b, grammar_g_byte_range(b, '1', '9'), digits(b, 0, 15));
-    return grammar_g_cat(b, grammar_g_opt(b, grammar_g_word(b, "-")), grammar_g_alt(b, grammar_g_word(b, "0"), p));
+    return grammar_g_cat(b, grammar_g_opt(b, grammar_g_word(b, "-")),
+                         grammar_g_alt(b, grammar_g_word(b, "0"), p));
 }
 
 struct grammar_piece grammar_f_integer(struct grammar_form *f)
@@ -584,8 +587,11 @@ struct grammar_piece grammar_f_any_object(struct grammar_form *f)
     const uint32_t rule = shared(f, SHARED_OBJECT, "object", &fresh);
     if (fresh) {
         const uint32_t member = grammar_g_rule(b, "member", 6);
-        grammar_g_body(b, member, grammar_g_cat(b, grammar_f_named(f, grammar_f_other(f, NULL)), grammar_f_any(f)));
-        grammar_g_body(b, rule, list_of(f, "{", grammar_g_call(b, member), grammar_g_call(b, member), "}"));
+        grammar_g_body(
+            b, member,
+            grammar_g_cat(b, grammar_f_named(f, grammar_f_other(f, NULL)), grammar_f_any(f)));
+        grammar_g_body(b, rule,
+                       list_of(f, "{", grammar_g_call(b, member), grammar_g_call(b, member), "}"));
     }
     return grammar_g_call(b, rule);
 }

@@ -51,8 +51,8 @@ struct form_mark grammar_f_forbidden(enum form_kind kind);
 
 /* "name": or name: */
 struct grammar_piece grammar_f_name(struct grammar_form *f, const char *name, size_t n);
-/* Any bare name but those of the members of `but` (which may be NULL); and a bare name with what stands
- * around it. */
+/* Any bare name but those of the members of `but` (which may be NULL); and a bare name with what
+ * stands around it. */
 struct grammar_piece grammar_f_other(struct grammar_form *f, struct json_object *but);
 struct grammar_piece grammar_f_named(struct grammar_form *f, struct grammar_piece name);
 /* Exactly this value.  INGLE_UNSUP: the form cannot say it. */
@@ -77,18 +77,22 @@ bool grammar_f_bound(struct form_bound *out, const char *number, bool *large);
 struct grammar_piece grammar_f_between(struct grammar_form *f, const struct form_bound *low,
                                     const struct form_bound *high, bool whole);
 
-/* Of these the multiples of step, which is above 0.  False: they have too many digits, or too many states. */
-bool grammar_f_multiples(struct grammar_form *f, const struct form_bound *low, const struct form_bound *high,
-                      const struct form_bound *step, bool whole, struct grammar_piece *out);
+/* Of these the multiples of step, which is above 0.  False: they have too many digits, or too many
+ * states. */
+bool grammar_f_multiples(struct grammar_form *f, const struct form_bound *low,
+                         const struct form_bound *high, const struct form_bound *step, bool whole,
+                         struct grammar_piece *out);
 
 /* A regular expression: of a whole text (f NULL), or of a string's contents in form f.  whole:
  * anchored at both ends even without ^ and $.  Its texts must have min to max characters:
  * INGLE_UNSUP where that does not follow from the expression itself. */
-struct grammar_piece grammar_f_regex(struct grammar_builder *b, struct grammar_form *f, const char *text,
-                                  size_t n, bool whole, uint32_t min, uint32_t max);
+struct grammar_piece grammar_f_regex(struct grammar_builder *b, struct grammar_form *f,
+                                     const char *text, size_t n, bool whole, uint32_t min,
+                                     uint32_t max);
 
-/* Texts that fit several grammars of plain text (UTF-8) at once, and (inverse) others not at all.  What is
- * to meet is gathered, from a zeroed list but for b, then made a piece, which ends the list. */
+/* Texts that fit several grammars of plain text (UTF-8) at once, and (inverse) others not at all.
+ * What is to meet is gathered, from a zeroed list but for b, then made a piece, which ends the
+ * list. */
 enum { MEET_MAX_PARTS = 12 };
 struct meet_part {
     struct grammar *g;
@@ -100,19 +104,23 @@ struct form_meeting {
     size_t n;
     bool nothing; /* one of them has no texts */
 };
-/* One more by a builder of its own: begun (false: m->b has failed), and the piece that it has made. */
+/* One more by a builder of its own: begun (false: m->b has failed), and the piece that it has
+ * made. */
 bool grammar_f_meet_begin(struct form_meeting *m, struct grammar_builder *own, struct err *err);
 void grammar_f_meet_take(struct form_meeting *m, struct grammar_builder *own, const struct err *err,
                          struct grammar_piece p, bool inverse);
-void grammar_f_meet_regex(struct form_meeting *m, const char *text, size_t n, bool whole, bool inverse);
+void grammar_f_meet_regex(struct form_meeting *m, const char *text, size_t n, bool whole,
+                          bool inverse);
 void grammar_f_meet_length(struct form_meeting *m, uint32_t min, uint32_t max);
 /* The keys of an object. */
 void grammar_f_meet_words(struct form_meeting *m, struct json_object *words, bool inverse);
-/* *empty: there is no such text.  As it stands; as the contents of a string in form f; as the bare name of a
- * free member.  INGLE_UNSUP: too many states. */
+/* *empty: there is no such text.  As it stands; as the contents of a string in form f; as the bare
+ * name of a free member.  INGLE_UNSUP: too many states. */
 struct grammar_piece grammar_f_meet_raw(struct form_meeting *m, bool *empty);
-struct grammar_piece grammar_f_meet_string(struct form_meeting *m, struct grammar_form *f, bool *empty);
-struct grammar_piece grammar_f_meet_name(struct form_meeting *m, struct grammar_form *f, bool *empty);
+struct grammar_piece grammar_f_meet_string(struct form_meeting *m, struct grammar_form *f,
+                                           bool *empty);
+struct grammar_piece grammar_f_meet_name(struct form_meeting *m, struct grammar_form *f,
+                                         bool *empty);
 struct grammar_piece grammar_f_meet(struct grammar_builder *b, const struct grammar_form *f,
                                     const struct meet_part *part, size_t n, bool *empty);
 /* What a free name is made of. */

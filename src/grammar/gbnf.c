@@ -257,8 +257,8 @@ static struct grammar_piece read_token(struct gbnf *p)
     }
     if (grammar_g_ok(&p->b) &&
         (id < 0 || (p->t && (size_t)id >= text_n_tokens(p->t))))
-        grammar_g_fail(&p->b, INGLE_ARG, "grammar line %d: the vocabulary has no token '%.*s'", p->line,
-                    close - p->at < 80 ? (int)(close - p->at) + 1 : 80, p->at);
+        grammar_g_fail(&p->b, INGLE_ARG, "grammar line %d: the vocabulary has no token '%.*s'",
+                       p->line, close - p->at < 80 ? (int)(close - p->at) + 1 : 80, p->at);
     p->at = close ? close + 1 : p->end;
     return grammar_g_token(&p->b, id);
 }
@@ -270,8 +270,9 @@ static struct grammar_piece read_alternatives(struct gbnf *p, int depth);
 static struct grammar_piece read_group(struct gbnf *p, int depth)
 {
     if (depth == GRAMMAR_MAX_NESTING) {
-        grammar_g_fail(&p->b, INGLE_LIMIT, "grammar line %d: groups nest deeper than the limit of %d",
-                    p->line, GRAMMAR_MAX_NESTING);
+        grammar_g_fail(&p->b, INGLE_LIMIT,
+                       "grammar line %d: groups nest deeper than the limit of %d", p->line,
+                       GRAMMAR_MAX_NESTING);
         return (struct grammar_piece){0};
     }
     p->at += p->at < p->end;
@@ -450,8 +451,8 @@ static uint32_t read_all(struct gbnf *p)
     return grammar_g_ok(&p->b) ? p->name[root].rule : 0;
 }
 
-ingle_status grammar_gbnf(struct grammar **out, const struct tokenizer *t,
-                               const char *text, size_t n, struct grammar_work *work, struct err *err)
+ingle_status grammar_gbnf(struct grammar **out, const struct tokenizer *t, const char *text,
+                          size_t n, struct grammar_work *work, struct err *err)
 {
     struct grammar_work own = {0};
     struct gbnf p = {.t = t, .at = text, .end = text + n, .line = 1};

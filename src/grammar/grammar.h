@@ -30,12 +30,13 @@ struct grammar_work {
     uint64_t max_steps;      /* 0: GRAMMAR_WORK_STEPS */
     bool (*stop)(void *arg); /* NULL, or asked every few thousand steps: true is INGLE_CANCEL */
     void *arg;
-    bool drop;               /* keywords of schemas that are not supported are left out, with a warning */
+    /* keywords of schemas that are not supported are left out, with a warning */
+    bool drop;
     uint64_t n_steps, n_bytes; /* what was done so far; compilers add to it */
 };
 
-/* t (may be NULL) is asked for special tokens; it is not kept.  work may be NULL.  Texts of errors name line and
- * rule, or keyword and JSON path. */
+/* t (may be NULL) is asked for special tokens; it is not kept.  work may be NULL.  Texts of errors
+ * name line and rule, or keyword and JSON path. */
 MUST_CHECK ingle_status grammar_gbnf(struct grammar **out, const struct tokenizer *t,
                                           const char *text, size_t n, struct grammar_work *work,
                                           struct err *err);
@@ -47,10 +48,10 @@ MUST_CHECK ingle_status grammar_json(struct grammar **out, struct err *err);
 MUST_CHECK ingle_status grammar_schema(struct grammar **out, const char *text, size_t n,
                                             const struct report_sink *sink,
                                             struct grammar_work *work, struct err *err);
-/* {"tools": [...], "choice": "required", a name or a list of names, "parallel": bool} to calls in the form of
- * a family; with "answer" (a JSON schema, or true for any object) or JSON text instead of them;
- * with "behind": true what comes behind the marker of a call (up to the end of it, or of its
- * block), and any arguments of tools whose schema is not supported. */
+/* {"tools": [...], "choice": "required", a name or a list of names, "parallel": bool} to calls in
+ * the form of a family; with "answer" (a JSON schema, or true for any object) or JSON text instead
+ * of them; with "behind": true what comes behind the marker of a call (up to the end of it, or of
+ * its block), and any arguments of tools whose schema is not supported. */
 MUST_CHECK ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
                                            const struct tokenizer *t, const char *text, size_t n,
                                            const struct report_sink *sink,
@@ -83,14 +84,16 @@ size_t grammar_matcher_bytes(const struct grammar_matcher *m);
 /* Back to the start, for another answer: what was found out about the grammar stays. */
 MUST_CHECK ingle_status grammar_matcher_reset(struct grammar_matcher *m, struct err *err);
 
-/* What bounds a call: more steps than max_steps (0: any number), or stop() (NULL, or asked every few thousand
- * steps) returns true: then it is INGLE_CANCEL, and may be tried again: what m has found out stays. */
+/* What bounds a call: more steps than max_steps (0: any number), or stop() (NULL, or asked every
+ * few thousand steps) returns true: then it is INGLE_CANCEL, and may be tried again: what m has
+ * found out stays. */
 struct grammar_pause {
     uint64_t max_steps;
     bool (*stop)(void *arg);
     void *arg;
 };
-/* Of the calls from now on; p is borrowed until the next one, NULL: nothing bounds them but the limits. */
+/* Of the calls from now on; p is borrowed until the next one, NULL: nothing bounds them but the
+ * limits. */
 void grammar_matcher_bound(struct grammar_matcher *m, const struct grammar_pause *p);
 
 /* *allowed: one bit a token, [(n_vocab + 63) / 64], valid until the next call on m.  The
@@ -100,23 +103,26 @@ MUST_CHECK ingle_status grammar_matcher_mask(struct grammar_matcher *m, const ui
                                           struct err *err);
 /* Whether one token may come next, without the whole mask (an end of the answer: only where
  * the text may end). */
-MUST_CHECK ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_t token, bool *allows,
-                                            struct err *err);
-/* *fit: how many of the n tokens may come one after the other; m stays where it is.  INGLE_CANCEL, INGLE_LIMIT: it
- * would take too much. */
-MUST_CHECK ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *token, int64_t n, int64_t *fit,
-                                          struct err *err);
-/* What has to come next, as far as the grammar leaves no choice: pieces, each a token that is reached by name alone, or
- * bytes.  `open`: behind the last piece the text may go on in several ways, but it cannot end there (or room ended). */
+MUST_CHECK ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_t token,
+                                               bool *allows, struct err *err);
+/* *fit: how many of the n tokens may come one after the other; m stays where it is.  INGLE_CANCEL,
+ * INGLE_LIMIT: it would take too much. */
+MUST_CHECK ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *token,
+                                             int64_t n, int64_t *fit, struct err *err);
+/* What has to come next, as far as the grammar leaves no choice: pieces, each a token that is
+ * reached by name alone, or bytes.  `open`: behind the last piece the text may go on in several
+ * ways, but it cannot end there (or room ended). */
 struct grammar_forced {
     int32_t token;  /* -1: bytes */
     size_t n_bytes; /* of them, behind those of the pieces before */
 };
-/* Up to *n pieces and cap bytes; *n becomes how many there are.  m stays where it is.  INGLE_CANCEL, INGLE_LIMIT: it would take
- * too much. */
-MUST_CHECK ingle_status grammar_matcher_forced(struct grammar_matcher *m, struct grammar_forced *piece, size_t *n,
-                                            char *bytes, size_t cap, bool *open, struct err *err);
-/* Whether one token alone can be the next of a text that begins with these bytes; open: more bytes follow, which are not known. */
+/* Up to *n pieces and cap bytes; *n becomes how many there are.  m stays where it is.
+ * INGLE_CANCEL, INGLE_LIMIT: it would take too much. */
+MUST_CHECK ingle_status grammar_matcher_forced(struct grammar_matcher *m,
+                                               struct grammar_forced *piece, size_t *n, char *bytes,
+                                               size_t cap, bool *open, struct err *err);
+/* Whether one token alone can be the next of a text that begins with these bytes; open: more bytes
+ * follow, which are not known. */
 bool grammar_vocab_alone(const struct grammar_vocab *v, const char *bytes, size_t n, bool open);
 /* Bytes of a token; 0: it is reached by name alone, or there is none. */
 size_t grammar_vocab_bytes(const struct grammar_vocab *v, int32_t token);

@@ -34,7 +34,8 @@ enum grammar_kind {
     GRAMMAR_CALL,  /* rule b, then a */
     GRAMMAR_LOOP,  /* to a if count < max, to b if count >= min */
     GRAMMAR_COUNT, /* count + 1, then a */
-    GRAMMAR_ONCE,  /* to a with bit b & 31 of count set, if it is not, and (b >> 8: not 0) fewer than that are */
+    /* to a with bit b & 31 of count set, if it is not, and (b >> 8: not 0) fewer than that are */
+    GRAMMAR_ONCE,
     GRAMMAR_ALL,   /* to a if count has all bits of b */
     GRAMMAR_LEAST, /* to a if count has at least b bits */
 };
@@ -156,16 +157,16 @@ struct grammar_piece grammar_g_opt(struct grammar_builder *b, struct grammar_pie
 struct grammar_piece grammar_g_star(struct grammar_builder *b, struct grammar_piece x);
 struct grammar_piece grammar_g_plus(struct grammar_builder *b, struct grammar_piece x);
 /* max GRAMMAR_INFINITE: no end. */
-struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_piece x, uint32_t min,
-                                   uint32_t max);
+struct grammar_piece grammar_g_repeat(struct grammar_builder *b, struct grammar_piece x,
+                                      uint32_t min, uint32_t max);
 
-/* A place from which each of the n rules (at most GRAMMAR_MAX_ONCE) may be taken, but once (in all at most
- * `most` of them; 0: any number), and
- * `other` (may be NULL) any number of times; `before` (may be NULL) comes in front of the one that
- * is taken, so not when none is left; `behind` is where each goes on.  In a rule of its own: its
- * counter tells which were taken. */
-uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n, uint32_t most,
-                          const uint32_t *other, const uint32_t *before, uint32_t behind);
+/* A place from which each of the n rules (at most GRAMMAR_MAX_ONCE) may be taken, but once (in all
+ * at most `most` of them; 0: any number), and `other` (may be NULL) any number of times; `before`
+ * (may be NULL) comes in front of the one that is taken, so not when none is left; `behind` is
+ * where each goes on.  In a rule of its own: its counter tells which were taken. */
+uint32_t grammar_g_any_order(struct grammar_builder *b, const uint32_t *rule, size_t n,
+                             uint32_t most, const uint32_t *other, const uint32_t *before,
+                             uint32_t behind);
 
 /* Each fails b when memory is out. */
 void grammar_g_sorted(struct grammar_builder *b, struct grammar_class *c);
@@ -176,7 +177,8 @@ void grammar_g_invert(struct grammar_builder *b, struct grammar_class *c);
 void grammar_g_without(struct grammar_builder *b, struct grammar_class *c, uint32_t first,
                     uint32_t last);
 /* Takes all of `other` out. */
-void grammar_g_subtract(struct grammar_builder *b, struct grammar_class *c, struct grammar_class *other);
+void grammar_g_subtract(struct grammar_builder *b, struct grammar_class *c,
+                        struct grammar_class *other);
 void grammar_g_class_release(struct grammar_class *c);
 
 /* Alternatives that begin alike share their beginning. */

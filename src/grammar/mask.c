@@ -27,11 +27,12 @@ static void add_pop(struct grammar_matcher *m, struct match_mask *k, uint32_t no
         k->pop[k->n_pops++] = node;
 }
 
-/* Allows the tokens of nodes [at, end), siblings and what is below them, that fit behind
- * state.  pops (may be NULL): where the state's frames end.  Goes on at *depth if that is not 0; where it was
- * left is returned, with *depth. */
-static uint32_t walk(struct grammar_matcher *m, const struct grammar_trie *t, uint32_t at, uint32_t end,
-                     uint32_t state, uint64_t *bit, struct match_mask *pops, uint32_t *at_depth)
+/* Allows the tokens of nodes [at, end), siblings and what is below them, that fit behind state.
+ * pops (may be NULL): where the state's frames end.  Goes on at *depth if that is not 0; where it
+ * was left is returned, with *depth. */
+static uint32_t walk(struct grammar_matcher *m, const struct grammar_trie *t, uint32_t at,
+                     uint32_t end, uint32_t state, uint64_t *bit, struct match_mask *pops,
+                     uint32_t *at_depth)
 {
     enum { LOOK_NODES = 1 << 12 };
     uint32_t depth = *at_depth;
@@ -116,9 +117,10 @@ static void or_words(uint64_t *to, const uint64_t *from, size_t n)
         to[i] |= from[i];
 }
 
-/* All of a mask that is empty, or the rest of one that was left.  A call that has no time left leaves it. */
-static void make_mask(struct grammar_matcher *m, struct match_mask *mask, const struct grammar_trie *t,
-                      uint32_t local, uint32_t k, bool pops)
+/* All of a mask that is empty, or the rest of one that was left.  A call that has no time left
+ * leaves it. */
+static void make_mask(struct grammar_matcher *m, struct match_mask *mask,
+                      const struct grammar_trie *t, uint32_t local, uint32_t k, bool pops)
 {
     uint32_t at = 0, depth = 0;
     if (mask->walk && mask->walk == m->n_walks) {
@@ -226,7 +228,8 @@ static void enter(struct grammar_matcher *m, struct err *err)
     m->n_steps = m->look = 0;
 }
 
-/* A limit was hit: true if that is of what the tables had from earlier places, which they forget now. */
+/* A limit was hit: true if that is of what the tables had from earlier places, which they forget
+ * now. */
 static bool starts_anew(struct grammar_matcher *m)
 {
     if (m->status != INGLE_LIMIT || m->fresh)
@@ -237,8 +240,8 @@ static bool starts_anew(struct grammar_matcher *m)
     return m->status == INGLE_OK;
 }
 
-/* The answer has come to another place.  Large tables are forgotten here, so that a mask which was made can be
- * used. */
+/* The answer has come to another place.  Large tables are forgotten here, so that a mask which was
+ * made can be used. */
 static void arrive(struct grammar_matcher *m)
 {
     m->spent = m->n_steps = m->look = 0;
@@ -262,7 +265,8 @@ ingle_status grammar_matcher_reset(struct grammar_matcher *m, struct err *err)
     return m->status;
 }
 
-ingle_status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **allowed, struct err *err)
+ingle_status grammar_matcher_mask(struct grammar_matcher *m, const uint64_t **allowed,
+                                  struct err *err)
 {
     enter(m, err);
     const uint64_t *bit = NULL;
@@ -296,7 +300,8 @@ static bool is_end(const struct grammar_matcher *m, int32_t token)
     return false;
 }
 
-/* The state behind a token that comes at `from`, MATCH_DEAD if it does not fit.  A special token has no bytes. */
+/* The state behind a token that comes at `from`, MATCH_DEAD if it does not fit.  A special token
+ * has no bytes. */
 static uint32_t behind_from(struct grammar_matcher *m, uint32_t from, int32_t token)
 {
     const struct grammar_vocab *v = m->v;
@@ -333,7 +338,8 @@ ingle_status grammar_matcher_allows(struct grammar_matcher *m, int32_t token, bo
     return m->status;
 }
 
-ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *token, int64_t n, int64_t *fit, struct err *err)
+ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *token, int64_t n,
+                                  int64_t *fit, struct err *err)
 {
     enter(m, err);
     uint32_t s = m->state;
@@ -349,7 +355,8 @@ ingle_status grammar_matcher_fits(struct grammar_matcher *m, const int32_t *toke
     return m->status;
 }
 
-/* The one byte or token that can come at a state: 0 to 255, or 256 + the token; -1: there are several, or it may end. */
+/* The one byte or token that can come at a state: 0 to 255, or 256 + the token; -1: there are
+ * several, or it may end. */
 static int64_t only_way(struct grammar_matcher *m, uint32_t state)
 {
     const struct match_state s = m->states[state];
@@ -360,7 +367,8 @@ static int64_t only_way(struct grammar_matcher *m, uint32_t state)
         return -1;
     for (uint32_t i = 0; i < s.n; i++) {
         const struct grammar_node *n = &m->g->node[m->item[s.first + i].node];
-        if (n->kind == GRAMMAR_TOKEN && (n->b >= (uint64_t)m->v->n_vocab || (token >= 0 && token != n->b)))
+        if (n->kind == GRAMMAR_TOKEN &&
+            (n->b >= (uint64_t)m->v->n_vocab || (token >= 0 && token != n->b)))
             return -1;
         if (n->kind == GRAMMAR_TOKEN)
             token = n->b;
@@ -376,8 +384,8 @@ static int64_t only_way(struct grammar_matcher *m, uint32_t state)
     return n_bytes ? byte : 256 + token;
 }
 
-ingle_status grammar_matcher_forced(struct grammar_matcher *m, struct grammar_forced *piece, size_t *n, char *bytes, size_t cap,
-                                 bool *open, struct err *err)
+ingle_status grammar_matcher_forced(struct grammar_matcher *m, struct grammar_forced *piece,
+                                    size_t *n, char *bytes, size_t cap, bool *open, struct err *err)
 {
     const size_t most = *n;
     size_t k = 0, used = 0;
@@ -392,7 +400,8 @@ ingle_status grammar_matcher_forced(struct grammar_matcher *m, struct grammar_fo
         room = way < 0 || ((goes_on || k < most) && (way >= 256 || used < cap));
         if (way < 0 || !room)
             break;
-        const uint32_t to = way < 256 ? grammar_match_step(m, s, (uint8_t)way) : grammar_match_token(m, s, (int32_t)(way - 256));
+        const uint32_t to = way < 256 ? grammar_match_step(m, s, (uint8_t)way)
+                                      : grammar_match_token(m, s, (int32_t)(way - 256));
         if (m->status || to == MATCH_DEAD)
             break;
         if (!goes_on)

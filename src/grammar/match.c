@@ -24,12 +24,14 @@ static bool nomem(struct grammar_matcher *m)
 static size_t n_bytes(const struct grammar_matcher *m)
 {
     const size_t state = sizeof *m->states + (m->g->n_classes + 4) * sizeof(uint32_t);
-    return m->n_items * sizeof *m->item + m->n_states * state + m->n_frames * (sizeof *m->frame + 4 * sizeof(uint32_t));
+    return m->n_items * sizeof *m->item + m->n_states * state +
+           m->n_frames * (sizeof *m->frame + 4 * sizeof(uint32_t));
 }
 
 bool grammar_match_large(const struct grammar_matcher *m)
 {
-    return m->n_states > GRAMMAR_MAX_STATES || m->n_frames > GRAMMAR_MAX_FRAMES || n_bytes(m) > GRAMMAR_MAX_BYTES / 2;
+    return m->n_states > GRAMMAR_MAX_STATES || m->n_frames > GRAMMAR_MAX_FRAMES ||
+           n_bytes(m) > GRAMMAR_MAX_BYTES / 2;
 }
 
 void grammar_match_look(struct grammar_matcher *m)
@@ -38,9 +40,12 @@ void grammar_match_look(struct grammar_matcher *m)
     const struct grammar_pause *p = m->pause;
     m->look = m->n_steps + LOOK_STEPS;
     if (m->spent + m->n_steps > GRAMMAR_MAX_STEPS)
-        grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: a token costs too many steps");
+        grammar_match_fail(m, INGLE_LIMIT,
+                           "the grammar is too ambiguous here: a token costs too many steps");
     else if (n_bytes(m) > GRAMMAR_MAX_BYTES)
-        grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: its states need more than the limit of 64 MiB");
+        grammar_match_fail(
+            m, INGLE_LIMIT,
+            "the grammar is too ambiguous here: its states need more than the limit of 64 MiB");
     else if (p && ((p->max_steps && m->n_steps > p->max_steps) || (p->stop && p->stop(p->arg))))
         grammar_match_fail(m, INGLE_CANCEL, "the tokens that fit are not known yet");
 }
@@ -72,7 +77,8 @@ static uint32_t mix(uint32_t h, uint32_t x)
     return h ^ h >> 15;
 }
 
-/* Two items collide by chance alone, whatever they are: sums of products with secret odd numbers, of which the upper half counts. */
+/* Two items collide by chance alone, whatever they are: sums of products with secret odd numbers,
+ * of which the upper half counts. */
 static uint32_t hash_item(const struct grammar_matcher *m, const struct match_item *x)
 {
     const uint64_t *k = m->secret;
@@ -142,7 +148,9 @@ static uint32_t frame_of(struct grammar_matcher *m, const struct match_item *nex
         if (same_item(&m->frame[t->slot[at] - 1].next, next))
             return t->slot[at] - 1;
     if (m->n_frames == 2 * GRAMMAR_MAX_FRAMES) {
-        grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: its rules are entered in too many ways");
+        grammar_match_fail(
+            m, INGLE_LIMIT,
+            "the grammar is too ambiguous here: its rules are entered in too many ways");
         return 0;
     }
     if (!room(&m->frame, &m->cap_frames, m->n_frames + 1, sizeof *m->frame)) {
@@ -179,7 +187,9 @@ static bool see(struct grammar_matcher *m, const struct match_item *x)
         if (same_item(&m->done[t->slot[at] - 1], x))
             return false;
     if (m->n_done == 4 * GRAMMAR_MAX_ITEMS)
-        return grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: a text can be read in too many ways");
+        return grammar_match_fail(
+            m, INGLE_LIMIT,
+            "the grammar is too ambiguous here: a text can be read in too many ways");
     if (!room(&m->done, &m->cap_done, m->n_done + 1, sizeof *m->done))
         return nomem(m);
     m->done[m->n_done] = *x;
@@ -313,7 +323,8 @@ static uint32_t state_of(struct grammar_matcher *m, size_t first, bool may_end)
     }
     const size_t n_classes = m->g->n_classes;
     if (m->n_states == 4 * GRAMMAR_MAX_STATES) {
-        grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: too many states follow");
+        grammar_match_fail(m, INGLE_LIMIT,
+                           "the grammar is too ambiguous here: too many states follow");
         return MATCH_DEAD;
     }
     if (!room(&m->states, &m->cap_states, m->n_states + 1, sizeof *m->states) ||
@@ -345,7 +356,8 @@ static uint32_t close_todo(struct grammar_matcher *m)
         if (!see(m, &x) || !expand(m, &x, &may_end))
             continue;
         if (m->n_items - first == GRAMMAR_MAX_ITEMS) {
-            grammar_match_fail(m, INGLE_LIMIT, "the grammar is too ambiguous here: a state has too many items");
+            grammar_match_fail(m, INGLE_LIMIT,
+                               "the grammar is too ambiguous here: a state has too many items");
         } else if (!room(&m->item, &m->cap_items, m->n_items + 1, sizeof *m->item)) {
             nomem(m);
         } else {
@@ -421,8 +433,9 @@ static bool loops_on_utf8(struct grammar_matcher *m, uint32_t s)
     /* Lead bytes, and the borders of the second byte. */
     static const struct {
         uint8_t first, last, low, high, rest;
-    } form[] = {{0xC2, 0xDF, 0x80, 0xBF, 0}, {0xE0, 0xE0, 0xA0, 0xBF, 1}, {0xE1, 0xEC, 0x80, 0xBF, 1},
-                {0xED, 0xED, 0x80, 0x9F, 1}, {0xEE, 0xEF, 0x80, 0xBF, 1}, {0xF0, 0xF0, 0x90, 0xBF, 2},
+    } form[] = {{0xC2, 0xDF, 0x80, 0xBF, 0}, {0xE0, 0xE0, 0xA0, 0xBF, 1},
+                {0xE1, 0xEC, 0x80, 0xBF, 1}, {0xED, 0xED, 0x80, 0x9F, 1},
+                {0xEE, 0xEF, 0x80, 0xBF, 1}, {0xF0, 0xF0, 0x90, 0xBF, 2},
                 {0xF1, 0xF3, 0x80, 0xBF, 2}, {0xF4, 0xF4, 0x80, 0x8F, 2}};
     for (size_t f = 0; f < sizeof form / sizeof *form; f++)
         for (unsigned lead = form[f].first; lead <= form[f].last; lead++) {
@@ -497,7 +510,8 @@ static uint32_t plain_count(const struct grammar_matcher *m, uint32_t node, uint
 }
 
 /* The frame with what is behind base cut off.  Frames nest up to GRAMMAR_MAX_DEPTH deep. */
-static uint32_t plain_frame(struct grammar_matcher *m, uint32_t frame, uint32_t base, uint32_t n_bytes)
+static uint32_t plain_frame(struct grammar_matcher *m, uint32_t frame, uint32_t base,
+                            uint32_t n_bytes)
 {
     if (frame == base)
         return base ? MATCH_BOTTOM : 0;
@@ -509,7 +523,8 @@ static uint32_t plain_frame(struct grammar_matcher *m, uint32_t frame, uint32_t 
     return frame_of(m, &next);
 }
 
-uint32_t grammar_match_plain(struct grammar_matcher *m, uint32_t state, uint32_t base, uint32_t n_bytes)
+uint32_t grammar_match_plain(struct grammar_matcher *m, uint32_t state, uint32_t base,
+                             uint32_t n_bytes)
 {
     const struct match_state s = m->states[state];
     const size_t first = m->n_items;
@@ -648,8 +663,9 @@ ingle_status grammar_matcher_create(struct grammar_matcher **out, const struct g
 size_t grammar_matcher_bytes(const struct grammar_matcher *m)
 {
     const size_t slots = m->state_table.n_slots + m->frame_table.n_slots + m->done_table.n_slots;
-    return sizeof *m + (m->cap_items + m->cap_todo + m->cap_done) * sizeof *m->item + m->cap_states * sizeof *m->states +
-           m->cap_frames * sizeof *m->frame + (m->cap_trans + slots) * sizeof *m->trans;
+    return sizeof *m + (m->cap_items + m->cap_todo + m->cap_done) * sizeof *m->item +
+           m->cap_states * sizeof *m->states + m->cap_frames * sizeof *m->frame +
+           (m->cap_trans + slots) * sizeof *m->trans;
 }
 
 void grammar_matcher_free(struct grammar_matcher *m)

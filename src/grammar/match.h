@@ -64,7 +64,8 @@ enum { MATCH_N_MASKS = 96 };
 struct grammar_matcher {
     const struct grammar *g;
     const struct grammar_vocab *v;
-    uint64_t secret[4]; /* of its tables' hashes: who writes the grammar does not know what collides */
+    /* of its tables' hashes: who writes the grammar does not know what collides */
+    uint64_t secret[4];
     uint32_t state;
     bool ended; /* an end of the answer was accepted */
     bool stuck; /* no token goes on */
@@ -105,9 +106,10 @@ uint32_t grammar_match_after(struct grammar_matcher *m, uint32_t frame);
 uint32_t grammar_match_groups(struct grammar_matcher *m, uint32_t state);
 /* A frame that all items of a state go through, at a depth of less than MATCH_HALF; 0: none. */
 uint32_t grammar_match_common(struct grammar_matcher *m, uint32_t state);
-/* The state without frame `base` and what is behind it (0: nothing is cut off); counters that are more than n_bytes
- * away from their limits are alike. */
-uint32_t grammar_match_plain(struct grammar_matcher *m, uint32_t state, uint32_t base, uint32_t n_bytes);
+/* The state without frame `base` and what is behind it (0: nothing is cut off); counters that are
+ * more than n_bytes away from their limits are alike. */
+uint32_t grammar_match_plain(struct grammar_matcher *m, uint32_t state, uint32_t base,
+                             uint32_t n_bytes);
 /* Starts the tables anew with nothing but the present state. */
 void grammar_match_trim(struct grammar_matcher *m);
 

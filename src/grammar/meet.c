@@ -2,8 +2,8 @@
 /*
  * grammar_meet - the texts that fit several grammars at once, and others not at all, as one piece.
  *
- * A matcher makes each grammar deterministic; a state here is one of each of their states.  States from
- * which no text ends are left out.
+ * A matcher makes each grammar deterministic; a state here is one of each of their states.  States
+ * from which no text ends are left out.
  */
 #include "grammar/form.h"
 
@@ -23,7 +23,8 @@ struct meet {
 
     uint8_t class_of[256], sample[256];
     uint32_t n_classes;
-    struct grammar_set plain[256], letters[256]; /* of a class: as they stand, and behind a backslash */
+    /* of a class: as they stand, and behind a backslash */
+    struct grammar_set plain[256], letters[256];
 
     uint32_t *tuple; /* [n_states][n_parts] */
     int32_t *trans;  /* [n_states][n_classes] */
@@ -144,10 +145,13 @@ static int32_t state_of(struct meet *m, const uint32_t *t)
             return (int32_t)(m->slot[at] - 1);
     if (m->n_states == MEET_MAX_STATES)
         grammar_g_fail(m->b, INGLE_UNSUP,
-                    "look-ahead, lengths and formats of a text have together more than the limit of %d states",
-                    MEET_MAX_STATES);
-    else if (!mem_grow(&m->tuple, &m->cap_tuple, (m->n_states + 1) * m->n_parts, sizeof *m->tuple) ||
-             !mem_grow(&m->trans, &m->cap_trans, (m->n_states + 1) * m->n_classes, sizeof *m->trans))
+                       "look-ahead, lengths and formats of a text have together more than the "
+                       "limit of %d states",
+                       MEET_MAX_STATES);
+    else if (!mem_grow(&m->tuple, &m->cap_tuple, (m->n_states + 1) * m->n_parts,
+                       sizeof *m->tuple) ||
+             !mem_grow(&m->trans, &m->cap_trans, (m->n_states + 1) * m->n_classes,
+                       sizeof *m->trans))
         grammar_g_nomem(m->b);
     if (!grammar_g_ok(m->b))
         return NOWHERE;
@@ -183,7 +187,8 @@ static void follow(struct meet *m, size_t s)
 static bool find_alive(struct meet *m)
 {
     const size_t n = m->n_states, n_edges = n * m->n_classes;
-    uint32_t *first = mem_calloc(n + 2, sizeof *first), *from = mem_calloc(n_edges + 1, sizeof *from);
+    uint32_t *first = mem_calloc(n + 2, sizeof *first),
+             *from = mem_calloc(n_edges + 1, sizeof *from);
     uint32_t *todo = mem_calloc(n + 1, sizeof *todo);
     size_t n_todo = 0;
     m->alive = mem_calloc(n + 1, 1);
@@ -295,7 +300,8 @@ static bool open_matchers(struct meet *m)
     if (!m->matcher)
         grammar_g_nomem(m->b);
     for (size_t i = 0; m->matcher && i < m->n_parts; i++) {
-        const ingle_status st = grammar_matcher_create(&m->matcher[i], m->part[i].g, &none, &m->err);
+        const ingle_status st =
+            grammar_matcher_create(&m->matcher[i], m->part[i].g, &none, &m->err);
         if (st) {
             grammar_g_fail(m->b, st, "%s", m->err.msg);
             return false;
@@ -354,7 +360,8 @@ void grammar_f_meet_take(struct form_meeting *m, struct grammar_builder *own, co
     else if (st)
         grammar_g_fail(m->b, st, "%s", err->msg);
     else if (m->n == MEET_MAX_PARTS) {
-        grammar_g_fail(m->b, INGLE_UNSUP, "more than %d things that a text has to fit together are not supported",
+        grammar_g_fail(m->b, INGLE_UNSUP,
+                       "more than %d things that a text has to fit together are not supported",
                        MEET_MAX_PARTS);
         grammar_free(g);
     } else {
@@ -367,12 +374,15 @@ bool grammar_f_meet_begin(struct form_meeting *m, struct grammar_builder *own, s
     return grammar_g_ok(m->b) && !grammar_g_begin(own, m->b->work, err);
 }
 
-void grammar_f_meet_regex(struct form_meeting *m, const char *text, size_t n, bool whole, bool inverse)
+void grammar_f_meet_regex(struct form_meeting *m, const char *text, size_t n, bool whole,
+                          bool inverse)
 {
     struct grammar_builder own;
     struct err err = {0};
     if (grammar_f_meet_begin(m, &own, &err))
-        grammar_f_meet_take(m, &own, &err, grammar_f_regex(&own, NULL, text, n, whole, 0, GRAMMAR_INFINITE), inverse);
+        grammar_f_meet_take(m, &own, &err,
+                            grammar_f_regex(&own, NULL, text, n, whole, 0, GRAMMAR_INFINITE),
+                            inverse);
 }
 
 /* All characters. */
@@ -450,7 +460,8 @@ static void put_names(struct form_meeting *m, const struct grammar_form *f)
     grammar_f_meet_take(m, &own, &err, p, false);
 }
 
-static struct grammar_piece meet_end(struct form_meeting *m, const struct grammar_form *f, bool *empty)
+static struct grammar_piece meet_end(struct form_meeting *m, const struct grammar_form *f,
+                                     bool *empty)
 {
     struct grammar_piece p = {0};
     *empty = m->nothing;
@@ -466,13 +477,15 @@ struct grammar_piece grammar_f_meet_raw(struct form_meeting *m, bool *empty)
     return meet_end(m, NULL, empty);
 }
 
-struct grammar_piece grammar_f_meet_string(struct form_meeting *m, struct grammar_form *f, bool *empty)
+struct grammar_piece grammar_f_meet_string(struct form_meeting *m, struct grammar_form *f,
+                                           bool *empty)
 {
     put_chars(m, f);
     return meet_end(m, f, empty);
 }
 
-struct grammar_piece grammar_f_meet_name(struct form_meeting *m, struct grammar_form *f, bool *empty)
+struct grammar_piece grammar_f_meet_name(struct form_meeting *m, struct grammar_form *f,
+                                         bool *empty)
 {
     put_names(m, f);
     return meet_end(m, NULL, empty);

@@ -47,7 +47,7 @@ static struct json_object *get(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
     return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                              : NULL;
+                                                                                             : NULL;
 }
 
 struct json_object *grammar_s_both(struct schema *s, struct json_object *x, struct json_object *y)
@@ -56,7 +56,8 @@ struct json_object *grammar_s_both(struct schema *s, struct json_object *x, stru
     struct json_object *list = o ? grammar_s_keep(s, json_object_new_array()) : NULL;
     if (!list || !put(s, o, "allOf", list))
         return NULL;
-    if (json_object_array_add(list, json_object_get(x)) || json_object_array_add(list, json_object_get(y)))
+    if (json_object_array_add(list, json_object_get(x)) ||
+        json_object_array_add(list, json_object_get(y)))
         grammar_g_nomem(s->b);
     return o;
 }
@@ -178,7 +179,8 @@ static bool is_own(const struct growth *g, struct json_object *v)
 /* A new object or list, as a part of g->o if key is not NULL.  NULL: failed. */
 static struct json_object *own(struct growth *g, const char *key, bool list)
 {
-    struct json_object *o = grammar_s_keep(g->s, list ? json_object_new_array() : json_object_new_object());
+    struct json_object *o =
+        grammar_s_keep(g->s, list ? json_object_new_array() : json_object_new_object());
     if (!o)
         return NULL;
     json_object_set_userdata(o, g->mark, NULL);
@@ -205,14 +207,17 @@ static void conjoin(struct growth *g, struct json_object *o, const char *key, st
     if (!is_own(g, x)) {
         both = own(g, NULL, false);
         struct json_object *list = both ? own(g, NULL, true) : NULL;
-        if (!list || !put(g->s, both, "allOf", list) || !add_item(g, list, x) || !put(g->s, o, key, both))
+        if (!list || !put(g->s, both, "allOf", list) || !add_item(g, list, x) ||
+            !put(g->s, o, key, both))
             return;
     }
     (void)add_item(g, get(both, "allOf"), y);
 }
 
-/* properties, patternProperties: those of both, of which the common ones have to be valid under both. */
-static void add_properties(struct growth *g, const char *k, struct json_object *x, struct json_object *y)
+/* properties, patternProperties: those of both, of which the common ones have to be valid under
+ * both. */
+static void add_properties(struct growth *g, const char *k, struct json_object *x,
+                           struct json_object *y)
 {
     if (!json_object_is_type(x, json_type_object) || !json_object_is_type(y, json_type_object)) {
         grammar_s_fail(g->s, INGLE_ARG, g->at, "'%s' is no object", k);
@@ -259,7 +264,8 @@ static void add_required(struct growth *g, struct json_object *x, struct json_ob
 }
 
 /* enum: those of x that y has, too. */
-static void keep_common(struct growth *g, const char *k, struct json_object *x, struct json_object *y)
+static void keep_common(struct growth *g, const char *k, struct json_object *x,
+                        struct json_object *y)
 {
     struct schema_set in_y = {0};
     struct json_object *common = own(g, NULL, true);
@@ -278,9 +284,11 @@ static bool type_allows(struct json_object *type, const char *name)
 {
     if (json_object_is_type(type, json_type_string))
         return strcmp(json_object_get_string(type), name) == 0;
-    for (size_t i = 0; json_object_is_type(type, json_type_array) && i < json_object_array_length(type); i++) {
+    for (size_t i = 0;
+         json_object_is_type(type, json_type_array) && i < json_object_array_length(type); i++) {
         struct json_object *t = json_object_array_get_idx(type, i);
-        if (json_object_is_type(t, json_type_string) && strcmp(json_object_get_string(t), name) == 0)
+        if (json_object_is_type(t, json_type_string) &&
+            strcmp(json_object_get_string(t), name) == 0)
             return true;
     }
     return false;
@@ -306,7 +314,8 @@ static void keep_types(struct growth *g, struct json_object *x, struct json_obje
 }
 
 /* A schema that has to hold together with another; of booleans the stricter one. */
-static void add_schema(struct growth *g, const char *k, struct json_object *x, struct json_object *y)
+static void add_schema(struct growth *g, const char *k, struct json_object *x,
+                       struct json_object *y)
 {
     const bool x_bool = json_object_is_type(x, json_type_boolean);
     const bool y_bool = json_object_is_type(y, json_type_boolean);
@@ -327,7 +336,8 @@ static bool one_of(const char *k, const char *const *list, size_t n)
 }
 
 /* Whole numbers: their least common multiple, as long as it fits; NULL for others. */
-static struct json_object *merge_steps(struct schema *s, struct json_object *x, struct json_object *y)
+static struct json_object *merge_steps(struct schema *s, struct json_object *x,
+                                       struct json_object *y)
 {
     if (!json_object_is_type(x, json_type_int) || !json_object_is_type(y, json_type_int))
         return NULL;
@@ -344,11 +354,13 @@ static struct json_object *merge_steps(struct schema *s, struct json_object *x, 
 }
 
 /* Keyword k of g is x and has to be y, too. */
-static void add_keyword(struct growth *g, const char *k, struct json_object *x, struct json_object *y)
+static void add_keyword(struct growth *g, const char *k, struct json_object *x,
+                        struct json_object *y)
 {
     static const char *const low[] = {"minimum", "exclusiveMinimum", "minLength", "minItems"};
     static const char *const high[] = {"maximum", "exclusiveMaximum", "maxLength", "maxItems"};
-    static const char *const schema[] = {"additionalProperties", "items", "propertyNames", "unevaluatedProperties"};
+    static const char *const schema[] = {"additionalProperties", "items", "propertyNames",
+                                         "unevaluatedProperties"};
     const bool arrays =
         json_object_is_type(x, json_type_array) && json_object_is_type(y, json_type_array);
     if (grammar_s_same(g->s->b, x, y))
@@ -375,12 +387,15 @@ static void add_keyword(struct growth *g, const char *k, struct json_object *x, 
         if (step)
             (void)put(g->s, g->o, k, step);
         else
-            grammar_s_leave(g->s, g->at, "two different '%.40s' in one 'allOf' are not supported", k);
+            grammar_s_leave(g->s, g->at, "two different '%.40s' in one 'allOf' are not supported",
+                            k);
     }
 }
 
-/* x forbids properties that it does not list itself; unevaluated: those that it has not looked at. */
-static bool refuses(struct schema *s, struct json_object *x, struct json_object *y, bool unevaluated)
+/* x forbids properties that it does not list itself; unevaluated: those that it has not looked
+ * at. */
+static bool refuses(struct schema *s, struct json_object *x, struct json_object *y,
+                    bool unevaluated)
 {
     struct json_object *more = get(x, "additionalProperties"), *mine = get(x, "properties");
     struct json_object *other = get(y, "properties");
@@ -411,14 +426,15 @@ static struct json_object *growth_end(struct growth *g)
     return grammar_g_ok(g->s->b) ? g->o : NULL;
 }
 
-/* All of y but $ref and allOf, which have been looked at.  part: y is one of several, and "unevaluated..." in
- * it is about that part alone, so it closes it. */
+/* All of y but $ref and allOf, which have been looked at.  part: y is one of several, and
+ * "unevaluated..." in it is about that part alone, so it closes it. */
 static void grow(struct growth *g, struct json_object *y, bool part)
 {
     if (!grammar_g_ok(g->s->b) || !g->o || !y)
         return;
     if (json_object_is_type(g->o, json_type_boolean) || json_object_is_type(y, json_type_boolean)) {
-        const bool none = !json_object_get_boolean(json_object_is_type(y, json_type_boolean) ? y : g->o);
+        const bool none =
+            !json_object_get_boolean(json_object_is_type(y, json_type_boolean) ? y : g->o);
         if (none) /* nothing is valid any more */
             g->o = grammar_s_keep(g->s, json_object_new_boolean(0));
         return;
@@ -429,7 +445,8 @@ static void grow(struct growth *g, struct json_object *y, bool part)
     }
     if (refuses(g->s, g->o, y, false) || refuses(g->s, y, g->o, part))
         grammar_s_leave(g->s, g->at,
-                        "'additionalProperties': false next to other properties in one 'allOf' is not supported");
+                        "'additionalProperties': false next to other properties in one 'allOf' is "
+                        "not supported");
     json_object_object_foreach(y, own_key, value)
     {
         struct json_object *x = NULL;

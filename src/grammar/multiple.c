@@ -2,8 +2,9 @@
 /*
  * grammar_multiple - multiples of a decimal between bounds, digit by digit.
  *
- * Numbers are counted in units of the step's last decimal: N = number * 10^n_frac, of which the step is a
- * whole number.  A state is how many digits of N are left and what of it is told so far, modulo the step.
+ * Numbers are counted in units of the step's last decimal: N = number * 10^n_frac, of which the
+ * step is a whole number.  A state is how many digits of N are left and what of it is told so far,
+ * modulo the step.
  */
 #include "grammar/form.h"
 
@@ -11,7 +12,8 @@
 #include <string.h>
 
 enum { MOST_DIGITS = 18, MOST_STATES = 1 << 14, FIRST_SLOTS = 1 << 6, NOWHERE = -1 };
-/* All digits so far are the lower bound's, the upper bound's; a point was the last; none of it was told. */
+/* All digits so far are the lower bound's, the upper bound's; a point was the last; none of it was
+ * told. */
 enum { AT_LOW = 1, AT_HIGH = 2, AT_POINT = 4, AT_FIRST = 8 };
 
 struct state {
@@ -162,11 +164,15 @@ static struct grammar_piece from_to(struct multiples *m, uint64_t low, uint64_t 
     const int shortest = n_digits(m, low), longest = n_digits(m, high);
     int32_t all = NOWHERE;
     for (int n = shortest; n <= longest && !m->too_many; n++)
-        all = either(m, all, digits(m, n, 0, AT_FIRST | (n == shortest ? AT_LOW : 0) | (n == longest ? AT_HIGH : 0)));
+        all =
+            either(m, all,
+                   digits(m, n, 0,
+                          AT_FIRST | (n == shortest ? AT_LOW : 0) | (n == longest ? AT_HIGH : 0)));
     return all == NOWHERE ? none : (struct grammar_piece){(uint32_t)all, out};
 }
 
-/* |x| in units, rounded towards the range that it bounds from below or above.  False: too many digits. */
+/* |x| in units, rounded towards the range that it bounds from below or above.  False: too many
+ * digits. */
 static bool scale(const struct multiples *m, const struct form_bound *x, bool below, uint64_t *out)
 {
     uint64_t n = 0;
@@ -198,10 +204,11 @@ static uint64_t gcd(uint64_t x, uint64_t y)
 }
 
 /* The multiples on one side of 0 from `from` (unset or on the other side: from least) to `to`. */
-static struct grammar_piece one_side(struct multiples *m, const struct form_bound *from, const struct form_bound *to,
-                                     uint64_t least, bool negative)
+static struct grammar_piece one_side(struct multiples *m, const struct form_bound *from,
+                                     const struct form_bound *to, uint64_t least, bool negative)
 {
-    uint64_t low = least, high = m->power[m->n_frac + 16 < MOST_DIGITS ? m->n_frac + 16 : MOST_DIGITS - 1] - 1;
+    uint64_t low = least,
+             high = m->power[m->n_frac + 16 < MOST_DIGITS ? m->n_frac + 16 : MOST_DIGITS - 1] - 1;
     bool fits = true;
     if (from->set && from->negative == negative)
         fits = scale(m, from, true, &low);
@@ -215,8 +222,9 @@ static struct grammar_piece one_side(struct multiples *m, const struct form_boun
     return from_to(m, low < least ? least : low, high);
 }
 
-bool grammar_f_multiples(struct grammar_form *f, const struct form_bound *low, const struct form_bound *high,
-                      const struct form_bound *step, bool whole, struct grammar_piece *out)
+bool grammar_f_multiples(struct grammar_form *f, const struct form_bound *low,
+                         const struct form_bound *high, const struct form_bound *step, bool whole,
+                         struct grammar_piece *out)
 {
     struct multiples m = {.b = f->b, .n_frac = step->n_frac};
     struct grammar_piece p = grammar_g_never(f->b);
@@ -237,7 +245,9 @@ bool grammar_f_multiples(struct grammar_form *f, const struct form_bound *low, c
     if (!high->set || !high->negative)
         p = grammar_g_alt(f->b, one_side(&m, low, high, 0, false), p);
     if (!low->set || low->negative)
-        p = grammar_g_alt(f->b, grammar_g_cat(f->b, grammar_g_word(f->b, "-"), one_side(&m, high, low, 1, true)), p);
+        p = grammar_g_alt(
+            f->b, grammar_g_cat(f->b, grammar_g_word(f->b, "-"), one_side(&m, high, low, 1, true)),
+            p);
     mem_free(m.slot);
     *out = p;
     return !m.too_many;

@@ -37,7 +37,8 @@ bool grammar_f_bound(struct form_bound *out, const char *number, bool *large)
     struct form_bound x = {.set = true, .negative = *number == '-'};
     char digit[2 * FORM_DIGITS];
     const char *s = number + x.negative;
-    int n = 0, n_int = 0; /* digits from the first that is not 0; those in front of the point, below 0 too */
+    /* digits from the first that is not 0; those in front of the point, below 0 too */
+    int n = 0, n_int = 0;
     bool behind = false;
     *large = false;
     for (; (*s >= '0' && *s <= '9') || (*s == '.' && !behind); s++) {
@@ -82,7 +83,8 @@ static struct grammar_piece digit(struct grammar_builder *b, int first, int last
 
 static struct grammar_piece any_digits(struct grammar_builder *b, int min, int max)
 {
-    return grammar_g_repeat(b, digit(b, '0', '9'), (uint32_t)min, (uint32_t)(max < min ? min : max));
+    return grammar_g_repeat(b, digit(b, '0', '9'), (uint32_t)min,
+                            (uint32_t)(max < min ? min : max));
 }
 
 static struct grammar_piece then(struct grammar_builder *b, int first, int last,

@@ -9,7 +9,7 @@ static struct json_object *get(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
     return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                              : NULL;
+                                                                                             : NULL;
 }
 
 static void check_object(struct schema *s, struct json_object *v, const struct schema_path *at)
@@ -24,9 +24,11 @@ static void check_object(struct schema *s, struct json_object *v, const struct s
     const size_t n = (properties ? (size_t)json_object_object_length(properties) : 0) +
                      (required ? json_object_array_length(required) : 0);
     if (grammar_g_ok(s->b) && n > GRAMMAR_MAX_RULES)
-        grammar_s_fail(s, INGLE_LIMIT, at, "%zu properties and required names are above the limit of %d", n,
+        grammar_s_fail(s, INGLE_LIMIT, at,
+                       "%zu properties and required names are above the limit of %d", n,
                        GRAMMAR_MAX_RULES);
-    for (size_t i = 0; grammar_g_ok(s->b) && required && i < json_object_array_length(required); i++)
+    for (size_t i = 0; grammar_g_ok(s->b) && required && i < json_object_array_length(required);
+         i++)
         if (!json_object_is_type(json_object_array_get_idx(required, i), json_type_string))
             grammar_s_fail(s, INGLE_ARG, at, "'required' holds something else than a name");
 }
@@ -36,7 +38,8 @@ static struct json_object *names_of(struct schema *s, struct json_object *list, 
 {
     struct json_object *o = json_object_new_object();
     for (size_t i = 0; o && i < n && grammar_g_step(s->b, 4); i++)
-        if (json_object_object_add(o, json_object_get_string(json_object_array_get_idx(list, i)), NULL))
+        if (json_object_object_add(o, json_object_get_string(json_object_array_get_idx(list, i)),
+                                   NULL))
             grammar_g_nomem(s->b);
     return o;
 }
@@ -50,19 +53,24 @@ void grammar_s_members_release(struct schema_members *m)
 }
 
 /* The kinds of others: those of patterns, and the rest. */
-static void find_others(struct schema *s, struct json_object *v, const struct schema_path *at, struct schema_members *m)
+static void find_others(struct schema *s, struct json_object *v, const struct schema_path *at,
+                        struct schema_members *m)
 {
-    struct json_object *patterns = get(v, "patternProperties"), *more = get(v, "additionalProperties");
+    struct json_object *patterns = get(v, "patternProperties"),
+                       *more = get(v, "additionalProperties");
     const struct schema_path here = {at, "patternProperties", 0};
     if (!more)
         more = get(v, "unevaluatedProperties");
     const bool is_bool = json_object_is_type(more, json_type_boolean);
-    const bool rest = more ? !is_bool || json_object_get_boolean(more) : !get(v, "properties") && !patterns;
+    const bool rest =
+        more ? !is_bool || json_object_get_boolean(more) : !get(v, "properties") && !patterns;
     if (patterns && !json_object_is_type(patterns, json_type_object))
         grammar_s_fail(s, INGLE_ARG, at, "'patternProperties' is no object");
-    const size_t n = grammar_g_ok(s->b) && patterns ? (size_t)json_object_object_length(patterns) : 0;
+    const size_t n =
+        grammar_g_ok(s->b) && patterns ? (size_t)json_object_object_length(patterns) : 0;
     if (n + 4 > MEET_MAX_PARTS)
-        grammar_s_fail(s, INGLE_UNSUP, &here, "%zu patterns are above the limit of %d", n, MEET_MAX_PARTS - 4);
+        grammar_s_fail(s, INGLE_UNSUP, &here, "%zu patterns are above the limit of %d", n,
+                       MEET_MAX_PARTS - 4);
     m->others = mem_calloc(n + 1, sizeof *m->others);
     if (!m->others)
         grammar_g_nomem(s->b);
@@ -79,10 +87,11 @@ static void find_others(struct schema *s, struct json_object *v, const struct sc
     m->open = m->n_others > 0;
 }
 
-/* What a member that is not listed has to be: of all patterns that its name fits; else of the rest.  NULL:
- * it cannot be there. */
-static struct json_object *schema_of_name(struct schema *s, const struct schema_members *m, const char *name,
-                                          struct json_object *own, const struct schema_path *at)
+/* What a member that is not listed has to be: of all patterns that its name fits; else of the rest.
+ * NULL: it cannot be there. */
+static struct json_object *schema_of_name(struct schema *s, const struct schema_members *m,
+                                          const char *name, struct json_object *own,
+                                          const struct schema_path *at)
 {
     static const char any[] = "true";
     bool fits_any = false;
@@ -90,7 +99,8 @@ static struct json_object *schema_of_name(struct schema *s, const struct schema_
     for (size_t i = 0; i < m->n_others && grammar_g_ok(s->b); i++) {
         struct schema_check check = {.s = s, .at = at};
         const struct schema_other *o = &m->others[i];
-        if (o->pattern ? !grammar_s_matches(&check, o->pattern, name, strlen(name)) : fits_any || own) {
+        if (o->pattern ? !grammar_s_matches(&check, o->pattern, name, strlen(name))
+                       : fits_any || own) {
             grammar_s_check_end(&check);
             continue;
         }
@@ -124,7 +134,8 @@ static void add_listed_names(struct schema *s, struct schema_members *m, struct 
     for (size_t i = 0; list && i < json_object_array_length(list) && grammar_g_ok(s->b); i++) {
         struct json_object *name = json_object_array_get_idx(list, i);
         const char *word = json_object_get_string(name);
-        if (!json_object_is_type(name, json_type_string) || strlen(word) != (size_t)json_object_get_string_len(name))
+        if (!json_object_is_type(name, json_type_string) ||
+            strlen(word) != (size_t)json_object_get_string_len(name))
             continue;
         struct json_object *value = schema_of_name(s, m, word, NULL, at);
         if (value)
@@ -141,9 +152,11 @@ static bool lists_names(struct json_object *names)
 }
 
 /* "propertyNames", flattened; NULL: none that says anything. */
-static struct json_object *name_schema(struct schema *s, struct json_object *v, const struct schema_path *at)
+static struct json_object *name_schema(struct schema *s, struct json_object *v,
+                                       const struct schema_path *at)
 {
-    static const char *const known[] = {"type", "pattern", "minLength", "maxLength", "format", "enum", "const"};
+    static const char *const known[] = {"type",   "pattern", "minLength", "maxLength",
+                                        "format", "enum",    "const"};
     struct json_object *names = get(v, "propertyNames");
     names = names ? grammar_s_flatten(s, names, at, 0) : NULL;
     if (json_object_is_type(names, json_type_boolean) || !names)
@@ -170,7 +183,8 @@ static struct json_object *name_schema(struct schema *s, struct json_object *v, 
     return names;
 }
 
-static bool name_fits(struct schema *s, struct json_object *names, const char *name, const struct schema_path *at)
+static bool name_fits(struct schema *s, struct json_object *names, const char *name,
+                      const struct schema_path *at)
 {
     struct schema_check check = {.s = s, .at = at};
     if (!names)
@@ -178,7 +192,8 @@ static bool name_fits(struct schema *s, struct json_object *names, const char *n
     if (json_object_is_type(names, json_type_boolean))
         return json_object_get_boolean(names);
     struct json_object *text = grammar_s_keep(s, json_object_new_string(name));
-    const bool fits = text && (!get(names, "enum") || grammar_s_lists(s, get(names, "enum"), text)) &&
+    const bool fits = text &&
+                      (!get(names, "enum") || grammar_s_lists(s, get(names, "enum"), text)) &&
                       grammar_s_allows(&check, names, text);
     grammar_s_check_end(&check);
     return fits;
@@ -198,7 +213,8 @@ static void add_members(struct schema *s, struct json_object *v, const struct sc
         json_object_object_foreach(properties, key, value)
         {
             const bool must = json_object_object_get_ex(needed, key, NULL);
-            if (json_object_is_type(value, json_type_boolean) && !json_object_get_boolean(value) && !must)
+            if (json_object_is_type(value, json_type_boolean) && !json_object_get_boolean(value) &&
+                !must)
                 continue;
             if (name_fits(s, names, key, &at_names))
                 add_member(s, m, key, m->n_others > 1 || (m->n_others && m->others[0].pattern)
@@ -219,7 +235,8 @@ static void add_members(struct schema *s, struct json_object *v, const struct sc
         const bool closed = get(v, "additionalProperties") || get(v, "unevaluatedProperties") ||
                             get(v, "patternProperties") || names;
         if (!value && closed)
-            grammar_s_fail(s, INGLE_ARG, at, "'required' names '%.60s', which cannot be there", name);
+            grammar_s_fail(s, INGLE_ARG, at, "'required' names '%.60s', which cannot be there",
+                           name);
         else
             add_member(s, m, name, value, true);
     }
@@ -243,8 +260,8 @@ bool grammar_s_members(struct schema *s, struct json_object *v, const struct sch
     return grammar_g_ok(s->b);
 }
 
-struct grammar_piece grammar_s_other_name(struct schema *s, const struct schema_members *m, size_t i,
-                                          struct grammar_form *form)
+struct grammar_piece grammar_s_other_name(struct schema *s, const struct schema_members *m,
+                                          size_t i, struct grammar_form *form)
 {
     struct form_meeting meet = {.b = s->b};
     const char *own = m->others[i].pattern;
@@ -253,21 +270,25 @@ struct grammar_piece grammar_s_other_name(struct schema *s, const struct schema_
         return grammar_f_other(form, m->names);
     for (size_t k = 0; k < m->n_others; k++)
         if (m->others[k].pattern)
-            grammar_f_meet_regex(&meet, m->others[k].pattern, strlen(m->others[k].pattern), false, k != i);
+            grammar_f_meet_regex(&meet, m->others[k].pattern, strlen(m->others[k].pattern), false,
+                                 k != i);
     if (json_object_object_length(m->names))
         grammar_f_meet_words(&meet, m->names, true);
     if (m->name_schema) {
         const struct schema_path at = {NULL, "propertyNames", 0};
-        struct json_object *pattern = get(m->name_schema, "pattern"), *format = get(m->name_schema, "format");
-        const char *known =
-            json_object_is_type(format, json_type_string) ? grammar_s_format(json_object_get_string(format)) : NULL;
+        struct json_object *pattern = get(m->name_schema, "pattern"),
+                           *format = get(m->name_schema, "format");
+        const char *known = json_object_is_type(format, json_type_string)
+                                ? grammar_s_format(json_object_get_string(format))
+                                : NULL;
         if (json_object_is_type(pattern, json_type_string))
-            grammar_f_meet_regex(&meet, json_object_get_string(pattern), strlen(json_object_get_string(pattern)), false,
-                                 false);
+            grammar_f_meet_regex(&meet, json_object_get_string(pattern),
+                                 strlen(json_object_get_string(pattern)), false, false);
         if (known)
             grammar_f_meet_regex(&meet, known, strlen(known), true, false);
-        grammar_f_meet_length(&meet, grammar_s_count(s, m->name_schema, "minLength", 0, &at),
-                              grammar_s_count(s, m->name_schema, "maxLength", GRAMMAR_INFINITE, &at));
+        grammar_f_meet_length(
+            &meet, grammar_s_count(s, m->name_schema, "minLength", 0, &at),
+            grammar_s_count(s, m->name_schema, "maxLength", GRAMMAR_INFINITE, &at));
     }
     return grammar_f_meet_name(&meet, form, &empty);
 }
@@ -284,7 +305,8 @@ static uint32_t member_rule(struct schema *s, struct grammar_piece name, struct 
 }
 
 /* A rule for those that are not listed. */
-static uint32_t other_rule(struct schema *s, const struct schema_members *m, const struct schema_path *at)
+static uint32_t other_rule(struct schema *s, const struct schema_members *m,
+                           const struct schema_path *at)
 {
     struct grammar_piece all = {0};
     for (size_t i = 0; i < m->n_others && grammar_g_ok(s->b); i++) {
@@ -320,7 +342,8 @@ static struct grammar_piece chain_members(struct schema *s, const struct schema_
         first = grammar_g_node(b, GRAMMAR_SPLIT, one.in, close.in);
     }
     for (size_t i = m->n; i-- > 0 && grammar_g_ok(b);) {
-        const struct grammar_piece x = grammar_g_call(b, rule[i]), y = grammar_s_next_item(s, rule[i]);
+        const struct grammar_piece x = grammar_g_call(b, rule[i]),
+                                   y = grammar_s_next_item(s, rule[i]);
         grammar_g_tie(b, x, later);
         grammar_g_tie(b, y, later);
         first = m->at[i].required ? x.in : grammar_g_node(b, GRAMMAR_SPLIT, x.in, first);
@@ -353,7 +376,8 @@ static struct grammar_piece free_members(struct schema *s, const struct schema_m
     const uint32_t object = grammar_g_rule(b, "object", 6), all = grammar_s_required(m);
     const uint32_t comma = grammar_g_rule(b, "comma", 5), *others = m->open ? &other : NULL;
     const struct grammar_piece close = grammar_g_word(b, "}"), end = grammar_f_space(s->form);
-    const struct grammar_piece open = grammar_g_cat(b, grammar_g_word(b, "{"), grammar_f_space(s->form));
+    const struct grammar_piece open =
+        grammar_g_cat(b, grammar_g_word(b, "{"), grammar_f_space(s->form));
     const struct grammar_piece later = grammar_g_empty(b);
     grammar_g_body(b, comma, grammar_g_cat(b, grammar_g_word(b, ","), grammar_f_space(s->form)));
     grammar_g_tie(b, end, close.in);

@@ -60,7 +60,8 @@ static struct part empty(struct regex *r)
 
 static struct part join(struct regex *r, struct part x, struct part y)
 {
-    return (struct part){grammar_g_cat(r->b, x.p, y.p), plus(x.min, y.min), plus(x.max, y.max), false};
+    return (struct part){grammar_g_cat(r->b, x.p, y.p), plus(x.min, y.min), plus(x.max, y.max),
+                         false};
 }
 
 static struct part either(struct regex *r, struct part x, struct part y)
@@ -72,7 +73,8 @@ static struct part either(struct regex *r, struct part x, struct part y)
 /* Takes the class. */
 static struct part part_of(struct regex *r, struct grammar_class *c)
 {
-    const struct part x = {r->f ? grammar_f_char_of(r->f, c) : grammar_g_class(r->b, c), 1, 1, true};
+    const struct part x = {r->f ? grammar_f_char_of(r->f, c) : grammar_g_class(r->b, c), 1, 1,
+                           true};
     grammar_g_class_release(c);
     return x;
 }
@@ -272,8 +274,8 @@ static struct part any_char(struct regex *r, bool lines)
 
 /* ---- structure ---- */
 
-/* Where alternatives stand: how deep; whether nothing is behind them but what they say themselves; and
- * whether the text ends with them. */
+/* Where alternatives stand: how deep; whether nothing is behind them but what they say themselves;
+ * and whether the text ends with them. */
 struct spot {
     int depth;
     bool last, whole;
@@ -284,13 +286,16 @@ static struct part read_group(struct regex *r, struct spot at)
 {
     const int depth = at.depth;
     if (depth == GRAMMAR_MAX_NESTING) {
-        grammar_g_fail(r->b, INGLE_LIMIT, "regular expression '%.60s': groups nest deeper than the limit of %d",
-                    r->text, GRAMMAR_MAX_NESTING);
+        grammar_g_fail(r->b, INGLE_LIMIT,
+                       "regular expression '%.60s': groups nest deeper than the limit of %d",
+                       r->text, GRAMMAR_MAX_NESTING);
         return empty(r);
     }
-    if (looking_at(r, "(?=") || looking_at(r, "(?!") || looking_at(r, "(?<=") || looking_at(r, "(?<!")) {
-        bad(r, INGLE_UNSUP, looking_at(r, "(?<") ? "look-behind is not supported"
-                                                 : "look-around inside of a group is not supported");
+    if (looking_at(r, "(?=") || looking_at(r, "(?!") || looking_at(r, "(?<=") ||
+        looking_at(r, "(?<!")) {
+        bad(r, INGLE_UNSUP,
+            looking_at(r, "(?<") ? "look-behind is not supported"
+                                 : "look-around inside of a group is not supported");
         return empty(r);
     }
     const bool named = looking_at(r, "(?<") || looking_at(r, "(?P<");
@@ -419,7 +424,8 @@ static bool is_all(const struct regex *r, const char *start, bool whole)
 
 /* ---- look-ahead ---- */
 
-/* The end of what begins at p: the ) that closes it, or (alternatives) the | behind it, or the end. */
+/* The end of what begins at p: the ) that closes it, or (alternatives) the | behind it, or the
+ * end. */
 static const char *skip_to(struct regex *r, const char *p, bool alternatives)
 {
     const char *from = p;
@@ -449,19 +455,25 @@ static bool at_look_ahead(const struct regex *r)
 }
 
 /* A part of the expression as a grammar of its own. */
-static void gather(struct regex *r, struct form_meeting *m, const char *from, const char *to, bool whole,
-                   bool inverse)
+static void gather(struct regex *r, struct form_meeting *m, const char *from, const char *to,
+                   bool whole, bool inverse)
 {
     struct grammar_builder own;
     struct err err = {0};
-    struct regex part = {.b = &own, .text = r->text, .at = from, .end = to, .begin = from, .here = true,
-                         .n_ahead = r->n_ahead + 1, .max = GRAMMAR_INFINITE};
+    struct regex part = {.b = &own,
+                         .text = r->text,
+                         .at = from,
+                         .end = to,
+                         .begin = from,
+                         .here = true,
+                         .n_ahead = r->n_ahead + 1,
+                         .max = GRAMMAR_INFINITE};
     if (grammar_f_meet_begin(m, &own, &err))
         grammar_f_meet_take(m, &own, &err, read_all(&part, whole).p, inverse);
 }
 
-/* Look-aheads and what is behind them, up to the end of the alternative: texts that fit the latter and,
- * from here on, each of the former. */
+/* Look-aheads and what is behind them, up to the end of the alternative: texts that fit the latter
+ * and, from here on, each of the former. */
 static struct part read_ahead(struct regex *r, bool whole)
 {
     struct form_meeting m = {.b = r->b};
@@ -488,8 +500,8 @@ static struct part read_ahead(struct regex *r, bool whole)
     return (struct part){p, 0, UINT64_MAX, false};
 }
 
-/* Whether the group here is the last thing of its alternative and needs to know it: it has look-aheads or
- * ends of the text inside.  *ends: it is followed by one. */
+/* Whether the group here is the last thing of its alternative and needs to know it: it has
+ * look-aheads or ends of the text inside.  *ends: it is followed by one. */
 static bool is_last_group(struct regex *r, bool *ends)
 {
     if (*r->at != '(' || at_look_ahead(r))
@@ -500,7 +512,8 @@ static bool is_last_group(struct regex *r, bool *ends)
     if (next < r->end && *next != '|' && *next != ')')
         return false;
     for (const char *p = r->at; p < close; p++)
-        if (*p == '$' || (*p == '(' && close - p > 2 && p[1] == '?' && (p[2] == '=' || p[2] == '!')))
+        if (*p == '$' ||
+            (*p == '(' && close - p > 2 && p[1] == '?' && (p[2] == '=' || p[2] == '!')))
             return true;
     return false;
 }
@@ -539,7 +552,8 @@ static struct part read_sequence(struct regex *r, const struct spot *at)
         all = join(r, all, any_text(r));
     while (grammar_g_ok(r->b) && r->at < r->end && *r->at != '|' && *r->at != ')') {
         bool closed = false;
-        if (at->last && *r->at == '$' && (r->at + 1 == r->end || r->at[1] == '|' || r->at[1] == ')')) {
+        if (at->last && *r->at == '$' &&
+            (r->at + 1 == r->end || r->at[1] == '|' || r->at[1] == ')')) {
             r->at++;
             ends = true;
             break;
@@ -577,10 +591,18 @@ static struct part read_all(struct regex *r, bool whole)
     return x;
 }
 
-struct grammar_piece grammar_f_regex(struct grammar_builder *b, struct grammar_form *f, const char *text,
-                                  size_t n, bool whole, uint32_t min, uint32_t max)
+struct grammar_piece grammar_f_regex(struct grammar_builder *b, struct grammar_form *f,
+                                     const char *text, size_t n, bool whole, uint32_t min,
+                                     uint32_t max)
 {
-    struct regex r = {.b = b, .f = f, .text = text, .at = text, .end = text + n, .begin = text, .min = min, .max = max};
+    struct regex r = {.b = b,
+                      .f = f,
+                      .text = text,
+                      .at = text,
+                      .end = text + n,
+                      .begin = text,
+                      .min = min,
+                      .max = max};
     const struct part x = read_all(&r, whole);
     if (!grammar_g_ok(b) || (x.min >= min && (max == GRAMMAR_INFINITE || x.max <= max)))
         return x.p;
@@ -597,8 +619,9 @@ ingle_status grammar_regex(struct grammar **out, const char *text, size_t n,
     struct grammar_builder b;
     struct grammar_work own = {0};
     if (n > GRAMMAR_TEXT_BYTES)
-        return err_set(err, INGLE_LIMIT, "a regular expression of %zu bytes is above the limit of %d",
-                       n, GRAMMAR_TEXT_BYTES);
+        return err_set(err, INGLE_LIMIT,
+                       "a regular expression of %zu bytes is above the limit of %d", n,
+                       GRAMMAR_TEXT_BYTES);
     const ingle_status st = grammar_g_begin(&b, work ? work : &own, err);
     if (st)
         return st;

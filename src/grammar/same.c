@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * grammar_same - JSON values that are the same, sets of them, and a map of pointers: all of them in as
- * many steps as the values have parts.
+ * grammar_same - JSON values that are the same, sets of them, and a map of pointers: all of them in
+ * as many steps as the values have parts.
  */
 #include "grammar/schema.h"
 
@@ -91,7 +91,8 @@ bool grammar_s_same(struct grammar_builder *b, struct json_object *x, struct jso
         const size_t n = json_object_array_length(x);
         bool same = n == json_object_array_length(y);
         for (size_t i = 0; i < n && same; i++)
-            same = grammar_s_same(b, json_object_array_get_idx(x, i), json_object_array_get_idx(y, i));
+            same =
+                grammar_s_same(b, json_object_array_get_idx(x, i), json_object_array_get_idx(y, i));
         return same;
     }
     if (json_object_is_type(x, json_type_object)) {
@@ -99,7 +100,8 @@ bool grammar_s_same(struct grammar_builder *b, struct json_object *x, struct jso
         json_object_object_foreach(x, key, value)
         {
             struct json_object *other = NULL;
-            same = same && json_object_object_get_ex(y, key, &other) && grammar_s_same(b, value, other);
+            same = same && json_object_object_get_ex(y, key, &other) &&
+                   grammar_s_same(b, value, other);
             if (!same)
                 return false;
         }
@@ -110,8 +112,8 @@ bool grammar_s_same(struct grammar_builder *b, struct json_object *x, struct jso
 
 /* ---- sets ---- */
 
-static struct schema_set_slot *find_slot(struct grammar_builder *b, const struct schema_set *s, uint64_t hash,
-                                         struct json_object *v)
+static struct schema_set_slot *find_slot(struct grammar_builder *b, const struct schema_set *s,
+                                         uint64_t hash, struct json_object *v)
 {
     size_t at = hash & (s->n_slots - 1);
     while (s->slot[at].used && !(s->slot[at].hash == hash && grammar_s_same(b, s->slot[at].v, v)))
@@ -157,7 +159,8 @@ bool grammar_s_set_add(struct grammar_builder *b, struct schema_set *s, struct j
     return true;
 }
 
-void grammar_s_set_add_all(struct grammar_builder *b, struct schema_set *s, struct json_object *list)
+void grammar_s_set_add_all(struct grammar_builder *b, struct schema_set *s,
+                           struct json_object *list)
 {
     for (size_t i = 0; i < json_object_array_length(list) && grammar_g_ok(b); i++)
         (void)grammar_s_set_add(b, s, json_object_array_get_idx(list, i));
@@ -189,7 +192,8 @@ void *grammar_s_map_get(const struct schema_map *m, const void *key)
     return m->n ? m->slot[place_of(m, key)].value : NULL;
 }
 
-void grammar_s_map_put(struct grammar_builder *b, struct schema_map *m, const void *key, void *value)
+void grammar_s_map_put(struct grammar_builder *b, struct schema_map *m, const void *key,
+                       void *value)
 {
     if (2 * (m->n + 1) > m->n_slots) {
         struct schema_map more = {.n = m->n, .n_slots = m->n_slots ? 2 * m->n_slots : 64};

@@ -69,8 +69,8 @@ static bool is_new(struct schema *s, const char *text)
     return true;
 }
 
-void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at, const char *fmt,
-                 ...)
+void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at,
+                    const char *fmt, ...)
 {
     char text[256];
     struct str path;
@@ -117,7 +117,7 @@ static struct json_object *get(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
     return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                              : NULL;
+                                                                                             : NULL;
 }
 
 /* ---- numbers of keywords ---- */
@@ -134,7 +134,8 @@ uint32_t grammar_s_count(struct schema *s, struct json_object *v, const char *ke
     if (!number || !(x >= 0) || floor(x) < x)
         grammar_s_fail(s, INGLE_ARG, at, "'%s' is no whole number at or above 0", key);
     else if (x > (double)GRAMMAR_MAX_REPEAT)
-        grammar_s_fail(s, INGLE_LIMIT, at, "'%s' is above the limit of %d", key, GRAMMAR_MAX_REPEAT);
+        grammar_s_fail(s, INGLE_LIMIT, at, "'%s' is above the limit of %d", key,
+                       GRAMMAR_MAX_REPEAT);
     return grammar_g_ok(s->b) ? (uint32_t)x : 0;
 }
 
@@ -162,7 +163,8 @@ static struct form_bound bound_of(struct schema *s, struct json_object *v, const
         grammar_s_fail(s, INGLE_ARG, at, "'%s' is no number", n == plain ? key : flag);
     else if (grammar_f_bound(&x, json_object_to_json_string_ext(n, JSON_C_TO_STRING_PLAIN), &large))
         x.exclusive = exclusive;
-    else if (large && low == (json_object_get_double(n) < 0)) /* it keeps out none that would be written */
+    else if (large &&
+             low == (json_object_get_double(n) < 0)) /* it keeps out none that would be written */
         (void)grammar_f_bound(&x, low ? "-1e38" : "1e38", &large);
     else
         grammar_s_leave(s, at, "'%s': a number with more than %d digits on a side is not supported",
@@ -179,15 +181,19 @@ static struct grammar_piece number_between(struct schema *s, const struct form_b
 }
 
 static struct grammar_piece compile_multiples(struct schema *s, struct json_object *v,
-                                              const struct form_bound *low, const struct form_bound *high,
-                                              bool whole, const struct schema_path *at)
+                                              const struct form_bound *low,
+                                              const struct form_bound *high, bool whole,
+                                              const struct schema_path *at)
 {
     const struct form_bound step = bound_of(s, v, "multipleOf", "", true, at);
     struct grammar_piece p = grammar_g_never(s->b);
     if (grammar_g_ok(s->b) && !(json_object_get_double(get(v, "multipleOf")) > 0))
         grammar_s_fail(s, INGLE_ARG, at, "'multipleOf' is not above 0");
-    if (grammar_g_ok(s->b) && (!step.set || !grammar_f_multiples(s->form, low, high, &step, whole, &p))) {
-        grammar_s_leave(s, at, "'multipleOf' with more digits than the limit, here or in the bounds, is not supported");
+    if (grammar_g_ok(s->b) &&
+        (!step.set || !grammar_f_multiples(s->form, low, high, &step, whole, &p))) {
+        grammar_s_leave(s, at,
+                        "'multipleOf' with more digits than the limit, here or in the bounds, is "
+                        "not supported");
         p = number_between(s, low, high, whole);
     }
     return p;
@@ -214,8 +220,8 @@ static struct grammar_piece compile_number(struct schema *s, struct json_object 
 #define DUR_DATE                                                                                 \
     "(?:\\d{1,4}Y(?:\\d{1,4}M(?:\\d{1,4}D)?)?|\\d{1,4}M(?:\\d{1,4}D)?|\\d{1,4}D)(?:" DUR_TIME ")?"
 #define BYTE  "(?:25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
-/* Four labels of a host's name have at most 253 bytes with their dots, what is in front of an @ 64, and
- * an address 254. */
+/* Four labels of a host's name have at most 253 bytes with their dots, what is in front of an @ 64,
+ * and an address 254. */
 #define LABEL "[A-Za-z0-9](?:[A-Za-z0-9-]{0,60}[A-Za-z0-9])?"
 #define SHORT "[A-Za-z0-9](?:[A-Za-z0-9-]{0,30}[A-Za-z0-9])?"
 
@@ -245,9 +251,10 @@ struct string_rules {
     uint32_t min, max;
 };
 
-/* Bare regular expressions fail without a place.  *left: they are not supported, and this is told. */
-static struct grammar_piece compile_regex(struct schema *s, const struct string_rules *r, bool *left,
-                                          const struct schema_path *at)
+/* Bare regular expressions fail without a place.  *left: they are not supported, and this is
+ * told. */
+static struct grammar_piece compile_regex(struct schema *s, const struct string_rules *r,
+                                          bool *left, const struct schema_path *at)
 {
     struct grammar_builder *b = s->b;
     struct err own = {0};
@@ -294,7 +301,8 @@ static struct grammar_piece compile_string(struct schema *s, struct json_object 
     if (json_object_is_type(format, json_type_string))
         r.format = grammar_s_format(json_object_get_string(format));
     if (format && !r.format)
-        grammar_s_note(s, &at_format, "the format '%.60s' is not enforced", json_object_get_string(format));
+        grammar_s_note(s, &at_format, "the format '%.60s' is not enforced",
+                       json_object_get_string(format));
     if (pattern && !json_object_is_type(pattern, json_type_string))
         grammar_s_fail(s, INGLE_ARG, &at_pattern, "'pattern' is no string");
     r.pattern = pattern ? json_object_get_string(pattern) : NULL;
@@ -304,7 +312,8 @@ static struct grammar_piece compile_string(struct schema *s, struct json_object 
             const struct string_rules alone = {.pattern = r.pattern, .min = r.min, .max = r.max};
             p = compile_regex(s, &alone, &left, &at_pattern);
             if (!left)
-                grammar_s_note(s, &at_format, "the format '%.60s' is not enforced beside the pattern",
+                grammar_s_note(s, &at_format,
+                               "the format '%.60s' is not enforced beside the pattern",
                                json_object_get_string(format));
             r.pattern = NULL;
         }
@@ -335,15 +344,18 @@ static struct grammar_piece in_brackets(struct schema *s, struct grammar_piece i
     inner = grammar_g_cat(b, inner, grammar_f_space(s->form));
     if (missing)
         inner = grammar_g_opt(b, inner);
-    inner = grammar_g_cat(b, grammar_g_cat(b, grammar_g_word(b, "["), grammar_f_space(s->form)), inner);
+    inner =
+        grammar_g_cat(b, grammar_g_cat(b, grammar_g_word(b, "["), grammar_f_space(s->form)), inner);
     return grammar_g_cat(b, inner, grammar_g_word(b, "]"));
 }
 
-struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v, const struct schema_path *at)
+struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
+                                        const struct schema_path *at)
 {
     static const char few[] = "[true,false,null]";
     v = v ? grammar_s_flatten(s, v, at, 0) : NULL;
-    struct json_object *list = get(v, "enum"), *type = get(v, "type"), *all = NULL, *constant = NULL;
+    struct json_object *list = get(v, "enum"), *type = get(v, "type"), *all = NULL,
+                       *constant = NULL;
     struct schema_set set = {0};
     struct schema_check check = {.s = s, .at = at};
     if (json_object_object_get_ex(v, "const", &constant)) {
@@ -352,7 +364,8 @@ struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
             json_object_array_add(all, json_object_get(constant));
     } else if (json_object_is_type(list, json_type_array)) {
         all = json_object_get(list);
-    } else if (json_object_is_type(type, json_type_string) && !get(v, "anyOf") && !get(v, "oneOf") &&
+    } else if (json_object_is_type(type, json_type_string) && !get(v, "anyOf") &&
+               !get(v, "oneOf") &&
                (strcmp(json_object_get_string(type), "boolean") == 0 ||
                 strcmp(json_object_get_string(type), "null") == 0)) {
         all = json_tokener_parse(few);
@@ -369,15 +382,17 @@ struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
     return grammar_g_ok(s->b) ? out : NULL;
 }
 
-/* Items each of which is another one of few values, in a rule of its own, whose counter tells which were
- * taken. */
-static struct grammar_piece unique_items(struct schema *s, struct json_object *values, uint32_t min, uint32_t max)
+/* Items each of which is another one of few values, in a rule of its own, whose counter tells which
+ * were taken. */
+static struct grammar_piece unique_items(struct schema *s, struct json_object *values, uint32_t min,
+                                         uint32_t max)
 {
     struct grammar_builder *b = s->b;
     const size_t n = json_object_array_length(values);
     const uint32_t array = grammar_g_rule(b, "items", 5), comma = grammar_g_rule(b, "comma", 5);
     const uint32_t most = max < n ? max : 0;
-    const struct grammar_piece open = grammar_g_cat(b, grammar_g_word(b, "["), grammar_f_space(s->form));
+    const struct grammar_piece open =
+        grammar_g_cat(b, grammar_g_word(b, "["), grammar_f_space(s->form));
     const struct grammar_piece close = grammar_g_word(b, "]"), end = grammar_f_space(s->form);
     const struct grammar_piece later = grammar_g_empty(b);
     uint32_t rule[GRAMMAR_MAX_ONCE] = {0};
@@ -386,11 +401,13 @@ static struct grammar_piece unique_items(struct schema *s, struct json_object *v
     grammar_g_body(b, comma, grammar_g_cat(b, grammar_g_word(b, ","), grammar_f_space(s->form)));
     for (size_t i = 0; i < n; i++) {
         rule[i] = grammar_g_rule(b, "item", 4);
-        grammar_g_body(b, rule[i], grammar_f_exactly(s->form, json_object_array_get_idx(values, i)));
+        grammar_g_body(b, rule[i],
+                       grammar_f_exactly(s->form, json_object_array_get_idx(values, i)));
     }
     grammar_g_tie(b, end, close.in);
     grammar_g_tie(b, later,
-                  grammar_g_node(b, GRAMMAR_SPLIT, grammar_g_any_order(b, rule, n, most, NULL, &comma, later.in),
+                  grammar_g_node(b, GRAMMAR_SPLIT,
+                                 grammar_g_any_order(b, rule, n, most, NULL, &comma, later.in),
                                  grammar_g_node(b, GRAMMAR_LEAST, end.in, min)));
     const uint32_t some = grammar_g_any_order(b, rule, n, most, NULL, NULL, later.in);
     grammar_g_tie(b, open, min ? some : grammar_g_node(b, GRAMMAR_SPLIT, some, close.in));
@@ -420,10 +437,12 @@ static struct grammar_piece compile_array(struct schema *s, struct json_object *
         return grammar_g_never(b);
     if (json_object_get_boolean(get(v, "uniqueItems")) && max > 1) {
         struct json_object *values = prefix ? NULL : grammar_s_values_of(s, items, &at_items);
-        if (values && json_object_array_length(values) <= GRAMMAR_MAX_ONCE && json_object_array_length(values))
+        if (values && json_object_array_length(values) <= GRAMMAR_MAX_ONCE &&
+            json_object_array_length(values))
             return unique_items(s, values, min, max);
         if (grammar_g_ok(b))
-            grammar_s_leave(s, at, "'uniqueItems' of other items than 1 to %d values is not supported",
+            grammar_s_leave(s, at,
+                            "'uniqueItems' of other items than 1 to %d values is not supported",
                             GRAMMAR_MAX_ONCE);
     }
     if (!prefix && !items && !min && max == GRAMMAR_INFINITE)
@@ -435,11 +454,13 @@ static struct grammar_piece compile_array(struct schema *s, struct json_object *
     for (size_t i = 0; i < n && done < max && grammar_g_ok(b); i++, done++) {
         const struct schema_path up = {at, "prefixItems", 0}, here = {&up, NULL, i};
         if (i)
-            all = grammar_g_cat(b, all, grammar_g_cat(b, grammar_g_word(b, ","), grammar_f_space(s->form)));
-        all = grammar_g_cat(b, all,
-                         grammar_s_compile(s, json_object_array_get_idx(prefix, i), &here, SCHEMA_ALL));
+            all = grammar_g_cat(b, all,
+                                grammar_g_cat(b, grammar_g_word(b, ","), grammar_f_space(s->form)));
+        all = grammar_g_cat(
+            b, all, grammar_s_compile(s, json_object_array_get_idx(prefix, i), &here, SCHEMA_ALL));
     }
-    const bool closed = json_object_is_type(items, json_type_boolean) && !json_object_get_boolean(items);
+    const bool closed =
+        json_object_is_type(items, json_type_boolean) && !json_object_get_boolean(items);
     if (closed && min > n)
         return grammar_g_never(b);
     const bool more = done < max && !closed && (items || !n || min > n);
@@ -448,7 +469,9 @@ static struct grammar_piece compile_array(struct schema *s, struct json_object *
     if (!more)
         return in_brackets(s, all, done == 0);
     const uint32_t rule = grammar_g_rule(b, "item", 4);
-    grammar_g_body(b, rule, items ? grammar_s_compile(s, items, &at_items, SCHEMA_ALL) : grammar_f_any(s->form));
+    grammar_g_body(b, rule,
+                   items ? grammar_s_compile(s, items, &at_items, SCHEMA_ALL)
+                         : grammar_f_any(s->form));
     bool missing = false;
     if (!done) {
         all = grammar_g_call(b, rule);
@@ -475,7 +498,8 @@ static struct grammar_piece compile_anything(struct schema *s, enum schema_part 
         return grammar_f_any(s->form);
     if (part == SCHEMA_STRINGS)
         return grammar_f_string(s->form, 0, GRAMMAR_INFINITE);
-    struct grammar_piece p = grammar_g_alt(b, grammar_f_any_object(s->form), grammar_f_any_array(s->form));
+    struct grammar_piece p =
+        grammar_g_alt(b, grammar_f_any_object(s->form), grammar_f_any_array(s->form));
     p = grammar_g_alt(b, p, grammar_f_number(s->form));
     p = grammar_g_alt(b, p, grammar_g_word(b, "true"));
     p = grammar_g_alt(b, p, grammar_g_word(b, "false"));
@@ -507,15 +531,27 @@ static struct grammar_piece compile_type(struct schema *s, struct json_object *v
 /* The type that keywords speak of, or NULL. */
 static const char *type_of_keywords(struct json_object *v)
 {
-    static const char *const word[][2] = {
-        {"properties", "object"}, {"required", "object"},  {"additionalProperties", "object"},
-        {"patternProperties", "object"}, {"propertyNames", "object"}, {"unevaluatedProperties", "object"},
-        {"uniqueItems", "array"}, {"unevaluatedItems", "array"},
-        {"items", "array"},       {"prefixItems", "array"}, {"minItems", "array"},
-        {"maxItems", "array"},    {"pattern", "string"},   {"format", "string"},
-        {"minLength", "string"},  {"maxLength", "string"}, {"minimum", "number"},
-        {"maximum", "number"},    {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"},
-        {"multipleOf", "number"}};
+    static const char *const word[][2] = {{"properties", "object"},
+                                          {"required", "object"},
+                                          {"additionalProperties", "object"},
+                                          {"patternProperties", "object"},
+                                          {"propertyNames", "object"},
+                                          {"unevaluatedProperties", "object"},
+                                          {"uniqueItems", "array"},
+                                          {"unevaluatedItems", "array"},
+                                          {"items", "array"},
+                                          {"prefixItems", "array"},
+                                          {"minItems", "array"},
+                                          {"maxItems", "array"},
+                                          {"pattern", "string"},
+                                          {"format", "string"},
+                                          {"minLength", "string"},
+                                          {"maxLength", "string"},
+                                          {"minimum", "number"},
+                                          {"maximum", "number"},
+                                          {"exclusiveMinimum", "number"},
+                                          {"exclusiveMaximum", "number"},
+                                          {"multipleOf", "number"}};
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (get(v, word[i][0]))
             return word[i][1];
@@ -532,7 +568,8 @@ static struct grammar_piece compile_values(struct schema *s, struct json_object 
     struct schema_check check = {.s = s, .at = at};
     for (size_t i = json_object_array_length(list); i-- > 0 && grammar_g_ok(b);) {
         struct json_object *v = json_object_array_get_idx(list, i);
-        if (wants(part, json_object_is_type(v, json_type_string)) && grammar_s_allows(&check, schema, v))
+        if (wants(part, json_object_is_type(v, json_type_string)) &&
+            grammar_s_allows(&check, schema, v))
             p = grammar_g_alt(b, grammar_f_exactly(s->form, v), p);
     }
     grammar_s_check_end(&check);
@@ -616,8 +653,9 @@ void grammar_s_finish(struct schema *s)
 bool grammar_s_is_refused(const char *keyword)
 {
     static const char *const refused[] = {
-        "if", "then", "else", "contains", "minContains", "maxContains", "minProperties", "maxProperties",
-        "dependentRequired", "dependentSchemas", "dependencies", "$dynamicRef", "$recursiveRef"};
+        "if",           "then",          "else",          "contains",          "minContains",
+        "maxContains",  "minProperties", "maxProperties", "dependentRequired", "dependentSchemas",
+        "dependencies", "$dynamicRef",   "$recursiveRef"};
     bool is = false;
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         is = is || strcmp(refused[i], keyword) == 0;
@@ -626,7 +664,8 @@ bool grammar_s_is_refused(const char *keyword)
 
 bool grammar_s_is_unchecked(const char *k)
 {
-    return strcmp(k, "patternProperties") == 0 || strcmp(k, "propertyNames") == 0 || strncmp(k, "unevaluated", 11) == 0;
+    return strcmp(k, "patternProperties") == 0 || strcmp(k, "propertyNames") == 0 ||
+           strncmp(k, "unevaluated", 11) == 0;
 }
 
 static void check_keywords(struct schema *s, struct json_object *v, const struct schema_path *at)
@@ -686,16 +725,19 @@ static struct grammar_piece compile_plain(struct schema *s, struct json_object *
     return guess ? compile_type(s, v, guess, at, part) : compile_anything(s, part);
 }
 
-static const char *const json_types[] = {"object", "array", "string", "number", "integer", "boolean", "null"};
+static const char *const json_types[] = {"object",  "array",   "string", "number",
+                                         "integer", "boolean", "null"};
 enum { N_JSON_TYPES = sizeof json_types / sizeof *json_types };
 
 /* The types that v names, as bits. */
 static unsigned types_of(struct json_object *type)
 {
     unsigned bits = 0;
-    const size_t n = json_object_is_type(type, json_type_array) ? json_object_array_length(type) : 1;
+    const size_t n =
+        json_object_is_type(type, json_type_array) ? json_object_array_length(type) : 1;
     for (size_t i = 0; i < n; i++) {
-        struct json_object *t = json_object_is_type(type, json_type_array) ? json_object_array_get_idx(type, i) : type;
+        struct json_object *t =
+            json_object_is_type(type, json_type_array) ? json_object_array_get_idx(type, i) : type;
         for (unsigned k = 0; k < N_JSON_TYPES && json_object_is_type(t, json_type_string); k++)
             if (strcmp(json_object_get_string(t), json_types[k]) == 0)
                 bits |= 1u << k;
@@ -703,8 +745,8 @@ static unsigned types_of(struct json_object *type)
     return bits;
 }
 
-/* "not": everything (then nothing is left: false), types, or whatever enum and const name; *v becomes what is
- * left of it. */
+/* "not": everything (then nothing is left: false), types, or whatever enum and const name; *v
+ * becomes what is left of it. */
 static bool refuse(struct schema *s, struct json_object **v, const struct schema_path *at)
 {
     const unsigned number = 1u << 3, integer = 1u << 4;
@@ -716,11 +758,13 @@ static bool refuse(struct schema *s, struct json_object **v, const struct schema
     if (get(*v, "enum") || json_object_object_get_ex(*v, "const", NULL))
         return true; /* the values are looked at one by one */
     const unsigned out = types_of(type);
-    const unsigned all = get(*v, "type") ? types_of(get(*v, "type")) : (1u << N_JSON_TYPES) - 1 - integer;
+    const unsigned all =
+        get(*v, "type") ? types_of(get(*v, "type")) : (1u << N_JSON_TYPES) - 1 - integer;
     *v = grammar_s_without(s, *v, "not");
     if (is_bool || !*v)
         return *v != NULL;
-    if (!out || grammar_s_has_more(not, "type", NULL) || (out & integer && !(out & number) && all & number)) {
+    if (!out || grammar_s_has_more(not, "type", NULL) ||
+        (out & integer && !(out & number) && all & number)) {
         grammar_s_leave(s, at, "'not' of anything but types is not supported");
         return true;
     }
@@ -801,7 +845,8 @@ ingle_status grammar_schema(struct grammar **out, const char *text, size_t n,
     struct grammar_form form = {.kind = FORM_JSON};
     struct schema s;
     struct json_object *root = NULL;
-    const struct json_limits limits = {.n_bytes = GRAMMAR_TEXT_BYTES, .n_values = GRAMMAR_TEXT_VALUES};
+    const struct json_limits limits = {.n_bytes = GRAMMAR_TEXT_BYTES,
+                                       .n_values = GRAMMAR_TEXT_VALUES};
     const struct schema_path at = {NULL, "#", 0};
     ingle_status st = json_parse(text, n, &limits, &root, err);
     if (st)

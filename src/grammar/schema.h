@@ -78,14 +78,17 @@ struct grammar_piece grammar_s_compile(struct schema *s, struct json_object *v,
                                     const struct schema_path *at, enum schema_part part);
 
 /* An object schema without $ref, allOf and anyOf. */
-struct grammar_piece grammar_s_object(struct schema *s, struct json_object *v, const struct schema_path *at);
+struct grammar_piece grammar_s_object(struct schema *s, struct json_object *v,
+                                      const struct schema_path *at);
 /* , item */
 struct grammar_piece grammar_s_next_item(struct schema *s, uint32_t rule);
 /* A keyword that is a whole number at or above 0; none: it is not there. */
 uint32_t grammar_s_count(struct schema *s, struct json_object *v, const char *key, uint32_t none,
                          const struct schema_path *at);
-/* The values that a schema of few values has, each once, as a list that s owns; NULL: it has others. */
-struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v, const struct schema_path *at);
+/* The values that a schema of few values has, each once, as a list that s owns; NULL: it has
+ * others. */
+struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
+                                        const struct schema_path *at);
 
 /* The properties of an object schema (no $ref, allOf, anyOf) one by one, for forms that have
  * no braces.  value NULL: any. */
@@ -113,8 +116,8 @@ bool grammar_s_members(struct schema *s, struct json_object *v, const struct sch
                     struct schema_members *out);
 void grammar_s_members_release(struct schema_members *m);
 /* The bare names of others[i]. */
-struct grammar_piece grammar_s_other_name(struct schema *s, const struct schema_members *m, size_t i,
-                                          struct grammar_form *form);
+struct grammar_piece grammar_s_other_name(struct schema *s, const struct schema_members *m,
+                                          size_t i, struct grammar_form *form);
 /* Whether they may come in any order; and the bits of those that must be there. */
 bool grammar_s_any_order(const struct schema *s, const struct schema_members *m);
 uint32_t grammar_s_required(const struct schema_members *m);
@@ -140,9 +143,10 @@ bool grammar_s_is_unchecked(const char *keyword);
 
 /* Names the place. */
 ATTR_PRINTF(4, 5)
-void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at, const char *fmt,
-                 ...);
-/* Something of a schema cannot be had: INGLE_UNSUP, or, where that is asked for, it is left out, which is told. */
+void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at,
+                    const char *fmt, ...);
+/* Something of a schema cannot be had: INGLE_UNSUP, or, where that is asked for, it is left out,
+ * which is told. */
 ATTR_PRINTF(3, 4)
 void grammar_s_leave(struct schema *s, const struct schema_path *at, const char *fmt, ...);
 ATTR_PRINTF(3, 4)
@@ -152,12 +156,15 @@ void grammar_s_note(struct schema *s, const struct schema_path *at, const char *
 bool grammar_s_same(struct grammar_builder *b, struct json_object *x, struct json_object *y);
 /* False: it was there, or b failed. */
 bool grammar_s_set_add(struct grammar_builder *b, struct schema_set *s, struct json_object *v);
-void grammar_s_set_add_all(struct grammar_builder *b, struct schema_set *s, struct json_object *list);
-bool grammar_s_set_has(struct grammar_builder *b, const struct schema_set *s, struct json_object *v);
+void grammar_s_set_add_all(struct grammar_builder *b, struct schema_set *s,
+                           struct json_object *list);
+bool grammar_s_set_has(struct grammar_builder *b, const struct schema_set *s,
+                       struct json_object *v);
 void grammar_s_set_release(struct schema_set *s);
 /* NULL: it is not there. */
 void *grammar_s_map_get(const struct schema_map *m, const void *key);
-void grammar_s_map_put(struct grammar_builder *b, struct schema_map *m, const void *key, void *value);
+void grammar_s_map_put(struct grammar_builder *b, struct schema_map *m, const void *key,
+                       void *value);
 void grammar_s_map_release(struct schema_map *m);
 /* Whether a list of values (an enum) has v. */
 bool grammar_s_lists(struct schema *s, struct json_object *list, struct json_object *v);

@@ -35,7 +35,7 @@ static struct json_object *get(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
     return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                              : NULL;
+                                                                                             : NULL;
 }
 
 /* ---- DeepSeek V4 ---- */
@@ -44,7 +44,8 @@ static struct json_object *get(struct json_object *o, const char *key)
 static struct grammar_piece tag(struct tools *t, const char *open, const char *rest)
 {
     struct grammar_builder *b = &t->b;
-    const struct grammar_piece p = grammar_g_cat(b, grammar_g_word(b, open), grammar_f_mark(&t->dsml, DSML));
+    const struct grammar_piece p =
+        grammar_g_cat(b, grammar_g_word(b, open), grammar_f_mark(&t->dsml, DSML));
     return grammar_g_cat(b, p, grammar_g_word(b, rest));
 }
 
@@ -52,8 +53,8 @@ static struct grammar_piece parameter(struct tools *t, struct grammar_piece name
                                       struct json_object *v, const struct schema_path *at)
 {
     struct grammar_builder *b = &t->b;
-    struct grammar_piece p =
-        grammar_g_cat(b, tag(t, "<", "parameter name=\""), grammar_g_cat(b, name, grammar_g_word(b, "\"")));
+    struct grammar_piece p = grammar_g_cat(b, tag(t, "<", "parameter name=\""),
+                                           grammar_g_cat(b, name, grammar_g_word(b, "\"")));
     t->s.form = &t->raw;
     struct grammar_piece text = v ? grammar_s_compile(&t->s, v, at, SCHEMA_STRINGS)
                                   : grammar_f_string(&t->raw, 0, GRAMMAR_INFINITE);
@@ -83,7 +84,8 @@ static bool parameter_pieces(struct tools *t, const struct schema_members *m,
     for (size_t i = 0; i < m->n && grammar_g_ok(b); i++) {
         const struct schema_path here = {&up, m->at[i].name, 0};
         if (!is_quotable(m->at[i].name))
-            grammar_s_fail(&t->s, INGLE_UNSUP, &here, "a parameter of this name cannot be written in a call");
+            grammar_s_fail(&t->s, INGLE_UNSUP, &here,
+                           "a parameter of this name cannot be written in a call");
         each[i] = parameter(t, grammar_g_word(b, m->at[i].name), m->at[i].value, &here);
     }
     for (size_t i = 0; i < m->n_others && grammar_g_ok(b); i++) {
@@ -123,7 +125,8 @@ static struct grammar_piece in_any_order(struct tools *t, const struct schema_me
     if (m->open)
         others = parameter_rule(b, other);
     const struct grammar_piece loop = grammar_g_empty(b), end = grammar_g_empty(b);
-    const uint32_t one = grammar_g_any_order(b, rule, m->n, 0, m->open ? &others : NULL, NULL, loop.in);
+    const uint32_t one =
+        grammar_g_any_order(b, rule, m->n, 0, m->open ? &others : NULL, NULL, loop.in);
     const uint32_t done = grammar_g_node(b, GRAMMAR_ALL, end.in, grammar_s_required(m));
     grammar_g_tie(b, loop, grammar_g_node(b, GRAMMAR_SPLIT, one, done));
     grammar_g_body(b, all, (struct grammar_piece){loop.in, end.out});
@@ -231,16 +234,16 @@ static struct json_object *parameters_schema(struct tools *t, struct json_object
     return o;
 }
 
-static ingle_status try_alone(const struct tools *t, struct json_object *tool, size_t i, struct err *why);
+static ingle_status try_alone(const struct tools *t, struct json_object *tool, size_t i,
+                              struct err *why);
 
 /* {"type": "object"} in place of parameters that do not compile. */
 static struct json_object *any_arguments(struct tools *t, const char *name, const struct err *why)
 {
     struct json_object *v = json_tokener_parse("{\"type\":\"object\"}");
     struct json_object *o = v ? grammar_s_without(&t->s, v, "") : NULL;
-    report(t->sink, INGLE_REPORT_WARN, "tool", name,
-           "its arguments follow no schema%s: %s", t->behind ? " while the model is free to call it" : "",
-           why->msg);
+    report(t->sink, INGLE_REPORT_WARN, "tool", name, "its arguments follow no schema%s: %s",
+           t->behind ? " while the model is free to call it" : "", why->msg);
     if (!v)
         grammar_g_nomem(&t->b);
     json_object_put(v);
@@ -302,8 +305,10 @@ static void tools_init(struct tools *t, const struct tokenizer *vocab)
     t->s.any_order = true;
 }
 
-/* Whether the call of one tool compiles by itself.  A tool that takes much work leaves some for the others. */
-static ingle_status try_alone(const struct tools *t, struct json_object *tool, size_t i, struct err *why)
+/* Whether the call of one tool compiles by itself.  A tool that takes much work leaves some for the
+ * others. */
+static ingle_status try_alone(const struct tools *t, struct json_object *tool, size_t i,
+                              struct err *why)
 {
     struct tools x = {.family = t->family, .behind = t->behind};
     struct grammar *g = NULL;
@@ -348,7 +353,8 @@ static struct grammar_piece calls(struct tools *t, struct json_object *list)
         return one;
     struct grammar_piece open = grammar_g_word(b, "tool_calls>\n");
     if (!t->behind)
-        open = grammar_g_cat(b, grammar_g_opt(b, grammar_g_word(b, "\n\n")), tag(t, "<", "tool_calls>\n"));
+        open = grammar_g_cat(b, grammar_g_opt(b, grammar_g_word(b, "\n\n")),
+                             tag(t, "<", "tool_calls>\n"));
     return grammar_g_cat(b, grammar_g_cat(b, open, one), tag(t, "</", "tool_calls>"));
 }
 
@@ -385,7 +391,8 @@ static void read_choice(struct tools *t, struct json_object *o)
                 grammar_g_nomem(&t->b);
         }
     } else if (choice && !json_object_is_type(choice, json_type_string))
-        grammar_g_fail(&t->b, INGLE_ARG, "'choice' is neither \"required\" nor a name nor a list of names");
+        grammar_g_fail(&t->b, INGLE_ARG,
+                       "'choice' is neither \"required\" nor a name nor a list of names");
     else if (choice && strcmp(json_object_get_string(choice), "required") != 0)
         t->choice = json_object_get_string(choice);
 }
@@ -399,7 +406,8 @@ static ingle_status compile(struct grammar **out, struct tools *t, const struct 
     tools_init(t, vocab);
     read_choice(t, o);
     const uint32_t root = grammar_g_rule(&t->b, "root", 4);
-    struct grammar_piece all = grammar_g_ok(&t->b) ? calls(t, get(o, "tools")) : grammar_g_never(&t->b);
+    struct grammar_piece all =
+        grammar_g_ok(&t->b) ? calls(t, get(o, "tools")) : grammar_g_never(&t->b);
     if (grammar_g_ok(&t->b) && get(o, "answer"))
         all = grammar_g_alt(&t->b, all, answer(t, get(o, "answer")));
     if (grammar_g_ok(&t->b))
@@ -446,7 +454,8 @@ static void tell_reports(struct held_reports *h, const struct report_sink *sink,
 static size_t n_asked(struct json_object *o)
 {
     struct json_object *choice = get(o, "choice"), *list = get(o, "tools");
-    if (json_object_is_type(choice, json_type_string) && strcmp(json_object_get_string(choice), "required") != 0)
+    if (json_object_is_type(choice, json_type_string) &&
+        strcmp(json_object_get_string(choice), "required") != 0)
         return 1;
     if (json_object_is_type(choice, json_type_array))
         return json_object_array_length(choice);
@@ -454,19 +463,22 @@ static size_t n_asked(struct json_object *o)
 }
 
 ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
-                                const struct tokenizer *t, const char *text, size_t n,
-                                const struct report_sink *sink, struct grammar_work *work, struct err *err)
+                           const struct tokenizer *t, const char *text, size_t n,
+                           const struct report_sink *sink, struct grammar_work *work,
+                           struct err *err)
 {
     struct json_object *o = NULL;
     struct grammar_work own = {0};
-    const struct json_limits limits = {.n_bytes = GRAMMAR_TEXT_BYTES, .n_values = GRAMMAR_TEXT_VALUES};
+    const struct json_limits limits = {.n_bytes = GRAMMAR_TEXT_BYTES,
+                                       .n_values = GRAMMAR_TEXT_VALUES};
     ingle_status st = json_parse(text, n, &limits, &o, err);
     if (st)
         return err_prefix(err, "tools");
     const bool behind = json_object_get_boolean(get(o, "behind"));
     struct held_reports held = {.n = 0};
     const struct report_sink hold = {.report = hold_report, .arg = &held};
-    struct tools x = {.family = family, .sink = &hold, .behind = behind, .work = work ? work : &own};
+    struct tools x = {
+        .family = family, .sink = &hold, .behind = behind, .work = work ? work : &own};
     st = compile(out, &x, t, o, err);
     tell_reports(&held, sink, !st);
     if (st && may_be_left(&x, st) && (behind || n_asked(o) > 1)) {
@@ -477,7 +489,8 @@ ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
     }
     if (st && st != INGLE_CANCEL && behind)
         report(sink, INGLE_REPORT_WARN, "tools", "grammar",
-               "calls follow no schema while the model is free to make them: %s", err ? err->msg : "");
+               "calls follow no schema while the model is free to make them: %s",
+               err ? err->msg : "");
     json_object_put(o);
     return st;
 }

@@ -41,7 +41,8 @@ static bool is_called(struct json_object *v, const char *type)
         return strcmp(type, "integer") == 0 || strcmp(type, "number") == 0;
     case json_type_double:
         return strcmp(type, "number") == 0 ||
-               (strcmp(type, "integer") == 0 && !(floor(json_object_get_double(v)) < json_object_get_double(v)));
+               (strcmp(type, "integer") == 0 &&
+                !(floor(json_object_get_double(v)) < json_object_get_double(v)));
     case json_type_string:
         return strcmp(type, "string") == 0;
     case json_type_array:
@@ -52,7 +53,8 @@ static bool is_called(struct json_object *v, const char *type)
     return false;
 }
 
-static bool is_of_type(struct json_object *v, struct json_object *type, struct json_object *nullable)
+static bool is_of_type(struct json_object *v, struct json_object *type,
+                       struct json_object *nullable)
 {
     if (!v && json_object_is_type(nullable, json_type_boolean) && json_object_get_boolean(nullable))
         return true;
@@ -69,11 +71,14 @@ static bool is_of_type(struct json_object *v, struct json_object *type, struct j
 static bool number_fits(struct json_object *schema, double x)
 {
     struct json_object *low = get(schema, "minimum"), *high = get(schema, "maximum");
-    struct json_object *above = get(schema, "exclusiveMinimum"), *below = get(schema, "exclusiveMaximum");
+    struct json_object *above = get(schema, "exclusiveMinimum"),
+                       *below = get(schema, "exclusiveMaximum");
     struct json_object *step = get(schema, "multipleOf");
     /* draft 4 has booleans, which are about the others */
-    const bool not_low = json_object_is_type(above, json_type_boolean) && json_object_get_boolean(above);
-    const bool not_high = json_object_is_type(below, json_type_boolean) && json_object_get_boolean(below);
+    const bool not_low =
+        json_object_is_type(above, json_type_boolean) && json_object_get_boolean(above);
+    const bool not_high =
+        json_object_is_type(below, json_type_boolean) && json_object_get_boolean(below);
     const double l = json_object_get_double(low), h = json_object_get_double(high);
     if (is_number(low) && (x < l || (not_low && x <= l)))
         return false;
@@ -104,7 +109,8 @@ void grammar_s_check_end(struct schema_check *c)
 }
 
 /* Of one pattern alone: another would have to be compiled for each value. */
-static bool matches(struct schema_check *c, const char *pattern, bool whole, const char *text, size_t n)
+static bool matches(struct schema_check *c, const char *pattern, bool whole, const char *text,
+                    size_t n)
 {
     static const struct grammar_vocab none = {.n_words = 1};
     struct err err;
@@ -118,7 +124,9 @@ static bool matches(struct schema_check *c, const char *pattern, bool whole, con
         st = grammar_g_begin(&b, c->s->b->work, &err);
         if (!st) {
             const uint32_t root = grammar_g_rule(&b, "pattern", 7);
-            grammar_g_body(&b, root, grammar_f_regex(&b, NULL, pattern, strlen(pattern), whole, 0, GRAMMAR_INFINITE));
+            grammar_g_body(
+                &b, root,
+                grammar_f_regex(&b, NULL, pattern, strlen(pattern), whole, 0, GRAMMAR_INFINITE));
             st = grammar_g_end(&b, root, &c->grammar);
         }
         if (!st)
@@ -153,14 +161,16 @@ static bool string_fits(struct schema_check *c, struct json_object *schema, stru
         return false;
     if (json_object_is_type(pattern, json_type_string))
         return matches(c, json_object_get_string(pattern), false, text, n_bytes);
-    const char *known =
-        json_object_is_type(format, json_type_string) ? grammar_s_format(json_object_get_string(format)) : NULL;
+    const char *known = json_object_is_type(format, json_type_string)
+                            ? grammar_s_format(json_object_get_string(format))
+                            : NULL;
     return !known || matches(c, known, true, text, n_bytes);
 }
 
 /* ---- of many values ---- */
 
-static bool allows(struct schema_check *c, struct json_object *schema, struct json_object *v, int depth);
+static bool allows(struct schema_check *c, struct json_object *schema, struct json_object *v,
+                   int depth);
 
 static bool is_unique(struct schema_check *c, struct json_object *list)
 {
@@ -171,7 +181,8 @@ static bool is_unique(struct schema_check *c, struct json_object *list)
     return unique;
 }
 
-static bool array_fits(struct schema_check *c, struct json_object *schema, struct json_object *v, int depth)
+static bool array_fits(struct schema_check *c, struct json_object *schema, struct json_object *v,
+                       int depth)
 {
     struct json_object *prefix = get(schema, "prefixItems"), *items = get(schema, "items");
     if (json_object_is_type(items, json_type_array)) {
@@ -179,7 +190,8 @@ static bool array_fits(struct schema_check *c, struct json_object *schema, struc
         items = get(schema, "additionalItems");
     }
     const size_t n = json_object_array_length(v);
-    const size_t n_prefix = json_object_is_type(prefix, json_type_array) ? json_object_array_length(prefix) : 0;
+    const size_t n_prefix =
+        json_object_is_type(prefix, json_type_array) ? json_object_array_length(prefix) : 0;
     bool fits = count_fits(schema, "minItems", "maxItems", n) &&
                 (!json_object_get_boolean(get(schema, "uniqueItems")) || is_unique(c, v));
     for (size_t i = 0; i < n && fits; i++) {
@@ -189,21 +201,26 @@ static bool array_fits(struct schema_check *c, struct json_object *schema, struc
     return fits;
 }
 
-static bool object_fits(struct schema_check *c, struct json_object *schema, struct json_object *v, int depth)
+static bool object_fits(struct schema_check *c, struct json_object *schema, struct json_object *v,
+                        int depth)
 {
     struct json_object *needed = get(schema, "required"), *properties = get(schema, "properties");
     struct json_object *more = get(schema, "additionalProperties");
     bool fits = true;
-    if (json_object_is_type(needed, json_type_array) && !grammar_g_step(c->s->b, 4 * json_object_array_length(needed)))
+    if (json_object_is_type(needed, json_type_array) &&
+        !grammar_g_step(c->s->b, 4 * json_object_array_length(needed)))
         return false;
-    for (size_t i = 0; json_object_is_type(needed, json_type_array) && i < json_object_array_length(needed); i++) {
+    for (size_t i = 0;
+         json_object_is_type(needed, json_type_array) && i < json_object_array_length(needed);
+         i++) {
         const char *name = json_object_get_string(json_object_array_get_idx(needed, i));
         fits = fits && (!name || json_object_object_get_ex(v, name, NULL));
     }
     json_object_object_foreach(v, key, value)
     {
         struct json_object *of = NULL;
-        if (!json_object_is_type(properties, json_type_object) || !json_object_object_get_ex(properties, key, &of))
+        if (!json_object_is_type(properties, json_type_object) ||
+            !json_object_object_get_ex(properties, key, &of))
             of = more;
         fits = fits && (!of || allows(c, of, value, depth + 1));
     }
@@ -231,7 +248,8 @@ bool grammar_s_lists(struct schema *s, struct json_object *list, struct json_obj
     return grammar_s_set_has(s->b, set, v);
 }
 
-static bool is_named(struct schema *s, struct json_object *schema, struct json_object *v, bool enums)
+static bool is_named(struct schema *s, struct json_object *schema, struct json_object *v,
+                     bool enums)
 {
     struct json_object *constant = NULL, *list = get(schema, "enum");
     if (json_object_object_get_ex(schema, "const", &constant) && !grammar_s_same(s->b, constant, v))
@@ -240,8 +258,8 @@ static bool is_named(struct schema *s, struct json_object *schema, struct json_o
 }
 
 /* How many of a keyword's schemas allow v; *n_all: of so many. */
-static size_t count(struct schema_check *c, struct json_object *schema, const char *key, struct json_object *v,
-                    int depth, size_t *n_all)
+static size_t count(struct schema_check *c, struct json_object *schema, const char *key,
+                    struct json_object *v, int depth, size_t *n_all)
 {
     struct json_object *list = get(schema, key);
     size_t n = 0;
@@ -251,7 +269,8 @@ static size_t count(struct schema_check *c, struct json_object *schema, const ch
     return n;
 }
 
-static bool combined(struct schema_check *c, struct json_object *schema, struct json_object *v, int depth)
+static bool combined(struct schema_check *c, struct json_object *schema, struct json_object *v,
+                     int depth)
 {
     size_t n_all, n = count(c, schema, "allOf", v, depth, &n_all);
     if (n < n_all)
@@ -271,7 +290,8 @@ static bool combined(struct schema_check *c, struct json_object *schema, struct 
     return target && allows(c, target, v, depth + 1);
 }
 
-static bool of_its_type(struct schema_check *c, struct json_object *schema, struct json_object *v, int depth)
+static bool of_its_type(struct schema_check *c, struct json_object *schema, struct json_object *v,
+                        int depth)
 {
     if (!is_of_type(v, get(schema, "type"), get(schema, "nullable")))
         return false;
@@ -284,7 +304,8 @@ static bool of_its_type(struct schema_check *c, struct json_object *schema, stru
     return !json_object_is_type(v, json_type_object) || object_fits(c, schema, v, depth);
 }
 
-static bool allows(struct schema_check *c, struct json_object *schema, struct json_object *v, int depth)
+static bool allows(struct schema_check *c, struct json_object *schema, struct json_object *v,
+                   int depth)
 {
     if (!grammar_g_ok(c->s->b))
         return false;
@@ -299,12 +320,14 @@ static bool allows(struct schema_check *c, struct json_object *schema, struct js
     json_object_object_foreach(schema, key, unused)
     {
         (void)unused;
-        if (grammar_s_is_refused(key) || (grammar_s_is_unchecked(key) && json_object_is_type(v, json_type_object)))
+        if (grammar_s_is_refused(key) ||
+            (grammar_s_is_unchecked(key) && json_object_is_type(v, json_type_object)))
             grammar_s_leave(c->s, c->at, "'%s' beside 'enum' or 'const' is not supported", key);
         if (!grammar_g_ok(c->s->b))
             return false;
     }
-    return is_named(c->s, schema, v, depth > 0) && of_its_type(c, schema, v, depth) && combined(c, schema, v, depth);
+    return is_named(c->s, schema, v, depth > 0) && of_its_type(c, schema, v, depth) &&
+           combined(c, schema, v, depth);
 }
 
 bool grammar_s_allows(struct schema_check *c, struct json_object *schema, struct json_object *v)

@@ -12,22 +12,39 @@
 #define CONTROL 24
 #define SIGN    25
 const uint8_t grammar_g_group[256] = {
-    ['\t'] = 26, ['\n'] = 27, ['\r'] = 28, [127] = CONTROL,
+    ['\t'] = 26,  ['\n'] = 27,  ['\r'] = 28,  [127] = CONTROL,
 #define C(i) [i] = CONTROL
-    C(0),  C(1),  C(2),  C(3),  C(4),  C(5),  C(6),  C(7),  C(8),  C(11), C(12), C(14), C(15), C(16),
-    C(17), C(18), C(19), C(20), C(21), C(22), C(23), C(24), C(25), C(26), C(27), C(28), C(29), C(30), C(31),
+    C(0),         C(1),         C(2),         C(3),
+    C(4),         C(5),         C(6),         C(7),
+    C(8),         C(11),        C(12),        C(14),
+    C(15),        C(16),        C(17),        C(18),
+    C(19),        C(20),        C(21),        C(22),
+    C(23),        C(24),        C(25),        C(26),
+    C(27),        C(28),        C(29),        C(30),
+    C(31),
 #undef C
-    [' '] = 0, ['"'] = 1, ['\\'] = 2, ['\''] = 3, ['/'] = 4, ['<'] = 5, ['>'] = 6, ['{'] = 7,
-    ['}'] = 8, ['['] = 9, [']'] = 10, [':'] = 11, [','] = 12, ['.'] = 13, ['-'] = 14, ['_'] = 15,
-    ['|'] = 16, ['('] = 17, [')'] = 18, ['+'] = 22, ['*'] = 23,
-    ['!'] = SIGN, ['#'] = SIGN, ['$'] = SIGN, ['%'] = SIGN, ['&'] = SIGN, [';'] = SIGN,
-    ['='] = SIGN, ['?'] = SIGN, ['@'] = SIGN, ['^'] = SIGN, ['`'] = SIGN, ['~'] = SIGN,
+    [' '] = 0,    ['"'] = 1,    ['\\'] = 2,   ['\''] = 3,
+    ['/'] = 4,    ['<'] = 5,    ['>'] = 6,    ['{'] = 7,
+    ['}'] = 8,    ['['] = 9,    [']'] = 10,   [':'] = 11,
+    [','] = 12,   ['.'] = 13,   ['-'] = 14,   ['_'] = 15,
+    ['|'] = 16,   ['('] = 17,   [')'] = 18,   ['+'] = 22,
+    ['*'] = 23,   ['!'] = SIGN, ['#'] = SIGN, ['$'] = SIGN,
+    ['%'] = SIGN, ['&'] = SIGN, [';'] = SIGN, ['='] = SIGN,
+    ['?'] = SIGN, ['@'] = SIGN, ['^'] = SIGN, ['`'] = SIGN,
+    ['~'] = SIGN,
 #define D(i) [i] = 19
-    D('0'), D('1'), D('2'), D('3'), D('4'), D('5'), D('6'), D('7'), D('8'), D('9'),
+    D('0'),       D('1'),       D('2'),       D('3'),
+    D('4'),       D('5'),       D('6'),       D('7'),
+    D('8'),       D('9'),
 #undef D
 #define L(i) [i] = 20, [(i) - 32] = 21
-    L('a'), L('b'), L('c'), L('d'), L('e'), L('f'), L('g'), L('h'), L('i'), L('j'), L('k'), L('l'), L('m'),
-    L('n'), L('o'), L('p'), L('q'), L('r'), L('s'), L('t'), L('u'), L('v'), L('w'), L('x'), L('y'), L('z'),
+    L('a'),       L('b'),       L('c'),       L('d'),
+    L('e'),       L('f'),       L('g'),       L('h'),
+    L('i'),       L('j'),       L('k'),       L('l'),
+    L('m'),       L('n'),       L('o'),       L('p'),
+    L('q'),       L('r'),       L('s'),       L('t'),
+    L('u'),       L('v'),       L('w'),       L('x'),
+    L('y'),       L('z'),
 #undef L
 };
 
@@ -131,7 +148,8 @@ static ingle_status read_tokens(struct grammar_vocab *v, const struct tokenizer 
         if (type == TEXT_NORMAL || type == TEXT_BYTE)
             st = text_decode(t, (int32_t)id, false, &all, err);
         if (!st && all.n > UINT32_MAX / 2)
-            st = err_set(err, INGLE_LIMIT, "the vocabulary's text is longer than the limit of 2 GiB");
+            st = err_set(err, INGLE_LIMIT,
+                         "the vocabulary's text is longer than the limit of 2 GiB");
     }
     v->offset[v->n_vocab] = (uint32_t)all.n;
     if (!st && !(v->bytes = str_detach(&all)))
@@ -201,7 +219,8 @@ void grammar_vocab_free(struct grammar_vocab *v)
     mem_free(v);
 }
 
-/* Tokens on the way of the bytes through a trie, and whether tokens go on behind its end; those beyond the second do not count. */
+/* Tokens on the way of the bytes through a trie, and whether tokens go on behind its end; those
+ * beyond the second do not count. */
 static uint32_t on_the_way(const struct grammar_trie *t, const char *bytes, size_t n, bool open)
 {
     uint32_t at = 0, end = t->n_nodes, found = 0;

@@ -51,7 +51,8 @@ struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd)
                : NULL;
 }
 
-/* True if the address counts for the limit; its bytes: IPv4 as IPv6, and of IPv6 the network, /64. */
+/* True if the address counts for the limit; its bytes: IPv4 as IPv6, and of IPv6 the network,
+ * /64. */
 static bool address_of(const struct sockaddr_storage *a, unsigned char out[16])
 {
     memset(out, 0, 16);
@@ -114,7 +115,8 @@ static void turn_away(struct http *h, int fd)
     static const char text[] =
         "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n"
         "Connection: close\r\nRetry-After: 1\r\nContent-Length: 89\r\n\r\n"
-        "{\"error\":{\"message\":\"too many connections\",\"type\":\"unavailable_error\",\"code\":null"
+        "{\"error\":{\"message\":\"too many "
+        "connections\",\"type\":\"unavailable_error\",\"code\":null"
         ",\"x\":0}}";
     atomic_fetch_add(&h->n_bad, 1);
     if (!h->o.tls_cert)
@@ -193,7 +195,8 @@ static void accept_all(struct http *h, int listener)
     }
 }
 
-/* Who came is served; who comes now is refused by the system, or reaches who has the address next. */
+/* Who came is served; who comes now is refused by the system, or reaches who has the address
+ * next. */
 static void close_listeners(struct http *h)
 {
     for (int i = 0; i < h->n_listeners; i++)
@@ -261,12 +264,18 @@ static void say_late(const struct http *h, const struct http_conn *c)
     if (!c->x || c->x->answered || h->o.tls_cert)
         return;
     const bool gave_way = c->x->refused == 503;
-    const char *why = gave_way ? c->x->reason : "the body came slower than 16 KiB/s, or paused for longer than --body-timeout";
+    const char *why =
+        gave_way ? c->x->reason
+                 : "the body came slower than 16 KiB/s, or paused for longer than --body-timeout";
     char text[512], body[384];
-    const int n_body = snprintf(body, sizeof body, "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"code\":null}}", why,
-                                gave_way ? "unavailable_error" : "timeout_error");
-    const int n = snprintf(text, sizeof text, "HTTP/1.1 %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
-                           "Content-Length: %d\r\n\r\n%s", gave_way ? "503 Service Unavailable" : "408 Request Timeout", n_body, body);
+    const int n_body = snprintf(body, sizeof body,
+                                "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"code\":null}}",
+                                why, gave_way ? "unavailable_error" : "timeout_error");
+    const int n =
+        snprintf(text, sizeof text,
+                 "HTTP/1.1 %s\r\nContent-Type: application/json\r\nConnection: close\r\n"
+                 "Content-Length: %d\r\n\r\n%s",
+                 gave_way ? "503 Service Unavailable" : "408 Request Timeout", n_body, body);
     if (n > 0 && (size_t)n < sizeof text)
         (void)send(c->fd, text, (size_t)n, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
@@ -318,8 +327,8 @@ static void give_back(struct http *h)
     http_lane_trim(h);
 }
 
-/* Looks at the connections, for a short while: dropping a crowd must not keep the others waiting.  False:
- * the rest comes in the next turn. */
+/* Looks at the connections, for a short while: dropping a crowd must not keep the others waiting.
+ * False: the rest comes in the next turn. */
 static bool check_times(struct http *h, uint64_t now)
 {
     while (h->looked < h->n_by_fd) {

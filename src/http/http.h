@@ -1,26 +1,26 @@
 /*
  * http - the HTTP/1.1 ground: sockets, limits, timeouts, requests in, bytes out.
  *
- * One I/O thread does everything with sockets (libmicrohttpd parses; our own epoll loop
- * drives it, watches for clients that leave, and keeps the time).  An exchange is one
- * request and its answer.  The handler is called when the body is complete: on the I/O
- * thread if there is none (then it must not take long), else, or when http_takes_long() was said, on a
- * thread for small bodies or on one for large ones, so that no client waits for another one's megabytes.
- * One that takes longer than a second moves aside, so that others are read meanwhile.  It answers at
- * once, or keeps the exchange with http_hold() and lets another thread answer later.  A handler that
- * computes asks http_ask() now and then whether anybody still wants what it does.
+ * One I/O thread does everything with sockets (libmicrohttpd parses; our own epoll loop drives it,
+ * watches for clients that leave, and keeps the time).  An exchange is one request and its answer.
+ * The handler is called when the body is complete: on the I/O thread if there is none (then it must
+ * not take long), else, or when http_takes_long() was said, on a thread for small bodies or on one
+ * for large ones, so that no client waits for another one's megabytes. One that takes longer than a
+ * second moves aside, so that others are read meanwhile.  It answers at once, or keeps the exchange
+ * with http_hold() and lets another thread answer later.  A handler that computes asks http_ask()
+ * now and then whether anybody still wants what it does.
  *
- * An answer is either whole (http_reply) or a stream (http_begin, http_write ..., http_end).
- * These calls may come from any thread, one at a time for one exchange, and never block: what
- * the client has not read yet waits in memory.  Whoever writes a stream stops when http_full()
- * says so and goes on when it is told that there is room again (http_on_room()): then the client
- * may be as slow as it likes, but not slower than half of options.ring_bytes in stall_seconds
- * while the stream is full; one that is, is dropped.  So is a client of a stream whose writer
- * stops for nobody, when it takes nothing for stall_seconds.  When an answer has ended or is whole, half
- * of ring_bytes must be taken in three times that while more is left.
+ * An answer is either whole (http_reply) or a stream (http_begin, http_write ..., http_end). These
+ * calls may come from any thread, one at a time for one exchange, and never block: what the client
+ * has not read yet waits in memory.  Whoever writes a stream stops when http_full() says so and
+ * goes on when it is told that there is room again (http_on_room()): then the client may be as slow
+ * as it likes, but not slower than half of options.ring_bytes in stall_seconds while the stream is
+ * full; one that is, is dropped.  So is a client of a stream whose writer stops for nobody, when it
+ * takes nothing for stall_seconds.  When an answer has ended or is whole, half of ring_bytes must
+ * be taken in three times that while more is left.
  *
- * The functions given to http_on_gone() and http_silence() are called on the I/O thread,
- * never after the exchange's memory is gone; http_own() ties the dialect's own memory to it.
+ * The functions given to http_on_gone() and http_silence() are called on the I/O thread, never
+ * after the exchange's memory is gone; http_own() ties the dialect's own memory to it.
  */
 #ifndef INGLE_HTTP_HTTP_H
 #define INGLE_HTTP_HTTP_H
@@ -58,8 +58,9 @@ typedef void http_handler_fn(void *arg, struct http_exchange *x, const struct ht
 /* Adds a header to the answer, before http_reply() or http_begin().  Control characters in
  * the value become spaces. */
 void http_header(struct http_exchange *x, const char *name, const char *value);
-/* The whole answer.  bytes are copied.  Nothing happens if the client is gone.  Where so much waits in
- * whole answers that this one finds no room (options.replies_bytes), the client gets a 503 instead. */
+/* The whole answer.  bytes are copied.  Nothing happens if the client is gone.  Where so much waits
+ * in whole answers that this one finds no room (options.replies_bytes), the client gets a 503
+ * instead. */
 void http_reply(struct http_exchange *x, int status, const char *content_type, const void *bytes,
                 size_t n);
 /* Starts a stream (chunked).  The headers go out with the first bytes or at once. */
@@ -91,13 +92,14 @@ void http_silence(struct http_exchange *x, double seconds, void (*fn)(void *arg)
 /* A reference, for another thread; each hold is ended by one release. */
 void http_hold(struct http_exchange *x);
 void http_release(struct http_exchange *x);
-/* Whether the answer is wanted: the client may have left, options.request_seconds may be over, or the
- * server may be ending.  Any thread. */
+/* Whether the answer is wanted: the client may have left, options.request_seconds may be over, or
+ * the server may be ending.  Any thread. */
 enum http_ask { HTTP_WANTED, HTTP_LEFT, HTTP_LATE, HTTP_ENDING };
 enum http_ask http_ask(struct http_exchange *x);
 /* When all of the request was there; clock_now().  From the handler on. */
 uint64_t http_arrived(const struct http_exchange *x);
-/* The handler is called on a thread for requests with bodies although there is none.  Inside admit. */
+/* The handler is called on a thread for requests with bodies although there is none.  Inside
+ * admit. */
 void http_takes_long(struct http_exchange *x);
 /* A number for http_options.over; inside the handler. */
 void http_tag(struct http_exchange *x, int tag);
@@ -128,11 +130,13 @@ struct http_options {
     int max_reading;
     size_t reading_bytes;
     size_t ring_bytes;     /* unread bytes of a stream that make it full; 0: 256 KiB */
-    size_t replies_bytes;  /* of whole answers above 64 KiB whose clients have not taken all; 0: 4 x body_bytes */
+    /* of whole answers above 64 KiB whose clients have not taken all; 0: 4 x body_bytes */
+    size_t replies_bytes;
     /* For the headers to arrive, between two pieces of the body, between two requests of a
      * connection, for the client to take what is there; 0: 10, 30, 60, 10 */
     double header_seconds, body_seconds, idle_seconds, stall_seconds;
-    double request_seconds; /* from a request's arrival to the end of its answer, for http_ask(); 0: any */
+    /* from a request's arrival to the end of its answer, for http_ask(); 0: any */
+    double request_seconds;
     bool half_close_ok;    /* a client that has ended its sending side has not left */
     /* Called when the headers are there, before the body is read (rq->body is NULL): answers
      * what must be refused, else sets *user (may stay NULL; borrowed until http_close()). */
@@ -145,20 +149,20 @@ struct http_options {
                    const char *reason);
     /* An exchange whose tag is not 0 is over.  On the I/O thread; may be NULL. */
     void (*over)(void *arg, int tag);
-    /* On the I/O thread, ten times a second while there are connections or exchanges, or while it returns true;
-     * may be NULL. */
+    /* On the I/O thread, ten times a second while there are connections or exchanges, or while it
+     * returns true; may be NULL. */
     bool (*tick)(void *arg);
     void *arg;
 };
 
-/* The address of a listening socket ("127.0.0.1:80", "[::1]:80", "unix:/run/x") and whether only this
- * machine reaches it.  INGLE_ARG: it is none. */
+/* The address of a listening socket ("127.0.0.1:80", "[::1]:80", "unix:/run/x") and whether only
+ * this machine reaches it.  INGLE_ARG: it is none. */
 enum { HTTP_NAME = 128 };
 MUST_CHECK ingle_status http_describe_listener(int fd, char *name, size_t n_name, bool *local,
                                                struct err *err);
 
-/* Whether only this machine reaches the address, or all addresses of the name.  INGLE_ARG: there is no
- * such host. */
+/* Whether only this machine reaches the address, or all addresses of the name.  INGLE_ARG: there is
+ * no such host. */
 MUST_CHECK ingle_status http_host_is_local(const char *host, bool *local, struct err *err);
 
 /* Binds the socket and starts the I/O thread. */

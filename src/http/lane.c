@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests with a body are handled on threads of their own, one for small bodies and one for
- * large ones: reading, rendering and tokenising megabytes takes seconds, and the I/O thread
- * has other clients.  While a request is away the I/O thread leaves it and its connection
- * alone; a client that leaves meanwhile is noted, and its owner is told afterwards.
+ * Requests with a body are handled on threads of their own, one for small bodies and one for large
+ * ones: reading, rendering and tokenising megabytes takes seconds, and the I/O thread has other
+ * clients.  While a request is away the I/O thread leaves it and its connection alone; a client
+ * that leaves meanwhile is noted, and its owner is told afterwards.
  *
- * A request that has computed for ASIDE_NS while others wait keeps its thread, which stands back and
- * ends with it; the lane gets another one.  There are at most MOST_ASIDE such: then the lane waits.
+ * A request that has computed for ASIDE_NS while others wait keeps its thread, which stands back
+ * and ends with it; the lane gets another one.  There are at most MOST_ASIDE such: then the lane
+ * waits.
  *
- * What waits here is bounded by number and by bytes.  What one byte took of late says when
- * those that are refused should try again.
+ * What waits here is bounded by number and by bytes.  What one byte took of late says when those
+ * that are refused should try again.
  */
 #define _GNU_SOURCE /* gettid */
 #include "http/inner.h"
@@ -168,8 +169,8 @@ void http_lane_join_aside(struct http *h)
 static bool is_slow(const struct http_lane *lane, uint64_t now)
 {
     const struct http_worker *w = lane->worker;
-    return !lane->stop && w && lane->first && w->began && now > w->began && now - w->began > ASIDE_NS &&
-           lane->http->n_aside < MOST_ASIDE;
+    return !lane->stop && w && lane->first && w->began && now > w->began &&
+           now - w->began > ASIDE_NS && lane->http->n_aside < MOST_ASIDE;
 }
 
 void http_lane_tick(struct http *h, uint64_t now)
@@ -221,7 +222,8 @@ enum http_lane_answer http_lane_put(struct http_exchange *x, double *retry)
 }
 
 /* Not the thread for large bodies: while it gives memory back the allocator keeps everybody waiting
- * (60 ms of computing for 200 MB in small pieces), and that thread stands back on a busy machine. */
+ * (60 ms of computing for 200 MB in small pieces), and that thread stands back on a busy
+ * machine. */
 void http_lane_trim(struct http *h)
 {
     struct http_lane *lane = &h->lane[0];

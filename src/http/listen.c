@@ -144,7 +144,8 @@ static bool is_heard(const struct http *h, const struct sockaddr_storage *a, soc
     for (int i = 0; i < h->n_listeners; i++) {
         struct sockaddr_storage own;
         socklen_t n = sizeof own;
-        if (!getsockname(h->listener[i], (struct sockaddr *)&own, &n) && n == n_bytes && memcmp(&own, a, n) == 0)
+        if (!getsockname(h->listener[i], (struct sockaddr *)&own, &n) && n == n_bytes &&
+            memcmp(&own, a, n) == 0)
             return true;
     }
     return false;
@@ -217,8 +218,8 @@ static ingle_status listen_unix(struct http *h, const char *path, struct err *er
         /* Left over by an earlier server, unless somebody answers. */
         /* A server that does not accept (stopped, or busy) has a full backlog: EAGAIN. */
         const int try = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        const bool alive = try >= 0 && (connect(try, (struct sockaddr *)&a, sizeof a) == 0 || errno == EAGAIN ||
-                                        errno == EINPROGRESS);
+        const bool alive = try >= 0 && (connect(try, (struct sockaddr *)&a, sizeof a) == 0 ||
+                                        errno == EAGAIN || errno == EINPROGRESS);
         if (try >= 0)
             close(try);
         if (!alive)
@@ -240,8 +241,8 @@ static ingle_status listen_unix(struct http *h, const char *path, struct err *er
 void http_unlink_unix(struct http *h)
 {
     struct stat is;
-    if (h->unix_bound && lstat(h->o.unix_path, &is) == 0 && S_ISSOCK(is.st_mode) && is.st_dev == h->unix_dev &&
-        is.st_ino == h->unix_ino)
+    if (h->unix_bound && lstat(h->o.unix_path, &is) == 0 && S_ISSOCK(is.st_mode) &&
+        is.st_dev == h->unix_dev && is.st_ino == h->unix_ino)
         (void)unlink(h->o.unix_path);
     h->unix_bound = false;
 }

@@ -32,7 +32,8 @@ struct each {
     void *arg;
 };
 
-static enum MHD_Result call_each(void *arg, enum MHD_ValueKind kind, const char *name, const char *value)
+static enum MHD_Result call_each(void *arg, enum MHD_ValueKind kind, const char *name,
+                                 const char *value)
 {
     const struct each *e = arg;
     (void)kind;
@@ -45,7 +46,8 @@ void http_request_each(const struct http_request *rq, bool query, http_field_fn 
     struct each e = {fn, arg};
     const struct http_exchange *x = rq->exchange;
     if (x->conn)
-        (void)MHD_get_connection_values(x->conn->mhd, query ? MHD_GET_ARGUMENT_KIND : MHD_HEADER_KIND, call_each, &e);
+        (void)MHD_get_connection_values(
+            x->conn->mhd, query ? MHD_GET_ARGUMENT_KIND : MHD_HEADER_KIND, call_each, &e);
 }
 
 /* ---- strictness ---- */
@@ -309,8 +311,11 @@ static void refuse_later(struct http_exchange *x, int status, const char *reason
 
 void http_request_give_way(struct http_exchange *x)
 {
-    refuse_later(x, 503, "the room for large requests (--max-bodies) was needed for another one; this one came slower, or its "
-                 "client had most of it", 1);
+    refuse_later(x, 503,
+                 "the room for large requests (--max-bodies) was needed for another one; this one "
+                 "came slower, or its "
+                 "client had most of it",
+                 1);
 }
 
 /* A piece earns time, so that a body is not slower than 16 KiB/s in any minute. */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The room for bodies (options.bodies_bytes), of which nobody has more than a share while others need it.  An owner is
- * a key, or where there is none an address.  Bodies of up to 64 KiB need no room: connections bound them.
+ * The room for bodies (options.bodies_bytes), of which nobody has more than a share while others
+ * need it.  An owner is a key, or where there is none an address.  Bodies of up to 64 KiB need no
+ * room: connections bound them.
  *
- * Where there is no room for a piece, bodies that still arrive give way, the longest first: of the owner who has most, if
- * that is another one and has more; else of anybody, if it comes so slowly that nobody would wait for it.  Their clients
- * get a 503.  Bodies that have arrived are kept.  I/O thread only.
+ * Where there is no room for a piece, bodies that still arrive give way, the longest first: of the
+ * owner who has most, if that is another one and has more; else of anybody, if it comes so slowly
+ * that nobody would wait for it.  Their clients get a 503.  Bodies that have arrived are kept.  I/O
+ * thread only.
  */
 #include "http/inner.h"
 
@@ -87,8 +89,10 @@ static bool arrives(const struct http_conn *c)
     return c->phase == HTTP_BODY && c->x && c->x->owner && !c->x->refused && !c->hung_up;
 }
 
-/* Of the owner's bodies (NULL: of those that are slow) the one that arrives for the longest time, but not x. */
-static struct http_exchange *longest(const struct http *h, const struct http_owner *o, const struct http_exchange *x)
+/* Of the owner's bodies (NULL: of those that are slow) the one that arrives for the longest time,
+ * but not x. */
+static struct http_exchange *longest(const struct http *h, const struct http_owner *o,
+                                     const struct http_exchange *x)
 {
     const struct http_conn *found = NULL;
     const uint64_t now = clock_now();
@@ -102,7 +106,8 @@ static struct http_exchange *longest(const struct http *h, const struct http_own
     return found ? found->x : NULL;
 }
 
-static struct http_exchange *who_gives_way(const struct http *h, const struct http_exchange *x, size_t mine)
+static struct http_exchange *who_gives_way(const struct http *h, const struct http_exchange *x,
+                                           size_t mine)
 {
     struct http_exchange *y = NULL;
     const struct http_owner *most = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * cache - the folder of Hugging Face's own tools: models--OWNER--NAME/refs/REVISION names a commit, snapshots/COMMIT/PATH are links
- * to blobs/HASH.  It is read only.
+ * cache - the folder of Hugging Face's own tools: models--OWNER--NAME/refs/REVISION names a commit,
+ * snapshots/COMMIT/PATH are links to blobs/HASH.  It is read only.
  */
 #define _GNU_SOURCE
 #include "hub/inner.h"
@@ -74,7 +74,8 @@ static void name_blob(const char *path, struct hub_file *f)
 }
 
 /* The files below FOLDER/INNER; a link to nothing is none. */
-static ingle_status walk(struct hub_list *l, const char *folder, const char *inner, int depth, struct err *err)
+static ingle_status walk(struct hub_list *l, const char *folder, const char *inner, int depth,
+                         struct err *err)
 {
     char *at = hub_join(folder, inner);
     DIR *d = at ? opendir(at) : NULL;
@@ -84,7 +85,8 @@ static ingle_status walk(struct hub_list *l, const char *folder, const char *inn
         struct hub_file f = {0};
         if (e->d_name[0] == '.')
             continue;
-        char *path = *inner ? hub_join(inner, e->d_name) : mem_strdup(e->d_name), *full = path ? hub_join(folder, path) : NULL;
+        char *path = *inner ? hub_join(inner, e->d_name) : mem_strdup(e->d_name),
+             *full = path ? hub_join(folder, path) : NULL;
         if (!full)
             st = err_set(err, INGLE_NOMEM, "no memory for a path");
         else if (stat(full, &is) == 0 && S_ISDIR(is.st_mode) && depth < MOST_DEPTH)
@@ -103,7 +105,8 @@ static ingle_status walk(struct hub_list *l, const char *folder, const char *inn
     return st;
 }
 
-ingle_status hub_cache_list(const struct hub_options *o, const char *repository, struct hub_list *l, char **folder, struct err *err)
+ingle_status hub_cache_list(const struct hub_options *o, const char *repository, struct hub_list *l,
+                            char **folder, struct err *err)
 {
     *folder = o->cache ? snapshot(o, repository) : NULL;
     if (!*folder)
@@ -123,7 +126,8 @@ char *hub_cache_blob(const struct hub_options *o, const char *repository, const 
     char *all = o->cache && f->sha256[0] ? repository_folder(o, repository) : NULL, *real = NULL;
     str_init(&s);
     str_addf(&s, "%s/blobs/%s", all ? all : "", f->sha256);
-    if (all && str_ok(&s) && stat(s.at, &is) == 0 && S_ISREG(is.st_mode) && (uint64_t)is.st_size == f->n_bytes)
+    if (all && str_ok(&s) && stat(s.at, &is) == 0 && S_ISREG(is.st_mode) &&
+        (uint64_t)is.st_size == f->n_bytes)
         real = mem_strdup(s.at);
     str_release(&s);
     mem_free(all);

@@ -64,10 +64,12 @@ bool hub_same_model(const char *a, const char *b)
 
 static bool is_letter(char c)
 {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (unsigned char)c >= 0x80;
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (unsigned char)c >= 0x80;
 }
 
-/* What else has this ending: encoders of images and sound ("mmproj-F16.gguf", "NAME-mmproj.gguf"), importance of columns. */
+/* What else has this ending: encoders of images and sound ("mmproj-F16.gguf", "NAME-mmproj.gguf"),
+ * importance of columns. */
 bool hub_is_aside(const char *path)
 {
     const char *base = base_of(path);
@@ -77,10 +79,11 @@ bool hub_is_aside(const char *path)
     return strncasecmp(base, "imatrix", 7) == 0 || ends_with(base, "imatrix.gguf");
 }
 
-static bool ends_code(char c) { return strchr("./ )],;", c) != NULL; } /* also the end of the text */
+/* also the end of the text */
+static bool ends_code(char c) { return strchr("./ )],;", c) != NULL; }
 
-/* Whether the stem has the code as a word of its own: after a separator and at the end, or as its folder.  With `more` the code
- * is the beginning of such a word: "Q4" of "Q4_K_M". */
+/* Whether the stem has the code as a word of its own: after a separator and at the end, or as its
+ * folder.  With `more` the code is the beginning of such a word: "Q4" of "Q4_K_M". */
 static bool has_code(const char *path, const char *code, bool more)
 {
     long part, parts;
@@ -98,7 +101,8 @@ static bool has_code(const char *path, const char *code, bool more)
 static bool is_file(const char *path, const char *code, bool exact)
 {
     long part, parts, part2, parts2;
-    const size_t n = stem_of(path, ".gguf", &part, &parts), k = stem_of(code, ".gguf", &part2, &parts2);
+    const size_t n = stem_of(path, ".gguf", &part, &parts),
+                 k = stem_of(code, ".gguf", &part2, &parts2);
     const bool inner = k < n && path[n - k - 1] == '/';
     if (k > n || (k < n && !inner) || (parts2 && parts != parts2))
         return false;
@@ -127,7 +131,8 @@ static bool fits(const struct wish *w, const char *path)
         return true;
     char dynamic[MOST_CODE + 4];
     snprintf(dynamic, sizeof dynamic, "UD-%s", w->code);
-    return has_code(path, w->code, w->how == BEGINNING) && (w->how != PLAIN_CODE || !has_code(path, dynamic, false));
+    return has_code(path, w->code, w->how == BEGINNING) &&
+           (w->how != PLAIN_CODE || !has_code(path, dynamic, false));
 }
 
 /* The first file of the only one that fits; NULL, and how many do. */
@@ -149,7 +154,8 @@ static const struct hub_file *find(const struct hub_list *l, const struct wish *
 }
 
 /* In the order of what fits best. */
-static const struct hub_file *search(const struct hub_list *l, const char *code, bool models, bool drafters, size_t *n)
+static const struct hub_file *search(const struct hub_list *l, const char *code, bool models,
+                                     bool drafters, size_t *n)
 {
     const bool file = ends_with(code, ".gguf") && strlen(code) > 5;
     const enum how from = file ? EXACT_FILE : CODE, to = file ? ANY_FILE : *code ? BEGINNING : CODE;
@@ -159,9 +165,11 @@ static const struct hub_file *search(const struct hub_list *l, const char *code,
         size_t k;
         f = find(l, &(struct wish){code, models, drafters, (enum how)how}, &k);
         if (!f && k && !file) { /* of several the usual one */
-            const bool usual = !*code || (how == BEGINNING && strncasecmp(code, "Q4_K_M", strlen(code)) == 0);
+            const bool usual =
+                !*code || (how == BEGINNING && strncasecmp(code, "Q4_K_M", strlen(code)) == 0);
             size_t one;
-            f = usual ? find(l, &(struct wish){"Q4_K_M", models, drafters, PLAIN_CODE}, &one) : NULL;
+            f = usual ? find(l, &(struct wish){"Q4_K_M", models, drafters, PLAIN_CODE}, &one)
+                      : NULL;
         }
         *n = f ? 1 : k ? k : *n;
         if (k && how == BEGINNING - 1 && !f)
@@ -182,7 +190,8 @@ static void put_names(const struct hub_list *l, bool drafters, char *out, size_t
             continue;
         const size_t stem = stem_of(path, ".gguf", &part, &parts);
         if (part <= 1)
-            k += (size_t)snprintf(out + k, n - k, "%s%.*s", k ? ", " : "", (int)(stem < 60 ? stem : 60), path);
+            k += (size_t)snprintf(out + k, n - k, "%s%.*s", k ? ", " : "",
+                                  (int)(stem < 60 ? stem : 60), path);
     }
 }
 
@@ -199,7 +208,8 @@ const char *hub_drafter(const struct hub_list *l, const char *code)
 /* ---- all files of what was chosen ---- */
 
 /* Wants the parts 1 to n of a split file, each once, or the only file. */
-static ingle_status want_parts(struct hub_list *l, const char *first, const char *ending, struct err *err)
+static ingle_status want_parts(struct hub_list *l, const char *first, const char *ending,
+                               struct err *err)
 {
     long part, parts, there = 0;
     const size_t stem = stem_of(first, ending, &part, &parts);
@@ -212,7 +222,8 @@ static ingle_status want_parts(struct hub_list *l, const char *first, const char
     for (size_t i = 0; i < l->n; i++) {
         long no, of;
         const char *path = l->at[i].path;
-        if (!ends_with(path, ending) || stem_of(path, ending, &no, &of) != stem || strncmp(path, first, stem) != 0 || of != parts)
+        if (!ends_with(path, ending) || stem_of(path, ending, &no, &of) != stem ||
+            strncmp(path, first, stem) != 0 || of != parts)
             continue;
         if (parts ? no < 1 || no > most || seen[no - 1] : strcmp(path, first) != 0)
             continue;
@@ -223,12 +234,16 @@ static ingle_status want_parts(struct hub_list *l, const char *first, const char
     while (missing <= most && seen[missing - 1])
         missing++;
     mem_free(seen);
-    return there == most ? INGLE_OK : err_set(err, INGLE_FORMAT, "the hub has %ld of the %ld parts of '%.200s', not part %ld", there, most, first, missing);
+    return there == most ? INGLE_OK
+                         : err_set(err, INGLE_FORMAT,
+                                   "the hub has %ld of the %ld parts of '%.200s', not part %ld",
+                                   there, most, first, missing);
 }
 
 static bool of_checkpoint(const char *path)
 {
-    return !strchr(path, '/') && (ends_with(path, ".safetensors") || ends_with(path, ".json") || ends_with(path, ".jinja") || ends_with(path, ".model"));
+    return !strchr(path, '/') && (ends_with(path, ".safetensors") || ends_with(path, ".json") ||
+                                  ends_with(path, ".jinja") || ends_with(path, ".model"));
 }
 
 /* A folder of safetensors; *is: whether there is one. */
@@ -247,7 +262,8 @@ static ingle_status want_checkpoint(struct hub_list *l, bool *is, struct err *er
         if (!of_checkpoint(f->path) || f->wanted)
             continue;
         f->wanted = true;
-        if (ends_with(f->path, ".safetensors") && (stem_of(f->path, ".safetensors", &part, &parts), parts))
+        if (ends_with(f->path, ".safetensors") &&
+            (stem_of(f->path, ".safetensors", &part, &parts), parts))
             st = want_parts(l, f->path, ".safetensors", err);
     }
     return st;
@@ -259,7 +275,8 @@ static const char *headless(const struct hub_list *l, const char *code)
     for (size_t i = 0; i < l->n; i++) {
         long part, parts;
         const char *path = l->at[i].path;
-        if (fits(&(struct wish){ends_with(code, ".gguf") ? "" : code, true, true, CODE}, path) && (stem_of(path, ".gguf", &part, &parts), part > 1))
+        if (fits(&(struct wish){ends_with(code, ".gguf") ? "" : code, true, true, CODE}, path) &&
+            (stem_of(path, ".gguf", &part, &parts), part > 1))
             return path;
     }
     return NULL;
@@ -268,32 +285,49 @@ static const char *headless(const struct hub_list *l, const char *code)
 /* Whether a whole repository would give this file, too. */
 static bool is_sure(const char *path, const char *code)
 {
-    return ends_with(code, ".gguf") || (has_code(path, code, false) && fits(&(struct wish){code, true, true, PLAIN_CODE}, path));
+    return ends_with(code, ".gguf") || (has_code(path, code, false) &&
+                                        fits(&(struct wish){code, true, true, PLAIN_CODE}, path));
 }
 
 /* "o/r" of an error or a note. */
-static const char *repository(const struct hub_list *l) { return l->repository[0] ? l->repository : "OWNER/NAME"; }
+static const char *repository(const struct hub_list *l)
+{
+    return l->repository[0] ? l->repository : "OWNER/NAME";
+}
 
-static ingle_status nothing_fits(const struct hub_list *l, const char *code, size_t n, struct err *err)
+static ingle_status nothing_fits(const struct hub_list *l, const char *code, size_t n,
+                                 struct err *err)
 {
     char models[220];
     size_t n_drafters;
     put_names(l, false, models, sizeof models);
     const struct hub_file *f = search(l, code, false, true, &n_drafters);
-    const char *drafter = f ? f->path : n_drafters || !models[0] ? hub_drafter(l, "") : NULL, *part = headless(l, code);
+    const char *drafter = f                          ? f->path
+                          : n_drafters || !models[0] ? hub_drafter(l, "")
+                                                     : NULL,
+               *part = headless(l, code);
     if (n > 1)
-        return err_set(err, INGLE_ARG, "%zu files of the repository fit%s%.80s: name one by its code: %s", n, *code ? " " : "", code, models);
+        return err_set(err, INGLE_ARG,
+                       "%zu files of the repository fit%s%.80s: name one by its code: %s", n,
+                       *code ? " " : "", code, models);
     if (drafter)
-        return err_set(err, INGLE_NOTFOUND, "the repository has no model%s%.80s%s, but a drafter: --draft hf:%s:%.120s%s%s", *code ? " of the code '" : "",
-                       code, *code ? "'" : "", repository(l), drafter, models[0] ? "; models: " : "", models);
+        return err_set(
+            err, INGLE_NOTFOUND,
+            "the repository has no model%s%.80s%s, but a drafter: --draft hf:%s:%.120s%s%s",
+            *code ? " of the code '" : "", code, *code ? "'" : "", repository(l), drafter,
+            models[0] ? "; models: " : "", models);
     if (part)
-        return err_set(err, INGLE_FORMAT, "the hub has '%.200s' but not the first one of its parts", part);
+        return err_set(err, INGLE_FORMAT, "the hub has '%.200s' but not the first one of its parts",
+                       part);
     if (!models[0])
-        return err_set(err, INGLE_NOTFOUND, "the repository has neither GGUF files nor a checkpoint of safetensors");
-    return err_set(err, INGLE_NOTFOUND, "the repository has no file of the code '%.80s': it has %s", code, models);
+        return err_set(err, INGLE_NOTFOUND,
+                       "the repository has neither GGUF files nor a checkpoint of safetensors");
+    return err_set(err, INGLE_NOTFOUND, "the repository has no file of the code '%.80s': it has %s",
+                   code, models);
 }
 
-static ingle_status choose(struct hub_list *l, const char *code, bool draft, const char **first, struct err *err)
+static ingle_status choose(struct hub_list *l, const char *code, bool draft, const char **first,
+                           struct err *err)
 {
     size_t n = 0;
     const bool named = *code && drafter_by_name(code);
@@ -304,7 +338,8 @@ static ingle_status choose(struct hub_list *l, const char *code, bool draft, con
         return choose(l, "", draft, first, err);
     if (f) {
         *first = f->path;
-        l->sure = (!*code ? has_code(f->path, "Q4_K_M", false) : is_sure(f->path, code)) && (!draft || drafter_by_name(f->path));
+        l->sure = (!*code ? has_code(f->path, "Q4_K_M", false) : is_sure(f->path, code)) &&
+                  (!draft || drafter_by_name(f->path));
         return want_parts(l, f->path, ".gguf", err);
     }
     bool is = false;
@@ -322,7 +357,8 @@ static ingle_status choose(struct hub_list *l, const char *code, bool draft, con
 ingle_status hub_want(struct hub_list *l, const char *first, struct err *err)
 {
     bool is = true;
-    const ingle_status st = *first ? want_parts(l, first, ".gguf", err) : want_checkpoint(l, &is, err);
+    const ingle_status st =
+        *first ? want_parts(l, first, ".gguf", err) : want_checkpoint(l, &is, err);
     return st || is ? st : err_set(err, INGLE_NOTFOUND, "there is no checkpoint of safetensors");
 }
 
@@ -331,7 +367,8 @@ ingle_status hub_choose(struct hub_list *l, const char *code, const char **first
     return choose(l, code, false, first, err);
 }
 
-ingle_status hub_choose_drafter(struct hub_list *l, const char *code, const char **first, struct err *err)
+ingle_status hub_choose_drafter(struct hub_list *l, const char *code, const char **first,
+                                struct err *err)
 {
     return choose(l, code, true, first, err);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One file in pieces.  The state beside it is a line with what the file should be, and a byte a piece: '1' when the piece is
- * written.  What the hub sends is believed for its length only; the hash of the whole decides.
+ * One file in pieces.  The state beside it is a line with what the file should be, and a byte a
+ * piece: '1' when the piece is written.  What the hub sends is believed for its length only; the
+ * hash of the whole decides.
  */
 #define _GNU_SOURCE
 #include "hub/inner.h"
@@ -21,7 +22,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_TRIES = 4, MOST_BUSY = 5, MOST_CONNECTIONS = 16, HASH_BYTES = 1 << 20, ENOUGH = 1 << 16 };
+enum {
+    MOST_TRIES = 4,
+    MOST_BUSY = 5,
+    MOST_CONNECTIONS = 16,
+    HASH_BYTES = 1 << 20,
+    ENOUGH = 1 << 16
+};
 static const uint64_t PIECE = (uint64_t)32 << 20;
 
 /* A piece that is being fetched. */
@@ -69,8 +76,9 @@ static size_t on_header(char *bytes, size_t size, size_t n, void *arg)
     if (all < sizeof name || strncasecmp(bytes, name, sizeof name - 1) != 0)
         return all;
     snprintf(text, sizeof text, "%.*s", (int)(all < 120 ? all : 120), bytes);
-    p->checked = sscanf(text + sizeof name - 1, " bytes %llu-%llu/%llu", &from, &last, &length) == 3 && from == p->at &&
-                 last + 1 == p->to && length == p->of->file->n_bytes;
+    p->checked =
+        sscanf(text + sizeof name - 1, " bytes %llu-%llu/%llu", &from, &last, &length) == 3 &&
+        from == p->at && last + 1 == p->to && length == p->of->file->n_bytes;
     if (!p->checked)
         snprintf(p->why, sizeof p->why, "the server sends another range than was asked for");
     return all;
@@ -111,7 +119,8 @@ static size_t on_body(char *bytes, size_t size, size_t n, void *arg)
         return 0;
     }
     if (all > p->to - p->at) {
-        snprintf(p->why, sizeof p->why, "the server sends more than the %llu bytes that it told", (unsigned long long)f->file->n_bytes);
+        snprintf(p->why, sizeof p->why, "the server sends more than the %llu bytes that it told",
+                 (unsigned long long)f->file->n_bytes);
         return 0;
     }
     if (!write_all(f->fd, bytes, all, p->at)) {
@@ -146,8 +155,12 @@ static ingle_status disk(const struct fetch *f, int e, const char *path, struct 
 static ingle_status open_state(struct fetch *f, struct err *err)
 {
     char head[200], old[200];
-    f->n_head = (size_t)snprintf(head, sizeof head, "ingle-pull %llu %s %llu\n", (unsigned long long)f->file->n_bytes,
-                                 f->file->sha256[0] ? f->file->sha256 : f->file->oid[0] ? f->file->oid : "-", (unsigned long long)f->piece_bytes);
+    f->n_head = (size_t)snprintf(head, sizeof head, "ingle-pull %llu %s %llu\n",
+                                 (unsigned long long)f->file->n_bytes,
+                                 f->file->sha256[0] ? f->file->sha256
+                                 : f->file->oid[0]  ? f->file->oid
+                                                    : "-",
+                                 (unsigned long long)f->piece_bytes);
     f->fd = open(f->part, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (f->fd < 0)
         return disk(f, errno, f->part, err);
@@ -160,11 +173,14 @@ static ingle_status open_state(struct fetch *f, struct err *err)
     if (!f->done)
         return err_set(err, INGLE_NOMEM, "no memory for the pieces of '%s'", f->path);
     memset(f->done, '0', f->n_pieces);
-    const bool same = pread(f->state_fd, old, f->n_head, 0) == (ssize_t)f->n_head && memcmp(old, head, f->n_head) == 0 &&
-                      pread(f->state_fd, f->done, f->n_pieces, (off_t)f->n_head) == (ssize_t)f->n_pieces;
+    const bool same =
+        pread(f->state_fd, old, f->n_head, 0) == (ssize_t)f->n_head &&
+        memcmp(old, head, f->n_head) == 0 &&
+        pread(f->state_fd, f->done, f->n_pieces, (off_t)f->n_head) == (ssize_t)f->n_pieces;
     if (!same) {
         memset(f->done, '0', f->n_pieces);
-        if (ftruncate(f->state_fd, 0) || ftruncate(f->fd, 0) || !write_all(f->state_fd, head, f->n_head, 0) ||
+        if (ftruncate(f->state_fd, 0) || ftruncate(f->fd, 0) ||
+            !write_all(f->state_fd, head, f->n_head, 0) ||
             !write_all(f->state_fd, f->done, f->n_pieces, f->n_head))
             return disk(f, errno, f->state, err);
     }
@@ -191,11 +207,14 @@ static bool begin(struct fetch *f, struct piece *p)
     p->checked = p->waits = false;
     p->why[0] = 0;
     p->reply = (struct hub_reply){.retry_s = -1};
-    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)p->at, (unsigned long long)p->to - 1);
+    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)p->at,
+             (unsigned long long)p->to - 1);
     if (p->easy && curl_easy_setopt(p->easy, CURLOPT_RANGE, range) == CURLE_OK &&
-        curl_easy_setopt(p->easy, CURLOPT_WRITEFUNCTION, on_body) == CURLE_OK && curl_easy_setopt(p->easy, CURLOPT_WRITEDATA, p) == CURLE_OK &&
+        curl_easy_setopt(p->easy, CURLOPT_WRITEFUNCTION, on_body) == CURLE_OK &&
+        curl_easy_setopt(p->easy, CURLOPT_WRITEDATA, p) == CURLE_OK &&
         curl_easy_setopt(p->easy, CURLOPT_HEADERFUNCTION, on_header) == CURLE_OK &&
-        curl_easy_setopt(p->easy, CURLOPT_HEADERDATA, p) == CURLE_OK && curl_easy_setopt(p->easy, CURLOPT_PRIVATE, p) == CURLE_OK &&
+        curl_easy_setopt(p->easy, CURLOPT_HEADERDATA, p) == CURLE_OK &&
+        curl_easy_setopt(p->easy, CURLOPT_PRIVATE, p) == CURLE_OK &&
         curl_multi_add_handle(f->multi, p->easy) == CURLM_OK)
         return true;
     if (p->easy)
@@ -216,7 +235,9 @@ static void end(struct fetch *f, struct piece *p)
 /* A piece for each connection that has none.  False: out of memory. */
 static bool fill(struct fetch *f, uint64_t *next)
 {
-    const int n = f->o->connections < 1 ? 1 : f->o->connections > MOST_CONNECTIONS ? MOST_CONNECTIONS : f->o->connections;
+    const int n = f->o->connections < 1                  ? 1
+                  : f->o->connections > MOST_CONNECTIONS ? MOST_CONNECTIONS
+                                                         : f->o->connections;
     for (int i = 0; i < n; i++) {
         struct piece *p = &f->piece[i];
         if (p->waits && clock_now() >= p->wake && !begin(f, p))
@@ -246,9 +267,11 @@ static ingle_status put_off(struct fetch *f, struct piece *p, long status, struc
     if (++p->n_busy >= MOST_BUSY)
         return hub_refuses(f->o, f->file->path, status, says, err);
     if (delay > HUB_MOST_WAIT_S - p->waited)
-        return err_set(err, INGLE_IO, "%.150s: the hub answers with %.200s; come again in %.0f s", f->file->path, says, delay);
+        return err_set(err, INGLE_IO, "%.150s: the hub answers with %.200s; come again in %.0f s",
+                       f->file->path, says, delay);
     if (p->n_busy == 1)
-        report(f->o->sink, INGLE_REPORT_NOTE, "hub", f->file->path, "status %ld: again in %.1f s", status, delay);
+        report(f->o->sink, INGLE_REPORT_NOTE, "hub", f->file->path, "status %ld: again in %.1f s",
+               status, delay);
     p->waits = true;
     p->waited += delay;
     p->wake = clock_now() + (uint64_t)(delay * 1e9);
@@ -273,13 +296,17 @@ static ingle_status take_end(struct fetch *f, struct piece *p, CURLcode code, st
     if (status >= 300) {
         hub_reply_say(&p->reply, status, says, sizeof says);
         if (status == 404)
-            return err_set(err, INGLE_NOTFOUND, "%.150s: the hub answers with %.300s", f->file->path, says);
+            return err_set(err, INGLE_NOTFOUND, "%.150s: the hub answers with %.300s",
+                           f->file->path, says);
         return hub_refuses(f->o, f->file->path, status, says, err);
     }
     if (++p->n_tries < MOST_TRIES)
         return begin(f, p) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a transfer");
-    return err_set(err, INGLE_IO, "%.200s: %s at byte %llu of %llu; the next call goes on from there", f->file->path,
-                   code == CURLE_OK || code == CURLE_PARTIAL_FILE ? "the connection ended" : curl_easy_strerror(code),
+    return err_set(err, INGLE_IO,
+                   "%.200s: %s at byte %llu of %llu; the next call goes on from there",
+                   f->file->path,
+                   code == CURLE_OK || code == CURLE_PARTIAL_FILE ? "the connection ended"
+                                                                  : curl_easy_strerror(code),
                    (unsigned long long)p->at, (unsigned long long)f->file->n_bytes);
 }
 
@@ -289,7 +316,8 @@ static ingle_status take_ends(struct fetch *f, struct err *err)
     ingle_status st = INGLE_OK;
     for (CURLMsg *m; !st && (m = curl_multi_info_read(f->multi, &left));) {
         struct piece *p = NULL;
-        if (m->msg == CURLMSG_DONE && curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &p) == CURLE_OK && p)
+        if (m->msg == CURLMSG_DONE &&
+            curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &p) == CURLE_OK && p)
             st = take_end(f, p, m->data.result, err);
     }
     return st;
@@ -313,7 +341,8 @@ static ingle_status run(struct fetch *f, struct err *err)
             return err_set(err, INGLE_NOMEM, "no memory for a transfer");
         if (!any_runs(f))
             break;
-        if (curl_multi_perform(f->multi, &running) != CURLM_OK || curl_multi_poll(f->multi, NULL, 0, running ? 200 : 50, NULL) != CURLM_OK)
+        if (curl_multi_perform(f->multi, &running) != CURLM_OK ||
+            curl_multi_poll(f->multi, NULL, 0, running ? 200 : 50, NULL) != CURLM_OK)
             return err_set(err, INGLE_IO, "%s: libcurl fails", f->file->path);
         if (report_progress(f->o->sink, "pull", (double)(f->before + f->n_done), (double)f->all))
             return err_set(err, INGLE_CANCEL, "interrupted: the next call goes on");
@@ -324,7 +353,8 @@ static ingle_status run(struct fetch *f, struct err *err)
 
 /* ---- the whole ---- */
 
-ingle_status hub_hash(const struct hub_options *o, int fd, const char *path, uint64_t n_bytes, char sha256[65], struct err *err)
+ingle_status hub_hash(const struct hub_options *o, int fd, const char *path, uint64_t n_bytes,
+                      char sha256[65], struct err *err)
 {
     struct sha256 s;
     uint8_t digest[SHA256_BYTES];
@@ -358,8 +388,10 @@ static ingle_status check_hash(const struct fetch *f, char hex[65], struct err *
         return st;
     (void)unlink(f->part);
     (void)unlink(f->state);
-    return err_set(err, INGLE_FORMAT, "%.200s: what came has the SHA-256 %.16s... and the hub promised %.16s...: it was deleted",
-                   f->file->path, hex, f->file->sha256);
+    return err_set(
+        err, INGLE_FORMAT,
+        "%.200s: what came has the SHA-256 %.16s... and the hub promised %.16s...: it was deleted",
+        f->file->path, hex, f->file->sha256);
 }
 
 static ingle_status finish(struct fetch *f, char sha256[65], struct err *err)
@@ -369,8 +401,8 @@ static ingle_status finish(struct fetch *f, char sha256[65], struct err *err)
     if (st)
         return st;
     if (fstat(f->fd, &is) || (uint64_t)is.st_size != f->file->n_bytes)
-        return err_set(err, INGLE_IO, "'%s' has %lld bytes and should have %llu", f->part, (long long)is.st_size,
-                       (unsigned long long)f->file->n_bytes);
+        return err_set(err, INGLE_IO, "'%s' has %lld bytes and should have %llu", f->part,
+                       (long long)is.st_size, (unsigned long long)f->file->n_bytes);
     if (fsync(f->fd) || rename(f->part, f->path))
         return disk(f, errno, f->path, err);
     (void)unlink(f->state);
@@ -398,13 +430,17 @@ static bool name_files(struct fetch *f, const char *repository, const char *fold
     return f->path && f->part && f->state && f->url;
 }
 
-ingle_status hub_fetch(const struct hub_options *o, const char *repository, const char *folder, const struct hub_file *file,
-                       uint64_t done_before, uint64_t all, char sha256[65], struct err *err)
+ingle_status hub_fetch(const struct hub_options *o, const char *repository, const char *folder,
+                       const struct hub_file *file, uint64_t done_before, uint64_t all,
+                       char sha256[65], struct err *err)
 {
-    struct fetch f = {.o = o, .file = file, .fd = -1, .state_fd = -1, .before = done_before, .all = all};
+    struct fetch f = {
+        .o = o, .file = file, .fd = -1, .state_fd = -1, .before = done_before, .all = all};
     f.piece_bytes = o->piece_bytes ? o->piece_bytes : PIECE;
     f.n_pieces = file->n_bytes / f.piece_bytes + (file->n_bytes % f.piece_bytes != 0);
-    ingle_status st = name_files(&f, repository, folder) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for '%s'", file->path);
+    ingle_status st = name_files(&f, repository, folder)
+                          ? INGLE_OK
+                          : err_set(err, INGLE_NOMEM, "no memory for '%s'", file->path);
     if (!st)
         st = open_state(&f, err);
     if (!st && !(f.multi = curl_multi_init()))

@@ -44,15 +44,18 @@ static ingle_status names_of(const char *folder, struct names *out, struct err *
 /* ---- one folder ---- */
 
 /* Files below FOLDER/INNER that are regular; sizes are those on the disk. */
-static ingle_status walk(struct hub_list *l, const char *folder, const char *inner, int depth, struct err *err)
+static ingle_status walk(struct hub_list *l, const char *folder, const char *inner, int depth,
+                         struct err *err)
 {
     struct names names = {0};
     char *at = hub_join(folder, inner);
-    ingle_status st = at ? names_of(at, &names, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+    ingle_status st =
+        at ? names_of(at, &names, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
     for (size_t i = 0; i < names.n && !st; i++) {
         struct stat is;
         struct hub_file f = {0};
-        char *path = *inner ? hub_join(inner, names.at[i]) : mem_strdup(names.at[i]), *full = path ? hub_join(folder, path) : NULL;
+        char *path = *inner ? hub_join(inner, names.at[i]) : mem_strdup(names.at[i]),
+             *full = path ? hub_join(folder, path) : NULL;
         if (!full)
             st = err_set(err, INGLE_NOMEM, "no memory for a path");
         else if (lstat(full, &is) == 0 && S_ISDIR(is.st_mode) && depth < MOST_DEPTH)
@@ -86,7 +89,12 @@ static void tell(const struct show *s, enum hub_have_kind kind, const char *path
         str_addc(&name, ':');
         str_add(&name, path, ends_with(path, ".part") ? n - 5 : n);
     }
-    const struct hub_have h = {.name = name.at, .hub = s->hub, .revision = s->revision, .folder = s->folder, .kind = kind, .n_bytes = n_bytes};
+    const struct hub_have h = {.name = name.at,
+                               .hub = s->hub,
+                               .revision = s->revision,
+                               .folder = s->folder,
+                               .kind = kind,
+                               .n_bytes = n_bytes};
     if (str_ok(&name))
         s->fn(s->arg, &h);
     str_release(&name);
@@ -104,7 +112,8 @@ static void tell_all(const struct show *s, struct hub_list *l)
             tell(s, HUB_HAVE_PART, f->path, f->n_bytes);
             continue;
         }
-        if (!strchr(f->path, '/') && !ends_with(f->path, ".gguf") && !ends_with(f->path, ".state")) {
+        if (!strchr(f->path, '/') && !ends_with(f->path, ".gguf") &&
+            !ends_with(f->path, ".state")) {
             checkpoint += f->n_bytes;
             weights |= ends_with(f->path, ".safetensors");
         }
@@ -113,25 +122,40 @@ static void tell_all(const struct show *s, struct hub_list *l)
         struct err err;
         const bool whole = !hub_want(l, f->path, &err);
         for (size_t k = 0; whole && k < l->n; k++)
-            n += l->at[k].wanted && ends_with(l->at[k].path, ".gguf") && hub_same_model(l->at[k].path, f->path) ? l->at[k].n_bytes : 0;
-        tell(s, drafter_by_name(f->path) ? HUB_HAVE_DRAFTER : hub_is_aside(f->path) ? HUB_HAVE_OTHER : whole ? HUB_HAVE_MODEL : HUB_HAVE_PART,
+            n += l->at[k].wanted && ends_with(l->at[k].path, ".gguf") &&
+                         hub_same_model(l->at[k].path, f->path)
+                     ? l->at[k].n_bytes
+                     : 0;
+        tell(s,
+             drafter_by_name(f->path) ? HUB_HAVE_DRAFTER
+             : hub_is_aside(f->path)  ? HUB_HAVE_OTHER
+             : whole                  ? HUB_HAVE_MODEL
+                                      : HUB_HAVE_PART,
              f->path, whole ? n : f->n_bytes);
     }
     if (weights)
         tell(s, HUB_HAVE_CHECKPOINT, NULL, checkpoint);
 }
 
-static ingle_status show_folder(const struct hub_options *o, const char *owner, const char *name, hub_have_fn *fn, void *arg, struct err *err)
+static ingle_status show_folder(const struct hub_options *o, const char *owner, const char *name,
+                                hub_have_fn *fn, void *arg, struct err *err)
 {
-    char repository[220], *at = hub_join(o->directory, owner), *folder = at ? hub_join(at, name) : NULL;
+    char repository[220], *at = hub_join(o->directory, owner),
+                          *folder = at ? hub_join(at, name) : NULL;
     struct hub_note note = {0};
     struct hub_list l = {0};
-    ingle_status st = folder ? hub_note_read(&note, folder, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+    ingle_status st = folder ? hub_note_read(&note, folder, err)
+                             : err_set(err, INGLE_NOMEM, "no memory for a path");
     if (!st)
         st = walk(&l, folder, "", 0, err);
     snprintf(repository, sizeof repository, "%.100s/%.*s", owner, (int)strcspn(name, "@"), name);
-    const struct show s = {.directory = o->directory, .repository = repository, .hub = note.there ? note.hub : NULL,
-                           .revision = note.there ? note.revision : "main", .folder = folder, .fn = fn, .arg = arg};
+    const struct show s = {.directory = o->directory,
+                           .repository = repository,
+                           .hub = note.there ? note.hub : NULL,
+                           .revision = note.there ? note.revision : "main",
+                           .folder = folder,
+                           .fn = fn,
+                           .arg = arg};
     if (!st)
         tell_all(&s, &l);
     hub_note_release(&note);
@@ -148,7 +172,9 @@ ingle_status hub_each(const struct hub_options *o, hub_have_fn *fn, void *arg, s
     for (size_t i = 0; i < owners.n && !st; i++) {
         struct names inner = {0};
         char *at = hub_join(o->directory, owners.at[i]);
-        st = !at ? err_set(err, INGLE_NOMEM, "no memory for a path") : is_folder(at) ? names_of(at, &inner, err) : INGLE_OK;
+        st = !at             ? err_set(err, INGLE_NOMEM, "no memory for a path")
+             : is_folder(at) ? names_of(at, &inner, err)
+                             : INGLE_OK;
         for (size_t k = 0; k < inner.n && !st; k++)
             st = show_folder(o, owners.at[i], inner.at[k], fn, arg, err);
         names_release(&inner);
@@ -163,11 +189,12 @@ ingle_status hub_each(const struct hub_options *o, hub_have_fn *fn, void *arg, s
 /* The folder of a file, if it lies below the folder of the hub's files. */
 static bool is_inside(const char *directory, const char *path)
 {
-    char root[PATH_MAX], real[PATH_MAX], *up = mem_strdup(path), *slash = up ? strrchr(up, '/') : NULL;
+    char root[PATH_MAX], real[PATH_MAX], *up = mem_strdup(path),
+                                         *slash = up ? strrchr(up, '/') : NULL;
     if (slash)
         *slash = 0;
-    const bool ok = slash && realpath(directory, root) && realpath(up, real) && strncmp(real, root, strlen(root)) == 0 &&
-                    real[strlen(root)] == '/';
+    const bool ok = slash && realpath(directory, root) && realpath(up, real) &&
+                    strncmp(real, root, strlen(root)) == 0 && real[strlen(root)] == '/';
     mem_free(up);
     return ok;
 }
@@ -177,8 +204,8 @@ static bool maps_have(const char *line, const struct stat *is)
 {
     unsigned major_no, minor_no;
     unsigned long long inode;
-    return sscanf(line, "%*s %*s %*s %x:%x %llu", &major_no, &minor_no, &inode) == 3 && inode == (unsigned long long)is->st_ino &&
-           makedev(major_no, minor_no) == is->st_dev;
+    return sscanf(line, "%*s %*s %*s %x:%x %llu", &major_no, &minor_no, &inode) == 3 &&
+           inode == (unsigned long long)is->st_ino && makedev(major_no, minor_no) == is->st_dev;
 }
 
 static bool process_has(const char *pid, const struct stat *is)
@@ -209,7 +236,8 @@ static long user_of(const struct stat *is)
     DIR *d = opendir("/proc");
     long found = 0;
     for (const struct dirent *e; d && !found && (e = readdir(d));) {
-        const long pid = strspn(e->d_name, "0123456789") == strlen(e->d_name) ? strtol(e->d_name, NULL, 10) : 0;
+        const long pid =
+            strspn(e->d_name, "0123456789") == strlen(e->d_name) ? strtol(e->d_name, NULL, 10) : 0;
         if (pid && pid != (long)getpid() && process_has(e->d_name, is))
             found = pid;
     }
@@ -225,15 +253,20 @@ static ingle_status check_free(const char *path, struct err *err)
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return INGLE_OK;
-    const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, there = fstat(fd, &is) == 0;
+    const bool locked = flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK,
+               there = fstat(fd, &is) == 0;
     close(fd);
     const long pid = locked || !there ? 0 : user_of(&is);
     if (locked)
-        return err_set(err, INGLE_ARG, "'%s' is used by another process: nothing was deleted", path);
-    return pid ? err_set(err, INGLE_ARG, "'%s' is used by process %ld: nothing was deleted", path, pid) : INGLE_OK;
+        return err_set(err, INGLE_ARG, "'%s' is used by another process: nothing was deleted",
+                       path);
+    return pid ? err_set(err, INGLE_ARG, "'%s' is used by process %ld: nothing was deleted", path,
+                         pid)
+               : INGLE_OK;
 }
 
-static ingle_status check_all(const struct hub_options *o, const char *folder, const struct hub_list *l, struct err *err)
+static ingle_status check_all(const struct hub_options *o, const char *folder,
+                              const struct hub_list *l, struct err *err)
 {
     static const char *const more[] = {"", ".part"};
     ingle_status st = INGLE_OK;
@@ -246,7 +279,8 @@ static ingle_status check_all(const struct hub_options *o, const char *folder, c
         if (!str_ok(&path))
             st = err_set(err, INGLE_NOMEM, "no memory for a path");
         else if (access(path.at, F_OK) == 0 && !is_inside(o->directory, path.at))
-            st = err_set(err, INGLE_ARG, "'%s' lies outside of '%s': nothing was deleted", path.at, o->directory);
+            st = err_set(err, INGLE_ARG, "'%s' lies outside of '%s': nothing was deleted", path.at,
+                         o->directory);
         else
             st = check_free(path.at, err);
         str_release(&path);
@@ -314,15 +348,20 @@ static ingle_status mark(struct hub_list *l, const struct hub_name *name, struct
         const size_t n = strlen(path);
         if (n > 5 && ends_with(path, ".part"))
             path[n - 5] = 0;
-        n_models += ends_with(path, ".gguf") && (!n_models || !hub_same_model(path, l->at[last].path));
+        n_models +=
+            ends_with(path, ".gguf") && (!n_models || !hub_same_model(path, l->at[last].path));
         last = ends_with(path, ".gguf") ? i : last;
     }
     for (size_t i = 0; i < l->n && !name->code[0] && n_models == 1; i++)
-        l->at[i].wanted = ends_with(l->at[i].path, ".gguf") && hub_same_model(l->at[i].path, l->at[last].path);
+        l->at[i].wanted =
+            ends_with(l->at[i].path, ".gguf") && hub_same_model(l->at[i].path, l->at[last].path);
     if (!name->code[0] && n_models == 1)
         return INGLE_OK;
     if (!name->code[0] && n_models > 1)
-        return err_set(err, INGLE_ARG, "%zu files of %s are there: name one by its code or its file, as --have lists them", n_models, name->repository);
+        return err_set(
+            err, INGLE_ARG,
+            "%zu files of %s are there: name one by its code or its file, as --have lists them",
+            n_models, name->repository);
     const ingle_status st = hub_choose(l, name->code, &first, err);
     bool any = false;
     for (size_t i = 0; i < l->n; i++)
@@ -330,7 +369,8 @@ static ingle_status mark(struct hub_list *l, const struct hub_name *name, struct
     return st == INGLE_FORMAT && any ? INGLE_OK : st; /* some parts of a split file */
 }
 
-ingle_status hub_delete(const char *text, const struct hub_options *o, hub_delete_fn *ask, void *arg, struct err *err)
+ingle_status hub_delete(const char *text, const struct hub_options *o, hub_delete_fn *ask,
+                        void *arg, struct err *err)
 {
     struct hub_name name;
     struct hub_options own;
@@ -345,7 +385,8 @@ ingle_status hub_delete(const char *text, const struct hub_options *o, hub_delet
     if (!st)
         st = walk(&l, folder, "", 0, err);
     if (!st && !l.n)
-        st = err_set(err, INGLE_NOTFOUND, "there is nothing of %s in '%s'", name.repository, o->directory);
+        st = err_set(err, INGLE_NOTFOUND, "there is nothing of %s in '%s'", name.repository,
+                     o->directory);
     else if (!st && (st = mark(&l, &name, err)))
         st = err_prefix(err, "%s", name.repository);
     for (size_t i = 0; i < l.n && !st; i++)
@@ -360,7 +401,8 @@ ingle_status hub_delete(const char *text, const struct hub_options *o, hub_delet
     if (!st)
         st = drop_files(folder, &l, err);
     if (!st && note.there)
-        st = hub_note_change(folder, note.hub, note.revision, &(struct hub_change){.gone = &l}, err);
+        st =
+            hub_note_change(folder, note.hub, note.revision, &(struct hub_change){.gone = &l}, err);
     if (!st) {
         for (size_t i = 0; i < l.n; i++) {
             char *path = l.at[i].wanted ? hub_join(folder, l.at[i].path) : NULL;

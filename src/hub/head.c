@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * head - a model of which only the headers are fetched, for a plan: files of the right size, with holes where the weights would be.
+ * head - a model of which only the headers are fetched, for a plan: files of the right size, with
+ * holes where the weights would be.
  */
 #define _GNU_SOURCE
 #include "hub/inner.h"
@@ -19,7 +20,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { FIRST_BYTES = 1 << 20, MOST_HEAD = 512 << 20, MOST_SMALL = 128 << 20, MOST_NEST = 4, OLD_S = 3600 };
+enum {
+    FIRST_BYTES = 1 << 20,
+    MOST_HEAD = 512 << 20,
+    MOST_SMALL = 128 << 20,
+    MOST_NEST = 4,
+    OLD_S = 3600
+};
 #define PREFIX ".ingle-plan-"
 
 /* ---- how long a header is ---- */
@@ -100,8 +107,14 @@ static bool tensors_are_whole(const char *bytes, size_t n)
     return !c.bad;
 }
 
-static bool is_gguf(const char *path) { return strlen(path) > 5 && strcasecmp(path + strlen(path) - 5, ".gguf") == 0; }
-static bool is_tensors(const char *path) { return strlen(path) > 12 && strcasecmp(path + strlen(path) - 12, ".safetensors") == 0; }
+static bool is_gguf(const char *path)
+{
+    return strlen(path) > 5 && strcasecmp(path + strlen(path) - 5, ".gguf") == 0;
+}
+static bool is_tensors(const char *path)
+{
+    return strlen(path) > 12 && strcasecmp(path + strlen(path) - 12, ".safetensors") == 0;
+}
 
 /* What is no header stays as long as it is: opening it tells why. */
 static bool is_whole(const char *path, const struct str *s)
@@ -113,26 +126,31 @@ static bool is_whole(const char *path, const struct str *s)
 
 /* ---- files ---- */
 
-static ingle_status get_range(const struct hub_options *o, const char *path, const char *url, uint64_t from, uint64_t to, struct str *all,
-                              struct err *err)
+static ingle_status get_range(const struct hub_options *o, const char *path, const char *url,
+                              uint64_t from, uint64_t to, struct str *all, struct err *err)
 {
     char range[64];
     struct str part;
     str_init(&part);
-    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)from, (unsigned long long)to - 1);
+    snprintf(range, sizeof range, "%llu-%llu", (unsigned long long)from,
+             (unsigned long long)to - 1);
     ingle_status st = hub_get(o, path, url, range, (size_t)(to - from), &part, NULL, err);
     if (st == INGLE_LIMIT)
         st = err_set(err, INGLE_IO, "%.200s: the server sends no ranges", path);
     if (!st && part.n != to - from)
-        st = err_set(err, INGLE_IO, "%.200s: the hub sends %zu bytes where %llu were asked for", path, part.n, (unsigned long long)(to - from));
+        st = err_set(err, INGLE_IO, "%.200s: the hub sends %zu bytes where %llu were asked for",
+                     path, part.n, (unsigned long long)(to - from));
     if (!st)
         str_add(all, part.at, part.n);
     str_release(&part);
-    return st || str_ok(all) ? st : err_set(err, INGLE_NOMEM, "no memory for the header of '%.200s'", path);
+    return st || str_ok(all)
+               ? st
+               : err_set(err, INGLE_NOMEM, "no memory for the header of '%.200s'", path);
 }
 
 /* The header, or all of a small file. */
-static ingle_status get_head(const struct hub_options *o, const char *repository, const struct hub_file *f, struct str *all, struct err *err)
+static ingle_status get_head(const struct hub_options *o, const char *repository,
+                             const struct hub_file *f, struct str *all, struct err *err)
 {
     struct str url;
     const bool weights = is_gguf(f->path) || is_tensors(f->path);
@@ -146,15 +164,18 @@ static ingle_status get_head(const struct hub_options *o, const char *repository
     if (!str_ok(&url))
         st = err_set(err, INGLE_NOMEM, "no memory for an address");
     while (!st && all->n < f->n_bytes && (!all->n || !weights || !is_whole(f->path, all))) {
-        const uint64_t want = all->n ? 2 * (uint64_t)all->n : FIRST_BYTES, to = want < f->n_bytes ? want : f->n_bytes;
-        st = to > most ? err_set(err, INGLE_LIMIT, "%.200s: has a header of more than %llu bytes", f->path, (unsigned long long)most)
+        const uint64_t want = all->n ? 2 * (uint64_t)all->n : FIRST_BYTES,
+                       to = want < f->n_bytes ? want : f->n_bytes;
+        st = to > most ? err_set(err, INGLE_LIMIT, "%.200s: has a header of more than %llu bytes",
+                                 f->path, (unsigned long long)most)
                        : get_range(o, f->path, url.at, all->n, to, all, err);
     }
     str_release(&url);
     return st;
 }
 
-static ingle_status write_head(const char *path, const struct hub_file *f, const struct str *head, struct err *err)
+static ingle_status write_head(const char *path, const struct hub_file *f, const struct str *head,
+                               struct err *err)
 {
     ingle_status st = hub_make_folders(path, err);
     const int fd = st ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -167,7 +188,8 @@ static ingle_status write_head(const char *path, const struct hub_file *f, const
         at += k > 0 ? (size_t)k : 0;
     }
     if (!st && ftruncate(fd, (off_t)f->n_bytes))
-        st = err_set(err, INGLE_IO, "'%s' cannot have %llu bytes: %s", path, (unsigned long long)f->n_bytes, strerror(errno));
+        st = err_set(err, INGLE_IO, "'%s' cannot have %llu bytes: %s", path,
+                     (unsigned long long)f->n_bytes, strerror(errno));
     if (fd >= 0)
         close(fd);
     return st;
@@ -207,8 +229,11 @@ static void drop_old(const char *directory)
     DIR *d = opendir(directory);
     for (const struct dirent *e; d && (e = readdir(d));) {
         struct stat is;
-        char *path = strncmp(e->d_name, PREFIX, sizeof PREFIX - 1) == 0 ? hub_join(directory, e->d_name) : NULL;
-        if (path && lstat(path, &is) == 0 && S_ISDIR(is.st_mode) && difftime(time(NULL), is.st_mtime) > OLD_S)
+        char *path = strncmp(e->d_name, PREFIX, sizeof PREFIX - 1) == 0
+                         ? hub_join(directory, e->d_name)
+                         : NULL;
+        if (path && lstat(path, &is) == 0 && S_ISDIR(is.st_mode) &&
+            difftime(time(NULL), is.st_mtime) > OLD_S)
             remove_all(path, 0);
         mem_free(path);
     }
@@ -219,7 +244,8 @@ static void drop_old(const char *directory)
 static ingle_status make_folder(const struct hub_options *o, char **folder, struct err *err)
 {
     char *path = hub_join(o->directory, PREFIX "XXXXXX");
-    ingle_status st = path ? hub_make_folders(path, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+    ingle_status st =
+        path ? hub_make_folders(path, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
     if (!st) {
         drop_old(o->directory);
         if (!mkdtemp(path))
@@ -232,7 +258,8 @@ static ingle_status make_folder(const struct hub_options *o, char **folder, stru
     return st;
 }
 
-ingle_status hub_head(const char *text, const struct hub_options *o, char **path, char **folder, struct err *err)
+ingle_status hub_head(const char *text, const struct hub_options *o, char **path, char **folder,
+                      struct err *err)
 {
     struct hub_name name;
     struct hub_options own;
@@ -244,7 +271,8 @@ ingle_status hub_head(const char *text, const struct hub_options *o, char **path
     ingle_status st = hub_begin(text, o, &name, &own, err);
     if (!st)
         st = hub_list_files(&own, name.repository, &l, err);
-    if (!st && (st = o->drafter ? hub_choose_drafter(&l, name.code, &first, err) : hub_choose(&l, name.code, &first, err)))
+    if (!st && (st = o->drafter ? hub_choose_drafter(&l, name.code, &first, err)
+                                : hub_choose(&l, name.code, &first, err)))
         st = err_prefix(err, "%s", name.repository);
     if (!st)
         st = make_folder(o, folder, err);
@@ -256,7 +284,8 @@ ingle_status hub_head(const char *text, const struct hub_options *o, char **path
         st = get_head(&own, name.repository, &l.at[i], &head, err);
         char *at = st ? NULL : hub_join(*folder, l.at[i].path);
         if (!st)
-            st = at ? write_head(at, &l.at[i], &head, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+            st = at ? write_head(at, &l.at[i], &head, err)
+                    : err_set(err, INGLE_NOMEM, "no memory for a path");
         n_got += head.n;
         n_all += l.at[i].n_bytes;
         mem_free(at);
@@ -267,7 +296,8 @@ ingle_status hub_head(const char *text, const struct hub_options *o, char **path
     hub_bytes(got, n_got);
     hub_bytes(all, n_all);
     if (!st)
-        report(o->sink, INGLE_REPORT_NOTE, "hub", text, "was not fetched: the plan is made of its headers (%s of %s)", got, all);
+        report(o->sink, INGLE_REPORT_NOTE, "hub", text,
+               "was not fetched: the plan is made of its headers (%s of %s)", got, all);
     hub_list_release(&l);
     if (st && *folder) {
         hub_head_drop(*folder);

@@ -17,7 +17,8 @@ void hub_list_release(struct hub_list *l)
     *l = (struct hub_list){0};
 }
 
-ingle_status hub_list_add(struct hub_list *l, const struct hub_file *f, const char *path, struct err *err)
+ingle_status hub_list_add(struct hub_list *l, const struct hub_file *f, const char *path,
+                          struct err *err)
 {
     if (l->n >= MOST_FILES)
         return err_set(err, INGLE_LIMIT, "the repository has more than %d files", MOST_FILES);
@@ -39,19 +40,24 @@ static const char *text_of(struct json_object *o, const char *key)
     if (!json_object_object_get_ex(o, key, &v) || !json_object_is_type(v, json_type_string))
         return NULL;
     const char *text = json_object_get_string(v);
-    return strlen(text) == (size_t)json_object_get_string_len(v) ? text : NULL; /* a 0 would end it */
+    /* a 0 would end it */
+    return strlen(text) == (size_t)json_object_get_string_len(v) ? text : NULL;
 }
 
 static bool size_of(struct json_object *o, uint64_t *out)
 {
     struct json_object *v;
-    if (!json_object_object_get_ex(o, "size", &v) || !json_object_is_type(v, json_type_int) || json_object_get_int64(v) < 0)
+    if (!json_object_object_get_ex(o, "size", &v) || !json_object_is_type(v, json_type_int) ||
+        json_object_get_int64(v) < 0)
         return false;
     *out = json_object_get_uint64(v);
     return *out <= (uint64_t)1 << 50;
 }
 
-static bool is_hash(const char *s) { return s && strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64; }
+static bool is_hash(const char *s)
+{
+    return s && strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
+}
 
 static ingle_status add_entry(struct hub_list *l, struct json_object *e, struct err *err)
 {
@@ -60,13 +66,17 @@ static ingle_status add_entry(struct hub_list *l, struct json_object *e, struct 
     char shown[120];
     const char *type = text_of(e, "type"), *path = text_of(e, "path");
     if (!json_object_is_type(e, json_type_object) || !type || !path)
-        return err_set(err, INGLE_FORMAT, "the hub's list of files has an entry without a type or a path");
+        return err_set(err, INGLE_FORMAT,
+                       "the hub's list of files has an entry without a type or a path");
     if (strcmp(type, "file") != 0)
         return INGLE_OK;
     if (!hub_path_is_safe(path)) {
         hub_words(shown, sizeof shown, path, strlen(path));
-        return err_set(err, INGLE_FORMAT, "the hub's list of files has the path '%s', which leaves the folder or has characters that no "
-                       "name may have", shown);
+        return err_set(err, INGLE_FORMAT,
+                       "the hub's list of files has the path '%s', which leaves the folder or has "
+                       "characters that no "
+                       "name may have",
+                       shown);
     }
     if (!size_of(e, &f.n_bytes))
         return err_set(err, INGLE_FORMAT, "the hub tells no size of '%.200s'", path);
@@ -97,7 +107,8 @@ ingle_status hub_list_read(struct hub_list *l, const char *text, size_t n, struc
         return err_prefix(err, "the hub's list of files");
     if (!json_object_is_type(list, json_type_array)) {
         const bool says = hub_json_words(text, n, words, sizeof words);
-        st = err_set(err, INGLE_FORMAT, "the hub's list of files is no array%s%s", says ? ": " : "", words);
+        st = err_set(err, INGLE_FORMAT, "the hub's list of files is no array%s%s", says ? ": " : "",
+                     words);
     }
     for (size_t i = 0; !st && i < json_object_array_length(list); i++)
         st = add_entry(l, json_object_array_get_idx(list, i), err);

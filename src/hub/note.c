@@ -6,9 +6,11 @@
  *     hub ADDRESS
  *     revision NAME
  *     file SIZE SHA256 OID MTIME CTIME PATH        times in ns when the bytes had this hash
- *     wish KIND CODE PATH                          what a code was: KIND m(odel) or d(rafter), CODE "-": none, PATH ".": the folder
+ *     wish KIND CODE PATH                          what a code was: KIND m(odel) or d(rafter), CODE
+ *     "-": none, PATH ".": the folder
  *
- * Texts are escaped as in addresses.  A file whose times changed is hashed again.  Writers lock the folder.
+ * Texts are escaped as in addresses.  A file whose times changed is hashed again.  Writers lock the
+ * folder.
  */
 #define _GNU_SOURCE
 #include "hub/inner.h"
@@ -91,7 +93,8 @@ static bool is_hex(const char *s, size_t least, size_t most)
 static ingle_status read_file(struct hub_note *n, char *line, struct err *err)
 {
     struct hub_file f = {0};
-    const char *size = word(&line), *sha = word(&line), *oid = word(&line), *mtime = word(&line), *ctime = word(&line);
+    const char *size = word(&line), *sha = word(&line), *oid = word(&line), *mtime = word(&line),
+               *ctime = word(&line);
     char *path = word(&line);
     if (!path || !is_hex(sha, 64, 64) || !hub_path_is_safe(unescaped(path)))
         return INGLE_OK;
@@ -104,14 +107,16 @@ static ingle_status read_file(struct hub_note *n, char *line, struct err *err)
     return hub_list_add(&n->files, &f, path, err);
 }
 
-static ingle_status add_wish(struct hub_note *n, bool drafter, const char *code, const char *first, struct err *err)
+static ingle_status add_wish(struct hub_note *n, bool drafter, const char *code, const char *first,
+                             struct err *err)
 {
     struct hub_wish w = {.drafter = drafter};
     if (n->n_wishes == MOST_WISHES)
         return INGLE_OK;
     w.code = mem_strdup(code);
     w.first = mem_strdup(first);
-    if (!w.code || !w.first || !mem_grow(&n->wish, &n->cap_wishes, n->n_wishes + 1, sizeof *n->wish)) {
+    if (!w.code || !w.first ||
+        !mem_grow(&n->wish, &n->cap_wishes, n->n_wishes + 1, sizeof *n->wish)) {
         mem_free(w.code);
         mem_free(w.first);
         return err_set(err, INGLE_NOMEM, "no memory for a note");
@@ -126,7 +131,8 @@ static ingle_status read_wish(struct hub_note *n, char *line, struct err *err)
     char *code = word(&line), *first = word(&line);
     if (!first || (strcmp(unescaped(first), ".") != 0 && !hub_path_is_safe(first)))
         return INGLE_OK;
-    return add_wish(n, *kind == 'd', strcmp(code, "-") == 0 ? "" : unescaped(code), strcmp(first, ".") == 0 ? "" : first, err);
+    return add_wish(n, *kind == 'd', strcmp(code, "-") == 0 ? "" : unescaped(code),
+                    strcmp(first, ".") == 0 ? "" : first, err);
 }
 
 static ingle_status read_line(struct hub_note *n, char *line, struct err *err)
@@ -173,7 +179,8 @@ ingle_status hub_note_read(struct hub_note *n, const char *folder, struct err *e
     return INGLE_OK;
 }
 
-/* ---- notes of earlier versions: .ingle-CODE-REVISION, a line with what is opened, then "SIZE PATH" a file ---- */
+/* ---- notes of earlier versions: .ingle-CODE-REVISION, a line with what is opened, then "SIZE
+ * PATH" a file ---- */
 
 static ingle_status read_old(struct hub_note *n, char *text, const char *code, struct err *err)
 {
@@ -199,7 +206,8 @@ static ingle_status read_old(struct hub_note *n, char *text, const char *code, s
     return st ? st : add_wish(n, false, strcmp(code, "only") == 0 ? "" : code, text, err);
 }
 
-ingle_status hub_note_read_old(struct hub_note *n, const char *folder, const char *revision, struct err *err)
+ingle_status hub_note_read_old(struct hub_note *n, const char *folder, const char *revision,
+                               struct err *err)
 {
     char tail[220], code[64];
     DIR *d = opendir(folder);
@@ -214,7 +222,8 @@ ingle_status hub_note_read_old(struct hub_note *n, const char *folder, const cha
         if (strncmp(e->d_name, ".ingle-", 7) != 0 || strcmp(e->d_name, HUB_NOTE) == 0)
             continue;
         n->mixed |= k <= k_tail || strcmp(e->d_name + k - k_tail, tail) != 0;
-        if (k <= 7 + k_tail || k - 7 - k_tail >= sizeof code || strcmp(e->d_name + k - k_tail, tail) != 0)
+        if (k <= 7 + k_tail || k - 7 - k_tail >= sizeof code ||
+            strcmp(e->d_name + k - k_tail, tail) != 0)
             continue;
         char *path = hub_join(folder, e->d_name), *text;
         size_t k_text;
@@ -251,8 +260,8 @@ static ingle_status write_note(const char *folder, const struct hub_note *n, str
     str_addc(&s, '\n');
     for (size_t i = 0; i < n->files.n; i++) {
         const struct hub_file *f = &n->files.at[i];
-        str_addf(&s, "file %llu %s %s %lld %lld", (unsigned long long)f->n_bytes, f->sha256, f->oid[0] ? f->oid : "-", (long long)f->mtime_ns,
-                 (long long)f->ctime_ns);
+        str_addf(&s, "file %llu %s %s %lld %lld", (unsigned long long)f->n_bytes, f->sha256,
+                 f->oid[0] ? f->oid : "-", (long long)f->mtime_ns, (long long)f->ctime_ns);
         put(&s, f->path);
         str_addc(&s, '\n');
     }
@@ -263,7 +272,10 @@ static ingle_status write_note(const char *folder, const struct hub_note *n, str
         str_addc(&s, '\n');
     }
     char *path = hub_join(folder, HUB_NOTE);
-    ingle_status st = str_ok(&s) && path ? output_save(&(struct output){.path = path, .kind = OUTPUT_ANY}, s.at, s.n, err) : err_set(err, INGLE_NOMEM, "no memory for a note");
+    ingle_status st =
+        str_ok(&s) && path
+            ? output_save(&(struct output){.path = path, .kind = OUTPUT_ANY}, s.at, s.n, err)
+            : err_set(err, INGLE_NOMEM, "no memory for a note");
     mem_free(path);
     str_release(&s);
     return st;
@@ -303,7 +315,8 @@ static ingle_status merge(struct hub_note *n, const struct hub_change *c, struct
         }
     }
     for (size_t i = 0; c->gone && i < c->gone->n; i++) {
-        struct hub_file *old = c->gone->at[i].wanted ? file_of(&n->files, c->gone->at[i].path) : NULL;
+        struct hub_file *old =
+            c->gone->at[i].wanted ? file_of(&n->files, c->gone->at[i].path) : NULL;
         if (old) {
             mem_free(old->path);
             *old = n->files.at[--n->files.n];
@@ -318,7 +331,8 @@ static ingle_status merge(struct hub_note *n, const struct hub_change *c, struct
     return st || !c->code ? st : add_wish(n, c->drafter, c->code, c->first, err);
 }
 
-ingle_status hub_note_change(const char *folder, const char *hub, const char *revision, const struct hub_change *c, struct err *err)
+ingle_status hub_note_change(const char *folder, const char *hub, const char *revision,
+                             const struct hub_change *c, struct err *err)
 {
     struct hub_note n;
     const int lock = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -326,7 +340,8 @@ ingle_status hub_note_change(const char *folder, const char *hub, const char *re
         (void)flock(lock, LOCK_EX);
     ingle_status st = hub_note_read(&n, folder, err);
     if (!st && n.there && (strcmp(n.hub, hub) != 0 || strcmp(n.revision, revision) != 0))
-        st = err_set(err, INGLE_ARG, "'%s' has files of revision '%.60s' of %.100s", folder, n.revision, n.hub);
+        st = err_set(err, INGLE_ARG, "'%s' has files of revision '%.60s' of %.100s", folder,
+                     n.revision, n.hub);
     if (!st && !n.there) {
         hub_note_release(&n);
         n = (struct hub_note){.hub = mem_strdup(hub), .revision = mem_strdup(revision)};
@@ -350,7 +365,8 @@ bool hub_stamp(const char *folder, struct hub_file *f)
 {
     struct stat is;
     char *path = hub_join(folder, f->path);
-    const bool there = path && stat(path, &is) == 0 && S_ISREG(is.st_mode) && (uint64_t)is.st_size == f->n_bytes;
+    const bool there =
+        path && stat(path, &is) == 0 && S_ISREG(is.st_mode) && (uint64_t)is.st_size == f->n_bytes;
     mem_free(path);
     if (there) {
         f->mtime_ns = ns_of(is.st_mtim);
@@ -359,7 +375,8 @@ bool hub_stamp(const char *folder, struct hub_file *f)
     return there;
 }
 
-ingle_status hub_is_there(const struct hub_options *o, const char *folder, struct hub_file *f, bool *there, bool *hashed, struct err *err)
+ingle_status hub_is_there(const struct hub_options *o, const char *folder, struct hub_file *f,
+                          bool *there, bool *hashed, struct err *err)
 {
     struct hub_file now = *f;
     char hex[65];
@@ -373,7 +390,8 @@ ingle_status hub_is_there(const struct hub_options *o, const char *folder, struc
         return INGLE_OK;
     }
     char *path = hub_join(folder, f->path);
-    ingle_status st = path ? file_open(path, &fd, &n, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+    ingle_status st =
+        path ? file_open(path, &fd, &n, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
     if (st) {
         mem_free(path);
         return st == INGLE_NOMEM ? st : INGLE_OK; /* what cannot be read is not there */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pull - a model from its name to a path: what is there, or the list, the choice, the room on the disk, the files.
+ * pull - a model from its name to a path: what is there, or the list, the choice, the room on the
+ * disk, the files.
  */
 #define _GNU_SOURCE
 #include "hub/inner.h"
@@ -21,7 +22,8 @@ enum { MOST_LIST = 32 << 20, MOST_PAGES = 100, SPARE_BYTES = 64 << 20 };
 
 /* ---- listing ---- */
 
-ingle_status hub_begin(const char *text, const struct hub_options *o, struct hub_name *name, struct hub_options *own, struct err *err)
+ingle_status hub_begin(const char *text, const struct hub_options *o, struct hub_name *name,
+                       struct hub_options *own, struct err *err)
 {
     const ingle_status st = hub_name_read(text, o->address, name, err);
     *own = *o;
@@ -29,17 +31,23 @@ ingle_status hub_begin(const char *text, const struct hub_options *o, struct hub
         return st;
     if (!hub_revision_is_safe(o->revision))
         return err_set(err, INGLE_ARG, "'%.200s' is no name of a revision", o->revision);
-    if (name->revision[0] && strcmp(o->revision, "main") != 0 && strcmp(o->revision, name->revision) != 0)
-        return err_set(err, INGLE_ARG, "the address names the revision '%.100s' and --hub-revision '%.100s'", name->revision, o->revision);
+    if (name->revision[0] && strcmp(o->revision, "main") != 0 &&
+        strcmp(o->revision, name->revision) != 0)
+        return err_set(err, INGLE_ARG,
+                       "the address names the revision '%.100s' and --hub-revision '%.100s'",
+                       name->revision, o->revision);
     own->revision = name->revision[0] ? name->revision : o->revision;
     return INGLE_OK;
 }
 
-ingle_status hub_list_files(const struct hub_options *o, const char *repository, struct hub_list *out, struct err *err)
+ingle_status hub_list_files(const struct hub_options *o, const char *repository,
+                            struct hub_list *out, struct err *err)
 {
     char next[HUB_MOST_URL] = "";
     struct str url, text;
-    ingle_status st = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK ? INGLE_OK : err_set(err, INGLE_NOMEM, "libcurl cannot be started");
+    ingle_status st = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK
+                          ? INGLE_OK
+                          : err_set(err, INGLE_NOMEM, "libcurl cannot be started");
     str_init(&text);
     str_init(&url);
     str_addf(&url, "%s/api/models/%s/tree/", o->address, repository);
@@ -51,10 +59,12 @@ ingle_status hub_list_files(const struct hub_options *o, const char *repository,
     str_adds(&url, "?recursive=true");
     snprintf(out->repository, sizeof out->repository, "%s", repository);
     if (o->token && o->token_from)
-        report(o->sink, INGLE_REPORT_NOTE, "hub", o->address, "is sent the token of %s", o->token_from);
+        report(o->sink, INGLE_REPORT_NOTE, "hub", o->address, "is sent the token of %s",
+               o->token_from);
     for (int i = 0; !st && url.n; i++) {
         if (i == MOST_PAGES || !str_ok(&url)) {
-            st = err_set(err, INGLE_LIMIT, "%s: the list of files has more than %d pages", repository, MOST_PAGES);
+            st = err_set(err, INGLE_LIMIT, "%s: the list of files has more than %d pages",
+                         repository, MOST_PAGES);
             break;
         }
         st = hub_get(o, repository, url.at, NULL, MOST_LIST, &text, next, err);
@@ -62,7 +72,8 @@ ingle_status hub_list_files(const struct hub_options *o, const char *repository,
             st = err_prefix(err, "%s", repository);
         str_clear(&url);
         /* The token must not go where a list points. */
-        if (!st && next[0] && strncmp(next, o->address, strlen(o->address)) == 0 && next[strlen(o->address)] == '/')
+        if (!st && next[0] && strncmp(next, o->address, strlen(o->address)) == 0 &&
+            next[strlen(o->address)] == '/')
             str_adds(&url, next);
         else if (!st && next[0])
             st = err_set(err, INGLE_FORMAT, "%s: the list goes on at another server", repository);
@@ -72,7 +83,8 @@ ingle_status hub_list_files(const struct hub_options *o, const char *repository,
     return st;
 }
 
-ingle_status hub_list(const char *name, const struct hub_options *o, struct hub_list *out, struct err *err)
+ingle_status hub_list(const char *name, const struct hub_options *o, struct hub_list *out,
+                      struct err *err)
 {
     struct hub_name n;
     struct hub_options own;
@@ -108,17 +120,20 @@ static char *folder_of(const struct hub_options *o, const char *repository, bool
     return str_detach(&s);
 }
 
-static ingle_status place(const struct hub_options *o, const char *repository, bool with_hub, char **folder, struct hub_note *note,
-                          struct err *err)
+static ingle_status place(const struct hub_options *o, const char *repository, bool with_hub,
+                          char **folder, struct hub_note *note, struct err *err)
 {
     char *path = folder_of(o, repository, with_hub);
     if (!path)
         return err_set(err, INGLE_NOMEM, "no memory for '%s'", repository);
     ingle_status st = hub_note_read(note, path, err);
-    if (!st && note->there && (strcmp(note->hub, o->address) != 0 || strcmp(note->revision, o->revision) != 0)) {
+    if (!st && note->there &&
+        (strcmp(note->hub, o->address) != 0 || strcmp(note->revision, o->revision) != 0)) {
         hub_note_release(note);
         mem_free(path);
-        return with_hub ? err_set(err, INGLE_ARG, "the folder of %s belongs to another hub", repository) : place(o, repository, true, folder, note, err);
+        return with_hub
+                   ? err_set(err, INGLE_ARG, "the folder of %s belongs to another hub", repository)
+                   : place(o, repository, true, folder, note, err);
     }
     if (st)
         mem_free(path);
@@ -127,7 +142,8 @@ static ingle_status place(const struct hub_options *o, const char *repository, b
     return st;
 }
 
-ingle_status hub_place(const struct hub_options *o, const char *repository, char **folder, struct hub_note *note, struct err *err)
+ingle_status hub_place(const struct hub_options *o, const char *repository, char **folder,
+                       struct hub_note *note, struct err *err)
 {
     return place(o, repository, false, folder, note, err);
 }
@@ -139,7 +155,8 @@ ingle_status hub_make_folders(const char *path, struct err *err)
     for (char *p = copy ? copy + 1 : NULL; p && !st && (p = strchr(p, '/')); p++) {
         *p = 0;
         if (mkdir(copy, 0755) && errno != EEXIST)
-            st = err_set(err, INGLE_IO, "the folder '%s' cannot be made: %s", copy, strerror(errno));
+            st =
+                err_set(err, INGLE_IO, "the folder '%s' cannot be made: %s", copy, strerror(errno));
         *p = '/';
     }
     mem_free(copy);
@@ -165,7 +182,8 @@ static ingle_status set_path(struct pull *p, const char *folder, const char *fir
 }
 
 /* Marks in l what the wish was before, or would be among what is there; false: nothing. */
-static bool recall(const struct pull *p, const struct hub_note *n, struct hub_list *l, const char **first)
+static bool recall(const struct pull *p, const struct hub_note *n, struct hub_list *l,
+                   const char **first)
 {
     const char *code = strcasecmp(p->name.code, "latest") == 0 ? "" : p->name.code;
     for (size_t i = 0; i < n->n_wishes; i++)
@@ -173,7 +191,8 @@ static bool recall(const struct pull *p, const struct hub_note *n, struct hub_li
             *first = n->wish[i].first;
             return !hub_want(l, *first, NULL);
         }
-    const ingle_status st = p->o.drafter ? hub_choose_drafter(l, p->name.code, first, NULL) : hub_choose(l, p->name.code, first, NULL);
+    const ingle_status st = p->o.drafter ? hub_choose_drafter(l, p->name.code, first, NULL)
+                                         : hub_choose(l, p->name.code, first, NULL);
     return !st && (l->sure || p->o.offline);
 }
 
@@ -186,7 +205,8 @@ static ingle_status copy_list(struct hub_list *to, const struct hub_list *from, 
 }
 
 /* New times of known files: without them they are hashed again. */
-static void learn(const char *folder, const char *hub, const char *revision, const struct hub_list *files)
+static void learn(const char *folder, const char *hub, const char *revision,
+                  const struct hub_list *files)
 {
     struct err err;
     if (hub_note_change(folder, hub, revision, &(struct hub_change){.files = files}, &err))
@@ -226,7 +246,8 @@ static ingle_status find_cached(struct pull *p, struct err *err)
     if (!st && folder && recall(p, &none, &p->had, &first)) {
         st = set_path(p, folder, first, err);
         if (!st)
-            report(p->o.sink, INGLE_REPORT_NOTE, "hub", p->text, "is read from the cache of Hugging Face's tools: %s", p->path);
+            report(p->o.sink, INGLE_REPORT_NOTE, "hub", p->text,
+                   "is read from the cache of Hugging Face's tools: %s", p->path);
     }
     mem_free(folder);
     return st;
@@ -238,7 +259,8 @@ static ingle_status find_old(struct pull *p, const char *why, struct err *err)
     const char *first;
     char *folder = hub_join(p->o.directory, p->name.repository);
     struct hub_note old = {0}, own = {0};
-    ingle_status st = folder ? hub_note_read(&own, folder, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+    ingle_status st = folder ? hub_note_read(&own, folder, err)
+                             : err_set(err, INGLE_NOMEM, "no memory for a path");
     if (!st && (!own.there || strcmp(own.hub, p->o.address) == 0))
         st = hub_note_read_old(&old, folder, p->o.revision, err);
     /* With several revisions in one folder nobody knows whose file it is. */
@@ -248,8 +270,10 @@ static ingle_status find_old(struct pull *p, const char *why, struct err *err)
             all = !old.files.at[i].wanted || hub_stamp(folder, &old.files.at[i]);
         st = all ? set_path(p, folder, first, err) : INGLE_OK;
         if (!st && all)
-            report(p->o.sink, INGLE_REPORT_WARN, "hub", p->text, "was pulled by an earlier version, which kept no hashes: only sizes were "
-                   "compared, %s", why);
+            report(p->o.sink, INGLE_REPORT_WARN, "hub", p->text,
+                   "was pulled by an earlier version, which kept no hashes: only sizes were "
+                   "compared, %s",
+                   why);
     }
     hub_note_release(&old);
     hub_note_release(&own);
@@ -301,7 +325,9 @@ static ingle_status check_room(const char *folder, const struct hub_list *l, str
     hub_bytes(needs, need);
     hub_bytes(spare, SPARE_BYTES);
     if (need && (need > have || have - need < SPARE_BYTES))
-        return err_set(err, INGLE_IO, "'%s' has %s free and the files need %s, beside %s that stay free", folder, has, needs, spare);
+        return err_set(err, INGLE_IO,
+                       "'%s' has %s free and the files need %s, beside %s that stay free", folder,
+                       has, needs, spare);
     return INGLE_OK;
 }
 
@@ -325,7 +351,8 @@ static bool give_name(const char *from, const char *to, bool may_point)
 }
 
 /* The same bytes in a folder of another revision or hub. */
-static ingle_status adopt_from(const struct pull *p, const char *folder, struct hub_file *f, struct err *err)
+static ingle_status adopt_from(const struct pull *p, const char *folder, struct hub_file *f,
+                               struct err *err)
 {
     struct hub_note note;
     struct hub_file there = *f;
@@ -368,7 +395,8 @@ static ingle_status adopt_blob(const struct pull *p, struct hub_file *f, struct 
         (void)unlink(to);
     else if (!st && own.mtime_ns) {
         f->mtime_ns = own.mtime_ns, f->ctime_ns = own.ctime_ns;
-        report(p->o.sink, INGLE_REPORT_NOTE, "hub", f->path, "is taken from the cache of Hugging Face's tools");
+        report(p->o.sink, INGLE_REPORT_NOTE, "hub", f->path,
+               "is taken from the cache of Hugging Face's tools");
     }
     mem_free(blob);
     mem_free(to);
@@ -388,10 +416,12 @@ static ingle_status adopt(const struct pull *p, struct hub_file *f, struct err *
     ingle_status st = INGLE_OK;
     for (const struct dirent *e; d && !st && !f->mtime_ns && (e = readdir(d));) {
         const size_t n = strlen(repository);
-        if (strncmp(e->d_name, repository, n) != 0 || (e->d_name[n] && e->d_name[n] != '@') || strcmp(e->d_name, slash + 1) == 0)
+        if (strncmp(e->d_name, repository, n) != 0 || (e->d_name[n] && e->d_name[n] != '@') ||
+            strcmp(e->d_name, slash + 1) == 0)
             continue;
         char *folder = hub_join(owner, e->d_name);
-        st = folder ? adopt_from(p, folder, f, err) : err_set(err, INGLE_NOMEM, "no memory for a path");
+        st = folder ? adopt_from(p, folder, f, err)
+                    : err_set(err, INGLE_NOMEM, "no memory for a path");
         mem_free(folder);
     }
     if (d)
@@ -405,13 +435,16 @@ static ingle_status look_for(const struct pull *p, struct hub_file *f, struct er
 {
     bool there, hashed;
     const struct hub_file *known = hub_list_find(&p->note.files, f->path);
-    const bool same = known && known->n_bytes == f->n_bytes &&
-                      (f->sha256[0] ? strcmp(known->sha256, f->sha256) == 0 : strcmp(known->oid, f->oid) == 0);
+    const bool same =
+        known && known->n_bytes == f->n_bytes &&
+        (f->sha256[0] ? strcmp(known->sha256, f->sha256) == 0 : strcmp(known->oid, f->oid) == 0);
     struct hub_file own = *f, old = known ? *known : *f;
-    if (known && !same && f->sha256[0] && hub_stamp(p->folder, &old) && old.mtime_ns == known->mtime_ns && old.ctime_ns == known->ctime_ns)
+    if (known && !same && f->sha256[0] && hub_stamp(p->folder, &old) &&
+        old.mtime_ns == known->mtime_ns && old.ctime_ns == known->ctime_ns)
         return adopt(p, f, err); /* it has another hash */
     if (same)
-        own.mtime_ns = known->mtime_ns, own.ctime_ns = known->ctime_ns, memcpy(own.sha256, known->sha256, sizeof own.sha256);
+        own.mtime_ns = known->mtime_ns, own.ctime_ns = known->ctime_ns,
+        memcpy(own.sha256, known->sha256, sizeof own.sha256);
     if (!own.sha256[0])
         return INGLE_OK; /* small: it is fetched */
     ingle_status st = hub_is_there(&p->o, p->folder, &own, &there, &hashed, err);
@@ -425,7 +458,8 @@ static ingle_status look_for(const struct pull *p, struct hub_file *f, struct er
 static ingle_status note_one(const struct pull *p, struct hub_file *f, struct err *err)
 {
     const struct hub_list one = {.at = f, .n = 1};
-    return hub_note_change(p->folder, p->o.address, p->o.revision, &(struct hub_change){.files = &one}, err);
+    return hub_note_change(p->folder, p->o.address, p->o.revision,
+                           &(struct hub_change){.files = &one}, err);
 }
 
 static ingle_status fetch_all(const struct pull *p, struct hub_list *l, struct err *err)
@@ -446,7 +480,8 @@ static ingle_status fetch_all(const struct pull *p, struct hub_list *l, struct e
                 st = hub_fetch(&p->o, p->name.repository, p->folder, f, done, all, sha256, err);
             if (!st) {
                 memcpy(f->sha256, sha256, sizeof sha256);
-                st = hub_stamp(p->folder, f) ? note_one(p, f, err) : err_set(err, INGLE_IO, "'%s' vanished", path);
+                st = hub_stamp(p->folder, f) ? note_one(p, f, err)
+                                             : err_set(err, INGLE_IO, "'%s' vanished", path);
             }
             mem_free(path);
         } else if (!f->mtime_ns) {
@@ -457,7 +492,8 @@ static ingle_status fetch_all(const struct pull *p, struct hub_list *l, struct e
     return st;
 }
 
-/* A folder of an earlier version may be of any hub: one that is not the usual one has it only if the hub's bytes are there. */
+/* A folder of an earlier version may be of any hub: one that is not the usual one has it only if
+ * the hub's bytes are there. */
 static ingle_status settle(struct pull *p, const struct hub_list *l, struct err *err)
 {
     struct hub_note old;
@@ -483,9 +519,11 @@ static ingle_status settle(struct pull *p, const struct hub_list *l, struct err 
 
 static void offer_drafter(const struct pull *p, const struct hub_list *l, const char *first)
 {
-    const char *drafter = p->o.drafter || drafter_by_name(first) ? NULL : hub_drafter(l, p->name.code);
+    const char *drafter =
+        p->o.drafter || drafter_by_name(first) ? NULL : hub_drafter(l, p->name.code);
     if (drafter)
-        report(p->o.sink, INGLE_REPORT_NOTE, "hub", p->name.repository, "has a drafter for it: --draft hf:%s:%s", p->name.repository, drafter);
+        report(p->o.sink, INGLE_REPORT_NOTE, "hub", p->name.repository,
+               "has a drafter for it: --draft hf:%s:%s", p->name.repository, drafter);
 }
 
 static ingle_status fetch(struct pull *p, struct err *err)
@@ -494,7 +532,8 @@ static ingle_status fetch(struct pull *p, struct err *err)
     const char *first = "";
     char *note = NULL;
     ingle_status st = hub_list_files(&p->o, p->name.repository, &l, err);
-    if (!st && (st = p->o.drafter ? hub_choose_drafter(&l, p->name.code, &first, err) : hub_choose(&l, p->name.code, &first, err)))
+    if (!st && (st = p->o.drafter ? hub_choose_drafter(&l, p->name.code, &first, err)
+                                  : hub_choose(&l, p->name.code, &first, err)))
         st = err_prefix(err, "%s", p->name.repository);
     if (!st)
         st = settle(p, &l, err);
@@ -509,7 +548,11 @@ static ingle_status fetch(struct pull *p, struct err *err)
         st = check_room(p->folder, &l, err);
     if (!st)
         st = fetch_all(p, &l, err);
-    const struct hub_change all = {.files = &l, .code = strcasecmp(p->name.code, "latest") == 0 ? "" : p->name.code, .first = first, .drafter = p->o.drafter};
+    const struct hub_change all = {.files = &l,
+                                   .code =
+                                       strcasecmp(p->name.code, "latest") == 0 ? "" : p->name.code,
+                                   .first = first,
+                                   .drafter = p->o.drafter};
     if (!st)
         st = hub_note_change(p->folder, p->o.address, p->o.revision, &all, err);
     if (!st)
@@ -532,19 +575,25 @@ static void look(const struct pull *p)
     const char *changed = NULL;
     if (!hub_list_files(&o, p->name.repository, &l, NULL))
         for (size_t i = 0; i < p->had.n && !changed; i++) {
-            const struct hub_file *had = &p->had.at[i], *now = had->wanted ? hub_list_find(&l, had->path) : NULL;
-            if (now && (now->n_bytes != had->n_bytes || (now->sha256[0] && had->sha256[0] && strcmp(now->sha256, had->sha256) != 0) ||
-                        (!now->sha256[0] && now->oid[0] && had->oid[0] && strcmp(now->oid, had->oid) != 0)))
+            const struct hub_file *had = &p->had.at[i],
+                                  *now = had->wanted ? hub_list_find(&l, had->path) : NULL;
+            if (now &&
+                (now->n_bytes != had->n_bytes ||
+                 (now->sha256[0] && had->sha256[0] && strcmp(now->sha256, had->sha256) != 0) ||
+                 (!now->sha256[0] && now->oid[0] && had->oid[0] &&
+                  strcmp(now->oid, had->oid) != 0)))
                 changed = had->path;
         }
     if (changed)
-        report(p->o.sink, INGLE_REPORT_NOTE, "hub", p->text, "the hub has a newer '%s': --update fetches it", changed);
+        report(p->o.sink, INGLE_REPORT_NOTE, "hub", p->text,
+               "the hub has a newer '%s': --update fetches it", changed);
     hub_list_release(&l);
 }
 
 /* ---- the whole ---- */
 
-static ingle_status begin(struct pull *p, const char *name, const struct hub_options *o, struct err *err)
+static ingle_status begin(struct pull *p, const char *name, const struct hub_options *o,
+                          struct err *err)
 {
     *p = (struct pull){.text = name};
     const ingle_status st = hub_begin(name, o, &p->name, &p->o, err);
@@ -569,7 +618,8 @@ static ingle_status pull(struct pull *p, struct err *err)
     char why[200];
     ingle_status st = INGLE_OK;
     if (p->o.update && p->o.offline)
-        return err_set(err, INGLE_ARG, "--update asks the hub, and %s fetches nothing", p->o.offline_by ? p->o.offline_by : "--offline");
+        return err_set(err, INGLE_ARG, "--update asks the hub, and %s fetches nothing",
+                       p->o.offline_by ? p->o.offline_by : "--offline");
     if (!p->o.update)
         st = find(p, err);
     if (!st && p->path && p->o.look && !p->o.offline)
@@ -578,13 +628,16 @@ static ingle_status pull(struct pull *p, struct err *err)
         return st;
     if (p->o.offline) {
         st = find_old(p, "and the hub is not asked", err);
-        return st || p->path ? st
-                             : err_set(err, INGLE_NOTFOUND, "'%.250s' was not pulled before, and nothing is fetched (%s)", p->text,
-                                       p->o.offline_by ? p->o.offline_by : "--offline");
+        return st || p->path
+                   ? st
+                   : err_set(err, INGLE_NOTFOUND,
+                             "'%.250s' was not pulled before, and nothing is fetched (%s)", p->text,
+                             p->o.offline_by ? p->o.offline_by : "--offline");
     }
     struct err first = {0};
     st = fetch(p, &first);
-    if (st == INGLE_IO && !p->o.update) { /* what an earlier version pulled is better than nothing */
+    /* what an earlier version pulled is better than nothing */
+    if (st == INGLE_IO && !p->o.update) {
         snprintf(why, sizeof why, "because %.180s", first.msg);
         const ingle_status old = find_old(p, why, err);
         if (old || p->path)

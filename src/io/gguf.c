@@ -347,10 +347,13 @@ static ingle_status gguf_size(struct gguf *g, struct io_tensor *t, uint64_t span
     return INGLE_OK;
 }
 
-/* Up to the alignment is padding.  More is a download that was resumed wrongly, or something else behind the model. */
+/* Up to the alignment is padding.  More is a download that was resumed wrongly, or something else
+ * behind the model. */
 static ingle_status gguf_surplus(const struct gguf *g, uint64_t n)
 {
-    return err_set(g->err, INGLE_FORMAT, "%s: %llu bytes behind the last tensor belong to nothing: the file is damaged or has another behind it",
+    return err_set(g->err, INGLE_FORMAT,
+                   "%s: %llu bytes behind the last tensor belong to nothing: the file is damaged "
+                   "or has another behind it",
                    g->r.name, (ull)n);
 }
 
@@ -362,7 +365,8 @@ static ingle_status gguf_place(struct gguf *g, struct io_span *at, size_t n, uin
         struct io_tensor *t = &g->f->tensor[at[i].tensor];
         if (t->offset > data_size)
             return err_set(g->err, INGLE_FORMAT,
-                           "%s: tensor '%s' is at offset %llu but the data has %llu bytes: the file is not complete",
+                           "%s: tensor '%s' is at offset %llu but the data has %llu bytes: the "
+                           "file is not complete",
                            g->r.name, t->name, (ull)t->offset, (ull)data_size);
         const uint64_t next = i + 1 < n ? at[i + 1].offset : data_size;
         ingle_status s = gguf_size(g, t, (next < data_size ? next : data_size) - t->offset);
@@ -370,7 +374,8 @@ static ingle_status gguf_place(struct gguf *g, struct io_span *at, size_t n, uin
             return s;
         if (t->n_bytes > data_size - t->offset)
             return err_set(g->err, INGLE_FORMAT,
-                           "%s: tensor '%s' at offset %llu has %llu bytes but the data has %llu: the file is not complete",
+                           "%s: tensor '%s' at offset %llu has %llu bytes but the data has %llu: "
+                           "the file is not complete",
                            g->r.name, t->name, (ull)t->offset, (ull)t->n_bytes, (ull)data_size);
         if (i && t->offset < end)
             return err_set(g->err, INGLE_FORMAT,
@@ -486,22 +491,30 @@ static ingle_status split_key(const struct io_meta *m, const char *key, uint64_t
 }
 
 /* What later parts repeat of the first one must be the same: else they are parts of other files. */
-static ingle_status split_same(const struct io_meta *first, const struct io_meta *part, const char *path, struct err *err)
+static ingle_status split_same(const struct io_meta *first, const struct io_meta *part,
+                               const char *path, struct err *err)
 {
-    static const char *const words[] = {"general.architecture", "general.name", "general.version", "general.finetune"};
-    static const char *const numbers[] = {"split.tensors.count", "general.file_type", "general.quantization_version"};
+    static const char *const words[] = {"general.architecture", "general.name", "general.version",
+                                        "general.finetune"};
+    static const char *const numbers[] = {"split.tensors.count", "general.file_type",
+                                          "general.quantization_version"};
     const char *a, *b;
     size_t n_a, n_b;
     uint64_t x, y;
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        if (!io_get_str(first, words[i], &a, &n_a, NULL) && !io_get_str(part, words[i], &b, &n_b, NULL) &&
-            (n_a != n_b || memcmp(a, b, n_a) != 0))
-            return err_set(err, INGLE_FORMAT, "%s: is a part of another file: key '%s' is '%s', in the first part '%s'", path,
-                           words[i], io_show(b, n_b).text, io_show(a, n_a).text);
+        if (!io_get_str(first, words[i], &a, &n_a, NULL) &&
+            !io_get_str(part, words[i], &b, &n_b, NULL) && (n_a != n_b || memcmp(a, b, n_a) != 0))
+            return err_set(
+                err, INGLE_FORMAT,
+                "%s: is a part of another file: key '%s' is '%s', in the first part '%s'", path,
+                words[i], io_show(b, n_b).text, io_show(a, n_a).text);
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
-        if (!io_get_u64(first, numbers[i], 0, UINT64_MAX, &x, NULL) && !io_get_u64(part, numbers[i], 0, UINT64_MAX, &y, NULL) && x != y)
-            return err_set(err, INGLE_FORMAT, "%s: is a part of another file: key '%s' is %llu, in the first part %llu", path,
-                           numbers[i], (ull)y, (ull)x);
+        if (!io_get_u64(first, numbers[i], 0, UINT64_MAX, &x, NULL) &&
+            !io_get_u64(part, numbers[i], 0, UINT64_MAX, &y, NULL) && x != y)
+            return err_set(
+                err, INGLE_FORMAT,
+                "%s: is a part of another file: key '%s' is %llu, in the first part %llu", path,
+                numbers[i], (ull)y, (ull)x);
     return INGLE_OK;
 }
 

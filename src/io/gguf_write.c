@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a GGUF file of version 3, or safetensors, in parts that can be continued after an end of the program. */
+/* Writes a GGUF file of version 3, or safetensors, in parts that can be continued after an end of
+ * the program. */
 #define _POSIX_C_SOURCE 200809L
 #include "io/inner.h"
 
@@ -107,7 +108,8 @@ void io_gguf_safetensors(struct io_gguf *w)
     w->output.kind = OUTPUT_WEIGHTS;
 }
 
-void io_gguf_output(struct io_gguf *w, enum output_kind kind, const struct output_guard *guard, bool force)
+void io_gguf_output(struct io_gguf *w, enum output_kind kind, const struct output_guard *guard,
+                    bool force)
 {
     w->output.kind = kind;
     w->output.guard = guard;
@@ -150,8 +152,9 @@ static void add_string(struct str *s, const char *text, size_t n)
 static ingle_status value_done(struct io_gguf *w, const char *key, struct err *err)
 {
     w->n_values++;
-    return str_ok(&w->values) ? INGLE_OK
-                              : err_set(err, INGLE_NOMEM, "%s: no memory for key '%s'", w->path, key);
+    return str_ok(&w->values)
+               ? INGLE_OK
+               : err_set(err, INGLE_NOMEM, "%s: no memory for key '%s'", w->path, key);
 }
 
 static void add_scalar(struct str *to, const struct io_value *v)
@@ -226,28 +229,32 @@ ingle_status io_gguf_bool(struct io_gguf *w, const char *key, bool v, struct err
     return value_done(w, key, err);
 }
 
-ingle_status io_gguf_str(struct io_gguf *w, const char *key, const char *s, size_t n, struct err *err)
+ingle_status io_gguf_str(struct io_gguf *w, const char *key, const char *s, size_t n,
+                         struct err *err)
 {
     begin_value(w, key, GGUF_STR);
     add_string(&w->values, s, n);
     return value_done(w, key, err);
 }
 
-ingle_status io_gguf_i32s(struct io_gguf *w, const char *key, const int32_t *v, size_t n, struct err *err)
+ingle_status io_gguf_i32s(struct io_gguf *w, const char *key, const int32_t *v, size_t n,
+                          struct err *err)
 {
     begin_array(w, key, GGUF_I32, n);
     str_add(&w->values, (const char *)v, n * sizeof *v);
     return value_done(w, key, err);
 }
 
-ingle_status io_gguf_f32s(struct io_gguf *w, const char *key, const float *v, size_t n, struct err *err)
+ingle_status io_gguf_f32s(struct io_gguf *w, const char *key, const float *v, size_t n,
+                          struct err *err)
 {
     begin_array(w, key, GGUF_F32, n);
     str_add(&w->values, (const char *)v, n * sizeof *v);
     return value_done(w, key, err);
 }
 
-ingle_status io_gguf_bools(struct io_gguf *w, const char *key, const bool *v, size_t n, struct err *err)
+ingle_status io_gguf_bools(struct io_gguf *w, const char *key, const bool *v, size_t n,
+                           struct err *err)
 {
     begin_array(w, key, GGUF_BOOL, n);
     for (size_t i = 0; i < n; i++)
@@ -255,8 +262,8 @@ ingle_status io_gguf_bools(struct io_gguf *w, const char *key, const bool *v, si
     return value_done(w, key, err);
 }
 
-ingle_status io_gguf_strs(struct io_gguf *w, const char *key, const char *const *s, const size_t *n_bytes, size_t n,
-                          struct err *err)
+ingle_status io_gguf_strs(struct io_gguf *w, const char *key, const char *const *s,
+                          const size_t *n_bytes, size_t n, struct err *err)
 {
     begin_array(w, key, GGUF_STR, n);
     for (size_t i = 0; i < n; i++)
@@ -292,34 +299,43 @@ ingle_status io_gguf_narrow(struct io_gguf *w, const struct io_value *v, struct 
     return value_done(w, v->key, err);
 }
 
-ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, uint32_t n_dims, const uint64_t *ne,
-                            struct err *err)
+ingle_status io_gguf_tensor(struct io_gguf *w, const char *name, uint32_t type, uint32_t n_dims,
+                            const uint64_t *ne, struct err *err)
 {
     const size_t n_name = strlen(name);
     const int most = w->safe ? MAX_NAME_SAFE : MAX_NAME;
     uint64_t rows = 1, n_bytes;
     if (n_name < 1 || n_name > (size_t)most)
-        return err_set(err, INGLE_ARG, "%s: tensor name '%s' has %zu bytes, the limits are 1 and %d", w->path,
+        return err_set(err, INGLE_ARG,
+                       "%s: tensor name '%s' has %zu bytes, the limits are 1 and %d", w->path,
                        io_show(name, n_name).text, n_name, most);
     if (w->safe && !io_dtype_name(type))
-        return err_set(err, INGLE_UNSUP, "%s: tensor '%s': type %s cannot be in safetensors", w->path, name,
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s': type %s cannot be in safetensors",
+                       w->path, name,
                        quant_info(type) ? quant_info(type)->name : "that is unknown");
     if (io_meta_find(w->names, name))
         return err_set(err, INGLE_ARG, "%s: tensor '%s' is there twice", w->path, name);
     if (n_dims < 1 || n_dims > MAX_DIMS)
-        return err_set(err, INGLE_ARG, "%s: tensor '%s' has %u dimensions, the limits are 1 and %d", w->path, name,
-                       n_dims, MAX_DIMS);
+        return err_set(err, INGLE_ARG, "%s: tensor '%s' has %u dimensions, the limits are 1 and %d",
+                       w->path, name, n_dims, MAX_DIMS);
     for (uint32_t i = 1; i < n_dims; i++)
         if (!num_mul_u64(rows, ne[i], &rows))
-            return err_set(err, INGLE_ARG, "%s: tensor '%s' has more than 2^64 rows", w->path, name);
+            return err_set(err, INGLE_ARG, "%s: tensor '%s' has more than 2^64 rows", w->path,
+                           name);
     if (!quant_bytes(type, ne[0], rows, &n_bytes) || n_bytes > MAX_BYTES)
-        return err_set(err, INGLE_ARG, "%s: tensor '%s': %llu rows of %llu elements are no whole blocks of %s",
+        return err_set(err, INGLE_ARG,
+                       "%s: tensor '%s': %llu rows of %llu elements are no whole blocks of %s",
                        w->path, name, (unsigned long long)rows, (unsigned long long)ne[0],
                        quant_info(type) ? quant_info(type)->name : "an unknown type");
-    if (!mem_grow(&w->place, &w->cap, w->n_tensors + 1, sizeof *w->place) || io_meta_set_bool(w->names, name, true))
+    if (!mem_grow(&w->place, &w->cap, w->n_tensors + 1, sizeof *w->place) ||
+        io_meta_set_bool(w->names, name, true))
         return err_set(err, INGLE_NOMEM, "%s: no memory for tensor '%s'", w->path, name);
     struct placed *p = &w->place[w->n_tensors++];
-    *p = (struct placed){.name = io_meta_find(w->names, name)->key, .type = type, .n_dims = n_dims, .asked = w->asked, .n_bytes = n_bytes};
+    *p = (struct placed){.name = io_meta_find(w->names, name)->key,
+                         .type = type,
+                         .n_dims = n_dims,
+                         .asked = w->asked,
+                         .n_bytes = n_bytes};
     memcpy(p->ne, ne, n_dims * sizeof *ne);
     return INGLE_OK;
 }
@@ -337,7 +353,10 @@ static size_t place_tensors(struct io_gguf *w)
     uint64_t bytes = 0;
     for (size_t i = 0; i < w->n_tensors; i++) {
         struct placed *p = &w->place[i];
-        const bool full = (w->most_tensors && n >= w->most_tensors) || (w->most_bytes && p->n_bytes > w->most_bytes - (bytes < w->most_bytes ? bytes : w->most_bytes));
+        const bool full =
+            (w->most_tensors && n >= w->most_tensors) ||
+            (w->most_bytes &&
+             p->n_bytes > w->most_bytes - (bytes < w->most_bytes ? bytes : w->most_bytes));
         if (w->asked ? part != p->asked : n && full) {
             part = w->asked ? p->asked : part + 1;
             n = 0;
@@ -376,9 +395,10 @@ static ingle_status open_part(struct io_gguf *w, size_t i, bool only_look, struc
     part_path(w, i, w->n_parts, &path);
     struct output o = w->output;
     o.path = path.at;
-    ingle_status s = !str_ok(&path) ? err_set(err, INGLE_NOMEM, "%s: no memory to write it", w->path)
-                     : only_look    ? output_check(&o, err)
-                                    : output_open(&w->part[i].file, &o, err);
+    ingle_status s = !str_ok(&path)
+                         ? err_set(err, INGLE_NOMEM, "%s: no memory to write it", w->path)
+                     : only_look ? output_check(&o, err)
+                                 : output_open(&w->part[i].file, &o, err);
     str_release(&path);
     return s;
 }
@@ -440,7 +460,8 @@ static void add_head_safe(const struct io_gguf *w, size_t i, struct str *head)
         str_addf(&json, ":{\"dtype\":\"%s\",\"shape\":[", io_dtype_name(p->type));
         for (uint32_t d = p->n_dims; d-- > 0;)
             str_addf(&json, "%llu%s", (unsigned long long)p->ne[d], d ? "," : "");
-        str_addf(&json, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)p->at, (unsigned long long)p->at + p->n_bytes);
+        str_addf(&json, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)p->at,
+                 (unsigned long long)p->at + p->n_bytes);
     }
     str_addc(&json, '}');
     while (json.n % HEAD_SAFE && str_ok(&json))
@@ -460,7 +481,9 @@ static ingle_status begin_part(struct io_gguf *w, size_t i, XXH3_state_t *identi
     for (size_t k = part->first; k < part->first + part->n_tensors; k++)
         part->n_data = w->place[k].at + padded(w, w->place[k].n_bytes);
     part->data = head.n;
-    ingle_status s = str_ok(&head) ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
+    ingle_status s = str_ok(&head)
+                         ? INGLE_OK
+                         : err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
     if (!s && identity)
         (void)XXH3_64bits_update(identity, head.at, head.n);
     else if (!s)
@@ -479,7 +502,8 @@ static void remove_parts(const struct io_gguf *w, size_t n_parts)
         str_init(&path);
         part_path(w, i, n_parts, &path);
         str_adds(&path, ".part");
-        if (str_ok(&path) && (!w->output.guard || !output_guard_check(w->output.guard, path.at, NULL)))
+        if (str_ok(&path) &&
+            (!w->output.guard || !output_guard_check(w->output.guard, path.at, NULL)))
             (void)unlink(path.at);
         str_release(&path);
     }
@@ -487,11 +511,13 @@ static void remove_parts(const struct io_gguf *w, size_t n_parts)
 
 static const char state_mark[] = "ingle 1 ";
 
-/* "ingle 1 IDENTITY PARTS", then "TENSOR SUM" of each that is whole; a line that was not written to its end ends it. */
+/* "ingle 1 IDENTITY PARTS", then "TENSOR SUM" of each that is whole; a line that was not written to
+ * its end ends it. */
 static bool read_state(struct io_gguf *w, const char *text, uint64_t identity)
 {
     char *at;
-    const uint64_t is = strtoull(text + sizeof state_mark - 1, &at, 16), n_parts = strtoull(at, &at, 10);
+    const uint64_t is = strtoull(text + sizeof state_mark - 1, &at, 16),
+                   n_parts = strtoull(at, &at, 10);
     if (is != identity || *at != '\n') {
         remove_parts(w, (size_t)n_parts);
         return false;
@@ -505,7 +531,8 @@ static bool read_state(struct io_gguf *w, const char *text, uint64_t identity)
     return true;
 }
 
-static ingle_status append_state(const struct io_gguf *w, const struct str *line, const char *how, struct err *err)
+static ingle_status append_state(const struct io_gguf *w, const struct str *line, const char *how,
+                                 struct err *err)
 {
     struct file_limit limit;
     file_limit_hold(&limit);
@@ -524,7 +551,9 @@ static ingle_status empty_parts(struct io_gguf *w, bool listed, struct err *err)
     for (size_t i = 0; i < w->n_parts && !s && !listed; i++) {
         s = file_new_size(&w->part[i].file, &n_bytes, err);
         if (!s && n_bytes)
-            s = err_set(err, INGLE_ARG, "%s: is there, is no unfinished file of ingle, and stays: choose another name, or remove it",
+            s = err_set(err, INGLE_ARG,
+                        "%s: is there, is no unfinished file of ingle, and stays: choose another "
+                        "name, or remove it",
                         w->part[i].file.tmp);
     }
     for (size_t i = 0; i < w->n_parts && !s; i++)
@@ -549,13 +578,19 @@ static ingle_status take_state(struct io_gguf *w, uint64_t identity, struct err 
     str_init(&path);
     str_addf(&path, "%s.part.state", w->path);
     w->known = mem_calloc(w->n_tensors ? w->n_tensors : 1, sizeof *w->known);
-    ingle_status s = str_ok(&path) && w->known ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", w->path, w->n_tensors);
+    ingle_status s =
+        str_ok(&path) && w->known
+            ? INGLE_OK
+            : err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", w->path, w->n_tensors);
     if (!s && w->output.guard)
         s = output_guard_check(w->output.guard, path.at, err);
     const ingle_status there = s ? s : file_slurp(path.at, STATE_LIMIT, &text, &n, NULL);
     const bool listed = !there && !strncmp(text, state_mark, sizeof state_mark - 1);
     if (!s && !listed && there != INGLE_NOTFOUND && (there || n))
-        s = err_set(err, INGLE_ARG, "%s: is there, is no list of ingle, and stays: choose another name, or remove it", path.at);
+        s = err_set(
+            err, INGLE_ARG,
+            "%s: is there, is no list of ingle, and stays: choose another name, or remove it",
+            path.at);
     const bool goes_on = !s && listed && read_state(w, text, identity);
     if (!there)
         mem_free(text);
@@ -599,7 +634,8 @@ ingle_status io_gguf_note(struct io_gguf *w, size_t tensor, uint64_t sum, struct
 static ingle_status identity_of(struct io_gguf *w, uint64_t *out, struct err *err)
 {
     XXH3_state_t *h = XXH3_createState();
-    ingle_status s = h ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
+    ingle_status s =
+        h ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
     if (!s)
         (void)XXH3_64bits_reset_withSeed(h, w->source);
     for (size_t i = 0; i < w->n_parts && !s; i++)
@@ -610,7 +646,8 @@ static ingle_status identity_of(struct io_gguf *w, uint64_t *out, struct err *er
     return s;
 }
 
-ingle_status io_gguf_plan(struct io_gguf *w, const struct io_planned *planned, struct io_file **out, struct err *err)
+ingle_status io_gguf_plan(struct io_gguf *w, const struct io_planned *planned, struct io_file **out,
+                          struct err *err)
 {
     struct part one = {.n_tensors = w->n_tensors};
     struct io_gguf whole = *w;
@@ -634,7 +671,8 @@ ingle_status io_gguf_begin(struct io_gguf *w, struct err *err)
     const size_t n = place_tensors(w);
     uint64_t identity = 0;
     if (n > MAX_PARTS)
-        return err_set(err, INGLE_LIMIT, "%s: it would have %zu parts, the limit is %d", w->path, n, MAX_PARTS);
+        return err_set(err, INGLE_LIMIT, "%s: it would have %zu parts, the limit is %d", w->path, n,
+                       MAX_PARTS);
     w->part = mem_calloc(n, sizeof *w->part);
     if (!w->part || !str_ok(&w->values))
         return err_set(err, INGLE_NOMEM, "%s: no memory for the metadata", w->path);
@@ -655,7 +693,8 @@ ingle_status io_gguf_begin(struct io_gguf *w, struct err *err)
     for (size_t i = 0; i < n && !s; i++) {
         static const char zero[1] = {0};
         const struct part *part = &w->part[i];
-        const struct placed *last = part->n_tensors ? &w->place[part->first + part->n_tensors - 1] : NULL;
+        const struct placed *last =
+            part->n_tensors ? &w->place[part->first + part->n_tensors - 1] : NULL;
         s = begin_part(w, i, NULL, err);
         /* The whole length is known to be there, with the padding behind the last tensor. */
         if (!s && last && last->at + last->n_bytes < part->n_data)
@@ -679,18 +718,20 @@ size_t io_gguf_n_parts(const struct io_gguf *w)
     return w->n_parts;
 }
 
-ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t offset, const void *bytes, size_t n,
-                           struct err *err)
+ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t offset, const void *bytes,
+                           size_t n, struct err *err)
 {
     const struct placed *p = &w->place[tensor];
     const struct part *part = &w->part[p->part];
     if (offset > p->n_bytes || n > p->n_bytes - offset)
-        return err_set(err, INGLE_ARG, "%s: tensor %zu has %llu bytes, not %zu more behind %llu", w->path, tensor,
-                       (unsigned long long)p->n_bytes, n, (unsigned long long)offset);
+        return err_set(err, INGLE_ARG, "%s: tensor %zu has %llu bytes, not %zu more behind %llu",
+                       w->path, tensor, (unsigned long long)p->n_bytes, n,
+                       (unsigned long long)offset);
     return file_new_write(&part->file, part->data + p->at + offset, bytes, n, err);
 }
 
-ingle_status io_gguf_read(const struct io_gguf *w, size_t tensor, uint64_t offset, void *bytes, size_t n, struct err *err)
+ingle_status io_gguf_read(const struct io_gguf *w, size_t tensor, uint64_t offset, void *bytes,
+                          size_t n, struct err *err)
 {
     const struct placed *p = &w->place[tensor];
     const struct part *part = &w->part[p->part];
@@ -713,7 +754,8 @@ static ingle_status write_index(const struct io_gguf *w, struct err *err)
     str_addf(&path, "%s.index.json", w->path);
     for (size_t i = 0; i < w->n_tensors; i++)
         n_bytes += w->place[i].n_bytes;
-    str_addf(&json, "{\n  \"metadata\": {\"total_size\": %llu},\n  \"weight_map\": {", (unsigned long long)n_bytes);
+    str_addf(&json, "{\n  \"metadata\": {\"total_size\": %llu},\n  \"weight_map\": {",
+             (unsigned long long)n_bytes);
     for (size_t i = 0; i < w->n_tensors; i++) {
         str_init(&part);
         part_path(w, w->place[i].part, w->n_parts, &part);
@@ -728,8 +770,9 @@ static ingle_status write_index(const struct io_gguf *w, struct err *err)
     }
     str_adds(&json, "\n  }\n}\n");
     const struct output o = {path.at, OUTPUT_SIDE, w->output.guard, w->output.force, false};
-    const ingle_status s = str_ok(&json) && str_ok(&path) ? output_save(&o, json.at, json.n, err)
-                                                          : err_set(err, INGLE_NOMEM, "%s: no memory for the index", w->path);
+    const ingle_status s = str_ok(&json) && str_ok(&path)
+                               ? output_save(&o, json.at, json.n, err)
+                               : err_set(err, INGLE_NOMEM, "%s: no memory for the index", w->path);
     str_release(&json);
     str_release(&path);
     return s;

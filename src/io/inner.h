@@ -101,7 +101,8 @@ struct io_file {
     uint32_t *slot; /* hash of names: tensor + 1, 0 is empty */
     size_t n_slots; /* a power of two, or 0 */
     uint64_t seed;
-    char *head;                /* owned: of a file that is only planned, whose bytes come from ... */
+    /* owned: of a file that is only planned, whose bytes come from ... */
+    char *head;
     struct io_planned planned; /* ... this; read is NULL otherwise */
 };
 
@@ -111,16 +112,19 @@ struct io_shards {
     char prefix[200];
     unsigned count;
 };
-/* The only set of a directory, complete.  INGLE_NOTFOUND: there is none; errors name what is missing or too much. */
+/* The only set of a directory, complete.  INGLE_NOTFOUND: there is none; errors name what is
+ * missing or too much. */
 MUST_CHECK ingle_status io_shards_find(const char *dir, struct io_shards *out, struct err *err);
 
 /* INGLE_FORMAT, INGLE_UNSUP: the part is no file of weights, by its beginning; says what it is. */
-MUST_CHECK ingle_status io_part_other(const struct io_file *f, const struct io_part *p, struct err *err);
+MUST_CHECK ingle_status io_part_other(const struct io_file *f, const struct io_part *p,
+                                      struct err *err);
 /* io.c: who may do what with it, and how many names it has. */
 void io_part_look(struct io_part *p);
 bool io_is_lfs_pointer(const char *text, size_t n);
 /* table.c */
-MUST_CHECK ingle_status io_part_new(struct io_file *f, const char *path, struct io_part **out, struct err *err);
+MUST_CHECK ingle_status io_part_new(struct io_file *f, const char *path, struct io_part **out,
+                                    struct err *err);
 MUST_CHECK ingle_status io_part_add(struct io_file *f, const char *path, struct err *err);
 /* Appends a tensor; the name is copied. */
 MUST_CHECK ingle_status io_tensor_add(struct io_file *f, const struct io_tensor *t, size_t n_name,
@@ -129,8 +133,9 @@ MUST_CHECK ingle_status io_tensor_add(struct io_file *f, const struct io_tensor 
 MUST_CHECK ingle_status io_tensors_index(struct io_file *f, struct err *err);
 
 /* A GGUF file of n_bytes of which the first n_head are there; takes head, also on failure. */
-MUST_CHECK ingle_status io_open_head(struct io_file **out, const char *name, char *head, uint64_t n_bytes,
-                                     const struct io_planned *planned, const struct report_sink *sink, struct err *err);
+MUST_CHECK ingle_status io_open_head(struct io_file **out, const char *name, char *head,
+                                     uint64_t n_bytes, const struct io_planned *planned,
+                                     const struct report_sink *sink, struct err *err);
 
 /* The formats: f has its first part (a directory: none); these fill tensors and metadata
  * and index the names. */

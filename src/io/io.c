@@ -79,7 +79,8 @@ static ingle_status open_file(struct io_file *f, struct err *err)
     if (memcmp(magic, "GGUF", 4) == 0)
         return io_gguf_open(f, err);
     /* Safetensors have no magic: the length of a header, high bytes 0, and the header's '{'. */
-    if (ends_with(f->path, ".safetensors") || (magic[8] == '{' && !magic[5] && !magic[6] && !magic[7]))
+    if (ends_with(f->path, ".safetensors") ||
+        (magic[8] == '{' && !magic[5] && !magic[6] && !magic[7]))
         return io_safetensors_open(f, err);
     return err_set(err, INGLE_FORMAT,
                    "%s: begins with %02x %02x %02x %02x, which is neither GGUF nor safetensors",
@@ -129,7 +130,8 @@ ingle_status io_open_memory(struct io_file **out, const char *name, const void *
 }
 
 ingle_status io_open_head(struct io_file **out, const char *name, char *head, uint64_t n_bytes,
-                          const struct io_planned *planned, const struct report_sink *sink, struct err *err)
+                          const struct io_planned *planned, const struct report_sink *sink,
+                          struct err *err)
 {
     struct io_file *f;
     struct io_part *p = NULL;
@@ -194,9 +196,11 @@ size_t io_n_files(const struct io_file *f)
 bool io_stamp(const struct io_file *f, size_t i, struct io_stamp *out)
 {
     struct stat st;
-    if (i >= io_n_files(f) || fstat(f->part[i].fd, &st) != 0 || (uint64_t)st.st_size != f->part[i].n_bytes)
+    if (i >= io_n_files(f) || fstat(f->part[i].fd, &st) != 0 ||
+        (uint64_t)st.st_size != f->part[i].n_bytes)
         return false;
-    *out = (struct io_stamp){f->part[i].n_bytes, (uint64_t)st.st_ino, (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec,
+    *out = (struct io_stamp){f->part[i].n_bytes,         (uint64_t)st.st_ino,
+                             (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec,
                              (int64_t)st.st_ctim.tv_sec, (int64_t)st.st_ctim.tv_nsec};
     return true;
 }
@@ -220,15 +224,18 @@ bool io_is_as(const struct io_file *f, size_t i, const struct io_stamp *was)
 {
     struct io_stamp now;
     struct stat st, named;
-    if (!io_stamp(f, i, &now) || now.inode != was->inode || now.n_bytes != was->n_bytes || now.mtime_s != was->mtime_s || now.mtime_ns != was->mtime_ns)
+    if (!io_stamp(f, i, &now) || now.inode != was->inode || now.n_bytes != was->n_bytes ||
+        now.mtime_s != was->mtime_s || now.mtime_ns != was->mtime_ns)
         return false;
     if (now.ctime_s == was->ctime_s && now.ctime_ns == was->ctime_ns)
         return true;
     const struct io_part *p = &f->part[i];
     if (fstat(p->fd, &st) != 0)
         return false;
-    const bool moved = stat(p->path, &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev;
-    return moved || p->links != (uint64_t)st.st_nlink || p->owner != owner_of(&st) || p->mode != (uint32_t)st.st_mode;
+    const bool moved =
+        stat(p->path, &named) != 0 || named.st_ino != st.st_ino || named.st_dev != st.st_dev;
+    return moved || p->links != (uint64_t)st.st_nlink || p->owner != owner_of(&st) ||
+           p->mode != (uint32_t)st.st_mode;
 }
 
 ingle_status io_read(const struct io_file *f, const struct io_tensor *t, uint64_t offset, void *dst,
@@ -284,7 +291,9 @@ ingle_status io_side_file(const struct io_file *f, const char *name, size_t limi
                                    : err_set(err, INGLE_NOMEM, "%s: no memory for a path", f->path);
     str_release(&path);
     if (!s && io_is_lfs_pointer(*out, *n)) {
-        s = err_set(err, INGLE_FORMAT, "%s: '%s' is a pointer of git-LFS, not the file: run 'git lfs pull'", f->path, name);
+        s = err_set(err, INGLE_FORMAT,
+                    "%s: '%s' is a pointer of git-LFS, not the file: run 'git lfs pull'", f->path,
+                    name);
         mem_free(*out);
     }
     return s;

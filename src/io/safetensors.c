@@ -353,20 +353,24 @@ static ingle_status check_map(struct io_file *f, const char *path, struct json_o
     return INGLE_OK;
 }
 
-/* Shards of another revision are seldom of the same sizes.  Not an error: some writers count otherwise. */
+/* Shards of another revision are seldom of the same sizes.  Not an error: some writers count
+ * otherwise. */
 static void check_total(const struct io_file *f, const char *path, struct json_object *root)
 {
     struct json_object *meta = NULL, *total = NULL;
     uint64_t n = 0;
-    if (!json_object_object_get_ex(root, "metadata", &meta) || !json_object_is_type(meta, json_type_object) ||
-        !json_object_object_get_ex(meta, "total_size", &total) || !json_object_is_type(total, json_type_int))
+    if (!json_object_object_get_ex(root, "metadata", &meta) ||
+        !json_object_is_type(meta, json_type_object) ||
+        !json_object_object_get_ex(meta, "total_size", &total) ||
+        !json_object_is_type(total, json_type_int))
         return;
     for (size_t i = 0; i < f->n_tensors; i++)
         n += f->tensor[i].n_bytes; /* bytes of files that are there */
     if (json_object_get_int64(total) != (int64_t)n)
-        report(f->sink, INGLE_REPORT_WARN, "file", path,
-               "says %lld bytes of tensors, the files have %llu: they may be of different revisions",
-               (long long)json_object_get_int64(total), (ull)n);
+        report(
+            f->sink, INGLE_REPORT_WARN, "file", path,
+            "says %lld bytes of tensors, the files have %llu: they may be of different revisions",
+            (long long)json_object_get_int64(total), (ull)n);
 }
 
 static ingle_status open_shards(struct io_file *f, const char *dir, const char *path,
@@ -433,7 +437,8 @@ static ingle_status open_set(struct io_file *f, const char *dir, struct err *err
     for (unsigned i = 1; i <= set.count && !s; i++) {
         str_clear(&path);
         str_addf(&path, "%s/%s-%05u-of-%05u.safetensors", dir, set.prefix, i, set.count);
-        s = str_ok(&path) ? io_part_add(f, path.at, err) : err_set(err, INGLE_NOMEM, "%s: no memory for a path", dir);
+        s = str_ok(&path) ? io_part_add(f, path.at, err)
+                          : err_set(err, INGLE_NOMEM, "%s: no memory for a path", dir);
         if (!s)
             s = st_read_part(f, i - 1, err);
     }
@@ -441,7 +446,8 @@ static ingle_status open_set(struct io_file *f, const char *dir, struct err *err
     if (!s)
         s = io_tensors_index(f, err);
     if (!s)
-        report(f->sink, INGLE_REPORT_NOTE, "file", dir, "there is no model.safetensors.index.json: all %u shards are read", set.count);
+        report(f->sink, INGLE_REPORT_NOTE, "file", dir,
+               "there is no model.safetensors.index.json: all %u shards are read", set.count);
     return s;
 }
 

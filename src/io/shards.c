@@ -22,7 +22,8 @@ static bool shard_name(const char *name, struct io_shards *set, unsigned *no)
             return false;
     memset(set->prefix, 0, sizeof set->prefix);
     memcpy(set->prefix, name, n - k);
-    return sscanf(tail, "-%5u-of-%5u", no, &set->count) == 2 && *no >= 1 && *no <= set->count && set->count <= MAX_SHARDS;
+    return sscanf(tail, "-%5u-of-%5u", no, &set->count) == 2 && *no >= 1 && *no <= set->count &&
+           set->count <= MAX_SHARDS;
 }
 
 ingle_status io_shards_find(const char *dir, struct io_shards *out, struct err *err)
@@ -36,8 +37,10 @@ ingle_status io_shards_find(const char *dir, struct io_shards *out, struct err *
             continue;
         if (n && (strcmp(one.prefix, set.prefix) != 0 || one.count != set.count)) {
             closedir(d);
-            return err_set(err, INGLE_FORMAT, "%s: has shards of more than one model ('%s' of %u, '%s' of %u) and no index", dir,
-                           set.prefix, set.count, one.prefix, one.count);
+            return err_set(
+                err, INGLE_FORMAT,
+                "%s: has shards of more than one model ('%s' of %u, '%s' of %u) and no index", dir,
+                set.prefix, set.count, one.prefix, one.count);
         }
         set = one;
         n += !there[no];
@@ -46,11 +49,15 @@ ingle_status io_shards_find(const char *dir, struct io_shards *out, struct err *
     if (d)
         closedir(d);
     if (!n)
-        return err_set(err, INGLE_NOTFOUND, "%s: has neither model.safetensors nor model.safetensors.index.json nor shards", dir);
+        return err_set(
+            err, INGLE_NOTFOUND,
+            "%s: has neither model.safetensors nor model.safetensors.index.json nor shards", dir);
     for (no = 1; no <= set.count && n < set.count; no++)
         if (!there[no])
-            return err_set(err, INGLE_NOTFOUND, "%s: %u of %u shards are missing, the first is '%s-%05u-of-%05u.safetensors'", dir,
-                           set.count - n, set.count, set.prefix, no, set.count);
+            return err_set(
+                err, INGLE_NOTFOUND,
+                "%s: %u of %u shards are missing, the first is '%s-%05u-of-%05u.safetensors'", dir,
+                set.count - n, set.count, set.prefix, no, set.count);
     *out = set;
     return INGLE_OK;
 }

@@ -30,7 +30,8 @@ static void writer_free(struct io_writer *w)
     mem_free(w);
 }
 
-ingle_status io_writer_create(struct io_writer **out, const char *path, enum output_kind kind, struct err *err)
+ingle_status io_writer_create(struct io_writer **out, const char *path, enum output_kind kind,
+                              struct err *err)
 {
     struct io_writer *w = mem_zalloc(sizeof *w);
     if (w) {

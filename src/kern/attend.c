@@ -9,9 +9,10 @@
 #include <string.h>
 
 static const char *const codec_name[KERN_KV_CODECS] = {
-    [KERN_KV_F32] = "f32", [KERN_KV_F16] = "f16", [KERN_KV_BF16] = "bf16", [KERN_KV_Q8_0] = "q8_0", [KERN_KV_FP8] = "fp8", [KERN_KV_FP4] = "fp4",
-    [KERN_KV_Q8R] = "q8r", [KERN_KV_N4R] = "n4r", [KERN_KV_TQ3_0] = "tq3_0", [KERN_KV_FROM_V] = "v",
-    [KERN_KV_Q8R_ROT] = "q8r+rot", [KERN_KV_N4R_ROT] = "n4r+rot"};
+    [KERN_KV_F32] = "f32",   [KERN_KV_F16] = "f16",         [KERN_KV_BF16] = "bf16",
+    [KERN_KV_Q8_0] = "q8_0", [KERN_KV_FP8] = "fp8",         [KERN_KV_FP4] = "fp4",
+    [KERN_KV_Q8R] = "q8r",   [KERN_KV_N4R] = "n4r",         [KERN_KV_TQ3_0] = "tq3_0",
+    [KERN_KV_FROM_V] = "v",  [KERN_KV_Q8R_ROT] = "q8r+rot", [KERN_KV_N4R_ROT] = "n4r+rot"};
 const char kern_kv_names[] = "f32, f16, bf16, q8_0, fp8, q8r, n4r, tq3_0";
 
 const char *kern_kv_name(enum kern_kv_codec c)
@@ -32,7 +33,9 @@ bool kern_kv_by_name(const char *name, enum kern_kv_codec *c)
 /* 0: the codec does not hold heads of that width. */
 static size_t coded_bytes(enum kern_kv_codec c, bool key, int64_t width)
 {
-    const int64_t least = c == KERN_KV_TQ3_0 ? KERN_KV_GROUP : kern_kv_is_rot(c) ? KERN_KV_PARTS * ATTEND_LANES : ATTEND_LANES;
+    const int64_t least = c == KERN_KV_TQ3_0  ? KERN_KV_GROUP
+                          : kern_kv_is_rot(c) ? KERN_KV_PARTS * ATTEND_LANES
+                                              : ATTEND_LANES;
     if (width < least || width > KERN_KV_WIDE || (width & (width - 1)))
         return 0;
     const size_t norms = (size_t)kern_kv_groups(c, width) * KERN_PAGE * 2;
@@ -133,17 +136,16 @@ size_t kern_attend_scratch(const struct kern_attend *a)
         return 0;
     pairs = pairs < ATTEND_GROUP ? (pairs + 7) / 8 * 8 : ATTEND_GROUP;
     if (!num_add(kw, 3 * vw, &pair) || !num_add(pair, 4 * ATTEND_LANES, &pair) ||
-        !num_mul(pair, pairs, &n) ||
-        !num_add(kw, (size_t)attend_panels(a->v_width), &page) || !num_mul(page, KERN_PAGE, &page) ||
-        !num_add(n, page, &n) || !num_add(n, 16 * KERN_PAGE + 1024, &n) ||
-        !num_mul(n, sizeof(float), &n))
+        !num_mul(pair, pairs, &n) || !num_add(kw, (size_t)attend_panels(a->v_width), &page) ||
+        !num_mul(page, KERN_PAGE, &page) || !num_add(n, page, &n) ||
+        !num_add(n, 16 * KERN_PAGE + 1024, &n) || !num_mul(n, sizeof(float), &n))
         return 0;
     return n;
 }
 
-#define KERN_ATTEND(needs, table)                         extern const struct kern_attend_table table;
-#define KERN_ATTEND_FAST(needs, recipe, law, table)       extern const struct kern_attend_table table;
-#define KERN_ATTEND_CODED(needs, table)                   extern const struct kern_attend_table table;
+#define KERN_ATTEND(needs, table)                   extern const struct kern_attend_table table;
+#define KERN_ATTEND_FAST(needs, recipe, law, table) extern const struct kern_attend_table table;
+#define KERN_ATTEND_CODED(needs, table)             extern const struct kern_attend_table table;
 #include "kern/attend.inc"
 #undef KERN_ATTEND
 #undef KERN_ATTEND_FAST

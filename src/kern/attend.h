@@ -28,14 +28,18 @@
  *     p[j] = exp(s[j] - n), 0 where not visible; l[j] += p[j], then l[j] += p[j + 16]
  *     for each visible j: acc = fmaf(p[j], value[j], acc)
  *   the part's state is m, the fold of l by sums, acc
- * over a split's parts, and then over splits, of a sum that is not 0; the first gives M, L, A as it is, then
+ * over a split's parts, and then over splits, of a sum that is not 0; the first gives M, L, A as it
+ * is, then
  *   n = max(m, M), x = exp(M - n), y = exp(m - n), L = fmaf(l, y, L x), A = fmaf(a, y, A x)
  *   with a sink, it joins as one more split whose maximum is the sink, sum 1, values 0
  *   out = A / L
  *
- * The recipe "attend-pairs" of fast numerics does the same but for its products: queries, keys, weights p (not
- * their sums l) and values are rounded to bf16, and two dimensions of a score, or two positions 2 i and 2 i + 1 of
- * a value, are added at once as VDPBF16PS does it: the odd one first, each with fmaf, what is below normal numbers
+ * The recipe "attend-pairs" of fast numerics does the same but for its products: queries, keys,
+ * weights p (not
+ * their sums l) and values are rounded to bf16, and two dimensions of a score, or two positions 2 i
+ * and 2 i + 1 of
+ * a value, are added at once as VDPBF16PS does it: the odd one first, each with fmaf, what is below
+ * normal numbers
  * counts as 0 before and after; a position that is not visible as a product of zeros.
  */
 #ifndef INGLE_KERN_ATTEND_H
@@ -50,14 +54,19 @@ struct kern_from_v;
 
 enum { KERN_PAGE = 128, KERN_SPLIT = 2048, KERN_ATTEND_BLOCK = 32 };
 
-/* FP8 and FP4 are for rows alone (kern/row.h); the ones before them are plain blocks of keys and values, the ones
- * behind them are for kern_attend_kernels.coded.  FP4, FROM_V and those behind it have no names that stand alone. */
+/* FP8 and FP4 are for rows alone (kern/row.h); the ones before them are plain blocks of keys and
+ * values, the ones behind them are for kern_attend_kernels.coded.  FP4, FROM_V and those behind it
+ * have no names that stand alone. */
 enum kern_kv_codec {
     KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_Q8_0, KERN_KV_FP8, KERN_KV_FP4,
-    KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, /* kern/kv_code.h; heads of a power of two, at most 512, tq3_0 of at least 128 */
-    KERN_KV_FROM_V, /* of keys alone: none are stored, kern_attend.from_v says how they are made of values that are plain */
-    KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, /* kern/kv_code.h; keys and values both, which may differ: of keys the part that positions turn is
-                                       * stored, the rest is made of the values by kern_attend.from_v; heads of 64 to 512 */
+    /* kern/kv_code.h; heads of a power of two, at most 512, tq3_0 of at least 128 */
+    KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0,
+    /* of keys alone: none are stored, kern_attend.from_v says how they are made of values that are
+     * plain */
+    KERN_KV_FROM_V,
+    /* kern/kv_code.h; keys and values both, which may differ: of keys the part that positions turn
+     * is stored, the rest is made of the values by kern_attend.from_v; heads of 64 to 512 */
+    KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT,
     KERN_KV_CODECS
 };
 enum { KERN_KV_BLOCK_CODECS = KERN_KV_FP8 };
@@ -68,7 +77,8 @@ bool kern_kv_by_name(const char *name, enum kern_kv_codec *c);
 /* Bytes of one head's block of 128 positions (a multiple of 64); 0 if the codec cannot
  * hold that width (Q8_0: a multiple of 32).  FROM_V: 0, it has no block. */
 size_t kern_kv_block_bytes(enum kern_kv_codec c, bool key, int64_t width);
-const char *kern_kv_widths(enum kern_kv_codec c); /* those that it can hold, for messages: "multiples of 32" */
+/* those that it can hold, for messages: "multiples of 32" */
+const char *kern_kv_widths(enum kern_kv_codec c);
 /* The names that can be asked for, for messages: "f32, f16, ...". */
 extern const char kern_kv_names[];
 
@@ -85,11 +95,14 @@ struct kern_attend {
     int64_t out_stride;
     int64_t n_rows, n_heads, pos0;
     int64_t window;             /* row at p sees (p - window, p]; 0: all of [0, p] */
-    const int32_t *first;       /* [n_rows], ascending: of a window, each row sees [first, p], which is no more than it says; NULL: as it says */
+    /* [n_rows], ascending: of a window, each row sees [first, p], which is no more than it says;
+     * NULL: as it says */
+    const int32_t *first;
     float scale;
     const float *sink;          /* f32 [n_heads]: a logit with no value; NULL: none */
     const struct kern_from_v *from_v; /* k_codec FROM_V, Q8R_ROT or N4R_ROT */
-    const int32_t *number;      /* page[i] is page number[i] of the positions that keys are made for; NULL: i */
+    /* page[i] is page number[i] of the positions that keys are made for; NULL: i */
+    const int32_t *number;
 };
 /* The first position of page i. */
 static inline int64_t kern_attend_base(const struct kern_attend *a, int64_t i)
@@ -105,8 +118,8 @@ static inline int64_t kern_attend_state(int64_t v_width) { return (v_width + 2 +
 size_t kern_attend_scratch(const struct kern_attend *a);
 
 /* Writes n rows f32 [n][stride] at slots slot.. (slot + n <= 128) of a block. */
-typedef void kern_kv_write_fn(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n,
-                              int64_t stride);
+typedef void kern_kv_write_fn(enum kern_kv_codec c, bool key, int64_t width, void *block,
+                              int64_t slot, const float *rows, int64_t n, int64_t stride);
 
 struct kern_attend_table {
     kern_kv_write_fn *kv_write;
@@ -123,10 +136,12 @@ struct kern_attend_kernels {
     struct kern_attend_table exact, fast;
     const char *name, *fast_name;
     const char *recipe; /* of fast; NULL: there is none */
-    /* Every row of a task of which keys or values are behind the blocks in the list of codecs (attend_coded.h): kern_kv_needs_coded(). */
+    /* Every row of a task of which keys or values are behind the blocks in the list of codecs
+     * (attend_coded.h): kern_kv_needs_coded(). */
     struct kern_attend_table coded;
     const char *coded_name;
-    /* Reference numerics, of the same keys and values: f32 products of what the codes stand for, by the plain kernels. */
+    /* Reference numerics, of the same keys and values: f32 products of what the codes stand for, by
+     * the plain kernels. */
     struct kern_attend_table decoded;
 };
 bool kern_kv_needs_coded(enum kern_kv_codec k, enum kern_kv_codec v);
@@ -135,9 +150,12 @@ bool kern_kv_needs_coded(enum kern_kv_codec k, enum kern_kv_codec v);
 void kern_attend_table_init(struct kern_attend_kernels *t, uint32_t cpu);
 
 /* Part of kern_self_test(): each operation of t against its plain twin. */
-int kern_attend_self_test(struct kern_attend_kernels *t, uint32_t cpu, const struct report_sink *sink);
+int kern_attend_self_test(struct kern_attend_kernels *t, uint32_t cpu,
+                          const struct report_sink *sink);
 
-/* The row at slot, decoded and turned back: f32 [width].  For tests, reference numerics and restores. */
-void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot, float *row);
+/* The row at slot, decoded and turned back: f32 [width].  For tests, reference numerics and
+ * restores. */
+void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot,
+                  float *row);
 
 #endif

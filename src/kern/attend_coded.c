@@ -7,9 +7,8 @@
 #include <math.h>
 #include <string.h>
 
-
-
-void kern_attend_coded_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot, float *row)
+void kern_attend_coded_read(enum kern_kv_codec c, bool key, int64_t width, const void *block,
+                            int64_t slot, float *row)
 {
     uint16_t norm[KERN_KV_WIDE / KERN_KV_GROUP];
     int8_t code[KERN_KV_WIDE];
@@ -62,14 +61,16 @@ float kern_attend_coded_query(const float *q, int64_t width, int8_t *x)
     }
     const float a = top / 127.0f;
     for (int64_t i = 0; i < width; i++) {
-        const float big = 12582912.0f /* 1.5 * 2^23: half to even */, v = finite && a > 0.0f ? q[i] / a : 0.0f;
+        const float big = 12582912.0f /* 1.5 * 2^23: half to even */,
+                    v = finite && a > 0.0f ? q[i] / a : 0.0f;
         const float r = ((v > 127.0f ? 127.0f : v < -127.0f ? -127.0f : v) + big) - big;
         x[i] = (int8_t)(int)r;
     }
     return finite ? a : NAN;
 }
 
-void kern_attend_coded_page(const struct kern_from_v *f, int64_t pos, const float *q, int64_t width, float *to)
+void kern_attend_coded_page(const struct kern_from_v *f, int64_t pos, const float *q, int64_t width,
+                            float *to)
 {
     enum { SOME = 64 };
     float cs[2 * SOME];
@@ -88,8 +89,9 @@ void kern_attend_coded_page(const struct kern_from_v *f, int64_t pos, const floa
     }
 }
 
-/* A group of pairs of row and head: of each the query in three forms and three accumulators, scores of a part, codes
- * of a part's weights; then a page of keys or values as f32, or its codes as bytes. */
+/* A group of pairs of row and head: of each the query in three forms and three accumulators, scores
+ * of a part, codes of a part's weights; then a page of keys or values as f32, or its codes as
+ * bytes. */
 size_t kern_attend_coded_scratch(const struct kern_attend *a)
 {
     size_t pairs, pair, n, page;
@@ -97,8 +99,9 @@ size_t kern_attend_coded_scratch(const struct kern_attend *a)
     if (!num_mul((size_t)a->n_rows, (size_t)a->n_heads, &pairs))
         return 0;
     pairs = pairs < ATTEND_GROUP ? (pairs + 7) / 8 * 8 : ATTEND_GROUP;
-    if (!num_mul(kw, 3, &pair) || !num_add(pair, 3 * vw, &pair) || !num_add(pair, 2 * ATTEND_PART + 64, &pair) ||
-        !num_mul(pair, pairs, &n) || !num_mul((kw > vw ? kw : vw), KERN_PAGE, &page) || !num_add(n, page, &n) ||
+    if (!num_mul(kw, 3, &pair) || !num_add(pair, 3 * vw, &pair) ||
+        !num_add(pair, 2 * ATTEND_PART + 64, &pair) || !num_mul(pair, pairs, &n) ||
+        !num_mul((kw > vw ? kw : vw), KERN_PAGE, &page) || !num_add(n, page, &n) ||
         !num_add(n, 4096, &n) || !num_mul(n, sizeof(float), &n))
         return 0;
     return n;

@@ -17,7 +17,8 @@ enum {
     /* Of attention to few positions: */
     FEW_GROUP = 192, /* pairs that share one pass over keys */
     FEW_LIST = 400, /* positions that a tile of pairs collects, of which a page may bring 128 */
-    FEW_ROWS = 417, /* values that are kept as f32; odd, so that panels do not lie in the same lines of a cache */
+    /* values that are kept as f32; odd, so that panels do not lie in the same lines of a cache */
+    FEW_ROWS = 417,
 };
 
 /* Element k of a key at slot: its index among the block's elements. */

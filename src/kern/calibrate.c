@@ -9,9 +9,19 @@
 #include "base/report.h"
 #include <string.h>
 
-/* Four bands of weights.  Few rows read them from memory, which is where those of large matrices are,
- * because kernels differ in how they wait for it. */
-enum { OUT = 256, IN = 1024, FEW_ROWS = 16, MAX_ROWS = 64, FEW_ROUNDS = 3, ROUNDS = 6, CLEARLY = 110, DRAW = 90, WARM_NS = 300000 };
+/* Four bands of weights.  Few rows read them from memory, which is where those of large matrices
+ * are, because kernels differ in how they wait for it. */
+enum {
+    OUT = 256,
+    IN = 1024,
+    FEW_ROWS = 16,
+    MAX_ROWS = 64,
+    FEW_ROUNDS = 3,
+    ROUNDS = 6,
+    CLEARLY = 110,
+    DRAW = 90,
+    WARM_NS = 300000
+};
 static const int64_t n_rows[] = {4, 8, 12, 16, 24, 32, 64};
 enum { N_SIZES = sizeof n_rows / sizeof *n_rows };
 
@@ -32,7 +42,8 @@ static bool matrix_of(uint32_t code, struct kern_matrix *w)
 
 static size_t bytes_of(const struct kern_matrix *w)
 {
-    return kern_matrix_bytes(w) + kern_act_bytes(w->act, MAX_ROWS, IN) + sizeof(float) * MAX_ROWS * OUT;
+    return kern_matrix_bytes(w) + kern_act_bytes(w->act, MAX_ROWS, IN) +
+           sizeof(float) * MAX_ROWS * OUT;
 }
 
 /* All weights and activations are zeros: the kernels' time does not depend on them. */
@@ -64,13 +75,14 @@ static int64_t time_of(struct calibration *c, kern_matmul_fn *fn)
     return (int64_t)(clock_used() - start);
 }
 
-/* The speed of b in hundredths of a's, each at its best: others only make times longer.  Fewer runs tell apart
- * what differs clearly. */
+/* The speed of b in hundredths of a's, each at its best: others only make times longer.  Fewer runs
+ * tell apart what differs clearly. */
 static int compare(struct calibration *c, kern_matmul_fn *a, kern_matmul_fn *b)
 {
     int64_t ta = INT64_MAX / 128, tb = ta;
     int speed = 100;
-    for (int n = 0; n < ROUNDS && (n < FEW_ROUNDS || (speed < CLEARLY && speed * CLEARLY > 100 * 100)); n++) {
+    for (int n = 0;
+         n < ROUNDS && (n < FEW_ROUNDS || (speed < CLEARLY && speed * CLEARLY > 100 * 100)); n++) {
         ta = num_min(ta, time_of(c, a) + 1);
         tb = num_min(tb, time_of(c, b) + 1);
         speed = (int)(100 * ta / tb);
@@ -78,7 +90,8 @@ static int compare(struct calibration *c, kern_matmul_fn *a, kern_matmul_fn *b)
     return speed;
 }
 
-/* Tiles that were idle take some tenths of a millisecond to come to speed, and the stack's pages are new. */
+/* Tiles that were idle take some tenths of a millisecond to come to speed, and the stack's pages
+ * are new. */
 static void warm_up(struct calibration *c, kern_matmul_fn *many)
 {
     const uint64_t start = clock_used();
@@ -88,7 +101,8 @@ static void warm_up(struct calibration *c, kern_matmul_fn *many)
     while (clock_used() - start < WARM_NS);
 }
 
-/* More rows than are measured favour `many`, which reads their activations less often: there a draw is enough. */
+/* More rows than are measured favour `many`, which reads their activations less often: there a draw
+ * is enough. */
 static bool wins(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn *many, int size)
 {
     c->m.n = n_rows[size];
@@ -109,17 +123,21 @@ static int crossover(struct calibration *c, kern_matmul_fn *run, kern_matmul_fn 
     return size;
 }
 
-static void settle(struct kern_matmul_table *t, uint32_t code, int size, const struct report_sink *sink)
+static void settle(struct kern_matmul_table *t, uint32_t code, int size,
+                   const struct report_sink *sink)
 {
     t->many_from[code] = size < N_SIZES ? n_rows[size] : INT64_MAX;
     if (size == N_SIZES)
-        report(sink, INGLE_REPORT_NOTE, "kernel", t->many_name[code], "'%s' is faster here", t->name[code]);
+        report(sink, INGLE_REPORT_NOTE, "kernel", t->many_name[code], "'%s' is faster here",
+               t->name[code]);
     else
-        report(sink, INGLE_REPORT_NOTE, "kernel", t->many_name[code], "from %lld rows on; below, '%s' is faster",
-               (long long)t->many_from[code], t->name[code]);
+        report(sink, INGLE_REPORT_NOTE, "kernel", t->many_name[code],
+               "from %lld rows on; below, '%s' is faster", (long long)t->many_from[code],
+               t->name[code]);
 }
 
-void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code, const struct report_sink *sink)
+void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code,
+                                const struct report_sink *sink)
 {
     struct calibration c;
     if (!t->many[code] || t->many_measured[code])
@@ -127,7 +145,8 @@ void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code, cons
     t->many_measured[code] = true;
     c.mem = matrix_of(code, &c.w) ? mem_big_alloc(bytes_of(&c.w)) : NULL;
     if (!c.mem) {
-        report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code], "no memory to measure it; '%s' is used", t->name[code]);
+        report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
+               "no memory to measure it; '%s' is used", t->name[code]);
         return;
     }
     prepare(&c);

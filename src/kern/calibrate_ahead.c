@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a kernel that asks for memory ahead of its use reads faster than one that leaves it to
- * the processor: hints cost a Zen 4 a tenth and more, and gain half on a Sapphire Rapids.  It is the
- * processor's nature, so one code is measured for all: a row times weights that no cache holds.  It is one whose
- * other kernel asks for nothing: on AVX2 those of 4 bits do, in bursts that suit a Zen. */
+ * the processor: hints cost a Zen 4 a tenth and more, and gain half on a Sapphire Rapids.  It is
+ * the processor's nature, so one code is measured for all: a row times weights that no cache holds.
+ * It is one whose other kernel asks for nothing: on AVX2 those of 4 bits do, in bursts that suit a
+ * Zen. */
 #include "kern/kernels.h"
 
 #include "base/clock.h"
@@ -52,8 +53,8 @@ static int64_t time_of(const struct reading *r, kern_matmul_fn *fn)
     return (int64_t)(clock_used() - start);
 }
 
-/* The speed of b in hundredths of a's, each at its best: whoever else reads memory meanwhile makes single
- * times of a Zen 4 scatter by a factor of two. */
+/* The speed of b in hundredths of a's, each at its best: whoever else reads memory meanwhile makes
+ * single times of a Zen 4 scatter by a factor of two. */
 static int compare(const struct reading *r, kern_matmul_fn *a, kern_matmul_fn *b)
 {
     int64_t least[2] = {INT64_MAX / 128, INT64_MAX / 128};
@@ -67,20 +68,23 @@ static int compare(const struct reading *r, kern_matmul_fn *a, kern_matmul_fn *b
 void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink)
 {
     struct reading r = {.mem = NULL};
-    const bool codes = t->ahead[KERN_CODE_Q4_0] != NULL, asks = t->ahead[KERN_CODE_Q4_0] == kern_matmul_q4_0_ahead_avx2;
+    const bool codes = t->ahead[KERN_CODE_Q4_0] != NULL,
+               asks = t->ahead[KERN_CODE_Q4_0] == kern_matmul_q4_0_ahead_avx2;
     const uint32_t probe = !codes ? KERN_CODE_BF16 : asks ? KERN_CODE_Q8_0 : KERN_CODE_Q4_0;
     const uint32_t type = !codes ? QUANT_BF16 : asks ? QUANT_Q8_0 : QUANT_Q4_0;
     const char *const name = t->ahead_name[probe];
     if (!t->ahead[probe])
         return;
     if (!prepare(&r, type)) {
-        report(sink, INGLE_REPORT_WARN, "kernel", name, "no memory to measure it; '%s' is used", t->name[probe]);
+        report(sink, INGLE_REPORT_WARN, "kernel", name, "no memory to measure it; '%s' is used",
+               t->name[probe]);
         return;
     }
     const int speed = compare(&r, t->run[probe], t->ahead[probe]);
     mem_big_free(r.mem, r.n_bytes);
-    report(sink, INGLE_REPORT_NOTE, "kernel", name, "reads %d.%02d times as fast as '%s': %s", speed / 100,
-           speed % 100, t->name[probe], speed >= CLEARLY ? "it and its like are used" : "not used, nor its like");
+    report(sink, INGLE_REPORT_NOTE, "kernel", name, "reads %d.%02d times as fast as '%s': %s",
+           speed / 100, speed % 100, t->name[probe],
+           speed >= CLEARLY ? "it and its like are used" : "not used, nor its like");
     for (uint32_t code = 0; speed >= CLEARLY && code < KERN_CODES; code++)
         if (t->ahead[code]) {
             t->run[code] = t->ahead[code];

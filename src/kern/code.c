@@ -260,7 +260,8 @@ float kern_code_float(const struct kern_matrix *w, int64_t p, int64_t k, int r)
 }
 
 /* n columns from k on, within a stretch. */
-static void unpack_floats(const struct kern_matrix *w, int64_t p, int64_t k, int64_t n, int r, float *to)
+static void unpack_floats(const struct kern_matrix *w, int64_t p, int64_t k, int64_t n, int r,
+                          float *to)
 {
     const uint8_t *panel = kern_code_panel(w, p, k);
     switch (w->code) {
@@ -377,9 +378,11 @@ void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64
 size_t kern_act_tiles_bytes(enum kern_act_kind kind, int64_t n, int64_t k)
 {
     if (kind == KERN_ACT_Q256)
-        return (size_t)num_div_up(n, 32) * (size_t)num_div_up(k, 256) * sizeof(struct kern_tiles256);
+        return (size_t)num_div_up(n, 32) * (size_t)num_div_up(k, 256) *
+               sizeof(struct kern_tiles256);
     const int64_t n_strips = num_div_up(n, KERN_TILES_STRIP);
-    return (size_t)n_strips * (size_t)((k / 32 + KERN_TILES_GROUPS - 1) / KERN_TILES_GROUPS) * KERN_TILES_BYTES;
+    return (size_t)n_strips * (size_t)((k / 32 + KERN_TILES_GROUPS - 1) / KERN_TILES_GROUPS) *
+           KERN_TILES_BYTES;
 }
 
 size_t kern_act_tiles_at(enum kern_act_kind kind, int64_t row)
@@ -389,9 +392,9 @@ size_t kern_act_tiles_at(enum kern_act_kind kind, int64_t row)
 
 int64_t kern_matmul_grain(const struct kern_matrix *w, int64_t n)
 {
-    /* Long reads for few rows: where one begins, nothing is fetched ahead (Zen 4, 512 KiB
-     * against 128: 1.1 times the speed).  Fewer panels when a panel is much work, but 16 or 32, for
-     * which activations are brought into the order of tiles once (16 rows, 4 panels: 0.8 times the speed;
+    /* Long reads for few rows: where one begins, nothing is fetched ahead (Zen 4, 512 KiB against
+     * 128: 1.1 times the speed).  Fewer panels when a panel is much work, but 16 or 32, for which
+     * activations are brought into the order of tiles once (16 rows, 4 panels: 0.8 times the speed;
      * 32 rows of 704 x 2816, 16 panels: 0.87). */
     const int64_t bytes = n <= 8 ? 512 << 10 : 64 << 10;
     const int64_t g = bytes / (int64_t)w->panel_bytes;

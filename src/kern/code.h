@@ -2,7 +2,8 @@
  * code - how the panels of each code are laid out; for this room only.
  *
  * A panel is a row of chunks, cut into stretches (matmul.h), a chunk some groups of 32 k:
- * first their codes, then their scales.  Codes of a group are planes of lines of 64 bytes; byte 4 r + i of a line belongs
+ * first their codes, then their scales.  Codes of a group are planes of lines of 64 bytes; byte 4 r
+ * + i of a line belongs
  * to row r and to k = 4 quad + i:
  *   8-bit plane, 8 lines: line j is quad j;
  *   4-bit plane, 4 lines: line j is quad j in the low nibbles, quad j + 4 in the high ones;
@@ -147,7 +148,8 @@ void kern_code_read(const struct kern_matrix *w, int64_t p, int64_t i, int r,
 void kern_stored_read(uint32_t code, const uint8_t *stored, struct kern_block *b);
 /* A stored block of points as block i of row r of panel p, and back (to KERN_POINT_BYTES). */
 enum { KERN_POINT_BYTES = sizeof(struct quant_iq3_s) };
-void kern_points_put(const struct kern_matrix *w, int64_t p, int64_t i, int r, const uint8_t *stored);
+void kern_points_put(const struct kern_matrix *w, int64_t p, int64_t i, int r,
+                     const uint8_t *stored);
 void kern_points_get(const struct kern_matrix *w, int64_t p, int64_t i, int r, uint8_t *stored);
 
 /* Panel p, of n_rows rows, from stored rows, for the types that have a fast way; false: others. */
@@ -170,8 +172,13 @@ struct kern_act32 {
 };
 static_assert(sizeof(struct kern_act32) == 64, "a cache line");
 
-/* kern_act.tiles of Q32: [4 groups][16 rows] as pairs of bf16, and two factors of each row and group. */
-enum { KERN_TILES_STRIP = 16, KERN_TILES_GROUPS = 4, KERN_TILES_BYTES = KERN_TILES_STRIP * KERN_TILES_GROUPS * (64 + 8) };
+/* kern_act.tiles of Q32: [4 groups][16 rows] as pairs of bf16, and two factors of each row and
+ * group. */
+enum {
+    KERN_TILES_STRIP = 16,
+    KERN_TILES_GROUPS = 4,
+    KERN_TILES_BYTES = KERN_TILES_STRIP * KERN_TILES_GROUPS * (64 + 8)
+};
 
 struct kern_act256 {
     int8_t q[256];

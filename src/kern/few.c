@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* few - what all kernels of attention to few positions share: keys, thresholds, scratch, and the choice of kernels. */
+/* few - what all kernels of attention to few positions share: keys, thresholds, scratch, and the
+ * choice of kernels. */
 #include "kern/few.h"
 
 #include "base/cpu.h"
@@ -10,13 +11,18 @@
 #include <math.h>
 #include <string.h>
 
-static bool is_wide(int64_t width) { return width < ATTEND_LANES || width > KERN_KV_WIDE || (width & (width - 1)); }
+static bool is_wide(int64_t width)
+{
+    return width < ATTEND_LANES || width > KERN_KV_WIDE || (width & (width - 1));
+}
 
-const char *kern_few_refuses(enum kern_kv_codec k, enum kern_kv_codec v, int64_t k_width, int64_t v_width)
+const char *kern_few_refuses(enum kern_kv_codec k, enum kern_kv_codec v, int64_t k_width,
+                             int64_t v_width)
 {
     if (is_wide(k_width) || is_wide(v_width))
         return "heads are of a width that is no power of two from 16 to 512";
-    if (kern_kv_block_bytes(v, false, v_width) == 0 || (k != KERN_KV_FROM_V && kern_kv_block_bytes(k, true, k_width) == 0))
+    if (kern_kv_block_bytes(v, false, v_width) == 0 ||
+        (k != KERN_KV_FROM_V && kern_kv_block_bytes(k, true, k_width) == 0))
         return "keys and values are not kept as heads";
     return NULL;
 }
@@ -66,20 +72,24 @@ void kern_few_key(const struct kern_attend *a, const uint8_t *page, int64_t pos,
     kern_row_hadamard(key, width);
 }
 
-/* Of each pair its query as words, sums over all splits and of one, sixteen sums of weights, what pages lost; of a group of
- * pairs sums of values, scores of a page, weights of lists; words of the keys of a split, bytes of a page's; values and means
- * of a split. */
+/* Of each pair its query as words, sums over all splits and of one, sixteen sums of weights, what
+ * pages lost; of a group of pairs sums of values, scores of a page, weights of lists; words of the
+ * keys of a split, bytes of a page's; values and means of a split. */
 size_t kern_few_scratch(const struct kern_attend *a)
 {
     size_t pairs, n, group;
-    const size_t kw = (size_t)attend_whole(a->k_width), vw = (size_t)attend_panels(a->v_width), pages = KERN_SPLIT / KERN_PAGE;
-    if (!num_mul((size_t)a->n_rows, (size_t)a->n_heads, &pairs) || !num_add(pairs, ATTEND_LANES, &pairs) ||
+    const size_t kw = (size_t)attend_whole(a->k_width), vw = (size_t)attend_panels(a->v_width),
+                 pages = KERN_SPLIT / KERN_PAGE;
+    if (!num_mul((size_t)a->n_rows, (size_t)a->n_heads, &pairs) ||
+        !num_add(pairs, ATTEND_LANES, &pairs) ||
         !num_mul(pairs, kw / 2 + vw + 4 * ATTEND_LANES, &n))
         return 0;
     group = pairs < FEW_GROUP ? pairs : FEW_GROUP;
-    const size_t keys = pages * (2 * kw + 2) * KERN_PAGE / sizeof(float) + kw * KERN_PAGE / 4 + 3 * kw * ATTEND_LANES;
+    const size_t keys = pages * (2 * kw + 2) * KERN_PAGE / sizeof(float) + kw * KERN_PAGE / 4 +
+                        3 * kw * ATTEND_LANES;
     const size_t values = vw * FEW_ROWS, more = 4096;
-    if (!num_add(n, group * (vw + KERN_PAGE + FEW_LIST) + keys + values + more, &n) || !num_mul(n, sizeof(float), &n))
+    if (!num_add(n, group * (vw + KERN_PAGE + FEW_LIST) + keys + values + more, &n) ||
+        !num_mul(n, sizeof(float), &n))
         return 0;
     return n;
 }

@@ -33,7 +33,8 @@
 /* Zeros of which no cache holds a line; at and n_bytes are multiples of 64. */
 void kern_cold_zeros_avx2(uint8_t *at, size_t n_bytes);
 
-/* 256 k of row r of panel p, the i-th ones, as "fast-wide" has them: bytes [256]; returned is their scale. */
+/* 256 k of row r of panel p, the i-th ones, as "fast-wide" has them: bytes [256]; returned is their
+ * scale. */
 float kern_fast_wide_read(const struct kern_matrix *w, int64_t p, int64_t i, int r, int8_t *to);
 /* x as bf16, to nearest even; subnormal numbers are zeros. */
 static inline uint16_t kern_fast_bf16(float x)

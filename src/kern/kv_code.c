@@ -14,14 +14,20 @@
 #define NO_VALUE 1e-14
 #define N4R_SPREAD 529.0 /* levels of a unit group of 128 */
 
-const int8_t kern_n4r_level[16] = {-127, -96, -75, -58, -44, -30, -18, -6, 6, 18, 30, 44, 58, 75, 96, 127};
-const float kern_tq3_level[8] = {-0.190685f, -0.117832f, -0.065717f, -0.021460f, 0.021460f, 0.065717f, 0.117832f, 0.190685f};
+const int8_t kern_n4r_level[16] = {-127, -96, -75, -58, -44, -30, -18, -6,
+                                   6,    18,  30,  44,  58,  75,  96,  127};
+const float kern_tq3_level[8] = {-0.190685f, -0.117832f, -0.065717f, -0.021460f,
+                                 0.021460f,  0.065717f,  0.117832f,  0.190685f};
 
-static const double tq3_level[8] = {-0.190685, -0.117832, -0.065717, -0.021460, 0.021460, 0.065717, 0.117832, 0.190685};
-static const double tq3_point[7] = {-0.154259, -0.091775, -0.043589, 0, 0.043589, 0.091775, 0.154259};
+static const double tq3_level[8] = {-0.190685, -0.117832, -0.065717, -0.021460,
+                                    0.021460,  0.065717,  0.117832,  0.190685};
+static const double tq3_point[7] = {-0.154259, -0.091775, -0.043589, 0,
+                                    0.043589,  0.091775,  0.154259};
 /* Bit j of byte k: the sign of element 8 k + j is minus. */
-static const uint8_t sign_1[16] = {0x59, 0x03, 0x6a, 0xe4, 0x49, 0x59, 0xf8, 0x42, 0xbb, 0x3b, 0xc6, 0xa4, 0xa9, 0x50, 0xf2, 0x49};
-static const uint8_t sign_2[16] = {0x90, 0xee, 0xac, 0x16, 0xdc, 0x8f, 0x62, 0x3f, 0x7a, 0x35, 0xa5, 0xb7, 0x62, 0x65, 0xa5, 0xbe};
+static const uint8_t sign_1[16] = {0x59, 0x03, 0x6a, 0xe4, 0x49, 0x59, 0xf8, 0x42,
+                                   0xbb, 0x3b, 0xc6, 0xa4, 0xa9, 0x50, 0xf2, 0x49};
+static const uint8_t sign_2[16] = {0x90, 0xee, 0xac, 0x16, 0xdc, 0x8f, 0x62, 0x3f,
+                                   0x7a, 0x35, 0xa5, 0xb7, 0x62, 0x65, 0xa5, 0xbe};
 
 static bool is_minus(const uint8_t *sign, int64_t i) { return sign[i / 8] >> i % 8 & 1; }
 
@@ -145,7 +151,8 @@ static uint16_t encode_n4r(const float *x, int64_t n, int8_t *code)
     zero(code, n);
     if (!isfinite(length))
         return F16_NAN;
-    const double by = length > NO_NORM ? N4R_SPREAD * sqrt((double)n / KERN_KV_GROUP) / length : 0.0;
+    const double by =
+        length > NO_NORM ? N4R_SPREAD * sqrt((double)n / KERN_KV_GROUP) / length : 0.0;
     for (int64_t i = 0; i < n; i++) {
         int index = 0;
         for (int k = 0; k < 15; k++)
@@ -187,7 +194,8 @@ static uint16_t encode_tq3(const float *x, int8_t *code)
     return norm_of(length, sqrt(sum), code, KERN_KV_GROUP);
 }
 
-void kern_kv_encode(enum kern_kv_codec c, const float *x, int64_t width, uint16_t *norm, int8_t *code)
+void kern_kv_encode(enum kern_kv_codec c, const float *x, int64_t width, uint16_t *norm,
+                    int8_t *code)
 {
     float y[KERN_KV_WIDE];
     for (int64_t at = 0; c == KERN_KV_TQ3_0 && at < width; at += KERN_KV_GROUP)
@@ -204,14 +212,17 @@ void kern_kv_encode(enum kern_kv_codec c, const float *x, int64_t width, uint16_
             *norm = encode_n4r(y + at, group, code + at);
 }
 
-void kern_kv_decode(enum kern_kv_codec c, const uint16_t *norm, const int8_t *code, int64_t width, float *y)
+void kern_kv_decode(enum kern_kv_codec c, const uint16_t *norm, const int8_t *code, int64_t width,
+                    float *y)
 {
     const int64_t group = kern_kv_group(c, width);
     const enum kern_kv_codec code_of = kern_kv_code(c);
     for (int64_t i = 0; i < width; i++) {
         const float by = quant_f16_to_f32(norm[i / group]);
         const int k = code[i];
-        y[i] = by * (code_of == KERN_KV_Q8R ? (float)k : code_of == KERN_KV_N4R ? (float)kern_n4r_level[k & 15] : kern_tq3_level[k & 7]);
+        y[i] = by * (code_of == KERN_KV_Q8R   ? (float)k
+                     : code_of == KERN_KV_N4R ? (float)kern_n4r_level[k & 15]
+                                              : kern_tq3_level[k & 7]);
     }
 }
 
@@ -220,7 +231,8 @@ void kern_kv_decode(enum kern_kv_codec c, const uint16_t *norm, const int8_t *co
 /* The byte of a q8r block, and of an n4r block with *high telling which half of it. */
 static int64_t byte_q8r(bool key, int64_t width, int64_t slot, int64_t k)
 {
-    return key ? ((slot / 16 * (width / 4) + k / 4) * 16 + slot % 16) * 4 + k % 4 : (slot / 4 * width + k) * 4 + slot % 4;
+    return key ? ((slot / 16 * (width / 4) + k / 4) * 16 + slot % 16) * 4 + k % 4
+               : (slot / 4 * width + k) * 4 + slot % 4;
 }
 
 static int64_t byte_n4r(bool key, int64_t width, int64_t slot, int64_t k, bool *high)
@@ -229,7 +241,9 @@ static int64_t byte_n4r(bool key, int64_t width, int64_t slot, int64_t k, bool *
     const int64_t i = key ? k % group : slot % 32, cut = key ? half : 16, j = i % cut;
     *high = i >= cut;
     if (key)
-        return (((slot / 16 * (width / group) + k / group) * (half / 4) + j / 4) * 16 + slot % 16) * 4 + j % 4;
+        return (((slot / 16 * (width / group) + k / group) * (half / 4) + j / 4) * 16 + slot % 16) *
+                   4 +
+               j % 4;
     return ((slot / 32 * 4 + j / 4) * width + k) * 4 + j % 4;
 }
 
@@ -256,7 +270,8 @@ static bool one_part(enum kern_kv_codec *c, int64_t *width)
     return true;
 }
 
-void kern_kv_codes_read(enum kern_kv_codec c, bool key, int64_t width, const void *block, int64_t slot, uint16_t *norm, int8_t *code)
+void kern_kv_codes_read(enum kern_kv_codec c, bool key, int64_t width, const void *block,
+                        int64_t slot, uint16_t *norm, int8_t *code)
 {
     const uint8_t *b = block;
     if (key)
@@ -280,11 +295,13 @@ void kern_kv_codes_read(enum kern_kv_codec c, bool key, int64_t width, const voi
     }
 }
 
-static void put(enum kern_kv_codec c, bool key, int64_t width, uint8_t *b, int64_t slot, const int8_t *code)
+static void put(enum kern_kv_codec c, bool key, int64_t width, uint8_t *b, int64_t slot,
+                const int8_t *code)
 {
     for (int64_t k = 0; k < width; k++) {
         if (c == KERN_KV_Q8R) {
-            b[byte_q8r(key, width, slot, k)] = (uint8_t)(key ? (uint8_t)code[k] ^ 0x80 : (uint8_t)code[k]);
+            b[byte_q8r(key, width, slot, k)] =
+                (uint8_t)(key ? (uint8_t)code[k] ^ 0x80 : (uint8_t)code[k]);
         } else if (c == KERN_KV_N4R) {
             bool high;
             uint8_t *u = b + byte_n4r(key, width, slot, k, &high);
@@ -297,8 +314,8 @@ static void put(enum kern_kv_codec c, bool key, int64_t width, uint8_t *b, int64
     }
 }
 
-void kern_kv_codes_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n,
-                         int64_t stride)
+void kern_kv_codes_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot,
+                         const float *rows, int64_t n, int64_t stride)
 {
     uint8_t *b = block;
     const int64_t whole = width;

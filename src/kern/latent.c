@@ -28,7 +28,8 @@ void kern_latent_table_init(struct kern_latent_table *t, uint32_t cpu)
             *t = *sets[i].table;
 }
 
-void kern_query4(const struct kern_latent_table *t, int64_t width, const float *q, int64_t n_heads, void *out)
+void kern_query4(const struct kern_latent_table *t, int64_t width, const float *q, int64_t n_heads,
+                 void *out)
 {
     const struct kern_row group = {KERN_KV_FP4, KERN_ROW_GROUP4, 0};
     const int64_t groups = width / KERN_ROW_GROUP4;
@@ -78,7 +79,8 @@ static void run(const struct kern_latent_table *t, const struct kern_row *form, 
     }
     if (form->codec != KERN_KV_FP4) {
         t->gather(form, row, KERN_ROW_TILE, 0, d->keys, d->values);
-        t->gather(form, row + KERN_ROW_TILE, ROWS - KERN_ROW_TILE, KERN_ROW_TILE, d->keys, d->values);
+        t->gather(form, row + KERN_ROW_TILE, ROWS - KERN_ROW_TILE, KERN_ROW_TILE, d->keys,
+                  d->values);
         for (int i = 0; i < ROWS; i += 3, out += 2 * width) {
             kern_kv_read(block, true, width, d->keys, i, out);
             kern_kv_read(block, false, width, d->values, i, out + width);
@@ -94,8 +96,11 @@ static void run(const struct kern_latent_table *t, const struct kern_row *form, 
 
 static bool same(const struct kern_latent_table *t)
 {
-    static const struct kern_row form[] = {
-        {KERN_KV_F32, 84, 8}, {KERN_KV_F16, 84, 8}, {KERN_KV_BF16, 84, 8}, {KERN_KV_FP8, 84, 8}, {KERN_KV_FP4, 96, 0}};
+    static const struct kern_row form[] = {{KERN_KV_F32, 84, 8},
+                                           {KERN_KV_F16, 84, 8},
+                                           {KERN_KV_BF16, 84, 8},
+                                           {KERN_KV_FP8, 84, 8},
+                                           {KERN_KV_FP4, 96, 0}};
     for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
         struct data want = {0}, got = {0};
         kern_self_fill(want.x, ROWS * MOST_WIDTH, 5);

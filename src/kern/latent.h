@@ -38,7 +38,8 @@ static inline size_t kern_query4_bytes(int64_t width)
 }
 struct kern_latent_table;
 /* q: f32 [n_heads][width], of whole groups. */
-void kern_query4(const struct kern_latent_table *t, int64_t width, const float *q, int64_t n_heads, void *out);
+void kern_query4(const struct kern_latent_table *t, int64_t width, const float *q, int64_t n_heads,
+                 void *out);
 
 /* Floats of scratch for kern_latent_table.scores. */
 static inline int64_t kern_latent_scratch(int64_t width) { return 3 * KERN_ROW_TILE * width; }
@@ -50,7 +51,8 @@ struct kern_latent_table {
     /* Rows row[0, n), n <= 16, into slots slot.. (a multiple of 16) of a block of keys and
      * of a block of values, both of kern_row_block(codec).  What the other slots of the
      * sixteen hold is not defined then. */
-    void (*gather)(const struct kern_row *f, const void *const *row, int64_t n, int64_t slot, void *keys, void *values);
+    void (*gather)(const struct kern_row *f, const void *const *row, int64_t n, int64_t slot,
+                   void *keys, void *values);
     /* score[j] = sum over heads, ascending, of fmaf(weight[h], max(dot, 0), sum) from zero
      * (max: x > 0 ? x : 0); dot = q[h] . key[j], fmaf in ascending dimension from zero.  FP4:
      * dot = sum over groups, ascending, of fmaf(d * scale of the key's group, a quarter of the
@@ -60,7 +62,8 @@ struct kern_latent_table {
      * gate (g > m ? g : m, from -inf); for each member e = exp(g - m), sum = sum + e, y =
      * fmaf(e, value, y), both from zero; then y / sum.  gate and value: n pointers to f32
      * [width]; top and sum: f32 [width] of scratch. */
-    void (*pool)(const float *const *value, const float *const *gate, int64_t n, int64_t width, float *y, float *top, float *sum);
+    void (*pool)(const float *const *value, const float *const *gate, int64_t n, int64_t width,
+                 float *y, float *top, float *sum);
 };
 
 /* Fills t with the fastest kernels for a mask of base/cpu.h. */
@@ -68,6 +71,7 @@ void kern_latent_table_init(struct kern_latent_table *t, uint32_t cpu);
 
 struct report_sink;
 /* Part of kern_self_test(): each operation of t against its plain twin. */
-int kern_latent_self_test(struct kern_latent_table *t, uint32_t cpu, const struct report_sink *sink);
+int kern_latent_self_test(struct kern_latent_table *t, uint32_t cpu,
+                          const struct report_sink *sink);
 
 #endif

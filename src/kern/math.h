@@ -32,14 +32,16 @@ struct kern_math_table {
     void (*scale)(float *y, const float *x, float s, int64_t n);     /* y = x * s; y may be x */
     void (*mul)(float *y, const float *x, int64_t n);                /* y *= x */
     /* The gates are x * sigmoid: silu's own, and tanh's form of gelu written so. */
-    void (*glu_gelu)(float *y, const float *gate, const float *up, int64_t n); /* gelu_tanh(gate) * up */
+    /* gelu_tanh(gate) * up */
+    void (*glu_gelu)(float *y, const float *gate, const float *up, int64_t n);
     void (*glu_silu)(float *y, const float *gate, const float *up, int64_t n); /* silu(gate) * up */
     void (*softcap)(float *y, float cap, int64_t n);                 /* y = cap * tanh(y / cap) */
     void (*sqrt_softplus)(float *y, int64_t n);                      /* y = sqrt(log(1 + exp(y))) */
     /* Rotates pairs (i, i + half), i < n_pairs, by cs[i] = {cos, sin}:
      * a' = a cos - b sin, b' = b cos + a sin (products and one fma each: fmaf(-b, s, a*c)). */
     void (*rope)(float *x, const float *cs, int64_t n_pairs, int64_t half);
-    /* The same of neighbours (2i, 2i + 1), every product and sum rounded; inverse: by the negative angle. */
+    /* The same of neighbours (2i, 2i + 1), every product and sum rounded; inverse: by the negative
+     * angle. */
     void (*rope_pairs)(float *x, const float *cs, int64_t n_pairs, bool inverse);
     /* y = softmax(x), f32; max first, then exp and the sum; y may be x. */
     void (*softmax)(float *y, const float *x, int64_t n);

@@ -6,8 +6,8 @@
 #include "base/num.h"
 #include <string.h>
 
-/* chosen: what each code's kernel needs.  Those that compete with it need no less: one for AVX2 does not
- * stand in for one for AVX-VNNI. */
+/* chosen: what each code's kernel needs.  Those that compete with it need no less: one for AVX2
+ * does not stand in for one for AVX-VNNI. */
 static void list_run(struct kern_matmul_table *t, uint32_t cpu, uint32_t *chosen)
 {
 #define KERN_MATMUL(needs, code, fn)            \
@@ -81,7 +81,8 @@ void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu)
 }
 
 /* Whole groups: of 32 k, of quantised weights 256. */
-kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w, bool prompt)
+kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w,
+                                 bool prompt)
 {
     const bool is_float = w->act == KERN_ACT_F32;
     return w->in % (is_float ? 32 : 256) || (!is_float && !prompt) ? NULL : t->fast[w->code];
@@ -93,7 +94,8 @@ enum kern_act_kind kern_matmul_fast_act(const struct kern_matrix *w)
 }
 
 /* A weight row times activation rows i .. i + n, of up to four: a sum waits for itself only. */
-static void reference_rows(const struct kern_matmul *m, const float *w, int64_t i, int64_t n, int64_t o)
+static void reference_rows(const struct kern_matmul *m, const float *w, int64_t i, int64_t n,
+                           int64_t o)
 {
     const float *x[4];
     double a = 0, b = 0, c = 0, d = 0;

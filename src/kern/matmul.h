@@ -9,9 +9,12 @@
  * that a product reads a band from end to end while few activations stay in the first cache.
  *
  * The arithmetic, which every kernel follows to the bit.  k is cut into slices of 1,024 (weights
- * that are floats: 256).  A slice has one f32 accumulator per output, from +0, blocks in ascending k;
- * y is the first slice's, and those of the others are added to it in ascending order, so that a graphics
- * processor can do the slices of an output at once.  q, xs: activations and their scale; v: integer weights.
+ * that are floats: 256).  A slice has one f32 accumulator per output, from +0, blocks in ascending
+ * k;
+ * y is the first slice's, and those of the others are added to it in ascending order, so that a
+ * graphics
+ * processor can do the slices of an output at once.  q, xs: activations and their scale; v: integer
+ * weights.
  *   float       acc = fmaf(w, x, acc) for each k; scaled FP8: w = code * scale, rounded once.
  *   Q32 codes   groups of 32: dot = sum v q, exact; acc = fmaf((float)dot, d * xs, acc).
  *               Q4_1, Q5_1: then acc = fmaf((float)sum q, m * xs, acc).
@@ -27,23 +30,29 @@
  * subnormal numbers on.
  *
  * --numerics fast is another arithmetic, for float weights but F32 ones, and for quantised ones
- * in a prompt.  Floats: weights (as kern_unpack_row() gives them) and activations are rounded to bf16, and then (fast.inc)
+ * in a prompt.  Floats: weights (as kern_unpack_row() gives them) and activations are rounded to
+ * bf16, and then (fast.inc)
  *   fast-pairs  acc = fma(w[k + 1], x[k + 1], acc), acc = fma(w[k], x[k], acc) for k = 0, 2, ...
  *   fast-panels 32 k at a time: e and o, from 0, are such sums of the even and the odd k; then
  *               acc = acc + (e + o)
- * Both count subnormal numbers as zeros of their sign, on the way in and out.  fast-panels has no slices: its sums
+ * Both count subnormal numbers as zeros of their sign, on the way in and out.  fast-panels has no
+ * slices: its sums
  * are those of one kind of processor anyway.
  * Quantised ones:
- *   fast-wide   256 k at a time: weights w = d * sub * q + o of an output row become bytes b with one
+ *   fast-wide   256 k at a time: weights w = d * sub * q + o of an output row become bytes b with
+ *   one
  *               scale s, activations are those of Q256; dot = sum b q, exact;
  *               acc = fmaf((float)dot, s * xs, acc).
  * For that, with lo and hi the least and the largest q of the code, top is the largest of
  * |fmaf(d * sub, lo, o)| and |fmaf(d * sub, hi, o)| of the groups; o = -(dmin * min), m, or 0.
  * s = top * (1 / 127) and f = 127 * 256 / top, then
  *   by = rint((d * f) * sub), more = rint(128 + o * f), b = (q * by + more) >> 8,
- * where o * f is -(dmin * f) * min, fused with the sum.  Codes of 8 bits (Q8_0, IQ4_NL, IQ4_XS: lo = -128)
- * have f = 127 * 32768 / top and b = (q * by + 16384) >> 15.  A top below 2^-90 counts as zero (s 0), one that is no
- * number or infinite gives s = NaN; b is 0 then.  q * by is off by less than |q| / 2 + 1, so b has no more than 127.
+ * where o * f is -(dmin * f) * min, fused with the sum.  Codes of 8 bits (Q8_0, IQ4_NL, IQ4_XS: lo
+ * = -128)
+ * have f = 127 * 32768 / top and b = (q * by + 16384) >> 15.  A top below 2^-90 counts as zero (s
+ * 0), one that is no
+ * number or infinite gives s = NaN; b is 0 then.  q * by is off by less than |q| / 2 + 1, so b has
+ * no more than 127.
  *
  * Activations of a group (32 or 256 along k): scale = max|x| / 127 and q = x * (127 / max)
  * rounded half to even, each operation in f32.  A group below 2^-90 everywhere counts as
@@ -82,10 +91,17 @@ struct kern_matrix {
 
 /* Fills everything but at.  INGLE_UNSUP: no kernel for this type (the text names it);
  * INGLE_FORMAT: in is no whole number of blocks; INGLE_LIMIT: sizes overflow. */
-MUST_CHECK ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out, int64_t in, struct err *err);
+MUST_CHECK ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out,
+                                         int64_t in, struct err *err);
 /* k of a slice of m; stretches are whole slices. */
-static inline int64_t kern_matrix_slice(const struct kern_matrix *m) { return m->act == KERN_ACT_F32 ? KERN_SLICE_FLOATS : KERN_SLICE; }
-static inline size_t kern_matrix_bytes(const struct kern_matrix *m) { return (size_t)m->n_panels * m->panel_bytes; }
+static inline int64_t kern_matrix_slice(const struct kern_matrix *m)
+{
+    return m->act == KERN_ACT_F32 ? KERN_SLICE_FLOATS : KERN_SLICE;
+}
+static inline size_t kern_matrix_bytes(const struct kern_matrix *m)
+{
+    return (size_t)m->n_panels * m->panel_bytes;
+}
 
 /* The layout of packed weights, of every code together: bump it with any change of what kern_pack()
  * writes.  Files of packed weights carry it (tests/unit/kern_layout.c notices a forgotten bump). */
@@ -104,9 +120,12 @@ struct kern_act {
     int64_t n, k;
     const float *x;   /* f32 [n][stride]; what KERN_ACT_F32 kernels read */
     int64_t stride;
-    uint8_t *q;       /* Q32, Q256: [n][row_bytes], blocks of kern/code.h; BF16: [n][k], then zeros */
+    /* Q32, Q256: [n][row_bytes], blocks of kern/code.h; BF16: [n][k], then zeros */
+    uint8_t *q;
     size_t row_bytes;
-    uint8_t *tiles;   /* Q32, Q256: the same once more as kernels for many rows read it (kern_matmul_tiles()), or NULL */
+    /* Q32, Q256: the same once more as kernels for many rows read it (kern_matmul_tiles()), or
+     * NULL */
+    uint8_t *tiles;
 };
 
 /* Bytes of the memory behind q (a multiple of 64); 0 for F32. */
@@ -114,7 +133,8 @@ size_t kern_act_bytes(enum kern_act_kind kind, int64_t n, int64_t k);
 /* Where k begins in a prepared row: a multiple of the group; not of F32. */
 size_t kern_act_offset(enum kern_act_kind kind, int64_t k);
 /* Points a's members into mem (64-byte aligned). */
-void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64_t k, const float *x, int64_t stride, void *mem);
+void kern_act_init(struct kern_act *a, enum kern_act_kind kind, int64_t n, int64_t k,
+                   const float *x, int64_t stride, void *mem);
 /* Bytes of the memory behind tiles (64-byte aligned). */
 size_t kern_act_tiles_bytes(enum kern_act_kind kind, int64_t n, int64_t k);
 /* Where rows begin there from a multiple of KERN_TILES_ROWS on. */
@@ -134,8 +154,8 @@ struct kern_matmul {
 /* Panels [p0, p1) of a product.  Rows of a batch are computed independently. */
 typedef void kern_matmul_fn(const struct kern_matmul *m, int64_t p0, int64_t p1);
 
-/* Quantises activation rows [r0, r1); or writes the tiles of quantised ones, r0 a multiple of KERN_TILES_ROWS
- * and r1, too, or the end. */
+/* Quantises activation rows [r0, r1); or writes the tiles of quantised ones, r0 a multiple of
+ * KERN_TILES_ROWS and r1, too, or the end. */
 typedef void kern_act_fn(const struct kern_act *a, int64_t r0, int64_t r1);
 
 enum { KERN_CODES = 32 };
@@ -158,12 +178,13 @@ struct kern_matmul_table {
     const char *recipe[KERN_CODES];  /* which arithmetic they have: "fast-pairs" */
 };
 
-/* Measures whether t->ahead reads memory faster than t->run, which it replaces then (1 to 2 ms, if there are such):
- * the choice is one of speed, not of bits.  Reports what it finds. */
+/* Measures whether t->ahead reads memory faster than t->run, which it replaces then (1 to 2 ms, if
+ * there are such): the choice is one of speed, not of bits.  Reports what it finds. */
 struct report_sink;
 void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink);
 /* From how many rows on t->many is faster than t->run, once for a code (1 to 3 ms): the same. */
-void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code, const struct report_sink *sink);
+void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code,
+                                const struct report_sink *sink);
 /* All of it. */
 void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink *sink);
 /* The kernel for a product of w with n rows. */
@@ -173,16 +194,19 @@ static inline kern_matmul_fn *kern_matmul_pick(const struct kern_matmul_table *t
     return t->many[w->code] && n >= t->many_from[w->code] ? t->many[w->code] : t->run[w->code];
 }
 
-/* The kernel of --numerics fast for w, whose activations are of kind kern_matmul_fast_act(); NULL: w runs
- * as in exact.  Of quantised weights only for rows of a prompt, because a row that comes alone
- * would wait for the expansion.  A choice by code, width and that alone, so that results do not
- * depend on a batch. */
-kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w, bool prompt);
+/* The kernel of --numerics fast for w, whose activations are of kind kern_matmul_fast_act(); NULL:
+ * w runs as in exact.  Of quantised weights only for rows of a prompt, because a row that comes
+ * alone would wait for the expansion.  A choice by code, width and that alone, so that results do
+ * not depend on a batch. */
+kern_matmul_fn *kern_matmul_fast(const struct kern_matmul_table *t, const struct kern_matrix *w,
+                                 bool prompt);
 enum kern_act_kind kern_matmul_fast_act(const struct kern_matrix *w);
 
-/* Whether a product is faster with kern_act.tiles, for rows that are not listed.  They are whole strips of
- * 16 or 32, which fewer rows would fill too badly.  fast: of kern_matmul_fast(), or NULL. */
-static inline bool kern_matmul_tiles(const struct kern_matmul_table *t, const struct kern_matrix *w, kern_matmul_fn *fast, int64_t n)
+/* Whether a product is faster with kern_act.tiles, for rows that are not listed.  They are whole
+ * strips of 16 or 32, which fewer rows would fill too badly.  fast: of kern_matmul_fast(), or
+ * NULL. */
+static inline bool kern_matmul_tiles(const struct kern_matmul_table *t, const struct kern_matrix *w,
+                                     kern_matmul_fn *fast, int64_t n)
 {
     return t->tiles[fast ? kern_matmul_fast_act(w) : w->act] && n >= 4 * KERN_TILES_ROWS &&
            (fast || kern_matmul_pick(t, w, n) == t->many[w->code]);
@@ -192,7 +216,8 @@ static inline bool kern_matmul_tiles(const struct kern_matmul_table *t, const st
 void kern_matmul_table_init(struct kern_matmul_table *t, uint32_t cpu);
 /* Part of kern_self_test(): each product and quantiser of t against its plain twin. */
 struct report_sink;
-int kern_matmul_self_test(struct kern_matmul_table *t, uint32_t cpu, const struct report_sink *sink);
+int kern_matmul_self_test(struct kern_matmul_table *t, uint32_t cpu,
+                          const struct report_sink *sink);
 
 /* --numerics reference: float activations against plainly decoded weights, f64 sums, one
  * simple kernel.  scratch: f32 [w->in].  x->kind is KERN_ACT_F32. */

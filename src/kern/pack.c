@@ -364,7 +364,8 @@ void kern_pack(const struct kern_matrix *m, int64_t p0, int64_t p1, const void *
                    kern_code_stretch_bytes(m, k / m->stretch));
         for (int64_t b = 0; c->bits && b < m->in / info->n; b++)
             for (int r = 0; r < n_rows; r++)
-                pack_block(m, c, p, r, stored + (size_t)r * row_bytes + (size_t)b * info->n_bytes, b, (int)info->n);
+                pack_block(m, c, p, r, stored + (size_t)r * row_bytes + (size_t)b * info->n_bytes,
+                           b, (int)info->n);
         for (int r = 0; r < n_rows; r++, stored += row_bytes) {
             if (c->act == KERN_ACT_Q256 && c->n_group && !c->bits)
                 for (int64_t i = 0; i < m->in / 256; i++)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pack_words - stored blocks into whole panels, by vectors of 16 bytes.  Four rows are turned at a time: words of each become a
- * stretch of a line, which has the same word of all rows.  Codes of 1 and 2 bits, which a block keeps beside those of other groups,
- * are exchanged between words first.  Block by block over the 16 rows of a panel, so that the lines that are written stay in the
- * first cache.  pack.c says the same in general; tests/unit/kern_layout.c holds both to the same bytes.
+ * pack_words - stored blocks into whole panels, by vectors of 16 bytes.  Four rows are turned at a
+ * time: words of each become a stretch of a line, which has the same word of all rows.  Codes of 1
+ * and 2 bits, which a block keeps beside those of other groups, are exchanged between words first.
+ * Block by block over the 16 rows of a panel, so that the lines that are written stay in the first
+ * cache.  pack.c says the same in general; tests/unit/kern_layout.c holds both to the same bytes.
  */
 #include "base/num.h"
 #include "kern/code.h"
@@ -30,11 +31,12 @@ static ATTR_INLINE words load(const uint8_t *at)
 
 static ATTR_INLINE struct four turn(const uint8_t *at, size_t row_bytes)
 {
-    const words a = load(at), b = load(at + row_bytes), c = load(at + 2 * row_bytes), d = load(at + 3 * row_bytes);
+    const words a = load(at), b = load(at + row_bytes), c = load(at + 2 * row_bytes),
+                d = load(at + 3 * row_bytes);
     const words ab0 = ATTR_SHUFFLE(a, b, 0, 4, 1, 5), ab1 = ATTR_SHUFFLE(a, b, 2, 6, 3, 7);
     const words cd0 = ATTR_SHUFFLE(c, d, 0, 4, 1, 5), cd1 = ATTR_SHUFFLE(c, d, 2, 6, 3, 7);
-    return (struct four){{ATTR_SHUFFLE(ab0, cd0, 0, 1, 4, 5), ATTR_SHUFFLE(ab0, cd0, 2, 3, 6, 7), ATTR_SHUFFLE(ab1, cd1, 0, 1, 4, 5),
-                          ATTR_SHUFFLE(ab1, cd1, 2, 3, 6, 7)}};
+    return (struct four){{ATTR_SHUFFLE(ab0, cd0, 0, 1, 4, 5), ATTR_SHUFFLE(ab0, cd0, 2, 3, 6, 7),
+                          ATTR_SHUFFLE(ab1, cd1, 0, 1, 4, 5), ATTR_SHUFFLE(ab1, cd1, 2, 3, 6, 7)}};
 }
 
 static ATTR_INLINE void put(uint8_t *line, int r, words v)
@@ -57,8 +59,10 @@ static void turn_bytes(uint8_t *to, const uint8_t *at, size_t row_bytes)
         memcpy(&v[r], at + (size_t)r * row_bytes, sizeof v[r]);
     for (int step = 0; step < 4; step++) { /* rows i and i + 8 are dealt into each other */
         for (int i = 0; i < 8; i++) {
-            w[2 * i] = ATTR_SHUFFLE(v[i], v[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-            w[2 * i + 1] = ATTR_SHUFFLE(v[i], v[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+            w[2 * i] = ATTR_SHUFFLE(v[i], v[i + 8], 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22,
+                                    7, 23);
+            w[2 * i + 1] = ATTR_SHUFFLE(v[i], v[i + 8], 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13,
+                                        29, 14, 30, 15, 31);
         }
         memcpy(v, w, sizeof v);
     }
@@ -82,7 +86,8 @@ static void turn_halves(uint8_t *to, const uint8_t *at, size_t row_bytes)
         memcpy(to + 32 * i, &v[i], sizeof v[i]);
 }
 
-/* In each byte, the fields of `a` that mask << by names, and those of `b` that mask names, change places. */
+/* In each byte, the fields of `a` that mask << by names, and those of `b` that mask names, change
+ * places. */
 static ATTR_INLINE void swap(words *a, words *b, int by, uint32_t mask)
 {
     const words x = (*a >> (uint32_t)by ^ *b) & mask;
@@ -110,10 +115,12 @@ static ATTR_INLINE void turn_bits(words v[8])
         swap(&v[t], &v[t + 1], 1, 0x55555555);
 }
 
-/* ---- codes of a block of 16 rows, into the groups of a chunk that are `apart` bytes from each other ---- */
+/* ---- codes of a block of 16 rows, into the groups of a chunk that are `apart` bytes from each
+ * other ---- */
 
 /* Two pieces of 16 bytes: their low nibbles become a group, their high ones another. */
-static ATTR_INLINE void put_nibbles(uint8_t *low, uint8_t *high, int r, const uint8_t *n, size_t row_bytes)
+static ATTR_INLINE void put_nibbles(uint8_t *low, uint8_t *high, int r, const uint8_t *n,
+                                    size_t row_bytes)
 {
     const struct four a = turn(n, row_bytes), b = turn(n + 16, row_bytes);
     for (int j = 0; j < 4; j++) {
@@ -123,11 +130,13 @@ static ATTR_INLINE void put_nibbles(uint8_t *low, uint8_t *high, int r, const ui
 }
 
 /* 128 bytes, as K types have them: two groups in each 32. */
-static ATTR_INLINE void put_k_nibbles(uint8_t *chunk, size_t apart, const uint8_t *n, size_t row_bytes)
+static ATTR_INLINE void put_k_nibbles(uint8_t *chunk, size_t apart, const uint8_t *n,
+                                      size_t row_bytes)
 {
     for (int r = 0; r < ROWS; r += 4)
         for (size_t h = 0; h < 4; h++)
-            put_nibbles(chunk + apart * 2 * h, chunk + apart * (2 * h + 1), r, n + 32 * h + (size_t)r * row_bytes, row_bytes);
+            put_nibbles(chunk + apart * 2 * h, chunk + apart * (2 * h + 1), r,
+                        n + 32 * h + (size_t)r * row_bytes, row_bytes);
 }
 
 /* 64 bytes: 2 bits of eight groups. */
@@ -145,7 +154,8 @@ static ATTR_INLINE void put_pairs(uint8_t *chunk, size_t apart, const uint8_t *q
 static ATTR_INLINE void put_bits(uint8_t *chunk, size_t apart, const uint8_t *q, size_t row_bytes)
 {
     for (int r = 0; r < ROWS; r += 4) {
-        const struct four a = turn(q + (size_t)r * row_bytes, row_bytes), b = turn(q + 16 + (size_t)r * row_bytes, row_bytes);
+        const struct four a = turn(q + (size_t)r * row_bytes, row_bytes),
+                          b = turn(q + 16 + (size_t)r * row_bytes, row_bytes);
         words v[8];
         memcpy(v, a.v, sizeof a.v);
         memcpy(v + 4, b.v, sizeof b.v);
@@ -156,11 +166,13 @@ static ATTR_INLINE void put_bits(uint8_t *chunk, size_t apart, const uint8_t *q,
 }
 
 /* n words of each row: a line each, `apart` bytes from each other. */
-static ATTR_INLINE void put_lines(uint8_t *line, size_t apart, const uint8_t *at, size_t row_bytes, size_t n)
+static ATTR_INLINE void put_lines(uint8_t *line, size_t apart, const uint8_t *at, size_t row_bytes,
+                                  size_t n)
 {
     for (int r = 0; r < ROWS; r += 4)
         for (size_t i = 0; i < n; i += 4)
-            put_four(line + apart * i, apart, r, turn(at + 4 * i + (size_t)r * row_bytes, row_bytes));
+            put_four(line + apart * i, apart, r,
+                     turn(at + 4 * i + (size_t)r * row_bytes, row_bytes));
 }
 
 static ATTR_INLINE void put_halves(uint8_t *to, const uint8_t *at, size_t row_bytes)
@@ -263,7 +275,9 @@ static ATTR_INLINE void put_q6_k(uint8_t *chunk, int at, const uint8_t *block, s
     (void)at;
     for (int r = 0; r < ROWS; r += 4)
         for (size_t i = 0; i < 4; i++) /* halves of the groups; groups i and i + 2 of theirs */
-            put_nibbles(chunk + apart * (i / 2 * 4 + i % 2), chunk + apart * (i / 2 * 4 + i % 2 + 2), r, block + 32 * i + (size_t)r * row_bytes, row_bytes);
+            put_nibbles(chunk + apart * (i / 2 * 4 + i % 2),
+                        chunk + apart * (i / 2 * 4 + i % 2 + 2), r,
+                        block + 32 * i + (size_t)r * row_bytes, row_bytes);
     put_pairs(chunk + 4 * LINE, apart, block + AT(q6_k, qh), row_bytes);
     turn_bytes(s, block + AT(q6_k, sc), row_bytes);
     put_halves(s + 256, block + AT(q6_k, d), row_bytes);
@@ -278,7 +292,8 @@ static ATTR_INLINE void put_iq4_xs(uint8_t *chunk, int at, const uint8_t *block,
         struct quant_iq4_xs b;
         memcpy(&b, block + r * row_bytes, AT(iq4_xs, n));
         for (size_t h = 0; h < 8; h++)
-            s[ROWS * h + r] = (uint8_t)(((b.sl[h / 2] >> 4 * (h % 2) & 15) | (b.sh >> 2 * h & 3) << 4) - 32);
+            s[ROWS * h + r] =
+                (uint8_t)(((b.sl[h / 2] >> 4 * (h % 2) & 15) | (b.sh >> 2 * h & 3) << 4) - 32);
     }
     put_halves(s + 128, block, row_bytes);
 }
@@ -312,7 +327,8 @@ static ATTR_INLINE void put_iq3_xxs(uint8_t *chunk, int at, const uint8_t *block
     uint8_t *group = chunk + KERN_GROUP_IQ3_XXS * at;
     for (int r = 0; r < ROWS; r += 4)
         for (size_t i = 0; i < 16; i += 4) { /* two words of a group */
-            const struct four x = turn(block + AT(iq3_xxs, idx) + 4 * i + (size_t)r * row_bytes, row_bytes);
+            const struct four x =
+                turn(block + AT(iq3_xxs, idx) + 4 * i + (size_t)r * row_bytes, row_bytes);
             for (size_t j = 0; j < 4; j++)
                 put(group + KERN_GROUP_IQ3_XXS * ((i + j) / 2) + LINE * (j % 2), r, x.v[j]);
         }
@@ -323,14 +339,16 @@ static ATTR_INLINE void put_iq3_xxs(uint8_t *chunk, int at, const uint8_t *block
 static ATTR_INLINE void put_fp8_b32(uint8_t *chunk, int at, const uint8_t *block, size_t row_bytes)
 {
     for (int i = 0; i < 2; i++)
-        turn_bytes(chunk + ROWS * (32 * at + 16 * i), block + AT(fp8_b32, code) + 16 * i, row_bytes);
+        turn_bytes(chunk + ROWS * (32 * at + 16 * i), block + AT(fp8_b32, code) + 16 * i,
+                   row_bytes);
     put_bytes(chunk + KERN_F8_SCALES + ROWS * at, block, row_bytes, 1);
 }
 
 /* ---- panels ---- */
 
 /* Inlined with its put: a loop a type.  n: groups in a chunk. */
-static ATTR_INLINE void pack(const struct kern_matrix *m, int64_t p, const uint8_t *stored, size_t chunk_bytes, int n, put_fn *fn)
+static ATTR_INLINE void pack(const struct kern_matrix *m, int64_t p, const uint8_t *stored,
+                             size_t chunk_bytes, int n, put_fn *fn)
 {
     const struct quant_info *info = quant_info(m->type);
     const size_t row_bytes = (size_t)(m->in / info->n) * info->n_bytes;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pick - what all kernels of the choice of pages share: shares, the choice, means, and the choice of kernels. */
+/* pick - what all kernels of the choice of pages share: shares, the choice, means, and the choice
+ * of kernels. */
 #include "kern/pick.h"
 
 #include "base/cpu.h"
@@ -11,7 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-const char *kern_pick_refuses(enum kern_kv_codec k, enum kern_kv_codec v, int64_t k_width, int64_t v_width)
+const char *kern_pick_refuses(enum kern_kv_codec k, enum kern_kv_codec v, int64_t k_width,
+                              int64_t v_width)
 {
     return kern_few_refuses(k, v, k_width, v_width); /* the same widths, and heads alone */
 }
@@ -34,7 +36,8 @@ size_t kern_pick_bytes(int64_t k_width, int64_t v_width, size_t *mean_at)
 {
     size_t mean, n;
     const size_t keys = kern_kv_block_bytes(KERN_KV_N4R, true, k_width);
-    if (!keys || v_width < 1 || !num_mul((size_t)v_width, sizeof(float), &mean) || !num_align(mean, 64, &mean) || !num_add(keys, mean, &n))
+    if (!keys || v_width < 1 || !num_mul((size_t)v_width, sizeof(float), &mean) ||
+        !num_align(mean, 64, &mean) || !num_add(keys, mean, &n))
         return 0;
     *mean_at = keys;
     return n;
@@ -55,8 +58,12 @@ void kern_pick_mean(enum kern_kv_codec v, int64_t v_width, const void *values, f
 
 size_t kern_pick_scratch(int64_t k_width, int64_t n_heads)
 {
-    const struct kern_attend a = {.k_codec = KERN_KV_N4R, .v_codec = KERN_KV_F32, .k_width = k_width, .v_width = ATTEND_LANES,
-                                  .n_rows = 1, .n_heads = n_heads};
+    const struct kern_attend a = {.k_codec = KERN_KV_N4R,
+                                  .v_codec = KERN_KV_F32,
+                                  .k_width = k_width,
+                                  .v_width = ATTEND_LANES,
+                                  .n_rows = 1,
+                                  .n_heads = n_heads};
     return kern_attend_coded_scratch(&a);
 }
 
@@ -117,7 +124,8 @@ static void smallest_first(uint64_t *key, int64_t n_keys, int64_t n)
 
 static bool always(int64_t i, int64_t n_pages) { return i == 0 || i >= n_pages - KERN_PICK_PAGES; }
 
-void kern_pick_choose(const float *mass, int64_t n_heads, int64_t n_pages, int64_t n, int32_t *chosen, uint64_t *key)
+void kern_pick_choose(const float *mass, int64_t n_heads, int64_t n_pages, int64_t n,
+                      int32_t *chosen, uint64_t *key)
 {
     if (n >= n_pages) {
         for (int64_t i = 0; i < n_pages; i++)
@@ -125,8 +133,10 @@ void kern_pick_choose(const float *mass, int64_t n_heads, int64_t n_pages, int64
         return;
     }
     shares(mass, n_heads, n_pages, key);
-    for (int64_t i = 0; i < n_pages; i++) /* the largest share is the smallest key; of equal ones the lower index */
-        key[i] = always(i, n_pages) ? (uint64_t)i : (uint64_t)(UINT32_MAX - (uint32_t)key[i]) << 32 | (uint64_t)i;
+    /* the largest share is the smallest key; of equal ones the lower index */
+    for (int64_t i = 0; i < n_pages; i++)
+        key[i] = always(i, n_pages) ? (uint64_t)i
+                                    : (uint64_t)(UINT32_MAX - (uint32_t)key[i]) << 32 | (uint64_t)i;
     smallest_first(key, n_pages, n);
     enum { WORD = 64 };
     uint64_t *set = key + n_pages; /* ascending by index: a bit each page, in place of a sort */

@@ -1,24 +1,33 @@
 /*
  * pick - which pages a row of an answer reads, chosen by 4-bit copies of its keys ("shadow keys").
  *
- * Beside each position's key stands its shadow: the key as n4r has it (kern/kv_code.h); beside each complete page the mean
- * of its values, f32, of values as they are stored (turned where their codec turns), summed in ascending slot, times 1/128.
+ * Beside each position's key stands its shadow: the key as n4r has it (kern/kv_code.h); beside each
+ * complete page the mean
+ * of its values, f32, of values as they are stored (turned where their codec turns), summed in
+ * ascending slot, times 1/128.
  * For a row at position p, page i = positions [128 i, 128 (i + 1)), n = p / 128 + 1 pages are seen.
  *
  *   budget  b = min(n, max(least, ceil(n / part))), a function of p alone
- *   score   of each position that is seen, by the row's query as bytes and the shadow key, as attend_coded.h has it for n4r
- *   mass    of each page and query head: m = maximum of its scores (a > b ? a : b); l the fold of l[16] by sums, l[j] the
+ *   score   of each position that is seen, by the row's query as bytes and the shadow key, as
+ *   attend_coded.h has it for n4r
+ *   mass    of each page and query head: m = maximum of its scores (a > b ? a : b); l the fold of
+ *   l[16] by sums, l[j] the
  *           sum of exp(s - m) over the positions j mod 16, ascending
- *   share   M = maximum of m over the pages; w = l exp(m - M); W the sum of w in ascending page; share = w / W; of a page the
+ *   share   M = maximum of m over the pages; w = l exp(m - M); W the sum of w in ascending page;
+ *   share = w / W; of a page the
  *           largest among the query heads of a key/value head; NaN counts as infinity
- *   chosen  the first page, the row's own and the three before it; then those of the largest share, of equal ones the lower
+ *   chosen  the first page, the row's own and the three before it; then those of the largest share,
+ *   of equal ones the lower
  *           index, until there are b
- *   rest    of the others, for each query head: m = maximum of their m, l = 0, acc = 0; in ascending page: w = l_i exp(m_i - m),
+ *   rest    of the others, for each query head: m = maximum of their m, l = 0, acc = 0; in
+ *   ascending page: w = l_i exp(m_i - m),
  *           l += w, acc = fmaf(w, mean_i, acc)
- *   out     attention (attend.h, attend_coded.h) to the chosen pages as if they stood one behind the other in ascending order,
+ *   out     attention (attend.h, attend_coded.h) to the chosen pages as if they stood one behind
+ *   the other in ascending order,
  *           with the rest as one more split, the last
  *
- * If all are chosen the rest is nothing (l = 0), so the bits are those of attention to all.  Rows with p mod 64 = 63 attend to
+ * If all are chosen the rest is nothing (l = 0), so the bits are those of attention to all.  Rows
+ * with p mod 64 = 63 attend to
  * all, whatever is chosen, and what the choice would have missed is measured with them.
  */
 #ifndef INGLE_KERN_PICK_H
@@ -42,16 +51,24 @@ struct kern_pick {
 /* The budget of a row at pos. */
 static inline int64_t kern_pick_budget(const struct kern_pick *p, int64_t pos)
 {
-    const int64_t n = pos / KERN_PAGE + 1, share = (n + p->part - 1) / p->part, b = share > p->least ? share : p->least;
+    const int64_t n = pos / KERN_PAGE + 1, share = (n + p->part - 1) / p->part,
+                  b = share > p->least ? share : p->least;
     return b < n ? b : n;
 }
-static inline bool kern_pick_checks(int64_t pos) { return pos % KERN_PICK_EVERY == KERN_PICK_EVERY - 1; }
+static inline bool kern_pick_checks(int64_t pos)
+{
+    return pos % KERN_PICK_EVERY == KERN_PICK_EVERY - 1;
+}
 
-/* What that did, over rows and query heads of layers; sums of several are sums of their members, most the largest. */
+/* What that did, over rows and query heads of layers; sums of several are sums of their members,
+ * most the largest. */
 struct kern_pick_seen {
     uint64_t rows;                       /* a row counts once a layer */
-    uint64_t pairs, missed;              /* of row and query head that left pages out; the estimated share of their weights, in units of 2^-32 */
-    uint64_t checked, missed_true;       /* of those that were computed with all pages: what the choice would have missed, as it is */
+    /* of row and query head that left pages out; the estimated share of their weights, in units of
+     * 2^-32 */
+    uint64_t pairs, missed;
+    /* of those that were computed with all pages: what the choice would have missed, as it is */
+    uint64_t checked, missed_true;
     uint64_t pages_read, pages_seen;     /* of row and key/value head */
     uint64_t bytes_read;                 /* keys and values in those */
     float most, most_true;               /* the largest shares */
@@ -69,10 +86,13 @@ struct kern_pick_task {
 };
 
 struct kern_pick_table {
-    /* m and l of pages [first, end): f32 [n_heads][n_pages][2], of which those of other pages stay as they are. */
-    void (*mass)(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages, float *mass, void *scratch);
+    /* m and l of pages [first, end): f32 [n_heads][n_pages][2], of which those of other pages stay
+     * as they are. */
+    void (*mass)(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages,
+                 float *mass, void *scratch);
     /* The rest as a split's state: f32 [n_heads][kern_attend_state(v_width)]; chosen: ascending. */
-    void (*rest)(const struct kern_pick_task *t, const float *mass, int64_t n_pages, const int32_t *chosen, int64_t n, float *state);
+    void (*rest)(const struct kern_pick_task *t, const float *mass, int64_t n_pages,
+                 const int32_t *chosen, int64_t n, float *state);
 };
 struct kern_pick_kernels {
     struct kern_pick_table table;
@@ -83,7 +103,8 @@ struct kern_pick_kernels {
 size_t kern_pick_scratch(int64_t k_width, int64_t n_heads);
 /* chosen [n], ascending, of n_pages pages; key: u64 [kern_pick_keys(n_pages)], scratch. */
 static inline int64_t kern_pick_keys(int64_t n_pages) { return n_pages + n_pages / 64 + 1; }
-void kern_pick_choose(const float *mass, int64_t n_heads, int64_t n_pages, int64_t n, int32_t *chosen, uint64_t *key);
+void kern_pick_choose(const float *mass, int64_t n_heads, int64_t n_pages, int64_t n,
+                      int32_t *chosen, uint64_t *key);
 
 /* Bytes of a head's shadow in a page, and where the mean is; 0: there is none for such widths. */
 size_t kern_pick_bytes(int64_t k_width, int64_t v_width, size_t *mean_at);
@@ -95,6 +116,7 @@ void kern_pick_table_init(struct kern_pick_kernels *t, uint32_t cpu);
 int kern_pick_self_test(struct kern_pick_kernels *t, uint32_t cpu, const struct report_sink *sink);
 
 /* NULL: pages of such keys and values can be chosen; else why not. */
-const char *kern_pick_refuses(enum kern_kv_codec k, enum kern_kv_codec v, int64_t k_width, int64_t v_width);
+const char *kern_pick_refuses(enum kern_kv_codec k, enum kern_kv_codec v, int64_t k_width,
+                              int64_t v_width);
 
 #endif

@@ -21,7 +21,8 @@ size_t kern_row_bytes(enum kern_kv_codec c, int64_t width, int64_t tail)
     case KERN_KV_FP8:
         if (tail < 0 || tail > width)
             return 0;
-        return (size_t)((width + tail + (width - tail + KERN_ROW_GROUP - 1) / KERN_ROW_GROUP + 3) & ~3);
+        return (size_t)((width + tail + (width - tail + KERN_ROW_GROUP - 1) / KERN_ROW_GROUP + 3) &
+                        ~3);
     case KERN_KV_FP4:
         if (tail || width % KERN_ROW_GROUP4)
             return 0;
@@ -72,14 +73,16 @@ static uint8_t scale_of(const float *x, int64_t n)
 static uint8_t scale4_of(const float *x)
 {
     float max = FP4_FLOOR;
-    return largest(x, KERN_ROW_GROUP4, &max) ? (uint8_t)(((bits_of(max) + 0x3fffff) >> 23) - 2) : 255;
+    return largest(x, KERN_ROW_GROUP4, &max) ? (uint8_t)(((bits_of(max) + 0x3fffff) >> 23) - 2)
+                                             : 255;
 }
 
 /* |x| <= 6, half to even: 0, 0.5, 1, 1.5, 2, 3, 4, 6. */
 static uint8_t code4_of(float x)
 {
     const float m = fabsf(x);
-    const int code = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) + (m >= 3.5f) + (m > 5.0f);
+    const int code = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) +
+                     (m >= 3.5f) + (m > 5.0f);
     return (uint8_t)(code | (int)(bits_of(x) >> 28 & 8));
 }
 

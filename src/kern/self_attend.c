@@ -6,7 +6,8 @@
 #include "kern/self.h"
 
 #define KERN_ATTEND(needs, table)                   extern const struct kern_attend_table table;
-#define KERN_ATTEND_FAST(needs, recipe, law, table) extern const struct kern_attend_table law, table;
+#define KERN_ATTEND_FAST(needs, recipe, law, table)                                                \
+    extern const struct kern_attend_table law, table;
 #include "kern/attend.inc"
 #undef KERN_ATTEND
 #undef KERN_ATTEND_FAST
@@ -103,12 +104,13 @@ static bool fast_is_right(const struct kern_attend_kernels *t)
 }
 
 /* The operations of a set share their inner loops, so a set is kept or dropped whole. */
-int kern_attend_self_test(struct kern_attend_kernels *t, uint32_t cpu, const struct report_sink *sink)
+int kern_attend_self_test(struct kern_attend_kernels *t, uint32_t cpu,
+                          const struct report_sink *sink)
 {
     int n_bad = 0;
     if (t->recipe && !fast_is_right(t)) {
-        report(sink, INGLE_REPORT_WARN, "kernel", "attend", "'%s' differs from the plain kernel; exact is used instead",
-               t->recipe);
+        report(sink, INGLE_REPORT_WARN, "kernel", "attend",
+               "'%s' differs from the plain kernel; exact is used instead", t->recipe);
         t->recipe = t->fast_name = NULL;
         n_bad++;
     }

@@ -33,14 +33,34 @@ struct data {
 };
 
 /* One page, read by rows, and also in splits: out [2][OUT]. */
-static bool run(const struct kern_attend_table *t, enum kern_kv_codec k, enum kern_kv_codec v, struct data *d, float *out, bool splits)
+static bool run(const struct kern_attend_table *t, enum kern_kv_codec k, enum kern_kv_codec v,
+                struct data *d, float *out, bool splits)
 {
     const uint8_t *page[1] = {d->page};
-    const struct kern_from_v from_v = {.weight = d->rows, .inv_freq = d->inv_freq, .slot = d->slot, .n_pairs = PAIRS, .half = WIDTH / 2};
-    struct kern_attend a = {.k_codec = k, .v_codec = v, .k_width = WIDTH, .v_width = WIDTH, .page = page, .v_at = kern_kv_block_bytes(k, true, WIDTH),
-                            .q = d->q, .q_stride = HEADS * WIDTH, .out = out, .out_stride = HEADS * WIDTH, .n_rows = ROWS, .n_heads = HEADS,
-                            .pos0 = FROM, .window = 40, .scale = 0.1f, .sink = d->q, .from_v = &from_v};
-    if (kern_attend_scratch(&a) > sizeof d->scratch || a.v_at + kern_kv_block_bytes(v, false, WIDTH) > sizeof d->page)
+    const struct kern_from_v from_v = {.weight = d->rows,
+                                       .inv_freq = d->inv_freq,
+                                       .slot = d->slot,
+                                       .n_pairs = PAIRS,
+                                       .half = WIDTH / 2};
+    struct kern_attend a = {.k_codec = k,
+                            .v_codec = v,
+                            .k_width = WIDTH,
+                            .v_width = WIDTH,
+                            .page = page,
+                            .v_at = kern_kv_block_bytes(k, true, WIDTH),
+                            .q = d->q,
+                            .q_stride = HEADS * WIDTH,
+                            .out = out,
+                            .out_stride = HEADS * WIDTH,
+                            .n_rows = ROWS,
+                            .n_heads = HEADS,
+                            .pos0 = FROM,
+                            .window = 40,
+                            .scale = 0.1f,
+                            .sink = d->q,
+                            .from_v = &from_v};
+    if (kern_attend_scratch(&a) > sizeof d->scratch ||
+        a.v_at + kern_kv_block_bytes(v, false, WIDTH) > sizeof d->page)
         return false;
     memset(d->page, 0, sizeof d->page);
     memset(d->state, 0, sizeof d->state);
@@ -57,9 +77,10 @@ static bool run(const struct kern_attend_table *t, enum kern_kv_codec k, enum ke
 
 static bool same(const struct kern_attend_table *t)
 {
-    static const enum kern_kv_codec pair[][2] = {{KERN_KV_Q8R, KERN_KV_Q8R}, {KERN_KV_N4R, KERN_KV_N4R}, {KERN_KV_TQ3_0, KERN_KV_TQ3_0},
-                                                 {KERN_KV_FROM_V, KERN_KV_F16}, {KERN_KV_Q8R_ROT, KERN_KV_Q8R_ROT},
-                                                 {KERN_KV_N4R_ROT, KERN_KV_N4R_ROT}};
+    static const enum kern_kv_codec pair[][2] = {
+        {KERN_KV_Q8R, KERN_KV_Q8R},         {KERN_KV_N4R, KERN_KV_N4R},
+        {KERN_KV_TQ3_0, KERN_KV_TQ3_0},     {KERN_KV_FROM_V, KERN_KV_F16},
+        {KERN_KV_Q8R_ROT, KERN_KV_Q8R_ROT}, {KERN_KV_N4R_ROT, KERN_KV_N4R_ROT}};
     struct data d;
     float want[OUT], got[2 * OUT];
     kern_self_fill(d.rows, KERN_PAGE * WIDTH, 1);
@@ -69,13 +90,15 @@ static bool same(const struct kern_attend_table *t)
     for (int64_t j = 0; j < KERN_PAGE; j++)
         kern_rope_angles(d.slot + j * PAIRS * 2, j, d.inv_freq, PAIRS);
     for (size_t i = 0; i < sizeof pair / sizeof *pair; i++)
-        if (!run(sets[0].table, pair[i][0], pair[i][1], &d, want, false) || !run(t, pair[i][0], pair[i][1], &d, got, true) ||
-            !kern_self_same(want, got, OUT) || !kern_self_same(want, got + OUT, OUT))
+        if (!run(sets[0].table, pair[i][0], pair[i][1], &d, want, false) ||
+            !run(t, pair[i][0], pair[i][1], &d, got, true) || !kern_self_same(want, got, OUT) ||
+            !kern_self_same(want, got + OUT, OUT))
             return false;
     return true;
 }
 
-int kern_attend_coded_self_test(struct kern_attend_kernels *t, uint32_t cpu, const struct report_sink *sink)
+int kern_attend_coded_self_test(struct kern_attend_kernels *t, uint32_t cpu,
+                                const struct report_sink *sink)
 {
     if (same(&t->coded))
         return 0;
@@ -86,6 +109,7 @@ int kern_attend_coded_self_test(struct kern_attend_kernels *t, uint32_t cpu, con
             t->coded_name = sets[s].name;
         }
     while (s && !same(&t->coded));
-    report(sink, INGLE_REPORT_WARN, "kernel", "attend-coded", "differs from the plain kernel; '%s' is used instead", cpu_name(sets[s].needs));
+    report(sink, INGLE_REPORT_WARN, "kernel", "attend-coded",
+           "differs from the plain kernel; '%s' is used instead", cpu_name(sets[s].needs));
     return 1;
 }

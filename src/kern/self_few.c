@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* self_few - the start-up comparison of the chosen kernels of attention to few positions with plain C. */
+/* self_few - the start-up comparison of the chosen kernels of attention to few positions with plain
+ * C. */
 #include "base/cpu.h"
 #include "base/report.h"
 #include "kern/attend.h"
@@ -25,7 +26,15 @@ static const struct set {
 
 extern const struct kern_attend_table kern_attend_coded_ref;
 
-enum { WIDTH = 32, ROWS = 3, HEADS = 2, FROM = 900, PAGES = 8, PAIRS = ROWS * HEADS, OUT = PAIRS * WIDTH };
+enum {
+    WIDTH = 32,
+    ROWS = 3,
+    HEADS = 2,
+    FROM = 900,
+    PAGES = 8,
+    PAIRS = ROWS * HEADS,
+    OUT = PAIRS * WIDTH
+};
 
 struct data {
     _Alignas(64) uint8_t page[PAGES][2 * KERN_PAGE * WIDTH * 2];
@@ -38,11 +47,24 @@ static bool run(const struct kern_few_table *t, enum kern_kv_codec c, struct dat
     const uint8_t *page[PAGES];
     int32_t kept[PAIRS];
     const size_t k_bytes = kern_kv_block_bytes(c, true, WIDTH);
-    const struct kern_few_task task = {
-        .attend = {.k_codec = c, .v_codec = c, .k_width = WIDTH, .v_width = WIDTH, .page = page, .v_at = k_bytes, .q = d->q,
-                   .q_stride = HEADS * WIDTH, .out = out, .out_stride = HEADS * WIDTH, .n_rows = ROWS, .n_heads = HEADS, .pos0 = FROM,
-                   .scale = 1.0f},
-        .eps = 3, .missed = out + OUT, .kept = kept, .pair_stride = HEADS};
+    const struct kern_few_task task = {.attend = {.k_codec = c,
+                                                  .v_codec = c,
+                                                  .k_width = WIDTH,
+                                                  .v_width = WIDTH,
+                                                  .page = page,
+                                                  .v_at = k_bytes,
+                                                  .q = d->q,
+                                                  .q_stride = HEADS * WIDTH,
+                                                  .out = out,
+                                                  .out_stride = HEADS * WIDTH,
+                                                  .n_rows = ROWS,
+                                                  .n_heads = HEADS,
+                                                  .pos0 = FROM,
+                                                  .scale = 1.0f},
+                                       .eps = 3,
+                                       .missed = out + OUT,
+                                       .kept = kept,
+                                       .pair_stride = HEADS};
     if (kern_few_scratch(&task.attend) > sizeof d->scratch)
         return false;
     for (int64_t i = 0; i < PAGES; i++) {
@@ -50,7 +72,8 @@ static bool run(const struct kern_few_table *t, enum kern_kv_codec c, struct dat
         for (int64_t j = 0; j < KERN_PAGE * WIDTH; j++)
             d->rows[j] = d->rows[j] * 0.9f + (float)(i - 3) * 0.01f;
         kern_attend_coded_ref.kv_write(c, true, WIDTH, d->page[i], 0, d->rows, KERN_PAGE, WIDTH);
-        kern_attend_coded_ref.kv_write(c, false, WIDTH, d->page[i] + k_bytes, 0, d->rows, KERN_PAGE, WIDTH);
+        kern_attend_coded_ref.kv_write(c, false, WIDTH, d->page[i] + k_bytes, 0, d->rows, KERN_PAGE,
+                                       WIDTH);
     }
     t->rows(&task, d->scratch);
     for (int64_t i = 0; i < PAIRS; i++)
@@ -87,6 +110,7 @@ int kern_few_self_test(struct kern_few_kernels *t, uint32_t cpu, const struct re
             t->name = sets[s].needs ? sets[s].name : NULL;
         }
     while (s && !same(&t->table));
-    report(sink, INGLE_REPORT_WARN, "kernel", "attend-few", "differs from the plain kernel; '%s' is used instead", cpu_name(sets[s].needs));
+    report(sink, INGLE_REPORT_WARN, "kernel", "attend-few",
+           "differs from the plain kernel; '%s' is used instead", cpu_name(sets[s].needs));
     return 1;
 }

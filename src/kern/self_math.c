@@ -83,9 +83,10 @@ static void fill(struct data *d)
     memset(d->z, 0, sizeof d->z);
 }
 
-#define OPS(X)                                                                               \
-    X(norm) X(add) X(add_scaled) X(scale) X(mul) X(glu_gelu) X(glu_silu) X(softcap) X(sqrt_softplus) \
-    X(rope) X(rope_pairs) X(softmax) X(dot) X(find_bad) X(argmax)
+#define OPS(X)                                                                                     \
+    X(norm)                                                                                        \
+    X(add) X(add_scaled) X(scale) X(mul) X(glu_gelu) X(glu_silu) X(softcap) X(sqrt_softplus)       \
+        X(rope) X(rope_pairs) X(softmax) X(dot) X(find_bad) X(argmax)
 
 #define X(op)                                                                             \
     static void copy_##op(struct kern_math_table *t, const struct kern_math_table *from) \

@@ -142,11 +142,12 @@ static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, s
 }
 
 /* Rows that fill a tile, and some more, by their order, in another one, and as tiles. */
-static bool many_same(const struct kern_matrix *w, enum kern_act_kind kind, kern_matmul_fn *law, kern_matmul_fn *fn,
-                      kern_act_fn *const *tiles)
+static bool many_same(const struct kern_matrix *w, enum kern_act_kind kind, kern_matmul_fn *law,
+                      kern_matmul_fn *fn, kern_act_fn *const *tiles)
 {
     enum { N = 19 };
-    ATTR_ALIGNED(64) uint8_t mem[N * IN * 3], more[2 * IN / 32 / KERN_TILES_GROUPS * KERN_TILES_BYTES];
+    ATTR_ALIGNED(64)
+    uint8_t mem[N * IN * 3], more[2 * IN / 32 / KERN_TILES_GROUPS * KERN_TILES_BYTES];
     static_assert(sizeof more >= IN / 256 * sizeof(struct kern_tiles256), "tiles of either kind");
     float x[N * IN], want[N * OUT], got[N * OUT];
     int32_t row[N];
@@ -195,7 +196,8 @@ static int test_many(struct kern_matmul_table *t, uint32_t code, struct data *d,
         return 0;
     w.at = d->panel;
     kern_pack(&w, 0, w.n_panels, d->stored);
-    if (same(d, &w, w.act, twin(code), t->many[code]) && many_same(&w, w.act, twin(code), t->many[code], t->tiles))
+    if (same(d, &w, w.act, twin(code), t->many[code]) &&
+        many_same(&w, w.act, twin(code), t->many[code], t->tiles))
         return 0;
     report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
            "differs from the plain kernel; '%s' is used instead", t->name[code]);
@@ -204,7 +206,8 @@ static int test_many(struct kern_matmul_table *t, uint32_t code, struct data *d,
 }
 
 /* One that differs takes the others of its recipe with it: that is what all do. */
-static int test_recipe(struct kern_matmul_table *t, const struct law *law, struct data *d, const struct report_sink *sink)
+static int test_recipe(struct kern_matmul_table *t, const struct law *law, struct data *d,
+                       const struct report_sink *sink)
 {
     for (uint32_t code = 0; code < KERN_CODE_N; code++) {
         struct kern_matrix w;

@@ -22,7 +22,14 @@ static const struct set {
 #undef KERN_ATTEND
 };
 
-enum { WIDTH = 32, HEADS = 3, PAGES = 3, POS = 300, MASS = HEADS * PAGES * 2, OUT = MASS + HEADS * 48 };
+enum {
+    WIDTH = 32,
+    HEADS = 3,
+    PAGES = 3,
+    POS = 300,
+    MASS = HEADS * PAGES * 2,
+    OUT = MASS + HEADS * 48
+};
 
 struct data {
     _Alignas(64) uint8_t page[PAGES][KERN_PAGE * WIDTH];
@@ -34,9 +41,16 @@ static bool run(const struct kern_pick_table *t, struct data *d, float *out)
 {
     static const int32_t chosen[1] = {1};
     const uint8_t *page[PAGES];
-    struct kern_pick_task task = {.shadow = page, .k_width = WIDTH, .v_width = WIDTH, .q = d->q, .n_heads = HEADS, .pos = POS, .scale = 0.3f};
+    struct kern_pick_task task = {.shadow = page,
+                                  .k_width = WIDTH,
+                                  .v_width = WIDTH,
+                                  .q = d->q,
+                                  .n_heads = HEADS,
+                                  .pos = POS,
+                                  .scale = 0.3f};
     const size_t n_bytes = kern_pick_bytes(WIDTH, WIDTH, &task.mean_at);
-    if (!n_bytes || n_bytes > sizeof d->page[0] || kern_pick_scratch(WIDTH, HEADS) > sizeof d->scratch || kern_attend_state(WIDTH) > 48)
+    if (!n_bytes || n_bytes > sizeof d->page[0] ||
+        kern_pick_scratch(WIDTH, HEADS) > sizeof d->scratch || kern_attend_state(WIDTH) > 48)
         return false;
     for (int64_t i = 0; i < PAGES; i++) {
         page[i] = d->page[i];
@@ -58,7 +72,8 @@ static bool same(const struct kern_pick_table *t)
     float out[2][OUT];
     kern_self_fill(d.rows, KERN_PAGE * WIDTH, 1);
     kern_self_fill(d.q, HEADS * WIDTH, 2);
-    return run(sets[0].table, &d, out[0]) && run(t, &d, out[1]) && kern_self_same(out[0], out[1], OUT);
+    return run(sets[0].table, &d, out[0]) && run(t, &d, out[1]) &&
+           kern_self_same(out[0], out[1], OUT);
 }
 
 int kern_pick_self_test(struct kern_pick_kernels *t, uint32_t cpu, const struct report_sink *sink)
@@ -72,6 +87,7 @@ int kern_pick_self_test(struct kern_pick_kernels *t, uint32_t cpu, const struct 
             t->name = sets[s].name;
         }
     while (s && !same(&t->table));
-    report(sink, INGLE_REPORT_WARN, "kernel", "choice of pages", "differs from the plain kernel; '%s' is used instead", cpu_name(sets[s].needs));
+    report(sink, INGLE_REPORT_WARN, "kernel", "choice of pages",
+           "differs from the plain kernel; '%s' is used instead", cpu_name(sets[s].needs));
     return 1;
 }

@@ -1,7 +1,8 @@
 /*
- * touch - what a call of a kernel reads and writes, told to the sanitizer (base/touch.h) before the call: vector
- * kernels are built without one, so that they are compiled once, and kerncheck sees what they do inside of these
- * ranges.  Where a kernel reads only some of a block, this tells of the block.
+ * touch - what a call of a kernel reads and writes, told to the sanitizer (base/touch.h) before the
+ * call: vector kernels are built without one, so that they are compiled once, and kerncheck sees
+ * what they do inside of these ranges.  Where a kernel reads only some of a block, this tells of
+ * the block.
  */
 #ifndef INGLE_KERN_TOUCH_H
 #define INGLE_KERN_TOUCH_H
@@ -37,7 +38,8 @@ static inline void kern_touch_matmul(const struct kern_matmul *m, int64_t p0, in
     if (c0 >= c1 || m->n <= 0)
         return;
 #ifdef __SANITIZE_ADDRESS__ /* nobody writes weights, and they are many */
-    const int64_t b0 = p0 / KERN_BAND * KERN_BAND, b1 = num_min(num_div_up(p1, KERN_BAND) * KERN_BAND, w->n_panels);
+    const int64_t b0 = p0 / KERN_BAND * KERN_BAND,
+                  b1 = num_min(num_div_up(p1, KERN_BAND) * KERN_BAND, w->n_panels);
     touch_read(w->at + (size_t)b0 * w->panel_bytes, (size_t)(b1 - b0) * w->panel_bytes);
 #endif
     for (int64_t i = 0; i < m->n; i++) {
@@ -70,8 +72,8 @@ static inline void kern_touch_tiles(const struct kern_act *a, int64_t r0, int64_
 }
 
 /* Slots [slot, slot + n) of a block that are written. */
-static inline void kern_touch_kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows,
-                                       int64_t n, int64_t stride)
+static inline void kern_touch_kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block,
+                                       int64_t slot, const float *rows, int64_t n, int64_t stride)
 {
     const size_t n_bytes = kern_kv_block_bytes(c, key, width);
     for (int64_t i = 0; i < n; i++)
@@ -79,19 +81,23 @@ static inline void kern_touch_kv_write(enum kern_kv_codec c, bool key, int64_t w
 #ifdef __SANITIZE_ADDRESS__
     (void)slot;
     touch_write(block, n_bytes);
-#else /* where a slot stands is the codec's matter: of these bytes one is enough to meet another thread */
-    touch_write((uint8_t *)block + n_bytes * (size_t)slot / KERN_PAGE, n_bytes * (size_t)n / KERN_PAGE);
+#else
+/* where a slot stands is the codec's matter: of these bytes one is enough to meet another thread */
+    touch_write((uint8_t *)block + n_bytes * (size_t)slot / KERN_PAGE,
+                n_bytes * (size_t)n / KERN_PAGE);
 #endif
 }
 
 /* Keys and values of pages [first, end) that the rows of a see. */
 static inline void kern_touch_pages(const struct kern_attend *a, int64_t first, int64_t end)
 {
-    const size_t k = kern_kv_block_bytes(a->k_codec, true, a->k_width), v = kern_kv_block_bytes(a->v_codec, false, a->v_width);
+    const size_t k = kern_kv_block_bytes(a->k_codec, true, a->k_width),
+                 v = kern_kv_block_bytes(a->v_codec, false, a->v_width);
     int64_t lo = a->window ? num_max(0, a->pos0 - a->window + 1) : 0;
     if (a->first)
         lo = num_max(lo, a->first[0]);
-    for (int64_t i = num_max(first, lo / KERN_PAGE); i < num_min(end, (a->pos0 + a->n_rows - 1) / KERN_PAGE + 1); i++)
+    for (int64_t i = num_max(first, lo / KERN_PAGE);
+         i < num_min(end, (a->pos0 + a->n_rows - 1) / KERN_PAGE + 1); i++)
         if (a->page[i]) {
             touch_read(a->page[i] + a->k_at, k);
             touch_read(a->page[i] + a->v_at, v);
@@ -118,7 +124,8 @@ static inline void kern_touch_attend(const struct kern_attend *a, void *scratch)
     touch_write(scratch, kern_attend_scratch(a));
 }
 
-static inline void kern_touch_split(const struct kern_attend *a, int64_t split, float *state, void *scratch)
+static inline void kern_touch_split(const struct kern_attend *a, int64_t split, float *state,
+                                    void *scratch)
 {
     kern_touch_queries(a);
     kern_touch_pages(a, split * (KERN_SPLIT / KERN_PAGE), (split + 1) * (KERN_SPLIT / KERN_PAGE));
@@ -126,7 +133,8 @@ static inline void kern_touch_split(const struct kern_attend *a, int64_t split, 
     touch_write(scratch, kern_attend_scratch(a));
 }
 
-static inline void kern_touch_merge(const struct kern_attend *a, int64_t n_splits, const float *state, void *scratch)
+static inline void kern_touch_merge(const struct kern_attend *a, int64_t n_splits,
+                                    const float *state, void *scratch)
 {
     kern_touch_in(state, n_splits * a->n_rows * a->n_heads * kern_attend_state(a->v_width));
     kern_touch_results(a);
@@ -158,7 +166,8 @@ static inline void kern_touch_few_look(const struct kern_few_task *t, float *fir
     touch_write(scratch, kern_few_scratch(&t->attend));
 }
 
-static inline void kern_touch_few_split(const struct kern_few_task *t, int64_t split, const float *first, float *state, void *scratch)
+static inline void kern_touch_few_split(const struct kern_few_task *t, int64_t split,
+                                        const float *first, float *state, void *scratch)
 {
     const struct kern_attend *a = &t->attend;
     kern_touch_queries(a);
@@ -168,14 +177,17 @@ static inline void kern_touch_few_split(const struct kern_few_task *t, int64_t s
     touch_write(scratch, kern_few_scratch(a));
 }
 
-static inline void kern_touch_few_merge(const struct kern_few_task *t, int64_t n_splits, const float *state, void *scratch)
+static inline void kern_touch_few_merge(const struct kern_few_task *t, int64_t n_splits,
+                                        const float *state, void *scratch)
 {
-    kern_touch_in(state, n_splits * t->attend.n_rows * t->attend.n_heads * kern_few_state(t->attend.v_width));
+    kern_touch_in(state, n_splits * t->attend.n_rows * t->attend.n_heads *
+                             kern_few_state(t->attend.v_width));
     kern_touch_few_results(t);
     touch_write(scratch, kern_few_scratch(&t->attend));
 }
 
-static inline void kern_touch_mass(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages, float *mass, void *scratch)
+static inline void kern_touch_mass(const struct kern_pick_task *t, int64_t first, int64_t end,
+                                   int64_t n_pages, float *mass, void *scratch)
 {
     for (int64_t i = first; i < end; i++)
         touch_read(t->shadow[i] + t->at, kern_kv_block_bytes(KERN_KV_N4R, true, t->k_width));
@@ -185,8 +197,8 @@ static inline void kern_touch_mass(const struct kern_pick_task *t, int64_t first
     touch_write(scratch, kern_pick_scratch(t->k_width, t->n_heads));
 }
 
-static inline void kern_touch_rest(const struct kern_pick_task *t, const float *mass, int64_t n_pages, const int32_t *chosen, int64_t n,
-                                   float *state)
+static inline void kern_touch_rest(const struct kern_pick_task *t, const float *mass,
+                                   int64_t n_pages, const int32_t *chosen, int64_t n, float *state)
 {
     for (int64_t i = 0, j = 0; i < n_pages; i++) {
         if (j < n && chosen[j] == i)
@@ -204,14 +216,16 @@ static inline void kern_touch_row_write(const struct kern_row *f, void *dst, con
     touch_write(dst, kern_row_bytes(f->codec, f->width, f->tail));
 }
 
-static inline void kern_touch_gather(const struct kern_row *f, const void *const *row, int64_t n, int64_t slot, void *keys, void *values)
+static inline void kern_touch_gather(const struct kern_row *f, const void *const *row, int64_t n,
+                                     int64_t slot, void *keys, void *values)
 {
     const enum kern_kv_codec block = kern_row_block(f->codec);
     for (int64_t i = 0; i < n; i++)
         touch_read(row[i], kern_row_bytes(f->codec, f->width, f->tail));
     for (int key = 0; key < 2; key++) {
         const size_t tile = kern_kv_block_bytes(block, key, f->width) * KERN_ROW_TILE / KERN_PAGE;
-        touch_write((uint8_t *)(key ? keys : values) + (size_t)(slot / KERN_ROW_TILE) * tile, key ? tile : tile * (size_t)n / KERN_ROW_TILE);
+        touch_write((uint8_t *)(key ? keys : values) + (size_t)(slot / KERN_ROW_TILE) * tile,
+                    key ? tile : tile * (size_t)n / KERN_ROW_TILE);
     }
 }
 
@@ -224,15 +238,16 @@ static inline void kern_touch_query4(int64_t width, const float *q, int64_t n_he
 static inline void kern_touch_scores(const struct kern_scores *s, float *score, float *scratch)
 {
     touch_read(s->keys, (size_t)s->n * kern_row_bytes(s->form.codec, s->form.width, s->form.tail));
-    touch_read(s->q, (size_t)s->n_heads * (s->form.codec == KERN_KV_FP4 ? kern_query4_bytes(s->form.width)
-                                                                        : (size_t)s->form.width * sizeof(float)));
+    touch_read(s->q, (size_t)s->n_heads * (s->form.codec == KERN_KV_FP4
+                                               ? kern_query4_bytes(s->form.width)
+                                               : (size_t)s->form.width * sizeof(float)));
     kern_touch_in(s->weight, s->n_heads);
     kern_touch_out(score, s->n);
     kern_touch_out(scratch, kern_latent_scratch(s->form.width));
 }
 
-static inline void kern_touch_pool(const float *const *value, const float *const *gate, int64_t n, int64_t width, float *y, float *top,
-                                   float *sum)
+static inline void kern_touch_pool(const float *const *value, const float *const *gate, int64_t n,
+                                   int64_t width, float *y, float *top, float *sum)
 {
     for (int64_t i = 0; i < n; i++) {
         kern_touch_in(value[i], width);

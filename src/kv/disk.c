@@ -70,7 +70,8 @@ static int64_t slots_of(uint64_t budget_bytes, uint64_t slot_bytes)
     return n > MOST_SLOTS ? MOST_SLOTS : (int64_t)n;
 }
 
-bool kv_disk_memory(const struct kv_spec *s, int64_t max_tokens, uint64_t budget_bytes, uint64_t *out)
+bool kv_disk_memory(const struct kv_spec *s, int64_t max_tokens, uint64_t budget_bytes,
+                    uint64_t *out)
 {
     const int64_t group = kv_disk_group(s);
     uint64_t slot_bytes, stage, list;
@@ -84,8 +85,8 @@ bool kv_disk_memory(const struct kv_spec *s, int64_t max_tokens, uint64_t budget
         return false;
     const uint64_t lane = s->group[group].page_bytes + most; /* a page that is written or read */
     uint64_t kept;
-    return num_add_u64(stage, list, out) && num_add_u64(*out, lane, out) && num_mul_u64((uint64_t)s->kept, slot_bytes, &kept) &&
-           num_add_u64(*out, kept, out);
+    return num_add_u64(stage, list, out) && num_add_u64(*out, lane, out) &&
+           num_mul_u64((uint64_t)s->kept, slot_bytes, &kept) && num_add_u64(*out, kept, out);
 }
 
 uint64_t kv_disk_step_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t pages_in_memory)
@@ -102,7 +103,8 @@ ingle_status kv_disk_check(const char *dir, struct err *err)
     if (st && err)
         err_prefix(err, "keys and values on disk");
     if (!st && faccessat(AT_FDCWD, dir, W_OK | X_OK, AT_EACCESS) != 0)
-        return err_set(err, INGLE_IO, "%s: keys and values cannot be written there: %s", dir, strerror(errno));
+        return err_set(err, INGLE_IO, "%s: keys and values cannot be written there: %s", dir,
+                       strerror(errno));
     return st;
 }
 
@@ -115,14 +117,17 @@ static void remove_left(struct kv_disk *d)
         close(fd);
     for (const struct dirent *e; list && (e = readdir(list));) {
         const size_t n = strlen(e->d_name);
-        if (n < sizeof prefix + sizeof suffix - 2 || strncmp(e->d_name, prefix, sizeof prefix - 1) != 0 ||
+        if (n < sizeof prefix + sizeof suffix - 2 ||
+            strncmp(e->d_name, prefix, sizeof prefix - 1) != 0 ||
             strcmp(e->d_name + n - (sizeof suffix - 1), suffix) != 0)
             continue;
-        const int left = openat(d->at_dir, e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        const int left =
+            openat(d->at_dir, e->d_name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
         if (left < 0)
             continue;
         if (flock(left, LOCK_EX | LOCK_NB) == 0 && unlinkat(d->at_dir, e->d_name, 0) == 0)
-            report(d->pool->sink, INGLE_REPORT_NOTE, "kv-paging", e->d_name, "a process that was ended left it in '%s': removed", d->dir);
+            report(d->pool->sink, INGLE_REPORT_NOTE, "kv-paging", e->d_name,
+                   "a process that was ended left it in '%s': removed", d->dir);
         close(left);
     }
     if (list)
@@ -134,17 +139,24 @@ static ingle_status make_file(struct kv_disk *d, struct err *err)
 {
     for (int i = 0; i < MOST_NAMES && d->fd < 0; i++) {
         struct stat st;
-        snprintf(d->name, sizeof d->name, "%s%ld-%llu%s", prefix, (long)getpid(), (unsigned long long)(clock_now() % 1000000007u) + (unsigned)i, suffix);
-        d->fd = openat(d->at_dir, d->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+        snprintf(d->name, sizeof d->name, "%s%ld-%llu%s", prefix, (long)getpid(),
+                 (unsigned long long)(clock_now() % 1000000007u) + (unsigned)i, suffix);
+        d->fd =
+            openat(d->at_dir, d->name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
         if (d->fd < 0 && errno != EEXIST)
-            return err_set(err, INGLE_IO, "%s: cannot make a file for keys and values: %s", d->dir, strerror(errno));
-        if (d->fd >= 0 && (flock(d->fd, LOCK_EX | LOCK_NB) != 0 || fstat(d->fd, &st) != 0 || !st.st_nlink)) {
+            return err_set(err, INGLE_IO, "%s: cannot make a file for keys and values: %s", d->dir,
+                           strerror(errno));
+        if (d->fd >= 0 &&
+            (flock(d->fd, LOCK_EX | LOCK_NB) != 0 || fstat(d->fd, &st) != 0 || !st.st_nlink)) {
             close(d->fd);
             d->fd = -1;
         }
     }
     if (d->fd < 0)
-        return err_set(err, INGLE_IO, "%s: cannot make a file for keys and values: other processes have all its names", d->dir);
+        return err_set(
+            err, INGLE_IO,
+            "%s: cannot make a file for keys and values: other processes have all its names",
+            d->dir);
     const size_t n = strlen(d->dir) + sizeof d->name + 2;
     d->path = mem_alloc(n);
     if (!d->path)
@@ -154,7 +166,9 @@ static ingle_status make_file(struct kv_disk *d, struct err *err)
     d->direct = d->read_fd >= 0;
     if (!d->direct)
         d->read_fd = openat(d->at_dir, d->name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    return d->read_fd >= 0 ? INGLE_OK : err_set(err, INGLE_IO, "%s: cannot open the file to read it: %s", d->path, strerror(errno));
+    return d->read_fd >= 0 ? INGLE_OK
+                           : err_set(err, INGLE_IO, "%s: cannot open the file to read it: %s",
+                                     d->path, strerror(errno));
 }
 
 /* How fast blocks are read: some are written, and read back past the page cache where that goes. */
@@ -188,9 +202,11 @@ static ingle_status lists(struct kv_disk *d, uint64_t budget_bytes, struct err *
     d->n_units = shape(s, d->group, &d->slot_bytes, &most);
     d->n_slots = (int32_t)slots_of(budget_bytes, d->slot_bytes);
     if (d->n_units < 1 || d->n_units > KV_DISK_UNITS)
-        return err_set(err, INGLE_LIMIT, "%zu heads of keys and values are not in 1..%d", d->n_units, KV_DISK_UNITS);
+        return err_set(err, INGLE_LIMIT, "%zu heads of keys and values are not in 1..%d",
+                       d->n_units, KV_DISK_UNITS);
     if (d->n_slots < 1)
-        return err_set(err, INGLE_LIMIT, "%llu bytes of disk cannot hold one page of keys and values: %llu bytes",
+        return err_set(err, INGLE_LIMIT,
+                       "%llu bytes of disk cannot hold one page of keys and values: %llu bytes",
                        (unsigned long long)budget_bytes, (unsigned long long)d->slot_bytes);
     const uint64_t pages = d->pool->budget_bytes / s->group[d->group].page_bytes;
     d->cap_leaves = (int32_t)(pages < MOST_SLOTS ? pages : MOST_SLOTS);
@@ -206,7 +222,13 @@ static ingle_status lists(struct kv_disk *d, uint64_t budget_bytes, struct err *
     for (uint32_t i = 0; i < s->n_streams; i++)
         for (uint32_t h = 0; s->stream[i].group == d->group && h < s->stream[i].n_heads; h++) {
             struct kv_unit *u = &d->unit[k++];
-            *u = (struct kv_unit){i, h, s->stream[i].at + h * s->stream[i].head_bytes, s->stream[i].head_bytes, step_of(&s->stream[i]), at, 0};
+            *u = (struct kv_unit){i,
+                                  h,
+                                  s->stream[i].at + h * s->stream[i].head_bytes,
+                                  s->stream[i].head_bytes,
+                                  step_of(&s->stream[i]),
+                                  at,
+                                  0};
             at += (uint64_t)d->n_slots * u->step;
         }
     return INGLE_OK;
@@ -232,7 +254,8 @@ ingle_status kv_disk_open(struct kv_pool *p, const struct kv_disk_options *o, st
     const int64_t group = kv_disk_group(p->spec);
     BUG_IF(p->disk || p->used_bytes);
     if (group < 0)
-        return err_set(err, INGLE_UNSUP, "no layer keeps heads of keys and values of all positions");
+        return err_set(err, INGLE_UNSUP,
+                       "no layer keeps heads of keys and values of all positions");
     ingle_status st = kv_disk_check(o->dir, err);
     if (st)
         return st;
@@ -279,7 +302,8 @@ void kv_disk_close(struct kv_pool *p)
         (void)unlinkat(d->at_dir, d->name, 0);
     p->disk = NULL;
     if (!kv_disk_end(d))
-        report(p->sink, INGLE_REPORT_WARN, "kv-paging", path, "the disk does not answer: the file stays until it does, or until the next start");
+        report(p->sink, INGLE_REPORT_WARN, "kv-paging", path,
+               "the disk does not answer: the file stays until it does, or until the next start");
 }
 
 bool kv_disk_has(const struct kv_pool *p, uint32_t group)
@@ -309,7 +333,10 @@ void kv_disk_count(struct kv_pool *p, struct kv_disk_counts *out)
 const char *kv_disk_trouble(const struct kv_pool *p)
 {
     const struct kv_disk *d = p->disk;
-    return !d ? "" : d->counts.error[0] ? d->counts.error : d->n_used >= d->n_slots ? "the file of pages has its largest size" : "";
+    return !d                        ? ""
+           : d->counts.error[0]      ? d->counts.error
+           : d->n_used >= d->n_slots ? "the file of pages has its largest size"
+                                     : "";
 }
 
 /* ---- which page leaves ---- */
@@ -408,7 +435,8 @@ static struct kv_page *victim(const struct kv_disk *d)
     for (int32_t i = 0; i < d->n_leaves; i++) {
         struct kv_page *pg = d->leaves[i];
         const bool idle = is_idle(pg);
-        if (may_leave(pg) && (!best || (idle && !best_idle) || (idle == best_idle && pg->index > best->index))) {
+        if (may_leave(pg) &&
+            (!best || (idle && !best_idle) || (idle == best_idle && pg->index > best->index))) {
             best = pg;
             best_idle = idle;
         }
@@ -426,7 +454,8 @@ uint64_t kv_disk_can_spill(const struct kv_pool *p)
         n += may_leave(d->leaves[i]) && !is_idle(d->leaves[i]);
         on_disk += d->leaves[i]->slot >= 0 && !d->leaves[i]->kept;
     }
-    return (uint64_t)num_min(n, d->n_slots - d->n_used + on_disk) * p->spec->group[d->group].page_bytes;
+    return (uint64_t)num_min(n, d->n_slots - d->n_used + on_disk) *
+           p->spec->group[d->group].page_bytes;
 }
 
 static void failed(struct kv_disk *d, int why)
@@ -438,7 +467,8 @@ static void failed(struct kv_disk *d, int why)
     d->counts.failed++;
     d->try_at = clock_now() + pause_ns;
     if (first)
-        report(d->pool->sink, INGLE_REPORT_WARN, "kv-paging", d->path, "%s: no more pages leave memory until it can be written", text);
+        report(d->pool->sink, INGLE_REPORT_WARN, "kv-paging", d->path,
+               "%s: no more pages leave memory until it can be written", text);
 }
 
 /* A place on disk for a page in memory, with its bytes.  False: there is none. */
@@ -472,7 +502,8 @@ bool kv_disk_spill(struct kv_pool *p, bool idle)
     return true;
 }
 
-/* A page's bytes come back to memory; its place on disk stays its own while no other page needs one. */
+/* A page's bytes come back to memory; its place on disk stays its own while no other page needs
+ * one. */
 static bool come_back(struct kv_pool *p, struct kv_page *pg)
 {
     struct kv_disk *d = p->disk;
@@ -498,7 +529,8 @@ void kv_disk_recall(struct kv_pool *p, struct kv_page *const *page, int64_t n)
     for (int64_t i = 0; i < n; i++)
         away += page[i] && !page[i]->at;
     int64_t most = num_div_up(away, RECALLED);
-    for (int64_t i = 0; i < n && most > 0 && p->budget_bytes - p->used_bytes >= (SPARED + 1) * n_bytes; i++)
+    for (int64_t i = 0;
+         i < n && most > 0 && p->budget_bytes - p->used_bytes >= (SPARED + 1) * n_bytes; i++)
         if (page[i] && !page[i]->at && !page[i]->pins) {
             most--;
             if (!come_back(p, page[i]))
@@ -512,14 +544,15 @@ bool kv_disk_place(struct kv_pool *p, struct kv_page *pg)
     return pg->slot >= 0;
 }
 
-ingle_status kv_disk_fill(struct kv_pool *p, const struct kv_page *pg, const void *bytes, struct err *err)
+ingle_status kv_disk_fill(struct kv_pool *p, const struct kv_page *pg, const void *bytes,
+                          struct err *err)
 {
     struct kv_disk *d = p->disk;
     char text[64];
     const int why = kv_disk_write_page(d, pg->slot, bytes);
     return !why ? INGLE_OK
-                : err_set(err, INGLE_LIMIT, "%s: cannot write page %lld of keys and values: %s", d->path, (long long)pg->index,
-                          kv_disk_why(why, text, sizeof text));
+                : err_set(err, INGLE_LIMIT, "%s: cannot write page %lld of keys and values: %s",
+                          d->path, (long long)pg->index, kv_disk_why(why, text, sizeof text));
 }
 
 ingle_status kv_disk_copy(struct kv_pool *p, const struct kv_page *pg, void *to, struct err *err)
@@ -542,6 +575,8 @@ ingle_status kv_disk_copy(struct kv_pool *p, const struct kv_page *pg, void *to,
     pthread_mutex_lock(&d->lock);
     d->failed_reads++;
     pthread_mutex_unlock(&d->lock);
-    return err_set(err, INGLE_IO, "%s: cannot read keys and values of page %lld (positions from %lld on): %s", d->path, (long long)pg->index,
-                   (long long)pg->index * KV_PAGE, kv_disk_why(why, text, sizeof text));
+    return err_set(err, INGLE_IO,
+                   "%s: cannot read keys and values of page %lld (positions from %lld on): %s",
+                   d->path, (long long)pg->index, (long long)pg->index * KV_PAGE,
+                   kv_disk_why(why, text, sizeof text));
 }

@@ -17,7 +17,8 @@ struct kv_unit {
     size_t kept_at;      /* in kv_disk.kept_at */
 };
 
-/* A block that stays in memory: which one; when it was wanted last, in takes; by whom it is used (a bit each of kv_disk.heads). */
+/* A block that stays in memory: which one; when it was wanted last, in takes; by whom it is used (a
+ * bit each of kv_disk.heads). */
 struct kv_kept {
     int32_t slot; /* -1: none */
     uint32_t turn;
@@ -38,7 +39,8 @@ enum { KV_STAGES = 2, KV_DISK_UNITS = 65536, KV_DISK_ALIGN = 4096 };
 /* Why a block is not there, beside errno. */
 enum { KV_FILE_ENDS = -1, KV_FILE_DAMAGED = -2, KV_FILE_LATE = -3 };
 
-/* When a thread last asked the system for something; given_up: of such a time, somebody has waited for too long. */
+/* When a thread last asked the system for something; given_up: of such a time, somebody has waited
+ * for too long. */
 struct kv_pulse {
     _Atomic uint64_t since, given_up;
 };
@@ -67,7 +69,8 @@ struct kv_lane {
 };
 enum kv_stage_state { KV_STAGE_EMPTY, KV_STAGE_WAITS, KV_STAGE_READS, KV_STAGE_DONE };
 
-/* The blocks of a unit in memory.  Between WAITS and DONE it is the reading thread's, but for its state. */
+/* The blocks of a unit in memory.  Between WAITS and DONE it is the reading thread's, but for its
+ * state. */
 struct kv_stage {
     uint32_t unit;
     int32_t n;
@@ -107,7 +110,8 @@ struct kv_disk {
     uint64_t try_at;      /* writes failed: no other one before this time */
     struct kv_disk_counts counts; /* the engine thread's, but for what the reading thread counts: */
     uint64_t read_bytes, read_ns, failed_reads; /* Sync: lock */
-    pthread_mutex_t moves;        /* held while a page's memory goes, and by who copies it on another thread */
+    /* held while a page's memory goes, and by who copies it on another thread */
+    pthread_mutex_t moves;
     /* Heads. */
     int32_t cap;          /* blocks of a stage */
     size_t stage_bytes;
@@ -134,19 +138,24 @@ struct kv_disk {
 ingle_status kv_heads_open(struct kv_disk *d, int64_t max_tokens, struct err *err);
 void kv_heads_free(struct kv_disk *d);
 ingle_status kv_disk_lane_open(struct kv_disk *d, struct err *err);
-/* Ends both threads, removes the file and frees the disk.  False: one of them waits for the system, and does it later. */
+/* Ends both threads, removes the file and frees the disk.  False: one of them waits for the system,
+ * and does it later. */
 bool kv_disk_end(struct kv_disk *d);
-ingle_status kv_disk_start(struct kv_disk *d, struct kv_thread *t, void *(*fn)(void *), struct err *err);
+ingle_status kv_disk_start(struct kv_disk *d, struct kv_thread *t, void *(*fn)(void *),
+                           struct err *err);
 void kv_disk_thread_ends(struct kv_disk *d, struct kv_thread *t); /* its last call */
 
-/* Reads n blocks of a unit from slot on, one after another.  On a thread whose pulse that is.  0, errno or KV_FILE_ENDS. */
-int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot, int32_t n, uint8_t *to, struct kv_pulse *pulse);
-/* Pages, by the lane.  0, errno, KV_FILE_ENDS, KV_FILE_DAMAGED; KV_FILE_LATE: the disk does not answer. */
+/* Reads n blocks of a unit from slot on, one after another.  On a thread whose pulse that is.  0,
+ * errno or KV_FILE_ENDS. */
+int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot, int32_t n,
+                 uint8_t *to, struct kv_pulse *pulse);
+/* Pages, by the lane.  0, errno, KV_FILE_ENDS, KV_FILE_DAMAGED; KV_FILE_LATE: the disk does not
+ * answer. */
 int kv_disk_write_page(struct kv_disk *d, int32_t slot, const void *bytes);
 int kv_disk_read_page(struct kv_disk *d, int32_t slot, void *to);
 bool kv_disk_lane_answers(struct kv_disk *d);
-/* Whether the thread has waited for the system for too long, as somebody sees it who has waited for it for so long, or as
- * somebody saw it before. */
+/* Whether the thread has waited for the system for too long, as somebody sees it who has waited for
+ * it for so long, or as somebody saw it before. */
 bool kv_pulse_late(const struct kv_disk *d, struct kv_pulse *p, uint64_t waited_ns);
 /* Says why, in room for n bytes, which it returns. */
 const char *kv_disk_why(int why, char *room, size_t n);

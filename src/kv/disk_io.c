@@ -2,9 +2,9 @@
 /*
  * disk_io - reads and writes of the file that pages go to, and the thread that writes.
  *
- * Every read and write is on one of two threads: a disk that does not answer (a dead network disk) holds the thread, not
- * who waits for it.  The lane writes pages, and reads whole ones, one at a time, on memory of its own; heads.c reads
- * blocks for steps.
+ * Every read and write is on one of two threads: a disk that does not answer (a dead network disk)
+ * holds the thread, not who waits for it.  The lane writes pages, and reads whole ones, one at a
+ * time, on memory of its own; heads.c reads blocks for steps.
  */
 #define _GNU_SOURCE
 #include "kv/disk_impl.h"
@@ -21,17 +21,20 @@
 #include <unistd.h>
 
 enum { REQUEST = 2 << 20 /* read or written at once */ };
-static const uint64_t close_ns = 5000000000u; /* a thread that has not ended by then is left alone */
+/* a thread that has not ended by then is left alone */
+static const uint64_t close_ns = 5000000000u;
 
 /* ---- the file ---- */
 
-int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot, int32_t n, uint8_t *to, struct kv_pulse *pulse)
+int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot, int32_t n,
+                 uint8_t *to, struct kv_pulse *pulse)
 {
     const uint64_t at = u->first + (uint64_t)slot * u->step;
     for (size_t done = 0, all = (size_t)n * u->step; done < all;) {
         const size_t left = all - done;
         atomic_store(&pulse->since, clock_now());
-        const ssize_t got = pread(d->read_fd, to + done, left < REQUEST ? left : REQUEST, (off_t)(at + done));
+        const ssize_t got =
+            pread(d->read_fd, to + done, left < REQUEST ? left : REQUEST, (off_t)(at + done));
         if (got < 0 && errno == EINTR)
             continue;
         if (got <= 0)
@@ -39,20 +42,24 @@ int kv_disk_read(const struct kv_disk *d, const struct kv_unit *u, int32_t slot,
         done += (size_t)got;
     }
     if (!d->direct)
-        (void)posix_fadvise(d->read_fd, (off_t)at, (off_t)((size_t)n * u->step), POSIX_FADV_DONTNEED);
+        (void)posix_fadvise(d->read_fd, (off_t)at, (off_t)((size_t)n * u->step),
+                            POSIX_FADV_DONTNEED);
     return 0;
 }
 
 /* 0 or errno. */
-static int write_block(struct kv_disk *d, const struct kv_unit *u, int32_t slot, const uint8_t *page)
+static int write_block(struct kv_disk *d, const struct kv_unit *u, int32_t slot,
+                       const uint8_t *page)
 {
     static const uint8_t zeros[KV_DISK_ALIGN];
     const uint64_t at = u->first + (uint64_t)slot * u->step;
     for (size_t done = 0; done < u->step;) {
         const bool tail = done >= u->n_bytes; /* direct reads want the whole step */
-        const size_t left = tail ? u->step - done : u->n_bytes - done, n = left < REQUEST ? left : REQUEST;
+        const size_t left = tail ? u->step - done : u->n_bytes - done,
+                     n = left < REQUEST ? left : REQUEST;
         atomic_store(&d->lane.pulse.since, clock_now());
-        const ssize_t put = pwrite(d->fd, tail ? zeros : page + u->at + done, n, (off_t)(at + done));
+        const ssize_t put =
+            pwrite(d->fd, tail ? zeros : page + u->at + done, n, (off_t)(at + done));
         if (put < 0 && errno == EINTR)
             continue;
         if (put <= 0)
@@ -72,7 +79,8 @@ static int write_page(struct kv_disk *d, int32_t slot, const uint8_t *page)
         why = write_block(d, u, slot, page);
         d->sum[(size_t)slot * d->n_units + i] = kv_file_sum(page + u->at, u->n_bytes);
         if (!why) /* it is to be on disk soon, and not in memory once more */
-            (void)sync_file_range(d->fd, (off_t)(u->first + (uint64_t)slot * u->step), (off_t)u->step, SYNC_FILE_RANGE_WRITE);
+            (void)sync_file_range(d->fd, (off_t)(u->first + (uint64_t)slot * u->step),
+                                  (off_t)u->step, SYNC_FILE_RANGE_WRITE);
     }
     file_limit_drop(&limit);
     return why;
@@ -86,7 +94,8 @@ static int read_page(struct kv_disk *d, int32_t slot, uint8_t *page)
     for (size_t i = 0; i < d->n_units && !why; i++) {
         const struct kv_unit *u = &d->unit[i];
         why = kv_disk_read(d, u, slot, 1, l->block, &l->pulse);
-        if (!why && !kv_key_equal(kv_file_sum(l->block, u->n_bytes), d->sum[(size_t)slot * d->n_units + i]))
+        if (!why &&
+            !kv_key_equal(kv_file_sum(l->block, u->n_bytes), d->sum[(size_t)slot * d->n_units + i]))
             why = KV_FILE_DAMAGED;
         if (!why)
             memcpy(page + u->at, l->block, u->n_bytes);
@@ -96,7 +105,9 @@ static int read_page(struct kv_disk *d, int32_t slot, uint8_t *page)
 
 const char *kv_disk_why(int why, char *room, size_t n)
 {
-    static const char *const text[] = {[-KV_FILE_ENDS] = "the file ends", [-KV_FILE_DAMAGED] = "damaged: another checksum", [-KV_FILE_LATE] = "the disk does not answer"};
+    static const char *const text[] = {[-KV_FILE_ENDS] = "the file ends",
+                                       [-KV_FILE_DAMAGED] = "damaged: another checksum",
+                                       [-KV_FILE_LATE] = "the disk does not answer"};
     if (why < 0)
         snprintf(room, n, "%s", text[-why]);
     else
@@ -117,7 +128,8 @@ static void *run(void *arg)
         if (l->state != KV_LANE_ASKED)
             break;
         pthread_mutex_unlock(&l->lock);
-        const int why = l->writes ? write_page(d, l->slot, l->page) : read_page(d, l->slot, l->page);
+        const int why =
+            l->writes ? write_page(d, l->slot, l->page) : read_page(d, l->slot, l->page);
         pthread_mutex_lock(&l->lock);
         l->why = why;
         l->state = l->left ? KV_LANE_FREE : KV_LANE_DONE;
@@ -136,7 +148,8 @@ static bool lane_take(struct kv_disk *d)
     struct kv_lane *l = &d->lane;
     uint64_t waited = 0;
     pthread_mutex_lock(&l->lock);
-    while (l->state != KV_LANE_FREE && (l->state != KV_LANE_ASKED || !kv_pulse_late(d, &l->pulse, waited)))
+    while (l->state != KV_LANE_FREE &&
+           (l->state != KV_LANE_ASKED || !kv_pulse_late(d, &l->pulse, waited)))
         waited += kv_disk_wait(&l->news, &l->lock);
     const bool ok = l->state == KV_LANE_FREE;
     if (ok)
@@ -153,7 +166,8 @@ static void lane_give(struct kv_lane *l)
     pthread_mutex_unlock(&l->lock);
 }
 
-/* Whoever has the lane has a page written or read.  KV_FILE_LATE: it does not answer, and is not the caller's any more. */
+/* Whoever has the lane has a page written or read.  KV_FILE_LATE: it does not answer, and is not
+ * the caller's any more. */
 static int lane_run(struct kv_disk *d, bool writes, int32_t slot)
 {
     struct kv_lane *l = &d->lane;
@@ -226,13 +240,15 @@ uint64_t kv_disk_wait(pthread_cond_t *c, pthread_mutex_t *lock)
 
 /* ---- the threads' life ---- */
 
-ingle_status kv_disk_start(struct kv_disk *d, struct kv_thread *t, void *(*fn)(void *), struct err *err)
+ingle_status kv_disk_start(struct kv_disk *d, struct kv_thread *t, void *(*fn)(void *),
+                           struct err *err)
 {
     pthread_mutex_lock(&d->lock);
     const bool ok = pthread_create(&t->id, NULL, fn, d) == 0;
     t->runs = ok;
     pthread_mutex_unlock(&d->lock);
-    return ok ? INGLE_OK : err_set(err, INGLE_NOMEM, "the system has no thread for keys and values on disk");
+    return ok ? INGLE_OK
+              : err_set(err, INGLE_NOMEM, "the system has no thread for keys and values on disk");
 }
 
 ingle_status kv_disk_lane_open(struct kv_disk *d, struct err *err)
@@ -244,7 +260,8 @@ ingle_status kv_disk_lane_open(struct kv_disk *d, struct err *err)
     l->page = mem_big_alloc(l->page_bytes);
     l->block = mem_big_alloc(l->block_bytes);
     if (!l->page || !l->block)
-        return err_set(err, INGLE_NOMEM, "no %zu bytes to write keys and values from", l->page_bytes);
+        return err_set(err, INGLE_NOMEM, "no %zu bytes to write keys and values from",
+                       l->page_bytes);
     return kv_disk_start(d, &l->thread, run, err);
 }
 
@@ -280,7 +297,8 @@ void kv_disk_thread_ends(struct kv_disk *d, struct kv_thread *t)
 {
     pthread_mutex_lock(&d->lock);
     t->ended = true;
-    const bool last = d->closed && (!d->thread.runs || d->thread.ended) && (!d->lane.thread.runs || d->lane.thread.ended);
+    const bool last = d->closed && (!d->thread.runs || d->thread.ended) &&
+                      (!d->lane.thread.runs || d->lane.thread.ended);
     pthread_cond_broadcast(&d->done);
     pthread_mutex_unlock(&d->lock);
     if (last)

@@ -14,7 +14,8 @@ struct gap {
     int64_t at;    /* the first index behind it */
     int64_t shift; /* positions that are left out before that, in all */
 };
-static_assert(sizeof(struct gap) == 16 && offsetof(struct gap, shift) == 8, "a file format: do not pad");
+static_assert(sizeof(struct gap) == 16 && offsetof(struct gap, shift) == 8,
+              "a file format: do not pad");
 
 struct kv_gaps {
     atomic_int refs; /* Sync: atomic */
@@ -30,18 +31,23 @@ static int64_t count(const int32_t *position, int64_t n)
     return gaps;
 }
 
-ingle_status kv_gaps_create(struct kv_gaps **out, const int32_t *position, int64_t n, struct err *err)
+ingle_status kv_gaps_create(struct kv_gaps **out, const int32_t *position, int64_t n,
+                            struct err *err)
 {
     size_t bytes;
     *out = NULL;
     for (int64_t i = 0; i < n; i++)
         if (position[i] < (i ? (int64_t)position[i - 1] + 1 : 0))
-            return err_set(err, INGLE_ARG, "position %lld is %d, expected %lld or more", (long long)i, position[i],
+            return err_set(err, INGLE_ARG, "position %lld is %d, expected %lld or more",
+                           (long long)i, position[i],
                            (long long)(i ? (int64_t)position[i - 1] + 1 : 0));
     const int64_t n_gaps = count(position, n);
     if (!n_gaps)
         return INGLE_OK;
-    struct kv_gaps *g = num_mul((size_t)n_gaps, sizeof g->gap[0], &bytes) && num_add(bytes, sizeof *g, &bytes) ? mem_zalloc(bytes) : NULL;
+    struct kv_gaps *g =
+        num_mul((size_t)n_gaps, sizeof g->gap[0], &bytes) && num_add(bytes, sizeof *g, &bytes)
+            ? mem_zalloc(bytes)
+            : NULL;
     if (!g)
         return err_set(err, INGLE_NOMEM, "no memory for %lld gaps", (long long)n_gaps);
     atomic_init(&g->refs, 1);
@@ -79,10 +85,13 @@ ingle_status kv_gaps_read(struct kv_gaps **out, const void *from, size_t n_bytes
     memcpy(g->gap, from, n_bytes);
     for (int64_t i = 0; i < g->n; i++) {
         const struct gap none = {-1, 0}, *before = i ? &g->gap[i - 1] : &none, *this = &g->gap[i];
-        if (this->at > before->at && this->shift > before->shift && this->at <= INT32_MAX && this->shift <= INT32_MAX - this->at)
+        if (this->at > before->at && this->shift > before->shift && this->at <= INT32_MAX &&
+            this->shift <= INT32_MAX - this->at)
             continue;
-        const ingle_status st = err_set(err, INGLE_FORMAT, "gap %lld is at %lld, %lld positions behind its index, out of order or above %d",
-                                        (long long)i, (long long)this->at, (long long)this->shift, INT32_MAX);
+        const ingle_status st = err_set(
+            err, INGLE_FORMAT,
+            "gap %lld is at %lld, %lld positions behind its index, out of order or above %d",
+            (long long)i, (long long)this->at, (long long)this->shift, INT32_MAX);
         kv_gaps_unref(g);
         return st;
     }

@@ -2,9 +2,9 @@
 /*
  * heads - blocks of pages on disk in memory, a head at a time, and the thread that reads them.
  *
- * There are two stages.  A step computes with one; meanwhile the other is filled with what the step before asked for
- * next.  A step between the pieces of another one has the stage that the first does not compute with, and nothing is
- * read ahead for it.
+ * There are two stages.  A step computes with one; meanwhile the other is filled with what the step
+ * before asked for next.  A step between the pieces of another one has the stage that the first
+ * does not compute with, and nothing is read ahead for it.
  */
 #define _GNU_SOURCE
 #include "kv/disk_impl.h"
@@ -41,7 +41,8 @@ static void fill(struct kv_disk *d, struct kv_stage *s)
         if (s->why)
             s->failed = i;
         for (int32_t k = 0; k < n && s->failed < 0; k++)
-            if (!kv_key_equal(kv_file_sum(to + (size_t)k * u->step, u->n_bytes), s->block[i + k].sum)) {
+            if (!kv_key_equal(kv_file_sum(to + (size_t)k * u->step, u->n_bytes),
+                              s->block[i + k].sum)) {
                 s->failed = i + k;
                 s->why = KV_FILE_DAMAGED;
             }
@@ -92,7 +93,8 @@ static ingle_status open_kept(struct kv_disk *d, struct err *err)
         size_t each;
         d->unit[i].kept_at = bytes;
         if (!num_mul((size_t)d->n_kept, d->unit[i].step, &each) || !num_add(bytes, each, &bytes))
-            return err_set(err, INGLE_LIMIT, "%lld pages to keep in memory are too many", (long long)d->n_kept);
+            return err_set(err, INGLE_LIMIT, "%lld pages to keep in memory are too many",
+                           (long long)d->n_kept);
         n += (size_t)d->n_kept;
     }
     if (!n)
@@ -113,8 +115,11 @@ ingle_status kv_heads_open(struct kv_disk *d, int64_t max_tokens, struct err *er
     d->cap = (int32_t)num_min(num_div_up(max_tokens, KV_PAGE), INT32_MAX / 2);
     for (size_t i = 0; i < d->n_units; i++)
         most = d->unit[i].step > most ? d->unit[i].step : most;
-    if (!num_mul((size_t)d->cap, most, &d->stage_bytes) || !num_mul((size_t)d->cap, sizeof *d->want, &bytes))
-        return err_set(err, INGLE_LIMIT, "a context of %lld tokens is too large to be read from disk", (long long)max_tokens);
+    if (!num_mul((size_t)d->cap, most, &d->stage_bytes) ||
+        !num_mul((size_t)d->cap, sizeof *d->want, &bytes))
+        return err_set(err, INGLE_LIMIT,
+                       "a context of %lld tokens is too large to be read from disk",
+                       (long long)max_tokens);
     d->n_order = 4 * d->n_units; /* layers may share what they read */
     bool ok = (d->want = mem_calloc((size_t)d->cap, sizeof *d->want)) != NULL;
     for (int i = 0; i < KV_DISK_KINDS; i++) {
@@ -127,7 +132,8 @@ ingle_status kv_heads_open(struct kv_disk *d, int64_t max_tokens, struct err *er
         ok = ok && d->stage[i].block && d->stage[i].at;
     }
     if (!ok)
-        return err_set(err, INGLE_NOMEM, "no %zu bytes to read keys and values into", d->stage_bytes * KV_STAGES);
+        return err_set(err, INGLE_NOMEM, "no %zu bytes to read keys and values into",
+                       d->stage_bytes * KV_STAGES);
     const ingle_status st = open_kept(d, err);
     return st ? st : kv_disk_start(d, &d->thread, run, err);
 }
@@ -165,8 +171,8 @@ static uint32_t unit_of(const struct kv_disk *d, uint32_t stream, uint32_t head)
     BUG("no head of keys and values that a disk has");
 }
 
-/* Notes that a step takes this unit.  What comes next, as far as the last step of its kind says; a step's end is followed
- * by the beginning of the next one. */
+/* Notes that a step takes this unit.  What comes next, as far as the last step of its kind says; a
+ * step's end is followed by the beginning of the next one. */
 static uint32_t next_of(struct kv_disk *d, uint32_t unit)
 {
     const size_t at = d->place < d->n_order ? d->place++ : d->n_order - 1;
@@ -180,7 +186,8 @@ static uint32_t next_of(struct kv_disk *d, uint32_t unit)
     return unit + 1 < d->n_units ? unit + 1 : 0;
 }
 
-/* Notes the blocks that a timeline needs and that the take does not have yet.  False: there is no room. */
+/* Notes the blocks that a timeline needs and that the take does not have yet.  False: there is no
+ * room. */
 static bool want_all(struct kv_disk *d, const struct kv_timeline *t, int32_t *n)
 {
     const struct kv_table *b = &t->table[d->group];
@@ -196,7 +203,8 @@ static bool want_all(struct kv_disk *d, const struct kv_timeline *t, int32_t *n)
         }
         pg->taken = d->takes;
         pg->block = *n;
-        d->want[(*n)++] = (struct kv_block){.page = pg, .slot = pg->slot, .turn = d->turn[pg->slot], .index = i};
+        d->want[(*n)++] =
+            (struct kv_block){.page = pg, .slot = pg->slot, .turn = d->turn[pg->slot], .index = i};
     }
     return true;
 }
@@ -231,8 +239,10 @@ static void ask(struct kv_disk *d, struct kv_stage *s, uint32_t unit, int32_t n)
     pthread_cond_signal(&d->work);
 }
 
-/* With the lock: until the thread has news.  Not OK: nobody wants the step any more, or the disk does not answer. */
-static ingle_status wait_for(struct kv_disk *d, uint64_t *waited, const atomic_bool *cancel, struct err *err)
+/* With the lock: until the thread has news.  Not OK: nobody wants the step any more, or the disk
+ * does not answer. */
+static ingle_status wait_for(struct kv_disk *d, uint64_t *waited, const atomic_bool *cancel,
+                             struct err *err)
 {
     *waited += kv_disk_wait(&d->done, &d->lock);
     if (cancel && atomic_load(cancel))
@@ -243,12 +253,13 @@ static ingle_status wait_for(struct kv_disk *d, uint64_t *waited, const atomic_b
     if (!reads || !kv_pulse_late(d, &d->pulse, *waited))
         return INGLE_OK;
     d->failed_reads++;
-    return err_set(err, INGLE_IO, "%s: cannot read keys and values: no read has ended for %.3g s", d->path, (double)d->stall_ns * 1e-9);
+    return err_set(err, INGLE_IO, "%s: cannot read keys and values: no read has ended for %.3g s",
+                   d->path, (double)d->stall_ns * 1e-9);
 }
 
 /* With the lock: the stage that has, or will have, what is wanted. */
-static ingle_status stage_for(struct kv_disk *d, uint32_t unit, int32_t n, struct kv_stage **out, uint64_t *waited,
-                              const atomic_bool *cancel, struct err *err)
+static ingle_status stage_for(struct kv_disk *d, uint32_t unit, int32_t n, struct kv_stage **out,
+                              uint64_t *waited, const atomic_bool *cancel, struct err *err)
 {
     struct kv_stage *to = NULL;
     for (int i = 0; i < KV_STAGES; i++) {
@@ -291,13 +302,16 @@ static ingle_status damaged(struct kv_disk *d, const struct kv_stage *s, struct 
     const struct kv_unit *u = &d->unit[s->unit];
     const int64_t index = s->block[s->failed].index;
     char text[64];
-    return err_set(err, INGLE_IO, "%s: cannot read keys and values of layer %u, page %lld (positions from %lld on): %s", d->path,
-                   d->pool->spec->stream[u->stream].layer, (long long)index, (long long)index * KV_PAGE,
-                   kv_disk_why(s->why, text, sizeof text));
+    return err_set(
+        err, INGLE_IO,
+        "%s: cannot read keys and values of layer %u, page %lld (positions from %lld on): %s",
+        d->path, d->pool->spec->stream[u->stream].layer, (long long)index,
+        (long long)index * KV_PAGE, kv_disk_why(s->why, text, sizeof text));
 }
 
 /* Where each page's block is. */
-static void point(struct kv_disk *d, const struct kv_stage *s, const struct kv_unit *u, struct kv_timeline *t)
+static void point(struct kv_disk *d, const struct kv_stage *s, const struct kv_unit *u,
+                  struct kv_timeline *t)
 {
     const struct kv_table *b = &t->table[d->group];
     for (int64_t i = b->first; i < b->end; i++) {
@@ -307,7 +321,8 @@ static void point(struct kv_disk *d, const struct kv_stage *s, const struct kv_u
 }
 
 /* With the lock: the stage that has what is wanted, read and whole. */
-static ingle_status stage_done(struct kv_disk *d, uint32_t unit, int32_t n, struct kv_stage **out, const atomic_bool *cancel, struct err *err)
+static ingle_status stage_done(struct kv_disk *d, uint32_t unit, int32_t n, struct kv_stage **out,
+                               const atomic_bool *cancel, struct err *err)
 {
     uint64_t waited = 0;
     ingle_status st = stage_for(d, unit, n, out, &waited, cancel, err);
@@ -320,8 +335,9 @@ static ingle_status stage_done(struct kv_disk *d, uint32_t unit, int32_t n, stru
     return damaged(d, *out, err);
 }
 
-ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head, struct kv_timeline *const *t, int64_t n,
-                           int64_t *n_taken, const atomic_bool *cancel, struct err *err)
+ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head,
+                           struct kv_timeline *const *t, int64_t n, int64_t *n_taken,
+                           const atomic_bool *cancel, struct err *err)
 {
     struct kv_disk *d = t[0]->pool->disk;
     struct kv_heads *h = !d->heads[0].used ? &d->heads[0] : &d->heads[1];
@@ -355,7 +371,10 @@ ingle_status kv_heads_take(struct kv_heads **out, uint32_t stream, uint32_t head
 
 /* ---- blocks that rows chose ---- */
 
-static struct kv_kept *kept_of(const struct kv_disk *d, uint32_t unit) { return d->kept + (int64_t)unit * d->n_kept; }
+static struct kv_kept *kept_of(const struct kv_disk *d, uint32_t unit)
+{
+    return d->kept + (int64_t)unit * d->n_kept;
+}
 
 static uint8_t *kept_memory(const struct kv_disk *d, uint32_t unit, int64_t i)
 {
@@ -372,7 +391,8 @@ static int64_t find_kept(const struct kv_disk *d, uint32_t unit, const struct kv
     return -1;
 }
 
-/* The place of what was not wanted for the longest time; -1: this take wants all, or others use them. */
+/* The place of what was not wanted for the longest time; -1: this take wants all, or others use
+ * them. */
 static int64_t oldest_kept(const struct kv_disk *d, uint32_t unit)
 {
     const struct kv_kept *k = kept_of(d, unit);
@@ -383,9 +403,11 @@ static int64_t oldest_kept(const struct kv_disk *d, uint32_t unit)
     return at;
 }
 
-/* Notes what a row wants that is not there; places: how many this take wants, at most half of all, so that a step between the pieces
- * of another one has the others.  False: there is no place for all of it. */
-static bool want_some(struct kv_disk *d, uint32_t unit, const struct kv_wanted *w, int32_t *n, int64_t *places)
+/* Notes what a row wants that is not there; places: how many this take wants, at most half of all,
+ * so that a step between the pieces of another one has the others.  False: there is no place for
+ * all of it. */
+static bool want_some(struct kv_disk *d, uint32_t unit, const struct kv_wanted *w, int32_t *n,
+                      int64_t *places)
 {
     const struct kv_table *b = &w->timeline->table[d->group];
     const int32_t before = *n;
@@ -398,7 +420,8 @@ static bool want_some(struct kv_disk *d, uint32_t unit, const struct kv_wanted *
         if (!there)
             at = *n < d->cap ? oldest_kept(d, unit) : -1;
         const bool more = at >= 0 && (!there || kept_of(d, unit)[at].wanted != d->takes);
-        if (at < 0 || (more && *places >= d->n_kept / 2)) { /* what was noted for this one is not read */
+        /* what was noted for this one is not read */
+        if (at < 0 || (more && *places >= d->n_kept / 2)) {
             while (*n > before)
                 kept_of(d, unit)[d->want[--*n].page->block].slot = -1;
             return false;
@@ -411,13 +434,15 @@ static bool want_some(struct kv_disk *d, uint32_t unit, const struct kv_wanted *
         k->slot = pg->slot;
         k->turn = d->turn[pg->slot];
         pg->block = (int32_t)at;
-        d->want[(*n)++] = (struct kv_block){.page = pg, .slot = pg->slot, .turn = k->turn, .index = w->page[i]};
+        d->want[(*n)++] =
+            (struct kv_block){.page = pg, .slot = pg->slot, .turn = k->turn, .index = w->page[i]};
     }
     return true;
 }
 
 /* Has the wanted blocks read, and puts them into their places. */
-static ingle_status read_some(struct kv_disk *d, uint32_t unit, int32_t n, const atomic_bool *cancel, struct err *err)
+static ingle_status read_some(struct kv_disk *d, uint32_t unit, int32_t n,
+                              const atomic_bool *cancel, struct err *err)
 {
     const uint64_t began = clock_now();
     struct kv_stage *s = NULL;
@@ -425,18 +450,21 @@ static ingle_status read_some(struct kv_disk *d, uint32_t unit, int32_t n, const
     const ingle_status st = stage_done(d, unit, n, &s, cancel, err);
     pthread_mutex_unlock(&d->lock);
     d->counts.waited_seconds += (double)(clock_now() - began) * 1e-9;
-    for (int32_t i = 0; i < n; i++) { /* nobody asks for the stage meanwhile: steps are one thread's */
+    /* nobody asks for the stage meanwhile: steps are one thread's */
+    for (int32_t i = 0; i < n; i++) {
         const int32_t at = d->want[i].page->block;
         if (st)
             kept_of(d, unit)[at].slot = -1;
         else
-            memcpy(kept_memory(d, unit, at), s->at + (size_t)i * d->unit[unit].step, d->unit[unit].n_bytes);
+            memcpy(kept_memory(d, unit, at), s->at + (size_t)i * d->unit[unit].step,
+                   d->unit[unit].n_bytes);
     }
     return st;
 }
 
-ingle_status kv_heads_take_some(struct kv_heads **out, uint32_t stream, uint32_t head, const struct kv_wanted *w, int64_t n,
-                                int64_t *n_taken, const atomic_bool *cancel, struct err *err)
+ingle_status kv_heads_take_some(struct kv_heads **out, uint32_t stream, uint32_t head,
+                                const struct kv_wanted *w, int64_t n, int64_t *n_taken,
+                                const atomic_bool *cancel, struct err *err)
 {
     struct kv_disk *d = w[0].timeline->pool->disk;
     struct kv_heads *h = !d->heads[0].used ? &d->heads[0] : &d->heads[1];

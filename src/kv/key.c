@@ -38,7 +38,9 @@ struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n)
     struct kv_key key = {d.low64, d.high64};
     if (way.few)
         key = key_with(key, XXH3_64bits(name.at, strlen(name.at)));
-    return way.skip.name ? key_with(key, XXH3_64bits_withSeed(skipped, sizeof skipped, way.skip.name)) : key;
+    return way.skip.name
+               ? key_with(key, XXH3_64bits_withSeed(skipped, sizeof skipped, way.skip.name))
+               : key;
 }
 
 void kv_hasher_end(struct kv_hasher *h)
@@ -51,7 +53,8 @@ struct kv_few_text kv_few_name(uint32_t few)
 {
     struct kv_few_text t = {""};
     if (few)
-        snprintf(t.at, sizeof t.at, "few%d-w%d-f%lld", kv_few_bits(few), KV_FEW_PAGES, (long long)kv_few_from(few));
+        snprintf(t.at, sizeof t.at, "few%d-w%d-f%lld", kv_few_bits(few), KV_FEW_PAGES,
+                 (long long)kv_few_from(few));
     return t;
 }
 
@@ -71,7 +74,8 @@ uint64_t kv_pick_salt(uint64_t salt, const struct kern_pick *p)
     return name.at[0] ? XXH3_64bits_withSeed(name.at, strlen(name.at), salt) : salt;
 }
 
-struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens, int64_t n)
+struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens,
+                        int64_t n)
 {
     struct kv_hasher h;
     struct kv_key key = {0, 0};
@@ -109,7 +113,8 @@ struct kv_key kv_context(const struct kv_spec *s, uint64_t identity, const char 
     return (struct kv_key){h.low64, h.high64};
 }
 
-int kv_forms(const struct kv_spec *s, uint64_t identity, const char *numerics, struct kv_form form[KV_FORMS])
+int kv_forms(const struct kv_spec *s, uint64_t identity, const char *numerics,
+             struct kv_form form[KV_FORMS])
 {
     form[0] = (struct kv_form){*s, kv_context(s, identity, numerics)};
     if (!s->n_own)

@@ -26,6 +26,7 @@ struct kv_form {
 };
 enum { KV_FORMS = 2 };
 /* form[0] has all groups.  Returns how many there are. */
-int kv_forms(const struct kv_spec *s, uint64_t identity, const char *numerics, struct kv_form form[KV_FORMS]);
+int kv_forms(const struct kv_spec *s, uint64_t identity, const char *numerics,
+             struct kv_form form[KV_FORMS]);
 
 #endif

@@ -27,7 +27,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Another number here: results have other bits than before, and older pages are no longer what would be computed today. */
+/* Another number here: results have other bits than before, and older pages are no longer what
+ * would be computed today. */
 enum { KV_ARITHMETIC = 5 };
 enum { KV_PAGE = KERN_PAGE, KV_REWIND = 64, KV_MAX_GROUPS = 8, KV_MARKS = 8 };
 
@@ -37,10 +38,11 @@ struct kv_key {
 };
 
 /*
- * Which pages may serve whom.  salt: prefixes of different ones share nothing, so that nobody can learn from an answer's speed
- * what another user asked; 0: everybody's.  few: rows of prompts from position kv_few_from() on read values of large weights
- * alone (attend-few); what lies behind that position is kept apart, what ends before it is everybody's.  0: none do.
- * skip: the same of a text of which parts are left out (kv_gaps_skip()).
+ * Which pages may serve whom.  salt: prefixes of different ones share nothing, so that nobody can
+ * learn from an answer's speed what another user asked; 0: everybody's.  few: rows of prompts from
+ * position kv_few_from() on read values of large weights alone (attend-few); what lies behind that
+ * position is kept apart, what ends before it is everybody's.  0: none do. skip: the same of a text
+ * of which parts are left out (kv_gaps_skip()).
  */
 struct kv_scope {
     uint64_t salt;
@@ -49,9 +51,12 @@ struct kv_scope {
         int64_t from;  /* tokens before the first gap */
     } skip;
     uint32_t few;
-    uint32_t pick; /* how rows of answers choose pages, kv_pick_of(): part of salt (kv_pick_salt()), and here for the names of files */
+    /* how rows of answers choose pages, kv_pick_of(): part of salt (kv_pick_salt()), and here for
+     * the names of files */
+    uint32_t pick;
 };
-enum { KV_FEW_FROM_BITS = 25, KV_FEW_MOST_BITS = 10, KV_FEW_PAGES = 4 }; /* the last pages, read whole */
+/* the last pages, read whole */
+enum { KV_FEW_FROM_BITS = 25, KV_FEW_MOST_BITS = 10, KV_FEW_PAGES = 4 };
 /* Weights below 2^-bits (0 .. KV_FEW_MOST_BITS) of the sum, from a position below 2^25 on. */
 static inline uint32_t kv_few_of(int bits, int64_t from)
 {
@@ -61,11 +66,18 @@ static inline int kv_few_bits(uint32_t few) { return (int)(few >> KV_FEW_FROM_BI
 static inline int64_t kv_few_from(uint32_t few) { return few & ((1u << KV_FEW_FROM_BITS) - 1); }
 static inline struct kv_scope kv_scope_of(uint64_t salt) { return (struct kv_scope){.salt = salt}; }
 /* How the first `length` positions are computed. */
-static inline uint32_t kv_few_at(uint32_t few, int64_t length) { return few && length > kv_few_from(few) ? few : 0; }
-/* How the first `length` positions are computed, whoever may see them: what says nothing of them is 0, and so is the salt. */
+static inline uint32_t kv_few_at(uint32_t few, int64_t length)
+{
+    return few && length > kv_few_from(few) ? few : 0;
+}
+/* How the first `length` positions are computed, whoever may see them: what says nothing of them is
+ * 0, and so is the salt. */
 static inline struct kv_scope kv_scope_at(struct kv_scope s, int64_t length)
 {
-    return (struct kv_scope){.few = kv_few_at(s.few, length), .pick = s.pick, .skip = s.skip.name && length > s.skip.from ? s.skip : (struct kv_skip){0, 0}};
+    return (struct kv_scope){.few = kv_few_at(s.few, length),
+                             .pick = s.pick,
+                             .skip = s.skip.name && length > s.skip.from ? s.skip
+                                                                         : (struct kv_skip){0, 0}};
 }
 /* So many positions are the same either way. */
 static inline int64_t kv_few_same(uint32_t a, uint32_t b)
@@ -78,13 +90,16 @@ struct kv_few_text {
     char at[32];
 };
 struct kv_few_text kv_few_name(uint32_t few);
-struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens, int64_t n);
+struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens,
+                        int64_t n);
 
 /* One layer's keys and values (heads in blocks as kern/attend.h says), or plain rows. */
 enum kv_kind {
     KV_HEADS, /* n_heads x (key block, value block) */
     KV_ROWS,  /* rows, one every `every` positions: [128 / every], kern/row.h */
-    KV_SHADOW, /* n_heads x (n4r block of keys, f32 mean of the page's values) of a KV_HEADS stream: kern/pick.h */
+    /* n_heads x (n4r block of keys, f32 mean of the page's values) of a KV_HEADS stream:
+     * kern/pick.h */
+    KV_SHADOW,
 };
 
 struct kv_stream {
@@ -97,7 +112,8 @@ struct kv_stream {
     enum kern_kv_codec k_codec, v_codec;
     uint32_t every; /* 1, or KV_ROWS: 4, 128 */
     uint32_t shadow; /* KV_HEADS: the stream of its shadow keys; 0: there is none */
-    const struct kern_from_v *from_v; /* k_codec FROM_V, Q8R_ROT or N4R_ROT: how; borrowed while the spec is used */
+    /* k_codec FROM_V, Q8R_ROT or N4R_ROT: how; borrowed while the spec is used */
+    const struct kern_from_v *from_v;
     /* Filled by kv_layout(): bytes in a page. */
     size_t at;         /* where the stream begins */
     size_t head_bytes; /* from one head's key block to the next one's */
@@ -113,18 +129,20 @@ struct kv_spec {
     } group[KV_MAX_GROUPS]; /* window 0: everything is kept */
     uint32_t n_streams;
     struct kv_stream *stream; /* owned; ended with kv_spec_release() */
-    /* Groups from n_own on are a guest's, whose streams follow the others; 0: there is none.  What it keeps may be
-     * lacking in files and, before kv_timeline_from(), in timelines.  guest: who it is, for files. */
+    /* Groups from n_own on are a guest's, whose streams follow the others; 0: there is none.  What
+     * it keeps may be lacking in files and, before kv_timeline_from(), in timelines.  guest: who it
+     * is, for files. */
     uint32_t n_own;
     uint64_t guest;
     /* Pages of kv_disk_group() that a timeline has in memory, at most; 0: all. */
     int64_t in_memory;
-    /* Rows choose pages (kern/pick.h): of each head of kv_disk_group() so many blocks that were read stay in memory; 0: they do not. */
+    /* Rows choose pages (kern/pick.h): of each head of kv_disk_group() so many blocks that were
+     * read stay in memory; 0: they do not. */
     int64_t kept;
 };
 void kv_spec_release(struct kv_spec *s);
-/* Before kv_layout(): each stream of heads of a group that keeps everything gets one of shadow keys, all in one more group;
- * none where kern_pick_refuses() them. */
+/* Before kv_layout(): each stream of heads of a group that keeps everything gets one of shadow
+ * keys, all in one more group; none where kern_pick_refuses() them. */
 MUST_CHECK ingle_status kv_spec_add_shadows(struct kv_spec *s, struct err *err);
 
 /* Computes the offsets and page sizes.  INGLE_UNSUP names a layer whose codec cannot hold
@@ -141,37 +159,41 @@ MUST_CHECK bool kv_plan_bytes(const struct kv_spec *s, int64_t n_tokens, int64_t
 MUST_CHECK bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step,
                               uint64_t *out, uint64_t *windows);
 
-/* Bytes of pages of a restore point at n_tokens that shares none with others, but for those of groups that
- * keep everything: its windows, and its last page.  False: no such number. */
+/* Bytes of pages of a restore point at n_tokens that shares none with others, but for those of
+ * groups that keep everything: its windows, and its last page.  False: no such number. */
 MUST_CHECK bool kv_point_bytes(const struct kv_spec *s, int64_t n_tokens, uint64_t *out);
 
 /* ---- what keys and values are kept as ---- */
 
-enum { KV_FULL, KV_SLIDING, KV_TYPE_KINDS }; /* layers that see everything, and those with a window */
+/* layers that see everything, and those with a window */
+enum { KV_FULL, KV_SLIDING, KV_TYPE_KINDS };
 enum { KV_TYPE_RANGES = 8 };
 struct kv_types {
     enum kern_kv_codec k[KV_TYPE_KINDS], v[KV_TYPE_KINDS];
     bool shadow; /* of layers that see everything there are shadow keys, too */
     int n_ranges;
+    /* instead of k and v of their kind; of two with the same layer the later one counts */
     struct kv_type_range {
         int64_t first, last; /* layers, the last one included */
         enum kern_kv_codec k, v;
-    } range[KV_TYPE_RANGES]; /* instead of k and v of their kind; of two with the same layer the later one counts */
+    } range[KV_TYPE_RANGES];
 };
 /* The same for all. */
 struct kv_types kv_types_of(enum kern_kv_codec c);
 /* both: "TYPE", "K:V", "TYPEv" (keys are made of values) or "q8r+rot", "q8r:n4r+rot" (except what
- * positions turn); keys, values: of one side, instead; layers: "full=BOTH,sliding=BOTH,7=BOTH,8-11=BOTH",
- * instead of what else was said of such layers.  Any may be NULL; F16 where nothing is said.
- * Layers with windows have coded types only where `layers` says so, else F16 instead. */
+ * positions turn); keys, values: of one side, instead; layers:
+ * "full=BOTH,sliding=BOTH,7=BOTH,8-11=BOTH", instead of what else was said of such layers.  Any may
+ * be NULL; F16 where nothing is said. Layers with windows have coded types only where `layers` says
+ * so, else F16 instead. */
 MUST_CHECK ingle_status kv_types_parse(const char *both, const char *keys, const char *values,
                                        const char *layers, struct kv_types *out, struct err *err);
 /* The types of one layer; kind: KV_FULL or KV_SLIDING. */
 void kv_types_of_layer(const struct kv_types *t, int64_t layer, int kind, enum kern_kv_codec *k,
                        enum kern_kv_codec *v);
-/* Layers that are named must be below n_own, those with keys and values of their own; n_layers: of the model. */
-MUST_CHECK ingle_status kv_types_check_layers(const struct kv_types *t, int64_t n_own, int64_t n_layers,
-                                              struct err *err);
+/* Layers that are named must be below n_own, those with keys and values of their own; n_layers: of
+ * the model. */
+MUST_CHECK ingle_status kv_types_check_layers(const struct kv_types *t, int64_t n_own,
+                                              int64_t n_layers, struct err *err);
 struct kv_types_text {
     char at[256];
 };
@@ -179,9 +201,11 @@ struct kv_types_text kv_types_name(const struct kv_types *t);
 /* A drafter's: F16 where the model's are coded. */
 struct kv_types kv_types_of_drafter(const struct kv_types *t);
 /* Of a family that keeps rows (KV_ROWS), which have one type. */
-MUST_CHECK ingle_status kv_types_of_rows(const struct kv_types *t, enum kern_kv_codec *out, struct err *err);
+MUST_CHECK ingle_status kv_types_of_rows(const struct kv_types *t, enum kern_kv_codec *out,
+                                         struct err *err);
 
-/* Bytes of pages of a fork that is extended by up to KV_PAGE positions and then ended.  False: no such number. */
+/* Bytes of pages of a fork that is extended by up to KV_PAGE positions and then ended.  False: no
+ * such number. */
 MUST_CHECK bool kv_branch_bytes(const struct kv_spec *s, uint64_t *out);
 
 /* ---- the pool: pages with a budget ---- */
@@ -213,16 +237,20 @@ void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out);
 
 /* ---- positions of a text of which some is left out ---- */
 
-/* Where its tokens stand: index i of a timeline is the i-th token that is kept, its position the place that it has in the whole text
- * (rotations and windows are by position, pages and lengths by index).  NULL: nothing is left out.  Immutable and counted. */
+/* Where its tokens stand: index i of a timeline is the i-th token that is kept, its position the
+ * place that it has in the whole text (rotations and windows are by position, pages and lengths by
+ * index).  NULL: nothing is left out.  Immutable and counted. */
 struct kv_gaps;
-/* position [n], ascending, from 0 on; tokens behind them go on from the last one.  *out NULL: there are no gaps. */
-MUST_CHECK ingle_status kv_gaps_create(struct kv_gaps **out, const int32_t *position, int64_t n, struct err *err);
+/* position [n], ascending, from 0 on; tokens behind them go on from the last one.  *out NULL: there
+ * are no gaps. */
+MUST_CHECK ingle_status kv_gaps_create(struct kv_gaps **out, const int32_t *position, int64_t n,
+                                       struct err *err);
 struct kv_gaps *kv_gaps_ref(struct kv_gaps *g);
 /* For files: as bytes [kv_gaps_bytes()], 0 of NULL, and back.  INGLE_FORMAT: they are no gaps. */
 size_t kv_gaps_bytes(const struct kv_gaps *g);
 void kv_gaps_write(const struct kv_gaps *g, void *to);
-MUST_CHECK ingle_status kv_gaps_read(struct kv_gaps **out, const void *from, size_t n_bytes, struct err *err);
+MUST_CHECK ingle_status kv_gaps_read(struct kv_gaps **out, const void *from, size_t n_bytes,
+                                     struct err *err);
 void kv_gaps_unref(struct kv_gaps *g);
 int64_t kv_gaps_position(const struct kv_gaps *g, int64_t index);
 /* The first index that stands at this position or behind it. */
@@ -235,13 +263,20 @@ const char *kv_gaps_refuse(const struct kv_spec *s);
 /* What keeps prefixes that reach behind the first gap from those of other positions. */
 struct kv_skip kv_gaps_skip(const struct kv_gaps *g);
 
-/* For kv_scope.salt: what keeps prefixes apart by how rows of answers choose pages (kern/pick.h); those that choose all have the bits
- * of those that do not choose. */
+/* For kv_scope.salt: what keeps prefixes apart by how rows of answers choose pages (kern/pick.h);
+ * those that choose all have the bits of those that do not choose. */
 uint64_t kv_pick_salt(uint64_t salt, const struct kern_pick *p);
 /* The same as a number, 0 where all are read, and back. */
-static inline uint32_t kv_pick_of(const struct kern_pick *p) { return p->part > 1 ? (uint32_t)p->least << 9 | (uint32_t)p->part : 0; }
-static inline struct kern_pick kv_pick_from(uint32_t pick) { return (struct kern_pick){.part = pick & 511, .least = pick >> 9}; }
-/* "sel16", "sel16-p5": what it is called behind the numerics, "+" before it; "" where all are read. */
+static inline uint32_t kv_pick_of(const struct kern_pick *p)
+{
+    return p->part > 1 ? (uint32_t)p->least << 9 | (uint32_t)p->part : 0;
+}
+static inline struct kern_pick kv_pick_from(uint32_t pick)
+{
+    return (struct kern_pick){.part = pick & 511, .least = pick >> 9};
+}
+/* "sel16", "sel16-p5": what it is called behind the numerics, "+" before it; "" where all are
+ * read. */
 struct kv_pick_text {
     char at[32];
 };
@@ -255,11 +290,12 @@ MUST_CHECK ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_p
                                            int64_t max_tokens, struct err *err);
 void kv_timeline_free(struct kv_timeline *t);
 int64_t kv_timeline_length(const struct kv_timeline *t);
-/* What a guest keeps of positions [from, length) is there; from > 0 behind a restore from a file without it. */
+/* What a guest keeps of positions [from, length) is there; from > 0 behind a restore from a file
+ * without it. */
 int64_t kv_timeline_from(const struct kv_timeline *t);
 
-/* From now on, what is there included: whoever calls this keeps what was computed for other positions away.  A fork has those of its
- * source.  It is a reference of its own. */
+/* From now on, what is there included: whoever calls this keeps what was computed for other
+ * positions away.  A fork has those of its source.  It is a reference of its own. */
 void kv_timeline_set_gaps(struct kv_timeline *t, struct kv_gaps *g);
 struct kv_gaps *kv_timeline_gaps(const struct kv_timeline *t);
 
@@ -272,12 +308,12 @@ MUST_CHECK ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, str
 /* n more positions have been written; window pages fall away. */
 void kv_timeline_commit(struct kv_timeline *t, int64_t n);
 
-/* The next extends also give the pages that a view at these positions needs (ascending, up to KV_MARKS of
- * them count), where a group's steps write their ends alone.  n = 0: none. */
+/* The next extends also give the pages that a view at these positions needs (ascending, up to
+ * KV_MARKS of them count), where a group's steps write their ends alone.  n = 0: none. */
 void kv_timeline_mark(struct kv_timeline *t, const int64_t *at, int n);
-/* dst becomes src's first `length` tokens, which may be some that were written and are not committed yet;
- * pages are shared, and may hold rows behind the length.  False: pages of a window are not there (dst is
- * empty then). */
+/* dst becomes src's first `length` tokens, which may be some that were written and are not
+ * committed yet; pages are shared, and may hold rows behind the length.  False: pages of a window
+ * are not there (dst is empty then). */
 MUST_CHECK bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *src, int64_t length);
 
 /* page[i] is the memory of positions [128 i, 128 (i + 1)) of a group, NULL where it has
@@ -314,9 +350,11 @@ MUST_CHECK ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope,
                                     int64_t n_tokens, const void *mark, size_t mark_bytes,
                                     struct err *err);
 
-/* The prefix is in use, so its restore point is as if it had been put now.  shared: other conversations
- * are likely to begin with it, so that it is worth more than the tokens behind it.  False: there is none. */
-bool kv_tree_use(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens, bool shared);
+/* The prefix is in use, so its restore point is as if it had been put now.  shared: other
+ * conversations are likely to begin with it, so that it is worth more than the tokens behind it.
+ * False: there is none. */
+bool kv_tree_use(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens,
+                 bool shared);
 
 struct kv_match {
     const struct kv_point *point; /* the deepest restore point within limit, or NULL */
@@ -338,9 +376,10 @@ int64_t kv_tree_given_up(const struct kv_tree *t, struct kv_scope scope, const i
 void kv_tree_owe(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens);
 /* The store may have given up any of them. */
 void kv_tree_owe_all(struct kv_tree *t);
-/* The shortest such point that is still there, which is owed no more, or NULL.  *tokens [*n_tokens] is
- * ended with mem_free(). */
-const struct kv_point *kv_tree_owed(struct kv_tree *t, struct kv_scope *scope, int32_t **tokens, int64_t *n_tokens);
+/* The shortest such point that is still there, which is owed no more, or NULL.  *tokens [*n_tokens]
+ * is ended with mem_free(). */
+const struct kv_point *kv_tree_owed(struct kv_tree *t, struct kv_scope *scope, int32_t **tokens,
+                                    int64_t *n_tokens);
 
 /* The timeline becomes the restore point's. */
 MUST_CHECK ingle_status kv_timeline_attach(struct kv_timeline *t, struct kv_tree *tree,
@@ -350,7 +389,9 @@ void kv_tree_clear(struct kv_tree *t);
 
 struct kv_tree_counts {
     int64_t points;
-    int64_t owed, lost; /* that the store has not; that were given up before it had room for them, since the tree's begin */
+    /* that the store has not; that were given up before it had room for them, since the tree's
+     * begin */
+    int64_t owed, lost;
     uint64_t bytes, budget_bytes;
 };
 void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out);

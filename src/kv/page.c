@@ -72,8 +72,8 @@ static void settle(struct kv_pool *p, void *at, size_t n_bytes)
         return;
     p->lock = false;
     report(p->sink, INGLE_REPORT_WARN, "lock", "keys and values",
-           "%zu KiB of %llu KiB are not locked, nor what follows: %s (RLIMIT_MEMLOCK, 'ulimit -l')", n_bytes >> 10,
-           (unsigned long long)(p->budget_bytes >> 10), strerror(errno));
+           "%zu KiB of %llu KiB are not locked, nor what follows: %s (RLIMIT_MEMLOCK, 'ulimit -l')",
+           n_bytes >> 10, (unsigned long long)(p->budget_bytes >> 10), strerror(errno));
 }
 
 static void slab_link(struct kv_slab **list, struct kv_slab *s)
@@ -165,8 +165,11 @@ static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_
     s->group = group;
     s->n_pages = s->n_free = n_pages;
     for (int32_t i = n_pages; i-- > 0;) {
-        s->page[i] =
-            (struct kv_page){.at = at + page_bytes * (size_t)i, .slab = s, .next = s->free, .slot = -1, .leaves = -1};
+        s->page[i] = (struct kv_page){.at = at + page_bytes * (size_t)i,
+                                      .slab = s,
+                                      .next = s->free,
+                                      .slot = -1,
+                                      .leaves = -1};
         s->free = &s->page[i];
     }
     p->system_bytes += s->n_bytes;
@@ -267,7 +270,8 @@ size_t kv_page_memory(const struct kv_page *pg)
 
 bool kv_page_make_room(struct kv_pool *p)
 {
-    return kv_disk_spill(p, true) || (p->disk && p->cached_bytes > p->spared_bytes && p->evict && p->evict(p->evict_arg)) ||
+    return kv_disk_spill(p, true) ||
+           (p->disk && p->cached_bytes > p->spared_bytes && p->evict && p->evict(p->evict_arg)) ||
            kv_disk_spill(p, false) || kv_page_evict(p);
 }
 

@@ -63,8 +63,8 @@ size_t kv_page_bytes(const struct kv_page *pg);
  * while the budget or the system has no room.  NULL when that is not enough. */
 struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group);
 
-/* The same for page `index` of a timeline that is about to be filled from a file: beyond what a timeline has in memory
- * (kv_spec.in_memory) it is on disk, and kv_disk_fill() writes it. */
+/* The same for page `index` of a timeline that is about to be filled from a file: beyond what a
+ * timeline has in memory (kv_spec.in_memory) it is on disk, and kv_disk_fill() writes it. */
 struct kv_page *kv_page_take_for(struct kv_pool *p, uint32_t group, int64_t index);
 
 void kv_page_ref(struct kv_pool *p, struct kv_page *pg);
@@ -83,7 +83,8 @@ size_t kv_page_memory(const struct kv_page *pg);
 /* The disk has it: its memory goes back to the system. */
 void kv_page_leave(struct kv_pool *p, struct kv_page *pg);
 
-/* The other way: room for its bytes (NULL: the system has none), which becomes its memory or is given back. */
+/* The other way: room for its bytes (NULL: the system has none), which becomes its memory or is
+ * given back. */
 uint8_t *kv_page_room(struct kv_pool *p, const struct kv_page *pg);
 void kv_page_room_free(const struct kv_page *pg, uint8_t *at);
 void kv_page_come(struct kv_pool *p, struct kv_page *pg, uint8_t *at);

@@ -2,17 +2,16 @@
 /*
  * prefix - the tree of remembered prefixes.
  *
- * A node is a block of 128 tokens below its parent and holds the pages of the groups that
- * keep everything.  A point hangs on the node of its last whole block, with the tokens
- * behind it (its tail), the partly filled pages, the pages of the windows, and the mark.
- * A node lives as long as something hangs below it.  The children and points of a node
- * are one array of token runs in lexicographic order, so that lookup compares tokens
- * themselves and the longest common prefix stands beside the place of the search.  Runs
- * of a sparse prompt that end behind where it begins to be sparse stand apart, and those of a shortened
- * one that end behind its first gap.
+ * A node is a block of 128 tokens below its parent and holds the pages of the groups that keep
+ * everything.  A point hangs on the node of its last whole block, with the tokens behind it (its
+ * tail), the partly filled pages, the pages of the windows, and the mark. A node lives as long as
+ * something hangs below it.  The children and points of a node are one array of token runs in
+ * lexicographic order, so that lookup compares tokens themselves and the longest common prefix
+ * stands beside the place of the search.  Runs of a sparse prompt that end behind where it begins
+ * to be sparse stand apart, and those of a shortened one that end behind its first gap.
  *
- * Node pages are those of the first timeline that was put; others with the same tokens
- * have the same rows (one arithmetic).  What else a session knows belongs into the mark.
+ * Node pages are those of the first timeline that was put; others with the same tokens have the
+ * same rows (one arithmetic).  What else a session knows belongs into the mark.
  */
 #include "kv/timeline.h"
 
@@ -135,7 +134,8 @@ static struct run *node_equal(const struct node *d, struct run q)
 }
 
 /* The block of q that ends at position `end`. */
-static struct node *node_child(const struct node *d, const int32_t *q, int64_t end, struct kv_scope scope)
+static struct node *node_child(const struct node *d, const int32_t *q, int64_t end,
+                               struct kv_scope scope)
 {
     return (struct node *)node_equal(d, (struct run){q, KV_PAGE, kv_scope_at(scope, end)});
 }
@@ -148,9 +148,11 @@ struct stretch {
 enum { MAX_STRETCHES = 3 };
 
 /* Those of a scope behind depth tokens, the longest first. */
-static int stretches(struct kv_scope scope, int64_t depth, int64_t n, struct stretch out[MAX_STRETCHES])
+static int stretches(struct kv_scope scope, int64_t depth, int64_t n,
+                     struct stretch out[MAX_STRETCHES])
 {
-    const int64_t few = scope.few ? kv_few_from(scope.few) : INT64_MAX, skip = scope.skip.name ? scope.skip.from : INT64_MAX;
+    const int64_t few = scope.few ? kv_few_from(scope.few) : INT64_MAX,
+                  skip = scope.skip.name ? scope.skip.from : INT64_MAX;
     const int64_t to[MAX_STRETCHES] = {depth + n, num_max(few, skip), num_min(few, skip)};
     int64_t last = INT64_MAX;
     int count = 0;
@@ -162,8 +164,10 @@ static int stretches(struct kv_scope scope, int64_t depth, int64_t n, struct str
     return count;
 }
 
-/* The point of d with the longest tail that q[n] begins with, of runs that are computed in one way. */
-static struct kv_point *node_prefix_as(const struct node *d, const int32_t *q, int64_t n, struct kv_scope way)
+/* The point of d with the longest tail that q[n] begins with, of runs that are computed in one
+ * way. */
+static struct kv_point *node_prefix_as(const struct node *d, const int32_t *q, int64_t n,
+                                       struct kv_scope way)
 {
     n = num_min(n, KV_PAGE - 1);
     while (n >= 0) {
@@ -180,7 +184,8 @@ static struct kv_point *node_prefix_as(const struct node *d, const int32_t *q, i
 }
 
 /* The longest of any that may be used; d is `depth` tokens deep. */
-static struct kv_point *node_prefix(const struct node *d, const int32_t *q, int64_t n, int64_t depth, struct kv_scope scope)
+static struct kv_point *node_prefix(const struct node *d, const int32_t *q, int64_t n,
+                                    int64_t depth, struct kv_scope scope)
 {
     struct kv_point *p = NULL;
     struct stretch part[MAX_STRETCHES];
@@ -191,7 +196,8 @@ static struct kv_point *node_prefix(const struct node *d, const int32_t *q, int6
 }
 
 /* Tokens that q[n] shares with any run of d that may be used. */
-static int64_t node_common(const struct node *d, const int32_t *q, int64_t n, int64_t depth, struct kv_scope scope)
+static int64_t node_common(const struct node *d, const int32_t *q, int64_t n, int64_t depth,
+                           struct kv_scope scope)
 {
     int64_t most = 0;
     struct stretch part[MAX_STRETCHES];
@@ -239,14 +245,16 @@ static size_t node_bytes(const struct kv_tree *t)
 
 /* Block i of the timeline, not yet below its parent; NULL: out of memory. */
 static struct node *node_create(struct kv_tree *t, struct node *parent,
-                                const struct kv_timeline *from, const int32_t *tokens, int64_t i, struct kv_scope scope)
+                                const struct kv_timeline *from, const int32_t *tokens, int64_t i,
+                                struct kv_scope scope)
 {
     struct node *d = mem_zalloc(node_bytes(t));
     if (!d)
         return NULL;
     int32_t *token = (int32_t *)(void *)&d->page[t->n_full];
     memcpy(token, tokens, KV_PAGE * sizeof token[0]);
-    d->run = (struct run){.token = token, .n = KV_PAGE, .way = kv_scope_at(scope, (i + 1) * KV_PAGE)};
+    d->run =
+        (struct run){.token = token, .n = KV_PAGE, .way = kv_scope_at(scope, (i + 1) * KV_PAGE)};
     d->parent = parent;
     d->hash = run_hash(parent->hash, tokens, KV_PAGE);
     d->from = num_min(from->from, (i + 1) * KV_PAGE);
@@ -350,7 +358,8 @@ static struct share point_share(const struct kv_tree *t, const struct kv_point *
 static int64_t point_cost(const struct kv_point *p)
 {
     int64_t depth = p->length - p->run.n;
-    const struct kv_point *before = node_prefix(p->node, p->run.token, p->run.n - 1, depth, p->run.way);
+    const struct kv_point *before =
+        node_prefix(p->node, p->run.token, p->run.n - 1, depth, p->run.way);
     for (const struct node *d = p->node; !before && d->parent; d = d->parent)
         before = node_prefix(d->parent, d->run.token, KV_PAGE - 1, depth -= KV_PAGE, p->run.way);
     return p->length - (before ? before->length : 0);
@@ -459,8 +468,9 @@ static void point_free(struct kv_point *p)
 }
 
 /* With the mark, without pages; NULL: out of memory. */
-static struct kv_point *point_create(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t length,
-                                     const void *mark, size_t mark_bytes)
+static struct kv_point *point_create(const struct kv_tree *t, struct kv_scope scope,
+                                     const int32_t *tokens, int64_t length, const void *mark,
+                                     size_t mark_bytes)
 {
     const int64_t end = num_div_up(length, KV_PAGE), n_tail = length % KV_PAGE;
     size_t n_pages = 0, n_bytes = 0;
@@ -536,7 +546,8 @@ static void ghost_add(struct kv_tree *t, const struct kv_point *p)
     const struct node *root = p->node;
     while (root->parent)
         root = root->parent;
-    *g = (struct ghost){root->salt, run_hash(p->node->hash, p->run.token, p->run.n), p->run.way, p->length};
+    *g = (struct ghost){root->salt, run_hash(p->node->hash, p->run.token, p->run.n), p->run.way,
+                        p->length};
 }
 
 int64_t kv_tree_given_up(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens,
@@ -550,8 +561,10 @@ int64_t kv_tree_given_up(const struct kv_tree *t, struct kv_scope scope, const i
     for (int64_t at = 0; at <= longest; at += KV_PAGE) {
         for (size_t i = 0; i < N_GHOSTS; i++) {
             const struct ghost *g = &t->ghost[i];
-            const bool here = g->length && g->salt == scope.salt && same_way(g->way, kv_scope_at(scope, g->length)) &&
-                              g->length / KV_PAGE == at / KV_PAGE && g->length > above && g->length <= n_tokens;
+            const bool here = g->length && g->salt == scope.salt &&
+                              same_way(g->way, kv_scope_at(scope, g->length)) &&
+                              g->length / KV_PAGE == at / KV_PAGE && g->length > above &&
+                              g->length <= n_tokens;
             if (here && run_hash(hash, tokens + at, g->length - at) == g->hash)
                 found = num_max(found, g->length);
         }
@@ -656,14 +669,17 @@ void kv_tree_free(struct kv_tree *t)
 
 void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out)
 {
-    *out = (struct kv_tree_counts){
-        .points = (int64_t)t->n_heap, .bytes = tree_bytes(t), .budget_bytes = t->budget_bytes, .lost = t->n_lost};
+    *out = (struct kv_tree_counts){.points = (int64_t)t->n_heap,
+                                   .bytes = tree_bytes(t),
+                                   .budget_bytes = t->budget_bytes,
+                                   .lost = t->n_lost};
     for (size_t i = 0; i < t->n_heap; i++)
         out->owed += t->heap[i]->owed == OWED;
 }
 
 /* What a point of this length holds if nothing is shared. */
-static bool tree_alone_bytes(const struct kv_tree *t, const struct kv_point *p, const struct kv_timeline *from, uint64_t *out)
+static bool tree_alone_bytes(const struct kv_tree *t, const struct kv_point *p,
+                             const struct kv_timeline *from, uint64_t *out)
 {
     uint64_t sum = point_bytes(p), bytes;
     const uint64_t n_blocks = (uint64_t)(p->length / KV_PAGE);
@@ -684,8 +700,9 @@ static bool tree_alone_bytes(const struct kv_tree *t, const struct kv_point *p, 
 
 /* The node of n_blocks whole blocks, made where it is not there, with room below it for one
  * more run.  NULL: out of memory, nothing has changed. */
-static struct node *tree_reach(struct kv_tree *t, struct kv_scope scope, const struct kv_timeline *from,
-                               const int32_t *tokens, int64_t n_blocks)
+static struct node *tree_reach(struct kv_tree *t, struct kv_scope scope,
+                               const struct kv_timeline *from, const int32_t *tokens,
+                               int64_t n_blocks)
 {
     struct node *d = root_make(t, scope.salt);
     for (int64_t i = 0; d && i < n_blocks; i++) {
@@ -721,14 +738,15 @@ static struct node *tree_walk(const struct kv_tree *t, struct kv_scope scope, co
     return d;
 }
 
-static struct kv_point *tree_equal(const struct kv_tree *t, struct kv_scope scope, const int32_t *tokens,
-                                   int64_t n_tokens)
+static struct kv_point *tree_equal(const struct kv_tree *t, struct kv_scope scope,
+                                   const int32_t *tokens, int64_t n_tokens)
 {
     int64_t depth;
     const struct node *d = tree_walk(t, scope, tokens, n_tokens, &depth);
     if (!d || n_tokens - depth >= KV_PAGE)
         return NULL;
-    return (struct kv_point *)node_equal(d, (struct run){tokens + depth, (int32_t)(n_tokens - depth), kv_scope_at(scope, n_tokens)});
+    return (struct kv_point *)node_equal(
+        d, (struct run){tokens + depth, (int32_t)(n_tokens - depth), kv_scope_at(scope, n_tokens)});
 }
 
 ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct kv_timeline *from,
@@ -769,7 +787,8 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     t->clock += tree_bytes(t) - before;
     while (tree_bytes(t) > t->budget_bytes) {
         struct kv_point *other = heap_pop(t);
-        BUG_IF(!other && !t->pool->disk); /* p fits alone, unless others have in memory what it has on disk */
+        /* p fits alone, unless others have in memory what it has on disk */
+        BUG_IF(!other && !t->pool->disk);
         if (!other)
             break;
         tree_give_up(t, other, "the prefix cache is full");
@@ -785,7 +804,8 @@ nomem:
                    (long long)n_tokens);
 }
 
-bool kv_tree_use(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens, bool shared)
+bool kv_tree_use(struct kv_tree *t, struct kv_scope scope, const int32_t *tokens, int64_t n_tokens,
+                 bool shared)
 {
     struct kv_point *p = tree_equal(t, scope, tokens, n_tokens);
     if (!p)
@@ -831,7 +851,8 @@ static int32_t *point_tokens(const struct kv_point *p, struct kv_scope *scope)
     return out;
 }
 
-const struct kv_point *kv_tree_owed(struct kv_tree *t, struct kv_scope *scope, int32_t **tokens, int64_t *n_tokens)
+const struct kv_point *kv_tree_owed(struct kv_tree *t, struct kv_scope *scope, int32_t **tokens,
+                                    int64_t *n_tokens)
 {
     struct kv_point *p = NULL;
     for (size_t i = 0; t->n_owed && i < t->n_heap; i++)
@@ -858,7 +879,8 @@ void kv_tree_find(struct kv_tree *t, struct kv_scope scope, const int32_t *token
     const struct node *d = tree_walk(t, scope, tokens, n_tokens, &depth);
     if (!d)
         return;
-    out->matched = depth + node_common(d, tokens + depth, num_min(n_tokens - depth, KV_PAGE), depth, scope);
+    out->matched =
+        depth + node_common(d, tokens + depth, num_min(n_tokens - depth, KV_PAGE), depth, scope);
 
     limit = num_min(limit, n_tokens);
     for (; d; d = d->parent, depth -= KV_PAGE) {
@@ -885,7 +907,8 @@ ingle_status kv_timeline_attach(struct kv_timeline *l, struct kv_tree *t,
                        (long long)p->length, (long long)l->max_tokens);
     kv_timeline_clear(l);
     const int64_t end = num_div_up(p->length, KV_PAGE);
-    int64_t i = p->length / KV_PAGE, lacks = 0; /* a block of somebody else's may lack what a guest keeps */
+    /* a block of somebody else's may lack what a guest keeps */
+    int64_t i = p->length / KV_PAGE, lacks = 0;
     for (const struct node *d = p->node; d->parent; d = d->parent, i--) {
         if (d->from > (i - 1) * KV_PAGE)
             lacks = num_max(lacks, d->from);

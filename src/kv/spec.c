@@ -25,16 +25,24 @@ static ingle_status made_of_values(const struct kv_stream *st, struct err *err)
 {
     const bool rot = kern_kv_is_rot(st->k_codec);
     if (!st->from_v)
-        return err_set(err, INGLE_UNSUP, "layer %u has values of its own: its keys are not made of them ('%s%s')", st->layer,
-                       kern_kv_name(st->v_codec), rot ? "" : "v");
-    if (rot && st->k_width == st->v_width && (st->from_v->n_pairs * 8 != st->k_width || st->from_v->half * 2 != st->k_width))
-        return err_set(err, INGLE_UNSUP, "layer %u: positions turn %lld of %lld numbers of a key: KV format '%s' is for a quarter", st->layer,
-                       (long long)(2 * st->from_v->n_pairs), (long long)st->k_width, kern_kv_name(st->k_codec));
+        return err_set(err, INGLE_UNSUP,
+                       "layer %u has values of its own: its keys are not made of them ('%s%s')",
+                       st->layer, kern_kv_name(st->v_codec), rot ? "" : "v");
+    if (rot && st->k_width == st->v_width &&
+        (st->from_v->n_pairs * 8 != st->k_width || st->from_v->half * 2 != st->k_width))
+        return err_set(err, INGLE_UNSUP,
+                       "layer %u: positions turn %lld of %lld numbers of a key: KV format '%s' is "
+                       "for a quarter",
+                       st->layer, (long long)(2 * st->from_v->n_pairs), (long long)st->k_width,
+                       kern_kv_name(st->k_codec));
     if (rot && st->k_width == st->v_width && kern_kv_is_rot(st->v_codec))
         return INGLE_OK;
-    if (rot || st->k_width != st->v_width || st->k_width > KERN_KV_WIDE || (int)st->v_codec >= KERN_KV_BLOCK_CODECS)
-        return err_set(err, INGLE_UNSUP, "layer %u: keys of width %lld cannot be made of values of width %lld as '%s'", st->layer,
-                       (long long)st->k_width, (long long)st->v_width, kern_kv_name(st->v_codec));
+    if (rot || st->k_width != st->v_width || st->k_width > KERN_KV_WIDE ||
+        (int)st->v_codec >= KERN_KV_BLOCK_CODECS)
+        return err_set(
+            err, INGLE_UNSUP,
+            "layer %u: keys of width %lld cannot be made of values of width %lld as '%s'",
+            st->layer, (long long)st->k_width, (long long)st->v_width, kern_kv_name(st->v_codec));
     return INGLE_OK;
 }
 
@@ -51,13 +59,17 @@ static ingle_status spec_block(const struct kv_stream *st, bool key, size_t *out
     if (width < 1 || width > INT32_MAX)
         return err_set(err, INGLE_ARG, "layer %u: %s width %lld is not in 1..%d", st->layer,
                        key ? "key" : "value", (long long)width, INT32_MAX);
-    const ingle_status made = key && (codec == KERN_KV_FROM_V || kern_kv_is_rot(codec)) ? made_of_values(st, err) : INGLE_OK;
+    const ingle_status made = key && (codec == KERN_KV_FROM_V || kern_kv_is_rot(codec))
+                                  ? made_of_values(st, err)
+                                  : INGLE_OK;
     if (made || (key && codec == KERN_KV_FROM_V)) /* kept nowhere */
         return made;
     *out = kern_kv_block_bytes(codec, key, width);
     if (!*out)
-        return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold %ss of width %lld: it holds %s",
-                       st->layer, kern_kv_name(codec), key ? "key" : "value", (long long)width, kern_kv_widths(codec));
+        return err_set(err, INGLE_UNSUP,
+                       "layer %u: KV codec '%s' cannot hold %ss of width %lld: it holds %s",
+                       st->layer, kern_kv_name(codec), key ? "key" : "value", (long long)width,
+                       kern_kv_widths(codec));
     return INGLE_OK;
 }
 
@@ -102,7 +114,8 @@ static ingle_status spec_shadow(struct kv_stream *st, size_t *bytes, struct err 
 {
     st->head_bytes = kern_pick_bytes(st->k_width, st->v_width, &st->v_at);
     if (!st->head_bytes || st->n_heads < 1 || st->n_heads > SPEC_HEADS_MAX)
-        return err_set(err, INGLE_ARG, "layer %u: no shadow keys of %u heads of width %lld", st->layer, st->n_heads, (long long)st->k_width);
+        return err_set(err, INGLE_ARG, "layer %u: no shadow keys of %u heads of width %lld",
+                       st->layer, st->n_heads, (long long)st->k_width);
     return num_mul(st->head_bytes, st->n_heads, bytes) ? INGLE_OK : spec_too_large(st, err);
 }
 
@@ -134,11 +147,18 @@ ingle_status kv_spec_add_shadows(struct kv_spec *s, struct err *err)
     for (uint32_t i = 0; i < n; i++) {
         struct kv_stream *st = &all[i];
         *st = s->stream[i];
-        if (st->kind != KV_HEADS || s->group[st->group].window || kern_pick_refuses(st->k_codec, st->v_codec, st->k_width, st->v_width))
+        if (st->kind != KV_HEADS || s->group[st->group].window ||
+            kern_pick_refuses(st->k_codec, st->v_codec, st->k_width, st->v_width))
             continue;
         st->shadow = s->n_streams;
-        all[s->n_streams++] = (struct kv_stream){.kind = KV_SHADOW, .layer = st->layer, .group = s->n_groups, .n_heads = st->n_heads,
-                                                 .k_width = st->k_width, .v_width = st->v_width, .k_codec = KERN_KV_N4R, .v_codec = KERN_KV_F32,
+        all[s->n_streams++] = (struct kv_stream){.kind = KV_SHADOW,
+                                                 .layer = st->layer,
+                                                 .group = s->n_groups,
+                                                 .n_heads = st->n_heads,
+                                                 .k_width = st->k_width,
+                                                 .v_width = st->v_width,
+                                                 .k_codec = KERN_KV_N4R,
+                                                 .v_codec = KERN_KV_F32,
                                                  .every = 1};
     }
     mem_free(s->stream);

@@ -23,7 +23,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MIN_TOKENS = 256, QUEUE_JOBS = 256, QUEUE_SHARE = 4, PAUSE_S = 10, LONGEST_PAUSE = 64, MOST_LOST = 16 };
+enum {
+    MIN_TOKENS = 256,
+    QUEUE_JOBS = 256,
+    QUEUE_SHARE = 4,
+    PAUSE_S = 10,
+    LONGEST_PAUSE = 64,
+    MOST_LOST = 16
+};
 static const uint64_t default_budget = UINT64_C(16) << 30;
 
 void kv_store_note(struct kv_store *s, ingle_report_level level, const char *subject,
@@ -103,7 +110,8 @@ static void stop_saving(struct kv_store *s, const char *why)
     s->counts.failed++;
     if (s->saving) {
         s->pause_ns = s->first_pause_ns;
-        kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "nothing is saved for the time being: %s", why);
+        kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "nothing is saved for the time being: %s",
+                      why);
     } else if (s->pause_ns < LONGEST_PAUSE * s->first_pause_ns) {
         s->pause_ns *= 2;
     }
@@ -135,14 +143,17 @@ static ingle_status open_dir(const char *name, int *dir, struct err *err)
         return err_set(err, INGLE_IO, "%s: cannot open the directory: %s", name,
                        strerror(errno));
     if (st.st_uid != geteuid())
-        return err_set(err, INGLE_ARG, "%s: it must be your own directory, and is that of user %u", name, (unsigned)st.st_uid);
+        return err_set(err, INGLE_ARG, "%s: it must be your own directory, and is that of user %u",
+                       name, (unsigned)st.st_uid);
     if (st.st_mode & 022)
-        return err_set(err, INGLE_ARG, "%s: others may write to this directory (mode %o); chmod 700 it", name, (unsigned)st.st_mode & 0777);
+        return err_set(err, INGLE_ARG,
+                       "%s: others may write to this directory (mode %o); chmod 700 it", name,
+                       (unsigned)st.st_mode & 0777);
     return INGLE_OK;
 }
 
-/* A directory that was removed is made anew, under the descriptor of the old one.  Unlocked.  False: it is
- * there, or *st and *err say why it cannot be made. */
+/* A directory that was removed is made anew, under the descriptor of the old one.  Unlocked.
+ * False: it is there, or *st and *err say why it cannot be made. */
 static bool find_again(struct kv_store *s, ingle_status *st, struct err *err)
 {
     struct stat is;
@@ -190,7 +201,8 @@ static void write_job(struct kv_store *s, struct kv_job *j)
     kv_index_remove(&s->index, h->key, h->length);
     s->counts.skipped++;
     if (again) {
-        kv_store_note(s, INGLE_REPORT_WARN, s->dir_name, "the directory was removed and is created again");
+        kv_store_note(s, INGLE_REPORT_WARN, s->dir_name,
+                      "the directory was removed and is created again");
         kv_store_run_scan(s); /* what was in the old one is not taken for saved */
     }
     /* NOTFOUND: somebody took the temporary file away, or the directory */
@@ -274,7 +286,8 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     snprintf(s->model, sizeof s->model, "%s", o->model ? o->model : "");
     snprintf(s->settings, sizeof s->settings, "%s %s", o->codec ? o->codec : "",
              o->numerics ? o->numerics : "exact");
-    s->first_pause_ns = (uint64_t)((o->retry_seconds > 0 ? o->retry_seconds : (double)PAUSE_S) * 1e9);
+    s->first_pause_ns =
+        (uint64_t)((o->retry_seconds > 0 ? o->retry_seconds : (double)PAUSE_S) * 1e9);
     ingle_status st = s->dir_name ? open_dir(s->dir_name, &s->dir, err)
                                   : err_set(err, INGLE_NOMEM, "no memory for a store");
     if (!st)
@@ -356,7 +369,8 @@ static void job_free(struct kv_job *j)
     union {
         const void *in;
         void *out;
-    } token = {j->out.token}, mark = {j->out.mark}, page = {j->out.page}, bytes = {j->out.page_bytes};
+    } token = {j->out.token}, mark = {j->out.mark}, page = {j->out.page},
+      bytes = {j->out.page_bytes};
     mem_free(token.out);
     mem_free(mark.out);
     mem_free(page.out);
@@ -456,8 +470,8 @@ static bool let_go_stopped(struct kv_store *s)
     return true;
 }
 
-/* For the pool: pages are needed.  What nobody waits for any more is given up first, then files that wait,
- * then the one that is being written, at its next piece. */
+/* For the pool: pages are needed.  What nobody waits for any more is given up first, then files
+ * that wait, then the one that is being written, at its next piece. */
 static bool store_let_go(void *arg)
 {
     struct kv_store *s = arg;
@@ -528,8 +542,8 @@ static const struct kv_form *form_of(const struct kv_store *s, const struct kv_t
 /* What to write of a timeline whose deepest ancestor is *parent (NULL: none); NULL: out of
  * memory. */
 static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t,
-                                 const struct kv_entry *to_be, struct kv_scope scope, const int32_t *tokens,
-                                 const void *mark, size_t mark_bytes)
+                                 const struct kv_entry *to_be, struct kv_scope scope,
+                                 const int32_t *tokens, const void *mark, size_t mark_bytes)
 {
     const struct kern_pick how = kv_pick_from(scope.pick);
     const struct kv_pick_text pick = kv_pick_name(&how);
@@ -563,7 +577,8 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     j->out.fetch = fetch_page;
     j->out.fetch_arg = j;
     if (!j->out.token || (mark_bytes && !j->out.mark) ||
-        !kv_file_pages(spec, h->from, h->length, &h->n_pages, &j->n_bytes) || !job_pages(j, spec, t)) {
+        !kv_file_pages(spec, h->from, h->length, &h->n_pages, &j->n_bytes) ||
+        !job_pages(j, spec, t)) {
         job_free(j);
         return NULL;
     }
@@ -572,8 +587,8 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
 }
 
 /* The entry that this prefix will have.  False: it is not worth a file, or there is one. */
-static bool plan_entry(struct kv_store *s, struct kv_key context, struct kv_scope scope, const int32_t *tokens, int64_t length,
-                       int64_t least, struct kv_entry *out)
+static bool plan_entry(struct kv_store *s, struct kv_key context, struct kv_scope scope,
+                       const int32_t *tokens, int64_t length, int64_t least, struct kv_entry *out)
 {
     if (!may_save(s) || length < s->min_tokens)
         return false;
@@ -581,7 +596,8 @@ static bool plan_entry(struct kv_store *s, struct kv_key context, struct kv_scop
         kv_index_deepest(&s->index, context, scope, tokens, length, true, NULL);
     if (parent && length - parent->length < num_max(least, s->min_tokens))
         return false;
-    *out = (struct kv_entry){.context = context, .length = length, .state = KV_ENTRY_PENDING, .seen = true};
+    *out = (struct kv_entry){
+        .context = context, .length = length, .state = KV_ENTRY_PENDING, .seen = true};
     out->key = kv_key_of(context, scope, tokens, length);
     out->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(scope.salt), tokens, length);
     if (parent) {
@@ -632,7 +648,8 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, struct kv_sco
         return false;
     }
     report(s->sink, s->told_small ? INGLE_REPORT_DEBUG : INGLE_REPORT_WARN, "store", s->dir_name,
-           "a prefix of %lld tokens takes %llu bytes, more than the store may have (%llu): it is not saved",
+           "a prefix of %lld tokens takes %llu bytes, more than the store may have (%llu): it is "
+           "not saved",
            (long long)e.length, (unsigned long long)n_bytes, (unsigned long long)s->budget_bytes);
     s->told_small = true;
     return true; /* it never will be */

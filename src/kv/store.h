@@ -1,23 +1,24 @@
 /*
  * store - restore points on disk: the prefix tree's slower, larger tier.
  *
- * A directory holds one file a restore point.  A file continues the deepest shorter one
- * that was there (its parent), so that what conversations share is stored once, and a
- * lookup reads few large files: one for each restore point on the way.  The name of a file
- * is the hash of model, layout, numerics, scope and all tokens up to its end; the tokens
- * themselves are compared before anything is used.
+ * A directory holds one file a restore point.  A file continues the deepest shorter one that was
+ * there (its parent), so that what conversations share is stored once, and a lookup reads few large
+ * files: one for each restore point on the way.  The name of a file is the hash of model, layout,
+ * numerics, scope and all tokens up to its end; the tokens themselves are compared before anything
+ * is used.
  *
- * With a guest (struct kv_spec) files have its pages, too, but for those of timelines that lack some of its rows.  Files
- * without them are used like the others: behind such a restore kv_timeline_from() is the length.
+ * With a guest (struct kv_spec) files have its pages, too, but for those of timelines that lack
+ * some of its rows.  Files without them are used like the others: behind such a restore
+ * kv_timeline_from() is the length.
  *
- * One disk thread writes, reads and checks.  The engine thread never waits for a write: pages
- * are kept (not copied) until they are written, and given up when the pool needs them.  Nor
- * need it wait for a read, which goes before writes: kv_store_read_begin().  What is read is
- * checked before it becomes part of a timeline.
+ * One disk thread writes, reads and checks.  The engine thread never waits for a write: pages are
+ * kept (not copied) until they are written, and given up when the pool needs them.  Nor need it
+ * wait for a read, which goes before writes: kv_store_read_begin().  What is read is checked before
+ * it becomes part of a timeline.
  *
- * Any number of processes may share a directory: files appear by rename, nobody trusts an
- * index, and a file that vanishes is a miss.  All calls but kv_store_prefetch() and
- * kv_store_list() belong to the engine thread; reports are made only while one of them runs.
+ * Any number of processes may share a directory: files appear by rename, nobody trusts an index,
+ * and a file that vanishes is a miss.  All calls but kv_store_prefetch() and kv_store_list() belong
+ * to the engine thread; reports are made only while one of them runs.
  */
 #ifndef INGLE_KV_STORE_H
 #define INGLE_KV_STORE_H
@@ -37,7 +38,8 @@ struct kv_store_options {
     const char *model;          /* its name, for people; may be NULL */
     const char *numerics;       /* "exact" */
     const char *codec;          /* "f16", for people: the layout is in the key anyway */
-    double retry_seconds;       /* after a write that failed, then twice as long each time, 64 times at most; 0: 10 */
+    /* after a write that failed, then twice as long each time, 64 times at most; 0: 10 */
+    double retry_seconds;
 };
 
 /* What kv_store_open() would say of a directory, which is made. */
@@ -49,44 +51,46 @@ MUST_CHECK ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
 void kv_store_close(struct kv_store *s);
 /* Waits until everything that was put is on disk or has failed. */
 void kv_store_flush(struct kv_store *s);
-/* Takes back the pages of finished writes and makes the disk thread's reports.  False: nothing waits
- * to be written, and nothing was given up since kv_store_gave_up(). */
+/* Takes back the pages of finished writes and makes the disk thread's reports.  False: nothing
+ * waits to be written, and nothing was given up since kv_store_gave_up(). */
 bool kv_store_poll(struct kv_store *s);
 
-/* Whether something that had been put was given up since the last call of this, for lack of memory or because
- * somebody removed files, or not taken while writes failed, and may be tried again. */
+/* Whether something that had been put was given up since the last call of this, for lack of memory
+ * or because somebody removed files, or not taken while writes failed, and may be tried again. */
 bool kv_store_gave_up(struct kv_store *s);
 
-/* Writes the timeline as it stands, unless there is a file that it would add fewer than the store's least
- * tokens to, or fewer than `least` (0: no matter).  tokens [length]; mark and tokens are copied.  False: too much waits to be written, or there was no memory:
- * it may be tried again. */
+/* Writes the timeline as it stands, unless there is a file that it would add fewer than the store's
+ * least tokens to, or fewer than `least` (0: no matter).  tokens [length]; mark and tokens are
+ * copied.  False: too much waits to be written, or there was no memory: it may be tried again. */
 bool kv_store_put(struct kv_store *s, const struct kv_timeline *from, struct kv_scope scope,
                   const int32_t *tokens, int64_t least, const void *mark, size_t mark_bytes);
 
-/* Has the directory looked at if it has changed (looking takes 1 % of the time at most).  False: that
- * goes on.  wait: until it is over. */
+/* Has the directory looked at if it has changed (looking takes 1 % of the time at most).  False:
+ * that goes on.  wait: until it is over. */
 bool kv_store_look(struct kv_store *s, bool wait);
 /* A look goes on. */
 bool kv_store_looks(struct kv_store *s);
-/* The length of the deepest file within limit whose ancestors are all there, as of the last look; 0: none.
- * *foreign: of the deepest one that another model or other settings have left (0: none). */
-int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *tokens, int64_t limit,
-                      int64_t *foreign);
+/* The length of the deepest file within limit whose ancestors are all there, as of the last look;
+ * 0: none. *foreign: of the deepest one that another model or other settings have left (0:
+ * none). */
+int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *tokens,
+                      int64_t limit, int64_t *foreign);
 
 /* The timeline, which must hold a prefix of these tokens (or nothing), becomes that of
  * [0, length), a length that kv_store_find() gave.  On failure it is as before, and the
  * next find will not give that length again unless it was for lack of memory
  * (INGLE_LIMIT, INGLE_NOMEM).  *mark is ended with mem_free(). */
-MUST_CHECK ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t, struct kv_scope scope,
-                                         const int32_t *tokens, int64_t length, void **mark,
-                                         size_t *mark_bytes, struct err *err);
+MUST_CHECK ingle_status kv_store_restore(struct kv_store *s, struct kv_timeline *t,
+                                         struct kv_scope scope, const int32_t *tokens,
+                                         int64_t length, void **mark, size_t *mark_bytes,
+                                         struct err *err);
 
 /* ---- the same while the engine does other things ---- */
 
 /* A restore on its way. */
 struct kv_read;
-/* What kv_store_restore() begins with; tokens are copied.  t stays as it is, and is not to be changed,
- * until the end. */
+/* What kv_store_restore() begins with; tokens are copied.  t stays as it is, and is not to be
+ * changed, until the end. */
 MUST_CHECK ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s,
                                             const struct kv_timeline *t, struct kv_scope scope,
                                             const int32_t *tokens, int64_t length, struct err *err);
@@ -95,8 +99,9 @@ bool kv_store_read_poll(struct kv_read *r);
 /* Of a read that is over (waits for it else): t is as behind kv_store_restore(). */
 MUST_CHECK ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **mark,
                                           size_t *mark_bytes, struct err *err);
-/* At any time, or NULL: t is as before.  A read that the disk thread is at leaves its pages when the disk
- * thread sees it: then kv_store_poll() has them back, and sooner if the pool needs them. */
+/* At any time, or NULL: t is as before.  A read that the disk thread is at leaves its pages when
+ * the disk thread sees it: then kv_store_poll() has them back, and sooner if the pool needs
+ * them. */
 void kv_store_read_drop(struct kv_read *r);
 /* fn is called when a kv_store_read_poll() or kv_store_look() has news, on any thread, and must not
  * call the store.  NULL: no longer. */
@@ -142,10 +147,11 @@ struct kv_save_options {
     struct kv_skip skip;       /* ... and this; of what is loaded, what its mark says: */
     void (*scope_of)(const void *mark, size_t mark_bytes, struct kv_scope *out); /* NULL: nothing */
     const char *more;          /* behind the numerics, for people; or NULL */
-    const atomic_bool *gentle; /* while it is true the processor is left to others half of the time; or NULL */
+    /* while it is true the processor is left to others half of the time; or NULL */
+    const atomic_bool *gentle;
 };
-/* tokens [n_tokens], of which the timeline has computed its length.  Any thread, as long as nobody changes the
- * timeline: the pages that it refers to are never written meanwhile. */
+/* tokens [n_tokens], of which the timeline has computed its length.  Any thread, as long as nobody
+ * changes the timeline: the pages that it refers to are never written meanwhile. */
 MUST_CHECK ingle_status kv_save(const struct kv_timeline *t, const char *path,
                                 const struct kv_save_options *o, const int32_t *tokens,
                                 int64_t n_tokens, const void *mark, size_t mark_bytes,
@@ -161,8 +167,9 @@ MUST_CHECK ingle_status kv_load(struct kv_timeline *t, const char *path,
 /* The same in parts, so that files are read while the engine thread does other things. */
 struct kv_load;
 /* Opens the file and checks what it is.  Any thread. */
-MUST_CHECK ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int64_t max_tokens,
-                                      const char *path, const struct kv_save_options *o, struct err *err);
+MUST_CHECK ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec,
+                                      int64_t max_tokens, const char *path,
+                                      const struct kv_save_options *o, struct err *err);
 /* How they were computed (struct kv_scope); 0: it does not matter for them. */
 uint32_t kv_load_few(const struct kv_load *l);
 /* Its mark [n], valid until its end. */
@@ -170,10 +177,12 @@ const void *kv_load_mark(const struct kv_load *l, size_t *n);
 /* Its tokens [n], valid until its end. */
 const int32_t *kv_load_tokens(const struct kv_load *l, int64_t *n);
 /* Takes pages, for a millisecond.  *more: there are more to take.  The engine thread. */
-MUST_CHECK ingle_status kv_load_take(struct kv_load *l, struct kv_pool *p, bool *more, struct err *err);
+MUST_CHECK ingle_status kv_load_take(struct kv_load *l, struct kv_pool *p, bool *more,
+                                     struct err *err);
 /* When all are taken: fills and checks them.  Any thread. */
 MUST_CHECK ingle_status kv_load_read(struct kv_load *l, struct err *err);
-/* t becomes what was read, unless it is NULL.  The engine thread (any, if no pages were taken); l may be NULL. */
+/* t becomes what was read, unless it is NULL.  The engine thread (any, if no pages were taken); l
+ * may be NULL. */
 void kv_load_end(struct kv_load *l, struct kv_timeline *t);
 
 #endif

@@ -153,7 +153,8 @@ bool kv_store_look(struct kv_store *s, bool wait)
     const bool known = fstat(s->dir, &st) == 0;
     pthread_mutex_lock(&s->lock);
     if (s->scanned && known && clock_now() >= s->scan_after &&
-        (s->away || (int64_t)st.st_mtim.tv_sec != s->scan_s || (int64_t)st.st_mtim.tv_nsec != s->scan_ns)) {
+        (s->away || (int64_t)st.st_mtim.tv_sec != s->scan_s ||
+         (int64_t)st.st_mtim.tv_nsec != s->scan_ns)) {
         s->scan = true;
         pthread_cond_signal(&s->work);
     }

@@ -34,10 +34,12 @@ void kv_file_settings(struct kv_file_header *h, const char *settings, bool draft
 {
     const struct kv_few_text few = kv_few_name(h->few);
     char text[128];
-    snprintf(text, sizeof text, "%s%s%s%s", settings, h->few ? "+" : "", few.at, drafter ? " drafter" : "");
+    snprintf(text, sizeof text, "%s%s%s%s", settings, h->few ? "+" : "", few.at,
+             drafter ? " drafter" : "");
     snprintf(h->settings, sizeof h->settings, "%.*s", (int)sizeof h->settings - 1, text);
     const size_t here = strlen(h->settings), most = sizeof h->model - 2, more = strlen(text) - here;
-    const size_t left = more < most ? more : most, name_now = strnlen(h->model, sizeof h->model - 1);
+    const size_t left = more < most ? more : most,
+                 name_now = strnlen(h->model, sizeof h->model - 1);
     const size_t name = name_now < most - left ? name_now : most - left;
     if (!left)
         return;
@@ -48,11 +50,13 @@ void kv_file_settings(struct kv_file_header *h, const char *settings, bool draft
 struct kv_file_texts kv_file_texts(const struct kv_file_header *h)
 {
     struct kv_file_texts t = {{0}, {0}};
-    const size_t name = strnlen(h->model, sizeof h->model - 1), here = strnlen(h->settings, sizeof h->settings - 1);
+    const size_t name = strnlen(h->model, sizeof h->model - 1),
+                 here = strnlen(h->settings, sizeof h->settings - 1);
     memcpy(t.model, h->model, name);
     memcpy(t.settings, h->settings, here);
     if (here == sizeof h->settings - 1 && name < sizeof h->model - 1)
-        memcpy(t.settings + here, h->model + name + 1, strnlen(h->model + name + 1, sizeof h->model - 1 - name));
+        memcpy(t.settings + here, h->model + name + 1,
+               strnlen(h->model + name + 1, sizeof h->model - 1 - name));
     return t;
 }
 
@@ -131,7 +135,8 @@ bool kv_file_is_temporary(const char *name)
 void kv_file_remove_stale(int dir, const char *name)
 {
     struct stat st;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || clock_age((int64_t)st.st_mtime) < STALE_S)
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
+        clock_age((int64_t)st.st_mtime) < STALE_S)
         return;
     const int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
@@ -200,7 +205,8 @@ struct fetched {
     size_t cap;
 };
 
-static ingle_status fetch(const struct kv_file_out *o, uint64_t i, struct fetched *f, struct err *err)
+static ingle_status fetch(const struct kv_file_out *o, uint64_t i, struct fetched *f,
+                          struct err *err)
 {
     if (f->cap < o->page_bytes[i]) {
         mem_big_free(f->at, f->cap);
@@ -221,7 +227,8 @@ static ingle_status write_pages(int fd, const char *name, const struct kv_file_o
         int n = 0;
         uint64_t bytes = 0;
         ingle_status s = INGLE_OK;
-        for (bool alone = false; i < o->head.n_pages && n < PIECE_PAGES && bytes < PIECE_BYTES && !alone; i++, n++) {
+        for (bool alone = false;
+             i < o->head.n_pages && n < PIECE_PAGES && bytes < PIECE_BYTES && !alone; i++, n++) {
             alone = !o->page[i];
             if (alone && n)
                 break;
@@ -267,7 +274,8 @@ static ingle_status write_all(int fd, const char *name, struct kv_file_out *o, s
     for (uint64_t i = 0; i < h->n_pages; i++)
         h->file_bytes += o->page_bytes[i];
     struct fetched f = {NULL, 0};
-    const ingle_status pages = write_pages(fd, name, o, (struct kv_key *)(void *)(meta + sums_at), &f, err);
+    const ingle_status pages =
+        write_pages(fd, name, o, (struct kv_key *)(void *)(meta + sums_at), &f, err);
     mem_big_free(f.at, f.cap);
     ingle_status s = pages;
     if (!s) {
@@ -290,12 +298,15 @@ ingle_status kv_file_write(int dir, const char *name, struct kv_file_out *o, str
 {
     char tmp[64];
     struct stat st;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode) && !S_ISLNK(st.st_mode))
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && !S_ISREG(st.st_mode) &&
+        !S_ISLNK(st.st_mode))
         return err_set(err, INGLE_ARG, "%s: no regular file, it is not replaced", name);
     const enum output_kind is = output_kind_at(dir, name);
     if (is != OUTPUT_EMPTY && is != OUTPUT_SESSION)
-        return err_set(err, INGLE_ARG, "%s: is there, is %s and not %s, and stays: choose another name, or remove it", name,
-                       output_kind_name(is), output_kind_name(OUTPUT_SESSION));
+        return err_set(
+            err, INGLE_ARG,
+            "%s: is there, is %s and not %s, and stays: choose another name, or remove it", name,
+            output_kind_name(is), output_kind_name(OUTPUT_SESSION));
     const int fd = temporary_open(dir, tmp, sizeof tmp);
     if (fd < 0)
         return file_errno(err, name, "cannot create a file beside it");

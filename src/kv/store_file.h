@@ -32,14 +32,16 @@ struct kv_file_header {
     uint64_t n_pages, mark_bytes;
     uint64_t meta_bytes, file_bytes;
     int64_t created;             /* seconds since 1970 */
-    uint32_t n_groups, few; /* as in struct kv_scope, where it says something of these positions; else 0 */
+    /* as in struct kv_scope, where it says something of these positions; else 0 */
+    uint32_t n_groups, few;
     char model[48], settings[32]; /* for people: kv_file_settings(), kv_file_texts() */
     struct kv_key meta_sum, sum;
 };
 static_assert(sizeof(struct kv_file_header) == 272, "a file format: do not pad");
 
-/* Its settings: "f16 exact", how a sparse prompt is computed, and whether a drafter's pages are there.  What has no room
- * in .settings stands in .model behind the name, which is shortened for it. */
+/* Its settings: "f16 exact", how a sparse prompt is computed, and whether a drafter's pages are
+ * there.  What has no room in .settings stands in .model behind the name, which is shortened for
+ * it. */
 void kv_file_settings(struct kv_file_header *h, const char *settings, bool drafter);
 /* Both of them, whole. */
 struct kv_file_texts {

@@ -38,7 +38,8 @@ struct kv_read {
     int32_t *token;       /* [length], owned */
     int64_t length, have; /* have: whole pages that the timeline keeps */
     const struct kv_form *form;
-    struct kv_page **pg;  /* [n_pages], of which n_taken are there; in the order of kv_timeline_adopt() */
+    /* [n_pages], of which n_taken are there; in the order of kv_timeline_adopt() */
+    struct kv_page **pg;
     size_t n_pages, n_taken;
     uint8_t *bounce;      /* for pages that go to disk, one at a time */
     size_t bounce_bytes;
@@ -84,13 +85,15 @@ struct kv_store {
     pthread_cond_t news;  /* for the engine thread */
     /* Sync: the rest under `lock` */
     bool stop, scan, scanned;
-    bool away;               /* the last scan did not see all, or a file has been AWAY since: there is to be another */
+    /* the last scan did not see all, or a file has been AWAY since: there is to be another */
+    bool away;
     bool saving;             /* false: the last write failed, or would have */
     uint64_t try_at;         /* ... and none is tried before this time, */
     uint64_t pause_ns;       /* ... so long after it */
     char error[KV_STORE_ERROR];
     bool gave_up;            /* what may be offered again, see kv_store_gave_up() */
-    int n_lost;              /* files that were taken away while they were written, one after another */
+    /* files that were taken away while they were written, one after another */
+    int n_lost;
     int64_t scan_s, scan_ns; /* the directory's time of change before the last scan */
     uint64_t scan_after;     /* no scan before this time: they may take 1 % of it */
     struct kv_index index;
@@ -114,8 +117,8 @@ struct kv_store {
 ATTR_PRINTF(4, 5)
 void kv_store_note(struct kv_store *s, ingle_report_level level, const char *subject,
                    const char *fmt, ...);
-/* The disk thread has used the processor since clock_used() was `since`: if it is to be gentle, others
- * have it now.  Unlocked. */
+/* The disk thread has used the processor since clock_used() was `since`: if it is to be gentle,
+ * others have it now.  Unlocked. */
 void kv_store_rest(struct kv_store *s, uint64_t since);
 /* Tells who waits for a read or a look.  With the lock. */
 void kv_store_tell(struct kv_store *s);
@@ -128,8 +131,8 @@ void kv_store_run_scan(struct kv_store *s);
 bool kv_store_serve_want(struct kv_store *s);
 /* Makes room for so many bytes; false: there is none to be had. */
 bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes);
-/* Takes a file out of the index; remove: and out of the directory.  One that cannot be removed stays as it
- * is, or bad: as one that is never used again.  With the lock. */
+/* Takes a file out of the index; remove: and out of the directory.  One that cannot be removed
+ * stays as it is, or bad: as one that is never used again.  With the lock. */
 enum kv_drop { KV_DROP_FORGET, KV_DROP_REMOVE, KV_DROP_REMOVE_BAD };
 void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, enum kv_drop how);
 /* A file that could not be read, for no fault of its own: it is tried again.  With the lock. */

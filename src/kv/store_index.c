@@ -150,7 +150,8 @@ const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key 
         const struct kv_key same = foreign ? kv_hasher_at(&plain, length) : key;
         for (; i < x->n && x->entry[i].length == length; i++)
             if (foreign && x->entry[i].state == KV_ENTRY_READY &&
-                !(kv_key_equal(x->entry[i].context, context) && kv_key_equal(x->entry[i].key, key)) &&
+                !(kv_key_equal(x->entry[i].context, context) &&
+                  kv_key_equal(x->entry[i].key, key)) &&
                 kv_key_equal(x->entry[i].plain, same))
                 other = length;
     }

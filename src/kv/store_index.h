@@ -12,8 +12,10 @@ enum kv_entry_state {
     KV_ENTRY_READY,
     KV_ENTRY_PENDING, /* it waits to be written */
     KV_ENTRY_FOREIGN, /* of a version or byte order that nobody can read here */
-    KV_ENTRY_BAD,     /* not a file of a store, or a damaged one that stays: it counts and is not used */
-    KV_ENTRY_AWAY,    /* could not be opened or read just now: not used before a scan has opened it */
+    /* not a file of a store, or a damaged one that stays: it counts and is not used */
+    KV_ENTRY_BAD,
+    /* could not be opened or read just now: not used before a scan has opened it */
+    KV_ENTRY_AWAY,
 };
 
 struct kv_entry {

@@ -51,7 +51,8 @@ static ingle_status open_part(const struct kv_store *s, const struct kv_read *r,
 }
 
 /* How many pages from `first` on make a piece. */
-static uint64_t piece(const struct kv_spec *s, const struct kv_part *p, uint64_t first, uint64_t most)
+static uint64_t piece(const struct kv_spec *s, const struct kv_part *p, uint64_t first,
+                      uint64_t most)
 {
     uint64_t bytes = 0, n = 0, i = 0;
     for (uint32_t g = 0; g < s->n_groups; g++)
@@ -67,7 +68,8 @@ static uint64_t piece(const struct kv_spec *s, const struct kv_part *p, uint64_t
 }
 
 /* Are pages [first, first + n) what they must be? */
-static bool check_pages(const struct kv_spec *s, const struct kv_part *p, uint64_t first, uint64_t n)
+static bool check_pages(const struct kv_spec *s, const struct kv_part *p, uint64_t first,
+                        uint64_t n)
 {
     uint64_t i = 0;
     for (uint32_t g = 0; g < s->n_groups; g++)
@@ -79,7 +81,8 @@ static bool check_pages(const struct kv_spec *s, const struct kv_part *p, uint64
     return true;
 }
 
-static ingle_status read_piece(const struct kv_read *r, struct kv_part *p, uint64_t first, uint64_t n, struct err *err)
+static ingle_status read_piece(const struct kv_read *r, struct kv_part *p, uint64_t first,
+                               uint64_t n, struct err *err)
 {
     const struct kv_spec *s = &r->form->spec;
     const struct kv_page *away = p->away[first];
@@ -87,7 +90,8 @@ static ingle_status read_piece(const struct kv_read *r, struct kv_part *p, uint6
         p->to[first] = r->bounce;
     ingle_status st = kv_file_read_pages(&p->file, s, first, n, p->to + first, err);
     if (!st && !check_pages(s, p, first, n))
-        st = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit", p->name);
+        st =
+            err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of a page does not fit", p->name);
     return !st && away ? kv_disk_fill(r->store->pool, away, r->bounce, err) : st;
 }
 
@@ -110,7 +114,8 @@ static ingle_status read_part(struct kv_store *s, struct kv_read *r, struct kv_p
     }
     if (!opened)
         return st;
-    pthread_mutex_unlock(&s->lock); /* the last one to close a file that is gone waits for its end */
+    /* the last one to close a file that is gone waits for its end */
+    pthread_mutex_unlock(&s->lock);
     close(p->file.fd);
     p->file.fd = -1;
     pthread_mutex_lock(&s->lock);
@@ -118,18 +123,22 @@ static ingle_status read_part(struct kv_store *s, struct kv_read *r, struct kv_p
 }
 
 /* What a failed read says about a file.  With the lock, which is released meanwhile. */
-static void blame(struct kv_store *s, const struct kv_part *p, ingle_status st, const struct err *err)
+static void blame(struct kv_store *s, const struct kv_part *p, ingle_status st,
+                  const struct err *err)
 {
     if (st == INGLE_NOMEM || st == INGLE_LIMIT) /* or of pages on disk: they cannot be written */
         return;
     if (st == INGLE_IO)
         kv_store_set_away(s, p->key, p->length);
     else
-        kv_store_drop(s, p->key, p->length, st == INGLE_FORMAT ? KV_DROP_REMOVE_BAD : KV_DROP_FORGET);
+        kv_store_drop(s, p->key, p->length,
+                      st == INGLE_FORMAT ? KV_DROP_REMOVE_BAD : KV_DROP_FORGET);
     s->counts.damaged += st == INGLE_FORMAT;
     if (st != INGLE_NOTFOUND)
         kv_store_note(s, INGLE_REPORT_WARN, p->name, "%s%s", err->msg,
-                      st == INGLE_FORMAT ? "; it is deleted" : st == INGLE_IO ? "; it is tried again later" : "");
+                      st == INGLE_FORMAT ? "; it is deleted"
+                      : st == INGLE_IO   ? "; it is tried again later"
+                                         : "");
     if (st == INGLE_UNSUP) {
         const struct kv_entry e = {
             .key = p->key, .length = p->length, .state = KV_ENTRY_FOREIGN, .seen = true};
@@ -171,13 +180,14 @@ void kv_store_serve(struct kv_store *s)
 /* ---- on the engine thread ---- */
 
 /* The deepest entry of any form, of equal ones that with more.  With the lock. */
-static const struct kv_entry *deepest(const struct kv_store *s, struct kv_scope scope, const int32_t *tokens, int64_t limit,
-                                      int64_t *foreign, const struct kv_form **form)
+static const struct kv_entry *deepest(const struct kv_store *s, struct kv_scope scope,
+                                      const int32_t *tokens, int64_t limit, int64_t *foreign,
+                                      const struct kv_form **form)
 {
     const struct kv_entry *best = NULL;
     for (int i = 0; i < s->n_forms; i++) {
-        const struct kv_entry *e =
-            kv_index_deepest(&s->index, s->form[i].context, scope, tokens, limit, false, i ? NULL : foreign);
+        const struct kv_entry *e = kv_index_deepest(&s->index, s->form[i].context, scope, tokens,
+                                                    limit, false, i ? NULL : foreign);
         if (!e || (best && e->length <= best->length))
             continue;
         best = e;
@@ -186,8 +196,8 @@ static const struct kv_entry *deepest(const struct kv_store *s, struct kv_scope 
     return best;
 }
 
-int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *tokens, int64_t limit,
-                      int64_t *foreign)
+int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *tokens,
+                      int64_t limit, int64_t *foreign)
 {
     const struct kv_form *form;
     kv_store_poll(s);
@@ -205,7 +215,8 @@ static int64_t first_page(const struct kv_spec *s, uint32_t g, int64_t length, i
 }
 
 /* How many of all groups; *group, *index: that of the k-th, and which of the group it is. */
-static size_t count_pages(const struct kv_spec *s, int64_t length, int64_t have, size_t k, uint32_t *group, int64_t *index)
+static size_t count_pages(const struct kv_spec *s, int64_t length, int64_t have, size_t k,
+                          uint32_t *group, int64_t *index)
 {
     size_t n = 0;
     for (uint32_t g = 0; g < s->n_groups; g++) {
@@ -326,8 +337,9 @@ void kv_store_read_free(struct kv_read *r)
     mem_free(r);
 }
 
-ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s, const struct kv_timeline *t,
-                                 struct kv_scope scope, const int32_t *tokens, int64_t length, struct err *err)
+ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s,
+                                 const struct kv_timeline *t, struct kv_scope scope,
+                                 const int32_t *tokens, int64_t length, struct err *err)
 {
     uint32_t g = 0;
     int64_t index = 0;
@@ -353,7 +365,8 @@ ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s, const
         for (int i = 0; i < s->n_forms && st == INGLE_NOTFOUND; i++) {
             r->form = &s->form[i];
             r->n_parts = 0;
-            st = collect(s, kv_key_of(r->form->context, scope, tokens, length), length, r->have, r, err);
+            st = collect(s, kv_key_of(r->form->context, scope, tokens, length), length, r->have, r,
+                         err);
         }
         pthread_mutex_unlock(&s->lock);
     }
@@ -427,8 +440,8 @@ bool kv_store_read_poll(struct kv_read *r)
     return false;
 }
 
-ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **mark, size_t *mark_bytes,
-                               struct err *err)
+ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **mark,
+                               size_t *mark_bytes, struct err *err)
 {
     struct kv_store *s = r->store;
     while (!r->queued)
@@ -444,7 +457,8 @@ ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **
         st = err_set(err, INGLE_NOMEM, "no memory for a mark");
     if (!st) {
         touch(s, r);
-        kv_timeline_adopt(t, r->length, r->have, r->pg, r->form->spec.n_groups < s->pool->spec->n_groups);
+        kv_timeline_adopt(t, r->length, r->have, r->pg,
+                          r->form->spec.n_groups < s->pool->spec->n_groups);
         r->n_taken = 0;
     }
     kv_store_read_free(r);

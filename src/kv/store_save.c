@@ -97,7 +97,9 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     int dir;
     h->context = form[t->from ? n_forms - 1 : 0].context;
     h->few = kv_few_at(o->few, t->length);
-    h->key = kv_key_of(h->context, (struct kv_scope){.salt = o->salt, .skip = o->skip, .few = h->few}, tokens, t->length);
+    h->key =
+        kv_key_of(h->context, (struct kv_scope){.salt = o->salt, .skip = o->skip, .few = h->few},
+                  tokens, t->length);
     h->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(0), tokens, t->length);
     h->identity = o->identity;
     h->length = t->length;
@@ -106,7 +108,8 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     h->n_groups = s->n_groups;
     set_text(h->model, sizeof h->model, o->model);
     char settings[128];
-    snprintf(settings, sizeof settings, "%s %s%s", o->codec ? o->codec : "", numerics, o->more ? o->more : "");
+    snprintf(settings, sizeof settings, "%s %s%s", o->codec ? o->codec : "", numerics,
+             o->more ? o->more : "");
     kv_file_settings(h, settings, s->n_own > 0);
     if (!kv_file_pages(s, 0, t->length, &h->n_pages, &n_bytes))
         return err_set(err, INGLE_LIMIT, "%s: %lld tokens are too many for a file", path,
@@ -139,8 +142,9 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
 }
 
 /* *own: the pages that the file has, of all groups or of the model's own alone. */
-static ingle_status check_file(const struct kv_file *f, const struct kv_spec *spec, int64_t max_tokens,
-                               const struct kv_save_options *o, struct kv_spec *own, struct err *err)
+static ingle_status check_file(const struct kv_file *f, const struct kv_spec *spec,
+                               int64_t max_tokens, const struct kv_save_options *o,
+                               struct kv_spec *own, struct err *err)
 {
     const struct kv_file_header *h = &f->head;
     const char *numerics = o->numerics ? o->numerics : "exact";
@@ -155,11 +159,14 @@ static ingle_status check_file(const struct kv_file *f, const struct kv_spec *sp
     }
     if (!known)
         return err_set(err, INGLE_UNSUP, "%s: of other settings: '%s', not '%s %s%s'", f->name,
-                       kv_file_texts(h).settings, o->codec ? o->codec : "", numerics, spec->n_own ? " drafter" : "");
+                       kv_file_texts(h).settings, o->codec ? o->codec : "", numerics,
+                       spec->n_own ? " drafter" : "");
     if (h->from)
         return err_set(err, INGLE_UNSUP, "%s: continues another file", f->name);
-    if (h->few && (kv_few_bits(h->few) < 0 || kv_few_bits(h->few) > KV_FEW_MOST_BITS || h->length <= kv_few_from(h->few)))
-        return err_set(err, INGLE_FORMAT, "%s: damaged: it is sparse in no way that there is (%u)", f->name, h->few);
+    if (h->few && (kv_few_bits(h->few) < 0 || kv_few_bits(h->few) > KV_FEW_MOST_BITS ||
+                   h->length <= kv_few_from(h->few)))
+        return err_set(err, INGLE_FORMAT, "%s: damaged: it is sparse in no way that there is (%u)",
+                       f->name, h->few);
     if (h->n_tokens > max_tokens)
         return err_set(err, INGLE_LIMIT, "%s: %lld tokens exceed the limit of %lld tokens", f->name,
                        (long long)h->n_tokens, (long long)max_tokens);
@@ -176,7 +183,8 @@ struct kv_load {
     char *name;           /* the file's, in its directory */
     char *path;
     struct kv_pool *pool; /* pg's */
-    struct kv_page **pg;  /* [n_pages], in the file's order, of which n_taken are there; those behind the */
+    /* [n_pages], in the file's order, of which n_taken are there; those behind the */
+    struct kv_page **pg;
     size_t n_pages, n_taken; /* file's pages are a guest's */
 };
 
@@ -296,7 +304,9 @@ ingle_status kv_load_read(struct kv_load *l, struct err *err)
             st = err_set(err, INGLE_NOMEM, "no memory for a page");
             break;
         }
-        for (n = 0; n < PIECE_PAGES && i + n < n_pages && bytes < PIECE_BYTES && (!n || (!away && l->pg[i + n]->at)); n++) {
+        for (n = 0; n < PIECE_PAGES && i + n < n_pages && bytes < PIECE_BYTES &&
+                    (!n || (!away && l->pg[i + n]->at));
+             n++) {
             to[n] = away ? bounce : l->pg[i + n]->at;
             bytes += kv_page_bytes(l->pg[i + n]);
         }

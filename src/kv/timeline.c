@@ -111,7 +111,8 @@ void kv_timeline_recall(struct kv_timeline *t)
 {
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
         if (kv_disk_has(t->pool, g))
-            kv_disk_recall(t->pool, t->table[g].page + t->table[g].first, t->table[g].end - t->table[g].first);
+            kv_disk_recall(t->pool, t->table[g].page + t->table[g].first,
+                           t->table[g].end - t->table[g].first);
 }
 
 void kv_timeline_pin(struct kv_timeline *t, bool on)
@@ -122,7 +123,8 @@ void kv_timeline_pin(struct kv_timeline *t, bool on)
                 t->table[g].page[i]->pins += on ? 1 : -1;
 }
 
-/* Pages of which positions [from, to) are the newest are complete, but for those that stay in memory. */
+/* Pages of which positions [from, to) are the newest are complete, but for those that stay in
+ * memory. */
 static void timeline_complete(struct kv_timeline *t, int64_t from, int64_t to)
 {
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++) {
@@ -190,7 +192,8 @@ static int64_t timeline_wants(const struct kv_timeline *t, uint32_t g, int64_t t
 {
     const struct kv_spec *s = t->pool->spec;
     const int64_t here = num_div_up(t->length, KV_PAGE);
-    return s->group[g].ends ? num_max(here, kv_timeline_first(s, g, num_max(0, to - KV_REWIND))) : here;
+    return s->group[g].ends ? num_max(here, kv_timeline_first(s, g, num_max(0, to - KV_REWIND)))
+                            : here;
 }
 
 /* Whether an extend to `to` positions gives page i of group g, for its end or for a mark. */
@@ -238,7 +241,8 @@ static ingle_status no_room(const struct kv_timeline *t, int64_t n, uint64_t nee
                    "cache could give %llu%s%s",
                    (long long)n, (long long)t->length, (unsigned long long)need,
                    (unsigned long long)p->used_bytes, (unsigned long long)p->budget_bytes,
-                   (unsigned long long)p->cached_bytes, *trouble ? ", the disk none: " : "", trouble);
+                   (unsigned long long)p->cached_bytes, *trouble ? ", the disk none: " : "",
+                   trouble);
 }
 
 /* Makes room in the budget for all that an extend by n positions takes, so that it fails
@@ -248,7 +252,8 @@ static ingle_status timeline_room(struct kv_timeline *t, int64_t n, struct err *
     struct kv_pool *p = t->pool;
     uint64_t need = UINT64_MAX;
     const uint64_t left = p->budget_bytes - p->used_bytes + p->cached_bytes;
-    if (!timeline_need(t, t->length + n, true, &need) || (need > left && need - left > kv_disk_can_spill(p)))
+    if (!timeline_need(t, t->length + n, true, &need) ||
+        (need > left && need - left > kv_disk_can_spill(p)))
         return no_room(t, n, need, err);
     for (;;) {
         BUG_IF(!timeline_need(t, t->length + n, false, &need));
@@ -309,9 +314,10 @@ ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *er
     for (uint32_t g = 0; g < n_groups; g++) {
         had[g] = t->table[g].end;
         if (!got && !timeline_take(t, g, t->length + n, &own[g]))
-            got = err_set(err, INGLE_NOMEM,
-                          "the system has no memory for the KV pages of %lld more tokens after %lld",
-                          (long long)n, (long long)t->length);
+            got =
+                err_set(err, INGLE_NOMEM,
+                        "the system has no memory for the KV pages of %lld more tokens after %lld",
+                        (long long)n, (long long)t->length);
         if (!got && own[g])
             got = kv_disk_copy(t->pool, t->table[g].page[t->length / KV_PAGE], own[g]->at, err);
     }
@@ -473,7 +479,9 @@ bool kv_point_bytes(const struct kv_spec *s, int64_t n_tokens, uint64_t *out)
     const uint64_t n_pages = (uint64_t)num_div_up(n_tokens, KV_PAGE);
     for (uint32_t g = 0; g < s->n_groups && n_pages; g++) {
         const int64_t window = s->group[g].window;
-        const uint64_t n = window && window < n_tokens ? span_pages(window, n_pages) : window ? n_pages : 1;
+        const uint64_t n = window && window < n_tokens ? span_pages(window, n_pages)
+                           : window                    ? n_pages
+                                                       : 1;
         if (!num_mul_u64(n, s->group[g].page_bytes, &bytes) || !num_add_u64(sum, bytes, &sum))
             return false;
     }
@@ -485,13 +493,15 @@ bool kv_branch_bytes(const struct kv_spec *s, uint64_t *out)
 {
     uint64_t sum = 0, bytes;
     for (uint32_t g = 0; g < s->n_groups; g++)
-        if (!num_mul_u64(span_pages(KV_PAGE, UINT64_MAX), s->group[g].page_bytes, &bytes) || !num_add_u64(sum, bytes, &sum))
+        if (!num_mul_u64(span_pages(KV_PAGE, UINT64_MAX), s->group[g].page_bytes, &bytes) ||
+            !num_add_u64(sum, bytes, &sum))
             return false;
     *out = sum;
     return true;
 }
 
-bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out, uint64_t *windows)
+bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, uint64_t *out,
+                   uint64_t *windows)
 {
     const int64_t most = INT64_MAX / 4;
     if (n_tokens < 0 || n_tokens > most || n_step < 0 || n_step > most)
@@ -503,7 +513,8 @@ bool kv_plan_parts(const struct kv_spec *s, int64_t n_tokens, int64_t n_step, ui
         if (window > most)
             return false;
         /* Kept whole: a restore point shares all but the last page. */
-        const bool some = s->in_memory && kv_disk_group(s) == (int64_t)g && (uint64_t)s->in_memory < n_pages;
+        const bool some =
+            s->in_memory && kv_disk_group(s) == (int64_t)g && (uint64_t)s->in_memory < n_pages;
         uint64_t n = (some ? (uint64_t)s->in_memory : n_pages) + 1, bytes;
         if (window) {
             const uint64_t all = span_pages(window + KV_REWIND + n_step, n_pages);

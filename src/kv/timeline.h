@@ -9,7 +9,8 @@
 struct kv_table {
     struct kv_page **page; /* [cap] */
     uint8_t **at;          /* [cap]: page[i]->at, or NULL; ... */
-    uint8_t **head;        /* [cap], of the group that a disk has: what kv_heads_take() said; else NULL */
+    /* [cap], of the group that a disk has: what kv_heads_take() said; else NULL */
+    uint8_t **head;
     uint64_t moves;        /* ... as the pool's pages were then */
     int64_t first, end;
 };
@@ -28,8 +29,8 @@ struct kv_timeline {
     struct kv_table table[KV_MAX_GROUPS];
 };
 
-/* Pages that somebody may have asked for all along: the first one, the newest ones and the one that is written.  They
- * stay in memory. */
+/* Pages that somebody may have asked for all along: the first one, the newest ones and the one that
+ * is written.  They stay in memory. */
 enum { KV_STAYS = 4 };
 
 /* The first page that group g must have at this length. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* types - what keys and values are kept as: names, and what follows for layers that nobody named. */
+/* types - what keys and values are kept as: names, and what follows for layers that nobody
+ * named. */
 #include "kv/kv.h"
 
 #include <stdio.h>
@@ -26,8 +27,11 @@ static struct kv_types with_windows(enum kern_kv_codec k, enum kern_kv_codec v)
 
 static ingle_status no_type(const char *name, size_t n, struct err *err)
 {
-    return err_set(err, INGLE_ARG, "there is no KV format '%.*s': they are %s, K:V of two of them, f32v, f16v, bf16v and q8_0v, "
-                   "of which keys are made of values, and q8r+rot, n4r+rot and q8r:n4r+rot, of which they are but for what positions turn",
+    return err_set(err, INGLE_ARG,
+                   "there is no KV format '%.*s': they are %s, K:V of two of them, f32v, f16v, "
+                   "bf16v and q8_0v, "
+                   "of which keys are made of values, and q8r+rot, n4r+rot and q8r:n4r+rot, of "
+                   "which they are but for what positions turn",
                    (int)(n < 40 ? n : 40), name, kern_kv_names);
 }
 
@@ -46,7 +50,8 @@ static bool make_rot(enum kern_kv_codec *c)
 }
 
 /* TYPE, K:V or TYPEv. */
-static ingle_status pair_of_types(const char *name, size_t n, enum kern_kv_codec *k, enum kern_kv_codec *v, struct err *err)
+static ingle_status pair_of_types(const char *name, size_t n, enum kern_kv_codec *k,
+                                  enum kern_kv_codec *v, struct err *err)
 {
     const char *colon = memchr(name, ':', n);
     if (colon) {
@@ -55,7 +60,9 @@ static ingle_status pair_of_types(const char *name, size_t n, enum kern_kv_codec
     }
     if (n > 1 && name[n - 1] == 'v') {
         *k = KERN_KV_FROM_V;
-        return one_type(name, n - 1, v, NULL) || (int)*v >= KERN_KV_BLOCK_CODECS ? no_type(name, n, err) : INGLE_OK;
+        return one_type(name, n - 1, v, NULL) || (int)*v >= KERN_KV_BLOCK_CODECS
+                   ? no_type(name, n, err)
+                   : INGLE_OK;
     }
     const ingle_status s = one_type(name, n, k, err);
     *v = *k;
@@ -63,7 +70,8 @@ static ingle_status pair_of_types(const char *name, size_t n, enum kern_kv_codec
 }
 
 /* TYPE, K:V, TYPEv, or one of the first two with +rot. */
-static ingle_status both_types(const char *name, size_t n, enum kern_kv_codec *k, enum kern_kv_codec *v, struct err *err)
+static ingle_status both_types(const char *name, size_t n, enum kern_kv_codec *k,
+                               enum kern_kv_codec *v, struct err *err)
 {
     static const char rot[] = "+rot";
     const size_t all = n, n_rot = sizeof rot - 1;
@@ -106,12 +114,15 @@ static ingle_status of_layers(const char *text, struct kv_types *t, struct err *
         const size_t n = strcspn(p, ","), name = strcspn(p, "=");
         struct kv_type_range one = {0};
         int kind = 0;
-        while (kind < KV_TYPE_KINDS && (strlen(kinds[kind]) != name || strncmp(kinds[kind], p, name) != 0))
+        while (kind < KV_TYPE_KINDS &&
+               (strlen(kinds[kind]) != name || strncmp(kinds[kind], p, name) != 0))
             kind++;
         if (name >= n || (kind == KV_TYPE_KINDS && !read_range(p, name, &one)))
             return err_set(err, INGLE_ARG,
-                           "KV formats of layers '%.60s' are not full=TYPE, sliding=TYPE, 7=TYPE or 8-11=TYPE, "
-                           "with a comma between them", p);
+                           "KV formats of layers '%.60s' are not full=TYPE, sliding=TYPE, 7=TYPE "
+                           "or 8-11=TYPE, "
+                           "with a comma between them",
+                           p);
         const ingle_status s = both_types(p + name + 1, n - name - 1, &one.k, &one.v, err);
         if (s)
             return s;
@@ -119,7 +130,8 @@ static ingle_status of_layers(const char *text, struct kv_types *t, struct err *
             t->k[kind] = one.k;
             t->v[kind] = one.v;
         } else if (t->n_ranges == KV_TYPE_RANGES) {
-            return err_set(err, INGLE_ARG, "KV formats of layers '%.60s': more than %d layers or ranges are named",
+            return err_set(err, INGLE_ARG,
+                           "KV formats of layers '%.60s': more than %d layers or ranges are named",
                            text, KV_TYPE_RANGES);
         } else {
             t->range[t->n_ranges++] = one;
@@ -141,35 +153,43 @@ void kv_types_of_layer(const struct kv_types *t, int64_t layer, int kind, enum k
         }
 }
 
-ingle_status kv_types_check_layers(const struct kv_types *t, int64_t n_own, int64_t n_layers, struct err *err)
+ingle_status kv_types_check_layers(const struct kv_types *t, int64_t n_own, int64_t n_layers,
+                                   struct err *err)
 {
     for (int i = 0; i < t->n_ranges; i++) {
         const int64_t last = t->range[i].last;
         if (last >= n_layers)
-            return err_set(err, INGLE_ARG, "KV formats name layer %lld, and the layers are 0 to %lld",
+            return err_set(err, INGLE_ARG,
+                           "KV formats name layer %lld, and the layers are 0 to %lld",
                            (long long)last, (long long)n_layers - 1);
         if (last >= n_own)
             return err_set(err, INGLE_ARG,
-                           "KV formats name layer %lld, which reads the keys and values of others: those with their "
-                           "own are 0 to %lld", (long long)last, (long long)n_own - 1);
+                           "KV formats name layer %lld, which reads the keys and values of others: "
+                           "those with their "
+                           "own are 0 to %lld",
+                           (long long)last, (long long)n_own - 1);
     }
     return INGLE_OK;
 }
 
-ingle_status kv_types_parse(const char *both, const char *keys, const char *values, const char *layers,
-                            struct kv_types *out, struct err *err)
+ingle_status kv_types_parse(const char *both, const char *keys, const char *values,
+                            const char *layers, struct kv_types *out, struct err *err)
 {
     enum kern_kv_codec k = KERN_KV_F16, v = KERN_KV_F16;
     ingle_status s = both ? both_types(both, strlen(both), &k, &v, err) : INGLE_OK;
     const bool rot = !s && kern_kv_is_rot(k);
     if (!s && keys && (k == KERN_KV_FROM_V || rot))
-        return err_set(err, INGLE_ARG, "KV format '%s' makes keys of values: it goes with no format of keys ('%s')", both, keys);
+        return err_set(err, INGLE_ARG,
+                       "KV format '%s' makes keys of values: it goes with no format of keys ('%s')",
+                       both, keys);
     if (!s && keys)
         s = one_type(keys, strlen(keys), &k, err);
     if (!s && values)
         s = one_type(values, strlen(values), &v, err);
     if (!s && values && rot && !make_rot(&v))
-        return err_set(err, INGLE_ARG, "KV format '%s' makes keys of values in q8r or n4r, not in '%s'", both, values);
+        return err_set(err, INGLE_ARG,
+                       "KV format '%s' makes keys of values in q8r or n4r, not in '%s'", both,
+                       values);
     struct kv_types t = with_windows(k, v);
     if (!s && layers)
         s = of_layers(layers, &t, err);
@@ -225,9 +245,12 @@ struct kv_types kv_types_of_drafter(const struct kv_types *t)
 ingle_status kv_types_of_rows(const struct kv_types *t, enum kern_kv_codec *out, struct err *err)
 {
     const enum kern_kv_codec c = t->k[KV_FULL];
-    const bool alike = !t->n_ranges && t->v[KV_FULL] == c && t->k[KV_SLIDING] == c && t->v[KV_SLIDING] == c;
+    const bool alike =
+        !t->n_ranges && t->v[KV_FULL] == c && t->k[KV_SLIDING] == c && t->v[KV_SLIDING] == c;
     if (!alike || (c != KERN_KV_F32 && c != KERN_KV_F16 && c != KERN_KV_BF16 && c != KERN_KV_FP8))
-        return err_set(err, INGLE_UNSUP, "this model keeps one row for keys and values together: as f32, f16, bf16 or fp8, not as '%s'",
+        return err_set(err, INGLE_UNSUP,
+                       "this model keeps one row for keys and values together: as f32, f16, bf16 "
+                       "or fp8, not as '%s'",
                        kv_types_name(t).at);
     *out = c;
     return INGLE_OK;

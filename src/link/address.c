@@ -46,35 +46,43 @@ static bool is_near_host(const char *host)
 }
 
 /* The address of a socket that somebody else has opened. */
-static ingle_status look_at_handed(const char *text, int fd, struct link_address *out, struct err *err)
+static ingle_status look_at_handed(const char *text, int fd, struct link_address *out,
+                                   struct err *err)
 {
     struct sockaddr_storage a;
     socklen_t n = sizeof a, n_int = sizeof(int);
     int listens = 0;
     if (getsockname(fd, (struct sockaddr *)&a, &n) != 0)
-        return err_set(err, INGLE_ARG, "'%s': descriptor %d is no socket: %s", text, fd, strerror(errno));
+        return err_set(err, INGLE_ARG, "'%s': descriptor %d is no socket: %s", text, fd,
+                       strerror(errno));
     if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &n_int) != 0 || !listens)
-        return err_set(err, INGLE_ARG, "'%s': the socket does not listen: listen() comes before it is handed over", text);
+        return err_set(err, INGLE_ARG,
+                       "'%s': the socket does not listen: listen() comes before it is handed over",
+                       text);
     if (a.ss_family == AF_UNIX) {
         struct sockaddr_un u;
         memcpy(&u, &a, sizeof u);
         if (!u.sun_path[0])
             return err_set(err, INGLE_ARG, "'%s': a socket without a path", text);
-        snprintf(out->endpoint, sizeof out->endpoint, "ipc://%.*s", (int)sizeof u.sun_path, u.sun_path);
+        snprintf(out->endpoint, sizeof out->endpoint, "ipc://%.*s", (int)sizeof u.sun_path,
+                 u.sun_path);
         out->near = true;
     } else if (a.ss_family == AF_INET) {
         struct sockaddr_in i;
         memcpy(&i, &a, sizeof i);
         const uint32_t v = ntohl(i.sin_addr.s_addr);
         out->near = v >> 24 == 127;
-        snprintf(out->endpoint, sizeof out->endpoint, "tcp://%u.%u.%u.%u:%u", v >> 24, v >> 16 & 255, v >> 8 & 255, v & 255, ntohs(i.sin_port));
+        snprintf(out->endpoint, sizeof out->endpoint, "tcp://%u.%u.%u.%u:%u", v >> 24,
+                 v >> 16 & 255, v >> 8 & 255, v & 255, ntohs(i.sin_port));
     } else if (a.ss_family == AF_INET6) {
         struct sockaddr_in6 i;
         memcpy(&i, &a, sizeof i);
         out->near = is_near_six(&i.sin6_addr);
-        snprintf(out->endpoint, sizeof out->endpoint, "tcp://[%s]:%u", out->near ? "::1" : "::", ntohs(i.sin6_port));
+        snprintf(out->endpoint, sizeof out->endpoint, "tcp://[%s]:%u",
+                 out->near ? "::1" : "::", ntohs(i.sin6_port));
     } else {
-        return err_set(err, INGLE_ARG, "'%s': a socket that is neither TCP's nor of a file system", text);
+        return err_set(err, INGLE_ARG, "'%s': a socket that is neither TCP's nor of a file system",
+                       text);
     }
     out->place = LINK_HANDED;
     out->fd = fd;
@@ -92,14 +100,16 @@ static long number_of(const char *text, long most)
     return *end || errno || v > most ? -1 : v;
 }
 
-ingle_status link_address_parse(const char *text, bool listening, struct link_address *out, struct err *err)
+ingle_status link_address_parse(const char *text, bool listening, struct link_address *out,
+                                struct err *err)
 {
     struct link_address a = {.fd = -1};
     if (starts(text, "fd:")) {
         const long fd = number_of(text + 3, 1 << 20);
         if (!listening || fd < 0)
-            return err_set(err, INGLE_ARG, "address '%s': %s", text, listening ? "it is fd:N with the number of a descriptor"
-                                                                              : "only who listens is handed a descriptor");
+            return err_set(err, INGLE_ARG, "address '%s': %s", text,
+                           listening ? "it is fd:N with the number of a descriptor"
+                                     : "only who listens is handed a descriptor");
         const ingle_status st = look_at_handed(text, (int)fd, &a, err);
         if (!st)
             *out = a;
@@ -108,7 +118,8 @@ ingle_status link_address_parse(const char *text, bool listening, struct link_ad
     if (starts(text, "unix:")) {
         const size_t most = sizeof((struct sockaddr_un *)0)->sun_path - 1, n = strlen(text + 5);
         if (!n || n > most)
-            return err_set(err, INGLE_ARG, "address '%s': the path has %zu bytes, outside 1 to %zu", text, n, most);
+            return err_set(err, INGLE_ARG, "address '%s': the path has %zu bytes, outside 1 to %zu",
+                           text, n, most);
         a.place = LINK_UNIX;
         a.near = true;
         snprintf(a.endpoint, sizeof a.endpoint, "ipc://%s", text + 5);
@@ -118,15 +129,19 @@ ingle_status link_address_parse(const char *text, bool listening, struct link_ad
     const char *colon = strrchr(text, ':');
     const size_t n = colon ? (size_t)(colon - text) : 0;
     const bool six = n > 2 && text[0] == '[' && text[n - 1] == ']';
-    if (!colon || !n || n > 253 || number_of(colon + 1, 65535) < 0 || (!six && memchr(text, ':', n)) || memchr(text, '/', n))
-        return err_set(err, INGLE_ARG, "address '%s' is none of HOST:PORT, [IPV6]:PORT and unix:PATH%s", text, listening ? " and fd:N" : "");
+    if (!colon || !n || n > 253 || number_of(colon + 1, 65535) < 0 ||
+        (!six && memchr(text, ':', n)) || memchr(text, '/', n))
+        return err_set(err, INGLE_ARG,
+                       "address '%s' is none of HOST:PORT, [IPV6]:PORT and unix:PATH%s", text,
+                       listening ? " and fd:N" : "");
     if (!listening && number_of(colon + 1, 65535) == 0)
         return err_set(err, INGLE_ARG, "address '%s' has port 0: nobody listens there", text);
     char host[256];
     memcpy(host, text, n);
     host[n] = 0;
     a.near = is_near_host(host);
-    snprintf(a.endpoint, sizeof a.endpoint, "tcp://%s:%s", listening && strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, colon + 1);
+    snprintf(a.endpoint, sizeof a.endpoint, "tcp://%s:%s",
+             listening && strcmp(host, "localhost") == 0 ? "127.0.0.1" : host, colon + 1);
     *out = a;
     return INGLE_OK;
 }
@@ -135,10 +150,14 @@ ingle_status link_address_parse(const char *text, bool listening, struct link_ad
 
 static int digit_of(char c)
 {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
 }
 
-static ingle_status read_digits(const char *path, const char *text, size_t n, uint8_t out[LINK_SECRET], struct err *err)
+static ingle_status read_digits(const char *path, const char *text, size_t n,
+                                uint8_t out[LINK_SECRET], struct err *err)
 {
     while (n && isspace((unsigned char)text[n - 1]))
         n--;
@@ -148,8 +167,10 @@ static ingle_status read_digits(const char *path, const char *text, size_t n, ui
         ok = hi >= 0 && lo >= 0;
         out[i] = (uint8_t)(ok ? hi << 4 | lo : 0);
     }
-    return ok ? INGLE_OK : err_set(err, INGLE_FORMAT, "%s: a key has %d hexadecimal digits (openssl rand -hex %d)", path, 2 * LINK_SECRET,
-                                   LINK_SECRET);
+    return ok ? INGLE_OK
+              : err_set(err, INGLE_FORMAT,
+                        "%s: a key has %d hexadecimal digits (openssl rand -hex %d)", path,
+                        2 * LINK_SECRET, LINK_SECRET);
 }
 
 ingle_status link_secret_read(const char *path, uint8_t out[LINK_SECRET], struct err *err)
@@ -159,7 +180,8 @@ ingle_status link_secret_read(const char *path, uint8_t out[LINK_SECRET], struct
     char *text;
     size_t n;
     if (stat(path, &s) == 0 && (s.st_mode & 077))
-        return err_set(err, INGLE_ARG, "%s: others may read the key (mode %03o): chmod 600", path, (unsigned)s.st_mode & 0777);
+        return err_set(err, INGLE_ARG, "%s: others may read the key (mode %03o): chmod 600", path,
+                       (unsigned)s.st_mode & 0777);
     ingle_status st = file_slurp(path, MOST, &text, &n, err);
     if (st)
         return st;
@@ -169,7 +191,8 @@ ingle_status link_secret_read(const char *path, uint8_t out[LINK_SECRET], struct
     return st;
 }
 
-void link_secret_derive(const uint8_t secret[LINK_SECRET], const char *role, uint8_t out[LINK_SECRET])
+void link_secret_derive(const uint8_t secret[LINK_SECRET], const char *role,
+                        uint8_t out[LINK_SECRET])
 {
     static const char what[] = "ingle experts ";
     struct sha256 s;

@@ -2,11 +2,12 @@
 /*
  * carry - ends: a worker's, which listens, and an engine's, which dials until somebody answers.
  *
- * A thread of each end moves bytes; its lock guards all of it.  On the wire there are a preamble (seal.c), then frames: 8 bytes
- * (three letters, a kind, a length), and of a message LINK_HEAD bytes and the payload.  A frame has one part, and its length is
- * compared with what this peer may send before memory is taken: until link_admit() that is little.  What waits for the owner of
- * an end, and what is half here, have bounds together; a peer that is ahead of them is not read.  Both ends say a PING when they
- * have nothing else to say, and one that is silent is gone.
+ * A thread of each end moves bytes; its lock guards all of it.  On the wire there are a preamble
+ * (seal.c), then frames: 8 bytes (three letters, a kind, a length), and of a message LINK_HEAD
+ * bytes and the payload.  A frame has one part, and its length is compared with what this peer may
+ * send before memory is taken: until link_admit() that is little.  What waits for the owner of an
+ * end, and what is half here, have bounds together; a peer that is ahead of them is not read.  Both
+ * ends say a PING when they have nothing else to say, and one that is silent is gone.
  */
 #define _GNU_SOURCE
 #include "link/inner.h"
@@ -28,14 +29,22 @@
 #include <unistd.h>
 
 enum {
-    WATER = 4,              /* messages of a peer that wait, each way */
-    PEERS = 64,             /* connections of a listening end */
-    SHORT = 4096,           /* staged at once without encryption */
+    WATER = 4,    /* messages of a peer that wait, each way */
+    PEERS = 64,   /* connections of a listening end */
+    SHORT = 4096, /* staged at once without encryption */
     WIRE_HEAD = 8,
-    PART_BYTES = 1 << 20, PART_READS = 32, /* read from one peer before the others' turn */
+    PART_BYTES = 1 << 20,
+    PART_READS = 32,            /* read from one peer before the others' turn */
     STRANGER_BYTES = 256 << 10, /* of one that has not greeted, in all */
-    WAITING_MESSAGES = 4,   /* of the largest, of all peers together */
-    HEARTBEAT_MS = 500, DEAD_MS = 2000, HANDSHAKE_MS = 5000, MESSAGE_MS = 120000, RETRY_MS = 100, RETRY_MOST_MS = 2000, LINGER_MS = 200, PAUSE_MS = 100,
+    WAITING_MESSAGES = 4,       /* of the largest, of all peers together */
+    HEARTBEAT_MS = 500,
+    DEAD_MS = 2000,
+    HANDSHAKE_MS = 5000,
+    MESSAGE_MS = 120000,
+    RETRY_MS = 100,
+    RETRY_MOST_MS = 2000,
+    LINGER_MS = 200,
+    PAUSE_MS = 100,
 };
 #define MS UINT64_C(1000000)
 static const char wire[3] = {'i', 'n', 'g'};
@@ -51,7 +60,8 @@ struct block {
     ATTR_ALIGNED(16) uint8_t head[LINK_HEAD]; /* and payload: one run of bytes */
     uint8_t payload[];
 };
-static_assert(offsetof(struct block, payload) == offsetof(struct block, head) + LINK_HEAD, "head and payload are one run");
+static_assert(offsetof(struct block, payload) == offsetof(struct block, head) + LINK_HEAD,
+              "head and payload are one run");
 
 enum stage { CONNECTS, SAYS_HELLO, OPEN };
 
@@ -66,13 +76,15 @@ struct conn {
     /* in */
     uint8_t *in, small[WIRE_HEAD + LINK_TAG];
     uint8_t *to;            /* where the next bytes go: have of want */
-    size_t have, want, n_piece, at, held; /* at: of head and payload; held: a payload for which there is no room yet */
+    /* at: of head and payload; held: a payload for which there is no room yet */
+    size_t have, want, n_piece, at, held;
     struct block *block;
     size_t n_in;            /* messages that wait for the owner */
     size_t strange;         /* bytes that came before it was admitted */
     /* out */
     uint8_t *out;           /* staged: [out_at, out_n) is to be sent */
-    size_t out_at, out_n, sent; /* sent: of the first block's head and payload, staged or sent; SIZE_MAX: not begun */
+    /* sent: of the first block's head and payload, staged or sent; SIZE_MAX: not begun */
+    size_t out_at, out_n, sent;
     struct block *first, *last, *down;
     size_t n_out;
     bool ping;
@@ -224,7 +236,8 @@ static void flush(struct conn *c)
         if (c->out_at == c->out_n && !plain && !stage_next(c))
             return;
         const uint8_t *at = plain ? c->first->head + c->sent : c->out + c->out_at;
-        const size_t n = plain ? LINK_HEAD + c->first->n - c->sent - 1 : c->out_n - c->out_at; /* the last byte is staged */
+        /* the last byte is staged */
+        const size_t n = plain ? LINK_HEAD + c->first->n - c->sent - 1 : c->out_n - c->out_at;
         const ssize_t k = send(c->fd, at, n, MSG_NOSIGNAL);
         if (k < 0 && errno == EINTR)
             continue;
@@ -244,7 +257,8 @@ static void flush(struct conn *c)
 
 static bool wants_out(const struct conn *c)
 {
-    return c->stage == CONNECTS || c->out_at < c->out_n || (c->first && c->up) || (c->ping && c->stage == OPEN);
+    return c->stage == CONNECTS || c->out_at < c->out_n || (c->first && c->up) ||
+           (c->ping && c->stage == OPEN);
 }
 
 /* ---- in ---- */
@@ -314,7 +328,8 @@ static void take_head(struct link *l, struct conn *c)
         return;
     }
     const size_t n = link_u32(head + 4);
-    if (memcmp(head, wire, sizeof wire) != 0 || (head[3] != WIRE_PING && head[3] != WIRE_MESSAGE) || (head[3] == WIRE_PING && n)) {
+    if (memcmp(head, wire, sizeof wire) != 0 || (head[3] != WIRE_PING && head[3] != WIRE_MESSAGE) ||
+        (head[3] == WIRE_PING && n)) {
         c->broken = "a frame is damaged";
         return;
     }
@@ -362,7 +377,9 @@ static void take_preamble(struct link *l, struct conn *c)
         c->in = mem_alloc(LINK_PIECE + LINK_TAG);
         if (!c->seal || !c->in)
             why = "there is no memory for a connection";
-        else if (!link_seal_agree(l->secret, c->own_key, l->listens ? c->theirs : c->own, l->listens ? c->own : c->theirs, l->listens, &c->seal[0], &c->seal[1]))
+        else if (!link_seal_agree(l->secret, c->own_key, l->listens ? c->theirs : c->own,
+                                  l->listens ? c->own : c->theirs, l->listens, &c->seal[0],
+                                  &c->seal[1]))
             why = "there is no handshake";
         memset(c->own_key, 0, sizeof c->own_key);
     }
@@ -494,7 +511,8 @@ static void end_broken(struct link *l)
             continue;
         if (!c->admitted)
             take_back(l, c->id);
-        const bool told = l->last && l->last->what == LINK_DOWN && !c->admitted; /* by the one before */
+        /* by the one before */
+        const bool told = l->last && l->last->what == LINK_DOWN && !c->admitted;
         if (l->listens ? c->admitted : c->stage != CONNECTS && !told) {
             c->down->why = c->broken;
             tell(l, c->down);
@@ -509,7 +527,8 @@ static void end_broken(struct link *l)
     }
 }
 
-/* When all places are taken, the one that has waited longest to be known leaves; where all are known, the new one. */
+/* When all places are taken, the one that has waited longest to be known leaves; where all are
+ * known, the new one. */
 static void accept_some(struct link *l)
 {
     bool wait = false;
@@ -570,7 +589,8 @@ static void look_at_time(struct link *l, struct conn *c, uint64_t now)
         c->broken = "there is no handshake";
     else if (c->up && now > c->heard && now - c->heard > l->dead)
         c->broken = "nothing is heard of it";
-    else if (c->block && reads && now > c->message_began && now - c->message_began > MESSAGE_MS * MS)
+    else if (c->block && reads && now > c->message_began &&
+             now - c->message_began > MESSAGE_MS * MS)
         c->broken = "a message does not end";
     if (c->up && now > c->said && now - c->said >= l->beat)
         c->ping = true;
@@ -624,7 +644,9 @@ static void *carry(void *arg)
         p[1] = (struct pollfd){.fd = l->stop || l->accept_at ? -1 : l->fd, .events = POLLIN};
         const int n = l->n_conns;
         for (int i = 0; i < n; i++)
-            p[2 + i] = (struct pollfd){.fd = l->conn[i]->fd, .events = (short)((is_read(l->conn[i]) ? POLLIN : 0) | (wants_out(l->conn[i]) ? POLLOUT : 0))};
+            p[2 + i] = (struct pollfd){.fd = l->conn[i]->fd,
+                                       .events = (short)((is_read(l->conn[i]) ? POLLIN : 0) |
+                                                         (wants_out(l->conn[i]) ? POLLOUT : 0))};
         const int ms = time_of(l, now);
         pthread_mutex_unlock(&l->lock);
         (void)poll(p, (nfds_t)n + 2, ms);
@@ -648,7 +670,8 @@ static void *carry(void *arg)
 
 /* ---- life ---- */
 
-static ingle_status open_end(struct link **out, const struct link_options *o, bool listens, struct err *err)
+static ingle_status open_end(struct link **out, const struct link_options *o, bool listens,
+                             struct err *err)
 {
     struct link *l = mem_zalloc(sizeof *l);
     if (!l)
@@ -668,8 +691,11 @@ static ingle_status open_end(struct link **out, const struct link_options *o, bo
     *out = l;
     ingle_status st = link_address_parse(o->address, listens, &l->address, err);
     if (!st && !o->key_file && !l->address.near && !o->plain)
-        st = err_set(err, INGLE_ARG, "'%s' is beyond this host: a key is needed (--worker-key FILE), or --worker-plain where the network "
-                     "itself encrypts", o->address);
+        st = err_set(err, INGLE_ARG,
+                     "'%s' is beyond this host: a key is needed (--worker-key FILE), or "
+                     "--worker-plain where the network "
+                     "itself encrypts",
+                     o->address);
     if (!st && o->key_file) {
         uint8_t secret[LINK_SECRET];
         st = link_secret_read(o->key_file, secret, err);
@@ -682,7 +708,8 @@ static ingle_status open_end(struct link **out, const struct link_options *o, bo
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     l->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!st && (l->wake < 0 || l->news < 0))
-        st = err_set(err, INGLE_IO, "'%s': no descriptor for a link: %s", o->address, strerror(errno));
+        st = err_set(err, INGLE_IO, "'%s': no descriptor for a link: %s", o->address,
+                     strerror(errno));
     return st;
 }
 
@@ -782,7 +809,8 @@ void link_out_release(struct link_out *m)
     m->payload = NULL;
 }
 
-bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h, struct link_out *m)
+bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h,
+               struct link_out *m)
 {
     struct block *b = block_at(m->payload);
     link_head_write(h, m->payload, m->n, b->head);
@@ -834,7 +862,8 @@ static struct block *take(struct link *l)
     return b;
 }
 
-enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why, size_t n_why)
+enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why,
+                          size_t n_why)
 {
     struct pollfd p = {.fd = l->news, .events = POLLIN};
     struct block *b = take(l);
@@ -842,7 +871,8 @@ enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, ch
         b = take(l);
     if (!b)
         return LINK_NOTHING;
-    *in = (struct link_in){.block = b, .head = b->head, .payload = b->payload, .n_head = LINK_HEAD, .n_payload = b->n};
+    *in = (struct link_in){
+        .block = b, .head = b->head, .payload = b->payload, .n_head = LINK_HEAD, .n_payload = b->n};
     if (l->listens) {
         in->from.n = sizeof b->peer;
         memcpy(in->from.id, &b->peer, sizeof b->peer);

@@ -31,8 +31,11 @@ ingle_status link_range_parse(const char *text, struct link_range *out, struct e
         *out = (struct link_range){true, 0, 0};
         return INGLE_OK;
     }
-    if (!read_number(&at, LINK_MAX_LAYERS, &r.from) || *at++ != ':' || !read_number(&at, LINK_MAX_LAYERS, &r.to) || *at || r.from >= r.to)
-        return err_set(err, INGLE_ARG, "layers '%s' are neither 'all' nor A:B with A < B <= %d (A to B - 1)", text, LINK_MAX_LAYERS);
+    if (!read_number(&at, LINK_MAX_LAYERS, &r.from) || *at++ != ':' ||
+        !read_number(&at, LINK_MAX_LAYERS, &r.to) || *at || r.from >= r.to)
+        return err_set(err, INGLE_ARG,
+                       "layers '%s' are neither 'all' nor A:B with A < B <= %d (A to B - 1)", text,
+                       LINK_MAX_LAYERS);
     *out = r;
     return INGLE_OK;
 }
@@ -111,7 +114,8 @@ static bool pass(struct cursor *c, struct link_hello *h)
     u64(c, &h->form);
     u64(c, &h->mark);
     u64(c, &h->sum);
-    uint32_t *const numbers[] = {&h->n_layers, &h->n_experts, &h->n_used, &h->hidden, &h->width, &h->most_rows, &h->most_pairs, &h->threads};
+    uint32_t *const numbers[] = {&h->n_layers, &h->n_experts, &h->n_used,     &h->hidden,
+                                 &h->width,    &h->most_rows, &h->most_pairs, &h->threads};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
         u32(c, numbers[i]);
     u64(c, &h->slots);
@@ -133,12 +137,13 @@ void link_hello_write(const struct link_hello *h, uint8_t out[LINK_HELLO_BYTES])
     (void)pass(&c, &copy);
 }
 
-static ingle_status bound(const char *what, uint64_t v, uint64_t least, uint64_t most, struct err *err)
+static ingle_status bound(const char *what, uint64_t v, uint64_t least, uint64_t most,
+                          struct err *err)
 {
     if (v >= least && v <= most)
         return INGLE_OK;
-    return err_set(err, INGLE_FORMAT, "a HELLO has '%s' %llu outside %llu to %llu", what, (unsigned long long)v, (unsigned long long)least,
-                   (unsigned long long)most);
+    return err_set(err, INGLE_FORMAT, "a HELLO has '%s' %llu outside %llu to %llu", what,
+                   (unsigned long long)v, (unsigned long long)least, (unsigned long long)most);
 }
 
 static bool is_plain(const char *s)
@@ -156,18 +161,27 @@ ingle_status link_hello_read(const uint8_t *at, size_t n, struct link_hello *out
     if (n != LINK_HELLO_BYTES)
         return err_set(err, INGLE_FORMAT, "a HELLO has %zu bytes, not %d", n, LINK_HELLO_BYTES);
     if (!pass(&c, &h))
-        return err_set(err, INGLE_FORMAT, "a HELLO has a range of layers that is neither 'all' nor 'some'");
-    const struct { const char *name; uint64_t v, least, most; } field[] = {
-        {"version", h.version_min, 1, h.version_max}, {"layers", h.n_layers, 1, LINK_MAX_LAYERS}, {"experts", h.n_experts, 1, LINK_MAX_EXPERTS},
-        {"experts a row", h.n_used, 1, LINK_MAX_USED}, {"hidden", h.hidden, 1, LINK_MAX_WIDTH}, {"width", h.width, 1, LINK_MAX_WIDTH},
-        {"rows", h.most_rows, 1, LINK_MAX_ROWS}, {"pairs", h.most_pairs, 1, LINK_MAX_PAIRS}, {"threads", h.threads, 1, 65536},
+        return err_set(err, INGLE_FORMAT,
+                       "a HELLO has a range of layers that is neither 'all' nor 'some'");
+    const struct { const char *name; uint64_t v, least, most;
+    } field[] = {
+        {"version", h.version_min, 1, h.version_max},
+        {"layers", h.n_layers, 1, LINK_MAX_LAYERS},
+        {"experts", h.n_experts, 1, LINK_MAX_EXPERTS},
+        {"experts a row", h.n_used, 1, LINK_MAX_USED},
+        {"hidden", h.hidden, 1, LINK_MAX_WIDTH},
+        {"width", h.width, 1, LINK_MAX_WIDTH},
+        {"rows", h.most_rows, 1, LINK_MAX_ROWS},
+        {"pairs", h.most_pairs, 1, LINK_MAX_PAIRS},
+        {"threads", h.threads, 1, 65536},
         {"first layer", h.range.from, 0, h.range.all ? 0 : h.range.to - (uint64_t)(h.range.to > 0)},
         {"last layer", h.range.to, h.range.all ? 0 : 1, h.range.all ? 0 : LINK_MAX_LAYERS},
     };
     ingle_status st = INGLE_OK;
     for (size_t i = 0; !st && i < sizeof field / sizeof *field; i++)
         st = bound(field[i].name, field[i].v, field[i].least, field[i].most, err);
-    if (!st && !(is_plain(h.numerics) && is_plain(h.family) && is_plain(h.cpu) && is_plain(h.engine)))
+    if (!st &&
+        !(is_plain(h.numerics) && is_plain(h.family) && is_plain(h.cpu) && is_plain(h.engine)))
         st = err_set(err, INGLE_FORMAT, "a HELLO has a name that is no printable ASCII");
     if (!st)
         *out = h;
@@ -176,30 +190,43 @@ ingle_status link_hello_read(const uint8_t *at, size_t n, struct link_hello *out
 
 /* ---- together ---- */
 
-ingle_status link_hello_agree(const struct link_hello *mine, const struct link_hello *theirs, struct err *err)
+ingle_status link_hello_agree(const struct link_hello *mine, const struct link_hello *theirs,
+                              struct err *err)
 {
     if (mine->version_min > theirs->version_max || theirs->version_min > mine->version_max)
-        return err_set(err, INGLE_UNSUP, "the protocol is %u to %u here, %u to %u there", mine->version_min, mine->version_max,
-                       theirs->version_min, theirs->version_max);
+        return err_set(err, INGLE_UNSUP, "the protocol is %u to %u here, %u to %u there",
+                       mine->version_min, mine->version_max, theirs->version_min,
+                       theirs->version_max);
     if (strcmp(mine->family, theirs->family) != 0)
-        return err_set(err, INGLE_UNSUP, "another model: the family is '%s' here, '%s' there", mine->family, theirs->family);
-    const struct { const char *name; uint64_t a, b; bool hash; } field[] = {
-        {"layers", mine->n_layers, theirs->n_layers, false}, {"experts", mine->n_experts, theirs->n_experts, false},
-        {"experts a row", mine->n_used, theirs->n_used, false}, {"hidden size", mine->hidden, theirs->hidden, false},
+        return err_set(err, INGLE_UNSUP, "another model: the family is '%s' here, '%s' there",
+                       mine->family, theirs->family);
+    const struct { const char *name; uint64_t a, b; bool hash;
+    } field[] = {
+        {"layers", mine->n_layers, theirs->n_layers, false},
+        {"experts", mine->n_experts, theirs->n_experts, false},
+        {"experts a row", mine->n_used, theirs->n_used, false},
+        {"hidden size", mine->hidden, theirs->hidden, false},
         {"width of an expert", mine->width, theirs->width, false},
-        {"hash of shapes and parameters", mine->form, theirs->form, true}, {"hash of samples of the experts", mine->mark, theirs->mark, true},
+        {"hash of shapes and parameters", mine->form, theirs->form, true},
+        {"hash of samples of the experts", mine->mark, theirs->mark, true},
         {"hash of all weights", theirs->sum ? mine->sum : 0, mine->sum ? theirs->sum : 0, true},
     };
     for (size_t i = 0; i < sizeof field / sizeof *field; i++)
         if (field[i].a != field[i].b)
-            return err_set(err, INGLE_UNSUP, field[i].hash ? "another model: the %s is %016llx here, %016llx there"
-                                                           : "another model: '%s' is %llu here, %llu there",
-                           field[i].name, (unsigned long long)field[i].a, (unsigned long long)field[i].b);
+            return err_set(err, INGLE_UNSUP,
+                           field[i].hash ? "another model: the %s is %016llx here, %016llx there"
+                                         : "another model: '%s' is %llu here, %llu there",
+                           field[i].name, (unsigned long long)field[i].a,
+                           (unsigned long long)field[i].b);
     if (strcmp(mine->numerics, theirs->numerics) != 0)
-        return err_set(err, INGLE_UNSUP, "the numerics are '%s' here, '%s' there: both ends need the same (--numerics)", mine->numerics,
-                       theirs->numerics);
+        return err_set(
+            err, INGLE_UNSUP,
+            "the numerics are '%s' here, '%s' there: both ends need the same (--numerics)",
+            mine->numerics, theirs->numerics);
     if (mine->arithmetic != theirs->arithmetic || mine->layout != theirs->layout)
-        return err_set(err, INGLE_UNSUP, "another version of ingle: the arithmetic is %u and the layout %u here, %u and %u there",
+        return err_set(err, INGLE_UNSUP,
+                       "another version of ingle: the arithmetic is %u and the layout %u here, %u "
+                       "and %u there",
                        mine->arithmetic, mine->layout, theirs->arithmetic, theirs->layout);
     char a[32], b[32];
     link_range_text(&mine->range, a, sizeof a);

@@ -19,9 +19,10 @@ void link_socket_name(int fd, char *out, size_t n);
 
 /* ---- encryption ----
  *
- * Both ends say a preamble.  With a key it has a public key for this connection alone; what both make of their keys and of the
- * secret are two keys, one for each direction.  Frames are sealed in pieces with a counter: a piece that is not the next one of a
- * peer that knows the secret does not open. */
+ * Both ends say a preamble.  With a key it has a public key for this connection alone; what both
+ * make of their keys and of the secret are two keys, one for each direction.  Frames are sealed in
+ * pieces with a counter: a piece that is not the next one of a peer that knows the secret does not
+ * open. */
 
 enum { LINK_PREAMBLE = 64, LINK_TAG = 16, LINK_PIECE = 64 << 10 };
 
@@ -37,8 +38,9 @@ void link_preamble_make(bool keyed, uint8_t own[32], uint8_t out[LINK_PREAMBLE])
 /* NULL, or what is wrong with the other end's. */
 const char *link_preamble_check(const uint8_t at[LINK_PREAMBLE], bool keyed);
 /* False: it is no key. */
-bool link_seal_agree(const uint8_t secret[LINK_SECRET], const uint8_t own[32], const uint8_t dialled[LINK_PREAMBLE],
-                     const uint8_t listening[LINK_PREAMBLE], bool listens, struct link_seal *in, struct link_seal *out);
+bool link_seal_agree(const uint8_t secret[LINK_SECRET], const uint8_t own[32],
+                     const uint8_t dialled[LINK_PREAMBLE], const uint8_t listening[LINK_PREAMBLE],
+                     bool listens, struct link_seal *in, struct link_seal *out);
 /* out has n + LINK_TAG bytes. */
 void link_seal_close(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *out);
 /* out has n - LINK_TAG bytes.  False: it does not open. */

@@ -1,9 +1,10 @@
 /*
  * link - frames between an engine and a worker that computes experts, and what carries them.
  *
- * A message is a head of LINK_HEAD bytes and a payload.  Everything a peer says is bounded and compared with its head
- * before it is used; an error names the field, its value and its limit.  Numbers are little-endian.  frame.c and hello.c know
- * only bytes; carry.c moves them, seal.c encrypts them.
+ * A message is a head of LINK_HEAD bytes and a payload.  Everything a peer says is bounded and
+ * compared with its head before it is used; an error names the field, its value and its limit.
+ * Numbers are little-endian.  frame.c and hello.c know only bytes; carry.c moves them, seal.c
+ * encrypts them.
  */
 #ifndef INGLE_LINK_LINK_H
 #define INGLE_LINK_LINK_H
@@ -14,7 +15,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { LINK_VERSION = 2, LINK_HEAD = 48, LINK_HELLO_BYTES = 280, LINK_RESULT_BYTES = 24, LINK_EVAL_BYTES = 16, LINK_STATS_BYTES = 88 };
+enum {
+    LINK_VERSION = 2,
+    LINK_HEAD = 48,
+    LINK_HELLO_BYTES = 280,
+    LINK_RESULT_BYTES = 24,
+    LINK_EVAL_BYTES = 16,
+    LINK_STATS_BYTES = 88
+};
 enum {
     LINK_MAX_ROWS = 65536,
     LINK_MAX_PAIRS = LINK_MAX_ROWS * 64,
@@ -33,7 +41,9 @@ enum link_kind {
     LINK_RESULT,    /* back: f32 rows, one a pair, or one a row with LINK_SUM */
     LINK_FAIL,      /* back: a text; tag 0: nothing more is answered until another HELLO */
     LINK_BYE,       /* both ways: it ends in good order */
-    LINK_CANCEL,    /* to the worker: what was asked with this tag is not wanted; it is answered by a FAIL if it has not begun */
+    /* to the worker: what was asked with this tag is not wanted; it is answered by a FAIL if it has
+     * not begun */
+    LINK_CANCEL,
     LINK_STATS,     /* to the worker, empty; back: struct link_stats */
     LINK_PLACE,     /* to the worker: experts that should be in its memory */
     LINK_HAVE,      /* back, and again when it changes: those that are */
@@ -43,7 +53,8 @@ enum link_flags {
     LINK_SUM = 1,  /* all experts of each row are asked for: their weighted sum comes back */
     LINK_SILU = 2, /* the activation; else GELU */
     LINK_FLAGS = 3,
-    LINK_SHARED = 4, /* the payload lies in shared memory; the message has a u64, the place, instead */
+    /* the payload lies in shared memory; the message has a u64, the place, instead */
+    LINK_SHARED = 4,
     LINK_LOOK = 8,   /* of a HELLO to the worker: it says who it is, and agrees on nothing */
 };
 
@@ -70,8 +81,11 @@ void link_range_text(const struct link_range *r, char *out, size_t n);
 struct link_hello {
     uint16_t version_min, version_max;
     uint32_t arithmetic, layout;   /* what bits results have; how weights are packed */
-    struct link_range range;       /* of a worker: what it computes; of an engine: what it asks for */
-    uint64_t form, mark, sum;      /* hashes of the model: shapes and parameters; samples of the experts; all bytes, 0: not known */
+    /* of a worker: what it computes; of an engine: what it asks for */
+    struct link_range range;
+    /* hashes of the model: shapes and parameters; samples of the experts; all bytes, 0: not
+     * known */
+    uint64_t form, mark, sum;
     uint32_t n_layers, n_experts, n_used, hidden, width;
     uint32_t most_rows, most_pairs; /* of an EVAL, at most */
     uint32_t threads;
@@ -79,16 +93,20 @@ struct link_hello {
     char numerics[48], family[32], cpu[32], engine[32]; /* ended by 0 */
 };
 /* Whether two ends can compute together; INGLE_UNSUP names the first field in which they differ. */
-MUST_CHECK ingle_status link_hello_agree(const struct link_hello *mine, const struct link_hello *theirs, struct err *err);
+MUST_CHECK ingle_status link_hello_agree(const struct link_hello *mine,
+                                         const struct link_hello *theirs, struct err *err);
 void link_hello_write(const struct link_hello *h, uint8_t out[LINK_HELLO_BYTES]);
 /* INGLE_FORMAT: a field is outside its limit. */
-MUST_CHECK ingle_status link_hello_read(const uint8_t *at, size_t n, struct link_hello *out, struct err *err);
+MUST_CHECK ingle_status link_hello_read(const uint8_t *at, size_t n, struct link_hello *out,
+                                        struct err *err);
 
-/* Head and payload as they came; shape NULL: no HELLO was agreed on, and only HELLO, FAIL and BYE may come.
- * INGLE_FORMAT: the peer is wrong and is not to be listened to. */
-MUST_CHECK ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *payload, size_t n_payload,
-                                       const struct link_shape *shape, struct link_head *out, struct err *err);
-void link_head_write(const struct link_head *h, const uint8_t *payload, size_t n_payload, uint8_t out[LINK_HEAD]);
+/* Head and payload as they came; shape NULL: no HELLO was agreed on, and only HELLO, FAIL and BYE
+ * may come. INGLE_FORMAT: the peer is wrong and is not to be listened to. */
+MUST_CHECK ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *payload,
+                                       size_t n_payload, const struct link_shape *shape,
+                                       struct link_head *out, struct err *err);
+void link_head_write(const struct link_head *h, const uint8_t *payload, size_t n_payload,
+                     uint8_t out[LINK_HEAD]);
 
 /* The payload of an EVAL: pairs by ascending expert, within one by ascending row. */
 struct link_eval {
@@ -99,12 +117,14 @@ struct link_eval {
     const uint8_t *weight; /* f32 [n_pairs], with LINK_SUM */
     const uint8_t *x;      /* f32 [n_rows][hidden] */
 };
-size_t link_eval_bytes(const struct link_head *h, const struct link_shape *s); /* of the payload; 0: too many */
+/* of the payload; 0: too many */
+size_t link_eval_bytes(const struct link_head *h, const struct link_shape *s);
 /* Where its parts go in a payload of link_eval_bytes(). */
 void link_eval_lay(const struct link_head *h, uint8_t *payload, struct link_eval *out);
 void link_eval_begin(uint8_t *payload, int64_t n_used, float limit);
-MUST_CHECK ingle_status link_eval_read(const struct link_head *h, const struct link_shape *s, const uint8_t *payload, size_t n,
-                                       struct link_eval *out, struct err *err);
+MUST_CHECK ingle_status link_eval_read(const struct link_head *h, const struct link_shape *s,
+                                       const uint8_t *payload, size_t n, struct link_eval *out,
+                                       struct err *err);
 
 struct link_result {
     uint64_t compute_ns, stall_ns; /* all of it; waiting for the disk */
@@ -113,23 +133,31 @@ struct link_result {
 };
 size_t link_result_bytes(const struct link_head *h, const struct link_shape *s); /* 0: too many */
 void link_result_begin(uint8_t *payload, const struct link_result *r);
-MUST_CHECK ingle_status link_result_read(const struct link_head *h, const struct link_shape *s, const uint8_t *payload, size_t n,
-                                         struct link_result *out, struct err *err);
+MUST_CHECK ingle_status link_result_read(const struct link_head *h, const struct link_shape *s,
+                                         const uint8_t *payload, size_t n, struct link_result *out,
+                                         struct err *err);
 /* A FAIL's text, cut and cleaned of what is no printable ASCII. */
 void link_fail_text(const uint8_t *payload, size_t n, char out[LINK_MAX_TEXT + 1]);
 
 /* What a worker says of itself. */
 struct link_stats {
     uint64_t evals, pairs, failed, cancelled, peers; /* since its start; engines that are there */
-    uint64_t slots, resident, bad;         /* places for experts; experts that stay; experts that could not be read */
+    /* places for experts; experts that stay; experts that could not be read */
+    uint64_t slots, resident, bad;
     uint64_t read_bytes, stall_ns, up_ns;
 };
 void link_stats_write(const struct link_stats *s, uint8_t out[LINK_STATS_BYTES]);
-MUST_CHECK ingle_status link_stats_read(const uint8_t *at, size_t n, struct link_stats *out, struct err *err);
+MUST_CHECK ingle_status link_stats_read(const uint8_t *at, size_t n, struct link_stats *out,
+                                        struct err *err);
 
-/* A PLACE's payload: u32 layer << 16 | expert, the most important first.  All of them are checked, so that link_place_at() needs no more. */
-static inline uint32_t link_place(int64_t layer, int64_t expert) { return (uint32_t)layer << 16 | (uint32_t)expert; }
-MUST_CHECK ingle_status link_place_check(const struct link_shape *s, const uint8_t *payload, size_t n, struct err *err);
+/* A PLACE's payload: u32 layer << 16 | expert, the most important first.  All of them are checked,
+ * so that link_place_at() needs no more. */
+static inline uint32_t link_place(int64_t layer, int64_t expert)
+{
+    return (uint32_t)layer << 16 | (uint32_t)expert;
+}
+MUST_CHECK ingle_status link_place_check(const struct link_shape *s, const uint8_t *payload,
+                                         size_t n, struct err *err);
 void link_place_at(const uint8_t *payload, size_t i, int64_t *layer, int64_t *expert);
 /* A HAVE's payload: a bit for each expert of each layer, from the lowest on. */
 size_t link_have_bytes(const struct link_shape *s);
@@ -140,18 +168,27 @@ void link_put_u32(uint8_t *at, uint32_t v);
 
 /* ---- memory that both ends have ---- */
 
-enum { LINK_SLOTS = 2, LINK_SHARE_HELLO = 24, LINK_SHARE_PLACE = 8 << 20, LINK_SHARE_BYTES = 4096 + 2 * LINK_SLOTS * LINK_SHARE_PLACE };
+enum {
+    LINK_SLOTS = 2,
+    LINK_SHARE_HELLO = 24,
+    LINK_SHARE_PLACE = 8 << 20,
+    LINK_SHARE_BYTES = 4096 + 2 * LINK_SLOTS * LINK_SHARE_PLACE
+};
 /* Zero: there is none.  fd is owned. */
 struct link_share { uint8_t *at; int fd; uint64_t mark; };
-/* An engine's; what it tells the worker, who opens it.  INGLE_UNSUP: it cannot be had, and rows go through the socket. */
+/* An engine's; what it tells the worker, who opens it.  INGLE_UNSUP: it cannot be had, and rows go
+ * through the socket. */
 MUST_CHECK ingle_status link_share_create(struct link_share *out, struct err *err);
 void link_share_write(const struct link_share *s, uint8_t out[LINK_SHARE_HELLO]);
-MUST_CHECK ingle_status link_share_open(struct link_share *out, const uint8_t hello[LINK_SHARE_HELLO], struct err *err);
+MUST_CHECK ingle_status link_share_open(struct link_share *out,
+                                        const uint8_t hello[LINK_SHARE_HELLO], struct err *err);
 void link_share_close(struct link_share *s);
-/* LINK_SHARE_PLACE bytes for the payload of an EVAL, or of its RESULT.  What the other end may write there: it is copied before it is checked. */
+/* LINK_SHARE_PLACE bytes for the payload of an EVAL, or of its RESULT.  What the other end may
+ * write there: it is copied before it is checked. */
 uint8_t *link_share_place(const struct link_share *s, int slot, bool back);
 /* The payload of a message with LINK_SHARED: which slot.  INGLE_FORMAT: there is none such. */
-MUST_CHECK ingle_status link_share_slot(const uint8_t *payload, size_t n, int *slot, struct err *err);
+MUST_CHECK ingle_status link_share_slot(const uint8_t *payload, size_t n, int *slot,
+                                        struct err *err);
 
 /* ---- addresses and keys ---- */
 
@@ -163,13 +200,16 @@ struct link_address {
     bool near;          /* this host alone */
 };
 /* "HOST:PORT", "[IPV6]:PORT", "unix:PATH"; listening also "fd:N", a socket that listens already. */
-MUST_CHECK ingle_status link_address_parse(const char *text, bool listening, struct link_address *out, struct err *err);
+MUST_CHECK ingle_status link_address_parse(const char *text, bool listening,
+                                           struct link_address *out, struct err *err);
 
 enum { LINK_SECRET = 32 };
 /* A file with 64 hexadecimal digits, which nobody but its owner may read. */
-MUST_CHECK ingle_status link_secret_read(const char *path, uint8_t out[LINK_SECRET], struct err *err);
+MUST_CHECK ingle_status link_secret_read(const char *path, uint8_t out[LINK_SECRET],
+                                         struct err *err);
 /* What each end has of the secret both know: role "worker" or "engine". */
-void link_secret_derive(const uint8_t secret[LINK_SECRET], const char *role, uint8_t out[LINK_SECRET]);
+void link_secret_derive(const uint8_t secret[LINK_SECRET], const char *role,
+                        uint8_t out[LINK_SECRET]);
 
 /* ---- ends: used by one thread at a time ---- */
 
@@ -185,25 +225,29 @@ struct link_options {
 struct link; /* an end.  It has a thread that moves bytes */
 
 bool link_is_built(void); /* with a carrier; else opening is INGLE_UNSUP */
-/* A worker's end, which listens; and an engine's, which connects in the background and goes on trying. */
-MUST_CHECK ingle_status link_listen(struct link **out, const struct link_options *o, struct err *err);
+/* A worker's end, which listens; and an engine's, which connects in the background and goes on
+ * trying. */
+MUST_CHECK ingle_status link_listen(struct link **out, const struct link_options *o,
+                                    struct err *err);
 MUST_CHECK ingle_status link_dial(struct link **out, const struct link_options *o, struct err *err);
 void link_close(struct link *l);
 /* "127.0.0.1:41000": where it listens. */
 const char *link_name(const struct link *l);
 
-struct link_peer { uint8_t n, id[8]; }; /* a connection: whom a message came from; of a dialled end nothing */
-/* The peer has said who it is, and may send messages of most_bytes.  A listening end has a bound of connections: those that are not
- * admitted make room for others. */
+/* a connection: whom a message came from; of a dialled end nothing */
+struct link_peer { uint8_t n, id[8]; };
+/* The peer has said who it is, and may send messages of most_bytes.  A listening end has a bound of
+ * connections: those that are not admitted make room for others. */
 enum { LINK_STRANGER_BYTES = 4096 }; /* what an end that is to be greeted takes before */
 void link_admit(struct link *l, const struct link_peer *p);
 
-/* A message on its way out: payload n bytes, any address, written by the caller.  link_send() takes it in any case; false: the peer
- * is gone or takes no more. */
+/* A message on its way out: payload n bytes, any address, written by the caller.  link_send() takes
+ * it in any case; false: the peer is gone or takes no more. */
 struct link_out { uint8_t *payload; size_t n; };
 MUST_CHECK bool link_out_init(struct link_out *m, size_t n);
 void link_out_release(struct link_out *m);
-MUST_CHECK bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h, struct link_out *m);
+MUST_CHECK bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h,
+                          struct link_out *m);
 
 /* A message that came, as bytes. */
 struct link_in {
@@ -213,12 +257,15 @@ struct link_in {
     void *block; /* owned: where they are */
 };
 enum link_event { LINK_NOTHING, LINK_UP, LINK_DOWN, LINK_MESSAGE };
-/* Waits timeout_ms at most (0: not at all).  LINK_UP, LINK_DOWN: a dialled end has, or has no longer, a connection; why
- * says the reason.  A listening end is told of the second, with in->from.  LINK_MESSAGE: *in is to be released. */
-enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why, size_t n_why);
+/* Waits timeout_ms at most (0: not at all).  LINK_UP, LINK_DOWN: a dialled end has, or has no
+ * longer, a connection; why says the reason.  A listening end is told of the second, with in->from.
+ * LINK_MESSAGE: *in is to be released. */
+enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why,
+                          size_t n_why);
 void link_in_release(struct link_in *in);
 void link_in_move(struct link_in *to, struct link_in *from); /* from is released */
-/* Until any of n ends (at most LINK_SLEEP; NULL ones do not count) has something, or timeout_ms have passed. */
+/* Until any of n ends (at most LINK_SLEEP; NULL ones do not count) has something, or timeout_ms
+ * have passed. */
 enum { LINK_SLEEP = 8 };
 void link_sleep(struct link *const *l, int n, int timeout_ms);
 

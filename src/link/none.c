@@ -9,7 +9,9 @@ bool link_is_built(void)
 
 static ingle_status refuse(struct err *err)
 {
-    return err_set(err, INGLE_UNSUP, "this build has no workers: it was made without libsodium (Debian: libsodium-dev)");
+    return err_set(
+        err, INGLE_UNSUP,
+        "this build has no workers: it was made without libsodium (Debian: libsodium-dev)");
 }
 
 ingle_status link_listen(struct link **out, const struct link_options *o, struct err *err)
@@ -54,7 +56,8 @@ void link_out_release(struct link_out *m)
     m->payload = NULL;
 }
 
-bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h, struct link_out *m)
+bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h,
+               struct link_out *m)
 {
     (void)l;
     (void)to;
@@ -63,7 +66,8 @@ bool link_send(struct link *l, const struct link_peer *to, const struct link_hea
     return false;
 }
 
-enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why, size_t n_why)
+enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, char *why,
+                          size_t n_why)
 {
     (void)l;
     (void)timeout_ms;

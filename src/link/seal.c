@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* seal - keys of a connection, and sealed pieces: X25519, BLAKE2b, AES-256-GCM where both processors have it, else ChaCha20-Poly1305. */
+/* seal - keys of a connection, and sealed pieces: X25519, BLAKE2b, AES-256-GCM where both
+ * processors have it, else ChaCha20-Poly1305. */
 #include "link/inner.h"
 
 #include <assert.h>
 #include <sodium.h>
 #include <string.h>
 
-static_assert(sizeof(crypto_aead_aes256gcm_state) <= sizeof((struct link_seal *)0)->state, "the state of AES fits");
-static_assert(crypto_aead_aes256gcm_ABYTES == LINK_TAG && crypto_aead_chacha20poly1305_ietf_ABYTES == LINK_TAG, "a tag has 16 bytes");
-static_assert(crypto_aead_aes256gcm_NPUBBYTES == 12 && crypto_aead_chacha20poly1305_ietf_NPUBBYTES == 12, "a nonce has 12 bytes");
+static_assert(sizeof(crypto_aead_aes256gcm_state) <= sizeof((struct link_seal *)0)->state,
+              "the state of AES fits");
+static_assert(crypto_aead_aes256gcm_ABYTES == LINK_TAG &&
+                  crypto_aead_chacha20poly1305_ietf_ABYTES == LINK_TAG,
+              "a tag has 16 bytes");
+static_assert(crypto_aead_aes256gcm_NPUBBYTES == 12 &&
+                  crypto_aead_chacha20poly1305_ietf_NPUBBYTES == 12,
+              "a nonce has 12 bytes");
 
 enum { NONCE = 12, WIRE_VERSION = 1, WITH_KEY = 1, WITH_AES = 2, PUBLIC_AT = 16 };
 static const char magic[8] = {'i', 'n', 'g', 'l', 'e', 'e', 'n', 'd'};
@@ -47,11 +53,13 @@ static void set_key(struct link_seal *s, const uint8_t key[32], bool aes)
     s->count = 0;
     s->aes = aes;
     if (aes)
-        (void)crypto_aead_aes256gcm_beforenm((crypto_aead_aes256gcm_state *)(void *)s->state, s->key);
+        (void)crypto_aead_aes256gcm_beforenm((crypto_aead_aes256gcm_state *)(void *)s->state,
+                                             s->key);
 }
 
-bool link_seal_agree(const uint8_t secret[LINK_SECRET], const uint8_t own[32], const uint8_t dialled[LINK_PREAMBLE],
-                     const uint8_t listening[LINK_PREAMBLE], bool listens, struct link_seal *in, struct link_seal *out)
+bool link_seal_agree(const uint8_t secret[LINK_SECRET], const uint8_t own[32],
+                     const uint8_t dialled[LINK_PREAMBLE], const uint8_t listening[LINK_PREAMBLE],
+                     bool listens, struct link_seal *in, struct link_seal *out)
 {
     uint8_t shared[32], key[64];
     crypto_generichash_state h;
@@ -84,9 +92,12 @@ void link_seal_close(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *
     uint8_t nonce[NONCE];
     next_nonce(s, nonce);
     if (s->aes)
-        (void)crypto_aead_aes256gcm_encrypt_afternm(out, NULL, in, n, NULL, 0, NULL, nonce, (const crypto_aead_aes256gcm_state *)(const void *)s->state);
+        (void)crypto_aead_aes256gcm_encrypt_afternm(
+            out, NULL, in, n, NULL, 0, NULL, nonce,
+            (const crypto_aead_aes256gcm_state *)(const void *)s->state);
     else
-        (void)crypto_aead_chacha20poly1305_ietf_encrypt(out, NULL, in, n, NULL, 0, NULL, nonce, s->key);
+        (void)crypto_aead_chacha20poly1305_ietf_encrypt(out, NULL, in, n, NULL, 0, NULL, nonce,
+                                                        s->key);
 }
 
 bool link_seal_open(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *out)
@@ -94,6 +105,9 @@ bool link_seal_open(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *o
     uint8_t nonce[NONCE];
     next_nonce(s, nonce);
     if (s->aes)
-        return crypto_aead_aes256gcm_decrypt_afternm(out, NULL, NULL, in, n, NULL, 0, nonce, (const crypto_aead_aes256gcm_state *)(const void *)s->state) == 0;
-    return crypto_aead_chacha20poly1305_ietf_decrypt(out, NULL, NULL, in, n, NULL, 0, nonce, s->key) == 0;
+        return crypto_aead_aes256gcm_decrypt_afternm(
+                   out, NULL, NULL, in, n, NULL, 0, nonce,
+                   (const crypto_aead_aes256gcm_state *)(const void *)s->state) == 0;
+    return crypto_aead_chacha20poly1305_ietf_decrypt(out, NULL, NULL, in, n, NULL, 0, nonce,
+                                                     s->key) == 0;
 }

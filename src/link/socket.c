@@ -23,7 +23,9 @@ static struct addrinfo *look_up(const struct link_address *a, bool passive)
     char host[300];
     const char *at = a->endpoint + sizeof tcp - 1, *colon = strrchr(at, ':');
     size_t n = colon ? (size_t)(colon - at) : 0;
-    struct addrinfo *list = NULL, want = {.ai_socktype = SOCK_STREAM, .ai_family = AF_INET, .ai_flags = passive ? AI_PASSIVE : 0};
+    struct addrinfo *list = NULL, want = {.ai_socktype = SOCK_STREAM,
+                                          .ai_family = AF_INET,
+                                          .ai_flags = passive ? AI_PASSIVE : 0};
     if (!colon || n >= sizeof host)
         return NULL;
     if (*at == '[') {
@@ -41,7 +43,8 @@ static struct addrinfo *look_up(const struct link_address *a, bool passive)
 static bool unix_address(const struct link_address *a, struct sockaddr_un *u)
 {
     *u = (struct sockaddr_un){.sun_family = AF_UNIX};
-    return snprintf(u->sun_path, sizeof u->sun_path, "%s", a->endpoint + sizeof ipc - 1) < (int)sizeof u->sun_path;
+    return snprintf(u->sun_path, sizeof u->sun_path, "%s", a->endpoint + sizeof ipc - 1) <
+           (int)sizeof u->sun_path;
 }
 
 static int new_socket(int family)
@@ -57,7 +60,8 @@ static void clear_path(const struct sockaddr_un *u)
 {
     struct stat st;
     const int fd = new_socket(AF_UNIX);
-    const bool dead = fd >= 0 && connect(fd, (const struct sockaddr *)u, sizeof *u) != 0 && errno == ECONNREFUSED;
+    const bool dead =
+        fd >= 0 && connect(fd, (const struct sockaddr *)u, sizeof *u) != 0 && errno == ECONNREFUSED;
     if (dead && lstat(u->sun_path, &st) == 0 && S_ISSOCK(st.st_mode))
         (void)unlink(u->sun_path);
     if (fd >= 0)
@@ -70,14 +74,16 @@ ingle_status link_socket_listen(const struct link_address *a, int *fd, struct er
     *fd = -1;
     if (a->place == LINK_HANDED) {
         *fd = a->fd;
-        if (fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) | O_NONBLOCK) == 0 && fcntl(*fd, F_SETFD, FD_CLOEXEC) == 0)
+        if (fcntl(*fd, F_SETFL, fcntl(*fd, F_GETFL) | O_NONBLOCK) == 0 &&
+            fcntl(*fd, F_SETFD, FD_CLOEXEC) == 0)
             return INGLE_OK;
     } else if (a->place == LINK_UNIX) {
         struct sockaddr_un u;
         if (unix_address(a, &u)) {
             clear_path(&u);
             *fd = new_socket(AF_UNIX);
-            if (*fd >= 0 && bind(*fd, (const struct sockaddr *)&u, sizeof u) == 0 && listen(*fd, BACKLOG) == 0)
+            if (*fd >= 0 && bind(*fd, (const struct sockaddr *)&u, sizeof u) == 0 &&
+                listen(*fd, BACKLOG) == 0)
                 return INGLE_OK;
         }
     } else {
@@ -85,8 +91,9 @@ ingle_status link_socket_listen(const struct link_address *a, int *fd, struct er
         errno = list ? 0 : EADDRNOTAVAIL;
         if (list) {
             *fd = new_socket(list->ai_family);
-            const bool ok = *fd >= 0 && setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
-                            bind(*fd, list->ai_addr, list->ai_addrlen) == 0 && listen(*fd, BACKLOG) == 0;
+            const bool ok =
+                *fd >= 0 && setsockopt(*fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&
+                bind(*fd, list->ai_addr, list->ai_addrlen) == 0 && listen(*fd, BACKLOG) == 0;
             const int e = errno;
             freeaddrinfo(list);
             errno = e;
@@ -144,7 +151,8 @@ void link_socket_name(int fd, char *out, size_t n)
         struct sockaddr_un u;
         memcpy(&u, &a, sizeof u);
         snprintf(out, n, "unix:%.*s", (int)sizeof u.sun_path, u.sun_path);
-    } else if (getnameinfo((struct sockaddr *)&a, n_a, host, sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
+    } else if (getnameinfo((struct sockaddr *)&a, n_a, host, sizeof host, port, sizeof port,
+                           NI_NUMERICHOST | NI_NUMERICSERV) == 0) {
         snprintf(out, n, a.ss_family == AF_INET6 ? "[%s]:%s" : "%s:%s", host, port);
     }
 }

@@ -59,8 +59,8 @@ static ingle_status open_dir(const char *path, int *out, struct err *err)
     *out = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (*out >= 0)
         return INGLE_OK;
-    return err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO, "%s: cannot open the directory: %s",
-                   path, strerror(errno));
+    return err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO,
+                   "%s: cannot open the directory: %s", path, strerror(errno));
 }
 
 /* Whether a process has it open: it then holds a shared lock, a writer one of its own. */
@@ -93,7 +93,8 @@ bool model_packed_mark(const struct packed_file *f)
 {
     char path[PATH_MAX], text[32];
     struct stat st;
-    if (!f->path || snprintf(path, sizeof path, "%s%s", f->path, mark) >= (int)sizeof path || fstat(f->fd, &st) != 0)
+    if (!f->path || snprintf(path, sizeof path, "%s%s", f->path, mark) >= (int)sizeof path ||
+        fstat(f->fd, &st) != 0)
         return false;
     const int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
@@ -122,7 +123,8 @@ static bool is_marked(int dir, const char *name, int file)
         return false;
     const bool read_it = read(fd, text, sizeof text - 1) > 0;
     close(fd);
-    return read_it && fstat(file, &st) == 0 && strtoull(text, NULL, 10) == (unsigned long long)st.st_ino;
+    return read_it && fstat(file, &st) == 0 &&
+           strtoull(text, NULL, 10) == (unsigned long long)st.st_ino;
 }
 
 /* ---- finding ---- */
@@ -130,23 +132,28 @@ static bool is_marked(int dir, const char *name, int file)
 static bool fits(const struct packed_file *f, const struct packed_want *w)
 {
     const struct packed_header *a = &f->head, *b = &w->head;
-    return a->n_matrices == b->n_matrices && a->n_sources == b->n_sources && a->image_at == b->image_at &&
-           a->image_bytes == b->image_bytes && a->dense_bytes == b->dense_bytes && a->n_groups == b->n_groups &&
+    return a->n_matrices == b->n_matrices && a->n_sources == b->n_sources &&
+           a->image_at == b->image_at && a->image_bytes == b->image_bytes &&
+           a->dense_bytes == b->dense_bytes && a->n_groups == b->n_groups &&
            a->n_extents == b->n_extents && a->key.lo == b->key.lo && a->key.hi == b->key.hi &&
            memcmp(f->matrix, w->matrix, a->n_matrices * sizeof *w->matrix) == 0 &&
            memcmp(f->group, w->group, a->n_groups * sizeof *w->group) == 0 &&
            memcmp(f->source, w->source, a->n_sources * sizeof *w->source) == 0;
 }
 
-static ingle_status map_image(struct packed_file *f, const char *name, size_t n, const void **image, struct err *err)
+static ingle_status map_image(struct packed_file *f, const char *name, size_t n, const void **image,
+                              struct err *err)
 {
     const size_t align = (size_t)model_packed_align(f->head.image_bytes);
-    uint8_t *space = mmap(NULL, n + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    uint8_t *space =
+        mmap(NULL, n + align, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED)
-        return err_set(err, INGLE_IO, "%s: no addresses for %zu bytes: %s", name, n, strerror(errno));
+        return err_set(err, INGLE_IO, "%s: no addresses for %zu bytes: %s", name, n,
+                       strerror(errno));
     const size_t before = (align - (uintptr_t)space % align) % align;
     const size_t end = (before + n + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
-    uint8_t *at = mmap(space + before, n, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, (off_t)f->head.image_at);
+    uint8_t *at =
+        mmap(space + before, n, PROT_READ, MAP_SHARED | MAP_FIXED, f->fd, (off_t)f->head.image_at);
     if (at == MAP_FAILED) {
         const int why = errno;
         munmap(space, n + align);
@@ -162,8 +169,9 @@ static ingle_status map_image(struct packed_file *f, const char *name, size_t n,
     return INGLE_OK;
 }
 
-ingle_status model_packed_map(const char *path, const struct packed_want *w, const struct report_sink *sink,
-                        uint64_t n, struct packed_file *file, const void **image, struct err *err)
+ingle_status model_packed_map(const char *path, const struct packed_want *w,
+                              const struct report_sink *sink, uint64_t n, struct packed_file *file,
+                              const void **image, struct err *err)
 {
     char name[PACKED_NAME_BYTES];
     int dir;
@@ -178,7 +186,9 @@ ingle_status model_packed_map(const char *path, const struct packed_want *w, con
         model_packed_close(file);
     }
     if (!s && is_marked(dir, name, file->fd)) {
-        s = err_set(&why, INGLE_FORMAT, "%s: damaged: a process that used it read an expert whose checksum was wrong", name);
+        s = err_set(&why, INGLE_FORMAT,
+                    "%s: damaged: a process that used it read an expert whose checksum was wrong",
+                    name);
         model_packed_close(file);
     }
     if (!s) {
@@ -201,7 +211,8 @@ ingle_status model_packed_map(const char *path, const struct packed_want *w, con
         const bool gone = s == INGLE_FORMAT && unlinkat(dir, name, 0) == 0;
         if (gone)
             unmark(dir, name);
-        report(sink, INGLE_REPORT_WARN, "packed weights", path, "%s; %s the weights are packed again", why.msg,
+        report(sink, INGLE_REPORT_WARN, "packed weights", path,
+               "%s; %s the weights are packed again", why.msg,
                gone ? "it is deleted," : "it is not used,");
         s = err_set(err, INGLE_NOTFOUND, "%s", why.msg);
     } else if (s) {
@@ -221,7 +232,8 @@ static int by_use(const void *a, const void *b)
     return (x->used > y->used) - (x->used < y->used);
 }
 
-/* Files that may go for this one: the user's own, and nobody uses them.  *kept_bytes: what the others take. */
+/* Files that may go for this one: the user's own, and nobody uses them.  *kept_bytes: what the
+ * others take. */
 static struct old *old_files(int dir, const char *own, size_t *n, uint64_t *kept_bytes)
 {
     struct old *list = NULL;
@@ -231,10 +243,11 @@ static struct old *old_files(int dir, const char *own, size_t *n, uint64_t *kept
     *kept_bytes = 0;
     for (const struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
-        if ((!model_packed_is_name(e->d_name) && !is_temporary(e->d_name)) || strcmp(e->d_name, own) == 0 ||
-            fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+        if ((!model_packed_is_name(e->d_name) && !is_temporary(e->d_name)) ||
+            strcmp(e->d_name, own) == 0 || fstatat(dir, e->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
             continue;
-        if (st.st_uid != geteuid() || in_use(dir, e->d_name) || !mem_grow(&list, &cap, *n + 1, sizeof *list)) {
+        if (st.st_uid != geteuid() || in_use(dir, e->d_name) ||
+            !mem_grow(&list, &cap, *n + 1, sizeof *list)) {
             *kept_bytes += (uint64_t)st.st_size;
             continue;
         }
@@ -272,8 +285,8 @@ static uint64_t free_bytes(int dir, uint64_t *all)
 }
 
 /* Deletes what has to go for n bytes; INGLE_LIMIT: even that would not be enough. */
-static ingle_status make_room(int dir, const char *path, const struct packed_write *w, const char *own,
-                              uint64_t n, struct err *err)
+static ingle_status make_room(int dir, const char *path, const struct packed_write *w,
+                              const char *own, uint64_t n, struct err *err)
 {
     size_t n_old;
     uint64_t kept, old_bytes = 0, all;
@@ -288,17 +301,22 @@ static ingle_status make_room(int dir, const char *path, const struct packed_wri
     ingle_status s = INGLE_OK;
     char text[4][SIZE_TEXT];
     if (n > budget || kept > budget - n)
-        s = err_set(err, INGLE_LIMIT, "%s: %s of packed weights do not fit in the %s that it may take",
-                    path, size_text(n, text[0]), size_text(budget, text[1]));
+        s = err_set(err, INGLE_LIMIT,
+                    "%s: %s of packed weights do not fit in the %s that it may take", path,
+                    size_text(n, text[0]), size_text(budget, text[1]));
     else if (left != UINT64_MAX && (n > left + old_bytes || left + old_bytes - n < spare))
         s = err_set(err, INGLE_LIMIT,
                     "%s: %s of packed weights would leave less than %s of the file system free "
-                    "(%s of %s are)%s", path, size_text(n, text[0]), size_text(spare, text[1]),
+                    "(%s of %s are)%s",
+                    path, size_text(n, text[0]), size_text(spare, text[1]),
                     size_text(left, text[2]), size_text(all, text[3]),
-                    w->o->pack_bytes ? "" : "; --pack-cache-size says what they may take, and 1 GiB is left then");
+                    w->o->pack_bytes
+                        ? ""
+                        : "; --pack-cache-size says what they may take, and 1 GiB is left then");
     for (size_t i = 0; !s && i < n_old; i++) {
         const uint64_t now = free_bytes(dir, &all);
-        const bool room = (now == UINT64_MAX || (now >= n && now - n >= spare)) && kept + old_bytes <= budget - n;
+        const bool room =
+            (now == UINT64_MAX || (now >= n && now - n >= spare)) && kept + old_bytes <= budget - n;
         if (room && !outdated(dir, list[i].name, w->want))
             continue;
         if (unlinkat(dir, list[i].name, 0) != 0)
@@ -306,7 +324,8 @@ static ingle_status make_room(int dir, const char *path, const struct packed_wri
         unmark(dir, list[i].name);
         old_bytes -= list[i].bytes;
         report(w->sink, INGLE_REPORT_NOTE, "packed weights", path, "%s (%s) was deleted: %s",
-               list[i].name, SIZE_OF(list[i].bytes), room ? "it is outdated" : "it was the least recently used one");
+               list[i].name, SIZE_OF(list[i].bytes),
+               room ? "it is outdated" : "it was the least recently used one");
     }
     mem_free(list);
     return s;
@@ -345,9 +364,10 @@ static bool set_direct(int fd, bool on)
     return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
 }
 
-/* One piece, past the page cache where that goes: what is written is in memory already, or is not wanted there; and the
- * system writes back small pieces, which virtual disks take slowly. */
-static ingle_status write_piece(int fd, const char *path, const uint8_t *bytes, size_t n, uint64_t at, bool *direct, struct err *err)
+/* One piece, past the page cache where that goes: what is written is in memory already, or is not
+ * wanted there; and the system writes back small pieces, which virtual disks take slowly. */
+static ingle_status write_piece(int fd, const char *path, const uint8_t *bytes, size_t n,
+                                uint64_t at, bool *direct, struct err *err)
 {
     const bool whole = (uintptr_t)bytes % PACKED_ALIGN == 0 && at % PACKED_ALIGN == 0;
     const size_t most = whole ? n / PACKED_ALIGN * PACKED_ALIGN : 0;
@@ -361,24 +381,27 @@ static ingle_status write_piece(int fd, const char *path, const uint8_t *bytes, 
         done += put > 0 ? (size_t)put : 0;
     }
     (void)set_direct(fd, false);
-    return write_at(fd, path, bytes + done, n - done, at + done, err); /* and says why nothing more can be written */
+    /* and says why nothing more can be written */
+    return write_at(fd, path, bytes + done, n - done, at + done, err);
 }
 
 /* Writes bytes of the image in pieces; the disk begins to work early. */
-static ingle_status write_bytes(int fd, const struct packed_write *w, const uint8_t *bytes, uint64_t n, uint64_t at, bool *direct,
-                                struct err *err)
+static ingle_status write_bytes(int fd, const struct packed_write *w, const uint8_t *bytes,
+                                uint64_t n, uint64_t at, bool *direct, struct err *err)
 {
     const struct packed_header *h = &w->want->head;
     for (uint64_t k = 0; k < n; k += PIECE) {
         const size_t part = n - k < PIECE ? (size_t)(n - k) : PIECE;
-        const ingle_status s = write_piece(fd, w->o->pack_dir, bytes + k, part, h->image_at + at + k, direct, err);
+        const ingle_status s =
+            write_piece(fd, w->o->pack_dir, bytes + k, part, h->image_at + at + k, direct, err);
         if (s)
             return s;
         if (report_progress(w->sink, "write", (double)(at + k + part), (double)h->image_bytes))
             return err_set(err, INGLE_CANCEL, "writing packed weights was cancelled");
         const uint64_t end = at + k + part;
         if (!*direct && end / FLUSH != (at + k) / FLUSH)
-            (void)sync_file_range(fd, (off_t)(h->image_at + (end / FLUSH - 1) * FLUSH), FLUSH, SYNC_FILE_RANGE_WRITE);
+            (void)sync_file_range(fd, (off_t)(h->image_at + (end / FLUSH - 1) * FLUSH), FLUSH,
+                                  SYNC_FILE_RANGE_WRITE);
     }
     return INGLE_OK;
 }
@@ -414,11 +437,13 @@ static void sum_extents(struct sums *s, const uint8_t *bytes, uint64_t at)
     for (uint32_t i = 0; i < s->w->head.n_groups; i++) {
         const struct packed_group *g = &s->w->group[i];
         for (int64_t e = 0; g->at == at && e < g->n; e++)
-            s->extent[g->first + (uint64_t)e] = XXH3_64bits(bytes + (uint64_t)e * g->bytes, (size_t)g->bytes);
+            s->extent[g->first + (uint64_t)e] =
+                XXH3_64bits(bytes + (uint64_t)e * g->bytes, (size_t)g->bytes);
     }
 }
 
-static ingle_status write_image(int fd, const struct packed_write *w, struct sums *sums, struct err *err)
+static ingle_status write_image(int fd, const struct packed_write *w, struct sums *sums,
+                                struct err *err)
 {
     const struct packed_header *h = &w->want->head;
     bool direct = true; /* until it does not go */
@@ -443,10 +468,13 @@ static ingle_status write_all(int fd, const struct packed_write *w, struct err *
 {
     const char *path = w->o->pack_dir;
     struct packed_header h = w->want->head;
-    const size_t n_m = h.n_matrices * sizeof(struct packed_matrix), n_g = h.n_groups * sizeof(struct packed_group);
-    const size_t n_s = h.n_sources * sizeof(struct io_stamp), n_b = h.n_blocks * sizeof(struct packed_sum);
+    const size_t n_m = h.n_matrices * sizeof(struct packed_matrix),
+                 n_g = h.n_groups * sizeof(struct packed_group);
+    const size_t n_s = h.n_sources * sizeof(struct io_stamp),
+                 n_b = h.n_blocks * sizeof(struct packed_sum);
     const size_t n = n_m + n_g + n_s + n_b + h.n_extents * sizeof(uint64_t);
-    if (fallocate(fd, 0, 0, (off_t)h.file_bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
+    if (fallocate(fd, 0, 0, (off_t)h.file_bytes) != 0 && errno != EOPNOTSUPP && errno != ENOSYS &&
+        errno != EINVAL)
         return fail(err, path, "cannot reserve space");
     uint8_t *table = mem_zalloc(n);
     if (!table)
@@ -493,7 +521,8 @@ static ingle_status make_dirs(const char *path, struct err *err)
 }
 
 /* The temporary file, locked and empty; INGLE_UNSUP: another process is writing it. */
-static ingle_status open_temporary(int dir, const char *path, const char *name, int *out, struct err *err)
+static ingle_status open_temporary(int dir, const char *path, const char *name, int *out,
+                                   struct err *err)
 {
     struct stat mine, there;
     const int fd = openat(dir, name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -505,9 +534,11 @@ static ingle_status open_temporary(int dir, const char *path, const char *name, 
         s = fail(err, path, "cannot stat a file");
     else if (mine.st_uid != geteuid() || mine.st_nlink > 1 || !S_ISREG(mine.st_mode))
         s = err_set(err, INGLE_UNSUP, "%s: %s is in the way: %s", path, name,
-                    mine.st_uid != geteuid() ? "it belongs to another user" : "it is no file with one name");
-    else if (!model_packed_lock(fd, LOCK_EX) || fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) != 0 ||
-             mine.st_ino != there.st_ino || mine.st_dev != there.st_dev)
+                    mine.st_uid != geteuid() ? "it belongs to another user"
+                                             : "it is no file with one name");
+    else if (!model_packed_lock(fd, LOCK_EX) ||
+             fstatat(dir, name, &there, AT_SYMLINK_NOFOLLOW) != 0 || mine.st_ino != there.st_ino ||
+             mine.st_dev != there.st_dev)
         s = err_set(err, INGLE_UNSUP, "%s: another process is writing these packed weights", path);
     if (s) {
         close(fd);
@@ -531,7 +562,8 @@ static ingle_status check_dir(int dir, const char *path, struct err *err)
     if (st.st_uid != geteuid() && st.st_uid != 0)
         return err_set(err, INGLE_ARG, "%s: belongs to user %u", path, (unsigned)st.st_uid);
     if (st.st_mode & 022)
-        return err_set(err, INGLE_ARG, "%s: others may write to the directory (mode %o); chmod 700 it", path,
+        return err_set(err, INGLE_ARG,
+                       "%s: others may write to the directory (mode %o); chmod 700 it", path,
                        (unsigned)st.st_mode & 0777);
     return INGLE_OK;
 }
@@ -608,7 +640,10 @@ static void list_one(int dir, const char *name, bool verify, model_pack_fn *fn, 
         e.model = f.head.model;
         ingle_status bad = verify ? model_packed_verify(&f, name, &why) : INGLE_OK;
         if (!bad && is_marked(dir, name, f.fd))
-            bad = err_set(&why, INGLE_FORMAT, "%s: damaged: a process that used it read an expert whose checksum was wrong", name);
+            bad = err_set(
+                &why, INGLE_FORMAT,
+                "%s: damaged: a process that used it read an expert whose checksum was wrong",
+                name);
         e.damage = bad ? why.msg : NULL;
     } else if (s != INGLE_NOTFOUND) {
         e.foreign = s == INGLE_UNSUP || s == INGLE_ARG;
@@ -619,7 +654,8 @@ static void list_one(int dir, const char *name, bool verify, model_pack_fn *fn, 
         model_packed_close(&f);
 }
 
-ingle_status model_pack_list(const char *path, bool verify, model_pack_fn *fn, void *arg, struct err *err)
+ingle_status model_pack_list(const char *path, bool verify, model_pack_fn *fn, void *arg,
+                             struct err *err)
 {
     int dir;
     const ingle_status s = open_dir(path, &dir, err);
@@ -635,7 +671,8 @@ ingle_status model_pack_list(const char *path, bool verify, model_pack_fn *fn, v
     return INGLE_OK;
 }
 
-ingle_status model_pack_clear(const char *path, int64_t *n_files, uint64_t *n_bytes, struct err *err)
+ingle_status model_pack_clear(const char *path, int64_t *n_files, uint64_t *n_bytes,
+                              struct err *err)
 {
     int dir;
     size_t n_foreign = 0;
@@ -661,12 +698,14 @@ ingle_status model_pack_clear(const char *path, int64_t *n_files, uint64_t *n_by
             *n_files += 1;
             *n_bytes += (uint64_t)st.st_size;
         } else if (!s) {
-            s = err_set(err, INGLE_IO, "%s: cannot delete %s: %s", path, e->d_name, strerror(errno));
+            s = err_set(err, INGLE_IO, "%s: cannot delete %s: %s", path, e->d_name,
+                        strerror(errno));
         }
     }
     if (!s && n_foreign)
-        s = err_set(err, INGLE_UNSUP, "%s: %zu files of other users are left (%lld own files were deleted)", path, n_foreign,
-                    (long long)*n_files);
+        s = err_set(err, INGLE_UNSUP,
+                    "%s: %zu files of other users are left (%lld own files were deleted)", path,
+                    n_foreign, (long long)*n_files);
     if (d)
         closedir(d);
     close(dir);

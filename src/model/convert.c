@@ -62,7 +62,8 @@ size_t model_convert_bytes(const struct source *p, const struct layout *l, int64
     if (l->from == AS_STORED)
         return 0;
     const size_t scales = (size_t)((n_rows / p->tile_rows + 2) * p->scale_columns) * sizeof(float);
-    return 2 * aligned(scales) + aligned(zero_bytes(p, l, n_rows)) + aligned((size_t)l->in * sizeof(int16_t));
+    return 2 * aligned(scales) + aligned(zero_bytes(p, l, n_rows)) +
+           aligned((size_t)l->in * sizeof(int16_t));
 }
 
 /* One row while it is converted. */
@@ -84,8 +85,8 @@ static float scale_of(const struct row *r, int64_t k)
 
 static ingle_status bad_scale(const struct row *r, float v, const char *limits, struct err *err)
 {
-    return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has the scale %g for row %lld, expected %s", io_path(r->c->file),
-                   r->c->p->scale->name, (double)v, (long long)r->at, limits);
+    return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has the scale %g for row %lld, expected %s",
+                   io_path(r->c->file), r->c->p->scale->name, (double)v, (long long)r->at, limits);
 }
 
 static const char powers[] = "a power of two from 2^-126 to 2^127";
@@ -102,7 +103,8 @@ static void pair_nibbles(const uint8_t *codes, uint8_t *out)
 static ingle_status to_mxfp4(const struct row *r, uint8_t *out, struct err *err)
 {
     const uint8_t *codes = r->codes;
-    for (int64_t k = 0; k < r->c->l->in; k += GROUP, codes += GROUP / 2, out += sizeof(struct quant_mxfp4)) {
+    for (int64_t k = 0; k < r->c->l->in;
+         k += GROUP, codes += GROUP / 2, out += sizeof(struct quant_mxfp4)) {
         if (!model_exponent(scale_of(r, k), &out[0]))
             return bad_scale(r, scale_of(r, k), powers, err);
         pair_nibbles(codes, out + 1);
@@ -139,7 +141,8 @@ static ingle_status to_nvfp4(const struct row *r, uint8_t *out, struct err *err)
                 return bad_scale(r, quant_fp8_e4m3_to_f32(scale[g]), "0 to 448", err);
             out[g] = scale[g];
             for (int j = 0; j < 8; j++) {
-                const int a = codes[j / 2] >> 4 * (j % 2) & 15, b = codes[4 + j / 2] >> 4 * (j % 2) & 15;
+                const int a = codes[j / 2] >> 4 * (j % 2) & 15,
+                          b = codes[4 + j / 2] >> 4 * (j % 2) & 15;
                 out[4 + 8 * g + j] = (uint8_t)(a | b << 4);
             }
         }
@@ -177,12 +180,16 @@ static void read_ints(const struct row *r)
         const int zero = zero_of(r, k / tile);
         const int64_t end = num_min(l->in, (k / tile + 1) * tile);
         for (; k < end; k++)
-            r->q[k] = (int16_t)((l->packed ? packed_code(r->codes, k, l->bits) : (int8_t)r->codes[k]) - zero);
+            r->q[k] =
+                (int16_t)((l->packed ? packed_code(r->codes, k, l->bits) : (int8_t)r->codes[k]) -
+                          zero);
     }
 }
 
-/* A scale as a half.  What is below its exact range is rounded, by half of its least step at the most. */
-static ingle_status half_scale(struct convert *c, const struct row *r, float s, uint16_t *out, struct err *err)
+/* A scale as a half.  What is below its exact range is rounded, by half of its least step at the
+ * most. */
+static ingle_status half_scale(struct convert *c, const struct row *r, float s, uint16_t *out,
+                               struct err *err)
 {
     const float v = ldexpf(s, c->l->shift);
     *out = quant_f32_to_f16(v);
@@ -241,15 +248,18 @@ static void to_floats(const struct row *r, uint8_t *out)
     if (l->codes == CODES_INT)
         read_ints(r);
     for (int64_t k = 0; k < l->in; k++) {
-        const float code = l->codes == CODES_INT   ? (float)r->q[k]
-                           : l->codes == CODES_FP8 ? quant_fp8_e4m3_to_f32(r->codes[k])
-                                                   : (float)quant_e2m1_doubled[r->codes[k / 2] >> 4 * (k % 2) & 15] * 0.5f;
+        const float code =
+            l->codes == CODES_INT ? (float)r->q[k]
+            : l->codes == CODES_FP8
+                ? quant_fp8_e4m3_to_f32(r->codes[k])
+                : (float)quant_e2m1_doubled[r->codes[k / 2] >> 4 * (k % 2) & 15] * 0.5f;
         const float v = code * scale_of(r, k);
         memcpy(out + 4 * k, &v, sizeof v);
     }
 }
 
-static ingle_status convert_row(struct convert *c, const struct row *r, uint8_t *out, struct err *err)
+static ingle_status convert_row(struct convert *c, const struct row *r, uint8_t *out,
+                                struct err *err)
 {
     switch (c->l->from) {
     case FROM_FP4: return to_mxfp4(r, out, err);
@@ -264,7 +274,8 @@ static ingle_status convert_row(struct convert *c, const struct row *r, uint8_t 
 }
 
 /* Zero points of the chunk's rows; *first is the first row that `to` has. */
-static ingle_status read_zeros(const struct convert *c, int64_t row, uint8_t *to, int64_t *first, struct err *err)
+static ingle_status read_zeros(const struct convert *c, int64_t row, uint8_t *to, int64_t *first,
+                               struct err *err)
 {
     const struct source *p = c->p;
     const int64_t per = c->l->packed ? codes_per_word(c->l) : 1, one = c->l->packed ? 4 : 1;
@@ -273,7 +284,8 @@ static ingle_status read_zeros(const struct convert *c, int64_t row, uint8_t *to
     return io_read(c->file, p->zero, (uint64_t)(a * line), to, (size_t)((b - a) * line), err);
 }
 
-ingle_status model_convert(struct convert *c, const uint8_t *codes, void *work, uint8_t *out, struct err *err)
+ingle_status model_convert(struct convert *c, const uint8_t *codes, void *work, uint8_t *out,
+                           struct err *err)
 {
     const struct source *p = c->p;
     const int64_t s0 = scale_row(c, 0), s1 = scale_row(c, c->n - 1) + 1, width = p->scale_columns;
@@ -283,14 +295,21 @@ ingle_status model_convert(struct convert *c, const uint8_t *codes, void *work, 
     float *scale = work;
     const int64_t row = c->index * c->out + c->row0;
     int64_t zero_first = 0;
-    ingle_status s = model_scales(c->file, p->scale, (uint64_t)(s0 * width), n_scales, stored, scale, err);
+    ingle_status s =
+        model_scales(c->file, p->scale, (uint64_t)(s0 * width), n_scales, stored, scale, err);
     if (!s && p->zero)
         s = read_zeros(c, row, zero, &zero_first, err);
     int16_t *q = (int16_t *)(void *)(zero + aligned(zero_bytes(p, c->l, c->n)));
     for (int64_t i = 0; !s && i < c->n; i++) {
         const size_t at = (size_t)((scale_row(c, i) - s0) * width);
-        const struct row r = {c, codes + i * c->l->row_bytes, scale + at, stored + at * one, p->zero ? zero : NULL,
-                              row + i, row + i - zero_first, q};
+        const struct row r = {c,
+                              codes + i * c->l->row_bytes,
+                              scale + at,
+                              stored + at * one,
+                              p->zero ? zero : NULL,
+                              row + i,
+                              row + i - zero_first,
+                              q};
         s = convert_row(c, &r, out + (uint64_t)i * c->row_bytes, err);
     }
     return s;

@@ -36,13 +36,15 @@ struct load_part {
     uint64_t ahead; /* bytes that the file is asked for before they are wanted */
 };
 
-/* Matrices that are loaded together: one, or those of a layer's experts, expert by expert, so that memory is written in its order. */
+/* Matrices that are loaded together: one, or those of a layer's experts, expert by expert, so that
+ * memory is written in its order. */
 struct load_job {
     struct load_part part[MODEL_PARTS];
     int n_parts;
     int64_t per, n_chunks; /* chunks of one matrix of all stacks, and all */
     uint64_t bytes;        /* packed */
-    uint8_t *fresh;        /* memory that nobody has touched yet, or NULL; the chunks fill it in their order */
+    /* memory that nobody has touched yet, or NULL; the chunks fill it in their order */
+    uint8_t *fresh;
     uint64_t fresh_bytes;
 };
 
@@ -58,16 +60,19 @@ struct load {
     int64_t told;    /* the same: chunks that progress has named */
     bool only_sum;   /* rows are read and hashed, not kept */
     const char *name; /* of what is done, for progress */
-    uint64_t done;   /* bytes of matrices, of jobs before; what is written piece by piece: of pieces before */
+    /* bytes of matrices, of jobs before; what is written piece by piece: of pieces before */
+    uint64_t done;
     uint64_t all;    /* of as many */
     bool by_pieces;
     size_t n_rounded;
     const char *first_rounded;
 };
 
-static void fail_number(const struct model *m, const struct io_tensor *t, int64_t row, struct err *err)
+static void fail_number(const struct model *m, const struct io_tensor *t, int64_t row,
+                        struct err *err)
 {
-    err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has a scale or weight that is no number in row %lld",
+    err_set(err, INGLE_FORMAT,
+            "'%s': tensor '%s' has a scale or weight that is no number in row %lld",
             io_path(m->file), t->name, (long long)row);
 }
 
@@ -75,7 +80,8 @@ static ingle_status form_of(const struct bound_matrix *b, struct form *f, struct
 {
     const uint64_t in = (uint64_t)device_matrix_in(b->m);
     if (!quant_bytes(device_matrix_type(b->m), in, 1, &f->row_bytes))
-        return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks", b->part[0].t->name);
+        return err_set(err, INGLE_FORMAT, "tensor '%s': rows are no whole blocks",
+                       b->part[0].t->name);
     const bool stored = b->layout.from == AS_STORED;
     f->stored_bytes = stored ? f->row_bytes : (uint64_t)b->layout.row_bytes;
     const int64_t fit = (int64_t)(CHUNK_BYTES / f->row_bytes) / KERN_PANEL * KERN_PANEL;
@@ -83,7 +89,8 @@ static ingle_status form_of(const struct bound_matrix *b, struct form *f, struct
     f->chunks = num_div_up(device_matrix_out(b->m), f->rows_per_chunk);
     size_t work = 0;
     for (int64_t i = 0; i < b->n_parts; i++)
-        work = (size_t)num_max((int64_t)work, (int64_t)model_convert_bytes(&b->part[i], &b->layout, f->rows_per_chunk));
+        work = (size_t)num_max((int64_t)work, (int64_t)model_convert_bytes(&b->part[i], &b->layout,
+                                                                           f->rows_per_chunk));
     f->work_at = ((size_t)f->rows_per_chunk * f->stored_bytes + 63) / 64 * 64;
     f->row_at = f->work_at + (work + 63) / 64 * 64;
     f->bytes = f->row_at + (stored ? 0 : ((size_t)f->rows_per_chunk * f->row_bytes + 63) / 64 * 64);
@@ -93,9 +100,11 @@ static ingle_status form_of(const struct bound_matrix *b, struct form *f, struct
 /* Rows of one matrix of a stack. */
 struct range { int64_t index, row0, n; };
 
-/* Rows as the device wants them, in buffer; NULL with an error, and where rows are only seen.  seen may be NULL. */
-static const uint8_t *read_rows(const struct model *m, const struct bound_matrix *b, const struct form *f, struct range r,
-                                uint8_t *buffer, struct seen *seen, bool only_sum, bool *rounded, struct err *err)
+/* Rows as the device wants them, in buffer; NULL with an error, and where rows are only seen.  seen
+ * may be NULL. */
+static const uint8_t *read_rows(const struct model *m, const struct bound_matrix *b,
+                                const struct form *f, struct range r, uint8_t *buffer,
+                                struct seen *seen, bool only_sum, bool *rounded, struct err *err)
 {
     const int64_t out = device_matrix_out(b->m), of_part = b->n_parts > 1 ? 0 : r.index;
     const struct source *p = &b->part[b->n_parts > 1 ? r.index : 0];
@@ -124,7 +133,8 @@ static const uint8_t *read_rows(const struct model *m, const struct bound_matrix
 }
 
 /* Bytes of the part of a matrix in which row r.row0 of matrix r.index lies, from it on. */
-static void look_ahead(const struct load *l, const struct load_part *p, struct range r, uint64_t from, uint64_t n)
+static void look_ahead(const struct load *l, const struct load_part *p, struct range r,
+                       uint64_t from, uint64_t n)
 {
     const struct bound_matrix *b = p->b;
     const int64_t out = device_matrix_out(b->m), of_part = b->n_parts > 1 ? 0 : r.index;
@@ -136,7 +146,8 @@ static void look_ahead(const struct load *l, const struct load_part *p, struct r
 static void keep_ahead(const struct load *l, const struct load_part *p, struct range r)
 {
     const struct form *f = &p->form;
-    const int64_t rows = num_max(1, (int64_t)(AHEAD_PIECE / f->stored_bytes) / f->rows_per_chunk) * f->rows_per_chunk;
+    const int64_t rows = num_max(1, (int64_t)(AHEAD_PIECE / f->stored_bytes) / f->rows_per_chunk) *
+                         f->rows_per_chunk;
     const int64_t row = (p->b->n_parts > 1 ? 0 : r.index * device_matrix_out(p->b->m)) + r.row0;
     if (row % rows < f->rows_per_chunk)
         look_ahead(l, p, r, p->ahead, (uint64_t)(rows + f->rows_per_chunk) * f->stored_bytes);
@@ -144,7 +155,8 @@ static void keep_ahead(const struct load *l, const struct load_part *p, struct r
 
 /* ---- new memory ---- */
 
-/* How far the pages of fresh memory are ahead of the chunks that write to them: more than all workers have under way. */
+/* How far the pages of fresh memory are ahead of the chunks that write to them: more than all
+ * workers have under way. */
 static uint64_t fill_lead(const struct load *l)
 {
     const uint64_t n = (uint64_t)pool_size(device_pool(l->m->d)) * CHUNK_BYTES;
@@ -157,21 +169,26 @@ static void fill_first(const struct load *l)
     const struct load_job *j = &l->job;
     const uint64_t n = fill_lead(l) + MEM_BIG_PAGE;
     if (j->fresh)
-        pool_fill(device_pool(l->m->d), j->fresh, (size_t)(n < j->fresh_bytes ? n : j->fresh_bytes));
+        pool_fill(device_pool(l->m->d), j->fresh,
+                  (size_t)(n < j->fresh_bytes ? n : j->fresh_bytes));
 }
 
-/* Huge pages that begin as far behind this chunk's memory as fill_lead() says.  A page is filled shortly before it is written to: the
- * system clears it, and it is still in the cache.  By one worker each: two that meet at a new page would both clear one. */
+/* Huge pages that begin as far behind this chunk's memory as fill_lead() says.  A page is filled
+ * shortly before it is written to: the system clears it, and it is still in the cache.  By one
+ * worker each: two that meet at a new page would both clear one. */
 static void fill_ahead(const struct load *l, int64_t chunk)
 {
     const struct load_job *j = &l->job;
     if (!j->fresh)
         return;
-    const uint64_t lead = fill_lead(l), each = j->fresh_bytes / (uint64_t)j->n_chunks, before = (uintptr_t)j->fresh % MEM_BIG_PAGE;
+    const uint64_t lead = fill_lead(l), each = j->fresh_bytes / (uint64_t)j->n_chunks,
+                   before = (uintptr_t)j->fresh % MEM_BIG_PAGE;
     const uint64_t from = before + each * (uint64_t)chunk + lead, all = before + j->fresh_bytes;
     const uint64_t to = chunk + 1 < j->n_chunks && from + each < all ? from + each : all;
-    for (uint64_t at = (from + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE * MEM_BIG_PAGE; at < to; at += MEM_BIG_PAGE)
-        mem_fill(j->fresh + (at - before), (size_t)(all - at < MEM_BIG_PAGE ? all - at : MEM_BIG_PAGE));
+    for (uint64_t at = (from + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE * MEM_BIG_PAGE; at < to;
+         at += MEM_BIG_PAGE)
+        mem_fill(j->fresh + (at - before),
+                 (size_t)(all - at < MEM_BIG_PAGE ? all - at : MEM_BIG_PAGE));
 }
 
 /* ---- a job ---- */
@@ -179,7 +196,8 @@ static void fill_ahead(const struct load *l, int64_t chunk)
 /* more: bytes of this job.  The thread that loads. */
 static void tell(struct load *l, double more)
 {
-    if (report_progress(l->m->sink, l->name, (double)l->done + (l->by_pieces ? 0 : more), (double)l->all))
+    if (report_progress(l->m->sink, l->name, (double)l->done + (l->by_pieces ? 0 : more),
+                        (double)l->all))
         l->cancelled = true;
     if (l->cancelled)
         atomic_store_explicit(&l->stop, true, memory_order_relaxed);
@@ -213,9 +231,10 @@ static void load_chunk(void *arg, int64_t chunk, int worker)
     r.n = num_min(p->form.rows_per_chunk, device_matrix_out(b->m) - r.row0);
     keep_ahead(l, p, r);
     fill_ahead(l, chunk);
-    const uint8_t *rows = read_rows(l->m, b, &p->form, r, l->buffer + (size_t)worker * l->buffer_bytes,
-                                    &b->seen[r.index * p->form.chunks + at], l->only_sum,
-                                    &l->rounded[worker * MODEL_PARTS + k], &l->err[worker]);
+    const uint8_t *rows =
+        read_rows(l->m, b, &p->form, r, l->buffer + (size_t)worker * l->buffer_bytes,
+                  &b->seen[r.index * p->form.chunks + at], l->only_sum,
+                  &l->rounded[worker * MODEL_PARTS + k], &l->err[worker]);
     if (rows)
         device_matrix_load(b->m, r.index, r.row0, r.n, rows);
     else if (l->err[worker].status)
@@ -229,8 +248,9 @@ static ingle_status grow_buffer(struct load *l, const struct load_part *p, struc
     mem_free(l->buffer);
     l->buffer = mem_calloc((size_t)pool_size(device_pool(l->m->d)), p->form.bytes);
     l->buffer_bytes = l->buffer ? p->form.bytes : 0;
-    return l->buffer ? INGLE_OK : err_set(err, INGLE_NOMEM, "no %zu bytes for reading tensor '%s'", p->form.bytes,
-                                          p->b->part[0].t->name);
+    return l->buffer ? INGLE_OK
+                     : err_set(err, INGLE_NOMEM, "no %zu bytes for reading tensor '%s'",
+                               p->form.bytes, p->b->part[0].t->name);
 }
 
 static void count_rounded(struct load *l)
@@ -241,7 +261,8 @@ static void count_rounded(struct load *l)
         for (int w = 0; w < n; w++)
             any = any || l->rounded[w * MODEL_PARTS + k];
         if (any)
-            l->first_rounded = l->n_rounded++ ? l->first_rounded : l->job.part[k].b->part[0].scale->name;
+            l->first_rounded =
+                l->n_rounded++ ? l->first_rounded : l->job.part[k].b->part[0].scale->name;
     }
     memset(l->rounded, 0, (size_t)n * MODEL_PARTS * sizeof *l->rounded);
 }
@@ -298,7 +319,8 @@ static ingle_status run_job(struct load *l, struct err *err)
         b->n_seen = n;
         b->seen_row_bytes = j->part[k].form.stored_bytes;
         if (!b->seen)
-            return err_set(err, INGLE_NOMEM, "no memory for %lld pieces of tensor '%s'", (long long)n, b->part[0].t->name);
+            return err_set(err, INGLE_NOMEM, "no memory for %lld pieces of tensor '%s'",
+                           (long long)n, b->part[0].t->name);
     }
     l->told = -1;
     fill_first(l);
@@ -331,7 +353,8 @@ static ingle_status load_close(struct load *l, ingle_status s, struct err *err)
 {
     if (!s && l->n_rounded)
         report(l->m->sink, INGLE_REPORT_NOTE, "tensor", l->first_rounded,
-               "%zu tensors have scales below 2^-27, which are rounded to multiples of 2^-34", l->n_rounded);
+               "%zu tensors have scales below 2^-27, which are rounded to multiples of 2^-34",
+               l->n_rounded);
     if (!s)
         s = model_sum_all(l->m, err);
     mem_free(l->buffer);
@@ -353,10 +376,12 @@ static void look_at_next(const struct load *l, size_t i, bool dense)
 }
 
 /* The part of the image that is a job's. */
-static void set_fresh(struct load_job *j, const struct model *m, const struct packed_want *w, size_t i)
+static void set_fresh(struct load_job *j, const struct model *m, const struct packed_want *w,
+                      size_t i)
 {
     const struct packed_group *g = m->matrix[i].group ? &w->group[m->matrix[i].group - 1] : NULL;
-    const uint64_t at = g ? g->at : w->matrix[i].at, n = g ? g->bytes * (uint64_t)g->n : w->matrix[i].bytes;
+    const uint64_t at = g ? g->at : w->matrix[i].at,
+                   n = g ? g->bytes * (uint64_t)g->n : w->matrix[i].bytes;
     if (at >= m->image_bytes)
         return;
     j->fresh = m->image + at;
@@ -364,7 +389,8 @@ static void set_fresh(struct load_job *j, const struct model *m, const struct pa
 }
 
 /* dense: without experts.  w: of new memory; or NULL. */
-static ingle_status load_all(struct model *m, const struct packed_want *w, bool only_sum, bool dense, struct err *err)
+static ingle_status load_all(struct model *m, const struct packed_want *w, bool only_sum,
+                             bool dense, struct err *err)
 {
     struct load l;
     ingle_status s = load_open(&l, m, only_sum, err);
@@ -398,7 +424,8 @@ static void place(struct model *m, const struct packed_want *w, const void *imag
     m->loaded.image_bytes = n;
     for (size_t i = 0; i < m->n_matrices; i++)
         if (w->matrix[i].at < n)
-            device_matrix_place(m->matrix[i].m, m->image + w->matrix[i].at, (size_t)w->matrix[i].step);
+            device_matrix_place(m->matrix[i].m, m->image + w->matrix[i].at,
+                                (size_t)w->matrix[i].step);
 }
 
 /* Bytes of the image that are to be in memory. */
@@ -424,17 +451,20 @@ static bool map(struct model *m, const struct packed_want *w, const struct model
     place(m, w, image, n);
     if (device_nodes(m->d)->n > 1)
         report(m->sink, INGLE_REPORT_NOTE, "numa", o->pack_dir,
-               "mapped weights lie on the nodes where they were first read, by any process; --no-pack-cache puts them "
+               "mapped weights lie on the nodes where they were first read, by any process; "
+               "--no-pack-cache puts them "
                "where they are used");
     report(m->sink, INGLE_REPORT_DEBUG, "packed weights", o->pack_dir, "%s are mapped", SIZE_OF(n));
     return true;
 }
 
-static ingle_status reserve(struct model *m, const struct packed_want *w, uint64_t n, struct err *err)
+static ingle_status reserve(struct model *m, const struct packed_want *w, uint64_t n,
+                            struct err *err)
 {
     void *at = mem_big_alloc((size_t)n);
     if (!at)
-        return err_set(err, INGLE_NOMEM, "no %llu bytes for the weights of '%s'", (unsigned long long)n, io_path(m->file));
+        return err_set(err, INGLE_NOMEM, "no %llu bytes for the weights of '%s'",
+                       (unsigned long long)n, io_path(m->file));
     place(m, w, at, n);
     for (size_t i = 0; i < m->n_matrices; i++)
         if (w->matrix[i].at < n)
@@ -442,7 +472,8 @@ static ingle_status reserve(struct model *m, const struct packed_want *w, uint64
     return INGLE_OK;
 }
 
-static ingle_status next_of_image(void *arg, uint64_t at, uint64_t n, const void **out, struct err *err)
+static ingle_status next_of_image(void *arg, uint64_t at, uint64_t n, const void **out,
+                                  struct err *err)
 {
     const struct model *m = arg;
     (void)n;
@@ -462,7 +493,8 @@ static bool write_file(struct model *m, const struct packed_write *how)
     model_packed_name(name, w->head.key);
     if (!w->head.n_sources) {
         report(m->sink, INGLE_REPORT_WARN, "packed weights", dir,
-               "are not written: the bytes of '%s' lie in no file, or have changed", io_path(m->file));
+               "are not written: the bytes of '%s' lie in no file, or have changed",
+               io_path(m->file));
         return false;
     }
     if (model_packed_write(how, &err)) {
@@ -471,7 +503,8 @@ static bool write_file(struct model *m, const struct packed_write *how)
     }
     m->loaded.wrote = true;
     report(m->sink, INGLE_REPORT_NOTE, "packed weights", dir,
-           "%s: wrote %s in %.1f s; later starts map it; 'ingle cache' lists such files and deletes them",
+           "%s: wrote %s in %.1f s; later starts map it; 'ingle cache' lists such files and "
+           "deletes them",
            name, SIZE_OF(w->head.file_bytes), (double)(clock_now() - start) * 1e-9);
     return true;
 }
@@ -485,7 +518,8 @@ struct stream {
     uint64_t bytes;
 };
 
-static ingle_status next_of_stream(void *arg, uint64_t at, uint64_t n, const void **out, struct err *err)
+static ingle_status next_of_stream(void *arg, uint64_t at, uint64_t n, const void **out,
+                                   struct err *err)
 {
     struct stream *s = arg;
     struct model *m = s->load.m;
@@ -511,7 +545,8 @@ static ingle_status next_of_stream(void *arg, uint64_t at, uint64_t n, const voi
 }
 
 /* Writes a file without the whole image in memory.  False: there is none. */
-static bool stream_file(struct model *m, const struct packed_want *w, const struct model_load_options *o)
+static bool stream_file(struct model *m, const struct packed_want *w,
+                        const struct model_load_options *o)
 {
     struct stream s = {.want = w};
     for (uint64_t at = 0, n; at < w->head.image_bytes; at += n) {
@@ -525,11 +560,12 @@ static bool stream_file(struct model *m, const struct packed_want *w, const stru
     s.load.all = w->head.image_bytes;
     bool done = false;
     if (s.buffer && !st) {
-        const struct packed_write how = {.o = o, .want = w, .model = m, .next = next_of_stream, .arg = &s, .sink = m->sink};
+        const struct packed_write how = {
+            .o = o, .want = w, .model = m, .next = next_of_stream, .arg = &s, .sink = m->sink};
         done = write_file(m, &how);
     } else {
-        report(m->sink, INGLE_REPORT_WARN, "packed weights", o->pack_dir, "are not written: no %llu bytes for a piece of them",
-               (unsigned long long)s.bytes);
+        report(m->sink, INGLE_REPORT_WARN, "packed weights", o->pack_dir,
+               "are not written: no %llu bytes for a piece of them", (unsigned long long)s.bytes);
     }
     m->summed = m->summed && done;
     (void)load_close(&s.load, INGLE_CANCEL, NULL); /* it is summed already, or never will be */
@@ -544,20 +580,24 @@ static void lock(struct model *m)
     struct rlimit limit;
     if (mlock(m->image, (size_t)n) == 0) {
         m->loaded.locked = true;
-        report(m->sink, INGLE_REPORT_DEBUG, "lock", io_path(m->file), "%s of weights stay in memory",
-               SIZE_OF(n));
+        report(m->sink, INGLE_REPORT_DEBUG, "lock", io_path(m->file),
+               "%s of weights stay in memory", SIZE_OF(n));
         return;
     }
     const int why = errno;
     (void)munlock(m->image, (size_t)n); /* what was locked before it failed */
-    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < n)
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        limit.rlim_cur < n)
         report(m->sink, INGLE_REPORT_WARN, "lock", io_path(m->file),
-               "weights of %llu KiB are not locked: the limit of locked memory (RLIMIT_MEMLOCK) is %llu KiB; raise it "
-               "with 'ulimit -l unlimited', LimitMEMLOCK=infinity (systemd) or --ulimit memlock=-1 (docker)",
+               "weights of %llu KiB are not locked: the limit of locked memory (RLIMIT_MEMLOCK) is "
+               "%llu KiB; raise it "
+               "with 'ulimit -l unlimited', LimitMEMLOCK=infinity (systemd) or --ulimit memlock=-1 "
+               "(docker)",
                (unsigned long long)(n / 1024), (unsigned long long)(limit.rlim_cur / 1024));
     else
-        report(m->sink, INGLE_REPORT_WARN, "lock", io_path(m->file), "weights of %llu KiB are not locked: %s",
-               (unsigned long long)(n / 1024), strerror(why));
+        report(m->sink, INGLE_REPORT_WARN, "lock", io_path(m->file),
+               "weights of %llu KiB are not locked: %s", (unsigned long long)(n / 1024),
+               strerror(why));
 }
 
 static void count_huge(struct model *m)
@@ -590,8 +630,10 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
     struct packed_want w;
     o = o ? o : &none;
     if (m->nothing)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is zero: a part of the download is missing, fetch the file again",
-                       io_path(m->file), m->nothing);
+        return err_set(
+            err, INGLE_FORMAT,
+            "'%s': tensor '%s' is zero: a part of the download is missing, fetch the file again",
+            io_path(m->file), m->nothing);
     ingle_status s = o->no_experts ? take_stamps(m, err) : INGLE_OK;
     if (!s)
         s = model_packed_want_init(&w, m, o->identity, err);
@@ -604,7 +646,8 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
         s = reserve(m, &w, wanted_bytes(&w, o), err);
         if (!s)
             s = load_all(m, &w, false, o->no_experts, err);
-        const struct packed_write how = {.o = o, .want = &w, .model = m, .next = next_of_image, .arg = m, .sink = m->sink};
+        const struct packed_write how = {
+            .o = o, .want = &w, .model = m, .next = next_of_image, .arg = m, .sink = m->sink};
         if (!s && o->pack_dir && o->pack_write && !o->no_experts)
             (void)write_file(m, &how);
     }
@@ -614,13 +657,14 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
         count_huge(m);
     m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
     if (!s && m->image && !m->loaded.mapped)
-        report(m->sink, INGLE_REPORT_DEBUG, "load", io_path(m->file), "%s of weights in %.2f s", SIZE_OF(m->image_bytes),
-               m->loaded.seconds);
+        report(m->sink, INGLE_REPORT_DEBUG, "load", io_path(m->file), "%s of weights in %.2f s",
+               SIZE_OF(m->image_bytes), m->loaded.seconds);
     model_packed_want_release(&w);
     return s;
 }
 
-ingle_status model_sum(struct model *m, const struct model_load_options *o, uint64_t *out, struct err *err)
+ingle_status model_sum(struct model *m, const struct model_load_options *o, uint64_t *out,
+                       struct err *err)
 {
     struct packed_want w;
     struct packed_file f;
@@ -630,7 +674,8 @@ ingle_status model_sum(struct model *m, const struct model_load_options *o, uint
         s = model_packed_want_init(&w, m, o->identity, err);
         if (s)
             return s;
-        if (o->pack_dir && w.head.n_sources && !model_packed_map(o->pack_dir, &w, m->sink, wanted_bytes(&w, o), &f, &image, NULL)) {
+        if (o->pack_dir && w.head.n_sources &&
+            !model_packed_map(o->pack_dir, &w, m->sink, wanted_bytes(&w, o), &f, &image, NULL)) {
             m->sum = f.head.model_sum;
             m->summed = true;
             file_unmap(image, wanted_bytes(&w, o));
@@ -652,7 +697,8 @@ bool model_maps(const struct model *m, const struct model_load_options *o)
     const void *image;
     if (!o->pack_dir || model_packed_want_init(&w, m, o->identity, NULL))
         return false;
-    const bool there = w.head.n_sources && !model_packed_map(o->pack_dir, &w, m->sink, wanted_bytes(&w, o), &f, &image, NULL);
+    const bool there = w.head.n_sources && !model_packed_map(o->pack_dir, &w, m->sink,
+                                                             wanted_bytes(&w, o), &f, &image, NULL);
     if (there) {
         file_unmap(image, wanted_bytes(&w, o));
         model_packed_close(&f);
@@ -688,12 +734,15 @@ void model_unload(struct model *m)
 
 /* ---- experts that are not in memory ---- */
 
-ingle_status model_extents(const struct model *m, size_t i, struct model_extents *out, struct err *err)
+ingle_status model_extents(const struct model *m, size_t i, struct model_extents *out,
+                           struct err *err)
 {
     const struct packed_file *f = m->file_of_image;
     if (!f)
-        return err_set(err, INGLE_NOTFOUND, "'%s': there is no file of packed weights", io_path(m->file));
-    *out = (struct model_extents){f->fd, f->path, f->head.image_at + f->group[i].at, f->extent + f->group[i].first};
+        return err_set(err, INGLE_NOTFOUND, "'%s': there is no file of packed weights",
+                       io_path(m->file));
+    *out = (struct model_extents){f->fd, f->path, f->head.image_at + f->group[i].at,
+                                  f->extent + f->group[i].first};
     return INGLE_OK;
 }
 
@@ -701,7 +750,8 @@ void model_extents_spoil(const struct model *m)
 {
     const struct packed_file *f = m->file_of_image;
     if (f && model_packed_mark(f))
-        report(m->sink, INGLE_REPORT_WARN, "packed weights", f->path, "is damaged: the next start does not use it, 'ingle cache "
+        report(m->sink, INGLE_REPORT_WARN, "packed weights", f->path,
+               "is damaged: the next start does not use it, 'ingle cache "
                "--verify' tells more");
 }
 
@@ -715,8 +765,8 @@ size_t model_expert_work(const struct model *m)
     return n;
 }
 
-/* Files of models have no checksums: bytes that were written while the model is in use cannot be told from its own.  Links and
- * permissions may change. */
+/* Files of models have no checksums: bytes that were written while the model is in use cannot be
+ * told from its own.  Links and permissions may change. */
 static ingle_status check_stamp(const struct model *m, uint32_t file, struct err *err)
 {
     if (!m->stamp || !m->stamp[file].inode || io_is_as(m->file, file, &m->stamp[file]))
@@ -724,7 +774,8 @@ static ingle_status check_stamp(const struct model *m, uint32_t file, struct err
     return err_set(err, INGLE_IO, "the model's file was changed while in use");
 }
 
-ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, void *to, void *work, struct err *err)
+ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, void *to, void *work,
+                               struct err *err)
 {
     const struct model_experts *e = m->group[i];
     uint8_t *at = to;
@@ -734,7 +785,8 @@ ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, v
         bool rounded = false;
         ingle_status s = form_of(b, &f, err);
         for (int64_t row = 0; !s && row < device_matrix_out(b->m); row += f.rows_per_chunk) {
-            const struct range r = {index, row, num_min(f.rows_per_chunk, device_matrix_out(b->m) - row)};
+            const struct range r = {index, row,
+                                    num_min(f.rows_per_chunk, device_matrix_out(b->m) - row)};
             struct err why = {0};
             const uint8_t *rows = read_rows(m, b, &f, r, work, NULL, false, &rounded, &why);
             if (!rows) {

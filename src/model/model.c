@@ -58,8 +58,8 @@ ingle_status model_create(struct model **out, struct io_file *file, struct devic
     for (size_t i = 1; i < n; i++)
         if (!strcmp(m->entry[i - 1].name, m->entry[i].name)) {
             const ingle_status s =
-                err_set(err, INGLE_FORMAT, "'%s': tensors '%s' and '%s' mean the same", io_path(file),
-                        m->entry[i - 1].t->name, m->entry[i].t->name);
+                err_set(err, INGLE_FORMAT, "'%s': tensors '%s' and '%s' mean the same",
+                        io_path(file), m->entry[i - 1].t->name, m->entry[i].t->name);
             model_free(m);
             return s;
         }
@@ -175,8 +175,8 @@ static ingle_status second_scale(struct model *m, const char *name, struct devic
 }
 
 /* A matrix that is bound already: a head that is the embedding. */
-static const struct device_matrix *bound_before(const struct model *m, const char *name, int64_t out_rows,
-                                                int64_t in, int64_t n_stack)
+static const struct device_matrix *bound_before(const struct model *m, const char *name,
+                                                int64_t out_rows, int64_t in, int64_t n_stack)
 {
     char base[NAME_MAX_BYTES], packed[2 * NAME_MAX_BYTES];
     const struct entry *e = model_entry(m, name);
@@ -186,15 +186,16 @@ static const struct device_matrix *bound_before(const struct model *m, const cha
     }
     for (size_t i = 0; e && i < m->n_matrices; i++) {
         const struct device_matrix *w = m->matrix[i].m;
-        if (m->matrix[i].part[0].t == e->t && device_matrix_out(w) == out_rows && device_matrix_in(w) == in &&
-            device_matrix_stack(w) == n_stack)
+        if (m->matrix[i].part[0].t == e->t && device_matrix_out(w) == out_rows &&
+            device_matrix_in(w) == in && device_matrix_stack(w) == n_stack)
             return w;
     }
     return NULL;
 }
 
 /* Factors other than 1 become the matrix's. */
-static ingle_status set_factors(struct device_matrix *w, const float *factor, int64_t n, struct err *err)
+static ingle_status set_factors(struct device_matrix *w, const float *factor, int64_t n,
+                                struct err *err)
 {
     for (int64_t i = 0; i < n; i++)
         if (factor[i] < 1.0f || factor[i] > 1.0f)
@@ -202,13 +203,14 @@ static ingle_status set_factors(struct device_matrix *w, const float *factor, in
     return INGLE_OK;
 }
 
-static ingle_status create_matrix(struct model *m, const char *name, const uint64_t ne[3], float *factor,
-                                  struct bound_matrix *b, struct err *err)
+static ingle_status create_matrix(struct model *m, const char *name, const uint64_t ne[3],
+                                  float *factor, struct bound_matrix *b, struct err *err)
 {
     ingle_status s = model_stored(m, name, ne, &b->part, &b->n_parts, &b->layout, factor, err);
     if (s)
         return s;
-    s = device_matrix_create(&b->m, m->d, b->layout.type, (int64_t)ne[1], (int64_t)ne[0], (int64_t)ne[2], err);
+    s = device_matrix_create(&b->m, m->d, b->layout.type, (int64_t)ne[1], (int64_t)ne[0],
+                             (int64_t)ne[2], err);
     if (s) {
         err_prefix(err, "'%s': tensor '%s'", io_path(m->file), b->part[0].t->name);
         mem_free(b->part);
@@ -227,9 +229,10 @@ ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows, i
         return INGLE_OK;
     }
     float *factor = mem_calloc((size_t)n_stack, sizeof *factor);
-    ingle_status s = factor && mem_grow(&m->matrix, &m->cap_matrices, m->n_matrices + 1, sizeof *m->matrix)
-                         ? create_matrix(m, name, ne, factor, &b, err)
-                         : err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
+    ingle_status s =
+        factor && mem_grow(&m->matrix, &m->cap_matrices, m->n_matrices + 1, sizeof *m->matrix)
+            ? create_matrix(m, name, ne, factor, &b, err)
+            : err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
     if (s) {
         mem_free(factor);
         return s;
@@ -240,8 +243,9 @@ ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows, i
         m->widened = m->n_widened++ ? m->widened : b.part[0].t->name;
         m->wide_bytes += device_matrix_bytes(b.m);
     }
-    s = b.layout.from == AS_STORED && b.layout.type == QUANT_NVFP4 ? second_scale(m, name, b.m, n_stack, err)
-                                                                    : set_factors(b.m, factor, n_stack, err);
+    s = b.layout.from == AS_STORED && b.layout.type == QUANT_NVFP4
+            ? second_scale(m, name, b.m, n_stack, err)
+            : set_factors(b.m, factor, n_stack, err);
     mem_free(factor);
     if (!s)
         *out = b.m;
@@ -256,7 +260,8 @@ static struct bound_matrix *binding_of(const struct model *m, const struct devic
     return NULL;
 }
 
-ingle_status model_experts(struct model *m, int64_t layer, const struct device_matrix *const part[MODEL_PARTS],
+ingle_status model_experts(struct model *m, int64_t layer,
+                           const struct device_matrix *const part[MODEL_PARTS],
                            struct model_experts **out, struct err *err)
 {
     struct model_experts e = {.layer = layer};
@@ -277,7 +282,8 @@ ingle_status model_experts(struct model *m, int64_t layer, const struct device_m
     struct model_experts *own = mem_zalloc(sizeof *own);
     if (!own || !mem_grow(&m->group, &m->cap_groups, m->n_groups + 1, sizeof(void *))) {
         mem_free(own);
-        return err_set(err, INGLE_NOMEM, "no memory for the experts of layer %lld", (long long)layer);
+        return err_set(err, INGLE_NOMEM, "no memory for the experts of layer %lld",
+                       (long long)layer);
     }
     *own = e;
     m->group[m->n_groups++] = own;
@@ -327,8 +333,8 @@ static ingle_status slurp(struct model *m, const char *name, const uint64_t ne[3
     return s;
 }
 
-ingle_status model_floats_3d(struct model *m, const char *name, int64_t width, int64_t rows, int64_t n, float *out,
-                             struct err *err)
+ingle_status model_floats_3d(struct model *m, const char *name, int64_t width, int64_t rows,
+                             int64_t n, float *out, struct err *err)
 {
     struct entry *e;
     void *stored = NULL;
@@ -444,9 +450,12 @@ ingle_status model_table(struct model *m, const char *name, int64_t n_rows, int6
     if (s)
         return s;
     const uint32_t type = e->t->type;
-    if (type != QUANT_F32 && type != QUANT_F16 && type != QUANT_BF16 && !quant_info(type)->quantised)
-        return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' is a table of type %s, expected F32, F16, BF16 or blocks of a GGUF",
-                       io_path(m->file), e->t->name, quant_info(type)->name);
+    if (type != QUANT_F32 && type != QUANT_F16 && type != QUANT_BF16 &&
+        !quant_info(type)->quantised)
+        return err_set(
+            err, INGLE_UNSUP,
+            "'%s': tensor '%s' is a table of type %s, expected F32, F16, BF16 or blocks of a GGUF",
+            io_path(m->file), e->t->name, quant_info(type)->name);
     if (!quant_bytes(e->t->type, (uint64_t)width, 1, &row_bytes))
         return err_set(err, INGLE_FORMAT, "'%s': rows of tensor '%s' are no whole blocks of %s",
                        io_path(m->file), e->t->name, quant_info(e->t->type)->name);
@@ -487,17 +496,19 @@ static bool stands_alone(uint32_t type)
            (quant_info(type)->quantised && type != QUANT_NVFP4 && type < QUANT_FP8_E4M3);
 }
 
-ingle_status model_same(const struct model *m, const char *a, const char *b, bool *out, struct err *err)
+ingle_status model_same(const struct model *m, const char *a, const char *b, bool *out,
+                        struct err *err)
 {
     enum { PIECE = 256 << 10 };
     const struct io_tensor *x = model_find(m, a), *y = model_find(m, b);
     *out = false;
-    if (!x || !y || x->type != y->type || x->n_bytes != y->n_bytes || memcmp(x->ne, y->ne, sizeof x->ne) ||
-        !stands_alone(x->type))
+    if (!x || !y || x->type != y->type || x->n_bytes != y->n_bytes ||
+        memcmp(x->ne, y->ne, sizeof x->ne) || !stands_alone(x->type))
         return INGLE_OK;
     uint8_t *buffer = mem_alloc(2 * PIECE);
     if (!buffer)
-        return err_set(err, INGLE_NOMEM, "no memory to compare tensors '%s' and '%s'", x->name, y->name);
+        return err_set(err, INGLE_NOMEM, "no memory to compare tensors '%s' and '%s'", x->name,
+                       y->name);
     ingle_status s = INGLE_OK;
     bool same = true;
     for (uint64_t at = 0; !s && same && at < x->n_bytes; at += PIECE) {
@@ -516,8 +527,10 @@ ingle_status model_same(const struct model *m, const char *a, const char *b, boo
 
 static bool is_tower(const char *name)
 {
-    static const char *const prefix[] = {"v.",        "a.",     "mm.",          "vision_tower.", "audio_tower.",
-                                         "embed_vision.", "embed_audio.", "multi_modal_projector."};
+    static const char *const prefix[] = {"v.",           "a.",
+                                         "mm.",          "vision_tower.",
+                                         "audio_tower.", "embed_vision.",
+                                         "embed_audio.", "multi_modal_projector."};
     for (size_t i = 0; i < sizeof prefix / sizeof *prefix; i++) {
         const size_t n = strlen(prefix[i]);
         if (!strncmp(name, prefix[i], n) ||
@@ -566,12 +579,13 @@ static bool ends_in(const char *name, const char *end)
     return n >= k && !strcmp(name + n - k, end);
 }
 
-/* How activations, or keys and values, were rounded where the checkpoint was made to be served.  Here
- * neither are rounded so: nothing is to be undone. */
+/* How activations, or keys and values, were rounded where the checkpoint was made to be served.
+ * Here neither are rounded so: nothing is to be undone. */
 static bool is_step(const struct model *m, const char *last)
 {
     static const char *const inputs[] = {"input_scale", "input_global_scale", "input_zero_point"};
-    static const char *const cache[] = {"k_scale", "v_scale", "q_scale", "output_scale", "k_zero_point", "v_zero_point"};
+    static const char *const cache[] = {"k_scale",      "v_scale",      "q_scale",
+                                        "output_scale", "k_zero_point", "v_zero_point"};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
         if (ends_in(last, inputs[i]))
             return true;
@@ -584,7 +598,8 @@ static bool is_step(const struct model *m, const char *last)
 /* Names that are never a model's own parameter: part of a stored matrix. */
 static bool is_part_of_matrix(const char *last)
 {
-    static const char *const names[] = {"qweight", "qzeros", "scales", "biases", "g_idx", "absmax", "quant_map"};
+    static const char *const names[] = {"qweight", "qzeros", "scales",   "biases",
+                                        "g_idx",   "absmax", "quant_map"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(last, names[i]))
             return true;
@@ -592,8 +607,8 @@ static bool is_part_of_matrix(const char *last)
 }
 
 /* A tensor that nobody asked for is an error where it belongs to a matrix that is used. */
-static ingle_status check_alone(const struct model *m, const struct stem *used, size_t n_used, const struct entry *e,
-                                struct err *err)
+static ingle_status check_alone(const struct model *m, const struct stem *used, size_t n_used,
+                                const struct entry *e, struct err *err)
 {
     const char *name = e->t->name;
     const struct stem stem = {name, stem_of(name)};
@@ -603,8 +618,10 @@ static ingle_status check_alone(const struct model *m, const struct stem *used, 
         return INGLE_OK;
     if (belongs)
         return err_set(err, INGLE_UNSUP,
-                       "'%s': tensor '%s' belongs to the matrix '%.*s.weight', which is used, but is not read itself: products would "
-                       "be wrong", io_path(m->file), name, (int)stem.n, name);
+                       "'%s': tensor '%s' belongs to the matrix '%.*s.weight', which is used, but "
+                       "is not read itself: products would "
+                       "be wrong",
+                       io_path(m->file), name, (int)stem.n, name);
     if (!is_part_of_matrix(last))
         return INGLE_OK;
     char weight[600];
@@ -612,7 +629,8 @@ static ingle_status check_alone(const struct model *m, const struct stem *used, 
     if (io_tensor_find(m->file, weight) && strcmp(weight, name) != 0)
         return INGLE_OK; /* which is left out, too */
     return err_set(err, INGLE_FORMAT,
-                   "'%s': '%s' belongs to no matrix that is used: products would be wrong", io_path(m->file), name);
+                   "'%s': '%s' belongs to no matrix that is used: products would be wrong",
+                   io_path(m->file), name);
 }
 
 /* The stems of all that is used, sorted; the caller frees them. */
@@ -636,8 +654,9 @@ static void report_widened(const struct model *m)
 {
     if (m->n_widened)
         report(m->sink, INGLE_REPORT_WARN, "tensor", m->widened,
-               "%zu matrices are loaded as F32, %s: no format in memory holds their scales without loss", m->n_widened,
-               SIZE_OF(m->wide_bytes));
+               "%zu matrices are loaded as F32, %s: no format in memory holds their scales without "
+               "loss",
+               m->n_widened, SIZE_OF(m->wide_bytes));
 }
 
 ingle_status model_check_unused(struct model *m, struct err *err)
@@ -667,20 +686,24 @@ ingle_status model_check_unused(struct model *m, struct err *err)
         return s;
     if (n[m->n_skips])
         report(m->sink, INGLE_REPORT_NOTE, "tensor", first[m->n_skips],
-               "%zu tensors of vision and audio towers are skipped: ingle reads text only", n[m->n_skips]);
+               "%zu tensors of vision and audio towers are skipped: ingle reads text only",
+               n[m->n_skips]);
     if (n[m->n_skips + 1])
         report(m->sink, INGLE_REPORT_WARN, "tensor", first[m->n_skips + 1],
                "%zu tensors of this file are not used by its family", n[m->n_skips + 1]);
     if (n[steps])
-        report(m->sink, INGLE_REPORT_DEBUG, "tensor", first[steps],
-               "%zu steps of activations and caches are skipped: neither are rounded with them here", n[steps]);
+        report(
+            m->sink, INGLE_REPORT_DEBUG, "tensor", first[steps],
+            "%zu steps of activations and caches are skipped: neither are rounded with them here",
+            n[steps]);
     report_widened(m);
     return INGLE_OK;
 }
 
 static int by_address(const void *a, const void *b)
 {
-    const uintptr_t x = (uintptr_t)*(const struct io_tensor *const *)a, y = (uintptr_t)*(const struct io_tensor *const *)b;
+    const uintptr_t x = (uintptr_t) * (const struct io_tensor *const *)a,
+                    y = (uintptr_t) * (const struct io_tensor *const *)b;
     return x < y ? -1 : x > y;
 }
 
@@ -699,7 +722,8 @@ ingle_status model_report_skipped(const struct model *m, const struct model *oth
     for (size_t i = 0; i < m->n_entries; i++) {
         const struct entry *e = &m->entry[i];
         const int part = part_of(m, e);
-        if (e->bound || part >= m->n_skips || (n_used && bsearch(&e->t, used, n_used, sizeof(*used), by_address)))
+        if (e->bound || part >= m->n_skips ||
+            (n_used && bsearch(&e->t, used, n_used, sizeof(*used), by_address)))
             continue;
         if (!n[part]++)
             first[part] = e->t->name;
@@ -707,7 +731,8 @@ ingle_status model_report_skipped(const struct model *m, const struct model *oth
     mem_free(used);
     for (int i = 0; i < m->n_skips; i++)
         if (n[i])
-            report(m->sink, INGLE_REPORT_NOTE, "tensor", first[i], "%zu tensors are skipped: %s", n[i], m->skip[i].what);
+            report(m->sink, INGLE_REPORT_NOTE, "tensor", first[i], "%zu tensors are skipped: %s",
+                   n[i], m->skip[i].what);
     return INGLE_OK;
 }
 

@@ -34,25 +34,29 @@ const struct report_sink *model_sink(const struct model *m);
 /* The tensor of this (GGUF) name, or NULL. */
 const struct io_tensor *model_find(const struct model *m, const char *name);
 
-/* Reads what the configuration of a checkpoint (config.json, and files beside it) says of quantisation:
- * an error names a method that is not read, and what would work.  Before any tensor is bound. */
-MUST_CHECK ingle_status model_read_scheme(struct model *m, struct json_object *config, struct err *err);
+/* Reads what the configuration of a checkpoint (config.json, and files beside it) says of
+ * quantisation: an error names a method that is not read, and what would work.  Before any tensor
+ * is bound. */
+MUST_CHECK ingle_status model_read_scheme(struct model *m, struct json_object *config,
+                                          struct err *err);
 
 /* Whether there is a matrix of this (GGUF) name, as one tensor or as several. */
 bool model_has_matrix(const struct model *m, const char *name);
 /* Rows of a matrix that is one tensor of two axes, at most `most`; 0: it is none. */
 int64_t model_matrix_rows(const struct model *m, const char *name, int64_t most);
 
-/* Binds tensor `name` as a stack of n_stack matrices W[out][in]; the model owns *out.  A
- * missing tensor or another shape is an error that names both.  Codes of a checkpoint with their
- * scales (stored.c has the names) become a code of the device that holds the same values; where there
- * is none, F32. */
+/* Binds tensor `name` as a stack of n_stack matrices W[out][in]; the model owns *out.  A missing
+ * tensor or another shape is an error that names both.  Codes of a checkpoint with their scales
+ * (stored.c has the names) become a code of the device that holds the same values; where there is
+ * none, F32. */
 MUST_CHECK ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows,
                                      int64_t in, int64_t n_stack,
                                      const struct device_matrix **out, struct err *err);
-/* The (GGUF) name of the tensor of a bound matrix, of a stack of tensors that of the first; NULL: it is none of m's. */
+/* The (GGUF) name of the tensor of a bound matrix, of a stack of tensors that of the first; NULL:
+ * it is none of m's. */
 const char *model_matrix_name(const struct model *m, const struct device_matrix *w);
-/* Binds the n weights of a norm (F32, F16 or BF16 in the file).  Loaded at once.  All of them 0: INGLE_FORMAT. */
+/* Binds the n weights of a norm (F32, F16 or BF16 in the file).  Loaded at once.  All of them 0:
+ * INGLE_FORMAT. */
 MUST_CHECK ingle_status model_vector(struct model *m, const char *name, int64_t n,
                                      const struct device_vector **out, struct err *err);
 /* The same, to host memory f32 [n]. */
@@ -63,8 +67,8 @@ MUST_CHECK ingle_status model_floats(struct model *m, const char *name, int64_t 
 MUST_CHECK ingle_status model_floats_2d(struct model *m, const char *name, int64_t width,
                                         int64_t rows, float *out, struct err *err);
 /* And for n matrices, f32 [n][rows][width]. */
-MUST_CHECK ingle_status model_floats_3d(struct model *m, const char *name, int64_t width, int64_t rows, int64_t n, float *out,
-                                        struct err *err);
+MUST_CHECK ingle_status model_floats_3d(struct model *m, const char *name, int64_t width,
+                                        int64_t rows, int64_t n, float *out, struct err *err);
 /* Integers (I32 or I64 in the file) within min and max, int32 [rows][width]. */
 MUST_CHECK ingle_status model_ints(struct model *m, const char *name, int64_t width,
                                    int64_t rows, int32_t min, int32_t max, int32_t *out,
@@ -81,20 +85,23 @@ size_t model_table_row_bytes(const struct model_table *t);
 MUST_CHECK ingle_status model_table_row(const struct model_table *t, int64_t i, void *stored,
                                         float *dst, struct err *err);
 
-/* Both are there, of one type and shape, with the same bytes, which are read (so far as they agree).  Types that have
- * companions with scales are never the same. */
-MUST_CHECK ingle_status model_same(const struct model *m, const char *a, const char *b, bool *out, struct err *err);
+/* Both are there, of one type and shape, with the same bytes, which are read (so far as they
+ * agree).  Types that have companions with scales are never the same. */
+MUST_CHECK ingle_status model_same(const struct model *m, const char *a, const char *b, bool *out,
+                                   struct err *err);
 
 /* Unbound tensors whose (GGUF) name begins with prefix are a part that is left out on purpose:
  * model_report_skipped() says `what` (borrowed until model_free()). */
 void model_skip(struct model *m, const char *prefix, const char *what);
 
-/* Tensors that nobody bound are named in reports: vision and audio towers as a
- * note, others but skipped parts as a warning.  One that belongs to a matrix that is bound (a bias, a scale, an order of
- * columns) is an error, and so is a scale that belongs to none. */
+/* Tensors that nobody bound are named in reports: vision and audio towers as a note, others but
+ * skipped parts as a warning.  One that belongs to a matrix that is bound (a bias, a scale, an
+ * order of columns) is an error, and so is a scale that belongs to none. */
 MUST_CHECK ingle_status model_check_unused(struct model *m, struct err *err);
-/* A note for each skipped part with what of it `other`, a model of the same file, does not use, either; NULL: there is none. */
-MUST_CHECK ingle_status model_report_skipped(const struct model *m, const struct model *other, struct err *err);
+/* A note for each skipped part with what of it `other`, a model of the same file, does not use,
+ * either; NULL: there is none. */
+MUST_CHECK ingle_status model_report_skipped(const struct model *m, const struct model *other,
+                                             struct err *err);
 
 uint64_t model_bytes(const struct model *m); /* memory of the bound weights, packed */
 
@@ -104,8 +111,8 @@ uint64_t model_bytes(const struct model *m); /* memory of the bound weights, pac
 size_t model_n_names(const struct model *m);
 const char *model_name_at(const struct model *m, size_t i, const struct io_tensor **t, bool *bound);
 
-/* A tensor, or a stack of matrices that are tensors of their own ("X.0.weight", ...), with the scales that belong to
- * its codes: rows in a type that holds their values. */
+/* A tensor, or a stack of matrices that are tensors of their own ("X.0.weight", ...), with the
+ * scales that belong to its codes: rows in a type that holds their values. */
 struct model_stack;
 struct model_stack_info {
     uint32_t type;       /* of rows */
@@ -114,21 +121,23 @@ struct model_stack_info {
     bool coded;          /* codes and scales of a checkpoint */
 };
 /* name: of the tensor, or "X.weight" of the stack.  The model outlives it. */
-MUST_CHECK ingle_status model_stack_open(struct model_stack **out, struct model *m, const char *name, struct err *err);
+MUST_CHECK ingle_status model_stack_open(struct model_stack **out, struct model *m,
+                                         const char *name, struct err *err);
 void model_stack_close(struct model_stack *s);
 void model_stack_info(const struct model_stack *s, struct model_stack_info *out);
-/* Rows [row, row + n) of all matrices' rows behind one another, of one matrix, as rows of info.type.
- * work: model_stack_work() bytes.  Any thread.  *rounded is set where a value could not be held exactly. */
+/* Rows [row, row + n) of all matrices' rows behind one another, of one matrix, as rows of
+ * info.type. work: model_stack_work() bytes.  Any thread.  *rounded is set where a value could not
+ * be held exactly. */
 size_t model_stack_work(const struct model_stack *s, int64_t n);
-MUST_CHECK ingle_status model_stack_rows(const struct model_stack *s, int64_t row, int64_t n, void *work, void *to, bool *rounded,
-                                         struct err *err);
+MUST_CHECK ingle_status model_stack_rows(const struct model_stack *s, int64_t row, int64_t n,
+                                         void *work, void *to, bool *rounded, struct err *err);
 
 /* ---- experts ---- */
 
 enum { MODEL_PARTS = 3, MODEL_EXTENT = 4096 };
 
-/* The experts of one layer.  The matrices of an expert lie together, in an *extent*: in memory, in a file of packed
- * weights, and in the place that a reader gives. */
+/* The experts of one layer.  The matrices of an expert lie together, in an *extent*: in memory, in
+ * a file of packed weights, and in the place that a reader gives. */
 struct model_experts {
     int64_t layer;   /* for messages */
     int64_t n;
@@ -136,12 +145,15 @@ struct model_experts {
     int n_parts;
     struct device_matrix *part[MODEL_PARTS];
     uint64_t part_at[MODEL_PARTS]; /* in an extent */
-    void *keeper;    /* of who has those that are not all in memory, and moves them; NULL: all are */
+    /* of who has those that are not all in memory, and moves them; NULL: all are */
+    void *keeper;
     void *workers;   /* of who has some computed elsewhere; NULL: nobody */
 };
-/* Bound stacks that are one layer's experts (NULL: no such part), in the order in which they are used.  *out is the
- * model's; NULL where there is only one expert: it stays with the other weights. */
-MUST_CHECK ingle_status model_experts(struct model *m, int64_t layer, const struct device_matrix *const part[MODEL_PARTS],
+/* Bound stacks that are one layer's experts (NULL: no such part), in the order in which they are
+ * used.  *out is the model's; NULL where there is only one expert: it stays with the other
+ * weights. */
+MUST_CHECK ingle_status model_experts(struct model *m, int64_t layer,
+                                      const struct device_matrix *const part[MODEL_PARTS],
                                       struct model_experts **out, struct err *err);
 size_t model_n_experts(const struct model *m); /* layers that have them */
 struct model_experts *model_experts_at(const struct model *m, size_t i);
@@ -155,23 +167,29 @@ struct model_extents {
     const uint64_t *sum; /* [n]: XXH3-64 of each */
 };
 /* INGLE_NOTFOUND: they are in the model's own file, to be read by model_expert_read(). */
-MUST_CHECK ingle_status model_extents(const struct model *m, size_t i, struct model_extents *out, struct err *err);
-/* An extent has a wrong checksum: the file stays while it is in use, and the next start does not use it. */
+MUST_CHECK ingle_status model_extents(const struct model *m, size_t i, struct model_extents *out,
+                                      struct err *err);
+/* An extent has a wrong checksum: the file stays while it is in use, and the next start does not
+ * use it. */
 void model_extents_spoil(const struct model *m);
-/* Expert `index` of layer i of model_experts_at() as an extent.  work: model_expert_work() bytes.  Any thread.  INGLE_IO: it cannot
- * be read, or the model's file has changed since the weights were loaded. */
+/* Expert `index` of layer i of model_experts_at() as an extent.  work: model_expert_work() bytes.
+ * Any thread.  INGLE_IO: it cannot be read, or the model's file has changed since the weights were
+ * loaded. */
 size_t model_expert_work(const struct model *m);
-MUST_CHECK ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, void *to, void *work,
-                                          struct err *err);
+MUST_CHECK ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, void *to,
+                                          void *work, struct err *err);
 
 struct model_load_options {
-    const char *pack_dir;  /* files of packed weights, mapped instead of reading and packing; NULL: none */
+    /* files of packed weights, mapped instead of reading and packing; NULL: none */
+    const char *pack_dir;
     bool pack_write;       /* one that is missing is written */
-    uint64_t pack_bytes;   /* what all files there may take; 0: what leaves a tenth of the disk free */
+    /* what all files there may take; 0: what leaves a tenth of the disk free */
+    uint64_t pack_bytes;
     uint64_t identity;     /* of the model, part of a file's key */
     bool lock;             /* keep the weights in memory; what forbids it is reported */
     bool no_experts;       /* experts are not loaded: they stay in a file */
-    bool only_experts;     /* with it: nothing else is loaded, either.  Weights that are no experts must not be used */
+    /* with it: nothing else is loaded, either.  Weights that are no experts must not be used */
+    bool only_experts;
 };
 
 struct model_loaded {
@@ -208,15 +226,19 @@ MUST_CHECK ingle_status model_pack_list(const char *dir, bool verify, model_pack
 MUST_CHECK ingle_status model_pack_clear(const char *dir, int64_t *n_files, uint64_t *n_bytes,
                                          struct err *err);
 
-/* Hash of tensor names, types and shapes: which files of packed weights can be this model's, with the stamps of its files. */
+/* Hash of tensor names, types and shapes: which files of packed weights can be this model's, with
+ * the stamps of its files. */
 uint64_t model_identity(const struct model *m);
-/* Hash of all bytes of the bound weights (of tables: samples, with size and time of their file): who this model is, wherever its
- * files lie.  Known behind model_load_with(); before that a file of packed weights tells it, or all is read. */
-MUST_CHECK ingle_status model_sum(struct model *m, const struct model_load_options *o, uint64_t *out, struct err *err);
-/* Behind model_load_with(): that hash if it is of all bytes and of nothing else, so that copies of a file have the same; 0: it is not
- * known without reading everything. */
+/* Hash of all bytes of the bound weights (of tables: samples, with size and time of their file):
+ * who this model is, wherever its files lie.  Known behind model_load_with(); before that a file of
+ * packed weights tells it, or all is read. */
+MUST_CHECK ingle_status model_sum(struct model *m, const struct model_load_options *o,
+                                  uint64_t *out, struct err *err);
+/* Behind model_load_with(): that hash if it is of all bytes and of nothing else, so that copies of
+ * a file have the same; 0: it is not known without reading everything. */
 uint64_t model_exact_sum(const struct model *m);
-/* Hash of the experts as the model's file has them, the same for all copies of it: of all bytes, or of samples where they are many. */
+/* Hash of the experts as the model's file has them, the same for all copies of it: of all bytes, or
+ * of samples where they are many. */
 bool model_experts_mark_is_whole(const struct model *m);
 MUST_CHECK ingle_status model_experts_mark(const struct model *m, uint64_t *out, struct err *err);
 

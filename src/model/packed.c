@@ -59,7 +59,8 @@ static uint64_t table_size(const struct packed_header *h)
     return (uint64_t)h->n_matrices * sizeof(struct packed_matrix) +
            (uint64_t)h->n_groups * sizeof(struct packed_group) +
            (uint64_t)h->n_sources * sizeof(struct io_stamp) +
-           (uint64_t)h->n_blocks * sizeof(struct packed_sum) + (uint64_t)h->n_extents * sizeof(uint64_t);
+           (uint64_t)h->n_blocks * sizeof(struct packed_sum) +
+           (uint64_t)h->n_extents * sizeof(uint64_t);
 }
 
 /* ---- what a model wants ---- */
@@ -155,7 +156,8 @@ ingle_status model_packed_want_init(struct packed_want *w, const struct model *m
 {
     const size_t n_sources = io_n_files(m->file);
     const char *path = io_path(m->file);
-    *w = (struct packed_want){.head = {.format = PACKED_FORMAT, .layout = KERN_LAYOUT, .endian = endian}};
+    *w = (struct packed_want){
+        .head = {.format = PACKED_FORMAT, .layout = KERN_LAYOUT, .endian = endian}};
     if (m->n_matrices > PACKED_MAX_MATRICES || n_sources > PACKED_MAX_SOURCES)
         return err_set(err, INGLE_UNSUP, "'%s': %zu matrices in %zu files are too many", path,
                        m->n_matrices, n_sources);
@@ -198,24 +200,30 @@ void model_packed_want_release(struct packed_want *w)
 
 /* ---- reading ---- */
 
-ingle_status model_packed_check_head(const struct packed_header *h, uint64_t file_bytes, const char *name,
-                               uint64_t *table_bytes, struct err *err)
+ingle_status model_packed_check_head(const struct packed_header *h, uint64_t file_bytes,
+                                     const char *name, uint64_t *table_bytes, struct err *err)
 {
     if (memcmp(h->magic, magic, sizeof magic) != 0)
-        return err_set(err, INGLE_FORMAT, "%s: damaged: it does not begin as a file of packed weights", name);
+        return err_set(err, INGLE_FORMAT,
+                       "%s: damaged: it does not begin as a file of packed weights", name);
     if (h->format != PACKED_FORMAT || h->endian != endian)
-        return err_set(err, INGLE_UNSUP, "%s: is of format %u, not %d", name, h->format, PACKED_FORMAT);
+        return err_set(err, INGLE_UNSUP, "%s: is of format %u, not %d", name, h->format,
+                       PACKED_FORMAT);
     if (!same_sum(h->sum, model_packed_head_sum(h)))
         return err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of its header is wrong", name);
     if (h->layout != KERN_LAYOUT)
-        return err_set(err, INGLE_UNSUP, "%s: has weights of layout %u, not %d", name, h->layout, KERN_LAYOUT);
+        return err_set(err, INGLE_UNSUP, "%s: has weights of layout %u, not %d", name, h->layout,
+                       KERN_LAYOUT);
     if (h->n_matrices > PACKED_MAX_MATRICES || h->n_sources > PACKED_MAX_SOURCES ||
-        h->n_groups > PACKED_MAX_MATRICES || h->n_extents > PACKED_MAX_EXTENTS || h->image_bytes > INT64_MAX / 2 ||
-        h->dense_bytes > h->image_bytes || h->dense_bytes % PACKED_ALIGN ||
+        h->n_groups > PACKED_MAX_MATRICES || h->n_extents > PACKED_MAX_EXTENTS ||
+        h->image_bytes > INT64_MAX / 2 || h->dense_bytes > h->image_bytes ||
+        h->dense_bytes % PACKED_ALIGN ||
         h->n_blocks != (h->dense_bytes + PACKED_BLOCK - 1) / PACKED_BLOCK)
-        return err_set(err, INGLE_FORMAT, "%s: damaged: %u matrices, %u files, %u blocks of %llu bytes", name,
-                       h->n_matrices, h->n_sources, h->n_blocks, (unsigned long long)h->image_bytes);
-    const uint64_t table = table_size(h), least = sizeof *h + table, align = model_packed_align(h->image_bytes);
+        return err_set(
+            err, INGLE_FORMAT, "%s: damaged: %u matrices, %u files, %u blocks of %llu bytes", name,
+            h->n_matrices, h->n_sources, h->n_blocks, (unsigned long long)h->image_bytes);
+    const uint64_t table = table_size(h), least = sizeof *h + table,
+                   align = model_packed_align(h->image_bytes);
     if (h->image_at < least || h->image_at - least >= align || h->image_at % align ||
         h->file_bytes != h->image_at + h->image_bytes)
         return err_set(err, INGLE_FORMAT, "%s: damaged: %llu bytes at %llu in a file of %llu", name,
@@ -230,8 +238,8 @@ ingle_status model_packed_check_head(const struct packed_header *h, uint64_t fil
     return INGLE_OK;
 }
 
-ingle_status model_packed_check_table(const struct packed_header *h, const void *table, const char *name,
-                                struct err *err)
+ingle_status model_packed_check_table(const struct packed_header *h, const void *table,
+                                      const char *name, struct err *err)
 {
     const struct packed_matrix *m = table;
     if (!same_sum(h->table_sum, model_packed_sum_of(table, (size_t)table_size(h))))
@@ -241,7 +249,8 @@ ingle_status model_packed_check_table(const struct packed_header *h, const void 
         if (m[i].step) /* of an extent; what a model wants is compared as a whole */
             continue;
         if (m[i].at < at || m[i].at > h->dense_bytes || m[i].bytes > h->dense_bytes - m[i].at)
-            return err_set(err, INGLE_FORMAT, "%s: damaged: matrix %u has %llu bytes at %llu of %llu", name, i,
+            return err_set(err, INGLE_FORMAT,
+                           "%s: damaged: matrix %u has %llu bytes at %llu of %llu", name, i,
                            (unsigned long long)m[i].bytes, (unsigned long long)m[i].at,
                            (unsigned long long)h->dense_bytes);
         at = m[i].at + m[i].bytes;
@@ -249,18 +258,21 @@ ingle_status model_packed_check_table(const struct packed_header *h, const void 
     const struct packed_group *g = (const struct packed_group *)(const void *)(m + h->n_matrices);
     at = h->dense_bytes;
     for (uint32_t i = 0; i < h->n_groups; i++) {
-        if (g[i].at < at || g[i].at > h->image_bytes || g[i].at % PACKED_ALIGN || g[i].n < 1 || !g[i].bytes ||
-            g[i].bytes % MODEL_EXTENT || (uint64_t)g[i].n > (h->image_bytes - g[i].at) / g[i].bytes || g[i].first != first ||
+        if (g[i].at < at || g[i].at > h->image_bytes || g[i].at % PACKED_ALIGN || g[i].n < 1 ||
+            !g[i].bytes || g[i].bytes % MODEL_EXTENT ||
+            (uint64_t)g[i].n > (h->image_bytes - g[i].at) / g[i].bytes || g[i].first != first ||
             (uint64_t)g[i].n > h->n_extents - first)
-            return err_set(err, INGLE_FORMAT, "%s: damaged: experts %u are %lld of %llu bytes at %llu of %llu", name, i,
-                           (long long)g[i].n, (unsigned long long)g[i].bytes, (unsigned long long)g[i].at,
-                           (unsigned long long)h->image_bytes);
+            return err_set(err, INGLE_FORMAT,
+                           "%s: damaged: experts %u are %lld of %llu bytes at %llu of %llu", name,
+                           i, (long long)g[i].n, (unsigned long long)g[i].bytes,
+                           (unsigned long long)g[i].at, (unsigned long long)h->image_bytes);
         at = g[i].at + (uint64_t)g[i].n * g[i].bytes;
         first += (uint64_t)g[i].n;
     }
     if (first != h->n_extents)
-        return err_set(err, INGLE_FORMAT, "%s: damaged: it has sums of %u experts, and %llu experts", name, h->n_extents,
-                       (unsigned long long)first);
+        return err_set(err, INGLE_FORMAT,
+                       "%s: damaged: it has sums of %u experts, and %llu experts", name,
+                       h->n_extents, (unsigned long long)first);
     return INGLE_OK;
 }
 
@@ -271,8 +283,8 @@ static ingle_status read_parts(struct packed_file *f, const char *name, uint64_t
     uint64_t table_bytes;
     ingle_status s = INGLE_OK;
     if (n_bytes < sizeof *h)
-        return err_set(err, INGLE_FORMAT, "%s: damaged: it has %llu bytes, less than a header", name,
-                       (unsigned long long)n_bytes);
+        return err_set(err, INGLE_FORMAT, "%s: damaged: it has %llu bytes, less than a header",
+                       name, (unsigned long long)n_bytes);
     s = file_read_at(f->fd, name, 0, h, sizeof *h, err);
     if (!s)
         s = model_packed_check_head(h, n_bytes, name, &table_bytes, err);
@@ -280,7 +292,8 @@ static ingle_status read_parts(struct packed_file *f, const char *name, uint64_t
         return s;
     f->table = mem_alloc((size_t)table_bytes);
     if (!f->table)
-        return err_set(err, INGLE_NOMEM, "%s: no %llu bytes for its table", name, (unsigned long long)table_bytes);
+        return err_set(err, INGLE_NOMEM, "%s: no %llu bytes for its table", name,
+                       (unsigned long long)table_bytes);
     s = file_read_at(f->fd, name, sizeof *h, f->table, (size_t)table_bytes, err);
     if (!s)
         s = model_packed_check_table(h, f->table, name, err);
@@ -315,12 +328,14 @@ bool model_packed_lock(int fd, int how)
 ingle_status model_packed_open(struct packed_file *f, int dir, const char *name, struct err *err)
 {
     struct stat st;
-    *f = (struct packed_file){.fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
+    *f = (struct packed_file){
+        .fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)};
     if (f->fd < 0)
-        return err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO, "%s: cannot open: %s", name,
-                       strerror(errno));
+        return err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO, "%s: cannot open: %s",
+                       name, strerror(errno));
     ingle_status s = INGLE_OK;
-    /* File systems without locks: nobody can tell that the file is in use, which costs its name at worst. */
+    /* File systems without locks: nobody can tell that the file is in use, which costs its name at
+     * worst. */
     if (!model_packed_lock(f->fd, LOCK_SH) && errno == EWOULDBLOCK)
         s = err_set(err, INGLE_IO, "%s: another process has locked it", name);
     else if (fstat(f->fd, &st) != 0)
@@ -328,7 +343,8 @@ ingle_status model_packed_open(struct packed_file *f, int dir, const char *name,
     else if (!S_ISREG(st.st_mode))
         s = err_set(err, INGLE_FORMAT, "%s: not a regular file", name);
     else if (!trusted(&st))
-        s = err_set(err, INGLE_ARG, "%s: belongs to another user or can be written by others", name);
+        s = err_set(err, INGLE_ARG, "%s: belongs to another user or can be written by others",
+                    name);
     else
         s = read_parts(f, name, (uint64_t)st.st_size, err);
     if (s)
@@ -346,18 +362,22 @@ void model_packed_close(struct packed_file *f)
     f->fd = -1;
 }
 
-static ingle_status verify_group(const struct packed_file *f, const struct packed_group *g, uint32_t index, const char *name,
-                                 struct err *err)
+static ingle_status verify_group(const struct packed_file *f, const struct packed_group *g,
+                                 uint32_t index, const char *name, struct err *err)
 {
     uint8_t *buffer = mem_alloc((size_t)g->bytes);
-    ingle_status s = buffer ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no %llu bytes to read an expert", name,
-                                                 (unsigned long long)g->bytes);
+    ingle_status s = buffer ? INGLE_OK
+                            : err_set(err, INGLE_NOMEM, "%s: no %llu bytes to read an expert", name,
+                                      (unsigned long long)g->bytes);
     for (int64_t e = 0; !s && e < g->n; e++) {
         const uint64_t at = f->head.image_at + g->at + (uint64_t)e * g->bytes;
         s = file_read_at(f->fd, name, at, buffer, (size_t)g->bytes, err);
         if (!s && XXH3_64bits(buffer, (size_t)g->bytes) != f->extent[g->first + (uint64_t)e])
-            s = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of expert %lld of the layer with experts number %u, at %llu, "
-                        "is wrong", name, (long long)e, index, (unsigned long long)at);
+            s = err_set(err, INGLE_FORMAT,
+                        "%s: damaged: the checksum of expert %lld of the layer with experts number "
+                        "%u, at %llu, "
+                        "is wrong",
+                        name, (long long)e, index, (unsigned long long)at);
     }
     mem_free(buffer);
     return s;
@@ -366,13 +386,15 @@ static ingle_status verify_group(const struct packed_file *f, const struct packe
 ingle_status model_packed_verify(const struct packed_file *f, const char *name, struct err *err)
 {
     uint8_t *buffer = mem_alloc(PACKED_BLOCK);
-    ingle_status s = buffer ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory to read it", name);
+    ingle_status s =
+        buffer ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory to read it", name);
     for (uint32_t i = 0; !s && i < f->head.n_blocks; i++) {
         const uint64_t at = (uint64_t)i * PACKED_BLOCK, left = f->head.dense_bytes - at;
         const size_t n = left < PACKED_BLOCK ? (size_t)left : PACKED_BLOCK;
         s = file_read_at(f->fd, name, f->head.image_at + at, buffer, n, err);
         if (!s && !same_sum(model_packed_sum_of(buffer, n), f->block[i]))
-            s = err_set(err, INGLE_FORMAT, "%s: damaged: the checksum of the weights at %llu is wrong", name,
+            s = err_set(err, INGLE_FORMAT,
+                        "%s: damaged: the checksum of the weights at %llu is wrong", name,
                         (unsigned long long)(f->head.image_at + at));
     }
     mem_free(buffer);

@@ -1,19 +1,19 @@
 /*
  * packed - inside the room: the file of packed weights, and the directory of such files.
  *
- * A file holds the weights of one model as they lie in memory, so that the next start maps
- * them instead of reading and packing: header, table (matrices, experts, sources, sums of blocks, sums of extents),
- * then, from a page border on (a huge page's, of a large one), the image: every matrix at its
- * place in one piece of memory.  Experts come behind all other matrices, layer by layer, each as an extent
- * (model_experts()): one read brings one expert, and a layer is one run.
+ * A file holds the weights of one model as they lie in memory, so that the next start maps them
+ * instead of reading and packing: header, table (matrices, experts, sources, sums of blocks, sums
+ * of extents), then, from a page border on (a huge page's, of a large one), the image: every matrix
+ * at its place in one piece of memory.  Experts come behind all other matrices, layer by layer,
+ * each as an extent (model_experts()): one read brings one expert, and a layer is one run.
  *
- * A file belongs to its sources (sizes, times, inodes), to the tensors (model_identity()), to the format of the file and to the layout of packed weights
- * (KERN_LAYOUT).  All of that makes its key, and the key its name.  Nothing in it depends
- * on the instruction set.
+ * A file belongs to its sources (sizes, times, inodes), to the tensors (model_identity()), to the
+ * format of the file and to the layout of packed weights (KERN_LAYOUT).  All of that makes its key,
+ * and the key its name.  Nothing in it depends on the instruction set.
  *
- * Header and table are under checksums that every start checks.  The image is under sums
- * of blocks that model_packed_verify() checks: reading all of it at a start is what the file is
- * there to avoid.
+ * Header and table are under checksums that every start checks.  The image is under sums of blocks
+ * that model_packed_verify() checks: reading all of it at a start is what the file is there to
+ * avoid.
  */
 #ifndef INGLE_MODEL_PACKED_H
 #define INGLE_MODEL_PACKED_H
@@ -90,19 +90,22 @@ struct packed_file {
     void *table;
     char *path; /* of one that is mapped; owned */
 };
-/* INGLE_NOTFOUND; INGLE_UNSUP: another format or layout; INGLE_FORMAT: damaged; INGLE_ARG: another user's, or others may
- * write to it. */
-MUST_CHECK ingle_status model_packed_open(struct packed_file *f, int dir, const char *name, struct err *err);
+/* INGLE_NOTFOUND; INGLE_UNSUP: another format or layout; INGLE_FORMAT: damaged; INGLE_ARG: another
+ * user's, or others may write to it. */
+MUST_CHECK ingle_status model_packed_open(struct packed_file *f, int dir, const char *name,
+                                          struct err *err);
 void model_packed_close(struct packed_file *f);
-/* flock() without waiting for long: who asks whether a file is in use holds a lock for a moment.  False, with errno. */
+/* flock() without waiting for long: who asks whether a file is in use holds a lock for a moment.
+ * False, with errno. */
 bool model_packed_lock(int fd, int how);
-/* Header and table of n bytes: what model_packed_open() checks.  *table_bytes: behind the header. */
+/* Header and table of n bytes: what model_packed_open() checks.  *table_bytes: behind the
+ * header. */
 MUST_CHECK ingle_status model_packed_check_head(const struct packed_header *h, uint64_t file_bytes,
                                           const char *name, uint64_t *table_bytes, struct err *err);
 MUST_CHECK ingle_status model_packed_check_table(const struct packed_header *h, const void *table,
                                            const char *name, struct err *err);
-/* Of the place of an image.  A page cache of large folios (ext4 since Linux 6.16, xfs) maps huge pages
- * where a file and its map agree on their borders. */
+/* Of the place of an image.  A page cache of large folios (ext4 since Linux 6.16, xfs) maps huge
+ * pages where a file and its map agree on their borders. */
 static inline uint64_t model_packed_align(uint64_t image_bytes)
 {
     return image_bytes < (uint64_t)PACKED_HUGE * PACKED_HUGE_LEAST ? PACKED_ALIGN : PACKED_HUGE;
@@ -110,31 +113,36 @@ static inline uint64_t model_packed_align(uint64_t image_bytes)
 struct packed_sum model_packed_sum_of(const void *at, size_t n);
 struct packed_sum model_packed_head_sum(const struct packed_header *h);
 /* Reads the whole image and compares its sums. */
-MUST_CHECK ingle_status model_packed_verify(const struct packed_file *f, const char *name, struct err *err);
+MUST_CHECK ingle_status model_packed_verify(const struct packed_file *f, const char *name,
+                                            struct err *err);
 
 void model_packed_name(char out[PACKED_NAME_BYTES], struct packed_sum key);
 bool model_packed_is_name(const char *name);
 
-/* Leaves a mark beside a mapped file: it is damaged, though its header and table are good.  model_packed_map() deletes what
- * has one.  False: it could not. */
+/* Leaves a mark beside a mapped file: it is damaged, though its header and table are good.
+ * model_packed_map() deletes what has one.  False: it could not. */
 bool model_packed_mark(const struct packed_file *f);
 
-/* The first n bytes of the image of a model that is in a file of the directory, mapped; *file stays open while
- * they are.  INGLE_NOTFOUND: there is none that fits; bad ones are reported and deleted. */
+/* The first n bytes of the image of a model that is in a file of the directory, mapped; *file stays
+ * open while they are.  INGLE_NOTFOUND: there is none that fits; bad ones are reported and
+ * deleted. */
 MUST_CHECK ingle_status model_packed_map(const char *dir, const struct packed_want *w,
-                                   const struct report_sink *sink, uint64_t n, struct packed_file *file,
-                                   const void **image, struct err *err);
+                                         const struct report_sink *sink, uint64_t n,
+                                         struct packed_file *file, const void **image,
+                                         struct err *err);
 
 struct packed_write {
     const struct model_load_options *o;
     const struct packed_want *want;
     const struct model *model;
-    /* Gives the next n bytes of the image, from `at` on: *out is the callee's until the next call. */
+    /* Gives the next n bytes of the image, from `at` on: *out is the callee's until the next
+     * call. */
     ingle_status (*next)(void *arg, uint64_t at, uint64_t n, const void **out, struct err *err);
     void *arg;
     const struct report_sink *sink;
 };
-/* How many bytes of the image, from `at` on, are asked for at once: a matrix with what is behind it, or the extents of a layer. */
+/* How many bytes of the image, from `at` on, are asked for at once: a matrix with what is behind
+ * it, or the extents of a layer. */
 uint64_t model_packed_piece(const struct packed_want *w, uint64_t at);
 /* Writes an image under a temporary name, syncs and renames.  INGLE_LIMIT: there is no room;
  * INGLE_CANCEL; INGLE_UNSUP: another process is at it, or the file is there. */

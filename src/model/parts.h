@@ -42,7 +42,8 @@ struct source {
     const struct io_tensor *scale, *zero; /* or NULL */
     int64_t tile_rows, tile_columns;      /* that one scale covers */
     int64_t scale_columns;
-    int64_t scale_rows;                   /* of one matrix of the stack; 0: tiles run over all of them */
+    /* of one matrix of the stack; 0: tiles run over all of them */
+    int64_t scale_rows;
 };
 
 struct bound_matrix {
@@ -66,7 +67,8 @@ struct model_table {
 /* Rows of one chunk, as they stand in the file (sum.c). */
 struct seen {
     uint64_t hash;
-    int64_t n, lead, trail, longest, longest_at; /* rows; zero ones in front, at the end, and the most that follow each other */
+    /* rows; zero ones in front, at the end, and the most that follow each other */
+    int64_t n, lead, trail, longest, longest_at;
 };
 
 struct packed_file;
@@ -105,7 +107,9 @@ struct model {
     uint64_t image_bytes; /* mapped, or of memory */
     struct model_loaded loaded;
     struct packed_file *file_of_image; /* that is mapped, or NULL */
-    struct io_stamp *stamp; /* of each file, as it was before its weights were read; owned, or NULL: experts are not read later */
+    /* of each file, as it was before its weights were read; owned, or NULL: experts are not read
+     * later */
+    struct io_stamp *stamp;
 };
 
 /* ---- names (model.c) ---- */
@@ -140,22 +144,24 @@ struct convert {
 /* Bytes of work memory for rows of this layout, beside the stored and the converted ones. */
 size_t model_convert_bytes(const struct source *p, const struct layout *l, int64_t n_rows);
 /* codes: n stored rows; out: n converted ones. */
-MUST_CHECK ingle_status model_convert(struct convert *c, const uint8_t *codes, void *work, uint8_t *out,
-                                      struct err *err);
+MUST_CHECK ingle_status model_convert(struct convert *c, const uint8_t *codes, void *work,
+                                      uint8_t *out, struct err *err);
 /* Scales [at, at + n) of a tensor as floats.  work: n * 4 bytes. */
-MUST_CHECK ingle_status model_scales(const struct io_file *f, const struct io_tensor *t, uint64_t at,
-                                     size_t n, void *work, float *out, struct err *err);
+MUST_CHECK ingle_status model_scales(const struct io_file *f, const struct io_tensor *t,
+                                     uint64_t at, size_t n, void *work, float *out,
+                                     struct err *err);
 /* The exponent of a power of two as E8M0. */
 bool model_exponent(float v, uint8_t *out);
 
 /* ---- scheme.c ---- */
 
 /* Whether the checkpoint's configuration agrees with how matrix t is stored. */
-MUST_CHECK ingle_status model_scheme_check(const struct model *m, const struct source *p, const struct layout *l,
-                                           struct err *err);
+MUST_CHECK ingle_status model_scheme_check(const struct model *m, const struct source *p,
+                                           const struct layout *l, struct err *err);
 /* Tile of FP8 scales in rows and columns; left as they are where it says none. */
 void model_scheme_tile(const struct model *m, int64_t *rows, int64_t *columns);
-/* Whether it describes a quantised cache of keys and values, whose steps k_scale and v_scale are. */
+/* Whether it describes a quantised cache of keys and values, whose steps k_scale and v_scale
+ * are. */
 bool model_scheme_has_cache(const struct model *m);
 void model_scheme_free(struct scheme *s);
 
@@ -165,8 +171,8 @@ void model_scheme_free(struct scheme *s);
 void model_see(struct seen *s, const uint8_t *rows, int64_t n, uint64_t row_bytes);
 /* Bytes of a small tensor. */
 void model_sum_add(struct model *m, const struct io_tensor *t, const void *bytes, size_t n);
-/* All matrices in the order of binding, by their chunks (of those that were not read: by samples), then tables.  Chunks are
- * freed.  INGLE_FORMAT: a part of the file is missing. */
+/* All matrices in the order of binding, by their chunks (of those that were not read: by samples),
+ * then tables.  Chunks are freed.  INGLE_FORMAT: a part of the file is missing. */
 MUST_CHECK ingle_status model_sum_all(struct model *m, struct err *err);
 
 /* Ends what model_load() began. */

@@ -28,14 +28,15 @@ struct scheme {
     bool cache;
 };
 
-static const char works[] =
-    "what is read: GGUF files, and checkpoints in BF16, F16 or F32, FP8 (E4M3), compressed-tensors (int4, int8, FP8, NVFP4, MXFP4) "
-    "and ModelOpt (FP8, NVFP4)";
+static const char works[] = "what is read: GGUF files, and checkpoints in BF16, F16 or F32, FP8 "
+                            "(E4M3), compressed-tensors (int4, int8, FP8, NVFP4, MXFP4) "
+                            "and ModelOpt (FP8, NVFP4)";
 
 static struct json_object *get(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v : NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
+                                                                                             : NULL;
 }
 
 /* The text of a member; "" if it has none, or is no text. */
@@ -63,8 +64,8 @@ struct reader {
 
 static ingle_status refuse(const struct reader *r, const char *field, const char *value)
 {
-    return err_set(r->err, INGLE_UNSUP, "'%s': %s: '%s%s%s' is '%.60s', which is not read; %s", io_path(r->file), r->side,
-                   r->key, *field ? "." : "", field, value, works);
+    return err_set(r->err, INGLE_UNSUP, "'%s': %s: '%s%s%s' is '%.60s', which is not read; %s",
+                   io_path(r->file), r->side, r->key, *field ? "." : "", field, value, works);
 }
 
 /* ---- names that are left as they are ---- */
@@ -76,8 +77,10 @@ static ingle_status take_ignored(const struct reader *r, struct json_object *lis
         return INGLE_OK;
     const size_t n = json_object_array_length(list);
     if (n > MAX_IGNORED - s->n_ignored)
-        return err_set(r->err, INGLE_LIMIT, "'%s': %s: a list of modules that are not quantised has %zu entries, the limit is %d",
-                       io_path(r->file), r->side, n, MAX_IGNORED);
+        return err_set(
+            r->err, INGLE_LIMIT,
+            "'%s': %s: a list of modules that are not quantised has %zu entries, the limit is %d",
+            io_path(r->file), r->side, n, MAX_IGNORED);
     if (!n)
         return INGLE_OK;
     char **all = mem_calloc(s->n_ignored + n, sizeof *all);
@@ -172,8 +175,9 @@ static void take_tile(struct scheme *s, struct json_object *v)
 
 static ingle_status take_group(const struct reader *r, const char *name, struct json_object *g)
 {
-    static const char *const formats[] = {"",     "pack-quantized",  "naive-quantized",      "float-quantized",      "int-quantized",
-                                          "dense", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", NULL};
+    static const char *const formats[] = {
+        "",      "pack-quantized",       "naive-quantized",      "float-quantized", "int-quantized",
+        "dense", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", NULL};
     struct scheme *s = r->to;
     struct json_object *w = get(g, "weights");
     char field[80];
@@ -183,14 +187,16 @@ static ingle_status take_group(const struct reader *r, const char *name, struct 
     if (!w)
         return INGLE_OK;
     if (s->n_groups == MAX_GROUPS)
-        return err_set(r->err, INGLE_LIMIT, "'%s': %s: '%s.config_groups' has more than %d groups", io_path(r->file), r->side,
-                       r->key, MAX_GROUPS);
+        return err_set(r->err, INGLE_LIMIT, "'%s': %s: '%s.config_groups' has more than %d groups",
+                       io_path(r->file), r->side, r->key, MAX_GROUPS);
     const char *type = text(w, "type"), *strategy = text(w, "strategy");
-    struct json_object *size = get(w, "group_size"), *symmetric = get(w, "symmetric"), *bits = get(w, "num_bits");
-    const struct group one = {.bits = json_object_get_int64(bits),
-                              .size = !strstr(strategy, "group") && *strategy ? 0 : json_object_get_int64(size),
-                              .is_float = !strcmp(type, "float"),
-                              .symmetric = !symmetric || json_object_get_boolean(symmetric)};
+    struct json_object *size = get(w, "group_size"), *symmetric = get(w, "symmetric"),
+                       *bits = get(w, "num_bits");
+    const struct group one = {
+        .bits = json_object_get_int64(bits),
+        .size = !strstr(strategy, "group") && *strategy ? 0 : json_object_get_int64(size),
+        .is_float = !strcmp(type, "float"),
+        .symmetric = !symmetric || json_object_get_boolean(symmetric)};
     snprintf(field, sizeof field, "config_groups.%.24s.weights.num_bits", name);
     if (one.bits != 4 && one.bits != 8)
         return refuse(r, field, bits ? json_object_get_string(bits) : "null");
@@ -204,9 +210,17 @@ static ingle_status take_group(const struct reader *r, const char *name, struct 
 
 static ingle_status read_compressed(const struct reader *r, struct json_object *q)
 {
-    static const char *const formats[] = {"",     "pack-quantized",  "naive-quantized",      "float-quantized",      "int-quantized",
-                                          "dense", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized",
-                                          "mixed-precision", NULL};
+    static const char *const formats[] = {"",
+                                          "pack-quantized",
+                                          "naive-quantized",
+                                          "float-quantized",
+                                          "int-quantized",
+                                          "dense",
+                                          "nvfp4-pack-quantized",
+                                          "mxfp4-pack-quantized",
+                                          "mxfp8-quantized",
+                                          "mixed-precision",
+                                          NULL};
     struct json_object *groups = get(q, "config_groups");
     const char *sparse = text(get(q, "sparsity_config"), "format");
     if (!is_one_of(text(q, "format"), formats))
@@ -238,7 +252,9 @@ static ingle_status read_fp8(const struct reader *r, struct json_object *q)
 
 static ingle_status read_modelopt(const struct reader *r, struct json_object *q)
 {
-    static const char *const known[] = {"FP8", "NVFP4", "FP8_PB_WO", "FP8_PER_CHANNEL_PER_TOKEN", "W4A16_NVFP4", "MIXED_PRECISION", "", NULL};
+    static const char *const known[] = {
+        "FP8",         "NVFP4",           "FP8_PB_WO", "FP8_PER_CHANNEL_PER_TOKEN",
+        "W4A16_NVFP4", "MIXED_PRECISION", "",          NULL};
     struct json_object *cache = get(q, "kv_cache_quant_algo");
     if (!is_one_of(text(q, "quant_algo"), known))
         return refuse(r, "quant_algo", text(q, "quant_algo"));
@@ -267,7 +283,8 @@ static const char *method_of(const struct reader *r, struct json_object *q)
 
 static ingle_status read_one(const struct reader *r, struct json_object *q)
 {
-    static const char *const lists[] = {"ignore", "modules_to_not_convert", "exclude_modules", "ignored_layers"};
+    static const char *const lists[] = {"ignore", "modules_to_not_convert", "exclude_modules",
+                                        "ignored_layers"};
     if (!json_object_is_type(q, json_type_object) || !json_object_object_length(q))
         return INGLE_OK;
     const char *method = method_of(r, q);
@@ -283,8 +300,9 @@ static ingle_status read_one(const struct reader *r, struct json_object *q)
     else if (*text(q, "quant_method"))
         s = refuse(r, "quant_method", method);
     else
-        s = err_set(r->err, INGLE_UNSUP, "'%s': %s: '%s' is of the method %s, which is not read; %s", io_path(r->file), r->side,
-                    r->key, method, works);
+        s = err_set(r->err, INGLE_UNSUP,
+                    "'%s': %s: '%s' is of the method %s, which is not read; %s", io_path(r->file),
+                    r->side, r->key, method, works);
     for (size_t i = 0; !s && i < sizeof lists / sizeof *lists; i++)
         s = take_ignored(r, get(q, lists[i]));
     return s;
@@ -314,15 +332,17 @@ static ingle_status read_side(struct reader *r, const char *name)
 /* Without a configuration: names that only other layouts have. */
 static ingle_status check_names(const struct model *m, struct err *err)
 {
-    static const struct { const char *last, *method; } others[] = {
-        {"qweight", "GPTQ or AWQ"}, {"qzeros", "GPTQ or AWQ"}, {"g_idx", "GPTQ"},       {"absmax", "bitsandbytes"},
-        {"SCB", "bitsandbytes"},    {"W_q", "HQQ"},            {"codebooks", "AQLM"}};
+    static const struct { const char *last, *method;
+    } others[] = {{"qweight", "GPTQ or AWQ"}, {"qzeros", "GPTQ or AWQ"}, {"g_idx", "GPTQ"},
+                  {"absmax", "bitsandbytes"}, {"SCB", "bitsandbytes"},   {"W_q", "HQQ"},
+                  {"codebooks", "AQLM"}};
     for (size_t i = 0; i < m->n_entries; i++) {
         const char *name = m->entry[i].t->name, *dot = strrchr(name, '.');
         for (size_t k = 0; dot && k < sizeof others / sizeof *others; k++)
             if (!strcmp(dot + 1, others[k].last))
-                return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' is of %s, which is not read; %s", io_path(m->file), name,
-                               others[k].method, works);
+                return err_set(err, INGLE_UNSUP,
+                               "'%s': tensor '%s' is of %s, which is not read; %s",
+                               io_path(m->file), name, others[k].method, works);
     }
     return INGLE_OK;
 }
@@ -330,7 +350,8 @@ static ingle_status check_names(const struct model *m, struct err *err)
 ingle_status model_read_scheme(struct model *m, struct json_object *config, struct err *err)
 {
     static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};
-    static const char *const sides[] = {"hf_quant_config.json", "quantize_config.json", "quant_config.json"};
+    static const char *const sides[] = {"hf_quant_config.json", "quantize_config.json",
+                                        "quant_config.json"};
     model_scheme_free(m->scheme);
     m->scheme = mem_zalloc(sizeof *m->scheme);
     if (!m->scheme)
@@ -376,11 +397,13 @@ static bool agrees(const struct group *g, const struct source *p, const struct l
 {
     const int bits = l->codes == CODES_INT ? l->bits : l->codes == CODES_FP8 ? 8 : 4;
     const int64_t size = p->tile_columns == l->in ? 0 : p->tile_columns;
-    return g->bits == bits && g->is_float == (l->codes != CODES_INT) && (!g->size || !size || g->size == size) &&
+    return g->bits == bits && g->is_float == (l->codes != CODES_INT) &&
+           (!g->size || !size || g->size == size) &&
            (l->codes != CODES_INT || g->symmetric || p->zero);
 }
 
-ingle_status model_scheme_check(const struct model *m, const struct source *p, const struct layout *l, struct err *err)
+ingle_status model_scheme_check(const struct model *m, const struct source *p,
+                                const struct layout *l, struct err *err)
 {
     const struct scheme *s = m->scheme;
     const char *name = p->t->name;
@@ -393,8 +416,10 @@ ingle_status model_scheme_check(const struct model *m, const struct source *p, c
         *end = 0;
     for (size_t i = 0; i < s->n_ignored; i++)
         if (names(s->ignored[i], module))
-            return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has the scales '%s', but %s lists '%.80s' as not quantised",
-                           io_path(m->file), name, p->scale->name, s->file, s->ignored[i]);
+            return err_set(
+                err, INGLE_FORMAT,
+                "'%s': tensor '%s' has the scales '%s', but %s lists '%.80s' as not quantised",
+                io_path(m->file), name, p->scale->name, s->file, s->ignored[i]);
     size_t i = 0;
     while (i < s->n_groups && !agrees(&s->group[i], p, l))
         i++;
@@ -402,10 +427,14 @@ ingle_status model_scheme_check(const struct model *m, const struct source *p, c
         return INGLE_OK;
     const struct group *g = &s->group[0];
     return err_set(err, INGLE_FORMAT,
-                   "'%s': tensor '%s' has %s of %d bits%s with a scale for %lld columns, which none of the config_groups in %s says "
+                   "'%s': tensor '%s' has %s of %d bits%s with a scale for %lld columns, which "
+                   "none of the config_groups in %s says "
                    "(the first: num_bits %lld, type %s, group_size %lld, symmetric %s)",
                    io_path(m->file), name, l->codes == CODES_INT ? "whole numbers" : "floats",
-                   l->codes == CODES_INT ? l->bits : l->codes == CODES_FP8 ? 8 : 4, p->zero ? " and zero points" : "",
-                   (long long)p->tile_columns, s->file, (long long)g->bits, g->is_float ? "float" : "int", (long long)g->size,
+                   l->codes == CODES_INT   ? l->bits
+                   : l->codes == CODES_FP8 ? 8
+                                           : 4,
+                   p->zero ? " and zero points" : "", (long long)p->tile_columns, s->file,
+                   (long long)g->bits, g->is_float ? "float" : "int", (long long)g->size,
                    g->symmetric ? "true" : "false");
 }

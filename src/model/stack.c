@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stack - rows of a file's matrices for tools: as model_matrix() binds them, but nothing is packed. */
+/* stack - rows of a file's matrices for tools: as model_matrix() binds them, but nothing is
+ * packed. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "model/parts.h"
@@ -70,9 +71,11 @@ static uint64_t columns(const struct model *m, const struct entry *codes)
         const struct entry *e = model_entry(m, name);
         if (e && e->t->n_dims == 1 && e->t->ne[0] == 2) {
             int64_t wide[2];
-            if (e->t->type == QUANT_I64 && !io_read(m->file, e->t, 0, wide, sizeof wide, NULL) && wide[1] > 0)
+            if (e->t->type == QUANT_I64 && !io_read(m->file, e->t, 0, wide, sizeof wide, NULL) &&
+                wide[1] > 0)
                 return (uint64_t)wide[1];
-            if (e->t->type == QUANT_I32 && !io_read(m->file, e->t, 0, shape, sizeof shape, NULL) && shape[1] > 0)
+            if (e->t->type == QUANT_I32 && !io_read(m->file, e->t, 0, shape, sizeof shape, NULL) &&
+                shape[1] > 0)
                 return (uint64_t)shape[1];
         }
         return 8 * t->ne[0];
@@ -103,24 +106,28 @@ static ingle_status find_shape(struct model_stack *s, const char *name, struct e
             n++;
         for (uint64_t k = n + 1; k < n + MOST_GAP; k++)
             if (member(s->m, base, k))
-                return err_set(err, INGLE_FORMAT, "'%s': tensor '%s.%llu.weight' is missing, but that of expert %llu is there", io_path(s->m->file),
-                               base, (unsigned long long)n, (unsigned long long)k);
+                return err_set(
+                    err, INGLE_FORMAT,
+                    "'%s': tensor '%s.%llu.weight' is missing, but that of expert %llu is there",
+                    io_path(s->m->file), base, (unsigned long long)n, (unsigned long long)k);
         e = n ? member(s->m, base, 0) : NULL;
         s->ne[2] = n;
     }
     if (!e)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is missing", io_path(s->m->file), name);
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is missing", io_path(s->m->file),
+                       name);
     const struct io_tensor *t = e->t;
     const bool many = s->ne[2] > 0;
     if (t->n_dims > (many ? 2 : 3))
-        return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has %u axes, the limit is %d", io_path(s->m->file), t->name, t->n_dims,
-                       many ? 2 : 3);
+        return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has %u axes, the limit is %d",
+                       io_path(s->m->file), t->name, t->n_dims, many ? 2 : 3);
     s->ne[0] = columns(s->m, e);
     s->ne[1] = t->n_dims > 1 ? t->ne[1] : 1;
     s->ne[2] = many ? s->ne[2] : t->n_dims > 2 ? t->ne[2] : 1;
     if (!s->ne[0] || !s->ne[1] || !s->ne[2])
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' of %llu x %llu x %llu has no elements", io_path(s->m->file), t->name,
-                       (unsigned long long)s->ne[0], (unsigned long long)s->ne[1], (unsigned long long)s->ne[2]);
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' of %llu x %llu x %llu has no elements",
+                       io_path(s->m->file), t->name, (unsigned long long)s->ne[0],
+                       (unsigned long long)s->ne[1], (unsigned long long)s->ne[2]);
     return INGLE_OK;
 }
 
@@ -129,12 +136,14 @@ static ingle_status find_rows(struct model_stack *s, const char *name, struct er
 {
     char base[NAME_MAX_BYTES], one[NAME_MAX_BYTES + 24];
     snprintf(one, sizeof one, "%s", name);
-    if (s->ne[2] == 1 && model_base_name(name, base) && !model_entry(s->m, name) && member(s->m, base, 0))
+    if (s->ne[2] == 1 && model_base_name(name, base) && !model_entry(s->m, name) &&
+        member(s->m, base, 0))
         snprintf(one, sizeof one, "%s.0.weight", base);
     return model_stored(s->m, one, s->ne, &s->part, &s->n_parts, &s->l, s->factor, err);
 }
 
-ingle_status model_stack_open(struct model_stack **out, struct model *m, const char *name, struct err *err)
+ingle_status model_stack_open(struct model_stack **out, struct model *m, const char *name,
+                              struct err *err)
 {
     struct model_stack *s = mem_zalloc(sizeof *s);
     if (!s)
@@ -149,8 +158,9 @@ ingle_status model_stack_open(struct model_stack **out, struct model *m, const c
         s->scaled = s->scaled || s->factor[i] < 1 || s->factor[i] > 1;
     uint64_t n = 0;
     if (!st && !quant_bytes(s->l.type, s->ne[0], 1, &n))
-        st = err_set(err, INGLE_FORMAT, "'%s': tensor '%s': rows of %llu elements are no whole blocks of %s", io_path(m->file), name,
-                     (unsigned long long)s->ne[0], quant_info(s->l.type)->name);
+        st = err_set(
+            err, INGLE_FORMAT, "'%s': tensor '%s': rows of %llu elements are no whole blocks of %s",
+            io_path(m->file), name, (unsigned long long)s->ne[0], quant_info(s->l.type)->name);
     s->row_bytes = n;
     s->stored_bytes = s->l.from == AS_STORED ? n : (uint64_t)s->l.row_bytes;
     if (st)
@@ -171,7 +181,9 @@ void model_stack_close(struct model_stack *s)
 
 void model_stack_info(const struct model_stack *s, struct model_stack_info *out)
 {
-    *out = (struct model_stack_info){s->l.type, {s->ne[0], s->ne[1], s->ne[2]}, s->scaled ? s->factor : NULL,
+    *out = (struct model_stack_info){s->l.type,
+                                     {s->ne[0], s->ne[1], s->ne[2]},
+                                     s->scaled ? s->factor : NULL,
                                      s->l.from != AS_STORED};
 }
 
@@ -192,22 +204,25 @@ size_t model_stack_work(const struct model_stack *s, int64_t n)
     return aligned((size_t)n * s->stored_bytes) + most;
 }
 
-ingle_status model_stack_rows(const struct model_stack *s, int64_t row, int64_t n, void *work, void *to, bool *rounded,
-                              struct err *err)
+ingle_status model_stack_rows(const struct model_stack *s, int64_t row, int64_t n, void *work,
+                              void *to, bool *rounded, struct err *err)
 {
     const int64_t rows = (int64_t)s->ne[1], index = row / rows, row0 = row % rows;
     const struct source *p = &s->part[s->n_parts > 1 ? index : 0];
     const int64_t of_part = s->n_parts > 1 ? 0 : index;
     const uint64_t at = (uint64_t)(of_part * rows + row0) * s->stored_bytes;
     if (n > rows - row0)
-        return err_set(err, INGLE_ARG, "'%s': %lld rows of '%s' from row %lld on are not of one matrix", io_path(s->m->file),
-                       (long long)n, p->t->name, (long long)row);
+        return err_set(err, INGLE_ARG,
+                       "'%s': %lld rows of '%s' from row %lld on are not of one matrix",
+                       io_path(s->m->file), (long long)n, p->t->name, (long long)row);
     const bool plain = s->l.from == AS_STORED;
-    const ingle_status st = io_read(s->m->file, p->t, at, plain ? to : work, (size_t)n * s->stored_bytes, err);
+    const ingle_status st =
+        io_read(s->m->file, p->t, at, plain ? to : work, (size_t)n * s->stored_bytes, err);
     if (st || plain)
         return st;
     struct convert c = {s->m->file, p, &s->l, rows, of_part, row0, n, s->row_bytes, false};
-    const ingle_status done = model_convert(&c, work, (char *)work + aligned((size_t)n * s->stored_bytes), to, err);
+    const ingle_status done =
+        model_convert(&c, work, (char *)work + aligned((size_t)n * s->stored_bytes), to, err);
     *rounded = *rounded || c.rounded;
     return done;
 }

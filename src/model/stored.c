@@ -2,10 +2,12 @@
 /*
  * stored - which tensors of a file make up a matrix: codes, and what belongs to them.
  *
- *   X.weight                      floats or blocks of a GGUF; codes FP8, I8, or two FP4 a byte (U8, I8)
+ *   X.weight                      floats or blocks of a GGUF; codes FP8, I8, or two FP4 a byte (U8,
+ *   I8)
  *   X.weight_packed               whole numbers in words of 32 bits (I32), or two FP4 a byte (U8)
  *   X.weight_scale, .weight_scale_inv, .scale    one for all, a row, a tile, or a group of a row
- *   X.weight_scale_2, .weight_global_scale       NVFP4's factor of the whole matrix, or what divides it
+ *   X.weight_scale_2, .weight_global_scale       NVFP4's factor of the whole matrix, or what
+ *   divides it
  *   X.weight_zero_point, .weight_shape
  */
 #include "base/mem.h"
@@ -15,8 +17,8 @@
 #include <string.h>
 
 enum { GROUP = 32, FP8_TILE = 128, NVFP4_GROUP = 16, NVFP4_BLOCK = 64, MOST_LOOKED_AT = 1 << 20 };
-/* Halves from 2^-14 on are exact, brain floats begin at 2^-126: scales of whole numbers are loaded as
- * 1,024 times themselves, and products divided by it. */
+/* Halves from 2^-14 on are exact, brain floats begin at 2^-126: scales of whole numbers are loaded
+ * as 1,024 times themselves, and products divided by it. */
 enum { INT_SHIFT = 10 };
 
 struct tensors {
@@ -45,14 +47,16 @@ static struct entry *with(const struct model *m, const char *base, const char *e
     return e && !e->bound ? e : NULL; /* a bound one is a parameter of the model with such a name */
 }
 
-static ingle_status refuse_pair(const struct model *m, const struct entry *a, const struct entry *b, struct err *err)
+static ingle_status refuse_pair(const struct model *m, const struct entry *a, const struct entry *b,
+                                struct err *err)
 {
-    return err_set(err, INGLE_FORMAT, "'%s': tensors '%s' and '%s' mean the same", io_path(m->file), a->t->name,
-                   b->t->name);
+    return err_set(err, INGLE_FORMAT, "'%s': tensors '%s' and '%s' mean the same", io_path(m->file),
+                   a->t->name, b->t->name);
 }
 
 /* Those of one matrix.  Without codes: t->codes is NULL. */
-static ingle_status gather(const struct model *m, const char *name, struct tensors *t, struct err *err)
+static ingle_status gather(const struct model *m, const char *name, struct tensors *t,
+                           struct err *err)
 {
     static const char *const scales[] = {".weight_scale", ".weight_scale_inv", ".scale"};
     char base[NAME_MAX_BYTES];
@@ -89,18 +93,20 @@ static ingle_status gather(const struct model *m, const char *name, struct tenso
 
 /* ---- what the codes are ---- */
 
-static ingle_status no_codes(const struct model *m, const struct entry *e, uint64_t columns, struct err *err)
+static ingle_status no_codes(const struct model *m, const struct entry *e, uint64_t columns,
+                             struct err *err)
 {
     return err_set(err, INGLE_UNSUP,
-                   "'%s': tensor '%s' of type %s with %llu columns is none of the codes that are read for a matrix of %llu: FP8 "
+                   "'%s': tensor '%s' of type %s with %llu columns is none of the codes that are "
+                   "read for a matrix of %llu: FP8 "
                    "(F8_E4M3), whole numbers of 4 or 8 bits, NVFP4, MXFP4",
-                   io_path(m->file), e->t->name, quant_info(e->t->type)->name, (unsigned long long)e->t->ne[0],
-                   (unsigned long long)columns);
+                   io_path(m->file), e->t->name, quant_info(e->t->type)->name,
+                   (unsigned long long)e->t->ne[0], (unsigned long long)columns);
 }
 
 /* Kind of codes, and columns of the tensor that has them. */
-static ingle_status codes_of(const struct model *m, const struct tensors *t, uint64_t in, struct layout *l,
-                             uint64_t *columns, struct err *err)
+static ingle_status codes_of(const struct model *m, const struct tensors *t, uint64_t in,
+                             struct layout *l, uint64_t *columns, struct err *err)
 {
     const uint32_t type = t->codes->t->type;
     const uint64_t is = t->codes->t->ne[0];
@@ -108,7 +114,8 @@ static ingle_status codes_of(const struct model *m, const struct tensors *t, uin
     *columns = in;
     if (type == QUANT_FP8_E4M3 && !t->packed) {
         l->codes = CODES_FP8;
-    } else if ((type == QUANT_U8 || (type == QUANT_I8 && !t->packed)) && in % 2 == 0 && is == in / 2) {
+    } else if ((type == QUANT_U8 || (type == QUANT_I8 && !t->packed)) && in % 2 == 0 &&
+               is == in / 2) {
         l->codes = CODES_E2M1;
         *columns = in / 2;
     } else if (type == QUANT_I8 && !t->packed) {
@@ -130,20 +137,24 @@ static ingle_status no_scales(const struct model *m, const struct tensors *t, st
 {
     const char *name = t->codes->t->name, *dot = strrchr(name, '.');
     const bool suffix = dot && !strncmp(dot, ".weight", 7);
-    return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' of type %s has no scales '%.*s%s'", io_path(m->file), name,
-                   quant_info(t->codes->t->type)->name, suffix ? (int)(dot - name) : (int)strlen(name), name,
+    return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' of type %s has no scales '%.*s%s'",
+                   io_path(m->file), name, quant_info(t->codes->t->type)->name,
+                   suffix ? (int)(dot - name) : (int)strlen(name), name,
                    suffix ? ".weight_scale' or '.weight_scale_inv" : "_scale' or '_scale_inv");
 }
 
 /* ---- where the scales are ---- */
 
-static ingle_status odd_scales(const struct model *m, const struct source *p, const uint64_t ne[3], struct err *err)
+static ingle_status odd_scales(const struct model *m, const struct source *p, const uint64_t ne[3],
+                               struct err *err)
 {
     return err_set(err, INGLE_FORMAT,
-                   "'%s': tensor '%s' of %llu x %llu x %llu (contiguous first) gives no scale to each row, tile or group of '%s', which is "
+                   "'%s': tensor '%s' of %llu x %llu x %llu (contiguous first) gives no scale to "
+                   "each row, tile or group of '%s', which is "
                    "%llu x %llu x %llu",
-                   io_path(m->file), p->scale->name, (unsigned long long)p->scale->ne[0], (unsigned long long)p->scale->ne[1],
-                   (unsigned long long)p->scale->ne[2], p->t->name, (unsigned long long)ne[0], (unsigned long long)ne[1],
+                   io_path(m->file), p->scale->name, (unsigned long long)p->scale->ne[0],
+                   (unsigned long long)p->scale->ne[1], (unsigned long long)p->scale->ne[2],
+                   p->t->name, (unsigned long long)ne[0], (unsigned long long)ne[1],
                    (unsigned long long)ne[2]);
 }
 
@@ -160,11 +171,12 @@ static int64_t tile_of(uint64_t n, uint64_t parts, int64_t tile)
 }
 
 /* ne: {in, rows, stack} of the codes as values, stack 1 where one matrix holds them all. */
-static ingle_status find_tiles(const struct model *m, const struct layout *l, const uint64_t ne[3], struct source *p,
-                               struct err *err)
+static ingle_status find_tiles(const struct model *m, const struct layout *l, const uint64_t ne[3],
+                               struct source *p, struct err *err)
 {
     const struct io_tensor *s = p->scale;
-    const bool spread = s->n_dims == 4 && s->ne[0] == 1 && s->ne[2] == 1; /* [rows][1][columns][1] */
+    /* [rows][1][columns][1] */
+    const bool spread = s->n_dims == 4 && s->ne[0] == 1 && s->ne[2] == 1;
     const uint64_t n = s->ne[0] * s->ne[1] * s->ne[2] * s->ne[3];
     uint64_t rows = 0, columns = 1;
     int64_t tile_rows = l->codes == CODES_FP8 ? FP8_TILE : 0, tile_columns = tile_rows;
@@ -197,8 +209,8 @@ static ingle_status find_tiles(const struct model *m, const struct layout *l, co
     return p->tile_rows && p->tile_columns ? INGLE_OK : odd_scales(m, p, ne, err);
 }
 
-static ingle_status check_scale_type(const struct model *m, const struct layout *l, const struct tensors *t,
-                                     struct err *err)
+static ingle_status check_scale_type(const struct model *m, const struct layout *l,
+                                     const struct tensors *t, struct err *err)
 {
     const uint32_t type = t->scale->t->type;
     const bool floats = type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
@@ -210,11 +222,15 @@ static ingle_status check_scale_type(const struct model *m, const struct layout 
     if (ok)
         return INGLE_OK;
     if (l->codes == CODES_E2M1 && type == QUANT_FP8_E4M3)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has scales of NVFP4, but no '.weight_scale_2' or '.weight_global_scale'",
+        return err_set(err, INGLE_FORMAT,
+                       "'%s': tensor '%s' has scales of NVFP4, but no '.weight_scale_2' or "
+                       "'.weight_global_scale'",
                        io_path(m->file), t->codes->t->name);
-    return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected %s", io_path(m->file), t->scale->t->name,
-                   quant_info(type)->name, l->codes == CODES_E2M1 && t->second ? "F8_E4M3"
-                   : l->codes == CODES_INT ? "F32, F16 or BF16" : "E8M0, F32, F16 or BF16");
+    return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected %s",
+                   io_path(m->file), t->scale->t->name, quant_info(type)->name,
+                   l->codes == CODES_E2M1 && t->second ? "F8_E4M3"
+                   : l->codes == CODES_INT             ? "F32, F16 or BF16"
+                                                       : "E8M0, F32, F16 or BF16");
 }
 
 /* ---- which code of the device they become ---- */
@@ -234,7 +250,8 @@ static bool is_half(float v)
 }
 
 /* Whether a tensor of scales is small enough to be looked at, and all of them pass. */
-static ingle_status all_are(const struct model *m, const struct io_tensor *s, scale_test *test, bool *out, struct err *err)
+static ingle_status all_are(const struct model *m, const struct io_tensor *s, scale_test *test,
+                            bool *out, struct err *err)
 {
     const uint64_t n = s->n_bytes / quant_info(s->type)->n_bytes;
     *out = false;
@@ -253,7 +270,8 @@ static ingle_status all_are(const struct model *m, const struct io_tensor *s, sc
     return st;
 }
 
-static ingle_status choose_fp8(const struct model *m, const struct source *p, struct layout *l, struct err *err)
+static ingle_status choose_fp8(const struct model *m, const struct source *p, struct layout *l,
+                               struct err *err)
 {
     bool powers = p->scale->type == QUANT_E8M0 || p->scale->type == QUANT_U8;
     ingle_status s = powers ? INGLE_OK : all_are(m, p->scale, is_power, &powers, err);
@@ -262,24 +280,29 @@ static ingle_status choose_fp8(const struct model *m, const struct source *p, st
     return s;
 }
 
-static ingle_status choose_e2m1(const struct model *m, const struct source *p, const struct tensors *t,
-                                struct layout *l, struct err *err)
+static ingle_status choose_e2m1(const struct model *m, const struct source *p,
+                                const struct tensors *t, struct layout *l, struct err *err)
 {
     const int64_t group = t->second ? NVFP4_GROUP : GROUP, whole = t->second ? NVFP4_BLOCK : GROUP;
     if (p->tile_rows != 1 || p->tile_columns != (l->in < group ? l->in : group))
-        return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has a scale for %lld columns of %lld rows of FP4, expected %lld of 1",
-                       io_path(m->file), p->scale->name, (long long)p->tile_columns, (long long)p->tile_rows, (long long)group);
+        return err_set(err, INGLE_UNSUP,
+                       "'%s': tensor '%s' has a scale for %lld columns of %lld rows of FP4, "
+                       "expected %lld of 1",
+                       io_path(m->file), p->scale->name, (long long)p->tile_columns,
+                       (long long)p->tile_rows, (long long)group);
     l->from = l->in % whole ? TO_FLOATS : t->second ? FROM_NVFP4 : FROM_FP4;
     l->type = l->from == TO_FLOATS ? QUANT_F32 : t->second ? QUANT_NVFP4 : QUANT_MXFP4;
     return INGLE_OK;
 }
 
-static ingle_status choose_int(const struct model *m, const struct source *p, struct layout *l, struct err *err)
+static ingle_status choose_int(const struct model *m, const struct source *p, struct layout *l,
+                               struct err *err)
 {
     bool halves = p->scale->type != QUANT_F32;
     if (p->tile_columns % GROUP && p->tile_columns != l->in)
         return err_set(err, INGLE_UNSUP,
-                       "'%s': tensor '%s' has a group_size of %lld, expected a multiple of %d; groups of 32, 64 or 128, or one scale "
+                       "'%s': tensor '%s' has a group_size of %lld, expected a multiple of %d; "
+                       "groups of 32, 64 or 128, or one scale "
                        "a row, work",
                        io_path(m->file), p->scale->name, (long long)p->tile_columns, GROUP);
     const ingle_status s = halves ? INGLE_OK : all_are(m, p->scale, is_half, &halves, err);
@@ -293,20 +316,22 @@ static ingle_status choose_int(const struct model *m, const struct source *p, st
 /* ---- companions ---- */
 
 /* X.weight_shape says how wide rows are before they are padded to words. */
-static ingle_status check_shape(struct model *m, const struct tensors *t, const uint64_t ne[3], struct err *err)
+static ingle_status check_shape(struct model *m, const struct tensors *t, const uint64_t ne[3],
+                                struct err *err)
 {
     int32_t is[2];
     if (!t->shape)
         return INGLE_OK;
     const ingle_status s = model_ints(m, t->shape->name, 2, 1, 0, INT32_MAX, is, err);
     if (!s && ((uint64_t)is[0] != ne[1] || (uint64_t)is[1] != ne[0]))
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is %d x %d, expected %llu x %llu", io_path(m->file),
-                       t->shape->t->name, is[0], is[1], (unsigned long long)ne[1], (unsigned long long)ne[0]);
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is %d x %d, expected %llu x %llu",
+                       io_path(m->file), t->shape->t->name, is[0], is[1], (unsigned long long)ne[1],
+                       (unsigned long long)ne[0]);
     return s;
 }
 
-static ingle_status check_zero(struct model *m, const struct layout *l, const uint64_t ne[3], const struct source *p,
-                               struct entry *zero, struct err *err)
+static ingle_status check_zero(struct model *m, const struct layout *l, const uint64_t ne[3],
+                               const struct source *p, struct entry *zero, struct err *err)
 {
     if (!zero)
         return INGLE_OK;
@@ -315,13 +340,16 @@ static ingle_status check_zero(struct model *m, const struct layout *l, const ui
     const uint32_t type = l->packed ? QUANT_I32 : QUANT_I8;
     if (l->codes != CODES_INT || p->tile_rows != 1 || ne[2] > 1 || zero->t->type != type)
         return err_set(err, INGLE_UNSUP,
-                       "'%s': tensor '%s' of type %s: zero points are read only for whole numbers with a scale for each row, as %s",
-                       io_path(m->file), zero->t->name, quant_info(zero->t->type)->name, quant_info(type)->name);
+                       "'%s': tensor '%s' of type %s: zero points are read only for whole numbers "
+                       "with a scale for each row, as %s",
+                       io_path(m->file), zero->t->name, quant_info(zero->t->type)->name,
+                       quant_info(type)->name);
     return model_want(m, zero->name, is, &zero, err);
 }
 
 /* What products are multiplied by, for each of n matrices. */
-static ingle_status read_factor(struct model *m, const struct tensors *t, int64_t n, float *factor, struct err *err)
+static ingle_status read_factor(struct model *m, const struct tensors *t, int64_t n, float *factor,
+                                struct err *err)
 {
     if (!t->second)
         return INGLE_OK;
@@ -329,22 +357,22 @@ static ingle_status read_factor(struct model *m, const struct tensors *t, int64_
     const int64_t is = s->ne[0] * s->ne[1] * s->ne[2] == 1 ? 1 : n;
     float one;
     if (s->type != QUANT_F32)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected F32", io_path(m->file), s->name,
-                       quant_info(s->type)->name);
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has type %s, expected F32",
+                       io_path(m->file), s->name, quant_info(s->type)->name);
     const ingle_status st = model_floats(m, t->second->name, is, is == 1 ? &one : factor, err);
     for (int64_t i = 0; !st && i < n; i++) {
         factor[i] = is == 1 ? one : factor[i];
         if (!(factor[i] > 0.0f))
-            return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has %g, expected more than 0", io_path(m->file), s->name,
-                           (double)factor[i]);
+            return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' has %g, expected more than 0",
+                           io_path(m->file), s->name, (double)factor[i]);
         factor[i] = t->inverse ? 1.0f / factor[i] : factor[i];
     }
     return st;
 }
 
 /* One source: codes with what belongs to them, as rows [out][in] of n_stack matrices. */
-static ingle_status one_source(struct model *m, const char *name, const uint64_t ne[3], struct source *p,
-                               struct layout *l, float *factor, struct err *err)
+static ingle_status one_source(struct model *m, const char *name, const uint64_t ne[3],
+                               struct source *p, struct layout *l, float *factor, struct err *err)
 {
     struct tensors t;
     struct entry *e;
@@ -377,8 +405,9 @@ static ingle_status one_source(struct model *m, const char *name, const uint64_t
         : l->codes == CODES_E2M1 ? choose_e2m1(m, p, &t, l, err)
                                  : choose_int(m, p, l, err);
     if (!s && l->codes != CODES_E2M1 && t.second)
-        s = err_set(err, INGLE_UNSUP, "'%s': tensor '%s' is a second scale, which is read only for NVFP4", io_path(m->file),
-                    t.second->t->name);
+        s = err_set(err, INGLE_UNSUP,
+                    "'%s': tensor '%s' is a second scale, which is read only for NVFP4",
+                    io_path(m->file), t.second->t->name);
     if (!s)
         s = read_factor(m, &t, (int64_t)ne[2], factor, err);
     t.scale->bound = true;
@@ -409,21 +438,24 @@ static bool join(struct layout *l, const struct layout *one)
 }
 
 /* A stack whose matrices are tensors of their own: "<base>.<index>.weight". */
-static ingle_status many_sources(struct model *m, const char *name, const uint64_t ne[3], struct source *part,
-                                 struct layout *l, float *factor, struct err *err)
+static ingle_status many_sources(struct model *m, const char *name, const uint64_t ne[3],
+                                 struct source *part, struct layout *l, float *factor,
+                                 struct err *err)
 {
     const char *dot = strrchr(name, '.');
     const uint64_t flat[3] = {ne[0], ne[1], 1};
     for (uint64_t i = 0; i < ne[2]; i++) {
         char one[NAME_MAX_BYTES];
         struct layout its;
-        snprintf(one, sizeof one, "%.*s.%llu%s", (int)(dot - name), name, (unsigned long long)i, dot);
+        snprintf(one, sizeof one, "%.*s.%llu%s", (int)(dot - name), name, (unsigned long long)i,
+                 dot);
         const ingle_status s = one_source(m, one, flat, &part[i], &its, &factor[i], err);
         if (s)
             return s;
         if (i && !join(l, &its))
-            return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has type %s, its siblings %s", io_path(m->file),
-                           part[i].t->name, quant_info(its.type)->name, quant_info(l->type)->name);
+            return err_set(err, INGLE_UNSUP, "'%s': tensor '%s' has type %s, its siblings %s",
+                           io_path(m->file), part[i].t->name, quant_info(its.type)->name,
+                           quant_info(l->type)->name);
         if (!i)
             *l = its;
     }
@@ -449,21 +481,25 @@ int64_t model_matrix_rows(const struct model *m, const char *name, int64_t most)
     return e && e->t->n_dims == 2 && e->t->ne[1] <= (uint64_t)most ? (int64_t)e->t->ne[1] : 0;
 }
 
-ingle_status model_stored(struct model *m, const char *name, const uint64_t ne[3], struct source **part,
-                          int64_t *n_parts, struct layout *l, float *factor, struct err *err)
+ingle_status model_stored(struct model *m, const char *name, const uint64_t ne[3],
+                          struct source **part, int64_t *n_parts, struct layout *l, float *factor,
+                          struct err *err)
 {
     char base[NAME_MAX_BYTES];
     const bool named = model_base_name(name, base);
-    const bool parts = ne[2] > 1 && named && !model_entry(m, name) && !with(m, base, ".weight_packed");
+    const bool parts =
+        ne[2] > 1 && named && !model_entry(m, name) && !with(m, base, ".weight_packed");
     if (parts && !model_has_matrix(m, name))
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is missing, and so is '%s.0.weight'", io_path(m->file), name, base);
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is missing, and so is '%s.0.weight'",
+                       io_path(m->file), name, base);
     *n_parts = parts ? (int64_t)ne[2] : 1;
     struct source *p = mem_calloc((size_t)*n_parts, sizeof *p);
     if (!p)
         return err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
     for (uint64_t i = 0; i < ne[2]; i++)
         factor[i] = 1.0f;
-    const ingle_status s = parts ? many_sources(m, name, ne, p, l, factor, err) : one_source(m, name, ne, p, l, factor, err);
+    const ingle_status s = parts ? many_sources(m, name, ne, p, l, factor, err)
+                                 : one_source(m, name, ne, p, l, factor, err);
     for (uint64_t i = 0; !s && i < ne[2]; i++)
         factor[i] = ldexpf(factor[i], -l->shift);
     if (s)

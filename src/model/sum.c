@@ -2,11 +2,13 @@
 /*
  * sum - who a model is, by all bytes of its weights, and whether parts of them are zero.
  *
- * Rows of matrices are hashed in the chunks in which they are loaded, by the workers that have just read them; what else is
- * read when names are bound is hashed there.  Tables stay in the file: of them there are samples, one a MiB, with size and
- * times of the file, of which nobody can set that of the last change.
+ * Rows of matrices are hashed in the chunks in which they are loaded, by the workers that have just
+ * read them; what else is read when names are bound is hashed there.  Tables stay in the file: of
+ * them there are samples, one a MiB, with size and times of the file, of which nobody can set that
+ * of the last change.
  *
- * A download reserves space and fills it in pieces: one that was not finished leaves zeros where the pieces are missing.
+ * A download reserves space and fills it in pieces: one that was not finished leaves zeros where
+ * the pieces are missing.
  */
 #include "model/parts.h"
 
@@ -89,21 +91,25 @@ static struct hole longest(const struct seen *s, int64_t n_chunks)
 /* Rows of an embedding or a head are a token's: unused ones may be zero. */
 static bool is_of_tokens(const struct io_tensor *t)
 {
-    return strstr(t->name, "embd") || strstr(t->name, "embed") || strstr(t->name, "output.weight") || strstr(t->name, "head");
+    return strstr(t->name, "embd") || strstr(t->name, "embed") ||
+           strstr(t->name, "output.weight") || strstr(t->name, "head");
 }
 
 /* rows, of row_bytes, of tensor t, which has whole matrices of `out` of them. */
-static ingle_status look(struct model *m, const struct io_tensor *t, struct hole h, int64_t rows, int64_t out, uint64_t row_bytes,
-                         struct err *err)
+static ingle_status look(struct model *m, const struct io_tensor *t, struct hole h, int64_t rows,
+                         int64_t out, uint64_t row_bytes, struct err *err)
 {
     const uint64_t n = (uint64_t)h.n * row_bytes, all = (uint64_t)rows * row_bytes;
     const bool tokens = is_of_tokens(t), whole = h.at % out == 0 && h.n % out == 0;
     if (n < HOLE || (n < all / HOLE_SHARE && n < HOLE_LARGE) || (tokens && n < all / 2))
         return INGLE_OK;
     if (!whole)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is zero in %llu of its %llu bytes, from %llu of the file on: a part of "
-                       "the download is missing, fetch the file again", io_path(m->file), t->name, (unsigned long long)n,
-                       (unsigned long long)all, (unsigned long long)(t->offset + (uint64_t)h.at * row_bytes));
+        return err_set(err, INGLE_FORMAT,
+                       "'%s': tensor '%s' is zero in %llu of its %llu bytes, from %llu of the file "
+                       "on: a part of "
+                       "the download is missing, fetch the file again",
+                       io_path(m->file), t->name, (unsigned long long)n, (unsigned long long)all,
+                       (unsigned long long)(t->offset + (uint64_t)h.at * row_bytes));
     m->zero_bytes += n;
     if (!m->n_zero++)
         m->zero = t->name;
@@ -115,11 +121,16 @@ static ingle_status look_at_all(struct model *m, struct err *err)
     if (!m->n_zero)
         return INGLE_OK;
     if (m->zero_bytes >= m->sum_bytes / WHOLE_SHARE)
-        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s'%s is zero, %llu of the %llu bytes of weights: a part of the download "
-                       "is missing, fetch the file again", io_path(m->file), m->zero, m->n_zero > 1 ? ", with others," : "",
+        return err_set(err, INGLE_FORMAT,
+                       "'%s': tensor '%s'%s is zero, %llu of the %llu bytes of weights: a part of "
+                       "the download "
+                       "is missing, fetch the file again",
+                       io_path(m->file), m->zero, m->n_zero > 1 ? ", with others," : "",
                        (unsigned long long)m->zero_bytes, (unsigned long long)m->sum_bytes);
-    report(m->sink, INGLE_REPORT_WARN, "tensor", m->zero, "%zu matrices are zero as a whole: if this is not intended, a part of the "
-           "download is missing", m->n_zero);
+    report(m->sink, INGLE_REPORT_WARN, "tensor", m->zero,
+           "%zu matrices are zero as a whole: if this is not intended, a part of the "
+           "download is missing",
+           m->n_zero);
     return INGLE_OK;
 }
 
@@ -183,7 +194,8 @@ static ingle_status sum_matrix(struct model *m, const struct bound_matrix *b, st
     const struct seen *s = b->seen;
     const int64_t n_chunks = b->n_seen;
     const uint64_t row_bytes = b->seen_row_bytes;
-    const int64_t n_parts = b->n_parts, out = device_matrix_out(b->m), stack = device_matrix_stack(b->m);
+    const int64_t n_parts = b->n_parts, out = device_matrix_out(b->m),
+                  stack = device_matrix_stack(b->m);
     const int64_t per_part = n_chunks / n_parts, rows = n_parts > 1 ? out : out * stack;
     for (int64_t i = 0; i < n_parts; i++) {
         const struct io_tensor *t = b->part[i].t;
@@ -191,7 +203,8 @@ static ingle_status sum_matrix(struct model *m, const struct bound_matrix *b, st
         for (int64_t k = 0; k < per_part; k++)
             add_u64(m, s[i * per_part + k].hash);
         m->sum_bytes += (uint64_t)rows * row_bytes;
-        const ingle_status st = look(m, t, longest(s + i * per_part, per_part), rows, out, row_bytes, err);
+        const ingle_status st =
+            look(m, t, longest(s + i * per_part, per_part), rows, out, row_bytes, err);
         if (st)
             return st;
     }
@@ -199,7 +212,8 @@ static ingle_status sum_matrix(struct model *m, const struct bound_matrix *b, st
         return INGLE_OK;
     struct companions c = {.m = m, .b = b, .hash = mem_calloc((size_t)n_parts, sizeof *c.hash)};
     if (!c.hash)
-        return err_set(err, INGLE_NOMEM, "no memory for the sums of tensor '%s'", b->part[0].t->name);
+        return err_set(err, INGLE_NOMEM, "no memory for the sums of tensor '%s'",
+                       b->part[0].t->name);
     pool_run(device_pool(m->d), n_parts, hash_companions, &c);
     for (int64_t i = 0; i < n_parts; i++)
         add_u64(m, c.hash[i]);
@@ -239,7 +253,9 @@ static ingle_status sum_table(struct model *m, const struct io_tensor *t, struct
     const int64_t n = (int64_t)((t->n_bytes + SAMPLE_EVERY - 1) / SAMPLE_EVERY);
     struct samples s = {m, t, mem_calloc((size_t)n, sizeof *s.hash), mem_calloc((size_t)n, 1)};
     struct io_stamp stamp;
-    ingle_status st = s.hash && s.zero ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for samples of tensor '%s'", t->name);
+    ingle_status st = s.hash && s.zero ? INGLE_OK
+                                       : err_set(err, INGLE_NOMEM,
+                                                 "no memory for samples of tensor '%s'", t->name);
     if (!st)
         pool_run(device_pool(m->d), n, take_sample, &s);
     int64_t n_zero = 0;
@@ -251,12 +267,16 @@ static ingle_status sum_table(struct model *m, const struct io_tensor *t, struct
         add_u64(m, stamp.n_bytes);
         add_u64(m, (uint64_t)stamp.mtime_s);
         add_u64(m, (uint64_t)stamp.mtime_ns);
-        add_u64(m, (uint64_t)stamp.ctime_s); /* programs set the time of modification as they like */
+        /* programs set the time of modification as they like */
+        add_u64(m, (uint64_t)stamp.ctime_s);
         add_u64(m, (uint64_t)stamp.ctime_ns);
     }
     if (!st && n_zero > n / 2)
-        st = err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is zero in %lld of %lld places: a part of the download is missing, fetch "
-                     "the file again", io_path(m->file), t->name, (long long)n_zero, (long long)n);
+        st = err_set(err, INGLE_FORMAT,
+                     "'%s': tensor '%s' is zero in %lld of %lld places: a part of the download is "
+                     "missing, fetch "
+                     "the file again",
+                     io_path(m->file), t->name, (long long)n_zero, (long long)n);
     mem_free(s.hash);
     mem_free(s.zero);
     return st;
@@ -309,11 +329,13 @@ ingle_status model_experts_mark(const struct model *m, uint64_t *out, struct err
                 h = XXH3_64bits_withSeed(t->name, strlen(t->name), h + t->type);
                 h = XXH3_64bits_withSeed(&sum, sizeof sum, h);
                 if (failed)
-                    return err_set(err, INGLE_IO, "'%s': tensor '%s' cannot be read", io_path(m->file), t->name);
+                    return err_set(err, INGLE_IO, "'%s': tensor '%s' cannot be read",
+                                   io_path(m->file), t->name);
                 continue;
             }
             const int64_t n = (int64_t)((t->n_bytes + SAMPLE_EVERY - 1) / SAMPLE_EVERY);
-            struct samples s = {m, t, mem_calloc((size_t)n, sizeof *s.hash), mem_calloc((size_t)n, 1)};
+            struct samples s = {m, t, mem_calloc((size_t)n, sizeof *s.hash),
+                                mem_calloc((size_t)n, 1)};
             const bool ok = s.hash && s.zero;
             if (ok)
                 pool_run(device_pool(m->d), n, take_sample, &s);

@@ -71,8 +71,8 @@ static bool has_mean(uint32_t type)
     return type == QUANT_Q4_0 || type == QUANT_Q4_1 || type == QUANT_Q5_0 || type == QUANT_Q5_1;
 }
 
-void quant_fit(uint32_t cpu, uint32_t type, const float *src, const float *importance, void *dst, size_t n,
-               size_t n_rows)
+void quant_fit(uint32_t cpu, uint32_t type, const float *src, const float *importance, void *dst,
+               size_t n, size_t n_rows)
 {
     const struct quant_info *info = quant_info(type);
     BUG_IF(!info || !quant_can_fit(type) || n % info->n);

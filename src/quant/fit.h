@@ -10,8 +10,8 @@
 
 #include "quant/codec.h"
 
-/* n_blocks blocks of a row's type, from block `first` of the row on.  weight: f32 of the same elements
- * or NULL; mean: mean square of the row. */
+/* n_blocks blocks of a row's type, from block `first` of the row on.  weight: f32 of the same
+ * elements or NULL; mean: mean square of the row. */
 struct quant_fit_job {
     uint32_t type;
     const float *x, *weight;

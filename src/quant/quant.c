@@ -200,8 +200,10 @@ static size_t fine_numbers(const struct type *t, const unsigned char *at, size_t
     return i;
 }
 
-/* The same for blocks that have a byte, or two, in which the bits of mask must be below `first`: without a branch for each. */
-static ATTR_INLINE size_t fine_bytes(const unsigned char *at, size_t n, size_t size, size_t a, size_t b, unsigned mask, unsigned first)
+/* The same for blocks that have a byte, or two, in which the bits of mask must be below `first`:
+ * without a branch for each. */
+static ATTR_INLINE size_t fine_bytes(const unsigned char *at, size_t n, size_t size, size_t a,
+                                     size_t b, unsigned mask, unsigned first)
 {
     size_t i = 0;
     for (; i + 64 <= n; i += 64) {
@@ -219,12 +221,14 @@ static ATTR_INLINE size_t fine_bytes(const unsigned char *at, size_t n, size_t s
 
 static size_t fine_blocks(const struct type *t, const unsigned char *at, size_t n)
 {
-    const size_t size = t->info.n_bytes, a = t->scales.at[0] + (size_t)1; /* the byte of a half that has the exponent */
+    /* the byte of a half that has the exponent */
+    const size_t size = t->info.n_bytes, a = t->scales.at[0] + (size_t)1;
     if (t->scales.kind == SCALES_BYTE)
         return fine_bytes(at, n, size, 0, 0, t->scales.mask, t->scales.first);
     if (t->scales.kind != SCALES_HALF)
         return 0;
-    return t->scales.n > 1 ? fine_bytes(at, n, size, a, t->scales.at[1] + (size_t)1, 0x7C, 0x7C) : fine_bytes(at, n, size, a, a, 0x7C, 0x7C);
+    return t->scales.n > 1 ? fine_bytes(at, n, size, a, t->scales.at[1] + (size_t)1, 0x7C, 0x7C)
+                           : fine_bytes(at, n, size, a, a, 0x7C, 0x7C);
 }
 
 int64_t quant_find_bad(uint32_t type, const void *src, size_t n_blocks)
@@ -234,7 +238,8 @@ int64_t quant_find_bad(uint32_t type, const void *src, size_t n_blocks)
     if (t->scales.kind == SCALES_NONE)
         return -1;
     const unsigned char *at = src;
-    for (size_t i = t->info.n == 1 ? fine_numbers(t, at, n_blocks) : fine_blocks(t, at, n_blocks); i < n_blocks; i++)
+    for (size_t i = t->info.n == 1 ? fine_numbers(t, at, n_blocks) : fine_blocks(t, at, n_blocks);
+         i < n_blocks; i++)
         if (bad_block(t, at + i * t->info.n_bytes))
             return (int64_t)i;
     return -1;

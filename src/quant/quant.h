@@ -54,12 +54,12 @@ void quant_decode(uint32_t type, const void *src, float *dst, size_t n);
 MUST_CHECK bool quant_encode(uint32_t type, const float *src, void *dst, size_t n);
 
 /* Encoders that search for the scales of least error; quantised types come in better than from
- * quant_encode().  importance: f32 [n], of each column of the rows, finite and >= 0, or NULL: all the same.
- * src: f32 [n_rows][n], finite; n is a multiple of the block.  cpu: CPU_ bits that may be used (base/cpu.h);
- * every machine writes the same bytes. */
+ * quant_encode().  importance: f32 [n], of each column of the rows, finite and >= 0, or NULL: all
+ * the same. src: f32 [n_rows][n], finite; n is a multiple of the block.  cpu: CPU_ bits that may be
+ * used (base/cpu.h); every machine writes the same bytes. */
 bool quant_can_fit(uint32_t type);
-void quant_fit(uint32_t cpu, uint32_t type, const float *src, const float *importance, void *dst, size_t n,
-               size_t n_rows);
+void quant_fit(uint32_t cpu, uint32_t type, const float *src, const float *importance, void *dst,
+               size_t n, size_t n_rows);
 
 /* Looks through n_blocks blocks for scales (for plain floats: elements) that are NaN or
  * infinite, or so large that a value could be.  Returns the first bad block, or -1. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A process of a model: started, listened to, ended.  It dies with the thread that started it (PR_SET_PDEATHSIG), so none
- * is left when the router is killed.  It tells by systemd's protocol (NOTIFY_SOCKET) how far loading is and that it is
- * ready; what it writes to standard error goes to the router's log, and its last error is the reason of a failed start.
+ * A process of a model: started, listened to, ended.  It dies with the thread that started it
+ * (PR_SET_PDEATHSIG), so none is left when the router is killed.  It tells by systemd's protocol
+ * (NOTIFY_SOCKET) how far loading is and that it is ready; what it writes to standard error goes to
+ * the router's log, and its last error is the reason of a failed start.
  */
 #define _GNU_SOURCE
 #include "router/inner.h"
@@ -55,8 +56,8 @@ static _Noreturn void become(const struct start *s)
     _exit(127);
 }
 
-/* The environment without what is meant for the router, and with the socket for notices.  Ended by mem_free() of the
- * array and of its first entry. */
+/* The environment without what is meant for the router, and with the socket for notices.  Ended by
+ * mem_free() of the array and of its first entry. */
 static char **environment_of(const struct router *r, const struct router_child *c)
 {
     static const char *const drop[] = {"NOTIFY_SOCKET=", "LISTEN_", "WATCHDOG_", "MALLOC_ARENA_"};
@@ -123,7 +124,8 @@ static bool open_pipes(struct router *r, struct router_model *m, int theirs[2])
 {
     struct router_child *c = &m->child;
     int errors[2] = {-1, -1}, output[2] = {-1, -1};
-    const bool ok = pipe2(errors, O_CLOEXEC | O_NONBLOCK) == 0 && (!c->plan || pipe2(output, O_CLOEXEC | O_NONBLOCK) == 0);
+    const bool ok = pipe2(errors, O_CLOEXEC | O_NONBLOCK) == 0 &&
+                    (!c->plan || pipe2(output, O_CLOEXEC | O_NONBLOCK) == 0);
     c->errors = errors[0];
     c->output = output[0];
     theirs[0] = errors[1];
@@ -138,7 +140,8 @@ static bool open_pipes(struct router *r, struct router_model *m, int theirs[2])
            router_watch(r, c->notices, ROUTER_ON_NOTICES, m->number);
 }
 
-ingle_status router_child_start(struct router *r, struct router_model *m, bool plan, struct err *err)
+ingle_status router_child_start(struct router *r, struct router_model *m, bool plan,
+                                struct err *err)
 {
     struct router_child *c = &m->child;
     int theirs[2] = {-1, -1};
@@ -164,7 +167,8 @@ ingle_status router_child_start(struct router *r, struct router_model *m, bool p
         mem_free(environment[0]);
     mem_free(environment);
     if (c->pid > 0) {
-        c->end = (int)syscall(SYS_pidfd_open, c->pid, 0); /* without one, the end of standard error tells */
+        /* without one, the end of standard error tells */
+        c->end = (int)syscall(SYS_pidfd_open, c->pid, 0);
         if (c->end >= 0)
             (void)router_watch(r, c->end, ROUTER_ON_END, m->number);
         return INGLE_OK;
@@ -199,7 +203,8 @@ static void take_line(struct router *r, struct router_model *m, char *line)
     if (is_error && starts && c->words[0]) /* the last one is why it fails, and is told then */
         router_say(r, m, "%s%s", error, c->words);
     if (is_error)
-        snprintf(c->words, sizeof c->words, "%.*s", (int)sizeof c->words - 1, line + sizeof error - 1);
+        snprintf(c->words, sizeof c->words, "%.*s", (int)sizeof c->words - 1,
+                 line + sizeof error - 1);
     if (!is_error || !starts)
         router_say(r, m, "%s", line);
     if (m->state == ROUTER_FETCHING)
@@ -290,8 +295,8 @@ static bool slurp(pid_t pid, const char *name, char *out, size_t n)
     return got > 0;
 }
 
-/* Whether a child that was not waited for is on its way out: a large one takes a while to give its memory back.  SIGKILL waits
- * for it, its first thread is leaving, or is a zombie already. */
+/* Whether a child that was not waited for is on its way out: a large one takes a while to give its
+ * memory back.  SIGKILL waits for it, its first thread is leaving, or is a zombie already. */
 static bool is_dying(pid_t pid)
 {
     enum { EXITING = 4 }; /* PF_EXITING of Linux */
@@ -301,7 +306,8 @@ static bool is_dying(pid_t pid)
     if (!slurp(pid, "stat", text, sizeof text))
         return false;
     const char *after = strrchr(text, ')');
-    if (after && sscanf(after + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 && (strchr("ZX", state) || (flags & EXITING)))
+    if (after && sscanf(after + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 &&
+        (strchr("ZX", state) || (flags & EXITING)))
         return true;
     if (!slurp(pid, "status", text, sizeof text))
         return false;
@@ -314,7 +320,8 @@ bool router_child_ended(struct router *r, struct router_model *m, int *code)
     int status;
     const pid_t pid = waitpid(m->child.pid, &status, WNOHANG);
     if (pid == 0 || (pid < 0 && errno == EINTR)) {
-        m->child.ended = m->child.ended && is_dying(m->child.pid); /* otherwise it was another one */
+        /* otherwise it was another one */
+        m->child.ended = m->child.ended && is_dying(m->child.pid);
         return false;
     }
     *code = pid < 0 ? 1 : WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The models of a folder: its GGUF files, the folders in it, and the repositories of a hub's cache.  What a name ends in does
- * not make a model: the beginning of each file is read, and drafters, importance files, projectors and adapters are left out.
+ * The models of a folder: its GGUF files, the folders in it, and the repositories of a hub's cache.
+ * What a name ends in does not make a model: the beginning of each file is read, and drafters,
+ * importance files, projectors and adapters are left out.
  */
 #define _DEFAULT_SOURCE
 #include "router/inner.h"
@@ -30,7 +31,8 @@ static bool ends_with(const char *text, size_t n, const char *end)
     return n >= k && strncasecmp(text + n - k, end, k) == 0;
 }
 
-/* "-00002-of-00003" before the n bytes' end: the number of the part; 0: it is none.  *n: without it. */
+/* "-00002-of-00003" before the n bytes' end: the number of the part; 0: it is none.  *n: without
+ * it. */
 static long part_of(const char *name, size_t *n)
 {
     enum { MARK = sizeof "-00001-of-00003" - 1 };
@@ -99,7 +101,8 @@ static bool take_pair(struct head *h)
     const char *key, *text;
     size_t n_key, n;
     uint32_t type;
-    if (!take_text(h, &key, &n_key) || !take(h, &type, sizeof type) || type >= sizeof size || type == ARRAY)
+    if (!take_text(h, &key, &n_key) || !take(h, &type, sizeof type) || type >= sizeof size ||
+        type == ARRAY)
         return false;
     if (type != TEXT) {
         if (size[type] > h->n - h->i)
@@ -120,14 +123,16 @@ static bool take_pair(struct head *h)
 /* Whether metadata say that it is no model by itself. */
 static bool is_other(const unsigned char *bytes, size_t n)
 {
-    static const char *const other[] = {"dflash", "dspark", "eagle", "assistant", "draft", "medusa", "clip", "mmproj", "imatrix", NULL};
+    static const char *const other[] = {"dflash", "dspark", "eagle",  "assistant", "draft",
+                                        "medusa", "clip",   "mmproj", "imatrix",   NULL};
     static const char *const type[] = {"imatrix", "adapter", "mmproj", NULL};
     struct head h = {.at = bytes, .n = n, .i = 24}; /* magic, version, two counts */
     for (int k = 0; k < 256 && take_pair(&h); k++) {}
     return has_word(h.arch, other) || has_word(h.type, type);
 }
 
-/* A file that is called like a drafter may be a model with a drafter in it: then it has embeddings of tokens. */
+/* A file that is called like a drafter may be a model with a drafter in it: then it has embeddings
+ * of tokens. */
 static bool has_embeddings(int fd)
 {
     static const char name[] = "token_embd.weight";
@@ -157,7 +162,9 @@ static enum what what_is(const char *path, const char *name, const char **why)
     unsigned char *head = mem_alloc(HEAD_BYTES);
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     const int e = errno;
-    const ssize_t n = fd >= 0 && head && fstat(fd, &is) == 0 && S_ISREG(is.st_mode) ? pread(fd, head, HEAD_BYTES, 0) : -1;
+    const ssize_t n = fd >= 0 && head && fstat(fd, &is) == 0 && S_ISREG(is.st_mode)
+                          ? pread(fd, head, HEAD_BYTES, 0)
+                          : -1;
     if (fd < 0)
         *why = strerror(e);
     else if (n < 0)
@@ -169,7 +176,8 @@ static enum what what_is(const char *path, const char *name, const char **why)
     else if (is_other(head, (size_t)n))
         what = NO_MODEL;
     else
-        what = has_word(name, drafter) && !part_of(name, &n_name) && !has_embeddings(fd) ? NO_MODEL : A_MODEL;
+        what = has_word(name, drafter) && !part_of(name, &n_name) && !has_embeddings(fd) ? NO_MODEL
+                                                                                         : A_MODEL;
     if (fd >= 0)
         close(fd);
     mem_free(head);
@@ -188,14 +196,17 @@ ATTR_PRINTF(2, 3) static void warn(struct router_presets *p, const char *fmt, ..
     router_presets_line(&p->warnings, &p->n_warnings, text);
 }
 
-static ingle_status add_path(struct router_presets *p, const char *name, size_t n_name, const char *path, struct err *err)
+static ingle_status add_path(struct router_presets *p, const char *name, size_t n_name,
+                             const char *path, struct err *err)
 {
     struct ingle_error error;
     struct router_preset *new = NULL;
     char *id = mem_strndup(name, n_name);
-    ingle_status st = !id ? err_set(err, INGLE_NOMEM, "no memory for '%s'", path)
-                      : router_presets_find(p, id) ? err_set(err, INGLE_ARG, "two models are called '%s': one is %s", id, path)
-                                                   : router_presets_new(p, id, path, &new, err);
+    ingle_status st =
+        !id ? err_set(err, INGLE_NOMEM, "no memory for '%s'", path)
+        : router_presets_find(p, id)
+            ? err_set(err, INGLE_ARG, "two models are called '%s': one is %s", id, path)
+            : router_presets_new(p, id, path, &new, err);
     if (!st && ingle_config_set(new->config, "serve", "model", path, &error))
         st = err_set(err, error.status, "%s", error.text);
     mem_free(id);
@@ -216,7 +227,10 @@ static void names_release(struct names *all)
     *all = (struct names){0};
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
 
 static ingle_status names_read(const char *path, struct names *all, struct err *err)
 {
@@ -227,7 +241,8 @@ static ingle_status names_read(const char *path, struct names *all, struct err *
     for (struct dirent *e; ok && all->n < MOST_NAMES && (e = readdir(d));) {
         if (e->d_name[0] == '.')
             continue;
-        ok = mem_grow(&all->at, &all->cap, all->n + 1, sizeof *all->at) && (all->at[all->n] = mem_strdup(e->d_name));
+        ok = mem_grow(&all->at, &all->cap, all->n + 1, sizeof *all->at) &&
+             (all->at[all->n] = mem_strdup(e->d_name));
         all->n += ok;
     }
     closedir(d);
@@ -251,7 +266,8 @@ static bool is_folder(const char *path)
 }
 
 /* Which of the names are models: kept in their order.  *config: there is a config.json. */
-static ingle_status models_of(struct router_presets *p, const char *path, struct names *all, bool *config, struct err *err)
+static ingle_status models_of(struct router_presets *p, const char *path, struct names *all,
+                              bool *config, struct err *err)
 {
     char file[PATH_MAX];
     size_t kept = 0;
@@ -296,7 +312,8 @@ static bool snapshot_of(const char *path, char out[PATH_MAX])
         return found;
     for (size_t i = 0; i < all.n; i++) {
         char one[PATH_MAX];
-        if (!join(one, file, all.at[i]) || stat(one, &is) || !S_ISDIR(is.st_mode) || (found && is.st_mtime <= newest))
+        if (!join(one, file, all.at[i]) || stat(one, &is) || !S_ISDIR(is.st_mode) ||
+            (found && is.st_mtime <= newest))
             continue;
         newest = is.st_mtime;
         found = true;
@@ -306,12 +323,15 @@ static bool snapshot_of(const char *path, char out[PATH_MAX])
     return found;
 }
 
-/* "models--OWNER--NAME": "OWNER/NAME"; with n_models > 1 ":" and the end of the file's name, or all of it. */
-static void name_cached(char out[300], const char *folder, const char *file, const struct router_presets *p)
+/* "models--OWNER--NAME": "OWNER/NAME"; with n_models > 1 ":" and the end of the file's name, or all
+ * of it. */
+static void name_cached(char out[300], const char *folder, const char *file,
+                        const struct router_presets *p)
 {
     const char *name = folder + strlen("models--"), *sep = strstr(name, "--");
     const int n_owner = sep ? (int)(sep - name) : 0;
-    size_t n, k = (size_t)snprintf(out, 300, "%.*s%s%.96s", n_owner < 96 ? n_owner : 96, name, sep ? "/" : "", sep ? sep + 2 : name);
+    size_t n, k = (size_t)snprintf(out, 300, "%.*s%s%.96s", n_owner < 96 ? n_owner : 96, name,
+                                   sep ? "/" : "", sep ? sep + 2 : name);
     if (!file)
         return;
     (void)is_model_name(file, &n);
@@ -323,7 +343,8 @@ static void name_cached(char out[300], const char *folder, const char *file, con
         snprintf(out + k, 300 - k, ":%.*s", (int)(n < 90 ? n : 90), file);
 }
 
-static ingle_status add_cached(struct router_presets *p, const char *folder, const char *path, struct err *err)
+static ingle_status add_cached(struct router_presets *p, const char *folder, const char *path,
+                               struct err *err)
 {
     char snapshot[PATH_MAX], file[PATH_MAX], id[300];
     struct names all = {0};
@@ -346,8 +367,10 @@ static ingle_status add_cached(struct router_presets *p, const char *folder, con
 
 /* ---- folders ---- */
 
-/* A folder is a model if something in it is: its first GGUF file, or the folder itself with a config.json. */
-static ingle_status add_folder(struct router_presets *p, const char *name, const char *path, struct err *err)
+/* A folder is a model if something in it is: its first GGUF file, or the folder itself with a
+ * config.json. */
+static ingle_status add_folder(struct router_presets *p, const char *name, const char *path,
+                               struct err *err)
 {
     char file[PATH_MAX];
     struct names all = {0};
@@ -363,8 +386,10 @@ static ingle_status add_folder(struct router_presets *p, const char *name, const
         st = INGLE_OK;
     } else if (all.n) {
         if (all.n > 1)
-            warn(p, "%.200s holds %zu models: '%.100s' is %.100s; a section with a 'model' names another one", path, all.n, name,
-                 all.at[0]);
+            warn(p,
+                 "%.200s holds %zu models: '%.100s' is %.100s; a section with a 'model' names "
+                 "another one",
+                 path, all.n, name, all.at[0]);
         if (join(file, path, all.at[0]))
             st = add_path(p, name, strlen(name), file, err);
     } else if (config) {
@@ -375,11 +400,14 @@ static ingle_status add_folder(struct router_presets *p, const char *name, const
 }
 
 /* Folders in one without a model: OWNER/NAME, as `ingle pull` makes them. */
-static ingle_status add_owner(struct router_presets *p, const char *owner, const char *path, struct err *err)
+static ingle_status add_owner(struct router_presets *p, const char *owner, const char *path,
+                              struct err *err)
 {
     char inner[PATH_MAX], id[512];
     struct names all = {0};
-    ingle_status st = names_read(path, &all, NULL) == INGLE_NOMEM ? err_set(err, INGLE_NOMEM, "no memory for '%s'", path) : INGLE_OK;
+    ingle_status st = names_read(path, &all, NULL) == INGLE_NOMEM
+                          ? err_set(err, INGLE_NOMEM, "no memory for '%s'", path)
+                          : INGLE_OK;
     for (size_t i = 0; i < all.n && !st; i++) {
         const int n = snprintf(id, sizeof id, "%s/%s", owner, all.at[i]);
         if (n > 0 && n < (int)sizeof id && join(inner, path, all.at[i]) && is_folder(inner))
@@ -405,7 +433,8 @@ ingle_status router_presets_folder(struct router_presets *p, const char *path, s
     struct names all = {0}, models = {0};
     bool config;
     const size_t before = p->n;
-    if (realpath(path, file) && strncmp(strrchr(file, '/') + 1, "models--", 8) == 0 && join(inner, path, "snapshots") && is_folder(inner))
+    if (realpath(path, file) && strncmp(strrchr(file, '/') + 1, "models--", 8) == 0 &&
+        join(inner, path, "snapshots") && is_folder(inner))
         return add_cached(p, strrchr(file, '/') + 1, path, err);
     ingle_status st = models_of(p, path, &models, &config, err);
     for (size_t i = 0; i < models.n && !st; i++) {
@@ -427,6 +456,7 @@ ingle_status router_presets_folder(struct router_presets *p, const char *path, s
     names_release(&all);
     names_release(&models);
     if (!st && p->n == before)
-        st = err_set(err, INGLE_NOTFOUND, "'%s' holds no model: neither GGUF files nor folders with one", path);
+        st = err_set(err, INGLE_NOTFOUND,
+                     "'%s' holds no model: neither GGUF files nor folders with one", path);
     return st;
 }

@@ -16,7 +16,8 @@ enum { ROUTER_WORDS = 512, ROUTER_MAX_MODELS = 1024 };
 
 enum router_state {
     ROUTER_UNLOADED,
-    ROUTER_SLEEPING, /* no process, but it was not taken away: idle, or its conversations are in the store */
+    /* no process, but it was not taken away: idle, or its conversations are in the store */
+    ROUTER_SLEEPING,
     ROUTER_FETCHING, /* its files are being fetched: nobody waits for that but its own requests */
     ROUTER_QUEUED,   /* it waits for room */
     ROUTER_PLANNING, /* a process computes what it needs */
@@ -29,9 +30,11 @@ enum router_state {
 struct router_child {
     pid_t pid;
     int end; /* a descriptor that can be read when it has ended; -1: none */
-    int errors, output, notices; /* pipes of standard error and output, socket of notices; -1: none */
+    /* pipes of standard error and output, socket of notices; -1: none */
+    int errors, output, notices;
     bool plan;                   /* it only computes what the model needs */
-    struct str line, text;       /* of standard error: the last line so far; of standard output: all */
+    /* of standard error: the last line so far; of standard output: all */
+    struct str line, text;
     char words[ROUTER_WORDS];    /* its last error, or "" */
     char socket[108], notice[108];
     uint64_t kill_at; /* when it is killed if it has not ended; 0: never */
@@ -81,7 +84,8 @@ struct router_model {
     uint64_t n_starts, n_failed_starts, n_crashes, n_requests;
 };
 
-/* A request that is passed on.  Router thread only, but for what is atomic and what the handler sets before. */
+/* A request that is passed on.  Router thread only, but for what is atomic and what the handler
+ * sets before. */
 struct router_job {
     struct router_job *next;         /* in `incoming`, or of those that wait for a model */
     struct router_job *next_flagged; /* Sync: router->lock */
@@ -96,7 +100,8 @@ struct router_job {
     struct curl_slist *headers;
     char *body; /* [n_body] */
     size_t n_body;
-    uint32_t *candidate; /* [n_candidates] numbers of models that are asked in turn while the answer is 404 */
+    /* [n_candidates] numbers of models that are asked in turn while the answer is 404 */
+    uint32_t *candidate;
     size_t n_candidates, at_candidate;
     bool sse;        /* the answer will be a stream of events */
     bool use;        /* it counts as a use of the model */
@@ -162,8 +167,16 @@ struct router {
 /* router.c */
 void router_wake(struct router *r);
 bool router_watch(struct router *r, int fd, int what, uint32_t number);
-enum { ROUTER_ON_WAKE, ROUTER_ON_CURL, ROUTER_ON_ERRORS, ROUTER_ON_OUTPUT, ROUTER_ON_NOTICES, ROUTER_ON_END };
-ATTR_PRINTF(3, 4) void router_say(struct router *r, const struct router_model *m, const char *fmt, ...);
+enum {
+    ROUTER_ON_WAKE,
+    ROUTER_ON_CURL,
+    ROUTER_ON_ERRORS,
+    ROUTER_ON_OUTPUT,
+    ROUTER_ON_NOTICES,
+    ROUTER_ON_END
+};
+ATTR_PRINTF(3, 4)
+void router_say(struct router *r, const struct router_model *m, const char *fmt, ...);
 /* Reads the models again.  Sync: lock */
 MUST_CHECK ingle_status router_read_models(struct router *r, struct err *err);
 
@@ -181,21 +194,25 @@ void router_used(struct router_model *m);
 void router_set_state(struct router *r, struct router_model *m, enum router_state state);
 void router_model_free(struct router_model *m);
 double router_number(const struct router *r, const struct router_model *m, const char *option);
-const char *router_text(const struct router *r, const struct router_model *m, const char *option, size_t i);
+const char *router_text(const struct router *r, const struct router_model *m, const char *option,
+                        size_t i);
 bool router_flag(const struct router *r, const struct router_model *m, const char *option);
 /* Fills m->arg with the command line; memory_bytes 0: no limit. */
-MUST_CHECK bool router_arguments(struct router *r, struct router_model *m, uint64_t memory_bytes, bool plan);
+MUST_CHECK bool router_arguments(struct router *r, struct router_model *m, uint64_t memory_bytes,
+                                 bool plan);
 /* Tells listeners. */
 void router_tell(struct router *r, const char *id, const char *event, const struct router_model *m);
 bool router_listen(struct router *r, struct http_exchange *x);
 void router_unlisten(struct router *r);
 
 /* child.c.  Sync: lock */
-MUST_CHECK ingle_status router_child_start(struct router *r, struct router_model *m, bool plan, struct err *err);
+MUST_CHECK ingle_status router_child_start(struct router *r, struct router_model *m, bool plan,
+                                           struct err *err);
 void router_child_stop(struct router *r, struct router_model *m, double seconds);
 void router_child_read(struct router *r, struct router_model *m, int what);
 /* True: it has ended; *code is its exit status, or 128 and the signal. */
-/* Looks which processes are ending, for who tells what runs; the router's thread hears of their ends by itself. */
+/* Looks which processes are ending, for who tells what runs; the router's thread hears of their
+ * ends by itself. */
 void router_children_look(const struct router *r);
 bool router_child_ended(struct router *r, struct router_model *m, int *code);
 /* Closes what is left of it. */
@@ -205,7 +222,8 @@ void router_child_clear(struct router *r, struct router_model *m);
 void router_ask(struct router *r, struct router_model *m, bool preload);
 /* A request waits for m: it is loaded as long as one does. */
 void router_want(struct router *r, struct router_model *m);
-void router_unload(struct router *r, struct router_model *m, enum router_state then, const char *why);
+void router_unload(struct router *r, struct router_model *m, enum router_state then,
+                   const char *why);
 void router_settle(struct router *r);
 /* The time of the next thing that router_settle() has to do; 0: none. */
 uint64_t router_next_time(const struct router *r, uint64_t now);
@@ -220,7 +238,8 @@ void router_job_wait(struct router_job *j, struct router_model *m);
 void router_job_flagged(struct router_job *j);
 void router_job_done(struct router_job *j, CURLcode code);
 /* Ends one that has not been answered. */
-ATTR_PRINTF(3, 4) void router_job_fail(struct router_job *j, const struct serve_error *e, const char *fmt, ...);
+ATTR_PRINTF(3, 4)
+void router_job_fail(struct router_job *j, const struct serve_error *e, const char *fmt, ...);
 void router_job_flag(struct router_job *j);
 void router_jobs_add(struct router_jobs *q, struct router_job *j);
 struct router_job *router_jobs_take(struct router_jobs *q);
@@ -230,7 +249,8 @@ bool router_jobs_remove(struct router_jobs *q, const struct router_job *j);
 
 /* preset.c */
 struct router_preset *router_presets_find(const struct router_presets *p, const char *id);
-MUST_CHECK ingle_status router_presets_new(struct router_presets *p, const char *id, const char *where, struct router_preset **out,
+MUST_CHECK ingle_status router_presets_new(struct router_presets *p, const char *id,
+                                           const char *where, struct router_preset **out,
                                            struct err *err);
 /* Whether a value names something on a hub, and no file. */
 bool router_is_of_hub(const char *value);
@@ -238,16 +258,20 @@ bool router_is_of_hub(const char *value);
 void router_presets_line(struct str *to, size_t *n, const char *text);
 
 /* folder.c */
-MUST_CHECK ingle_status router_presets_folder(struct router_presets *p, const char *path, struct err *err);
+MUST_CHECK ingle_status router_presets_folder(struct router_presets *p, const char *path,
+                                              struct err *err);
 
 /* routes.c */
-void router_admit(void *arg, struct http_exchange *x, const struct http_request *rq, const char **user);
+void router_admit(void *arg, struct http_exchange *x, const struct http_request *rq,
+                  const char **user);
 void router_handle(void *arg, struct http_exchange *x, const struct http_request *rq);
-void router_refuse(void *arg, struct http_exchange *x, const struct http_request *rq, int status, const char *reason);
+void router_refuse(void *arg, struct http_exchange *x, const struct http_request *rq, int status,
+                   const char *reason);
 
 /* list.c.  Sync: lock */
 void router_put_models(struct router *r, const struct http_request *rq, struct str *out);
-void router_put_model(struct router *r, const struct http_request *rq, const struct router_model *m, struct str *out);
+void router_put_model(struct router *r, const struct http_request *rq, const struct router_model *m,
+                      struct str *out);
 void router_put_props(struct router *r, const struct http_request *rq, struct str *out);
 void router_put_ollama(struct router *r, bool running, struct str *out);
 

@@ -14,7 +14,8 @@
 #include <string.h>
 #include <time.h>
 
-static void put_texts(struct str *out, const char *key, const struct ingle_config *c, const char *option)
+static void put_texts(struct str *out, const char *key, const struct ingle_config *c,
+                      const char *option)
 {
     const char *text;
     write_key(out, key);
@@ -30,7 +31,8 @@ static bool is_known(const struct router *r, const struct http_request *rq)
     return !auth_n_keys(r->address.auth) || *rq->user;
 }
 
-static void put_status(const struct router *r, const struct http_request *rq, const struct router_model *m, struct str *out)
+static void put_status(const struct router *r, const struct http_request *rq,
+                       const struct router_model *m, struct str *out)
 {
     write_key(out, "status");
     write_open(out, '{');
@@ -42,7 +44,8 @@ static void put_status(const struct router *r, const struct http_request *rq, co
             write_text(out, m->arg[i]);
         write_close(out, ']');
     }
-    if (m->state == ROUTER_LOADING || m->state == ROUTER_PLANNING || m->state == ROUTER_QUEUED || m->state == ROUTER_FETCHING)
+    if (m->state == ROUTER_LOADING || m->state == ROUTER_PLANNING || m->state == ROUTER_QUEUED ||
+        m->state == ROUTER_FETCHING)
         write_member_number(out, "progress", m->progress);
     if (m->state == ROUTER_FETCHING)
         write_member_bool(out, "fetching", true);
@@ -58,7 +61,8 @@ static void put_status(const struct router *r, const struct http_request *rq, co
 /* Members of the process's own entry that the router has itself. */
 static bool is_ours(const char *key)
 {
-    static const char *const word[] = {"id", "object", "created", "owned_by", "last_used_ms", "aliases", "tags", "status"};
+    static const char *const word[] = {"id",           "object",  "created", "owned_by",
+                                       "last_used_ms", "aliases", "tags",    "status"};
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (strcmp(word[i], key) == 0)
             return true;
@@ -96,7 +100,9 @@ static void put_rest(const struct router_model *m, struct str *out)
 static int64_t context_of(const struct router_model *m)
 {
     struct json_object *v;
-    return m->info && json_object_object_get_ex(m->info, "context_length", &v) ? json_object_get_int64(v) : 0;
+    return m->info && json_object_object_get_ex(m->info, "context_length", &v)
+               ? json_object_get_int64(v)
+               : 0;
 }
 
 static void put_anthropic(const struct router_model *m, struct str *out)
@@ -113,7 +119,8 @@ static void put_anthropic(const struct router_model *m, struct str *out)
     write_close(out, '}');
 }
 
-void router_put_model(struct router *r, const struct http_request *rq, const struct router_model *m, struct str *out)
+void router_put_model(struct router *r, const struct http_request *rq, const struct router_model *m,
+                      struct str *out)
 {
     if (http_request_header(rq, "anthropic-version")) {
         put_anthropic(m, out);
@@ -165,8 +172,9 @@ void router_put_models(struct router *r, const struct http_request *rq, struct s
 
 static void put_limits(struct router *r, struct str *out)
 {
-    static const char *const name[] = {"max-connections", "max-body", "max-bodies", "max-waiting", "queue-timeout",
-                                       "max-request-seconds", "drain"};
+    static const char *const name[] = {
+        "max-connections",     "max-body", "max-bodies", "max-waiting", "queue-timeout",
+        "max-request-seconds", "drain"};
     write_key(out, "limits");
     write_open(out, '{');
     for (size_t i = 0; i < sizeof name / sizeof *name; i++)
@@ -233,20 +241,24 @@ static void put_time(struct str *out, const char *key, int64_t seconds)
         write_member(out, key, text);
 }
 
-static void put_ollama_model(const struct router *r, const struct router_model *m, bool running, struct str *out)
+static void put_ollama_model(const struct router *r, const struct router_model *m, bool running,
+                             struct str *out)
 {
     struct json_object *meta, *v;
     struct sha256 h;
     uint8_t hash[SHA256_BYTES];
     const bool known = m->info && json_object_object_get_ex(m->info, "meta", &meta);
-    const char *arch = known && json_object_object_get_ex(meta, "arch", &v) ? json_object_get_string(v) : "";
+    const char *arch =
+        known && json_object_object_get_ex(meta, "arch", &v) ? json_object_get_string(v) : "";
     sha256_init(&h);
     sha256_add(&h, m->id, strlen(m->id));
     sha256_end(&h, hash);
     write_open(out, '{');
     write_member(out, "name", m->id);
     write_member(out, "model", m->id);
-    write_member_int(out, "size", known && json_object_object_get_ex(meta, "size", &v) ? json_object_get_int64(v) : 0);
+    write_member_int(out, "size",
+                     known && json_object_object_get_ex(meta, "size", &v) ? json_object_get_int64(v)
+                                                                          : 0);
     write_key(out, "digest");
     str_addc(out, '"');
     for (size_t i = 0; i < sizeof hash; i++)

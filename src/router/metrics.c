@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The counters of the router and of all loaded models as one text for Prometheus.  A sample of a model gets the label
- * `model`; all samples of a family stand together, as the format demands.
+ * The counters of the router and of all loaded models as one text for Prometheus.  A sample of a
+ * model gets the label `model`; all samples of a family stand together, as the format demands.
  */
 #include "router/inner.h"
 
@@ -37,7 +37,10 @@ static bool next_line(const char **at, const char *end, struct line *out)
     return true;
 }
 
-static bool begins_family(const struct line *l) { return l->n > 7 && memcmp(l->at, "# HELP ", 7) == 0; }
+static bool begins_family(const struct line *l)
+{
+    return l->n > 7 && memcmp(l->at, "# HELP ", 7) == 0;
+}
 
 static void put_sample(struct str *out, const char *id, const struct line *l)
 {
@@ -132,26 +135,35 @@ void router_put_metrics(struct router *r, const struct router_gather *g, struct 
         const char *name, *type, *help;
     } family[N_FAMILIES] = {
         [LOADED] = {"ingle_model_loaded", "gauge", "Whether the model is in memory."},
-        [STARTS] = {"ingle_model_starts_total", "counter", "Processes that were started for the model."},
+        [STARTS] = {"ingle_model_starts_total", "counter",
+                    "Processes that were started for the model."},
         [FAILED] = {"ingle_model_failed_starts_total", "counter", "Starts that failed."},
         [CRASHES] = {"ingle_model_crashes_total", "counter", "Processes that ended by themselves."},
         [REQUESTS] = {"ingle_model_requests_total", "counter", "Requests that the model got."},
         [RUNNING] = {"ingle_model_running", "gauge", "Requests that the model has now."},
-        [PLANNED] = {"ingle_model_planned_bytes", "gauge", "Memory that the plan of the loaded model has."},
+        [PLANNED] = {"ingle_model_planned_bytes", "gauge",
+                     "Memory that the plan of the loaded model has."},
     };
     struct http_counters n;
     http_counters(r->http, &n);
-    str_addf(out, "# HELP ingle_router_requests_total Requests for models.\n# TYPE ingle_router_requests_total counter\n"
-                  "ingle_router_requests_total %llu\n"
-                  "# HELP ingle_router_waiting Requests that wait for a model to load.\n# TYPE ingle_router_waiting gauge\n"
-                  "ingle_router_waiting %zu\n"
-                  "# HELP ingle_router_evicted_total Models that left for another one.\n# TYPE ingle_router_evicted_total counter\n"
-                  "ingle_router_evicted_total %llu\n"
-                  "# HELP ingle_router_connections_open Open connections of clients.\n# TYPE ingle_router_connections_open gauge\n"
-                  "ingle_router_connections_open %lld\n",
-             (unsigned long long)r->n_requests, r->n_waiting, (unsigned long long)r->n_evicted, (long long)n.n_open);
+    str_addf(out,
+             "# HELP ingle_router_requests_total Requests for models.\n# TYPE "
+             "ingle_router_requests_total counter\n"
+             "ingle_router_requests_total %llu\n"
+             "# HELP ingle_router_waiting Requests that wait for a model to load.\n# TYPE "
+             "ingle_router_waiting gauge\n"
+             "ingle_router_waiting %zu\n"
+             "# HELP ingle_router_evicted_total Models that left for another one.\n# TYPE "
+             "ingle_router_evicted_total counter\n"
+             "ingle_router_evicted_total %llu\n"
+             "# HELP ingle_router_connections_open Open connections of clients.\n# TYPE "
+             "ingle_router_connections_open gauge\n"
+             "ingle_router_connections_open %lld\n",
+             (unsigned long long)r->n_requests, r->n_waiting, (unsigned long long)r->n_evicted,
+             (long long)n.n_open);
     for (int f = 0; f < N_FAMILIES; f++) {
-        str_addf(out, "# HELP %s %s\n# TYPE %s %s\n", family[f].name, family[f].help, family[f].name, family[f].type);
+        str_addf(out, "# HELP %s %s\n# TYPE %s %s\n", family[f].name, family[f].help,
+                 family[f].name, family[f].type);
         for (const struct router_model *m = r->models; m; m = m->next) {
             if (m->removed)
                 continue;

@@ -45,7 +45,8 @@ struct router_model *router_by_name(const struct router *r, const char *name)
     for (struct router_model *m = r->models; m; m = m->next)
         if (!m->removed && is_called(m, name, n))
             return m;
-    for (struct router_model *m = r->models; m && n > k && strcmp(name + n - k, latest) == 0; m = m->next)
+    for (struct router_model *m = r->models; m && n > k && strcmp(name + n - k, latest) == 0;
+         m = m->next)
         if (!m->removed && is_called(m, name, n - k))
             return m;
     return NULL;
@@ -77,8 +78,9 @@ struct router_model *router_any(const struct router *r)
     for (struct router_model *m = r->models; m; m = m->next) {
         if (m->removed || !rank(m))
             continue;
-        const bool used_later = best && (m->last_used_ms > best->last_used_ms ||
-                                         (m->last_used_ms == best->last_used_ms && m->loaded_at > best->loaded_at));
+        const bool used_later =
+            best && (m->last_used_ms > best->last_used_ms ||
+                     (m->last_used_ms == best->last_used_ms && m->loaded_at > best->loaded_at));
         if (!best || rank(m) < rank(best) || (rank(m) == rank(best) && used_later))
             best = m;
     }
@@ -87,7 +89,8 @@ struct router_model *router_any(const struct router *r)
 
 /* ---- options: the command line comes before the preset ---- */
 
-static const struct ingle_config *who_says(const struct router *r, const struct router_model *m, const char *option)
+static const struct ingle_config *who_says(const struct router *r, const struct router_model *m,
+                                           const char *option)
 {
     return ingle_config_is_set(r->o.config, option) ? r->o.config : m->config;
 }
@@ -97,7 +100,8 @@ double router_number(const struct router *r, const struct router_model *m, const
     return ingle_config_number(who_says(r, m, option), option);
 }
 
-const char *router_text(const struct router *r, const struct router_model *m, const char *option, size_t i)
+const char *router_text(const struct router *r, const struct router_model *m, const char *option,
+                        size_t i)
 {
     return ingle_config_text(who_says(r, m, option), option, i);
 }
@@ -184,8 +188,8 @@ static void put_options(struct arguments *a, const struct router *r, const struc
     }
 }
 
-/* The name of a model's folder: its id, in which '/', '%', control characters and a '.' at the start are %XX; of a long one the
- * beginning and a hash.  No two ids have the same. */
+/* The name of a model's folder: its id, in which '/', '%', control characters and a '.' at the
+ * start are %XX; of a long one the beginning and a hash.  No two ids have the same. */
 static void put_folder(struct str *out, const char *id)
 {
     enum { MOST = 200, KEPT = 160 };
@@ -193,7 +197,8 @@ static void put_folder(struct str *out, const char *id)
     struct sha256 h;
     const size_t start = out->n;
     for (const unsigned char *p = (const unsigned char *)id; *p; p++) {
-        const bool odd = *p == '/' || *p == '%' || *p < ' ' || *p == 0x7F || (*p == '.' && p == (const unsigned char *)id);
+        const bool odd = *p == '/' || *p == '%' || *p < ' ' || *p == 0x7F ||
+                         (*p == '.' && p == (const unsigned char *)id);
         if (odd)
             str_addf(out, "%%%02X", *p);
         else
@@ -211,8 +216,10 @@ static void put_folder(struct str *out, const char *id)
         str_addf(out, "%02x", hash[i]);
 }
 
-/* The folder of earlier versions, in whose name '.' and '/' were '_', becomes the model's if it is nobody else's. */
-static void adopt_folder(const struct router *r, const struct router_model *m, const char *dir, const char *path)
+/* The folder of earlier versions, in whose name '.' and '/' were '_', becomes the model's if it is
+ * nobody else's. */
+static void adopt_folder(const struct router *r, const struct router_model *m, const char *dir,
+                         const char *path)
 {
     char name[128], old[4200];
     struct stat is;
@@ -224,7 +231,8 @@ static void adopt_folder(const struct router *r, const struct router_model *m, c
         if (strcmp(o->id, name) == 0)
             return; /* it may be that one's, or m's own */
     const int k = snprintf(old, sizeof old, "%s/%s", dir, name);
-    if (k > 0 && (size_t)k < sizeof old && lstat(path, &is) != 0 && lstat(old, &is) == 0 && S_ISDIR(is.st_mode))
+    if (k > 0 && (size_t)k < sizeof old && lstat(path, &is) != 0 && lstat(old, &is) == 0 &&
+        S_ISDIR(is.st_mode))
         (void)rename(old, path);
 }
 
@@ -282,8 +290,9 @@ bool router_arguments(struct router *r, struct router_model *m, uint64_t memory_
 const char *router_state_word(const struct router_model *m)
 {
     static const char *const word[] = {
-        [ROUTER_UNLOADED] = "unloaded", [ROUTER_SLEEPING] = "sleeping", [ROUTER_FETCHING] = "loading",
-        [ROUTER_QUEUED] = "loading",    [ROUTER_PLANNING] = "loading",  [ROUTER_LOADING] = "loading",
+        [ROUTER_UNLOADED] = "unloaded", [ROUTER_SLEEPING] = "sleeping",
+        [ROUTER_FETCHING] = "loading",  [ROUTER_QUEUED] = "loading",
+        [ROUTER_PLANNING] = "loading",  [ROUTER_LOADING] = "loading",
         [ROUTER_LOADED] = "loaded",     [ROUTER_STOPPING] = "unloading",
     };
     return m->state == ROUTER_LOADED && m->child.ended ? word[ROUTER_UNLOADED] : word[m->state];
@@ -291,7 +300,8 @@ const char *router_state_word(const struct router_model *m)
 
 bool router_is_up(const struct router_model *m)
 {
-    return m->state == ROUTER_LOADED && !m->leaving && !m->child.errors_over && !m->child.ended && !m->child.doubt_until;
+    return m->state == ROUTER_LOADED && !m->leaving && !m->child.errors_over && !m->child.ended &&
+           !m->child.doubt_until;
 }
 
 void router_used(struct router_model *m)

@@ -36,7 +36,8 @@ struct router_preset *router_presets_find(const struct router_presets *p, const 
     return NULL;
 }
 
-ingle_status router_presets_new(struct router_presets *p, const char *id, const char *where, struct router_preset **out, struct err *err)
+ingle_status router_presets_new(struct router_presets *p, const char *id, const char *where,
+                                struct router_preset **out, struct err *err)
 {
     struct ingle_error error;
     struct router_preset new = {.id = mem_strdup(id), .where = mem_strdup(where)};
@@ -66,7 +67,8 @@ void router_presets_line(struct str *to, size_t *n, const char *text)
 }
 
 /* What is wrong, and the first of it as the error. */
-static ingle_status problem(struct router_presets *p, ingle_status st, const char *text, ingle_status *first, struct err *err)
+static ingle_status problem(struct router_presets *p, ingle_status st, const char *text,
+                            ingle_status *first, struct err *err)
 {
     router_presets_line(&p->problems, &p->n_problems, text);
     if (!*first)
@@ -116,7 +118,8 @@ static bool is_own(const char *name)
 /* ... whose values are files that a model cannot do without. */
 static bool is_input(const char *name)
 {
-    static const char *const word[] = {"model", "draft", "prompt-drafter", "hub-token-file", "worker-key", "codex-model"};
+    static const char *const word[] = {"model",          "draft",      "prompt-drafter",
+                                       "hub-token-file", "worker-key", "codex-model"};
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (strcmp(word[i], name) == 0)
             return true;
@@ -147,17 +150,20 @@ bool router_is_of_hub(const char *value)
 }
 
 /* Drives may be mounted later: a file that is not there is a warning. */
-static void check_file(struct reading *r, int line, const char *key, const char *option, const char *value)
+static void check_file(struct reading *r, int line, const char *key, const char *option,
+                       const char *value)
 {
     char text[480];
     if (!is_input(option) || router_is_of_hub(value))
         return;
-    if (strcmp(option, "draft") == 0 && !strchr(value, '/') && !strchr(value, '.')) /* auto, off ... */
+    /* auto, off ... */
+    if (strcmp(option, "draft") == 0 && !strchr(value, '/') && !strchr(value, '.'))
         return;
     const char *why = why_not(value);
     if (!why)
         return;
-    snprintf(text, sizeof text, "%.100s:%d: [%.60s] %.40s: '%.150s': %s", r->name, line, r->at ? r->at->id : "*", key, value, why);
+    snprintf(text, sizeof text, "%.100s:%d: [%.60s] %.40s: '%.150s': %s", r->name, line,
+             r->at ? r->at->id : "*", key, value, why);
     router_presets_line(&r->to->warnings, &r->to->n_warnings, text);
 }
 
@@ -174,7 +180,8 @@ static ingle_status begin_section(struct reading *r, int line, const char *secti
     snprintf(where, sizeof where, "%.180s:%d", r->name, line);
     r->at = router_presets_find(r->to, section);
     r->lost = true;
-    const ingle_status st = r->at ? INGLE_OK : router_presets_new(r->to, section, where, &r->at, err);
+    const ingle_status st =
+        r->at ? INGLE_OK : router_presets_new(r->to, section, where, &r->at, err);
     if (st)
         return st;
     bool *seen = &r->seen[r->at - r->to->at];
@@ -186,15 +193,19 @@ static ingle_status begin_section(struct reading *r, int line, const char *secti
 }
 
 /* Before option o gets the value: whether it may. */
-static ingle_status check_option(struct reading *r, size_t o, const struct ingle_option *option, struct ingle_config *config, int line,
-                                 const char *key, const char *value, struct err *err)
+static ingle_status check_option(struct reading *r, size_t o, const struct ingle_option *option,
+                                 struct ingle_config *config, int line, const char *key,
+                                 const char *value, struct err *err)
 {
     char text[480];
     const char *id = r->at ? r->at->id : "*", *name = option->name;
-    const char *before = ingle_config_is_set(config, name) ? ingle_config_text(config, name, 0) : NULL;
+    const char *before =
+        ingle_config_is_set(config, name) ? ingle_config_text(config, name, 0) : NULL;
     const bool model = strcmp(name, "model") == 0;
     if (is_own(name))
-        return err_set(err, INGLE_ARG, "[%s] %s: this is an option of the whole server: give it on the command line", id, key);
+        return err_set(
+            err, INGLE_ARG,
+            "[%s] %s: this is an option of the whole server: give it on the command line", id, key);
     if (!r->at && model)
         return err_set(err, INGLE_FORMAT, "'%s' in [*] would be the same file for all", key);
     if (!r->at && strcmp(name, "alias") == 0)
@@ -202,19 +213,23 @@ static ingle_status check_option(struct reading *r, size_t o, const struct ingle
     if (option->kind == INGLE_OPTION_LIST || !before || strcmp(before, value) == 0)
         return INGLE_OK;
     if (model && r->line[o])
-        return err_set(err, INGLE_ARG, "[%s] %s: the section names a model in line %d, '%.120s'", id, key, r->line[o], before);
+        return err_set(err, INGLE_ARG, "[%s] %s: the section names a model in line %d, '%.120s'",
+                       id, key, r->line[o], before);
     if (model)
-        return err_set(err, INGLE_ARG, "[%s] %s: two models are called '%s': one is '%.120s'", id, key, id, before);
+        return err_set(err, INGLE_ARG, "[%s] %s: two models are called '%s': one is '%.120s'", id,
+                       key, id, before);
     if (!r->line[o])
         return INGLE_OK;
-    snprintf(text, sizeof text, "%.100s:%d: [%.60s] %.40s: counts in place of line %d, which gives --%s, too", r->name, line, id, key,
-             r->line[o], name);
+    snprintf(text, sizeof text,
+             "%.100s:%d: [%.60s] %.40s: counts in place of line %d, which gives --%s, too", r->name,
+             line, id, key, r->line[o], name);
     router_presets_line(&r->to->warnings, &r->to->n_warnings, text);
     return INGLE_OK;
 }
 
 /* What one line has set goes to its section. */
-static ingle_status merge(struct reading *r, const struct ingle_config *one, int line, const char *key, struct err *err)
+static ingle_status merge(struct reading *r, const struct ingle_config *one, int line,
+                          const char *key, struct err *err)
 {
     size_t n;
     struct ingle_error error;
@@ -222,12 +237,15 @@ static ingle_status merge(struct reading *r, const struct ingle_config *one, int
     struct ingle_config *config = r->at ? r->at->config : r->all;
     for (size_t i = 0; i < n; i++) {
         const char *text;
-        for (size_t k = 0; ingle_config_is_set(one, o[i].name) && (text = ingle_config_text(one, o[i].name, k)); k++) {
+        for (size_t k = 0;
+             ingle_config_is_set(one, o[i].name) && (text = ingle_config_text(one, o[i].name, k));
+             k++) {
             const ingle_status st = check_option(r, i, &o[i], config, line, key, text, err);
             if (st)
                 return st;
             if (ingle_config_set(config, "serve", o[i].name, text, &error))
-                return err_set(err, error.status, "[%s] %s: %s", r->at ? r->at->id : "*", key, error.text);
+                return err_set(err, error.status, "[%s] %s: %s", r->at ? r->at->id : "*", key,
+                               error.text);
             check_file(r, line, key, o[i].name, text);
             r->line[i] = line;
         }
@@ -235,7 +253,8 @@ static ingle_status merge(struct reading *r, const struct ingle_config *one, int
     return INGLE_OK;
 }
 
-static ingle_status take(void *arg, int line, const char *section, const char *key, const char *value, struct err *err)
+static ingle_status take(void *arg, int line, const char *section, const char *key,
+                         const char *value, struct err *err)
 {
     struct reading *r = arg;
     struct ingle_config *one;
@@ -245,7 +264,8 @@ static ingle_status take(void *arg, int line, const char *section, const char *k
     if (is_idle_key(key) || r->lost)
         return INGLE_OK;
     if (!*section)
-        return err_set(err, INGLE_FORMAT, "'%s' stands before the first section: [*] is for all models", key);
+        return err_set(err, INGLE_FORMAT,
+                       "'%s' stands before the first section: [*] is for all models", key);
     if (ingle_config_open(&one, &error))
         return err_set(err, error.status, "%s", error.text);
     ingle_status st = r->set(r->arg, one, key, value, err);
@@ -288,14 +308,15 @@ static ingle_status check_models(struct reading *r, ingle_status st, struct err 
         const struct router_preset *p = &r->to->at[i];
         if (ingle_config_is_set(p->config, "model"))
             continue;
-        snprintf(text, sizeof text, "%s: [%.200s] has no 'model = FILE', and no model is called so", p->where, p->id);
+        snprintf(text, sizeof text, "%s: [%.200s] has no 'model = FILE', and no model is called so",
+                 p->where, p->id);
         st = problem(r->to, INGLE_FORMAT, text, &st, err);
     }
     return st;
 }
 
-ingle_status router_presets_text(struct router_presets *p, const char *name, const char *text, size_t n, router_set_fn *set,
-                                 void *arg, struct err *err)
+ingle_status router_presets_text(struct router_presets *p, const char *name, const char *text,
+                                 size_t n, router_set_fn *set, void *arg, struct err *err)
 {
     struct reading r = {.to = p, .name = name, .n_before = p->n, .set = set, .arg = arg};
     struct ingle_error error;
@@ -304,7 +325,8 @@ ingle_status router_presets_text(struct router_presets *p, const char *name, con
     if (ingle_config_open(&r.all, &error))
         return err_set(err, error.status, "%s", error.text);
     r.line = mem_calloc(n_options, sizeof *r.line);
-    ingle_status st = r.line ? ini_read_on(name, text, n, take, tell, &r, err) : err_set(err, INGLE_NOMEM, "no memory for '%s'", name);
+    ingle_status st = r.line ? ini_read_on(name, text, n, take, tell, &r, err)
+                             : err_set(err, INGLE_NOMEM, "no memory for '%s'", name);
     if (!st) /* otherwise the line of the model may be the wrong one */
         st = check_models(&r, st, err);
     for (size_t i = 0; i < p->n && !st; i++)
@@ -316,24 +338,27 @@ ingle_status router_presets_text(struct router_presets *p, const char *name, con
 
 /* ---- names ---- */
 
-static ingle_status check_alias(struct router_presets *p, size_t j, const char *alias, ingle_status *first, struct err *err)
+static ingle_status check_alias(struct router_presets *p, size_t j, const char *alias,
+                                ingle_status *first, struct err *err)
 {
     char text[480];
     const char *other;
     if (strcmp(alias, "any") == 0) {
-        snprintf(text, sizeof text, "%s: the alias 'any' of '%.100s': 'any' is the model used last", p->at[j].where, p->at[j].id);
+        snprintf(text, sizeof text, "%s: the alias 'any' of '%.100s': 'any' is the model used last",
+                 p->at[j].where, p->at[j].id);
         (void)problem(p, INGLE_ARG, text, first, err);
     }
     for (size_t i = 0; i < p->n; i++) {
         if (i != j && strcmp(alias, p->at[i].id) == 0) {
-            snprintf(text, sizeof text, "%s: '%.100s' is the name of a model and an alias of '%.100s'", p->at[j].where, alias,
-                     p->at[j].id);
+            snprintf(text, sizeof text,
+                     "%s: '%.100s' is the name of a model and an alias of '%.100s'", p->at[j].where,
+                     alias, p->at[j].id);
             (void)problem(p, INGLE_ARG, text, first, err);
         }
         for (size_t q = 0; i < j && (other = ingle_config_text(p->at[i].config, "alias", q)); q++)
             if (strcmp(alias, other) == 0) {
-                snprintf(text, sizeof text, "%s: '%.100s' is an alias of '%.100s' and of '%.100s'", p->at[j].where, alias,
-                         p->at[i].id, p->at[j].id);
+                snprintf(text, sizeof text, "%s: '%.100s' is an alias of '%.100s' and of '%.100s'",
+                         p->at[j].where, alias, p->at[i].id, p->at[j].id);
                 (void)problem(p, INGLE_ARG, text, first, err);
             }
     }
@@ -350,7 +375,8 @@ ingle_status router_presets_check(struct router_presets *p, struct err *err)
     return st;
 }
 
-ingle_status router_presets_add(struct router_presets *p, const char *path, router_set_fn *set, void *arg, struct err *err)
+ingle_status router_presets_add(struct router_presets *p, const char *path, router_set_fn *set,
+                                void *arg, struct err *err)
 {
     struct stat is;
     if (stat(path, &is) == 0 && S_ISDIR(is.st_mode))

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests on their way to a process and back, by libcurl over the process's socket.  What comes is passed on as it comes;
- * when the client has too much unread, the transfer pauses, the socket fills, and the process waits.  Of a stream the
- * beginning of an event is held until its end is there, so that an error can follow whole events.
+ * Requests on their way to a process and back, by libcurl over the process's socket.  What comes is
+ * passed on as it comes; when the client has too much unread, the transfer pauses, the socket
+ * fills, and the process waits.  Of a stream the beginning of an event is held until its end is
+ * there, so that an error can follow whole events.
  */
 #include "router/inner.h"
 
@@ -111,9 +112,8 @@ static void take_info(struct router_job *j)
     struct router_model *m = j->model;
     if (!m || j->status != 200 || json_parse(j->reply.at, j->reply.n, NULL, &list, NULL))
         return;
-    if (json_object_object_get_ex(list, "data", &data) && json_object_is_type(data, json_type_array) &&
-        json_object_array_length(data))
-    {
+    if (json_object_object_get_ex(list, "data", &data) &&
+        json_object_is_type(data, json_type_array) && json_object_array_length(data)) {
         json_object_put(m->info);
         m->info = json_object_get(json_object_array_get_idx(data, 0));
     }
@@ -213,8 +213,17 @@ void router_job_fail(struct router_job *j, const struct serve_error *e, const ch
 static bool is_own_header(const char *name, size_t n)
 {
     static const char *const word[] = {
-        "connection", "keep-alive", "transfer-encoding", "content-length", "content-type", "date", "x-request-id",
-        "request-id", "cache-control", "x-accel-buffering", "x-content-type-options",
+        "connection",
+        "keep-alive",
+        "transfer-encoding",
+        "content-length",
+        "content-type",
+        "date",
+        "x-request-id",
+        "request-id",
+        "cache-control",
+        "x-accel-buffering",
+        "x-content-type-options",
     };
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (strlen(word[i]) == n && strncasecmp(word[i], name, n) == 0)
@@ -243,7 +252,8 @@ static size_t on_header(char *bytes, size_t size, size_t n, void *arg)
     while (n_value && strchr("\r\n \t", value[n_value - 1]))
         n_value--;
     if (n_name == 12 && strncasecmp(bytes, "content-type", 12) == 0)
-        snprintf(j->content_type, sizeof j->content_type, "%.*s", (int)(n_value < 120 ? n_value : 120), value);
+        snprintf(j->content_type, sizeof j->content_type, "%.*s",
+                 (int)(n_value < 120 ? n_value : 120), value);
     if (n_name == 14 && strncasecmp(bytes, "content-length", 14) == 0)
         j->whole = true;
     if (is_own_header(bytes, n_name))
@@ -356,12 +366,17 @@ static bool prepare(struct router_job *j, const struct router_model *m)
     bool ok = str_ok(&url) && curl_easy_setopt(e, CURLOPT_URL, url.at) == CURLE_OK;
     str_release(&url);
     ok = ok && curl_easy_setopt(e, CURLOPT_UNIX_SOCKET_PATH, m->child.socket) == CURLE_OK &&
-         curl_easy_setopt(e, CURLOPT_PROXY, "") == CURLE_OK && curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
-         curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK && curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK &&
-         curl_easy_setopt(e, CURLOPT_FORBID_REUSE, 1L) == CURLE_OK && curl_easy_setopt(e, CURLOPT_HTTPHEADER, j->headers) == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_PROXY, "") == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_PATH_AS_IS, 1L) == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_FRESH_CONNECT, 1L) == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_FORBID_REUSE, 1L) == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_HTTPHEADER, j->headers) == CURLE_OK &&
          curl_easy_setopt(e, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1) == CURLE_OK &&
-         curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header) == CURLE_OK && curl_easy_setopt(e, CURLOPT_HEADERDATA, j) == CURLE_OK &&
-         curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body) == CURLE_OK && curl_easy_setopt(e, CURLOPT_WRITEDATA, j) == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_HEADERFUNCTION, on_header) == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_HEADERDATA, j) == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body) == CURLE_OK &&
+         curl_easy_setopt(e, CURLOPT_WRITEDATA, j) == CURLE_OK &&
          curl_easy_setopt(e, CURLOPT_PRIVATE, j) == CURLE_OK;
     if (ok && j->n_body)
         ok = curl_easy_setopt(e, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)j->n_body) == CURLE_OK &&
@@ -399,7 +414,8 @@ void router_job_start(struct router_job *j, struct router_model *m)
         j->next_active->active_at = &j->next_active;
     j->router->active = j;
     if (!prepare(j, m) || curl_multi_add_handle(j->router->multi, j->easy) != CURLM_OK) {
-        router_job_fail(j, &(struct serve_error){.status = 500}, "out of memory for the way to the model '%s'", m->id);
+        router_job_fail(j, &(struct serve_error){.status = 500},
+                        "out of memory for the way to the model '%s'", m->id);
     }
 }
 
@@ -407,9 +423,9 @@ void router_job_wait(struct router_job *j, struct router_model *m)
 {
     struct router *r = j->router;
     j->model = m;
-    if (!j->counted && (r->n_waiting >= r->max_waiting ||
-                        (double)r->waiting_bytes + (double)j->n_body > ingle_config_number(r->o.config, "max-bodies")))
-    {
+    if (!j->counted &&
+        (r->n_waiting >= r->max_waiting || (double)r->waiting_bytes + (double)j->n_body >
+                                               ingle_config_number(r->o.config, "max-bodies"))) {
         router_job_fail(j, &(struct serve_error){.status = 429, .retry_seconds = 5},
                         "too many requests wait for models that are not loaded");
         return;
@@ -432,7 +448,8 @@ static void keep_alive(struct router_job *j)
     if (!j->begun)
         http_begin(j->x, 200, "text/event-stream");
     j->begun = true;
-    const int n = snprintf(text, sizeof text, ": the model is being loaded, %.0f %%\n\n", j->model ? 100 * j->model->progress : 0);
+    const int n = snprintf(text, sizeof text, ": the model is being loaded, %.0f %%\n\n",
+                           j->model ? 100 * j->model->progress : 0);
     (void)http_write(j->x, text, (size_t)n);
 }
 
@@ -458,12 +475,14 @@ void router_jobs_expire(struct router_model *m, uint64_t now)
         next = j->next;
         const double limit = ingle_config_number(j->router->o.config, "queue-timeout");
         const bool late = http_ask(j->x) == HTTP_LATE;
-        const bool queued = limit > 0 && now > j->arrived && (double)(now - j->arrived) > limit * 1e9;
+        const bool queued =
+            limit > 0 && now > j->arrived && (double)(now - j->arrived) > limit * 1e9;
         if (!late && !queued)
             continue;
         (void)router_jobs_remove(&m->waiting, j);
         if (late)
-            router_job_fail(j, &(struct serve_error){.status = 504}, "the time for this request is up (--max-request-seconds)");
+            router_job_fail(j, &(struct serve_error){.status = 504},
+                            "the time for this request is up (--max-request-seconds)");
         else
             router_job_fail(j, &(struct serve_error){.status = 429, .retry_seconds = 5},
                             "the model '%s' was not loaded within --queue-timeout", m->id);
@@ -490,15 +509,20 @@ static void reply_whole(struct router_job *j)
     if (j->begun) { /* comments went out before */
         struct json_object *body = NULL, *error, *message;
         const char *text = NULL;
-        if (!json_parse(j->reply.at, j->reply.n, NULL, &body, NULL) && json_object_object_get_ex(body, "error", &error))
+        if (!json_parse(j->reply.at, j->reply.n, NULL, &body, NULL) &&
+            json_object_object_get_ex(body, "error", &error))
             text = json_object_is_type(error, json_type_string) ? json_object_get_string(error)
-                   : json_object_object_get_ex(error, "message", &message) ? json_object_get_string(message) : NULL;
-        write_error(j, &(struct serve_error){.status = j->status}, text ? text : "the request was refused");
+                   : json_object_object_get_ex(error, "message", &message)
+                       ? json_object_get_string(message)
+                       : NULL;
+        write_error(j, &(struct serve_error){.status = j->status},
+                    text ? text : "the request was refused");
         json_object_put(body);
         return;
     }
     put_headers(j);
-    http_reply(j->x, j->status, j->content_type[0] ? j->content_type : "application/octet-stream", j->reply.at, j->reply.n);
+    http_reply(j->x, j->status, j->content_type[0] ? j->content_type : "application/octet-stream",
+               j->reply.at, j->reply.n);
 }
 
 /* The request goes to the next process of its model: its answer has not begun. */
@@ -516,8 +540,8 @@ static void again(struct router_job *j)
 /* Whether it is the other end that broke a connection. */
 static bool is_broken(CURLcode code)
 {
-    return code == CURLE_COULDNT_CONNECT || code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR || code == CURLE_GOT_NOTHING ||
-           code == CURLE_PARTIAL_FILE;
+    return code == CURLE_COULDNT_CONNECT || code == CURLE_RECV_ERROR || code == CURLE_SEND_ERROR ||
+           code == CURLE_GOT_NOTHING || code == CURLE_PARTIAL_FILE;
 }
 
 /* The connection to the process broke. */
@@ -527,21 +551,26 @@ static void lost(struct router_job *j, CURLcode code)
     const bool refused = code == CURLE_COULDNT_CONNECT, broken = is_broken(code);
     if (m->state == ROUTER_LOADED && m->child.pid && broken)
         m->child.doubt_until = clock_now() + DOUBT_NS;
-    if (j->x && j->n_candidates && broken && !j->passed) { /* what it asks for has gone with the process */
+    /* what it asks for has gone with the process */
+    if (j->x && j->n_candidates && broken && !j->passed) {
         if (try_next(j))
             return;
-        router_job_fail(j, &(struct serve_error){.status = 404}, "no model has this: the process of the model '%s' ended", m->id);
+        router_job_fail(j, &(struct serve_error){.status = 404},
+                        "no model has this: the process of the model '%s' ended", m->id);
         return;
     }
-    if (j->x && !j->passed && broken && (refused ? ++j->n_tries < MOST_TRIES : ++j->n_lost < MOST_LOST)) {
+    if (j->x && !j->passed && broken &&
+        (refused ? ++j->n_tries < MOST_TRIES : ++j->n_lost < MOST_LOST)) {
         again(j);
         return;
     }
     if (j->x && j->begun && j->reply.n) { /* half an event: nobody can read it */
         str_clear(&j->reply);
     }
-    router_job_fail(j, &(struct serve_error){.status = 502, .type = "server_error", .code = "model_process_ended"},
-                    "the process of the model '%s' ended while it answered", m->id);
+    router_job_fail(
+        j,
+        &(struct serve_error){.status = 502, .type = "server_error", .code = "model_process_ended"},
+        "the process of the model '%s' ended while it answered", m->id);
 }
 
 void router_job_done(struct router_job *j, CURLcode code)
@@ -555,8 +584,10 @@ void router_job_done(struct router_job *j, CURLcode code)
     }
     if (j->status == 404 && try_next(j))
         return;
-    const bool ends = j->model->state != ROUTER_LOADED || j->model->child.ended || j->model->child.errors_over;
-    if (j->x && j->status == 503 && ends && !j->passed && ++j->n_lost < MOST_LOST) { /* "the server is stopping": the next one is not */
+    const bool ends =
+        j->model->state != ROUTER_LOADED || j->model->child.ended || j->model->child.errors_over;
+    /* "the server is stopping": the next one is not */
+    if (j->x && j->status == 503 && ends && !j->passed && ++j->n_lost < MOST_LOST) {
         again(j);
         return;
     }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The router's thread: it owns the processes and all transfers, and sleeps in epoll for sockets of curl, pipes of the
- * processes, and whoever wakes it.  What other threads see of the models is under the lock.
+ * The router's thread: it owns the processes and all transfers, and sleeps in epoll for sockets of
+ * curl, pipes of the processes, and whoever wakes it.  What other threads see of the models is
+ * under the lock.
  */
 #define _GNU_SOURCE
 #include "router/inner.h"
@@ -66,7 +67,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *mi
         e.events |= EPOLLIN;
     if (what & CURL_POLL_OUT)
         e.events |= EPOLLOUT;
-    if (epoll_ctl(r->epoll, mine ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &e) && errno == (mine ? ENOENT : EEXIST))
+    if (epoll_ctl(r->epoll, mine ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &e) &&
+        errno == (mine ? ENOENT : EEXIST))
         (void)epoll_ctl(r->epoll, mine ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &e);
     (void)curl_multi_assign(r->multi, fd, r);
     return 0;
@@ -87,7 +89,8 @@ static void take_results(struct router *r)
     for (CURLMsg *m; (m = curl_multi_info_read(r->multi, &left));) {
         struct router_job *j = NULL;
         const CURLcode code = m->data.result;
-        if (m->msg != CURLMSG_DONE || curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &j) != CURLE_OK || !j)
+        if (m->msg != CURLMSG_DONE ||
+            curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, &j) != CURLE_OK || !j)
             continue;
         pthread_mutex_lock(&r->lock);
         router_job_done(j, code);
@@ -135,7 +138,8 @@ static void take_job(struct router *r, struct router_job *j)
 {
     struct router_model *m = j->model;
     if (atomic_load(&j->gone) || r->stop) {
-        router_job_fail(j, &(struct serve_error){.status = 503, .retry_seconds = 5}, "the server is stopping");
+        router_job_fail(j, &(struct serve_error){.status = 503, .retry_seconds = 5},
+                        "the server is stopping");
         return;
     }
     if (router_is_up(m) && !m->waiting.first) {
@@ -169,7 +173,8 @@ static void stop_all(struct router *r)
     for (struct router_model *m = r->models; m; m = m->next) {
         m->asked = false;
         for (struct router_job *j; (j = router_jobs_take(&m->waiting));)
-            router_job_fail(j, &(struct serve_error){.status = 503, .retry_seconds = 5}, "the server is stopping");
+            router_job_fail(j, &(struct serve_error){.status = 503, .retry_seconds = 5},
+                            "the server is stopping");
         if (m->state != ROUTER_STOPPING)
             router_unload(r, m, ROUTER_UNLOADED, "the server stops");
         router_child_stop(r, m, STOP_S);
@@ -184,7 +189,8 @@ static bool any_process(const struct router *r)
     return false;
 }
 
-/* Everything under the lock that is to be done before the next sleep.  *ms: how long that may be.  False: it is all over. */
+/* Everything under the lock that is to be done before the next sleep.  *ms: how long that may be.
+ * False: it is all over. */
 static bool turn(struct router *r, int *ms)
 {
     pthread_mutex_lock(&r->lock);
@@ -275,7 +281,8 @@ static bool same_options(const struct ingle_config *a, const struct ingle_config
     const struct ingle_option *o = ingle_options(&n);
     for (size_t i = 0; i < n; i++)
         for (size_t k = 0;; k++) {
-            const char *x = ingle_config_text(a, o[i].name, k), *y = ingle_config_text(b, o[i].name, k);
+            const char *x = ingle_config_text(a, o[i].name, k),
+                       *y = ingle_config_text(b, o[i].name, k);
             if (!x && !y)
                 break;
             if (!x || !y || strcmp(x, y) != 0)
@@ -316,7 +323,8 @@ static ingle_status read_presets(const struct router *r, struct router_presets *
         return first;
     say_lines(r, INGLE_REPORT_ERROR, &p->problems);
     err_set(&why, first, "%s", err->msg);
-    return err_set(err, first, "%zu lines of the presets are wrong; the first is %.400s", p->n_problems, why.msg);
+    return err_set(err, first, "%zu lines of the presets are wrong; the first is %.400s",
+                   p->n_problems, why.msg);
 }
 
 static struct router_preset *preset_of(const struct router_presets *p, const struct router_model *m)
@@ -420,11 +428,13 @@ static ingle_status make_directory(struct router *r, struct err *err)
     enum { MOST = 80 }; /* a socket's path has 108 bytes */
     char path[160];
     if (strlen(r->o.directory) > MOST)
-        return err_set(err, INGLE_LIMIT, "'%s' is too long a path for sockets: at most %d bytes", r->o.directory, MOST);
+        return err_set(err, INGLE_LIMIT, "'%s' is too long a path for sockets: at most %d bytes",
+                       r->o.directory, MOST);
     remove_left(r->o.directory);
     snprintf(path, sizeof path, "%s/%sXXXXXX", r->o.directory, PREFIX);
     if (!mkdtemp(path))
-        return err_set(err, INGLE_IO, "no directory for sockets in '%s': %s", r->o.directory, strerror(errno));
+        return err_set(err, INGLE_IO, "no directory for sockets in '%s': %s", r->o.directory,
+                       strerror(errno));
     r->directory = mem_strdup(path);
     r->lock_fd = lock_of(path, O_CREAT);
     if (r->directory && r->lock_fd >= 0)
@@ -455,8 +465,10 @@ static ingle_status open_loop(struct router *r, struct err *err)
         return err_set(err, INGLE_IO, "no event loop: %s", strerror(errno));
     if (curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK || !(r->multi = curl_multi_init()))
         return err_set(err, INGLE_NOMEM, "libcurl cannot be started");
-    if (curl_multi_setopt(r->multi, CURLMOPT_SOCKETFUNCTION, on_socket) || curl_multi_setopt(r->multi, CURLMOPT_SOCKETDATA, r) ||
-        curl_multi_setopt(r->multi, CURLMOPT_TIMERFUNCTION, on_timer) || curl_multi_setopt(r->multi, CURLMOPT_TIMERDATA, r))
+    if (curl_multi_setopt(r->multi, CURLMOPT_SOCKETFUNCTION, on_socket) ||
+        curl_multi_setopt(r->multi, CURLMOPT_SOCKETDATA, r) ||
+        curl_multi_setopt(r->multi, CURLMOPT_TIMERFUNCTION, on_timer) ||
+        curl_multi_setopt(r->multi, CURLMOPT_TIMERDATA, r))
         return err_set(err, INGLE_NOMEM, "libcurl cannot be started");
     return INGLE_OK;
 }
@@ -474,7 +486,8 @@ static ingle_status start_thread(struct router *r, struct err *err)
 
 ingle_status router_open(struct router **out, const struct router_options *o, struct err *err)
 {
-    const struct http_options calls = {.admit = router_admit, .handle = router_handle, .refuse = router_refuse};
+    const struct http_options calls = {
+        .admit = router_admit, .handle = router_handle, .refuse = router_refuse};
     struct router *r = mem_zalloc(sizeof *r);
     if (!r || pthread_mutex_init(&r->lock, NULL)) {
         mem_free(r);

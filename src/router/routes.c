@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Requests as they come: those for the router itself are answered here, the others become jobs for a model.
+ * Requests as they come: those for the router itself are answered here, the others become jobs for
+ * a model.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "router/inner.h"
@@ -18,7 +19,20 @@
 
 enum what {
     TO_MODEL, /* the server's own routes */
-    HEALTH, PAGE, PAGE_FILE, OPENAPI, VERSION, TAGS, RUNNING, MODELS, EVENTS, MODEL, LOAD, UNLOAD, PROPS, METRICS
+    HEALTH,
+    PAGE,
+    PAGE_FILE,
+    OPENAPI,
+    VERSION,
+    TAGS,
+    RUNNING,
+    MODELS,
+    EVENTS,
+    MODEL,
+    LOAD,
+    UNLOAD,
+    PROPS,
+    METRICS
 };
 
 static const struct route routes[] = {
@@ -33,17 +47,20 @@ static void tables(struct route_table out[2])
     out[1] = route_table();
 }
 
-void router_admit(void *arg, struct http_exchange *x, const struct http_request *rq, const char **user)
+void router_admit(void *arg, struct http_exchange *x, const struct http_request *rq,
+                  const char **user)
 {
     struct router *r = arg;
     struct route_table table[2];
     tables(table);
     const struct route *found = address_admit(&r->address, x, rq, table, 2, user);
     if (found && serve_phase(&r->serve) == SERVE_DRAINING && strcmp(found->method, "POST") == 0)
-        serve_fail(x, rq, &(struct serve_error){.status = 503, .retry_seconds = 5}, "the server is stopping");
+        serve_fail(x, rq, &(struct serve_error){.status = 503, .retry_seconds = 5},
+                   "the server is stopping");
 }
 
-void router_refuse(void *arg, struct http_exchange *x, const struct http_request *rq, int status, const char *reason)
+void router_refuse(void *arg, struct http_exchange *x, const struct http_request *rq, int status,
+                   const char *reason)
 {
     (void)arg;
     http_header(x, "X-Request-Id", rq->id);
@@ -67,9 +84,10 @@ static bool is_stored(const struct http_request *rq)
 {
     const char *path = serve_path(rq);
     return strncmp(path, "/responses/", 11) == 0
-               ? strcmp(path, "/responses/input_tokens") != 0 && strcmp(path, "/responses/compact") != 0
-           : strncmp(path, "/conversations/", 15) == 0 || strcmp(path, "/stream") == 0 ||
-                 strcmp(path, "/chat/completions/control") == 0;
+               ? strcmp(path, "/responses/input_tokens") != 0 &&
+                     strcmp(path, "/responses/compact") != 0
+               : strncmp(path, "/conversations/", 15) == 0 || strcmp(path, "/stream") == 0 ||
+                     strcmp(path, "/chat/completions/control") == 0;
 }
 
 /* The loaded models, the one used last first. */
@@ -86,9 +104,11 @@ static bool put_candidates(const struct router *r, struct router_job *j)
     while (j->n_candidates < n) {
         const struct router_model *best = NULL;
         for (const struct router_model *m = r->models; m; m = m->next) {
-            const bool later = m->last_used_ms < before || (m->last_used_ms == before && m->number > last);
+            const bool later =
+                m->last_used_ms < before || (m->last_used_ms == before && m->number > last);
             if (m->state == ROUTER_LOADED && later &&
-                (!best || m->last_used_ms > best->last_used_ms || (m->last_used_ms == best->last_used_ms && m->number < best->number)))
+                (!best || m->last_used_ms > best->last_used_ms ||
+                 (m->last_used_ms == best->last_used_ms && m->number < best->number)))
                 best = m;
         }
         if (!best)
@@ -101,7 +121,8 @@ static bool put_candidates(const struct router *r, struct router_job *j)
 }
 
 /* name: as asked, or NULL.  NULL: it is answered, with r->lock held. */
-static struct router_model *choose(struct router *r, struct http_exchange *x, const struct http_request *rq, const char *name)
+static struct router_model *choose(struct router *r, struct http_exchange *x,
+                                   const struct http_request *rq, const char *name)
 {
     char names[400];
     struct router_model *m = NULL;
@@ -117,10 +138,14 @@ static struct router_model *choose(struct router *r, struct http_exchange *x, co
     list_names(r, names, sizeof names);
     if (any)
         serve_fail(x, rq, &(struct serve_error){.status = 400, .param = "model"},
-                   "no model is currently resident in memory%s: name one of %s", name && *name ? "" : ", and the request names none",
-                   names);
+                   "no model is currently resident in memory%s: name one of %s",
+                   name && *name ? "" : ", and the request names none", names);
     else
-        serve_fail(x, rq, &(struct serve_error){.status = 404, .type = "invalid_request_error", .code = "model_not_found", .param = "model"},
+        serve_fail(x, rq,
+                   &(struct serve_error){.status = 404,
+                                         .type = "invalid_request_error",
+                                         .code = "model_not_found",
+                                         .param = "model"},
                    "there is no model '%s': this server has %s", name, names);
     return NULL;
 }
@@ -130,7 +155,8 @@ static struct router_model *choose(struct router *r, struct http_exchange *x, co
 static void encode(struct str *out, const char *text, const char *keep)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        const bool plain = (*p >= '0' && *p <= '9') || (*p >= 'A' && *p <= 'Z') || (*p >= 'a' && *p <= 'z') || strchr(keep, *p);
+        const bool plain = (*p >= '0' && *p <= '9') || (*p >= 'A' && *p <= 'Z') ||
+                           (*p >= 'a' && *p <= 'z') || strchr(keep, *p);
         if (plain)
             str_addc(out, (char)*p);
         else
@@ -158,14 +184,17 @@ static void add_query(void *arg, const char *name, const char *value)
 static bool stays_here(const char *name)
 {
     static const char *const word[] = {
-        "host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length", "expect",
-        "authorization", "x-api-key", "x-ingle-user", "origin", "referer", "cookie", "accept-encoding",
+        "host",    "connection",        "keep-alive", "te",
+        "trailer", "transfer-encoding", "upgrade",    "content-length",
+        "expect",  "authorization",     "x-api-key",  "x-ingle-user",
+        "origin",  "referer",           "cookie",     "accept-encoding",
     };
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
         if (strcasecmp(word[i], name) == 0)
             return true;
     return strncasecmp(name, "proxy-", 6) == 0 || strncasecmp(name, "sec-", 4) == 0 ||
-           strncasecmp(name, "access-control-", 15) == 0 || strncasecmp(name, "x-forwarded-", 12) == 0;
+           strncasecmp(name, "access-control-", 15) == 0 ||
+           strncasecmp(name, "x-forwarded-", 12) == 0;
 }
 
 struct headers {
@@ -177,7 +206,8 @@ static void put_header(struct headers *h, const char *name, const char *value)
 {
     struct str s;
     str_init(&s);
-    str_addf(&s, *value ? "%s: %s" : "%s;", name, value); /* a ';' is curl's way to say "with an empty value" */
+    /* a ';' is curl's way to say "with an empty value" */
+    str_addf(&s, *value ? "%s: %s" : "%s;", name, value);
     struct curl_slist *list = str_ok(&s) ? curl_slist_append(h->job->headers, s.at) : NULL;
     str_release(&s);
     h->ok &= list != NULL;
@@ -195,7 +225,11 @@ static bool copy_request(struct router_job *j, const struct http_request *rq)
 {
     struct target t = {.n = 0};
     struct headers h = {j, true};
-    j->rq = (struct http_request){.method = rq->method, .path = mem_strdup(rq->path), .id = rq->id, .body = "", .user = "",
+    j->rq = (struct http_request){.method = rq->method,
+                                  .path = mem_strdup(rq->path),
+                                  .id = rq->id,
+                                  .body = "",
+                                  .user = "",
                                   .exchange = rq->exchange};
     str_init(&t.s);
     encode(&t.s, rq->path, "/-._~:@");
@@ -222,7 +256,8 @@ static bool copy_request(struct router_job *j, const struct http_request *rq)
 /* Whether the answer will be a stream of events, into which comments may be written. */
 static bool wants_events(const struct http_request *rq, struct json_object *body)
 {
-    static const char *const path[] = {"/chat/completions", "/completions", "/completion", "/messages", "/responses"};
+    static const char *const path[] = {"/chat/completions", "/completions", "/completion",
+                                       "/messages", "/responses"};
     struct json_object *v = body ? request_get(body, "stream") : NULL;
     bool found = false;
     for (size_t i = 0; i < sizeof path / sizeof *path; i++)
@@ -246,20 +281,24 @@ static const char *name_of(struct json_object *v, const char *member, struct fau
     const size_t n = (size_t)json_object_get_string_len(v);
     for (size_t i = 0; i < n; i++)
         if ((unsigned char)name[i] < ' ' || name[i] == 0x7F) {
-            request_fault(f, FAULT_REQUEST, member, "'%s' has the byte 0x%02x, which no name of a model has", member, (unsigned char)name[i]);
+            request_fault(f, FAULT_REQUEST, member,
+                          "'%s' has the byte 0x%02x, which no name of a model has", member,
+                          (unsigned char)name[i]);
             return NULL;
         }
     return name;
 }
 
 /* With r->lock held: the job goes to its model, or is answered. */
-static void dispatch(struct router *r, struct router_job *j, const struct http_request *rq, const char *name, bool autoload)
+static void dispatch(struct router *r, struct router_job *j, const struct http_request *rq,
+                     const char *name, bool autoload)
 {
     struct router_model *m = NULL;
     router_children_look(r);
     if ((!name || !*name) && is_stored(rq)) {
         if (!put_candidates(r, j) || !j->n_candidates) {
-            serve_fail(j->x, rq, &(struct serve_error){.status = 404}, "no model is loaded that could have this");
+            serve_fail(j->x, rq, &(struct serve_error){.status = 404},
+                       "no model is loaded that could have this");
             return;
         }
         m = router_by_number(r, j->candidate[j->at_candidate++]);
@@ -269,13 +308,19 @@ static void dispatch(struct router *r, struct router_job *j, const struct http_r
     if (!m)
         return;
     if (!autoload && (m->state != ROUTER_LOADED || m->child.ended)) {
-        serve_fail(j->x, rq, &(struct serve_error){.status = 400, .code = "model_not_loaded", .param = "model"},
-                   "the model '%s' is not loaded, and requests do not load models here: POST /models/load does", m->id);
+        serve_fail(
+            j->x, rq,
+            &(struct serve_error){.status = 400, .code = "model_not_loaded", .param = "model"},
+            "the model '%s' is not loaded, and requests do not load models here: POST /models/load "
+            "does",
+            m->id);
         return;
     }
     if (m->retry_at > clock_now() && m->state == ROUTER_UNLOADED) {
         const double wait = (double)(m->retry_at - clock_now()) * 1e-9;
-        serve_fail(j->x, rq, &(struct serve_error){.status = 503, .code = "model_not_started", .retry_seconds = wait + 1},
+        serve_fail(j->x, rq,
+                   &(struct serve_error){
+                       .status = 503, .code = "model_not_started", .retry_seconds = wait + 1},
                    "the model '%s' did not start %d times: %s", m->id, m->n_failures, m->words);
         return;
     }
@@ -290,7 +335,8 @@ static void dispatch(struct router *r, struct router_job *j, const struct http_r
 static bool is_over_at_once(struct json_object *body)
 {
     struct json_object *v = body ? request_get(body, "keep_alive") : NULL;
-    if (!v || json_object_is_type(v, json_type_array) || json_object_is_type(v, json_type_object) || json_object_is_type(v, json_type_boolean))
+    if (!v || json_object_is_type(v, json_type_array) || json_object_is_type(v, json_type_object) ||
+        json_object_is_type(v, json_type_boolean))
         return false;
     const char *text = json_object_get_string(v);
     if (request_is_text(v))
@@ -310,7 +356,8 @@ static bool asks_nothing(const struct http_request *rq, struct json_object *body
                        : request_is_text(v) && !*json_object_get_string(v));
 }
 
-static void reply_unloaded(struct http_exchange *x, const struct http_request *rq, const char *model)
+static void reply_unloaded(struct http_exchange *x, const struct http_request *rq,
+                           const char *model)
 {
     char text[40];
     const time_t t = time(NULL);
@@ -337,7 +384,8 @@ static void reply_unloaded(struct http_exchange *x, const struct http_request *r
 }
 
 /* The model ends when nobody has a request to it any more. */
-static void let_go(struct router *r, struct http_exchange *x, const struct http_request *rq, const char *name)
+static void let_go(struct router *r, struct http_exchange *x, const struct http_request *rq,
+                   const char *name)
 {
     pthread_mutex_lock(&r->lock);
     struct router_model *m = choose(r, x, rq, name);
@@ -366,7 +414,9 @@ static void pass_on(struct router *r, struct http_exchange *x, const struct http
     else if (body && ollama && (v = request_get(body, "name")) && request_is_text(v))
         name = name_of(v, "name", &f);
     if (f.kind) { /* the way to a model is not known */
-        serve_fail(x, rq, &(struct serve_error){.status = f.status, .param = f.param[0] ? f.param : NULL}, "%s", f.message);
+        serve_fail(x, rq,
+                   &(struct serve_error){.status = f.status, .param = f.param[0] ? f.param : NULL},
+                   "%s", f.message);
         json_object_put(body);
         return;
     }
@@ -377,7 +427,8 @@ static void pass_on(struct router *r, struct http_exchange *x, const struct http
         return;
     }
     struct router_job *j = mem_zalloc(sizeof *j);
-    const bool autoload = asked ? strcmp(asked, "true") == 0 || strcmp(asked, "1") == 0 : !ingle_config_flag(r->o.config, "no-autoload");
+    const bool autoload = asked ? strcmp(asked, "true") == 0 || strcmp(asked, "1") == 0
+                                : !ingle_config_flag(r->o.config, "no-autoload");
     bool ok = j != NULL;
     if (j) {
         str_init(&j->head);
@@ -406,7 +457,8 @@ static void pass_on(struct router *r, struct http_exchange *x, const struct http
 
 /* ---- the router's own ---- */
 
-static void reply_text(struct http_exchange *x, const struct http_request *rq, const char *key, bool value)
+static void reply_text(struct http_exchange *x, const struct http_request *rq, const char *key,
+                       bool value)
 {
     struct str out;
     str_init(&out);
@@ -422,7 +474,8 @@ static void reply_text(struct http_exchange *x, const struct http_request *rq, c
 static void health(struct router *r, struct http_exchange *x, const struct http_request *rq)
 {
     if (serve_phase(&r->serve) == SERVE_DRAINING)
-        serve_fail(x, rq, &(struct serve_error){.status = 503, .retry_seconds = 2}, "the server is stopping");
+        serve_fail(x, rq, &(struct serve_error){.status = 503, .retry_seconds = 2},
+                   "the server is stopping");
     else
         reply_text(x, rq, "status", false);
 }
@@ -447,23 +500,29 @@ static bool serves_others(const struct router *r, const struct router_model *m, 
     return false;
 }
 
-static void load(struct router *r, struct http_exchange *x, const struct http_request *rq, bool unload)
+static void load(struct router *r, struct http_exchange *x, const struct http_request *rq,
+                 bool unload)
 {
     struct fault f = serve_watch(x);
-    struct json_object *body = request_body(rq->body, rq->n_body, &f), *v = body ? request_get(body, "model") : NULL;
+    struct json_object *body = request_body(rq->body, rq->n_body, &f),
+                       *v = body ? request_get(body, "model") : NULL;
     const char *name = name_of(v, "model", &f);
     if (!f.kind && (!v || !request_is_text(v)))
         request_fault(&f, FAULT_REQUEST, "model", "'model' must be the name of a model");
     if (f.kind) {
-        serve_fail(x, rq, &(struct serve_error){.status = f.status, .param = f.param[0] ? f.param : NULL}, "%s", f.message);
+        serve_fail(x, rq,
+                   &(struct serve_error){.status = f.status, .param = f.param[0] ? f.param : NULL},
+                   "%s", f.message);
         json_object_put(body);
         return;
     }
     pthread_mutex_lock(&r->lock);
     struct router_model *m = choose(r, x, rq, name);
     if (m && unload && serves_others(r, m, rq->user)) {
-        serve_fail(x, rq, &(struct serve_error){.status = 409, .code = "model_in_use", .param = "model"},
-                   "the model '%s' has requests of other keys: it can be unloaded when they are answered", m->id);
+        serve_fail(
+            x, rq, &(struct serve_error){.status = 409, .code = "model_in_use", .param = "model"},
+            "the model '%s' has requests of other keys: it can be unloaded when they are answered",
+            m->id);
         m = NULL;
     }
     if (m) {
@@ -543,7 +602,11 @@ static void metrics(struct router *r, struct http_exchange *x, const struct http
     router_children_look(r);
     if (g) {
         g->x = x;
-        g->rq = (struct http_request){.method = rq->method, .path = mem_strdup(rq->path), .id = rq->id, .body = "", .user = ""};
+        g->rq = (struct http_request){.method = rq->method,
+                                      .path = mem_strdup(rq->path),
+                                      .id = rq->id,
+                                      .body = "",
+                                      .user = ""};
     }
     const bool ok = g && g->rq.path && ask_all(r, g, &jobs);
     const bool wait = ok && g->n_left;
@@ -585,8 +648,12 @@ static void model(struct router *r, struct http_exchange *x, const struct http_r
     if (m)
         serve_json(x, rq, &out);
     else
-        serve_fail(x, rq, &(struct serve_error){.status = 404, .type = "invalid_request_error", .code = "model_not_found",
-                                                .anthropic = http_request_header(rq, "anthropic-version") != NULL},
+        serve_fail(x, rq,
+                   &(struct serve_error){.status = 404,
+                                         .type = "invalid_request_error",
+                                         .code = "model_not_found",
+                                         .anthropic =
+                                             http_request_header(rq, "anthropic-version") != NULL},
                    "there is no model '%s'", name);
     if (!m)
         str_release(&out);
@@ -610,7 +677,8 @@ static void list(struct router *r, struct http_exchange *x, const struct http_re
     if (!st)
         serve_json(x, rq, &out);
     else
-        serve_fail(x, rq, &(struct serve_error){.status = 500, .no_retry = true}, "the models stay as they were: %s", err.msg);
+        serve_fail(x, rq, &(struct serve_error){.status = 500, .no_retry = true},
+                   "the models stay as they were: %s", err.msg);
     if (st)
         str_release(&out);
 }
@@ -644,7 +712,8 @@ void router_handle(void *arg, struct http_exchange *x, const struct http_request
     struct route_table table[2];
     bool other_method;
     tables(table);
-    const struct route *found = route_find(table, 2, rq, &other_method); /* router_admit() has seen that there is one */
+    /* router_admit() has seen that there is one */
+    const struct route *found = route_find(table, 2, rq, &other_method);
     const bool named = http_request_query(rq, "model") != NULL;
     switch ((enum what)found->what) {
     case HEALTH:

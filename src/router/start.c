@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Who runs and who waits.  Models that are asked for queue in the order of the requests.  What a hub has is fetched first, and
- * nobody waits for that.  The first of the others gets a plan (this program computes what it needs and prints it) with all the
- * memory that there is for models: who cannot fit, or whose files cannot be read, fails, and nobody has ended for it.  If it
- * does not fit beside the others, or there are --models-max processes, the least recently used model without requests ends, and
- * a plan is made with what is free then.  A model with requests is left alone; but when one has waited PATIENCE_NS for it, it
- * gets no new requests.
+ * Who runs and who waits.  Models that are asked for queue in the order of the requests.  What a
+ * hub has is fetched first, and nobody waits for that.  The first of the others gets a plan (this
+ * program computes what it needs and prints it) with all the memory that there is for models: who
+ * cannot fit, or whose files cannot be read, fails, and nobody has ended for it.  If it does not
+ * fit beside the others, or there are --models-max processes, the least recently used model without
+ * requests ends, and a plan is made with what is free then.  A model with requests is left alone;
+ * but when one has waited PATIENCE_NS for it, it gets no new requests.
  */
 #define _GNU_SOURCE
 #include "router/inner.h"
@@ -82,7 +83,8 @@ static void stop(struct router *r, struct router_model *m, enum router_state the
     router_child_stop(r, m, router_number(r, m, "drain") + KILL_S);
 }
 
-void router_unload(struct router *r, struct router_model *m, enum router_state then, const char *why)
+void router_unload(struct router *r, struct router_model *m, enum router_state then,
+                   const char *why)
 {
     m->asked = false;
     switch (m->state) {
@@ -114,7 +116,8 @@ static struct router_model *victim(const struct router *r, bool busy)
 {
     struct router_model *best = NULL;
     for (struct router_model *m = r->models; m; m = m->next) {
-        const bool up = router_is_up(m) || (m->leaving && m->state == ROUTER_LOADED && !m->child.ended);
+        const bool up =
+            router_is_up(m) || (m->leaving && m->state == ROUTER_LOADED && !m->child.ended);
         if (!up || (m->n_active || m->waiting.first) != busy || (busy && m->leaving))
             continue;
         if (!best || m->last_used_ms < best->last_used_ms ||
@@ -153,7 +156,8 @@ static void make_room(struct router *r, struct router_model *m)
         char why[160];
         snprintf(why, sizeof why, "'%.120s' needs the room", m->id);
         r->n_evicted++;
-        const bool kept = ingle_config_is_set(v->config, "store") || ingle_config_is_set(r->o.config, "store");
+        const bool kept =
+            ingle_config_is_set(v->config, "store") || ingle_config_is_set(r->o.config, "store");
         stop(r, v, kept ? ROUTER_SLEEPING : ROUTER_UNLOADED, why);
         return;
     }
@@ -175,7 +179,8 @@ static void fail_start(struct router *r, struct router_model *m, int code)
 {
     char text[ROUTER_WORDS + 300];
     const int shift = m->n_failures < 7 ? m->n_failures : 7;
-    uint64_t pause = m->n_failures ? SECOND_NS << (shift - 1) : 0; /* the second failure in a row is the first to cost time */
+    /* the second failure in a row is the first to cost time */
+    uint64_t pause = m->n_failures ? SECOND_NS << (shift - 1) : 0;
     if (pause > MOST_PAUSE_S * SECOND_NS)
         pause = MOST_PAUSE_S * SECOND_NS;
     m->failed = true;
@@ -188,7 +193,9 @@ static void fail_start(struct router *r, struct router_model *m, int code)
     router_set_state(r, m, ROUTER_UNLOADED);
     router_say(r, m, "failed: %s", m->words);
     snprintf(text, sizeof text, "the model '%.200s' did not start: %s", m->id, m->words);
-    fail_waiting(m, &(struct serve_error){.status = 500, .code = "model_not_started", .no_retry = true}, text);
+    fail_waiting(
+        m, &(struct serve_error){.status = 500, .code = "model_not_started", .no_retry = true},
+        text);
 }
 
 static void fail_to_start(struct router *r, struct router_model *m, const struct err *why)
@@ -197,8 +204,9 @@ static void fail_to_start(struct router *r, struct router_model *m, const struct
     fail_start(r, m, 1);
 }
 
-/* What one more model may take: of --memory, or of the memory that was free when no model ran, without the plans of those
- * that run; and no more than is free now.  0: it is not known, or no model runs and the process sees for itself. */
+/* What one more model may take: of --memory, or of the memory that was free when no model ran,
+ * without the plans of those that run; and no more than is free now.  0: it is not known, or no
+ * model runs and the process sees for itself. */
 static uint64_t free_bytes(struct router *r)
 {
     struct cpu_machine machine;
@@ -261,7 +269,8 @@ static bool same_repository(const char *a, const char *b)
     return strncmp(a, b, n) == 0 && (!b[n] || b[n] == ':');
 }
 
-/* Whether another model is fetching from the same repository: each file is written by one process. */
+/* Whether another model is fetching from the same repository: each file is written by one
+ * process. */
 static bool fetches_same(const struct router *r, const struct router_model *m)
 {
     const char *a, *b;
@@ -273,7 +282,10 @@ static bool fetches_same(const struct router *r, const struct router_model *m)
     return false;
 }
 
-static bool needs_fetch(const struct router *r, const struct router_model *m) { return !m->fetched && hub_name(r, m, 0); }
+static bool needs_fetch(const struct router *r, const struct router_model *m)
+{
+    return !m->fetched && hub_name(r, m, 0);
+}
 
 /* A process for m, as far as memory allows. */
 static void start(struct router *r, struct router_model *m, bool plan)
@@ -350,14 +362,18 @@ static bool advance(struct router *r, struct router_model *m)
 }
 
 /* It does not fit, whoever ends. */
-static void fail_to_fit(struct router *r, struct router_model *m, struct json_object *plan, uint64_t limit)
+static void fail_to_fit(struct router *r, struct router_model *m, struct json_object *plan,
+                        uint64_t limit)
 {
     uint64_t used;
     struct json_object *v;
-    const char *advice = json_object_object_get_ex(plan, "advice", &v) ? json_object_get_string(v) : "";
-    snprintf(m->words, sizeof m->words, "it needs %.1f MiB and %s %.1f%s%s%.300s", (double)m->need_bytes / 1048576,
-             n_processes(r, &used) ? "all models together have" : "there are", (double)limit / 1048576,
-             n_processes(r, &used) ? "" : " free", *advice ? "; " : "", advice);
+    const char *advice =
+        json_object_object_get_ex(plan, "advice", &v) ? json_object_get_string(v) : "";
+    snprintf(m->words, sizeof m->words, "it needs %.1f MiB and %s %.1f%s%s%.300s",
+             (double)m->need_bytes / 1048576,
+             n_processes(r, &used) ? "all models together have" : "there are",
+             (double)limit / 1048576, n_processes(r, &used) ? "" : " free", *advice ? "; " : "",
+             advice);
     fail_start(r, m, 1);
 }
 
@@ -371,8 +387,10 @@ static void take_plan(struct router *r, struct router_model *m)
         fail_to_start(r, m, &err);
         return;
     }
-    const uint64_t need = json_object_object_get_ex(plan, "total_bytes", &v) ? json_object_get_uint64(v) : 0;
-    const uint64_t limit = json_object_object_get_ex(plan, "limit_bytes", &v) ? json_object_get_uint64(v) : 0;
+    const uint64_t need =
+        json_object_object_get_ex(plan, "total_bytes", &v) ? json_object_get_uint64(v) : 0;
+    const uint64_t limit =
+        json_object_object_get_ex(plan, "limit_bytes", &v) ? json_object_get_uint64(v) : 0;
     const bool fits = json_object_object_get_ex(plan, "fits", &v) && json_object_get_boolean(v);
     const bool first = !m->checked; /* it was made with all memory */
     m->need_bytes = need;
@@ -398,7 +416,8 @@ static void say_end(struct router_model *m, int code)
     if (m->child.words[0])
         snprintf(m->words, sizeof m->words, "%s", m->child.words);
     else if (code > 128)
-        snprintf(m->words, sizeof m->words, "its process was ended by signal %d (%s)", code - 128, strsignal(code - 128));
+        snprintf(m->words, sizeof m->words, "its process was ended by signal %d (%s)", code - 128,
+                 strsignal(code - 128));
     else
         snprintf(m->words, sizeof m->words, "its process ended with status %d", code);
 }
@@ -423,7 +442,8 @@ static void take_end(struct router *r, struct router_model *m, int code)
         enqueue_at(r, m, m->queued_at);
         return;
     }
-    const bool starts = state == ROUTER_PLANNING || state == ROUTER_LOADING || state == ROUTER_FETCHING;
+    const bool starts =
+        state == ROUTER_PLANNING || state == ROUTER_LOADING || state == ROUTER_FETCHING;
     if (starts && code > 128 && !m->again && is_wanted(m)) {
         router_say(r, m, "%s: it is started again", m->words);
         m->again = true;
@@ -469,7 +489,8 @@ static void look_after(struct router *r, struct router_model *m, uint64_t now)
 {
     int code;
     struct router_child *c = &m->child;
-    if (has_process(m) && (c->ended || c->errors_over || c->kill_at || c->doubt_until) && router_child_ended(r, m, &code))
+    if (has_process(m) && (c->ended || c->errors_over || c->kill_at || c->doubt_until) &&
+        router_child_ended(r, m, &code))
         take_end(r, m, code);
     if (c->doubt_until && now > c->doubt_until)
         c->doubt_until = 0; /* it lives: who waits goes there again */
@@ -485,7 +506,8 @@ static void look_after(struct router *r, struct router_model *m, uint64_t now)
         stop(r, m, ROUTER_UNLOADED, "another model has waited for its room");
     } else if (m->let_go && !m->n_active) {
         stop(r, m, ROUTER_UNLOADED, "keep_alive 0");
-    } else if (ttl > 0 && !m->n_active && now > m->idle_since && (double)(now - m->idle_since) > ttl * 1e9) {
+    } else if (ttl > 0 && !m->n_active && now > m->idle_since &&
+               (double)(now - m->idle_since) > ttl * 1e9) {
         char why[64];
         snprintf(why, sizeof why, "no request for %g s", ttl);
         stop(r, m, ROUTER_SLEEPING, why);
@@ -497,7 +519,8 @@ void router_settle(struct router *r)
     const uint64_t now = clock_now();
     for (struct router_model **at = &r->models, *m; (m = *at);) {
         look_after(r, m, now);
-        if (m->removed && !has_process(m) && m->state != ROUTER_QUEUED && !m->waiting.first && !m->n_active) {
+        if (m->removed && !has_process(m) && m->state != ROUTER_QUEUED && !m->waiting.first &&
+            !m->n_active) {
             *at = m->next;
             router_tell(r, m->id, "model_remove", NULL);
             router_model_free(m);
@@ -516,7 +539,8 @@ uint64_t router_next_time(const struct router *r, uint64_t now)
     for (const struct router_model *m = r->models; m; m = m->next) {
         uint64_t at = 0;
         const double ttl = router_number(r, m, "ttl");
-        if (has_process(m) && (m->child.ended || m->child.errors_over || m->child.kill_at || m->child.doubt_until))
+        if (has_process(m) &&
+            (m->child.ended || m->child.errors_over || m->child.kill_at || m->child.doubt_until))
             at = now + LOOK_NS;
         else if (m->state == ROUTER_LOADED && !m->n_active && ttl > 0)
             at = m->idle_since + (uint64_t)(ttl * 1e9) + LOOK_NS;

@@ -2,8 +2,9 @@
 /*
  * draft - how many drafted tokens of which answers a step verifies.
  *
- * What steps take is draft_times.c's.  Expected tokens come from how often drafted tokens were right, by depth or by confidence.  Drafted tokens are
- * admitted by falling likelihood; of all the steps on that way the one with most tokens in a unit is taken.
+ * What steps take is draft_times.c's.  Expected tokens come from how often drafted tokens were
+ * right, by depth or by confidence.  Drafted tokens are admitted by falling likelihood; of all the
+ * steps on that way the one with most tokens in a unit is taken.
  */
 #include "sched/draft_times.h"
 
@@ -24,7 +25,8 @@ enum {
 
 /* A drafted token before anything is known, and its weight in tokens tried. */
 static const float PRIOR_RIGHT = 0.6f, PRIOR_WEIGHT = 4, ENGINE_WEIGHT = 6;
-static const float SESSION_FADE = 0.92f, ENGINE_FADE = 0.99f, BIN_FADE = 0.995f, SHARP_FADE = 0.999f;
+static const float SESSION_FADE = 0.92f, ENGINE_FADE = 0.99f, BIN_FADE = 0.995f,
+                   SHARP_FADE = 0.999f;
 static const float IDLE_FADE = 0.98f; /* of an answer's record, in a step that adds nothing to it */
 /* What more rows may take that were not measured yet, of what is expected for them on top. */
 static const double HOPE = 0.3, HOPE_GAIN = 1.05;
@@ -33,11 +35,16 @@ static const double MOST_LIKELY = 0.98;
 static const double LEAST_GAIN = 1.03;
 /* Steps of answers of which nothing is known may take so much longer for those that draft. */
 static const double MOST_WAIT = 1.02;
-/* Of each answer: how far it is ahead of plain decoding, in tokens, counts up to a bound; and it is to be behind by so much at most. */
-static const double MOST_AHEAD = 1.8, MOST_BEHIND = 1.7, MOST_WRONG = 0.8, REFILL_ONE = 0.009; /* ... and by as much more if what it is to get is all wrong */
-/* The account: over 256 steps 256 * REFILL + ACCOUNT + OVERDRAFT plain steps are lost at most, which is below 3 % of them. */
-static const double SEEN_PART = 0.7; /* of what refills it: for what a network reads while it does not draft */
-static const double MOST_RISK = 2.2; /* of one step, at worst: a few that are wrong do not spend all */
+/* Of each answer: how far it is ahead of plain decoding, in tokens, counts up to a bound; and it is
+ * to be behind by so much at most. */
+/* ... and by as much more if what it is to get is all wrong */
+static const double MOST_AHEAD = 1.8, MOST_BEHIND = 1.7, MOST_WRONG = 0.8, REFILL_ONE = 0.009;
+/* The account: over 256 steps 256 * REFILL + ACCOUNT + OVERDRAFT plain steps are lost at most,
+ * which is below 3 % of them. */
+/* of what refills it: for what a network reads while it does not draft */
+static const double SEEN_PART = 0.7;
+/* of one step, at worst: a few that are wrong do not spend all */
+static const double MOST_RISK = 2.2;
 static const double CHARGED = 0.7; /* of the doubt about a step's time */
 static const double REFILL = 0.006, ACCOUNT = 3, FIRST_ACCOUNT = 2.2, OVERDRAFT = 0.6;
 
@@ -59,8 +66,8 @@ const char *sched_draft_why_name(enum sched_draft_why why)
 /* ---- how likely drafted tokens are right ---- */
 
 /* By depth: of all answers, and of this one on top. */
-static double right_at(const struct sched_draft *d, const struct sched_draft_session *s, int k, int64_t depth,
-                       double before)
+static double right_at(const struct sched_draft *d, const struct sched_draft_session *s, int k,
+                       int64_t depth, double before)
 {
     const struct sched_draft_record *all = &d->record[k], *own = &s->record[k];
     const float prior = depth ? (float)before : PRIOR_RIGHT;
@@ -97,9 +104,10 @@ static double right_for(const struct sched_draft *d, int k, float confidence)
     return (double)(right / tried);
 }
 
-/* How likely the next token of a draft is right when `depth` tokens of it were; before: the same of the last one. */
-static double likely(const struct sched_draft *d, const struct sched_draft_item *it, int k, int64_t depth,
-                     double before)
+/* How likely the next token of a draft is right when `depth` tokens of it were; before: the same of
+ * the last one. */
+static double likely(const struct sched_draft *d, const struct sched_draft_item *it, int k,
+                     int64_t depth, double before)
 {
     const float *confidence = it->offer[k].confidence;
     double p = right_at(d, it->s, k, depth, before);
@@ -111,7 +119,8 @@ static double likely(const struct sched_draft *d, const struct sched_draft_item 
     return fmin(p, MOST_LIKELY);
 }
 
-double sched_draft_likely(const struct sched_draft *d, const struct sched_draft_item *it, int k, int64_t depth, double before)
+double sched_draft_likely(const struct sched_draft *d, const struct sched_draft_item *it, int k,
+                          int64_t depth, double before)
 {
     return likely(d, it, k, depth, before);
 }
@@ -156,13 +165,14 @@ struct filling {
     double alone; /* the same if nobody had to wait for others */
 };
 
-/* Plain steps that a step takes more than its tokens are worth, at worst: its rows may be dear, and drafts wrong; of one answer
- * all of them, of many answers some. */
+/* Plain steps that a step takes more than its tokens are worth, at worst: its rows may be dear, and
+ * drafts wrong; of one answer all of them, of many answers some. */
 static double at_worst(const struct filling *f, int64_t rows, double round, double tokens)
 {
     const double n = (double)f->n_answers, wrong = fmin(1, 1.5 / sqrt((double)num_max(f->n, 1)));
     const double time = sched_times_most(f->t, f->n_answers + f->room->other_rows + rows) + round;
-    return time / sched_times_of(f->t, f->n_answers + f->room->other_rows) - 1 - (tokens / n - 1) * (1 - wrong);
+    return time / sched_times_of(f->t, f->n_answers + f->room->other_rows) - 1 -
+           (tokens / n - 1) * (1 - wrong);
 }
 
 /* The answer that can take the likeliest token; NULL: none. */
@@ -175,7 +185,8 @@ static struct sched_draft_item *likeliest(const struct filling *f)
     return best;
 }
 
-/* The plain steps that the step may take: no answer is to fall behind by it further than it may be.  tokens: what it likely gets counts. */
+/* The plain steps that the step may take: no answer is to fall behind by it further than it may be.
+ * tokens: what it likely gets counts. */
 static double most_wait(const struct filling *f, bool tokens)
 {
     double most = f->room->n_plain > 0 ? MOST_WAIT : 1e30;
@@ -226,12 +237,14 @@ static void fill(struct filling *f)
             deep = num_max(deep, it->taken);
         }
         aim(f, it, reach);
-        const double time = sched_times_of(f->t, others + rows) + f->spent + sched_times_round(f->d, f->network, drafting, deep, of_network);
+        const double time = sched_times_of(f->t, others + rows) + f->spent +
+                            sched_times_round(f->d, f->network, drafting, deep, of_network);
         const double gain = sum / (double)f->n_answers * plain / time;
         f->alone = fmax(f->alone, gain);
         if (gain <= f->gain || time > plain * most_wait(f, true))
             continue;
-        if (at_worst(f, rows, time - sched_times_of(f->t, others + rows), sum) > fmin(f->d->account + OVERDRAFT, MOST_RISK))
+        if (at_worst(f, rows, time - sched_times_of(f->t, others + rows), sum) >
+            fmin(f->d->account + OVERDRAFT, MOST_RISK))
             continue;
         f->gain = gain;
         for (int64_t i = 0; i < f->n; i++)
@@ -239,7 +252,8 @@ static void fill(struct filling *f)
     }
 }
 
-/* Everyone's choice is the proposer that promises most, of those without a network and of `network`. */
+/* Everyone's choice is the proposer that promises most, of those without a network and of
+ * `network`. */
 static void choose(struct filling *f, int network)
 {
     f->network = network;
@@ -293,14 +307,16 @@ static double best_case(const struct filling *f, const struct sched_draft_item *
     const double plain = sched_times_of(f->t, rows);
     double best = 0;
     for (int64_t w = 1; w <= most_of(it, k); w++) {
-        const double round = f->d->network[k] && k != f->network ? sched_times_round(f->d, k, 1, w, w) : 0;
+        const double round =
+            f->d->network[k] && k != f->network ? sched_times_round(f->d, k, 1, w, w) : 0;
         const double time = sched_times_hope(f->t, rows, rows + w) + round;
         best = fmax(best, (double)(f->n_answers + w) / (double)f->n_answers * plain / time);
     }
     return best;
 }
 
-/* Steps after which a plain one is measured between those with drafts: its price is what they gain. */
+/* Steps after which a plain one is measured between those with drafts: its price is what they
+ * gain. */
 static int64_t measure_every(const struct filling *f)
 {
     const float n = f->t->n[sched_times_class(f->n_answers + f->room->other_rows)];
@@ -311,7 +327,8 @@ static int64_t measure_every(const struct filling *f)
     return sure < 200 ? 6 : sure < 400 ? 12 : sure < 1600 ? 20 : sure < 6400 ? 32 : calm;
 }
 
-/* Has somebody who has no drafts try a proposer again that had promised nothing, if the account can pay for it. */
+/* Has somebody who has no drafts try a proposer again that had promised nothing, if the account can
+ * pay for it. */
 static void plan_trials(struct filling *f, int64_t rows)
 {
     const int64_t others = f->n_answers + f->room->other_rows;
@@ -325,12 +342,15 @@ static void plan_trials(struct filling *f, int64_t rows)
                 (best < 0 || it->s->pause[k] < it->s->pause[best]))
                 best = k;
         }
-        const int64_t width = best < 0 ? 0 : num_min(most_of(it, best), it->s->pause[best] < MOST_PAUSE ? TRIAL_WIDTH : 1);
+        const int64_t width = best < 0 ? 0
+                                       : num_min(most_of(it, best),
+                                                 it->s->pause[best] < MOST_PAUSE ? TRIAL_WIDTH : 1);
         if (!width || width > f->room->most_rows - rows)
             continue;
         if (it->s->pause[best] < MOST_PAUSE && best_case(f, it, best) < LEAST_GAIN)
             continue;
-        double price = sched_times_hope(f->t, others, others + rows + width) - sched_times_of(f->t, others + rows);
+        double price = sched_times_hope(f->t, others, others + rows + width) -
+                       sched_times_of(f->t, others + rows);
         if (f->d->network[best] && f->network < 0)
             price += sched_times_round(f->d, best, 1, width, width);
         if (price / plain > f->d->account || price / plain > most_wait(f, rows > 0) - 1)
@@ -345,7 +365,8 @@ static void plan_trials(struct filling *f, int64_t rows)
     }
 }
 
-/* Everybody w tokens, as far as they go.  Returns the rows, and tells the tokens that will likely come out. */
+/* Everybody w tokens, as far as they go.  Returns the rows, and tells the tokens that will likely
+ * come out. */
 static int64_t spread(const struct filling *f, int64_t w, bool take, double *tokens)
 {
     int64_t rows = 0;
@@ -368,8 +389,8 @@ static int64_t spread(const struct filling *f, int64_t w, bool take, double *tok
     return rows;
 }
 
-/* A width for everybody whose rows were not measured, if with them the step may be the best one and the account can pay
- * for it; 0: there is none. */
+/* A width for everybody whose rows were not measured, if with them the step may be the best one and
+ * the account can pay for it; 0: there is none. */
 static int64_t find_rows(const struct filling *f, double *gain)
 {
     static const int8_t WIDTHS[] = {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32};
@@ -379,13 +400,16 @@ static int64_t find_rows(const struct filling *f, double *gain)
     double most = *gain, tokens;
     for (size_t k = 0; k < sizeof WIDTHS; k++) {
         const int64_t w = WIDTHS[k], rows = spread(f, w, false, &tokens);
-        if (!rows || rows > f->room->most_rows || (double)f->t->n[sched_times_class(others + rows)] > TRY_TIMES + TRY_NOISY * f->t->noise)
+        if (!rows || rows > f->room->most_rows ||
+            (double)f->t->n[sched_times_class(others + rows)] > TRY_TIMES + TRY_NOISY * f->t->noise)
             continue;
         int below = sched_times_class(others + rows) - 1;
         while (below > 0 && !(f->t->n[below] > 0))
             below--;
-        const double round = f->network >= 0 ? sched_times_round(f->d, f->network, f->n, w, rows) : 0;
-        const double low = exp((double)f->t->log_time[below]), step = sched_times_of(f->t, others + rows);
+        const double round =
+            f->network >= 0 ? sched_times_round(f->d, f->network, f->n, w, rows) : 0;
+        const double low = exp((double)f->t->log_time[below]),
+                     step = sched_times_of(f->t, others + rows);
         const double hope = fmin(low, step) + HOPE * fmax(step - low, 0) + round;
         const double hoped = tokens / (double)f->n_answers * plain / hope;
         if (hoped <= most || at_worst(f, rows, round, tokens) > f->d->account)
@@ -399,8 +423,8 @@ static int64_t find_rows(const struct filling *f, double *gain)
     return best;
 }
 
-/* Now and then a number of rows that was not measured: more of them may cost far less than the first ones, as with experts
- * that rows share. */
+/* Now and then a number of rows that was not measured: more of them may cost far less than the
+ * first ones, as with experts that rows share. */
 static bool try_rows(struct filling *f)
 {
     double gain = HOPE_GAIN * fmax(f->gain, 1), tokens;
@@ -425,14 +449,16 @@ static bool try_rows(struct filling *f)
     return width > 0;
 }
 
-/* What the step must promise: more than its times may be off, but while they are little known and there is enough to lose. */
+/* What the step must promise: more than its times may be off, but while they are little known and
+ * there is enough to lose. */
 static double least_gain(const struct filling *f)
 {
     const int64_t others = f->n_answers + f->room->other_rows;
     int64_t rows = others;
     for (int64_t i = 0; i < f->n; i++)
         rows += f->item[i].width;
-    if (rows == others || (f->d->account > ACCOUNT / 2 && f->t->n[sched_times_class(rows)] < SCHED_TIMES_FAIRLY))
+    if (rows == others ||
+        (f->d->account > ACCOUNT / 2 && f->t->n[sched_times_class(rows)] < SCHED_TIMES_FAIRLY))
         return LEAST_GAIN;
     return LEAST_GAIN + sched_times_doubt(f->t, rows);
 }
@@ -476,7 +502,13 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
 {
     const int context = sched_times_context(room->context);
     struct sched_draft_times *t = sched_times_at(d, context);
-    struct filling f = {.d = d, .t = t, .room = room, .item = item, .n = n, .n_answers = n + room->n_plain, .network = -1};
+    struct filling f = {.d = d,
+                        .t = t,
+                        .room = room,
+                        .item = item,
+                        .n = n,
+                        .n_answers = n + room->n_plain,
+                        .network = -1};
     if (!d->opened)
         d->account = d->settled = FIRST_ACCOUNT;
     d->opened = true;
@@ -501,7 +533,8 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
     enum sched_draft_why why = SCHED_DRAFT_WRONG;
     fill_best(&f);
     d->step.gain = f.gain;
-    if (!(t->n[sched_times_class(f.n_answers + room->other_rows)] > 0) || d->since_plain >= measure_every(&f)) {
+    if (!(t->n[sched_times_class(f.n_answers + room->other_rows)] > 0) ||
+        d->since_plain >= measure_every(&f)) {
         why = SCHED_DRAFT_MEASURE;
     } else if (d->account <= -OVERDRAFT) {
         why = SCHED_DRAFT_LOST;
@@ -509,7 +542,9 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
         why = SCHED_DRAFT_FULL;
     } else {
         const double least = least_gain(&f) * exp(d->lag);
-        why = f.gain >= least ? SCHED_DRAFT_ON : f.gain < LEAST_GAIN && f.alone >= least ? SCHED_DRAFT_OTHERS : SCHED_DRAFT_WRONG;
+        why = f.gain >= least                           ? SCHED_DRAFT_ON
+              : f.gain < LEAST_GAIN && f.alone >= least ? SCHED_DRAFT_OTHERS
+                                                        : SCHED_DRAFT_WRONG;
     }
     if (why != SCHED_DRAFT_ON)
         clear(&f);
@@ -530,11 +565,13 @@ void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int6
         d->step.n_drafts += item[i].width;
 }
 
-/* Networks that do not know the drafted tokens before are less sure than their targets; how much, the answers tell. */
+/* Networks that do not know the drafted tokens before are less sure than their targets; how much,
+ * the answers tell. */
 float sched_draft_sharpness(struct sched_draft *d, struct sched_draft_session *s, int proposer)
 {
     static const float BY[SCHED_DRAFT_SHARP] = {1.5f, 1, 2.5f, 4}; /* of equals the first */
-    static const float TRIED = 6, RIGHT = 0.95f, CURIOUS = 0.15f; /* what was not tried is thought well of */
+    /* what was not tried is thought well of */
+    static const float TRIED = 6, RIGHT = 0.95f, CURIOUS = 0.15f;
     float most = -1;
     int best = 0;
     for (int j = 0; j < SCHED_DRAFT_SHARP; j++) {
@@ -552,8 +589,14 @@ float sched_draft_sharpness(struct sched_draft *d, struct sched_draft_session *s
 void sched_draft_trim(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
                       const struct sched_draft_room *room)
 {
-    struct filling f = {.d = d, .t = sched_times_at(d, d->step.context), .room = room, .item = item, .n = n,
-                        .n_answers = n + room->n_plain, .network = -1, .spent = d->step.rounds};
+    struct filling f = {.d = d,
+                        .t = sched_times_at(d, d->step.context),
+                        .room = room,
+                        .item = item,
+                        .n = n,
+                        .n_answers = n + room->n_plain,
+                        .network = -1,
+                        .spent = d->step.rounds};
     d->step.n_drafts = 0;
     if (f.n_answers <= 0)
         return;
@@ -584,7 +627,8 @@ static double lost_by(struct sched_draft *d, const struct sched_draft_charge *c)
 {
     const struct sched_draft_times *t = sched_times_at(d, c->context);
     const double plain = sched_times_of(t, c->plain_rows);
-    const double doubt = t->n_first[sched_times_class(c->rows)] < 2 ? 0 : CHARGED * sched_times_doubt(t, c->rows);
+    const double doubt =
+        t->n_first[sched_times_class(c->rows)] < 2 ? 0 : CHARGED * sched_times_doubt(t, c->rows);
     return (sched_times_of(t, c->rows) * (1 + doubt) * exp(d->lag) + c->rounds - plain) / plain;
 }
 
@@ -594,7 +638,8 @@ static double after(struct sched_draft *d, double account, const struct sched_dr
     return bounded(bounded(account) - lost_by(d, c) + c->right) + c->later;
 }
 
-/* One long step of a busy machine may be most of what is known of its rows: what it was charged with is not for ever. */
+/* One long step of a busy machine may be most of what is known of its rows: what it was charged
+ * with is not for ever. */
 static void settle(struct sched_draft *d)
 {
     const int64_t n = num_min(d->n_charges, SCHED_DRAFT_CHARGES);
@@ -607,13 +652,15 @@ static void settle(struct sched_draft *d)
 
 static void refill(struct sched_draft *d, double steps)
 {
-    *(d->n_charges ? &d->charge[(d->n_charges - 1) % SCHED_DRAFT_CHARGES].later : &d->settled) += steps;
+    *(d->n_charges ? &d->charge[(d->n_charges - 1) % SCHED_DRAFT_CHARGES].later : &d->settled) +=
+        steps;
     d->account += steps;
 }
 
 void sched_draft_credit(struct sched_draft *d, double steps)
 {
-    *(d->n_charges ? &d->charge[(d->n_charges - 1) % SCHED_DRAFT_CHARGES].right : &d->settled) += steps;
+    *(d->n_charges ? &d->charge[(d->n_charges - 1) % SCHED_DRAFT_CHARGES].right : &d->settled) +=
+        steps;
     d->account += steps;
 }
 
@@ -632,7 +679,8 @@ static double charge(struct sched_draft *d, const struct sched_draft_charge *by)
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds)
 {
     const int class = sched_times_context(context);
-    sched_times_note(d, rows, class, sched_draft_but_branches(d, rows, class, seconds), !d->step.n_drafts);
+    sched_times_note(d, rows, class, sched_draft_but_branches(d, rows, class, seconds),
+                     !d->step.n_drafts);
     struct sched_draft_times *t = sched_times_at(d, class);
     refill(d, REFILL);
     d->n_steps++;
@@ -642,7 +690,9 @@ void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context,
     settle(d);
     if (!d->step.n_drafts && !(d->step.rounds > 0))
         return;
-    const double lost = charge(d, &(struct sched_draft_charge){class, rows, d->step.n_answers + d->step.other_rows, d->step.rounds, 0, 0});
+    const double lost =
+        charge(d, &(struct sched_draft_charge){class, rows, d->step.n_answers + d->step.other_rows,
+                                               d->step.rounds, 0, 0});
     d->step.took = 1 + lost;
     d->saved_seconds -= lost * d->step.plain * exp(t->log_unit);
 }
@@ -653,7 +703,8 @@ void sched_draft_note_seen(struct sched_draft *d, double seconds)
     if (!t->known || !(seconds > 0) || !isfinite(seconds))
         return;
     const double plain = sched_times_of(t, num_max(1, d->step.n_answers + d->step.other_rows));
-    const double most = SEEN_PART * REFILL * (double)(d->n_steps - d->n_seen); /* or it would keep drafting from being tried again */
+    /* or it would keep drafting from being tried again */
+    const double most = SEEN_PART * REFILL * (double)(d->n_steps - d->n_seen);
     d->n_seen = d->n_steps;
     refill(d, -fmin(seconds / exp(t->log_unit) / plain, most));
     d->saved_seconds -= seconds;
@@ -672,7 +723,8 @@ void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int 
     n_tried = num_min(n_tried, SCHED_DRAFT_DEPTH);
     if (n_tried <= 0)
         return;
-    for (int64_t j = 0; j < n_tried && j <= n_right; j++) { /* behind a wrong token nothing is known */
+    /* behind a wrong token nothing is known */
+    for (int64_t j = 0; j < n_tried && j <= n_right; j++) {
         const bool is_right = j < n_right;
         count(&s->record[k].tried[j], &s->record[k].right[j], SESSION_FADE, is_right);
         count(&d->record[k].tried[j], &d->record[k].right[j], ENGINE_FADE, is_right);
@@ -682,7 +734,8 @@ void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int 
         }
     }
     for (int64_t j = 0; s->sharp[k] && j < n_tried && j <= n_right; j++)
-        count(&d->sharp_tried[k][s->sharp[k] - 1], &d->sharp_right[k][s->sharp[k] - 1], SHARP_FADE, j < n_right);
+        count(&d->sharp_tried[k][s->sharp[k] - 1], &d->sharp_right[k][s->sharp[k] - 1], SHARP_FADE,
+              j < n_right);
     s->sharp[k] = 0;
     s->n_drafted += n_tried;
     s->n_right += n_right;

@@ -11,17 +11,23 @@ enum {
     WELL_KNOWN = 40, /* comparisons beyond which an old one counts less */
     WELL_TURNED = 16, /* the same of turns */
     ROW_SCALE = 64,  /* rows of a round as what sched_cost takes for context */
-    RECENT = 64,     /* steps back, of which those with drafts and those without are compared as a whole */
-    BLOCK_ROWS = 4,  /* what an answer counts in a round beside its tokens: networks of blocks run whole ones */
+    /* steps back, of which those with drafts and those without are compared as a whole */
+    RECENT = 64,
+    /* what an answer counts in a round beside its tokens: networks of blocks run whole ones */
+    BLOCK_ROWS = 4,
 };
 
 const double sched_times_prior_row = 0.12;
-static const double LITTLE_NOISE = 0.08; /* where a measure is as good as the line through the others */
+/* where a measure is as good as the line through the others */
+static const double LITTLE_NOISE = 0.08;
 static const double OF_ONE = 0.25;   /* what a single measure weighs for that line */
-static const double MOST_NEWS = 0.6; /* of a first measure, beside what was expected: of its logarithm */
-static const double ALIKE = 2;       /* two measures that differ by so much of the noise tell the same */
+/* of a first measure, beside what was expected: of its logarithm */
+static const double MOST_NEWS = 0.6;
+/* two measures that differ by so much of the noise tell the same */
+static const double ALIKE = 2;
 static const double MOST_ODD = 3;    /* a difference counts so many usual ones at most */
-static const double FIRST_NOISE = 0.1, NOISE_PRIOR = 1, NOISE_OF = 20; /* before steps tell it, which counts as so many; of so many steps */
+/* before steps tell it, which counts as so many; of so many steps */
+static const double FIRST_NOISE = 0.1, NOISE_PRIOR = 1, NOISE_OF = 20;
 static const double LAG_NOISE = 0.5, MOST_LAG = 1; /* of the noise, what may be chance */
 static const double PRIOR_ROUND = 0.1, PRIOR_DEEP = 0.03;
 
@@ -62,8 +68,9 @@ static double seen(const struct sched_draft_times *t, int class)
     return (double)t->rows[class];
 }
 
-/* Of many numbers of rows that were measured a few times each, that which seems cheapest is mostly one whose measures were lucky.  So the
- * more times differ, the more they are drawn to the line through all of them. */
+/* Of many numbers of rows that were measured a few times each, that which seems cheapest is mostly
+ * one whose measures were lucky.  So the more times differ, the more they are drawn to the line
+ * through all of them. */
 static double drawn(const struct sched_draft_times *t, double rows, double time, double n)
 {
     const double noise = t->noise / LITTLE_NOISE, weight = noise > 1 ? noise * noise - 1 : 0;
@@ -74,7 +81,8 @@ static void draw_line(struct sched_draft_times *t)
 {
     double n = 0, x = 0, y = 0, xx = 0, xy = 0;
     for (int i = 0; i < SCHED_DRAFT_ROWS; i++) {
-        const double w = (double)t->n[i] * (t->n_first[i] < 2 ? OF_ONE : 1), rows = (double)t->rows[i], time = exp((double)t->log_time[i]);
+        const double w = (double)t->n[i] * (t->n_first[i] < 2 ? OF_ONE : 1),
+                     rows = (double)t->rows[i], time = exp((double)t->log_time[i]);
         if (!(w > 0))
             continue;
         n += w;
@@ -141,8 +149,10 @@ double sched_times_most(const struct sched_draft_times *t, int64_t n_rows)
     while (above < SCHED_DRAFT_ROWS && !(t->n[above] > 0))
         above++;
     if (above < SCHED_DRAFT_ROWS)
-        return fmax(exp((double)t->log_time[above]), below < 0 ? 0 : exp((double)t->log_time[below]));
-    return below < 0 ? (double)n_rows : exp((double)t->log_time[below]) * (double)n_rows / seen(t, below);
+        return fmax(exp((double)t->log_time[above]),
+                    below < 0 ? 0 : exp((double)t->log_time[below]));
+    return below < 0 ? (double)n_rows
+                     : exp((double)t->log_time[below]) * (double)n_rows / seen(t, below);
 }
 
 double sched_times_hope(const struct sched_draft_times *t, int64_t from, int64_t n_rows)
@@ -150,7 +160,8 @@ double sched_times_hope(const struct sched_draft_times *t, int64_t from, int64_t
     const double time = sched_times_of(t, n_rows);
     if (t->n[sched_times_class(n_rows)] >= SCHED_TIMES_LITTLE)
         return time;
-    return fmin(time, sched_times_of(t, from) * prior_time((double)n_rows) / prior_time((double)from));
+    return fmin(time,
+                sched_times_of(t, from) * prior_time((double)n_rows) / prior_time((double)from));
 }
 
 double sched_times_doubt(const struct sched_draft_times *t, int64_t n_rows)
@@ -175,9 +186,11 @@ static double median(double *x, int n)
     return (x[(n - 1) / 2] + x[n / 2]) / 2;
 }
 
-/* The logarithm of the unit as the last steps of other classes than `class` tell it; -1: all of them.  First steps of a class tell
- * it where there are no others: they may be long for themselves.  Returns how many those are; *firsts: that they are such ones. */
-static int unit_of(const struct sched_draft *d, const struct sched_draft_times *t, int class, double *log_unit, bool *firsts)
+/* The logarithm of the unit as the last steps of other classes than `class` tell it; -1: all of
+ * them.  First steps of a class tell it where there are no others: they may be long for themselves.
+ * Returns how many those are; *firsts: that they are such ones. */
+static int unit_of(const struct sched_draft *d, const struct sched_draft_times *t, int class,
+                   double *log_unit, bool *firsts)
 {
     double x[2][SCHED_DRAFT_LAST];
     int n[2] = {0, 0};
@@ -193,8 +206,8 @@ static int unit_of(const struct sched_draft *d, const struct sched_draft_times *
     return n[which];
 }
 
-/* A step takes no less than one of fewer rows, and not more in proportion: within these bounds is what was measured once or
- * twice. */
+/* A step takes no less than one of fewer rows, and not more in proportion: within these bounds is
+ * what was measured once or twice. */
 static double believable(const struct sched_draft_times *t, int class, double rows, double log_time)
 {
     int below = class - 1;
@@ -209,11 +222,12 @@ static double believable(const struct sched_draft_times *t, int class, double ro
 static void note_noise(struct sched_draft_times *t, double error)
 {
     t->n_noise = fmin(t->n_noise + 1, NOISE_OF);
-    t->noise += (fmin(fabs(error), MOST_ODD * t->noise + LITTLE_NOISE) - t->noise) / (t->n_noise + NOISE_PRIOR);
+    t->noise += (fmin(fabs(error), MOST_ODD * t->noise + LITTLE_NOISE) - t->noise) /
+                (t->n_noise + NOISE_PRIOR);
 }
 
-/* What the first measures of a class tell, of which each may be a long one: something else ran, or memory was not warm.  Of two that
- * differ the shorter one counts, of three the middle one. */
+/* What the first measures of a class tell, of which each may be a long one: something else ran, or
+ * memory was not warm.  Of two that differ the shorter one counts, of three the middle one. */
 static double first_of(const struct sched_draft_times *t, int class)
 {
     const int n = t->n_first[class];
@@ -223,8 +237,8 @@ static double first_of(const struct sched_draft_times *t, int class)
     return n == 2 ? fmin((x[0] + x[1]) / 2, fmin(x[0], x[1]) + ALIKE / 2 * t->noise) : median(x, n);
 }
 
-/* What a row adds, in plain steps, as all classes tell it: of two that differ the smaller counts, of more the middle one.  One alone does
- * not tell it. */
+/* What a row adds, in plain steps, as all classes tell it: of two that differ the smaller counts,
+ * of more the middle one.  One alone does not tell it. */
 static double row_of(const struct sched_draft_times *t, int plain)
 {
     double x[SCHED_DRAFT_ROWS];
@@ -243,7 +257,8 @@ static double row_of(const struct sched_draft_times *t, int plain)
 /* One measure alone moves by a bound what is expected from others. */
 static void expect_singles(struct sched_draft_times *t, int plain)
 {
-    const double row = t->n[plain] > 0 ? row_of(t, plain) : sched_times_prior_row, unit = exp((double)t->log_time[plain]);
+    const double row = t->n[plain] > 0 ? row_of(t, plain) : sched_times_prior_row,
+                 unit = exp((double)t->log_time[plain]);
     for (int i = plain + 1; i < SCHED_DRAFT_ROWS; i++) {
         if (t->n_first[i] != 1)
             continue;
@@ -256,13 +271,16 @@ static void expect_singles(struct sched_draft_times *t, int plain)
         const double from = exp((double)t->log_time[below]), far = seen(t, i) - seen(t, below);
         double guess = from + unit * row * far;
         if (above < SCHED_DRAFT_ROWS)
-            guess = from + (exp((double)t->log_time[above]) - from) * far / (seen(t, above) - seen(t, below));
+            guess = from + (exp((double)t->log_time[above]) - from) * far /
+                               (seen(t, above) - seen(t, below));
         const double x = log(fmax(guess, 1e-3));
-        t->log_time[i] = (float)believable(t, i, seen(t, i), x + clip((double)t->first[i][0] - x, MOST_NEWS));
+        t->log_time[i] =
+            (float)believable(t, i, seen(t, i), x + clip((double)t->first[i][0] - x, MOST_NEWS));
     }
 }
 
-/* Of the first two steps without drafts the shorter one tells the unit of what was measured beside them. */
+/* Of the first two steps without drafts the shorter one tells the unit of what was measured beside
+ * them. */
 static void shorten_unit(struct sched_draft_times *t, int plain, double difference)
 {
     for (int i = 0; i < SCHED_DRAFT_ROWS; i++) {
@@ -276,7 +294,8 @@ static void shorten_unit(struct sched_draft_times *t, int plain, double differen
     draw_line(t);
 }
 
-/* A step among others of its class: they tell how much times differ, and that this class is known by more than one. */
+/* A step among others of its class: they tell how much times differ, and that this class is known
+ * by more than one. */
 static void repeat(struct sched_draft_times *t, int class, double difference, bool plain)
 {
     const double error = difference - (double)t->log_time[class];
@@ -286,8 +305,9 @@ static void repeat(struct sched_draft_times *t, int class, double difference, bo
         shorten_unit(t, class, error);
 }
 
-/* What this class takes, compared with so many others just before it.  A single step that a busy machine made long counts a
- * little; and so does a comparison with few, which the next steps will be compared with, too. */
+/* What this class takes, compared with so many others just before it.  A single step that a busy
+ * machine made long counts a little; and so does a comparison with few, which the next steps will
+ * be compared with, too. */
 static void compare(struct sched_draft_times *t, int64_t rows, double difference, int n_others)
 {
     const int class = sched_times_class(rows);
@@ -303,21 +323,25 @@ static void compare(struct sched_draft_times *t, int64_t rows, double difference
     } else {
         t->log_time[class] += (float)error * weight / (n + weight);
     }
-    t->rows[class] = n > 0 ? t->rows[class] + ((float)rows - t->rows[class]) * weight / (n + weight) : (float)rows;
+    t->rows[class] = n > 0 ? t->rows[class] + ((float)rows - t->rows[class]) * weight / (n + weight)
+                           : (float)rows;
     t->n[class] = n > 0 ? fminf(n + weight, WELL_KNOWN) : 1;
     expect_singles(t, t->plain);
     draw_line(t);
 }
 
-/* Steps with drafts are mostly compared with each other, and may all be off together: a step without drafts tells that of those
- * around it.  They move as one, so that they stay apart from each other as they are. */
-static void correct(struct sched_draft *d, struct sched_draft_times *t, int class, double difference)
+/* Steps with drafts are mostly compared with each other, and may all be off together: a step
+ * without drafts tells that of those around it.  They move as one, so that they stay apart from
+ * each other as they are. */
+static void correct(struct sched_draft *d, struct sched_draft_times *t, int class,
+                    double difference)
 {
     static const double MOST = 0.7, LONGER = 0.2; /* one that is long may be so for other reasons */
     const double error = fmin(clip(difference - (double)t->log_time[class], MOST), LONGER);
     const int before = (int)((d->last.i + SCHED_DRAFT_LAST - 1) % SCHED_DRAFT_LAST);
     bool moved[SCHED_DRAFT_ROWS] = {false};
-    if (!(t->n[class] > 0) || d->last.rows[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : before] == class)
+    if (!(t->n[class] > 0) ||
+        d->last.rows[d->last.n < SCHED_DRAFT_LAST ? d->last.n - 1 : before] == class)
         return;
     t->turns = fmin(t->turns + 1, WELL_TURNED);
     const double part = 1 / (t->turns + 1);
@@ -339,7 +363,8 @@ static struct sched_load round_load(int64_t n_answers, int64_t deep, int64_t tok
     return (struct sched_load){deep, (n_answers * BLOCK_ROWS + tokens) * ROW_SCALE, 0};
 }
 
-double sched_times_round(const struct sched_draft *d, int k, int64_t n_answers, int64_t deep, int64_t tokens)
+double sched_times_round(const struct sched_draft *d, int k, int64_t n_answers, int64_t deep,
+                         int64_t tokens)
 {
     if (!deep)
         return 0;
@@ -348,7 +373,8 @@ double sched_times_round(const struct sched_draft *d, int k, int64_t n_answers, 
     return sched_cost_of(&d->round[k], round_load(n_answers, deep, tokens));
 }
 
-double sched_times_note_round(struct sched_draft *d, int k, int64_t n_answers, int64_t deep, int64_t tokens, double seconds)
+double sched_times_note_round(struct sched_draft *d, int k, int64_t n_answers, int64_t deep,
+                              int64_t tokens, double seconds)
 {
     const struct sched_draft_times *t = &d->times[d->step.context];
     const struct sched_load load = round_load(n_answers, deep, tokens);
@@ -361,8 +387,10 @@ double sched_times_note_round(struct sched_draft *d, int k, int64_t n_answers, i
 
 /* ---- what took place ---- */
 
-/* The logarithm of the unit as the last steps with or without drafts tell it.  Returns how many those are. */
-static int unit_by(const struct sched_draft *d, const struct sched_draft_times *t, bool drafts, double *log_unit)
+/* The logarithm of the unit as the last steps with or without drafts tell it.  Returns how many
+ * those are. */
+static int unit_by(const struct sched_draft *d, const struct sched_draft_times *t, bool drafts,
+                   double *log_unit)
 {
     double x[SCHED_DRAFT_KEPT];
     int n = 0;
@@ -376,9 +404,11 @@ static int unit_by(const struct sched_draft *d, const struct sched_draft_times *
     return n;
 }
 
-/* Times of steps with drafts may be off together, and go on being so, as they are mostly compared with each other.  Many of them against
- * many without tell that.  First steps of a class may be long for themselves. */
-static void keep(struct sched_draft *d, const struct sched_draft_times *t, int class, double log_seconds, bool plain, bool first)
+/* Times of steps with drafts may be off together, and go on being so, as they are mostly compared
+ * with each other.  Many of them against many without tell that.  First steps of a class may be
+ * long for themselves. */
+static void keep(struct sched_draft *d, const struct sched_draft_times *t, int class,
+                 double log_seconds, bool plain, bool first)
 {
     if (plain || !first) {
         const int at = (int)(d->kept[!plain].n++ % SCHED_DRAFT_KEPT);
@@ -390,7 +420,9 @@ static void keep(struct sched_draft *d, const struct sched_draft_times *t, int c
     const int n = unit_by(d, t, true, &with), n_without = unit_by(d, t, false, &without);
     d->lag = 0;
     if (n >= SCHED_TIMES_LITTLE && n_without >= SCHED_TIMES_LITTLE)
-        d->lag = fmin(fmax(0, with - without - LAG_NOISE * t->noise * sqrt(1.0 / n + 1.0 / n_without)), MOST_LAG);
+        d->lag =
+            fmin(fmax(0, with - without - LAG_NOISE * t->noise * sqrt(1.0 / n + 1.0 / n_without)),
+                 MOST_LAG);
 }
 
 /* Steps of another class of context are not compared with these. */
@@ -400,7 +432,8 @@ static void forget(struct sched_draft *d)
     d->kept[0].n = d->kept[1].n = 0;
 }
 
-static void note_time(struct sched_draft *d, int64_t rows, int context, double log_seconds, bool plain)
+static void note_time(struct sched_draft *d, int64_t rows, int context, double log_seconds,
+                      bool plain)
 {
     struct sched_draft_times *t = sched_times_at(d, context);
     const int class = sched_times_class(rows);
@@ -418,7 +451,8 @@ static void note_time(struct sched_draft *d, int64_t rows, int context, double l
         t->plain = class;
     bool firsts, all;
     const int n_others = unit_of(d, t, class, &unit, &firsts);
-    const bool tells = n_others && (first || !firsts); /* or it is as likely those that were long as this one that is short */
+    /* or it is as likely those that were long as this one that is short */
+    const bool tells = n_others && (first || !firsts);
     if (tells && plain)
         correct(d, t, class, log_seconds - unit);
     if (tells || first)
@@ -438,7 +472,8 @@ static void note_time(struct sched_draft *d, int64_t rows, int context, double l
 
 void sched_times_note(struct sched_draft *d, int64_t rows, int context, double seconds, bool plain)
 {
-    if (seconds > 0 && isfinite(seconds) && rows > 0 && (double)rows < rows_of(SCHED_DRAFT_ROWS - 1))
+    if (seconds > 0 && isfinite(seconds) && rows > 0 &&
+        (double)rows < rows_of(SCHED_DRAFT_ROWS - 1))
         note_time(d, rows, context, log(seconds), plain);
     else
         d->last.n = 0;

@@ -2,8 +2,9 @@
 /*
  * draft_tree - which branches a step verifies beside the drafted tokens that are likeliest.
  *
- * A node is a token of a chain or of a branch; its likelihood is that of all tokens on the way to it.  Nodes are admitted by falling
- * likelihood, and of all the steps on that way the one with most tokens in a unit of time is taken, as with chains.
+ * A node is a token of a chain or of a branch; its likelihood is that of all tokens on the way to
+ * it.  Nodes are admitted by falling likelihood, and of all the steps on that way the one with most
+ * tokens in a unit of time is taken, as with chains.
  */
 #include "sched/draft_times.h"
 
@@ -11,12 +12,15 @@
 
 #include <math.h>
 
-/* A second guess when the first one was wrong, where nothing is said of it; and what that weighs, in tokens that are right. */
+/* A second guess when the first one was wrong, where nothing is said of it; and what that weighs,
+ * in tokens that are right. */
 static const float PRIOR_SECOND = 0.4f, PRIOR_WEIGHT = 2, FADE = 0.99f;
-/* Tokens a unit of a step with branches over those of the chains alone, at least: what is known of either is not exact. */
+/* Tokens a unit of a step with branches over those of the chains alone, at least: what is known of
+ * either is not exact. */
 static const double LEAST_MORE = 1.01, LEAST_REACH = 1e-3;
 
-/* What a branch takes beside its rows, before it is known, in plain steps, and what that weighs, in steps; over how many the mean is. */
+/* What a branch takes beside its rows, before it is known, in plain steps, and what that weighs, in
+ * steps; over how many the mean is. */
 static const double PRIOR_BRANCH = 0.02, PRIOR_STEPS = 4;
 enum { BRANCH_STEPS = 32 };
 
@@ -28,7 +32,8 @@ struct growing {
 };
 
 /* All of the first `depth` tokens of the chain; *next: the one behind them, given those. */
-static double reach_of(const struct sched_draft *d, const struct sched_draft_item *it, int64_t depth, double *next)
+static double reach_of(const struct sched_draft *d, const struct sched_draft_item *it,
+                       int64_t depth, double *next)
 {
     double reach = 1, p = 0;
     for (int64_t j = 0; j < depth; j++)
@@ -46,13 +51,16 @@ static float said_of(float confidence)
 static double corrected(const struct sched_draft *d, int kind, bool first, float confidence)
 {
     const float said = d->branch[kind][!first].said, right = d->branch[kind][!first].right;
-    return fmin((double)(said_of(confidence) * (right + PRIOR_WEIGHT) / (said + PRIOR_WEIGHT)), 0.98);
+    return fmin((double)(said_of(confidence) * (right + PRIOR_WEIGHT) / (said + PRIOR_WEIGHT)),
+                0.98);
 }
 
 /* The branch's next token is looked for; 0: it has no more. */
 static void aim(const struct growing *g, struct sched_draft_branch *b, double reach)
 {
-    b->reach = b->n < num_min(b->most, SCHED_DRAFT_BRANCH) ? reach * corrected(g->d, b->kind, !b->n, b->confidence[b->n]) : 0;
+    b->reach = b->n < num_min(b->most, SCHED_DRAFT_BRANCH)
+                   ? reach * corrected(g->d, b->kind, !b->n, b->confidence[b->n])
+                   : 0;
 }
 
 static struct sched_draft_branch *likeliest(const struct growing *g)
@@ -60,7 +68,8 @@ static struct sched_draft_branch *likeliest(const struct growing *g)
     struct sched_draft_branch *best = NULL;
     for (int64_t i = 0; i < g->n_branches; i++) {
         struct sched_draft_branch *b = &g->branch[i];
-        if (b->reach > (best ? best->reach : LEAST_REACH) && (b->n || g->left) && b->at < g->item[b->item].width)
+        if (b->reach > (best ? best->reach : LEAST_REACH) && (b->n || g->left) &&
+            b->at < g->item[b->item].width)
             best = b;
     }
     return best;
@@ -74,13 +83,15 @@ static int64_t nodes_of(const struct growing *g, int64_t item)
     return n;
 }
 
-/* The end of the chain could go for a token that is so likely: how likely it is itself.  Below 0: it is needed. */
+/* The end of the chain could go for a token that is so likely: how likely it is itself.  Below 0:
+ * it is needed. */
 static double end_of_chain(const struct growing *g, const struct sched_draft_branch *b)
 {
     const struct sched_draft_item *it = &g->item[b->item];
     double p;
     for (int64_t i = 0; i < g->n_branches; i++) /* no branch is to hang in the air */
-        if (g->branch[i].item == b->item && (g->branch[i].n || &g->branch[i] == b) && g->branch[i].at >= it->width - 1)
+        if (g->branch[i].item == b->item && (g->branch[i].n || &g->branch[i] == b) &&
+            g->branch[i].at >= it->width - 1)
             return -1;
     const double lost = reach_of(g->d, it, it->width - 1, &p) * p;
     return lost < b->reach ? lost : -1;
@@ -100,7 +111,8 @@ double sched_draft_but_branches(struct sched_draft *d, int64_t rows, int context
     const double unit = exp(t->log_unit), step = sched_times_of(t, rows);
     const double each = fmin(fmax((seconds / unit - step) / (double)d->n_branches, 0), step);
     d->branch_steps[context]++;
-    d->branch_units[context] += (each - d->branch_units[context]) / (double)num_min(d->branch_steps[context], BRANCH_STEPS);
+    d->branch_units[context] +=
+        (each - d->branch_units[context]) / (double)num_min(d->branch_steps[context], BRANCH_STEPS);
     return fmax(seconds - units_of_branch(d, context) * (double)d->n_branches * unit, seconds / 2);
 }
 
@@ -119,8 +131,9 @@ static double tokens_of(const struct growing *g, int64_t n, int64_t *rows)
     return sum;
 }
 
-void sched_draft_grow(struct sched_draft *d, struct sched_draft_item *item, int64_t n, const struct sched_draft_room *room,
-                      struct sched_draft_branch *branch, int64_t n_branches, int64_t most)
+void sched_draft_grow(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
+                      const struct sched_draft_room *room, struct sched_draft_branch *branch,
+                      int64_t n_branches, int64_t most)
 {
     struct growing g = {d, item, branch, n_branches, most};
     const struct sched_draft_times *t = sched_times_at(d, d->step.context);
@@ -140,7 +153,8 @@ void sched_draft_grow(struct sched_draft *d, struct sched_draft_item *item, int6
         const bool cut = nodes_of(&g, b->item) >= it->nodes;
         const double lost = cut ? end_of_chain(&g, b) : 0;
         const double beside = each * (double)(d->n_branches + !b->n);
-        const double gain = (sum + b->reach - lost) / (sched_times_of(t, others + rows + !cut) + d->step.rounds + beside);
+        const double gain = (sum + b->reach - lost) /
+                            (sched_times_of(t, others + rows + !cut) + d->step.rounds + beside);
         if (lost < 0 || (!it->all_nodes && (gain <= best || d->account <= 0))) {
             b->reach = 0;
             continue;
@@ -167,8 +181,8 @@ void sched_draft_note_second(struct sched_draft *d, int kind, float confidence, 
     count(d, kind, true, confidence, right);
 }
 
-void sched_draft_note_branch(struct sched_draft *d, struct sched_draft_session *s, int kind, const float *confidence, int64_t n_tried,
-                             int64_t n_right)
+void sched_draft_note_branch(struct sched_draft *d, struct sched_draft_session *s, int kind,
+                             const float *confidence, int64_t n_tried, int64_t n_right)
 {
     for (int64_t j = 1; j < n_tried && j <= n_right; j++)
         count(d, kind, false, confidence[j], j < n_right);

@@ -20,13 +20,14 @@ enum { MEASURE_EVERY = 64, TRY_TOGETHER = 16, TRY_BETWEEN = 32, FIRST_ROWS = 16,
  * planned for less: it may take half as long again as is usual, or stop late by a piece. */
 static const double TARGET = 1.8;
 
-/* What a step of prompts alone should take, and the rows below which it would waste time.  One that takes longer than the
- * last of these is in pieces, if it can be: short prompts that come meanwhile are read between them. */
+/* What a step of prompts alone should take, and the rows below which it would waste time.  One that
+ * takes longer than the last of these is in pieces, if it can be: short prompts that come meanwhile
+ * are read between them. */
 static const double ALONE_SECONDS = 0.5, PIECES_SECONDS = 0.2;
 enum { ALONE_ROWS = 128 };
 
-/* ... unless what a step takes however few rows it has, reading weights, would be more than this part of it, as with
- * many experts: then more rows share it. */
+/* ... unless what a step takes however few rows it has, reading weights, would be more than this
+ * part of it, as with many experts: then more rows share it. */
 static const double IDLE_PART = 0.125;
 
 /* A step of prompts is given up and begun again when one of them is cancelled, and prompts
@@ -86,13 +87,15 @@ static void plan_within(const struct sched_pace *p, struct sched_row *row, int64
     sched_step_plan(row, n, room, low);
 }
 
-/* Rows of which a step of prompts is worth what it takes without them; 0: steps of one size do not tell. */
+/* Rows of which a step of prompts is worth what it takes without them; 0: steps of one size do not
+ * tell. */
 static int64_t rows_worth(const struct sched_pace *p, int64_t at, int64_t max_rows)
 {
     if (p->least_apart > p->most_apart / 2)
         return 0;
     const double step = sched_cost_of(&p->apart, (struct sched_load){0});
-    const double row = sched_cost_of(&p->apart, (struct sched_load){.rows = 1, .context = at}) - step;
+    const double row =
+        sched_cost_of(&p->apart, (struct sched_load){.rows = 1, .context = at}) - step;
     const double rows = step * (1 / IDLE_PART - 1);
     return rows < row * (double)max_rows ? (int64_t)(rows / row) : max_rows;
 }
@@ -103,10 +106,12 @@ static int64_t rows_apart(const struct sched_pace *p, int64_t at, int64_t max_ro
 {
     if (!p->apart.n_seen)
         return max_rows;
-    int64_t low = num_min(num_max(ALONE_ROWS, rows_worth(p, at, max_rows)), max_rows), high = max_rows;
+    int64_t low = num_min(num_max(ALONE_ROWS, rows_worth(p, at, max_rows)), max_rows),
+            high = max_rows;
     while (low < high) {
         const int64_t rows = low + (high - low + 1) / 2;
-        if (sched_cost_of(&p->apart, (struct sched_load){.rows = rows, .context = rows * at}) <= seconds)
+        if (sched_cost_of(&p->apart, (struct sched_load){.rows = rows, .context = rows * at}) <=
+            seconds)
             low = rows;
         else
             high = rows - 1;
@@ -181,12 +186,15 @@ static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int
 }
 
 /* No answer waits. */
-static enum sched_way plan_prompts(const struct sched_pace *p, struct sched_row *row, int64_t n, const struct sched_room *room)
+static enum sched_way plan_prompts(const struct sched_pace *p, struct sched_row *row, int64_t n,
+                                   const struct sched_room *room)
 {
     const int64_t rows = rows_apart(p, middle(row, n), room->rows, ALONE_SECONDS);
     const bool first = !p->apart.n_seen && p->first_rows > 0;
     sched_step_plan(row, n, room, first ? num_min(rows, p->first_rows) : rows);
-    const bool is_long = p->apart.n_seen && sched_cost_of(&p->apart, sched_load_of(row, n, false, true)) > PIECES_SECONDS;
+    const bool is_long =
+        p->apart.n_seen &&
+        sched_cost_of(&p->apart, sched_load_of(row, n, false, true)) > PIECES_SECONDS;
     return p->can_stop && is_long ? SCHED_BETWEEN : SCHED_TOGETHER;
 }
 
@@ -229,7 +237,8 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
 {
     const struct sched_load answers = sched_load_of(row, n, true, false);
     const struct sched_load prompts = sched_load_of(row, n, false, true);
-    const struct sched_load both = {answers.rows + prompts.rows, answers.context + prompts.context, prompts.logits};
+    const struct sched_load both = {answers.rows + prompts.rows, answers.context + prompts.context,
+                                    prompts.logits};
     if (answers.rows) {
         sched_cost_note(&p->beside, both, seconds);
         p->since_answers = prompts.rows ? p->since_answers + 1 : 0;

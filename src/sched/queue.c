@@ -84,8 +84,10 @@ static bool lacks_tokens(const struct sched_queue *q, const struct sched_ticket 
     return q->n_waiting && t->n_tokens > q->max_tokens - q->n_tokens;
 }
 
-/* Who has the most places, or the most waiting tokens, if u has fewer also with t; NULL: u has to wait itself. */
-static const struct sched_user *find_greedy(const struct sched_queue *q, const struct sched_ticket *t,
+/* Who has the most places, or the most waiting tokens, if u has fewer also with t; NULL: u has to
+ * wait itself. */
+static const struct sched_user *find_greedy(const struct sched_queue *q,
+                                            const struct sched_ticket *t,
                                             const struct sched_user *u, bool by_count)
 {
     int64_t most = by_count ? u->n_waiting + 1 : u->n_tokens + t->n_tokens;
@@ -113,8 +115,10 @@ static void displace_youngest(struct sched_queue *q, const struct sched_user *u)
     q->displaced = victim;
 }
 
-/* Room for t of u.  A greedy user's waiting tokens are more than those of t, so nobody is displaced in vain. */
-static bool make_room(struct sched_queue *q, const struct sched_ticket *t, const struct sched_user *u)
+/* Room for t of u.  A greedy user's waiting tokens are more than those of t, so nobody is displaced
+ * in vain. */
+static bool make_room(struct sched_queue *q, const struct sched_ticket *t,
+                      const struct sched_user *u)
 {
     const bool full = q->n_waiting >= q->max_waiting, long_ones = lacks_tokens(q, t);
     const struct sched_user *by_count = full ? find_greedy(q, t, u, true) : NULL;
@@ -137,12 +141,14 @@ ingle_status sched_queue_put(struct sched_queue *q, struct sched_ticket *t, cons
     if (!make_room(q, t, u)) {
         const ingle_status st =
             q->n_waiting >= q->max_waiting
-                ? err_set(err, INGLE_LIMIT, "the queue is full: %lld requests wait, the limit is %lld",
+                ? err_set(err, INGLE_LIMIT,
+                          "the queue is full: %lld requests wait, the limit is %lld",
                           (long long)q->n_waiting, (long long)q->max_waiting)
-                : err_set(err, INGLE_LIMIT,
-                          "the queue is full: prompts of %lld tokens wait, %lld more exceed the limit "
-                          "of %lld",
-                          (long long)q->n_tokens, (long long)t->n_tokens, (long long)q->max_tokens);
+                : err_set(
+                      err, INGLE_LIMIT,
+                      "the queue is full: prompts of %lld tokens wait, %lld more exceed the limit "
+                      "of %lld",
+                      (long long)q->n_tokens, (long long)t->n_tokens, (long long)q->max_tokens);
         if (!u->n_tickets)
             user_forget(q, u);
         return st;

@@ -64,13 +64,15 @@ struct sched_row {
     int64_t pending;    /* tokens that wait */
     int64_t stop;       /* at most so many of them now; 0: no such limit */
     bool answers;       /* a running answer: its token waits for logits */
-    int64_t drafts;     /* of an answer's pending tokens so many are drafted: rows for them where there is room */
+    /* of an answer's pending tokens so many are drafted: rows for them where there is room */
+    int64_t drafts;
     bool all_logits;    /* each of its rows is a row of logits */
     int priority;
     const void *user;
     int64_t at;         /* positions that are computed */
     int64_t n;          /* result: rows in this step */
-    int64_t beside;     /* of branches of an answer's drafts: rows of their own where there is room; result: those */
+    /* of branches of an answer's drafts: rows of their own where there is room; result: those */
+    int64_t beside;
 };
 
 struct sched_room {
@@ -87,16 +89,17 @@ void sched_step_plan(struct sched_row *row, int64_t n, const struct sched_room *
 
 /* ---- what a step takes ---- */
 
-/* A step's rows, the sum over them of the positions that each attends to, and how many rows of prompts have logits of
- * their own, which are told: the output matrix and a pass over the vocabulary for each. */
+/* A step's rows, the sum over them of the positions that each attends to, and how many rows of
+ * prompts have logits of their own, which are told: the output matrix and a pass over the
+ * vocabulary for each. */
 struct sched_load {
     int64_t rows, context, logits;
 };
 
 enum { SCHED_COST_TERMS = 4 };
 
-/* seconds = a + b * rows + c * context + d * logits, none below 0; zeroed: nothing is known.  Window
- * layers are part of b, layers that keep one row of several of c. */
+/* seconds = a + b * rows + c * context + d * logits, none below 0; zeroed: nothing is known.
+ * Window layers are part of b, layers that keep one row of several of c. */
 struct sched_cost {
     double at[SCHED_COST_TERMS];    /* a, b, c, d */
     /* Of what was seen lately: sums of x[i] x[k] and of x[i] y, each step in units of its time. */
@@ -127,7 +130,8 @@ enum sched_way {
 /* How long steps take, and what follows for the next one. */
 struct sched_pace {
     double target_seconds;    /* of a step while answers run; 0: 1.8 times one of answers alone */
-    int64_t first_rows;       /* of prompts alone while nothing is known of their steps; 0: as many as fit */
+    /* of prompts alone while nothing is known of their steps; 0: as many as fit */
+    int64_t first_rows;
     struct sched_cost beside; /* steps with answers */
     struct sched_cost apart;  /* steps of prompts only, without what ran between */
     int64_t least_apart, most_apart; /* rows of the smallest and of the largest of these */
@@ -158,21 +162,25 @@ void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t 
 /* ---- drafting ---- */
 
 /*
- * Each step of answers is a choice: how many drafted tokens of which answers are verified in it, so that most tokens
- * come out in a second.  It needs what a step of so many rows takes, what a round of drafting takes, and how
- * likely drafted tokens are right; all three are learned here, from what took place.
+ * Each step of answers is a choice: how many drafted tokens of which answers are verified in it, so
+ * that most tokens come out in a second.  It needs what a step of so many rows takes, what a round
+ * of drafting takes, and how likely drafted tokens are right; all three are learned here, from what
+ * took place.
  *
- * Times are compared with those of steps that ran just before or after, so that a machine that gets slower or faster
- * changes nothing.  What is lost by steps that turn out slower than plain ones is counted in an account, which is
- * refilled by a small part of every step: when it is empty, drafting waits.  Every answer has one, too: a step whose rows would put an
- * answer further behind than that is not taken, however much others would gain.  So neither all answers together nor any of them is
- * more than 3 % behind plain decoding over 256 tokens, whatever is drafted; where times differ from step to step for other
- * reasons, plain steps are measured more often, and what a step is to gain must exceed what is not known of it.  The last
- * steps with drafts are also compared with the last plain ones as a whole: where they take longer than their times say,
- * drafting must gain that much more, and is charged with it.
+ * Times are compared with those of steps that ran just before or after, so that a machine that gets
+ * slower or faster changes nothing.  What is lost by steps that turn out slower than plain ones is
+ * counted in an account, which is refilled by a small part of every step: when it is empty,
+ * drafting waits.  Every answer has one, too: a step whose rows would put an answer further behind
+ * than that is not taken, however much others would gain.  So neither all answers together nor any
+ * of them is more than 3 % behind plain decoding over 256 tokens, whatever is drafted; where times
+ * differ from step to step for other reasons, plain steps are measured more often, and what a step
+ * is to gain must exceed what is not known of it.  The last steps with drafts are also compared
+ * with the last plain ones as a whole: where they take longer than their times say, drafting must
+ * gain that much more, and is charged with it.
  *
- * The order in a step: sched_draft_plan() · rounds of those that draft with a network, sched_draft_note_round() for
- * each · sched_draft_trim() · the step, sched_draft_note_step() · sched_draft_note() for each that had drafts.
+ * The order in a step: sched_draft_plan() · rounds of those that draft with a network,
+ * sched_draft_note_round() for each · sched_draft_trim() · the step, sched_draft_note_step() ·
+ * sched_draft_note() for each that had drafts.
  */
 enum {
     SCHED_DRAFT_PROPOSERS = 4, /* their numbers are the caller's: say, 0 a network, 1 text */
@@ -180,7 +188,8 @@ enum {
     SCHED_DRAFT_ROWS = 56,     /* classes of rows: 1 .. 16 by themselves, then 8 an octave */
     SCHED_DRAFT_CONTEXTS = 6,  /* classes of context: below 2K, 8K, 32K, 128K, 512K, and beyond */
     SCHED_DRAFT_BINS = 10,     /* classes of confidence */
-    SCHED_DRAFT_FIRST = 3,     /* first measures of a number of rows, of which no single one is believed */
+    /* first measures of a number of rows, of which no single one is believed */
+    SCHED_DRAFT_FIRST = 3,
     SCHED_DRAFT_CHARGES = 16,  /* steps with drafts whose price is still corrected */
     SCHED_DRAFT_KEPT = 12,     /* steps with and without drafts that are compared as a whole */
     SCHED_DRAFT_LAST = 7,      /* steps that a step is compared with */
@@ -203,21 +212,24 @@ enum sched_draft_why {
 /* "on", "nothing to draft from", ...: for people. */
 const char *sched_draft_why_name(enum sched_draft_why why);
 
-/* How often drafted tokens were right, by depth, given that those before them were: sums that fade. */
+/* How often drafted tokens were right, by depth, given that those before them were: sums that
+ * fade. */
 struct sched_draft_record {
     float tried[SCHED_DRAFT_DEPTH], right[SCHED_DRAFT_DEPTH];
 };
 
-/* Of one answer; zeroed: nothing is known.  Kept from one answer of a session to the next if the caller likes. */
+/* Of one answer; zeroed: nothing is known.  Kept from one answer of a session to the next if the
+ * caller likes. */
 struct sched_draft_session {
     struct sched_draft_record record[SCHED_DRAFT_PROPOSERS];
-    /* Of a proposer that promises nothing now: steps until it is tried again, and how long that wait was at its
-     * beginning (0: it promises something). */
+    /* Of a proposer that promises nothing now: steps until it is tried again, and how long that
+     * wait was at its beginning (0: it promises something). */
     int64_t wait[SCHED_DRAFT_PROPOSERS], pause[SCHED_DRAFT_PROPOSERS];
     enum sched_draft_why why;   /* as of the last plan */
     double ahead;               /* of plain decoding, in tokens, up to a bound */
     int64_t n_plan;             /* the last plan that it was in */
-    int sharp[SCHED_DRAFT_PROPOSERS]; /* the factor of the last round, plus 1; 0: none was asked for */
+    /* the factor of the last round, plus 1; 0: none was asked for */
+    int sharp[SCHED_DRAFT_PROPOSERS];
     int64_t n_drafted, n_right; /* in all */
 };
 
@@ -238,9 +250,11 @@ struct sched_draft_item {
     /* of the plan */
     int choice;    /* whose tokens it may take; -1: nobody's */
     int64_t taken;
-    double last, reach; /* of the next token: how likely it is right after the ones before, and with all of them */
+    /* of the next token: how likely it is right after the ones before, and with all of them */
+    double last, reach;
     double tokens;      /* that come out of the step, likely */
-    /* given, for sched_draft_grow(): tokens of its chain and branches at most; whether they pay or not */
+    /* given, for sched_draft_grow(): tokens of its chain and branches at most; whether they pay or
+     * not */
     int64_t nodes;
     bool all_nodes;
 };
@@ -256,8 +270,9 @@ struct sched_draft_room {
 /* Of an engine.  Zeroed, then which proposers run a round of a network. */
 struct sched_draft {
     bool network[SCHED_DRAFT_PROPOSERS];
-    /* The time of steps, by class of context and rows: natural logarithms, relative to those of the same context.
-     * rows: the mean of what was seen of a class.  n: how often each was compared with others. */
+    /* The time of steps, by class of context and rows: natural logarithms, relative to those of the
+     * same context. rows: the mean of what was seen of a class.  n: how often each was compared
+     * with others. */
     struct sched_draft_times {
         float log_time[SCHED_DRAFT_ROWS], rows[SCHED_DRAFT_ROWS];
         float n[SCHED_DRAFT_ROWS];
@@ -267,7 +282,9 @@ struct sched_draft {
         double log_unit; /* of the seconds that a time of 1 takes now */
         double noise, n_noise; /* of a step, as a part; comparisons that tell it */
         double at_none, of_row; /* the line through all that was seen: units of no row, of each */
-        double turns;    /* steps without drafts behind one with them: how well both kinds are known against each other */
+        /* steps without drafts behind one with them: how well both kinds are known against each
+         * other */
+        double turns;
         bool known;
     } times[SCHED_DRAFT_CONTEXTS];
     struct { /* the last steps, of one class of context */
@@ -276,20 +293,24 @@ struct sched_draft {
         double log_seconds[SCHED_DRAFT_LAST];
         int64_t i;
     } last;
-    struct sched_cost round[SCHED_DRAFT_PROPOSERS]; /* in units, by tokens of the widest and of all */
+    /* in units, by tokens of the widest and of all */
+    struct sched_cost round[SCHED_DRAFT_PROPOSERS];
     struct { /* the last steps without drafts [0] and with them [1], of one class of context */
         int rows[SCHED_DRAFT_KEPT]; /* classes of rows */
         double log_seconds[SCHED_DRAFT_KEPT];
         int64_t step[SCHED_DRAFT_KEPT], n;
     } kept[2];
-    double lag; /* logarithm: steps with drafts take so much longer than their times say, against those without */
+    /* logarithm: steps with drafts take so much longer than their times say, against those
+     * without */
+    double lag;
     struct sched_draft_record record[SCHED_DRAFT_PROPOSERS]; /* of all answers */
     float bin_tried[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS]; /* by confidence */
     float bin_right[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_BINS];
     float sharp_tried[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_SHARP]; /* by factor of the logits */
     float sharp_right[SCHED_DRAFT_PROPOSERS][SCHED_DRAFT_SHARP];
     double account; /* plain steps that may still be lost; a result */
-    /* The last steps with drafts, of whose price more is known later: the account is what it would be if that had been known then. */
+    /* The last steps with drafts, of whose price more is known later: the account is what it would
+     * be if that had been known then. */
     struct sched_draft_charge {
         int context;
         int64_t rows, plain_rows;
@@ -306,60 +327,74 @@ struct sched_draft {
         double gain;          /* expected, over a plain step */
         double took;          /* plain steps */
     } step;
-    int64_t since_plain, n_steps, n_plans, n_seen; /* n_seen: n_steps when the network was last said to have read */
+    /* n_seen: n_steps when the network was last said to have read */
+    int64_t since_plain, n_steps, n_plans, n_seen;
     double saved_seconds; /* in all: what plain decoding would have taken longer */
-    double branch_units[SCHED_DRAFT_CONTEXTS]; /* that a branch takes beside its rows: a copied page, and a context of its own to read */
+    /* that a branch takes beside its rows: a copied page, and a context of its own to read */
+    double branch_units[SCHED_DRAFT_CONTEXTS];
     int64_t branch_steps[SCHED_DRAFT_CONTEXTS]; /* that it is known from */
     int64_t n_branches; /* of the step */
-    struct { float said, right; } branch[SCHED_DRAFT_KINDS][2]; /* first tokens of branches, and those behind them: as said, and in truth */
+    /* first tokens of branches, and those behind them: as said, and in truth */
+    struct { float said, right; } branch[SCHED_DRAFT_KINDS][2];
 };
 
-/* Chooses proposer and width for item[0, n), and says why in each session.  An answer without offers is an item, too, or
- * counts in n_plain. */
+/* Chooses proposer and width for item[0, n), and says why in each session.  An answer without
+ * offers is an item, too, or counts in n_plain. */
 void sched_draft_plan(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
                       const struct sched_draft_room *room);
-/* For an answer at a temperature above 0 that drafts with a network now: what the network's logits are multiplied by before the
- * draft is drawn (session_sample_sharpen()).  The factor whose drafts are right most often, and now and then another one. */
+/* For an answer at a temperature above 0 that drafts with a network now: what the network's logits
+ * are multiplied by before the draft is drawn (session_sample_sharpen()).  The factor whose drafts
+ * are right most often, and now and then another one. */
 float sched_draft_sharpness(struct sched_draft *d, struct sched_draft_session *s, int proposer);
-/* After the rounds: item.width is what was drafted (at most what was planned; 0: nothing), and the offer of
- * item.proposer has the confidence, if the network tells it.  Cuts the widths to what is worth verifying. */
+/* After the rounds: item.width is what was drafted (at most what was planned; 0: nothing), and the
+ * offer of item.proposer has the confidence, if the network tells it.  Cuts the widths to what is
+ * worth verifying. */
 void sched_draft_trim(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
                       const struct sched_draft_room *room);
 /* A round took that long: n_answers drafted, n_tokens in all, the widest of them n_deep. */
 void sched_draft_note_round(struct sched_draft *d, int proposer, int64_t n_answers, int64_t n_deep,
                             int64_t n_tokens, double seconds);
-/* The step took that long, with so many rows in all (answers, drafts, prompts).  Also for steps without
- * drafts: what plain ones take is known from them.  seconds 0: not measured (something else ran between). */
+/* The step took that long, with so many rows in all (answers, drafts, prompts).  Also for steps
+ * without drafts: what plain ones take is known from them.  seconds 0: not measured (something else
+ * ran between). */
 void sched_draft_note_step(struct sched_draft *d, int64_t rows, int64_t context, double seconds);
-/* The network has read what answers had computed before, outside of its rounds and on top of what was told of steps. */
+/* The network has read what answers had computed before, outside of its rounds and on top of what
+ * was told of steps. */
 void sched_draft_note_seen(struct sched_draft *d, double seconds);
-/* Of the drafts of an answer in that step so many were verified and so many were right.  confidence [n_tried], or NULL. */
+/* Of the drafts of an answer in that step so many were verified and so many were right.  confidence
+ * [n_tried], or NULL. */
 void sched_draft_note(struct sched_draft *d, struct sched_draft_session *s, int proposer,
                       int64_t n_tried, int64_t n_right, const float *confidence);
 
 /*
- * Trees: an answer's drafted tokens are a chain, and branches part from it, which are verified in the same step.  Where the token
- * that is drawn is not the chain's but the first one of a branch, drawing goes on along that.  A branch is worth what it is
- * likely to bring: that the chain is right up to there and wrong then, and the branch right.
+ * Trees: an answer's drafted tokens are a chain, and branches part from it, which are verified in
+ * the same step.  Where the token that is drawn is not the chain's but the first one of a branch,
+ * drawing goes on along that.  A branch is worth what it is likely to bring: that the chain is
+ * right up to there and wrong then, and the branch right.
  */
 struct sched_draft_branch {
     int64_t item;             /* whose */
     int kind;
     int64_t at;               /* tokens of the chain before it, fewer than the chain has */
     int64_t most;             /* its tokens */
-    float confidence[SCHED_DRAFT_BRANCH]; /* [most]: of the first one, if the chain's is wrong; of the next ones, if those before them are right;
-                               * below 0: not known */
+    /* [most]: of the first one, if the chain's is wrong; of the next ones, if those before them are
+     * right; below 0: not known */
+    float confidence[SCHED_DRAFT_BRANCH];
     int64_t n;                /* result: so many are worth verifying; 0: none */
     double reach;             /* of the plan: how likely its next token is reached and right */
 };
-/* Behind sched_draft_trim(): the best tokens of all branches, best first, while they pay.  Where an answer has no nodes left, the end of
- * its chain gives way to what is likelier: item.width falls.  most: of branches, of all answers. */
-void sched_draft_grow(struct sched_draft *d, struct sched_draft_item *item, int64_t n, const struct sched_draft_room *room,
-                      struct sched_draft_branch *branch, int64_t n_branches, int64_t most);
-/* The chain was wrong where a branch of that kind might part from it, verified or not: whether its first token was drawn. */
+/* Behind sched_draft_trim(): the best tokens of all branches, best first, while they pay.  Where an
+ * answer has no nodes left, the end of its chain gives way to what is likelier: item.width falls.
+ * most: of branches, of all answers. */
+void sched_draft_grow(struct sched_draft *d, struct sched_draft_item *item, int64_t n,
+                      const struct sched_draft_room *room, struct sched_draft_branch *branch,
+                      int64_t n_branches, int64_t most);
+/* The chain was wrong where a branch of that kind might part from it, verified or not: whether its
+ * first token was drawn. */
 void sched_draft_note_second(struct sched_draft *d, int kind, float confidence, bool right);
-/* Behind sched_draft_note() for the chain: of the branch that was taken so many tokens were tried, and right (1 at least). */
-void sched_draft_note_branch(struct sched_draft *d, struct sched_draft_session *s, int kind, const float *confidence, int64_t n_tried,
-                             int64_t n_right);
+/* Behind sched_draft_note() for the chain: of the branch that was taken so many tokens were tried,
+ * and right (1 at least). */
+void sched_draft_note_branch(struct sched_draft *d, struct sched_draft_session *s, int kind,
+                             const float *confidence, int64_t n_tried, int64_t n_right);
 
 #endif

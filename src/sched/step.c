@@ -38,9 +38,13 @@ static void plan_answers(struct sched_row *row, int64_t n, uint64_t turn, struct
         }
     }
     for (int64_t i = 0; i < n; i++) { /* prompts keep the row of logits that fell to them */
-        const int64_t more = row[i].answers && row[i].n ? num_min(row[i].drafts, num_min(left->rows, left->logits)) : 0;
+        const int64_t more = row[i].answers && row[i].n
+                                 ? num_min(row[i].drafts, num_min(left->rows, left->logits))
+                                 : 0;
         row[i].n += more;
-        row[i].beside = row[i].n > 1 ? num_min(row[i].beside, num_min(left->rows - more, left->logits - more)) : 0;
+        row[i].beside =
+            row[i].n > 1 ? num_min(row[i].beside, num_min(left->rows - more, left->logits - more))
+                         : 0;
         left->rows -= more + row[i].beside;
         left->logits -= more + row[i].beside;
     }
@@ -124,7 +128,8 @@ static int64_t plan_class(struct sched_row *row, int64_t n_row, int priority, in
             const int64_t i = (k + (int64_t)(turn % (uint64_t)n_row)) % n_row;
             if (!leads(row, i, priority, left))
                 continue;
-            const int64_t got = plan_user(row, n_row, row[i].user, priority, num_min(each, n), left);
+            const int64_t got =
+                plan_user(row, n_row, row[i].user, priority, num_min(each, n), left);
             given += got;
             n -= got;
         }

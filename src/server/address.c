@@ -18,9 +18,11 @@ static ingle_status too_open(const struct address *a, const char *what, const ch
 {
     if (auth_n_keys(a->auth) || ingle_config_flag(a->config, "insecure-no-auth"))
         return INGLE_OK;
-    return err_set(err, INGLE_ARG,
-                   "'%s%s' is reachable from other machines, and there is no key: give --api-key-file, or "
-                   "--insecure-no-auth if that is what you want", what, address);
+    return err_set(
+        err, INGLE_ARG,
+        "'%s%s' is reachable from other machines, and there is no key: give --api-key-file, or "
+        "--insecure-no-auth if that is what you want",
+        what, address);
 }
 
 static ingle_status read_listeners(struct address *a, struct err *err)
@@ -83,7 +85,9 @@ static ingle_status read_access(struct address *a, struct err *err)
     if (!st)
         st = a->n_listeners ? read_listeners(a, err) : read_hosts(a, err);
     if (!st && auth_trusts(a->auth) && (a->n_listeners || a->n_hosts || !a->unix_path))
-        st = err_set(err, INGLE_ARG, "'--trust-user' is for '--host unix:PATH' alone: at another address anybody could be anybody");
+        st = err_set(err, INGLE_ARG,
+                     "'--trust-user' is for '--host unix:PATH' alone: at another address anybody "
+                     "could be anybody");
     return st;
 }
 
@@ -116,7 +120,8 @@ static void raise_descriptors(rlim_t want)
     (void)setrlimit(RLIMIT_NOFILE, &l);
 }
 
-ingle_status address_listen(struct address *a, const struct http_options *calls, struct http **out, struct err *err)
+ingle_status address_listen(struct address *a, const struct http_options *calls, struct http **out,
+                            struct err *err)
 {
     const struct ingle_config *c = a->config;
     const struct http_options o = {
@@ -154,7 +159,8 @@ ingle_status address_listen(struct address *a, const struct http_options *calls,
     return http_open(out, &o, err);
 }
 
-ingle_status address_open(struct address *a, const struct ingle_config *config, const int *listener, int n, struct err *err)
+ingle_status address_open(struct address *a, const struct ingle_config *config, const int *listener,
+                          int n, struct err *err)
 {
     a->config = config;
     a->listener = listener;
@@ -186,8 +192,8 @@ void address_describe(const struct address *a, const struct http *h, struct serv
     else if (a->unix_path && !a->n_hosts)
         snprintf(out->url, sizeof out->url, "unix:%s", a->unix_path);
     else
-        snprintf(out->url, sizeof out->url, "http%s://%s%s%s:%d", a->tls_cert ? "s" : "", v6 ? "[" : "", host,
-                 v6 ? "]" : "", http_port(h));
+        snprintf(out->url, sizeof out->url, "http%s://%s%s%s:%d", a->tls_cert ? "s" : "",
+                 v6 ? "[" : "", host, v6 ? "]" : "", http_port(h));
 }
 
 /* ---- requests ---- */
@@ -232,8 +238,8 @@ static bool browser_may(const struct address *a, struct http_exchange *x,
 }
 
 /* OPTIONS: what a browser asks before it sends the real request. */
-static void preflight(const struct address *a, struct http_exchange *x, const struct http_request *rq,
-                      const struct route_table *table, size_t n)
+static void preflight(const struct address *a, struct http_exchange *x,
+                      const struct http_request *rq, const struct route_table *table, size_t n)
 {
     const char *asked = http_request_header(rq, "access-control-request-headers");
     char allow[ROUTE_METHODS];
@@ -248,7 +254,8 @@ static void preflight(const struct address *a, struct http_exchange *x, const st
     http_reply(x, 200, "text/plain", "", 0);
 }
 
-static void wrong_method(struct http_exchange *x, const struct http_request *rq, const struct route_table *table, size_t n)
+static void wrong_method(struct http_exchange *x, const struct http_request *rq,
+                         const struct route_table *table, size_t n)
 {
     char allow[ROUTE_METHODS];
     route_methods(table, n, rq, allow);
@@ -258,11 +265,14 @@ static void wrong_method(struct http_exchange *x, const struct http_request *rq,
         memmove(at, at + 6, strlen(at + 6) + 1);
     if ((at = strstr(allow, ", OPTIONS")))
         *at = 0;
-    serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s takes %s, not %s", rq->path, allow, rq->method);
+    serve_fail(x, rq, &(struct serve_error){.status = 405}, "%s takes %s, not %s", rq->path, allow,
+               rq->method);
 }
 
-/* Without second slashes and a second /v1, as base URLs bring them: "" if that is no endpoint either. */
-static void near_path(const struct http_request *rq, const struct route_table *table, size_t n, char out[256])
+/* Without second slashes and a second /v1, as base URLs bring them: "" if that is no endpoint
+ * either. */
+static void near_path(const struct http_request *rq, const struct route_table *table, size_t n,
+                      char out[256])
 {
     size_t k = 0;
     bool other;
@@ -277,16 +287,19 @@ static void near_path(const struct http_request *rq, const struct route_table *t
         out[0] = 0;
 }
 
-static void no_endpoint(struct http_exchange *x, const struct http_request *rq, const struct route_table *table, size_t n)
+static void no_endpoint(struct http_exchange *x, const struct http_request *rq,
+                        const struct route_table *table, size_t n)
 {
     char near[256];
     near_path(rq, table, n, near);
-    serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "unknown_url"}, "there is no endpoint %s %s%s%s%s", rq->method,
-               rq->path, *near ? "; it is " : "", near, *near ? ": the client's base URL has too much at its end" : "");
+    serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "unknown_url"},
+               "there is no endpoint %s %s%s%s%s", rq->method, rq->path, *near ? "; it is " : "",
+               near, *near ? ": the client's base URL has too much at its end" : "");
 }
 
-const struct route *address_admit(const struct address *a, struct http_exchange *x, const struct http_request *rq,
-                                  const struct route_table *table, size_t n, const char **user)
+const struct route *address_admit(const struct address *a, struct http_exchange *x,
+                                  const struct http_request *rq, const struct route_table *table,
+                                  size_t n, const char **user)
 {
     bool other_method;
     address_headers(x, rq);
@@ -298,10 +311,12 @@ const struct route *address_admit(const struct address *a, struct http_exchange 
     }
     const struct route *r = route_find(table, n, rq, &other_method);
     if (auth_n_keys(a->auth)) {
-        *user = auth_key(a->auth, http_request_header(rq, "authorization"), http_request_header(rq, "x-api-key"));
+        *user = auth_key(a->auth, http_request_header(rq, "authorization"),
+                         http_request_header(rq, "x-api-key"));
         if (!*user && !(r && (r->flags & SERVE_OPEN))) {
             http_header(x, "WWW-Authenticate", "Bearer");
-            serve_fail(x, rq, &(struct serve_error){.status = 401, .code = "invalid_api_key"}, "Invalid API Key");
+            serve_fail(x, rq, &(struct serve_error){.status = 401, .code = "invalid_api_key"},
+                       "Invalid API Key");
             return NULL;
         }
     }

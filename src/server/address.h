@@ -1,6 +1,6 @@
 /*
- * address - where a server listens, and who may ask it: --host, --port, TLS, keys, names, web sites, and the
- * limits of HTTP.
+ * address - where a server listens, and who may ask it: --host, --port, TLS, keys, names, web
+ * sites, and the limits of HTTP.
  */
 #ifndef INGLE_SERVER_ADDRESS_H
 #define INGLE_SERVER_ADDRESS_H
@@ -29,21 +29,25 @@ struct address {
     char *tls_cert, *tls_key;
 };
 
-/* Reads the options and the files that they name.  *a is zero before; ended by address_close() also after a failure.
- * listener [n]: sockets that the starter handed over; they replace --host and --port. */
-MUST_CHECK ingle_status address_open(struct address *a, const struct ingle_config *config, const int *listener, int n,
-                                     struct err *err);
-/* Listens and starts HTTP.  calls: the functions, and arg; the rest of it comes from the options. */
-MUST_CHECK ingle_status address_listen(struct address *a, const struct http_options *calls, struct http **out,
-                                       struct err *err);
+/* Reads the options and the files that they name.  *a is zero before; ended by address_close() also
+ * after a failure. listener [n]: sockets that the starter handed over; they replace --host and
+ * --port. */
+MUST_CHECK ingle_status address_open(struct address *a, const struct ingle_config *config,
+                                     const int *listener, int n, struct err *err);
+/* Listens and starts HTTP.  calls: the functions, and arg; the rest of it comes from the
+ * options. */
+MUST_CHECK ingle_status address_listen(struct address *a, const struct http_options *calls,
+                                       struct http **out, struct err *err);
 void address_close(struct address *a);
 /* "http://127.0.0.1:8080", what else --host names, and the number of keys. */
 void address_describe(const struct address *a, const struct http *h, struct server_info *out);
 
-/* For http_options.admit: adds the headers of every answer, and answers what may not be asked, preflights, and
- * what is in none of the tables [n].  The route, or NULL: it is answered.  *user: the name of the key. */
-const struct route *address_admit(const struct address *a, struct http_exchange *x, const struct http_request *rq,
-                                  const struct route_table *table, size_t n, const char **user);
+/* For http_options.admit: adds the headers of every answer, and answers what may not be asked,
+ * preflights, and what is in none of the tables [n].  The route, or NULL: it is answered.  *user:
+ * the name of the key. */
+const struct route *address_admit(const struct address *a, struct http_exchange *x,
+                                  const struct http_request *rq, const struct route_table *table,
+                                  size_t n, const char **user);
 /* The headers of every answer, for one that address_admit() has not seen. */
 void address_headers(struct http_exchange *x, const struct http_request *rq);
 

@@ -100,8 +100,8 @@ void answer_lock(struct answer *a) { pthread_mutex_lock(&a->lock); }
 
 static void do_due(struct answer *a);
 
-/* Releasing an exchange may free it, and that frees its link and with it an answer: but not this one, of
- * which the caller has a reference. */
+/* Releasing an exchange may free it, and that frees its link and with it an answer: but not this
+ * one, of which the caller has a reference. */
 void answer_unlock(struct answer *a)
 {
     for (;;) {
@@ -193,7 +193,8 @@ void answer_flush(struct answer *a)
         tape_write(a->request.tape, a->out.at, a->out.n);
     } else if (a->x && !a->finished) {
         if (!a->headers_out) {
-            http_begin(a->x, 200, a->dialect->stream_type ? a->dialect->stream_type : "text/event-stream");
+            http_begin(a->x, 200,
+                       a->dialect->stream_type ? a->dialect->stream_type : "text/event-stream");
             a->headers_out = true;
         }
         http_write(a->x, a->out.at, a->out.n);
@@ -284,8 +285,9 @@ static void on_free(void *arg)
 }
 
 /*
- * The I/O thread waits for no answer: the thread of the scheduler may be inside of one, and all clients would
- * wait with it.  What cannot be done at once is done by who has the lock, when he gives it back.
+ * The I/O thread waits for no answer: the thread of the scheduler may be inside of one, and all
+ * clients would wait with it.  What cannot be done at once is done by who has the lock, when he
+ * gives it back.
  */
 enum { DUE_GONE = 1, DUE_ROOM = 2, DUE_SILENCE = 4 };
 
@@ -368,7 +370,8 @@ static void digest_of(const struct http_request *rq, const struct dialect *d,
     sha256_end(&s, out);
 }
 
-static bool digest_is(struct answer_core *c, const struct answer *a, const uint8_t digest[SHA256_BYTES])
+static bool digest_is(struct answer_core *c, const struct answer *a,
+                      const uint8_t digest[SHA256_BYTES])
 {
     pthread_mutex_lock(&c->lock);
     const bool is = memcmp(a->digest, digest, SHA256_BYTES) == 0;
@@ -570,7 +573,8 @@ void answer_check_model(const struct answer_core *c, const struct chat_request *
 {
     const struct answer_options *o = &c->o;
     const char *known = o->name;
-    const bool whole = !memchr(r->model.at, 0, r->model.n); /* a zero byte would hide what follows it */
+    /* a zero byte would hide what follows it */
+    const bool whole = !memchr(r->model.at, 0, r->model.n);
     if (r->model.n && o->knows && (!whole || !o->knows(o->arg, r->model.at, &known)))
         request_fault(f, FAULT_MODEL, "model", "the model '%.100s' does not exist; there is %s",
                       r->model.at, known);
@@ -587,10 +591,13 @@ static void check_stopping(bool stopping, struct fault *f)
 static void check_priority(const struct answer_core *c, const struct http_request *rq,
                            const struct chat_request *r, struct fault *f)
 {
-    const int most = c->o.max_priority ? c->o.max_priority(c->o.arg, rq->user ? rq->user : "") : r->priority;
+    const int most =
+        c->o.max_priority ? c->o.max_priority(c->o.arg, rq->user ? rq->user : "") : r->priority;
     if (r->priority > most)
-        request_fault(f, FAULT_REQUEST, "priority", "priority is %d, above %d, the highest that this key may ask for "
-                      "(--max-priority)", r->priority, most);
+        request_fault(f, FAULT_REQUEST, "priority",
+                      "priority is %d, above %d, the highest that this key may ask for "
+                      "(--max-priority)",
+                      r->priority, most);
 }
 
 void answer_check(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
@@ -668,7 +675,8 @@ static bool can_be_header(const char *s)
 static void tell_affinity(struct http_exchange *x, const struct http_request *rq,
                           const struct chat_request *r)
 {
-    static const char *const name[] = {"x-conversation-id", "x-claude-code-session-id", "session-id"};
+    static const char *const name[] = {"x-conversation-id", "x-claude-code-session-id",
+                                       "session-id"};
     const char *key = NULL;
     for (size_t i = 0; i < sizeof name / sizeof *name && !key; i++)
         key = http_request_header(rq, name[i]);

@@ -1,14 +1,14 @@
 /*
  * answer - the generation core: one request of a client from its fields to its last byte.
  *
- * answer_start() checks the request, renders and tokenises it, compiles its grammar and hands
- * it to the scheduler, all in the handler of the request.  The tokens come back on the scheduler's thread,
- * go through a reader, and the dialect turns them into bytes for the exchange.  Headers wait
- * for the first token or the first keep-alive, so that what fails before has a real status.
+ * answer_start() checks the request, renders and tokenises it, compiles its grammar and hands it to
+ * the scheduler, all in the handler of the request.  The tokens come back on the scheduler's
+ * thread, go through a reader, and the dialect turns them into bytes for the exchange.  Headers
+ * wait for the first token or the first keep-alive, so that what fails before has a real status.
  *
- * A client that leaves cancels its request; the computed part of the prompt stays cached.  If
- * it leaves before its first token, the request may live on for grace_seconds: the same body
- * from the same user then takes it over instead of starting anew.
+ * A client that leaves cancels its request; the computed part of the prompt stays cached.  If it
+ * leaves before its first token, the request may live on for grace_seconds: the same body from the
+ * same user then takes it over instead of starting anew.
  */
 #ifndef INGLE_SERVER_ANSWER_H
 #define INGLE_SERVER_ANSWER_H
@@ -35,7 +35,8 @@ struct answer_record {
 
 struct answer_tokens {
     const int32_t *prompt, *drawn; /* [n_prompt], [n_drawn] */
-    const int32_t *position; /* [n_prompt], where the prompt's tokens stand; NULL: one behind the other */
+    /* [n_prompt], where the prompt's tokens stand; NULL: one behind the other */
+    const int32_t *position;
     size_t n_prompt, n_drawn;
     size_t n_stable; /* of the prompt, what later ones begin with; 0: not known */
 };
@@ -53,7 +54,8 @@ struct answer_options {
     bool seeded; /* sampling.seed is that of requests without one; else each gets one of its own */
     bool thinking, preserve_thinking;
     bool ignore_end;         /* where a request says nothing */
-    bool developer_own;      /* messages of a developer are turns of their own where the chat format has them */
+    /* messages of a developer are turns of their own where the chat format has them */
+    bool developer_own;
     const char *effort;      /* or NULL */
     int64_t max_tokens;      /* where a request says nothing; -1: what the context holds */
     double queue_seconds;    /* a request may wait for its turn; 0: as long as it takes */
@@ -63,7 +65,8 @@ struct answer_options {
     bool any_top;            /* top_logprobs up to 4096 and not OpenAI's 20 */
     bool always_usage;       /* streams end with usage although nobody asked */
     bool verbose;            /* replies carry the rendered prompt */
-    bool note_media;         /* a note stands for images and files of the last turn, too: they are no fault */
+    /* a note stands for images and files of the last turn, too: they are no fault */
+    bool note_media;
     struct report_sink sink; /* for what is left out of a request */
     double keepalive_seconds; /* 0: 10 */
     double grace_seconds;     /* 0: a client that leaves always ends its request */
@@ -73,8 +76,8 @@ struct answer_options {
     void (*observe)(void *arg, const struct answer_record *r);
     /* The first prompt and its first answer, when it has ended; NULL: nobody wants them. */
     void (*keep)(void *arg, const struct chat_request *r, const struct answer_tokens *t);
-    /* The exchange's tag is one that answers hold as long as they compute, whether or not somebody listens:
-     * called as one begins and as it is over.  NULL: nobody wants it. */
+    /* The exchange's tag is one that answers hold as long as they compute, whether or not somebody
+     * listens: called as one begins and as it is over.  NULL: nobody wants it. */
     void (*hold_tag)(void *arg, int tag, bool held);
     /* The highest priority that requests of this key may have ("": there are no keys). */
     int (*max_priority)(void *arg, const char *key);
@@ -85,7 +88,8 @@ struct answer_options {
 MUST_CHECK ingle_status answer_open(struct answer_core **out, const struct answer_options *o,
                                      struct err *err);
 const struct answer_options *answer_get_options(const struct answer_core *a);
-/* Ten times a second, on the I/O thread.  False: there is no answer, so until one begins nothing needs it. */
+/* Ten times a second, on the I/O thread.  False: there is no answer, so until one begins nothing
+ * needs it. */
 bool answer_tick(struct answer_core *a);
 /* Refuses new requests with 503 and cancels those that run: each gets its dialect's error. */
 void answer_stop(struct answer_core *a);
@@ -100,8 +104,9 @@ void answer_start(struct answer_core *a, struct http_exchange *x, const struct h
                   struct chat_request *r, const struct dialect *d, void *state,
                   const struct fault *f);
 
-/* A fault where answer_start() would find one in r before it looks at the prompt: model, priority, grammar and
- * tools.  For requests that are answered without computing; r stays the caller's, as it is. */
+/* A fault where answer_start() would find one in r before it looks at the prompt: model, priority,
+ * grammar and tools.  For requests that are answered without computing; r stays the caller's, as it
+ * is. */
 void answer_check(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
                   const struct chat_request *r, struct fault *f);
 
@@ -110,11 +115,12 @@ void answer_reply_count(const struct answer_core *a, struct http_exchange *x,
                         const struct chat_request *r, const struct dialect *d, void *state,
                         const char *more, struct fault *f);
 
-/* The numbers (ingle_slot.request) of the user's requests that the scheduler has, at most n; how many. */
+/* The numbers (ingle_slot.request) of the user's requests that the scheduler has, at most n; how
+ * many. */
 size_t answer_requests_of(struct answer_core *a, const char *user, int64_t *number, size_t n);
 
-/* Ends the thought of the answer with that info.id, which asked for thought_control.  False, and *why: there
- * is nothing to end. */
+/* Ends the thought of the answer with that info.id, which asked for thought_control.  False, and
+ * *why: there is nothing to end. */
 bool answer_end_thought(struct answer_core *a, const char *user, const char *id, const char **why);
 
 /* Tokens of the request's prompts, without running it; -1 and a fault.  The prompt's text as the

@@ -9,7 +9,10 @@
 #include <string.h>
 #include <sys/random.h>
 
-static bool streams(const struct answer *a) { return a->request.stream && answer_heard(a) && !a->finished; }
+static bool streams(const struct answer *a)
+{
+    return a->request.stream && answer_heard(a) && !a->finished;
+}
 
 static void nomem(struct answer *a)
 {
@@ -40,8 +43,8 @@ struct letter {
     size_t n_text, n_bytes;
 };
 
-/* The character that begins with byte `from` of token i; its bytes may go on in the next tokens.  Bytes that
- * are no UTF-8 are one U+FFFD for each part, as in the content. */
+/* The character that begins with byte `from` of token i; its bytes may go on in the next tokens.
+ * Bytes that are no UTF-8 are one U+FFFD for each part, as in the content. */
 static struct letter letter_at(const struct answer_run *r, size_t i, size_t from)
 {
     struct letter l = {{0}, 0, 0};
@@ -80,8 +83,8 @@ static bool fits(const struct answer_run *r, size_t i, const struct piece *s)
     return at > 0;
 }
 
-/* Takes the character l, which begins in token *i, from s.  It belongs to the token that ends it; tokens that
- * end before have none of it. */
+/* Takes the character l, which begins in token *i, from s.  It belongs to the token that ends it;
+ * tokens that end before have none of it. */
 static bool take_letter(struct answer_run *r, size_t *i, const struct letter *l, struct piece *s)
 {
     for (size_t n = l->n_bytes; n;) {
@@ -104,7 +107,8 @@ static bool take_letter(struct answer_run *r, size_t *i, const struct letter *l,
     return true;
 }
 
-/* A token of which the content has only the beginning, as before a stop string: its bytes are those. */
+/* A token of which the content has only the beginning, as before a stop string: its bytes are
+ * those. */
 static bool accept_cut(struct answer_choice *c, struct answer_pending *p)
 {
     p->t.n_bytes = p->used;
@@ -189,8 +193,8 @@ static void tell_text(struct answer_run *r, enum answer_text kind, const char *t
     if (!streams(a) || !n)
         return;
     a->open = true;
-    a->dialect->text(a->state, &r->c, kind, text, n, kind == ANSWER_CONTENT ? r->told : r->c.n_tokens,
-                     &a->out);
+    a->dialect->text(a->state, &r->c, kind, text, n,
+                     kind == ANSWER_CONTENT ? r->told : r->c.n_tokens, &a->out);
     if (kind == ANSWER_CONTENT)
         r->told = r->c.n_tokens;
 }
@@ -388,7 +392,8 @@ static void hold_call(struct answer_run *r)
         return;
     r->in_call = true;
     if (a->calls && rest)
-        r->held = !ingle_request_constrain_behind(r->part->request, r->local, a->calls, rest, n, NULL);
+        r->held =
+            !ingle_request_constrain_behind(r->part->request, r->local, a->calls, rest, n, NULL);
     if (r->held || (a->grammar_calls && (a->grammar_first || r->constrained)))
         ingle_reader_trust_call(r->reader);
 }
@@ -480,7 +485,8 @@ bool answer_take(struct answer_run *r, const struct ingle_drawn *d)
         if (a->request.keep_stop)
             add_content(r, c->stop, a->request.stop[which].n);
     }
-    const bool more = end == INGLE_END_NONE && !r->cut && !a->fault.kind && !c->stop_id && which < 0;
+    const bool more =
+        end == INGLE_END_NONE && !r->cut && !a->fault.kind && !c->stop_id && which < 0;
     r->late = is_late(r) && more;
     return more && !r->late;
 }

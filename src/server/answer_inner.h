@@ -64,7 +64,8 @@ struct answer_part {
     size_t hidden; /* tokens in front that are not the client's: BOS */
     bool open_thought;
     struct answer_run *run; /* [n], in answer.run */
-    struct answer_echo echo; /* of the prompt, with their probabilities; unused where another part has all */
+    /* of the prompt, with their probabilities; unused where another part has all */
+    struct answer_echo echo;
     uint64_t begun; /* clock_now() when it left the queue */
     int64_t n_kept;
 };
@@ -85,7 +86,8 @@ struct answer {
     int tag;                     /* of the exchange that began it; 0: none */
     bool counted;                /* its tokens are counted, however many there are */
 
-    /* What the I/O thread has to tell and does not wait for the lock to tell: who has the lock does it. */
+    /* What the I/O thread has to tell and does not wait for the lock to tell: who has the lock does
+     * it. */
     atomic_uint due;
 
     /* Sync: lock for all that follows, once the answer has been submitted. */
@@ -94,7 +96,8 @@ struct answer {
     const struct dialect *dialect;
     void *state;
     struct answer_info info;
-    const char **warnings; /* owned: those of the request and of its grammar; NULL: there are none */
+    /* owned: those of the request and of its grammar; NULL: there are none */
+    const char **warnings;
     struct ingle_grammar *grammar;
     bool grammar_first; /* from the first token on; else behind the thought */
     bool grammar_calls;  /* where it allows a call, there is one */
@@ -132,7 +135,10 @@ struct answer {
 };
 
 /* Tokens that are computed of a part's prompt. */
-static inline int64_t answer_part_n(const struct answer_part *p) { return p->kept.n ? p->kept.n : (int64_t)p->n_ids; }
+static inline int64_t answer_part_n(const struct answer_part *p)
+{
+    return p->kept.n ? p->kept.n : (int64_t)p->n_ids;
+}
 
 /* ---- answer.c ---- */
 
@@ -160,8 +166,8 @@ void answer_check_model(const struct answer_core *c, const struct chat_request *
 void answer_prepare(struct answer *a, struct fault *f);
 void answer_release_parts(struct answer *a);
 /* The fault of a grammar or of tools, of a request without a prompt. */
-void answer_check_grammar(const struct answer_core *c, struct http_exchange *x, const struct chat_request *r,
-                          struct fault *f);
+void answer_check_grammar(const struct answer_core *c, struct http_exchange *x,
+                          const struct chat_request *r, struct fault *f);
 
 /* ---- answer_run.c ---- */
 
@@ -180,7 +186,8 @@ void answer_release_run(struct answer_run *r);
 bool answer_take(struct answer_run *r, const struct ingle_drawn *d);
 /* The text of the prompt comes first. */
 void answer_echo(struct answer_run *r);
-/* Where the tokens of the part's prompt are kept: the first part of the prompt has them once it has all. */
+/* Where the tokens of the part's prompt are kept: the first part of the prompt has them once it has
+ * all. */
 const struct answer_echo *answer_echo_of(const struct answer_part *p);
 /* There are no more tokens. */
 void answer_end(struct answer_run *r, enum ingle_finish why);

@@ -29,7 +29,8 @@ struct prefill {
 static bool role_is(struct json_object *messages, size_t i, const char *role)
 {
     struct json_object *m = json_object_array_get_idx(messages, i);
-    struct json_object *r = json_object_is_type(m, json_type_object) ? request_get(m, "role") : NULL;
+    struct json_object *r =
+        json_object_is_type(m, json_type_object) ? request_get(m, "role") : NULL;
     return json_object_is_type(r, json_type_string) && strcmp(json_object_get_string(r), role) == 0;
 }
 
@@ -58,8 +59,9 @@ static void take_prefill(struct json_object *messages, struct prefill *p, struct
     if (!n || !role_is(messages, n - 1, "assistant"))
         return;
     if (n > 1 && role_is(messages, n - 2, "assistant")) {
-        request_fault(f, FAULT_REQUEST, "messages",
-                      "the last two of 'messages' are both the assistant's: only one can be continued");
+        request_fault(
+            f, FAULT_REQUEST, "messages",
+            "the last two of 'messages' are both the assistant's: only one can be continued");
         return;
     }
     struct json_object *m = json_object_array_get_idx(messages, n - 1);
@@ -91,21 +93,25 @@ static bool append_ids(struct answer_part *p, const int32_t *ids, size_t n)
     return true;
 }
 
-/* Whether something may be left out of its prompts: what tools and grammars need of them nobody knows, and an echo is whole. */
+/* Whether something may be left out of its prompts: what tools and grammars need of them nobody
+ * knows, and an echo is whole. */
 static bool may_shorten(const struct answer *a)
 {
     const struct chat_request *r = &a->request;
     const bool strict = r->has_grammar || (r->tools.n && r->tool_choice != TOOLS_NONE);
-    return !a->counted && !r->echo && r->prompt_keep < 1 && (r->keep_asked || (!strict && a->core->o.prompt_ctx));
+    return !a->counted && !r->echo && r->prompt_keep < 1 &&
+           (r->keep_asked || (!strict && a->core->o.prompt_ctx));
 }
 
 /* Nobody waits for the tokens of a client that has left, nor for those of a text that cannot be
  * answered. */
 static struct ingle_bounds bounds_of(const struct answer *a, struct fault *f)
 {
-    return (struct ingle_bounds){.max_tokens = a->counted ? 0 : num_max(a->core->o.n_ctx, may_shorten(a) ? a->core->o.prompt_ctx : 0),
-                                 .stop = request_is_over,
-                                 .arg = f};
+    return (struct ingle_bounds){
+        .max_tokens =
+            a->counted ? 0 : num_max(a->core->o.n_ctx, may_shorten(a) ? a->core->o.prompt_ctx : 0),
+        .stop = request_is_over,
+        .arg = f};
 }
 
 static void say_untokenised(const struct answer *a, ingle_status st, const struct ingle_bounds *b,
@@ -116,9 +122,10 @@ static void say_untokenised(const struct answer *a, ingle_status st, const struc
         request_fault_from(f, st, what, e->text);
         return;
     }
-    request_fault(f, FAULT_CONTEXT, what,
-                  "the prompt has at least %lld tokens and exceeds the available context size of %lld tokens",
-                  (long long)b->least, (long long)a->core->o.n_ctx);
+    request_fault(
+        f, FAULT_CONTEXT, what,
+        "the prompt has at least %lld tokens and exceeds the available context size of %lld tokens",
+        (long long)b->least, (long long)a->core->o.n_ctx);
     f->n_prompt = b->least;
     f->n_ctx = a->core->o.n_ctx;
 }
@@ -303,11 +310,15 @@ static void shorten(struct answer *a, struct answer_part *p, struct fault *f)
     struct ingle_error e;
     if (f->kind || !p->n_ids || !may_shorten(a))
         return;
-    const struct ingle_shorten_options o = {.keep = a->request.prompt_keep, .user = a->request.user.n ? a->request.user.at : NULL,
-                                            .stop = request_is_over, .arg = f};
-    const ingle_status st = ingle_shorten(a->core->o.engine, p->ids, (int64_t)p->n_ids, &o, &p->kept, &e);
+    const struct ingle_shorten_options o = {.keep = a->request.prompt_keep,
+                                            .user = a->request.user.n ? a->request.user.at : NULL,
+                                            .stop = request_is_over,
+                                            .arg = f};
+    const ingle_status st =
+        ingle_shorten(a->core->o.engine, p->ids, (int64_t)p->n_ids, &o, &p->kept, &e);
     if (st)
-        request_fault_from(f, st, st == INGLE_ARG ? "prompt_keep" : request_prompt_param(&a->request), e.text);
+        request_fault_from(
+            f, st, st == INGLE_ARG ? "prompt_keep" : request_prompt_param(&a->request), e.text);
 }
 
 static void check_length(struct answer *a, const struct answer_part *p, struct fault *f)
@@ -324,12 +335,15 @@ static void check_length(struct answer *a, const struct answer_part *p, struct f
         return;
     if (p->kept.n)
         request_fault(f, FAULT_CONTEXT, request_prompt_param(&a->request),
-                      "the prompt has %zu tokens, is shortened to %lld, and exceeds the available context size of %lld tokens", p->n_ids,
-                      (long long)n, (long long)n_ctx);
+                      "the prompt has %zu tokens, is shortened to %lld, and exceeds the available "
+                      "context size of %lld tokens",
+                      p->n_ids, (long long)n, (long long)n_ctx);
     else
-        request_fault(f, FAULT_CONTEXT, request_prompt_param(&a->request),
-                      "the prompt has %lld tokens and exceeds the available context size of %lld tokens%s%s", (long long)n, (long long)n_ctx,
-                      *p->kept.why ? "; it is not shortened: " : "", p->kept.why);
+        request_fault(
+            f, FAULT_CONTEXT, request_prompt_param(&a->request),
+            "the prompt has %lld tokens and exceeds the available context size of %lld tokens%s%s",
+            (long long)n, (long long)n_ctx, *p->kept.why ? "; it is not shortened: " : "",
+            p->kept.why);
     f->n_prompt = n;
     f->n_ctx = n_ctx;
 }
@@ -367,10 +381,12 @@ static struct ingle_grammar_options grammar_options(const struct answer *a, stru
     return (struct ingle_grammar_options){
         .stop = b.stop,
         .arg = b.arg,
-        .drop = asked == UNSUPPORTED_DROP || (asked == UNSUPPORTED_DEFAULT && a->core->o.drop_unsupported)};
+        .drop = asked == UNSUPPORTED_DROP ||
+                (asked == UNSUPPORTED_DEFAULT && a->core->o.drop_unsupported)};
 }
 
-/* In the reply, and for streams in a header: what of the request is left out, and what the answer is not held to. */
+/* In the reply, and for streams in a header: what of the request is left out, and what the answer
+ * is not held to. */
 static void tell_warnings(struct answer *a)
 {
     const struct ingle_grammar *g = a->grammar ? a->grammar : a->calls;
@@ -378,7 +394,8 @@ static void tell_warnings(struct answer *a)
     size_t n = 0;
     const char *const *of = g ? ingle_grammar_warnings(g, &n) : NULL;
     const struct chat_request *r = &a->request;
-    if (n + r->n_warnings == 0 || !(a->warnings = mem_alloc((n + r->n_warnings) * sizeof *a->warnings)))
+    if (n + r->n_warnings == 0 ||
+        !(a->warnings = mem_alloc((n + r->n_warnings) * sizeof *a->warnings)))
         return;
     for (size_t i = 0; i < r->n_warnings; i++)
         a->warnings[i] = r->warning[i];
@@ -397,8 +414,8 @@ static void tell_warnings(struct answer *a)
     str_release(&all);
 }
 
-/* Of an error of a schema, "schema at '#/properties/a/0': 'type' ...", behind the field that has the schema:
- * .properties.a[0].type.  What does not fit is left out. */
+/* Of an error of a schema, "schema at '#/properties/a/0': 'type' ...", behind the field that has
+ * the schema: .properties.a[0].type.  What does not fit is left out. */
 static void put_place(const char *error, char *param, size_t n)
 {
     static const char front[] = "schema at '#";
@@ -416,7 +433,8 @@ static void put_place(const char *error, char *param, size_t n)
             keyword = true;
             continue;
         }
-        if (!at[len + 1] || len + k + 4 > n || (keyword && len == n_last && memcmp(last, at + 1, len) == 0))
+        if (!at[len + 1] || len + k + 4 > n ||
+            (keyword && len == n_last && memcmp(last, at + 1, len) == 0))
             return;
         last = at + 1;
         n_last = len;
@@ -433,8 +451,8 @@ static void open_grammar(struct answer *a, enum ingle_grammar_kind kind, const s
     struct ingle_error e;
     const bool none = kind == INGLE_GRAMMAR_JSON;
     const struct ingle_grammar_options o = grammar_options(a, f);
-    const ingle_status st = ingle_grammar_open_with(&a->grammar, a->info.llm, kind,
-                                                    none ? NULL : text->at, none ? 0 : text->n, &o, &e);
+    const ingle_status st = ingle_grammar_open_with(
+        &a->grammar, a->info.llm, kind, none ? NULL : text->at, none ? 0 : text->n, &o, &e);
     char place[sizeof f->param];
     snprintf(place, sizeof place, "%s", param);
     if (st && kind == INGLE_GRAMMAR_JSON_SCHEMA)
@@ -483,7 +501,8 @@ static void open_tools_grammar(struct answer *a, struct fault *f)
     str_addc(&s, '}');
     a->grammar_calls = true;
     if (str_ok(&s))
-        open_grammar(a, INGLE_GRAMMAR_TOOLS, &s, "tools", f); /* the text tells which, or "answer" */
+        open_grammar(a, INGLE_GRAMMAR_TOOLS, &s, "tools",
+                     f); /* the text tells which, or "answer" */
     else
         request_fault(f, FAULT_ENGINE, NULL, "no memory for a grammar");
     str_release(&s);
@@ -499,7 +518,8 @@ static void open_calls_grammar(struct answer *a, struct fault *f)
     str_adds(&s, ",\"behind\":true}");
     const struct ingle_grammar_options o = grammar_options(a, f);
     if (str_ok(&s))
-        (void)!ingle_grammar_open_with(&a->calls, a->info.llm, INGLE_GRAMMAR_TOOLS, s.at, s.n, &o, NULL);
+        (void)!ingle_grammar_open_with(&a->calls, a->info.llm, INGLE_GRAMMAR_TOOLS, s.at, s.n, &o,
+                                       NULL);
     str_release(&s);
 }
 
@@ -564,8 +584,8 @@ static void make_thought(struct answer *a, struct fault *f)
 
 /* ---- what is gathered of tokens ---- */
 
-/* What a token takes that is kept for the reply: one with its probability and those of alternatives counts
- * eight times as much as one of which text or number alone is kept. */
+/* What a token takes that is kept for the reply: one with its probability and those of alternatives
+ * counts eight times as much as one of which text or number alone is kept. */
 enum { PLAIN = 1, PROBABLE = 8 };
 
 /* Of the tokens of all prompts, which the reply repeats for each choice. */
@@ -586,11 +606,12 @@ static int64_t asked_tokens(const struct answer *a)
         if (answer_part_n(&a->part[i]) < least)
             least = answer_part_n(&a->part[i]);
     const int64_t room = a->core->o.n_ctx - least;
-    return a->request.max_tokens >= 0 && a->request.max_tokens < room ? a->request.max_tokens : room;
+    return a->request.max_tokens >= 0 && a->request.max_tokens < room ? a->request.max_tokens
+                                                                      : room;
 }
 
-/* A request keeps what it tells of tokens until its end, so that has a limit.  Where nobody said how long
- * the answers may be, they are as long as it allows. */
+/* A request keeps what it tells of tokens until its end, so that has a limit.  Where nobody said
+ * how long the answers may be, they are as long as it allows. */
 static void bound_gathered(struct answer *a, struct fault *f)
 {
     const struct chat_request *r = &a->request;
@@ -602,11 +623,16 @@ static void bound_gathered(struct answer *a, struct fault *f)
         return;
     const int64_t left = before > most ? -1 : each ? (most - before) / per_token : INT64_MAX;
     if (left < (r->max_tokens >= 0 ? asked_tokens(a) : each ? 1 : 0))
-        request_fault(f, FAULT_REQUEST, r->logprobs ? "logprobs" : r->echo ? "echo" : "max_tokens",
-                      "%d choices of up to %lld tokens with %d alternatives%s are more than is kept of a request: "
+        request_fault(f, FAULT_REQUEST,
+                      r->logprobs ? "logprobs"
+                      : r->echo   ? "echo"
+                                  : "max_tokens",
+                      "%d choices of up to %lld tokens with %d alternatives%s are more than is "
+                      "kept of a request: "
                       "%lld tokens with alternatives, or %d times as many without (--max-logprobs)",
-                      a->n_runs, (long long)asked_tokens(a), r->n_top, r->echo ? " and the prompts" : "",
-                      (long long)a->core->o.max_logprobs, PROBABLE);
+                      a->n_runs, (long long)asked_tokens(a), r->n_top,
+                      r->echo ? " and the prompts" : "", (long long)a->core->o.max_logprobs,
+                      PROBABLE);
     else if (each && r->max_tokens < 0)
         a->most_tokens = left;
 }
@@ -700,8 +726,8 @@ void answer_prepare(struct answer *a, struct fault *f)
     }
 }
 
-void answer_check_grammar(const struct answer_core *c, struct http_exchange *x, const struct chat_request *r,
-                          struct fault *f)
+void answer_check_grammar(const struct answer_core *c, struct http_exchange *x,
+                          const struct chat_request *r, struct fault *f)
 {
     struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .asker = x, .request = *r};
     a.info.llm = c->o.model;

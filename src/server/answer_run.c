@@ -103,8 +103,8 @@ static bool add_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
     return str_ok(&e->bytes);
 }
 
-/* The first token has no probability; whoever tells the others need not tell it.  What another part of the
- * prompt has is not kept twice. */
+/* The first token has no probability; whoever tells the others need not tell it.  What another part
+ * of the prompt has is not kept twice. */
 static bool take_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
 {
     if (answer_echo_of(p) != &p->echo)
@@ -152,10 +152,12 @@ static void fault_of(enum ingle_finish why, const struct ingle_error *error, str
         request_fault(f, st == INGLE_UNSUP ? FAULT_REQUEST : FAULT_ENGINE, NULL, "%s",
                       error ? error->text : ingle_status_text(st));
         if (st == INGLE_IO) /* a step reads experts, or keys and values, whose errors say so */
-            f->code = error && strstr(error->text, "keys and values") ? "kv_disk_read" : "expert_read";
+            f->code =
+                error && strstr(error->text, "keys and values") ? "kv_disk_read" : "expert_read";
     } else if (why == INGLE_FINISH_BUSY) {
         request_fault(f, FAULT_BUSY, NULL,
-                      "the queue is full, and a user with fewer requests took this one's place (--max-waiting)");
+                      "the queue is full, and a user with fewer requests took this one's place "
+                      "(--max-waiting)");
         f->retry_seconds = 1;
     } else if (why == INGLE_FINISH_DEADLINE) {
         request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up");
@@ -342,13 +344,19 @@ static void keep_tokens(const struct answer *a)
 {
     const struct answer_part *p = &a->part[0];
     const struct answer_run *r = &p->run[0];
-    const bool short_ = p->kept.n > 0; /* then a later prompt that begins with it is the same one, or goes on from its answer */
+    /* then a later prompt that begins with it is the same one, or goes on from its answer */
+    const bool short_ = p->kept.n > 0;
     const int32_t *ids = short_ ? p->kept.ids : p->ids;
     const size_t n = short_ ? (size_t)p->kept.n : p->n_ids;
     if (a->core->o.keep && !a->fault.kind)
         a->core->o.keep(a->core->o.arg, &a->request,
-                        &(struct answer_tokens){.prompt = ids, .drawn = r->c.drawn, .position = short_ ? p->kept.position : NULL, .n_prompt = n,
-                                                .n_drawn = r->c.n_drawn, .n_stable = short_ ? n : ingle_prompt_stable(a->info.llm, ids, n)});
+                        &(struct answer_tokens){
+                            .prompt = ids,
+                            .drawn = r->c.drawn,
+                            .position = short_ ? p->kept.position : NULL,
+                            .n_prompt = n,
+                            .n_drawn = r->c.n_drawn,
+                            .n_stable = short_ ? n : ingle_prompt_stable(a->info.llm, ids, n)});
 }
 
 static void on_done(void *arg, const struct ingle_usage *usage)

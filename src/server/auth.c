@@ -99,8 +99,8 @@ static void hash(const char *key, size_t n, uint8_t out[SHA256_BYTES])
     sha256_end(&s, out);
 }
 
-/* What a key without a name is called: prompts and files are kept under it, so it moves with the key and
- * belongs to no other one. */
+/* What a key without a name is called: prompts and files are kept under it, so it moves with the
+ * key and belongs to no other one. */
 enum { HASH_NAME = 8 }; /* bytes of the hash */
 static size_t name_of_hash(const uint8_t h[SHA256_BYTES], char out[32])
 {
@@ -110,7 +110,8 @@ static size_t name_of_hash(const uint8_t h[SHA256_BYTES], char out[32])
     return n;
 }
 
-static ingle_status add_key(struct auth *a, const char *where, const char *text, size_t n, struct err *err)
+static ingle_status add_key(struct auth *a, const char *where, const char *text, size_t n,
+                            struct err *err)
 {
     char unnamed[32];
     const char *colon = memchr(text, ':', n);
@@ -135,9 +136,11 @@ static ingle_status add_key(struct auth *a, const char *where, const char *text,
         const struct key *other = &a->key[i];
         if (memcmp(other->hash, k.hash, sizeof k.hash) == 0)
             return err_set(err, INGLE_FORMAT, "%s: the same key as '%s'", where, other->name);
-        if (other->unnamed != k.unnamed && strlen(other->name) == n_name && memcmp(other->name, name, n_name) == 0)
-            return err_set(err, INGLE_FORMAT, "%s: the name '%s' is reserved for keys without a name",
-                           where, other->name);
+        if (other->unnamed != k.unnamed && strlen(other->name) == n_name &&
+            memcmp(other->name, name, n_name) == 0)
+            return err_set(err, INGLE_FORMAT,
+                           "%s: the name '%s' is reserved for keys without a name", where,
+                           other->name);
     }
     k.name = mem_strndup(name, n_name);
     if (!k.name || !mem_grow(&a->key, &a->cap_keys, a->n_keys + 1, sizeof *a->key)) {
@@ -148,8 +151,9 @@ static ingle_status add_key(struct auth *a, const char *where, const char *text,
     return INGLE_OK;
 }
 
-/* Whether somebody besides its owner may have to do with a file.  systemd's credentials (LoadCredential=) are readable
- * by the group root, which shows that the service's user was added to them (an access list). */
+/* Whether somebody besides its owner may have to do with a file.  systemd's credentials
+ * (LoadCredential=) are readable by the group root, which shows that the service's user was added
+ * to them (an access list). */
 static bool is_open(const struct stat *is)
 {
     return (is->st_mode & 037) || ((is->st_mode & 040) && !(is->st_uid == 0 && is->st_gid == 0));
@@ -160,7 +164,8 @@ ingle_status auth_add_key(struct auth *a, const char *text, struct err *err)
     return add_key(a, "--api-key", text, strlen(text), err);
 }
 
-static ingle_status add_line(struct auth *a, const char *path, int line, const char *text, size_t n, struct err *err)
+static ingle_status add_line(struct auth *a, const char *path, int line, const char *text, size_t n,
+                             struct err *err)
 {
     char where[300];
     snprintf(where, sizeof where, "'%s' line %d", path, line);
@@ -244,8 +249,8 @@ ingle_status auth_add_priority(struct auth *a, const char *text, struct err *err
     char *end;
     const long value = strtol(number, &end, 10);
     if (end == number || *end || value < -MAX_PRIORITY || value > MAX_PRIORITY)
-        return err_set(err, INGLE_ARG, "'--max-priority %s': N or NAME=N, N from -%d to %d", text, MAX_PRIORITY,
-                       MAX_PRIORITY);
+        return err_set(err, INGLE_ARG, "'--max-priority %s': N or NAME=N, N from -%d to %d", text,
+                       MAX_PRIORITY, MAX_PRIORITY);
     bool found = false;
     for (size_t i = 0; equals && i < a->n_keys; i++) {
         if (strlen(a->key[i].name) != n || memcmp(a->key[i].name, text, n) != 0)
@@ -263,7 +268,8 @@ ingle_status auth_add_priority(struct auth *a, const char *text, struct err *err
         return INGLE_OK;
     }
     if (equals && !found)
-        return err_set(err, INGLE_ARG, "'--max-priority %s': no key is called '%.*s'", text, (int)n, text);
+        return err_set(err, INGLE_ARG, "'--max-priority %s': no key is called '%.*s'", text, (int)n,
+                       text);
     if (!equals) {
         a->has_priority = true;
         a->priority = (int)value;
@@ -304,7 +310,8 @@ const char *auth_user(struct auth *a, const char *name)
 ingle_status auth_add_host(struct auth *a, const char *name, struct err *err)
 {
     if (strpbrk(name, ":/, \t") && !strchr(name, '['))
-        return err_set(err, INGLE_ARG, "'--allowed-host %s': a name alone, without scheme, port and path", name);
+        return err_set(err, INGLE_ARG,
+                       "'--allowed-host %s': a name alone, without scheme, port and path", name);
     return add(&a->host, name, strlen(name), err);
 }
 
@@ -348,10 +355,11 @@ ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *e
 {
     for (const char *p = origins; *p;) {
         const size_t n = strcspn(p, ", ");
-        const bool fine = (n == 1 && *p == '*') || (n == 9 && strncmp(p, "localhost", 9) == 0) || strncmp(p, "http://", 7) == 0 ||
-                          strncmp(p, "https://", 8) == 0;
+        const bool fine = (n == 1 && *p == '*') || (n == 9 && strncmp(p, "localhost", 9) == 0) ||
+                          strncmp(p, "http://", 7) == 0 || strncmp(p, "https://", 8) == 0;
         const char *host = memchr(p, ':', n); /* "://" and what stands behind it: no path */
-        if (n && (!fine || (host && (n < (size_t)(host - p) + 4 || memchr(host + 3, '/', n - (size_t)(host - p) - 3)))))
+        if (n && (!fine || (host && (n < (size_t)(host - p) + 4 ||
+                                     memchr(host + 3, '/', n - (size_t)(host - p) - 3)))))
             return err_set(err, INGLE_ARG,
                            "'%.*s' is no origin: scheme and host such as https://a.example", (int)n,
                            p);

@@ -28,17 +28,19 @@ size_t auth_n_keys(const struct auth *a);
  * there), or NULL if it is none of ours.  Takes the same time for any wrong key. */
 const char *auth_key(const struct auth *a, const char *authorization, const char *x_api_key);
 
-/* "N": the highest priority of requests; "NAME=N": of those of a key.  INGLE_ARG: it is neither, or no key is
- * called so. */
+/* "N": the highest priority of requests; "NAME=N": of those of a key.  INGLE_ARG: it is neither, or
+ * no key is called so. */
 MUST_CHECK ingle_status auth_add_priority(struct auth *a, const char *text, struct err *err);
-/* Of requests with this key ("": there are no keys).  Unless something else was said, 10 where there is one user
- * and 0 where there are several: nobody goes before the others' shares. */
+/* Of requests with this key ("": there are no keys).  Unless something else was said, 10 where
+ * there is one user and 0 where there are several: nobody goes before the others' shares. */
 int auth_priority(const struct auth *a, const char *key);
 
-/* From now on priorities may name anybody, because another server has checked the keys and tells their names. */
+/* From now on priorities may name anybody, because another server has checked the keys and tells
+ * their names. */
 void auth_trust(struct auth *a);
 bool auth_trusts(const struct auth *a);
-/* A copy of such a name that lives as long as a; NULL: no memory, too many, or too long.  One thread. */
+/* A copy of such a name that lives as long as a; NULL: no memory, too many, or too long.  One
+ * thread. */
 const char *auth_user(struct auth *a, const char *name);
 
 /* Whether a request with this Host header may be answered: a browser that was lured to a name

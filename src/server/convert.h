@@ -24,7 +24,8 @@ struct convert {
     struct str messages, tools, late; /* elements of arrays, until convert_end() */
     struct str system, user, thought, text, calls;
     bool has_system, has_user, has_assistant;
-    bool own_developer; /* convert_developer() makes turns of their own; set by the caller, before the first */
+    /* convert_developer() makes turns of their own; set by the caller, before the first */
+    bool own_developer;
     bool by_developer;  /* who says what is in user */
     struct json_object *waiting; /* {id: null}: calls of the last assistant without a result */
     struct json_object *named;   /* {name: null}: the tools so far */
@@ -48,15 +49,15 @@ void convert_assistant(struct convert *c);
  * "arguments" of one. */
 void convert_call(struct convert *c, struct view id, struct view name,
                          struct json_object *arguments);
-/* Appends the object: templates need one; models do write broken calls, tokens run out inside of one,
- * and clients replay them. */
+/* Appends the object: templates need one; models do write broken calls, tokens run out inside of
+ * one, and clients replay them. */
 void convert_arguments(struct str *s, struct json_object *arguments);
 void convert_result(struct convert *c, struct view id, struct view t);
 /* parameters: a JSON schema, or NULL. */
 void convert_tool(struct convert *c, struct view name,
                          struct view description, struct json_object *parameters);
-/* A tool that can be called but is not shown in front; the second of a name counts once.  shown may be
- * NULL, else what the model must read to know the tool is appended to it. */
+/* A tool that can be called but is not shown in front; the second of a name counts once.  shown may
+ * be NULL, else what the model must read to know the tool is appended to it. */
 void convert_late_tool(struct convert *c, struct view name, struct view description,
                        struct json_object *parameters, struct str *shown);
 /* Closes the arrays: c->messages is one, c->tools and c->late are, or empty without tools. */

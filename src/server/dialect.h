@@ -38,9 +38,11 @@ struct answer_info {
     char reuse_note[256];     /* "" or why little was reused, with the first token that differs */
     const struct ingle_model *llm;
     bool attached;      /* the client of a request that another one had left */
-    const char *const *warnings; /* [n_warnings] what of its schema or tools the answer is not held to */
+    /* [n_warnings] what of its schema or tools the answer is not held to */
+    const char *const *warnings;
     size_t n_warnings;
-    const char *prompt; /* the rendered first prompt, or NULL: only with --verbose-replies or request.verbose */
+    /* the rendered first prompt, or NULL: only with --verbose-replies or request.verbose */
+    const char *prompt;
 };
 
 enum answer_finish {
@@ -92,7 +94,8 @@ struct answer_choice {
     struct answer_top *top;
     size_t n_top, cap_top;
     struct str bytes;
-    const struct answer_echo *echo; /* tokens before those: the content begins with the prompt; or NULL */
+    /* tokens before those: the content begins with the prompt; or NULL */
+    const struct answer_echo *echo;
     enum answer_finish finish;
     const char *stop;    /* the stop string that ended it, or NULL */
     const int32_t *stop_id; /* the token that ended it because the request says so, or NULL */
@@ -126,7 +129,8 @@ static inline struct answer_shown answer_shown_at(const struct answer_choice *c,
     const size_t n = c->echo ? c->echo->n_tokens : 0;
     const struct answer_token *t = i < n ? &c->echo->token[i] : &c->token[i - n];
     const struct answer_top *top = i < n ? c->echo->top : c->top;
-    return (struct answer_shown){t, t->n_top ? top + t->top_at : NULL, i < n ? c->echo->bytes.at : c->bytes.at};
+    return (struct answer_shown){t, t->n_top ? top + t->top_at : NULL,
+                                 i < n ? c->echo->bytes.at : c->bytes.at};
 }
 
 struct answer_progress {
@@ -164,16 +168,16 @@ struct dialect {
     void (*keepalive)(void *state, const struct answer_info *i, struct str *out);
     /* The body of an error reply (in_stream false), or the events that end a stream. */
     void (*error)(void *state, const struct fault *f, bool in_stream, struct str *out);
-    /* Only with request.tape, once and first: the answer will be computed whoever listens.  reply is
-     * what a client gets that does not; out is the beginning of the stream. */
+    /* Only with request.tape, once and first: the answer will be computed whoever listens.  reply
+     * is what a client gets that does not; out is the beginning of the stream. */
     void (*accepted)(void *state, const struct answer_info *i, struct str *reply, struct str *out);
     /* The body of a whole reply. */
     void (*whole)(void *state, const struct answer_result *r, struct str *out);
     /* Ends state. */
     void (*free)(void *state);
     const char *stream_type; /* of content, of a stream; NULL: text/event-stream */
-    /* FAULT_CONTEXT, FAULT_ENGINE and FAULT_DEADLINE that come before a stream's headers are
-     * events of the stream, too, behind those of begin(): the dialect's clients look for them there. */
+    /* FAULT_CONTEXT, FAULT_ENGINE and FAULT_DEADLINE that come before a stream's headers are events
+     * of the stream, too, behind those of begin(): the dialect's clients look for them there. */
     bool faults_in_stream;
     /* What begin appends goes out at once: clients wait for it with a shorter patience. */
     bool begins_at_once;

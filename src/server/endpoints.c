@@ -27,8 +27,10 @@ static void put_health(const struct serve *s, struct str *out)
     write_member(out, "status", bad ? "degraded" : "ok");
     if (!bad)
         return;
-    str_addf(out, ",\"bad_experts\":%llu,\"stuck_reads\":%llu", (unsigned long long)n.bad, (unsigned long long)n.stuck);
-    write_member(out, "reason", "experts on disk cannot be read"); /* which file it is, is for those with a key: /props */
+    str_addf(out, ",\"bad_experts\":%llu,\"stuck_reads\":%llu", (unsigned long long)n.bad,
+             (unsigned long long)n.stuck);
+    /* which file it is, is for those with a key: /props */
+    write_member(out, "reason", "experts on disk cannot be read");
 }
 
 void endpoints_health(struct serve *s, struct http_exchange *x, const struct http_request *rq)
@@ -52,7 +54,8 @@ void endpoints_health(struct serve *s, struct http_exchange *x, const struct htt
 static void put_limits(const struct serve *s, struct str *out)
 {
     write_member_int(out, "context_length", s->engine_info.n_ctx);
-    write_member_int(out, "max_context_length", s->info.n_ctx ? s->info.n_ctx : s->engine_info.n_ctx);
+    write_member_int(out, "max_context_length",
+                     s->info.n_ctx ? s->info.n_ctx : s->engine_info.n_ctx);
     write_key(out, "top_provider");
     write_open(out, '{');
     write_member_int(out, "context_length", s->engine_info.n_ctx);
@@ -194,12 +197,18 @@ void endpoints_model(struct serve *s, struct http_exchange *x, const struct http
     const bool anthropic = http_request_header(rq, "anthropic-version") != NULL;
     struct str out;
     if (!serve_knows(s, name)) {
-        const struct serve_error e = {
-            .status = 404, .type = "invalid_request_error", .code = "model_not_found", .anthropic = anthropic};
+        const struct serve_error e = {.status = 404,
+                                      .type = "invalid_request_error",
+                                      .code = "model_not_found",
+                                      .anthropic = anthropic};
         if (strcmp(name, "sse") == 0)
-            serve_fail(x, rq, &e, "there are no events of models: this server has one, '%s' (--models serves several)", s->model_id);
+            serve_fail(x, rq, &e,
+                       "there are no events of models: this server has one, '%s' (--models serves "
+                       "several)",
+                       s->model_id);
         else
-            serve_fail(x, rq, &e, "there is no model '%s': this server has '%s'", name, s->model_id);
+            serve_fail(x, rq, &e, "there is no model '%s': this server has '%s'", name,
+                       s->model_id);
         return;
     }
     str_init(&out);
@@ -244,7 +253,8 @@ static bool reply_fits(const struct serve *s, const struct str *out, struct faul
 {
     const double most = ingle_config_number(s->config, "max-body");
     if ((double)out->n > most)
-        request_fault(f, FAULT_REQUEST, NULL, "the reply would have more than %.0f bytes (--max-body)", most);
+        request_fault(f, FAULT_REQUEST, NULL,
+                      "the reply would have more than %.0f bytes (--max-body)", most);
     return request_go_on(f);
 }
 
@@ -295,8 +305,8 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
 }
 
 /* A conversation as the model would be shown it. */
-static void render_messages(struct serve *s, struct http_exchange *x, struct json_object *body, struct str *text,
-                            struct str *warnings, struct fault *f)
+static void render_messages(struct serve *s, struct http_exchange *x, struct json_object *body,
+                            struct str *text, struct str *warnings, struct fault *f)
 {
     const struct answer_options *o = answer_get_options(s->answers);
     struct openai_wish wish = {0};
@@ -315,7 +325,8 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
     struct str text, unused;
     bool add_special = false, parse_special = true, pieces = false;
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
-    const bool vllm = body && !request_get(body, "content") && (request_get(body, "prompt") || request_get(body, "messages"));
+    const bool vllm = body && !request_get(body, "content") &&
+                      (request_get(body, "prompt") || request_get(body, "messages"));
     str_init(&text);
     str_init(&unused);
     add_special = vllm && !request_get(body, "messages"); /* there it is so unless it is said */
@@ -333,7 +344,8 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
         else if (request_get(body, "content"))
             request_get_text(body, "content", MAX_TEXT, &text, &f);
         else
-            request_fault(&f, FAULT_REQUEST, "content", "'content' is missing (or 'prompt' or 'messages', as vLLM has them)");
+            request_fault(&f, FAULT_REQUEST, "content",
+                          "'content' is missing (or 'prompt' or 'messages', as vLLM has them)");
         request_get_bool(body, "add_special_tokens", &add_special, &f);
         request_get_bool(body, "add_special", &add_special, &f);
         request_get_bool(body, "parse_special", &parse_special, &f);
@@ -344,7 +356,8 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
         fail(x, rq, &f);
     else
         put_tokens(s, x, rq, &text,
-                   (add_special ? INGLE_ADD_SPECIAL : 0) | (parse_special ? INGLE_PARSE_SPECIAL : 0),
+                   (add_special ? INGLE_ADD_SPECIAL : 0) |
+                       (parse_special ? INGLE_PARSE_SPECIAL : 0),
                    pieces, vllm, &f);
     str_release(&unused);
     str_release(&text);
@@ -368,7 +381,8 @@ static void detokenize(const struct serve *s, struct json_object *tokens, struct
 }
 
 /* The member, piece by piece: written as JSON it may be six times as long. */
-static void put_content(const struct serve *s, const char *key, const struct str *text, struct str *out, struct fault *f)
+static void put_content(const struct serve *s, const char *key, const struct str *text,
+                        struct str *out, struct fault *f)
 {
     enum { PIECE = 64 * 1024 };
     write_key(out, key);
@@ -446,7 +460,9 @@ static void hide_others(const struct serve *s, const char *user, struct ingle_sl
         for (size_t k = 0; k < n_own && !mine; k++)
             mine = own[k] == slot[i].request;
         if (!mine)
-            slot[i] = (struct ingle_slot){.request = slot[i].request, .max_tokens = -1, .held = slot[i].held,
+            slot[i] = (struct ingle_slot){.request = slot[i].request,
+                                          .max_tokens = -1,
+                                          .held = slot[i].held,
                                           .restoring = slot[i].restoring};
     }
 }
@@ -478,7 +494,8 @@ void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http
         write_member_int(&out, "id", i);
         write_member_int(&out, "id_task", q->request ? q->request : -1);
         write_member_int(&out, "n_ctx", s->engine_info.n_ctx);
-        write_member_bool(&out, "speculative", s->engine_info.draft[0] || s->engine_info.draft_text);
+        write_member_bool(&out, "speculative",
+                          s->engine_info.draft[0] || s->engine_info.draft_text);
         write_member_bool(&out, "is_processing", q->request != 0);
         write_member_bool(&out, "held", q->held);
         write_member_bool(&out, "restoring", q->restoring);

@@ -123,7 +123,8 @@ static void put_model(const struct serve *s, struct str *out)
     write_open(out, '{');
     write_member(out, "arch", s->info.arch);
     write_member(out, "name", s->info.name);
-    write_member(out, "draft_path", s->engine_info.draft_path[0] ? s->engine_info.draft_path : NULL);
+    write_member(out, "draft_path",
+                 s->engine_info.draft_path[0] ? s->engine_info.draft_path : NULL);
     write_member(out, "tokenizer_id", s->info.chat);
     write_close(out, '}');
     write_member_null(out, "model_card");
@@ -149,7 +150,8 @@ static bool drafts(const struct serve *s)
 }
 
 /* What guesses tokens, and what has come of it. */
-static void put_drafting(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+static void put_drafting(const struct serve *s, const struct ingle_scheduler_status *now,
+                         struct str *out)
 {
     const struct ingle_engine_info *i = &s->engine_info;
     const char *mode = i->draft[0] ? i->draft : i->draft_text ? "ngram" : "off";
@@ -239,7 +241,8 @@ static void put_schema(const struct serve *s, struct str *out)
 }
 
 /* Prompts that read the values of large weights alone, and what that left out. */
-static void put_sparse(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+static void put_sparse(const struct serve *s, const struct ingle_scheduler_status *now,
+                       struct str *out)
 {
     const struct ingle_engine_info *i = &s->engine_info;
     write_key(out, "sparse");
@@ -269,7 +272,8 @@ static void put_shortener(const struct serve *s, struct str *out)
 }
 
 /* Answers that read chosen pages, and what that left out. */
-static void put_select(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+static void put_select(const struct serve *s, const struct ingle_scheduler_status *now,
+                       struct str *out)
 {
     const struct ingle_engine_info *i = &s->engine_info;
     write_key(out, "kv_select");
@@ -280,8 +284,10 @@ static void put_select(const struct serve *s, const struct ingle_scheduler_statu
     write_close(out, '}');
 }
 
-/* Keys and values beyond memory; null without --kv-disk, or for a model that has none to keep there. */
-static void put_paging(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+/* Keys and values beyond memory; null without --kv-disk, or for a model that has none to keep
+ * there. */
+static void put_paging(const struct serve *s, const struct ingle_scheduler_status *now,
+                       struct str *out)
 {
     const struct ingle_paging *p = &now->paging;
     write_key(out, "kv_disk");
@@ -291,9 +297,12 @@ static void put_paging(const struct serve *s, const struct ingle_scheduler_statu
     }
     write_open(out, '{');
     write_member(out, "directory", ingle_config_text(s->config, "kv-disk", 0));
-    const struct { const char *key; uint64_t v; } member[] = {
-        {"bytes", p->bytes}, {"capacity", p->budget_bytes}, {"written_bytes", p->written_bytes}, {"read_bytes", p->read_bytes},
-        {"failed", p->failed}};
+    const struct { const char *key; uint64_t v;
+    } member[] = {{"bytes", p->bytes},
+                  {"capacity", p->budget_bytes},
+                  {"written_bytes", p->written_bytes},
+                  {"read_bytes", p->read_bytes},
+                  {"failed", p->failed}};
     for (size_t i = 0; i < sizeof member / sizeof *member; i++) {
         write_key(out, member[i].key);
         write_uint(out, member[i].v);
@@ -306,7 +315,8 @@ static void put_paging(const struct serve *s, const struct ingle_scheduler_statu
 }
 
 /* The prefixes on disk; null without --store. */
-static void put_store(const struct serve *s, const struct ingle_scheduler_status *now, struct str *out)
+static void put_store(const struct serve *s, const struct ingle_scheduler_status *now,
+                      struct str *out)
 {
     const char *dir = ingle_config_text(s->config, "store", 0);
     write_key(out, "prefix_store");
@@ -345,11 +355,22 @@ static void put_experts(const struct serve *s, struct str *out)
         return;
     write_key(out, "experts");
     write_open(out, '{');
-    const struct { const char *key; uint64_t v; } member[] = {
-        {"memory_bytes", n.memory_bytes}, {"bytes", n.expert_bytes}, {"slots", n.slots}, {"resident", n.resident},
-        {"choices", n.choices}, {"hits", n.hits}, {"misses", n.misses}, {"early_hits", n.early_hits},
-        {"skipped", n.skipped}, {"read_bytes", n.read_bytes}, {"failed_reads", n.failed_reads}, {"stall_ms", n.stall_ns / 1000000},
-        {"bad", n.bad}, {"stuck", n.stuck},
+    const struct { const char *key; uint64_t v;
+    } member[] = {
+        {"memory_bytes", n.memory_bytes},
+        {"bytes", n.expert_bytes},
+        {"slots", n.slots},
+        {"resident", n.resident},
+        {"choices", n.choices},
+        {"hits", n.hits},
+        {"misses", n.misses},
+        {"early_hits", n.early_hits},
+        {"skipped", n.skipped},
+        {"read_bytes", n.read_bytes},
+        {"failed_reads", n.failed_reads},
+        {"stall_ms", n.stall_ns / 1000000},
+        {"bad", n.bad},
+        {"stuck", n.stuck},
     };
     for (size_t i = 0; i < sizeof member / sizeof *member; i++) {
         write_key(out, member[i].key);
@@ -374,10 +395,18 @@ static void put_experts(const struct serve *s, struct str *out)
 /* A worker's own counters. */
 static void put_there(const struct ingle_engine_worker *w, struct str *out)
 {
-    const struct { const char *key; uint64_t v; } member[] = {
-        {"evals", w->there_evals}, {"pairs", w->there_pairs}, {"failed", w->there_failed}, {"cancelled", w->there_cancelled},
-        {"engines", w->there_engines}, {"resident", w->there_resident}, {"bad", w->there_bad}, {"read_bytes", w->there_read_bytes},
-        {"stall_ms", w->there_stall_ns / 1000000}, {"up_ms", w->there_up_ns / 1000000},
+    const struct { const char *key; uint64_t v;
+    } member[] = {
+        {"evals", w->there_evals},
+        {"pairs", w->there_pairs},
+        {"failed", w->there_failed},
+        {"cancelled", w->there_cancelled},
+        {"engines", w->there_engines},
+        {"resident", w->there_resident},
+        {"bad", w->there_bad},
+        {"read_bytes", w->there_read_bytes},
+        {"stall_ms", w->there_stall_ns / 1000000},
+        {"up_ms", w->there_up_ns / 1000000},
     };
     write_key(out, "there");
     write_open(out, '{');
@@ -397,11 +426,25 @@ static void put_workers(const struct serve *s, struct str *out)
     write_key(out, "workers");
     write_open(out, '[');
     for (int i = 0; ingle_engine_worker(s->engine, i, &w); i++) {
-        const struct { const char *key; uint64_t v; } member[] = {
-            {"slots", w.slots}, {"memory_bytes", w.budget_bytes}, {"evals", w.evals}, {"pairs", w.pairs}, {"experts", w.experts},
-            {"experts_here", w.experts_here}, {"sent_bytes", w.sent_bytes}, {"received_bytes", w.received_bytes}, {"losses", w.losses},
-            {"redone", w.redone}, {"hits", w.hits}, {"misses", w.misses}, {"compute_ms", w.compute_ns / 1000000}, {"wait_ms", w.wait_ns / 1000000},
-            {"shared", w.shared}, {"cancels", w.cancels}, {"have", w.have},
+        const struct { const char *key; uint64_t v;
+        } member[] = {
+            {"slots", w.slots},
+            {"memory_bytes", w.budget_bytes},
+            {"evals", w.evals},
+            {"pairs", w.pairs},
+            {"experts", w.experts},
+            {"experts_here", w.experts_here},
+            {"sent_bytes", w.sent_bytes},
+            {"received_bytes", w.received_bytes},
+            {"losses", w.losses},
+            {"redone", w.redone},
+            {"hits", w.hits},
+            {"misses", w.misses},
+            {"compute_ms", w.compute_ns / 1000000},
+            {"wait_ms", w.wait_ns / 1000000},
+            {"shared", w.shared},
+            {"cancels", w.cancels},
+            {"have", w.have},
         };
         write_open(out, '{');
         write_member(out, "address", w.address);
@@ -427,9 +470,11 @@ static void put_kv(const char *kv, struct str *out)
 {
     const size_t n = strcspn(kv, ","), colon = strcspn(kv, ":");
     static const char rot[] = "+rot"; /* is said once, of both sides */
-    const bool both = colon < n && n > sizeof rot && strncmp(kv + n - (sizeof rot - 1), rot, sizeof rot - 1) == 0;
+    const bool both =
+        colon < n && n > sizeof rot && strncmp(kv + n - (sizeof rot - 1), rot, sizeof rot - 1) == 0;
     char text[64];
-    snprintf(text, sizeof text, "%.*s%s%s", (int)(colon < n ? colon : n), kv, both ? rot : "", kv + n);
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(colon < n ? colon : n), kv, both ? rot : "",
+             kv + n);
     write_member(out, "kv_cache_k", text);
     snprintf(text, sizeof text, "%s", colon < n ? kv + colon + 1 : kv);
     write_member(out, "kv_cache_v", text);

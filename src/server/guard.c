@@ -53,7 +53,8 @@ static ingle_status check_directory(const char *directory, struct err *err)
     if (!S_ISDIR(is.st_mode))
         return err_set(err, INGLE_ARG, "'%s' is not a directory", directory);
     if (is.st_uid != geteuid())
-        return err_set(err, INGLE_ARG, "'%s' belongs to user %u: the directory must belong to the server's user",
+        return err_set(err, INGLE_ARG,
+                       "'%s' belongs to user %u: the directory must belong to the server's user",
                        directory, (unsigned)is.st_uid);
     if (is.st_mode & 022)
         return err_set(err, INGLE_ARG, "others may write to '%s' (mode %03o): chmod 700", directory,
@@ -69,8 +70,10 @@ static ingle_status map(struct guard *g, const char *path, struct err *err)
         return err_set(err, INGLE_IO, "'%s': %s", path, strerror(errno));
     const enum output_kind kind = output_kind_of(path);
     if (kind != OUTPUT_EMPTY && kind != OUTPUT_REQUESTS)
-        return err_set(err, INGLE_ARG, "'%s' is there, is %s and not %s, and stays: choose another --state-dir, or remove it", path,
-                       output_kind_name(kind), output_kind_name(OUTPUT_REQUESTS));
+        return err_set(
+            err, INGLE_ARG,
+            "'%s' is there, is %s and not %s, and stays: choose another --state-dir, or remove it",
+            path, output_kind_name(kind), output_kind_name(OUTPUT_REQUESTS));
     if (flock(g->fd, LOCK_EX | LOCK_NB))
         return err_set(err, INGLE_LIMIT, "'%s' is used by another server", path);
     if (is.st_size != (off_t)sizeof *g->page &&

@@ -16,8 +16,8 @@
 struct guard;
 
 /* The file DIRECTORY/requests is made if it is not there; a damaged one starts anew.  INGLE_LIMIT:
- * another server uses it.  INGLE_ARG: others may write to the directory.  INGLE_IO: the disk is full, or
- * does not do it. */
+ * another server uses it.  INGLE_ARG: others may write to the directory.  INGLE_IO: the disk is
+ * full, or does not do it. */
 MUST_CHECK ingle_status guard_open(struct guard **out, const char *directory, struct err *err);
 /* What still runs counts as finished: this is no crash. */
 void guard_close(struct guard *g);

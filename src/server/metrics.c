@@ -107,7 +107,8 @@ void metrics_observe(void *arg, const struct answer_record *r)
     m->n_tokens_max = n > m->n_tokens_max ? n : m->n_tokens_max;
     if (r->note && strlen(r->user) < sizeof m->decision->user) {
         struct decision *d = &m->decision[m->n_decisions++ % DECISIONS];
-        *d = (struct decision){.dialect = r->dialect, .n_prompt = r->usage.n_prompt, .reuse = r->usage.reuse};
+        *d = (struct decision){
+            .dialect = r->dialect, .n_prompt = r->usage.n_prompt, .reuse = r->usage.reuse};
         snprintf(d->user, sizeof d->user, "%s", r->user);
         snprintf(d->id, sizeof d->id, "%s", r->id);
         snprintf(d->note, sizeof d->note, "%s", r->note);
@@ -217,64 +218,90 @@ static void put_known(struct str *out, const struct ingle_scheduler_status *n, i
              "Accepted drafted tokens by their place in the draft.");
     for (int i = 0; i < INGLE_DRAFT_PLACES; i++)
         if (!i || n->drafted_at[i])
-            str_addf(out, "llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position=\"%d\"} %lld\n", i,
-                     (long long)n->accepted_at[i]);
+            str_addf(
+                out,
+                "llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position=\"%d\"} %lld\n", i,
+                (long long)n->accepted_at[i]);
 }
 
-static void put_drafting(struct str *out, const struct ingle_engine_info *i, const struct ingle_scheduler_status *n)
+static void put_drafting(struct str *out, const struct ingle_engine_info *i,
+                         const struct ingle_scheduler_status *n)
 {
-    put_head(out, "ingle_draft_info", "gauge", "What drafts, and why no answer is drafted for now.");
+    put_head(out, "ingle_draft_info", "gauge",
+             "What drafts, and why no answer is drafted for now.");
     str_addf(out, "ingle_draft_info{proposer=\"%s\",why_off_now=\"%s\"} 1\n",
              i->draft[0] ? i->draft : i->draft_text ? "ngram" : "off", n->draft_why);
     put(out, "ingle_draft_mean_length", "gauge", "Average tokens of a step that verified a draft.",
         n->n_drafts ? 1 + (double)n->accepted_tokens / (double)n->n_drafts : 0);
-    put(out, "ingle_draft_saved_seconds", "gauge", "Time that drafting has saved against plain decoding; below 0: lost.",
+    put(out, "ingle_draft_saved_seconds", "gauge",
+        "Time that drafting has saved against plain decoding; below 0: lost.",
         n->draft_saved_seconds);
 }
 
 static void put_sparse(struct str *out, const struct ingle_sparse *u)
 {
-    put(out, "ingle_sparse_pairs_total", "counter", "Rows of sparse prompts, times layers and query heads.", (double)u->pairs);
-    put(out, "ingle_sparse_missed_total", "counter", "Sum over them: the share of weights whose values were replaced by means.",
-        u->missed);
+    put(out, "ingle_sparse_pairs_total", "counter",
+        "Rows of sparse prompts, times layers and query heads.", (double)u->pairs);
+    put(out, "ingle_sparse_missed_total", "counter",
+        "Sum over them: the share of weights whose values were replaced by means.", u->missed);
     put(out, "ingle_sparse_missed_most", "gauge", "The largest of these shares.", u->most);
-    put(out, "ingle_sparse_values_read_total", "counter", "Positions whose values they read.", (double)u->n_read);
-    put(out, "ingle_sparse_values_seen_total", "counter", "Positions that they saw.", (double)u->n_seen);
+    put(out, "ingle_sparse_values_read_total", "counter", "Positions whose values they read.",
+        (double)u->n_read);
+    put(out, "ingle_sparse_values_seen_total", "counter", "Positions that they saw.",
+        (double)u->n_seen);
 }
 
 static void put_shortener(struct str *out, const struct ingle_shortener_info *i)
 {
-    put(out, "ingle_prompt_skip_total", "counter", "Prompts that a prompt drafter shortened.", (double)i->n_prompts);
-    put(out, "ingle_prompt_skip_whole_total", "counter", "Prompts that were read whole because it could not.", (double)i->n_whole);
-    put(out, "ingle_prompt_skip_read_tokens_total", "counter", "Tokens of shortened prompts before that.", (double)i->n_read);
-    put(out, "ingle_prompt_skip_kept_tokens_total", "counter", "Tokens of them that were kept.", (double)i->n_kept);
-    put(out, "ingle_prompt_skip_seconds_total", "counter", "Time that the prompt drafter took.", i->seconds);
+    put(out, "ingle_prompt_skip_total", "counter", "Prompts that a prompt drafter shortened.",
+        (double)i->n_prompts);
+    put(out, "ingle_prompt_skip_whole_total", "counter",
+        "Prompts that were read whole because it could not.", (double)i->n_whole);
+    put(out, "ingle_prompt_skip_read_tokens_total", "counter",
+        "Tokens of shortened prompts before that.", (double)i->n_read);
+    put(out, "ingle_prompt_skip_kept_tokens_total", "counter", "Tokens of them that were kept.",
+        (double)i->n_kept);
+    put(out, "ingle_prompt_skip_seconds_total", "counter", "Time that the prompt drafter took.",
+        i->seconds);
 }
 
 static void put_select(struct str *out, const struct ingle_select *u)
 {
-    put(out, "ingle_kv_select_pairs_total", "counter", "Rows of answers that left pages out, times layers and query heads.", (double)u->pairs);
-    put(out, "ingle_kv_select_missed_total", "counter", "Sum over them: the estimated share of weights in pages that were not read.",
-        u->missed);
+    put(out, "ingle_kv_select_pairs_total", "counter",
+        "Rows of answers that left pages out, times layers and query heads.", (double)u->pairs);
+    put(out, "ingle_kv_select_missed_total", "counter",
+        "Sum over them: the estimated share of weights in pages that were not read.", u->missed);
     put(out, "ingle_kv_select_missed_most", "gauge", "The largest of these shares.", u->most);
-    put(out, "ingle_kv_select_checked_total", "counter", "The same that were computed with all pages.", (double)u->checked);
-    put(out, "ingle_kv_select_missed_true_total", "counter", "Sum over them: the share of weights that the choice would have missed.",
-        u->missed_true);
-    put(out, "ingle_kv_select_missed_true_most", "gauge", "The largest of these shares.", u->most_true);
-    put(out, "ingle_kv_select_pages_read_total", "counter", "Pages that rows of answers read, times layers and heads.", (double)u->pages_read);
-    put(out, "ingle_kv_select_pages_seen_total", "counter", "Pages that they saw.", (double)u->pages_seen);
-    put(out, "ingle_kv_select_read_bytes_total", "counter", "Keys and values in the pages that they read.", (double)u->bytes_read);
+    put(out, "ingle_kv_select_checked_total", "counter",
+        "The same that were computed with all pages.", (double)u->checked);
+    put(out, "ingle_kv_select_missed_true_total", "counter",
+        "Sum over them: the share of weights that the choice would have missed.", u->missed_true);
+    put(out, "ingle_kv_select_missed_true_most", "gauge", "The largest of these shares.",
+        u->most_true);
+    put(out, "ingle_kv_select_pages_read_total", "counter",
+        "Pages that rows of answers read, times layers and heads.", (double)u->pages_read);
+    put(out, "ingle_kv_select_pages_seen_total", "counter", "Pages that they saw.",
+        (double)u->pages_seen);
+    put(out, "ingle_kv_select_read_bytes_total", "counter",
+        "Keys and values in the pages that they read.", (double)u->bytes_read);
 }
 
 static void put_paging(struct str *out, const struct ingle_paging *p)
 {
-    put(out, "ingle_kv_disk_bytes", "gauge", "Keys and values on disk, which memory has no room for.", (double)p->bytes);
-    put(out, "ingle_kv_disk_budget_bytes", "gauge", "What may be there; 0: nothing.", (double)p->budget_bytes);
-    put(out, "ingle_kv_disk_written_bytes_total", "counter", "Keys and values that were written there.", (double)p->written_bytes);
-    put(out, "ingle_kv_disk_read_bytes_total", "counter", "Keys and values that steps read from there.", (double)p->read_bytes);
-    put(out, "ingle_kv_disk_read_seconds_total", "counter", "Time of these reads, beside the steps.", p->read_seconds);
-    put(out, "ingle_kv_disk_wait_seconds_total", "counter", "Time that steps waited for them.", p->waited_seconds);
-    put(out, "ingle_kv_disk_failed_total", "counter", "Reads and writes that failed.", (double)p->failed);
+    put(out, "ingle_kv_disk_bytes", "gauge",
+        "Keys and values on disk, which memory has no room for.", (double)p->bytes);
+    put(out, "ingle_kv_disk_budget_bytes", "gauge", "What may be there; 0: nothing.",
+        (double)p->budget_bytes);
+    put(out, "ingle_kv_disk_written_bytes_total", "counter",
+        "Keys and values that were written there.", (double)p->written_bytes);
+    put(out, "ingle_kv_disk_read_bytes_total", "counter",
+        "Keys and values that steps read from there.", (double)p->read_bytes);
+    put(out, "ingle_kv_disk_read_seconds_total", "counter",
+        "Time of these reads, beside the steps.", p->read_seconds);
+    put(out, "ingle_kv_disk_wait_seconds_total", "counter", "Time that steps waited for them.",
+        p->waited_seconds);
+    put(out, "ingle_kv_disk_failed_total", "counter", "Reads and writes that failed.",
+        (double)p->failed);
 }
 
 static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
@@ -296,8 +323,8 @@ static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
         (double)n->store_skipped);
     put(out, "ingle_store_failed_total", "counter", "Writes to the disk that failed.",
         (double)n->store_failed);
-    put(out, "ingle_grammar_bytes", "gauge", "Tables of grammars that are kept for the next answers.",
-        (double)n->grammar_bytes);
+    put(out, "ingle_grammar_bytes", "gauge",
+        "Tables of grammars that are kept for the next answers.", (double)n->grammar_bytes);
     put(out, "ingle_kv_used_bytes", "gauge", "Memory of conversations in use.",
         (double)n->kv_used_bytes);
     put(out, "ingle_kv_budget_bytes", "gauge", "Memory that conversations may use.",
@@ -317,10 +344,12 @@ static void put_label(struct str *out, const char *text)
 /* Of each worker that computes experts. */
 static void put_workers(struct str *out, const struct ingle_engine *e)
 {
-    static const struct { const char *name, *kind, *help; } of[] = {
+    static const struct { const char *name, *kind, *help;
+    } of[] = {
         {"ingle_worker_ready", "gauge", "Whether the worker computes experts."},
         {"ingle_worker_evals_total", "counter", "Messages that asked it for experts."},
-        {"ingle_worker_experts_total", "counter", "Experts that it computed, one for each layer and step."},
+        {"ingle_worker_experts_total", "counter",
+         "Experts that it computed, one for each layer and step."},
         {"ingle_worker_sent_bytes_total", "counter", "Bytes sent to it."},
         {"ingle_worker_received_bytes_total", "counter", "Bytes received from it."},
         {"ingle_worker_losses_total", "counter", "Connections to it that were lost."},
@@ -330,12 +359,15 @@ static void put_workers(struct str *out, const struct ingle_engine *e)
         {"ingle_worker_shared_total", "counter", "Messages whose rows went through shared memory."},
         {"ingle_worker_cancels_total", "counter", "Questions that were taken back."},
         {"ingle_worker_have_experts", "gauge", "Experts that it says it has in memory."},
-        {"ingle_worker_there_evals_total", "counter", "Messages that it has answered, of all engines, by its own count."},
+        {"ingle_worker_there_evals_total", "counter",
+         "Messages that it has answered, of all engines, by its own count."},
         {"ingle_worker_there_failed_total", "counter", "Messages that it could not answer."},
-        {"ingle_worker_there_cancelled_total", "counter", "Messages that engines took back before it began."},
+        {"ingle_worker_there_cancelled_total", "counter",
+         "Messages that engines took back before it began."},
         {"ingle_worker_there_engines", "gauge", "Engines that it has."},
         {"ingle_worker_there_read_bytes_total", "counter", "Bytes of experts that it has read."},
-        {"ingle_worker_there_stall_seconds_total", "counter", "Time that its work waited for its disk."},
+        {"ingle_worker_there_stall_seconds_total", "counter",
+         "Time that its work waited for its disk."},
         {"ingle_worker_there_bad_experts", "gauge", "Experts that it could not read."},
         {"ingle_worker_there_up_seconds", "gauge", "Time since its start."},
     };
@@ -345,17 +377,33 @@ static void put_workers(struct str *out, const struct ingle_engine *e)
     for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
         put_head(out, of[k].name, of[k].kind, of[k].help);
         for (int i = 0; ingle_engine_worker(e, i, &w); i++) {
-            const double v[] = {strcmp(w.state, "ready") == 0, (double)w.evals, (double)w.experts, (double)w.sent_bytes, (double)w.received_bytes,
-                                (double)w.losses, (double)w.redone, (double)w.compute_ns * 1e-9, (double)w.wait_ns * 1e-9, (double)w.shared, (double)w.cancels,
-                                (double)w.have, (double)w.there_evals, (double)w.there_failed, (double)w.there_cancelled,
-                                (double)w.there_engines, (double)w.there_read_bytes, (double)w.there_stall_ns * 1e-9, (double)w.there_bad,
+            const double v[] = {strcmp(w.state, "ready") == 0,
+                                (double)w.evals,
+                                (double)w.experts,
+                                (double)w.sent_bytes,
+                                (double)w.received_bytes,
+                                (double)w.losses,
+                                (double)w.redone,
+                                (double)w.compute_ns * 1e-9,
+                                (double)w.wait_ns * 1e-9,
+                                (double)w.shared,
+                                (double)w.cancels,
+                                (double)w.have,
+                                (double)w.there_evals,
+                                (double)w.there_failed,
+                                (double)w.there_cancelled,
+                                (double)w.there_engines,
+                                (double)w.there_read_bytes,
+                                (double)w.there_stall_ns * 1e-9,
+                                (double)w.there_bad,
                                 (double)w.there_up_ns * 1e-9};
             str_addf(out, "%s{worker=\"", of[k].name);
             put_label(out, w.address);
             str_addf(out, "\"} %.9g\n", v[k]);
         }
     }
-    put(out, "ingle_worker_experts_here_total", "counter", "Experts that were computed beside the workers.", (double)w.experts_here);
+    put(out, "ingle_worker_experts_here_total", "counter",
+        "Experts that were computed beside the workers.", (double)w.experts_here);
 }
 
 /* Of experts that are not all in memory. */
@@ -366,29 +414,46 @@ static void put_experts(struct str *out, const struct ingle_engine *e)
     if (!ingle_engine_experts(e, &n))
         return;
     put(out, "ingle_expert_slots", "gauge", "Places for experts in memory.", (double)n.slots);
-    put(out, "ingle_expert_memory_bytes", "gauge", "Memory of these places.", (double)n.memory_bytes);
-    put(out, "ingle_expert_bytes", "gauge", "All experts, in memory or not.", (double)n.expert_bytes);
-    put(out, "ingle_expert_read_bytes_total", "counter", "Experts that were read.", (double)n.read_bytes);
-    put(out, "ingle_expert_early_reads_total", "counter", "Reads before a layer chose.", (double)n.early_reads);
-    put(out, "ingle_expert_early_in_time_total", "counter", "Early reads of chosen experts that were over when they were chosen.", (double)n.early_in_time);
-    put(out, "ingle_expert_early_tries_total", "counter", "Comparisons of steps with and without early reads.", (double)n.early_tries);
-    put(out, "ingle_expert_early_change", "gauge", "Time of steps with early reads, by those without, less 1.", n.early_change);
-    put(out, "ingle_expert_reads_early", "gauge", "Whether experts are read before they are chosen.", n.reads_early);
-    put(out, "ingle_expert_failed_reads_total", "counter", "Reads that failed.", (double)n.failed_reads);
+    put(out, "ingle_expert_memory_bytes", "gauge", "Memory of these places.",
+        (double)n.memory_bytes);
+    put(out, "ingle_expert_bytes", "gauge", "All experts, in memory or not.",
+        (double)n.expert_bytes);
+    put(out, "ingle_expert_read_bytes_total", "counter", "Experts that were read.",
+        (double)n.read_bytes);
+    put(out, "ingle_expert_early_reads_total", "counter", "Reads before a layer chose.",
+        (double)n.early_reads);
+    put(out, "ingle_expert_early_in_time_total", "counter",
+        "Early reads of chosen experts that were over when they were chosen.",
+        (double)n.early_in_time);
+    put(out, "ingle_expert_early_tries_total", "counter",
+        "Comparisons of steps with and without early reads.", (double)n.early_tries);
+    put(out, "ingle_expert_early_change", "gauge",
+        "Time of steps with early reads, by those without, less 1.", n.early_change);
+    put(out, "ingle_expert_reads_early", "gauge",
+        "Whether experts are read before they are chosen.", n.reads_early);
+    put(out, "ingle_expert_failed_reads_total", "counter", "Reads that failed.",
+        (double)n.failed_reads);
     put(out, "ingle_expert_bad", "gauge", "Experts whose last read failed.", (double)n.bad);
     put(out, "ingle_expert_stuck_reads", "gauge", "Reads that do not end.", (double)n.stuck);
-    put(out, "ingle_expert_skipped_total", "counter", "Experts that were left out (--experts-skip).", (double)n.skipped);
-    put(out, "ingle_expert_evictions_total", "counter", "Experts that left for others.", (double)n.evictions);
-    put(out, "ingle_expert_read_seconds_total", "counter", "Time with a read under way.", (double)n.busy_ns * 1e-9);
+    put(out, "ingle_expert_skipped_total", "counter",
+        "Experts that were left out (--experts-skip).", (double)n.skipped);
+    put(out, "ingle_expert_evictions_total", "counter", "Experts that left for others.",
+        (double)n.evictions);
+    put(out, "ingle_expert_read_seconds_total", "counter", "Time with a read under way.",
+        (double)n.busy_ns * 1e-9);
     put_head(out, "ingle_expert_choices_total", "counter", "Experts that layers chose in a step.");
     for (size_t i = 0; ingle_engine_expert_layer(e, i, &l); i++)
-        str_addf(out, "ingle_expert_choices_total{layer=\"%lld\"} %llu\n", (long long)l.layer, (unsigned long long)l.choices);
+        str_addf(out, "ingle_expert_choices_total{layer=\"%lld\"} %llu\n", (long long)l.layer,
+                 (unsigned long long)l.choices);
     put_head(out, "ingle_expert_hits_total", "counter", "Of them, experts that stayed in memory.");
     for (size_t i = 0; ingle_engine_expert_layer(e, i, &l); i++)
-        str_addf(out, "ingle_expert_hits_total{layer=\"%lld\"} %llu\n", (long long)l.layer, (unsigned long long)l.hits);
-    put_head(out, "ingle_expert_stall_seconds_total", "counter", "Time that steps waited for reads.");
+        str_addf(out, "ingle_expert_hits_total{layer=\"%lld\"} %llu\n", (long long)l.layer,
+                 (unsigned long long)l.hits);
+    put_head(out, "ingle_expert_stall_seconds_total", "counter",
+             "Time that steps waited for reads.");
     for (size_t i = 0; ingle_engine_expert_layer(e, i, &l); i++)
-        str_addf(out, "ingle_expert_stall_seconds_total{layer=\"%lld\"} %.6f\n", (long long)l.layer, (double)l.stall_ns * 1e-9);
+        str_addf(out, "ingle_expert_stall_seconds_total{layer=\"%lld\"} %.6f\n", (long long)l.layer,
+                 (double)l.stall_ns * 1e-9);
 }
 
 static void put_http(struct str *out, const struct http_counters *n)
@@ -416,10 +481,10 @@ static void put_http(struct str *out, const struct http_counters *n)
         (double)n->bodies_bytes);
     put(out, "ingle_http_replies_bytes", "gauge", "Whole answers that wait for their clients.",
         (double)n->replies_bytes);
-    put(out, "ingle_http_replies_refused_total", "counter", "Answers that found no room to wait in.",
-        (double)n->n_replies_refused);
-    put(out, "ingle_http_aside", "gauge", "Requests that are read for more than a second, apart from others.",
-        (double)n->n_aside);
+    put(out, "ingle_http_replies_refused_total", "counter",
+        "Answers that found no room to wait in.", (double)n->n_replies_refused);
+    put(out, "ingle_http_aside", "gauge",
+        "Requests that are read for more than a second, apart from others.", (double)n->n_aside);
     put(out, "ingle_http_reading", "gauge", "Requests whose bodies wait to be read.",
         (double)n->n_reading);
     put(out, "ingle_http_reading_bytes", "gauge", "Their bodies.", (double)n->reading_bytes);

@@ -21,7 +21,8 @@ void metrics_observe(void *m, const struct answer_record *r);
 /* When the last answer ended, in milliseconds since 1970; 0: there was none. */
 int64_t metrics_used_ms(struct metrics *m);
 void metrics_write(struct metrics *m, struct serve *s, struct str *out);
-/* As a JSON array, the latest first: where the last prompts of this user came from, and why no more of them. */
+/* As a JSON array, the latest first: where the last prompts of this user came from, and why no more
+ * of them. */
 void metrics_decisions(struct metrics *m, const char *user, struct str *out);
 
 #endif

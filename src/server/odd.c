@@ -48,7 +48,8 @@ static const struct odd_kind {
 /* What else has such members in it; arguments, schemas and outputs have any. */
 static bool goes_on(const char *key)
 {
-    static const char *const into[] = {"content", "custom", "definition", "function", "tool", "tool_calls", "tools"};
+    static const char *const into[] = {"content", "custom",     "definition", "function",
+                                       "tool",    "tool_calls", "tools"};
     for (size_t i = 0; i < sizeof into / sizeof *into; i++)
         if (strcmp(key, into[i]) == 0)
             return true;
@@ -60,7 +61,8 @@ static bool is_object_text(struct json_object *v)
 {
     struct json_object *o = NULL;
     if (!json_object_is_type(v, json_type_string) ||
-        json_parse(json_object_get_string(v), (size_t)json_object_get_string_len(v), NULL, &o, NULL))
+        json_parse(json_object_get_string(v), (size_t)json_object_get_string_len(v), NULL, &o,
+                   NULL))
         return false;
     const bool yes = json_object_is_type(o, json_type_object);
     json_object_put(o);
@@ -75,9 +77,11 @@ static void tell(struct odd *o, const char *where, const struct odd_kind *k, str
     if (schema && is_object_text(v))
         return;
     if (schema || !o->sink)
-        request_fault(o->f, FAULT_REQUEST, where, "'%s' is %s, not %s", where, view_type(v), k->want);
+        request_fault(o->f, FAULT_REQUEST, where, "'%s' is %s, not %s", where, view_type(v),
+                      k->want);
     else if (o->n_notes++ < MOST_NOTES)
-        report(o->sink, INGLE_REPORT_NOTE, "member", where, "left out: %s, not %s", view_type(v), k->want);
+        report(o->sink, INGLE_REPORT_NOTE, "member", where, "left out: %s, not %s", view_type(v),
+               k->want);
 }
 
 static void look(struct odd *o, struct json_object *v, const char *where, int depth)

@@ -9,8 +9,8 @@
 #include "base/report.h"
 #include "server/request.h"
 
-/* Looks at the lists messages, input, items, tools and functions of a body.  A schema of a tool's arguments that is
- * none is a fault; the rest are notes, or (sink NULL) a fault. */
+/* Looks at the lists messages, input, items, tools and functions of a body.  A schema of a tool's
+ * arguments that is none is a fault; the rest are notes, or (sink NULL) a fault. */
 void odd_members(struct json_object *body, const struct report_sink *sink, struct fault *f);
 
 #endif

@@ -65,8 +65,8 @@ static bool takes_gzip(const char *accept)
     return false;
 }
 
-static void send_file(struct http_exchange *x, const struct http_request *rq, const struct page_file *f,
-                      bool packed)
+static void send_file(struct http_exchange *x, const struct http_request *rq,
+                      const struct page_file *f, bool packed)
 {
     http_header(x, "Content-Security-Policy", policy);
     http_header(x, "Referrer-Policy", "no-referrer");
@@ -88,7 +88,8 @@ static bool is_off(const struct serve *s, struct http_exchange *x, const struct 
 {
     const bool off = ingle_config_flag(s->config, "no-ui");
     if (off)
-        serve_fail(x, rq, &(struct serve_error){.status = 404}, "the web page is turned off (--no-ui)");
+        serve_fail(x, rq, &(struct serve_error){.status = 404},
+                   "the web page is turned off (--no-ui)");
     return off;
 }
 
@@ -105,10 +106,13 @@ void page_file_get(struct serve *s, struct http_exchange *x, const struct http_r
     if (is_off(s, x, rq))
         return;
     if (!f || strcmp(name, "index.html") == 0)
-        serve_fail(x, rq, &(struct serve_error){.status = 404}, "the web page has no file '%.100s'", name);
+        serve_fail(x, rq, &(struct serve_error){.status = 404}, "the web page has no file '%.100s'",
+                   name);
     else if (!takes_gzip(http_request_header(rq, "accept-encoding")))
-        serve_fail(x, rq, &(struct serve_error){.status = 406},
-                   "'/page/%s' is sent with Content-Encoding gzip, which Accept-Encoding does not allow", name);
+        serve_fail(
+            x, rq, &(struct serve_error){.status = 406},
+            "'/page/%s' is sent with Content-Encoding gzip, which Accept-Encoding does not allow",
+            name);
     else
         send_file(x, rq, f, true);
 }

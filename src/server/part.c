@@ -31,14 +31,16 @@ static bool add(struct str *out, struct view t)
 static bool add_thought(struct str *out, struct json_object *v)
 {
     bool any = add(out, view_of(v));
-    for (size_t i = 0; json_object_is_type(v, json_type_array) && i < json_object_array_length(v); i++)
+    for (size_t i = 0; json_object_is_type(v, json_type_array) && i < json_object_array_length(v);
+         i++)
         any = add(out, view_member(json_object_array_get_idx(v, i), "text")) || any;
     return any;
 }
 
 static enum part read_thought(struct json_object *part, struct str *text)
 {
-    static const char *const member[] = {"thinking", "reasoning", "reasoning_content", "text", "content", "summary"};
+    static const char *const member[] = {"thinking", "reasoning", "reasoning_content",
+                                         "text",     "content",   "summary"};
     for (size_t i = 0; i < sizeof member / sizeof *member; i++)
         if (add_thought(text, view_get(part, member[i])))
             return PART_THOUGHT;
@@ -74,16 +76,20 @@ static bool add_base64(struct str *out, struct view t)
 static void add_percent(struct str *out, struct view t)
 {
     for (size_t i = 0; i < t.n; i++) {
-        const bool is_code = t.at[i] == '%' && t.n - i > 2 && str_hex_value(t.at[i + 1]) >= 0 && str_hex_value(t.at[i + 2]) >= 0;
-        str_addc(out, is_code ? (char)(str_hex_value(t.at[i + 1]) * 16 + str_hex_value(t.at[i + 2])) : t.at[i]);
+        const bool is_code = t.at[i] == '%' && t.n - i > 2 && str_hex_value(t.at[i + 1]) >= 0 &&
+                             str_hex_value(t.at[i + 2]) >= 0;
+        str_addc(out, is_code ? (char)(str_hex_value(t.at[i + 1]) * 16 + str_hex_value(t.at[i + 2]))
+                              : t.at[i]);
         i += is_code ? 2 : 0;
     }
 }
 
-/* A file of "data:text/..." (or JSON, XML) with its name in front; false: it is none, or no UTF-8. */
+/* A file of "data:text/..." (or JSON, XML) with its name in front; false: it is none, or no
+ * UTF-8. */
 static bool add_file(struct str *out, struct json_object *part)
 {
-    static const char *const kinds[] = {"data:text/", "data:application/json", "data:application/xml"};
+    static const char *const kinds[] = {"data:text/", "data:application/json",
+                                        "data:application/xml"};
     struct json_object *inner = view_get(part, "file");
     struct json_object *file = json_object_is_type(inner, json_type_object) ? inner : part;
     const struct view data = view_member(file, "file_data"), name = view_member(file, "filename");
@@ -93,7 +99,8 @@ static bool add_file(struct str *out, struct json_object *part)
         is_text = is_text || view_starts(data, kinds[i]);
     if (!is_text || !comma)
         return false;
-    const struct view head = {data.at, (size_t)(comma - data.at)}, rest = {comma + 1, data.n - head.n - 1};
+    const struct view head = {data.at, (size_t)(comma - data.at)},
+                      rest = {comma + 1, data.n - head.n - 1};
     struct str text;
     str_init(&text);
     bool ok = true;
@@ -122,12 +129,14 @@ bool part_is_mistyped(struct json_object *part)
 enum part part_read(struct json_object *part, struct str *text)
 {
     static const char *const texts[] = {"text", "input_text", "output_text", "refusal"};
-    static const char *const thoughts[] = {"thinking",       "reasoning",      "reasoning_text", "reasoning_content",
-                                           "reasoning.text", "summary_text",   "thought",        "reasoning.summary"};
+    static const char *const thoughts[] = {
+        "thinking",       "reasoning",    "reasoning_text", "reasoning_content",
+        "reasoning.text", "summary_text", "thought",        "reasoning.summary"};
     static const char *const sealed[] = {"redacted_thinking", "reasoning.encrypted"};
-    static const char *const media[] = {"image",       "image_url",  "input_image", "audio",    "audio_url",
-                                        "input_audio", "video",      "video_url",   "input_video", "file",
-                                        "file_url",    "input_file", "media",       "document", "container_upload"};
+    static const char *const media[] = {
+        "image",       "image_url",  "input_image", "audio",       "audio_url",
+        "input_audio", "video",      "video_url",   "input_video", "file",
+        "file_url",    "input_file", "media",       "document",    "container_upload"};
     const struct view type = view_member(part, "type");
     if (!part)
         return PART_NONE;
@@ -155,7 +164,8 @@ enum part part_read(struct json_object *part, struct str *text)
 
 bool part_is_block(struct view type)
 {
-    static const char *const blocks[] = {"search_result", "tool_reference", "tool_addition", "tool_removal"};
+    static const char *const blocks[] = {"search_result", "tool_reference", "tool_addition",
+                                         "tool_removal"};
     return IS_ONE_OF(type, blocks) || view_ends(type, "_result");
 }
 

@@ -1,9 +1,10 @@
 /*
  * part - one part of a message's content, in the words of every vendor.
  *
- * Contents come as strings, parts, lists of both, or nothing.  What a part says is text or a thought of
- * the assistant's; media are what this version cannot show, and a note stands for them where the client
- * can do nothing about it: in results of tools and in turns that have been answered.
+ * Contents come as strings, parts, lists of both, or nothing.  What a part says is text or a
+ * thought of the assistant's; media are what this version cannot show, and a note stands for them
+ * where the client can do nothing about it: in results of tools and in turns that have been
+ * answered.
  */
 #ifndef INGLE_SERVER_PART_H
 #define INGLE_SERVER_PART_H
@@ -16,7 +17,9 @@ enum part {
     PART_NONE,   /* null, or a thought that only its provider can read */
     PART_BROKEN, /* a part of text without any */
     PART_MEDIUM,
-    PART_MISTYPED, /* its type is a value, but no string, or it is neither a string nor an object: no client has such a history */
+    /* its type is a value, but no string, or it is neither a string nor an object: no client has
+     * such a history */
+    PART_MISTYPED,
     PART_UNKNOWN
 };
 /* What stands for a medium. */
@@ -26,13 +29,17 @@ enum part {
 
 /* Those of Anthropic's blocks that hold more than a text. */
 bool part_is_block(struct view type);
-#define PART_BLOCKS "text, image, document, search_result, tool_result, tool_reference, tool_addition or tool_removal"
+#define PART_BLOCKS                                                                                \
+    "text, image, document, search_result, tool_result, tool_reference, tool_addition or "         \
+    "tool_removal"
 
 /* Appends what the part says (of PART_TEXT and PART_THOUGHT). */
 enum part part_read(struct json_object *part, struct str *text);
-/* Whether the type of a part, tool or call is there and no string, or it is a number, a boolean or a list. */
+/* Whether the type of a part, tool or call is there and no string, or it is a number, a boolean or
+ * a list. */
 bool part_is_mistyped(struct json_object *part);
-/* A list of parts, a part, or a string: no value of another kind, which only its JSON text can tell. */
+/* A list of parts, a part, or a string: no value of another kind, which only its JSON text can
+ * tell. */
 bool part_is_content(struct json_object *content);
 
 #endif

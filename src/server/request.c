@@ -53,7 +53,8 @@ bool request_is_over(void *arg)
     if (!f->kind && f->ask)
         f->ask(f->arg, f);
     if (!f->kind && f->until && clock_now() > f->until)
-        request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up (deadline_seconds)");
+        request_fault(f, FAULT_DEADLINE, NULL,
+                      "the time for this request is up (deadline_seconds)");
     return f->kind != FAULT_NONE;
 }
 
@@ -65,17 +66,19 @@ bool request_go_on(struct fault *f)
 
 void request_fault_from(struct fault *f, ingle_status s, const char *param, const char *text)
 {
-    const bool theirs = s == INGLE_ARG || s == INGLE_FORMAT || s == INGLE_LIMIT || s == INGLE_UNSUP ||
-                        s == INGLE_NOTFOUND;
+    const bool theirs = s == INGLE_ARG || s == INGLE_FORMAT || s == INGLE_LIMIT ||
+                        s == INGLE_UNSUP || s == INGLE_NOTFOUND;
     request_fault(f, theirs ? FAULT_REQUEST : FAULT_ENGINE, param, "%s", text);
 }
 
 /* ---- reading fields ---- */
 
-/* An object begins with two bytes of ASCII: what has a zero among them, or their byte-order mark, is wider. */
+/* An object begins with two bytes of ASCII: what has a zero among them, or their byte-order mark,
+ * is wider. */
 static bool is_wide(const char *text, size_t n)
 {
-    return n >= 2 && (!text[0] || !text[1] || memcmp(text, "\xFF\xFE", 2) == 0 || memcmp(text, "\xFE\xFF", 2) == 0);
+    return n >= 2 && (!text[0] || !text[1] || memcmp(text, "\xFF\xFE", 2) == 0 ||
+                      memcmp(text, "\xFE\xFF", 2) == 0);
 }
 
 struct json_object *request_body(const char *text, size_t n, struct fault *f)
@@ -87,12 +90,14 @@ struct json_object *request_body(const char *text, size_t n, struct fault *f)
                                        .arg = f};
     struct json_object *o = NULL;
     struct err err;
-    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) { /* a byte order mark, as some editors write it */
+    /* a byte order mark, as some editors write it */
+    if (n >= 3 && memcmp(text, "\xEF\xBB\xBF", 3) == 0) {
         text += 3;
         n -= 3;
     }
     if (is_wide(text, n)) {
-        request_fault(f, FAULT_REQUEST, NULL, "the body is UTF-16 or UTF-32: JSON is sent as UTF-8");
+        request_fault(f, FAULT_REQUEST, NULL,
+                      "the body is UTF-16 or UTF-32: JSON is sent as UTF-8");
         return NULL;
     }
     const ingle_status st = json_parse(text, n, &limits, &o, &err);
@@ -162,8 +167,8 @@ static bool is_number(struct json_object *v)
 }
 
 /* Clients in JavaScript write whole numbers as they like: 100.0, 1e2. */
-void request_get_int(struct json_object *o, const char *name, int64_t min, int64_t max, int64_t *out,
-                     struct fault *f)
+void request_get_int(struct json_object *o, const char *name, int64_t min, int64_t max,
+                     int64_t *out, struct fault *f)
 {
     struct json_object *v = request_get(o, name);
     if (!v || f->kind)
@@ -292,7 +297,8 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
     }
 }
 
-static void take_note(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void take_note(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                      const char *text)
 {
     struct chat_request *r = arg;
     char line[400];
@@ -425,8 +431,8 @@ bool request_has_tools(const struct chat_request *r)
 void request_check(const struct chat_request *r, struct fault *f)
 {
     bool ok = str_ok(&r->model) && str_ok(&r->messages) && str_ok(&r->tools) &&
-              str_ok(&r->late_tools) && str_ok(&r->effort) && str_ok(&r->grammar) && str_ok(&r->tool_name) &&
-              str_ok(&r->allowed) && str_ok(&r->user) &&
+              str_ok(&r->late_tools) && str_ok(&r->effort) && str_ok(&r->grammar) &&
+              str_ok(&r->tool_name) && str_ok(&r->allowed) && str_ok(&r->user) &&
               str_ok(&r->cache_key);
     for (size_t i = 0; i < r->n_prompts; i++)
         ok = ok && str_ok(&r->prompt[i].text);
@@ -443,12 +449,14 @@ void request_effort(struct chat_request *r, const char *word, const char *param,
         enum request_thinking thinking;
         const char *effort;
     } known[] = {
-        {"none", THINKING_OFF, ""},    {"off", THINKING_OFF, ""},      {"disabled", THINKING_OFF, ""},
-        {"false", THINKING_OFF, ""},   {"minimal", THINKING_ON, "low"}, {"low", THINKING_ON, "low"},
-        {"medium", THINKING_ON, "medium"}, {"high", THINKING_ON, "high"}, {"xhigh", THINKING_ON, "max"},
-        {"max", THINKING_ON, "max"},   {"on", THINKING_ON, ""},        {"enabled", THINKING_ON, ""},
-        {"true", THINKING_ON, ""},     {"auto", THINKING_DEFAULT, ""}, {"default", THINKING_DEFAULT, ""},
-        {"", THINKING_DEFAULT, ""},
+        {"none", THINKING_OFF, ""},        {"off", THINKING_OFF, ""},
+        {"disabled", THINKING_OFF, ""},    {"false", THINKING_OFF, ""},
+        {"minimal", THINKING_ON, "low"},   {"low", THINKING_ON, "low"},
+        {"medium", THINKING_ON, "medium"}, {"high", THINKING_ON, "high"},
+        {"xhigh", THINKING_ON, "max"},     {"max", THINKING_ON, "max"},
+        {"on", THINKING_ON, ""},           {"enabled", THINKING_ON, ""},
+        {"true", THINKING_ON, ""},         {"auto", THINKING_DEFAULT, ""},
+        {"default", THINKING_DEFAULT, ""}, {"", THINKING_DEFAULT, ""},
     };
     if (f->kind)
         return;
@@ -463,10 +471,12 @@ void request_effort(struct chat_request *r, const char *word, const char *param,
         return;
     }
     request_fault(f, FAULT_REQUEST, param,
-                  "'%s' is '%.40s', not none, minimal, low, medium, high, xhigh or max", param, word);
+                  "'%s' is '%.40s', not none, minimal, low, medium, high, xhigh or max", param,
+                  word);
 }
 
-void request_get_unsupported(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)
+void request_get_unsupported(struct json_object *o, const char *name, struct chat_request *r,
+                             struct fault *f)
 {
     struct json_object *v = request_get(o, name);
     const char *word = request_is_text(v) ? json_object_get_string(v) : "";
@@ -487,7 +497,8 @@ void request_get_cache_key(struct json_object *o, const char *name, struct chat_
         str_add(&r->cache_key, json_object_get_string(v), (size_t)json_object_get_string_len(v));
 }
 
-void request_get_way(struct json_object *o, const char *name, request_check_fn *check, struct str *out, struct fault *f)
+void request_get_way(struct json_object *o, const char *name, request_check_fn *check,
+                     struct str *out, struct fault *f)
 {
     struct json_object *v = request_get(o, name);
     struct ingle_error e;
@@ -497,7 +508,9 @@ void request_get_way(struct json_object *o, const char *name, request_check_fn *
         request_fault(f, FAULT_REQUEST, name, "'%s' is neither a boolean nor a text", name);
         return;
     }
-    const char *how = request_is_text(v) ? json_object_get_string(v) : json_object_get_boolean(v) ? "on" : "off";
+    const char *how = request_is_text(v)           ? json_object_get_string(v)
+                      : json_object_get_boolean(v) ? "on"
+                                                   : "off";
     const ingle_status st = check(how, &e);
     if (request_is_text(v) && memchr(how, 0, (size_t)json_object_get_string_len(v)))
         request_fault(f, FAULT_REQUEST, name, "'%s' has a zero character", name);
@@ -507,7 +520,8 @@ void request_get_way(struct json_object *o, const char *name, request_check_fn *
     str_adds(out, how);
 }
 
-void request_get_keep(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)
+void request_get_keep(struct json_object *o, const char *name, struct chat_request *r,
+                      struct fault *f)
 {
     struct json_object *v = request_get(o, name);
     if (!v || f->kind)
@@ -526,7 +540,8 @@ void request_get_keep(struct json_object *o, const char *name, struct chat_reque
     r->keep_asked = true;
 }
 
-void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f)
+void request_get_seed(struct json_object *o, const char *name, struct chat_request *r,
+                      struct fault *f)
 {
     struct json_object *v = request_get(o, name);
     if (!v || f->kind)

@@ -35,11 +35,12 @@ struct fault {
     int status;           /* of HTTP */
     char message[480];    /* lower case, no full stop, as errors are */
     char param[96];       /* "messages[3].content", or "" */
-    const char *code;     /* what programs know it by, beside what each kind has; a literal, or NULL */
+    /* what programs know it by, beside what each kind has; a literal, or NULL */
+    const char *code;
     double retry_seconds; /* -1: unknown, or no retry helps */
     int64_t n_prompt, n_ctx;
-    /* What stays when it is set anew: NULL, or asked now and then while the request is read and computed;
-     * it says why nobody waits for that any more by request_fault(). */
+    /* What stays when it is set anew: NULL, or asked now and then while the request is read and
+     * computed; it says why nobody waits for that any more by request_fault(). */
     void (*ask)(void *arg, struct fault *f);
     void *arg;
     uint64_t until;   /* clock_now() when the client's own time is up; 0: it has none */
@@ -48,10 +49,11 @@ struct fault {
 /* Keeps the first one.  param may be NULL. */
 ATTR_PRINTF(4, 5)
 void request_fault(struct fault *f, enum fault_kind kind, const char *param, const char *fmt, ...);
-/* One more piece of work on a request; false: there is a fault, or nobody waits for it any more, which is
- * one now. */
+/* One more piece of work on a request; false: there is a fault, or nobody waits for it any more,
+ * which is one now. */
 bool request_go_on(struct fault *f);
-/* The same for ingle_bounds and json_limits, which ask seldom: arg is the fault, true is no more. */
+/* The same for ingle_bounds and json_limits, which ask seldom: arg is the fault, true is no
+ * more. */
 bool request_is_over(void *arg);
 /* The same from an error of the library. */
 void request_fault_from(struct fault *f, ingle_status s, const char *param, const char *text);
@@ -125,13 +127,15 @@ struct chat_request {
     /* A conversation in the form of OpenAI chat completions; else prompts. */
     bool chat;
     struct str messages; /* JSON array; a last assistant message without calls is continued */
-    const char *prompt_param; /* the field that faults of the prompt name; NULL: messages or prompt */
+    /* the field that faults of the prompt name; NULL: messages or prompt */
+    const char *prompt_param;
     struct str tools;    /* JSON array of {type: "function", function: {...}}, or "" */
     struct str late_tools; /* the same, for those that the conversation itself shows */
     enum request_thinking thinking;
     struct str effort; /* "low", "medium", "high", "max", or "" */
     bool preserve_thinking;
-    bool no_generation_prompt; /* the answer is not asked for: the model goes on behind the last message */
+    /* the answer is not asked for: the model goes on behind the last message */
+    bool no_generation_prompt;
     bool no_prefill; /* a last assistant message is complete */
     bool thought_control; /* a client may end a thought: answer_end_thought() */
     int64_t thinking_budget; /* tokens of a thought at most; -1: no limit */
@@ -157,8 +161,10 @@ struct chat_request {
     struct request_ids stop_ids, banned, only; /* as ingle_sampling has them */
     bool keep_stop;     /* the string or token that stopped it is part of the answer */
     bool hide_special;  /* special tokens of an answer without a chat are not shown */
-    struct str sparse, kv_select; /* as --sparse and --kv-select, or "": as the server's options say */
-    double prompt_keep; /* the share of a long prompt that is kept; 0: as the server's option says, 1: all */
+    /* as --sparse and --kv-select, or "": as the server's options say */
+    struct str sparse, kv_select;
+    /* the share of a long prompt that is kept; 0: as the server's option says, 1: all */
+    double prompt_keep;
     bool keep_asked;    /* the request says so: then beside tools and grammars, too */
     bool anew;          /* nothing that is known of the prompt is used */
     struct str *stop;
@@ -188,7 +194,8 @@ struct chat_request {
     int id_slot; /* where llama.cpp's clients find the conversation again */
     int priority;
     double deadline_seconds; /* 0: none */
-    int64_t predict_ms; /* an answer with a line feed ends so long after its first token; 0: no limit */
+    /* an answer with a line feed ends so long after its first token; 0: no limit */
+    int64_t predict_ms;
     struct str user;         /* whose share it is */
     struct str cache_key;    /* the client's name for what begins alike, or "" */
     /* What of the request is left out: request_notes(). */
@@ -201,8 +208,8 @@ struct chat_request {
 /* defaults: the sampling of the server. */
 void request_init(struct chat_request *r, const struct ingle_sampling *defaults);
 void request_release(struct chat_request *r);
-/* Where readers report what they leave out: it becomes a warning of the reply, and goes on to log (NULL: nowhere).  Borrowed
- * while r stays where it is. */
+/* Where readers report what they leave out: it becomes a warning of the reply, and goes on to log
+ * (NULL: nowhere).  Borrowed while r stays where it is. */
 const struct report_sink *request_notes(struct chat_request *r, const struct report_sink *log);
 /* "" is none. */
 void request_add_stop(struct chat_request *r, const char *text, size_t n, const char *param,
@@ -216,14 +223,19 @@ bool request_has_tools(const struct chat_request *r);
 /* The texts were complete: memory did not run out. */
 void request_check(const struct chat_request *r, struct fault *f);
 /* Any number will do; -1 asks for a random one. */
-void request_get_seed(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
+void request_get_seed(struct json_object *o, const char *name, struct chat_request *r,
+                      struct fault *f);
 /* A text that check() takes, into *out; true and false are "on" and "off". */
 typedef ingle_status request_check_fn(const char *how, struct ingle_error *error);
-void request_get_way(struct json_object *o, const char *name, request_check_fn *check, struct str *out, struct fault *f);
-/* A share above 0, up to 1; false: all, true: as the server's option says, whatever stands beside it. */
-void request_get_keep(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
+void request_get_way(struct json_object *o, const char *name, request_check_fn *check,
+                     struct str *out, struct fault *f);
+/* A share above 0, up to 1; false: all, true: as the server's option says, whatever stands beside
+ * it. */
+void request_get_keep(struct json_object *o, const char *name, struct chat_request *r,
+                      struct fault *f);
 /* "refuse" or "drop". */
-void request_get_unsupported(struct json_object *o, const char *name, struct chat_request *r, struct fault *f);
+void request_get_unsupported(struct json_object *o, const char *name, struct chat_request *r,
+                             struct fault *f);
 /* A hint: nothing that it may be is wrong. */
 void request_get_cache_key(struct json_object *o, const char *name, struct chat_request *r);
 /* The words of all vendors for how hard to think, to thinking and effort. */

@@ -10,7 +10,10 @@ static const struct route routes[] = {
 #undef ROUTE
 };
 
-struct route_table route_table(void) { return (struct route_table){routes, sizeof routes / sizeof *routes}; }
+struct route_table route_table(void)
+{
+    return (struct route_table){routes, sizeof routes / sizeof *routes};
+}
 
 /* "{}" is one segment of the path; rest: the last one is all that is left. */
 static bool path_matches(const char *pattern, const char *path, bool rest)
@@ -42,11 +45,12 @@ static bool is_literal(const struct route_table *table, size_t n, const char *pa
 
 static bool serves(const struct route *r, const char *path, bool literal)
 {
-    return literal ? strcmp(r->path, path) == 0 : path_matches(r->path, path, r->flags & SERVE_REST);
+    return literal ? strcmp(r->path, path) == 0
+                   : path_matches(r->path, path, r->flags & SERVE_REST);
 }
 
-const struct route *route_find(const struct route_table *table, size_t n, const struct http_request *rq,
-                               bool *other_method)
+const struct route *route_find(const struct route_table *table, size_t n,
+                               const struct http_request *rq, bool *other_method)
 {
     const char *path = serve_path(rq);
     const char *method = strcmp(rq->method, "HEAD") == 0 ? "GET" : rq->method;
@@ -64,7 +68,8 @@ const struct route *route_find(const struct route_table *table, size_t n, const 
     return NULL;
 }
 
-void route_methods(const struct route_table *table, size_t n, const struct http_request *rq, char out[ROUTE_METHODS])
+void route_methods(const struct route_table *table, size_t n, const struct http_request *rq,
+                   char out[ROUTE_METHODS])
 {
     const char *path = serve_path(rq);
     const bool literal = is_literal(table, n, path);

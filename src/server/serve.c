@@ -140,7 +140,8 @@ static void ask(void *arg, struct fault *f)
         request_fault(f, FAULT_STOPPING, NULL, "the client has left");
         break;
     case HTTP_LATE:
-        request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up (--max-request-seconds)");
+        request_fault(f, FAULT_DEADLINE, NULL,
+                      "the time for this request is up (--max-request-seconds)");
         break;
     case HTTP_ENDING:
         request_fault(f, FAULT_STOPPING, NULL, "the server is stopping");

@@ -77,8 +77,8 @@ const char *serve_path(const struct http_request *rq);
 bool serve_knows(const struct serve *s, const char *name);
 
 /* A failure as clients see it.  type: "invalid_request_error", "authentication_error",
- * "rate_limit_error", "unavailable_error", "not_supported_error", "server_error"; it is
- * spelt for the dialect of the request's path (OpenAI; Anthropic under /messages, Ollama under /api). */
+ * "rate_limit_error", "unavailable_error", "not_supported_error", "server_error"; it is spelt for
+ * the dialect of the request's path (OpenAI; Anthropic under /messages, Ollama under /api). */
 struct serve_error {
     int status;
     const char *type;     /* NULL: what belongs to the status */

@@ -30,7 +30,8 @@ enum { PARALLEL = 4, LAST_WORDS_S = 2 };
 struct server {
     struct serve serve; /* first: endpoints get it */
     struct address address;
-    char model_id[2][128], fingerprint[64]; /* model_id: at first, and of a model that was fetched */
+    /* model_id: at first, and of a model that was fetched */
+    char model_id[2][128], fingerprint[64];
     ingle_status (*fetch)(void *arg, struct err *err);
     void *fetch_arg;
     struct guard *guard; /* NULL: none */
@@ -68,10 +69,12 @@ static bool guarded(struct server *s, struct http_exchange *x, const struct http
 {
     if (!s->guard || !rq->n_body)
         return true;
-    const int place = guard_enter(s->guard, rq->user ? rq->user : "", rq->path, rq->body, rq->n_body);
+    const int place =
+        guard_enter(s->guard, rq->user ? rq->user : "", rq->path, rq->body, rq->n_body);
     if (place == -2) {
         serve_fail(x, rq, &(struct serve_error){.status = 500, .no_retry = true},
-                   "the server died twice while it computed this request; it may be tried again an hour later");
+                   "the server died twice while it computed this request; it may be tried again an "
+                   "hour later");
         return false;
     }
     http_tag(x, place + 1);
@@ -199,12 +202,14 @@ static ingle_status open_tapes(struct server *s, struct err *err)
 /* What is wrong with the file alone is said, and does not keep the server from answering. */
 static ingle_status open_guard(struct server *s, struct err *err)
 {
-    const struct report_sink sink = {.report = s->serve.callbacks.report, .arg = s->serve.callbacks.arg};
+    const struct report_sink sink = {.report = s->serve.callbacks.report,
+                                     .arg = s->serve.callbacks.arg};
     const char *directory = ingle_config_text(s->serve.config, "state-dir", 0);
     struct err why;
     const ingle_status st = directory ? guard_open(&s->guard, directory, &why) : INGLE_OK;
     if (st == INGLE_IO)
-        report(&sink, INGLE_REPORT_WARN, "guard", directory, "requests that crash the server are not counted: %s", why.msg);
+        report(&sink, INGLE_REPORT_WARN, "guard", directory,
+               "requests that crash the server are not counted: %s", why.msg);
     else if (st)
         return err_set(err, st, "--state-dir: %s", why.msg);
     return INGLE_OK;
@@ -223,7 +228,8 @@ static ingle_status open_model(struct server *s, struct err *err)
     const char *store = ingle_config_text(v->config, "store", 0);
     if (store && ingle_store_check(store, &error))
         return told(err, &error);
-    if (!ingle_model_open(&v->model, ingle_config_text(v->config, "model", 0), &v->callbacks, &error))
+    if (!ingle_model_open(&v->model, ingle_config_text(v->config, "model", 0), &v->callbacks,
+                          &error))
         (void)ingle_config_check(v->config, v->model, &error);
     return told(err, &error);
 }
@@ -279,7 +285,8 @@ static bool knows(void *arg, const char *name, const char **known)
 
 static void keep(void *arg, const struct chat_request *r, const struct answer_tokens *t)
 {
-    slots_keep(((struct server *)arg)->serve.slots, r->id_slot, r->user.n ? r->user.at : NULL, r->sparse.at, r->kv_select.at, t);
+    slots_keep(((struct server *)arg)->serve.slots, r->id_slot, r->user.n ? r->user.at : NULL,
+               r->sparse.at, r->kv_select.at, t);
 }
 
 static void observe(void *arg, const struct answer_record *r)
@@ -315,7 +322,8 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .max_tokens = (int64_t)ingle_config_number(v->config, "predict"),
         .max_logprobs = (int64_t)ingle_config_number(v->config, "max-logprobs"),
         .any_top = ingle_config_flag(v->config, "many-logprobs"),
-        .drop_unsupported = strcmp(ingle_config_text(v->config, "schema-unsupported", 0), "drop") == 0,
+        .drop_unsupported =
+            strcmp(ingle_config_text(v->config, "schema-unsupported", 0), "drop") == 0,
         .always_usage = ingle_config_flag(v->config, "always-usage"),
         .verbose = ingle_config_flag(v->config, "verbose-replies"),
         .note_media = strcmp(ingle_config_text(v->config, "media", 0), "note") == 0,
@@ -342,7 +350,8 @@ static ingle_status open_answers(struct server *s, struct err *err)
     return answer_open(&s->serve.answers, &o, err);
 }
 
-static struct ingle_engine_options engine_options(const struct ingle_config *c, struct ingle_callbacks callbacks)
+static struct ingle_engine_options engine_options(const struct ingle_config *c,
+                                                  struct ingle_callbacks callbacks)
 {
     struct ingle_engine_options o = {.callbacks = callbacks};
     ingle_config_engine(c, &o);
@@ -351,8 +360,8 @@ static struct ingle_engine_options engine_options(const struct ingle_config *c, 
     return o;
 }
 
-ingle_status server_plan(const struct ingle_config *config, struct ingle_callbacks callbacks, struct ingle_plan *out,
-                         struct err *err)
+ingle_status server_plan(const struct ingle_config *config, struct ingle_callbacks callbacks,
+                         struct ingle_plan *out, struct err *err)
 {
     struct ingle_model *m;
     struct ingle_error error = {0};

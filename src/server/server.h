@@ -1,9 +1,10 @@
 /*
  * server - `ingle serve` without its terminal.
  *
- * server_open() reads the options and opens every file that they name, then binds the address and answers
- * from then on (/health says that the model loads); server_load() opens engine and scheduler on the caller's
- * thread; server_drain() lets running answers end; server_close() ends everything.
+ * server_open() reads the options and opens every file that they name, then binds the address and
+ * answers from then on (/health says that the model loads); server_load() opens engine and
+ * scheduler on the caller's thread; server_drain() lets running answers end; server_close() ends
+ * everything.
  */
 #ifndef INGLE_SERVER_SERVER_H
 #define INGLE_SERVER_SERVER_H
@@ -17,13 +18,14 @@
 struct server;
 
 struct server_options {
-    const int *listener; /* [n_listeners] sockets that the starter handed over, instead of "host" and
-                            "port"; the server's from server_open() on */
+    /* [n_listeners] sockets that the starter handed over, instead of "host" and "port"; the
+     * server's from server_open() on */
+    const int *listener;
     int n_listeners;
     const struct ingle_config *config; /* borrowed until server_close() */
     struct ingle_callbacks callbacks;  /* may be called from any thread of the server */
-    /* Brings the files of the models that the options name, and puts their paths there; NULL: they are there.  With it
-     * server_load() calls it and opens the model, on the caller's thread. */
+    /* Brings the files of the models that the options name, and puts their paths there; NULL: they
+     * are there.  With it server_load() calls it and opens the model, on the caller's thread. */
     ingle_status (*fetch)(void *arg, struct err *err);
     void *fetch_arg;
 };
@@ -31,7 +33,8 @@ struct server_options {
 MUST_CHECK ingle_status server_open(struct server **out, const struct server_options *o,
                                     struct err *err);
 /* The memory that server_load() would plan; without a server. */
-MUST_CHECK ingle_status server_plan(const struct ingle_config *config, struct ingle_callbacks callbacks, struct ingle_plan *out,
+MUST_CHECK ingle_status server_plan(const struct ingle_config *config,
+                                    struct ingle_callbacks callbacks, struct ingle_plan *out,
                                     struct err *err);
 MUST_CHECK ingle_status server_load(struct server *s, struct err *err);
 /* No new requests; waits until the running ones are done, at most the seconds of the option

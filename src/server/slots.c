@@ -20,7 +20,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* MAX_KEPT and MAX_KEPT_BYTES: of all users together; the ones that were not used for the longest time go first. */
+/* MAX_KEPT and MAX_KEPT_BYTES: of all users together; the ones that were not used for the longest
+ * time go first. */
 enum { MAX_NAME = 128, MAX_KEPT = 4096, MAX_KEPT_BYTES = 256 << 20 };
 
 struct slot {
@@ -30,7 +31,8 @@ struct slot {
     int32_t *ids; /* [n + 1], the last one is none; NULL: nothing was computed here */
     size_t n;
     size_t n_stable; /* of them those that a later prompt begins with; 0: all */
-    int32_t *position; /* [n_position], where the first ones stand: of a prompt that was shortened; else NULL */
+    /* [n_position], where the first ones stand: of a prompt that was shortened; else NULL */
+    int32_t *position;
     size_t n_position;
     char sparse[INGLE_SPARSE_TEXT]; /* how its prompts were computed; "": as --sparse says */
     char select[INGLE_SELECT_TEXT]; /* the same of its answers, --kv-select */
@@ -157,7 +159,8 @@ static void put(struct slots *s, int id, struct slot *from)
     struct slot *before = find(s, id, from->user);
     if (before)
         drop(s, before);
-    while (s->n_slots && (s->n_slots >= MAX_KEPT || (s->n_tokens + numbers_of(from)) * sizeof(int32_t) > MAX_KEPT_BYTES))
+    while (s->n_slots && (s->n_slots >= MAX_KEPT ||
+                          (s->n_tokens + numbers_of(from)) * sizeof(int32_t) > MAX_KEPT_BYTES))
         drop_oldest(s);
     if (from->ids && mem_grow(&s->slot, &s->cap_slots, s->n_slots + 1, sizeof *s->slot)) {
         from->id = id;
@@ -198,11 +201,17 @@ static bool copy(struct slot *to, const struct slot *from)
     memcpy(to->sparse, from->sparse, sizeof to->sparse);
     memcpy(to->select, from->select, sizeof to->select);
     const size_t n = from->position ? from->n_position : from->n;
-    return fill(to, from->user, &(struct answer_tokens){.prompt = from->ids, .n_prompt = n, .drawn = from->ids + n, .n_drawn = from->n - n,
-                                                        .position = from->position, .n_stable = from->n_stable});
+    return fill(to, from->user,
+                &(struct answer_tokens){.prompt = from->ids,
+                                        .n_prompt = n,
+                                        .drawn = from->ids + n,
+                                        .n_drawn = from->n - n,
+                                        .position = from->position,
+                                        .n_stable = from->n_stable});
 }
 
-void slots_keep(struct slots *s, int id, const char *user, const char *sparse, const char *select, const struct answer_tokens *t)
+void slots_keep(struct slots *s, int id, const char *user, const char *sparse, const char *select,
+                const struct answer_tokens *t)
 {
     struct slot new = {0};
     snprintf(new.sparse, sizeof new.sparse, "%s", sparse);
@@ -226,8 +235,8 @@ static bool look(struct slots *s, int id, const char *user, struct slot *out)
 /* ---- parts of an operation ---- */
 
 /*
- * What concerns the cache runs on the scheduler's thread, between two steps; files are written and read
- * on the slots' own, while answers go on.  Each returns t->status.
+ * What concerns the cache runs on the scheduler's thread, between two steps; files are written and
+ * read on the slots' own, while answers go on.  Each returns t->status.
  */
 static ingle_status on_scheduler(struct task *t, void (*fn)(struct ingle_engine *e, void *arg))
 {
@@ -246,7 +255,8 @@ static void open_session(struct ingle_engine *engine, void *arg)
     if (!t->status && t->slot.select[0])
         t->status = ingle_session_set_select(t->session, t->slot.select, &t->error);
     if (!t->status && t->slot.position)
-        t->status = ingle_session_set_positions(t->session, t->slot.position, (int64_t)t->slot.n_position, &t->error);
+        t->status = ingle_session_set_positions(t->session, t->slot.position,
+                                                (int64_t)t->slot.n_position, &t->error);
 }
 
 static void close_session(struct ingle_engine *engine, void *arg)
@@ -263,13 +273,14 @@ static void cut(struct ingle_engine *engine, void *arg)
     t->status = ingle_session_rewind(t->session, (int64_t)t->n_kept, &t->error);
 }
 
-/* What the cache has of the first n_fetch tokens; n_kept: how many.  A sync never takes its last token
- * from there: it gets one more. */
+/* What the cache has of the first n_fetch tokens; n_kept: how many.  A sync never takes its last
+ * token from there: it gets one more. */
 static ingle_status fetch(struct task *t)
 {
     struct ingle_reuse reuse;
     const int64_t n = num_min((int64_t)t->n_fetch + 1, t->serve->engine_info.n_ctx);
-    t->status = ingle_scheduler_sync(t->serve->scheduler, t->session, t->slot.ids, n, &reuse, &t->error);
+    t->status =
+        ingle_scheduler_sync(t->serve->scheduler, t->session, t->slot.ids, n, &reuse, &t->error);
     t->n_kept = t->status ? 0 : (size_t)reuse.kept;
     return t->status ? t->status : on_scheduler(t, cut);
 }
@@ -335,11 +346,16 @@ static void restore(struct task *t)
     const int32_t *ids = ingle_session_tokens(t->session, &n);
     ingle_session_sparse_text(t->session, now.sparse, sizeof now.sparse);
     ingle_session_select_text(t->session, now.select, sizeof now.select);
-    int32_t *position = ingle_session_skipped(t->session) ? mem_calloc((size_t)n + 1, sizeof *position) : NULL;
+    int32_t *position =
+        ingle_session_skipped(t->session) ? mem_calloc((size_t)n + 1, sizeof *position) : NULL;
     for (int64_t i = 0; position && i < n; i++)
         position[i] = (int32_t)ingle_session_position(t->session, i);
-    const bool lost = ingle_session_skipped(t->session) && !position; /* then the slot holds nothing */
-    if (!lost && fill(&now, t->slot.user, &(struct answer_tokens){.prompt = ids, .n_prompt = (size_t)n, .position = position, .n_stable = stable})) {
+    /* then the slot holds nothing */
+    const bool lost = ingle_session_skipped(t->session) && !position;
+    if (!lost &&
+        fill(&now, t->slot.user,
+             &(struct answer_tokens){
+                 .prompt = ids, .n_prompt = (size_t)n, .position = position, .n_stable = stable})) {
         release(&t->slot);
         t->slot = now;
     }
@@ -486,10 +502,12 @@ static void read_name(struct task *t, struct fault *f)
         request_get_text(body, "filename", 4096, &name, f);
     const bool there = body && request_get(body, "filename");
     json_object_put(body);
-    if (!f->kind && (there || t->action != ERASE) && (!is_name(name.at) || strlen(name.at) != name.n))
-        request_fault(f, FAULT_REQUEST, "filename",
-                      "'filename' is no name of 1 to %d letters, digits, _ - and ., which is not first",
-                      (int)MAX_NAME);
+    if (!f->kind && (there || t->action != ERASE) &&
+        (!is_name(name.at) || strlen(name.at) != name.n))
+        request_fault(
+            f, FAULT_REQUEST, "filename",
+            "'filename' is no name of 1 to %d letters, digits, _ - and ., which is not first",
+            (int)MAX_NAME);
     if (!f->kind)
         snprintf(t->name, sizeof t->name, "%s", name.at);
     str_release(&name);
@@ -501,7 +519,8 @@ static void read_id(struct task *t, struct fault *f)
     char *end;
     const long id = strtol(at, &end, 10);
     if (*at < '0' || *at > '9' || *end || id >= t->slots->n)
-        request_fault(f, FAULT_REQUEST, "id", "slot '%.40s' is none of 0 to %d", at, t->slots->n - 1);
+        request_fault(f, FAULT_REQUEST, "id", "slot '%.40s' is none of 0 to %d", at,
+                      t->slots->n - 1);
     t->id = f->kind ? 0 : (int)id;
 }
 
@@ -574,7 +593,8 @@ void slots_answer(struct slots *s, struct serve *v, struct http_exchange *x,
     struct fault f = serve_watch(x);
     read_task(&t, &f);
     if (f.kind) {
-        serve_fail(x, rq, &(struct serve_error){.status = f.status, .param = f.param}, "%s", f.message);
+        serve_fail(x, rq, &(struct serve_error){.status = f.status, .param = f.param}, "%s",
+                   f.message);
     } else if (t.action == ERASE) {
         erase(&t);
     } else if (atomic_exchange(&s->busy, true)) {

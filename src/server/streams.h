@@ -2,8 +2,8 @@
  * streams - streamed answers that outlive their connection: a client that gave its conversation a
  * name (X-Conversation-Id) listens again from where it was, or stops the answer by that name.
  *
- * A name belongs to the user of an API key.  There is one stream to a name, the last one; of more names than
- * there is room for the oldest is forgotten, and its answer goes on for whoever listens.
+ * A name belongs to the user of an API key.  There is one stream to a name, the last one; of more
+ * names than there is room for the oldest is forgotten, and its answer goes on for whoever listens.
  */
 #ifndef INGLE_SERVER_STREAMS_H
 #define INGLE_SERVER_STREAMS_H

@@ -199,9 +199,11 @@ void write_select_members(struct str *s, const struct ingle_select *u)
     write_member_number(s, "missed_most", u->most);
     write_key(s, "checked");
     write_uint(s, u->checked);
-    write_member_number(s, "missed_true_mean", u->checked ? u->missed_true / (double)u->checked : 0);
+    write_member_number(s, "missed_true_mean",
+                        u->checked ? u->missed_true / (double)u->checked : 0);
     write_member_number(s, "missed_true_most", u->most_true);
-    write_member_number(s, "pages_read", u->pages_seen ? (double)u->pages_read / (double)u->pages_seen : 1);
+    write_member_number(s, "pages_read",
+                        u->pages_seen ? (double)u->pages_read / (double)u->pages_seen : 1);
     write_key(s, "bytes_read");
     write_uint(s, u->bytes_read);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* branch - drafted tokens that part from a session's own: a timeline that shares its pages, for one step. */
+/* branch - drafted tokens that part from a session's own: a timeline that shares its pages, for one
+ * step. */
 #include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -72,24 +73,32 @@ bool session_branch_room(const struct session_work *w)
     return mem_grow(&w->s->token, &w->s->cap_tokens, (size_t)most, sizeof *w->s->token);
 }
 
-/* A step ends at a restore point at the latest, and a page that is begun is copied: what a branch takes is bounded by both. */
-bool session_branch_begin(struct session_branch *b, const struct session_work *w, int64_t n_rows, int64_t row, struct family_span *span,
-                          struct family_twin *twin)
+/* A step ends at a restore point at the latest, and a page that is begun is copied: what a branch
+ * takes is bounded by both. */
+bool session_branch_begin(struct session_branch *b, const struct session_work *w, int64_t n_rows,
+                          int64_t row, struct family_span *span, struct family_twin *twin)
 {
     struct session *s = w->s;
     struct err full;
     const int64_t length = session_length(s), shared = b->at - length, all = shared + b->n;
     b->logits = NULL;
-    if (!b->n || shared < 1 || shared > n_rows || all > KV_PAGE || all > s->r->restore_every - length % s->r->restore_every)
+    if (!b->n || shared < 1 || shared > n_rows || all > KV_PAGE ||
+        all > s->r->restore_every - length % s->r->restore_every)
         return false;
     if (b->at + b->n > (int64_t)s->cap_tokens)
         return false;
-    if (kv_timeline_fork(b->timeline, s->timeline, &full) || kv_timeline_extend(b->timeline, all, &full)) {
+    if (kv_timeline_fork(b->timeline, s->timeline, &full) ||
+        kv_timeline_extend(b->timeline, all, &full)) {
         kv_timeline_clear(b->timeline);
         return false;
     }
-    *span = (struct family_span){.timeline = b->timeline, .token = b->token, .n = b->n, .at = b->at, .want = FAMILY_LOGITS_ALL,
-                                 .pick = s->pick.part ? &s->pick : NULL, .picked = &s->picked};
+    *span = (struct family_span){.timeline = b->timeline,
+                                 .token = b->token,
+                                 .n = b->n,
+                                 .at = b->at,
+                                 .want = FAMILY_LOGITS_ALL,
+                                 .pick = s->pick.part ? &s->pick : NULL,
+                                 .picked = &s->picked};
     *twin = (struct family_twin){.timeline = b->timeline, .row = row, .n = shared, .at = length};
     return true;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draft - a network that drafts: its streams in the runner's pages, its part of a step, its rounds. */
+/* draft - a network that drafts: its streams in the runner's pages, its part of a step, its
+ * rounds. */
 #include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -7,16 +8,19 @@
 #include <string.h>
 
 enum { ROUND_SPANS = 16 };
-enum { NOTED = 4096 }; /* tokens of a session that are counted before a round, at most: the newest */
+/* tokens of a session that are counted before a round, at most: the newest */
+enum { NOTED = 4096 };
 
 /* ---- its streams ---- */
 
 static ingle_status append(struct kv_spec *to, const struct kv_spec *more, struct err *err)
 {
-    const uint32_t n_groups = to->n_groups + more->n_groups, n_streams = to->n_streams + more->n_streams;
+    const uint32_t n_groups = to->n_groups + more->n_groups,
+                   n_streams = to->n_streams + more->n_streams;
     if (n_groups > KV_MAX_GROUPS)
-        return err_set(err, INGLE_UNSUP, "target and drafter keep %u groups of streams, at most %d are possible", n_groups,
-                       KV_MAX_GROUPS);
+        return err_set(err, INGLE_UNSUP,
+                       "target and drafter keep %u groups of streams, at most %d are possible",
+                       n_groups, KV_MAX_GROUPS);
     struct kv_stream *stream = mem_calloc(n_streams, sizeof *stream);
     if (!stream)
         return err_set(err, INGLE_NOMEM, "no memory for the KV layout");
@@ -33,11 +37,13 @@ static ingle_status append(struct kv_spec *to, const struct kv_spec *more, struc
     return INGLE_OK;
 }
 
-ingle_status session_rider_init(struct rider *d, const struct runner_options *o, struct kv_spec *target, struct err *err)
+ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
+                                struct kv_spec *target, struct err *err)
 {
     const uint32_t n_target = target->n_streams;
     struct kv_spec own = {0};
-    *d = (struct rider){.draft = o->draft, .self = o->draft_self, .n_spans = num_min(ROUND_SPANS, o->max_logits)};
+    *d = (struct rider){
+        .draft = o->draft, .self = o->draft_self, .n_spans = num_min(ROUND_SPANS, o->max_logits)};
     if (!o->draft)
         return INGLE_OK;
     d->info = o->draft_info;
@@ -67,7 +73,9 @@ static bool has_wide(const struct rider *d, int64_t n_vocab)
 
 uint64_t session_rider_wide_bytes(const struct rider *d, int64_t n_vocab)
 {
-    return has_wide(d, n_vocab) ? (uint64_t)ROUND_SPANS * (uint64_t)n_vocab * sizeof(float) + session_words_bytes(n_vocab) : 0;
+    return has_wide(d, n_vocab) ? (uint64_t)ROUND_SPANS * (uint64_t)n_vocab * sizeof(float) +
+                                      session_words_bytes(n_vocab)
+                                : 0;
 }
 
 ingle_status session_rider_open(struct rider *d, int64_t n_vocab, struct err *err)
@@ -123,12 +131,14 @@ const struct family_draft_info *session_runner_draft(const struct runner *r)
 void session_rider_restored(struct runner *r, const struct kv_timeline *t, const char *what)
 {
     struct rider *d = &r->rider;
-    if (!d->draft || d->told || kv_timeline_from(t) < kv_timeline_length(t) || !kv_timeline_length(t))
+    if (!d->draft || d->told || kv_timeline_from(t) < kv_timeline_length(t) ||
+        !kv_timeline_length(t))
         return;
     d->told = true;
-    report(r->sink, INGLE_REPORT_NOTE, "draft", what,
-           "%lld tokens were saved without the drafter (%s), which drafts from what comes behind them",
-           (long long)kv_timeline_from(t), d->draft->kind);
+    report(
+        r->sink, INGLE_REPORT_NOTE, "draft", what,
+        "%lld tokens were saved without the drafter (%s), which drafts from what comes behind them",
+        (long long)kv_timeline_from(t), d->draft->kind);
 }
 
 /* ---- its part of the target's step ---- */
@@ -151,8 +161,8 @@ static void see(void *arg, enum family_tap tap, int layer, struct rows x)
         s->tap(s->tap_arg, tap, layer, x);
 }
 
-void session_rider_forward(const struct rider *d, const struct family *family, const void *self, const struct family_forward *f,
-                           const struct lane *l)
+void session_rider_forward(const struct rider *d, const struct family *family, const void *self,
+                           const struct family_forward *f, const struct lane *l)
 {
     if (!d->draft) {
         family->forward(self, f);
@@ -176,7 +186,8 @@ void session_rider_forward(const struct rider *d, const struct family *family, c
 
 /* ---- a round ---- */
 
-size_t session_rider_dry_run(const struct rider *d, struct device *device, const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab)
+size_t session_rider_dry_run(const struct rider *d, struct device *device,
+                             const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab)
 {
     if (!d->draft)
         return 0;
@@ -184,8 +195,10 @@ size_t session_rider_dry_run(const struct rider *d, struct device *device, const
     for (int64_t i = 0; i < d->n_spans; i++)
         span[i] = (struct family_span){.n = 1};
     const struct family_step step = {.span = span, .n_spans = d->n_spans, .n_rows = d->n_spans};
-    struct family_round round = {.forward = {.device = device, .step = &step, .kv = &d->spec, .n_ctx = n_ctx}, .target = target,
-                                 .n_drafts = d->info.most};
+    struct family_round round = {
+        .forward = {.device = device, .step = &step, .kv = &d->spec, .n_ctx = n_ctx},
+        .target = target,
+        .n_drafts = d->info.most};
     struct device_columns only[FAMILY_MOST_COLUMNS];
     if (has_wide(d, n_vocab)) {
         for (int64_t i = 0; i < FAMILY_MOST_COLUMNS; i++)
@@ -197,7 +210,8 @@ size_t session_rider_dry_run(const struct rider *d, struct device *device, const
     device_dry_begin(device);
     d->draft->begin(d->self, &round);
     for (int64_t j = 0; j < d->info.most; j++)
-        d->draft->next(d->self, &round, j, NULL, d->n_spans, (struct rows){NULL, d->n_spans, n_vocab, n_vocab}, NULL);
+        d->draft->next(d->self, &round, j, NULL, d->n_spans,
+                       (struct rows){NULL, d->n_spans, n_vocab, n_vocab}, NULL);
     return device_dry_end(device) + 4096;
 }
 
@@ -223,7 +237,8 @@ static void draw_one(void *arg, int64_t i, int worker)
     (void)worker;
     if (!d->on[i])
         return;
-    d->on[i] = d->j < t->width && d->draw(d->arg, d->index[i], d->j, d->logits + i * d->r->info.n_vocab, &d->before[i]);
+    d->on[i] = d->j < t->width && d->draw(d->arg, d->index[i], d->j,
+                                          d->logits + i * d->r->info.n_vocab, &d->before[i]);
     if (!d->on[i])
         return;
     t->token[d->j] = t->s->token[t->s->n_tokens + (size_t)d->j] = d->before[i];
@@ -265,14 +280,21 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
         struct session *s = d->item[i]->s;
         note_words(rider, s);
         const int64_t at = session_length(s);
-        l->span[i] = (struct family_span){.timeline = s->timeline, .token = s->token + at, .n = 1, .at = at, .want = FAMILY_LOGITS_NONE};
+        l->span[i] = (struct family_span){.timeline = s->timeline,
+                                          .token = s->token + at,
+                                          .n = 1,
+                                          .at = at,
+                                          .want = FAMILY_LOGITS_NONE};
         d->before[i] = s->token[at];
         from[i] = kv_timeline_from(s->timeline);
         d->on[i] = true;
     }
     const struct family_step step = {.span = l->span, .n_spans = d->n, .n_rows = d->n};
-    struct family_round round = {.forward = {.device = r->device, .step = &step, .kv = &rider->spec, .n_ctx = r->n_ctx},
-                                 .target = &r->spec, .from = from, .n_drafts = d->item[0]->width};
+    struct family_round round = {
+        .forward = {.device = r->device, .step = &step, .kv = &rider->spec, .n_ctx = r->n_ctx},
+        .target = &r->spec,
+        .from = from,
+        .n_drafts = d->item[0]->width};
     choose_words(rider, n_vocab, &round);
     r->depth++;
     if (r->depth == 1)
@@ -290,7 +312,8 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
         rider->draft->next(rider->self, &round, d->j, d->before, n, round.out, d->confidence);
         d->logits = round.out.at;
         r->rider.part = round.only;
-        r->rider.n_part = round.out.at == l->logits ? 0 : round.n_only; /* rows of the drafter's own may have any columns */
+        /* rows of the drafter's own may have any columns */
+        r->rider.n_part = round.out.at == l->logits ? 0 : round.n_only;
         if (!device_status(r->device, err))
             pool_run(device_pool(r->device), n, draw_one, d);
     }
@@ -302,8 +325,9 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
     return s;
 }
 
-ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n, session_draw_fn *draw, void *arg,
-                           const atomic_bool *cancel, struct err *err)
+ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n,
+                           session_draw_fn *draw, void *arg, const atomic_bool *cancel,
+                           struct err *err)
 {
     const struct rider *rider = &r->rider;
     struct err full;
@@ -317,7 +341,8 @@ ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t
             struct session *s = item[i].s;
             item[i].width = num_min(item[i].width, rider->info.most);
             if (item[i].width < 1 || kv_timeline_extend(s->timeline, rider->info.rows, &full) ||
-                !mem_grow(&s->token, &s->cap_tokens, s->n_tokens + (size_t)item[i].width, sizeof *s->token))
+                !mem_grow(&s->token, &s->cap_tokens, s->n_tokens + (size_t)item[i].width,
+                          sizeof *s->token))
                 continue;
             add(&d, &item[i], i);
         }

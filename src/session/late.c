@@ -2,10 +2,11 @@
 /*
  * late - rows that the drafter sees later, those of several steps at once.
  *
- * What a drafter computes of a row reads its weights, as a step reads the model's: with one row a step that would be a part
- * of every step, whether anything is drafted or not.  So what the model's layers have said of an answer's newest rows is
- * kept, and the drafter sees them when a round begins, when there are too many, or before somebody else gets the pages.
- * Prompts have many rows, and are seen with their step.
+ * What a drafter computes of a row reads its weights, as a step reads the model's: with one row a
+ * step that would be a part of every step, whether anything is drafted or not.  So what the model's
+ * layers have said of an answer's newest rows is kept, and the drafter sees them when a round
+ * begins, when there are too many, or before somebody else gets the pages. Prompts have many rows,
+ * and are seen with their step.
  */
 #include "base/bug.h"
 #include "base/clock.h"
@@ -20,7 +21,8 @@ enum {
     SEEN_ROWS = 64, /* at once */
     SEEN_SPANS = 16,
 };
-_Static_assert((int)LATE_ROWS < (int)KV_REWIND, "rows that were not seen yet lie in pages that are there");
+_Static_assert((int)LATE_ROWS < (int)KV_REWIND,
+               "rows that were not seen yet lie in pages that are there");
 
 uint64_t session_late_bytes(const struct rider *d)
 {
@@ -71,7 +73,10 @@ static void add(struct seeing *v, const struct session *s, int64_t most_rows)
     if (n <= 0)
         return;
     v->late[v->n_spans] = l;
-    v->span[v->n_spans++] = (struct family_span){.timeline = s->timeline, .token = s->token + l->at, .n = n, .at = l->at,
+    v->span[v->n_spans++] = (struct family_span){.timeline = s->timeline,
+                                                 .token = s->token + l->at,
+                                                 .n = n,
+                                                 .at = l->at,
                                                  .want = FAMILY_LOGITS_NONE};
     v->n_rows += n;
 }
@@ -80,18 +85,21 @@ static void put_rows(const struct seeing *v, struct rows to)
 {
     for (int64_t i = 0, row = 0; i < v->n_spans && to.width; row += v->span[i++].n)
         for (int64_t k = 0; k < v->span[i].n; k++)
-            memcpy(to.at + (row + k) * to.stride, v->late[i]->row + k * to.width, (size_t)to.width * sizeof(float));
+            memcpy(to.at + (row + k) * to.stride, v->late[i]->row + k * to.width,
+                   (size_t)to.width * sizeof(float));
 }
 
 static void see(struct runner *r, const struct seeing *v)
 {
     const struct rider *d = &r->rider;
     const struct family_step step = {.span = v->span, .n_spans = v->n_spans, .n_rows = v->n_rows};
-    const struct family_forward f = {.device = r->device, .step = &step, .kv = &d->spec, .n_ctx = r->n_ctx};
+    const struct family_forward f = {
+        .device = r->device, .step = &step, .kv = &d->spec, .n_ctx = r->n_ctx};
     struct device_suspended first;
     r->depth++;
     session_device_begin(r, &first, NULL);
-    device_set_between(r->device, NULL); /* who calls is in the middle of a change: no answer may end meanwhile */
+    /* who calls is in the middle of a change: no answer may end meanwhile */
+    device_set_between(r->device, NULL);
     const enum device_stage stage = device_set_stage(r->device, DEVICE_STAGE_OBSERVE);
     void *state = d->draft->observe_begin(d->self, &f);
     if (device_runs(r->device))
@@ -154,7 +162,8 @@ bool session_late_plan(struct runner *r, int64_t n_spans, bool may)
         waits = may_wait(l->item[i]->s, &l->span[i]);
     for (int64_t i = 0; i < n_spans && r->rider.waits; i++) {
         const struct session *s = l->item[i]->s;
-        if (s->late->n && (!waits || s->late->n > LATE_ROWS - l->span[i].n || s->late->at + s->late->n != l->span[i].at))
+        if (s->late->n && (!waits || s->late->n > LATE_ROWS - l->span[i].n ||
+                           s->late->at + s->late->n != l->span[i].at))
             session_late_see(r, &s, 1);
     }
     return waits;
@@ -165,7 +174,8 @@ void session_late_keep(const struct lane *l, const struct family_step *step, str
     for (int64_t i = 0, row = 0; i < step->n_spans && seen.width; row += step->span[i++].n) {
         const struct late *to = l->item[i]->s->late;
         for (int64_t k = 0; k < step->span[i].n; k++)
-            memcpy(to->row + (to->n + k) * seen.width, seen.at + (row + k) * seen.stride, (size_t)seen.width * sizeof(float));
+            memcpy(to->row + (to->n + k) * seen.width, seen.at + (row + k) * seen.stride,
+                   (size_t)seen.width * sizeof(float));
     }
 }
 

@@ -2,9 +2,9 @@
 /*
  * ngram - an index of n-grams: for each position the one before it with the same last tokens.
  *
- * Positions of equal hash are linked, newest first, for a short and for a long n-gram.  Adding a position
- * is a push on its list and removing the last one a pop, so the index is cut as it grew.  A search visits a few
- * places of a list and compares their tokens backwards.
+ * Positions of equal hash are linked, newest first, for a short and for a long n-gram.  Adding a
+ * position is a push on its list and removing the last one a pop, so the index is cut as it grew.
+ * A search visits a few places of a list and compares their tokens backwards.
  */
 #include "session/ngram.h"
 
@@ -36,7 +36,8 @@ enum { SHORT_LIST, LONG_LIST, LISTS };
 struct index {
     int32_t *token;         /* [cap] */
     int32_t *before[LISTS]; /* [cap]: the next older position of the list, plus 1; 0: none */
-    int32_t *newest[LISTS]; /* [1 << bits], the same: zeroed memory is an empty list, and untouched until it is used */
+    /* [1 << bits], the same: zeroed memory is an empty list, and untouched until it is used */
+    int32_t *newest[LISTS];
     int64_t gram[LISTS];    /* tokens of the n-gram */
     int64_t n, cap;
     int bits;
@@ -138,16 +139,19 @@ uint64_t session_ngram_bytes(int64_t n)
 {
     int bits;
     const uint64_t cap = (uint64_t)cap_for(num_min(num_max(n, 0), INT32_MAX), &bits);
-    return sizeof(struct ngram) + cap * (1 + LISTS) * sizeof(int32_t) + (LISTS * sizeof(int32_t) << bits);
+    return sizeof(struct ngram) + cap * (1 + LISTS) * sizeof(int32_t) +
+           (LISTS * sizeof(int32_t) << bits);
 }
 
-/* Room for n tokens: the arrays at least double, so that what they are filled with again is paid for. */
+/* Room for n tokens: the arrays at least double, so that what they are filled with again is paid
+ * for. */
 static ingle_status reserve(struct index *x, int64_t n, struct err *err)
 {
     if (n <= x->cap)
         return INGLE_OK;
     if (n > INT32_MAX / 2)
-        return err_set(err, INGLE_LIMIT, "an index of %lld tokens is beyond %d", (long long)n, INT32_MAX / 2);
+        return err_set(err, INGLE_LIMIT, "an index of %lld tokens is beyond %d", (long long)n,
+                       INT32_MAX / 2);
     struct index y = *x;
     y.cap = cap_for(num_max(n, 2 * x->cap), &y.bits);
     bool fits = (y.token = mem_calloc((size_t)y.cap, sizeof *y.token)) != NULL;
@@ -178,14 +182,16 @@ static void append(struct index *x, const int32_t *tokens, int64_t n)
 
 /* ---- a session ---- */
 
-ingle_status session_ngram_create(struct ngram **out, const struct ngram_options *o, struct err *err)
+ingle_status session_ngram_create(struct ngram **out, const struct ngram_options *o,
+                                  struct err *err)
 {
     const int64_t match = o->least_match ? o->least_match : DEFAULT_MATCH;
     if (match < 2 || match > NGRAM_MOST_MATCH)
-        return err_set(err, INGLE_ARG, "option 'least match' is %lld, outside 2 to %d", (long long)match,
-                       NGRAM_MOST_MATCH);
+        return err_set(err, INGLE_ARG, "option 'least match' is %lld, outside 2 to %d",
+                       (long long)match, NGRAM_MOST_MATCH);
     if (o->least < 0 || o->least > NGRAM_MOST)
-        return err_set(err, INGLE_ARG, "option 'least' is %lld, outside 0 to %d", (long long)o->least, NGRAM_MOST);
+        return err_set(err, INGLE_ARG, "option 'least' is %lld, outside 0 to %d",
+                       (long long)o->least, NGRAM_MOST);
     struct ngram *g = mem_zalloc(sizeof *g);
     if (!g)
         return err_set(err, INGLE_NOMEM, "no memory for an index of n-grams");
@@ -209,12 +215,14 @@ ingle_status session_ngram_reserve(struct ngram *g, int64_t n, struct err *err)
     return reserve(&g->index, n, err);
 }
 
-ingle_status session_ngram_append(struct ngram *g, const int32_t *tokens, int64_t n, struct err *err)
+ingle_status session_ngram_append(struct ngram *g, const int32_t *tokens, int64_t n,
+                                  struct err *err)
 {
     if (n <= 0)
         return INGLE_OK;
     if (n > INT32_MAX)
-        return err_set(err, INGLE_LIMIT, "an index of %lld tokens is beyond %d", (long long)n, INT32_MAX / 2);
+        return err_set(err, INGLE_LIMIT, "an index of %lld tokens is beyond %d", (long long)n,
+                       INT32_MAX / 2);
     const ingle_status st = reserve(&g->index, g->index.n + n, err);
     if (!st)
         append(&g->index, tokens, n);
@@ -264,15 +272,15 @@ int64_t session_ngram_length(const struct ngram *g)
 
 /* ---- earlier answers ---- */
 
-ingle_status session_ngram_memory_create(struct ngram_memory **out, int64_t n_users, int64_t n_tokens,
-                                         struct err *err)
+ingle_status session_ngram_memory_create(struct ngram_memory **out, int64_t n_users,
+                                         int64_t n_tokens, struct err *err)
 {
     if (n_users < 1 || n_users > MOST_USERS)
-        return err_set(err, INGLE_ARG, "a memory of answers for %lld users is outside 1 to %d", (long long)n_users,
-                       MOST_USERS);
+        return err_set(err, INGLE_ARG, "a memory of answers for %lld users is outside 1 to %d",
+                       (long long)n_users, MOST_USERS);
     if (n_tokens < 2 || n_tokens > INT32_MAX / 4)
-        return err_set(err, INGLE_ARG, "a memory of answers of %lld tokens is outside 2 to %d", (long long)n_tokens,
-                       INT32_MAX / 4);
+        return err_set(err, INGLE_ARG, "a memory of answers of %lld tokens is outside 2 to %d",
+                       (long long)n_tokens, INT32_MAX / 4);
     struct ngram_memory *m = mem_zalloc(sizeof *m);
     if (m)
         m->user = mem_calloc((size_t)n_users, sizeof *m->user);
@@ -312,7 +320,8 @@ static struct user *find_user(struct ngram_memory *m, uint64_t salt)
     return NULL;
 }
 
-/* The user's, or a new place: that of the user who was not there for the longest time, if there is no other. */
+/* The user's, or a new place: that of the user who was not there for the longest time, if there is
+ * no other. */
 static struct user *take_user(struct ngram_memory *m, uint64_t salt)
 {
     struct user *u = find_user(m, salt);
@@ -412,7 +421,8 @@ static void visit(struct search *s, int list, int64_t p, const int32_t *last, in
     }
 }
 
-static void find(struct search *s, const struct index *x, const int32_t *last, int64_t have, bool own)
+static void find(struct search *s, const struct index *x, const int32_t *last, int64_t have,
+                 bool own)
 {
     *s = (struct search){.x = x};
     for (int k = LISTS - 1; k >= 0 && !s->n; k--) {
@@ -436,15 +446,17 @@ static float rate_of(const struct rate *r, int length)
     return (r->right + PRIOR_WEIGHT * PRIOR[length]) / (r->tried + PRIOR_WEIGHT);
 }
 
-/* What follows place q as the j-th token of the draft; -1: nothing.  Behind the end of the text comes the draft itself:
- * text that repeats itself goes on. */
-static int32_t next_of(const struct search *s, const struct place *q, int64_t j, const int32_t *draft, bool own)
+/* What follows place q as the j-th token of the draft; -1: nothing.  Behind the end of the text
+ * comes the draft itself: text that repeats itself goes on. */
+static int32_t next_of(const struct search *s, const struct place *q, int64_t j,
+                       const int32_t *draft, bool own)
 {
     const int64_t p = q->next + j;
     return p < s->x->n ? s->x->token[p] : own ? draft[p - s->x->n] : -1;
 }
 
-/* The token that most places go on with, weighed by their matches; of equals the newest.  The others go. */
+/* The token that most places go on with, weighed by their matches; of equals the newest.  The
+ * others go. */
 static int32_t vote(struct search *s, int64_t j, const int32_t *draft, bool own, float *share)
 {
     int32_t next[PLACES], best = -1;
@@ -493,9 +505,10 @@ struct parting {
     float worth; /* how likely it is that the draft parts there with that token, about */
 };
 
-/* Before token j of the draft was voted for the places were those of s; t was chosen.  likely: that the draft gets there and goes on
- * otherwise. */
-static void note_parting(struct parting *p, const struct search *s, int64_t j, const int32_t *draft, bool own, int32_t t, float likely)
+/* Before token j of the draft was voted for the places were those of s; t was chosen.  likely: that
+ * the draft gets there and goes on otherwise. */
+static void note_parting(struct parting *p, const struct search *s, int64_t j, const int32_t *draft,
+                         bool own, int32_t t, float likely)
 {
     struct parting q = {.s = *s, .at = j};
     if (likely <= p->worth)
@@ -507,7 +520,8 @@ static void note_parting(struct parting *p, const struct search *s, int64_t j, c
         *p = q;
 }
 
-static void follow_other(struct ngram *g, struct parting *p, const int32_t *draft, int64_t most, bool own)
+static void follow_other(struct ngram *g, struct parting *p, const int32_t *draft, int64_t most,
+                         bool own)
 {
     struct ngram_other *o = &g->other;
     int32_t path[NGRAM_MOST + NGRAM_OTHER];
@@ -524,7 +538,10 @@ static void follow_other(struct ngram *g, struct parting *p, const int32_t *draf
         if (t < 0)
             break;
         path[j] = o->token[o->n] = t;
-        o->confidence[o->n] *= rate_of(&g->rate[own ? 0 : 1][length][before == 1 ? 0 : p->s.n == before ? 1 : 2], length);
+        o->confidence[o->n] *= rate_of(&g->rate[own ? 0 : 1][length][before == 1        ? 0
+                                                                     : p->s.n == before ? 1
+                                                                                        : 2],
+                                       length);
     }
 }
 
@@ -568,7 +585,8 @@ int64_t session_ngram_propose(struct ngram *g, struct ngram_memory *m, uint64_t 
         const int agreement = before == 1 ? 0 : s.n == before ? 1 : 2;
         g->class_of[n] = (uint8_t)(length * AGREEMENTS + agreement);
         token[n] = t;
-        confidence[n] = rate_of(&g->rate[own ? 0 : 1][length][agreement], length) * (agreement == 2 ? share : 1);
+        confidence[n] = rate_of(&g->rate[own ? 0 : 1][length][agreement], length) *
+                        (agreement == 2 ? share : 1);
         reach *= confidence[n];
     }
     if (n < g->least)
@@ -581,8 +599,10 @@ int64_t session_ngram_propose(struct ngram *g, struct ngram_memory *m, uint64_t 
 void session_ngram_learn(struct ngram *g, int64_t n_tried, int64_t n_right)
 {
     n_tried = num_min(n_tried, g->n_drafted);
-    for (int64_t j = 0; j < n_tried && j <= n_right; j++) { /* behind a wrong token nothing is known */
-        struct rate *r = &g->rate[g->source][g->class_of[j] / AGREEMENTS][g->class_of[j] % AGREEMENTS];
+    /* behind a wrong token nothing is known */
+    for (int64_t j = 0; j < n_tried && j <= n_right; j++) {
+        struct rate *r =
+            &g->rate[g->source][g->class_of[j] / AGREEMENTS][g->class_of[j] % AGREEMENTS];
         r->tried = r->tried * FADE + 1;
         r->right = r->right * FADE + (j < n_right ? 1 : 0);
     }

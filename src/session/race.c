@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * race - tokens that cannot win are left out by what little is known of their numbers: G is at most (leading zeros of
- * the high word + 1) log 2.  For most blocks of tokens the largest logit and the smallest high word decide that, so
- * that a draw takes the numbers of Philox and little else.
+ * race - tokens that cannot win are left out by what little is known of their numbers: G is at most
+ * (leading zeros of the high word + 1) log 2.  For most blocks of tokens the largest logit and the
+ * smallest high word decide that, so that a draw takes the numbers of Philox and little else.
  */
 #include "session/race.h"
 
@@ -26,8 +26,10 @@ static void rounds(struct words *x, uint64_t seed)
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
     for (int round = 0; round < 10; round++) {
         for (int l = 0; l < LANES; l++) {
-            const uint64_t a = (uint64_t)0xD2511F53u * x->w[0][l], b = (uint64_t)0xCD9E8D57u * x->w[2][l];
-            const uint32_t x0 = (uint32_t)(b >> 32) ^ x->w[1][l] ^ k0, x2 = (uint32_t)(a >> 32) ^ x->w[3][l] ^ k1;
+            const uint64_t a = (uint64_t)0xD2511F53u * x->w[0][l],
+                           b = (uint64_t)0xCD9E8D57u * x->w[2][l];
+            const uint32_t x0 = (uint32_t)(b >> 32) ^ x->w[1][l] ^ k0,
+                           x2 = (uint32_t)(a >> 32) ^ x->w[3][l] ^ k1;
             x->w[0][l] = x0;
             x->w[1][l] = (uint32_t)b;
             x->w[2][l] = x2;
@@ -134,7 +136,8 @@ static void run_block(struct race *r, const float *logit, int64_t from, int64_t 
         const int32_t id = (int32_t)(from + k);
         if (!(l > -INFINITY) || !may_win(r, l, high))
             continue;
-        const double score = ((double)l - r->top) / r->temperature + number_with(r->seed, r->i, id, high);
+        const double score =
+            ((double)l - r->top) / r->temperature + number_with(r->seed, r->i, id, high);
         if (r->id < 0 || score > r->best || (score == r->best && id < r->id)) {
             r->best = score;
             r->id = id;
@@ -161,7 +164,8 @@ void session_race_blocks(const float *logit, int64_t n, float *most)
     }
 }
 
-int32_t session_race_all(const float *logit, int64_t n, const float *most, double temperature, uint64_t seed, uint64_t i)
+int32_t session_race_all(const float *logit, int64_t n, const float *most, double temperature,
+                         uint64_t seed, uint64_t i)
 {
     const int64_t n_blocks = num_div_up(n, SESSION_RACE_BLOCK);
     struct race r = {.temperature = temperature, .seed = seed, .i = i, .id = -1};
@@ -202,7 +206,8 @@ double session_exp_sum(const float *logit, int64_t n, double max)
     int64_t t = 0;
     for (; t + SUMS <= n; t += SUMS)
         for (int k = 0; k < SUMS / 2; k++)
-            sum[k] += exps((pair){(double)logit[t + 2 * k] - max, (double)logit[t + 2 * k + 1] - max});
+            sum[k] +=
+                exps((pair){(double)logit[t + 2 * k] - max, (double)logit[t + 2 * k + 1] - max});
     for (int k = 0; k < SUMS; k++)
         last[k] = sum[k / 2][k % 2];
     for (; t < n; t++)

@@ -1,14 +1,16 @@
 /*
  * race - the draw of a token by an exponential race, and the numbers that it takes.
  *
- * Every token has a number of its own for each draw, E(seed, i, id), distributed like the time until an event of
- * rate 1; the one with the least E / p wins, which happens with probability p.  Two distributions that differ little
- * mostly have the same winner, as the numbers do not depend on them: a drafter draws what its target will draw.  A
- * token that is forbidden changes nothing among the others.
+ * Every token has a number of its own for each draw, E(seed, i, id), distributed like the time
+ * until an event of rate 1; the one with the least E / p wins, which happens with probability p.
+ * Two distributions that differ little mostly have the same winner, as the numbers do not depend on
+ * them: a drafter draws what its target will draw.  A token that is forbidden changes nothing among
+ * the others.
  *
- * Computed as the largest logit / temperature + G with G = -log E, of 64 bits.  Philox 4x32-10 keyed by the seed gives
- * the high words of four tokens with the counter (i, 0, id / 4), the low ones with (i, 1, id / 4), i being 64 bits.  Plain double arithmetic:
- * the bits do not depend on the instruction set.
+ * Computed as the largest logit / temperature + G with G = -log E, of 64 bits.  Philox 4x32-10
+ * keyed by the seed gives the high words of four tokens with the counter (i, 0, id / 4), the low
+ * ones with (i, 1, id / 4), i being 64 bits.  Plain double arithmetic: the bits do not depend on
+ * the instruction set.
  */
 #ifndef INGLE_SESSION_RACE_H
 #define INGLE_SESSION_RACE_H
@@ -16,13 +18,28 @@
 #include <math.h>
 #include <stdint.h>
 
-/* exp(x) = 2^n exp(r), n the whole number nearest to x / log 2, r = x - n log 2 with log 2 in two parts; the sum with
- * ROUND has n in its last bits. */
-static const double SESSION_EXP_LEAST = -708.0, SESSION_EXP_LOG2E = 1.4426950408889634, SESSION_EXP_ROUND = 0x1.8p52;
-static const double SESSION_EXP_HIGH = 0x1.62e42fee00000p-1, SESSION_EXP_LOW = 0x1.a39ef35793c76p-33;
+/* exp(x) = 2^n exp(r), n the whole number nearest to x / log 2, r = x - n log 2 with log 2 in two
+ * parts; the sum with ROUND has n in its last bits. */
+static const double SESSION_EXP_LEAST = -708.0, SESSION_EXP_LOG2E = 1.4426950408889634,
+                    SESSION_EXP_ROUND = 0x1.8p52;
+static const double SESSION_EXP_HIGH = 0x1.62e42fee00000p-1,
+                    SESSION_EXP_LOW = 0x1.a39ef35793c76p-33;
 static const double SESSION_EXP_PART[15] = {/* 1 / n! */
-    1.0, 1.0, 1.0 / 2, 1.0 / 6, 1.0 / 24, 1.0 / 120, 1.0 / 720, 1.0 / 5040, 1.0 / 40320, 1.0 / 362880, 1.0 / 3628800,
-    1.0 / 39916800, 1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200};
+                                            1.0,
+                                            1.0,
+                                            1.0 / 2,
+                                            1.0 / 6,
+                                            1.0 / 24,
+                                            1.0 / 120,
+                                            1.0 / 720,
+                                            1.0 / 5040,
+                                            1.0 / 40320,
+                                            1.0 / 362880,
+                                            1.0 / 3628800,
+                                            1.0 / 39916800,
+                                            1.0 / 479001600,
+                                            1.0 / 6227020800,
+                                            1.0 / 87178291200};
 
 /* exp for x <= 0; error below 2 ulp, 0 where the result would be subnormal, and for no number. */
 static inline double session_exp(double x)
@@ -68,11 +85,14 @@ double session_race_number(uint64_t seed, uint64_t i, int32_t id);
 
 enum { SESSION_RACE_BLOCK = 64 }; /* tokens */
 
-/* The winner among tokens 0 .. n-1 with these logits (-inf: does not take part), at a temperature above 0; of equals the
- * lower id; -1: nobody takes part.  most [(n + 63) / 64]: the largest logit of each block of tokens. */
-int32_t session_race_all(const float *logit, int64_t n, const float *most, double temperature, uint64_t seed, uint64_t i);
+/* The winner among tokens 0 .. n-1 with these logits (-inf: does not take part), at a temperature
+ * above 0; of equals the lower id; -1: nobody takes part.  most [(n + 63) / 64]: the largest logit
+ * of each block of tokens. */
+int32_t session_race_all(const float *logit, int64_t n, const float *most, double temperature,
+                         uint64_t seed, uint64_t i);
 
-/* The sum of exp(logit - max), which is the largest of them: eight sums, token t in the one of t % 8, then these from the first one on. */
+/* The sum of exp(logit - max), which is the largest of them: eight sums, token t in the one of t %
+ * 8, then these from the first one on. */
 double session_exp_sum(const float *logit, int64_t n, double max);
 
 /* The largest logit of each block to most [(n + 63) / 64]. */

@@ -34,7 +34,8 @@ static ingle_status from_tree(struct session *s, const int32_t *want, int64_t n_
 static int64_t on_disk(struct session *s)
 {
     struct restore *x = &s->restore;
-    const int64_t length = kv_store_find(s->r->store, s->scope, s->token, x->n_want, &x->reuse.foreign);
+    const int64_t length =
+        kv_store_find(s->r->store, s->scope, s->token, x->n_want, &x->reuse.foreign);
     if (length <= x->keep || kv_spec_reaches(&s->r->spec, length, x->keep))
         return length;
     return kv_store_find(s->r->store, s->scope, s->token, x->keep, NULL);
@@ -60,7 +61,8 @@ void session_restore_far(struct session *s)
         x->length = on_disk(s);
         if (num_min(x->length, x->keep) <= x->before)
             return;
-        st = kv_store_read_begin(&x->read, s->r->store, s->timeline, s->scope, s->token, x->length, &why);
+        st = kv_store_read_begin(&x->read, s->r->store, s->timeline, s->scope, s->token, x->length,
+                                 &why);
     }
 }
 
@@ -111,7 +113,9 @@ bool session_sync_poll(struct session *s, struct session_reuse *reuse)
     reuse->kept = session_length(s);
     reuse->from_disk = reuse->kept - x->before;
     reuse->matched = num_max(reuse->matched, reuse->kept);
-    reuse->given_up = s->r->tree ? kv_tree_given_up(s->r->tree, s->scope, s->token, x->n_want, reuse->matched) : 0;
+    reuse->given_up =
+        s->r->tree ? kv_tree_given_up(s->r->tree, s->scope, s->token, x->n_want, reuse->matched)
+                   : 0;
     return true;
 }
 
@@ -120,8 +124,8 @@ int64_t session_sync_length(const struct session *s)
     return s->restore.read ? num_min(s->restore.length, s->restore.keep) : session_length(s);
 }
 
-ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
-                                  struct err *err)
+ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want,
+                                  int64_t keep, struct err *err)
 {
     const int64_t length = session_length(s);
     const struct session *one = s;
@@ -161,16 +165,19 @@ void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *to
 
 /* ---- files of whole sessions ---- */
 
-/* The mark of a file whose session is not computed as most are; behind it the gaps between its positions (kv_gaps_write()). */
+/* The mark of a file whose session is not computed as most are; behind it the gaps between its
+ * positions (kv_gaps_write()). */
 struct way {
     char magic[8];
     int64_t part, least; /* as in struct kern_pick; 0: its answers see all */
 };
-static_assert(sizeof(struct way) == 24 && offsetof(struct way, part) == 8, "a file format: do not pad");
+static_assert(sizeof(struct way) == 24 && offsetof(struct way, part) == 8,
+              "a file format: do not pad");
 static const char way_magic[8] = {'i', 'n', 'g', 'l', 'e', 'w', 'a', 'y'};
 
 /* *gaps is a reference. */
-static ingle_status read_way(const void *mark, size_t n, struct kern_pick *pick, struct kv_gaps **gaps, struct err *err)
+static ingle_status read_way(const void *mark, size_t n, struct kern_pick *pick,
+                             struct kv_gaps **gaps, struct err *err)
 {
     struct way w = {{0}, 0, 0};
     *pick = (struct kern_pick){0};
@@ -179,9 +186,11 @@ static ingle_status read_way(const void *mark, size_t n, struct kern_pick *pick,
         return INGLE_OK;
     if (n >= sizeof w)
         memcpy(&w, mark, sizeof w);
-    const bool chooses = w.part > 1 && w.part <= KERN_PICK_PART_MOST && w.least >= KERN_PICK_ALWAYS && w.least <= KERN_PICK_LEAST_MOST;
+    const bool chooses = w.part > 1 && w.part <= KERN_PICK_PART_MOST &&
+                         w.least >= KERN_PICK_ALWAYS && w.least <= KERN_PICK_LEAST_MOST;
     if (memcmp(w.magic, way_magic, sizeof way_magic) != 0 || !(chooses || (!w.part && !w.least)))
-        return err_set(err, INGLE_FORMAT, "damaged: %zu bytes say in no known way how it was computed", n);
+        return err_set(err, INGLE_FORMAT,
+                       "damaged: %zu bytes say in no known way how it was computed", n);
     *pick = (struct kern_pick){w.part, w.least};
     return kv_gaps_read(gaps, (const char *)mark + sizeof w, n - sizeof w, err);
 }
@@ -224,18 +233,20 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
     const size_t n = pick.at[0] || gaps ? sizeof w + kv_gaps_bytes(gaps) : 0;
     char *mark = mem_alloc(n + sizeof w);
     if (!mark)
-        return err_set(err, INGLE_NOMEM, "no memory for %zu bytes that say how a session was computed", n);
+        return err_set(err, INGLE_NOMEM,
+                       "no memory for %zu bytes that say how a session was computed", n);
     memcpy(mark, &w, sizeof w);
     kv_gaps_write(gaps, mark + sizeof w);
     session_late_see(s->r, &s, 1);
-    const ingle_status st = kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, mark, n, err);
+    const ingle_status st =
+        kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, mark, n, err);
     mem_free(mark);
     return st;
 }
 
 /* How the session of a file was computed, if it can go on so.  *gaps is a reference. */
-static ingle_status check_way(const struct runner *r, const struct kv_load *l, const char *path, struct kern_pick *pick, struct kv_gaps **gaps,
-                              struct err *err)
+static ingle_status check_way(const struct runner *r, const struct kv_load *l, const char *path,
+                              struct kern_pick *pick, struct kv_gaps **gaps, struct err *err)
 {
     size_t n_mark;
     int64_t n;
@@ -244,17 +255,23 @@ static ingle_status check_way(const struct runner *r, const struct kv_load *l, c
     ingle_status st = read_way(mark, n_mark, pick, gaps, err);
     if (st)
         return err_prefix(err, "%s", path);
-    const int64_t skipped = kv_gaps_skipped(*gaps), most = num_max(r->info.n_ctx, r->n_ctx), read = pick->part ? kern_pick_budget(pick, r->n_ctx - 1) : 0;
+    const int64_t skipped = kv_gaps_skipped(*gaps), most = num_max(r->info.n_ctx, r->n_ctx),
+                  read = pick->part ? kern_pick_budget(pick, r->n_ctx - 1) : 0;
     if (pick->part && !r->pick.part)
         st = err_set(err, INGLE_UNSUP, "%s: of other settings: '%s'", path, kv_pick_name(pick).at);
     else if (read > session_pick_room(r))
-        st = err_set(err, INGLE_LIMIT, "%s: its answers (%s) read up to %lld pages of the context, with pages on disk there is room for %lld", path,
-                     kv_pick_name(pick).at, (long long)read, (long long)session_pick_room(r));
+        st = err_set(err, INGLE_LIMIT,
+                     "%s: its answers (%s) read up to %lld pages of the context, with pages on "
+                     "disk there is room for %lld",
+                     path, kv_pick_name(pick).at, (long long)read, (long long)session_pick_room(r));
     else if (*gaps && kv_gaps_refuse(&r->spec))
-        st = err_set(err, INGLE_UNSUP, "%s: its prompt was shortened: %s", path, kv_gaps_refuse(&r->spec));
+        st = err_set(err, INGLE_UNSUP, "%s: its prompt was shortened: %s", path,
+                     kv_gaps_refuse(&r->spec));
     else if (n > most - skipped)
-        st = err_set(err, INGLE_LIMIT, "%s: %lld tokens, of which %lld are left out, exceed the %lld positions of the model", path,
-                     (long long)(n + skipped), (long long)skipped, (long long)most);
+        st = err_set(
+            err, INGLE_LIMIT,
+            "%s: %lld tokens, of which %lld are left out, exceed the %lld positions of the model",
+            path, (long long)(n + skipped), (long long)skipped, (long long)most);
     if (!st)
         return INGLE_OK;
     kv_gaps_unref(*gaps);
@@ -291,7 +308,8 @@ ingle_status session_load_take(struct session *s, struct kv_load *l, bool *more,
 
 ingle_status session_load_read(struct kv_load *l, struct err *err) { return kv_load_read(l, err); }
 
-ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status st, struct err *err)
+ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status st,
+                              struct err *err)
 {
     struct kv_timeline *t = NULL;
     struct kv_gaps *gaps = NULL;

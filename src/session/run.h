@@ -34,7 +34,8 @@ struct rider {
     struct words *words; /* owned: what drafts come from */
     float *wide;         /* owned: f32 [ROUND_SPANS][n_vocab] */
     size_t wide_bytes;
-    const struct device_columns *part; /* [n_part]: of the logits that are drawn from; session_draft_part() */
+    /* [n_part]: of the logits that are drawn from; session_draft_part() */
+    const struct device_columns *part;
     int64_t n_part;
 };
 
@@ -60,7 +61,8 @@ struct runner {
     uint64_t identity;
     char *model, *numerics; /* for files */
     struct kv_types_text kv;    /* what keys and values are kept as */
-    struct kern_pick pick;      /* of sessions where nobody says; part 0: there are no shadow keys */
+    /* of sessions where nobody says; part 0: there are no shadow keys */
+    struct kern_pick pick;
     int64_t n_ctx, max_rows, max_logits, restore_every;
     struct lane lane[SESSION_LANES];
     int depth;                   /* steps that run: the next one has lane[depth] */
@@ -77,7 +79,8 @@ struct runner {
 
 /* Tokens that may take the place of those that a session has behind its first `at`. */
 struct session_branch {
-    struct kv_timeline *timeline; /* from a step on: the session's as it was before, with what is kept of the branch */
+    /* from a step on: the session's as it was before, with what is kept of the branch */
+    struct kv_timeline *timeline;
     int64_t at, n;
     int32_t token[SESSION_BRANCH_TOKENS]; /* [n] */
     const float *logits; /* f32 [n][n_vocab]; NULL: not computed */
@@ -95,11 +98,13 @@ struct session {
     struct kv_timeline *timeline;
     int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
     size_t n_tokens, cap_tokens;
-    uint64_t salt;               /* whose remembered prefixes it may use; scope.salt has pick in it, too */
+    /* whose remembered prefixes it may use; scope.salt has pick in it, too */
+    uint64_t salt;
     struct kv_scope scope;       /* for those, and how its prompts are computed, */
     struct kern_few few;         /* ... the same for kernels, */
     struct kern_few_seen seen;   /* ... and what that did since somebody took it */
-    struct kern_pick pick;       /* how rows that are no prompt's choose pages; part 0: they see all */
+    /* how rows that are no prompt's choose pages; part 0: they see all */
+    struct kern_pick pick;
     struct kern_pick_seen picked; /* what that did since somebody took it */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
     struct session_borders border; /* ... and here, from the next one on */
@@ -117,9 +122,10 @@ void session_use_gaps(struct session *s, struct kv_gaps *gaps);
 void session_use_pick(struct session *s, const struct kern_pick *pick);
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
  * what the session has or from the tree, whichever keeps more. */
-ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want, int64_t keep,
-                                  struct err *err);
-/* Behind that, when the session's tokens begin with want: begins to read what the store has beyond. */
+ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want,
+                                  int64_t keep, struct err *err);
+/* Behind that, when the session's tokens begin with want: begins to read what the store has
+ * beyond. */
 void session_restore_far(struct session *s);
 /* Waits until that is over. */
 void session_restore_wait(struct session *s);
@@ -130,28 +136,32 @@ void session_restore_drop(struct session *s);
 
 /* Before a step: room for the tokens of w's branches in its session. */
 bool session_branch_room(const struct session_work *w);
-/* Pages and rows for a branch of w, whose first n_rows pending tokens the step computes as rows from `row` on: true, with its
- * span and twin.  False: there is no room. */
-bool session_branch_begin(struct session_branch *b, const struct session_work *w, int64_t n_rows, int64_t row, struct family_span *span,
-                          struct family_twin *twin);
+/* Pages and rows for a branch of w, whose first n_rows pending tokens the step computes as rows
+ * from `row` on: true, with its span and twin.  False: there is no room. */
+bool session_branch_begin(struct session_branch *b, const struct session_work *w, int64_t n_rows,
+                          int64_t row, struct family_span *span, struct family_twin *twin);
 
 /* ---- draft.c: the network that drafts ---- */
 
 /* Appends the drafter's groups and streams to the target's. */
-ingle_status session_rider_init(struct rider *d, const struct runner_options *o, struct kv_spec *target, struct err *err);
+ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
+                                struct kv_spec *target, struct err *err);
 /* Bytes of logits of several drafts. */
 uint64_t session_rider_wide_bytes(const struct rider *d, int64_t n_vocab);
 ingle_status session_rider_open(struct rider *d, int64_t n_vocab, struct err *err);
 void session_rider_close(struct rider *d);
 /* Scratch of a round. */
-size_t session_rider_dry_run(const struct rider *d, struct device *device, const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab);
+size_t session_rider_dry_run(const struct rider *d, struct device *device,
+                             const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab);
 
-/* Behind a restore: a drafter that finds nothing of its own there begins with what comes; said once. */
+/* Behind a restore: a drafter that finds nothing of its own there begins with what comes; said
+ * once. */
 void session_rider_restored(struct runner *r, const struct kv_timeline *t, const char *what);
 
-/* The target's forward pass, and what the drafter sees of it, now or (l->late) later.  l: whose rows they are; NULL in a dry run. */
-void session_rider_forward(const struct rider *d, const struct family *family, const void *self, const struct family_forward *f,
-                           const struct lane *l);
+/* The target's forward pass, and what the drafter sees of it, now or (l->late) later.  l: whose
+ * rows they are; NULL in a dry run. */
+void session_rider_forward(const struct rider *d, const struct family *family, const void *self,
+                           const struct family_forward *f, const struct lane *l);
 
 /* ---- late.c: rows that the drafter sees later ---- */
 
@@ -160,22 +170,25 @@ ingle_status session_late_create(struct session *s, struct err *err);
 void session_late_free(struct session *s);
 /* Those from `length` on are gone. */
 void session_late_cut(const struct session *s, int64_t length);
-/* Between steps, or before one runs: the drafter sees what it has not seen of these sessions.  Before their pages get other owners. */
+/* Between steps, or before one runs: the drafter sees what it has not seen of these sessions.
+ * Before their pages get other owners. */
 void session_late_see(struct runner *r, const struct session *const *s, int64_t n);
-/* Whether it sees the rows of the next step later, which r->lane[r->depth] has, if it may; makes room for them. */
+/* Whether it sees the rows of the next step later, which r->lane[r->depth] has, if it may; makes
+ * room for them. */
 bool session_late_plan(struct runner *r, int64_t n_spans, bool may);
 /* Keeps what it would have seen of such a step; then, of each session that moved by it. */
 void session_late_keep(const struct lane *l, const struct family_step *step, struct rows seen);
 void session_late_commit(const struct session *s, int64_t at, int64_t n);
 
-/* Between these two a step runs on the device, which may lie between the pieces of another one.  The lane is
- * r->lane[r->depth - 1]. */
-void session_device_begin(struct runner *r, struct device_suspended *first, const atomic_bool *cancel);
+/* Between these two a step runs on the device, which may lie between the pieces of another one.
+ * The lane is r->lane[r->depth - 1]. */
+void session_device_begin(struct runner *r, struct device_suspended *first,
+                          const atomic_bool *cancel);
 ingle_status session_device_end(struct runner *r, struct device_suspended *first, struct err *err);
 
 /* One forward pass over the spans of the lane; the timelines are extended and not yet committed. */
-ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap, void *tap_arg,
-                             const atomic_bool *cancel, struct err *err);
+ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap,
+                             void *tap_arg, const atomic_bool *cancel, struct err *err);
 /* The step found no number in a logit: runs it again and says where it first appeared. */
 ingle_status session_explain(struct runner *r, const struct family_step *step, struct err *err);
 

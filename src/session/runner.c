@@ -6,7 +6,13 @@
 #include "session/sample.h"
 #include <stdio.h>
 
-enum { DENSE_ROWS = 512, EXPERT_ROWS = 2048, DEFAULT_LOGITS = 16, DEFAULT_RESTORE = 8192, MAX_ROWS = 1 << 16 };
+enum {
+    DENSE_ROWS = 512,
+    EXPERT_ROWS = 2048,
+    DEFAULT_LOGITS = 16,
+    DEFAULT_RESTORE = 8192,
+    MAX_ROWS = 1 << 16
+};
 enum { KEPT_STEPS = 2 }; /* steps whose pages stay in memory, where rows choose pages on disk */
 enum { USUAL_PART = 16 };
 enum { BETWEEN_ROWS = 64 }; /* of a step that runs between pieces of another one */
@@ -31,8 +37,8 @@ static void defaults(struct runner_options *o, const struct family_info *info)
     o->kv.shadow = o->pick.part > 0;
 }
 
-/* Scratch of the largest step: one long span, and as many spans as there can be rows; *held: of it what lies
- * between operations. */
+/* Scratch of the largest step: one long span, and as many spans as there can be rows; *held: of it
+ * what lies between operations. */
 static size_t dry_run(const struct family *fam, const void *self, const struct family_info *info,
                       struct device *d, const struct kv_spec *spec, const struct rider *rider,
                       const struct runner_options *o, int64_t max_rows, size_t *held)
@@ -41,12 +47,17 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
     *held = 0;
     for (int shape = 0; shape < 2; shape++) {
         const struct family_span one = {.n = shape ? 1 : max_rows};
-        const struct family_step step = {.span = &one, .n_spans = 1, .n_rows = max_rows, .n_logits = num_min(o->max_logits, max_rows)};
+        const struct family_step step = {.span = &one,
+                                         .n_spans = 1,
+                                         .n_rows = max_rows,
+                                         .n_logits = num_min(o->max_logits, max_rows)};
         const struct family_forward f = {.device = d, .step = &step, .kv = spec, .n_ctx = o->n_ctx,
             .logits = {NULL, step.n_logits, info->n_vocab, info->n_vocab}};
         device_dry_begin(d);
         if (shape) /* the tables of that many spans and twins */
-            (void)device_bytes(d, (size_t)max_rows * (6 * sizeof(struct device_span) + sizeof(struct family_span) + sizeof(struct family_twin)));
+            (void)device_bytes(d, (size_t)max_rows *
+                                      (6 * sizeof(struct device_span) + sizeof(struct family_span) +
+                                       sizeof(struct family_twin)));
         session_rider_forward(rider, fam, self, &f, NULL);
         const size_t n = device_dry_end(d);
         most = n > most ? n : most;
@@ -57,10 +68,12 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
 
 const char *session_disk_refuses(const struct kv_spec *s)
 {
-    return kv_disk_group(s) < 0 ? "no layer of it keeps heads of keys and values of all positions" : NULL;
+    return kv_disk_group(s) < 0 ? "no layer of it keeps heads of keys and values of all positions"
+                                : NULL;
 }
 
-/* Pages that a step of so many rows writes, those that stay, the first one, and one that a page on disk is copied to. */
+/* Pages that a step of so many rows writes, those that stay, the first one, and one that a page on
+ * disk is copied to. */
 static int64_t least_in_memory(int64_t max_rows)
 {
     enum { MORE = 8 };
@@ -72,16 +85,19 @@ int64_t session_pick_room(const struct runner *r)
     return r->spec.kept ? r->spec.kept / KEPT_STEPS : INT64_MAX;
 }
 
-/* What a session may have in memory of pages that may lie on disk; where all are read unless somebody says how pages are chosen, with
- * room for the usual choice. */
-static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec *spec, struct err *err)
+/* What a session may have in memory of pages that may lie on disk; where all are read unless
+ * somebody says how pages are chosen, with room for the usual choice. */
+static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec *spec,
+                                  struct err *err)
 {
     if (!o->disk)
         return INGLE_OK;
     const char *why = session_disk_refuses(spec);
     if (why)
-        return err_set(err, INGLE_UNSUP, "keys and values of this model cannot be kept on disk: %s", why);
-    const struct kern_pick pick = o->pick.part == 1 ? (struct kern_pick){USUAL_PART, KERN_PICK_LEAST} : o->pick;
+        return err_set(err, INGLE_UNSUP, "keys and values of this model cannot be kept on disk: %s",
+                       why);
+    const struct kern_pick pick =
+        o->pick.part == 1 ? (struct kern_pick){USUAL_PART, KERN_PICK_LEAST} : o->pick;
     spec->kept = pick.part ? KEPT_STEPS * kern_pick_budget(&pick, o->n_ctx - 1) : 0;
     spec->in_memory = num_max(num_div_up(o->disk_tokens, KV_PAGE), least_in_memory(o->max_rows));
     return INGLE_OK;
@@ -99,23 +115,29 @@ static ingle_status plan(const struct family *fam, const void *self,
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)o->n_ctx);
     if (!kv_point_bytes(spec, o->n_ctx, &p.point_bytes))
-        return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory", (long long)o->n_ctx);
+        return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
+                       (long long)o->n_ctx);
     if (!kv_branch_bytes(spec, &p.branch_bytes))
         return err_set(err, INGLE_LIMIT, "a branch of drafts does not fit in memory");
     if (o->disk) {
         const uint64_t page = spec->group[kv_disk_group(spec)].page_bytes;
         if (!kv_disk_memory(spec, o->n_ctx, o->disk_bytes, &p.disk_memory_bytes))
-            return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory", (long long)o->n_ctx);
-        p.disk_session_bytes = (uint64_t)num_max(0, num_div_up(o->n_ctx, KV_PAGE) - spec->in_memory) * page;
+            return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
+                           (long long)o->n_ctx);
+        p.disk_session_bytes =
+            (uint64_t)num_max(0, num_div_up(o->n_ctx, KV_PAGE) - spec->in_memory) * page;
         p.disk_least_tokens = least_in_memory(o->max_rows) * KV_PAGE;
     }
     p.logits_bytes = logits;
     p.sampler_bytes = session_sample_bytes(info->n_vocab);
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
-                    (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *) + session_late_bytes(rider);
-    p.logits_bytes = p.logits_bytes * SESSION_LANES + session_rider_wide_bytes(rider, info->n_vocab);
+                    (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *) +
+                    session_late_bytes(rider);
+    p.logits_bytes =
+        p.logits_bytes * SESSION_LANES + session_rider_wide_bytes(rider, info->n_vocab);
     const size_t round = session_rider_dry_run(rider, d, spec, o->n_ctx, info->n_vocab);
-    const size_t between = dry_run(fam, self, info, d, spec, rider, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
+    const size_t between =
+        dry_run(fam, self, info, d, spec, rider, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
     const size_t step = dry_run(fam, self, info, d, spec, rider, o, o->max_rows, &held);
     p.arena_bytes = (between > round ? between : round) + (step > round ? step : round);
     p.held_bytes = held;
@@ -219,7 +241,10 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
             kv_pool_memory(r->pool, device_nodes(d), o.lock);
     }
     if (!s && o.disk) {
-        const struct kv_disk_options disk = {.dir = o.disk, .budget_bytes = o.disk_bytes, .max_tokens = o.n_ctx, .spared_bytes = o.disk_spares};
+        const struct kv_disk_options disk = {.dir = o.disk,
+                                             .budget_bytes = o.disk_bytes,
+                                             .max_tokens = o.n_ctx,
+                                             .spared_bytes = o.disk_spares};
         s = kv_disk_open(r->pool, &disk, err);
     }
     if (!s && o.tree_budget_bytes)
@@ -230,7 +255,9 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
         s = open_store(r, &o, err);
     if (!s) {
         r->held_bytes = (size_t)p.held_bytes;
-        r->logits_bytes = (size_t)(p.logits_bytes - session_rider_wide_bytes(&r->rider, info->n_vocab)) / SESSION_LANES;
+        r->logits_bytes =
+            (size_t)(p.logits_bytes - session_rider_wide_bytes(&r->rider, info->n_vocab)) /
+            SESSION_LANES;
         s = make_lanes(r, err);
     }
     if (!s)
@@ -391,7 +418,8 @@ void session_runner_clear_tree(struct runner *r)
         kv_tree_clear(r->tree);
 }
 
-void session_device_begin(struct runner *r, struct device_suspended *first, const atomic_bool *cancel)
+void session_device_begin(struct runner *r, struct device_suspended *first,
+                          const atomic_bool *cancel)
 {
     const bool between = r->depth > 1;
     if (between)
@@ -414,8 +442,8 @@ ingle_status session_device_end(struct runner *r, struct device_suspended *first
     return s;
 }
 
-ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap, void *tap_arg,
-                             const atomic_bool *cancel, struct err *err)
+ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap,
+                             void *tap_arg, const atomic_bool *cancel, struct err *err)
 {
     const struct family_forward f = {
         .device = r->device,
@@ -481,7 +509,7 @@ ingle_status session_explain(struct runner *r, const struct family_step *step, s
     if (s.tap == FAMILY_TAP_LAYER)
         snprintf(layer, sizeof layer, " %d", s.layer);
     return err_set(err, INGLE_NUMERIC,
-                   "the stream after %s%s is no number at position %lld (token %d), element %lld", where,
-                   layer, (long long)(span->at + row), span->token[row],
+                   "the stream after %s%s is no number at position %lld (token %d), element %lld",
+                   where, layer, (long long)(span->at + row), span->token[row],
                    (long long)s.column);
 }

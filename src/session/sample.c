@@ -103,7 +103,8 @@ static ingle_status check_options(const struct sample_options *o, int64_t n_voca
         if ((st = check_token("the list of ends", o->end[i], n_vocab, err)))
             return st;
     for (size_t i = 0; i < o->n_banned; i++)
-        if (o->banned[i] != -1 && (st = check_token("a banned sequence", o->banned[i], n_vocab, err)))
+        if (o->banned[i] != -1 &&
+            (st = check_token("a banned sequence", o->banned[i], n_vocab, err)))
             return st;
     if (o->n_banned && o->banned[o->n_banned - 1] != -1)
         return err_set(err, INGLE_ARG, "the last banned sequence does not end with -1");
@@ -128,7 +129,8 @@ static bool copy_list(void *out, const void *from, size_t n, size_t size)
 uint64_t session_sample_bytes(int64_t n_vocab)
 {
     const struct sampler *s = NULL;
-    return (uint64_t)n_vocab * (sizeof *s->logit + sizeof *s->count + sizeof *s->kept + sizeof *s->spare) +
+    return (uint64_t)n_vocab *
+               (sizeof *s->logit + sizeof *s->count + sizeof *s->kept + sizeof *s->spare) +
            (uint64_t)num_div_up(n_vocab, SESSION_RACE_BLOCK) * sizeof *s->most;
 }
 
@@ -315,7 +317,8 @@ static void forbid_banned(struct sampler *s, const int32_t *history, int64_t n_h
         const size_t before = to > from ? to - from - 1 : 0;
         if (to == from || (uint64_t)n_answer < before)
             continue;
-        if (!before || memcmp(history + (n_history - (int64_t)before), s->banned + from, before * sizeof *history) == 0)
+        if (!before || memcmp(history + (n_history - (int64_t)before), s->banned + from,
+                              before * sizeof *history) == 0)
             s->logit[s->banned[to - 1]] = -INFINITY;
     }
 }
@@ -438,7 +441,8 @@ static ingle_status shape_logits(struct sampler *s, const float *logits, const i
 static ingle_status none_left(const struct sampler *s, struct err *err)
 {
     return s->allowed || s->only
-               ? err_set(err, INGLE_LIMIT, "no token can be sampled: all allowed tokens are forbidden")
+               ? err_set(err, INGLE_LIMIT,
+                         "no token can be sampled: all allowed tokens are forbidden")
                : err_set(err, INGLE_NUMERIC, "no token can be sampled: every logit is -infinity");
 }
 
@@ -463,7 +467,8 @@ static void sift(struct sample_choice *h, int64_t n, int64_t i)
 }
 
 /* h, the n best of the k that are wanted, with those of a part; returns n then. */
-static int64_t heap_of(const struct sampler *s, struct device_columns part, struct sample_choice *h, int64_t n, int64_t k)
+static int64_t heap_of(const struct sampler *s, struct device_columns part, struct sample_choice *h,
+                       int64_t n, int64_t k)
 {
     for (int64_t t = part.first; t < part.first + part.n; t++) {
         const float l = s->logit[t];
@@ -505,7 +510,8 @@ static void select_few(struct sampler *s, int64_t k)
 static void largest_of_blocks(const struct sampler *s)
 {
     for (int64_t p = 0; p < s->n_part; p++)
-        session_race_blocks(s->logit + s->part[p].first, s->part[p].n, s->most + s->part[p].first / SESSION_RACE_BLOCK);
+        session_race_blocks(s->logit + s->part[p].first, s->part[p].n,
+                            s->most + s->part[p].first / SESSION_RACE_BLOCK);
 }
 
 /* The first of the largest. */
@@ -700,8 +706,8 @@ static void select_top_p(struct sampler *s)
 /* Whether the draw is from all tokens that are not forbidden. */
 static bool takes_all(const struct sample_options *o)
 {
-    return o->temperature > 0 && o->top_k <= 0 && o->typical_p >= 1 && o->top_p >= 1 && o->min_p <= 0 &&
-           (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f);
+    return o->temperature > 0 && o->top_k <= 0 && o->typical_p >= 1 && o->top_p >= 1 &&
+           o->min_p <= 0 && (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f);
 }
 
 /* Leaves in kept what is drawn from. */
@@ -714,7 +720,8 @@ static ingle_status choose(struct sampler *s, uint64_t i, struct err *err)
     int64_t k = o->top_k > 0 ? o->top_k : s->n_vocab;
     if (!filters)
         k = 1;
-    const bool all = filters && k >= s->n_vocab && o->typical_p >= 1; /* the next filter is top-p or min-p */
+    /* the next filter is top-p or min-p */
+    const bool all = filters && k >= s->n_vocab && o->typical_p >= 1;
     if (k == 1)
         select_one(s);
     else if (k <= 1024 && k < s->n_vocab)
@@ -794,7 +801,8 @@ static void sink_top(const float *logits, struct sample_top *top, int n, int32_t
     top[at].id = id;
 }
 
-static int heap_top(const float *logits, int64_t from, int64_t count, struct sample_top *top, int n, int n_top)
+static int heap_top(const float *logits, int64_t from, int64_t count, struct sample_top *top, int n,
+                    int n_top)
 {
     for (int64_t t = from; t < from + count; t++) {
         if (n == n_top) {
@@ -820,8 +828,10 @@ static void sort_top(const float *logits, struct sample_top *top, int n)
     }
 }
 
-/* Of logits [from, from + count) those that are among the n_top largest of all before; returns how many top has. */
-static int insert_top(const float *logits, int64_t from, int64_t count, struct sample_top *top, int n, int n_top)
+/* Of logits [from, from + count) those that are among the n_top largest of all before; returns how
+ * many top has. */
+static int insert_top(const float *logits, int64_t from, int64_t count, struct sample_top *top,
+                      int n, int n_top)
 {
     for (int64_t t = from; t < from + count; t++) {
         if (n == n_top && logits[t] <= logits[top[n - 1].id])
@@ -881,7 +891,8 @@ int session_sample_last(struct sampler *s, int32_t token, float *logprob, struct
     return n;
 }
 
-/* The winner among the kept ones but `not`, which are in order of their logits: those far behind cannot win.  -1: there is none. */
+/* The winner among the kept ones but `not`, which are in order of their logits: those far behind
+ * cannot win.  -1: there is none. */
 static int32_t race_of_kept(const struct sampler *s, uint64_t i, int32_t not)
 {
     const double temperature = (double)s->o.temperature, top = (double)s->kept[0].logit;
@@ -917,7 +928,8 @@ ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_
     s->has_kept = false;
     if (takes_all(&s->o)) {
         largest_of_blocks(s);
-        id = session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature, s->o.seed, i);
+        id =
+            session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature, s->o.seed, i);
         if (id < 0)
             return none_left(s, err);
     } else {
@@ -956,12 +968,14 @@ int32_t session_sample_second(const struct sampler *s)
     const float logit = s->logit[first];
     s->logit[first] = -INFINITY;
     largest_of_blocks(s);
-    const int32_t second = session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature, s->o.seed, s->drawn);
+    const int32_t second = session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature,
+                                            s->o.seed, s->drawn);
     s->logit[first] = logit;
     return second;
 }
 
 bool session_sample_is_free(const struct sampler *s)
 {
-    return takes_all(&s->o) || (s->o.temperature == 0 && s->o.xtc_probability <= 0 && s->o.typical_p >= 1);
+    return takes_all(&s->o) ||
+           (s->o.temperature == 0 && s->o.xtc_probability <= 0 && s->o.typical_p >= 1);
 }

@@ -10,7 +10,8 @@
  * chain.  Let l be the logits and p the softmax of what is still kept (renormalised at
  * every stage; temperature comes last):
  *   allowed       tokens outside the set of session_sample_allow() are forbidden.
- *   bias          l[t] += bias; -inf forbids a token.  Suppressed tokens are forbidden, as are ends that
+ *   bias          l[t] += bias; -inf forbids a token.  Suppressed tokens are forbidden, as are ends
+ *   that
  *                 come too early, the last token of a banned sequence, and what is not in `only`.
  *   penalties     over the last penalty_window tokens, c(t) = occurrences of t there; for
  *                 c(t) > 0: l = l > 0 ? l / repeat : l * repeat, then
@@ -27,8 +28,10 @@
  *   XTC           with xtc_probability: of those with p >= xtc_threshold (if two or more)
  *                 all but the least probable go.
  *   temperature   p ~ exp(l / temperature); 0: the largest logit.
- *   draw          an exponential race (race.h): the largest l / temperature + G, where G is the token's own
- *                 number, a function of (seed, i, id).  So distributions that differ little have mostly the same
+ *   draw          an exponential race (race.h): the largest l / temperature + G, where G is the
+ *   token's own
+ *                 number, a function of (seed, i, id).  So distributions that differ little have
+ *                 mostly the same
  *                 token, and what is forbidden changes nothing among the others.
  * Equal logits are ordered by ascending id, everywhere.  At least one token is always kept.
  */
@@ -65,7 +68,8 @@ struct sample_options {
     const int32_t *end; /* not drawn as the first min_tokens tokens behind n_prompt */
     size_t n_end;
     int64_t n_prompt, min_tokens;
-    const int32_t *banned; /* sequences, each with -1 behind it: its last token is not drawn behind its others, */
+    /* sequences, each with -1 behind it: its last token is not drawn behind its others, */
+    const int32_t *banned;
     size_t n_banned;       /* all of them behind n_prompt */
     const int32_t *only;   /* no other token is drawn; n_only 0: any may be */
     size_t n_only;
@@ -92,18 +96,19 @@ void session_sample_free(struct sampler *s);
  * all.  Borrowed until the next call of this. */
 void session_sample_allow(struct sampler *s, const uint64_t *allowed);
 
-/* Later draws take none of the n tokens at id (0 <= id < n_vocab), on top of what else forbids some.
- * Borrowed until the next call of this. */
+/* Later draws take none of the n tokens at id (0 <= id < n_vocab), on top of what else forbids
+ * some. Borrowed until the next call of this. */
 void session_sample_forbid(struct sampler *s, const int32_t *id, size_t n);
 
-/* Later draws multiply the given logits by that much, before anything else; 1 is what a target needs.  A drafter that
- * is less sure than its target, as those are that do not know the drafted tokens before, draws the target's token more often
- * when its logits are sharper.  Above 0, at most SAMPLE_MOST_SHARP; else 1. */
+/* Later draws multiply the given logits by that much, before anything else; 1 is what a target
+ * needs.  A drafter that is less sure than its target, as those are that do not know the drafted
+ * tokens before, draws the target's token more often when its logits are sharper.  Above 0, at most
+ * SAMPLE_MOST_SHARP; else 1. */
 enum { SAMPLE_MOST_SHARP = 64 };
 void session_sample_sharpen(struct sampler *s, float by);
 
-/* Later draws look at these tokens alone, as if all others were forbidden (as in device_matmul_columns()); n 0: at all.
- * Borrowed until the next call of this. */
+/* Later draws look at these tokens alone, as if all others were forbidden (as in
+ * device_matmul_columns()); n 0: at all. Borrowed until the next call of this. */
 void session_sample_part(struct sampler *s, const struct device_columns *part, int64_t n);
 
 struct sample_token {
@@ -119,8 +124,9 @@ MUST_CHECK ingle_status session_sample_draw(struct sampler *s, const float *logi
                                             const int32_t *history, int64_t n_history,
                                             struct sample_token *out, struct err *err);
 
-/* The token that would have won the last draw had the one that did not taken part, with the filters' choice as it was; -1: there is
- * none.  What a second guess is best made of: whoever draws from a like distribution, and not the first one, mostly draws this. */
+/* The token that would have won the last draw had the one that did not taken part, with the
+ * filters' choice as it was; -1: there is none.  What a second guess is best made of: whoever draws
+ * from a like distribution, and not the first one, mostly draws this. */
 int32_t session_sample_second(const struct sampler *s);
 
 /* The distribution that session_sample_draw() would draw from: the kept tokens by descending
@@ -151,7 +157,8 @@ void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token
 int session_sample_last(struct sampler *s, int32_t token, float *logprob, struct sample_top *top,
                         int n_top);
 
-/* Whether a token that is drawn without session_sample_allow() is the one that is drawn with it, if it is allowed. */
+/* Whether a token that is drawn without session_sample_allow() is the one that is drawn with it, if
+ * it is allowed. */
 bool session_sample_is_free(const struct sampler *s);
 
 #endif

@@ -179,10 +179,13 @@ static ingle_status check_tokens(const struct session *s, const int32_t *tokens,
     if (n > s->r->n_ctx - before)
         return err_set(err, INGLE_LIMIT, "%lld tokens exceed the context of %lld",
                        (long long)(before + n), (long long)s->r->n_ctx);
-    const int64_t skipped = kv_gaps_skipped(session_gaps(s)), most = num_max(s->r->info.n_ctx, s->r->n_ctx);
+    const int64_t skipped = kv_gaps_skipped(session_gaps(s)),
+                  most = num_max(s->r->info.n_ctx, s->r->n_ctx);
     if (n > most - skipped - before)
-        return err_set(err, INGLE_LIMIT, "%lld tokens, of which %lld are left out, exceed the %lld positions of the model",
-                       (long long)(before + n + skipped), (long long)skipped, (long long)most);
+        return err_set(
+            err, INGLE_LIMIT,
+            "%lld tokens, of which %lld are left out, exceed the %lld positions of the model",
+            (long long)(before + n + skipped), (long long)skipped, (long long)most);
     for (int64_t i = 0; i < n; i++)
         if (tokens[i] < 0 || tokens[i] >= s->r->info.n_vocab)
             return err_set(err, INGLE_ARG, "token %d at %lld: the vocabulary has %lld", tokens[i],
@@ -214,13 +217,17 @@ static void tell_disk(struct session *s, int64_t n)
     s->told_disk = bytes;
     session_runner_disk_count(s->r, &disk);
     const bool large = bytes >> 30;
-    const double part = s->pick.part ? (double)kern_pick_budget(&s->pick, n - 1) / (double)num_div_up(n, KV_PAGE) : 1.0;
+    const double part =
+        s->pick.part ? (double)kern_pick_budget(&s->pick, n - 1) / (double)num_div_up(n, KV_PAGE)
+                     : 1.0;
     const double seconds = disk.rate > 0 ? (double)bytes * part / disk.rate : 0.0;
-    report(s->r->sink, seconds < SLOW_S ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "kv-paging", "keys and values", "up to %.1f %s of keys and values are on disk: about %.2g s a token",
+    report(s->r->sink, seconds < SLOW_S ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "kv-paging",
+           "keys and values", "up to %.1f %s of keys and values are on disk: about %.2g s a token",
            (double)bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB", seconds);
 }
 
-ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n, struct err *err)
+ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n,
+                                struct err *err)
 {
     ingle_status status = check_tokens(s, tokens, n, 0, err);
     if (status)
@@ -362,8 +369,8 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
     return INGLE_OK;
 }
 
-/* The widest window, or the least that the store saves: what a file between two others is to add, so that
- * the windows in it are at most half of what is written. */
+/* The widest window, or the least that the store saves: what a file between two others is to add,
+ * so that the windows in it are at most half of what is written. */
 static int64_t least_between(const struct runner *r)
 {
     int64_t most = 0;
@@ -372,15 +379,17 @@ static int64_t least_between(const struct runner *r)
     return most;
 }
 
-/* Puts the session into tree and store as timeline t has it.  between: there will be restore points behind
- * it soon. */
-static ingle_status remember(struct session *s, const struct kv_timeline *t, bool between, struct err *err)
+/* Puts the session into tree and store as timeline t has it.  between: there will be restore points
+ * behind it soon. */
+static ingle_status remember(struct session *s, const struct kv_timeline *t, bool between,
+                             struct err *err)
 {
     const int64_t n = kv_timeline_length(t), least = between ? least_between(s->r) : 0;
     ingle_status status = INGLE_OK;
     if (s->r->tree && n)
         status = kv_tree_put(s->r->tree, s->scope, t, s->token, n, NULL, 0, err);
-    if (s->r->store && n && !kv_store_put(s->r->store, t, s->scope, s->token, least, NULL, 0) && s->r->tree)
+    if (s->r->store && n && !kv_store_put(s->r->store, t, s->scope, s->token, least, NULL, 0) &&
+        s->r->tree)
         kv_tree_owe(s->r->tree, s->scope, s->token, n);
     return status;
 }
@@ -414,7 +423,8 @@ bool session_runner_settle(struct runner *r)
     bool more = r->tree != NULL;
     for (int i = 0; i < SETTLE && more; i++)
         more = settle_one(r);
-    return kv_store_poll(r->store) || more; /* what was offered just now is to be looked after, too */
+    /* what was offered just now is to be looked after, too */
+    return kv_store_poll(r->store) || more;
 }
 
 void session_runner_write(struct runner *r)
@@ -431,8 +441,11 @@ void session_runner_write(struct runner *r)
     if (r->tree)
         kv_tree_count(r->tree, &tree);
     if (store.saving && tree.owed + tree.lost) /* else it was said that nothing is saved, and why */
-        report(r->sink, INGLE_REPORT_WARN, "store", "prefixes", "%lld restore points are not saved: %s", (long long)(tree.owed + tree.lost),
-               tree.owed ? "no memory to write them" : "the disk was slower than prompts were computed, and memory for prefixes (--cache) was full");
+        report(r->sink, INGLE_REPORT_WARN, "store", "prefixes",
+               "%lld restore points are not saved: %s", (long long)(tree.owed + tree.lost),
+               tree.owed ? "no memory to write them"
+                         : "the disk was slower than prompts were computed, and memory for "
+                           "prefixes (--cache) was full");
 }
 
 ingle_status session_remember(struct session *s, struct err *err)
@@ -447,7 +460,8 @@ ingle_status session_remember(struct session *s, struct err *err)
 /* Whether its next tokens are a prompt's and computed as such. */
 static bool is_prompt(const struct session *s)
 {
-    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.few || s->pick.part) && session_length(s) < s->prompt_end;
+    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.few || s->pick.part) &&
+           session_length(s) < s->prompt_end;
 }
 
 /* Tokens of a work item that this step can take. */
@@ -524,8 +538,10 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
     return INGLE_OK;
 }
 
-/* Those of the span at `of`, whose rows begin at `row`, before the span at `to`: nobody else lacks room because of them. */
-static int64_t build_branches(struct runner *r, int64_t of, int64_t row, int64_t to, struct built *b)
+/* Those of the span at `of`, whose rows begin at `row`, before the span at `to`: nobody else lacks
+ * room because of them. */
+static int64_t build_branches(struct runner *r, int64_t of, int64_t row, int64_t to,
+                              struct built *b)
 {
     const struct lane *l = &r->lane[r->depth];
     struct session_work *w = l->item[of];
@@ -585,7 +601,8 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
     const int64_t others = b->n_spans;
     if (!s)
         s = build_some(r, work, n, true, b, err);
-    for (int64_t i = 0, row = 0, to = others; !s && i < others; row += r->lane[r->depth].span[i++].n)
+    for (int64_t i = 0, row = 0, to = others; !s && i < others;
+         row += r->lane[r->depth].span[i++].n)
         to += build_branches(r, i, row, to, b);
     lay_logits(r, b);
     return s;
@@ -594,7 +611,8 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
 static bool logits_are_bad(const struct runner *r, const float *logits, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        if (device_kernels(r->device)->math.find_bad(logits + i * r->info.n_vocab, r->info.n_vocab) >= 0)
+        if (device_kernels(r->device)->math.find_bad(logits + i * r->info.n_vocab,
+                                                     r->info.n_vocab) >= 0)
             return true;
     return false;
 }
@@ -624,12 +642,13 @@ static void set_borders(struct session *s, int64_t to)
     }
 }
 
-/* The end of a prompt needs a restore point unless there is one near it, which it can be reached from. */
+/* The end of a prompt needs a restore point unless there is one near it, which it can be reached
+ * from. */
 static bool is_far_end(const struct session *s, int64_t at)
 {
     const int64_t last = s->border.n ? s->border.at[s->border.n - 1] : 0;
-    return at == s->prompt_end &&
-           !(last && at - last <= KV_REWIND && s->r->tree && kv_tree_use(s->r->tree, s->scope, s->token, last, false));
+    return at == s->prompt_end && !(last && at - last <= KV_REWIND && s->r->tree &&
+                                    kv_tree_use(s->r->tree, s->scope, s->token, last, false));
 }
 
 /* n more tokens have been computed. */
@@ -648,8 +667,10 @@ static void commit(struct session *s, int64_t n, bool guessed, bool late)
         tell_lost(s, session_remember(s, &why), &why);
 }
 
-/* If it was a page on disk that could not be read: nobody uses it again, and who comes next computes anew what was there. */
-static void forget_damaged(struct runner *r, const struct session_work *work, int64_t n, const struct kv_disk_counts *before)
+/* If it was a page on disk that could not be read: nobody uses it again, and who comes next
+ * computes anew what was there. */
+static void forget_damaged(struct runner *r, const struct session_work *work, int64_t n,
+                           const struct kv_disk_counts *before)
 {
     struct kv_disk_counts now;
     kv_disk_count(r->pool, &now);
@@ -681,8 +702,12 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
         return s;
     l->late = session_late_plan(r, b.n_spans, !b.n_twins); /* a branch's rows are seen with it */
     r->depth++;
-    const struct family_step step = {.span = l->span, .n_spans = b.n_spans, .n_rows = b.n_rows, .n_logits = b.n_logits,
-                                     .twin = l->twin, .n_twins = b.n_twins};
+    const struct family_step step = {.span = l->span,
+                                     .n_spans = b.n_spans,
+                                     .n_rows = b.n_rows,
+                                     .n_logits = b.n_logits,
+                                     .twin = l->twin,
+                                     .n_twins = b.n_twins};
     s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
     for (int64_t i = 0; !s && i < b.n_spans; i++)

@@ -22,8 +22,11 @@ struct runner_options {
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
     int64_t restore_every;      /* tokens between restore points; 0: 8192 */
     struct kv_types kv;         /* what keys and values are kept as */
-    struct kern_pick pick;      /* how rows of answers choose pages where nobody says; part 0: there are no shadow keys, so none can */
-    uint64_t kv_budget_bytes;   /* pages of sessions and tree together; 0: one session of n_ctx + tree */
+    /* how rows of answers choose pages where nobody says; part 0: there are no shadow keys, so none
+     * can */
+    struct kern_pick pick;
+    /* pages of sessions and tree together; 0: one session of n_ctx + tree */
+    uint64_t kv_budget_bytes;
     uint64_t tree_budget_bytes; /* prefix tree's share */
     const char *store;          /* directory of the store on disk; NULL: none */
     uint64_t store_bytes;       /* 0: 16 GiB */
@@ -34,8 +37,10 @@ struct runner_options {
     const char *disk;           /* directory for pages that memory has no room for; NULL: none */
     uint64_t disk_bytes;        /* ... so many of them, */
     uint64_t disk_spares;       /* memory that the prefix tree keeps all the same, */
-    int64_t disk_tokens;        /* ... and those of so many tokens of a session stay in memory; 0: as few as a step needs */
-    const struct family_draft *draft; /* a network that drafts for this target, or NULL; with what it is: */
+    /* ... and those of so many tokens of a session stay in memory; 0: as few as a step needs */
+    int64_t disk_tokens;
+    /* a network that drafts for this target, or NULL; with what it is: */
+    const struct family_draft *draft;
     const void *draft_self;
     struct family_draft_info draft_info;
     const struct report_sink *sink;
@@ -45,7 +50,8 @@ struct runner_options {
 struct runner;
 struct session;
 
-/* Rows of the largest step when nobody says: with experts, of which each computes a few of the rows, more. */
+/* Rows of the largest step when nobody says: with experts, of which each computes a few of the
+ * rows, more. */
 int64_t session_default_rows(const struct family_info *info);
 
 /* The plan before anything large is taken. */
@@ -54,10 +60,13 @@ struct runner_plan {
     uint64_t kv_window_bytes;               /* of the pages: those that fall away behind windows */
     uint64_t sampler_bytes;                 /* of a session that samples */
     uint64_t kv_tree_bytes, arena_bytes, logits_bytes;
-    uint64_t point_bytes;                   /* of the tree: a restore point that shares no window with another */
-    uint64_t held_bytes;                    /* of the arena: what the operations of a full step leave for each other */
+    /* of the tree: a restore point that shares no window with another */
+    uint64_t point_bytes;
+    /* of the arena: what the operations of a full step leave for each other */
+    uint64_t held_bytes;
     uint64_t branch_bytes;                  /* of a branch: pages */
-    /* With a disk: memory to read into and lists; of a session of n_ctx tokens pages on disk; the least disk_tokens. */
+    /* With a disk: memory to read into and lists; of a session of n_ctx tokens pages on disk; the
+     * least disk_tokens. */
     uint64_t disk_memory_bytes, disk_session_bytes;
     int64_t disk_least_tokens;
 };
@@ -81,13 +90,13 @@ int64_t session_runner_max_rows(const struct runner *r);
  * session_step() for sessions that the first step does not move, and for those alone anything
  * else, too.  Such a step has up to session_runner_between_rows().  NULL: no longer. */
 void session_runner_set_between(struct runner *r, struct device_between *between);
-/* Steps that have no other one between them: look->fn may do what it likes with sessions that they do not
- * move, but not call session_step().  NULL: no longer. */
+/* Steps that have no other one between them: look->fn may do what it likes with sessions that they
+ * do not move, but not call session_step().  NULL: no longer. */
 void session_runner_set_look(struct runner *r, struct device_between *look);
 int64_t session_runner_between_rows(const struct runner *r);
 int64_t session_runner_max_logits(const struct runner *r);
-/* So many steps run inside each other that none fits between: a drafter's late rows are not seen, so no session may be
- * forked or remembered. */
+/* So many steps run inside each other that none fits between: a drafter's late rows are not seen,
+ * so no session may be forked or remembered. */
 bool session_runner_is_deep(const struct runner *r);
 int64_t session_runner_n_vocab(const struct runner *r);
 /* Bytes of pages that a session of n_tokens needs at most.  False: no such number. */
@@ -99,7 +108,8 @@ void session_runner_disk_count(const struct runner *r, struct kv_disk_counts *ou
 /* The prefix tree and the store; NULL: there is none. */
 const struct kv_tree *session_runner_tree(const struct runner *r);
 struct kv_store *session_runner_store(const struct runner *r);
-/* For idle times: has the system fill some more of the activations of a full step (device_arena_fill()).  False: all is there. */
+/* For idle times: has the system fill some more of the activations of a full step
+ * (device_arena_fill()).  False: all is there. */
 bool session_runner_fill(struct runner *r);
 /* For idle times: takes back what the store has written and offers it some of those restore points
  * that it had no room for.  False: there is nothing more to come back for. */
@@ -110,7 +120,8 @@ void session_runner_write(struct runner *r);
 void session_runner_set_tap(struct runner *r, family_tap_fn *tap, void *arg);
 /* The same for the parts of layers. */
 void session_runner_set_part(struct runner *r, family_part_fn *part, void *arg);
-/* What rows of steps of one session attend to, until set to NULL.  The streams of the model allow it (family_probe_refuses()). */
+/* What rows of steps of one session attend to, until set to NULL.  The streams of the model allow
+ * it (family_probe_refuses()). */
 void session_runner_set_probe(struct runner *r, const struct family_probe *probe);
 /* Forgets the prefix tree. */
 void session_runner_clear_tree(struct runner *r);
@@ -119,28 +130,33 @@ MUST_CHECK ingle_status session_create(struct session **out, struct runner *r, s
 void session_free(struct session *s);
 /* Sessions of different salts share no prefix (kv/kv.h); the session is empty after a change. */
 void session_set_salt(struct session *s, uint64_t salt);
-/* How rows of its prompts are computed from now on (few: as in struct kv_scope).  What is computed stays as far as it is the same
- * either way; the rest waits again. */
+/* How rows of its prompts are computed from now on (few: as in struct kv_scope).  What is computed
+ * stays as far as it is the same either way; the rest waits again. */
 void session_set_few(struct session *s, uint32_t few);
 uint32_t session_few(const struct session *s);
-/* Where its tokens stand from now on (kv/kv.h; NULL: one behind the other), which keeps its prefixes apart from others.  What is
- * computed stays as far as it is the same either way; the rest waits again.  It takes a reference. */
+/* Where its tokens stand from now on (kv/kv.h; NULL: one behind the other), which keeps its
+ * prefixes apart from others.  What is computed stays as far as it is the same either way; the rest
+ * waits again.  It takes a reference. */
 void session_set_gaps(struct session *s, struct kv_gaps *gaps);
 const struct kv_gaps *session_gaps(const struct session *s);
 /* NULL: sessions can have gaps; else why they cannot. */
 const char *session_gaps_refuses(const struct runner *r);
-/* NULL: the model and the device can; else why they compute with all, whatever was set (family_few_refuses()). */
+/* NULL: the model and the device can; else why they compute with all, whatever was set
+ * (family_few_refuses()). */
 const char *session_few_refuses(const struct runner *r);
 /* What that did in its steps since the last call of this. */
 struct kern_few_seen session_few_take(struct session *s);
 
-/* NULL: rows of answers can choose pages; else why they see all, whatever was set (family_pick_refuses()). */
+/* NULL: rows of answers can choose pages; else why they see all, whatever was set
+ * (family_pick_refuses()). */
 const char *session_pick_refuses(const struct runner *r);
-/* How rows of its answers choose pages from now on (part 0: they see all); as the runner's options say in the beginning, without
- * whose pick none can.  The session is empty after a change that changes bits. */
+/* How rows of its answers choose pages from now on (part 0: they see all); as the runner's options
+ * say in the beginning, without whose pick none can.  The session is empty after a change that
+ * changes bits. */
 void session_set_pick(struct session *s, const struct kern_pick *pick);
 struct kern_pick session_pick(const struct session *s);
-/* Pages that a row of the longest context may choose, at most: with a disk, those that there is room for. */
+/* Pages that a row of the longest context may choose, at most: with a disk, those that there is
+ * room for. */
 int64_t session_pick_room(const struct runner *r);
 /* What that did in its steps since the last call of this. */
 struct kern_pick_seen session_pick_take(struct session *s);
@@ -161,39 +177,42 @@ struct session_reuse {
 MUST_CHECK ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
                                      struct session_reuse *reuse, struct err *err);
 /* The same for one who has others to serve meanwhile: nothing here waits for the disk.  Until
- * session_sync_poll() says that it is over (and fills *reuse, which may be NULL) the session has what was in
- * memory, and is to take no part in steps; whatever else is done to it ends the wait for the store.  The store
- * is as of its last look at the directory: session_runner_look(). */
+ * session_sync_poll() says that it is over (and fills *reuse, which may be NULL) the session has
+ * what was in memory, and is to take no part in steps; whatever else is done to it ends the wait
+ * for the store.  The store is as of its last look at the directory: session_runner_look(). */
 MUST_CHECK ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n,
                                            struct err *err);
 bool session_sync_poll(struct session *s, struct session_reuse *reuse);
 /* Tokens that will be computed when it is over, if all goes well. */
 int64_t session_sync_length(const struct session *s);
-/* Has the store look at its directory; false: that goes on, until session_runner_looks() is false. */
+/* Has the store look at its directory; false: that goes on, until session_runner_looks() is
+ * false. */
 bool session_runner_look(struct runner *r);
 bool session_runner_looks(const struct runner *r);
-/* fn is called, on any thread, when there is news for session_sync_poll() or session_runner_looks(); it must not
- * call anything here.  NULL: no longer. */
+/* fn is called, on any thread, when there is news for session_sync_poll() or
+ * session_runner_looks(); it must not call anything here.  NULL: no longer. */
 void session_runner_set_news(struct runner *r, void (*fn)(void *arg), void *arg);
 /* Others want the processor: the store uses it in short turns. */
 void session_runner_set_gentle(struct runner *r, bool gentle);
 /* Has what is on disk for these tokens read ahead, for a session_sync() to come.  Any thread. */
 void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *tokens, int64_t n);
-/* Where turns of a prompt meet, and later prompts may part from it: ascending, above 0.  Other conversations
- * are likely to begin with the first `shared` tokens, of which it is one; 0: no. */
+/* Where turns of a prompt meet, and later prompts may part from it: ascending, above 0.  Other
+ * conversations are likely to begin with the first `shared` tokens, of which it is one; 0: no. */
 enum { SESSION_BORDERS = KV_MARKS };
 struct session_borders {
     int64_t at[SESSION_BORDERS];
     int n;
     int64_t shared;
 };
-/* After a sync: restore points are set at these places of the prompt when it is computed, and those that are
- * there count as used.  The prompt's end gets one of its own unless the last border is near it. */
+/* After a sync: restore points are set at these places of the prompt when it is computed, and those
+ * that are there count as used.  The prompt's end gets one of its own unless the last border is
+ * near it. */
 void session_set_borders(struct session *s, const struct session_borders *b);
-/* The last border within [0, n) that is still to come, so that its restore point will be there when the
- * session has n tokens; 0: none, or there is no room for it. */
+/* The last border within [0, n) that is still to come, so that its restore point will be there when
+ * the session has n tokens; 0: none, or there is no room for it. */
 int64_t session_border_before(const struct session *s, int64_t n);
-/* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics and session_set_few() compute them otherwise. */
+/* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics and
+ * session_set_few() compute them otherwise. */
 void session_prompt(struct session *s, int64_t n);
 /* Adds tokens behind what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
@@ -222,12 +241,13 @@ MUST_CHECK ingle_status session_remember(struct session *s, struct err *err);
  * INGLE_FORMAT: damaged.  The session is unchanged on failure. */
 MUST_CHECK ingle_status session_save(const struct session *s, const char *path, struct err *err);
 MUST_CHECK ingle_status session_load(struct session *s, const char *path, struct err *err);
-/* A save may run on any thread while steps run, as long as nobody else uses the session.  So may the
- * first and the third of these four calls, in which files are read. */
+/* A save may run on any thread while steps run, as long as nobody else uses the session.  So may
+ * the first and the third of these four calls, in which files are read. */
 struct kv_load;
-MUST_CHECK ingle_status session_load_begin(const struct session *s, const char *path, struct kv_load **out,
-                                           struct err *err);
-MUST_CHECK ingle_status session_load_take(struct session *s, struct kv_load *l, bool *more, struct err *err);
+MUST_CHECK ingle_status session_load_begin(const struct session *s, const char *path,
+                                           struct kv_load **out, struct err *err);
+MUST_CHECK ingle_status session_load_take(struct session *s, struct kv_load *l, bool *more,
+                                          struct err *err);
 MUST_CHECK ingle_status session_load_read(struct kv_load *l, struct err *err);
 /* Ends l in any case; st: what came of the others. */
 MUST_CHECK ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status st,
@@ -237,8 +257,10 @@ struct session_work {
     struct session *s;
     int64_t max_tokens;         /* of the pending ones in this step; 0: as many as fit */
     enum family_logits want;    /* LAST counts only if this step reaches the last pending token */
-    bool guessed;               /* session_keep() says which of its tokens stay: no restore point before that */
-    struct session_branch *const *branch; /* [n_branches], of guessed tokens: computed, too, if there is room */
+    /* session_keep() says which of its tokens stay: no restore point before that */
+    bool guessed;
+    /* [n_branches], of guessed tokens: computed, too, if there is room */
+    struct session_branch *const *branch;
     int64_t n_branches;
     /* results */
     int64_t n_done;             /* tokens computed; 0 if the step was full before this item */
@@ -248,34 +270,39 @@ struct session_work {
     int64_t n_beside;           /* rows of its branches */
 };
 
-/* One step over all the work items (distinct sessions of one runner), filled in order (prompts that are computed in a way of their own last) up to
- * max_rows rows and max_logits rows of logits.  INGLE_NUMERIC: an item failed (the text says
- * where a value first was no number), the others have moved. */
+/* One step over all the work items (distinct sessions of one runner), filled in order (prompts that
+ * are computed in a way of their own last) up to max_rows rows and max_logits rows of logits.
+ * INGLE_NUMERIC: an item failed (the text says where a value first was no number), the others have
+ * moved. */
 MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
                                      const atomic_bool *cancel, struct err *err);
-/* Behind a step: the session's first `length` tokens stay, at most KV_REWIND less than it has computed; later ones,
- * pending ones too, are gone.  For drafted tokens that are not what the target draws. */
+/* Behind a step: the session's first `length` tokens stay, at most KV_REWIND less than it has
+ * computed; later ones, pending ones too, are gone.  For drafted tokens that are not what the
+ * target draws. */
 void session_keep(struct session *s, int64_t length);
 
 /*
- * Branches: other ways that a session's pending tokens may go on.  A branch parts from them behind one of them, and is computed
- * in the step that computes them, a row for each token of its own: what both share is computed once.  Then it may take their
- * place.  Its pages are its own behind the session's length; where there are none for it, it is not computed.
+ * Branches: other ways that a session's pending tokens may go on.  A branch parts from them behind
+ * one of them, and is computed in the step that computes them, a row for each token of its own:
+ * what both share is computed once.  Then it may take their place.  Its pages are its own behind
+ * the session's length; where there are none for it, it is not computed.
  */
 enum { SESSION_BRANCH_TOKENS = 8 };
 struct session_branch;
-MUST_CHECK ingle_status session_branch_create(struct session_branch **out, struct runner *r, struct err *err);
+MUST_CHECK ingle_status session_branch_create(struct session_branch **out, struct runner *r,
+                                              struct err *err);
 void session_branch_free(struct session_branch *b);
 /* Bytes of pages that one needs at most. */
 MUST_CHECK bool session_branch_bytes(const struct runner *r, uint64_t *out);
-/* n tokens (1 .. SESSION_BRANCH_TOKENS) behind the first `at` of a session, of which one at least is pending then. */
+/* n tokens (1 .. SESSION_BRANCH_TOKENS) behind the first `at` of a session, of which one at least
+ * is pending then. */
 void session_branch_set(struct session_branch *b, int64_t at, const int32_t *token, int64_t n);
 int64_t session_branch_at(const struct session_branch *b);
 const int32_t *session_branch_tokens(const struct session_branch *b, int64_t *n);
 /* Behind the step f32 [n][n_vocab], valid until the next one; NULL: it was not computed. */
 const float *session_branch_logits(const struct session_branch *b);
-/* Behind the step that computed both: the session's first `at` tokens stay, and behind them are those of the branch, which has
- * given all it had. */
+/* Behind the step that computed both: the session's first `at` tokens stay, and behind them are
+ * those of the branch, which has given all it had. */
 void session_branch_take(struct session *s, struct session_branch *b);
 /* Gives its pages back. */
 void session_branch_clear(struct session_branch *b);
@@ -284,27 +311,33 @@ void session_branch_clear(struct session_branch *b);
 
 /* The network that drafts here; NULL: there is none. */
 const struct family_draft_info *session_runner_draft(const struct runner *r);
-/* In all: what it took the network to see rows that it had not seen with their step; in steps, rounds and between them. */
+/* In all: what it took the network to see rows that it had not seen with their step; in steps,
+ * rounds and between them. */
 double session_runner_seen_seconds(const struct runner *r);
 
 struct session_draft {
     struct session *s; /* exactly one token is pending: the anchor */
     int64_t width;     /* tokens wanted, 1 .. info.most */
     int32_t *token;    /* [width] */
-    float *confidence; /* [width]: how likely the target draws token[j], if it has drawn those before; where
-                        * the network says so (info.confidence).  Or NULL */
+    /* [width]: how likely the target draws token[j], if it has drawn those before; where the
+     * network says so (info.confidence).  Or NULL */
+    float *confidence;
     int64_t n;         /* result: tokens drafted; 0: there was no room for its rows */
 };
-/* Draws drafted token j of item i from the drafter's logits f32 [n_vocab] (the draws of different items may run on
- * several threads at a time).  The j tokens drafted before it stand behind the session's tokens meanwhile, so that
- * session_tokens() is a history.  False: this item drafts no more, token j is none. */
+/* Draws drafted token j of item i from the drafter's logits f32 [n_vocab] (the draws of different
+ * items may run on several threads at a time).  The j tokens drafted before it stand behind the
+ * session's tokens meanwhile, so that session_tokens() is a history.  False: this item drafts no
+ * more, token j is none. */
 typedef bool session_draw_fn(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token);
-/* In there: the columns of the logits that the drafter has computed, all others saying FAMILY_NEVER; *n 0: all of them. */
+/* In there: the columns of the logits that the drafter has computed, all others saying
+ * FAMILY_NEVER; *n 0: all of them. */
 const struct device_columns *session_draft_part(const struct runner *r, int64_t *n);
-/* A round for distinct sessions of r, which has a drafter.  Their tokens and lengths stay as they are.  Logits of
- * the last step are gone.  INGLE_CANCEL, or what the device could not do: n is what was drafted until then. */
-MUST_CHECK ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n, session_draw_fn *draw,
-                                      void *arg, const atomic_bool *cancel, struct err *err);
+/* A round for distinct sessions of r, which has a drafter.  Their tokens and lengths stay as they
+ * are.  Logits of the last step are gone.  INGLE_CANCEL, or what the device could not do: n is what
+ * was drafted until then. */
+MUST_CHECK ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n,
+                                      session_draw_fn *draw, void *arg, const atomic_bool *cancel,
+                                      struct err *err);
 
 /* Steps until nothing is pending in s; *logits is the last row's, f32 [n_vocab].  Restore
  * points are set on the way; progress is reported for long prompts. */

@@ -29,7 +29,8 @@ static int64_t chunk_end(const struct session_skip *s, int64_t c)
 /* The mean of the scores around a token; what is no number counts as 0. */
 static float pooled(const struct session_skip *s, int64_t at)
 {
-    const int64_t first = num_max(0, at - SKIP_POOL / 2), end = num_min(s->n, at + SKIP_POOL / 2 + 1);
+    const int64_t first = num_max(0, at - SKIP_POOL / 2),
+                  end = num_min(s->n, at + SKIP_POOL / 2 + 1);
     float sum = 0;
     for (int64_t i = first; i < end; i++)
         sum += isfinite(s->score[i]) ? s->score[i] : 0.0f;
@@ -62,7 +63,8 @@ static bool is_plain(const struct session_skip *s, int64_t at)
 static bool is_of_end(const struct session_skip *s, int64_t at)
 {
     for (int64_t i = s->n - SKIP_END; i + SKIP_GRAM <= s->n; i++)
-        if (s->token[i] == s->token[at] && !memcmp(s->token + i, s->token + at, SKIP_GRAM * sizeof *s->token) && is_plain(s, i))
+        if (s->token[i] == s->token[at] &&
+            !memcmp(s->token + i, s->token + at, SKIP_GRAM * sizeof *s->token) && is_plain(s, i))
             return true;
     return false;
 }
@@ -82,12 +84,14 @@ static void keep_hits(const struct session_skip *s, int64_t n_chunks, bool *kept
     }
 }
 
-ingle_status session_skip_choose(const struct session_skip *s, bool *kept, int64_t *n_kept, struct err *err)
+ingle_status session_skip_choose(const struct session_skip *s, bool *kept, int64_t *n_kept,
+                                 struct err *err)
 {
     const int64_t n_chunks = num_div_up(s->n, SKIP_CHUNK);
     struct chunk *order = mem_calloc((size_t)n_chunks + 1, sizeof *order);
     if (!order)
-        return err_set(err, INGLE_NOMEM, "no memory for the scores of %lld tokens", (long long)s->n);
+        return err_set(err, INGLE_NOMEM, "no memory for the scores of %lld tokens",
+                       (long long)s->n);
     for (int64_t i = 0; i < s->n; i++)
         kept[i] = s->always[i] || i < s->system;
     for (int64_t c = 0; c < n_chunks; c++) {
@@ -116,7 +120,8 @@ ingle_status session_skip_choose(const struct session_skip *s, bool *kept, int64
     return INGLE_OK;
 }
 
-void session_skip_map(const int64_t *from, const bool *kept_from, int64_t n_from, const int64_t *to, bool *kept_to, int64_t n_to)
+void session_skip_map(const int64_t *from, const bool *kept_from, int64_t n_from, const int64_t *to,
+                      bool *kept_to, int64_t n_to)
 {
     int64_t begin = 0;
     for (int64_t i = 0, k = 0; i < n_to; begin = to[i++]) {

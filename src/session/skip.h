@@ -1,9 +1,11 @@
 /*
- * skip - which tokens of a long prompt are kept, by how much a small model's last rows attend to them.
+ * skip - which tokens of a long prompt are kept, by how much a small model's last rows attend to
+ * them.
  *
- * A chunk is SKIP_CHUNK tokens.  Always kept: the first and the last chunks, the system turn, tokens of the template, and chunks in or
- * beside which four tokens of the prompt's end occur.  Then chunks by falling score (equal ones: the lower first) until the next
- * one would be more than the share that was asked for.  A function of its arguments alone.
+ * A chunk is SKIP_CHUNK tokens.  Always kept: the first and the last chunks, the system turn,
+ * tokens of the template, and chunks in or beside which four tokens of the prompt's end occur.
+ * Then chunks by falling score (equal ones: the lower first) until the next one would be more than
+ * the share that was asked for.  A function of its arguments alone.
  */
 #ifndef INGLE_SESSION_SKIP_H
 #define INGLE_SESSION_SKIP_H
@@ -16,7 +18,8 @@ enum {
     SKIP_CHUNK = 32,
     SKIP_FIRST = 8, SKIP_LAST = 24, /* chunks */
     SKIP_POOL = 5,  /* scores are means of so many neighbours */
-    SKIP_END = 96, SKIP_GRAM = 4, SKIP_HITS = 64, /* of the end's tokens; so many together; chunks that have some, at most */
+    /* of the end's tokens; so many together; chunks that have some, at most */
+    SKIP_END = 96, SKIP_GRAM = 4, SKIP_HITS = 64,
     SKIP_ROWS = 8,  /* that attend */
 };
 
@@ -28,10 +31,12 @@ struct session_skip {
     double keep;          /* share, 0 to 1 */
 };
 /* kept [n] is filled; *n_kept are true. */
-MUST_CHECK ingle_status session_skip_choose(const struct session_skip *s, bool *kept, int64_t *n_kept, struct err *err);
+MUST_CHECK ingle_status session_skip_choose(const struct session_skip *s, bool *kept,
+                                            int64_t *n_kept, struct err *err);
 
-/* The same text in the tokens of two vocabularies, that end at these bytes: those of `to` [n_to] that share a byte with a kept one
- * of `from` [n_from]; tokens without bytes are kept. */
-void session_skip_map(const int64_t *from, const bool *kept_from, int64_t n_from, const int64_t *to, bool *kept_to, int64_t n_to);
+/* The same text in the tokens of two vocabularies, that end at these bytes: those of `to` [n_to]
+ * that share a byte with a kept one of `from` [n_from]; tokens without bytes are kept. */
+void session_skip_map(const int64_t *from, const bool *kept_from, int64_t n_from, const int64_t *to,
+                      bool *kept_to, int64_t n_to);
 
 #endif

@@ -10,13 +10,15 @@
 enum {
     BLOCKS = 2048, /* of a vocabulary, about */
     LEVELS = 4,    /* a sixteenth, an eighth, a quarter, a half */
-    ORDER = 64,    /* tokens at least between two orders of the blocks, and a part of those before: */
+    /* tokens at least between two orders of the blocks, and a part of those before: */
+    ORDER = 64,
     ORDER_PART = 8,
     CHOOSE = 128,  /* tokens between two choices */
 };
 
-/* Memory of misses, in tokens; so many on top until more is known.  A head over all tokens costs about as much as missing HEAD of
- * them: reading it takes 0.07 (Gemma 31B) to 0.2 (26B-A4B) of a step, and tokens that no text had lately are seldom guessed anyhow. */
+/* Memory of misses, in tokens; so many on top until more is known.  A head over all tokens costs
+ * about as much as missing HEAD of them: reading it takes 0.07 (Gemma 31B) to 0.2 (26B-A4B) of a
+ * step, and tokens that no text had lately are seldom guessed anyhow. */
 static const float FADE = 1 - 1.0f / 1024, DOUBT = 1.5f, HEAD = 0.09f;
 
 struct block { float n; int32_t index; };
@@ -139,7 +141,8 @@ static int level_of(const struct words *w)
     return best;
 }
 
-/* The runs of the first n blocks of the order; where there are too many the smallest gaps are taken, too. */
+/* The runs of the first n blocks of the order; where there are too many the smallest gaps are
+ * taken, too. */
 static void list(struct words *w, int64_t n)
 {
     memset(w->in, 0, (size_t)w->n_blocks);
@@ -158,7 +161,8 @@ static void list(struct words *w, int64_t n)
                 w->only[w->n_only++].first = b * w->width;
             end = b + 1;
             if (fits)
-                w->only[w->n_only - 1].n = num_min(end * w->width, w->n_vocab) - w->only[w->n_only - 1].first;
+                w->only[w->n_only - 1].n =
+                    num_min(end * w->width, w->n_vocab) - w->only[w->n_only - 1].first;
         }
         if (fits)
             return;
@@ -169,7 +173,8 @@ bool session_words_choose(struct words *w, const struct device_columns **out, in
 {
     const int level = level_of(w);
     /* Smaller parts are taken up slowly, and left at once. */
-    const bool changes = level > w->level || (w->n - w->chosen >= CHOOSE && (level < LEVELS || w->level < LEVELS));
+    const bool changes =
+        level > w->level || (w->n - w->chosen >= CHOOSE && (level < LEVELS || w->level < LEVELS));
     if (changes) {
         w->chosen = w->n;
         w->level = level;

@@ -18,7 +18,8 @@ struct text_avoid;
 MUST_CHECK ingle_status text_avoid_calls(struct text_avoid **out, enum text_chat_family family,
                                          const struct tokenizer *t, size_t n_tokens,
                                          struct err *err);
-/* The tokens that must not come behind the n of history: *id [returned], ascending; they are a's. */
+/* The tokens that must not come behind the n of history: *id [returned], ascending; they are
+ * a's. */
 size_t text_avoid_next(const struct text_avoid *a, const int32_t *history, int64_t n,
                        const int32_t **id);
 void text_avoid_free(struct text_avoid *a);

@@ -1,10 +1,10 @@
 /*
  * chat - a conversation to a prompt, and model output back to a message.
  *
- * One fixed renderer and parser per family, written in C.  Messages and tools come as JSON
- * in the form of OpenAI chat completions: role, content as a string or parts, tool_calls,
- * tool_call_id, reasoning, reasoning_content or thinking (also as parts of the content); Gemma 4 also reads tool_responses, DeepSeek
- * V4 also task, wo_eos, and tools or response_format on a message.
+ * One fixed renderer and parser per family, written in C.  Messages and tools come as JSON in the
+ * form of OpenAI chat completions: role, content as a string or parts, tool_calls, tool_call_id,
+ * reasoning, reasoning_content or thinking (also as parts of the content); Gemma 4 also reads
+ * tool_responses, DeepSeek V4 also task, wo_eos, and tools or response_format on a message.
  */
 #ifndef INGLE_TEXT_CHAT_H
 #define INGLE_TEXT_CHAT_H
@@ -58,28 +58,31 @@ MUST_CHECK ingle_status text_chat_render(enum text_chat_family family, struct js
 /* The tokens that show where turns of a family's prompts meet; -1: the vocabulary has none. */
 struct text_turns {
     int32_t open[3], close; /* of a turn; of the result of a tool */
-    int32_t system;         /* opens a system turn, behind open; or the text before the first turn is one: */
+    /* opens a system turn, behind open; or the text before the first turn is one: */
+    int32_t system;
     bool bare_system;
 };
 /* t may be NULL: no borders. */
-void text_borders_init(struct text_turns *out, enum text_chat_family family, const struct tokenizer *t);
+void text_borders_init(struct text_turns *out, enum text_chat_family family,
+                       const struct tokenizer *t);
 
-/* Places where later prompts may part from this one: the end of the first turn, and the last ones where a turn
- * begins or the result of a tool ends.  0 < at <= n. */
+/* Places where later prompts may part from this one: the end of the first turn, and the last ones
+ * where a turn begins or the result of a tool ends.  0 < at <= n. */
 enum { TEXT_BORDERS = 8 };
 struct text_borders {
     int64_t at[TEXT_BORDERS]; /* [n] ascending */
     int n;
     int64_t system; /* the end of the system turn with its tools, one of them; 0: there is none */
 };
-void text_borders_find(const struct text_turns *t, const int32_t *ids, int64_t n, struct text_borders *out);
+void text_borders_find(const struct text_turns *t, const int32_t *ids, int64_t n,
+                       struct text_borders *out);
 
 /* Tells whether a Jinja template from a file is one whose rules are known.  Returns a short
  * name ("gemma4 2026-07-09 large") or NULL for an unknown one. */
 const char *text_chat_template_name(enum text_chat_family family, const char *jinja, size_t n);
 
-/* Appends a Jinja template that writes what text_chat_render() writes, for files that others read.  variant: of Gemma 4 the
- * small sizes, of DeepSeek V4 the 0731 release. */
+/* Appends a Jinja template that writes what text_chat_render() writes, for files that others read.
+ * variant: of Gemma 4 the small sizes, of DeepSeek V4 the 0731 release. */
 void text_chat_jinja(enum text_chat_family family, bool variant, struct str *out);
 
 /* The parser: fed with chunks of any size, gives content, reasoning and tool calls. */

@@ -8,7 +8,8 @@
 
 int text_byte_spelling(const char *s, size_t n)
 {
-    if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>' || str_hex_value(s[3]) < 0 || str_hex_value(s[4]) < 0)
+    if (n != 6 || memcmp(s, "<0x", 3) != 0 || s[5] != '>' || str_hex_value(s[3]) < 0 ||
+        str_hex_value(s[4]) < 0)
         return -1;
     return str_hex_value(s[3]) << 4 | str_hex_value(s[4]);
 }

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * parse_deepseek4 - the output of DeepSeek V4: reasoning up to </think>, content, and one
- * block of calls <｜DSML｜tool_calls> ... </｜DSML｜tool_calls>.  A thought may also begin by itself, where
- * no content has come yet.  After a thought a </think> in content is dropped, unless it is quoted or ends
- * a <think> there.
+ * parse_deepseek4 - the output of DeepSeek V4: reasoning up to </think>, content, and one block of
+ * calls <｜DSML｜tool_calls> ... </｜DSML｜tool_calls>.  A thought may also begin by itself, where no
+ * content has come yet.  After a thought a </think> in content is dropped, unless it is quoted or
+ * ends a <think> there.
  *
- * A block is read byte by byte while its text is held.  It counts from its first complete
- * invoke on; without one its tag is plain text.  A block that is certain is told while it is
- * read, but for values that are not text; a parameter whose name was there before is left out.
- * Calls that are spelled otherwise are held to the end and read by parse_loose.c.
- * Reasoning that is never closed ends at a block that ends the output.
+ * A block is read byte by byte while its text is held.  It counts from its first complete invoke
+ * on; without one its tag is plain text.  A block that is certain is told while it is read, but for
+ * values that are not text; a parameter whose name was there before is left out. Calls that are
+ * spelled otherwise are held to the end and read by parse_loose.c. Reasoning that is never closed
+ * ends at a block that ends the output.
  */
 #include "text/parse.h"
 
@@ -423,11 +423,13 @@ static bool step_text(struct deepseek *d, const char *s, size_t n, bool final)
             return true;
         }
         bool text = false;
-        if (tools && !thought && !(d->p.cut && tag) && text_match(s + i, n - i, OPEN) == TEXT_MATCH_ALL) {
+        if (tools && !thought && !(d->p.cut && tag) &&
+            text_match(s + i, n - i, OPEN) == TEXT_MATCH_ALL) {
             const bool clear = step_open(d, s, n, i, final, &text);
             if (!text)
                 return clear;
-            if (d->p.cut && text_loose_deepseek4_begins(s + i + strlen(OPEN), n - i - strlen(OPEN))) {
+            if (d->p.cut &&
+                text_loose_deepseek4_begins(s + i + strlen(OPEN), n - i - strlen(OPEN))) {
                 give(d, i - front_of(d, s, i)); /* tokens ran out where it began */
                 drop(d, d->p.held.n - d->p.from);
                 return false;
@@ -582,7 +584,8 @@ static bool step_tail(struct deepseek *d, const char *s, size_t n, bool final)
 {
     while (d->seen < n && is_space(s[d->seen]))
         d->seen++;
-    const bool more = d->seen < n && text_match(s + d->seen, n - d->seen, TAG_END) != TEXT_MATCH_PART;
+    const bool more =
+        d->seen < n && text_match(s + d->seen, n - d->seen, TAG_END) != TEXT_MATCH_PART;
     if (more)
         d->state = IN_TEXT; /* perhaps another block */
     d->behind = more;

@@ -467,7 +467,8 @@ static enum text_match marker_at(const char *s, size_t n)
  * its own, or in front of a marker or the end, is one; in front of text only a known word is. */
 static size_t label(const char *s, size_t n, bool final, bool *more)
 {
-    static const char *const known[] = {"thought", "final", "analysis", "commentary", "answer", "response"};
+    static const char *const known[] = {"thought",    "final",  "analysis",
+                                        "commentary", "answer", "response"};
     size_t len = 0;
     while (len < n && len < MOST_LABEL && in_label(s[len], false))
         len++;
@@ -681,7 +682,8 @@ static bool step_loose_call(struct gemma *g, const char *s, size_t n, bool final
 static bool step_call(struct gemma *g, const char *s, size_t n, bool final)
 {
     struct call *c = &g->call;
-    if (final && g->p.cut && !c->sure && c->at != AT_BAD) { /* as if it had been certain from its beginning */
+    /* as if it had been certain from its beginning */
+    if (final && g->p.cut && !c->sure && c->at != AT_BAD) {
         call_clear(c);
         c->sure = true;
         g->seen = strlen(CALL);
@@ -783,8 +785,9 @@ static void gemma_release(struct text_parser *p)
 static bool gemma_in_thought(const struct text_parser *p)
 {
     const struct gemma *g = (const struct gemma *)p;
-    return g->state == IN_START ? p->o.open_thought
-                                : g->state == IN_CHANNEL || g->state == IN_THOUGHT || g->state == IN_RUN;
+    return g->state == IN_START
+               ? p->o.open_thought
+               : g->state == IN_CHANNEL || g->state == IN_THOUGHT || g->state == IN_RUN;
 }
 
 static bool gemma_in_call(const struct text_parser *p, const char **rest, size_t *n)

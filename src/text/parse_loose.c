@@ -8,7 +8,13 @@
 #define FENCE "```"
 
 /* Bounds of work: names of one object, what may stand in front of a call, the length of a tag. */
-enum { DEPTH = 32, MOST_NAME = 256, MOST_NAMES_BYTES = 16 << 10, MOST_FRONT = 512, MOST_TAG = 4096 };
+enum {
+    DEPTH = 32,
+    MOST_NAME = 256,
+    MOST_NAMES_BYTES = 16 << 10,
+    MOST_FRONT = 512,
+    MOST_TAG = 4096
+};
 
 /* ---- values ---- */
 
@@ -71,7 +77,8 @@ static void add_escape(struct reading *r)
 {
     const char c = r->s[r->i];
     size_t digits = 0;
-    while (c == 'u' && digits < 4 && r->n - r->i > digits + 1 && str_hex_value(r->s[r->i + 1 + digits]) >= 0)
+    while (c == 'u' && digits < 4 && r->n - r->i > digits + 1 &&
+           str_hex_value(r->s[r->i + 1 + digits]) >= 0)
         digits++;
     if (c == '\'') {
         str_addc(r->out, c);
@@ -335,7 +342,8 @@ static bool name_call(const struct str *object, struct str *name, struct str *js
     struct json_object *a = first_of(call, arguments, sizeof arguments / sizeof *arguments);
     ok = ok && json_object_is_type(v, json_type_string) && json_object_get_string_len(v);
     if (ok && json_object_is_type(a, json_type_string) &&
-        json_parse(json_object_get_string(a), (size_t)json_object_get_string_len(a), NULL, &inner, NULL) == INGLE_OK)
+        json_parse(json_object_get_string(a), (size_t)json_object_get_string_len(a), NULL, &inner,
+                   NULL) == INGLE_OK)
         a = inner;
     ok = ok && (!a || json_object_is_type(a, json_type_object));
     if (ok) {
@@ -364,7 +372,8 @@ static enum text_loose read_named(const char *s, size_t n, bool whole, struct st
     return st;
 }
 
-/* NAME, then its arguments as an object, perhaps in parentheses or behind a line feed and a fence. */
+/* NAME, then its arguments as an object, perhaps in parentheses or behind a line feed and a
+ * fence. */
 static enum text_loose read_named_outside(struct reading *r, struct str *name)
 {
     const size_t from = r->i;
@@ -507,7 +516,8 @@ static enum text_loose read_tag(struct reading *r, struct tag *t)
             return TEXT_LOOSE_DONE;
         if (!read_attribute(r, t)) {
             const size_t left = r->n - r->i;
-            return left > MOST_TAG || memchr(r->s + r->i, '>', left) ? TEXT_LOOSE_BAD : TEXT_LOOSE_PART;
+            return left > MOST_TAG || memchr(r->s + r->i, '>', left) ? TEXT_LOOSE_BAD
+                                                                     : TEXT_LOOSE_PART;
         }
     }
     return TEXT_LOOSE_BAD;
@@ -521,7 +531,8 @@ static size_t next_tag(const struct reading *r)
         if (!lt)
             break;
         i = (size_t)(lt - r->s);
-        if (text_match(lt, r->n - i, OPEN) == TEXT_MATCH_ALL || text_match(lt, r->n - i, CLOSE) == TEXT_MATCH_ALL)
+        if (text_match(lt, r->n - i, OPEN) == TEXT_MATCH_ALL ||
+            text_match(lt, r->n - i, CLOSE) == TEXT_MATCH_ALL)
             return i;
     }
     return r->n;
@@ -540,8 +551,8 @@ static void add_argument(struct str *json, const struct tag *t, struct text_view
 }
 
 /* Behind the tag of a parameter: its value, and its closing tag where there is one. */
-static enum text_loose read_parameter(struct reading *r, const struct tag *t, struct text_names *names,
-                                      struct str *json)
+static enum text_loose read_parameter(struct reading *r, const struct tag *t,
+                                      struct text_names *names, struct str *json)
 {
     const size_t from = r->i, end = next_tag(r);
     struct text_view v = {r->s + from, end - from};
@@ -550,7 +561,8 @@ static enum text_loose read_parameter(struct reading *r, const struct tag *t, st
         return TEXT_LOOSE_PART;
     r->i = end;
     struct reading ahead = *r;
-    if (read_tag(&ahead, &closing) == TEXT_LOOSE_DONE && closing.close && strcmp(closing.word, "parameter") == 0)
+    if (read_tag(&ahead, &closing) == TEXT_LOOSE_DONE && closing.close &&
+        strcmp(closing.word, "parameter") == 0)
         r->i = ahead.i;
     else
         v = text_trim(v); /* line feeds in front of what comes instead */
@@ -596,10 +608,12 @@ static enum text_loose read_invoke(struct reading *r, struct str *json)
             st = read_parameter(r, &t, &names, json);
         } else {
             more = false;
-            r->i = t.close && strcmp(t.word, "invoke") == 0 ? r->i : at; /* another's: this one is over */
+            /* another's: this one is over */
+            r->i = t.close && strcmp(t.word, "invoke") == 0 ? r->i : at;
         }
     }
-    if (st == TEXT_LOOSE_DONE && (!json->n || json->at[json->n - 1] != '}' || !is_json(json->at, json->n)))
+    if (st == TEXT_LOOSE_DONE &&
+        (!json->n || json->at[json->n - 1] != '}' || !is_json(json->at, json->n)))
         str_addc(json, '}');
     if (st == TEXT_LOOSE_DONE && str_ok(json) && !is_json(json->at, json->n))
         st = TEXT_LOOSE_BAD;
@@ -632,7 +646,8 @@ static void tell(struct loose_dsml *d, bool cut)
 static enum text_loose read_bare(struct loose_dsml *d)
 {
     const size_t end = next_tag(&d->r);
-    struct reading r = {.s = d->r.s, .n = end, .i = d->r.i, .whole = d->r.whole || end < d->r.n, .out = &d->json};
+    struct reading r = {
+        .s = d->r.s, .n = end, .i = d->r.i, .whole = d->r.whole || end < d->r.n, .out = &d->json};
     enum text_loose st;
     skip_fence(&r);
     if (r.i < end && r.s[r.i] == '{')

@@ -61,8 +61,8 @@ struct json_object *text_get_type(struct text_writer *w, struct json_object *o, 
 struct text_view text_get_string(struct text_writer *w, struct json_object *o, const char *key);
 /* A part of a content list that holds a thought: thinking, reasoning, redacted_thinking. */
 bool text_is_thought(struct json_object *part);
-/* The thought of a message, appended: the first of its fields first, second and thinking that is not
- * empty, else the texts of its parts, a line each.  What is redacted has no text. */
+/* The thought of a message, appended: the first of its fields first, second and thinking that is
+ * not empty, else the texts of its parts, a line each.  What is redacted has no text. */
 void text_add_thought(struct text_writer *w, struct json_object *message, const char *first,
                       const char *second, struct str *out);
 /* "a string", "an object", ... */

@@ -424,8 +424,8 @@ static bool is_behind_token(const struct text_prompt *p)
     return p->n_special && p->special[p->n_special - 1].end == p->text.n;
 }
 
-/* A system text behind other text is a paragraph of its own; one among what the user says is marked,
- * as nothing else would tell it apart. */
+/* A system text behind other text is a paragraph of its own; one among what the user says is
+ * marked, as nothing else would tell it apart. */
 static void put_system_text(struct deepseek *d, size_t t, bool first)
 {
     struct text_writer *w = d->w;
@@ -447,7 +447,8 @@ static void put_system_text(struct deepseek *d, size_t t, bool first)
     }
 }
 
-/* Content, tools and response format of a system or developer turn.  start: there is none in front. */
+/* Content, tools and response format of a system or developer turn.  start: there is none in
+ * front. */
 static void put_instructions(struct deepseek *d, size_t t, bool start)
 {
     struct text_writer *w = d->w;
@@ -579,7 +580,8 @@ static void put_assistant(struct deepseek *d, size_t t, const struct turn *befor
         text_mark(w, EOS);
 }
 
-/* System turns stand between what the user said and the assistant's answer: they do not lead to it. */
+/* System turns stand between what the user said and the assistant's answer: they do not lead to
+ * it. */
 static bool is_interjection(const struct deepseek *d, size_t t, const struct turn *next)
 {
     if (!next || next->role != ASSISTANT)

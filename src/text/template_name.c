@@ -26,7 +26,8 @@ static const struct known {
      "deepseek4 nano"},
 };
 
-extern const char text_jinja_gemma4[], text_jinja_gemma4_end[], text_jinja_deepseek4[], text_jinja_deepseek4_end[];
+extern const char text_jinja_gemma4[], text_jinja_gemma4_end[], text_jinja_deepseek4[],
+    text_jinja_deepseek4_end[];
 
 /* What a variable of the template is in a file. */
 static const char *first_line(enum text_chat_family family, bool variant)
@@ -39,7 +40,8 @@ static const char *first_line(enum text_chat_family family, bool variant)
 void text_chat_jinja(enum text_chat_family family, bool variant, struct str *out)
 {
     const bool gemma = family == TEXT_CHAT_GEMMA4;
-    const char *at = gemma ? text_jinja_gemma4 : text_jinja_deepseek4, *end = gemma ? text_jinja_gemma4_end : text_jinja_deepseek4_end;
+    const char *at = gemma ? text_jinja_gemma4 : text_jinja_deepseek4,
+               *end = gemma ? text_jinja_gemma4_end : text_jinja_deepseek4_end;
     str_adds(out, first_line(family, variant));
     str_add(out, at, (size_t)(end - at));
 }
@@ -47,7 +49,8 @@ void text_chat_jinja(enum text_chat_family family, bool variant, struct str *out
 /* A template of text_chat_jinja(). */
 static const char *own_name(enum text_chat_family family, const char *jinja, size_t n)
 {
-    static const char *const names[][2] = {{"gemma4 of ingle, large", "gemma4 of ingle, small"}, {"deepseek4 of ingle", "deepseek4 of ingle, 0731"}};
+    static const char *const names[][2] = {{"gemma4 of ingle, large", "gemma4 of ingle, small"},
+                                           {"deepseek4 of ingle", "deepseek4 of ingle, 0731"}};
     const char *name = NULL;
     struct str own;
     for (int variant = 0; variant < 2 && !name; variant++) {

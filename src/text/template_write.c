@@ -364,7 +364,8 @@ struct text_view text_get_string(struct text_writer *w, struct json_object *o, c
 
 bool text_is_thought(struct json_object *part)
 {
-    static const char *const known[] = {"thinking", "reasoning", "redacted_thinking", "reasoning_text"};
+    static const char *const known[] = {"thinking", "reasoning", "redacted_thinking",
+                                        "reasoning_text"};
     struct json_object *type = text_get(part, "type");
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (json_object_is_type(type, json_type_string) && text_is(text_string(type), known[i]))

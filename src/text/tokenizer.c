@@ -61,7 +61,8 @@ ingle_status text_vocab_kind(const char *model, const char *pre, enum text_token
     if (!model)
         return err_set(err, INGLE_UNSUP, "tokenizer.ggml.model is missing");
     /* Ollama writes model 'llama' and says by pre what it is. */
-    if (strcmp(model, "gemma4") == 0 || (strcmp(model, "llama") == 0 && pre && strcmp(pre, "gemma4") == 0)) {
+    if (strcmp(model, "gemma4") == 0 ||
+        (strcmp(model, "llama") == 0 && pre && strcmp(pre, "gemma4") == 0)) {
         if (pre && strcmp(pre, "gemma4") != 0)
             return err_set(err, INGLE_UNSUP,
                            "tokenizer.ggml.pre is '%.64s', expected 'gemma4' or none", pre);
@@ -69,9 +70,11 @@ ingle_status text_vocab_kind(const char *model, const char *pre, enum text_token
         return INGLE_OK;
     }
     if (strcmp(model, "gpt2") != 0)
-        return err_set(err, INGLE_UNSUP,
-                       "tokenizer.ggml.model is '%.64s' with pre '%.64s', expected 'gemma4', 'llama' with pre "
-                       "'gemma4', or 'gpt2'", model, pre ? pre : "none");
+        return err_set(
+            err, INGLE_UNSUP,
+            "tokenizer.ggml.model is '%.64s' with pre '%.64s', expected 'gemma4', 'llama' with pre "
+            "'gemma4', or 'gpt2'",
+            model, pre ? pre : "none");
     if (!pre || (strcmp(pre, "deepseek-v3") != 0 && strcmp(pre, "joyai-llm") != 0))
         return err_set(err, INGLE_UNSUP,
                        "tokenizer.ggml.pre is %s%.64s%s, expected 'deepseek-v3' or 'joyai-llm'",
@@ -478,8 +481,8 @@ const char *text_token(const struct tokenizer *t, int32_t id, size_t *n)
     return t->spelling + t->offset[id];
 }
 
-/* Files of one vocabulary call the same token unused, user-defined or normal; what counts is whether it is text, a byte
- * or a sign. */
+/* Files of one vocabulary call the same token unused, user-defined or normal; what counts is
+ * whether it is text, a byte or a sign. */
 static int type_class(const struct tokenizer *t, uint32_t id)
 {
     switch ((enum text_token_type)t->type[id]) {
@@ -498,8 +501,9 @@ static bool same_tokens(const struct tokenizer *a, const struct tokenizer *b, ch
     for (uint32_t id = 0; id < a->n_tokens; id++) {
         const size_t x = a->offset[id + 1] - a->offset[id], y = b->offset[id + 1] - b->offset[id];
         if (x != y || memcmp(a->spelling + a->offset[id], b->spelling + b->offset[id], x) != 0) {
-            snprintf(why, n, "token %u is '%.*s', not '%.*s'", id, (int)(y < 40 ? y : 40), b->spelling + b->offset[id],
-                     (int)(x < 40 ? x : 40), a->spelling + a->offset[id]);
+            snprintf(why, n, "token %u is '%.*s', not '%.*s'", id, (int)(y < 40 ? y : 40),
+                     b->spelling + b->offset[id], (int)(x < 40 ? x : 40),
+                     a->spelling + a->offset[id]);
             return false;
         }
         if (type_class(a, id) != type_class(b, id)) {
@@ -548,7 +552,8 @@ bool text_is_end(const struct tokenizer *t, int32_t id)
     return false;
 }
 
-/* <unused12>, <｜place▁holder▁no▁3｜>, <|place_holder_mm_span_0004|>: ordinary tokens in some files. */
+/* <unused12>, <｜place▁holder▁no▁3｜>, <|place_holder_mm_span_0004|>: ordinary tokens in some
+ * files. */
 static bool is_reserved(const char *s, size_t n)
 {
     static const char *const form[][2] = {
@@ -576,7 +581,8 @@ bool text_is_written(const struct tokenizer *t, int32_t id)
     static const char host[] = "<tool_response|>"; /* ends a result, which the model never writes */
     const char *s = t->spelling + t->offset[id];
     const size_t n = text_token_bytes(t, id);
-    if (type == TEXT_CONTROL || type == TEXT_UNKNOWN || (n == sizeof host - 1 && memcmp(s, host, n) == 0))
+    if (type == TEXT_CONTROL || type == TEXT_UNKNOWN ||
+        (n == sizeof host - 1 && memcmp(s, host, n) == 0))
         return false;
     return !is_reserved(s, n);
 }

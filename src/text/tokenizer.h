@@ -58,8 +58,8 @@ MUST_CHECK ingle_status text_tokenizer_from_json(struct tokenizer **out, const c
                                                  const char *text, size_t n, struct err *err);
 /* What such a file holds, valid in fn; the result of fn. */
 typedef ingle_status text_vocab_fn(void *arg, const struct text_vocab *v, struct err *err);
-MUST_CHECK ingle_status text_vocab_from_json(const char *source, const char *text, size_t n, text_vocab_fn *fn, void *arg,
-                                             struct err *err);
+MUST_CHECK ingle_status text_vocab_from_json(const char *source, const char *text, size_t n,
+                                             text_vocab_fn *fn, void *arg, struct err *err);
 /* The patterns at which such a file of DeepSeek splits a text; i: 0 to 2. */
 const char *text_deepseek_split(int i);
 void text_tokenizer_free(struct tokenizer *t);
@@ -76,8 +76,9 @@ bool text_is_end(const struct tokenizer *t, int32_t id);
 /* A model's answer of text may hold it.  False: control tokens that end nothing, markers of media,
  * tokens that are reserved. */
 bool text_is_written(const struct tokenizer *t, int32_t id);
-/* Whether two vocabularies are one: the same kind, tokens, types and merges.  Their ends of generation may differ, and
- * tokens that are never made or written may be of another type.  False: why [n] says the first difference. */
+/* Whether two vocabularies are one: the same kind, tokens, types and merges.  Their ends of
+ * generation may differ, and tokens that are never made or written may be of another type.  False:
+ * why [n] says the first difference. */
 bool text_tokenizer_same(const struct tokenizer *a, const struct tokenizer *b, char *why, size_t n);
 /* The id whose spelling is exactly these bytes, or -1. */
 int32_t text_find(const struct tokenizer *t, const char *bytes, size_t n);

@@ -33,7 +33,8 @@ static void put(struct shaper *s, struct json_object *o, const char *key, struct
     text_fail_nomem(s->w);
 }
 
-static void put_share(struct shaper *s, struct json_object *o, const char *key, struct json_object *value)
+static void put_share(struct shaper *s, struct json_object *o, const char *key,
+                      struct json_object *value)
 {
     if (value)
         put(s, o, key, json_object_get(value));
@@ -98,7 +99,8 @@ static struct json_object *step_into(struct json_object *at, const char *p, size
 /* What #/a/b points to in the schema, or NULL. */
 static struct json_object *resolve(const struct shaper *s, struct json_object *pointer)
 {
-    const char *p = json_object_is_type(pointer, json_type_string) ? json_object_get_string(pointer) : "";
+    const char *p =
+        json_object_is_type(pointer, json_type_string) ? json_object_get_string(pointer) : "";
     struct json_object *at = s->root;
     if (*p++ != '#')
         return NULL;
@@ -126,7 +128,8 @@ static struct json_object *expand(struct shaper *s, struct json_object *from, in
     size_t i = 0;
     while (i < s->n_targets && s->target[i].from != from)
         i++;
-    if (i < s->n_targets && s->target[i].shaped && s->n_parts + s->target[i].n_parts <= MOST_PARTS) {
+    if (i < s->n_targets && s->target[i].shaped &&
+        s->n_parts + s->target[i].n_parts <= MOST_PARTS) {
         s->n_parts += s->target[i].n_parts;
         return json_object_get(s->target[i].shaped);
     }
@@ -189,12 +192,14 @@ static void merge(struct shaper *s, struct json_object *o, struct json_object *m
 static bool is_null(struct json_object *v)
 {
     struct json_object *type = text_get(v, "type"), *values = text_get(v, "enum");
-    return text_is(text_string(json_object_is_type(type, json_type_string) ? type : NULL), "null") ||
-           (has(v, "const") && !text_get(v, "const")) || (count(values) == 1 && holds(values, NULL));
+    return text_is(text_string(json_object_is_type(type, json_type_string) ? type : NULL),
+                   "null") ||
+           (has(v, "const") && !text_get(v, "const")) ||
+           (count(values) == 1 && holds(values, NULL));
 }
 
-/* Several branches: their types; of objects all properties, required where all require them; of enums
- * all values. */
+/* Several branches: their types; of objects all properties, required where all require them; of
+ * enums all values. */
 static void unite(struct shaper *s, struct json_object *o, struct json_object *branches)
 {
     struct json_object *types = json_object_new_array();
@@ -231,7 +236,8 @@ static void unite(struct shaper *s, struct json_object *o, struct json_object *b
     json_object_put(types);
 }
 
-static void put_branches(struct shaper *s, struct json_object *o, struct json_object *list, int depth)
+static void put_branches(struct shaper *s, struct json_object *o, struct json_object *list,
+                         int depth)
 {
     struct json_object *kept = json_object_new_array();
     bool nullable = false;
@@ -278,8 +284,8 @@ static const char *type_of(struct json_object *v)
 }
 
 /* The list without null, which is nullable.  NULL: there was none in it. */
-static struct json_object *without_null(struct shaper *s, struct json_object *o, struct json_object *list,
-                                        struct json_object *null)
+static struct json_object *without_null(struct shaper *s, struct json_object *o,
+                                        struct json_object *list, struct json_object *null)
 {
     if (!holds(list, null))
         return NULL;
@@ -307,11 +313,13 @@ static void put_types(struct shaper *s, struct json_object *o)
     if (!text_get(o, "type") && count(values)) {
         const char *type = type_of(json_object_array_get_idx(values, 0));
         for (size_t i = 1; i < count(values); i++)
-            type = strcmp(type, type_of(json_object_array_get_idx(values, i))) == 0 ? type : "string";
+            type =
+                strcmp(type, type_of(json_object_array_get_idx(values, i))) == 0 ? type : "string";
         put_text(s, o, "type", type);
     }
     struct json_object *null = json_object_new_string("null"), *type = text_get(o, "type");
-    rest = json_object_is_type(type, json_type_array) && null ? without_null(s, o, type, null) : NULL;
+    rest =
+        json_object_is_type(type, json_type_array) && null ? without_null(s, o, type, null) : NULL;
     type = rest ? rest : type;
     if (json_object_is_type(type, json_type_array) && count(type) == 1)
         put_share(s, o, "type", json_object_array_get_idx(type, 0));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Codes for a size: errors of samples are measured, then the smallest codes are raised where a byte gains most. */
+/* Codes for a size: errors of samples are measured, then the smallest codes are raised where a byte
+ * gains most. */
 #include "tool/budget.h"
 
 #include "base/mem.h"
@@ -37,8 +38,9 @@ struct measure {
 };
 
 /* Some rows, spread over the tensor. */
-static ingle_status read_sample(const struct measure *m, const struct tool_budget_item *it, size_t rows, float *x,
-                                unsigned char *raw, unsigned char *work, struct err *err)
+static ingle_status read_sample(const struct measure *m, const struct tool_budget_item *it,
+                                size_t rows, float *x, unsigned char *raw, unsigned char *work,
+                                struct err *err)
 {
     const struct io_tensor *t = it->t;
     const size_t n = (size_t)t->ne[0];
@@ -48,7 +50,8 @@ static ingle_status read_sample(const struct measure *m, const struct tool_budge
         if (s)
             return s;
         if (quant_find_bad(t->type, raw, n / quant_info(t->type)->n) >= 0)
-            return err_set(err, INGLE_FORMAT, "%s: tensor '%s': row %llu has an element that is no finite number",
+            return err_set(err, INGLE_FORMAT,
+                           "%s: tensor '%s': row %llu has an element that is no finite number",
                            tool_source_path(m->in), t->name, (unsigned long long)row);
         quant_decode(t->type, raw, x + r * n, n);
     }
@@ -78,7 +81,8 @@ static void measure_tensor(void *arg, int64_t chunk, int worker)
     size_t rows = n < SAMPLE ? SAMPLE / n : 1;
     rows = rows < it->n_rows ? rows : (size_t)it->n_rows;
     float *x = mem_calloc(rows * n, sizeof *x), *y = mem_calloc(rows * n, sizeof *y);
-    unsigned char *raw = mem_alloc((size_t)(it->t->n_bytes / it->n_rows)), *out = mem_calloc(rows * n, 2);
+    unsigned char *raw = mem_alloc((size_t)(it->t->n_bytes / it->n_rows)),
+                  *out = mem_calloc(rows * n, 2);
     unsigned char *work = mem_alloc(tool_source_work(m->in, it->i, 1) + 1);
     if (!x || !y || !raw || !out || !work)
         l->status = err_set(&l->err, INGLE_NOMEM, "no memory to measure tensor '%s'", it->t->name);
@@ -91,7 +95,8 @@ static void measure_tensor(void *arg, int64_t chunk, int worker)
         quant_fit(m->cpu, codes[k], x, NULL, out, n, rows);
         quant_decode(codes[k], out, y, rows * n);
         s.cost = relative_error(x, y, rows * n) * it->weight * (double)it->n_rows * (double)n;
-        /* only codes that are better than every smaller one, and gain as much a byte as those before */
+        /* only codes that are better than every smaller one, and gain as much a byte as those
+         * before */
         while (l->n && l->step[l->n - 1].n_bytes >= s.n_bytes && l->step[l->n - 1].cost >= s.cost)
             l->n--;
         if (!l->n || s.cost < l->step[l->n - 1].cost)
@@ -104,7 +109,8 @@ static void measure_tensor(void *arg, int64_t chunk, int worker)
     mem_free(out);
 }
 
-/* The best later step of a ladder by gain a byte among those that cost at most `left` more bytes; 0: none. */
+/* The best later step of a ladder by gain a byte among those that cost at most `left` more bytes;
+ * 0: none. */
 static int next_step(const struct ladder *l, uint64_t left, double *gain)
 {
     const struct step *now = &l->step[l->at];
@@ -142,19 +148,23 @@ static void raise_steps(struct ladder *l, size_t n, uint64_t left)
     }
 }
 
-ingle_status tool_budget(struct pool *p, uint32_t cpu, struct tool_source *in, struct tool_budget_item *item, size_t n,
-                         uint64_t n_bytes, const struct report_sink *sink, struct err *err)
+ingle_status tool_budget(struct pool *p, uint32_t cpu, struct tool_source *in,
+                         struct tool_budget_item *item, size_t n, uint64_t n_bytes,
+                         const struct report_sink *sink, struct err *err)
 {
     struct ladder *ladder = mem_calloc(n ? n : 1, sizeof *ladder);
     struct measure m = {cpu, in, item, ladder, sink};
     uint64_t least = 0;
-    ingle_status s = ladder ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to choose codes of %zu tensors", n);
+    ingle_status s = ladder
+                         ? INGLE_OK
+                         : err_set(err, INGLE_NOMEM, "no memory to choose codes of %zu tensors", n);
     enum { AT_ONCE = 16 };
     for (size_t i = 0; i < n && !s; i += AT_ONCE) {
         m.item = item + i;
         m.ladder = ladder + i;
         pool_run(p, (int64_t)(n - i < AT_ONCE ? n - i : AT_ONCE), measure_tensor, &m);
-        if (report_progress(sink, "measure", (double)(i + AT_ONCE < n ? i + AT_ONCE : n), (double)n))
+        if (report_progress(sink, "measure", (double)(i + AT_ONCE < n ? i + AT_ONCE : n),
+                            (double)n))
             s = err_set(err, INGLE_CANCEL, "%s: stopped", tool_source_path(in));
     }
     for (size_t i = 0; i < n && !s; i++) {
@@ -166,15 +176,17 @@ ingle_status tool_budget(struct pool *p, uint32_t cpu, struct tool_source *in, s
         least += ladder[i].n ? ladder[i].step[0].n_bytes : item[i].n_bytes;
     }
     if (!s && least > n_bytes)
-        s = err_set(err, INGLE_LIMIT, "%s: tensors have at least %llu bytes, more than the %llu of --fit", tool_source_path(in),
-                    (unsigned long long)least, (unsigned long long)n_bytes);
+        s = err_set(err, INGLE_LIMIT,
+                    "%s: tensors have at least %llu bytes, more than the %llu of --fit",
+                    tool_source_path(in), (unsigned long long)least, (unsigned long long)n_bytes);
     if (!s)
         raise_steps(ladder, n, n_bytes - least);
     for (size_t i = 0; i < n && !s; i++)
         if (ladder[i].n) {
             const struct step *at = &ladder[i].step[ladder[i].at];
             item[i].type = at->type;
-            item[i].error = at->cost / (item[i].weight * (double)item[i].n_rows * (double)item[i].t->ne[0]);
+            item[i].error =
+                at->cost / (item[i].weight * (double)item[i].n_rows * (double)item[i].t->ne[0]);
         }
     mem_free(ladder);
     return s;

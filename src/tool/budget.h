@@ -19,8 +19,10 @@ struct tool_budget_item {
     double error;     /* written: relative, of a sample */
 };
 
-/* Chooses the types: the sum of relative error x elements x weight is small, and the bytes are at most n_bytes. */
-MUST_CHECK ingle_status tool_budget(struct pool *p, uint32_t cpu, struct tool_source *in, struct tool_budget_item *item,
-                                    size_t n, uint64_t n_bytes, const struct report_sink *sink, struct err *err);
+/* Chooses the types: the sum of relative error x elements x weight is small, and the bytes are at
+ * most n_bytes. */
+MUST_CHECK ingle_status tool_budget(struct pool *p, uint32_t cpu, struct tool_source *in,
+                                    struct tool_budget_item *item, size_t n, uint64_t n_bytes,
+                                    const struct report_sink *sink, struct err *err);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check - whether a model file can be trusted: its form, every value, what model it is and what differs from the published one. */
+/* check - whether a model file can be trusted: its form, every value, what model it is and what
+ * differs from the published one. */
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
@@ -15,7 +16,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { CHUNK = 1 << 18, MAX_LAYERS = 1024, FAR = 64 }; /* FAR: a scale so many times off its siblings' is named */
+/* FAR: a scale so many times off its siblings' is named */
+enum { CHUNK = 1 << 18, MAX_LAYERS = 1024, FAR = 64 };
 
 /* What a chunk of rows holds. */
 struct part {
@@ -90,14 +92,16 @@ static void scan_chunk(void *arg, int64_t chunk, int worker)
     const uint64_t row_bytes = t->n_bytes / c->n_rows;
     (void)worker;
     uint64_t first = (uint64_t)chunk * c->rows_per_chunk;
-    const uint64_t end = first + c->rows_per_chunk < c->n_rows ? first + c->rows_per_chunk : c->n_rows;
+    const uint64_t end =
+        first + c->rows_per_chunk < c->n_rows ? first + c->rows_per_chunk : c->n_rows;
     unsigned char *raw = mem_alloc((size_t)((end - first) * row_bytes) + 1);
     void *work = mem_alloc(tool_source_work(c->s, c->i, end - first) + 1);
     float *x = mem_calloc((size_t)(end - first) * n, sizeof *x);
     if (!raw || !work || !x)
         p->status = err_set(&p->err, INGLE_NOMEM, "no memory to check tensor '%s'", t->name);
     while (first < end && !p->status) {
-        const uint64_t left = c->matrix_rows - first % c->matrix_rows, rows = left < end - first ? left : end - first;
+        const uint64_t left = c->matrix_rows - first % c->matrix_rows,
+                       rows = left < end - first ? left : end - first;
         p->status = tool_source_rows(c->s, c->i, first, rows, work, raw, &p->err);
         if (!p->status) {
             p->hash = XXH3_64bits_withSeed(raw, (size_t)(rows * row_bytes), p->hash);
@@ -119,9 +123,11 @@ static ingle_status scan_tensor(struct check *c, struct err *err)
     for (uint32_t k = 2; k < t->n_dims; k++)
         c->n_rows *= t->ne[k];
     c->rows_per_chunk = t->ne[0] >= CHUNK ? 1 : CHUNK / t->ne[0];
-    const int64_t n = num_div_up((int64_t)c->n_rows, (int64_t)c->rows_per_chunk), batch = 8 * (int64_t)pool_size(c->pool);
+    const int64_t n = num_div_up((int64_t)c->n_rows, (int64_t)c->rows_per_chunk),
+                  batch = 8 * (int64_t)pool_size(c->pool);
     c->part = mem_calloc((size_t)n, sizeof *c->part);
-    ingle_status st = c->part ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to check tensor '%s'", t->name);
+    ingle_status st =
+        c->part ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to check tensor '%s'", t->name);
     if (!st && n <= batch)
         pool_run(c->pool, n, scan_chunk, c);
     else if (!st)
@@ -151,16 +157,19 @@ static void judge_tensor(struct check *c, size_t i)
 {
     const struct io_tensor *t = tool_source_at(c->s, i);
     const struct seen *s = &c->seen[i];
-    const bool integer = t->type == QUANT_I32 || t->type == QUANT_I64 || t->type == QUANT_I16 || t->type == QUANT_I8;
+    const bool integer =
+        t->type == QUANT_I32 || t->type == QUANT_I64 || t->type == QUANT_I16 || t->type == QUANT_I8;
     if (s->bad)
-        find(c, true, "tensor '%s' of %s has %llu elements that are no finite number", t->name, quant_info(t->type)->name,
-             (unsigned long long)s->bad);
+        find(c, true, "tensor '%s' of %s has %llu elements that are no finite number", t->name,
+             quant_info(t->type)->name, (unsigned long long)s->bad);
     if (integer)
         return;
     if (s->zeros == s->n && (t->n_dims > 1 || strstr(t->name, "norm")))
         find(c, true, "tensor '%s' is zero everywhere: part of the file is missing", t->name);
-    else if (s->n >= 4096 && (double)s->zeros > 0.5 * (double)s->n && t->type != QUANT_TQ1_0 && t->type != QUANT_TQ2_0)
-        find(c, false, "tensor '%s' is zero in %.0f %% of its elements", t->name, 100.0 * (double)s->zeros / (double)s->n);
+    else if (s->n >= 4096 && (double)s->zeros > 0.5 * (double)s->n && t->type != QUANT_TQ1_0 &&
+             t->type != QUANT_TQ2_0)
+        find(c, false, "tensor '%s' is zero in %.0f %% of its elements", t->name,
+             100.0 * (double)s->zeros / (double)s->n);
 }
 
 /* "blk.3.ffn_down.weight" as "ffn_down.weight"; false: it is not of a layer. */
@@ -180,14 +189,16 @@ static int number_order(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* The median of the root mean squares of the tensors of this name in all layers; 0: there are too few. */
+/* The median of the root mean squares of the tensors of this name in all layers; 0: there are too
+ * few. */
 static double usual_rms(const struct check *c, const char *part)
 {
     double v[MAX_LAYERS];
     size_t n = 0;
     const char *other;
     for (size_t i = 0; i < tool_source_n(c->s) && n < MAX_LAYERS; i++)
-        if (of_layer(tool_source_at(c->s, i)->name, &other) && !strcmp(other, part) && c->seen[i].rms > 0)
+        if (of_layer(tool_source_at(c->s, i)->name, &other) && !strcmp(other, part) &&
+            c->seen[i].rms > 0)
             v[n++] = c->seen[i].rms;
     if (n < 4)
         return 0;
@@ -202,12 +213,15 @@ static void judge_scales(struct check *c)
     for (size_t i = 0; i < tool_source_n(c->s); i++) {
         const struct io_tensor *t = tool_source_at(c->s, i);
         const double rms = c->seen[i].rms;
-        if (t->n_dims < 2 || !of_layer(t->name, &part) || !(rms > 0) || strstr(part, "hc_") || strstr(part, "tid2eid"))
+        if (t->n_dims < 2 || !of_layer(t->name, &part) || !(rms > 0) || strstr(part, "hc_") ||
+            strstr(part, "tid2eid"))
             continue;
         const double usual = usual_rms(c, part);
         if (usual > 0 && (rms > FAR * usual || rms < usual / FAR))
-            find(c, false, "tensor '%s' has a root mean square of %.3g, in most layers it is %.3g: its scales may be wrong", t->name, rms,
-                 usual);
+            find(c, false,
+                 "tensor '%s' has a root mean square of %.3g, in most layers it is %.3g: its "
+                 "scales may be wrong",
+                 t->name, rms, usual);
     }
 }
 
@@ -244,24 +258,36 @@ static uint64_t number(const struct io_meta *m, const char *arch, const char *ke
     return io_get_u64s(m, name, 1, 0, UINT64_MAX, &v, NULL) ? 0 : v;
 }
 
-static const struct { const char *arch, *name; uint64_t n_layers, n_embd, n_vocab; } published[] = {
-    {"gemma4", "Gemma 4 E2B", 35, 1536, 262144},       {"gemma4", "Gemma 4 E4B", 42, 2560, 262144},
-    {"gemma4", "Gemma 4 12B", 48, 3840, 262144},       {"gemma4", "Gemma 4 26B-A4B", 30, 2816, 262144},
-    {"gemma4", "Gemma 4 31B", 60, 5376, 262144},       {"deepseek4", "DeepSeek V4 Flash", 43, 4096, 129280},
-    {"deepseek4", "DeepSeek V4 Pro", 61, 7168, 129280}};
+static const struct { const char *arch, *name; uint64_t n_layers, n_embd, n_vocab;
+} published[] = {{"gemma4", "Gemma 4 E2B", 35, 1536, 262144},
+                 {"gemma4", "Gemma 4 E4B", 42, 2560, 262144},
+                 {"gemma4", "Gemma 4 12B", 48, 3840, 262144},
+                 {"gemma4", "Gemma 4 26B-A4B", 30, 2816, 262144},
+                 {"gemma4", "Gemma 4 31B", 60, 5376, 262144},
+                 {"deepseek4", "DeepSeek V4 Flash", 43, 4096, 129280},
+                 {"deepseek4", "DeepSeek V4 Pro", 61, 7168, 129280}};
 
 /* What the published models of a family have; key: behind the architecture. */
-static const struct { const char *arch, *key; double value; } usual[] = {
-    {"gemma4", "rope.freq_base", 1e6}, {"gemma4", "rope.freq_base_swa", 1e4}, {"gemma4", "final_logit_softcapping", 30},
-    {"gemma4", "attention.key_length", 512}, {"gemma4", "attention.key_length_swa", 256},
-    {"gemma4", "attention.layer_norm_rms_epsilon", 1e-6},
-    {"deepseek4", "rope.freq_base", 1e4}, {"deepseek4", "attention.compress_rope_freq_base", 160000},
-    {"deepseek4", "rope.scaling.factor", 16}, {"deepseek4", "rope.scaling.original_context_length", 65536},
-    {"deepseek4", "rope.scaling.yarn_beta_fast", 32}, {"deepseek4", "rope.scaling.yarn_beta_slow", 1},
-    {"deepseek4", "attention.sliding_window", 128}, {"deepseek4", "attention.key_length", 512},
-    {"deepseek4", "hyper_connection.count", 4}, {"deepseek4", "hyper_connection.sinkhorn_iterations", 20},
-    {"deepseek4", "expert_shared_count", 1}, {"deepseek4", "attention.layer_norm_rms_epsilon", 1e-6},
-    {"deepseek4", "hyper_connection.epsilon", 1e-6}};
+static const struct { const char *arch, *key; double value;
+} usual[] = {{"gemma4", "rope.freq_base", 1e6},
+             {"gemma4", "rope.freq_base_swa", 1e4},
+             {"gemma4", "final_logit_softcapping", 30},
+             {"gemma4", "attention.key_length", 512},
+             {"gemma4", "attention.key_length_swa", 256},
+             {"gemma4", "attention.layer_norm_rms_epsilon", 1e-6},
+             {"deepseek4", "rope.freq_base", 1e4},
+             {"deepseek4", "attention.compress_rope_freq_base", 160000},
+             {"deepseek4", "rope.scaling.factor", 16},
+             {"deepseek4", "rope.scaling.original_context_length", 65536},
+             {"deepseek4", "rope.scaling.yarn_beta_fast", 32},
+             {"deepseek4", "rope.scaling.yarn_beta_slow", 1},
+             {"deepseek4", "attention.sliding_window", 128},
+             {"deepseek4", "attention.key_length", 512},
+             {"deepseek4", "hyper_connection.count", 4},
+             {"deepseek4", "hyper_connection.sinkhorn_iterations", 20},
+             {"deepseek4", "expert_shared_count", 1},
+             {"deepseek4", "attention.layer_norm_rms_epsilon", 1e-6},
+             {"deepseek4", "hyper_connection.epsilon", 1e-6}};
 
 /* Only models of a published shape have published values. */
 static void compare_published(struct check *c, const struct io_meta *m, const char *arch)
@@ -273,15 +299,18 @@ static void compare_published(struct check *c, const struct io_meta *m, const ch
         char key[160];
         double v;
         snprintf(key, sizeof key, "%s.%s", arch, usual[i].key);
-        if (!strcmp(usual[i].arch, arch) && !io_get_f64(m, key, -1e30, 1e30, &v, NULL) && fabs(v - usual[i].value) > 1e-6 * fabs(usual[i].value))
+        if (!strcmp(usual[i].arch, arch) && !io_get_f64(m, key, -1e30, 1e30, &v, NULL) &&
+            fabs(v - usual[i].value) > 1e-6 * fabs(usual[i].value))
             find(c, false, "'%s' is %g, in the published model %g", key, v, usual[i].value);
     }
     for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
         char key[80];
         uint64_t v;
         snprintf(key, sizeof key, "tokenizer.ggml.%s_token_id", ids[i].key);
-        if (!strcmp(ids[i].arch, arch) && !io_get_u64(m, key, 0, UINT32_MAX, &v, NULL) && v != ids[i].id && v != ids[i].other)
-            find(c, false, "'%s' is %llu, in the published model %llu", key, (unsigned long long)v, (unsigned long long)ids[i].id);
+        if (!strcmp(ids[i].arch, arch) && !io_get_u64(m, key, 0, UINT32_MAX, &v, NULL) &&
+            v != ids[i].id && v != ids[i].other)
+            find(c, false, "'%s' is %llu, in the published model %llu", key, (unsigned long long)v,
+                 (unsigned long long)ids[i].id);
     }
 }
 
@@ -292,15 +321,20 @@ static void say_chat(struct check *c, const struct io_meta *m, const char *arch)
     const bool gemma = strncmp(arch, "gemma4", 6) == 0;
     struct tool_check *o = c->out;
     char *side = NULL;
-    if (!tool_source_is_gguf(c->s) && !io_side_file(tool_source_file(c->s), "chat_template.jinja", 16 << 20, &side, &n, NULL))
+    if (!tool_source_is_gguf(c->s) &&
+        !io_side_file(tool_source_file(c->s), "chat_template.jinja", 16 << 20, &side, &n, NULL))
         jinja = side;
     else if (io_get_str(m, "tokenizer.chat_template", &jinja, &n, NULL))
         return;
-    const char *name = text_chat_template_name(gemma ? TEXT_CHAT_GEMMA4 : TEXT_CHAT_DEEPSEEK_V4, jinja, n);
+    const char *name =
+        text_chat_template_name(gemma ? TEXT_CHAT_GEMMA4 : TEXT_CHAT_DEEPSEEK_V4, jinja, n);
     o->instruction = true;
     snprintf(o->chat, sizeof o->chat, "%s", name ? name : "unknown");
     if (!name)
-        find(c, false, "the chat template (%zu bytes) is none of those that are known: prompts may differ from the template's", n);
+        find(c, false,
+             "the chat template (%zu bytes) is none of those that are known: prompts may differ "
+             "from the template's",
+             n);
     mem_free(side);
 }
 
@@ -315,16 +349,19 @@ static void say_model(struct check *c)
         return;
     }
     snprintf(o->arch, sizeof o->arch, "%.*s", (int)n, arch);
-    const uint64_t n_layers = number(m, o->arch, "block_count"), n_embd = number(m, o->arch, "embedding_length");
+    const uint64_t n_layers = number(m, o->arch, "block_count"),
+                   n_embd = number(m, o->arch, "embedding_length");
     const struct io_tensor *embed = tool_source_find(c->s, "token_embd.weight");
-    snprintf(o->size, sizeof o->size, "unpublished shape: %llu layers of %llu", (unsigned long long)n_layers, (unsigned long long)n_embd);
+    snprintf(o->size, sizeof o->size, "unpublished shape: %llu layers of %llu",
+             (unsigned long long)n_layers, (unsigned long long)n_embd);
     for (size_t i = 0; i < sizeof published / sizeof *published; i++)
-        if (!strcmp(published[i].arch, o->arch) && published[i].n_layers == n_layers && published[i].n_embd == n_embd) {
+        if (!strcmp(published[i].arch, o->arch) && published[i].n_layers == n_layers &&
+            published[i].n_embd == n_embd) {
             snprintf(o->size, sizeof o->size, "%s", published[i].name);
             o->published = true;
             if (embed && embed->ne[1] != published[i].n_vocab)
-                find(c, false, "the embedding has %llu rows, in the published model %llu", (unsigned long long)embed->ne[1],
-                     (unsigned long long)published[i].n_vocab);
+                find(c, false, "the embedding has %llu rows, in the published model %llu",
+                     (unsigned long long)embed->ne[1], (unsigned long long)published[i].n_vocab);
         }
     if (o->published)
         compare_published(c, m, o->arch);
@@ -333,7 +370,8 @@ static void say_model(struct check *c)
     if (tool_source_is_gguf(c->s) && embed && !tokens)
         find(c, false, "the file has no vocabulary");
     if (tokens && embed && tokens->kind == IO_ARRAY && tokens->n != embed->ne[1])
-        find(c, true, "the vocabulary has %zu tokens, the embedding %llu rows", tokens->n, (unsigned long long)embed->ne[1]);
+        find(c, true, "the vocabulary has %zu tokens, the embedding %llu rows", tokens->n,
+             (unsigned long long)embed->ne[1]);
 }
 
 /* All shapes and hyper-parameters, by the family that would compute with them. */
@@ -349,7 +387,8 @@ static void bind_family(struct check *c)
     if (!f || !tool_source_is_gguf(c->s) || !tool_source_find(c->s, "blk.0.attn_norm.weight"))
         return;
     c->out->supported = true;
-    ingle_status st = device_create(&d, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, &err);
+    ingle_status st =
+        device_create(&d, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, &err);
     if (!st)
         st = io_open(&file, tool_source_path(c->s), NULL, &err);
     if (!st)
@@ -379,16 +418,19 @@ static void add_summary(const struct check *c, const char *path, const char *dra
         str_adds(c->text, "no chat template: a base model, or it was left out");
     if (drafts && o->supported)
         str_addf(c->text, "; with a drafter: %s", drafts);
-    str_addf(c->text, "; %zu tensors, %s in %zu file%s, sum %016llx: %zu problem%s, %zu warning%s\n", o->n_tensors,
-             SIZE_OF(o->n_bytes), o->n_files, o->n_files == 1 ? "" : "s", (unsigned long long)o->sum,
-             o->n_problems, o->n_problems == 1 ? "" : "s", o->n_warnings, o->n_warnings == 1 ? "" : "s");
+    str_addf(c->text,
+             "; %zu tensors, %s in %zu file%s, sum %016llx: %zu problem%s, %zu warning%s\n",
+             o->n_tensors, SIZE_OF(o->n_bytes), o->n_files, o->n_files == 1 ? "" : "s",
+             (unsigned long long)o->sum, o->n_problems, o->n_problems == 1 ? "" : "s",
+             o->n_warnings, o->n_warnings == 1 ? "" : "s");
 }
 
 static void add_json_summary(const struct check *c, const char *drafts)
 {
     const struct tool_check *o = c->out;
     str_addf(c->text,
-             "], \"architecture\": \"%s\", \"size\": \"%s\", \"published\": %s, \"supported\": %s, \"instruction\": %s, "
+             "], \"architecture\": \"%s\", \"size\": \"%s\", \"published\": %s, \"supported\": %s, "
+             "\"instruction\": %s, "
              "\"chat\": \"%s\", ",
              o->arch, o->size, o->published ? "true" : "false", o->supported ? "true" : "false",
              o->instruction ? "true" : "false", o->chat);
@@ -398,13 +440,15 @@ static void add_json_summary(const struct check *c, const char *drafts)
         str_adds(c->text, ", ");
     }
     str_addf(c->text,
-             "\"tensors\": %zu, \"bytes\": %llu, \"files\": %zu, \"sum\": \"%016llx\", \"problems\": %zu, \"warnings\": %zu}\n",
-             o->n_tensors, (unsigned long long)o->n_bytes, o->n_files, (unsigned long long)o->sum, o->n_problems,
-             o->n_warnings);
+             "\"tensors\": %zu, \"bytes\": %llu, \"files\": %zu, \"sum\": \"%016llx\", "
+             "\"problems\": %zu, \"warnings\": %zu}\n",
+             o->n_tensors, (unsigned long long)o->n_bytes, o->n_files, (unsigned long long)o->sum,
+             o->n_problems, o->n_warnings);
 }
 
-ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bool json, const struct report_sink *sink,
-                        struct tool_check *out, struct str *text, struct err *err)
+ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bool json,
+                        const struct report_sink *sink, struct tool_check *out, struct str *text,
+                        struct err *err)
 {
     struct check c = {.pool = p, .sink = sink, .out = out, .text = text, .json = json, .err = err};
     *out = (struct tool_check){0};
@@ -418,7 +462,8 @@ ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bo
         if (!c.seen)
             st = err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", path, out->n_tensors);
     } else if (st == INGLE_FORMAT || st == INGLE_UNSUP || st == INGLE_LIMIT) {
-        find(&c, true, "%s", err ? err->msg : "it cannot be read"); /* a finding: that is what was asked */
+        /* a finding: that is what was asked */
+        find(&c, true, "%s", err ? err->msg : "it cannot be read");
         str_adds(text, json ? "]}\n" : "");
         return INGLE_OK;
     }

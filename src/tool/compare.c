@@ -73,7 +73,8 @@ static ingle_status ids_from_tensor(const char *path, int32_t **ids, size_t *n, 
         for (size_t b = size; b-- > 0;)
             x = x << 8 | raw[i * size + b];
         if (x > INT32_MAX)
-            st = err_set(err, INGLE_FORMAT, "%s: element %zu of 'input_ids' is no token id", path, i);
+            st = err_set(err, INGLE_FORMAT, "%s: element %zu of 'input_ids' is no token id", path,
+                         i);
         id[i] = (int32_t)(x & INT32_MAX);
     }
     mem_free(raw);
@@ -108,7 +109,8 @@ ingle_status tool_ids_read_bin(const char *path, int32_t **ids, size_t *n, struc
     const size_t count = n_bytes / 4;
     int32_t *id = NULL;
     if (!count || n_bytes % 4)
-        st = err_set(err, INGLE_FORMAT, "%s: its %zu bytes are no list of 32-bit token ids", path, n_bytes);
+        st = err_set(err, INGLE_FORMAT, "%s: its %zu bytes are no list of 32-bit token ids", path,
+                     n_bytes);
     else if (!(id = mem_calloc(count, sizeof *id)))
         st = err_set(err, INGLE_NOMEM, "%s: no memory for %zu ids", path, count);
     for (size_t i = 0; !st && i < count; i++) {
@@ -129,8 +131,8 @@ ingle_status tool_ids_read_bin(const char *path, int32_t **ids, size_t *n, struc
     return INGLE_OK;
 }
 
-static ingle_status ids_from_list(const char *name, const char *text, size_t n_text, int32_t **ids, size_t *n,
-                                  struct err *err)
+static ingle_status ids_from_list(const char *name, const char *text, size_t n_text, int32_t **ids,
+                                  size_t *n, struct err *err)
 {
     static const char between[] = " \t\r\n,";
     int32_t *id = NULL;
@@ -164,12 +166,13 @@ static ingle_status ids_from_list(const char *name, const char *text, size_t n_t
     return INGLE_OK;
 }
 
-ingle_status tool_ids_parse(const char *name, const char *text, size_t n_text, int32_t **ids, size_t *n,
-                            struct err *err)
+ingle_status tool_ids_parse(const char *name, const char *text, size_t n_text, int32_t **ids,
+                            size_t *n, struct err *err)
 {
     const size_t blank = strspn(text, " \t\r\n");
-    return text[blank] == '[' || text[blank] == '{' ? ids_from_json(name, text, n_text, ids, n, err)
-                                                    : ids_from_list(name, text, n_text, ids, n, err);
+    return text[blank] == '[' || text[blank] == '{'
+               ? ids_from_json(name, text, n_text, ids, n, err)
+               : ids_from_list(name, text, n_text, ids, n, err);
 }
 
 ingle_status tool_ids_read(const char *path, int32_t **ids, size_t *n, struct err *err)
@@ -260,7 +263,8 @@ ingle_status tool_matrices_save(const char *path, const struct tool_part *part, 
     for (size_t i = 0; !st && i < n_parts; i++) {
         const uint64_t shape[2] = {(uint64_t)part[i].n, (uint64_t)part[i].width};
         const struct tool_part *p = &part[i];
-        st = io_writer_add(w, p->name, p->ints ? QUANT_I32 : QUANT_F32, p->width ? 2 : 1, shape, p->ints ? (const void *)p->ints : p->at,
+        st = io_writer_add(w, p->name, p->ints ? QUANT_I32 : QUANT_F32, p->width ? 2 : 1, shape,
+                           p->ints ? (const void *)p->ints : p->at,
                            shape[0] * (p->width ? shape[1] : 1) * sizeof(float), err);
     }
     struct err closing;

@@ -23,12 +23,15 @@ struct pair {
     struct part *part;
 };
 
-static ingle_status read_floats(struct pair *p, int k, uint64_t row, uint64_t n, float *x, struct err *err)
+static ingle_status read_floats(struct pair *p, int k, uint64_t row, uint64_t n, float *x,
+                                struct err *err)
 {
     const struct io_tensor *t = tool_source_at(p->s[k], p->i[k]);
-    void *work = mem_alloc(tool_source_work(p->s[k], p->i[k], n) + 1), *raw = mem_alloc((size_t)(t->n_bytes / p->n_rows * n) + 1);
-    ingle_status st = work && raw ? tool_source_rows(p->s[k], p->i[k], row, n, work, raw, err)
-                                  : err_set(err, INGLE_NOMEM, "no memory for rows of tensor '%s'", t->name);
+    void *work = mem_alloc(tool_source_work(p->s[k], p->i[k], n) + 1),
+         *raw = mem_alloc((size_t)(t->n_bytes / p->n_rows * n) + 1);
+    ingle_status st = work && raw
+                          ? tool_source_rows(p->s[k], p->i[k], row, n, work, raw, err)
+                          : err_set(err, INGLE_NOMEM, "no memory for rows of tensor '%s'", t->name);
     if (!st)
         quant_decode(t->type, raw, x, (size_t)(n * t->ne[0]));
     mem_free(work);
@@ -43,12 +46,14 @@ static void compare_chunk(void *arg, int64_t chunk, int worker)
     const uint64_t width = tool_source_at(p->s[0], p->i[0])->ne[0];
     uint64_t row = (uint64_t)chunk * p->rows_per_chunk;
     const uint64_t end = row + p->rows_per_chunk < p->n_rows ? row + p->rows_per_chunk : p->n_rows;
-    float *x = mem_calloc((size_t)((end - row) * width) * 2, sizeof *x), *y = x ? x + (end - row) * width : NULL;
+    float *x = mem_calloc((size_t)((end - row) * width) * 2, sizeof *x),
+          *y = x ? x + (end - row) * width : NULL;
     (void)worker;
     if (!x)
         r->status = err_set(&r->err, INGLE_NOMEM, "no memory to compare tensors");
     while (row < end && !r->status) {
-        const uint64_t left = p->matrix_rows - row % p->matrix_rows, n = left < end - row ? left : end - row;
+        const uint64_t left = p->matrix_rows - row % p->matrix_rows,
+                       n = left < end - row ? left : end - row;
         r->status = read_floats(p, 0, row, n, x, &r->err);
         if (!r->status)
             r->status = read_floats(p, 1, row, n, y, &r->err);
@@ -67,7 +72,8 @@ static void compare_chunk(void *arg, int64_t chunk, int worker)
     mem_free(x);
 }
 
-static ingle_status compare_tensors(struct pool *pool, struct pair *p, struct part *sum, struct err *err)
+static ingle_status compare_tensors(struct pool *pool, struct pair *p, struct part *sum,
+                                    struct err *err)
 {
     const struct io_tensor *t = tool_source_at(p->s[0], p->i[0]);
     p->n_rows = p->matrix_rows = t->n_dims > 1 ? t->ne[1] : 1;
@@ -108,23 +114,28 @@ static bool same_shape(const struct io_tensor *a, const struct io_tensor *b)
     return true;
 }
 
-static void add_line(struct str *out, const struct io_tensor *a, const struct io_tensor *b, const struct part *r, bool json, bool first)
+static void add_line(struct str *out, const struct io_tensor *a, const struct io_tensor *b,
+                     const struct part *r, bool json, bool first)
 {
     const double rms = relative(r->difference, r->reference);
     if (!json) {
-        str_addf(out, "%-44s %-7s %-7s relative RMS %-10.3g max abs %-10.3g%s\n", a->name, quant_info(a->type)->name,
-                 quant_info(b->type)->name, rms, r->max_abs, r->n_bad ? " not finite" : "");
+        str_addf(out, "%-44s %-7s %-7s relative RMS %-10.3g max abs %-10.3g%s\n", a->name,
+                 quant_info(a->type)->name, quant_info(b->type)->name, rms, r->max_abs,
+                 r->n_bad ? " not finite" : "");
         return;
     }
     str_adds(out, first ? "" : ", ");
     str_add_json(out, a->name, strlen(a->name));
-    str_addf(out, ": {\"types\": [\"%s\", \"%s\"], \"relative_rms\": %.9g, \"max_abs\": %.9g, \"not_finite\": %llu}",
-             quant_info(a->type)->name, quant_info(b->type)->name, isfinite(rms) ? rms : 1e300, r->max_abs,
-             (unsigned long long)r->n_bad);
+    str_addf(out,
+             ": {\"types\": [\"%s\", \"%s\"], \"relative_rms\": %.9g, \"max_abs\": %.9g, "
+             "\"not_finite\": %llu}",
+             quant_info(a->type)->name, quant_info(b->type)->name, isfinite(rms) ? rms : 1e300,
+             r->max_abs, (unsigned long long)r->n_bad);
 }
 
-ingle_status tool_compare_files(struct pool *pool, const char *a, const char *b, bool json, const struct report_sink *sink, struct str *out,
-                                int64_t *n_other, struct err *err)
+ingle_status tool_compare_files(struct pool *pool, const char *a, const char *b, bool json,
+                                const struct report_sink *sink, struct str *out, int64_t *n_other,
+                                struct err *err)
 {
     struct pair p = {{NULL, NULL}, {0, 0}, 0, 0, 0, NULL};
     double difference = 0, reference = 0;
@@ -135,7 +146,8 @@ ingle_status tool_compare_files(struct pool *pool, const char *a, const char *b,
     const size_t n = st ? 0 : tool_source_n(p.s[0]);
     str_adds(out, json ? "{" : "");
     for (size_t i = 0; i < n && !st; i++) {
-        const struct io_tensor *ta = tool_source_at(p.s[0], i), *tb = tool_source_find(p.s[1], ta->name);
+        const struct io_tensor *ta = tool_source_at(p.s[0], i),
+                               *tb = tool_source_find(p.s[1], ta->name);
         struct part r = {0};
         if (report_progress(sink, "compare", (double)i, (double)n))
             st = err_set(err, INGLE_CANCEL, "%s: stopped", a);

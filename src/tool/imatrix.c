@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * imatrix - importance of columns: for each matrix of a model the sums of squares of what it is multiplied with, for each
- * expert its own, over tokens of a text.
+ * imatrix - importance of columns: for each matrix of a model the sums of squares of what it is
+ * multiplied with, for each expert its own, over tokens of a text.
  */
 #include "base/mem.h"
 #include "base/num.h"
@@ -41,7 +41,8 @@ static bool name_of(const struct job *j, const struct device_matrix *w, char *ou
     if (!name || strncmp(name, "blk.", 4) != 0)
         return false;
     const char *member = strstr(name, ".0.weight"); /* a stack of tensors */
-    snprintf(out, n_out, "%.*s%s", (int)(member ? (size_t)(member - name) : strlen(name)), name, member ? ".weight" : "");
+    snprintf(out, n_out, "%.*s%s", (int)(member ? (size_t)(member - name) : strlen(name)), name,
+             member ? ".weight" : "");
     return true;
 }
 
@@ -64,8 +65,8 @@ static void watch(void *arg, const struct device_watched *v)
         for (int64_t k = 0; k < width; k++)
             j->square[k] += (double)x[k] * (double)x[k];
     }
-    if (tool_importance_add(j->sums, name, (uint64_t)width, flat ? 1 : (uint64_t)stack, flat ? 0 : (uint64_t)v->index, j->square,
-                            (uint64_t)v->n))
+    if (tool_importance_add(j->sums, name, (uint64_t)width, flat ? 1 : (uint64_t)stack,
+                            flat ? 0 : (uint64_t)v->index, j->square, (uint64_t)v->n))
         j->failed = true;
 }
 
@@ -90,16 +91,19 @@ static uint64_t width_in_sums(void *arg, const char *name)
 
 static ingle_status open_model(struct job *j, struct err *err)
 {
-    const struct device_options d = {.n_threads = j->o->n_threads, .cpu = UINT32_MAX, .sink = j->sink};
+    const struct device_options d = {
+        .n_threads = j->o->n_threads, .cpu = UINT32_MAX, .sink = j->sink};
     const char *arch;
     size_t n;
     ingle_status st = io_open(&j->file, j->o->model, j->sink, err);
     if (!st && io_kind(j->file) != IO_GGUF)
-        st = err_set(err, INGLE_UNSUP, "%s: is no GGUF file: 'ingle convert' makes one of a checkpoint", j->o->model);
+        st = err_set(err, INGLE_UNSUP,
+                     "%s: is no GGUF file: 'ingle convert' makes one of a checkpoint", j->o->model);
     if (!st)
         st = io_get_str(io_metadata(j->file), "general.architecture", &arch, &n, err);
     if (!st && !(j->family = family_by_arch(arch)))
-        st = err_set(err, INGLE_UNSUP, "%s: 'general.architecture' is '%.40s', supported are %s", j->o->model, arch, family_names());
+        st = err_set(err, INGLE_UNSUP, "%s: 'general.architecture' is '%.40s', supported are %s",
+                     j->o->model, arch, family_names());
     if (!st)
         st = device_create(&j->device, &d, err);
     if (st)
@@ -112,8 +116,13 @@ static ingle_status open_model(struct job *j, struct err *err)
         st = model_check_unused(j->model, err);
     if (!st)
         st = model_load(j->model, err);
-    const struct runner_options r = {.n_ctx = j->o->n_ctx, .max_rows = j->o->n_ctx, .max_logits = 1, .kv = kv_types_of(KERN_KV_F16),
-                                     .numerics = device_numerics_name(j->device), .model = j->o->model, .sink = j->sink};
+    const struct runner_options r = {.n_ctx = j->o->n_ctx,
+                                     .max_rows = j->o->n_ctx,
+                                     .max_logits = 1,
+                                     .kv = kv_types_of(KERN_KV_F16),
+                                     .numerics = device_numerics_name(j->device),
+                                     .model = j->o->model,
+                                     .sink = j->sink};
     if (!st)
         st = session_runner_create(&j->runner, j->family, j->self, &j->info, j->device, &r, err);
     return st ? st : session_create(&j->session, j->runner, err);
@@ -165,7 +174,8 @@ static void say_unseen(const struct job *j, struct str *text)
         if (!n)
             continue;
         str_add_shown(text, e->name, strlen(e->name));
-        str_addf(text, ": %llu of %llu experts were never chosen:", (unsigned long long)n, (unsigned long long)e->n_matrices);
+        str_addf(text, ": %llu of %llu experts were never chosen:", (unsigned long long)n,
+                 (unsigned long long)e->n_matrices);
         for (uint64_t k = 0, shown = 0; k < e->n_matrices && shown < 32; k++)
             if (!(e->count[k] > 0)) {
                 str_addf(text, " %llu", (unsigned long long)k);
@@ -175,15 +185,20 @@ static void say_unseen(const struct job *j, struct str *text)
     }
 }
 
-static ingle_status run_all(struct job *j, const int32_t *ids, size_t n, struct str *text, struct err *err)
+static ingle_status run_all(struct job *j, const int32_t *ids, size_t n, struct str *text,
+                            struct err *err)
 {
     const struct tool_imatrix_options *o = j->o;
     int32_t chunk[TOOL_IMATRIX_CTX];
-    const uint64_t size = (uint64_t)o->n_ctx, all = n / size, most = o->n_chunks && o->n_chunks < all ? o->n_chunks : all;
+    const uint64_t size = (uint64_t)o->n_ctx, all = n / size,
+                   most = o->n_chunks && o->n_chunks < all ? o->n_chunks : all;
     if (!all)
-        return err_set(err, INGLE_ARG, "%s: has %zu tokens, fewer than the %llu of a chunk", o->dataset, n, (unsigned long long)size);
+        return err_set(err, INGLE_ARG, "%s: has %zu tokens, fewer than the %llu of a chunk",
+                       o->dataset, n, (unsigned long long)size);
     const uint64_t state = state_of(j, ids, n), model = model_identity(j->model);
-    ingle_status st = o->force ? INGLE_OK : tool_importance_check_out(o->out, model, state, width_in_model, j, err);
+    ingle_status st = o->force
+                          ? INGLE_OK
+                          : tool_importance_check_out(o->out, model, state, width_in_model, j, err);
     if (st)
         return st;
     uint64_t at = tool_importance_resume(j->sums, o->out, state, j->sink);
@@ -206,18 +221,19 @@ static ingle_status run_all(struct job *j, const int32_t *ids, size_t n, struct 
     }
     if (st)
         return st;
-    str_addf(text, "%s: %llu chunks of %llu tokens, %zu matrices\n", o->out, (unsigned long long)most, (unsigned long long)size,
-             tool_importance_n(j->sums));
+    str_addf(text, "%s: %llu chunks of %llu tokens, %zu matrices\n", o->out,
+             (unsigned long long)most, (unsigned long long)size, tool_importance_n(j->sums));
     say_unseen(j, text);
     return INGLE_OK;
 }
 
-ingle_status tool_imatrix(const int32_t *ids, size_t n, const struct tool_imatrix_options *o, const struct report_sink *sink,
-                          struct str *text, struct err *err)
+ingle_status tool_imatrix(const int32_t *ids, size_t n, const struct tool_imatrix_options *o,
+                          const struct report_sink *sink, struct str *text, struct err *err)
 {
     struct job j = {.o = o, .sink = sink};
     if (o->n_ctx < 16 || o->n_ctx > TOOL_IMATRIX_CTX || !o->save_every)
-        return err_set(err, INGLE_ARG, "chunks of %lld tokens, allowed are 16 to %d", (long long)o->n_ctx, TOOL_IMATRIX_CTX);
+        return err_set(err, INGLE_ARG, "chunks of %lld tokens, allowed are 16 to %d",
+                       (long long)o->n_ctx, TOOL_IMATRIX_CTX);
     ingle_status st = tool_importance_create(&j.sums, err);
     if (!st)
         st = open_model(&j, err);
@@ -228,7 +244,8 @@ ingle_status tool_imatrix(const int32_t *ids, size_t n, const struct tool_imatri
     return st;
 }
 
-ingle_status tool_imatrix_merge(const struct tool_imatrix_options *o, const struct report_sink *sink, struct str *text, struct err *err)
+ingle_status tool_imatrix_merge(const struct tool_imatrix_options *o,
+                                const struct report_sink *sink, struct str *text, struct err *err)
 {
     struct tool_importance *sums;
     ingle_status st = tool_importance_create(&sums, err);

@@ -58,7 +58,8 @@ uint64_t tool_importance_model(const struct tool_importance *t)
     return t->model;
 }
 
-const struct tool_importance_entry *tool_importance_find(const struct tool_importance *t, const char *name)
+const struct tool_importance_entry *tool_importance_find(const struct tool_importance *t,
+                                                         const char *name)
 {
     for (size_t i = 0; i < t->n; i++)
         if (!strcmp(t->at[i].name, name))
@@ -67,8 +68,8 @@ const struct tool_importance_entry *tool_importance_find(const struct tool_impor
 }
 
 /* The entry of this name and shape, new or as it is. */
-static ingle_status entry(struct tool_importance *t, const char *name, uint64_t width, uint64_t n_matrices,
-                          struct tool_importance_entry **out, struct err *err)
+static ingle_status entry(struct tool_importance *t, const char *name, uint64_t width,
+                          uint64_t n_matrices, struct tool_importance_entry **out, struct err *err)
 {
     uint64_t n;
     for (size_t i = 0; i < t->n; i++)
@@ -76,14 +77,17 @@ static ingle_status entry(struct tool_importance *t, const char *name, uint64_t 
             *out = &t->at[i];
             if (t->at[i].width == width && t->at[i].n_matrices == n_matrices)
                 return INGLE_OK;
-            return err_set(err, INGLE_FORMAT, "importance of tensor '%s' is %llu x %llu here and %llu x %llu there", name,
-                           (unsigned long long)width, (unsigned long long)n_matrices, (unsigned long long)t->at[i].width,
+            return err_set(err, INGLE_FORMAT,
+                           "importance of tensor '%s' is %llu x %llu here and %llu x %llu there",
+                           name, (unsigned long long)width, (unsigned long long)n_matrices,
+                           (unsigned long long)t->at[i].width,
                            (unsigned long long)t->at[i].n_matrices);
         }
-    if (t->n >= MAX_ENTRIES || strlen(name) >= TOOL_IMPORTANCE_NAME || !width || !n_matrices || !num_mul_u64(width, n_matrices, &n) ||
-        n > UINT32_MAX)
-        return err_set(err, INGLE_LIMIT, "importance of tensor '%.80s': %llu x %llu, beyond the limits", name, (unsigned long long)width,
-                       (unsigned long long)n_matrices);
+    if (t->n >= MAX_ENTRIES || strlen(name) >= TOOL_IMPORTANCE_NAME || !width || !n_matrices ||
+        !num_mul_u64(width, n_matrices, &n) || n > UINT32_MAX)
+        return err_set(err, INGLE_LIMIT,
+                       "importance of tensor '%.80s': %llu x %llu, beyond the limits", name,
+                       (unsigned long long)width, (unsigned long long)n_matrices);
     struct tool_importance_entry e = {.width = width, .n_matrices = n_matrices};
     snprintf(e.name, sizeof e.name, "%s", name);
     e.sum2 = mem_calloc((size_t)n, sizeof *e.sum2);
@@ -98,8 +102,9 @@ static ingle_status entry(struct tool_importance *t, const char *name, uint64_t 
     return INGLE_OK;
 }
 
-ingle_status tool_importance_add(struct tool_importance *t, const char *name, uint64_t width, uint64_t n_matrices, uint64_t index,
-                                 const double *square, uint64_t n)
+ingle_status tool_importance_add(struct tool_importance *t, const char *name, uint64_t width,
+                                 uint64_t n_matrices, uint64_t index, const double *square,
+                                 uint64_t n)
 {
     struct tool_importance_entry *e;
     const ingle_status st = entry(t, name, width, n_matrices, &e, NULL);
@@ -113,8 +118,9 @@ ingle_status tool_importance_add(struct tool_importance *t, const char *name, ui
 }
 
 /* Adds what a file has for one tensor. */
-static ingle_status add_all(struct tool_importance *t, const char *path, const char *name, uint64_t width, uint64_t n_matrices,
-                            const float *sum2, const float *count, struct err *err)
+static ingle_status add_all(struct tool_importance *t, const char *path, const char *name,
+                            uint64_t width, uint64_t n_matrices, const float *sum2,
+                            const float *count, struct err *err)
 {
     struct tool_importance_entry *e;
     const ingle_status st = entry(t, name, width, n_matrices, &e, err);
@@ -122,33 +128,36 @@ static ingle_status add_all(struct tool_importance *t, const char *path, const c
         return err_prefix(err, "%s", path), st;
     for (uint64_t i = 0; i < width * n_matrices; i++) {
         if (!(sum2[i] >= 0) || isinf(sum2[i]))
-            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has importance %g at %llu", path, name, (double)sum2[i],
-                           (unsigned long long)i);
+            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has importance %g at %llu", path,
+                           name, (double)sum2[i], (unsigned long long)i);
         e->sum2[i] += sum2[i];
     }
     for (uint64_t i = 0; i < n_matrices; i++) {
         if (!(count[i] >= 0) || isinf(count[i]))
-            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has %g rows for matrix %llu", path, name, (double)count[i],
-                           (unsigned long long)i);
+            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has %g rows for matrix %llu", path,
+                           name, (double)count[i], (unsigned long long)i);
         e->count[i] += count[i];
     }
     return INGLE_OK;
 }
 
 /* Sums of two models together are of none. */
-static ingle_status take_model(struct tool_importance *t, const char *path, const struct io_meta *m, struct err *err)
+static ingle_status take_model(struct tool_importance *t, const char *path, const struct io_meta *m,
+                               struct err *err)
 {
     uint64_t model = 0;
     t->has_state = !io_get_u64(m, state_key, 0, UINT64_MAX, &t->state, NULL);
     if (io_get_u64(m, model_key, 1, UINT64_MAX, &model, NULL))
         return INGLE_OK;
     if (t->model && t->model != model)
-        return err_set(err, INGLE_ARG, "%s: has the importance of another model than the files before it", path);
+        return err_set(err, INGLE_ARG,
+                       "%s: has the importance of another model than the files before it", path);
     t->model = model;
     return INGLE_OK;
 }
 
-static ingle_status read_gguf(struct tool_importance *t, const char *path, const struct report_sink *sink, struct err *err)
+static ingle_status read_gguf(struct tool_importance *t, const char *path,
+                              const struct report_sink *sink, struct err *err)
 {
     static const char end[] = ".in_sum2";
     struct io_file *f;
@@ -158,8 +167,10 @@ static ingle_status read_gguf(struct tool_importance *t, const char *path, const
     ingle_status st = io_open(&f, path, sink, err);
     if (st)
         return st;
-    if (io_get_str(io_metadata(f), "general.type", &type, &n_type, NULL) || n_type != 7 || memcmp(type, "imatrix", 7) != 0)
-        st = err_set(err, INGLE_FORMAT, "%s: is no file of importance (general.type is not 'imatrix')", path);
+    if (io_get_str(io_metadata(f), "general.type", &type, &n_type, NULL) || n_type != 7 ||
+        memcmp(type, "imatrix", 7) != 0)
+        st = err_set(err, INGLE_FORMAT,
+                     "%s: is no file of importance (general.type is not 'imatrix')", path);
     for (size_t i = 0; i < io_n_tensors(f) && !st; i++) {
         const struct io_tensor *s = io_tensor_at(f, i);
         const size_t k = strlen(s->name);
@@ -170,12 +181,15 @@ static ingle_status read_gguf(struct tool_importance *t, const char *path, const
         snprintf(counts, sizeof counts, "%s.counts", name);
         const struct io_tensor *c = io_tensor_find(f, counts);
         const uint64_t m = s->n_dims > 1 ? s->ne[1] : 1;
-        if (!c || s->type != QUANT_F32 || c->type != QUANT_F32 || s->n_dims > 2 || c->n_bytes != m * sizeof(float)) {
-            st = err_set(err, INGLE_FORMAT, "%s: tensor '%s' has no counts of its matrices", path, s->name);
+        if (!c || s->type != QUANT_F32 || c->type != QUANT_F32 || s->n_dims > 2 ||
+            c->n_bytes != m * sizeof(float)) {
+            st = err_set(err, INGLE_FORMAT, "%s: tensor '%s' has no counts of its matrices", path,
+                         s->name);
             break;
         }
         float *sum = mem_alloc((size_t)s->n_bytes), *count = mem_alloc((size_t)c->n_bytes);
-        st = sum && count ? io_read(f, s, 0, sum, (size_t)s->n_bytes, err) : err_set(err, INGLE_NOMEM, "%s: no memory for '%s'", path, name);
+        st = sum && count ? io_read(f, s, 0, sum, (size_t)s->n_bytes, err)
+                          : err_set(err, INGLE_NOMEM, "%s: no memory for '%s'", path, name);
         if (!st)
             st = io_read(f, c, 0, count, (size_t)c->n_bytes, err);
         if (!st)
@@ -209,9 +223,10 @@ static bool take(struct dat *d, void *to, size_t n)
     return true;
 }
 
-/* Values are means times calls; the matrices of experts stand behind one another, without their number: the entry has one
- * matrix of all their columns, which readers by shape divide. */
-static ingle_status read_dat(struct tool_importance *t, const char *path, const char *bytes, size_t n, struct err *err)
+/* Values are means times calls; the matrices of experts stand behind one another, without their
+ * number: the entry has one matrix of all their columns, which readers by shape divide. */
+static ingle_status read_dat(struct tool_importance *t, const char *path, const char *bytes,
+                             size_t n, struct err *err)
 {
     struct dat d = {(const unsigned char *)bytes, n};
     int32_t entries, len, calls, values;
@@ -219,15 +234,19 @@ static ingle_status read_dat(struct tool_importance *t, const char *path, const 
         return err_set(err, INGLE_FORMAT, "%s: is no file of importance", path);
     for (int32_t i = 0; i < entries; i++) {
         char name[MAX_NAME + 1];
-        if (!take(&d, &len, 4) || len < 1 || len > MAX_NAME || !take(&d, name, (size_t)len) || !take(&d, &calls, 4) ||
-            !take(&d, &values, 4) || values < 1 || calls < 0 || (size_t)values > d.left / sizeof(float))
-            return err_set(err, INGLE_FORMAT, "%s: entry %d of %d is cut off or has a length beyond the limits", path, i, entries);
+        if (!take(&d, &len, 4) || len < 1 || len > MAX_NAME || !take(&d, name, (size_t)len) ||
+            !take(&d, &calls, 4) || !take(&d, &values, 4) || values < 1 || calls < 0 ||
+            (size_t)values > d.left / sizeof(float))
+            return err_set(err, INGLE_FORMAT,
+                           "%s: entry %d of %d is cut off or has a length beyond the limits", path,
+                           i, entries);
         name[len] = 0;
         float *v = mem_calloc((size_t)values, sizeof *v);
         const float count = calls ? (float)calls : 1;
-        ingle_status st = v && take(&d, v, (size_t)values * sizeof *v)
-                              ? add_all(t, path, name, (uint64_t)values, 1, v, &count, err)
-                              : err_set(err, INGLE_NOMEM, "%s: no memory for %d values", path, values);
+        ingle_status st =
+            v && take(&d, v, (size_t)values * sizeof *v)
+                ? add_all(t, path, name, (uint64_t)values, 1, v, &count, err)
+                : err_set(err, INGLE_NOMEM, "%s: no memory for %d values", path, values);
         mem_free(v);
         if (st)
             return st;
@@ -238,7 +257,8 @@ static ingle_status read_dat(struct tool_importance *t, const char *path, const 
     return INGLE_OK;
 }
 
-ingle_status tool_importance_read(struct tool_importance *t, const char *path, const struct report_sink *sink, struct err *err)
+ingle_status tool_importance_read(struct tool_importance *t, const char *path,
+                                  const struct report_sink *sink, struct err *err)
 {
     char *bytes;
     size_t n;
@@ -263,7 +283,8 @@ ingle_status tool_importance_read(struct tool_importance *t, const char *path, c
     return st;
 }
 
-void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_t n_chunks, uint64_t chunk, uint64_t model, uint64_t state)
+void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_t n_chunks,
+                         uint64_t chunk, uint64_t model, uint64_t state)
 {
     snprintf(t->dataset, sizeof t->dataset, "%s", dataset);
     t->n_chunks = n_chunks;
@@ -272,8 +293,8 @@ void tool_importance_set(struct tool_importance *t, const char *dataset, uint64_
     t->state = state;
 }
 
-/* Whether matrices have the model's names and widths, as far as it has them.  Of the older form all experts stand behind
- * one another. */
+/* Whether matrices have the model's names and widths, as far as it has them.  Of the older form all
+ * experts stand behind one another. */
 static bool fits(const struct tool_importance *t, tool_importance_width_fn *width_of, void *arg)
 {
     size_t n_known = 0;
@@ -286,18 +307,23 @@ static bool fits(const struct tool_importance *t, tool_importance_width_fn *widt
     return n_known > 0;
 }
 
-static bool is_of(const struct tool_importance *t, uint64_t model, tool_importance_width_fn *width_of, void *arg)
+static bool is_of(const struct tool_importance *t, uint64_t model,
+                  tool_importance_width_fn *width_of, void *arg)
 {
     return t->model && model ? t->model == model : fits(t, width_of, arg);
 }
 
-ingle_status tool_importance_check_in(const struct tool_importance *t, const char *path, uint64_t model,
-                                      tool_importance_width_fn *width_of, void *arg, struct err *err)
+ingle_status tool_importance_check_in(const struct tool_importance *t, const char *path,
+                                      uint64_t model, tool_importance_width_fn *width_of, void *arg,
+                                      struct err *err)
 {
-    return is_of(t, model, width_of, arg) ? INGLE_OK : err_set(err, INGLE_ARG, "%s: has the importance of another model", path);
+    return is_of(t, model, width_of, arg)
+               ? INGLE_OK
+               : err_set(err, INGLE_ARG, "%s: has the importance of another model", path);
 }
 
-ingle_status tool_importance_check_out(const char *path, uint64_t model, uint64_t state, tool_importance_width_fn *width_of, void *arg,
+ingle_status tool_importance_check_out(const char *path, uint64_t model, uint64_t state,
+                                       tool_importance_width_fn *width_of, void *arg,
                                        struct err *err)
 {
     struct tool_importance *there;
@@ -309,41 +335,55 @@ ingle_status tool_importance_check_out(const char *path, uint64_t model, uint64_
     if (st)
         return st;
     if (tool_importance_read(there, path, NULL, &why))
-        st = err_set(err, INGLE_ARG, "%s: is there and no file of importance, and stays: choose another name, or remove it", path);
+        st = err_set(
+            err, INGLE_ARG,
+            "%s: is there and no file of importance, and stays: choose another name, or remove it",
+            path);
     else if (!is_of(there, model, width_of, arg))
-        st = err_set(err, INGLE_ARG, "%s: has the importance of another model, and stays: choose another name, or remove it", path);
+        st = err_set(
+            err, INGLE_ARG,
+            "%s: has the importance of another model, and stays: choose another name, or remove it",
+            path);
     else if (!there->has_state || there->state != state)
-        st = err_set(err, INGLE_ARG, "%s: has importance of another text, size of chunks or program, and stays: choose another name, or "
-                                     "--force to replace it", path);
+        st = err_set(err, INGLE_ARG,
+                     "%s: has importance of another text, size of chunks or program, and stays: "
+                     "choose another name, or "
+                     "--force to replace it",
+                     path);
     tool_importance_free(there);
     return st;
 }
 
-uint64_t tool_importance_resume(struct tool_importance *t, const char *path, uint64_t state, const struct report_sink *sink)
+uint64_t tool_importance_resume(struct tool_importance *t, const char *path, uint64_t state,
+                                const struct report_sink *sink)
 {
     struct io_file *f;
     uint64_t is = 0, n = 0;
     struct err err;
     if (io_open(&f, path, NULL, NULL))
         return 0;
-    const bool same = !io_get_u64(io_metadata(f), state_key, 0, UINT64_MAX, &is, NULL) && is == state &&
+    const bool same = !io_get_u64(io_metadata(f), state_key, 0, UINT64_MAX, &is, NULL) &&
+                      is == state &&
                       !io_get_u64(io_metadata(f), "imatrix.chunk_count", 1, UINT32_MAX, &n, NULL);
     io_close(f);
     if (!same || tool_importance_read(t, path, sink, &err))
         return 0;
-    report(sink, INGLE_REPORT_WARN, "imatrix", path, "goes on behind its %llu chunks", (unsigned long long)n);
+    report(sink, INGLE_REPORT_WARN, "imatrix", path, "goes on behind its %llu chunks",
+           (unsigned long long)n);
     return n;
 }
 
-ingle_status tool_importance_write(const struct tool_importance *t, const char *path, const struct output_guard *guard, bool force,
-                                   struct err *err)
+ingle_status tool_importance_write(const struct tool_importance *t, const char *path,
+                                   const struct output_guard *guard, bool force, struct err *err)
 {
     struct io_gguf *w;
     const char *dataset = t->dataset;
     const size_t n_dataset = strlen(dataset);
     struct io_meta *own = io_meta_create();
-    ingle_status st = own && !io_meta_set_u64(own, state_key, t->state) && !io_meta_set_u64(own, model_key, t->model) ? io_gguf_create(&w, path, err)
-                                                                        : err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
+    ingle_status st = own && !io_meta_set_u64(own, state_key, t->state) &&
+                              !io_meta_set_u64(own, model_key, t->model)
+                          ? io_gguf_create(&w, path, err)
+                          : err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
     if (st) {
         io_meta_free(own);
         return st;
@@ -364,7 +404,8 @@ ingle_status tool_importance_write(const struct tool_importance *t, const char *
         const struct tool_importance_entry *e = &t->at[i];
         char name[TOOL_IMPORTANCE_NAME + 16];
         snprintf(name, sizeof name, "%s.in_sum2", e->name);
-        st = io_gguf_tensor(w, name, QUANT_F32, 2, (const uint64_t[]){e->width, e->n_matrices}, err);
+        st =
+            io_gguf_tensor(w, name, QUANT_F32, 2, (const uint64_t[]){e->width, e->n_matrices}, err);
         snprintf(name, sizeof name, "%s.counts", e->name);
         if (!st)
             st = io_gguf_tensor(w, name, QUANT_F32, 2, (const uint64_t[]){1, e->n_matrices}, err);
@@ -373,9 +414,11 @@ ingle_status tool_importance_write(const struct tool_importance *t, const char *
         st = io_gguf_begin(w, err);
     for (size_t i = 0; i < t->n && !st; i++) {
         const struct tool_importance_entry *e = &t->at[i];
-        st = io_gguf_write(w, 2 * i, 0, e->sum2, (size_t)(e->width * e->n_matrices) * sizeof(float), err);
+        st = io_gguf_write(w, 2 * i, 0, e->sum2, (size_t)(e->width * e->n_matrices) * sizeof(float),
+                           err);
         if (!st)
-            st = io_gguf_write(w, 2 * i + 1, 0, e->count, (size_t)e->n_matrices * sizeof(float), err);
+            st = io_gguf_write(w, 2 * i + 1, 0, e->count, (size_t)e->n_matrices * sizeof(float),
+                               err);
     }
     io_meta_free(own);
     if (!st)

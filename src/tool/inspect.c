@@ -235,8 +235,8 @@ static void write_json(const struct io_file *f, const struct tool_inspect_option
         const struct io_tensor *t = io_tensor_at(f, i);
         str_adds(out, i ? ", {\"name\": " : ", \"list\": [{\"name\": ");
         str_add_json(out, t->name, strlen(t->name));
-        str_addf(out, ", \"type\": \"%s\", \"bytes\": %" PRIu64 ", \"shape\": [", type_name(t->type),
-                 t->n_bytes);
+        str_addf(out, ", \"type\": \"%s\", \"bytes\": %" PRIu64 ", \"shape\": [",
+                 type_name(t->type), t->n_bytes);
         add_shape(out, t, ", ");
         str_adds(out, i + 1 < io_n_tensors(f) ? "]}" : "]}]");
     }

@@ -42,7 +42,8 @@ static double time_product(struct pool *p, struct measure *m)
         const uint64_t took = clock_now() - start;
         best = took < best ? took : best;
     }
-    return 2.0 * (double)OUT * (double)IN * (double)ROWS * (double)chunks * 1e9 / (double)(best ? best : 1);
+    return 2.0 * (double)OUT * (double)IN * (double)ROWS * (double)chunks * 1e9 /
+           (double)(best ? best : 1);
 }
 
 static ingle_status measure(struct pool *p, const struct kern_table *t, uint32_t type,
@@ -65,7 +66,8 @@ static ingle_status measure(struct pool *p, const struct kern_table *t, uint32_t
     if (stored && act && x && m.w.at && m.y) {
         for (int i = 0; i < ROWS * IN; i++)
             x[i] = (float)(i % 17) - 8;
-        if (type == QUANT_MXFP4) /* a scale of 0 is 2^-127: sums would be denormal, which takes fifty times as long */
+        /* a scale of 0 is 2^-127: sums would be denormal, which takes fifty times as long */
+        if (type == QUANT_MXFP4)
             memset(stored, 0x7b, (size_t)n_bytes);
         kern_pack(&m.w, 0, m.w.n_panels, stored);
         kern_act_init(&m.act, m.w.act, ROWS, IN, x, IN, act);
@@ -99,16 +101,21 @@ ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct report_sink
     kern_matmul_calibrate(&t.matmul, NULL);
     *n = 0;
     if (*n < n_max)
-        out[(*n)++] = (struct tool_kernel){.type = "attention", .name = t.attend.name, .fast = t.attend.fast_name,
+        out[(*n)++] = (struct tool_kernel){.type = "attention",
+                                           .name = t.attend.name,
+                                           .fast = t.attend.fast_name,
                                            .recipe = t.attend.recipe};
     for (uint32_t type = 0; type < 256 && *n < n_max; type++) {
         struct kern_matrix w;
         const struct quant_info *info = quant_info(type);
         if (!info || kern_matrix_init(&w, type, OUT, IN, NULL) || !t.matmul.run[w.code])
             continue;
-        struct tool_kernel k = {.type = info->name, .name = t.matmul.name[w.code],
-                                .many = t.matmul.many_name[w.code], .many_from = t.matmul.many_from[w.code],
-                                .fast = t.matmul.fast_name[w.code], .recipe = t.matmul.recipe[w.code]};
+        struct tool_kernel k = {.type = info->name,
+                                .name = t.matmul.name[w.code],
+                                .many = t.matmul.many_name[w.code],
+                                .many_from = t.matmul.many_from[w.code],
+                                .fast = t.matmul.fast_name[w.code],
+                                .recipe = t.matmul.recipe[w.code]};
         if (is_measured(type)) {
             const ingle_status st = measure(p, &t, type, &k.ops_per_s, err);
             if (st)

@@ -96,8 +96,8 @@ void tool_busy_read(struct tool_busy *b)
     struct timespec own = {0};
     FILE *f = fopen("/proc/stat", "re");
     *b = (struct tool_busy){0};
-    if (f && fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3], &v[4],
-                    &v[5], &v[6], &v[7]) == 8)
+    if (f && fscanf(f, "cpu %llu %llu %llu %llu %llu %llu %llu %llu", &v[0], &v[1], &v[2], &v[3],
+                    &v[4], &v[5], &v[6], &v[7]) == 8)
         b->all = (double)(v[0] + v[1] + v[2] + v[5] + v[6] + v[7]) / (double)sysconf(_SC_CLK_TCK);
     if (f)
         fclose(f);
@@ -112,9 +112,11 @@ double tool_busy_foreign(const struct tool_busy *from, const struct tool_busy *t
     return seconds > 0 && others > 0 ? others / (seconds * n_processors) : 0;
 }
 
-ingle_status tool_memory_rounds(struct pool *p, size_t n_bytes, int n_processors, struct tool_round *out, int n_rounds, struct err *err)
+ingle_status tool_memory_rounds(struct pool *p, size_t n_bytes, int n_processors,
+                                struct tool_round *out, int n_rounds, struct err *err)
 {
-    static const uint64_t least_ns = 200000000; /* clocks of processor time count hundredths of a second */
+    /* clocks of processor time count hundredths of a second */
+    static const uint64_t least_ns = 200000000;
     struct tool_memory m = {0};
     const ingle_status st = tool_memory_create(&m, p, n_bytes, err);
     for (int i = 0; !st && i < n_rounds; i++) {
@@ -127,7 +129,9 @@ ingle_status tool_memory_rounds(struct pool *p, size_t n_bytes, int n_processors
             best = rate > best ? rate : best;
         } while (clock_now() - start < least_ns);
         tool_busy_read(&to);
-        out[i] = (struct tool_round){best, tool_busy_foreign(&from, &to, (double)(clock_now() - start) * 1e-9, n_processors)};
+        out[i] = (struct tool_round){
+            best,
+            tool_busy_foreign(&from, &to, (double)(clock_now() - start) * 1e-9, n_processors)};
     }
     tool_memory_release(&m);
     return st;

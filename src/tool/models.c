@@ -30,7 +30,8 @@ static uint64_t margin_of(uint64_t memory)
 
 enum tool_fit tool_model_fit(const struct tool_model *m, uint64_t memory, double *share)
 {
-    const uint64_t need = m->need_mb * MB, experts = m->experts_mb * MB, usable = memory - margin_of(memory);
+    const uint64_t need = m->need_mb * MB, experts = m->experts_mb * MB,
+                   usable = memory - margin_of(memory);
     *share = 1;
     if (need <= usable)
         return TOOL_FITS;
@@ -41,9 +42,11 @@ enum tool_fit tool_model_fit(const struct tool_model *m, uint64_t memory, double
     return *share < (double)m->n_used / (double)m->n_experts ? TOOL_TOO_LARGE : TOOL_FROM_DISK;
 }
 
-double tool_model_rate(const struct tool_model *m, double share, double memory_rate, double disk_rate)
+double tool_model_rate(const struct tool_model *m, double share, double memory_rate,
+                       double disk_rate)
 {
-    const double experts = m->n_experts ? (double)(m->experts_mb * MB) * m->n_used / m->n_experts : 0;
+    const double experts =
+        m->n_experts ? (double)(m->experts_mb * MB) * m->n_used / m->n_experts : 0;
     const double memory_s = ((double)(m->token_mb * MB) + experts) / memory_rate;
     if (!(share < 1))
         return 1 / memory_s;

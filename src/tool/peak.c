@@ -41,7 +41,8 @@ struct unit {
     }
 
 #define FMA_256(i)  "vfmadd231ps %%ymm12, %%ymm13, %%ymm" #i "\n\t"
-#define MADDUBS(i)  "vpmaddubsw %%ymm12, %%ymm13, %%ymm14\n\tvpaddw %%ymm14, %%ymm" #i ", %%ymm" #i "\n\t"
+#define MADDUBS(i)                                                                                 \
+    "vpmaddubsw %%ymm12, %%ymm13, %%ymm14\n\tvpaddw %%ymm14, %%ymm" #i ", %%ymm" #i "\n\t"
 #define VNNI_256(i) "%{vex%} vpdpbusd %%ymm12, %%ymm13, %%ymm" #i "\n\t"
 #define FMA_512(i)  "vfmadd231ps %%zmm12, %%zmm13, %%zmm" #i "\n\t"
 #define VNNI_512(i) "vpdpbusd %%zmm12, %%zmm13, %%zmm" #i "\n\t"

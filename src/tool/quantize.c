@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writes a model file with other codes.  Workers read, decode, encode and write rows of one tensor at a time. */
+/* Writes a model file with other codes.  Workers read, decode, encode and write rows of one tensor
+ * at a time. */
 #define _POSIX_C_SOURCE 200809L
 #include "tool/tool.h"
 
@@ -99,10 +100,12 @@ static bool fits(const char *pattern, size_t n, const char *name)
     return p == end;
 }
 
-static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, struct plan *p, bool *rule_used, struct err *err)
+static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, struct plan *p,
+                                bool *rule_used, struct err *err)
 {
     const struct io_tensor *t = p->t;
-    uint32_t type = j->recipe || j->o->like || j->o->fit_bytes ? t->type : tool_source_type(j->in, p->i);
+    uint32_t type =
+        j->recipe || j->o->like || j->o->fit_bytes ? t->type : tool_source_type(j->in, p->i);
     if (!tool_recipe_keeps(t) && j->recipe) {
         type = j->o->pure ? tool_recipe_base(j->recipe) : tool_recipe_choose(j->recipe, m, t);
         if (j->o->keep_coded && tool_source_is_coded(j->in, p->i))
@@ -120,22 +123,27 @@ static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, stru
                 return err_set(err, INGLE_ARG, "no code '%s' for tensors", j->o->rule[i].code);
             rule_used[i] = p->ruled = true;
             if (tool_recipe_keeps(t) && quant_info(type)->quantised)
-                return err_set(err, INGLE_ARG, "tensor '%s' stays %s: norms, routers, tables and biases are not "
-                                               "quantised, not to %s", t->name, code_name(t->type), code_name(type));
+                return err_set(err, INGLE_ARG,
+                               "tensor '%s' stays %s: norms, routers, tables and biases are not "
+                               "quantised, not to %s",
+                               t->name, code_name(t->type), code_name(type));
         }
     if (type != t->type && !quant_can_fit(type))
-        return err_set(err, INGLE_UNSUP, "tensor '%s' would be %s, which ingle does not write", t->name, code_name(type));
+        return err_set(err, INGLE_UNSUP, "tensor '%s' would be %s, which ingle does not write",
+                       t->name, code_name(type));
     p->type = tool_recipe_fallback(type, t->ne[0]);
     p->fallback = p->type != type;
     if (p->fallback)
-        report(j->sink, INGLE_REPORT_WARN, "quantize", t->name, "rows of %llu are no whole blocks of %s: %s instead",
-               (unsigned long long)t->ne[0], code_name(type), code_name(p->type));
+        report(j->sink, INGLE_REPORT_WARN, "quantize", t->name,
+               "rows of %llu are no whole blocks of %s: %s instead", (unsigned long long)t->ne[0],
+               code_name(type), code_name(p->type));
     p->n_rows = 1;
     for (uint32_t i = 1; i < t->n_dims; i++)
         p->n_rows *= t->ne[i]; /* the reader has checked the product */
     if (!quant_bytes(p->type, t->ne[0], p->n_rows, &p->n_bytes))
-        return err_set(err, INGLE_FORMAT, "%s: tensor '%s': rows of %llu elements are no whole blocks of %s", j->in_name,
-                       t->name, (unsigned long long)t->ne[0], code_name(p->type));
+        return err_set(err, INGLE_FORMAT,
+                       "%s: tensor '%s': rows of %llu elements are no whole blocks of %s",
+                       j->in_name, t->name, (unsigned long long)t->ne[0], code_name(p->type));
     return INGLE_OK;
 }
 
@@ -182,11 +190,15 @@ static ingle_status make_plan(struct job *j, struct err *err)
         j->out_bytes += j->plan[i].n_bytes;
     }
     size_t n_rounded = 0;
-    for (size_t i = 0; i < j->n && !s && !j->recipe && !j->like && !j->o->fit_bytes && !tool_source_is_back(j->in); i++)
+    for (size_t i = 0; i < j->n && !s && !j->recipe && !j->like && !j->o->fit_bytes &&
+                       !tool_source_is_back(j->in);
+         i++)
         n_rounded += !j->plan[i].ruled && tool_source_type(j->in, i) != j->plan[i].t->type;
     if (n_rounded)
         report(j->sink, INGLE_REPORT_WARN, "convert", j->in_name,
-               "%zu matrices have scales that are no powers of two: their values are rounded to BF16 (--outtype f32 keeps them)", n_rounded);
+               "%zu matrices have scales that are no powers of two: their values are rounded to "
+               "BF16 (--outtype f32 keeps them)",
+               n_rounded);
     for (size_t i = 0; i < j->o->n_rules && !s; i++)
         if (!used[i] && !j->o->rule[i].exact)
             s = err_set(err, INGLE_ARG, "%s: no tensor fits the pattern '%.*s'", j->in_name,
@@ -216,10 +228,16 @@ static ingle_status fit_plan(struct job *j, struct err *err)
 {
     struct tool_budget_item *item = mem_calloc(j->n ? j->n : 1, sizeof *item);
     const double share = expert_share(j);
-    ingle_status s = item ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", j->in_name, j->n);
+    ingle_status s =
+        item ? INGLE_OK
+             : err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", j->in_name, j->n);
     for (size_t i = 0; i < j->n && !s; i++) {
         const struct plan *p = &j->plan[i];
-        item[i] = (struct tool_budget_item){.t = p->t, .i = p->i, .n_rows = p->n_rows, .n_bytes = p->n_bytes, .type = p->type,
+        item[i] = (struct tool_budget_item){.t = p->t,
+                                            .i = p->i,
+                                            .n_rows = p->n_rows,
+                                            .n_bytes = p->n_bytes,
+                                            .type = p->type,
                                             .choose = !p->ruled && !tool_recipe_keeps(p->t),
                                             .weight = strstr(p->t->name, "_exps") ? share : 1};
     }
@@ -240,11 +258,13 @@ static ingle_status fit_plan(struct job *j, struct err *err)
 
 /* ---- importance ---- */
 
-/* That of the tensor; up and gate of a layer are multiplied with the same, so one may stand for the other.  NULL: none. */
+/* That of the tensor; up and gate of a layer are multiplied with the same, so one may stand for the
+ * other.  NULL: none. */
 static const struct tool_importance_entry *importance_of(const struct job *j, const char *name)
 {
     static const char *const pair[2] = {"ffn_gate", "ffn_up"};
-    const struct tool_importance_entry *e = j->importance ? tool_importance_find(j->importance, name) : NULL;
+    const struct tool_importance_entry *e =
+        j->importance ? tool_importance_find(j->importance, name) : NULL;
     for (int i = 0; i < 2 && !e && j->importance; i++) {
         char other[TOOL_IMPORTANCE_NAME];
         const char *at = strstr(name, pair[i]), *rest = at ? at + strlen(pair[i]) : NULL;
@@ -256,21 +276,24 @@ static const struct tool_importance_entry *importance_of(const struct job *j, co
     return e;
 }
 
-/* The importance of the tensor's columns, for each of its matrices: mean square of what they were multiplied
- * with; matrices that never were have ones. */
-static ingle_status take_importance(struct job *j, const struct io_tensor *t, uint64_t n_matrices, struct err *err)
+/* The importance of the tensor's columns, for each of its matrices: mean square of what they were
+ * multiplied with; matrices that never were have ones. */
+static ingle_status take_importance(struct job *j, const struct io_tensor *t, uint64_t n_matrices,
+                                    struct err *err)
 {
     const struct tool_importance_entry *e = importance_of(j, t->name);
     if (!e) {
-        report(j->sink, INGLE_REPORT_NOTE, "quantize", t->name, "%s has no importance for it", j->o->imatrix);
+        report(j->sink, INGLE_REPORT_NOTE, "quantize", t->name, "%s has no importance for it",
+               j->o->imatrix);
         return INGLE_OK;
     }
     const uint64_t n = t->ne[0] * n_matrices; /* the reader has checked the product */
     const bool joined = e->n_matrices == 1 && e->width == n; /* of the older form */
     if (!joined && (e->width != t->ne[0] || e->n_matrices != n_matrices))
-        return err_set(err, INGLE_FORMAT, "%s: importance of tensor '%s' is %llu x %llu, not %llu x %llu", j->o->imatrix,
-                       t->name, (unsigned long long)e->width, (unsigned long long)e->n_matrices,
-                       (unsigned long long)t->ne[0], (unsigned long long)n_matrices);
+        return err_set(
+            err, INGLE_FORMAT, "%s: importance of tensor '%s' is %llu x %llu, not %llu x %llu",
+            j->o->imatrix, t->name, (unsigned long long)e->width, (unsigned long long)e->n_matrices,
+            (unsigned long long)t->ne[0], (unsigned long long)n_matrices);
     j->weight = mem_calloc((size_t)n, sizeof(float));
     if (!j->weight)
         return err_set(err, INGLE_NOMEM, "no memory for the importance of tensor '%s'", t->name);
@@ -321,18 +344,22 @@ static ingle_status encode_rows(struct job *j, struct worker *w, uint64_t first,
         return s;
     const int64_t bad = quant_find_bad(t->type, w->raw, (size_t)(rows * n / info->n));
     if (bad >= 0)
-        return err_set(&w->err, INGLE_FORMAT, "%s: tensor '%s': element %llu is no finite number", j->in_name, t->name,
+        return err_set(&w->err, INGLE_FORMAT, "%s: tensor '%s': element %llu is no finite number",
+                       j->in_name, t->name,
                        (unsigned long long)(first * n + (uint64_t)bad * info->n));
     if (t->type == j->now->type)
         return put(j, w, first * j->row_in, w->raw, (size_t)(rows * j->row_in));
     quant_decode(t->type, w->raw, w->x, (size_t)rows * n);
-    quant_fit(j->cpu, j->now->type, w->x, j->weight ? j->weight + first / j->matrix_rows * n : NULL, w->code, n,
-              (size_t)rows);
-    const int64_t large = quant_find_bad(j->now->type, w->code, (size_t)(rows * n / quant_info(j->now->type)->n));
+    quant_fit(j->cpu, j->now->type, w->x, j->weight ? j->weight + first / j->matrix_rows * n : NULL,
+              w->code, n, (size_t)rows);
+    const int64_t large =
+        quant_find_bad(j->now->type, w->code, (size_t)(rows * n / quant_info(j->now->type)->n));
     if (large >= 0)
-        return err_set(&w->err, INGLE_LIMIT, "%s: tensor '%s': values about element %llu are too large for %s", j->in_name,
-                       t->name, (unsigned long long)(first * n + (uint64_t)large * quant_info(j->now->type)->n),
-                       code_name(j->now->type));
+        return err_set(
+            &w->err, INGLE_LIMIT, "%s: tensor '%s': values about element %llu are too large for %s",
+            j->in_name, t->name,
+            (unsigned long long)(first * n + (uint64_t)large * quant_info(j->now->type)->n),
+            code_name(j->now->type));
     return put(j, w, first * j->row_out, w->code, (size_t)(rows * j->row_out));
 }
 
@@ -341,7 +368,8 @@ typedef ingle_status rows_fn(struct job *j, struct worker *w, uint64_t first, ui
 static void work_on(struct job *j, int64_t chunk, struct worker *w, rows_fn *fn)
 {
     uint64_t first = (uint64_t)(j->chunk + chunk) * j->rows_per_chunk;
-    const uint64_t left = j->now->n_rows - first, end = first + (left < j->rows_per_chunk ? left : j->rows_per_chunk);
+    const uint64_t left = j->now->n_rows - first,
+                   end = first + (left < j->rows_per_chunk ? left : j->rows_per_chunk);
     if (w->status)
         return;
     w->status = worker_room(j, w, end - first);
@@ -366,13 +394,16 @@ static void look(void *arg, int64_t chunk, int worker)
 }
 
 /* All chunks of the tensor at work. */
-static ingle_status run_chunks(struct job *j, const struct plan *p, pool_fn *fn, uint64_t *sum, struct err *err)
+static ingle_status run_chunks(struct job *j, const struct plan *p, pool_fn *fn, uint64_t *sum,
+                               struct err *err)
 {
-    const int64_t n_chunks = num_div_up((int64_t)p->n_rows, (int64_t)j->rows_per_chunk), batch = 8 * (int64_t)j->n_workers;
+    const int64_t n_chunks = num_div_up((int64_t)p->n_rows, (int64_t)j->rows_per_chunk),
+                  batch = 8 * (int64_t)j->n_workers;
     ingle_status s = INGLE_OK;
     for (size_t k = 0; k < j->n_workers; k++)
         j->worker[k].sum = 0;
-    for (j->chunk = 0; j->chunk < n_chunks && !s; j->chunk += batch) { /* progress is told between batches */
+    /* progress is told between batches */
+    for (j->chunk = 0; j->chunk < n_chunks && !s; j->chunk += batch) {
         const int64_t n = num_min(batch, n_chunks - j->chunk);
         pool_run(j->pool, n, fn, j);
         for (size_t k = 0; k < j->n_workers && !s; k++)
@@ -383,7 +414,8 @@ static ingle_status run_chunks(struct job *j, const struct plan *p, pool_fn *fn,
                     *err = j->worker[k].err;
             }
         const double part = (double)(j->chunk + n) / (double)n_chunks * (double)p->n_bytes;
-        if (!s && report_progress(j->sink, j->o->job ? j->o->job : "quantize", (double)j->done_bytes + part, (double)j->out_bytes))
+        if (!s && report_progress(j->sink, j->o->job ? j->o->job : "quantize",
+                                  (double)j->done_bytes + part, (double)j->out_bytes))
             s = err_set(err, INGLE_CANCEL, "%s: stopped: the same command goes on", j->in_name);
     }
     *sum = 0;
@@ -396,7 +428,8 @@ static ingle_status run_chunks(struct job *j, const struct plan *p, pool_fn *fn,
 static bool is_written(struct job *j, size_t i)
 {
     uint64_t noted, sum;
-    if (!io_gguf_known(j->out, i, &noted) || run_chunks(j, j->now, look, &sum, NULL) || sum != noted)
+    if (!io_gguf_known(j->out, i, &noted) || run_chunks(j, j->now, look, &sum, NULL) ||
+        sum != noted)
         return false;
     j->n_kept++;
     return true;
@@ -439,17 +472,21 @@ static ingle_status convert_tensor(struct job *j, size_t i, struct err *err)
     return s;
 }
 
-/* general.file_type of a file whose codes nobody named: by its 4-bit experts, or by what most bytes are. */
+/* general.file_type of a file whose codes nobody named: by its 4-bit experts, or by what most bytes
+ * are. */
 static uint32_t file_type(const struct job *j)
 {
-    static const struct { uint32_t type, file_type; } known[] = {{QUANT_F32, 0}, {QUANT_F16, 1}, {QUANT_BF16, 32}, {QUANT_MXFP4, 38},
-                                                                 {QUANT_NVFP4, 39}, {QUANT_Q4_0, 2}, {QUANT_Q5_0, 8}, {QUANT_Q8_0, 7}};
+    static const struct {
+        uint32_t type, file_type;
+    } known[] = {{QUANT_F32, 0},    {QUANT_F16, 1},  {QUANT_BF16, 32}, {QUANT_MXFP4, 38},
+                 {QUANT_NVFP4, 39}, {QUANT_Q4_0, 2}, {QUANT_Q5_0, 8},  {QUANT_Q8_0, 7}};
     uint64_t most = 0;
     uint32_t is = 0;
     for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
         uint64_t n = 0;
         for (size_t i = 0; i < j->n; i++)
-            n += j->plan[i].type == known[k].type && j->plan[i].t->n_dims > 1 ? j->plan[i].n_bytes : 0;
+            n += j->plan[i].type == known[k].type && j->plan[i].t->n_dims > 1 ? j->plan[i].n_bytes
+                                                                              : 0;
         if (n > most || (n && (known[k].type == QUANT_MXFP4 || known[k].type == QUANT_NVFP4))) {
             most = known[k].type == QUANT_MXFP4 || known[k].type == QUANT_NVFP4 ? UINT64_MAX : n;
             is = known[k].file_type;
@@ -480,15 +517,19 @@ static ingle_status write_head(struct job *j, struct err *err)
     if (tool_source_is_back(j->in))
         return write_tensors(j, err);
     static const char made_of[] = "safetensors";
-    ingle_status s = tool_source_is_gguf(j->in) ? INGLE_OK : io_gguf_str(j->out, OUTPUT_CONVERTED, made_of, sizeof made_of - 1, err);
+    ingle_status s = tool_source_is_gguf(j->in)
+                         ? INGLE_OK
+                         : io_gguf_str(j->out, OUTPUT_CONVERTED, made_of, sizeof made_of - 1, err);
     if (!s)
         s = tool_source_head(j->in, j->out, err);
     if (j->recipe)
         type = tool_recipe_file_type(j->recipe);
-    else if (!j->like || io_get_u64(io_metadata(j->like), "general.file_type", 0, UINT32_MAX, &type, NULL))
+    else if (!j->like ||
+             io_get_u64(io_metadata(j->like), "general.file_type", 0, UINT32_MAX, &type, NULL))
         type = j->like || j->o->fit_bytes ? 0 : file_type(j);
     if (!j->recipe && !j->like && !j->o->fit_bytes && tool_source_is_gguf(j->in))
-        (void)!io_get_u64(tool_source_meta(j->in), "general.file_type", 0, UINT32_MAX, &type, NULL); /* a copy */
+        (void)!io_get_u64(tool_source_meta(j->in), "general.file_type", 0, UINT32_MAX, &type,
+                          NULL); /* a copy */
     if (!s)
         s = io_gguf_u32(j->out, "general.file_type", (uint32_t)type, err);
     if (!s)
@@ -532,7 +573,8 @@ static ingle_status check_importance(const struct job *j, const char *in, struct
     for (size_t i = 0; i < tool_source_n(j->in); i++)
         if (tool_importance_find(j->importance, tool_source_at(j->in, i)->name))
             return INGLE_OK;
-    return err_set(err, INGLE_ARG, "%s: has importance for none of the tensors of %s", j->o->imatrix, in);
+    return err_set(err, INGLE_ARG, "%s: has importance for none of the tensors of %s",
+                   j->o->imatrix, in);
 }
 
 static ingle_status open_all(struct job *j, const char *in, struct err *err)
@@ -550,11 +592,15 @@ static ingle_status open_all(struct job *j, const char *in, struct err *err)
         struct str names;
         str_init(&names);
         tool_recipe_names(&names);
-        s = err_set(err, INGLE_ARG, "no code or recipe '%s'; there are: %s", j->o->code, str_ok(&names) ? names.at : "");
+        s = err_set(err, INGLE_ARG, "no code or recipe '%s'; there are: %s", j->o->code,
+                    str_ok(&names) ? names.at : "");
         str_release(&names);
     }
     if (!s && j->o->keep_split && !tool_source_is_gguf(j->in))
-        s = err_set(err, INGLE_ARG, "%s: --keep-split is for GGUF files in parts: --split-max-size writes parts of a checkpoint", in);
+        s = err_set(err, INGLE_ARG,
+                    "%s: --keep-split is for GGUF files in parts: --split-max-size writes parts of "
+                    "a checkpoint",
+                    in);
     return s;
 }
 
@@ -562,8 +608,13 @@ static void add_stat(XXH3_state_t *h, const char *path)
 {
     struct stat st = {0};
     const bool is = stat(path, &st) == 0;
-    const int64_t v[] = {is, (int64_t)st.st_size, (int64_t)st.st_ino, (int64_t)st.st_mtim.tv_sec, (int64_t)st.st_mtim.tv_nsec,
-                         (int64_t)st.st_ctim.tv_sec, (int64_t)st.st_ctim.tv_nsec};
+    const int64_t v[] = {is,
+                         (int64_t)st.st_size,
+                         (int64_t)st.st_ino,
+                         (int64_t)st.st_mtim.tv_sec,
+                         (int64_t)st.st_mtim.tv_nsec,
+                         (int64_t)st.st_ctim.tv_sec,
+                         (int64_t)st.st_ctim.tv_nsec};
     (void)XXH3_64bits_update(h, v, sizeof v);
 }
 
@@ -614,7 +665,8 @@ static ingle_status convert_all(struct job *j, const char *out, const char *dir,
         io_gguf_keep(j->out, source);
         if (tool_source_is_back(j->in))
             io_gguf_safetensors(j->out);
-        io_gguf_output(j->out, tool_source_is_back(j->in) ? OUTPUT_WEIGHTS : OUTPUT_MODEL, j->o->guard, j->o->force);
+        io_gguf_output(j->out, tool_source_is_back(j->in) ? OUTPUT_WEIGHTS : OUTPUT_MODEL,
+                       j->o->guard, j->o->force);
         s = write_head(j, err);
     }
     if (!s)
@@ -635,7 +687,8 @@ static ingle_status convert_all(struct job *j, const char *out, const char *dir,
 /* ---- before anything is written ---- */
 
 /* Small tensors, whose values a family checks, as they will be; zeros for the others. */
-static ingle_status planned_read(void *arg, const struct io_tensor *t, uint64_t offset, void *dst, size_t n, struct err *err)
+static ingle_status planned_read(void *arg, const struct io_tensor *t, uint64_t offset, void *dst,
+                                 size_t n, struct err *err)
 {
     struct job *j = arg;
     size_t i = 0;
@@ -650,15 +703,18 @@ static ingle_status planned_read(void *arg, const struct io_tensor *t, uint64_t 
         n_matrices *= p->t->ne[k];
     const uint64_t rows = p->n_rows / n_matrices;
     void *work = mem_alloc(tool_source_work(j->in, p->i, rows) + 1);
-    ingle_status s = work ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", t->name);
+    ingle_status s =
+        work ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", t->name);
     for (uint64_t k = 0; k < n_matrices && !s; k++)
-        s = tool_source_rows(j->in, p->i, k * rows, rows, work, (char *)dst + k * rows * (n / p->n_rows), err);
+        s = tool_source_rows(j->in, p->i, k * rows, rows, work,
+                             (char *)dst + k * rows * (n / p->n_rows), err);
     mem_free(work);
     return s;
 }
 
 /* The new file as a reader will see it. */
-static ingle_status plan_file(struct job *j, const char *out, struct io_file **file, struct err *err)
+static ingle_status plan_file(struct job *j, const char *out, struct io_file **file,
+                              struct err *err)
 {
     ingle_status s = io_gguf_create(&j->out, out, err);
     if (!s)
@@ -676,22 +732,27 @@ static ingle_status ask_family(struct job *j, const char *out, struct err *err)
     struct io_file *file = NULL;
     bool known;
     struct err why;
-    ingle_status s = tool_source_is_back(j->in) ? io_open(&file, j->in_name, NULL, &why) : plan_file(j, out, &file, &why);
+    ingle_status s = tool_source_is_back(j->in) ? io_open(&file, j->in_name, NULL, &why)
+                                                : plan_file(j, out, &file, &why);
     if (!s)
         s = tool_would_load(file, &known, &why);
     io_close(file);
     if (s && j->o->force && s != INGLE_NOMEM) {
-        report(j->sink, INGLE_REPORT_WARN, j->o->job ? j->o->job : "quantize", j->in_name, "ingle would not load the result: %s", why.msg);
+        report(j->sink, INGLE_REPORT_WARN, j->o->job ? j->o->job : "quantize", j->in_name,
+               "ingle would not load the result: %s", why.msg);
         return INGLE_OK;
     }
-    return s ? err_set(err, s, "%s: nothing is written, because ingle would not load the result: %s (--force writes it)", j->in_name, why.msg)
+    return s ? err_set(err, s,
+                       "%s: nothing is written, because ingle would not load the result: %s "
+                       "(--force writes it)",
+                       j->in_name, why.msg)
              : INGLE_OK;
 }
 
 static bool few_bits(uint32_t type)
 {
-    return type == QUANT_IQ1_S || type == QUANT_IQ1_M || type == QUANT_IQ2_XXS || type == QUANT_IQ2_XS || type == QUANT_IQ2_S ||
-           type == QUANT_Q2_K;
+    return type == QUANT_IQ1_S || type == QUANT_IQ1_M || type == QUANT_IQ2_XXS ||
+           type == QUANT_IQ2_XS || type == QUANT_IQ2_S || type == QUANT_Q2_K;
 }
 
 /* What a person should know before the work begins. */
@@ -715,19 +776,24 @@ static void warn_plan(const struct job *j)
         if (bytes[t] && (most == 256 || bytes[t] > bytes[most]))
             most = t;
     if (n_bare && !j->importance)
-        report(j->sink, INGLE_REPORT_WARN, "quantize", in, "%zu tensors get codes of 1 and 2 bits without importance: --imatrix FILE makes "
-                                                           "them much better ('ingle imatrix' measures it)", n_bare);
+        report(j->sink, INGLE_REPORT_WARN, "quantize", in,
+               "%zu tensors get codes of 1 and 2 bits without importance: --imatrix FILE makes "
+               "them much better ('ingle imatrix' measures it)",
+               n_bare);
     else if (n_bare)
-        report(j->sink, INGLE_REPORT_WARN, "quantize", j->o->imatrix, "has no importance for %zu of %zu tensors that get codes of 1 and 2 bits",
-               n_bare, n_few);
+        report(j->sink, INGLE_REPORT_WARN, "quantize", j->o->imatrix,
+               "has no importance for %zu of %zu tensors that get codes of 1 and 2 bits", n_bare,
+               n_few);
     if (j->o->job)
         return;
     if (most < 256 && !j->o->requantize)
-        report(j->sink, INGLE_REPORT_WARN, "quantize", in, "is %s already: what that rounded away does not come back; use a BF16 or F16 file "
-                                                           "(--allow-requantize: no warning)", code_name(most));
+        report(j->sink, INGLE_REPORT_WARN, "quantize", in,
+               "is %s already: what that rounded away does not come back; use a BF16 or F16 file "
+               "(--allow-requantize: no warning)",
+               code_name(most));
     if (j->out_bytes > j->in_bytes)
-        report(j->sink, INGLE_REPORT_WARN, "quantize", in, "becomes larger: %s from %s", SIZE_OF(j->out_bytes),
-               SIZE_OF(j->in_bytes));
+        report(j->sink, INGLE_REPORT_WARN, "quantize", in, "becomes larger: %s from %s",
+               SIZE_OF(j->out_bytes), SIZE_OF(j->in_bytes));
 }
 
 /* Weights of another checkpoint are not written over, and would be read with the new ones. */
@@ -748,7 +814,8 @@ static ingle_status refuse_weights(const char *dir, struct err *err)
     return s;
 }
 
-/* Files of this call's folder that stand there: those of a call that was ended stay its own, others are not replaced. */
+/* Files of this call's folder that stand there: those of a call that was ended stay its own, others
+ * are not replaced. */
 static ingle_status refuse_side_files(const struct job *j, const char *dir, struct err *err)
 {
     struct stat is;
@@ -766,7 +833,9 @@ static ingle_status refuse_side_files(const struct job *j, const char *dir, stru
         else if (j->o->guard)
             s = output_guard_check(j->o->guard, path.at, err);
         if (!s && !goes_on && !j->o->force && stat(path.at, &is) == 0)
-            s = err_set(err, INGLE_ARG, "%s: is there and stays: choose another folder, or --force to replace it", path.at);
+            s = err_set(err, INGLE_ARG,
+                        "%s: is there and stays: choose another folder, or --force to replace it",
+                        path.at);
     }
     str_release(&path);
     return s;
@@ -787,7 +856,8 @@ static ingle_status convert_back(struct job *j, const char *dir, struct err *err
         return there;
     str_init(&path);
     str_addf(&path, "%s/model.safetensors", dir);
-    const ingle_status s = str_ok(&path) ? convert_all(j, path.at, dir, err) : err_set(err, INGLE_NOMEM, "%s: no memory", dir);
+    const ingle_status s = str_ok(&path) ? convert_all(j, path.at, dir, err)
+                                         : err_set(err, INGLE_NOMEM, "%s: no memory", dir);
     str_release(&path);
     if (s && s != INGLE_CANCEL) {
         io_gguf_drop(j->out);
@@ -798,8 +868,10 @@ static ingle_status convert_back(struct job *j, const char *dir, struct err *err
     return s;
 }
 
-/* Of {ftype} and {outtype} in a name, {FTYPE} and {OUTTYPE}: the code that was asked, or that most bytes have. */
-static ingle_status name_of_out(const struct job *j, const char *out, struct str *name, struct err *err)
+/* Of {ftype} and {outtype} in a name, {FTYPE} and {OUTTYPE}: the code that was asked, or that most
+ * bytes have. */
+static ingle_status name_of_out(const struct job *j, const char *out, struct str *name,
+                                struct err *err)
 {
     static const char *const hole[] = {"{ftype}", "{outtype}", "{FTYPE}", "{OUTTYPE}"};
     uint64_t bytes[256] = {0};
@@ -823,8 +895,8 @@ static ingle_status name_of_out(const struct job *j, const char *out, struct str
 }
 
 ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const char *out,
-                           const struct tool_quantize_options *o, const struct report_sink *sink, struct str *text,
-                           struct err *err)
+                           const struct tool_quantize_options *o, const struct report_sink *sink,
+                           struct str *text, struct err *err)
 {
     struct job j = {.pool = p, .cpu = cpu, .in_name = in, .o = o, .sink = sink};
     ingle_status s = open_all(&j, in, err);

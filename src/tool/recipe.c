@@ -7,7 +7,17 @@
 #include <strings.h>
 
 /* When a row of a recipe holds: i is the layer (of attn_v: the number among them) of n. */
-enum when { ALWAYS, MORE_BITS, FIRST_EIGHTH, FIRST_SIXTEENTH, FIRST_TWO, FIRST_FOUR, MANY_HEADS, IMPORTANCE_FIRST_EIGHTH, MIDDLE };
+enum when {
+    ALWAYS,
+    MORE_BITS,
+    FIRST_EIGHTH,
+    FIRST_SIXTEENTH,
+    FIRST_TWO,
+    FIRST_FOUR,
+    MANY_HEADS,
+    IMPORTANCE_FIRST_EIGHTH,
+    MIDDLE
+};
 
 struct row {
     const char *part; /* of the name */
@@ -26,7 +36,8 @@ struct tool_recipe {
 #define EMBD3 {"token_embd", QUANT_IQ3_S, ALWAYS}
 #define OUT6 {"output.weight", QUANT_Q6_K, ALWAYS}
 
-/* The mixes that files with these names have; a plain code is a recipe, too, with Q6_K at the output. */
+/* The mixes that files with these names have; a plain code is a recipe, too, with Q6_K at the
+ * output. */
 static const struct tool_recipe recipes[] = {
     {"F32", QUANT_F32, 0, {{0}}},
     {"F16", QUANT_F16, 1, {{0}}},
@@ -36,59 +47,179 @@ static const struct tool_recipe recipes[] = {
     {"Q4_1", QUANT_Q4_1, 3, {OUT6}},
     {"Q5_0", QUANT_Q5_0, 8, {OUT6, {"ffn_down", QUANT_Q5_1, IMPORTANCE_FIRST_EIGHTH}}},
     {"Q5_1", QUANT_Q5_1, 9, {OUT6}},
-    {"Q2_K", QUANT_Q2_K, 10, {OUT6, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_Q3_K, ALWAYS},
-                              {"ffn_down", QUANT_Q3_K, ALWAYS}, {"attn_output", QUANT_Q3_K, ALWAYS}}},
-    {"Q2_K_S", QUANT_Q2_K, 21, {OUT6, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH}}},
+    {"Q2_K",
+     QUANT_Q2_K,
+     10,
+     {OUT6,
+      {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+      {"attn_v.", QUANT_Q3_K, ALWAYS},
+      {"ffn_down", QUANT_Q3_K, ALWAYS},
+      {"attn_output", QUANT_Q3_K, ALWAYS}}},
+    {"Q2_K_S",
+     QUANT_Q2_K,
+     21,
+     {OUT6, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH}}},
     {"Q3_K_S", QUANT_Q3_K, 11, {OUT6}},
-    {"Q3_K_M", QUANT_Q3_K, 12, {OUT6, {"attn_v.", QUANT_Q5_K, FIRST_TWO}, {"attn_v.", QUANT_Q4_K, ALWAYS},
-                                {"ffn_down", QUANT_Q5_K, FIRST_SIXTEENTH}, {"ffn_down", QUANT_Q4_K, MORE_BITS},
-                                {"attn_output", QUANT_Q4_K, ALWAYS}, {"attn_qkv", QUANT_Q4_K, ALWAYS}}},
-    {"Q3_K_L", QUANT_Q3_K, 13, {OUT6, {"attn_v.", QUANT_Q5_K, ALWAYS}, {"ffn_down", QUANT_Q5_K, ALWAYS},
-                                {"attn_output", QUANT_Q5_K, ALWAYS}, {"attn_qkv", QUANT_Q4_K, ALWAYS}}},
-    {"Q4_K_S", QUANT_Q4_K, 14, {OUT6, {"attn_v.", QUANT_Q5_K, FIRST_FOUR}, {"ffn_down", QUANT_Q5_K, FIRST_EIGHTH}}},
-    {"Q4_K_M", QUANT_Q4_K, 15, {OUT6, {"attn_v.", QUANT_Q6_K, MORE_BITS}, {"ffn_down", QUANT_Q6_K, MORE_BITS},
-                                {"attn_qkv", QUANT_Q5_K, ALWAYS}}},
+    {"Q3_K_M",
+     QUANT_Q3_K,
+     12,
+     {OUT6,
+      {"attn_v.", QUANT_Q5_K, FIRST_TWO},
+      {"attn_v.", QUANT_Q4_K, ALWAYS},
+      {"ffn_down", QUANT_Q5_K, FIRST_SIXTEENTH},
+      {"ffn_down", QUANT_Q4_K, MORE_BITS},
+      {"attn_output", QUANT_Q4_K, ALWAYS},
+      {"attn_qkv", QUANT_Q4_K, ALWAYS}}},
+    {"Q3_K_L",
+     QUANT_Q3_K,
+     13,
+     {OUT6,
+      {"attn_v.", QUANT_Q5_K, ALWAYS},
+      {"ffn_down", QUANT_Q5_K, ALWAYS},
+      {"attn_output", QUANT_Q5_K, ALWAYS},
+      {"attn_qkv", QUANT_Q4_K, ALWAYS}}},
+    {"Q4_K_S",
+     QUANT_Q4_K,
+     14,
+     {OUT6, {"attn_v.", QUANT_Q5_K, FIRST_FOUR}, {"ffn_down", QUANT_Q5_K, FIRST_EIGHTH}}},
+    {"Q4_K_M",
+     QUANT_Q4_K,
+     15,
+     {OUT6,
+      {"attn_v.", QUANT_Q6_K, MORE_BITS},
+      {"ffn_down", QUANT_Q6_K, MORE_BITS},
+      {"attn_qkv", QUANT_Q5_K, ALWAYS}}},
     {"Q5_K_S", QUANT_Q5_K, 16, {OUT6}},
-    {"Q5_K_M", QUANT_Q5_K, 17, {OUT6, {"attn_v.", QUANT_Q6_K, MORE_BITS}, {"ffn_down", QUANT_Q6_K, MORE_BITS},
-                                {"attn_qkv", QUANT_Q6_K, ALWAYS}}},
+    {"Q5_K_M",
+     QUANT_Q5_K,
+     17,
+     {OUT6,
+      {"attn_v.", QUANT_Q6_K, MORE_BITS},
+      {"ffn_down", QUANT_Q6_K, MORE_BITS},
+      {"attn_qkv", QUANT_Q6_K, ALWAYS}}},
     {"Q6_K", QUANT_Q6_K, 18, {{0}}},
-    {"IQ4_NL", QUANT_IQ4_NL, 25, {OUT6, {"attn_v.", QUANT_Q5_K, MANY_HEADS}, {"ffn_down", QUANT_Q5_K, FIRST_EIGHTH}}},
-    {"IQ4_XS", QUANT_IQ4_XS, 30, {OUT6, {"attn_v.", QUANT_Q5_K, MANY_HEADS}, {"ffn_down", QUANT_Q5_K, FIRST_EIGHTH}}},
-    {"IQ1_S", QUANT_IQ1_S, 24, {OUT5, EMBD2, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_Q2_K, ALWAYS},
-                                {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH}, {"attn_output", QUANT_IQ2_XXS, ALWAYS}}},
-    {"IQ1_M", QUANT_IQ1_M, 31, {OUT5, EMBD2, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_Q2_K, ALWAYS},
-                                {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH}, {"attn_output", QUANT_IQ2_XXS, ALWAYS}}},
-    {"IQ2_XXS", QUANT_IQ2_XXS, 19, {OUT5, EMBD2, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_Q2_K, ALWAYS},
-                                    {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH}}},
-    {"IQ2_XS", QUANT_IQ2_XS, 20, {OUT5, EMBD2, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_Q2_K, ALWAYS},
-                                  {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH}}},
-    {"IQ2_S", QUANT_IQ2_XS, 28, {OUT5, EMBD3, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_IQ3_S, ALWAYS},
-                                 {"ffn_down", QUANT_IQ3_S, FIRST_EIGHTH}, {"attn_output", QUANT_IQ3_S, ALWAYS}}},
-    {"IQ2_M", QUANT_IQ2_S, 29, {OUT5, EMBD3, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_IQ3_S, ALWAYS},
-                                {"ffn_down", QUANT_IQ3_S, FIRST_EIGHTH}, {"attn_output", QUANT_IQ3_S, ALWAYS}}},
-    {"IQ3_XXS", QUANT_IQ3_XXS, 23, {OUT5, EMBD3, {"attn_v.", QUANT_Q4_K, MANY_HEADS}, {"attn_v.", QUANT_IQ3_S, ALWAYS},
-                                    {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH}, {"ffn_down", QUANT_Q3_K, ALWAYS},
-                                    {"attn_output", QUANT_IQ3_S, ALWAYS}}},
-    {"IQ3_XS", QUANT_IQ3_S, 22, {OUT6, {"attn_v.", QUANT_Q4_K, MANY_HEADS},
-                                 {"attn_k.", QUANT_IQ3_XXS, ALWAYS}, {"attn_q.", QUANT_IQ3_XXS, ALWAYS},
-                                 {"ffn_gate", QUANT_IQ3_XXS, MIDDLE}, {"ffn_up", QUANT_IQ3_XXS, MIDDLE}}},
+    {"IQ4_NL",
+     QUANT_IQ4_NL,
+     25,
+     {OUT6, {"attn_v.", QUANT_Q5_K, MANY_HEADS}, {"ffn_down", QUANT_Q5_K, FIRST_EIGHTH}}},
+    {"IQ4_XS",
+     QUANT_IQ4_XS,
+     30,
+     {OUT6, {"attn_v.", QUANT_Q5_K, MANY_HEADS}, {"ffn_down", QUANT_Q5_K, FIRST_EIGHTH}}},
+    {"IQ1_S",
+     QUANT_IQ1_S,
+     24,
+     {OUT5,
+      EMBD2,
+      {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+      {"attn_v.", QUANT_Q2_K, ALWAYS},
+      {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH},
+      {"attn_output", QUANT_IQ2_XXS, ALWAYS}}},
+    {"IQ1_M",
+     QUANT_IQ1_M,
+     31,
+     {OUT5,
+      EMBD2,
+      {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+      {"attn_v.", QUANT_Q2_K, ALWAYS},
+      {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH},
+      {"attn_output", QUANT_IQ2_XXS, ALWAYS}}},
+    {"IQ2_XXS",
+     QUANT_IQ2_XXS,
+     19,
+     {OUT5,
+      EMBD2,
+      {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+      {"attn_v.", QUANT_Q2_K, ALWAYS},
+      {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH}}},
+    {"IQ2_XS",
+     QUANT_IQ2_XS,
+     20,
+     {OUT5,
+      EMBD2,
+      {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+      {"attn_v.", QUANT_Q2_K, ALWAYS},
+      {"ffn_down", QUANT_Q2_K, FIRST_EIGHTH}}},
+    {"IQ2_S",
+     QUANT_IQ2_XS,
+     28,
+     {OUT5,
+      EMBD3,
+      {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+      {"attn_v.", QUANT_IQ3_S, ALWAYS},
+      {"ffn_down", QUANT_IQ3_S, FIRST_EIGHTH},
+      {"attn_output", QUANT_IQ3_S, ALWAYS}}},
+    {"IQ2_M",
+     QUANT_IQ2_S,
+     29,
+     {OUT5,
+      EMBD3,
+      {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+      {"attn_v.", QUANT_IQ3_S, ALWAYS},
+      {"ffn_down", QUANT_IQ3_S, FIRST_EIGHTH},
+      {"attn_output", QUANT_IQ3_S, ALWAYS}}},
+    {"IQ3_XXS",
+     QUANT_IQ3_XXS,
+     23,
+     {OUT5,
+      EMBD3,
+      {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+      {"attn_v.", QUANT_IQ3_S, ALWAYS},
+      {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH},
+      {"ffn_down", QUANT_Q3_K, ALWAYS},
+      {"attn_output", QUANT_IQ3_S, ALWAYS}}},
+    {"IQ3_XS",
+     QUANT_IQ3_S,
+     22,
+     {OUT6,
+      {"attn_v.", QUANT_Q4_K, MANY_HEADS},
+      {"attn_k.", QUANT_IQ3_XXS, ALWAYS},
+      {"attn_q.", QUANT_IQ3_XXS, ALWAYS},
+      {"ffn_gate", QUANT_IQ3_XXS, MIDDLE},
+      {"ffn_up", QUANT_IQ3_XXS, MIDDLE}}},
     {"IQ3_S", QUANT_IQ3_S, 26, {OUT6, {"attn_v.", QUANT_Q4_K, MANY_HEADS}}},
-    {"IQ3_M", QUANT_IQ3_S, 27, {OUT6, {"attn_v.", QUANT_Q4_K, ALWAYS}, {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH},
-                                {"attn_output", QUANT_Q4_K, ALWAYS}, {"attn_qkv", QUANT_Q4_K, ALWAYS}}},
+    {"IQ3_M",
+     QUANT_IQ3_S,
+     27,
+     {OUT6,
+      {"attn_v.", QUANT_Q4_K, ALWAYS},
+      {"ffn_down", QUANT_Q4_K, FIRST_EIGHTH},
+      {"attn_output", QUANT_Q4_K, ALWAYS},
+      {"attn_qkv", QUANT_Q4_K, ALWAYS}}},
     {"TQ1_0", QUANT_TQ1_0, 36, {OUT6, {"token_embd", QUANT_Q4_K, ALWAYS}}},
     {"TQ2_0", QUANT_TQ2_0, 37, {OUT6, {"token_embd", QUANT_Q4_K, ALWAYS}}},
     {"MXFP4_MOE", QUANT_Q8_0, 38, {{"_exps", QUANT_MXFP4, ALWAYS}}},
     {"NVFP4", QUANT_NVFP4, 39, {OUT6, {"token_embd", QUANT_Q6_K, ALWAYS}}},
     {"Q1_0", QUANT_Q1_0, 40, {OUT6, {"token_embd", QUANT_Q4_K, ALWAYS}}},
     /* what published DeepSeek V4 files do: everything that every token reads in Q8_0 */
-    {"Q4_K_EXPERTS", QUANT_Q8_0, 15, {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_Q4_K, ALWAYS}}},
-    {"Q2_K_EXPERTS", QUANT_Q8_0, 10, {{"token_embd", QUANT_F16, ALWAYS}, {"ffn_down_exps", QUANT_Q3_K, ALWAYS},
-                                      {"_exps", QUANT_Q2_K, ALWAYS}}},
-    {"IQ1_M_EXPERTS", QUANT_Q8_0, 31, {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_IQ1_M, ALWAYS}}},
-    {"IQ2_XXS_EXPERTS", QUANT_Q8_0, 19, {{"token_embd", QUANT_F16, ALWAYS}, {"ffn_down_exps", QUANT_Q2_K, ALWAYS},
-                                         {"_exps", QUANT_IQ2_XXS, ALWAYS}}},
-    {"IQ2_XS_EXPERTS", QUANT_Q8_0, 20, {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_IQ2_XS, ALWAYS}}},
-    {"IQ3_XXS_EXPERTS", QUANT_Q8_0, 23, {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_IQ3_XXS, ALWAYS}}},
+    {"Q4_K_EXPERTS",
+     QUANT_Q8_0,
+     15,
+     {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_Q4_K, ALWAYS}}},
+    {"Q2_K_EXPERTS",
+     QUANT_Q8_0,
+     10,
+     {{"token_embd", QUANT_F16, ALWAYS},
+      {"ffn_down_exps", QUANT_Q3_K, ALWAYS},
+      {"_exps", QUANT_Q2_K, ALWAYS}}},
+    {"IQ1_M_EXPERTS",
+     QUANT_Q8_0,
+     31,
+     {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_IQ1_M, ALWAYS}}},
+    {"IQ2_XXS_EXPERTS",
+     QUANT_Q8_0,
+     19,
+     {{"token_embd", QUANT_F16, ALWAYS},
+      {"ffn_down_exps", QUANT_Q2_K, ALWAYS},
+      {"_exps", QUANT_IQ2_XXS, ALWAYS}}},
+    {"IQ2_XS_EXPERTS",
+     QUANT_Q8_0,
+     20,
+     {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_IQ2_XS, ALWAYS}}},
+    {"IQ3_XXS_EXPERTS",
+     QUANT_Q8_0,
+     23,
+     {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_IQ3_XXS, ALWAYS}}},
 };
 /* Names that mean the same, or a code alone. */
 static const char *const aliases[][2] = {
@@ -97,7 +228,8 @@ static const char *const aliases[][2] = {
 
 const struct tool_recipe *tool_recipe_find(const char *name)
 {
-    if (*name && strspn(name, "0123456789") == strlen(name)) { /* llama-quantize's numbers are those of general.file_type */
+    /* llama-quantize's numbers are those of general.file_type */
+    if (*name && strspn(name, "0123456789") == strlen(name)) {
         for (size_t i = 0; i < sizeof recipes / sizeof *recipes; i++)
             if (strlen(name) < 4 && recipes[i].file_type == strtoul(name, NULL, 10))
                 return &recipes[i];
@@ -148,8 +280,10 @@ bool tool_recipe_code(const char *name, uint32_t *type)
 bool tool_recipe_keeps(const struct io_tensor *t)
 {
     static const char *const parts[] = {
-        "_norm",    "ffn_gate_inp",     "tid2eid",  "hc_",       "sinks",  "_ape",  "exp_probs_b", "rope_freqs",
-        "altup",    "per_layer_model_proj", "centroid", "ordering", "markov", "_scale", "confidence", "conf_proj",
+        "_norm",     "ffn_gate_inp", "tid2eid",    "hc_",    "sinks",
+        "_ape",      "exp_probs_b",  "rope_freqs", "altup",  "per_layer_model_proj",
+        "centroid",  "ordering",     "markov",     "_scale", "confidence",
+        "conf_proj",
     };
     const size_t n = strlen(t->name);
     if (t->n_dims < 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
@@ -157,7 +291,8 @@ bool tool_recipe_keeps(const struct io_tensor *t)
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strstr(t->name, parts[i]))
             return true;
-    return !quant_info(t->type)->quantised && t->type != QUANT_F32 && t->type != QUANT_F16 && t->type != QUANT_BF16;
+    return !quant_info(t->type)->quantised && t->type != QUANT_F32 && t->type != QUANT_F16 &&
+           t->type != QUANT_BF16;
 }
 
 static bool more_bits(uint64_t i, uint64_t n)
@@ -190,7 +325,8 @@ static bool holds(const struct row *r, const struct tool_recipe_model *m, uint64
     return false;
 }
 
-uint32_t tool_recipe_choose(const struct tool_recipe *r, struct tool_recipe_model *m, const struct io_tensor *t)
+uint32_t tool_recipe_choose(const struct tool_recipe *r, struct tool_recipe_model *m,
+                            const struct io_tensor *t)
 {
     const bool v = strstr(t->name, "attn_v.") != NULL;
     const uint64_t i = v                                    ? m->i_v++

@@ -29,8 +29,10 @@ struct tool_recipe_model {
 /* Whether a tensor stays as it is: norms, routers, tables, hyper-connections, sinks, biases. */
 bool tool_recipe_keeps(const struct io_tensor *t);
 /* The code of a tensor that does not stay; call it once for each tensor in the file's order. */
-uint32_t tool_recipe_choose(const struct tool_recipe *r, struct tool_recipe_model *m, const struct io_tensor *t);
-/* The code that takes rows of n elements: type itself, or a similar one of smaller blocks, at last F16. */
+uint32_t tool_recipe_choose(const struct tool_recipe *r, struct tool_recipe_model *m,
+                            const struct io_tensor *t);
+/* The code that takes rows of n elements: type itself, or a similar one of smaller blocks, at last
+ * F16. */
 uint32_t tool_recipe_fallback(uint32_t type, uint64_t n);
 
 #endif

@@ -76,7 +76,8 @@ static ingle_status no_memory(const struct tool_source *s, struct err *err)
     return err_set(err, INGLE_NOMEM, "%s: no memory for the list of its tensors", s->path);
 }
 
-ingle_status tool_source_new_item(struct tool_source *s, const char *name, struct source_item **out, struct err *err)
+ingle_status tool_source_new_item(struct tool_source *s, const char *name, struct source_item **out,
+                                  struct err *err)
 {
     if (!mem_grow(&s->item, &s->cap, s->n + 1, sizeof *s->item))
         return no_memory(s, err);
@@ -102,11 +103,14 @@ static ingle_status list_gguf(struct tool_source *s, struct err *err)
     return st;
 }
 
-/* Parts of the network that are computed in floats of 32 bits, whatever they have in the checkpoint. */
+/* Parts of the network that are computed in floats of 32 bits, whatever they have in the
+ * checkpoint. */
 static bool is_float(const struct source_item *it)
 {
-    static const char *const parts[] = {"_norm.", "norm.weight", "ffn_gate_inp.", "hc_",  "sinks",      "_ape.",
-                                        "exp_probs_b", "rope_freqs",  "conv_base",     "conf_proj", "layer_output_scale"};
+    static const char *const parts[] = {
+        "_norm.",    "norm.weight", "ffn_gate_inp.",     "hc_",
+        "sinks",     "_ape.",       "exp_probs_b",       "rope_freqs",
+        "conv_base", "conf_proj",   "layer_output_scale"};
     if (it->t.n_dims < 2 || ends_in(it->name, ".scale") || ends_in(it->name, ".bias"))
         return true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
@@ -117,11 +121,13 @@ static bool is_float(const struct source_item *it)
 
 static bool is_integer(uint32_t type)
 {
-    return type == QUANT_I8 || type == QUANT_I16 || type == QUANT_I32 || type == QUANT_I64 || type == QUANT_U8 || type == QUANT_BOOL;
+    return type == QUANT_I8 || type == QUANT_I16 || type == QUANT_I32 || type == QUANT_I64 ||
+           type == QUANT_U8 || type == QUANT_BOOL;
 }
 
 /* How the rows of stack a are given, and written. */
-static ingle_status choose_type(const struct tool_source *s, struct source_item *it, struct err *err)
+static ingle_status choose_type(const struct tool_source *s, struct source_item *it,
+                                struct err *err)
 {
     const struct model_stack_info *a = &it->ia;
     const bool floats = a->type == QUANT_F32 || a->type == QUANT_F16 || a->type == QUANT_BF16;
@@ -147,7 +153,8 @@ static ingle_status choose_type(const struct tool_source *s, struct source_item 
     } else if (a->type == QUANT_MXFP4 || a->type == QUANT_NVFP4) {
         it->coded = true;
     } else if (!floats) {
-        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' of type %s is not converted", s->path, it->name, quant_info(a->type)->name);
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' of type %s is not converted", s->path,
+                       it->name, quant_info(a->type)->name);
     }
     return INGLE_OK;
 }
@@ -159,7 +166,8 @@ static ingle_status sized(const struct tool_source *s, struct source_item *it, s
         if (!num_mul_u64(rows, it->t.ne[i], &rows))
             rows = 0;
     if (!rows || !quant_bytes(it->t.type, it->t.ne[0], rows, &it->t.n_bytes))
-        return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has no size as %s", s->path, it->name, quant_info(it->t.type)->name);
+        return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has no size as %s", s->path, it->name,
+                       quant_info(it->t.type)->name);
     return INGLE_OK;
 }
 
@@ -171,7 +179,8 @@ static void set_shape(struct source_item *it, uint32_t axes)
         it->t.ne[i] = i < 3 ? it->ia.ne[i] : 1;
 }
 
-static ingle_status add_stack(struct tool_source *s, const char *from, const char *name, uint32_t axes, struct err *err)
+static ingle_status add_stack(struct tool_source *s, const char *from, const char *name,
+                              uint32_t axes, struct err *err)
 {
     struct source_item *it;
     struct model_stack *a;
@@ -190,7 +199,8 @@ static ingle_status add_stack(struct tool_source *s, const char *from, const cha
     return st ? st : sized(s, it, err);
 }
 
-ingle_status tool_source_add_constant(struct tool_source *s, const char *name, float *v, uint64_t n, struct err *err)
+ingle_status tool_source_add_constant(struct tool_source *s, const char *name, float *v, uint64_t n,
+                                      struct err *err)
 {
     struct source_item *it;
     const ingle_status st = v ? tool_source_new_item(s, name, &it, err) : no_memory(s, err);
@@ -217,10 +227,12 @@ static ingle_status add_factors(struct tool_source *s, struct err *err)
         const struct source_item *it = &s->item[i];
         if (it->t.type != QUANT_NVFP4 || it->how != SOURCE_SAME || !it->ia.factor)
             continue;
-        snprintf(name, sizeof name, "%.*s.scale", (int)(strlen(it->name) - strlen(".weight")), it->name);
+        snprintf(name, sizeof name, "%.*s.scale", (int)(strlen(it->name) - strlen(".weight")),
+                 it->name);
         if (tool_source_find(s, name))
-            return err_set(err, INGLE_UNSUP, "%s: tensor '%s' is NVFP4 with a factor, and '%s' has another meaning", s->path, it->name,
-                           name);
+            return err_set(err, INGLE_UNSUP,
+                           "%s: tensor '%s' is NVFP4 with a factor, and '%s' has another meaning",
+                           s->path, it->name, name);
         const uint64_t k = it->ia.ne[2];
         float *v = mem_calloc((size_t)k, sizeof *v);
         if (v)
@@ -231,7 +243,8 @@ static ingle_status add_factors(struct tool_source *s, struct err *err)
 }
 
 /* Rows of two matrices behind one another. */
-static ingle_status add_joined(struct tool_source *s, const char *from_a, const char *from_b, const char *name, struct err *err)
+static ingle_status add_joined(struct tool_source *s, const char *from_a, const char *from_b,
+                               const char *name, struct err *err)
 {
     struct source_item *it;
     ingle_status st = add_stack(s, from_a, name, 2, err);
@@ -243,9 +256,11 @@ static ingle_status add_joined(struct tool_source *s, const char *from_a, const 
         return st;
     model_stack_info(it->b, &it->ib);
     if (it->ia.ne[1] != it->ib.ne[1] || it->ia.ne[2] != 1 || it->ib.ne[2] != 1)
-        return err_set(err, INGLE_FORMAT, "%s: '%s' and '%s' have %llu and %llu rows", s->path, from_a, from_b,
-                       (unsigned long long)it->ia.ne[1], (unsigned long long)it->ib.ne[1]);
-    const bool narrow = it->ia.type != QUANT_F32 && it->ia.type != QUANT_F16 && it->ia.type == it->ib.type;
+        return err_set(err, INGLE_FORMAT, "%s: '%s' and '%s' have %llu and %llu rows", s->path,
+                       from_a, from_b, (unsigned long long)it->ia.ne[1],
+                       (unsigned long long)it->ib.ne[1]);
+    const bool narrow =
+        it->ia.type != QUANT_F32 && it->ia.type != QUANT_F16 && it->ia.type == it->ib.type;
     it->how = SOURCE_JOINED;
     it->t.ne[0] = it->ia.ne[0] + it->ib.ne[0];
     it->t.type = narrow && it->ia.type != QUANT_FP8_S32 ? QUANT_BF16 : QUANT_F32;
@@ -259,15 +274,18 @@ static ingle_status add_joined(struct tool_source *s, const char *from_a, const 
 /* Belongs to a matrix of the same beginning. */
 static bool is_companion(const char *name)
 {
-    static const char *const ends[] = {".scale",       ".weight_scale",      ".weight_scale_inv", ".weight_scale_2",
-                                       ".weight_global_scale", ".weight_zero_point", ".weight_shape"};
+    static const char *const ends[] = {
+        ".scale",          ".weight_scale",        ".weight_scale_inv",
+        ".weight_scale_2", ".weight_global_scale", ".weight_zero_point",
+        ".weight_shape"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
         if (ends_in(name, ends[i]))
             return true;
     return false;
 }
 
-/* "X.weight" of "X.12.weight" and of "X.12.weight_packed" or "X.weight_packed"; whether it is a member of a stack. */
+/* "X.weight" of "X.12.weight" and of "X.12.weight_packed" or "X.weight_packed"; whether it is a
+ * member of a stack. */
 static bool matrix_of(const char *name, char *out, size_t n_out)
 {
     char base[SOURCE_NAME - 8];
@@ -275,21 +293,28 @@ static bool matrix_of(const char *name, char *out, size_t n_out)
     snprintf(out, n_out, "%s", name);
     if (!packed && !weight)
         return false;
-    snprintf(base, sizeof base, "%.*s", (int)(strlen(name) - strlen(packed ? ".weight_packed" : ".weight")), name);
+    snprintf(base, sizeof base, "%.*s",
+             (int)(strlen(name) - strlen(packed ? ".weight_packed" : ".weight")), name);
     char *dot = strrchr(base, '.');
-    const bool member = dot && strstr(base, "_exps.") && dot[1] && strspn(dot + 1, "0123456789") == strlen(dot + 1);
+    const bool member =
+        dot && strstr(base, "_exps.") && dot[1] && strspn(dot + 1, "0123456789") == strlen(dot + 1);
     if (member)
         *dot = 0;
     snprintf(out, n_out, "%s.weight", base);
     return member;
 }
 
-/* The drafter's part of a DeepSeek V4 checkpoint, in the spelling of llama.cpp.  False: it is not of it. */
-static bool mtp_name(const struct tool_source *s, const char *name, uint64_t n_layers, char *out, size_t n_out)
+/* The drafter's part of a DeepSeek V4 checkpoint, in the spelling of llama.cpp.  False: it is not
+ * of it. */
+static bool mtp_name(const struct tool_source *s, const char *name, uint64_t n_layers, char *out,
+                     size_t n_out)
 {
-    static const struct { const char *is, *becomes; } own[] = {
-        {"enorm.weight", "nextn.enorm.weight"}, {"hnorm.weight", "nextn.hnorm.weight"}, {"norm.weight", "nextn.shared_head_norm.weight"}};
-    static const char *const shared[] = {"token_embd.weight", "output.weight", "output_norm.weight"};
+    static const struct { const char *is, *becomes;
+    } own[] = {{"enorm.weight", "nextn.enorm.weight"},
+               {"hnorm.weight", "nextn.hnorm.weight"},
+               {"norm.weight", "nextn.shared_head_norm.weight"}};
+    static const char *const shared[] = {"token_embd.weight", "output.weight",
+                                         "output_norm.weight"};
     unsigned i;
     int used = 0;
     if (sscanf(name, "mtp.%5u.%n", &i, &used) != 1 || !used) {
@@ -325,13 +350,15 @@ static void dflash_name(const struct tool_source *s, const char *name, char *out
     snprintf(out, n_out, "%s", name);
     if (!ends_in(name, is))
         return;
-    snprintf(other, sizeof other, "%.*sffn_norm.weight", (int)(strlen(name) - (sizeof is - 1)), name);
+    snprintf(other, sizeof other, "%.*sffn_norm.weight", (int)(strlen(name) - (sizeof is - 1)),
+             name);
     if (!model_find(s->model, other))
         snprintf(out, n_out, "%s", other);
 }
 
 /* The name in the file; false: the tensor is not of the part that is wanted. */
-static bool file_name(const struct tool_source *s, const char *name, uint64_t n_layers, char *out, size_t n_out)
+static bool file_name(const struct tool_source *s, const char *name, uint64_t n_layers, char *out,
+                      size_t n_out)
 {
     if (s->kind == SOURCE_MTP || s->kind == SOURCE_MTP_ALONE)
         return mtp_name(s, name, n_layers, out, n_out);
@@ -345,17 +372,20 @@ static bool file_name(const struct tool_source *s, const char *name, uint64_t n_
     return true;
 }
 
-/* Whether a name is one that the family's renaming gives: others are towers, caches' scales and the like. */
+/* Whether a name is one that the family's renaming gives: others are towers, caches' scales and the
+ * like. */
 static bool is_known(const struct tool_source *s, const struct io_tensor *t, const char *name)
 {
     char out[SOURCE_NAME];
     model_rename_fn *rename = s->draft && s->draft->rename ? s->draft->rename : s->family->rename;
-    const bool v4 = s->family && !strcmp(s->family->arch, "deepseek4"); /* its draft block has names that stay */
-    return strcmp(t->name, name) != 0 || rename(t->name, out, sizeof out) || (v4 && !s->draft && !strncmp(name, "mtp.", 4));
+    /* its draft block has names that stay */
+    const bool v4 = s->family && !strcmp(s->family->arch, "deepseek4");
+    return strcmp(t->name, name) != 0 || rename(t->name, out, sizeof out) ||
+           (v4 && !s->draft && !strncmp(name, "mtp.", 4));
 }
 
-static ingle_status add_named(struct tool_source *s, const char *name, const struct io_tensor *t, uint64_t n_layers, size_t *left_out,
-                              struct err *err)
+static ingle_status add_named(struct tool_source *s, const char *name, const struct io_tensor *t,
+                              uint64_t n_layers, size_t *left_out, struct err *err)
 {
     char from[SOURCE_NAME], to[SOURCE_NAME + 32], all[SOURCE_NAME + 32];
     const bool member = matrix_of(name, from, sizeof from);
@@ -369,8 +399,10 @@ static ingle_status add_named(struct tool_source *s, const char *name, const str
         return INGLE_OK; /* with the other one */
     if (s->kind == SOURCE_MTP && ends_in(to, joined[0])) {
         char other[SOURCE_NAME];
-        snprintf(other, sizeof other, "%.*s%s", (int)(strlen(from) - strlen(joined[0])), from, joined[1]);
-        snprintf(all, sizeof all, "%.*s.nextn.eh_proj.weight", (int)(strlen(to) - strlen(joined[0])), to);
+        snprintf(other, sizeof other, "%.*s%s", (int)(strlen(from) - strlen(joined[0])), from,
+                 joined[1]);
+        snprintf(all, sizeof all, "%.*s.nextn.eh_proj.weight",
+                 (int)(strlen(to) - strlen(joined[0])), to);
         return add_joined(s, from, other, all, err);
     }
     return add_stack(s, from, all, member ? 3 : t->n_dims > 3 ? 4 : t->n_dims, err);
@@ -391,13 +423,19 @@ static ingle_status add_rope(struct tool_source *s, struct err *err)
     if (st)
         return st;
     struct json_object *text = NULL, *rope = NULL, *full = NULL, *v = NULL;
-    struct json_object *in = json_object_object_get_ex(s->config, "text_config", &text) && text ? text : s->config;
-    if (json_object_object_get_ex(in, "rope_parameters", &rope) && json_object_object_get_ex(rope, "full_attention", &full))
+    struct json_object *in =
+        json_object_object_get_ex(s->config, "text_config", &text) && text ? text : s->config;
+    if (json_object_object_get_ex(in, "rope_parameters", &rope) &&
+        json_object_object_get_ex(rope, "full_attention", &full))
         rope = full;
-    if (rope && json_object_object_get_ex(rope, "rope_type", &v) && !strcmp(json_object_get_string(v), "default"))
+    if (rope && json_object_object_get_ex(rope, "rope_type", &v) &&
+        !strcmp(json_object_get_string(v), "default"))
         return INGLE_OK;
-    share = rope && json_object_object_get_ex(rope, "partial_rotary_factor", &v) ? json_object_get_double(v) : 0.25;
-    const uint64_t half = width / 2, turns = share > 0 && share <= 1 ? (uint64_t)((double)width * share / 2) : half;
+    share = rope && json_object_object_get_ex(rope, "partial_rotary_factor", &v)
+                ? json_object_get_double(v)
+                : 0.25;
+    const uint64_t half = width / 2,
+                   turns = share > 0 && share <= 1 ? (uint64_t)((double)width * share / 2) : half;
     float *f = mem_calloc((size_t)half, sizeof *f);
     for (uint64_t i = 0; f && i < half; i++)
         f[i] = i < turns ? 1.0f : 1e30f;
@@ -438,7 +476,8 @@ static ingle_status check_left(const struct tool_source *s, struct err *err)
     }
     (void)err;
     if (n_left)
-        report(s->sink, INGLE_REPORT_WARN, "convert", first, "%zu tensors with names that are no part of the model's text part are left out",
+        report(s->sink, INGLE_REPORT_WARN, "convert", first,
+               "%zu tensors with names that are no part of the model's text part are left out",
                n_left);
     return INGLE_OK;
 }
@@ -455,7 +494,8 @@ static ingle_status list_checkpoint(struct tool_source *s, struct err *err)
             st = io_get_u64(s->meta, "deepseek4.nextn_predict_layers", 0, n_layers, &n_blocks, err);
         n_layers -= n_blocks;
     }
-    for (int pass = 0; pass < 2 && !st; pass++) /* scales last: by then those of matrices are taken */
+    /* scales last: by then those of matrices are taken */
+    for (int pass = 0; pass < 2 && !st; pass++)
         for (size_t i = 0; i < model_n_names(s->model) && !st; i++) {
             const struct io_tensor *t;
             bool bound;
@@ -469,10 +509,14 @@ static ingle_status list_checkpoint(struct tool_source *s, struct err *err)
                 (s->kind == SOURCE_DFLASH && !strcmp(s->draft->kind, "dspark"))))
         st = add_rope(s, err);
     if (!st && !s->n)
-        st = err_set(err, INGLE_FORMAT, "%s: no tensor has a name of the model that config.json describes", s->path);
+        st = err_set(err, INGLE_FORMAT,
+                     "%s: no tensor has a name of the model that config.json describes", s->path);
     if (!st && left_out && s->kind == SOURCE_DEEPSEEK4)
-        report(s->sink, s->only_read ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, s->only_read ? "model" : "convert", s->path,
-               "%zu tensors are a drafter's and are left out: 'ingle convert --mtp' (or --dspark) writes them to a file of their own", left_out);
+        report(s->sink, s->only_read ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN,
+               s->only_read ? "model" : "convert", s->path,
+               "%zu tensors are a drafter's and are left out: 'ingle convert --mtp' (or --dspark) "
+               "writes them to a file of their own",
+               left_out);
     if (!st)
         st = check_left(s, err);
     if (st)
@@ -496,7 +540,8 @@ static uint64_t row_bytes(uint32_t type, uint64_t n)
 
 static size_t raw_bytes(const struct source_item *it, uint64_t n)
 {
-    const uint64_t a = row_bytes(it->ia.type, it->ia.ne[0]), b = it->b ? row_bytes(it->ib.type, it->ib.ne[0]) : 0;
+    const uint64_t a = row_bytes(it->ia.type, it->ia.ne[0]),
+                   b = it->b ? row_bytes(it->ib.type, it->ib.ne[0]) : 0;
     return aligned((size_t)(n * (a > b ? a : b)));
 }
 
@@ -510,7 +555,8 @@ size_t tool_source_work(const struct tool_source *s, size_t i, uint64_t n)
         const size_t b = model_stack_work(it->b, (int64_t)n);
         stack = b > stack ? b : stack;
     }
-    return aligned(stack) + raw_bytes(it, n) + 2 * aligned((size_t)(n * it->t.ne[0]) * sizeof(float));
+    return aligned(stack) + raw_bytes(it, n) +
+           2 * aligned((size_t)(n * it->t.ne[0]) * sizeof(float));
 }
 
 /* floats [n][width] as rows of the type. */
@@ -538,8 +584,9 @@ static void multiply(float *x, uint64_t n, const struct model_stack_info *info, 
         x[i] *= f;
 }
 
-static ingle_status stack_floats(const struct model_stack *k, const struct model_stack_info *info, uint64_t row, uint64_t n, void *work,
-                                 void *raw, float *x, bool *rounded, struct err *err)
+static ingle_status stack_floats(const struct model_stack *k, const struct model_stack_info *info,
+                                 uint64_t row, uint64_t n, void *work, void *raw, float *x,
+                                 bool *rounded, struct err *err)
 {
     const ingle_status st = model_stack_rows(k, (int64_t)row, (int64_t)n, work, raw, rounded, err);
     if (st)
@@ -549,8 +596,8 @@ static ingle_status stack_floats(const struct model_stack *k, const struct model
     return INGLE_OK;
 }
 
-static ingle_status put_ints(const struct tool_source *s, const struct source_item *it, const void *raw, uint64_t n, int32_t *to,
-                             struct err *err)
+static ingle_status put_ints(const struct tool_source *s, const struct source_item *it,
+                             const void *raw, uint64_t n, int32_t *to, struct err *err)
 {
     const uint64_t count = n * it->ia.ne[0];
     for (uint64_t i = 0; i < count; i++) {
@@ -562,8 +609,9 @@ static ingle_status put_ints(const struct tool_source *s, const struct source_it
         default: v = ((const uint8_t *)raw)[i];
         }
         if (v < INT32_MIN || v > INT32_MAX)
-            return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has %lld at element %llu, allowed is what fits 32 bits", s->path, it->name,
-                           (long long)v, (unsigned long long)i);
+            return err_set(err, INGLE_FORMAT,
+                           "%s: tensor '%s' has %lld at element %llu, allowed is what fits 32 bits",
+                           s->path, it->name, (long long)v, (unsigned long long)i);
         const int32_t one = (int32_t)v;
         memcpy(&to[i], &one, sizeof one);
     }
@@ -589,8 +637,9 @@ static bool scale_blocks(const struct source_item *it, uint64_t row, uint64_t n,
     return exact;
 }
 
-static ingle_status joined_rows(struct tool_source *s, const struct source_item *it, uint64_t row, uint64_t n, char *work, char *raw,
-                                float *x, float *y, void *to, struct err *err)
+static ingle_status joined_rows(struct tool_source *s, const struct source_item *it, uint64_t row,
+                                uint64_t n, char *work, char *raw, float *x, float *y, void *to,
+                                struct err *err)
 {
     const uint64_t a = it->ia.ne[0], b = it->ib.ne[0];
     bool rounded = false;
@@ -606,7 +655,8 @@ static ingle_status joined_rows(struct tool_source *s, const struct source_item 
     return st;
 }
 
-ingle_status tool_source_rows(struct tool_source *s, size_t i, uint64_t row, uint64_t n, void *work, void *to, struct err *err)
+ingle_status tool_source_rows(struct tool_source *s, size_t i, uint64_t row, uint64_t n, void *work,
+                              void *to, struct err *err)
 {
     struct source_item *it = &s->item[i];
     const uint64_t one = row_bytes(it->t.type, it->t.ne[0]);
@@ -619,8 +669,10 @@ ingle_status tool_source_rows(struct tool_source *s, size_t i, uint64_t row, uin
         memcpy(to, (const char *)it->constant + row * one, (size_t)(n * one));
         return INGLE_OK;
     }
-    char *const raw = (char *)work + tool_source_work(s, i, n) - raw_bytes(it, n) - 2 * aligned((size_t)(n * it->t.ne[0]) * sizeof(float));
-    float *const x = (float *)(void *)(raw + raw_bytes(it, n)), *const y = x + aligned((size_t)(n * it->t.ne[0]) * sizeof(float)) / sizeof *x;
+    char *const raw = (char *)work + tool_source_work(s, i, n) - raw_bytes(it, n) -
+                      2 * aligned((size_t)(n * it->t.ne[0]) * sizeof(float));
+    float *const x = (float *)(void *)(raw + raw_bytes(it, n)),
+                 *const y = x + aligned((size_t)(n * it->t.ne[0]) * sizeof(float)) / sizeof *x;
     ingle_status st = INGLE_OK;
     switch (it->how) {
     case SOURCE_JOINED:
@@ -645,9 +697,11 @@ ingle_status tool_source_rows(struct tool_source *s, size_t i, uint64_t row, uin
 void tool_source_say(const struct tool_source *s)
 {
     if (atomic_load(&s->rounded) && s->o.back)
-        report(s->sink, INGLE_REPORT_WARN, "convert", s->path, "codes became BF16 and were rounded (--outtype f32 keeps their values)");
+        report(s->sink, INGLE_REPORT_WARN, "convert", s->path,
+               "codes became BF16 and were rounded (--outtype f32 keeps their values)");
     else if (atomic_load(&s->rounded))
-        report(s->sink, INGLE_REPORT_WARN, "convert", s->path, "some values or scales have no exact form in the file's types and were rounded");
+        report(s->sink, INGLE_REPORT_WARN, "convert", s->path,
+               "some values or scales have no exact form in the file's types and were rounded");
 }
 
 /* ---- opening ---- */
@@ -667,38 +721,49 @@ static ingle_status read_config(struct tool_source *s, struct err *err)
     size_t n;
     ingle_status st = io_side_file(s->file, "config.json", CONFIG_LIMIT, &text, &n, err);
     if (st == INGLE_NOTFOUND)
-        return err_set(err, INGLE_NOTFOUND, "%s: there is no config.json beside the tensors, which says what model it is", s->path);
+        return err_set(
+            err, INGLE_NOTFOUND,
+            "%s: there is no config.json beside the tensors, which says what model it is", s->path);
     if (st)
         return st;
     st = json_parse(text, n, NULL, &s->config, err);
     mem_free(text);
     if (st)
         return err_prefix(err, "%s: config.json", s->path), st;
-    return json_object_is_type(s->config, json_type_object) ? INGLE_OK
-                                                             : err_set(err, INGLE_FORMAT, "%s: config.json is no object", s->path);
+    return json_object_is_type(s->config, json_type_object)
+               ? INGLE_OK
+               : err_set(err, INGLE_FORMAT, "%s: config.json is no object", s->path);
 }
 
 static const struct family *family_of(const struct tool_source *s)
 {
     struct json_object *v = NULL;
-    return json_object_object_get_ex(s->config, "model_type", &v) && v ? family_by_hf_type(json_object_get_string(v)) : NULL;
+    return json_object_object_get_ex(s->config, "model_type", &v) && v
+               ? family_by_hf_type(json_object_get_string(v))
+               : NULL;
 }
 
 /* What the checkpoint is, and which part of it is wanted. */
 static ingle_status find_kind(struct tool_source *s, struct err *err)
 {
-    static const struct { const char *draft; enum source_kind kind; } kinds[] = {
-        {"mtp", SOURCE_ASSISTANT}, {"dflash", SOURCE_DFLASH}, {"dflash2", SOURCE_DFLASH}, {"dspark", SOURCE_DFLASH}};
+    static const struct { const char *draft; enum source_kind kind;
+    } kinds[] = {{"mtp", SOURCE_ASSISTANT},
+                 {"dflash", SOURCE_DFLASH},
+                 {"dflash2", SOURCE_DFLASH},
+                 {"dspark", SOURCE_DFLASH}};
     s->family = family_of(s);
     s->draft = family_draft_of(s->family, NULL, NULL, s->config);
-    if (s->draft && s->family && !strcmp(s->draft->kind, "model")) /* a model, whoever drafts with it */
+    /* a model, whoever drafts with it */
+    if (s->draft && s->family && !strcmp(s->draft->kind, "model"))
         s->draft = NULL;
     const bool v4 = s->family && !strcmp(s->family->arch, "deepseek4");
     const bool main = s->family && has_tensor(s->file, s->family->rename, "blk.0.attn_norm.weight");
     const bool stages = v4 && s->draft && !strcmp(s->draft->kind, "dspark");
     if (s->o.part == TOOL_SOURCE_DSPARK && !stages)
-        return err_set(err, INGLE_ARG, "%s: config.json describes no DSpark stages of DeepSeek V4", s->path);
-    if (s->o.part == TOOL_SOURCE_MTP && (!v4 || !has_tensor(s->file, s->family->rename, "mtp.0.e_proj.weight")))
+        return err_set(err, INGLE_ARG, "%s: config.json describes no DSpark stages of DeepSeek V4",
+                       s->path);
+    if (s->o.part == TOOL_SOURCE_MTP &&
+        (!v4 || !has_tensor(s->file, s->family->rename, "mtp.0.e_proj.weight")))
         return err_set(err, INGLE_ARG, "%s: has no draft block 'mtp.0' of DeepSeek V4", s->path);
     if (stages && (s->o.part == TOOL_SOURCE_DSPARK || !main)) {
         s->kind = SOURCE_DSPARK4;
@@ -709,20 +774,24 @@ static ingle_status find_kind(struct tool_source *s, struct err *err)
             if (!strcmp(kinds[i].draft, s->draft->kind))
                 s->kind = kinds[i].kind;
         if (s->kind == SOURCE_GGUF)
-            return err_set(err, INGLE_UNSUP, "%s: drafters of kind '%s' are not converted", s->path, s->draft->kind);
+            return err_set(err, INGLE_UNSUP, "%s: drafters of kind '%s' are not converted", s->path,
+                           s->draft->kind);
         return INGLE_OK;
     }
     s->draft = NULL;
     if (!s->family) {
         struct json_object *v = NULL;
         json_object_object_get_ex(s->config, "model_type", &v);
-        return err_set(err, INGLE_UNSUP, "%s: config.json: 'model_type' is '%.60s', supported are %s and drafters of them", s->path,
-                       v ? json_object_get_string(v) : "missing", family_names());
+        return err_set(
+            err, INGLE_UNSUP,
+            "%s: config.json: 'model_type' is '%.60s', supported are %s and drafters of them",
+            s->path, v ? json_object_get_string(v) : "missing", family_names());
     }
     s->kind = !v4 ? SOURCE_GEMMA4 : s->o.part == TOOL_SOURCE_MTP ? SOURCE_MTP : SOURCE_DEEPSEEK4;
     const bool block = v4 && has_tensor(s->file, s->family->rename, "mtp.0.e_proj.weight");
     if (block && !main)
-        s->kind = has_tensor(s->file, s->family->rename, "token_embd.weight") ? SOURCE_MTP : SOURCE_MTP_ALONE;
+        s->kind = has_tensor(s->file, s->family->rename, "token_embd.weight") ? SOURCE_MTP
+                                                                              : SOURCE_MTP_ALONE;
     return INGLE_OK;
 }
 
@@ -737,11 +806,15 @@ static ingle_status check_head(const struct tool_source *s, struct err *err)
     }
     if (s->kind != SOURCE_GEMMA4 || !embed || head)
         return INGLE_OK;
-    if (!(json_object_object_get_ex(s->config, "text_config", &text) && json_object_object_get_ex(text, "tie_word_embeddings", &v)))
+    if (!(json_object_object_get_ex(s->config, "text_config", &text) &&
+          json_object_object_get_ex(text, "tie_word_embeddings", &v)))
         (void)json_object_object_get_ex(s->config, "tie_word_embeddings", &v);
     if (!json_object_is_type(v, json_type_boolean) || json_object_get_boolean(v))
         return INGLE_OK;
-    return err_set(err, INGLE_FORMAT, "%s: config.json: 'tie_word_embeddings' is false, but there is no tensor 'lm_head.weight'", s->path);
+    return err_set(
+        err, INGLE_FORMAT,
+        "%s: config.json: 'tie_word_embeddings' is false, but there is no tensor 'lm_head.weight'",
+        s->path);
 }
 
 static ingle_status open_checkpoint(struct tool_source *s, struct err *err)
@@ -756,7 +829,9 @@ static ingle_status open_checkpoint(struct tool_source *s, struct err *err)
         return no_memory(s, err);
     st = tool_source_keys(s, err);
     if (!st)
-        st = model_create(&s->model, s->file, NULL, s->draft && s->draft->rename ? s->draft->rename : s->family->rename, s->sink, err);
+        st = model_create(&s->model, s->file, NULL,
+                          s->draft && s->draft->rename ? s->draft->rename : s->family->rename,
+                          s->sink, err);
     if (!st)
         st = model_read_scheme(s->model, s->config, err);
     if (!st)
@@ -767,19 +842,25 @@ static ingle_status open_checkpoint(struct tool_source *s, struct err *err)
 /* A folder without safetensors: what is there instead. */
 static void name_pickle(const char *path, struct err *err)
 {
-    static const char *const names[] = {"pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.00.pth"};
+    static const char *const names[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                        "consolidated.00.pth"};
     struct stat is;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char file[4096];
-        if ((size_t)snprintf(file, sizeof file, "%s/%s", path, names[i]) < sizeof file && stat(file, &is) == 0) {
-            (void)err_set(err, INGLE_UNSUP, "%s: are weights in a pickle, which may run code and is not read: convert them to safetensors", file);
+        if ((size_t)snprintf(file, sizeof file, "%s/%s", path, names[i]) < sizeof file &&
+            stat(file, &is) == 0) {
+            (void)err_set(err, INGLE_UNSUP,
+                          "%s: are weights in a pickle, which may run code and is not read: "
+                          "convert them to safetensors",
+                          file);
             return;
         }
     }
 }
 
-ingle_status tool_source_open(struct tool_source **out, const char *path, const struct tool_source_options *o,
-                              const struct report_sink *sink, struct err *err)
+ingle_status tool_source_open(struct tool_source **out, const char *path,
+                              const struct tool_source_options *o, const struct report_sink *sink,
+                              struct err *err)
 {
     struct tool_source *s = mem_zalloc(sizeof *s);
     if (!s)
@@ -796,12 +877,17 @@ ingle_status tool_source_open(struct tool_source **out, const char *path, const 
     const bool gguf = !st && io_kind(s->file) == IO_GGUF;
     const char *type;
     size_t n_type;
-    if (gguf && !io_get_str(io_metadata(s->file), "general.type", &type, &n_type, NULL) && n_type == 7 && !memcmp(type, "imatrix", 7))
-        st = err_set(err, INGLE_ARG, "%s: is a file of importance, not a model: 'ingle quantize' takes it as --imatrix", path);
+    if (gguf && !io_get_str(io_metadata(s->file), "general.type", &type, &n_type, NULL) &&
+        n_type == 7 && !memcmp(type, "imatrix", 7))
+        st = err_set(
+            err, INGLE_ARG,
+            "%s: is a file of importance, not a model: 'ingle quantize' takes it as --imatrix",
+            path);
     if (st)
         ;
     else if (s->o.back)
-        st = gguf ? tool_source_list_back(s, err) : err_set(err, INGLE_ARG, "%s: is a checkpoint already", path);
+        st = gguf ? tool_source_list_back(s, err)
+                  : err_set(err, INGLE_ARG, "%s: is a checkpoint already", path);
     else
         st = gguf ? list_gguf(s, err) : open_checkpoint(s, err);
     for (size_t i = 0; i < s->n; i++)
@@ -832,8 +918,9 @@ void tool_source_close(struct tool_source *s)
 
 static bool is_ours(const char *key)
 {
-    return strcmp(key, "general.file_type") == 0 || strcmp(key, "general.quantization_version") == 0 ||
-           strncmp(key, "split.", 6) == 0 || strcmp(key, "quantize.imatrix.file") == 0;
+    return strcmp(key, "general.file_type") == 0 ||
+           strcmp(key, "general.quantization_version") == 0 || strncmp(key, "split.", 6) == 0 ||
+           strcmp(key, "quantize.imatrix.file") == 0;
 }
 
 ingle_status tool_source_head(const struct tool_source *s, struct io_gguf *w, struct err *err)

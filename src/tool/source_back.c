@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* source_back - the tensors of a GGUF file under the names of a checkpoint, in types that safetensors has. */
+/* source_back - the tensors of a GGUF file under the names of a checkpoint, in types that
+ * safetensors has. */
 #include "base/output.h"
 #include "base/mem.h"
 #include "base/num.h"
@@ -21,18 +22,25 @@ static bool ends_in(const char *name, const char *end)
     return n >= k && !strcmp(name + n - k, end);
 }
 
-static bool is_v4(const struct tool_source *s) { return s->family && !strcmp(s->family->arch, "deepseek4"); }
+static bool is_v4(const struct tool_source *s)
+{
+    return s->family && !strcmp(s->family->arch, "deepseek4");
+}
 
 /* A name of the file in a checkpoint. */
 static bool hf_name(const struct tool_source *s, const char *usual, char *out, size_t n_out)
 {
-    return s->draft ? s->draft->hf_name(s->file, usual, out, n_out) : s->family->hf_name(usual, out, n_out);
+    return s->draft ? s->draft->hf_name(s->file, usual, out, n_out)
+                    : s->family->hf_name(usual, out, n_out);
 }
 
 /* The type of a matrix that is no table; sets s->rounded where values may not fit. */
 static uint32_t float_type(struct tool_source *s, const struct io_tensor *t)
 {
-    static const struct { const char *name; uint32_t type; } types[] = {{"f32", QUANT_F32}, {"f16", QUANT_F16}, {"bf16", QUANT_BF16}};
+    static const struct {
+        const char *name;
+        uint32_t type;
+    } types[] = {{"f32", QUANT_F32}, {"f16", QUANT_F16}, {"bf16", QUANT_BF16}};
     uint32_t asked = 0;
     bool is_asked = false;
     for (size_t i = 0; s->o.back_type && i < sizeof types / sizeof *types; i++)
@@ -41,7 +49,8 @@ static uint32_t float_type(struct tool_source *s, const struct io_tensor *t)
             is_asked = true;
         }
     const uint32_t type = is_asked ? asked : is_plain(t->type) ? t->type : (uint32_t)QUANT_BF16;
-    const bool narrow = type != QUANT_F32 && type != t->type && !(type == QUANT_BF16 && t->type == QUANT_MXFP4);
+    const bool narrow =
+        type != QUANT_F32 && type != t->type && !(type == QUANT_BF16 && t->type == QUANT_MXFP4);
     if (narrow && !is_asked)
         atomic_store(&s->rounded, true);
     return type;
@@ -59,8 +68,9 @@ static bool stays(const struct io_tensor *t)
     return t->n_dims < 2;
 }
 
-static ingle_status add(struct tool_source *s, const char *name, const struct io_tensor *from, uint32_t type, enum source_how how,
-                        struct source_item **out, struct err *err)
+static ingle_status add(struct tool_source *s, const char *name, const struct io_tensor *from,
+                        uint32_t type, enum source_how how, struct source_item **out,
+                        struct err *err)
 {
     struct source_item *it;
     const ingle_status st = tool_source_new_item(s, name, &it, err);
@@ -79,18 +89,21 @@ static ingle_status sized(struct source_item *it, struct err *err)
     for (uint32_t i = 1; i < it->t.n_dims; i++)
         rows *= it->t.ne[i]; /* the reader has checked the product */
     if (!quant_bytes(it->t.type, it->t.ne[0], rows, &it->t.n_bytes))
-        return err_set(err, INGLE_FORMAT, "tensor '%s' has no size as %s", it->name, quant_info(it->t.type)->name);
+        return err_set(err, INGLE_FORMAT, "tensor '%s' has no size as %s", it->name,
+                       quant_info(it->t.type)->name);
     return INGLE_OK;
 }
 
 /* MXFP4 as a checkpoint has it: "X.weight" of two elements a byte, and "X.scale". */
-static ingle_status add_fp4(struct tool_source *s, const char *name, const struct io_tensor *from, struct err *err)
+static ingle_status add_fp4(struct tool_source *s, const char *name, const struct io_tensor *from,
+                            struct err *err)
 {
     struct source_item *it;
     char scale[SOURCE_NAME];
     if (from->ne[0] % FP4_BLOCK)
-        return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has rows of %llu elements, no whole blocks", s->path, from->name,
-                       (unsigned long long)from->ne[0]);
+        return err_set(err, INGLE_FORMAT,
+                       "%s: tensor '%s' has rows of %llu elements, no whole blocks", s->path,
+                       from->name, (unsigned long long)from->ne[0]);
     ingle_status st = add(s, name, from, QUANT_I8, SOURCE_FP4_CODES, &it, err);
     if (st)
         return st;
@@ -107,8 +120,10 @@ static ingle_status add_fp4(struct tool_source *s, const char *name, const struc
     return sized(it, err);
 }
 
-/* The factors of an NVFP4 tensor, "X.scale" beside "X.weight", or the other way round; NULL: there are none. */
-static const struct io_tensor *beside(const struct tool_source *s, const char *name, const char *end, const char *other_end)
+/* The factors of an NVFP4 tensor, "X.scale" beside "X.weight", or the other way round; NULL: there
+ * are none. */
+static const struct io_tensor *beside(const struct tool_source *s, const char *name,
+                                      const char *end, const char *other_end)
 {
     char other[2 * SOURCE_NAME];
     const size_t n = strlen(name);
@@ -118,29 +133,37 @@ static const struct io_tensor *beside(const struct tool_source *s, const char *n
     return io_tensor_find(s->file, other);
 }
 
-static ingle_status read_factor(const struct tool_source *s, const struct io_tensor *from, uint64_t member, float *out, struct err *err)
+static ingle_status read_factor(const struct tool_source *s, const struct io_tensor *from,
+                                uint64_t member, float *out, struct err *err)
 {
     const struct io_tensor *t = beside(s, from->name, ".weight", ".scale");
     *out = 1;
     if (!t)
         return INGLE_OK;
     if (t->type != QUANT_F32 || member >= t->n_bytes / sizeof *out)
-        return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has type %s and %llu bytes, expected a float of F32 for each matrix of '%s'", s->path,
-                       t->name, quant_info(t->type)->name, (unsigned long long)t->n_bytes, from->name);
+        return err_set(err, INGLE_FORMAT,
+                       "%s: tensor '%s' has type %s and %llu bytes, expected a float of F32 for "
+                       "each matrix of '%s'",
+                       s->path, t->name, quant_info(t->type)->name, (unsigned long long)t->n_bytes,
+                       from->name);
     return io_read(s->file, t, member * sizeof *out, out, sizeof *out, err);
 }
 
-/* NVFP4 as ModelOpt has it: "X.weight" of two elements a byte, "X.weight_scale" and the factor "X.weight_scale_2".
- * member: the number of the matrix in from's tensor. */
-static ingle_status add_nvfp4(struct tool_source *s, const char *name, const struct io_tensor *from, uint64_t member, struct err *err)
+/* NVFP4 as ModelOpt has it: "X.weight" of two elements a byte, "X.weight_scale" and the factor
+ * "X.weight_scale_2". member: the number of the matrix in from's tensor. */
+static ingle_status add_nvfp4(struct tool_source *s, const char *name, const struct io_tensor *from,
+                              uint64_t member, struct err *err)
 {
     struct source_item *it;
     char side[SOURCE_NAME + 16];
     float factor;
     if (s->o.back_type)
-        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' is NVFP4, which stays as it is: without --outtype", s->path, from->name);
+        return err_set(err, INGLE_UNSUP,
+                       "%s: tensor '%s' is NVFP4, which stays as it is: without --outtype", s->path,
+                       from->name);
     if (!ends_in(name, ".weight") || strlen(name) + strlen("_scale_2") >= SOURCE_NAME)
-        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' of NVFP4 has no name in a checkpoint", s->path, from->name);
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' of NVFP4 has no name in a checkpoint",
+                       s->path, from->name);
     ingle_status st = read_factor(s, from, member, &factor, err);
     if (!st)
         st = add(s, name, from, QUANT_U8, SOURCE_FP4_CODES, &it, err);
@@ -165,41 +188,50 @@ static ingle_status add_nvfp4(struct tool_source *s, const char *name, const str
 }
 
 /* member: the number of the matrix in a stack. */
-static ingle_status add_matrix(struct tool_source *s, const char *name, const struct io_tensor *from, uint64_t member, struct err *err)
+static ingle_status add_matrix(struct tool_source *s, const char *name,
+                               const struct io_tensor *from, uint64_t member, struct err *err)
 {
     struct source_item *it;
     if (strlen(name) >= SOURCE_NAME - 1)
-        return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has too long a name", s->path, from->name);
+        return err_set(err, INGLE_FORMAT, "%s: tensor '%s' has too long a name", s->path,
+                       from->name);
     if (from->type == QUANT_NVFP4)
         return add_nvfp4(s, name, from, member, err);
     if (from->type == QUANT_MXFP4 && is_v4(s) && strstr(from->name, "_exps") && !s->o.back_type)
         return add_fp4(s, name, from, err);
     if (from->type == QUANT_I32) {
         const bool table = ends_in(name, "tid2eid") || ends_in(name, "token_ordering");
-        const ingle_status st = add(s, name, from, table ? QUANT_I64 : QUANT_I32, table ? SOURCE_LONGS : SOURCE_FILE, &it, err);
+        const ingle_status st = add(s, name, from, table ? QUANT_I64 : QUANT_I32,
+                                    table ? SOURCE_LONGS : SOURCE_FILE, &it, err);
         if (st || !table)
             return st;
         it->t.type = QUANT_I64;
         return sized(it, err);
     }
     if (!is_plain(from->type) && !quant_info(from->type)->quantised)
-        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' of type %s is not converted", s->path, from->name, quant_info(from->type)->name);
-    return add(s, name, from, stays(from) ? from->type : float_type(s, from), SOURCE_FILE, &it, err);
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' of type %s is not converted", s->path,
+                       from->name, quant_info(from->type)->name);
+    return add(s, name, from, stays(from) ? from->type : float_type(s, from), SOURCE_FILE, &it,
+               err);
 }
 
 /* A stack of experts as tensors of their own. */
-static ingle_status add_members(struct tool_source *s, const struct io_tensor *t, const char *usual, struct err *err)
+static ingle_status add_members(struct tool_source *s, const struct io_tensor *t, const char *usual,
+                                struct err *err)
 {
     const uint64_t n = t->ne[2];
     ingle_status st = INGLE_OK;
     if (t->n_dims != 3 || !n || n > MAX_EXPERTS || !ends_in(usual, ".weight"))
-        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path, t->name);
+        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path,
+                       t->name);
     for (uint64_t i = 0; i < n && !st; i++) {
         char member[SOURCE_NAME + 16], name[SOURCE_NAME];
         struct io_tensor one = *t;
-        snprintf(member, sizeof member, "%.*s.%llu.weight", (int)(strlen(usual) - strlen(".weight")), usual, (unsigned long long)i);
+        snprintf(member, sizeof member, "%.*s.%llu.weight",
+                 (int)(strlen(usual) - strlen(".weight")), usual, (unsigned long long)i);
         if (!hf_name(s, member, name, sizeof name))
-            return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path, t->name);
+            return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path,
+                           t->name);
         one.n_dims = 2;
         one.ne[2] = 1;
         one.n_bytes = t->n_bytes / n;
@@ -212,19 +244,24 @@ static ingle_status add_members(struct tool_source *s, const struct io_tensor *t
 static const char eh_proj[] = ".nextn.eh_proj.weight";
 
 /* The projections of a draft block, which stand side by side in each row. */
-static ingle_status add_halves(struct tool_source *s, const struct io_tensor *t, const char *usual, struct err *err)
+static ingle_status add_halves(struct tool_source *s, const struct io_tensor *t, const char *usual,
+                               struct err *err)
 {
     static const char *const parts[] = {"e_proj", "h_proj"};
     ingle_status st = INGLE_OK;
-    if ((!is_plain(t->type) && !quant_info(t->type)->quantised) || t->n_dims != 2 || t->ne[0] % 2 || t->ne[0] / 2 % quant_info(t->type)->n)
-        return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has rows of %llu elements of %s, no two whole parts", s->path, t->name,
-                       (unsigned long long)t->ne[0], quant_info(t->type)->name);
+    if ((!is_plain(t->type) && !quant_info(t->type)->quantised) || t->n_dims != 2 || t->ne[0] % 2 ||
+        t->ne[0] / 2 % quant_info(t->type)->n)
+        return err_set(err, INGLE_UNSUP,
+                       "%s: tensor '%s' has rows of %llu elements of %s, no two whole parts",
+                       s->path, t->name, (unsigned long long)t->ne[0], quant_info(t->type)->name);
     for (int i = 0; i < 2 && !st; i++) {
         char member[SOURCE_NAME + 16], name[SOURCE_NAME];
         struct source_item *it;
-        snprintf(member, sizeof member, "%.*s.nextn.%s.weight", (int)(strlen(usual) - strlen(eh_proj)), usual, parts[i]);
+        snprintf(member, sizeof member, "%.*s.nextn.%s.weight",
+                 (int)(strlen(usual) - strlen(eh_proj)), usual, parts[i]);
         if (!hf_name(s, member, name, sizeof name))
-            return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path, t->name);
+            return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path,
+                           t->name);
         st = add(s, name, t, float_type(s, t), i ? SOURCE_RIGHT : SOURCE_LEFT, &it, err);
         if (st)
             return st;
@@ -266,18 +303,24 @@ static ingle_status find_draft(struct tool_source *s, const char *arch, struct e
     size_t n;
     uint64_t blocks;
     s->family = family_by_arch(arch);
-    ingle_status st = model_create(&s->model, s->file, NULL, s->family ? s->family->alias : NULL, s->sink, err);
+    ingle_status st =
+        model_create(&s->model, s->file, NULL, s->family ? s->family->alias : NULL, s->sink, err);
     if (st)
         return st;
     s->draft = family_draft_of(s->family, s->model, meta, NULL);
     const bool v4 = is_v4(s);
-    const bool block = v4 && !io_get_u64(meta, "deepseek4.nextn_predict_layers", 1, 64, &blocks, NULL);
+    const bool block =
+        v4 && !io_get_u64(meta, "deepseek4.nextn_predict_layers", 1, 64, &blocks, NULL);
     if (s->draft && (!s->draft->hf_name || (v4 && !block)))
         s->draft = NULL;
     if (block && (!s->draft || model_find(s->model, "blk.0.attn_norm.weight")))
-        return err_set(err, INGLE_UNSUP, "%s: has a draft block beside the model's layers: a checkpoint is made of one or the other", s->path);
+        return err_set(err, INGLE_UNSUP,
+                       "%s: has a draft block beside the model's layers: a checkpoint is made of "
+                       "one or the other",
+                       s->path);
     if (s->draft && !s->family) {
-        const bool gpt2 = !io_get_str(meta, "tokenizer.ggml.model", &words, &n, NULL) && n == 4 && !memcmp(words, "gpt2", 4);
+        const bool gpt2 = !io_get_str(meta, "tokenizer.ggml.model", &words, &n, NULL) && n == 4 &&
+                          !memcmp(words, "gpt2", 4);
         s->family = family_by_arch(gpt2 ? "deepseek4" : "gemma4");
     }
     return INGLE_OK;
@@ -296,8 +339,10 @@ ingle_status tool_source_list_back(struct tool_source *s, struct err *err)
     if (st)
         return st;
     if (!s->family || !s->family->hf_name)
-        return err_set(err, INGLE_UNSUP, "%s: 'general.architecture' is '%s': checkpoints are made of %s, and their drafters", s->path, word,
-                       family_names());
+        return err_set(
+            err, INGLE_UNSUP,
+            "%s: 'general.architecture' is '%s': checkpoints are made of %s, and their drafters",
+            s->path, word, family_names());
     for (size_t i = 0; i < io_n_tensors(s->file) && !st; i++)
         st = add_tensor(s, io_tensor_at(s->file, i), err);
     for (size_t i = 0; i < s->n && !st; i++)
@@ -328,8 +373,8 @@ static void put_codes(const unsigned char *q, int n, unsigned char *to)
     }
 }
 
-ingle_status tool_source_rows_back(const struct tool_source *s, const struct source_item *it, uint64_t row, uint64_t n, void *work,
-                                   void *to, struct err *err)
+ingle_status tool_source_rows_back(const struct tool_source *s, const struct source_item *it,
+                                   uint64_t row, uint64_t n, void *work, void *to, struct err *err)
 {
     const uint64_t one = from_row(it), count = n * it->from.ne[0];
     const unsigned char *raw = work;
@@ -348,7 +393,8 @@ ingle_status tool_source_rows_back(const struct tool_source *s, const struct sou
     }
     if (it->how == SOURCE_LEFT || it->how == SOURCE_RIGHT) {
         for (uint64_t r = 0; r < n; r++)
-            memcpy((char *)to + r * (one / 2), raw + r * one + (it->how == SOURCE_RIGHT ? one / 2 : 0), (size_t)(one / 2));
+            memcpy((char *)to + r * (one / 2),
+                   raw + r * one + (it->how == SOURCE_RIGHT ? one / 2 : 0), (size_t)(one / 2));
         return INGLE_OK;
     }
     const bool nv = it->from.type == QUANT_NVFP4;
@@ -367,21 +413,25 @@ ingle_status tool_source_rows_back(const struct tool_source *s, const struct sou
 
 /* ---- what stands beside the weights ---- */
 
-static ingle_status write_file(const struct tool_source *s, const char *dir, const char *name, const struct str *text, struct err *err)
+static ingle_status write_file(const struct tool_source *s, const char *dir, const char *name,
+                               const struct str *text, struct err *err)
 {
     struct str path;
     if (!text->n && str_ok(text))
         return INGLE_OK;
     str_init(&path);
     str_addf(&path, "%s/%s", dir, name);
-    const struct output o = {.path = path.at, .kind = OUTPUT_SIDE, .guard = s->o.guard, .force = true};
-    const ingle_status st = str_ok(text) && str_ok(&path) ? output_save(&o, text->at, text->n, err)
-                                                          : err_set(err, INGLE_NOMEM, "%s: no memory for %s", s->path, name);
+    const struct output o = {
+        .path = path.at, .kind = OUTPUT_SIDE, .guard = s->o.guard, .force = true};
+    const ingle_status st = str_ok(text) && str_ok(&path)
+                                ? output_save(&o, text->at, text->n, err)
+                                : err_set(err, INGLE_NOMEM, "%s: no memory for %s", s->path, name);
     str_release(&path);
     return st;
 }
 
-static const char *const side_names[] = {"config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"};
+static const char *const side_names[] = {"config.json", "tokenizer.json", "tokenizer_config.json",
+                                         "chat_template.jinja"};
 enum { N_SIDE = sizeof side_names / sizeof *side_names };
 
 const char *tool_source_side_name(size_t i)
@@ -416,7 +466,8 @@ ingle_status tool_source_side_files(const struct tool_source *s, const char *dir
     for (size_t i = 0; i < N_SIDE && dir && !st; i++)
         st = write_file(s, dir, side_names[i], &text[i], err);
     if (!st && dir && !text[1].n)
-        report(s->sink, INGLE_REPORT_WARN, "convert", s->path, "has no vocabulary: there is no tokenizer.json");
+        report(s->sink, INGLE_REPORT_WARN, "convert", s->path,
+               "has no vocabulary: there is no tokenizer.json");
     if (st && dir)
         tool_source_drop_side_files(dir);
     for (size_t i = 0; i < N_SIDE; i++)

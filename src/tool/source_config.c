@@ -8,11 +8,13 @@
 /* As published: what says that experts have 4 bits. */
 static ingle_status put_fp4(struct json_object *o, struct err *err)
 {
-    static const char text[] = "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"scale_fmt\":\"ue8m0\",\"activation_scheme\":\"dynamic\","
+    static const char text[] = "{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"scale_fmt\":\"ue8m0\","
+                               "\"activation_scheme\":\"dynamic\","
                                "\"weight_block_size\":[128,128]}";
     struct json_object *q = NULL, *word = json_object_new_string("fp4");
     const ingle_status st = json_parse(text, sizeof text - 1, NULL, &q, err);
-    if (!st && word && !json_object_object_add(o, "expert_dtype", word) && !json_object_object_add(o, "quantization_config", q))
+    if (!st && word && !json_object_object_add(o, "expert_dtype", word) &&
+        !json_object_object_add(o, "quantization_config", q))
         return INGLE_OK;
     return st ? st : err_set(err, INGLE_NOMEM, "no memory for config.json");
 }
@@ -33,14 +35,18 @@ ingle_status tool_source_config(const struct tool_source *s, struct str *out, st
 {
     struct json_object *o = json_object_new_object();
     bool fp4 = false, nvfp4 = false;
-    ingle_status st = o ? (s->draft ? s->draft->to_config : s->family->to_config)(s->file, o, err) : err_set(err, INGLE_NOMEM, "no memory for config.json");
+    ingle_status st = o ? (s->draft ? s->draft->to_config : s->family->to_config)(s->file, o, err)
+                        : err_set(err, INGLE_NOMEM, "no memory for config.json");
     for (size_t i = 0; i < s->n; i++)
-        *(s->item[i].from.type == QUANT_NVFP4 ? &nvfp4 : &fp4) |= s->item[i].how == SOURCE_FP4_CODES;
+        *(s->item[i].from.type == QUANT_NVFP4 ? &nvfp4 : &fp4) |=
+            s->item[i].how == SOURCE_FP4_CODES;
     if (!st && fp4)
         st = put_fp4(o, err);
     if (!st && nvfp4)
         st = put_nvfp4(o, err);
-    const char *text = st ? NULL : json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
+    const char *text = st ? NULL
+                          : json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY |
+                                                                  JSON_C_TO_STRING_NOSLASHESCAPE);
     if (text) {
         str_adds(out, text);
         str_addc(out, '\n');
@@ -54,19 +60,27 @@ ingle_status tool_source_config(const struct tool_source *s, struct str *out, st
 /* ---- tokenizer.json ---- */
 
 static const char gemma_head[] =
-    "  \"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"▁\"},\n"
-    "  \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \" \"}, \"behavior\": \"MergedWithPrevious\", \"invert\": false},\n"
+    "  \"normalizer\": {\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": "
+    "\"▁\"},\n"
+    "  \"pre_tokenizer\": {\"type\": \"Split\", \"pattern\": {\"String\": \" \"}, \"behavior\": "
+    "\"MergedWithPrevious\", \"invert\": false},\n"
     "  \"post_processor\": null,\n"
-    "  \"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"▁\"}, \"content\": \" \"}, "
+    "  \"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": "
+    "{\"String\": \"▁\"}, \"content\": \" \"}, "
     "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]},\n"
-    "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": \"<unk>\", \"continuing_subword_prefix\": null, "
-    "\"end_of_word_suffix\": null, \"fuse_unk\": true, \"byte_fallback\": true, \"ignore_merges\": false,\n";
+    "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": \"<unk>\", "
+    "\"continuing_subword_prefix\": null, "
+    "\"end_of_word_suffix\": null, \"fuse_unk\": true, \"byte_fallback\": true, \"ignore_merges\": "
+    "false,\n";
 
 static const char deepseek_tail[] =
     "  \"post_processor\": null,\n"
-    "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n"
-    "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null, "
-    "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, \"ignore_merges\": false,\n";
+    "  \"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, "
+    "\"use_regex\": true},\n"
+    "  \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, "
+    "\"continuing_subword_prefix\": null, "
+    "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": false, "
+    "\"ignore_merges\": false,\n";
 
 /* The token lists of the file. */
 struct words {
@@ -105,8 +119,11 @@ static void put_added(const struct words *w, struct str *out)
             continue;
         str_addf(out, "%s\n    {\"id\": %zu, \"content\": ", any ? "," : "", i);
         str_add_json(out, s, n);
-        /* Gemma's markers of an answer are control tokens in a checkpoint, and shown in a GGUF file. */
-        str_addf(out, ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": %s}",
+        /* Gemma's markers of an answer are control tokens in a checkpoint, and shown in a GGUF
+         * file. */
+        str_addf(out,
+                 ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": "
+                 "false, \"special\": %s}",
                  w->gemma || type_of(w, i) == TEXT_CONTROL ? "true" : "false");
         any = true;
     }
@@ -130,7 +147,8 @@ static void put_vocab(const struct words *w, struct str *out)
     str_adds(out, "\n    },\n    \"merges\": [");
     for (size_t i = 0; w->merge && i < w->merge->n; i++) {
         size_t n;
-        const char *s = io_array_str(w->merge, i, &n), *space = n > 1 ? memchr(s + 1, ' ', n - 1) : NULL;
+        const char *s = io_array_str(w->merge, i, &n),
+                   *space = n > 1 ? memchr(s + 1, ' ', n - 1) : NULL;
         if (!space)
             continue;
         str_adds(out, i ? ",\n      [" : "\n      [");
@@ -144,19 +162,22 @@ static void put_vocab(const struct words *w, struct str *out)
 
 static void put_splits(struct str *out)
 {
-    str_adds(out, "  \"normalizer\": null,\n  \"pre_tokenizer\": {\"type\": \"Sequence\", \"pretokenizers\": [");
+    str_adds(out, "  \"normalizer\": null,\n  \"pre_tokenizer\": {\"type\": \"Sequence\", "
+                  "\"pretokenizers\": [");
     for (int i = 0; i < 3; i++) {
         const char *pattern = text_deepseek_split(i);
         str_adds(out, "\n    {\"type\": \"Split\", \"pattern\": {\"Regex\": ");
         str_add_json(out, pattern, strlen(pattern));
         str_adds(out, "}, \"behavior\": \"Isolated\", \"invert\": false},");
     }
-    str_adds(out, "\n    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": true, \"use_regex\": false}]},\n");
+    str_adds(out, "\n    {\"type\": \"ByteLevel\", \"add_prefix_space\": false, \"trim_offsets\": "
+                  "true, \"use_regex\": false}]},\n");
     str_adds(out, deepseek_tail);
 }
 
 /* The token of a role, as tokenizer_config.json has it. */
-static void put_role(const struct io_meta *meta, const struct words *w, const char *key, const char *gguf, bool *any, struct str *out)
+static void put_role(const struct io_meta *meta, const struct words *w, const char *key,
+                     const char *gguf, bool *any, struct str *out)
 {
     uint64_t id;
     size_t n;
@@ -168,20 +189,28 @@ static void put_role(const struct io_meta *meta, const struct words *w, const ch
     *any = true;
 }
 
-ingle_status tool_source_tokenizer(const struct tool_source *s, struct str *tokenizer, struct str *config, struct err *err)
+ingle_status tool_source_tokenizer(const struct tool_source *s, struct str *tokenizer,
+                                   struct str *config, struct err *err)
 {
     const struct io_meta *meta = io_metadata(s->file);
-    struct words w = {io_meta_find(meta, "tokenizer.ggml.tokens"), io_meta_find(meta, "tokenizer.ggml.token_type"),
-                      io_meta_find(meta, "tokenizer.ggml.merges"), !strcmp(s->family->arch, "gemma4")};
-    static const char *const roles[][2] = {{"bos_token", "tokenizer.ggml.bos_token_id"}, {"eos_token", "tokenizer.ggml.eos_token_id"},
-                                           {"pad_token", "tokenizer.ggml.padding_token_id"}, {"unk_token", "tokenizer.ggml.unknown_token_id"},
+    struct words w = {io_meta_find(meta, "tokenizer.ggml.tokens"),
+                      io_meta_find(meta, "tokenizer.ggml.token_type"),
+                      io_meta_find(meta, "tokenizer.ggml.merges"),
+                      !strcmp(s->family->arch, "gemma4")};
+    static const char *const roles[][2] = {{"bos_token", "tokenizer.ggml.bos_token_id"},
+                                           {"eos_token", "tokenizer.ggml.eos_token_id"},
+                                           {"pad_token", "tokenizer.ggml.padding_token_id"},
+                                           {"unk_token", "tokenizer.ggml.unknown_token_id"},
                                            {"mask_token", "tokenizer.ggml.mask_token_id"}};
     bool any = false;
     if (!w.token || w.token->kind != IO_ARRAY || w.token->elem != IO_STR)
         return INGLE_OK;
-    if ((w.type && w.type->kind != IO_ARRAY) || (w.merge && (w.merge->kind != IO_ARRAY || w.merge->elem != IO_STR)))
-        return err_set(err, INGLE_FORMAT, "%s: 'tokenizer.ggml.token_type' or '.merges' is no list", s->path);
-    str_adds(tokenizer, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
+    if ((w.type && w.type->kind != IO_ARRAY) ||
+        (w.merge && (w.merge->kind != IO_ARRAY || w.merge->elem != IO_STR)))
+        return err_set(err, INGLE_FORMAT, "%s: 'tokenizer.ggml.token_type' or '.merges' is no list",
+                       s->path);
+    str_adds(tokenizer,
+             "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     put_added(&w, tokenizer);
     if (w.gemma)
         str_adds(tokenizer, gemma_head);

@@ -36,7 +36,16 @@ struct source_item {
     struct io_tensor from; /* of a GGUF file, where t has another type */
 };
 
-enum source_kind { SOURCE_GGUF, SOURCE_GEMMA4, SOURCE_DEEPSEEK4, SOURCE_MTP, SOURCE_MTP_ALONE, SOURCE_ASSISTANT, SOURCE_DFLASH, SOURCE_DSPARK4 };
+enum source_kind {
+    SOURCE_GGUF,
+    SOURCE_GEMMA4,
+    SOURCE_DEEPSEEK4,
+    SOURCE_MTP,
+    SOURCE_MTP_ALONE,
+    SOURCE_ASSISTANT,
+    SOURCE_DFLASH,
+    SOURCE_DSPARK4
+};
 
 struct tool_source {
     const char *path;
@@ -66,18 +75,25 @@ MUST_CHECK ingle_status tool_source_keys(struct tool_source *s, struct err *err)
 /* Fills the list of tensors. */
 MUST_CHECK ingle_status tool_source_list_back(struct tool_source *s, struct err *err);
 size_t tool_source_work_back(const struct source_item *it, uint64_t n);
-MUST_CHECK ingle_status tool_source_rows_back(const struct tool_source *s, const struct source_item *it, uint64_t row, uint64_t n, void *work,
-                                              void *to, struct err *err);
+MUST_CHECK ingle_status tool_source_rows_back(const struct tool_source *s,
+                                              const struct source_item *it, uint64_t row,
+                                              uint64_t n, void *work, void *to, struct err *err);
 /* An F32 tensor of n elements; takes v, NULL: out of memory. */
-MUST_CHECK ingle_status tool_source_add_constant(struct tool_source *s, const char *name, float *v, uint64_t n, struct err *err);
-MUST_CHECK ingle_status tool_source_new_item(struct tool_source *s, const char *name, struct source_item **out, struct err *err);
+MUST_CHECK ingle_status tool_source_add_constant(struct tool_source *s, const char *name, float *v,
+                                                 uint64_t n, struct err *err);
+MUST_CHECK ingle_status tool_source_new_item(struct tool_source *s, const char *name,
+                                             struct source_item **out, struct err *err);
 /* config.json, and tokenizer.json with what stands beside it (nothing without a vocabulary). */
-MUST_CHECK ingle_status tool_source_config(const struct tool_source *s, struct str *out, struct err *err);
-MUST_CHECK ingle_status tool_source_tokenizer(const struct tool_source *s, struct str *tokenizer, struct str *config, struct err *err);
+MUST_CHECK ingle_status tool_source_config(const struct tool_source *s, struct str *out,
+                                           struct err *err);
+MUST_CHECK ingle_status tool_source_tokenizer(const struct tool_source *s, struct str *tokenizer,
+                                              struct str *config, struct err *err);
 
 /* ---- source_vocab.c ---- */
 
-/* Writes tokens, merges, ends and the template of the checkpoint's tokenizer.json (of a drafter: its target's). */
-MUST_CHECK ingle_status tool_source_vocab(const struct tool_source *s, struct io_gguf *w, struct err *err);
+/* Writes tokens, merges, ends and the template of the checkpoint's tokenizer.json (of a drafter:
+ * its target's). */
+MUST_CHECK ingle_status tool_source_vocab(const struct tool_source *s, struct io_gguf *w,
+                                          struct err *err);
 
 #endif

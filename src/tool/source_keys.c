@@ -63,7 +63,8 @@ static void copy(struct keys *k, const char *from, const char *to)
 static struct json_object *member(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v : NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
+                                                                                             : NULL;
 }
 
 /* ---- values of the family ---- */
@@ -71,7 +72,8 @@ static struct json_object *member(struct json_object *o, const char *key)
 /* Only config.json has them: the tensors say the same. */
 static bool is_internal(const char *key)
 {
-    static const char *const ends[] = {".tie_word_embeddings", ".attention.k_eq_v", ".target_model_type", ".rope.partial_rotary_factor"};
+    static const char *const ends[] = {".tie_word_embeddings", ".attention.k_eq_v",
+                                       ".target_model_type", ".rope.partial_rotary_factor"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++) {
         const size_t n = strlen(key), m = strlen(ends[i]);
         if (n >= m && !strcmp(key + n - m, ends[i]))
@@ -84,15 +86,19 @@ static bool is_internal(const char *key)
 static bool is_idle(const struct io_value *v)
 {
     static const char *const ones[] = {".rope.proportional_factor", ".rope.linear_factor_swa"};
-    static const char *const zeros[] = {".markov_rank", ".conv_kernel_size", ".conv_group_size", ".selector_rank", ".selector_top_k",
-                                        ".attention.sliding_window", ".context_length", ".vocab_size", ".target_block_count"};
+    static const char *const zeros[] = {
+        ".markov_rank",    ".conv_kernel_size", ".conv_group_size",
+        ".selector_rank",  ".selector_top_k",   ".attention.sliding_window",
+        ".context_length", ".vocab_size",       ".target_block_count"};
     const size_t n = strlen(v->key);
     static const char softcap[] = ".final_logit_softcapping";
-    if (n > sizeof softcap && !strcmp(v->key + n - (sizeof softcap - 1), softcap) && v->kind == IO_F64 && v->v.f <= 0)
+    if (n > sizeof softcap && !strcmp(v->key + n - (sizeof softcap - 1), softcap) &&
+        v->kind == IO_F64 && v->v.f <= 0)
         return true;
     for (size_t i = 0; i < sizeof ones / sizeof *ones; i++) {
         const size_t m = strlen(ones[i]);
-        if (n >= m && !strcmp(v->key + n - m, ones[i]) && v->kind == IO_F64 && fabs(v->v.f - 1) < 1e-12)
+        if (n >= m && !strcmp(v->key + n - m, ones[i]) && v->kind == IO_F64 &&
+            fabs(v->v.f - 1) < 1e-12)
             return true;
     }
     for (size_t i = 0; i < sizeof zeros / sizeof *zeros; i++) {
@@ -106,7 +112,8 @@ static bool is_idle(const struct io_value *v)
 /* A list whose elements are all the same is one number, as converters write it. */
 static bool one_for_all(const struct io_value *v)
 {
-    if (v->kind != IO_ARRAY || v->elem != IO_U64 || !v->n || strstr(v->key, "compress_ratios") || strstr(v->key, "target_layers"))
+    if (v->kind != IO_ARRAY || v->elem != IO_U64 || !v->n || strstr(v->key, "compress_ratios") ||
+        strstr(v->key, "target_layers"))
         return false;
     for (size_t i = 1; i < v->n; i++)
         if (io_array_u64(v, i) != io_array_u64(v, 0))
@@ -146,7 +153,8 @@ static void take(struct keys *k, const struct io_meta *from, bool over)
         const struct io_value *v = io_meta_at(from, i);
         const char *dot = strchr(v->key, '.');
         char name[128];
-        if (!strncmp(v->key, "general.", 8) || !dot || is_internal(v->key) || is_idle(v) || is_unordered(from, v->key))
+        if (!strncmp(v->key, "general.", 8) || !dot || is_internal(v->key) || is_idle(v) ||
+            is_unordered(from, v->key))
             continue;
         full(k, dot + 1, name);
         if (over || !io_meta_find(k->to, name))
@@ -154,7 +162,9 @@ static void take(struct keys *k, const struct io_meta *from, bool over)
     }
 }
 
-static void take_config(struct keys *k, ingle_status (*config)(struct json_object *, struct io_meta *, const struct report_sink *, struct err *),
+static void take_config(struct keys *k,
+                        ingle_status (*config)(struct json_object *, struct io_meta *,
+                                               const struct report_sink *, struct err *),
                         bool over, const struct report_sink *sink)
 {
     struct io_meta *m = k->st ? NULL : io_meta_create();
@@ -180,12 +190,14 @@ static void set_clamps(struct keys *k, uint64_t n_layers)
     double limit = 0, v[MAX_LAYERS];
     if (io_get_f64(k->to, full(k, lists[0], name), 0, 1e30, &limit, NULL) != INGLE_OK && !k->st) {
         const struct io_value *has_list = io_meta_find(k->to, name);
-        limit = has_list && has_list->kind == IO_ARRAY && has_list->n ? io_array_f64(has_list, 0) : 0;
+        limit =
+            has_list && has_list->kind == IO_ARRAY && has_list->n ? io_array_f64(has_list, 0) : 0;
     }
     for (uint64_t i = 0; i < n_layers && i < MAX_LAYERS; i++)
         v[i] = limit;
     for (size_t i = 0; i < 2; i++)
-        done(k, io_meta_set_f64s(k->to, full(k, lists[i], name), v, (size_t)(n_layers < MAX_LAYERS ? n_layers : MAX_LAYERS)));
+        done(k, io_meta_set_f64s(k->to, full(k, lists[i], name), v,
+                                 (size_t)(n_layers < MAX_LAYERS ? n_layers : MAX_LAYERS)));
 }
 
 static void finish_gemma4(struct keys *k)
@@ -204,7 +216,8 @@ static uint64_t n_blocks(const struct tool_source *s)
     for (size_t i = 0; i < io_n_tensors(s->file); i++) {
         unsigned block;
         int used = 0;
-        if (sscanf(io_tensor_at(s->file, i)->name, "mtp.%5u.e_proj.weight%n", &block, &used) == 1 && used && block + 1u > n)
+        if (sscanf(io_tensor_at(s->file, i)->name, "mtp.%5u.e_proj.weight%n", &block, &used) == 1 &&
+            used && block + 1u > n)
             n = block + 1u;
     }
     return n < 64 ? n : 64;
@@ -221,9 +234,11 @@ static void finish_deepseek4(struct keys *k)
     if (k->s->kind == SOURCE_DSPARK4) {
         uint64_t zero[MAX_LAYERS] = {0};
         set(k, "hash_layer_count", 0);
-        done(k, io_meta_set_u64s(k->to, full(k, "attention.compress_ratios", name), zero, (size_t)(n_layers < MAX_LAYERS ? n_layers : MAX_LAYERS)));
+        done(k, io_meta_set_u64s(k->to, full(k, "attention.compress_ratios", name), zero,
+                                 (size_t)(n_layers < MAX_LAYERS ? n_layers : MAX_LAYERS)));
     } else {
-        set(k, "embedding_length_out", number(k, "embedding_length", 0) * number(k, "hyper_connection.count", 0));
+        set(k, "embedding_length_out",
+            number(k, "embedding_length", 0) * number(k, "hyper_connection.count", 0));
     }
     copy(k, "attention.key_length", "attention.value_length");
     set(k, "expert_gating_func", 4);
@@ -238,26 +253,31 @@ static void finish_dflash(struct keys *k)
     const bool dspark = !strcmp(s->draft->kind, "dspark");
     char name[128], tensor[SOURCE_NAME];
     if (!has(k, "attention.key_length") && number(k, "attention.head_count", 0))
-        set(k, "attention.key_length", number(k, "embedding_length", 0) / number(k, "attention.head_count", 1));
+        set(k, "attention.key_length",
+            number(k, "embedding_length", 0) / number(k, "attention.head_count", 1));
     copy(k, "attention.key_length", "attention.value_length");
     if (has(k, "attention.sliding_window") && !has(k, "attention.sliding_window_pattern")) {
         bool all[64] = {false};
         const uint64_t n = number(k, "block_count", 0);
-        done(k, io_meta_set_bools(k->to, full(k, "attention.sliding_window_pattern", name), all, (size_t)(n < 64 ? n : 64)));
+        done(k, io_meta_set_bools(k->to, full(k, "attention.sliding_window_pattern", name), all,
+                                  (size_t)(n < 64 ? n : 64)));
     }
     if (!dspark)
         return;
     bool confidence = false;
     for (size_t i = 0; i < io_n_tensors(s->file) && !confidence; i++)
-        confidence = s->draft->rename(io_tensor_at(s->file, i)->name, tensor, sizeof tensor) && !strncmp(tensor, "conf_proj", 9);
+        confidence = s->draft->rename(io_tensor_at(s->file, i)->name, tensor, sizeof tensor) &&
+                     !strncmp(tensor, "conf_proj", 9);
     done(k, io_meta_set_bool(k->to, full(k, "has_confidence_head", name), confidence));
-    if (member(s->config, "global_head_dim") || member(s->config, "attention_k_eq_v")) { /* blocks of Gemma 4 */
+    /* blocks of Gemma 4 */
+    if (member(s->config, "global_head_dim") || member(s->config, "attention_k_eq_v")) {
         copy(k, "attention.key_length", "rope.dimension_count");
         set_float(k, "attention.scale", 1);
         if (!has(k, "embedding_scale"))
             set_float(k, "embedding_scale", sqrt((double)number(k, "embedding_length", 0)));
         if (!has(k, "hidden_activation"))
-            done(k, io_meta_set_str(k->to, full(k, "hidden_activation", name), "gelu_pytorch_tanh", 17));
+            done(k, io_meta_set_str(k->to, full(k, "hidden_activation", name), "gelu_pytorch_tanh",
+                                    17));
     }
 }
 
@@ -288,7 +308,8 @@ static void take_sampling(struct keys *k)
     char *text;
     size_t n;
     struct json_object *o = NULL;
-    ingle_status st = io_side_file(k->s->file, "generation_config.json", SIDE_LIMIT, &text, &n, k->err);
+    ingle_status st =
+        io_side_file(k->s->file, "generation_config.json", SIDE_LIMIT, &text, &n, k->err);
     if (st == INGLE_NOTFOUND || k->st)
         return;
     if (!st) {
@@ -321,9 +342,13 @@ static void take_sampling(struct keys *k)
 
 ingle_status tool_source_keys(struct tool_source *s, struct err *err)
 {
-    static const char *const archs[] = {[SOURCE_GEMMA4] = "gemma4", [SOURCE_DEEPSEEK4] = "deepseek4", [SOURCE_MTP] = "deepseek4",
-                                        [SOURCE_MTP_ALONE] = "deepseek4", [SOURCE_ASSISTANT] = "gemma4-assistant",
-                                        [SOURCE_DFLASH] = "dflash", [SOURCE_DSPARK4] = "dflash"};
+    static const char *const archs[] = {[SOURCE_GEMMA4] = "gemma4",
+                                        [SOURCE_DEEPSEEK4] = "deepseek4",
+                                        [SOURCE_MTP] = "deepseek4",
+                                        [SOURCE_MTP_ALONE] = "deepseek4",
+                                        [SOURCE_ASSISTANT] = "gemma4-assistant",
+                                        [SOURCE_DFLASH] = "dflash",
+                                        [SOURCE_DSPARK4] = "dflash"};
     struct keys k = {.s = s, .to = s->meta, .err = err};
     uint64_t n_layers;
     snprintf(k.arch, sizeof k.arch, "%s", archs[s->kind]);
@@ -333,9 +358,11 @@ ingle_status tool_source_keys(struct tool_source *s, struct err *err)
     take_sampling(&k);
     if (s->draft)
         take_config(&k, s->draft->config, true, s->sink);
-    if (s->family && (!s->draft || s->kind == SOURCE_DSPARK4)) /* of a V4 drafter the rest is as in the model */
+    /* of a V4 drafter the rest is as in the model */
+    if (s->family && (!s->draft || s->kind == SOURCE_DSPARK4))
         take_config(&k, s->family->config, false, s->sink);
-    if (!k.st && io_get_u64(s->meta, full(&k, "block_count", (char[128]){0}), 1, MAX_LAYERS, &n_layers, err))
+    if (!k.st &&
+        io_get_u64(s->meta, full(&k, "block_count", (char[128]){0}), 1, MAX_LAYERS, &n_layers, err))
         return INGLE_FORMAT;
     switch (s->kind) {
     case SOURCE_GEMMA4:
@@ -343,7 +370,8 @@ ingle_status tool_source_keys(struct tool_source *s, struct err *err)
     case SOURCE_DFLASH: finish_dflash(&k); break;
     default: finish_deepseek4(&k);
     }
-    struct json_object *text = member(s->config, "text_config"), *v = member(text ? text : s->config, "vocab_size");
+    struct json_object *text = member(s->config, "text_config"),
+                       *v = member(text ? text : s->config, "vocab_size");
     s->n_vocab = v && json_object_get_int64(v) > 0 ? (uint64_t)json_object_get_int64(v) : 0;
     return k.st;
 }

@@ -21,7 +21,8 @@ struct vocab {
 static struct json_object *member(struct json_object *o, const char *key)
 {
     struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v : NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
+                                                                                             : NULL;
 }
 
 static int32_t find(const struct text_vocab *v, const char *spelling)
@@ -33,8 +34,10 @@ static int32_t find(const struct text_vocab *v, const char *spelling)
     return -1;
 }
 
-/* The token that tokenizer_config.json names for a role, as a text or as an object with 'content'. */
-static int32_t role(const struct vocab *k, const struct text_vocab *v, const char *key, const char *usual)
+/* The token that tokenizer_config.json names for a role, as a text or as an object with
+ * 'content'. */
+static int32_t role(const struct vocab *k, const struct text_vocab *v, const char *key,
+                    const char *usual)
 {
     struct json_object *o = member(k->config, key), *content = member(o, "content");
     const char *spelling = json_object_is_type(o, json_type_string) ? json_object_get_string(o)
@@ -46,17 +49,25 @@ static int32_t role(const struct vocab *k, const struct text_vocab *v, const cha
 static ingle_status put_ids(const struct vocab *k, const struct text_vocab *v, struct err *err)
 {
     const bool gemma = v->kind == TEXT_GEMMA4;
-    struct json_object *mask = member(k->s->config, "mask_token_id"), *own = member(k->s->config, "dflash_config");
+    struct json_object *mask = member(k->s->config, "mask_token_id"),
+                       *own = member(k->s->config, "dflash_config");
     mask = member(own, "mask_token_id") ? member(own, "mask_token_id") : mask;
-    mask = member(k->s->config, "dspark_noise_token_id") ? member(k->s->config, "dspark_noise_token_id") : mask;
+    mask = member(k->s->config, "dspark_noise_token_id")
+               ? member(k->s->config, "dspark_noise_token_id")
+               : mask;
     const bool drafter = k->s->kind == SOURCE_DFLASH || k->s->kind == SOURCE_DSPARK4;
-    const struct { const char *key; int32_t id; } ids[] = {
-        {"tokenizer.ggml.bos_token_id", role(k, v, "bos_token", gemma ? "<bos>" : "<｜begin▁of▁sentence｜>")},
-        {"tokenizer.ggml.eos_token_id", role(k, v, "eos_token", gemma ? "<eos>" : "<｜end▁of▁sentence｜>")},
-        {"tokenizer.ggml.eot_token_id", gemma ? find(v, "<turn|>") : -1},
-        {"tokenizer.ggml.unknown_token_id", gemma ? role(k, v, "unk_token", "<unk>") : -1},
-        {"tokenizer.ggml.padding_token_id", role(k, v, "pad_token", gemma ? "<pad>" : "<｜end▁of▁sentence｜>")},
-        {"tokenizer.ggml.mask_token_id", drafter && mask ? json_object_get_int(mask) : gemma ? role(k, v, "mask_token", "<mask>") : -1}};
+    const struct { const char *key; int32_t id;
+    } ids[] = {{"tokenizer.ggml.bos_token_id",
+                role(k, v, "bos_token", gemma ? "<bos>" : "<｜begin▁of▁sentence｜>")},
+               {"tokenizer.ggml.eos_token_id",
+                role(k, v, "eos_token", gemma ? "<eos>" : "<｜end▁of▁sentence｜>")},
+               {"tokenizer.ggml.eot_token_id", gemma ? find(v, "<turn|>") : -1},
+               {"tokenizer.ggml.unknown_token_id", gemma ? role(k, v, "unk_token", "<unk>") : -1},
+               {"tokenizer.ggml.padding_token_id",
+                role(k, v, "pad_token", gemma ? "<pad>" : "<｜end▁of▁sentence｜>")},
+               {"tokenizer.ggml.mask_token_id", drafter && mask ? json_object_get_int(mask)
+                                                : gemma         ? role(k, v, "mask_token", "<mask>")
+                                                                : -1}};
     ingle_status st = INGLE_OK;
     for (size_t i = 0; i < sizeof ids / sizeof *ids && !st; i++)
         if (ids[i].id >= 0)
@@ -73,8 +84,9 @@ static ingle_status put_ids(const struct vocab *k, const struct text_vocab *v, s
 /* Tokens of Gemma 4 that an answer shows: parsers of others read them in the text. */
 static bool is_shown(const char *s, size_t n)
 {
-    static const char *const shown[] = {"<|channel>",     "<channel|>",       "<|tool_call>", "<tool_call|>",
-                                        "<|tool_response>", "<tool_response|>", "<|\"|>"};
+    static const char *const shown[] = {"<|channel>",   "<channel|>",       "<|tool_call>",
+                                        "<tool_call|>", "<|tool_response>", "<tool_response|>",
+                                        "<|\"|>"};
     for (size_t i = 0; i < sizeof shown / sizeof *shown; i++)
         if (strlen(shown[i]) == n && !memcmp(shown[i], s, n))
             return true;
@@ -106,15 +118,18 @@ static void lists_release(struct lists *l)
 }
 
 /* Rows of the embedding without a token get unused ones. */
-static ingle_status fill_lists(const struct vocab *k, const struct text_vocab *v, struct lists *l, struct err *err)
+static ingle_status fill_lists(const struct vocab *k, const struct text_vocab *v, struct lists *l,
+                               struct err *err)
 {
     const size_t most = v->n_tokens * 2 + 65536;
     if (k->s->n_vocab > most)
-        return err_set(err, INGLE_LIMIT, "%s: config.json: 'vocab_size' is %llu with %zu tokens, the limit is %zu", k->s->path,
-                       (unsigned long long)k->s->n_vocab, v->n_tokens, most);
+        return err_set(err, INGLE_LIMIT,
+                       "%s: config.json: 'vocab_size' is %llu with %zu tokens, the limit is %zu",
+                       k->s->path, (unsigned long long)k->s->n_vocab, v->n_tokens, most);
     if (k->s->n_vocab && k->s->n_vocab < v->n_tokens)
-        return err_set(err, INGLE_FORMAT, "%s: tokenizer.json has %zu tokens, 'vocab_size' of config.json is %llu", k->s->path, v->n_tokens,
-                       (unsigned long long)k->s->n_vocab);
+        return err_set(err, INGLE_FORMAT,
+                       "%s: tokenizer.json has %zu tokens, 'vocab_size' of config.json is %llu",
+                       k->s->path, v->n_tokens, (unsigned long long)k->s->n_vocab);
     l->n = k->s->n_vocab ? (size_t)k->s->n_vocab : v->n_tokens;
     l->token = mem_calloc(l->n + 1, sizeof *l->token);
     l->n_bytes = mem_calloc(l->n + 1, sizeof *l->n_bytes);
@@ -134,7 +149,8 @@ static ingle_status fill_lists(const struct vocab *k, const struct text_vocab *v
         l->score[i] = -1000;
         if (is && gemma && is_shown(v->token[i], v->token_bytes[i]))
             l->type[i] = TEXT_USER_DEFINED;
-        else if (is && gemma && l->type[i] == TEXT_NORMAL && is_byte(v->token[i], v->token_bytes[i]))
+        else if (is && gemma && l->type[i] == TEXT_NORMAL &&
+                 is_byte(v->token[i], v->token_bytes[i]))
             l->type[i] = TEXT_BYTE;
     }
     return INGLE_OK;
@@ -144,7 +160,8 @@ static ingle_status put_tokens(const struct vocab *k, const struct text_vocab *v
 {
     struct lists l = {0};
     const bool gemma = v->kind == TEXT_GEMMA4;
-    ingle_status st = io_gguf_str(k->w, "tokenizer.ggml.model", gemma ? "gemma4" : "gpt2", gemma ? 6 : 4, err);
+    ingle_status st =
+        io_gguf_str(k->w, "tokenizer.ggml.model", gemma ? "gemma4" : "gpt2", gemma ? 6 : 4, err);
     if (!st && !gemma)
         st = io_gguf_str(k->w, "tokenizer.ggml.pre", "joyai-llm", 9, err);
     if (!st)
@@ -156,7 +173,8 @@ static ingle_status put_tokens(const struct vocab *k, const struct text_vocab *v
     if (!st)
         st = io_gguf_i32s(k->w, "tokenizer.ggml.token_type", l.type, l.n, err);
     if (!st)
-        st = io_gguf_strs(k->w, "tokenizer.ggml.merges", v->merge, v->merge_bytes, v->n_merges, err);
+        st =
+            io_gguf_strs(k->w, "tokenizer.ggml.merges", v->merge, v->merge_bytes, v->n_merges, err);
     lists_release(&l);
     return st;
 }
@@ -171,7 +189,8 @@ static const char *own_template(const struct vocab *k, size_t *n)
         *n = k->n_side;
         return k->side;
     }
-    for (size_t i = 0; json_object_is_type(o, json_type_array) && i < json_object_array_length(o); i++) {
+    for (size_t i = 0; json_object_is_type(o, json_type_array) && i < json_object_array_length(o);
+         i++) {
         struct json_object *one = json_object_array_get_idx(o, i), *name = member(one, "name");
         if (name && !strcmp(json_object_get_string(name), "default")) {
             o = member(one, "template");
@@ -188,7 +207,8 @@ static bool is_variant(const struct tool_source *s, bool gemma)
 {
     uint64_t n;
     if (gemma)
-        return io_get_u64(s->meta, "gemma4.embedding_length_per_layer_input", 1, UINT32_MAX, &n, NULL) == INGLE_OK;
+        return io_get_u64(s->meta, "gemma4.embedding_length_per_layer_input", 1, UINT32_MAX, &n,
+                          NULL) == INGLE_OK;
     return member(s->config, "dspark_block_size") != NULL;
 }
 
@@ -202,9 +222,11 @@ static ingle_status put_template(const struct vocab *k, const struct text_vocab 
         return io_gguf_str(k->w, key, own, n, err);
     struct str text;
     str_init(&text);
-    text_chat_jinja(gemma ? TEXT_CHAT_GEMMA4 : TEXT_CHAT_DEEPSEEK_V4, is_variant(k->s, gemma), &text);
-    const ingle_status st = str_ok(&text) ? io_gguf_str(k->w, key, text.at, text.n, err)
-                                          : err_set(err, INGLE_NOMEM, "%s: no memory for the template", k->s->path);
+    text_chat_jinja(gemma ? TEXT_CHAT_GEMMA4 : TEXT_CHAT_DEEPSEEK_V4, is_variant(k->s, gemma),
+                    &text);
+    const ingle_status st =
+        str_ok(&text) ? io_gguf_str(k->w, key, text.at, text.n, err)
+                      : err_set(err, INGLE_NOMEM, "%s: no memory for the template", k->s->path);
     str_release(&text);
     return st;
 }
@@ -220,7 +242,8 @@ static ingle_status put_vocab(void *arg, const struct text_vocab *v, struct err 
 
 /* ---- a drafter's target that is a GGUF file ---- */
 
-static ingle_status copy_vocab(const struct tool_source *s, const struct io_file *f, struct io_gguf *w, struct err *err)
+static ingle_status copy_vocab(const struct tool_source *s, const struct io_file *f,
+                               struct io_gguf *w, struct err *err)
 {
     const struct io_meta *meta = io_metadata(f);
     ingle_status st = INGLE_OK;
@@ -229,17 +252,22 @@ static ingle_status copy_vocab(const struct tool_source *s, const struct io_file
         const bool mask = !strcmp(v->key, "tokenizer.ggml.mask_token_id");
         if (!strncmp(v->key, "tokenizer.ggml.", 15) && !mask && !io_meta_find(s->meta, v->key))
             st = io_gguf_value(w, v, err);
-        else if (mask && !member(s->config, "mask_token_id") && !member(s->config, "dflash_config") && !member(s->config, "dspark_noise_token_id"))
+        else if (mask && !member(s->config, "mask_token_id") &&
+                 !member(s->config, "dflash_config") && !member(s->config, "dspark_noise_token_id"))
             st = io_gguf_value(w, v, err);
     }
     struct json_object *mask = member(member(s->config, "dflash_config"), "mask_token_id");
-    mask = mask ? mask : member(s->config, "mask_token_id") ? member(s->config, "mask_token_id") : member(s->config, "dspark_noise_token_id");
+    mask = mask                                 ? mask
+           : member(s->config, "mask_token_id") ? member(s->config, "mask_token_id")
+                                                : member(s->config, "dspark_noise_token_id");
     if (!st && mask && json_object_get_int64(mask) >= 0)
-        st = io_gguf_u32(w, "tokenizer.ggml.mask_token_id", (uint32_t)json_object_get_int64(mask), err);
+        st = io_gguf_u32(w, "tokenizer.ggml.mask_token_id", (uint32_t)json_object_get_int64(mask),
+                         err);
     return st;
 }
 
-static ingle_status side_json(const struct io_file *f, const char *name, struct json_object **out, struct err *err)
+static ingle_status side_json(const struct io_file *f, const char *name, struct json_object **out,
+                              struct err *err)
 {
     char *text;
     size_t n;
@@ -258,14 +286,16 @@ static ingle_status write_vocab(struct vocab *k, const struct io_file *f, struct
     ingle_status st = io_side_file(f, "tokenizer.json", TOKENIZER_LIMIT, &text, &n, err);
     if (st == INGLE_NOTFOUND) {
         report(k->s->sink, INGLE_REPORT_WARN, "convert", k->s->path,
-               "there is no tokenizer.json: the file has no vocabulary, and llama.cpp does not load it%s",
+               "there is no tokenizer.json: the file has no vocabulary, and llama.cpp does not "
+               "load it%s",
                k->s->draft ? " (--target-model-dir names the checkpoint that has it)" : "");
         return INGLE_OK;
     }
     if (!st)
         st = side_json(f, "tokenizer_config.json", &k->config, err);
     if (!st && k->with_template) {
-        const ingle_status side = io_side_file(f, "chat_template.jinja", SIDE_LIMIT, &k->side, &k->n_side, err);
+        const ingle_status side =
+            io_side_file(f, "chat_template.jinja", SIDE_LIMIT, &k->side, &k->n_side, err);
         st = side == INGLE_NOTFOUND ? INGLE_OK : side;
     }
     if (!st)
@@ -280,8 +310,10 @@ static ingle_status write_vocab(struct vocab *k, const struct io_file *f, struct
 
 ingle_status tool_source_vocab(const struct tool_source *s, struct io_gguf *w, struct err *err)
 {
-    struct vocab k = {.s = s, .w = w, .with_template = s->kind == SOURCE_GEMMA4 || s->kind == SOURCE_DEEPSEEK4 ||
-                                                       s->kind == SOURCE_MTP || s->kind == SOURCE_MTP_ALONE};
+    struct vocab k = {.s = s,
+                      .w = w,
+                      .with_template = s->kind == SOURCE_GEMMA4 || s->kind == SOURCE_DEEPSEEK4 ||
+                                       s->kind == SOURCE_MTP || s->kind == SOURCE_MTP_ALONE};
     struct io_file *target;
     if (!s->o.target)
         return write_vocab(&k, s->file, err);

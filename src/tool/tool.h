@@ -25,16 +25,17 @@ MUST_CHECK ingle_status tool_inspect(const char *path, const void *at, size_t n_
                                      const struct report_sink *sink, struct str *out,
                                      struct err *err);
 
-/* Token ids: FILE.safetensors: its tensor 'input_ids' of I32 or I64; FILE.bin: 32 bits each, little endian; else
- * text, as below.  *ids [*n] is ended with mem_free(). */
+/* Token ids: FILE.safetensors: its tensor 'input_ids' of I32 or I64; FILE.bin: 32 bits each, little
+ * endian; else text, as below.  *ids [*n] is ended with mem_free(). */
 MUST_CHECK ingle_status tool_ids_read(const char *path, int32_t **ids, size_t *n, struct err *err);
 /* The same for 32 bits each, whatever the file is called. */
-MUST_CHECK ingle_status tool_ids_read_bin(const char *path, int32_t **ids, size_t *n, struct err *err);
+MUST_CHECK ingle_status tool_ids_read_bin(const char *path, int32_t **ids, size_t *n,
+                                          struct err *err);
 /* Whether tool_ids_read() takes a file of this name for one of numbers, not of text. */
 bool tool_ids_binary(const char *path);
 /* A JSON array of numbers, or numbers between blanks or commas.  name: for errors. */
-MUST_CHECK ingle_status tool_ids_parse(const char *name, const char *text, size_t n_text, int32_t **ids, size_t *n,
-                                       struct err *err);
+MUST_CHECK ingle_status tool_ids_parse(const char *name, const char *text, size_t n_text,
+                                       int32_t **ids, size_t *n, struct err *err);
 
 /* A float32 matrix of a safetensors file, read row by row. */
 struct tool_matrix;
@@ -46,7 +47,8 @@ int64_t tool_matrix_width(const struct tool_matrix *m);
 MUST_CHECK ingle_status tool_matrix_row(const struct tool_matrix *m, int64_t i, float *dst,
                                         struct err *err);
 
-/* Writes float32 matrices [n][width] as one safetensors file, or int32 ones; width 0: of one axis, [n]. */
+/* Writes float32 matrices [n][width] as one safetensors file, or int32 ones; width 0: of one axis,
+ * [n]. */
 struct tool_part {
     const char *name;
     float *at;
@@ -89,10 +91,11 @@ MUST_CHECK ingle_status tool_memory_create(struct tool_memory *m, struct pool *p
 void tool_memory_release(struct tool_memory *m);
 double tool_memory_read(const struct tool_memory *m, struct pool *p, int n_streams);
 
-/* The same in rounds of 0.2 s or more, out [n_rounds]; others: the share of n_processors that other processes used meanwhile. */
+/* The same in rounds of 0.2 s or more, out [n_rounds]; others: the share of n_processors that other
+ * processes used meanwhile. */
 struct tool_round { double bytes_per_s, others; };
-MUST_CHECK ingle_status tool_memory_rounds(struct pool *p, size_t n_bytes, int n_processors, struct tool_round *out, int n_rounds,
-                                           struct err *err);
+MUST_CHECK ingle_status tool_memory_rounds(struct pool *p, size_t n_bytes, int n_processors,
+                                           struct tool_round *out, int n_rounds, struct err *err);
 
 /* What the arithmetic units of the threads do together, instruction by instruction, below a
  * mask of instruction bundles: "fma", "maddubs", "vnni512", ...; returns how many. */
@@ -111,8 +114,8 @@ double tool_busy_foreign(const struct tool_busy *from, const struct tool_busy *t
 /* The share of this process's own memory that lies on huge pages. */
 double tool_huge_share(void);
 
-/* The kernels of attention and products that this machine chooses below a mask of instruction bundles: tested
- * against the plain ones, then measured with data in the caches. */
+/* The kernels of attention and products that this machine chooses below a mask of instruction
+ * bundles: tested against the plain ones, then measured with data in the caches. */
 struct tool_kernel {
     const char *type, *name; /* "Q4_K", the kernel's name */
     const char *many;        /* the kernel of many rows (AMX); NULL: none */
@@ -129,17 +132,26 @@ MUST_CHECK ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct 
 struct tool_model {
     const char *name, *code; /* "Gemma 4 31B", "Q4_0" */
     const char *hub, *drafter; /* of -m hf: and of --draft hf:; NULL: none is known */
-    uint64_t need_mb, token_mb, experts_mb; /* millions of bytes: in memory; read for a token, without experts; all experts */
+    /* millions of bytes: in memory; read for a token, without experts; all experts */
+    uint64_t need_mb, token_mb, experts_mb;
     int n_experts, n_used;   /* of a layer, and of those for a token; 0: none */
-    double drafts;           /* times as fast when three of four drafts are right; 0: not measured */
+    /* times as fast when three of four drafts are right; 0: not measured */
+    double drafts;
 };
 const struct tool_model *tool_models(size_t *n);
-enum tool_fit { TOOL_FITS, TOOL_TIGHT /* leaves others less than it should */, TOOL_FROM_DISK /* some experts */, TOOL_TOO_LARGE };
-/* Of so many bytes of free memory, a part of which stays free; *share: of the experts in memory, 0 to 1. */
+enum tool_fit {
+    TOOL_FITS,
+    TOOL_TIGHT /* leaves others less than it should */,
+    TOOL_FROM_DISK /* some experts */,
+    TOOL_TOO_LARGE
+};
+/* Of so many bytes of free memory, a part of which stays free; *share: of the experts in memory, 0
+ * to 1. */
 enum tool_fit tool_model_fit(const struct tool_model *m, uint64_t memory, double *share);
-/* Tokens a second in decode, without drafts: all that a token needs is read from memory, and the share of experts that is
- * missing there from a disk of disk_rate.  Rates in bytes a second. */
-double tool_model_rate(const struct tool_model *m, double share, double memory_rate, double disk_rate);
+/* Tokens a second in decode, without drafts: all that a token needs is read from memory, and the
+ * share of experts that is missing there from a disk of disk_rate.  Rates in bytes a second. */
+double tool_model_rate(const struct tool_model *m, double share, double memory_rate,
+                       double disk_rate);
 
 /* ---- check.c, files.c: what a model file holds ---- */
 
@@ -153,15 +165,17 @@ struct tool_check {
     size_t n_tensors, n_files;
     uint64_t n_bytes, sum;         /* sum: of all values, as they are stored */
 };
-/* Reads all of it.  drafts: for which models the file drafts (ingle_model_drafts()), or NULL.  *text: a line
- * for each finding and one for the model, or JSON.  A file that cannot be read as a model is a finding, not
- * an error. */
-MUST_CHECK ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bool json, const struct report_sink *sink, struct tool_check *out,
+/* Reads all of it.  drafts: for which models the file drafts (ingle_model_drafts()), or NULL.
+ * *text: a line for each finding and one for the model, or JSON.  A file that cannot be read as a
+ * model is a finding, not an error. */
+MUST_CHECK ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bool json,
+                                   const struct report_sink *sink, struct tool_check *out,
                                    struct str *text, struct err *err);
-/* The tensors of two GGUF files or checkpoints (names of GGUF) that have the same shape: error of a against b.
- * *n_other: tensors that only one of them has, or that differ in shape. */
-MUST_CHECK ingle_status tool_compare_files(struct pool *p, const char *a, const char *b, bool json, const struct report_sink *sink,
-                                           struct str *out, int64_t *n_other, struct err *err);
+/* The tensors of two GGUF files or checkpoints (names of GGUF) that have the same shape: error of a
+ * against b. *n_other: tensors that only one of them has, or that differ in shape. */
+MUST_CHECK ingle_status tool_compare_files(struct pool *p, const char *a, const char *b, bool json,
+                                           const struct report_sink *sink, struct str *out,
+                                           int64_t *n_other, struct err *err);
 
 /* ---- imatrix.c: importance of columns ---- */
 
@@ -180,12 +194,16 @@ struct tool_imatrix_options {
     size_t n_in;
     int32_t bos;              /* replaces the first token of each chunk; -1: none does */
 };
-/* Sums of squares of what each matrix of the layers is multiplied with, over the chunks of ids, into a file as llama-imatrix
- * writes it; a file of the same text and model that is there already is continued. */
-MUST_CHECK ingle_status tool_imatrix(const int32_t *ids, size_t n, const struct tool_imatrix_options *o,
-                                     const struct report_sink *sink, struct str *text, struct err *err);
+/* Sums of squares of what each matrix of the layers is multiplied with, over the chunks of ids,
+ * into a file as llama-imatrix writes it; a file of the same text and model that is there already
+ * is continued. */
+MUST_CHECK ingle_status tool_imatrix(const int32_t *ids, size_t n,
+                                     const struct tool_imatrix_options *o,
+                                     const struct report_sink *sink, struct str *text,
+                                     struct err *err);
 /* The sums of the files o->in together, which are of one model; GGUF or the older .dat. */
-MUST_CHECK ingle_status tool_imatrix_merge(const struct tool_imatrix_options *o, const struct report_sink *sink, struct str *text,
+MUST_CHECK ingle_status tool_imatrix_merge(const struct tool_imatrix_options *o,
+                                           const struct report_sink *sink, struct str *text,
                                            struct err *err);
 
 /* ---- quantize.c: another code for the tensors of a file ---- */
@@ -199,18 +217,21 @@ enum tool_source_part {
 
 struct tool_source_options {
     enum tool_source_part part;
-    const char *target; /* a drafter's: the checkpoint or GGUF file that has the vocabulary; NULL: it has its own */
+    /* a drafter's: the checkpoint or GGUF file that has the vocabulary; NULL: it has its own */
+    const char *target;
     const char *name;   /* general.name; NULL: that of the directory */
     bool back;          /* a GGUF file as the checkpoint that it could have been made of */
     const struct output_guard *guard; /* what the call reads; NULL: not known */
-    const char *back_type; /* of its floats: "f32", "f16", "bf16"; NULL: as they are, and BF16 for codes */
+    /* of its floats: "f32", "f16", "bf16"; NULL: as they are, and BF16 for codes */
+    const char *back_type;
 };
 
 /* "*.ffn_down*", "Q6_K" or "COPY"; exact: the whole name, which need not be there */
 struct tool_rule { const char *pattern, *code; size_t n_pattern; bool exact; };
 
 struct tool_quantize_options {
-    const char *code;              /* a code or a recipe; NULL with like or fit_bytes, or: types that hold the values */
+    /* a code or a recipe; NULL with like or fit_bytes, or: types that hold the values */
+    const char *code;
     const char *like;              /* the codes of the tensors of this file; NULL: none */
     const char *imatrix;           /* GGUF file with importance; NULL: none */
     const struct tool_rule *rule;  /* [n_rules], the last one that fits has the last word */
@@ -219,20 +240,24 @@ struct tool_quantize_options {
     bool pure;                     /* the recipe's code for all tensors that do not stay */
     bool requantize;               /* no warning of a source that is quantised already */
     bool dry;                      /* only say what would be done */
-    bool keep_coded;               /* codes of 4 to 8 bits of a checkpoint stay, whatever the recipe */
+    /* codes of 4 to 8 bits of a checkpoint stay, whatever the recipe */
+    bool keep_coded;
     uint64_t split_bytes, split_tensors; /* parts of at most so much; 0: any */
     bool keep_split;               /* the parts of the source, which is a GGUF file */
     const char *job;               /* for progress; NULL: "quantize" */
     const struct output_guard *guard; /* what the call reads; NULL: not known */
-    bool force;                    /* files of another kind are replaced, and a file is written that ingle would not load */
+    /* files of another kind are replaced, and a file is written that ingle would not load */
+    bool force;
     const struct tool_source_options *source; /* or NULL */
 };
 
-/* Writes the tensors of the GGUF file or checkpoint (tool/source.h) `in` to the GGUF `out`; *text is a summary.  The threads of p
- * work on rows; memory: a few MiB a thread.  With source->back `in` is a GGUF file, and `out` a directory that becomes a
- * checkpoint.  What a call that was ended has written is not written again. */
+/* Writes the tensors of the GGUF file or checkpoint (tool/source.h) `in` to the GGUF `out`; *text
+ * is a summary.  The threads of p work on rows; memory: a few MiB a thread.  With source->back `in`
+ * is a GGUF file, and `out` a directory that becomes a checkpoint.  What a call that was ended has
+ * written is not written again. */
 MUST_CHECK ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const char *out,
-                                      const struct tool_quantize_options *o, const struct report_sink *sink,
-                                      struct str *text, struct err *err);
+                                      const struct tool_quantize_options *o,
+                                      const struct report_sink *sink, struct str *text,
+                                      struct err *err);
 
 #endif

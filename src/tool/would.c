@@ -23,11 +23,13 @@ ingle_status tool_would_load(struct io_file *file, bool *known, struct err *err)
     const struct family *f = family_by_arch(name);
     if (!f)
         return INGLE_OK;
-    ingle_status st = device_create(&d, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, err);
+    ingle_status st =
+        device_create(&d, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, err);
     if (!st)
         st = model_create(&m, file, d, f->alias, NULL, err);
     /* Drafters of a family have its name and no layer of a model; a vocabulary has no tensors. */
-    *known = !st && io_n_tensors(file) && (model_find(m, "blk.0.attn_norm.weight") || !family_draft_of(f, m, meta, NULL));
+    *known = !st && io_n_tensors(file) &&
+             (model_find(m, "blk.0.attn_norm.weight") || !family_draft_of(f, m, meta, NULL));
     if (*known)
         st = f->bind(&self, m, meta, &info, err);
     if (*known && !st)

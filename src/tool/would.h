@@ -6,7 +6,8 @@
 
 #include "io/io.h"
 
-/* *known: the file is a model of a family that ingle computes; otherwise nothing was asked.  An error is what loading would say. */
+/* *known: the file is a model of a family that ingle computes; otherwise nothing was asked.  An
+ * error is what loading would say. */
 MUST_CHECK ingle_status tool_would_load(struct io_file *file, bool *known, struct err *err);
 
 #endif

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_busy FILE [ROUNDS [TOKENS]]: what share of its speed decoding keeps beside a foreign busy process:
- * bound to the first or the last processor, or free to move.  Each round measures idle, then the three, so that
- * what else the machine does meets all of them.  Prints a line a round, then medians; nothing is asserted.
+ * bench_busy FILE [ROUNDS [TOKENS]]: what share of its speed decoding keeps beside a foreign busy
+ * process: bound to the first or the last processor, or free to move.  Each round measures idle,
+ * then the three, so that what else the machine does meets all of them.  Prints a line a round,
+ * then medians; nothing is asserted.
  */
 #define _GNU_SOURCE
 #include "family/family.h"
@@ -19,7 +20,8 @@
 #include <unistd.h>
 
 enum { MODES = 4, MOST_ROUNDS = 64, WARM = 4 };
-static const char *const mode_name[MODES] = {"idle", "first processor", "last processor", "anywhere"};
+static const char *const mode_name[MODES] = {"idle", "first processor", "last processor",
+                                             "anywhere"};
 
 static void must(ingle_status s, const struct err *e)
 {
@@ -88,7 +90,8 @@ static void open_world(struct world *w, const char *path)
     must(model_create(&w->m, w->f, w->d, w->family->alias, NULL, &e), &e);
     must(w->family->bind(&w->self, w->m, io_metadata(w->f), &info, &e), &e);
     must(model_load(w->m, &e), &e);
-    const struct runner_options r = {.n_ctx = 512, .max_rows = 64, .max_logits = 1, .kv = kv_types_of(KERN_KV_F16)};
+    const struct runner_options r = {
+        .n_ctx = 512, .max_rows = 64, .max_logits = 1, .kv = kv_types_of(KERN_KV_F16)};
     must(session_runner_create(&w->runner, w->family, w->self, &info, w->d, &r, &e), &e);
     must(session_create(&w->s, w->runner, &e), &e);
 }
@@ -145,7 +148,8 @@ int main(int argc, char **argv)
         }
         printf("round %d: %.1f tokens/s idle;", r + 1, rate[0]);
         for (int mode = 1; mode < MODES; mode++)
-            printf(" %s %.0f %%%s", mode_name[mode], 100 * share[mode][r], mode + 1 < MODES ? "," : "\n");
+            printf(" %s %.0f %%%s", mode_name[mode], 100 * share[mode][r],
+                   mode + 1 < MODES ? "," : "\n");
         fflush(stdout);
     }
     for (int mode = 1; mode < MODES; mode++) {

@@ -4,8 +4,9 @@
  *
  * usage: bench_cancel [MODEL|-] [PROMPT_TOKENS] [TIMES] [THREADS]
  *
- * Requests are cancelled while they wait, while their prompt is computed (alone, and beside
- * two answers), and while they answer (alone, and among two others).  Printed is the time from the call to the request's end.
+ * Requests are cancelled while they wait, while their prompt is computed (alone, and beside two
+ * answers), and while they answer (alone, and among two others).  Printed is the time from the call
+ * to the request's end.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "ingle/ingle.h"
@@ -135,7 +136,8 @@ static double cancel_one(struct bench *b, enum where where, int i)
         extra = submit(b, &e, 19, 100000);
         wait_for(&e, &e.answers);
     }
-    struct ingle_request *r = submit(b, &a, where == ANSWER || where == AMONG ? 40 : b->n_prompt, 100000);
+    struct ingle_request *r =
+        submit(b, &a, where == ANSWER || where == AMONG ? 40 : b->n_prompt, 100000);
     if (where == PROMPT || where == BESIDE)
         wait_for(&a, &a.begun);
     if (where == ANSWER || where == AMONG)

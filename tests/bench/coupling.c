@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How often a drafter draws what its target draws: bench_coupling [VOCABULARY [PAIRS]].  For pairs of distributions that
- * differ by noise in the logits: the bound sum min(p, q) of rejection sampling; the race (session_sample_draw()); the inverse of
- * the cumulative sum in order of probability with a shared number; and a drafter that takes the most probable token.
+ * How often a drafter draws what its target draws: bench_coupling [VOCABULARY [PAIRS]].  For pairs
+ * of distributions that differ by noise in the logits: the bound sum min(p, q) of rejection
+ * sampling; the race (session_sample_draw()); the inverse of the cumulative sum in order of
+ * probability with a shared number; and a drafter that takes the most probable token.
  */
 #include "base/mem.h"
 #include "session/race.h"
@@ -85,7 +86,8 @@ static void look(struct side *a, int64_t n_vocab, uint64_t pair)
     }
 }
 
-static void compare(const char *name, struct sample_options o, double noise, int64_t n_vocab, int64_t pairs)
+static void compare(const char *name, struct sample_options o, double noise, int64_t n_vocab,
+                    int64_t pairs)
 {
     struct side p, q;
     double bound = 0, race = 0, sum = 0, best = 0;
@@ -110,7 +112,8 @@ static void compare(const char *name, struct sample_options o, double noise, int
         }
     }
     const double n = (double)pairs;
-    printf("| %-28s | %.1f | %.3f | %.3f | %.3f | %.3f |\n", name, noise, bound / n, race / n, sum / n, best / n);
+    printf("| %-28s | %.1f | %.3f | %.3f | %.3f | %.3f |\n", name, noise, bound / n, race / n,
+           sum / n, best / n);
     close_side(&p);
     close_side(&q);
 }
@@ -121,7 +124,8 @@ int main(int argc, char **argv)
     static const double NOISE[] = {0.3, 0.7, 1.2, 2.0};
     if (n < 8 || pairs < 1)
         return 1;
-    puts("| options | noise | bound | race | shared sum | argmax draft |\n|---|---|---|---|---|---|");
+    puts("| options | noise | bound | race | shared sum | argmax draft "
+         "|\n|---|---|---|---|---|---|");
     for (size_t k = 0; k < 4; k++) {
         struct sample_options o;
         session_sample_defaults(&o);

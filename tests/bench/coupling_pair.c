@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The same as bench_coupling for a network that drafts: bench_coupling_pair TARGET DRAFTER PROMPTS [TEMPERATURE [SEEDS]].
- * PROMPTS has the ids of a prompt a line.  Answers are drawn by the target; at each place the network drafts
- * with the answer's own tokens before, so that every row is one that a draft would reach.  One line for each depth.
+ * The same as bench_coupling for a network that drafts: bench_coupling_pair TARGET DRAFTER PROMPTS
+ * [TEMPERATURE [SEEDS]]. PROMPTS has the ids of a prompt a line.  Answers are drawn by the target;
+ * at each place the network drafts with the answer's own tokens before, so that every row is one
+ * that a draft would reach.  One line for each depth.
  */
 #include "golden/drafter.h"
 
@@ -35,7 +36,8 @@ struct pair {
     struct tally tally[DEPTH];
 };
 
-/* Probabilities to p; returns the draw, the token at the shared number of the sum, and the best one. */
+/* Probabilities to p; returns the draw, the token at the shared number of the sum, and the best
+ * one. */
 static void look(struct pair *x, const float *logits, uint64_t i, double *p, int32_t out[3])
 {
     struct err e;
@@ -98,7 +100,8 @@ static void answer(struct pair *x)
         struct sample_token t;
         GOLDEN_OK(session_finish(s, &logits, NULL, &e));
         memcpy(x->logits + x->n_answer * x->n_vocab, logits, (size_t)x->n_vocab * sizeof *logits);
-        GOLDEN_OK(session_sample_draw(x->s, logits, (uint64_t)(x->n_prompt + x->n_answer), NULL, 0, &t, &e));
+        GOLDEN_OK(session_sample_draw(x->s, logits, (uint64_t)(x->n_prompt + x->n_answer), NULL, 0,
+                                      &t, &e));
         x->token[x->n_prompt + x->n_answer] = t.id;
         GOLDEN_OK(session_append(s, &t.id, 1, &e));
         if (t.id == 1 || t.id == 106 || t.id == 50) {
@@ -121,7 +124,8 @@ static void drafts(struct pair *x)
         int32_t out[64];
         GOLDEN_OK(session_finish(s, &logits, NULL, &e));
         GOLDEN_OK(session_append(s, &x->token[x->n_prompt + k], 1, &e));
-        struct session_draft item = {.s = s, .width = x->d.info.most < DEPTH ? x->d.info.most : DEPTH, .token = out};
+        struct session_draft item = {
+            .s = s, .width = x->d.info.most < DEPTH ? x->d.info.most : DEPTH, .token = out};
         x->at = k + 1;
         GOLDEN_OK(session_draft(x->r, &item, 1, row, x, NULL, &e));
     }
@@ -137,11 +141,18 @@ int main(int argc, char **argv)
         fputs("bench_coupling_pair TARGET DRAFTER PROMPTS [TEMPERATURE [SEEDS]]\n", stderr);
         return 2;
     }
-    drafter_open(&x.d, argv[1], argv[2], &(struct drafter_options){.target = {.codec = KERN_KV_F32}});
+    drafter_open(&x.d, argv[1], argv[2],
+                 &(struct drafter_options){.target = {.codec = KERN_KV_F32}});
     struct golden_model *g = &x.d.g;
-    const struct runner_options o = {.n_ctx = CTX, .max_rows = 128, .kv = kv_types_of(KERN_KV_F16), .kv_budget_bytes = (uint64_t)1 << 29,
-                                     .tree_budget_bytes = (uint64_t)1 << 27, .sink = &g->sink, .draft = x.d.kind,
-                                     .draft_self = x.d.self, .draft_info = x.d.info};
+    const struct runner_options o = {.n_ctx = CTX,
+                                     .max_rows = 128,
+                                     .kv = kv_types_of(KERN_KV_F16),
+                                     .kv_budget_bytes = (uint64_t)1 << 29,
+                                     .tree_budget_bytes = (uint64_t)1 << 27,
+                                     .sink = &g->sink,
+                                     .draft = x.d.kind,
+                                     .draft_self = x.d.self,
+                                     .draft_info = x.d.info};
     GOLDEN_OK(session_runner_create(&x.r, g->family, g->self, &g->info, g->device, &o, &e));
     x.n_vocab = g->info.n_vocab;
     x.logits = mem_calloc((size_t)(ANSWER * x.n_vocab), sizeof *x.logits);
@@ -171,12 +182,14 @@ int main(int argc, char **argv)
             fclose(f);
         session_sample_free(x.s);
     }
-    puts("| depth | rows | bound | race | shared sum | most probable | race, logits times 1.25 | 1.5 | 2 | 3 | 4 |\n"
+    puts("| depth | rows | bound | race | shared sum | most probable | race, logits times 1.25 | "
+         "1.5 | 2 | 3 | 4 |\n"
          "|---|---|---|---|---|---|---|---|---|---|---|");
     for (int j = 0; j < DEPTH && x.tally[j].n; j++) {
         const struct tally *t = &x.tally[j];
         const double n = (double)t->n;
-        printf("| %d | %lld | %.3f | %.3f | %.3f | %.3f |", j + 1, (long long)t->n, t->bound / n, t->race / n, t->sum / n, t->best / n);
+        printf("| %d | %lld | %.3f | %.3f | %.3f | %.3f |", j + 1, (long long)t->n, t->bound / n,
+               t->race / n, t->sum / n, t->best / n);
         for (int m = 0; m < SHARP; m++)
             printf(" %.3f |", t->sharp[m] / n);
         puts("");

@@ -160,7 +160,8 @@ static void read_streams(int port, int n, int n_not_read, double seconds)
     qsort(took, n_took, sizeof *took, by_value);
     if (!n_took)
         exit(1);
-    printf("%d streams, %d of them not read: %zu events, %.0f a second; p50 %.2f ms, p95 %.2f ms, p99 %.2f ms, max %.1f ms\n",
+    printf("%d streams, %d of them not read: %zu events, %.0f a second; p50 %.2f ms, p95 %.2f ms, "
+           "p99 %.2f ms, max %.1f ms\n",
            n, n_not_read, n_took, (double)n_took / seconds, took[n_took / 2] * 1e-3,
            took[n_took * 95 / 100] * 1e-3, took[n_took * 99 / 100] * 1e-3, took[n_took - 1] * 1e-3);
     exit(0);
@@ -211,8 +212,10 @@ int main(int argc, char **argv)
     struct rusage u;
     http_counters(h, &c);
     getrusage(RUSAGE_SELF, &u);
-    printf("the server: %.1f MiB before, at most %.1f MiB; %.2f s of processor time, of them the I/O thread "
-           "%.2f s; %llu dropped, longest turn %.1f ms\n", before, most,
+    printf("the server: %.1f MiB before, at most %.1f MiB; %.2f s of processor time, of them the "
+           "I/O thread "
+           "%.2f s; %llu dropped, longest turn %.1f ms\n",
+           before, most,
            (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
                (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) * 1e-6,
            c.busy_seconds, (unsigned long long)c.n_overruns, c.longest_seconds * 1e3);

@@ -8,7 +8,8 @@
  * Some answers run; a long prompt, of which FROM tokens were computed before, arrives in PARTS,
  * one after the other.  Before, between and after these the answers run alone.  A gap is the time
  * between two tokens of a stream, told as a multiple of the median of the streams alone before and
- * after the same part; where those two differ the machine has changed its speed, and the part does not
+ * after the same part; where those two differ the machine has changed its speed, and the part does
+ * not
  * count.  A stream begins anew after a few hundred tokens, so that its own length is not what
  * makes it slower.
  *
@@ -176,7 +177,8 @@ static double usual(const struct bench *b, enum measure m, int part, double *roo
     const double before = part_of(room, n, 0.5);
     n = collect(b, m, 2 * part + 2, 2 * part + 2, room);
     const double after = part_of(room, n, 0.5);
-    return before < SPEED_CHANGE * after && after < SPEED_CHANGE * before ? sqrt(before * after) : 0;
+    return before < SPEED_CHANGE * after && after < SPEED_CHANGE * before ? sqrt(before * after)
+                                                                          : 0;
 }
 
 static void print_ratios(const char *what, const double *sorted, int64_t n)
@@ -195,9 +197,11 @@ static void print_ratios(const char *what, const double *sorted, int64_t n)
 }
 
 /* Gaps of all parts that count, as multiples of what is usual around each. */
-static void print_all(const struct bench *b, int n_parts, enum measure m, double *room, double *ratio)
+static void print_all(const struct bench *b, int n_parts, enum measure m, double *room,
+                      double *ratio)
 {
-    printf("%-7s %8s %8s %8s %8s | up to 1.25    1.5   1.75      2   2.25    2.5   2.75      3    3.5      4"
+    printf("%-7s %8s %8s %8s %8s | up to 1.25    1.5   1.75      2   2.25    2.5   2.75      3    "
+           "3.5      4"
            "      6     10     30   more\n",
            m == WALL ? "clock" : "own", "gaps", "median", "p99", "max");
     for (int beside = 0; beside < 2; beside++) {
@@ -218,18 +222,19 @@ static void print_all(const struct bench *b, int n_parts, enum measure m, double
 static void print_part(const struct bench *b, int k, int64_t to, double *room)
 {
     const double took = b->ended[k] - b->began[k];
-    printf("tokens %6lld to %6lld %6.0f tokens/s, begun after %.3f s;", (long long)b->kept[k], (long long)to,
-           (double)(to - b->kept[k]) / took, b->began[k] - b->asked[k]);
+    printf("tokens %6lld to %6lld %6.0f tokens/s, begun after %.3f s;", (long long)b->kept[k],
+           (long long)to, (double)(to - b->kept[k]) / took, b->began[k] - b->asked[k]);
     for (enum measure m = WALL; m < N_MEASURES; m++) {
         const double unit = usual(b, m, k, room);
         int64_t n = collect(b, m, 2 * k, 2 * k + 2, room);
         const double alone = part_of(room, n, 0.5);
         n = collect(b, m, 2 * k + 1, 2 * k + 1, room);
         if (unit > 0)
-            printf(" %s: alone %.0f us, median %.2fx, p99 %.2fx", m == WALL ? "clock" : "; own", unit * 1e6,
-                   part_of(room, n, 0.5) / unit, part_of(room, n, 0.99) / unit);
+            printf(" %s: alone %.0f us, median %.2fx, p99 %.2fx", m == WALL ? "clock" : "; own",
+                   unit * 1e6, part_of(room, n, 0.5) / unit, part_of(room, n, 0.99) / unit);
         else
-            printf(" %s: alone about %.0f us, the speed changed", m == WALL ? "clock" : "; own", alone * 1e6);
+            printf(" %s: alone about %.0f us, the speed changed", m == WALL ? "clock" : "; own",
+                   alone * 1e6);
     }
     printf("\n");
 }
@@ -306,9 +311,9 @@ int main(int argc, char **argv)
     struct stream stream[MAX_STREAMS];
     int32_t *ids = calloc((size_t)(n_prompt > 0 ? n_prompt : 1), sizeof *ids);
     double *room = calloc(MAX_GAPS, sizeof *room), *ratio = calloc(2 * MAX_GAPS, sizeof *ratio);
-    if (!b || !ids || !room || !ratio || !(b->gap = calloc(MAX_GAPS, sizeof *b->gap)) || n_streams < 1 ||
-        n_streams > MAX_STREAMS || n_prompt < 1 || from < 0 || n_parts < 1 || n_parts > MAX_PARTS ||
-        from + n_parts > n_prompt)
+    if (!b || !ids || !room || !ratio || !(b->gap = calloc(MAX_GAPS, sizeof *b->gap)) ||
+        n_streams < 1 || n_streams > MAX_STREAMS || n_prompt < 1 || from < 0 || n_parts < 1 ||
+        n_parts > MAX_PARTS || from + n_parts > n_prompt)
         return 1;
     pthread_mutex_init(&b->lock, NULL);
     pthread_cond_init(&b->changed, NULL);
@@ -318,7 +323,8 @@ int main(int argc, char **argv)
     ingle_model_info(m, &info);
     for (int64_t i = 0; i < n_prompt; i++)
         ids[i] = (int32_t)(200 + (i * 7919 + i / 13) % (info.n_vocab - 300));
-    struct ingle_request_options o = {.prompt = ids, .max_tokens = STREAM_TOKENS, .ignore_end = true};
+    struct ingle_request_options o = {
+        .prompt = ids, .max_tokens = STREAM_TOKENS, .ignore_end = true};
     ingle_sampling_defaults(m, &o.sampling);
     struct ingle_request_options prompt = o;
     o.token = stream_token;

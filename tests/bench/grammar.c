@@ -22,7 +22,8 @@ static const char json_gbnf[] =
     "array ::= \"[\" ws (value (\",\" ws value)*)? \"]\" ws\n"
     "string ::= \"\\\"\" char* \"\\\"\" ws\n"
     "char ::= [^\"\\\\\\x7F\\x00-\\x1F] | \"\\\\\" ([\"\\\\bfnrt/] | \"u\" [0-9a-fA-F]{4})\n"
-    "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] [1-9]{0,15})? ws\n"
+    "number ::= (\"-\"? ([0-9] | [1-9] [0-9]{0,15})) (\".\" [0-9]+)? ([eE] [-+]? [0-9] "
+    "[1-9]{0,15})? ws\n"
     "ws ::= | \" \" | \"\\n\" [ \\t]{0,20}\n";
 
 #define TEXT                                                                                     \
@@ -31,11 +32,13 @@ static const char json_gbnf[] =
     "and then some more words that go on for quite a while until the sentence ends.\", "         \
     "\"score\": 0.75, \"done\": true}"
 
-#define PROPERTIES(limit)                                                                        \
-    "{\"type\":\"object\",\"properties\":{\"title\":{\"type\":\"string\"" limit "},\"id\":{"     \
-    "\"type\":\"integer\",\"minimum\":0},\"tags\":{\"type\":\"array\",\"items\":{\"type\":"      \
-    "\"string\"" limit "}},\"body\":{\"type\":\"string\"" limit "},\"score\":{\"type\":\"number\"," \
-    "\"minimum\":0,\"maximum\":1},\"done\":{\"type\":\"boolean\"}},\"required\":[\"title\",\"id\"," \
+#define PROPERTIES(limit)                                                                          \
+    "{\"type\":\"object\",\"properties\":{\"title\":{\"type\":\"string\"" limit "},\"id\":{"       \
+    "\"type\":\"integer\",\"minimum\":0},\"tags\":{\"type\":\"array\",\"items\":{\"type\":"        \
+    "\"string\"" limit "}},\"body\":{\"type\":\"string\"" limit                                    \
+    "},\"score\":{\"type\":\"number\","                                                            \
+    "\"minimum\":0,\"maximum\":1},\"done\":{\"type\":\"boolean\"}},\"required\":[\"title\","       \
+    "\"id\","                                                                                      \
     "\"tags\",\"body\",\"score\",\"done\"]}"
 
 static const struct {
@@ -89,7 +92,8 @@ static ingle_status run(const struct ingle_model *m, const struct grammar_vocab 
     if (!st)
         st = grammar_matcher_create(&x, g, v, err);
     if (!st)
-        st = text_encode(m->tokenizer, jobs[i].answer, strlen(jobs[i].answer), false, NULL, 0, &ids, err);
+        st = text_encode(m->tokenizer, jobs[i].answer, strlen(jobs[i].answer), false, NULL, 0, &ids,
+                         err);
     for (; !st && n < ids.n && n < 4096; n++) {
         const uint64_t *bit;
         start = clock_now();
@@ -102,7 +106,8 @@ static ingle_status run(const struct ingle_model *m, const struct grammar_vocab 
     }
     if (!st && n) {
         qsort(took, n, sizeof *took, ascending);
-        printf("%-24s compiled in %4.0f us, %3zu masks: mean %6.1f us, median %6.1f, worst %7.1f, %zu above 1 ms\n",
+        printf("%-24s compiled in %4.0f us, %3zu masks: mean %6.1f us, median %6.1f, worst %7.1f, "
+               "%zu above 1 ms\n",
                jobs[i].name, (double)compiled * 1e-3, n, (double)sum / (double)n * 1e-3,
                (double)took[n / 2] * 1e-3, (double)took[n - 1] * 1e-3, n_slow);
     }
@@ -125,7 +130,8 @@ int main(int argc, char **argv)
     const uint64_t start = clock_now();
     ingle_status st = grammar_vocab_create(&v, m->tokenizer, (int64_t)text_n_tokens(m->tokenizer),
                                                 m->end, m->n_end, &err);
-    printf("%zu tokens, trie in %.1f ms\n", text_n_tokens(m->tokenizer), (double)(clock_now() - start) * 1e-6);
+    printf("%zu tokens, trie in %.1f ms\n", text_n_tokens(m->tokenizer),
+           (double)(clock_now() - start) * 1e-6);
     for (size_t i = 0; !st && i < sizeof jobs / sizeof *jobs; i++)
         st = run(m, v, i, &err);
     if (st)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * bench_load FILE [--threads=N] [--pack=DIR] [--lock]: how long a start takes, from nothing
- * to the logits of one token, and how long one of 8 more takes.  One JSON line.  --pack: a file of packed weights in DIR is
- * mapped, or written if it is not there.
+ * bench_load FILE [--threads=N] [--pack=DIR] [--lock]: how long a start takes, from nothing to the
+ * logits of one token, and how long one of 8 more takes.  One JSON line.  --pack: a file of packed
+ * weights in DIR is mapped, or written if it is not there.
  */
 #define _GNU_SOURCE
 #include "base/clock.h"
@@ -22,7 +22,8 @@ static void must(ingle_status s, const struct err *e)
     exit(1);
 }
 
-static void say(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void say(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                const char *text)
 {
     (void)arg;
     if (level <= INGLE_REPORT_NOTE)
@@ -55,7 +56,11 @@ static void run(const char *path, int threads, const struct model_load_options *
     size_t n;
     struct phases t;
     uint64_t start = clock_now();
-    must(device_create(&d, &(struct device_options){.n_threads = threads, .pin = true, .cpu = UINT32_MAX, .sink = &sink}, &e), &e);
+    must(device_create(&d,
+                       &(struct device_options){
+                           .n_threads = threads, .pin = true, .cpu = UINT32_MAX, .sink = &sink},
+                       &e),
+         &e);
     must(io_open(&f, path, &sink, &e), &e);
     must(io_get_str(io_metadata(f), "general.architecture", &arch, &n, &e), &e);
     const struct family *family = family_by_arch(arch);
@@ -69,7 +74,11 @@ static void run(const char *path, int threads, const struct model_load_options *
     t.bind = since(&start);
     must(model_load_with(m, &options, &e), &e);
     t.load = since(&start);
-    const struct runner_options r = {.n_ctx = 512, .max_rows = 64, .max_logits = 1, .kv = kv_types_of(KERN_KV_F16), .sink = &sink};
+    const struct runner_options r = {.n_ctx = 512,
+                                     .max_rows = 64,
+                                     .max_logits = 1,
+                                     .kv = kv_types_of(KERN_KV_F16),
+                                     .sink = &sink};
     struct session_work w = {.want = FAMILY_LOGITS_LAST};
     must(session_runner_create(&runner, family, self, &info, d, &r, &e), &e);
     must(session_create(&session, runner, &e), &e);
@@ -84,11 +93,13 @@ static void run(const char *path, int threads, const struct model_load_options *
     t.next = since(&start) / MORE;
     struct model_loaded l;
     model_loaded(m, &l);
-    printf("{\"model\":\"%s\",\"threads\":%d,\"gb\":%.3f,\"mapped\":%s,\"huge\":%.3f,\"open\":%.3f,\"bind\":%.3f,"
-           "\"load\":%.3f,\"token\":%.3f,\"together\":%.3f,\"gb_per_s\":%.2f,\"next\":%.4f}\n",
-           path, pool_size(device_pool(d)), (double)l.image_bytes * 1e-9, l.mapped ? "true" : "false",
-           (double)l.huge_bytes / (double)num_max(1, (int64_t)l.image_bytes), t.open, t.bind, t.load, t.token,
-           t.open + t.bind + t.load + t.token, (double)l.image_bytes * 1e-9 / t.load, t.next);
+    printf(
+        "{\"model\":\"%s\",\"threads\":%d,\"gb\":%.3f,\"mapped\":%s,\"huge\":%.3f,\"open\":%.3f,"
+        "\"bind\":%.3f,"
+        "\"load\":%.3f,\"token\":%.3f,\"together\":%.3f,\"gb_per_s\":%.2f,\"next\":%.4f}\n",
+        path, pool_size(device_pool(d)), (double)l.image_bytes * 1e-9, l.mapped ? "true" : "false",
+        (double)l.huge_bytes / (double)num_max(1, (int64_t)l.image_bytes), t.open, t.bind, t.load,
+        t.token, t.open + t.bind + t.load + t.token, (double)l.image_bytes * 1e-9 / t.load, t.next);
     session_free(session);
     session_runner_free(runner);
     family->free(self);

@@ -97,7 +97,8 @@ static double compare(const struct ingle_plan *plan, const struct ingle_engine *
     ingle_engine_info(engine, &info);
     for (int i = 0; i < plan->n_items; i++) {
         const double n = (double)plan->item[i].bytes;
-        if (!strcmp(plan->item[i].name, "keys and values") || !strcmp(plan->item[i].name, "windows"))
+        if (!strcmp(plan->item[i].name, "keys and values") ||
+            !strcmp(plan->item[i].name, "windows"))
             pages += n;
         else if (strcmp(plan->item[i].name, "samplers") != 0) /* none here */
             rest += n;
@@ -147,8 +148,8 @@ int main(int n_args, char **arg)
         const double rate = (double)left / fill;
         ingle_engine_profile(engine, true);
         const struct times one = decode(s, info.n_vocab);
-        printf("{\"depth\":%lld,\"prefill_tokens_s\":%.0f,\"decode_ms\":%.3f,\"best_ms\":%.3f}\n", (long long)depth,
-               rate, 1e3 * one.median, 1e3 * one.best);
+        printf("{\"depth\":%lld,\"prefill_tokens_s\":%.0f,\"decode_ms\":%.3f,\"best_ms\":%.3f}\n",
+               (long long)depth, rate, 1e3 * one.median, 1e3 * one.best);
         print_profile(engine);
         ingle_engine_profile(engine, false);
         fflush(stdout);

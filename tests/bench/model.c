@@ -7,9 +7,11 @@
  *
  *   read          what the threads read from memory together
  *   peak          multiplications and additions of 256-bit FMA on registers
- *   fill          the pages of a step's activations, which an idle server has and a new process has not
+ *   fill          the pages of a step's activations, which an idle server has and a new process has
+ *   not
  *   decode:N@D    N steps of one token behind D tokens; @D may be left out
- *   rows:R@D      a step of R tokens with all their logits, as a verifier takes it; the median of five, which -p adds up
+ *   rows:R@D      a step of R tokens with all their logits, as a verifier takes it; the median of
+ *   five, which -p adds up
  *   prefill:N@D   N tokens in the largest steps, the logits of the last one
  *
  * -s: keys and values behind the first 512 tokens are copies of a page of those, so that a long
@@ -319,7 +321,9 @@ static bool measure(struct bench *b, const char *text)
         return false;
     go_to(b, depth);
     device_profile(b->device, b->o.profile);
-    const double s = decode ? timed_steps(b, n) : rows ? timed_rows(b, n, depth) : timed(b, n, FAMILY_LOGITS_LAST);
+    const double s = decode ? timed_steps(b, n)
+                     : rows ? timed_rows(b, n, depth)
+                            : timed(b, n, FAMILY_LOGITS_LAST);
     const double rate = (double)n / s;
     printf("{\"event\":\"%s\",\"n\":%lld,\"depth\":%lld,\"seconds\":%.6f,\"tps\":%.3f", kind, n,
            depth, s, rate);
@@ -358,13 +362,14 @@ static void measure_all(struct bench *b, int n, char **text)
 
 static const char usage[] =
     "usage: bench_model FILE [-t threads] [-l cpu level] [-c context] [-k chunk] [-u unpinned]\n"
-    "                   [-p profile] [-f fast numerics] [-v codec of keys and values] [-s copied] read | peak | fill | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
+    "                   [-p profile] [-f fast numerics] [-v codec of keys and values] [-s copied] "
+    "read | peak | fill | decode:N@D | rows:R@D | prefill:N@D | - ...\n";
 
 int main(int argc, char **argv)
 {
     struct bench b = {.o = {.n_ctx = 4096, .pin = true, .types = kv_types_of(KERN_KV_F16)}};
-    static const char *const nano[] = {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "read", "decode:256@64",
-                           "rows:4@64", "prefill:512"};
+    static const char *const nano[] = {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "read",
+                                       "decode:256@64", "rows:4@64", "prefill:512"};
     int i = 2;
     if (argc == 2 && argv[1][0] == '-') {
         fputs(usage, stdout);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a draw costs: bench_sample [VOCABULARY [DRAWS]].  Logits are like a model's: a bell and a few likely
- * tokens.  Prints the median of microseconds for each set of options.
+ * What a draw costs: bench_sample [VOCABULARY [DRAWS]].  Logits are like a model's: a bell and a
+ * few likely tokens.  Prints the median of microseconds for each set of options.
  */
 #include "base/clock.h"
 #include "base/mem.h"
@@ -33,7 +33,8 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void measure(const char *name, struct sample_options o, const float *logits, int64_t n, int64_t draws)
+static void measure(const char *name, struct sample_options o, const float *logits, int64_t n,
+                    int64_t draws)
 {
     struct sampler *s;
     struct sample_token t;

@@ -4,9 +4,10 @@
  *
  * usage: bench_save [MODEL|-] [TOKENS] [STREAMS] [DIR] [THREADS]
  *
- * Streams run; meanwhile a prefix of TOKENS tokens goes to the store in DIR (the disk thread), and is then
- * saved to a file and loaded from it, each beside the scheduler's thread and on it.  Gaps between two tokens
- * of a stream are told as multiples of the median of the streams alone, right before.
+ * Streams run; meanwhile a prefix of TOKENS tokens goes to the store in DIR (the disk thread), and
+ * is then saved to a file and loaded from it, each beside the scheduler's thread and on it.  Gaps
+ * between two tokens of a stream are told as multiples of the median of the streams alone, right
+ * before.
  */
 #define _XOPEN_SOURCE 700
 #include "ingle/ingle.h"
@@ -64,7 +65,8 @@ static double now(void)
 
 static void wait_seconds(double s)
 {
-    nanosleep(&(struct timespec){.tv_sec = (time_t)s, .tv_nsec = (long)((s - floor(s)) * 1e9)}, NULL);
+    nanosleep(&(struct timespec){.tv_sec = (time_t)s, .tv_nsec = (long)((s - floor(s)) * 1e9)},
+              NULL);
 }
 
 static int stream_token(void *arg, int index, const struct ingle_drawn *d)
@@ -230,9 +232,10 @@ static void tell(const char *what, int phase, double took, double bytes)
     int64_t n = collect(phase - 1, g);
     const double unit = n ? g[n / 2] : 1, alone99 = n ? g[(n - 1) * 99 / 100] : 0;
     n = collect(phase, g);
-    printf("%-28s %7.3f s %7.0f MB/s | alone %6.2f ms, p99 %.2fx | gaps %5lld median %.2fx p99 %.2fx max %.2fx\n",
-           what, took, bytes / took * 1e-6, unit * 1e3, alone99 / unit, (long long)n, n ? g[n / 2] / unit : 0,
-           n ? g[(n - 1) * 99 / 100] / unit : 0, n ? g[n - 1] / unit : 0);
+    printf("%-28s %7.3f s %7.0f MB/s | alone %6.2f ms, p99 %.2fx | gaps %5lld median %.2fx p99 "
+           "%.2fx max %.2fx\n",
+           what, took, bytes / took * 1e-6, unit * 1e3, alone99 / unit, (long long)n,
+           n ? g[n / 2] / unit : 0, n ? g[(n - 1) * 99 / 100] / unit : 0, n ? g[n - 1] / unit : 0);
     free(g);
 }
 
@@ -271,13 +274,15 @@ static void open_all(int argc, char **argv, const char *dir, struct ingle_model 
         exit(1);
     for (int64_t i = 0; i < n_tokens + TAIL; i++)
         ids[i] = (int32_t)(200 + (i * 7919 + i / 13) % (info.n_vocab - 300));
-    b.o = (struct ingle_request_options){.prompt = ids, .max_tokens = STREAM_TOKENS, .ignore_end = true};
+    b.o = (struct ingle_request_options){
+        .prompt = ids, .max_tokens = STREAM_TOKENS, .ignore_end = true};
     ingle_sampling_defaults(*m, &b.o.sampling);
 }
 
 int main(int argc, char **argv)
 {
-    static const char *const name[] = {"save, beside", "load, beside", "save, on its thread", "load, on its thread"};
+    static const char *const name[] = {"save, beside", "load, beside", "save, on its thread",
+                                       "load, on its thread"};
     const int n_streams = argc > 3 ? atoi(argv[3]) : 4;
     char store[PATH], saved[PATH + 8];
     struct ingle_model *m;

@@ -43,7 +43,8 @@ struct trusted {
     bool open;
 };
 
-static void hear_trusted(void *arg, enum text_event_kind kind, int call, const char *bytes, size_t n)
+static void hear_trusted(void *arg, enum text_event_kind kind, int call, const char *bytes,
+                         size_t n)
 {
     struct trusted *t = arg;
     BUG_IF(t->open != (kind == TEXT_EVENT_CALL_ARGUMENTS || kind == TEXT_EVENT_CALL_END ||
@@ -57,7 +58,8 @@ static void hear_trusted(void *arg, enum text_event_kind kind, int call, const c
     } else if (t->open) {
         t->open = false;
         BUG_IF(kind == TEXT_EVENT_CALL_END &&
-               json_gate(t->json.at, t->json.n, &(struct json_limits){.depth = 65}, NULL) != INGLE_OK);
+               json_gate(t->json.at, t->json.n, &(struct json_limits){.depth = 65}, NULL) !=
+                   INGLE_OK);
     }
 }
 

@@ -55,13 +55,14 @@ static inline void dialect_check(const struct str *out, bool stream)
     }
 }
 
-/* llm may be NULL for a dialect that spells no tokens.  Plays an answer in which the model says the fuzzer's bytes and calls a tool with them. */
+/* llm may be NULL for a dialect that spells no tokens.  Plays an answer in which the model says the
+ * fuzzer's bytes and calls a tool with them. */
 static inline void dialect_play(const struct dialect *d, void *state, const struct ingle_model *llm,
                                 const struct chat_request *q,
                                 bool stream, const char *name, const char *text, size_t n)
 {
-    const struct answer_info info = {.llm = llm, .model = "m", .fingerprint = "f", .id = "0123", .n_prompt = 9,
-                                     .request = q};
+    const struct answer_info info = {
+        .llm = llm, .model = "m", .fingerprint = "f", .id = "0123", .n_prompt = 9, .request = q};
     struct answer_choice c = {.finish = ANSWER_CALLS, .n_calls = 1};
     struct answer_call call = {.id = "call_0123"};
     const struct answer_result r = {.info = &info, .choice = &c, .n_choices = 1};

@@ -20,7 +20,8 @@ struct grammar_fuzz {
 /* All bytes, some words, a special token and the end. */
 static inline void grammar_fuzz_open(struct grammar_fuzz *f)
 {
-    static const char *const word[] = {"{\"", "\":", "\"}", "true", "aaaa", "12", "\\u", "]}", "<mark>", "<end>"};
+    static const char *const word[] = {"{\"", "\":", "\"}", "true",   "aaaa",
+                                       "12",  "\\u", "]}",  "<mark>", "<end>"};
     enum { N_WORDS = sizeof word / sizeof *word };
     const char *token[256 + N_WORDS];
     size_t n_bytes[256 + N_WORDS];
@@ -36,9 +37,17 @@ static inline void grammar_fuzz_open(struct grammar_fuzz *f)
         n_bytes[256 + i] = strlen(word[i]);
         type[256 + i] = i + 2 < N_WORDS ? TEXT_NORMAL : TEXT_CONTROL;
     }
-    const struct text_vocab v = {.kind = TEXT_DEEPSEEK, .source = "fuzz", .n_tokens = 256 + N_WORDS,
-                                 .token = token, .token_bytes = n_bytes, .token_type = type,
-                                 .bos = -1, .eos = 256 + N_WORDS - 1, .eot = -1, .unk = -1, .pad = -1};
+    const struct text_vocab v = {.kind = TEXT_DEEPSEEK,
+                                 .source = "fuzz",
+                                 .n_tokens = 256 + N_WORDS,
+                                 .token = token,
+                                 .token_bytes = n_bytes,
+                                 .token_type = type,
+                                 .bos = -1,
+                                 .eos = 256 + N_WORDS - 1,
+                                 .eot = -1,
+                                 .unk = -1,
+                                 .pad = -1};
     const int32_t end = v.eos;
     f->n = v.n_tokens;
     if (text_tokenizer_create(&f->t, &v, NULL) ||
@@ -53,7 +62,8 @@ static inline uint64_t grammar_fuzz_next(uint64_t *seed)
 }
 
 /* What is forced is what the mask leaves, which has n tokens. */
-static inline void grammar_fuzz_forced(const struct grammar_fuzz *f, struct grammar_matcher *m, const int32_t *allowed, size_t n)
+static inline void grammar_fuzz_forced(const struct grammar_fuzz *f, struct grammar_matcher *m,
+                                       const int32_t *allowed, size_t n)
 {
     struct grammar_forced piece[3];
     struct err err;
@@ -77,12 +87,14 @@ static inline void grammar_fuzz_forced(const struct grammar_fuzz *f, struct gram
     if (grammar_vocab_alone(f->v, bytes, piece[0].n_bytes, k > 1 || open) && n != 1)
         BUG("several tokens where one is alone");
     for (size_t i = 0; i < n; i++)
-        if (f->v->offset[allowed[i]] != f->v->offset[allowed[i] + 1] && f->v->bytes[f->v->offset[allowed[i]]] != bytes[0])
+        if (f->v->offset[allowed[i]] != f->v->offset[allowed[i] + 1] &&
+            f->v->bytes[f->v->offset[allowed[i]]] != bytes[0])
             BUG("a byte is forced that is not the only one");
 }
 
 /* One step; false: the answer has ended, or a limit was hit. */
-static inline bool grammar_fuzz_step(const struct grammar_fuzz *f, struct grammar_matcher *m, uint64_t *seed)
+static inline bool grammar_fuzz_step(const struct grammar_fuzz *f, struct grammar_matcher *m,
+                                     uint64_t *seed)
 {
     const uint64_t *bit;
     struct err err = {0};

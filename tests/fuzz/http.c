@@ -120,7 +120,8 @@ static int head_line(struct text l, struct request *r)
     const char *target = ++p;
     while (p < l.end && (unsigned char)*p > ' ' && *p != 0x7F)
         p++;
-    return p > target && l.end - p == 9 && memcmp(p, " HTTP/1.", 8) == 0 && p[8] >= '0' && p[8] <= '9';
+    return p > target && l.end - p == 9 && memcmp(p, " HTTP/1.", 8) == 0 && p[8] >= '0' &&
+           p[8] <= '9';
 }
 
 static int header(struct text l, int *n_length, size_t *length, int *n_chunked)

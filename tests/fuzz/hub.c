@@ -20,8 +20,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     memcpy(code, data, k);
     if (!hub_list_read(&l, (const char *)end + 1, n - k - 1, &err)) {
         for (size_t i = 0; i < l.n; i++) /* nothing leaves the folder */
-            BUG_IF(l.at[i].path[0] == '/' || strcmp(l.at[i].path, "..") == 0 || strncmp(l.at[i].path, "../", 3) == 0 ||
-                   strstr(l.at[i].path, "/../"));
+            BUG_IF(l.at[i].path[0] == '/' || strcmp(l.at[i].path, "..") == 0 ||
+                   strncmp(l.at[i].path, "../", 3) == 0 || strstr(l.at[i].path, "/../"));
         if (!hub_choose(&l, code, &first, &err)) {
             size_t n_wanted = 0;
             for (size_t i = 0; i < l.n; i++)

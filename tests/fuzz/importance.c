@@ -33,7 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct tool_importance *t;
     struct err err = {0};
-    if (ftruncate(fd, 0) || pwrite(fd, data, n, 0) != (ssize_t)n || tool_importance_create(&t, &err))
+    if (ftruncate(fd, 0) || pwrite(fd, data, n, 0) != (ssize_t)n ||
+        tool_importance_create(&t, &err))
         abort();
     for (int twice = 0; twice < 2; twice++)
         if (tool_importance_read(t, path, NULL, &err) && !err.msg[0])

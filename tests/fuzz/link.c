@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames between an engine and a worker: whatever the bytes are, they are refused with a text, or every number is within its
- * limit and every part within the payload.  The first byte says whether magic, version and checksum are set right before, and which
- * shape was agreed on. */
+/* Frames between an engine and a worker: whatever the bytes are, they are refused with a text, or
+ * every number is within its limit and every part within the payload.  The first byte says whether
+ * magic, version and checksum are set right before, and which shape was agreed on. */
 #include "base/mem.h"
 #include "link/link.h"
 
@@ -19,7 +19,8 @@ static void need(bool ok)
         abort();
 }
 
-static void check_eval(const struct link_head *h, const struct link_shape *s, const uint8_t *payload, size_t n)
+static void check_eval(const struct link_head *h, const struct link_shape *s,
+                       const uint8_t *payload, size_t n)
 {
     struct link_eval e;
     struct err err = {0};
@@ -30,7 +31,8 @@ static void check_eval(const struct link_head *h, const struct link_shape *s, co
     need(e.x + (size_t)h->n_rows * (size_t)s->hidden * 4 == payload + n && e.limit >= 0);
     need(!e.weight == !(h->flags & LINK_SUM));
     for (uint32_t i = 0; i < h->n_pairs; i++)
-        need(link_u32(e.row + 4 * (size_t)i) < h->n_rows && link_u32(e.expert + 4 * (size_t)i) < (uint64_t)s->n_experts);
+        need(link_u32(e.row + 4 * (size_t)i) < h->n_rows &&
+             link_u32(e.expert + 4 * (size_t)i) < (uint64_t)s->n_experts);
 }
 
 static void check_hello(const uint8_t *payload, size_t n)
@@ -45,22 +47,33 @@ static void check_hello(const uint8_t *payload, size_t n)
     link_hello_write(&h, bytes);
     need(!link_hello_read(bytes, sizeof bytes, &again, NULL));
     need(!link_hello_agree(&h, &again, NULL) || h.version_min > h.version_max);
-    need(h.n_experts <= LINK_MAX_EXPERTS && h.hidden <= LINK_MAX_WIDTH && h.most_pairs <= LINK_MAX_PAIRS && h.version_min <= h.version_max);
+    need(h.n_experts <= LINK_MAX_EXPERTS && h.hidden <= LINK_MAX_WIDTH &&
+         h.most_pairs <= LINK_MAX_PAIRS && h.version_min <= h.version_max);
     need(h.range.all || h.range.from < h.range.to);
 }
 
 static void check_frame(uint8_t how, const uint8_t *data, size_t n)
 {
-    const struct link_shape shape = {.n_layers = 4, .n_experts = how & WIDE ? 256 : 3, .hidden = how & WIDE ? 4096 : 2, .most_rows = 16, .most_pairs = 64};
+    const struct link_shape shape = {.n_layers = 4,
+                                     .n_experts = how & WIDE ? 256 : 3,
+                                     .hidden = how & WIDE ? 4096 : 2,
+                                     .most_rows = 16,
+                                     .most_pairs = 64};
     const size_t n_head = n < LINK_HEAD ? n : LINK_HEAD, n_payload = n - n_head;
-    uint8_t *head = mem_alloc(n_head + 1), *payload = mem_alloc(n_payload + 1); /* exactly so much may be read */
+    /* exactly so much may be read */
+    uint8_t *head = mem_alloc(n_head + 1), *payload = mem_alloc(n_payload + 1);
     struct link_head h;
     struct err err = {0};
     memcpy(head, data, n_head);
     memcpy(payload, data + n_head, n_payload);
     if ((how & MEND) && n_head == LINK_HEAD) {
-        const struct link_head set = {(enum link_kind)(1 + head[6] % LINK_SHARE), link_u32(head + 16) % 5, link_u32(head + 20) % 20, link_u32(head + 24) % 70,
-                                      link_u32(head + 28) % 9, 1, 2};
+        const struct link_head set = {(enum link_kind)(1 + head[6] % LINK_SHARE),
+                                      link_u32(head + 16) % 5,
+                                      link_u32(head + 20) % 20,
+                                      link_u32(head + 24) % 70,
+                                      link_u32(head + 28) % 9,
+                                      1,
+                                      2};
         link_head_write(&set, payload, n_payload, head);
     }
     if (link_head_read(head, n_head, payload, n_payload, how & AGREED ? &shape : NULL, &h, &err)) {
@@ -73,7 +86,9 @@ static void check_frame(uint8_t how, const uint8_t *data, size_t n)
         check_eval(&h, &shape, payload, n_payload);
     } else if (h.kind == LINK_RESULT) {
         struct link_result r;
-        need(!link_result_read(&h, &shape, payload, n_payload, &r, NULL) && r.y + (size_t)(h.flags & LINK_SUM ? h.n_rows : h.n_pairs) * (size_t)shape.hidden * 4 == payload + n_payload);
+        need(!link_result_read(&h, &shape, payload, n_payload, &r, NULL) &&
+             r.y + (size_t)(h.flags & LINK_SUM ? h.n_rows : h.n_pairs) * (size_t)shape.hidden * 4 ==
+                 payload + n_payload);
     } else if (h.kind == LINK_HELLO) {
         check_hello(payload, n_payload);
     } else if (h.kind == LINK_STATS) {

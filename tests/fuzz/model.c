@@ -37,7 +37,8 @@ static struct base read_base(const char *path)
 }
 
 /* What can be planned must not overflow; nothing is computed. */
-static void plan(const struct family *family, const void *self, const struct family_info *info, struct device *d)
+static void plan(const struct family *family, const void *self, const struct family_info *info,
+                 struct device *d)
 {
     struct runner_plan p;
     struct err err = {0};
@@ -80,7 +81,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     static struct base base[2];
     static struct device *device;
     struct io_file *f;
-    if (!device && device_create(&device, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, NULL))
+    if (!device &&
+        device_create(&device, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, NULL))
         abort();
     if (n < 1)
         return 0;

@@ -22,7 +22,8 @@ static void check_lines(const struct str *out)
     }
 }
 
-static void play(const struct dialect *d, struct ollama *s, const struct chat_request *q, const char *text, size_t n)
+static void play(const struct dialect *d, struct ollama *s, const struct chat_request *q,
+                 const char *text, size_t n)
 {
     const struct answer_info info = {.model = "m", .fingerprint = "f", .id = "0123", .request = q};
     struct answer_choice c = {.finish = ANSWER_CALLS, .n_calls = 1};

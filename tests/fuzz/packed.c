@@ -10,15 +10,17 @@
 
 static size_t table_bytes(const struct packed_header *h)
 {
-    return h->n_matrices * sizeof(struct packed_matrix) + h->n_groups * sizeof(struct packed_group) +
-           h->n_sources * sizeof(struct io_stamp) + h->n_blocks * sizeof(struct packed_sum) + h->n_extents * sizeof(uint64_t);
+    return h->n_matrices * sizeof(struct packed_matrix) +
+           h->n_groups * sizeof(struct packed_group) + h->n_sources * sizeof(struct io_stamp) +
+           h->n_blocks * sizeof(struct packed_sum) + h->n_extents * sizeof(uint64_t);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 enum { SET_MAGIC = 1, SET_SIZES = 2, SET_TABLE_SUM = 4, SET_SUM = 8 };
 
-/* Matrices one behind the other, then the extents of groups; matrices in extents are compared with a model's. */
+/* Matrices one behind the other, then the extents of groups; matrices in extents are compared with
+ * a model's. */
 static void check_places(const struct packed_header *h, const struct packed_matrix *m)
 {
     const struct packed_group *g = (const struct packed_group *)(const void *)(m + h->n_matrices);

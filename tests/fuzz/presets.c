@@ -7,7 +7,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-static ingle_status set(void *arg, struct ingle_config *config, const char *key, const char *value, struct err *err)
+static ingle_status set(void *arg, struct ingle_config *config, const char *key, const char *value,
+                        struct err *err)
 {
     struct ingle_error error;
     (void)arg;
@@ -20,7 +21,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct router_presets p = {0};
     struct err err = {0};
-    const ingle_status st = router_presets_text(&p, "presets", (const char *)data, n, set, NULL, &err);
+    const ingle_status st =
+        router_presets_text(&p, "presets", (const char *)data, n, set, NULL, &err);
     BUG_IF(st && !err.msg[0]);
     for (size_t i = 0; i < p.n && !st; i++)
         BUG_IF(!*p.at[i].id || !ingle_config_is_set(p.at[i].config, "model"));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* replay - a main for the targets of tests/fuzz: each seed of a folder as it is, and mutations of them that are the
- * same in each run.  usage: fuzz_NAME FOLDER COUNT.  libFuzzer finds new inputs (./test soak); this keeps what is known. */
+/* replay - a main for the targets of tests/fuzz: each seed of a folder as it is, and mutations of
+ * them that are the same in each run.  usage: fuzz_NAME FOLDER COUNT.  libFuzzer finds new inputs
+ * (./test soak); this keeps what is known. */
 #define _GNU_SOURCE
 #include "kerncheck/checks.h"
 #include <dirent.h>
@@ -45,7 +46,8 @@ static size_t mutate(struct noise *r, uint8_t *to, size_t n)
 {
     const size_t at = (size_t)noise_below(r, (int64_t)n + 1), m = 1 + (size_t)noise_below(r, 16);
     const struct seed *other = &seed[noise_below(r, n_seeds)];
-    static const uint8_t odd[] = {0, 1, 0x7f, 0x80, 0xff, '"', '\\', '{', '[', ']', '}', ',', ':', '\n', '-', '9'};
+    static const uint8_t odd[] = {0,   1,   0x7f, 0x80, 0xff, '"',  '\\', '{',
+                                  '[', ']', '}',  ',',  ':',  '\n', '-',  '9'};
     switch (noise_below(r, 6)) {
     case 0: /* a bit */
         if (at < n)

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A checkpoint as the GGUF file that it becomes: names, keys, vocabulary, rows; or an error says why not.
+ * A checkpoint as the GGUF file that it becomes: names, keys, vocabulary, rows; or an error says
+ * why not.
  *
- * Input: texts with a 0 between them: config.json, tokenizer.json, tokenizer_config.json, the names of tensors with dtype and
- * sizes ("name F32 4 8", one a line).  The tensors' bytes are zeros.
+ * Input: texts with a 0 between them: config.json, tokenizer.json, tokenizer_config.json, the names
+ * of tensors with dtype and sizes ("name F32 4 8", one a line).  The tensors' bytes are zeros.
  */
 #define _DEFAULT_SOURCE
 #include "base/mem.h"
@@ -20,7 +21,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 enum { MOST = 1 << 16, FILES = 4 };
-static const char *const files[FILES] = {"config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"};
+static const char *const files[FILES] = {"config.json", "tokenizer.json", "tokenizer_config.json",
+                                         "model.safetensors"};
 static char dir[] = "/dev/shm/ingle-fuzz-XXXXXX";
 
 static void path_of(int i, char out[80])
@@ -73,7 +75,8 @@ static void put_tensors(char *list)
     str_init(&all);
     str_adds(&head, "{");
     for (char *line = strtok_r(list, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
-        char *part = NULL, *name = strtok_r(line, " ", &part), *dtype = strtok_r(NULL, " ", &part), *size;
+        char *part = NULL, *name = strtok_r(line, " ", &part), *dtype = strtok_r(NULL, " ", &part),
+             *size;
         if (!name || !dtype)
             continue;
         size_t n = width(dtype), axes = 0;
@@ -112,7 +115,8 @@ static void read_all(struct tool_source *s, struct err *err)
     st = tool_source_head(s, w, err);
     for (size_t i = 0; i < tool_source_n(s) && !st; i++) {
         const struct io_tensor *t = tool_source_at(s, i);
-        void *work = mem_alloc(tool_source_work(s, i, 1) + 1), *to = mem_alloc((size_t)t->n_bytes + 1);
+        void *work = mem_alloc(tool_source_work(s, i, 1) + 1),
+             *to = mem_alloc((size_t)t->n_bytes + 1);
         for (uint64_t r = 0; r < t->ne[1] * t->ne[2] && work && to && !st; r++)
             st = tool_source_rows(s, i, r, 1, work, to, err);
         mem_free(work);
@@ -141,7 +145,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             put_tensors(at < end ? at : strcpy(all, ""));
         at += at < end ? k + 1 : 0;
     }
-    const struct tool_source_options o = {.part = n ? (enum tool_source_part)(data[n - 1] % 3) : TOOL_SOURCE_MAIN};
+    const struct tool_source_options o = {.part = n ? (enum tool_source_part)(data[n - 1] % 3)
+                                                    : TOOL_SOURCE_MAIN};
     if (!tool_source_open(&s, dir, &o, NULL, &err)) {
         read_all(s, &err);
         tool_source_close(s);

@@ -73,7 +73,8 @@ static void seal(uint8_t *at, size_t n, int how, const struct kv_file_header *li
 static void load(const uint8_t *data, size_t n, int how)
 {
     static char path[64];
-    struct kv_spec spec = {.n_groups = 2, .group = {{.page_bytes = 64}, {.window = 200, .page_bytes = 128}}};
+    struct kv_spec spec = {.n_groups = 2,
+                           .group = {{.page_bytes = 64}, {.window = 200, .page_bytes = 128}}};
     struct kv_pool *pool;
     struct kv_timeline *t;
     struct kv_file_header like;

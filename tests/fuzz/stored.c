@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A matrix of a checkpoint with any of the tensors that may belong to it, in any type and shape, and
- * any words of its configuration: it is loaded, or an error says why not.
+ * A matrix of a checkpoint with any of the tensors that may belong to it, in any type and shape,
+ * and any words of its configuration: it is loaded, or an error says why not.
  *
- * Input: u8 rows, columns, stack; then for each tensor u8 name (0xff ends), type, axes and as many sizes;
- * the rest is the JSON of quantization_config, and bytes of the tensors.
+ * Input: u8 rows, columns, stack; then for each tensor u8 name (0xff ends), type, axes and as many
+ * sizes; the rest is the JSON of quantization_config, and bytes of the tensors.
  */
 #define _DEFAULT_SOURCE
 #include "base/mem.h"
@@ -32,20 +32,41 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     (void)argc;
     (void)argv;
     fd = mkstemps(path, (int)strlen(".safetensors"));
-    if (fd < 0 || device_create(&device, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, NULL))
+    if (fd < 0 ||
+        device_create(&device, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, NULL))
         abort();
     atexit(drop_file);
     return 0;
 }
 
-static const char *const names[] = {
-    "blk.0.x.weight", "blk.0.x.weight_packed", "blk.0.x.weight_scale", "blk.0.x.weight_scale_inv", "blk.0.x.scale",
-    "blk.0.x.weight_scale_2", "blk.0.x.weight_global_scale", "blk.0.x.weight_zero_point", "blk.0.x.weight_shape", "blk.0.x.bias",
-    "blk.0.x.weight_g_idx", "blk.0.x.input_scale", "blk.0.k_scale", "blk.0.x.0.weight", "blk.0.x.0.weight_scale", "blk.0.x.1.weight",
-    "blk.0.x.1.weight_scale", "blk.0.x.0.weight_packed", "blk.0.x.1.weight_packed", "blk.0.x.qweight"};
-static const struct { const char *name; size_t n; } types[] = {
-    {"F8_E4M3", 1}, {"I8", 1}, {"U8", 1}, {"I32", 4}, {"F32", 4}, {"BF16", 2}, {"F16", 2}, {"F8_E8M0", 1}, {"I64", 8}};
-enum { N_NAMES = sizeof names / sizeof *names, N_TYPES = sizeof types / sizeof *types, MOST = 1 << 16 };
+static const char *const names[] = {"blk.0.x.weight",
+                                    "blk.0.x.weight_packed",
+                                    "blk.0.x.weight_scale",
+                                    "blk.0.x.weight_scale_inv",
+                                    "blk.0.x.scale",
+                                    "blk.0.x.weight_scale_2",
+                                    "blk.0.x.weight_global_scale",
+                                    "blk.0.x.weight_zero_point",
+                                    "blk.0.x.weight_shape",
+                                    "blk.0.x.bias",
+                                    "blk.0.x.weight_g_idx",
+                                    "blk.0.x.input_scale",
+                                    "blk.0.k_scale",
+                                    "blk.0.x.0.weight",
+                                    "blk.0.x.0.weight_scale",
+                                    "blk.0.x.1.weight",
+                                    "blk.0.x.1.weight_scale",
+                                    "blk.0.x.0.weight_packed",
+                                    "blk.0.x.1.weight_packed",
+                                    "blk.0.x.qweight"};
+static const struct { const char *name; size_t n;
+} types[] = {{"F8_E4M3", 1}, {"I8", 1},  {"U8", 1},      {"I32", 4}, {"F32", 4},
+             {"BF16", 2},    {"F16", 2}, {"F8_E8M0", 1}, {"I64", 8}};
+enum {
+    N_NAMES = sizeof names / sizeof *names,
+    N_TYPES = sizeof types / sizeof *types,
+    MOST = 1 << 16
+};
 
 struct input { const uint8_t *at; size_t n; };
 
@@ -68,7 +89,8 @@ static size_t write_header(struct input *in, struct str *s)
             break;
         const uint8_t type = next(in) % N_TYPES, axes = next(in) % 5;
         size_t n = 1;
-        str_addf(s, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", k ? "," : "", names[name % N_NAMES], types[type].name);
+        str_addf(s, "%s\"%s\":{\"dtype\":\"%s\",\"shape\":[", k ? "," : "", names[name % N_NAMES],
+                 types[type].name);
         for (int i = 0; i < axes; i++) {
             const size_t ne = next(in);
             n = n * ne > MOST ? 0 : n * ne;
@@ -81,7 +103,8 @@ static size_t write_header(struct input *in, struct str *s)
     return end;
 }
 
-static void try_matrix(struct io_file *f, int64_t rows, int64_t columns, int64_t stack, const char *json, size_t n)
+static void try_matrix(struct io_file *f, int64_t rows, int64_t columns, int64_t stack,
+                       const char *json, size_t n)
 {
     struct model *m = NULL;
     struct err err = {0};
@@ -145,12 +168,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const int64_t rows = 1 + next(&in), columns = 1 + next(&in), stack = 1 + next(&in) % 3;
     const size_t n_bytes = write_header(&in, &head);
     const char *json = (const char *)in.at;
-    const size_t cut = in.n && memchr(json, 0, in.n) ? (size_t)((const char *)memchr(json, 0, in.n) - json) : in.n;
+    const size_t cut =
+        in.n && memchr(json, 0, in.n) ? (size_t)((const char *)memchr(json, 0, in.n) - json) : in.n;
     const uint64_t n_head = head.n;
     uint8_t *bytes = mem_calloc(n_bytes ? n_bytes : 1, 1);
     for (size_t i = 0; bytes && i < n_bytes; i++)
         bytes[i] = in.n > cut ? (uint8_t)json[cut + i % (in.n - cut)] : 0;
-    if (!bytes || ftruncate(fd, 0) || pwrite(fd, &n_head, 8, 0) != 8 || pwrite(fd, head.at, head.n, 8) != (ssize_t)head.n ||
+    if (!bytes || ftruncate(fd, 0) || pwrite(fd, &n_head, 8, 0) != 8 ||
+        pwrite(fd, head.at, head.n, 8) != (ssize_t)head.n ||
         pwrite(fd, bytes, n_bytes, (off_t)(8 + head.n)) != (ssize_t)n_bytes)
         abort();
     if (!io_open(&f, path, NULL, NULL)) {

@@ -19,7 +19,8 @@
 /* The clone has the smaller cases; the larger ones run where a full set of goldens lies. */
 static bool find(char model[200], char golden[200], const char *model_name, const char *golden_name)
 {
-    static const char *const roots[] = {"tests/data/goldens", "../shared/goldens", "../../shared/goldens"};
+    static const char *const roots[] = {"tests/data/goldens", "../shared/goldens",
+                                        "../../shared/goldens"};
     struct stat st;
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
         snprintf(model, 200, "%s/%s", roots[i], model_name);
@@ -27,7 +28,8 @@ static bool find(char model[200], char golden[200], const char *model_name, cons
         /* A checkpoint is a directory: its tensors must be there, too. */
         char tensors[260];
         snprintf(tensors, sizeof tensors, "%s/model.safetensors", model);
-        if (!stat(golden, &st) && !stat(model, &st) && (!S_ISDIR(st.st_mode) || !stat(tensors, &st)))
+        if (!stat(golden, &st) && !stat(model, &st) &&
+            (!S_ISDIR(st.st_mode) || !stat(tensors, &st)))
             return true;
     }
     print_message("not in this clone: %s\n", model_name);
@@ -64,7 +66,8 @@ static void check_streams(const char *what, const char *golden, const struct str
         float *got = mem_calloc((size_t)n, sizeof *got);
         assert_int_equal(n, n_pos * s->width);
         for (int64_t i = 0; i < n_pos; i++)
-            memcpy(got + i * s->width, s->at + (il * s->n + positions[i]) * s->width, (size_t)s->width * sizeof *got);
+            memcpy(got + i * s->width, s->at + (il * s->n + positions[i]) * s->width,
+                   (size_t)s->width * sizeof *got);
         const struct golden_error e = golden_compare(got, want, n);
         if (!(e.rel_rms <= worst.rel_rms))
             worst = e;
@@ -104,7 +107,8 @@ static void check(const char *model, const char *golden, enum device_numerics nu
     int64_t n, n_logits;
     if (!find(path, ref, model, golden))
         return;
-    golden_open(&g, path, &(struct golden_options){.numerics = numerics, .n_ctx = 1024, .max_rows = 1024});
+    golden_open(&g, path,
+                &(struct golden_options){.numerics = numerics, .n_ctx = 1024, .max_rows = 1024});
     GOLDEN_OK(session_create(&s, g.runner, &e));
     int32_t *tokens = golden_ints(ref, "input_ids", &n);
     float *want = golden_floats(ref, "logits", &n_logits);
@@ -116,7 +120,8 @@ static void check(const char *model, const char *golden, enum device_numerics nu
     while (kept.row < n) {
         struct session_work w = {.s = s, .want = FAMILY_LOGITS_ALL};
         GOLDEN_OK(session_step(g.runner, &w, 1, NULL, &e));
-        memcpy(logits + kept.row * g.info.n_vocab, w.logits, (size_t)(w.n_logits * g.info.n_vocab) * sizeof *logits);
+        memcpy(logits + kept.row * g.info.n_vocab, w.logits,
+               (size_t)(w.n_logits * g.info.n_vocab) * sizeof *logits);
         kept.row += w.n_done;
     }
     session_runner_set_tap(g.runner, NULL, NULL);
@@ -176,7 +181,8 @@ static void check_part(void *arg, const char *name, int layer, struct rows x)
             if (ints) {
                 const int32_t w = ((const int32_t *)want)[i * x.width + (c + n_pad) % x.width];
                 if ((int32_t)got[c] != w)
-                    fail_msg("%s: %d at position %lld, not %d", full, (int32_t)got[c], (long long)(at + p->row), w);
+                    fail_msg("%s: %d at position %lld, not %d", full, (int32_t)got[c],
+                             (long long)(at + p->row), w);
                 continue;
             }
             const double w = (double)((const float *)want)[i * x.width + c], d = (double)got[c] - w;
@@ -204,7 +210,8 @@ static bool check_stream(const struct session *s, const struct kv_stream *st, co
     assert_int_equal(n, kv_timeline_length(s->timeline) / st->every * st->k_width);
     for (int64_t i = 0; i < n / st->k_width; i++)
         kern_row_read(st->k_codec, st->k_width, st->v_width,
-                      page[i / per_page] + st->at + (size_t)(i % per_page) * bytes, got + i * st->k_width);
+                      page[i / per_page] + st->at + (size_t)(i % per_page) * bytes,
+                      got + i * st->k_width);
     const struct golden_error e = golden_compare(got, want, n);
     line(golden, name, e, bound);
     mem_free(want);
@@ -221,10 +228,12 @@ static int check_compressed(const struct session *s, const struct parts *p, doub
     for (uint32_t i = 0; i < spec->n_streams; i++) {
         const struct kv_stream *st = &spec->stream[i];
         char name[64];
-        const bool second = i >= 2 && spec->stream[i - 2].layer == st->layer && spec->stream[i - 2].every > 1;
+        const bool second =
+            i >= 2 && spec->stream[i - 2].layer == st->layer && spec->stream[i - 2].every > 1;
         if (st->every == 1)
             continue;
-        snprintf(name, sizeof name, "layer%u.%s", st->layer, second ? "indexer_keys" : "compressed_kv");
+        snprintf(name, sizeof name, "layer%u.%s", st->layer,
+                 second ? "indexer_keys" : "compressed_kv");
         if (second && !io_tensor_find(p->file, name)) /* not every golden stores them */
             continue;
         assert_true(check_stream(s, st, p->golden, name, bound));
@@ -234,7 +243,8 @@ static int check_compressed(const struct session *s, const struct parts *p, doub
 }
 
 /* bound: of the worst part of a chunk. */
-static void check_parts(const char *model, const char *golden, enum device_numerics numerics, double bound)
+static void check_parts(const char *model, const char *golden, enum device_numerics numerics,
+                        double bound)
 {
     struct err e;
     struct golden_model g;
@@ -245,11 +255,13 @@ static void check_parts(const char *model, const char *golden, enum device_numer
         return;
     p.golden = ref;
     GOLDEN_OK(io_open(&p.file, ref, NULL, &e));
-    golden_open(&g, path, &(struct golden_options){.numerics = numerics, .n_ctx = 1024, .max_rows = 400});
+    golden_open(&g, path,
+                &(struct golden_options){.numerics = numerics, .n_ctx = 1024, .max_rows = 400});
     GOLDEN_OK(session_create(&s, g.runner, &e));
     int64_t n;
     int32_t *tokens = golden_ints(ref, "input_ids", &n);
-    p.positions = io_tensor_find(p.file, "positions") ? golden_ints(ref, "positions", &p.n_pos) : NULL;
+    p.positions =
+        io_tensor_find(p.file, "positions") ? golden_ints(ref, "positions", &p.n_pos) : NULL;
     session_runner_set_part(g.runner, check_part, &p);
     GOLDEN_OK(session_append(s, tokens, n, &e));
     while (p.row < n) {
@@ -258,8 +270,8 @@ static void check_parts(const char *model, const char *golden, enum device_numer
         p.row += w.n_done;
     }
     session_runner_set_part(g.runner, NULL, NULL);
-    print_message("%-42s %lld rows of parts; worst: %s, rel rms %.2e of %.0e\n", model, (long long)p.compared,
-                  p.worst_name, p.worst, bound);
+    print_message("%-42s %lld rows of parts; worst: %s, rel rms %.2e of %.0e\n", model,
+                  (long long)p.compared, p.worst_name, p.worst, bound);
     assert_true(p.compared > n && p.worst <= bound);
     assert_true(check_compressed(s, &p, bound) >= 2);
     /* Every row of every layer has been counted with its experts. */
@@ -280,15 +292,19 @@ static void check_parts(const char *model, const char *golden, enum device_numer
 static void parts_of_layers(void **state)
 {
     (void)state;
-    check_parts("deepseek_v4_full/model-F32.gguf", "deepseek_v4_full/golden.safetensors", DEVICE_EXACT, 4e-6);
-    check_parts("deepseek_v4_realhd/model-F32.gguf", "deepseek_v4_realhd/golden.safetensors", DEVICE_EXACT, 4e-6);
-    check_parts("deepseek_v4_published", "deepseek_v4_published/golden.safetensors", DEVICE_REFERENCE, 4e-6);
+    check_parts("deepseek_v4_full/model-F32.gguf", "deepseek_v4_full/golden.safetensors",
+                DEVICE_EXACT, 4e-6);
+    check_parts("deepseek_v4_realhd/model-F32.gguf", "deepseek_v4_realhd/golden.safetensors",
+                DEVICE_EXACT, 4e-6);
+    check_parts("deepseek_v4_published", "deepseek_v4_published/golden.safetensors",
+                DEVICE_REFERENCE, 4e-6);
 }
 
 static void full_gguf(void **state)
 {
     (void)state;
-    check("deepseek_v4_full/model-F32.gguf", "deepseek_v4_full/golden.safetensors", DEVICE_EXACT, REL_RMS, true);
+    check("deepseek_v4_full/model-F32.gguf", "deepseek_v4_full/golden.safetensors", DEVICE_EXACT,
+          REL_RMS, true);
 }
 
 static void full_checkpoint(void **state)
@@ -300,15 +316,17 @@ static void full_checkpoint(void **state)
 static void real_head_widths(void **state)
 {
     (void)state;
-    check("deepseek_v4_realhd/model-F32.gguf", "deepseek_v4_realhd/golden.safetensors", DEVICE_EXACT, REL_RMS, true);
+    check("deepseek_v4_realhd/model-F32.gguf", "deepseek_v4_realhd/golden.safetensors",
+          DEVICE_EXACT, REL_RMS, true);
 }
 
 static void published_formats(void **state)
 {
     (void)state;
-    check("deepseek_v4_published", "deepseek_v4_published/golden.safetensors", DEVICE_REFERENCE, REL_RMS, false);
-    check("deepseek_v4_published/model-CONVERTED.gguf", "deepseek_v4_published/golden-CONVERTED.safetensors",
-          DEVICE_REFERENCE, REL_RMS, false);
+    check("deepseek_v4_published", "deepseek_v4_published/golden.safetensors", DEVICE_REFERENCE,
+          REL_RMS, false);
+    check("deepseek_v4_published/model-CONVERTED.gguf",
+          "deepseek_v4_published/golden-CONVERTED.safetensors", DEVICE_REFERENCE, REL_RMS, false);
 }
 
 static void quantised(void **state)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * deepseek4_mtp - the draft block of DeepSeek V4 in its three spellings, against the reference: its logits behind every
- * position, however the context came there, and the drafts that follow from its own streams.
+ * deepseek4_mtp - the draft block of DeepSeek V4 in its three spellings, against the reference: its
+ * logits behind every position, however the context came there, and the drafts that follow from its
+ * own streams.
  */
 #include "golden/round.h"
 
@@ -35,13 +36,15 @@ static bool find(char out[200], const char *kind, const char *name)
 static void hold(const char *what, const float *got, const float *want, int64_t n, double bound)
 {
     const struct golden_error e = golden_compare(got, want, n);
-    print_message("%-16s rel rms %.2e  max abs %.2e  bound %.0e\n", what, e.rel_rms, e.max_abs, bound);
+    print_message("%-16s rel rms %.2e  max abs %.2e  bound %.0e\n", what, e.rel_rms, e.max_abs,
+                  bound);
     assert_true(e.rel_rms <= bound && e.max_abs <= MAX_ABS);
 }
 
 /* ---- random weights, every logit ---- */
 
-/* A session for each position: its context in one piece, or one session whose context comes in pieces. */
+/* A session for each position: its context in one piece, or one session whose context comes in
+ * pieces. */
 static void check_logits(struct golden_model *g, const char *ref, const int32_t *ids, uint32_t seed)
 {
     struct err e;
@@ -49,7 +52,8 @@ static void check_logits(struct golden_model *g, const char *ref, const int32_t 
     int64_t n_pos, k;
     const int64_t v = g->info.n_vocab;
     int32_t *pos = golden_ints(ref, "mtp.positions", &n_pos);
-    float *want = golden_floats(ref, "mtp.logits", &k), *got = mem_calloc((size_t)(n_pos * v), sizeof *got);
+    float *want = golden_floats(ref, "mtp.logits", &k),
+          *got = mem_calloc((size_t)(n_pos * v), sizeof *got);
     GOLDEN_OK(session_create(&s, g->runner, &e));
     for (int64_t i = 0; i < n_pos; i++) {
         round_context(g, s, ids, pos[i] + 1, seed);
@@ -76,8 +80,10 @@ static void check_best(struct golden_model *g, const char *ref, const int32_t *i
         round_run(g, s, &(struct round){.n = 1, .token = &token});
         assert_int_equal(token, best[i]);
     }
-    int32_t got[2], *draft1 = golden_ints(ref, "mtp.draft1", &k), *draft2 = golden_ints(ref, "mtp.draft2", &k);
-    float *step2 = golden_floats(ref, "mtp.logits_step2", &k), *logits = mem_calloc((size_t)(2 * v), sizeof *logits);
+    int32_t got[2], *draft1 = golden_ints(ref, "mtp.draft1", &k),
+                    *draft2 = golden_ints(ref, "mtp.draft2", &k);
+    float *step2 = golden_floats(ref, "mtp.logits_step2", &k),
+          *logits = mem_calloc((size_t)(2 * v), sizeof *logits);
     round_run(g, s, &(struct round){.n = 2, .token = got, .logits = logits});
     assert_int_equal(got[0], draft1[0]);
     assert_int_equal(got[1], draft2[0]);
@@ -95,12 +101,14 @@ static void checkpoint(void **state)
     char dir[200], file[200], ref[200];
     struct golden_model g;
     int64_t n, n_tokens;
-    if (!find(file, "goldens", "deepseek_v4_full/model.safetensors") || !find(ref, "goldens", "deepseek_v4_full/mtp.safetensors"))
+    if (!find(file, "goldens", "deepseek_v4_full/model.safetensors") ||
+        !find(ref, "goldens", "deepseek_v4_full/mtp.safetensors"))
         return;
     snprintf(dir, sizeof dir, "%.*s", (int)(strlen(file) - strlen("/model.safetensors")), file);
     golden_open(&g, dir, &(struct golden_options){.n_ctx = CTX, .max_rows = 200, .draft = true});
     assert_string_equal(g.draft_kind->kind, "mtp");
-    int32_t *ids = golden_ints(ref, "input_ids", &n), *tokens = golden_ints(ref, "mtp.tokens", &n_tokens), all[CTX];
+    int32_t *ids = golden_ints(ref, "input_ids", &n),
+            *tokens = golden_ints(ref, "mtp.tokens", &n_tokens), all[CTX];
     assert_int_equal(n, n_tokens);
     memcpy(all, ids, (size_t)n * sizeof *all);
     all[n] = tokens[n - 1];
@@ -133,11 +141,13 @@ static int64_t ids_of(struct json_object *list, int32_t *out)
 struct score { double max; int64_t right, all; };
 
 /* One golden slot: what is drafted behind it. */
-static void check_row(struct golden_model *g, struct session *s, const int32_t *tokens, struct json_object *row, struct score *score)
+static void check_row(struct golden_model *g, struct session *s, const int32_t *tokens,
+                      struct json_object *row, struct score *score)
 {
     const int64_t v = g->info.n_vocab;
     struct json_object *best = member(row, "first_logits_top4"), *drafts = member(row, "drafts");
-    const int64_t slot = json_object_get_int64(member(row, "slot")), n = (int64_t)json_object_array_length(drafts);
+    const int64_t slot = json_object_get_int64(member(row, "slot")),
+                  n = (int64_t)json_object_array_length(drafts);
     int32_t want[8], got[8];
     float *logits = mem_calloc((size_t)(n * v), sizeof *logits);
     assert_true(ids_of(drafts, want) <= 8);
@@ -146,7 +156,8 @@ static void check_row(struct golden_model *g, struct session *s, const int32_t *
     for (size_t i = 0; i < json_object_array_length(best); i++) {
         struct json_object *pair = json_object_array_get_idx(best, i);
         const double is = (double)logits[json_object_get_int(json_object_array_get_idx(pair, 0))];
-        score->max = fmax(score->max, fabs(is - json_object_get_double(json_object_array_get_idx(pair, 1))));
+        score->max =
+            fmax(score->max, fabs(is - json_object_get_double(json_object_array_get_idx(pair, 1))));
     }
     for (int64_t i = 0; i < n; i++) {
         got[i] = (int32_t)golden_best(logits + i * v, v);
@@ -156,8 +167,8 @@ static void check_row(struct golden_model *g, struct session *s, const int32_t *
     mem_free(logits);
 }
 
-static void check_nano(const char *target, const char *block, enum device_numerics numerics, double bound,
-                       int64_t wrong)
+static void check_nano(const char *target, const char *block, enum device_numerics numerics,
+                       double bound, int64_t wrong)
 {
     struct err e;
     struct golden_model g;
@@ -167,8 +178,10 @@ static void check_nano(const char *target, const char *block, enum device_numeri
     if (!find(path, "models", target) || !find(ref, "models", "nano-v4-mtp/golden.json") ||
         (block && !find(own, "models", block)))
         return;
-    golden_open(&g, path, &(struct golden_options){.numerics = numerics, .n_ctx = CTX, .draft = true,
-                                                   .draft_file = block ? own : NULL});
+    golden_open(
+        &g, path,
+        &(struct golden_options){
+            .numerics = numerics, .n_ctx = CTX, .draft = true, .draft_file = block ? own : NULL});
     size_t n;
     struct json_object *golden, *prompts;
     char *text = test_slurp(ref, &n);
@@ -189,8 +202,9 @@ static void check_nano(const char *target, const char *block, enum device_numeri
     }
     json_object_put(golden);
     golden_close(&g);
-    print_message("%-26s %-34s max abs %.2e of %.0e  drafts %lld of %lld\n", target, block ? block : "", score.max, bound,
-                  (long long)score.right, (long long)score.all);
+    print_message("%-26s %-34s max abs %.2e of %.0e  drafts %lld of %lld\n", target,
+                  block ? block : "", score.max, bound, (long long)score.right,
+                  (long long)score.all);
     assert_true(score.all == 72 && score.right >= score.all - wrong && score.max <= bound);
 }
 
@@ -198,7 +212,8 @@ static void float_files(void **state)
 {
     (void)state;
     check_nano("nano-v4", NULL, DEVICE_EXACT, 2e-4, 0);
-    check_nano("nano-v4/nano-v4-BF16.gguf", "nano-v4-mtp/nano-v4-mtp-BF16.gguf", DEVICE_EXACT, 2e-4, 0);
+    check_nano("nano-v4/nano-v4-BF16.gguf", "nano-v4-mtp/nano-v4-mtp-BF16.gguf", DEVICE_EXACT, 2e-4,
+               0);
 }
 
 static void published_formats(void **state)
@@ -210,8 +225,10 @@ static void published_formats(void **state)
 static void block_in_its_own_file(void **state)
 {
     (void)state;
-    check_nano("nano-v4/nano-v4-Q8_0.gguf", "nano-v4-mtp/nano-v4-mtp-Q8_0.gguf", DEVICE_EXACT, 1, 2);
-    check_nano("nano-v4/nano-v4-Q8_0.gguf", "nano-v4-mtp/nano-v4-mtp0-Q8_0.gguf", DEVICE_EXACT, 1, 2);
+    check_nano("nano-v4/nano-v4-Q8_0.gguf", "nano-v4-mtp/nano-v4-mtp-Q8_0.gguf", DEVICE_EXACT, 1,
+               2);
+    check_nano("nano-v4/nano-v4-Q8_0.gguf", "nano-v4-mtp/nano-v4-mtp0-Q8_0.gguf", DEVICE_EXACT, 1,
+               2);
 }
 
 int main(void)

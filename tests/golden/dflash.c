@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dflash - DFlash, DFlash2 and DSpark for Gemma 4 against their references: every logit, draft and confidence, from
- * checkpoint and GGUF, at every stored length and block.  Bounds are those of the goldens' own notes: float32 against
- * float64 differs by 5e-7 there, and the smallest mistake that they tried by 1e-5.
+ * dflash - DFlash, DFlash2 and DSpark for Gemma 4 against their references: every logit, draft and
+ * confidence, from checkpoint and GGUF, at every stored length and block.  Bounds are those of the
+ * goldens' own notes: float32 against float64 differs by 5e-7 there, and the smallest mistake that
+ * they tried by 1e-5.
  */
 #include "golden/drafter.h"
 
@@ -30,7 +31,8 @@ static void observe(struct drafter *d, int timeline, int64_t n, uint32_t seed)
 {
     drafter_rewind(d, timeline, 0);
     for (int64_t at = 0; at < n;) {
-        const int64_t most = seed ? 1 + (int64_t)(noise(&seed) >> 8) % 24 : n, piece = most < n - at ? most : n - at;
+        const int64_t most = seed ? 1 + (int64_t)(noise(&seed) >> 8) % 24 : n,
+                      piece = most < n - at ? most : n - at;
         drafter_observe(d, timeline, piece);
         at += piece;
     }
@@ -38,11 +40,13 @@ static void observe(struct drafter *d, int timeline, int64_t n, uint32_t seed)
 
 struct open { struct drafter d; char ref[160], prefix[64]; int64_t n, block; };
 
-static void open_case(struct open *o, const char *dir, const char *file, const char *rule, int64_t n, int64_t block)
+static void open_case(struct open *o, const char *dir, const char *file, const char *rule,
+                      int64_t n, int64_t block)
 {
     char path[160];
     int64_t n_ids;
-    struct drafter_options opt = {.target.n_ctx = DRAFTER_CTX, .draft = {.rule = rule, .block = block}};
+    struct drafter_options opt = {.target.n_ctx = DRAFTER_CTX,
+                                  .draft = {.rule = rule, .block = block}};
     snprintf(o->ref, sizeof o->ref, DIR "%s/golden.safetensors", dir);
     snprintf(path, sizeof path, DIR "%s/%s", dir, file);
     snprintf(o->prefix, sizeof o->prefix, "n%lld.b%lld.", (long long)n, (long long)block);
@@ -70,10 +74,12 @@ static int32_t *ints(const struct open *o, const char *name, int64_t *n)
     return golden_ints(o->ref, full, n);
 }
 
-static void hold(const struct open *o, const char *what, const float *got, const float *want, int64_t n)
+static void hold(const struct open *o, const char *what, const float *got, const float *want,
+                 int64_t n)
 {
     const struct golden_error e = golden_compare(got, want, n);
-    print_message("%s%-24s rel rms %.2e of %.0e, max abs %.2e of %.0e\n", o->prefix, what, e.rel_rms, REL_RMS, e.max_abs, MAX_ABS);
+    print_message("%s%-24s rel rms %.2e of %.0e, max abs %.2e of %.0e\n", o->prefix, what,
+                  e.rel_rms, REL_RMS, e.max_abs, MAX_ABS);
     assert_true(e.rel_rms <= REL_RMS && e.max_abs <= MAX_ABS);
 }
 
@@ -97,7 +103,9 @@ static void check_dflash(const char *file, const char *rule, int64_t n, int64_t 
     int32_t *draft = ints(&o, name, &k);
     for (uint32_t pieces = 0; pieces < 2; pieces++) {
         observe(&o.d, 0, n, pieces * 7);
-        drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = seed, .n_drafts = m, .token = token, .logits = got});
+        drafter_round(&o.d,
+                      &(struct drafter_round){
+                          .n = 1, .anchor = seed, .n_drafts = m, .token = token, .logits = got});
         hold(&o, rule ? rule : "as the file says", got, want + v, m * v);
         assert_memory_equal(token, draft, (size_t)m * sizeof *token);
     }
@@ -138,11 +146,13 @@ static void check_dflash2(const char *file, const char *rule, int64_t n, int64_t
     int32_t *cand = ints(&o, name, &k);
     n_top = k / m;
     observe(&o.d, 0, n, n > 20 ? 5 : 0);
-    drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = seed, .n_drafts = m, .token = token, .logits = got});
+    drafter_round(&o.d, &(struct drafter_round){
+                            .n = 1, .anchor = seed, .n_drafts = m, .token = token, .logits = got});
     assert_memory_equal(token, path, (size_t)m * sizeof *token);
     if (block == 8) {
         snprintf(name, sizeof name, "%s.scores", rule ? rule : "block");
-        float *scores = floats(&o, name, &k), *walked = mem_calloc((size_t)(m * n_top), sizeof *walked);
+        float *scores = floats(&o, name, &k),
+              *walked = mem_calloc((size_t)(m * n_top), sizeof *walked);
         float *want = mem_calloc((size_t)(m * n_top), sizeof *want);
         for (int64_t j = 0, before = 0; j < m; j++) {
             for (int64_t c = 0; c < n_top; c++) {
@@ -191,14 +201,20 @@ static void check_dspark(const char *file, const char *rule, int64_t n, int64_t 
     const char *is = rule ? rule : "cap";
     assert_string_equal(o.d.kind->kind, "dspark");
     assert_true(m == block && o.d.info.confidence);
-    float *got = mem_calloc((size_t)(m * v), sizeof *got), *sure = mem_calloc((size_t)m, sizeof *sure);
+    float *got = mem_calloc((size_t)(m * v), sizeof *got),
+          *sure = mem_calloc((size_t)m, sizeof *sure);
     int32_t *token = mem_calloc((size_t)m, sizeof *token), *seed = ints(&o, "block", &k);
     snprintf(name, sizeof name, "%s.tokens", is);
     int32_t *want = ints(&o, name, &k);
     snprintf(name, sizeof name, "%s.confidence", is);
     float *confidence = floats(&o, name, &k);
     observe(&o.d, 0, n, n > 20 ? 3 : 0);
-    drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = seed, .n_drafts = m, .token = token, .logits = got, .confidence = sure});
+    drafter_round(&o.d, &(struct drafter_round){.n = 1,
+                                                .anchor = seed,
+                                                .n_drafts = m,
+                                                .token = token,
+                                                .logits = got,
+                                                .confidence = sure});
     assert_memory_equal(token, want, (size_t)m * sizeof *token);
     for (int64_t j = 0; j < m; j++)
         assert_true(fabs((double)sure[j] - (double)confidence[j]) <= SURE);
@@ -210,8 +226,14 @@ static void check_dspark(const char *file, const char *rule, int64_t n, int64_t 
     }
     if (block == 7 && !strcmp(is, "cap")) {
         int32_t *forced = ints(&o, "forced.tokens", &k);
-        float *logits = floats(&o, "cap.forced.logits", &k), *other = floats(&o, "cap.forced.confidence", &k);
-        drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = seed, .forced = forced, .n_drafts = m, .logits = got, .confidence = sure});
+        float *logits = floats(&o, "cap.forced.logits", &k),
+              *other = floats(&o, "cap.forced.confidence", &k);
+        drafter_round(&o.d, &(struct drafter_round){.n = 1,
+                                                    .anchor = seed,
+                                                    .forced = forced,
+                                                    .n_drafts = m,
+                                                    .logits = got,
+                                                    .confidence = sure});
         hold(&o, "after prescribed tokens", got, logits, m * v);
         for (int64_t j = 0; j < m; j++)
             assert_true(fabs((double)sure[j] - (double)other[j]) <= SURE);
@@ -239,31 +261,48 @@ static void dspark(void **state)
 
 /* ---- rounds ---- */
 
-/* Several timelines of different lengths in one round, fewer drafts of some rows at once: the same bits.  So are those of a
- * shorter round where the block is run as a whole; else the first masks are run alone, and other logits come out.  Beside a long context, blocks of short ones are attended to in another way than alone. */
+/* Several timelines of different lengths in one round, fewer drafts of some rows at once: the same
+ * bits.  So are those of a shorter round where the block is run as a whole; else the first masks
+ * are run alone, and other logits come out.  Beside a long context, blocks of short ones are
+ * attended to in another way than alone. */
 static void check_batch(const char *dir, int64_t longest, bool whole)
 {
     const int64_t lengths[3] = {longest, 1, 9};
     struct open o;
     open_case(&o, dir, "model-F32.gguf", NULL, longest, 0);
     const int64_t v = o.d.g.info.n_vocab, m = o.d.info.most;
-    float *one = mem_calloc((size_t)(3 * m * v), sizeof *one), *all = mem_calloc((size_t)(3 * m * v), sizeof *all);
+    float *one = mem_calloc((size_t)(3 * m * v), sizeof *one),
+          *all = mem_calloc((size_t)(3 * m * v), sizeof *all);
     const int32_t anchor[3] = {17, 300, 45};
     int32_t token[2][3 * DRAFTER_CTX];
     for (int i = 0; i < 3; i++) {
         observe(&o.d, 0, lengths[i], 0);
-        drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = anchor + i, .n_drafts = m, .token = token[0] + i * m, .logits = one + i * m * v});
+        drafter_round(&o.d, &(struct drafter_round){.n = 1,
+                                                    .anchor = anchor + i,
+                                                    .n_drafts = m,
+                                                    .token = token[0] + i * m,
+                                                    .logits = one + i * m * v});
     }
     for (int i = 0; i < 3; i++)
         observe(&o.d, i, lengths[i], 11);
-    drafter_round(&o.d, &(struct drafter_round){.n = 3, .anchor = anchor, .n_drafts = m, .token = token[1], .logits = all});
+    drafter_round(&o.d,
+                  &(struct drafter_round){
+                      .n = 3, .anchor = anchor, .n_drafts = m, .token = token[1], .logits = all});
     assert_memory_equal(token[0], token[1], (size_t)(3 * m) * sizeof **token);
     assert_memory_equal(one, all, (size_t)(3 * m * v) * sizeof *one);
-    const int64_t from[3] = {5, 0, 0}; /* one whose context begins later: others are attended to row by row beside it */
-    drafter_round(&o.d, &(struct drafter_round){.n = 3, .anchor = anchor, .from = from, .n_drafts = m, .token = token[1], .logits = all});
+    /* one whose context begins later: others are attended to row by row beside it */
+    const int64_t from[3] = {5, 0, 0};
+    drafter_round(&o.d, &(struct drafter_round){.n = 3,
+                                                .anchor = anchor,
+                                                .from = from,
+                                                .n_drafts = m,
+                                                .token = token[1],
+                                                .logits = all});
     assert_memory_equal(one + m * v, all + m * v, (size_t)(2 * m * v) * sizeof *one);
     assert_memory_not_equal(one, all, (size_t)(m * v) * sizeof *one);
-    drafter_round(&o.d, &(struct drafter_round){.n = 3, .anchor = anchor, .n_drafts = 2, .token = token[1], .logits = all});
+    drafter_round(&o.d,
+                  &(struct drafter_round){
+                      .n = 3, .anchor = anchor, .n_drafts = 2, .token = token[1], .logits = all});
     for (int i = 0; i < 3; i++) {
         const struct golden_error e = golden_compare(all + i * 2 * v, one + i * m * v, 2 * v);
         assert_true(whole ? e.max_abs <= 0 : e.max_abs > 0 && isfinite(e.max_abs));
@@ -283,7 +322,8 @@ static void rounds_share_a_step(void **state)
     }
 }
 
-/* What lies before `from` has no influence, an empty context is one, and a limit on the context is such a `from`. */
+/* What lies before `from` has no influence, an empty context is one, and a limit on the context is
+ * such a `from`. */
 static void check_interval(const char *dir)
 {
     struct open o;
@@ -299,9 +339,14 @@ static void check_interval(const char *dir)
             drafter_rewind(&o.d, 0, 0);
             for (int64_t layer = 0; layer <= o.d.g.info.n_layers; layer++)
                 for (int64_t i = 0; i < from * width; i++) /* what another text left behind */
-                    o.d.taps[layer * DRAFTER_CTX * width + i] = which ? 0.25f * (float)(i % 11) : 1.0f;
+                    o.d.taps[layer * DRAFTER_CTX * width + i] =
+                        which ? 0.25f * (float)(i % 11) : 1.0f;
             drafter_observe(&o.d, 0, 60);
-            drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = &ids[59], .from = &from, .n_drafts = m, .logits = which ? b : a});
+            drafter_round(&o.d, &(struct drafter_round){.n = 1,
+                                                        .anchor = &ids[59],
+                                                        .from = &from,
+                                                        .n_drafts = m,
+                                                        .logits = which ? b : a});
         }
         assert_memory_equal(a, b, (size_t)(m * v) * sizeof *a);
         for (int64_t i = 0; i < m * v; i++)
@@ -311,9 +356,12 @@ static void check_interval(const char *dir)
     open_case(&o, dir, "model-F32.gguf", NULL, 60, 0);
     const int64_t from = 40;
     drafter_observe(&o.d, 0, 60);
-    drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = &ids[59], .from = &from, .n_drafts = m, .logits = a});
-    GOLDEN_OK(o.d.kind->set(o.d.self, &(struct family_draft_options){.context = 20}, &o.d.info, &e));
-    drafter_round(&o.d, &(struct drafter_round){.n = 1, .anchor = &ids[59], .n_drafts = m, .logits = b});
+    drafter_round(&o.d, &(struct drafter_round){
+                            .n = 1, .anchor = &ids[59], .from = &from, .n_drafts = m, .logits = a});
+    GOLDEN_OK(
+        o.d.kind->set(o.d.self, &(struct family_draft_options){.context = 20}, &o.d.info, &e));
+    drafter_round(&o.d,
+                  &(struct drafter_round){.n = 1, .anchor = &ids[59], .n_drafts = m, .logits = b});
     assert_memory_equal(a, b, (size_t)(m * v) * sizeof *a);
     mem_free(ids);
     mem_free(a);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * dflash_files - files of drafters of blocks: the dialects of GGUF and of config.json give the reference's logits, and what
- * does not fit a target is refused by an error with field, value and what would fit.
+ * dflash_files - files of drafters of blocks: the dialects of GGUF and of config.json give the
+ * reference's logits, and what does not fit a target is refused by an error with field, value and
+ * what would fit.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "golden/drafter.h"
@@ -51,14 +52,17 @@ static const char *in_root(const char *name, char out[128])
 
 /* ---- the reference's logits ---- */
 
-/* The first draft rows of dflash_gemma4 with 33 positions and a block of 16; tokens: of these alone, or NULL: all. */
-static void hold(const char *path, const char *rule, const int32_t *tokens, int64_t n_tokens, const char *kind)
+/* The first draft rows of dflash_gemma4 with 33 positions and a block of 16; tokens: of these
+ * alone, or NULL: all. */
+static void hold(const char *path, const char *rule, const int32_t *tokens, int64_t n_tokens,
+                 const char *kind)
 {
     struct drafter d;
     char name[64];
     int64_t n, k;
     snprintf(name, sizeof name, "n33.b16.%s.logits", rule);
-    int32_t *ids = golden_ints(DIR "golden.safetensors", "input_ids", &n), *block = golden_ints(DIR "golden.safetensors", "n33.b16.block", &k);
+    int32_t *ids = golden_ints(DIR "golden.safetensors", "input_ids", &n),
+            *block = golden_ints(DIR "golden.safetensors", "n33.b16.block", &k);
     float *want = golden_floats(DIR "golden.safetensors", name, &k);
     drafter_open(&d, TARGET, path, &(struct drafter_options){0});
     assert_string_equal(d.kind->kind, kind);
@@ -68,7 +72,8 @@ static void hold(const char *path, const char *rule, const int32_t *tokens, int6
     drafter_target(&d, ids, 33);
     drafter_observe(&d, 0, 20);
     drafter_observe(&d, 0, 13);
-    drafter_round(&d, &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 15, .logits = got});
+    drafter_round(&d,
+                  &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 15, .logits = got});
     for (int64_t j = 0; tokens && j < 15; j++)
         for (int64_t t = 0, at = 0; t < v; t++) {
             const bool listed = at < n_tokens && tokens[at] == t;
@@ -141,7 +146,10 @@ typedef const char *dialect_fn(const char *name, char out[96]);
 static const char *of_beellama(const char *name, char out[96])
 {
     const char *norm = strstr(name, ".ffn_norm.weight");
-    snprintf(out, 96, "%s", !strcmp(name, "fc.weight") ? "dflash_fc.weight" : !strcmp(name, "enc.output_norm.weight") ? "dflash_hidden_norm.weight" : name);
+    snprintf(out, 96, "%s",
+             !strcmp(name, "fc.weight")                ? "dflash_fc.weight"
+             : !strcmp(name, "enc.output_norm.weight") ? "dflash_hidden_norm.weight"
+                                                       : name);
     if (norm)
         snprintf(out, 96, "%.*s.post_attention_norm.weight", (int)(norm - name), name);
     return out;
@@ -155,7 +163,10 @@ static const char *with_gates(const char *name, char out[96])
 
 static const char *of_lucebox(const char *name, char out[96])
 {
-    snprintf(out, 96, "%s", !strcmp(name, "fc.weight") ? "dflash.fc.weight" : !strcmp(name, "enc.output_norm.weight") ? "dflash.hidden_norm.weight" : name);
+    snprintf(out, 96, "%s",
+             !strcmp(name, "fc.weight")                ? "dflash.fc.weight"
+             : !strcmp(name, "enc.output_norm.weight") ? "dflash.hidden_norm.weight"
+                                                       : name);
     return out;
 }
 
@@ -170,7 +181,8 @@ static const char *of_checkpoint(const char *name, char out[96])
 }
 
 /* d2t: what that tensor has in place of the file's, or NULL. */
-static void write_gguf(const char *path, const struct bytes *keys, const char *from, dialect_fn *dialect, const int64_t *d2t)
+static void write_gguf(const char *path, const struct bytes *keys, const char *from,
+                       dialect_fn *dialect, const int64_t *d2t)
 {
     struct err e;
     struct io_file *f;
@@ -272,17 +284,20 @@ static void gguf_of_lucebox(void **state)
         shape_keys(&b, arch);
         whole(&b, arch, "vocab_size", 512);
         flag(&b, arch, "tie_word_embeddings", true);
-        whole(&b, arch, "dflash.n_target_layers", i % 2 ? 12 : 3); /* one script writes the number of taps there */
+        /* one script writes the number of taps there */
+        whole(&b, arch, "dflash.n_target_layers", i % 2 ? 12 : 3);
         whole(&b, arch, "dflash.block_size", 16);
         whole(&b, arch, "dflash.mask_token_id", 4);
         if (i < 2)
-            tap_key(&b, arch, "dflash.target_layer_ids", after); /* else: those that the network's makers use */
+            tap_key(&b, arch, "dflash.target_layer_ids",
+                    after); /* else: those that the network's makers use */
         write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", of_lucebox, NULL);
         hold(path, "causal", NULL, 0, "dflash");
     }
 }
 
-/* The factor of embeddings: absent, 1 (a copy of the config's), 0 and the target's own mean the same. */
+/* The factor of embeddings: absent, 1 (a copy of the config's), 0 and the target's own mean the
+ * same. */
 static void factor_of_embeddings(void **state)
 {
     (void)state;
@@ -314,8 +329,10 @@ static void replace(char *text, size_t n_text, const char *from, const char *to)
     memcpy(at, to, strlen(to));
 }
 
-/* A checkpoint in the root: the config of `dir` with changes, and its tensors or (weights) others. */
-static const char *checkpoint(const char *dir, const char *const change[][2], size_t n, bool weights)
+/* A checkpoint in the root: the config of `dir` with changes, and its tensors or (weights)
+ * others. */
+static const char *checkpoint(const char *dir, const char *const change[][2], size_t n,
+                              bool weights)
 {
     struct err e;
     char path[128], from[256], cwd[128], text[8192], *bytes;
@@ -340,23 +357,35 @@ static const char *checkpoint(const char *dir, const char *const change[][2], si
     return root;
 }
 
-#define CHECKPOINT(dir, ...) \
-    checkpoint(dir, (const char *const[][2]){__VA_ARGS__}, sizeof((const char *const[][2]){__VA_ARGS__}) / sizeof(const char *[2]), false)
+#define CHECKPOINT(dir, ...)                                                                       \
+    checkpoint(dir, (const char *const[][2]){__VA_ARGS__},                                         \
+               sizeof((const char *const[][2]){__VA_ARGS__}) / sizeof(const char *[2]), false)
 
 static void configs(void **state)
 {
     (void)state;
-    hold(CHECKPOINT(DIR, {"\"target_layer_ids\": [\n   1,\n   5,\n   9\n  ]", "\"is_causal\": null"}), "causal", NULL, 0, "dflash");
-    hold(CHECKPOINT(DIR, {"\"mask_token_id\": 4", "\"mask_token_id\": 4, \"is_causal\": false"}), "window", NULL, 0, "dflash");
-    hold(CHECKPOINT(DIR, {"\"use_sliding_window\": true", "\"use_sliding_window\": false"}), "bidir", NULL, 0, "dflash");
-    hold(CHECKPOINT(DIR, {"\"rope_theta\": 1000000.0", "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}"}), "causal", NULL, 0, "dflash");
-    hold(CHECKPOINT(DIR, {"\"mask_token_id\": 4", "\"mask_token_id\": 4, \"block_size\": 16, \"input_embedding_scale\": 1.0"}, {"\"block_size\": 16,", ""}),
+    hold(CHECKPOINT(DIR,
+                    {"\"target_layer_ids\": [\n   1,\n   5,\n   9\n  ]", "\"is_causal\": null"}),
+         "causal", NULL, 0, "dflash");
+    hold(CHECKPOINT(DIR, {"\"mask_token_id\": 4", "\"mask_token_id\": 4, \"is_causal\": false"}),
+         "window", NULL, 0, "dflash");
+    hold(CHECKPOINT(DIR, {"\"use_sliding_window\": true", "\"use_sliding_window\": false"}),
+         "bidir", NULL, 0, "dflash");
+    hold(
+        CHECKPOINT(DIR, {"\"rope_theta\": 1000000.0",
+                         "\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 1e6}"}),
+        "causal", NULL, 0, "dflash");
+    hold(CHECKPOINT(DIR,
+                    {"\"mask_token_id\": 4",
+                     "\"mask_token_id\": 4, \"block_size\": 16, \"input_embedding_scale\": 1.0"},
+                    {"\"block_size\": 16,", ""}),
          "causal", NULL, 0, "dflash");
 }
 
 /*
- * The "speculators" layout of DSpark: a nested config of a layer, taps by their inputs, a head of fewer tokens (here every
- * third) with distances instead of tokens, the first row unused.  With a chain of zeros the logits are DFlash's.
+ * The "speculators" layout of DSpark: a nested config of a layer, taps by their inputs, a head of
+ * fewer tokens (here every third) with distances instead of tokens, the first row unused.  With a
+ * chain of zeros the logits are DFlash's.
  */
 static void speculators(void **state)
 {
@@ -387,19 +416,26 @@ static void speculators(void **state)
         d2t[i] = tokens[i] - i;
         GOLDEN_OK(io_read(target, embed, (uint64_t)tokens[i] * 256, head + i * 64, 256, &e));
     }
-    GOLDEN_OK(io_writer_add(w, "lm_head.weight", QUANT_F32, 2, (const uint64_t[]){OUT, 64}, head, sizeof head, &e));
+    GOLDEN_OK(io_writer_add(w, "lm_head.weight", QUANT_F32, 2, (const uint64_t[]){OUT, 64}, head,
+                            sizeof head, &e));
     GOLDEN_OK(io_writer_add(w, "d2t", QUANT_I64, 1, (const uint64_t[]){OUT}, d2t, sizeof d2t, &e));
-    GOLDEN_OK(io_writer_add(w, "markov_head.markov_w1.weight", QUANT_F32, 2, (const uint64_t[]){512, RANK}, zero, sizeof zero, &e));
-    GOLDEN_OK(io_writer_add(w, "markov_head.markov_w2.weight", QUANT_F32, 2, (const uint64_t[]){OUT, RANK}, zero, OUT * RANK * sizeof *zero, &e));
+    GOLDEN_OK(io_writer_add(w, "markov_head.markov_w1.weight", QUANT_F32, 2,
+                            (const uint64_t[]){512, RANK}, zero, sizeof zero, &e));
+    GOLDEN_OK(io_writer_add(w, "markov_head.markov_w2.weight", QUANT_F32, 2,
+                            (const uint64_t[]){OUT, RANK}, zero, OUT * RANK * sizeof *zero, &e));
     GOLDEN_OK(io_writer_close(w, &e));
     io_close(own);
     io_close(target);
     static const char *const change[][2] = {
-        {"\"DFlashDraftModel\"\n ],", "\"DSparkSpeculator\"\n ],\n \"speculators_model_type\": \"dspark\", \"sample_from_anchor\": false, "
+        {"\"DFlashDraftModel\"\n ],",
+         "\"DSparkSpeculator\"\n ],\n \"speculators_model_type\": \"dspark\", "
+         "\"sample_from_anchor\": false, "
          "\"draft_vocab_size\": 170, \"markov_rank\": 4, \"block_size\": 16, \"mask_token_id\": 4, "
          "\"aux_hidden_state_layer_ids\": [2, 6, 10], \"transformer_layer_config\": {"},
         {"\"block_size\": 16,\n", ""},
-        {"\"dflash_config\": {\n  \"mask_token_id\": 4,\n  \"target_layer_ids\": [\n   1,\n   5,\n   9\n  ]\n },", ""},
+        {"\"dflash_config\": {\n  \"mask_token_id\": 4,\n  \"target_layer_ids\": [\n   1,\n   5,\n "
+         "  9\n  ]\n },",
+         ""},
         {"\"vocab_size\": 512\n", "\"vocab_size\": 512}"},
     };
     hold(checkpoint(DIR, change, 4, true), "causal", tokens, OUT, "dspark");
@@ -419,7 +455,8 @@ static void speculators(void **state)
     unlink(path);
 }
 
-/* A shifted block without chain and confidence, as one published drafter for 12B is: its logits are those before the chain's. */
+/* A shifted block without chain and confidence, as one published drafter for 12B is: its logits are
+ * those before the chain's. */
 static void without_chain(void **state)
 {
     (void)state;
@@ -444,15 +481,19 @@ static void without_chain(void **state)
     io_close(own);
     GOLDEN_OK(io_writer_close(w, &e));
     static const char *const change[][2] = {
-        {"\"enable_confidence_head\": true", "\"enable_confidence_head\": false"}, {"\"markov_rank\": 16", "\"markov_rank\": 0"}};
+        {"\"enable_confidence_head\": true", "\"enable_confidence_head\": false"},
+        {"\"markov_rank\": 16", "\"markov_rank\": 0"}};
     drafter_open(&d, TARGET, checkpoint(SPARK, change, 2, true), &(struct drafter_options){0});
     assert_string_equal(d.kind->kind, "dspark");
     assert_true(d.info.most == 7 && !d.info.confidence);
-    int32_t *ids = golden_ints(SPARK "golden.safetensors", "input_ids", &n), *block = golden_ints(SPARK "golden.safetensors", "n40.b7.block", &k);
-    float *want = golden_floats(SPARK "golden.safetensors", "n40.b7.cap.base", &k), *got = mem_calloc((size_t)k, sizeof *got);
+    int32_t *ids = golden_ints(SPARK "golden.safetensors", "input_ids", &n),
+            *block = golden_ints(SPARK "golden.safetensors", "n40.b7.block", &k);
+    float *want = golden_floats(SPARK "golden.safetensors", "n40.b7.cap.base", &k),
+          *got = mem_calloc((size_t)k, sizeof *got);
     drafter_target(&d, ids, 40);
     drafter_observe(&d, 0, 40);
-    drafter_round(&d, &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 7, .logits = got});
+    drafter_round(&d,
+                  &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 7, .logits = got});
     const struct golden_error r = golden_compare(got, want, k);
     print_message("without a chain: rel rms %.2e\n", r.rel_rms);
     assert_true(r.rel_rms <= 4e-6 && r.max_abs <= 2e-4);
@@ -463,8 +504,10 @@ static void without_chain(void **state)
     unlink(path);
 }
 
-/* Codes of four bits in words, groups of 32 with a scale each, beside a checkpoint of the floats that they stand for. */
-static void put_codes(struct io_writer *coded, struct io_writer *plain, const struct io_tensor *t, const float *w)
+/* Codes of four bits in words, groups of 32 with a scale each, beside a checkpoint of the floats
+ * that they stand for. */
+static void put_codes(struct io_writer *coded, struct io_writer *plain, const struct io_tensor *t,
+                      const float *w)
 {
     struct err e;
     const uint64_t in = t->ne[0], out = t->ne[1], n = in * out;
@@ -484,12 +527,16 @@ static void put_codes(struct io_writer *coded, struct io_writer *plain, const st
     }
     const int base = (int)(strlen(t->name) - strlen(".weight"));
     snprintf(name, sizeof name, "%.*s.weight_packed", base, t->name);
-    GOLDEN_OK(io_writer_add(coded, name, QUANT_I32, 2, (const uint64_t[]){out, in / 8}, word, n / 2, &e));
+    GOLDEN_OK(
+        io_writer_add(coded, name, QUANT_I32, 2, (const uint64_t[]){out, in / 8}, word, n / 2, &e));
     snprintf(name, sizeof name, "%.*s.weight_scale", base, t->name);
-    GOLDEN_OK(io_writer_add(coded, name, QUANT_F32, 2, (const uint64_t[]){out, in / 32}, scale, n / 8, &e));
+    GOLDEN_OK(io_writer_add(coded, name, QUANT_F32, 2, (const uint64_t[]){out, in / 32}, scale,
+                            n / 8, &e));
     snprintf(name, sizeof name, "%.*s.weight_shape", base, t->name);
-    GOLDEN_OK(io_writer_add(coded, name, QUANT_I64, 1, (const uint64_t[]){2}, (const int64_t[]){(int64_t)out, (int64_t)in}, 16, &e));
-    GOLDEN_OK(io_writer_add(plain, t->name, QUANT_F32, 2, (const uint64_t[]){out, in}, decoded, n * 4, &e));
+    GOLDEN_OK(io_writer_add(coded, name, QUANT_I64, 1, (const uint64_t[]){2},
+                            (const int64_t[]){(int64_t)out, (int64_t)in}, 16, &e));
+    GOLDEN_OK(io_writer_add(plain, t->name, QUANT_F32, 2, (const uint64_t[]){out, in}, decoded,
+                            n * 4, &e));
     mem_free(word);
     mem_free(scale);
     mem_free(decoded);
@@ -499,11 +546,14 @@ static void logits_of(const char *path, const struct family_draft_options *o, fl
 {
     struct drafter d;
     int64_t n, k;
-    int32_t *ids = golden_ints(DIR "golden.safetensors", "input_ids", &n), *block = golden_ints(DIR "golden.safetensors", "n33.b16.block", &k);
-    drafter_open(&d, TARGET, path, &(struct drafter_options){.target.numerics = DEVICE_REFERENCE, .draft = *o});
+    int32_t *ids = golden_ints(DIR "golden.safetensors", "input_ids", &n),
+            *block = golden_ints(DIR "golden.safetensors", "n33.b16.block", &k);
+    drafter_open(&d, TARGET, path,
+                 &(struct drafter_options){.target.numerics = DEVICE_REFERENCE, .draft = *o});
     drafter_target(&d, ids, 33);
     drafter_observe(&d, 0, 33);
-    drafter_round(&d, &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 15, .logits = out});
+    drafter_round(&d,
+                  &(struct drafter_round){.n = 1, .anchor = block, .n_drafts = 15, .logits = out});
     drafter_close(&d);
     mem_free(ids);
     mem_free(block);
@@ -539,9 +589,11 @@ static void packed_codes(void **state)
     GOLDEN_OK(io_writer_close(coded, &e));
     GOLDEN_OK(io_writer_close(plain, &e));
     static const char *const change[][2] = {
-        {"\"dtype\"", "\"quantization_config\": {\"quant_method\": \"compressed-tensors\", \"format\": \"pack-quantized\", \"config_groups\": "
-         "{\"group_0\": {\"weights\": {\"num_bits\": 4, \"type\": \"int\", \"strategy\": \"group\", \"group_size\": 32, \"symmetric\": true}, "
-         "\"targets\": [\"Linear\"]}}}, \"dtype\""},
+        {"\"dtype\"", "\"quantization_config\": {\"quant_method\": \"compressed-tensors\", "
+                      "\"format\": \"pack-quantized\", \"config_groups\": "
+                      "{\"group_0\": {\"weights\": {\"num_bits\": 4, \"type\": \"int\", "
+                      "\"strategy\": \"group\", \"group_size\": 32, \"symmetric\": true}, "
+                      "\"targets\": [\"Linear\"]}}}, \"dtype\""},
     };
     static float got[15 * 512], want[15 * 512];
     const struct family_draft_options usual = {0};
@@ -564,7 +616,8 @@ static void packed_codes(void **state)
 
 /* ---- settings for experiments ---- */
 
-static void refuse_setting(struct drafter *d, const struct family_draft_options *o, const char *says)
+static void refuse_setting(struct drafter *d, const struct family_draft_options *o,
+                           const char *says)
 {
     struct err e = {0};
     assert_int_equal(d->kind->set(d->self, o, &d->info, &e), INGLE_ARG);
@@ -579,17 +632,21 @@ static void settings(void **state)
     logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_LATE}, late);
     logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_UPSTREAM}, upstream);
     logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_EARLY}, early);
-    logits_of(CHECKPOINT(DIR, {"   1,\n   5,\n   9\n", "0, 4, 8"}), &(struct family_draft_options){.rule = "causal"}, same);
+    logits_of(CHECKPOINT(DIR, {"   1,\n   5,\n   9\n", "0, 4, 8"}),
+              &(struct family_draft_options){.rule = "causal"}, same);
     assert_memory_equal(upstream, same, sizeof same);
-    assert_true(golden_compare(early, late, 15 * 512).rel_rms > 0.01 && golden_compare(upstream, late, 15 * 512).rel_rms > 0.01);
+    assert_true(golden_compare(early, late, 15 * 512).rel_rms > 0.01 &&
+                golden_compare(upstream, late, 15 * 512).rel_rms > 0.01);
     logits_of(DIR, &(struct family_draft_options){.context = 33}, same);
     assert_memory_equal(late, same, sizeof same);
     logits_of(DIR, &(struct family_draft_options){.context = 5}, same);
     assert_true(golden_compare(same, late, 15 * 512).rel_rms > 0.01);
     struct drafter d;
     drafter_open(&d, TARGET, DIR, &(struct drafter_options){0});
-    refuse_setting(&d, &(struct family_draft_options){.rule = "diagonal"}, "'diagonal': causal, window, bidir");
-    refuse_setting(&d, &(struct family_draft_options){.block = 1}, "a block of 1 rows: expected 2 to 64");
+    refuse_setting(&d, &(struct family_draft_options){.rule = "diagonal"},
+                   "'diagonal': causal, window, bidir");
+    refuse_setting(&d, &(struct family_draft_options){.block = 1},
+                   "a block of 1 rows: expected 2 to 64");
     refuse_setting(&d, &(struct family_draft_options){.block = 65}, "a block of 65 rows");
     drafter_close(&d);
 }
@@ -599,27 +656,39 @@ static void settings(void **state)
 static void unfit(void **state)
 {
     (void)state;
-    static const struct { const char *dir, *from, *to, *says; } all[] = {
-        {DIR, "\"hidden_size\": 64", "\"hidden_size\": 128", "'hidden_size' is 128, but the target's width is 64"},
-        {DIR, "\"vocab_size\": 512", "\"vocab_size\": 1000", "'vocab_size' is 1000, but the target's tokens are 512"},
-        {DIR, "\"num_target_layers\": 12", "\"num_target_layers\": 60", "'num_target_layers' is 60, but the target's layers are 12"},
+    static const struct { const char *dir, *from, *to, *says;
+    } all[] = {
+        {DIR, "\"hidden_size\": 64", "\"hidden_size\": 128",
+         "'hidden_size' is 128, but the target's width is 64"},
+        {DIR, "\"vocab_size\": 512", "\"vocab_size\": 1000",
+         "'vocab_size' is 1000, but the target's tokens are 512"},
+        {DIR, "\"num_target_layers\": 12", "\"num_target_layers\": 60",
+         "'num_target_layers' is 60, but the target's layers are 12"},
         {DIR, "   9\n", "   12\n", "'target_layer_ids' is 12, but the target's last layer is 11"},
         {DIR, "   5,\n", "", "has 2 layers, but tensor 'fc.weight' takes 3"},
         {DIR, "   9\n", "   -2\n", "'target_layer_ids' has -2"},
         {DIR, "\"mask_token_id\": 4", "\"mask_token_id\": 512", "'mask_token_id' is 512"},
         {DIR, "\"block_size\": 16", "\"block_size\": 1", "'block_size' is 1"},
         {DIR, "\"block_size\": 16", "\"block_size\": 100000", "block_size"},
-        {DIR, "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 100000", "'num_hidden_layers' is 100000"},
-        {DIR, "\"num_attention_heads\": 8", "\"num_attention_heads\": 6", "q_proj.weight' is 64 x 128"},
-        {DIR, "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "8 query heads and 3 key heads"},
+        {DIR, "\"num_hidden_layers\": 5", "\"num_hidden_layers\": 100000",
+         "'num_hidden_layers' is 100000"},
+        {DIR, "\"num_attention_heads\": 8", "\"num_attention_heads\": 6",
+         "q_proj.weight' is 64 x 128"},
+        {DIR, "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3",
+         "8 query heads and 3 key heads"},
         {DIR, "\"hidden_act\": \"silu\"", "\"hidden_act\": \"relu\"", "supported are 'silu'"},
-        {DIR, "\"rope_scaling\": null", "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}", "'rope_type' is 'yarn'"},
+        {DIR, "\"rope_scaling\": null",
+         "\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}", "'rope_type' is 'yarn'"},
         {DIR, "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
-        {SPARK, "\"target_model_type\": \"gemma4\"", "\"target_model_type\": \"qwen3\"", "'target_model_type' is 'qwen3', but the target is gemma4"},
+        {SPARK, "\"target_model_type\": \"gemma4\"", "\"target_model_type\": \"qwen3\"",
+         "'target_model_type' is 'qwen3', but the target is gemma4"},
         {SPARK, "\"vanilla\"", "\"gated\"", "'markov_head_type' is 'gated'"},
-        {SPARK, "\"markov_rank\": 16", "\"markov_rank\": 32", "'markov_w1.weight' has rank 16, expected 32"},
-        {SPARK, "\"enable_moe_block\": false", "\"enable_moe_block\": true", "'enable_moe_block' is true"},
-        {DIR, "DFlashDraftModel", "LlamaForCausalLMEagle3", "an EAGLE-3 drafter, which this version does not have: what fits"},
+        {SPARK, "\"markov_rank\": 16", "\"markov_rank\": 32",
+         "'markov_w1.weight' has rank 16, expected 32"},
+        {SPARK, "\"enable_moe_block\": false", "\"enable_moe_block\": true",
+         "'enable_moe_block' is true"},
+        {DIR, "DFlashDraftModel", "LlamaForCausalLMEagle3",
+         "an EAGLE-3 drafter, which this version does not have: what fits"},
     };
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         drafter_refused(TARGET, CHECKPOINT(all[i].dir, {all[i].from, all[i].to}), all[i].says);
@@ -629,16 +698,23 @@ static void unfit(void **state)
     shape_keys(&b, "dflash");
     whole(&b, "dflash", "block_size", 16);
     write_gguf(in_root("model.gguf", path), &b, DIR "model-F32.gguf", with_gates, NULL);
-    drafter_refused(TARGET, path, "tensor 'blk.1.attn_gate.weight' is of a variant that this version does not have");
-    drafter_refused("tests/data/goldens/gemma4_moe/model-F32.gguf", DIR, "what fits this target is a drafter for gemma4");
-    drafter_refused(TARGET, "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf", "'dflash.embedding_length' is 256, but the target's width is 64");
+    drafter_refused(
+        TARGET, path,
+        "tensor 'blk.1.attn_gate.weight' is of a variant that this version does not have");
+    drafter_refused("tests/data/goldens/gemma4_moe/model-F32.gguf", DIR,
+                    "what fits this target is a drafter for gemma4");
+    drafter_refused(TARGET, "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf",
+                    "'dflash.embedding_length' is 256, but the target's width is 64");
 }
 
-/* Every key of a file, absent and with values that nobody wrote: an error, or another network, and never a crash. */
+/* Every key of a file, absent and with values that nobody wrote: an error, or another network, and
+ * never a crash. */
 static void damaged_keys(void **state)
 {
     (void)state;
-    static const char *const files[] = {DIR "model-F32.gguf", "tests/data/goldens/dflash2_gemma4/model-F32.gguf", SPARK "model-F32.gguf"};
+    static const char *const files[] = {DIR "model-F32.gguf",
+                                        "tests/data/goldens/dflash2_gemma4/model-F32.gguf",
+                                        SPARK "model-F32.gguf"};
     static const uint32_t values[] = {0, 1, 3, 5, 0x7fffffff, 0x80000000, 0xffffffff};
     char path[128];
     int64_t refused = 0, bound = 0;
@@ -653,12 +729,15 @@ static void damaged_keys(void **state)
         GOLDEN_OK(io_open(&file, files[f], NULL, &e));
         for (size_t i = 0; i < io_meta_count(io_metadata(file)); i++) {
             const struct io_value *v = io_meta_at(io_metadata(file), i);
-            if (strncmp(v->key, "dflash.", 7) != 0 && strcmp(v->key, "tokenizer.ggml.mask_token_id") != 0)
+            if (strncmp(v->key, "dflash.", 7) != 0 &&
+                strcmp(v->key, "tokenizer.ggml.mask_token_id") != 0)
                 continue;
             char *at = bytes;
-            while (memcmp(at, v->key, strlen(v->key)) != 0 || memcmp(at - 8, &(uint64_t){strlen(v->key)}, 8) != 0)
+            while (memcmp(at, v->key, strlen(v->key)) != 0 ||
+                   memcmp(at - 8, &(uint64_t){strlen(v->key)}, 8) != 0)
                 at++;
-            char *number = at + strlen(v->key) + 4 + (v->kind == IO_ARRAY ? 12 : 0), *place[2] = {at, number};
+            char *number = at + strlen(v->key) + 4 + (v->kind == IO_ARRAY ? 12 : 0),
+                 *place[2] = {at, number};
             for (size_t w = 0; w < 1 + sizeof values / sizeof *values; w++) {
                 char old[4];
                 memcpy(old, place[w > 0], 4);
@@ -680,16 +759,23 @@ static void damaged_keys(void **state)
         mem_free(bytes);
     }
     golden_close(&target);
-    print_message("%lld files refused, %lld are other networks\n", (long long)refused, (long long)bound);
+    print_message("%lld files refused, %lld are other networks\n", (long long)refused,
+                  (long long)bound);
     assert_true(refused > 100);
 }
 
 /* One member of a config after the other with values of other kinds; nested members, too. */
-struct damage { struct json_object *root, *o; const struct golden_model *target; int64_t refused, bound; };
+struct damage {
+    struct json_object *root, *o;
+    const struct golden_model *target;
+    int64_t refused, bound;
+};
 
 static void damage_member(struct damage *d, const char *key)
 {
-    static const char *const values[] = {"null", "true", "-1", "0", "3", "1e300", "99999999999999999999", "\"x\"", "[]", "[null]", "[{}]", "{}", "[1,2,3]"};
+    static const char *const values[] = {
+        "null",  "true", "-1",     "0",    "3",  "1e300",  "99999999999999999999",
+        "\"x\"", "[]",   "[null]", "[{}]", "{}", "[1,2,3]"};
     char path[128];
     struct json_object *old = json_object_get(json_object_object_get(d->o, key));
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
@@ -744,7 +830,8 @@ static void damaged_configs(void **state)
         json_object_put(d.root);
     }
     golden_close(&target);
-    print_message("%lld configs refused, %lld are other networks\n", (long long)d.refused, (long long)d.bound);
+    print_message("%lld configs refused, %lld are other networks\n", (long long)d.refused,
+                  (long long)d.bound);
     assert_true(d.refused > 300);
 }
 

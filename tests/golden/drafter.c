@@ -30,7 +30,8 @@ static bool bind(struct drafter *d, const char *path, struct err *err)
     d->kind = family_draft_of(d->g.family, d->model, meta, d->config);
     assert_non_null(d->kind);
     model_free(d->model);
-    GOLDEN_OK(model_create(&d->model, d->file, d->g.device, checkpoint ? d->kind->rename : d->kind->alias, &d->g.sink, &e));
+    GOLDEN_OK(model_create(&d->model, d->file, d->g.device,
+                           checkpoint ? d->kind->rename : d->kind->alias, &d->g.sink, &e));
     if (checkpoint && d->kind->config(d->config, d->meta, &d->g.sink, err))
         return false;
     if (checkpoint)
@@ -50,7 +51,8 @@ static void reserve(struct drafter *d)
     const struct family_span rows = {.n = DRAFTER_CTX};
     const struct family_step all = {.span = &rows, .n_spans = 1, .n_rows = DRAFTER_CTX};
     const struct family_step some = {.n_spans = DRAFTER_TIMELINES, .n_rows = DRAFTER_TIMELINES};
-    struct family_forward f = {.device = d->g.device, .step = &all, .kv = &d->spec, .n_ctx = DRAFTER_CTX};
+    struct family_forward f = {
+        .device = d->g.device, .step = &all, .kv = &d->spec, .n_ctx = DRAFTER_CTX};
     device_dry_begin(d->g.device);
     d->kind->observe_end(d->self, &f, observe_begin(d, &f));
     const size_t observing = device_dry_end(d->g.device);
@@ -61,13 +63,17 @@ static void reserve(struct drafter *d)
     GOLDEN_OK(d->g.family->kv(d->g.self, &wide, &target, &e));
     struct family_round r = {.forward = f, .target = &target, .n_drafts = d->info.most};
     d->kind->begin(d->self, &r);
-    d->kind->next(d->self, &r, 0, NULL, DRAFTER_TIMELINES, (struct rows){NULL, DRAFTER_TIMELINES, d->g.info.n_vocab, d->g.info.n_vocab}, NULL);
+    d->kind->next(d->self, &r, 0, NULL, DRAFTER_TIMELINES,
+                  (struct rows){NULL, DRAFTER_TIMELINES, d->g.info.n_vocab, d->g.info.n_vocab},
+                  NULL);
     const size_t drafting = device_dry_end(d->g.device);
     kv_spec_release(&target);
-    GOLDEN_OK(device_arena_reserve(d->g.device, (observing > drafting ? observing : drafting) + 4096, &e));
+    GOLDEN_OK(device_arena_reserve(d->g.device,
+                                   (observing > drafting ? observing : drafting) + 4096, &e));
 }
 
-void drafter_open(struct drafter *d, const char *target, const char *path, const struct drafter_options *o)
+void drafter_open(struct drafter *d, const char *target, const char *path,
+                  const struct drafter_options *o)
 {
     struct err e;
     *d = (struct drafter){0};
@@ -83,7 +89,8 @@ void drafter_open(struct drafter *d, const char *target, const char *path, const
     GOLDEN_OK(kv_pool_create(&d->pool, &d->spec, (uint64_t)1 << 28, NULL, &e));
     for (int i = 0; i < DRAFTER_TIMELINES; i++)
         GOLDEN_OK(kv_timeline_create(&d->timeline[i], d->pool, DRAFTER_CTX, &e));
-    d->taps = mem_calloc((size_t)((d->g.info.n_layers + 1) * DRAFTER_CTX * d->g.info.n_embd), sizeof *d->taps);
+    d->taps = mem_calloc((size_t)((d->g.info.n_layers + 1) * DRAFTER_CTX * d->g.info.n_embd),
+                         sizeof *d->taps);
     assert_non_null(d->taps);
     reserve(d);
 }
@@ -138,7 +145,8 @@ static void keep(void *arg, enum family_tap tap, int layer, struct rows x)
     struct drafter *d = arg;
     const int64_t width = d->g.info.n_embd, slot = tap == FAMILY_TAP_EMBED ? 0 : layer + 1;
     for (int64_t i = 0; tap != FAMILY_TAP_NORM && i < x.n; i++)
-        memcpy(d->taps + (slot * DRAFTER_CTX + d->n_taps + i) * width, x.at + i * x.stride, (size_t)width * sizeof *d->taps);
+        memcpy(d->taps + (slot * DRAFTER_CTX + d->n_taps + i) * width, x.at + i * x.stride,
+               (size_t)width * sizeof *d->taps);
 }
 
 void drafter_target(struct drafter *d, const int32_t *tokens, int64_t n)
@@ -164,7 +172,8 @@ void drafter_observe(struct drafter *d, int timeline, int64_t n)
     const int64_t at = kv_timeline_length(t), width = d->g.info.n_embd;
     const struct family_span span = {.timeline = t, .n = n, .at = at};
     const struct family_step step = {.span = &span, .n_spans = 1, .n_rows = n};
-    const struct family_forward f = {.device = d->g.device, .step = &step, .kv = &d->spec, .n_ctx = DRAFTER_CTX};
+    const struct family_forward f = {
+        .device = d->g.device, .step = &step, .kv = &d->spec, .n_ctx = DRAFTER_CTX};
     if (!n)
         return;
     assert_true(at + n <= d->n_taps);
@@ -172,8 +181,9 @@ void drafter_observe(struct drafter *d, int timeline, int64_t n)
     device_begin(d->g.device, NULL);
     void *state = observe_begin(d, &f);
     for (int layer = -1; layer < d->g.info.n_layers; layer++)
-        d->kind->observe_tap(d->self, state, layer < 0 ? FAMILY_TAP_EMBED : FAMILY_TAP_LAYER, layer,
-                             (struct rows){d->taps + ((layer + 1) * DRAFTER_CTX + at) * width, n, width, width});
+        d->kind->observe_tap(
+            d->self, state, layer < 0 ? FAMILY_TAP_EMBED : FAMILY_TAP_LAYER, layer,
+            (struct rows){d->taps + ((layer + 1) * DRAFTER_CTX + at) * width, n, width, width});
     d->kind->observe_end(d->self, &f, state);
     GOLDEN_OK(device_status(d->g.device, &e));
     kv_timeline_commit(t, n);
@@ -201,11 +211,17 @@ void drafter_round(struct drafter *d, const struct drafter_round *r)
     for (int i = 0; i < r->n; i++) {
         token[i] = r->anchor[i];
         from[i] = r->from ? r->from[i] : 0;
-        span[i] = (struct family_span){.timeline = d->timeline[i], .token = &r->anchor[i], .n = 1, .at = kv_timeline_length(d->timeline[i])};
+        span[i] = (struct family_span){.timeline = d->timeline[i],
+                                       .token = &r->anchor[i],
+                                       .n = 1,
+                                       .at = kv_timeline_length(d->timeline[i])};
         GOLDEN_OK(kv_timeline_extend(d->timeline[i], d->info.rows, &e));
     }
     const struct family_step step = {.span = span, .n_spans = r->n, .n_rows = r->n};
-    struct family_round round = {.forward = {.device = d->g.device, .step = &step, .kv = &d->spec, .n_ctx = DRAFTER_CTX}, .from = from, .n_drafts = most};
+    struct family_round round = {
+        .forward = {.device = d->g.device, .step = &step, .kv = &d->spec, .n_ctx = DRAFTER_CTX},
+        .from = from,
+        .n_drafts = most};
     device_begin(d->g.device, NULL);
     d->kind->begin(d->self, &round);
     for (int64_t j = 0; j < most; j++) {

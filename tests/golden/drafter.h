@@ -1,6 +1,6 @@
 /*
- * drafter - a network that drafts beside a golden model, on timelines of its own: what the target computes is kept by position
- * and shown to the network in pieces.
+ * drafter - a network that drafts beside a golden model, on timelines of its own: what the target
+ * computes is kept by position and shown to the network in pieces.
  */
 #ifndef INGLE_TESTS_DRAFTER_H
 #define INGLE_TESTS_DRAFTER_H
@@ -30,7 +30,8 @@ struct drafter_options {
     struct family_draft_options draft;
 };
 
-void drafter_open(struct drafter *d, const char *target, const char *path, const struct drafter_options *o);
+void drafter_open(struct drafter *d, const char *target, const char *path,
+                  const struct drafter_options *o);
 void drafter_close(struct drafter *d);
 
 /* Opens both and expects the drafter to be refused. */
@@ -45,8 +46,9 @@ void drafter_target(struct drafter *d, const int32_t *tokens, int64_t n);
 void drafter_observe(struct drafter *d, int timeline, int64_t n);
 void drafter_rewind(struct drafter *d, int timeline, int64_t length);
 
-/* A round of n timelines, [0, n).  anchor [n]; from [n] or NULL.  forced: [n][n_drafts] tokens that stand for what was
- * drawn, or NULL: the best logit's.  Results, each [n][n_drafts]...: tokens, logits [...][n_vocab], confidence; or NULL. */
+/* A round of n timelines, [0, n).  anchor [n]; from [n] or NULL.  forced: [n][n_drafts] tokens that
+ * stand for what was drawn, or NULL: the best logit's.  Results, each [n][n_drafts]...: tokens,
+ * logits [...][n_vocab], confidence; or NULL. */
 struct drafter_round {
     int n;
     const int32_t *anchor, *forced;

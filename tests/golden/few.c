@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* few - prompts whose rows attend to few positions: the bits of a row do not depend on how its prompt is cut, on threads, forks
- * and neighbours; rows before the rule's beginning, and answers, are those of a session without it; and how far the logits move. */
+/* few - prompts whose rows attend to few positions: the bits of a row do not depend on how its
+ * prompt is cut, on threads, forks and neighbours; rows before the rule's beginning, and answers,
+ * are those of a session without it; and how far the logits move. */
 #include "golden/golden.h"
 
 #include "base/mem.h"
 #include <math.h>
 #include <string.h>
 
-static const char path[] = "tests/data/nano/nano-gemma4-Q4_K_M.gguf", golden[] = "tests/data/goldens/gemma4_dense/golden.safetensors";
+static const char path[] = "tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+                  golden[] = "tests/data/goldens/gemma4_dense/golden.safetensors";
 enum { N = 900, FROM = 128 };
 
 static void prompt(int32_t out[N])
@@ -26,7 +28,8 @@ static void open_nano(struct golden_model *g, int n_threads)
 }
 
 /* Logits of all rows; few NULL: a session without the rule. */
-static float *logits_of(struct golden_model *g, const int32_t *tokens, int64_t chunk, const struct kern_few *few, struct kern_few_seen *seen)
+static float *logits_of(struct golden_model *g, const int32_t *tokens, int64_t chunk,
+                        const struct kern_few *few, struct kern_few_seen *seen)
 {
     struct err e;
     struct session *s;
@@ -43,7 +46,10 @@ static float *logits_of(struct golden_model *g, const int32_t *tokens, int64_t c
 static void any_cut_and_threads(void **state)
 {
     (void)state;
-    static const struct { int threads; int64_t chunk; } ways[] = {{2, 0}, {2, 129}, {1, 300}, {5, 64}};
+    static const struct {
+        int threads;
+        int64_t chunk;
+    } ways[] = {{2, 0}, {2, 129}, {1, 300}, {5, 64}};
     const struct kern_few few = {.eps = 3, .from = FROM};
     int32_t tokens[N];
     float *want = NULL;
@@ -59,17 +65,22 @@ static void any_cut_and_threads(void **state)
             float *all = logits_of(&g, tokens, 0, NULL, NULL);
             const int64_t width = g.info.n_vocab;
             assert_memory_equal(all, got, (size_t)(FROM * width) * sizeof *all);
-            const struct golden_error off = golden_compare(got + 700 * width, all + 700 * width, (N - 700) * width);
-            assert_true(off.rel_rms < 0.05); /* bytes in place of queries and keys: about that of a Q8_0 cache */
+            const struct golden_error off =
+                golden_compare(got + 700 * width, all + 700 * width, (N - 700) * width);
+            /* bytes in place of queries and keys: about that of a Q8_0 cache */
+            assert_true(off.rel_rms < 0.05);
             assert_true(off.rel_rms > 0 || why);
-            assert_true(why || (seen.kept < seen.seen && seen.most <= 0.125f && seen.rows % (N - FROM) == 0));
+            assert_true(why || (seen.kept < seen.seen && seen.most <= 0.125f &&
+                                seen.rows % (N - FROM) == 0));
             mem_free(all);
             want = got;
             first = seen;
         } else {
             assert_memory_equal(got, want, (size_t)(N * g.info.n_vocab) * sizeof *got);
-            assert_true(seen.rows == first.rows && seen.pairs == first.pairs && seen.missed == first.missed && seen.kept == first.kept &&
-                        seen.seen == first.seen && seen.most >= first.most && seen.most <= first.most);
+            assert_true(seen.rows == first.rows && seen.pairs == first.pairs &&
+                        seen.missed == first.missed && seen.kept == first.kept &&
+                        seen.seen == first.seen && seen.most >= first.most &&
+                        seen.most <= first.most);
             mem_free(got);
         }
         golden_close(&g);
@@ -105,7 +116,8 @@ static void forked_beside_others(void **state)
     GOLDEN_OK(session_step(g.runner, work, 3, NULL, &e));
     for (int i = 0; i < 3; i++) {
         assert_int_equal(work[i].n_logits, 1);
-        assert_memory_equal(work[i].logits, (i < 2 ? want : all) + 859 * g.info.n_vocab, (size_t)g.info.n_vocab * sizeof(float));
+        assert_memory_equal(work[i].logits, (i < 2 ? want : all) + 859 * g.info.n_vocab,
+                            (size_t)g.info.n_vocab * sizeof(float));
         session_free(s[i]);
     }
     mem_free(want);
@@ -115,6 +127,7 @@ static void forked_beside_others(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(any_cut_and_threads), cmocka_unit_test(forked_beside_others)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(any_cut_and_threads),
+                                       cmocka_unit_test(forked_beside_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -201,9 +201,12 @@ static void narrower_kv_stays_close(void **state)
 static void keys_of_values_are_the_keys(void **state)
 {
     (void)state;
-    check_loose("gemma4_dense/model-F32.gguf", "gemma4_dense/golden.safetensors", "full=f32v,sliding=f32", 8e-6, 1);
-    check_loose("gemma4_moe/model-F32.gguf", "gemma4_moe/golden.safetensors", "full=f32v,sliding=f32", 8e-6, 1);
-    check_loose("gemma4_realhd/model-F32.gguf", "gemma4_realhd/golden.safetensors", "full=f32v,sliding=f32", 8e-6, 1);
+    check_loose("gemma4_dense/model-F32.gguf", "gemma4_dense/golden.safetensors",
+                "full=f32v,sliding=f32", 8e-6, 1);
+    check_loose("gemma4_moe/model-F32.gguf", "gemma4_moe/golden.safetensors",
+                "full=f32v,sliding=f32", 8e-6, 1);
+    check_loose("gemma4_realhd/model-F32.gguf", "gemma4_realhd/golden.safetensors",
+                "full=f32v,sliding=f32", 8e-6, 1);
     check_loose("gemma4_moe/model-F32.gguf", "gemma4_moe/golden.safetensors", "f16v", 0.01, 0.97);
 }
 
@@ -219,7 +222,8 @@ static void layers_by_number(void **state)
 static void coded_kv_stays_close(void **state)
 {
     (void)state;
-    static const char model[] = "gemma4_realhd/model-F32.gguf", golden[] = "gemma4_realhd/golden.safetensors";
+    static const char model[] = "gemma4_realhd/model-F32.gguf",
+                      golden[] = "gemma4_realhd/golden.safetensors";
     check_loose(model, golden, "q8_0", 0.02, 0.95);
     check_loose(model, golden, "q8r", 0.02, 0.95);
     check_loose(model, golden, "q8r:n4r", 0.1, 0.9);
@@ -233,12 +237,20 @@ static void coded_kv_stays_close(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_gguf),      cmocka_unit_test(moe_gguf),
-        cmocka_unit_test(e2b_gguf),        cmocka_unit_test(e4b_gguf),
-        cmocka_unit_test(realhd_gguf),     cmocka_unit_test(dense_checkpoint),
-        cmocka_unit_test(moe_checkpoint),  cmocka_unit_test(q8_0_reference),
-        cmocka_unit_test(q4_0_reference),  cmocka_unit_test(int8_activations_stay_close),
-        cmocka_unit_test(narrower_kv_stays_close), cmocka_unit_test(keys_of_values_are_the_keys), cmocka_unit_test(layers_by_number), cmocka_unit_test(coded_kv_stays_close),
+        cmocka_unit_test(dense_gguf),
+        cmocka_unit_test(moe_gguf),
+        cmocka_unit_test(e2b_gguf),
+        cmocka_unit_test(e4b_gguf),
+        cmocka_unit_test(realhd_gguf),
+        cmocka_unit_test(dense_checkpoint),
+        cmocka_unit_test(moe_checkpoint),
+        cmocka_unit_test(q8_0_reference),
+        cmocka_unit_test(q4_0_reference),
+        cmocka_unit_test(int8_activations_stay_close),
+        cmocka_unit_test(narrower_kv_stays_close),
+        cmocka_unit_test(keys_of_values_are_the_keys),
+        cmocka_unit_test(layers_by_number),
+        cmocka_unit_test(coded_kv_stays_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemma4_mtp - the assistant of Gemma 4 against its reference (rules `rec` and `hf`): every logit of chains of four, dense and ordered
- * heads, from checkpoint and GGUF, contexts in pieces; recorded passes of a trained one; what does not fit.
+ * gemma4_mtp - the assistant of Gemma 4 against its reference (rules `rec` and `hf`): every logit
+ * of chains of four, dense and ordered heads, from checkpoint and GGUF, contexts in pieces;
+ * recorded passes of a trained one; what does not fit.
  */
 #include "golden/round.h"
 
@@ -19,19 +20,27 @@ enum { CTX = 512, STEPS = 4 };
 #define GOLDENS "tests/data/goldens/"
 #define TARGET GOLDENS "gemma4_dense/model-F32.gguf"
 
-static void open_by(struct golden_model *g, const char *target, const char *draft, enum device_numerics numerics, const char *rule)
+static void open_by(struct golden_model *g, const char *target, const char *draft,
+                    enum device_numerics numerics, const char *rule)
 {
-    golden_open(g, target, &(struct golden_options){.numerics = numerics, .n_ctx = CTX, .max_rows = 64, .draft = true, .draft_file = draft,
-                                                    .draft_options = {.rule = rule}});
+    golden_open(g, target,
+                &(struct golden_options){.numerics = numerics,
+                                         .n_ctx = CTX,
+                                         .max_rows = 64,
+                                         .draft = true,
+                                         .draft_file = draft,
+                                         .draft_options = {.rule = rule}});
     assert_string_equal(g->draft_kind->kind, "mtp");
 }
 
-static void open_both(struct golden_model *g, const char *target, const char *draft, enum device_numerics numerics)
+static void open_both(struct golden_model *g, const char *target, const char *draft,
+                      enum device_numerics numerics)
 {
     open_by(g, target, draft, numerics, NULL);
 }
 
-static void check_length(struct golden_model *g, const char *ref, const char *rule, int n, uint32_t seed)
+static void check_length(struct golden_model *g, const char *ref, const char *rule, int n,
+                         uint32_t seed)
 {
     struct err e;
     struct session *s;
@@ -43,8 +52,10 @@ static void check_length(struct golden_model *g, const char *ref, const char *ru
     snprintf(name[1], 64, "n%d.token", n);
     snprintf(name[2], 64, "n%d.%s.tokens", n, rule);
     snprintf(name[3], 64, "n%d.%s.logits", n, rule);
-    int32_t *ids = golden_ints(ref, name[0], &k), *anchor = golden_ints(ref, name[1], &k), *want = golden_ints(ref, name[2], &k);
-    float *logits = golden_floats(ref, name[3], &k), *got = mem_calloc((size_t)(STEPS * v), sizeof *got);
+    int32_t *ids = golden_ints(ref, name[0], &k), *anchor = golden_ints(ref, name[1], &k),
+            *want = golden_ints(ref, name[2], &k);
+    float *logits = golden_floats(ref, name[3], &k),
+          *got = mem_calloc((size_t)(STEPS * v), sizeof *got);
     assert_int_equal(k, STEPS * v);
     memcpy(all, ids, (size_t)n * sizeof *all);
     all[n] = anchor[0];
@@ -52,7 +63,8 @@ static void check_length(struct golden_model *g, const char *ref, const char *ru
     round_context(g, s, all, n, seed);
     round_run(g, s, &(struct round){.n = STEPS, .token = token, .logits = got});
     const struct golden_error is = golden_compare(got, logits, STEPS * v);
-    print_message("%s n%d %s%s: rel rms %.2e of %.0e, max abs %.2e\n", ref, n, rule, seed ? " in pieces" : "", is.rel_rms, REL_RMS, is.max_abs);
+    print_message("%s n%d %s%s: rel rms %.2e of %.0e, max abs %.2e\n", ref, n, rule,
+                  seed ? " in pieces" : "", is.rel_rms, REL_RMS, is.max_abs);
     assert_memory_equal(token, want, sizeof token);
     assert_true(is.rel_rms <= REL_RMS && is.max_abs <= MAX_ABS);
     session_free(s);
@@ -63,7 +75,8 @@ static void check_length(struct golden_model *g, const char *ref, const char *ru
 
 static void check_head(const char *dir)
 {
-    static const char *const files[] = {"", "/model-F32.gguf", ""}, *const rules[] = {NULL, "rec", "hf"};
+    static const char *const files[] = {"", "/model-F32.gguf", ""}, *const rules[] = {NULL, "rec",
+                                                                                      "hf"};
     for (size_t f = 0; f < 3; f++) {
         struct golden_model g;
         char path[160], ref[160];
@@ -128,25 +141,34 @@ static void recorded_passes(void **state)
         if (stat(target, &st))
             continue;
         open_both(&g, target, "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf", DEVICE_REFERENCE);
-        round_passes(&g, &(struct round_passes){"tests/data/nano/nano-gemma4-mtp-golden.json.xz", "q8_0", 0, 0});
+        round_passes(&g, &(struct round_passes){"tests/data/nano/nano-gemma4-mtp-golden.json.xz",
+                                                "q8_0", 0, 0});
         golden_close(&g);
         snprintf(target, sizeof target, "%snano-gemma4", roots[i]);
         snprintf(draft, sizeof draft, "%snano-gemma4-mtp", roots[i]);
         open_both(&g, target, draft, DEVICE_REFERENCE);
-        round_passes(&g, &(struct round_passes){"tests/data/nano/nano-gemma4-mtp-golden.json.xz", "bf16", 0, 0});
+        round_passes(&g, &(struct round_passes){"tests/data/nano/nano-gemma4-mtp-golden.json.xz",
+                                                "bf16", 0, 0});
         golden_close(&g);
         break;
     }
     /* The target's own Q4_K_M tells another story in places. */
-    open_both(&g, "tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf", DEVICE_EXACT);
-    round_passes(&g, &(struct round_passes){"tests/data/nano/nano-gemma4-mtp-golden.json.xz", "q8_0", 20, 0});
+    open_both(&g, "tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+              "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf", DEVICE_EXACT);
+    round_passes(&g, &(struct round_passes){"tests/data/nano/nano-gemma4-mtp-golden.json.xz",
+                                            "q8_0", 20, 0});
     golden_close(&g);
 }
 
 static void refused(const char *target, const char *draft, const char *part)
 {
     struct golden_model g;
-    golden_open(&g, target, &(struct golden_options){.n_ctx = CTX, .max_rows = 64, .draft = true, .draft_file = draft, .draft_refused = part});
+    golden_open(&g, target,
+                &(struct golden_options){.n_ctx = CTX,
+                                         .max_rows = 64,
+                                         .draft = true,
+                                         .draft_file = draft,
+                                         .draft_refused = part});
     golden_close(&g);
 }
 
@@ -154,17 +176,21 @@ static void refused(const char *target, const char *draft, const char *part)
 static void what_does_not_fit(void **state)
 {
     (void)state;
-    refused("tests/data/nano/nano-gemma4-Q4_K_M.gguf", GOLDENS "gemma4_assistant_dense/model-F32.gguf",
+    refused("tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+            GOLDENS "gemma4_assistant_dense/model-F32.gguf",
             "'gemma4-assistant.embedding_length_out' is 64, but the target's width is 256");
-    refused("tests/data/nano/nano-gemma4-Q4_K_M.gguf", GOLDENS "gemma4_assistant_dense", "'backbone_hidden_size' is 64");
-    refused("tests/data/nano-v4/nano-v4-MXFP4.gguf", "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf", "but the target is deepseek4");
+    refused("tests/data/nano/nano-gemma4-Q4_K_M.gguf", GOLDENS "gemma4_assistant_dense",
+            "'backbone_hidden_size' is 64");
+    refused("tests/data/nano-v4/nano-v4-MXFP4.gguf", "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf",
+            "but the target is deepseek4");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dense_head),      cmocka_unit_test(ordered_head),      cmocka_unit_test(empty_context),
-        cmocka_unit_test(recorded_passes), cmocka_unit_test(what_does_not_fit),
+        cmocka_unit_test(dense_head),        cmocka_unit_test(ordered_head),
+        cmocka_unit_test(empty_context),     cmocka_unit_test(recorded_passes),
+        cmocka_unit_test(what_does_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -40,8 +40,8 @@ static const struct io_meta *read_config(struct golden_model *g)
 }
 
 /* The kind of a file: of a checkpoint by its config.json, or one that has its target's. */
-static const struct family_draft *kind_of(const struct golden_model *g, struct model *m, const struct io_meta *meta,
-                                          struct json_object *config)
+static const struct family_draft *kind_of(const struct golden_model *g, struct model *m,
+                                          const struct io_meta *meta, struct json_object *config)
 {
     const struct family_draft *k = family_draft_of(g->family, m, meta, config);
     if (config && (!k || !strcmp(k->kind, "model")))
@@ -67,11 +67,14 @@ static ingle_status bind_draft(struct golden_model *g, const char *path, struct 
         g->draft_config = config;
     }
     if (path)
-        GOLDEN_OK(model_create(&g->draft_model, file, g->device, config ? g->family->rename : NULL, &g->sink, &e));
-    const struct family_draft *k = g->draft_kind = kind_of(g, path ? g->draft_model : m, meta, config);
+        GOLDEN_OK(model_create(&g->draft_model, file, g->device, config ? g->family->rename : NULL,
+                               &g->sink, &e));
+    const struct family_draft *k = g->draft_kind =
+        kind_of(g, path ? g->draft_model : m, meta, config);
     if (path) {
         model_free(g->draft_model);
-        GOLDEN_OK(model_create(&g->draft_model, file, g->device, config ? k->rename : k->alias, &g->sink, &e));
+        GOLDEN_OK(model_create(&g->draft_model, file, g->device, config ? k->rename : k->alias,
+                               &g->sink, &e));
         m = g->draft_model;
     }
     if (config && (k->config ? k->config : g->family->config)(config, g->draft_meta, &g->sink, err))
@@ -107,8 +110,8 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
         g->family = family_by_arch(arch);
         assert_non_null(g->family);
     }
-    GOLDEN_OK(model_create(&g->model, g->file, g->device, checkpoint ? g->family->rename : g->family->alias,
-                           &g->sink, &e));
+    GOLDEN_OK(model_create(&g->model, g->file, g->device,
+                           checkpoint ? g->family->rename : g->family->alias, &g->sink, &e));
     if (g->config)
         GOLDEN_OK(model_read_scheme(g->model, g->config, &e));
     GOLDEN_OK(g->family->bind(&g->self, g->model, meta, &g->info, &e));
@@ -129,7 +132,8 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     const int64_t max_rows = o->max_rows ? o->max_rows : 512;
     struct kv_types types = kv_types_of(o->codec);
     if (o->kv)
-        GOLDEN_OK(strchr(o->kv, '=') ? kv_types_parse(NULL, NULL, NULL, o->kv, &types, &e) : kv_types_parse(o->kv, NULL, NULL, NULL, &types, &e));
+        GOLDEN_OK(strchr(o->kv, '=') ? kv_types_parse(NULL, NULL, NULL, o->kv, &types, &e)
+                                     : kv_types_parse(o->kv, NULL, NULL, NULL, &types, &e));
     struct runner_options r = {.n_ctx = o->n_ctx ? o->n_ctx : 512,
                                      .max_rows = max_rows,
                                      .max_logits = max_rows,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * mtp_files - drafters that draft token by token, and those of DeepSeek V4: the dialects of GGUF draft in equal bits, and
- * files that match by half are refused.
+ * mtp_files - drafters that draft token by token, and those of DeepSeek V4: the dialects of GGUF
+ * draft in equal bits, and files that match by half are refused.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "golden/rewrite.h"
@@ -45,7 +45,9 @@ static float *drafts(const char *target, const char *file, const char *kind)
     struct golden_model g;
     struct session *s;
     int32_t tokens[N + 1];
-    golden_open(&g, target, &(struct golden_options){.n_ctx = CTX, .max_rows = 64, .draft = true, .draft_file = file});
+    golden_open(
+        &g, target,
+        &(struct golden_options){.n_ctx = CTX, .max_rows = 64, .draft = true, .draft_file = file});
     assert_string_equal(g.draft_kind->kind, kind);
     for (int i = 0; i <= N; i++)
         tokens[i] = (i * 37 + 5) % (int32_t)g.info.n_vocab;
@@ -58,7 +60,8 @@ static float *drafts(const char *target, const char *file, const char *kind)
     return out;
 }
 
-static void same(const char *target, const char *file, const char *kind, const struct rewrite *r, int64_t n_vocab)
+static void same(const char *target, const char *file, const char *kind, const struct rewrite *r,
+                 int64_t n_vocab)
 {
     float *want = drafts(target, file, kind), *got;
     rewrite_gguf(file, path, r);
@@ -72,28 +75,40 @@ static void refused(const char *target, const char *file, const struct rewrite *
 {
     struct golden_model g;
     rewrite_gguf(file, path, r);
-    golden_open(&g, target, &(struct golden_options){.n_ctx = CTX, .max_rows = 64, .draft = true, .draft_file = path, .draft_refused = part});
+    golden_open(&g, target,
+                &(struct golden_options){.n_ctx = CTX,
+                                         .max_rows = 64,
+                                         .draft = true,
+                                         .draft_file = path,
+                                         .draft_refused = part});
     golden_close(&g);
 }
 
 static void assistants(void **state)
 {
     (void)state;
-    static const struct rewrite_name keys[] = {{"embedding_length_out", "n_embd_backbone"}, {NULL, NULL}};
+    static const struct rewrite_name keys[] = {{"embedding_length_out", "n_embd_backbone"},
+                                               {NULL, NULL}};
     static const struct rewrite_name names[] = {
-        {"nextn.pre_projection.weight", "mtp.pre_projection.weight"}, {"nextn.post_projection.weight", "mtp.post_projection.weight"},
-        {"masked_embd_centroids.weight", "mtp.centroids.weight"},     {"masked_embd_ordering", "mtp.token_ordering"},
+        {"nextn.pre_projection.weight", "mtp.pre_projection.weight"},
+        {"nextn.post_projection.weight", "mtp.post_projection.weight"},
+        {"masked_embd_centroids.weight", "mtp.centroids.weight"},
+        {"masked_embd_ordering", "mtp.token_ordering"},
         {NULL, NULL}};
-    static const struct rewrite_name bare[] = {{"masked_embd_centroids.weight", "mtp.centroids"},
-                                               {"masked_embd_ordering", "masked_embd_ordering.weight"}, {NULL, NULL}};
-    const struct rewrite underscore = {"gemma4_assistant", keys, names, NULL}, plain = {"gemma4", NULL, bare, NULL};
+    static const struct rewrite_name bare[] = {
+        {"masked_embd_centroids.weight", "mtp.centroids"},
+        {"masked_embd_ordering", "masked_embd_ordering.weight"},
+        {NULL, NULL}};
+    const struct rewrite underscore = {"gemma4_assistant", keys, names, NULL},
+                         plain = {"gemma4", NULL, bare, NULL};
     const char *const files[] = {DENSE, ORDERED};
     for (int i = 0; i < 2; i++) {
         same(GEMMA, files[i], "mtp", &underscore, 512);
         same(GEMMA, files[i], "mtp", &plain, 512);
     }
     /* A writer that drops the clusters leaves the exact head. */
-    static const struct rewrite_name dropped[] = {{"masked_embd_centroids.weight", NULL}, {"masked_embd_ordering", NULL}, {NULL, NULL}};
+    static const struct rewrite_name dropped[] = {
+        {"masked_embd_centroids.weight", NULL}, {"masked_embd_ordering", NULL}, {NULL, NULL}};
     rewrite_gguf(ORDERED, path, &(struct rewrite){NULL, NULL, dropped, NULL});
     mem_free(drafts(GEMMA, path, "mtp"));
 }
@@ -101,15 +116,20 @@ static void assistants(void **state)
 static void assistants_by_half(void **state)
 {
     (void)state;
-    static const struct rewrite_name head[] = {{"token_embd.weight", NULL}, {NULL, NULL}}, order[] = {{"masked_embd_ordering", NULL}, {NULL, NULL}};
-    static const struct rewrite_name norm[] = {{"blk.2.attn_q_norm.weight", NULL}, {NULL, NULL}}, rope[] = {{"rope_freqs.weight", NULL}, {NULL, NULL}};
-    refused(GEMMA, DENSE, &(struct rewrite){NULL, NULL, head, NULL}, "'token_embd.weight', the assistant's head, is missing");
+    static const struct rewrite_name head[] = {{"token_embd.weight", NULL}, {NULL, NULL}},
+                                     order[] = {{"masked_embd_ordering", NULL}, {NULL, NULL}};
+    static const struct rewrite_name norm[] = {{"blk.2.attn_q_norm.weight", NULL}, {NULL, NULL}},
+                                     rope[] = {{"rope_freqs.weight", NULL}, {NULL, NULL}};
+    refused(GEMMA, DENSE, &(struct rewrite){NULL, NULL, head, NULL},
+            "'token_embd.weight', the assistant's head, is missing");
     refused(GEMMA, ORDERED, &(struct rewrite){NULL, NULL, order, NULL}, "masked_embd_ordering");
     refused(GEMMA, DENSE, &(struct rewrite){NULL, NULL, norm, NULL}, "blk.2.attn_q_norm.weight");
     refused(GEMMA, DENSE, &(struct rewrite){NULL, NULL, rope, NULL}, "rope_freqs.weight");
-    refused(GEMMA, DENSE, &(struct rewrite){NULL, NULL, NULL, "attention.sliding_window"}, "attention.sliding_window' is 23, but the target's window is 24");
+    refused(GEMMA, DENSE, &(struct rewrite){NULL, NULL, NULL, "attention.sliding_window"},
+            "attention.sliding_window' is 23, but the target's window is 24");
     refused(GEMMA, ORDERED, &(struct rewrite){NULL, NULL, NULL, "n_centroids"}, "centroids");
-    refused(GEMMA, DENSE, &(struct rewrite){NULL, NULL, NULL, "attention.shared_kv_layers"}, "'attention.shared_kv_layers' is 3 of 4 layers");
+    refused(GEMMA, DENSE, &(struct rewrite){NULL, NULL, NULL, "attention.shared_kv_layers"},
+            "'attention.shared_kv_layers' is 3 of 4 layers");
 }
 
 static void stages(void **state)
@@ -123,22 +143,30 @@ static void stages(void **state)
         {"markov_w2.weight", "dflash.dspark.markov.w2"},
         {"conf_proj.weight", "dflash.dspark.confidence.weight"},
         {NULL, NULL}};
-    same(V4, SPARK, "dspark", &(struct rewrite){"deepseek4-dflash-draft", keys, names, "target_layer_ids"}, 320);
+    same(V4, SPARK, "dspark",
+         &(struct rewrite){"deepseek4-dflash-draft", keys, names, "target_layer_ids"}, 320);
     same(V4, SPARK, "dspark", &(struct rewrite){NULL, keys, NULL, "target_layer_ids"}, 320);
 }
 
 static void stages_by_half(void **state)
 {
     (void)state;
-    static const struct rewrite_name other[] = {{"markov_w1.weight", "markov_head.embed.weight"}, {NULL, NULL}};
-    static const struct rewrite_name no_fc[] = {{"fc.weight", NULL}, {NULL, NULL}}, no_chain[] = {{"markov_w1.weight", NULL}, {NULL, NULL}};
-    static const struct rewrite_name block[] = {{"conf_proj.weight", "mtp.0.e_proj.weight"}, {NULL, NULL}};
+    static const struct rewrite_name other[] = {{"markov_w1.weight", "markov_head.embed.weight"},
+                                                {NULL, NULL}};
+    static const struct rewrite_name no_fc[] = {{"fc.weight", NULL}, {NULL, NULL}},
+                                     no_chain[] = {{"markov_w1.weight", NULL}, {NULL, NULL}};
+    static const struct rewrite_name block[] = {{"conf_proj.weight", "mtp.0.e_proj.weight"},
+                                                {NULL, NULL}};
     refused(V4, SPARK, &(struct rewrite){NULL, NULL, other, NULL}, "V4.1");
-    refused(V4, SPARK, &(struct rewrite){NULL, NULL, no_fc, NULL}, "'fc.weight' (main_proj) is missing");
-    refused(V4, SPARK, &(struct rewrite){NULL, NULL, no_chain, NULL}, "'markov_w1.weight' is missing");
+    refused(V4, SPARK, &(struct rewrite){NULL, NULL, no_fc, NULL},
+            "'fc.weight' (main_proj) is missing");
+    refused(V4, SPARK, &(struct rewrite){NULL, NULL, no_chain, NULL},
+            "'markov_w1.weight' is missing");
     refused(V4, SPARK, &(struct rewrite){NULL, NULL, block, NULL}, "a draft block of one token");
-    refused(V4, SPARK, &(struct rewrite){NULL, NULL, NULL, "attention.head_count_kv"}, "head_count_kv");
-    refused(V4, SPARK, &(struct rewrite){NULL, NULL, NULL, "hyper_connection.count"}, "'dflash.hyper_connection.count' is 3, but the target's streams are 4");
+    refused(V4, SPARK, &(struct rewrite){NULL, NULL, NULL, "attention.head_count_kv"},
+            "head_count_kv");
+    refused(V4, SPARK, &(struct rewrite){NULL, NULL, NULL, "hyper_connection.count"},
+            "'dflash.hyper_connection.count' is 3, but the target's streams are 4");
 }
 
 int main(void)

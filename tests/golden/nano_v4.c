@@ -27,7 +27,8 @@ enum { MAX_TOKENS = 1024 };
 /* The path of a file of the model, "" for the checkpoint itself; false if it is not here. */
 static bool find(const char *file, char *path, size_t cap)
 {
-    static const char *const roots[] = {"tests/data/nano-v4", "../shared/models/nano-v4", "../../shared/models/nano-v4"};
+    static const char *const roots[] = {"tests/data/nano-v4", "../shared/models/nano-v4",
+                                        "../../shared/models/nano-v4"};
     struct stat st;
     for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
         snprintf(path, cap, "%s/%s", roots[i], *file ? file : "config.json");
@@ -79,7 +80,8 @@ static void compare(struct difference *to, const float *logits, struct json_obje
     for (size_t i = 0; i < json_object_array_length(best); i++) {
         struct json_object *pair = json_object_array_get_idx(best, i);
         const int token = json_object_get_int(json_object_array_get_idx(pair, 0));
-        const double d = fabs((double)logits[token] - json_object_get_double(json_object_array_get_idx(pair, 1)));
+        const double d = fabs((double)logits[token] -
+                              json_object_get_double(json_object_array_get_idx(pair, 1)));
         if (!(d <= to->max))
             to->max = d;
         to->sum += d * d;
@@ -96,7 +98,8 @@ static void complete(struct golden_model *g, const char *file, struct json_objec
     int32_t in[MAX_TOKENS], out[MAX_TOKENS];
     const float *logits = NULL;
     const char *name = json_object_get_string(member(prompt, "name"));
-    const int64_t n_in = ids(member(prompt, "prompt_ids"), in), n_out = ids(member(prompt, "completion_ids"), out);
+    const int64_t n_in = ids(member(prompt, "prompt_ids"), in),
+                  n_out = ids(member(prompt, "completion_ids"), out);
     struct json_object *steps = member(prompt, "step_logits_top3");
     assert_int_equal(json_object_array_length(steps), n_out);
     GOLDEN_OK(session_create(&s, g->runner, &e));
@@ -107,7 +110,8 @@ static void complete(struct golden_model *g, const char *file, struct json_objec
         compare(to, logits, json_object_array_get_idx(steps, (size_t)i));
         const int64_t token = golden_best(logits, g->info.n_vocab);
         if (token != out[i])
-            fail_msg("%s, %s: token %lld is %lld, not %d", file, name, (long long)i, (long long)token, out[i]);
+            fail_msg("%s, %s: token %lld is %lld, not %d", file, name, (long long)i,
+                     (long long)token, out[i]);
         GOLDEN_OK(session_append(s, &out[i], 1, &e));
         GOLDEN_OK(session_finish(s, &logits, NULL, &e));
     }
@@ -122,13 +126,19 @@ static void check_kv(const char *file, enum device_numerics numerics, enum kern_
     struct difference d = {0};
     if (!find(file, path, sizeof path))
         return;
-    golden_open(&g, path, &(struct golden_options){.numerics = numerics, .codec = codec, .n_ctx = MAX_TOKENS});
+    golden_open(
+        &g, path,
+        &(struct golden_options){.numerics = numerics, .codec = codec, .n_ctx = MAX_TOKENS});
     struct json_object *golden = read_golden(), *prompts = member(golden, "prompts");
-    for (size_t i = 0; i < json_object_array_length(prompts); i += !UNIT_ASAN ? 1 : numerics == DEVICE_REFERENCE ? 12 : 3)
+    for (size_t i = 0; i < json_object_array_length(prompts); i += !UNIT_ASAN ? 1
+                                                                   : numerics == DEVICE_REFERENCE
+                                                                       ? 12
+                                                                       : 3)
         complete(&g, file, json_object_array_get_idx(prompts, i), &d);
     const double rms = sqrt(d.sum / (double)d.n);
-    print_message("%-24s %-10s %-4s max abs %.2e of %.0e  rms %.2e of %.0e\n", *file ? file : "checkpoint",
-                  numerics == DEVICE_EXACT ? "exact" : "reference", kern_kv_name(codec), d.max, bound.max, rms, bound.rms);
+    print_message("%-24s %-10s %-4s max abs %.2e of %.0e  rms %.2e of %.0e\n",
+                  *file ? file : "checkpoint", numerics == DEVICE_EXACT ? "exact" : "reference",
+                  kern_kv_name(codec), d.max, bound.max, rms, bound.rms);
     assert_true(d.max <= bound.max && rms <= bound.rms);
     json_object_put(golden);
     golden_close(&g);
@@ -189,7 +199,8 @@ static float *all_logits(const char *path, int64_t *n)
     json_object_put(golden);
     if (UNIT_ASAN && n_in > 40)
         n_in = 40;
-    golden_open(&g, path, &(struct golden_options){.numerics = DEVICE_REFERENCE, .n_ctx = MAX_TOKENS});
+    golden_open(&g, path,
+                &(struct golden_options){.numerics = DEVICE_REFERENCE, .n_ctx = MAX_TOKENS});
     GOLDEN_OK(session_create(&s, g.runner, &e));
     float *logits = golden_logits(&g, s, longest, n_in, 0, NULL);
     *n = n_in * g.info.n_vocab;

@@ -22,21 +22,32 @@ static const struct {
     enum device_numerics numerics;
     const char *kv; /* NULL: f16 */
 } models[] = {
-    {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT, NULL},
-    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT, NULL},
-    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", DEVICE_EXACT, NULL},
-    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT, NULL},
-    {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors", DEVICE_EXACT, NULL},
+    {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf",
+     "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT, NULL},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf",
+     "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT, NULL},
+    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf",
+     "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", DEVICE_EXACT, NULL},
+    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+     "tests/data/goldens/gemma4_dense/golden.safetensors", DEVICE_EXACT, NULL},
+    {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
+     "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors", DEVICE_EXACT, NULL},
     /* FP8 and BF16: another arithmetic, the same contract */
-    {"tests/data/goldens/deepseek_v4_published/model.safetensors", "tests/data/goldens/deepseek_v4_published/golden.safetensors", DEVICE_FAST, NULL},
-    {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT, "q8r:n4r+rot"},
-    {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT,
+    {"tests/data/goldens/deepseek_v4_published/model.safetensors",
+     "tests/data/goldens/deepseek_v4_published/golden.safetensors", DEVICE_FAST, NULL},
+    {"tests/data/goldens/gemma4_realhd/model-F32.gguf",
+     "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT, "q8r:n4r+rot"},
+    {"tests/data/goldens/gemma4_realhd/model-F32.gguf",
+     "tests/data/goldens/gemma4_realhd/golden.safetensors", DEVICE_EXACT,
      "full=tq3_0,sliding=q8r,0=f16,1=n4r:q8r"},
-    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT, "q8_0v"},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf",
+     "tests/data/goldens/gemma4_moe/golden.safetensors", DEVICE_EXACT, "q8_0v"},
 };
-enum { CODED = 3 }; /* the last ones: under the thread sanitizer threads do the same with any codec */
+/* the last ones: under the thread sanitizer threads do the same with any codec */
+enum { CODED = 3 };
 enum { N_MODELS = sizeof models / sizeof *models - (UNIT_TSAN ? CODED : 0), N = 300 };
-enum { STEP = UNIT_TSAN || UNIT_ASAN ? 3 : 1 }; /* under sanitizers a test takes every third model, the next test others */
+/* under sanitizers a test takes every third model, the next test others */
+enum { STEP = UNIT_TSAN || UNIT_ASAN ? 3 : 1 };
 
 /* 300 tokens: pages, windows and their borders are crossed. */
 static void prompt(int model, int32_t out[N])
@@ -50,8 +61,10 @@ static void prompt(int model, int32_t out[N])
 
 static struct golden_options plain(int model)
 {
-    return (struct golden_options){
-        .numerics = models[model].numerics, .codec = KERN_KV_F16, .kv = models[model].kv, .tree_bytes = 64 << 20};
+    return (struct golden_options){.numerics = models[model].numerics,
+                                   .codec = KERN_KV_F16,
+                                   .kv = models[model].kv,
+                                   .tree_bytes = 64 << 20};
 }
 
 static void open_plain(struct golden_model *g, int model)
@@ -76,7 +89,8 @@ static void same(const char *what, const float *a, const float *b, int64_t n)
         return;
     for (int64_t i = 0; i < n; i++)
         if (memcmp(&a[i], &b[i], sizeof *a))
-            fail_msg("%s: element %lld is %a, not %a", what, (long long)i, (double)a[i], (double)b[i]);
+            fail_msg("%s: element %lld is %a, not %a", what, (long long)i, (double)a[i],
+                     (double)b[i]);
 }
 
 static void remove_dir(const char *dir)
@@ -103,7 +117,10 @@ static void any_cut_of_a_prompt(void **state)
         prompt(m, tokens);
         open_plain(&g, m);
         float *whole = fresh(&g, tokens, N, 0);
-        for (size_t i = UNIT_TSAN ? 6 : UNIT_ASAN ? 1 : 0; i < sizeof chunks / sizeof *chunks; i += UNIT_ASAN ? 2 : 1) {
+        for (size_t i = UNIT_TSAN   ? 6
+                        : UNIT_ASAN ? 1
+                                    : 0;
+             i < sizeof chunks / sizeof *chunks; i += UNIT_ASAN ? 2 : 1) {
             float *cut = fresh(&g, tokens, N, chunks[i]);
             same("chunks", cut, whole, N * g.info.n_vocab);
             mem_free(cut);
@@ -125,7 +142,10 @@ static void any_threads_and_kernels(void **state)
         float *want = fresh(&g, tokens, N, 0);
         golden_close(&g);
         /* Each recipe of fast is one instruction set's. */
-        for (int i = UNIT_TSAN ? 7 : models[m].numerics == DEVICE_FAST ? 5 : 0; i < (UNIT_ASAN ? 7 : 8); i++) {
+        for (int i = UNIT_TSAN                           ? 7
+                     : models[m].numerics == DEVICE_FAST ? 5
+                                                         : 0;
+             i < (UNIT_ASAN ? 7 : 8); i++) {
             struct golden_options o = plain(m);
             uint32_t mask = UINT32_MAX;
             if (i < 5)
@@ -172,7 +192,8 @@ static void alone_or_in_a_batch(void **state)
         for (int64_t left = K * N; left && (!UNIT_TSAN || done[0] < 40);) {
             struct session_work w[K];
             for (int k = 0; k < K; k++)
-                w[k] = (struct session_work){.s = s[k], .max_tokens = 1 + k * 13, .want = FAMILY_LOGITS_ALL};
+                w[k] = (struct session_work){
+                    .s = s[k], .max_tokens = 1 + k * 13, .want = FAMILY_LOGITS_ALL};
             GOLDEN_OK(session_step(g.runner, w, K, NULL, &e));
             for (int k = 0; k < K; k++) {
                 same("batch", w[k].logits, want[k] + done[k] * g.info.n_vocab,
@@ -189,10 +210,11 @@ static void alone_or_in_a_batch(void **state)
     }
 }
 
-/* A prompt in steps of `chunk` tokens (0: as many as fit), then an answer, `each` tokens a step, beside another
- * session's prompt (or NULL), 10 tokens a step: f32 [ANSWER + 1][n_vocab]. */
+/* A prompt in steps of `chunk` tokens (0: as many as fit), then an answer, `each` tokens a step,
+ * beside another session's prompt (or NULL), 10 tokens a step: f32 [ANSWER + 1][n_vocab]. */
 enum { PROMPT = 200, ANSWER = 12 };
-static float *answer(struct golden_model *g, const int32_t *tokens, int64_t chunk, int64_t each, struct session *other)
+static float *answer(struct golden_model *g, const int32_t *tokens, int64_t chunk, int64_t each,
+                     struct session *other)
 {
     struct err e;
     struct session *s;
@@ -202,8 +224,9 @@ static float *answer(struct golden_model *g, const int32_t *tokens, int64_t chun
     GOLDEN_OK(session_create(&s, g->runner, &e));
     GOLDEN_OK(session_sync(s, tokens, PROMPT, NULL, &e));
     for (int64_t n = PROMPT; n < PROMPT + ANSWER;) {
-        struct session_work w[] = {{.s = other ? other : s, .max_tokens = 10, .want = FAMILY_LOGITS_NONE},
-                                   {.s = s, .max_tokens = chunk, .want = FAMILY_LOGITS_LAST}};
+        struct session_work w[] = {
+            {.s = other ? other : s, .max_tokens = 10, .want = FAMILY_LOGITS_NONE},
+            {.s = s, .max_tokens = chunk, .want = FAMILY_LOGITS_LAST}};
         struct session_work *const mine = &w[1];
         const bool prompts = session_length(s) < PROMPT;
         if (!prompts) {
@@ -223,7 +246,8 @@ static float *answer(struct golden_model *g, const int32_t *tokens, int64_t chun
     return logits;
 }
 
-/* Steps longer than what is attended at a time, of sessions that begin and end anywhere in its blocks. */
+/* Steps longer than what is attended at a time, of sessions that begin and end anywhere in its
+ * blocks. */
 static void long_steps(void **state)
 {
     (void)state;
@@ -264,8 +288,8 @@ static void long_steps(void **state)
     }
 }
 
-/* With fast numerics a prompt is attended, and its quantised weights are multiplied, otherwise, and that is all
- * that its rows know. */
+/* With fast numerics a prompt is attended, and its quantised weights are multiplied, otherwise, and
+ * that is all that its rows know. */
 static void check_fast(int model)
 {
     static const struct { int64_t chunk, each; } ways[] = {{7, 1}, {64, 3}, {0, ANSWER}};
@@ -320,7 +344,8 @@ static void check_rewind(struct golden_model *g, struct session *s, const int32_
     int64_t at = session_length(s);
     GOLDEN_OK(session_append(s, tokens + to, N - to, &e));
     while (at < N) {
-        struct session_work w = {.s = s, .max_tokens = recomputed ? 0 : 9, .want = FAMILY_LOGITS_ALL};
+        struct session_work w = {
+            .s = s, .max_tokens = recomputed ? 0 : 9, .want = FAMILY_LOGITS_ALL};
         GOLDEN_OK(session_step(g->runner, &w, 1, NULL, &e));
         same("rewind", w.logits, want + at * g->info.n_vocab, w.n_done * g->info.n_vocab);
         at += w.n_done;
@@ -374,7 +399,8 @@ static void forked_and_diverged(void **state)
         GOLDEN_OK(session_create(&b, g.runner, &e));
         mem_free(golden_logits(&g, a, tokens, 201, 0, NULL));
         GOLDEN_OK(session_fork(b, a, &e));
-        for (int i = 201; i < (UNIT_TSAN || UNIT_ASAN ? 221 : N); i++) { /* turn about, in the page that they shared */
+        /* turn about, in the page that they shared */
+        for (int i = 201; i < (UNIT_TSAN || UNIT_ASAN ? 221 : N); i++) {
             float *x = golden_logits(&g, a, tokens + i, 1, 0, NULL);
             float *y = golden_logits(&g, b, other + i, 1, 0, NULL);
             same("fork", x, want_a + i * v, v);
@@ -448,7 +474,8 @@ static bool holds(int model, const char *kv)
 static void restored_from_disk(void **state)
 {
     (void)state;
-    static const char *const kinds[] = {"f32", "f16", "bf16", "q8_0", "fp8", "q8r", "f16:n4r", "tq3_0", "f16v", "q8_0v", "q8r+rot"};
+    static const char *const kinds[] = {"f32",     "f16",   "bf16", "q8_0",  "fp8",    "q8r",
+                                        "f16:n4r", "tq3_0", "f16v", "q8_0v", "q8r+rot"};
     static const struct { int64_t n, kept; } again[] = {
         {150, 149}, {151, 150}, {N, 151}, {120, 96}, {96, 95}, {40, 0}};
     for (int m = 6 % STEP; m < N_MODELS; m += STEP)
@@ -461,7 +488,8 @@ static void restored_from_disk(void **state)
             const float *last;
             char dir[] = "/tmp/ingle-store-XXXXXX";
             struct golden_options o = plain(m);
-            if (models[m].kv || !holds(m, kinds[c]) || (UNIT_TSAN && strcmp(kinds[c], "f16")) || (UNIT_ASAN && m % 4 && c % 3 != 1))
+            if (models[m].kv || !holds(m, kinds[c]) || (UNIT_TSAN && strcmp(kinds[c], "f16")) ||
+                (UNIT_ASAN && m % 4 && c % 3 != 1))
                 continue;
             o.kv = kinds[c];
             o.restore_every = 96;

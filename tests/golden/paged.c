@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* paged - keys and values beyond memory: a session whose pages are on disk has the bits of one whose pages are in memory, in
- * prompts, answers, batches, drafts that are verified, forks, rewinds and restores. */
+/* paged - keys and values beyond memory: a session whose pages are on disk has the bits of one
+ * whose pages are in memory, in prompts, answers, batches, drafts that are verified, forks, rewinds
+ * and restores. */
 #define _DEFAULT_SOURCE
 #include "golden/golden.h"
 
@@ -21,11 +22,21 @@ static const struct {
     uint64_t memory;
     bool few, alone; /* a sparse prompt; one session, and memory for no more */
 } models[] = {
-    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", NULL, 2900, 340 << 10, false, false}, /* shared keys */
-    {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", "q8r+rot", 2000, 2350 << 10, true, true},
-    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", "q8_0v", 1900, 150 << 10, false, true},
+    /* shared keys */
+    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf",
+     "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", NULL, 2900, 340 << 10, false, false},
+    {"tests/data/goldens/gemma4_realhd/model-F32.gguf",
+     "tests/data/goldens/gemma4_realhd/golden.safetensors", "q8r+rot", 2000, 2350 << 10, true,
+     true},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf",
+     "tests/data/goldens/gemma4_moe/golden.safetensors", "q8_0v", 1900, 150 << 10, false, true},
 };
-enum { N_MODELS = sizeof models / sizeof *models, STEP = UNIT_TSAN || UNIT_ASAN ? N_MODELS : 1, CHUNK = 96, N_CTX = 4800 };
+enum {
+    N_MODELS = sizeof models / sizeof *models,
+    STEP = UNIT_TSAN || UNIT_ASAN ? N_MODELS : 1,
+    CHUNK = 96,
+    N_CTX = 4800
+};
 
 static void prompt(int model, int32_t out[N_CTX])
 {
@@ -69,7 +80,8 @@ static void finish_all(struct golden_model *g, struct session *const *s, int n, 
         more = false;
         for (int i = 0; i < n; i++)
             if (session_pending(s[i]))
-                w[k++] = (struct session_work){.s = s[i], .want = FAMILY_LOGITS_LAST, .max_tokens = 40};
+                w[k++] =
+                    (struct session_work){.s = s[i], .want = FAMILY_LOGITS_LAST, .max_tokens = 40};
         if (!k)
             break;
         GOLDEN_OK(session_step(g->runner, w, k, NULL, &e));
@@ -106,7 +118,8 @@ static void play(struct golden_model *g, int model, const int32_t *tokens, struc
     session_keep(a, n + 8);
     if (!models[model].alone)
         GOLDEN_OK(session_fork(b, a, &e));
-    GOLDEN_OK(session_rewind(a, models[model].alone ? 1200 : 2000, &e)); /* into a page that is on disk */
+    /* into a page that is on disk */
+    GOLDEN_OK(session_rewind(a, models[model].alone ? 1200 : 2000, &e));
     GOLDEN_OK(session_append(a, tokens + 100, 200, &e));
     if (!models[model].alone) {
         GOLDEN_OK(session_append(b, tokens + 300, 100, &e));
@@ -146,7 +159,12 @@ static void empty(const char *dir)
 
 static struct golden_options options(int model)
 {
-    return (struct golden_options){.codec = KERN_KV_F16, .kv = models[model].kv, .n_ctx = N_CTX, .max_rows = CHUNK, .restore_every = 512, .tree_bytes = 256 << 10};
+    return (struct golden_options){.codec = KERN_KV_F16,
+                                   .kv = models[model].kv,
+                                   .n_ctx = N_CTX,
+                                   .max_rows = CHUNK,
+                                   .restore_every = 512,
+                                   .tree_bytes = 256 << 10};
 }
 
 static void same_bits(void **state)
@@ -180,7 +198,8 @@ static void same_bits(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
-/* What one run saved in a store and in a file, another one takes up again, with pages on disk or without. */
+/* What one run saved in a store and in a file, another one takes up again, with pages on disk or
+ * without. */
 static void restored(void **state)
 {
     (void)state;
@@ -193,7 +212,8 @@ static void restored(void **state)
     snprintf(pages, sizeof pages, "%s/pages", dir);
     snprintf(path, sizeof path, "%s/session", dir);
     prompt(M, tokens);
-    for (int i = 0; i < 4; i += 1 + (!i && (UNIT_ASAN || UNIT_TSAN))) { /* 0: saves all; then restores, without pages on disk and with */
+    /* 0: saves all; then restores, without pages on disk and with */
+    for (int i = 0; i < 4; i += 1 + (!i && (UNIT_ASAN || UNIT_TSAN))) {
         struct golden_model g;
         struct session *s;
         struct err e;
@@ -327,7 +347,8 @@ static void damaged(void **state)
     for (off_t at = 0; at < 1 << 20; at += (off_t)sizeof zeros)
         assert_int_equal(pwrite(fd, zeros, sizeof zeros, at), sizeof zeros);
     close(fd);
-    for (ingle_status status = INGLE_OK; !status;) { /* what is in memory already is not read again */
+    /* what is in memory already is not read again */
+    for (ingle_status status = INGLE_OK; !status;) {
         GOLDEN_OK(session_append(t.s, t.tokens, 1, &e));
         status = session_finish(t.s, &logits, NULL, &e);
         assert_true(!status || status == INGLE_IO);
@@ -426,6 +447,8 @@ static void directories(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(restored), cmocka_unit_test(damaged), cmocka_unit_test(full), cmocka_unit_test(directories)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(restored),
+                                       cmocka_unit_test(damaged), cmocka_unit_test(full),
+                                       cmocka_unit_test(directories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

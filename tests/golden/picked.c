@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* picked - rows of answers that choose pages (kern/pick.h): the same bits alone, in batches, in drafts that are verified, behind forks
- * and rewinds, with any number of threads and any kernels, with pages on disk; all pages are what attention to all is; what is counted. */
+/* picked - rows of answers that choose pages (kern/pick.h): the same bits alone, in batches, in
+ * drafts that are verified, behind forks and rewinds, with any number of threads and any kernels,
+ * with pages on disk; all pages are what attention to all is; what is counted. */
 #define _DEFAULT_SOURCE
 #include "golden/golden.h"
 
@@ -15,11 +16,21 @@ static const struct {
     const char *path, *golden, *kv; /* kv NULL: f16 */
     int64_t n;                      /* tokens of the prompt */
 } models[] = {
-    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", NULL, 1850}, /* shared keys */
-    {"tests/data/goldens/gemma4_moe/model-F32.gguf", "tests/data/goldens/gemma4_moe/golden.safetensors", "f16v", 1350},
-    {"tests/data/goldens/gemma4_realhd/model-F32.gguf", "tests/data/goldens/gemma4_realhd/golden.safetensors", "q8r:n4r+rot", 1000},
+    /* shared keys */
+    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf",
+     "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", NULL, 1850},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf",
+     "tests/data/goldens/gemma4_moe/golden.safetensors", "f16v", 1350},
+    {"tests/data/goldens/gemma4_realhd/model-F32.gguf",
+     "tests/data/goldens/gemma4_realhd/golden.safetensors", "q8r:n4r+rot", 1000},
 };
-enum { N_MODELS = sizeof models / sizeof *models, STEP = UNIT_TSAN || UNIT_ASAN ? N_MODELS : 1, N_CTX = 2560, ANSWER = 24, DRAFT = 6 };
+enum {
+    N_MODELS = sizeof models / sizeof *models,
+    STEP = UNIT_TSAN || UNIT_ASAN ? N_MODELS : 1,
+    N_CTX = 2560,
+    ANSWER = 24,
+    DRAFT = 6
+};
 static const struct kern_pick quarter = {.part = 4, .least = KERN_PICK_ALWAYS + 1};
 
 struct world {
@@ -105,7 +116,9 @@ static void ways(struct world *w, const float *want)
     for (int64_t i = 0; i < ANSWER; i++) { /* a prompt and another answer beside it */
         GOLDEN_OK(session_append(fork, w->tokens + w->n + i, 1, &e));
         GOLDEN_OK(session_append(s, w->tokens + i, 1, &e));
-        struct session_work all[] = {{.s = s, .want = FAMILY_LOGITS_LAST}, {.s = other, .want = FAMILY_LOGITS_LAST, .max_tokens = 30}, {.s = fork, .want = FAMILY_LOGITS_LAST}};
+        struct session_work all[] = {{.s = s, .want = FAMILY_LOGITS_LAST},
+                                     {.s = other, .want = FAMILY_LOGITS_LAST, .max_tokens = 30},
+                                     {.s = fork, .want = FAMILY_LOGITS_LAST}};
         GOLDEN_OK(session_step(w->g.runner, all, 3, NULL, &e));
         assert_int_equal(all[2].n_logits, 1);
         memcpy(got + i * w->width, all[2].logits, (size_t)w->width * sizeof *got);
@@ -140,9 +153,11 @@ static void same_bits(void **state)
         const struct golden_options more[] = {
             {.codec = KERN_KV_F16, .pick = quarter, .n_threads = 1, .max_rows = 100},
             {.codec = KERN_KV_F16, .pick = quarter, .n_threads = 5, .cpu = CPU_AVX2},
-            {.codec = KERN_KV_F16, .pick = {.part = 1, .least = KERN_PICK_ALWAYS}}, /* all pages: what attention to all is */
+            /* all pages: what attention to all is */
+            {.codec = KERN_KV_F16, .pick = {.part = 1, .least = KERN_PICK_ALWAYS}},
         };
-        for (size_t i = m == 2; i < sizeof more / sizeof *more; i += UNIT_TSAN || UNIT_ASAN || m ? 2 : 1) {
+        for (size_t i = m == 2; i < sizeof more / sizeof *more;
+             i += UNIT_TSAN || UNIT_ASAN || m ? 2 : 1) {
             begin(&w, m, more[i]);
             s = after_prompt(&w);
             answer(&w, s, i == 1 ? DRAFT : 1, got);
@@ -168,7 +183,12 @@ static void paged(void **state)
         struct kern_pick_seen seen[3];
         float *out[3];
         for (int i = 0; i < 3; i++) { /* in memory; on disk with drafts, and one by one */
-            begin(&w, m, (struct golden_options){.codec = KERN_KV_F16, .pick = quarter, .disk = i ? dir : NULL, .kv_bytes = memory[m], .max_rows = 64});
+            begin(&w, m,
+                  (struct golden_options){.codec = KERN_KV_F16,
+                                          .pick = quarter,
+                                          .disk = i ? dir : NULL,
+                                          .kv_bytes = memory[m],
+                                          .max_rows = 64});
             out[i] = room(&w);
             struct session *s = after_prompt(&w);
             struct kv_disk_counts disk;
@@ -177,7 +197,9 @@ static void paged(void **state)
             answer(&w, s, i == 1 ? DRAFT : 1, out[i]);
             seen[i] = session_pick_take(s);
             session_runner_disk_count(w.g.runner, &disk);
-            assert_true(!i || (disk.read_bytes > before && disk.read_bytes - before <= 4 * disk.bytes)); /* what was read stays */
+            /* what was read stays */
+            assert_true(!i ||
+                        (disk.read_bytes > before && disk.read_bytes - before <= 4 * disk.bytes));
             session_free(s);
             golden_close(&w.g);
         }
@@ -212,15 +234,18 @@ static void checked(void **state)
         answer(&w, s, 1, out);
         if (i) {
             const struct kern_pick_seen seen = session_pick_take(s);
-            const uint64_t pages = (uint64_t)n / KV_PAGE + 1, budget = (uint64_t)kern_pick_budget(&quarter, n);
+            const uint64_t pages = (uint64_t)n / KV_PAGE + 1,
+                           budget = (uint64_t)kern_pick_budget(&quarter, n);
             assert_memory_equal(out, exact, (size_t)w.width * sizeof *out);
             assert_true(rows_that_differ(&w, out, exact) > ANSWER / 2);
             assert_int_equal(seen.rows, ANSWER); /* one full layer */
             assert_int_equal(seen.checked, 2);   /* query heads */
             assert_int_equal(seen.pairs, 2 * (ANSWER - 1));
             assert_int_equal(seen.pages_read, pages + (ANSWER - 1) * budget);
-            assert_true(seen.pages_seen >= ANSWER * pages && seen.pages_seen <= ANSWER * (pages + 1));
-            assert_true(seen.missed > 0 && seen.most > 0.0f && seen.most < 1.0f && seen.most_true > 0.0f && seen.most_true < 1.0f);
+            assert_true(seen.pages_seen >= ANSWER * pages &&
+                        seen.pages_seen <= ANSWER * (pages + 1));
+            assert_true(seen.missed > 0 && seen.most > 0.0f && seen.most < 1.0f &&
+                        seen.most_true > 0.0f && seen.most_true < 1.0f);
             assert_true((double)seen.missed * 0x1p-32 <= (double)seen.most * (double)seen.pairs);
             assert_true(seen.bytes_read > 0 && seen.bytes_read % seen.pages_read == 0);
             mem_free(out);
@@ -247,7 +272,9 @@ static void restored(void **state)
         struct err e;
         struct session *s;
         struct session_reuse reuse;
-        begin(&w, 0, (struct golden_options){.codec = KERN_KV_F16, .pick = quarter, .tree_bytes = 16 << 20, .store = store});
+        begin(&w, 0,
+              (struct golden_options){
+                  .codec = KERN_KV_F16, .pick = quarter, .tree_bytes = 16 << 20, .store = store});
         float *out = room(&w);
         if (i < 2) {
             s = after_prompt(&w);
@@ -286,15 +313,16 @@ static void restored(void **state)
     assert_int_equal(system(command), 0);
 }
 
-/* Sessions of one runner that choose in ways of their own, or not at all, in the same steps: each has the bits of a runner that has its
- * way.  What is remembered of one serves no other. */
+/* Sessions of one runner that choose in ways of their own, or not at all, in the same steps: each
+ * has the bits of a runner that has its way.  What is remembered of one serves no other. */
 static void each_its_own(void **state)
 {
     (void)state;
     enum { N_WAYS = 4 };
     if (UNIT_TSAN) /* threads do the same with any rule */
         return;
-    static const struct kern_pick way[N_WAYS] = {{4, KERN_PICK_ALWAYS + 1}, {0, 0}, {8, KERN_PICK_ALWAYS}, {1, KERN_PICK_ALWAYS}};
+    static const struct kern_pick way[N_WAYS] = {
+        {4, KERN_PICK_ALWAYS + 1}, {0, 0}, {8, KERN_PICK_ALWAYS}, {1, KERN_PICK_ALWAYS}};
     for (int m = 0; m < N_MODELS; m += STEP) {
         float *want[N_WAYS], *got[N_WAYS];
         struct world w;
@@ -309,11 +337,14 @@ static void each_its_own(void **state)
             golden_close(&w.g);
         }
         assert_int_equal(rows_that_differ(&w, want[1], want[3]), 0);
-        assert_true(rows_that_differ(&w, want[0], want[1]) > ANSWER / 2 && rows_that_differ(&w, want[0], want[2]) > ANSWER / 2);
+        assert_true(rows_that_differ(&w, want[0], want[1]) > ANSWER / 2 &&
+                    rows_that_differ(&w, want[0], want[2]) > ANSWER / 2);
         for (int of = 0; of < 2; of++) { /* whatever the runner's own way is */
             struct session *s[N_WAYS];
             struct session_work work[N_WAYS];
-            begin(&w, m, (struct golden_options){.codec = KERN_KV_F16, .pick = way[3 * of], .tree_bytes = 64 << 20});
+            begin(&w, m,
+                  (struct golden_options){
+                      .codec = KERN_KV_F16, .pick = way[3 * of], .tree_bytes = 64 << 20});
             for (int i = 0; i < N_WAYS; i++) {
                 struct session_reuse reuse;
                 const float *logits;
@@ -357,7 +388,8 @@ static void files_say_how(void **state)
 {
     (void)state;
     char dir[] = "/tmp/ingle-picked-XXXXXX", path[64];
-    static const struct kern_pick eighth = {8, KERN_PICK_ALWAYS}, all = {1, KERN_PICK_LEAST}, none = {0, 0};
+    static const struct kern_pick eighth = {8, KERN_PICK_ALWAYS}, all = {1, KERN_PICK_LEAST},
+                                  none = {0, 0};
     const struct kern_pick *const ways[] = {&all, &quarter, &eighth};
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/session", dir);
@@ -365,7 +397,8 @@ static void files_say_how(void **state)
     struct err e;
     float *want = NULL, *got = NULL;
     for (int i = 0; i < 4; i++) {
-        begin(&w, 0, (struct golden_options){.codec = KERN_KV_F16, .pick = i < 3 ? *ways[i] : none});
+        begin(&w, 0,
+              (struct golden_options){.codec = KERN_KV_F16, .pick = i < 3 ? *ways[i] : none});
         struct session *s;
         if (!i) {
             want = room(&w);
@@ -400,7 +433,9 @@ static void files_say_how(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(same_bits), cmocka_unit_test(paged), cmocka_unit_test(checked), cmocka_unit_test(restored),
-                                       cmocka_unit_test(each_its_own), cmocka_unit_test(files_say_how)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(same_bits),    cmocka_unit_test(paged),
+        cmocka_unit_test(checked),      cmocka_unit_test(restored),
+        cmocka_unit_test(each_its_own), cmocka_unit_test(files_say_how)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -101,7 +101,8 @@ static void keys(struct io *f, uint64_t n, const struct rewrite *r, const char *
         const bool own = !strncmp(name, arch, n_arch) && name[n_arch] == '.';
         const char *rest = own ? renamed(r->key, name + n_arch + 1) : name;
         assert_non_null(rest);
-        snprintf(full, sizeof full, "%s%s%s", own ? r->arch ? r->arch : arch : "", own ? "." : "", rest);
+        snprintf(full, sizeof full, "%s%s%s", own ? r->arch ? r->arch : arch : "", own ? "." : "",
+                 rest);
         put_name(f, full);
         const uint32_t type = (uint32_t)take(f, 4);
         put(f, &type, 4);
@@ -115,9 +116,11 @@ static void keys(struct io *f, uint64_t n, const struct rewrite *r, const char *
     }
 }
 
-/* Names and places of tensors; put only if `write`, else counted.  *end: where the data of those that are
- * kept end at the latest, in bytes after the header; dropped ones after it leave no bytes. */
-static uint64_t tensors(struct io *f, uint64_t n, const struct rewrite *r, bool write, uint64_t *end)
+/* Names and places of tensors; put only if `write`, else counted.  *end: where the data of those
+ * that are kept end at the latest, in bytes after the header; dropped ones after it leave no
+ * bytes. */
+static uint64_t tensors(struct io *f, uint64_t n, const struct rewrite *r, bool write,
+                        uint64_t *end)
 {
     uint64_t left = 0, last = 0, at;
     *end = UINT64_MAX;

@@ -24,13 +24,15 @@ static void compute(struct golden_model *g, struct session *s, const int32_t *to
     }
 }
 
-void round_context(struct golden_model *g, struct session *s, const int32_t *tokens, int64_t n, uint32_t seed)
+void round_context(struct golden_model *g, struct session *s, const int32_t *tokens, int64_t n,
+                   uint32_t seed)
 {
     struct err e;
     int64_t at = session_length(s);
     session_keep(s, at);
     while (at < n) {
-        const int64_t most = seed ? 1 + (int64_t)noise(&seed) % 40 : n, piece = most < n - at ? most : n - at;
+        const int64_t most = seed ? 1 + (int64_t)noise(&seed) % 40 : n,
+                      piece = most < n - at ? most : n - at;
         compute(g, s, tokens + at, piece);
         at += piece;
         const int64_t back = seed && noise(&seed) % 4 == 0 ? (int64_t)noise(&seed) % 30 : 0;
@@ -91,12 +93,14 @@ static int64_t ints_of(struct json_object *list, int32_t *out)
 
 struct score { int64_t passes, wrong, accepted; double sure; };
 
-static void check_pass(struct golden_model *g, struct session *s, const int32_t *ids, int64_t n_ids, struct json_object *pass, struct score *score)
+static void check_pass(struct golden_model *g, struct session *s, const int32_t *ids, int64_t n_ids,
+                       struct json_object *pass, struct score *score)
 {
     int32_t want[MOST], got[MOST];
     float sure[MOST];
     struct json_object *confidence;
-    const int64_t at = json_object_get_int64(member(pass, "position")), n = ints_of(member(pass, "drafts"), want);
+    const int64_t at = json_object_get_int64(member(pass, "position")),
+                  n = ints_of(member(pass, "drafts"), want);
     int64_t right = 0;
     round_context(g, s, ids, at, 0);
     round_run(g, s, &(struct round){.n = n, .token = got, .confidence = sure});
@@ -105,10 +109,14 @@ static void check_pass(struct golden_model *g, struct session *s, const int32_t 
     score->passes++;
     score->accepted += right;
     score->wrong += memcmp(want, got, (size_t)n * sizeof *got) != 0;
-    if (memcmp(want, got, (size_t)n * sizeof *got) || !json_object_object_get_ex(pass, "confidence", &confidence))
+    if (memcmp(want, got, (size_t)n * sizeof *got) ||
+        !json_object_object_get_ex(pass, "confidence", &confidence))
         return;
     for (int64_t i = 0; i < n; i++)
-        score->sure = fmax(score->sure, fabs((double)sure[i] - json_object_get_double(json_object_array_get_idx(confidence, (size_t)i))));
+        score->sure =
+            fmax(score->sure,
+                 fabs((double)sure[i] -
+                      json_object_get_double(json_object_array_get_idx(confidence, (size_t)i))));
 }
 
 void round_passes(struct golden_model *g, const struct round_passes *p)
@@ -123,7 +131,8 @@ void round_passes(struct golden_model *g, const struct round_passes *p)
     mem_free(text);
     struct json_object *prompts = member(member(golden, "weights"), p->set);
     for (size_t i = 0; i < json_object_array_length(prompts); i += UNIT_ASAN ? 4 : 1) {
-        struct json_object *one = json_object_array_get_idx(prompts, i), *passes = member(one, "passes");
+        struct json_object *one = json_object_array_get_idx(prompts, i),
+                           *passes = member(one, "passes");
         int32_t ids[2 * CTX];
         struct session *s;
         int64_t n_ids = ints_of(member(one, "prompt_ids"), ids);
@@ -134,7 +143,8 @@ void round_passes(struct golden_model *g, const struct round_passes *p)
         session_free(s);
     }
     json_object_put(golden);
-    print_message("%s %s: %lld of %lld passes differ, %.2f tokens a pass, confidence off by %.1e\n", p->path, p->set, (long long)score.wrong,
-                  (long long)score.passes, 1 + (double)score.accepted / (double)score.passes, score.sure);
+    print_message("%s %s: %lld of %lld passes differ, %.2f tokens a pass, confidence off by %.1e\n",
+                  p->path, p->set, (long long)score.wrong, (long long)score.passes,
+                  1 + (double)score.accepted / (double)score.passes, score.sure);
     assert_true(score.passes > 0 && score.wrong <= p->wrong && score.sure <= p->sure);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * session_draft - a network that drafts on the runner's own pages: greedy answers equal plain ones, and what it drafts
- * behind a prompt is the same however the prompt came there (pieces, rewinds, forks, the prefix tree, other sessions).
+ * session_draft - a network that drafts on the runner's own pages: greedy answers equal plain ones,
+ * and what it drafts behind a prompt is the same however the prompt came there (pieces, rewinds,
+ * forks, the prefix tree, other sessions).
  */
 #include "golden/drafter.h"
 
@@ -30,8 +31,13 @@ static bool bench_open(struct bench *b, const char *target, const char *path)
     *b = (struct bench){0};
     drafter_open(&b->d, target, path, &(struct drafter_options){.target = {.codec = KERN_KV_F32}});
     struct golden_model *g = &b->d.g;
-    struct runner_options o = {.n_ctx = CTX, .max_rows = 128, .max_logits = 64, .kv = kv_types_of(KERN_KV_F16), .kv_budget_bytes = (uint64_t)1 << 30,
-                               .tree_budget_bytes = (uint64_t)1 << 28, .sink = &g->sink};
+    struct runner_options o = {.n_ctx = CTX,
+                               .max_rows = 128,
+                               .max_logits = 64,
+                               .kv = kv_types_of(KERN_KV_F16),
+                               .kv_budget_bytes = (uint64_t)1 << 30,
+                               .tree_budget_bytes = (uint64_t)1 << 28,
+                               .sink = &g->sink};
     GOLDEN_OK(session_runner_create(&b->plain, g->family, g->self, &g->info, g->device, &o, &e));
     o.draft = b->d.kind;
     o.draft_self = b->d.self;
@@ -63,7 +69,8 @@ static bool draw_best(void *arg, int64_t i, int64_t j, const float *logits, int3
     return true;
 }
 
-static struct session *open_session(const struct bench *b, struct runner *r, const int32_t *tokens, int64_t n)
+static struct session *open_session(const struct bench *b, struct runner *r, const int32_t *tokens,
+                                    int64_t n)
 {
     struct err e;
     struct session *s;
@@ -104,7 +111,8 @@ static int64_t round_of(struct bench *b, struct session *s, int64_t width, int32
 }
 
 /* Drafts of several sessions, then one step for all of them, then what of it stays. */
-static void advance(struct bench *b, struct session **s, int n, int64_t *n_drafted, int64_t *n_right)
+static void advance(struct bench *b, struct session **s, int n, int64_t *n_drafted,
+                    int64_t *n_right)
 {
     struct err e;
     int32_t token[4][MOST];
@@ -112,7 +120,10 @@ static void advance(struct bench *b, struct session **s, int n, int64_t *n_draft
     struct session_work work[4];
     const int64_t v = b->d.g.info.n_vocab;
     for (int i = 0; i < n; i++)
-        item[i] = (struct session_draft){.s = s[i], .width = 1 + (i * 3 + session_length(s[i])) % b->d.info.most, .token = token[i]};
+        item[i] =
+            (struct session_draft){.s = s[i],
+                                   .width = 1 + (i * 3 + session_length(s[i])) % b->d.info.most,
+                                   .token = token[i]};
     GOLDEN_OK(session_draft(b->r, item, n, draw_best, b, NULL, &e));
     for (int i = 0; i < n; i++) {
         assert_int_equal(item[i].n, item[i].width);
@@ -143,14 +154,15 @@ static void answers(struct bench *b, const int32_t *tokens)
         s[i] = open_session(b, b->r, tokens, 20 + 40 * i);
         finish(b, s[i]);
     }
-    while (session_length(s[0]) < 20 + ANSWER || session_length(s[1]) < 60 + ANSWER || session_length(s[2]) < 100 + ANSWER ||
-           session_length(s[3]) < 140 + ANSWER)
+    while (session_length(s[0]) < 20 + ANSWER || session_length(s[1]) < 60 + ANSWER ||
+           session_length(s[2]) < 100 + ANSWER || session_length(s[3]) < 140 + ANSWER)
         advance(b, s, 4, &drafted, &right);
     for (int i = 0; i < 4; i++) {
         assert_memory_equal(session_tokens(s[i]) + 20 + 40 * i, want[i], sizeof want[i]);
         session_free(s[i]);
     }
-    print_message("%-8s %lld of %lld drafted tokens right\n", b->d.kind->kind, (long long)right, (long long)drafted);
+    print_message("%-8s %lld of %lld drafted tokens right\n", b->d.kind->kind, (long long)right,
+                  (long long)drafted);
     /* Repeated text is what an assistant of Gemma 4 never gets wrong. */
     assert_true(right > 0 && (right < drafted || b->d.kind == &family_gemma4_mtp));
 }
@@ -162,8 +174,10 @@ static void expect_drafts(struct bench *b, struct session *s, const int32_t *wan
     assert_memory_equal(got, want, (size_t)n_want * sizeof *got);
 }
 
-/* As an answer is computed, whose rows the network sees later: when it drafts, and before they are forked, saved or remembered. */
-static void one_by_one(struct bench *b, const int32_t *tokens, int64_t n, const int32_t *want, int64_t n_want)
+/* As an answer is computed, whose rows the network sees later: when it drafts, and before they are
+ * forked, saved or remembered. */
+static void one_by_one(struct bench *b, const int32_t *tokens, int64_t n, const int32_t *want,
+                       int64_t n_want)
 {
     struct err e;
     struct session_reuse reuse;
@@ -239,7 +253,8 @@ static void ways(struct bench *b, const int32_t *tokens, int64_t n)
     session_runner_clear_tree(b->r);
     session_park(s);
     for (int64_t piece = 1; session_pending(s) > 1; piece = piece * 3 % 41 + 1) {
-        struct session_work p = {.s = s, .max_tokens = piece < session_pending(s) - 1 ? piece : session_pending(s) - 1};
+        struct session_work p = {
+            .s = s, .max_tokens = piece < session_pending(s) - 1 ? piece : session_pending(s) - 1};
         GOLDEN_OK(session_step(b->r, &p, 1, NULL, &e));
     }
     expect_drafts(b, s, want, n_want);
@@ -263,14 +278,17 @@ static struct session *open_at(struct bench *b, struct runner *r, const int32_t 
     return s;
 }
 
-/* Drafts part from the text behind `part` right ones, where a branch goes on with `m` tokens of it: rows of logits are those of plain
- * decoding, and what is drafted behind the branch is what is drafted behind the text. */
-static void branch_at(struct bench *b, const int32_t *tokens, int64_t n, int64_t part, int64_t m, const float *want)
+/* Drafts part from the text behind `part` right ones, where a branch goes on with `m` tokens of it:
+ * rows of logits are those of plain decoding, and what is drafted behind the branch is what is
+ * drafted behind the text. */
+static void branch_at(struct bench *b, const int32_t *tokens, int64_t n, int64_t part, int64_t m,
+                      const float *want)
 {
     struct err e;
     struct session_branch *branch[3];
     const int64_t v = b->d.g.info.n_vocab, at = n + 1 + part, end = at + m;
-    const int32_t wrong[] = {(tokens[at] + 1) % (int32_t)v, 7, 9}, other[] = {(tokens[n + 1] + 2) % (int32_t)v, 11};
+    const int32_t wrong[] = {(tokens[at] + 1) % (int32_t)v, 7, 9},
+                  other[] = {(tokens[n + 1] + 2) % (int32_t)v, 11};
     struct session *s = open_at(b, b->r, tokens, n + 1);
     for (int i = 0; i < 3; i++)
         GOLDEN_OK(session_branch_create(&branch[i], b->r, &e));
@@ -279,13 +297,15 @@ static void branch_at(struct bench *b, const int32_t *tokens, int64_t n, int64_t
     session_branch_set(branch[0], n + 1, other, 2);
     session_branch_set(branch[1], at, tokens + at, m);
     session_branch_set(branch[2], at + 5, other, 1); /* behind all that is pending: not computed */
-    struct session_work w = {.s = s, .want = FAMILY_LOGITS_ALL, .guessed = true, .branch = branch, .n_branches = 3};
+    struct session_work w = {
+        .s = s, .want = FAMILY_LOGITS_ALL, .guessed = true, .branch = branch, .n_branches = 3};
     GOLDEN_OK(session_step(b->r, &w, 1, NULL, &e));
     assert_int_equal(w.n_done, part + 4);
     assert_int_equal(w.n_beside, 2 + m);
     assert_true(session_branch_logits(branch[0]) && !session_branch_logits(branch[2]));
     assert_memory_equal(w.logits, want, (size_t)((part + 1) * v) * sizeof *want);
-    assert_memory_equal(session_branch_logits(branch[1]), want + (part + 1) * v, (size_t)(m * v) * sizeof *want);
+    assert_memory_equal(session_branch_logits(branch[1]), want + (part + 1) * v,
+                        (size_t)(m * v) * sizeof *want);
     session_branch_take(s, branch[1]);
     for (int i = 0; i < 3; i++)
         session_branch_free(branch[i]);
@@ -339,7 +359,8 @@ static void check(const char *target, const char *path)
     if (!UNIT_ASAN)
         ways(&b, tokens, 129);
     ways(&b, tokens, 300);
-    for (int64_t n = UNIT_ASAN ? 127 : 1; n < 300; n = n < 120 ? 121 : n < 130 ? n + 3 : n + 83) /* over the ends of pages and of compressed rows */
+    /* over the ends of pages and of compressed rows */
+    for (int64_t n = UNIT_ASAN ? 127 : 1; n < 300; n = n < 120 ? 121 : n < 130 ? n + 3 : n + 83)
         branches(&b, tokens, n);
     bench_close(&b);
 }
@@ -369,13 +390,15 @@ static void check_gaps(const char *target, const char *path)
 static void dflash(void **state)
 {
     (void)state;
-    check("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf");
+    check("tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+          "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf");
 }
 
 static void dspark(void **state)
 {
     (void)state;
-    check("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-dspark-Q8_0.gguf");
+    check("tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+          "tests/data/nano/nano-gemma4-dspark-Q8_0.gguf");
 }
 
 static void mtp_of_deepseek4(void **state)
@@ -399,14 +422,17 @@ static void mtp_of_gemma4(void **state)
 static void drafts_behind_gaps(void **state)
 {
     (void)state;
-    check_gaps("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf");
-    check_gaps("tests/data/nano/nano-gemma4-Q4_K_M.gguf", "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf");
+    check_gaps("tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+               "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf");
+    check_gaps("tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+               "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(dflash), cmocka_unit_test(dspark), cmocka_unit_test(mtp_of_deepseek4),
-                                       cmocka_unit_test(dspark_of_deepseek4), cmocka_unit_test(mtp_of_gemma4),
-                                       cmocka_unit_test(drafts_behind_gaps)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(dflash),           cmocka_unit_test(dspark),
+        cmocka_unit_test(mtp_of_deepseek4), cmocka_unit_test(dspark_of_deepseek4),
+        cmocka_unit_test(mtp_of_gemma4),    cmocka_unit_test(drafts_behind_gaps)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * skip - tokens with gaps between their positions: against the reference implementation's results (tests/data/skip), and the same
- * bits however they are cut, threaded, rewound, forked, remembered and gone on with.
+ * skip - tokens with gaps between their positions: against the reference implementation's results
+ * (tests/data/skip), and the same bits however they are cut, threaded, rewound, forked, remembered
+ * and gone on with.
  */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "golden/golden.h"
@@ -17,7 +18,8 @@
 #define MAX_ABS 2e-4
 
 enum { N = 300, MORE = 40 };
-static const char dense[] = "tests/data/goldens/gemma4_dense/model-F32.gguf", v4[] = "tests/data/goldens/deepseek_v4_full/model-Q8_0.gguf";
+static const char dense[] = "tests/data/goldens/gemma4_dense/model-F32.gguf",
+                  v4[] = "tests/data/goldens/deepseek_v4_full/model-Q8_0.gguf";
 
 static void set_positions(struct session *s, const int32_t *position, int64_t n)
 {
@@ -39,7 +41,8 @@ static void check_reference(const char *name, int64_t chunk, uint32_t cpu)
     snprintf(ref, sizeof ref, "tests/data/skip/%s.safetensors", name);
     golden_open(&g, path, &(struct golden_options){.n_ctx = 512, .cpu = cpu});
     GOLDEN_OK(session_create(&s, g.runner, &e));
-    int32_t *token = golden_ints(ref, "tokens", &n), *position = golden_ints(ref, "positions", &n), *row = golden_ints(ref, "rows", &n_rows);
+    int32_t *token = golden_ints(ref, "tokens", &n), *position = golden_ints(ref, "positions", &n),
+            *row = golden_ints(ref, "rows", &n_rows);
     float *want = golden_floats(ref, "logits", &n_logits);
     const int64_t v = g.info.n_vocab;
     set_positions(s, position, n);
@@ -96,7 +99,8 @@ static uint64_t finish(const struct golden_model *g, struct session *s)
     return hash_row(0xcbf29ce484222325u, row, g->info.n_vocab);
 }
 
-static uint64_t run(const struct golden_model *g, struct session *s, int64_t n, struct session_reuse *reuse)
+static uint64_t run(const struct golden_model *g, struct session *s, int64_t n,
+                    struct session_reuse *reuse)
 {
     struct err e;
     GOLDEN_OK(session_sync(s, w.token, n, reuse, &e));
@@ -155,14 +159,17 @@ static void cuts_threads_and_neighbours_change_nothing(void **state)
         struct golden_model g;
         struct session *s, *other;
         struct err e;
-        golden_open(&g, dense, &(struct golden_options){.n_threads = threads, .n_ctx = 512, .max_rows = threads == 1 ? 33 : 200});
+        golden_open(&g, dense,
+                    &(struct golden_options){
+                        .n_threads = threads, .n_ctx = 512, .max_rows = threads == 1 ? 33 : 200});
         GOLDEN_OK(session_create(&s, g.runner, &e));
         GOLDEN_OK(session_create(&other, g.runner, &e));
         set_positions(s, w.position, N);
         GOLDEN_OK(session_sync(s, w.token, N, NULL, &e));
         GOLDEN_OK(session_sync(other, w.token, N, NULL, &e));
-        struct session_work work[2] = {{.s = s, .max_tokens = 19 + threads, .want = FAMILY_LOGITS_LAST},
-                                       {.s = other, .max_tokens = 31, .want = FAMILY_LOGITS_LAST}};
+        struct session_work work[2] = {
+            {.s = s, .max_tokens = 19 + threads, .want = FAMILY_LOGITS_LAST},
+            {.s = other, .max_tokens = 31, .want = FAMILY_LOGITS_LAST}};
         while (session_pending(s) > 25 && session_pending(other) > 40)
             GOLDEN_OK(session_step(g.runner, work, 2, NULL, &e));
         assert_int_equal(finish(&g, other), w.plain);
@@ -209,7 +216,12 @@ static void memory_and_disk_keep_them_apart(void **state)
         struct session *s;
         struct session_reuse r;
         struct err e;
-        golden_open(&g, dense, &(struct golden_options){.n_ctx = 512, .restore_every = 128, .tree_bytes = 8 << 20, .store = dir, .store_min = 64});
+        golden_open(&g, dense,
+                    &(struct golden_options){.n_ctx = 512,
+                                             .restore_every = 128,
+                                             .tree_bytes = 8 << 20,
+                                             .store = dir,
+                                             .store_min = 64});
         GOLDEN_OK(session_create(&s, g.runner, &e));
         set_positions(s, w.position, N);
         assert_int_equal(run(&g, s, N, &r), w.want);
@@ -236,7 +248,8 @@ static void memory_and_disk_keep_them_apart(void **state)
     assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
 }
 
-/* A file has the positions, and a session that is read from it goes on with them: its own, and for who else asks for the same. */
+/* A file has the positions, and a session that is read from it goes on with them: its own, and for
+ * who else asks for the same. */
 static void files_have_positions(void **state)
 {
     (void)state;
@@ -250,7 +263,9 @@ static void files_have_positions(void **state)
         struct session_reuse r;
         struct err e;
         golden_open(&g, k == 2 ? "tests/data/goldens/gemma4_ple_e2b/model-F32.gguf" : dense,
-                    &(struct golden_options){.n_ctx = 512, .kv = k == 3 ? "full=f32v,sliding=f32" : NULL, .tree_bytes = 8 << 20});
+                    &(struct golden_options){.n_ctx = 512,
+                                             .kv = k == 3 ? "full=f32v,sliding=f32" : NULL,
+                                             .tree_bytes = 8 << 20});
         GOLDEN_OK(session_create(&s, g.runner, &e));
         if (!k) {
             set_positions(s, w.position, N);
@@ -306,8 +321,11 @@ static void bytes_of_gaps_are_checked(void **state)
     assert_null(g);
     assert_int_equal(kv_gaps_bytes(NULL), 0);
     assert_int_equal(kv_gaps_read(&g, bytes, n - 8, &e), INGLE_FORMAT);
-    static const int64_t bad[][4] = {{5, 0, 9, 1}, {5, 3, 5, 4}, {5, 3, 4, 4}, {5, 3, 9, 3}, {5, 3, 9, 2}, {-1, 3, 9, 4}, {5, -1, 9, 4},
-                                     {5, 3, INT64_MAX, 4}, {5, 3, 9, INT64_MAX}, {5, 3, 1 << 30, 1 << 30}};
+    static const int64_t bad[][4] = {{5, 0, 9, 1},         {5, 3, 5, 4},
+                                     {5, 3, 4, 4},         {5, 3, 9, 3},
+                                     {5, 3, 9, 2},         {-1, 3, 9, 4},
+                                     {5, -1, 9, 4},        {5, 3, INT64_MAX, 4},
+                                     {5, 3, 9, INT64_MAX}, {5, 3, 1 << 30, 1 << 30}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         memcpy(at, bad[i], sizeof bad[i]);
         assert_int_equal(kv_gaps_read(&g, at, sizeof bad[i], &e), INGLE_FORMAT);
@@ -316,7 +334,8 @@ static void bytes_of_gaps_are_checked(void **state)
     mem_free(bytes);
 }
 
-/* Up to its first gap a text is as everybody's, whoever comes first, in memory and on disk; behind it, its own. */
+/* Up to its first gap a text is as everybody's, whoever comes first, in memory and on disk; behind
+ * it, its own. */
 static void what_stands_before_the_first_gap_is_shared(void **state)
 {
     (void)state;
@@ -344,7 +363,12 @@ static void what_stands_before_the_first_gap_is_shared(void **state)
         char dir[] = "/tmp/ingle-skip-XXXXXX", command[64];
         assert_non_null(mkdtemp(dir));
         for (int again = 0; again < 2; again++) {
-            golden_open(&g, dense, &(struct golden_options){.n_ctx = 512, .restore_every = 64, .tree_bytes = 8 << 20, .store = dir, .store_min = 64});
+            golden_open(&g, dense,
+                        &(struct golden_options){.n_ctx = 512,
+                                                 .restore_every = 64,
+                                                 .tree_bytes = 8 << 20,
+                                                 .store = dir,
+                                                 .store_min = 64});
             for (int i = 0; i < WAYS; i++) {
                 const int k = (first + i) % WAYS;
                 GOLDEN_OK(session_create(&s, g.runner, &e));
@@ -377,10 +401,12 @@ static void what_cannot_be_is_refused(void **state)
     assert_int_equal(kv_gaps_create(&gaps, twice, 3, &e), INGLE_ARG);
     assert_string_equal(e.msg, "position 2 is 4, expected 5 or more");
     golden_open(&g, dense, &(struct golden_options){.kv = "full=f32v,sliding=f32", .n_ctx = 512});
-    assert_string_equal(session_gaps_refuses(g.runner), "its keys are made of values by their place in a page");
+    assert_string_equal(session_gaps_refuses(g.runner),
+                        "its keys are made of values by their place in a page");
     golden_close(&g);
     golden_open(&g, v4, &(struct golden_options){.n_ctx = 512});
-    assert_string_equal(session_gaps_refuses(g.runner), "rows of its cache stand for several tokens next to each other");
+    assert_string_equal(session_gaps_refuses(g.runner),
+                        "rows of its cache stand for several tokens next to each other");
     golden_close(&g);
     golden_open(&g, dense, &(struct golden_options){.n_ctx = 512});
     assert_null(session_gaps_refuses(g.runner));
@@ -395,10 +421,15 @@ static void what_cannot_be_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(positions_are_the_reference_s), cmocka_unit_test(no_gaps_are_plain),
-        cmocka_unit_test(cuts_threads_and_neighbours_change_nothing), cmocka_unit_test(rewinds_forks_and_more_tokens),
-        cmocka_unit_test(memory_and_disk_keep_them_apart), cmocka_unit_test(files_have_positions), cmocka_unit_test(bytes_of_gaps_are_checked),
-        cmocka_unit_test(what_stands_before_the_first_gap_is_shared), cmocka_unit_test(what_cannot_be_is_refused),
+        cmocka_unit_test(positions_are_the_reference_s),
+        cmocka_unit_test(no_gaps_are_plain),
+        cmocka_unit_test(cuts_threads_and_neighbours_change_nothing),
+        cmocka_unit_test(rewinds_forks_and_more_tokens),
+        cmocka_unit_test(memory_and_disk_keep_them_apart),
+        cmocka_unit_test(files_have_positions),
+        cmocka_unit_test(bytes_of_gaps_are_checked),
+        cmocka_unit_test(what_stands_before_the_first_gap_is_shared),
+        cmocka_unit_test(what_cannot_be_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * skip_ways - tokens with gaps between their positions, together with everything else that changes how attention is computed: coded keys
- * and values, pages on disk, sparse prompts, answers that choose pages, drafts that are verified.  The same bits by any cut of the
- * prompt, threads, neighbours, rewinds, forks, caches, and with pages on disk; and how far from plain arithmetic on F32.
+ * skip_ways - tokens with gaps between their positions, together with everything else that changes
+ * how attention is computed: coded keys and values, pages on disk, sparse prompts, answers that
+ * choose pages, drafts that are verified.  The same bits by any cut of the prompt, threads,
+ * neighbours, rewinds, forks, caches, and with pages on disk; and how far from plain arithmetic on
+ * F32.
  */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "golden/golden.h"
@@ -17,7 +19,8 @@
 enum { SLOW = UNIT_ASAN || UNIT_TSAN, N = 1300, N_CTX = 2560, ANSWER = 6, DRAFT = 5, FROM = 256 };
 static const struct kern_pick quarter = {.part = 4, .least = KERN_PICK_ALWAYS};
 
-/* Which of ways[] are played; memory is less than a session's pages, with some more for a neighbour. */
+/* Which of ways[] are played; memory is less than a session's pages, with some more for a
+ * neighbour. */
 static const struct {
     const char *model, *kv;
     bool few, pick;
@@ -89,33 +92,40 @@ static struct session *open_session(struct golden_model *g, int k, bool gaps)
 }
 
 /* A prompt in pieces, beside another one without gaps. */
-static void read_prompt(struct golden_model *g, struct session *s, struct session *other, int64_t chunk)
+static void read_prompt(struct golden_model *g, struct session *s, struct session *other,
+                        int64_t chunk)
 {
     struct err e;
     while (session_pending(s) > 1) {
-        struct session_work work[] = {{.s = s, .max_tokens = chunk ? chunk : session_pending(s) - 1, .want = FAMILY_LOGITS_LAST},
+        struct session_work work[] = {{.s = s,
+                                       .max_tokens = chunk ? chunk : session_pending(s) - 1,
+                                       .want = FAMILY_LOGITS_LAST},
                                       {.s = other, .max_tokens = 17, .want = FAMILY_LOGITS_LAST}};
         if (work[0].max_tokens >= session_pending(s))
             work[0].max_tokens = session_pending(s) - 1;
-        GOLDEN_OK(session_step(g->runner, work, other && session_pending(other) > 1 ? 2 : 1, NULL, &e));
+        GOLDEN_OK(
+            session_step(g->runner, work, other && session_pending(other) > 1 ? 2 : 1, NULL, &e));
         assert_true(work[0].n_done > 0);
     }
 }
 
 /* One by one, behind what was drafted wrongly; the neighbour goes on beside it. */
-static void answer(struct golden_model *g, struct session *s, struct session *other, struct record *r)
+static void answer(struct golden_model *g, struct session *s, struct session *other,
+                   struct record *r)
 {
     struct err e;
     for (int i = 0; i < ANSWER; i++) {
         GOLDEN_OK(session_append(s, w.token + w.n + i, 1, &e));
-        struct session_work work[] = {{.s = other, .max_tokens = 9}, {.s = s, .want = FAMILY_LOGITS_LAST}};
+        struct session_work work[] = {{.s = other, .max_tokens = 9},
+                                      {.s = s, .want = FAMILY_LOGITS_LAST}};
         const int from = other && session_pending(other) > 9 ? 0 : 1;
         GOLDEN_OK(session_step(g->runner, work + from, 2 - from, NULL, &e));
         note(r, work[1].logits, 1);
     }
 }
 
-static void draft(struct golden_model *g, struct session *s, const int32_t *tokens, struct record *r)
+static void draft(struct golden_model *g, struct session *s, const int32_t *tokens,
+                  struct record *r)
 {
     struct err e;
     GOLDEN_OK(session_append(s, tokens, DRAFT, &e));
@@ -129,7 +139,8 @@ static void draft(struct golden_model *g, struct session *s, const int32_t *toke
 static void play(struct golden_model *g, int k, const struct way *way, struct record *r)
 {
     struct err e;
-    struct session *s = open_session(g, k, true), *fork = open_session(g, k, false), *other = way->neighbour ? open_session(g, k, false) : NULL;
+    struct session *s = open_session(g, k, true), *fork = open_session(g, k, false),
+                   *other = way->neighbour ? open_session(g, k, false) : NULL;
     struct session_reuse reuse;
     if (other)
         GOLDEN_OK(session_sync(other, w.token, w.n, NULL, &e));
@@ -168,7 +179,11 @@ static void open_model(struct golden_model *g, int k, const struct way *way, con
 {
     char path[160];
     snprintf(path, sizeof path, "tests/data/goldens/%s/model-F32.gguf", world[k].model);
-    struct golden_options o = {.kv = world[k].kv, .n_ctx = N_CTX, .n_threads = way->threads, .cpu = way->cpu, .max_rows = way->disk ? 64 : 512};
+    struct golden_options o = {.kv = world[k].kv,
+                               .n_ctx = N_CTX,
+                               .n_threads = way->threads,
+                               .cpu = way->cpu,
+                               .max_rows = way->disk ? 64 : 512};
     if (world[k].pick)
         o.pick = quarter;
     if (way->disk) {
@@ -190,7 +205,8 @@ static void prepare(int k)
         w.token[i] = ids[(i * 7 + i / n) % n];
     mem_free(ids);
     w.n = world[k].n;
-    for (int i = 0, at = 0; i < w.n; i++) { /* gaps within a window (24), across pages, and none near the end */
+    /* gaps within a window (24), across pages, and none near the end */
+    for (int i = 0, at = 0; i < w.n; i++) {
         at += i % 37 == 17 && i < w.n - 60 ? 1 + i % 53 : i == 130 ? 150 : 0;
         w.position[i] = i + at;
     }
@@ -206,8 +222,11 @@ static void begin_record(struct record *r, const struct golden_model *g)
 static void same(int k)
 {
     static const struct way ways[] = {
-        {.threads = 2}, {.threads = 1, .chunk = 131, .neighbour = true}, {.threads = 2, .disk = true},
-        {.threads = 3, .cpu = CPU_AVX2, .tree = true}, {.threads = 2, .chunk = 50, .disk = true, .neighbour = true},
+        {.threads = 2},
+        {.threads = 1, .chunk = 131, .neighbour = true},
+        {.threads = 2, .disk = true},
+        {.threads = 3, .cpu = CPU_AVX2, .tree = true},
+        {.threads = 2, .chunk = 50, .disk = true, .neighbour = true},
     };
     char dir[] = "/tmp/ingle-ways-XXXXXX";
     struct record want = {0};
@@ -228,8 +247,10 @@ static void same(int k)
                 fail_msg("%s, %s, way %zu: no page was on disk", world[k].model, world[k].kv, i);
         }
         for (int64_t row = 0; i && row < ROWS; row++)
-            if (memcmp(r.row + row * r.width, want.row + row * r.width, (size_t)r.width * sizeof(float)) != 0)
-                fail_msg("%s, %s, way %zu: row %lld differs", world[k].model, world[k].kv, i, (long long)row);
+            if (memcmp(r.row + row * r.width, want.row + row * r.width,
+                       (size_t)r.width * sizeof(float)) != 0)
+                fail_msg("%s, %s, way %zu: row %lld differs", world[k].model, world[k].kv, i,
+                         (long long)row);
         golden_close(&g);
         if (i)
             mem_free(r.row);
@@ -250,8 +271,8 @@ static void the_same_bits(void **state)
 /* ---- beside the reference implementation's results, and plain attention ---- */
 
 /* Logits of n tokens, of which the first n_prompt are a prompt's. */
-static float *rows_of(const char *model, const struct golden_options *o, uint32_t few, int64_t n_prompt, const int32_t *token,
-                      const int32_t *position, int64_t n)
+static float *rows_of(const char *model, const struct golden_options *o, uint32_t few,
+                      int64_t n_prompt, const int32_t *token, const int32_t *position, int64_t n)
 {
     struct err e;
     struct golden_model g;
@@ -283,18 +304,25 @@ static void near_the_reference_s(void **state)
         bool few;
         double most;
     } kind[] = {
-        {"f32", DEVICE_EXACT, {1, KERN_PICK_ALWAYS}, false, 8e-6}, {"f32", DEVICE_EXACT, {0}, true, 3e-2}, {"q8r", DEVICE_EXACT, {0}, true, 3e-2},
-        {"q8r", DEVICE_REFERENCE, {0}, false, 3e-2}, {"full=q8_0,sliding=f32", DEVICE_EXACT, {0}, false, 3e-2},
-        {"q8r:n4r", DEVICE_EXACT, {0}, false, 0.4}, {"n4r", DEVICE_EXACT, {0}, true, 0.4},
+        {"f32", DEVICE_EXACT, {1, KERN_PICK_ALWAYS}, false, 8e-6},
+        {"f32", DEVICE_EXACT, {0}, true, 3e-2},
+        {"q8r", DEVICE_EXACT, {0}, true, 3e-2},
+        {"q8r", DEVICE_REFERENCE, {0}, false, 3e-2},
+        {"full=q8_0,sliding=f32", DEVICE_EXACT, {0}, false, 3e-2},
+        {"q8r:n4r", DEVICE_EXACT, {0}, false, 0.4},
+        {"n4r", DEVICE_EXACT, {0}, true, 0.4},
     };
     static const char ref[] = "tests/data/skip/gemma4_dense.safetensors";
     int64_t n, n_rows, n_logits;
-    int32_t *token = golden_ints(ref, "tokens", &n), *position = golden_ints(ref, "positions", &n), *row = golden_ints(ref, "rows", &n_rows);
+    int32_t *token = golden_ints(ref, "tokens", &n), *position = golden_ints(ref, "positions", &n),
+            *row = golden_ints(ref, "rows", &n_rows);
     float *want = golden_floats(ref, "logits", &n_logits);
     const int64_t v = n_logits / n_rows;
     for (size_t k = 0; k < sizeof kind / sizeof *kind; k++) {
-        const struct golden_options o = {.kv = kind[k].kv, .numerics = kind[k].numerics, .pick = kind[k].pick};
-        float *got = rows_of("gemma4_dense", &o, kind[k].few ? kv_few_of(3, 1) : 0, kind[k].pick.part ? 0 : n, token, position, n);
+        const struct golden_options o = {
+            .kv = kind[k].kv, .numerics = kind[k].numerics, .pick = kind[k].pick};
+        float *got = rows_of("gemma4_dense", &o, kind[k].few ? kv_few_of(3, 1) : 0,
+                             kind[k].pick.part ? 0 : n, token, position, n);
         for (int64_t i = 0; i < n_rows; i++) {
             const struct golden_error d = golden_compare(got + row[i] * v, want + i * v, v);
             if (d.rel_rms > kind[k].most)
@@ -308,17 +336,20 @@ static void near_the_reference_s(void **state)
     mem_free(want);
 }
 
-/* Sparse rows begin where they should and are near the others'; answers that choose all pages are what attention to all is. */
+/* Sparse rows begin where they should and are near the others'; answers that choose all pages are
+ * what attention to all is. */
 static void beside_plain_attention(void **state)
 {
     (void)state;
     enum { SHORT = 900 };
     prepare(0);
     const int64_t v = 512;
-    const struct golden_options plain = {.kv = "f16", .n_ctx = N_CTX}, pick = {.kv = "f16", .n_ctx = N_CTX, .pick = {1, KERN_PICK_ALWAYS}};
+    const struct golden_options plain = {.kv = "f16", .n_ctx = N_CTX},
+                                pick = {.kv = "f16", .n_ctx = N_CTX, .pick = {1, KERN_PICK_ALWAYS}};
     float *want = rows_of(world[0].model, &plain, 0, 0, w.token, w.position, SHORT);
     float *all = rows_of(world[0].model, &pick, 0, 0, w.token, w.position, SHORT);
-    float *few = rows_of(world[0].model, &plain, kv_few_of(3, FROM), SHORT, w.token, w.position, SHORT);
+    float *few =
+        rows_of(world[0].model, &plain, kv_few_of(3, FROM), SHORT, w.token, w.position, SHORT);
     assert_memory_equal(all, want, (size_t)(SHORT * v) * sizeof *want);
     assert_memory_equal(few, want, (size_t)(FROM * v) * sizeof *want);
     const double off = golden_compare(few + FROM * v, want + FROM * v, (SHORT - FROM) * v).rel_rms;
@@ -331,6 +362,8 @@ static void beside_plain_attention(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_same_bits), cmocka_unit_test(near_the_reference_s), cmocka_unit_test(beside_plain_attention)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_same_bits),
+                                       cmocka_unit_test(near_the_reference_s),
+                                       cmocka_unit_test(beside_plain_attention)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,11 +38,19 @@ static const struct set {
 };
 
 /* What a set reads; the first ones for decoding. */
-static const enum kern_kv_codec plain_codecs[] = {KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_F32, KERN_KV_BF16},
-                                coded_codecs[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, KERN_KV_TQ3_0};
+static const enum kern_kv_codec plain_codecs[] = {KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_F32,
+                                                  KERN_KV_BF16},
+                                coded_codecs[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_Q8R_ROT,
+                                                  KERN_KV_N4R_ROT, KERN_KV_TQ3_0};
 enum { N_PLAIN = 4, N_CODED = 5 };
-static const enum kern_kv_codec *codecs_of(const struct set *s) { return s->coded ? coded_codecs : plain_codecs; }
-static int n_codecs(const struct set *s, bool decode) { return s->coded ? N_CODED - decode : decode ? 2 : N_PLAIN; }
+static const enum kern_kv_codec *codecs_of(const struct set *s)
+{
+    return s->coded ? coded_codecs : plain_codecs;
+}
+static int n_codecs(const struct set *s, bool decode)
+{
+    return s->coded ? N_CODED - decode : decode ? 2 : N_PLAIN;
+}
 /* Of +rot keys. */
 static const float weight[512];
 static const struct kern_from_v from_v = {.weight = weight};
@@ -83,7 +91,8 @@ static void place(struct bench *b, struct kern_attend *a)
 /* Fills the pool with blocks of one shape. */
 static void fill(struct bench *b, enum kern_kv_codec c, int64_t width)
 {
-    const size_t keys = kern_kv_block_bytes(c, true, width), both = keys + kern_kv_block_bytes(c, false, width);
+    const size_t keys = kern_kv_block_bytes(c, true, width),
+                 both = keys + kern_kv_block_bytes(c, false, width);
     struct noise r = {7};
     for (int64_t i = 0; i < KERN_PAGE * width; i++)
         b->out[i] = noise_unit(&r);
@@ -93,7 +102,8 @@ static void fill(struct bench *b, enum kern_kv_codec c, int64_t width)
             continue;
         }
         kern_attend_coded_ref.kv_write(c, true, width, b->pool, 0, b->out, KERN_PAGE, width);
-        kern_attend_coded_ref.kv_write(c, false, width, b->pool + keys, 0, b->out, KERN_PAGE, width);
+        kern_attend_coded_ref.kv_write(c, false, width, b->pool + keys, 0, b->out, KERN_PAGE,
+                                       width);
     }
 }
 
@@ -133,9 +143,11 @@ static void head_chunk(void *arg, int64_t chunk, int worker)
 }
 
 /* Seconds to attend once with as many heads as the pool of memory holds; *bytes: what they read. */
-static double decode_once(struct bench *b, struct pool *threads, struct kern_attend a, const struct set *s, double *bytes)
+static double decode_once(struct bench *b, struct pool *threads, struct kern_attend a,
+                          const struct set *s, double *bytes)
 {
-    const size_t kb = kern_kv_block_bytes(a.k_codec, true, a.k_width), page = kb + kern_kv_block_bytes(a.v_codec, false, a.v_width);
+    const size_t kb = kern_kv_block_bytes(a.k_codec, true, a.k_width),
+                 page = kb + kern_kv_block_bytes(a.v_codec, false, a.v_width);
     struct heads h = {.set = s, .a = a, .n_pages = a.pos0 / KERN_PAGE + 1};
     const int64_t seen = a.window ? num_min(a.window, a.pos0 + 1) : a.pos0 + 1;
     const int64_t unseen = (a.pos0 + 1 - seen) / KERN_PAGE;
@@ -143,7 +155,9 @@ static double decode_once(struct bench *b, struct pool *threads, struct kern_att
     h.n_splits = a.pos0 / KERN_SPLIT + 1 - h.first;
     h.n = num_min((int64_t)(pool_bytes / page) / (h.n_pages - unseen), MAX_PAGES / h.n_pages);
     for (int64_t i = 0; i < h.n * h.n_pages; i++)
-        b->page[i] = b->pool + (size_t)(i / h.n_pages * (h.n_pages - unseen) + num_max(0, i % h.n_pages - unseen)) * page;
+        b->page[i] = b->pool + (size_t)(i / h.n_pages * (h.n_pages - unseen) +
+                                        num_max(0, i % h.n_pages - unseen)) *
+                                   page;
     h.page = b->page;
     h.a.v_at = kb;
     h.state = b->out;
@@ -166,10 +180,13 @@ static int compare(const void *a, const void *b)
 static const struct layer {
     const char *name;
     int64_t width, heads, window;
-} layers[] = {{"full, 31B and 26B-A4B", 512, 8, 0}, {"full, E4B", 512, 4, 0}, {"window, 31B and 26B-A4B", 256, 2, 1024},
+} layers[] = {{"full, 31B and 26B-A4B", 512, 8, 0},
+              {"full, E4B", 512, 4, 0},
+              {"window, 31B and 26B-A4B", 256, 2, 1024},
               {"window, E4B", 256, 4, 512}};
 
-static void decode(struct bench *b, struct pool *threads, const struct tool_memory *read, const struct set *s)
+static void decode(struct bench *b, struct pool *threads, const struct tool_memory *read,
+                   const struct set *s)
 {
     static const int64_t at[] = {8192, 32768, 131072};
     const enum kern_kv_codec *codecs = codecs_of(s);
@@ -181,11 +198,20 @@ static void decode(struct bench *b, struct pool *threads, const struct tool_memo
             for (int i = 0; i < (layers[l].window ? 1 : 3); i++) {
                 double rate[ROUNDS], share[ROUNDS];
                 for (int r = 0; r < ROUNDS; r++) {
-                    const struct kern_attend a = {
-                        .k_codec = codecs[c], .v_codec = codecs[c], .k_width = layers[l].width,
-                        .v_width = layers[l].width, .q = b->q, .q_stride = layers[l].heads * layers[l].width,
-                        .out = b->out, .out_stride = layers[l].heads * layers[l].width, .n_rows = 1,
-                        .n_heads = layers[l].heads, .pos0 = at[i] - 1, .window = layers[l].window, .scale = 0.1f, .from_v = &from_v};
+                    const struct kern_attend a = {.k_codec = codecs[c],
+                                                  .v_codec = codecs[c],
+                                                  .k_width = layers[l].width,
+                                                  .v_width = layers[l].width,
+                                                  .q = b->q,
+                                                  .q_stride = layers[l].heads * layers[l].width,
+                                                  .out = b->out,
+                                                  .out_stride = layers[l].heads * layers[l].width,
+                                                  .n_rows = 1,
+                                                  .n_heads = layers[l].heads,
+                                                  .pos0 = at[i] - 1,
+                                                  .window = layers[l].window,
+                                                  .scale = 0.1f,
+                                                  .from_v = &from_v};
                     double bytes = 0, most = 0;
                     for (int n = 1; n <= 8; n *= 2)
                         most = fmax(most, tool_memory_read(read, threads, n));
@@ -195,8 +221,11 @@ static void decode(struct bench *b, struct pool *threads, const struct tool_memo
                 }
                 qsort(rate, ROUNDS, sizeof *rate, compare);
                 qsort(share, ROUNDS, sizeof *share, compare);
-                printf("  %dk %.1f GB/s %.2f of read, %.0f ns a position", (int)(at[i] / 1024), rate[ROUNDS / 2] * 1e-9, share[ROUNDS / 2],
-                       1e9 * (double)(kern_kv_block_bytes(codecs[c], true, layers[l].width) + kern_kv_block_bytes(codecs[c], false, layers[l].width)) /
+                printf("  %dk %.1f GB/s %.2f of read, %.0f ns a position", (int)(at[i] / 1024),
+                       rate[ROUNDS / 2] * 1e-9, share[ROUNDS / 2],
+                       1e9 *
+                           (double)(kern_kv_block_bytes(codecs[c], true, layers[l].width) +
+                                    kern_kv_block_bytes(codecs[c], false, layers[l].width)) /
                            KERN_PAGE / rate[ROUNDS / 2]);
             }
             printf("\n");
@@ -261,7 +290,8 @@ void bench_attend(uint32_t cpu, int n_threads, const char *kernel)
     for (int64_t i = 0; i < MAX_OUT; i++)
         b.q[i] = noise_unit(&r);
     for (size_t i = 1; i < sizeof sets / sizeof *sets; i++)
-        if (sets[i].needs && (sets[i].needs & ~cpu) == 0 && (!kernel || strstr(sets[i].name, kernel))) {
+        if (sets[i].needs && (sets[i].needs & ~cpu) == 0 &&
+            (!kernel || strstr(sets[i].name, kernel))) {
             if (!sets[i].fast)
                 decode(&b, threads, &read, &sets[i]);
             prompt(&b, &sets[i]);

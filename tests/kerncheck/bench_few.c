@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_few - a prompt's rows of eight heads behind 32,768 positions: attention to all of them against attention to few, with a
- * planted share of keys that every row wants.  Processor time of one thread; the two take turns. */
+/* bench_few - a prompt's rows of eight heads behind 32,768 positions: attention to all of them
+ * against attention to few, with a planted share of keys that every row wants.  Processor time of
+ * one thread; the two take turns. */
 #include "kerncheck/checks.h"
 #include "base/cpu.h"
 #include "base/mem.h"
@@ -56,7 +57,15 @@ static const struct fast {
     {0, NULL},
 };
 
-enum { WIDTH = 512, HEADS = 8, ROWS = 128, BEHIND = 32768, ROUNDS = 3, N_PAGES = BEHIND / KERN_PAGE + 1, DIFFERENT = 8 };
+enum {
+    WIDTH = 512,
+    HEADS = 8,
+    ROWS = 128,
+    BEHIND = 32768,
+    ROUNDS = 3,
+    N_PAGES = BEHIND / KERN_PAGE + 1,
+    DIFFERENT = 8
+};
 
 struct bench {
     struct kern_few_task f;
@@ -70,8 +79,9 @@ struct bench {
 
 static double now(void) { return (double)clock() / (double)CLOCKS_PER_SEC; }
 
-/* Pages of two kinds, those that are always seen and others, each of some different ones.  Keys lie along the direction that
- * queries have: of a wanted position with the score 0, of others with -12. */
+/* Pages of two kinds, those that are always seen and others, each of some different ones.  Keys lie
+ * along the direction that queries have: of a wanted position with the score 0, of others with
+ * -12. */
 static void fill(struct bench *b, enum kern_kv_codec k, int percent)
 {
     struct noise r = {5};
@@ -88,13 +98,17 @@ static void fill(struct bench *b, enum kern_kv_codec k, int percent)
                 key[i] = 0.02f * noise_unit(&r) + (hot ? 0.0f : (i % 3 ? -12.0f : 12.0f) / WIDTH);
                 value[i] = noise_unit(&r);
             }
-            kern_attend_coded_ref.kv_write(k, true, WIDTH, b->mem + (size_t)p * b->page_bytes, j, key, 1, 0);
-            kern_attend_coded_ref.kv_write(KERN_KV_F16, false, WIDTH, b->mem + (size_t)p * b->page_bytes + a->v_at, j, value, 1, 0);
+            kern_attend_coded_ref.kv_write(k, true, WIDTH, b->mem + (size_t)p * b->page_bytes, j,
+                                           key, 1, 0);
+            kern_attend_coded_ref.kv_write(KERN_KV_F16, false, WIDTH,
+                                           b->mem + (size_t)p * b->page_bytes + a->v_at, j, value,
+                                           1, 0);
         }
     for (int64_t i = 0; i < N_PAGES; i++) { /* as far apart as in a cache of pages */
         const bool always = i == 0 || i > N_PAGES - 1 - KERN_FEW_PAGES - 1;
         uint8_t *to = b->mem + (size_t)(i + 2 * DIFFERENT) * b->page_bytes;
-        memcpy(to, b->mem + (size_t)(i % DIFFERENT + (always ? 0 : DIFFERENT)) * b->page_bytes, b->page_bytes);
+        memcpy(to, b->mem + (size_t)(i % DIFFERENT + (always ? 0 : DIFFERENT)) * b->page_bytes,
+               b->page_bytes);
         b->page[i] = to;
     }
     for (int64_t i = 0; i < ROWS * HEADS * WIDTH; i++)
@@ -118,10 +132,12 @@ static double attend_all(struct bench *b, const struct kern_attend_table *t, int
     return (now() - began) * ROWS / 24;
 }
 
-static void measure(struct bench *b, const struct all *all, const struct few *few, uint32_t cpu, int percent)
+static void measure(struct bench *b, const struct all *all, const struct few *few, uint32_t cpu,
+                    int percent)
 {
     double t[2][ROUNDS], pairs[ROUNDS], kept = 0, missed = 0;
-    const struct kern_attend_table *bf16 = cpu & fast[0].needs && all->needs & CPU_AVX512 ? fast[0].t : NULL;
+    const struct kern_attend_table *bf16 =
+        cpu & fast[0].needs && all->needs & CPU_AVX512 ? fast[0].t : NULL;
     static const enum kern_kv_codec codecs[] = {KERN_KV_F16, KERN_KV_Q8R};
     printf("%s, %3d %% wanted:", few->name, percent);
     for (int c = 0; c < 2; c++) {
@@ -143,10 +159,13 @@ static void measure(struct bench *b, const struct all *all, const struct few *fe
             kept += (double)b->kept[i] / (BEHIND + 64) / (ROWS * HEADS);
             missed += (double)b->missed[i] / (ROWS * HEADS);
         }
-        printf(" keys %s: %.0f ms, %.2f times as fast as %s (%.0f ms), kept %.1f %%, missed %.3f %%", kern_kv_name(codecs[c]), t[1][ROUNDS / 2] * 1e3,
-               t[0][ROUNDS / 2] / t[1][ROUNDS / 2], all->name, t[0][ROUNDS / 2] * 1e3, 100 * kept, 100 * missed);
+        printf(
+            " keys %s: %.0f ms, %.2f times as fast as %s (%.0f ms), kept %.1f %%, missed %.3f %%",
+            kern_kv_name(codecs[c]), t[1][ROUNDS / 2] * 1e3, t[0][ROUNDS / 2] / t[1][ROUNDS / 2],
+            all->name, t[0][ROUNDS / 2] * 1e3, 100 * kept, 100 * missed);
         if (bf16)
-            printf(", %.2f times as attend-pairs (%.0f ms)", pairs[ROUNDS / 2] / t[1][ROUNDS / 2], pairs[ROUNDS / 2] * 1e3);
+            printf(", %.2f times as attend-pairs (%.0f ms)", pairs[ROUNDS / 2] / t[1][ROUNDS / 2],
+                   pairs[ROUNDS / 2] * 1e3);
         printf(";");
         fflush(stdout);
     }
@@ -169,15 +188,28 @@ void bench_few(uint32_t cpu)
     b->kept = mem_calloc(ROWS * HEADS, sizeof *b->kept);
     if (!b->mem || !b->scratch || !b->q || !b->out || !b->missed || !b->kept)
         exit(1);
-    b->f = (struct kern_few_task){.attend = {.k_width = WIDTH, .v_width = WIDTH, .page = b->page, .q = b->q, .q_stride = HEADS * WIDTH,
-                                             .out = b->out, .out_stride = HEADS * WIDTH, .n_rows = ROWS, .n_heads = HEADS, .pos0 = BEHIND,
+    b->f = (struct kern_few_task){.attend = {.k_width = WIDTH,
+                                             .v_width = WIDTH,
+                                             .page = b->page,
+                                             .q = b->q,
+                                             .q_stride = HEADS * WIDTH,
+                                             .out = b->out,
+                                             .out_stride = HEADS * WIDTH,
+                                             .n_rows = ROWS,
+                                             .n_heads = HEADS,
+                                             .pos0 = BEHIND,
                                              .scale = 1.0f},
-                                  .eps = 3, .missed = b->missed, .kept = b->kept, .pair_stride = HEADS};
+                                  .eps = 3,
+                                  .missed = b->missed,
+                                  .kept = b->kept,
+                                  .pair_stride = HEADS};
     if (kern_few_scratch(&b->f.attend) > b->scratch_bytes)
         exit(1);
     for (size_t f = sizeof fews / sizeof *fews; f-- > 1;)
         for (size_t a = sizeof dense / sizeof *dense; a-- > 1 && (fews[f].needs & ~cpu) == 0;)
-            if ((dense[a].needs & ~cpu) == 0 && ((dense[a].needs & CPU_AVX512) == 0 || (fews[f].needs & CPU_AVX512VNNI))) { /* of the same registers */
+            if ((dense[a].needs & ~cpu) == 0 &&
+                ((dense[a].needs & CPU_AVX512) == 0 ||
+                 (fews[f].needs & CPU_AVX512VNNI))) { /* of the same registers */
                 for (size_t i = 0; i < sizeof percent / sizeof *percent; i++)
                     measure(b, &dense[a], &fews[f], cpu, percent[i]);
                 break;

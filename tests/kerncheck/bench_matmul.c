@@ -130,7 +130,8 @@ static double time_rows(struct bench *b, struct kern_matrix *w, int64_t n, int64
     return seconds(t) / (double)turns;
 }
 
-static void measure(struct bench *b, struct kern_matrix *w, int64_t n_copies, int r, struct figures *f)
+static void measure(struct bench *b, struct kern_matrix *w, int64_t n_copies, int r,
+                    struct figures *f)
 {
     f->read[r] = read_rate(b);
     f->fma[r] = peak(b, "fma");
@@ -223,8 +224,12 @@ static void bench_type(struct bench *b, struct kern_matrix *w, const struct kern
 
 void bench_matmul(const struct bench_matmul *o)
 {
-    struct bench b = {.cpu = o->cpu, .kernel = o->kernel, .n_threads = o->n_threads < 1 ? 1 : o->n_threads,
-                      .rounds = o->rounds < 1 ? 1 : o->rounds > MAX_ROUNDS ? MAX_ROUNDS : o->rounds};
+    struct bench b = {.cpu = o->cpu,
+                      .kernel = o->kernel,
+                      .n_threads = o->n_threads < 1 ? 1 : o->n_threads,
+                      .rounds = o->rounds < 1            ? 1
+                                : o->rounds > MAX_ROUNDS ? MAX_ROUNDS
+                                                         : o->rounds};
     struct err err;
     struct kern_act act[KERN_ACT_KINDS];
     void *q[KERN_ACT_KINDS];
@@ -249,7 +254,8 @@ void bench_matmul(const struct bench_matmul *o)
         const uint64_t start = clock_now();
         if (t.act[k]) {
             t.act[k](&act[k], 0, MAX_ROWS);
-            printf("activations kind %d: %.2f GB/s of f32\n", k, (double)x_bytes / seconds(start) * 1e-9);
+            printf("activations kind %d: %.2f GB/s of f32\n", k,
+                   (double)x_bytes / seconds(start) * 1e-9);
         }
     }
     for (uint32_t type = 0; type < 256; type++) {

@@ -12,7 +12,8 @@
 #include <math.h>
 
 #define KERN_ATTEND(needs, table)                   extern const struct kern_attend_table table;
-#define KERN_ATTEND_FAST(needs, recipe, law, table) extern const struct kern_attend_table law, table;
+#define KERN_ATTEND_FAST(needs, recipe, law, table)                                                \
+    extern const struct kern_attend_table law, table;
 #include "kern/attend.inc"
 #undef KERN_ATTEND
 #undef KERN_ATTEND_FAST
@@ -24,7 +25,8 @@ static const struct set {
     const struct kern_attend_table *t, *law;
 } sets[] = {
 #define KERN_ATTEND(needs, table)                  {#table, needs, &table, &kern_attend_ref},
-#define KERN_ATTEND_FAST(needs, recipe, law, table) {#law, 0, &law, &law}, {#table, needs, &table, &law},
+#define KERN_ATTEND_FAST(needs, recipe, law, table)                                                \
+    {#law, 0, &law, &law}, {#table, needs, &table, &law},
 #include "kern/attend.inc"
 #undef KERN_ATTEND
 #undef KERN_ATTEND_FAST
@@ -222,9 +224,9 @@ static int check_set(struct trial *t, const struct set *s, struct noise *r)
     return n_bad + differ(t, s, "in chunks", 0, a->n_rows, 0, a->n_heads);
 }
 
-/* Plain C against double precision.  With u = 2^-24 a score of width w is off by at most
- * (w + 2) u scale sum|q k|, a weight by that plus the same of the maximum, relatively, and
- * sums over n positions add n u; exp and the rescaling add a few u a block.  rounding: of each factor. */
+/* Plain C against double precision.  With u = 2^-24 a score of width w is off by at most (w + 2) u
+ * scale sum|q k|, a weight by that plus the same of the maximum, relatively, and sums over n
+ * positions add n u; exp and the rescaling add a few u a block.  rounding: of each factor. */
 static int check_truth(struct trial *t, double rounding, struct noise *r)
 {
     const struct kern_attend *a = &t->a;
@@ -260,7 +262,8 @@ static int check_truth(struct trial *t, double rounding, struct noise *r)
         l += exp((double)a->sink[head] - top);
     double u = ldexp(1, -24), n = (double)(pos + 1 - from);
     double both = 2 * rounding + rounding * rounding;
-    double bound = expm1(2 * ((double)(kw + 2) * u + both) * mass) * (1 + both) + both + (n + n / 4 + 40) * u;
+    double bound =
+        expm1(2 * ((double)(kw + 2) * u + both) * mass) * (1 + both) + both + (n + n / 4 + 40) * u;
     for (int64_t d = 0; d < vw && !n_bad; d++) {
         double got = (double)t->want[row * a->out_stride + head * vw + d];
         if (!(fabs(got - sum[d] / l) <= bound * sum[vw + d] / l)) {
@@ -275,7 +278,8 @@ static int check_truth(struct trial *t, double rounding, struct noise *r)
     return n_bad;
 }
 
-static int run_trial(struct kern_attend a, const struct kern_attend_table *law, struct noise *r, int kind, uint32_t cpu)
+static int run_trial(struct kern_attend a, const struct kern_attend_table *law, struct noise *r,
+                     int kind, uint32_t cpu)
 {
     struct trial t = {.a = a};
     int n_bad = 0;
@@ -369,15 +373,17 @@ int check_attend(uint64_t seed, uint32_t cpu)
     struct noise r = {seed};
     int n_bad = check_write(&r, cpu);
     const struct kern_attend_table *const fast = sets[sizeof sets / sizeof *sets - 1].law;
-    const int step = has_kernel(fast, cpu) ? 1 : 3; /* plain C's cuts alone: at each of the places once */
+    /* plain C's cuts alone: at each of the places once */
+    const int step = has_kernel(fast, cpu) ? 1 : 3;
     for (int i = 0; i < 240 && n_bad < 10; i += i < 160 ? 1 : step) {
         const struct kern_attend_table *law = i < 160 ? sets[0].law : fast;
-        struct kern_attend a = {.k_width = widths[noise_below(&r, 10)],
-                                .k_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_BLOCK_CODECS),
-                                .v_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_BLOCK_CODECS),
-                                .pos0 = at[i % 20],
-                                .window = windows[i / 20 % 5],
-                                .n_heads = 1 + noise_below(&r, noise_below(&r, 4) ? 9 : 33)};
+        struct kern_attend a = {
+            .k_width = widths[noise_below(&r, 10)],
+            .k_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_BLOCK_CODECS),
+            .v_codec = (enum kern_kv_codec)noise_below(&r, KERN_KV_BLOCK_CODECS),
+            .pos0 = at[i % 20],
+            .window = windows[i / 20 % 5],
+            .n_heads = 1 + noise_below(&r, noise_below(&r, 4) ? 9 : 33)};
         a.v_width = noise_below(&r, 3) ? a.k_width : widths[noise_below(&r, 10)];
         if (!kern_kv_block_bytes(a.k_codec, true, a.k_width))
             a.k_codec = KERN_KV_F32;
@@ -386,7 +392,8 @@ int check_attend(uint64_t seed, uint32_t cpu)
         int64_t seen = (a.window ? num_min(a.window, a.pos0) : a.pos0) + 40;
         if (fence_few_trials())
             a.n_heads = num_min(a.n_heads, num_max(1, 2000000 / (seen * (a.k_width + a.v_width))));
-        int64_t budget = (fence_few_trials() ? 1000000 : 3000000) / (seen * (a.k_width + a.v_width) * a.n_heads);
+        int64_t budget =
+            (fence_few_trials() ? 1000000 : 3000000) / (seen * (a.k_width + a.v_width) * a.n_heads);
         a.n_rows = 1 + noise_below(&r, num_max(1, num_min(budget, 200)));
         int kind = (int)noise_below(&r, 3);
         a.scale = (kind == 1 ? 1.0f : 2.0f) / sqrtf((float)a.k_width);

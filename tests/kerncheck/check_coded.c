@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * check_coded - attention over coded keys and values: every kernel against plain C to the bit, whole, in chunks, in
- * splits, alone with NaN wherever a row must not look; and plain C against a softmax in double precision over what
- * the codes stand for.
+ * check_coded - attention over coded keys and values: every kernel against plain C to the bit,
+ * whole, in chunks, in splits, alone with NaN wherever a row must not look; and plain C against a
+ * softmax in double precision over what the codes stand for.
  */
 #include "kerncheck/checks.h"
 #include "base/cpu.h"
@@ -52,7 +52,10 @@ static void release(struct trial *t)
     mem_free(t->row);
 }
 
-static int64_t n_splits(const struct kern_attend *a) { return (a->pos0 + a->n_rows - 1) / KERN_SPLIT + 1; }
+static int64_t n_splits(const struct kern_attend *a)
+{
+    return (a->pos0 + a->n_rows - 1) / KERN_SPLIT + 1;
+}
 
 static bool take(struct trial *t)
 {
@@ -71,7 +74,9 @@ static bool take(struct trial *t)
     t->q = mem_calloc((size_t)(a->n_rows * a->q_stride), sizeof *t->q);
     t->out = mem_calloc((size_t)t->n_out, sizeof *t->out);
     t->want = mem_calloc((size_t)t->n_out, sizeof *t->want);
-    t->state = mem_calloc((size_t)(n_splits(a) * a->n_rows * a->n_heads * kern_attend_state(a->v_width)), sizeof *t->state);
+    t->state =
+        mem_calloc((size_t)(n_splits(a) * a->n_rows * a->n_heads * kern_attend_state(a->v_width)),
+                   sizeof *t->state);
     t->row = mem_calloc(2 * MAX_WIDTH, sizeof *t->row);
     return t->mem && t->scratch && t->q && t->out && t->want && t->state && t->row;
 }
@@ -106,7 +111,8 @@ static void fill(struct trial *t, struct noise *r, bool odd)
     if (odd && noise_below(r, 3) == 0)
         t->q[noise_below(r, a->n_rows * a->q_stride)] = NAN;
     for (int64_t i = 0; i < MAX_PAGES; i++)
-        t->page[i] = (size_t)i * t->page_bytes < t->mem_bytes ? t->mem + (size_t)i * t->page_bytes : NULL;
+        t->page[i] =
+            (size_t)i * t->page_bytes < t->mem_bytes ? t->mem + (size_t)i * t->page_bytes : NULL;
     for (int64_t i = 0; a->window && i < (a->pos0 - a->window + 1) / KERN_PAGE; i++)
         t->page[i] = NULL; /* nobody looks there */
     for (int i = 0; i < 64; i++)
@@ -117,7 +123,8 @@ static void fill(struct trial *t, struct noise *r, bool odd)
     a->out = t->out;
 }
 
-static int differ(const struct trial *t, const char *name, const char *what, int64_t r0, int64_t r1, int64_t h0, int64_t h1)
+static int differ(const struct trial *t, const char *name, const char *what, int64_t r0, int64_t r1,
+                  int64_t h0, int64_t h1)
 {
     const struct kern_attend *a = &t->a;
     for (int64_t r = r0; r < r1; r++)
@@ -125,15 +132,18 @@ static int differ(const struct trial *t, const char *name, const char *what, int
             const float want = t->want[r * a->out_stride + i], got = t->out[r * a->out_stride + i];
             if (noise_same(want, got))
                 continue;
-            printf("%s, %s: k %s %d, v %s %d, %d rows, %d heads, pos %d, window %d: row %d [%d] is %.9g, not %.9g\n", name, what,
-                   kern_kv_name(a->k_codec), (int)a->k_width, kern_kv_name(a->v_codec), (int)a->v_width, (int)a->n_rows,
-                   (int)a->n_heads, (int)a->pos0, (int)a->window, (int)r, (int)i, (double)got, (double)want);
+            printf("%s, %s: k %s %d, v %s %d, %d rows, %d heads, pos %d, window %d: row %d [%d] is "
+                   "%.9g, not %.9g\n",
+                   name, what, kern_kv_name(a->k_codec), (int)a->k_width, kern_kv_name(a->v_codec),
+                   (int)a->v_width, (int)a->n_rows, (int)a->n_heads, (int)a->pos0, (int)a->window,
+                   (int)r, (int)i, (double)got, (double)want);
             return 1;
         }
     return 0;
 }
 
-static struct kern_attend cut(const struct kern_attend *a, int64_t r0, int64_t r1, int64_t h0, int64_t h1)
+static struct kern_attend cut(const struct kern_attend *a, int64_t r0, int64_t r1, int64_t h0,
+                              int64_t h1)
 {
     struct kern_attend b = *a;
     b.q += r0 * a->q_stride + h0 * a->k_width;
@@ -177,7 +187,8 @@ static int check_set(struct trial *t, const struct set *s, struct noise *r)
     const int64_t r1 = noise_below(r, a->n_rows), h1 = noise_below(r, a->n_heads);
     wipe(t);
     for (int i = 0; i < 4; i++) {
-        const struct kern_attend b = cut(a, i & 1 ? r1 : 0, i & 1 ? a->n_rows : r1, i & 2 ? h1 : 0, i & 2 ? a->n_heads : h1);
+        const struct kern_attend b =
+            cut(a, i & 1 ? r1 : 0, i & 1 ? a->n_rows : r1, i & 2 ? h1 : 0, i & 2 ? a->n_heads : h1);
         if (b.n_rows && b.n_heads)
             s->t->rows(&b, t->scratch);
     }
@@ -188,7 +199,8 @@ static int check_set(struct trial *t, const struct set *s, struct noise *r)
 static int check_alone(struct trial *t, uint32_t cpu, struct noise *r)
 {
     const struct kern_attend *a = &t->a;
-    const int64_t row = noise_below(r, a->n_rows), head = noise_below(r, a->n_heads), pos = a->pos0 + row;
+    const int64_t row = noise_below(r, a->n_rows), head = noise_below(r, a->n_heads),
+                  pos = a->pos0 + row;
     const struct kern_attend one = cut(a, row, row + 1, head, head + 1);
     int n_bad = 0;
     for (int i = 0; i < MAX_WIDTH * 2; i++)
@@ -215,12 +227,14 @@ static void true_key(const struct trial *t, int64_t pos, double *key)
         if (kern_kv_is_rot(a->k_codec))
             kern_attend_rot_key(a, t->page[pos / KERN_PAGE], pos % KERN_PAGE, x);
         else
-            kern_kv_read(a->k_codec, true, a->k_width, t->page[pos / KERN_PAGE] + a->k_at, pos % KERN_PAGE, x);
+            kern_kv_read(a->k_codec, true, a->k_width, t->page[pos / KERN_PAGE] + a->k_at,
+                         pos % KERN_PAGE, x);
         for (int64_t i = 0; i < a->k_width; i++)
             key[i] = (double)x[i];
         return;
     }
-    kern_kv_read(a->v_codec, false, a->v_width, t->page[pos / KERN_PAGE] + a->v_at, pos % KERN_PAGE, x);
+    kern_kv_read(a->v_codec, false, a->v_width, t->page[pos / KERN_PAGE] + a->v_at, pos % KERN_PAGE,
+                 x);
     for (int64_t i = 0; i < a->k_width; i++)
         key[i] = (double)x[i] * (double)f->weight[i];
     for (int64_t i = 0; i < f->n_pairs; i++) {
@@ -234,10 +248,12 @@ static void true_key(const struct trial *t, int64_t pos, double *key)
 static int check_truth(struct trial *t, struct noise *r)
 {
     const struct kern_attend *a = &t->a;
-    const int64_t row = noise_below(r, a->n_rows), head = noise_below(r, a->n_heads), pos = a->pos0 + row;
+    const int64_t row = noise_below(r, a->n_rows), head = noise_below(r, a->n_heads),
+                  pos = a->pos0 + row;
     const int64_t from = a->window && pos >= a->window ? pos - a->window + 1 : 0;
     const float *q = t->q + row * a->q_stride + head * a->k_width;
-    double *score = mem_calloc((size_t)(pos + 1), sizeof *score), key[MAX_WIDTH], sum[MAX_WIDTH] = {0}, top = -HUGE_VAL, l = 0;
+    double *score = mem_calloc((size_t)(pos + 1), sizeof *score), key[MAX_WIDTH],
+           sum[MAX_WIDTH] = {0}, top = -HUGE_VAL, l = 0;
     float x[MAX_WIDTH];
     for (int64_t p = from; p <= pos; p++) {
         true_key(t, p, key);
@@ -248,7 +264,8 @@ static int check_truth(struct trial *t, struct noise *r)
     for (int64_t p = from; p <= pos; p++) {
         const double w = exp(score[p] - top);
         l += w;
-        kern_kv_read(a->v_codec, false, a->v_width, t->page[p / KERN_PAGE] + a->v_at, p % KERN_PAGE, x);
+        kern_kv_read(a->v_codec, false, a->v_width, t->page[p / KERN_PAGE] + a->v_at, p % KERN_PAGE,
+                     x);
         for (int64_t d = 0; d < a->v_width; d++)
             sum[d] += w * (double)x[d];
     }
@@ -265,8 +282,9 @@ static int check_truth(struct trial *t, struct noise *r)
     const double bound = bytes ? 0.03 : 2e-5;
     if (off <= bound * bound * all || all == 0)
         return 0;
-    printf("plain, k %s, v %s, width %d, pos %d: off by %.3g of the output (bound %.3g)\n", kern_kv_name(a->k_codec), kern_kv_name(a->v_codec),
-           (int)a->k_width, (int)pos, sqrt(off / all), bound);
+    printf("plain, k %s, v %s, width %d, pos %d: off by %.3g of the output (bound %.3g)\n",
+           kern_kv_name(a->k_codec), kern_kv_name(a->v_codec), (int)a->k_width, (int)pos,
+           sqrt(off / all), bound);
     return 1;
 }
 
@@ -276,14 +294,19 @@ static int run_trial(struct kern_attend a, struct noise *r, bool odd, uint32_t c
     float weight[MAX_WIDTH], slot[KERN_PAGE * MAX_WIDTH];
     double inv_freq[MAX_WIDTH / 2];
     int n_bad = 0;
-    const int64_t n_pairs = kern_kv_is_rot(a.k_codec) ? a.k_width / 8 : a.k_width / 2 / (1 + noise_below(r, 4));
+    const int64_t n_pairs =
+        kern_kv_is_rot(a.k_codec) ? a.k_width / 8 : a.k_width / 2 / (1 + noise_below(r, 4));
     for (int64_t i = 0; i < a.k_width; i++)
         weight[i] = 0.5f + noise_unit(r) * 0.4f;
     for (int64_t i = 0; i < n_pairs; i++)
         inv_freq[i] = pow(10000, -2.0 * (double)i / (double)a.k_width);
     for (int64_t j = 0; j < KERN_PAGE; j++)
         kern_rope_angles(slot + j * n_pairs * 2, j, inv_freq, n_pairs);
-    t.from_v = (struct kern_from_v){.weight = weight, .inv_freq = inv_freq, .slot = slot, .n_pairs = n_pairs, .half = a.k_width / 2};
+    t.from_v = (struct kern_from_v){.weight = weight,
+                                    .inv_freq = inv_freq,
+                                    .slot = slot,
+                                    .n_pairs = n_pairs,
+                                    .half = a.k_width / 2};
     t.a.from_v = a.k_codec == KERN_KV_FROM_V || kern_kv_is_rot(a.k_codec) ? &t.from_v : NULL;
     if (!take(&t)) {
         release(&t);
@@ -305,15 +328,22 @@ static int run_trial(struct kern_attend a, struct noise *r, bool odd, uint32_t c
 int check_attend_coded(uint64_t seed, uint32_t cpu)
 {
     static const int64_t widths[] = {64, 128, 256, 512, 16, 32};
-    static const int64_t at[] = {0, 1, 31, 32, 127, 128, 129, 200, 255, 256, 257, 1000, 2047, 2048, 2100, 4095, 4096, 300};
-    static const enum kern_kv_codec keys[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_FROM_V, KERN_KV_Q8R, KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_BF16, KERN_KV_F32,
-                                              KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT};
-    static const enum kern_kv_codec values[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_BF16, KERN_KV_F32};
+    static const int64_t at[] = {0,   1,   31,   32,   127,  128,  129,  200,  255,
+                                 256, 257, 1000, 2047, 2048, 2100, 4095, 4096, 300};
+    static const enum kern_kv_codec keys[] = {
+        KERN_KV_Q8R,  KERN_KV_N4R,  KERN_KV_TQ3_0, KERN_KV_FROM_V,  KERN_KV_Q8R,    KERN_KV_F16,
+        KERN_KV_Q8_0, KERN_KV_BF16, KERN_KV_F32,   KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT};
+    static const enum kern_kv_codec values[] = {KERN_KV_Q8R, KERN_KV_N4R,  KERN_KV_TQ3_0,
+                                                KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_BF16,
+                                                KERN_KV_F32};
     struct noise r = {seed};
     int n_bad = 0;
     for (int i = 0; i < (fence_few_trials() ? 33 : 55) && n_bad < 10; i++) {
-        struct kern_attend a = {.k_width = widths[noise_below(&r, 6)], .k_codec = keys[i % 11], .v_codec = values[noise_below(&r, 7)],
-                                .pos0 = at[i % 18], .window = noise_below(&r, 4) ? 0 : 1 + noise_below(&r, 500),
+        struct kern_attend a = {.k_width = widths[noise_below(&r, 6)],
+                                .k_codec = keys[i % 11],
+                                .v_codec = values[noise_below(&r, 7)],
+                                .pos0 = at[i % 18],
+                                .window = noise_below(&r, 4) ? 0 : 1 + noise_below(&r, 500),
                                 .n_heads = 1 + noise_below(&r, noise_below(&r, 4) ? 9 : 17)};
         a.v_width = a.k_width;
         if (a.k_codec == KERN_KV_FROM_V)
@@ -327,9 +357,11 @@ int check_attend_coded(uint64_t seed, uint32_t cpu)
         if (a.k_codec == KERN_KV_TQ3_0 || a.v_codec == KERN_KV_TQ3_0)
             a.k_width = a.v_width = 128 << noise_below(&r, 3);
         if (a.k_width < 32)
-            a.k_width = a.v_width = a.k_codec == KERN_KV_Q8_0 || a.v_codec == KERN_KV_Q8_0 ? 32 : a.k_width;
+            a.k_width = a.v_width =
+                a.k_codec == KERN_KV_Q8_0 || a.v_codec == KERN_KV_Q8_0 ? 32 : a.k_width;
         const int64_t seen = (a.window ? num_min(a.window, a.pos0) : a.pos0) + 40;
-        const int64_t budget = (fence_few_trials() ? 100000 : 200000) / (seen * a.k_width * a.n_heads);
+        const int64_t budget =
+            (fence_few_trials() ? 100000 : 200000) / (seen * a.k_width * a.n_heads);
         a.n_rows = 1 + noise_below(&r, num_max(1, num_min(budget, 60)));
         a.scale = 1.0f / sqrtf((float)a.k_width);
         n_bad += run_trial(a, &r, i % 3 == 2, cpu);

@@ -26,7 +26,8 @@ static const struct set {
 enum { N_SETS = sizeof sets / sizeof *sets };
 
 enum { WIDE = 512, ROWS = 80, HEADS = 70 };
-static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_FP8, KERN_KV_FP4};
+static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_BF16, KERN_KV_FP8,
+                                            KERN_KV_FP4};
 enum { N_CODECS = sizeof codecs / sizeof *codecs };
 
 /* Everything that a trial writes. */
@@ -38,8 +39,8 @@ struct world {
     float x[ROWS * WIDE], q[HEADS * WIDE], weight[HEADS], want[ROWS * WIDE], got[ROWS * WIDE];
 };
 
-static int differ(const struct set *s, const char *what, const struct kern_row *f, const float *want,
-                  const float *got, int64_t n)
+static int differ(const struct set *s, const char *what, const struct kern_row *f,
+                  const float *want, const float *got, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         if (!noise_same(want[i], got[i])) {
@@ -135,7 +136,8 @@ static int check_scores4(struct world *w, const struct kern_row *f)
             mass += fabs((double)w->weight[h]) * all;
         }
         if (isfinite(mass) && !(fabs((double)w->got[i] - sum) <= mass * 1e-5)) {
-            printf("scores of fp4, width %d: [%d] is %.9g, not %.9g\n", (int)f->width, (int)i, (double)w->got[i], sum);
+            printf("scores of fp4, width %d: [%d] is %.9g, not %.9g\n", (int)f->width, (int)i,
+                   (double)w->got[i], sum);
             return 1;
         }
     }
@@ -171,7 +173,8 @@ static int check_pool(struct world *w, const struct set *s, const struct kern_ro
         const double bound =
             (double)(2 * n + 10) * ldexp(1, -24) * (mass / sum) * 100 + flushed / sum + 0x1p-100;
         if (isfinite(acc) && !(fabs((double)w->got[d] - acc / sum) <= bound)) {
-            printf("pool of %d: [%d] is %.9g, not %.9g\n", (int)n, (int)d, (double)w->got[d], acc / sum);
+            printf("pool of %d: [%d] is %.9g, not %.9g\n", (int)n, (int)d, (double)w->got[d],
+                   acc / sum);
             n_bad = 1;
         }
     }
@@ -215,7 +218,8 @@ static int check_fp4(struct noise *r)
     const float size = ldexpf(1.0f, (int)noise_below(r, 60) - 30);
     double max = 6 * 0x1p-126;
     for (int i = 0; i < KERN_ROW_GROUP4; i++) { /* ties, too */
-        x[i] = noise_below(r, 3) ? noise_unit(r) * size : (float)((double)noise_below(r, 25) - 12) * 0.25f * size;
+        x[i] = noise_below(r, 3) ? noise_unit(r) * size
+                                 : (float)((double)noise_below(r, 25) - 12) * 0.25f * size;
         max = fmax(max, fabs((double)x[i]));
     }
     kern_row_write(KERN_KV_FP4, KERN_ROW_GROUP4, 0, row, x);
@@ -229,7 +233,8 @@ static int check_fp4(struct noise *r)
             if (new < old || (new <= old && c % 2 == 0))
                 best = c;
         }
-        if (fabs((double)y[i]) != value[best] * scale || (y[i] != 0.0f && (y[i] < 0) != (x[i] < 0))) {
+        if (fabs((double)y[i]) != value[best] * scale ||
+            (y[i] != 0.0f && (y[i] < 0) != (x[i] < 0))) {
             printf("fp4: %.9g of %.9g is stored as %.9g\n", (double)x[i], max, (double)y[i]);
             return 1;
         }
@@ -267,7 +272,8 @@ int check_latent(uint64_t seed, uint32_t cpu)
         const size_t bytes = kern_row_bytes(f.codec, f.width, f.tail);
         fill(w, &r, (int)noise_below(&r, 3));
         for (int64_t i = 0; i < ROWS; i++)
-            kern_row_write(f.codec, f.width, f.tail, w->stored + (size_t)i * bytes, w->x + i * WIDE);
+            kern_row_write(f.codec, f.width, f.tail, w->stored + (size_t)i * bytes,
+                           w->x + i * WIDE);
         if (f.codec == KERN_KV_FP4)
             n_bad += check_scores4(w, &f);
         for (int i = 0; i < N_SETS; i++) {

@@ -121,7 +121,8 @@ static struct data_at place_copy(int which, int64_t n, const struct data *from)
 }
 
 /* Runs op on a copy of the data; out gets everything that it wrote. */
-static void run(const struct kern_math_table *t, int op, const struct data *from, int64_t n, float s, struct data *out)
+static void run(const struct kern_math_table *t, int op, const struct data *from, int64_t n,
+                float s, struct data *out)
 {
     const struct data_at d = place_copy(0, n, from), o = place_copy(1, n, from);
     float one = from->y[0];
@@ -156,10 +157,26 @@ static void run(const struct kern_math_table *t, int op, const struct data *from
         out->y[0] = one;
 }
 
-static const char *const op_name[] = {"norm", "norm in place", "add", "add_scaled", "scale", "mul",
-                                      "glu_gelu", "glu_silu", "softcap", "rope", "softmax",
-                                      "softmax in place", "dot", "find_bad", "argmax",
-                                      "glu_silu in place", "scale in place", "rope_pairs", "rope_pairs inverse", "sqrt_softplus"};
+static const char *const op_name[] = {"norm",
+                                      "norm in place",
+                                      "add",
+                                      "add_scaled",
+                                      "scale",
+                                      "mul",
+                                      "glu_gelu",
+                                      "glu_silu",
+                                      "softcap",
+                                      "rope",
+                                      "softmax",
+                                      "softmax in place",
+                                      "dot",
+                                      "find_bad",
+                                      "argmax",
+                                      "glu_silu in place",
+                                      "scale in place",
+                                      "rope_pairs",
+                                      "rope_pairs inverse",
+                                      "sqrt_softplus"};
 enum { N_OPS = sizeof op_name / sizeof *op_name };
 
 static int check_set(const struct set *s, struct noise *r)

@@ -212,7 +212,8 @@ static void acts_free(struct acts *s)
     mem_free(s->x);
 }
 
-/* The tiles of all, cut where that may be, by the first that cpu allows; NULL: there is none, or another kind. */
+/* The tiles of all, cut where that may be, by the first that cpu allows; NULL: there is none, or
+ * another kind. */
 static uint8_t *tiles_make(struct acts *s, struct noise *r, uint32_t cpu)
 {
     const struct tiler *t = tilers;
@@ -242,7 +243,8 @@ static int check_acts(struct acts *s, uint32_t cpu)
     uint8_t *want = NULL;
     int bad = 0;
     for (int i = N_QUANTISERS - 1; i >= 0; i--) /* the plain one is last to run */
-        if (quantisers[i].kind == s->a.kind && (quantisers[i].needs & ~cpu) == 0 && !quantisers[i].needs) {
+        if (quantisers[i].kind == s->a.kind && (quantisers[i].needs & ~cpu) == 0 &&
+            !quantisers[i].needs) {
             quantisers[i].fn(&s->a, 0, s->a.n);
             want = take(n_bytes);
             memcpy(want, s->mem, n_bytes);
@@ -412,14 +414,17 @@ static int check_shape(struct noise *r, uint32_t type, int64_t out, int64_t in, 
 
 /* What rounding may do to the sum of a weight row times an activation row, whose terms' sizes
  * add up to mass.  Floats: both are off by 2^-8 of themselves, sums by 2^-24 at each k. */
-static double law_bound(const struct kern_matrix *w, int64_t o, const float *row, const float *x, double mass)
+static double law_bound(const struct kern_matrix *w, int64_t o, const float *row, const float *x,
+                        double mass)
 {
     double bound = mass * ((double)w->in * 0x1p-23) + 1e-36;
     if (w->act == KERN_ACT_F32)
         return bound + mass * 0x1.1p-7;
-    for (int64_t k0 = 0; k0 < w->in; k0 += 256) { /* a little more than half a step of either scale */
+    /* a little more than half a step of either scale */
+    for (int64_t k0 = 0; k0 < w->in; k0 += 256) {
         int8_t q[256];
-        const double s = 0.57 * (double)kern_fast_wide_read(w, o / KERN_PANEL, k0 / 256, (int)(o % KERN_PANEL), q);
+        const double s = 0.57 * (double)kern_fast_wide_read(w, o / KERN_PANEL, k0 / 256,
+                                                            (int)(o % KERN_PANEL), q);
         double max = 1e-30;
         for (int64_t k = k0; k < k0 + 256; k++)
             max = fmax(max, fabs((double)x[k]));
@@ -558,33 +563,42 @@ int check_matmul(uint64_t seed, uint32_t cpu)
         const struct quant_info *info = quant_info(type);
         if (!info || kern_matrix_init(&m, type, 1, info->n, NULL) != INGLE_OK)
             continue;
-        const int64_t block = info->n == 1 ? 1 : info->n, most = (fence_few_trials() ? 600 : 1400) / block + 1;
+        const int64_t block = info->n == 1 ? 1 : info->n,
+                      most = (fence_few_trials() ? 600 : 1400) / block + 1;
         bad += check_shape(&r, type, 1 + noise_below(&r, 40), block, 3, cpu);
         for (int i = 0; i < (fence_few_trials() ? 1 : 3); i++)
             bad += check_shape(&r, type, 1 + noise_below(&r, i ? 100 : 33),
                                block * (1 + noise_below(&r, most)), 1 + noise_below(&r, i ? 40 : 6),
                                cpu);
         /* three slices or more */
-        bad += check_shape(&r, type, 1 + noise_below(&r, 40), block * ((2 * KERN_SLICE) / block + 1 + noise_below(&r, most)),
+        bad += check_shape(&r, type, 1 + noise_below(&r, 40),
+                           block * ((2 * KERN_SLICE) / block + 1 + noise_below(&r, most)),
                            1 + noise_below(&r, 20), cpu);
         if (is_many(m.code)) { /* one or the other: tiles in plain C are slow */
             const bool wide = noise_below(&r, 2);
-            bad += check_shape(&r, type, 1 + noise_below(&r, wide ? 300 : 40), 256 * (1 + noise_below(&r, 2)),
+            bad += check_shape(&r, type, 1 + noise_below(&r, wide ? 300 : 40),
+                               256 * (1 + noise_below(&r, 2)),
                                60 + noise_below(&r, wide ? 20 : 230), cpu);
             if (noise_below(&r, 4) == 0) /* more than stand in the order of tiles at a time */
-                bad += check_shape(&r, type, 1 + noise_below(&r, 40), 256, 513 + noise_below(&r, 40), cpu);
+                bad += check_shape(&r, type, 1 + noise_below(&r, 40), 256,
+                                   513 + noise_below(&r, 40), cpu);
         }
         const int64_t step = m.act == KERN_ACT_F32 ? 32 : 256;
         for (int i = 0; is_fast(m.code) && i < (fence_few_trials() ? 1 : 3); i++)
-            bad += check_fast(&r, type, 1 + noise_below(&r, 100), step * (1 + noise_below(&r, 1280 / step)),
+            bad += check_fast(&r, type, 1 + noise_below(&r, 100),
+                              step * (1 + noise_below(&r, 1280 / step)),
                               1 + noise_below(&r, i ? 40 : 6), cpu);
         if (is_fast(m.code))
-            bad += check_fast(&r, type, 1 + noise_below(&r, 40), 2 * KERN_SLICE + step * (1 + noise_below(&r, 1280 / step)),
+            bad += check_fast(&r, type, 1 + noise_below(&r, 40),
+                              2 * KERN_SLICE + step * (1 + noise_below(&r, 1280 / step)),
                               1 + noise_below(&r, 20), cpu);
-        if (is_fast(m.code) && !fence_few_trials() && noise_below(&r, 8) == 0) /* more listed rows than are copied at a time */
-            bad += check_fast(&r, type, 1 + noise_below(&r, 40), step, 257 + noise_below(&r, 40), cpu);
+        /* more listed rows than are copied at a time */
+        if (is_fast(m.code) && !fence_few_trials() && noise_below(&r, 8) == 0)
+            bad +=
+                check_fast(&r, type, 1 + noise_below(&r, 40), step, 257 + noise_below(&r, 40), cpu);
         if (is_fast(m.code)) /* panels side by side */
-            bad += check_fast(&r, type, 1 + noise_below(&r, 200), step * 2, 65 + noise_below(&r, 20), cpu);
+            bad += check_fast(&r, type, 1 + noise_below(&r, 200), step * 2,
+                              65 + noise_below(&r, 20), cpu);
     }
     return bad;
 }

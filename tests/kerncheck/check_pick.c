@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check_pick - the choice of pages: every kernel against plain C to the bit, whole, in pieces and head by head; plain C against
- * double precision with a dense Hadamard matrix; NaN behind the row's position. */
+/* check_pick - the choice of pages: every kernel against plain C to the bit, whole, in pieces and
+ * head by head; plain C against double precision with a dense Hadamard matrix; NaN behind the row's
+ * position. */
 #include "kerncheck/checks.h"
 #include "base/cpu.h"
 #include "base/mem.h"
@@ -77,7 +78,8 @@ static bool take(struct trial *x, struct noise *r, bool odd)
             key[i] = pos > t->pos ? NAN : noise_unit(r) * big;
         if (odd && noise_below(r, 200) == 0)
             key[noise_below(r, t->k_width)] = noise_below(r, 2) ? INFINITY : NAN;
-        kern_kv_codes_write(KERN_KV_N4R, true, t->k_width, page + t->at, pos % KERN_PAGE, key, 1, t->k_width);
+        kern_kv_codes_write(KERN_KV_N4R, true, t->k_width, page + t->at, pos % KERN_PAGE, key, 1,
+                            t->k_width);
         for (int64_t d = 0; d < t->v_width && pos % KERN_PAGE == 0; d++)
             ((float *)(void *)(page + t->mean_at))[d] = noise_unit(r);
     }
@@ -91,13 +93,15 @@ static bool take(struct trial *x, struct noise *r, bool odd)
     return true;
 }
 
-static int differ(const struct trial *x, const char *name, const char *what, const float *want, const float *got, int64_t n)
+static int differ(const struct trial *x, const char *name, const char *what, const float *want,
+                  const float *got, int64_t n)
 {
     const int64_t step = kern_attend_state(x->t.v_width);
     for (int64_t i = 0; i < n; i++)
         if (!noise_same(want[i], got[i]) && (n == x->n_mass || i % step < x->t.v_width + 2)) {
-            printf("%s, %s: width %d, %d heads, pos %d: [%d] is %.9g, not %.9g\n", name, what, (int)x->t.k_width, (int)x->t.n_heads,
-                   (int)x->t.pos, (int)i, (double)got[i], (double)want[i]);
+            printf("%s, %s: width %d, %d heads, pos %d: [%d] is %.9g, not %.9g\n", name, what,
+                   (int)x->t.k_width, (int)x->t.n_heads, (int)x->t.pos, (int)i, (double)got[i],
+                   (double)want[i]);
             return 1;
         }
     return 0;
@@ -146,7 +150,8 @@ static double sign(int64_t i, int64_t j)
 static int check_truth(const struct trial *x, struct noise *r)
 {
     const struct kern_pick_task *t = &x->t;
-    const int64_t h = noise_below(r, t->n_heads), width = t->k_width, page = noise_below(r, x->n_pages), group = width < 128 ? width : 128;
+    const int64_t h = noise_below(r, t->n_heads), width = t->k_width,
+                  page = noise_below(r, x->n_pages), group = width < 128 ? width : 128;
     double y[KERN_KV_WIDE], top = 0, best = -HUGE_VAL, sum = 0, score[KERN_PAGE];
     int n_bad = 0;
     for (int64_t i = 0; i < width; i++) {
@@ -163,16 +168,19 @@ static int check_truth(const struct trial *x, struct noise *r)
         kern_kv_codes_read(KERN_KV_N4R, true, width, x->page[page] + t->at, s, norm, code);
         score[s] = 0;
         for (int64_t i = 0; i < width; i++)
-            score[s] += rint(y[i] / (top / 127)) * kern_n4r_level[code[i]] * (double)quant_f16_to_f32(norm[i / group]) * (top / 127) * (double)t->scale;
+            score[s] += rint(y[i] / (top / 127)) * kern_n4r_level[code[i]] *
+                        (double)quant_f16_to_f32(norm[i / group]) * (top / 127) * (double)t->scale;
         best = fmax(best, score[s]);
     }
     for (int64_t s = 0; s < n; s++)
         sum += exp(score[s] - best);
     const float *m = x->want + (h * x->n_pages + page) * 2;
-    /* A number at the border of two codes may go either way: one code of 127 in a score of a few. */
+    /* A number at the border of two codes may go either way: one code of 127 in a score of a
+     * few. */
     const double got = (double)m[0] + log((double)m[1]), want = best + log(sum), bound = 2.0 / 127;
     if (!(fabs(got - want) <= bound)) {
-        printf("plain: width %d, pos %d, page %d: mass %.6g, not %.6g\n", (int)width, (int)t->pos, (int)page, got, want);
+        printf("plain: width %d, pos %d, page %d: mass %.6g, not %.6g\n", (int)width, (int)t->pos,
+               (int)page, got, want);
         n_bad++;
     }
     double l = 0, acc = 0, max = -HUGE_VAL;
@@ -190,8 +198,10 @@ static int check_truth(const struct trial *x, struct noise *r)
             acc += w * (double)((const float *)(const void *)(x->page[i] + t->mean_at))[d];
         }
     const float *state = x->want_state + h * kern_attend_state(t->v_width);
-    if (!(fabs((double)state[1] - l) <= 1e-5 * (1 + l)) || !(fabs((double)state[2 + d] - acc) <= 1e-5 * (1 + l))) {
-        printf("plain: the rest is %.6g, %.6g, not %.6g, %.6g\n", (double)state[1], (double)state[2 + d], l, acc);
+    if (!(fabs((double)state[1] - l) <= 1e-5 * (1 + l)) ||
+        !(fabs((double)state[2 + d] - acc) <= 1e-5 * (1 + l))) {
+        printf("plain: the rest is %.6g, %.6g, not %.6g, %.6g\n", (double)state[1],
+               (double)state[2 + d], l, acc);
         n_bad++;
     }
     return n_bad;
@@ -205,7 +215,9 @@ int check_pick(uint64_t seed, uint32_t cpu)
     int n_bad = 0;
     for (int i = 0; i < (fence_few_trials() ? 11 : 18) && n_bad < 10; i++) {
         const bool odd = i % 3 == 2;
-        struct trial x = {.t = {.k_width = widths[i % 6], .pos = at[i % 11], .n_heads = 1 + noise_below(&r, noise_below(&r, 4) ? 9 : 17)}};
+        struct trial x = {.t = {.k_width = widths[i % 6],
+                                .pos = at[i % 11],
+                                .n_heads = 1 + noise_below(&r, noise_below(&r, 4) ? 9 : 17)}};
         x.t.v_width = i % 4 ? x.t.k_width : 32;
         x.t.scale = 1.0f / sqrtf((float)x.t.k_width);
         if (!take(&x, &r, odd)) {

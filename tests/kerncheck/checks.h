@@ -19,7 +19,8 @@ int check_pick(uint64_t seed, uint32_t cpu);
 int check_latent(uint64_t seed, uint32_t cpu);
 
 /* Rates of each kernel that cpu allows, on standard output. */
-void bench_attend(uint32_t cpu, int n_threads, const char *kernel); /* kernel: part of the names of those that are measured, or NULL */
+/* kernel: part of the names of those that are measured, or NULL */
+void bench_attend(uint32_t cpu, int n_threads, const char *kernel);
 void bench_few(uint32_t cpu);
 void bench_latent(uint32_t cpu);
 struct bench_matmul {

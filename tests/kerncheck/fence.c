@@ -51,7 +51,8 @@ static void fault(int signal_number, siginfo_t *info, void *context)
             continue;
         char text[160];
         snprintf(text, sizeof text, "a kernel went %td bytes past the %s of a block of %zu bytes\n",
-                 at < b->at ? b->at - at : at - b->at - (ptrdiff_t)b->n_bytes + 1, at < b->at ? "begin" : "end", b->n_bytes);
+                 at < b->at ? b->at - at : at - b->at - (ptrdiff_t)b->n_bytes + 1,
+                 at < b->at ? "begin" : "end", b->n_bytes);
         print(text);
         _exit(1);
     }
@@ -81,7 +82,8 @@ bool fence_few_trials(void)
 /* n bytes, zero, between two pages that cannot be read, at one of them. */
 static void *fence_alloc(size_t n_bytes, size_t align)
 {
-    const size_t inner = (n_bytes + fence.page) / fence.page * fence.page, map_bytes = inner + 2 * fence.page;
+    const size_t inner = (n_bytes + fence.page) / fence.page * fence.page,
+                 map_bytes = inner + 2 * fence.page;
     if (fence.n == fence.cap) {
         fence.cap = fence.cap ? 2 * fence.cap : 256;
         fence.block = realloc(fence.block, fence.cap * sizeof *fence.block);

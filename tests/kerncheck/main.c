@@ -52,14 +52,17 @@ int main(int argc, char **argv)
         } else if (!strcmp(argv[i], "--bench")) {
             bench = true;
         } else {
-            printf("usage: kerncheck [--seed=N] [--cpu=LEVEL]\n"
-                   "       kerncheck --bench [--cpu=LEVEL] [--threads=N] [--rounds=N]\n"
-                   "            [--type=NAME|attend|few|latent] [--kernel=TEXT] [--shape=OUTxIN]\n");
+            printf(
+                "usage: kerncheck [--seed=N] [--cpu=LEVEL]\n"
+                "       kerncheck --bench [--cpu=LEVEL] [--threads=N] [--rounds=N]\n"
+                "            [--type=NAME|attend|few|latent] [--kernel=TEXT] [--shape=OUTxIN]\n");
             return 2;
         }
     }
     if (bench) {
-        const bool latent = o.type && !strcmp(o.type, "latent"), attend = o.type && !strcmp(o.type, "attend"), few = o.type && !strcmp(o.type, "few");
+        const bool latent = o.type && !strcmp(o.type, "latent"),
+                   attend = o.type && !strcmp(o.type, "attend"),
+                   few = o.type && !strcmp(o.type, "few");
         if (!o.type || latent)
             bench_latent(cpu);
         if (!o.type || attend)
@@ -81,8 +84,9 @@ int main(int argc, char **argv)
         printf("the self-test found %d kernels\n", bad);
     for (enum fence_side side = FENCE_END; side <= FENCE_BEGIN; side++) {
         fence_set(side);
-        bad += check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu) + check_attend_coded(seed, cpu) +
-               check_few(seed, cpu) + check_pick(seed, cpu) + check_latent(seed, cpu);
+        bad += check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu) +
+               check_attend_coded(seed, cpu) + check_few(seed, cpu) + check_pick(seed, cpu) +
+               check_latent(seed, cpu);
     }
     print_covered(cpu);
     printf("%d differences, seed %llu\n", bad, (unsigned long long)seed);

@@ -47,10 +47,14 @@ static void ill_formed_utf8_is_cut_into_maximal_parts(void **state)
 static void text_from_outside_is_shown(void **state)
 {
     (void)state;
-    static const char text[] = "a\\\t\n\r\0\x1b[31m\x7f\xc2\x9b\xe2\x80\xae\xe2\x80\x8f\xe2\x80\xa8\xf3\xa0\x80\x81\xff\xe2\x82\xc3\xa9";
+    static const char text[] =
+        "a\\\t\n\r\0\x1b["
+        "31m\x7f\xc2\x9b\xe2\x80\xae\xe2\x80\x8f\xe2\x80\xa8\xf3\xa0\x80\x81\xff\xe2\x82\xc3\xa9";
     char out[256];
     const size_t n = utf8_show(text, sizeof text - 1, UTF8_LINE, out, sizeof out);
-    assert_string_equal(out, "a\\\\t\\n\\r\\x00\\x1b[31m\\x7f\\u009b\\u202e\\u200f\\u2028\\U0e0001\\xff\\xe2\\x82\xc3\xa9");
+    assert_string_equal(out,
+                        "a\\\\t\\n\\r\\x00\\x1b["
+                        "31m\\x7f\\u009b\\u202e\\u200f\\u2028\\U0e0001\\xff\\xe2\\x82\xc3\xa9");
     assert_int_equal(n, strlen(out));
     utf8_show("a\tb\n\xe2\x80\x8f\x1b", 8, UTF8_TEXT, out, sizeof out);
     assert_string_equal(out, "a\tb\n\xe2\x80\x8f\\x1b");

@@ -7,8 +7,8 @@
 static void test_names(void **state)
 {
     (void)state;
-    static const char *const names[] = {"ref", "avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi",
-                                        "amx"};
+    static const char *const names[] = {"ref",        "avx2",       "avxvnni", "avx512",
+                                        "avx512vnni", "avx512vbmi", "amx"};
     uint32_t below = 0, mask = 99;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         assert_true(cpu_level(names[i], &mask));
@@ -107,7 +107,8 @@ static void test_version_2(void **state)
     put("/sys/fs/cgroup/jobs/cpu.max", "max 100000\n");
     put("/sys/fs/cgroup/jobs/memory.max", "2147483648\n");
     put("/sys/fs/cgroup/jobs/memory.current", "1073741824\n");
-    put("/sys/fs/cgroup/jobs/memory.stat", "anon 5\ninactive_file 268435456\nactive_file 402653184\n"
+    put("/sys/fs/cgroup/jobs/memory.stat",
+        "anon 5\ninactive_file 268435456\nactive_file 402653184\n"
         "file_dirty 100663296\nfile_writeback 33554432\n");
     cpu_machine_read_at(&m, root);
     assert_true(m.quota_cores == 0.5);
@@ -132,7 +133,8 @@ static void test_address_space(void **state)
     put("/proc/self/status", "Name:\tingle\nVmSize:\t  524288 kB\n");
     cpu_machine_read_at(&m, root);
     assert_int_equal(m.memory_free_bytes, 1ull << 30);
-    put("/proc/self/limits", "Max address space         unlimited            unlimited            bytes     \n");
+    put("/proc/self/limits",
+        "Max address space         unlimited            unlimited            bytes     \n");
     cpu_machine_read_at(&m, root);
     assert_int_equal(m.memory_free_bytes, 3ull << 30);
 }
@@ -141,7 +143,8 @@ static void test_unread_memory(void **state)
 {
     (void)state;
     struct cpu_machine m;
-    put("/proc/meminfo", "MemTotal: 4194304 kB\nMemFree: 1048576 kB\nCached: 1048576 kB\n"); /* before Linux 3.14 */
+    /* before Linux 3.14 */
+    put("/proc/meminfo", "MemTotal: 4194304 kB\nMemFree: 1048576 kB\nCached: 1048576 kB\n");
     cpu_machine_read_at(&m, root);
     assert_false(m.memory_unread);
     assert_int_equal(m.memory_free_bytes, 2ull << 30);
@@ -180,8 +183,9 @@ static void test_version_1_without_limits(void **state)
     (void)state;
     struct cpu_machine m;
     put("/proc/self/cgroup", "4:memory:/\n1:cpu:/\n");
-    put("/proc/self/mountinfo", "31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
-                                "32 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
+    put("/proc/self/mountinfo",
+        "31 23 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+        "32 23 0:28 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n");
     put("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "-1\n");
     put("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000\n");
     put("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");

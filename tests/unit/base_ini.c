@@ -7,7 +7,8 @@
 #include <string.h>
 
 /* What was read, as "section|key|value;" */
-static ingle_status note(void *arg, int line, const char *section, const char *key, const char *value, struct err *err)
+static ingle_status note(void *arg, int line, const char *section, const char *key,
+                         const char *value, struct err *err)
 {
     (void)line;
     if (key && strcmp(key, "refused") == 0)
@@ -45,7 +46,8 @@ static void test_lines(void **state)
     reads("", "");
     reads("a=b", "|a|b;");
     reads("a = b\n\n  c\t=  d e  \r\n", "|a|b;|c|d e;");
-    reads("[s]\na = \" b \"\nc =\nd = x = y\n[ t u ]\n[*]\na = 1", "[s];s|a| b ;s|c|;s|d|x = y;[t u];[*];*|a|1;");
+    reads("[s]\na = \" b \"\nc =\nd = x = y\n[ t u ]\n[*]\na = 1",
+          "[s];s|a| b ;s|c|;s|d|x = y;[t u];[*];*|a|1;");
     reads("[s] ; x]\n[t]\t# y\n[u;v]\n[a] b]", "[s];[t];[u;v];[a] b];");
 }
 
@@ -53,9 +55,11 @@ static void test_comments(void **state)
 {
     (void)state;
     reads("# x\n; y\n  # z\na = # a comment\nb =; none", "|a|;|b|; none;");
-    reads("a = x.gguf ; c\nb = x # c # d\nc = a;b;c\nd = x#y\ne = 1\t;c", "|a|x.gguf;|b|x;|c|a;b;c;|d|x#y;|e|1;");
+    reads("a = x.gguf ; c\nb = x # c # d\nc = a;b;c\nd = x#y\ne = 1\t;c",
+          "|a|x.gguf;|b|x;|c|a;b;c;|d|x#y;|e|1;");
     reads("a = \"x # y\" # z\nb = 'x ; y' ; z\nc = \"x\"# y", "|a|x # y;|b|x ; y;|c|\"x\"# y;");
-    reads("a = {\"b\": \" # \\\" ; \"} # c\nb = [\"x ; y\"]", "|a|{\"b\": \" # \\\" ; \"};|b|[\"x ; y\"];");
+    reads("a = {\"b\": \" # \\\" ; \"} # c\nb = [\"x ; y\"]",
+          "|a|{\"b\": \" # \\\" ; \"};|b|[\"x ; y\"];");
 }
 
 static void test_quotes(void **state)
@@ -63,8 +67,12 @@ static void test_quotes(void **state)
     (void)state;
     reads("a = 'b'\nb = \"\"\nc = ''\nd = \"a\" and \"b\"", "|a|b;|b|;|c|;|d|a\" and \"b;");
     reads("a = '{\"x\": 1}'\nb = \"it's\"\nc = 'a' b", "|a|{\"x\": 1};|b|it's;|c|'a' b;");
-    refuses("a = \"b", 6, "f:1: a value begins with a quote that is not closed: put the whole of it into quotes of the other kind");
-    refuses("a = '", 5, "f:1: a value begins with a quote that is not closed: put the whole of it into quotes of the other kind");
+    refuses("a = \"b", 6,
+            "f:1: a value begins with a quote that is not closed: put the whole of it into quotes "
+            "of the other kind");
+    refuses("a = '", 5,
+            "f:1: a value begins with a quote that is not closed: put the whole of it into quotes "
+            "of the other kind");
 }
 
 static void tell(void *arg, const char *text) { str_addf(arg, "!%s;", text); }
@@ -78,7 +86,8 @@ static void test_all_errors(void **state)
     str_init(&s);
     assert_int_equal(ini_read_on("f", text, sizeof text - 1, note, tell, &s, &err), INGLE_ARG);
     assert_string_equal(err.msg, "f:1: not this");
-    assert_string_equal(s.at, "!f:1: not this;[a];!f:3: a line is neither 'key = value', a [section] nor a comment;a|c|1;!f:5: not this;");
+    assert_string_equal(s.at, "!f:1: not this;[a];!f:3: a line is neither 'key = value', a "
+                              "[section] nor a comment;a|c|1;!f:5: not this;");
     str_release(&s);
 }
 
@@ -104,7 +113,9 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines), cmocka_unit_test(test_comments), cmocka_unit_test(test_quotes),
-                                       cmocka_unit_test(test_errors), cmocka_unit_test(test_all_errors)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lines),
+                                       cmocka_unit_test(test_comments),
+                                       cmocka_unit_test(test_quotes), cmocka_unit_test(test_errors),
+                                       cmocka_unit_test(test_all_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

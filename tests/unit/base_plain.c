@@ -8,7 +8,8 @@
 #define BYTES(text) text, sizeof text - 1
 
 /* Decodes in pieces of `piece` bytes. */
-static ingle_status decode(const char *bytes, size_t n, size_t piece, bool lax, struct str *out, struct err *err)
+static ingle_status decode(const char *bytes, size_t n, size_t piece, bool lax, struct str *out,
+                           struct err *err)
 {
     struct plain p;
     ingle_status st = INGLE_OK;
@@ -28,12 +29,19 @@ static void forms_become_utf8(void **state)
     } c[] = {
         {BYTES(""), ""},
         {BYTES("a"), "a"},
-        {BYTES("Gr\xC3\xB6\xC3\x9F" "e \xE6\xBC\xA2 \xF0\x9F\x98\x80\r\n"), "Gr\xC3\xB6\xC3\x9F" "e \xE6\xBC\xA2 \xF0\x9F\x98\x80\r\n"},
-        {BYTES("\xEF\xBB\xBF" "a\xC3\xB6"), "a\xC3\xB6"},
+        {BYTES("Gr\xC3\xB6\xC3\x9F"
+               "e \xE6\xBC\xA2 \xF0\x9F\x98\x80\r\n"),
+         "Gr\xC3\xB6\xC3\x9F"
+         "e \xE6\xBC\xA2 \xF0\x9F\x98\x80\r\n"},
+        {BYTES("\xEF\xBB\xBF"
+               "a\xC3\xB6"),
+         "a\xC3\xB6"},
         {BYTES("\xEF\xBB\xBF"), ""},
         {BYTES("\xEF\xBB\xBF\xEF\xBB\xBF"), "\xEF\xBB\xBF"}, /* the second one is a character */
         {BYTES("\xEF\xBC\x81"), "\xEF\xBC\x81"},             /* it begins as the mark does */
-        {BYTES("\xFF\xFE" "a\0\xF6\0=\xD8\0\xDE\r\0\n\0"), "a\xC3\xB6\xF0\x9F\x98\x80\r\n"},
+        {BYTES("\xFF\xFE"
+               "a\0\xF6\0=\xD8\0\xDE\r\0\n\0"),
+         "a\xC3\xB6\xF0\x9F\x98\x80\r\n"},
         {BYTES("\xFE\xFF\0a\0\xF6\xD8=\xDE\0"), "a\xC3\xB6\xF0\x9F\x98\x80"},
         {BYTES("\xFF\xFE\0\0a\0\0\0\0\xF6\1\0"), "a\xF0\x9F\x98\x80"},
         {BYTES("\0\0\xFE\xFF\0\0\0a\0\1\xF6\0"), "a\xF0\x9F\x98\x80"},
@@ -89,7 +97,8 @@ static void the_rest_is_refused_with_its_place(void **state)
             struct str out;
             struct err err = {0};
             str_init(&out);
-            if (decode(c[i].bytes, c[i].n, piece, false, &out, &err) != INGLE_FORMAT || !strstr(err.msg, c[i].says))
+            if (decode(c[i].bytes, c[i].n, piece, false, &out, &err) != INGLE_FORMAT ||
+                !strstr(err.msg, c[i].says))
                 fail_msg("%zu in pieces of %zu: '%s'", i, piece, err.msg);
             str_release(&out);
         }

@@ -79,8 +79,8 @@ static size_t resident(void *at, size_t n_bytes)
     return k * page;
 }
 
-/* What was asked for is there, and as it was; what lies behind it is not.  A system older than the hint
- * (Linux 5.14) has nothing there, which is no failure. */
+/* What was asked for is there, and as it was; what lies behind it is not.  A system older than the
+ * hint (Linux 5.14) has nothing there, which is no failure. */
 static void test_fill(void **state)
 {
     (void)state;

@@ -53,7 +53,8 @@ static void connect(const float logits[16], int iterations, float m[16])
     static const float scale[3] = {1, 1, 1}, base[24] = {0};
     const struct device_hc hc = {4, scale, base, iterations, 1e-6f, 0};
     memcpy(mix + 8, logits, 16 * sizeof *mix);
-    device_hc_pre(device, &hc, rows_of(x, 1, 4), rows_of(mix, 1, 24), rows_of(out, 1, 1), rows_of(gates, 1, 20));
+    device_hc_pre(device, &hc, rows_of(x, 1, 4), rows_of(mix, 1, 24), rows_of(out, 1, 1),
+                  rows_of(gates, 1, 20));
     memcpy(m, gates + 4, 16 * sizeof *m);
 }
 
@@ -62,10 +63,11 @@ static const float logits[16] = {.5f, -1, 2, 0, 1, 0, 0, -2, -.5f, .25f, .75f, 1
 static void sinkhorn(void **state)
 {
     (void)state;
-    static const double want[16] = {0.2448367, 0.0923464, 0.6138892, 0.0489267, 0.5422794, 0.3372140,
-                                    0.1116102, 0.0088955, 0.1115375, 0.3991299, 0.2178004, 0.2715313,
-                                    0.1013454, 0.1713088, 0.0566993, 0.6706455};
-    static const double once[8] = {0.1901501, 0.0810962, 0.5874291, 0.0631438, 0.0519860, 0.0993625, 0.0358348, 0.5716624};
+    static const double want[16] = {
+        0.2448367, 0.0923464, 0.6138892, 0.0489267, 0.5422794, 0.3372140, 0.1116102, 0.0088955,
+        0.1115375, 0.3991299, 0.2178004, 0.2715313, 0.1013454, 0.1713088, 0.0566993, 0.6706455};
+    static const double once[8] = {0.1901501, 0.0810962, 0.5874291, 0.0631438,
+                                   0.0519860, 0.0993625, 0.0358348, 0.5716624};
     float m[16];
     connect(logits, 20, m);
     for (int i = 0; i < 16; i++)
@@ -118,19 +120,23 @@ static void gates_and_mixture(void **state)
     float gates[20] = {0}, x[4] = {1, 2, 3, 4}, out[1] = {0}, y[4];
     const struct device_hc post = {.n = 4};
     connect(logits, 20, gates + 4);
-    device_hc_post(device, &post, rows_of(x, 1, 4), rows_of(out, 1, 1), rows_of(gates, 1, 20), rows_of(y, 1, 4));
+    device_hc_post(device, &post, rows_of(x, 1, 4), rows_of(out, 1, 1), rows_of(gates, 1, 20),
+                   rows_of(y, 1, 4));
     for (int k = 0; k < 4; k++)
         near((double)y[k], mixed[k], 2e-6);
-    /* pre and post of m = .3, s = 1.5, b = -.2 and of m = -2, s = .5, b = .1; one stream of length 1 */
+    /* pre and post of m = .3, s = 1.5, b = -.2 and of m = -2, s = .5, b = .1; one stream of length
+     * 1 */
     static const double want[2][2] = {{.56217750, 1.12435300}, {.28905150, .57810099}};
-    static const float scales[2][3] = {{1.5f, 1.5f, 1}, {.5f, .5f, 1}}, bases[2][3] = {{-.2f, -.2f, 0}, {.1f, .1f, 0}};
+    static const float scales[2][3] = {{1.5f, 1.5f, 1}, {.5f, .5f, 1}},
+                       bases[2][3] = {{-.2f, -.2f, 0}, {.1f, .1f, 0}};
     for (int i = 0; i < 2; i++) {
         float one[1] = {1}, mix[3], in[1], gate[2];
         const float m = i ? -2.0f : .3f;
         const struct device_hc hc = {1, scales[i], bases[i], 1, 1e-6f, 0};
         mix[0] = mix[1] = m;
         mix[2] = 0;
-        device_hc_pre(device, &hc, rows_of(one, 1, 1), rows_of(mix, 1, 3), rows_of(in, 1, 1), rows_of(gate, 1, 2));
+        device_hc_pre(device, &hc, rows_of(one, 1, 1), rows_of(mix, 1, 3), rows_of(in, 1, 1),
+                      rows_of(gate, 1, 2));
         near((double)in[0], want[i][0], 2e-7); /* with the epsilon; post has none */
         near((double)gate[0], want[i][1], 2e-7);
     }
@@ -156,7 +162,8 @@ static void rotations(void **state)
     (void)state;
     rotate(1, 5, 0.7631243, -0.8170932, 3e-7);
     rotate(pow(1e4, -2.0 / 64), 1000, -0.9902476, 0.5190469, 3e-6);
-    rotate(pow(160000, -2.0 / 64), 1000, -1.1111685, -0.1237120, 3e-5); /* the vector's angle has 9 digits */
+    /* the vector's angle has 9 digits */
+    rotate(pow(160000, -2.0 / 64), 1000, -1.1111685, -0.1237120, 3e-5);
     rotate(2.265625e-3, 1000, -1.0243355, 0.4480365, 3e-7);
     rotate(5.680529037e-7, 1000, 0.9997158, 0.5005680, 3e-7);
 }
@@ -166,7 +173,8 @@ static void rotations(void **state)
 static void angles_at_a_million(void **state)
 {
     (void)state;
-    static const int64_t positions[] = {0, 1, 127, 128, 4095, 65535, 262143, 524287, 999999, 1048575};
+    static const int64_t positions[] = {0,     1,      127,    128,    4095,
+                                        65535, 262143, 524287, 999999, 1048575};
     double inv_freq[32];
     for (int i = 0; i < 32; i++)
         inv_freq[i] = pow(160000, -2.0 * i / 64);
@@ -174,14 +182,16 @@ static void angles_at_a_million(void **state)
     for (size_t k = 0; k < sizeof positions / sizeof *positions; k++) {
         const struct device_rope r = device_rope_table(device, &positions[k], 1, inv_freq, 32);
         for (int i = 0; i < 32; i++) {
-            const long double f = powl(160000.0L, -2.0L * i / 64), angle = (long double)positions[k] * f;
+            const long double f = powl(160000.0L, -2.0L * i / 64),
+                              angle = (long double)positions[k] * f;
             const double c = (double)cosl(angle), s = (double)sinl(angle);
             worst = fmax(worst, fabs((double)r.cs.at[2 * i] - c));
             worst = fmax(worst, fabs((double)r.cs.at[2 * i + 1] - s));
             in_float = fmax(in_float, fabs(cos((double)((float)positions[k] * (float)f)) - c));
         }
     }
-    print_message("cos and sin up to 1M: off by %.1e at most (with float32 angles %.1e)\n", worst, in_float);
+    print_message("cos and sin up to 1M: off by %.1e at most (with float32 angles %.1e)\n", worst,
+                  in_float);
     assert_true(worst <= 1e-7);
 }
 
@@ -235,7 +245,8 @@ static void overlap_pooling(void **state)
     memset(page, 0, sizeof page);
     uint8_t *at[1] = {(uint8_t *)page};
     const size_t in_bytes = 128 * kern_row_bytes(KERN_KV_F32, IN, 0);
-    const struct device_stream in = {KERN_KV_F32, IN, 0, 1, 0}, out = {KERN_KV_F32, WIDTH, 0, 4, in_bytes};
+    const struct device_stream in = {KERN_KV_F32, IN, 0, 1, 0},
+                               out = {KERN_KV_F32, WIDTH, 0, 4, in_bytes};
     const struct device_span span = {0, 8, 0, at, false, 0, NULL, NULL, NULL};
     device_rows_append(device, &in, &span, 1, rows_of(rows[0], 8, IN));
     /* An epsilon that dwarfs the row: the norm divides by a known number. */
@@ -245,7 +256,8 @@ static void overlap_pooling(void **state)
     static const double want[2] = {28.6575513, 45.0106307};
     for (int w = 0; w < 2; w++) {
         float got[WIDTH];
-        memcpy(got, (uint8_t *)page + in_bytes + (size_t)w * kern_row_bytes(KERN_KV_F32, WIDTH, 0), sizeof got);
+        memcpy(got, (uint8_t *)page + in_bytes + (size_t)w * kern_row_bytes(KERN_KV_F32, WIDTH, 0),
+               sizeof got);
         near((double)got[0] * 1e6, want[w], 2e-5);
     }
     device_vector_free(norm);
@@ -266,10 +278,12 @@ static void sink(void **state)
     memset(page, 0, sizeof page);
     uint8_t *at[1] = {(uint8_t *)page};
     const struct device_stream near_rows = {KERN_KV_F32, WIDTH, 0, 1, 0};
-    const struct device_span all = {0, 3, 0, at, false, 0, NULL, NULL, NULL}, last = {0, 1, 2, at, false, 0, NULL, NULL, NULL};
+    const struct device_span all = {0, 3, 0, at, false, 0, NULL, NULL, NULL},
+                             last = {0, 1, 2, at, false, 0, NULL, NULL, NULL};
     device_rows_append(device, &near_rows, &all, 1, rows_of(rows[0], 3, WIDTH));
     const struct device_latent l = {.near = near_rows, .window = 8, .sink = sinks};
-    device_attend_latent(device, &l, &last, NULL, 1, rows_of(q, 1, WIDTH), 1, rows_of(out, 1, WIDTH), 1);
+    device_attend_latent(device, &l, &last, NULL, 1, rows_of(q, 1, WIDTH), 1,
+                         rows_of(out, 1, WIDTH), 1);
     near((double)out[1], 1.1233836, 5e-7);
 }
 

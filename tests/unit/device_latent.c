@@ -12,7 +12,16 @@
 #include "kerncheck/checks.h"
 #include <math.h>
 
-enum { WIDTH = 32, TAIL = 8, HEADS = 5, WINDOW = 128, TOP = 40, INDEX_WIDTH = 32, INDEX_HEADS = 3, N_PAIRS = 4 };
+enum {
+    WIDTH = 32,
+    TAIL = 8,
+    HEADS = 5,
+    WINDOW = 128,
+    TOP = 40,
+    INDEX_WIDTH = 32,
+    INDEX_HEADS = 3,
+    N_PAIRS = 4
+};
 enum { CONTEXT = 1536, N_PAGES = CONTEXT / KERN_PAGE };
 /* Plain results exist for 0, for all of [FIRST, LATE) and for every seventh from LATE on. */
 enum { FIRST = 30, LATE = 601 };
@@ -44,8 +53,8 @@ static float *noise(struct noise *r, int64_t n)
     return x;
 }
 
-static struct device_stream stream(struct world *w, enum kern_kv_codec c, int64_t width, int64_t tail,
-                                   int64_t every)
+static struct device_stream stream(struct world *w, enum kern_kv_codec c, int64_t width,
+                                   int64_t tail, int64_t every)
 {
     const struct device_stream s = {c, width, tail, every, w->page_bytes};
     w->page_bytes += ((size_t)(KERN_PAGE / every) * kern_row_bytes(c, width, tail) + 63) / 64 * 64;
@@ -105,7 +114,8 @@ static void append(struct world *w, int64_t pos0, int64_t n)
         ones[i] = 1.0f + (float)i / 100;
     struct device_vector *norm;
     OK(device_vector_create(&norm, w->d, ones, WIDTH, &e));
-    struct device_compress c = {w->in, w->far4, 4, true, norm, 1e-6f, w->inv_freq, N_PAIRS, false, {0}};
+    struct device_compress c = {w->in, w->far4,     4,       true,  norm,
+                                1e-6f, w->inv_freq, N_PAIRS, false, {0}};
     device_begin(w->d, NULL);
     device_rows_append(w->d, &w->near, &span, 1, rows_columns(all, 0, WIDTH));
     device_rows_append(w->d, &w->in, &span, 1, all);
@@ -119,7 +129,8 @@ static void append(struct world *w, int64_t pos0, int64_t n)
     device_vector_free(norm);
     for (int64_t i = pos0 / 4; i < (pos0 + n) / 4; i++) /* keys need no law here */
         kern_row_write(w->keys.codec, INDEX_WIDTH, 0,
-                       w->page[i / 32] + w->keys.at + (size_t)(i % 32) * kern_row_bytes(w->keys.codec, INDEX_WIDTH, 0),
+                       w->page[i / 32] + w->keys.at +
+                           (size_t)(i % 32) * kern_row_bytes(w->keys.codec, INDEX_WIDTH, 0),
                        w->x + i * 64);
 }
 
@@ -127,8 +138,9 @@ struct result { float *out4, *out128; int32_t *sel, *count; };
 
 static struct result result_new(void)
 {
-    const struct result r = {mem_calloc(CONTEXT * HEADS * WIDTH, 4), mem_calloc(CONTEXT * HEADS * WIDTH, 4),
-                             mem_calloc(CONTEXT * TOP, 4), mem_calloc(CONTEXT, 4)};
+    const struct result r = {mem_calloc(CONTEXT * HEADS * WIDTH, 4),
+                             mem_calloc(CONTEXT * HEADS * WIDTH, 4), mem_calloc(CONTEXT * TOP, 4),
+                             mem_calloc(CONTEXT, 4)};
     assert_true(r.out4 && r.out128 && r.sel && r.count);
     return r;
 }
@@ -152,16 +164,20 @@ static void attend(struct world *w, const struct device_span *span, int64_t n_sp
     device_begin(w->d, NULL);
     device_select(w->d, &s, span, n_spans, rows_of(w->index_q, at, n, INDEX_HEADS * INDEX_WIDTH),
                   rows_of(w->weight, at, n, INDEX_HEADS), r->sel + at * TOP, r->count + at);
-    struct device_latent a = {w->near, w->far4, WINDOW, w->sink, r->sel + at * TOP, r->count + at, TOP};
-    device_attend_latent(w->d, &a, span, span, n_spans, q, HEADS, rows_of(r->out4, at, n, HEADS * WIDTH), 0.3f);
+    struct device_latent a = {w->near,           w->far4,       WINDOW, w->sink,
+                              r->sel + at * TOP, r->count + at, TOP};
+    device_attend_latent(w->d, &a, span, span, n_spans, q, HEADS,
+                         rows_of(r->out4, at, n, HEADS * WIDTH), 0.3f);
     a.far = w->far128;
     a.sel = a.count = NULL;
     a.top_k = 0;
-    device_attend_latent(w->d, &a, span, span, n_spans, q, HEADS, rows_of(r->out128, at, n, HEADS * WIDTH), 0.3f);
+    device_attend_latent(w->d, &a, span, span, n_spans, q, HEADS,
+                         rows_of(r->out128, at, n, HEADS * WIDTH), 0.3f);
     OK(device_status(w->d, &e));
 }
 
-static void same(const char *what, const struct result *a, const struct result *b, int64_t from, int64_t to)
+static void same(const char *what, const struct result *a, const struct result *b, int64_t from,
+                 int64_t to)
 {
     for (int64_t i = from; i < to; i++) {
         if (a->count[i] != b->count[i] ||
@@ -178,11 +194,14 @@ static void read_row(const struct world *w, const struct device_stream *s, int64
 {
     const int64_t per = KERN_PAGE / s->every;
     kern_row_read(s->codec, s->width, s->tail,
-                  w->page[i / per] + s->at + (size_t)(i % per) * kern_row_bytes(s->codec, s->width, s->tail), x);
+                  w->page[i / per] + s->at +
+                      (size_t)(i % per) * kern_row_bytes(s->codec, s->width, s->tail),
+                  x);
 }
 
 /* One position and head in double precision. */
-static void truth(const struct world *w, const struct result *r, int64_t pos, int64_t head, bool four)
+static void truth(const struct world *w, const struct result *r, int64_t pos, int64_t head,
+                  bool four)
 {
     const int64_t near = pos + 1 < WINDOW ? pos + 1 : WINDOW;
     const int64_t n = near + (four ? r->count[pos] : (pos + 1) / 128);
@@ -193,7 +212,8 @@ static void truth(const struct world *w, const struct result *r, int64_t pos, in
         if (i < near)
             read_row(w, &w->near, pos + 1 - near + i, x);
         else
-            read_row(w, four ? &w->far4 : &w->far128, four ? r->sel[pos * TOP + i - near] : i - near, x);
+            read_row(w, four ? &w->far4 : &w->far128,
+                     four ? r->sel[pos * TOP + i - near] : i - near, x);
         double dot = 0;
         for (int k = 0; k < WIDTH; k++)
             dot += (double)q[k] * (double)x[k];
@@ -230,12 +250,17 @@ static void one_codec(enum kern_kv_codec c)
         }
         assert_memory_equal(w.mem, plain.mem, w.page_bytes * N_PAGES);
         /* One span over the borders of the window and of what is dropped; ... */
-        const struct device_span whole = {0, LATE - FIRST, FIRST, w.page, false, 0, NULL, NULL, NULL};
+        const struct device_span whole = {0, LATE - FIRST, FIRST, w.page, false,
+                                          0, NULL,         NULL,  NULL};
         attend(&w, &whole, 1, FIRST, LATE - FIRST, &got);
         same("one span", &got, &want, FIRST, LATE);
         /* ... and several in one batch, some of one row. */
-        const struct device_span many[] = {{0, 3, 100, w.page, false, 0, NULL, NULL, NULL}, {3, 1, 103, w.page, false, 0, NULL, NULL, NULL}, {4, 70, 104, w.page, false, 0, NULL, NULL, NULL},
-                                           {74, 126, 174, w.page, false, 0, NULL, NULL, NULL}, {200, 1, 300, w.page, false, 0, NULL, NULL, NULL}, {201, 2, 301, w.page, false, 0, NULL, NULL, NULL}};
+        const struct device_span many[] = {{0, 3, 100, w.page, false, 0, NULL, NULL, NULL},
+                                           {3, 1, 103, w.page, false, 0, NULL, NULL, NULL},
+                                           {4, 70, 104, w.page, false, 0, NULL, NULL, NULL},
+                                           {74, 126, 174, w.page, false, 0, NULL, NULL, NULL},
+                                           {200, 1, 300, w.page, false, 0, NULL, NULL, NULL},
+                                           {201, 2, 301, w.page, false, 0, NULL, NULL, NULL}};
         struct result again = result_new();
         attend(&w, many, 6, 100, 203, &again);
         same("spans", &again, &want, 100, 303);
@@ -265,7 +290,8 @@ static void rotated(void **state)
         ones[i] = 1.0f;
     struct device_vector *norm;
     OK(device_vector_create(&norm, w.d, ones, WIDTH, &e));
-    struct device_compress c = {w.in, w.far4, 4, true, norm, 1e-6f, w.inv_freq, N_PAIRS, false, {0}};
+    struct device_compress c = {w.in,  w.far4,     4,       true,  norm,
+                                1e-6f, w.inv_freq, N_PAIRS, false, {0}};
     device_begin(w.d, NULL);
     device_rows_append(w.d, &w.in, &span, 1, rows_of(w.x, 0, KERN_PAGE, 4 * WIDTH));
     for (int block = 0; block < 32; block += 31) {
@@ -309,7 +335,9 @@ static void rows_back(void **state)
         open_world(&w, codecs[c], 2, UINT32_MAX);
         append(&w, 0, N);
         uint8_t *const pages[] = {w.page[0], w.page[1], NULL};
-        const struct device_span span[] = {{0, 60, 100, pages, false, 0, NULL, NULL, NULL}, {60, 1, -1, pages, false, 0, NULL, NULL, NULL}, {61, 2, N - 1, pages, false, 0, NULL, NULL, NULL}};
+        const struct device_span span[] = {{0, 60, 100, pages, false, 0, NULL, NULL, NULL},
+                                           {60, 1, -1, pages, false, 0, NULL, NULL, NULL},
+                                           {61, 2, N - 1, pages, false, 0, NULL, NULL, NULL}};
         float got[63 * WIDTH], want[WIDTH];
         const float zeros[WIDTH] = {0};
         memset(got, 0x7f, sizeof got);
@@ -325,7 +353,8 @@ static void rows_back(void **state)
     }
 }
 
-/* Rows with windows of their own see what an operation with that window shows them, and nothing before it. */
+/* Rows with windows of their own see what an operation with that window shows them, and nothing
+ * before it. */
 static void own_windows(void **state)
 {
     (void)state;
@@ -339,16 +368,19 @@ static void own_windows(void **state)
         const int n = few ? 3 : ROWS;
         struct device_span span[ROWS];
         for (int i = 0; i < n; i++)
-            span[i] = (struct device_span){.row0 = i, .n = 1, .pos0 = 150 + 5 * i, .page = w.page, .window = 1 + 7 * i % 140};
+            span[i] = (struct device_span){
+                .row0 = i, .n = 1, .pos0 = 150 + 5 * i, .page = w.page, .window = 1 + 7 * i % 140};
         struct device_latent a = {.near = w.near, .window = 140, .sink = w.sink};
         device_begin(w.d, NULL);
-        device_attend_latent(w.d, &a, span, NULL, n, rows_of(w.q, 0, n, HEADS * WIDTH), HEADS, rows_of(got, 0, n, HEADS * WIDTH), 0.3f);
+        device_attend_latent(w.d, &a, span, NULL, n, rows_of(w.q, 0, n, HEADS * WIDTH), HEADS,
+                             rows_of(got, 0, n, HEADS * WIDTH), 0.3f);
         OK(device_status(w.d, &e));
         for (int i = 0; i < n; i++) {
             a.window = span[i].window;
             const struct device_span one = {0, 1, span[i].pos0, w.page, false, 0, NULL, NULL, NULL};
             device_begin(w.d, NULL);
-            device_attend_latent(w.d, &a, &one, NULL, 1, rows_of(w.q, i, 1, HEADS * WIDTH), HEADS, rows_of(want, 0, 1, HEADS * WIDTH), 0.3f);
+            device_attend_latent(w.d, &a, &one, NULL, 1, rows_of(w.q, i, 1, HEADS * WIDTH), HEADS,
+                                 rows_of(want, 0, 1, HEADS * WIDTH), 0.3f);
             OK(device_status(w.d, &e));
             assert_memory_equal(got + i * HEADS * WIDTH, want, sizeof want);
         }
@@ -358,7 +390,7 @@ static void own_windows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_agree), cmocka_unit_test(rotated), cmocka_unit_test(rows_back),
-                                       cmocka_unit_test(own_windows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ways_agree), cmocka_unit_test(rotated),
+                                       cmocka_unit_test(rows_back), cmocka_unit_test(own_windows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,8 @@ static void check(struct device *d, uint32_t type)
 {
     static float x[ROWS * WIDE], y[STACK][MANY * OUT], alone[OUT];
     static int32_t row[STACK][MANY];
-    static const int64_t n_rows[STACK] = {MANY, 9, 130}; /* scattered, the same ones twice, one after another */
+    /* scattered, the same ones twice, one after another */
+    static const int64_t n_rows[STACK] = {MANY, 9, 130};
     struct noise r = {type + 3};
     struct weights w;
     struct device_product p[STACK];
@@ -52,18 +53,26 @@ static void check(struct device *d, uint32_t type)
         x[i] = noise_unit(&r);
     for (int64_t s = 0; s < STACK; s++) {
         for (int64_t i = 0; i < n_rows[s]; i++)
-            row[s][i] = s == 0 ? (int32_t)noise_below(&r, ROWS) : s == 1 ? row[0][i] : (int32_t)(i + 40);
-        p[s] = (struct device_product){w.m, s, {x, ROWS, IN, WIDE}, {y[s], n_rows[s], OUT, OUT}, row[s]};
+            row[s][i] = s == 0   ? (int32_t)noise_below(&r, ROWS)
+                        : s == 1 ? row[0][i]
+                                 : (int32_t)(i + 40);
+        p[s] = (struct device_product){
+            w.m, s, {x, ROWS, IN, WIDE}, {y[s], n_rows[s], OUT, OUT}, row[s]};
     }
     for (int listed = 0; listed < 2; listed++) {
         if (!listed)
-            run(d, &(struct device_product){w.m, 1, {x, ROWS, IN, WIDE}, {y[1], ROWS, OUT, OUT}, NULL}, 1);
+            run(d,
+                &(struct device_product){w.m, 1, {x, ROWS, IN, WIDE}, {y[1], ROWS, OUT, OUT}, NULL},
+                1);
         else
             run(d, p, STACK);
         for (int64_t s = listed ? 0 : 1; s < (listed ? STACK : 2); s++)
             for (int64_t i = 0; i < (listed ? n_rows[s] : ROWS); i++) {
                 const float *at = x + (listed ? row[s][i] : i) * WIDE;
-                run(d, &(struct device_product){w.m, s, {(float *)(uintptr_t)at, 1, IN, WIDE}, {alone, 1, OUT, OUT}, NULL}, 1);
+                run(d,
+                    &(struct device_product){
+                        w.m, s, {(float *)(uintptr_t)at, 1, IN, WIDE}, {alone, 1, OUT, OUT}, NULL},
+                    1);
                 assert_memory_equal(y[s] + i * OUT, alone, sizeof alone);
             }
     }
@@ -74,7 +83,8 @@ static void check(struct device *d, uint32_t type)
 /* Some columns of a product are those of the whole, and the others stay as they are. */
 static void columns(struct device *d, uint32_t type)
 {
-    static const struct device_columns lists[][2] = {{{0, 64}, {0, 0}}, {{64, 40}, {0, 0}}, {{0, 104}, {0, 0}}, {{0, 64}, {64, 40}}};
+    static const struct device_columns lists[][2] = {
+        {{0, 64}, {0, 0}}, {{64, 40}, {0, 0}}, {{0, 104}, {0, 0}}, {{0, 64}, {64, 40}}};
     static const int n_list[] = {1, 1, 1, 2};
     static float x[40 * IN], whole[40 * OUT], some[40 * OUT];
     struct noise r = {type + 5};
@@ -94,7 +104,8 @@ static void columns(struct device *d, uint32_t type)
             for (int64_t i = 0; i < n * OUT; i++) {
                 bool in = false;
                 for (int c = 0; c < n_list[k]; c++)
-                    in |= i % OUT >= lists[k][c].first && i % OUT < lists[k][c].first + lists[k][c].n;
+                    in |=
+                        i % OUT >= lists[k][c].first && i % OUT < lists[k][c].first + lists[k][c].n;
                 const float want = in ? whole[i] : -7;
                 assert_memory_equal(&some[i], &want, sizeof want);
             }
@@ -119,8 +130,8 @@ static void test_rows(void **state)
     }
 }
 
-/* A page a thread at a time until all are there, then no more; a larger arena begins anew, and what a step
- * has in it stays. */
+/* A page a thread at a time until all are there, then no more; a larger arena begins anew, and what
+ * a step has in it stays. */
 static void test_arena_is_filled(void **state)
 {
     (void)state;
@@ -143,7 +154,8 @@ static void test_arena_is_filled(void **state)
                 assert_true(device_arena_fill(d, SIZE_MAX));
             assert_false(device_arena_fill(d, SIZE_MAX));
             assert_int_equal(at[n_bytes - 1], 7);
-            assert_int_equal(device_arena_reserve(d, n_bytes, NULL), INGLE_OK); /* what it has already */
+            /* what it has already */
+            assert_int_equal(device_arena_reserve(d, n_bytes, NULL), INGLE_OK);
             assert_false(device_arena_fill(d, SIZE_MAX));
         }
         device_free(d);
@@ -152,6 +164,7 @@ static void test_arena_is_filled(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_arena_is_filled)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows),
+                                       cmocka_unit_test(test_arena_is_filled)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

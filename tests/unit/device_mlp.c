@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gated products and the way back have the bits of the operations that they are made of, however many rows there are,
- * however they are listed, and on however many threads and nodes. */
+/* Gated products and the way back have the bits of the operations that they are made of, however
+ * many rows there are, however they are listed, and on however many threads and nodes. */
 #include "unit/unit.h"
 
 #include "base/cpu.h"
@@ -26,12 +26,14 @@ struct block {
 
 static const struct block blocks[] = {
     {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q8_0, true, 64, 704, 3, DEVICE_GELU, 0, false},
-    {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 64, 96, 3, DEVICE_SILU, 0.5f, true}, /* up begins within a band */
+    /* up begins within a band */
+    {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 64, 96, 3, DEVICE_SILU, 0.5f, true},
     {QUANT_Q4_0, QUANT_Q8_0, QUANT_MXFP4, false, 96, 160, 2, DEVICE_SILU, 0.25f, true},
     {QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K, true, 256, 1280, 3, DEVICE_SILU, 4, false},
     {QUANT_Q4_K, QUANT_Q8_0, QUANT_Q4_K, false, 256, 512, 1, DEVICE_GELU, 0, false},
     {QUANT_Q6_K, QUANT_Q6_K, QUANT_Q5_0, false, 256, 736, 1, DEVICE_GELU, 0, false},
-    {QUANT_F32, QUANT_F32, QUANT_F32, true, 40, 36, 3, DEVICE_GELU, 0, false}, /* up begins within a panel */
+    /* up begins within a panel */
+    {QUANT_F32, QUANT_F32, QUANT_F32, true, 40, 36, 3, DEVICE_GELU, 0, false},
     {QUANT_BF16, QUANT_BF16, QUANT_BF16, false, 64, 320, 1, DEVICE_SILU, 0, false},
     {QUANT_BF16, QUANT_Q4_0, QUANT_BF16, false, 64, 320, 1, DEVICE_SILU, 0, false},
     {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 128, 832, 1, DEVICE_GELU, 0, false},
@@ -59,7 +61,8 @@ static void random_row(uint32_t type, int64_t in, uint8_t *to, uint64_t n_bytes,
     }
 }
 
-static void load(struct weights *w, struct device *d, uint32_t type, int64_t out, int64_t in, const struct block *b, struct noise *r)
+static void load(struct weights *w, struct device *d, uint32_t type, int64_t out, int64_t in,
+                 const struct block *b, struct noise *r)
 {
     uint64_t row;
     float scale[3] = {1.5f, 0.75f, 1.0f};
@@ -90,7 +93,8 @@ static void open_net(struct net *t, struct device *d, const struct block *b)
     if (!b->joined)
         load(&t->up, d, b->up, b->width, b->embd, b, &r);
     load(&t->down, d, b->down, b->embd, b->width, b, &r);
-    t->mlp = (struct device_mlp){.gate = t->gate.m, .up = t->up.m, .down = t->down.m, .act = b->act, .limit = b->limit};
+    t->mlp = (struct device_mlp){
+        .gate = t->gate.m, .up = t->up.m, .down = t->down.m, .act = b->act, .limit = b->limit};
 }
 
 static void close_net(struct net *t)
@@ -103,8 +107,10 @@ static void close_net(struct net *t)
     }
 }
 
-/* Products, gates, products.  Rows of stacks are listed, so that fast numerics take none for the step's own. */
-static void run_parts(struct device *d, const struct block *b, const struct device_mlp *m, struct rows x, struct rows y)
+/* Products, gates, products.  Rows of stacks are listed, so that fast numerics take none for the
+ * step's own. */
+static void run_parts(struct device *d, const struct block *b, const struct device_mlp *m,
+                      struct rows x, struct rows y)
 {
     const int64_t w = b->width;
     struct device_product p[8];
@@ -112,10 +118,12 @@ static void run_parts(struct device *d, const struct block *b, const struct devi
     int64_t n = 0;
     for (int32_t i = 0; i < MOST_ROWS; i++)
         self[i] = i;
-    const struct rows both = device_rows(d, y.n, 2 * w), gate = rows_columns(both, 0, w), up = rows_columns(both, w, w);
+    const struct rows both = device_rows(d, y.n, 2 * w), gate = rows_columns(both, 0, w),
+                      up = rows_columns(both, w, w);
     const struct rows *const to = b->joined ? &both : &gate;
     for (int64_t e = 0; e < b->n_stack; e++) {
-        const int64_t first = m->first ? m->first[e] : 0, rows = m->first ? m->first[e + 1] - first : y.n;
+        const int64_t first = m->first ? m->first[e] : 0,
+                      rows = m->first ? m->first[e + 1] - first : y.n;
         const int32_t *row = m->row ? m->row + first : NULL;
         p[n++] = (struct device_product){m->gate, e, x, rows_slice(*to, first, rows), row};
         if (!b->joined)
@@ -124,8 +132,10 @@ static void run_parts(struct device *d, const struct block *b, const struct devi
     device_matmul(d, p, n);
     device_glu(d, m->act, m->limit, gate, gate, up);
     for (int64_t e = 0; e < b->n_stack; e++) {
-        const int64_t first = m->first ? m->first[e] : 0, rows = m->first ? m->first[e + 1] - first : y.n;
-        p[e] = (struct device_product){m->down, e, gate, rows_slice(y, first, rows), m->row ? self + first : NULL};
+        const int64_t first = m->first ? m->first[e] : 0,
+                      rows = m->first ? m->first[e + 1] - first : y.n;
+        p[e] = (struct device_product){m->down, e, gate, rows_slice(y, first, rows),
+                                       m->row ? self + first : NULL};
     }
     device_matmul(d, p, b->n_stack);
 }
@@ -133,7 +143,8 @@ static void run_parts(struct device *d, const struct block *b, const struct devi
 struct rows_case { int64_t n_rows, n_prompt; int32_t first[4]; }; /* first: of stacks of three */
 
 static const struct rows_case cases[] = {
-    {1, 0, {0, 0, 1, 1}}, {5, 2, {0, 3, 3, 10}}, {40, 40, {0, 9, 30, 70}}, {150, 100, {0, 20, 40, 300}}, {600, 0, {0, 1, 600, 612}},
+    {1, 0, {0, 0, 1, 1}},         {5, 2, {0, 3, 3, 10}},      {40, 40, {0, 9, 30, 70}},
+    {150, 100, {0, 20, 40, 300}}, {600, 0, {0, 1, 600, 612}},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
@@ -144,7 +155,8 @@ static float *floats(int64_t n)
     return p;
 }
 
-static void check(struct device *d, const struct block *b, const struct rows_case *c, const struct net *t)
+static void check(struct device *d, const struct block *b, const struct rows_case *c,
+                  const struct net *t)
 {
     static int32_t row[MOST_ROWS];
     int32_t first[4];
@@ -177,7 +189,8 @@ static void check(struct device *d, const struct block *b, const struct rows_cas
 }
 
 /* Nodes are numbered 10, 11: none of this machine, so that nothing is placed. */
-static struct device *open_device(const struct shape *s, enum device_numerics numerics, size_t arena)
+static struct device *open_device(const struct shape *s, enum device_numerics numerics,
+                                  size_t arena)
 {
     struct cpu_place cpu[MOST];
     struct cpu_topology t = {.cpu = cpu, .n_packages = 1, .n_nodes = s->n_nodes};
@@ -187,7 +200,11 @@ static struct device *open_device(const struct shape *s, enum device_numerics nu
             cpu[t.n_cpus] = (struct cpu_place){4000 + t.n_cpus, 4000 + t.n_cpus, 0, k, false};
     }
     t.n_cores = t.n_cpus;
-    const struct device_options o = {.n_threads = t.n_cpus, .pin = true, .cpu = UINT32_MAX, .numerics = numerics, .topology = &t};
+    const struct device_options o = {.n_threads = t.n_cpus,
+                                     .pin = true,
+                                     .cpu = UINT32_MAX,
+                                     .numerics = numerics,
+                                     .topology = &t};
     struct device *d;
     struct err e;
     if (device_create(&d, &o, &e) || device_arena_reserve(d, arena, &e))
@@ -204,7 +221,8 @@ static void use_tiles(struct device *d)
         t->many_from[i] = t->many[i] ? 9 : INT64_MAX;
 }
 
-static void check_all(const struct shape *s, enum device_numerics numerics, int64_t n_cases, size_t step, bool tiles)
+static void check_all(const struct shape *s, enum device_numerics numerics, int64_t n_cases,
+                      size_t step, bool tiles)
 {
     struct device *d = open_device(s, numerics, ARENA);
     if (tiles)
@@ -225,7 +243,8 @@ static void test_exact(void **state)
     (void)state;
     static const struct shape shapes[] = {{1, {1}}, {1, {3}}, {2, {1, 2}}, {2, {2, 2}}};
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
-        check_all(&shapes[i], DEVICE_EXACT, i == 1 || i == 3 ? N_CASES : N_CASES - 1, 1, false); /* the last is slow */
+        check_all(&shapes[i], DEVICE_EXACT, i == 1 || i == 3 ? N_CASES : N_CASES - 1, 1,
+                  false); /* the last is slow */
 }
 
 static void test_reference(void **state)
@@ -255,7 +274,8 @@ static void test_dry(void **state)
     for (int numerics = DEVICE_EXACT; numerics <= DEVICE_FAST; numerics++)
         for (size_t i = 0; i < N_BLOCKS; i += UNIT_ASAN ? 3 : 1) {
             const struct block *b = &blocks[i];
-            struct device *d = open_device(&(struct shape){2, {1, 2}}, (enum device_numerics)numerics, 64);
+            struct device *d =
+                open_device(&(struct shape){2, {1, 2}}, (enum device_numerics)numerics, 64);
             use_tiles(d);
             struct net t;
             static int32_t row[MOST_ROWS], first[4] = {0, 30, 130, 300};
@@ -334,7 +354,9 @@ static void test_pieces(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_exact), cmocka_unit_test(test_reference), cmocka_unit_test(test_fast),
-                                       cmocka_unit_test(test_tiles), cmocka_unit_test(test_dry), cmocka_unit_test(test_pieces)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_exact), cmocka_unit_test(test_reference),
+        cmocka_unit_test(test_fast),  cmocka_unit_test(test_tiles),
+        cmocka_unit_test(test_dry),   cmocka_unit_test(test_pieces)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,8 +82,8 @@ static void test_some_threads(void **state)
     pool_free(p);
 }
 
-/* Workers in a random order, some far slower than others: a chunk of another node is only taken when
- * the own one has none, and each chunk once. */
+/* Workers in a random order, some far slower than others: a chunk of another node is only taken
+ * when the own one has none, and each chunk once. */
 static void test_own_node_first(void **state)
 {
     (void)state;
@@ -127,7 +127,8 @@ static struct device *open_device(const struct shape *s, enum device_numa numa)
 {
     struct cpu_place cpu[MOST];
     struct cpu_topology t = machine(s, cpu);
-    const struct device_options o = {.n_threads = t.n_cpus, .pin = true, .cpu = UINT32_MAX, .numa = numa, .topology = &t};
+    const struct device_options o = {
+        .n_threads = t.n_cpus, .pin = true, .cpu = UINT32_MAX, .numa = numa, .topology = &t};
     struct device *d;
     struct err e;
     if (device_create(&d, &o, &e) || device_arena_reserve(d, 8 << 20, &e))
@@ -135,8 +136,8 @@ static struct device *open_device(const struct shape *s, enum device_numa numa)
     return d;
 }
 
-/* Every panel of every matrix is one node's: by rows where a matrix is large or alone, by matrices in
- * a stack of small ones. */
+/* Every panel of every matrix is one node's: by rows where a matrix is large or alone, by matrices
+ * in a stack of small ones. */
 static void test_shares(void **state)
 {
     (void)state;
@@ -146,7 +147,8 @@ static void test_shares(void **state)
         for (size_t k = 0; k < 4; k++)
             for (int64_t n_stack = 1; n_stack <= STACK; n_stack += STACK - 1) {
                 struct device_matrix *m;
-                assert_int_equal(device_matrix_create(&m, d, QUANT_Q4_0, out[k], IN, n_stack, NULL), INGLE_OK);
+                assert_int_equal(device_matrix_create(&m, d, QUANT_Q4_0, out[k], IN, n_stack, NULL),
+                                 INGLE_OK);
                 for (int64_t index = 0; index < n_stack; index++) {
                     int64_t end = 0, most = 0;
                     const int64_t panels = num_div_up(out[k], KERN_PANEL);
@@ -216,7 +218,9 @@ static void multiply(struct device *d, float *y)
     for (int i = 0; i < ROWS * IN; i++)
         x[i] = noise_unit(&r);
     for (int i = 0; i < 4; i++)
-        p[i] = (struct device_product){.w = i ? stack.m : one.m, .index = i ? 2 * i : 0, .x = {x, ROWS, IN, IN},
+        p[i] = (struct device_product){.w = i ? stack.m : one.m,
+                                       .index = i ? 2 * i : 0,
+                                       .x = {x, ROWS, IN, IN},
                                        .y = {y + (size_t)i * ROWS * OUT, ROWS, OUT, OUT}};
     for (int round = 0; round < 20; round++) {
         device_begin(d, NULL);
@@ -236,9 +240,11 @@ static void test_same_bits(void **state)
     multiply(d, plain);
     device_free(d);
     for (size_t i = 0; i < N_SHAPES; i += UNIT_TSAN ? 2 : 1)
-        for (int numa = DEVICE_NUMA_AUTO; numa <= (UNIT_TSAN ? DEVICE_NUMA_AUTO : DEVICE_NUMA_INTERLEAVE); numa++) {
+        for (int numa = DEVICE_NUMA_AUTO;
+             numa <= (UNIT_TSAN ? DEVICE_NUMA_AUTO : DEVICE_NUMA_INTERLEAVE); numa++) {
             d = open_device(&shapes[i], (enum device_numa)numa);
-            assert_int_equal(pool_nodes(device_pool(d)), numa == DEVICE_NUMA_AUTO ? shapes[i].n_nodes : 1);
+            assert_int_equal(pool_nodes(device_pool(d)),
+                             numa == DEVICE_NUMA_AUTO ? shapes[i].n_nodes : 1);
             assert_int_equal(device_nodes(d)->n, numa == DEVICE_NUMA_OFF ? 1 : shapes[i].n_nodes);
             memset(y, 0xff, sizeof y);
             multiply(d, y);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention to chosen pages on a device, against double precision: shadow keys, masses, the choice and the output are computed anew
- * from the keys and values that were appended; any batch and number of threads gives the same bits; what is counted. */
+/* Attention to chosen pages on a device, against double precision: shadow keys, masses, the choice
+ * and the output are computed anew from the keys and values that were appended; any batch and
+ * number of threads gives the same bits; what is counted. */
 #include "unit/unit.h"
 
 #include "base/cpu.h"
@@ -12,10 +13,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { WIDTH = 32, HEADS = 2, GROUP = 3, QUERIES = HEADS * GROUP, PAGES = 11, CONTEXT = PAGES * KERN_PAGE - 40, ROWS = 9 };
+enum {
+    WIDTH = 32,
+    HEADS = 2,
+    GROUP = 3,
+    QUERIES = HEADS * GROUP,
+    PAGES = 11,
+    CONTEXT = PAGES * KERN_PAGE - 40,
+    ROWS = 9
+};
 enum { LINE = QUERIES * WIDTH, OWN = HEADS * WIDTH };
 static const struct kern_pick rule = {.part = 4, .least = KERN_PICK_ALWAYS + 2};
-static const int64_t positions[ROWS] = {900, 1023, 1024, 1087, 1090, 1200, 1279, 1350, CONTEXT - 1}; /* 1023, 1087, 1279: p mod 64 = 63 */
+/* 1023, 1087, 1279: p mod 64 = 63 */
+static const int64_t positions[ROWS] = {900, 1023, 1024, 1087, 1090, 1200, 1279, 1350, CONTEXT - 1};
 
 #define OK(call)                   \
     do {                           \
@@ -41,11 +51,15 @@ static float *noise(struct noise *r, int64_t n, float size)
     return x;
 }
 
-static struct rows rows_of(float *x, int64_t at, int64_t n, int64_t width) { return (struct rows){x + at * width, n, width, width}; }
+static struct rows rows_of(float *x, int64_t at, int64_t n, int64_t width)
+{
+    return (struct rows){x + at * width, n, width, width};
+}
 
 static void append(struct world *w, int64_t at, int64_t n)
 {
-    const struct device_span own = {.n = n, .pos0 = at, .page = w->page}, to = {.n = n, .pos0 = at, .page = w->shadows};
+    const struct device_span own = {.n = n, .pos0 = at, .page = w->page},
+                             to = {.n = n, .pos0 = at, .page = w->shadows};
     device_kv_append(w->d, &w->kv, &own, 1, rows_of(w->k, at, n, OWN), rows_of(w->v, at, n, OWN));
     device_shadow_append(w->d, &w->shadow, &w->kv, &to, &own, 1, rows_of(w->k, at, n, OWN));
 }
@@ -58,8 +72,14 @@ static void open_world(struct world *w, int n_threads, uint32_t cpu)
     const struct device_options o = {.n_threads = n_threads, .cpu = cpu};
     OK(device_create(&w->d, &o, &e));
     const size_t block = kern_kv_block_bytes(KERN_KV_F32, true, WIDTH);
-    w->kv = (struct device_kv){.k_codec = KERN_KV_F32, .v_codec = KERN_KV_F32, .n_heads = HEADS, .k_width = WIDTH, .v_width = WIDTH,
-                               .at = 64, .head_bytes = 2 * block, .v_at = block};
+    w->kv = (struct device_kv){.k_codec = KERN_KV_F32,
+                               .v_codec = KERN_KV_F32,
+                               .n_heads = HEADS,
+                               .k_width = WIDTH,
+                               .v_width = WIDTH,
+                               .at = 64,
+                               .head_bytes = 2 * block,
+                               .v_at = block};
     assert_null(device_pick_refuses(w->d, &w->kv));
     w->page_bytes = 64 + HEADS * 2 * block;
     w->shadow.at = 128;
@@ -99,16 +119,28 @@ static void close_world(struct world *w)
 }
 
 /* Rows [first, first + n), at most DEVICE_PICK_ROWS; each key/value head alone if one is set. */
-static void attend(struct world *w, int64_t first, int64_t n, bool one, struct kern_pick_seen *seen, int32_t *chosen)
+static void attend(struct world *w, int64_t first, int64_t n, bool one, struct kern_pick_seen *seen,
+                   int32_t *chosen)
 {
     struct err e;
     struct device_pick_row row[DEVICE_PICK_ROWS];
-    struct device_picks p = {.rule = &rule, .shadow = w->shadow, .n_heads = HEADS, .k_width = WIDTH, .v_width = WIDTH, .row = row, .n_rows = n,
-                             .most = kern_pick_budget(&rule, CONTEXT - 1), .chosen = chosen};
+    struct device_picks p = {.rule = &rule,
+                             .shadow = w->shadow,
+                             .n_heads = HEADS,
+                             .k_width = WIDTH,
+                             .v_width = WIDTH,
+                             .row = row,
+                             .n_rows = n,
+                             .most = kern_pick_budget(&rule, CONTEXT - 1),
+                             .chosen = chosen};
     p.rest = mem_calloc((size_t)(n * QUERIES * kern_attend_state(WIDTH)), sizeof *p.rest);
     assert_non_null(p.rest);
     for (int64_t i = 0; i < n; i++)
-        row[i] = (struct device_pick_row){.row = i, .pos = positions[first + i], .shadow = w->shadows, .page = w->page, .seen = seen};
+        row[i] = (struct device_pick_row){.row = i,
+                                          .pos = positions[first + i],
+                                          .shadow = w->shadows,
+                                          .page = w->page,
+                                          .seen = seen};
     const struct rows q = rows_of(w->q, first, n, LINE), out = rows_of(w->out, first, n, LINE);
     device_begin(w->d, NULL);
     device_pick(w->d, &p, q, QUERIES, 0.7f);
@@ -118,7 +150,8 @@ static void attend(struct world *w, int64_t first, int64_t n, bool one, struct k
         struct device_kv kv = w->kv;
         kv.n_heads = 1;
         kv.at += (size_t)h * kv.head_bytes;
-        device_attend_picked(w->d, &kv, &p, h, rows_columns(q, h * GROUP * WIDTH, GROUP * WIDTH), GROUP, rows_columns(out, h * GROUP * WIDTH, GROUP * WIDTH), 0.7f);
+        device_attend_picked(w->d, &kv, &p, h, rows_columns(q, h * GROUP * WIDTH, GROUP * WIDTH),
+                             GROUP, rows_columns(out, h * GROUP * WIDTH, GROUP * WIDTH), 0.7f);
     }
     OK(device_status(w->d, &e));
     mem_free(p.rest);
@@ -147,7 +180,8 @@ static void turned(const float *x, double y[WIDTH])
 /* The 16 levels, and a head of 32 as one group: written from the specification. */
 static void shadow_key(const float *k, double y[WIDTH])
 {
-    static const double level[16] = {-127, -96, -75, -58, -44, -30, -18, -6, 6, 18, 30, 44, 58, 75, 96, 127};
+    static const double level[16] = {-127, -96, -75, -58, -44, -30, -18, -6,
+                                     6,    18,  30,  44,  58,  75,  96,  127};
     double g = 0, l = 0;
     turned(k, y);
     for (int i = 0; i < WIDTH; i++)
@@ -155,7 +189,8 @@ static void shadow_key(const float *k, double y[WIDTH])
     g = sqrt(g);
     for (int i = 0; i < WIDTH; i++) {
         int index = 0;
-        while (index < 15 && y[i] * (529 * sqrt(WIDTH / 128.0) / g) >= (level[index] + level[index + 1]) / 2)
+        while (index < 15 &&
+               y[i] * (529 * sqrt(WIDTH / 128.0) / g) >= (level[index] + level[index + 1]) / 2)
             index++;
         y[i] = level[index];
         l += y[i] * y[i];
@@ -246,7 +281,8 @@ static void output(const struct world *w, int64_t row, int64_t h, struct truth *
                 double s = 0;
                 for (int d = 0; d < WIDTH; d++)
                     s += (double)q[d] * (double)w->k[p * OWN + h * WIDTH + d];
-                const double e = in || all ? exp(s * 0.7) : t->mass[g][i] / KERN_PAGE; /* the mean of values */
+                /* the mean of values */
+                const double e = in || all ? exp(s * 0.7) : t->mass[g][i] / KERN_PAGE;
                 sum += e;
                 kept += in ? e : 0;
                 rest += in ? 0 : e;
@@ -281,7 +317,8 @@ static void against_double(void **state)
             output(&w, row, h, &t);
             for (int g = 0; g < GROUP; g++) {
                 for (int d = 0; d < WIDTH; d++)
-                    assert_true(fabs((double)w.out[row * LINE + (h * GROUP + g) * WIDTH + d] - t.out[g][d]) < 2e-5);
+                    assert_true(fabs((double)w.out[row * LINE + (h * GROUP + g) * WIDTH + d] -
+                                     t.out[g][d]) < 2e-5);
                 sum += t.missed[g];
                 most = fmax(most, t.missed[g]);
                 sum_true += t.would[g];
@@ -293,8 +330,10 @@ static void against_double(void **state)
     assert_int_equal(seen.rows, ROWS);
     assert_int_equal(seen.pairs, (ROWS - 3) * QUERIES);
     assert_int_equal(seen.checked, 3 * QUERIES);
-    assert_true(fabs((double)seen.missed * 0x1p-32 - sum) < 1e-4 && fabs((double)seen.most - most) < 1e-5);
-    assert_true(fabs((double)seen.missed_true * 0x1p-32 - sum_true) < 1e-4 && fabs((double)seen.most_true - most_true) < 1e-5);
+    assert_true(fabs((double)seen.missed * 0x1p-32 - sum) < 1e-4 &&
+                fabs((double)seen.most - most) < 1e-5);
+    assert_true(fabs((double)seen.missed_true * 0x1p-32 - sum_true) < 1e-4 &&
+                fabs((double)seen.most_true - most_true) < 1e-5);
     assert_int_equal(seen.bytes_read, seen.pages_read * 2 * KERN_PAGE * WIDTH * sizeof(float));
     close_world(&w);
 }
@@ -302,7 +341,10 @@ static void against_double(void **state)
 static void same_bits(void **state)
 {
     (void)state;
-    static const struct { int threads; uint32_t cpu; } devices[] = {{1, 0}, {2, UINT32_MAX}, {5, CPU_AVX2}};
+    static const struct {
+        int threads;
+        uint32_t cpu;
+    } devices[] = {{1, 0}, {2, UINT32_MAX}, {5, CPU_AVX2}};
     float *want = NULL;
     struct kern_pick_seen first = {0};
     int32_t chosen[DEVICE_PICK_ROWS * HEADS * PAGES];
@@ -333,14 +375,17 @@ static void refused(void **state)
     (void)state;
     struct err e;
     struct device *d;
-    OK(device_create(&d, &(struct device_options){.n_threads = 1, .numerics = DEVICE_REFERENCE}, &e));
-    const struct device_kv kv = {.k_codec = KERN_KV_F16, .v_codec = KERN_KV_F16, .n_heads = 1, .k_width = 64, .v_width = 64};
+    OK(device_create(&d, &(struct device_options){.n_threads = 1, .numerics = DEVICE_REFERENCE},
+                     &e));
+    const struct device_kv kv = {
+        .k_codec = KERN_KV_F16, .v_codec = KERN_KV_F16, .n_heads = 1, .k_width = 64, .v_width = 64};
     assert_non_null(strstr(device_pick_refuses(d, &kv), "reference"));
     device_free(d);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(against_double), cmocka_unit_test(same_bits), cmocka_unit_test(refused)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(against_double),
+                                       cmocka_unit_test(same_bits), cmocka_unit_test(refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -251,7 +251,8 @@ static void a_plan_says_what_would_fit(void **state)
     ingle_model_close(m);
 }
 
-static uint64_t need_of(struct ingle_model *m, const struct ingle_engine_options *like, const char *kv)
+static uint64_t need_of(struct ingle_model *m, const struct ingle_engine_options *like,
+                        const char *kv)
 {
     struct ingle_engine_options o = *like;
     struct ingle_plan p;
@@ -261,7 +262,8 @@ static uint64_t need_of(struct ingle_model *m, const struct ingle_engine_options
     return p.total_bytes;
 }
 
-static void advises(struct ingle_model *m, struct ingle_engine_options *o, uint64_t memory, const char *says, const char *says_not)
+static void advises(struct ingle_model *m, struct ingle_engine_options *o, uint64_t memory,
+                    const char *says, const char *says_not)
 {
     struct ingle_plan p;
     o->memory_bytes = memory;
@@ -270,25 +272,37 @@ static void advises(struct ingle_model *m, struct ingle_engine_options *o, uint6
         fail_msg("with %llu bytes: '%s'", (unsigned long long)memory, p.advice);
 }
 
-/* The best format of keys and values that fits in what is left, and why; with a drafter none below 8 bits. */
+/* The best format of keys and values that fits in what is left, and why; with a drafter none below
+ * 8 bits. */
 static void a_plan_names_the_best_format(void **state)
 {
     (void)state;
-    static const char *const draft[] = {"tests/data/nano/nano-gemma4-dflash-Q8_0.gguf"}, *const off[] = {"off"};
+    static const char *const draft[] = {"tests/data/nano/nano-gemma4-dflash-Q8_0.gguf"},
+                             *const off[] = {"off"};
     struct ingle_model *m;
     must(ingle_model_open(&m, NULL, NULL, &error));
     /* so many tokens that windows, which q8_0 has in 8 bits, too, are small */
-    struct ingle_engine_options o = {.n_ctx = 65536, .max_rows = 64, .draft = off, .n_draft = 1, .cache_bytes = 1 << 20};
+    struct ingle_engine_options o = {
+        .n_ctx = 65536, .max_rows = 64, .draft = off, .n_draft = 1, .cache_bytes = 1 << 20};
     const uint64_t made = need_of(m, &o, "f16v"), made8 = need_of(m, &o, "q8_0v");
     assert_true(made8 < made && made < need_of(m, &o, "f16"));
     advises(m, &o, made, "(--kv f16v) would fit: keys are made of values", NULL);
-    advises(m, &o, made - 1, "(--kv q8r+rot) would fit: keys are made of values but for what positions turn, in 8 bits", NULL);
+    advises(
+        m, &o, made - 1,
+        "(--kv q8r+rot) would fit: keys are made of values but for what positions turn, in 8 bits",
+        NULL);
     advises(m, &o, need_of(m, &o, "q8r+rot") - 1, "(--kv q8_0v) would fit", NULL);
     advises(m, &o, made8 - 1, "(--kv q8r:n4r+rot) would fit", "drafter");
-    advises(m, &o, need_of(m, &o, "n4r+rot"), "(--kv n4r+rot) would fit: keys are made of values but for what positions turn, in 4.1 bits: answers change", NULL);
+    advises(m, &o, need_of(m, &o, "n4r+rot"),
+            "(--kv n4r+rot) would fit: keys are made of values but for what positions turn, in 4.1 "
+            "bits: answers change",
+            NULL);
     advises(m, &o, need_of(m, &o, "n4r+rot") - 1, "--ctx ", "--kv");
     o.draft = draft;
-    advises(m, &o, need_of(m, &o, "q8_0v"), "(--kv q8_0v) would fit: keys are made of values, which are kept in 8.5 bits; with a drafter no fewer than 8 bits", NULL);
+    advises(m, &o, need_of(m, &o, "q8_0v"),
+            "(--kv q8_0v) would fit: keys are made of values, which are kept in 8.5 bits; with a "
+            "drafter no fewer than 8 bits",
+            NULL);
     advises(m, &o, need_of(m, &o, "q8_0v") - 1, "", "n4r");
     o.draft = off;
     /* keys made of values have no gaps; what a prompt drafter takes is more than all of them */
@@ -302,7 +316,8 @@ static void a_plan_names_the_best_format(void **state)
     must(ingle_model_open(&m, "tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", NULL, &error));
     o.draft = off;
     advises(m, &o, need_of(m, &o, "q8r"), "(--kv q8r) would fit", NULL);
-    advises(m, &o, need_of(m, &o, "n4r"), "(--kv n4r) would fit: 4.1 bits: answers change", "drafter");
+    advises(m, &o, need_of(m, &o, "n4r"), "(--kv n4r) would fit: 4.1 bits: answers change",
+            "drafter");
     ingle_model_close(m);
     /* heads of the real widths */
     must(ingle_model_open(&m, "tests/data/goldens/gemma4_realhd/model-F32.gguf", NULL, &error));
@@ -316,7 +331,8 @@ struct said {
     char text[200];
 };
 
-static void note_kv(void *arg, enum ingle_report_level level, const char *kind, const char *subject, const char *reason)
+static void note_kv(void *arg, enum ingle_report_level level, const char *kind, const char *subject,
+                    const char *reason)
 {
     struct said *s = arg;
     (void)level;
@@ -327,17 +343,28 @@ static void note_kv(void *arg, enum ingle_report_level level, const char *kind, 
 static void fewer_than_8_bits_are_reported(void **state)
 {
     (void)state;
-    static const struct { const char *kv, *layers, *says; } all[] = {
-        {"f16", NULL, ""}, {"q8r", NULL, ""}, {"q8_0v", NULL, ""}, {"q8r+rot", NULL, ""},
-        {"n4r", NULL, "keys and values of full layers: 4.2 bits: answers change"}, {"q8r:n4r", NULL, "values of full layers: 4.2 bits"},
-        {"q8r:n4r+rot", NULL, "values of full layers: 5.0 bits"}, {"n4r:f32", NULL, "keys of full layers: 4.2 bits"},
-        {"f16", "sliding=q8r:n4r", "values of layers with windows: 4.5 bits"}};
+    static const struct { const char *kv, *layers, *says;
+    } all[] = {{"f16", NULL, ""},
+               {"q8r", NULL, ""},
+               {"q8_0v", NULL, ""},
+               {"q8r+rot", NULL, ""},
+               {"n4r", NULL, "keys and values of full layers: 4.2 bits: answers change"},
+               {"q8r:n4r", NULL, "values of full layers: 4.2 bits"},
+               {"q8r:n4r+rot", NULL, "values of full layers: 5.0 bits"},
+               {"n4r:f32", NULL, "keys of full layers: 4.2 bits"},
+               {"f16", "sliding=q8r:n4r", "values of layers with windows: 4.5 bits"}};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         struct said s = {""};
         struct ingle_model *m;
         struct ingle_engine *e;
         must(ingle_model_open(&m, NULL, NULL, &error));
-        must(ingle_engine_open(&e, m, &(struct ingle_engine_options){.n_ctx = 512, .kv = all[i].kv, .kv_layers = all[i].layers, .callbacks = {.report = note_kv, .arg = &s}}, &error));
+        must(ingle_engine_open(
+            &e, m,
+            &(struct ingle_engine_options){.n_ctx = 512,
+                                           .kv = all[i].kv,
+                                           .kv_layers = all[i].layers,
+                                           .callbacks = {.report = note_kv, .arg = &s}},
+            &error));
         if (*all[i].says ? !strstr(s.text, all[i].says) : *s.text != 0)
             fail_msg("%s: '%s'", all[i].kv, s.text);
         ingle_engine_close(e);
@@ -416,8 +443,8 @@ static void note_order(void *arg, enum ingle_event_kind kind, int call, const ch
     char *order = arg;
     const size_t at = strlen(order);
     (void)call;
-    snprintf(order + at, 200 - at, "%c%.*s ", "crbae"[kind], kind == INGLE_EVENT_CONTENT ? (int)n : 0,
-             text ? text : "");
+    snprintf(order + at, 200 - at, "%c%.*s ", "crbae"[kind],
+             kind == INGLE_EVENT_CONTENT ? (int)n : 0, text ? text : "");
 }
 
 /* What could have become a stop string goes out before the call behind it, not after. */
@@ -452,7 +479,8 @@ static void thoughts_and_ends(void **state)
     struct ingle_model *m;
     struct heard h;
     must(ingle_model_open(&m, NULL, NULL, &error));
-    const struct ingle_reader_options plain = {0}, raw = {.raw = true}, open = {.open_thought = true};
+    const struct ingle_reader_options plain = {0}, raw = {.raw = true},
+                                      open = {.open_thought = true};
     assert_int_equal(listen(m, "<|channel>thought\nhm<channel|>yes<turn|>no", &plain, &h),
                      INGLE_END_TURN);
     assert_string_equal(h.reasoning, "hm");
@@ -495,7 +523,8 @@ static float *logits_under(int opened, int computed, int n_threads)
 static void the_rounding_of_the_host_stays_outside(void **state)
 {
     (void)state;
-    static const int mode[][2] = {{FE_TONEAREST, FE_UPWARD}, {FE_DOWNWARD, FE_TONEAREST}, {FE_UPWARD, FE_TOWARDZERO}};
+    static const int mode[][2] = {
+        {FE_TONEAREST, FE_UPWARD}, {FE_DOWNWARD, FE_TONEAREST}, {FE_UPWARD, FE_TOWARDZERO}};
     float *want = logits_under(FE_TONEAREST, FE_TONEAREST, 1);
     for (int i = 0; i < 6; i++) {
         float *got = logits_under(mode[i % 3][0], mode[i % 3][1], 1 + i / 3);

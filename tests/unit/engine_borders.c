@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Conversations that begin alike: what a second user, an edit or a branch finds, in memory and on disk, and
- * that its bits are those of a cold run.  Both families; what is computed stops at no border. */
+/* Conversations that begin alike: what a second user, an edit or a branch finds, in memory and on
+ * disk, and that its bits are those of a cold run.  Both families; what is computed stops at no
+ * border. */
 #define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
@@ -42,8 +43,9 @@ static uint64_t pick(uint64_t n)
 /* Words, and what a tokenizer or a template might trip over.  JSON needs no escapes. */
 static void say(char out[TEXT], int n_words)
 {
-    static const char *const word[] = {"stone", " river", "\\n", "  ", " <|turn>", " <｜User｜>", " größer", " 12", "\\n\\n",
-                                       " {x}", " model", " user", " 日本", " <turn|>", " .", " tool", "e", " the"};
+    static const char *const word[] = {
+        "stone", " river", "\\n",   "  ",    " <|turn>", " <｜User｜>", " größer", " 12", "\\n\\n",
+        " {x}",  " model", " user", " 日本", " <turn|>", " .",          " tool",   "e",   " the"};
     size_t k = (size_t)snprintf(out, TEXT, "%c", (char)('A' + pick(26)));
     for (int i = 0; i < n_words && k + 40 < TEXT; i++)
         k += (size_t)snprintf(out + k, TEXT - k, "%s", word[pick(sizeof word / sizeof *word)]);
@@ -55,11 +57,13 @@ static void extend(struct talk *t, int n_words)
     say(t->text[t->n++], n_words);
 }
 
-static struct ingle_prompt render(const struct ingle_model *m, const struct talk *t, int n, bool ask)
+static struct ingle_prompt render(const struct ingle_model *m, const struct talk *t, int n,
+                                  bool ask)
 {
     static char json[JSON];
     struct ingle_prompt p;
-    size_t k = (size_t)snprintf(json, JSON, "[{\"role\":\"system\",\"content\":\"%s\"}", t->text[0]);
+    size_t k =
+        (size_t)snprintf(json, JSON, "[{\"role\":\"system\",\"content\":\"%s\"}", t->text[0]);
     for (int i = 1; i < n; i++)
         k += (size_t)snprintf(json + k, JSON - k, ",{\"role\":\"%s\",\"content\":\"%s\"}",
                               i % 2 ? "user" : "assistant", t->text[i]);
@@ -89,10 +93,16 @@ struct place {
     int n_cold;
 };
 
-static void place_open(struct place *p, const char *model, const char *dir, uint64_t cache_bytes, int64_t max_rows)
+static void place_open(struct place *p, const char *model, const char *dir, uint64_t cache_bytes,
+                       int64_t max_rows)
 {
-    const struct ingle_engine_options o = {.n_ctx = CTX, .threads = 2, .n_sessions = 3, .cache_bytes = cache_bytes,
-                                           .max_rows = max_rows, .store = dir, .store_tokens = 32};
+    const struct ingle_engine_options o = {.n_ctx = CTX,
+                                           .threads = 2,
+                                           .n_sessions = 3,
+                                           .cache_bytes = cache_bytes,
+                                           .max_rows = max_rows,
+                                           .store = dir,
+                                           .store_tokens = 32};
     struct ingle_engine_info info;
     *p = (struct place){.model = model, .dir = dir};
     must(ingle_model_open(&p->m, model, NULL, &error));
@@ -111,7 +121,8 @@ static void place_close(struct place *p)
     ingle_model_close(p->m);
 }
 
-/* The prompt on a session of its own, as a request has one: what is kept, and the bits of a cold run. */
+/* The prompt on a session of its own, as a request has one: what is kept, and the bits of a cold
+ * run. */
 static struct ingle_reuse ask(struct place *p, const struct ingle_prompt *q)
 {
     struct ingle_reuse r;
@@ -229,15 +240,16 @@ static void an_edit_finds_what_is_before_it(const char *model)
         struct ingle_prompt b = render(p.m, &u, u.n, true);
         const struct ingle_reuse r = ask(&p, &b);
         if (r.kept < common(&a, &b) - NEAR)
-            fail_msg("message %d: %lld of %lld tokens", at, (long long)r.kept, (long long)common(&a, &b));
+            fail_msg("message %d: %lld of %lld tokens", at, (long long)r.kept,
+                     (long long)common(&a, &b));
         ingle_prompt_release(&b);
     }
     ingle_prompt_release(&a);
     place_close(&p);
 }
 
-/* Turns, edits, branches, other conversations, in any order, with too small a cache or a store that is opened
- * anew: what is kept or not, the bits are those of a cold run. */
+/* Turns, edits, branches, other conversations, in any order, with too small a cache or a store that
+ * is opened anew: what is kept or not, the bits are those of a cold run. */
 static void any_order_has_the_bits_of_a_cold_run(const char *model)
 {
     char dir[64] = "/tmp/ingle-borders-XXXXXX";
@@ -246,7 +258,8 @@ static void any_order_has_the_bits_of_a_cold_run(const char *model)
         struct place p;
         struct talk talk[2] = {{.n = 0}, {.n = 0}};
         int64_t kept = 0;
-        place_open(&p, model, way == 2 ? dir : NULL, way == 1 ? (uint64_t)(model ? 4000 : 1400) << 10 : 0, way == 1 ? 96 : 0);
+        place_open(&p, model, way == 2 ? dir : NULL,
+                   way == 1 ? (uint64_t)(model ? 4000 : 1400) << 10 : 0, way == 1 ? 96 : 0);
         for (int i = 0; i < 2; i++) {
             extend(&talk[i], 30);
             extend(&talk[i], 5);
@@ -324,13 +337,20 @@ static void on_done(void *arg, const struct ingle_usage *usage)
     tell(a, &a->done);
 }
 
-static struct ingle_request *submit(struct ingle_scheduler *s, const struct ingle_model *m, struct asked *a,
-                                    const struct ingle_prompt *q, const char *user, int64_t max_tokens)
+static struct ingle_request *submit(struct ingle_scheduler *s, const struct ingle_model *m,
+                                    struct asked *a, const struct ingle_prompt *q, const char *user,
+                                    int64_t max_tokens)
 {
     struct ingle_request *r;
-    struct ingle_request_options o = {.prompt = q->ids, .n_prompt = (int64_t)q->n_ids, .max_tokens = max_tokens,
-                                      .ignore_end = true, .user = user, .begin = on_begin, .token = on_token,
-                                      .done = on_done, .arg = a};
+    struct ingle_request_options o = {.prompt = q->ids,
+                                      .n_prompt = (int64_t)q->n_ids,
+                                      .max_tokens = max_tokens,
+                                      .ignore_end = true,
+                                      .user = user,
+                                      .begin = on_begin,
+                                      .token = on_token,
+                                      .done = on_done,
+                                      .arg = a};
     *a = (struct asked){.n = 0};
     pthread_mutex_init(&a->lock, NULL);
     pthread_cond_init(&a->changed, NULL);
@@ -356,7 +376,8 @@ static void one_that_runs_shares_what_it_has(const char *model)
     extend(&t, 60);
     extend(&u, 20);
     extend(&v, 30);
-    struct ingle_prompt x = render(p.m, &t, t.n, true), y = render(p.m, &u, u.n, true), z = render(p.m, &v, v.n, true);
+    struct ingle_prompt x = render(p.m, &t, t.n, true), y = render(p.m, &u, u.n, true),
+                        z = render(p.m, &v, v.n, true);
     struct ingle_request *r = submit(s, p.m, &a, &x, NULL, 2000);
     submit(s, p.m, &b, &y, NULL, TOKENS); /* while it reads its prompt, or is about to */
     wait_for(&b, &b.done);
@@ -381,9 +402,17 @@ static void one_that_runs_shares_what_it_has(const char *model)
     ingle_model_close(p.m);
 }
 
-#define FAMILIES(fn)                                                                                \
-    static void fn##_gemma4(void **unused) { (void)unused; fn(NULL); }                              \
-    static void fn##_v4(void **unused) { (void)unused; fn(v4); }
+#define FAMILIES(fn)                                                                               \
+    static void fn##_gemma4(void **unused)                                                         \
+    {                                                                                              \
+        (void)unused;                                                                              \
+        fn(NULL);                                                                                  \
+    }                                                                                              \
+    static void fn##_v4(void **unused)                                                             \
+    {                                                                                              \
+        (void)unused;                                                                              \
+        fn(v4);                                                                                    \
+    }
 FAMILIES(text_is_cut_at_borders)
 FAMILIES(a_second_user_finds_the_system_prompt)
 FAMILIES(an_edit_finds_what_is_before_it)

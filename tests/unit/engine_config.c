@@ -31,11 +31,19 @@ static void values_are_checked(void **state)
     refuses("run", "top-p", "nan", INGLE_ARG, "option '--top-p' needs a number, not 'nan'");
     refuses("run", "top-p", "", INGLE_ARG, "option '--top-p' needs a number, not ''");
     refuses("run", "top-k", "1.5", INGLE_ARG, "option '--top-k' needs a whole number, not '1.5'");
-    refuses("run", "memory", "1X", INGLE_ARG, "option '--memory' needs a size such as 512M, not '1X'");
-    refuses("run", "kv", "f8", INGLE_ARG, "option '--kv': 'f8' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot n4r+rot K:V");
-    refuses("run", "kv", "q8r:f8", INGLE_ARG, "option '--kv': 'q8r:f8' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot n4r+rot K:V");
-    refuses("run", "kv-k", "q8r:f16", INGLE_ARG, "option '--kv-k': 'q8r:f16' is none of f32 f16 bf16 q8_0 q8r n4r tq3_0");
-    refuses("run", "kv", "f", INGLE_ARG, "option '--kv': 'f' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot n4r+rot K:V");
+    refuses("run", "memory", "1X", INGLE_ARG,
+            "option '--memory' needs a size such as 512M, not '1X'");
+    refuses("run", "kv", "f8", INGLE_ARG,
+            "option '--kv': 'f8' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot "
+            "n4r+rot K:V");
+    refuses("run", "kv", "q8r:f8", INGLE_ARG,
+            "option '--kv': 'q8r:f8' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v "
+            "q8r+rot n4r+rot K:V");
+    refuses("run", "kv-k", "q8r:f16", INGLE_ARG,
+            "option '--kv-k': 'q8r:f16' is none of f32 f16 bf16 q8_0 q8r n4r tq3_0");
+    refuses("run", "kv", "f", INGLE_ARG,
+            "option '--kv': 'f' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot "
+            "n4r+rot K:V");
     refuses("run", "json", "x", INGLE_ARG, "option '--json' is on or off (true or false), not 'x'");
     refuses("run", "logit-bias", "1=", INGLE_ARG,
             "option '--logit-bias' needs ID=NUMBER, not '1='");
@@ -94,7 +102,8 @@ static void the_table_is_sound(void **state)
         assert_int_equal(o[i].kind == INGLE_OPTION_FLAG, o[i].value == NULL);
         for (size_t j = 0; j < i; j++) {
             assert_string_not_equal(o[i].name, o[j].name);
-            assert_true(!o[i].letter || o[i].letter != o[j].letter || strcmp(o[i].where, o[j].where) != 0);
+            assert_true(!o[i].letter || o[i].letter != o[j].letter ||
+                        strcmp(o[i].where, o[j].where) != 0);
         }
     }
 }

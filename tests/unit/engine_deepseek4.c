@@ -37,7 +37,8 @@ static void drop_file(const char *dir, const char *name)
  * (or none); the caller frees it. */
 static char *prompt_of(const char *config, const char *jinja, const char *effort)
 {
-    static const char empty[] = "\2\0\0\0\0\0\0\0{}", ask[] = "[{\"role\": \"user\", \"content\": \"Hi\"}]";
+    static const char empty[] = "\2\0\0\0\0\0\0\0{}",
+                      ask[] = "[{\"role\": \"user\", \"content\": \"Hi\"}]";
     char dir[] = "/tmp/ingle-v4-XXXXXX", path[PATH_MAX], tokenizer[PATH_MAX];
     struct ingle_model *m;
     assert_non_null(mkdtemp(dir));
@@ -50,7 +51,8 @@ static char *prompt_of(const char *config, const char *jinja, const char *effort
         put_file(dir, "chat_template.jinja", jinja, strlen(jinja));
     if (ingle_model_open(&m, dir, NULL, &error))
         fail_msg("%s", error.text);
-    const struct ingle_chat chat = {.messages = ask, .n_messages = sizeof ask - 1, .thinking = true, .effort = effort};
+    const struct ingle_chat chat = {
+        .messages = ask, .n_messages = sizeof ask - 1, .thinking = true, .effort = effort};
     struct ingle_prompt p;
     if (ingle_chat_render(m, &chat, &p, &error))
         fail_msg("%s", error.text);
@@ -82,7 +84,8 @@ static void check_prompt(const char *config, const char *jinja, const char *effo
 static void efforts_are_those_of_the_release(void **state)
 {
     (void)state;
-    static const char absolute[] = "Absolute maximum", beyond[] = "Beyond maximum", any[] = "Reasoning Effort";
+    static const char absolute[] = "Absolute maximum", beyond[] = "Beyond maximum",
+                      any[] = "Reasoning Effort";
     /* Layers alone, or one draft block behind them: the first release. */
     check_prompt(CONFIG("0, 4, 128"), NULL, "max", absolute, beyond);
     check_prompt(CONFIG("0, 4, 128, 0"), NULL, "max", absolute, beyond);

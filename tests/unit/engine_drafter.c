@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _XOPEN_SOURCE 700
 /*
- * engine_drafter - a trained network that drafts for the built-in model: how much of it is right, however the conversation came
- * to where it is.
+ * engine_drafter - a trained network that drafts for the built-in model: how much of it is right,
+ * however the conversation came to where it is.
  */
 #include "engine/engine.h"
 #include "unit/scheduler_world.h"
@@ -16,8 +16,10 @@
 enum { FORCE = 5, ANSWER = 120 };
 
 static const char *const QUESTIONS[] = {
-    "Count to 45.", "What is the capital of Norway?", "Tell me a story.", "Write a C function that adds two numbers.",
-    "Who are you?", "List five animals.", "Count from 3 to 30.", "What comes after Tuesday?",
+    "Count to 45.",        "What is the capital of Norway?",
+    "Tell me a story.",    "Write a C function that adds two numbers.",
+    "Who are you?",        "List five animals.",
+    "Count from 3 to 30.", "What comes after Tuesday?",
 };
 enum { N_QUESTIONS = sizeof QUESTIONS / sizeof *QUESTIONS };
 
@@ -32,7 +34,8 @@ static const struct kind KINDS[] = {
 };
 enum { N_KINDS = sizeof KINDS / sizeof *KINDS };
 
-static void open_drafter(struct place *p, const struct kind *k, const struct ingle_engine_options *like, int force)
+static void open_drafter(struct place *p, const struct kind *k,
+                         const struct ingle_engine_options *like, int force)
 {
     struct ingle_engine_options o = *like;
     o.draft = &k->drafter;
@@ -48,7 +51,8 @@ static void open_drafter(struct place *p, const struct kind *k, const struct ing
     must(ingle_scheduler_open(&p->s, p->e, NULL, &error));
 }
 
-static struct asked *ask_behind(const struct place *p, const char *messages, int64_t seed, float temperature)
+static struct asked *ask_behind(const struct place *p, const char *messages, int64_t seed,
+                                float temperature)
 {
     const struct ingle_chat chat = {.messages = messages, .n_messages = strlen(messages)};
     struct asked *a = make_asked(p, 0, 1, ANSWER);
@@ -61,12 +65,16 @@ static struct asked *ask_behind(const struct place *p, const char *messages, int
     a->o.prompt = ids;
     a->o.n_prompt = (int64_t)prompt.n_ids;
     ingle_prompt_release(&prompt);
-    a->o.sampling = (struct ingle_sampling){.temperature = temperature, .seed = (uint64_t)seed, .repeat_penalty = 1, .top_p = 1,
+    a->o.sampling = (struct ingle_sampling){.temperature = temperature,
+                                            .seed = (uint64_t)seed,
+                                            .repeat_penalty = 1,
+                                            .top_p = 1,
                                             .typical_p = 1};
     return a;
 }
 
-static struct asked *ask(const struct place *p, const char *question, int64_t seed, float temperature)
+static struct asked *ask(const struct place *p, const char *question, int64_t seed,
+                         float temperature)
 {
     char messages[400];
     snprintf(messages, sizeof messages, "[{\"role\": \"user\", \"content\": \"%s\"}]", question);
@@ -96,7 +104,8 @@ static double accepted_at(struct place *p, float temperature)
     int64_t drafted = 0, accepted = 0;
     for (int64_t seed = 0; seed < 3; seed++)
         for (int q = 0; q < N_QUESTIONS; q++) {
-            struct asked *plain = ask(p, QUESTIONS[q], seed, temperature), *a = ask(p, QUESTIONS[q], seed, temperature);
+            struct asked *plain = ask(p, QUESTIONS[q], seed, temperature),
+                         *a = ask(p, QUESTIONS[q], seed, temperature);
             run_asked(p, plain, -1);
             run_asked(p, a, 0);
             same_answer(plain, a);
@@ -106,8 +115,8 @@ static double accepted_at(struct place *p, float temperature)
             free_asked(plain);
             free_asked(a);
         }
-    print_message("temperature %.1f: %lld of %lld drafted tokens accepted\n", (double)temperature, (long long)accepted,
-                  (long long)drafted);
+    print_message("temperature %.1f: %lld of %lld drafted tokens accepted\n", (double)temperature,
+                  (long long)accepted, (long long)drafted);
     return (double)accepted / (double)drafted;
 }
 
@@ -117,7 +126,8 @@ static void drafts_at_a_temperature_are_sharpened(void **state)
     (void)state;
     struct place p;
     open_drafter(&p, &KINDS[0], &(struct ingle_engine_options){0}, FORCE);
-    const double greedy = accepted_at(&p, 0), drawn = accepted_at(&p, 1); /* 0.49 and 0.43; 0.35 from the logits as they are */
+    /* 0.49 and 0.43; 0.35 from the logits as they are */
+    const double greedy = accepted_at(&p, 0), drawn = accepted_at(&p, 1);
     assert_true(greedy > 0.45 && drawn > 0.39);
     close_place(&p);
 }
@@ -153,15 +163,18 @@ static void trees_accept_more_than_chains(void **state)
     (void)state;
     for (int k = 0; k < N_KINDS; k++) {
         struct asked *chain[2 * ASKED], *tree[2 * ASKED];
-        const struct ingle_usage c = run_all(&KINDS[k], 0, chain), t = run_all(&KINDS[k], NODES, tree);
+        const struct ingle_usage c = run_all(&KINDS[k], 0, chain),
+                                 t = run_all(&KINDS[k], NODES, tree);
         for (int i = 0; i < 2 * ASKED; i++) {
             same_answer(chain[i], tree[i]);
             free_asked(chain[i]);
             free_asked(tree[i]);
         }
-        print_message("%s: chains %lld of %lld accepted in %lld steps, trees %lld of %lld in %lld\n",
-                      KINDS[k].drafter ? KINDS[k].drafter : "its own block", (long long)c.n_accepted, (long long)c.n_drafted, (long long)c.n_drafts,
-                      (long long)t.n_accepted, (long long)t.n_drafted, (long long)t.n_drafts);
+        print_message(
+            "%s: chains %lld of %lld accepted in %lld steps, trees %lld of %lld in %lld\n",
+            KINDS[k].drafter ? KINDS[k].drafter : "its own block", (long long)c.n_accepted,
+            (long long)c.n_drafted, (long long)c.n_drafts, (long long)t.n_accepted,
+            (long long)t.n_drafted, (long long)t.n_drafts);
         assert_true(t.n_accepted >= c.n_accepted && t.n_drafts <= c.n_drafts);
     }
 }
@@ -169,10 +182,11 @@ static void trees_accept_more_than_chains(void **state)
 /* ---- restored, forked, rewound, parked ---- */
 
 /* A conversation of some turns, so long that the store keeps it. */
-static const char TALK[] =
-    "[{\"role\": \"user\", \"content\": \"Count to 60.\"}, {\"role\": \"assistant\", \"content\": \"%s\"},"
-    " {\"role\": \"user\", \"content\": \"Tell me a story.\"}, {\"role\": \"assistant\", \"content\": \"%s\"},"
-    " {\"role\": \"user\", \"content\": \"%s\"}]";
+static const char TALK[] = "[{\"role\": \"user\", \"content\": \"Count to 60.\"}, {\"role\": "
+                           "\"assistant\", \"content\": \"%s\"},"
+                           " {\"role\": \"user\", \"content\": \"Tell me a story.\"}, {\"role\": "
+                           "\"assistant\", \"content\": \"%s\"},"
+                           " {\"role\": \"user\", \"content\": \"%s\"}]";
 
 static const char *talk(const char *last)
 {
@@ -187,7 +201,8 @@ static const char *talk(const char *last)
 }
 
 /* What came of `n` answers to a conversation that ends so, which have to be those of `want`. */
-static struct ingle_usage run_talk(struct place *p, const char *last, int n, struct answer *want, const char *how)
+static struct ingle_usage run_talk(struct place *p, const char *last, int n, struct answer *want,
+                                   const char *how)
 {
     struct asked *a = ask_behind(p, talk(last), 1, 0);
     a->o.n = n;
@@ -199,8 +214,10 @@ static struct ingle_usage run_talk(struct place *p, const char *last, int n, str
         assert_int_equal(a->answer[i].n, want->n);
         assert_memory_equal(a->answer[i].id, want->id, (size_t)want->n * sizeof *want->id);
     }
-    print_message("%-10s %4lld of %4lld tokens kept (cache %4lld, disk %4lld), %3lld of %3lld drafts accepted\n", how,
-                  (long long)u.reuse.kept, (long long)u.n_prompt, (long long)u.reuse.from_cache, (long long)u.reuse.from_disk,
+    print_message("%-10s %4lld of %4lld tokens kept (cache %4lld, disk %4lld), %3lld of %3lld "
+                  "drafts accepted\n",
+                  how, (long long)u.reuse.kept, (long long)u.n_prompt,
+                  (long long)u.reuse.from_cache, (long long)u.reuse.from_disk,
                   (long long)u.n_accepted, (long long)u.n_drafted);
     free_asked(a);
     return u;
@@ -264,7 +281,8 @@ static void check_kind(const struct kind *k)
     assert_non_null(mkdtemp(dir));
     snprintf(file, sizeof file, "%s/slot.kv", dir);
     const struct ingle_engine_options stored = {.store = dir, .store_tokens = 32}, none = {0};
-    print_message("%s with %s\n", k->model ? k->model : "nano", k->drafter ? k->drafter : "its own block");
+    print_message("%s with %s\n", k->model ? k->model : "nano",
+                  k->drafter ? k->drafter : "its own block");
     open_drafter(&p, k, &stored, FORCE);
     const struct ingle_usage cold = run_talk(&p, last, 1, &want, "cold");
     assert_true(cold.reuse.kept == 0 && cold.n_accepted > 0);
@@ -319,7 +337,8 @@ static void parked_answers_draft_again(void **state)
     if (UNIT_ASAN) /* unit_engine_drafts has drafts that give way */
         return;
     struct ingle_usage sum = {0}, all = {0};
-    open_drafter(&p, &KINDS[0], &(struct ingle_engine_options){.n_ctx = 1400, .n_sessions = 3}, FORCE);
+    open_drafter(&p, &KINDS[0], &(struct ingle_engine_options){.n_ctx = 1400, .n_sessions = 3},
+                 FORCE);
     for (int i = 0; i < N; i++) {
         alone[i] = ask(&p, QUESTIONS[i], i, 0);
         a[i] = ask(&p, QUESTIONS[i], i, 0);
@@ -340,30 +359,40 @@ static void parked_answers_draft_again(void **state)
         free_asked(alone[i]);
     }
     ingle_scheduler_call(p.s, give_memory, &hog);
-    print_message("parked %lld times: %lld of %lld drafts accepted, %lld of %lld alone\n", (long long)status_of(&p).n_parked,
-                  (long long)all.n_accepted, (long long)all.n_drafted, (long long)sum.n_accepted, (long long)sum.n_drafted);
+    print_message("parked %lld times: %lld of %lld drafts accepted, %lld of %lld alone\n",
+                  (long long)status_of(&p).n_parked, (long long)all.n_accepted,
+                  (long long)all.n_drafted, (long long)sum.n_accepted, (long long)sum.n_drafted);
     assert_true(status_of(&p).n_parked > 0);
-    assert_true(all.n_accepted > sum.n_accepted - sum.n_accepted / 10 && all.n_drafted < sum.n_drafted + sum.n_drafted / 10);
+    assert_true(all.n_accepted > sum.n_accepted - sum.n_accepted / 10 &&
+                all.n_drafted < sum.n_drafted + sum.n_drafted / 10);
     close_place(&p);
 }
 
 /* ---- what a grammar forces ---- */
 
-static const struct { const char *name; int age; } PEOPLE[] = {{"Leo", 42}, {"Mia", 64}, {"Ben", 25}, {"Eva", 50}};
+static const struct {
+    const char *name;
+    int age;
+} PEOPLE[] = {{"Leo", 42}, {"Mia", 64}, {"Ben", 25}, {"Eva", 50}};
 enum { N_PEOPLE = sizeof PEOPLE / sizeof *PEOPLE };
 
-static void open_grammar(const struct place *p, struct ingle_grammar **g, enum ingle_grammar_kind kind, int person)
+static void open_grammar(const struct place *p, struct ingle_grammar **g,
+                         enum ingle_grammar_kind kind, int person)
 {
-    char text[400] = "root ::= <[48]> <[49]> <[48]> <[49]> <[48]> <[49]> <[48]> [a-z]"; /* each has one token */
+    /* each has one token */
+    char text[400] = "root ::= <[48]> <[49]> <[48]> <[49]> <[48]> <[49]> <[48]> [a-z]";
     if (kind == INGLE_GRAMMAR_JSON_SCHEMA)
         snprintf(text, sizeof text,
-                 "{\"type\": \"object\", \"properties\": {\"name\": {\"const\": \"%s\"}, \"age\": {\"const\": %d}}, "
-                 "\"required\": [\"name\", \"age\"], \"additionalProperties\": false}", PEOPLE[person].name, PEOPLE[person].age);
+                 "{\"type\": \"object\", \"properties\": {\"name\": {\"const\": \"%s\"}, \"age\": "
+                 "{\"const\": %d}}, "
+                 "\"required\": [\"name\", \"age\"], \"additionalProperties\": false}",
+                 PEOPLE[person].name, PEOPLE[person].age);
     must(ingle_grammar_open(g, p->m, kind, text, strlen(text), &error));
 }
 
 /* Tokens that the answers get by each drafter; they are those of plain decoding. */
-static struct ingle_scheduler_status run_constrained(struct place *p, enum ingle_grammar_kind kind, int force)
+static struct ingle_scheduler_status run_constrained(struct place *p, enum ingle_grammar_kind kind,
+                                                     int force)
 {
     ingle_scheduler_close(p->s);
     p->e->draft_text = true;
@@ -375,8 +404,10 @@ static struct ingle_scheduler_status run_constrained(struct place *p, enum ingle
         struct ingle_grammar *g;
         char question[80];
         open_grammar(p, &g, kind, i);
-        snprintf(question, sizeof question, "Give me a JSON object with name %s and age %d.", PEOPLE[i].name, PEOPLE[i].age);
-        struct asked *plain = ask(p, question, i, temperature), *a = ask(p, question, i, temperature);
+        snprintf(question, sizeof question, "Give me a JSON object with name %s and age %d.",
+                 PEOPLE[i].name, PEOPLE[i].age);
+        struct asked *plain = ask(p, question, i, temperature),
+                     *a = ask(p, question, i, temperature);
         plain->o.grammar = a->o.grammar = g;
         run_asked(p, plain, -1);
         run_asked(p, a, 0);
@@ -387,7 +418,10 @@ static struct ingle_scheduler_status run_constrained(struct place *p, enum ingle
     }
     const struct ingle_scheduler_status t = status_of(p);
     for (int k = 0; k < INGLE_DRAFTERS; k++)
-        print_message("%s: %lld of %lld drafts accepted\n", k == INGLE_DRAFTER_NETWORK ? "network" : k == INGLE_DRAFTER_TEXT ? "text" : "grammar",
+        print_message("%s: %lld of %lld drafts accepted\n",
+                      k == INGLE_DRAFTER_NETWORK ? "network"
+                      : k == INGLE_DRAFTER_TEXT  ? "text"
+                                                 : "grammar",
                       (long long)t.accepted_by[k], (long long)t.drafted_by[k]);
     return t;
 }
@@ -398,18 +432,21 @@ static void what_a_grammar_forces_is_drafted(void **state)
     struct place p;
     open_drafter(&p, &KINDS[0], &(struct ingle_engine_options){0}, 0);
     struct ingle_scheduler_status t = run_constrained(&p, INGLE_GRAMMAR_GBNF, FORCE);
-    assert_int_equal(t.drafted_by[INGLE_DRAFTER_GRAMMAR], N_PEOPLE * (7 - 1 - 1)); /* the first is drawn; a draft of 5, and one behind it */
+    /* the first is drawn; a draft of 5, and one behind it */
+    assert_int_equal(t.drafted_by[INGLE_DRAFTER_GRAMMAR], N_PEOPLE * (7 - 1 - 1));
     assert_int_equal(t.accepted_by[INGLE_DRAFTER_GRAMMAR], t.drafted_by[INGLE_DRAFTER_GRAMMAR]);
     t = run_constrained(&p, INGLE_GRAMMAR_JSON_SCHEMA, FORCE);
     assert_true(t.drafted_by[INGLE_DRAFTER_GRAMMAR] >= 5 * N_PEOPLE);
-    assert_true(t.accepted_by[INGLE_DRAFTER_GRAMMAR] >= t.drafted_by[INGLE_DRAFTER_GRAMMAR] * 9 / 10);
+    assert_true(t.accepted_by[INGLE_DRAFTER_GRAMMAR] >=
+                t.drafted_by[INGLE_DRAFTER_GRAMMAR] * 9 / 10);
     close_place(&p);
 }
 
 /* ---- one session ---- */
 
 /* An answer by ingle_session_draw(); returns how many tokens. */
-static int64_t draw_alone(const struct place *p, struct ingle_session *session, const struct asked *a, int64_t most, int32_t *out)
+static int64_t draw_alone(const struct place *p, struct ingle_session *session,
+                          const struct asked *a, int64_t most, int32_t *out)
 {
     struct ingle_sampler *sampler;
     struct ingle_token token[24];
@@ -418,7 +455,8 @@ static int64_t draw_alone(const struct place *p, struct ingle_session *session, 
     must(ingle_sampler_constrain(sampler, a->o.grammar, &error));
     must(ingle_session_sync(session, a->o.prompt, a->o.n_prompt, NULL, &error));
     for (bool ends = false; n < ANSWER && !ends; n += k) {
-        must(ingle_session_draw(session, sampler, token, most < ANSWER - n ? most : ANSWER - n, &k, &error));
+        must(ingle_session_draw(session, sampler, token, most < ANSWER - n ? most : ANSWER - n, &k,
+                                &error));
         assert_true(k >= 1 && k <= most);
         for (int64_t i = 0; i < k; i++) {
             assert_false(ends);
@@ -426,7 +464,8 @@ static int64_t draw_alone(const struct place *p, struct ingle_session *session, 
             ends = ingle_model_is_end(p->m, token[i].id);
         }
         int64_t n_all;
-        assert_int_equal(ingle_session_tokens(session, &n_all)[a->o.n_prompt + n + k - 1], token[k - 1].id);
+        assert_int_equal(ingle_session_tokens(session, &n_all)[a->o.n_prompt + n + k - 1],
+                         token[k - 1].id);
         assert_int_equal(n_all, a->o.n_prompt + n + k);
         assert_int_equal(ingle_session_pending(session), 1);
     }
@@ -434,7 +473,8 @@ static int64_t draw_alone(const struct place *p, struct ingle_session *session, 
     return n;
 }
 
-static void check_draws(struct place *p, struct ingle_session *session, const struct ingle_grammar *g, int64_t most)
+static void check_draws(struct place *p, struct ingle_session *session,
+                        const struct ingle_grammar *g, int64_t most)
 {
     for (int q = 0; q < N_QUESTIONS; q++) {
         int32_t want[MAX_TOKENS], got[MAX_TOKENS];
@@ -471,9 +511,12 @@ static void one_session_draws_several_tokens(void **state)
         check_draws(&p, session, NULL, 24);
         check_draws(&p, session, g, 3);
         ingle_session_drafted(session, &drafted, &accepted);
-        print_message("one session: %lld of %lld drafts accepted\n", (long long)accepted, (long long)drafted);
+        print_message("one session: %lld of %lld drafts accepted\n", (long long)accepted,
+                      (long long)drafted);
         assert_true(drafted > 120 && accepted > drafted / 4);
-        must(ingle_sampler_open(&sampler, p.e, &(struct ingle_sampling){.repeat_penalty = 1, .top_p = 1, .typical_p = 1}, &error));
+        must(ingle_sampler_open(
+            &sampler, p.e,
+            &(struct ingle_sampling){.repeat_penalty = 1, .top_p = 1, .typical_p = 1}, &error));
         assert_int_equal(ingle_session_draw(session, sampler, token, 0, &n, &error), INGLE_ARG);
         must(ingle_session_rewind(session, 3, &error));
         must(ingle_session_append(session, &token[0].id, 0, &error));

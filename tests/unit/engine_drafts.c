@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _XOPEN_SOURCE 700
 /*
- * engine_drafts - answers with drafts are those of plain decoding: tokens, their probabilities, what else was probable,
- * and the end; whoever drafts, however often that is right, and whatever happens meanwhile.
+ * engine_drafts - answers with drafts are those of plain decoding: tokens, their probabilities,
+ * what else was probable, and the end; whoever drafts, however often that is right, and whatever
+ * happens meanwhile.
  */
 #include "unit/fake_drafter.h"
 #include "unit/scheduler_world.h"
@@ -44,15 +45,22 @@ struct bench {
 /* ---- the requests ---- */
 
 /* Sequences that answers may not have: words, pairs of bytes. */
-static const int32_t BANNED[] = {200, -1, 201, 202, -1, 210, -1, 250, 251, -1, 290, -1, 300, 301, 302, -1};
+static const int32_t BANNED[] = {200, -1, 201, 202, -1,  210, -1,  250,
+                                 251, -1, 290, -1,  300, 301, 302, -1};
 static const char TOOLS[] =
-    "{\"tools\": [{\"function\": {\"name\": \"get_weather\", \"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": "
-    "\"string\"}, \"unit\": {\"enum\": [\"celsius\", \"kelvin\"]}}, \"required\": [\"city\", \"unit\"]}}}], \"choice\": \"required\"}";
+    "{\"tools\": [{\"function\": {\"name\": \"get_weather\", \"parameters\": {\"type\": "
+    "\"object\", \"properties\": {\"city\": {\"type\": "
+    "\"string\"}, \"unit\": {\"enum\": [\"celsius\", \"kelvin\"]}}, \"required\": [\"city\", "
+    "\"unit\"]}}}], \"choice\": \"required\"}";
 
 static void set_sampling(const struct bench *b, int i, struct ingle_request_options *o)
 {
     struct ingle_sampling *s = &o->sampling;
-    *s = (struct ingle_sampling){.temperature = i % 3 ? 1 : 0, .repeat_penalty = 1, .top_p = 1, .typical_p = 1, .seed = (uint64_t)i * 77};
+    *s = (struct ingle_sampling){.temperature = i % 3 ? 1 : 0,
+                                 .repeat_penalty = 1,
+                                 .top_p = 1,
+                                 .typical_p = 1,
+                                 .seed = (uint64_t)i * 77};
     switch (i % 12) {
     case 1: s->top_k = 20, s->top_p = 0.9f, s->temperature = 0.8f; break;
     case 2: s->repeat_penalty = 1.3f, s->penalty_window = 32; break;
@@ -104,8 +112,8 @@ static void check_kind(const struct asked *a, const struct kind *k)
 
 /* ---- engines that draft, and one that does not ---- */
 
-static void open_drafting(struct bench *b, const struct runner_options *o, const struct ingle_scheduler_options *so, bool text,
-                          int force)
+static void open_drafting(struct bench *b, const struct runner_options *o,
+                          const struct ingle_scheduler_options *so, bool text, int force)
 {
     fake_move_in(b->p.e, o);
     b->p.e->draft_text = text;
@@ -125,7 +133,8 @@ static void close_drafting(struct bench *b)
 static void learn_kinds(struct bench *b)
 {
     uint32_t x = 77;
-    struct runner_options o = fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX}, 4);
+    struct runner_options o =
+        fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX}, 4);
     o.draft = NULL;
     open_drafting(b, &o, NULL, false, 0);
     for (int i = 0; i < KINDS; i++) {
@@ -152,7 +161,8 @@ static void learn_kinds(struct bench *b)
 
 static struct bench *open_bench_with(const char *path, const char *kv)
 {
-    static const char gbnf[] = "root ::= (\"one\" | \"two \" [a-f]{1,9} | \"{\" [0-9]+ \"}\" | \"the same words again; \")+";
+    static const char gbnf[] = "root ::= (\"one\" | \"two \" [a-f]{1,9} | \"{\" [0-9]+ \"}\" | "
+                               "\"the same words again; \")+";
     static const char regex[] = "[a-z ]{4,30}(yes|no|perhaps)";
     struct bench *b = mem_zalloc(sizeof *b);
     assert_non_null(b);
@@ -163,11 +173,16 @@ static struct bench *open_bench_with(const char *path, const char *kv)
     if (kv_types_parse(kv, NULL, NULL, NULL, &b->fake.types, &err))
         fail_msg("%s", err.msg);
     must(ingle_model_open(&b->p.m, path, NULL, &error));
-    must(ingle_engine_open(&b->p.e, b->p.m, &(struct ingle_engine_options){.n_ctx = 512, .n_sessions = 1, .threads = 2}, &error));
-    must(ingle_grammar_open(&b->grammar[0], b->p.m, INGLE_GRAMMAR_REGEX, regex, sizeof regex - 1, &error));
+    must(ingle_engine_open(
+        &b->p.e, b->p.m,
+        &(struct ingle_engine_options){.n_ctx = 512, .n_sessions = 1, .threads = 2}, &error));
+    must(ingle_grammar_open(&b->grammar[0], b->p.m, INGLE_GRAMMAR_REGEX, regex, sizeof regex - 1,
+                            &error));
     must(ingle_grammar_open(&b->grammar[1], b->p.m, INGLE_GRAMMAR_JSON, NULL, 0, &error));
-    must(ingle_grammar_open(&b->grammar[2], b->p.m, INGLE_GRAMMAR_GBNF, gbnf, sizeof gbnf - 1, &error));
-    must(ingle_grammar_open(&b->grammar[3], b->p.m, INGLE_GRAMMAR_TOOLS, TOOLS, sizeof TOOLS - 1, &error));
+    must(ingle_grammar_open(&b->grammar[2], b->p.m, INGLE_GRAMMAR_GBNF, gbnf, sizeof gbnf - 1,
+                            &error));
+    must(ingle_grammar_open(&b->grammar[3], b->p.m, INGLE_GRAMMAR_TOOLS, TOOLS, sizeof TOOLS - 1,
+                            &error));
     learn_kinds(b);
     return b;
 }
@@ -229,13 +244,20 @@ static void play(struct bench *b, uint32_t x)
     b->fake.second = right[next(&x) % 4];
     b->p.e->draft_tree = next(&x) % 3 ? 2 + (int64_t)(next(&x) % 20) : 0;
     b->fake.confidence = next(&x) % 2;
-    struct runner_options o = {.n_ctx = CTX, .max_rows = 8 << next(&x) % 6, .max_logits = 1 + next(&x) % 40, .restore_every = 128,
-                               .store = next(&x) % 3 ? NULL : b->dir, .store_min_tokens = 32, .identity = 5, .draft_identity = 6};
+    struct runner_options o = {.n_ctx = CTX,
+                               .max_rows = 8 << next(&x) % 6,
+                               .max_logits = 1 + next(&x) % 40,
+                               .restore_every = 128,
+                               .store = next(&x) % 3 ? NULL : b->dir,
+                               .store_min_tokens = 32,
+                               .identity = 5,
+                               .draft_identity = 6};
     o = fake_options(b->p.e, &b->fake, &o, 2 + next(&x) % 3);
     if (next(&x) % 8 == 0)
         o.draft = NULL;
     const int force = next(&x) % 5 ? 1 + (int)(next(&x) % FAKE_MOST) : 0;
-    const struct ingle_scheduler_options so = {.max_running = 1 + next(&x) % 8, .step_seconds = next(&x) % 2 ? 0.5 : 0};
+    const struct ingle_scheduler_options so = {.max_running = 1 + next(&x) % 8,
+                                               .step_seconds = next(&x) % 2 ? 0.5 : 0};
     const bool text = next(&x) % 2;
     open_drafting(b, &o, &so, text, force);
     const struct family_draft kind = {.kind = "mtp"};
@@ -272,8 +294,10 @@ static void play(struct bench *b, uint32_t x)
         wait_done(a[i]);
         check_kind(a[i], &b->kind[which[i]]);
         b->n_answers += b->kind[which[i]].n;
-        assert_true(a[i]->usage.n_accepted <= a[i]->usage.n_drafted && a[i]->usage.n_accepted <= a[i]->usage.n_generated);
-        if (a[i]->o.draft_max < 0 || (a[i]->o.draft_method && strcmp(a[i]->o.draft_method, "none") == 0))
+        assert_true(a[i]->usage.n_accepted <= a[i]->usage.n_drafted &&
+                    a[i]->usage.n_accepted <= a[i]->usage.n_generated);
+        if (a[i]->o.draft_max < 0 ||
+            (a[i]->o.draft_method && strcmp(a[i]->o.draft_method, "none") == 0))
             assert_int_equal(a[i]->usage.n_drafted, 0);
         free_asked(a[i]);
     }
@@ -294,8 +318,8 @@ static void play_all(const char *path, const char *kv, uint32_t n, uint32_t seed
     struct bench *b = open_bench_with(path, kv);
     for (uint32_t i = 0; i < n; i++)
         play(b, i * 7919 + seed);
-    print_message("%lld answers, %lld rounds, %lld tokens drafted\n", (long long)b->n_answers, (long long)b->fake.n_rounds,
-                  (long long)b->fake.n_drafted);
+    print_message("%lld answers, %lld rounds, %lld tokens drafted\n", (long long)b->n_answers,
+                  (long long)b->fake.n_rounds, (long long)b->fake.n_drafted);
     assert_true(n < 16 || (b->fake.n_rounds > 10 && b->fake.n_taps > 0)); /* some draft nothing */
     close_bench(b);
 }
@@ -309,7 +333,8 @@ static void random_schedules_change_no_token(void **state)
 static void neither_with_compressed_rows(void **state)
 {
     (void)state;
-    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "f16", n_schedules((SCHEDULES + 5) / 6), 5);
+    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "f16",
+             n_schedules((SCHEDULES + 5) / 6), 5);
 }
 
 static void nor_with_other_keys_and_values(void **state)
@@ -320,8 +345,10 @@ static void nor_with_other_keys_and_values(void **state)
     if (UNIT_TSAN) /* threads do the same with any codec */
         return;
     for (uint32_t i = 0; i < N_OTHER; i += UNIT_ASAN ? 3 : 1)
-        play_all(NULL, other[i], n_schedules(1 + (uint32_t)SCHEDULES / (i < 3 ? 12U : 24U)), 90 + i);
-    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "fp8", n_schedules(1 + SCHEDULES / 24), 7);
+        play_all(NULL, other[i], n_schedules(1 + (uint32_t)SCHEDULES / (i < 3 ? 12U : 24U)),
+                 90 + i);
+    play_all("tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "fp8",
+             n_schedules(1 + SCHEDULES / 24), 7);
 }
 
 /* ---- what is drafted and counted ---- */
@@ -343,10 +370,12 @@ static void drafts_are_counted(void **state)
     (void)state;
     enum { FORCE = 4 };
     struct bench *b = open_bench(NULL);
-    struct runner_options o = fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX, .max_logits = 32}, 4);
+    struct runner_options o =
+        fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX, .max_logits = 32}, 4);
     int longest = 0;
     for (int i = 0; i < KINDS; i++)
-        if (b->kind[i].n == 1 && b->kind[i].want[0].n > b->kind[longest].want[0].n && i % 12 < 9 && i % 12 != 5)
+        if (b->kind[i].n == 1 && b->kind[i].want[0].n > b->kind[longest].want[0].n && i % 12 < 9 &&
+            i % 12 != 5)
             longest = i;
     const int64_t n = b->kind[longest].want[0].n;
     assert_true(n > 20);
@@ -381,33 +410,39 @@ static void branches_are_taken(void **state)
     int64_t steps[2];
     int longest = 0;
     for (int i = 0; i < KINDS; i++)
-        if (b->kind[i].n == 1 && b->kind[i].want[0].n > b->kind[longest].want[0].n && i % 12 < 9 && i % 12 != 5)
+        if (b->kind[i].n == 1 && b->kind[i].want[0].n > b->kind[longest].want[0].n && i % 12 < 9 &&
+            i % 12 != 5)
             longest = i;
     for (int tree = 0; tree < 2; tree++) {
         b->fake.right = 0.4;
         b->fake.second = 1;
         b->p.e->draft_tree = tree ? 2 * FORCE : 0;
-        const struct runner_options o = fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX, .max_logits = 32}, 4);
+        const struct runner_options o = fake_options(
+            b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX, .max_logits = 32}, 4);
         open_drafting(b, &o, NULL, false, FORCE);
         const int64_t before = status_of(&b->p).n_steps;
         u[tree] = usage_of(b, longest);
         steps[tree] = status_of(&b->p).n_steps - before;
-        assert_true(u[tree].n_accepted <= u[tree].n_drafted && u[tree].n_accepted < u[tree].n_generated);
+        assert_true(u[tree].n_accepted <= u[tree].n_drafted &&
+                    u[tree].n_accepted < u[tree].n_generated);
         assert_int_equal(status_of(&b->p).drafted_tokens, u[tree].n_drafted);
         assert_int_equal(status_of(&b->p).accepted_tokens, u[tree].n_accepted);
         close_drafting(b);
     }
-    print_message("%lld of %lld accepted in %lld steps, with trees %lld of %lld in %lld\n", (long long)u[0].n_accepted, (long long)u[0].n_drafted,
-                  (long long)steps[0], (long long)u[1].n_accepted, (long long)u[1].n_drafted, (long long)steps[1]);
+    print_message("%lld of %lld accepted in %lld steps, with trees %lld of %lld in %lld\n",
+                  (long long)u[0].n_accepted, (long long)u[0].n_drafted, (long long)steps[0],
+                  (long long)u[1].n_accepted, (long long)u[1].n_drafted, (long long)steps[1]);
     assert_true(steps[1] < steps[0] && u[1].n_accepted > u[0].n_accepted);
     b->p.e->draft_tree = 0;
     close_bench(b);
 }
 
-static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
 {
     (void)subject;
-    *(int64_t *)arg += level <= INGLE_REPORT_WARN && strcmp(kind, "draft") == 0 && strstr(text, "no numbers");
+    *(int64_t *)arg +=
+        level <= INGLE_REPORT_WARN && strcmp(kind, "draft") == 0 && strstr(text, "no numbers");
 }
 
 /* Rounds whose logits are no numbers draft nothing, which is said once. */
@@ -416,7 +451,8 @@ static void drafts_that_are_no_numbers_are_dropped(void **state)
     (void)state;
     static const float bad[] = {NAN, INFINITY};
     struct bench *b = open_bench(NULL);
-    struct runner_options o = fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX, .max_logits = 32}, 4);
+    struct runner_options o =
+        fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX, .max_logits = 32}, 4);
     const struct report_sink before = b->p.e->sink;
     for (int i = 0; i < 4; i++) {
         int64_t n_heard = 0;
@@ -440,8 +476,8 @@ static void drafts_that_are_no_numbers_are_dropped(void **state)
 /* ---- memory ---- */
 
 /* Tokens until the pages are spent, and how it ends. */
-static int64_t spend_pages(struct bench *b, const struct runner_options *o, uint64_t leave, int force, enum ingle_finish *why,
-                           struct answer *out)
+static int64_t spend_pages(struct bench *b, const struct runner_options *o, uint64_t leave,
+                           int force, enum ingle_finish *why, struct answer *out)
 {
     struct hog hog = {.p = &b->p, .leave = leave};
     b->p.e->draft_tree = force ? 2 * force : 0;
@@ -471,10 +507,13 @@ static void an_answer_gets_as_far_as_without(void **state)
     static struct answer plain, drafted;
     struct bench *b = open_bench(NULL);
     enum ingle_finish plain_why, why;
-    struct runner_options o = fake_options(b->p.e, &b->fake, &(struct runner_options){.n_ctx = CTX, .max_rows = 64, .max_logits = 32}, 1);
+    struct runner_options o =
+        fake_options(b->p.e, &b->fake,
+                     &(struct runner_options){.n_ctx = CTX, .max_rows = 64, .max_logits = 32}, 1);
     o.tree_budget_bytes = 0;
     int64_t before = 0;
-    for (uint64_t leave = 500000; leave <= 800000; leave += UNIT_TSAN || UNIT_ASAN ? 300000 : 100000) {
+    for (uint64_t leave = 500000; leave <= 800000;
+         leave += UNIT_TSAN || UNIT_ASAN ? 300000 : 100000) {
         b->fake.right = b->fake.second = 0.8;
         const int64_t n = spend_pages(b, &o, leave, 0, &plain_why, &plain);
         assert_true(n >= before && plain_why == INGLE_FINISH_ERROR);

@@ -49,7 +49,8 @@ static char *answer(struct desk *d, const struct ingle_grammar *g, float tempera
     o.logprobs = true;
     assert_int_equal(ingle_sampler_open(&s, d->engine, &o, NULL), INGLE_OK);
     assert_int_equal(ingle_sampler_constrain(s, g, NULL), INGLE_OK);
-    assert_int_equal(ingle_tokenize(d->model, "hello", 5, INGLE_ADD_SPECIAL, &ids, &n_ids, NULL), INGLE_OK);
+    assert_int_equal(ingle_tokenize(d->model, "hello", 5, INGLE_ADD_SPECIAL, &ids, &n_ids, NULL),
+                     INGLE_OK);
     assert_int_equal(ingle_session_sync(d->session, ids, (int64_t)n_ids, NULL, NULL), INGLE_OK);
     for (; n < 256; n++) {
         assert_int_equal(ingle_session_finish(d->session, &logits, NULL), INGLE_OK);
@@ -93,7 +94,8 @@ static void test_answers(void **state)
     assert_true(strcmp(text, "yes") == 0 || strcmp(text, "no") == 0);
     ingle_free(text);
     ingle_grammar_close(g);
-    g = grammar(d, INGLE_GRAMMAR_TOOLS, "{\"tools\":[{\"function\":{\"name\":\"now\"}}],\"parallel\":false}");
+    g = grammar(d, INGLE_GRAMMAR_TOOLS,
+                "{\"tools\":[{\"function\":{\"name\":\"now\"}}],\"parallel\":false}");
     text = answer(d, g, 0, 0);
     assert_string_equal(text, "<|tool_call>call:now{}<tool_call|>");
     ingle_free(text);
@@ -137,9 +139,11 @@ static void test_refused(void **state)
     struct ingle_sampler *s = NULL;
     struct ingle_sampling o;
     struct ingle_error error;
-    assert_int_equal(ingle_grammar_open(&g, d->model, INGLE_GRAMMAR_GBNF, "root ::= x", 10, &error), INGLE_ARG);
+    assert_int_equal(ingle_grammar_open(&g, d->model, INGLE_GRAMMAR_GBNF, "root ::= x", 10, &error),
+                     INGLE_ARG);
     assert_non_null(strstr(error.text, "'x'"));
-    assert_int_equal(ingle_grammar_open(&g, d->model, INGLE_GRAMMAR_JSON_SCHEMA, NULL, 0, &error), INGLE_ARG);
+    assert_int_equal(ingle_grammar_open(&g, d->model, INGLE_GRAMMAR_JSON_SCHEMA, NULL, 0, &error),
+                     INGLE_ARG);
     assert_int_equal(ingle_model_open(&other, NULL, NULL, NULL), INGLE_OK);
     assert_int_equal(ingle_grammar_open(&g, other, INGLE_GRAMMAR_JSON, NULL, 0, &error), INGLE_OK);
     ingle_sampling_defaults(d->model, &o);

@@ -9,9 +9,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Each alternative leaves out a few letters of its own, so that nearly every text has a state of its own, with
- * nearly as many places as there are alternatives. */
-enum { SLOW = UNIT_TSAN ? 120 : 250, TOO_LARGE = 1600, NEIGHBOUR = 30, HOSTILE = 6, MOST_TOKENS = 64 };
+/* Each alternative leaves out a few letters of its own, so that nearly every text has a state of
+ * its own, with nearly as many places as there are alternatives. */
+enum {
+    SLOW = UNIT_TSAN ? 120 : 250,
+    TOO_LARGE = 1600,
+    NEIGHBOUR = 30,
+    HOSTILE = 6,
+    MOST_TOKENS = 64
+};
 
 static struct ingle_error error;
 
@@ -97,12 +103,20 @@ static void on_done(void *arg, const struct ingle_usage *usage)
     pthread_mutex_unlock(&a->lock);
 }
 
-static void make(struct asked *a, const struct place *p, int seed, int64_t max_tokens, const struct ingle_grammar *g)
+static void make(struct asked *a, const struct place *p, int seed, int64_t max_tokens,
+                 const struct ingle_grammar *g)
 {
     *a = (struct asked){.prompt = {300 + seed, 301, 302}};
-    a->o = (struct ingle_request_options){.prompt = a->prompt, .n_prompt = 3, .max_tokens = max_tokens, .ignore_end = true,
-                                          .begin = on_begin, .token = on_token, .end = on_end, .done = on_done,
-                                          .grammar = g, .arg = a};
+    a->o = (struct ingle_request_options){.prompt = a->prompt,
+                                          .n_prompt = 3,
+                                          .max_tokens = max_tokens,
+                                          .ignore_end = true,
+                                          .begin = on_begin,
+                                          .token = on_token,
+                                          .end = on_end,
+                                          .done = on_done,
+                                          .grammar = g,
+                                          .arg = a};
     ingle_sampling_defaults(p->m, &a->o.sampling);
     a->o.sampling.temperature = 1;
     a->o.sampling.seed = (uint64_t)seed;
@@ -127,7 +141,8 @@ static void open_place(struct place *p, int n)
 {
     char *text = hostile_text(n);
     must(ingle_model_open(&p->m, NULL, NULL, &error));
-    must(ingle_engine_open(&p->e, p->m, &(struct ingle_engine_options){.threads = 2, .n_ctx = 256}, &error));
+    must(ingle_engine_open(&p->e, p->m, &(struct ingle_engine_options){.threads = 2, .n_ctx = 256},
+                           &error));
     must(ingle_scheduler_open(&p->s, p->e, NULL, &error));
     must(ingle_grammar_open(&p->g, p->m, INGLE_GRAMMAR_GBNF, text, strlen(text), &error));
     free(text);
@@ -150,7 +165,8 @@ static void check_alone(const struct place *p, const struct asked *a, int index)
     struct ingle_sampling o = a->o.sampling;
     const float *logits;
     o.seed += (uint64_t)index;
-    must(ingle_engine_open(&e, p->m, &(struct ingle_engine_options){.threads = 1, .n_ctx = 256}, &error));
+    must(ingle_engine_open(&e, p->m, &(struct ingle_engine_options){.threads = 1, .n_ctx = 256},
+                           &error));
     must(ingle_session_open(&s, e, &error));
     must(ingle_sampler_open(&sampler, e, &o, &error));
     must(ingle_sampler_constrain(sampler, a->o.grammar, &error));
@@ -167,8 +183,8 @@ static void check_alone(const struct place *p, const struct asked *a, int index)
     ingle_engine_close(e);
 }
 
-/* Two answers with slow masks, by turns, and one that needs none: their tokens are those that they would have had
- * at once. */
+/* Two answers with slow masks, by turns, and one that needs none: their tokens are those that they
+ * would have had at once. */
 static void others_go_on(void **state)
 {
     static struct asked hostile, neighbour;
@@ -184,7 +200,8 @@ static void others_go_on(void **state)
     wait_for(&hostile, &hostile.done);
     assert_int_equal(neighbour.n[0], NEIGHBOUR);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(hostile.why[i], hostile.n[i] == HOSTILE ? INGLE_FINISH_LENGTH : INGLE_FINISH_END);
+        assert_int_equal(hostile.why[i],
+                         hostile.n[i] == HOSTILE ? INGLE_FINISH_LENGTH : INGLE_FINISH_END);
     if (!UNIT_TSAN) {
         check_alone(&p, &hostile, 0);
         check_alone(&p, &hostile, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prefixes that come from the disk while other answers run, and sessions that are saved and loaded.  A gate
- * stands where files are read and written, so that it lasts as long as a test wants. */
+/* Prefixes that come from the disk while other answers run, and sessions that are saved and loaded.
+ * A gate stands where files are read and written, so that it lasts as long as a test wants. */
 #define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
@@ -17,7 +17,15 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { N = 1500, TOKENS = 12, STREAM_TOKENS = 2000, STREAM_US = 5000, SLOTS = 4, STEPS = 20, MOST_S = 240 };
+enum {
+    N = 1500,
+    TOKENS = 12,
+    STREAM_TOKENS = 2000,
+    STREAM_US = 5000,
+    SLOTS = 4,
+    STEPS = 20,
+    MOST_S = 240
+};
 static const char v4[] = "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf";
 
 /* ---- waits have a bound ---- */
@@ -58,19 +66,24 @@ static void pass_gate(bool begins)
     pthread_mutex_unlock(&gate.lock);
 }
 
-ingle_status __real_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s, uint64_t first,
-                                       uint64_t n, uint8_t *const *to, struct err *err);
-ingle_status __wrap_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s, uint64_t first,
-                                       uint64_t n, uint8_t *const *to, struct err *err);
-ingle_status __wrap_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s, uint64_t first,
-                                       uint64_t n, uint8_t *const *to, struct err *err)
+ingle_status __real_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s,
+                                       uint64_t first, uint64_t n, uint8_t *const *to,
+                                       struct err *err);
+ingle_status __wrap_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s,
+                                       uint64_t first, uint64_t n, uint8_t *const *to,
+                                       struct err *err);
+ingle_status __wrap_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s,
+                                       uint64_t first, uint64_t n, uint8_t *const *to,
+                                       struct err *err)
 {
     pass_gate(!first);
     return __real_kv_file_read_pages(f, s, first, n, to, err);
 }
 
-ingle_status __real_kv_file_write(int dir, const char *name, struct kv_file_out *o, struct err *err);
-ingle_status __wrap_kv_file_write(int dir, const char *name, struct kv_file_out *o, struct err *err);
+ingle_status __real_kv_file_write(int dir, const char *name, struct kv_file_out *o,
+                                  struct err *err);
+ingle_status __wrap_kv_file_write(int dir, const char *name, struct kv_file_out *o,
+                                  struct err *err);
 ingle_status __wrap_kv_file_write(int dir, const char *name, struct kv_file_out *o, struct err *err)
 {
     pass_gate(false);
@@ -116,7 +129,8 @@ bool __real_session_runner_looks(const struct runner *r);
 bool __wrap_session_runner_looks(const struct runner *r);
 bool __wrap_session_runner_looks(const struct runner *r)
 {
-    return atomic_load(&look.held) || atomic_fetch_sub(&look.more, 1) > 0 || __real_session_runner_looks(r);
+    return atomic_load(&look.held) || atomic_fetch_sub(&look.more, 1) > 0 ||
+           __real_session_runner_looks(r);
 }
 
 /* ---- requests ---- */
@@ -190,10 +204,16 @@ static void on_done(void *arg, const struct ingle_usage *usage)
 static struct asked *ask(struct place *p, int64_t n_prompt, int64_t max_tokens, double deadline)
 {
     struct asked *a = calloc(1, sizeof *a);
-    struct ingle_request_options o = {.prompt = p->ids, .n_prompt = n_prompt, .max_tokens = max_tokens,
-                                      .ignore_end = true, .deadline_seconds = deadline,
-                                      .begin = on_begin, .token = on_token, .end = on_end,
-                                      .done = on_done, .arg = a};
+    struct ingle_request_options o = {.prompt = p->ids,
+                                      .n_prompt = n_prompt,
+                                      .max_tokens = max_tokens,
+                                      .ignore_end = true,
+                                      .deadline_seconds = deadline,
+                                      .begin = on_begin,
+                                      .token = on_token,
+                                      .end = on_end,
+                                      .done = on_done,
+                                      .arg = a};
     assert_non_null(a);
     a->is_stream = max_tokens == STREAM_TOKENS;
     ingle_sampling_defaults(p->m, &o.sampling);
@@ -214,8 +234,8 @@ static void wait_done(struct asked *a)
     pthread_mutex_unlock(&a->lock);
 }
 
-/* As wait_done().  A directory that changed shortly before it was read is read again by the thread at the gate,
- * and a request waits for that: then the gate opens for a moment. */
+/* As wait_done().  A directory that changed shortly before it was read is read again by the thread
+ * at the gate, and a request waits for that: then the gate opens for a moment. */
 static void wait_done_at_gate(struct asked *a)
 {
     struct timespec until;
@@ -256,9 +276,13 @@ static void check_end(struct asked *a, enum ingle_finish why)
 /* small: pages for one session. */
 static void open_place(struct place *p, bool small)
 {
-    const struct ingle_engine_options o = {
-        .store = p->dir[0] ? p->dir : NULL, .store_tokens = 64, .threads = 2, .restore_every = 512,
-        .n_ctx = small ? 2304 : 4096, .n_sessions = small ? 1 : 3, .cache_bytes = small ? 1 << 20 : 0};
+    const struct ingle_engine_options o = {.store = p->dir[0] ? p->dir : NULL,
+                                           .store_tokens = 64,
+                                           .threads = 2,
+                                           .restore_every = 512,
+                                           .n_ctx = small ? 2304 : 4096,
+                                           .n_sessions = small ? 1 : 3,
+                                           .cache_bytes = small ? 1 << 20 : 0};
     const struct ingle_scheduler_options so = {.max_running = SLOTS};
     must(ingle_model_open(&p->m, p->model, NULL, &error));
     must(ingle_engine_open(&p->e, p->m, &o, &error));
@@ -287,7 +311,8 @@ static struct ingle_scheduler_status status_of(const struct place *p)
     return t;
 }
 
-/* A store with the prompt's first 1,024 and 1,500 tokens and what begins it, told by a machine without one. */
+/* A store with the prompt's first 1,024 and 1,500 tokens and what begins it, told by a machine
+ * without one. */
 static void make_place(struct place *p, const char *model)
 {
     struct ingle_model_info info;
@@ -352,7 +377,8 @@ static void end_place(struct place *p)
     free(p->ids);
 }
 
-/* Until n slots restore, or up to `most`; and, unless it is 0, until so many steps were made meanwhile. */
+/* Until n slots restore, or up to `most`; and, unless it is 0, until so many steps were made
+ * meanwhile. */
 static void wait_some_restoring(const struct place *p, int n, int most, int64_t n_steps)
 {
     struct ingle_slot slot[SLOTS];
@@ -384,7 +410,8 @@ static void wait_restoring(const struct place *p, int n, int64_t n_steps)
 
 /* ---- what is promised ---- */
 
-/* While the disk thread does not come back, answers go on; then the tokens are those of a cold prompt. */
+/* While the disk thread does not come back, answers go on; then the tokens are those of a cold
+ * prompt. */
 static void others_go_on_beside_a_restore(const char *model)
 {
     struct place p;
@@ -393,7 +420,8 @@ static void others_go_on_beside_a_restore(const char *model)
     set_gate(true);
     struct asked *a = ask(&p, N, TOKENS, 0), *b = ask(&p, N, TOKENS, 0);
     wait_gate();
-    wait_some_restoring(&p, 1, 2, STEPS); /* the second one may wait for a look, too: the disk thread stands at the gate */
+    /* the second one may wait for a look, too: the disk thread stands at the gate */
+    wait_some_restoring(&p, 1, 2, STEPS);
     set_gate(false);
     wait_done(a);
     const int64_t kept = a->reuse.from_disk;
@@ -414,7 +442,8 @@ static void others_go_on(void **state)
     others_go_on_beside_a_restore(NULL);
 }
 
-/* Of two that wait for the store's look, whenever it ends, the first to come reads and the other shares. */
+/* Of two that wait for the store's look, whenever it ends, the first to come reads and the other
+ * shares. */
 static void the_first_to_wait_reads(void **state)
 {
     (void)state;
@@ -569,7 +598,8 @@ static void with_compressed_rows(void **state)
     others_go_on_beside_a_restore(v4);
 }
 
-/* Who leaves is gone at once, whatever the disk does; nothing is lost, and who comes then finds all. */
+/* Who leaves is gone at once, whatever the disk does; nothing is lost, and who comes then finds
+ * all. */
 static void it_ends_at_once(void **state)
 {
     (void)state;
@@ -653,13 +683,15 @@ static void what_is_bad_is_computed(void **state)
     set_gate(true);
     a = ask(&p, N, TOKENS, 0);
     wait_gate();
-    files(&p, 512, remove_file); /* of those that are to be read, one after the other, the last one */
+    /* of those that are to be read, one after the other, the last one */
+    files(&p, 512, remove_file);
     set_gate(false);
     check(&p, a, 0);
     end_place(&p);
 }
 
-/* A queue that was full, for whatever time the disk took: all of it is there for the next process. */
+/* A queue that was full, for whatever time the disk took: all of it is there for the next
+ * process. */
 static void what_is_owed_is_written(void **state)
 {
     (void)state;

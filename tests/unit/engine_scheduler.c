@@ -48,7 +48,8 @@ static void long_prompts_stop_for_the_others(void **state)
         submit(&p, a[i] = make_asked(&p, 400 + i, 20 + i, 300));
     a[STREAMS] = make_asked(&p, 410, 2500, 5);
     a[STREAMS + 1] = make_asked(&p, 411, 2600, 5);
-    a[STREAMS + 1]->o.ignore_end = true; /* should its prompt be over, it does not end before it is cancelled */
+    /* should its prompt be over, it does not end before it is cancelled */
+    a[STREAMS + 1]->o.ignore_end = true;
     a[STREAMS + 1]->hold_after = 1;
     a[STREAMS + 2] = make_asked(&p, 412, 60, 20);
     a[STREAMS + 2]->o.priority = 1;
@@ -537,7 +538,12 @@ static void cancelled_wherever_it_is(void **state)
 static void cancelled_among_others(void **state)
 {
     (void)state;
-    enum { TIMES = UNIT_TSAN ? 12 : UNIT_ASAN ? 20 : 60, TOKENS = UNIT_TSAN || UNIT_ASAN ? 300 : 1500 };
+    enum {
+        TIMES = UNIT_TSAN   ? 12
+                : UNIT_ASAN ? 20
+                            : 60,
+        TOKENS = UNIT_TSAN || UNIT_ASAN ? 300 : 1500
+    };
     struct place p;
     open_place(&p, &(struct ingle_engine_options){.n_sessions = 5},
                &(struct ingle_scheduler_options){.max_running = 5});
@@ -549,7 +555,8 @@ static void cancelled_among_others(void **state)
         submit(&p, stay[i]);
     }
     for (int i = 0; i < TIMES; i++) {
-        struct asked *leaves = make_asked(&p, 3 + i, 30, TOKENS), *queued = make_asked(&p, 100 + i, 30, 5);
+        struct asked *leaves = make_asked(&p, 3 + i, 30, TOKENS),
+                     *queued = make_asked(&p, 100 + i, 30, 5);
         leaves->o.ignore_end = true;
         leaves->o.draft_max = 3; /* so many steps do not end it */
         leaves->o.n = 1 + i % 3;
@@ -640,7 +647,9 @@ static void held_answers_wait_and_others_go_on(void **state)
     open_place(&p, &(struct ingle_engine_options){.n_sessions = 3},
                &(struct ingle_scheduler_options){.max_running = 3});
     struct asked *a = make_held(&p, 1, 5), *b = make_held(&p, 2, 7), *c = make_held(&p, 3, 0);
-    b->o.n = 2; /* both are held with the first that asks for it, and one may have fewer drafts that are right */
+    /* both are held with the first that asks for it, and one may have fewer drafts that are
+     * right */
+    b->o.n = 2;
     submit(&p, a);
     wait_held(&p, 1);
     submit(&p, c);

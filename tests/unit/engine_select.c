@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Answers that choose pages (--kv-select) from the door of the library: what is stored of them and of others is kept apart, on disk and in
- * files; drafts are single steps; what was left out is told, by a session and by a scheduler; where it cannot be, that is said. */
+/* Answers that choose pages (--kv-select) from the door of the library: what is stored of them and
+ * of others is kept apart, on disk and in files; drafts are single steps; what was left out is
+ * told, by a session and by a scheduler; where it cannot be, that is said. */
 #define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
@@ -34,7 +35,8 @@ struct place {
     char said[400];
 };
 
-static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
 {
     struct place *p = arg;
     if (strcmp(kind, "kv-select") != 0)
@@ -66,7 +68,8 @@ static void close_place(struct place *p)
 }
 
 /* Greedy tokens behind the prompt, drawn with drafts or one by one. */
-static void draw(struct place *p, int32_t text[N_DRAWN], struct ingle_reuse *reuse, struct ingle_select *out)
+static void draw(struct place *p, int32_t text[N_DRAWN], struct ingle_reuse *reuse,
+                 struct ingle_select *out)
 {
     struct ingle_session *s;
     struct ingle_sampler *sampler;
@@ -93,7 +96,10 @@ static void drafts_and_reports(void **state)
     for (int drafts = 0; drafts < 2; drafts++) {
         struct place p;
         struct ingle_select use;
-        open_place(&p, (struct ingle_engine_options){.kv_select = how, .draft = drafts ? &ngram : &off, .n_draft = 1, .draft_min = drafts ? 3 : 0});
+        open_place(&p, (struct ingle_engine_options){.kv_select = how,
+                                                     .draft = drafts ? &ngram : &off,
+                                                     .n_draft = 1,
+                                                     .draft_min = drafts ? 3 : 0});
         assert_string_equal(p.info.kv_select, how);
         assert_string_equal(p.info.kv_select_why, "");
         assert_string_equal(p.info.numerics, "exact+sel4-p5");
@@ -101,11 +107,15 @@ static void drafts_and_reports(void **state)
         assert_non_null(strstr(p.said, "rows of answers read 1/4 of the pages"));
         draw(&p, text[drafts], NULL, &use);
         assert_int_equal(p.n_notes, 2);
-        assert_non_null(strstr(p.said, "attention of 2 layers: pages of small weights were replaced by their means: missed"));
+        assert_non_null(strstr(
+            p.said,
+            "attention of 2 layers: pages of small weights were replaced by their means: missed"));
         assert_non_null(strstr(p.said, "; measured "));
-        assert_true(use.pairs > 0 && use.missed > 0 && use.missed <= use.most * (double)use.pairs && use.most < 1);
+        assert_true(use.pairs > 0 && use.missed > 0 && use.missed <= use.most * (double)use.pairs &&
+                    use.most < 1);
         assert_true(use.checked > 0 && use.missed_true > 0 && use.most_true < 1);
-        assert_true(use.pages_read < use.pages_seen && use.pages_read * 9 > use.pages_seen * 4 && use.bytes_read > 0);
+        assert_true(use.pages_read < use.pages_seen && use.pages_read * 9 > use.pages_seen * 4 &&
+                    use.bytes_read > 0);
         close_place(&p);
     }
     assert_memory_equal(text[0], text[1], sizeof text[0]);
@@ -133,7 +143,8 @@ static void kept_apart(void **state)
     int32_t dense[N_DRAWN], text[N_DRAWN];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/saved", dir);
-    struct ingle_engine_options o = {.store = dir, .store_tokens = 128, .restore_every = 256, .draft = &off, .n_draft = 1};
+    struct ingle_engine_options o = {
+        .store = dir, .store_tokens = 128, .restore_every = 256, .draft = &off, .n_draft = 1};
     const char *const ways[] = {NULL, how, "1/8,least=5", how, NULL};
     for (int i = 0; i < 5; i++) { /* each another process */
         struct place p;
@@ -143,7 +154,8 @@ static void kept_apart(void **state)
         o.kv_select = ways[i];
         open_place(&p, o);
         draw(&p, text, &r, &use);
-        assert_true(i < 3 ? r.kept == 0 : r.from_disk >= 1000); /* nothing of another way; then each its own */
+        /* nothing of another way; then each its own */
+        assert_true(i < 3 ? r.kept == 0 : r.from_disk >= 1000);
         assert_int_equal(use.pages_seen > 0, ways[i] != NULL);
         must(ingle_session_open(&s, p.e, &error));
         if (i == 0) {
@@ -193,7 +205,12 @@ static void by_a_scheduler(void **state)
     pthread_cond_init(&e.news, NULL);
     open_place(&p, (struct ingle_engine_options){.kv_select = how, .draft = &off, .n_draft = 1});
     must(ingle_scheduler_open(&sched, p.e, NULL, &error));
-    struct ingle_request_options o = {.prompt = p.ids, .n_prompt = N, .max_tokens = N_DRAWN, .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1}, .done = done, .arg = &e};
+    struct ingle_request_options o = {.prompt = p.ids,
+                                      .n_prompt = N,
+                                      .max_tokens = N_DRAWN,
+                                      .sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1},
+                                      .done = done,
+                                      .arg = &e};
     struct ingle_request *r;
     must(ingle_scheduler_submit(sched, &o, &r, NULL, &error));
     pthread_mutex_lock(&e.lock);
@@ -201,7 +218,8 @@ static void by_a_scheduler(void **state)
         pthread_cond_wait(&e.news, &e.lock);
     pthread_mutex_unlock(&e.lock);
     ingle_scheduler_status(sched, &now, NULL, 0);
-    assert_true(e.usage.n_generated > 1 && e.usage.select.pages_seen > e.usage.select.pages_read && e.usage.select.pairs > 0);
+    assert_true(e.usage.n_generated > 1 && e.usage.select.pages_seen > e.usage.select.pages_read &&
+                e.usage.select.pairs > 0);
     assert_memory_equal(&now.select, &e.usage.select, sizeof now.select);
     assert_int_equal(p.n_notes, 2);
     ingle_scheduler_close(sched);
@@ -219,7 +237,8 @@ static void where_it_cannot_be(void **state)
     assert_non_null(strstr(p.info.kv_select_why, "reference"));
     assert_string_equal(p.info.numerics, "reference");
     assert_true(p.n_warnings == 1 && p.n_notes == 0);
-    assert_non_null(strstr(p.said, "not used, answers read all keys and values: --numerics reference"));
+    assert_non_null(
+        strstr(p.said, "not used, answers read all keys and values: --numerics reference"));
     close_place(&p);
 }
 
@@ -229,11 +248,19 @@ static void values_are_checked(void **state)
     static const struct {
         const char *how, *why;
     } bad[] = {
-        {"on", "'on' is neither off nor 1/N with N from 1 to 256"}, {"1/0", "is neither"},
-        {"1/257", "is neither"},              {"2/3", "is neither"},                                     {"1/-4", "is neither"},
-        {"1/", "is neither"},                 {"1/99999999999999999999999", "is neither"},               {"1/4,least=4", "'least=4' is not least=PAGES with 5 to 65536 pages"},
-        {"1/4,", "is not least=PAGES"},       {"1/4,least=65537", "is not least=PAGES"},                 {"1/4,least=", "is not least=PAGES"},
-        {"1/4,most=9", "is not least=PAGES"}, {"1/4,least=9,least=9", "is not least=PAGES"},
+        {"on", "'on' is neither off nor 1/N with N from 1 to 256"},
+        {"1/0", "is neither"},
+        {"1/257", "is neither"},
+        {"2/3", "is neither"},
+        {"1/-4", "is neither"},
+        {"1/", "is neither"},
+        {"1/99999999999999999999999", "is neither"},
+        {"1/4,least=4", "'least=4' is not least=PAGES with 5 to 65536 pages"},
+        {"1/4,", "is not least=PAGES"},
+        {"1/4,least=65537", "is not least=PAGES"},
+        {"1/4,least=", "is not least=PAGES"},
+        {"1/4,most=9", "is not least=PAGES"},
+        {"1/4,least=9,least=9", "is not least=PAGES"},
     };
     struct ingle_config *c;
     must(ingle_config_open(&c, &error));
@@ -260,7 +287,9 @@ static void values_are_checked(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values_are_checked), cmocka_unit_test(drafts_and_reports), cmocka_unit_test(kept_apart),
-                                       cmocka_unit_test(by_a_scheduler), cmocka_unit_test(where_it_cannot_be)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(values_are_checked), cmocka_unit_test(drafts_and_reports),
+        cmocka_unit_test(kept_apart), cmocka_unit_test(by_a_scheduler),
+        cmocka_unit_test(where_it_cannot_be)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that say how their answers choose pages, whatever the engine's own way is: each has the bits of an engine whose way that is,
- * alone, beside others and behind what memory, disk and files have; those that gave way go on as they were; what cannot be is said. */
+/* Requests that say how their answers choose pages, whatever the engine's own way is: each has the
+ * bits of an engine whose way that is, alone, beside others and behind what memory, disk and files
+ * have; those that gave way go on as they were; what cannot be is said. */
 #define _DEFAULT_SOURCE
 #include "unit/scheduler_world.h"
 
@@ -14,7 +15,8 @@ static struct answer want[N_WAYS];
 static int n_warnings, n_notes;
 static char said[300];
 
-static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
 {
     (void)arg;
     (void)subject;
@@ -99,7 +101,8 @@ static void each_its_own(void **state)
     for (int k = 0; k < 3; k++) {
         struct place p;
         struct asked *a[4];
-        open_engine(&p, (struct ingle_engine_options){.kv_select = own[k], .cache_bytes = 64 << 20});
+        open_engine(&p,
+                    (struct ingle_engine_options){.kv_select = own[k], .cache_bytes = 64 << 20});
         for (int i = 0; i < 4; i++)
             a[i] = ask(&p, k == 2 && i == 3 ? NULL : way[i % N_WAYS], NULL);
         submit_together(&p, a, 4);
@@ -134,9 +137,14 @@ static void kept_apart(void **state)
     assert_non_null(mkdtemp(dir));
     for (int k = 0; k < 2; k++) { /* another engine, of another way: what the first one stored */
         struct place p;
-        open_engine(&p, (struct ingle_engine_options){.kv_select = k ? way[2] : "1/1", .cache_bytes = 64 << 20, .store = dir, .store_tokens = 128, .restore_every = 256});
+        open_engine(&p, (struct ingle_engine_options){.kv_select = k ? way[2] : "1/1",
+                                                      .cache_bytes = 64 << 20,
+                                                      .store = dir,
+                                                      .store_tokens = 128,
+                                                      .restore_every = 256});
         for (int i = 0; i < N_WAYS; i++) {
-            const struct ingle_reuse first = run(&p, i, way[i], NULL), second = run(&p, i, way[i], NULL);
+            const struct ingle_reuse first = run(&p, i, way[i], NULL),
+                                     second = run(&p, i, way[i], NULL);
             assert_int_equal(first.kept, k ? first.from_disk : 0);
             assert_true(second.from_cache >= 1000 && (!k || first.from_disk >= 1000));
         }
@@ -158,7 +166,9 @@ static void saved(void **state)
         struct place p;
         struct ingle_session *s;
         const float *logits;
-        open_engine(&p, (struct ingle_engine_options){.kv_select = k == 0 ? "1/1" : k == 1 ? way[2] : "off"});
+        open_engine(&p, (struct ingle_engine_options){.kv_select = k == 0   ? "1/1"
+                                                                   : k == 1 ? way[2]
+                                                                            : "off"});
         int32_t *ids = make_prompt(p.m, 1, 0, N);
         must(ingle_session_open(&s, p.e, &error));
         if (!k) {
@@ -195,7 +205,11 @@ static void saved(void **state)
 }
 
 /* Four answers side by side, or, crowded, with too little memory for all of them. */
-struct gives_way { const char *model, *numerics, *kv_select, *how; int64_t n_prompt; uint64_t leave; };
+struct gives_way {
+    const char *model, *numerics, *kv_select, *how;
+    int64_t n_prompt;
+    uint64_t leave;
+};
 
 static void side_by_side(const struct gives_way *g, struct answer *alone_, bool crowded)
 {
@@ -204,8 +218,12 @@ static void side_by_side(const struct gives_way *g, struct answer *alone_, bool 
     struct asked *a[ASKED];
     struct hog hog = {.p = &p, .leave = g->leave};
     model_path = g->model;
-    open_engine(&p, (struct ingle_engine_options){.n_ctx = 1280, .n_sessions = crowded ? 2 : 6, .max_rows = 64, .cache_bytes = 1 << 16,
-                                                  .numerics = g->numerics, .kv_select = g->kv_select});
+    open_engine(&p, (struct ingle_engine_options){.n_ctx = 1280,
+                                                  .n_sessions = crowded ? 2 : 6,
+                                                  .max_rows = 64,
+                                                  .cache_bytes = 1 << 16,
+                                                  .numerics = g->numerics,
+                                                  .kv_select = g->kv_select});
     if (crowded)
         ingle_scheduler_call(p.s, take_memory, &hog);
     for (int i = 0; i < ASKED; i++) {
@@ -227,21 +245,25 @@ static void side_by_side(const struct gives_way *g, struct answer *alone_, bool 
         if (a[i]->answer[0].why != INGLE_FINISH_LENGTH)
             fail_msg("%s", a[i]->answer[0].error);
         for (int64_t t = 0; crowded && t < LONG; t++)
-            if (alone_[i].id[t] != a[i]->answer[0].id[t] || alone_[i].top[t] != a[i]->answer[0].top[t])
-                fail_msg("%s: answer %d has other bits from token %lld on", g->numerics, i, (long long)t);
+            if (alone_[i].id[t] != a[i]->answer[0].id[t] ||
+                alone_[i].top[t] != a[i]->answer[0].top[t])
+                fail_msg("%s: answer %d has other bits from token %lld on", g->numerics, i,
+                         (long long)t);
         alone_[i] = a[i]->answer[0];
         free_asked(a[i]);
     }
     close_place(&p);
 }
 
-/* What an answer had drawn before it gave way is no prompt when it goes on, whatever the numerics. */
+/* What an answer had drawn before it gave way is no prompt when it goes on, whatever the
+ * numerics. */
 static void those_that_gave_way(void **state)
 {
     (void)state;
     const char *const golden = model_path;
-    const struct gives_way g[] = {
-        {golden, "exact", "1/1", way[0], 700, 1300000}, {NULL, "exact", "off", NULL, 60, 1000000}, {NULL, "fast", "off", NULL, 60, 1000000}};
+    const struct gives_way g[] = {{golden, "exact", "1/1", way[0], 700, 1300000},
+                                  {NULL, "exact", "off", NULL, 60, 1000000},
+                                  {NULL, "fast", "off", NULL, 60, 1000000}};
     struct answer *alone_ = calloc(4, sizeof *alone_);
     assert_non_null(alone_);
     for (size_t i = 0; i < sizeof g / sizeof *g; i++)
@@ -269,16 +291,21 @@ static void what_cannot_be(void **state)
 {
     (void)state;
     static const char *const bad[][2] = {
-        {"yes", "is neither off nor 1/N with N from 1 to 256"}, {"1/0", "is neither off nor 1/N with N from 1 to 256"},
-        {"1/257", "1 to 256"}, {"1/4,least=4", "'least=4' is not least=PAGES with 5 to 65536 pages"}, {"", "is neither"},
-        {"1/4,least=65537", "5 to 65536"}, {"1/4,least=000000000000000000000000016", "has 37 bytes, more than 31"}};
+        {"yes", "is neither off nor 1/N with N from 1 to 256"},
+        {"1/0", "is neither off nor 1/N with N from 1 to 256"},
+        {"1/257", "1 to 256"},
+        {"1/4,least=4", "'least=4' is not least=PAGES with 5 to 65536 pages"},
+        {"", "is neither"},
+        {"1/4,least=65537", "5 to 65536"},
+        {"1/4,least=000000000000000000000000016", "has 37 bytes, more than 31"}};
     struct place p;
     open_engine(&p, (struct ingle_engine_options){.kv_select = "off"});
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         refuse(&p, bad[i][0], INGLE_ARG, bad[i][1]);
         assert_int_equal(ingle_select_check(bad[i][0], &error), INGLE_ARG);
     }
-    refuse(&p, "1/16", INGLE_UNSUP, "'1/16' needs 4-bit copies of the keys, and there are none without --kv-select");
+    refuse(&p, "1/16", INGLE_UNSUP,
+           "'1/16' needs 4-bit copies of the keys, and there are none without --kv-select");
     refuse(&p, "on", INGLE_UNSUP, "needs 4-bit copies of the keys");
     run(&p, 1, "off", NULL);
     run(&p, 1, "1/1", NULL); /* all pages */
@@ -294,7 +321,8 @@ static void what_cannot_be(void **state)
         submit(&p, a);
         wait_done(a);
         assert_true(a->usage.select.pages_seen == 0 && n_warnings == 1);
-        assert_non_null(strstr(said, "not used, answers read all keys and values: --numerics reference"));
+        assert_non_null(
+            strstr(said, "not used, answers read all keys and values: --numerics reference"));
         free_asked(a);
     }
     close_place(&p);
@@ -307,9 +335,14 @@ static void no_more_than_there_is_room_for(void **state)
     char dir[] = "/tmp/ingle-select-XXXXXX";
     assert_non_null(mkdtemp(dir));
     struct place p;
-    open_engine(&p, (struct ingle_engine_options){.kv_select = "1/8,least=6", .kv_disk = dir, .kv_pool_tokens = 256, .max_rows = 64, .n_sessions = 1});
+    open_engine(&p, (struct ingle_engine_options){.kv_select = "1/8,least=6",
+                                                  .kv_disk = dir,
+                                                  .kv_pool_tokens = 256,
+                                                  .max_rows = 64,
+                                                  .n_sessions = 1});
     refuse(&p, "1/1,least=5,", INGLE_ARG, "is not least=PAGES");
-    refuse(&p, "1/8,least=7", INGLE_LIMIT, "reads up to 7 pages of a context of 1280 tokens; with --kv-disk there is room for 6");
+    refuse(&p, "1/8,least=7", INGLE_LIMIT,
+           "reads up to 7 pages of a context of 1280 tokens; with --kv-disk there is room for 6");
     refuse(&p, "1/1,least=9,least=9", INGLE_ARG, "is not least=PAGES");
     run(&p, 1, "off", NULL);
     run(&p, 0, way[0], NULL);
@@ -321,7 +354,8 @@ static void no_more_than_there_is_room_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_its_own), cmocka_unit_test(kept_apart), cmocka_unit_test(saved), cmocka_unit_test(those_that_gave_way),
+        cmocka_unit_test(each_its_own),   cmocka_unit_test(kept_apart),
+        cmocka_unit_test(saved),          cmocka_unit_test(those_that_gave_way),
         cmocka_unit_test(what_cannot_be), cmocka_unit_test(no_more_than_there_is_room_for),
     };
     return cmocka_run_group_tests(tests, setup, NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Prompts that a small model shortens, from the door of the library: what is kept is what transformers' attention weights say
- * (tests/data/skip); answers behind them; what is told; what does not work. */
+/* Prompts that a small model shortens, from the door of the library: what is kept is what
+ * transformers' attention weights say (tests/data/skip); answers behind them; what is told; what
+ * does not work. */
 #include "unit/unit.h"
 
 #include "golden/golden.h"
@@ -12,7 +13,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static const char model[] = "tests/data/goldens/gemma4_dense/model-F32.gguf", v4[] = "tests/data/goldens/deepseek_v4_full/model-Q8_0.gguf";
+static const char model[] = "tests/data/goldens/gemma4_dense/model-F32.gguf",
+                  v4[] = "tests/data/goldens/deepseek_v4_full/model-Q8_0.gguf";
 static struct ingle_error error;
 
 static void must(ingle_status st)
@@ -28,7 +30,8 @@ struct place {
     char said[256];
 };
 
-static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
 {
     struct place *p = arg;
     if (!strcmp(kind, "cache"))
@@ -85,9 +88,13 @@ static void it_keeps_what_attention_says(void **state)
     struct place p;
     struct ingle_shortened s;
     struct ingle_shortener_info info;
-    open_place(&p, model, (struct ingle_engine_options){.prompt_drafter = model, .prompt_keep = 0.8, .prompt_keep_from = 200});
+    open_place(&p, model,
+               (struct ingle_engine_options){
+                   .prompt_drafter = model, .prompt_keep = 0.8, .prompt_keep_from = 200});
     for (int again = 0; again < 3; again++) { /* read anew, read before, for somebody else */
-        must(ingle_shorten(p.e, w.ids, w.n, &(struct ingle_shorten_options){.user = again == 2 ? "other" : NULL}, &s, &error));
+        must(ingle_shorten(p.e, w.ids, w.n,
+                           &(struct ingle_shorten_options){.user = again == 2 ? "other" : NULL}, &s,
+                           &error));
         assert_int_equal(s.n, w.n_kept);
         assert_memory_equal(s.position, w.kept, (size_t)w.n_kept * sizeof *w.kept);
         for (int64_t i = 0; i < s.n; i++)
@@ -103,10 +110,14 @@ static void it_keeps_what_attention_says(void **state)
     assert_int_equal(s.n, 0);
     must(ingle_shorten(p.e, w.ids, 700, NULL, &s, &error)); /* all of it is near an end */
     assert_int_equal(s.n, 0);
-    assert_true(p.n_notes == 4 && !p.n_warnings && strstr(p.said, "what is always kept are all of its 700 tokens"));
+    assert_true(p.n_notes == 4 && !p.n_warnings &&
+                strstr(p.said, "what is always kept are all of its 700 tokens"));
     ingle_shortener(p.e, &info);
-    assert_true(info.n_prompts == 3 && info.n_read == 4500 && info.n_kept == 3 * (uint64_t)w.n_kept && info.n_whole == 0 && info.bytes > 0);
-    assert_int_equal(ingle_shorten(p.e, w.ids, w.n, &(struct ingle_shorten_options){.keep = 1.5}, &s, &error), INGLE_ARG);
+    assert_true(info.n_prompts == 3 && info.n_read == 4500 &&
+                info.n_kept == 3 * (uint64_t)w.n_kept && info.n_whole == 0 && info.bytes > 0);
+    assert_int_equal(
+        ingle_shorten(p.e, w.ids, w.n, &(struct ingle_shorten_options){.keep = 1.5}, &s, &error),
+        INGLE_ARG);
     close_place(&p);
 }
 
@@ -122,7 +133,9 @@ static void a_client_may_leave(void **state)
     struct place p;
     struct ingle_shortened s;
     int asked = 0;
-    open_place(&p, model, (struct ingle_engine_options){.prompt_drafter = model, .prompt_keep = 0.8, .prompt_keep_from = 200});
+    open_place(&p, model,
+               (struct ingle_engine_options){
+                   .prompt_drafter = model, .prompt_keep = 0.8, .prompt_keep_from = 200});
     const struct ingle_shorten_options o = {.stop = at_the_third, .arg = &asked};
     assert_int_equal(ingle_shorten(p.e, w.ids, w.n, &o, &s, &error), INGLE_CANCEL);
     assert_true(s.n == 0 && !s.ids && asked >= 3 && !p.n_notes && !p.n_warnings);
@@ -138,9 +151,12 @@ static void what_does_not_work_is_told(void **state)
     struct place p;
     struct ingle_shortened s;
     struct ingle_shortener_info info;
-    open_place(&p, model, (struct ingle_engine_options){.prompt_drafter = model, .prompt_keep_from = 100, .prompt_ctx = 1000});
+    open_place(&p, model,
+               (struct ingle_engine_options){
+                   .prompt_drafter = model, .prompt_keep_from = 100, .prompt_ctx = 1000});
     must(ingle_shorten(p.e, w.ids, w.n, NULL, &s, &error));
-    assert_true(s.n == 0 && p.n_warnings == 1 && strstr(s.why, "1500 tokens are more than it can read at a time, 1000"));
+    assert_true(s.n == 0 && p.n_warnings == 1 &&
+                strstr(s.why, "1500 tokens are more than it can read at a time, 1000"));
     assert_non_null(strstr(p.said, "prompt all of it is read: "));
     close_place(&p);
 
@@ -151,12 +167,15 @@ static void what_does_not_work_is_told(void **state)
     assert_true(s.n == 0 && p.n_warnings == 1 && strstr(p.said, "no prompt drafter"));
     close_place(&p);
 
-    open_place(&p, model, (struct ingle_engine_options){.prompt_drafter = model, .prompt_ctx = 5000});
-    assert_true(p.n_warnings == 1 && strstr(p.said, "prompts of up to 4096 tokens, not 5000 (prompt-ctx)"));
+    open_place(&p, model,
+               (struct ingle_engine_options){.prompt_drafter = model, .prompt_ctx = 5000});
+    assert_true(p.n_warnings == 1 &&
+                strstr(p.said, "prompts of up to 4096 tokens, not 5000 (prompt-ctx)"));
     close_place(&p);
 
     open_place(&p, v4, (struct ingle_engine_options){.prompt_drafter = model, .n_ctx = 512});
-    assert_true(p.n_warnings == 1 && strstr(p.said, "rows of its cache stand for several tokens next to each other"));
+    assert_true(p.n_warnings == 1 &&
+                strstr(p.said, "rows of its cache stand for several tokens next to each other"));
     ingle_shortener(p.e, &info);
     assert_true(!*info.path && *info.why_never);
     const int32_t at[] = {0, 9};
@@ -169,7 +188,9 @@ static void what_does_not_work_is_told(void **state)
     struct ingle_engine_options o = {.n_ctx = 512, .no_pin = true, .prompt_drafter = v4};
     must(ingle_model_open(&p.m, model, NULL, &error));
     assert_int_equal(ingle_engine_open(&p.e, p.m, &o, &error), INGLE_UNSUP);
-    assert_non_null(strstr(error.text, "it cannot tell what matters in a prompt: no layer of it keeps the keys of all positions"));
+    assert_non_null(strstr(
+        error.text,
+        "it cannot tell what matters in a prompt: no layer of it keeps the keys of all positions"));
     o.prompt_drafter = "tests/data/nowhere.gguf";
     assert_true(ingle_engine_open(&p.e, p.m, &o, &error) != INGLE_OK);
     o.prompt_drafter = model;
@@ -215,16 +236,22 @@ static void nothing(struct ingle_engine *e, void *arg)
 }
 
 /* Requests of a scheduler, beside each other; whole: that one's prompt is not shortened. */
-static void ask(struct ingle_scheduler *sched, const struct ingle_shortened *s, int whole, struct answer out[ANSWERS])
+static void ask(struct ingle_scheduler *sched, const struct ingle_shortened *s, int whole,
+                struct answer out[ANSWERS])
 {
     atomic_int left;
     atomic_init(&left, ANSWERS);
     for (int i = 0; i < ANSWERS; i++) {
         struct ingle_request *r;
         out[i] = (struct answer){.left = &left};
-        const struct ingle_request_options o = {.prompt = i == whole ? w.ids : s->ids, .n_prompt = i == whole ? w.n : s->n,
-                                                .position = i == whole ? NULL : s->position, .max_tokens = DRAWN, .ignore_end = true,
-                                                .sampling = greedy, .token = on_token, .done = on_done,
+        const struct ingle_request_options o = {.prompt = i == whole ? w.ids : s->ids,
+                                                .n_prompt = i == whole ? w.n : s->n,
+                                                .position = i == whole ? NULL : s->position,
+                                                .max_tokens = DRAWN,
+                                                .ignore_end = true,
+                                                .sampling = greedy,
+                                                .token = on_token,
+                                                .done = on_done,
                                                 .arg = &out[i]};
         must(ingle_scheduler_submit(sched, &o, &r, NULL, &error));
     }
@@ -241,7 +268,9 @@ static void answers_are_those_of_a_session(void **state)
     struct ingle_session *t;
     struct answer out[ANSWERS], again[ANSWERS];
     const float *row;
-    open_place(&p, model, (struct ingle_engine_options){.prompt_drafter = model, .prompt_keep = 0.8, .prompt_keep_from = 200});
+    open_place(&p, model,
+               (struct ingle_engine_options){
+                   .prompt_drafter = model, .prompt_keep = 0.8, .prompt_keep_from = 200});
     must(ingle_shorten(p.e, w.ids, w.n, NULL, &s, &error));
     must(ingle_session_open(&t, p.e, &error));
     ingle_session_set_user(t, "alone");
@@ -260,7 +289,8 @@ static void answers_are_those_of_a_session(void **state)
     }
     ingle_sampler_close(sampler);
     ingle_session_close(t);
-    must(ingle_scheduler_open(&sched, p.e, &(struct ingle_scheduler_options){.max_running = 2}, &error));
+    must(ingle_scheduler_open(&sched, p.e, &(struct ingle_scheduler_options){.max_running = 2},
+                              &error));
     ask(sched, &s, 1, out);
     ask(sched, &s, 2, again); /* with what is remembered */
     for (int i = 0; i < ANSWERS; i++) {
@@ -283,7 +313,9 @@ static void answers_are_those_of_a_session(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(it_keeps_what_attention_says), cmocka_unit_test(a_client_may_leave), cmocka_unit_test(what_does_not_work_is_told),
+        cmocka_unit_test(it_keeps_what_attention_says),
+        cmocka_unit_test(a_client_may_leave),
+        cmocka_unit_test(what_does_not_work_is_told),
         cmocka_unit_test(answers_are_those_of_a_session),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sparse prompts from the door of the library: the same bits however a prompt is cut, computed, forked and brought back; nothing of
- * them where prompts are dense, nor the reverse; answers and drafts behind them; what was left out is told. */
+/* Sparse prompts from the door of the library: the same bits however a prompt is cut, computed,
+ * forked and brought back; nothing of them where prompts are dense, nor the reverse; answers and
+ * drafts behind them; what was left out is told. */
 #define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
@@ -14,7 +15,8 @@
 #include <unistd.h>
 
 enum { N = 800, N_DRAWN = 12, BATCH = 4 };
-/* Two of its layers see everything, so that keys and values behind the first one are others where prompts are sparse. */
+/* Two of its layers see everything, so that keys and values behind the first one are others where
+ * prompts are sparse. */
 static const char model[] = "tests/data/goldens/gemma4_dense/model-Q8_0.gguf";
 static const char how[] = "on:eps=1/8,from=0", late[] = "on:eps=1/8,from=256";
 
@@ -35,7 +37,8 @@ struct place {
     char said[256];
 };
 
-static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
 {
     struct place *p = arg;
     if (strcmp(kind, "sparse") != 0)
@@ -101,7 +104,8 @@ static uint64_t answer_of(const struct place *p, struct ingle_session *s, const 
     return h;
 }
 
-static uint64_t run(const struct place *p, struct ingle_session *s, int64_t n, struct ingle_reuse *reuse)
+static uint64_t run(const struct place *p, struct ingle_session *s, int64_t n,
+                    struct ingle_reuse *reuse)
 {
     const float *row;
     must(ingle_session_sync(s, p->ids, n, reuse, &error));
@@ -109,7 +113,8 @@ static uint64_t run(const struct place *p, struct ingle_session *s, int64_t n, s
     return answer_of(p, s, row);
 }
 
-static uint64_t run_alone(const struct place *p, const char *sparse, const char *user, struct ingle_reuse *reuse)
+static uint64_t run_alone(const struct place *p, const char *sparse, const char *user,
+                          struct ingle_reuse *reuse)
 {
     struct ingle_session *s = session_of(p, sparse, user);
     const uint64_t h = run(p, s, N, reuse);
@@ -158,11 +163,13 @@ static void what_was_left_out_is_told(void **state)
     assert_string_equal(p.info.sparse_why, "");
     assert_string_equal(p.info.numerics, "exact+few3-w4-f0");
     assert_true(p.info.sparse_layers == 2 && want.use.pairs % (uint64_t)N == 0);
-    assert_true(want.use.missed >= 0 && want.use.most <= 0.125 + 1e-5 && want.use.missed <= want.use.most * (double)want.use.pairs);
+    assert_true(want.use.missed >= 0 && want.use.most <= 0.125 + 1e-5 &&
+                want.use.missed <= want.use.most * (double)want.use.pairs);
     assert_true(want.use.n_read > 0 && want.use.n_read <= want.use.n_seen);
     assert_int_equal(run_alone(&p, NULL, NULL, NULL), want.sparse); /* as the engine says */
     assert_int_equal(p.n_reports, 1);
-    assert_non_null(strstr(p.said, "values of weights below 1/8 of the sum were replaced by page means: missed"));
+    assert_non_null(strstr(
+        p.said, "values of weights below 1/8 of the sum were replaced by page means: missed"));
     close_place(&p);
 }
 
@@ -189,10 +196,13 @@ static void a_batch_changes_nothing(void **state)
     struct place p;
     struct ingle_work w[BATCH];
     float *row[BATCH] = {0};
-    open_place(&p, (struct ingle_engine_options){.threads = 2, .max_rows = 300, .max_logits = BATCH});
+    open_place(&p,
+               (struct ingle_engine_options){.threads = 2, .max_rows = 300, .max_logits = BATCH});
     for (int i = 0; i < BATCH; i++) {
         const char user[2] = {(char)('a' + i), 0};
-        w[i] = (struct ingle_work){.session = session_of(&p, ways[i], user), .want = INGLE_WANT_LAST, .max_tokens = 40 + 31 * i};
+        w[i] = (struct ingle_work){.session = session_of(&p, ways[i], user),
+                                   .want = INGLE_WANT_LAST,
+                                   .max_tokens = 40 + 31 * i};
         must(ingle_session_sync(w[i].session, p.ids, N, NULL, &error));
     }
     for (int left = BATCH; left;) {
@@ -258,7 +268,8 @@ static void disk_and_files_keep_them_apart(void **state)
     char dir[] = "/tmp/ingle-sparse-XXXXXX", path[64];
     assert_non_null(mkdtemp(dir));
     snprintf(path, sizeof path, "%s/saved", dir);
-    const struct ingle_engine_options o = {.threads = 2, .restore_every = 256, .store = dir, .store_tokens = 128};
+    const struct ingle_engine_options o = {
+        .threads = 2, .restore_every = 256, .store = dir, .store_tokens = 128};
     struct place p;
     struct ingle_reuse r;
     open_place(&p, o);
@@ -279,7 +290,8 @@ static void disk_and_files_keep_them_apart(void **state)
     char text[INGLE_SPARSE_TEXT];
     ingle_session_sparse_text(s, text, sizeof text);
     assert_string_equal(text, late);
-    must(ingle_session_set_sparse(s, "off", &error)); /* ... and what is not dense of it waits again */
+    /* ... and what is not dense of it waits again */
+    must(ingle_session_set_sparse(s, "off", &error));
     assert_true(ingle_session_length(s) <= 256);
     assert_int_equal(run(&p, s, N, NULL), want.dense);
     must(ingle_session_load(s, path, &error));
@@ -324,8 +336,12 @@ static void drafting_is_lossless(void **state)
     for (int drafts = 0; drafts < 2; drafts++) {
         struct place p;
         static const char *const off = "off", *const ngram = "ngram";
-        open_place(&p, (struct ingle_engine_options){.threads = 2, .sparse = how, .draft = drafts ? &ngram : &off, .n_draft = 1,
-                                                     .draft_min = drafts ? 3 : 0, .max_logits = 8});
+        open_place(&p, (struct ingle_engine_options){.threads = 2,
+                                                     .sparse = how,
+                                                     .draft = drafts ? &ngram : &off,
+                                                     .n_draft = 1,
+                                                     .draft_min = drafts ? 3 : 0,
+                                                     .max_logits = 8});
         struct ingle_session *s = session_of(&p, NULL, NULL);
         struct ingle_sampling sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1};
         struct ingle_sampler *sampler;
@@ -351,7 +367,8 @@ static void where_it_cannot_be_it_is_said_once(void **state)
 {
     (void)state;
     struct place p;
-    open_place(&p, (struct ingle_engine_options){.threads = 2, .numerics = "reference", .sparse = how});
+    open_place(&p,
+               (struct ingle_engine_options){.threads = 2, .numerics = "reference", .sparse = how});
     assert_string_equal(p.info.sparse, "off");
     assert_non_null(strstr(p.info.sparse_why, "reference"));
     assert_string_equal(p.info.numerics, "reference");
@@ -387,7 +404,13 @@ static void values_are_checked(void **state)
         {"on:alpha=1", "'alpha=1' is neither"},
         {"on:eps=1/8,from=1,eps=1/8,from=1,eps=1/8,from=1,from=2", "more than 47"},
     };
-    static const char *const good[] = {"off", "on", "on:eps=1", "on:eps=1/1024", "on:eps=0.125", "on:from=0,eps=1/2", "on:from=16777216"};
+    static const char *const good[] = {"off",
+                                       "on",
+                                       "on:eps=1",
+                                       "on:eps=1/1024",
+                                       "on:eps=0.125",
+                                       "on:from=0,eps=1/2",
+                                       "on:from=16777216"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         assert_int_equal(ingle_sparse_check(bad[i].how, &error), INGLE_ARG);
         if (!strstr(error.text, bad[i].why))

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts beyond memory and a step between the pieces of another one: each has slots, whatever the other one waits for. */
+/* Experts beyond memory and a step between the pieces of another one: each has slots, whatever the
+ * other one waits for. */
 #define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
@@ -9,7 +10,8 @@
 #include "session/session.h"
 #include <string.h>
 
-static const char *const models[] = {"tests/data/nano-v4/nano-v4-MXFP4.gguf", "tests/data/goldens/gemma4_moe/model-F32.gguf"};
+static const char *const models[] = {"tests/data/nano-v4/nano-v4-MXFP4.gguf",
+                                     "tests/data/goldens/gemma4_moe/model-F32.gguf"};
 enum { PROMPT = 24, INNER = UNIT_ASAN || UNIT_TSAN ? 40 : 150 };
 
 static struct ingle_error error;
@@ -50,7 +52,8 @@ static void one_token(void *arg)
 /* Sums of the logits of prompts and, between their pieces, of an answer. */
 static void compute(const char *path, uint64_t budget, uint64_t sum[2], int *between)
 {
-    const struct ingle_engine_options o = {.n_ctx = 512, .threads = 2, .expert_bytes = budget, .experts_early = "off"};
+    const struct ingle_engine_options o = {
+        .n_ctx = 512, .threads = 2, .expert_bytes = budget, .experts_early = "off"};
     struct ingle_model *m;
     struct ingle_engine *e;
     struct ingle_engine_info info;
@@ -62,7 +65,8 @@ static void compute(const char *path, uint64_t budget, uint64_t sum[2], int *bet
     must(ingle_engine_open(&e, m, &o, &error));
     ingle_engine_info(e, &info);
     if (budget) {
-        const struct expert_store_options with = {.budget_bytes = budget, .stall_ns = UNIT_ASAN || UNIT_TSAN ? 0 : 5000000000};
+        const struct expert_store_options with = {
+            .budget_bytes = budget, .stall_ns = UNIT_ASAN || UNIT_TSAN ? 0 : 5000000000};
         expert_store_close(e->experts);
         e->experts = NULL;
         if (expert_store_open(&e->experts, e->weights, &with, &err))
@@ -77,10 +81,12 @@ static void compute(const char *path, uint64_t budget, uint64_t sum[2], int *bet
     for (int i = 0; in.n < INNER; i++) {
         for (int k = 0; k < PROMPT; k++)
             tokens[k] = (int32_t)((k * 7919 + i * 104729 + 5) % info.n_vocab);
-        if (session_sync(outer, tokens, PROMPT, NULL, &err) || session_finish(outer, &logits, NULL, &err))
+        if (session_sync(outer, tokens, PROMPT, NULL, &err) ||
+            session_finish(outer, &logits, NULL, &err))
             fail_msg("%s", err.msg);
         if (i < 3)
-            sum[0] = sum[0] * 31 + model_packed_sum_of(logits, (size_t)info.n_vocab * sizeof *logits).lo;
+            sum[0] =
+                sum[0] * 31 + model_packed_sum_of(logits, (size_t)info.n_vocab * sizeof *logits).lo;
     }
     session_runner_set_between(e->runner, NULL);
     sum[1] = in.sum;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts beyond memory where there is no memory: opening a store ends with an error that says so, whichever allocation fails, and leaves
- * nothing behind; giving slots back and taking them again under pressure allocates nothing, and steps allocate what they do with all experts in memory.
+/* Experts beyond memory where there is no memory: opening a store ends with an error that says so,
+ * whichever allocation fails, and leaves nothing behind; giving slots back and taking them again
+ * under pressure allocates nothing, and steps allocate what they do with all experts in memory.
  * Steps open no file, with experts, prefixes, keys and values on disk. */
 #define _GNU_SOURCE
 #include "unit/unit.h"
@@ -29,7 +30,8 @@ static char dir[64];
 
 static atomic_bool in_step;
 static _Thread_local bool steps; /* this thread runs them */
-static atomic_int n_opened; /* within steps, but for what the thread that saves prefixes opens meanwhile */
+/* within steps, but for what the thread that saves prefixes opens meanwhile */
+static atomic_int n_opened;
 static char opened[256];    /* the last of them */
 
 int __real_open(const char *path, int flags, ...);
@@ -41,7 +43,8 @@ FILE *__wrap_fopen(const char *path, const char *mode);
 
 static void note_open(const char *path)
 {
-    const bool of_store = strncmp(path, ".ingle-", 7) == 0 || strcmp(path, ".") == 0; /* in its directory */
+    /* in its directory */
+    const bool of_store = strncmp(path, ".ingle-", 7) == 0 || strcmp(path, ".") == 0;
     if (!atomic_load(&in_step) || (of_store && !steps))
         return;
     snprintf(opened, sizeof opened, "%s", path);
@@ -96,7 +99,11 @@ struct world {
 
 static void open_world(struct world *w, uint64_t budget, bool packed)
 {
-    const struct ingle_engine_options o = {.pack_cache = packed ? dir : NULL, .pack_write = packed, .n_ctx = 512, .threads = 2, .expert_bytes = budget};
+    const struct ingle_engine_options o = {.pack_cache = packed ? dir : NULL,
+                                           .pack_write = packed,
+                                           .n_ctx = 512,
+                                           .threads = 2,
+                                           .expert_bytes = budget};
     w->allocated = 0;
     must(ingle_model_open(&w->m, model, NULL, &error));
     must(ingle_engine_open(&w->e, w->m, &o, &error));
@@ -182,7 +189,9 @@ static void any_allocation_may_fail_at_the_start(void **state)
             struct err err = {0};
             w.e->experts = NULL;
             mem_fail_in = n;
-            const ingle_status st = expert_store_open(&w.e->experts, w.e->weights, &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2}, &err);
+            const ingle_status st = expert_store_open(
+                &w.e->experts, w.e->weights,
+                &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2}, &err);
             whole = mem_fail_in > 0;
             mem_fail_in = 0;
             n_failed += st != INGLE_OK;
@@ -208,8 +217,11 @@ static void nothing_is_allocated_under_pressure(void **state)
     open_world(&w, all - 1, true);
     expert_store_close(w.e->experts);
     w.e->experts = NULL;
-    if (expert_store_open(&w.e->experts, w.e->weights, &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2, .is_short = is_short, .short_arg = &pressed},
-                          &err))
+    if (expert_store_open(
+            &w.e->experts, w.e->weights,
+            &(struct expert_store_options){
+                .budget_bytes = all - 1, .n_used = 2, .is_short = is_short, .short_arg = &pressed},
+            &err))
         fail_msg("%s", err.msg);
     assert_true(compute(&w) == plain && ingle_engine_experts(w.e, &full));
     for (int i = 0; i < 12; i++) {
@@ -246,15 +258,25 @@ static void steps_open_no_file(void **state)
         char store[96], disk[96];
         snprintf(store, sizeof store, "%s/store%d", dir, packed);
         snprintf(disk, sizeof disk, "%s/kv%d", dir, packed);
-        const struct ingle_engine_options o = {.pack_cache = packed ? dir : NULL, .pack_write = packed, .n_ctx = 4096, .max_rows = 64, .threads = 2,
-                                               .expert_bytes = EXPERTS, .store = store, .store_tokens = 64, .kv_disk = disk,
-                                               .kv_disk_bytes = 64 << 20, .cache_bytes = 1, .kv_pool_tokens = 512};
+        const struct ingle_engine_options o = {.pack_cache = packed ? dir : NULL,
+                                               .pack_write = packed,
+                                               .n_ctx = 4096,
+                                               .max_rows = 64,
+                                               .threads = 2,
+                                               .expert_bytes = EXPERTS,
+                                               .store = store,
+                                               .store_tokens = 64,
+                                               .kv_disk = disk,
+                                               .kv_disk_bytes = 64 << 20,
+                                               .cache_bytes = 1,
+                                               .kv_pool_tokens = 512};
         must(ingle_model_open(&m, "tests/data/goldens/gemma4_moe/model-F32.gguf", NULL, &error));
         must(ingle_engine_open(&e, m, &o, &error));
         ingle_engine_info(e, &info);
         for (int i = 0; i < PROMPT + MORE; i++)
             tokens[i] = (int32_t)((i * 7919 + 5) % info.n_vocab);
-        for (int again = 0; again < 2; again++) { /* then a part of the prompt comes from the store */
+        /* then a part of the prompt comes from the store */
+        for (int again = 0; again < 2; again++) {
             struct ingle_session *s;
             struct ingle_reuse r;
             const float *logits;
@@ -272,9 +294,11 @@ static void steps_open_no_file(void **state)
         }
         session_runner_disk_count(e->runner, &kv);
         assert_true(kv.written_bytes > 0 && kv.read_bytes > 0);
-        assert_true(ingle_engine_experts(e, &x) && x.misses > 0 && x.read_bytes > 0 && x.packed == packed);
+        assert_true(ingle_engine_experts(e, &x) && x.misses > 0 && x.read_bytes > 0 &&
+                    x.packed == packed);
         if (atomic_load(&n_opened))
-            fail_msg("%d files were opened within steps, '%s' at last", atomic_load(&n_opened), opened);
+            fail_msg("%d files were opened within steps, '%s' at last", atomic_load(&n_opened),
+                     opened);
         ingle_engine_close(e);
         ingle_model_close(m);
     }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The cache of experts does what tests/data/experts/policy_vectors.txt says: hits, who is kept, who leaves, keys. */
+/* The cache of experts does what tests/data/experts/policy_vectors.txt says: hits, who is kept, who
+ * leaves, keys. */
 #include "unit/unit.h"
 
 #include "base/mem.h"

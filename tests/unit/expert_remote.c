@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Workers: the bits of one process, whoever computes what, and whatever a worker or an engine at the other end does. */
+/* Long file: every case of a worker needs the same engine, proxy and model.
+ * Workers: the bits of one process, whoever computes what, and whatever a worker or an engine at
+ * the other end does. */
 #define _GNU_SOURCE
 #include "unit/unit.h"
 
@@ -26,7 +28,8 @@
 #include <unistd.h>
 
 static const char moe[] = "tests/data/goldens/gemma4_moe/model-F32.gguf";
-static const char *const models[] = {moe, "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", "tests/data/nano-v4/nano-v4-MXFP4.gguf"};
+static const char *const models[] = {moe, "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
+                                     "tests/data/nano-v4/nano-v4-MXFP4.gguf"};
 enum { N_MODELS = sizeof models / sizeof *models, PROMPT = 40, ANSWER = 5 };
 
 static struct ingle_error error;
@@ -39,7 +42,8 @@ static void must(ingle_status st)
         fail_msg("%s", error.text);
 }
 
-static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
 {
     (void)arg;
     (void)level;
@@ -57,7 +61,11 @@ struct world {
 
 static void open_world(struct world *w, const char *path, uint64_t budget, const char *workers)
 {
-    const struct ingle_engine_options o = {.n_ctx = 512, .threads = 2, .expert_bytes = budget, .experts_worker = workers, .callbacks = {.report = hear}};
+    const struct ingle_engine_options o = {.n_ctx = 512,
+                                           .threads = 2,
+                                           .expert_bytes = budget,
+                                           .experts_worker = workers,
+                                           .callbacks = {.report = hear}};
     said[0] = 0;
     must(ingle_model_open(&w->m, path, NULL, &error));
     must(ingle_engine_open(&w->e, w->m, &o, &error));
@@ -70,7 +78,8 @@ static void close_world(struct world *w)
 }
 
 /* Instead of the engine's own workers: with hooks. */
-static ingle_status call_again(struct world *w, struct expert_remote_options o, const char *address, struct err *err)
+static ingle_status call_again(struct world *w, struct expert_remote_options o, const char *address,
+                               struct err *err)
 {
     struct link_hello hello;
     expert_remote_close(w->e->workers);
@@ -85,7 +94,8 @@ static ingle_status call_again(struct world *w, struct expert_remote_options o, 
     return expert_remote_open(&w->e->workers, w->e->weights, &o, err);
 }
 
-/* Hash of the logits of a prompt and of some tokens behind it; 0 with `error` where a step fails. */
+/* Hash of the logits of a prompt and of some tokens behind it; 0 with `error` where a step
+ * fails. */
 static uint64_t compute(struct world *w)
 {
     struct ingle_engine_info info;
@@ -99,7 +109,8 @@ static uint64_t compute(struct world *w)
         tokens[i] = (int32_t)((i * 7919 + 5) % info.n_vocab);
     must(ingle_session_open(&s, w->e, &error));
     for (int n = PROMPT; h && n <= PROMPT + ANSWER; n++) {
-        if (ingle_session_sync(s, tokens, n, NULL, &error) || ingle_session_finish(s, &logits, &error))
+        if (ingle_session_sync(s, tokens, n, NULL, &error) ||
+            ingle_session_finish(s, &logits, &error))
             h = 0;
         else
             h = h * 31 + model_packed_sum_of(logits, (size_t)info.n_vocab * sizeof *logits).lo;
@@ -140,7 +151,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-static void start(struct helper *h, const char *path, const char *listen, const char *layers, uint64_t budget, const char *key)
+static void start(struct helper *h, const char *path, const char *listen, const char *layers,
+                  uint64_t budget, const char *key)
 {
     const struct ingle_engine_options o = {.threads = 1, .expert_bytes = budget, .worker_key = key};
     const struct ingle_worker_options how = {.listen = listen, .layers = layers};
@@ -189,14 +201,16 @@ static void all_ends_finish_together(void **state)
     int32_t order[N];
     int8_t owner[N];
     for (int kind = 0; kind < 4; kind++) {
-        struct split_cost c[SPLIT_ENDS] = {{100, 0, 0}, {kind == 1 ? 300 : 100, 0, kind == 2 ? 20000 : 0}};
+        struct split_cost c[SPLIT_ENDS] = {{100, 0, 0},
+                                           {kind == 1 ? 300 : 100, 0, kind == 2 ? 20000 : 0}};
         double end[2] = {0, c[1].start_ns};
         for (int i = 0; i < N; i++)
             e[i] = (struct split_expert){split_units(1 + i % 7), 3, 3};
         expert_split_deal(c, e, N, -1, order, owner);
         for (int i = 0; i < N; i++)
             end[owner[i]] += c[owner[i]].unit_ns * (double)e[i].units;
-        const double most = end[0] > end[1] ? end[0] : end[1], least = end[0] < end[1] ? end[0] : end[1];
+        const double most = end[0] > end[1] ? end[0] : end[1],
+                     least = end[0] < end[1] ? end[0] : end[1];
         assert_true(most - least <= 300 * 15); /* the largest piece */
     }
     /* a round trip longer than all the work: nobody goes */
@@ -229,7 +243,8 @@ static void sizes_rise(void **state)
 {
     (void)state;
     for (int64_t rows = 1; rows < 100000; rows++)
-        assert_true(expert_split_size(rows) <= expert_split_size(rows + 1) && expert_split_size(rows) < SPLIT_SIZES);
+        assert_true(expert_split_size(rows) <= expert_split_size(rows + 1) &&
+                    expert_split_size(rows) < SPLIT_SIZES);
     assert_true(expert_split_size(1) == 0 && expert_split_size(2) == 1);
     double mean = 0;
     for (int i = 0; i < 200; i++)
@@ -244,7 +259,8 @@ static void check_worker(const struct world *w, int i)
     struct ingle_engine_worker x;
     assert_true(ingle_engine_worker(w->e, i, &x));
     assert_string_equal(x.state, "ready");
-    assert_true(x.evals > 0 && x.pairs > 0 && x.experts > 0 && x.losses == 0 && x.redone == 0 && x.sent_bytes > 0 && x.received_bytes > 0);
+    assert_true(x.evals > 0 && x.pairs > 0 && x.experts > 0 && x.losses == 0 && x.redone == 0 &&
+                x.sent_bytes > 0 && x.received_bytes > 0);
     assert_true(x.hits + x.misses > 0 && x.compute_ns > 0 && x.unit_us > 0);
     assert_false(ingle_engine_worker(w->e, EXPERT_WORKERS, &x));
 }
@@ -260,7 +276,8 @@ static void whoever_computes_the_bits_are_the_same(void **state)
             struct world w;
             struct err err;
             open_world(&w, models[i], k % 2 ? least : 0, at[0]);
-            if (k && call_again(&w, (struct expert_remote_options){.shake = 10 + (uint64_t)k}, at[0], &err))
+            if (k && call_again(&w, (struct expert_remote_options){.shake = 10 + (uint64_t)k},
+                                at[0], &err))
                 fail_msg("%s", err.msg);
             assert_true(compute(&w) == plain);
             assert_true(compute(&w) == plain);
@@ -303,8 +320,10 @@ static void who_does_not_fit_is_refused(void **state)
     struct ingle_model *m;
     struct ingle_engine *e;
     const struct ingle_engine_options o = {.n_ctx = 512, .threads = 1, .experts_worker = at[0]};
-    const struct ingle_engine_options other = {.n_ctx = 512, .threads = 1, .experts_worker = at[0], .numerics = "reference"};
-    const struct ingle_engine_options far = {.n_ctx = 512, .threads = 1, .experts_worker = "10.0.0.1:4000"};
+    const struct ingle_engine_options other = {
+        .n_ctx = 512, .threads = 1, .experts_worker = at[0], .numerics = "reference"};
+    const struct ingle_engine_options far = {
+        .n_ctx = 512, .threads = 1, .experts_worker = "10.0.0.1:4000"};
     start(&h, models[2], at[0], NULL, 0, NULL);
     must(ingle_model_open(&m, moe, NULL, &error));
     assert_int_equal(ingle_engine_open(&e, m, &o, &error), INGLE_UNSUP);
@@ -317,11 +336,14 @@ static void who_does_not_fit_is_refused(void **state)
     assert_non_null(strstr(error.text, "numerics"));
     ingle_model_close(m);
     assert_int_equal(stop(&h).refused, 2);
-    const struct ingle_worker_options bad[] = {{"0.0.0.0:0", NULL}, {"fd:7777", NULL}, {at[0], "9:12"}, {at[0], "x"}, {"nowhere", NULL}};
+    const struct ingle_worker_options bad[] = {
+        {"0.0.0.0:0", NULL}, {"fd:7777", NULL}, {at[0], "9:12"}, {at[0], "x"}, {"nowhere", NULL}};
     must(ingle_model_open(&m, models[2], NULL, &error));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ingle_worker *w;
-        assert_int_equal(ingle_worker_open(&w, m, &(struct ingle_engine_options){.threads = 1}, &bad[i], &error), INGLE_ARG);
+        assert_int_equal(
+            ingle_worker_open(&w, m, &(struct ingle_engine_options){.threads = 1}, &bad[i], &error),
+            INGLE_ARG);
     }
     ingle_model_close(m);
 }
@@ -351,7 +373,10 @@ static void keys_must_be_the_same(void **state)
     open_world(&w, moe, 0, NULL);
     for (int k = 0; k < 3; k++) {
         const char *key = k == 0 ? one : k == 1 ? two : NULL;
-        if (call_again(&w, (struct expert_remote_options){.shake = 5, .key_file = key, .greet_ms = k ? 300 : 0}, listen, &err))
+        if (call_again(&w,
+                       (struct expert_remote_options){
+                           .shake = 5, .key_file = key, .greet_ms = k ? 300 : 0},
+                       listen, &err))
             fail_msg("%s", err.msg);
         struct ingle_engine_worker x;
         assert_true(ingle_engine_worker(w.e, 0, &x));
@@ -360,13 +385,15 @@ static void keys_must_be_the_same(void **state)
             assert_non_null(strstr(said, "another key"));
     }
     close_world(&w);
-    open_world(&w, moe, 0, NULL); /* memory of steps is planned without workers there: only asked again */
+    /* memory of steps is planned without workers there: only asked again */
+    open_world(&w, moe, 0, NULL);
     assert_true(compute(&w) == plain);
     close_world(&w);
     assert_int_equal(stop(&h).refused, 0);
 }
 
-/* Without a model nothing is agreed on; with one a look says why it would be refused.  Engines are served all the same. */
+/* Without a model nothing is agreed on; with one a look says why it would be refused.  Engines are
+ * served all the same. */
 static void a_look_says_who_it_is(void **state)
 {
     (void)state;
@@ -377,7 +404,8 @@ static void a_look_says_who_it_is(void **state)
     struct ingle_engine_options o = {.threads = 1};
     start(&h, models[2], at[0], "1:3", 0, NULL);
     must(ingle_worker_look(at[0], NULL, &o, &x, &error));
-    assert_true(!x.compared && !x.refused[0] && x.n_layers > 3 && x.experts == 2 * x.n_experts && x.slots > 0 && x.threads == 1 && x.version_max >= x.version_min);
+    assert_true(!x.compared && !x.refused[0] && x.n_layers > 3 && x.experts == 2 * x.n_experts &&
+                x.slots > 0 && x.threads == 1 && x.version_max >= x.version_min);
     assert_string_equal(x.layers, "1:3");
     assert_string_equal(x.numerics, "exact");
     assert_true(x.trip_us > 0 && x.expert_us > 0 && x.socket_bytes_per_s > 0 && !x.no_rates[0]);
@@ -404,7 +432,8 @@ static void a_look_says_who_it_is(void **state)
     assert_non_null(strstr(error.text, "another key"));
     o.worker_key = one;
     must(ingle_worker_look(listen, NULL, &o, &x, &error));
-    assert_true(x.socket_bytes_per_s > 0 && !(x.shared_bytes_per_s > 0) && strstr(x.no_share, "unix:PATH"));
+    assert_true(x.socket_bytes_per_s > 0 && !(x.shared_bytes_per_s > 0) &&
+                strstr(x.no_share, "unix:PATH"));
     (void)stop(&h);
     o.worker_key = NULL;
     assert_int_equal(ingle_worker_look("10.0.0.1:4000", NULL, &o, &x, &error), INGLE_ARG);
@@ -412,9 +441,37 @@ static void a_look_says_who_it_is(void **state)
 
 /* ---- a worker that is none ---- */
 
-enum how { HONEST, SILENT, CUT, OTHER_TAG, OTHER_HEAD, SHORT, WRONG_SUM, FAIL_ONE, FAIL_ALL, SECOND_HELLO, ASKS, BYE, OTHER_PLACE, SHARES_UNASKED, N_HOW };
-static const char *const expected[N_HOW] = {"", "late", "gone", "was not asked", "another head", "payload of RESULT", "checksum", "no such luck", "go away",
-                                            "only an engine", "only an engine", "it ends", "another place", "only an engine"};
+enum how {
+    HONEST,
+    SILENT,
+    CUT,
+    OTHER_TAG,
+    OTHER_HEAD,
+    SHORT,
+    WRONG_SUM,
+    FAIL_ONE,
+    FAIL_ALL,
+    SECOND_HELLO,
+    ASKS,
+    BYE,
+    OTHER_PLACE,
+    SHARES_UNASKED,
+    N_HOW
+};
+static const char *const expected[N_HOW] = {"",
+                                            "late",
+                                            "gone",
+                                            "was not asked",
+                                            "another head",
+                                            "payload of RESULT",
+                                            "checksum",
+                                            "no such luck",
+                                            "go away",
+                                            "only an engine",
+                                            "only an engine",
+                                            "it ends",
+                                            "another place",
+                                            "only an engine"};
 
 struct fake {
     struct link *link;
@@ -425,7 +482,8 @@ struct fake {
     struct link_shape shape;
 };
 
-static void fake_send(struct fake *f, const struct link_peer *to, struct link_head h, size_t n, const void *bytes)
+static void fake_send(struct fake *f, const struct link_peer *to, struct link_head h, size_t n,
+                      const void *bytes)
 {
     struct link_out m;
     if (!link_out_init(&m, n))
@@ -450,7 +508,8 @@ static void fake_answer(struct fake *f, const struct link_in *in)
     struct link_hello hello;
     struct link_head h, back;
     uint8_t bytes[LINK_HELLO_BYTES];
-    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, f->shape.hidden ? &f->shape : NULL, &h, NULL))
+    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload,
+                       f->shape.hidden ? &f->shape : NULL, &h, NULL))
         return;
     back = h;
     back.kind = LINK_RESULT;
@@ -479,9 +538,16 @@ static void fake_answer(struct fake *f, const struct link_in *in)
     case OTHER_TAG: back.tag++; fake_send(f, &in->from, back, n, NULL); break;
     case OTHER_HEAD: back.layer = back.layer ? 0 : 1; fake_send(f, &in->from, back, n, NULL); break;
     case SHORT: fake_send(f, &in->from, back, n - 4, NULL); break;
-    case FAIL_ONE: fake_send(f, &in->from, (struct link_head){.kind = LINK_FAIL, .tag = h.tag}, 12, "no such luck"); break;
-    case FAIL_ALL: fake_send(f, &in->from, (struct link_head){.kind = LINK_FAIL}, 7, "go away"); break;
-    case SECOND_HELLO: fake_send(f, &in->from, (struct link_head){.kind = LINK_HELLO}, sizeof bytes, bytes); break;
+    case FAIL_ONE:
+        fake_send(f, &in->from, (struct link_head){.kind = LINK_FAIL, .tag = h.tag}, 12,
+                  "no such luck");
+        break;
+    case FAIL_ALL:
+        fake_send(f, &in->from, (struct link_head){.kind = LINK_FAIL}, 7, "go away");
+        break;
+    case SECOND_HELLO:
+        fake_send(f, &in->from, (struct link_head){.kind = LINK_HELLO}, sizeof bytes, bytes);
+        break;
     case ASKS: {
         struct link_head ask = h;
         ask.kind = LINK_EVAL;
@@ -493,10 +559,13 @@ static void fake_answer(struct fake *f, const struct link_in *in)
         if (h.flags & LINK_SHARED)
             fake_send(f, &in->from, back, sizeof slot, &slot);
         else
-            fake_send(f, &in->from, (struct link_head){.kind = LINK_FAIL, .tag = h.tag}, 5, "later");
+            fake_send(f, &in->from, (struct link_head){.kind = LINK_FAIL, .tag = h.tag}, 5,
+                      "later");
         break;
     }
-    case SHARES_UNASKED: fake_send(f, &in->from, (struct link_head){.kind = LINK_SHARE}, LINK_SHARE_HELLO, NULL); break;
+    case SHARES_UNASKED:
+        fake_send(f, &in->from, (struct link_head){.kind = LINK_SHARE}, LINK_SHARE_HELLO, NULL);
+        break;
     case BYE: fake_send(f, &in->from, (struct link_head){.kind = LINK_BYE}, 0, NULL); break;
     default: break;
     }
@@ -526,7 +595,8 @@ static void a_worker_may_do_anything(void **state)
         struct world w;
         struct ingle_engine_worker x;
         struct err err;
-        if (how == WRONG_SUM) /* an end has no way to damage a frame: unit_link_frame sees each bit */
+        /* an end has no way to damage a frame: unit_link_frame sees each bit */
+        if (how == WRONG_SUM)
             continue;
         /* Only silence is to be found by the clock: a busy machine makes every answer late. */
         const uint64_t late_ns = how == SILENT ? 30000000 : 30000000000;
@@ -534,7 +604,11 @@ static void a_worker_may_do_anything(void **state)
         fake_listen(&f);
         assert_int_equal(pthread_create(&f.thread, NULL, fake_run, &f), 0);
         open_world(&w, path, 0, at[0]);
-        if (call_again(&w, (struct expert_remote_options){.shake = 3 + (uint64_t)how, .late_ns = late_ns, .least_shared = 1, .no_share = how == SHARES_UNASKED},
+        if (call_again(&w,
+                       (struct expert_remote_options){.shake = 3 + (uint64_t)how,
+                                                      .late_ns = late_ns,
+                                                      .least_shared = 1,
+                                                      .no_share = how == SHARES_UNASKED},
                        at[0], &err))
             fail_msg("%s", err.msg);
         assert_true(compute(&w) == plain);
@@ -581,7 +655,12 @@ static void what_nobody_can_compute_is_an_error(void **state)
     struct fake f = {.address = at[0]};
     struct world w;
     struct err err;
-    struct ingle_engine_options o = {.n_ctx = 512, .threads = 2, .expert_bytes = least, .experts_worker = at[0], .pack_cache = dir, .pack_write = true,
+    struct ingle_engine_options o = {.n_ctx = 512,
+                                     .threads = 2,
+                                     .expert_bytes = least,
+                                     .experts_worker = at[0],
+                                     .pack_cache = dir,
+                                     .pack_write = true,
                                      .callbacks = {.report = hear}};
     atomic_store(&f.how, SILENT);
     fake_listen(&f);
@@ -590,8 +669,12 @@ static void what_nobody_can_compute_is_an_error(void **state)
     must(ingle_engine_open(&w.e, w.m, &o, &error));
     expert_store_close(w.e->experts);
     w.e->experts = NULL;
-    if (expert_store_open(&w.e->experts, w.e->weights, &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .hook = &hook}, &err) ||
-        call_again(&w, (struct expert_remote_options){.shake = 1, .late_ns = 20000000}, at[0], &err))
+    if (expert_store_open(
+            &w.e->experts, w.e->weights,
+            &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .hook = &hook},
+            &err) ||
+        call_again(&w, (struct expert_remote_options){.shake = 1, .late_ns = 20000000}, at[0],
+                   &err))
         fail_msg("%s", err.msg);
     assert_true(compute(&w) == 0);
     assert_int_equal(error.status, INGLE_IO);
@@ -607,7 +690,8 @@ static void what_nobody_can_compute_is_an_error(void **state)
 /* ---- an engine that is none ---- */
 
 /* The next FAIL's text of a peer that sends one message. */
-static void refused_for(const struct link_hello *hello, const struct link_head *h, const void *payload, size_t n, const char *word)
+static void refused_for(const struct link_hello *hello, const struct link_head *h,
+                        const void *payload, size_t n, const char *word)
 {
     const struct link_options o = {.address = at[0], .most_bytes = LINK_MAX_BYTES};
     struct link *l;
@@ -630,7 +714,9 @@ static void refused_for(const struct link_hello *hello, const struct link_head *
     while (!text[0]) {
         if (link_wait(l, 100, &in, why, sizeof why) != LINK_MESSAGE)
             continue;
-        assert_int_equal(link_head_read(in.head, in.n_head, in.payload, in.n_payload, NULL, &got, NULL), INGLE_OK);
+        assert_int_equal(
+            link_head_read(in.head, in.n_head, in.payload, in.n_payload, NULL, &got, NULL),
+            INGLE_OK);
         if (got.kind == LINK_FAIL)
             link_fail_text(in.payload, in.n_payload, text);
         link_in_release(&in);
@@ -660,13 +746,23 @@ static void an_engine_may_say_anything(void **state)
     link_eval_begin(payload, 0, 0);
     link_put_u32(payload + LINK_EVAL_BYTES + 12, 1); /* experts 0 and 1 of row 0 */
     refused_for(NULL, &ask, payload, n, "before HELLO");
-    refused_for(&hello, &(struct link_head){.kind = LINK_EVAL, .layer = 1, .n_rows = 9999, .n_pairs = 2}, payload, n, "'rows' 9999 outside 1 to");
-    refused_for(&hello, &(struct link_head){.kind = LINK_EVAL, .layer = 99, .n_rows = 1, .n_pairs = 2}, payload, n, "'layer' 99");
-    refused_for(&hello, &(struct link_head){.kind = LINK_EVAL, .layer = 0, .n_rows = 1, .n_pairs = 2}, payload, n, "layer 0 is none of those");
-    refused_for(&hello, &(struct link_head){.kind = LINK_RESULT, .layer = 1, .n_rows = 1, .n_pairs = 2}, payload, n, "payload of RESULT");
+    refused_for(&hello,
+                &(struct link_head){.kind = LINK_EVAL, .layer = 1, .n_rows = 9999, .n_pairs = 2},
+                payload, n, "'rows' 9999 outside 1 to");
+    refused_for(&hello,
+                &(struct link_head){.kind = LINK_EVAL, .layer = 99, .n_rows = 1, .n_pairs = 2},
+                payload, n, "'layer' 99");
+    refused_for(&hello,
+                &(struct link_head){.kind = LINK_EVAL, .layer = 0, .n_rows = 1, .n_pairs = 2},
+                payload, n, "layer 0 is none of those");
+    refused_for(&hello,
+                &(struct link_head){.kind = LINK_RESULT, .layer = 1, .n_rows = 1, .n_pairs = 2},
+                payload, n, "payload of RESULT");
     refused_for(&hello, &(struct link_head){.kind = LINK_FAIL}, NULL, 0, "only a worker");
-    refused_for(&hello, &(struct link_head){.kind = LINK_PLACE}, "\xff\xff\xff\xff", 4, "has layer 65535 of");
-    refused_for(&hello, &(struct link_head){.kind = LINK_STATS}, payload, LINK_STATS_BYTES, "only a worker");
+    refused_for(&hello, &(struct link_head){.kind = LINK_PLACE}, "\xff\xff\xff\xff", 4,
+                "has layer 65535 of");
+    refused_for(&hello, &(struct link_head){.kind = LINK_STATS}, payload, LINK_STATS_BYTES,
+                "only a worker");
     refused_for(NULL, &(struct link_head){.kind = LINK_PLACE}, NULL, 0, "before HELLO");
     refused_for(&hello, &(struct link_head){.kind = LINK_HELLO}, payload, 8, "payload of HELLO");
     ask.flags = LINK_SUM;
@@ -675,7 +771,8 @@ static void an_engine_may_say_anything(void **state)
     link_put_u32(payload + LINK_EVAL_BYTES + 12, hello.n_experts);
     refused_for(&hello, &ask, payload, n, "'expert' ");
     /* sums of rows that have not all experts */
-    struct link_head sum = {.kind = LINK_EVAL, .layer = 1, .n_rows = 2, .n_pairs = 4, .flags = LINK_SUM};
+    struct link_head sum = {
+        .kind = LINK_EVAL, .layer = 1, .n_rows = 2, .n_pairs = 4, .flags = LINK_SUM};
     const size_t n_sum = link_eval_bytes(&sum, &s);
     uint8_t *sums = mem_calloc(1, n_sum);
     link_eval_begin(sums, 2, 0);
@@ -692,13 +789,15 @@ static void an_engine_may_say_anything(void **state)
 }
 
 /* The next message of a worker that is no HELLO. */
-static void next_of(struct link *l, const struct link_shape *s, struct link_in *in, struct link_head *h)
+static void next_of(struct link *l, const struct link_shape *s, struct link_in *in,
+                    struct link_head *h)
 {
     char why[160];
     for (;;) {
         if (link_wait(l, 100, in, why, sizeof why) != LINK_MESSAGE)
             continue;
-        assert_int_equal(link_head_read(in->head, in->n_head, in->payload, in->n_payload, s, h, NULL), INGLE_OK);
+        assert_int_equal(
+            link_head_read(in->head, in->n_head, in->payload, in->n_payload, s, h, NULL), INGLE_OK);
         if (h->kind != LINK_HELLO)
             return;
         link_in_release(in);
@@ -726,7 +825,9 @@ static struct link *dial_with(const struct link_hello *hello)
     struct link_in in;
     char why[160];
     uint8_t bytes[LINK_HELLO_BYTES];
-    assert_int_equal(link_dial(&l, &(struct link_options){.address = at[0], .most_bytes = LINK_MAX_BYTES}, NULL), INGLE_OK);
+    assert_int_equal(
+        link_dial(&l, &(struct link_options){.address = at[0], .most_bytes = LINK_MAX_BYTES}, NULL),
+        INGLE_OK);
     while (link_wait(l, 100, &in, why, sizeof why) != LINK_UP)
         ;
     link_hello_write(hello, bytes);
@@ -765,14 +866,16 @@ static void what_is_not_wanted_is_not_computed(void **state)
         say(l, &(struct link_head){.kind = LINK_CANCEL, .tag = 2}, NULL, 0);
         for (uint64_t tag = 1; tag <= 2; tag++) {
             next_of(l, &s, &in, &got);
-            assert_true(got.tag == tag && (got.kind == LINK_RESULT || (tag == 2 && got.kind == LINK_FAIL)));
+            assert_true(got.tag == tag &&
+                        (got.kind == LINK_RESULT || (tag == 2 && got.kind == LINK_FAIL)));
             link_in_release(&in);
         }
         say(l, &(struct link_head){.kind = LINK_STATS}, NULL, 0);
         next_of(l, &s, &in, &got);
         assert_int_equal(got.kind, LINK_STATS);
         assert_int_equal(link_stats_read(in.payload, in.n_payload, &stats, NULL), INGLE_OK);
-        assert_true(stats.evals + stats.cancelled == 2 * ((uint64_t)round + 1) && stats.peers == 1 && stats.up_ns > 0);
+        assert_true(stats.evals + stats.cancelled == 2 * ((uint64_t)round + 1) &&
+                    stats.peers == 1 && stats.up_ns > 0);
         link_in_release(&in);
     }
     assert_true(stats.cancelled > 0);
@@ -797,7 +900,8 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* A CANCEL that comes while its EVAL waits for the disk ends it; what came meanwhile, short and long, is answered behind it in its order. */
+/* A CANCEL that comes while its EVAL waits for the disk ends it; what came meanwhile, short and
+ * long, is answered behind it in its order. */
 static void what_is_computed_already_ends_by_a_cancel(void **state)
 {
     (void)state;
@@ -816,19 +920,28 @@ static void what_is_computed_already_ends_by_a_cancel(void **state)
     const uint32_t place = link_place(1, 1);
     int gate = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     const struct fetch_hook hook = {&gate, gated_read, as_read, over};
-    const struct ingle_engine_options o = {.n_ctx = 512, .threads = 2, .expert_bytes = least, .pack_cache = dir, .pack_write = true};
+    const struct ingle_engine_options o = {
+        .n_ctx = 512, .threads = 2, .expert_bytes = least, .pack_cache = dir, .pack_write = true};
     must(ingle_model_open(&w.m, models[2], NULL, &error));
     must(ingle_engine_open(&w.e, w.m, &o, &error));
     expert_store_close(w.e->experts);
     w.e->experts = NULL;
-    assert_int_equal(expert_store_open(&w.e->experts, w.e->weights, &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .hook = &hook}, &err),
+    assert_int_equal(expert_store_open(&w.e->experts, w.e->weights,
+                                       &(struct expert_store_options){
+                                           .budget_bytes = least, .n_used = 2, .hook = &hook},
+                                       &err),
                      INGLE_OK);
     assert_int_equal(engine_worker_describe(w.e, &hello, NULL), INGLE_OK);
     assert_true(hello.n_layers <= MOST_LAYERS);
     for (int64_t i = 0; i < hello.n_layers; i++)
         layer[i] = w.e->family->experts(w.e->self, i);
     atomic_init(&stop, false);
-    const struct expert_serve_options so = {.address = at[0], .hello = &hello, .layer = layer, .store = w.e->experts, .sink = &w.e->sink, .stop = &stop};
+    const struct expert_serve_options so = {.address = at[0],
+                                            .hello = &hello,
+                                            .layer = layer,
+                                            .store = w.e->experts,
+                                            .sink = &w.e->sink,
+                                            .stop = &stop};
     if (expert_serve_open(&s, w.e->device, &so, &err))
         fail_msg("%s", err.msg);
     assert_int_equal(pthread_create(&thread, NULL, serve, s), 0);
@@ -840,7 +953,8 @@ static void what_is_computed_already_ends_by_a_cancel(void **state)
     link_eval_begin(payload, 0, 0);
     for (uint32_t i = 0; i < PAIRS; i++) { /* a row for each of some experts */
         link_put_u32(payload + LINK_EVAL_BYTES + 4 * i, i);
-        link_put_u32(payload + LINK_EVAL_BYTES + 4 * (PAIRS + i), (uint32_t)((uint64_t)i * hello.n_experts / PAIRS));
+        link_put_u32(payload + LINK_EVAL_BYTES + 4 * (PAIRS + i),
+                     (uint32_t)((uint64_t)i * hello.n_experts / PAIRS));
     }
     bool ended = false;
     for (int round = 0; round < 10 && !ended; round++) { /* the CANCEL may come too late */
@@ -860,7 +974,8 @@ static void what_is_computed_already_ends_by_a_cancel(void **state)
                 link_fail_text(in.payload, in.n_payload, text);
             ended = ended || strstr(text, "while it was computed");
             if (got.kind != LINK_HAVE) { /* which PLACE is answered by */
-                assert_true(got.tag == tag && (got.kind == LINK_RESULT || (got.kind == LINK_FAIL && tag == 1)));
+                assert_true(got.tag == tag &&
+                            (got.kind == LINK_RESULT || (got.kind == LINK_FAIL && tag == 1)));
                 tag++;
             }
             link_in_release(&in);
@@ -893,7 +1008,10 @@ static void rows_may_lie_in_shared_memory(void **state)
         struct ingle_engine_worker x;
         struct err err;
         open_world(&w, path, 0, at[0]);
-        if (call_again(&w, (struct expert_remote_options){.shake = 11 + (uint64_t)k, .least_shared = k < 2, .no_share = k == 1}, at[0], &err))
+        if (call_again(&w,
+                       (struct expert_remote_options){
+                           .shake = 11 + (uint64_t)k, .least_shared = k < 2, .no_share = k == 1},
+                       at[0], &err))
             fail_msg("%s", err.msg);
         for (int i = 0; i < 2000 && k != 1 && ingle_engine_worker(w.e, 0, &x) && !x.shares; i++) {
             expert_remote_tend(w.e->workers);
@@ -901,7 +1019,8 @@ static void rows_may_lie_in_shared_memory(void **state)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         }
         assert_true(compute(&w) == plain);
-        assert_true(ingle_engine_worker(w.e, 0, &x) && x.losses == 0 && x.redone == 0 && x.evals > 0);
+        assert_true(ingle_engine_worker(w.e, 0, &x) && x.losses == 0 && x.redone == 0 &&
+                    x.evals > 0);
         assert_true(k == 1 ? !x.shares && !x.shared : x.shares && (k == 2 || x.shared == x.evals));
         close_world(&w);
     }
@@ -929,11 +1048,18 @@ static void what_is_no_shared_memory_is_refused(void **state)
     assert_int_equal(link_share_open(&got, other, &err), INGLE_UNSUP);
     assert_non_null(strstr(err.msg, "another mark"));
     int pipes[2];
-    const int loose = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING), small = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    assert_true(loose >= 0 && small >= 0 && pipe(pipes) == 0 && ftruncate(loose, LINK_SHARE_BYTES) == 0);
-    const struct { uint64_t pid, fd; const char *word; } bad[] = {
-        {(uint64_t)getpid(), (uint64_t)loose, "not sealed"}, {(uint64_t)getpid(), (uint64_t)small, "no memory"}, {(uint64_t)getpid(), (uint64_t)pipes[0], "no memory"},
-        {(uint64_t)getpid(), 99999, "cannot be opened"}, {0, 1, "of process 0"}, {UINT64_MAX, 1, "shared memory is descriptor"}, {1, UINT64_MAX, "shared memory is descriptor"}};
+    const int loose = memfd_create("loose", MFD_CLOEXEC | MFD_ALLOW_SEALING),
+              small = memfd_create("small", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    assert_true(loose >= 0 && small >= 0 && pipe(pipes) == 0 &&
+                ftruncate(loose, LINK_SHARE_BYTES) == 0);
+    const struct { uint64_t pid, fd; const char *word;
+    } bad[] = {{(uint64_t)getpid(), (uint64_t)loose, "not sealed"},
+               {(uint64_t)getpid(), (uint64_t)small, "no memory"},
+               {(uint64_t)getpid(), (uint64_t)pipes[0], "no memory"},
+               {(uint64_t)getpid(), 99999, "cannot be opened"},
+               {0, 1, "of process 0"},
+               {UINT64_MAX, 1, "shared memory is descriptor"},
+               {1, UINT64_MAX, "shared memory is descriptor"}};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         memcpy(other, &bad[i].pid, 8);
         memcpy(other + 8, &bad[i].fd, 8);
@@ -948,7 +1074,10 @@ static void what_is_no_shared_memory_is_refused(void **state)
     open_world(&w, models[2], 0, NULL);
     assert_int_equal(engine_worker_describe(w.e, &who, NULL), INGLE_OK);
     const uint64_t slot = 1;
-    refused_for(&who, &(struct link_head){.kind = LINK_EVAL, .layer = 1, .n_rows = 1, .n_pairs = 2, .flags = LINK_SHARED}, &slot, 8, "of which there is none");
+    refused_for(&who,
+                &(struct link_head){
+                    .kind = LINK_EVAL, .layer = 1, .n_rows = 1, .n_pairs = 2, .flags = LINK_SHARED},
+                &slot, 8, "of which there is none");
     refused_for(&who, &(struct link_head){.kind = LINK_SHARE}, NULL, 0, "only a worker");
     close_world(&w);
     (void)stop(&h);
@@ -959,7 +1088,8 @@ static void what_is_no_shared_memory_is_refused(void **state)
     close(pipes[1]);
 }
 
-/* An engine with little memory says which experts should be at its worker, which says that it has them. */
+/* An engine with little memory says which experts should be at its worker, which says that it has
+ * them. */
 static void experts_that_are_not_here_are_there(void **state)
 {
     (void)state;
@@ -981,7 +1111,8 @@ static void experts_that_are_not_here_are_there(void **state)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         assert_true(ingle_engine_worker(w.e, 0, &x));
     }
-    assert_true(x.have > 0 && x.have <= x.slots && x.there_engines == 1 && x.there_evals == x.evals && x.losses == 0);
+    assert_true(x.have > 0 && x.have <= x.slots && x.there_engines == 1 &&
+                x.there_evals == x.evals && x.losses == 0);
     assert_true(compute(&w) == plain);
     close_world(&w);
     (void)stop(&h);
@@ -994,7 +1125,12 @@ static void what_nobody_has_may_be_left_out(void **state)
     const char *path = models[2];
     const uint64_t plain = alone(path), least = least_of(path);
     for (int all = 0; all < 2; all++) { /* of the worker's experts are in its memory */
-        struct ingle_engine_options o = {.n_ctx = 512, .threads = 2, .expert_bytes = least, .experts_skip = 1, .experts_worker = at[0], .callbacks = {.report = hear}};
+        struct ingle_engine_options o = {.n_ctx = 512,
+                                         .threads = 2,
+                                         .expert_bytes = least,
+                                         .experts_skip = 1,
+                                         .experts_worker = at[0],
+                                         .callbacks = {.report = hear}};
         struct ingle_engine_worker x = {0};
         struct ingle_experts n;
         struct world w;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Experts beyond memory: the bits of all in memory, whatever the budget, the file, the order of arrival and who leaves;
- * and when a read fails, an error with file, layer and expert, and the next step computes again. */
+/* Long file: every case of a store needs the same gate at its reads.
+ * Experts beyond memory: the bits of all in memory, whatever the budget, the file, the order of
+ * arrival and who leaves; and when a read fails, an error with file, layer and expert, and the next
+ * step computes again. */
 #define _GNU_SOURCE
 #include "unit/unit.h"
 
@@ -32,10 +34,16 @@
 #include <unistd.h>
 
 static const char moe[] = "tests/data/goldens/gemma4_moe/model-F32.gguf";
-static const char *const models[] = {moe, "tests/data/goldens/gemma4_moe", "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
+static const char *const models[] = {moe, "tests/data/goldens/gemma4_moe",
+                                     "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
                                      "tests/data/nano-v4/nano-v4-MXFP4.gguf"};
-enum { N_MODELS = sizeof models / sizeof *models, PROMPT = UNIT_TSAN ? 12 : 24, ANSWER = UNIT_TSAN ? 3 : 6 };
-enum { STEP = UNIT_ASAN || UNIT_TSAN ? 2 : 1 }; /* every other model under sanitizers, which are slow */
+enum {
+    N_MODELS = sizeof models / sizeof *models,
+    PROMPT = UNIT_TSAN ? 12 : 24,
+    ANSWER = UNIT_TSAN ? 3 : 6
+};
+/* every other model under sanitizers, which are slow */
+enum { STEP = UNIT_ASAN || UNIT_TSAN ? 2 : 1 };
 
 static struct ingle_error error;
 static char dir[64], said[4096];
@@ -50,7 +58,8 @@ static void must(ingle_status st)
         fail_msg("%s", error.text);
 }
 
-static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
 {
     (void)arg;
     (void)level;
@@ -66,9 +75,15 @@ struct world {
 
 static void open_world(struct world *w, const char *path, uint64_t budget, bool packed)
 {
-    static const char *const io[] = {[EXPERT_BY_AUTO] = "auto", [EXPERT_BY_THREADS] = "threads", [EXPERT_BY_URING] = "uring"};
-    const struct ingle_engine_options o = {.pack_cache = packed ? dir : NULL, .pack_write = packed, .n_ctx = 512, .threads = 2,
-                                           .expert_bytes = budget, .experts_io = io[by], .callbacks = {.report = hear}};
+    static const char *const io[] = {
+        [EXPERT_BY_AUTO] = "auto", [EXPERT_BY_THREADS] = "threads", [EXPERT_BY_URING] = "uring"};
+    const struct ingle_engine_options o = {.pack_cache = packed ? dir : NULL,
+                                           .pack_write = packed,
+                                           .n_ctx = 512,
+                                           .threads = 2,
+                                           .expert_bytes = budget,
+                                           .experts_io = io[by],
+                                           .callbacks = {.report = hear}};
     said[0] = 0;
     must(ingle_model_open(&w->m, path, NULL, &error));
     must(ingle_engine_open(&w->e, w->m, &o, &error));
@@ -92,7 +107,8 @@ static void reopen(struct world *w, const struct expert_store_options *o)
         fail_msg("%s", err.msg);
 }
 
-/* Hash of the logits of a prompt and of some tokens behind it; 0 with `error` where a step fails. */
+/* Hash of the logits of a prompt and of some tokens behind it; 0 with `error` where a step
+ * fails. */
 static uint64_t compute(struct world *w)
 {
     struct ingle_engine_info info;
@@ -106,7 +122,8 @@ static uint64_t compute(struct world *w)
         tokens[i] = (int32_t)((i * 7919 + 5) % info.n_vocab);
     must(ingle_session_open(&s, w->e, &error));
     for (int n = PROMPT; h && n <= PROMPT + ANSWER; n++) {
-        if (ingle_session_sync(s, tokens, n, NULL, &error) || ingle_session_finish(s, &logits, &error))
+        if (ingle_session_sync(s, tokens, n, NULL, &error) ||
+            ingle_session_finish(s, &logits, &error))
             h = 0;
         else
             h = h * 31 + model_packed_sum_of(logits, (size_t)info.n_vocab * sizeof *logits).lo;
@@ -177,7 +194,8 @@ static void check_counts(struct world *w, uint64_t budget)
         hits += l.hits;
     }
     assert_true(x.choices == choices && x.hits == hits && x.hits + x.misses == x.choices);
-    assert_true(x.memory_bytes <= budget && x.resident <= x.slots && x.memory_bytes < x.expert_bytes);
+    assert_true(x.memory_bytes <= budget && x.resident <= x.slots &&
+                x.memory_bytes < x.expert_bytes);
     assert_true(x.misses > 0 && x.read_bytes > 0 && x.failed_reads == 0);
 }
 
@@ -224,13 +242,19 @@ static void auto_leaves_experts_on_disk(void **state)
     struct ingle_model *m;
     struct world w;
     struct ingle_plan plan;
-    struct ingle_engine_options o = {.n_ctx = 512, .max_rows = 64, .threads = 2, .cache_bytes = 1 << 16, .callbacks = {.report = hear}};
+    struct ingle_engine_options o = {.n_ctx = 512,
+                                     .max_rows = 64,
+                                     .threads = 2,
+                                     .cache_bytes = 1 << 16,
+                                     .callbacks = {.report = hear}};
     must(ingle_model_open(&m, moe, NULL, &error));
     must(ingle_engine_plan(m, &o, &plan, &error));
-    assert_true(plan.fits && plan.expert_memory_bytes == plan.expert_bytes && plan.expert_bytes == all);
+    assert_true(plan.fits && plan.expert_memory_bytes == plan.expert_bytes &&
+                plan.expert_bytes == all);
     o.memory_bytes = plan.total_bytes - all / 2;
     must(ingle_engine_plan(m, &o, &plan, &error));
-    assert_true(plan.fits && plan.expert_memory_bytes < plan.expert_bytes && plan.total_bytes <= o.memory_bytes);
+    assert_true(plan.fits && plan.expert_memory_bytes < plan.expert_bytes &&
+                plan.total_bytes <= o.memory_bytes);
     w.m = m;
     must(ingle_engine_open(&w.e, m, &o, &error));
     assert_true(compute(&w) == in_memory(moe));
@@ -249,7 +273,8 @@ struct hook {
     int gate;                   /* readable: nobody waits there */
     _Atomic uint64_t n;         /* Sync: atomic */
     _Atomic int how;            /* Sync: atomic */
-    _Atomic int hold, held;     /* Sync: atomic.  Reads that do not end until hold is 0; how many there are */
+    /* Sync: atomic.  Reads that do not end until hold is 0; how many there are */
+    _Atomic int hold, held;
     int most_held;
     _Atomic int over;           /* Sync: atomic */
     /* Sync: atomic */
@@ -324,7 +349,8 @@ static ssize_t before(void *arg, const void *to, size_t n, off_t at, int *wait)
         atomic_store(&t->timer, *wait);
         return n > 4096 && r % 3 == 0 ? 4096 : (ssize_t)n; /* a short read */
     }
-    if (how == FAIL || (how == FAIL_ONCE && atomic_fetch_add(&p->tries, 1) % 2 == 0) || atomic_exchange(&p->fails, 0))
+    if (how == FAIL || (how == FAIL_ONCE && atomic_fetch_add(&p->tries, 1) % 2 == 0) ||
+        atomic_exchange(&p->fails, 0))
         return -EIO;
     if (how == END)
         return 0;
@@ -375,8 +401,11 @@ static void late_reads_and_random_evictions_change_nothing(void **state)
             open_hook(&h, LATE);
             const uint64_t budget = k % 2 ? least : (least + all) / 2;
             open_world(&w, models[i], budget, true);
-            reopen(&w, &(struct expert_store_options){.budget_bytes = budget, .n_used = 2, .hook = &h.f,
-                                                      .shake = k < 2 ? 77 + k : 0, .early = -1});
+            reopen(&w, &(struct expert_store_options){.budget_bytes = budget,
+                                                      .n_used = 2,
+                                                      .hook = &h.f,
+                                                      .shake = k < 2 ? 77 + k : 0,
+                                                      .early = -1});
             assert_true(compute(&w) == plain && compute(&w) == plain);
             check_counts(&w, budget);
             close_world(&w);
@@ -387,8 +416,12 @@ static void late_reads_and_random_evictions_change_nothing(void **state)
 
 static void a_failed_read_ends_the_step_and_no_more(void **state)
 {
-    static const struct { enum how how; const char *text; } cases[] = {
-        {FAIL, "Input/output error"}, {END, "the file ends"}, {FLIP, "checksum is wrong"}, {STUCK, "no read has ended"},
+    static const struct { enum how how; const char *text;
+    } cases[] = {
+        {FAIL, "Input/output error"},
+        {END, "the file ends"},
+        {FLIP, "checksum is wrong"},
+        {STUCK, "no read has ended"},
     };
     (void)state;
     uint64_t all;
@@ -398,7 +431,10 @@ static void a_failed_read_ends_the_step_and_no_more(void **state)
         struct hook h;
         open_hook(&h, FAIR);
         open_world(&w, moe, least, true);
-        reopen(&w, &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .hook = &h.f, .verify = EXPERT_VERIFY_ALWAYS});
+        reopen(&w, &(struct expert_store_options){.budget_bytes = least,
+                                                  .n_used = 2,
+                                                  .hook = &h.f,
+                                                  .verify = EXPERT_VERIFY_ALWAYS});
         const uint64_t usual = w.e->experts->o.stall_ns;
         assert_true(compute(&w) == plain);
         for (int again = 0; again < 2; again++) {
@@ -423,7 +459,8 @@ static void a_failed_read_ends_the_step_and_no_more(void **state)
     }
 }
 
-/* A step may want an expert whose read, for an earlier one, is about to fail: it is read anew for this step. */
+/* A step may want an expert whose read, for an earlier one, is about to fail: it is read anew for
+ * this step. */
 static void a_read_of_an_earlier_step_that_fails_is_done_anew(void **state)
 {
     (void)state;
@@ -460,7 +497,8 @@ static uint64_t ask(struct ingle_session *s, const int32_t *tokens, int n, int64
     return model_packed_sum_of(logits, (size_t)n_vocab * sizeof *logits).lo;
 }
 
-/* Without its disk a model still computes what is in memory; and a session goes on where a step failed. */
+/* Without its disk a model still computes what is in memory; and a session goes on where a step
+ * failed. */
 static void a_disk_that_is_gone_fails_misses_only(void **state)
 {
     (void)state;
@@ -499,7 +537,8 @@ static void a_disk_that_is_gone_fails_misses_only(void **state)
     close(h.gate);
 }
 
-/* Threads whose reads do not end are left alone: others read, and nobody waits for them at the end. */
+/* Threads whose reads do not end are left alone: others read, and nobody waits for them at the
+ * end. */
 static void reads_that_never_end_are_left_alone(void **state)
 {
     (void)state;
@@ -514,7 +553,8 @@ static void reads_that_never_end_are_left_alone(void **state)
     open_hook(&h, FAIR);
     h.most_held = THREADS;
     open_world(&w, model, all - 1, true);
-    reopen(&w, &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2, .hook = &h.f, .sink = &w.e->sink});
+    reopen(&w, &(struct expert_store_options){
+                   .budget_bytes = all - 1, .n_used = 2, .hook = &h.f, .sink = &w.e->sink});
     const uint64_t usual = w.e->experts->o.stall_ns;
     w.e->experts->o.stall_ns = SHORT_NS;
     open_gate(&h, false);
@@ -551,7 +591,8 @@ static bool forbid(unsigned nr, unsigned code)
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
     };
     const struct sock_fprog p = {sizeof f / sizeof *f, f};
-    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0;
+    return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+           prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &p) == 0;
 }
 
 struct refusal {
@@ -577,9 +618,10 @@ static void *compute_without(void *arg)
 static void a_kernel_that_refuses_io_uring(void **state)
 {
     (void)state;
-    static const struct { unsigned nr, code; } cases[] = {
-        {SYS_io_uring_setup, EPERM}, {SYS_io_uring_setup, ENOSYS}, {SYS_io_uring_setup, ENOMEM}, {SYS_io_uring_register, EPERM},
-        {SYS_io_uring_enter, EPERM},
+    static const struct { unsigned nr, code;
+    } cases[] = {
+        {SYS_io_uring_setup, EPERM},    {SYS_io_uring_setup, ENOSYS}, {SYS_io_uring_setup, ENOMEM},
+        {SYS_io_uring_register, EPERM}, {SYS_io_uring_enter, EPERM},
     };
     uint64_t all;
     const uint64_t least = least_of(moe, &all), plain = in_memory(moe);
@@ -623,8 +665,8 @@ static void the_reader_that_is_asked_for_reads(void **state)
 }
 
 /* Early reads bring bytes sooner; who stays and what counts as a hit does not depend on them. */
-/* Lossy, by name only: where nothing is important every miss of decode is left out, and prompts are as always; what is left out is
- * counted, and stands in the key of what is stored. */
+/* Lossy, by name only: where nothing is important every miss of decode is left out, and prompts are
+ * as always; what is left out is counted, and stands in the key of what is stored. */
 static void experts_are_left_out_only_by_name(void **state)
 {
     (void)state;
@@ -636,16 +678,22 @@ static void experts_are_left_out_only_by_name(void **state)
             struct world w;
             struct ingle_experts x;
             open_world(&w, models[i], least, true);
-            reopen(&w, &(struct expert_store_options){.budget_bytes = least, .n_used = 2, .skip = skip[k]});
+            reopen(&w, &(struct expert_store_options){
+                           .budget_bytes = least, .n_used = 2, .skip = skip[k]});
             const uint64_t h = compute(&w);
             assert_true(ingle_engine_experts(w.e, &x) && x.hits + x.misses == x.choices);
-            assert_true(k < 2 ? h == plain && !x.skipped : h && h != plain && x.skipped > 0 && x.skipped < x.misses);
+            assert_true(k < 2 ? h == plain && !x.skipped
+                              : h && h != plain && x.skipped > 0 && x.skipped < x.misses);
             close_world(&w);
         }
         struct ingle_model *m;
         struct ingle_engine *e;
         struct ingle_engine_info info;
-        struct ingle_engine_options o = {.n_ctx = 512, .threads = 1, .expert_bytes = least, .experts_skip = 0.5, .callbacks = {.report = hear}};
+        struct ingle_engine_options o = {.n_ctx = 512,
+                                         .threads = 1,
+                                         .expert_bytes = least,
+                                         .experts_skip = 0.5,
+                                         .callbacks = {.report = hear}};
         must(ingle_model_open(&m, models[i], NULL, &error));
         must(ingle_engine_open(&e, m, &o, &error));
         ingle_engine_info(e, &info);
@@ -665,18 +713,21 @@ static void early_reads_change_no_hit(void **state)
         enum { OFF, ALWAYS, AUTO, N };
         static const int how[N] = {[OFF] = 0, [ALWAYS] = EXPERT_MAX, [AUTO] = -1};
         uint64_t all, hits[N], choices[N];
-        const uint64_t least = least_of(models[i], &all), budget = (least + all) / 2, plain = in_memory(models[i]);
+        const uint64_t least = least_of(models[i], &all), budget = (least + all) / 2,
+                       plain = in_memory(models[i]);
         for (int k = 0; k < N; k++) {
             struct world w;
             struct ingle_experts x;
             open_world(&w, models[i], budget, true);
-            reopen(&w, &(struct expert_store_options){.budget_bytes = budget, .n_used = 2, .early = how[k]});
+            reopen(&w, &(struct expert_store_options){
+                           .budget_bytes = budget, .n_used = 2, .early = how[k]});
             assert_true(compute(&w) == plain);
             assert_true(ingle_engine_experts(w.e, &x));
             hits[k] = x.hits;
             choices[k] = x.choices;
             assert_true(k != OFF || (!x.early_reads && !x.early_hits));
-            assert_true(x.early_in_time <= x.early_hits && x.early_hits <= x.early_reads && x.reads_early == (k == ALWAYS));
+            assert_true(x.early_in_time <= x.early_hits && x.early_hits <= x.early_reads &&
+                        x.reads_early == (k == ALWAYS));
             close_world(&w);
             assert_true(hits[k] == hits[OFF] && choices[k] == choices[OFF]);
         }
@@ -720,7 +771,8 @@ static void both_writers_write_the_same_file(void **state)
     }
 }
 
-/* Experts are never mapped: a file that is cut short is an error of a step, and not the end of the process. */
+/* Experts are never mapped: a file that is cut short is an error of a step, and not the end of the
+ * process. */
 static void a_file_cut_short_is_an_error(void **state)
 {
     (void)state;
@@ -798,7 +850,8 @@ static void see_entry(void *arg, const struct model_pack_entry *e)
     snprintf(arg, 200, "%.199s", e->damage ? e->damage : "good");
 }
 
-/* A damaged file is known as such by `ingle cache`, is not deleted in use, and is packed again by the next start. */
+/* A damaged file is known as such by `ingle cache`, is not deleted in use, and is packed again by
+ * the next start. */
 static void a_damaged_file_is_packed_again(void **state)
 {
     (void)state;
@@ -813,7 +866,8 @@ static void a_damaged_file_is_packed_again(void **state)
     struct packed_header head;
     const int fd = open(path, O_RDONLY);
     assert_int_equal(read(fd, &head, sizeof head), (ssize_t)sizeof head);
-    for (off_t at = (off_t)(head.image_at + head.dense_bytes); at < (off_t)head.file_bytes; at += 4096)
+    for (off_t at = (off_t)(head.image_at + head.dense_bytes); at < (off_t)head.file_bytes;
+         at += 4096)
         flip(path, at);
     assert_true(compute(&w) == 0);
     assert_non_null(strstr(error.text, path));
@@ -832,8 +886,8 @@ static void a_damaged_file_is_packed_again(void **state)
     close_world(&w);
 }
 
-/* The model's own file, of which experts are read, has no checksums: another file under its name is not its business,
- * bytes written to it are an error. */
+/* The model's own file, of which experts are read, has no checksums: another file under its name is
+ * not its business, bytes written to it are an error. */
 static void a_model_that_is_replaced_or_written_to(void **state)
 {
     (void)state;
@@ -871,7 +925,8 @@ static void a_model_that_is_replaced_or_written_to(void **state)
     mem_free(bytes);
 }
 
-/* A budget that the memory does not have: refused with the table before anything is loaded, unless it is forced. */
+/* A budget that the memory does not have: refused with the table before anything is loaded, unless
+ * it is forced. */
 static void a_budget_beyond_memory_is_refused(void **state)
 {
     (void)state;
@@ -879,7 +934,8 @@ static void a_budget_beyond_memory_is_refused(void **state)
     (void)least_of(moe, &all);
     struct ingle_model *m;
     struct world w;
-    struct ingle_engine_options o = {.n_ctx = 512, .threads = 1, .expert_bytes = all - 1, .memory_bytes = all / 2};
+    struct ingle_engine_options o = {
+        .n_ctx = 512, .threads = 1, .expert_bytes = all - 1, .memory_bytes = all / 2};
     must(ingle_model_open(&m, moe, NULL, &error));
     assert_int_equal(ingle_engine_open(&w.e, m, &o, &error), INGLE_LIMIT);
     assert_non_null(strstr(error.text, "experts"));
@@ -925,7 +981,10 @@ static void memory_is_given_back_and_taken_again(void **state)
     struct ingle_experts full, x;
     bool pressed = false;
     open_world(&w, model, all - 1, true);
-    reopen(&w, &(struct expert_store_options){.budget_bytes = all - 1, .n_used = 2, .is_short = is_short, .short_arg = &pressed,
+    reopen(&w, &(struct expert_store_options){.budget_bytes = all - 1,
+                                              .n_used = 2,
+                                              .is_short = is_short,
+                                              .short_arg = &pressed,
                                               .sink = &w.e->sink});
     assert_true(compute(&w) == plain);
     expert_store_tend(w.e->experts, now += EXPERT_LOOK_NS);
@@ -935,7 +994,8 @@ static void memory_is_given_back_and_taken_again(void **state)
     uint64_t last = full.memory_bytes;
     for (int i = 0; i < 8; i++) {
         expert_store_tend(w.e->experts, now += EXPERT_LOOK_NS);
-        assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes <= last && (i > 3 || x.memory_bytes < last));
+        assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes <= last &&
+                    (i > 3 || x.memory_bytes < last));
         assert_true(resident_bytes(w.e->experts) <= x.memory_bytes && x.resident <= x.slots);
         last = x.memory_bytes;
         assert_true(compute(&w) == plain);
@@ -945,11 +1005,13 @@ static void memory_is_given_back_and_taken_again(void **state)
     assert_non_null(strstr(said, "given back"));
     pressed = false;
     expert_store_tend(w.e->experts, now += EXPERT_LOOK_NS);
-    assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes == last); /* not before it is quiet */
+    /* not before it is quiet */
+    assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes == last);
     now += EXPERT_QUIET_NS;
     for (int i = 0; i < 8; i++)
         expert_store_tend(w.e->experts, now += EXPERT_LOOK_NS);
-    assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes == full.memory_bytes && x.slots == full.slots);
+    assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes == full.memory_bytes &&
+                x.slots == full.slots);
     assert_non_null(strstr(said, "taken again"));
     assert_true(compute(&w) == plain && compute(&w) == plain);
     assert_true(resident_bytes(w.e->experts) <= x.memory_bytes);
@@ -959,7 +1021,8 @@ static void memory_is_given_back_and_taken_again(void **state)
 /* ---- a device with memory of its own ---- */
 
 enum { AREAS = 16 };
-/* It computes as the processor does, and its memory can be touched within its own functions only. */
+/* It computes as the processor does, and its memory can be touched within its own functions
+ * only. */
 struct pretend {
     struct device_ops ops; /* first: a device has its address */
     struct device_own_ops own;
@@ -1055,8 +1118,10 @@ static void pretend_mlp(struct device *d, const void *args, void *scratch)
 
 static void pretend(struct world *w, struct pretend *p, uint64_t bytes)
 {
-    *p = (struct pretend){.ops = *w->e->device->ops, .bytes = bytes,
-                          .own = {pretend_bytes, pretend_take, pretend_give, pretend_put, pretend_get}};
+    *p = (struct pretend){
+        .ops = *w->e->device->ops,
+        .bytes = bytes,
+        .own = {pretend_bytes, pretend_take, pretend_give, pretend_put, pretend_get}};
     p->ops.own = &p->own;
     p->ops.run[DEVICE_OP_mlp] = pretend_mlp;
     w->e->device->ops = &p->ops;
@@ -1069,7 +1134,8 @@ static void check_own(struct expert_store *s)
         const struct store_class *c = &s->class[k];
         int n = 0;
         for (int64_t i = 0; i < c->n_experts; i++) {
-            assert_true(!expert_own_has(c, i) || (c->slot_of[i] < 0 && !expert_policy_is_in(c->policy, i)));
+            assert_true(!expert_own_has(c, i) ||
+                        (c->slot_of[i] < 0 && !expert_policy_is_in(c->policy, i)));
             n += expert_own_has(c, i);
         }
         assert_true(n == c->n_own_in && (!c->n_own || n < c->n_own));
@@ -1081,7 +1147,8 @@ static void a_device_with_memory_of_its_own_has_the_same_bits(void **state)
     (void)state;
     for (int i = 0; i < N_MODELS; i += 3) { /* one of each family */
         uint64_t all;
-        const uint64_t least = least_of(models[i], &all), plain = in_memory(models[i]), budget = least + (all - least) / 4;
+        const uint64_t least = least_of(models[i], &all), plain = in_memory(models[i]),
+                       budget = least + (all - least) / 4;
         uint64_t misses[2];
         for (int k = 0; k < 4; k++) {
             struct world w;
@@ -1092,16 +1159,21 @@ static void a_device_with_memory_of_its_own_has_the_same_bits(void **state)
             const struct device_ops *const cpu = w.e->device->ops;
             open_hook(&h, k > 1 ? LATE : FAIR);
             pretend(&w, &p, k ? all / 3 : 0);
-            reopen(&w, &(struct expert_store_options){.budget_bytes = budget, .n_used = 2, .hook = &h.f, .early = k > 1 ? -1 : 0,
+            reopen(&w, &(struct expert_store_options){.budget_bytes = budget,
+                                                      .n_used = 2,
+                                                      .hook = &h.f,
+                                                      .early = k > 1 ? -1 : 0,
                                                       .shake = k == 3 ? 99 : 0});
             for (int n = 0; n < 7; n++) {
                 assert_true(compute(&w) == plain);
                 check_own(w.e->experts);
             }
-            assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes <= budget && x.hits + x.misses == x.choices);
+            assert_true(ingle_engine_experts(w.e, &x) && x.memory_bytes <= budget &&
+                        x.hits + x.misses == x.choices);
             if (k < 2)
                 misses[k] = x.misses;
-            assert_true((p.computed > 0) == (k > 0) && (p.puts > 0) == (k > 0) && p.puts == w.e->experts->own_moves);
+            assert_true((p.computed > 0) == (k > 0) && (p.puts > 0) == (k > 0) &&
+                        p.puts == w.e->experts->own_moves);
             assert_true(k < 3 || p.gets > 0);
             expert_store_close(w.e->experts);
             w.e->experts = NULL;
@@ -1117,7 +1189,8 @@ static void a_device_with_memory_of_its_own_has_the_same_bits(void **state)
 
 /* ---- profiles ---- */
 
-static uint64_t misses_of_first_prompt(struct world *w, const struct expert_store_options *o, uint64_t plain)
+static uint64_t misses_of_first_prompt(struct world *w, const struct expert_store_options *o,
+                                       uint64_t plain)
 {
     struct ingle_experts x;
     reopen(w, o);
@@ -1137,9 +1210,13 @@ static void a_profile_lives_from_run_to_run(void **state)
     struct stat st;
     snprintf(profile, sizeof profile, "%s.profile", dir);
     open_world(&w, model, least + (all - least) / 2, true);
-    struct expert_store_options o = {.budget_bytes = least + (all - least) / 2, .n_used = 2, .profile = profile, .identity = 7,
+    struct expert_store_options o = {.budget_bytes = least + (all - least) / 2,
+                                     .n_used = 2,
+                                     .profile = profile,
+                                     .identity = 7,
                                      .sink = &w.e->sink};
-    const uint64_t first = misses_of_first_prompt(&w, &o, plain), again = misses_of_first_prompt(&w, &o, plain);
+    const uint64_t first = misses_of_first_prompt(&w, &o, plain),
+                   again = misses_of_first_prompt(&w, &o, plain);
     assert_true(again < first);
     assert_null(strstr(said, "profile"));
     assert_int_equal(stat(profile, &st), 0);
@@ -1163,12 +1240,17 @@ static void a_profile_lives_from_run_to_run(void **state)
     assert_int_equal(unlink(profile), 0);
 }
 
-/* A test with each of those who read; under sanitizers, which are slow, with one of them, by turns. */
+/* A test with each of those who read; under sanitizers, which are slow, with one of them, by
+ * turns. */
 static enum expert_by by_threads = EXPERT_BY_THREADS, by_uring = EXPERT_BY_URING;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define BOTH(f) {#f, f, setup, teardown, __LINE__ % 2 ? &by_threads : &by_uring}
 #else
-#define BOTH(f) {#f ", threads", f, setup, teardown, &by_threads}, {#f ", uring", f, setup, teardown, &by_uring}
+#define BOTH(f)                                                                                    \
+    {#f ", threads", f, setup, teardown, &by_threads},                                             \
+    {                                                                                              \
+#f ", uring", f, setup, teardown, &by_uring                                                \
+    }
 #endif
 
 int main(void)
@@ -1187,7 +1269,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_model_that_is_replaced_or_written_to, setup, teardown),
         cmocka_unit_test_setup_teardown(a_budget_beyond_memory_is_refused, setup, teardown),
         BOTH(memory_is_given_back_and_taken_again),
-        cmocka_unit_test_setup_teardown(a_device_with_memory_of_its_own_has_the_same_bits, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_device_with_memory_of_its_own_has_the_same_bits, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_profile_lives_from_run_to_run, setup, teardown),
         cmocka_unit_test_setup_teardown(experts_are_left_out_only_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(a_kernel_that_refuses_io_uring, setup, teardown),

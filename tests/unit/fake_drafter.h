@@ -1,7 +1,8 @@
 /*
- * fake_drafter - a network that knows what comes: it is given texts, finds the one that a session is in by what it has
- * kept of its positions, and drafts what follows there, or now and then something else.  What it keeps says for
- * each position which token stood there, so that a mistake in rewinds, forks and restores is seen.
+ * fake_drafter - a network that knows what comes: it is given texts, finds the one that a session
+ * is in by what it has kept of its positions, and drafts what follows there, or now and then
+ * something else.  What it keeps says for each position which token stood there, so that a mistake
+ * in rewinds, forks and restores is seen.
  */
 #ifndef INGLE_TESTS_FAKE_DRAFTER_H
 #define INGLE_TESTS_FAKE_DRAFTER_H
@@ -37,23 +38,27 @@ struct fake {
 
 /* ---- what it keeps: the token of a position, in pages that stay and in a window ---- */
 
-static inline ingle_status fake_kv(const void *self, const struct kv_types *types, struct kv_spec *out, struct err *err)
+static inline ingle_status fake_kv(const void *self, const struct kv_types *types,
+                                   struct kv_spec *out, struct err *err)
 {
-    struct kv_spec spec = {.n_groups = 2, .n_streams = 2, .stream = mem_calloc(2, sizeof *spec.stream)};
+    struct kv_spec spec = {
+        .n_groups = 2, .n_streams = 2, .stream = mem_calloc(2, sizeof *spec.stream)};
     (void)self;
     (void)types;
     if (!spec.stream)
         return err_set(err, INGLE_NOMEM, "no memory");
     spec.group[1].window = FAKE_WINDOW;
     for (uint32_t g = 0; g < 2; g++)
-        spec.stream[g] = (struct kv_stream){.kind = KV_ROWS, .group = g, .n_heads = 1, .k_width = FAKE_ROW, .every = 1};
+        spec.stream[g] = (struct kv_stream){
+            .kind = KV_ROWS, .group = g, .n_heads = 1, .k_width = FAKE_ROW, .every = 1};
     const ingle_status st = kv_layout(&spec, err);
     assert_int_equal(st, INGLE_OK);
     *out = spec;
     return INGLE_OK;
 }
 
-static inline float *fake_row(const struct family_forward *f, const struct family_span *s, uint32_t stream, int64_t pos)
+static inline float *fake_row(const struct family_forward *f, const struct family_span *s,
+                              uint32_t stream, int64_t pos)
 {
     const struct kv_stream *st = &f->kv->stream[stream];
     uint8_t *page = kv_timeline_pages(s->timeline, st->group)[pos / KV_PAGE];
@@ -67,7 +72,8 @@ static inline void *fake_observe_begin(const void *self, const struct family_for
     return (void *)(uintptr_t)self;
 }
 
-static inline void fake_observe_tap(const void *self, void *state, enum family_tap tap, int layer, struct rows x)
+static inline void fake_observe_tap(const void *self, void *state, enum family_tap tap, int layer,
+                                    struct rows x)
 {
     struct fake *k = state;
     (void)self;
@@ -91,7 +97,8 @@ static inline void fake_observe_twins(const struct family_forward *f)
         for (int64_t r = 0; r < t->n; r++)
             for (uint32_t stream = 0; stream < 2; stream++)
                 memcpy(fake_row(f, &own, stream, t->at + r),
-                       &(float[FAKE_ROW]){(float)s->token[row + r], (float)(t->at + r), 1, 2}, FAKE_ROW * sizeof(float));
+                       &(float[FAKE_ROW]){(float)s->token[row + r], (float)(t->at + r), 1, 2},
+                       FAKE_ROW * sizeof(float));
     }
 }
 
@@ -105,9 +112,11 @@ static inline void fake_observe_end(const void *self, const struct family_forwar
         const struct family_span *s = &f->step->span[i];
         for (int64_t r = 0; r < s->n && s->timeline; r++)
             for (uint32_t stream = 0; stream < 2; stream++)
-                if (kv_timeline_pages(s->timeline, f->kv->stream[stream].group)[(s->at + r) / KV_PAGE])
+                if (kv_timeline_pages(s->timeline,
+                                      f->kv->stream[stream].group)[(s->at + r) / KV_PAGE])
                     memcpy(fake_row(f, s, stream, s->at + r),
-                           &(float[FAKE_ROW]){(float)s->token[r], (float)(s->at + r), 1, 2}, FAKE_ROW * sizeof(float));
+                           &(float[FAKE_ROW]){(float)s->token[r], (float)(s->at + r), 1, 2},
+                           FAKE_ROW * sizeof(float));
     }
 }
 
@@ -129,8 +138,10 @@ static inline void fake_check_window(struct fake *k, const struct family_round *
 {
     const struct family_span *s = &r->forward.step->span[i];
     for (int64_t pos = num_max(r->from[i], s->at - FAKE_WINDOW); pos < s->at; pos++) {
-        const float *full = fake_row(&r->forward, s, 0, pos), *near = fake_row(&r->forward, s, 1, pos);
-        k->n_wrong_rows += full[0] != near[0] || full[1] != (float)pos || near[1] != (float)pos || full[3] != 2;
+        const float *full = fake_row(&r->forward, s, 0, pos),
+                    *near = fake_row(&r->forward, s, 1, pos);
+        k->n_wrong_rows +=
+            full[0] != near[0] || full[1] != (float)pos || near[1] != (float)pos || full[3] != 2;
     }
 }
 
@@ -147,13 +158,16 @@ static inline void fake_begin(const void *self, struct family_round *r)
                 k->found[i] = t;
         k->n_lost += k->found[i] < 0;
         fake_check_window(k, r, i);
-        for (int64_t j = 0; j < k->most; j++) /* rows that it writes on the way, and that nobody may see later */
-            memcpy(fake_row(&r->forward, s, 0, s->at + j), &(float[FAKE_ROW]){-1, -1, -1, -1}, FAKE_ROW * sizeof(float));
+        /* rows that it writes on the way, and that nobody may see later */
+        for (int64_t j = 0; j < k->most; j++)
+            memcpy(fake_row(&r->forward, s, 0, s->at + j), &(float[FAKE_ROW]){-1, -1, -1, -1},
+                   FAKE_ROW * sizeof(float));
     }
 }
 
-static inline void fake_next(const void *self, struct family_round *r, int64_t j, const int32_t *token, int64_t n_spans,
-                             struct rows logits, float *confidence)
+static inline void fake_next(const void *self, struct family_round *r, int64_t j,
+                             const int32_t *token, int64_t n_spans, struct rows logits,
+                             float *confidence)
 {
     struct fake *k = (struct fake *)(uintptr_t)self;
     if (!r->forward.step->span[0].timeline)
@@ -161,12 +175,15 @@ static inline void fake_next(const void *self, struct family_round *r, int64_t j
     for (int64_t i = 0; i < n_spans; i++) {
         float *row = logits.at + i * logits.stride;
         const int64_t at = k->at[i] + 1 + j;
-        uint64_t x = (uint64_t)at * 0x9E3779B97F4A7C15u + (uint64_t)token[i] * 0xBF58476D1CE4E5B9u + (uint64_t)k->n_rounds;
+        uint64_t x = (uint64_t)at * 0x9E3779B97F4A7C15u + (uint64_t)token[i] * 0xBF58476D1CE4E5B9u +
+                     (uint64_t)k->n_rounds;
         x ^= x >> 31;
         x *= 0x94D049BB133111EBu;
-        const bool right = (double)(x >> 40) / (double)(1 << 24) < k->right && k->found[i] >= 0 && at < k->text[k->found[i]].n;
+        const bool right = (double)(x >> 40) / (double)(1 << 24) < k->right && k->found[i] >= 0 &&
+                           at < k->text[k->found[i]].n;
         memset(row, 0, (size_t)k->n_vocab * sizeof *row);
-        if (!right && k->found[i] >= 0 && at < k->text[k->found[i]].n && (double)(x >> 20 & 0xFFFFF) / (double)(1 << 20) < k->second)
+        if (!right && k->found[i] >= 0 && at < k->text[k->found[i]].n &&
+            (double)(x >> 20 & 0xFFFFF) / (double)(1 << 20) < k->second)
             row[k->text[k->found[i]].token[at]] = 55;
         row[right ? k->text[k->found[i]].token[at] : (int32_t)(x % (uint64_t)k->n_vocab)] = 60;
         for (int64_t v = 0; v < k->n_vocab && !(k->bad == 0); v++)
@@ -187,7 +204,8 @@ static const struct family_draft fake_family = {
     .next = fake_next,
 };
 
-static inline void fake_learn(struct fake *k, const int32_t *prompt, int64_t n_prompt, const int32_t *answer, int64_t n)
+static inline void fake_learn(struct fake *k, const int32_t *prompt, int64_t n_prompt,
+                              const int32_t *answer, int64_t n)
 {
     assert_true(k->n_texts < FAKE_TEXTS);
     int32_t *text = mem_calloc((size_t)(n_prompt + n) + 1, sizeof *text);
@@ -205,7 +223,8 @@ static inline void fake_forget(struct fake *k)
 }
 
 /* Options of a runner with it, for n_sessions of n_ctx. */
-static inline struct runner_options fake_options(const struct ingle_engine *e, struct fake *k, const struct runner_options *like,
+static inline struct runner_options fake_options(const struct ingle_engine *e, struct fake *k,
+                                                 const struct runner_options *like,
                                                  int64_t n_sessions)
 {
     struct runner_options o = *like;
@@ -216,11 +235,13 @@ static inline struct runner_options fake_options(const struct ingle_engine *e, s
     o.sink = &e->sink;
     o.draft = &fake_family;
     o.draft_self = k;
-    o.draft_info = (struct family_draft_info){.most = k->most, .rows = k->most, .confidence = k->confidence};
+    o.draft_info =
+        (struct family_draft_info){.most = k->most, .rows = k->most, .confidence = k->confidence};
     if (session_runner_plan(e->family, e->self, &e->info, e->device, &o, &plan, &err))
         fail_msg("%s", err.msg);
     o.tree_budget_bytes = plan.kv_session_bytes;
-    o.kv_budget_bytes = plan.kv_session_bytes * (uint64_t)(n_sessions + 1) + plan.branch_bytes * (uint64_t)engine_branches_of(e->draft_tree);
+    o.kv_budget_bytes = plan.kv_session_bytes * (uint64_t)(n_sessions + 1) +
+                        plan.branch_bytes * (uint64_t)engine_branches_of(e->draft_tree);
     return o;
 }
 

@@ -51,7 +51,8 @@ struct opened {
     char said[2000]; /* reports, one a line */
 };
 
-static void say(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void say(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                const char *text)
 {
     char *to = arg;
     (void)level;
@@ -87,13 +88,16 @@ static ingle_status load(struct opened *o, const struct bytes *b, const char *pa
     const struct io_meta *meta;
     *o = (struct opened){0};
     o->sink = (struct report_sink){.report = say, .arg = o->said};
-    ingle_status s = device_create(&o->device, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, e);
+    ingle_status s =
+        device_create(&o->device, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, e);
     if (!s)
-        s = b ? io_open_memory(&o->file, "v4.gguf", b->at, b->n, &o->sink, e) : io_open(&o->file, path, &o->sink, e);
+        s = b ? io_open_memory(&o->file, "v4.gguf", b->at, b->n, &o->sink, e)
+              : io_open(&o->file, path, &o->sink, e);
     if (!s)
         s = read_meta(o, &meta, e);
     if (!s)
-        s = model_create(&o->model, o->file, o->device, o->meta ? o->family->rename : o->family->alias, &o->sink, e);
+        s = model_create(&o->model, o->file, o->device,
+                         o->meta ? o->family->rename : o->family->alias, &o->sink, e);
     if (!s)
         s = o->family->bind(&o->self, o->model, meta, &o->info, e);
     if (!s)
@@ -282,8 +286,9 @@ static void bad_tensors(void **state)
     put32(entry(&b, "blk.0.ffn_gate_tid2eid.weight") + 20, 0); /* floats for ids */
     refused(&b, WORDS("v4.gguf", "blk.0.ffn_gate_tid2eid.weight", "F32", "I32"));
     memcpy(b.at, whole.at, b.n);
-    static const char *const missing[] = {"token_embd.weight", "output_norm.weight", "blk.4.indexer.proj.weight",
-                                          "blk.2.hc_ffn_base.weight", "blk.3.ffn_down_exps.weight", "blk.0.attn_norm.weight"};
+    static const char *const missing[] = {"token_embd.weight",          "output_norm.weight",
+                                          "blk.4.indexer.proj.weight",  "blk.2.hc_ffn_base.weight",
+                                          "blk.3.ffn_down_exps.weight", "blk.0.attn_norm.weight"};
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++) {
         entry(&b, missing[i])[-1] = '#';
         refused(&b, WORDS("v4.gguf", missing[i], "missing"));
@@ -345,10 +350,14 @@ static void bad_checkpoint(void **state)
     snprintf(path, sizeof path, "%s/config.json", published);
     struct bytes config = slurp(path);
     put("config.json", config.at, config.n);
-    bad_byte("layers.1.attn.wq_a.scale", 0, 0xff, WORDS(dir, "layers.1.attn.wq_a.weight", "no number"));
-    bad_byte("layers.1.attn.wq_b.weight", 77, 0x7f, WORDS(dir, "layers.1.attn.wq_b.weight", "no number"));
-    bad_byte("layers.2.ffn.experts.3.w1.scale", 1, 0xff, WORDS(dir, "layers.2.ffn.experts.3.w1.weight", "no number"));
-    bad_byte("layers.0.ffn.gate.tid2eid", 1, 0x10, WORDS(dir, "layers.0.ffn.gate.tid2eid", "0 to 7"));
+    bad_byte("layers.1.attn.wq_a.scale", 0, 0xff,
+             WORDS(dir, "layers.1.attn.wq_a.weight", "no number"));
+    bad_byte("layers.1.attn.wq_b.weight", 77, 0x7f,
+             WORDS(dir, "layers.1.attn.wq_b.weight", "no number"));
+    bad_byte("layers.2.ffn.experts.3.w1.scale", 1, 0xff,
+             WORDS(dir, "layers.2.ffn.experts.3.w1.weight", "no number"));
+    bad_byte("layers.0.ffn.gate.tid2eid", 1, 0x10,
+             WORDS(dir, "layers.0.ffn.gate.tid2eid", "0 to 7"));
     drop("model.safetensors");
     static const char index[] = "{\"metadata\":{\"total_size\":1},\"weight_map\":"
                                 "{\"embed.weight\":\"model-00001-of-00002.safetensors\"}}";
@@ -400,7 +409,8 @@ static void old_names(void **state)
     struct err e = {0};
     struct bytes b = slurp(good);
     /* An alias of the same length, so that the file stays whole. */
-    static const char name[] = "blk.2.indexer_compressor_norm.weight", alias_of_it[] = "blk.2.indexer.compressor_norm.weight";
+    static const char name[] = "blk.2.indexer_compressor_norm.weight",
+                      alias_of_it[] = "blk.2.indexer.compressor_norm.weight";
     memcpy(entry(&b, name) - strlen(name), alias_of_it, strlen(name));
     if (load(&o, &b, NULL, &e))
         fail_msg("%s", e.msg);
@@ -460,8 +470,9 @@ static void relatives(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_keys),      cmocka_unit_test(bad_ratios), cmocka_unit_test(bad_tensors),
-        cmocka_unit_test(bad_checkpoint), cmocka_unit_test(random_damage), cmocka_unit_test(old_names),
+        cmocka_unit_test(bad_keys),      cmocka_unit_test(bad_ratios),
+        cmocka_unit_test(bad_tensors),   cmocka_unit_test(bad_checkpoint),
+        cmocka_unit_test(random_damage), cmocka_unit_test(old_names),
         cmocka_unit_test(draft_stages),  cmocka_unit_test(relatives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -12,14 +12,26 @@
 #define DSML "\xEF\xBD\x9C" "DSML\xEF\xBD\x9C"
 
 static const char *const schema[] = {
-    "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":\"integer\",\"minimum\":1,\"maximum\":14}},\"required\":[\"city\"]}",
-    "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":[\"string\",\"number\"]},\"b\":{\"enum\":[\"x\",\"y z\",3,null]},\"c\":{\"type\":\"boolean\"}},\"required\":[\"a\",\"b\"]}",
-    "{\"type\":\"object\",\"properties\":{\"list\":{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":5},\"v\":{\"type\":\"null\"}},\"required\":[\"k\"]},\"maxItems\":3}},\"required\":[\"list\"]}",
-    "{\"type\":\"object\",\"properties\":{\"when\":{\"type\":\"string\",\"pattern\":\"^[0-9]{2}:[0-9]{2}$\"},\"odd key!\":{\"type\":\"string\",\"maxLength\":4}},\"required\":[\"when\",\"odd key!\"],\"additionalProperties\":{\"type\":\"integer\"}}",
-    "{\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"string\"},\"next\":{\"anyOf\":[{\"$ref\":\"#/$defs/t\"},{\"type\":\"null\"}]}},\"required\":[\"n\",\"next\"]}},\"type\":\"object\",\"properties\":{\"t\":{\"$ref\":\"#/$defs/t\"}},\"required\":[\"t\"]}",
-    "{\"type\":\"object\",\"anyOf\":[{\"properties\":{\"p\":{\"type\":\"string\"}},\"required\":[\"p\"]},{\"properties\":{\"q\":{\"type\":\"number\"}},\"required\":[\"q\"]}]}",
+    "{\"type\":\"object\",\"properties\":{\"city\":{\"type\":\"string\"},\"days\":{\"type\":"
+    "\"integer\",\"minimum\":1,\"maximum\":14}},\"required\":[\"city\"]}",
+    "{\"type\":\"object\",\"properties\":{\"a\":{\"type\":[\"string\",\"number\"]},\"b\":{\"enum\":"
+    "[\"x\",\"y z\",3,null]},\"c\":{\"type\":\"boolean\"}},\"required\":[\"a\",\"b\"]}",
+    "{\"type\":\"object\",\"properties\":{\"list\":{\"type\":\"array\",\"items\":{\"type\":"
+    "\"object\",\"properties\":{\"k\":{\"type\":\"string\",\"minLength\":1,\"maxLength\":5},\"v\":{"
+    "\"type\":\"null\"}},\"required\":[\"k\"]},\"maxItems\":3}},\"required\":[\"list\"]}",
+    "{\"type\":\"object\",\"properties\":{\"when\":{\"type\":\"string\",\"pattern\":\"^[0-9]{2}:[0-"
+    "9]{2}$\"},\"odd key!\":{\"type\":\"string\",\"maxLength\":4}},\"required\":[\"when\",\"odd "
+    "key!\"],\"additionalProperties\":{\"type\":\"integer\"}}",
+    "{\"$defs\":{\"t\":{\"type\":\"object\",\"properties\":{\"n\":{\"type\":\"string\"},\"next\":{"
+    "\"anyOf\":[{\"$ref\":\"#/$defs/"
+    "t\"},{\"type\":\"null\"}]}},\"required\":[\"n\",\"next\"]}},\"type\":\"object\","
+    "\"properties\":{\"t\":{\"$ref\":\"#/$defs/t\"}},\"required\":[\"t\"]}",
+    "{\"type\":\"object\",\"anyOf\":[{\"properties\":{\"p\":{\"type\":\"string\"}},\"required\":["
+    "\"p\"]},{\"properties\":{\"q\":{\"type\":\"number\"}},\"required\":[\"q\"]}]}",
     "{\"type\":\"object\",\"properties\":{\"any\":{}}}",
-    "{\"type\":\"object\",\"properties\":{\"o\":{\"anyOf\":[{\"$ref\":\"#/$defs/s\"},{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/s\"}}]}},\"required\":[\"o\"],\"$defs\":{\"s\":{\"type\":\"string\"}}}",
+    "{\"type\":\"object\",\"properties\":{\"o\":{\"anyOf\":[{\"$ref\":\"#/$defs/"
+    "s\"},{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/"
+    "s\"}}]}},\"required\":[\"o\"],\"$defs\":{\"s\":{\"type\":\"string\"}}}",
 };
 #define BEHIND ",\"behind\":true"
 enum { N_SCHEMAS = sizeof schema / sizeof *schema };
@@ -28,7 +40,8 @@ static void add_tools(struct str *s)
 {
     str_adds(s, "{\"tools\":[");
     for (size_t i = 0; i < N_SCHEMAS; i++)
-        str_addf(s, "%s{\"type\":\"function\",\"function\":{\"name\":\"tool_%zu\",\"parameters\":%s}}",
+        str_addf(s,
+                 "%s{\"type\":\"function\",\"function\":{\"name\":\"tool_%zu\",\"parameters\":%s}}",
                  i ? "," : "", i, schema[i]);
     str_adds(s, "]");
 }
@@ -65,8 +78,10 @@ static bool generate(const struct world *w, const struct grammar *g, struct str 
         memcpy(copy, bit, (w->n + 3 + 63) / 64 * 8);
         for (int tries = 0; tries < 8 && !fits; tries++) {
             static const char closers[] = "}]\"<|/>,1}]\"";
-            token = rand() % 3 ? text_find(w->t, (char[]){closers[(size_t)rand() % (sizeof closers - 1)]}, 1)
-                               : (int32_t)(w->n - 1 - (size_t)rand() % 5);
+            token =
+                rand() % 3
+                    ? text_find(w->t, (char[]){closers[(size_t)rand() % (sizeof closers - 1)]}, 1)
+                    : (int32_t)(w->n - 1 - (size_t)rand() % 5);
             fits = token >= 0 && (copy[token / 64] >> token % 64 & 1);
         }
         while (!fits) {
@@ -151,7 +166,8 @@ static void on_event(void *arg, enum text_event_kind kind, int call, const char 
         const int i = atoi(s->name.at + 5);
         assert_in_range(i, 0, N_SCHEMAS - 1);
         if (!fits(s, i))
-            fail_msg("%s\nis read as %s, which does not fit %s", s->text, s->arguments.at, schema[i]);
+            fail_msg("%s\nis read as %s, which does not fit %s", s->text, s->arguments.at,
+                     schema[i]);
         s->n_calls++;
         break;
     }
@@ -231,46 +247,77 @@ static void test_forms(void **state)
         const char *rest, *text;
         bool fits;
     } c[] = {
-        {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_0{city:<|\"|>Paris<|\"|>,days:3}<tool_call|>", true},
-        {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_0{city:<|\"|>a<|b<|\"|>}<tool_call|><|tool_call>call:tool_6{}<tool_call|>", true},
-        {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_6{any:{x:[1,{y:<|\"|>z<|\"|>}]}}<tool_call|>", true},
-        {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_3{when:<|\"|>12:30<|\"|>,<|\"|>odd key!<|\"|>:<|\"|><<|\"|>,n:5}<tool_call|>", true},
-        {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_0{days:3,city:<|\"|>Paris<|\"|>}<tool_call|>", true},
+        {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_0{city:<|\"|>Paris<|\"|>,days:3}<tool_call|>",
+         true},
+        {TEXT_CHAT_GEMMA4, "",
+         "<|tool_call>call:tool_0{city:<|\"|>a<|b<|\"|>}<tool_call|><|tool_call>call:tool_6{}<tool_"
+         "call|>",
+         true},
+        {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_6{any:{x:[1,{y:<|\"|>z<|\"|>}]}}<tool_call|>",
+         true},
+        {TEXT_CHAT_GEMMA4, "",
+         "<|tool_call>call:tool_3{when:<|\"|>12:30<|\"|>,<|\"|>odd "
+         "key!<|\"|>:<|\"|><<|\"|>,n:5}<tool_call|>",
+         true},
+        {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_0{days:3,city:<|\"|>Paris<|\"|>}<tool_call|>",
+         true},
         {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_0{days:3}<tool_call|>", false},
-        {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_0{city:<|\"|>Paris<|\"|>,days:15}<tool_call|>", false},
+        {TEXT_CHAT_GEMMA4, "",
+         "<|tool_call>call:tool_0{city:<|\"|>Paris<|\"|>,days:15}<tool_call|>", false},
         {TEXT_CHAT_GEMMA4, "", "<|tool_call>call:tool_9{}<tool_call|>", false},
         {TEXT_CHAT_GEMMA4, "", "call it", false},
         {TEXT_CHAT_GEMMA4, ",\"choice\":\"tool_6\"", "<|tool_call>call:tool_6{}<tool_call|>", true},
-        {TEXT_CHAT_GEMMA4, ",\"choice\":\"tool_6\"", "<|tool_call>call:tool_0{city:<|\"|>Paris<|\"|>}<tool_call|>", false},
-        {TEXT_CHAT_GEMMA4, ",\"parallel\":false", "<|tool_call>call:tool_6{}<tool_call|><|tool_call>call:tool_6{}<tool_call|>", false},
+        {TEXT_CHAT_GEMMA4, ",\"choice\":\"tool_6\"",
+         "<|tool_call>call:tool_0{city:<|\"|>Paris<|\"|>}<tool_call|>", false},
+        {TEXT_CHAT_GEMMA4, ",\"parallel\":false",
+         "<|tool_call>call:tool_6{}<tool_call|><|tool_call>call:tool_6{}<tool_call|>", false},
         {TEXT_CHAT_DEEPSEEK_V4, "",
-         "\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"city\" string=\"true\">Pa</ris</" DSML "parameter>\n<" DSML
-         "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", true},
+         "\n\n<" DSML "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML
+         "parameter name=\"city\" string=\"true\">Pa</ris</" DSML "parameter>\n<" DSML
+         "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n</" DSML
+         "invoke>\n</" DSML "tool_calls>",
+         true},
         {TEXT_CHAT_DEEPSEEK_V4, "",
-         "<" DSML "tool_calls>\n<" DSML "invoke name=\"tool_6\">\n</" DSML "invoke>\n<" DSML "invoke name=\"tool_1\">\n<" DSML
-         "parameter name=\"a\" string=\"false\">-2.5</" DSML "parameter>\n<" DSML "parameter name=\"b\" string=\"true\">y z</" DSML
-         "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", true},
+         "<" DSML "tool_calls>\n<" DSML "invoke name=\"tool_6\">\n</" DSML "invoke>\n<" DSML
+         "invoke name=\"tool_1\">\n<" DSML "parameter name=\"a\" string=\"false\">-2.5</" DSML
+         "parameter>\n<" DSML "parameter name=\"b\" string=\"true\">y z</" DSML
+         "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>",
+         true},
         {TEXT_CHAT_DEEPSEEK_V4, "",
-         "<" DSML "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"city\" string=\"false\">1</" DSML
-         "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", false},
+         "<" DSML "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML
+         "parameter name=\"city\" string=\"false\">1</" DSML "parameter>\n</" DSML
+         "invoke>\n</" DSML "tool_calls>",
+         false},
         {TEXT_CHAT_DEEPSEEK_V4, "", "<" DSML "tool_calls>\n</" DSML "tool_calls>", false},
         {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_0{days:3,city:<|\"|>Paris<|\"|>}<tool_call|>", true},
         {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_0{city:<|\"|>Paris<|\"|>,days:3}<tool_call|>", true},
         {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_0{days:3}<tool_call|>", false},
-        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_0{city:<|\"|>a<|\"|>,city:<|\"|>a<|\"|>}<tool_call|>", false},
+        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_0{city:<|\"|>a<|\"|>,city:<|\"|>a<|\"|>}<tool_call|>",
+         false},
         {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_6{}<tool_call|><|tool_call>", false},
-        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_2{list:[{v:null,k:<|\"|>x<|\"|>}]}<tool_call|>", true},
-        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_3{n:5,<|\"|>odd key!<|\"|>:<|\"|><<|\"|>,m:6,when:<|\"|>12:30<|\"|>}<tool_call|>", true},
+        {TEXT_CHAT_GEMMA4, BEHIND, "call:tool_2{list:[{v:null,k:<|\"|>x<|\"|>}]}<tool_call|>",
+         true},
+        {TEXT_CHAT_GEMMA4, BEHIND,
+         "call:tool_3{n:5,<|\"|>odd "
+         "key!<|\"|>:<|\"|><<|\"|>,m:6,when:<|\"|>12:30<|\"|>}<tool_call|>",
+         true},
         {TEXT_CHAT_DEEPSEEK_V4, BEHIND,
-         "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n<" DSML
-         "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n</" DSML "invoke>\n<" DSML "invoke name=\"tool_6\">\n</" DSML
-         "invoke>\n</" DSML "tool_calls>", true},
+         "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML
+         "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n<" DSML
+         "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n</" DSML "invoke>\n<" DSML
+         "invoke name=\"tool_6\">\n</" DSML "invoke>\n</" DSML "tool_calls>",
+         true},
         {TEXT_CHAT_DEEPSEEK_V4, BEHIND,
-         "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"days\" string=\"false\">3</" DSML
-         "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", false},
+         "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML
+         "parameter name=\"days\" string=\"false\">3</" DSML "parameter>\n</" DSML
+         "invoke>\n</" DSML "tool_calls>",
+         false},
         {TEXT_CHAT_DEEPSEEK_V4, BEHIND,
-         "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n<" DSML
-         "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n</" DSML "invoke>\n</" DSML "tool_calls>", false},
+         "tool_calls>\n<" DSML "invoke name=\"tool_0\">\n<" DSML
+         "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n<" DSML
+         "parameter name=\"city\" string=\"true\">x</" DSML "parameter>\n</" DSML "invoke>\n</" DSML
+         "tool_calls>",
+         false},
     };
     struct world w;
     (void)state;
@@ -297,25 +344,31 @@ static void test_refused(void **state)
         {INGLE_ARG, "{\"tools\":[{\"function\":{\"name\":\"a b\"}}]}", "tool 0: 'name'"},
         {INGLE_ARG, "{\"tools\":[{\"function\":{\"name\":\"f\"}}],\"choice\":\"g\"}", "named g"},
         {INGLE_ARG, "{\"tools\":[{\"function\":{\"name\":\"f\"}}],\"choice\":{}}", "'choice'"},
-        {INGLE_ARG, "{\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":1}}]}", "tool 0: #': 'parameters'"},
-        {INGLE_ARG, "{\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"string\"}}}]}", "object"},
-        {INGLE_UNSUP, "{\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"if\":{}}}}}}]}", "tool 0: #/properties/a"},
+        {INGLE_ARG, "{\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":1}}]}",
+         "tool 0: #': 'parameters'"},
+        {INGLE_ARG,
+         "{\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":{\"type\":\"string\"}}}]}",
+         "object"},
+        {INGLE_UNSUP,
+         "{\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"if\":{"
+         "}}}}}}]}",
+         "tool 0: #/properties/a"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof c / sizeof *c; i++)
         for (int family = 0; family < 2; family++) {
             struct grammar *g = NULL;
             struct err err = {0};
-            const ingle_status st = grammar_tools(&g, (enum text_chat_family)family, NULL, c[i].text,
-                                                       strlen(c[i].text), NULL, NULL, &err);
+            const ingle_status st = grammar_tools(&g, (enum text_chat_family)family, NULL,
+                                                  c[i].text, strlen(c[i].text), NULL, NULL, &err);
             if (st != c[i].status || !strstr(err.msg, c[i].says))
                 fail_msg("%s: %d %s", c[i].text, (int)st, st ? err.msg : "");
         }
 }
 
 /* A tool whose schema does not compile takes any arguments, the others theirs; it is told. */
-static void count_reports(void *arg, ingle_report_level level, const char *kind, const char *subject,
-                          const char *text)
+static void count_reports(void *arg, ingle_report_level level, const char *kind,
+                          const char *subject, const char *text)
 {
     (void)level;
     if (strcmp(kind, "tool") != 0)
@@ -327,9 +380,10 @@ static void count_reports(void *arg, ingle_report_level level, const char *kind,
 
 static void test_schemas_that_are_not_supported(void **state)
 {
-    static const char tools[] =
-        "{\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"a\":{\"type\":\"integer\"}}}}},"
-        "{\"function\":{\"name\":\"hard\",\"parameters\":{\"properties\":{\"a\":{\"if\":{}}}}}}],\"behind\":true}";
+    static const char tools[] = "{\"tools\":[{\"function\":{\"name\":\"f\",\"parameters\":{"
+                                "\"properties\":{\"a\":{\"type\":\"integer\"}}}}},"
+                                "{\"function\":{\"name\":\"hard\",\"parameters\":{\"properties\":{"
+                                "\"a\":{\"if\":{}}}}}}],\"behind\":true}";
     int n = 0;
     const struct report_sink sink = {.report = count_reports, .arg = &n};
     struct world w;
@@ -337,8 +391,9 @@ static void test_schemas_that_are_not_supported(void **state)
     struct err err = {0};
     (void)state;
     world_open(&w, false);
-    assert_int_equal(grammar_tools(&g, TEXT_CHAT_GEMMA4, w.t, tools, sizeof tools - 1, &sink, NULL, &err),
-                     INGLE_OK);
+    assert_int_equal(
+        grammar_tools(&g, TEXT_CHAT_GEMMA4, w.t, tools, sizeof tools - 1, &sink, NULL, &err),
+        INGLE_OK);
     assert_int_equal(n, 1);
     assert_true(world_fits(&w, g, "call:hard{a:1,b:[{}]}<tool_call|>", 33, false));
     assert_true(world_fits(&w, g, "call:f{a:1}<tool_call|>", 23, false));

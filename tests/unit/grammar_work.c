@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The work of each reader of grammars grows as its text does: counted in steps of its budget, on texts of
- * n, 2n and 4n parts that are made to cost more.  Where a text means more work than that by itself, the
- * budget ends it.
+ * The work of each reader of grammars grows as its text does: counted in steps of its budget, on
+ * texts of n, 2n and 4n parts that are made to cost more.  Where a text means more work than that
+ * by itself, the budget ends it.
  */
 #include "base/mem.h"
 #include "base/str.h"
@@ -38,7 +38,9 @@ static void ref_doubling(struct str *s, int n)
 static void ref_of_property(struct str *s, int n)
 {
     str_adds(s, "{\"$defs\":{");
-    put_list(s, n, "\"a@\":{\"type\":\"object\",\"properties\":{\"x\":{\"$ref\":\"#/$defs/a+\"},\"y\":{\"$ref\":\"#/$defs/a+\"}}}");
+    put_list(s, n,
+             "\"a@\":{\"type\":\"object\",\"properties\":{\"x\":{\"$ref\":\"#/$defs/"
+             "a+\"},\"y\":{\"$ref\":\"#/$defs/a+\"}}}");
     str_addf(s, ",\"a%d\":{\"type\":\"string\"}},\"$ref\":\"#/$defs/a0\"}", n);
 }
 
@@ -61,7 +63,9 @@ static void all_of_properties(struct str *s, int n)
 static void all_of_one_property(struct str *s, int n)
 {
     str_adds(s, "{\"allOf\":[");
-    put_list(s, n, "{\"properties\":{\"p\":{\"minLength\":@}},\"items\":{\"minLength\":@},\"required\":[\"q@\"]}");
+    put_list(s, n,
+             "{\"properties\":{\"p\":{\"minLength\":@}},\"items\":{\"minLength\":@},\"required\":["
+             "\"q@\"]}");
     str_adds(s, "]}");
 }
 
@@ -106,7 +110,10 @@ static void const_in_refs(struct str *s, int n)
 {
     str_adds(s, "{\"$defs\":{");
     put_list(s, n, "\"a@\":{\"anyOf\":[{\"$ref\":\"#/$defs/a+\"},{\"$ref\":\"#/$defs/a+\"}]}");
-    str_addf(s, ",\"a%d\":{\"type\":\"integer\"}},\"const\":{\"x\":1},\"properties\":{\"x\":{\"$ref\":\"#/$defs/a0\"}}}", n);
+    str_addf(s,
+             ",\"a%d\":{\"type\":\"integer\"}},\"const\":{\"x\":1},\"properties\":{\"x\":{\"$ref\":"
+             "\"#/$defs/a0\"}}}",
+             n);
 }
 
 static void values_by_pattern(struct str *s, int n)
@@ -164,7 +171,8 @@ static void forbidden_names(struct str *s, int n)
 {
     str_adds(s, "{\"additionalProperties\":true,\"properties\":{");
     for (int i = n; i-- > 0;)
-        str_addf(s, "\"%c%c%c\":{\"type\":\"null\"}%s", 0xE4 + i / 4096, 0x80 + i / 64 % 64, 0x80 + i % 64, i ? "," : "");
+        str_addf(s, "\"%c%c%c\":{\"type\":\"null\"}%s", 0xE4 + i / 4096, 0x80 + i / 64 % 64,
+                 0x80 + i % 64, i ? "," : "");
     str_adds(s, "}}");
 }
 
@@ -181,7 +189,8 @@ static void long_path_of_notes(struct str *s, int n)
 static void bounds(struct str *s, int n)
 {
     str_adds(s, "{\"prefixItems\":[");
-    put_list(s, n, "{\"type\":\"integer\",\"minimum\":-123456789012345+,\"maximum\":987654321098765+}");
+    put_list(s, n,
+             "{\"type\":\"integer\",\"minimum\":-123456789012345+,\"maximum\":987654321098765+}");
     str_adds(s, "]}");
 }
 
@@ -243,7 +252,9 @@ static void many_tools(struct str *s, int n)
     str_adds(s, "{\"choice\":[");
     put_list(s, n, "\"f@\"");
     str_adds(s, "],\"tools\":[");
-    put_list(s, n < 1000 ? n : 1000, "{\"function\":{\"name\":\"f@\",\"parameters\":{\"properties\":{\"a\":{\"type\":\"null\"}}}}}");
+    put_list(s, n < 1000 ? n : 1000,
+             "{\"function\":{\"name\":\"f@\",\"parameters\":{\"properties\":{\"a\":{\"type\":"
+             "\"null\"}}}}}");
     str_adds(s, "]}");
 }
 
@@ -295,7 +306,8 @@ static const struct {
     {"a tool of refs", TOOLS, doubling_tool, 7, NULL},
 };
 
-static ingle_status compile(enum form form, const struct str *s, struct grammar_work *w, struct err *err)
+static ingle_status compile(enum form form, const struct str *s, struct grammar_work *w,
+                            struct err *err)
 {
     struct grammar *g = NULL;
     ingle_status st = INGLE_OK;
@@ -337,7 +349,8 @@ static void test_growth(void **state)
             if (st && (!texts[i].limit || st != INGLE_LIMIT || !strstr(err.msg, texts[i].limit)))
                 fail_msg("%s, %d: %d %s", texts[i].name, texts[i].n << k, (int)st, err.msg);
             if (!st && k == 2 && texts[i].limit)
-                fail_msg("%s, %d: no limit is hit: %.0f steps", texts[i].name, texts[i].n << k, steps[k]);
+                fail_msg("%s, %d: no limit is hit: %.0f steps", texts[i].name, texts[i].n << k,
+                         steps[k]);
         }
         /* n log n, of texts of at least 2^3 parts */
         if (!texts[i].limit && steps[2] > steps[0] * 4 * (5.0 / 3) + 1000)
@@ -359,7 +372,8 @@ static bool at_third(void *arg)
 static void test_stop(void **state)
 {
     static const enum form form[] = {SCHEMA, REGEX, GBNF, TOOLS};
-    static void (*const make[])(struct str *s, int n) = {many_refs, many_classes, gbnf_rules, many_tools};
+    static void (*const make[])(struct str * s, int n) = {many_refs, many_classes, gbnf_rules,
+                                                          many_tools};
     (void)state;
     for (int i = 0; i < 4; i++) {
         int n = 0, n_asked = 0;
@@ -367,7 +381,8 @@ static void test_stop(void **state)
         struct str s;
         str_init(&s);
         make[i](&s, 4000);
-        struct grammar_work all = {.stop = never, .arg = &n}, some = {.stop = at_third, .arg = &n_asked};
+        struct grammar_work all = {.stop = never, .arg = &n},
+                            some = {.stop = at_third, .arg = &n_asked};
         (void)!compile(form[i], &s, &all, &err);
         assert_true(n > 5);
         assert_int_equal(compile(form[i], &s, &some, &err), INGLE_CANCEL);

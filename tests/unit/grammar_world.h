@@ -18,11 +18,49 @@ struct world {
     size_t n;
 };
 
-static const char *const world_word[] = {
-    "{\"", "\":", "\": ", "\", \"", "\",\"", "\"}", ",\"", "true", "false", "null", " \"", "]}", "}}", "12",
-    "00", "-1", ".5", "  ", "\n  ", "\xC3", "\xA9", "\xE6\xBC", "\xA2\xE5", "\xF0\x9F\x98", "abc", "ab",
-    "hello", "a\":1,\"b\":", "\\", "\\u00", "\\n", "[[", "]]", "1,2", "a b", "<|", "|>", "</", "name", "2024-0",
-    "aaaaaaaa", "aaaaaaaaaaaaaaaaaaaaaaaa", "{\"a\":[1,2,{\"b\":\"c\"}],\"d\":null}"};
+static const char *const world_word[] = {"{\"",
+                                         "\":",
+                                         "\": ",
+                                         "\", \"",
+                                         "\",\"",
+                                         "\"}",
+                                         ",\"",
+                                         "true",
+                                         "false",
+                                         "null",
+                                         " \"",
+                                         "]}",
+                                         "}}",
+                                         "12",
+                                         "00",
+                                         "-1",
+                                         ".5",
+                                         "  ",
+                                         "\n  ",
+                                         "\xC3",
+                                         "\xA9",
+                                         "\xE6\xBC",
+                                         "\xA2\xE5",
+                                         "\xF0\x9F\x98",
+                                         "abc",
+                                         "ab",
+                                         "hello",
+                                         "a\":1,\"b\":",
+                                         "\\",
+                                         "\\u00",
+                                         "\\n",
+                                         "[[",
+                                         "]]",
+                                         "1,2",
+                                         "a b",
+                                         "<|",
+                                         "|>",
+                                         "</",
+                                         "name",
+                                         "2024-0",
+                                         "aaaaaaaa",
+                                         "aaaaaaaaaaaaaaaaaaaaaaaa",
+                                         "{\"a\":[1,2,{\"b\":\"c\"}],\"d\":null}"};
 
 static inline void world_spell(char *out, const char *s)
 {
@@ -99,7 +137,8 @@ static inline struct grammar_matcher *world_matcher(const struct world *w, const
 }
 
 /* The mask says of every token what the token alone says. */
-static inline void world_check_mask(const struct world *w, struct grammar_matcher *m, const char *where)
+static inline void world_check_mask(const struct world *w, struct grammar_matcher *m,
+                                    const char *where)
 {
     const uint64_t *bit;
     struct err err = {0};

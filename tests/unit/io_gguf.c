@@ -382,7 +382,8 @@ static void what_is_no_model_is_refused(void **state)
     io_close(NULL);
 }
 
-/* A time of change that nothing explains: the bytes may be others, whatever their time of modification is. */
+/* A time of change that nothing explains: the bytes may be others, whatever their time of
+ * modification is. */
 static void what_may_have_changed(void **state)
 {
     (void)state;

@@ -72,7 +72,12 @@ static void n_kv_limit(struct gb *b) { gb_head(b, 0, 65537); gb_fill(b, 0, 65537
 static void n_kv_left(struct gb *b) { gb_head(b, 0, 5); gb_fill(b, 0, 64); }
 static void n_kv_huge(struct gb *b) { gb_head(b, 0, 1ull << 60); gb_fill(b, 0, 64); }
 static void n_kv_max(struct gb *b) { gb_head(b, 0, UINT64_MAX); gb_fill(b, 0, 64); }
-static void n_kv_more_than_there(struct gb *b) { gb_head(b, 0, 2); gb_kv_u32(b, "only.one", 1); gb_fill(b, 0, 3); }
+static void n_kv_more_than_there(struct gb *b)
+{
+    gb_head(b, 0, 2);
+    gb_kv_u32(b, "only.one", 1);
+    gb_fill(b, 0, 3);
+}
 static void n_tensors_limit(struct gb *b) { gb_head(b, 262145, 0); gb_fill(b, 0, 262145 * 32); }
 static void n_tensors_left(struct gb *b) { gb_head(b, 2, 0); gb_fill(b, 0, 63); }
 static void n_tensors_huge(struct gb *b) { gb_head(b, 1ull << 58, 0); gb_fill(b, 0, 64); }
@@ -101,8 +106,19 @@ static void key_huge(struct gb *b) { gb_head(b, 0, 1); gb_u64(b, 1ull << 63); gb
 
 static void type_13(struct gb *b) { gb_head(b, 0, 1); gb_key(b, "k", 13); gb_u64(b, 1); }
 static void type_max(struct gb *b) { gb_head(b, 0, 1); gb_key(b, "k", UINT32_MAX); gb_u64(b, 1); }
-static void bool_2(struct gb *b) { gb_head(b, 0, 1); gb_key(b, "k", 7); gb_u8(b, 2); gb_fill(b, 0, 9); }
-static void bools_255(struct gb *b) { gb_head(b, 0, 1); gb_array(b, "k", 7, 3); gb_bytes(b, "\1\0\xFF", 3); }
+static void bool_2(struct gb *b)
+{
+    gb_head(b, 0, 1);
+    gb_key(b, "k", 7);
+    gb_u8(b, 2);
+    gb_fill(b, 0, 9);
+}
+static void bools_255(struct gb *b)
+{
+    gb_head(b, 0, 1);
+    gb_array(b, "k", 7, 3);
+    gb_bytes(b, "\1\0\xFF", 3);
+}
 
 static void string_len(struct gb *b, uint64_t len)
 {
@@ -132,7 +148,12 @@ static void array_2_60(struct gb *b) { array_of(b, 8, 1ull << 60, 64); }
 static void array_strings_left(struct gb *b) { array_of(b, 8, 5, 39); }
 static void array_unknown_elem(struct gb *b) { array_of(b, 13, 1ull << 40, 64); }
 static void array_nested(struct gb *b) { array_of(b, 9, 1, 64); }
-static void array_string_past_end(struct gb *b) { array_of(b, 8, 2, 8); gb_u64(b, 9); gb_fill(b, 'x', 8); }
+static void array_string_past_end(struct gb *b)
+{
+    array_of(b, 8, 2, 8);
+    gb_u64(b, 9);
+    gb_fill(b, 'x', 8);
+}
 
 static void duplicate_keys(struct gb *b)
 {
@@ -170,7 +191,12 @@ static void alignment_negative(struct gb *b)
     gb_key(b, "general.alignment", 5);
     gb_u32(b, (uint32_t)-32);
 }
-static void alignment_array(struct gb *b) { gb_head(b, 0, 1); gb_array(b, "general.alignment", 4, 1); gb_u32(b, 32); }
+static void alignment_array(struct gb *b)
+{
+    gb_head(b, 0, 1);
+    gb_array(b, "general.alignment", 4, 1);
+    gb_u32(b, 32);
+}
 
 static void name_of(struct gb *b, const char *name, size_t n)
 {
@@ -193,7 +219,12 @@ static void name_long(struct gb *b)
     memset(name, 'n', sizeof name);
     name_of(b, name, sizeof name);
 }
-static void name_huge(struct gb *b) { gb_head(b, 1, 0); gb_u64(b, UINT64_MAX); gb_fill(b, 'n', 64); }
+static void name_huge(struct gb *b)
+{
+    gb_head(b, 1, 0);
+    gb_u64(b, UINT64_MAX);
+    gb_fill(b, 'n', 64);
+}
 
 static void dims_of(struct gb *b, uint32_t n_dims, uint64_t a, uint64_t c, uint64_t d, uint64_t e)
 {
@@ -217,7 +248,10 @@ static void ne_negative(struct gb *b) { dims_of(b, 2, 4, (uint64_t)-1, 0, 0); }
 static void ne_above(struct gb *b) { dims_of(b, 1, (1ull << 40) + 1, 0, 0, 0); }
 static void ne_product(struct gb *b) { dims_of(b, 2, 1ull << 30, (1ull << 14) + 1, 0, 0); }
 static void ne_product_wraps(struct gb *b) { dims_of(b, 4, 1ull << 32, 1ull << 32, 4, 1); }
-static void ne_product_wraps_late(struct gb *b) { dims_of(b, 4, 1ull << 11, 1ull << 40, 1ull << 40, 1ull << 37); }
+static void ne_product_wraps_late(struct gb *b)
+{
+    dims_of(b, 4, 1ull << 11, 1ull << 40, 1ull << 40, 1ull << 37);
+}
 static void ne_beyond_int(struct gb *b) { dims_of(b, 2, (1ull << 32) + 4, 1, 0, 0); }
 static void ne_exabyte(struct gb *b) { dims_of(b, 2, 1ull << 40, 1ull << 4, 0, 0); }
 
@@ -301,7 +335,12 @@ static void blocks_version(struct gb *b, uint32_t version)
 static void blocks_version_0(struct gb *b) { blocks_version(b, 0); }
 static void blocks_version_1(struct gb *b) { blocks_version(b, 1); }
 static void split_huge(struct gb *b) { gb_head(b, 0, 1); gb_kv_u32(b, "split.count", 1025); }
-static void split_negative(struct gb *b) { gb_head(b, 0, 1); gb_key(b, "split.count", 5); gb_u32(b, (uint32_t)-1); }
+static void split_negative(struct gb *b)
+{
+    gb_head(b, 0, 1);
+    gb_key(b, "split.count", 5);
+    gb_u32(b, (uint32_t)-1);
+}
 static void split_string(struct gb *b) { gb_head(b, 0, 1); gb_kv_str(b, "split.count", "2"); }
 
 static void ok_v2(struct gb *b) { gb_good(b); b->at[4] = 2; }
@@ -371,13 +410,15 @@ static const struct {
     ROW(type_max, FORMAT, "key 'k' has value type 4294967295"),
     ROW(bool_2, FORMAT, "key 'k' is a bool of 2 at [0], allowed is 0 or 1"),
     ROW(bools_255, FORMAT, "key 'k' is a bool of 255 at [2]"),
-    ROW(string_past_end, LIMIT, "key 'k': string of 33 bytes, the limit is 67108864 and the 32 bytes left"),
+    ROW(string_past_end, LIMIT,
+        "key 'k': string of 33 bytes, the limit is 67108864 and the 32 bytes left"),
     ROW(string_int32, LIMIT, "key 'k': string of 2147483648 bytes"),
     ROW(string_wraps_32, LIMIT, "key 'k': string of 4294967297 bytes"),
     ROW(string_limit, LIMIT, "key 'k': string of 67108865 bytes, the limit is 67108864"),
     ROW(string_max, LIMIT, "key 'k': string of 18446744073709551615 bytes"),
     ROW(string_wraps_pos, LIMIT, "key 'k': string of 18446744073709551584 bytes"),
-    ROW(array_left, LIMIT, "key 'k': array of 9 elements, the limit is 67108864 and what fits 35 bytes"),
+    ROW(array_left, LIMIT,
+        "key 'k': array of 9 elements, the limit is 67108864 and what fits 35 bytes"),
     ROW(array_left_u8, LIMIT, "key 'k': array of 33 elements"),
     ROW(array_limit, LIMIT, "key 'k': array of 67108865 elements, the limit is 67108864"),
     ROW(array_wraps, LIMIT, "key 'k': array of 2305843009213693952 elements"),
@@ -415,12 +456,14 @@ static const struct {
     ROW(ne_product_wraps_late, LIMIT, "tensor 't' has more than 17592186044416 elements"),
     ROW(ne_beyond_int, FORMAT, "tensor 't' at offset 0 has 17179869200 bytes but the data has"),
     ROW(ne_exabyte, FORMAT, "tensor 't' at offset 0 has 70368744177664 bytes but the data has"),
-    ROW(type_4, UNSUP, "tensor 't' has type id 4, which is unknown or retired (64 elements in 40 bytes: 0.6250"),
+    ROW(type_4, UNSUP,
+        "tensor 't' has type id 4, which is unknown or retired (64 elements in 40 bytes: 0.6250"),
     ROW(type_9, UNSUP, "tensor 't' has type id 9"),
     ROW(type_15, UNSUP, "tensor 't' has type id 15"),
     ROW(type_31, UNSUP, "tensor 't' has type id 31"),
     ROW(type_36, UNSUP, "tensor 't' has type id 36"),
-    ROW(type_43, UNSUP, "tensor 't' has type id 43, which is unknown or retired (64 elements in 33 bytes: 0.5156"),
+    ROW(type_43, UNSUP,
+        "tensor 't' has type id 43, which is unknown or retired (64 elements in 33 bytes: 0.5156"),
     ROW(type_200, UNSUP, "tensor 't' has type id 200"),
     ROW(type_42_as_34, UNSUP, "tensor 't' has type id 42, but 340 bytes where Q2_0 needs 36"),
     ROW(type_42_short, UNSUP, "tensor 't' has type id 42, but 34 bytes where Q2_0 needs 36"),

@@ -505,7 +505,8 @@ static void the_writer_refuses_what_no_file_may_hold(void **state)
     char name[514];
     memset(name, 'n', 513);
     name[513] = 0;
-    assert_int_equal(io_writer_create(&w, in_dir("none/t.safetensors"), OUTPUT_ANY, &err), INGLE_OK);
+    assert_int_equal(io_writer_create(&w, in_dir("none/t.safetensors"), OUTPUT_ANY, &err),
+                     INGLE_OK);
     assert_int_equal(io_writer_add(w, "a", QUANT_F32, 2, shape, a, sizeof a, &err), INGLE_OK);
     assert_int_equal(io_writer_add(w, "a", QUANT_F32, 2, shape, a, sizeof a, &err), INGLE_ARG);
     assert_non_null(strstr(err.msg, "tensor 'a' is there twice"));

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attention to few positions: its plain form against vectors of another program, its bound, a needle, what it refuses. */
+/* Attention to few positions: its plain form against vectors of another program, its bound, a
+ * needle, what it refuses. */
 #include "unit/unit.h"
 
 #include "base/cpu.h"
@@ -15,8 +16,8 @@ extern const struct kern_few_table kern_few_ref;
 enum { WIDTH = 64, POSITIONS = 1152, PAGES = POSITIONS / KERN_PAGE, VALUES = KERN_PAGE * WIDTH * 4,
        BLOCK = VALUES + KERN_PAGE * KERN_KV_WIDE * 4 };
 
-/* Of tests/data/attend-few.bin: whole numbers n_rows, n_cases, width, positions; positions of rows; keys and values f16
- * [positions][width]; queries f32 [2][n_rows][width]; cases. */
+/* Of tests/data/attend-few.bin: whole numbers n_rows, n_cases, width, positions; positions of rows;
+ * keys and values f16 [positions][width]; queries f32 [2][n_rows][width]; cases. */
 struct vectors {
     char *file;
     const char *at;
@@ -84,13 +85,22 @@ static struct kern_few_task task_of(struct vectors *w, enum kern_kv_codec k, int
             row[i] = quant_f16_to_f32(w->k[pos * WIDTH + i]);
         t.coded.kv_write(k, true, WIDTH, w->page[pos / KERN_PAGE], pos % KERN_PAGE, row, 1, WIDTH);
     }
-    return (struct kern_few_task){.attend = {.k_codec = k, .v_codec = KERN_KV_F32, .k_width = WIDTH, .v_width = v_width,
-                                             .page = (const uint8_t *const *)w->page, .v_at = VALUES, .q_stride = WIDTH,
-                                             .out_stride = v_width, .n_rows = 1, .n_heads = 1, .scale = 1.0f},
+    return (struct kern_few_task){.attend = {.k_codec = k,
+                                             .v_codec = KERN_KV_F32,
+                                             .k_width = WIDTH,
+                                             .v_width = v_width,
+                                             .page = (const uint8_t *const *)w->page,
+                                             .v_at = VALUES,
+                                             .q_stride = WIDTH,
+                                             .out_stride = v_width,
+                                             .n_rows = 1,
+                                             .n_heads = 1,
+                                             .scale = 1.0f},
                                   .pair_stride = 1};
 }
 
-/* The value of each position: f32 [width], or with NULL one in the dimension pos - first and zeros else. */
+/* The value of each position: f32 [width], or with NULL one in the dimension pos - first and zeros
+ * else. */
 static void put_values(struct vectors *w, int64_t width, int64_t first, const uint16_t *from)
 {
     for (int64_t pos = 0; pos < POSITIONS; pos++) {
@@ -118,7 +128,8 @@ static bool in_ranges(const char *ranges, int32_t n, int64_t pos)
     return false;
 }
 
-typedef void case_fn(struct vectors *w, struct kern_few_task *t, const struct one *c, const char *ranges);
+typedef void case_fn(struct vectors *w, struct kern_few_task *t, const struct one *c,
+                     const char *ranges);
 
 static void each_case(struct vectors *w, struct kern_few_task t, case_fn *fn)
 {
@@ -145,7 +156,8 @@ static void *scratch_of(const struct kern_few_task *t)
     return scratch;
 }
 
-static void check_out(struct vectors *w, struct kern_few_task *t, const struct one *c, const char *ranges)
+static void check_out(struct vectors *w, struct kern_few_task *t, const struct one *c,
+                      const char *ranges)
 {
     float out[WIDTH], missed, off = 0.0f, all = 0.0f;
     int32_t kept, want = 0;
@@ -169,7 +181,8 @@ static void check_out(struct vectors *w, struct kern_few_task *t, const struct o
 static void vectors_out(void **state)
 {
     struct vectors *w = *state;
-    static const enum kern_kv_codec codecs[] = {KERN_KV_F16, KERN_KV_F32, KERN_KV_Q8R}; /* all make the codes of the vectors */
+    /* all make the codes of the vectors */
+    static const enum kern_kv_codec codecs[] = {KERN_KV_F16, KERN_KV_F32, KERN_KV_Q8R};
     for (int i = 0; i < 3; i++) {
         const struct kern_few_task t = task_of(w, codecs[i], WIDTH);
         put_values(w, WIDTH, 0, w->v);
@@ -177,7 +190,8 @@ static void vectors_out(void **state)
     }
 }
 
-/* One key that scores +12 at each of so many places of a long text: out is within 2 % of exact attention, plain and fast alike. */
+/* One key that scores +12 at each of so many places of a long text: out is within 2 % of exact
+ * attention, plain and fast alike. */
 enum { LONG = 4096, NEEDLES = UNIT_ASAN ? 50 : 1000 };
 
 static float noise(uint32_t *r)
@@ -222,28 +236,45 @@ static void needles(void **state)
         sum += weight[p];
         for (int d = 0; d < WIDTH; d++)
             exact[d] += weight[p] * (double)value[p][d];
-        t.coded.kv_write(KERN_KV_F32, true, WIDTH, page[p / KERN_PAGE], p % KERN_PAGE, key[p], 1, WIDTH);
-        memcpy(page[p / KERN_PAGE] + VALUES + (size_t)(p % KERN_PAGE) * sizeof value[p], value[p], sizeof value[p]);
+        t.coded.kv_write(KERN_KV_F32, true, WIDTH, page[p / KERN_PAGE], p % KERN_PAGE, key[p], 1,
+                         WIDTH);
+        memcpy(page[p / KERN_PAGE] + VALUES + (size_t)(p % KERN_PAGE) * sizeof value[p], value[p],
+               sizeof value[p]);
     }
     for (int i = 0; i < NEEDLES; i++) {
         const int64_t at = (int64_t)i * (LONG - 1) / NEEDLES;
-        struct kern_few_task task = {.attend = {.k_codec = KERN_KV_F32, .v_codec = KERN_KV_F32, .k_width = WIDTH, .v_width = WIDTH,
-                                                .page = (const uint8_t *const *)page, .v_at = VALUES, .q = q, .q_stride = WIDTH,
-                                                .out_stride = WIDTH, .n_rows = 1, .n_heads = 1, .scale = 1.0f, .pos0 = LONG - 1},
-                                     .eps = 3, .pair_stride = 1};
-        t.coded.kv_write(KERN_KV_F32, true, WIDTH, page[at / KERN_PAGE], at % KERN_PAGE, planted, 1, WIDTH);
+        struct kern_few_task task = {.attend = {.k_codec = KERN_KV_F32,
+                                                .v_codec = KERN_KV_F32,
+                                                .k_width = WIDTH,
+                                                .v_width = WIDTH,
+                                                .page = (const uint8_t *const *)page,
+                                                .v_at = VALUES,
+                                                .q = q,
+                                                .q_stride = WIDTH,
+                                                .out_stride = WIDTH,
+                                                .n_rows = 1,
+                                                .n_heads = 1,
+                                                .scale = 1.0f,
+                                                .pos0 = LONG - 1},
+                                     .eps = 3,
+                                     .pair_stride = 1};
+        t.coded.kv_write(KERN_KV_F32, true, WIDTH, page[at / KERN_PAGE], at % KERN_PAGE, planted, 1,
+                         WIDTH);
         for (int k = 0; k < 2; k++) {
             task.attend.out = out[k];
             task.missed = &missed[k];
             task.kept = &kept[k];
             (k && fast.name ? &fast.table : &kern_few_ref)->rows(&task, scratch_of(&task));
         }
-        t.coded.kv_write(KERN_KV_F32, true, WIDTH, page[at / KERN_PAGE], at % KERN_PAGE, key[at], 1, WIDTH);
+        t.coded.kv_write(KERN_KV_F32, true, WIDTH, page[at / KERN_PAGE], at % KERN_PAGE, key[at], 1,
+                         WIDTH);
         assert_memory_equal(out[0], out[1], sizeof out[0]);
-        assert_true(missed[0] == missed[1] && kept[0] == kept[1] && kept[0] < LONG && missed[0] > 0.0f);
+        assert_true(missed[0] == missed[1] && kept[0] == kept[1] && kept[0] < LONG &&
+                    missed[0] > 0.0f);
         double off = 0, all = 0;
         for (int d = 0; d < WIDTH; d++) {
-            const double want = (exact[d] + (exp(12.0) - weight[at]) * (double)value[at][d]) / (sum + exp(12.0) - weight[at]);
+            const double want = (exact[d] + (exp(12.0) - weight[at]) * (double)value[at][d]) /
+                                (sum + exp(12.0) - weight[at]);
             off += ((double)out[0][d] - want) * ((double)out[0][d] - want);
             all += want * want;
         }
@@ -257,9 +288,10 @@ static void needles(void **state)
 
 static int64_t first_of_run;
 
-/* Each position has a dimension of its own.  What positions of a page have in common comes from its mean; one that is kept has
- * more, all of a page that is kept as a whole have something. */
-static void check_kept(struct vectors *w, struct kern_few_task *t, const struct one *c, const char *ranges)
+/* Each position has a dimension of its own.  What positions of a page have in common comes from its
+ * mean; one that is kept has more, all of a page that is kept as a whole have something. */
+static void check_kept(struct vectors *w, struct kern_few_task *t, const struct one *c,
+                       const char *ranges)
 {
     float out[KERN_KV_WIDE], missed;
     int32_t kept;
@@ -268,7 +300,8 @@ static void check_kept(struct vectors *w, struct kern_few_task *t, const struct 
     t->missed = &missed;
     t->kept = &kept;
     kern_few_ref.rows(t, scratch_of(t));
-    for (int64_t page = first_of_run; page < first_of_run + KERN_KV_WIDE && page <= c->pos; page += KERN_PAGE) {
+    for (int64_t page = first_of_run; page < first_of_run + KERN_KV_WIDE && page <= c->pos;
+         page += KERN_PAGE) {
         const float *own = out + (page - first_of_run);
         float base = INFINITY;
         int64_t n = 0;
@@ -305,7 +338,8 @@ static void logarithm(void **state)
             worst = fmax(worst, fabs((double)kern_log(x) - want) / u);
         }
     assert_true(worst <= 4.0);
-    assert_true(kern_log(1.0f) == 0.0f && kern_log(0.0f) == -INFINITY && kern_log(INFINITY) == INFINITY);
+    assert_true(kern_log(1.0f) == 0.0f && kern_log(0.0f) == -INFINITY &&
+                kern_log(INFINITY) == INFINITY);
     assert_true(isnan(kern_log(-1.0f)) && isnan(kern_log(NAN)));
 }
 

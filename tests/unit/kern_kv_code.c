@@ -61,7 +61,10 @@ static int64_t floats(struct json_object *o, const char *name, float *to)
     return n;
 }
 
-static const char *name_of(struct json_object *o) { return json_object_get_string(member(o, "name")); }
+static const char *name_of(struct json_object *o)
+{
+    return json_object_get_string(member(o, "name"));
+}
 
 static void q8r(void **state)
 {
@@ -104,14 +107,16 @@ static void n4r(void **state)
     }
 }
 
-static void near_to(const char *name, const char *what, const float *want, const float *got, int64_t n)
+static void near_to(const char *name, const char *what, const float *want, const float *got,
+                    int64_t n)
 {
     float most = 0.0f; /* of a row that is turned back each number has the errors of all */
     for (int64_t k = 0; k < n; k++)
         most = fmaxf(most, fabsf(want[k]));
     for (int64_t k = 0; k < n; k++)
         if (!(fabsf(want[k] - got[k]) <= 1e-6f * most))
-            fail_msg("tq3_0, %s: %s [%d] is %.9g, not %.9g", name, what, (int)k, (double)got[k], (double)want[k]);
+            fail_msg("tq3_0, %s: %s [%d] is %.9g, not %.9g", name, what, (int)k, (double)got[k],
+                     (double)want[k]);
 }
 
 /* Blocks as files have them, byte by byte, there and back. */
@@ -151,7 +156,8 @@ static void tq3_0(void **state)
     }
 }
 
-static const enum kern_kv_codec coded[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT};
+static const enum kern_kv_codec coded[] = {KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_TQ3_0, KERN_KV_Q8R_ROT,
+                                           KERN_KV_N4R_ROT};
 enum { N_CODED = sizeof coded / sizeof *coded };
 static const int64_t widths[] = {16, 32, 64, 128, 256, 512};
 
@@ -174,10 +180,12 @@ static void slots_of_a_block(void **state)
             for (int key = 0; key < 2; key++) {
                 const int64_t n = widths[w];
                 const size_t bytes = kern_kv_block_bytes(coded[c], key, n);
-                if (!bytes || (key && kern_kv_is_rot(coded[c]))) /* of which a part is stored: parts_of_keys() */
+                /* of which a part is stored: parts_of_keys() */
+                if (!bytes || (key && kern_kv_is_rot(coded[c])))
                     continue;
                 uint8_t *block = mem_big_alloc(bytes);
-                float *x = mem_calloc((size_t)(KERN_PAGE * n), sizeof *x), y[KERN_KV_WIDE], z[KERN_KV_WIDE];
+                float *x = mem_calloc((size_t)(KERN_PAGE * n), sizeof *x), y[KERN_KV_WIDE],
+                      z[KERN_KV_WIDE];
                 assert_non_null(block);
                 assert_non_null(x);
                 memset(block, 0xa5, bytes);
@@ -199,23 +207,29 @@ static void slots_of_a_block(void **state)
                         off += d * d;
                         all += (double)x[slot * n + k] * (double)x[slot * n + k];
                     }
-                    if (!(sqrt(off / all) < (kern_kv_code(coded[c]) == KERN_KV_Q8R ? 0.012 : coded[c] != KERN_KV_TQ3_0 ? 0.25 : 0.3)))
-                        fail_msg("%s of width %d is off by %.3g", kern_kv_name(coded[c]), (int)n, sqrt(off / all));
+                    if (!(sqrt(off / all) < (kern_kv_code(coded[c]) == KERN_KV_Q8R ? 0.012
+                                             : coded[c] != KERN_KV_TQ3_0           ? 0.25
+                                                                                   : 0.3)))
+                        fail_msg("%s of width %d is off by %.3g", kern_kv_name(coded[c]), (int)n,
+                                 sqrt(off / all));
                 }
                 mem_big_free(block, bytes);
                 mem_free(x);
             }
 }
 
-/* With +rot a page has of a key the quarter that positions turn, in the form of a narrower head; the rest of it is weight * value. */
+/* With +rot a page has of a key the quarter that positions turn, in the form of a narrower head;
+ * the rest of it is weight * value. */
 static void parts_of_keys(void **state)
 {
     (void)state;
     for (int64_t n = 64; n <= KERN_KV_WIDE; n *= 2)
         for (size_t c = 3; c < N_CODED; c++) {
             const int64_t part = n / KERN_KV_PARTS, slot = 77;
-            const size_t v_at = kern_kv_block_bytes(coded[c], true, n), bytes = v_at + kern_kv_block_bytes(coded[c], false, n);
-            float k[KERN_KV_WIDE], v[KERN_KV_WIDE], weight[KERN_KV_WIDE], want[KERN_KV_WIDE], key[KERN_KV_WIDE];
+            const size_t v_at = kern_kv_block_bytes(coded[c], true, n),
+                         bytes = v_at + kern_kv_block_bytes(coded[c], false, n);
+            float k[KERN_KV_WIDE], v[KERN_KV_WIDE], weight[KERN_KV_WIDE], want[KERN_KV_WIDE],
+                key[KERN_KV_WIDE];
             uint16_t norm[KERN_KV_PARTS];
             int8_t code[KERN_KV_WIDE];
             bool seen[KERN_KV_WIDE] = {false};
@@ -235,7 +249,12 @@ static void parts_of_keys(void **state)
                     k[d] = weight[d] * v[d];
             }
             const struct kern_from_v from_v = {.weight = weight, .n_pairs = n / 8, .half = n / 2};
-            const struct kern_attend a = {.k_codec = coded[c], .v_codec = coded[c], .k_width = n, .v_width = n, .v_at = v_at, .from_v = &from_v};
+            const struct kern_attend a = {.k_codec = coded[c],
+                                          .v_codec = coded[c],
+                                          .k_width = n,
+                                          .v_width = n,
+                                          .v_at = v_at,
+                                          .from_v = &from_v};
             kern_kv_codes_write(coded[c], true, n, page, slot, k, 1, 0);
             kern_kv_codes_write(coded[c], false, n, page + v_at, slot, v, 1, 0);
             kern_kv_encode(kern_kv_code(coded[c]), want, part, norm, code);
@@ -263,7 +282,9 @@ static void odd_values(void **state)
             enum { N = 256 };
             static _Alignas(64) uint8_t block[(N + 2 * KERN_KV_PARTS) * KERN_PAGE];
             float x[N], y[N];
-            const bool lost = !(fabsf(odd[i]) < (coded[c] == KERN_KV_N4R || coded[c] == KERN_KV_TQ3_0 ? 1e6f : 1e7f));
+            const bool lost =
+                !(fabsf(odd[i]) <
+                  (coded[c] == KERN_KV_N4R || coded[c] == KERN_KV_TQ3_0 ? 1e6f : 1e7f));
             for (int k = 0; k < N; k++)
                 x[k] = odd[i];
             kern_kv_codes_write(coded[c], i % 2, N, block, 77, x, 1, 0);
@@ -306,7 +327,10 @@ static void turns(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(q8r),   cmocka_unit_test(n4r),        cmocka_unit_test(tq3_0), cmocka_unit_test(slots_of_a_block), cmocka_unit_test(parts_of_keys),
-                                       cmocka_unit_test(turns), cmocka_unit_test(odd_values)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(q8r),           cmocka_unit_test(n4r),
+        cmocka_unit_test(tq3_0),         cmocka_unit_test(slots_of_a_block),
+        cmocka_unit_test(parts_of_keys), cmocka_unit_test(turns),
+        cmocka_unit_test(odd_values)};
     return cmocka_run_group_tests(tests, open_vectors, close_vectors);
 }

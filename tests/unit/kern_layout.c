@@ -11,7 +11,8 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { ROWS = 83, IN = 1280, KNOWN_LAYOUT = 2 }; /* five whole panels and a part, a stretch and a part */
+/* five whole panels and a part, a stretch and a part */
+enum { ROWS = 83, IN = 1280, KNOWN_LAYOUT = 2 };
 
 static const struct { const char *type; uint64_t hash; } known[] = {
     {"F32", 0x00fcdde7607cc754},

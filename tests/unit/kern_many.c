@@ -9,7 +9,8 @@
 
 static int n_notes, n_ahead; /* of kernels for many rows; of those that ask for memory ahead */
 
-static void note(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void note(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
 {
     (void)arg;
     (void)text;
@@ -20,7 +21,8 @@ static void note(void *arg, ingle_report_level level, const char *kind, const ch
         return;
     }
     n_notes++;
-    assert_true(strstr(subject, "emulated") || strstr(subject, "spread") || strstr(subject, "words") || strstr(subject, "bytes"));
+    assert_true(strstr(subject, "emulated") || strstr(subject, "spread") ||
+                strstr(subject, "words") || strstr(subject, "bytes"));
 }
 
 /* What is made for less than the chosen kernels does not compete with them. */
@@ -45,7 +47,8 @@ static void test_nothing_competes(void **state)
     }
 }
 
-/* On AVX2 codes of 8-bit values are spread to words for many rows, others to bytes; neither are those that are looked up. */
+/* On AVX2 codes of 8-bit values are spread to words for many rows, others to bytes; neither are
+ * those that are looked up. */
 static void test_avx2(void **state)
 {
     (void)state;
@@ -127,7 +130,8 @@ static void competes(uint32_t level, uint32_t with)
     assert_int_equal(kern_matmul_self_test(&t, cpu, &sink), 0);
     struct kern_matrix w = {.code = KERN_CODE_Q4_0};
     assert_non_null(t.many[w.code]);
-    assert_true(!t.many[KERN_CODE_IQ2_XXS] == !(with & CPU_AVX512VBMI)); /* looked up by byte permutes */
+    /* looked up by byte permutes */
+    assert_true(!t.many[KERN_CODE_IQ2_XXS] == !(with & CPU_AVX512VBMI));
     assert_true(kern_matmul_pick(&t, &w, 4096) == t.run[w.code]); /* nobody has measured */
     kern_matmul_calibrate(&t, &sink);
     int n_many = 0;
@@ -200,10 +204,14 @@ static void test_fast(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_competes), cmocka_unit_test(test_avx2),
-                                       cmocka_unit_test(test_spread), cmocka_unit_test(test_spread_vnni), cmocka_unit_test(test_emulated),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nothing_competes),
+                                       cmocka_unit_test(test_avx2),
+                                       cmocka_unit_test(test_spread),
+                                       cmocka_unit_test(test_spread_vnni),
+                                       cmocka_unit_test(test_emulated),
                                        cmocka_unit_test(test_emulated_points),
-                                       cmocka_unit_test(test_ahead), cmocka_unit_test(test_ahead_avx2),
+                                       cmocka_unit_test(test_ahead),
+                                       cmocka_unit_test(test_ahead_avx2),
                                        cmocka_unit_test(test_fast)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,8 @@ static void kernels(void **state)
 static void budgets(void **state)
 {
     (void)state;
-    const struct kern_pick p = {.part = 16, .least = 8}, all = {.part = 1, .least = KERN_PICK_ALWAYS};
+    const struct kern_pick p = {.part = 16, .least = 8},
+                           all = {.part = 1, .least = KERN_PICK_ALWAYS};
     assert_int_equal(kern_pick_budget(&p, 0), 1);
     assert_int_equal(kern_pick_budget(&p, 8 * KERN_PAGE - 1), 8);
     assert_int_equal(kern_pick_budget(&p, 8 * KERN_PAGE), 8);
@@ -51,20 +52,24 @@ static void order(void **state)
         float mass[HEADS * PAGES * 2];
         uint64_t key[PAGES + PAGES / 64 + 1];
         int32_t got[PAGES], want[PAGES], others[PAGES];
-        const int64_t n_pages = KERN_PICK_ALWAYS + 1 + noise_below(&r, PAGES - KERN_PICK_ALWAYS - 1);
+        const int64_t n_pages =
+            KERN_PICK_ALWAYS + 1 + noise_below(&r, PAGES - KERN_PICK_ALWAYS - 1);
         const int64_t n = KERN_PICK_ALWAYS + noise_below(&r, n_pages - KERN_PICK_ALWAYS);
         assert_true(kern_pick_keys(n_pages) <= (int64_t)(sizeof key / sizeof *key));
         memset(share, 0, sizeof share);
         for (int64_t h = 0; h < HEADS; h++) {
             double sum = 0, w[PAGES];
             for (int64_t i = 0; i < n_pages; i++) {
-                float *m = mass + (h * n_pages + i) * 2; /* steps of 4: ties are equal in any arithmetic, and others are apart */
+                /* steps of 4: ties are equal in any arithmetic, and others are apart */
+                float *m = mass + (h * n_pages + i) * 2;
                 m[0] = 4.0f * (float)noise_below(&r, 5);
                 m[1] = 1.0f + (float)noise_below(&r, 3);
                 sum += w[i] = (double)m[1] * exp((double)m[0]);
             }
             for (int64_t i = 0; i < n_pages; i++)
-                share[i] = fmax(share[i], rint(w[i] / sum * 1e7)); /* what differs in the last places alone is equal */
+                share[i] =
+                    fmax(share[i], rint(w[i] / sum *
+                                        1e7)); /* what differs in the last places alone is equal */
         }
         int64_t k = 0, n_others = 0;
         for (int32_t i = 0; i < n_pages; i++)
@@ -101,7 +106,8 @@ static void means(void **state)
 {
     (void)state;
     enum { WIDTH = 128 };
-    static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_Q8R, KERN_KV_N4R};
+    static const enum kern_kv_codec codecs[] = {KERN_KV_F32, KERN_KV_F16, KERN_KV_Q8_0, KERN_KV_Q8R,
+                                                KERN_KV_N4R};
     struct noise r = {4};
     static float rows[KERN_PAGE * WIDTH];
     static _Alignas(64) uint8_t block[KERN_PAGE * WIDTH * 4];
@@ -119,7 +125,9 @@ static void means(void **state)
             for (int j = 0; j < KERN_PAGE; j++)
                 want += (double)rows[j * WIDTH + d] / KERN_PAGE;
             /* n4r: a tenth of values of 0.58, over 128 of them */
-            assert_true(fabs((double)mean[d] - want) < (codecs[c] == KERN_KV_N4R ? 0.03 : codecs[c] == KERN_KV_F32 ? 1e-6 : 3e-3));
+            assert_true(fabs((double)mean[d] - want) < (codecs[c] == KERN_KV_N4R   ? 0.03
+                                                        : codecs[c] == KERN_KV_F32 ? 1e-6
+                                                                                   : 3e-3));
         }
     }
     size_t at;
@@ -131,7 +139,8 @@ static void means(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels), cmocka_unit_test(budgets), cmocka_unit_test(order),
-                                       cmocka_unit_test(odd_masses), cmocka_unit_test(means)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(kernels), cmocka_unit_test(budgets),
+                                       cmocka_unit_test(order), cmocka_unit_test(odd_masses),
+                                       cmocka_unit_test(means)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -87,14 +87,22 @@ static void hadamard(void **state)
 static uint64_t plan_of(enum kern_kv_codec codec, int64_t n_tokens)
 {
     struct kv_spec s = {.n_groups = 4,
-                        .group = {{.window = 0}, {.window = 128}, {.window = 8, .ends = true}, {.window = 1, .ends = true}}};
+                        .group = {{.window = 0},
+                                  {.window = 128},
+                                  {.window = 8, .ends = true},
+                                  {.window = 1, .ends = true}}};
     struct err err;
     uint64_t n = 0;
     s.stream = mem_calloc(43 * 5, sizeof *s.stream);
     for (uint32_t il = 0; il < 43; il++) {
         const uint32_t ratio = il < 2 ? 0 : il % 2 ? 128 : 4, in = ratio == 4 ? 2 : 3;
-        const struct kv_stream raw = {.kind = KV_ROWS, .layer = il, .group = 1, .k_width = 512, .v_width = 64,
-                                      .k_codec = codec, .every = 1};
+        const struct kv_stream raw = {.kind = KV_ROWS,
+                                      .layer = il,
+                                      .group = 1,
+                                      .k_width = 512,
+                                      .v_width = 64,
+                                      .k_codec = codec,
+                                      .every = 1};
         struct kv_stream far = raw, key = raw, open = raw;
         far.group = key.group = 0;
         far.every = key.every = ratio;
@@ -125,7 +133,8 @@ static void a_million_tokens(void **state)
 {
     (void)state;
     const uint64_t fp8 = plan_of(KERN_KV_FP8, 1 << 20), f16 = plan_of(KERN_KV_F16, 1 << 20);
-    print_message("1,048,576 tokens: fp8 %.2f GB, f16 %.2f GB\n", (double)fp8 * 1e-9, (double)f16 * 1e-9);
+    print_message("1,048,576 tokens: fp8 %.2f GB, f16 %.2f GB\n", (double)fp8 * 1e-9,
+                  (double)f16 * 1e-9);
     /* Growth: 21 x (584 + 68) / 4 + 20 x 584 / 128 bytes a token, and what windows hold. */
     assert_true(fp8 > 3514ull << 20 && fp8 < 3770ull << 20);
     assert_true(f16 > 6880ull << 20);
@@ -143,7 +152,8 @@ static void kernels(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sizes), cmocka_unit_test(published_numbers), cmocka_unit_test(hadamard),
-                                       cmocka_unit_test(a_million_tokens), cmocka_unit_test(kernels)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes), cmocka_unit_test(published_numbers), cmocka_unit_test(hadamard),
+        cmocka_unit_test(a_million_tokens), cmocka_unit_test(kernels)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

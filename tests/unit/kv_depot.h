@@ -44,7 +44,8 @@ static inline void depot_reopen(struct depot *d)
     depot_open_store(d);
 }
 
-/* A group that keeps everything and a window of 200 tokens, and the same of a guest (0: there is none). */
+/* A group that keeps everything and a window of 200 tokens, and the same of a guest (0: there is
+ * none). */
 static inline void depot_open_pool_with(struct depot *d, uint64_t pool_bytes, uint64_t guest)
 {
     struct err err;
@@ -128,8 +129,8 @@ static inline void depot_put(struct depot *d, int line, uint64_t salt, int64_t n
     kv_store_put(d->store, l->t, kv_scope_of(salt), l->token, 0, mark, strlen(mark) + 1);
 }
 
-static inline int64_t depot_find(struct depot *d, uint64_t salt, const int32_t *tokens, int64_t limit,
-                                 int64_t *foreign)
+static inline int64_t depot_find(struct depot *d, uint64_t salt, const int32_t *tokens,
+                                 int64_t limit, int64_t *foreign)
 {
     assert_true(kv_store_look(d->store, true));
     return kv_store_find(d->store, kv_scope_of(salt), tokens, limit, foreign);

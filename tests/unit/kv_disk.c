@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kv_disk - pages on disk: what stays in memory, what comes back, heads that are gathered from disk, reads that fail, and a
- * disk that does not answer.  Linked with --wrap for pread and pwrite. */
+/* kv_disk - pages on disk: what stays in memory, what comes back, heads that are gathered from
+ * disk, reads that fail, and a disk that does not answer.  Linked with --wrap for pread and
+ * pwrite. */
 #define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
@@ -68,13 +69,30 @@ static void begin(struct depot *d, uint64_t disk_bytes)
     d->spec.n_groups = 1;
     d->spec.n_streams = 2;
     d->spec.stream = mem_calloc(2, sizeof *d->spec.stream);
-    d->spec.stream[0] = (struct kv_stream){.kind = KV_HEADS, .layer = 3, .n_heads = 2, .k_width = WIDE, .v_width = WIDE, .every = 1, .k_codec = KERN_KV_F16, .v_codec = KERN_KV_F16};
-    d->spec.stream[1] = (struct kv_stream){.kind = KV_HEADS, .layer = 7, .n_heads = 1, .k_width = WIDTH, .v_width = WIDTH, .every = 1, .k_codec = KERN_KV_F16, .v_codec = KERN_KV_F16};
+    d->spec.stream[0] = (struct kv_stream){.kind = KV_HEADS,
+                                           .layer = 3,
+                                           .n_heads = 2,
+                                           .k_width = WIDE,
+                                           .v_width = WIDE,
+                                           .every = 1,
+                                           .k_codec = KERN_KV_F16,
+                                           .v_codec = KERN_KV_F16};
+    d->spec.stream[1] = (struct kv_stream){.kind = KV_HEADS,
+                                           .layer = 7,
+                                           .n_heads = 1,
+                                           .k_width = WIDTH,
+                                           .v_width = WIDTH,
+                                           .every = 1,
+                                           .k_codec = KERN_KV_F16,
+                                           .v_codec = KERN_KV_F16};
     assert_int_equal(kv_layout(&d->spec, &e), INGLE_OK);
     d->spec.in_memory = MEMORY;
     d->spec.kept = KEPT;
-    assert_int_equal(kv_pool_create(&d->pool, &d->spec, MEMORY * d->spec.group[0].page_bytes, NULL, &e), INGLE_OK);
-    const struct kv_disk_options o = {.dir = d->dir, .budget_bytes = disk_bytes, .max_tokens = PAGES * KV_PAGE};
+    assert_int_equal(
+        kv_pool_create(&d->pool, &d->spec, MEMORY * d->spec.group[0].page_bytes, NULL, &e),
+        INGLE_OK);
+    const struct kv_disk_options o = {
+        .dir = d->dir, .budget_bytes = disk_bytes, .max_tokens = PAGES * KV_PAGE};
     if (kv_disk_open(d->pool, &o, &e))
         fail_msg("%s", e.msg);
     assert_int_equal(kv_timeline_create(&d->t, d->pool, PAGES * KV_PAGE, &e), INGLE_OK);
@@ -119,7 +137,8 @@ static void fill(struct depot *d, struct kv_timeline *t, int64_t page)
     for (uint32_t s = 0; s < d->spec.n_streams; s++)
         for (uint32_t h = 0; h < d->spec.stream[s].n_heads; h++)
             for (size_t k = 0; k < d->spec.stream[s].head_bytes; k++)
-                at[d->spec.stream[s].at + h * d->spec.stream[s].head_bytes + k] = byte_of(page, s, h, k);
+                at[d->spec.stream[s].at + h * d->spec.stream[s].head_bytes + k] =
+                    byte_of(page, s, h, k);
 }
 
 /* The timeline grows to `to` positions. */
@@ -163,7 +182,8 @@ static void step(struct depot *d, struct kv_timeline *const *t, int64_t n)
             }
 }
 
-/* The first page and the newest ones stay, of the others those of the lowest index; heads have all. */
+/* The first page and the newest ones stay, of the others those of the lowest index; heads have
+ * all. */
 static void grows(void **state)
 {
     (void)state;
@@ -194,7 +214,8 @@ static void grows(void **state)
     end(&d);
 }
 
-/* Shared pages are read once; a rewind into a page on disk brings a copy of it; what goes gives its place back. */
+/* Shared pages are read once; a rewind into a page on disk brings a copy of it; what goes gives its
+ * place back. */
 static void shared(void **state)
 {
     (void)state;
@@ -206,16 +227,19 @@ static void shared(void **state)
     assert_int_equal(kv_timeline_create(&fork, d.pool, PAGES * KV_PAGE, &e), INGLE_OK);
     assert_int_equal(grow(&d, d.t, 30 * KV_PAGE + 50, &e), INGLE_OK);
     assert_int_equal(kv_timeline_fork(fork, d.t, &e), INGLE_OK);
-    assert_int_equal(kv_timeline_rewind(fork, 20 * KV_PAGE + 5, &e), INGLE_OK); /* on disk, and somebody else's */
+    /* on disk, and somebody else's */
+    assert_int_equal(kv_timeline_rewind(fork, 20 * KV_PAGE + 5, &e), INGLE_OK);
     assert_null(kv_timeline_pages(fork, 0)[20]);
     struct kv_timeline *const both[] = {d.t, fork, d.t};
     kv_disk_count(d.pool, &before);
     step(&d, both, 3);
     kv_disk_count(d.pool, &after);
-    assert_true(after.read_bytes - before.read_bytes <= 2 * before.bytes); /* with what was read ahead */
+    /* with what was read ahead */
+    assert_true(after.read_bytes - before.read_bytes <= 2 * before.bytes);
     assert_int_equal(grow(&d, fork, 22 * KV_PAGE, &e), INGLE_OK);
     step(&d, both, 3);
-    assert_int_equal(kv_timeline_rewind(d.t, 15 * KV_PAGE + 3, &e), INGLE_OK); /* 15 is still both's */
+    /* 15 is still both's */
+    assert_int_equal(kv_timeline_rewind(d.t, 15 * KV_PAGE + 3, &e), INGLE_OK);
     assert_int_equal(grow(&d, d.t, 25 * KV_PAGE, &e), INGLE_OK);
     step(&d, both, 3);
     kv_timeline_clear(fork);
@@ -278,7 +302,8 @@ static void bad_reads(void **state)
         if (i)
             assert_int_equal(ftruncate(fd, 0), 0);
         else
-            assert_true(pread(fd, &byte, 1, 30000) == 1 && (byte ^= 4, pwrite(fd, &byte, 1, 30000) == 1));
+            assert_true(pread(fd, &byte, 1, 30000) == 1 &&
+                        (byte ^= 4, pwrite(fd, &byte, 1, 30000) == 1));
         ingle_status st = INGLE_OK;
         for (int k = 0; k < 3 && !st; k++) /* what was read ahead is good */
             st = first_failure(&d, &stream, &e);
@@ -288,7 +313,8 @@ static void bad_reads(void **state)
         assert_non_null(strstr(e.msg, ", page "));
         assert_non_null(strstr(e.msg, i ? "the file ends" : "checksum"));
     }
-    assert_int_equal(kv_timeline_extend(d.t, 1, &e), INGLE_IO); /* the page that it stands in is there */
+    /* the page that it stands in is there */
+    assert_int_equal(kv_timeline_extend(d.t, 1, &e), INGLE_IO);
     assert_non_null(strstr(e.msg, "page 20"));
     assert_int_equal(kv_timeline_length(d.t), 20 * KV_PAGE + 7);
     kv_disk_count(d.pool, &n);
@@ -306,8 +332,8 @@ static int64_t n_away(struct depot *d, struct kv_timeline *t)
     return n;
 }
 
-/* Room again: pages come back, those of the lowest index first, an eighth of them a step; what leaves once more is not
- * written once more; one that is written again behind a rewind is. */
+/* Room again: pages come back, those of the lowest index first, an eighth of them a step; what
+ * leaves once more is not written once more; one that is written again behind a rewind is. */
 static void comes_back(void **state)
 {
     (void)state;
@@ -342,13 +368,15 @@ static void comes_back(void **state)
     assert_true(steps > 1 && n_away(&d, d.t) <= 6);
     kv_disk_count(d.pool, &n);
     kv_pool_count(d.pool, &pool);
-    assert_true(pool.used_bytes <= pool.budget_bytes && pool.used_bytes <= (MEMORY - 3) * d.spec.group[0].page_bytes);
+    assert_true(pool.used_bytes <= pool.budget_bytes &&
+                pool.used_bytes <= (MEMORY - 3) * d.spec.group[0].page_bytes);
     assert_int_equal(grow(&d, other, 6 * KV_PAGE, &e), INGLE_OK); /* some leave again */
     assert_true(n_away(&d, d.t) > 0);
     step(&d, &d.t, 1);
     kv_disk_count(d.pool, &again);
     assert_int_equal(again.written_bytes, n.written_bytes);
-    assert_int_equal(grow(&d, other, 20 * KV_PAGE, &e), INGLE_OK); /* places of pages in memory are taken for it */
+    /* places of pages in memory are taken for it */
+    assert_int_equal(grow(&d, other, 20 * KV_PAGE, &e), INGLE_OK);
     struct kv_timeline *const both[] = {d.t, other};
     step(&d, both, 2);
     kv_timeline_clear(other);
@@ -361,7 +389,8 @@ static void comes_back(void **state)
     end(&d);
 }
 
-/* Reads that do not end: the step fails with the file's name, or when nobody wants it; when they end, all goes on. */
+/* Reads that do not end: the step fails with the file's name, or when nobody wants it; when they
+ * end, all goes on. */
 static void reads_stall(void **state)
 {
     (void)state;
@@ -417,8 +446,8 @@ static void writes_stall(void **state)
     end(&d);
 }
 
-/* The end of a process whose disk does not answer: not later than the threads are waited for; the thread that waits for
- * the disk frees what it has and removes the file, when it answers. */
+/* The end of a process whose disk does not answer: not later than the threads are waited for; the
+ * thread that waits for the disk frees what it has and removes the file, when it answers. */
 static void end_stalls(void **state)
 {
     (void)state;
@@ -440,12 +469,14 @@ static void end_stalls(void **state)
 }
 
 /* Takes pages of a head and looks at their bytes; whoever has them gives them. */
-static struct kv_heads *take_some(const struct depot *d, uint32_t head, const int32_t *page, int64_t n, int64_t *n_taken)
+static struct kv_heads *take_some(const struct depot *d, uint32_t head, const int32_t *page,
+                                  int64_t n, int64_t *n_taken)
 {
     struct err e;
     struct kv_heads *heads;
     const struct kv_wanted w[2] = {{d->t, page, n}, {d->t, page + n, n}};
-    if (kv_heads_take_some(&heads, 0, head, w, n_taken ? 2 : 1, n_taken ? n_taken : &(int64_t){0}, NULL, &e))
+    if (kv_heads_take_some(&heads, 0, head, w, n_taken ? 2 : 1, n_taken ? n_taken : &(int64_t){0},
+                           NULL, &e))
         fail_msg("%s", e.msg);
     for (int64_t i = 0; i < n; i++)
         for (size_t k = 0; k < d->spec.stream[0].head_bytes; k += 97)
@@ -460,7 +491,8 @@ static uint64_t read_so_far(const struct depot *d)
     return n.read_bytes / (24 << 10);
 }
 
-/* Rows that choose pages: those alone are read, and stay while they are wanted more often than others. */
+/* Rows that choose pages: those alone are read, and stay while they are wanted more often than
+ * others. */
 static void some_pages(void **state)
 {
     (void)state;
@@ -482,9 +514,12 @@ static void some_pages(void **state)
     assert_int_equal(read_so_far(&d), was + 3);
     kv_heads_give(take_some(&d, 0, mixed, 5, NULL)); /* another head has its own */
     assert_int_equal(read_so_far(&d), was + 6);
-    struct kv_heads *first = take_some(&d, 1, mixed, 5, NULL), *second = take_some(&d, 1, away + 10, 4, NULL); /* a step between the pieces of another one */
+    /* a step between the pieces of another one */
+    struct kv_heads *first = take_some(&d, 1, mixed, 5, NULL),
+                    *second = take_some(&d, 1, away + 10, 4, NULL);
     kv_heads_give(second);
-    kv_heads_give(take_some(&d, 1, away + 4, 4, NULL)); /* in their place, not in that of the first */
+    /* in their place, not in that of the first */
+    kv_heads_give(take_some(&d, 1, away + 4, 4, NULL));
     for (size_t k = 0; k < d.spec.stream[0].head_bytes; k += 89)
         assert_int_equal(kv_timeline_head(d.t, 0)[away[9]][k], byte_of(away[9], 0, 1, k));
     kv_heads_give(first);
@@ -495,7 +530,8 @@ static void some_pages(void **state)
     kv_heads_give(take_some(&d, 1, away + 10, 4, NULL)); /* in place of the oldest */
     kv_heads_give(take_some(&d, 1, mixed, 5, NULL));
     assert_int_equal(read_so_far(&d), was + 4);
-    kv_heads_give(take_some(&d, 1, away, 4, &taken)); /* half of the places are one take's: the second row waits */
+    /* half of the places are one take's: the second row waits */
+    kv_heads_give(take_some(&d, 1, away, 4, &taken));
     assert_int_equal(taken, 1);
     const int32_t twice[] = {away[0], away[1], away[0], away[1]};
     kv_heads_give(take_some(&d, 1, twice, 2, &taken));
@@ -523,7 +559,11 @@ static void some_pages(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(grows), cmocka_unit_test(some_pages), cmocka_unit_test(shared), cmocka_unit_test(no_room), cmocka_unit_test(bad_reads),
-                                       cmocka_unit_test(comes_back), cmocka_unit_test(reads_stall), cmocka_unit_test(writes_stall), cmocka_unit_test(end_stalls)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grows),       cmocka_unit_test(some_pages),
+        cmocka_unit_test(shared),      cmocka_unit_test(no_room),
+        cmocka_unit_test(bad_reads),   cmocka_unit_test(comes_back),
+        cmocka_unit_test(reads_stall), cmocka_unit_test(writes_stall),
+        cmocka_unit_test(end_stalls)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _XOPEN_SOURCE 700
 /*
- * kv_guest - what a guest keeps beside a model: files with and without it serve both, and whatever comes of them, a
- * timeline never says that rows are there which nobody has written.
+ * kv_guest - what a guest keeps beside a model: files with and without it serve both, and whatever
+ * comes of them, a timeline never says that rows are there which nobody has written.
  */
 #include "unit/kv_depot.h"
 
@@ -87,7 +87,8 @@ static void what_a_guest_saved_is_all_there(void **state)
     depot_close(d);
 }
 
-/* [0, 300) is there with the guest's; what is read behind it is of the model's form, or of the guest's. */
+/* [0, 300) is there with the guest's; what is read behind it is of the model's form, or of the
+ * guest's. */
 static void a_restore_continues_what_is_there(void **state)
 {
     (void)state;
@@ -122,9 +123,11 @@ static void blocks_of_the_tree_may_lack_it(void **state)
     assert_int_equal(kv_tree_create(&tree, d->w.pool, POOL_BYTES, &err), INGLE_OK);
     struct world_line *lacks = &d->w.line[0], *has = &d->w.line[1], *to = &d->w.line[2];
     assert_int_equal(depot_get(d, 0, 0, 300), 300);
-    assert_int_equal(kv_tree_put(tree, kv_scope_of(0), lacks->t, lacks->token, 300, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_put(tree, kv_scope_of(0), lacks->t, lacks->token, 300, NULL, 0, &err),
+                     INGLE_OK);
     grow(d, 1, 500); /* its first two blocks are those of the other one */
-    assert_int_equal(kv_tree_put(tree, kv_scope_of(0), has->t, has->token, 500, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_put(tree, kv_scope_of(0), has->t, has->token, 500, NULL, 0, &err),
+                     INGLE_OK);
     for (int64_t length = 300; length <= 500; length += 200) {
         kv_tree_find(tree, kv_scope_of(0), to->token, length, length, &match);
         assert_int_equal(match.length, length);
@@ -151,13 +154,16 @@ static void saved_sessions_go_both_ways(void **state)
     snprintf(alone, sizeof alone, "%s/alone", d->dir);
     snprintf(with, sizeof with, "%s/with", d->dir);
     grow(d, 0, 400);
-    assert_int_equal(kv_save(d->w.line[0].t, alone, &o, d->w.line[0].token, 400, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_save(d->w.line[0].t, alone, &o, d->w.line[0].token, 400, NULL, 0, &err),
+                     INGLE_OK);
     become(d, 7);
     grow(d, 0, 410);
-    assert_int_equal(kv_save(d->w.line[0].t, with, &o, d->w.line[0].token, 410, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_save(d->w.line[0].t, with, &o, d->w.line[0].token, 410, NULL, 0, &err),
+                     INGLE_OK);
     for (int i = 0; i < 2; i++) {
         struct world_line *l = &d->w.line[1 + i];
-        assert_int_equal(kv_load(l->t, i ? with : alone, &o, &tokens, &n, &mark, &mark_bytes, &err), INGLE_OK);
+        assert_int_equal(kv_load(l->t, i ? with : alone, &o, &tokens, &n, &mark, &mark_bytes, &err),
+                         INGLE_OK);
         assert_int_equal(n, i ? 410 : 400);
         assert_int_equal(kv_timeline_from(l->t), i ? 0 : 400);
         l->length = l->rewind_to = n;
@@ -166,11 +172,14 @@ static void saved_sessions_go_both_ways(void **state)
         mem_free(mark);
     }
     /* What lacks the guest's rows is saved without them. */
-    assert_int_equal(kv_save(d->w.line[1].t, alone, &o, d->w.line[1].token, 400, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_save(d->w.line[1].t, alone, &o, d->w.line[1].token, 400, NULL, 0, &err),
+                     INGLE_OK);
     become(d, 0);
-    assert_int_equal(kv_load(d->w.line[0].t, with, &o, &tokens, &n, &mark, &mark_bytes, &err), INGLE_UNSUP);
+    assert_int_equal(kv_load(d->w.line[0].t, with, &o, &tokens, &n, &mark, &mark_bytes, &err),
+                     INGLE_UNSUP);
     assert_string_equal(err.msg, "with: of other settings: 'f16 exact drafter', not 'f16 exact'");
-    assert_int_equal(kv_load(d->w.line[0].t, alone, &o, &tokens, &n, &mark, &mark_bytes, &err), INGLE_OK);
+    assert_int_equal(kv_load(d->w.line[0].t, alone, &o, &tokens, &n, &mark, &mark_bytes, &err),
+                     INGLE_OK);
     d->w.line[0].length = d->w.line[0].rewind_to = n;
     world_check(&d->w, &d->w.line[0]);
     mem_free(tokens);
@@ -199,12 +208,15 @@ static void random_walks_claim_nothing_that_is_not_there(void **state)
                 world_operate(&d->w, l);
             } else if (op < 75) {
                 (void)kv_store_put(d->store, l->t, kv_scope_of(0), l->token, 0, NULL, 0);
-                assert_int_equal(kv_tree_put(tree, kv_scope_of(0), l->t, l->token, l->length, NULL, 0, &err), INGLE_OK);
+                assert_int_equal(
+                    kv_tree_put(tree, kv_scope_of(0), l->t, l->token, l->length, NULL, 0, &err),
+                    INGLE_OK);
             } else if (op < 90) {
                 void *mark = NULL;
                 size_t mark_bytes;
                 const int64_t n = depot_find(d, 0, l->token, l->max, NULL);
-                if (n && !kv_store_restore(d->store, l->t, kv_scope_of(0), l->token, n, &mark, &mark_bytes, &err))
+                if (n && !kv_store_restore(d->store, l->t, kv_scope_of(0), l->token, n, &mark,
+                                           &mark_bytes, &err))
                     l->length = l->rewind_to = n;
                 mem_free(mark);
             } else {
@@ -212,7 +224,8 @@ static void random_walks_claim_nothing_that_is_not_there(void **state)
                 if (match.point && !kv_timeline_attach(l->t, tree, match.point, &err))
                     l->length = l->rewind_to = match.length;
             }
-            assert_true(kv_timeline_from(l->t) <= l->length && (d->w.spec.n_own || !kv_timeline_from(l->t)));
+            assert_true(kv_timeline_from(l->t) <= l->length &&
+                        (d->w.spec.n_own || !kv_timeline_from(l->t)));
             n_lacking += kv_timeline_from(l->t) > 0;
             if (i % 4 == 0)
                 world_check(&d->w, l);

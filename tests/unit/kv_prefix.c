@@ -33,8 +33,9 @@ static void put(struct kv_tree *tree, struct puts *puts, const struct world_line
 {
     struct err err;
     const uint64_t mark[2] = {(uint64_t)l->length, world_chain(l->token, l->length)};
-    assert_int_equal(kv_tree_put(tree, kv_scope_of(0), l->t, l->token, l->length, mark, sizeof mark, &err),
-                     INGLE_OK);
+    assert_int_equal(
+        kv_tree_put(tree, kv_scope_of(0), l->t, l->token, l->length, mark, sizeof mark, &err),
+        INGLE_OK);
     if (!puts || !l->length || puts->n == PUTS_MAX)
         return;
     puts->length[puts->n] = l->length;
@@ -101,8 +102,8 @@ static int by_position(const void *a, const void *b)
 }
 
 /* A step over places that become restore points before it is committed.  spare is empty again. */
-static void step_over_borders(struct world *w, struct kv_tree *tree, struct puts *puts, struct world_line *l,
-                              struct world_line *spare)
+static void step_over_borders(struct world *w, struct kv_tree *tree, struct puts *puts,
+                              struct world_line *l, struct world_line *spare)
 {
     struct err err;
     int64_t at[KV_MARKS];
@@ -345,15 +346,17 @@ static void an_equal_point_is_refreshed(void **state)
     put(g->tree, NULL, &g->w.line[0]);
     const uint64_t used = world_used(&g->w);
     step(g, 1, 200);
-    assert_int_equal(
-        kv_tree_put(g->tree, kv_scope_of(0), g->w.line[1].t, g->w.line[1].token, 200, "other", 5, &err), INGLE_OK);
+    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(0), g->w.line[1].t, g->w.line[1].token, 200,
+                                 "other", 5, &err),
+                     INGLE_OK);
     assert_int_equal(points(g), 1);
     world_line_close(&g->w.line[1]);
     assert_true(world_used(&g->w) == used);
     struct kv_match m;
     kv_tree_find(g->tree, kv_scope_of(0), g->w.line[0].token, 200, 200, &m);
     assert_int_equal(m.mark_bytes, 16);
-    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(0), g->w.line[0].t, g->w.line[0].token, 199, NULL, 0, &err),
+    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(0), g->w.line[0].t, g->w.line[0].token, 199,
+                                 NULL, 0, &err),
                      INGLE_ARG);
     assert_string_equal(err.msg, "a restore point of 199 tokens of a timeline of 200");
     struct kv_tree *second;
@@ -372,7 +375,8 @@ static void salts_share_nothing(void **state)
     for (uint64_t salt = 1; salt < 4; salt++) {
         kv_tree_find(g->tree, kv_scope_of(salt), l->token, 300, 300, &m);
         assert_true(!m.point && !m.matched);
-        assert_int_equal(kv_tree_put(g->tree, kv_scope_of(salt), l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
+        assert_int_equal(
+            kv_tree_put(g->tree, kv_scope_of(salt), l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
         kv_tree_find(g->tree, kv_scope_of(salt), l->token, 300, 300, &m);
         assert_int_equal(m.length, 300);
         kv_tree_find(g->tree, kv_scope_of(salt + 1), l->token, 300, 300, &m);
@@ -383,11 +387,13 @@ static void salts_share_nothing(void **state)
     assert_int_equal(points(g), 3);
     kv_tree_clear(g->tree);
     assert_int_equal(points(g), 0);
-    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(9), l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(9), l->t, l->token, 300, NULL, 0, &err),
+                     INGLE_OK);
     grove_close(g);
 }
 
-static int64_t found_as(const struct grove *g, struct kv_scope way, int64_t n, int64_t limit, int64_t *matched)
+static int64_t found_as(const struct grove *g, struct kv_scope way, int64_t n, int64_t limit,
+                        int64_t *matched)
 {
     struct kv_match m;
     kv_tree_find(g->tree, way, g->w.line[0].token, n, limit, &m);
@@ -415,7 +421,8 @@ static struct kv_scope skip_way(int which, int64_t from)
     return (struct kv_scope){.salt = 3, .skip = {.name = 77 + (uint64_t)which, .from = from}};
 }
 
-/* What ends at or before the place from which on rows are computed in another way is everybody's, what is longer its own. */
+/* What ends at or before the place from which on rows are computed in another way is everybody's,
+ * what is longer its own. */
 static void kept_apart(struct kv_scope (*way)(int which, int64_t from), int64_t start)
 {
     const struct kv_scope own_way = way(0, start), other = way(1, start);
@@ -434,7 +441,8 @@ static void kept_apart(struct kv_scope (*way)(int which, int64_t from), int64_t 
         const int64_t own = limit / 100 * 100;
         assert_int_equal(found_as(g, dense, n, limit, &matched), limit / 50 * 50);
         assert_int_equal(matched, n);
-        assert_int_equal(found_as(g, own_way, n, limit, &matched), num_max(num_min(shared, limit / 50 * 50), own > start ? own : 0));
+        assert_int_equal(found_as(g, own_way, n, limit, &matched),
+                         num_max(num_min(shared, limit / 50 * 50), own > start ? own : 0));
         assert_int_equal(matched, n);
         assert_int_equal(found_as(g, other, n, limit, &matched), num_min(shared, limit / 50 * 50));
         assert_int_equal(matched, num_min(n, start));
@@ -453,7 +461,8 @@ static void kept_apart(struct kv_scope (*way)(int which, int64_t from), int64_t 
     int32_t *token;
     int64_t n_owed;
     assert_non_null(kv_tree_owed(g->tree, &scope, &token, &n_owed));
-    assert_true(scope.salt == 3 && scope.few == own_way.few && scope.skip.name == own_way.skip.name && scope.skip.from == own_way.skip.from &&
+    assert_true(scope.salt == 3 && scope.few == own_way.few &&
+                scope.skip.name == own_way.skip.name && scope.skip.from == own_way.skip.from &&
                 n_owed == n);
     mem_free(token);
     grove_close(g);
@@ -475,18 +484,21 @@ static void shortened_prompts_are_kept_apart_from_their_first_gap(void **state)
         kept_apart(skip_way, way_starts[i]);
 }
 
-/* Sparse and shortened: up to the first of the two with all, up to the second with those that have the first one, too. */
+/* Sparse and shortened: up to the first of the two with all, up to the second with those that have
+ * the first one, too. */
 static void a_sparse_and_shortened_prompt_shares_what_is_the_same(void **state)
 {
     (void)state;
-    static const int64_t begin[][2] = {{100, 250}, {250, 100}, {130, 140}, {200, 200}, {0, 300}, {300, 0}};
+    static const int64_t begin[][2] = {{100, 250}, {250, 100}, {130, 140},
+                                       {200, 200}, {0, 300},   {300, 0}};
     for (size_t i = 0; i < sizeof begin / sizeof *begin; i++) {
         const struct kv_scope sparse = sparse_way(0, begin[i][0]), skip = skip_way(0, begin[i][1]);
         const struct kv_scope both = {.salt = 3, .few = sparse.few, .skip = skip.skip};
         const int64_t few = begin[i][0], gap = begin[i][1];
         struct grove *g = grove_open(0, 1 << 22, 1 << 22, 2);
         int64_t matched, n = 0;
-        for (int k = 1; k <= 8; k++) { /* every 50 tokens each has a point, and both together at 350 */
+        /* every 50 tokens each has a point, and both together at 350 */
+        for (int k = 1; k <= 8; k++) {
             step(g, 0, 50);
             n += 50;
             remember_as(g, dense);
@@ -496,7 +508,8 @@ static void a_sparse_and_shortened_prompt_shares_what_is_the_same(void **state)
                 remember_as(g, both);
         }
         for (int64_t limit = 0; limit <= n; limit += 25) {
-            const int64_t same = num_max(few, gap) / 50 * 50; /* with either of the two, or with all */
+            /* with either of the two, or with all */
+            const int64_t same = num_max(few, gap) / 50 * 50;
             const int64_t found = limit >= 350 ? 350 : num_min(same, limit / 50 * 50);
             assert_int_equal(found_as(g, both, n, limit, &matched), found);
             assert_true(matched >= 350);
@@ -512,13 +525,15 @@ static void a_miss_knows_what_was_given_up(void **state)
     struct err err;
     const struct world_line *l = &g->w.line[0];
     step(g, 0, 300);
-    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(5), l->t, l->token, 300, NULL, 0, &err), INGLE_OK);
+    assert_int_equal(kv_tree_put(g->tree, kv_scope_of(5), l->t, l->token, 300, NULL, 0, &err),
+                     INGLE_OK);
     assert_int_equal(kv_tree_given_up(g->tree, kv_scope_of(5), l->token, 400, 0), 0);
     int64_t n = 300;
     for (uint64_t salt = 6; !kv_tree_given_up(g->tree, kv_scope_of(5), l->token, n, 0); salt++) {
         step(g, 0, 10);
         n += 10;
-        assert_int_equal(kv_tree_put(g->tree, kv_scope_of(salt), l->t, l->token, n, NULL, 0, &err), INGLE_OK);
+        assert_int_equal(kv_tree_put(g->tree, kv_scope_of(salt), l->t, l->token, n, NULL, 0, &err),
+                         INGLE_OK);
         assert_true(points(g) > 0 && salt < 40);
     }
     assert_int_equal(kv_tree_given_up(g->tree, kv_scope_of(5), l->token, n, 0), 300);
@@ -762,7 +777,8 @@ static void failing_memory_leaves_the_tree_as_it_was(void **state)
     for (fail = 1; s != INGLE_OK; fail++) {
         kv_tree_count(g->tree, &before);
         mem_fail_in = fail;
-        s = kv_tree_put(g->tree, kv_scope_of(0), g->w.line[0].t, g->w.line[0].token, 650, "mark", 4, &err);
+        s = kv_tree_put(g->tree, kv_scope_of(0), g->w.line[0].t, g->w.line[0].token, 650, "mark", 4,
+                        &err);
         mem_fail_in = 0;
         kv_tree_count(g->tree, &after);
         assert_true(s == INGLE_OK || (s == INGLE_NOMEM && before.bytes == after.bytes));

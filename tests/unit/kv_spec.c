@@ -95,18 +95,23 @@ static void what_cannot_be_is_refused_by_layer(void **state)
     refused(heads(7, 2, 4, 64, KERN_KV_F16), INGLE_ARG, "layer 7: group 2 of 2");
     refused(heads(7, 0, 4, 64, (enum kern_kv_codec)KERN_KV_CODECS), INGLE_ARG,
             "layer 7: there is no KV codec 12");
-    refused(heads(7, 0, 4, 64, KERN_KV_Q8R_ROT), INGLE_UNSUP, "layer 7 has values of its own: its keys are not made of them ('q8r+rot')");
+    refused(heads(7, 0, 4, 64, KERN_KV_Q8R_ROT), INGLE_UNSUP,
+            "layer 7 has values of its own: its keys are not made of them ('q8r+rot')");
     struct kern_from_v from_v = {.n_pairs = 8, .half = 32};
     struct kv_stream rot = heads(7, 0, 4, 64, KERN_KV_N4R_ROT);
     rot.from_v = &from_v;
     rot.v_codec = KERN_KV_F16;
-    refused(rot, INGLE_UNSUP, "layer 7: keys of width 64 cannot be made of values of width 64 as 'f16'");
+    refused(rot, INGLE_UNSUP,
+            "layer 7: keys of width 64 cannot be made of values of width 64 as 'f16'");
     rot.v_codec = KERN_KV_N4R_ROT;
     rot.v_width = 128;
-    refused(rot, INGLE_UNSUP, "layer 7: keys of width 64 cannot be made of values of width 128 as 'n4r+rot'");
+    refused(rot, INGLE_UNSUP,
+            "layer 7: keys of width 64 cannot be made of values of width 128 as 'n4r+rot'");
     rot.v_width = 64;
     from_v.n_pairs = 32;
-    refused(rot, INGLE_UNSUP, "layer 7: positions turn 64 of 64 numbers of a key: KV format 'n4r+rot' is for a quarter");
+    refused(
+        rot, INGLE_UNSUP,
+        "layer 7: positions turn 64 of 64 numbers of a key: KV format 'n4r+rot' is for a quarter");
     refused(heads(7, 0, 4, 0, KERN_KV_F16), INGLE_ARG,
             "layer 7: key width 0 is not in 1..2147483647");
     refused(heads(7, 0, 0, 64, KERN_KV_F16), INGLE_ARG,

@@ -48,13 +48,16 @@ static void what_conversations_share_is_stored_once(void **state)
         for (int64_t k = 1024; k < WORLD_MAX; k++)
             d->w.line[i].token[k] = i;
         depot_put(d, i, 0, 20);
-        kv_store_put(d->store, d->w.line[i].t, kv_scope_of(0), d->w.line[i].token, 0, "mark of 1044", 13); /* it is there */
+        /* it is there */
+        kv_store_put(d->store, d->w.line[i].t, kv_scope_of(0), d->w.line[i].token, 0,
+                     "mark of 1044", 13);
     }
     kv_store_flush(d->store);
     const struct kv_store_counts n = depot_counts(d);
     assert_int_equal(n.files, WORLD_LINES);
     /* Each has one page of the group that keeps everything, and its window. */
-    assert_true(n.bytes <= system_prompt + (WORLD_LINES - 1) * (UINT64_C(4096) + 1024 + 2 * 3 * 1024));
+    assert_true(n.bytes <=
+                system_prompt + (WORLD_LINES - 1) * (UINT64_C(4096) + 1024 + 2 * 3 * 1024));
     depot_reopen(d);
     for (int i = 1; i < WORLD_LINES; i++) {
         kv_timeline_clear(d->w.line[i].t);
@@ -118,8 +121,9 @@ static void put_as(struct depot *d, int line, struct kv_scope way, int64_t n)
     kv_store_put(d->store, l->t, way, l->token, 0, NULL, 0);
 }
 
-/* A file of rows that are computed in a way of their own from 300 tokens on continues what is everybody's, and nobody else finds it.
- * other: another way from there on; later: the same from 700 on. */
+/* A file of rows that are computed in a way of their own from 300 tokens on continues what is
+ * everybody's, and nobody else finds it. other: another way from there on; later: the same from 700
+ * on. */
 static void kept_apart(struct kv_scope way, struct kv_scope other, struct kv_scope later)
 {
     const struct kv_scope dense = {0};
@@ -139,7 +143,9 @@ static void kept_apart(struct kv_scope way, struct kv_scope other, struct kv_sco
         size_t mark_bytes = 0;
         struct world_line *l = &d->w.line[1];
         kv_timeline_clear(l->t);
-        assert_int_equal(kv_store_restore(d->store, l->t, way, l->token, 600, &mark, &mark_bytes, &err), INGLE_OK);
+        assert_int_equal(
+            kv_store_restore(d->store, l->t, way, l->token, 600, &mark, &mark_bytes, &err),
+            INGLE_OK);
         l->length = l->rewind_to = 600;
         world_check(&d->w, l);
         mem_free(mark);
@@ -157,14 +163,18 @@ static void kept_apart(struct kv_scope way, struct kv_scope other, struct kv_sco
 static void sparse_prompts_are_kept_apart(void **state)
 {
     (void)state;
-    kept_apart((struct kv_scope){.few = kv_few_of(3, 300)}, (struct kv_scope){.few = kv_few_of(4, 300)}, (struct kv_scope){.few = kv_few_of(3, 700)});
+    kept_apart((struct kv_scope){.few = kv_few_of(3, 300)},
+               (struct kv_scope){.few = kv_few_of(4, 300)},
+               (struct kv_scope){.few = kv_few_of(3, 700)});
 }
 
 static void shortened_prompts_are_kept_apart(void **state)
 {
     (void)state;
-    kept_apart((struct kv_scope){.skip = {5, 300}}, (struct kv_scope){.skip = {6, 300}}, (struct kv_scope){.skip = {7, 700}});
-    kept_apart((struct kv_scope){.skip = {5, 300}, .few = kv_few_of(3, 300)}, (struct kv_scope){.skip = {5, 300}},
+    kept_apart((struct kv_scope){.skip = {5, 300}}, (struct kv_scope){.skip = {6, 300}},
+               (struct kv_scope){.skip = {7, 700}});
+    kept_apart((struct kv_scope){.skip = {5, 300}, .few = kv_few_of(3, 300)},
+               (struct kv_scope){.skip = {5, 300}},
                (struct kv_scope){.skip = {7, 700}, .few = kv_few_of(3, 800)});
 }
 
@@ -172,7 +182,8 @@ static void a_saved_timeline_says_how_it_is_computed(void **state)
 {
     (void)state;
     struct depot *d = depot_open(1 << 20);
-    struct kv_save_options o = {.identity = 42, .numerics = "exact", .codec = "f16", .few = kv_few_of(3, 200)};
+    struct kv_save_options o = {
+        .identity = 42, .numerics = "exact", .codec = "f16", .few = kv_few_of(3, 200)};
     struct world_line *l = &d->w.line[0];
     struct kv_load *load;
     struct err err;
@@ -274,7 +285,8 @@ static void what_had_to_wait_is_offered_again(void **state)
         for (int64_t k = 0; k < TOKENS; k++)
             l->token[k] = i;
         assert_int_equal(world_step(&d->w, l, TOKENS, TOKENS), INGLE_OK);
-        assert_int_equal(kv_tree_put(tree, kv_scope_of(7), l->t, l->token, TOKENS, NULL, 0, &err), INGLE_OK);
+        assert_int_equal(kv_tree_put(tree, kv_scope_of(7), l->t, l->token, TOKENS, NULL, 0, &err),
+                         INGLE_OK);
         if (i % 3 == 1) /* as if the queue were full */
             kv_tree_owe(tree, kv_scope_of(7), l->token, TOKENS);
         else
@@ -283,7 +295,8 @@ static void what_had_to_wait_is_offered_again(void **state)
     }
     kv_store_flush(d->store);
     for (const struct kv_point *p; (p = kv_tree_owed(tree, &scope, &token, &n)); n_owed++) {
-        assert_true(n == TOKENS && scope.salt == 7 && !scope.few && token[0] % 3 == 1 && token[TOKENS - 1] == token[0]);
+        assert_true(n == TOKENS && scope.salt == 7 && !scope.few && token[0] % 3 == 1 &&
+                    token[TOKENS - 1] == token[0]);
         assert_int_equal(kv_timeline_attach(l->t, tree, p, &err), INGLE_OK);
         assert_true(kv_store_put(d->store, l->t, scope, token, 0, NULL, 0));
         mem_free(token);
@@ -309,7 +322,8 @@ static void offer_lines(struct depot *d, struct kv_tree *tree, int32_t n, int64_
         for (int64_t k = 0; k < n_tokens; k++)
             l->token[k] = i;
         assert_int_equal(world_step(&d->w, l, n_tokens, n_tokens), INGLE_OK);
-        assert_int_equal(kv_tree_put(tree, kv_scope_of(7), l->t, l->token, n_tokens, NULL, 0, &err), INGLE_OK);
+        assert_int_equal(kv_tree_put(tree, kv_scope_of(7), l->t, l->token, n_tokens, NULL, 0, &err),
+                         INGLE_OK);
         assert_true(kv_store_put(d->store, l->t, kv_scope_of(7), l->token, 0, NULL, 0));
     }
 }
@@ -359,8 +373,8 @@ static void a_file_that_vanishes_is_a_miss(void **state)
     struct err err;
     void *mark;
     size_t n;
-    assert_int_equal(kv_store_restore(d->store, d->w.line[1].t, kv_scope_of(0), d->w.line[1].token, 600, &mark,
-                                      &n, &err),
+    assert_int_equal(kv_store_restore(d->store, d->w.line[1].t, kv_scope_of(0), d->w.line[1].token,
+                                      600, &mark, &n, &err),
                      INGLE_NOTFOUND);
     world_check(&d->w, &d->w.line[1]);
     assert_true(depot_get(d, 1, 0, 1000) <= 0); /* the shorter one is gone, too */
@@ -553,7 +567,8 @@ static int with_a_disk_that_was_full(const struct depot *parent)
     }
     struct kv_store_counts n = depot_counts(d);
     const bool fails = n.failed == 3 && n.skipped == 3 && n.files == 0 && !n.saving && n.try_at &&
-                       strstr(n.error, "too large") && d->n_warned == 1 && !kv_store_gave_up(d->store);
+                       strstr(n.error, "too large") && d->n_warned == 1 &&
+                       !kv_store_gave_up(d->store);
     limit.rlim_cur = RLIM_INFINITY;
     setrlimit(RLIMIT_FSIZE, &limit);
     depot_put(d, 0, 0, 300);
@@ -562,7 +577,8 @@ static int with_a_disk_that_was_full(const struct depot *parent)
     const bool again = n.failed == 3 && n.files == 1 && n.saving && !n.try_at && !n.error[0] &&
                        d->n_warned == 1 && kv_store_gave_up(d->store);
     if (!fails || !again)
-        print_message("%d %d: %lld failed, %lld files, '%s'\n", fails, again, (long long)n.failed, (long long)n.files, n.error);
+        print_message("%d %d: %lld failed, %lld files, '%s'\n", fails, again, (long long)n.failed,
+                      (long long)n.files, n.error);
     kv_store_close(d->store);
     world_close(&d->w);
     mem_free(d);

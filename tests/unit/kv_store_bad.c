@@ -97,7 +97,8 @@ static void a_session_comes_back_from_its_file(void **state)
     int64_t n;
     void *mark;
     size_t mark_bytes;
-    assert_int_equal(kv_load(l->t, s.path, &whose, &tokens, &n, &mark, &mark_bytes, &err), INGLE_OK);
+    assert_int_equal(kv_load(l->t, s.path, &whose, &tokens, &n, &mark, &mark_bytes, &err),
+                     INGLE_OK);
     assert_true(n == 0 && mark_bytes == 0);
     mem_free(tokens);
     mem_free(mark);
@@ -357,7 +358,8 @@ static void found_again(struct depot *d)
     assert_int_equal(depot_get(d, 1, 0, 1000), 300);
 }
 
-/* A process that has too many files open: what it cannot open now is good, is kept, and is used later. */
+/* A process that has too many files open: what it cannot open now is good, is kept, and is used
+ * later. */
 static void a_file_that_cannot_be_opened_now_is_used_later(void **state)
 {
     (void)state;

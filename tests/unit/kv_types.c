@@ -13,7 +13,8 @@ static struct kv_types parsed(const char *both, const char *k, const char *v, co
     return t;
 }
 
-static void is(struct kv_types t, enum kern_kv_codec k, enum kern_kv_codec v, enum kern_kv_codec wk, enum kern_kv_codec wv, const char *name)
+static void is(struct kv_types t, enum kern_kv_codec k, enum kern_kv_codec v, enum kern_kv_codec wk,
+               enum kern_kv_codec wv, const char *name)
 {
     assert_int_equal(t.k[KV_FULL], k);
     assert_int_equal(t.v[KV_FULL], v);
@@ -26,24 +27,38 @@ static void names(void **state)
 {
     (void)state;
     is(parsed(NULL, NULL, NULL, NULL), KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, "f16");
-    is(parsed("q8_0", NULL, NULL, NULL), KERN_KV_Q8_0, KERN_KV_Q8_0, KERN_KV_Q8_0, KERN_KV_Q8_0, "q8_0");
+    is(parsed("q8_0", NULL, NULL, NULL), KERN_KV_Q8_0, KERN_KV_Q8_0, KERN_KV_Q8_0, KERN_KV_Q8_0,
+       "q8_0");
     is(parsed("q8r", NULL, NULL, NULL), KERN_KV_Q8R, KERN_KV_Q8R, KERN_KV_F16, KERN_KV_F16, "q8r");
-    is(parsed("q8r:n4r", NULL, NULL, NULL), KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_F16, KERN_KV_F16, "q8r:n4r");
-    is(parsed("bf16:tq3_0", NULL, NULL, NULL), KERN_KV_BF16, KERN_KV_TQ3_0, KERN_KV_BF16, KERN_KV_F16, "bf16:tq3_0");
-    is(parsed("q8_0v", NULL, NULL, NULL), KERN_KV_FROM_V, KERN_KV_Q8_0, KERN_KV_F16, KERN_KV_F16, "q8_0v");
-    is(parsed(NULL, "q8r", NULL, NULL), KERN_KV_Q8R, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, "q8r:f16");
-    is(parsed("f32", NULL, "n4r", NULL), KERN_KV_F32, KERN_KV_N4R, KERN_KV_F32, KERN_KV_F16, "f32:n4r");
-    is(parsed("f16", "q8r", "q8r", NULL), KERN_KV_Q8R, KERN_KV_Q8R, KERN_KV_F16, KERN_KV_F16, "q8r");
-    is(parsed(NULL, NULL, NULL, "full=q8r:n4r,sliding=q8_0"), KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_Q8_0, KERN_KV_Q8_0, "q8r:n4r,sliding=q8_0");
-    is(parsed("bf16", NULL, NULL, "sliding=q8r"), KERN_KV_BF16, KERN_KV_BF16, KERN_KV_Q8R, KERN_KV_Q8R, "bf16,sliding=q8r");
-    is(parsed("q8r", NULL, NULL, "full=f32v"), KERN_KV_FROM_V, KERN_KV_F32, KERN_KV_F16, KERN_KV_F16, "f32v");
-    is(parsed("q8r+rot", NULL, NULL, NULL), KERN_KV_Q8R_ROT, KERN_KV_Q8R_ROT, KERN_KV_F16, KERN_KV_F16, "q8r+rot");
-    is(parsed("q8r:n4r+rot", NULL, NULL, NULL), KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, KERN_KV_F16, KERN_KV_F16, "q8r:n4r+rot");
-    is(parsed("q8r+rot", NULL, "n4r", NULL), KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, KERN_KV_F16, KERN_KV_F16, "q8r:n4r+rot");
-    is(parsed(NULL, NULL, NULL, "full=n4r+rot,sliding=q8_0"), KERN_KV_N4R_ROT, KERN_KV_N4R_ROT, KERN_KV_Q8_0, KERN_KV_Q8_0, "n4r+rot,sliding=q8_0");
+    is(parsed("q8r:n4r", NULL, NULL, NULL), KERN_KV_Q8R, KERN_KV_N4R, KERN_KV_F16, KERN_KV_F16,
+       "q8r:n4r");
+    is(parsed("bf16:tq3_0", NULL, NULL, NULL), KERN_KV_BF16, KERN_KV_TQ3_0, KERN_KV_BF16,
+       KERN_KV_F16, "bf16:tq3_0");
+    is(parsed("q8_0v", NULL, NULL, NULL), KERN_KV_FROM_V, KERN_KV_Q8_0, KERN_KV_F16, KERN_KV_F16,
+       "q8_0v");
+    is(parsed(NULL, "q8r", NULL, NULL), KERN_KV_Q8R, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16,
+       "q8r:f16");
+    is(parsed("f32", NULL, "n4r", NULL), KERN_KV_F32, KERN_KV_N4R, KERN_KV_F32, KERN_KV_F16,
+       "f32:n4r");
+    is(parsed("f16", "q8r", "q8r", NULL), KERN_KV_Q8R, KERN_KV_Q8R, KERN_KV_F16, KERN_KV_F16,
+       "q8r");
+    is(parsed(NULL, NULL, NULL, "full=q8r:n4r,sliding=q8_0"), KERN_KV_Q8R, KERN_KV_N4R,
+       KERN_KV_Q8_0, KERN_KV_Q8_0, "q8r:n4r,sliding=q8_0");
+    is(parsed("bf16", NULL, NULL, "sliding=q8r"), KERN_KV_BF16, KERN_KV_BF16, KERN_KV_Q8R,
+       KERN_KV_Q8R, "bf16,sliding=q8r");
+    is(parsed("q8r", NULL, NULL, "full=f32v"), KERN_KV_FROM_V, KERN_KV_F32, KERN_KV_F16,
+       KERN_KV_F16, "f32v");
+    is(parsed("q8r+rot", NULL, NULL, NULL), KERN_KV_Q8R_ROT, KERN_KV_Q8R_ROT, KERN_KV_F16,
+       KERN_KV_F16, "q8r+rot");
+    is(parsed("q8r:n4r+rot", NULL, NULL, NULL), KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, KERN_KV_F16,
+       KERN_KV_F16, "q8r:n4r+rot");
+    is(parsed("q8r+rot", NULL, "n4r", NULL), KERN_KV_Q8R_ROT, KERN_KV_N4R_ROT, KERN_KV_F16,
+       KERN_KV_F16, "q8r:n4r+rot");
+    is(parsed(NULL, NULL, NULL, "full=n4r+rot,sliding=q8_0"), KERN_KV_N4R_ROT, KERN_KV_N4R_ROT,
+       KERN_KV_Q8_0, KERN_KV_Q8_0, "n4r+rot,sliding=q8_0");
     /* the longest name */
-    is(parsed(NULL, NULL, NULL, "full=bf16:tq3_0,sliding=tq3_0:bf16"), KERN_KV_BF16, KERN_KV_TQ3_0, KERN_KV_TQ3_0, KERN_KV_BF16,
-       "bf16:tq3_0,sliding=tq3_0:bf16");
+    is(parsed(NULL, NULL, NULL, "full=bf16:tq3_0,sliding=tq3_0:bf16"), KERN_KV_BF16, KERN_KV_TQ3_0,
+       KERN_KV_TQ3_0, KERN_KV_BF16, "bf16:tq3_0,sliding=tq3_0:bf16");
 }
 
 static void layers_by_number(void **state)
@@ -51,13 +66,14 @@ static void layers_by_number(void **state)
     (void)state;
     enum kern_kv_codec k, v;
     const struct kv_types t = parsed("q8_0", NULL, NULL, "sliding=f32,3=q8r,5-7=q8r:n4r,7=bf16");
-    is(t, KERN_KV_Q8_0, KERN_KV_Q8_0, KERN_KV_F32, KERN_KV_F32, "q8_0,sliding=f32,3=q8r,5-7=q8r:n4r,7=bf16");
+    is(t, KERN_KV_Q8_0, KERN_KV_Q8_0, KERN_KV_F32, KERN_KV_F32,
+       "q8_0,sliding=f32,3=q8r,5-7=q8r:n4r,7=bf16");
     static const struct {
         int layer, kind;
         enum kern_kv_codec k, v;
-    } want[] = {{0, KV_FULL, KERN_KV_Q8_0, KERN_KV_Q8_0},  {2, KV_SLIDING, KERN_KV_F32, KERN_KV_F32},
-                {3, KV_FULL, KERN_KV_Q8R, KERN_KV_Q8R},    {5, KV_SLIDING, KERN_KV_Q8R, KERN_KV_N4R},
-                {6, KV_FULL, KERN_KV_Q8R, KERN_KV_N4R},    {7, KV_FULL, KERN_KV_BF16, KERN_KV_BF16},
+    } want[] = {{0, KV_FULL, KERN_KV_Q8_0, KERN_KV_Q8_0}, {2, KV_SLIDING, KERN_KV_F32, KERN_KV_F32},
+                {3, KV_FULL, KERN_KV_Q8R, KERN_KV_Q8R},   {5, KV_SLIDING, KERN_KV_Q8R, KERN_KV_N4R},
+                {6, KV_FULL, KERN_KV_Q8R, KERN_KV_N4R},   {7, KV_FULL, KERN_KV_BF16, KERN_KV_BF16},
                 {8, KV_SLIDING, KERN_KV_F32, KERN_KV_F32}};
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         kv_types_of_layer(&t, want[i].layer, want[i].kind, &k, &v);
@@ -72,7 +88,8 @@ static void layers_by_number(void **state)
     assert_non_null(strstr(err.msg, "layer 7, and the layers are 0 to 6"));
 }
 
-static void refused(const char *both, const char *k, const char *v, const char *layers, const char *says)
+static void refused(const char *both, const char *k, const char *v, const char *layers,
+                    const char *says)
 {
     struct kv_types t;
     struct err err = {0};
@@ -84,7 +101,8 @@ static void refused(const char *both, const char *k, const char *v, const char *
 static void what_is_not_known_lists_what_is(void **state)
 {
     (void)state;
-    refused("q4_0", NULL, NULL, NULL, "no KV format 'q4_0': they are f32, f16, bf16, q8_0, fp8, q8r, n4r, tq3_0");
+    refused("q4_0", NULL, NULL, NULL,
+            "no KV format 'q4_0': they are f32, f16, bf16, q8_0, fp8, q8r, n4r, tq3_0");
     refused("q8r:", NULL, NULL, NULL, "no KV format ''");
     refused(":", NULL, NULL, NULL, "no KV format ''");
     refused("", NULL, NULL, NULL, "no KV format ''");
@@ -92,7 +110,8 @@ static void what_is_not_known_lists_what_is(void **state)
     refused("v", NULL, NULL, NULL, "no KV format 'v'");
     refused("f16v:f16", NULL, NULL, NULL, "no KV format 'f16v'");
     refused("fp4", NULL, NULL, NULL, "no KV format 'fp4'");
-    refused("a name that is much longer than any of them can be", NULL, NULL, NULL, "no KV format 'a name");
+    refused("a name that is much longer than any of them can be", NULL, NULL, NULL,
+            "no KV format 'a name");
     refused("f16+rot", NULL, NULL, NULL, "no KV format 'f16+rot'");
     refused("q8r:f16+rot", NULL, NULL, NULL, "no KV format 'q8r:f16+rot'");
     refused("q8r+rot:n4r", NULL, NULL, NULL, "no KV format 'q8r+rot'");
@@ -113,14 +132,18 @@ static void what_is_not_known_lists_what_is(void **state)
     refused(NULL, NULL, NULL, "9-7=q8r", "8-11=TYPE");
     refused(NULL, NULL, NULL, "99999=q8r", "8-11=TYPE");
     refused(NULL, NULL, NULL, "5 =q8r", "8-11=TYPE");
-    refused(NULL, NULL, NULL, "0=q8r,1=q8r,2=q8r,3=q8r,4=q8r,5=q8r,6=q8r,7=q8r,8=q8r", "more than 8 layers");
+    refused(NULL, NULL, NULL, "0=q8r,1=q8r,2=q8r,3=q8r,4=q8r,5=q8r,6=q8r,7=q8r,8=q8r",
+            "more than 8 layers");
 }
 
 static void drafters_and_rows(void **state)
 {
     (void)state;
-    const struct kv_types a = parsed("q8r:n4r", NULL, NULL, NULL), b = parsed("q8_0v", NULL, NULL, NULL), c = parsed("bf16", NULL, NULL, NULL),
-                          d = parsed("f16:f32", NULL, NULL, NULL), rot = parsed("n4r+rot", NULL, NULL, NULL);
+    const struct kv_types a = parsed("q8r:n4r", NULL, NULL, NULL),
+                          b = parsed("q8_0v", NULL, NULL, NULL),
+                          c = parsed("bf16", NULL, NULL, NULL),
+                          d = parsed("f16:f32", NULL, NULL, NULL),
+                          rot = parsed("n4r+rot", NULL, NULL, NULL);
     is(kv_types_of_drafter(&rot), KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, "f16");
     is(kv_types_of_drafter(&a), KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, "f16");
     is(kv_types_of_drafter(&b), KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16, "f16");
@@ -137,6 +160,8 @@ static void drafters_and_rows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(layers_by_number), cmocka_unit_test(what_is_not_known_lists_what_is), cmocka_unit_test(drafters_and_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(names), cmocka_unit_test(layers_by_number),
+                                       cmocka_unit_test(what_is_not_known_lists_what_is),
+                                       cmocka_unit_test(drafters_and_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

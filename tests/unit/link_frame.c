@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames of workers: what is written is read again; each field outside its limit is refused by a text that names it; two ends that
- * differ in anything that results depend on do not agree; addresses and keys. */
+/* Frames of workers: what is written is read again; each field outside its limit is refused by a
+ * text that names it; two ends that differ in anything that results depend on do not agree;
+ * addresses and keys. */
 #define _GNU_SOURCE
 #include "unit/unit.h"
 
@@ -19,8 +20,10 @@
 #include <unistd.h>
 
 enum { ROWS = 2, PAIRS = 4, USED = 2, HIDDEN = 3 };
-static const struct link_shape shape = {.n_layers = 5, .n_experts = 8, .hidden = HIDDEN, .most_rows = 16, .most_pairs = 32};
-static const struct link_head eval_head = {LINK_EVAL, 4, ROWS, PAIRS, LINK_SUM | LINK_SILU, 77, 1234567890123u};
+static const struct link_shape shape = {
+    .n_layers = 5, .n_experts = 8, .hidden = HIDDEN, .most_rows = 16, .most_pairs = 32};
+static const struct link_head eval_head = {LINK_EVAL,     4, ROWS, PAIRS, LINK_SUM | LINK_SILU, 77,
+                                           1234567890123u};
 
 static size_t write_eval(uint8_t *payload, const struct link_head *h)
 {
@@ -48,19 +51,23 @@ static void an_eval_goes_and_comes(void **state)
         h.flags = flags;
         const size_t n = write_eval(payload, &h);
         link_head_write(&h, payload, n, head);
-        assert_int_equal(link_head_read(head, sizeof head, payload, n, &shape, &got, NULL), INGLE_OK);
-        assert_true(got.kind == LINK_EVAL && got.layer == 4 && got.n_rows == ROWS && got.n_pairs == PAIRS && got.flags == flags &&
-                    got.step == 77 && got.tag == h.tag);
+        assert_int_equal(link_head_read(head, sizeof head, payload, n, &shape, &got, NULL),
+                         INGLE_OK);
+        assert_true(got.kind == LINK_EVAL && got.layer == 4 && got.n_rows == ROWS &&
+                    got.n_pairs == PAIRS && got.flags == flags && got.step == 77 &&
+                    got.tag == h.tag);
         assert_int_equal(link_eval_read(&got, &shape, payload, n, &e, NULL), INGLE_OK);
         float last;
         memcpy(&last, e.x + (ROWS * HIDDEN - 1) * sizeof last, sizeof last);
-        assert_true(last == 6 && e.limit == 2.5f && link_u32(e.expert + 12) == 7 && (e.weight != NULL) == ((flags & LINK_SUM) != 0));
+        assert_true(last == 6 && e.limit == 2.5f && link_u32(e.expert + 12) == 7 &&
+                    (e.weight != NULL) == ((flags & LINK_SUM) != 0));
         assert_int_equal(e.n_used, flags & LINK_SUM ? USED : 0);
     }
 }
 
 /* The text of a refusal of a frame that is right but for its head as it is now. */
-static const char *refusal(const struct link_head *h, const uint8_t *payload, size_t n, const struct link_shape *s)
+static const char *refusal(const struct link_head *h, const uint8_t *payload, size_t n,
+                           const struct link_shape *s)
 {
     static struct err err;
     struct link_head got;
@@ -84,34 +91,58 @@ static void says(const char *text, const char *word)
 static void every_field_has_a_limit(void **state)
 {
     (void)state;
-    static const struct { size_t at; uint32_t v; const char *word; } heads[] = {
-        {16, 5, "'layer' 5 outside 0 to 4"}, {20, 0, "'rows' 0"}, {20, 17, "'rows' 17 outside 1 to 16"}, {24, 33, "'pairs' 33 outside 1 to 32"},
-        {24, 0, "'pairs' 0"}, {28, 8, "'flags' 0x8"}, {20, 3, "the payload of EVAL has"}, {24, 5, "the payload of EVAL has"}};
+    static const struct { size_t at; uint32_t v; const char *word;
+    } heads[] = {{16, 5, "'layer' 5 outside 0 to 4"},
+                 {20, 0, "'rows' 0"},
+                 {20, 17, "'rows' 17 outside 1 to 16"},
+                 {24, 33, "'pairs' 33 outside 1 to 32"},
+                 {24, 0, "'pairs' 0"},
+                 {28, 8, "'flags' 0x8"},
+                 {20, 3, "the payload of EVAL has"},
+                 {24, 5, "the payload of EVAL has"}};
     uint8_t payload[256];
     const size_t n = write_eval(payload, &eval_head);
     for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
         struct link_head h = eval_head;
-        *(heads[i].at == 16 ? &h.layer : heads[i].at == 20 ? &h.n_rows : heads[i].at == 24 ? &h.n_pairs : &h.flags) = heads[i].v;
+        *(heads[i].at == 16   ? &h.layer
+          : heads[i].at == 20 ? &h.n_rows
+          : heads[i].at == 24 ? &h.n_pairs
+                              : &h.flags) = heads[i].v;
         says(refusal(&h, payload, n, &shape), heads[i].word);
     }
     says(refusal(&eval_head, payload, n, NULL), "before HELLO");
     says(refusal(&(struct link_head){.kind = 11}, NULL, 0, &shape), "'kind' 11 outside 1 to 10");
-    says(refusal(&(struct link_head){.kind = LINK_SHARE}, payload, 4, &shape), "the payload of SHARE has 4");
-    says(refusal(&(struct link_head){.kind = LINK_CANCEL}, payload, 4, &shape), "the payload of CANCEL has 4");
+    says(refusal(&(struct link_head){.kind = LINK_SHARE}, payload, 4, &shape),
+         "the payload of SHARE has 4");
+    says(refusal(&(struct link_head){.kind = LINK_CANCEL}, payload, 4, &shape),
+         "the payload of CANCEL has 4");
     says(refusal(&(struct link_head){.kind = LINK_CANCEL}, NULL, 0, NULL), "comes before HELLO");
-    says(refusal(&(struct link_head){.kind = LINK_STATS}, payload, 4, &shape), "the payload of STATS has 4");
-    says(refusal(&(struct link_head){.kind = LINK_PLACE}, payload, 6, &shape), "the payload of PLACE has 6");
-    says(refusal(&(struct link_head){.kind = LINK_HAVE}, payload, 200, &shape), "the payload of HAVE has 200");
-    const struct link_head shared = {.kind = LINK_EVAL, .n_rows = 2, .n_pairs = 4, .flags = LINK_SHARED};
+    says(refusal(&(struct link_head){.kind = LINK_STATS}, payload, 4, &shape),
+         "the payload of STATS has 4");
+    says(refusal(&(struct link_head){.kind = LINK_PLACE}, payload, 6, &shape),
+         "the payload of PLACE has 6");
+    says(refusal(&(struct link_head){.kind = LINK_HAVE}, payload, 200, &shape),
+         "the payload of HAVE has 200");
+    const struct link_head shared = {
+        .kind = LINK_EVAL, .n_rows = 2, .n_pairs = 4, .flags = LINK_SHARED};
     says(refusal(&shared, payload, 12, &shape), "the payload of shared rows has 12");
     memset(payload, 2, 8);
     says(refusal(&shared, payload, 8, &shape), "'slot'");
     (void)write_eval(payload, &eval_head);
-    says(refusal(&(struct link_head){.kind = LINK_BYE}, payload, 4, &shape), "the payload of BYE has 4");
-    says(refusal(&(struct link_head){.kind = LINK_HELLO}, payload, 4, &shape), "the payload of HELLO has 4");
-    static const struct { size_t at; uint32_t v; const char *word; } payloads[] = {
-        {16, 2, "'row' 2 of 2"}, {32, 8, "'expert' 8 of 8"}, {32, 2, "does not come behind"}, {20, 0, "does not come behind"}, {0, 3, "for 2 rows with 3 experts"},
-        {0, 65, "'experts a row' 65 outside 1 to 64"}, {4, 0x7f800000, "'limit'"}, {4, 0xbf800000, "'limit'"}, {4, 0x7fc00000, "'limit'"}};
+    says(refusal(&(struct link_head){.kind = LINK_BYE}, payload, 4, &shape),
+         "the payload of BYE has 4");
+    says(refusal(&(struct link_head){.kind = LINK_HELLO}, payload, 4, &shape),
+         "the payload of HELLO has 4");
+    static const struct { size_t at; uint32_t v; const char *word;
+    } payloads[] = {{16, 2, "'row' 2 of 2"},
+                    {32, 8, "'expert' 8 of 8"},
+                    {32, 2, "does not come behind"},
+                    {20, 0, "does not come behind"},
+                    {0, 3, "for 2 rows with 3 experts"},
+                    {0, 65, "'experts a row' 65 outside 1 to 64"},
+                    {4, 0x7f800000, "'limit'"},
+                    {4, 0xbf800000, "'limit'"},
+                    {4, 0x7fc00000, "'limit'"}};
     for (size_t i = 0; i < sizeof payloads / sizeof *payloads; i++) {
         (void)write_eval(payload, &eval_head);
         link_put_u32(payload + payloads[i].at, payloads[i].v);
@@ -130,30 +161,55 @@ static void a_flipped_bit_is_seen(void **state)
     for (size_t bit = 0; bit < 8 * (sizeof head + n); bit++) {
         uint8_t *byte = bit / 8 < sizeof head ? &head[bit / 8] : &payload[bit / 8 - sizeof head];
         *byte ^= (uint8_t)(1u << bit % 8);
-        assert_int_equal(link_head_read(head, sizeof head, payload, n, &shape, &got, NULL), INGLE_FORMAT);
+        assert_int_equal(link_head_read(head, sizeof head, payload, n, &shape, &got, NULL),
+                         INGLE_FORMAT);
         *byte ^= (uint8_t)(1u << bit % 8);
     }
     for (size_t k = 0; k < sizeof head; k++)
         assert_int_equal(link_head_read(head, k, payload, n, &shape, &got, NULL), INGLE_FORMAT);
     for (size_t k = 0; k < n; k++)
-        assert_int_equal(link_head_read(head, sizeof head, payload, k, &shape, &got, NULL), INGLE_FORMAT);
+        assert_int_equal(link_head_read(head, sizeof head, payload, k, &shape, &got, NULL),
+                         INGLE_FORMAT);
 }
 
 static void sizes_do_not_overflow(void **state)
 {
     (void)state;
-    const struct link_shape wide = {.n_layers = 1, .n_experts = 1, .hidden = LINK_MAX_WIDTH, .most_rows = LINK_MAX_ROWS, .most_pairs = LINK_MAX_PAIRS};
+    const struct link_shape wide = {.n_layers = 1,
+                                    .n_experts = 1,
+                                    .hidden = LINK_MAX_WIDTH,
+                                    .most_rows = LINK_MAX_ROWS,
+                                    .most_pairs = LINK_MAX_PAIRS};
     const struct link_head h = {LINK_EVAL, 0, LINK_MAX_ROWS, LINK_MAX_PAIRS, 0, 0, 0};
     assert_true(link_eval_bytes(&h, &wide) == 0 && link_result_bytes(&h, &wide) == 0);
-    says(refusal(&h, (const uint8_t *)"", 0, &wide), "the rows of EVAL have more than"); /* 0 bytes are not their length */
+    /* 0 bytes are not their length */
+    says(refusal(&h, (const uint8_t *)"", 0, &wide), "the rows of EVAL have more than");
 }
 
 static struct link_hello hello(void)
 {
-    return (struct link_hello){.version_min = 1, .version_max = 1, .arithmetic = 4, .layout = 2, .range = {true, 0, 0}, .form = 1, .mark = 2, .sum = 3,
-                               .n_layers = 43, .n_experts = 256, .n_used = 6, .hidden = 4096, .width = 2048, .most_rows = 512, .most_pairs = 1024,
-                               .threads = 8, .slots = 100, .budget_bytes = (uint64_t)20 << 30, .numerics = "exact", .family = "deepseek4",
-                               .cpu = "avx2", .engine = "0.1.0"};
+    return (struct link_hello){.version_min = 1,
+                               .version_max = 1,
+                               .arithmetic = 4,
+                               .layout = 2,
+                               .range = {true, 0, 0},
+                               .form = 1,
+                               .mark = 2,
+                               .sum = 3,
+                               .n_layers = 43,
+                               .n_experts = 256,
+                               .n_used = 6,
+                               .hidden = 4096,
+                               .width = 2048,
+                               .most_rows = 512,
+                               .most_pairs = 1024,
+                               .threads = 8,
+                               .slots = 100,
+                               .budget_bytes = (uint64_t)20 << 30,
+                               .numerics = "exact",
+                               .family = "deepseek4",
+                               .cpu = "avx2",
+                               .engine = "0.1.0"};
 }
 
 static void a_hello_goes_and_comes(void **state)
@@ -165,8 +221,9 @@ static void a_hello_goes_and_comes(void **state)
         h.range = all ? (struct link_range){true, 0, 0} : (struct link_range){false, 3, 9};
         link_hello_write(&h, bytes);
         assert_int_equal(link_hello_read(bytes, sizeof bytes, &got, NULL), INGLE_OK);
-        assert_true(got.range.all == (all != 0) && got.range.to == h.range.to && got.form == 1 && got.sum == 3 && got.width == 2048 &&
-                    got.budget_bytes == h.budget_bytes && strcmp(got.family, "deepseek4") == 0 && strcmp(got.engine, "0.1.0") == 0);
+        assert_true(got.range.all == (all != 0) && got.range.to == h.range.to && got.form == 1 &&
+                    got.sum == 3 && got.width == 2048 && got.budget_bytes == h.budget_bytes &&
+                    strcmp(got.family, "deepseek4") == 0 && strcmp(got.engine, "0.1.0") == 0);
         assert_int_equal(link_hello_agree(&h, &got, NULL), INGLE_OK);
     }
     assert_non_null(memmem(bytes, sizeof bytes, "all", 4)); /* a word */
@@ -177,9 +234,18 @@ static void other_ends_are_refused(void **state)
     (void)state;
     struct err err;
     for (int i = 0; i < 12; i++) {
-        static const char *const words[] = {"the protocol is 1 to 1 here, 2 to 2 there", "'deepseek4' here, 'gemma4' there", "'layers' is 43 here, 44 there",
-                                            "'experts' is 256", "'experts a row'", "'hidden size'", "'width of an expert'", "hash of shapes",
-                                            "hash of samples", "hash of all weights", "the numerics are 'exact' here, 'fast-wide' there", "arithmetic is 4"};
+        static const char *const words[] = {"the protocol is 1 to 1 here, 2 to 2 there",
+                                            "'deepseek4' here, 'gemma4' there",
+                                            "'layers' is 43 here, 44 there",
+                                            "'experts' is 256",
+                                            "'experts a row'",
+                                            "'hidden size'",
+                                            "'width of an expert'",
+                                            "hash of shapes",
+                                            "hash of samples",
+                                            "hash of all weights",
+                                            "the numerics are 'exact' here, 'fast-wide' there",
+                                            "arithmetic is 4"};
         const struct link_hello mine = hello();
         struct link_hello h = hello();
         uint32_t *const numbers[] = {&h.n_layers, &h.n_experts, &h.n_used, &h.hidden, &h.width};
@@ -213,10 +279,20 @@ static void other_ends_are_refused(void **state)
 static void hostile_hellos_are_refused(void **state)
 {
     (void)state;
-    static const struct { size_t at; uint32_t v; const char *word; } cases[] = {
-        {0, 0x00010002, "'version'"}, {0, 0, "'version'"}, {12, 0x65787878, "neither 'all' nor 'some'"}, {16, 1, "'first layer' 1"},
-        {48, 0, "'layers' 0"}, {52, 4097, "'experts' 4097 outside 1 to 4096"}, {56, 65, "'experts a row' 65"}, {60, 0xffffffff, "'hidden'"},
-        {64, 0, "'width'"}, {68, 65537, "'rows' 65537"}, {72, 0xffffffff, "'pairs'"}, {76, 0, "'threads'"}, {96, 0x01010101, "printable"}};
+    static const struct { size_t at; uint32_t v; const char *word;
+    } cases[] = {{0, 0x00010002, "'version'"},
+                 {0, 0, "'version'"},
+                 {12, 0x65787878, "neither 'all' nor 'some'"},
+                 {16, 1, "'first layer' 1"},
+                 {48, 0, "'layers' 0"},
+                 {52, 4097, "'experts' 4097 outside 1 to 4096"},
+                 {56, 65, "'experts a row' 65"},
+                 {60, 0xffffffff, "'hidden'"},
+                 {64, 0, "'width'"},
+                 {68, 65537, "'rows' 65537"},
+                 {72, 0xffffffff, "'pairs'"},
+                 {76, 0, "'threads'"},
+                 {96, 0x01010101, "printable"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct link_hello h = hello();
         struct link_hello got;
@@ -237,10 +313,13 @@ static void ranges_and_texts(void **state)
     assert_int_equal(link_range_parse("all", &r, NULL), INGLE_OK);
     assert_true(r.all && link_range_has(&r, 7));
     assert_int_equal(link_range_parse("3:9", &r, NULL), INGLE_OK);
-    assert_true(!r.all && !link_range_has(&r, 2) && link_range_has(&r, 3) && link_range_has(&r, 8) && !link_range_has(&r, 9));
+    assert_true(!r.all && !link_range_has(&r, 2) && link_range_has(&r, 3) &&
+                link_range_has(&r, 8) && !link_range_has(&r, 9));
     link_range_text(&r, text, sizeof text);
     assert_string_equal(text, "3:9");
-    static const char *const bad[] = {"", "3", "3:", ":3", "3:3", "4:3", "-1:3", "3:9 ", "0:65537", "a:b", "1:2:3", "99999999999999999999:3"};
+    static const char *const bad[] = {"",        "3",   "3:",    ":3",
+                                      "3:3",     "4:3", "-1:3",  "3:9 ",
+                                      "0:65537", "a:b", "1:2:3", "99999999999999999999:3"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         assert_int_equal(link_range_parse(bad[i], &r, NULL), INGLE_ARG);
     char out[LINK_MAX_TEXT + 1];
@@ -251,12 +330,22 @@ static void ranges_and_texts(void **state)
 static void addresses(void **state)
 {
     (void)state;
-    static const struct { const char *text, *endpoint; bool near; } good[] = {
-        {"127.evil.example:7", "tcp://127.evil.example:7", false}, {"127.0.0.1.evil.example:7", "tcp://127.0.0.1.evil.example:7", false},
-        {"127.9.9.9:7", "tcp://127.9.9.9:7", true}, {"[0:0::1]:7", "tcp://[0:0::1]:7", true}, {"[::ffff:127.0.0.1]:7", "tcp://[::ffff:127.0.0.1]:7", true}, {"[::2]:7", "tcp://[::2]:7", false},
-        {"127.0.0.1:4000", "tcp://127.0.0.1:4000", true}, {"localhost:4000", "tcp://localhost:4000", true}, {"[::1]:4000", "tcp://[::1]:4000", true},
-        {"10.0.0.7:4000", "tcp://10.0.0.7:4000", false}, {"box.lan:4000", "tcp://box.lan:4000", false}, {"unix:/tmp/w", "ipc:///tmp/w", true}};
-    static const char *const bad[] = {"", "4000", ":4000", "a:", "a:b", "a:65536", "a:-1", "a:0", "::1:4000", "unix:", "fd:3", "tcp://a:4000", "a:4000 "};
+    static const struct { const char *text, *endpoint; bool near;
+    } good[] = {{"127.evil.example:7", "tcp://127.evil.example:7", false},
+                {"127.0.0.1.evil.example:7", "tcp://127.0.0.1.evil.example:7", false},
+                {"127.9.9.9:7", "tcp://127.9.9.9:7", true},
+                {"[0:0::1]:7", "tcp://[0:0::1]:7", true},
+                {"[::ffff:127.0.0.1]:7", "tcp://[::ffff:127.0.0.1]:7", true},
+                {"[::2]:7", "tcp://[::2]:7", false},
+                {"127.0.0.1:4000", "tcp://127.0.0.1:4000", true},
+                {"localhost:4000", "tcp://localhost:4000", true},
+                {"[::1]:4000", "tcp://[::1]:4000", true},
+                {"10.0.0.7:4000", "tcp://10.0.0.7:4000", false},
+                {"box.lan:4000", "tcp://box.lan:4000", false},
+                {"unix:/tmp/w", "ipc:///tmp/w", true}};
+    static const char *const bad[] = {
+        "",    "4000",     ":4000", "a:",   "a:b",          "a:65536", "a:-1",
+        "a:0", "::1:4000", "unix:", "fd:3", "tcp://a:4000", "a:4000 "};
     struct link_address a;
     for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
         assert_int_equal(link_address_parse(good[i].text, false, &a, NULL), INGLE_OK);
@@ -275,7 +364,8 @@ static void addresses(void **state)
     says(err.msg, "does not listen");
     assert_true(bind(fd, (struct sockaddr *)&in, sizeof in) == 0 && listen(fd, 1) == 0);
     assert_int_equal(link_address_parse(text, true, &a, &err), INGLE_OK);
-    assert_true(a.place == LINK_HANDED && a.fd == fd && a.near && strncmp(a.endpoint, "tcp://127.0.0.1:", 16) == 0);
+    assert_true(a.place == LINK_HANDED && a.fd == fd && a.near &&
+                strncmp(a.endpoint, "tcp://127.0.0.1:", 16) == 0);
     close(fd);
     assert_int_equal(link_address_parse(text, true, &a, &err), INGLE_ARG);
     says(err.msg, "is no socket");
@@ -307,12 +397,14 @@ static void keys(void **state)
     assert_int_not_equal(link_secret_read(path, a, &err), INGLE_OK);
 }
 
-/* What the fuzz target starts from: each kind of message as it is now, behind a byte that says what was agreed on (tests/fuzz/link.c). */
+/* What the fuzz target starts from: each kind of message as it is now, behind a byte that says what
+ * was agreed on (tests/fuzz/link.c). */
 static void seeds_are_messages_of_each_kind(void **state)
 {
     (void)state;
     static const char folder[] = "tests/fuzz/seeds/link";
-    const struct link_shape small = {.n_layers = 4, .n_experts = 3, .hidden = 2, .most_rows = 16, .most_pairs = 64};
+    const struct link_shape small = {
+        .n_layers = 4, .n_experts = 3, .hidden = 2, .most_rows = 16, .most_pairs = 64};
     enum { AGREED = 2, TEXT = 8 };
     unsigned kinds = 0;
     DIR *d = opendir(folder);
@@ -331,7 +423,8 @@ static void seeds_are_messages_of_each_kind(void **state)
         if (bytes[0] & TEXT)
             continue;
         assert_true(n > LINK_HEAD && n < sizeof bytes);
-        if (link_head_read(bytes + 1, LINK_HEAD, bytes + 1 + LINK_HEAD, n - 1 - LINK_HEAD, bytes[0] & AGREED ? &small : NULL, &h, &err))
+        if (link_head_read(bytes + 1, LINK_HEAD, bytes + 1 + LINK_HEAD, n - 1 - LINK_HEAD,
+                           bytes[0] & AGREED ? &small : NULL, &h, &err))
             fail_msg("%s: %s", path, err.msg);
         kinds |= 1u << h.kind;
     }
@@ -342,9 +435,15 @@ static void seeds_are_messages_of_each_kind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_eval_goes_and_comes), cmocka_unit_test(every_field_has_a_limit), cmocka_unit_test(a_flipped_bit_is_seen),
-        cmocka_unit_test(sizes_do_not_overflow),  cmocka_unit_test(a_hello_goes_and_comes),  cmocka_unit_test(other_ends_are_refused),
-        cmocka_unit_test(hostile_hellos_are_refused), cmocka_unit_test(ranges_and_texts),    cmocka_unit_test(addresses),
+        cmocka_unit_test(an_eval_goes_and_comes),
+        cmocka_unit_test(every_field_has_a_limit),
+        cmocka_unit_test(a_flipped_bit_is_seen),
+        cmocka_unit_test(sizes_do_not_overflow),
+        cmocka_unit_test(a_hello_goes_and_comes),
+        cmocka_unit_test(other_ends_are_refused),
+        cmocka_unit_test(hostile_hellos_are_refused),
+        cmocka_unit_test(ranges_and_texts),
+        cmocka_unit_test(addresses),
         cmocka_unit_test(keys),
         cmocka_unit_test(seeds_are_messages_of_each_kind),
     };

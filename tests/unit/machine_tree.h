@@ -39,7 +39,8 @@ static inline int make_root(void **state)
     strcpy(root + strlen(root) - 6, "XXXXXX");
     if (!mkdtemp(root))
         return -1;
-    put("/proc/meminfo", "MemTotal:       8388608 kB\nMemFree: 100 kB\nMemAvailable:    4194304 kB\n");
+    put("/proc/meminfo",
+        "MemTotal:       8388608 kB\nMemFree: 100 kB\nMemAvailable:    4194304 kB\n");
     return 0;
 }
 

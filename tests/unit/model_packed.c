@@ -34,7 +34,8 @@ static void must(ingle_status st)
         fail_msg("%s", error.text);
 }
 
-static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject, const char *text)
+static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                 const char *text)
 {
     (void)arg;
     (void)subject;
@@ -76,7 +77,8 @@ static uint64_t start(const char *path, const struct start *how, struct ingle_en
     must(ingle_session_open(&s, e, &error));
     must(ingle_session_sync(s, tokens, 24, NULL, &error));
     must(ingle_session_finish(s, &logits, &error));
-    const struct packed_sum sum = model_packed_sum_of(logits, (size_t)info->n_vocab * sizeof *logits);
+    const struct packed_sum sum =
+        model_packed_sum_of(logits, (size_t)info->n_vocab * sizeof *logits);
     ingle_session_close(s);
     ingle_engine_close(e);
     ingle_model_close(m);
@@ -243,7 +245,8 @@ static void damaged_files_cost_a_start(void **state)
     }
     assert_int_equal(files(path), 1);
     assert_int_equal(chmod(path, 0622), 0);
-    assert_int_equal(start(moe, &use, &info), cold); /* others may write to it: not used, not deleted */
+    /* others may write to it: not used, not deleted */
+    assert_int_equal(start(moe, &use, &info), cold);
     assert_false(info.mapped);
     assert_non_null(strstr(said, "by others"));
     assert_int_equal(files(path), 1);
@@ -422,7 +425,8 @@ static void weights_are_locked_or_it_is_said(void **state)
         for (int mapped = 0; mapped < 2; mapped++) {
             start(nano, &locked, &info);
             /* root may lock whatever the limit says */
-            if (info.mapped != (mapped == 1) || (!info.locked && !strstr(said, "(RLIMIT_MEMLOCK) is 4 KiB")) ||
+            if (info.mapped != (mapped == 1) ||
+                (!info.locked && !strstr(said, "(RLIMIT_MEMLOCK) is 4 KiB")) ||
                 (info.locked && geteuid() != 0))
                 _exit(1);
         }
@@ -583,7 +587,8 @@ static void a_change_in_place_is_seen(void **state)
     unlink(copy);
 }
 
-/* Rows of a table that is read from the file: one that was cut short ends an answer, not the process. */
+/* Rows of a table that is read from the file: one that was cut short ends an answer, not the
+ * process. */
 static void a_file_cut_short_ends_an_answer(void **state)
 {
     (void)state;
@@ -594,7 +599,9 @@ static void a_file_cut_short_ends_an_answer(void **state)
     size_t n;
     const struct ingle_engine_options o = {.n_ctx = 256, .threads = 2};
     const int32_t tokens[] = {2, 300, 17, 400};
-    assert_int_equal(file_slurp("tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", 64 << 20, &bytes, &n, NULL), INGLE_OK);
+    assert_int_equal(
+        file_slurp("tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", 64 << 20, &bytes, &n, NULL),
+        INGLE_OK);
     snprintf(copy, sizeof copy, "%s.gguf", dir);
     assert_int_equal(unit_write(copy, bytes, n, NULL), INGLE_OK);
     must(ingle_model_open(&m, copy, NULL, &error));

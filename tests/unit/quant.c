@@ -318,8 +318,10 @@ static void sizes_are_checked(void **state)
 static void plain_numbers_that_are_none_are_found(void **state)
 {
     enum { MANY = 200 };
-    static const struct { uint32_t type, bits[2]; } kinds[] = {
-        {QUANT_F32, {0x7F800000, 0xFFC00001}}, {QUANT_F16, {0x7C00, 0xFE01}}, {QUANT_BF16, {0xFF80, 0x7FC1}}};
+    static const struct { uint32_t type, bits[2];
+    } kinds[] = {{QUANT_F32, {0x7F800000, 0xFFC00001}},
+                 {QUANT_F16, {0x7C00, 0xFE01}},
+                 {QUANT_BF16, {0xFF80, 0x7FC1}}};
     (void)state;
     for (size_t t = 0; t < sizeof kinds / sizeof *kinds; t++)
         for (size_t at = 0; at < MANY; at++) {
@@ -338,9 +340,11 @@ static void plain_numbers_that_are_none_are_found(void **state)
 static void bad_scales_of_many_blocks_are_found(void **state)
 {
     enum { MANY = 200 };
-    static const struct { uint32_t type; size_t at; unsigned char good, bad; } kinds[] = {
-        {QUANT_Q4_0, 1, 0x7B, 0x7C}, {QUANT_Q8_0, 1, 0xFB, 0xFC}, {QUANT_Q4_K, 1, 0x7B, 0x7C}, {QUANT_Q4_K, 3, 0xFB, 0xFD},
-        {QUANT_Q2_K, 81, 0x78, 0x7E}, {QUANT_Q2_K, 83, 0, 0xFF}, {QUANT_Q6_K, 209, 0x7B, 0x7C}, {QUANT_MXFP4, 0, 252, 253}};
+    static const struct { uint32_t type; size_t at; unsigned char good, bad;
+    } kinds[] = {{QUANT_Q4_0, 1, 0x7B, 0x7C},   {QUANT_Q8_0, 1, 0xFB, 0xFC},
+                 {QUANT_Q4_K, 1, 0x7B, 0x7C},   {QUANT_Q4_K, 3, 0xFB, 0xFD},
+                 {QUANT_Q2_K, 81, 0x78, 0x7E},  {QUANT_Q2_K, 83, 0, 0xFF},
+                 {QUANT_Q6_K, 209, 0x7B, 0x7C}, {QUANT_MXFP4, 0, 252, 253}};
     static unsigned char x[MANY * 210];
     (void)state;
     for (size_t t = 0; t < sizeof kinds / sizeof *kinds; t++) {
@@ -431,7 +435,8 @@ int main(void)
         cmocka_unit_test(plain_types_convert_by_value),
         cmocka_unit_test(q2_0_has_its_values),
         cmocka_unit_test(sizes_are_checked),
-        cmocka_unit_test(bad_scales_are_found), cmocka_unit_test(bad_scales_of_many_blocks_are_found),
+        cmocka_unit_test(bad_scales_are_found),
+        cmocka_unit_test(bad_scales_of_many_blocks_are_found),
         cmocka_unit_test(plain_numbers_that_are_none_are_found),
         cmocka_unit_test(encoders_survive_anything),
     };

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The search for scales: errors beside those of llama.cpp, the same bytes on every machine, strange input. */
+/* The search for scales: errors beside those of llama.cpp, the same bytes on every machine, strange
+ * input. */
 #include "unit/unit.h"
 
 #include "base/cpu.h"
@@ -18,7 +19,8 @@ static uint32_t draw(uint32_t *x)
     return *x;
 }
 
-/* Sums of four uniform numbers, about a Gaussian; a scale for each 64; one in 128 four times as large. */
+/* Sums of four uniform numbers, about a Gaussian; a scale for each 64; one in 128 four times as
+ * large. */
 static void make_input(float x[N_ROWS * N], float importance[N])
 {
     static const float scale[5] = {1.0f / 16, 1.0f / 32, 3.0f / 64, 1.0f / 16, 1.0f / 64};
@@ -40,15 +42,17 @@ static double error_of(const float *x, const float *y, const float *importance)
 {
     double e = 0, all = 0;
     for (int i = 0; i < N_ROWS * N; i++) {
-        const double w = importance ? (double)importance[i % N] : 1.0, d = (double)x[i] - (double)y[i];
+        const double w = importance ? (double)importance[i % N] : 1.0,
+                     d = (double)x[i] - (double)y[i];
         e += w * d * d;
         all += w * (double)x[i] * (double)x[i];
     }
     return e / all;
 }
 
-/* Errors of ggml_quantize_chunk() of llama-cpp-python 0.3.36 (ggml 0.25.3) for make_input(), without and with
- * importance, which IQ1_S, IQ2_XXS and IQ2_XS need there.  The codes that it only rounds are found better here. */
+/* Errors of ggml_quantize_chunk() of llama-cpp-python 0.3.36 (ggml 0.25.3) for make_input(),
+ * without and with importance, which IQ1_S, IQ2_XXS and IQ2_XS need there.  The codes that it only
+ * rounds are found better here. */
 static const struct {
     const char *name;
     double plain, weighted;
@@ -107,7 +111,8 @@ static void errors_are_those_of_llama_or_less(void **state)
         }
 }
 
-/* Without importance a block is never worse than by rounding, also of values that lie to one side, are small or alike. */
+/* Without importance a block is never worse than by rounding, also of values that lie to one side,
+ * are small or alike. */
 static void no_block_is_worse_than_rounded(void **state)
 {
     (void)state;
@@ -117,7 +122,11 @@ static void no_block_is_worse_than_rounded(void **state)
     make_input(x, importance);
     for (int i = 0; i < N_ROWS * N; i++) {
         const int kind = i / 32 % 7;
-        x[i] = kind == 1 ? x[i] + 3 : kind == 2 ? x[i] * 1e-4f : kind == 3 ? fabsf(x[i]) : kind == 4 ? x[i / 32 * 32] : x[i];
+        x[i] = kind == 1   ? x[i] + 3
+               : kind == 2 ? x[i] * 1e-4f
+               : kind == 3 ? fabsf(x[i])
+               : kind == 4 ? x[i / 32 * 32]
+                           : x[i];
     }
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         quant_fit(cpu_detect(), types[t], x, NULL, out, N, N_ROWS);
@@ -132,12 +141,14 @@ static void no_block_is_worse_than_rounded(void **state)
                 size += pow((double)x[k], 2);
             }
             if (!(e <= 1.0002 * most + 1e-12 * size))
-                fail_msg("%s: block %d has error %g, rounded %g", quant_info(types[t])->name, i / 32, e, most);
+                fail_msg("%s: block %d has error %g, rounded %g", quant_info(types[t])->name,
+                         i / 32, e, most);
         }
     }
 }
 
-/* Vectors are independent lanes, so their number cannot be seen; and no number of blocks is special. */
+/* Vectors are independent lanes, so their number cannot be seen; and no number of blocks is
+ * special. */
 static void machines_write_the_same_bytes(void **state)
 {
     (void)state;
@@ -165,12 +176,13 @@ static void machines_write_the_same_bytes(void **state)
             assert_memory_equal(first, other, n_bytes);
             quant_fit(cpu_detect(), type, x, w, other, 256, 1);
             if (!w || quant_info(type)->n != 32) /* else the mean of the row is another one */
-                assert_memory_equal(first, other, 256 / quant_info(type)->n * quant_info(type)->n_bytes);
+                assert_memory_equal(first, other,
+                                    256 / quant_info(type)->n * quant_info(type)->n_bytes);
         }
 }
 
-/* Zeros stay zero, also under weights that are all zero; the largest and smallest floats give finite values
- * where the format has them. */
+/* Zeros stay zero, also under weights that are all zero; the largest and smallest floats give
+ * finite values where the format has them. */
 static void strange_values_have_codes(void **state)
 {
     (void)state;
@@ -182,7 +194,9 @@ static void strange_values_have_codes(void **state)
             for (int how = 0; how < 4; how++) {
                 const uint32_t type = type_of(recorded[i].name);
                 for (int e = 0; e < 512; e++) {
-                    x[e] = e % 7 == 3 ? 0 : sizes[k] * (e % 3 - 1 ? 1 : -1) * (how == 3 ? 1 : (float)(e % 13) / 13);
+                    x[e] = e % 7 == 3 ? 0
+                                      : sizes[k] * (e % 3 - 1 ? 1 : -1) *
+                                            (how == 3 ? 1 : (float)(e % 13) / 13);
                     w[e] = how == 1 ? 0 : how == 2 ? (e % 2 ? 1e-30f : 1e30f) : 1;
                 }
                 quant_fit(cpu_detect(), type, x, how ? w : NULL, out, 512, 1);
@@ -197,7 +211,8 @@ static void strange_values_have_codes(void **state)
 static void exact_values_stay(void **state)
 {
     (void)state;
-    static const uint32_t types[] = {QUANT_Q4_0, QUANT_Q5_0, QUANT_Q8_0, QUANT_MXFP4, QUANT_TQ1_0, QUANT_TQ2_0, QUANT_Q1_0};
+    static const uint32_t types[] = {QUANT_Q4_0,  QUANT_Q5_0,  QUANT_Q8_0, QUANT_MXFP4,
+                                     QUANT_TQ1_0, QUANT_TQ2_0, QUANT_Q1_0};
     float x[256], y[256];
     unsigned char out[512];
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
@@ -211,8 +226,12 @@ static void exact_values_stay(void **state)
                             : types[t] == QUANT_Q8_0  ? (float)(v % 255 - 127)
                             : types[t] == QUANT_Q5_0  ? (float)(v % 32 - 16)
                                                       : (float)(v % 16 - 8);
-            const bool end = i % 32 == 0 && types[t] < QUANT_TQ1_0; /* every block has its extreme */
-            x[i] = 0.03125f * (end ? types[t] == QUANT_Q8_0 ? 127.0f : types[t] == QUANT_Q5_0 ? -16.0f : -8.0f : q);
+            /* every block has its extreme */
+            const bool end = i % 32 == 0 && types[t] < QUANT_TQ1_0;
+            x[i] = 0.03125f * (end ? types[t] == QUANT_Q8_0   ? 127.0f
+                                     : types[t] == QUANT_Q5_0 ? -16.0f
+                                                              : -8.0f
+                                   : q);
         }
         quant_fit(cpu_detect(), types[t], x, NULL, out, 256, 1);
         quant_decode(types[t], out, y, 256);

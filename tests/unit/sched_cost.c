@@ -96,7 +96,8 @@ static void terms_are_what_they_are(void **state)
     near_to(sched_cost_of(&c, load(64, 60000, 2, 100)), took(&m, 64, 60000, 2, 100), 0.1);
 }
 
-/* Rows that have logits of their own take longer, here five times as long: other steps are told as before. */
+/* Rows that have logits of their own take longer, here five times as long: other steps are told as
+ * before. */
 static void rows_with_logits_are_dear(void **state)
 {
     (void)state;
@@ -122,7 +123,8 @@ static void pauses_change_nothing(void **state)
     (void)worst_forecast(&m, &c, 0, 20000, 8);
     const double before = sched_cost_of(&c, load(8, 20000, 4, 200));
     for (int i = 0; i < 200; i++)
-        sched_cost_note(&c, load(8, 20000, 4, 200), i % 20 == 7 ? 0.05 : took(&m, 8, 20000, 4, 200));
+        sched_cost_note(&c, load(8, 20000, 4, 200),
+                        i % 20 == 7 ? 0.05 : took(&m, 8, 20000, 4, 200));
     near_to(sched_cost_of(&c, load(8, 20000, 4, 200)), before, 0.15);
     sched_cost_note(&c, load(8, 20000, 4, 200), 1000);
     near_to(sched_cost_of(&c, load(8, 20000, 4, 200)), before, 0.3);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The controller of drafting on machines whose costs are known, in simulated time: what it loses at most where drafting
- * does not pay, and what it gains where it does, against the best fixed width.
+ * The controller of drafting on machines whose costs are known, in simulated time: what it loses at
+ * most where drafting does not pay, and what it gains where it does, against the best fixed width.
  */
 #include "unit/unit.h"
 
@@ -13,8 +13,9 @@
 #include <string.h>
 
 enum { MAX_CLIENTS = 16, TOKENS = 512, MOST_TOKENS = 1024, WINDOW = 256, NETWORK = 0, TEXT = 1 };
-/* Bounds hold for every set of random numbers.  Each trip of a test is made with one of SETS, and of those of many clients one of five is;
- * SCHED_DRAFT_SETS=20 makes all of them with as many sets, SCHED_DRAFT_FIRST=1000 from the 1000th on. */
+/* Bounds hold for every set of random numbers.  Each trip of a test is made with one of SETS, and
+ * of those of many clients one of five is; SCHED_DRAFT_SETS=20 makes all of them with as many sets,
+ * SCHED_DRAFT_FIRST=1000 from the 1000th on. */
 enum { SETS = 3, APART = 1000003, MANY_CLIENTS = 8 };
 
 /* Seconds of a step by rows. */
@@ -60,7 +61,8 @@ struct world {
     double drift;        /* and all of them up to so much longer for a while; */
     double cold;         /* the first one of so many rows up to so much longer */
     bool warm[64];       /* by rows */
-    double seen;         /* so much of a step of one row is what the network reads of each step without drafts */
+    /* so much of a step of one row is what the network reads of each step without drafts */
+    double seen;
     uint64_t x;
 };
 
@@ -153,7 +155,8 @@ static double round_seconds(const struct world *w, int64_t deep)
 }
 
 /* A branch of one token for each of the chains' tokens; rows of those that pay. */
-static int64_t grow(struct world *w, struct sched_draft *d, struct sched_draft_item *item, const struct sched_draft_room *room,
+static int64_t grow(struct world *w, struct sched_draft *d, struct sched_draft_item *item,
+                    const struct sched_draft_room *room,
                     int64_t beside[MAX_CLIENTS][SCHED_DRAFT_DEPTH])
 {
     static struct sched_draft_branch branch[MAX_CLIENTS * SCHED_DRAFT_DEPTH];
@@ -161,7 +164,8 @@ static int64_t grow(struct world *w, struct sched_draft *d, struct sched_draft_i
     for (int i = 0; i < w->n_clients && w->nodes; i++) {
         item[i].nodes = w->nodes;
         for (int64_t j = 0; j < item[i].width; j++)
-            branch[n++] = (struct sched_draft_branch){.item = i, .at = j, .most = 1, .confidence = {-1}};
+            branch[n++] =
+                (struct sched_draft_branch){.item = i, .at = j, .most = 1, .confidence = {-1}};
     }
     if (n)
         sched_draft_grow(d, item, w->n_clients, room, branch, n, 8);
@@ -187,7 +191,8 @@ static bool turns(struct world *w, struct sched_draft *d, struct client *c, int6
     return right && beside;
 }
 
-static void step(struct world *w, struct sched_draft *d, struct client *c, struct sched_draft_item *item, double *now)
+static void step(struct world *w, struct sched_draft *d, struct client *c,
+                 struct sched_draft_item *item, double *now)
 {
     int64_t beside[MAX_CLIENTS][SCHED_DRAFT_DEPTH] = {{0}};
     const struct sched_draft_room room = {.context = 500, .most_rows = 256};
@@ -240,7 +245,8 @@ static void step(struct world *w, struct sched_draft *d, struct client *c, struc
         while (n < item[i].width && c[i].right[n])
             n++;
         if (item[i].width)
-            sched_draft_note(d, &c[i].s, kind, item[i].width, n, w->text || w->head ? c[i].confidence : NULL);
+            sched_draft_note(d, &c[i].s, kind, item[i].width, n,
+                             w->text || w->head ? c[i].confidence : NULL);
         if (w->nodes && n < item[i].width)
             n += turns(w, d, &c[i], beside[i][n]);
         for (int64_t j = 0; j <= n && c[i].n < MOST_TOKENS; j++)
@@ -319,8 +325,9 @@ static void make(struct score *score, const char *what, struct world w)
     const struct result r = run(&w);
     const double best = w.turn || w.bad || w.until || w.without ? 1 : best_fixed(&w, w.right[0]);
     if (getenv("SCHED_DRAFT_SHOW"))
-        printf("%s: %d clients, %.2f/%.2f right: speed %.3f (best width %.3f), slowest %.4f, one %.3f\n", what, w.n_clients,
-               w.right[0], w.right[1], r.speed, best, r.slowest, r.one);
+        printf("%s: %d clients, %.2f/%.2f right: speed %.3f (best width %.3f), slowest %.4f, one "
+               "%.3f\n",
+               what, w.n_clients, w.right[0], w.right[1], r.speed, best, r.slowest, r.one);
     score->worst = fmax(score->worst, r.slowest);
     score->one = fmax(score->one, r.one);
     if (best < 1.1)
@@ -341,8 +348,10 @@ static void trip(struct score *score, const char *what, struct world w)
 
 static void near(struct score s, double worst, double one, double mean, double least)
 {
-    if (s.worst > worst || s.one > one || (!UNIT_ASAN && s.n && (s.mean < mean || s.least < least))) /* of all trips */
-        fail_msg("256 tokens took %.4f of a plain engine's time (at most %.3f), of one answer %.4f (%.3f); speed of the best fixed "
+    /* of all trips */
+    if (s.worst > worst || s.one > one || (!UNIT_ASAN && s.n && (s.mean < mean || s.least < least)))
+        fail_msg("256 tokens took %.4f of a plain engine's time (at most %.3f), of one answer %.4f "
+                 "(%.3f); speed of the best fixed "
                  "width's: %.3f in the mean (at least %.2f), %.3f at least (%.2f)",
                  s.worst, worst, s.one, one, s.mean, mean, s.least, least);
 }
@@ -371,7 +380,9 @@ static void test_never_far_behind_and_near_the_best_width(void **state)
 static void test_on_a_busy_machine(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1}), 1.03, 1.045, 0.78, 0.3);
+    near(grid((struct world){
+             .most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1}),
+         1.03, 1.045, 0.78, 0.3);
 }
 
 static void test_a_dear_drafter(void **state)
@@ -380,8 +391,8 @@ static void test_a_dear_drafter(void **state)
     near(grid((struct world){.most = 7, .base = 0.4, .deep = 0.1}), 1.03, 1.03, 0.83, 0.5);
 }
 
-/* Steps of 1 to 8 rows as measured on two cores with AVX-512: of Gemma 31B, and of 26B-A4B, whose rows have experts of their own; and rounds
- * of their DFlash drafters. */
+/* Steps of 1 to 8 rows as measured on two cores with AVX-512: of Gemma 31B, and of 26B-A4B, whose
+ * rows have experts of their own; and rounds of their DFlash drafters. */
 static double gemma_31b(int64_t n)
 {
     static const double at[] = {1, 1.02, 1.04, 1.06, 1.13, 1.2, 1.3, 1.4};
@@ -397,19 +408,28 @@ static double gemma_a4b(int64_t n)
 static void test_measured_shapes(void **state)
 {
     (void)state;
-    static const struct { curve *cost; double base; } shape[] = {{gemma_31b, 0.15}, {gemma_a4b, 0.4}};
+    static const struct {
+        curve *cost;
+        double base;
+    } shape[] = {{gemma_31b, 0.15}, {gemma_a4b, 0.4}};
     struct score s = {0, 0, 0, 0, 0};
     for (size_t k = 0; k < 2; k++)
         for (size_t i = 0; i < 5; i++)
             for (size_t j = 0; j < 4; j++) {
-                const struct world w = {.cost = shape[k].cost, .n_clients = CLIENTS[j], .right = {RIGHT[i], RIGHT[i]}, .most = 15,
-                                        .base = shape[k].base, .deep = 0.004, .x = 1 + k * 100 + i * 10 + j};
+                const struct world w = {.cost = shape[k].cost,
+                                        .n_clients = CLIENTS[j],
+                                        .right = {RIGHT[i], RIGHT[i]},
+                                        .most = 15,
+                                        .base = shape[k].base,
+                                        .deep = 0.004,
+                                        .x = 1 + k * 100 + i * 10 + j};
                 trip(&s, k ? "26B-A4B" : "31B", w);
             }
     near(s, 1.03, 1.03, 0.88, 0.7);
 }
 
-/* The same world with chains and with trees: never far behind plain decoding, and as a whole no slower than chains. */
+/* The same world with chains and with trees: never far behind plain decoding, and as a whole no
+ * slower than chains. */
 static void test_trees(void **state)
 {
     (void)state;
@@ -419,8 +439,15 @@ static void test_trees(void **state)
     for (size_t at = 0; at < 3 * 5 * 3 * 3; at++) {
         const size_t k = at / 45, i = at / 9 % 5, j = at / 3 % 3, h = at % 3;
         for (int set = 0; set < n_sets(); set++) {
-            struct world w = {.cost = cost[k], .n_clients = CLIENTS[j], .right = {RIGHT[i], RIGHT[i]}, .most = 15, .base = 0.15, .deep = 0.004,
-                              .head = true, .second = second[h], .x = numbers((uint64_t)(1 + k * 100 + i * 10 + j), set)};
+            struct world w = {.cost = cost[k],
+                              .n_clients = CLIENTS[j],
+                              .right = {RIGHT[i], RIGHT[i]},
+                              .most = 15,
+                              .base = 0.15,
+                              .deep = 0.004,
+                              .head = true,
+                              .second = second[h],
+                              .x = numbers((uint64_t)(1 + k * 100 + i * 10 + j), set)};
             const uint64_t x = w.x;
             if (!taken(w.n_clients, set))
                 continue;
@@ -432,17 +459,21 @@ static void test_trees(void **state)
             log_sum[h] += log(tree.speed / chain.speed);
             n[h]++;
             if (getenv("SCHED_DRAFT_SHOW"))
-                printf("tree %zu: %d clients, %.2f right, second %.1f: speed %.3f, chain %.3f, slowest %.4f\n", k, w.n_clients, w.right[0], w.second,
-                       tree.speed, chain.speed, tree.slowest);
+                printf("tree %zu: %d clients, %.2f right, second %.1f: speed %.3f, chain %.3f, "
+                       "slowest %.4f\n",
+                       k, w.n_clients, w.right[0], w.second, tree.speed, chain.speed, tree.slowest);
         }
     }
     if (getenv("SCHED_DRAFT_SHOW"))
-        printf("trees over chains: %.3f %.3f %.3f, slowest %.4f\n", exp(log_sum[0] / n[0]), exp(log_sum[1] / n[1]), exp(log_sum[2] / n[2]), worst);
+        printf("trees over chains: %.3f %.3f %.3f, slowest %.4f\n", exp(log_sum[0] / n[0]),
+               exp(log_sum[1] / n[1]), exp(log_sum[2] / n[2]), worst);
     assert_true(worst < 1.035);
-    assert_true(UNIT_ASAN || (log_sum[0] > -0.02 * n[0] && log_sum[1] > -0.01 * n[1] && log_sum[2] > 0));
+    assert_true(UNIT_ASAN ||
+                (log_sum[0] > -0.02 * n[0] && log_sum[1] > -0.01 * n[1] && log_sum[2] > 0));
 }
 
-/* Where a chain is least sure a branch parts from it; one that has no nodes left gives up its end. */
+/* Where a chain is least sure a branch parts from it; one that has no nodes left gives up its
+ * end. */
 static void test_where_branches_part(void **state)
 {
     (void)state;
@@ -451,11 +482,17 @@ static void test_where_branches_part(void **state)
     struct sched_draft_session s = {.why = SCHED_DRAFT_ON};
     const struct sched_draft_room room = {.context = 500, .most_rows = 7};
     for (int64_t nodes = 1; nodes <= 9; nodes++) {
-        struct sched_draft_item item = {.s = &s, .offer[NETWORK] = {5, sure}, .proposer = NETWORK, .width = 5, .nodes = nodes, .all_nodes = true};
+        struct sched_draft_item item = {.s = &s,
+                                        .offer[NETWORK] = {5, sure},
+                                        .proposer = NETWORK,
+                                        .width = 5,
+                                        .nodes = nodes,
+                                        .all_nodes = true};
         struct sched_draft_branch branch[5];
         int64_t n = 0;
         for (int64_t j = 0; j < 5; j++)
-            branch[j] = (struct sched_draft_branch){.item = 0, .kind = 1, .at = j, .most = 2, .confidence = {0.6f, 0.5f}};
+            branch[j] = (struct sched_draft_branch){
+                .item = 0, .kind = 1, .at = j, .most = 2, .confidence = {0.6f, 0.5f}};
         sched_draft_grow(&d, &item, 1, &room, branch, 5, nodes < 8 ? 8 : 1);
         for (int64_t j = 0; j < 5; j++) {
             assert_true(!branch[j].n || j < item.width);
@@ -477,8 +514,14 @@ static void test_text_that_changes(void **state)
     for (size_t k = 0; k < 4; k++)
         for (size_t j = 0; j < 4; j++)
             for (int64_t turn = 64; turn <= 1024; turn *= 4) {
-                struct world w = {.cost = CURVES[k], .n_clients = CLIENTS[j], .right = {0.9, 0}, .turn = turn, .most = 15,
-                                  .base = 0.08, .deep = 0.01, .x = k * 7 + j};
+                struct world w = {.cost = CURVES[k],
+                                  .n_clients = CLIENTS[j],
+                                  .right = {0.9, 0},
+                                  .turn = turn,
+                                  .most = 15,
+                                  .base = 0.08,
+                                  .deep = 0.01,
+                                  .x = k * 7 + j};
                 trip(&s, CURVE_NAMES[k], w);
             }
     near(s, 1.03, 1.035, 0, 0);
@@ -491,8 +534,14 @@ static void test_text_that_goes_wrong(void **state)
     struct score s = {0, 0, 0, 0, 0};
     for (size_t k = 0; k < 4; k++)
         for (size_t j = 0; j < 4; j++) {
-            struct world w = {.cost = CURVES[k], .n_clients = CLIENTS[j], .right = {0.9, 0.9}, .until = 100 + 200 * (int64_t)((k + j) % 3), .most = 15,
-                              .base = 0.4, .deep = 0.004, .x = k * 7 + j};
+            struct world w = {.cost = CURVES[k],
+                              .n_clients = CLIENTS[j],
+                              .right = {0.9, 0.9},
+                              .until = 100 + 200 * (int64_t)((k + j) % 3),
+                              .most = 15,
+                              .base = 0.4,
+                              .deep = 0.004,
+                              .x = k * 7 + j};
             trip(&s, CURVE_NAMES[k], w);
         }
     near(s, 1.03, 1.035, 0, 0);
@@ -503,10 +552,20 @@ static void test_a_network_that_reads_much(void **state)
 {
     (void)state;
     for (size_t k = 0; k < 2; k++) {
-        struct world w = {.cost = CURVES[k], .n_clients = 1, .right = {0, 0.9}, .turn = 512, .tokens = MOST_TOKENS, .most = 7, .base = 0.1, .deep = 0.02, .seen = 0.02, .x = k};
+        struct world w = {.cost = CURVES[k],
+                          .n_clients = 1,
+                          .right = {0, 0.9},
+                          .turn = 512,
+                          .tokens = MOST_TOKENS,
+                          .most = 7,
+                          .base = 0.1,
+                          .deep = 0.02,
+                          .seen = 0.02,
+                          .x = k};
         const struct result r = run(&w);
         if (r.speed < 1.2 || r.slowest > 1.05)
-            fail_msg("%s: speed %g, 256 tokens took %g of a plain engine's time", CURVE_NAMES[k], r.speed, r.slowest);
+            fail_msg("%s: speed %g, 256 tokens took %g of a plain engine's time", CURVE_NAMES[k],
+                     r.speed, r.slowest);
     }
 }
 
@@ -519,28 +578,45 @@ static void test_one_among_others(void **state)
     for (size_t k = 0; k < 4; k++)
         for (int n = 2; n <= 16; n *= 2)
             for (int what = n == 4 ? 4 : 0; what < 4; what++) {
-                struct world w = {.cost = CURVES[k], .n_clients = n, .right = {right[what / 2], 0}, .most = 7, .base = 0.08, .deep = 0.01,
-                                  .without = what % 2, .bad = !(what % 2), .x = k};
+                struct world w = {.cost = CURVES[k],
+                                  .n_clients = n,
+                                  .right = {right[what / 2], 0},
+                                  .most = 7,
+                                  .base = 0.08,
+                                  .deep = 0.01,
+                                  .without = what % 2,
+                                  .bad = !(what % 2),
+                                  .x = k};
                 trip(&s, CURVE_NAMES[k], w);
             }
     near(s, 1.03, 1.03, 0, 0);
 }
 
-/* An answer of a new engine, of 64 tokens: what it gains of what the best width would, on machines whose steps differ as much, and whose
- * first step of each number of rows may be several times as long. */
+/* An answer of a new engine, of 64 tokens: what it gains of what the best width would, on machines
+ * whose steps differ as much, and whose first step of each number of rows may be several times as
+ * long. */
 static void test_short_answers(void **state)
 {
     (void)state;
-    static const struct { double jitter, pauses, cold, least; } machine[] = {
-        {0.02, 0, 0, 0.84}, {0.1, 0.02, 0, 0.79}, {0.3, 0.05, 0, 0.72}, {0.02, 0, 6, 0.75}, {0.1, 0.02, 6, 0.72}, {0.3, 0.05, 6, 0.7}};
+    static const struct { double jitter, pauses, cold, least;
+    } machine[] = {{0.02, 0, 0, 0.84}, {0.1, 0.02, 0, 0.79}, {0.3, 0.05, 0, 0.72},
+                   {0.02, 0, 6, 0.75}, {0.1, 0.02, 6, 0.72}, {0.3, 0.05, 6, 0.7}};
     enum { SHORT = 64, SEEDS = UNIT_ASAN ? 3 : 20 };
     static curve *const cost[] = {dense, gemma_31b, gemma_a4b};
     for (size_t m = 0; m < 6; m++) {
         double sum = 0;
         for (size_t k = 0; k < 3; k++)
             for (uint64_t i = 0; i < SEEDS; i++) {
-                struct world w = {.cost = cost[k], .n_clients = 1, .right = {0.75, 0.75}, .most = 15, .base = k == 2 ? 0.4 : 0.15, .deep = 0.004,
-                                  .jitter = machine[m].jitter, .pauses = machine[m].pauses, .cold = machine[m].cold, .x = 1 + i * 1001};
+                struct world w = {.cost = cost[k],
+                                  .n_clients = 1,
+                                  .right = {0.75, 0.75},
+                                  .most = 15,
+                                  .base = k == 2 ? 0.4 : 0.15,
+                                  .deep = 0.004,
+                                  .jitter = machine[m].jitter,
+                                  .pauses = machine[m].pauses,
+                                  .cold = machine[m].cold,
+                                  .x = 1 + i * 1001};
                 struct sched_draft d = {.network[NETWORK] = true};
                 struct client *c = calloc(1, sizeof *c);
                 struct sched_draft_item item[MAX_CLIENTS];
@@ -552,10 +628,12 @@ static void test_short_answers(void **state)
             }
         const double part = sum / (3 * SEEDS);
         if (getenv("SCHED_DRAFT_SHOW"))
-            printf("answers of 64 tokens, times that differ by %.2f, cold %.0f: %.3f of the best width\n", machine[m].jitter, machine[m].cold, part);
+            printf("answers of 64 tokens, times that differ by %.2f, cold %.0f: %.3f of the best "
+                   "width\n",
+                   machine[m].jitter, machine[m].cold, part);
         if (!UNIT_ASAN && part < machine[m].least)
-            fail_msg("times that differ by %.2f, cold %.0f: %.3f of the best width, at least %.2f", machine[m].jitter, machine[m].cold, part,
-                     machine[m].least);
+            fail_msg("times that differ by %.2f, cold %.0f: %.3f of the best width, at least %.2f",
+                     machine[m].jitter, machine[m].cold, part, machine[m].least);
     }
 }
 
@@ -567,14 +645,24 @@ static void test_wrong_on_a_busy_machine(void **state)
     for (size_t k = 0; k < 4; k++)
         for (size_t j = 0; j < 4; j++)
             for (int what = j % 2 ? 2 : 0; what < (j % 2 ? 3 : 2); what++) {
-                struct world w = {.cost = CURVES[k], .n_clients = CLIENTS[j], .right = {what ? 0.9 : 0, what ? 0.9 : 0}, .until = 200 * what,
-                                  .most = 15, .base = 0.08, .deep = 0.01, .jitter = 0.15, .pauses = 0.05, .drift = 1, .x = k * 7 + j};
+                struct world w = {.cost = CURVES[k],
+                                  .n_clients = CLIENTS[j],
+                                  .right = {what ? 0.9 : 0, what ? 0.9 : 0},
+                                  .until = 200 * what,
+                                  .most = 15,
+                                  .base = 0.08,
+                                  .deep = 0.01,
+                                  .jitter = 0.15,
+                                  .pauses = 0.05,
+                                  .drift = 1,
+                                  .x = k * 7 + j};
                 trip(&s, CURVE_NAMES[k], w);
             }
     near(s, 1.03, 1.045, 0, 0);
 }
 
-static enum sched_draft_why why(struct sched_draft *d, struct sched_draft_session *s, int64_t most, int64_t room)
+static enum sched_draft_why why(struct sched_draft *d, struct sched_draft_session *s, int64_t most,
+                                int64_t room)
 {
     struct sched_draft_item item = {.s = s, .offer[NETWORK].most = most};
     sched_draft_plan(d, &item, 1, &(struct sched_draft_room){.most_rows = room});
@@ -633,7 +721,8 @@ static void test_what_is_certain(void **state)
     for (int i = 0; i < N; i++)
         sure[i] = 1;
     for (int i = 0; i < 60; i++) {
-        struct sched_draft_item item = {.s = &s, .offer[NETWORK].most = 7, .offer[FORCED] = {N, sure}};
+        struct sched_draft_item item = {
+            .s = &s, .offer[NETWORK].most = 7, .offer[FORCED] = {N, sure}};
         sched_draft_plan(&d, &item, 1, &(struct sched_draft_room){.most_rows = 31});
         assert_true(!item.width || item.proposer == FORCED);
         sched_draft_note_step(&d, 1 + item.width, 0, dense(1 + item.width));
@@ -676,7 +765,9 @@ static void test_odd_input(void **state)
         struct sched_draft_item item[3] = {{.s = &s[0], .offer[NETWORK].most = 1000},
                                            {.s = &s[1], .offer[TEXT] = {4, nan_first}},
                                            {.s = &s[2], .offer[NETWORK].most = -5}};
-        const struct sched_draft_room room = {.n_plain = i % 3, .other_rows = i % 2 ? 500 : 0, .context = (int64_t)i << i % 40,
+        const struct sched_draft_room room = {.n_plain = i % 3,
+                                              .other_rows = i % 2 ? 500 : 0,
+                                              .context = (int64_t)i << i % 40,
                                               .most_rows = i % 50 - 5};
         sched_draft_plan(&d, item, i % 4, &room);
         int64_t all = 0;
@@ -687,10 +778,14 @@ static void test_odd_input(void **state)
         assert_true(all <= (room.most_rows > 0 ? room.most_rows : 0));
         sched_draft_trim(&d, item, i % 4, &room);
         sched_draft_note_round(&d, NETWORK, 1, all, all, i % 5 ? 0.01 : (double)NAN);
-        sched_draft_note_step(&d, i % 7 ? i % 4 + room.n_plain + room.other_rows + all : 0, room.context,
-                              i % 11 ? dense(4) : i % 2 ? -1 : (double)INFINITY);
+        sched_draft_note_step(&d, i % 7 ? i % 4 + room.n_plain + room.other_rows + all : 0,
+                              room.context,
+                              i % 11  ? dense(4)
+                              : i % 2 ? -1
+                                      : (double)INFINITY);
         for (int k = 0; k < i % 4; k++)
-            sched_draft_note(&d, &s[k], k == 1 ? TEXT : NETWORK, item[k].width, item[k].width, k == 1 ? nan_first : NULL);
+            sched_draft_note(&d, &s[k], k == 1 ? TEXT : NETWORK, item[k].width, item[k].width,
+                             k == 1 ? nan_first : NULL);
         assert_true(d.account < 100 && d.account > -100);
     }
 }
@@ -698,7 +793,8 @@ static void test_odd_input(void **state)
 static void test_with_confidence(void **state)
 {
     (void)state;
-    near(grid((struct world){.most = 7, .base = 0.08, .deep = 0.01, .head = true}), 1.03, 1.03, 0.93, 0.6);
+    near(grid((struct world){.most = 7, .base = 0.08, .deep = 0.01, .head = true}), 1.03, 1.03,
+         0.93, 0.6);
     near(grid((struct world){.most = 15, .text = true, .head = true}), 1.03, 1.03, 0.9, 0.6);
 }
 

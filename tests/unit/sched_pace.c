@@ -122,8 +122,18 @@ static void a_long_prompt_never_freezes_the_answers(void **state)
         {.base = 1, .answer = 0.1, .row = 0.001, .reach = 1e5, .shared = 1.5},
         {.base = 0.1, .answer = 0.02, .row = 0.04, .reach = 1e5, .shared = 0.2},
         {.base = 0.05, .answer = 0.001, .row = 0.001, .reach = 50000, .shared = 1, .noise = 0.3},
-        {.base = 0.0001, .answer = 0.00005, .row = 0.0002, .reach = 9000, .shared = 1, .noise = 0.3},
-        {.base = 0.0002, .answer = 0.00001, .row = 0.0002, .reach = 9000, .shared = 1, .pause = 0.05},
+        {.base = 0.0001,
+         .answer = 0.00005,
+         .row = 0.0002,
+         .reach = 9000,
+         .shared = 1,
+         .noise = 0.3},
+        {.base = 0.0002,
+         .answer = 0.00001,
+         .row = 0.0002,
+         .reach = 9000,
+         .shared = 1,
+         .pause = 0.05},
     };
     for (size_t i = 0; i < 2 * sizeof machines / sizeof *machines; i++) {
         struct machine m = machines[i / 2];
@@ -143,7 +153,8 @@ static void a_long_prompt_never_freezes_the_answers(void **state)
         /* Not for nothing: where the largest step leaves time, a third of it and more. */
         double least = 0;
         for (int64_t at = 0; at < LONG; at++)
-            least += m.row * (p.can_stop && m.shared < 1 ? m.shared : 1) * (1 + (double)at / m.reach);
+            least +=
+                m.row * (p.can_stop && m.shared < 1 ? m.shared : 1) * (1 + (double)at / m.reach);
         assert_true(least > 0.33 * o.seconds || m.base >= 1 || (!p.can_stop && last > alone / 4));
     }
 }
@@ -243,8 +254,8 @@ static void prompts_that_come_are_read_between(void **state)
     assert_int_equal(sched_pace_plan(&p, row, 1, &ROOM), SCHED_TOGETHER);
 }
 
-/* Rows of the last of 40 steps of a long prompt alone, at most 2,048 each, that take that many seconds and for each row
- * so many more. */
+/* Rows of the last of 40 steps of a long prompt alone, at most 2,048 each, that take that many
+ * seconds and for each row so many more. */
 static int64_t alone_at(double step, double each)
 {
     const struct sched_room room = {2048, 16, 0};

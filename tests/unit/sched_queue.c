@@ -82,8 +82,9 @@ static void a_full_queue_says_of_what(void **state)
     put(&l, 0, "a", 0, 500); /* an empty queue takes one of any length */
     l.t[1].n_tokens = 1;
     assert_int_equal(sched_queue_put(l.q, &l.t[1], "a", &l.err), INGLE_LIMIT);
-    assert_string_equal(l.err.msg, "the queue is full: prompts of 500 tokens wait, 1 more exceed the "
-                                   "limit of 100");
+    assert_string_equal(l.err.msg,
+                        "the queue is full: prompts of 500 tokens wait, 1 more exceed the "
+                        "limit of 100");
     assert_int_equal(take(&l), 0);
     for (int i = 1; i < 4; i++)
         put(&l, i, "a", 0, 30);
@@ -95,7 +96,8 @@ static void a_full_queue_says_of_what(void **state)
     close_line(&l);
 }
 
-/* A user with fewer places takes the youngest of the one with the most; none is displaced in vain. */
+/* A user with fewer places takes the youngest of the one with the most; none is displaced in
+ * vain. */
 static void a_full_queue_has_room_for_others(void **state)
 {
     (void)state;
@@ -109,7 +111,8 @@ static void a_full_queue_has_room_for_others(void **state)
     assert_null(sched_queue_displaced(l.q));
     assert_true(l.t[2].displaced);
     l.t[4].n_tokens = 1;
-    assert_int_equal(sched_queue_put(l.q, &l.t[4], "b", &l.err), INGLE_LIMIT); /* they would be even */
+    /* they would be even */
+    assert_int_equal(sched_queue_put(l.q, &l.t[4], "b", &l.err), INGLE_LIMIT);
     assert_int_equal(sched_queue_put(l.q, &l.t[4], "a", &l.err), INGLE_LIMIT);
     sched_queue_leave(l.q, &l.t[1]);
     l.t[4].n_tokens = 70; /* more than what a has left */

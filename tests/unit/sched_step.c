@@ -129,7 +129,8 @@ static void random_plans_keep_the_limits(void **state)
             row[i].all_logits = y / 65536 % 5 == 0;
             row[i].priority = (int)(y / 524288 % 3);
         }
-        sched_step_plan(row, n, &(struct sched_room){max_rows, max_logits, (uint64_t)r[4]}, prompts);
+        sched_step_plan(row, n, &(struct sched_room){max_rows, max_logits, (uint64_t)r[4]},
+                        prompts);
         int64_t rows = 0, logits = 0, prompt_rows = 0;
         for (int i = 0; i < n; i++) {
             assert_true(row[i].n >= 0 && row[i].n <= row[i].pending);

@@ -45,7 +45,8 @@ struct asked {
     struct ingle_usage usage;
     int64_t stop_after;   /* token() asks for the end then; 0: never */
     int64_t cancel_after; /* token() cancels the request then; 0: never */
-    int64_t hold_after;   /* token() has it held when the first of its answers has so many; once; 0: never */
+    /* token() has it held when the first of its answers has so many; once; 0: never */
+    int64_t hold_after;
     bool hold_prompt;     /* progress() does so at once */
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -136,7 +137,8 @@ static inline void close_place(struct place *p)
 }
 
 /* A prompt of n tokens that depends on `which`, but for the first `shared` ones. */
-static inline int32_t *make_prompt(const struct ingle_model *m, int which, int64_t shared, int64_t n)
+static inline int32_t *make_prompt(const struct ingle_model *m, int which, int64_t shared,
+                                   int64_t n)
 {
     struct ingle_model_info info;
     ingle_model_info(m, &info);
@@ -217,7 +219,8 @@ static inline void share_prompt(const struct place *p, struct asked *a, int whic
 }
 
 /* What a session of its own answers. */
-static inline int64_t alone(struct ingle_model *m, const struct ingle_request_options *o, int32_t *out)
+static inline int64_t alone(struct ingle_model *m, const struct ingle_request_options *o,
+                            int32_t *out)
 {
     struct ingle_engine *e;
     struct ingle_session *s;

@@ -110,7 +110,9 @@ static void tools_and_results(void **state)
 #define SEARCH "{\"name\":\"search\",\"input_schema\":{}}"
 #define DEFERRED "{\"name\":\"f\",\"description\":\"d\",\"input_schema\":{},\"defer_loading\":true}"
 #define SEARCH_SENT "{\"type\":\"function\",\"function\":{\"name\":\"search\",\"parameters\":{}}}"
-#define F_SENT "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{}}}"
+#define F_SENT                                                                                     \
+    "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\",\"parameters\":{}}" \
+    "}"
 #define F_SHOWN "{\\\"name\\\":\\\"f\\\",\\\"description\\\":\\\"d\\\",\\\"parameters\\\":{}}"
 
 /* As Claude Code sends them: the start of the prompt stays what it was. */
@@ -119,16 +121,17 @@ static void deferred_tools_come_where_they_are_named(void **state)
     (void)state;
     expect("{\"tools\":[" SEARCH "," DEFERRED "],\"messages\":[" U "\"go\"}]}",
            "[" U "\"go\"}]", "[" SEARCH_SENT "]");
-    expect_late("{\"tools\":[" SEARCH "," DEFERRED "],\"messages\":[" U "\"go\"}," A
-                "[{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"search\",\"input\":{}}]}," U
-                "[{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":[{\"type\":"
-                "\"tool_reference\",\"tool_name\":\"f\"},{\"type\":\"tool_reference\",\"tool_name\":"
-                "\"search\"}]}]}]}",
-                "[" U "\"go\"}," A
-                "\"\",\"tool_calls\":[{\"id\":\"t\",\"type\":\"function\",\"function\":{\"name\":"
-                "\"search\",\"arguments\":{}}}]},{\"role\":\"tool\",\"content\":\"This tool can be "
-                "called now:\\n" F_SHOWN "\\nsearch\",\"tool_call_id\":\"t\"}]",
-                "[" SEARCH_SENT "]", "[" F_SENT "]");
+    expect_late(
+        "{\"tools\":[" SEARCH "," DEFERRED "],\"messages\":[" U "\"go\"}," A
+        "[{\"type\":\"tool_use\",\"id\":\"t\",\"name\":\"search\",\"input\":{}}]}," U
+        "[{\"type\":\"tool_result\",\"tool_use_id\":\"t\",\"content\":[{\"type\":"
+        "\"tool_reference\",\"tool_name\":\"f\"},{\"type\":\"tool_reference\",\"tool_name\":"
+        "\"search\"}]}]}]}",
+        "[" U "\"go\"}," A
+        "\"\",\"tool_calls\":[{\"id\":\"t\",\"type\":\"function\",\"function\":{\"name\":"
+        "\"search\",\"arguments\":{}}}]},{\"role\":\"tool\",\"content\":\"This tool can be "
+        "called now:\\n" F_SHOWN "\\nsearch\",\"tool_call_id\":\"t\"}]",
+        "[" SEARCH_SENT "]", "[" F_SENT "]");
     /* The choice of one makes it callable; a provider's own search would find nothing here. */
     expect_late("{\"tools\":[" SEARCH "," DEFERRED "],\"tool_choice\":{\"type\":\"tool\",\"name\":"
                 "\"f\"},\"messages\":[" U "\"go\"}]}",
@@ -141,19 +144,21 @@ static void deferred_tools_come_where_they_are_named(void **state)
 static void tools_change_in_a_conversation(void **state)
 {
     (void)state;
-    expect_late("{\"tools\":[" SEARCH "," DEFERRED "],\"messages\":[" U "\"go\"},{\"role\":\"system\","
-                "\"content\":[{\"type\":\"tool_addition\",\"tool\":{\"type\":\"tool_reference\","
-                "\"name\":\"f\"}},{\"type\":\"tool_addition\",\"tool\":{\"type\":\"tool_definition\","
-                "\"definition\":{\"name\":\"g\"}}},{\"type\":\"tool_removal\",\"tool\":{\"type\":"
-                "\"tool_reference\",\"name\":\"search\"}}]}]}",
-                "[" U "\"go\\n\\n<system>\\nThis tool can be called now:\\n"
-                F_SHOWN "\\nThis tool can be called now:\\n{\\\"name\\\":\\\"g\\\",\\\"parameters\\\":"
-                "{\\\"type\\\":\\\"object\\\",\\\"properties\\\":{}}}\\nThis tool cannot be called any "
-                "more: search\\n</system>\"}]",
-                "[" SEARCH_SENT "]",
-                "[" F_SENT ",{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{\"type\":"
-                "\"object\",\"properties\":{}}}}]");
-    refuses("{\"messages\":[" U "[{\"type\":\"tool_addition\",\"tool\":{\"type\":\"tool_definition\","
+    expect_late(
+        "{\"tools\":[" SEARCH "," DEFERRED "],\"messages\":[" U "\"go\"},{\"role\":\"system\","
+        "\"content\":[{\"type\":\"tool_addition\",\"tool\":{\"type\":\"tool_reference\","
+        "\"name\":\"f\"}},{\"type\":\"tool_addition\",\"tool\":{\"type\":\"tool_definition\","
+        "\"definition\":{\"name\":\"g\"}}},{\"type\":\"tool_removal\",\"tool\":{\"type\":"
+        "\"tool_reference\",\"name\":\"search\"}}]}]}",
+        "[" U "\"go\\n\\n<system>\\nThis tool can be called now:\\n" F_SHOWN
+        "\\nThis tool can be called now:\\n{\\\"name\\\":\\\"g\\\",\\\"parameters\\\":"
+        "{\\\"type\\\":\\\"object\\\",\\\"properties\\\":{}}}\\nThis tool cannot be called any "
+        "more: search\\n</system>\"}]",
+        "[" SEARCH_SENT "]",
+        "[" F_SENT ",{\"type\":\"function\",\"function\":{\"name\":\"g\",\"parameters\":{\"type\":"
+        "\"object\",\"properties\":{}}}}]");
+    refuses("{\"messages\":[" U
+            "[{\"type\":\"tool_addition\",\"tool\":{\"type\":\"tool_definition\","
             "\"definition\":{}}}]}]}",
             "messages[0]", "a tool's 'name' has 0 bytes");
 }
@@ -269,8 +274,9 @@ static void bad_requests_are_named(void **state)
     refuses("{\"messages\":[" U "\"x\"}],\"max_tokens\":-2}", "max_tokens", "-2");
 }
 
-static const struct piece pieces[] = {{'r', "let "}, {'r', "me see"}, {'t', "I "},     {'t', "look"},
-                                      {'c', "f{\"a\":1}"}, {'c', "g{}"}, {0, NULL}};
+static const struct piece pieces[] = {{'r', "let "}, {'r', "me see"},     {'t', "I "},
+                                      {'t', "look"}, {'c', "f{\"a\":1}"}, {'c', "g{}"},
+                                      {0, NULL}};
 
 static void a_stream_has_its_events_in_order(void **state)
 {
@@ -318,13 +324,14 @@ static void a_whole_reply(void **state)
                     "\"role\":\"assistant\",\"model\":\"nano\",\"content\":[{\"type\":\"thinking\","
                     "\"thinking\":\"let me see\",\"signature\":\"");
     thought_seal(&want, VIEW("let me see"), false);
-    str_adds(&want, "\"},{\"type\":\"text\",\"text\":\"I look\"},{\"type\":\"tool_use\",\"id\":"
-                    "\"toolu_00000000000000000000000\",\"name\":\"f\",\"input\":{\"a\":1}},"
-                    "{\"type\":\"tool_use\",\"id\":\"toolu_00000000000000000000001\",\"name\":\"g\","
-                    "\"input\":{}}],\"stop_reason\":\"tool_use\",\"stop_sequence\":null,\"usage\":{"
-                    "\"input_tokens\":15,\"cache_creation_input_tokens\":0,"
-                    "\"cache_read_input_tokens\":5,\"output_tokens\":7,"
-                    "\"output_tokens_details\":{\"thinking_tokens\":3}}}");
+    str_adds(&want,
+             "\"},{\"type\":\"text\",\"text\":\"I look\"},{\"type\":\"tool_use\",\"id\":"
+             "\"toolu_00000000000000000000000\",\"name\":\"f\",\"input\":{\"a\":1}},"
+             "{\"type\":\"tool_use\",\"id\":\"toolu_00000000000000000000001\",\"name\":\"g\","
+             "\"input\":{}}],\"stop_reason\":\"tool_use\",\"stop_sequence\":null,\"usage\":{"
+             "\"input_tokens\":15,\"cache_creation_input_tokens\":0,"
+             "\"cache_read_input_tokens\":5,\"output_tokens\":7,"
+             "\"output_tokens_details\":{\"thinking_tokens\":3}}}");
     assert_string_equal(p.out.at, want.at);
     str_release(&want);
     play_release(&p);

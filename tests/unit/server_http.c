@@ -46,7 +46,8 @@ struct job {
 
 static void sleep_ms(int ms)
 {
-    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000}, NULL);
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000},
+              NULL);
 }
 
 static void *answer_later(void *arg)
@@ -217,11 +218,13 @@ static void handle(void *arg, struct http_exchange *x, const struct http_request
     }
 }
 
-static void admit(void *arg, struct http_exchange *x, const struct http_request *rq, const char **user)
+static void admit(void *arg, struct http_exchange *x, const struct http_request *rq,
+                  const char **user)
 {
     (void)arg;
     (void)user;
-    if (strcmp(rq->path, "/long") == 0 || strcmp(rq->path, "/wait") == 0 || strcmp(rq->path, "/wanted") == 0)
+    if (strcmp(rq->path, "/long") == 0 || strcmp(rq->path, "/wait") == 0 ||
+        strcmp(rq->path, "/wanted") == 0)
         http_takes_long(x);
 }
 
@@ -353,8 +356,9 @@ static void requests_are_read_and_answered(void **state)
     hear(fd, to, sizeof to, "POST /p 3 -");
     assert_non_null(strstr(to, "GET /a b 0 x&y"));
     assert_non_null(strstr(to, "POST /p 3 -"));
-    static const char chunked[] = "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
-                                  "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
+    static const char chunked[] =
+        "POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n";
     say(fd, chunked, sizeof chunked - 1);
     hear(fd, to, sizeof to, "POST /c 5 -");
     assert_non_null(strstr(to, "POST /c 5 -"));
@@ -377,10 +381,12 @@ static void bad_heads_are_refused(void **state)
 #define BAD(text, status) {text, sizeof text - 1, status}
         BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nContent-Length: 3\r\n\r\nabc", 400),
         BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"
-            "0\r\n\r\n", 400),
+            "0\r\n\r\n",
+            400),
         BAD("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", 400),
         BAD("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
-            "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+            "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            400),
         BAD("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         BAD("GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\n\r\n", 400),
         BAD("GET / HTTP/1.1\r\nHost: a\r\nX: a\0b\r\nY: c\r\n\r\n", 400),
@@ -397,7 +403,8 @@ static void bad_heads_are_refused(void **state)
         BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", 400),
         BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n", 413),
         BAD("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999999999999\r\n\r\n", 413),
-        BAD("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffff\r\n", 408),
+        BAD("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nfffffffffffff\r\n",
+            408),
 #undef BAD
     };
     struct site *s = open_site((struct http_options){.body_bytes = 1000, .body_seconds = 0.5});
@@ -409,7 +416,8 @@ static void bad_heads_are_refused(void **state)
         still_well(s);
     }
     /* What is odd but fine. */
-    assert_int_equal(ASK(s, "GET / HTTP/1.1\r\nHost:a\r\nX:  \ty\r\nEmpty:\r\nZ: a b\r\n\r\n", to), 200);
+    assert_int_equal(ASK(s, "GET / HTTP/1.1\r\nHost:a\r\nX:  \ty\r\nEmpty:\r\nZ: a b\r\n\r\n", to),
+                     200);
     assert_int_equal(ASK(s, "GET / HTTP/1.0\r\n\r\n", to), 200);
     assert_int_equal(ASK(s, "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", to), 200);
     assert_int_equal(ASK(s, "GET / HTTP/1.1\r\nHost: a\r\nX: \xc3\xa4\xff\r\n\r\n", to), 200);
@@ -423,7 +431,8 @@ static void bodies_have_a_limit(void **state)
     struct site *s = open_site((struct http_options){
         .body_bytes = 1000, .bodies_bytes = 1500, .body_seconds = 1});
     memset(request, 'x', sizeof request);
-    int n = sprintf(request, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5dc\r\n");
+    int n =
+        sprintf(request, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5dc\r\n");
     request[n] = 'x';
     memcpy(request + n + 1500, "\r\n0\r\n\r\n", 7);
     assert_int_equal(ask(s, request, (size_t)n + 1507, to, sizeof to), 413);
@@ -472,8 +481,9 @@ static void streams_arrive_whole(void **state)
 static void half_a_head_is_not_waited_for(void **state)
 {
     (void)state;
-    static const char *const half[] = {"GET /a HT", "GET /a HTTP/1.1\r\nHost: a\r\n",
-                                       "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"};
+    static const char *const half[] = {
+        "GET /a HT", "GET /a HTTP/1.1\r\nHost: a\r\n",
+        "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"};
     for (int half_close_ok = 0; half_close_ok < 2; half_close_ok++) {
         struct site *s = open_site((struct http_options){.half_close_ok = half_close_ok,
                                                          .header_seconds = 1000,
@@ -557,8 +567,8 @@ static void one_who_does_not_read_is_dropped(void **state)
 
 #define WHOLE "GET /whole?n=8000000 HTTP/1.1\r\nHost: a\r\n\r\n"
 
-/* What waits in whole answers has a limit; small ones find room all the same, and who reads nothing goes
- * when there is none. */
+/* What waits in whole answers has a limit; small ones find room all the same, and who reads nothing
+ * goes when there is none. */
 static void whole_answers_have_a_limit(void **state)
 {
     (void)state;
@@ -815,8 +825,8 @@ static void who_computes_for_long_moves_aside(void **state)
     close_site(s);
 }
 
-/* A handler learns that its client has left, that time is up, and that the server is ending; so does one
- * that has moved aside. */
+/* A handler learns that its client has left, that time is up, and that the server is ending; so
+ * does one that has moved aside. */
 static void handlers_learn_that_they_are_not_wanted(void **state)
 {
     (void)state;
@@ -826,7 +836,8 @@ static void handlers_learn_that_they_are_not_wanted(void **state)
         const enum http_ask w = why[i % 3];
         if (i / 3 && w == HTTP_LATE)
             continue; /* on a busy machine the one behind it would be late, too */
-        struct site *s = open_site((struct http_options){.request_seconds = w == HTTP_LATE ? 1.5 : 0});
+        struct site *s =
+            open_site((struct http_options){.request_seconds = w == HTTP_LATE ? 1.5 : 0});
         const int fd = dial(s);
         tell(fd, "GET /wanted HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         sem_wait(&s->inside);
@@ -856,8 +867,8 @@ static void a_socket_in_the_file_system_answers(void **state)
     struct site *s = open_site((struct http_options){.unix_path = path});
     still_well(s);
     assert_int_equal(access(path, F_OK), 0);
-    assert_int_equal(http_open(&taken, &(struct http_options){.unix_path = path, .n_host = -1}, &err),
-                     INGLE_IO);
+    assert_int_equal(
+        http_open(&taken, &(struct http_options){.unix_path = path, .n_host = -1}, &err), INGLE_IO);
     assert_non_null(strstr(err.msg, path));
     assert_int_equal(http_open(&taken, &(struct http_options){.port = http_port(s->http)}, &err),
                      INGLE_IO);

@@ -67,7 +67,8 @@ static void refuses(const char *body, const char *param, const char *part)
 #define CALL(id, name, arguments)                                                              \
     "{\"id\":\"" id "\",\"type\":\"function\",\"function\":{\"name\":\"" name                   \
     "\",\"arguments\":" arguments "}}"
-#define A(text, calls) "{\"role\":\"assistant\",\"content\":\"" text "\",\"tool_calls\":[" calls "]}"
+#define A(text, calls)                                                                             \
+    "{\"role\":\"assistant\",\"content\":\"" text "\",\"tool_calls\":[" calls "]}"
 #define T(id, text) "{\"role\":\"tool\",\"content\":\"" text "\",\"tool_call_id\":\"" id "\"}"
 
 static void input_becomes_chat(void **state)
@@ -88,18 +89,23 @@ static void input_becomes_chat(void **state)
 static void calls_and_outputs(void **state)
 {
     (void)state;
-    expect("{\"input\":[{\"role\":\"user\",\"content\":\"go\"},"
-           "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":"
-           "\"{\\\"x\\\":1}\"},"
-           "{\"type\":\"function_call\",\"call_id\":\"c2\",\"name\":\"g\",\"namespace\":\"mcp__s__\","
-           "\"arguments\":\"{broken\"},"
-           "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"one\"},"
-           "{\"type\":\"function_call_output\",\"call_id\":\"c2\",\"output\":[{\"type\":"
-           "\"input_text\",\"text\":\"two\"},{\"type\":\"input_image\",\"image_url\":\"data:\"}]}]}",
-           "[" U("go") "," A("", CALL("c1", "f", "{\"x\":1}") "," CALL("c2", "mcp__s__g",
-           "{\"arguments\":\"{broken\"}")) "," T("c1", "one") ","
-           T("c2", "two\\n[an image or file that cannot be shown]") "]",
-           "");
+    expect(
+        "{\"input\":[{\"role\":\"user\",\"content\":\"go\"},"
+        "{\"type\":\"function_call\",\"call_id\":\"c1\",\"name\":\"f\",\"arguments\":"
+        "\"{\\\"x\\\":1}\"},"
+        "{\"type\":\"function_call\",\"call_id\":\"c2\",\"name\":\"g\",\"namespace\":\"mcp__s__\","
+        "\"arguments\":\"{broken\"},"
+        "{\"type\":\"function_call_output\",\"call_id\":\"c1\",\"output\":\"one\"},"
+        "{\"type\":\"function_call_output\",\"call_id\":\"c2\",\"output\":[{\"type\":"
+        "\"input_text\",\"text\":\"two\"},{\"type\":\"input_image\",\"image_url\":\"data:\"}]}]}",
+        "[" U("go") "," A(
+            "", CALL("c1", "f", "{\"x\":1}") "," CALL(
+                    "c2", "mcp__s__g",
+                    "{\"arguments\":\"{broken\"}")) "," T("c1",
+                                                          "one") "," T("c2",
+                                                                       "two\\n[an image or file "
+                                                                       "that cannot be shown]") "]",
+        "");
     /* Calls without ids go by their order. */
     expect("{\"input\":[{\"type\":\"function_call\",\"name\":\"f\",\"arguments\":\"{}\"},"
            "{\"type\":\"function_call_output\",\"output\":\"x\"}]}",
@@ -156,17 +162,18 @@ static void tools_are_flattened(void **state)
 {
     (void)state;
     struct world w;
-    open_world(&w, NULL,
-               "{\"input\":\"x\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{"
-               "\"type\":\"object\"},\"strict\":false},{\"type\":\"web_search\"},"
-               "{\"type\":\"namespace\",\"name\":\"mcp__s__\",\"description\":\"d\",\"tools\":["
-               "{\"type\":\"function\",\"name\":\"g\",\"parameters\":{\"type\":\"object\"}}]},"
-               "{\"type\":\"namespace\",\"name\":\"ns\",\"tools\":[{\"type\":\"custom\",\"name\":"
-               "\"h\"}]},{\"type\":\"image_generation\"},{\"type\":\"local_shell\"},"
-               "{\"type\":\"tool_search\",\"execution\":\"client\",\"parameters\":{\"type\":"
-               "\"object\"}},{\"type\":\"tool_search\"},{\"type\":\"brand_new\"},"
-               "{\"type\":\"function\",\"name\":\"f\"}],"
-               "\"tool_choice\":{\"type\":\"function\",\"name\":\"g\",\"namespace\":\"mcp__s__\"}}");
+    open_world(
+        &w, NULL,
+        "{\"input\":\"x\",\"tools\":[{\"type\":\"function\",\"name\":\"f\",\"parameters\":{"
+        "\"type\":\"object\"},\"strict\":false},{\"type\":\"web_search\"},"
+        "{\"type\":\"namespace\",\"name\":\"mcp__s__\",\"description\":\"d\",\"tools\":["
+        "{\"type\":\"function\",\"name\":\"g\",\"parameters\":{\"type\":\"object\"}}]},"
+        "{\"type\":\"namespace\",\"name\":\"ns\",\"tools\":[{\"type\":\"custom\",\"name\":"
+        "\"h\"}]},{\"type\":\"image_generation\"},{\"type\":\"local_shell\"},"
+        "{\"type\":\"tool_search\",\"execution\":\"client\",\"parameters\":{\"type\":"
+        "\"object\"}},{\"type\":\"tool_search\"},{\"type\":\"brand_new\"},"
+        "{\"type\":\"function\",\"name\":\"f\"}],"
+        "\"tool_choice\":{\"type\":\"function\",\"name\":\"g\",\"namespace\":\"mcp__s__\"}}");
     if (w.f.kind)
         fail_msg("%s: %s", w.f.param, w.f.message);
     static const struct {
@@ -193,16 +200,23 @@ static void found_tools_can_be_called(void **state)
 {
     (void)state;
     /* Not at the start of the prompt: it stays what it was. */
-    expect_late("{\"input\":[{\"type\":\"tool_search_call\",\"call_id\":\"c\",\"execution\":\"client\","
-           "\"arguments\":{\"query\":\"cal\"}},{\"type\":\"tool_search_output\",\"call_id\":\"c\","
-           "\"status\":\"completed\",\"tools\":[{\"type\":\"namespace\",\"name\":\"cal\",\"tools\":["
-           "{\"type\":\"function\",\"name\":\"new\",\"parameters\":{}}]}]},"
-           "{\"type\":\"additional_tools\",\"role\":\"developer\",\"tools\":[{\"type\":\"function\","
-           "\"name\":\"late\",\"parameters\":{}}]}]}",
-           "[" A("", CALL("c", "tool_search", "{\"query\":\"cal\"}")) ","
-           T("c", "These tools can be called now:\\n{\\\"name\\\":\\\"cal__new\\\",\\\"parameters\\\":{}}")
-           "," U("<system>\\nThese tools can be called now:\\n{\\\"name\\\":\\\"late\\\",\\\"parameters\\\":{}}\\n</system>") "]",
-           "", "[" F("cal__new", "{}") "," F("late", "{}") "]");
+    expect_late(
+        "{\"input\":[{\"type\":\"tool_search_call\",\"call_id\":\"c\",\"execution\":\"client\","
+        "\"arguments\":{\"query\":\"cal\"}},{\"type\":\"tool_search_output\",\"call_id\":\"c\","
+        "\"status\":\"completed\",\"tools\":[{\"type\":\"namespace\",\"name\":\"cal\",\"tools\":["
+        "{\"type\":\"function\",\"name\":\"new\",\"parameters\":{}}]}]},"
+        "{\"type\":\"additional_tools\",\"role\":\"developer\",\"tools\":[{\"type\":\"function\","
+        "\"name\":\"late\",\"parameters\":{}}]}]}",
+        "[" A("", CALL("c", "tool_search", "{\"query\":\"cal\"}")) "," T("c", "These tools can be "
+                                                                              "called "
+                                                                              "now:\\n{"
+                                                                              "\\\"name\\\":"
+                                                                              "\\\"cal__new\\\","
+                                                                              "\\\"parameters\\\":{"
+                                                                              "}}") "," U(
+            "<system>\\nThese tools can be called "
+            "now:\\n{\\\"name\\\":\\\"late\\\",\\\"parameters\\\":{}}\\n</system>") "]",
+        "", "[" F("cal__new", "{}") "," F("late", "{}") "]");
     expect("{\"input\":[{\"type\":\"additional_tools\",\"role\":\"developer\",\"tools\":[{\"type\":"
            "\"function\",\"name\":\"early\",\"parameters\":{}}]},{\"role\":\"user\",\"content\":"
            "\"a\"}]}",
@@ -324,11 +338,12 @@ static void names_and_kinds_are_restored(void **state)
     for (int stream = 0; stream < 2; stream++) {
         struct world w;
         struct play p;
-        open_world(&w, NULL,
-                   "{\"input\":\"x\",\"stream\":true,\"tools\":[{\"type\":\"namespace\",\"name\":"
-                   "\"ns\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]},{\"type\":\"custom\","
-                   "\"name\":\"apply_patch\"},{\"type\":\"local_shell\"},{\"type\":\"tool_search\","
-                   "\"execution\":\"client\"}]}");
+        open_world(
+            &w, NULL,
+            "{\"input\":\"x\",\"stream\":true,\"tools\":[{\"type\":\"namespace\",\"name\":"
+            "\"ns\",\"tools\":[{\"type\":\"function\",\"name\":\"f\"}]},{\"type\":\"custom\","
+            "\"name\":\"apply_patch\"},{\"type\":\"local_shell\"},{\"type\":\"tool_search\","
+            "\"execution\":\"client\"}]}");
         w.s->stream = stream;
         play_init(&p);
         play(&p, &responses_dialect, w.s, stream, calls, ANSWER_CALLS);
@@ -389,7 +404,8 @@ static void an_overflow_in_a_stream(void **state)
 }
 
 /* An answer of n items, the text of each so long; their ids are id0, id1 ... */
-static void add_items(struct responses_store *s, const char *user, const char *id, size_t n, size_t length)
+static void add_items(struct responses_store *s, const char *user, const char *id, size_t n,
+                      size_t length)
 {
     struct responses_items list = {0};
     struct str r, text;
@@ -406,13 +422,17 @@ static void add_items(struct responses_store *s, const char *user, const char *i
         assert_true(responses_items_add(
             &list, responses_item_create(text.at, text.n, (struct view){name, strlen(name)})));
     }
-    responses_store_add(s, user, id, &(struct responses_kept){.items = &list, .n_input = n, .object = &r});
+    responses_store_add(s, user, id,
+                        &(struct responses_kept){.items = &list, .n_input = n, .object = &r});
     responses_items_release(&list);
     str_release(&r);
     str_release(&text);
 }
 
-static void add(struct responses_store *s, const char *user, const char *id) { add_items(s, user, id, 0, 0); }
+static void add(struct responses_store *s, const char *user, const char *id)
+{
+    add_items(s, user, id, 0, 0);
+}
 
 static bool has(struct responses_store *s, const char *user, const char *id)
 {
@@ -516,8 +536,10 @@ static void an_id_leads_to_the_newest_item(void **state)
         char text[32], id[16];
         snprintf(text, sizeof text, "{\"id\":\"x\",\"n\":%d}", i);
         snprintf(id, sizeof id, "e%d", i);
-        assert_true(responses_items_add(&list, responses_item_create(text, strlen(text), VIEW("x"))));
-        responses_store_add(s, "me", id, &(struct responses_kept){.items = &list, .object = &object});
+        assert_true(
+            responses_items_add(&list, responses_item_create(text, strlen(text), VIEW("x"))));
+        responses_store_add(s, "me", id,
+                            &(struct responses_kept){.items = &list, .object = &object});
         responses_items_release(&list);
     }
     static const char *const order[] = {"e1", "e2", "e0"};
@@ -552,7 +574,8 @@ static void a_chain_keeps_its_items_once(void **state)
     assert_true(responses_items_add(&list, responses_item_create(text.at, text.n, VIEW("x"))));
     for (int i = 0; i < 20; i++) {
         snprintf(id, sizeof id, "e%d", i);
-        responses_store_add(s, "me", id, &(struct responses_kept){.items = &list, .object = &object});
+        responses_store_add(s, "me", id,
+                            &(struct responses_kept){.items = &list, .object = &object});
         if (!i)
             responses_store_count(s, &n, &before);
     }

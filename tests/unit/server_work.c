@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How much work a request makes for those who read it, counted in steps: the blocks of code that are
- * entered (server and templates are built with -fsanitize-coverage=trace-pc for this), calls of json-c, and
- * bytes that are copied or compared, eight a step.  Four times the input must not cost more than four times as
- * many steps, and somewhat.
+ * How much work a request makes for those who read it, counted in steps: the blocks of code that
+ * are entered (server and templates are built with -fsanitize-coverage=trace-pc for this), calls of
+ * json-c, and bytes that are copied or compared, eight a step.  Four times the input must not cost
+ * more than four times as many steps, and somewhat.
  */
 #include "unit/unit.h"
 
@@ -120,11 +120,15 @@ static void parts(struct str *s, int n)
 /* One turn with n calls, whose results come in the reverse order. */
 static void openai_calls(struct str *s, int n)
 {
-    str_adds(s, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"tool_calls\":[");
+    str_adds(s, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
+                "\"tool_calls\":[");
     for (int i = 0; i < n; i++) {
         comma(s, i);
-        str_addf(s, "{\"id\":\"c%d\",\"type\":\"function\",\"function\":{\"name\":\"f%d\",\"arguments\":"
-                    "\"{\\\"a\\\":%d}\"}}", i, i, i);
+        str_addf(
+            s,
+            "{\"id\":\"c%d\",\"type\":\"function\",\"function\":{\"name\":\"f%d\",\"arguments\":"
+            "\"{\\\"a\\\":%d}\"}}",
+            i, i, i);
     }
     str_adds(s, "]}");
     for (int i = n; i-- > 0;)
@@ -137,17 +141,23 @@ static void openai_turns(struct str *s, int n)
 {
     str_adds(s, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}");
     for (int i = 0; i < n; i++)
-        str_addf(s, ",{\"role\":\"assistant\",\"reasoning_content\":\"hm\",\"tool_calls\":[{\"id\":\"c%d\",\"type\":"
-                    "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
-                    "\"tool_call_id\":\"c%d\",\"content\":\"r\"}", i, i);
+        str_addf(
+            s,
+            ",{\"role\":\"assistant\",\"reasoning_content\":\"hm\",\"tool_calls\":[{\"id\":\"c%d\","
+            "\"type\":"
+            "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
+            "\"tool_call_id\":\"c%d\",\"content\":\"r\"}",
+            i, i);
     str_adds(s, "]}");
 }
 
 /* Results that nobody asked for. */
 static void openai_orphans(struct str *s, int n)
 {
-    str_adds(s, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"tool_calls\":[{\"id\":"
-                "\"c\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}");
+    str_adds(s,
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"tool_"
+             "calls\":[{\"id\":"
+             "\"c\",\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]}");
     for (int i = 0; i < n; i++)
         str_addf(s, ",{\"role\":\"tool\",\"tool_call_id\":\"x%d\",\"content\":\"r\"}", i);
     str_adds(s, "]}");
@@ -182,7 +192,8 @@ static void openai_tools(struct str *s, int n)
 
 static void openai_parameters(struct str *s, int n)
 {
-    str_adds(s, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[{\"type\":\"function\",\"function\":{"
+    str_adds(s, "{\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[{\"type\":"
+                "\"function\",\"function\":{"
                 "\"name\":\"f\",\"parameters\":");
     parameters(s, n);
     str_adds(s, "}}]}");
@@ -190,7 +201,8 @@ static void openai_parameters(struct str *s, int n)
 
 static void stops(struct str *s, int n)
 {
-    str_adds(s, "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"max_tokens\":5,\"stop\":[");
+    str_adds(s, "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"max_"
+                "tokens\":5,\"stop\":[");
     for (int i = 0; i < n; i++) {
         comma(s, i);
         str_addf(s, "\"%01000d\"", i);
@@ -200,7 +212,9 @@ static void stops(struct str *s, int n)
 
 static void biases(struct str *s, int n)
 {
-    str_adds(s, "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"logit_bias\":{");
+    str_adds(
+        s,
+        "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"logit_bias\":{");
     for (int i = 0; i < n; i++) {
         comma(s, i);
         str_addf(s, "\"%d\":1", i);
@@ -210,7 +224,9 @@ static void biases(struct str *s, int n)
 
 static void bias_pairs(struct str *s, int n)
 {
-    str_adds(s, "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"logit_bias\":[");
+    str_adds(
+        s,
+        "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"logit_bias\":[");
     for (int i = 0; i < n; i++) {
         comma(s, i);
         str_addf(s, "[%d,1]", i);
@@ -221,7 +237,9 @@ static void bias_pairs(struct str *s, int n)
 /* Members that nobody knows. */
 static void strangers(struct str *s, int n)
 {
-    str_adds(s, "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"max_tokens\":5");
+    str_adds(
+        s,
+        "{\"prompt\":\"q\",\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"max_tokens\":5");
     for (int i = 0; i < n; i++)
         str_addf(s, ",\"x%d\":%d", i, i);
     str_adds(s, "}");
@@ -267,14 +285,16 @@ static void fields(struct str *s, int n)
 
 static void claude_calls(struct str *s, int n)
 {
-    str_adds(s, "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":[");
+    str_adds(s, "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":"
+                "\"assistant\",\"content\":[");
     for (int i = 0; i < n; i++) {
         comma(s, i);
         str_addf(s, "{\"type\":\"tool_use\",\"id\":\"c%d\",\"name\":\"f\",\"input\":{}}", i);
     }
     str_adds(s, "]},{\"role\":\"user\",\"content\":[");
     for (int i = n; i-- > 0;)
-        str_addf(s, "{\"type\":\"tool_result\",\"tool_use_id\":\"c%d\",\"content\":\"r\"}%s", i, i ? "," : "");
+        str_addf(s, "{\"type\":\"tool_result\",\"tool_use_id\":\"c%d\",\"content\":\"r\"}%s", i,
+                 i ? "," : "");
     str_adds(s, "]}]}");
 }
 
@@ -282,15 +302,20 @@ static void claude_turns(struct str *s, int n)
 {
     str_adds(s, "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}");
     for (int i = 0; i < n; i++)
-        str_addf(s, ",{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"t\"},{\"type\":\"tool_use\","
-                    "\"id\":\"c%d\",\"name\":\"f\",\"input\":{}}]},{\"role\":\"user\",\"content\":[{\"type\":"
-                    "\"tool_result\",\"tool_use_id\":\"c%d\",\"content\":\"r\"}]}", i, i);
+        str_addf(s,
+                 ",{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"t\"},{"
+                 "\"type\":\"tool_use\","
+                 "\"id\":\"c%d\",\"name\":\"f\",\"input\":{}}]},{\"role\":\"user\",\"content\":[{"
+                 "\"type\":"
+                 "\"tool_result\",\"tool_use_id\":\"c%d\",\"content\":\"r\"}]}",
+                 i, i);
     str_adds(s, "]}");
 }
 
 static void claude_tools(struct str *s, int n)
 {
-    str_adds(s, "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[");
+    str_adds(s,
+             "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"tools\":[");
     for (int i = 0; i < n; i++) {
         comma(s, i);
         str_addf(s, "{\"name\":\"f%d\",\"input_schema\":", i);
@@ -303,11 +328,16 @@ static void claude_tools(struct str *s, int n)
 /* n tools that wait until they are named, and each of them is. */
 static void claude_references(struct str *s, int n)
 {
-    str_adds(s, "{\"max_tokens\":5,\"tools\":[{\"name\":\"s\",\"input_schema\":{\"type\":\"object\"}}");
+    str_adds(
+        s, "{\"max_tokens\":5,\"tools\":[{\"name\":\"s\",\"input_schema\":{\"type\":\"object\"}}");
     for (int i = 0; i < n; i++)
-        str_addf(s, ",{\"name\":\"f%d\",\"defer_loading\":true,\"input_schema\":{\"type\":\"object\"}}", i);
-    str_adds(s, "],\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\",\"content\":[{\"type\":"
-                "\"tool_use\",\"id\":\"c\",\"name\":\"s\",\"input\":{}}]},{\"role\":\"user\",\"content\":[{\"type\":"
+        str_addf(
+            s, ",{\"name\":\"f%d\",\"defer_loading\":true,\"input_schema\":{\"type\":\"object\"}}",
+            i);
+    str_adds(s, "],\"messages\":[{\"role\":\"user\",\"content\":\"q\"},{\"role\":\"assistant\","
+                "\"content\":[{\"type\":"
+                "\"tool_use\",\"id\":\"c\",\"name\":\"s\",\"input\":{}}]},{\"role\":\"user\","
+                "\"content\":[{\"type\":"
                 "\"tool_result\",\"tool_use_id\":\"c\",\"content\":[");
     for (int i = 0; i < 8 * n; i++) {
         comma(s, i);
@@ -318,7 +348,8 @@ static void claude_references(struct str *s, int n)
 
 static void claude_stops(struct str *s, int n)
 {
-    str_adds(s, "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"stop_sequences\":[");
+    str_adds(s, "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"stop_"
+                "sequences\":[");
     for (int i = 0; i < n; i++) {
         comma(s, i);
         str_addf(s, "\"%01000d\"", i);
@@ -328,7 +359,8 @@ static void claude_stops(struct str *s, int n)
 
 static void claude_system(struct str *s, int n)
 {
-    str_adds(s, "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"system\":[");
+    str_adds(s,
+             "{\"max_tokens\":5,\"messages\":[{\"role\":\"user\",\"content\":\"q\"}],\"system\":[");
     for (int i = 0; i < n; i++) {
         comma(s, i);
         str_addf(s, "{\"type\":\"text\",\"text\":\"part %d\"}", i);
@@ -360,7 +392,10 @@ static void item_calls(struct str *s, int n)
 {
     str_adds(s, "{\"input\":[{\"role\":\"user\",\"content\":\"q\"}");
     for (int i = 0; i < n; i++)
-        str_addf(s, ",{\"type\":\"function_call\",\"call_id\":\"c%d\",\"name\":\"f\",\"arguments\":\"{}\"}", i);
+        str_addf(
+            s,
+            ",{\"type\":\"function_call\",\"call_id\":\"c%d\",\"name\":\"f\",\"arguments\":\"{}\"}",
+            i);
     for (int i = n; i-- > 0;)
         str_addf(s, ",{\"type\":\"function_call_output\",\"call_id\":\"c%d\",\"output\":\"r\"}", i);
     str_adds(s, "]}");
@@ -396,8 +431,10 @@ static void late_tools(struct str *s, int n)
 {
     str_adds(s, "{\"input\":[{\"role\":\"user\",\"content\":\"q\"}");
     for (int i = 0; i < n; i++)
-        str_addf(s, ",{\"type\":\"tool_search_call\",\"call_id\":\"c%d\",\"arguments\":{}},{\"type\":"
-                    "\"tool_search_output\",\"call_id\":\"c%d\",\"tools\":[{\"type\":\"function\",\"name\":\"f%d\"}]}",
+        str_addf(s,
+                 ",{\"type\":\"tool_search_call\",\"call_id\":\"c%d\",\"arguments\":{}},{\"type\":"
+                 "\"tool_search_output\",\"call_id\":\"c%d\",\"tools\":[{\"type\":\"function\","
+                 "\"name\":\"f%d\"}]}",
                  i, i, i);
     str_adds(s, "]}");
 }
@@ -438,8 +475,10 @@ static void fill_store(int n)
         char id[32];
         snprintf(id, sizeof id, "k%d", i);
         str_clear(&text);
-        str_addf(&text, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"user\",\"content\":\"c\"}", id);
-        assert_true(responses_items_add(&list, responses_item_create(text.at, text.n, (struct view){id, strlen(id)})));
+        str_addf(&text, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"user\",\"content\":\"c\"}",
+                 id);
+        assert_true(responses_items_add(
+            &list, responses_item_create(text.at, text.n, (struct view){id, strlen(id)})));
     }
     const struct responses_kept k = {.items = &list, .object = &object};
     str_clear(&text);
@@ -474,8 +513,8 @@ static void render(const struct chat_request *r)
 
 typedef void read_fn(struct json_object *body, struct chat_request *r, struct fault *f);
 
-static void read_openai(const struct openai_kind *kind, struct json_object *body, struct chat_request *r,
-                        struct fault *f)
+static void read_openai(const struct openai_kind *kind, struct json_object *body,
+                        struct chat_request *r, struct fault *f)
 {
     const struct answer_options o = {.n_vocab = 4096, .max_tokens = -1, .n_ctx = 4096};
     void *state = kind->create();
@@ -542,8 +581,8 @@ static uint64_t steps(make_fn *make, read_fn *read, int n, const char *what)
 
 static void expect_linear(const char *what, const uint64_t n[3])
 {
-    print_message("%-32s %10llu %10llu %10llu\n", what, (unsigned long long)n[0], (unsigned long long)n[1],
-                  (unsigned long long)n[2]);
+    print_message("%-32s %10llu %10llu %10llu\n", what, (unsigned long long)n[0],
+                  (unsigned long long)n[1], (unsigned long long)n[2]);
     if (n[1] > n[0] * 5 / 2 || n[2] > n[1] * 5 / 2)
         fail_msg("%s: %llu, %llu, %llu steps for n, 2n, 4n", what, (unsigned long long)n[0],
                  (unsigned long long)n[1], (unsigned long long)n[2]);
@@ -617,7 +656,8 @@ static void responses(void **state)
     responses_store_free(store);
 }
 
-/* What is asked of a stored conversation of n items: steps of a page, of one item, of a removal, of adding. */
+/* What is asked of a stored conversation of n items: steps of a page, of one item, of a removal, of
+ * adding. */
 static void conversations(void **state)
 {
     (void)state;
@@ -680,9 +720,13 @@ static void named_tools_have_a_limit(void **state)
     struct anthropic *s;
     struct fault f = {0};
     str_init(&text);
-    str_addf(&text, "{\"max_tokens\":5,\"tools\":[{\"name\":\"f\",\"defer_loading\":true,\"description\":\"%0100000d\","
-                    "\"input_schema\":{\"type\":\"object\"}}],\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c\","
-                    "\"content\":[", 0);
+    str_addf(&text,
+             "{\"max_tokens\":5,\"tools\":[{\"name\":\"f\",\"defer_loading\":true,\"description\":"
+             "\"%0100000d\","
+             "\"input_schema\":{\"type\":\"object\"}}],\"messages\":[{\"role\":\"user\","
+             "\"content\":[{\"type\":\"tool_result\",\"tool_use_id\":\"c\","
+             "\"content\":[",
+             0);
     for (int i = 0; i < 1000; i++)
         str_addf(&text, "%s{\"type\":\"tool_reference\",\"tool_name\":\"f\"}", i ? "," : "");
     str_adds(&text, "]}]}]}");
@@ -705,8 +749,9 @@ static void readers_stop(void **state)
         make_fn *make;
         read_fn *read;
         int n;
-    } t[] = {{messages, read_chat, 20000}, {parts, read_chat, 20000},    {openai_turns, read_chat, 20000},
-             {messages, read_claude, 20000}, {parts, read_claude, 20000}, {items, read_codex, 20000},
+    } t[] = {{messages, read_chat, 20000},     {parts, read_chat, 20000},
+             {openai_turns, read_chat, 20000}, {messages, read_claude, 20000},
+             {parts, read_claude, 20000},      {items, read_codex, 20000},
              {item_parts, read_codex, 20000}};
     for (size_t i = 0; i < sizeof t / sizeof *t; i++) {
         int patience = 2;
@@ -737,9 +782,9 @@ static void readers_stop(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(openai),        cmocka_unit_test(anthropic),    cmocka_unit_test(responses),
-        cmocka_unit_test(conversations), cmocka_unit_test(readers_stop),
-        cmocka_unit_test(named_tools_have_a_limit),
+        cmocka_unit_test(openai),       cmocka_unit_test(anthropic),
+        cmocka_unit_test(responses),    cmocka_unit_test(conversations),
+        cmocka_unit_test(readers_stop), cmocka_unit_test(named_tools_have_a_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

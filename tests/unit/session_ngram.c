@@ -49,8 +49,10 @@ static int64_t longest_match(const int32_t *t, int64_t n)
     return best;
 }
 
-/* Whether the draft is what followed an earlier place with at least `match` equal tokens before it. */
-static bool follows(const int32_t *t, int64_t n, const int32_t *draft, int64_t n_draft, int64_t match)
+/* Whether the draft is what followed an earlier place with at least `match` equal tokens before
+ * it. */
+static bool follows(const int32_t *t, int64_t n, const int32_t *draft, int64_t n_draft,
+                    int64_t match)
 {
     for (int64_t p = 0; p < n - 1; p++) {
         int64_t k = 0, j = 0;
@@ -110,7 +112,8 @@ static void test_the_other_way(void **state)
 {
     (void)state;
     struct ngram *g = create(2);
-    const int32_t t[] = {1, 2, 3, 4, 10, 20, 1, 2, 3, 4, 10, 20, 30, 1, 2, 3, 5, 11, 22, 23, 9, 1, 2, 3};
+    const int32_t t[] = {1,  2, 3, 4, 10, 20, 1,  2,  3, 4, 10, 20,
+                         30, 1, 2, 3, 5,  11, 22, 23, 9, 1, 2,  3};
     int32_t d[16];
     add(g, t, 24);
     assert_int_equal(propose(g, 4, d), 4);
@@ -173,13 +176,15 @@ static void test_random_texts_against_a_search_of_everything(void **state)
             const int64_t k = propose(g, 1 + dice(&x) % 16, d), match = longest_match(t, n);
             const struct ngram_other *o = session_ngram_other(g);
             assert_true(!o->n || (o->at < k && o->token[0] != d[o->at]));
-            memcpy(d + NGRAM_MOST, d, (size_t)(o->n ? o->at : 0) * sizeof *d); /* it is a text that stood there, too */
+            /* it is a text that stood there, too */
+            memcpy(d + NGRAM_MOST, d, (size_t)(o->n ? o->at : 0) * sizeof *d);
             memcpy(d + NGRAM_MOST + o->at, o->token, (size_t)o->n * sizeof *d);
             assert_true(!o->n || follows(t, n, d + NGRAM_MOST, o->at + o->n, 2));
             if (k && !follows(t, n, d, k, 2 + round % 3))
                 fail_msg("round %d step %d: the draft follows nothing", round, step);
             if (!k && match >= 2 + round % 3)
-                fail_msg("round %d step %d: nothing drafted, with a match of %lld", round, step, (long long)match);
+                fail_msg("round %d step %d: nothing drafted, with a match of %lld", round, step,
+                         (long long)match);
             n_drafts += k > 0;
         }
         session_ngram_free(g);
@@ -218,8 +223,10 @@ static void test_a_text_is_followed_in_pieces(void **state)
 {
     (void)state;
     enum { N = 60000, PIECE = 1000 };
-    static const int64_t BEGINS[] = {0, N / 2, 0, 0}, ENDS[] = {N, N, N, N / 3}; /* the last one is a rewind */
-    static const int64_t LEAST[] = {N, N, 2 * N, N - N / 3};                    /* added, removed and added, both, removed */
+    /* the last one is a rewind */
+    static const int64_t BEGINS[] = {0, N / 2, 0, 0}, ENDS[] = {N, N, N, N / 3};
+    /* added, removed and added, both, removed */
+    static const int64_t LEAST[] = {N, N, 2 * N, N - N / 3};
     int32_t *t = mem_calloc(N, sizeof *t), a[16], b[16];
     uint32_t x = 5;
     struct ngram *g = create(0);
@@ -371,9 +378,11 @@ static void test_what_is_refused(void **state)
     struct ngram *g = NULL;
     struct ngram_memory *m = NULL;
     struct err err;
-    assert_int_equal(session_ngram_create(&g, &(struct ngram_options){.least_match = 1}, &err), INGLE_ARG);
+    assert_int_equal(session_ngram_create(&g, &(struct ngram_options){.least_match = 1}, &err),
+                     INGLE_ARG);
     assert_string_equal(err.msg, "option 'least match' is 1, outside 2 to 32");
-    assert_int_equal(session_ngram_create(&g, &(struct ngram_options){.least = 65}, &err), INGLE_ARG);
+    assert_int_equal(session_ngram_create(&g, &(struct ngram_options){.least = 65}, &err),
+                     INGLE_ARG);
     assert_string_equal(err.msg, "option 'least' is 65, outside 0 to 64");
     assert_int_equal(session_ngram_memory_create(&m, 0, 100, &err), INGLE_ARG);
     assert_int_equal(session_ngram_memory_create(&m, 1, 1, &err), INGLE_ARG);

@@ -335,8 +335,8 @@ static void a_token_is_a_function_of_seed_and_number(void **state)
 static void random_numbers_are_philox(void **state)
 {
     (void)state;
-    /* The numbers of tokens 0 to 3 are the known answer of Philox 4x32-10 for an all-zero counter and key, 6627e8d5
-     * e169c58d bc57ac4c 9b00dbd8, as high words of v: the smaller, the sooner. */
+    /* The numbers of tokens 0 to 3 are the known answer of Philox 4x32-10 for an all-zero counter
+     * and key, 6627e8d5 e169c58d bc57ac4c 9b00dbd8, as high words of v: the smaller, the sooner. */
     static const double v[4] = {0x6627e8d5p-32, 0xe169c58dp-32, 0xbc57ac4cp-32, 0x9b00dbd8p-32};
     static const int32_t order[4] = {0, 3, 2, 1};
     struct sample_options o = options();
@@ -348,7 +348,8 @@ static void random_numbers_are_philox(void **state)
         l[order[j]] = -INFINITY;
     }
     session_sample_free(s);
-    o.temperature = 2; /* the one that comes second is ahead when its logit is larger by what its number lacks */
+    /* the one that comes second is ahead when its logit is larger by what its number lacks */
+    o.temperature = 2;
     s = sampler(&o, 4);
     const double lacks = 2 * (session_race_number(0, 0, 0) - session_race_number(0, 0, 3));
     for (int t = 0; t < 4; t++)
@@ -374,8 +375,9 @@ static float bell(uint32_t *x)
     return sum;
 }
 
-/* The winner of all tokens is that of a race of everybody with everybody, for steep, flat and equal logits, with tokens that
- * are forbidden, and at any temperature; and that of a race of the sorted ones. */
+/* The winner of all tokens is that of a race of everybody with everybody, for steep, flat and equal
+ * logits, with tokens that are forbidden, and at any temperature; and that of a race of the sorted
+ * ones. */
 static void the_race_is_the_race_of_all(void **state)
 {
     (void)state;
@@ -390,7 +392,9 @@ static void the_race_is_the_race_of_all(void **state)
         o.temperature = TEMPERATURE[round % 6];
         o.seed = (uint64_t)round << 33 | 7;
         for (int t = 0; t < n; t++)
-            l[t] = round % 5 == 0 ? 1 : round % 5 == 1 && dice(&x) % 4 ? -INFINITY : bell(&x) * (float)(1 << round % 7);
+            l[t] = round % 5 == 0                   ? 1
+                   : round % 5 == 1 && dice(&x) % 4 ? -INFINITY
+                                                    : bell(&x) * (float)(1 << round % 7);
         l[n - 1] = 1;
         for (int t = 0; t < N; t += 64)
             allowed[t / 64] = round % 4 ? UINT64_MAX : (uint64_t)dice(&x) << 40 | 1;
@@ -406,7 +410,8 @@ static void the_race_is_the_race_of_all(void **state)
             for (int t = 0; t < n; t++) {
                 if (!(l[t] > -INFINITY) || !(allowed[t / 64] >> t % 64 & 1))
                     continue;
-                const double score = (double)l[t] / (double)o.temperature + session_race_number(o.seed, number, t);
+                const double score =
+                    (double)l[t] / (double)o.temperature + session_race_number(o.seed, number, t);
                 if (best < 0 || score > most) {
                     best = t;
                     most = score;
@@ -425,8 +430,8 @@ static void the_race_is_the_race_of_all(void **state)
     }
 }
 
-/* 10,000 draws with every filter against the distribution that session_sample_distribution() tells: chi-square, unlikely
- * tokens together. */
+/* 10,000 draws with every filter against the distribution that session_sample_distribution() tells:
+ * chi-square, unlikely tokens together. */
 static void draws_follow_what_is_kept(void **state)
 {
     (void)state;
@@ -510,7 +515,8 @@ static void near_distributions_draw_the_same(void **state)
     session_sample_free(s);
 }
 
-/* Logits that are multiplied are those of a lower temperature; a target's draw is as before afterwards. */
+/* Logits that are multiplied are those of a lower temperature; a target's draw is as before
+ * afterwards. */
 static void sharper_logits(void **state)
 {
     (void)state;
@@ -543,7 +549,8 @@ static void sharper_logits(void **state)
     }
 }
 
-/* A token that is allowed and wins without the mask wins with it; and what the draw was from is told afterwards. */
+/* A token that is allowed and wins without the mask wins with it; and what the draw was from is
+ * told afterwards. */
 static void masks_change_nothing_among_the_others(void **state)
 {
     (void)state;
@@ -727,7 +734,9 @@ static void the_most_probable_are_in_order(void **state)
     uint32_t x = 5;
     for (int kind = 0; kind < 3; kind++) {
         for (int i = 0; i < N; i++)
-            l[i] = kind == 0 ? (float)i : kind == 1 ? (float)-i : (float)((x = x * 1664525u + 1013904223u) >> 24);
+            l[i] = kind == 0   ? (float)i
+                   : kind == 1 ? (float)-i
+                               : (float)((x = x * 1664525u + 1013904223u) >> 24);
         float logprob = 0;
         session_sample_logprobs(l, N, 7, &logprob, all, N);
         for (int i = 1; i < N; i++)
@@ -761,7 +770,8 @@ static void ends_bans_and_the_only_tokens(void **state)
     o.banned = banned;
     o.n_banned = 5;
     s = sampler(&o, 5);
-    assert_int_equal(draw(s, l, 0, history, 1), 3); /* what stands in the prompt begins no sequence */
+    /* what stands in the prompt begins no sequence */
+    assert_int_equal(draw(s, l, 0, history, 1), 3);
     assert_int_equal(draw(s, l, 0, history, 2), 4);
     session_sample_free(s);
     o.only = only;
@@ -798,7 +808,8 @@ static void the_second_is_the_draw_without_the_first(void **state)
             const int32_t first = draw(s, l, i, NULL, 0), second = session_sample_second(s);
             assert_true(second != first && (second >= 0 || o.min_p > 0));
             assert_int_equal(session_sample_second(s), second);
-            assert_int_equal(draw(s, l, i, NULL, 0), first); /* nothing is changed by the question */
+            /* nothing is changed by the question */
+            assert_int_equal(draw(s, l, i, NULL, 0), first);
             if (o.top_k || o.min_p > 0)
                 continue; /* another one would have been kept instead */
             session_sample_forbid(all, &first, 1);

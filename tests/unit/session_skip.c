@@ -35,7 +35,8 @@ static int64_t choose(int64_t n, double keep, int64_t system)
 {
     struct err e;
     int64_t n_kept, count = 0;
-    if (session_skip_choose(&(struct session_skip){w.token, w.score, w.always, n, system, keep}, w.kept, &n_kept, &e))
+    if (session_skip_choose(&(struct session_skip){w.token, w.score, w.always, n, system, keep},
+                            w.kept, &n_kept, &e))
         fail_msg("%s", e.msg);
     for (int64_t i = 0; i < n; i++)
         count += w.kept[i];
@@ -66,7 +67,8 @@ static void system_and_template_are_kept(void **state)
 {
     (void)state;
     w.always[1000] = w.always[2000] = true;
-    assert_int_equal(choose(N, 0.01, 500), (SKIP_FIRST + SKIP_LAST) * SKIP_CHUNK + 500 - SKIP_FIRST * SKIP_CHUNK + 2);
+    assert_int_equal(choose(N, 0.01, 500),
+                     (SKIP_FIRST + SKIP_LAST) * SKIP_CHUNK + 500 - SKIP_FIRST * SKIP_CHUNK + 2);
     assert_true(w.kept[499] && !w.kept[500] && w.kept[1000] && !w.kept[999] && !w.kept[1001]);
 }
 
@@ -79,7 +81,8 @@ static void needles_are_found(void **state)
         clear(NULL);
         w.score[at[i] * SKIP_CHUNK + 9] = 0.5f;
         w.score[3] = 0.9f;
-        assert_int_equal(choose(N, (SKIP_FIRST + SKIP_LAST + 1.5) / CHUNKS, 0), (SKIP_FIRST + SKIP_LAST + 1) * SKIP_CHUNK);
+        assert_int_equal(choose(N, (SKIP_FIRST + SKIP_LAST + 1.5) / CHUNKS, 0),
+                         (SKIP_FIRST + SKIP_LAST + 1) * SKIP_CHUNK);
         assert_true(chunk_is_kept(at[i]));
     }
 }
@@ -131,7 +134,8 @@ static void plain(double keep, int64_t system, bool *kept)
     bool hit[CHUNKS] = {false};
     for (int i = 0; i + 4 <= N - 96; i++)
         for (int k = N - 96; k + 4 <= N; k++)
-            if (!memcmp(w.token + i, w.token + k, 16) && !w.always[k] && !w.always[k + 1] && !w.always[k + 2] && !w.always[k + 3])
+            if (!memcmp(w.token + i, w.token + k, 16) && !w.always[k] && !w.always[k + 1] &&
+                !w.always[k + 2] && !w.always[k + 3])
                 hit[i / 32] = true;
     for (int c = 0, n = 0; c < CHUNKS && n < 64; c++)
         for (int k = -1; k <= 1 && hit[c]; k++, n += k > 1)
@@ -196,9 +200,12 @@ static void borders_go_outward(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(ends_are_kept, clear), cmocka_unit_test_setup(system_and_template_are_kept, clear),
-        cmocka_unit_test_setup(needles_are_found, clear), cmocka_unit_test_setup(ties_go_to_the_lower_one, clear),
-        cmocka_unit_test_setup(words_of_the_end_are_found, clear), cmocka_unit_test_setup(a_plain_program_says_the_same, clear),
+        cmocka_unit_test_setup(ends_are_kept, clear),
+        cmocka_unit_test_setup(system_and_template_are_kept, clear),
+        cmocka_unit_test_setup(needles_are_found, clear),
+        cmocka_unit_test_setup(ties_go_to_the_lower_one, clear),
+        cmocka_unit_test_setup(words_of_the_end_are_found, clear),
+        cmocka_unit_test_setup(a_plain_program_says_the_same, clear),
         cmocka_unit_test_setup(borders_go_outward, clear),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* words - the part of a vocabulary that drafts come from holds what texts have here, and is given up when they change. */
+/* words - the part of a vocabulary that drafts come from holds what texts have here, and is given
+ * up when they change. */
 #include "unit/unit.h"
 
 #include "base/num.h"
@@ -42,7 +43,8 @@ static uint64_t dice(uint64_t *x)
 static void text(int32_t *token, int64_t n, int64_t kinds, int32_t from, uint64_t seed)
 {
     for (int64_t i = 0; i < n; i++) {
-        const uint64_t k = dice(&seed) % (uint64_t)kinds * (dice(&seed) % (uint64_t)kinds) / (uint64_t)kinds;
+        const uint64_t k =
+            dice(&seed) % (uint64_t)kinds * (dice(&seed) % (uint64_t)kinds) / (uint64_t)kinds;
         uint64_t place = k * 977 + 5;
         token[i] = from + (int32_t)(dice(&place) % (uint64_t)(VOCAB - from));
     }
@@ -109,7 +111,8 @@ static void test_odd_sizes(void **state)
         assert_int_equal(session_words_create(&w, sizes[k], NULL), INGLE_OK);
         assert_true(session_words_bytes(sizes[k]) > 0);
         for (int i = 0; i < 20000; i++) {
-            const int32_t t = (int32_t)(dice(&x) % 100 * (uint64_t)(sizes[k] / 100) + (uint64_t)(sizes[k] % 100));
+            const int32_t t =
+                (int32_t)(dice(&x) % 100 * (uint64_t)(sizes[k] / 100) + (uint64_t)(sizes[k] % 100));
             const int32_t odd[] = {-1, t, (int32_t)sizes[k], (int32_t)sizes[k] - 1};
             session_words_note(w, odd, 4);
             (void)session_words_choose(w, &only, &n);

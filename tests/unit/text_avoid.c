@@ -4,12 +4,22 @@
 #include "base/mem.h"
 #include "text/text.h"
 
-static const char *const gemma_part[] = {"<", "<|", "|", "tool", "_", "call", "_call", "l", ">", "|>",
-                                         "tool_call", "_call>", "x<|to", "ol_call>y", "<|tool_call>", "<tool_call|>",
-                                         "<|\"|>", "word", "all>>"};
+static const char *const gemma_part[] = {
+    "<",      "<|",   "|",         "tool",   "_",     "call",      "_call",        "l",
+    ">",      "|>",   "tool_call", "_call>", "x<|to", "ol_call>y", "<|tool_call>", "<tool_call|>",
+    "<|\"|>", "word", "all>>"};
 /* As bytes in the alphabet of GPT-2: U+FF5C is EF BD 9C. */
-static const char *const deepseek_part[] = {"<",  "\xC3\xAF\xC2\xBD\xC4\xBE", "\xC3\xAF\xC2\xBD", "\xC4\xBE", "DS",
-                                            "ML", "DSML", ("\xC4\xBE" "DSML\xC3\xAF"), "\xC2\xBD\xC4\xBE>", "word"};
+static const char *const deepseek_part[] = {"<",
+                                            "\xC3\xAF\xC2\xBD\xC4\xBE",
+                                            "\xC3\xAF\xC2\xBD",
+                                            "\xC4\xBE",
+                                            "DS",
+                                            "ML",
+                                            "DSML",
+                                            ("\xC4\xBE"
+                                             "DSML\xC3\xAF"),
+                                            "\xC2\xBD\xC4\xBE>",
+                                            "word"};
 
 static struct tokenizer *make(enum text_chat_family family, int32_t *id)
 {
@@ -45,8 +55,8 @@ static bool is_in(const int32_t *list, size_t n, int32_t id)
     return false;
 }
 
-/* Walks at random, mostly along the phrase: a token is on the list exactly where it would complete it, so
- * that a walk beside the list never holds it. */
+/* Walks at random, mostly along the phrase: a token is on the list exactly where it would complete
+ * it, so that a walk beside the list never holds it. */
 static void nothing_completes_the_phrase(enum text_chat_family family, const char *phrase)
 {
     int32_t id[32];
@@ -63,8 +73,10 @@ static void nothing_completes_the_phrase(enum text_chat_family family, const cha
             const size_t n_list = text_avoid_next(a, history, (int64_t)n, &list);
             for (size_t k = 0; k < n_tokens; k++) {
                 history[n] = (int32_t)k;
-                const bool alone = holds(t, history + n, 1, "<tool_call|>") || holds(t, history + n, 1, "<|\"|>");
-                assert_int_equal(is_in(list, n_list, (int32_t)k), alone || holds(t, history, n + 1, phrase));
+                const bool alone =
+                    holds(t, history + n, 1, "<tool_call|>") || holds(t, history + n, 1, "<|\"|>");
+                assert_int_equal(is_in(list, n_list, (int32_t)k),
+                                 alone || holds(t, history, n + 1, phrase));
             }
             do {
                 random = random * 1664525 + 1013904223;
@@ -96,18 +108,21 @@ static void bytes_count_and_prompts_do_no_harm(void **state)
     struct text_avoid *a;
     struct tokenizer *t = make(TEXT_CHAT_DEEPSEEK_V4, id);
     (void)state;
-    assert_int_equal(text_avoid_calls(&a, TEXT_CHAT_DEEPSEEK_V4, t, text_n_tokens(t), NULL), INGLE_OK);
+    assert_int_equal(text_avoid_calls(&a, TEXT_CHAT_DEEPSEEK_V4, t, text_n_tokens(t), NULL),
+                     INGLE_OK);
     static const char phrase[] = "｜DSML｜";
     const size_t n = strlen(phrase);
     for (size_t i = 0; i < n; i++) {
-        assert_int_equal(is_in(list, text_avoid_next(a, history, (int64_t)i, &list), (unsigned char)phrase[i]),
-                         i == n - 1);
+        assert_int_equal(
+            is_in(list, text_avoid_next(a, history, (int64_t)i, &list), (unsigned char)phrase[i]),
+            i == n - 1);
         history[i] = (unsigned char)phrase[i];
     }
     assert_true(is_in(list, text_avoid_next(a, history, (int64_t)n, &list), id[10]));
     text_avoid_free(a);
     /* Tokens without a logit are on no list. */
-    assert_int_equal(text_avoid_calls(&a, TEXT_CHAT_DEEPSEEK_V4, t, (size_t)id[10], NULL), INGLE_OK);
+    assert_int_equal(text_avoid_calls(&a, TEXT_CHAT_DEEPSEEK_V4, t, (size_t)id[10], NULL),
+                     INGLE_OK);
     assert_false(is_in(list, text_avoid_next(a, history, 0, &list), id[10]));
     text_avoid_free(a);
     text_tokenizer_free(t);
@@ -120,12 +135,22 @@ static void what_no_answer_holds(void **state)
         int32_t type;
         bool written;
     } token[] = {
-        {"<|image|>", TEXT_NORMAL, false},     {"<|audio|>", TEXT_CONTROL, false}, {"<pad>", TEXT_NORMAL, false},
-        {"<unused7>", TEXT_NORMAL, false},     {"<unused>", TEXT_NORMAL, true},    {"<unused7", TEXT_NORMAL, true},
-        {"<unused7>x", TEXT_NORMAL, true},     {"<|turn>", TEXT_NORMAL, false},    {"<turn|>", TEXT_CONTROL, true},
-        {"<|tool_response>", TEXT_NORMAL, true}, {"<tool_response|>", TEXT_USER_DEFINED, false},
-        {"<|channel>", TEXT_CONTROL, true},    {"<|tool_call>", TEXT_NORMAL, true}, {"<odd>", TEXT_CONTROL, false},
-        {"<unk>", TEXT_UNKNOWN, false},        {"word", TEXT_NORMAL, true},
+        {"<|image|>", TEXT_NORMAL, false},
+        {"<|audio|>", TEXT_CONTROL, false},
+        {"<pad>", TEXT_NORMAL, false},
+        {"<unused7>", TEXT_NORMAL, false},
+        {"<unused>", TEXT_NORMAL, true},
+        {"<unused7", TEXT_NORMAL, true},
+        {"<unused7>x", TEXT_NORMAL, true},
+        {"<|turn>", TEXT_NORMAL, false},
+        {"<turn|>", TEXT_CONTROL, true},
+        {"<|tool_response>", TEXT_NORMAL, true},
+        {"<tool_response|>", TEXT_USER_DEFINED, false},
+        {"<|channel>", TEXT_CONTROL, true},
+        {"<|tool_call>", TEXT_NORMAL, true},
+        {"<odd>", TEXT_CONTROL, false},
+        {"<unk>", TEXT_UNKNOWN, false},
+        {"word", TEXT_NORMAL, true},
         {"<|place_holder_mm_span_0001|>", TEXT_NORMAL, false},
     };
     struct mini m;

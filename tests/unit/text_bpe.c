@@ -8,7 +8,8 @@
 
 #include <time.h>
 
-enum { LESS = UNIT_ASAN ? 5 : 1 }; /* a fifth of texts and rounds there: four times as much still costs four times as much */
+/* a fifth of texts and rounds there: four times as much still costs four times as much */
+enum { LESS = UNIT_ASAN ? 5 : 1 };
 
 static uint64_t next(uint64_t *state)
 {
@@ -135,14 +136,16 @@ static void expect_linear(const struct tokenizer *t, const char *pattern, size_t
 {
     clock_t ticks = 0, ticks4 = 0;
     for (int i = 0; i < 3; i++) {
-        const uint64_t steps = cost(t, pattern, n / 4, &ticks), steps4 = cost(t, pattern, n, &ticks4);
+        const uint64_t steps = cost(t, pattern, n / 4, &ticks),
+                       steps4 = cost(t, pattern, n, &ticks4);
         if (steps4 > 5 * steps + 1000 || steps4 > 120 * (uint64_t)n)
             fail_msg("'%.20s': %zu bytes take %llu steps, a quarter takes %llu", pattern, n,
                      (unsigned long long)steps4, (unsigned long long)steps);
         if (ticks4 < 10 * ticks + CLOCKS_PER_SEC / 10)
             return;
     }
-    fail_msg("'%.20s': %zu bytes take %ld ticks, a quarter takes %ld", pattern, n, (long)ticks4, (long)ticks);
+    fail_msg("'%.20s': %zu bytes take %ld ticks, a quarter takes %ld", pattern, n, (long)ticks4,
+             (long)ticks);
 }
 
 static const char *const hostile[] = {
@@ -288,7 +291,8 @@ static void bytes_tell_the_least_tokens(void **state)
                 }
             }
             const struct text_range all = {0, n};
-            assert_int_equal(text_encode(t, text, n, false, &all, (size_t)round % 2, &ids, NULL), INGLE_OK);
+            assert_int_equal(text_encode(t, text, n, false, &all, (size_t)round % 2, &ids, NULL),
+                             INGLE_OK);
             assert_true(text_least_tokens(t, text, n) <= ids.n);
             text_ids_release(&ids);
         }
@@ -318,7 +322,8 @@ static void cuts_change_nothing(void **state)
         for (size_t i = 0; i < n; i += len, n_want++) {
             for (len = 1; i + len < n && ((unsigned char)text[i + len] & 0xC0) == 0x80; len++)
                 ;
-            want[n_want] = text[i] == ' ' ? text_find(t, "\xE2\x96\x81", 3) : text_find(t, text + i, len);
+            want[n_want] =
+                text[i] == ' ' ? text_find(t, "\xE2\x96\x81", 3) : text_find(t, text + i, len);
             if (want[n_want] < 0 || !text_is_plain(t, want[n_want]))
                 n_want = sizeof want; /* bytes: the plain rule does not know them */
             if (n_want >= sizeof want / sizeof *want)

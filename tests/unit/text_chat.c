@@ -63,8 +63,8 @@ static void check_case(enum text_chat_family family, struct json_object *c, size
     text_prompt_release(&p);
 }
 
-/* What this project writes otherwise than the published rules: {file: {reason, cases: [{case, prompt}]}},
- * to {case: prompt} of one file. */
+/* What this project writes otherwise than the published rules: {file: {reason, cases: [{case,
+ * prompt}]}}, to {case: prompt} of one file. */
 static struct json_object *deviations(const char *name, size_t n)
 {
     struct json_object *all = load("tests/data/text/template-deviations.json.xz"), *file, *cases;
@@ -231,17 +231,20 @@ static void deepseek_system_texts_are_set_apart(void **state)
     static const char *const example[][2] = {
         {"{\"messages\":[" SAY("user", "Italy?") "," SAY("system", "Short.") "]}",
          BOS U "Italy?\n\n<system>\nShort.\n</system>" A "</think>"},
-        {CHAT(SAY("user", "a") "," SAY("system", "b") "," SAY("system", "c") "," SAY("assistant", "d")),
+        {CHAT(SAY("user", "a") "," SAY("system", "b") "," SAY("system", "c") "," SAY("assistant",
+                                                                                     "d")),
          BOS U "a\n\n<system>\nb\n</system>\n\n<system>\nc\n</system>" A "</think>d" EOS},
         {CHAT(SAY("system", "a") "," SAY("system", "") "," SAY("system", "b") "," SAY("user", "c")),
          BOS "a\n\nb" U "c" A "</think>"},
-        {CHAT(SAY("system", "") "," SAY("system", "b") "," SAY("user", "c")), BOS "b" U "c" A "</think>"},
+        {CHAT(SAY("system", "") "," SAY("system", "b") "," SAY("user", "c")),
+         BOS "b" U "c" A "</think>"},
         {CHAT(SAY("user", "a") "," SAY("system", "")), BOS U "a"},
         {CHAT(SAY("tool", "r") "," SAY("system", "b") "," SAY("user", "c")),
          BOS U "<tool_result>r</tool_result>\n\n<system>\nb\n</system>" U "c" A "</think>"},
         {CHAT(SAY("developer", "a") "," SAY("system", "b") "," SAY("user", "c")),
          BOS U "a\n\n<system>\nb\n</system>" U "c" A "</think>"},
-        {CHAT(SAY("user", "a") "," SAY("assistant", "b") "," SAY("system", "c") "," SAY("user", "d")),
+        {CHAT(SAY("user", "a") "," SAY("assistant", "b") "," SAY("system", "c") "," SAY("user",
+                                                                                        "d")),
          BOS U "a" A "</think>b" EOS "c" U "d" A "</think>"},
     };
     for (size_t i = 0; i < sizeof example / sizeof *example; i++)
@@ -260,28 +263,35 @@ static void gemma_results_are_last_in_an_open_turn(void **state)
 {
     (void)state;
     static const char *const example[][2] = {
-        {TURN("") "{\"role\":\"assistant\",\"content\":\"I look. \",\"tool_calls\":[" CALL_OF("f") "]},"
-         RESULT("f", "r") "]}",
+        {TURN("") "{\"role\":\"assistant\",\"content\":\"I look. "
+                  "\",\"tool_calls\":[" CALL_OF("f") "]}," RESULT("f", "r") "]}",
          ASKED "I look. " CALLED("f") ANSWERED("f", "r")},
-        {TURN("") "{\"role\":\"assistant\",\"content\":\"I look.\",\"tool_calls\":[" CALL_OF("f") ","
-         CALL_OF("g") "]}," RESULT("g", "s") "," RESULT("f", "r") "]}",
+        {TURN("") "{\"role\":\"assistant\",\"content\":\"I "
+                  "look.\",\"tool_calls\":[" CALL_OF("f") "," CALL_OF("g") "]}," RESULT(
+                      "g", "s") "," RESULT("f", "r") "]}",
          ASKED "I look." CALLED("f") CALLED("g") ANSWERED("g", "s") ANSWERED("f", "r")},
-        {TURN("") "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\" I \"},{\"type\":\"text\","
-         "\"text\":\"look.\"}],\"reasoning_content\":\"Hm.\",\"tool_calls\":[" CALL_OF("f") "]},"
-         RESULT("f", "r") "]}",
+        {TURN("") "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\" "
+                  "I \"},{\"type\":\"text\","
+                  "\"text\":\"look.\"}],\"reasoning_content\":\"Hm.\",\"tool_calls\":"
+                  "[" CALL_OF("f") "]}," RESULT("f", "r") "]}",
          ASKED "<|channel>thought\nHm.\n<channel|> I look." CALLED("f") ANSWERED("f", "r")},
-        {TURN("") "{\"role\":\"assistant\",\"content\":\"\\n\",\"tool_calls\":[" CALL_OF("f") "]},"
-         RESULT("f", "r") "," SAY("assistant", "So.") "," SAY("user", "p") "]}",
+        {TURN("") "{\"role\":\"assistant\",\"content\":\"\\n\",\"tool_calls\":[" CALL_OF(
+             "f") "]}," RESULT("f", "r") "," SAY("assistant", "So.") "," SAY("user", "p") "]}",
          ASKED CALLED("f") ANSWERED("f", "r") "So.<turn|>\n<|turn>user\np<turn|>\n<|turn>model\n"},
-        {TURN("\"enable_thinking\":true,") "{\"role\":\"assistant\",\"content\":\"A\",\"tool_calls\":["
-         CALL_OF("f") "]}," RESULT("f", "r") ",{\"role\":\"assistant\",\"content\":\"B\",\"tool_calls\":["
-         CALL_OF("g") "]}," RESULT("g", "s") "]}",
+        {TURN("\"enable_thinking\":true,") "{\"role\":\"assistant\",\"content\":\"A\","
+                                           "\"tool_calls\":[" CALL_OF("f") "]}," RESULT(
+                                               "f", "r") ",{\"role\":\"assistant\","
+                                                         "\"content\":\"B\",\"tool_calls\":"
+                                                         "[" CALL_OF("g") "]}," RESULT("g",
+                                                                                       "s") "]}",
          "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nq<turn|>\n<|turn>model\n"
-         "A" CALLED("f") ANSWERED("f", "r") "B" CALLED("g") ANSWERED("g", "s") "<|channel>thought\n"},
+         "A" CALLED("f") ANSWERED("f", "r") "B" CALLED("g")
+             ANSWERED("g", "s") "<|channel>thought\n"},
         {TURN("") "{\"role\":\"assistant\",\"content\":\"A\",\"tool_calls\":[" CALL_OF("f") "]}]}",
          ASKED "A" CALLED("f") "<|tool_response>"},
-        {TURN("") "{\"role\":\"assistant\",\"content\":\"B\",\"tool_responses\":[{\"name\":\"f\","
-         "\"response\":\"r\"}]}," SAY("user", "p") "]}",
+        {TURN("") "{\"role\":\"assistant\",\"content\":\"B\",\"tool_responses\":[{"
+                  "\"name\":\"f\","
+                  "\"response\":\"r\"}]}," SAY("user", "p") "]}",
          ASKED ANSWERED("f", "r") "B<turn|>\n<|turn>user\np<turn|>\n<|turn>model\n"},
     };
     for (size_t i = 0; i < sizeof example / sizeof *example; i++)
@@ -293,30 +303,44 @@ static void thoughts_are_written_by_the_rules_of_the_family(void **state)
 {
     (void)state;
     static const char *const form[] = {
-        "\"content\":\"A\",\"reasoning\":\"T\"", "\"content\":\"A\",\"reasoning_content\":\"T\",\"thinking\":null",
+        "\"content\":\"A\",\"reasoning\":\"T\"",
+        "\"content\":\"A\",\"reasoning_content\":\"T\",\"thinking\":null",
         "\"content\":\"A\",\"reasoning\":null,\"thinking\":\"T\"",
-        "\"content\":[{\"type\":\"thinking\",\"thinking\":\"T\",\"signature\":\"s\"},{\"type\":\"text\",\"text\":\"A\"}]",
-        ("\"content\":[{\"type\":\"redacted_thinking\",\"data\":\"x\"},{\"type\":\"reasoning\",\"text\":\"T\"},"
+        "\"content\":[{\"type\":\"thinking\",\"thinking\":\"T\",\"signature\":\"s\"},{\"type\":"
+        "\"text\",\"text\":\"A\"}]",
+        ("\"content\":[{\"type\":\"redacted_thinking\",\"data\":\"x\"},{\"type\":\"reasoning\","
+         "\"text\":\"T\"},"
          "{\"type\":\"text\",\"text\":\"A\"}],\"tool_calls\":null"),
     };
     for (size_t i = 0; i < sizeof form / sizeof *form; i++) {
         char text[600];
-        snprintf(text, sizeof text, TURN("\"thinking\":true,\"enable_thinking\":true,\"drop_thinking\":false,")
-                 "{\"role\":\"assistant\",%s}]}", form[i]);
-        check_text(TEXT_CHAT_GEMMA4, text, "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nq<turn|>\n<|turn>model\n"
+        snprintf(
+            text, sizeof text,
+            TURN("\"thinking\":true,\"enable_thinking\":true,\"drop_thinking\":false,") "{\"role\":"
+                                                                                        "\"assistan"
+                                                                                        "t\",%s}]}",
+            form[i]);
+        check_text(TEXT_CHAT_GEMMA4, text,
+                   "<bos><|turn>system\n<|think|>\n<turn|>\n<|turn>user\nq<turn|>\n<|turn>model\n"
                    "<|channel>thought\nT\n<channel|>A<turn|>\n<|turn>model\n");
         check_text(TEXT_CHAT_DEEPSEEK_V4, text, BOS U "q" A "<think>T</think>A" EOS A "<think>");
-        snprintf(text, sizeof text, TURN("\"add_generation_prompt\":false,") "{\"role\":\"assistant\",%s},"
-                 SAY("user", "p") "]}", form[i]);
-        check_text(TEXT_CHAT_GEMMA4, text, ASKED "A<turn|>\n<|turn>user\np<turn|>\n"); /* an older thought */
+        snprintf(text, sizeof text,
+                 TURN("\"add_generation_prompt\":false,") "{\"role\":\"assistant\",%s}," SAY(
+                     "user", "p") "]}",
+                 form[i]);
+        /* an older thought */
+        check_text(TEXT_CHAT_GEMMA4, text, ASKED "A<turn|>\n<|turn>user\np<turn|>\n");
         check_text(TEXT_CHAT_DEEPSEEK_V4, text, BOS U "q" A "</think>A" EOS U "p" A "</think>");
     }
-    static const char empty[] = TURN("") "{\"role\":\"assistant\",\"content\":null,\"reasoning\":\"\",\"tool_calls\":["
-                                "{\"function\":{\"name\":\"f\",\"arguments\":null}}]},"
-                                "{\"role\":\"tool\",\"content\":[{\"type\":\"text\",\"text\":null}]}],\"tools\":null}";
+    static const char empty[] = TURN(
+        "") "{\"role\":\"assistant\",\"content\":null,\"reasoning\":\"\",\"tool_calls\":["
+            "{\"function\":{\"name\":\"f\",\"arguments\":null}}]},"
+            "{\"role\":\"tool\",\"content\":[{\"type\":\"text\",\"text\":null}]}],\"tools\":null}";
     check_text(TEXT_CHAT_GEMMA4, empty, ASKED CALLED("f") ANSWERED("unknown", ""));
-    check_text(TEXT_CHAT_DEEPSEEK_V4, empty, BOS U "q" A "</think>\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n\n"
-               "</｜DSML｜invoke>\n</｜DSML｜tool_calls>" EOS U "<tool_result></tool_result>" A "</think>");
+    check_text(TEXT_CHAT_DEEPSEEK_V4, empty,
+               BOS U "q" A "</think>\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n\n"
+                     "</｜DSML｜invoke>\n</｜DSML｜tool_calls>" EOS U
+                     "<tool_result></tool_result>" A "</think>");
 }
 
 /* What the model wrote behind the prompt stands there in the next one: the cache has all of it. */
@@ -325,19 +349,23 @@ static void a_prompt_begins_with_what_the_model_wrote(void **state)
     (void)state;
     static const struct {
         enum text_chat_family family;
-        const char *open, *written, *then; /* the conversation; an answer; the same conversation later */
+        /* the conversation; an answer; the same conversation later */
+        const char *open, *written, *then;
     } example[] = {
         {TEXT_CHAT_GEMMA4, TURN("") "{}]}", "I look.\n\n" CALLED("f"),
-         TURN("") "{\"role\":\"assistant\",\"content\":\"I look.\\n\\n\",\"tool_calls\":[" CALL_OF("f") "]},"
-         RESULT("f", "r") "]}"},
+         TURN("") "{\"role\":\"assistant\",\"content\":\"I look.\\n\\n\",\"tool_calls\":[" CALL_OF(
+             "f") "]}," RESULT("f", "r") "]}"},
         {TEXT_CHAT_GEMMA4, TURN("\"enable_thinking\":true,") "{}]}",
          "<|channel>thought\nHm.\n<channel|>\nI look." CALLED("f") CALLED("g"),
-         TURN("\"enable_thinking\":true,") "{\"role\":\"assistant\",\"reasoning_content\":\"Hm.\",\"content\":"
-         "\"\\nI look.\",\"tool_calls\":[" CALL_OF("f") "," CALL_OF("g") "]}," RESULT("f", "r") "]}"},
+         TURN("\"enable_thinking\":true,") "{\"role\":\"assistant\",\"reasoning_content\":\"Hm.\","
+                                           "\"content\":"
+                                           "\"\\nI look.\",\"tool_calls\":[" CALL_OF(
+                                               "f") "," CALL_OF("g") "]}," RESULT("f", "r") "]}"},
         {TEXT_CHAT_DEEPSEEK_V4, TURN("") "{}]}",
-         "I look.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\">\n\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
-         TURN("") "{\"role\":\"assistant\",\"content\":\"I look.\",\"tool_calls\":[" CALL_OF("f") "]},"
-         RESULT("f", "r") "]}"},
+         "I look.\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke "
+         "name=\"f\">\n\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>",
+         TURN("") "{\"role\":\"assistant\",\"content\":\"I look.\",\"tool_calls\":[" CALL_OF(
+             "f") "]}," RESULT("f", "r") "]}"},
     };
     for (size_t i = 0; i < sizeof example / sizeof *example; i++) {
         struct json_object *c, *list;
@@ -345,12 +373,14 @@ static void a_prompt_begins_with_what_the_model_wrote(void **state)
         struct err err;
         text_prompt_init(&a);
         text_prompt_init(&b);
-        assert_int_equal(json_parse(example[i].open, strlen(example[i].open), NULL, &c, NULL), INGLE_OK);
+        assert_int_equal(json_parse(example[i].open, strlen(example[i].open), NULL, &c, NULL),
+                         INGLE_OK);
         assert_true(json_object_object_get_ex(c, "messages", &list));
         json_object_array_del_idx(list, 1, 1);
         assert_int_equal(text_chat_render_case(example[i].family, c, &a, &err), INGLE_OK);
         json_object_put(c);
-        assert_int_equal(json_parse(example[i].then, strlen(example[i].then), NULL, &c, NULL), INGLE_OK);
+        assert_int_equal(json_parse(example[i].then, strlen(example[i].then), NULL, &c, NULL),
+                         INGLE_OK);
         assert_int_equal(text_chat_render_case(example[i].family, c, &b, &err), INGLE_OK);
         json_object_put(c);
         str_adds(&a.text, example[i].written);

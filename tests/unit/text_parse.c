@@ -225,7 +225,8 @@ static void apply_deviations(struct json_object *cases, const char *name)
     json_object_put(all);
 }
 
-static void check_cases(enum text_chat_family family, struct json_object *cases, const char *thought)
+static void check_cases(enum text_chat_family family, struct json_object *cases,
+                        const char *thought)
 {
     for (size_t i = 0; i < json_object_array_length(cases); i++) {
         struct json_object *c = json_object_array_get_idx(cases, i), *message;
@@ -345,7 +346,8 @@ static const struct partial {
     {TEXT_CHAT_GEMMA4,
      "Well:<|tool_call>call:edit{path:<|\"|>a \xC3\xA9\"<|\"|>,n:[1, <|\"|>x\n<|\"|>,{}],ok:true,"
      "text:<|\"|>\xF0\x9F\x90\x9D<|b<|\"|>}<tool_call|>",
-     "{\"path\": \"a \xC3\xA9\\\"\", \"n\": [1, \"x\\n\", {}], \"ok\": true, \"text\": \"\xF0\x9F\x90\x9D<|b\"}",
+     "{\"path\": \"a \xC3\xA9\\\"\", \"n\": [1, \"x\\n\", {}], \"ok\": true, \"text\": "
+     "\"\xF0\x9F\x90\x9D<|b\"}",
      "Well:<|tool_call>call:edit{"},
     {TEXT_CHAT_DEEPSEEK_V4,
      "Well:\n\n<" D "tool_calls>\n<" D "invoke name=\"edit\">\n"
@@ -402,8 +404,10 @@ static void other_spellings_are_cut_anywhere(void **state)
     } example[] = {
         {TEXT_CHAT_GEMMA4, "<|tool_call>call:f{\"a\":\"b c\",\"n\":[1,{\"x\":\"y\"}]}<tool_call|>",
          "{\"a\": \"b c\", \"n\": [1, {\"x\": \"y\"}]}"},
-        {TEXT_CHAT_DEEPSEEK_V4, "<" D "function_calls>\n<" D "invoke name=\"f\">\n<" D "parameter name=\"a\">b</" D
-         "parameter>\n<" D "parameter name=\"n\">2</" D "parameter>\n</" D "invoke>\n</" D "function_calls>",
+        {TEXT_CHAT_DEEPSEEK_V4,
+         "<" D "function_calls>\n<" D "invoke name=\"f\">\n<" D "parameter name=\"a\">b</" D
+         "parameter>\n<" D "parameter name=\"n\">2</" D "parameter>\n</" D "invoke>\n</" D
+         "function_calls>",
          "{\"a\": \"b\", \"n\": 2}"},
         {TEXT_CHAT_DEEPSEEK_V4, "<" D "toolcall>f\n```json\n{\"a\":\"b\"}\n```", "{\"a\": \"b\"}"},
     };
@@ -434,8 +438,9 @@ static void other_spellings_are_cut_anywhere(void **state)
 /* A name that comes twice would make the arguments no JSON that everybody reads alike. */
 static void repeated_members_of_certain_calls_are_left_out(void **state)
 {
-    static const char gemma[] = "<|tool_call>call:f{a:1,a:{a:2,b:[3]},b:<|\"|>x<|\"|>,b:<|\"|>y<|\"|>,"
-                                "c:[{d:1,d:2},{d:3}],a:4}<tool_call|>";
+    static const char gemma[] =
+        "<|tool_call>call:f{a:1,a:{a:2,b:[3]},b:<|\"|>x<|\"|>,b:<|\"|>y<|\"|>,"
+        "c:[{d:1,d:2},{d:3}],a:4}<tool_call|>";
     static const char dsml[] =
         "<" D "tool_calls>\n<" D "invoke name=\"f\">\n"
         "<" D "parameter name=\"a\" string=\"true\">x</" D "parameter>\n"

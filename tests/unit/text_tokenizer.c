@@ -45,11 +45,13 @@ static void kinds_have_names(void **state)
     assert_int_equal(text_vocab_kind("gpt2", "joyai-llm", &kind, &err), INGLE_OK);
     assert_int_equal(kind, TEXT_DEEPSEEK);
     assert_int_equal(text_vocab_kind("gpt2", "deepseek-v3", &kind, &err), INGLE_OK);
-    assert_int_equal(text_vocab_kind("llama", "gemma4", &kind, &err), INGLE_OK); /* as Ollama writes it */
+    /* as Ollama writes it */
+    assert_int_equal(text_vocab_kind("llama", "gemma4", &kind, &err), INGLE_OK);
     assert_int_equal(kind, TEXT_GEMMA4);
     assert_int_equal(text_vocab_kind("llama", "default", &kind, &err), INGLE_UNSUP);
     assert_int_equal(text_vocab_kind("llama", NULL, &kind, &err), INGLE_UNSUP);
-    assert_string_equal(err.msg, "tokenizer.ggml.model is 'llama' with pre 'none', expected 'gemma4', 'llama' with pre 'gemma4', or 'gpt2'");
+    assert_string_equal(err.msg, "tokenizer.ggml.model is 'llama' with pre 'none', expected "
+                                 "'gemma4', 'llama' with pre 'gemma4', or 'gpt2'");
     assert_int_equal(text_vocab_kind("gpt2", "qwen2", &kind, &err), INGLE_UNSUP);
     assert_string_equal(err.msg,
                         "tokenizer.ggml.pre is 'qwen2', expected 'deepseek-v3' or 'joyai-llm'");

@@ -22,8 +22,9 @@ static struct json_object *shaped(const char *text, bool plain, struct json_obje
 static void check(const char *text, bool plain, const char *want)
 {
     struct json_object *in, *o = shaped(text, plain, &in);
-    assert_string_equal(json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE),
-                        want);
+    assert_string_equal(
+        json_object_to_json_string_ext(o, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE),
+        want);
     json_object_put(o);
     assert_int_equal(json_object_put(in), 1); /* nobody else holds it */
 }
@@ -41,25 +42,36 @@ static void schemas_of_libraries_become_plain(void **state)
         {P("{\"enum\":[\"a\",\"b\"]}"), P("{\"enum\":[\"a\",\"b\"],\"type\":\"string\"}")},
         {P("{\"enum\":[1,2,null]}"), P("{\"enum\":[1,2],\"nullable\":true,\"type\":\"integer\"}")},
         {P("{\"const\":\"a\"}"), P("{\"enum\":[\"a\"],\"type\":\"string\"}")},
-        {P("{\"allOf\":[{\"$ref\":\"#/$defs/A\"}],\"description\":\"mine\"}") ,
+        {P("{\"allOf\":[{\"$ref\":\"#/$defs/A\"}],\"description\":\"mine\"}"),
          P("{\"description\":\"mine\"}")}, /* there is no A */
-        {"{\"properties\":{\"x\":{\"allOf\":[{\"$ref\":\"#/$defs/A\"}],\"description\":\"mine\"}},\"$defs\":{\"A\":"
+        {"{\"properties\":{\"x\":{\"allOf\":[{\"$ref\":\"#/$defs/"
+         "A\"}],\"description\":\"mine\"}},\"$defs\":{\"A\":"
          "{\"enum\":[\"q\"],\"description\":\"theirs\"}}}",
-         "{\"properties\":{\"x\":{\"description\":\"mine\",\"enum\":[\"q\"],\"type\":\"string\"}},\"type\":\"object\"}"},
-        {"{\"properties\":{\"x\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/definitions/a~1b\"}}},\"definitions\":"
+         "{\"properties\":{\"x\":{\"description\":\"mine\",\"enum\":[\"q\"],\"type\":\"string\"}},"
+         "\"type\":\"object\"}"},
+        {"{\"properties\":{\"x\":{\"type\":\"array\",\"items\":{\"$ref\":\"#/definitions/"
+         "a~1b\"}}},\"definitions\":"
          "{\"a/b\":{\"type\":\"integer\"}}}",
-         "{\"properties\":{\"x\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}},\"type\":\"object\"}"},
-        {P("{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}"), P("{\"type\":[\"string\",\"integer\"]}")},
-        {P("{\"oneOf\":[{\"const\":\"a\"},{\"const\":\"b\"}]}"), P("{\"enum\":[\"a\",\"b\"],\"type\":\"string\"}")},
-        {P("{\"anyOf\":[{\"properties\":{\"k\":{\"const\":\"a\"},\"l\":{\"type\":\"string\"}},\"required\":[\"k\",\"l\"]},"
+         "{\"properties\":{\"x\":{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}},\"type\":"
+         "\"object\"}"},
+        {P("{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"integer\"}]}"),
+         P("{\"type\":[\"string\",\"integer\"]}")},
+        {P("{\"oneOf\":[{\"const\":\"a\"},{\"const\":\"b\"}]}"),
+         P("{\"enum\":[\"a\",\"b\"],\"type\":\"string\"}")},
+        {P("{\"anyOf\":[{\"properties\":{\"k\":{\"const\":\"a\"},\"l\":{\"type\":\"string\"}},"
+           "\"required\":[\"k\",\"l\"]},"
            "{\"properties\":{\"m\":{\"type\":\"string\"}},\"required\":[\"k\"]}]}"),
-         P("{\"properties\":{\"k\":{\"enum\":[\"a\"],\"type\":\"string\"},\"l\":{\"type\":\"string\"},\"m\":{\"type\":"
+         P("{\"properties\":{\"k\":{\"enum\":[\"a\"],\"type\":\"string\"},\"l\":{\"type\":"
+           "\"string\"},\"m\":{\"type\":"
            "\"string\"}},\"required\":[\"k\"],\"type\":\"object\"}")},
-        {P("{\"type\":\"object\",\"title\":\"T\",\"additionalProperties\":{\"type\":\"integer\"}}"), P("{\"type\":\"object\"}")},
-        {P("{\"anyOf\":[{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},{\"type\":\"null\"}]}"),
+        {P("{\"type\":\"object\",\"title\":\"T\",\"additionalProperties\":{\"type\":\"integer\"}}"),
+         P("{\"type\":\"object\"}")},
+        {P("{\"anyOf\":[{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"null\"}]},{\"type\":\"null\"}"
+           "]}"),
          P("{\"nullable\":true,\"type\":\"string\"}")},
         {"{\"properties\":{\"n\":{\"$ref\":\"#\"}}}",
-         "{\"properties\":{\"n\":{\"properties\":{\"n\":{\"type\":\"object\"}},\"type\":\"object\"}},\"type\":\"object\"}"},
+         "{\"properties\":{\"n\":{\"properties\":{\"n\":{\"type\":\"object\"}},\"type\":\"object\"}"
+         "},\"type\":\"object\"}"},
         {P("7"), P("7")},
         {P("{\"anyOf\":7,\"$ref\":7,\"enum\":7,\"type\":7}"), P("{\"enum\":7,\"type\":7}")},
     };
@@ -72,12 +84,17 @@ static void references_alone_are_put_into_json(void **state)
 {
     (void)state;
     check(P("{\"anyOf\":[{\"type\":\"null\"}]}"), false, P("{\"anyOf\":[{\"type\":\"null\"}]}"));
-    check("{\"properties\":{\"x\":{\"$ref\":\"#/$defs/A\",\"description\":\"d\"},\"l\":[{\"$ref\":\"#/$defs/A\"}]},"
-          "\"$defs\":{\"A\":{\"type\":\"integer\"}}}", false,
-          "{\"properties\":{\"x\":{\"description\":\"d\",\"type\":\"integer\"},\"l\":[{\"type\":\"integer\"}]}}");
-    static const char self[] = "{\"$defs\":{\"A\":{\"items\":{\"$ref\":\"#/$defs/A\"}}},\"properties\":{\"x\":{\"$ref\":\"#/$defs/A\"}}}";
+    check("{\"properties\":{\"x\":{\"$ref\":\"#/$defs/"
+          "A\",\"description\":\"d\"},\"l\":[{\"$ref\":\"#/$defs/A\"}]},"
+          "\"$defs\":{\"A\":{\"type\":\"integer\"}}}",
+          false,
+          "{\"properties\":{\"x\":{\"description\":\"d\",\"type\":\"integer\"},\"l\":[{\"type\":"
+          "\"integer\"}]}}");
+    static const char self[] = "{\"$defs\":{\"A\":{\"items\":{\"$ref\":\"#/$defs/"
+                               "A\"}}},\"properties\":{\"x\":{\"$ref\":\"#/$defs/A\"}}}";
     check(self, false, self);
-    static const char away[] = "{\"properties\":{\"x\":{\"$ref\":\"https://example.org/a\"}},\"$defs\":{}}";
+    static const char away[] =
+        "{\"properties\":{\"x\":{\"$ref\":\"https://example.org/a\"}},\"$defs\":{}}";
     check(away, false, away);
 }
 
@@ -89,7 +106,9 @@ static void work_has_a_bound(void **state)
     str_init(&s);
     str_adds(&s, "{\"properties\":{\"x\":{\"$ref\":\"#/$defs/d0\"}},\"$defs\":{");
     for (int i = 0; i < 40; i++)
-        str_addf(&s, "%s\"d%d\":{\"properties\":{\"a\":{\"$ref\":\"#/$defs/d%d\"},\"b\":{\"$ref\":\"#/$defs/d%d\"}}}",
+        str_addf(&s,
+                 "%s\"d%d\":{\"properties\":{\"a\":{\"$ref\":\"#/$defs/d%d\"},\"b\":{\"$ref\":\"#/"
+                 "$defs/d%d\"}}}",
                  i ? "," : "", i, i + 1, i + 1);
     str_adds(&s, ",\"d40\":{\"type\":\"string\"}}}");
     for (int plain = 0; plain < 2; plain++) {

@@ -32,7 +32,8 @@ static void test_models(void **state)
         enum tool_fit before = TOOL_TOO_LARGE;
         for (uint64_t gib = 1; gib <= 256; gib++) {
             const enum tool_fit fit = tool_model_fit(&m[i], gib << 30, &share);
-            const double rate = fit == TOOL_TOO_LARGE ? 0 : tool_model_rate(&m[i], share, 60e9, 1e9);
+            const double rate =
+                fit == TOOL_TOO_LARGE ? 0 : tool_model_rate(&m[i], share, 60e9, 1e9);
             assert_true(fit <= before && share >= 0 && share <= 1 && rate >= last);
             before = fit;
             last = rate;

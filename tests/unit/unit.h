@@ -9,10 +9,11 @@
 #include <cmocka.h>
 
 /* Writes a whole file, whatever was there; with base/output.h. */
-#define unit_write(file, bytes, n, err) output_save(&(struct output){.path = (file), .kind = OUTPUT_ANY}, bytes, n, err)
+#define unit_write(file, bytes, n, err)                                                            \
+    output_save(&(struct output){.path = (file), .kind = OUTPUT_ANY}, bytes, n, err)
 
-/* Under sanitizers tests leave out trips that differ only in their numbers: they are 5 to 50 times slower
- * there, and which threads and addresses are touched shows in the first. */
+/* Under sanitizers tests leave out trips that differ only in their numbers: they are 5 to 50 times
+ * slower there, and which threads and addresses are touched shows in the first. */
 #ifdef __SANITIZE_THREAD__
 enum { UNIT_TSAN = 1 };
 #else

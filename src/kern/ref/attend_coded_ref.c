@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attend_coded_ref - attention over codes to read: one row, one head, one position after the other, as attend_coded.h
- * lists the steps. */
+/* attend_coded_ref - attention over codes to read: one row, one head, one position after the other,
+ * as attend_coded.h lists the steps. */
 #include "kern/attend_coded.h"
 #include "kern/attend_part.h"
 #include "kern/kernels.h"
@@ -24,8 +24,8 @@ struct query {
     float by[KERN_KV_PARTS]; /* a scale */
 };
 
-static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n,
-                     int64_t stride)
+static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot,
+                     const float *rows, int64_t n, int64_t stride)
 {
     if (kern_kv_is_coded(c))
         kern_kv_codes_write(c, key, width, block, slot, rows, n, stride);
@@ -33,16 +33,25 @@ static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block,
         kern_attend_ref.kv_write(c, key, width, block, slot, rows, n, stride);
 }
 
-static void query_init(struct query *q, const struct kern_attend *a, int64_t row, int64_t head, float *room)
+static void query_init(struct query *q, const struct kern_attend *a, int64_t row, int64_t head,
+                       float *room)
 {
     const float *from = a->q + row * a->q_stride + head * a->k_width;
-    *q = (struct query){.a = a, .pos = a->pos0 + row, .turned = room, .page = room + a->k_width, .row = room + 2 * a->k_width, .at = -1};
+    *q = (struct query){.a = a,
+                        .pos = a->pos0 + row,
+                        .turned = room,
+                        .page = room + a->k_width,
+                        .row = room + 2 * a->k_width,
+                        .at = -1};
     kern_attend_coded_turn(a, from, q->turned);
     if (kern_kv_is_whole(a->k_codec))
         kern_attend_coded_bytes(a, q->turned, q->x, q->by);
 }
 
-static int level_of(enum kern_kv_codec c, int8_t code) { return kern_kv_code(c) == KERN_KV_Q8R ? code : kern_n4r_level[code & 15]; }
+static int level_of(enum kern_kv_codec c, int8_t code)
+{
+    return kern_kv_code(c) == KERN_KV_Q8R ? code : kern_n4r_level[code & 15];
+}
 
 static float score_rot(const struct query *q, const uint8_t *page, int64_t slot)
 {
@@ -113,7 +122,8 @@ static float score(struct query *q, int64_t pos)
     const int64_t slot = pos % KERN_PAGE;
     if (a->k_codec == KERN_KV_FROM_V) {
         if (q->at != pos - slot)
-            kern_attend_coded_page(a->from_v, kern_attend_base(a, pos / KERN_PAGE), q->turned, a->k_width, q->page);
+            kern_attend_coded_page(a->from_v, kern_attend_base(a, pos / KERN_PAGE), q->turned,
+                                   a->k_width, q->page);
         q->at = pos - slot;
         return score_made(q, page, slot);
     }
@@ -129,13 +139,15 @@ static float score(struct query *q, int64_t pos)
 }
 
 /* Positions [lo, hi) of a block of 32, of which p are the weights. */
-static void mix_codes(const struct kern_attend *a, const float *p, int64_t lo, int64_t hi, float *acc)
+static void mix_codes(const struct kern_attend *a, const float *p, int64_t lo, int64_t hi,
+                      float *acc)
 {
     const int64_t group = kern_kv_group(a->v_codec, a->v_width), n = hi - lo;
     uint16_t norm[KERN_ATTEND_BLOCK][KERN_KV_WIDE / KERN_KV_GROUP];
     int8_t code[KERN_ATTEND_BLOCK][KERN_KV_WIDE];
     for (int64_t j = 0; j < n; j++)
-        kern_kv_codes_read(a->v_codec, false, a->v_width, a->page[(lo + j) / KERN_PAGE] + a->v_at, (lo + j) % KERN_PAGE, norm[j], code[j]);
+        kern_kv_codes_read(a->v_codec, false, a->v_width, a->page[(lo + j) / KERN_PAGE] + a->v_at,
+                           (lo + j) % KERN_PAGE, norm[j], code[j]);
     for (int64_t g = 0; g < a->v_width / group; g++) {
         float w[KERN_ATTEND_BLOCK], top = 0.0f;
         int32_t u[KERN_ATTEND_BLOCK];
@@ -158,10 +170,12 @@ static void mix_codes(const struct kern_attend *a, const float *p, int64_t lo, i
     }
 }
 
-static void mix_values(const struct kern_attend *a, const float *p, int64_t lo, int64_t hi, float *acc, float *row)
+static void mix_values(const struct kern_attend *a, const float *p, int64_t lo, int64_t hi,
+                       float *acc, float *row)
 {
     for (int64_t pos = lo; pos < hi; pos++) {
-        kern_attend_coded_read(a->v_codec, false, a->v_width, a->page[pos / KERN_PAGE] + a->v_at, pos % KERN_PAGE, row);
+        kern_attend_coded_read(a->v_codec, false, a->v_width, a->page[pos / KERN_PAGE] + a->v_at,
+                               pos % KERN_PAGE, row);
         for (int64_t d = 0; d < a->v_width; d++)
             acc[d] = fmaf(p[pos - lo], row[d], acc[d]);
     }
@@ -220,7 +234,8 @@ static void finish(const struct kern_attend *a, int64_t row, int64_t head, struc
 
 static void rows(const struct kern_attend *a, void *scratch)
 {
-    struct part all = {.acc = scratch}, split = {.acc = all.acc + a->v_width}, part = {.acc = split.acc + a->v_width};
+    struct part all = {.acc = scratch}, split = {.acc = all.acc + a->v_width},
+                part = {.acc = split.acc + a->v_width};
     for (int64_t r = 0; r < a->n_rows; r++)
         for (int64_t h = 0; h < a->n_heads; h++) {
             struct query q;
@@ -262,7 +277,8 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
         }
 }
 
-const struct kern_attend_table kern_attend_coded_ref = {.kv_write = kv_write, .rows = rows, .split = split, .merge = merge};
+const struct kern_attend_table kern_attend_coded_ref = {
+    .kv_write = kv_write, .rows = rows, .split = split, .merge = merge};
 
 /* ---- the choice of pages (kern/pick.h) ---- */
 
@@ -283,10 +299,19 @@ static void page_mass(struct query *q, int64_t page, float *m, float *l)
     *l = lane[0];
 }
 
-static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages, float *mass, void *scratch)
+static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages,
+                      float *mass, void *scratch)
 {
-    const struct kern_attend a = {.k_codec = KERN_KV_N4R, .v_codec = KERN_KV_F32, .k_width = t->k_width, .v_width = ATTEND_LANES,
-                                  .page = t->shadow, .k_at = t->at, .q = t->q, .n_rows = 1, .n_heads = t->n_heads, .pos0 = t->pos,
+    const struct kern_attend a = {.k_codec = KERN_KV_N4R,
+                                  .v_codec = KERN_KV_F32,
+                                  .k_width = t->k_width,
+                                  .v_width = ATTEND_LANES,
+                                  .page = t->shadow,
+                                  .k_at = t->at,
+                                  .q = t->q,
+                                  .n_rows = 1,
+                                  .n_heads = t->n_heads,
+                                  .pos0 = t->pos,
                                   .scale = t->scale};
     for (int64_t h = 0; h < t->n_heads; h++) {
         struct query q;
@@ -296,9 +321,11 @@ static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end
     }
 }
 
-static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t n_pages, const int32_t *chosen, int64_t n, float *state)
+static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t n_pages,
+                      const int32_t *chosen, int64_t n, float *state)
 {
-    for (int64_t h = 0; h < t->n_heads; h++, mass += 2 * n_pages, state += kern_attend_state(t->v_width)) {
+    for (int64_t h = 0; h < t->n_heads;
+         h++, mass += 2 * n_pages, state += kern_attend_state(t->v_width)) {
         struct part all = {.acc = state + 2};
         clear(&all, t->v_width);
         for (int64_t i = 0, k = 0; i < n_pages; i++)

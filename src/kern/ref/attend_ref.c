@@ -12,11 +12,12 @@
 #include "quant/quant.h"
 #include <math.h>
 
-/* How products are added: a score, and positions [lo, hi) of a block of 32 at base to sums of values. */
+/* How products are added: a score, and positions [lo, hi) of a block of 32 at base to sums of
+ * values. */
 struct law {
     float (*dot)(const float *q, const float *k, int64_t width);
-    void (*mix)(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base, int64_t lo, int64_t hi,
-                float *acc, float *row);
+    void (*mix)(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base,
+                int64_t lo, int64_t hi, float *acc, float *row);
 };
 
 static void write_scaled(bool key, int64_t width, void *block, int64_t slot, const float *row)
@@ -84,11 +85,12 @@ static void key_read(const struct kern_attend *a, int64_t pos, float *row)
 
 static void value_read(const struct kern_attend *a, int64_t pos, float *row)
 {
-    kern_kv_read(a->v_codec, false, a->v_width, a->page[pos / KERN_PAGE] + a->v_at, pos % KERN_PAGE, row);
+    kern_kv_read(a->v_codec, false, a->v_width, a->page[pos / KERN_PAGE] + a->v_at, pos % KERN_PAGE,
+                 row);
 }
 
-static void mix_exact(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base, int64_t lo,
-                      int64_t hi, float *acc, float *row)
+static void mix_exact(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base,
+                      int64_t lo, int64_t hi, float *acc, float *row)
 {
     for (int64_t at = lo; at < hi; at++) {
         value_read(a, at, row);
@@ -117,8 +119,8 @@ static float dot_pairs(const float *q, const float *k, int64_t width)
     return dot;
 }
 
-static void mix_pairs(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base, int64_t lo,
-                      int64_t hi, float *acc, float *row)
+static void mix_pairs(const struct kern_attend *a, const float p[KERN_ATTEND_BLOCK], int64_t base,
+                      int64_t lo, int64_t hi, float *acc, float *row)
 {
     for (int64_t at = lo / 2 * 2; at < hi; at += 2) {
         const bool even = at >= lo, odd = at + 1 < hi;
@@ -166,8 +168,8 @@ static void block_weights(const struct kern_attend *a, const float *q, int64_t b
 }
 
 /* Positions [from, to) of a part, which a row sees. */
-static void one_part(const struct kern_attend *a, const float *q, int64_t from, int64_t to, struct part *part, float *row,
-                     const struct law *law)
+static void one_part(const struct kern_attend *a, const float *q, int64_t from, int64_t to,
+                     struct part *part, float *row, const struct law *law)
 {
     float p[KERN_ATTEND_BLOCK], lane[ATTEND_LANES] = {0};
     clear(part, a->v_width);
@@ -184,8 +186,8 @@ static void one_part(const struct kern_attend *a, const float *q, int64_t from, 
 }
 
 /* What row pos sees of a split; f32 [4 widths] of scratch, or more. */
-static void one_split(const struct kern_attend *a, const float *q, int64_t pos, int64_t split, struct part *all, float *scratch,
-                      const struct law *law)
+static void one_split(const struct kern_attend *a, const float *q, int64_t pos, int64_t split,
+                      struct part *all, float *scratch, const struct law *law)
 {
     struct part part = {.acc = scratch};
     int64_t from = num_max(attend_first(a, pos), split * KERN_SPLIT);
@@ -223,7 +225,8 @@ static void rows(const struct kern_attend *a, void *scratch, const struct law *l
         }
 }
 
-static void split(const struct kern_attend *a, int64_t index, float *state, void *scratch, const struct law *law)
+static void split(const struct kern_attend *a, int64_t index, float *state, void *scratch,
+                  const struct law *law)
 {
     for (int64_t r = 0; r < a->n_rows; r++)
         for (int64_t h = 0; h < a->n_heads; h++, state += kern_attend_state(a->v_width)) {
@@ -250,13 +253,17 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
         }
 }
 
-#define TABLE(name, law)                                                                              \
-    static void rows_##law(const struct kern_attend *a, void *scratch) { rows(a, scratch, &law); }    \
-    static void split_##law(const struct kern_attend *a, int64_t index, float *state, void *scratch)  \
-    {                                                                                                 \
-        split(a, index, state, scratch, &law);                                                        \
-    }                                                                                                 \
-    const struct kern_attend_table name = {                                                           \
+#define TABLE(name, law)                                                                           \
+    static void rows_##law(const struct kern_attend *a, void *scratch)                             \
+    {                                                                                              \
+        rows(a, scratch, &law);                                                                    \
+    }                                                                                              \
+    static void split_##law(const struct kern_attend *a, int64_t index, float *state,              \
+                            void *scratch)                                                         \
+    {                                                                                              \
+        split(a, index, state, scratch, &law);                                                     \
+    }                                                                                              \
+    const struct kern_attend_table name = {                                                        \
         .kv_write = kv_write, .rows = rows_##law, .split = split_##law, .merge = merge};
 TABLE(kern_attend_ref, exact)
 TABLE(kern_attend_pairs_ref, pairs)

@@ -48,8 +48,10 @@ static float step_tiles(const float *w, const float *x, float acc)
     return flushed(acc + flushed(even + odd));
 }
 
-/* Columns [k0, k0 + n) of row r of panel p, at most a slice, for all rows of activations.  slices: each has a sum of its own. */
-static void run_slice(const struct kern_matmul *m, int64_t p, int r, int64_t k0, int64_t n, step_fn *step, bool slices)
+/* Columns [k0, k0 + n) of row r of panel p, at most a slice, for all rows of activations.  slices:
+ * each has a sum of its own. */
+static void run_slice(const struct kern_matmul *m, int64_t p, int r, int64_t k0, int64_t n,
+                      step_fn *step, bool slices)
 {
     float w[KERN_SLICE_FLOATS], x[KERN_SLICE_FLOATS];
     for (int64_t k = 0; k < n; k += 32)
@@ -71,7 +73,9 @@ static void run(const struct kern_matmul *m, int64_t p0, int64_t p1, step_fn *st
     for (int64_t p = p0; p < p1; p++)
         for (int r = 0; r < kern_matmul_width(m, p); r++)
             for (int64_t k = 0; k < m->w->in; k += KERN_SLICE_FLOATS)
-                run_slice(m, p, r, k, m->w->in - k < KERN_SLICE_FLOATS ? m->w->in - k : KERN_SLICE_FLOATS, step, slices);
+                run_slice(m, p, r, k,
+                          m->w->in - k < KERN_SLICE_FLOATS ? m->w->in - k : KERN_SLICE_FLOATS, step,
+                          slices);
 }
 
 void kern_fast_pairs_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
@@ -142,7 +146,8 @@ static float top_of(const struct kern_code *c, const struct super *s)
     range_of(c, &lo, &hi);
     for (int g = 0; g < 16; g++) {
         const float f = s->d[g] * s->sub[g], o = s->o[g] * s->min[g];
-        const float a = fmaf(f, lo, o), b = fmaf(f, hi, o), larger = size_bits(a) > size_bits(b) ? a : b;
+        const float a = fmaf(f, lo, o), b = fmaf(f, hi, o),
+                    larger = size_bits(a) > size_bits(b) ? a : b;
         if (size_bits(larger) > size_bits(top))
             top = fabsf(larger);
     }
@@ -181,7 +186,8 @@ void kern_fast_wide_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
                 for (int64_t j = 0; j < n; j++)
                     s[j] = kern_fast_wide_read(m->w, p, b + j, r, w[j]);
                 for (int64_t i = 0; i < m->n; i++) {
-                    const struct kern_act256 *x = (const struct kern_act256 *)(const void *)kern_matmul_act(m, i) + b;
+                    const struct kern_act256 *x =
+                        (const struct kern_act256 *)(const void *)kern_matmul_act(m, i) + b;
                     float *y = m->y + i * m->y_stride + p * KERN_PANEL + r, acc = 0;
                     for (int64_t j = 0; j < n; j++) {
                         int32_t dot = 0;

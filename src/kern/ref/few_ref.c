@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* few_ref - attention to few positions to read: one row, one head, one position after the other, in the steps that few.h
- * lists. */
+/* few_ref - attention to few positions to read: one row, one head, one position after the other, in
+ * the steps that few.h lists. */
 #include "kern/attend_coded.h"
 #include "kern/attend_part.h"
 #include "kern/few.h"
@@ -50,7 +50,8 @@ static float fold(float lane[ATTEND_LANES])
 static struct keys keys_at(const struct kern_attend *a, void *scratch)
 {
     uint16_t *scale = scratch;
-    return (struct keys){.a = a, .split = -1, .scale = scale, .code = (int8_t *)(void *)(scale + KERN_SPLIT)};
+    return (struct keys){
+        .a = a, .split = -1, .scale = scale, .code = (int8_t *)(void *)(scale + KERN_SPLIT)};
 }
 
 /* Behind them. */
@@ -67,7 +68,8 @@ static void make_page(struct keys *k, int64_t page)
         int8_t *code = k->code + pos % KERN_SPLIT * a->k_width;
         uint16_t *scale = &k->scale[pos % KERN_SPLIT];
         if (a->k_codec == KERN_KV_Q8R) {
-            kern_kv_codes_read(a->k_codec, true, a->k_width, a->page[page] + a->k_at, pos % KERN_PAGE, scale, code);
+            kern_kv_codes_read(a->k_codec, true, a->k_width, a->page[page] + a->k_at,
+                               pos % KERN_PAGE, scale, code);
             continue;
         }
         float key[KERN_KV_WIDE];
@@ -76,7 +78,8 @@ static void make_page(struct keys *k, int64_t page)
     }
 }
 
-static void query_init(struct query *q, struct keys *keys, const struct kern_attend *a, int64_t row, int64_t head)
+static void query_init(struct query *q, struct keys *keys, const struct kern_attend *a, int64_t row,
+                       int64_t head)
 {
     q->keys = keys;
     const float *from = a->q + row * a->q_stride + head * a->k_width;
@@ -107,7 +110,8 @@ static float score(const struct query *q, int64_t pos)
 }
 
 /* Scores of the block of 32 at base, -inf from `to` on; returned is the new maximum. */
-static float block_scores(const struct query *q, int64_t base, int64_t to, float max, float s[KERN_ATTEND_BLOCK])
+static float block_scores(const struct query *q, int64_t base, int64_t to, float max,
+                          float s[KERN_ATTEND_BLOCK])
 {
     float t[ATTEND_LANES];
     for (int j = 0; j < KERN_ATTEND_BLOCK; j++)
@@ -140,7 +144,8 @@ static void look_one(struct query *q, int eps)
 
 static void value_read(const struct kern_attend *a, int64_t pos, float *row)
 {
-    kern_attend_coded_read(a->v_codec, false, a->v_width, a->page[pos / KERN_PAGE] + a->v_at, pos % KERN_PAGE, row);
+    kern_attend_coded_read(a->v_codec, false, a->v_width, a->page[pos / KERN_PAGE] + a->v_at,
+                           pos % KERN_PAGE, row);
 }
 
 /* acc takes in by times the mean value of a page. */
@@ -156,9 +161,10 @@ static void add_mean(const struct kern_attend *a, int64_t page, float by, float 
         acc[d] = fmaf(by, sum[d] * (1.0f / KERN_PAGE), acc[d]);
 }
 
-/* A block of 32: weights to sums, kept values to acc, the others to g; lost [n_lost]: of the split's earlier pages. */
-static void one_block(const struct query *q, int64_t base, int64_t to, struct part *part, float lane[ATTEND_LANES],
-                      float g[ATTEND_LANES], float *lost, int64_t n_lost)
+/* A block of 32: weights to sums, kept values to acc, the others to g; lost [n_lost]: of the
+ * split's earlier pages. */
+static void one_block(const struct query *q, int64_t base, int64_t to, struct part *part,
+                      float lane[ATTEND_LANES], float g[ATTEND_LANES], float *lost, int64_t n_lost)
 {
     const struct kern_attend *a = q->a;
     float s[KERN_ATTEND_BLOCK], row[KERN_KV_WIDE];
@@ -201,7 +207,8 @@ static void one_split(const struct query *q, int64_t split, struct part *part)
         float g[ATTEND_LANES] = {0};
         const int64_t to = num_min(end, (page + 1) * KERN_PAGE);
         for (int64_t base = page * KERN_PAGE; base < to; base += KERN_ATTEND_BLOCK)
-            one_block(q, base, num_min(to, base + KERN_ATTEND_BLOCK), part, lane, g, lost, page - first);
+            one_block(q, base, num_min(to, base + KERN_ATTEND_BLOCK), part, lane, g, lost,
+                      page - first);
         lost[page - first] = fold(g);
     }
     for (int64_t i = first; i < page; i++)
@@ -226,7 +233,8 @@ static void join(struct part *all, const struct part *one, int64_t width)
     all->kept += one->kept;
     if (one->sum == 0.0f)
         return;
-    const float top = max_of(one->max, all->max), x = kern_exp(all->max - top), y = kern_exp(one->max - top);
+    const float top = max_of(one->max, all->max), x = kern_exp(all->max - top),
+                y = kern_exp(one->max - top);
     all->max = top;
     all->sum = fmaf(one->sum, y, all->sum * x);
     all->missed = fmaf(one->missed, y, all->missed * x);
@@ -245,7 +253,8 @@ static void finish(const struct kern_few_task *t, int64_t row, int64_t head, con
     t->kept[row * t->pair_stride + head] = (int32_t)all->kept;
 }
 
-static void look_at(struct query *q, struct keys *keys, const struct kern_few_task *t, int64_t row, int64_t head)
+static void look_at(struct query *q, struct keys *keys, const struct kern_few_task *t, int64_t row,
+                    int64_t head)
 {
     query_init(q, keys, &t->attend, row, head);
     look_one(q, t->eps);
@@ -281,7 +290,8 @@ static void look(const struct kern_few_task *t, float *first, void *scratch)
         }
 }
 
-static void split(const struct kern_few_task *t, int64_t index, const float *first, float *state, void *scratch)
+static void split(const struct kern_few_task *t, int64_t index, const float *first, float *state,
+                  void *scratch)
 {
     const struct kern_attend *a = &t->attend;
     struct keys keys = keys_at(a, scratch);
@@ -300,7 +310,8 @@ static void split(const struct kern_few_task *t, int64_t index, const float *fir
         }
 }
 
-static void merge(const struct kern_few_task *t, int64_t n_splits, const float *state, void *scratch)
+static void merge(const struct kern_few_task *t, int64_t n_splits, const float *state,
+                  void *scratch)
 {
     const struct kern_attend *a = &t->attend;
     const int64_t step = kern_few_state(a->v_width);
@@ -310,11 +321,13 @@ static void merge(const struct kern_few_task *t, int64_t n_splits, const float *
             clear(&all, a->v_width);
             for (int64_t s = 0; s < n_splits; s++) {
                 const float *x = state + s * a->n_rows * a->n_heads * step;
-                struct part one = {x[0], x[1], x[2], x[3], (float *)(uintptr_t)(x + KERN_FEW_STATE)};
+                struct part one = {x[0], x[1], x[2], x[3],
+                                   (float *)(uintptr_t)(x + KERN_FEW_STATE)};
                 join(&all, &one, a->v_width);
             }
             finish(t, r, h, &all);
         }
 }
 
-const struct kern_few_table kern_few_ref = {.rows = rows, .look = look, .split = split, .merge = merge};
+const struct kern_few_table kern_few_ref = {
+    .rows = rows, .look = look, .split = split, .merge = merge};

@@ -38,7 +38,8 @@ static void gather(const struct kern_row *f, const void *const *row, int64_t n, 
                 const int64_t m = f->width - f->tail;
                 float x;
                 if (k < m) {
-                    const uint8_t both[2] = {stored[k], stored[m + 2 * f->tail + k / KERN_ROW_GROUP]};
+                    const uint8_t both[2] = {stored[k],
+                                             stored[m + 2 * f->tail + k / KERN_ROW_GROUP]};
                     kern_row_read(KERN_KV_FP8, 1, 0, both, &x);
                 } else {
                     kern_row_read(KERN_KV_FP8, 1, 1, stored + m + 2 * (k - m), &x);

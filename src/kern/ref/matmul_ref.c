@@ -15,7 +15,8 @@ void kern_matmul_float_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
             float *y = m->y + i * m->y_stride + p * KERN_PANEL, acc[KERN_PANEL];
             for (int64_t k = 0; k < m->w->in; k++)
                 for (int r = 0; r < width; r++) {
-                    acc[r] = fmaf(kern_code_float(m->w, p, k, r), x[k], k % KERN_SLICE_FLOATS ? acc[r] : 0);
+                    acc[r] = fmaf(kern_code_float(m->w, p, k, r), x[k],
+                                  k % KERN_SLICE_FLOATS ? acc[r] : 0);
                     if ((k + 1) % KERN_SLICE_FLOATS == 0 || k + 1 == m->w->in)
                         y[r] = k < KERN_SLICE_FLOATS ? acc[r] : y[r] + acc[r];
                 }
@@ -57,21 +58,24 @@ static float step256(const struct kern_code *c, const struct kern_block *b,
 }
 
 /* Blocks [b, end) of row r of panel p times row i of activations. */
-static float slice(const struct kern_matmul *m, const struct kern_block *w, int64_t i, int64_t b, int64_t end)
+static float slice(const struct kern_matmul *m, const struct kern_block *w, int64_t i, int64_t b,
+                   int64_t end)
 {
     const struct kern_code *c = kern_code_find(m->w->code);
     const uint8_t *row = kern_matmul_act(m, i);
     float acc = 0;
     for (; b < end; b++, w++)
-        acc = c->act == KERN_ACT_Q32 ? step32(c, w, (const struct kern_act32 *)(const void *)row + b, acc)
-                                     : step256(c, w, (const struct kern_act256 *)(const void *)row + b, acc);
+        acc = c->act == KERN_ACT_Q32
+                  ? step32(c, w, (const struct kern_act32 *)(const void *)row + b, acc)
+                  : step256(c, w, (const struct kern_act256 *)(const void *)row + b, acc);
     return acc;
 }
 
 /* A slice of a weight row is read once for all rows of activations. */
 static void quantised_panel(const struct kern_matmul *m, int64_t p)
 {
-    const int64_t n = m->w->act == KERN_ACT_Q32 ? 32 : 256, step = KERN_SLICE / n, n_blocks = m->w->in / n;
+    const int64_t n = m->w->act == KERN_ACT_Q32 ? 32 : 256, step = KERN_SLICE / n,
+                  n_blocks = m->w->in / n;
     for (int r = 0; r < kern_matmul_width(m, p); r++)
         for (int64_t b = 0; b < n_blocks; b += step) {
             struct kern_block w[KERN_SLICE / 32];

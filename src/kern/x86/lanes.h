@@ -196,7 +196,10 @@ struct m16 { /* all bits of a lane */
 };
 
 #define LANES_OP1(name, op)                                                                        \
-    LANES_INLINE struct v16 name(struct v16 x) { return (struct v16){_mm256_##op(x.a), _mm256_##op(x.b)}; }
+    LANES_INLINE struct v16 name(struct v16 x)                                                     \
+    {                                                                                              \
+        return (struct v16){_mm256_##op(x.a), _mm256_##op(x.b)};                                   \
+    }
 #define LANES_OP2(name, op)                                                                        \
     LANES_INLINE struct v16 name(struct v16 x, struct v16 y)                                       \
     {                                                                                              \
@@ -289,13 +292,15 @@ LANES_INLINE struct v16 v_unless(struct m16 m, struct v16 x)
 }
 LANES_INLINE struct v16 v_add_where(struct m16 m, struct v16 x, struct v16 y)
 {
-    return (struct v16){_mm256_add_ps(x.a, _mm256_and_ps(m.a, y.a)), _mm256_add_ps(x.b, _mm256_and_ps(m.b, y.b))};
+    return (struct v16){_mm256_add_ps(x.a, _mm256_and_ps(m.a, y.a)),
+                        _mm256_add_ps(x.b, _mm256_and_ps(m.b, y.b))};
 }
 
 /* 2^n as one factor, for an exponent of 1 to 254. */
 LANES_INLINE __m256 lanes_scale2_where(__m256 m, __m256 p, __m256 t)
 {
-    const __m256i n = _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23);
+    const __m256i n =
+        _mm256_slli_epi32(_mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127)), 23);
     return _mm256_and_ps(m, _mm256_mul_ps(p, _mm256_castsi256_ps(n)));
 }
 LANES_INLINE struct v16 v_scale2_where(struct m16 m, struct v16 p, struct v16 n, struct v16 t)

@@ -30,8 +30,8 @@ LANES_INLINE struct v16 v_exp(struct v16 x)
     return v_choose(none, v_zero(), v_scale2(p, n, t));
 }
 
-/* v_exp() of n vectors, at most EXP_SOME, of what is at most 0 or NaN (of what is larger, any number), step by
- * step side by side: one alone waits for itself. */
+/* v_exp() of n vectors, at most EXP_SOME, of what is at most 0 or NaN (of what is larger, any
+ * number), step by step side by side: one alone waits for itself. */
 #ifdef __AVX512F__
 enum { EXP_SOME = 4 };
 #else
@@ -93,7 +93,8 @@ LANES_INLINE struct v16 v_log1p_exp(struct v16 x)
     const struct m16 big = v_greater(u, v_set(0.41421356f));
     struct v16 f = v_choose(big, v_mul(v_sub(u, one), v_set(0.5f)), u);
     struct v16 s = v_div(f, v_add(v_set(2.0f), f)), z = v_mul(s, s);
-    struct v16 p = v_fma(v_fma(v_fma(v_set(POLY_L3), z, v_set(POLY_L2)), z, v_set(POLY_L1)), z, v_set(POLY_L0));
+    struct v16 p = v_fma(v_fma(v_fma(v_set(POLY_L3), z, v_set(POLY_L2)), z, v_set(POLY_L1)), z,
+                         v_set(POLY_L0));
     struct v16 l = v_fma(v_mul(s, z), p, v_mul(v_set(2.0f), s));
     l = v_choose(big, v_add(v_add(l, v_set(POLY_LN2_LO)), v_set(POLY_LN2_HI)), l);
     return v_choose(v_greater(x, v_zero()), v_add(x, l), l);

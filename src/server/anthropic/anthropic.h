@@ -30,9 +30,9 @@ struct anthropic {
 
 /* Reads a body.  *out is NULL only when memory ran out; *r is initialised.  sink may be
  * NULL. */
-void anthropic_read(struct json_object *body, const struct answer_options *o, const char *request_id,
-                    const struct report_sink *sink, struct chat_request *r, struct anthropic **out,
-                    struct fault *fault);
+void anthropic_read(struct json_object *body, const struct answer_options *o,
+                    const char *request_id, const struct report_sink *sink, struct chat_request *r,
+                    struct anthropic **out, struct fault *fault);
 void anthropic_free(struct anthropic *s);
 
 /* {"type":"error","error":{"type","message"},"request_id"} */

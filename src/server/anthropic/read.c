@@ -79,7 +79,8 @@ static void name_tools(struct reader *d)
 {
     d->by_name = json_object_new_object();
     d->convert.failed = d->convert.failed || !d->by_name;
-    for (size_t i = 0; d->by_name && i < json_object_array_length(d->tools) && request_go_on(d->fault); i++) {
+    for (size_t i = 0;
+         d->by_name && i < json_object_array_length(d->tools) && request_go_on(d->fault); i++) {
         struct json_object *tool = json_object_array_get_idx(d->tools, i);
         const struct view name = view_member(inner_tool(tool), "name");
         if (name.at && !json_object_object_get_ex(d->by_name, name.at, NULL) &&
@@ -111,8 +112,8 @@ static void add_late_tool(struct reader *d, struct json_object *tool, struct str
     if (schema && !json_object_is_type(schema, json_type_object))
         schema = NULL;
     if (!name.n || name.n > MAX_NAME) {
-        request_fault(d->fault, FAULT_REQUEST, d->where, "a tool's 'name' has %zu bytes, not 1 to %d",
-                      name.n, MAX_NAME);
+        request_fault(d->fault, FAULT_REQUEST, d->where,
+                      "a tool's 'name' has %zu bytes, not 1 to %d", name.n, MAX_NAME);
     } else {
         convert_late_tool(&d->convert, name, view_member(tool, "description"), schema, shown);
     }
@@ -132,8 +133,10 @@ static void show_tool(struct reader *d, struct view name, struct json_object *de
     add_late_tool(d, tool, out);
     d->n_shown += out->n - before;
     if (d->n_shown > MOST_SHOWN)
-        request_fault(d->fault, FAULT_REQUEST, d->where,
-                      "the definitions of tools that are referred to have more than %d bytes together", MOST_SHOWN);
+        request_fault(
+            d->fault, FAULT_REQUEST, d->where,
+            "the definitions of tools that are referred to have more than %d bytes together",
+            MOST_SHOWN);
 }
 
 /* The text of one block.  False: it is a medium. */
@@ -195,8 +198,8 @@ static bool add_texts(struct reader *d, struct json_object *content, struct str 
 
 /* ---- turns ---- */
 
-/* A block of text must have one, or null; others say what they have.  Where it can still be sent otherwise, a
- * type that nobody knows is a fault. */
+/* A block of text must have one, or null; others say what they have.  Where it can still be sent
+ * otherwise, a type that nobody knows is a fault. */
 static bool check_block(struct reader *d, struct json_object *block)
 {
     const struct view type = view_member(block, "type");
@@ -206,12 +209,14 @@ static bool check_block(struct reader *d, struct json_object *block)
     str_release(&text);
     if (kind == PART_MISTYPED)
         fail_type(d, d->where, "'type' of a content block", view_get(block, "type"), "a string");
-    if (kind == PART_MISTYPED || d->answered || (kind != PART_BROKEN && (kind != PART_UNKNOWN || part_is_block(type))))
+    if (kind == PART_MISTYPED || d->answered ||
+        (kind != PART_BROKEN && (kind != PART_UNKNOWN || part_is_block(type))))
         return true;
     if (!type.at)
         request_fault(d->fault, FAULT_REQUEST, d->where, "'type' of a content block is missing");
     else if (kind == PART_BROKEN)
-        request_fault(d->fault, FAULT_REQUEST, d->where, "a %.20s block has no string 'text'", type.at);
+        request_fault(d->fault, FAULT_REQUEST, d->where, "a %.20s block has no string 'text'",
+                      type.at);
     else
         request_fault(d->fault, FAULT_REQUEST, d->where,
                       "a content block has the type '%.40s', not " PART_BLOCKS, type.at);
@@ -219,7 +224,8 @@ static bool check_block(struct reader *d, struct json_object *block)
 }
 
 /* Ids that are missing are those of the places. */
-static struct view id_of(struct reader *d, struct json_object *block, const char *key, size_t *n_without, char space[32])
+static struct view id_of(struct reader *d, struct json_object *block, const char *key,
+                         size_t *n_without, char space[32])
 {
     struct view id = view_member(block, key);
     char what[32];
@@ -227,7 +233,8 @@ static struct view id_of(struct reader *d, struct json_object *block, const char
     if (view_get(block, key) && !id.at)
         fail_type(d, d->where, what, view_get(block, key), "a string");
     else if (!id.n)
-        report(d->sink, INGLE_REPORT_NOTE, "block", d->where, "%s is missing: calls and results belong together by their order", what);
+        report(d->sink, INGLE_REPORT_NOTE, "block", d->where,
+               "%s is missing: calls and results belong together by their order", what);
     if (!id.n) {
         snprintf(space, 32, "call-%zu", (*n_without)++);
         id = (struct view){space, strlen(space)};
@@ -251,7 +258,8 @@ static void read_result(struct reader *d, struct json_object *block)
         add_line(&text, VIEW(PART_NOTE));
     }
     d->convert.failed = d->convert.failed || !str_ok(&text);
-    convert_result(&d->convert, id_of(d, block, "tool_use_id", &d->n_results, space), view_str(&text));
+    convert_result(&d->convert, id_of(d, block, "tool_use_id", &d->n_results, space),
+                   view_str(&text));
     str_release(&text);
 }
 
@@ -275,8 +283,10 @@ static void read_user_block(struct reader *d, struct json_object *block)
         add_line(&text, VIEW(PART_NOTE));
     } else if (!all)
         request_fault(d->fault, FAULT_REQUEST, d->where,
-                      "a content block has the type %.40s and holds more than text: this version reads only text "
-                      "(--media note)", type.at ? type.at : "null");
+                      "a content block has the type %.40s and holds more than text: this version "
+                      "reads only text "
+                      "(--media note)",
+                      type.at ? type.at : "null");
     d->convert.failed = d->convert.failed || !str_ok(&text);
     convert_user(&d->convert, view_str(&text));
     str_release(&text);
@@ -309,8 +319,8 @@ static void read_assistant_block(struct reader *d, struct json_object *block)
     } else if (view_is(type, "tool_use")) {
         const struct view name = view_member(block, "name");
         char space[32];
-        convert_call(&d->convert, id_of(d, block, "id", &d->n_calls, space), name.n ? name : VIEW("unknown"),
-                     view_get(block, "input"));
+        convert_call(&d->convert, id_of(d, block, "id", &d->n_calls, space),
+                     name.n ? name : VIEW("unknown"), view_get(block, "input"));
     } else if (view_is(type, "server_tool_use")) {
         drop(d, type, "tools of this type run on the provider's servers");
     } else if (check_block(d, block)) {
@@ -354,7 +364,8 @@ static struct json_object *blocks_of(struct reader *d, struct json_object *messa
     struct json_object *content = NULL, *list;
     const bool there = json_object_is_type(message, json_type_object) &&
                        json_object_object_get_ex(message, "content", &content);
-    if (json_object_is_type(content, json_type_string) || json_object_is_type(content, json_type_array) || !there)
+    if (json_object_is_type(content, json_type_string) ||
+        json_object_is_type(content, json_type_array) || !there)
         return json_object_get(content);
     if (content && !json_object_is_type(content, json_type_object))
         return json_object_get(content);
@@ -381,7 +392,8 @@ static void read_content(struct reader *d, struct json_object *message, struct j
         convert_assistant(&d->convert);
         if (text)
             convert_say(&d->convert, view_of(content));
-        for (size_t i = 0; !text && i < json_object_array_length(content) && request_go_on(d->fault); i++)
+        for (size_t i = 0;
+             !text && i < json_object_array_length(content) && request_go_on(d->fault); i++)
             read_assistant_block(d, json_object_array_get_idx(content, i));
     } else if (has_role(message, "system") || has_role(message, "developer")) {
         struct str all;
@@ -443,7 +455,8 @@ static void read_system(struct reader *d, struct json_object *body)
         fail_type(d, "system", "'system'", system, "a string or an array");
         return;
     }
-    for (size_t i = 0; system && i < json_object_array_length(system) && request_go_on(d->fault); i++) {
+    for (size_t i = 0; system && i < json_object_array_length(system) && request_go_on(d->fault);
+         i++) {
         struct json_object *block = json_object_array_get_idx(system, i);
         const struct view own = view_of(block), text = own.at ? own : view_member(block, "text");
         if (part_is_mistyped(block))
@@ -451,7 +464,8 @@ static void read_system(struct reader *d, struct json_object *body)
         else if (!text.at && (!block || json_object_is_type(block, json_type_object)))
             drop(d, view_member(block, "type"), "a block of 'system' without a text");
         else if (!text.at)
-            request_fault(d->fault, FAULT_REQUEST, "system", "block %zu is %s, not a block of text", i, view_type(block));
+            request_fault(d->fault, FAULT_REQUEST, "system", "block %zu is %s, not a block of text",
+                          i, view_type(block));
         else if (!view_starts(text, "x-anthropic-billing-header:"))
             convert_system(&d->convert, text);
     }
@@ -469,7 +483,8 @@ static bool is_skipped(struct json_object *tool)
 static bool is_odd(struct json_object *tool)
 {
     const struct view name = view_member(inner_tool(tool), "name");
-    return !json_object_is_type(tool, json_type_object) || (view_get(tool, "type") && !view_member(tool, "type").at) ||
+    return !json_object_is_type(tool, json_type_object) ||
+           (view_get(tool, "type") && !view_member(tool, "type").at) ||
            (!is_skipped(tool) && (!name.n || name.n > MAX_NAME));
 }
 
@@ -509,7 +524,8 @@ static void read_tool(struct reader *d, struct json_object *tool, const char *wh
 static bool has_search(struct json_object *tools)
 {
     for (size_t i = 0; i < json_object_array_length(tools); i++)
-        if (view_starts(view_member(json_object_array_get_idx(tools, i), "type"), "tool_search_tool"))
+        if (view_starts(view_member(json_object_array_get_idx(tools, i), "type"),
+                        "tool_search_tool"))
             return true;
     return false;
 }
@@ -612,7 +628,8 @@ static void read_format(struct reader *d, struct json_object *body, struct chat_
         fail_type(d, field, "'schema'", schema, "an object");
     } else {
         r->has_grammar = true;
-        r->grammar_param = strcmp(field, "output_format") != 0 ? "output_config.format.schema" : "output_format.schema";
+        r->grammar_param = strcmp(field, "output_format") != 0 ? "output_config.format.schema"
+                                                               : "output_format.schema";
         r->grammar_kind = INGLE_GRAMMAR_JSON_SCHEMA;
         view_put_json(&r->grammar, schema);
     }
@@ -671,11 +688,14 @@ void anthropic_free(struct anthropic *s)
     mem_free(s);
 }
 
-void anthropic_read(struct json_object *body, const struct answer_options *o, const char *request_id,
-                    const struct report_sink *sink, struct chat_request *r, struct anthropic **out,
-                    struct fault *fault)
+void anthropic_read(struct json_object *body, const struct answer_options *o,
+                    const char *request_id, const struct report_sink *sink, struct chat_request *r,
+                    struct anthropic **out, struct fault *fault)
 {
-    struct reader d = {.sink = request_notes(r, sink), .fault = fault, .where = "messages", .notes = o->note_media};
+    struct reader d = {.sink = request_notes(r, sink),
+                       .fault = fault,
+                       .where = "messages",
+                       .notes = o->note_media};
     struct anthropic *s = mem_zalloc(sizeof *s);
     struct err err;
     *out = s;

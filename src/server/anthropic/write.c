@@ -14,7 +14,8 @@ static void event_begin(struct str *out, const char *type)
 static void event_end(struct str *out) { str_adds(out, "}\n\n"); }
 
 /* What is cached counts apart.  r: NULL at the beginning. */
-static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached, const struct answer_result *r)
+static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached,
+                      const struct answer_result *r)
 {
     write_key(out, "usage");
     write_open(out, '{');

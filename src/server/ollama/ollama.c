@@ -11,7 +11,8 @@ static bool is_loaded(const struct serve *s) { return serve_phase(s) != SERVE_LO
 
 /* ---- answers ---- */
 
-static void answer(struct serve *v, struct http_exchange *x, const struct http_request *rq, bool generate)
+static void answer(struct serve *v, struct http_exchange *x, const struct http_request *rq,
+                   bool generate)
 {
     const struct answer_options *o = answer_get_options(v->answers);
     const struct dialect *d = generate ? &ollama_generate_dialect : &ollama_chat_dialect;
@@ -42,7 +43,10 @@ static void answer(struct serve *v, struct http_exchange *x, const struct http_r
     request_release(&r);
 }
 
-void ollama_chat(struct serve *v, struct http_exchange *x, const struct http_request *rq) { answer(v, x, rq, false); }
+void ollama_chat(struct serve *v, struct http_exchange *x, const struct http_request *rq)
+{
+    answer(v, x, rq, false);
+}
 
 void ollama_generate(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
@@ -61,8 +65,8 @@ static void put_size(struct str *out, const char *key, uint64_t n)
     char text[32] = "0";
     for (size_t i = 0; i < sizeof units / sizeof *units; i++)
         if ((double)n >= units[i].unit) {
-            snprintf(text, sizeof text, "%.*f%c", (double)n < 100 * units[i].unit, (double)n / units[i].unit,
-                     units[i].letter);
+            snprintf(text, sizeof text, "%.*f%c", (double)n < 100 * units[i].unit,
+                     (double)n / units[i].unit, units[i].letter);
             break;
         }
     write_member(out, key, text);
@@ -106,7 +110,8 @@ static void put_entry(const struct serve *s, struct str *out)
     put_details(s, out);
 }
 
-static void list(const struct serve *s, struct http_exchange *x, const struct http_request *rq, bool running)
+static void list(const struct serve *s, struct http_exchange *x, const struct http_request *rq,
+                 bool running)
 {
     struct str out;
     str_init(&out);
@@ -128,9 +133,15 @@ static void list(const struct serve *s, struct http_exchange *x, const struct ht
     serve_json(x, rq, &out);
 }
 
-void ollama_tags(struct serve *s, struct http_exchange *x, const struct http_request *rq) { list(s, x, rq, false); }
+void ollama_tags(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    list(s, x, rq, false);
+}
 
-void ollama_ps(struct serve *s, struct http_exchange *x, const struct http_request *rq) { list(s, x, rq, true); }
+void ollama_ps(struct serve *s, struct http_exchange *x, const struct http_request *rq)
+{
+    list(s, x, rq, true);
+}
 
 void ollama_version(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
@@ -174,9 +185,11 @@ static void put_parameters(const struct serve *s, struct str *out)
 {
     const struct ingle_sampling *p = &answer_get_options(s->answers)->sampling;
     char text[256];
-    snprintf(text, sizeof text, "num_ctx %lld\ntemperature %.6g\ntop_k %d\ntop_p %.6g\nmin_p %.6g\nrepeat_penalty %.6g",
-             (long long)s->engine_info.n_ctx, (double)p->temperature, p->top_k, (double)p->top_p, (double)p->min_p,
-             (double)p->repeat_penalty);
+    snprintf(
+        text, sizeof text,
+        "num_ctx %lld\ntemperature %.6g\ntop_k %d\ntop_p %.6g\nmin_p %.6g\nrepeat_penalty %.6g",
+        (long long)s->engine_info.n_ctx, (double)p->temperature, p->top_k, (double)p->top_p,
+        (double)p->min_p, (double)p->repeat_penalty);
     write_member(out, "parameters", text);
 }
 
@@ -191,7 +204,8 @@ static bool knows(const struct serve *s, const struct str *name)
         return false;
     if (serve_knows(s, name->at))
         return true;
-    if (n >= sizeof bare || n <= sizeof latest - 1 || strcmp(name->at + n - (sizeof latest - 1), latest) != 0)
+    if (n >= sizeof bare || n <= sizeof latest - 1 ||
+        strcmp(name->at + n - (sizeof latest - 1), latest) != 0)
         return false;
     n -= sizeof latest - 1;
     memcpy(bare, name->at, n);
@@ -206,7 +220,9 @@ static void put_show(const struct serve *s, struct str *out)
     write_member(out, "license", "");
     write_member(out, "modelfile", "");
     put_parameters(s, out);
-    write_member(out, "template", s->info.chat[0] ? "{{ .System }}{{ .Tools }}{{ .Prompt }}{{ .Response }}" : "{{ .Prompt }}");
+    write_member(out, "template",
+                 s->info.chat[0] ? "{{ .System }}{{ .Tools }}{{ .Prompt }}{{ .Response }}"
+                                 : "{{ .Prompt }}");
     put_details(s, out);
     put_model_info(s, out);
     write_key(out, "capabilities");
@@ -234,7 +250,8 @@ void ollama_show(struct serve *s, struct http_exchange *x, const struct http_req
     if (f.kind) {
         serve_fail(x, rq, &(struct serve_error){.status = f.status}, "%s", f.message);
     } else if (!knows(s, &name)) {
-        serve_fail(x, rq, &(struct serve_error){.status = 404}, "model '%.100s' not found", name.at);
+        serve_fail(x, rq, &(struct serve_error){.status = 404}, "model '%.100s' not found",
+                   name.at);
     } else {
         str_init(&out);
         put_show(s, &out);

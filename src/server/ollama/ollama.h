@@ -1,5 +1,6 @@
 /*
- * ollama - Ollama's API, as editors and chat programs ask for it: /api/chat and /api/generate on the same answers
+ * ollama - Ollama's API, as editors and chat programs ask for it: /api/chat and /api/generate on
+ * the same answers
  * as the other dialects, and what they want to know of the model.
  *
  * ollama/read.c      requests to chat_request

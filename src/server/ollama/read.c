@@ -26,8 +26,8 @@ static void read_model(struct chat_request *r, struct json_object *body, struct 
 }
 
 /* Options have the names of llama.cpp; those of how a model is loaded are ignored. */
-static void read_options(struct chat_request *r, struct json_object *body, const struct answer_options *o,
-                         struct fault *f)
+static void read_options(struct chat_request *r, struct json_object *body,
+                         const struct answer_options *o, struct fault *f)
 {
     struct json_object *options = request_get_object(body, "options", f);
     int64_t n = -1;
@@ -48,15 +48,18 @@ static void read_logprobs(struct chat_request *r, struct json_object *body, stru
     r->n_top = (int)top;
 }
 
-/* Seconds, a text like "5m", or -1: the model stays in any case; a router ends it (docs/use/router.md). */
+/* Seconds, a text like "5m", or -1: the model stays in any case; a router ends it
+ * (docs/use/router.md). */
 static void read_life(struct json_object *body, struct fault *f)
 {
     struct json_object *v = request_get(body, "keep_alive");
     if (json_object_is_type(v, json_type_array) || json_object_is_type(v, json_type_object))
-        request_fault(f, FAULT_REQUEST, "keep_alive", "'keep_alive' is neither a number nor a text");
+        request_fault(f, FAULT_REQUEST, "keep_alive",
+                      "'keep_alive' is neither a number nor a text");
 }
 
-static void put_message(struct str *out, const char *role, struct json_object *content, struct json_object *images)
+static void put_message(struct str *out, const char *role, struct json_object *content,
+                        struct json_object *images)
 {
     write_open(out, '{');
     write_member(out, "role", role);
@@ -70,7 +73,8 @@ static void put_message(struct str *out, const char *role, struct json_object *c
 }
 
 /* system and prompt as the messages of a conversation. */
-static void read_turn(struct chat_request *r, struct json_object *body, const struct answer_options *o, struct fault *f)
+static void read_turn(struct chat_request *r, struct json_object *body,
+                      const struct answer_options *o, struct fault *f)
 {
     struct json_object *system = request_get(body, "system"), *prompt = request_get(body, "prompt");
     struct json_object *made = NULL;
@@ -103,16 +107,17 @@ static void refuse(struct json_object *body, struct fault *f)
     };
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         struct json_object *v = request_get(body, refused[i].name);
-        const bool empty = !v || (request_is_text(v) && !json_object_get_string_len(v)) ||
-                           (json_object_is_type(v, json_type_array) && !json_object_array_length(v));
+        const bool empty =
+            !v || (request_is_text(v) && !json_object_get_string_len(v)) ||
+            (json_object_is_type(v, json_type_array) && !json_object_array_length(v));
         if (!empty)
-            request_fault(f, FAULT_REQUEST, refused[i].name, "'%s' cannot be done here: %s", refused[i].name,
-                          refused[i].why);
+            request_fault(f, FAULT_REQUEST, refused[i].name, "'%s' cannot be done here: %s",
+                          refused[i].name, refused[i].why);
     }
 }
 
-static void read_generate(struct chat_request *r, struct json_object *body, const struct answer_options *o,
-                          struct ollama *s, struct fault *f)
+static void read_generate(struct chat_request *r, struct json_object *body,
+                          const struct answer_options *o, struct ollama *s, struct fault *f)
 {
     struct json_object *prompt = request_get(body, "prompt"), *images = NULL;
     struct str unused;
@@ -128,7 +133,8 @@ static void read_generate(struct chat_request *r, struct json_object *body, cons
     if (f->kind)
         return;
     if (raw && images && json_object_array_length(images)) {
-        request_fault(f, FAULT_REQUEST, "images", "'images' are not shown to the model: this version reads only text");
+        request_fault(f, FAULT_REQUEST, "images",
+                      "'images' are not shown to the model: this version reads only text");
     } else if (s->nothing) {
         return;
     } else if (!raw) {

@@ -61,7 +61,8 @@ static void put_arguments(struct str *out, const struct answer_call *k)
         str_clear(&closed);
         str_add(&closed, k->arguments.at, k->arguments.n);
     }
-    if (json_parse(closed.at, closed.n, NULL, &o, NULL) == INGLE_OK && json_object_is_type(o, json_type_object))
+    if (json_parse(closed.at, closed.n, NULL, &o, NULL) == INGLE_OK &&
+        json_object_is_type(o, json_type_object))
         view_put_json(out, o);
     else
         str_adds(out, "{}");
@@ -97,7 +98,8 @@ static void put_said(const struct ollama *s, struct str *out, const struct said 
         write_open(out, '{');
         write_member(out, "role", "assistant");
     }
-    write_member_string(out, s->generate ? "response" : "content", t->content ? t->content : "", t->n_content);
+    write_member_string(out, s->generate ? "response" : "content", t->content ? t->content : "",
+                        t->n_content);
     if (t->n_thinking)
         write_member_string(out, "thinking", t->thinking, t->n_thinking);
     if (t->n_calls)
@@ -123,7 +125,8 @@ static void put_end(struct str *out, const struct answer_result *r)
     const struct ingle_usage *u = &r->usage;
     write_member_bool(out, "done", true);
     write_member(out, "done_reason", r->choice[0].finish == ANSWER_LENGTH ? "length" : "stop");
-    write_member_int(out, "total_duration", ns(u->queue_seconds + u->prefill_seconds + u->decode_seconds));
+    write_member_int(out, "total_duration",
+                     ns(u->queue_seconds + u->prefill_seconds + u->decode_seconds));
     write_member_int(out, "load_duration", ns(u->queue_seconds));
     write_member_int(out, "prompt_eval_count", u->n_prompt);
     write_member_int(out, "prompt_eval_duration", ns(u->prefill_seconds));
@@ -168,8 +171,8 @@ static void on_progress(void *state, const struct answer_progress *p, struct str
     (void)out;
 }
 
-static void on_text(void *state, const struct answer_choice *c, enum answer_text kind, const char *text, size_t n,
-                    size_t first_token, struct str *out)
+static void on_text(void *state, const struct answer_choice *c, enum answer_text kind,
+                    const char *text, size_t n, size_t first_token, struct str *out)
 {
     struct ollama *s = state;
     const bool thought = kind == ANSWER_REASONING;
@@ -190,8 +193,8 @@ static void on_call_begin(void *state, const struct answer_choice *c, size_t cal
     (void)out;
 }
 
-static void on_call_arguments(void *state, const struct answer_choice *c, size_t call, const char *text, size_t n,
-                              struct str *out)
+static void on_call_arguments(void *state, const struct answer_choice *c, size_t call,
+                              const char *text, size_t n, struct str *out)
 {
     (void)text;
     (void)n;
@@ -248,19 +251,26 @@ static void on_whole(void *state, const struct answer_result *r, struct str *out
     const struct answer_choice *c = &r->choice[0];
     s->info = r->info;
     line_open(r->info->model, out);
-    put_said(s, out, &(struct said){.content = c->content.at, .n_content = c->content.n, .thinking = c->reasoning.at,
-                                    .n_thinking = c->reasoning.n, .c = c, .n_calls = c->n_calls});
+    put_said(s, out,
+             &(struct said){.content = c->content.at,
+                            .n_content = c->content.n,
+                            .thinking = c->reasoning.at,
+                            .n_thinking = c->reasoning.n,
+                            .c = c,
+                            .n_calls = c->n_calls});
     put_logprobs(s, c, out);
     put_end(out, r);
 }
 
 static void on_free(void *state) { ollama_free(state); }
 
-#define OLLAMA_DIALECT(title)                                                                                \
-    {.name = (title), .begin = on_begin, .progress = on_progress, .text = on_text,                           \
-     .call_begin = on_call_begin, .call_arguments = on_call_arguments, .call_end = on_call_end,              \
-     .end = on_end, .done = on_done, .keepalive = on_keepalive, .error = on_error, .whole = on_whole,        \
-     .free = on_free, .stream_type = "application/x-ndjson"}
+#define OLLAMA_DIALECT(title)                                                                      \
+    {                                                                                              \
+        .name = (title), .begin = on_begin, .progress = on_progress, .text = on_text,              \
+        .call_begin = on_call_begin, .call_arguments = on_call_arguments, .call_end = on_call_end, \
+        .end = on_end, .done = on_done, .keepalive = on_keepalive, .error = on_error,              \
+        .whole = on_whole, .free = on_free, .stream_type = "application/x-ndjson"                  \
+    }
 
 const struct dialect ollama_chat_dialect = OLLAMA_DIALECT("ollama-chat");
 const struct dialect ollama_generate_dialect = OLLAMA_DIALECT("ollama-generate");

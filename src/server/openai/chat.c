@@ -389,7 +389,8 @@ static void read_thinking_type(struct chat_request *r, struct json_object *type,
         r->thinking = THINKING_ON;
     else if (type && !request_text_is(type, "auto"))
         request_fault(f, FAULT_REQUEST, "thinking.type",
-                      "'thinking.type' is %.40s, not enabled, disabled, adaptive or auto", json_object_get_string(type));
+                      "'thinking.type' is %.40s, not enabled, disabled, adaptive or auto",
+                      json_object_get_string(type));
 }
 
 static void read_thinking_object(struct chat_request *r, struct json_object *body, struct fault *f)
@@ -405,7 +406,8 @@ static void read_thinking_object(struct chat_request *r, struct json_object *bod
     openai_think_budget(r, v, "budget_tokens", f);
 }
 
-static void read_thinking(struct chat_request *r, struct json_object *body, struct openai_wish *w, struct fault *f)
+static void read_thinking(struct chat_request *r, struct json_object *body, struct openai_wish *w,
+                          struct fault *f)
 {
     bool show = true, hide = false;
     openai_read_think(r, body, f);

@@ -35,7 +35,8 @@ static void chunk_close(const struct text *s, const struct answer_choice *c, str
 static void put_logprobs(struct text *s, const struct answer_choice *c, struct str *out)
 {
     write_key(out, "logprobs");
-    if (!s->info->request->logprobs || c->index >= s->n_choices || s->n_told[c->index] == answer_n_shown(c)) {
+    if (!s->info->request->logprobs || c->index >= s->n_choices ||
+        s->n_told[c->index] == answer_n_shown(c)) {
         write_null(out);
         return;
     }
@@ -169,7 +170,8 @@ static void read_logprobs(struct chat_request *r, struct json_object *body,
     if (json_object_is_type(request_get(body, "logprobs"), json_type_boolean))
         request_get_bool(body, "logprobs", &r->logprobs, f);
     else
-        request_get_int(body, "logprobs", 0, o->any_top ? REQUEST_MOST_TOP : REQUEST_MAX_TOP, &top, f);
+        request_get_int(body, "logprobs", 0, o->any_top ? REQUEST_MOST_TOP : REQUEST_MAX_TOP, &top,
+                        f);
     if (top < 0)
         return;
     r->logprobs = true;

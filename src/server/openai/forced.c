@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * openai_forced - what an answer must look like, in the words of OpenAI, llama-server, vLLM, SGLang, Ollama and
- * text-generation-inference; every dialect takes them.
+ * openai_forced - what an answer must look like, in the words of OpenAI, llama-server, vLLM,
+ * SGLang, Ollama and text-generation-inference; every dialect takes them.
  */
 #include "server/openai/openai.h"
 
@@ -32,29 +32,31 @@ static void take_grammar(struct chat_request *r, enum ingle_grammar_kind kind, c
 }
 
 /* A regular expression or a grammar; "" is none. */
-static void take_text(struct chat_request *r, enum ingle_grammar_kind kind, struct json_object *v, const char *param,
-                      struct fault *f)
+static void take_text(struct chat_request *r, enum ingle_grammar_kind kind, struct json_object *v,
+                      const char *param, struct fault *f)
 {
     if (!v || f->kind)
         return;
     if (!request_is_text(v))
         request_fault(f, FAULT_REQUEST, param, "'%s' is no string", param);
     else if (json_object_get_string_len(v))
-        take_grammar(r, kind, json_object_get_string(v), (size_t)json_object_get_string_len(v), param, f);
+        take_grammar(r, kind, json_object_get_string(v), (size_t)json_object_get_string_len(v),
+                     param, f);
 }
 
 /* An object, or its JSON text as a string; "" is none. */
 static void take_schema(struct chat_request *r, struct json_object *schema, const char *param,
                         struct fault *f)
 {
-    static const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH, .n_values = REQUEST_MAX_VALUES,
-                                              .n_keys = REQUEST_MAX_KEYS};
+    static const struct json_limits limits = {
+        .depth = REQUEST_MAX_DEPTH, .n_values = REQUEST_MAX_VALUES, .n_keys = REQUEST_MAX_KEYS};
     struct json_object *parsed = NULL;
     struct str text;
     if (f->kind || (request_is_text(schema) && !json_object_get_string_len(schema)))
         return;
     if (request_is_text(schema) &&
-        json_parse(json_object_get_string(schema), (size_t)json_object_get_string_len(schema), &limits, &parsed, NULL) == INGLE_OK)
+        json_parse(json_object_get_string(schema), (size_t)json_object_get_string_len(schema),
+                   &limits, &parsed, NULL) == INGLE_OK)
         schema = parsed;
     if (json_object_is_type(schema, json_type_object)) {
         str_init(&text);
@@ -63,7 +65,8 @@ static void take_schema(struct chat_request *r, struct json_object *schema, cons
         r->grammar.failed |= text.failed;
         str_release(&text);
     } else {
-        request_fault(f, FAULT_REQUEST, param, "'%s' is neither an object nor the text of one", param);
+        request_fault(f, FAULT_REQUEST, param, "'%s' is neither an object nor the text of one",
+                      param);
     }
     json_object_put(parsed);
 }
@@ -85,14 +88,17 @@ static void add_literal(struct str *out, struct json_object *text)
 }
 
 /* One of several texts. */
-static void take_choice(struct chat_request *r, struct json_object *list, const char *param, struct fault *f)
+static void take_choice(struct chat_request *r, struct json_object *list, const char *param,
+                        struct fault *f)
 {
     struct str rule;
     if (!list || f->kind)
         return;
-    const size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
+    const size_t n =
+        json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
     if (!n || n > MAX_CHOICES) {
-        request_fault(f, FAULT_REQUEST, param, "'%s' is no list of 1 to %d strings", param, (int)MAX_CHOICES);
+        request_fault(f, FAULT_REQUEST, param, "'%s' is no list of 1 to %d strings", param,
+                      (int)MAX_CHOICES);
         return;
     }
     str_init(&rule);
@@ -100,7 +106,8 @@ static void take_choice(struct chat_request *r, struct json_object *list, const 
     for (size_t i = 0; i < n && request_go_on(f); i++) {
         struct json_object *v = json_object_array_get_idx(list, i);
         if (!request_is_text(v))
-            request_fault(f, FAULT_REQUEST, param, "'%s' has an item %zu that is no string", param, i);
+            request_fault(f, FAULT_REQUEST, param, "'%s' has an item %zu that is no string", param,
+                          i);
         else {
             str_adds(&rule, i ? " | " : "");
             add_literal(&rule, v);
@@ -111,7 +118,8 @@ static void take_choice(struct chat_request *r, struct json_object *list, const 
     str_release(&rule);
 }
 
-static void take_any_json(struct chat_request *r, struct json_object *v, const char *param, struct fault *f)
+static void take_any_json(struct chat_request *r, struct json_object *v, const char *param,
+                          struct fault *f)
 {
     if (v && !json_object_is_type(v, json_type_boolean))
         request_fault(f, FAULT_REQUEST, param, "'%s' is no boolean", param);
@@ -139,20 +147,26 @@ static const char *place(bool typed, struct json_object *o, const char *name)
     return typed ? "response_format.value" : "grammar.value";
 }
 
-/* "pattern" and "grammar", or what TGI calls all of them: "value".  typed: it is response_format. */
-static void read_typed(struct chat_request *r, struct json_object *format, bool typed, struct fault *f)
+/* "pattern" and "grammar", or what TGI calls all of them: "value".  typed: it is
+ * response_format. */
+static void read_typed(struct chat_request *r, struct json_object *format, bool typed,
+                       struct fault *f)
 {
     const char *param = typed ? "response_format.type" : "grammar";
-    struct json_object *type = request_get(format, "type"), *value = either(format, "schema", "value");
+    struct json_object *type = request_get(format, "type"),
+                       *value = either(format, "schema", "value");
     if (request_text_is(type, "json_schema")) {
         struct json_object *outer = request_get(format, "json_schema");
         const char *at = value && !outer ? place(typed, format, "schema")
-                         : typed ? "response_format.json_schema.schema" : "grammar.json_schema.schema";
+                         : typed         ? "response_format.json_schema.schema"
+                                         : "grammar.json_schema.schema";
         if (outer && !json_object_is_type(outer, json_type_object))
-            request_fault(f, FAULT_REQUEST, typed ? "response_format.json_schema" : "grammar.json_schema",
+            request_fault(f, FAULT_REQUEST,
+                          typed ? "response_format.json_schema" : "grammar.json_schema",
                           "'json_schema' is no object");
         if (request_get(outer, "name") && !request_is_text(request_get(outer, "name")))
-            request_fault(f, FAULT_REQUEST, typed ? "response_format.json_schema.name" : "grammar.json_schema.name",
+            request_fault(f, FAULT_REQUEST,
+                          typed ? "response_format.json_schema.name" : "grammar.json_schema.name",
                           "'json_schema.name' is no string");
         take_schema(r, outer ? request_get(outer, "schema") : value, at, f);
     } else if ((request_text_is(type, "json_object") || request_text_is(type, "json")) && value) {
@@ -160,9 +174,11 @@ static void read_typed(struct chat_request *r, struct json_object *format, bool 
     } else if (request_text_is(type, "json_object") || request_text_is(type, "json")) {
         take_grammar(r, INGLE_GRAMMAR_JSON, "", 0, param, f);
     } else if (request_text_is(type, "regex")) {
-        take_text(r, INGLE_GRAMMAR_REGEX, either(format, "pattern", "value"), place(typed, format, "pattern"), f);
+        take_text(r, INGLE_GRAMMAR_REGEX, either(format, "pattern", "value"),
+                  place(typed, format, "pattern"), f);
     } else if (request_text_is(type, "grammar")) {
-        take_text(r, INGLE_GRAMMAR_GBNF, either(format, "grammar", "value"), place(typed, format, "grammar"), f);
+        take_text(r, INGLE_GRAMMAR_GBNF, either(format, "grammar", "value"),
+                  place(typed, format, "grammar"), f);
     } else {
         request_fault(f, FAULT_REQUEST, param,
                       "'%s' is %.60s, not text, json_object, json_schema, regex or grammar", param,
@@ -170,7 +186,8 @@ static void read_typed(struct chat_request *r, struct json_object *format, bool 
         return;
     }
     if (!r->has_grammar && !f->kind)
-        request_fault(f, FAULT_REQUEST, param, "'%s' is %.60s, but there is none", param, json_object_get_string(type));
+        request_fault(f, FAULT_REQUEST, param, "'%s' is %.60s, but there is none", param,
+                      json_object_get_string(type));
 }
 
 static void read_response_format(struct chat_request *r, struct json_object *body, struct fault *f)
@@ -231,9 +248,11 @@ static void read_guided(struct chat_request *r, struct json_object *body, struct
 
 static void read_structured(struct chat_request *r, struct json_object *body, struct fault *f)
 {
-    static const char *const known[] = {"json", "regex", "choice", "grammar", "json_object", "disable_fallback", "backend"};
+    static const char *const known[] = {
+        "json", "regex", "choice", "grammar", "json_object", "disable_fallback", "backend"};
     struct json_object *o = request_get(body, "structured_outputs");
-    if (!o || f->kind || json_object_is_type(o, json_type_boolean)) /* a wish of OpenRouter's, no form */
+    /* a wish of OpenRouter's, no form */
+    if (!o || f->kind || json_object_is_type(o, json_type_boolean))
         return;
     o = request_get_object(body, "structured_outputs", f);
     if (!o)
@@ -246,13 +265,16 @@ static void read_structured(struct chat_request *r, struct json_object *body, st
     take_any_json(r, request_get(o, "json_object"), "structured_outputs.json_object", f);
     json_object_object_foreach(o, key, value)
     {
-        bool is_known = !value || (json_object_is_type(value, json_type_boolean) && !json_object_get_boolean(value));
+        bool is_known = !value || (json_object_is_type(value, json_type_boolean) &&
+                                   !json_object_get_boolean(value));
         for (size_t i = 0; i < sizeof known / sizeof *known; i++)
             is_known = is_known || strcmp(key, known[i]) == 0;
         if (!is_known)
             request_fault(f, FAULT_REQUEST, "structured_outputs",
-                          "'structured_outputs' has '%.60s', which cannot be done here: there are json, regex, choice, "
-                          "grammar and json_object", key);
+                          "'structured_outputs' has '%.60s', which cannot be done here: there are "
+                          "json, regex, choice, "
+                          "grammar and json_object",
+                          key);
     }
 }
 

@@ -58,15 +58,16 @@ ATTR_PRINTF(3, 4) static void say(struct reading *m, const char *member, const c
 /* What the model cannot be shown: a note where nobody can send it otherwise, else a fault. */
 static bool note(struct reading *m, const char *member, struct json_object *part, bool medium)
 {
-    struct json_object *type = json_object_is_type(part, json_type_object) ? request_get(part, "type") : NULL;
+    struct json_object *type =
+        json_object_is_type(part, json_type_object) ? request_get(part, "type") : NULL;
     const char *word = type ? json_object_get_string(type) : NULL;
     if (m->i < m->answered || (medium && m->notes)) {
         report(m->sink, INGLE_REPORT_NOTE, "content", "a part", "shown as '" PART_NOTE "'");
         return true;
     }
     if (medium)
-        say(m, member, "%s%.60s: this version reads only text (--media note)", word ? "has the type " : "is an image",
-            word ? word : "");
+        say(m, member, "%s%.60s: this version reads only text (--media note)",
+            word ? "has the type " : "is an image", word ? word : "");
     else if (word)
         say(m, member, "has the type %.60s, not " PART_TYPES, word);
     else
@@ -79,7 +80,8 @@ static void say_mistyped(struct reading *m, const char *member, struct json_obje
     if (!json_object_is_type(part, json_type_object))
         say(m, member, "is neither a string nor a part with a type");
     else
-        say(m, member, "has the type %.60s, which is no string", json_object_get_string(request_get(part, "type")));
+        say(m, member, "has the type %.60s, which is no string",
+            json_object_get_string(request_get(part, "type")));
 }
 
 static void put_text_part(struct reading *m, const char *text, size_t n)
@@ -127,7 +129,8 @@ static void put_part(struct reading *m, struct json_object *part, size_t k)
 /* Ollama's messages have their images beside the text. */
 static void put_images(struct reading *m, struct json_object *images)
 {
-    for (size_t k = 0; has_items(images) && k < json_object_array_length(images) && request_go_on(m->f); k++)
+    for (size_t k = 0;
+         has_items(images) && k < json_object_array_length(images) && request_go_on(m->f); k++)
         if (note(m, "images", NULL, true))
             put_text_part(m, PART_NOTE, sizeof PART_NOTE - 1);
 }
@@ -162,7 +165,8 @@ static void put_content(struct reading *m, struct json_object *o, bool needed)
         write_member(m->out, "content", "");
     } else if (request_is_text(v)) {
         put_text(m->out, "content", v);
-    } else if (json_object_is_type(v, json_type_array) || json_object_is_type(v, json_type_object)) {
+    } else if (json_object_is_type(v, json_type_array) ||
+               json_object_is_type(v, json_type_object)) {
         put_parts(m, v, NULL);
     } else {
         say(m, "content", "is neither a string nor a list of parts");
@@ -202,9 +206,12 @@ static void put_id(struct str *out, const char *key, struct json_object *id, siz
 
 static bool is_call_of(struct json_object *call, struct json_object *name)
 {
-    struct json_object *fn = json_object_is_type(call, json_type_object) ? request_get(call, "function") : NULL;
-    struct json_object *own = json_object_is_type(fn, json_type_object) ? request_get(fn, "name") : NULL;
-    return request_is_text(own) && strcmp(json_object_get_string(own), json_object_get_string(name)) == 0;
+    struct json_object *fn =
+        json_object_is_type(call, json_type_object) ? request_get(call, "function") : NULL;
+    struct json_object *own =
+        json_object_is_type(fn, json_type_object) ? request_get(fn, "name") : NULL;
+    return request_is_text(own) &&
+           strcmp(json_object_get_string(own), json_object_get_string(name)) == 0;
 }
 
 /* Which call has this result: by the name of its tool, which Ollama's have, else by its place. */
@@ -259,7 +266,8 @@ static void put_input(struct str *out, struct json_object *input)
     str_release(&object);
 }
 
-/* What clients sent of a call, whatever state it was in: a model reads it, and nothing is called. */
+/* What clients sent of a call, whatever state it was in: a model reads it, and nothing is
+ * called. */
 static void put_function(struct reading *m, struct json_object *fn)
 {
     struct json_object *name = request_get(fn, "name");
@@ -437,10 +445,11 @@ static void put_message(struct reading *m, struct json_object *o)
     write_close(m->out, '}');
 }
 
-void openai_read_messages(struct chat_request *r, struct json_object *body, const struct answer_options *o,
-                          struct fault *f)
+void openai_read_messages(struct chat_request *r, struct json_object *body,
+                          const struct answer_options *o, struct fault *f)
 {
-    struct reading m = {.out = &r->messages, .f = f, .sink = request_notes(r, &o->sink), .notes = o->note_media};
+    struct reading m = {
+        .out = &r->messages, .f = f, .sink = request_notes(r, &o->sink), .notes = o->note_media};
     struct json_object *list = request_get_array(body, "messages", REQUEST_MAX_MESSAGES, f);
     const size_t n = list ? json_object_array_length(list) : 0;
     r->chat = true;
@@ -467,13 +476,13 @@ void openai_read_messages(struct chat_request *r, struct json_object *body, cons
 /* A JSON schema as an object, or its text; NULL: there is none.  Ended with json_object_put(). */
 static struct json_object *schema_of(struct json_object *v)
 {
-    static const struct json_limits limits = {.depth = REQUEST_MAX_DEPTH, .n_values = REQUEST_MAX_VALUES,
-                                              .n_keys = REQUEST_MAX_KEYS};
+    static const struct json_limits limits = {
+        .depth = REQUEST_MAX_DEPTH, .n_values = REQUEST_MAX_VALUES, .n_keys = REQUEST_MAX_KEYS};
     struct json_object *o = NULL;
     if (json_object_is_type(v, json_type_object))
         return json_object_get(v);
-    if (!request_is_text(v) ||
-        json_parse(json_object_get_string(v), (size_t)json_object_get_string_len(v), &limits, &o, NULL))
+    if (!request_is_text(v) || json_parse(json_object_get_string(v),
+                                          (size_t)json_object_get_string_len(v), &limits, &o, NULL))
         return NULL;
     if (json_object_is_type(o, json_type_object))
         return o;
@@ -491,7 +500,8 @@ static struct json_object *function_of(struct json_object *tool, bool wrapped)
         fn = request_get(tool, "function");
     if (!fn && request_get(tool, "name"))
         fn = tool;
-    return json_object_is_type(fn, json_type_object) && !(wrapped && part_is_mistyped(tool)) ? fn : NULL;
+    return json_object_is_type(fn, json_type_object) && !(wrapped && part_is_mistyped(tool)) ? fn
+                                                                                             : NULL;
 }
 
 /* A tool that the provider's servers run. */
@@ -517,7 +527,8 @@ static void put_tool_of(struct str *out, struct json_object *fn, const struct re
     given = given ? given : request_get(fn, "input_schema");
     struct json_object *schema = schema_of(given);
     if (given && !schema)
-        report(sink, INGLE_REPORT_NOTE, "tool", function_name(fn), "its parameters are left out: they are no JSON schema");
+        report(sink, INGLE_REPORT_NOTE, "tool", function_name(fn),
+               "its parameters are left out: they are no JSON schema");
     write_open(out, '{');
     write_member(out, "type", "function");
     write_key(out, "function");
@@ -525,7 +536,8 @@ static void put_tool_of(struct str *out, struct json_object *fn, const struct re
     json_object_object_foreach(fn, key, value)
     {
         const bool is_schema = strcmp(key, "input_schema") == 0 || strcmp(key, "parameters") == 0;
-        if (strcmp(key, "type") == 0 || (strcmp(key, "description") == 0 && !request_is_text(value)) ||
+        if (strcmp(key, "type") == 0 ||
+            (strcmp(key, "description") == 0 && !request_is_text(value)) ||
             (is_schema && (!schema || value != given)))
             continue;
         write_key(out, is_schema ? "parameters" : key);
@@ -546,16 +558,19 @@ static void put_tools(struct chat_request *r, struct json_object *list, bool wra
     str_clear(&r->tools);
     write_open(&r->tools, '[');
     for (size_t k = 0; k < json_object_array_length(list) && request_go_on(f); k++) {
-        struct json_object *tool = json_object_array_get_idx(list, k), *fn = function_of(tool, wrapped);
+        struct json_object *tool = json_object_array_get_idx(list, k),
+                           *fn = function_of(tool, wrapped);
         const size_t before = r->tools.n;
         snprintf(param, sizeof param, "%s[%zu]", where, k);
         if (is_foreign(tool, wrapped)) {
-            report(sink, INGLE_REPORT_NOTE, "tool", json_object_get_string(request_get(tool, "type")),
+            report(sink, INGLE_REPORT_NOTE, "tool",
+                   json_object_get_string(request_get(tool, "type")),
                    "skipped: tools of this type run on the provider's servers");
             continue;
         }
         if (!function_name(fn)) {
-            const char *why = part_is_mistyped(tool) ? "has a type that is no string" : "has no name of 1 to 256 bytes";
+            const char *why = part_is_mistyped(tool) ? "has a type that is no string"
+                                                     : "has no name of 1 to 256 bytes";
             request_fault(&odd, FAULT_REQUEST, param, "'%s' %s", param, why);
             report(sink, INGLE_REPORT_NOTE, "tool", param, "skipped: it %s", why);
             continue;
@@ -577,7 +592,8 @@ static void put_tools(struct chat_request *r, struct json_object *list, bool wra
 static bool knows_tool(const char *name, struct json_object *list, bool wrapped)
 {
     for (size_t k = 0; list && k < json_object_array_length(list); k++) {
-        struct json_object *tool = json_object_array_get_idx(list, k), *fn = function_of(tool, wrapped);
+        struct json_object *tool = json_object_array_get_idx(list, k),
+                           *fn = function_of(tool, wrapped);
         if (!is_foreign(tool, wrapped) && function_name(fn) && strcmp(function_name(fn), name) == 0)
             return true;
     }
@@ -585,18 +601,21 @@ static bool knows_tool(const char *name, struct json_object *list, bool wrapped)
 }
 
 /* Those of the request's tools that a list of allowed ones names. */
-static void read_allowed(struct chat_request *r, struct json_object *allowed, struct json_object *tools,
-                         const char *param, struct fault *f)
+static void read_allowed(struct chat_request *r, struct json_object *allowed,
+                         struct json_object *tools, const char *param, struct fault *f)
 {
     struct json_object *list = request_get(allowed, "tools");
     size_t n = 0;
     if (!list)
         return;
     write_open(&r->allowed, '[');
-    for (size_t i = 0; json_object_is_type(list, json_type_array) && i < json_object_array_length(list); i++) {
+    for (size_t i = 0;
+         json_object_is_type(list, json_type_array) && i < json_object_array_length(list); i++) {
         struct json_object *t = json_object_array_get_idx(list, i);
-        struct json_object *fn = json_object_is_type(t, json_type_object) ? request_get(t, "function") : NULL;
-        struct json_object *name = json_object_is_type(fn, json_type_object) ? request_get(fn, "name") : NULL;
+        struct json_object *fn =
+            json_object_is_type(t, json_type_object) ? request_get(t, "function") : NULL;
+        struct json_object *name =
+            json_object_is_type(fn, json_type_object) ? request_get(fn, "name") : NULL;
         if (!request_is_text(name) || !knows_tool(json_object_get_string(name), tools, true))
             continue;
         write_text(&r->allowed, json_object_get_string(name));
@@ -638,8 +657,8 @@ static void read_choice(struct chat_request *r, struct json_object *v, struct js
     }
 }
 
-void openai_read_tools(struct chat_request *r, struct json_object *body, const struct answer_options *o,
-                       struct openai_wish *w, struct fault *f)
+void openai_read_tools(struct chat_request *r, struct json_object *body,
+                       const struct answer_options *o, struct openai_wish *w, struct fault *f)
 {
     struct json_object *tools = request_get_array(body, "tools", REQUEST_MAX_TOOLS, f);
     struct json_object *functions = request_get_array(body, "functions", REQUEST_MAX_TOOLS, f);
@@ -651,7 +670,8 @@ void openai_read_tools(struct chat_request *r, struct json_object *body, const s
     struct json_object *list = tools ? tools : functions;
     const char *param = w->legacy_functions ? "function_call" : "tool_choice";
     if (list)
-        put_tools(r, list, !w->legacy_functions, w->legacy_functions ? "functions" : "tools", request_notes(r, &o->sink), f);
+        put_tools(r, list, !w->legacy_functions, w->legacy_functions ? "functions" : "tools",
+                  request_notes(r, &o->sink), f);
     if (w->legacy_functions)
         choice = choice ? choice : call;
     if (choice && !f->kind && !(request_is_text(choice) && !json_object_get_string_len(choice)))
@@ -662,8 +682,10 @@ void openai_read_tools(struct chat_request *r, struct json_object *body, const s
     if (f->kind)
         return;
     if (r->tool_choice == TOOLS_REQUIRED && !r->tools.n)
-        request_fault(f, FAULT_REQUEST, param, "'%s' requires a call, but there are no tools", param);
+        request_fault(f, FAULT_REQUEST, param, "'%s' requires a call, but there are no tools",
+                      param);
     if (r->tool_choice == TOOLS_NAMED && !knows_tool(r->tool_name.at, list, !w->legacy_functions))
-        request_fault(f, FAULT_REQUEST, param, "'%s' names '%.64s', which is no tool of the request",
-                      param, r->tool_name.at);
+        request_fault(f, FAULT_REQUEST, param,
+                      "'%s' names '%.64s', which is no tool of the request", param,
+                      r->tool_name.at);
 }

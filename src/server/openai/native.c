@@ -344,7 +344,8 @@ static void native_end(void *state, const struct answer_choice *c, struct str *o
     struct native *s = state;
     if (c->index < s->n_choices &&
         (s->told[c->index].drawn < c->n_drawn || s->told[c->index].token < c->n_tokens))
-        native_text(state, c, ANSWER_CONTENT, "", 0, 0, out); /* tokens without text: the end, a stop string */
+        native_text(state, c, ANSWER_CONTENT, "", 0, 0,
+                    out); /* tokens without text: the end, a stop string */
     if (++s->n_ended == s->n_choices)
         s->last = c->index;
     else
@@ -410,8 +411,8 @@ static void read_fields(struct native *s, struct json_object *body, struct fault
         return;
     for (size_t i = 0; i < json_object_array_length(list); i++)
         if (!json_object_is_type(json_object_array_get_idx(list, i), json_type_string)) {
-            request_fault(f, FAULT_REQUEST, "response_fields", "'response_fields[%zu]' is no string",
-                          i);
+            request_fault(f, FAULT_REQUEST, "response_fields",
+                          "'response_fields[%zu]' is no string", i);
             return;
         }
     s->fields = json_object_get(list);

@@ -42,9 +42,11 @@ enum openai_limits {
     OPENAI_TEXT,  /* a prompt: special tokens may be asked for */
     OPENAI_NATIVE /* ... within llama-server's limits, not OpenAI's */
 };
-/* Temperature and its kind, penalties, seed, bias, ends, priority, and what of that there is not. */
+/* Temperature and its kind, penalties, seed, bias, ends, priority, and what of that there is
+ * not. */
 void openai_read_sampling(struct chat_request *r, struct json_object *body,
-                          const struct answer_options *o, enum openai_limits limits, struct fault *f);
+                          const struct answer_options *o, enum openai_limits limits,
+                          struct fault *f);
 void openai_read_stop(struct chat_request *r, struct json_object *body, struct fault *f);
 void openai_read_stream(struct chat_request *r, struct json_object *body, struct openai_wish *w,
                         struct fault *f);
@@ -54,8 +56,10 @@ void openai_read_json_format(struct chat_request *r, struct json_object *body, s
 /* What every dialect takes of thoughts. */
 void openai_read_think(struct chat_request *r, struct json_object *body, struct fault *f);
 /* A member of it: true, false, or how hard; tokens of a thought. */
-void openai_think_word(struct chat_request *r, struct json_object *o, const char *name, struct fault *f);
-void openai_think_budget(struct chat_request *r, struct json_object *o, const char *name, struct fault *f);
+void openai_think_word(struct chat_request *r, struct json_object *o, const char *name,
+                       struct fault *f);
+void openai_think_budget(struct chat_request *r, struct json_object *o, const char *name,
+                         struct fault *f);
 void openai_read_count(struct chat_request *r, struct json_object *body, struct fault *f);
 /* One prompt: a string, token ids, a mixture of both, or {prompt_string}. */
 void openai_read_prompt(struct chat_request *r, struct json_object *v,
@@ -64,10 +68,10 @@ void openai_read_prompt(struct chat_request *r, struct json_object *v,
 void openai_read_prompts(struct chat_request *r, struct json_object *v, bool *many,
                          const struct answer_options *o, struct fault *f);
 /* messages, tools, tool_choice and what they were called before. */
-void openai_read_messages(struct chat_request *r, struct json_object *body, const struct answer_options *o,
-                          struct fault *f);
-void openai_read_tools(struct chat_request *r, struct json_object *body, const struct answer_options *o,
-                       struct openai_wish *w, struct fault *f);
+void openai_read_messages(struct chat_request *r, struct json_object *body,
+                          const struct answer_options *o, struct fault *f);
+void openai_read_tools(struct chat_request *r, struct json_object *body,
+                       const struct answer_options *o, struct openai_wish *w, struct fault *f);
 /* A whole body of /chat/completions. */
 void openai_read_chat(struct chat_request *r, struct json_object *body,
                       const struct answer_options *o, struct openai_wish *w, struct fault *f);

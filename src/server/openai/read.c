@@ -9,7 +9,8 @@
 
 void openai_read_count(struct chat_request *r, struct json_object *body, struct fault *f)
 {
-    static const char *const names[] = {"n_predict", "max_new_tokens", "max_tokens", "max_completion_tokens"};
+    static const char *const names[] = {"n_predict", "max_new_tokens", "max_tokens",
+                                        "max_completion_tokens"};
     static const char *const counts[] = {"n_cmpl", "n"};
     int64_t n = 1;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)

@@ -6,13 +6,15 @@
 
 #include <string.h>
 
-/* A client that names its conversation may come back for the stream: where --resumable was given, and where the
- * request asks for it.  Elsewhere the name is for proxies, and a client that leaves ends its answer. */
+/* A client that names its conversation may come back for the stream: where --resumable was given,
+ * and where the request asks for it.  Elsewhere the name is for proxies, and a client that leaves
+ * ends its answer. */
 static void make_resumable(struct serve *serve, const struct http_request *rq,
                            struct chat_request *r, struct openai_wish *w)
 {
     const char *name = http_request_header(rq, "x-conversation-id");
-    if (!serve->streams || !(w->resumable || ingle_config_is_set(serve->config, "resumable")) || !r->stream || !name || !*name || strlen(name) > STREAMS_MAX_NAME)
+    if (!serve->streams || !(w->resumable || ingle_config_is_set(serve->config, "resumable")) ||
+        !r->stream || !name || !*name || strlen(name) > STREAMS_MAX_NAME)
         return;
     r->tape = streams_create(serve->streams);
     r->follow = true;
@@ -23,8 +25,9 @@ static void make_resumable(struct serve *serve, const struct http_request *rq,
 }
 
 /* The request, and the kind's state for it; NULL: answered, r holds nothing. */
-static void *read_request(const struct serve *serve, struct http_exchange *x, const struct http_request *rq,
-                          const struct openai_kind *kind, struct chat_request *r, struct fault *f)
+static void *read_request(const struct serve *serve, struct http_exchange *x,
+                          const struct http_request *rq, const struct openai_kind *kind,
+                          struct chat_request *r, struct fault *f)
 {
     const struct answer_options *o = answer_get_options(serve->answers);
     void *state = kind->create();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * openai_sampling - how tokens are drawn and how hard is thought, in the words of OpenAI, llama-server, vLLM,
- * SGLang and text-generation-inference; every dialect takes them.
+ * openai_sampling - how tokens are drawn and how hard is thought, in the words of OpenAI,
+ * llama-server, vLLM, SGLang and text-generation-inference; every dialect takes them.
  */
 #include "server/openai/openai.h"
 
@@ -84,7 +84,8 @@ static bool is_zero(struct json_object *body, const char *name)
 }
 
 /* What zeros and missing fields are to llama-server and not to the library: a window of no tokens
- * has nothing to penalise, a base below 1 is none, and XTC has a threshold unless told otherwise. */
+ * has nothing to penalise, a base below 1 is none, and XTC has a threshold unless told
+ * otherwise. */
 static void read_as_llama(struct chat_request *r, struct json_object *body,
                           const struct ingle_sampling *defaults)
 {
@@ -276,30 +277,40 @@ static int sampler_of(const char *word, size_t n, bool letters)
     return -1;
 }
 
-/* A list of names, or a word of their letters: those that are not in it are off.  Their order is fixed. */
+/* A list of names, or a word of their letters: those that are not in it are off.  Their order is
+ * fixed. */
 static void read_samplers(struct chat_request *r, struct json_object *body, struct fault *f)
 {
     struct json_object *v = request_get(body, "samplers");
     const bool letters = request_is_text(v), list = json_object_is_type(v, json_type_array);
-    const size_t n = letters ? (size_t)json_object_get_string_len(v) : list ? json_object_array_length(v) : 0;
+    const size_t n = letters ? (size_t)json_object_get_string_len(v)
+                     : list  ? json_object_array_length(v)
+                             : 0;
     bool on[N_CHAIN] = {false};
     int last = -1;
     if (!v || f->kind)
         return;
     if (!letters && !list)
-        request_fault(f, FAULT_REQUEST, "samplers", "'samplers' is neither a list of names nor a word");
+        request_fault(f, FAULT_REQUEST, "samplers",
+                      "'samplers' is neither a list of names nor a word");
     for (size_t i = 0; i < n && request_go_on(f); i++) {
         struct json_object *name = list ? json_object_array_get_idx(v, i) : NULL;
-        const char *word = letters ? json_object_get_string(v) + i : request_is_text(name) ? json_object_get_string(name) : "";
+        const char *word = letters                 ? json_object_get_string(v) + i
+                           : request_is_text(name) ? json_object_get_string(name)
+                                                   : "";
         const int which = sampler_of(word, letters ? 1 : strlen(word), letters);
         if (which < 0)
             request_fault(f, FAULT_REQUEST, "samplers",
-                          "'samplers[%zu]' is none of penalties, dry, top_n_sigma, top_k, typ_p, top_p, min_p, xtc and "
-                          "temperature", i);
+                          "'samplers[%zu]' is none of penalties, dry, top_n_sigma, top_k, typ_p, "
+                          "top_p, min_p, xtc and "
+                          "temperature",
+                          i);
         else if (which <= last)
             request_fault(f, FAULT_REQUEST, "samplers",
-                          "'samplers' has %s behind %s: the order is penalties, dry, top_n_sigma, top_k, typ_p, top_p, "
-                          "min_p, xtc, temperature", chain[which].name, chain[last].name);
+                          "'samplers' has %s behind %s: the order is penalties, dry, top_n_sigma, "
+                          "top_k, typ_p, top_p, "
+                          "min_p, xtc, temperature",
+                          chain[which].name, chain[last].name);
         else
             on[last = which] = true;
     }
@@ -328,14 +339,15 @@ static void read_ids(struct request_ids *ids, struct json_object *body, const ch
         struct json_object *v = json_object_array_get_idx(list, i);
         const int64_t id = json_object_is_type(v, json_type_int) ? json_object_get_int64(v) : -1;
         if (id < 0 || id >= o->n_vocab)
-            request_fault(f, FAULT_REQUEST, name, "'%s[%zu]' is no token: ids go from 0 to %lld", name, i,
-                          (long long)o->n_vocab - 1);
+            request_fault(f, FAULT_REQUEST, name, "'%s[%zu]' is no token: ids go from 0 to %lld",
+                          name, i, (long long)o->n_vocab - 1);
         else
             add_id(ids, (int32_t)id, name, f);
     }
 }
 
-static void ban(struct chat_request *r, const char *text, size_t n, const struct answer_options *o, struct fault *f)
+static void ban(struct chat_request *r, const char *text, size_t n, const struct answer_options *o,
+                struct fault *f)
 {
     struct ingle_error e;
     int32_t *ids;
@@ -353,8 +365,8 @@ static void ban(struct chat_request *r, const char *text, size_t n, const struct
 }
 
 /* Words by their tokens, as vLLM does it: at the start of a line and behind a blank. */
-static void read_bad_words(struct chat_request *r, struct json_object *body, const struct answer_options *o,
-                           struct fault *f)
+static void read_bad_words(struct chat_request *r, struct json_object *body,
+                           const struct answer_options *o, struct fault *f)
 {
     struct json_object *list = request_get_array(body, "bad_words", MAX_WORDS, f);
     for (size_t i = 0; list && i < json_object_array_length(list) && request_go_on(f); i++) {
@@ -362,8 +374,8 @@ static void read_bad_words(struct chat_request *r, struct json_object *body, con
         const size_t n = request_is_text(v) ? (size_t)json_object_get_string_len(v) : 0;
         char behind[MAX_WORD + 1] = " ";
         if (!n || n > MAX_WORD) {
-            request_fault(f, FAULT_REQUEST, "bad_words", "'bad_words[%zu]' is no string of 1 to %d bytes", i,
-                          (int)MAX_WORD);
+            request_fault(f, FAULT_REQUEST, "bad_words",
+                          "'bad_words[%zu]' is no string of 1 to %d bytes", i, (int)MAX_WORD);
             return;
         }
         memcpy(behind + 1, json_object_get_string(v), n);
@@ -381,7 +393,8 @@ void openai_read_stop(struct chat_request *r, struct json_object *body, struct f
     if (!v || f->kind)
         return;
     if (request_is_text(v)) {
-        request_add_stop(r, json_object_get_string(v), (size_t)json_object_get_string_len(v), "stop", f);
+        request_add_stop(r, json_object_get_string(v), (size_t)json_object_get_string_len(v),
+                         "stop", f);
         return;
     }
     v = request_get_array(body, "stop", REQUEST_MAX_STOPS, f);
@@ -412,7 +425,8 @@ static bool is_off(struct json_object *v, double off)
            (json_object_is_type(v, json_type_object) && !json_object_object_length(v));
 }
 
-/* What is asked for and cannot be had is refused, not forgotten.  off: the number that does not ask. */
+/* What is asked for and cannot be had is refused, not forgotten.  off: the number that does not
+ * ask. */
 static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
 {
     static const struct {
@@ -435,8 +449,10 @@ static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
         {"negative_prompt", (double)NAN, "there is no second prompt"},
         {"n_indent", 0, "there is no insertion"},
         {"watermark", (double)NAN, "there is none"},
-        {"use_beam_search", (double)NAN, "there is no search by beams: best_of of /v1/completions computes several answers"},
-        {"num_beams", 1, "there is no search by beams: best_of of /v1/completions computes several answers"},
+        {"use_beam_search", (double)NAN,
+         "there is no search by beams: best_of of /v1/completions computes several answers"},
+        {"num_beams", 1,
+         "there is no search by beams: best_of of /v1/completions computes several answers"},
         {"length_penalty", 1, "there is no search by beams"},
         {"early_stopping", (double)NAN, "there is no search by beams"},
         {"logits_processors", (double)NAN, "no code of clients is run"},
@@ -445,16 +461,21 @@ static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
         {"lora", (double)NAN, "there are no adapters"},
         {"lora_path", (double)NAN, "there are no adapters"},
         {"lora_request", (double)NAN, "there are no adapters"},
-        {"chat_template", (double)NAN, "the model's own format is used: chat_template_kwargs has what it can vary"},
-        {"documents", (double)NAN, "the model's format has no place for them: put them into a message"},
+        {"chat_template", (double)NAN,
+         "the model's own format is used: chat_template_kwargs has what it can vary"},
+        {"documents", (double)NAN,
+         "the model's format has no place for them: put them into a message"},
         {"prompt_embeds", (double)NAN, "prompts are text or tokens"},
-        {"prompt_logprobs", (double)NAN, "/v1/completions with echo and logprobs has those of a prompt"},
+        {"prompt_logprobs", (double)NAN,
+         "/v1/completions with echo and logprobs has those of a prompt"},
         {"truncate_prompt_tokens", -1, "prompts are not cut"},
         {"image_data", (double)NAN, "this version reads only text"},
         {"audio_data", (double)NAN, "this version reads only text"},
         {"stop_regex", (double)NAN, "stop has strings"},
-        {"grammar_lazy", (double)NAN, "tools with tool_choice auto hold calls from their marker on"},
-        {"grammar_triggers", (double)NAN, "tools with tool_choice auto hold calls from their marker on"},
+        {"grammar_lazy", (double)NAN,
+         "tools with tool_choice auto hold calls from their marker on"},
+        {"grammar_triggers", (double)NAN,
+         "tools with tool_choice auto hold calls from their marker on"},
         {"return_token_ids", (double)NAN, "return_tokens of /completion has them"},
         {"return_tokens_as_token_ids", (double)NAN, "return_tokens of /completion has them"},
     };
@@ -462,27 +483,30 @@ static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
     request_get_int(body, "mirostat", 0, 2, &mirostat, f);
     for (size_t i = 0; i < sizeof refused / sizeof *refused && !f->kind; i++)
         if (!is_off(request_get(body, refused[i].name), refused[i].off))
-            request_fault(f, FAULT_REQUEST, refused[i].name, "'%s' cannot be done here: %s", refused[i].name,
-                          refused[i].why);
+            request_fault(f, FAULT_REQUEST, refused[i].name, "'%s' cannot be done here: %s",
+                          refused[i].name, refused[i].why);
 }
 
 /* Numbers below zero, or zero, are off. */
-static void refuse_above(struct json_object *body, const char *name, int64_t most, const char *why, struct fault *f)
+static void refuse_above(struct json_object *body, const char *name, int64_t most, const char *why,
+                         struct fault *f)
 {
     float v = -FLT_MAX;
     request_get_number(body, name, -(double)FLT_MAX, (double)FLT_MAX, &v, f);
     if (v > (float)most)
-        request_fault(f, FAULT_REQUEST, name, "'%s' is %g and cannot be above %lld here: %s", name, (double)v,
-                      (long long)most, why);
+        request_fault(f, FAULT_REQUEST, name, "'%s' is %g and cannot be above %lld here: %s", name,
+                      (double)v, (long long)most, why);
 }
 
 /* What can be had in one way alone. */
-static void want_bool(struct json_object *body, const char *name, bool only, const char *why, struct fault *f)
+static void want_bool(struct json_object *body, const char *name, bool only, const char *why,
+                      struct fault *f)
 {
     bool v = only;
     request_get_bool(body, name, &v, f);
     if (v != only)
-        request_fault(f, FAULT_REQUEST, name, "'%s' cannot be %s here: %s", name, v ? "true" : "false", why);
+        request_fault(f, FAULT_REQUEST, name, "'%s' cannot be %s here: %s", name,
+                      v ? "true" : "false", why);
 }
 
 /* The sampler's own, in any order. */
@@ -497,7 +521,8 @@ static void check_breakers(struct json_object *body, struct fault *f)
             n_own += request_text_is(json_object_array_get_idx(list, i), own[k]);
     if (list && (n != 4 || n_own != 4))
         request_fault(f, FAULT_REQUEST, "dry_sequence_breakers",
-                      "'dry_sequence_breakers' can only be line feed, colon, quote and star, which they are without it");
+                      "'dry_sequence_breakers' can only be line feed, colon, quote and star, which "
+                      "they are without it");
 }
 
 static void refuse(struct json_object *body, bool chat, int n, struct fault *f)
@@ -514,20 +539,22 @@ static void refuse(struct json_object *body, bool chat, int n, struct fault *f)
     if (format && !request_text_is(format, "auto") && !request_text_is(format, "deepseek") &&
         !request_text_is(format, "deepseek-legacy"))
         request_fault(f, FAULT_REQUEST, "reasoning_format",
-                      "'reasoning_format' is %.40s, not auto, deepseek or deepseek-legacy", json_object_get_string(format));
+                      "'reasoning_format' is %.40s, not auto, deepseek or deepseek-legacy",
+                      json_object_get_string(format));
     if (!chat)
         return;
     refuse_above(body, "best_of", n, "/v1/completions has it", f);
     want_bool(body, "echo", false, "a chat answer does not include the prompt", f);
-    want_bool(body, "add_special_tokens", false, "the model's format has those that belong there", f);
+    want_bool(body, "add_special_tokens", false, "the model's format has those that belong there",
+              f);
     want_bool(body, "skip_special_tokens", true, "/completions shows special tokens", f);
 }
 
 /* ---- all of it ---- */
 
 /* Ends: tokens that end an answer, words that do not come in it. */
-static void read_ends(struct chat_request *r, struct json_object *body, const struct answer_options *o, bool chat,
-                      struct fault *f)
+static void read_ends(struct chat_request *r, struct json_object *body,
+                      const struct answer_options *o, bool chat, struct fault *f)
 {
     static const char *const least[] = {"min_tokens", "min_new_tokens"};
     for (size_t i = 0; i < 2; i++)
@@ -543,7 +570,8 @@ static void read_ends(struct chat_request *r, struct json_object *body, const st
 }
 
 /* A number of drafted tokens, 0: none; -1 (as absent): as many as pay. */
-static void read_draft_max(struct chat_request *r, struct json_object *body, const char *name, struct fault *f)
+static void read_draft_max(struct chat_request *r, struct json_object *body, const char *name,
+                           struct fault *f)
 {
     int64_t n = -1;
     request_get_int(body, name, -1, INT32_MAX, &n, f);
@@ -551,9 +579,10 @@ static void read_draft_max(struct chat_request *r, struct json_object *body, con
         r->draft_max = n ? n : -1;
 }
 
-/* What drafts: one of INGLE_DRAFT_METHODS, or llama-server's word for it ("draft-mtp", "ngram_simple").  Whether it is at
- * hand is the scheduler's to say. */
-static void read_draft_method(struct chat_request *r, struct json_object *body, const char *name, struct fault *f)
+/* What drafts: one of INGLE_DRAFT_METHODS, or llama-server's word for it ("draft-mtp",
+ * "ngram_simple").  Whether it is at hand is the scheduler's to say. */
+static void read_draft_method(struct chat_request *r, struct json_object *body, const char *name,
+                              struct fault *f)
 {
     static const char *const methods[] = {INGLE_DRAFT_METHODS};
     struct str word;
@@ -570,12 +599,15 @@ static void read_draft_method(struct chat_request *r, struct json_object *body, 
         if (strcmp(methods[i], w) == 0)
             r->draft_method = methods[i];
     if (w[0] && (!r->draft_method || strcmp(w, r->draft_method)))
-        request_fault(f, FAULT_REQUEST, name, "'%s' is '%.64s', which is none of auto, dflash, mtp, dspark, model, ngram and none", name, w);
+        request_fault(
+            f, FAULT_REQUEST, name,
+            "'%s' is '%.64s', which is none of auto, dflash, mtp, dspark, model, ngram and none",
+            name, w);
     str_release(&word);
 }
 
-/* Whether and how far tokens are drafted, which changes no text: llama-server's fields, flat or as an object.  Least
- * probabilities are checked; what pays is known better. */
+/* Whether and how far tokens are drafted, which changes no text: llama-server's fields, flat or as
+ * an object.  Least probabilities are checked; what pays is known better. */
 static void read_drafting(struct chat_request *r, struct json_object *body, struct fault *f)
 {
     struct json_object *draft = request_get(body, "draft"), *o = request_get(body, "speculative");
@@ -605,7 +637,8 @@ static void read_drafting(struct chat_request *r, struct json_object *body, stru
 }
 
 void openai_read_sampling(struct chat_request *r, struct json_object *body,
-                          const struct answer_options *o, enum openai_limits limits, struct fault *f)
+                          const struct answer_options *o, enum openai_limits limits,
+                          struct fault *f)
 {
     const bool native = limits == OPENAI_NATIVE;
     int64_t priority = 0, slot = -1;
@@ -679,7 +712,8 @@ static void read_template_arguments(struct chat_request *r, struct json_object *
 
 void openai_read_think(struct chat_request *r, struct json_object *body, struct fault *f)
 {
-    static const char *const budget[] = {"thinking_budget", "thinking_token_budget", "thinking_budget_tokens"};
+    static const char *const budget[] = {"thinking_budget", "thinking_token_budget",
+                                         "thinking_budget_tokens"};
     read_template_arguments(r, body, f);
     openai_think_word(r, body, "think", f);
     openai_think_word(r, body, "enable_thinking", f);

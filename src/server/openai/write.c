@@ -68,7 +68,8 @@ static void put_drafts(struct str *out, const struct ingle_usage *u)
     write_key(out, "draft");
     write_open(out, '{');
     write_member_int(out, "drafts", u->n_drafts);
-    write_member_number(out, "mean_length", u->n_drafts ? 1 + (double)u->n_accepted / (double)u->n_drafts : 0);
+    write_member_number(out, "mean_length",
+                        u->n_drafts ? 1 + (double)u->n_accepted / (double)u->n_drafts : 0);
     write_member_number(out, "saved_ms", u->draft_saved_seconds * 1e3);
     write_member(out, "why_off", u->draft_why[0] ? u->draft_why : NULL);
     write_close(out, '}');
@@ -125,8 +126,8 @@ void openai_put_timer(struct str *out, struct openai_timer *t, const struct answ
     const double seconds = (double)(clock_now() - t->begun) * 1e-9;
     if (t->prompt_seconds <= 0)
         t->prompt_seconds = seconds;
-    put_times(out, i->reuse.kept, i->n_prompt - i->n_skipped - i->reuse.kept, t->prompt_seconds, n_predicted, 1,
-              seconds - t->prompt_seconds);
+    put_times(out, i->reuse.kept, i->n_prompt - i->n_skipped - i->reuse.kept, t->prompt_seconds,
+              n_predicted, 1, seconds - t->prompt_seconds);
     write_close(out, '}');
 }
 
@@ -136,15 +137,18 @@ static void put_experts(struct str *out, const struct ingle_expert_use *u)
     if (!u->hits && !u->misses)
         return;
     write_key(out, "experts");
-    str_addf(out, "{\"hits\":%llu,\"misses\":%llu,\"skipped\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.3f}", (unsigned long long)u->hits,
-             (unsigned long long)u->misses, (unsigned long long)u->skipped, (unsigned long long)u->read_bytes, (double)u->stall_ns * 1e-6);
+    str_addf(
+        out,
+        "{\"hits\":%llu,\"misses\":%llu,\"skipped\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.3f}",
+        (unsigned long long)u->hits, (unsigned long long)u->misses, (unsigned long long)u->skipped,
+        (unsigned long long)u->read_bytes, (double)u->stall_ns * 1e-6);
 }
 
 void openai_put_timings(struct str *out, const struct answer_result *r)
 {
     const struct ingle_usage *u = &r->usage;
-    put_times(out, u->reuse.kept, u->n_prompt - u->n_skipped - u->reuse.kept, u->prefill_seconds, u->n_generated,
-              r->n_choices, u->decode_seconds);
+    put_times(out, u->reuse.kept, u->n_prompt - u->n_skipped - u->reuse.kept, u->prefill_seconds,
+              u->n_generated, r->n_choices, u->decode_seconds);
     write_member_int(out, "draft_n", u->n_drafted);
     write_member_int(out, "draft_n_accepted", u->n_accepted);
     put_experts(out, &u->experts);

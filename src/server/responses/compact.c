@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * compact - POST /responses/compact: the model summarises a conversation, and the reply is an item that
- * stands for all of it.
+ * compact - POST /responses/compact: the model summarises a conversation, and the reply is an item
+ * that stands for all of it.
  *
  * The summary is sealed in the item as thoughts are: clients hand it back unread.
  */
@@ -15,9 +15,11 @@
 /* Where the request says nothing: enough for a summary, and an end for a model that finds none. */
 enum { MOST_TOKENS = 8192 };
 
-#define TASK                                                                                                           \
-    "Summarise this conversation so that another assistant can continue it without reading it. Keep what was asked "   \
-    "for and which rules were set, what was done and decided, names, paths, numbers and results that are still "       \
+#define TASK                                                                                       \
+    "Summarise this conversation so that another assistant can continue it without reading it. "   \
+    "Keep what was asked "                                                                         \
+    "for and which rules were set, what was done and decided, names, paths, numbers and results "  \
+    "that are still "                                                                              \
     "needed, and what remains to be done. Reply with the summary only, and call no tool."
 
 #define FRONT "Summary of the conversation so far:\n\n"
@@ -28,13 +30,14 @@ bool responses_open_compaction(struct json_object *item, struct str *out)
     return thought_open(view_member(item, "encrypted_content"), out);
 }
 
-void responses_ask_compaction(struct responses_reader *d, struct json_object *body, struct chat_request *r)
+void responses_ask_compaction(struct responses_reader *d, struct json_object *body,
+                              struct chat_request *r)
 {
     static const char *const never[] = {"stream", "background"};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++)
         if (json_object_get_boolean(view_get(body, never[i])))
-            request_fault(d->fault, FAULT_REQUEST, never[i], "'%s' is not for /responses/compact: the reply is whole",
-                          never[i]);
+            request_fault(d->fault, FAULT_REQUEST, never[i],
+                          "'%s' is not for /responses/compact: the reply is whole", never[i]);
     if (r->has_grammar)
         report(d->sink, INGLE_REPORT_NOTE, "field", "text.format", "left out: a summary is text");
     r->has_grammar = false;
@@ -64,7 +67,8 @@ static void put_compaction(struct str *out, const char *id, struct view summary)
     str_release(&seal);
 }
 
-/* Without a summary the conversation itself is the reply: the client puts it in place of what it has. */
+/* Without a summary the conversation itself is the reply: the client puts it in place of what it
+ * has. */
 static void on_whole(void *state, const struct answer_result *r, struct str *out)
 {
     const struct responses *s = state;
@@ -78,8 +82,8 @@ static void on_whole(void *state, const struct answer_result *r, struct str *out
         warning[n++] = "the model wrote no summary: the items are those of the request";
     else if (c->finish == ANSWER_LENGTH)
         warning[n++] = "the summary is cut: tokens ran out (max_output_tokens)";
-    str_addf(out, "{\"id\":\"resp_%s\",\"object\":\"response.compaction\",\"created_at\":%lld", r->info->id,
-             (long long)r->info->created);
+    str_addf(out, "{\"id\":\"resp_%s\",\"object\":\"response.compaction\",\"created_at\":%lld",
+             r->info->id, (long long)r->info->created);
     write_member(out, "model", r->info->model);
     write_member_texts(out, "warnings", warning, n);
     write_key(out, "output");

@@ -59,15 +59,17 @@ static bool get(struct serve *v, const struct http_request *rq, struct responses
 static void check_metadata(struct json_object *o, struct fault *f)
 {
     if (json_object_object_length(o) > MOST_PAIRS)
-        request_fault(f, FAULT_REQUEST, "metadata", "'metadata' has %d pairs, more than the limit of %d",
+        request_fault(f, FAULT_REQUEST, "metadata",
+                      "'metadata' has %d pairs, more than the limit of %d",
                       json_object_object_length(o), MOST_PAIRS);
     json_object_object_foreach(o, key, value)
     {
         const struct view text = view_of(value);
         if (strlen(key) > MOST_KEY || !text.at || text.n > MOST_VALUE)
-            request_fault(f, FAULT_REQUEST, "metadata",
-                          "'metadata' is no object of names of up to %d bytes and texts of up to %d",
-                          MOST_KEY, MOST_VALUE);
+            request_fault(
+                f, FAULT_REQUEST, "metadata",
+                "'metadata' is no object of names of up to %d bytes and texts of up to %d",
+                MOST_KEY, MOST_VALUE);
     }
 }
 
@@ -99,7 +101,8 @@ static struct json_object *read_body(const struct http_request *rq, struct fault
 
 /* ---- conversations ---- */
 
-static void put_conversation(struct str *out, const char *id, int64_t created, const struct str *metadata)
+static void put_conversation(struct str *out, const char *id, int64_t created,
+                             const struct str *metadata)
 {
     write_open(out, '{');
     write_member(out, "id", id);

@@ -63,8 +63,8 @@ bool responses_items_add(struct responses_items *list, struct responses_item *i)
     return true;
 }
 
-bool responses_items_share(struct responses_items *to, const struct responses_items *from, size_t begin,
-                           size_t end)
+bool responses_items_share(struct responses_items *to, const struct responses_items *from,
+                           size_t begin, size_t end)
 {
     if (!mem_grow(&to->at, &to->cap, to->n + (end - begin) + 1, sizeof(struct responses_item *))) {
         to->failed = true;
@@ -90,7 +90,8 @@ size_t responses_items_find(const struct responses_items *list, const char *id)
 {
     const size_t n = strlen(id);
     size_t i = 0;
-    while (i < list->n && (list->at[i]->n_id != n || memcmp(responses_item_id(list->at[i]), id, n) != 0))
+    while (i < list->n &&
+           (list->at[i]->n_id != n || memcmp(responses_item_id(list->at[i]), id, n) != 0))
         i++;
     return i;
 }

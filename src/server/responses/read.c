@@ -42,22 +42,27 @@ static void missing(struct responses_reader *d, const char *where, const char *w
 typedef void say_fn(struct convert *c, struct view t);
 
 /* What the model cannot be shown: a note where nobody can send it otherwise, else a fault. */
-static void note(struct responses_reader *d, struct view type, bool medium, size_t i, say_fn *say, const char *where)
+static void note(struct responses_reader *d, struct view type, bool medium, size_t i, say_fn *say,
+                 const char *where)
 {
     if (d->answered || say != convert_user || (medium && d->notes)) {
         drop(d, type, medium ? "this version reads only text" : "a part without text");
         if (medium)
             say(&d->convert, VIEW(PART_NOTE));
     } else if (medium) {
-        request_fault(d->fault, FAULT_REQUEST, where,
-                      "part %zu of the content is '%.40s': this version reads only text (--media note)", i, type.at);
+        request_fault(
+            d->fault, FAULT_REQUEST, where,
+            "part %zu of the content is '%.40s': this version reads only text (--media note)", i,
+            type.at);
     } else {
-        request_fault(d->fault, FAULT_REQUEST, where, "part %zu of the content is '%.40s', not " PART_TYPES, i,
+        request_fault(d->fault, FAULT_REQUEST, where,
+                      "part %zu of the content is '%.40s', not " PART_TYPES, i,
                       type.at ? type.at : "");
     }
 }
 
-static void read_part(struct responses_reader *d, struct json_object *part, size_t i, say_fn *say, const char *where)
+static void read_part(struct responses_reader *d, struct json_object *part, size_t i, say_fn *say,
+                      const char *where)
 {
     struct str text;
     str_init(&text);
@@ -166,7 +171,8 @@ static void read_compaction(struct responses_reader *d, struct json_object *item
     if (ours)
         convert_user(&d->convert, view_str(&text));
     else
-        drop(d, VIEW("compaction"), "it is another provider's, or altered: what it stands for is not known here");
+        drop(d, VIEW("compaction"),
+             "it is another provider's, or altered: what it stands for is not known here");
     str_release(&text);
 }
 
@@ -211,9 +217,11 @@ static void read_chat_calls(struct responses_reader *d, struct json_object *item
     const struct view thought = view_member(item, "reasoning_content");
     if (thought.n)
         convert_thought(&d->convert, thought);
-    for (size_t i = 0; json_object_is_type(calls, json_type_array) && i < json_object_array_length(calls) &&
-                       request_go_on(d->fault); i++) {
-        struct json_object *call = json_object_array_get_idx(calls, i), *fn = view_get(call, "function");
+    for (size_t i = 0; json_object_is_type(calls, json_type_array) &&
+                       i < json_object_array_length(calls) && request_go_on(d->fault);
+         i++) {
+        struct json_object *call = json_object_array_get_idx(calls, i),
+                           *fn = view_get(call, "function");
         add_call(d, call, view_member(fn, "name"), view_get(fn, "arguments"));
     }
 }
@@ -244,7 +252,8 @@ static void read_message(struct responses_reader *d, struct json_object *item,
         read_content(d, content, convert_user, where);
     } else if (has_role(item, "system") || has_role(item, "developer")) {
         if (!empty)
-            read_content(d, content, has_role(item, "system") ? convert_system : convert_developer, where);
+            read_content(d, content, has_role(item, "system") ? convert_system : convert_developer,
+                         where);
     } else if (has_role(item, "assistant")) {
         convert_assistant(&d->convert);
         if (content)
@@ -403,8 +412,8 @@ static void read_reference(struct responses_reader *d, struct json_object *item,
     }
     if (++d->n_references > MAX_REFERENCES || i->n > MAX_REFERENCE_BYTES - d->reference_bytes) {
         request_fault(d->fault, FAULT_REQUEST, where,
-                      "more than %d references to items, or than %d bytes that they bring", MAX_REFERENCES,
-                      MAX_REFERENCE_BYTES);
+                      "more than %d references to items, or than %d bytes that they bring",
+                      MAX_REFERENCES, MAX_REFERENCE_BYTES);
     } else {
         d->reference_bytes += i->n;
         read_known(d, i, where);
@@ -465,8 +474,9 @@ static bool check_number(struct responses_reader *d, size_t n, const char *name)
 {
     const size_t before = d->state->items.n;
     if (n > REQUEST_MAX_MESSAGES || before > REQUEST_MAX_MESSAGES - n)
-        request_fault(d->fault, FAULT_REQUEST, name, "%zu items and %zu before them, more than the limit of %d",
-                      n, before, REQUEST_MAX_MESSAGES);
+        request_fault(d->fault, FAULT_REQUEST, name,
+                      "%zu items and %zu before them, more than the limit of %d", n, before,
+                      REQUEST_MAX_MESSAGES);
     return !d->fault->kind;
 }
 
@@ -474,7 +484,8 @@ static bool check_number(struct responses_reader *d, size_t n, const char *name)
 static bool is_models(struct json_object *item)
 {
     const struct view type = view_member(item, "type");
-    return has_role(item, "assistant") || view_is(type, "reasoning") || view_is(type, "compaction") || view_ends(type, "_call");
+    return has_role(item, "assistant") || view_is(type, "reasoning") ||
+           view_is(type, "compaction") || view_ends(type, "_call");
 }
 
 /* Reads items and keeps their texts for the store. */
@@ -512,15 +523,16 @@ static void read_known_items(struct responses_reader *d, const struct responses_
 }
 
 /* What is kept under id comes first. */
-static void read_kept(struct responses_reader *d, struct view id, const char *field, const char *what,
-                      const char *advice)
+static void read_kept(struct responses_reader *d, struct view id, const char *field,
+                      const char *what, const char *advice)
 {
     struct responses_items list = {0};
     struct responses_found found = {.items = &list};
     if (!d->store || !responses_store_get(d->store, d->state->user.at, id.at, &found))
         missing(d, field, what, id, advice);
     else if (found.open)
-        request_fault(d->fault, FAULT_REQUEST, field, "the %s '%.100s' is not complete yet", what, id.at);
+        request_fault(d->fault, FAULT_REQUEST, field, "the %s '%.100s' is not complete yet", what,
+                      id.at);
     else
         read_known_items(d, &list, field);
     responses_found_release(&found);
@@ -580,7 +592,8 @@ static void read_input(struct responses_reader *d, struct json_object *body)
         json_object_put(item);
     } else if (json_object_is_type(input, json_type_array)) {
         read_items(d, input, "input");
-    } else if (input || !(view_get(body, "previous_response_id") || view_get(body, "conversation"))) {
+    } else if (input ||
+               !(view_get(body, "previous_response_id") || view_get(body, "conversation"))) {
         fail(d, "input", "'input'", input, "a string or an array");
     }
 }
@@ -635,7 +648,8 @@ static void check_include(struct responses_reader *d, struct json_object *body)
     struct json_object *list = request_get_array(body, "include", 64, d->fault);
     for (size_t i = 0; list && i < json_object_array_length(list); i++)
         if (!json_object_is_type(json_object_array_get_idx(list, i), json_type_string))
-            fail(d, "include", "an item of 'include'", json_object_array_get_idx(list, i), "a string");
+            fail(d, "include", "an item of 'include'", json_object_array_get_idx(list, i),
+                 "a string");
 }
 
 static void read_reasoning_field(struct responses_reader *d, struct json_object *body,
@@ -650,8 +664,8 @@ static void read_reasoning_field(struct responses_reader *d, struct json_object 
             fail(d, "reasoning", words[i], view_get(reasoning, words[i]), "a string");
     if (effort.at)
         request_effort(r, effort.at, "reasoning.effort", d->fault);
-    if (summary.n && !view_is(summary, "auto") && !view_is(summary, "concise") && !view_is(summary, "detailed") &&
-        !view_is(summary, "none"))
+    if (summary.n && !view_is(summary, "auto") && !view_is(summary, "concise") &&
+        !view_is(summary, "detailed") && !view_is(summary, "none"))
         request_fault(d->fault, FAULT_REQUEST, "reasoning.summary",
                       "'summary' is '%.40s', not auto, concise, detailed or none", summary.at);
     d->state->summary = summary.n && !view_is(summary, "none");
@@ -665,9 +679,11 @@ static void refuse(struct responses_reader *d, struct json_object *body)
                       "'prompt' is not kept here: send input and instructions");
     struct json_object *truncation = view_get(body, "truncation");
     if (view_is(view_of(truncation), "auto"))
-        drop(d, VIEW("truncation"), "'auto' cuts nothing here: an input that is longer than the context is refused");
+        drop(d, VIEW("truncation"),
+             "'auto' cuts nothing here: an input that is longer than the context is refused");
     else if (truncation && !view_is(view_of(truncation), "disabled"))
-        request_fault(d->fault, FAULT_REQUEST, "truncation", "'truncation' is %.40s, not auto or disabled",
+        request_fault(d->fault, FAULT_REQUEST, "truncation",
+                      "'truncation' is %.40s, not auto or disabled",
                       json_object_get_string(truncation));
 }
 
@@ -825,12 +841,16 @@ void responses_free(struct responses *s)
     mem_free(s);
 }
 
-static void read_all(struct json_object *body, const struct answer_options *o, struct responses_store *store,
-                     const char *user, const struct report_sink *sink, struct chat_request *r, struct responses **out,
+static void read_all(struct json_object *body, const struct answer_options *o,
+                     struct responses_store *store, const char *user,
+                     const struct report_sink *sink, struct chat_request *r, struct responses **out,
                      bool compact, struct fault *fault)
 {
-    struct responses_reader d = {.state = new_state(user), .store = store, .sink = request_notes(r, sink),
-                                        .fault = fault, .notes = o->note_media};
+    struct responses_reader d = {.state = new_state(user),
+                                 .store = store,
+                                 .sink = request_notes(r, sink),
+                                 .fault = fault,
+                                 .notes = o->note_media};
     struct err err;
     *out = d.state;
     if (!d.state) {
@@ -856,23 +876,23 @@ static void read_all(struct json_object *body, const struct answer_options *o, s
     convert_release(&d.convert);
 }
 
-void responses_read(struct json_object *body, const struct answer_options *o, struct responses_store *store,
-                           const char *user, const struct report_sink *sink,
-                           struct chat_request *r, struct responses **out,
-                           struct fault *fault)
+void responses_read(struct json_object *body, const struct answer_options *o,
+                    struct responses_store *store, const char *user, const struct report_sink *sink,
+                    struct chat_request *r, struct responses **out, struct fault *fault)
 {
     read_all(body, o, store, user, sink, r, out, false, fault);
 }
 
-void responses_read_compact(struct json_object *body, const struct answer_options *o, struct responses_store *store,
-                            const char *user, const struct report_sink *sink, struct chat_request *r,
+void responses_read_compact(struct json_object *body, const struct answer_options *o,
+                            struct responses_store *store, const char *user,
+                            const struct report_sink *sink, struct chat_request *r,
                             struct responses **out, struct fault *fault)
 {
     read_all(body, o, store, user, sink, r, out, true, fault);
 }
 
-void responses_check_items(struct json_object *items, struct responses_store *store, const char *user,
-                           struct responses_items *out, struct fault *fault)
+void responses_check_items(struct json_object *items, struct responses_store *store,
+                           const char *user, struct responses_items *out, struct fault *fault)
 {
     struct responses_reader d = {.state = new_state(user), .store = store, .fault = fault};
     if (!d.state) {

@@ -11,8 +11,8 @@
 static const char *user_of(const struct http_request *rq) { return rq->user ? rq->user : ""; }
 
 /* The body of a request as a chat_request; *s may be NULL. */
-static void read_body(struct serve *v, const struct http_request *rq, bool compact, struct chat_request *r,
-                      struct responses **s, struct fault *f)
+static void read_body(struct serve *v, const struct http_request *rq, bool compact,
+                      struct chat_request *r, struct responses **s, struct fault *f)
 {
     const struct answer_options *o = answer_get_options(v->answers);
     const struct report_sink sink = {.report = v->callbacks.report, .arg = v->callbacks.arg};
@@ -21,7 +21,8 @@ static void read_body(struct serve *v, const struct http_request *rq, bool compa
     request_init(r, &o->sampling);
     r->max_tokens = o->max_tokens;
     r->ignore_end = o->ignore_end;
-    (compact ? responses_read_compact : responses_read)(body, o, v->responses, user_of(rq), &sink, r, s, f);
+    (compact ? responses_read_compact : responses_read)(body, o, v->responses, user_of(rq), &sink,
+                                                        r, s, f);
     json_object_put(body);
 }
 
@@ -103,7 +104,8 @@ static void not_found(struct http_exchange *x, const struct http_request *rq)
 {
     const char *id = serve_path(rq) + strlen("/responses/");
     serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "not_found"},
-               "there is no response '%.*s' (any more)", (int)(strcspn(id, "/") < 80 ? strcspn(id, "/") : 80), id);
+               "there is no response '%.*s' (any more)",
+               (int)(strcspn(id, "/") < 80 ? strcspn(id, "/") : 80), id);
 }
 
 static void refuse(struct http_exchange *x, const struct http_request *rq, const struct fault *f)
@@ -137,8 +139,9 @@ static void follow(struct http_exchange *x, const struct http_request *rq, struc
 {
     struct fault f = serve_watch(x);
     if (!t || !tape_keeps(t))
-        request_fault(&f, FAULT_REQUEST, "stream",
-                      "only a response that was made with background and stream can be streamed again");
+        request_fault(
+            &f, FAULT_REQUEST, "stream",
+            "only a response that was made with background and stream can be streamed again");
     if (!f.kind && !tape_listen(t, x, first))
         request_fault(&f, FAULT_REQUEST, "starting_after",
                       "the events after %lld were deleted", (long long)first - 1);

@@ -36,7 +36,10 @@ struct responses_item {
 struct responses_item *responses_item_create(const char *text, size_t n, struct view id);
 struct responses_item *responses_item_ref(struct responses_item *i);
 void responses_item_unref(struct responses_item *i); /* NULL is fine */
-static inline const char *responses_item_id(const struct responses_item *i) { return i->text + i->n + 1; }
+static inline const char *responses_item_id(const struct responses_item *i)
+{
+    return i->text + i->n + 1;
+}
 static inline size_t responses_item_bytes(const struct responses_item *i)
 {
     return sizeof *i + sizeof i + i->n + i->n_id;
@@ -52,8 +55,8 @@ void responses_items_release(struct responses_items *list);
 /* Takes the reference; NULL is no memory. */
 bool responses_items_add(struct responses_items *list, struct responses_item *i);
 /* Adds those of another list from begin to end. */
-bool responses_items_share(struct responses_items *to, const struct responses_items *from, size_t begin,
-                           size_t end);
+bool responses_items_share(struct responses_items *to, const struct responses_items *from,
+                           size_t begin, size_t end);
 void responses_items_cut(struct responses_items *list, size_t at);
 /* The place of the first one of that id; list->n: there is none. */
 size_t responses_items_find(const struct responses_items *list, const char *id);
@@ -62,8 +65,8 @@ size_t responses_items_find(const struct responses_items *list, const char *id);
 
 /* Any thread may use a store. */
 struct responses_store;
-/* When there are more than n_max (0: 1000) answers and conversations, or n_bytes (0: 64 MiB), the oldest
- * of the user go who has the most. */
+/* When there are more than n_max (0: 1000) answers and conversations, or n_bytes (0: 64 MiB), the
+ * oldest of the user go who has the most. */
 MUST_CHECK ingle_status responses_store_create(struct responses_store **out,
                                                       size_t n_max, size_t n_bytes,
                                                       struct err *err);
@@ -85,12 +88,14 @@ bool responses_store_set(struct responses_store *s, const char *user, const char
 /* False: there is nothing of that user. */
 bool responses_store_set_object(struct responses_store *s, const char *user, const char *id,
                                 const struct str *object);
-/* RESPONSES_FULL: it would have more than REQUEST_MAX_MESSAGES items, or half of what the store holds. */
+/* RESPONSES_FULL: it would have more than REQUEST_MAX_MESSAGES items, or half of what the store
+ * holds. */
 enum responses_change { RESPONSES_CHANGED, RESPONSES_MISSING, RESPONSES_FULL };
-enum responses_change responses_store_append(struct responses_store *s, const char *user, const char *id,
-                                             const struct responses_items *new);
+enum responses_change responses_store_append(struct responses_store *s, const char *user,
+                                             const char *id, const struct responses_items *new);
 /* Takes the item out; false: there is none of that id. */
-bool responses_store_remove(struct responses_store *s, const char *user, const char *id, const char *item);
+bool responses_store_remove(struct responses_store *s, const char *user, const char *id,
+                            const char *item);
 struct responses_found {
     struct responses_items *items; /* NULL, or what is found is added there */
     struct responses_item *object;
@@ -107,7 +112,8 @@ void responses_store_count(struct responses_store *s, size_t *n, size_t *n_bytes
 /* What is being computed is cancelled. */
 bool responses_store_delete(struct responses_store *s, const char *user, const char *id);
 /* A reference to the newest item of that id, or NULL. */
-struct responses_item *responses_store_item(struct responses_store *s, const char *user, struct view id);
+struct responses_item *responses_store_item(struct responses_store *s, const char *user,
+                                            struct view id);
 
 /* ---- tools ---- */
 
@@ -136,8 +142,8 @@ enum responses_open {
 
 /* ---- items ---- */
 
-/* The item as the store keeps it: messages with their type, an id and a list of parts.  base and n make
- * the id.  NULL: no memory. */
+/* The item as the store keeps it: messages with their type, an id and a list of parts.  base and n
+ * make the id.  NULL: no memory. */
 struct responses_item *responses_keep_item(struct json_object *item, const char *base, size_t n);
 void responses_random(char hex[33]);
 /* Appends {"object":"list",...}, the page of a list of items that the query asks for: limit, order,
@@ -157,7 +163,8 @@ struct responses {
     size_t n_tools, cap_tools;
     struct str echo;  /* members of the response object that repeat the request */
     struct responses_items items; /* the conversation up to the answer, and that, for the store */
-    size_t n_items, new_at; /* how many stand before the answer, and where those of this request begin */
+    /* how many stand before the answer, and where those of this request begin */
+    size_t n_items, new_at;
     char base[33]; /* of the ids that items get */
     bool summary;     /* thoughts are shown as summaries, not as raw text */
     bool sealed;      /* thoughts carry encrypted_content */
@@ -188,7 +195,8 @@ struct responses_reader {
     struct responses *state;
     struct responses_store *store;
     struct convert convert;
-    struct str *shown; /* tools that are read are late ones and told here; NULL: they stand in front */
+    /* tools that are read are late ones and told here; NULL: they stand in front */
+    struct str *shown;
     const struct report_sink *sink;
     struct fault *fault;
     bool answered; /* the item has been: nobody can send it otherwise */
@@ -199,23 +207,24 @@ struct responses_reader {
     size_t n_references, reference_bytes; /* items that were referred to, and their texts */
 };
 
-/* Adds the items of an array to *out as the store keeps them, or a fault: a request with them would be
- * refused. */
-void responses_check_items(struct json_object *items, struct responses_store *store, const char *user,
-                           struct responses_items *out, struct fault *fault);
+/* Adds the items of an array to *out as the store keeps them, or a fault: a request with them would
+ * be refused. */
+void responses_check_items(struct json_object *items, struct responses_store *store,
+                           const char *user, struct responses_items *out, struct fault *fault);
 /* Reads a body.  *out is the state for the dialect and is written in any case but NULL when
  * memory runs out; *r is initialised.  store and sink may be NULL. */
-void responses_read(struct json_object *body, const struct answer_options *o, struct responses_store *store,
-                           const char *user, const struct report_sink *sink,
-                           struct chat_request *r, struct responses **out,
-                           struct fault *fault);
+void responses_read(struct json_object *body, const struct answer_options *o,
+                    struct responses_store *store, const char *user, const struct report_sink *sink,
+                    struct chat_request *r, struct responses **out, struct fault *fault);
 /* The same for /responses/compact: the conversation, and the task to summarise it. */
-void responses_read_compact(struct json_object *body, const struct answer_options *o, struct responses_store *store,
-                            const char *user, const struct report_sink *sink, struct chat_request *r,
+void responses_read_compact(struct json_object *body, const struct answer_options *o,
+                            struct responses_store *store, const char *user,
+                            const struct report_sink *sink, struct chat_request *r,
                             struct responses **out, struct fault *fault);
 void responses_free(struct responses *s);
 /* The end of a body for responses_read_compact(), whose fields are read. */
-void responses_ask_compaction(struct responses_reader *d, struct json_object *body, struct chat_request *r);
+void responses_ask_compaction(struct responses_reader *d, struct json_object *body,
+                              struct chat_request *r);
 /* Appends what an item of type compaction says; false: it is not ours. */
 bool responses_open_compaction(struct json_object *item, struct str *out);
 void responses_put_usage(struct str *out, const struct answer_result *r);
@@ -224,8 +233,8 @@ void responses_put_usage(struct str *out, const struct answer_result *r);
 void responses_read_tools(struct responses_reader *d, struct json_object *tools,
                                  const char *where);
 /* tools: those of the request, which may be skipped ones. */
-void responses_read_choice(struct responses_reader *d, struct json_object *choice, struct json_object *tools,
-                           struct chat_request *r);
+void responses_read_choice(struct responses_reader *d, struct json_object *choice,
+                           struct json_object *tools, struct chat_request *r);
 /* Appends the name by which the model calls a tool. */
 void responses_flat(struct view space, struct view name, struct str *out);
 /* A tool was called by that name; NULL: there is none. */

@@ -2,13 +2,13 @@
  *
  * Answers and conversations by their ids, items by theirs.
  *
- * Items are shared: a chain of answers keeps each of them once.  A table leads from the id of an item
- * to its text, so nothing here reads or searches texts.  Whoever has a key owns what it brought; when
- * the store is full, the owner of the most loses its oldest, so that nobody is pushed out of the share
- * that each of them could have.
+ * Items are shared: a chain of answers keeps each of them once.  A table leads from the id of an
+ * item to its text, so nothing here reads or searches texts.  Whoever has a key owns what it
+ * brought; when the store is full, the owner of the most loses its oldest, so that nobody is pushed
+ * out of the share that each of them could have.
  *
- * The lock is held for a piece of the work at a time: an answer may have a hundred thousand items, and
- * the threads of answers wait for this lock, too.
+ * The lock is held for a piece of the work at a time: an answer may have a hundred thousand items,
+ * and the threads of answers wait for this lock, too.
  */
 #include "server/responses/responses.h"
 
@@ -78,7 +78,8 @@ static void mix(uint64_t v[4])
     v[2] = turn(v[2], 32);
 }
 
-static uint64_t hash_of(const struct responses_store *s, const struct owner *o, const char *id, size_t n)
+static uint64_t hash_of(const struct responses_store *s, const struct owner *o, const char *id,
+                        size_t n)
 {
     const uint64_t k0 = s->seed[0] ^ (uint64_t)(uintptr_t)o, k1 = s->seed[1];
     uint64_t v[4] = {k0 ^ 0x736f6d6570736575u, k1 ^ 0x646f72616e646f6du, k0 ^ 0x6c7967656e657261u,
@@ -226,12 +227,13 @@ static void count_bytes(struct responses_store *s, struct owner *o, size_t more,
 static bool is_same(const struct responses_item *i, const struct owner *o, uint64_t hash,
                     const char *id, size_t n)
 {
-    return i->hash == hash && i->owner == o && i->n_id == n && memcmp(responses_item_id(i), id, n) == 0;
+    return i->hash == hash && i->owner == o && i->n_id == n &&
+           memcmp(responses_item_id(i), id, n) == 0;
 }
 
 /* The place of the newest item of that id in its bucket; *result is NULL: there is none. */
-static struct responses_item **find_item(struct responses_store *s, const struct owner *o, uint64_t hash,
-                                         const char *id, size_t n)
+static struct responses_item **find_item(struct responses_store *s, const struct owner *o,
+                                         uint64_t hash, const char *id, size_t n)
 {
     struct responses_item **at = &s->item[hash & s->mask];
     while (*at && !is_same(*at, o, hash, id, n))
@@ -282,7 +284,8 @@ static void drop_item(struct responses_store *s, struct responses_item *i)
         i->older->next = i->next;
 }
 
-static void keep_items(struct responses_store *s, struct owner *o, const struct responses_items *list)
+static void keep_items(struct responses_store *s, struct owner *o,
+                       const struct responses_items *list)
 {
     for (size_t i = 0; i < list->n;) {
         pthread_mutex_lock(&s->lock);
@@ -333,7 +336,8 @@ static struct entry *find_of(struct responses_store *s, const char *user, const 
 
 static size_t own_bytes(const struct entry *e)
 {
-    return sizeof *e + strlen(e->id) + (e->object ? responses_item_bytes(e->object) : 0) + e->tape_bytes;
+    return sizeof *e + strlen(e->id) + (e->object ? responses_item_bytes(e->object) : 0) +
+           e->tape_bytes;
 }
 
 static void recount(struct responses_store *s, struct entry *e)
@@ -402,14 +406,15 @@ static void dispose(struct responses_store *s, struct entry *e)
 /* ---- room ---- */
 
 /* What the owner has of that of which there is too little. */
-static size_t weight(const struct owner *o, bool by_number, const struct owner *asks, size_t n_bytes)
+static size_t weight(const struct owner *o, bool by_number, const struct owner *asks,
+                     size_t n_bytes)
 {
     return by_number ? o->n : o->n_bytes + (o == asks ? n_bytes : 0);
 }
 
 /* The owner of the most who has something that may go; the one that asks among equals. */
-static struct owner *heaviest(const struct responses_store *s, bool by_number, const struct owner *asks,
-                              size_t n_bytes)
+static struct owner *heaviest(const struct responses_store *s, bool by_number,
+                              const struct owner *asks, size_t n_bytes)
 {
     struct owner *most = NULL;
     for (struct owner *o = s->owner; o; o = o->next) {
@@ -424,12 +429,14 @@ static struct owner *heaviest(const struct responses_store *s, bool by_number, c
 }
 
 /* Until there is room for n_entries and n_bytes more of the owner. */
-static void make_room(struct responses_store *s, const struct owner *asks, size_t n_entries, size_t n_bytes)
+static void make_room(struct responses_store *s, const struct owner *asks, size_t n_entries,
+                      size_t n_bytes)
 {
     for (bool more = true; more;) {
         pthread_mutex_lock(&s->lock);
         const bool by_number = s->n + n_entries > s->n_max;
-        const bool full = by_number || n_bytes > s->n_bytes_max || s->n_bytes > s->n_bytes_max - n_bytes;
+        const bool full =
+            by_number || n_bytes > s->n_bytes_max || s->n_bytes > s->n_bytes_max - n_bytes;
         struct owner *o = full ? heaviest(s, by_number, asks, n_bytes) : NULL;
         struct entry *e = o ? unlink_entry(s, find(s, o, o->oldest->id)) : NULL;
         pthread_mutex_unlock(&s->lock);
@@ -488,8 +495,8 @@ void responses_store_count(struct responses_store *s, size_t *n, size_t *n_bytes
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Changes what k has of the entry; false: there is no open one of that id.  list, object and what is
- * dropped are swapped with what the entry had. */
+/* Changes what k has of the entry; false: there is no open one of that id.  list, object and what
+ * is dropped are swapped with what the entry had. */
 static bool set_open(struct responses_store *s, const struct owner *o, const char *id,
                      const struct responses_kept *k, struct responses_items *list,
                      struct responses_item **object)
@@ -545,7 +552,8 @@ bool responses_store_set_object(struct responses_store *s, const char *user, con
                                 const struct str *object)
 {
     struct responses_item *new =
-        str_ok(object) ? responses_item_create(object->at, object->n, (struct view){NULL, 0}) : NULL;
+        str_ok(object) ? responses_item_create(object->at, object->n, (struct view){NULL, 0})
+                       : NULL;
     pthread_mutex_lock(&s->lock);
     struct entry *e = new ? find_of(s, user, id) : NULL;
     if (e) {
@@ -561,8 +569,8 @@ bool responses_store_set_object(struct responses_store *s, const char *user, con
     return e != NULL;
 }
 
-enum responses_change responses_store_append(struct responses_store *s, const char *user, const char *id,
-                                             const struct responses_items *new)
+enum responses_change responses_store_append(struct responses_store *s, const char *user,
+                                             const char *id, const struct responses_items *new)
 {
     enum responses_change result = RESPONSES_MISSING;
     struct owner *o = pin(s, user);
@@ -592,7 +600,8 @@ enum responses_change responses_store_append(struct responses_store *s, const ch
     return result;
 }
 
-bool responses_store_remove(struct responses_store *s, const char *user, const char *id, const char *item)
+bool responses_store_remove(struct responses_store *s, const char *user, const char *id,
+                            const char *item)
 {
     struct responses_items seen = {0}, gone = {0};
     struct responses_found found = {.items = &seen};
@@ -659,7 +668,8 @@ bool responses_store_delete(struct responses_store *s, const char *user, const c
     return e != NULL;
 }
 
-struct responses_item *responses_store_item(struct responses_store *s, const char *user, struct view id)
+struct responses_item *responses_store_item(struct responses_store *s, const char *user,
+                                            struct view id)
 {
     struct responses_item *found = NULL;
     pthread_mutex_lock(&s->lock);

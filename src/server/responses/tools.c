@@ -214,7 +214,8 @@ static bool is_odd(struct json_object *tool)
 {
     const struct view type = view_member(tool, "type");
     struct json_object *fn = view_get(tool, "function");
-    const bool named = !type.at || view_is(type, "function") || view_is(type, "custom") || view_is(type, "namespace");
+    const bool named = !type.at || view_is(type, "function") || view_is(type, "custom") ||
+                       view_is(type, "namespace");
     return !json_object_is_type(tool, json_type_object) || part_is_mistyped(tool) ||
            (named && !view_member(json_object_is_type(fn, json_type_object) ? fn : tool, "name").n);
 }
@@ -230,7 +231,8 @@ void responses_read_tools(struct responses_reader *d, struct json_object *tools,
     d->skip_odd = false;
     for (size_t i = 0; tools && i < json_object_array_length(tools) && !d->skip_odd; i++)
         d->skip_odd = !is_odd(json_object_array_get_idx(tools, i));
-    for (size_t i = 0; tools && i < json_object_array_length(tools) && request_go_on(d->fault); i++) {
+    for (size_t i = 0; tools && i < json_object_array_length(tools) && request_go_on(d->fault);
+         i++) {
         struct json_object *tool = json_object_array_get_idx(tools, i);
         struct json_object *inner = view_get(tool, "tools");
         const struct view space = view_member(tool, "name");
@@ -252,15 +254,17 @@ void responses_read_tools(struct responses_reader *d, struct json_object *tools,
 
 static bool has_type(struct json_object *tools, struct view type)
 {
-    for (size_t i = 0; type.n && json_object_is_type(tools, json_type_array) && i < json_object_array_length(tools); i++)
+    for (size_t i = 0; type.n && json_object_is_type(tools, json_type_array) &&
+                       i < json_object_array_length(tools);
+         i++)
         if (view_is(view_member(json_object_array_get_idx(tools, i), "type"), type.at))
             return true;
     return false;
 }
 
 /* A tool that must be called: TOOLS_NAMED. */
-static void choose(struct responses_reader *d, struct json_object *choice, struct json_object *tools,
-                   struct chat_request *r)
+static void choose(struct responses_reader *d, struct json_object *choice,
+                   struct json_object *tools, struct chat_request *r)
 {
     const struct view own = view_member(choice, "name");
     struct view name = own.at ? own : view_member(choice, "type");
@@ -278,7 +282,9 @@ static void choose(struct responses_reader *d, struct json_object *choice, struc
         skip(d, name, "a choice of a tool that is not there");
     } else {
         request_fault(d->fault, FAULT_REQUEST, "tool_choice",
-                      "'tool_choice' has the type '%.60s', not function, custom, allowed_tools or that of a tool", flat.at);
+                      "'tool_choice' has the type '%.60s', not function, custom, allowed_tools or "
+                      "that of a tool",
+                      flat.at);
     }
     str_release(&flat);
 }
@@ -302,16 +308,19 @@ static void read_mode(struct responses_reader *d, struct view mode,
 }
 
 /* Where all that are allowed were skipped, none is left to call. */
-static void read_allowed(struct responses_reader *d, struct json_object *tools, struct chat_request *r)
+static void read_allowed(struct responses_reader *d, struct json_object *tools,
+                         struct chat_request *r)
 {
     size_t n = 0;
     write_open(&r->allowed, '[');
-    for (size_t i = 0; json_object_is_type(tools, json_type_array) && i < json_object_array_length(tools); i++) {
+    for (size_t i = 0;
+         json_object_is_type(tools, json_type_array) && i < json_object_array_length(tools); i++) {
         struct json_object *tool = json_object_array_get_idx(tools, i);
         const struct view own = view_member(tool, "name");
         struct str flat;
         str_init(&flat);
-        responses_flat(view_member(tool, "namespace"), own.at ? own : view_member(tool, "type"), &flat);
+        responses_flat(view_member(tool, "namespace"), own.at ? own : view_member(tool, "type"),
+                       &flat);
         if (responses_find(d->state, view_str(&flat))) {
             write_string(&r->allowed, flat.at, flat.n);
             n++;
@@ -325,8 +334,8 @@ static void read_allowed(struct responses_reader *d, struct json_object *tools, 
         r->tool_choice = TOOLS_NONE;
 }
 
-void responses_read_choice(struct responses_reader *d, struct json_object *choice, struct json_object *tools,
-                           struct chat_request *r)
+void responses_read_choice(struct responses_reader *d, struct json_object *choice,
+                           struct json_object *tools, struct chat_request *r)
 {
     if (!choice)
         return;

@@ -392,7 +392,8 @@ static void keep_item(struct responses *s, const char *text, size_t n)
 {
     char id[64];
     const int n_id = snprintf(id, sizeof id, "%s%s%04zx", item_prefix(s), s->id, s->n_output);
-    (void)responses_items_add(&s->items, responses_item_create(text, n, (struct view){id, (size_t)n_id}));
+    (void)responses_items_add(&s->items,
+                              responses_item_create(text, n, (struct view){id, (size_t)n_id}));
 }
 
 static void close_item(struct responses *s, const char *status, struct str *out)
@@ -654,7 +655,8 @@ static void put_result(struct responses *s, const struct answer_result *r, struc
 }
 
 /* Nobody need wait: where the answer will be found, and the beginning of its stream. */
-static void on_accepted(void *state, const struct answer_info *i, struct str *reply, struct str *out)
+static void on_accepted(void *state, const struct answer_info *i, struct str *reply,
+                        struct str *out)
 {
     const struct ending e = {.status = "queued"};
     struct responses *s = state;

@@ -40,21 +40,22 @@ struct view {
     int64_t from, to;
 };
 
-/* What pairs have collected of parts or splits: f32 [n], [n], [n][whole].  Nothing as long as the sum is 0. */
+/* What pairs have collected of parts or splits: f32 [n], [n], [n][whole].  Nothing as long as the
+ * sum is 0. */
 struct sums {
     float *max, *sum, *acc;
 };
 
-/* The ends of a part, for a tile of pairs: it begins from nothing, and goes to other sums: to = acc if it is the
- * first there, else fmaf(acc, y, to x). */
+/* The ends of a part, for a tile of pairs: it begins from nothing, and goes to other sums: to = acc
+ * if it is the first there, else fmaf(acc, y, to x). */
 struct fold {
     bool begins, first;
     float *to; /* f32 [pairs][whole], or NULL */
     float x[16], y[16];
 };
 
-/* Whether tiles of values do that as they go.  Registers of 256 bits hold too few of their sums: it costs more there than it
- * saves. */
+/* Whether tiles of values do that as they go.  Registers of 256 bits hold too few of their sums: it
+ * costs more there than it saves. */
 #ifdef __AVX512F__
 enum { FUSED = 1 };
 #else
@@ -187,8 +188,8 @@ static struct view view_cut(struct view v, int64_t b)
     return c;
 }
 
-/* Turns the scores of one pair in a page to weights, and notes how its sums rescale.  The maxima of all blocks come first, so
- * that one exp is enough for what they rescale. */
+/* Turns the scores of one pair in a page to weights, and notes how its sums rescale.  The maxima of
+ * all blocks come first, so that one exp is enough for what they rescale. */
 static void weigh(struct group *g, int64_t i, struct view v, float *s, float *rescale)
 {
     const int64_t b0 = v.from / KERN_ATTEND_BLOCK, b1 = num_div_up(v.to, KERN_ATTEND_BLOCK);
@@ -216,8 +217,9 @@ static void weigh(struct group *g, int64_t i, struct view v, float *s, float *re
     const int both = EXP_SOME < 2 ? 1 : 2;
     for (int64_t b = b0; b < b1; b++) {
         float *p = s + b * KERN_ATTEND_BLOCK;
-        /* exp(-inf - n) is the 0 that the law asks for where nothing is visible, but for
-         * n = -inf, when what is visible is NaN already.  Beside a NaN a score may be larger than n: the row is NaN then. */
+        /* exp(-inf - n) is the 0 that the law asks for where nothing is visible, but for n = -inf,
+         * when what is visible is NaN already.  Beside a NaN a score may be larger than n: the row
+         * is NaN then. */
         const struct v16 n = v_set(top[b]);
         struct v16 e[2] = {v_sub(v_load(p), n), v_sub(v_load(p + 16), n)};
         LANES_UNROLL
@@ -243,7 +245,8 @@ static void mix_pairs(const struct group *g, const struct tile *t, int64_t i, in
         float *rescale = g->rescale + r * PAGE_BLOCKS;
         if (j0 >= j1)
             continue;
-        one_pair->mix(c, v, j0, j1, g->score + r * KERN_PAGE, rescale, g->acc + (i + r) * g->whole, NULL);
+        one_pair->mix(c, v, j0, j1, g->score + r * KERN_PAGE, rescale, g->acc + (i + r) * g->whole,
+                      NULL);
         rescale[b] = 1.0f; /* done, for what follows in this block */
     }
 }
@@ -267,8 +270,8 @@ static void mix_edge(const struct group *g, const struct tile *t, int64_t i, int
     mix_pairs(g, t, i, base, b, to, end, c, v);
 }
 
-/* Values of a page times weights: blocks that all pairs of the tile see alike go together.  f: NULL, if that is not all of
- * it. */
+/* Values of a page times weights: blocks that all pairs of the tile see alike go together.  f:
+ * NULL, if that is not all of it. */
 static void mix(const struct group *g, const struct tile *t, int64_t i, int64_t base,
                 enum kern_kv_codec c, const struct values *v, const struct fold *f)
 {
@@ -299,13 +302,15 @@ static struct next next_part(const struct group *g, const uint8_t *next, int64_t
     const int64_t half = g->n / 2;
     const bool key = i < half;
     const int64_t n = key ? half : g->n - half, at = key ? i : i - half;
-    const int64_t lines = (int64_t)kern_kv_block_bytes(key ? a->k_codec : a->v_codec, key, key ? a->k_width : a->v_width) / 64;
+    const int64_t lines = (int64_t)kern_kv_block_bytes(key ? a->k_codec : a->v_codec, key,
+                                                       key ? a->k_width : a->v_width) /
+                          64;
     const int64_t from = lines * at / n, to = lines * num_min(at + MAX_R, n) / n;
     return (struct next){next + (key ? a->k_at : a->v_at) + from * 64, to - from};
 }
 
-/* all, with its maximum and sum, takes in a part or a split; acc NULL: zeros; n is a whole number of
- * vectors. */
+/* all, with its maximum and sum, takes in a part or a split; acc NULL: zeros; n is a whole number
+ * of vectors. */
 static void join(float *all_max, float *all_sum, float *all, float max, float sum, const float *acc,
                  int64_t n)
 {
@@ -322,7 +327,8 @@ static void join(float *all_max, float *all_sum, float *all, float max, float su
     }
 }
 
-/* The tile at pair i begins a part from nothing; its sums of values only where its products with them do not. */
+/* The tile at pair i begins a part from nothing; its sums of values only where its products with
+ * them do not. */
 static void begin_part(struct group *g, const struct tile *t, int64_t i, bool fused)
 {
     for (int64_t d = i * g->whole; d < (i + t->n) * g->whole && !fused; d += 16)
@@ -333,9 +339,10 @@ static void begin_part(struct group *g, const struct tile *t, int64_t i, bool fu
     }
 }
 
-/* It ends: maxima and sums go to others, f says how values do.  Pairs of a tile that have not all something, or not all
- * something there, are left to join_part(). */
-static void fold_part(const struct group *g, const struct tile *t, int64_t i, const struct sums *to, struct fold *f)
+/* It ends: maxima and sums go to others, f says how values do.  Pairs of a tile that have not all
+ * something, or not all something there, are left to join_part(). */
+static void fold_part(const struct group *g, const struct tile *t, int64_t i, const struct sums *to,
+                      struct fold *f)
 {
     float x[16] = {0}, y[16] = {0}, sum[16];
     int64_t n_first = 0, n_none = 0;
@@ -349,7 +356,8 @@ static void fold_part(const struct group *g, const struct tile *t, int64_t i, co
         return;
     f->to = to->acc + i * g->whole;
     for (int64_t r = 0; r < t->n; r++) {
-        const float max = g->max[i + r], all = to->max[i + r], top = f->first || max > all ? max : all;
+        const float max = g->max[i + r], all = to->max[i + r],
+                    top = f->first || max > all ? max : all;
         x[r] = all - top;
         y[r] = max - top;
         to->max[i + r] = top;
@@ -361,24 +369,28 @@ static void fold_part(const struct group *g, const struct tile *t, int64_t i, co
 }
 
 /* What fold_part() left. */
-static void join_part(const struct group *g, const struct tile *t, int64_t i, const struct sums *to, const struct fold *f)
+static void join_part(const struct group *g, const struct tile *t, int64_t i, const struct sums *to,
+                      const struct fold *f)
 {
     for (int64_t r = 0; r < t->n; r++) {
         float *at = to->acc + (i + r) * g->whole;
         const float *acc = g->acc + (i + r) * g->whole;
         if (!f->to)
-            join(&to->max[i + r], &to->sum[i + r], at, g->max[i + r], v_fold_sum(v_load(g->lane + (i + r) * 16)), acc, g->whole);
+            join(&to->max[i + r], &to->sum[i + r], at, g->max[i + r],
+                 v_fold_sum(v_load(g->lane + (i + r) * 16)), acc, g->whole);
         else if (f->first)
             memcpy(at, acc, (size_t)g->whole * sizeof *at);
         else
             for (int64_t d = 0; d < g->whole; d += 16)
-                v_store(at + d, v_fma(v_load(acc + d), v_set(f->y[r]), v_mul(v_load(at + d), v_set(f->x[r]))));
+                v_store(at + d, v_fma(v_load(acc + d), v_set(f->y[r]),
+                                      v_mul(v_load(at + d), v_set(f->x[r]))));
     }
 }
 
-/* Every tile of the group against the positions [from, to) of one page.  begins: a part begins with it; into: one ends,
- * and goes there. */
-static void do_page(struct group *g, int64_t page, int64_t from, int64_t to, bool begins, const struct sums *into)
+/* Every tile of the group against the positions [from, to) of one page.  begins: a part begins with
+ * it; into: one ends, and goes there. */
+static void do_page(struct group *g, int64_t page, int64_t from, int64_t to, bool begins,
+                    const struct sums *into)
 {
     const struct kern_attend *a = g->a;
     const uint8_t *kb = a->page[page] + a->k_at, *vb = a->page[page] + a->v_at;
@@ -407,7 +419,8 @@ static void do_page(struct group *g, int64_t page, int64_t from, int64_t to, boo
     for (int64_t i = 0; i < g->n;) {
         const struct tile *t = tile_for(g->n - i);
         struct view first = view_of(g, i, base), last = view_of(g, i + t->n - 1, base);
-        const bool seen = first.from < last.to, fused = FUSED && seen && first.from == last.from && first.to == last.to;
+        const bool seen = first.from < last.to,
+                   fused = FUSED && seen && first.from == last.from && first.to == last.to;
         struct fold f = {.begins = begins, .to = NULL};
         if (begins)
             begin_part(g, t, i, fused);
@@ -453,7 +466,8 @@ static void do_split(struct group *g, int64_t split, struct sums *into)
     for (int64_t pos = from, end; pos < to; pos = end) {
         const int64_t page = pos / KERN_PAGE;
         end = num_min(to, (page + 1) * KERN_PAGE);
-        do_page(g, page, pos, end, pos == from || pos % ATTEND_PART == 0, end == to || end % ATTEND_PART == 0 ? into : NULL);
+        do_page(g, page, pos, end, pos == from || pos % ATTEND_PART == 0,
+                end == to || end % ATTEND_PART == 0 ? into : NULL);
     }
 }
 
@@ -479,8 +493,8 @@ static void rows(const struct kern_attend *a, void *scratch)
         while (++s <= (a->pos0 + row1) / KERN_SPLIT) {
             do_split(&g, s, &g.split);
             for (int64_t i = 0; i < g.n; i++)
-                join(&g.all.max[i], &g.all.sum[i], g.all.acc + i * g.whole, g.split.max[i], g.split.sum[i],
-                     g.split.acc + i * g.whole, g.whole);
+                join(&g.all.max[i], &g.all.sum[i], g.all.acc + i * g.whole, g.split.max[i],
+                     g.split.sum[i], g.split.acc + i * g.whole, g.whole);
         }
         for (int64_t i = 0; i < g.n; i++)
             finish(a, first + i, g.all.max[i], g.all.sum[i], g.all.acc + i * g.whole);

@@ -4,7 +4,8 @@
  */
 
 enum {
-    /* Pairs up to which decoding in registers is no slower: 16 bits on 512-bit registers (Sapphire Rapids), else (Zen 4). */
+    /* Pairs up to which decoding in registers is no slower: 16 bits on 512-bit registers (Sapphire
+     * Rapids), else (Zen 4). */
     DIRECT_16 = 64,
     DIRECT = 32,
 };

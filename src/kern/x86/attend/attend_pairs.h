@@ -1,5 +1,6 @@
 /*
- * attend_pairs - the form of attention's recipe "attend-pairs": everything that is multiplied is bf16, in the
+ * attend_pairs - the form of attention's recipe "attend-pairs": everything that is multiplied is
+ * bf16, in the
  * pairs of VDPBF16PS.  A part of attend_body.h.
  *   queries  [(k_width + 1) / 2][tile] pairs of dimensions
  *   keys     [128/16][(k_width + 1) / 2][16] pairs of dimensions, sixteen positions side by side
@@ -41,7 +42,8 @@ enum { MAX_R = 12 };
 LANES_INLINE __m512i pairs_of(struct v16 a, struct v16 b)
 {
     const __m512i lane = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    const __m512i at = _mm512_or_si512(lane, _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(16)), 16));
+    const __m512i at =
+        _mm512_or_si512(lane, _mm512_slli_epi32(_mm512_add_epi32(lane, _mm512_set1_epi32(16)), 16));
     return _mm512_permutexvar_epi16(at, (__m512i)_mm512_cvtne2ps_pbh(b.a, a.a));
 }
 
@@ -51,11 +53,13 @@ static void lay_out(const struct kern_attend *a, int64_t pair, int64_t size, flo
     uint32_t *to = (uint32_t *)(void *)q;
     const int64_t n = num_div_up(a->k_width, 2);
     for (int64_t r = 0; r < size; r++) {
-        const float *x = a->q + (pair + r) / a->n_heads * a->q_stride + (pair + r) % a->n_heads * a->k_width;
+        const float *x =
+            a->q + (pair + r) / a->n_heads * a->q_stride + (pair + r) % a->n_heads * a->k_width;
         for (int64_t i = 0; i < n; i += 16) {
             uint32_t two[16];
             const int64_t left = a->k_width - 2 * i;
-            const struct v16 lo = v_load_n(x + 2 * i, left), hi = left > 16 ? v_load_n(x + 2 * i + 16, left - 16) : v_zero();
+            const struct v16 lo = v_load_n(x + 2 * i, left),
+                             hi = left > 16 ? v_load_n(x + 2 * i + 16, left - 16) : v_zero();
             _mm512_storeu_si512(two, (__m512i)_mm512_cvtne2ps_pbh(hi.a, lo.a));
             for (int64_t k = i; k < n && k < i + 16; k++)
                 to[k * size + r] = two[k - i];
@@ -70,8 +74,8 @@ static bool decodes(int64_t n, enum kern_kv_codec c)
     return true;
 }
 
-LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0, int64_t b1,
-                                 float *to)
+LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
+                                 int64_t b0, int64_t b1, float *to)
 {
     const int64_t n = num_div_up(width, 2);
     struct v16 by = v_zero();
@@ -87,7 +91,8 @@ LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int
 }
 
 /* 16-blocks [b0, b1) of a block of keys. */
-static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0, int64_t b1, float *to)
+static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0,
+                        int64_t b1, float *to)
 {
     if (c == KERN_KV_F32)
         decode_keys_on(KERN_KV_F32, block, width, b0, b1, to);
@@ -107,7 +112,8 @@ static void decode_scales(const uint8_t *block, int64_t width, float *to)
 }
 
 /* Sixteen dimensions from d on of the value at slot j, behind the width zeros. */
-LANES_INLINE struct v16 value_of(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j, int64_t d)
+LANES_INLINE struct v16 value_of(enum kern_kv_codec c, const uint8_t *block, int64_t width,
+                                 int64_t j, int64_t d)
 {
     struct v16 by = v_zero();
     if (c == KERN_KV_Q8_0) {
@@ -122,19 +128,21 @@ LANES_INLINE struct v16 value_of(enum kern_kv_codec c, const uint8_t *block, int
     return element(c, tail, 0, by);
 }
 
-LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0, int64_t j1,
-                                   float *to)
+LANES_INLINE void decode_values_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
+                                   int64_t j0, int64_t j1, float *to)
 {
     for (int64_t j = j0 / 2 * 2; j < j1; j += 2)
         for (int64_t d = 0; d < width; d += 16) {
             v_prefetch_far(block + (j * width + 2 * d + AHEAD) * element_bytes(c));
-            _mm512_storeu_si512(to + panel_at(j / 2, d),
-                                pairs_of(value_of(c, block, width, j, d), value_of(c, block, width, j + 1, d)));
+            _mm512_storeu_si512(
+                to + panel_at(j / 2, d),
+                pairs_of(value_of(c, block, width, j, d), value_of(c, block, width, j + 1, d)));
         }
 }
 
 /* The pairs of slots of which one is in [j0, j1). */
-static void decode_values(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0, int64_t j1, float *to)
+static void decode_values(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
+                          int64_t j1, float *to)
 {
     if (c == KERN_KV_F32)
         decode_values_on(KERN_KV_F32, block, width, j0, j1, to);
@@ -150,7 +158,8 @@ static void round_weights(float *s, struct view v)
 {
     uint16_t *to = (uint16_t *)(void *)s;
     for (int64_t j = v.from / KERN_ATTEND_BLOCK * KERN_ATTEND_BLOCK; j < v.to; j += 32)
-        _mm512_storeu_si512(to + j, (__m512i)_mm512_cvtne2ps_pbh(v_load(s + j + 16).a, v_load(s + j).a));
+        _mm512_storeu_si512(to + j,
+                            (__m512i)_mm512_cvtne2ps_pbh(v_load(s + j + 16).a, v_load(s + j).a));
 }
 
 /* A pair of positions is added at once, so a block is cut between pairs. */

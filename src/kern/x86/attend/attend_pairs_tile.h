@@ -1,22 +1,25 @@
 /*
- * attend_pairs_tile - attend_tile.h's products by VDPBF16PS.  Included by attend_pairs.h once for each shape; the
- * file that includes defines both names.
+ * attend_pairs_tile - attend_tile.h's products by VDPBF16PS.  Included by attend_pairs.h once for
+ * each shape; the file that includes defines both names.
  */
 
 #define TILE_JOIN2(a, b) a##b
 #define TILE_JOIN(a, b)  TILE_JOIN2(a, b)
 #define TILE(name)       TILE_JOIN(name, TILE_R)
 
-/* s[r][position] = scale * (q_r . key) for the 16-blocks [b0, b1), and perhaps for some around them. */
-static void TILE(score_)(enum kern_kv_codec c, bool decoded, const uint8_t *block, int64_t width, const float *q,
-                         int64_t b0, int64_t b1, float scale, float *s, struct next next)
+/* s[r][position] = scale * (q_r . key) for the 16-blocks [b0, b1), and perhaps for some around
+ * them. */
+static void TILE(score_)(enum kern_kv_codec c, bool decoded, const uint8_t *block, int64_t width,
+                         const float *q, int64_t b0, int64_t b1, float scale, float *s,
+                         struct next next)
 {
     (void)c;
     (void)decoded;
     const int64_t n = num_div_up(width, 2);
     for (int64_t b = b0 / TILE_P * TILE_P; b < b1; b += TILE_P) {
         __m512 acc[TILE_R][TILE_P];
-        const uint8_t *ahead = next.lines > 0 ? next.at : (const uint8_t *)q; /* in the first cache: no cost */
+        /* in the first cache: no cost */
+        const uint8_t *ahead = next.lines > 0 ? next.at : (const uint8_t *)q;
         const int64_t step = next.lines > 0 ? 64 : 0;
         next.at += n * 64;
         next.lines -= n;
@@ -46,15 +49,18 @@ static void TILE(score_)(enum kern_kv_codec c, bool decoded, const uint8_t *bloc
         for (int r = 0; r < TILE_R; r++) {
             LANES_UNROLL
             for (int p = 0; p < TILE_P; p++)
-                _mm512_storeu_ps(s + r * KERN_PAGE + (b + p) * 16, _mm512_mul_ps(_mm512_set1_ps(scale), acc[r][p]));
+                _mm512_storeu_ps(s + r * KERN_PAGE + (b + p) * 16,
+                                 _mm512_mul_ps(_mm512_set1_ps(scale), acc[r][p]));
         }
     }
 }
 
-/* acc[r] takes in n vectors (at most TILE_D) of the values at slots [j0, j1), each times weight[r][slot]; at the start
- * of each block of 32 acc is rescaled.  The other half of a pair that j0 or j1 cuts is not seen. */
-LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64_t j0, int64_t j1, const float *weight,
-                                const float *rescale, float *acc, const struct fold *f)
+/* acc[r] takes in n vectors (at most TILE_D) of the values at slots [j0, j1), each times
+ * weight[r][slot]; at the start of each block of 32 acc is rescaled.  The other half of a pair that
+ * j0 or j1 cuts is not seen. */
+LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64_t j0, int64_t j1,
+                                const float *weight, const float *rescale, float *acc,
+                                const struct fold *f)
 {
     const bool begins = FUSED && f && f->begins, ends = FUSED && f && f->to;
     const float *value = (const float *)(const void *)v->block + panel_at(0, at);
@@ -63,7 +69,8 @@ LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64
     for (int r = 0; r < TILE_R; r++) {
         LANES_UNROLL
         for (int p = 0; p < n; p++)
-            sum[r][p] = begins ? _mm512_setzero_ps() : _mm512_loadu_ps(acc + r * v->whole + at + p * 16);
+            sum[r][p] =
+                begins ? _mm512_setzero_ps() : _mm512_loadu_ps(acc + r * v->whole + at + p * 16);
     }
     int64_t scaled = -1;
     for (int64_t i = j0 / 2, last = (j1 - 1) / 2; i <= last;) {
@@ -93,7 +100,8 @@ LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64
             __m512bh two[TILE_D];
             LANES_UNROLL
             for (int p = 0; p < n; p++)
-                two[p] = (__m512bh)_mm512_and_si512(mask, _mm512_loadu_si512(value + panel_at(i, p * 16)));
+                two[p] = (__m512bh)_mm512_and_si512(
+                    mask, _mm512_loadu_si512(value + panel_at(i, p * 16)));
             LANES_UNROLL
             for (int r = 0; r < TILE_R; r++) {
                 const int32_t *w = (const int32_t *)(const void *)(weight + r * KERN_PAGE);
@@ -111,7 +119,8 @@ LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64
             LANES_UNROLL
             for (int p = 0; p < n; p++) {
                 float *to = f->to + r * v->whole + at + p * 16;
-                _mm512_storeu_ps(to, _mm512_fmadd_ps(sum[r][p], y, _mm512_mul_ps(_mm512_loadu_ps(to), x)));
+                _mm512_storeu_ps(
+                    to, _mm512_fmadd_ps(sum[r][p], y, _mm512_mul_ps(_mm512_loadu_ps(to), x)));
             }
         }
         return;
@@ -125,8 +134,8 @@ LANES_INLINE void TILE(mix_on_)(int n, const struct values *v, int64_t at, int64
     }
 }
 
-static void TILE(mix_)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1, const float *weight,
-                       const float *rescale, float *acc, const struct fold *f)
+static void TILE(mix_)(enum kern_kv_codec c, const struct values *v, int64_t j0, int64_t j1,
+                       const float *weight, const float *rescale, float *acc, const struct fold *f)
 {
     (void)c;
     int64_t at = 0;

@@ -97,7 +97,8 @@ LANES_INLINE struct v16 TILE(value_)(enum kern_kv_codec c, bool panels, const st
                                      int64_t j, int64_t at, int p)
 {
     if (panels)
-        return v_load((const float *)(const void *)v->block + panel_at(j, at) + panel_at(0, p * 16));
+        return v_load((const float *)(const void *)v->block + panel_at(j, at) +
+                      panel_at(0, p * 16));
     struct v16 by = v_zero();
     if (c == KERN_KV_Q8_0)
         by = v_set(v->scale[j * v->n_groups + (at + p * 16) / ATTEND_QUANT]);

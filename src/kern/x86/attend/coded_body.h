@@ -1,10 +1,11 @@
 /*
  * coded_body - attention over codes, compiled once for each way to multiply bytes (coded_sums.h).
  *
- * Pairs of row and head go in groups, part by part of 256 positions: the scores of all of them, page by page, then
- * their weights, then values, page by page.  A page of codes of four bits is expanded to bytes once for a group, one
- * that is no integers to f32.  Tiles of up to MAX_R pairs share every load.  All that a tile does is per pair and in
- * the steps of attend_coded.h, so the bits depend neither on groups nor on tiles.
+ * Pairs of row and head go in groups, part by part of 256 positions: the scores of all of them,
+ * page by page, then their weights, then values, page by page.  A page of codes of four bits is
+ * expanded to bytes once for a group, one that is no integers to f32.  Tiles of up to MAX_R pairs
+ * share every load.  All that a tile does is per pair and in the steps of attend_coded.h, so the
+ * bits depend neither on groups nor on tiles.
  */
 #include "kern/attend_coded.h"
 #include "kern/attend_part.h"
@@ -17,7 +18,11 @@
 #include "kern/x86/attend/coded_sums.h"
 #include "kern/x86/attend/coded_read.h"
 
-enum { PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK, PAGE_SIXTEENS = KERN_PAGE / 16, GROUPS_MAX = KERN_KV_WIDE / KERN_KV_GROUP };
+enum {
+    PAGE_BLOCKS = KERN_PAGE / KERN_ATTEND_BLOCK,
+    PAGE_SIXTEENS = KERN_PAGE / 16,
+    GROUPS_MAX = KERN_KV_WIDE / KERN_KV_GROUP
+};
 
 struct view {
     int64_t from, to;
@@ -43,7 +48,8 @@ static void query_init(struct group *g, int64_t i)
     const int64_t pair = g->first + i;
     float *q = g->turned + i * g->kw;
     memset(q, 0, (size_t)g->kw * sizeof *q);
-    kern_attend_coded_turn(a, a->q + pair / a->n_heads * a->q_stride + pair % a->n_heads * a->k_width, q);
+    kern_attend_coded_turn(
+        a, a->q + pair / a->n_heads * a->q_stride + pair % a->n_heads * a->k_width, q);
     if (a->k_codec == KERN_KV_FROM_V) {
         const struct kern_from_v *f = a->from_v;
         for (int64_t k = 0; k < a->k_width; k++)
@@ -66,9 +72,14 @@ static void query_init(struct group *g, int64_t i)
     }
 }
 
-static void group_init(struct group *g, const struct kern_attend *a, int64_t first, int64_t n, float *at)
+static void group_init(struct group *g, const struct kern_attend *a, int64_t first, int64_t n,
+                       float *at)
 {
-    *g = (struct group){.a = a, .first = first, .n = n, .kw = attend_whole(a->k_width), .vw = attend_whole(a->v_width)};
+    *g = (struct group){.a = a,
+                        .first = first,
+                        .n = n,
+                        .kw = attend_whole(a->k_width),
+                        .vw = attend_whole(a->v_width)};
     g->page = at;
     g->turned = at += KERN_PAGE * num_max(g->kw, g->vw);
     g->made = at += n * g->kw;
@@ -115,12 +126,13 @@ static void expand_keys(const uint8_t *block, int64_t width, uint8_t *to, const 
     for (int64_t b = 0; b < PAGE_SIXTEENS * (width / group); b++)
         for (int64_t i = 0; i < half; i++) {
             v_prefetch_far(next + (b * half + i) * 64);
-            expand(block + (b * half + i) * 64, level, to + (b * 2 * half + i) * 64, to + ((b * 2 + 1) * half + i) * 64);
+            expand(block + (b * half + i) * 64, level, to + (b * 2 * half + i) * 64,
+                   to + ((b * 2 + 1) * half + i) * 64);
         }
 }
 
-/* Keys with +rot of 32 slots from block b of 32 on, as bytes in the order of q8r: the part that is stored, and the others of codes of
- * values. */
+/* Keys with +rot of 32 slots from block b of 32 on, as bytes in the order of q8r: the part that is
+ * stored, and the others of codes of values. */
 static void rot_keys(const struct kern_attend *a, const uint8_t *page, int64_t b, uint8_t *to)
 {
     const int64_t width = a->k_width, part = width / KERN_KV_PARTS, each = width * 16;
@@ -131,7 +143,8 @@ static void rot_keys(const struct kern_attend *a, const uint8_t *page, int64_t b
         if (a->k_codec == KERN_KV_Q8R_ROT)
             memcpy(to + k * each, keys + k * part * 16, (size_t)part * 16);
         for (int64_t i = 0; a->k_codec == KERN_KV_N4R_ROT && i < part / 8; i++)
-            expand(keys + (k * part / 8 + i) * 64, level, to + k * each + i * 64, to + k * each + (part / 8 + i) * 64);
+            expand(keys + (k * part / 8 + i) * 64, level, to + k * each + i * 64,
+                   to + k * each + (part / 8 + i) * 64);
         for (int64_t d = part; a->v_codec == KERN_KV_Q8R_ROT && d < width; d += 16)
             turn_around(values + (k * 4 * width + d) * 4, width * 4, to + k * each + d * 16, 0x80);
     }
@@ -149,13 +162,14 @@ static void expand_values(const uint8_t *block, int64_t width, uint8_t *to, cons
         for (int64_t j = 0; j < 4; j++)
             for (int64_t d = 0; d < width * 4; d += 64) {
                 v_prefetch_far(next + (c * 4 + j) * width * 4 + d);
-                expand(block + (c * 4 + j) * width * 4 + d, kern_n4r_level, to + (c * 8 + j) * width * 4 + d,
-                       to + (c * 8 + 4 + j) * width * 4 + d);
+                expand(block + (c * 4 + j) * width * 4 + d, kern_n4r_level,
+                       to + (c * 8 + j) * width * 4 + d, to + (c * 8 + 4 + j) * width * 4 + d);
             }
 }
 
 /* f32 [128/16][width][16]; 16-blocks [b0, b1). */
-LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0, int64_t b1, float *to)
+LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
+                                 int64_t b0, int64_t b1, float *to)
 {
     const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
     for (int64_t b = b0; b < b1; b++) {
@@ -170,7 +184,8 @@ LANES_INLINE void decode_keys_on(enum kern_kv_codec c, const uint8_t *block, int
     }
 }
 
-static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0, int64_t b1, float *to)
+static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b0,
+                        int64_t b1, float *to)
 {
     if (c == KERN_KV_F32)
         decode_keys_on(KERN_KV_F32, block, width, b0, b1, to);
@@ -185,7 +200,8 @@ static void decode_keys(enum kern_kv_codec c, const uint8_t *block, int64_t widt
 }
 
 /* f32 [128][whole], zeros behind the width; slots [j0, j1). */
-LANES_INLINE void decode_rows_on(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0, int64_t j1, float *to)
+LANES_INLINE void decode_rows_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
+                                 int64_t j0, int64_t j1, float *to)
 {
     const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
     const int64_t whole = attend_whole(width);
@@ -207,7 +223,8 @@ LANES_INLINE void decode_rows_on(enum kern_kv_codec c, const uint8_t *block, int
     }
 }
 
-static void decode_rows(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0, int64_t j1, float *to)
+static void decode_rows(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t j0,
+                        int64_t j1, float *to)
 {
     if (c == KERN_KV_F32)
         decode_rows_on(KERN_KV_F32, block, width, j0, j1, to);
@@ -221,8 +238,10 @@ static void decode_rows(enum kern_kv_codec c, const uint8_t *block, int64_t widt
         decode_rows_on(KERN_KV_TQ3_0, block, width, j0, j1, to);
 }
 
-/* The pairs of a row by cos and sin; minus: by the negative angle; weight: first times it, or NULL. */
-static void rotate(const struct kern_from_v *f, const float *cs, bool minus, const float *weight, const float *x, float *y)
+/* The pairs of a row by cos and sin; minus: by the negative angle; weight: first times it, or
+ * NULL. */
+static void rotate(const struct kern_from_v *f, const float *cs, bool minus, const float *weight,
+                   const float *x, float *y)
 {
     int64_t i = 0;
     for (; i + 16 <= f->n_pairs; i += 16) {
@@ -238,7 +257,8 @@ static void rotate(const struct kern_from_v *f, const float *cs, bool minus, con
         v_store(y + i + f->half, v_fma(a, s, v_mul(b, c)));
     }
     for (; i < f->n_pairs; i++) {
-        const float a = weight ? x[i] * weight[i] : x[i], b = weight ? x[i + f->half] * weight[i + f->half] : x[i + f->half];
+        const float a = weight ? x[i] * weight[i] : x[i],
+                    b = weight ? x[i + f->half] * weight[i + f->half] : x[i + f->half];
         const float c = cs[2 * i], s = minus ? -cs[2 * i + 1] : cs[2 * i + 1];
         y[i] = fmaf(-b, s, a * c);
         y[i + f->half] = fmaf(a, s, b * c);
@@ -253,7 +273,8 @@ static void make_keys(struct group *g, const uint8_t *block, int64_t base, int64
     float cs[KERN_KV_WIDE];
     decode_rows(a->v_codec, block, a->v_width, j0, j1, g->page);
     for (int64_t j = j0; j < j1; j++)
-        rotate(f, f->slot + j * f->n_pairs * 2, false, f->weight, g->page + j * g->vw, g->page + j * g->vw);
+        rotate(f, f->slot + j * f->n_pairs * 2, false, f->weight, g->page + j * g->vw,
+               g->page + j * g->vw);
     kern_rope_angles(cs, base, f->inv_freq, f->n_pairs);
     for (int64_t i = 0; i < g->n; i++)
         rotate(f, cs, true, NULL, g->turned + i * g->kw, g->made + i * g->kw);
@@ -261,8 +282,9 @@ static void make_keys(struct group *g, const uint8_t *block, int64_t base, int64
 
 /* ---- tiles ---- */
 
-LANES_INLINE void score_bytes(const int R, const int P, const struct group *g, int64_t i, const uint8_t *bytes, const uint8_t *norms,
-                              const uint8_t *more, struct view v, float *s, const uint8_t *next)
+LANES_INLINE void score_bytes(const int R, const int P, const struct group *g, int64_t i,
+                              const uint8_t *bytes, const uint8_t *norms, const uint8_t *more,
+                              struct view v, float *s, const uint8_t *next)
 {
     const struct kern_attend *a = g->a;
     const int64_t width = a->k_width, group = kern_kv_group(a->k_codec, width);
@@ -297,11 +319,13 @@ LANES_INLINE void score_bytes(const int R, const int P, const struct group *g, i
             LANES_UNROLL
             for (int r = 0; r < R; r++) {
                 const struct v16 by = v_set(g->by[(i + r) * GROUPS_MAX + (rot ? at / group : 0)]);
-                const uint16_t *norm = (const uint16_t *)(const void *)(at ? more : norms) + at / group * KERN_PAGE;
+                const uint16_t *norm =
+                    (const uint16_t *)(const void *)(at ? more : norms) + at / group * KERN_PAGE;
                 LANES_UNROLL
                 for (int p = 0; p < P; p++) {
                     float *to = s + r * ATTEND_PART + (b + p) * 16;
-                    const struct v16 n = v_from_f16(norm + (b + p) * 16), dot = sum_float(sum[r][p]);
+                    const struct v16 n = v_from_f16(norm + (b + p) * 16),
+                                     dot = sum_float(sum[r][p]);
                     struct v16 y = v_mul(dot, v_mul(by, n));
                     if (rot) {
                         y = v_fma(v_mul(by, n), dot, at ? v_load(to) : v_zero());
@@ -357,7 +381,8 @@ LANES_INLINE void score_made(const int R, const struct group *g, int64_t i, stru
 }
 
 /* Weights of a page as bytes, for the dimensions of one norm: code [128], t [PAGE_BLOCKS]. */
-static void weigh_bytes(const float *p, const uint16_t *norm, struct view v, coded_code *code, float *t)
+static void weigh_bytes(const float *p, const uint16_t *norm, struct view v, coded_code *code,
+                        float *t)
 {
     for (int64_t b = 0; b < PAGE_BLOCKS; b++, code += KERN_ATTEND_BLOCK) {
         const int64_t from = v.from - b * KERN_ATTEND_BLOCK, to = v.to - b * KERN_ATTEND_BLOCK;
@@ -366,7 +391,8 @@ static void weigh_bytes(const float *p, const uint16_t *norm, struct view v, cod
             memset(code, 0, KERN_ATTEND_BLOCK * sizeof *code);
             continue;
         }
-        struct v16 lo = v_mul(v_load(p + b * 32), v_from_f16(norm + b * 32)), hi = v_mul(v_load(p + b * 32 + 16), v_from_f16(norm + b * 32 + 16));
+        struct v16 lo = v_mul(v_load(p + b * 32), v_from_f16(norm + b * 32)),
+                   hi = v_mul(v_load(p + b * 32 + 16), v_from_f16(norm + b * 32 + 16));
         if (from > 0 || to < KERN_ATTEND_BLOCK) {
             lo = v_choose(v_range(from, to), lo, v_zero());
             hi = v_choose(v_range(from - 16, to - 16), hi, v_zero());
@@ -387,8 +413,9 @@ static void weigh_bytes(const float *p, const uint16_t *norm, struct view v, cod
 }
 
 /* P vectors of dimensions from at on take in the blocks [b0, b1) of a page. */
-LANES_INLINE void mix_codes(const int R, const int P, const struct group *g, const uint8_t *bytes, int64_t at, int64_t b0, int64_t b1,
-                            const coded_code *code, const float *t, float *acc, const uint8_t *next)
+LANES_INLINE void mix_codes(const int R, const int P, const struct group *g, const uint8_t *bytes,
+                            int64_t at, int64_t b0, int64_t b1, const coded_code *code,
+                            const float *t, float *acc, const uint8_t *next)
 {
     const int64_t width = g->a->v_width;
     struct v16 f[8][4];
@@ -438,19 +465,22 @@ LANES_INLINE void mix_codes(const int R, const int P, const struct group *g, con
     }
 }
 
-LANES_INLINE void mix_bytes(const int R, const int P, const struct group *g, int64_t i, const uint8_t *bytes, const uint8_t *norms,
-                            int64_t base, const float *s, const uint8_t *next)
+LANES_INLINE void mix_bytes(const int R, const int P, const struct group *g, int64_t i,
+                            const uint8_t *bytes, const uint8_t *norms, int64_t base,
+                            const float *s, const uint8_t *next)
 {
     const struct kern_attend *a = g->a;
     const int64_t width = a->v_width, group = kern_kv_group(a->v_codec, width);
     const uint16_t *norm = (const uint16_t *)(const void *)norms;
     coded_code code[8 * KERN_PAGE];
     float t[8 * PAGE_BLOCKS];
-    const struct view first = view_of(g, i, base, KERN_PAGE), last = view_of(g, i + R - 1, base, KERN_PAGE);
+    const struct view first = view_of(g, i, base, KERN_PAGE),
+                      last = view_of(g, i + R - 1, base, KERN_PAGE);
     const int64_t b0 = first.from / KERN_ATTEND_BLOCK, b1 = num_div_up(last.to, KERN_ATTEND_BLOCK);
     for (int64_t at = 0; at < width; at += group) {
         for (int r = 0; r < R; r++)
-            weigh_bytes(s + r * ATTEND_PART, norm + at / group * KERN_PAGE, view_of(g, i + r, base, KERN_PAGE), code + r * KERN_PAGE,
+            weigh_bytes(s + r * ATTEND_PART, norm + at / group * KERN_PAGE,
+                        view_of(g, i + r, base, KERN_PAGE), code + r * KERN_PAGE,
                         t + r * PAGE_BLOCKS);
         int64_t d = at;
         for (; d + 16 * P <= at + group; d += 16 * P)
@@ -461,7 +491,8 @@ LANES_INLINE void mix_bytes(const int R, const int P, const struct group *g, int
 }
 
 /* Slots [v.from, v.to), which all pairs see. */
-LANES_INLINE void mix_values(const int R, const struct group *g, int64_t i, struct view v, const float *s)
+LANES_INLINE void mix_values(const int R, const struct group *g, int64_t i, struct view v,
+                             const float *s)
 {
     float *acc = g->acc + i * g->vw;
     for (int64_t at = 0; at < g->vw; at += 16) {
@@ -488,9 +519,11 @@ struct work {
     int64_t base, from, to; /* scores: of slots [from, to) */
 };
 
-LANES_INLINE void score_tile(const int R, const int P, const struct group *g, int64_t i, const struct work *w, float *s)
+LANES_INLINE void score_tile(const int R, const int P, const struct group *g, int64_t i,
+                             const struct work *w, float *s)
 {
-    const struct view first = view_of(g, i, w->base, KERN_PAGE), last = view_of(g, i + R - 1, w->base, KERN_PAGE);
+    const struct view first = view_of(g, i, w->base, KERN_PAGE),
+                      last = view_of(g, i + R - 1, w->base, KERN_PAGE);
     const struct view v = {num_max(first.from, w->from), num_min(last.to, w->to)};
     if (v.from >= v.to)
         return;
@@ -502,9 +535,11 @@ LANES_INLINE void score_tile(const int R, const int P, const struct group *g, in
         score_keys(R, g, i, v, s);
 }
 
-LANES_INLINE void mix_tile(const int R, const int P, const struct group *g, int64_t i, const struct work *w, const float *s)
+LANES_INLINE void mix_tile(const int R, const int P, const struct group *g, int64_t i,
+                           const struct work *w, const float *s)
 {
-    const struct view first = view_of(g, i, w->base, KERN_PAGE), last = view_of(g, i + R - 1, w->base, KERN_PAGE);
+    const struct view first = view_of(g, i, w->base, KERN_PAGE),
+                      last = view_of(g, i + R - 1, w->base, KERN_PAGE);
     if (first.from >= last.to)
         return;
     if (kern_kv_is_whole(g->a->v_codec))
@@ -517,9 +552,15 @@ LANES_INLINE void mix_tile(const int R, const int P, const struct group *g, int6
 }
 
 /* Tiles of R pairs and S vectors of scores, P of values. */
-#define TILE(R, S, P)                                                                                                     \
-    static void score_##R(const struct group *g, int64_t i, const struct work *w, float *s) { score_tile(R, S, g, i, w, s); } \
-    static void mix_##R(const struct group *g, int64_t i, const struct work *w, float *s) { mix_tile(R, P, g, i, w, s); }
+#define TILE(R, S, P)                                                                              \
+    static void score_##R(const struct group *g, int64_t i, const struct work *w, float *s)        \
+    {                                                                                              \
+        score_tile(R, S, g, i, w, s);                                                              \
+    }                                                                                              \
+    static void mix_##R(const struct group *g, int64_t i, const struct work *w, float *s)          \
+    {                                                                                              \
+        mix_tile(R, P, g, i, w, s);                                                                \
+    }
 #if defined(__AVX512VNNI__)
 enum { MAX_R = 8 };
 TILE(8, 2, 1)
@@ -575,7 +616,8 @@ static void score_page(struct group *g, int64_t page, int64_t from, int64_t to)
 {
     const struct kern_attend *a = g->a;
     const uint8_t *block = a->page[page] + a->k_at;
-    struct work w = {.bytes = block, .base = page * KERN_PAGE, .to = KERN_PAGE, .next = a->page[page] + a->v_at};
+    struct work w = {
+        .bytes = block, .base = page * KERN_PAGE, .to = KERN_PAGE, .next = a->page[page] + a->v_at};
     const int64_t j0 = from - w.base, j1 = to - w.base;
     if (a->k_codec == KERN_KV_FROM_V)
         make_keys(g, a->page[page] + a->v_at, kern_attend_base(a, page), j0, j1);
@@ -595,7 +637,8 @@ static void score_page(struct group *g, int64_t page, int64_t from, int64_t to)
         score_tiles(g, &w);
         return;
     }
-    /* Few pairs: what is made is multiplied while it is near.  A tile's step is at most 64 slots. */
+    /* Few pairs: what is made is multiplied while it is near.  A tile's step is at most 64
+     * slots. */
     const int64_t step = g->n > 2 * MAX_R ? KERN_PAGE : 64;
     for (w.from = 0; w.from < j1; w.from += step) {
         w.to = w.from + step;
@@ -609,8 +652,11 @@ static void mix_page(struct group *g, int64_t page, int64_t from, int64_t to)
 {
     const struct kern_attend *a = g->a;
     const uint8_t *block = a->page[page] + a->v_at;
-    const bool more = (page + 2) * KERN_PAGE <= a->pos0 + (g->first + g->n - 1) / a->n_heads; /* certainly, it is looked at */
-    struct work w = {.bytes = block, .base = page * KERN_PAGE, .next = more ? a->page[page + 2] + a->k_at : block};
+    /* certainly, it is looked at */
+    const bool more = (page + 2) * KERN_PAGE <= a->pos0 + (g->first + g->n - 1) / a->n_heads;
+    struct work w = {.bytes = block,
+                     .base = page * KERN_PAGE,
+                     .next = more ? a->page[page + 2] + a->k_at : block};
     if (kern_kv_is_whole(a->v_codec))
         w.norms = behind(a->v_codec, block, a->v_width);
     else
@@ -637,7 +683,8 @@ static void weigh(struct group *g, int64_t i, struct view v)
         return;
     for (int64_t j = v.from / 16 * 16; j < v.to; j += 16) {
         if (j < v.from || j + 16 > v.to)
-            v_store(s + j, v_choose(v_range(v.from - j, v.to - j), v_load(s + j), v_set(-INFINITY)));
+            v_store(s + j,
+                    v_choose(v_range(v.from - j, v.to - j), v_load(s + j), v_set(-INFINITY)));
         top = v_max(v_load(s + j), top);
     }
     g->max[i] = v_fold_max(top);
@@ -651,7 +698,8 @@ static void weigh(struct group *g, int64_t i, struct view v)
 }
 
 /* all, with its maximum and sum, takes in what was seen of a part or split; acc NULL: zeros. */
-static void join(float *all_max, float *all_sum, float *all, float max, float sum, const float *acc, int64_t n)
+static void join(float *all_max, float *all_sum, float *all, float max, float sum, const float *acc,
+                 int64_t n)
 {
     if (sum == 0.0f)
         return;
@@ -686,7 +734,8 @@ static void do_part(struct group *g, int64_t base, int64_t from, int64_t to)
     for (int64_t page = from / KERN_PAGE; page * KERN_PAGE < to; page++)
         mix_page(g, page, num_max(from, page * KERN_PAGE), num_min(to, (page + 1) * KERN_PAGE));
     for (int64_t i = 0; i < g->n; i++)
-        join(&g->split_max[i], &g->split_sum[i], g->split + i * g->vw, g->max[i], g->sum[i], g->acc + i * g->vw, g->vw);
+        join(&g->split_max[i], &g->split_sum[i], g->split + i * g->vw, g->max[i], g->sum[i],
+             g->acc + i * g->vw, g->vw);
 }
 
 /* One split of every pair in the group, from nothing. */
@@ -729,10 +778,12 @@ static void rows(const struct kern_attend *a, void *scratch)
         group_init(&g, a, first, num_min(size, n_pairs - first), scratch);
         clear(g.all_max, g.all_sum, g.all, g.n, g.vw);
         const int64_t row0 = first / a->n_heads, row1 = (first + g.n - 1) / a->n_heads;
-        for (int64_t s = attend_first(a, a->pos0 + row0) / KERN_SPLIT; s <= (a->pos0 + row1) / KERN_SPLIT; s++) {
+        for (int64_t s = attend_first(a, a->pos0 + row0) / KERN_SPLIT;
+             s <= (a->pos0 + row1) / KERN_SPLIT; s++) {
             do_split(&g, s);
             for (int64_t i = 0; i < g.n; i++)
-                join(&g.all_max[i], &g.all_sum[i], g.all + i * g.vw, g.split_max[i], g.split_sum[i], g.split + i * g.vw, g.vw);
+                join(&g.all_max[i], &g.all_sum[i], g.all + i * g.vw, g.split_max[i], g.split_sum[i],
+                     g.split + i * g.vw, g.vw);
         }
         for (int64_t i = 0; i < g.n; i++)
             finish(a, first + i, g.all_max[i], g.all_sum[i], g.all + i * g.vw);
@@ -756,7 +807,8 @@ static void split(const struct kern_attend *a, int64_t index, float *state, void
 
 static void merge(const struct kern_attend *a, int64_t n_splits, const float *state, void *scratch)
 {
-    const int64_t step = kern_attend_state(a->v_width), n_pairs = a->n_rows * a->n_heads, whole = attend_whole(a->v_width);
+    const int64_t step = kern_attend_state(a->v_width), n_pairs = a->n_rows * a->n_heads,
+                  whole = attend_whole(a->v_width);
     float *all = scratch, *acc = all + whole;
     memset(acc, 0, (size_t)whole * sizeof *acc);
     for (int64_t pair = 0; pair < n_pairs; pair++) {
@@ -771,7 +823,8 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
     }
 }
 
-static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot, const float *rows, int64_t n, int64_t stride)
+static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block, int64_t slot,
+                     const float *rows, int64_t n, int64_t stride)
 {
     if (kern_kv_is_coded(c))
         kern_kv_codes_write(c, key, width, block, slot, rows, n, stride);
@@ -779,13 +832,18 @@ static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block,
         kern_kv_write_avx2(c, key, width, block, slot, rows, n, stride);
 }
 
-const struct kern_attend_table CODED_SET(kern_attend_coded) = {.kv_write = kv_write, .rows = rows, .split = split, .merge = merge};
+const struct kern_attend_table CODED_SET(kern_attend_coded) = {
+    .kv_write = kv_write, .rows = rows, .split = split, .merge = merge};
 
 /* ---- the choice of pages (kern/pick.h) ---- */
 
 #if defined(__AVX512VNNI__)
-/* Two vectors of positions share what is read of a query: registers have room where nothing but scores is computed. */
-static void shadow_8(const struct group *g, int64_t i, const struct work *w, float *s) { score_tile(8, 2, g, i, w, s); }
+/* Two vectors of positions share what is read of a query: registers have room where nothing but
+ * scores is computed. */
+static void shadow_8(const struct group *g, int64_t i, const struct work *w, float *s)
+{
+    score_tile(8, 2, g, i, w, s);
+}
 #endif
 
 /* Scores of a page by its shadow keys; next: the keys that are read then. */
@@ -793,7 +851,11 @@ static void score_shadow(struct group *g, const uint8_t *block, int64_t page, co
 {
     const struct kern_attend *a = g->a;
     const uint8_t *norms = behind(KERN_KV_N4R, block, a->k_width);
-    const struct work w = {.bytes = (const uint8_t *)g->page, .norms = norms, .more = norms, .next = next, .base = page * KERN_PAGE,
+    const struct work w = {.bytes = (const uint8_t *)g->page,
+                           .norms = norms,
+                           .more = norms,
+                           .next = next,
+                           .base = page * KERN_PAGE,
                            .to = KERN_PAGE};
     expand_keys(block, a->k_width, (uint8_t *)g->page, next);
     for (int64_t i = 0; i < g->n;) {
@@ -809,10 +871,19 @@ static void score_shadow(struct group *g, const uint8_t *block, int64_t page, co
     }
 }
 
-static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages, float *mass, void *scratch)
+static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages,
+                      float *mass, void *scratch)
 {
-    const struct kern_attend a = {.k_codec = KERN_KV_N4R, .v_codec = KERN_KV_F32, .k_width = t->k_width, .v_width = ATTEND_LANES,
-                                  .page = t->shadow, .k_at = t->at, .q = t->q, .n_rows = 1, .n_heads = t->n_heads, .pos0 = t->pos,
+    const struct kern_attend a = {.k_codec = KERN_KV_N4R,
+                                  .v_codec = KERN_KV_F32,
+                                  .k_width = t->k_width,
+                                  .v_width = ATTEND_LANES,
+                                  .page = t->shadow,
+                                  .k_at = t->at,
+                                  .q = t->q,
+                                  .n_rows = 1,
+                                  .n_heads = t->n_heads,
+                                  .pos0 = t->pos,
                                   .scale = t->scale};
     const int64_t size = group_size(t->n_heads);
     for (int64_t h = 0; h < t->n_heads; h += size) {
@@ -820,7 +891,8 @@ static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end
         group_init(&g, &a, h, num_min(size, t->n_heads - h), scratch);
         for (int64_t page = first; page < end; page++) {
             const struct view v = {0, num_min(KERN_PAGE, t->pos + 1 - page * KERN_PAGE)};
-            score_shadow(&g, t->shadow[page] + t->at, page, t->shadow[num_min(page + 1, end - 1)] + t->at);
+            score_shadow(&g, t->shadow[page] + t->at, page,
+                         t->shadow[num_min(page + 1, end - 1)] + t->at);
             for (int64_t i = 0; i < g.n; i++) {
                 float *to = mass + ((h + i) * n_pages + page) * 2;
                 weigh(&g, i, v);
@@ -831,7 +903,8 @@ static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end
     }
 }
 
-static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t n_pages, const int32_t *chosen, int64_t n, float *state)
+static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t n_pages,
+                      const int32_t *chosen, int64_t n, float *state)
 {
     const int64_t step = kern_attend_state(t->v_width);
     for (int64_t h = 0; h < t->n_heads; h++) {

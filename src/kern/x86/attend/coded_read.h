@@ -1,5 +1,5 @@
-/* coded_read - sixteen numbers of a block of keys or values of kern/attend.h that is no integers.  A part of coded_body.h and of
- * few_body.h, behind coded_sums.h. */
+/* coded_read - sixteen numbers of a block of keys or values of kern/attend.h that is no integers.
+ * A part of coded_body.h and of few_body.h, behind coded_sums.h. */
 
 /* Where scales and norms begin. */
 static const uint8_t *behind(enum kern_kv_codec c, const uint8_t *block, int64_t width)
@@ -7,8 +7,10 @@ static const uint8_t *behind(enum kern_kv_codec c, const uint8_t *block, int64_t
     return block + (c == KERN_KV_Q8_0 ? (size_t)width * KERN_PAGE : kern_kv_code_bytes(c, width));
 }
 
-/* Sixteen numbers from element i on (tq3_0: a multiple of 16) of a block that is no integers; scale is for those that have one. */
-LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t i, struct v16 scale)
+/* Sixteen numbers from element i on (tq3_0: a multiple of 16) of a block that is no integers; scale
+ * is for those that have one. */
+LANES_INLINE struct v16 element(enum kern_kv_codec c, const uint8_t *block, int64_t width,
+                                int64_t i, struct v16 scale)
 {
     if (c == KERN_KV_F32)
         return v_load((const float *)(const void *)block + i);

@@ -1,12 +1,13 @@
 /*
  * few_body - attention to few positions, compiled once for each way to multiply bytes (few_dots.h).
  *
- * The pairs of row and head of a task stand head by head, so that the rows of a tile of TILE_R pairs want much the same
- * positions.  Split by split the task's keys are rounded once and its values' means made; then groups of pairs pass over the
- * pages of the split: scores, weights, and lists of the positions that any pair of a tile keeps, with weights of 0 for the pairs
- * that do not.  Lists of several pages are multiplied by values at once, so that sums of values are read and written seldom.
- * Where a value of the page is not finite, or pairs of the tile do not see a block alike, pairs go alone.  All that a tile does
- * is per pair and in the steps of few.h.
+ * The pairs of row and head of a task stand head by head, so that the rows of a tile of TILE_R
+ * pairs want much the same positions.  Split by split the task's keys are rounded once and its
+ * values' means made; then groups of pairs pass over the pages of the split: scores, weights, and
+ * lists of the positions that any pair of a tile keeps, with weights of 0 for the pairs that do
+ * not.  Lists of several pages are multiplied by values at once, so that sums of values are read
+ * and written seldom. Where a value of the page is not finite, or pairs of the tile do not see a
+ * block alike, pairs go alone.  All that a tile does is per pair and in the steps of few.h.
  */
 #include "kern/attend_coded.h"
 #include "kern/attend_part.h"
@@ -40,7 +41,8 @@ struct list {
     } part[LIST_PARTS];
 };
 
-/* A task and its scratch.  Pair i is row i mod n_rows of head i / n_rows; n is rounded up to whole tiles. */
+/* A task and its scratch.  Pair i is row i mod n_rows of head i / n_rows; n is rounded up to whole
+ * tiles. */
 struct work {
     const struct kern_few_task *t;
     const struct kern_attend *a;
@@ -56,11 +58,13 @@ struct work {
     float *all;                     /* f32 [n][vw] */
     float *acc;                     /* f32 [FEW_GROUP][vw] */
     float *score;                   /* f32 [FEW_GROUP][128]: of a page */
-    uint8_t *code;                  /* [SPLIT_PAGES][k_width * 128], of words if those are multiplied */
+    /* [SPLIT_PAGES][k_width * 128], of words if those are multiplied */
+    uint8_t *code;
     uint16_t *scale;                /* f16 [SPLIT_PAGES][128] */
     uint8_t *bytes;                 /* [k_width * 128] */
     float *room;                    /* of make_keys() */
-    float *value;                   /* f32 panels of FEW_ROWS rows: means of a split's pages, then values that were wanted */
+    /* f32 panels of FEW_ROWS rows: means of a split's pages, then values that were wanted */
+    float *value;
     int16_t row_of[KERN_SPLIT];     /* which of them a position has; -1: none */
     int n_rows;
     bool clean[SPLIT_PAGES];        /* all values of a page are finite */
@@ -122,7 +126,8 @@ static void work_init(struct work *w, const struct kern_few_task *t, void *scrat
     w->n = num_div_up(w->n_pairs, TILE_R) * TILE_R;
     w->vw = attend_panels(a->v_width);
     w->x = take(&at, w->n * a->k_width * (int64_t)sizeof *w->x / (int64_t)sizeof *at);
-    float **const each[] = {&w->by, &w->first, &w->theta, &w->max, &w->missed, &w->kept, &w->all_max, &w->all_sum, &w->all_missed, &w->all_kept};
+    float **const each[] = {&w->by,   &w->first,   &w->theta,   &w->max,        &w->missed,
+                            &w->kept, &w->all_max, &w->all_sum, &w->all_missed, &w->all_kept};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
         *each[i] = take(&at, w->n);
     w->start = take(&at, w->n);
@@ -149,12 +154,16 @@ static void work_init(struct work *w, const struct kern_few_task *t, void *scrat
         query_init(w, i, num_min(16, w->n_pairs - i));
     for (int64_t i = 0; i < w->n * SPLIT_PAGES; i += 16)
         v_store(w->lost + i, v_zero());
-    for (int64_t i = 0; i < FEW_ROWS * w->vw && w->vw > a->v_width; i += 16) /* what is behind narrow values stays so */
+    /* what is behind narrow values stays so */
+    for (int64_t i = 0; i < FEW_ROWS * w->vw && w->vw > a->v_width; i += 16)
         v_store(w->value + i, v_zero());
 }
 
 /* Positions of a page that the task's last row sees, from slot 0 on. */
-static int64_t slots_of(const struct work *w, int64_t page) { return num_min(KERN_PAGE, w->a->pos0 + w->a->n_rows - page * KERN_PAGE); }
+static int64_t slots_of(const struct work *w, int64_t page)
+{
+    return num_min(KERN_PAGE, w->a->pos0 + w->a->n_rows - page * KERN_PAGE);
+}
 
 enum { STORED = sizeof(few_code) == 1 }; /* q8r's codes are multiplied as they are */
 
@@ -165,7 +174,8 @@ static void prepare_keys(struct work *w, int64_t page)
     uint8_t *to = w->code + at * KERN_PAGE * width * (int64_t)sizeof(few_code);
     const uint8_t *block = w->a->page[page] + w->a->k_at;
     if (w->a->k_codec != KERN_KV_Q8R)
-        make_keys(w->a, page, slots_of(w, page), STORED ? to : w->bytes, w->scale + at * KERN_PAGE, w->room);
+        make_keys(w->a, page, slots_of(w, page), STORED ? to : w->bytes, w->scale + at * KERN_PAGE,
+                  w->room);
 #ifdef FEW_WORDS
     to_words(w->a->k_codec == KERN_KV_Q8R ? block : w->bytes, width, (int16_t *)(void *)to);
 #else
@@ -177,22 +187,27 @@ static void prepare_keys(struct work *w, int64_t page)
 static const uint8_t *keys_of(const struct work *w, int64_t page)
 {
     const bool stored = w->a->k_codec == KERN_KV_Q8R && STORED;
-    return stored ? w->a->page[page] + w->a->k_at : w->code + page % SPLIT_PAGES * KERN_PAGE * w->a->k_width * (int64_t)sizeof(few_code);
+    return stored ? w->a->page[page] + w->a->k_at
+                  : w->code +
+                        page % SPLIT_PAGES * KERN_PAGE * w->a->k_width * (int64_t)sizeof(few_code);
 }
 
 static const uint16_t *scales_of(const struct work *w, int64_t page)
 {
     const uint8_t *block = w->a->page[page] + w->a->k_at;
-    return w->a->k_codec == KERN_KV_Q8R ? (const uint16_t *)(const void *)behind(KERN_KV_Q8R, block, w->a->k_width)
-                                        : w->scale + page % SPLIT_PAGES * KERN_PAGE;
+    return w->a->k_codec == KERN_KV_Q8R
+               ? (const uint16_t *)(const void *)behind(KERN_KV_Q8R, block, w->a->k_width)
+               : w->scale + page % SPLIT_PAGES * KERN_PAGE;
 }
 
-/* Scores of a page with the tiles of pairs [first, first + n), as far as those see it.  Keys of a step stay in the nearest cache;
- * those of the page that is next come nearer meanwhile. */
+/* Scores of a page with the tiles of pairs [first, first + n), as far as those see it.  Keys of a
+ * step stay in the nearest cache; those of the page that is next come nearer meanwhile. */
 static void score_page(struct work *w, int64_t first, int64_t n, int64_t page, int64_t next)
 {
-    const int64_t width = w->a->k_width, bytes = DOTS * width * (int64_t)sizeof(few_code), some = KERN_PAGE / DOTS * bytes / (KERN_PAGE / DOTS * n / TILE_R);
-    const uint8_t *key = keys_of(w, page), *ahead = keys_of(w, next), *end = ahead + KERN_PAGE / DOTS * bytes;
+    const int64_t width = w->a->k_width, bytes = DOTS * width * (int64_t)sizeof(few_code),
+                  some = KERN_PAGE / DOTS * bytes / (KERN_PAGE / DOTS * n / TILE_R);
+    const uint8_t *key = keys_of(w, page), *ahead = keys_of(w, next),
+                  *end = ahead + KERN_PAGE / DOTS * bytes;
     const uint16_t *scale = scales_of(w, page);
     struct tiles t;
     dots_begin(&t, width);
@@ -200,9 +215,11 @@ static void score_page(struct work *w, int64_t first, int64_t n, int64_t page, i
         for (int64_t i = 0; i < n; i += TILE_R) {
             if (w->last[i / TILE_R] < page * KERN_PAGE + at / KERN_ATTEND_BLOCK * KERN_ATTEND_BLOCK)
                 continue;
-            for (const uint8_t *to = ahead + some < end ? ahead + some : end; ahead < to; ahead += 64)
+            for (const uint8_t *to = ahead + some < end ? ahead + some : end; ahead < to;
+                 ahead += 64)
                 v_prefetch_far(ahead);
-            dots(&t, w->x + (first + i) * width, key, width, scale + at, w->start + first + i, w->by + first + i, w->score + i * KERN_PAGE + at);
+            dots(&t, w->x + (first + i) * width, key, width, scale + at, w->start + first + i,
+                 w->by + first + i, w->score + i * KERN_PAGE + at);
         }
     dots_end(&t);
 }
@@ -285,7 +302,8 @@ static void look_page(struct work *w, int64_t page)
         score_page(w, first, n, page, page);
         for (int64_t r = 0; r < some; r++)
             if (kern_few_always(w->pos[r], page) && w->pos[r] >= base)
-                look_pair(w, first + r, num_min(KERN_PAGE, w->pos[r] + 1 - base), w->score + r * KERN_PAGE);
+                look_pair(w, first + r, num_min(KERN_PAGE, w->pos[r] + 1 - base),
+                          w->score + r * KERN_PAGE);
     }
 }
 
@@ -298,10 +316,12 @@ static void look_all(struct work *w)
         v_store(w->lane + i * 16, v_zero());
     }
     look_page(w, 0);
-    for (int64_t page = num_max(1, w->a->pos0 / KERN_PAGE - KERN_FEW_PAGES + 1); page <= last; page++)
+    for (int64_t page = num_max(1, w->a->pos0 / KERN_PAGE - KERN_FEW_PAGES + 1); page <= last;
+         page++)
         look_page(w, page);
     for (int64_t i = 0; i < w->n_pairs; i++)
-        w->theta[i] = kern_few_threshold(w->t->eps, w->first[i], v_fold_sum(v_load(w->lane + i * 16)), pos_of(w, i) + 1);
+        w->theta[i] = kern_few_threshold(w->t->eps, w->first[i],
+                                         v_fold_sum(v_load(w->lane + i * 16)), pos_of(w, i) + 1);
 }
 
 /* ---- values ---- */
@@ -312,7 +332,8 @@ enum { PANEL_VECTORS = 2 };
 enum { PANEL_VECTORS = 1 };
 #endif
 
-/* 16 PANEL_VECTORS sums of each pair of a tile, f32 [TILE_R][vw], take in what a list has; value: the first of its rows. */
+/* 16 PANEL_VECTORS sums of each pair of a tile, f32 [TILE_R][vw], take in what a list has; value:
+ * the first of its rows. */
 static void mix_panel(const struct list *m, const float *value, int64_t vw, float *acc)
 {
     struct v16 sum[TILE_R][PANEL_VECTORS];
@@ -360,14 +381,16 @@ static void mix_panel(const struct list *m, const float *value, int64_t vw, floa
     }
 }
 
-/* Sums of the n tiles from one of the group on take in what their lists have; lists are empty then. */
+/* Sums of the n tiles from one of the group on take in what their lists have; lists are empty
+ * then. */
 static void mix(struct work *w, int64_t tile, int64_t n)
 {
     struct list *m = w->list + tile;
     for (int64_t d = 0; d < w->vw; d += 16 * PANEL_VECTORS)
         for (int64_t i = 0; i < n; i++)
             if (m[i].n_parts)
-                mix_panel(&m[i], w->value + panel_at(FEW_ROWS, 0, d), w->vw, w->acc + (tile + i) * TILE_R * w->vw + d);
+                mix_panel(&m[i], w->value + panel_at(FEW_ROWS, 0, d), w->vw,
+                          w->acc + (tile + i) * TILE_R * w->vw + d);
     for (int64_t i = 0; i < n; i++)
         m[i].n = m[i].n_parts = 0;
 }
@@ -393,7 +416,8 @@ static int want_value(struct work *w, int64_t at, int64_t slot)
 static void add_alone(const struct work *w, float by, int row, float *acc)
 {
     for (int64_t d = 0; d < w->vw; d += 16)
-        v_store(acc + d, v_fma(v_set(by), v_load(w->value + panel_at(FEW_ROWS, row, d)), v_load(acc + d)));
+        v_store(acc + d,
+                v_fma(v_set(by), v_load(w->value + panel_at(FEW_ROWS, row, d)), v_load(acc + d)));
 }
 
 /* A block of which the tile's pairs go alone; i: the first of them in its group. */
@@ -418,7 +442,8 @@ static struct part *list_part(struct list *m)
 }
 
 /* A list takes in slots of a block. */
-static void list_block(struct work *w, struct list *m, int64_t i, int64_t at, int64_t b, uint32_t some)
+static void list_block(struct work *w, struct list *m, int64_t i, int64_t at, int64_t b,
+                       uint32_t some)
 {
     for (; some; some &= some - 1, m->n++) {
         const int64_t slot = b * KERN_ATTEND_BLOCK + __builtin_ctz(some);
@@ -431,7 +456,8 @@ static void list_block(struct work *w, struct list *m, int64_t i, int64_t at, in
     }
 }
 
-/* What the tile at pair i of a group, of which n pairs are some, keeps of a page goes to its list. */
+/* What the tile at pair i of a group, of which n pairs are some, keeps of a page goes to its
+ * list. */
 static void list_page(struct work *w, int64_t i, int64_t n, int64_t page)
 {
     struct list *m = &w->list[i / TILE_R];
@@ -461,7 +487,8 @@ static void list_page(struct work *w, int64_t i, int64_t n, int64_t page)
     }
 }
 
-/* What pages of a split lost goes to the list of the tile at pair i of the group that begins at first; n pairs of it are some. */
+/* What pages of a split lost goes to the list of the tile at pair i of the group that begins at
+ * first; n pairs of it are some. */
 static void list_means(struct work *w, int64_t first, int64_t i, int64_t n, int64_t n_pages)
 {
     struct list *m = &w->list[i / TILE_R];
@@ -496,8 +523,8 @@ static void list_means(struct work *w, int64_t first, int64_t i, int64_t n, int6
 
 /* ---- a page ---- */
 
-/* Scores s of pair i, r of its group, in a page that it sees whole and that is not always seen: as weigh(), if no score is
- * larger than the maximum. */
+/* Scores s of pair i, r of its group, in a page that it sees whole and that is not always seen: as
+ * weigh(), if no score is larger than the maximum. */
 static bool weigh_whole(struct work *w, int64_t i, int64_t r, float *s, int64_t at)
 {
     const struct v16 m = v_set(w->max[i]), theta = v_set(w->theta[i]);
@@ -598,7 +625,8 @@ static void do_page(struct work *w, int64_t first, int64_t n, int64_t page, int6
     bool full = w->n_rows > FEW_ROWS - KERN_PAGE;
     for (int64_t i = 0; i < n; i += TILE_R) {
         const struct list *m = &w->list[i / TILE_R];
-        full |= m->n > FEW_LIST - SPLIT_PAGES - KERN_PAGE || m->n_parts > LIST_PARTS - PAGE_BLOCKS - 1;
+        full |=
+            m->n > FEW_LIST - SPLIT_PAGES - KERN_PAGE || m->n_parts > LIST_PARTS - PAGE_BLOCKS - 1;
     }
     if (full)
         mix(w, 0, n / TILE_R);
@@ -623,10 +651,12 @@ static void do_page(struct work *w, int64_t first, int64_t n, int64_t page, int6
 static int64_t prepare(struct work *w, int64_t split)
 {
     const struct kern_attend *a = w->a;
-    const int64_t from = split * SPLIT_PAGES, to = num_min(from + SPLIT_PAGES, num_div_up(a->pos0 + a->n_rows, KERN_PAGE));
+    const int64_t from = split * SPLIT_PAGES,
+                  to = num_min(from + SPLIT_PAGES, num_div_up(a->pos0 + a->n_rows, KERN_PAGE));
     for (int64_t page = from; page < to; page++) {
         prepare_keys(w, page);
-        w->clean[page - from] = mean_of(a->v_codec, a->page[page] + a->v_at, a->v_width, slots_of(w, page), page - from, w->value);
+        w->clean[page - from] = mean_of(a->v_codec, a->page[page] + a->v_at, a->v_width,
+                                        slots_of(w, page), page - from, w->value);
     }
     forget_values(w);
     return num_max(0, to - from);
@@ -645,7 +675,8 @@ static void do_split(struct work *w, int64_t first, int64_t n, int64_t split, in
         v_store(w->acc + d, v_zero());
     see(w, first, n);
     for (int64_t page = 0; page < n_pages; page++)
-        do_page(w, first, n, split * SPLIT_PAGES + page, split * SPLIT_PAGES + (page + 1) % n_pages);
+        do_page(w, first, n, split * SPLIT_PAGES + page,
+                split * SPLIT_PAGES + (page + 1) % n_pages);
     for (int64_t i = 0; i < n; i += TILE_R)
         list_means(w, first, i, num_min(TILE_R, w->n_pairs - first - i), n_pages);
     mix(w, 0, n / TILE_R);
@@ -658,7 +689,8 @@ static void join(struct work *w, int64_t i, const float one[KERN_FEW_STATE], con
     if (one[1] == 0.0f)
         return;
     float *all = w->all + i * w->vw;
-    const float top = one[0] > w->all_max[i] ? one[0] : w->all_max[i], x = kern_exp(w->all_max[i] - top), y = kern_exp(one[0] - top);
+    const float top = one[0] > w->all_max[i] ? one[0] : w->all_max[i],
+                x = kern_exp(w->all_max[i] - top), y = kern_exp(one[0] - top);
     w->all_max[i] = top;
     w->all_sum[i] = fmaf(one[1], y, w->all_sum[i] * x);
     w->all_missed[i] = fmaf(one[2], y, w->all_missed[i] * x);
@@ -685,7 +717,8 @@ static void finish(const struct work *w, int64_t i)
     float *out = a->out + row * a->out_stride + head * a->v_width;
     const float *all = w->all + i * w->vw;
     for (int64_t d = 0; d < a->v_width; d += 16)
-        v_store_n(out + d, v_add(v_div(v_load(all + d), v_set(w->all_sum[i])), v_zero()), a->v_width - d);
+        v_store_n(out + d, v_add(v_div(v_load(all + d), v_set(w->all_sum[i])), v_zero()),
+                  a->v_width - d);
     kern_kv_turn_back(a->v_codec, out, a->v_width);
     w->t->missed[pair] = w->all_missed[i] / w->all_sum[i];
     w->t->kept[pair] = (int32_t)w->all_kept[i];
@@ -722,7 +755,10 @@ static void rows(const struct kern_few_task *t, void *scratch)
 }
 
 /* Where pair i of a task stands among [n_rows][n_heads]. */
-static int64_t place_of(const struct kern_attend *a, int64_t i) { return i % a->n_rows * a->n_heads + i / a->n_rows; }
+static int64_t place_of(const struct kern_attend *a, int64_t i)
+{
+    return i % a->n_rows * a->n_heads + i / a->n_rows;
+}
 
 static void look(const struct kern_few_task *t, float *first, void *scratch)
 {
@@ -736,7 +772,8 @@ static void look(const struct kern_few_task *t, float *first, void *scratch)
     }
 }
 
-static void split(const struct kern_few_task *t, int64_t index, const float *first, float *state, void *scratch)
+static void split(const struct kern_few_task *t, int64_t index, const float *first, float *state,
+                  void *scratch)
 {
     struct work w;
     work_init(&w, t, scratch);
@@ -757,11 +794,13 @@ static void split(const struct kern_few_task *t, int64_t index, const float *fir
     }
 }
 
-static void merge(const struct kern_few_task *t, int64_t n_splits, const float *state, void *scratch)
+static void merge(const struct kern_few_task *t, int64_t n_splits, const float *state,
+                  void *scratch)
 {
     const struct kern_attend *a = &t->attend;
     const int64_t step = kern_few_state(a->v_width), n_pairs = a->n_rows * a->n_heads;
-    struct work w = {.t = t, .a = a, .n_pairs = n_pairs, .n = n_pairs, .vw = attend_panels(a->v_width)};
+    struct work w = {
+        .t = t, .a = a, .n_pairs = n_pairs, .n = n_pairs, .vw = attend_panels(a->v_width)};
     float *at = scratch;
     float **const each[] = {&w.all_max, &w.all_sum, &w.all_missed, &w.all_kept};
     for (size_t i = 0; i < sizeof each / sizeof *each; i++)
@@ -781,4 +820,5 @@ static void merge(const struct kern_few_task *t, int64_t n_splits, const float *
     }
 }
 
-const struct kern_few_table FEW_SET(kern_few) = {.rows = rows, .look = look, .split = split, .merge = merge};
+const struct kern_few_table FEW_SET(kern_few) = {
+    .rows = rows, .look = look, .split = split, .merge = merge};

@@ -1,8 +1,10 @@
 /*
- * few_dots - whole products of a tile of queries and DOTS keys, for the widths of registers.  A part of few_body.h.
+ * few_dots - whole products of a tile of queries and DOTS keys, for the widths of registers.  A
+ * part of few_body.h.
  *
- * Codes of a query stand in units: [width/unit][TILE_R][unit].  The barrier behind each product keeps gcc from moving the sums
- * of a tile to memory, which halves the speed.  Keys come from a farther cache: what the next steps need is asked for.
+ * Codes of a query stand in units: [width/unit][TILE_R][unit].  The barrier behind each product
+ * keeps gcc from moving the sums of a tile to memory, which halves the speed.  Keys come from a
+ * farther cache: what the next steps need is asked for.
  */
 
 #if defined(FEW_TILES)
@@ -32,9 +34,10 @@ static void dots_begin(struct tiles *t, int64_t width)
 
 static void dots_end(struct tiles *t) { tile_done(t); }
 
-/* s[r][0..DOTS-1] = dot * (by[r] scale); key: DOTS positions of q8r's order, scale: their f16; start: -128 times a query's sum. */
-static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start,
-                 const float *by, float *s)
+/* s[r][0..DOTS-1] = dot * (by[r] scale); key: DOTS positions of q8r's order, scale: their f16;
+ * start: -128 times a query's sum. */
+static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width,
+                 const uint16_t *scale, const int32_t *start, const float *by, float *s)
 {
     (void)t;
     int32_t sum[DOTS / 16][TILE_R][16];
@@ -61,8 +64,10 @@ static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t
     for (int b = 0; b < DOTS / 16; b++) {
         const struct v16 n = v_from_f16(scale + b * 16);
         for (int r = 0; r < TILE_R; r++) {
-            const __m512i whole = _mm512_add_epi32(_mm512_loadu_si512(sum[b][r]), _mm512_set1_epi32(start[r]));
-            v_store(s + r * KERN_PAGE + b * 16, v_mul((struct v16){_mm512_cvtepi32_ps(whole)}, v_mul(v_set(by[r]), n)));
+            const __m512i whole =
+                _mm512_add_epi32(_mm512_loadu_si512(sum[b][r]), _mm512_set1_epi32(start[r]));
+            v_store(s + r * KERN_PAGE + b * 16,
+                    v_mul((struct v16){_mm512_cvtepi32_ps(whole)}, v_mul(v_set(by[r]), n)));
         }
     }
 }
@@ -92,9 +97,10 @@ LANES_INLINE __m512i few_dot(__m512i sum, __m512i key, __m512i q)
     return sum;
 }
 
-/* s[r][0..DOTS-1] = dot * (by[r] scale); key: DOTS positions of q8r's order, scale: their f16; start: -128 times a query's sum. */
-static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start,
-                 const float *by, float *s)
+/* s[r][0..DOTS-1] = dot * (by[r] scale); key: DOTS positions of q8r's order, scale: their f16;
+ * start: -128 times a query's sum. */
+static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width,
+                 const uint16_t *scale, const int32_t *start, const float *by, float *s)
 {
     (void)t;
     __m512i sum[TILE_R][2];
@@ -118,8 +124,10 @@ static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t
     const struct v16 lo = v_from_f16(scale), hi = v_from_f16(scale + 16);
     LANES_UNROLL
     for (int r = 0; r < TILE_R; r++) {
-        v_store(s + r * KERN_PAGE, v_mul((struct v16){_mm512_cvtepi32_ps(sum[r][0])}, v_mul(v_set(by[r]), lo)));
-        v_store(s + r * KERN_PAGE + 16, v_mul((struct v16){_mm512_cvtepi32_ps(sum[r][1])}, v_mul(v_set(by[r]), hi)));
+        v_store(s + r * KERN_PAGE,
+                v_mul((struct v16){_mm512_cvtepi32_ps(sum[r][0])}, v_mul(v_set(by[r]), lo)));
+        v_store(s + r * KERN_PAGE + 16,
+                v_mul((struct v16){_mm512_cvtepi32_ps(sum[r][1])}, v_mul(v_set(by[r]), hi)));
     }
 }
 
@@ -127,13 +135,15 @@ static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t
 
 enum { TILE_R = 6, DOTS = 16, DOTS_AHEAD = 512 };
 
-LANES_INLINE void few_scale(__m256i sum[TILE_R][2], const uint16_t *scale, const float *by, float *s)
+LANES_INLINE void few_scale(__m256i sum[TILE_R][2], const uint16_t *scale, const float *by,
+                            float *s)
 {
     const struct v16 n = v_from_f16(scale);
     LANES_UNROLL
     for (int r = 0; r < TILE_R; r++)
         v_store(s + r * KERN_PAGE,
-                v_mul((struct v16){_mm256_cvtepi32_ps(sum[r][0]), _mm256_cvtepi32_ps(sum[r][1])}, v_mul(v_set(by[r]), n)));
+                v_mul((struct v16){_mm256_cvtepi32_ps(sum[r][0]), _mm256_cvtepi32_ps(sum[r][1])},
+                      v_mul(v_set(by[r]), n)));
 }
 
 #if defined(__AVXVNNI__)
@@ -149,8 +159,8 @@ LANES_INLINE __m256i few_dot(__m256i sum, __m256i key, __m256i q)
     return sum;
 }
 
-static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start,
-                 const float *by, float *s)
+static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width,
+                 const uint16_t *scale, const int32_t *start, const float *by, float *s)
 {
     (void)t;
     __m256i sum[TILE_R][2];
@@ -173,14 +183,17 @@ static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t
     few_scale(sum, scale, by, s);
 }
 
-#else /* AVX2: keys are expanded to words, [128/8][width/2][8][2], of which two products are added at once */
+#else
+/* AVX2: keys are expanded to words, [128/8][width/2][8][2], of which two products are added at
+ * once */
 
 #define FEW_SET(name) name##_avx2
 #define FEW_WORDS
 enum { UNIT = 2 };
 typedef int16_t few_code;
 
-/* One block of instructions: between two gcc moves the sums, of which there are as many as registers allow. */
+/* One block of instructions: between two gcc moves the sums, of which there are as many as
+ * registers allow. */
 LANES_INLINE __m256i few_dot(__m256i sum, __m256i key, __m256i q)
 {
     __m256i two;
@@ -188,8 +201,8 @@ LANES_INLINE __m256i few_dot(__m256i sum, __m256i key, __m256i q)
     return sum;
 }
 
-static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width, const uint16_t *scale, const int32_t *start,
-                 const float *by, float *s)
+static void dots(struct tiles *t, const few_code *x, const uint8_t *key, int64_t width,
+                 const uint16_t *scale, const int32_t *start, const float *by, float *s)
 {
     (void)t;
     (void)start;
@@ -227,13 +240,17 @@ static void to_words(const uint8_t *key, int64_t width, int16_t *to)
             for (int64_t half = 0; half < 2; half++) { /* eight positions, four dimensions each */
                 const uint8_t *from = key + (b * width + k) * 16 + half * 32;
                 int16_t *at = to + ((b * 2 + half) * width + k) * 8;
-                __m256i y = _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)from), sign);
+                __m256i y =
+                    _mm256_xor_si256(_mm256_loadu_si256((const __m256i *)(const void *)from), sign);
                 /* dimensions 0, 1 of all eight, then 2, 3 */
-                y = _mm256_shuffle_epi8(y, _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6,
-                                                           7, 10, 11, 14, 15));
+                y = _mm256_shuffle_epi8(y, _mm256_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7,
+                                                            10, 11, 14, 15, 0, 1, 4, 5, 8, 9, 12,
+                                                            13, 2, 3, 6, 7, 10, 11, 14, 15));
                 y = _mm256_permutevar8x32_epi32(y, _mm256_setr_epi32(0, 1, 4, 5, 2, 3, 6, 7));
-                _mm256_storeu_si256((__m256i *)(void *)at, _mm256_cvtepi8_epi16(_mm256_castsi256_si128(y)));
-                _mm256_storeu_si256((__m256i *)(void *)(at + 16), _mm256_cvtepi8_epi16(_mm256_extracti128_si256(y, 1)));
+                _mm256_storeu_si256((__m256i *)(void *)at,
+                                    _mm256_cvtepi8_epi16(_mm256_castsi256_si128(y)));
+                _mm256_storeu_si256((__m256i *)(void *)(at + 16),
+                                    _mm256_cvtepi8_epi16(_mm256_extracti128_si256(y, 1)));
             }
 }
 

@@ -4,7 +4,8 @@
 
 enum { KEY_BLOCKS = KERN_PAGE / 16 };
 
-/* Stages h, 2 h and 4 h of kern_row_hadamard() for eight of sixteen lanes each, h * 16 floats apart. */
+/* Stages h, 2 h and 4 h of kern_row_hadamard() for eight of sixteen lanes each, h * 16 floats
+ * apart. */
 LANES_INLINE void turn_eight(float *x, int64_t h)
 {
     const int64_t n = h * 16;
@@ -51,7 +52,8 @@ static void turn_rows(float *x, int64_t width)
         v_store(x + k * 16, v_mul(v_load(x + k * 16), by));
 }
 
-/* Of four dimensions of sixteen positions whole numbers plus 1.5 * 2^23: [16][4] bytes, with 128 added. */
+/* Of four dimensions of sixteen positions whole numbers plus 1.5 * 2^23: [16][4] bytes, with 128
+ * added. */
 LANES_INLINE void pack_four(const struct v16 v[4], uint8_t *to)
 {
 #ifdef __AVX512F__
@@ -73,13 +75,15 @@ LANES_INLINE void pack_four(const struct v16 v[4], uint8_t *to)
             const __m256i one = _mm256_and_si256(_mm256_castps_si256(half ? v[i].b : v[i].a), low);
             y = _mm256_or_si256(y, _mm256_slli_epi32(one, 8 * i));
         }
-        _mm256_storeu_si256((__m256i *)(void *)(to + half * 32), _mm256_xor_si256(y, _mm256_set1_epi8(-128)));
+        _mm256_storeu_si256((__m256i *)(void *)(to + half * 32),
+                            _mm256_xor_si256(y, _mm256_set1_epi8(-128)));
     }
 #endif
 }
 
-/* kern_kv_round_q8r() of sixteen turned rows x, f32 [width][16].  Quotients are those of a division: the reciprocal is
- * rounded correctly, the remainder of the first product is exact (what is so small that it is not, rounds to zero). */
+/* kern_kv_round_q8r() of sixteen turned rows x, f32 [width][16].  Quotients are those of a
+ * division: the reciprocal is rounded correctly, the remainder of the first product is exact (what
+ * is so small that it is not, rounds to zero). */
 static void round_rows(const float *x, int64_t width, uint8_t *code, uint16_t *scale)
 {
     struct v16 top = v_zero(), odd = v_zero();
@@ -111,7 +115,8 @@ static void round_rows(const float *x, int64_t width, uint8_t *code, uint16_t *s
     }
 }
 
-LANES_INLINE void plain_rows_on(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b, float *x)
+LANES_INLINE void plain_rows_on(enum kern_kv_codec c, const uint8_t *block, int64_t width,
+                                int64_t b, float *x)
 {
     const uint16_t *scale = (const uint16_t *)(const void *)behind(c, block, width);
     struct v16 by = v_zero();
@@ -122,8 +127,10 @@ LANES_INLINE void plain_rows_on(enum kern_kv_codec c, const uint8_t *block, int6
     }
 }
 
-/* Keys of sixteen positions from block b on as they are stored: f32 [width][16].  False: they are kept in another way. */
-static bool plain_rows(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b, float *x)
+/* Keys of sixteen positions from block b on as they are stored: f32 [width][16].  False: they are
+ * kept in another way. */
+static bool plain_rows(enum kern_kv_codec c, const uint8_t *block, int64_t width, int64_t b,
+                       float *x)
 {
     if (c == KERN_KV_F32)
         plain_rows_on(KERN_KV_F32, block, width, b, x);
@@ -142,7 +149,8 @@ static bool plain_rows(enum kern_kv_codec c, const uint8_t *block, int64_t width
 static void n4r_rows(const uint8_t *block, int64_t width, int64_t b, float *x)
 {
     const int64_t group = kern_kv_group(KERN_KV_N4R, width);
-    const uint16_t *norm = (const uint16_t *)(const void *)behind(KERN_KV_N4R, block, width) + b * 16;
+    const uint16_t *norm =
+        (const uint16_t *)(const void *)behind(KERN_KV_N4R, block, width) + b * 16;
     const uint8_t *at = block + b * width * 8;
     for (int64_t g = 0; g < width; g += group, norm += KERN_PAGE) {
         const struct v16 by = v_from_f16(norm);
@@ -158,8 +166,10 @@ static void n4r_rows(const uint8_t *block, int64_t width, int64_t b, float *x)
     }
 }
 
-/* Keys with +rot of sixteen positions from block b on, as they are meant: f32 [width][16]; room: the same and f32 [width]. */
-static void rot_rows(const struct kern_attend *a, const uint8_t *page, int64_t b, float *x, float *room)
+/* Keys with +rot of sixteen positions from block b on, as they are meant: f32 [width][16]; room:
+ * the same and f32 [width]. */
+static void rot_rows(const struct kern_attend *a, const uint8_t *page, int64_t b, float *x,
+                     float *room)
 {
     const int64_t width = a->k_width, part = width / KERN_KV_PARTS;
     float *row = room + 16 * width;
@@ -179,7 +189,8 @@ static void rot_rows(const struct kern_attend *a, const uint8_t *page, int64_t b
     }
 }
 
-/* Angles of the pairs of keys that are made of values, of the position that a page begins with: f32 [n_pairs][2]. */
+/* Angles of the pairs of keys that are made of values, of the position that a page begins with: f32
+ * [n_pairs][2]. */
 static void page_angles(const struct kern_from_v *f, int64_t pos, float *angle)
 {
     enum { SOME = 64 };
@@ -195,14 +206,16 @@ LANES_INLINE void turn_pair(float *x, float *y, struct v16 c, struct v16 s)
 }
 
 /* Keys of sixteen positions from block b on, made of values: f32 [width][16]; room: f32 [width]. */
-static void made_rows(const struct kern_attend *a, const uint8_t *values, const float *angle, int64_t b, float *x, float *room)
+static void made_rows(const struct kern_attend *a, const uint8_t *values, const float *angle,
+                      int64_t b, float *x, float *room)
 {
     const struct kern_from_v *f = a->from_v;
     const int64_t width = a->k_width;
     const float *slot = f->slot + b * 16 * f->n_pairs * 2;
     for (int64_t j = 0; j < 16; j++) {
         for (int64_t d = 0; d < width; d += 16)
-            v_store(room + d, v_mul(value_at(a->v_codec, values, width, b * 16 + j, d), v_load(f->weight + d)));
+            v_store(room + d, v_mul(value_at(a->v_codec, values, width, b * 16 + j, d),
+                                    v_load(f->weight + d)));
         for (int64_t k = 0; k < width; k++)
             x[k * 16 + j] = room[k];
     }
@@ -217,8 +230,10 @@ static void made_rows(const struct kern_attend *a, const uint8_t *values, const 
     }
 }
 
-/* Slots [0, to) of a page, and those of their 32, to codes and scales in the form of q8r; room: f32 [33][width]. */
-static void make_keys(const struct kern_attend *a, int64_t page, int64_t to, uint8_t *code, uint16_t *scale, float *room)
+/* Slots [0, to) of a page, and those of their 32, to codes and scales in the form of q8r; room: f32
+ * [33][width]. */
+static void make_keys(const struct kern_attend *a, int64_t page, int64_t to, uint8_t *code,
+                      uint16_t *scale, float *room)
 {
     const int64_t width = a->k_width;
     const uint8_t *at = a->page[page];

@@ -63,7 +63,8 @@ LANES_INLINE void fetch_next(const struct kern_scores *s, int64_t j)
 LANES_INLINE void score_tiles4(const struct kern_scores *s, int n_tiles, int64_t j, int64_t n,
                                float *score, float *scratch)
 {
-    const int64_t width = s->form.width, head = (int64_t)kern_query4_bytes(width), groups = width / KERN_ROW_GROUP4;
+    const int64_t width = s->form.width, head = (int64_t)kern_query4_bytes(width),
+                  groups = width / KERN_ROW_GROUP4;
     uint8_t *quads = (uint8_t *)scratch;
     float *scale = scratch + n_tiles * KERN_ROW_TILE * width / 4;
     const uint8_t *q = s->q;
@@ -71,8 +72,11 @@ LANES_INLINE void score_tiles4(const struct kern_scores *s, int n_tiles, int64_t
     for (int p = 0; p < n_tiles; p++) {
         const int64_t from = p * KERN_ROW_TILE, left = n - from;
         fetch_next(s, j + from);
-        kern_row_quads_avx2(&s->form, (const uint8_t *)s->keys + (size_t)(j + from) * kern_row_bytes(KERN_KV_FP4, width, 0),
-                            left < KERN_ROW_TILE ? left : KERN_ROW_TILE, quads + from * width, scale + from * groups);
+        kern_row_quads_avx2(&s->form,
+                            (const uint8_t *)s->keys +
+                                (size_t)(j + from) * kern_row_bytes(KERN_KV_FP4, width, 0),
+                            left < KERN_ROW_TILE ? left : KERN_ROW_TILE, quads + from * width,
+                            scale + from * groups);
         sum[p] = v_zero();
     }
     int64_t h = 0;

@@ -1,5 +1,6 @@
-/* scores4 - an indexer's queries and keys in FP4: dots of groups of 32 codes as integers, sixteen keys
- * side by side.  Keys enter as unsigned bytes, 12 too large; sums begin with what that adds to a dot. */
+/* scores4 - an indexer's queries and keys in FP4: dots of groups of 32 codes as integers, sixteen
+ * keys side by side.  Keys enter as unsigned bytes, 12 too large; sums begin with what that adds to
+ * a dot. */
 #ifndef INGLE_KERN_X86_LATENT_SCORES4_H
 #define INGLE_KERN_X86_LATENT_SCORES4_H
 
@@ -38,7 +39,8 @@ LANES_INLINE struct quads quads_dot(struct quads sum, struct quads key, struct q
 }
 LANES_INLINE struct quads quads_fold(struct quads sum, struct quads begin)
 {
-    return (struct quads){_mm512_add_epi32(begin.a, _mm512_madd_epi16(sum.a, _mm512_set1_epi16(1)))};
+    return (struct quads){
+        _mm512_add_epi32(begin.a, _mm512_madd_epi16(sum.a, _mm512_set1_epi16(1)))};
 }
 #endif
 LANES_INLINE struct v16 quads_values(struct quads x)
@@ -61,7 +63,8 @@ LANES_INLINE struct quads quads_set(int32_t x)
 #ifdef __AVXVNNI__
 LANES_INLINE struct quads quads_dot(struct quads sum, struct quads key, struct quads q)
 {
-    return (struct quads){_mm256_dpbusd_avx_epi32(sum.a, key.a, q.a), _mm256_dpbusd_avx_epi32(sum.b, key.b, q.b)};
+    return (struct quads){_mm256_dpbusd_avx_epi32(sum.a, key.a, q.a),
+                          _mm256_dpbusd_avx_epi32(sum.b, key.b, q.b)};
 }
 #else
 LANES_INLINE struct quads quads_dot(struct quads sum, struct quads key, struct quads q)
@@ -95,8 +98,8 @@ LANES_INLINE float float_at(const uint8_t *p)
     return x;
 }
 
-/* A group's dots begin with `begin`, which sums of 16 bits get when they are folded: 8 pairs of 24 * 12
- * at most. */
+/* A group's dots begin with `begin`, which sums of 16 bits get when they are folded: 8 pairs of 24
+ * * 12 at most. */
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
 LANES_INLINE struct quads dots_begin(int32_t begin)
 {
@@ -119,10 +122,10 @@ LANES_INLINE struct quads dots_end(struct quads x, int32_t begin)
 }
 #endif
 
-/* sum[p] takes in n_heads heads: q, as kern_query4() makes it, against quads [n_tiles][width / 4][16][4]
- * and scale [n_tiles][width / 32][16]. */
-LANES_INLINE void take4(int n_heads, int n_tiles, const uint8_t *quads, const float *scale, int64_t width,
-                        const uint8_t *q, const float *weight, struct v16 *sum)
+/* sum[p] takes in n_heads heads: q, as kern_query4() makes it, against quads [n_tiles][width /
+ * 4][16][4] and scale [n_tiles][width / 32][16]. */
+LANES_INLINE void take4(int n_heads, int n_tiles, const uint8_t *quads, const float *scale,
+                        int64_t width, const uint8_t *q, const float *weight, struct v16 *sum)
 {
     const int64_t head = (int64_t)kern_query4_bytes(width), groups = width / KERN_ROW_GROUP4;
     struct v16 dot[HEADS4][2];
@@ -149,7 +152,8 @@ LANES_INLINE void take4(int n_heads, int n_tiles, const uint8_t *quads, const fl
                 k[p] = quads_load(key + (p * width / 4 + i) * 64);
             LANES_UNROLL
             for (int h = 0; h < n_heads; h++) {
-                const struct quads x = quads_set(word_at(q + h * head + g * KERN_ROW_GROUP4 + 4 * i));
+                const struct quads x =
+                    quads_set(word_at(q + h * head + g * KERN_ROW_GROUP4 + 4 * i));
                 LANES_UNROLL
                 for (int p = 0; p < n_tiles; p++)
                     d[h][p] = quads_dot(d[h][p], k[p], x);
@@ -161,7 +165,8 @@ LANES_INLINE void take4(int n_heads, int n_tiles, const uint8_t *quads, const fl
             LANES_UNROLL
             for (int p = 0; p < n_tiles; p++) {
                 const struct v16 x = quads_values(dots_end(d[h][p], word_at(begin + h * head)));
-                dot[h][p] = v_fma(v_mul(x, v_load(scale + (p * groups + g) * KERN_ROW_TILE)), by, dot[h][p]);
+                dot[h][p] = v_fma(v_mul(x, v_load(scale + (p * groups + g) * KERN_ROW_TILE)), by,
+                                  dot[h][p]);
             }
         }
     }

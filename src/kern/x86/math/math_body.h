@@ -19,8 +19,10 @@ static float fold_sum(struct v16 s[VECTORS])
     return v_fold_sum(s[0]);
 }
 
-/* Half of the partial sums, those that begin at element `at`: as many as registers of 256 bits hold. */
-LANES_INLINE void dot_half(const float *a, const float *b, int64_t at, int64_t n, struct v16 s[HALF])
+/* Half of the partial sums, those that begin at element `at`: as many as registers of 256 bits
+ * hold. */
+LANES_INLINE void dot_half(const float *a, const float *b, int64_t at, int64_t n,
+                           struct v16 s[HALF])
 {
     struct v16 t[HALF] = {v_zero(), v_zero(), v_zero(), v_zero()};
     int64_t i = at;

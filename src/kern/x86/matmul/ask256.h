@@ -1,7 +1,7 @@
 /*
- * ask256 - quads of panel256.h that ask for lines themselves, as ask_ahead() in vnni512.h does: which
- * suits Intel's processors.  Prefetches and dots keep their places in the text, or compilers gather what
- * they may move.
+ * ask256 - quads of panel256.h that ask for lines themselves, as ask_ahead() in vnni512.h does:
+ * which suits Intel's processors.  Prefetches and dots keep their places in the text, or compilers
+ * gather what they may move.
  */
 #ifndef INGLE_KERN_X86_MATMUL_ASK256_H
 #define INGLE_KERN_X86_MATMUL_ASK256_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Few rows times IQ2_XS, IQ2_S, IQ3_XXS and IQ3_S, looked up by byte permutes.  Numbers of a line
  * become codes, of which a byte has two (3 bits each) or four (2 bits) coordinates, and these, 16 k
- * of 16 rows at a time, the values of four quads: quad c is k = c, 4 + c, 8 + c, 12 + c.  Values carry
- * a bias, which the start of each dot product takes off.  Many rows run from spread panels. */
+ * of 16 rows at a time, the values of four quads: quad c is k = c, 4 + c, 8 + c, 12 + c.  Values
+ * carry a bias, which the start of each dot product takes off.  Many rows run from spread
+ * panels. */
 #include "kern/kernels.h"
 #include "kern/x86/matmul/points512.h"
 
@@ -18,7 +19,8 @@ enum { BIAS_2 = 43, BIAS_3 = 62, BIAS_ODD = 15 };
 static const uint8_t values_2[3][64] = {
     {VALUES_64(FIRST_2, BIAS_2)}, {VALUES_64(SECOND_2, BIAS_2)}, {VALUES_64(THIRD_2, BIAS_2)}};
 static const uint8_t values_3[2][64] = {{VALUES_64(FIRST_3, BIAS_3)}, {VALUES_64(LAST_3, BIAS_3)}};
-static const uint8_t values_odd[2][64] = {{VALUES_64(FIRST_ODD, BIAS_ODD)}, {VALUES_64(LAST_ODD, BIAS_ODD)}};
+static const uint8_t values_odd[2][64] = {{VALUES_64(FIRST_ODD, BIAS_ODD)},
+                                          {VALUES_64(LAST_ODD, BIAS_ODD)}};
 
 /* Dword c of each 16 is q[c], q[4 + c], q[8 + c], q[12 + c]. */
 #define TURNED_4(h, c) (h) + (c), (h) + 4 + (c), (h) + 8 + (c), (h) + 12 + (c)
@@ -30,8 +32,8 @@ static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
 {
     const __m512i pairs = _mm512_set_epi32(
 #define PAIR(r) 0x41014000 + (r) * 0x04040404
-        PAIR(15), PAIR(14), PAIR(13), PAIR(12), PAIR(11), PAIR(10), PAIR(9), PAIR(8), PAIR(7), PAIR(6), PAIR(5),
-        PAIR(4), PAIR(3), PAIR(2), PAIR(1), PAIR(0));
+        PAIR(15), PAIR(14), PAIR(13), PAIR(12), PAIR(11), PAIR(10), PAIR(9), PAIR(8), PAIR(7),
+        PAIR(6), PAIR(5), PAIR(4), PAIR(3), PAIR(2), PAIR(1), PAIR(0));
 #undef PAIR
     return _mm512_permutex2var_epi8(a, _mm512_add_epi8(pairs, _mm512_set1_epi8((char)from)), b);
 }
@@ -39,10 +41,12 @@ static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
 /* Sums of the half or group so far; of what, by -bias. */
 #define START_32(c, bias) \
     __m512i a##c = _mm512_madd_epi16(words32(X256(c)->sum16 + 2 * h), _mm512_set1_epi16(-(bias)));
-#define START_LOW(c, bias) \
-    __m512i a##c = _mm512_madd_epi16(words32(X256(c)->sum16 + 2 * h), _mm512_set1_epi32(-(bias) & 0xFFFF));
-#define START_HIGH(c, bias) \
-    __m512i a##c = _mm512_madd_epi16(words32(X256(c)->sum16 + 2 * h), _mm512_set1_epi32(-(bias) * 65536));
+#define START_LOW(c, bias)                                                                         \
+    __m512i a##c =                                                                                 \
+        _mm512_madd_epi16(words32(X256(c)->sum16 + 2 * h), _mm512_set1_epi32(-(bias)&0xFFFF));
+#define START_HIGH(c, bias)                                                                        \
+    __m512i a##c =                                                                                 \
+        _mm512_madd_epi16(words32(X256(c)->sum16 + 2 * h), _mm512_set1_epi32(-(bias)*65536));
 
 /* Quad c of half m: values v, negative where a sign bit is set. */
 #define QUAD(C, m, c, bias, v)                                                                     \
@@ -85,24 +89,32 @@ static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
         }                                                                                          \
         EACH_##C(STORE_Y, _)                                                                       \
     }
-#define KERNEL(name, NAME, factor, SETUP, GROUP)                                                         \
-    TILE(name, NAME, 1, factor, SETUP, GROUP) TILE(name, NAME, 2, factor, SETUP, GROUP)            \
-    TILE(name, NAME, 3, factor, SETUP, GROUP) TILE(name, NAME, 4, factor, SETUP, GROUP)            \
-    TILE(name, NAME, 6, factor, SETUP, GROUP) TILE(name, NAME, 8, factor, SETUP, GROUP)            \
-    void kern_matmul_##name##_avx512vbmi(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
+#define KERNEL(name, NAME, factor, SETUP, GROUP)                                                   \
+    TILE(name, NAME, 1, factor, SETUP, GROUP)                                                      \
+    TILE(name, NAME, 2, factor, SETUP, GROUP) TILE(name, NAME, 3, factor, SETUP, GROUP)            \
+        TILE(name, NAME, 4, factor, SETUP, GROUP) TILE(name, NAME, 6, factor, SETUP, GROUP)        \
+            TILE(name, NAME, 8, factor, SETUP, GROUP) void kern_matmul_##name##_avx512vbmi(        \
+                const struct kern_matmul *m, int64_t p0, int64_t p1)                               \
     {                                                                                              \
-        static const struct drive few = {                                                          \
-            {{name##_8, 8}, {name##_6, 6}, {name##_4, 4}, {name##_3, 3}, {name##_2, 2}, {name##_1, 1}}, \
-            256, 0, 0};                                                                            \
+        static const struct drive few = {{{name##_8, 8},                                           \
+                                          {name##_6, 6},                                           \
+                                          {name##_4, 4},                                           \
+                                          {name##_3, 3},                                           \
+                                          {name##_2, 2},                                           \
+                                          {name##_1, 1}},                                          \
+                                         256,                                                      \
+                                         0,                                                        \
+                                         0};                                                       \
         if (m->n <= FEW)                                                                           \
             run_few(m, &few, order, p0, p1);                                                       \
         else                                                                                       \
-            kern_matmul_##name##_spread_avx512vbmi(m, p0, p1);                                              \
+            kern_matmul_##name##_spread_avx512vbmi(m, p0, p1);                                     \
     }
 
 #define SETUP_3() const __m512i v0 = line(values_3[0]), v1 = line(values_3[1]);
 #define SETUP_ODD() const __m512i v0 = line(values_odd[0]), v1 = line(values_odd[1]);
-#define SETUP_2() const __m512i v0 = line(values_2[0]), v1 = line(values_2[1]), v2 = line(values_2[2]);
+#define SETUP_2()                                                                                  \
+    const __m512i v0 = line(values_2[0]), v1 = line(values_2[1]), v2 = line(values_2[2]);
 
 #define HALF_IQ3_XXS(C, m)                                                                         \
     {                                                                                              \
@@ -130,41 +142,37 @@ KERNEL(iq3_xxs, IQ3_XXS, 0.25f, SETUP_IQ3_XXS, GROUP_IQ3_XXS)
     }
 #define GROUP_IQ3_S(C)                                                                             \
     const __m512i sign = line(at + 128), high = bytes_of_rows(behind + 16 * g);                    \
-    const __m512i nibble = _mm512_srl_epi32(bytes_of_rows(behind + 256 + g / 2 * 16), _mm_cvtsi32_si128(h % 2 * 4)); \
+    const __m512i nibble =                                                                         \
+        _mm512_srl_epi32(bytes_of_rows(behind + 256 + g / 2 * 16), _mm_cvtsi32_si128(h % 2 * 4));  \
     const __m512i sub = twice_plus_one(nibble);                                                    \
-    EACH_##C(START_32, BIAS_ODD)                                                                   \
-    HALF_IQ3_S(C, 0)                                                                               \
-    HALF_IQ3_S(C, 1)                                                                               \
-    EACH_##C(ADD_SUB, _)
+    EACH_##C(START_32, BIAS_ODD) HALF_IQ3_S(C, 0) HALF_IQ3_S(C, 1) EACH_##C(ADD_SUB, _)
 /* 2 s + 1 of the low four bits. */
 static ATTR_INLINE __m512i twice_plus_one(__m512i nibble)
 {
-    return _mm512_ternarylogic_epi32(_mm512_slli_epi32(nibble, 1), _mm512_set1_epi32(30), _mm512_set1_epi32(1), 0xEA);
+    return _mm512_ternarylogic_epi32(_mm512_slli_epi32(nibble, 1), _mm512_set1_epi32(30),
+                                     _mm512_set1_epi32(1), 0xEA);
 }
 KERNEL(iq3_s, IQ3_S, 1.0f, SETUP_ODD, GROUP_IQ3_S)
 
 /* first4 and last4 are codes of the first and of the last four coordinates of all points. */
 #define HALVES_2(C, subs)                                                                          \
     {                                                                                              \
-        const __m512i x_ = woven(first4, last4, 0), sub = twice_plus_one(subs);                             \
-        EACH_##C(START_LOW, BIAS_2)                                                                \
-        HALF_2(C, 0, x_)                                                                           \
-        EACH_##C(ADD_SUB, _)                                                                       \
+        const __m512i x_ = woven(first4, last4, 0), sub = twice_plus_one(subs);                    \
+        EACH_##C(START_LOW, BIAS_2) HALF_2(C, 0, x_) EACH_##C(ADD_SUB, _)                          \
     }                                                                                              \
     {                                                                                              \
-        const __m512i x_ = woven(first4, last4, 2), sub = twice_plus_one(_mm512_srli_epi32(subs, 4));       \
-        EACH_##C(START_HIGH, BIAS_2)                                                               \
-        HALF_2(C, 1, x_)                                                                           \
-        EACH_##C(ADD_SUB, _)                                                                       \
+        const __m512i x_ = woven(first4, last4, 2),                                                \
+                      sub = twice_plus_one(_mm512_srli_epi32(subs, 4));                            \
+        EACH_##C(START_HIGH, BIAS_2) HALF_2(C, 1, x_) EACH_##C(ADD_SUB, _)                         \
     }
 
 #define GROUP_IQ2_XS(C)                                                                            \
     const __m512i number = line(at), seven = line(at + 64), subs = bytes_of_rows(behind + 16 * g); \
     const __mmask64 bit7 = _mm512_movepi8_mask(number);                                            \
     const __mmask64 bit8 = _mm512_test_epi8_mask(seven, _mm512_set1_epi8(1));                      \
-    const __m512i sign = signs_above(seven);                                                        \
-    const __m512i first4 = look_up_512(quant_codes_iq2_xs[0], number, bit7, bit8);                      \
-    const __m512i last4 = look_up_512(quant_codes_iq2_xs[1], number, bit7, bit8);                     \
+    const __m512i sign = signs_above(seven);                                                       \
+    const __m512i first4 = look_up_512(quant_codes_iq2_xs[0], number, bit7, bit8);                 \
+    const __m512i last4 = look_up_512(quant_codes_iq2_xs[1], number, bit7, bit8);                  \
     HALVES_2(C, subs)
 KERNEL(iq2_xs, IQ2_XS, 0.125f, SETUP_2, GROUP_IQ2_XS)
 

@@ -1,6 +1,6 @@
 /*
- * dots256 - VPDPBUSD and VPDPWSSD on 256-bit vectors: the VEX form where AVX-VNNI is, else that of AVX-512.  They keep
- * their places in the text.
+ * dots256 - VPDPBUSD and VPDPWSSD on 256-bit vectors: the VEX form where AVX-VNNI is, else that of
+ * AVX-512.  They keep their places in the text.
  */
 #ifndef INGLE_KERN_X86_MATMUL_DOTS256_H
 #define INGLE_KERN_X86_MATMUL_DOTS256_H

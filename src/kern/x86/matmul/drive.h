@@ -1,7 +1,8 @@
 /*
  * drive - how the vector kernels walk over a product; static functions for each of them.
  *
- * A tile computes one panel times some rows of activations over a slice of k; slices are added here.
+ * A tile computes one panel times some rows of activations over a slice of k; slices are added
+ * here.
  */
 #ifndef INGLE_KERN_X86_MATMUL_DRIVE_H
 #define INGLE_KERN_X86_MATMUL_DRIVE_H
@@ -12,8 +13,8 @@
 #include <immintrin.h>
 #include <string.h>
 
-/* y + c * stride: the sums over n blocks, of which the first begins a chunk at w, times C rows of activations
- * (x[c]: where row c's first block is). */
+/* y + c * stride: the sums over n blocks, of which the first begins a chunk at w, times C rows of
+ * activations (x[c]: where row c's first block is). */
 typedef void drive_tile_fn(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,
                            int64_t stride);
 
@@ -59,8 +60,9 @@ static inline void drive_add(float *y, const float *slice, int width, bool first
 }
 
 /* A slice of k, n blocks at w, of panel p times the c rows x, which give output rows from i on. */
-static inline void drive_tile_at(const struct kern_matmul *m, drive_tile_fn *fn, int c, const uint8_t *w,
-                                 const uint8_t *const *x, int64_t p, bool first, int64_t n, int64_t i)
+static inline void drive_tile_at(const struct kern_matmul *m, drive_tile_fn *fn, int c,
+                                 const uint8_t *w, const uint8_t *const *x, int64_t p, bool first,
+                                 int64_t n, int64_t i)
 {
     const int width = kern_matmul_width(m, p);
     float *y = m->y + i * m->y_stride + p * KERN_PANEL;
@@ -77,8 +79,8 @@ static inline void drive_tile_at(const struct kern_matmul *m, drive_tile_fn *fn,
 }
 
 /* A slice, n blocks from b on, at w, of panel p, times c rows from i on. */
-static inline void drive_tile(const struct kern_matmul *m, const struct drive *d,
-                              drive_tile_fn *fn, int c, const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i)
+static inline void drive_tile(const struct kern_matmul *m, const struct drive *d, drive_tile_fn *fn,
+                              int c, const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i)
 {
     const uint8_t *x[DRIVE_MAX];
     for (int j = 0; j < c; j++)
@@ -100,8 +102,8 @@ static inline int drive_next(const struct drive *d, int64_t n)
 }
 
 /* Output rows [i, end) over a slice of one panel, n blocks from b on. */
-static inline void drive_slice(const struct kern_matmul *m, const struct drive *d,
-                                 const uint8_t *w, int64_t p, int64_t b, int64_t n, int64_t i, int64_t end)
+static inline void drive_slice(const struct kern_matmul *m, const struct drive *d, const uint8_t *w,
+                               int64_t p, int64_t b, int64_t n, int64_t i, int64_t end)
 {
     while (i < end) {
         const int t = drive_next(d, end - i);
@@ -118,7 +120,8 @@ static inline void drive_slice(const struct kern_matmul *m, const struct drive *
 static inline void drive_run(const struct kern_matmul *m, const struct drive *d, int64_t p0,
                              int64_t p1)
 {
-    const int64_t n_blocks = m->w->in / d->block, step = m->w->stretch / d->block, slice = kern_matrix_slice(m->w) / d->block;
+    const int64_t n_blocks = m->w->in / d->block, step = m->w->stretch / d->block,
+                  slice = kern_matrix_slice(m->w) / d->block;
     const size_t slice_bytes = m->w->stretch_bytes * (size_t)slice / (size_t)step;
     for (int64_t end; p0 < p1; p0 = end) {
         end = num_min(p1, (p0 / KERN_BAND + 1) * KERN_BAND);
@@ -126,8 +129,10 @@ static inline void drive_run(const struct kern_matmul *m, const struct drive *d,
             for (int64_t i = 0; i < m->n; i += DRIVE_ROWS)
                 for (int64_t p = p0; p < end; p++) {
                     const uint8_t *w = kern_code_stretch(m->w, p, s);
-                    for (int64_t b = b0; b < num_min(n_blocks, b0 + step); b += slice, w += slice_bytes)
-                        drive_slice(m, d, w, p, b, num_min(slice, n_blocks - b), i, num_min(i + DRIVE_ROWS, m->n));
+                    for (int64_t b = b0; b < num_min(n_blocks, b0 + step);
+                         b += slice, w += slice_bytes)
+                        drive_slice(m, d, w, p, b, num_min(slice, n_blocks - b), i,
+                                    num_min(i + DRIVE_ROWS, m->n));
                 }
     }
 }
@@ -137,7 +142,8 @@ typedef void drive_spread_fn(const struct kern_matrix *w, const uint8_t *panel, 
                              uint8_t *to);
 enum { DRIVE_SCRATCH = 4 * STORED_BYTES };
 
-/* The same where tiles do not read panels: the blocks of a slice are spread first, once for all rows. */
+/* The same where tiles do not read panels: the blocks of a slice are spread first, once for all
+ * rows. */
 static inline void drive_run_spread(const struct kern_matmul *m, const struct drive *d,
                                     drive_spread_fn *spread, int64_t p0, int64_t p1)
 {

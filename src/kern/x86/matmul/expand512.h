@@ -1,6 +1,6 @@
 /*
- * expand512 - what kernels share that expand a super-block of a panel before it is multiplied: its groups of 32
- * one after the other, quads of them as lines.
+ * expand512 - what kernels share that expand a super-block of a panel before it is multiplied: its
+ * groups of 32 one after the other, quads of them as lines.
  */
 #ifndef INGLE_KERN_X86_MATMUL_EXPAND512_H
 #define INGLE_KERN_X86_MATMUL_EXPAND512_H
@@ -10,7 +10,8 @@
 
 #include <immintrin.h>
 
-/* Group h, at g, of which halves may have sub-scales of their own: put(e, line, codes of a quad, sub). */
+/* Group h, at g, of which halves may have sub-scales of their own: put(e, line, codes of a quad,
+ * sub). */
 #define PUT(j, put, quad, sub) put(e, 8 * h + (j), quad(g, j), sub);
 #define FIRST_HALF(...) \
     PUT(0, __VA_ARGS__) PUT(1, __VA_ARGS__) PUT(2, __VA_ARGS__) PUT(3, __VA_ARGS__)

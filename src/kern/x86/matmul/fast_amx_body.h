@@ -1,10 +1,11 @@
 /*
- * fast_amx_body - products of float weights with --numerics fast ("fast-panels") on tiles; included once for real
- * ones and once for emulated ones, which defines KERNEL_NAME(name) to be theirs.
+ * fast_amx_body - products of float weights with --numerics fast ("fast-panels") on tiles; included
+ * once for real ones and once for emulated ones, which defines KERNEL_NAME(name) to be theirs.
  *
- * Weights of two panels become bf16 pairs, 256 k at a time, once for all rows of activations, and meet
- * these 32 by 32: four tiles of sums, two of activations, two of weights.  Meanwhile the next pairs are
- * made, by the vector units.  The sums of 16 panels and 256 k of activations stay in the second cache.
+ * Weights of two panels become bf16 pairs, 256 k at a time, once for all rows of activations, and
+ * meet these 32 by 32: four tiles of sums, two of activations, two of weights.  Meanwhile the next
+ * pairs are made, by the vector units.  The sums of 16 panels and 256 k of activations stay in the
+ * second cache.
  */
 #ifndef INGLE_KERN_X86_MATMUL_FAST_AMX_BODY_H
 #define INGLE_KERN_X86_MATMUL_FAST_AMX_BODY_H
@@ -33,13 +34,15 @@ enum {
 
 /* ---- weights to pairs ---- */
 
-/* Pairs of 32 k, block b of a stretch, of a panel: line i has k = 2 i, 2 i + 1 of 16 rows, row by row. */
+/* Pairs of 32 k, block b of a stretch, of a panel: line i has k = 2 i, 2 i + 1 of 16 rows, row by
+ * row. */
 typedef void pairs_fn(const uint8_t *stretch, int64_t b, uint8_t *to);
 
 /* Floats to bf16, to nearest even; subnormal numbers are zeros. */
 static ATTR_INLINE ATTR_UNUSED __m256i rounded(__m512 x)
 {
-    const __m512i u = _mm512_castps_si512(x), size = _mm512_and_si512(u, _mm512_set1_epi32(0x7FFFFFFF));
+    const __m512i u = _mm512_castps_si512(x),
+                  size = _mm512_and_si512(u, _mm512_set1_epi32(0x7FFFFFFF));
     const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
     const __mmask16 nan = _mm512_cmpgt_epi32_mask(size, _mm512_set1_epi32(0x7F800000));
     const __mmask16 small = _mm512_cmplt_epi32_mask(size, _mm512_set1_epi32(0x00800000));
@@ -84,13 +87,15 @@ static ATTR_INLINE __m512 e4m3(const uint8_t *at)
         _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at)), 7);
     const __m256i all = _mm256_set1_epi16(0x3F80), sign = _mm256_set1_epi16((short)0xBF80);
     const __mmask16 nan = _mm256_cmpeq_epi16_mask(_mm256_and_si256(b, all), all);
-    const __m256i h = _mm256_mask_mov_epi16(_mm256_and_si256(b, sign), nan, _mm256_set1_epi16(0x7E00));
+    const __m256i h =
+        _mm256_mask_mov_epi16(_mm256_and_si256(b, sign), nan, _mm256_set1_epi16(0x7E00));
     return _mm512_mul_ps(_mm512_cvtph_ps(h), _mm512_set1_ps(256));
 }
 static ATTR_INLINE void pairs_f8(const uint8_t *stretch, int64_t b, uint8_t *to)
 {
     const uint8_t *chunk = stretch + b / 4 * KERN_F8_CHUNK, *at = chunk + b % 4 * 512;
-    const __m512 half = half_e8m0(chunk + KERN_F8_SCALES + b % 4 * 16), s = _mm512_add_ps(half, half);
+    const __m512 half = half_e8m0(chunk + KERN_F8_SCALES + b % 4 * 16),
+                 s = _mm512_add_ps(half, half);
     for (int i = 0; i < PAIR_BYTES; i += 64, at += 32)
         _mm512_store_si512(to + i, interleaved(both_rounded(_mm512_mul_ps(e4m3(at), s),
                                                             _mm512_mul_ps(e4m3(at + 16), s))));
@@ -98,8 +103,8 @@ static ATTR_INLINE void pairs_f8(const uint8_t *stretch, int64_t b, uint8_t *to)
 
 /* ---- tiles ---- */
 
-/* Tiles 0 .. 3: sums, of the first 16 rows with both panels and of the last ones; 4, 5: activations; 6, 7:
- * weights. */
+/* Tiles 0 .. 3: sums, of the first 16 rows with both panels and of the last ones; 4, 5:
+ * activations; 6, 7: weights. */
 static void configure(struct tiles *t)
 {
     struct tile_config c = {0};
@@ -108,8 +113,10 @@ static void configure(struct tiles *t)
     tile_configure(t, &c);
 }
 
-/* Copies rows i .. i + n of a product, bytes [from, from + n_bytes), with zeros up to a whole tile. */
-static void copy_rows(const struct kern_matmul *m, int64_t i, int64_t n, size_t from, size_t n_bytes, uint8_t *to)
+/* Copies rows i .. i + n of a product, bytes [from, from + n_bytes), with zeros up to a whole
+ * tile. */
+static void copy_rows(const struct kern_matmul *m, int64_t i, int64_t n, size_t from,
+                      size_t n_bytes, uint8_t *to)
 {
     for (int64_t r = 0; r < num_div_up(n, ROWS) * ROWS; r++, to += COPY_STRIDE) {
         if (r < n)
@@ -120,7 +127,8 @@ static void copy_rows(const struct kern_matmul *m, int64_t i, int64_t n, size_t 
 }
 
 /* Tile rows 0 .. n to the result's rows from i on, of panel p. */
-static ATTR_INLINE void y_write(const struct kern_matmul *m, int64_t i, int64_t n, int64_t p, const float *y)
+static ATTR_INLINE void y_write(const struct kern_matmul *m, int64_t i, int64_t n, int64_t p,
+                                const float *y)
 {
     const __mmask16 mask = (__mmask16)((1u << kern_matmul_width(m, p)) - 1);
     float *at = m->y + i * m->y_stride + p * KERN_PANEL;
@@ -139,7 +147,8 @@ struct work {
 struct place {
     int64_t p, n_panels, b, n;
 };
-/* The place after it of panels [p0, p1): the next panels, or the next blocks of all of them; n = 0: none. */
+/* The place after it of panels [p0, p1): the next panels, or the next blocks of all of them; n = 0:
+ * none. */
 static struct place after(const struct kern_matmul *m, struct place at, int64_t p0, int64_t p1)
 {
     at.p += 2;
@@ -150,17 +159,20 @@ static struct place after(const struct kern_matmul *m, struct place at, int64_t 
     return (struct place){at.p, num_min(2, p1 - at.p), at.b, num_min(BLOCKS, m->w->in / 32 - at.b)};
 }
 /* Pairs of block i of a place, of the first panel's and then of the second one's. */
-static ATTR_INLINE void expand(const struct kern_matmul *m, const struct place *at, int64_t i, uint8_t *w, pairs_fn *pairs)
+static ATTR_INLINE void expand(const struct kern_matmul *m, const struct place *at, int64_t i,
+                               uint8_t *w, pairs_fn *pairs)
 {
     const int64_t j = i / at->n, b = at->b + i % at->n, step = m->w->stretch / 32;
-    pairs(kern_code_stretch(m->w, at->p + j, b / step), b % step, w + PAIR_BYTES * (j * BLOCKS + i % at->n));
+    pairs(kern_code_stretch(m->w, at->p + j, b / step), b % step,
+          w + PAIR_BYTES * (j * BLOCKS + i % at->n));
 }
 
-/* Sums of 16 or 32 rows and two panels, from nothing at first, get n blocks more; blocks [k0, k1) of the next place
- * are expanded to `to`. */
-static ATTR_INLINE void tile_unit(const struct kern_matmul *m, struct tiles *t, const uint8_t *w, const uint8_t *a,
-                                  int64_t stride, int64_t n, float (*y)[SQUARE], bool first, bool two,
-                                  const struct place *next, int64_t k0, int64_t k1, uint8_t *to, pairs_fn *pairs)
+/* Sums of 16 or 32 rows and two panels, from nothing at first, get n blocks more; blocks [k0, k1)
+ * of the next place are expanded to `to`. */
+static ATTR_INLINE void tile_unit(const struct kern_matmul *m, struct tiles *t, const uint8_t *w,
+                                  const uint8_t *a, int64_t stride, int64_t n, float (*y)[SQUARE],
+                                  bool first, bool two, const struct place *next, int64_t k0,
+                                  int64_t k1, uint8_t *to, pairs_fn *pairs)
 {
     const uint8_t *b = a + ROWS * stride;
     (void)t;
@@ -197,10 +209,11 @@ static ATTR_INLINE void tile_unit(const struct kern_matmul *m, struct tiles *t, 
 }
 
 /* Rows [i0, i1) times panels [p0, p1). */
-static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, int64_t i0, int64_t i1, int64_t p0,
-                                 int64_t p1, pairs_fn *pairs)
+static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, int64_t i0,
+                                 int64_t i1, int64_t p0, int64_t p1, pairs_fn *pairs)
 {
-    const int64_t direct = m->row ? i0 : i0 + (i1 - i0) / UNIT * UNIT; /* rows before it stay where they are */
+    /* rows before it stay where they are */
+    const int64_t direct = m->row ? i0 : i0 + (i1 - i0) / UNIT * UNIT;
     const int64_t n_units = num_div_up(i1 - i0, UNIT);
     struct place at = {p0, num_min(2, p1 - p0), 0, num_min(BLOCKS, m->w->in / 32)}, next;
     for (int64_t k = 0; k < at.n_panels * at.n; k++)
@@ -214,14 +227,18 @@ static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, in
             copy_rows(m, direct, i1 - direct, (size_t)at.b * 64, (size_t)at.n * 64, w->copy);
         for (int64_t u = 0; u < n_units; u++) {
             const bool in_place = i0 + u * UNIT < direct;
-            tile_unit(m, &w->t, w->w[s % 2], in_place ? a + u * UNIT * stride : w->copy + (i0 + u * UNIT - direct) * COPY_STRIDE,
-                      in_place ? stride : COPY_STRIDE, at.n, w->y[(at.p - p0) / 2][u], at.b == 0, i1 - i0 - u * UNIT > ROWS,
-                      &next, n_next * u / n_units, n_next * (u + 1) / n_units, w->w[(s + 1) % 2], pairs);
+            tile_unit(m, &w->t, w->w[s % 2],
+                      in_place ? a + u * UNIT * stride
+                               : w->copy + (i0 + u * UNIT - direct) * COPY_STRIDE,
+                      in_place ? stride : COPY_STRIDE, at.n, w->y[(at.p - p0) / 2][u], at.b == 0,
+                      i1 - i0 - u * UNIT > ROWS, &next, n_next * u / n_units,
+                      n_next * (u + 1) / n_units, w->w[(s + 1) % 2], pairs);
         }
     }
     for (int64_t i = i0; i < i1; i += ROWS)
         for (int64_t p = p0; p < p1; p++)
-            y_write(m, i, num_min(ROWS, i1 - i), p, w->y[(p - p0) / 2][(i - i0) / UNIT][(i - i0) / ROWS % 2 * 2 + (p - p0) % 2]);
+            y_write(m, i, num_min(ROWS, i1 - i), p,
+                    w->y[(p - p0) / 2][(i - i0) / UNIT][(i - i0) / ROWS % 2 * 2 + (p - p0) % 2]);
 }
 
 static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1, pairs_fn *pairs)

@@ -119,8 +119,9 @@ ATTR_ALIGNED(64) static const uint8_t low_byte[128] = {LIST_128(LOW)};
 /* From four lines of codes to the order in which unpacking two bytes to a word makes pairs. */
 #define ORDER_4(r) r, (r) + 16, (r) + 1, (r) + 17
 #define ORDER_8(r) ORDER_4(r), ORDER_4((r) + 2)
-ATTR_ALIGNED(64) static const uint8_t order[64] = {
-    ORDER_8(0), ORDER_8(32), ORDER_8(4), ORDER_8(36), ORDER_8(8), ORDER_8(40), ORDER_8(12), ORDER_8(44)};
+ATTR_ALIGNED(64)
+static const uint8_t order[64] = {ORDER_8(0), ORDER_8(32), ORDER_8(4),  ORDER_8(36),
+                                  ORDER_8(8), ORDER_8(40), ORDER_8(12), ORDER_8(44)};
 
 static ATTR_INLINE __m512i table_of(const uint8_t *list, __m512i at)
 {
@@ -139,9 +140,10 @@ static ATTR_INLINE struct pairs plain_f8(const uint8_t *at, __m512i shift)
     const __m512i all = _mm512_movm_epi8(moves);
     const __m512i sa = _mm512_and_si512(shift, _mm512_unpacklo_epi8(all, all));
     const __m512i sb = _mm512_and_si512(shift, _mm512_unpackhi_epi8(all, all));
-    return (struct pairs){
-        _mm512_ternarylogic_epi32(_mm512_add_epi16(a, sa), _mm512_unpacklo_epi8(zero, c), sign, 0xF8),
-        _mm512_ternarylogic_epi32(_mm512_add_epi16(b, sb), _mm512_unpackhi_epi8(zero, c), sign, 0xF8)};
+    return (struct pairs){_mm512_ternarylogic_epi32(_mm512_add_epi16(a, sa),
+                                                    _mm512_unpacklo_epi8(zero, c), sign, 0xF8),
+                          _mm512_ternarylogic_epi32(_mm512_add_epi16(b, sb),
+                                                    _mm512_unpackhi_epi8(zero, c), sign, 0xF8)};
 }
 static ATTR_INLINE struct pairs pairs_f8(struct block b, int i)
 {

@@ -37,19 +37,19 @@ static inline __m512 load_bf16(const uint8_t *at)
 #define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
 #define ADD(c, _) y##c = _mm512_fmadd_ps(w_, _mm512_set1_ps(x##c[k]), y##c);
 
-#define TILE(type, C, line)                                                                  \
-    static void tile_##type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, \
-                                  float *y, int64_t stride)                    \
-    {                                                                                        \
-        EACH_##C(LOAD_Y, _)                                                                  \
-        for (int64_t k = 0; k < n; k++) {                                                  \
-            const uint8_t *at = w + k * (line);                                              \
-            if ((AHEAD || (C) > 1) && ((line) == 64 || !(k & 1)))                                       \
-                fetch(at);                                                               \
-            const __m512 w_ = load_##type(at);                                               \
-            EACH_##C(ADD, _)                                                                 \
-        }                                                                                    \
-        EACH_##C(STORE_Y, _)                                                                 \
+#define TILE(type, C, line)                                                                        \
+    static void tile_##type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
+                                  int64_t stride)                                                  \
+    {                                                                                              \
+        EACH_##C(LOAD_Y, _) for (int64_t k = 0; k < n; k++)                                        \
+        {                                                                                          \
+            const uint8_t *at = w + k * (line);                                                    \
+            if ((AHEAD || (C) > 1) && ((line) == 64 || !(k & 1)))                                  \
+                fetch(at);                                                                         \
+            const __m512 w_ = load_##type(at);                                                     \
+            EACH_##C(ADD, _)                                                                       \
+        }                                                                                          \
+        EACH_##C(STORE_Y, _)                                                                       \
     }
 #define TILES(type, line)                                                         \
     TILE(type, 1, line)                                                                      \
@@ -71,7 +71,8 @@ TILES(f32, 64)
 TILES(f16, 32)
 TILES(bf16, 32)
 
-/* ---- e4m3 codes with a scale for 32 k, a power of two (F8) or any float (F8S): w = code * scale ---- */
+/* ---- e4m3 codes with a scale for 32 k, a power of two (F8) or any float (F8S): w = code * scale
+ * ---- */
 
 /* Two k at a time: the code's bits are a half that is 256 times too small. */
 static inline __m512i e4m3_halves(const uint8_t *at)
@@ -95,33 +96,30 @@ static inline __m512 e8m0(const uint8_t *at)
     return _mm512_castsi512_ps(v);
 }
 
-#define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                                           \
-    static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
-                            int64_t stride)                                                 \
-    {                                                                                        \
-        EACH_##C(LOAD_Y, _)                                                                  \
-        for (int64_t g = 0; g < n; g++) {                                                    \
-            const uint8_t *chunk = w + g / 4 * (SIZE), *at = chunk + g % 4 * 512;     \
-            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * (WIDTH);                  \
-            const __m512 s0 = LOAD(scale);                                                   \
-            for (int64_t k = 32 * g; k < 32 * g + 32; at += 32) {                            \
-                if (!(k & 3))                                                                \
-                    fetch(at);                                                               \
-                const __m512i two_ = e4m3_halves(at);                                        \
-                {                                                                            \
-                    const __m512 w_ = _mm512_mul_ps(e4m3(_mm512_castsi512_si256(two_)), s0); \
-                    EACH_##C(ADD, _)                                                         \
-                    k++;                                                                     \
-                }                                                                            \
-                {                                                                            \
-                    const __m512 w_ =                                                        \
-                        _mm512_mul_ps(e4m3(_mm512_extracti64x4_epi64(two_, 1)), s0);         \
-                    EACH_##C(ADD, _)                                                         \
-                    k++;                                                                     \
-                }                                                                            \
-            }                                                                                \
-        }                                                                                    \
-        EACH_##C(STORE_Y, _)                                                                 \
+#define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                           \
+    static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,     \
+                               int64_t stride)                                                     \
+    {                                                                                              \
+        EACH_##C(LOAD_Y, _) for (int64_t g = 0; g < n; g++)                                        \
+        {                                                                                          \
+            const uint8_t *chunk = w + g / 4 * (SIZE), *at = chunk + g % 4 * 512;                  \
+            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * (WIDTH);                       \
+            const __m512 s0 = LOAD(scale);                                                         \
+            for (int64_t k = 32 * g; k < 32 * g + 32; at += 32) {                                  \
+                if (!(k & 3))                                                                      \
+                    fetch(at);                                                                     \
+                const __m512i two_ = e4m3_halves(at);                                              \
+                {                                                                                  \
+                    const __m512 w_ = _mm512_mul_ps(e4m3(_mm512_castsi512_si256(two_)), s0);       \
+                    EACH_##C(ADD, _) k++;                                                          \
+                }                                                                                  \
+                {                                                                                  \
+                    const __m512 w_ = _mm512_mul_ps(e4m3(_mm512_extracti64x4_epi64(two_, 1)), s0); \
+                    EACH_##C(ADD, _) k++;                                                          \
+                }                                                                                  \
+            }                                                                                      \
+        }                                                                                          \
+        EACH_##C(STORE_Y, _)                                                                       \
     }
 #define TILE_F8E(C) TILE_F8(f8, KERN_F8_CHUNK, 16, e8m0, C)
 #define TILE_F8S(C) TILE_F8(f8s, KERN_F8S_CHUNK, 64, load_f32, C)
@@ -160,17 +158,31 @@ static void spread_f8s(const struct kern_matrix *w, const uint8_t *panel, int64_
     }
 SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(6) SPREAD(8)
 
-#define MATMUL_F8(F)                                                                                                                       \
-    void NAME(F)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                                                      \
-    {                                                                                                                                      \
-        static const struct drive few = {                                                                                                  \
-            {{tile_##F##_8, 8}, {tile_##F##_6, 6}, {tile_##F##_4, 4}, {tile_##F##_3, 3}, {tile_##F##_2, 2}, {tile_##F##_1, 1}}, 32, 0, 0}; \
-        static const struct drive many = {                                                                                                 \
-            {{spread_8, 8}, {spread_6, 6}, {spread_4, 4}, {spread_3, 3}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};                      \
-        if (m->n <= 8)                                                                                                                     \
-            drive_run(m, &few, p0, p1);                                                                                                    \
-        else                                                                                                                               \
-            drive_run_spread(m, &many, spread_##F, p0, p1);                                                                                \
+#define MATMUL_F8(F)                                                                               \
+    void NAME(F)(const struct kern_matmul *m, int64_t p0, int64_t p1)                              \
+    {                                                                                              \
+        static const struct drive few = {{{tile_##F##_8, 8},                                       \
+                                          {tile_##F##_6, 6},                                       \
+                                          {tile_##F##_4, 4},                                       \
+                                          {tile_##F##_3, 3},                                       \
+                                          {tile_##F##_2, 2},                                       \
+                                          {tile_##F##_1, 1}},                                      \
+                                         32,                                                       \
+                                         0,                                                        \
+                                         0};                                                       \
+        static const struct drive many = {{{spread_8, 8},                                          \
+                                           {spread_6, 6},                                          \
+                                           {spread_4, 4},                                          \
+                                           {spread_3, 3},                                          \
+                                           {spread_2, 2},                                          \
+                                           {spread_1, 1}},                                         \
+                                          32,                                                      \
+                                          8,                                                       \
+                                          2048};                                                   \
+        if (m->n <= 8)                                                                             \
+            drive_run(m, &few, p0, p1);                                                            \
+        else                                                                                       \
+            drive_run_spread(m, &many, spread_##F, p0, p1);                                        \
     }
 MATMUL_F8(f8)
 MATMUL_F8(f8s)

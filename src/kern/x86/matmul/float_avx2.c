@@ -75,7 +75,8 @@ TILES(f32, 64)
 TILES(f16, 32)
 TILES(bf16, 32)
 
-/* ---- e4m3 codes with a scale for 32 k, a power of two (F8) or any float (F8S): w = code * scale ---- */
+/* ---- e4m3 codes with a scale for 32 k, a power of two (F8) or any float (F8S): w = code * scale
+ * ---- */
 
 /* The code's bits are a half that is 256 times too small. */
 static inline __m256i e4m3_halves(const uint8_t *at)
@@ -102,25 +103,25 @@ static inline __m256 e8m0(const uint8_t *at)
     return _mm256_castsi256_ps(_mm256_or_si256(v, nan));
 }
 
-#define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                                           \
-    static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
-                            int64_t stride)                                                 \
-    {                                                                                        \
-        EACH_##C(LOAD_Y, _)                                                                  \
-        for (int64_t g = 0; g < n; g++) {                                                    \
-            const uint8_t *chunk = w + g / 4 * (SIZE), *at = chunk + g % 4 * 512;     \
-            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * (WIDTH);                  \
-            const __m256 s0 = LOAD(scale), s1 = LOAD(scale + (WIDTH) / 2);                    \
-            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                       \
-                if (!(k & 3))                                                                \
-                    fetch(at);                                                               \
-                const __m256i v_ = e4m3_halves(at);                                          \
-                const __m256 w0 = _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v_)), s0);       \
-                const __m256 w1 = _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v_, 1)), s1);  \
-                EACH_##C(ADD, _)                                                             \
-            }                                                                                \
-        }                                                                                    \
-        EACH_##C(STORE_Y, _)                                                                 \
+#define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                           \
+    static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,     \
+                               int64_t stride)                                                     \
+    {                                                                                              \
+        EACH_##C(LOAD_Y, _) for (int64_t g = 0; g < n; g++)                                        \
+        {                                                                                          \
+            const uint8_t *chunk = w + g / 4 * (SIZE), *at = chunk + g % 4 * 512;                  \
+            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * (WIDTH);                       \
+            const __m256 s0 = LOAD(scale), s1 = LOAD(scale + (WIDTH) / 2);                         \
+            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                             \
+                if (!(k & 3))                                                                      \
+                    fetch(at);                                                                     \
+                const __m256i v_ = e4m3_halves(at);                                                \
+                const __m256 w0 = _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v_)), s0);             \
+                const __m256 w1 = _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v_, 1)), s1);        \
+                EACH_##C(ADD, _)                                                                   \
+            }                                                                                      \
+        }                                                                                          \
+        EACH_##C(STORE_Y, _)                                                                       \
     }
 #define TILE_F8E(C) TILE_F8(f8, KERN_F8_CHUNK, 16, e8m0, C)
 #define TILE_F8S(C) TILE_F8(f8s, KERN_F8S_CHUNK, 64, f32s, C)
@@ -141,13 +142,15 @@ static ATTR_INLINE void spread_codes(const uint8_t *at, __m256 s0, __m256 s1, ui
 }
 static void spread_f8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
 {
-    const uint8_t *chunk = panel + g / 4 * KERN_F8_CHUNK, *scale = chunk + KERN_F8_SCALES + g % 4 * 16;
+    const uint8_t *chunk = panel + g / 4 * KERN_F8_CHUNK,
+                  *scale = chunk + KERN_F8_SCALES + g % 4 * 16;
     (void)w;
     spread_codes(chunk + g % 4 * 512, e8m0(scale), e8m0(scale + 8), to);
 }
 static void spread_f8s(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
 {
-    const uint8_t *chunk = panel + g / 4 * KERN_F8S_CHUNK, *scale = chunk + KERN_F8_SCALES + g % 4 * 64;
+    const uint8_t *chunk = panel + g / 4 * KERN_F8S_CHUNK,
+                  *scale = chunk + KERN_F8_SCALES + g % 4 * 64;
     (void)w;
     spread_codes(chunk + g % 4 * 512, f32s(scale), f32s(scale + 32), to);
 }
@@ -159,17 +162,31 @@ static void spread_f8s(const struct kern_matrix *w, const uint8_t *panel, int64_
     }
 SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(5) SPREAD(6)
 
-#define MATMUL_F8(F)                                                                                                                       \
-    void kern_matmul_##F##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)                                                       \
-    {                                                                                                                                      \
-        static const struct drive few = {                                                                                                  \
-            {{tile_##F##_6, 6}, {tile_##F##_5, 5}, {tile_##F##_4, 4}, {tile_##F##_3, 3}, {tile_##F##_2, 2}, {tile_##F##_1, 1}}, 32, 0, 0}; \
-        static const struct drive many = {                                                                                                 \
-            {{spread_6, 6}, {spread_5, 5}, {spread_4, 4}, {spread_3, 3}, {spread_2, 2}, {spread_1, 1}}, 32, 8, 2048};                      \
-        if (m->n <= 8)                                                                                                                     \
-            drive_run(m, &few, p0, p1);                                                                                                    \
-        else                                                                                                                               \
-            drive_run_spread(m, &many, spread_##F, p0, p1);                                                                                \
+#define MATMUL_F8(F)                                                                               \
+    void kern_matmul_##F##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)               \
+    {                                                                                              \
+        static const struct drive few = {{{tile_##F##_6, 6},                                       \
+                                          {tile_##F##_5, 5},                                       \
+                                          {tile_##F##_4, 4},                                       \
+                                          {tile_##F##_3, 3},                                       \
+                                          {tile_##F##_2, 2},                                       \
+                                          {tile_##F##_1, 1}},                                      \
+                                         32,                                                       \
+                                         0,                                                        \
+                                         0};                                                       \
+        static const struct drive many = {{{spread_6, 6},                                          \
+                                           {spread_5, 5},                                          \
+                                           {spread_4, 4},                                          \
+                                           {spread_3, 3},                                          \
+                                           {spread_2, 2},                                          \
+                                           {spread_1, 1}},                                         \
+                                          32,                                                      \
+                                          8,                                                       \
+                                          2048};                                                   \
+        if (m->n <= 8)                                                                             \
+            drive_run(m, &few, p0, p1);                                                            \
+        else                                                                                       \
+            drive_run_spread(m, &many, spread_##F, p0, p1);                                        \
     }
 MATMUL_F8(f8)
 MATMUL_F8(f8s)

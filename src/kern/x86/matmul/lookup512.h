@@ -1,6 +1,6 @@
 /*
- * lookup512 - numbers of book points become values: look-ups in tables of registers by byte permutes
- * (kern/code.h has the lines).
+ * lookup512 - numbers of book points become values: look-ups in tables of registers by byte
+ * permutes (kern/code.h has the lines).
  */
 #ifndef INGLE_KERN_X86_MATMUL_LOOKUP512_H
 #define INGLE_KERN_X86_MATMUL_LOOKUP512_H
@@ -68,13 +68,17 @@ static ATTR_INLINE __m512i look_up_256(const uint8_t *t, __m512i number, __mmask
     const __m512i k[4] = {line(t), line(t + 64), line(t + 128), line(t + 192)};
     return look_up(k, number, bit7);
 }
-static ATTR_INLINE __m512i look_up_512(const uint8_t *t, __m512i number, __mmask64 bit7, __mmask64 bit8)
+static ATTR_INLINE __m512i look_up_512(const uint8_t *t, __m512i number, __mmask64 bit7,
+                                       __mmask64 bit8)
 {
-    return _mm512_mask_blend_epi8(bit8, look_up_256(t, number, bit7), look_up_256(t + 256, number, bit7));
+    return _mm512_mask_blend_epi8(bit8, look_up_256(t, number, bit7),
+                                  look_up_256(t + 256, number, bit7));
 }
-static ATTR_INLINE __m512i look_up_1024(const uint8_t *t, __m512i number, __mmask64 bit7, __mmask64 bit8, __mmask64 bit9)
+static ATTR_INLINE __m512i look_up_1024(const uint8_t *t, __m512i number, __mmask64 bit7,
+                                        __mmask64 bit8, __mmask64 bit9)
 {
-    return _mm512_mask_blend_epi8(bit9, look_up_512(t, number, bit7, bit8), look_up_512(t + 512, number, bit7, bit8));
+    return _mm512_mask_blend_epi8(bit9, look_up_512(t, number, bit7, bit8),
+                                  look_up_512(t + 512, number, bit7, bit8));
 }
 
 static ATTR_INLINE __m512i bytes_of_rows(const uint8_t *at)
@@ -82,7 +86,10 @@ static ATTR_INLINE __m512i bytes_of_rows(const uint8_t *at)
     return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
 }
 /* Bits first, first + step, ... of each row's dword, one for each byte of a line. */
-static ATTR_INLINE __mmask64 bits(__m512i dwords, __m512i which) { return _mm512_bitshuffle_epi64_mask(dwords, which); }
+static ATTR_INLINE __mmask64 bits(__m512i dwords, __m512i which)
+{
+    return _mm512_bitshuffle_epi64_mask(dwords, which);
+}
 
 /* The coordinates of points, without signs; F of 64 numbers, for tables. */
 #define LEVEL_3(i) ((i) == 7 ? 62 : 8 * (i) + 4)
@@ -91,8 +98,8 @@ static ATTR_INLINE __mmask64 bits(__m512i dwords, __m512i which) { return _mm512
 #define VALUES_8(F, bias, at) \
     bias + F(at), bias + F((at) + 1), bias + F((at) + 2), bias + F((at) + 3), bias + F((at) + 4), \
         bias + F((at) + 5), bias + F((at) + 6), bias + F((at) + 7)
-#define VALUES_64(F, bias)                                                                          \
-    VALUES_8(F, bias, 0), VALUES_8(F, bias, 8), VALUES_8(F, bias, 16), VALUES_8(F, bias, 24),     \
+#define VALUES_64(F, bias)                                                                         \
+    VALUES_8(F, bias, 0), VALUES_8(F, bias, 8), VALUES_8(F, bias, 16), VALUES_8(F, bias, 24),      \
         VALUES_8(F, bias, 32), VALUES_8(F, bias, 40), VALUES_8(F, bias, 48), VALUES_8(F, bias, 56)
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * madd256 - products on AVX2.  A line of a panel is two vectors of 8 rows.  vpmaddubsw adds pairs of
+ * madd256 - products on AVX2.  A line of a panel is two vectors of 8 rows.  vpmaddubsw adds pairs
+ * of
  * k to 16-bit lanes: a lane gathers half of the k of a group.  Its sum may wrap on the way
  * but not at the end, because it starts from -bias times the activations of its k where
  * unsigned codes alone would be too large:
@@ -10,7 +11,8 @@
  *   8-bit values: each pair goes to 32 bits by itself.
  * Then vpmaddwd with ones or integer sub-scales makes exact 32-bit sums.
  *
- * Included by two files: NAME(x) is the kernel's name, AHEAD is 1 where quads ask for lines (ask256.h).
+ * Included by two files: NAME(x) is the kernel's name, AHEAD is 1 where quads ask for lines
+ * (ask256.h).
  */
 #if AHEAD
 #include "kern/x86/matmul/ask256.h"
@@ -19,8 +21,8 @@
 #endif
 #include "kern/x86/matmul/panel256.h"
 
-/* The compiler must not reorder these sums: it would keep all products alive and spill; nor move them
- * from between the lines that are asked for. */
+/* The compiler must not reorder these sums: it would keep all products alive and spill; nor move
+ * them from between the lines that are asked for. */
 #if AHEAD
 #define KEEP(v) __asm__ volatile("" : "+x"(v))
 #else

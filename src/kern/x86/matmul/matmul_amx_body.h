@@ -2,10 +2,10 @@
  * matmul_amx_body - products on tiles; included once for real ones and once for emulated ones,
  * which defines KERNEL_NAME(name) to be theirs.
  *
- * Integer products are exact in bf16 tiles of K = 32: codes and activations have at most 8 bits, and
- * a group's dots of 16 rows of activations with 16 rows of weights, sums below 2^24, are one tile
- * of floats.  Another pass adds it scaled, as everywhere else.  Byte tiles take as long for K = 32 and give
- * integers, whose way to floats costs more than bf16.
+ * Integer products are exact in bf16 tiles of K = 32: codes and activations have at most 8 bits,
+ * and a group's dots of 16 rows of activations with 16 rows of weights, sums below 2^24, are one
+ * tile of floats.  Another pass adds it scaled, as everywhere else.  Byte tiles take as long for K
+ * = 32 and give integers, whose way to floats costs more than bf16.
  */
 #ifndef INGLE_KERN_X86_MATMUL_MATMUL_AMX_BODY_H
 #define INGLE_KERN_X86_MATMUL_MATMUL_AMX_BODY_H
@@ -30,13 +30,14 @@ enum {
     PANELS = 32,            /* and how many panels they meet */
 };
 
-/* Results of rows i .. i + n of panel p from a square of 16, the sums of the last slice, and from the total of those before
- * it, or NULL. */
+/* Results of rows i .. i + n of panel p from a square of 16, the sums of the last slice, and from
+ * the total of those before it, or NULL. */
 static ATTR_INLINE __mmask16 columns(const struct kern_matmul *m, int64_t p)
 {
     return (__mmask16)((1u << kern_matmul_width(m, p)) - 1);
 }
-static ATTR_INLINE void y_write(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n, const float *y, const float *total)
+static ATTR_INLINE void y_write(const struct kern_matmul *m, int64_t p, int64_t i, int64_t n,
+                                const float *y, const float *total)
 {
     const __mmask16 mask = columns(m, p);
     float *at = m->y + i * m->y_stride + p * KERN_PANEL;
@@ -58,9 +59,10 @@ struct factors {
     ATTR_ALIGNED(64) float d[KERN_PANEL];
     float m[KERN_PANEL];
 };
-/* Does group g of a stretch.  table: bf16 of each code of 4 bits twice, or of 5 bits: the look-up takes the
- * low 5 bits of a word. */
-typedef void expand_fn(const uint8_t *stretch, int64_t g, __m512i table, struct codes *to, struct factors *f);
+/* Does group g of a stretch.  table: bf16 of each code of 4 bits twice, or of 5 bits: the look-up
+ * takes the low 5 bits of a word. */
+typedef void expand_fn(const uint8_t *stretch, int64_t g, __m512i table, struct codes *to,
+                       struct factors *f);
 
 /* Pairs of bf16 of floats that are such. */
 static ATTR_INLINE __m512i merged(__m512 a, __m512 b)
@@ -109,28 +111,31 @@ static inline __m512i table_of(const int8_t *list, int n, int bias)
     }
 /* v, and bit 4 of h. */
 #define WITH(h, v) _mm512_ternarylogic_epi32(v, h, _mm512_set1_epi16(16), 0xD8)
-#define PUT_5                                                                                          \
-    for (int j = 0; j < 4; j++) {                                                                      \
-        const __m512i v = _mm512_loadu_si512(group + 64 * j), bits_ = _mm512_loadu_si512(group + 256); \
-        const __m512i h = _mm512_srl_epi16(bits_, _mm_cvtsi32_si128(j));                               \
-        const __m512i low = _mm512_srl_epi16(_mm512_slli_epi16(bits_, 4), _mm_cvtsi32_si128(j));       \
-        PUT_CODE(2 * j, WITH(low, v))                                                                  \
-        PUT_CODE(2 * j + 8, WITH(h, _mm512_srli_epi16(v, 4)))                                          \
-        PUT_CODE(2 * j + 1, WITH(_mm512_srli_epi16(h, 4), _mm512_srli_epi16(v, 8)))                    \
-        PUT_CODE(2 * j + 9, WITH(_mm512_srli_epi16(h, 8), _mm512_srli_epi16(v, 12)))                   \
+#define PUT_5                                                                                      \
+    for (int j = 0; j < 4; j++) {                                                                  \
+        const __m512i v = _mm512_loadu_si512(group + 64 * j),                                      \
+                      bits_ = _mm512_loadu_si512(group + 256);                                     \
+        const __m512i h = _mm512_srl_epi16(bits_, _mm_cvtsi32_si128(j));                           \
+        const __m512i low = _mm512_srl_epi16(_mm512_slli_epi16(bits_, 4), _mm_cvtsi32_si128(j));   \
+        PUT_CODE(2 * j, WITH(low, v))                                                              \
+        PUT_CODE(2 * j + 8, WITH(h, _mm512_srli_epi16(v, 4)))                                      \
+        PUT_CODE(2 * j + 1, WITH(_mm512_srli_epi16(h, 4), _mm512_srli_epi16(v, 8)))                \
+        PUT_CODE(2 * j + 9, WITH(_mm512_srli_epi16(h, 8), _mm512_srli_epi16(v, 12)))               \
     }
-/* Byte 0 or 1 of each lane less 128: under the exponent that gives its lowest bit the value 1 it is a float. */
+/* Byte 0 or 1 of each lane less 128: under the exponent that gives its lowest bit the value 1 it is
+ * a float. */
 static ATTR_INLINE __m512 byte_of(__m512i v, int i)
 {
-    const __m512i all = _mm512_ternarylogic_epi32(v, _mm512_set1_epi32(255 << 8 * i),
-                                                  _mm512_set1_epi32(i ? 0x47000000 : 0x4B000000), 0xEA);
-    return _mm512_sub_ps(_mm512_castsi512_ps(all), _mm512_set1_ps(i ? 0x1p15f + 128 : 0x1p23f + 128));
+    const __m512i all = _mm512_ternarylogic_epi32(
+        v, _mm512_set1_epi32(255 << 8 * i), _mm512_set1_epi32(i ? 0x47000000 : 0x4B000000), 0xEA);
+    return _mm512_sub_ps(_mm512_castsi512_ps(all),
+                         _mm512_set1_ps(i ? 0x1p15f + 128 : 0x1p23f + 128));
 }
-#define PUT_8                                                                                       \
-    for (int j = 0; j < 8; j++) {                                                                   \
-        const __m512i v = _mm512_loadu_si512(group + 64 * j), high = _mm512_srli_epi32(v, 16);      \
-        PUT(2 * j, merged(byte_of(v, 0), byte_of(high, 0)))                                         \
-        PUT(2 * j + 1, merged(byte_of(v, 1), byte_of(high, 1)))                                     \
+#define PUT_8                                                                                      \
+    for (int j = 0; j < 8; j++) {                                                                  \
+        const __m512i v = _mm512_loadu_si512(group + 64 * j), high = _mm512_srli_epi32(v, 16);     \
+        PUT(2 * j, merged(byte_of(v, 0), byte_of(high, 0)))                                        \
+        PUT(2 * j + 1, merged(byte_of(v, 1), byte_of(high, 1)))                                    \
     }
 EXPAND(q4_0, 4, 2, D, PUT_4, halves, NONE)
 EXPAND(q4_1, 4, 1, DM, PUT_4, halves, halves)
@@ -139,7 +144,8 @@ EXPAND(q5_1, 5, 1, DM, PUT_5, halves, halves)
 EXPAND(q8_0, 8, 2, D, PUT_8, halves, NONE)
 EXPAND(mxfp4, 4, 4, E, PUT_4, half_e8m0, NONE)
 
-/* Up to 16 rows of activations over a chunk of groups; kern_act.tiles is [chunks][strips] of them. */
+/* Up to 16 rows of activations over a chunk of groups; kern_act.tiles is [chunks][strips] of
+ * them. */
 struct rows {
     ATTR_ALIGNED(64) uint16_t q[CHUNK][ROWS][32];
     float factor[ROWS][CHUNK][2]; /* scale, sum */
@@ -156,8 +162,8 @@ static ATTR_INLINE __m512i paired(const int8_t *q)
     return merged(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(v))),
                   _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256(v, 1))));
 }
-/* Rows i .. i + n, the last of them again up to n_rows, n_groups groups from g0 on, then zeros up to a
- * whole chunk.  Chunks are n_strips apart. */
+/* Rows i .. i + n, the last of them again up to n_rows, n_groups groups from g0 on, then zeros up
+ * to a whole chunk.  Chunks are n_strips apart. */
 static void gather(const struct kern_matmul *m, int64_t i, int64_t n, int64_t n_rows, int64_t g0,
                    int64_t n_groups, struct rows *to, int64_t n_strips)
 {
@@ -165,7 +171,8 @@ static void gather(const struct kern_matmul *m, int64_t i, int64_t n, int64_t n_
         const struct kern_act32 *x =
             (const struct kern_act32 *)(const void *)kern_matmul_act(m, i + num_min(r, n - 1)) + g0;
         const struct kern_act32 *next =
-            (const struct kern_act32 *)(const void *)kern_matmul_act(m, i + num_min(r + 2, n - 1)) + g0;
+            (const struct kern_act32 *)(const void *)kern_matmul_act(m, i + num_min(r + 2, n - 1)) +
+            g0;
         for (int64_t g = 0; g < n_groups; g++) {
             _mm_prefetch((const char *)(next + g), _MM_HINT_T0);
             struct rows *at = to + g / CHUNK * n_strips;
@@ -192,9 +199,12 @@ void KERNEL_NAME(act_tiles)(const struct kern_act *a, int64_t r0, int64_t r1)
 }
 
 enum { SQUARE = ROWS * KERN_PANEL, TILE_BYTES = 1024 };
-static_assert(offsetof(struct kern_act32, sum) == offsetof(struct kern_act32, scale) + sizeof(float), "gather()");
+static_assert(offsetof(struct kern_act32, sum) ==
+                  offsetof(struct kern_act32, scale) + sizeof(float),
+              "gather()");
 
-/* Where in k a chunk is: within a slice, or at the start of one.  Most are within: their code has no other case. */
+/* Where in k a chunk is: within a slice, or at the start of one.  Most are within: their code has
+ * no other case. */
 enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, LATER_SLICE };
 /* A chunk of a panel and a strip whose tiles are there. */
 struct chunk {
@@ -211,21 +221,24 @@ struct work {
     ATTR_ALIGNED(64) float dots[2][CHUNK * SQUARE];
     struct codes w[KERN_BAND][CHUNK];
     struct factors f[2][KERN_BAND][CHUNK]; /* by turns: those in use, and of what is to be scaled */
-    ATTR_ALIGNED(64) float y[PANELS / KERN_BAND][TILED_STRIPS][KERN_BAND][SQUARE]; /* sums of a slice */
+    /* sums of a slice */
+    ATTR_ALIGNED(64) float y[PANELS / KERN_BAND][TILED_STRIPS][KERN_BAND][SQUARE];
     float total[PANELS / KERN_BAND][TILED_STRIPS][KERN_BAND][SQUARE];
     struct rows x[GROUPS / CHUNK][STRIPS];
 };
 
 /* A group of a row. */
-#define ADD(i)                                                                                       \
-    {                                                                                                \
-        const __m512 by = _mm512_set1_ps(x[i][0]);                                                   \
-        y = _mm512_fmadd_ps(_mm512_load_ps(dots + (i) * SQUARE), _mm512_mul_ps(d[i], by), y);        \
-        if (has_min)                                                                                 \
-            y = _mm512_fmadd_ps(_mm512_set1_ps(x[i][1]), _mm512_mul_ps(_mm512_load_ps(f[i].m), by), y); \
+#define ADD(i)                                                                                     \
+    {                                                                                              \
+        const __m512 by = _mm512_set1_ps(x[i][0]);                                                 \
+        y = _mm512_fmadd_ps(_mm512_load_ps(dots + (i)*SQUARE), _mm512_mul_ps(d[i], by), y);        \
+        if (has_min)                                                                               \
+            y = _mm512_fmadd_ps(_mm512_set1_ps(x[i][1]),                                           \
+                                _mm512_mul_ps(_mm512_load_ps(f[i].m), by), y);                     \
     }
-static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const struct factors *f, const float (*x)[2],
-                                  float *sum, float *total, enum start start, bool has_min)
+static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const struct factors *f,
+                                  const float (*x)[2], float *sum, float *total, enum start start,
+                                  bool has_min)
 {
     __m512 y = _mm512_setzero_ps();
     (void)f;
@@ -240,7 +253,8 @@ static ATTR_INLINE void scale_row(const float *dots, const __m512 *d, const stru
     ADD(0) ADD(1) ADD(2) ADD(3)
     _mm512_store_ps(sum, y);
 }
-/* A line into the first cache, asked for here: gathered at one place, such requests wait for each other. */
+/* A line into the first cache, asked for here: gathered at one place, such requests wait for each
+ * other. */
 static ATTR_INLINE void ask(const uint8_t *at) { __asm__ volatile("prefetcht0 %0" : : "m"(*at)); }
 /* So many lines into the second cache. */
 static ATTR_INLINE void ask_lines(const uint8_t *at, int64_t n)
@@ -249,8 +263,8 @@ static ATTR_INLINE void ask_lines(const uint8_t *at, int64_t n)
         __asm__ volatile("prefetcht1 %0" : : "m"(at[64 * i]));
 }
 /* Rows r .. r + 4, of `end` that there are.  next: a line is asked for with each row, or NULL. */
-static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end, enum start start, const uint8_t *next,
-                                   bool has_min)
+static ATTR_INLINE void scale_four(const struct chunk *c, int64_t r, int64_t end, enum start start,
+                                   const uint8_t *next, bool has_min)
 {
     const struct factors *f = c->f;
     const __m512 d[CHUNK] = {_mm512_load_ps(f[0].d), _mm512_load_ps(f[1].d), _mm512_load_ps(f[2].d),
@@ -282,12 +296,13 @@ struct place {
 
 /*
  * The tiles of a chunk of a panel and a strip are multiplied while those of the panel before are
- * scaled, a few rows after each tile: one takes the tile unit and the other the vector unit,
- * of which next to tiles one port of two multiplies (Sapphire Rapids) and the other stores tiles.
- * The next strip's activations are on their way from the second cache, a part with each panel of a band.
+ * scaled, a few rows after each tile: one takes the tile unit and the other the vector unit, of
+ * which next to tiles one port of two multiplies (Sapphire Rapids) and the other stores tiles. The
+ * next strip's activations are on their way from the second cache, a part with each panel of a
+ * band.
  *
- * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: of a tile, or 0 for nothing before; start: of what was before; next: what to ask for; now: what is multiplied,
- * but for its dots.
+ * Tiles 0, 1: sums; 2, 3: weights; 4 to 7: activations.  rows: of a tile, or 0 for nothing before;
+ * start: of what was before; next: what to ask for; now: what is multiplied, but for its dots.
  */
 enum { PART = sizeof(struct rows) / KERN_BAND }; /* 18 lines */
 #define STEP(i, sum, last, a, b)                                   \
@@ -300,8 +315,8 @@ enum { PART = sizeof(struct rows) / KERN_BAND }; /* 18 lines */
     TILE_DOT_BF16(&w->t, sum, a, b);                               \
     if ((i) > 0)                                                   \
         TILE_STORE_AT(&w->t, last, dots, ((i) - 1) * TILE_BYTES, 64);
-static ATTR_INLINE void multiply(struct work *w, const struct codes *v, const struct chunk *now, int64_t rows,
-                                 enum start start, const uint8_t *next, bool has_min)
+static ATTR_INLINE void multiply(struct work *w, const struct codes *v, const struct chunk *now,
+                                 int64_t rows, enum start start, const uint8_t *next, bool has_min)
 {
     const struct chunk c = w->before;
     float *const dots = w->dots[c.dots == w->dots[0]];
@@ -328,8 +343,9 @@ static void find(const struct kern_matmul *m, struct place *at)
     for (int64_t j = 0; j < at->n_panels; j++)
         at->stretch[j] = kern_code_stretch(m->w, at->p + j, at->g / GROUPS);
 }
-/* The chunk after `at` of panels [p0, p1): of the next band, or the next one of the first band, so that the activations of
- * a chunk stay in the second cache for all bands.  False: there is none, and `at` stays. */
+/* The chunk after `at` of panels [p0, p1): of the next band, or the next one of the first band, so
+ * that the activations of a chunk stay in the second cache for all bands.  False: there is none,
+ * and `at` stays. */
 static bool advance(const struct kern_matmul *m, struct place *at, int64_t p0, int64_t p1)
 {
     const int64_t n_groups = m->w->in / 32;
@@ -344,23 +360,30 @@ static bool advance(const struct kern_matmul *m, struct place *at, int64_t p0, i
     return true;
 }
 
-/* What will be read after a chunk: weights, and some bytes of the activations of the chunk behind. */
+/* What will be read after a chunk: weights, and some bytes of the activations of the chunk
+ * behind. */
 struct soon {
     const struct place *next;
     const uint8_t *x;
     int64_t x_bytes;
 };
 
-/* The chunk `at`, as number i of them, times the rows of strips from x0 on, onto the sums of its band.  What the chunk lacks
- * of CHUNK groups adds zero.  With each strip a part of what comes soon is asked for: together such requests would be waited
- * for. */
-static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w, const struct place *at, const struct soon *soon,
-                                  int64_t i, const struct rows *x0, int64_t n_strips, int64_t band,
+/* The chunk `at`, as number i of them, times the rows of strips from x0 on, onto the sums of its
+ * band.  What the chunk lacks of CHUNK groups adds zero.  With each strip a part of what comes soon
+ * is asked for: together such requests would be waited for. */
+static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w,
+                                  const struct place *at, const struct soon *soon, int64_t i,
+                                  const struct rows *x0, int64_t n_strips, int64_t band,
                                   expand_fn *expand, __m512i table, bool has_min)
 {
-    const enum start start = at->g % GROUPS ? WITHIN : at->g == 0 ? FIRST_SLICE : at->g == GROUPS ? SECOND_SLICE : LATER_SLICE;
-    const int64_t group = (int64_t)(m->w->stretch_bytes / GROUPS), ahead = soon->next->g % GROUPS * group;
-    const int64_t x_lines = num_div_up(soon->x_bytes, 64 * n_strips), w_lines = num_div_up(CHUNK * group, 64 * n_strips);
+    const enum start start = at->g % GROUPS    ? WITHIN
+                             : at->g == 0      ? FIRST_SLICE
+                             : at->g == GROUPS ? SECOND_SLICE
+                                               : LATER_SLICE;
+    const int64_t group = (int64_t)(m->w->stretch_bytes / GROUPS),
+                  ahead = soon->next->g % GROUPS * group;
+    const int64_t x_lines = num_div_up(soon->x_bytes, 64 * n_strips),
+                  w_lines = num_div_up(CHUNK * group, 64 * n_strips);
     struct factors(*const f)[CHUNK] = w->f[i % 2];
     for (int64_t j = 0; j < at->n_panels; j++) {
         for (int64_t g = 0; g < at->n; g++)
@@ -385,20 +408,25 @@ static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w, c
             else if (is_full)
                 multiply(w, w->w[j], &now, ROWS, w->before.start, next, has_min);
             else
-                multiply(w, w->w[j], &now, w->before.dots ? w->n_rows : 0, w->before.start, next, has_min);
+                multiply(w, w->w[j], &now, w->before.dots ? w->n_rows : 0, w->before.start, next,
+                         has_min);
         }
     }
 }
 
 /* Panels [p0, p1), at most PANELS, times rows i .. i + n, at most STRIPS times 16, in strips of
  * as many rows each; or of rows that stand in `tiles`, TILED_STRIPS times 16. */
-static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, int64_t p0, int64_t p1, int64_t i,
-                                 int64_t n, const struct rows *tiles, expand_fn *expand, __m512i table, bool has_min)
+static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, int64_t p0,
+                                 int64_t p1, int64_t i, int64_t n, const struct rows *tiles,
+                                 expand_fn *expand, __m512i table, bool has_min)
 {
     const int64_t n_groups = m->w->in / 32, n_strips = num_div_up(n, ROWS);
     const int64_t each = tiles ? ROWS : num_div_up(n, n_strips);
     const int64_t n_bands = num_div_up(p1 - p0, KERN_BAND), all_strips = num_div_up(m->x->n, ROWS);
-    struct place at = {.p = p0, .n = num_min(CHUNK, n_groups), .n_panels = num_min(KERN_BAND, p1 - p0)}, next;
+    struct place at = {.p = p0,
+                       .n = num_min(CHUNK, n_groups),
+                       .n_panels = num_min(KERN_BAND, p1 - p0)},
+                 next;
     struct soon soon = {&next, m->w->at, 0};
     if (each != w->n_rows)
         configure(&w->t, each);
@@ -415,7 +443,8 @@ static ATTR_INLINE void run_rows(const struct kern_matmul *m, struct work *w, in
                        num_min(GROUPS, n_groups - at.g), &w->x[0][s], STRIPS);
         }
         const int64_t band = (at.p - p0) / KERN_BAND;
-        const struct rows *x = tiles ? tiles + at.g / CHUNK * all_strips + i / ROWS : w->x[at.g % GROUPS / CHUNK];
+        const struct rows *x =
+            tiles ? tiles + at.g / CHUNK * all_strips + i / ROWS : w->x[at.g % GROUPS / CHUNK];
         if (tiles && at.g + CHUNK < n_groups) {
             soon.x_bytes = n_strips * (int64_t)sizeof *x / n_bands;
             soon.x = (const uint8_t *)(x + all_strips) + band * soon.x_bytes;

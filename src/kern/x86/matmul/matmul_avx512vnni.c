@@ -29,6 +29,9 @@ STORED(1) STORED(2) STORED(3) STORED(4) STORED(6) STORED(8)
 void kern_matmul_stored_avx512vnni(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
     static const struct drive d = {
-        {{stored_8, 8}, {stored_6, 6}, {stored_4, 4}, {stored_3, 3}, {stored_2, 2}, {stored_1, 1}}, 256, 4, STORED_BYTES};
+        {{stored_8, 8}, {stored_6, 6}, {stored_4, 4}, {stored_3, 3}, {stored_2, 2}, {stored_1, 1}},
+        256,
+        4,
+        STORED_BYTES};
     drive_run_spread(m, &d, kern_stored_expand_avx2, p0, p1);
 }

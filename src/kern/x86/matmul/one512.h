@@ -2,11 +2,11 @@
  * one512 - one row times a panel, as decoding does it.
  *
  * One row is bounded by memory, and how fast that comes depends on the order of the loads: the
- * processor reads ahead of one stream that ascends, and falls behind one that jumps to the
- * scales behind a chunk and back, or reads lines a second time (Zen 4, two cores: two thirds of
- * what it can read, and four fifths in order; where that is too little, ask_ahead()).  So a chunk is read once, from end to end: dots
- * of all its groups first, then the scales.  High nibbles count as 16 times their value until a
- * group is through, which saves a shift a line.
+ * processor reads ahead of one stream that ascends, and falls behind one that jumps to the scales
+ * behind a chunk and back, or reads lines a second time (Zen 4, two cores: two thirds of what it
+ * can read, and four fifths in order; where that is too little, ask_ahead()).  So a chunk is read
+ * once, from end to end: dots of all its groups first, then the scales.  High nibbles count as 16
+ * times their value until a group is through, which saves a shift a line.
  *
  * A body: vnni512.h includes it behind the loads and look-ups that it uses.
  */
@@ -18,7 +18,10 @@ static ATTR_INLINE __m512i one_line(const uint8_t *at)
 #if AHEAD
     ask_ahead(at);
 #endif
-    __asm__ volatile("vmovdqu64 %1, %0" : "=v"(v) : "m"(*(const struct one_bytes *)(const void *)at) : "memory");
+    __asm__ volatile("vmovdqu64 %1, %0"
+                     : "=v"(v)
+                     : "m"(*(const struct one_bytes *)(const void *)at)
+                     : "memory");
     return v;
 }
 static ATTR_INLINE __m512i one_dp(__m512i a, __m512i w, const int8_t *q)
@@ -35,7 +38,8 @@ static ATTR_INLINE __m512i one_high(__m512i v)
 static ATTR_INLINE __m512i one_dot4(const uint8_t *g, const int8_t *q, __m512i start)
 {
     __m512i a = start, b = _mm512_setzero_si512();
-    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192);
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128),
+                  v3 = one_line(g + 192);
 #define BOTH(j, v)                                                    \
     a = one_dp(a, one_low(v), q + 4 * (j));                           \
     b = one_dp(b, _mm512_and_si512(v, quad_bytes(0xF0)), q + 16 + 4 * (j));
@@ -46,7 +50,8 @@ static ATTR_INLINE __m512i one_dot4(const uint8_t *g, const int8_t *q, __m512i s
 static ATTR_INLINE __m512i one_dot5(const uint8_t *g, const int8_t *q, __m512i start)
 {
     __m512i a = start, b = _mm512_setzero_si512();
-    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192), h = one_line(g + 256);
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128),
+                  v3 = one_line(g + 192), h = one_line(g + 256);
 #define BOTH(j, v)                                                                         \
     a = one_dp(a, quad_merge(quad_moved(h, j, 4), 16, one_low(v)), q + 4 * (j));           \
     b = one_dp(b, quad_merge(quad_moved(h, 4 + (j), 4), 16, one_high(v)), q + 16 + 4 * (j));
@@ -69,10 +74,12 @@ static ATTR_INLINE __m512i one_dot8(const uint8_t *g, const int8_t *q, __m512i s
 }
 
 /* The same of table[code]. */
-static ATTR_INLINE __m512i one_dot_table(const uint8_t *g, const int8_t *q, __m512i start, __m512i table)
+static ATTR_INLINE __m512i one_dot_table(const uint8_t *g, const int8_t *q, __m512i start,
+                                         __m512i table)
 {
     __m512i a = start, b = _mm512_setzero_si512();
-    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192);
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128),
+                  v3 = one_line(g + 192);
 #define BOTH(j, v)                                                              \
     a = one_dp(a, _mm512_shuffle_epi8(table, one_low(v)), q + 4 * (j));         \
     b = one_dp(b, _mm512_shuffle_epi8(table, one_high(v)), q + 16 + 4 * (j));
@@ -87,23 +94,24 @@ static ATTR_INLINE __m512 one_add(__m512 y, __m512i dot, __m512 d, float scale)
 }
 
 /* Chunks of two groups with their d.  START(act): minus the bias times the sum of q. */
-#define ONE32(name, bits, DOT, START)                                                           \
-    static void one_##name(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,      \
-                           int64_t stride)                                                     \
-    {                                                                                           \
-        const struct kern_act32 *a = (const struct kern_act32 *)(const void *)x[0];             \
-        __m512 y0 = _mm512_setzero_ps();                           \
-        (void)stride;                                                                           \
-        for (; n > 1; n -= 2, a += 2, w += KERN_CHUNK_BYTES(bits, KERN_SCALES_D, 2, 0)) {       \
-            const uint8_t *scale = w + KERN_SCALES_AT(bits, 2);                                 \
-            const __m512i dot0 = DOT(w, a[0].q, START(a));                                      \
-            const __m512i dot1 = DOT(w + KERN_GROUP_BYTES(bits), a[1].q, START(a + 1));         \
-            y0 = one_add(y0, dot0, halves(scale), a[0].scale);                                  \
-            y0 = one_add(y0, dot1, halves(scale + 32), a[1].scale);                             \
-        }                                                                                       \
-        if (n)                                                                                  \
-            y0 = one_add(y0, DOT(w, a->q, START(a)), halves(w + KERN_SCALES_AT(bits, 2)), a->scale); \
-        _mm512_storeu_ps(y, y0);                                                                \
+#define ONE32(name, bits, DOT, START)                                                              \
+    static void one_##name(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,         \
+                           int64_t stride)                                                         \
+    {                                                                                              \
+        const struct kern_act32 *a = (const struct kern_act32 *)(const void *)x[0];                \
+        __m512 y0 = _mm512_setzero_ps();                                                           \
+        (void)stride;                                                                              \
+        for (; n > 1; n -= 2, a += 2, w += KERN_CHUNK_BYTES(bits, KERN_SCALES_D, 2, 0)) {          \
+            const uint8_t *scale = w + KERN_SCALES_AT(bits, 2);                                    \
+            const __m512i dot0 = DOT(w, a[0].q, START(a));                                         \
+            const __m512i dot1 = DOT(w + KERN_GROUP_BYTES(bits), a[1].q, START(a + 1));            \
+            y0 = one_add(y0, dot0, halves(scale), a[0].scale);                                     \
+            y0 = one_add(y0, dot1, halves(scale + 32), a[1].scale);                                \
+        }                                                                                          \
+        if (n)                                                                                     \
+            y0 = one_add(y0, DOT(w, a->q, START(a)), halves(w + KERN_SCALES_AT(bits, 2)),          \
+                         a->scale);                                                                \
+        _mm512_storeu_ps(y, y0);                                                                   \
     }
 #define ONE_START8(a)   words32(&(a)->start8)
 #define ONE_START16(a)  _mm512_slli_epi32(ONE_START8(a), 1)
@@ -154,8 +162,9 @@ static inline __m512i pair_s8(const uint8_t *s, int i)
     y0 = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(min),                                              \
                           _mm512_mul_ps(halves(dmin), _mm512_set1_ps(a->scale)), y0);
 
-#define ONE_GROUP(h, bits) \
-    const __m512i dot##h = one_dot##bits(w + KERN_GROUP_BYTES(bits) * (h), a->q + 32 * (h), _mm512_setzero_si512());
+#define ONE_GROUP(h, bits)                                                                         \
+    const __m512i dot##h =                                                                         \
+        one_dot##bits(w + KERN_GROUP_BYTES(bits) * (h), a->q + 32 * (h), _mm512_setzero_si512());
 #define ONE_SUB(h, widen) \
     dot = _mm512_add_epi32(dot, _mm512_mullo_epi32(dot##h, widen(row16(s + 16 * (h)))));
 #define ONE_MIN(i) min = _mm512_dpwssd_epi32(min, pair_u8(s + 128, i), words32(a->sum32 + 2 * (i)));
@@ -187,7 +196,8 @@ ONE256(iq4_xs, 4, KERN_SCALES_SUB8, NL4_SETUP, ONE_SUB_TABLE)
     to = one_dp(to, quad_merge(quad_moved(bits_line, 6, 4), 48, part(v##3)), q + 12);
 static ATTR_INLINE void one_dot6(const uint8_t *g, const int8_t *q, __m512i *low, __m512i *high)
 {
-    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128), v3 = one_line(g + 192);
+    const __m512i v0 = one_line(g), v1 = one_line(g + 64), v2 = one_line(g + 128),
+                  v3 = one_line(g + 192);
     const __m512i h0 = one_line(g + 256), h1 = one_line(g + 320);
     __m512i a = *low, b = *high;
     ONE_HALF(a, v, h0, one_low)
@@ -252,8 +262,9 @@ static ATTR_INLINE __m512i one_start0(const int16_t *pairs)
 #define ONE_Q6_K(bits) ONE_SUBS(bits, one_start32)
 #if AHEAD
 /* Dots of 16 with 2 or 3 bits are words: both halves of a group times their scales at once. */
-#define ONE_WORDS(h, by) \
-    dot = _mm512_dpwssd_epi32(dot, _mm512_mask_blend_epi16(0xAAAAAAAAu, low##h, _mm512_slli_epi32(high##h, 16)), by);
+#define ONE_WORDS(h, by)                                                                           \
+    dot = _mm512_dpwssd_epi32(                                                                     \
+        dot, _mm512_mask_blend_epi16(0xAAAAAAAAu, low##h, _mm512_slli_epi32(high##h, 16)), by);
 #define ONE_PAIRS(h, _) ONE_WORDS(h, pair_s8(s, h))
 #define ONE_Q3_K(bits)                                                                          \
     ONE_EACH(ONE_HALVES, bits, one_start4)                                                      \

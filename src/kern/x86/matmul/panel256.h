@@ -112,8 +112,9 @@ static inline __m256 half_e8m0(const uint8_t *at)
 static ATTR_INLINE void halves_e8m0(const uint8_t *at, __m256 *d0, __m256 *d1)
 {
     const __m128i e = row16(at), less = _mm_sub_epi8(e, _mm_set1_epi8(1));
-    const __m128i ends = _mm_cmpeq_epi8(_mm_max_epu8(_mm_sub_epi8(e, _mm_set1_epi8(2)), _mm_set1_epi8(-3)),
-                                        _mm_sub_epi8(e, _mm_set1_epi8(2)));
+    const __m128i ends =
+        _mm_cmpeq_epi8(_mm_max_epu8(_mm_sub_epi8(e, _mm_set1_epi8(2)), _mm_set1_epi8(-3)),
+                       _mm_sub_epi8(e, _mm_set1_epi8(2)));
     if (UNLIKELY(_mm_movemask_epi8(ends))) { /* 0, 1 or 255 */
         *d0 = half_e8m0(at);
         *d1 = half_e8m0(at + 8);
@@ -170,20 +171,22 @@ static inline __m256 half_ue4m3(const uint8_t *at)
 
 #define X32(c) ((const struct kern_act32 *)(const void *)x[c] + g)
 
-#define TILE32(name, C, bits, n_group, scales, shift, SETUP, GROUP)                          \
-    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
-                           float *y, int64_t stride)                                                    \
-    {                                                                                        \
-        SETUP                                                                                \
-        EACH_##C(CLEAR_Y, _)                                                            \
-        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, scales, n_group, shift)) \
-            for (int i = 0; i < (n_group) && g < n; i++, g++) {                             \
-                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                   \
-                const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +               \
-                                       (i >> (shift)) * KERN_SCALE_BYTES(scales);            \
-                FETCH(chunk, i, n_group, bits, KERN_CHUNK_BYTES(bits, scales, n_group, shift) / 64, C) \
-                GROUP(C)                                                                     \
-            }                                                                                \
+#define TILE32(name, C, bits, n_group, scales, shift, SETUP, GROUP)                                \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
+                           int64_t stride)                                                         \
+    {                                                                                              \
+        SETUP                                                                                      \
+        EACH_##C(CLEAR_Y, _) for (int64_t g = 0; g < n;                                            \
+                                  chunk += KERN_CHUNK_BYTES(                                       \
+                                      bits, scales, n_group,                                       \
+                                      shift)) for (int i = 0; i < (n_group) && g < n; i++, g++)    \
+        {                                                                                          \
+            const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                             \
+            const uint8_t *scale =                                                                 \
+                chunk + KERN_SCALES_AT(bits, n_group) + (i >> (shift)) * KERN_SCALE_BYTES(scales); \
+            FETCH(chunk, i, n_group, bits, KERN_CHUNK_BYTES(bits, scales, n_group, shift) / 64, C) \
+            GROUP(C)                                                                               \
+        }                                                                                          \
     }
 #define TILES32(name, bits, n_group, scales, shift, SETUP, GROUP)                    \
     EACH_TILE(TILE32, tile_##name, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
@@ -240,22 +243,23 @@ static ATTR_INLINE __m256i paired(const uint8_t *s, int high)
 #define D_AT(at) const __m256 d0 = halves(at), d1 = halves((at) + 16);
 #define DMIN_AT(at) const __m256 dmin0 = halves(at), dmin1 = halves((at) + 16);
 
-#define TILE256(name, C, bits, scales, SETUP, GROUP, END)                                    \
-    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
-                           float *y, int64_t stride)                                                    \
-    {                                                                                        \
-        SETUP                                                                                \
-        EACH_##C(CLEAR_Y, _)                                                            \
-        for (int64_t b = 0; b < n; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
-            const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                              \
-            EACH_##C(ZERO_T, _)                                                              \
-            for (int h = 0; h < 8; h++) {                                                    \
-                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                   \
-                FETCH(chunk, h, 8, bits, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64, C)       \
-                GROUP(C)                                                                     \
-            }                                                                                \
-            END(C)                                                                           \
-        }                                                                                    \
+#define TILE256(name, C, bits, scales, SETUP, GROUP, END)                                          \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
+                           int64_t stride)                                                         \
+    {                                                                                              \
+        SETUP                                                                                      \
+        EACH_##C(CLEAR_Y, _) for (int64_t b = 0; b < n;                                            \
+                                  b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0))              \
+        {                                                                                          \
+            const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                                    \
+            EACH_##C(ZERO_T, _) for (int h = 0; h < 8; h++)                                        \
+            {                                                                                      \
+                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                         \
+                FETCH(chunk, h, 8, bits, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64, C)             \
+                GROUP(C)                                                                           \
+            }                                                                                      \
+            END(C)                                                                                 \
+        }                                                                                          \
     }
 #define TILES256(name, bits, scales, SETUP, GROUP, END)                      \
     EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, SETUP, GROUP, END) \

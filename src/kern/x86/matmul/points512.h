@@ -46,11 +46,12 @@ static void turn(const uint8_t *from, int64_t n, const uint8_t order[64], struct
     memcpy(to, from, (size_t)n * sizeof *to);
     for (int64_t b = 0; b < n; b++)
         for (int i = 0; i < 4; i++)
-            _mm512_storeu_si512(to[b].q + 64 * i, _mm512_permutexvar_epi8(by, line((const uint8_t *)to[b].q + 64 * i)));
+            _mm512_storeu_si512(to[b].q + 64 * i, _mm512_permutexvar_epi8(
+                                                      by, line((const uint8_t *)to[b].q + 64 * i)));
 }
 
-static void stretch_few(const struct kern_matmul *m, const struct drive *d, const uint8_t order[64], int64_t p0,
-                        int64_t p1, int64_t b, int64_t n)
+static void stretch_few(const struct kern_matmul *m, const struct drive *d, const uint8_t order[64],
+                        int64_t p0, int64_t p1, int64_t b, int64_t n)
 {
     ATTR_ALIGNED(64) struct kern_act256 act[FEW][STRETCH];
     for (int64_t i0 = 0, c; i0 < m->n; i0 += c) {
@@ -62,11 +63,13 @@ static void stretch_few(const struct kern_matmul *m, const struct drive *d, cons
             x[i] = (const uint8_t *)act[i];
         }
         for (int64_t p = p0; p < p1; p++)
-            drive_tile_at(m, d->tile[t].fn, (int)c, kern_code_stretch(m->w, p, b / STRETCH), x, p, b == 0, n, i0);
+            drive_tile_at(m, d->tile[t].fn, (int)c, kern_code_stretch(m->w, p, b / STRETCH), x, p,
+                          b == 0, n, i0);
     }
 }
 
-static void run_few(const struct kern_matmul *m, const struct drive *d, const uint8_t order[64], int64_t p0, int64_t p1)
+static void run_few(const struct kern_matmul *m, const struct drive *d, const uint8_t order[64],
+                    int64_t p0, int64_t p1)
 {
     const int64_t n_blocks = m->w->in / 256;
     for (int64_t end; p0 < p1; p0 = end) {

@@ -1,13 +1,20 @@
 /*
- * points_amx_body - products on tiles of the codes that are looked up (points of a book); included once
+ * points_amx_body - products on tiles of the codes that are looked up (points of a book); included
+ * once
  * for real tiles and once for emulated ones, which defines KERNEL_NAME(name) to be theirs.
  *
- * A coordinate is one of four or eight sizes v with a sign, and a sub-scale 2 t + 1 of 4 bits, so that both planes
- * of their product are looked up as well, by the number of v, the sign and as many bits of t as six bits have room for.
- *   2 bits of v, 3 of t   v (2 t + 1) = 16 high + low.  high, v times the mean of t and its neighbour, / 16,
- *                         has the upper three bits of t; low, what is left, is the same for t and t + 8.
- *   3 bits of v, 2 of t   with t = 4 u + a, low = v (2 a + 1), high = v u: 8 high + low.  IQ3_XXS, whose v are even
- *                         and up to 62, has v / 2, and the multiple of 8 that brings low close to 0 in high.
+ * A coordinate is one of four or eight sizes v with a sign, and a sub-scale 2 t + 1 of 4 bits, so
+ * that both planes
+ * of their product are looked up as well, by the number of v, the sign and as many bits of t as six
+ * bits have room for.
+ *   2 bits of v, 3 of t   v (2 t + 1) = 16 high + low.  high, v times the mean of t and its
+ *   neighbour, / 16,
+ *                         has the upper three bits of t; low, what is left, is the same for t and t
+ *                         + 8.
+ *   3 bits of v, 2 of t   with t = 4 u + a, low = v (2 a + 1), high = v u: 8 high + low.  IQ3_XXS,
+ *   whose v are even
+ *                         and up to 62, has v / 2, and the multiple of 8 that brings low close to 0
+ *                         in high.
  */
 #ifndef INGLE_KERN_X86_MATMUL_POINTS_AMX_BODY_H
 #define INGLE_KERN_X86_MATMUL_POINTS_AMX_BODY_H
@@ -57,40 +64,46 @@ static ATTR_INLINE void put(struct planes *e, int at, __m512i v, int n, __m512i 
                             const uint8_t planes[2][64])
 {
     const __m512i both = above(v, n, sign);
-    _mm512_store_si512(e->low + 64 * at, _mm512_permutexvar_epi8(above(both, n + 1, t.low), line(planes[0])));
-    _mm512_store_si512(e->high + 64 * at, _mm512_permutexvar_epi8(above(both, n + 1, t.high), line(planes[1])));
+    _mm512_store_si512(e->low + 64 * at,
+                       _mm512_permutexvar_epi8(above(both, n + 1, t.low), line(planes[0])));
+    _mm512_store_si512(e->high + 64 * at,
+                       _mm512_permutexvar_epi8(above(both, n + 1, t.high), line(planes[1])));
 }
-#define EXPAND(name, NAME, factor)                                                                            \
-    static ATTR_INLINE void expand_##name(struct block from, struct block ahead, struct planes *e,            \
-                                          struct scales *to)                                                  \
-    {                                                                                                         \
-        const uint8_t *behind = from.chunk + KERN_BEHIND_##NAME;                                              \
-        SETUP_##NAME                                                                                          \
-        for (int h = 0; h < 8; h++) {                                                                         \
-            const int g = 8 * from.part + h;                                                                  \
-            const uint8_t *at = from.chunk + KERN_GROUP_##NAME * g;                                           \
-            if (ahead.chunk)                                                                                  \
-                fetch(ahead.chunk + 8 * ahead.part * KERN_GROUP_##NAME, h, 8 * KERN_GROUP_##NAME / 64);       \
-            if (ahead.chunk && ahead.part == 0)                                                               \
-                fetch(ahead.chunk + KERN_BEHIND_##NAME, h, (KERN_CHUNK_##NAME - KERN_BEHIND_##NAME) / 64);    \
-            GROUP_##NAME                                                                                      \
-        }                                                                                                     \
-        _mm512_store_ps(to->d, scales(from.chunk + KERN_CHUNK_##NAME - 64 + 32 * from.part, factor));         \
-        (void)behind;                                                                                         \
+#define EXPAND(name, NAME, factor)                                                                 \
+    static ATTR_INLINE void expand_##name(struct block from, struct block ahead, struct planes *e, \
+                                          struct scales *to)                                       \
+    {                                                                                              \
+        const uint8_t *behind = from.chunk + KERN_BEHIND_##NAME;                                   \
+        SETUP_##NAME for (int h = 0; h < 8; h++)                                                   \
+        {                                                                                          \
+            const int g = 8 * from.part + h;                                                       \
+            const uint8_t *at = from.chunk + KERN_GROUP_##NAME * g;                                \
+            if (ahead.chunk)                                                                       \
+                fetch(ahead.chunk + 8 * ahead.part * KERN_GROUP_##NAME, h,                         \
+                      8 * KERN_GROUP_##NAME / 64);                                                 \
+            if (ahead.chunk && ahead.part == 0)                                                    \
+                fetch(ahead.chunk + KERN_BEHIND_##NAME, h,                                         \
+                      (KERN_CHUNK_##NAME - KERN_BEHIND_##NAME) / 64);                              \
+            GROUP_##NAME                                                                           \
+        }                                                                                          \
+        _mm512_store_ps(to->d,                                                                     \
+                        scales(from.chunk + KERN_CHUNK_##NAME - 64 + 32 * from.part, factor));     \
+        (void)behind;                                                                              \
     }
 
 #define SUB_1(n, dwords, bit) const struct subs t0 = subs_##n(dwords, bit), t1 = t0;
 #define SUB_2(n, dwords) const struct subs t0 = subs_##n(dwords, 0), t1 = subs_##n(dwords, 4);
-#define POINT(j, n, v, table) put(e, 8 * h + (j), v, n, quad_moved(sign, SIGN_AT(j), n), (j) < 4 ? t0 : t1, table);
+#define POINT(j, n, v, table)                                                                      \
+    put(e, 8 * h + (j), v, n, quad_moved(sign, SIGN_AT(j), n), (j) < 4 ? t0 : t1, table);
 EXPAND(iq2_xxs, IQ2_XXS, 0.125f)
 EXPAND(iq2_xs, IQ2_XS, 0.125f)
 EXPAND(iq2_s, IQ2_S, 0.125f)
 EXPAND(iq3_xxs, IQ3_XXS, 0.25f)
 EXPAND(iq3_s, IQ3_S, 1.0f)
 
-#define POINTS(name, NAME, ...)                                                                     \
-    KERNEL(name, .chunk_bytes = KERN_CHUNK_##NAME, .n_parts = 2, .n_planes = 2, .low_signed = true, \
-           .high_signed = true, __VA_ARGS__)
+#define POINTS(name, NAME, ...)                                                                    \
+    KERNEL(name, .chunk_bytes = KERN_CHUNK_##NAME, .n_parts = 2, .n_planes = 2,                    \
+           .low_signed = true, .high_signed = true, __VA_ARGS__)
 FORM(points_2, .n_parts = 2, .n_planes = 2, .low_signed = true, .high_signed = true, .shift = 4)
 KERNEL_OF(iq2_xxs, points_2, KERN_CHUNK_IQ2_XXS)
 KERNEL_OF(iq2_xs, points_2, KERN_CHUNK_IQ2_XS)

@@ -28,41 +28,42 @@ static ATTR_INLINE __m512i with_signs(__m512i v, __mmask64 minus)
             with_signs(v_, _mm512_test_epi8_mask(sign, _mm512_set1_epi8((char)(1 << (i)))));     \
         EACH_##C(DOT, i)                                                                         \
     }
-#define TILE(C)                                                                                  \
-    static void tile_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
-                         int64_t stride)                                                        \
-    {                                                                                            \
-        const struct tables halves = load_tables(quant_halves_iq2_xxs);                          \
-        VALUE(0) VALUE(1) VALUE(2) VALUE(3) VALUE(4) VALUE(5) VALUE(6) VALUE(7)                  \
-        EACH_##C(LOAD_Y, _)                                                                      \
-        for (int64_t b = 0; b < n; b++) {                                                        \
+#define TILE(C)                                                                                    \
+    static void tile_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,       \
+                         int64_t stride)                                                           \
+    {                                                                                              \
+        const struct tables halves = load_tables(quant_halves_iq2_xxs);                            \
+        VALUE(0)                                                                                   \
+        VALUE(1) VALUE(2) VALUE(3) VALUE(4) VALUE(5) VALUE(6) VALUE(7)                             \
+            EACH_##C(LOAD_Y, _) for (int64_t b = 0; b < n; b++)                                    \
+        {                                                                                          \
             const uint8_t *at = chunk + b / 2 * KERN_CHUNK_IQ2_XXS;                                \
-            const __m512 d = scales(at + KERN_BEHIND_IQ2_XXS + b % 2 * 32, 0.125f);                             \
+            const __m512 d = scales(at + KERN_BEHIND_IQ2_XXS + b % 2 * 32, 0.125f);                \
             at += b % 2 * 8 * KERN_GROUP_IQ2_XXS;                                                  \
-            EACH_##C(ZERO_T, _)                                                                  \
-            for (int h = 0; h < 8; h++, at += KERN_GROUP_IQ2_XXS) {                                \
-                const __m512i number = line(at), words = line(at + 64);                          \
-                FETCH(at, KERN_GROUP_IQ2_XXS)                                                    \
-                const __mmask64 high = _mm512_movepi8_mask(number);                              \
-                const __m512i p = look_up(halves.a, number, high);                               \
-                const __m512i q = look_up(halves.b, number, high);                               \
-                const __m512i sign = signs(words), sub = sub_scales(words);                      \
-                EACH_##C(START, _)                                                               \
-                QUAD(C, 0, p) QUAD(C, 1, q) QUAD(C, 2, q) QUAD(C, 3, q)                          \
-                QUAD(C, 4, p) QUAD(C, 5, p) QUAD(C, 6, p) QUAD(C, 7, q)                          \
-                EACH_##C(ADD_SUB, _)                                                             \
-            }                                                                                    \
-            EACH_##C(FINISH, _)                                                                  \
-        }                                                                                        \
-        EACH_##C(STORE_Y, _)                                                                     \
+            EACH_##C(ZERO_T, _) for (int h = 0; h < 8; h++, at += KERN_GROUP_IQ2_XXS)              \
+            {                                                                                      \
+                const __m512i number = line(at), words = line(at + 64);                            \
+                FETCH(at, KERN_GROUP_IQ2_XXS)                                                      \
+                const __mmask64 high = _mm512_movepi8_mask(number);                                \
+                const __m512i p = look_up(halves.a, number, high);                                 \
+                const __m512i q = look_up(halves.b, number, high);                                 \
+                const __m512i sign = signs(words), sub = sub_scales(words);                        \
+                EACH_##C(START, _) QUAD(C, 0, p) QUAD(C, 1, q) QUAD(C, 2, q) QUAD(C, 3, q)         \
+                    QUAD(C, 4, p) QUAD(C, 5, p) QUAD(C, 6, p) QUAD(C, 7, q) EACH_##C(ADD_SUB, _)   \
+            }                                                                                      \
+            EACH_##C(FINISH, _)                                                                    \
+        }                                                                                          \
+        EACH_##C(STORE_Y, _)                                                                       \
     }
-TILE(1) TILE(2) TILE(3) TILE(4) TILE(6) TILE(8)
+TILE(1)
+TILE(2) TILE(3) TILE(4) TILE(6) TILE(8)
 
 /* Dword i of each 32 as q[i], q[8 + i], q[16 + i], q[24 + i]. */
 #define TURNED(h, i) (h) + (i), (h) + 8 + (i), (h) + 16 + (i), (h) + 24 + (i)
-#define TURNED_32(h) \
-    TURNED(h, 0), TURNED(h, 1), TURNED(h, 2), TURNED(h, 3), TURNED(h, 4), TURNED(h, 5), TURNED(h, 6), TURNED(h, 7)
-static const uint8_t order[64] = {TURNED_32(0), TURNED_32(32)};
+#define TURNED_32(h)                                                                               \
+    TURNED(h, 0), TURNED(h, 1), TURNED(h, 2), TURNED(h, 3), TURNED(h, 4), TURNED(h, 5),            \
+        TURNED(h, 6), TURNED(h, 7)
+    static const uint8_t order[64] = {TURNED_32(0), TURNED_32(32)};
 
 void kern_matmul_iq2_xxs_avx512vbmi(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {

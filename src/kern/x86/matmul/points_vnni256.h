@@ -1,5 +1,6 @@
 /*
- * points_vnni256 - points256.h with VPDPBUSD: dots of a sub-scale are gathered in 32 bits, then scaled.
+ * points_vnni256 - points256.h with VPDPBUSD: dots of a sub-scale are gathered in 32 bits, then
+ * scaled.
  */
 #include "kern/x86/matmul/dots256.h"
 

@@ -1,6 +1,7 @@
 /*
- * quads512 - codes of a group as bytes: quad j (a literal) is k = 4 j .. 4 j + 3 of 16 rows, one line of
- * 64, byte 4 r + i of row r, unsigned as they are stored (kern/code.h has the planes).  And their scales.
+ * quads512 - codes of a group as bytes: quad j (a literal) is k = 4 j .. 4 j + 3 of 16 rows, one
+ * line of 64, byte 4 r + i of row r, unsigned as they are stored (kern/code.h has the planes).  And
+ * their scales.
  */
 #ifndef INGLE_KERN_X86_MATMUL_QUADS512_H
 #define INGLE_KERN_X86_MATMUL_QUADS512_H
@@ -12,8 +13,8 @@
 
 static ATTR_INLINE __m512i quad_bytes(int v) { return _mm512_set1_epi8((char)v); }
 static ATTR_INLINE __m512i quad_line(const uint8_t *at) { return _mm512_loadu_si512(at); }
-/* Bit t of each byte moved to bit `to`; others are noise.  Literal counts, because the intrinsics' types
- * differ between compilers. */
+/* Bit t of each byte moved to bit `to`; others are noise.  Literal counts, because the intrinsics'
+ * types differ between compilers. */
 static ATTR_INLINE __m512i quad_moved(__m512i v, int t, int to)
 {
     switch (to - t) {
@@ -40,7 +41,8 @@ static ATTR_INLINE __m512i quad_5(const uint8_t *g, int j)
 }
 static ATTR_INLINE __m512i quad_6(const uint8_t *g, int j)
 {
-    return quad_merge(quad_moved(quad_line(g + 256 + 64 * (j / 4)), 2 * (j % 4), 4), 48, quad_4(g, j));
+    return quad_merge(quad_moved(quad_line(g + 256 + 64 * (j / 4)), 2 * (j % 4), 4), 48,
+                      quad_4(g, j));
 }
 static ATTR_INLINE __m512i quad_2(const uint8_t *g, int j)
 {
@@ -60,7 +62,10 @@ static ATTR_INLINE __m512i quad_listed(const int8_t *list, __m512i code)
 {
     return _mm512_shuffle_epi8(quad_list(list), code);
 }
-static ATTR_INLINE __m512i quad_nl4(const uint8_t *g, int j) { return quad_listed(quant_nl4, quad_4(g, j)); }
+static ATTR_INLINE __m512i quad_nl4(const uint8_t *g, int j)
+{
+    return quad_listed(quant_nl4, quad_4(g, j));
+}
 
 static ATTR_INLINE __m512 halves(const uint8_t *at)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Products for many rows of codes whose values are 8 bits, on AVX2: panels and activations are spread to
- * words of 16 bits, so that a pair of products and a sum are two instructions without a sign.  256 k
- * of two panels (17 KiB) and of six rows (3.4 KiB) are in the first cache, the activations of a
- * stretch (135 KiB) in the second.
+ * Products for many rows of codes whose values are 8 bits, on AVX2: panels and activations are
+ * spread to words of 16 bits, so that a pair of products and a sum are two instructions without a
+ * sign.  256 k of two panels (17 KiB) and of six rows (3.4 KiB) are in the first cache, the
+ * activations of a stretch (135 KiB) in the second.
  *
  * Words of four k: 0 and 2, then 1 and 3, which shifts make of bytes where they stand.
  */
@@ -28,15 +28,22 @@ struct words_act {
     int16_t q[WORDS_K];
     float scale[8], pad[8];
 };
-static_assert(sizeof(struct words32) % 64 == 0 && sizeof(struct words256) % 64 == 0 && sizeof(struct words_act) % 64 == 0,
+static_assert(sizeof(struct words32) % 64 == 0 && sizeof(struct words256) % 64 == 0 &&
+                  sizeof(struct words_act) % 64 == 0,
               "whole lines");
 static_assert(sizeof(struct words256) <= sizeof ((struct spread_work *)0)->w[0] &&
                   sizeof(struct words32) * (WORDS_K / 32) <= sizeof ((struct spread_work *)0)->w[0],
               "either fits");
 
-static ATTR_INLINE __m256i first_words(__m256i v) { return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8); }
+static ATTR_INLINE __m256i first_words(__m256i v)
+{
+    return _mm256_srai_epi16(_mm256_slli_epi16(v, 8), 8);
+}
 static ATTR_INLINE __m256i second_words(__m256i v) { return _mm256_srai_epi16(v, 8); }
-static ATTR_INLINE void put(int16_t *to, __m256i v) { _mm256_store_si256((__m256i *)(void *)to, v); }
+static ATTR_INLINE void put(int16_t *to, __m256i v)
+{
+    _mm256_store_si256((__m256i *)(void *)to, v);
+}
 
 /* ---- tiles: a panel times three to six rows; two panels take turns ---- */
 
@@ -73,8 +80,9 @@ static ATTR_INLINE __m256i words_product(__m256i w, __m256i x)
 #define WORDS_CLEAR_Y(c, _)                                                             \
     _mm256_store_ps(y + SPREAD_PAIR * (c), _mm256_setzero_ps());                        \
     _mm256_store_ps(y + SPREAD_PAIR * (c) + 8, _mm256_setzero_ps());
-#define WORDS_ADD(at, t, d) \
-    _mm256_store_ps(at, _mm256_fmadd_ps(_mm256_cvtepi32_ps(t), _mm256_mul_ps(d, s_), _mm256_load_ps(at)));
+#define WORDS_ADD(at, t, d)                                                                        \
+    _mm256_store_ps(                                                                               \
+        at, _mm256_fmadd_ps(_mm256_cvtepi32_ps(t), _mm256_mul_ps(d, s_), _mm256_load_ps(at)));
 #define WORDS_FINISH(c, g)                                                              \
     {                                                                                   \
         const __m256 s_ = _mm256_set1_ps(x[c].scale[g]);                                \
@@ -153,16 +161,24 @@ static void spread_act256(const uint8_t *act, int64_t n, uint8_t *to)
 
 /* ---- codes ---- */
 
-#define EACH_QUAD(F, ...)                                                                                 \
-    F(0, __VA_ARGS__) F(1, __VA_ARGS__) F(2, __VA_ARGS__) F(3, __VA_ARGS__) F(4, __VA_ARGS__)             \
-    F(5, __VA_ARGS__) F(6, __VA_ARGS__) F(7, __VA_ARGS__)
-#define WORDS_KERNEL(name, tile, act, block, type, n_packed)                                              \
-    void kern_matmul_##name##_words_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)             \
-    {                                                                                                     \
-        static const struct spread_code c = {spread_##name, {tile##_3, tile##_4, tile##_5, tile##_6}, block, sizeof(type), n_packed, \
-                                             WORDS_K, WORDS_ROWS, act, sizeof(struct words_act)};          \
-        ATTR_ALIGNED(64) uint8_t acts[WORDS_PARTS * WORDS_ROWS * sizeof(struct words_act)];               \
-        spread_run(m, &c, acts, p0, p1);                                                                  \
+#define EACH_QUAD(F, ...)                                                                          \
+    F(0, __VA_ARGS__)                                                                              \
+    F(1, __VA_ARGS__) F(2, __VA_ARGS__) F(3, __VA_ARGS__) F(4, __VA_ARGS__) F(5, __VA_ARGS__)      \
+        F(6, __VA_ARGS__) F(7, __VA_ARGS__)
+#define WORDS_KERNEL(name, tile, act, block, type, n_packed)                                       \
+    void kern_matmul_##name##_words_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
+    {                                                                                              \
+        static const struct spread_code c = {spread_##name,                                        \
+                                             {tile##_3, tile##_4, tile##_5, tile##_6},             \
+                                             block,                                                \
+                                             sizeof(type),                                         \
+                                             n_packed,                                             \
+                                             WORDS_K,                                              \
+                                             WORDS_ROWS,                                           \
+                                             act,                                                  \
+                                             sizeof(struct words_act)};                            \
+        ATTR_ALIGNED(64) uint8_t acts[WORDS_PARTS * WORDS_ROWS * sizeof(struct words_act)];        \
+        spread_run(m, &c, acts, p0, p1);                                                           \
     }
 
 #define PUT32(j, quad)                                              \
@@ -173,22 +189,23 @@ static void spread_act256(const uint8_t *act, int64_t n, uint8_t *to)
         put(to->w[2 * (j) + 1], second_words(lo_));                 \
         put(to->w[2 * (j) + 1] + 16, second_words(hi_));            \
     }
-#define SPREAD32(name, bits, n_group, SETUP, quad)                                                         \
-    static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                                  \
-    {                                                                                                      \
-        SETUP                                                                                              \
-        struct words32 *to = all;                                                                          \
-        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, KERN_SCALES_D, n_group, 0))             \
-            for (int i = 0; i < (n_group) && g < n; i++, g++, to++) {                                      \
-                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                                 \
-                const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) + i * KERN_SCALE_BYTES(KERN_SCALES_D); \
-                EACH_QUAD(PUT32, quad)                                                                     \
-                _mm256_store_ps(to->d, halves(scale));                                                     \
-                _mm256_store_ps(to->d + 8, halves(scale + 16));                                            \
-            }                                                                                              \
-    }                                                                                                      \
-    WORDS_KERNEL(name, words32, spread_act32, 32, struct words32,                                          \
-                 WORDS_K / 32 / (n_group) * KERN_CHUNK_BYTES(bits, KERN_SCALES_D, n_group, 0))
+#define SPREAD32(name, bits, n_group, SETUP, quad)                                                 \
+    static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                          \
+    {                                                                                              \
+        SETUP                                                                                      \
+        struct words32 *to = all;                                                                  \
+        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, KERN_SCALES_D, n_group, 0))     \
+            for (int i = 0; i < (n_group) && g < n; i++, g++, to++) {                              \
+                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                         \
+                const uint8_t *scale =                                                             \
+                    chunk + KERN_SCALES_AT(bits, n_group) + i * KERN_SCALE_BYTES(KERN_SCALES_D);   \
+                EACH_QUAD(PUT32, quad)                                                             \
+                _mm256_store_ps(to->d, halves(scale));                                             \
+                _mm256_store_ps(to->d + 8, halves(scale + 16));                                    \
+            }                                                                                      \
+    }                                                                                              \
+    WORDS_KERNEL(name, words32, spread_act32, 32, struct words32,                                  \
+                 WORDS_K / 32 / (n_group)*KERN_CHUNK_BYTES(bits, KERN_SCALES_D, n_group, 0))
 SPREAD32(q8_0, 8, 2, NO_SETUP, Q8)
 #define NL4_SETUP const __m256i table = lut(quant_nl4, 0);
 SPREAD32(iq4_nl, 4, 2, NL4_SETUP, QTABLE)
@@ -215,4 +232,5 @@ static void spread_iq4_xs(const uint8_t *chunk, int64_t n, void *all)
     _mm256_store_ps(to->d, halves(s + 128));
     _mm256_store_ps(to->d + 8, halves(s + 144));
 }
-WORDS_KERNEL(iq4_xs, words256, spread_act256, 256, struct words256, KERN_CHUNK_BYTES(4, KERN_SCALES_SUB8, 8, 0))
+WORDS_KERNEL(iq4_xs, words256, spread_act256, 256, struct words256,
+             KERN_CHUNK_BYTES(4, KERN_SCALES_SUB8, 8, 0))

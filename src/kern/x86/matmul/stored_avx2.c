@@ -42,8 +42,8 @@ static ATTR_INLINE __m256i four_times(const void *words)
 {
     const __m128i w = _mm_loadl_epi64((const __m128i *)words);
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(w),
-                               _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 4, 5, 4, 5, 4,
-                                                5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7));
+                               _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3, 4,
+                                                5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7));
 }
 
 /* Sub-scales 2 s + 1, s in bits 1 to 3 of 16 bytes. */
@@ -61,12 +61,14 @@ static uint16_t expand_iq1_s(const uint8_t *at, const struct row *r)
     __m256i high[2];
     const uint8_t *words = at + offsetof(struct quant_iq1_s, h);
     const __m128i w = load128(words);
-    _mm_storeu_si128((__m128i *)(void *)delta, /* of both bytes: 1, or -1 where the top bit is set */
+    /* of both bytes: 1, or -1 where the top bit is set */
+    _mm_storeu_si128((__m128i *)(void *)delta,
                      _mm_add_epi16(_mm_and_si128(_mm_srai_epi16(w, 15), _mm_set1_epi16(-0x202)),
                                    _mm_set1_epi16((STORED_BIAS + 1) * 0x101)));
     for (int i = 0; i < 2; i++) {
         const __m256i each = four_times(words + 8 * i);
-        high[i] = _mm256_blend_epi16(_mm256_mullo_epi16(each, up), _mm256_srli_epi16(each, 1), 0x88);
+        high[i] =
+            _mm256_blend_epi16(_mm256_mullo_epi16(each, up), _mm256_srli_epi16(each, 1), 0x88);
     }
     put_numbers_iq1(number, at + offsetof(struct quant_iq1_s, idx), high);
     for (int h = 0; h < 8; h++) {
@@ -86,21 +88,28 @@ static uint16_t expand_iq1_m(const uint8_t *at, const struct row *r)
     __m256i high[2];
     memcpy(sc, at + offsetof(struct quant_iq1_m, sc), sizeof sc);
     for (int i = 0; i < 2; i++) { /* a byte of qh for two points */
-        const __m128i b = _mm_loadl_epi64((const __m128i *)(const void *)(at + offsetof(struct quant_iq1_m, qh) + 8 * i));
+        const __m128i b = _mm_loadl_epi64(
+            (const __m128i *)(const void *)(at + offsetof(struct quant_iq1_m, qh) + 8 * i));
         const __m256i each = _mm256_cvtepu8_epi16(_mm_unpacklo_epi8(b, b));
         high[i] = _mm256_mullo_epi16(each, _mm256_set1_epi32(1 << 8 | 1 << 20));
-        _mm256_store_si256((__m256i *)(void *)(minus + 16 * i),
-                           _mm256_srai_epi16(_mm256_mullo_epi16(each, _mm256_set1_epi32(1 << 12 | 1 << 24)), 15));
+        _mm256_store_si256(
+            (__m256i *)(void *)(minus + 16 * i),
+            _mm256_srai_epi16(_mm256_mullo_epi16(each, _mm256_set1_epi32(1 << 12 | 1 << 24)), 15));
     }
     put_numbers_iq1(number, at + offsetof(struct quant_iq1_m, idx), high);
     for (int h = 0; h < 8; h++) {
         const uint16_t *n = number + 4 * h;
-        const __m256i delta = _mm256_cvtepi16_epi64(_mm_loadl_epi64((const __m128i *)(const void *)(minus + 4 * h)));
-        put(r, h, with_delta(four_points(quant_book_iq1, n[0], n[1], n[2], n[3]),
-                             _mm256_add_epi8(_mm256_add_epi8(delta, delta), _mm256_set1_epi8(STORED_BIAS + 1))));
+        const __m256i delta =
+            _mm256_cvtepi16_epi64(_mm_loadl_epi64((const __m128i *)(const void *)(minus + 4 * h)));
+        put(r, h,
+            with_delta(
+                four_points(quant_book_iq1, n[0], n[1], n[2], n[3]),
+                _mm256_add_epi8(_mm256_add_epi8(delta, delta), _mm256_set1_epi8(STORED_BIAS + 1))));
     }
     const __m256i sub = _mm256_srli_epi16(
-        _mm256_mullo_epi16(four_times(sc), _mm256_set1_epi64x(1 << 9 | 1 << 22 | 1LL << 35 | 1LL << 48)), 8);
+        _mm256_mullo_epi16(four_times(sc),
+                           _mm256_set1_epi64x(1 << 9 | 1 << 22 | 1LL << 35 | 1LL << 48)),
+        8);
     put_subs16(r, _mm_packus_epi16(_mm256_castsi256_si128(sub), _mm256_extracti128_si256(sub, 1)));
     return quant_iq1_m_scale(sc);
 }
@@ -198,8 +207,9 @@ static inline void transpose_bytes(const uint8_t *at, uint8_t *to)
 static void put_d(uint8_t *chunk, const uint8_t *halves, float factor)
 {
     for (int i = 0; i < 2; i++)
-        _mm256_store_ps((float *)(void *)(chunk + STORED_D + 32 * i),
-                        _mm256_mul_ps(_mm256_cvtph_ps(load128(halves + 16 * i)), _mm256_set1_ps(factor)));
+        _mm256_store_ps(
+            (float *)(void *)(chunk + STORED_D + 32 * i),
+            _mm256_mul_ps(_mm256_cvtph_ps(load128(halves + 16 * i)), _mm256_set1_ps(factor)));
 }
 
 /* ---- points ---- */
@@ -221,11 +231,12 @@ static ATTR_INLINE __m128i row_subs(__m256i first, __m256i last)
             const int n = 8 * odd + h;                                                             \
             struct group g = GROUP_AT(NAME, chunk, n);                                             \
             uint8_t *lines = to + 512 * h;                                                         \
-            __asm__("" : "+r"(g.line), "+r"(lines)); /* or pointers to each half spill those of numbers */ \
+            __asm__(""                                                                             \
+                    : "+r"(g.line),                                                                \
+                      "+r"(lines)); /* or pointers to each half spill those of numbers */          \
             GROUP_ASK(NAME)                                                                        \
             for (int i = 0; i < 2; i++) {                                                          \
-                NUMBERS_##NAME                                                                     \
-                const __m256i signs = SIGNS_##NAME;                                                \
+                NUMBERS_##NAME const __m256i signs = SIGNS_##NAME;                                 \
                 POINTS_PUT(NAME)                                                                   \
                 sub0[i] = SUB_##NAME(0);                                                           \
                 sub1[i] = SUB_##NAME(1);                                                           \

@@ -1,10 +1,11 @@
 /*
- * super_tiles - products on tiles of codes with super-blocks of 256, but for the expansion of these.
+ * super_tiles - products on tiles of codes with super-blocks of 256, but for the expansion of
+ * these.
  *
  * The dot of a super-block is an exact integer, so sub-scales go into the weights when a panel is
- * expanded, once for all rows of activations: sub-scale * value is (high << shift) + (low << low_shift),
- * two bytes, and each of these planes is multiplied in full tiles of K = 64, four a super-block.
- * One pass in f32 adds a super-block.
+ * expanded, once for all rows of activations: sub-scale * value is (high << shift) + (low <<
+ * low_shift), two bytes, and each of these planes is multiplied in full tiles of K = 64, four a
+ * super-block. One pass in f32 adds a super-block.
  */
 #ifndef INGLE_KERN_X86_MATMUL_SUPER_TILES_H
 #define INGLE_KERN_X86_MATMUL_SUPER_TILES_H
@@ -25,7 +26,8 @@ enum {
     ROWS = 16,             /* of activations in a tile */
     SQUARE = ROWS * KERN_PANEL,
     UNIT = 2 * ROWS,
-    BESIDE = UNIT * KERN_PANEL, /* where the sums of a unit's high plane or second panel stand behind the others */
+    /* where the sums of a unit's high plane or second panel stand behind the others */
+    BESIDE = UNIT * KERN_PANEL,
     MOST = 512,            /* rows in the order of tiles, ... */
     COPIED = 256,          /* others, and ... */
     FEW = 64,              /* rows of which the activations of a stretch stay in the second cache */
@@ -66,19 +68,21 @@ typedef void expand_fn(struct block from, struct block ahead, struct planes *e, 
 
 /* ---- tiles ---- */
 
-/* Rows of a product go by in units of up to two tiles, side by side in memory: all have 32 rows
- * but the last one, which is one tile where that is enough and begins earlier so that it is full. */
+/* Rows of a product go by in units of up to two tiles, side by side in memory: all have 32 rows but
+ * the last one, which is one tile where that is enough and begins earlier so that it is full. */
 struct unit {
     int64_t row, n;
 };
 static struct unit unit_at(int64_t n, int64_t i)
 {
     const int64_t left = n - i, full = left > ROWS ? UNIT : ROWS;
-    return n < full ? (struct unit){0, n} : left < full ? (struct unit){n - full, full} : (struct unit){i, full};
+    return n < full      ? (struct unit){0, n}
+           : left < full ? (struct unit){n - full, full}
+                         : (struct unit){i, full};
 }
 
-/* 0, 1: sums of the first row tile, of two planes or of two panels; 2, 3: of the second one; 4, 5: activations;
- * 6, 7: weights. */
+/* 0, 1: sums of the first row tile, of two planes or of two panels; 2, 3: of the second one; 4, 5:
+ * activations; 6, 7: weights. */
 static void configure(struct tiles *t, int64_t n)
 {
     struct tile_config c = {0};
@@ -90,7 +94,8 @@ static void configure(struct tiles *t, int64_t n)
 
 /* A super-block of a unit of activations: as they are quantised, or in the order of tiles. */
 struct rows {
-    const uint8_t *a, *b;    /* k 0 .. 63 of the first row of the first row tile and of the second one */
+    /* k 0 .. 63 of the first row of the first row tile and of the second one */
+    const uint8_t *a, *b;
     int64_t stride, step;    /* bytes from row to row, and from 64 k to the next ones */
     const uint8_t *scale, *sum; /* of its first row: float; int16_t[8] or [16] of sums */
     int64_t scale_step, sum_step; /* bytes from row to row */
@@ -98,7 +103,8 @@ struct rows {
     int n_next;              /* lines of it */
 };
 
-/* Where in k a super-block is: within a slice, or at the start of one.  Most are within: their code has no other case. */
+/* Where in k a super-block is: within a slice, or at the start of one.  Most are within: their code
+ * has no other case. */
 enum { SLICE = KERN_SLICE / 256 };
 enum start { WITHIN, FIRST_SLICE, SECOND_SLICE, LATER_SLICE };
 static inline enum start start_of(int64_t b)
@@ -157,14 +163,16 @@ static ATTR_INLINE struct held hold(const struct form f, const struct scales *s)
 #define ADD_MIN(to, i) to = _mm512_dpwssd_epi32(to, h->m##i, pair_of(v->sum + 4 * (i)));
 
 /* Adds a row. */
-static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const struct held *h, enum start start)
+static ATTR_INLINE void add_row(const struct form f, struct waiting *v, const struct held *h,
+                                enum start start)
 {
     const __m512 scale = float_of(v->scale);
     __m512i dot = _mm512_load_si512(v->dot);
     if (f.low_shift)
         dot = _mm512_slli_epi32(dot, (unsigned)f.low_shift);
     if (f.n_planes > 1)
-        dot = _mm512_add_epi32(dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + BESIDE), (unsigned)f.shift));
+        dot = _mm512_add_epi32(
+            dot, _mm512_slli_epi32(_mm512_load_si512(v->dot + BESIDE), (unsigned)f.shift));
     const __m512 by = _mm512_mul_ps(h->d, scale);
     __m512 y = _mm512_setzero_ps();
     if (start != FIRST_SLICE)
@@ -200,7 +208,8 @@ static ATTR_INLINE void add(const struct form f, struct waiting *v, const struct
         add_row(f, v, h, v->start);
 }
 /* One of 16 parts of a whole unit, or of 8. */
-static ATTR_INLINE void add_part(const struct form f, struct waiting *v, const struct held *h, bool eight, enum start start)
+static ATTR_INLINE void add_part(const struct form f, struct waiting *v, const struct held *h,
+                                 bool eight, enum start start)
 {
     add_row(f, v, h, start);
     add_row(f, v, h, start);
@@ -248,7 +257,8 @@ static ATTR_INLINE void add_part(const struct form f, struct waiting *v, const s
         TILE_ZERO(t, c);              \
     }
 
-/* Weights of a unit: planes of one panel, or of one plane each two panels.  beside: their second tiles. */
+/* Weights of a unit: planes of one panel, or of one plane each two panels.  beside: their second
+ * tiles. */
 struct weights {
     const uint8_t *low, *beside;
 };
@@ -257,9 +267,11 @@ static ATTR_INLINE struct weights weights_of(const struct planes *e, bool pair)
     return (struct weights){e->low, pair ? e[1].low : e->high};
 }
 
-/* One row tile times a panel, or two.  dot: where the sums before go, two row tiles or one; v: what waits, of a panel each. */
-static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool pair, struct weights w, const struct rows *x,
-                                     int32_t *dot, bool two, const struct waiting *waiting)
+/* One row tile times a panel, or two.  dot: where the sums before go, two row tiles or one; v: what
+ * waits, of a panel each. */
+static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool pair,
+                                     struct weights w, const struct rows *x, int32_t *dot, bool two,
+                                     const struct waiting *waiting)
 {
     const bool beside = pair || f.n_planes > 1;
     struct waiting v = waiting[0];
@@ -325,9 +337,9 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
         }                                                         \
         fetch(x->next, 2 * k + 1, x->n_next);                     \
     }
-static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool pair, bool whole, enum start start,
-                                     struct weights w, const struct rows *x, int32_t *dot, bool two,
-                                     const struct waiting *waiting)
+static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool pair, bool whole,
+                                     enum start start, struct weights w, const struct rows *x,
+                                     int32_t *dot, bool two, const struct waiting *waiting)
 {
     const bool beside = pair || f.n_planes > 1, eight = pair || !beside;
     struct waiting v = waiting[0];
@@ -340,13 +352,16 @@ static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool 
 /* ---- a product ---- */
 
 struct work {
-    ATTR_ALIGNED(64) float y[PANELS / GROUP][MOST / UNIT][GROUP][UNIT * KERN_PANEL]; /* sums of a slice */
-    ATTR_ALIGNED(64) float total[PANELS / GROUP][MOST / UNIT][GROUP][UNIT * KERN_PANEL]; /* of the slices before */
+    /* sums of a slice */
+    ATTR_ALIGNED(64) float y[PANELS / GROUP][MOST / UNIT][GROUP][UNIT * KERN_PANEL];
+    /* of the slices before */
+    ATTR_ALIGNED(64) float total[PANELS / GROUP][MOST / UNIT][GROUP][UNIT * KERN_PANEL];
     struct planes e[GROUP];
     struct scales s[3][GROUP]; /* of these panels, and of those whose sums are not added */
     ATTR_ALIGNED(64) int32_t dots[2][2 * BESIDE];
     ATTR_ALIGNED(64) uint8_t copy[COPIED * ACT];
-    struct waiting v[GROUP], in_tiles[GROUP]; /* of a panel; the second ones of one beside it, or nothing */
+    /* of a panel; the second ones of one beside it, or nothing */
+    struct waiting v[GROUP], in_tiles[GROUP];
     int turn;
 };
 static ATTR_INLINE float *sums(struct work *w, int64_t panel, int64_t unit)
@@ -358,8 +373,10 @@ static ATTR_INLINE float *total(struct work *w, int64_t panel, int64_t unit)
     return w->total[panel / GROUP][unit][panel % GROUP];
 }
 
-/* Rows i .. i + n, a unit's, of panels p .. end: row after row, so that the lines of a result follow each other. */
-static void y_write(const struct kern_matmul *m, struct work *w, int64_t p, int64_t end, int64_t unit, int64_t i, int64_t n)
+/* Rows i .. i + n, a unit's, of panels p .. end: row after row, so that the lines of a result
+ * follow each other. */
+static void y_write(const struct kern_matmul *m, struct work *w, int64_t p, int64_t end,
+                    int64_t unit, int64_t i, int64_t n)
 {
     for (int64_t r = 0; r < n; r++) {
         float *to = m->y + (i + r) * m->y_stride + p * KERN_PANEL;
@@ -375,38 +392,61 @@ static void y_write(const struct kern_matmul *m, struct work *w, int64_t p, int6
 
 /* A super-block of a product's rows i .. i + n. */
 struct source {
-    const uint8_t *a;    /* its first row's struct kern_act256, or struct kern_tiles256 of its first rows */
+    /* its first row's struct kern_act256, or struct kern_tiles256 of its first rows */
+    const uint8_t *a;
     int64_t stride;      /* from row to row of the former; 0: the latter */
     const uint8_t *next; /* the latter: the next super-block's, or NULL */
-    int64_t n_next;      /* the former: lines at next that are to be asked for, all units together */
+    /* the former: lines at next that are to be asked for, all units together */
+    int64_t n_next;
     int64_t n;
 };
 
 /* Of unit u.  share: which part of the next super-block's is to be asked for. */
-static ATTR_INLINE struct rows rows_of(const struct form f, const struct source *from, const struct unit *u, int64_t share)
+static ATTR_INLINE struct rows rows_of(const struct form f, const struct source *from,
+                                       const struct unit *u, int64_t share)
 {
     if (from->stride) {
         const uint8_t *a = from->a + u->row * from->stride;
-        const size_t sum = f.n_min == 4 ? offsetof(struct kern_act256, sum32) : offsetof(struct kern_act256, sum16);
-        const int64_t first = from->n_next * u->row / from->n, end = from->n_next * (u->row + u->n) / from->n;
-        return (struct rows){a, a + ROWS * from->stride, from->stride, 64, a + offsetof(struct kern_act256, scale),
-                             a + sum, from->stride, from->stride, from->next + 64 * first, (int)(end - first)};
+        const size_t sum = f.n_min == 4 ? offsetof(struct kern_act256, sum32)
+                                        : offsetof(struct kern_act256, sum16);
+        const int64_t first = from->n_next * u->row / from->n,
+                      end = from->n_next * (u->row + u->n) / from->n;
+        return (struct rows){a,
+                             a + ROWS * from->stride,
+                             from->stride,
+                             64,
+                             a + offsetof(struct kern_act256, scale),
+                             a + sum,
+                             from->stride,
+                             from->stride,
+                             from->next + 64 * first,
+                             (int)(end - first)};
     }
     const int64_t at = u->row / UNIT * (int64_t)sizeof(struct kern_tiles256), part = SHARE * share;
     const struct kern_tiles256 *x = (const struct kern_tiles256 *)(const void *)(from->a + at);
     const void *sum = f.n_min == 4 ? (const void *)x->sum32 : x->sum16;
     const int64_t end = (int64_t)(f.n_min ? sizeof *x : offsetof(struct kern_tiles256, sum32));
-    return (struct rows){(const uint8_t *)x->q[0], (const uint8_t *)x->q[1], 64, TILE, (const uint8_t *)x->scale, sum,
-                         sizeof x->scale[0], f.n_min == 4 ? sizeof x->sum32[0] : sizeof x->sum16[0],
-                         from->next + at + part, from->next && part < end ? SHARE / 64 : 0};
+    return (struct rows){(const uint8_t *)x->q[0],
+                         (const uint8_t *)x->q[1],
+                         64,
+                         TILE,
+                         (const uint8_t *)x->scale,
+                         sum,
+                         sizeof x->scale[0],
+                         f.n_min == 4 ? sizeof x->sum32[0] : sizeof x->sum16[0],
+                         from->next + at + part,
+                         from->next && part < end ? SHARE / 64 : 0};
 }
 
-/* Rows as they are quantised: super-blocks b .. b + nb of rows i .. i + n, where they stand, or of listed rows copied. */
-static struct source rows_at(const struct kern_matmul *m, int64_t i, int64_t n, int64_t b, int64_t nb, uint8_t *copy)
+/* Rows as they are quantised: super-blocks b .. b + nb of rows i .. i + n, where they stand, or of
+ * listed rows copied. */
+static struct source rows_at(const struct kern_matmul *m, int64_t i, int64_t n, int64_t b,
+                             int64_t nb, uint8_t *copy)
 {
     const size_t n_bytes = (size_t)nb * ACT;
     if (!m->row)
-        return (struct source){m->x->q + (size_t)i * m->x->row_bytes + (size_t)b * ACT, (int64_t)m->x->row_bytes, NULL, 0, n};
+        return (struct source){m->x->q + (size_t)i * m->x->row_bytes + (size_t)b * ACT,
+                               (int64_t)m->x->row_bytes, NULL, 0, n};
     for (int64_t r = 0; r < n; r++)
         memcpy(copy + (size_t)r * n_bytes, kern_matmul_act(m, i + r) + (size_t)b * ACT, n_bytes);
     return (struct source){copy, (int64_t)n_bytes, NULL, 0, n};
@@ -417,7 +457,8 @@ static struct source tiles_at(const struct kern_matmul *m, int64_t i, int64_t n,
     const struct kern_tiles256 *x = (const struct kern_tiles256 *)(const void *)m->x->tiles;
     const int64_t n_units = num_div_up(m->x->n, UNIT);
     x += b * n_units + i / UNIT;
-    return (struct source){(const uint8_t *)x, 0, b + 1 < m->w->in / 256 ? (const uint8_t *)(x + n_units) : NULL, 0, n};
+    return (struct source){(const uint8_t *)x, 0,
+                           b + 1 < m->w->in / 256 ? (const uint8_t *)(x + n_units) : NULL, 0, n};
 }
 
 /* Adds what waits, in memory and in tiles. */
@@ -449,8 +490,9 @@ static ATTR_INLINE void drain(struct tiles *t, const struct form f, struct work 
 }
 
 /* A unit times panel k of the work, and the one beside it, which stand expanded at e. */
-static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, bool pair, struct work *w, const struct planes *e,
-                                   const struct rows *x, int64_t n, int64_t unit, int64_t k, const struct scales *s,
+static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, bool pair, struct work *w,
+                                   const struct planes *e, const struct rows *x, int64_t n,
+                                   int64_t unit, int64_t k, const struct scales *s,
                                    enum start start)
 {
     int32_t *dot = w->dots[w->turn];
@@ -467,14 +509,23 @@ static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, bool pa
     w->turn ^= 1;
     for (int j = 0; j < (pair ? 2 : 1); j++) {
         w->v[j] = w->in_tiles[j];
-        w->in_tiles[j] = (struct waiting){&s[j], x->scale, x->sum, x->scale_step, x->sum_step, n,
-                                          w->dots[w->turn] + j * BESIDE, sums(w, k + j, unit), total(w, k + j, unit), start};
+        w->in_tiles[j] = (struct waiting){&s[j],
+                                          x->scale,
+                                          x->sum,
+                                          x->scale_step,
+                                          x->sum_step,
+                                          n,
+                                          w->dots[w->turn] + j * BESIDE,
+                                          sums(w, k + j, unit),
+                                          total(w, k + j, unit),
+                                          start};
     }
 }
 
 /* All rows times super-block b of panels [k0, k1) of the work, which stand expanded. */
-static ATTR_INLINE void all_rows(struct tiles *t, const struct form f, bool pair, struct work *w, const struct source *from,
-                                 int64_t b, int64_t k0, int64_t k1, const struct scales *s)
+static ATTR_INLINE void all_rows(struct tiles *t, const struct form f, bool pair, struct work *w,
+                                 const struct source *from, int64_t b, int64_t k0, int64_t k1,
+                                 const struct scales *s)
 {
     for (int64_t i = 0; i < from->n; i += UNIT) {
         const struct unit u = from->stride ? unit_at(from->n, i)
@@ -492,27 +543,32 @@ static ATTR_INLINE struct block block_of(const uint8_t *stretch, int64_t b, cons
     return (struct block){stretch + (size_t)(b / f.n_parts) * f.chunk_bytes, (int)(b % f.n_parts)};
 }
 /* Super-block b of panel p. */
-static ATTR_INLINE struct block block_at(const struct kern_matrix *w, int64_t p, int64_t b, const struct form f)
+static ATTR_INLINE struct block block_at(const struct kern_matrix *w, int64_t p, int64_t b,
+                                         const struct form f)
 {
     const int64_t step = w->stretch / 256;
     return block_of(kern_code_stretch(w, p, b / step), b % step, f);
 }
 
-/* Panels p .. p + np times rows i .. i + n.  Super-blocks in turn, all panels each: many rows, whose
- * activations are read once for all of them.  Codes of one plane take two panels side by side; of an odd number the last
- * one has what the one before left beside it, whose sums nobody reads. */
-static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, struct work *w, int64_t p, int64_t np,
-                               int64_t i, int64_t n, const struct form f, expand_fn *expand)
+/* Panels p .. p + np times rows i .. i + n.  Super-blocks in turn, all panels each: many rows,
+ * whose activations are read once for all of them.  Codes of one plane take two panels side by
+ * side; of an odd number the last one has what the one before left beside it, whose sums nobody
+ * reads. */
+static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, struct work *w,
+                               int64_t p, int64_t np, int64_t i, int64_t n, const struct form f,
+                               expand_fn *expand)
 {
     const int64_t n_blocks = m->w->in / 256;
     for (int64_t b = 0, at = 0; b < n_blocks; b++) {
-        const struct source from = m->x->tiles && !m->row ? tiles_at(m, i, n, b) : rows_at(m, i, n, b, 1, w->copy);
+        const struct source from =
+            m->x->tiles && !m->row ? tiles_at(m, i, n, b) : rows_at(m, i, n, b, 1, w->copy);
         for (int64_t k0 = 0; k0 < np; k0 += GROUP) {
             const int64_t k1 = num_min(np, k0 + GROUP);
             struct scales *s = w->s[at = (at + 1) % 3];
             for (int64_t k = k0; k < k1; k++)
-                expand(block_at(m->w, p + k, b, f), block_at(m->w, p + k, num_min(b + 1, n_blocks - 1), f),
-                       &w->e[k - k0], &s[k - k0]);
+                expand(block_at(m->w, p + k, b, f),
+                       block_at(m->w, p + k, num_min(b + 1, n_blocks - 1), f), &w->e[k - k0],
+                       &s[k - k0]);
             all_rows(t, f, f.n_planes == 1, w, &from, b, k0, k1, s);
         }
         if (m->row)
@@ -522,8 +578,9 @@ static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, str
 
 /* The same in the order of memory: few rows, for which the panels' bytes take most of the time and
  * come fastest as one stream, asked for while others are multiplied. */
-static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, struct work *w, int64_t p, int64_t np,
-                              int64_t i, int64_t n, const struct form f, expand_fn *expand)
+static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, struct work *w,
+                              int64_t p, int64_t np, int64_t i, int64_t n, const struct form f,
+                              expand_fn *expand)
 {
     const int64_t n_blocks = m->w->in / 256, step = m->w->stretch / 256;
     for (int64_t b0 = 0, at = 0; b0 < n_blocks; b0 += step) {
@@ -546,7 +603,8 @@ static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, stru
     }
 }
 
-static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1, const struct form f, expand_fn *expand)
+static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1,
+                            const struct form f, expand_fn *expand)
 {
     struct work w;
     struct tiles t;
@@ -569,7 +627,8 @@ static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1,
                 across(&t, m, &w, p, end - p, i, n, f, expand);
             drain(&t, f, &w);
             for (int64_t j = 0; j < n; j += UNIT) {
-                const struct unit u = tiled ? (struct unit){j, num_min(UNIT, n - j)} : unit_at(n, j);
+                const struct unit u =
+                    tiled ? (struct unit){j, num_min(UNIT, n - j)} : unit_at(n, j);
                 y_write(m, &w, p, end, j / UNIT, i + u.row, u.n);
             }
         }
@@ -587,7 +646,10 @@ static ATTR_UNUSED void tiles_write(const struct kern_act *a, int64_t r0, int64_
     for (int64_t i = r0; i < num_div_up(r1, UNIT) * UNIT; i++)
         for (int64_t b = 0; b < n_blocks; b++) {
             const struct kern_act256 *x =
-                i < r1 ? (const struct kern_act256 *)(const void *)(a->q + (size_t)i * a->row_bytes) + b : &none;
+                i < r1
+                    ? (const struct kern_act256 *)(const void *)(a->q + (size_t)i * a->row_bytes) +
+                          b
+                    : &none;
             struct kern_tiles256 *t = to + b * n_units + i / UNIT;
             const int64_t r = i % UNIT;
             for (int k = 0; k < 4; k++)
@@ -598,14 +660,14 @@ static ATTR_UNUSED void tiles_write(const struct kern_act *a, int64_t r0, int64_
         }
 }
 
-/* Codes of one form but for the bytes of a chunk have one body, which calls what expands a super-block of a panel, 4,096
- * codes: a body each took the compiler minutes. */
-#define FORM(name, ...)                                                                                     \
-    static ATTR_NOINLINE void run_##name(const struct kern_matmul *m, int64_t p0, int64_t p1, size_t bytes, \
-                                         expand_fn *expand)                                                 \
-    {                                                                                                       \
-        const struct form f = {.chunk_bytes = bytes, __VA_ARGS__};                                          \
-        run(m, p0, p1, f, expand);                                                                          \
+/* Codes of one form but for the bytes of a chunk have one body, which calls what expands a
+ * super-block of a panel, 4,096 codes: a body each took the compiler minutes. */
+#define FORM(name, ...)                                                                            \
+    static ATTR_NOINLINE void run_##name(const struct kern_matmul *m, int64_t p0, int64_t p1,      \
+                                         size_t bytes, expand_fn *expand)                          \
+    {                                                                                              \
+        const struct form f = {.chunk_bytes = bytes, __VA_ARGS__};                                 \
+        run(m, p0, p1, f, expand);                                                                 \
     }
 #define KERNEL_OF(name, form, bytes)                                                     \
     void KERNEL_NAME(matmul_##name)(const struct kern_matmul *m, int64_t p0, int64_t p1) \

@@ -1,15 +1,20 @@
 /*
- * ternary256 - few rows times the ternary codes (IQ1_S, IQ1_M, TQ1_0) on 256-bit vectors, straight from the rows as
- * they are stored.  A product takes unsigned bytes: T + 1, times the sub-scale.  What that adds, and what shifts the
+ * ternary256 - few rows times the ternary codes (IQ1_S, IQ1_M, TQ1_0) on 256-bit vectors, straight
+ * from the rows as
+ * they are stored.  A product takes unsigned bytes: T + 1, times the sub-scale.  What that adds,
+ * and what shifts the
  * points of IQ1 by 1 or -1, are sub-scales times sums of activations, with which a sum starts:
  *   IQ1    sum of sub (8 T + delta) q = 8 sum of sub (T + 1) q + sum of sub (delta - 8) (q_1 + ...)
  *   TQ1_0  sum of T q = sum of (T + 1) q - sum of q
- * The two rows of weights that are read at a time are summed alone; sums of 16 become lanes when a super-block ends.
+ * The two rows of weights that are read at a time are summed alone; sums of 16 become lanes when a
+ * super-block ends.
  * More rows of activations run from spread blocks (stored.h).
  *
- * Included by a file for each form of dots, which defines KERNEL(x), the kernel's name, SPREAD, the kernel for more
+ * Included by a file for each form of dots, which defines KERNEL(x), the kernel's name, SPREAD, the
+ * kernel for more
  * rows, and for the sums of column c and row v of the two
- *   POINT_TIMES         8 or 1: what sub (T + 1) is multiplied by before it is summed; if 1, times_ is what is left;
+ *   POINT_TIMES         8 or 1: what sub (T + 1) is multiplied by before it is summed; if 1, times_
+ *   is what is left;
  *   BEGIN(c, v, start)  a sum begins;
  *   ADD(c, v, h)        with group h of 32: weights u0_, u1_, activations x_;
  *   TOTAL(c, v)         eight numbers, whose sum it is.
@@ -20,11 +25,14 @@
 
 enum { TERNARY_FEW = 8, BLOCKS = KERN_SLICE / 256 };
 
-static ATTR_INLINE __m256i twice128(const void *at) { return _mm256_broadcastsi128_si256(load128(at)); }
+static ATTR_INLINE __m256i twice128(const void *at)
+{
+    return _mm256_broadcastsi128_si256(load128(at));
+}
 static ATTR_INLINE void store256(void *at, __m256i v) { _mm256_store_si256((__m256i *)at, v); }
 
-/* What is read of a super-block of 16 rows of IQ1.  Numbers of points come in the order in which bytes are unpacked:
- * points 0 to 7, 16 to 23, 8 to 15, 24 to 31. */
+/* What is read of a super-block of 16 rows of IQ1.  Numbers of points come in the order in which
+ * bytes are unpacked: points 0 to 7, 16 to 23, 8 to 15, 24 to 31. */
 struct points {
     ATTR_ALIGNED(32) uint16_t number[KERN_PANEL][32];
     ATTR_ALIGNED(32) uint8_t table[KERN_PANEL * 32]; /* of sub-scale g at 2 g: of T = 0, of T = 1 */
@@ -33,7 +41,10 @@ struct points {
 };
 
 /* Words of sub-scales as bytes of a table, which points are looked up in: it gives 0 for T = -1. */
-static ATTR_INLINE __m256i table_of(__m256i sub) { return _mm256_mullo_epi16(sub, _mm256_set1_epi16(0x201 * POINT_TIMES)); }
+static ATTR_INLINE __m256i table_of(__m256i sub)
+{
+    return _mm256_mullo_epi16(sub, _mm256_set1_epi16(0x201 * POINT_TIMES));
+}
 /* sub (delta - 8); delta is -1 where the top bit is set, else 1. */
 static ATTR_INLINE __m256i shift_of(__m256i sub, __m256i top)
 {
@@ -54,17 +65,20 @@ static ATTR_INLINE void put_unpacked(uint16_t *number, __m256i low, __m256i high
 
 static void read_iq1_s(const uint8_t *row, size_t step, struct points *p)
 {
-    const __m256i twice = _mm256_setr_epi8(0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7,
-                                           8, 9, 8, 9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15, 14, 15);
-    const __m256i up = _mm256_set1_epi32(1 << 10 | 1 << 20), seven = _mm256_set1_epi8(7); /* 10 and 4 bits */
+    const __m256i twice = _mm256_setr_epi8(0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7, 8, 9, 8,
+                                           9, 10, 11, 10, 11, 12, 13, 12, 13, 14, 15, 14, 15);
+    /* 10 and 4 bits */
+    const __m256i up = _mm256_set1_epi32(1 << 10 | 1 << 20), seven = _mm256_set1_epi8(7);
     for (int r = 0; r < KERN_PANEL; r++, row += step) {
         const uint8_t *const h = row + offsetof(struct quant_iq1_s, h);
-        const __m256i two = _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(twice128(h), twice), up), 10);
+        const __m256i two =
+            _mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(twice128(h), twice), up), 10);
         put_unpacked(p->number[r], load256(row + offsetof(struct quant_iq1_s, idx)),
                      _mm256_and_si256(_mm256_or_si256(two, _mm256_slli_epi16(two, 5)), seven));
         memcpy(&p->d[r], row, sizeof p->d[r]);
         if (r % 2 == 0) {
-            const __m256i both = _mm256_set_m128i(load128(h + step), load128(h)), sub = subs_of(_mm256_srli_epi16(both, 11));
+            const __m256i both = _mm256_set_m128i(load128(h + step), load128(h)),
+                          sub = subs_of(_mm256_srli_epi16(both, 11));
             store256(p->table + 16 * r, table_of(sub));
             store256(p->shift + 8 * r, shift_of(sub, both));
         }
@@ -75,20 +89,26 @@ static void read_iq1_m(const uint8_t *row, size_t step, struct points *p)
 {
     const __m256i four = _mm256_setr_epi8(0, 1, 0, 1, 0, 1, 0, 1, 2, 3, 2, 3, 2, 3, 2, 3,
                                           4, 5, 4, 5, 4, 5, 4, 5, 6, 7, 6, 7, 6, 7, 6, 7);
-    const __m256i up = _mm256_set1_epi64x(1 << 9 | 1 << 22 | 1LL << 35 | 1LL << 48), seven = _mm256_set1_epi8(7);
+    const __m256i up = _mm256_set1_epi64x(1 << 9 | 1 << 22 | 1LL << 35 | 1LL << 48),
+                  seven = _mm256_set1_epi8(7);
     for (int r = 0; r < KERN_PANEL; r++, row += step) {
         uint16_t sc[4];
         memcpy(sc, row + offsetof(struct quant_iq1_m, sc), sizeof sc);
         p->d[r] = quant_iq1_m_scale(sc);
         const __m256i idx = load256(row + offsetof(struct quant_iq1_m, idx));
         const __m256i pairs = _mm256_cvtepu8_epi16(load128(row + offsetof(struct quant_iq1_m, qh)));
-        const __m256i nibbles = _mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)), top = _mm256_slli_epi16(nibbles, 4);
-        const __m256i words = _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)(row + offsetof(struct quant_iq1_m, sc))));
-        const __m256i sub = subs_of(_mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(words, four), up), 8));
+        const __m256i nibbles = _mm256_or_si256(pairs, _mm256_slli_epi16(pairs, 4)),
+                      top = _mm256_slli_epi16(nibbles, 4);
+        const __m256i words = _mm256_broadcastq_epi64(_mm_loadl_epi64(
+            (const __m128i *)(const void *)(row + offsetof(struct quant_iq1_m, sc))));
+        const __m256i sub =
+            subs_of(_mm256_srli_epi16(_mm256_mullo_epi16(_mm256_shuffle_epi8(words, four), up), 8));
         put_unpacked(p->number[r], idx, _mm256_and_si256(nibbles, seven));
         store256(p->table + 32 * r, table_of(sub));
-        store256(p->shift + 32 * r, shift_of(_mm256_unpacklo_epi16(sub, sub), _mm256_unpacklo_epi8(idx, top)));
-        store256(p->shift + 32 * r + 16, shift_of(_mm256_unpackhi_epi16(sub, sub), _mm256_unpackhi_epi8(idx, top)));
+        store256(p->shift + 32 * r,
+                 shift_of(_mm256_unpacklo_epi16(sub, sub), _mm256_unpacklo_epi8(idx, top)));
+        store256(p->shift + 32 * r + 16,
+                 shift_of(_mm256_unpackhi_epi16(sub, sub), _mm256_unpackhi_epi8(idx, top)));
     }
 }
 
@@ -96,7 +116,8 @@ static void read_iq1_m(const uint8_t *row, size_t step, struct points *p)
 struct sums { __m256i of[2]; };
 static ATTR_INLINE __m256i sums8(const int8_t *q, int h)
 {
-    return _mm256_sad_epu8(_mm256_xor_si256(load256(q + 32 * h), _mm256_set1_epi8(-128)), _mm256_setzero_si256());
+    return _mm256_sad_epu8(_mm256_xor_si256(load256(q + 32 * h), _mm256_set1_epi8(-128)),
+                           _mm256_setzero_si256());
 }
 static struct sums sums_of(const int8_t *q)
 {
@@ -104,7 +125,8 @@ static struct sums sums_of(const int8_t *q)
     for (int i = 0; i < 2; i++) {
         const __m256i low = _mm256_packus_epi32(sums8(q, 2 * i), sums8(q, 2 * i + 1));
         const __m256i high = _mm256_packus_epi32(sums8(q, 2 * i + 4), sums8(q, 2 * i + 5));
-        const __m256i pairs = _mm256_permutevar8x32_epi32(_mm256_packus_epi32(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+        const __m256i pairs = _mm256_permutevar8x32_epi32(
+            _mm256_packus_epi32(low, high), _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         s.of[i] = _mm256_sub_epi16(pairs, _mm256_set1_epi16(8 * 128));
     }
     return s;
@@ -113,17 +135,22 @@ static struct sums sums_of(const int8_t *q)
 /* Sums of the eight numbers of each of eight rows. */
 static ATTR_INLINE __m256i totals(const __m256i *row)
 {
-    const __m256i a = _mm256_hadd_epi32(_mm256_hadd_epi32(row[0], row[1]), _mm256_hadd_epi32(row[2], row[3]));
-    const __m256i b = _mm256_hadd_epi32(_mm256_hadd_epi32(row[4], row[5]), _mm256_hadd_epi32(row[6], row[7]));
-    return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
+    const __m256i a =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(row[0], row[1]), _mm256_hadd_epi32(row[2], row[3]));
+    const __m256i b =
+        _mm256_hadd_epi32(_mm256_hadd_epi32(row[4], row[5]), _mm256_hadd_epi32(row[6], row[7]));
+    return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20),
+                            _mm256_permute2x128_si256(a, b, 0x31));
 }
 /* A super-block of 16 rows is added to their sums. */
-static void finish(const __m256i *row, const uint16_t *d, float factor, float scale, float *y, bool first)
+static void finish(const __m256i *row, const uint16_t *d, float factor, float scale, float *y,
+                   bool first)
 {
     for (int i = 0; i < 2; i++, row += 8, d += 8, y += 8) {
         const __m256 d_ = _mm256_mul_ps(_mm256_cvtph_ps(load128(d)), _mm256_set1_ps(factor));
         const __m256 v = first ? _mm256_setzero_ps() : _mm256_loadu_ps(y);
-        _mm256_storeu_ps(y, _mm256_fmadd_ps(_mm256_cvtepi32_ps(totals(row)), _mm256_mul_ps(d_, _mm256_set1_ps(scale)), v));
+        _mm256_storeu_ps(y, _mm256_fmadd_ps(_mm256_cvtepi32_ps(totals(row)),
+                                            _mm256_mul_ps(d_, _mm256_set1_ps(scale)), v));
     }
 }
 
@@ -139,11 +166,11 @@ static ATTR_INLINE __m256i points_of(const uint16_t *number)
 #define SHIFTED(table, n) ((n) ? _mm256_bsrli_epi128(table, n) : (table))
 
 #define X256(c) ((const struct kern_act256 *)(const void *)x[c] + b)
-#define ADD_EACH(c, h)                                                                                       \
-    {                                                                                                        \
-        const __m256i x_ = load256(X256(c)->q + 32 * (h));                                                   \
-        ADD(c, 0, h)                                                                                         \
-        ADD(c, 1, h)                                                                                         \
+#define ADD_EACH(c, h)                                                                             \
+    {                                                                                              \
+        const __m256i x_ = load256(X256(c)->q + 32 * (h));                                         \
+        ADD(c, 0, h)                                                                               \
+        ADD(c, 1, h)                                                                               \
     }
 #define KEEP_EACH(c, _)          \
     sum[c][r] = TOTAL(c, 0);     \
@@ -152,30 +179,33 @@ static ATTR_INLINE __m256i points_of(const uint16_t *number)
 #define END_EACH(c, _) drive_add(y + (c) * stride, slice[c], KERN_PANEL, b < BLOCKS);
 
 /* The tables of both rows have the group's first sub-scale at byte n. */
-#define GROUP_IQ1(C, h, n)                                                                                   \
-    {                                                                                                        \
-        const __m256i u0_ = _mm256_shuffle_epi8(SHIFTED(table0, n), points_of(p.number[r] + FOUR_AT(h)));    \
-        const __m256i u1_ = _mm256_shuffle_epi8(SHIFTED(table1, n), points_of(p.number[r + 1] + FOUR_AT(h))); \
-        EACH_##C(ADD_EACH, h)                                                                                \
+#define GROUP_IQ1(C, h, n)                                                                         \
+    {                                                                                              \
+        const __m256i u0_ =                                                                        \
+            _mm256_shuffle_epi8(SHIFTED(table0, n), points_of(p.number[r] + FOUR_AT(h)));          \
+        const __m256i u1_ =                                                                        \
+            _mm256_shuffle_epi8(SHIFTED(table1, n), points_of(p.number[r + 1] + FOUR_AT(h)));      \
+        EACH_##C(ADD_EACH, h)                                                                      \
     }
-#define START_IQ1_S(c, v) \
-    _mm256_zextsi128_si256(_mm_madd_epi16(load128(p.shift + 8 * (r + (v))), load128(X256(c)->sum32)))
+#define START_IQ1_S(c, v)                                                                          \
+    _mm256_zextsi128_si256(                                                                        \
+        _mm_madd_epi16(load128(p.shift + 8 * (r + (v))), load128(X256(c)->sum32)))
 #define BEGIN_IQ1_S(c, _) BEGIN(c, 0, START_IQ1_S(c, 0)) BEGIN(c, 1, START_IQ1_S(c, 1))
-#define ROWS_IQ1_S(C)                                                                                        \
-    struct points p;                                                                                         \
-    read_iq1_s(block, step, &p);                                                                             \
-    const uint16_t *const d = p.d;                                                                           \
-    for (int r = 0; r < KERN_PANEL; r += 2) {                                                                \
-        const __m256i table0 = twice128(p.table + 16 * r), table1 = twice128(p.table + 16 * r + 16);         \
-        EACH_##C(BEGIN_IQ1_S, _)                                                                             \
-        GROUP_IQ1(C, 0, 0) GROUP_IQ1(C, 1, 2) GROUP_IQ1(C, 2, 4) GROUP_IQ1(C, 3, 6)                          \
-        GROUP_IQ1(C, 4, 8) GROUP_IQ1(C, 5, 10) GROUP_IQ1(C, 6, 12) GROUP_IQ1(C, 7, 14)                       \
-        EACH_##C(KEEP_EACH, _)                                                                               \
+#define ROWS_IQ1_S(C)                                                                              \
+    struct points p;                                                                               \
+    read_iq1_s(block, step, &p);                                                                   \
+    const uint16_t *const d = p.d;                                                                 \
+    for (int r = 0; r < KERN_PANEL; r += 2) {                                                      \
+        const __m256i table0 = twice128(p.table + 16 * r),                                         \
+                      table1 = twice128(p.table + 16 * r + 16);                                    \
+        EACH_##C(BEGIN_IQ1_S, _) GROUP_IQ1(C, 0, 0) GROUP_IQ1(C, 1, 2) GROUP_IQ1(C, 2, 4)          \
+            GROUP_IQ1(C, 3, 6) GROUP_IQ1(C, 4, 8) GROUP_IQ1(C, 5, 10) GROUP_IQ1(C, 6, 12)          \
+                GROUP_IQ1(C, 7, 14) EACH_##C(KEEP_EACH, _)                                         \
     }
 
 #define SUMS_IQ1_M(c, _) const struct sums s##c = sums_of(X256(c)->q);
-#define START_IQ1_M(c, v)                                                                                    \
-    _mm256_add_epi32(_mm256_madd_epi16(load256(p.shift + 32 * (r + (v))), s##c.of[0]),                       \
+#define START_IQ1_M(c, v)                                                                          \
+    _mm256_add_epi32(_mm256_madd_epi16(load256(p.shift + 32 * (r + (v))), s##c.of[0]),             \
                      _mm256_madd_epi16(load256(p.shift + 32 * (r + (v)) + 16), s##c.of[1]))
 #define BEGIN_IQ1_M(c, _) BEGIN(c, 0, START_IQ1_M(c, 0)) BEGIN(c, 1, START_IQ1_M(c, 1))
 /* Of half the sub-scales: the second half of a group has the next. */
@@ -185,30 +215,30 @@ static ATTR_INLINE __m256i table_of_two(const uint8_t *at)
     return _mm256_blend_epi32(table, _mm256_bsrli_epi128(table, 2), 0xF0);
 }
 #define TABLE_IQ1_M(v, half) table_of_two(p.table + 32 * (r + (v)) + 16 * (half))
-#define ROWS_IQ1_M(C)                                                                                        \
-    struct points p;                                                                                         \
-    EACH_##C(SUMS_IQ1_M, _)                                                                                  \
-    read_iq1_m(block, step, &p);                                                                             \
-    const uint16_t *const d = p.d;                                                                           \
-    for (int r = 0; r < KERN_PANEL; r += 2) {                                                                \
-        EACH_##C(BEGIN_IQ1_M, _)                                                                             \
-        {                                                                                                    \
-            const __m256i table0 = TABLE_IQ1_M(0, 0), table1 = TABLE_IQ1_M(1, 0);                            \
-            GROUP_IQ1(C, 0, 0) GROUP_IQ1(C, 1, 4) GROUP_IQ1(C, 2, 8) GROUP_IQ1(C, 3, 12)                     \
-        }                                                                                                    \
-        {                                                                                                    \
-            const __m256i table0 = TABLE_IQ1_M(0, 1), table1 = TABLE_IQ1_M(1, 1);                            \
-            GROUP_IQ1(C, 4, 0) GROUP_IQ1(C, 5, 4) GROUP_IQ1(C, 6, 8) GROUP_IQ1(C, 7, 12)                     \
-        }                                                                                                    \
-        EACH_##C(KEEP_EACH, _)                                                                               \
+#define ROWS_IQ1_M(C)                                                                              \
+    struct points p;                                                                               \
+    EACH_##C(SUMS_IQ1_M, _) read_iq1_m(block, step, &p);                                           \
+    const uint16_t *const d = p.d;                                                                 \
+    for (int r = 0; r < KERN_PANEL; r += 2) {                                                      \
+        EACH_##C(BEGIN_IQ1_M, _)                                                                   \
+        {                                                                                          \
+            const __m256i table0 = TABLE_IQ1_M(0, 0), table1 = TABLE_IQ1_M(1, 0);                  \
+            GROUP_IQ1(C, 0, 0) GROUP_IQ1(C, 1, 4) GROUP_IQ1(C, 2, 8) GROUP_IQ1(C, 3, 12)           \
+        }                                                                                          \
+        {                                                                                          \
+            const __m256i table0 = TABLE_IQ1_M(0, 1), table1 = TABLE_IQ1_M(1, 1);                  \
+            GROUP_IQ1(C, 4, 0) GROUP_IQ1(C, 5, 4) GROUP_IQ1(C, 6, 8) GROUP_IQ1(C, 7, 12)           \
+        }                                                                                          \
+        EACH_##C(KEEP_EACH, _)                                                                     \
     }
 
-/* A trit is the carry of its byte times 3: how often it passes 255.  Bytes less 128, which compare as signed ones and
- * still are themselves less 128 when they are multiplied by 3. */
+/* A trit is the carry of its byte times 3: how often it passes 255.  Bytes less 128, which compare
+ * as signed ones and still are themselves less 128 when they are multiplied by 3. */
 static ATTR_INLINE __m256i times3(__m256i y) { return _mm256_add_epi8(_mm256_add_epi8(y, y), y); }
 static ATTR_INLINE __m256i trits(__m256i y)
 {
-    const __m256i one = _mm256_cmpgt_epi8(y, _mm256_set1_epi8(85 - 128)), two = _mm256_cmpgt_epi8(y, _mm256_set1_epi8(170 - 128));
+    const __m256i one = _mm256_cmpgt_epi8(y, _mm256_set1_epi8(85 - 128)),
+                  two = _mm256_cmpgt_epi8(y, _mm256_set1_epi8(170 - 128));
     return _mm256_sub_epi8(_mm256_sub_epi8(_mm256_setzero_si256(), one), two);
 }
 /* The vectors of 32 bytes whose trits a super-block has, in the order of k. */
@@ -231,58 +261,60 @@ static ATTR_INLINE struct trits trits_of(const uint8_t *row)
     return t;
 }
 
-#define START_TQ1_0(c, _) const __m256i start##c = _mm256_zextsi128_si256(_mm_cvtsi32_si128(X256(c)->start128 / 128));
+#define START_TQ1_0(c, _)                                                                          \
+    const __m256i start##c = _mm256_zextsi128_si256(_mm_cvtsi32_si128(X256(c)->start128 / 128));
 #define BEGIN_TQ1_0(c, _) BEGIN(c, 0, start##c) BEGIN(c, 1, start##c)
-#define GROUP_TQ1_0(C, h)                                                                                    \
-    {                                                                                                        \
-        const __m256i u0_ = trits(t0.y[h]), u1_ = trits(t1.y[h]);                                            \
-        EACH_##C(ADD_EACH, h)                                                                                \
+#define GROUP_TQ1_0(C, h)                                                                          \
+    {                                                                                              \
+        const __m256i u0_ = trits(t0.y[h]), u1_ = trits(t1.y[h]);                                  \
+        EACH_##C(ADD_EACH, h)                                                                      \
     }
-#define ROWS_TQ1_0(C)                                                                                        \
-    uint16_t d[KERN_PANEL];                                                                                  \
-    EACH_##C(START_TQ1_0, _)                                                                                 \
-    for (int r = 0; r < KERN_PANEL; r++)                                                                     \
-        memcpy(&d[r], block + (size_t)r * step + offsetof(struct quant_tq1_0, d), sizeof d[r]);              \
-    for (int r = 0; r < KERN_PANEL; r += 2) {                                                                \
-        const struct trits t0 = trits_of(block + (size_t)r * step), t1 = trits_of(block + (size_t)(r + 1) * step); \
-        EACH_##C(BEGIN_TQ1_0, _)                                                                             \
-        GROUP_TQ1_0(C, 0) GROUP_TQ1_0(C, 1) GROUP_TQ1_0(C, 2) GROUP_TQ1_0(C, 3)                              \
-        GROUP_TQ1_0(C, 4) GROUP_TQ1_0(C, 5) GROUP_TQ1_0(C, 6) GROUP_TQ1_0(C, 7)                              \
-        EACH_##C(KEEP_EACH, _)                                                                               \
+#define ROWS_TQ1_0(C)                                                                              \
+    uint16_t d[KERN_PANEL];                                                                        \
+    EACH_##C(START_TQ1_0, _) for (int r = 0; r < KERN_PANEL; r++)                                  \
+        memcpy(&d[r], block + (size_t)r * step + offsetof(struct quant_tq1_0, d), sizeof d[r]);    \
+    for (int r = 0; r < KERN_PANEL; r += 2) {                                                      \
+        const struct trits t0 = trits_of(block + (size_t)r * step),                                \
+                           t1 = trits_of(block + (size_t)(r + 1) * step);                          \
+        EACH_##C(BEGIN_TQ1_0, _) GROUP_TQ1_0(C, 0) GROUP_TQ1_0(C, 1) GROUP_TQ1_0(C, 2)             \
+            GROUP_TQ1_0(C, 3) GROUP_TQ1_0(C, 4) GROUP_TQ1_0(C, 5) GROUP_TQ1_0(C, 6)                \
+                GROUP_TQ1_0(C, 7) EACH_##C(KEEP_EACH, _)                                           \
     }
 
-#define TILE(name, NAME, C, times)                                                                           \
-    static void name##_##C(const uint8_t *at, int64_t n, const uint8_t *const *x, float *y, int64_t stride)            \
-    {                                                                                                        \
-        const size_t size = sizeof(struct quant_##name), step = (size_t)n * size;                            \
-        const float factor = kern_code_find(KERN_CODE_##NAME)->factor;                                       \
-        const __m256i times_ = _mm256_set1_epi16(times);                                                     \
-        __m256i sum[C][KERN_PANEL];                                                                          \
-        ATTR_ALIGNED(32) float slice[C][KERN_PANEL];                                                         \
-        (void)times_;                                                                                        \
-        for (int64_t b = 0; b < n; b++) {                                                                    \
-            const uint8_t *const block = at + (size_t)b * size;                                              \
-            ASK(at + KERN_PANEL * (step + (size_t)b * size), KERN_PANEL * size)                              \
-            ROWS_##NAME(C)                                                                                   \
-            EACH_##C(FINISH_EACH, _)                                                                         \
-            if (b % BLOCKS == BLOCKS - 1 || b == n - 1) {                                                    \
-                EACH_##C(END_EACH, _)                                                                        \
-            }                                                                                                \
-        }                                                                                                    \
+#define TILE(name, NAME, C, times)                                                                 \
+    static void name##_##C(const uint8_t *at, int64_t n, const uint8_t *const *x, float *y,        \
+                           int64_t stride)                                                         \
+    {                                                                                              \
+        const size_t size = sizeof(struct quant_##name), step = (size_t)n * size;                  \
+        const float factor = kern_code_find(KERN_CODE_##NAME)->factor;                             \
+        const __m256i times_ = _mm256_set1_epi16(times);                                           \
+        __m256i sum[C][KERN_PANEL];                                                                \
+        ATTR_ALIGNED(32) float slice[C][KERN_PANEL];                                               \
+        (void)times_;                                                                              \
+        for (int64_t b = 0; b < n; b++) {                                                          \
+            const uint8_t *const block = at + (size_t)b * size;                                    \
+            ASK(at + KERN_PANEL * (step + (size_t)b * size), KERN_PANEL * size)                    \
+            ROWS_##NAME(C) EACH_##C(FINISH_EACH, _) if (b % BLOCKS == BLOCKS - 1 || b == n - 1)    \
+            {                                                                                      \
+                EACH_##C(END_EACH, _)                                                              \
+            }                                                                                      \
+        }                                                                                          \
     }
 /* The part of the next panel that will be wanted when this panel is done. */
 #define ASK(from, n_bytes)                                     \
     for (size_t i_ = 0; i_ < (n_bytes); i_ += 64)              \
         _mm_prefetch((const char *)(from) + i_, _MM_HINT_T1);
-#define TERNARY(name, NAME, times)                                                                           \
-    TILE(name, NAME, 1, times) TILE(name, NAME, 2, times) TILE(name, NAME, 3, times) TILE(name, NAME, 4, times) \
-    void KERNEL(name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                   \
-    {                                                                                                        \
-        static const struct drive few = {{{name##_4, 4}, {name##_3, 3}, {name##_2, 2}, {name##_1, 1}}, 256, 0, 0}; \
-        if (m->n > TERNARY_FEW)                                                                              \
-            SPREAD(m, p0, p1);                                                                               \
-        for (int64_t p = p0; p < p1 && m->n <= TERNARY_FEW; p++)                                             \
-            drive_slice(m, &few, kern_code_stretch(m->w, p, 0), p, 0, m->w->in / 256, 0, m->n);              \
+#define TERNARY(name, NAME, times)                                                                 \
+    TILE(name, NAME, 1, times)                                                                     \
+    TILE(name, NAME, 2, times) TILE(name, NAME, 3, times) TILE(name, NAME, 4, times) void KERNEL(  \
+        name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                 \
+    {                                                                                              \
+        static const struct drive few = {                                                          \
+            {{name##_4, 4}, {name##_3, 3}, {name##_2, 2}, {name##_1, 1}}, 256, 0, 0};              \
+        if (m->n > TERNARY_FEW)                                                                    \
+            SPREAD(m, p0, p1);                                                                     \
+        for (int64_t p = p0; p < p1 && m->n <= TERNARY_FEW; p++)                                   \
+            drive_slice(m, &few, kern_code_stretch(m->w, p, 0), p, 0, m->w->in / 256, 0, m->n);    \
     }
 TERNARY(iq1_s, IQ1_S, 8)
 TERNARY(iq1_m, IQ1_M, 8)

@@ -42,7 +42,8 @@ static ATTR_UNUSED ATTR_NOINLINE void tile_configure(struct tiles *s, const stru
 {
     BUG_IF(c->palette != 1 || c->start_row);
     for (int t = 0; t < 8; t++)
-        BUG_IF(c->rows[t] > 16 || c->row_bytes[t] > 64 || (c->rows[t] == 0) != (c->row_bytes[t] == 0));
+        BUG_IF(c->rows[t] > 16 || c->row_bytes[t] > 64 ||
+               (c->rows[t] == 0) != (c->row_bytes[t] == 0));
     s->config = *c;
     memset(s->at, 0, sizeof s->at);
 }
@@ -52,13 +53,15 @@ static ATTR_UNUSED ATTR_NOINLINE void tile_zero(struct tiles *s, int t)
     BUG_IF(!s->config.rows[t]);
     memset(s->at[t], 0, sizeof s->at[t]);
 }
-static ATTR_UNUSED ATTR_NOINLINE void tile_load(struct tiles *s, int t, const void *at, int64_t stride)
+static ATTR_UNUSED ATTR_NOINLINE void tile_load(struct tiles *s, int t, const void *at,
+                                                int64_t stride)
 {
     tile_zero(s, t);
     for (int r = 0; r < s->config.rows[t]; r++)
         memcpy(s->at[t][r], (const uint8_t *)at + r * stride, s->config.row_bytes[t]);
 }
-static ATTR_UNUSED ATTR_NOINLINE void tile_store(const struct tiles *s, int t, void *at, int64_t stride)
+static ATTR_UNUSED ATTR_NOINLINE void tile_store(const struct tiles *s, int t, void *at,
+                                                 int64_t stride)
 {
     BUG_IF(!s->config.rows[t]);
     for (int r = 0; r < s->config.rows[t]; r++)
@@ -72,17 +75,20 @@ static inline void tile_check(const struct tile_config *f, int c, int a, int b)
            f->row_bytes[a] / 4 != f->rows[b] || f->row_bytes[a] % 4);
 }
 /* All lanes of a row at once: those behind its columns are zeros and stay so. */
-static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bytes(struct tiles *s, int c, int a, int b, bool is_signed)
+static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bytes(struct tiles *s, int c, int a,
+                                                                    int b, bool is_signed)
 {
     tile_check(&s->config, c, a, b);
     const __m512i flip = _mm512_set1_epi8((char)(is_signed ? 0x80 : 0));
     for (int m = 0; m < s->config.rows[c]; m++) {
         __m512i sum = _mm512_loadu_si512(s->at[c][m]), more = _mm512_setzero_si512();
-        for (int k = 0; k < s->config.rows[b]; k++) { /* flipped bytes are 128 larger, without a sign */
+        /* flipped bytes are 128 larger, without a sign */
+        for (int k = 0; k < s->config.rows[b]; k++) {
             int32_t four;
             memcpy(&four, &s->at[a][m][4 * k], sizeof four);
             const __m512i x = _mm512_set1_epi32(four);
-            sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(_mm512_loadu_si512(s->at[b][k]), flip), x);
+            sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(_mm512_loadu_si512(s->at[b][k]), flip),
+                                      x);
             more = _mm512_dpbusd_epi32(more, flip, x);
         }
         _mm512_storeu_si512(s->at[c][m], _mm512_sub_epi32(sum, more));
@@ -100,9 +106,13 @@ static inline ATTR_UNCHECKED __m512 tile_odd(__m512i pairs)
 {
     return tile_flushed(_mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32(-65536))));
 }
-static inline ATTR_UNCHECKED __m512 tile_even(__m512i pairs) { return tile_odd(_mm512_slli_epi32(pairs, 16)); }
+static inline ATTR_UNCHECKED __m512 tile_even(__m512i pairs)
+{
+    return tile_odd(_mm512_slli_epi32(pairs, 16));
+}
 /* Even and odd k have a sum each, from zero; then both are added to c. */
-static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bf16(struct tiles *s, int c, int a, int b)
+static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bf16(struct tiles *s, int c, int a,
+                                                                   int b)
 {
     tile_check(&s->config, c, a, b);
     for (int m = 0; m < s->config.rows[c]; m++) {
@@ -115,15 +125,18 @@ static ATTR_UNUSED ATTR_NOINLINE ATTR_UNCHECKED void tile_dot_bf16(struct tiles 
             odd = tile_flushed(_mm512_fmadd_ps(tile_odd(x), tile_odd(w), odd));
         }
         const __m512 sum = tile_flushed(_mm512_castsi512_ps(_mm512_loadu_si512(s->at[c][m])));
-        _mm512_storeu_si512(s->at[c][m], _mm512_castps_si512(tile_flushed(_mm512_add_ps(sum, tile_flushed(_mm512_add_ps(even, odd))))));
+        _mm512_storeu_si512(s->at[c][m], _mm512_castps_si512(tile_flushed(_mm512_add_ps(
+                                             sum, tile_flushed(_mm512_add_ps(even, odd))))));
     }
 }
 
 #define TILE_ZERO(s, t) tile_zero(s, t)
 #define TILE_LOAD(s, t, at, stride) tile_load(s, t, at, stride)
 #define TILE_STORE(s, t, at, stride) tile_store(s, t, at, stride)
-#define TILE_LOAD_AT(s, t, base, offset, stride) tile_load(s, t, (const uint8_t *)(base) + (offset), stride)
-#define TILE_STORE_AT(s, t, base, offset, stride) tile_store(s, t, (uint8_t *)(base) + (offset), stride)
+#define TILE_LOAD_AT(s, t, base, offset, stride)                                                   \
+    tile_load(s, t, (const uint8_t *)(base) + (offset), stride)
+#define TILE_STORE_AT(s, t, base, offset, stride)                                                  \
+    tile_store(s, t, (uint8_t *)(base) + (offset), stride)
 #define TILE_DOT_S8(s, c, a, b) tile_dot_bytes(s, c, a, b, true)
 #define TILE_DOT_SU8(s, c, a, b) tile_dot_bytes(s, c, a, b, false)
 #define TILE_DOT_BF16(s, c, a, b) tile_dot_bf16(s, c, a, b)
@@ -148,13 +161,18 @@ static inline void tile_done(struct tiles *s)
 #define TILE_ZERO(s, t) __asm__ volatile("tilezero %%tmm" #t ::: "memory")
 #define TILE_LOAD(s, t, at, stride)                                                         \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(at), "r"((int64_t)(stride)) : "memory")
-#define TILE_STORE(s, t, at, stride)                                                        \
-    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(at), "r"((int64_t)(stride)) : "memory")
+#define TILE_STORE(s, t, at, stride)                                                               \
+    __asm__ volatile("tilestored %%tmm" #t ", (%0,%1,1)" ::"r"(at), "r"((int64_t)(stride))         \
+                     : "memory")
 /* The same some bytes, a constant, further on: without a register of its own for that address. */
-#define TILE_LOAD_AT(s, t, base, offset, stride)                                            \
-    __asm__ volatile("tileloadd %c2(%0,%1,1), %%tmm" #t ::"r"(base), "r"((int64_t)(stride)), "i"(offset) : "memory")
-#define TILE_STORE_AT(s, t, base, offset, stride)                                           \
-    __asm__ volatile("tilestored %%tmm" #t ", %c2(%0,%1,1)" ::"r"(base), "r"((int64_t)(stride)), "i"(offset) : "memory")
+#define TILE_LOAD_AT(s, t, base, offset, stride)                                                   \
+    __asm__ volatile("tileloadd %c2(%0,%1,1), %%tmm" #t ::"r"(base), "r"((int64_t)(stride)),       \
+                     "i"(offset)                                                                   \
+                     : "memory")
+#define TILE_STORE_AT(s, t, base, offset, stride)                                                  \
+    __asm__ volatile("tilestored %%tmm" #t ", %c2(%0,%1,1)" ::"r"(base), "r"((int64_t)(stride)),   \
+                     "i"(offset)                                                                   \
+                     : "memory")
 #define TILE_DOT_S8(s, c, a, b) \
     __asm__ volatile("tdpbssd %%tmm" #b ", %%tmm" #a ", %%tmm" #c ::: "memory")
 /* Signed a, unsigned b. */

@@ -63,7 +63,9 @@ static ATTR_INLINE __m512i dot_words(__m512i a, __m512i w, const int8_t *q)
 {
 #if AHEAD
     struct words { int8_t q[4]; };
-    __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0" : "+v"(a) : "v"(w), "m"(*(const struct words *)(const void *)q));
+    __asm__ volatile("vpdpbusd %2%{1to16%}, %1, %0"
+                     : "+v"(a)
+                     : "v"(w), "m"(*(const struct words *)(const void *)q));
     return a;
 #else
     return _mm512_dpbusd_epi32(a, w, words32(q));
@@ -77,11 +79,15 @@ static ATTR_INLINE __m512i dot_words(__m512i a, __m512i w, const int8_t *q)
 #include "kern/x86/matmul/one512.h"
 
 /* In turn; _4: both nibbles of a line, one after the other, where their order is kept. */
-#define EACH_QUAD(F, C, quad) \
-    F(C, quad, 0) F(C, quad, 1) F(C, quad, 2) F(C, quad, 3) F(C, quad, 4) F(C, quad, 5) F(C, quad, 6) F(C, quad, 7)
+#define EACH_QUAD(F, C, quad)                                                                      \
+    F(C, quad, 0)                                                                                  \
+    F(C, quad, 1) F(C, quad, 2) F(C, quad, 3) F(C, quad, 4) F(C, quad, 5) F(C, quad, 6)            \
+        F(C, quad, 7)
 #if AHEAD
-#define EACH_QUAD_4(F, C, quad) \
-    F(C, quad, 0) F(C, quad, 4) F(C, quad, 1) F(C, quad, 5) F(C, quad, 2) F(C, quad, 6) F(C, quad, 3) F(C, quad, 7)
+#define EACH_QUAD_4(F, C, quad)                                                                    \
+    F(C, quad, 0)                                                                                  \
+    F(C, quad, 4) F(C, quad, 1) F(C, quad, 5) F(C, quad, 2) F(C, quad, 6) F(C, quad, 3)            \
+        F(C, quad, 7)
 #else
 #define EACH_QUAD_4 EACH_QUAD
 #endif
@@ -113,21 +119,23 @@ static ATTR_INLINE __m512i dot_words(__m512i a, __m512i w, const int8_t *q)
 
 /* One tile, lean up to some rows: GROUP does the group at `group` with its scales at `scale`. */
 #define TILE32(name, C, bits, n_group, scales, shift, lean, SETUP, GROUP)                          \
-    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
-                           float *y, int64_t stride)                                                    \
-    {                                                                                        \
-        SETUP                                                                                \
-        EACH_##C(LOAD_Y, _)                                                                     \
-        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, scales, n_group, shift)) \
-            for (int i = 0; i < (n_group) && g < n; i++, g++) {                             \
-                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                   \
-                const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +               \
-                                       (i >> (shift)) * KERN_SCALE_BYTES(scales);            \
-                FETCH(chunk, i, n_group, bits, KERN_CHUNK_BYTES(bits, scales, n_group, shift) / 64, \
-                      C, lean)                                                          \
-                GROUP(C)                                                                     \
-            }                                                                                \
-        EACH_##C(STORE_Y, _)                                                                    \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
+                           int64_t stride)                                                         \
+    {                                                                                              \
+        SETUP                                                                                      \
+        EACH_##C(LOAD_Y, _) for (int64_t g = 0; g < n;                                             \
+                                 chunk += KERN_CHUNK_BYTES(                                        \
+                                     bits, scales, n_group,                                        \
+                                     shift)) for (int i = 0; i < (n_group) && g < n; i++, g++)     \
+        {                                                                                          \
+            const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                             \
+            const uint8_t *scale =                                                                 \
+                chunk + KERN_SCALES_AT(bits, n_group) + (i >> (shift)) * KERN_SCALE_BYTES(scales); \
+            FETCH(chunk, i, n_group, bits, KERN_CHUNK_BYTES(bits, scales, n_group, shift) / 64, C, \
+                  lean)                                                                            \
+            GROUP(C)                                                                               \
+        }                                                                                          \
+        EACH_##C(STORE_Y, _)                                                                       \
     }
 
 /* A tile for each number of rows from 2 on. */
@@ -208,14 +216,16 @@ static ATTR_INLINE __m512 half_plain(const uint8_t *at)
     const __m512i e = _mm512_cvtepu8_epi32(row16(at));
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_sub_epi32(e, _mm512_set1_epi32(1)), 23));
 }
-static void one_mxfp4(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y, int64_t stride)
+static void one_mxfp4(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,
+                      int64_t stride)
 {
     const struct kern_act32 *a = (const struct kern_act32 *)(const void *)x[0];
     __m512 y0 = _mm512_setzero_ps();
     E2M1_SETUP
     (void)stride;
 #define EACH_GROUP(F) F(0) F(1) F(2) F(3)
-#define ONE_DOT(i) const __m512i dot##i = one_dot_table(w + 256 * (i), a[i].q, words32(&a[i].start128), table);
+#define ONE_DOT(i)                                                                                 \
+    const __m512i dot##i = one_dot_table(w + 256 * (i), a[i].q, words32(&a[i].start128), table);
 #define ONE_PLAIN(i) y0 = one_add(y0, dot##i, half_plain(scale + 16 * (i)), a[i].scale);
 #define ONE_END(i) y0 = one_add(y0, dot##i, half_e8m0(scale + 16 * (i)), a[i].scale);
     for (; n > 3; n -= 4, a += 4, w += KERN_CHUNK_BYTES(4, KERN_SCALES_E, 4, 0)) {
@@ -315,22 +325,23 @@ TILES32(nvfp4, 4, 2, E2, 0, 0, E2M1_SETUP, GROUP_NVFP4)
     }
 
 #define TILE256(name, C, bits, scales, lean, SETUP, GROUP, END)                                    \
-    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x,        \
-                           float *y, int64_t stride)                                                    \
-    {                                                                                        \
-        SETUP                                                                                \
-        EACH_##C(LOAD_Y, _)                                                                     \
-        for (int64_t b = 0; b < n; b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0)) {   \
-            const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                              \
-            EACH_##C(ZERO_T, _)                                                                 \
-            for (int h = 0; h < 8; h++) {                                                    \
-                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                   \
-                FETCH(chunk, h, 8, bits, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64, C, lean) \
-                GROUP(C)                                                                     \
-            }                                                                                \
-            END(C)                                                                           \
-        }                                                                                    \
-        EACH_##C(STORE_Y, _)                                                                    \
+    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
+                           int64_t stride)                                                         \
+    {                                                                                              \
+        SETUP                                                                                      \
+        EACH_##C(LOAD_Y, _) for (int64_t b = 0; b < n;                                             \
+                                 b++, chunk += KERN_CHUNK_BYTES(bits, scales, 8, 0))               \
+        {                                                                                          \
+            const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                                    \
+            EACH_##C(ZERO_T, _) for (int h = 0; h < 8; h++)                                        \
+            {                                                                                      \
+                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                         \
+                FETCH(chunk, h, 8, bits, KERN_CHUNK_BYTES(bits, scales, 8, 0) / 64, C, lean)       \
+                GROUP(C)                                                                           \
+            }                                                                                      \
+            END(C)                                                                                 \
+        }                                                                                          \
+        EACH_##C(STORE_Y, _)                                                                       \
     }
 #define TILES256(name, bits, scales, lean, SETUP, GROUP, END)                      \
     TILE256(tile_##name, 1, bits, KERN_SCALES_##scales, lean, SETUP, GROUP, END)      \

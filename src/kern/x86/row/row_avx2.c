@@ -68,7 +68,8 @@ static uint8_t fp8_scale(const float *x, int64_t n)
     for (int64_t i = 0; i < n; i += 8) {
         const __m256 v = load(x + i, n - i);
         max = _mm256_max_ps(_mm256_and_ps(v, abs), max);
-        sum = _mm256_or_ps(sum, _mm256_cmp_ps(_mm256_sub_ps(v, v), _mm256_sub_ps(v, v), _CMP_UNORD_Q));
+        sum = _mm256_or_ps(sum,
+                           _mm256_cmp_ps(_mm256_sub_ps(v, v), _mm256_sub_ps(v, v), _CMP_UNORD_Q));
     }
     if (_mm256_movemask_ps(sum))
         return 255;
@@ -90,7 +91,8 @@ static void write_fp8(const struct kern_row *f, uint8_t *dst, const float *src)
         const __m256 by = _mm256_castsi256_ps(_mm256_set1_epi32((254 - s) << 23));
         for (int64_t i = at; i < end; i += 8) {
             const __m256i code = fp8_codes(_mm256_mul_ps(load(src + i, end - i), by));
-            __m128i b = _mm_packus_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
+            __m128i b =
+                _mm_packus_epi32(_mm256_castsi256_si128(code), _mm256_extracti128_si256(code, 1));
             uint8_t all[16];
             _mm_storeu_si128((__m128i *)(void *)all, _mm_packus_epi16(b, b));
             memcpy(dst + i, all, (size_t)(end - i < 8 ? end - i : 8));
@@ -108,11 +110,13 @@ static inline __m128i fp4_codes(const float *x, __m256 by)
     LANES_UNROLL
     for (int h = 0; h < 2; h++) {
         const __m256 v = _mm256_mul_ps(_mm256_loadu_ps(x + 8 * h), by), m = _mm256_and_ps(v, abs);
-        code[h] = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(v), 28), _mm256_set1_epi32(8));
+        code[h] =
+            _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(v), 28), _mm256_set1_epi32(8));
         LANES_UNROLL
         for (int i = 0; i < 7; i++) { /* the odd edges are ties that go up */
             const __m256 e = _mm256_set1_ps(edge[i]);
-            const __m256 up = i % 2 ? _mm256_cmp_ps(m, e, _CMP_GE_OQ) : _mm256_cmp_ps(m, e, _CMP_GT_OQ);
+            const __m256 up =
+                i % 2 ? _mm256_cmp_ps(m, e, _CMP_GE_OQ) : _mm256_cmp_ps(m, e, _CMP_GT_OQ);
             code[h] = _mm256_sub_epi32(code[h], _mm256_castps_si256(up));
         }
     }
@@ -128,7 +132,8 @@ static uint8_t fp4_scale(const float *x)
     for (int i = 0; i < KERN_ROW_GROUP4; i += 8) {
         const __m256 v = _mm256_loadu_ps(x + i);
         max = _mm256_max_ps(_mm256_and_ps(v, abs), max);
-        bad = _mm256_or_ps(bad, _mm256_cmp_ps(_mm256_sub_ps(v, v), _mm256_sub_ps(v, v), _CMP_UNORD_Q));
+        bad = _mm256_or_ps(bad,
+                           _mm256_cmp_ps(_mm256_sub_ps(v, v), _mm256_sub_ps(v, v), _CMP_UNORD_Q));
     }
     return _mm256_movemask_ps(bad) ? 255 : (uint8_t)(((largest(max) + 0x3fffff) >> 23) - 2);
 }
@@ -195,10 +200,12 @@ static void read_fp4(const struct kern_row *f, const uint8_t *src, float *dst)
     const uint8_t *scale = src + f->width / 2;
     const __m128i value = _mm_loadu_si128((const __m128i *)(const void *)quant_e2m1_doubled);
     for (int64_t at = 0; at < f->width; at += KERN_ROW_GROUP4, src += KERN_ROW_GROUP4 / 2) {
-        const __m128i both = _mm_loadu_si128((const __m128i *)(const void *)src), low4 = _mm_set1_epi8(15);
+        const __m128i both = _mm_loadu_si128((const __m128i *)(const void *)src),
+                      low4 = _mm_set1_epi8(15);
         const __m256 half = _mm256_set1_ps(0.5f * quant_e8m0_to_f32(*scale++));
-        const __m128i q[2] = {_mm_shuffle_epi8(value, _mm_and_si128(both, low4)),
-                              _mm_shuffle_epi8(value, _mm_and_si128(_mm_srli_epi16(both, 4), low4))};
+        const __m128i q[2] = {
+            _mm_shuffle_epi8(value, _mm_and_si128(both, low4)),
+            _mm_shuffle_epi8(value, _mm_and_si128(_mm_srli_epi16(both, 4), low4))};
         LANES_UNROLL
         for (int h = 0; h < 2; h++) {
             const __m256 x = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(q[h]));
@@ -244,7 +251,8 @@ static void fp8_to_bf16(const struct kern_row *f, const uint8_t *src, uint16_t *
         for (; i + 8 <= end; i += 8) {
             const __m256 x = _mm256_mul_ps(fp8_values(src + i), _mm256_set1_ps(scale));
             const __m256i u = _mm256_srli_epi32(_mm256_castps_si256(x), 16);
-            const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1));
+            const __m128i h =
+                _mm_packus_epi32(_mm256_castsi256_si128(u), _mm256_extracti128_si256(u, 1));
             _mm_storeu_si128((__m128i *)(void *)(dst + i), h);
         }
         for (; i < end; i++)
@@ -264,7 +272,8 @@ static inline void turn_half(const uint16_t *const r[TILE], int64_t k, uint16_t 
     __m256i a[8], b[8], c[8];
     LANES_UNROLL
     for (int i = 0; i < 8; i++)
-        a[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(row8(r[i] + k)), row8(r[i + 8] + k), 1);
+        a[i] =
+            _mm256_inserti128_si256(_mm256_castsi128_si256(row8(r[i] + k)), row8(r[i + 8] + k), 1);
     LANES_UNROLL
     for (int i = 0; i < 4; i++) {
         b[2 * i] = _mm256_unpacklo_epi16(a[2 * i], a[2 * i + 1]);
@@ -360,8 +369,10 @@ static inline void turn_words(const uint8_t *const r[8], int64_t at, __m256i to[
     __m256i x[4];
     LANES_UNROLL
     for (int i = 0; i < 4; i++) {
-        const __m128i *low = (const __m128i *)(const void *)(r[i] + at), *high = (const __m128i *)(const void *)(r[i + 4] + at);
-        x[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)), _mm_loadu_si128(high), 1);
+        const __m128i *low = (const __m128i *)(const void *)(r[i] + at),
+                      *high = (const __m128i *)(const void *)(r[i + 4] + at);
+        x[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128(low)),
+                                       _mm_loadu_si128(high), 1);
     }
     const __m256i a = _mm256_unpacklo_epi32(x[0], x[1]), b = _mm256_unpackhi_epi32(x[0], x[1]);
     const __m256i c = _mm256_unpacklo_epi32(x[2], x[3]), d = _mm256_unpackhi_epi32(x[2], x[3]);
@@ -375,16 +386,20 @@ static inline void turn_words(const uint8_t *const r[8], int64_t at, __m256i to[
 static inline __m256 e8m0_values(__m256i e)
 {
     __m256i u = _mm256_slli_epi32(e, 23);
-    u = _mm256_blendv_epi8(u, _mm256_set1_epi32(0x00400000), _mm256_cmpeq_epi32(e, _mm256_setzero_si256()));
-    return _mm256_castsi256_ps(_mm256_or_si256(
-        u, _mm256_and_si256(_mm256_cmpeq_epi32(e, _mm256_set1_epi32(255)), _mm256_set1_epi32(0x00400000))));
+    u = _mm256_blendv_epi8(u, _mm256_set1_epi32(0x00400000),
+                           _mm256_cmpeq_epi32(e, _mm256_setzero_si256()));
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(u, _mm256_and_si256(_mm256_cmpeq_epi32(e, _mm256_set1_epi32(255)),
+                                            _mm256_set1_epi32(0x00400000))));
 }
 
-void kern_row_quads_avx2(const struct kern_row *f, const void *src, int64_t n, uint8_t *quads, float *scale)
+void kern_row_quads_avx2(const struct kern_row *f, const void *src, int64_t n, uint8_t *quads,
+                         float *scale)
 {
     const size_t bytes = kern_row_bytes(KERN_KV_FP4, f->width, 0);
     const __m128i value = _mm_loadu_si128((const __m128i *)(const void *)quant_e2m1_doubled);
-    const __m256i above = _mm256_broadcastsi128_si256(_mm_add_epi8(value, _mm_set1_epi8(12))), low4 = _mm256_set1_epi8(15);
+    const __m256i above = _mm256_broadcastsi128_si256(_mm_add_epi8(value, _mm_set1_epi8(12))),
+                  low4 = _mm256_set1_epi8(15);
     const int64_t groups = f->width / KERN_ROW_GROUP4;
     const uint8_t *r[TILE];
     uint32_t word[TILE];
@@ -393,9 +408,11 @@ void kern_row_quads_avx2(const struct kern_row *f, const void *src, int64_t n, u
     for (int64_t g = 0; g < groups; g++, scale += TILE) {
         if (g % 4 == 0)
             for (int i = 0; i < TILE; i++)
-                memcpy(&word[i], r[i] + f->width / 2 + g, groups - g >= 4 ? 4 : (size_t)(groups - g));
+                memcpy(&word[i], r[i] + f->width / 2 + g,
+                       groups - g >= 4 ? 4 : (size_t)(groups - g));
         for (int h = 0; h < TILE; h += 8) {
-            const __m256i e = _mm256_srli_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(word + h)), (int)(g % 4 * 8));
+            const __m256i e = _mm256_srli_epi32(
+                _mm256_loadu_si256((const __m256i *)(const void *)(word + h)), (int)(g % 4 * 8));
             __m256i w[4];
             _mm256_storeu_ps(scale + h, e8m0_values(_mm256_and_si256(e, _mm256_set1_epi32(255))));
             turn_words(r + h, g * KERN_ROW_GROUP4 / 2, w);
@@ -403,8 +420,10 @@ void kern_row_quads_avx2(const struct kern_row *f, const void *src, int64_t n, u
             for (int i = 0; i < 4; i++) {
                 uint8_t *to = quads + ((g * 8 + i) * TILE + h) * 4;
                 const __m256i high = _mm256_and_si256(_mm256_srli_epi16(w[i], 4), low4);
-                _mm256_storeu_si256((__m256i *)(void *)to, _mm256_shuffle_epi8(above, _mm256_and_si256(w[i], low4)));
-                _mm256_storeu_si256((__m256i *)(void *)(to + 4 * TILE * 4), _mm256_shuffle_epi8(above, high));
+                _mm256_storeu_si256((__m256i *)(void *)to,
+                                    _mm256_shuffle_epi8(above, _mm256_and_si256(w[i], low4)));
+                _mm256_storeu_si256((__m256i *)(void *)(to + 4 * TILE * 4),
+                                    _mm256_shuffle_epi8(above, high));
             }
         }
     }
@@ -428,6 +447,6 @@ void kern_row_tile_avx2(const struct kern_row *f, const void *src, int64_t n, fl
         turn_halves(src, (int64_t)bytes / 2, n, width, turned);
     }
     for (int64_t k = 0; k < width; k++)
-        v_store(tile + k * TILE,
-                f->codec == KERN_KV_F16 ? v_from_f16(turned + k * TILE) : v_from_bf16(turned + k * TILE));
+        v_store(tile + k * TILE, f->codec == KERN_KV_F16 ? v_from_f16(turned + k * TILE)
+                                                         : v_from_bf16(turned + k * TILE));
 }
