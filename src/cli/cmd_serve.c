@@ -4,6 +4,7 @@
 #include "router/router.h"
 #include "server/server.h"
 
+#include "base/clock.h"
 #include "base/size.h"
 
 #include <ctype.h>
@@ -21,7 +22,7 @@ extern char **environ;
 
 /* A signal handler has no other way to reach the main thread. */
 static int wake[2] = {-1, -1};
-static volatile sig_atomic_t n_signals, last_signal;
+static volatile sig_atomic_t n_signals, last_signal, n_turns; /* n_turns: of SIGUSR2 */
 
 static void on_signal(int number)
 {
@@ -36,6 +37,16 @@ static void on_signal(int number)
     errno = e;
 }
 
+static void on_turn(int number)
+{
+    const int e = errno;
+    (void)number;
+    n_turns = !n_turns;
+    if (write(wake[1], "", 1) < 0)
+        n_turns = !n_turns; /* the pipe is full of signals: this one was not sent */
+    errno = e;
+}
+
 static bool catch_signals(void)
 {
     struct sigaction action;
@@ -46,6 +57,9 @@ static bool catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    struct sigaction turn = action;
+    turn.sa_handler = on_turn;
+    sigaction(SIGUSR2, &turn, NULL);
     struct sigaction hangup;
     if (!sigaction(SIGHUP, NULL, &hangup) && hangup.sa_handler != SIG_IGN) /* nohup */
         sigaction(SIGHUP, &action, NULL);
@@ -117,6 +131,9 @@ static int handed_over(int fd[MOST_HANDED])
     return most;
 }
 
+/* A step that takes longer hangs, where systemd does not say otherwise. */
+static const double HUNG_SECONDS = 120;
+
 /* How often systemd wants to hear that all is well; 0: never. */
 static double watchdog_seconds(void)
 {
@@ -126,20 +143,74 @@ static double watchdog_seconds(void)
     return strtod(us, NULL) / 1e6;
 }
 
-/* Until a signal comes.  s: NULL, or the server: a step that hangs ends the good news, and systemd
- * starts us anew. */
-static void serve_until_signal(struct server *s)
+/* A server, or several models. */
+struct served {
+    struct cli *c;
+    struct server *s;
+    struct router *r;
+};
+
+/* A step that hangs ends the good news, and systemd starts us anew. */
+static void tell_watchdog(const struct served *v, double limit)
+{
+    if (limit > 0 && (!v->s || server_alive(v->s)))
+        notify("WATCHDOG=1");
+}
+
+/* SIGUSR2 takes the server out of service, and the next one back. */
+static void set_away(const struct served *v, bool away)
+{
+    if (v->s)
+        server_set_away(v->s, away);
+    else
+        router_set_away(v->r, away);
+    cli_line("ingle: SIGUSR2: %s", away ? "/readyz says no from now on; requests are accepted"
+                                        : "/readyz says yes from now on");
+}
+
+/* For at most ms, -1: as long as it takes, until a signal comes. */
+static void wait_for_signal(int ms)
 {
     struct pollfd p = {.fd = wake[0], .events = POLLIN};
+    char bytes[64];
+    if (poll(&p, 1, ms) > 0)
+        (void)!read(wake[0], bytes, sizeof bytes);
+}
+
+/* Balancers learn that this server ends, and requests that come meanwhile are answered. */
+static void linger(const struct served *v, double limit, int ms)
+{
+    const double seconds = ingle_config_number(v->c->config, "linger");
+    const uint64_t end = clock_now() + (uint64_t)(seconds * 1e9);
+    if (seconds <= 0)
+        return;
+    if (v->s)
+        server_set_lingering(v->s);
+    else
+        router_set_lingering(v->r);
+    cli_line("ingle: /readyz says no; requests are accepted for %g s more (--linger)", seconds);
+    for (uint64_t now; (now = clock_now()) < end;) {
+        const int left = (int)((end - now) / 1000000) + 1;
+        wait_for_signal(ms >= 0 && ms < left ? ms : left);
+        tell_watchdog(v, limit);
+    }
+}
+
+/* Until a signal that ends us comes, and --linger is over. */
+static void serve_until_signal(const struct served *v)
+{
     const double limit = watchdog_seconds();
     const int ms = limit <= 0 ? -1 : limit < 4 ? (int)(limit * 250) + 1 : 1000;
+    sig_atomic_t turned = 0;
     notify("READY=1");
     while (!n_signals) {
-        (void)poll(&p, 1, ms);
-        if (limit > 0 && (!s || server_alive(s, limit)))
-            notify("WATCHDOG=1");
+        if (n_turns != turned)
+            set_away(v, (turned = n_turns) != 0);
+        wait_for_signal(ms);
+        tell_watchdog(v, limit);
     }
     notify("STOPPING=1");
+    linger(v, limit, ms);
 }
 
 static void say_stop(struct cli *c, const struct server_info *i)
@@ -202,12 +273,14 @@ static int serve_model(struct cli *c, const int *handed, int n_handed)
     struct server_info info;
     struct err err;
     struct start start = {.c = c, .percent = -1};
+    const double limit = watchdog_seconds();
     const struct server_options o = {.listener = handed,
                                      .n_listeners = n_handed,
                                      .config = c->config,
                                      .callbacks = {on_report, on_progress, &start},
                                      .fetch = cli_hub_any(c) ? fetch : NULL,
-                                     .fetch_arg = &start};
+                                     .fetch_arg = &start,
+                                     .watchdog_seconds = limit > 0 ? limit : HUNG_SECONDS};
     if (server_open(&s, &o, &err))
         return cli_fail_err(c, &err);
     server_describe(s, &info);
@@ -224,7 +297,7 @@ static int serve_model(struct cli *c, const int *handed, int n_handed)
     printf("ingle serve listens on %s\n", info.url);
     describe(c, &info);
     cli_push(c);
-    serve_until_signal(s);
+    serve_until_signal(&(struct served){.c = c, .s = s});
     server_describe(s, &info);
     say_stop(c, &info);
     server_drain(s);
@@ -345,7 +418,7 @@ static int serve_models(struct cli *c, const int *handed, int n_handed)
                info.n_keys ? ""
                            : "keys     none: every client that reaches the address has access\n");
     cli_push(c);
-    serve_until_signal(NULL);
+    serve_until_signal(&(struct served){.c = c, .r = r});
     router_describe(r, &info);
     say_stop(c, &info);
     router_drain(r);

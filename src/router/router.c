@@ -517,6 +517,7 @@ ingle_status router_open(struct router **out, const struct router_options *o, st
     h.arg = r;
     if (!st)
         st = address_listen(&r->address, &h, &r->http, err);
+    r->serve.http = r->http;
     if (!st)
         st = start_thread(r, err);
     if (st) {
@@ -539,6 +540,10 @@ static void wait_for_answers(const struct router *r, double seconds)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
 }
+
+void router_set_away(struct router *r, bool away) { atomic_store(&r->serve.away, away); }
+
+void router_set_lingering(struct router *r) { atomic_store(&r->serve.lingering, true); }
 
 void router_drain(struct router *r)
 {

@@ -43,6 +43,9 @@ struct router_options {
  * preloaded start. */
 MUST_CHECK ingle_status router_open(struct router **out, const struct router_options *o,
                                     struct err *err);
+/* As server_set_away() and server_set_lingering(). */
+void router_set_away(struct router *r, bool away);
+void router_set_lingering(struct router *r);
 /* No new requests; waits for the running ones as server_drain() does. */
 void router_drain(struct router *r);
 /* Ends the children, too. */

@@ -20,6 +20,7 @@
 enum what {
     TO_MODEL, /* the server's own routes */
     HEALTH,
+    PROBE, /* the server's own answer */
     PAGE,
     PAGE_FILE,
     OPENAPI,
@@ -718,6 +719,9 @@ void router_handle(void *arg, struct http_exchange *x, const struct http_request
     switch ((enum what)found->what) {
     case HEALTH:
         health(r, x, rq);
+        return;
+    case PROBE:
+        route_find(&table[1], 1, rq, &other_method)->fn(&r->serve, x, rq);
         return;
     case PAGE:
         page_get(&r->serve, x, rq);

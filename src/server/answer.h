@@ -123,6 +123,11 @@ size_t answer_requests_of(struct answer_core *a, const char *user, int64_t *numb
  * *why: there is nothing to end. */
 bool answer_end_thought(struct answer_core *a, const char *user, const char *id, const char **why);
 
+/* Calls fn with the token ids of each prompt of the request, without running it. */
+typedef void answer_prompt_fn(void *arg, const int32_t *ids, size_t n);
+void answer_each_prompt(const struct answer_core *a, struct http_exchange *x,
+                        const struct chat_request *r, answer_prompt_fn *fn, void *arg,
+                        struct fault *f);
 /* Tokens of the request's prompts, without running it; -1 and a fault.  The prompt's text as the
  * model sees it is appended to *text, if there is one. */
 int64_t answer_render(const struct answer_core *a, struct http_exchange *x,

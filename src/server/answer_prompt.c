@@ -770,8 +770,9 @@ void answer_reply_count(const struct answer_core *c, struct http_exchange *x,
     str_release(&out);
 }
 
-int64_t answer_render(const struct answer_core *c, struct http_exchange *x,
-                      const struct chat_request *r, struct str *text, struct fault *f)
+void answer_each_prompt(const struct answer_core *c, struct http_exchange *x,
+                        const struct chat_request *r, answer_prompt_fn *fn, void *arg,
+                        struct fault *f)
 {
     struct answer a = {.core = (struct answer_core *)(uintptr_t)c, .asker = x, .counted = true,
                        .request = *r};
@@ -787,9 +788,35 @@ int64_t answer_render(const struct answer_core *c, struct http_exchange *x,
     make_prompts(&a, f);
     if (f->kind == FAULT_CONTEXT)
         f->kind = FAULT_NONE; /* it may be counted all the same */
-    for (size_t i = 0; text && a.n_parts && i < a.part[0].n_ids && request_go_on(f); i++)
-        answer_token_bytes(c->o.model, a.part[0].ids[i], text);
+    for (int i = 0; i < a.n_parts && request_go_on(f); i++)
+        if (!a.part[i].first)
+            fn(arg, a.part[i].ids, a.part[i].n_ids);
     answer_release_parts(&a);
     str_release(&a.request.messages);
-    return f->kind ? -1 : a.info.n_prompt;
+}
+
+/* What answer_render() gathers. */
+struct rendered {
+    const struct answer_core *core;
+    struct str *text; /* of the first prompt, or NULL */
+    struct fault *f;
+    int64_t n_tokens;
+    bool again;
+};
+
+static void add_rendered(void *arg, const int32_t *ids, size_t n)
+{
+    struct rendered *q = arg;
+    for (size_t i = 0; q->text && !q->again && i < n && request_go_on(q->f); i++)
+        answer_token_bytes(q->core->o.model, ids[i], q->text);
+    q->again = true;
+    q->n_tokens += (int64_t)n;
+}
+
+int64_t answer_render(const struct answer_core *c, struct http_exchange *x,
+                      const struct chat_request *r, struct str *text, struct fault *f)
+{
+    struct rendered q = {.core = c, .text = text, .f = f};
+    answer_each_prompt(c, x, r, add_rendered, &q, f);
+    return f->kind ? -1 : q.n_tokens;
 }

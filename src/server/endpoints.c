@@ -53,6 +53,7 @@ void endpoints_health(struct serve *s, struct http_exchange *x, const struct htt
 
 static void put_limits(const struct serve *s, struct str *out)
 {
+    write_member_int(out, "max_model_len", s->engine_info.n_ctx);
     write_member_int(out, "context_length", s->engine_info.n_ctx);
     write_member_int(out, "max_context_length",
                      s->info.n_ctx ? s->info.n_ctx : s->engine_info.n_ctx);
@@ -91,6 +92,8 @@ static void put_model(const struct serve *s, struct str *out)
     write_member(out, "object", "model");
     write_member_int(out, "created", s->created);
     write_member(out, "owned_by", "ingle");
+    write_member(out, "root", s->model_id);
+    write_member_null(out, "parent");
     write_member_int(out, "last_used_ms", metrics_used_ms(s->metrics));
     for (size_t k = 0; k < 2; k++) {
         write_key(out, lists[k].name);
@@ -258,11 +261,38 @@ static bool reply_fits(const struct serve *s, const struct str *out, struct faul
     return request_go_on(f);
 }
 
-/* pieces: as llama-server tells them; vllm: in the form of vLLM. */
+/* The texts of tokens, or null where nobody asked for them; bytes that are a part of a character
+ * become U+FFFD. */
+static void put_token_texts(const struct serve *s, struct str *out, const int32_t *ids, size_t n,
+                            bool wanted, struct fault *f)
+{
+    write_key(out, "token_strs");
+    if (!wanted) {
+        write_null(out);
+        return;
+    }
+    write_open(out, '[');
+    for (size_t i = 0; i < n && reply_fits(s, out, f); i++) {
+        struct str piece;
+        str_init(&piece);
+        answer_token_bytes(s->model, ids[i], &piece);
+        write_string(out, piece.at, piece.n);
+        str_release(&piece);
+    }
+    write_close(out, ']');
+}
+
+/* How /tokenize answers. */
+struct token_form {
+    bool pieces; /* as llama-server shows them */
+    bool vllm, texts;
+};
+
 static void put_tokens(const struct serve *s, struct http_exchange *x,
                        const struct http_request *rq, const struct str *text, int flags,
-                       bool pieces, bool vllm, struct fault *f)
+                       const struct token_form *form, struct fault *f)
 {
+    const bool pieces = form->pieces, vllm = form->vllm;
     struct ingle_error error;
     struct str out;
     int32_t *ids;
@@ -294,6 +324,8 @@ static void put_tokens(const struct serve *s, struct http_exchange *x,
             write_int(&out, ids[i]);
     }
     write_close(&out, ']');
+    if (vllm)
+        put_token_texts(s, &out, ids, n, form->texts, f);
     write_close(&out, '}');
     ingle_free(ids);
     if (!f->kind) {
@@ -323,10 +355,12 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
 {
     struct fault f = serve_watch(x);
     struct str text, unused;
-    bool add_special = false, parse_special = true, pieces = false;
+    bool add_special = false, parse_special = true;
+    struct token_form form = {0};
     struct json_object *body = request_body(rq->body, rq->n_body, &f);
     const bool vllm = body && !request_get(body, "content") &&
                       (request_get(body, "prompt") || request_get(body, "messages"));
+    form.vllm = vllm;
     str_init(&text);
     str_init(&unused);
     add_special = vllm && !request_get(body, "messages"); /* there it is so unless it is said */
@@ -349,7 +383,8 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
         request_get_bool(body, "add_special_tokens", &add_special, &f);
         request_get_bool(body, "add_special", &add_special, &f);
         request_get_bool(body, "parse_special", &parse_special, &f);
-        request_get_bool(body, "with_pieces", &pieces, &f);
+        request_get_bool(body, "with_pieces", &form.pieces, &f);
+        request_get_bool(body, "return_token_strs", &form.texts, &f);
     }
     json_object_put(body);
     if (f.kind)
@@ -358,7 +393,7 @@ void endpoints_tokenize(struct serve *s, struct http_exchange *x, const struct h
         put_tokens(s, x, rq, &text,
                    (add_special ? INGLE_ADD_SPECIAL : 0) |
                        (parse_special ? INGLE_PARSE_SPECIAL : 0),
-                   pieces, vllm, &f);
+                   &form, &f);
     str_release(&unused);
     str_release(&text);
 }

@@ -37,6 +37,10 @@ struct serve {
     struct metrics *metrics;
     const char *_Atomic model_id; /* what /v1/models calls it */
     int64_t created;      /* seconds since 1970 when the server started */
+    const char *instance; /* names this process among others */
+    double watchdog_seconds; /* of a step, after which the server counts as hung; 0: none */
+    atomic_bool away;        /* no new requests should come: SIGUSR2 */
+    atomic_bool lingering;   /* ... because the server stops soon */
     struct slots *slots;             /* NULL: none are saved */
     struct json_object *codex_model; /* entry of Codex's catalogue; NULL: none */
     struct responses_store *responses; /* answers and conversations that /v1/responses keeps */

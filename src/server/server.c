@@ -13,6 +13,7 @@
 #include "server/address.h"
 #include "server/answer.h"
 #include "server/auth.h"
+#include "server/fleet.h"
 #include "server/guard.h"
 #include "server/metrics.h"
 #include "server/responses/responses.h"
@@ -24,6 +25,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { PARALLEL = 4, LAST_WORDS_S = 2 };
 
@@ -31,7 +33,7 @@ struct server {
     struct serve serve; /* first: endpoints get it */
     struct address address;
     /* model_id: at first, and of a model that was fetched */
-    char model_id[2][128], fingerprint[64];
+    char model_id[2][128], fingerprint[64], instance[128];
     ingle_status (*fetch)(void *arg, struct err *err);
     void *fetch_arg;
     struct guard *guard; /* NULL: none */
@@ -174,6 +176,16 @@ static void name_model(struct server *s, char out[128])
     s->serve.model_id = out;
 }
 
+/* The host, the process and when it began: no two processes have the same. */
+static void name_instance(struct server *s)
+{
+    char host[65] = "";
+    (void)gethostname(host, sizeof host - 1);
+    snprintf(s->instance, sizeof s->instance, "%s-%ld-%llx", host, (long)getpid(),
+             (unsigned long long)clock_now());
+    s->serve.instance = s->instance;
+}
+
 static ingle_status start_http(struct server *s, struct err *err)
 {
     const struct http_options calls = {
@@ -245,6 +257,8 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     name_model(s, s->model_id[0]);
     s->fetch = o->fetch;
     s->fetch_arg = o->fetch_arg;
+    s->serve.watchdog_seconds = o->watchdog_seconds;
+    name_instance(s);
     ingle_status st = responses_store_create(
         &s->serve.responses, (size_t)ingle_config_number(o->config, "max-responses"),
         (size_t)ingle_config_number(o->config, "max-responses-bytes"), err);
@@ -421,6 +435,10 @@ static void wait_for_answers(const struct server *s, double seconds)
     }
 }
 
+void server_set_away(struct server *s, bool away) { atomic_store(&s->serve.away, away); }
+
+void server_set_lingering(struct server *s) { atomic_store(&s->serve.lingering, true); }
+
 void server_drain(struct server *s)
 {
     atomic_store(&s->serve.phase, SERVE_DRAINING);
@@ -474,11 +492,4 @@ void server_describe(const struct server *s, struct server_info *out)
     address_describe(&s->address, s->serve.http, out);
 }
 
-bool server_alive(struct server *s, double seconds)
-{
-    struct ingle_scheduler_status now;
-    if (serve_phase(&s->serve) == SERVE_LOADING || !s->serve.scheduler)
-        return true;
-    (void)ingle_scheduler_status(s->serve.scheduler, &now, NULL, 0);
-    return now.since_step_seconds < seconds;
-}
+bool server_alive(struct server *s) { return fleet_lives(&s->serve); }

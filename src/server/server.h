@@ -28,6 +28,7 @@ struct server_options {
      * are there.  With it server_load() calls it and opens the model, on the caller's thread. */
     ingle_status (*fetch)(void *arg, struct err *err);
     void *fetch_arg;
+    double watchdog_seconds; /* of a step, after which /livez fails; 0: never */
 };
 
 MUST_CHECK ingle_status server_open(struct server **out, const struct server_options *o,
@@ -37,6 +38,10 @@ MUST_CHECK ingle_status server_plan(const struct ingle_config *config,
                                     struct ingle_callbacks callbacks, struct ingle_plan *out,
                                     struct err *err);
 MUST_CHECK ingle_status server_load(struct server *s, struct err *err);
+/* Whether /readyz says that no new requests should come; they are accepted all the same. */
+void server_set_away(struct server *s, bool away);
+/* The same, because the server stops soon. */
+void server_set_lingering(struct server *s);
 /* No new requests; waits until the running ones are done, at most the seconds of the option
  * "drain", then cancels them. */
 void server_drain(struct server *s);
@@ -56,7 +61,7 @@ struct server_info {
 };
 void server_describe(const struct server *s, struct server_info *out);
 /* Whether steps are being made when there is work: false when one has taken longer than
- * `seconds`. */
-bool server_alive(struct server *s, double seconds);
+ * watchdog_seconds. */
+bool server_alive(struct server *s);
 
 #endif
