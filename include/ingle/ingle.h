@@ -143,6 +143,67 @@ INGLE_API const char *ingle_token(const struct ingle_model *m, int32_t id, size_
 /* The id whose spelling is exactly this, or -1. */
 INGLE_API int32_t ingle_find_token(const struct ingle_model *m, const char *bytes, size_t n);
 
+/* ---- pictures and sound ---- */
+
+/*
+ * A picture or a sound enters a prompt as soft tokens: vectors of an encoder ("tower"), which stand
+ * where the prompt has as many placeholder ids, between two markers.  The way of one:
+ *   ingle_medium_open()   decodes, checks and resizes it: how many soft tokens it has is known;
+ *   ingle_chat.media or ingle_tokenize_media()   make a prompt: ids, and spans (where media stand);
+ *   ingle_session_sync_media() or ingle_request_options.span   take both; what is not known of
+ *   the encoder's vectors is computed when the prompt is.
+ */
+struct ingle_engine;
+
+enum ingle_media_kind { INGLE_MEDIA_ANY, INGLE_MEDIA_IMAGE, INGLE_MEDIA_AUDIO };
+/* of ingle_media.budget */
+enum { INGLE_MEDIA_BUDGET = 0, INGLE_MEDIA_AUTO = -1 };
+
+/* One as it comes: one of bytes, rgb and samples is there. */
+struct ingle_media {
+    /* ANY: the bytes tell it; else INGLE_ARG if they are of the other kind */
+    enum ingle_media_kind kind;
+    const void *bytes; /* [n_bytes]: a file: JPEG, PNG, WebP, GIF (its first picture), WAV */
+    size_t n_bytes;
+    const uint8_t *rgb; /* [height][width][3]: upright, without alpha */
+    int32_t width, height;
+    const float *samples; /* [n_samples]: 16 kHz, one channel, -1 to 1 */
+    size_t n_samples;
+    /* soft tokens of a picture, at most: 70, 140, 280, 560, 1120; INGLE_MEDIA_AUTO: the smallest
+     * of them that keeps its pixels; INGLE_MEDIA_BUDGET: as ingle_engine_options.image_tokens */
+    int32_t budget;
+    const char *name; /* for errors: "message 2, part 1"; NULL: "picture", "sound" */
+};
+
+/* One that is decoded and checked.  Counted; any thread. */
+struct ingle_medium;
+struct ingle_medium_info {
+    enum ingle_media_kind kind;
+    int64_t n_soft;   /* soft tokens */
+    int64_t n_tokens; /* with its two markers */
+    int32_t width, height;           /* of a picture, upright, */
+    int32_t used_width, used_height; /* ... and as the encoder sees it */
+    int32_t budget;
+    double seconds; /* of a sound */
+    uint8_t id[32]; /* of what the encoder sees, and of the encoder: the same, the same vectors */
+};
+/* From any thread, several at a time.  INGLE_UNSUP: the model does not read this kind, or no
+ * decoder of this format is there; INGLE_FORMAT: damaged, or no known format; INGLE_LIMIT: too
+ * large, too long. in is borrowed for the call. */
+INGLE_API ingle_status ingle_medium_open(struct ingle_medium **out, struct ingle_engine *e,
+                                         const struct ingle_media *in, struct ingle_error *error);
+INGLE_API struct ingle_medium *ingle_medium_ref(struct ingle_medium *m);
+/* Gives a reference back.  Before ingle_engine_close(). */
+INGLE_API void ingle_medium_close(struct ingle_medium *m);
+INGLE_API void ingle_medium_info(const struct ingle_medium *m, struct ingle_medium_info *out);
+
+/* The soft tokens of a medium in a prompt: positions [start, start + n), n being its n_soft.  Spans
+ * are ascending and have other tokens between them. */
+struct ingle_span {
+    int64_t start, n;
+    struct ingle_medium *medium;
+};
+
 /* ---- chat ---- */
 
 /* Messages and tools are JSON in the form of OpenAI chat completions: an array of {role,
@@ -160,6 +221,10 @@ struct ingle_chat {
     bool developer_own;
     const char *effort;        /* DeepSeek V4: reasoning effort, or NULL */
     struct ingle_bounds *bounds; /* NULL: none */
+    /* [n_media]: of the parts of messages with type image, image_url, audio or input_audio, in
+     * their order.  Borrowed for the call */
+    struct ingle_medium *const *media;
+    size_t n_media;
 };
 
 struct ingle_prompt {
@@ -168,14 +233,28 @@ struct ingle_prompt {
     int32_t *ids; /* special tokens only where the template wrote them */
     size_t n_ids;
     bool open_thought; /* the prompt ends inside a thought */
+    /* [n_spans]: where media stand in ids; each has a reference of the prompt's */
+    struct ingle_span *span;
+    size_t n_spans;
 };
 INGLE_API void ingle_prompt_release(struct ingle_prompt *p);
 /* How many tokens of a prompt stand before the last place where turns meet, such as the request for
  * an answer: a later turn's prompt begins with them.  0: its tokens show none. */
 INGLE_API size_t ingle_prompt_stable(const struct ingle_model *m, const int32_t *ids, size_t n);
 
+/* INGLE_ARG: not as many media as parts, or one of another kind; INGLE_UNSUP: a part that no prompt
+ * of this model holds (video; in a system message). */
 INGLE_API ingle_status ingle_chat_render(const struct ingle_model *m, const struct ingle_chat *c,
                                          struct ingle_prompt *out, struct ingle_error *error);
+
+/* A prompt of a text in which each `marker` (not empty) stands for the next of media [n_media];
+ * the pieces between them are tokenised one by one, the first with `flags`, the others without
+ * INGLE_ADD_SPECIAL.  bounds may be NULL.  INGLE_ARG: not as many markers as media. */
+INGLE_API ingle_status ingle_tokenize_media(const struct ingle_model *m, const char *text, size_t n,
+                                            int flags, const char *marker,
+                                            struct ingle_medium *const *media, size_t n_media,
+                                            struct ingle_bounds *bounds, struct ingle_prompt *out,
+                                            struct ingle_error *error);
 
 /* The same for one JSON object that holds the arguments as members (messages, tools,
  * enable_thinking, large ...), as test vectors do.  family: "gemma4" or "deepseek4".  m may
@@ -354,9 +433,16 @@ struct ingle_engine_options {
     int64_t prompt_keep_from; /* tokens of the shortest prompt that is shortened; 0: 4,096 */
     /* tokens of the longest one; 0: as n_ctx says, or what both models were made for */
     int64_t prompt_ctx;
+    /* The encoders of pictures and sound: a file, "auto" (or NULL: in the model's file, or the one
+     * file mmproj*.gguf beside it, or none), "off".  Several beside it are an error. */
+    const char *mmproj;
+    /* soft tokens of a picture where nobody says: 70, 140, 280, 560, 1120; INGLE_MEDIA_AUTO; 0: as
+     * the model's files say, or 280 */
+    int32_t image_tokens;
+    uint64_t media_cache; /* bytes of encoders' results that are kept; 0: 256 MiB */
 };
 
-enum { INGLE_PLAN_ITEMS = 14 };
+enum { INGLE_PLAN_ITEMS = 16 };
 
 struct ingle_plan {
     struct {
@@ -490,8 +576,27 @@ struct ingle_engine_info {
     char kv_select[48];      /* ingle_engine_options.kv_select in effect: "off", "1/16" */
     char kv_select_why[160]; /* why no answer can choose pages here; else "" */
     struct ingle_paging paging; /* as it is now */
+    bool sees, hears;        /* reads pictures, sound */
+    const char *mmproj;      /* the file of the encoders; "": there are none, */
+    const char *mmproj_why;  /* ... and why not: "no mmproj file beside the model", "off"; "" */
+    uint64_t mmproj_bytes;   /* of their weights and scratch */
+    int32_t image_tokens;    /* in effect: 280; INGLE_MEDIA_AUTO */
+    uint64_t media_cache;    /* bytes of results that may be kept */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
+
+/* Pictures and sounds since the start. */
+struct ingle_media_counts {
+    /* in prompts; of them: encoded; their vectors were kept; not needed, as their keys and values
+     * were there */
+    int64_t n_media, n_encoded, n_kept, n_reused;
+    int64_t image_tokens, audio_tokens; /* of prompts, with markers */
+    int64_t encoded_tokens;             /* soft tokens that were encoded */
+    double encode_seconds;
+    uint64_t cache_bytes, budget_bytes; /* of vectors that are kept, now and at most */
+};
+/* Any thread. */
+INGLE_API void ingle_engine_media(const struct ingle_engine *e, struct ingle_media_counts *out);
 
 /* What sparse prompts left out.  A pair is a row of a prompt and a query head of a layer; zeros:
  * there were none. */
@@ -769,10 +874,21 @@ struct ingle_reuse {
 INGLE_API ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens,
                                           int64_t n, struct ingle_reuse *reuse,
                                           struct ingle_error *error);
+/* The same with media: the tokens of spans are placeholders of the model, as prompts have them.
+ * Spans are copied, with references.  A step encodes what it needs. */
+INGLE_API ingle_status ingle_session_sync_media(struct ingle_session *s, const int32_t *tokens,
+                                                int64_t n, const struct ingle_span *span,
+                                                size_t n_spans, struct ingle_reuse *reuse,
+                                                struct ingle_error *error);
+/* The same of ingle_session_append(); spans count from its tokens' beginning. */
+INGLE_API ingle_status ingle_session_append_media(struct ingle_session *s, const int32_t *tokens,
+                                                  int64_t n, const struct ingle_span *span,
+                                                  size_t n_spans, struct ingle_error *error);
 /* Puts tokens behind what is there; they wait for a step. */
 INGLE_API ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens,
                                             int64_t n, struct ingle_error *error);
-/* Shortens to n tokens; what has to be computed again for that waits for a step. */
+/* Shortens to n tokens; what has to be computed again for that waits for a step.  Of a medium all
+ * soft tokens stay or none: to a place inside one it goes back to its first one. */
 INGLE_API ingle_status ingle_session_rewind(struct ingle_session *s, int64_t n,
                                             struct ingle_error *error);
 /* dst (of the same engine) becomes what src is; memory is shared until one of them goes on. */
@@ -1037,6 +1153,12 @@ struct ingle_usage {
     /* why most steps were without drafts; "": they had some */
     char draft_why[96];
     double queue_seconds, prefill_seconds, decode_seconds;
+    /* of n_prompt: of pictures and of sounds, with their markers */
+    int64_t image_tokens, audio_tokens;
+    /* pictures and sounds of the prompt; of them those that were encoded for it, in so many
+     * seconds: the others' vectors, or keys and values, were there */
+    int64_t n_media, n_encoded;
+    double encode_seconds; /* not part of prefill_seconds */
 };
 
 /* For measurements of a request whose tokens are known: what would be drafted is replaced, by the
@@ -1092,6 +1214,12 @@ struct ingle_request_options {
     const int32_t *position;
     /* as in ingle_session_set_select(); NULL: as the engine's options say.  Not kept */
     const char *kv_select;
+    /* [n_spans]: as in ingle_session_sync_media().  Copied, with references */
+    const struct ingle_span *span;
+    size_t n_spans;
+    /* NULL, or called while media are encoded, before progress(): so many of those that it needs
+     * are done, the next one by a part of 0 to 1 */
+    void (*encoding)(void *arg, int64_t n_done, int64_t n_media, double part);
 };
 /* INGLE_ARG names the field; INGLE_LIMIT: the prompt is longer than the context, or the
  * queue is full (the text says which; *retry_seconds, if not NULL, is -1 for the former and
@@ -1138,6 +1266,7 @@ struct ingle_slot {
     int64_t request; /* number of the request, from 1; 0: the slot is free */
     int64_t n_prompt, n_prefilled, n_generated, max_tokens;
     bool held; /* ingle_request_hold() */
+    bool encoding; /* a medium of its prompt is being encoded */
     bool restoring; /* what is on disk of the prompt is being read; it takes no part in steps */
 };
 enum { INGLE_DRAFT_PLACES = 16 };
@@ -1178,6 +1307,7 @@ struct ingle_scheduler_status {
     struct ingle_sparse sparse;   /* of all prompts */
     struct ingle_select select;   /* of all answers */
     struct ingle_paging paging;
+    struct ingle_media_counts media;
 };
 /* A snapshot from any thread; fills up to n_slots slots and returns how many there are. */
 INGLE_API int64_t ingle_scheduler_status(struct ingle_scheduler *s,

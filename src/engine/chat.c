@@ -10,6 +10,9 @@ void ingle_prompt_release(struct ingle_prompt *p)
 {
     if (!p)
         return;
+    for (size_t i = 0; i < p->n_spans; i++)
+        ingle_medium_close(p->span[i].medium);
+    mem_free(p->span);
     mem_free(p->text);
     mem_free(p->ids);
     *p = (struct ingle_prompt){0};
@@ -42,23 +45,34 @@ size_t ingle_prompt_stable(const struct ingle_model *m, const int32_t *ids, size
     return b.n ? (size_t)b.at[b.n - 1] : 0;
 }
 
+/* Media that the prompt of a conversation has, or NULL. */
+struct media {
+    struct ingle_medium *const *at;
+    size_t n;
+};
+
 /* Takes the text of p; ids only when there is a tokenizer. */
 static ingle_status give_prompt(enum text_chat_family family, const struct ingle_model *m,
-                                struct text_prompt *p, struct ingle_bounds *bounds,
-                                struct ingle_prompt *out, struct err *err)
+                                struct text_prompt *p, const struct media *media,
+                                struct ingle_bounds *bounds, struct ingle_prompt *out,
+                                struct err *err)
 {
     struct ingle_prompt r = {.open_thought = is_open_thought(family, &p->text)};
     struct text_ids ids = {0};
     if (m && m->tokenizer) {
-        const ingle_status st = engine_encode(m->tokenizer, p->text.at, p->text.n, false,
-                                              p->special, p->n_special, bounds, &ids, err);
+        ingle_status st = engine_encode(m->tokenizer, p->text.at, p->text.n, false, p->special,
+                                        p->n_special, bounds, &ids, err);
+        if (!st && media && media->n)
+            st = engine_media_expand(m, &ids, media->at, media->n, &r, err);
         if (st) {
             text_ids_release(&ids);
             return st;
         }
     }
-    r.ids = ids.id;
-    r.n_ids = ids.n;
+    if (!r.ids) {
+        r.ids = ids.id;
+        r.n_ids = ids.n;
+    }
     r.n_text = p->text.n;
     r.text = str_detach(&p->text);
     if (!r.text) {
@@ -96,6 +110,25 @@ static void rename_developers(struct json_object *messages)
     }
 }
 
+/* Each part of the messages that is no text has one, and a place in the prompt. */
+static ingle_status check_media(const struct ingle_chat *c, const struct text_prompt *p,
+                                struct err *err)
+{
+    if (p->n_media && !c->n_media)
+        return err_set(err, INGLE_UNSUP, "the messages hold %zu images, sounds or videos: this "
+                       "version reads only text", p->n_media);
+    if (p->n_media != c->n_media)
+        return err_set(err, INGLE_ARG,
+                       "the messages hold %zu images, sounds or videos, %zu are given", p->n_media,
+                       c->n_media);
+    if (p->n_media != p->n_media_marks)
+        return err_set(err, INGLE_UNSUP,
+                       "%zu of %zu images and sounds have no place in the prompt: the chat format "
+                       "shows none in a system message",
+                       p->n_media - p->n_media_marks, p->n_media);
+    return INGLE_OK;
+}
+
 static ingle_status render(const struct ingle_model *m, const struct ingle_chat *c,
                            struct ingle_prompt *out, struct err *err)
 {
@@ -122,11 +155,11 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
         rename_developers(messages);
     if (!st)
         st = text_chat_render(m->chat, messages, tools, &o, &p, err);
-    if (!st && p.n_media)
-        st = err_set(err, INGLE_UNSUP, "the messages hold %zu images, sounds or videos: this "
-                     "version reads only text", p.n_media);
     if (!st)
-        st = give_prompt(m->chat, m, &p, c->bounds, out, err);
+        st = check_media(c, &p, err);
+    const struct media media = {c->media, c->n_media};
+    if (!st)
+        st = give_prompt(m->chat, m, &p, &media, c->bounds, out, err);
     text_prompt_release(&p);
     json_object_put(messages);
     json_object_put(tools);
@@ -160,7 +193,7 @@ static ingle_status render_case(const char *family, const struct ingle_model *m,
     if (!st)
         st = text_chat_render_case(f, c, &p, err);
     if (!st)
-        st = give_prompt(f, m, &p, NULL, out, err);
+        st = give_prompt(f, m, &p, NULL, NULL, out, err);
     text_prompt_release(&p);
     json_object_put(c);
     return st;

@@ -232,6 +232,19 @@ static ingle_status add_bias(struct ingle_config *c, const char *text, struct er
     return INGLE_OK;
 }
 
+static bool image_tokens_of(const char *text, int32_t *out)
+{
+    static const struct { const char *name; int32_t n; } known[] = {
+        {"default", INGLE_MEDIA_BUDGET}, {"auto", INGLE_MEDIA_AUTO}, {"70", 70}, {"140", 140},
+        {"280", 280}, {"560", 560}, {"1120", 1120}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(text, known[i].name) == 0) {
+            *out = known[i].n;
+            return true;
+        }
+    return false;
+}
+
 static ingle_status set(struct ingle_config *c, const char *where, const char *name,
                         const char *value, struct err *err)
 {
@@ -246,6 +259,12 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
     struct kern_pick pick;
     if (!st && strcmp(name, "kv-select") == 0)
         st = engine_pick_parse("option '--kv-select'", value, &pick, err);
+    int32_t image_tokens;
+    if (!st && strcmp(name, "image-tokens") == 0 && !image_tokens_of(value, &image_tokens))
+        st = err_set(err, INGLE_ARG,
+                     "option '--image-tokens' is '%s', none of default, auto, 70, 140, 280, 560 "
+                     "and 1120",
+                     value);
     if (!st && strcmp(name, "logit-bias") == 0)
         st = add_bias(c, value, err);
     if (st)
@@ -387,6 +406,9 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->prompt_keep_from = (int64_t)ingle_config_number(c, "prompt-keep-from");
     out->prompt_ctx = (int64_t)ingle_config_number(c, "prompt-ctx");
     out->worker_plain = ingle_config_flag(c, "worker-plain");
+    out->mmproj = ingle_config_text(c, "mmproj", 0);
+    (void)image_tokens_of(ingle_config_text(c, "image-tokens", 0), &out->image_tokens);
+    out->media_cache = (uint64_t)ingle_config_number(c, "media-cache");
 }
 
 ingle_status ingle_config_check(const struct ingle_config *c, const struct ingle_model *m,

@@ -1030,6 +1030,8 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
     engine_pick_text(&e->pick, out->kv_select, sizeof out->kv_select);
     snprintf(out->kv_select_why, sizeof out->kv_select_why, "%s", e->pick_why ? e->pick_why : "");
     engine_paging_count(e, &out->paging);
+    out->mmproj = "";
+    out->mmproj_why = "this version reads text only";
 }
 
 const uint64_t *ingle_engine_expert_hits(const struct ingle_engine *e, int64_t layer)

@@ -18,6 +18,7 @@
  * session.c  timelines, steps, sampling
  * sparse.c   prompts that read the values that matter
  * pick.c     answers that read chosen pages
+ * media.c    pictures and sounds, and where they stand in prompts
  * skip.c     prompts of which parts are left out
  * config.c   the table of options
  * scheduler*.c   many requests on one thread (engine/scheduler.h)
@@ -30,6 +31,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/report.h"
+#include "engine/media.h"
 #include "ingle/ingle.h"
 #include "io/io.h"
 #include "session/session.h"
@@ -53,6 +55,7 @@ struct ingle_model {
     struct engine_words *words;   /* what its grammars share */
     enum text_chat_family chat;
     struct text_turns turns;      /* of its prompts */
+    struct engine_media_ids media;
     const char *chat_name;        /* "gemma4" */
     char *arch, *name;            /* never NULL */
     const char *template_name;

@@ -444,6 +444,7 @@ static ingle_status read_rules(struct ingle_model *m, struct err *err)
     m->chat = gemma ? TEXT_CHAT_GEMMA4 : TEXT_CHAT_DEEPSEEK_V4;
     m->chat_name = gemma ? "gemma4" : "deepseek4";
     text_borders_init(&m->turns, m->chat, m->tokenizer);
+    engine_media_ids(m->tokenizer, &m->media);
     family_sampling(m, &m->sampling);
     const bool gguf = m->file && io_kind(m->file) == IO_GGUF;
     ingle_status st = read_ends(m, gguf ? io_metadata(m->file) : NULL, err);

@@ -136,6 +136,8 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     struct kern_pick pick = {0};
     uint32_t few = s->e->few;
     ingle_status st = check_numbers(s, o, err);
+    if (!st)
+        st = engine_media_check(s->e->model, o->prompt, o->n_prompt, o->span, o->n_spans, err);
     if (!st && o->sparse)
         st = engine_sparse_parse("sparse", o->sparse, &few, err);
     if (!st)
@@ -167,6 +169,8 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->sparse_in_vain = few && s->e->few_why;
     r->gaps = gaps;
     r->o.position = NULL;
+    r->o.span = NULL;
+    r->o.n_spans = 0;
     r->salt = engine_salt_of(o->user);
     r->scope = (struct kv_scope){.salt = kv_pick_salt(r->salt, &pick),
                                  .pick = kv_pick_of(&pick),

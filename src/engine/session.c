@@ -110,8 +110,9 @@ void engine_explain_reuse(const struct session_reuse *r, int64_t n, struct ingle
         snprintf(out->why, sizeof out->why, "differs at token %lld", (long long)r->matched);
 }
 
-ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, int64_t n,
-                                struct ingle_reuse *reuse, struct ingle_error *error)
+static ingle_status sync_media(struct ingle_session *s, const int32_t *tokens, int64_t n,
+                               const struct ingle_span *span, size_t n_spans,
+                               struct ingle_reuse *reuse, struct ingle_error *error)
 {
     struct err err;
     struct session_reuse r;
@@ -121,6 +122,8 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
     s->sparse_told = false;
     engine_pick_tell(s);
     ingle_status st = check_tokens(s, tokens, n, &err);
+    if (!st)
+        st = engine_media_check(s->e->model, tokens, n, span, n_spans, &err);
     if (!st)
         st = session_sync(s->s, tokens, n, &r, &err);
     if (!st) {
@@ -132,14 +135,36 @@ ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, 
     return engine_say(error, st, &err);
 }
 
-ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens, int64_t n,
-                                  struct ingle_error *error)
+ingle_status ingle_session_sync(struct ingle_session *s, const int32_t *tokens, int64_t n,
+                                struct ingle_reuse *reuse, struct ingle_error *error)
+{
+    return sync_media(s, tokens, n, NULL, 0, reuse, error);
+}
+
+ingle_status ingle_session_sync_media(struct ingle_session *s, const int32_t *tokens, int64_t n,
+                                      const struct ingle_span *span, size_t n_spans,
+                                      struct ingle_reuse *reuse, struct ingle_error *error)
+{
+    return sync_media(s, tokens, n, span, n_spans, reuse, error);
+}
+
+ingle_status ingle_session_append_media(struct ingle_session *s, const int32_t *tokens, int64_t n,
+                                        const struct ingle_span *span, size_t n_spans,
+                                        struct ingle_error *error)
 {
     struct err err;
     ingle_status st = check_tokens(s, tokens, n, &err);
     if (!st)
+        st = engine_media_check(s->e->model, tokens, n, span, n_spans, &err);
+    if (!st)
         st = session_append(s->s, tokens, n, &err);
     return engine_say(error, st, &err);
+}
+
+ingle_status ingle_session_append(struct ingle_session *s, const int32_t *tokens, int64_t n,
+                                  struct ingle_error *error)
+{
+    return ingle_session_append_media(s, tokens, n, NULL, 0, error);
 }
 
 ingle_status ingle_session_rewind(struct ingle_session *s, int64_t n, struct ingle_error *error)

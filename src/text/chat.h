@@ -42,7 +42,8 @@ struct text_prompt {
     struct str text;
     struct text_range *special;
     size_t n_special, cap_special;
-    size_t n_media; /* images, audio and video in the messages: at best markers here */
+    size_t n_media; /* images, audio and video in the messages, */
+    size_t n_media_marks; /* ... of which so many have a marker here, in their order */
 };
 void text_prompt_init(struct text_prompt *p);
 void text_prompt_clear(struct text_prompt *p);

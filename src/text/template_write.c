@@ -19,7 +19,7 @@ void text_prompt_clear(struct text_prompt *p)
 {
     str_clear(&p->text);
     p->n_special = 0;
-    p->n_media = 0;
+    p->n_media = p->n_media_marks = 0;
 }
 
 void text_prompt_release(struct text_prompt *p)
@@ -148,6 +148,7 @@ void text_mark_medium(struct text_writer *w, const char *marker)
 {
     text_mark(w, marker);
     w->out->n_media++;
+    w->out->n_media_marks++;
 }
 
 /* Adds one to the last of n decimal digits; false when that needs another digit. */
