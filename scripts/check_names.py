@@ -19,7 +19,7 @@ for obj in objects:
         exact = {file}
     else:
         prefixes = (room + "_", "ingle_") if room == "engine" else (room + "_",)
-        exact = {"main"} if room == "cli" else set()
+        exact = {"main"} if room in ("cli", "media") else set()
     out = subprocess.run(["nm", "-g", "--defined-only", str(obj)], capture_output=True, text=True, check=True)
     for line in out.stdout.splitlines():
         name = line.split()[-1]
