@@ -5,6 +5,7 @@
 #include "base/disk.h"
 #include "base/pool.h"
 #include "base/size.h"
+#include "media/media.h"
 #include "tool/tool.h"
 
 #include <string.h>
@@ -22,6 +23,7 @@ struct findings {
     struct tool_kernel kernel[MAX_KERNELS];
     size_t n_kernels;
     int n_failed;
+    struct err decoder; /* its status: whether pictures and sounds can be decoded */
 };
 
 /* The word in brackets of "always [madvise] never". */
@@ -42,15 +44,27 @@ static void read_huge_pages(char *out, size_t n)
 
 static void add_bundles(char *out, size_t n, uint32_t have)
 {
-    static const char *const level[] = {"avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi",
-                                        "amx"};
-    static const uint32_t bit[] = {CPU_AVX2, CPU_AVXVNNI, CPU_AVX512, CPU_AVX512VNNI,
-                                   CPU_AVX512VBMI, CPU_AMX};
+    static const char *const level[] = {"avx2",       "avxvnni",    "avx512",
+                                        "avx512vnni", "avx512vbmi", "amx"};
+    static const uint32_t bit[] = {CPU_AVX2,       CPU_AVXVNNI,    CPU_AVX512,
+                                   CPU_AVX512VNNI, CPU_AVX512VBMI, CPU_AMX};
     size_t at = 0;
     out[0] = 0;
     for (size_t i = 0; i < sizeof bit / sizeof *bit; i++)
         if (have & bit[i] && at < n)
             at += (size_t)snprintf(out + at, n - at, "%s%s", at ? " " : "", level[i]);
+}
+
+/* Whether a file can be decoded: in the process that every picture gets. */
+static void try_decoder(struct err *err)
+{
+    struct media_decoder *d = NULL;
+    err->status = INGLE_OK;
+    ingle_status st = media_decoder_create(&d, err);
+    if (!st)
+        st = media_decoder_check(d, err);
+    err->status = st;
+    media_decoder_free(d);
 }
 
 static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
@@ -71,6 +85,7 @@ static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
     f->pinned = !ingle_config_flag(c->config, "no-pin");
     snprintf(f->numa, sizeof f->numa, ", numa %s", ingle_config_text(c->config, "numa", 0));
     read_huge_pages(f->huge_pages, sizeof f->huge_pages);
+    try_decoder(&f->decoder);
     ingle_status st = pool_create(&pool, f->threads, f->pinned, err);
     if (!st)
         st = cli_memory_rate(pool, f->machine.n_logical, &f->read, err);
@@ -79,6 +94,26 @@ static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
                           err);
     pool_free(pool);
     return st;
+}
+
+static void print_formats(const struct findings *f)
+{
+    const char *between = "";
+    fputs("pictures, sound  ", stdout);
+    if (f->decoder.status) {
+        printf("none: %s\n", CLI_SHOWN(f->decoder.msg));
+        return;
+    }
+    for (int k = MEDIA_UNKNOWN + 1; k < MEDIA_N_KINDS; k++)
+        if (media_can_decode((enum media_kind)k)) {
+            printf("%s%s", between, media_kind_name((enum media_kind)k));
+            between = ", ";
+        }
+    for (int k = MEDIA_UNKNOWN + 1; k < MEDIA_N_KINDS; k++)
+        if (!media_can_decode((enum media_kind)k))
+            printf("; no %s: built without %s", media_kind_name((enum media_kind)k),
+                   media_library((enum media_kind)k));
+    putchar('\n');
 }
 
 static void print_kernel(const struct tool_kernel *k)
@@ -121,6 +156,7 @@ static void print_text(const struct findings *f, bool verbose)
     cli_memory_rate_print(&f->read);
     printf("kernels          up to %s; %d of them failed their self-test%s\n", cpu_name(f->used),
            f->n_failed, verbose ? "" : " (-v lists them)");
+    print_formats(f);
     puts("\nWhat that means for published models in the free memory ('ingle models' has all, with "
          "the commands):");
     cli_models_short(m->memory_free_bytes, f->read.bytes_per_s);
@@ -128,6 +164,18 @@ static void print_text(const struct findings *f, bool verbose)
         puts("\nkernels");
     for (size_t i = 0; verbose && i < f->n_kernels; i++)
         print_kernel(&f->kernel[i]);
+}
+
+static void print_formats_json(const struct findings *f)
+{
+    const char *between = "";
+    fputs("\"media_formats\": [", stdout);
+    for (int k = MEDIA_UNKNOWN + 1; k < MEDIA_N_KINDS; k++)
+        if (media_can_decode((enum media_kind)k) && !f->decoder.status) {
+            printf("%s\"%s\"", between, media_kind_name((enum media_kind)k));
+            between = ", ";
+        }
+    fputs("], ", stdout);
 }
 
 static void print_json(const struct findings *f)
@@ -145,10 +193,12 @@ static void print_json(const struct findings *f)
     printf("\"memory_bytes\": %llu, \"memory_limit_bytes\": %llu, \"memory_free_bytes\": %llu, "
            "\"huge_pages\": \"%s\", \"threads\": %d, \"pinned\": %s, \"read_bytes_per_s\": %.6g, "
            "\"busy_rounds\": %d, "
-           "\"failed_kernels\": %d, \"kernels\": [",
+           "\"failed_kernels\": %d, ",
            (unsigned long long)m->memory_bytes, (unsigned long long)m->memory_limit_bytes,
            (unsigned long long)m->memory_free_bytes, f->huge_pages, f->threads,
            f->pinned ? "true" : "false", f->read.bytes_per_s, f->read.n_busy, f->n_failed);
+    print_formats_json(f);
+    fputs("\"kernels\": [", stdout);
     for (size_t i = 0; i < f->n_kernels; i++) {
         const struct tool_kernel *k = &f->kernel[i];
         printf("%s{\"type\": \"%s\", \"kernel\": \"%s\", \"ops_per_s\": %.6g", i ? ", " : "",

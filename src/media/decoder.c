@@ -379,3 +379,14 @@ ingle_status media_decode(struct media_decoder *d, const void *bytes, size_t n, 
     }
     return s;
 }
+
+ingle_status media_decoder_check(struct media_decoder *d, struct err *err)
+{
+    static const uint8_t gif[] = "GIF89a\1\0\1\0\x80\0\0\1\2\3\4\5\6,\0\0\0\0\1\0\1\0\0\2\2L\1\0;";
+    struct media_data one;
+    const ingle_status s =
+        media_decode(d, gif, sizeof gif - 1, "a picture of one pixel", &one, err);
+    if (s == INGLE_OK)
+        media_data_release(&one);
+    return s;
+}

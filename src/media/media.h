@@ -80,6 +80,9 @@ void media_decoder_free(struct media_decoder *d);
 MUST_CHECK ingle_status media_decode(struct media_decoder *d, const void *bytes, size_t n,
                                      const char *name, struct media_data *out, struct err *err);
 
+/* Whether a child can be started and decodes: a picture of one pixel. */
+MUST_CHECK ingle_status media_decoder_check(struct media_decoder *d, struct err *err);
+
 /* Whether pixels or samples that a host hands over are within the limits. */
 MUST_CHECK ingle_status media_check_pixels(int64_t width, int64_t height, const char *name,
                                            struct err *err);
