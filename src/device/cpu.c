@@ -367,6 +367,10 @@ static size_t cpu_scratch(const struct device *d, enum device_op op, const void 
         return device_cpu_select_scratch(d, args);
     case DEVICE_OP_attend_latent:
         return device_cpu_attend_latent_scratch(d, args);
+    case DEVICE_OP_dense_put:
+        return device_cpu_dense_put_scratch(d, args);
+    case DEVICE_OP_dense_attend:
+        return device_cpu_dense_attend_scratch(d, args);
     default:
         return 0;
     }
@@ -385,6 +389,8 @@ static struct device_cost cpu_cost(const struct device *d, enum device_op op, co
         return device_cpu_pick_cost(args);
     case DEVICE_OP_attend_picked:
         return device_cpu_attend_picked_cost(args);
+    case DEVICE_OP_dense_attend:
+        return device_cpu_dense_attend_cost(args);
     default:
         return (struct device_cost){0, 0};
     }
@@ -429,5 +435,10 @@ const struct device_ops device_cpu_ops = {
             [DEVICE_OP_pick] = device_cpu_pick,
             [DEVICE_OP_attend_picked] = device_cpu_attend_picked,
             [DEVICE_OP_probe] = device_cpu_probe,
+            [DEVICE_OP_clamp] = device_cpu_clamp,
+            [DEVICE_OP_layer_norm] = device_cpu_layer_norm,
+            [DEVICE_OP_dense_put] = device_cpu_dense_put,
+            [DEVICE_OP_dense_attend] = device_cpu_dense_attend,
+            [DEVICE_OP_each] = device_cpu_each,
         },
 };

@@ -198,6 +198,11 @@ ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *
     return INGLE_OK;
 }
 
+size_t device_arena_bytes(const struct device *d)
+{
+    return d->cap;
+}
+
 bool device_arena_fill(struct device *d, size_t n_bytes)
 {
     const size_t end = n_bytes < d->cap ? n_bytes : d->cap,
@@ -552,6 +557,46 @@ void device_attend_latent(struct device *d, const struct device_latent *a,
 {
     run(d, DEVICE_OP_attend_latent,
         &(struct device_attend_latent_args){a, near, far, n_spans, q, n_heads, out, scale});
+}
+
+void device_clamp(struct device *d, struct rows y, struct rows x, float least, float most)
+{
+    run(d, DEVICE_OP_clamp, &(struct device_clamp_args){y, x, least, most});
+}
+
+void device_layer_norm(struct device *d, struct rows y, struct rows x,
+                       const struct device_vector *w, const struct device_vector *b, float eps)
+{
+    run(d, DEVICE_OP_layer_norm, &(struct device_layer_norm_args){y, x, w, b, eps});
+}
+
+struct device_dense device_dense_make(struct device *d, int64_t n, int64_t n_heads, int64_t width)
+{
+    struct device_dense kv = {.n = n, .n_heads = n_heads, .width = width};
+    size_t bytes = SIZE_MAX;
+    device_cpu_dense_bytes(width, &kv.k_bytes, &kv.v_bytes);
+    const size_t tiles = (size_t)num_div_up(n, DEVICE_DENSE_TILE) * (size_t)n_heads;
+    if (!num_mul(tiles, kv.k_bytes + kv.v_bytes, &bytes))
+        bytes = SIZE_MAX;
+    kv.at = device_bytes(d, bytes);
+    return kv;
+}
+
+void device_dense_put(struct device *d, const struct device_dense *to, int64_t row0, struct rows k,
+                      struct rows v)
+{
+    run(d, DEVICE_OP_dense_put, &(struct device_dense_put_args){to, row0, k, v});
+}
+
+void device_dense_attend(struct device *d, const struct device_dense *kv, struct rows q,
+                         struct rows out)
+{
+    run(d, DEVICE_OP_dense_attend, &(struct device_dense_attend_args){kv, q, out});
+}
+
+void device_each(struct device *d, int64_t n, int64_t work, device_each_fn *fn, void *arg)
+{
+    run(d, DEVICE_OP_each, &(struct device_each_args){n, work, fn, arg});
 }
 
 bool device_find_bad(struct device *d, struct rows x, int64_t *row, int64_t *column)

@@ -144,6 +144,7 @@ void device_release(struct device *d, size_t mark);
 void device_dry_begin(struct device *d);
 size_t device_dry_end(struct device *d); /* bytes that the dry step needed at most */
 MUST_CHECK ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *err);
+size_t device_arena_bytes(const struct device *d); /* that are reserved */
 /* Of the last dry run: bytes at the arena's beginning that operations leave for each other.  A step
  * writes to all of them; of what operations have for themselves behind them, many use a small
  * part. */
@@ -465,6 +466,37 @@ void device_attend_latent(struct device *d, const struct device_latent *a,
                           const struct device_span *near, const struct device_span *far,
                           int64_t n_spans, struct rows q, int64_t n_heads, struct rows out,
                           float scale);
+
+/* ---- encoders: all rows see all rows ---- */
+
+/* y = x within [least, most]; y may be x. */
+void device_clamp(struct device *d, struct rows y, struct rows x, float least, float most);
+/* y = (x - mean) / sqrt(variance + eps) * w + b of each row; b may be NULL; sums are f64; y may be
+ * x. */
+void device_layer_norm(struct device *d, struct rows y, struct rows x,
+                       const struct device_vector *w, const struct device_vector *b, float eps);
+
+/* Keys and values of n rows, n_heads heads of `width`, in the layout of weights: a head's rows in
+ * tiles of DEVICE_DENSE_TILE, each a matrix of keys and one of values (transposed). */
+enum { DEVICE_DENSE_TILE = 256 };
+struct device_dense {
+    int64_t n, n_heads, width;
+    uint8_t *at; /* from the arena */
+    size_t k_bytes, v_bytes; /* of a whole tile of a head */
+};
+struct device_dense device_dense_make(struct device *d, int64_t n, int64_t n_heads, int64_t width);
+/* Rows [row0, row0 + k.n): row0 is a multiple of DEVICE_DENSE_TILE; so is k.n, but at the end. */
+void device_dense_put(struct device *d, const struct device_dense *to, int64_t row0, struct rows k,
+                      struct rows v);
+/* out = softmax(q . k) v for each head, over all rows: tiles in ascending order, each with its own
+ * softmax and a product with the values, joined as the parts of kern/attend.h are.  No scale. */
+void device_dense_attend(struct device *d, const struct device_dense *kv, struct rows q,
+                         struct rows out);
+
+/* Host code over rows, on memory that is the host's: fn(k, arg, row) for each row < n, on any
+ * thread.  work: floats that a row touches, roughly. */
+typedef void device_each_fn(const struct kern_table *k, void *arg, int64_t row);
+void device_each(struct device *d, int64_t n, int64_t work, device_each_fn *fn, void *arg);
 
 /* First row and column that is NaN or infinite; false: none.  Waits. */
 bool device_find_bad(struct device *d, struct rows x, int64_t *row, int64_t *column);

@@ -15,7 +15,8 @@
     X(glu) X(softcap) X(softmax) X(sqrt_softplus) X(rope_table) X(rope) X(rope_pairs)      \
     X(matmul) X(kv_append) X(attend) X(weighted_sum) X(hc_pre) X(hc_post) X(rows_append)   \
     X(compress) X(select) X(attend_latent) X(hadamard) X(mlp) X(rows_read)       \
-    X(shadow_append) X(pick) X(attend_picked) X(probe)
+    X(shadow_append) X(pick) X(attend_picked) X(probe) X(clamp) X(layer_norm)             \
+    X(dense_put) X(dense_attend) X(each)
 
 enum device_op {
 #define X(name) DEVICE_OP_##name,
@@ -150,6 +151,19 @@ struct device_attend_picked_args {
     struct rows out;
     float scale;
 };
+struct device_clamp_args { struct rows y, x; float least, most; };
+struct device_layer_norm_args {
+    struct rows y, x;
+    const struct device_vector *w, *b;
+    float eps;
+};
+struct device_dense_put_args {
+    const struct device_dense *to;
+    int64_t row0;
+    struct rows k, v;
+};
+struct device_dense_attend_args { const struct device_dense *kv; struct rows q, out; };
+struct device_each_args { int64_t n, work; device_each_fn *fn; void *arg; };
 struct device_weighted_sum_args {
     struct rows out, y;
     const int32_t *slot;
@@ -301,6 +315,17 @@ struct device_cost device_cpu_attend_picked_cost(const struct device_attend_pick
 struct device_cost device_cpu_attend_cost(const struct device *d,
                                           const struct device_attend_args *a);
 size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a);
+void device_cpu_clamp(struct device *d, const void *args, void *scratch);
+void device_cpu_layer_norm(struct device *d, const void *args, void *scratch);
+void device_cpu_each(struct device *d, const void *args, void *scratch);
+void device_cpu_dense_put(struct device *d, const void *args, void *scratch);
+size_t device_cpu_dense_put_scratch(const struct device *d, const struct device_dense_put_args *a);
+void device_cpu_dense_attend(struct device *d, const void *args, void *scratch);
+size_t device_cpu_dense_attend_scratch(const struct device *d,
+                                       const struct device_dense_attend_args *a);
+struct device_cost device_cpu_dense_attend_cost(const struct device_dense_attend_args *a);
+/* Bytes of a tile of n rows of a head's keys, and of its values. */
+void device_cpu_dense_bytes(int64_t width, size_t *k, size_t *v);
 void device_cpu_hc_pre(struct device *d, const void *args, void *scratch);
 void device_cpu_hc_post(struct device *d, const void *args, void *scratch);
 void device_cpu_rows_append(struct device *d, const void *args, void *scratch);

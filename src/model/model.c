@@ -85,12 +85,42 @@ void model_free(struct model *m)
         device_vector_free(m->vector[i]);
     for (size_t i = 0; i < m->n_tables; i++)
         mem_free(m->table[i]);
+    for (size_t i = 0; i < m->n_folded; i++)
+        mem_free(m->folded[i]);
+    mem_free(m->folded);
     mem_free(m->matrix);
     mem_free(m->vector);
     mem_free(m->table);
     mem_free(m->entry);
     model_scheme_free(m->scheme);
     mem_free(m);
+}
+
+ingle_status model_fold(struct model *m, const char *name, struct err *err)
+{
+    struct entry *e = model_entry(m, name);
+    if (!e)
+        return err_set(err, INGLE_FORMAT, "'%s': tensor '%s' is missing", io_path(m->file), name);
+    struct io_tensor *t = mem_zalloc(sizeof *t);
+    if (!t || !mem_grow(&m->folded, &m->cap_folded, m->n_folded + 1, sizeof(void *))) {
+        mem_free(t);
+        return err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
+    }
+    m->folded[m->n_folded++] = t;
+    *t = *e->t;
+    const uint32_t n = t->n_dims;
+    for (uint32_t i = 1; i + 1 < n; i++)
+        t->ne[0] *= t->ne[i]; /* the reader has checked their product */
+    for (uint32_t i = 1; i < IO_MAX_DIMS; i++)
+        t->ne[i] = i == 1 && n > 1 ? e->t->ne[n - 1] : 1;
+    t->n_dims = n > 1 ? 2 : n;
+    e->t = t;
+    return INGLE_OK;
+}
+
+void model_floats_only(struct model *m)
+{
+    m->floats_only = true;
 }
 
 struct device *model_device(const struct model *m)

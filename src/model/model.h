@@ -40,6 +40,12 @@ const struct io_tensor *model_find(const struct model *m, const char *name);
 MUST_CHECK ingle_status model_read_scheme(struct model *m, struct json_object *config,
                                           struct err *err);
 
+/* The tensor of this name counts as a matrix: its axes but the last are one. */
+MUST_CHECK ingle_status model_fold(struct model *m, const char *name, struct err *err);
+/* Activations of all products stay f32, whatever type the weights have (encoders).  Before any
+ * matrix is bound. */
+void model_floats_only(struct model *m);
+
 /* Whether there is a matrix of this (GGUF) name, as one tensor or as several. */
 bool model_has_matrix(const struct model *m, const char *name);
 /* Rows of a matrix that is one tensor of two axes, at most `most`; 0: it is none. */

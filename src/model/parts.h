@@ -86,6 +86,9 @@ struct model {
     size_t n_vectors, cap_vectors;
     struct model_table **table;
     size_t n_tables, cap_tables;
+    struct io_tensor **folded; /* owned: stand for tensors of the file */
+    size_t n_folded, cap_folded;
+    bool floats_only;
     struct model_experts **group; /* owned, and so are they */
     size_t n_groups, cap_groups;
     const char *nothing; /* a norm whose weights are all zero, or NULL */

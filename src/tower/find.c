@@ -16,15 +16,10 @@ static bool begins(const char *name, const char *with)
 
 bool tower_is_in(const struct io_file *file)
 {
-    static const char *const part[] = {"v.patch_embd.",
-                                       "a.conv1d.",
-                                       "mm.input_projection.",
-                                       "mm.a.input_projection.",
-                                       "model.vision_tower.",
-                                       "model.audio_tower.",
-                                       "model.vision_embedder.",
-                                       "model.embed_vision.",
-                                       "model.embed_audio."};
+    static const char *const part[] = {
+        "v.patch_embd.",          "a.conv1d.",           "mm.input_projection.",
+        "mm.a.input_projection.", "model.vision_tower.", "model.audio_tower.",
+        "model.vision_embedder.", "model.embed_vision.", "model.embed_audio."};
     for (size_t i = 0; i < io_n_tensors(file); i++)
         for (size_t k = 0; k < sizeof part / sizeof *part; k++)
             if (begins(io_tensor_at(file, i)->name, part[k]))

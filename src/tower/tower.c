@@ -1,71 +1,607 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "tower/tower.h"
+/* tower - opening, memory, and runs. */
+#include "tower/inner.h"
 
-ingle_status tower_open(struct tower **out, const char *path, const struct tower_options *o,
-                        struct err *err)
+#include "base/bug.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/sha256.h"
+#include "media/media.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <xxhash.h>
+
+enum { SIDE_FILE = 16 << 20, PIECE = 1 << 20, DEFAULT_BUDGET = 280 };
+
+/* ---- what is in the file ---- */
+
+/* A side file of a checkpoint, or NULL in *out where it is not there. */
+static ingle_status read_side(const struct io_file *f, const char *name, struct json_object **out,
+                              struct err *err)
 {
-    (void)out, (void)o;
-    return err_set(err, INGLE_UNSUP, "'%s': encoders are not read", path);
+    char *text;
+    size_t n;
+    ingle_status s = io_side_file(f, name, SIDE_FILE, &text, &n, err);
+    *out = NULL;
+    if (s)
+        return s == INGLE_NOTFOUND ? INGLE_OK : s;
+    s = json_parse(text, n, NULL, out, err);
+    mem_free(text);
+    if (s)
+        err_prefix(err, "'%s': %s", io_path(f), name);
+    return s;
+}
+
+static ingle_status read_config(struct tower *t, struct err *err)
+{
+    struct json_object *config = NULL, *processor = NULL;
+    ingle_status s = read_side(t->file, "config.json", &config, err);
+    if (!s)
+        s = read_side(t->file, "processor_config.json", &processor, err);
+    if (!s && !config)
+        s = err_set(err, INGLE_FORMAT, "'%s': config.json is not beside it", io_path(t->file));
+    t->config = s ? NULL : io_meta_create();
+    if (!s && (!t->config || io_meta_set_name(t->config, io_path(t->file))))
+        s = err_set(err, INGLE_NOMEM, "no memory for the configuration");
+    if (!s)
+        s = tower_config(config, processor, t->config, io_path(t->file), err);
+    t->meta = t->config;
+    json_object_put(config);
+    json_object_put(processor);
+    return s;
+}
+
+static ingle_status has_encoder(const struct io_meta *m, const char *key, bool *out,
+                                struct err *err)
+{
+    *out = false;
+    return io_meta_find(m, key) ? io_get_bool(m, key, out, err) : INGLE_OK;
+}
+
+/* Which of two projector types the file has. */
+static ingle_status read_kind(const struct tower *t, const char *key, const char *const kinds[2],
+                              int *out, struct err *err)
+{
+    const char *v;
+    size_t n;
+    ingle_status s = io_get_str(t->meta, key, &v, &n, err);
+    if (s == INGLE_NOTFOUND && io_meta_find(t->meta, "clip.projector_type"))
+        s = io_get_str(t->meta, "clip.projector_type", &v, &n, err);
+    if (s)
+        return s;
+    for (*out = 0; *out < 2; ++*out)
+        if (n == strlen(kinds[*out]) && !memcmp(v, kinds[*out], n))
+            return INGLE_OK;
+    return err_set(err, INGLE_UNSUP, "'%s': '%s' is '%.*s': ingle reads '%s' and '%s'",
+                   io_path(t->file), key, (int)num_min((int64_t)n, 40), v, kinds[0], kinds[1]);
+}
+
+static const char *const eye_kinds[2] = {"gemma4v", "gemma4uv"}, *const ear_kinds[2] = {"gemma4a",
+                                                                                        "gemma4ua"};
+
+static ingle_status read_kinds(struct tower *t, struct err *err)
+{
+    bool sees, hears;
+    int kind;
+    ingle_status s = has_encoder(t->meta, "clip.has_vision_encoder", &sees, err);
+    if (!s)
+        s = has_encoder(t->meta, "clip.has_audio_encoder", &hears, err);
+    if (!s && sees) {
+        s = read_kind(t, "clip.vision.projector_type", eye_kinds, &kind, err);
+        t->eyes = kind == 0 ? EYES_VISION : EYES_PATCHES;
+    }
+    if (!s && hears) {
+        s = read_kind(t, "clip.audio.projector_type", ear_kinds, &kind, err);
+        t->ears = kind == 0 ? EARS_CONFORMER : EARS_FRAMES;
+    }
+    if (!s && !sees && !hears)
+        s = err_set(err, INGLE_FORMAT,
+                    "'%s': neither 'clip.has_vision_encoder' nor 'clip.has_audio_encoder' is true",
+                    io_path(t->file));
+    return s;
+}
+
+/* The language model's width, which each part says. */
+static ingle_status read_width(struct tower *t, const struct tower_options *o, struct err *err)
+{
+    static const char *const key[] = {"clip.vision.projection_dim", "clip.audio.projection_dim"};
+    const bool has[] = {t->eyes != EYES_NONE, t->ears != EARS_NONE};
+    for (int i = 0; i < 2; i++) {
+        uint64_t v;
+        if (!has[i])
+            continue;
+        const ingle_status s = io_get_u64(t->meta, key[i], 1, TOWER_MAX_WIDTH, &v, err);
+        if (s)
+            return s;
+        if (o->width && v != (uint64_t)o->width)
+            return err_set(err, INGLE_UNSUP,
+                           "'%s': '%s' is %llu, but the width of %s%s%s is %lld: this projector is "
+                           "of another model",
+                           io_path(t->file), key[i], (unsigned long long)v, o->model ? "'" : "",
+                           o->model ? o->model : "the language model", o->model ? "'" : "",
+                           (long long)o->width);
+        if (t->width && (uint64_t)t->width != v)
+            return err_set(err, INGLE_FORMAT, "'%s': '%s' is %llu, but '%s' %lld", io_path(t->file),
+                           key[1], (unsigned long long)v, key[0], (long long)t->width);
+        t->width = (int64_t)v;
+    }
+    return INGLE_OK;
+}
+
+static ingle_status bind(struct tower *t, struct err *err)
+{
+    struct binder b = {.t = t, .m = t->model, .prefix = "v", .il = -1, .err = err};
+    const bool gguf = io_kind(t->file) == IO_GGUF;
+    t->vision.channel_first = t->patches.channel_first = gguf;
+    if (t->eyes == EYES_VISION)
+        tower_bind_vision(&b, &t->vision);
+    else if (t->eyes == EYES_PATCHES)
+        tower_bind_patches(&b, &t->patches);
+    b.prefix = "a";
+    if (t->ears == EARS_CONFORMER)
+        tower_bind_conformer(&b, &t->conformer);
+    else if (t->ears == EARS_FRAMES)
+        t->frames.project = tower_matrix(&b, "mm.a.input_projection.weight", t->width, TOWER_FRAME);
+    return b.s;
+}
+
+/* ---- identity ---- */
+
+static ingle_status hash_table(const struct tower *t, const struct places *p, struct sha256 *h,
+                               struct err *err)
+{
+    XXH3_state_t *x = p->t ? XXH3_createState() : NULL;
+    uint8_t *piece = p->t ? mem_alloc(PIECE) : NULL;
+    ingle_status s = INGLE_OK;
+    if (!p->t)
+        return INGLE_OK;
+    if (!x || !piece)
+        s = err_set(err, INGLE_NOMEM, "no memory to read tensor '%s'", p->t->name);
+    else
+        (void)XXH3_128bits_reset(x);
+    for (uint64_t at = 0; !s && at < p->t->n_bytes; at += PIECE) {
+        const size_t n = (size_t)num_min(PIECE, (int64_t)(p->t->n_bytes - at));
+        s = io_read(t->file, p->t, at, piece, n, err);
+        if (!s)
+            (void)XXH3_128bits_update(x, piece, n);
+    }
+    if (!s) {
+        const XXH128_hash_t sum = XXH3_128bits_digest(x);
+        sha256_add(h, &sum, sizeof sum);
+    }
+    XXH3_freeState(x);
+    mem_free(piece);
+    return s;
+}
+
+static void hash_linear(struct sha256 *h, const struct linear *l)
+{
+    sha256_add(h, l->in, sizeof l->in);
+    sha256_add(h, l->out, sizeof l->out);
+}
+
+static void hash_bounds(const struct tower *t, struct sha256 *h)
+{
+    for (int64_t i = 0; i < t->vision.n_layers; i++) {
+        const struct vision_layer *l = &t->vision.layer[i];
+        const struct linear *all[] = {&l->q, &l->k, &l->v, &l->o, &l->gate, &l->up, &l->down};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            hash_linear(h, all[k]);
+    }
+    for (int64_t i = 0; i < t->conformer.n_layers; i++) {
+        const struct conformer_layer *l = &t->conformer.layer[i];
+        const struct linear *all[] = {&l->q,        &l->k,         &l->v,        &l->o,
+                                      &l->pw1,      &l->pw2,       &l->ff[0].up, &l->ff[0].down,
+                                      &l->ff[1].up, &l->ff[1].down};
+        for (size_t k = 0; k < sizeof all / sizeof *all; k++)
+            hash_linear(h, all[k]);
+    }
+}
+
+static ingle_status make_digest(struct tower *t, struct err *err)
+{
+    struct sha256 h;
+    uint64_t sum;
+    sha256_init(&h);
+    const char *numerics = device_numerics_name(t->d);
+    const int64_t shape[] = {
+        t->eyes,        t->ears,           t->width,        t->vision.patch,
+        t->vision.pool, t->vision.n_heads, t->patches.side, t->conformer.n_heads};
+    sha256_add(&h, "ingle-tower-1", 13);
+    sha256_add(&h, numerics, strlen(numerics) + 1);
+    sha256_add(&h, shape, sizeof shape);
+    hash_bounds(t, &h);
+    ingle_status s = model_sum(t->model, NULL, &sum, err);
+    if (!s)
+        s = hash_table(t, &t->vision.places, &h, err);
+    if (!s)
+        s = hash_table(t, &t->patches.places, &h, err);
+    sha256_add(&h, &sum, sizeof sum);
+    sha256_end(&h, t->digest);
+    return s;
+}
+
+/* ---- opening ---- */
+
+static int side_of(const struct tower *t)
+{
+    return (int)(t->eyes == EYES_VISION    ? t->vision.patch * t->vision.pool
+                 : t->eyes == EYES_PATCHES ? t->patches.side
+                                           : 0);
+}
+
+static int64_t most_blocks(const struct tower *t)
+{
+    return t->eyes == EYES_VISION    ? t->vision.places.n / t->vision.pool
+           : t->eyes == EYES_PATCHES ? t->patches.places.n
+                                     : 0;
+}
+
+/* What the largest picture and the longest sound need. */
+static void plan(struct tower *t)
+{
+    size_t most = 0;
+    struct pass p = {.t = t, .d = t->d};
+    const int64_t blocks = most_blocks(t), down = num_max(1, num_min(t->most_tokens, blocks));
+    if (t->eyes != EYES_NONE) {
+        /* rows of tables are most where a picture is a strip, all else is the same */
+        const int64_t across = num_div_up(t->most_tokens, down);
+        device_dry_begin(t->d);
+        if (t->eyes == EYES_VISION)
+            tower_see_vision(&p, &t->vision, NULL, across, down, NULL);
+        else
+            tower_see_patches(&p, &t->patches, NULL, across, down, NULL);
+        most = device_dry_end(t->d);
+    }
+    if (t->ears != EARS_NONE) {
+        device_dry_begin(t->d);
+        if (t->ears == EARS_CONFORMER)
+            tower_hear_mel(&p, &t->conformer, NULL, media_mel_frames(TOWER_MOST_SAMPLES), NULL);
+        else
+            tower_hear_frames(&p, &t->frames, NULL, TOWER_MOST_SAMPLES, NULL);
+        const size_t n = device_dry_end(t->d);
+        most = n > most ? n : most;
+    }
+    t->scratch_bytes = most;
+}
+
+static ingle_status open_tower(struct tower *t, const struct tower_options *o, struct err *err)
+{
+    uint64_t budget = DEFAULT_BUDGET;
+    t->d = o->device;
+    t->sink = o->sink;
+    t->most_tokens = o->most_tokens ? o->most_tokens : TOWER_MOST_TOKENS;
+    t->meta = io_metadata(t->file);
+    const bool checkpoint = io_kind(t->file) == IO_SAFETENSORS;
+    ingle_status s = checkpoint ? read_config(t, err) : INGLE_OK;
+    if (!s)
+        s = read_kinds(t, err);
+    if (!s)
+        s = read_width(t, o, err);
+    if (!s && io_meta_find(t->meta, "clip.vision.default_tokens"))
+        s = io_get_u64(t->meta, "clip.vision.default_tokens", 1, 1 << 20, &budget, err);
+    t->budget = (int64_t)budget;
+    if (!s)
+        s = model_create(&t->model, t->file, t->d, checkpoint ? tower_rename : NULL, t->sink, err);
+    if (!s) {
+        model_floats_only(t->model);
+        s = bind(t, err);
+    }
+    if (!s)
+        s = model_load(t->model, err);
+    if (!s)
+        s = make_digest(t, err);
+    if (!s)
+        plan(t);
+    return s;
 }
 
 ingle_status tower_open_file(struct tower **out, struct io_file *file,
                              const struct tower_options *o, struct err *err)
 {
-    return tower_open(out, io_path(file), o, err);
+    struct tower *t = mem_zalloc(sizeof *t);
+    if (!t)
+        return err_set(err, INGLE_NOMEM, "no memory for encoders");
+    t->file = file;
+    const ingle_status s = open_tower(t, o, err);
+    if (s) {
+        if (s != INGLE_NOMEM && err && !strstr(err->msg, io_path(file)))
+            err_prefix(err, "'%s'", io_path(file));
+        tower_close(t);
+    } else {
+        *out = t;
+    }
+    return s;
 }
 
-void tower_close(struct tower *t) { (void)t; }
+ingle_status tower_open(struct tower **out, const char *path, const struct tower_options *o,
+                        struct err *err)
+{
+    struct io_file *file;
+    ingle_status s = io_open(&file, path, o->sink, err);
+    if (s)
+        return s;
+    s = tower_open_file(out, file, o, err);
+    if (s)
+        io_close(file);
+    else
+        (*out)->owns_file = true;
+    return s;
+}
+
+void tower_close(struct tower *t)
+{
+    if (!t)
+        return;
+    tower_release_vision(&t->vision);
+    tower_release_conformer(&t->conformer);
+    mem_free(t->patches.bias);
+    model_free(t->model);
+    io_meta_free(t->config);
+    if (t->owns_file)
+        io_close(t->file);
+    mem_free(t);
+}
 
 void tower_info(const struct tower *t, struct tower_info *out)
 {
-    (void)t;
-    *out = (struct tower_info){0};
+    *out = (struct tower_info){
+        .pictures = t->eyes != EYES_NONE,
+        .sound = t->ears != EARS_NONE,
+        .picture_kind = t->eyes ? eye_kinds[t->eyes - EYES_VISION] : NULL,
+        .sound_kind = t->ears ? ear_kinds[t->ears - EARS_CONFORMER] : NULL,
+        .path = io_path(t->file),
+        .width = t->width,
+        .side = side_of(t),
+        .most_blocks = most_blocks(t),
+        .budget = t->budget,
+        .weight_bytes = model_bytes(t->model),
+        .table_bytes = t->table_bytes,
+        .scratch_bytes = t->scratch_bytes,
+    };
 }
 
-const uint8_t *tower_digest(const struct tower *t) { return (const uint8_t *)t; }
+const uint8_t *tower_digest(const struct tower *t)
+{
+    return t->digest;
+}
 
 ingle_status tower_reserve(struct tower *t, struct err *err)
 {
-    (void)t, (void)err;
-    return INGLE_OK;
+    size_t n;
+    if (!num_add(device_arena_bytes(t->d), t->scratch_bytes, &n))
+        return err_set(err, INGLE_LIMIT, "encoders need %zu bytes of scratch", t->scratch_bytes);
+    return device_arena_reserve(t->d, n, err);
 }
+
+void tower_tap(struct tower *t, tower_tap_fn *fn, void *arg)
+{
+    t->tap = fn;
+    t->tap_arg = arg;
+}
+
+/* ---- runs ---- */
+
+bool tower_step(struct pass *p)
+{
+    p->done++;
+    if (!p->run || !p->run->step || !device_runs(p->d))
+        return !p->cancelled;
+    struct device_suspended suspended;
+    pool_leave(device_pool(p->d));
+    device_suspend(p->d, &suspended);
+    p->cancelled =
+        p->run->step(p->run->arg, (double)p->done / (double)num_max(p->done, p->all)) != 0;
+    device_resume(p->d, &suspended);
+    pool_enter(device_pool(p->d));
+    return !p->cancelled;
+}
+
+void tower_see(const struct pass *p, int64_t row, struct rows rows, const char *format, ...)
+{
+    char name[TOWER_NAME];
+    va_list args;
+    if (!p->t->tap || !device_runs(p->d))
+        return;
+    va_start(args, format);
+    vsnprintf(name, sizeof name, format, args);
+    va_end(args);
+    p->t->tap(p->t->tap_arg, name, row, rows);
+}
+
+static void run_begin(struct pass *p, struct tower *t, const struct tower_run *run, int64_t steps)
+{
+    *p = (struct pass){.t = t, .d = t->d, .run = run, .all = steps};
+    pool_enter(device_pool(t->d));
+    device_set_between(t->d, run ? run->between : NULL);
+    device_begin(t->d, run ? run->cancel : NULL);
+}
+
+static ingle_status run_end(struct pass *p, struct err *err)
+{
+    const ingle_status s = device_status(p->d, err);
+    device_set_between(p->d, NULL);
+    pool_leave(device_pool(p->d));
+    return !s && p->cancelled ? err_set(err, INGLE_CANCEL, "cancelled") : s;
+}
+
+void tower_matmul(struct device *d, const struct device_matrix *w, struct rows x, struct rows y)
+{
+    device_matmul(d, &(struct device_product){w, 0, x, y, NULL}, 1);
+}
+
+void tower_apply(struct pass *p, const struct linear *l, struct rows x, struct rows y)
+{
+    const size_t mark = device_mark(p->d);
+    struct rows in = x;
+    if (l->clamps) {
+        in = device_rows(p->d, x.n, x.width);
+        device_clamp(p->d, in, x, l->in[0], l->in[1]);
+    }
+    tower_matmul(p->d, l->w, in, y);
+    if (l->clamps)
+        device_clamp(p->d, y, y, l->out[0], l->out[1]);
+    device_release(p->d, mark);
+}
+
+struct addition {
+    struct rows x;
+    const float *v;
+};
+
+static void add_row(const struct kern_table *k, void *arg, int64_t i)
+{
+    const struct addition *a = arg;
+    k->math.add(a->x.at + i * a->x.stride, a->v, a->x.width);
+}
+
+void tower_add(struct pass *p, struct rows x, const float *v)
+{
+    struct addition a = {x, v};
+    device_each(p->d, x.n, x.width, add_row, &a);
+}
+
+void tower_project(struct pass *p, const struct device_matrix *w, struct rows x, int64_t row,
+                   float *soft)
+{
+    for (int64_t i = 0; i < x.n; i += TOWER_TILE) {
+        const struct rows from = rows_slice(x, i, num_min(TOWER_TILE, x.n - i));
+        const size_t mark = device_mark(p->d);
+        struct rows n = device_rows(p->d, from.n, x.width),
+                    y = device_rows(p->d, from.n, device_matrix_out(w));
+        device_norm(p->d, n, from, NULL, 1, 1e-6f);
+        tower_matmul(p->d, w, n, y);
+        tower_see(p, row + i, y, "soft");
+        for (int64_t r = 0; r < y.n && device_runs(p->d); r++)
+            memcpy(soft + (row + i + r) * y.width, y.at + r * y.stride,
+                   (size_t)y.width * sizeof *soft);
+        device_release(p->d, mark);
+    }
+}
+
+/* ---- pictures ---- */
 
 int64_t tower_picture_tokens(const struct tower *t, int width, int height)
 {
-    (void)t, (void)width, (void)height;
-    return 0;
+    const int side = side_of(t);
+    return side && width > 0 && height > 0 ? (int64_t)(width / side) * (height / side) : 0;
+}
+
+static ingle_status check_sides(const struct tower *t, int width, int height, struct err *err)
+{
+    const int side = side_of(t);
+    const int64_t most = most_blocks(t) * side;
+    if (!side)
+        return err_set(err, INGLE_UNSUP, "'%s' has no encoder for pictures", io_path(t->file));
+    if (width < side || height < side || width % side || height % side)
+        return err_set(err, INGLE_ARG, "a picture of %d x %d: expected multiples of %d", width,
+                       height, side);
+    if (width > most || height > most)
+        return err_set(err, INGLE_LIMIT,
+                       "a picture of %d x %d: '%s' has places for %lld pixels across and down",
+                       width, height, io_path(t->file), (long long)most);
+    if (tower_picture_tokens(t, width, height) > t->most_tokens)
+        return err_set(
+            err, INGLE_LIMIT, "a picture of %d x %d is %lld soft tokens, the limit is %lld", width,
+            height, (long long)tower_picture_tokens(t, width, height), (long long)t->most_tokens);
+    return INGLE_OK;
 }
 
 ingle_status tower_picture(struct tower *t, const unsigned char *rgb, int width, int height,
                            float *soft, const struct tower_run *run, struct err *err)
 {
-    (void)t, (void)rgb, (void)width, (void)height, (void)soft, (void)run;
-    return err_set(err, INGLE_UNSUP, "encoders are not read");
+    ingle_status s = check_sides(t, width, height, err);
+    if (s)
+        return s;
+    const int64_t across = width / side_of(t), down = height / side_of(t);
+    struct pass p;
+    const int64_t steps = t->eyes == EYES_VISION ? tower_vision_steps(&t->vision, across * down)
+                                                 : num_div_up(across * down, TOWER_TILE);
+    run_begin(&p, t, run, steps);
+    if (t->eyes == EYES_VISION)
+        tower_see_vision(&p, &t->vision, rgb, across, down, soft);
+    else
+        tower_see_patches(&p, &t->patches, rgb, across, down, soft);
+    return run_end(&p, err);
 }
+
+/* ---- sound ---- */
 
 int64_t tower_sound_tokens(const struct tower *t, int64_t n)
 {
-    (void)t, (void)n;
-    return 0;
+    return t->ears == EARS_NONE || n < 1 || n > TOWER_MOST_SAMPLES
+               ? 0
+               : media_sound_tokens((size_t)n, t->ears == EARS_CONFORMER);
+}
+
+static ingle_status hear(struct tower *t, const float *samples, int64_t n, float *soft,
+                         const struct tower_run *run, struct err *err)
+{
+    const int frames = media_mel_frames((size_t)n);
+    float *mel =
+        t->ears == EARS_CONFORMER ? mem_calloc((size_t)frames * MEDIA_MEL, sizeof *mel) : NULL;
+    struct pass p;
+    if (t->ears == EARS_CONFORMER) {
+        ingle_status s = mel ? media_mel(samples, (size_t)n, mel, err)
+                             : err_set(err, INGLE_NOMEM, "no memory for %d frames", frames);
+        if (s) {
+            mem_free(mel);
+            return s;
+        }
+        run_begin(&p, t, run, tower_conformer_steps(&t->conformer));
+        tower_hear_mel(&p, &t->conformer, mel, frames, soft);
+    } else {
+        run_begin(&p, t, run, 1);
+        tower_hear_frames(&p, &t->frames, samples, n, soft);
+    }
+    const ingle_status s = run_end(&p, err);
+    mem_free(mel);
+    return s;
 }
 
 ingle_status tower_sound(struct tower *t, const float *samples, int64_t n, float *soft,
                          const struct tower_run *run, struct err *err)
 {
-    (void)t, (void)samples, (void)n, (void)soft, (void)run;
-    return err_set(err, INGLE_UNSUP, "encoders are not read");
+    if (t->ears == EARS_NONE)
+        return err_set(err, INGLE_UNSUP, "'%s' has no encoder for sound", io_path(t->file));
+    if (n > TOWER_MOST_SAMPLES)
+        return err_set(err, INGLE_LIMIT, "sound of %.1f s, the limit is %d s",
+                       (double)n / TOWER_RATE, TOWER_MOST_SAMPLES / TOWER_RATE);
+    if (tower_sound_tokens(t, n) < 1)
+        return err_set(err, INGLE_ARG, "sound of %lld samples is no soft token: at least %d",
+                       (long long)n, t->ears == EARS_FRAMES ? 1 : 161);
+    return hear(t, samples, n, soft, run, err);
 }
 
-void tower_tap(struct tower *t, tower_tap_fn *fn, void *arg) { (void)t, (void)fn, (void)arg; }
+/* ---- work ---- */
 
 double tower_picture_work(const struct tower *t, int64_t n)
 {
-    (void)t, (void)n;
-    return 0;
+    const double tokens = (double)n, h = (double)t->width;
+    if (t->eyes == EYES_PATCHES)
+        return tokens * (double)t->patches.d *
+               ((double)(3 * t->patches.side * t->patches.side) + h);
+    if (t->eyes != EYES_VISION)
+        return 0;
+    const struct vision *v = &t->vision;
+    const double d = (double)v->d, rows = tokens * (double)(v->pool * v->pool);
+    return rows * ((double)v->n_layers * (4 * d * d + 3 * d * (double)v->n_ff + 2 * rows * d) +
+                   d * (double)(3 * v->patch * v->patch)) +
+           tokens * d * h;
 }
 
 double tower_sound_work(const struct tower *t, int64_t n)
 {
-    (void)t, (void)n;
-    return 0;
+    const double tokens = (double)n, h = (double)t->width;
+    if (t->ears == EARS_FRAMES)
+        return tokens * TOWER_FRAME * h;
+    if (t->ears != EARS_CONFORMER)
+        return 0;
+    const struct conformer *c = &t->conformer;
+    const double d = (double)c->d, c0 = (double)c->channels[0], c1 = (double)c->channels[1];
+    const double conv = 2 * TOWER_MELS / 2 * 9 * c0 + TOWER_MELS / 4 * 9 * c0 * c1;
+    const double layer = 4 * d * (double)c->n_ff + 4 * d * d + 3 * d * d + 3 * 12 * d + 5 * d;
+    return tokens * (conv + TOWER_MELS / 4 * c1 * d + (double)c->n_layers * layer +
+                     d * (double)c->d_out + (double)c->d_out * h);
 }
