@@ -551,6 +551,7 @@ struct ingle_engine_info {
     int64_t n_ctx, max_rows, n_vocab, n_layers, n_embd;
     int64_t n_experts, n_experts_used; /* 0: no mixture of experts */
     uint64_t weight_bytes, kv_used_bytes, kv_peak_bytes, kv_budget_bytes;
+    uint64_t kv_token_bytes; /* of a token in the layers without a window */
     uint64_t identity; /* hash of hyper-parameters, tensors and the bytes of all weights */
     bool mapped;             /* the matrices lie in a file of packed weights */
     bool locked;             /* ... and stay in memory */
@@ -1280,6 +1281,7 @@ struct ingle_scheduler_status {
     int64_t n_running, n_waiting, n_waiting_tokens, max_running, max_waiting;
     int64_t n_steps, n_step_rows;     /* since the start */
     int64_t prompt_tokens, cached_tokens, generated_tokens, drafted_tokens, accepted_tokens;
+    int64_t queried_tokens;           /* of prompts: computed and cached ones */
     int64_t n_drafts;                            /* that were verified */
     /* tokens by their place in a draft; later places count with the last one */
     int64_t drafted_at[INGLE_DRAFT_PLACES], accepted_at[INGLE_DRAFT_PLACES];
@@ -1296,6 +1298,7 @@ struct ingle_scheduler_status {
     int64_t n_parked; /* times that a request gave its KV pages to more urgent ones for a while */
     double last_step_seconds, since_step_seconds; /* the second grows while a step runs */
     uint64_t kv_used_bytes, kv_budget_bytes, cache_bytes, store_bytes;
+    uint64_t kv_busy_bytes; /* of kv_used_bytes: what eviction cannot give back */
     uint64_t grammar_bytes; /* tables of grammars that are kept for the next answers */
     int64_t cache_hits, store_hits, store_corrupt;
     int64_t store_written, store_skipped; /* files; what there was no room for and is tried again */
@@ -1313,6 +1316,37 @@ struct ingle_scheduler_status {
 INGLE_API int64_t ingle_scheduler_status(struct ingle_scheduler *s,
                                          struct ingle_scheduler_status *out,
                                          struct ingle_slot *slots, int64_t n_slots);
+
+/* ---- the table of counters ---- */
+
+enum ingle_fact_kind {
+    INGLE_FACT_INT,
+    INGLE_FACT_UINT,
+    INGLE_FACT_NUMBER,
+    INGLE_FACT_TIME, /* nanoseconds in the struct; as a number seconds */
+    INGLE_FACT_FLAG,
+    INGLE_FACT_TEXT
+};
+
+/* What one member of a struct of counters is, and what it is called where it is shown. */
+struct ingle_fact {
+    const char *group;  /* "sparse": of struct ingle_sparse */
+    enum ingle_fact_kind kind;
+    size_t at;          /* in the struct */
+    bool mean;          /* it is divided by another member, plus `plus`; `none` if that is 0 */
+    enum ingle_fact_kind divisor_kind;
+    size_t divisor_at;
+    double plus, none;
+    const char *key;    /* its member in JSON; NULL: there is none */
+    const char *metric; /* its name for Prometheus; NULL: it has none */
+    const char *type;   /* "counter", "gauge" */
+    const char *help;
+};
+/* The facts [n] of a group, in the order of JSON; NULL: there is no such group. */
+INGLE_API const struct ingle_fact *ingle_facts(const char *group, size_t *n);
+/* The value in the struct `of`. */
+INGLE_API double ingle_fact_number(const struct ingle_fact *f, const void *of);
+INGLE_API const char *ingle_fact_text(const struct ingle_fact *f, const void *of);
 
 /* ---- the table of options ---- */
 

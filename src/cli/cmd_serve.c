@@ -231,6 +231,8 @@ static void describe(const struct cli *c, const struct server_info *i)
            (long long)i->n_ctx, i->parallel);
     for (size_t k = 0; k < i->n_more; k++)
         printf("also     %s, the same port\n", i->more[k]);
+    if (i->metrics_port)
+        printf("metrics  port %d of --metrics-address\n", i->metrics_port);
     if (i->more_path)
         printf("also     unix:%s\n", i->more_path);
     printf("memory   %s weights, up to %s conversations\n",

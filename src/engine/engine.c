@@ -1007,6 +1007,7 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .kv_used_bytes = kv.used_bytes,
         .kv_peak_bytes = kv.peak_bytes,
         .kv_budget_bytes = kv.budget_bytes,
+        .kv_token_bytes = kv.token_bytes,
         .identity = e->identity,
         .mapped = loaded.mapped,
         .locked = loaded.locked,

@@ -36,6 +36,7 @@ void engine_take_snapshot(struct ingle_scheduler *s)
     s->status.kv_used_bytes = kv.used_bytes;
     s->status.kv_budget_bytes = kv.budget_bytes;
     s->status.cache_bytes = kv.cached_bytes;
+    s->status.kv_busy_bytes = kv.used_bytes > kv.cached_bytes ? kv.used_bytes - kv.cached_bytes : 0;
     s->status.grammar_bytes = engine_words_bytes(s->e->model->words);
     engine_paging_count(s->e, &s->status.paging);
     for (int64_t i = 0; i < s->o.max_running; i++) {
@@ -62,6 +63,7 @@ int64_t ingle_scheduler_status(struct ingle_scheduler *s, struct ingle_scheduler
 {
     pthread_mutex_lock(&s->lock);
     *out = s->status;
+    out->queried_tokens = out->prompt_tokens + out->cached_tokens;
     sched_queue_count(s->queue, &out->n_waiting, &out->n_waiting_tokens);
     out->max_running = s->o.max_running;
     out->max_waiting = s->o.max_waiting;

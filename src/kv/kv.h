@@ -230,6 +230,7 @@ struct kv_pool_counts {
     uint64_t cached_bytes; /* of used_bytes: what only the tree refers to and eviction can give */
     uint64_t budget_bytes;
     uint64_t system_bytes; /* memory taken from the system; free pages included */
+    uint64_t token_bytes;  /* of a token in the groups that keep everything */
     int64_t pages_used[KV_MAX_GROUPS];
     int64_t evicted_points; /* they made room in the pool or in the tree's own budget */
 };

@@ -136,8 +136,10 @@ void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out)
         .system_bytes = p->system_bytes,
         .evicted_points = p->evicted_points,
     };
-    for (uint32_t g = 0; g < p->spec->n_groups; g++)
+    for (uint32_t g = 0; g < p->spec->n_groups; g++) {
         out->pages_used[g] = p->pages_used[g];
+        out->token_bytes += p->spec->group[g].window ? 0 : p->spec->group[g].page_bytes / KV_PAGE;
+    }
 }
 
 /* Pages that may leave memory have a slab each. */

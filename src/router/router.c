@@ -515,6 +515,9 @@ ingle_status router_open(struct router **out, const struct router_options *o, st
     atomic_store(&r->serve.phase, SERVE_READY);
     struct http_options h = calls;
     h.arg = r;
+    if (!st && ingle_config_is_set(o->config, "metrics-address"))
+        st = err_set(err, INGLE_ARG,
+                     "'--metrics-address' is for a server with one model, not for --models");
     if (!st)
         st = address_listen(&r->address, &h, &r->http, err);
     r->serve.http = r->http;

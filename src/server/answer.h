@@ -28,6 +28,9 @@ struct answer_record {
     struct ingle_usage usage;
     double first_token_seconds;  /* since answer_start(); 0: there was none */
     double mean_token_seconds;   /* between tokens; 0: fewer than two */
+    double decode_seconds;       /* from the first token to the last one */
+    double whole_seconds;        /* since answer_start() */
+    bool by_length;              /* the first choice ended at its limit */
     bool attached;               /* took over the request of a client that had left */
     const char *id, *user;       /* the digits of the reply's id; whose it is, or "" */
     const char *note;            /* why little was reused, or ""; NULL: the answer did not begin */

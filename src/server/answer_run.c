@@ -330,6 +330,10 @@ static void observe(struct answer *a)
         r.status = 0;
         r.outcome = "cancelled";
     }
+    r.whole_seconds = (double)(clock_now() - a->started) * 1e-9;
+    r.by_length = a->n_runs && a->run[0].c.finish == ANSWER_LENGTH;
+    if (a->first_token)
+        r.decode_seconds = (double)(a->last_token - a->first_token) * 1e-9;
     if (a->first_token)
         r.first_token_seconds = (double)(a->first_token - a->started) * 1e-9;
     if (a->n_steps > 1)

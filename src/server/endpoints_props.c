@@ -155,7 +155,6 @@ static void put_drafting(const struct serve *s, const struct ingle_scheduler_sta
 {
     const struct ingle_engine_info *i = &s->engine_info;
     const char *mode = i->draft[0] ? i->draft : i->draft_text ? "ngram" : "off";
-    const int64_t n = now->n_drafts;
     write_key(out, "speculative");
     write_open(out, '{');
     write_member_bool(out, "enabled", drafts(s));
@@ -168,11 +167,7 @@ static void put_drafting(const struct serve *s, const struct ingle_scheduler_sta
     write_member_int(out, "n_tree", i->draft_tree);
     write_key(out, "bytes");
     write_uint(out, i->draft_bytes);
-    write_member_int(out, "drafts", n);
-    write_member_int(out, "drafted", now->drafted_tokens);
-    write_member_int(out, "accepted", now->accepted_tokens);
-    write_member_number(out, "mean_length", n ? 1 + (double)now->accepted_tokens / (double)n : 0);
-    write_member_number(out, "saved_seconds", now->draft_saved_seconds);
+    write_facts(out, "drafts", now);
     write_close(out, '}');
     write_member(out, "speculative_mode", mode);
 }
@@ -250,7 +245,7 @@ static void put_sparse(const struct serve *s, const struct ingle_scheduler_statu
     write_member(out, "mode", i->sparse);
     write_member(out, "why_never", i->sparse_why[0] ? i->sparse_why : NULL);
     write_member_int(out, "layers", i->sparse_layers);
-    write_sparse_members(out, &now->sparse);
+    write_facts(out, "sparse", &now->sparse);
     write_close(out, '}');
 }
 
@@ -280,7 +275,7 @@ static void put_select(const struct serve *s, const struct ingle_scheduler_statu
     write_open(out, '{');
     write_member(out, "mode", i->kv_select);
     write_member(out, "why_never", i->kv_select_why[0] ? i->kv_select_why : NULL);
-    write_select_members(out, &now->select);
+    write_facts(out, "select", &now->select);
     write_close(out, '}');
 }
 
@@ -297,20 +292,7 @@ static void put_paging(const struct serve *s, const struct ingle_scheduler_statu
     }
     write_open(out, '{');
     write_member(out, "directory", ingle_config_text(s->config, "kv-disk", 0));
-    const struct { const char *key; uint64_t v;
-    } member[] = {{"bytes", p->bytes},
-                  {"capacity", p->budget_bytes},
-                  {"written_bytes", p->written_bytes},
-                  {"read_bytes", p->read_bytes},
-                  {"failed", p->failed}};
-    for (size_t i = 0; i < sizeof member / sizeof *member; i++) {
-        write_key(out, member[i].key);
-        write_uint(out, member[i].v);
-    }
-    write_member_number(out, "read_seconds", p->read_seconds);
-    write_member_number(out, "wait_seconds", p->waited_seconds);
-    write_member_number(out, "bytes_per_second", p->bytes_per_s);
-    write_member(out, "error", p->error[0] ? p->error : NULL);
+    write_facts(out, "paging", p);
     write_close(out, '}');
 }
 
@@ -326,24 +308,7 @@ static void put_store(const struct serve *s, const struct ingle_scheduler_status
     }
     write_open(out, '{');
     write_member(out, "directory", dir);
-    write_member_int(out, "files", now->store_files);
-    write_key(out, "bytes");
-    write_uint(out, now->store_bytes);
-    write_key(out, "capacity");
-    write_uint(out, now->store_budget_bytes);
-    write_member_int(out, "written", now->store_written);
-    write_key(out, "written_bytes");
-    write_uint(out, now->store_written_bytes);
-    write_member_int(out, "restored", now->store_hits);
-    write_key(out, "restored_bytes");
-    write_uint(out, now->store_restored_bytes);
-    write_member_int(out, "evicted", now->store_evicted);
-    write_member_int(out, "damaged", now->store_corrupt);
-    write_member_int(out, "skipped", now->store_skipped);
-    write_member_int(out, "failed", now->store_failed);
-    write_member_bool(out, "saving", now->store_saving);
-    write_member(out, "error", now->store_error[0] ? now->store_error : NULL);
-    write_member_number(out, "retry_seconds", now->store_retry_seconds);
+    write_facts(out, "store", now);
     write_close(out, '}');
 }
 
@@ -355,65 +320,10 @@ static void put_experts(const struct serve *s, struct str *out)
         return;
     write_key(out, "experts");
     write_open(out, '{');
-    const struct { const char *key; uint64_t v;
-    } member[] = {
-        {"memory_bytes", n.memory_bytes},
-        {"bytes", n.expert_bytes},
-        {"slots", n.slots},
-        {"resident", n.resident},
-        {"choices", n.choices},
-        {"hits", n.hits},
-        {"misses", n.misses},
-        {"early_hits", n.early_hits},
-        {"skipped", n.skipped},
-        {"read_bytes", n.read_bytes},
-        {"failed_reads", n.failed_reads},
-        {"stall_ms", n.stall_ns / 1000000},
-        {"bad", n.bad},
-        {"stuck", n.stuck},
-    };
-    for (size_t i = 0; i < sizeof member / sizeof *member; i++) {
-        write_key(out, member[i].key);
-        write_uint(out, member[i].v);
-    }
+    write_facts(out, "experts", &n);
     write_member(out, "io", n.direct ? "direct" : "cached");
     write_member(out, "reader", n.uring ? "uring" : "threads");
-    write_member_bool(out, "packed", n.packed);
-    write_member_bool(out, "reads_early", n.reads_early);
-    write_key(out, "early_reads");
-    write_uint(out, n.early_reads);
-    write_key(out, "early_in_time");
-    write_uint(out, n.early_in_time);
-    write_key(out, "early_tries");
-    write_uint(out, n.early_tries);
-    write_member_number(out, "early_change", n.early_change);
-    write_member_number(out, "early_right", n.early_right);
-    write_member(out, "trouble", n.trouble[0] ? n.trouble : NULL);
-    write_close(out, '}');
-}
-
-/* A worker's own counters. */
-static void put_there(const struct ingle_engine_worker *w, struct str *out)
-{
-    const struct { const char *key; uint64_t v;
-    } member[] = {
-        {"evals", w->there_evals},
-        {"pairs", w->there_pairs},
-        {"failed", w->there_failed},
-        {"cancelled", w->there_cancelled},
-        {"engines", w->there_engines},
-        {"resident", w->there_resident},
-        {"bad", w->there_bad},
-        {"read_bytes", w->there_read_bytes},
-        {"stall_ms", w->there_stall_ns / 1000000},
-        {"up_ms", w->there_up_ns / 1000000},
-    };
-    write_key(out, "there");
-    write_open(out, '{');
-    for (size_t k = 0; k < sizeof member / sizeof *member; k++) {
-        write_key(out, member[k].key);
-        write_uint(out, member[k].v);
-    }
+    write_facts(out, "early", &n);
     write_close(out, '}');
 }
 
@@ -426,36 +336,16 @@ static void put_workers(const struct serve *s, struct str *out)
     write_key(out, "workers");
     write_open(out, '[');
     for (int i = 0; ingle_engine_worker(s->engine, i, &w); i++) {
-        const struct { const char *key; uint64_t v;
-        } member[] = {
-            {"slots", w.slots},
-            {"memory_bytes", w.budget_bytes},
-            {"evals", w.evals},
-            {"pairs", w.pairs},
-            {"experts", w.experts},
-            {"experts_here", w.experts_here},
-            {"sent_bytes", w.sent_bytes},
-            {"received_bytes", w.received_bytes},
-            {"losses", w.losses},
-            {"redone", w.redone},
-            {"hits", w.hits},
-            {"misses", w.misses},
-            {"compute_ms", w.compute_ns / 1000000},
-            {"wait_ms", w.wait_ns / 1000000},
-            {"shared", w.shared},
-            {"cancels", w.cancels},
-            {"have", w.have},
-        };
         write_open(out, '{');
         write_member(out, "address", w.address);
         write_member(out, "state", w.state);
         write_member(out, "layers", w.layers);
         write_member_bool(out, "shares_memory", w.shares);
-        for (size_t k = 0; k < sizeof member / sizeof *member; k++) {
-            write_key(out, member[k].key);
-            write_uint(out, member[k].v);
-        }
-        put_there(&w, out);
+        write_facts(out, "worker", &w);
+        write_key(out, "there"); /* its own counters */
+        write_open(out, '{');
+        write_facts(out, "there", &w);
+        write_close(out, '}');
         write_member_number(out, "expert_us", w.unit_us);
         write_member_number(out, "expert_here_us", w.here_us);
         write_member_number(out, "trip_us", w.trip_us);

@@ -4,13 +4,19 @@
 
 #include "base/mem.h"
 #include "server/answer.h"
+#include "server/fleet.h"
 #include "server/responses/responses.h"
 #include "server/serve.h"
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+
+/* How vLLM says that a choice ended; its clients read these words. */
+static const char *const finished_words[] = {"stop", "length", "abort", "error"};
+enum finished { BY_STOP, BY_LENGTH, BY_ABORT, BY_ERROR, FINISHED };
 
 enum { BUCKETS = 14, MAX_KINDS = 64, DECISIONS = 64, TOLD = 16 };
 
@@ -40,6 +46,8 @@ struct decision {
 struct metrics {
     pthread_mutex_t lock;
     struct histogram first_token, token, queue, prefill; /* Sync: lock, as all below */
+    struct histogram decode, whole;                      /* after the first token; all of it */
+    uint64_t finished[FINISHED];                         /* answers by how they ended, for vLLM */
     struct kind kind[MAX_KINDS];
     int n_kinds;
     int64_t n_tokens_max;
@@ -77,6 +85,13 @@ static void add(struct histogram *h, double seconds)
     h->sum += seconds;
 }
 
+static enum finished finished_by(const struct answer_record *r)
+{
+    if (strcmp(r->outcome, "ok") == 0)
+        return r->by_length ? BY_LENGTH : BY_STOP;
+    return strcmp(r->outcome, "error") == 0 ? BY_ERROR : BY_ABORT;
+}
+
 static void count_kind(struct metrics *m, const char *dialect, const char *outcome)
 {
     for (int i = 0; i < m->n_kinds; i++)
@@ -100,7 +115,11 @@ void metrics_observe(void *arg, const struct answer_record *r)
         add(&m->first_token, r->first_token_seconds);
         add(&m->queue, r->usage.queue_seconds);
         add(&m->prefill, r->usage.prefill_seconds);
+        add(&m->decode, r->decode_seconds);
+        add(&m->whole, r->whole_seconds);
     }
+    if (r->note)
+        m->finished[finished_by(r)]++;
     if (r->mean_token_seconds > 0)
         add(&m->token, r->mean_token_seconds);
     const int64_t n = r->usage.n_prompt + r->usage.n_generated;
@@ -157,6 +176,16 @@ void metrics_decisions(struct metrics *m, const char *user, struct str *out)
 
 /* ---- writing ---- */
 
+/* An address as the value of a label. */
+static void put_label(struct str *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            str_addc(out, '\\');
+        str_addc(out, *text == '\n' ? ' ' : *text);
+    }
+}
+
 static void put_head(struct str *out, const char *name, const char *type, const char *help)
 {
     str_addf(out, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
@@ -168,52 +197,44 @@ static void put(struct str *out, const char *name, const char *type, const char 
     str_addf(out, "%s %.17g\n", name, v);
 }
 
-static void put_histogram(struct str *out, const char *name, const char *help,
+/* label: NULL, or one more label of all lines: model_name="nano". */
+static void put_histogram(struct str *out, const char *name, const char *help, const char *label,
                           const struct histogram *h)
 {
+    const char *more = label ? label : "", *comma = label ? "," : "";
+    const char *open = label ? "{" : "", *close = label ? "}" : "";
     uint64_t sum = 0;
     put_head(out, name, "histogram", help);
     for (int i = 0; i < BUCKETS; i++) {
         sum += h->count[i];
-        str_addf(out, "%s_bucket{le=\"%g\"} %llu\n", name, bound[i], (unsigned long long)sum);
+        str_addf(out, "%s_bucket{%s%sle=\"%g\"} %llu\n", name, more, comma, bound[i],
+                 (unsigned long long)sum);
     }
-    str_addf(out, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.9g\n%s_count %llu\n", name,
-             (unsigned long long)h->n, name, h->sum, name, (unsigned long long)h->n);
+    str_addf(out, "%s_bucket{%s%sle=\"+Inf\"} %llu\n", name, more, comma,
+             (unsigned long long)h->n);
+    str_addf(out, "%s_sum%s%s%s %.9g\n%s_count%s%s%s %llu\n", name, open, more, close, h->sum,
+             name, open, more, close, (unsigned long long)h->n);
 }
 
-static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
+/* The counters of a group that have a name here; labels: "" or "{...}". */
+static void put_facts(struct str *out, const char *group, const char *labels, const void *of)
+{
+    size_t n;
+    const struct ingle_fact *f = ingle_facts(group, &n);
+    for (size_t i = 0; i < n; i++) {
+        if (!f[i].metric)
+            continue;
+        put_head(out, f[i].metric, f[i].type, f[i].help);
+        str_addf(out, "%s%s %.17g\n", f[i].metric, labels, ingle_fact_number(&f[i], of));
+    }
+}
 
 /* llama.cpp's names, so that its dashboards work. */
 static void put_known(struct str *out, const struct ingle_scheduler_status *n, int64_t n_tokens_max)
 {
-    put(out, "llamacpp:prompt_tokens_total", "counter", "Number of prompt tokens processed.",
-        (double)n->prompt_tokens);
-    put(out, "llamacpp:prompt_tokens_cached_total", "counter",
-        "Number of prompt tokens that came from the cache.", (double)n->cached_tokens);
-    put(out, "llamacpp:prompt_seconds_total", "counter", "Prompt process time", n->prompt_seconds);
-    put(out, "llamacpp:tokens_predicted_total", "counter", "Number of generation tokens processed.",
-        (double)n->generated_tokens);
-    put(out, "llamacpp:tokens_predicted_seconds_total", "counter", "Predict process time",
-        n->generated_seconds);
-    put(out, "llamacpp:n_decode_total", "counter", "Number of steps", (double)n->n_steps);
+    put_facts(out, "llamacpp", "", n);
     put(out, "llamacpp:n_tokens_max", "counter", "Largest observed number of tokens of a request.",
         (double)n_tokens_max);
-    put(out, "llamacpp:n_busy_slots_per_decode", "gauge", "Average rows of a step",
-        ratio((double)n->n_step_rows, (double)n->n_steps));
-    put(out, "llamacpp:prompt_tokens_seconds", "gauge", "Average prompt throughput in tokens/s.",
-        ratio((double)n->prompt_tokens, n->prompt_seconds));
-    put(out, "llamacpp:predicted_tokens_seconds", "gauge",
-        "Average generation throughput in tokens/s.",
-        ratio((double)n->generated_tokens, n->generated_seconds));
-    put(out, "llamacpp:requests_processing", "gauge", "Number of requests processing.",
-        (double)n->n_running);
-    put(out, "llamacpp:requests_deferred", "gauge", "Number of requests that wait.",
-        (double)n->n_waiting);
-    put(out, "llamacpp:spec_decode_num_draft_tokens_total", "counter", "Drafted tokens.",
-        (double)n->drafted_tokens);
-    put(out, "llamacpp:spec_decode_num_accepted_tokens_total", "counter",
-        "Drafted tokens that were accepted.", (double)n->accepted_tokens);
-    put(out, "llamacpp:spec_decode_num_drafts_total", "counter", "Drafts.", (double)n->n_drafts);
     put_head(out, "llamacpp:spec_decode_num_accepted_tokens_per_pos_total", "counter",
              "Accepted drafted tokens by their place in the draft.");
     for (int i = 0; i < INGLE_DRAFT_PLACES; i++)
@@ -231,77 +252,7 @@ static void put_drafting(struct str *out, const struct ingle_engine_info *i,
              "What drafts, and why no answer is drafted for now.");
     str_addf(out, "ingle_draft_info{proposer=\"%s\",why_off_now=\"%s\"} 1\n",
              i->draft[0] ? i->draft : i->draft_text ? "ngram" : "off", n->draft_why);
-    put(out, "ingle_draft_mean_length", "gauge", "Average tokens of a step that verified a draft.",
-        n->n_drafts ? 1 + (double)n->accepted_tokens / (double)n->n_drafts : 0);
-    put(out, "ingle_draft_saved_seconds", "gauge",
-        "Time that drafting has saved against plain decoding; below 0: lost.",
-        n->draft_saved_seconds);
-}
-
-static void put_sparse(struct str *out, const struct ingle_sparse *u)
-{
-    put(out, "ingle_sparse_pairs_total", "counter",
-        "Rows of sparse prompts, times layers and query heads.", (double)u->pairs);
-    put(out, "ingle_sparse_missed_total", "counter",
-        "Sum over them: the share of weights whose values were replaced by means.", u->missed);
-    put(out, "ingle_sparse_missed_most", "gauge", "The largest of these shares.", u->most);
-    put(out, "ingle_sparse_values_read_total", "counter", "Positions whose values they read.",
-        (double)u->n_read);
-    put(out, "ingle_sparse_values_seen_total", "counter", "Positions that they saw.",
-        (double)u->n_seen);
-}
-
-static void put_shortener(struct str *out, const struct ingle_shortener_info *i)
-{
-    put(out, "ingle_prompt_skip_total", "counter", "Prompts that a prompt drafter shortened.",
-        (double)i->n_prompts);
-    put(out, "ingle_prompt_skip_whole_total", "counter",
-        "Prompts that were read whole because it could not.", (double)i->n_whole);
-    put(out, "ingle_prompt_skip_read_tokens_total", "counter",
-        "Tokens of shortened prompts before that.", (double)i->n_read);
-    put(out, "ingle_prompt_skip_kept_tokens_total", "counter", "Tokens of them that were kept.",
-        (double)i->n_kept);
-    put(out, "ingle_prompt_skip_seconds_total", "counter", "Time that the prompt drafter took.",
-        i->seconds);
-}
-
-static void put_select(struct str *out, const struct ingle_select *u)
-{
-    put(out, "ingle_kv_select_pairs_total", "counter",
-        "Rows of answers that left pages out, times layers and query heads.", (double)u->pairs);
-    put(out, "ingle_kv_select_missed_total", "counter",
-        "Sum over them: the estimated share of weights in pages that were not read.", u->missed);
-    put(out, "ingle_kv_select_missed_most", "gauge", "The largest of these shares.", u->most);
-    put(out, "ingle_kv_select_checked_total", "counter",
-        "The same that were computed with all pages.", (double)u->checked);
-    put(out, "ingle_kv_select_missed_true_total", "counter",
-        "Sum over them: the share of weights that the choice would have missed.", u->missed_true);
-    put(out, "ingle_kv_select_missed_true_most", "gauge", "The largest of these shares.",
-        u->most_true);
-    put(out, "ingle_kv_select_pages_read_total", "counter",
-        "Pages that rows of answers read, times layers and heads.", (double)u->pages_read);
-    put(out, "ingle_kv_select_pages_seen_total", "counter", "Pages that they saw.",
-        (double)u->pages_seen);
-    put(out, "ingle_kv_select_read_bytes_total", "counter",
-        "Keys and values in the pages that they read.", (double)u->bytes_read);
-}
-
-static void put_paging(struct str *out, const struct ingle_paging *p)
-{
-    put(out, "ingle_kv_disk_bytes", "gauge",
-        "Keys and values on disk, which memory has no room for.", (double)p->bytes);
-    put(out, "ingle_kv_disk_budget_bytes", "gauge", "What may be there; 0: nothing.",
-        (double)p->budget_bytes);
-    put(out, "ingle_kv_disk_written_bytes_total", "counter",
-        "Keys and values that were written there.", (double)p->written_bytes);
-    put(out, "ingle_kv_disk_read_bytes_total", "counter",
-        "Keys and values that steps read from there.", (double)p->read_bytes);
-    put(out, "ingle_kv_disk_read_seconds_total", "counter",
-        "Time of these reads, beside the steps.", p->read_seconds);
-    put(out, "ingle_kv_disk_wait_seconds_total", "counter", "Time that steps waited for them.",
-        p->waited_seconds);
-    put(out, "ingle_kv_disk_failed_total", "counter", "Reads and writes that failed.",
-        (double)p->failed);
+    put_facts(out, "drafts", "", n);
 }
 
 static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
@@ -312,96 +263,42 @@ static void put_caches(struct str *out, const struct ingle_scheduler_status *n)
     put_head(out, "ingle_cache_hits_total", "counter", "Prompts that began with a kept one.");
     str_addf(out, "ingle_cache_hits_total{tier=\"memory\"} %lld\n", (long long)n->cache_hits);
     str_addf(out, "ingle_cache_hits_total{tier=\"disk\"} %lld\n", (long long)n->store_hits);
-    put(out, "ingle_cached_tokens_total", "counter", "Prompt tokens that came from the cache.",
-        (double)n->cached_tokens);
-    put(out, "ingle_cache_corrupt_total", "counter", "Damaged entries that were deleted.",
-        (double)n->store_corrupt);
-    put(out, "ingle_store_written_total", "counter", "Conversations that went to the disk.",
-        (double)n->store_written);
-    put(out, "ingle_store_skipped_total", "counter",
-        "Times that one found the disk busy; it is tried again when there is time.",
-        (double)n->store_skipped);
-    put(out, "ingle_store_failed_total", "counter", "Writes to the disk that failed.",
-        (double)n->store_failed);
-    put(out, "ingle_grammar_bytes", "gauge",
-        "Tables of grammars that are kept for the next answers.", (double)n->grammar_bytes);
-    put(out, "ingle_kv_used_bytes", "gauge", "Memory of conversations in use.",
-        (double)n->kv_used_bytes);
-    put(out, "ingle_kv_budget_bytes", "gauge", "Memory that conversations may use.",
-        (double)n->kv_budget_bytes);
+    put_facts(out, "memory", "", n);
+    put_facts(out, "store", "", n);
 }
 
-/* An address as the value of a label. */
-static void put_label(struct str *out, const char *text)
+/* The counters of a group of each worker, one under the other. */
+static void put_worker_facts(struct str *out, const struct ingle_engine *e, const char *group)
 {
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            str_addc(out, '\\');
-        str_addc(out, *text == '\n' ? ' ' : *text);
+    size_t n;
+    const struct ingle_fact *f = ingle_facts(group, &n);
+    struct ingle_engine_worker w;
+    for (size_t k = 0; k < n; k++) {
+        if (!f[k].metric)
+            continue;
+        put_head(out, f[k].metric, f[k].type, f[k].help);
+        for (int i = 0; ingle_engine_worker(e, i, &w); i++) {
+            str_addf(out, "%s{worker=\"", f[k].metric);
+            put_label(out, w.address);
+            str_addf(out, "\"} %.9g\n", ingle_fact_number(&f[k], &w));
+        }
     }
 }
 
 /* Of each worker that computes experts. */
 static void put_workers(struct str *out, const struct ingle_engine *e)
 {
-    static const struct { const char *name, *kind, *help;
-    } of[] = {
-        {"ingle_worker_ready", "gauge", "Whether the worker computes experts."},
-        {"ingle_worker_evals_total", "counter", "Messages that asked it for experts."},
-        {"ingle_worker_experts_total", "counter",
-         "Experts that it computed, one for each layer and step."},
-        {"ingle_worker_sent_bytes_total", "counter", "Bytes sent to it."},
-        {"ingle_worker_received_bytes_total", "counter", "Bytes received from it."},
-        {"ingle_worker_losses_total", "counter", "Connections to it that were lost."},
-        {"ingle_worker_redone_total", "counter", "Experts that were computed here instead."},
-        {"ingle_worker_compute_seconds_total", "counter", "Time that it computed."},
-        {"ingle_worker_wait_seconds_total", "counter", "Time that steps waited for it."},
-        {"ingle_worker_shared_total", "counter", "Messages whose rows went through shared memory."},
-        {"ingle_worker_cancels_total", "counter", "Questions that were taken back."},
-        {"ingle_worker_have_experts", "gauge", "Experts that it says it has in memory."},
-        {"ingle_worker_there_evals_total", "counter",
-         "Messages that it has answered, of all engines, by its own count."},
-        {"ingle_worker_there_failed_total", "counter", "Messages that it could not answer."},
-        {"ingle_worker_there_cancelled_total", "counter",
-         "Messages that engines took back before it began."},
-        {"ingle_worker_there_engines", "gauge", "Engines that it has."},
-        {"ingle_worker_there_read_bytes_total", "counter", "Bytes of experts that it has read."},
-        {"ingle_worker_there_stall_seconds_total", "counter",
-         "Time that its work waited for its disk."},
-        {"ingle_worker_there_bad_experts", "gauge", "Experts that it could not read."},
-        {"ingle_worker_there_up_seconds", "gauge", "Time since its start."},
-    };
     struct ingle_engine_worker w;
     if (!ingle_engine_worker(e, 0, &w))
         return;
-    for (size_t k = 0; k < sizeof of / sizeof *of; k++) {
-        put_head(out, of[k].name, of[k].kind, of[k].help);
-        for (int i = 0; ingle_engine_worker(e, i, &w); i++) {
-            const double v[] = {strcmp(w.state, "ready") == 0,
-                                (double)w.evals,
-                                (double)w.experts,
-                                (double)w.sent_bytes,
-                                (double)w.received_bytes,
-                                (double)w.losses,
-                                (double)w.redone,
-                                (double)w.compute_ns * 1e-9,
-                                (double)w.wait_ns * 1e-9,
-                                (double)w.shared,
-                                (double)w.cancels,
-                                (double)w.have,
-                                (double)w.there_evals,
-                                (double)w.there_failed,
-                                (double)w.there_cancelled,
-                                (double)w.there_engines,
-                                (double)w.there_read_bytes,
-                                (double)w.there_stall_ns * 1e-9,
-                                (double)w.there_bad,
-                                (double)w.there_up_ns * 1e-9};
-            str_addf(out, "%s{worker=\"", of[k].name);
-            put_label(out, w.address);
-            str_addf(out, "\"} %.9g\n", v[k]);
-        }
+    put_head(out, "ingle_worker_ready", "gauge", "Whether the worker computes experts.");
+    for (int i = 0; ingle_engine_worker(e, i, &w); i++) {
+        str_adds(out, "ingle_worker_ready{worker=\"");
+        put_label(out, w.address);
+        str_addf(out, "\"} %d\n", strcmp(w.state, "ready") == 0);
     }
+    put_worker_facts(out, e, "worker");
+    put_worker_facts(out, e, "there");
     put(out, "ingle_worker_experts_here_total", "counter",
         "Experts that were computed beside the workers.", (double)w.experts_here);
 }
@@ -413,34 +310,8 @@ static void put_experts(struct str *out, const struct ingle_engine *e)
     struct ingle_expert_layer l;
     if (!ingle_engine_experts(e, &n))
         return;
-    put(out, "ingle_expert_slots", "gauge", "Places for experts in memory.", (double)n.slots);
-    put(out, "ingle_expert_memory_bytes", "gauge", "Memory of these places.",
-        (double)n.memory_bytes);
-    put(out, "ingle_expert_bytes", "gauge", "All experts, in memory or not.",
-        (double)n.expert_bytes);
-    put(out, "ingle_expert_read_bytes_total", "counter", "Experts that were read.",
-        (double)n.read_bytes);
-    put(out, "ingle_expert_early_reads_total", "counter", "Reads before a layer chose.",
-        (double)n.early_reads);
-    put(out, "ingle_expert_early_in_time_total", "counter",
-        "Early reads of chosen experts that were over when they were chosen.",
-        (double)n.early_in_time);
-    put(out, "ingle_expert_early_tries_total", "counter",
-        "Comparisons of steps with and without early reads.", (double)n.early_tries);
-    put(out, "ingle_expert_early_change", "gauge",
-        "Time of steps with early reads, by those without, less 1.", n.early_change);
-    put(out, "ingle_expert_reads_early", "gauge",
-        "Whether experts are read before they are chosen.", n.reads_early);
-    put(out, "ingle_expert_failed_reads_total", "counter", "Reads that failed.",
-        (double)n.failed_reads);
-    put(out, "ingle_expert_bad", "gauge", "Experts whose last read failed.", (double)n.bad);
-    put(out, "ingle_expert_stuck_reads", "gauge", "Reads that do not end.", (double)n.stuck);
-    put(out, "ingle_expert_skipped_total", "counter",
-        "Experts that were left out (--experts-skip).", (double)n.skipped);
-    put(out, "ingle_expert_evictions_total", "counter", "Experts that left for others.",
-        (double)n.evictions);
-    put(out, "ingle_expert_read_seconds_total", "counter", "Time with a read under way.",
-        (double)n.busy_ns * 1e-9);
+    put_facts(out, "experts", "", &n);
+    put_facts(out, "early", "", &n);
     put_head(out, "ingle_expert_choices_total", "counter", "Experts that layers chose in a step.");
     for (size_t i = 0; ingle_engine_expert_layer(e, i, &l); i++)
         str_addf(out, "ingle_expert_choices_total{layer=\"%lld\"} %llu\n", (long long)l.layer,
@@ -491,12 +362,75 @@ static void put_http(struct str *out, const struct http_counters *n)
     put(out, "ingle_http_connections_open", "gauge", "Open connections.", (double)n->n_open);
 }
 
+/* What vLLM's fleets read.  m->lock is held. */
+static void put_vllm(const struct metrics *m, const struct serve *s, struct str *out,
+                     const struct ingle_scheduler_status *now)
+{
+    static const struct {
+        const char *name, *help;
+        size_t at;
+    } of[] = {
+        {"vllm:time_to_first_token_seconds", "From request to first token.",
+         offsetof(struct metrics, first_token)},
+        {"vllm:inter_token_latency_seconds", "Mean time between tokens of an answer.",
+         offsetof(struct metrics, token)},
+        {"vllm:e2e_request_latency_seconds", "From request to the end of the answer.",
+         offsetof(struct metrics, whole)},
+        {"vllm:request_queue_time_seconds", "Waiting in the queue.",
+         offsetof(struct metrics, queue)},
+        {"vllm:request_prefill_time_seconds", "Reading the prompt.",
+         offsetof(struct metrics, prefill)},
+        {"vllm:request_decode_time_seconds", "From the first token to the last one.",
+         offsetof(struct metrics, decode)},
+    };
+    struct str label, braces;
+    str_init(&label);
+    str_init(&braces);
+    str_adds(&label, "model_name=\"");
+    put_label(&label, s->model_id);
+    str_adds(&label, "\"");
+    str_addf(&braces, "{%s}", str_ok(&label) ? label.at : "");
+    if (!str_ok(&label) || !str_ok(&braces)) {
+        str_release(&label);
+        str_release(&braces);
+        return;
+    }
+    put_facts(out, "vllm", braces.at, now);
+    put_head(out, "vllm:request_success_total", "counter", "Answers by how they ended.");
+    for (int i = 0; i < FINISHED; i++)
+        str_addf(out, "vllm:request_success_total{%s,finished_reason=\"%s\"} %llu\n", label.at,
+                 finished_words[i], (unsigned long long)m->finished[i]);
+    for (size_t i = 0; i < sizeof of / sizeof *of; i++)
+        put_histogram(out, of[i].name, of[i].help, label.at,
+                      (const struct histogram *)(const void *)((const char *)m + of[i].at));
+    const uint64_t block = s->engine_info.kv_token_bytes * FLEET_BLOCK;
+    put_head(out, "vllm:cache_config_info", "gauge", "Blocks of the KV cache.");
+    str_addf(out,
+             "vllm:cache_config_info{%s,block_size=\"%d\",num_gpu_blocks=\"%llu\","
+             "enable_prefix_caching=\"True\",cache_dtype=\"%s\"} 1\n",
+             label.at, (int)FLEET_BLOCK,
+             (unsigned long long)(block ? now->kv_budget_bytes / block : 0), s->engine_info.kv);
+    str_release(&label);
+    str_release(&braces);
+}
+
+static void put_loading(struct str *out, const struct serve *s)
+{
+    put(out, "ingle_load_seconds", "gauge", "Time that loading the model took, or takes so far.",
+        serve_load_seconds(s));
+    put(out, "ingle_ready", "gauge", "Whether new requests should come: /readyz.",
+        !fleet_why_not_ready(s));
+}
+
 void metrics_write(struct metrics *m, struct serve *s, struct str *out)
 {
     struct ingle_scheduler_status now;
     struct http_counters http;
     size_t n_responses, responses_bytes;
     struct ingle_shortener_info skip;
+    put_loading(out, s);
+    if (serve_phase(s) == SERVE_LOADING)
+        return;
     (void)ingle_scheduler_status(s->scheduler, &now, NULL, 0);
     ingle_shortener(s->engine, &skip);
     http_counters(s->http, &http);
@@ -506,18 +440,21 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     for (int i = 0; i < m->n_kinds; i++)
         str_addf(out, "ingle_requests_total{dialect=\"%s\",outcome=\"%s\"} %llu\n",
                  m->kind[i].dialect, m->kind[i].outcome, (unsigned long long)m->kind[i].n);
-    put_histogram(out, "ingle_time_to_first_token_seconds", "From request to first token.",
+    put_histogram(out, "ingle_time_to_first_token_seconds", "From request to first token.", NULL,
                   &m->first_token);
-    put_histogram(out, "ingle_inter_token_seconds", "Mean time between tokens of an answer.",
+    put_histogram(out, "ingle_inter_token_seconds", "Mean time between tokens of an answer.", NULL,
                   &m->token);
-    put_histogram(out, "ingle_queue_seconds", "Waiting in the queue.", &m->queue);
-    put_histogram(out, "ingle_prefill_seconds", "Reading the prompt.", &m->prefill);
+    put_histogram(out, "ingle_queue_seconds", "Waiting in the queue.", NULL,
+                  &m->queue);
+    put_histogram(out, "ingle_prefill_seconds", "Reading the prompt.", NULL,
+                  &m->prefill);
+    put_vllm(m, s, out, &now);
     pthread_mutex_unlock(&m->lock);
     put_drafting(out, &s->engine_info, &now);
-    put_sparse(out, &now.sparse);
-    put_shortener(out, &skip);
-    put_select(out, &now.select);
-    put_paging(out, &now.paging);
+    put_facts(out, "sparse", "", &now.sparse);
+    put_facts(out, "shortener", "", &skip);
+    put_facts(out, "select", "", &now.select);
+    put_facts(out, "paging", "", &now.paging);
     put_caches(out, &now);
     put_experts(out, s->engine);
     put_workers(out, s->engine);
@@ -526,6 +463,4 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     put(out, "ingle_responses_kept", "gauge", "Answers kept for previous_response_id.",
         (double)n_responses);
     put(out, "ingle_responses_kept_bytes", "gauge", "Their bytes.", (double)responses_bytes);
-    put(out, "ingle_watchdog_age_seconds", "gauge", "Age of the step that runs.",
-        now.since_step_seconds);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/serve.h"
 
+#include "base/clock.h"
 #include "server/ollama/ollama.h"
 
 #include "server/request.h"
@@ -13,6 +14,12 @@
 enum serve_phase serve_phase(const struct serve *s)
 {
     return (enum serve_phase)atomic_load(&s->phase);
+}
+
+double serve_load_seconds(const struct serve *s)
+{
+    const uint64_t loaded = atomic_load(&s->loaded);
+    return (double)((loaded ? loaded : clock_now()) - s->began) * 1e-9;
 }
 
 const char *serve_path(const struct http_request *rq)

@@ -37,6 +37,8 @@ struct serve {
     struct metrics *metrics;
     const char *_Atomic model_id; /* what /v1/models calls it */
     int64_t created;      /* seconds since 1970 when the server started */
+    uint64_t began;          /* clock_now() */
+    _Atomic uint64_t loaded; /* the same when the model was there; 0: not yet */
     const char *instance; /* names this process among others */
     double watchdog_seconds; /* of a step, after which the server counts as hung; 0: none */
     atomic_bool away;        /* no new requests should come: SIGUSR2 */
@@ -56,6 +58,8 @@ struct serve {
     struct ingle_engine_info engine_info;
     const char *fingerprint; /* "b0.2.0-89abcdef": build and weights */
 };
+/* Time that loading took, or has taken so far. */
+double serve_load_seconds(const struct serve *s);
 /* May be asked from any thread. */
 enum serve_phase serve_phase(const struct serve *s);
 

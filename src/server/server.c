@@ -17,6 +17,7 @@
 #include "server/guard.h"
 #include "server/metrics.h"
 #include "server/responses/responses.h"
+#include "server/scrape.h"
 #include "server/serve.h"
 #include "server/slots.h"
 #include "server/streams.h"
@@ -37,6 +38,7 @@ struct server {
     ingle_status (*fetch)(void *arg, struct err *err);
     void *fetch_arg;
     struct guard *guard; /* NULL: none */
+    struct scrape *scrape; /* NULL: no --metrics-address */
 };
 
 /* ---- the way of a request ---- */
@@ -254,6 +256,7 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     s->serve.config = o->config;
     s->serve.callbacks = o->callbacks;
     s->serve.created = (int64_t)time(NULL);
+    s->serve.began = clock_now();
     name_model(s, s->model_id[0]);
     s->fetch = o->fetch;
     s->fetch_arg = o->fetch_arg;
@@ -280,6 +283,9 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
         st = open_model(s, err);
     if (!st)
         st = start_http(s, err);
+    const char *watched = ingle_config_text(o->config, "metrics-address", 0);
+    if (!st && watched)
+        st = scrape_open(&s->scrape, watched, &s->serve, err);
     if (st) {
         server_close(s);
         return st;
@@ -408,6 +414,7 @@ static ingle_status load(struct server *s, struct err *err)
     const ingle_status st = open_answers(s, err);
     if (st)
         return st;
+    atomic_store(&s->serve.loaded, clock_now());
     atomic_store(&s->serve.phase, SERVE_READY);
     return INGLE_OK;
 }
@@ -458,6 +465,7 @@ void server_close(struct server *s)
         return;
     /* The scheduler first: it ends the running answers in their own words. */
     answer_stop(s->serve.answers);
+    scrape_close(s->scrape);
     if (s->serve.http)
         http_stop_handlers(s->serve.http); /* none of them meets a closed scheduler */
     slots_close(s->serve.slots);
@@ -489,6 +497,7 @@ void server_describe(const struct server *s, struct server_info *out)
         .kv_bytes = s->serve.engine_info.kv_budget_bytes,
         .n_running = now.n_exchanges,
     };
+    out->metrics_port = s->scrape ? scrape_port(s->scrape) : 0;
     address_describe(&s->address, s->serve.http, out);
 }
 

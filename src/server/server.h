@@ -51,6 +51,7 @@ struct server_info {
     char url[192];       /* "http://127.0.0.1:8080" */
     const char *const *more; /* [n_more] what else --host names, at the same port */
     size_t n_more;
+    int metrics_port;        /* of --metrics-address; 0: there is none */
     const char *more_path;   /* unix:PATH beside addresses, or NULL */
     const char *model;   /* its id */
     int64_t n_ctx;

@@ -166,13 +166,24 @@ void write_drafted(struct str *s, int64_t n_drafted, int64_t n_right)
     write_member_int(s, "rejected_prediction_tokens", n_drafted - n_right);
 }
 
-void write_sparse_members(struct str *s, const struct ingle_sparse *u)
+void write_facts(struct str *s, const char *group, const void *of)
 {
-    write_key(s, "pairs");
-    write_uint(s, u->pairs);
-    write_member_number(s, "missed_mean", u->pairs ? u->missed / (double)u->pairs : 0);
-    write_member_number(s, "missed_most", u->most);
-    write_member_number(s, "values_read", u->n_seen ? (double)u->n_read / (double)u->n_seen : 1);
+    size_t n;
+    const struct ingle_fact *f = ingle_facts(group, &n);
+    for (size_t i = 0; i < n; i++) {
+        const double v = ingle_fact_number(&f[i], of);
+        if (!f[i].key)
+            continue;
+        write_key(s, f[i].key);
+        if (f[i].mean || f[i].kind == INGLE_FACT_NUMBER)
+            write_number(s, v);
+        else if (f[i].kind == INGLE_FACT_TEXT)
+            write_text(s, *ingle_fact_text(&f[i], of) ? ingle_fact_text(&f[i], of) : NULL);
+        else if (f[i].kind == INGLE_FACT_FLAG)
+            write_bool(s, v > 0);
+        else
+            write_int(s, (int64_t)(f[i].kind == INGLE_FACT_TIME ? v * 1e3 + 1e-6 : v));
+    }
 }
 
 void write_sparse(struct str *s, const struct ingle_sparse *u)
@@ -181,7 +192,7 @@ void write_sparse(struct str *s, const struct ingle_sparse *u)
         return;
     write_key(s, "sparse");
     write_open(s, '{');
-    write_sparse_members(s, u);
+    write_facts(s, "sparse", u);
     write_close(s, '}');
 }
 
@@ -191,30 +202,13 @@ void write_computed(struct str *s, const struct ingle_usage *u)
         write_member_int(s, "computed_tokens", u->n_prompt - u->n_skipped);
 }
 
-void write_select_members(struct str *s, const struct ingle_select *u)
-{
-    write_key(s, "pairs");
-    write_uint(s, u->pairs);
-    write_member_number(s, "missed_mean", u->pairs ? u->missed / (double)u->pairs : 0);
-    write_member_number(s, "missed_most", u->most);
-    write_key(s, "checked");
-    write_uint(s, u->checked);
-    write_member_number(s, "missed_true_mean",
-                        u->checked ? u->missed_true / (double)u->checked : 0);
-    write_member_number(s, "missed_true_most", u->most_true);
-    write_member_number(s, "pages_read",
-                        u->pages_seen ? (double)u->pages_read / (double)u->pages_seen : 1);
-    write_key(s, "bytes_read");
-    write_uint(s, u->bytes_read);
-}
-
 void write_select(struct str *s, const struct ingle_select *u)
 {
     if (!u->pages_seen)
         return;
     write_key(s, "kv_select");
     write_open(s, '{');
-    write_select_members(s, u);
+    write_facts(s, "select", u);
     write_close(s, '}');
 }
 

@@ -46,15 +46,14 @@ void write_member_bool(struct str *s, const char *key, bool v);
 void write_member_null(struct str *s, const char *key);
 /* Drafted tokens that were right, and the others, by OpenAI's names; n_drafted 0: nothing. */
 void write_drafted(struct str *s, int64_t n_drafted, int64_t n_right);
-/* What sparse prompts left out: the members of an object; "sparse" with one, or nothing where there
- * were none. */
-void write_sparse_members(struct str *s, const struct ingle_sparse *u);
+/* The counters of a group (ingle_facts) as members of an object. */
+void write_facts(struct str *s, const char *group, const void *of);
+/* "sparse", what sparse prompts left out; nothing where there were none. */
 void write_sparse(struct str *s, const struct ingle_sparse *u);
 /* "computed_tokens": those of a prompt that was shortened, the cached ones among them; nothing of
  * one that was not. */
 void write_computed(struct str *s, const struct ingle_usage *u);
 /* What answers that chose pages left out: the same, "kv_select". */
-void write_select_members(struct str *s, const struct ingle_select *u);
 void write_select(struct str *s, const struct ingle_select *u);
 /* A member "kv_disk", if keys and values were read from disk. */
 void write_pages(struct str *s, const struct ingle_page_use *u);

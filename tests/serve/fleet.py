@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """fleet.py INGLE - what routers, probes and scrapers of a fleet ask a server."""
+import http.client
+import re
 import signal
+import subprocess
 import sys
 import time
 
@@ -65,6 +68,76 @@ class Forms(Case):
         self.assertEqual(self.server.get("/version")[2], {"version": self.server.get("/props")[2]["server"]["version"]})
         self.assertEqual(self.server.get("/load")[2], {"server_load": 0})
         self.assertEqual(self.server.get("/is_sleeping")[2], {"is_sleeping": False})
+
+
+def samples(text):
+    """{name{labels}: value} of what Prometheus reads; each name has its head once, before its samples."""
+    found, kinds = {}, {}
+    for line in text.splitlines():
+        m = re.fullmatch(r"# (HELP|TYPE) ([a-z:_A-Z0-9]+) (.+)", line)
+        if m:
+            assert (m[1], m[2]) not in kinds, line
+            kinds[m[1], m[2]] = m[3]
+            continue
+        m = re.fullmatch(r'([a-zA-Z_:][a-zA-Z0-9_:]*)(\{(?:[a-z_]+="[^"\n]*",?)*\})? (\S+)', line)
+        assert m and m[1] + (m[2] or "") not in found, line
+        base = re.sub("_(bucket|sum|count)$", "", m[1])
+        assert kinds.get(("TYPE", m[1])) in ("counter", "gauge") or kinds[("TYPE", base)] == "histogram", line
+        found[m[1] + (m[2] or "")] = float(m[3])
+    return found
+
+
+class Metrics(Case):
+    """The counters by vLLM's names, and the address for those who have no key."""
+    options = ["-c", "512", "--temp", "0", "--alias", "one", "--api-key", "ann:secret", "--metrics-address", "127.0.0.1:0"]
+
+    def ask(self, path, method="GET", headers=None):
+        port = next(int(m[1]) for m in map(re.compile("metrics  port (\\d+)").match, self.server.log) if m)
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        c.request(method, path, headers=headers or {})
+        r = c.getresponse()
+        text = r.read().decode()
+        c.close()
+        return r.status, text
+
+    def test_names(self):
+        long = {"messages": [{"role": "user", "content": "Say hello. " * 30}], "max_tokens": 3}
+        key = {"X-Api-Key": "secret"}
+        for _ in range(2):
+            self.assertEqual(self.server.post("/v1/chat/completions", long, key)[0], 200)
+        status, text = self.ask("/metrics")
+        self.assertEqual(status, 200)
+        self.assertEqual(self.server.get("/metrics")[0], 401)
+        got = samples(text)
+        v = {re.match("[^{]+", k)[0]: x for k, x in got.items() if k.startswith("vllm:")}
+        self.assertEqual((v["vllm:num_requests_running"], v["vllm:num_requests_waiting"]), (0, 0))
+        self.assertEqual(v["vllm:generation_tokens_total"], 6)
+        self.assertGreater(v["vllm:prefix_cache_hits_total"], 0)
+        self.assertGreater(v["vllm:prefix_cache_queries_total"], v["vllm:prefix_cache_hits_total"])
+        self.assertTrue(0 <= v["vllm:kv_cache_usage_perc"] < 0.5, v)
+        self.assertEqual(v["vllm:e2e_request_latency_seconds_count"], 2)
+        ended = {re.search('finished_reason="(.+?)"', k)[1]: x for k, x in got.items() if "request_success" in k}
+        self.assertEqual(ended, {"stop": 0, "length": 2, "abort": 0, "error": 0})
+        blocks = next(k for k in got if k.startswith("vllm:cache_config_info"))
+        self.assertIn('block_size="16"', blocks)
+        self.assertGreater(int(re.search('num_gpu_blocks="(\\d+)"', blocks)[1]), 32)
+        self.assertEqual(got["ingle_ready"], 1)
+        self.assertGreater(got["ingle_load_seconds"], 0)
+
+    def test_only_these(self):
+        for path in ("/livez", "/readyz"):
+            self.assertEqual(self.ask(path)[0], 200)
+        for path, method, status in (("/v1/models", "GET", 404), ("/props", "GET", 404), ("/metrics", "POST", 405)):
+            self.assertEqual(self.ask(path, method)[0], status, path)
+        self.assertEqual(self.ask("/metrics", headers={"Host": "evil.example"})[0], 403)
+        self.assertEqual(self.ask("/metrics", headers={"Origin": "http://evil.example"})[0], 403)
+
+    def test_wrong_addresses(self):
+        for address, words in (("9090", "is not HOST:PORT"), ("127.0.0.1:x", "is not HOST:PORT"), (":1", "is not HOST:PORT"),
+                               ("127.0.0.1:70000", "70000 is above 65535"), (f"127.0.0.1:{self.server.port}", "in use")):
+            r = subprocess.run([INGLE, "serve", "--port", "0", "--metrics-address", address], capture_output=True, text=True)
+            self.assertNotEqual(r.returncode, 0, address)
+            self.assertRegex(r.stderr, f"--metrics-address {address}.*{words}")
 
 
 class Signals(Case):
