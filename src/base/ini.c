@@ -189,15 +189,3 @@ ingle_status ini_slurp(const char *path, char **out, size_t *n, struct err *err)
         mem_free(*out);
     return text;
 }
-
-ingle_status ini_file(const char *path, ini_fn *fn, void *arg, struct err *err)
-{
-    char *text;
-    size_t n;
-    ingle_status st = ini_slurp(path, &text, &n, err);
-    if (st)
-        return st;
-    st = ini_read(path, text, n, fn, arg, err);
-    mem_free(text);
-    return st;
-}

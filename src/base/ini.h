@@ -31,7 +31,5 @@ MUST_CHECK ingle_status ini_read_on(const char *name, const char *text, size_t n
                                     ini_bad_fn *bad, void *arg, struct err *err);
 /* The text of a file in UTF-8, as ini_read() takes it; ended with mem_free(). */
 MUST_CHECK ingle_status ini_slurp(const char *path, char **out, size_t *n, struct err *err);
-/* Both. */
-MUST_CHECK ingle_status ini_file(const char *path, ini_fn *fn, void *arg, struct err *err);
 
 #endif

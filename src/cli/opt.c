@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/ini.h"
+#include "base/mem.h"
 #include "base/str.h"
 
 #include <ctype.h>
@@ -277,10 +278,14 @@ ingle_status cli_option_home(struct ingle_config *config, struct err *err)
     return INGLE_OK;
 }
 
+enum { MOST_WRONG = 50 };
+
 struct lines {
     const char *command;
     struct ingle_config *config;
     struct cli_notes *notes;
+    struct str wrong; /* of the file's lines the first MOST_WRONG, one a line */
+    size_t n_wrong;
 };
 
 static ingle_status take_line(void *arg, int line, const char *section, const char *key,
@@ -295,6 +300,29 @@ static ingle_status take_line(void *arg, int line, const char *section, const ch
     if (strcmp(key, "config") == 0)
         return err_set(err, INGLE_FORMAT, "a file names no other file");
     return cli_option_line(l->command, l->config, key, value, l->notes, err);
+}
+
+static void take_wrong(void *arg, const char *text)
+{
+    struct lines *l = arg;
+    if (++l->n_wrong > MOST_WRONG)
+        return;
+    str_adds(&l->wrong, text);
+    str_addc(&l->wrong, '\n');
+}
+
+/* Of several wrong lines each is shown, and the error counts them. */
+static ingle_status show_wrong(const struct lines *l, const char *path, ingle_status st,
+                               struct err *err)
+{
+    struct err first;
+    if (l->n_wrong < 2)
+        return st;
+    err_set(&first, st, "%s", err ? err->msg : "");
+    for (const char *at = l->wrong.at, *end; at && (end = strchr(at, '\n')); at = end + 1)
+        cli_line("ingle: error: %.*s", (int)(end - at), at);
+    return err_set(err, st, "%zu lines of '%.200s' are wrong; the first is %.240s", l->n_wrong,
+                   path, first.msg);
 }
 
 /* What `from` has and c's options have not. */
@@ -323,7 +351,16 @@ ingle_status cli_option_file(struct cli *c, struct err *err)
         return INGLE_OK;
     if (ingle_config_open(&l.config, &error))
         return err_set(err, error.status, "%s", error.text);
-    ingle_status st = ini_file(path, take_line, &l, err);
+    char *text = NULL;
+    size_t n;
+    str_init(&l.wrong);
+    ingle_status st = ini_slurp(path, &text, &n, err);
+    if (!st) {
+        st = ini_read_on(path, text, n, take_line, take_wrong, &l, err);
+        st = show_wrong(&l, path, st, err);
+    }
+    mem_free(text);
+    str_release(&l.wrong);
     if (!st)
         st = cli_option_home(l.config, err);
     if (!st)

@@ -303,7 +303,8 @@ static bool snapshot_of(const char *path, char out[PATH_MAX])
     struct stat is;
     time_t newest = 0;
     bool found = false;
-    FILE *f = join(file, path, "refs/main") ? fopen(file, "re") : NULL;
+    const bool named = join(file, path, "refs/main") && !stat(file, &is) && S_ISREG(is.st_mode);
+    FILE *f = named ? fopen(file, "re") : NULL;
     if (f && fscanf(f, "%79[0-9a-zA-Z]", name) == 1)
         found = snprintf(out, PATH_MAX, "%s/snapshots/%s", path, name) < PATH_MAX && is_folder(out);
     if (f)

@@ -152,6 +152,7 @@ struct router {
     pthread_mutex_t lock;
     /* Sync: lock */
     bool stop;
+    bool reading; /* a thread reads files and folders for a new list */
     struct router_model *models, *queue;
     uint32_t n_numbers;
     struct router_jobs incoming;
@@ -177,8 +178,13 @@ enum {
 };
 ATTR_PRINTF(3, 4)
 void router_say(struct router *r, const struct router_model *m, const char *fmt, ...);
-/* Reads the models again.  Sync: lock */
-MUST_CHECK ingle_status router_read_models(struct router *r, struct err *err);
+/* Reads files and folders, which may take long: without the lock.  What is wrong is reported. p is
+ * ended by router_presets_release() also after a failure. */
+MUST_CHECK ingle_status router_models_read(const struct router *r, struct router_presets *p,
+                                           struct err *err);
+/* They become the models, as far as they are others.  Sync: lock */
+MUST_CHECK ingle_status router_models_take(struct router *r, struct router_presets *p,
+                                           struct err *err);
 
 /* model.c.  Sync: lock */
 struct router_model *router_by_number(const struct router *r, uint32_t number);

@@ -304,7 +304,7 @@ static void say_lines(const struct router *r, ingle_report_level level, const st
     }
 }
 
-static ingle_status read_presets(const struct router *r, struct router_presets *p, struct err *err)
+ingle_status router_models_read(const struct router *r, struct router_presets *p, struct err *err)
 {
     const char *path;
     struct err why;
@@ -335,17 +335,12 @@ static struct router_preset *preset_of(const struct router_presets *p, const str
     return NULL;
 }
 
-ingle_status router_read_models(struct router *r, struct err *err)
+ingle_status router_models_take(struct router *r, struct router_presets *p, struct err *err)
 {
-    struct router_presets p = {0};
-    ingle_status st = read_presets(r, &p, err);
+    ingle_status st = INGLE_OK;
     struct router_model **end = &r->models;
-    if (st) {
-        router_presets_release(&p);
-        return st;
-    }
     for (struct router_model *m = r->models; m; m = m->next) {
-        struct router_preset *same = m->removed ? NULL : preset_of(&p, m);
+        struct router_preset *same = m->removed ? NULL : preset_of(p, m);
         if (same && same_options(same->config, m->config)) {
             mem_free(same->id);
             same->id = NULL;
@@ -356,10 +351,10 @@ ingle_status router_read_models(struct router *r, struct err *err)
     }
     while (*end)
         end = &(*end)->next;
-    for (size_t i = 0; i < p.n; i++) {
-        if (!p.at[i].id)
+    for (size_t i = 0; i < p->n; i++) {
+        if (!p->at[i].id)
             continue;
-        struct router_model *m = new_model(r, &p.at[i]);
+        struct router_model *m = new_model(r, &p->at[i]);
         if (!m) {
             st = err_set(err, INGLE_NOMEM, "no memory for the list of models");
             break;
@@ -367,8 +362,18 @@ ingle_status router_read_models(struct router *r, struct err *err)
         *end = m;
         end = &m->next;
     }
-    router_presets_release(&p);
     router_tell(r, "*", "models_reload", NULL);
+    return st;
+}
+
+/* The first time: nobody else is there yet. */
+static ingle_status read_models(struct router *r, struct err *err)
+{
+    struct router_presets p = {0};
+    ingle_status st = router_models_read(r, &p, err);
+    if (!st)
+        st = router_models_take(r, &p, err);
+    router_presets_release(&p);
     return st;
 }
 
@@ -501,7 +506,7 @@ ingle_status router_open(struct router **out, const struct router_options *o, st
         (void)fcntl(o->listener[i], F_SETFD, FD_CLOEXEC);
     ingle_status st = address_open(&r->address, o->config, o->listener, o->n_listeners, err);
     if (!st)
-        st = router_read_models(r, err);
+        st = read_models(r, err);
     if (!st)
         st = make_state(r, err);
     if (!st)

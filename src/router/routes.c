@@ -48,6 +48,13 @@ static void tables(struct route_table out[2])
     out[1] = route_table();
 }
 
+/* Whether the files and folders are to be read again. */
+static bool asks_reload(const struct http_request *rq)
+{
+    const char *reload = http_request_query(rq, "reload");
+    return reload && strcmp(reload, "0") != 0 && strcmp(serve_path(rq), "/models") == 0;
+}
+
 void router_admit(void *arg, struct http_exchange *x, const struct http_request *rq,
                   const char **user)
 {
@@ -58,6 +65,8 @@ void router_admit(void *arg, struct http_exchange *x, const struct http_request 
     if (found && serve_phase(&r->serve) == SERVE_DRAINING && strcmp(found->method, "POST") == 0)
         serve_fail(x, rq, &(struct serve_error){.status = 503, .retry_seconds = 5},
                    "the server is stopping");
+    else if (found && asks_reload(rq))
+        http_takes_long(x);
 }
 
 void router_refuse(void *arg, struct http_exchange *x, const struct http_request *rq, int status,
@@ -662,26 +671,42 @@ static void model(struct router *r, struct http_exchange *x, const struct http_r
 
 static void list(struct router *r, struct http_exchange *x, const struct http_request *rq)
 {
-    const char *reload = http_request_query(rq, "reload");
-    struct err err;
     struct str out;
-    ingle_status st = INGLE_OK;
     str_init(&out);
     pthread_mutex_lock(&r->lock);
-    if (reload && strcmp(reload, "0") != 0 && (!auth_n_keys(r->address.auth) || *rq->user))
-        st = router_read_models(r, &err);
     router_children_look(r);
-    if (!st)
-        router_put_models(r, rq, &out);
+    router_put_models(r, rq, &out);
     pthread_mutex_unlock(&r->lock);
+    serve_json(x, rq, &out);
+}
+
+/* On a thread of its own: nobody waits for a disk that does not answer. */
+static void reload(struct router *r, struct http_exchange *x, const struct http_request *rq)
+{
+    struct router_presets p = {0};
+    struct err err;
+    pthread_mutex_lock(&r->lock);
+    const bool first = !r->reading;
+    r->reading = true;
+    pthread_mutex_unlock(&r->lock);
+    if (!first) {
+        serve_fail(x, rq, &(struct serve_error){.status = 503, .retry_seconds = 1},
+                   "the list of models is being read for another request");
+        return;
+    }
+    ingle_status st = router_models_read(r, &p, &err);
+    pthread_mutex_lock(&r->lock);
+    r->reading = false;
+    if (!st && !r->stop)
+        st = router_models_take(r, &p, &err);
+    pthread_mutex_unlock(&r->lock);
+    router_presets_release(&p);
     router_wake(r);
     if (!st)
-        serve_json(x, rq, &out);
+        list(r, x, rq);
     else
         serve_fail(x, rq, &(struct serve_error){.status = 500, .no_retry = true},
                    "the models stay as they were: %s", err.msg);
-    if (st)
-        str_release(&out);
 }
 
 static void events(struct router *r, struct http_exchange *x, const struct http_request *rq)
@@ -740,7 +765,10 @@ void router_handle(void *arg, struct http_exchange *x, const struct http_request
         put(r, x, rq, found->what);
         return;
     case MODELS:
-        list(r, x, rq);
+        if (asks_reload(rq) && (!auth_n_keys(r->address.auth) || *rq->user))
+            reload(r, x, rq);
+        else
+            list(r, x, rq);
         return;
     case EVENTS:
         events(r, x, rq);

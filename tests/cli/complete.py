@@ -98,6 +98,14 @@ class Config(unittest.TestCase):
             self.assertEqual((r.returncode, r.stdout), (1, ""), text)
             self.assertIn(word, r.stderr)
         self.assertEqual(ingle("serve", "--config", f"{__file__}/none").returncode, 1)
+        r = self.run_with("ctx = x\n[a]\nthink = maybe\nnp = 2\nctxx = 1\n")
+        lines = r.stderr.splitlines()
+        self.assertEqual([line.split(".conf:")[1][0] for line in lines[:-1]], list("1235"), r.stderr)
+        self.assertIn("4 lines of '", lines[-1])
+        self.assertIn(".conf:1: ", lines[-1])
+        r = self.run_with("ctxx = 1\n" * 1000)
+        self.assertEqual(len(r.stderr.splitlines()), 51)
+        self.assertIn("1000 lines of '", r.stderr)
 
 
 CMAKE = """#!/bin/sh

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """router.py INGLE - several models behind one address (docs/use/router.md): starts, streams, ends, who leaves for whom, names,
 presets, keys, and what is left when a process is killed."""
+import fcntl
 import http.server, json, os, pathlib, re, signal, socket, subprocess, sys, tempfile, threading, time, unittest
 
 from client import HOT, Server
@@ -624,6 +625,38 @@ class Life(unittest.TestCase):
             self.assertEqual(s.get("/v1/models?reload=1")[0], 500)
             self.assertEqual(s.chat("gem")[0], 200)
 
+    def test_reload_of_a_disk_that_does_not_answer(self):
+        """Whoever opens a file that has a lease waits until the lease ends."""
+        with tempfile.TemporaryDirectory() as d:
+            repository = pathlib.Path(d) / "models--o--n"
+            (repository / "snapshots/abc").mkdir(parents=True)
+            (repository / "refs").mkdir()
+            (repository / "refs/main").write_text("abc")
+            (repository / "snapshots/abc/n.gguf").symlink_to(GEMMA)
+            old = signal.signal(signal.SIGIO, lambda *_: None)
+            lease = os.open(repository / "refs/main", os.O_RDONLY)
+            self.addCleanup(signal.signal, signal.SIGIO, old)
+            self.addCleanup(os.close, lease)
+            with Router(PRESETS, "--models", d) as s:
+                s.load("gem")
+                try:
+                    fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+                except OSError as e:
+                    self.skipTest(f"no leases here: {e}")
+                out = []
+                both = [threading.Thread(target=lambda: out.append(s.get("/v1/models?reload=1"))) for _ in range(2)]
+                for t in both:
+                    t.start()
+                until(lambda: [r[0] for r in out], [503])  # one waits for the disk, the other is told so
+                self.assertEqual(s.chat("gem")[0], 200)
+                self.assertEqual((s.state("gem"), s.get("/health")[0]), ("loaded", 200))
+                self.assertEqual(len(out), 1)
+                s.file.write_text(PRESETS.replace("[small]", "[other]"))
+                fcntl.fcntl(lease, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+                for t in both:
+                    t.join()
+                self.assertIn("o/n", [m["id"] for m in out[1][2]["data"]])
+
 
 class Presets(unittest.TestCase):
     def start(self, text, *options):
@@ -742,6 +775,8 @@ class Presets(unittest.TestCase):
             (d / "text.gguf").write_text("hello")
             (d / "nothing.gguf").write_text("")
             os.mkfifo(d / "fifo.gguf")
+            (d / "models--o--n/refs").mkdir(parents=True)
+            os.mkfifo(d / "models--o--n/refs/main")
             (d / "loop").symlink_to(".")
             for cache, names in ("models--o--n", ["n-Q8_0.gguf"]), ("models--o--m", ["m-Q8_0.gguf", "m-Q4_0.gguf"]):
                 for name in names:
