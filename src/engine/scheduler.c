@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum { DEFAULT_RUNNING = 16, DEFAULT_WAITING = 64, DEFAULT_CONTEXTS = 4, MOST_RUNNING = 1024 };
-enum { REST_NS = 50000000 };
+enum { REST_NS = 50000000, STORE_LOOK_NS = 500000000 };
 
 /* ---- the thread ---- */
 
@@ -30,10 +30,19 @@ static void take_calls(struct ingle_scheduler *s)
     }
 }
 
-/* The first deadline there is, or UINT64_MAX.  Sync: s->lock */
+/* When the store is asked again without news: a disk that does not answer has none. */
+static uint64_t next_store_look(const struct ingle_scheduler *s)
+{
+    for (int64_t i = 0; i < s->o.max_running; i++)
+        if (s->slot[i].state == ENGINE_ANSWER_RESTORES)
+            return s->store_asked + STORE_LOOK_NS;
+    return UINT64_MAX;
+}
+
+/* The first time at which something is to be done whatever comes, or UINT64_MAX.  Sync: s->lock */
 static uint64_t next_deadline(const struct ingle_scheduler *s)
 {
-    uint64_t first = UINT64_MAX;
+    uint64_t first = next_store_look(s);
     for (const struct ingle_request *r = s->begun; r; r = r->next)
         if (r->deadline && r->deadline < first)
             first = r->deadline;
@@ -128,6 +137,7 @@ static void *thread_main(void *arg)
         const int64_t n_ended = s->n_ended;
         engine_admit(s);
         engine_start_shares(s);
+        s->store_asked = clock_now();
         const bool computes = engine_step(s);
         s->stuck = !computes && s->n_ended == n_ended; /* who has ended left room for others */
         engine_take_snapshot(s);

@@ -176,6 +176,7 @@ struct ingle_scheduler {
     uint64_t answered;           /* when the last step of answers ended */
     uint64_t between_ns;         /* what they took */
     bool no_pages;               /* one had too few pages: the next step is for all */
+    uint64_t store_asked;        /* clock_now(): when the store was last asked */
     bool stuck;                  /* nobody could take part: nothing to do until there is news */
     bool others_next;            /* prompts that are not in the step share the next one between */
     int others_rest;             /* steps between before they are asked again */

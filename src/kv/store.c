@@ -28,6 +28,7 @@ enum {
     QUEUE_JOBS = 256,
     QUEUE_SHARE = 4,
     PAUSE_S = 10,
+    PATIENCE_S = 20,
     LONGEST_PAUSE = 64,
     MOST_LOST = 16
 };
@@ -45,6 +46,38 @@ void kv_store_note(struct kv_store *s, ingle_report_level level, const char *sub
     va_start(ap, fmt);
     vsnprintf(n->text, sizeof n->text, fmt, ap);
     va_end(ap);
+}
+
+/* ---- a disk that does not answer ---- */
+
+void kv_store_beat(struct kv_store *s) { atomic_store(&s->beat, clock_now()); }
+
+bool kv_store_is_stuck(const struct kv_store *s)
+{
+    const uint64_t beat = atomic_load(&s->beat), now = clock_now();
+    return !s->idle && now > beat && now - beat > s->patience_ns;
+}
+
+void kv_store_wait_news(struct kv_store *s)
+{
+    const uint64_t most = s->patience_ns / 4 + 1000000, until = clock_now() + most;
+    const struct timespec t = {.tv_sec = (time_t)(until / 1000000000),
+                               .tv_nsec = (long)(until % 1000000000)};
+    (void)pthread_cond_timedwait(&s->news, &s->lock, &t);
+}
+
+/* What has begun to be so, or has ended, is reported once.  On the engine thread. */
+static void tell_stuck(struct kv_store *s, bool stuck)
+{
+    if (stuck == s->told_stuck)
+        return;
+    s->told_stuck = stuck;
+    if (stuck)
+        report(s->sink, INGLE_REPORT_WARN, "store", s->dir_name,
+               "the disk has not answered for %g s: answers go on without what is saved there",
+               (double)s->patience_ns * 1e-9);
+    else
+        report(s->sink, INGLE_REPORT_NOTE, "store", s->dir_name, "the disk answers again");
 }
 
 /* ---- the disk thread ---- */
@@ -74,6 +107,7 @@ void kv_store_rest(struct kv_store *s, uint64_t since)
     if (atomic_load(&s->gentle))
         (void)nanosleep(&(struct timespec){.tv_sec = (time_t)(used / 1000000000),
                                            .tv_nsec = (long)(used % 1000000000)}, NULL);
+    kv_store_beat(s);
 }
 
 /* Between two pieces of a write: whoever waits for a read goes first. */
@@ -217,6 +251,7 @@ static void *disk_thread(void *arg)
     struct kv_store *s = arg;
     pthread_mutex_lock(&s->lock);
     for (;;) {
+        kv_store_beat(s);
         kv_store_serve(s);
         struct kv_job *j = s->first;
         if (j) {
@@ -233,7 +268,9 @@ static void *disk_thread(void *arg)
         } else if (s->stop) {
             break;
         } else if (!kv_store_serve_want(s)) {
+            s->idle = true;
             pthread_cond_wait(&s->work, &s->lock);
+            s->idle = false;
         }
     }
     pthread_mutex_unlock(&s->lock);
@@ -282,7 +319,11 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     s->queue_bytes = p->budget_bytes / QUEUE_SHARE;
     s->min_tokens = o->min_tokens > 0 ? o->min_tokens : MIN_TOKENS;
     s->scan = true;
+    s->scan_asked = clock_now();
+    s->patience_ns =
+        (uint64_t)((o->patience_seconds > 0 ? o->patience_seconds : (double)PATIENCE_S) * 1e9);
     atomic_init(&s->gentle, false);
+    atomic_init(&s->beat, clock_now());
     snprintf(s->model, sizeof s->model, "%s", o->model ? o->model : "");
     snprintf(s->settings, sizeof s->settings, "%s %s", o->codec ? o->codec : "",
              o->numerics ? o->numerics : "exact");
@@ -294,9 +335,13 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
         look_whether_saving(s);
     bool made = false;
     if (!st) {
+        pthread_condattr_t clock;
         made = true;
-        BUG_IF(pthread_mutex_init(&s->lock, NULL) || pthread_cond_init(&s->work, NULL) ||
-               pthread_cond_init(&s->news, NULL)); /* cannot fail on Linux */
+        BUG_IF(pthread_condattr_init(&clock) ||
+               pthread_condattr_setclock(&clock, CLOCK_MONOTONIC) ||
+               pthread_mutex_init(&s->lock, NULL) || pthread_cond_init(&s->work, NULL) ||
+               pthread_cond_init(&s->news, &clock)); /* cannot fail on Linux */
+        (void)pthread_condattr_destroy(&clock);
         if (!pool_thread(&s->thread, disk_thread, s))
             st = err_set(err, INGLE_NOMEM, "no thread for the store");
     }
@@ -419,8 +464,9 @@ bool kv_store_poll(struct kv_store *s)
     const size_t n = s->n_notes;
     memcpy(note, s->note, n * sizeof *note);
     s->n_notes = 0;
-    const bool busy = s->n_queued > 0 || s->gave_up;
+    const bool busy = s->n_queued > 0 || s->gave_up, stuck = kv_store_is_stuck(s);
     pthread_mutex_unlock(&s->lock);
+    tell_stuck(s, stuck);
     release(list);
     release_reads(reads);
     for (size_t i = 0; i < n; i++)

@@ -40,6 +40,8 @@ struct kv_store_options {
     const char *codec;          /* "f16", for people: the layout is in the key anyway */
     /* after a write that failed, then twice as long each time, 64 times at most; 0: 10 */
     double retry_seconds;
+    /* for a disk that does not answer; 0: 20.  Then answers go on without it, until it does. */
+    double patience_seconds;
 };
 
 /* What kv_store_open() would say of a directory, which is made. */
@@ -66,13 +68,13 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *from, struct kv_
                   const int32_t *tokens, int64_t least, const void *mark, size_t mark_bytes);
 
 /* Has the directory looked at if it has changed (looking takes 1 % of the time at most).  False:
- * that goes on.  wait: until it is over. */
+ * that goes on.  wait: until it is over, or patience is. */
 bool kv_store_look(struct kv_store *s, bool wait);
-/* A look goes on. */
+/* A look goes on, and is worth waiting for: patience is not over. */
 bool kv_store_looks(struct kv_store *s);
 /* The length of the deepest file within limit whose ancestors are all there, as of the last look;
- * 0: none. *foreign: of the deepest one that another model or other settings have left (0:
- * none). */
+ * 0: none, or the disk does not answer. *foreign: of the deepest one that another model or other
+ * settings have left (0: none). */
 int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *tokens,
                       int64_t limit, int64_t *foreign);
 
@@ -94,9 +96,11 @@ struct kv_read;
 MUST_CHECK ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s,
                                             const struct kv_timeline *t, struct kv_scope scope,
                                             const int32_t *tokens, int64_t length, struct err *err);
-/* Takes pages, as many as take no time, then has the disk thread fill them.  True: it is over. */
+/* Takes pages, as many as take no time, then has the disk thread fill them.  True: it is over, or
+ * the disk does not answer: to be asked once a second, also without news. */
 bool kv_store_read_poll(struct kv_read *r);
-/* Of a read that is over (waits for it else): t is as behind kv_store_restore(). */
+/* Of a read that is over (waits for it else, as long as the disk answers): t is as behind
+ * kv_store_restore(). */
 MUST_CHECK ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **mark,
                                           size_t *mark_bytes, struct err *err);
 /* At any time, or NULL: t is as before.  A read that the disk thread is at leaves its pages when

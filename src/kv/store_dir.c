@@ -125,7 +125,7 @@ void kv_store_run_scan(struct kv_store *s)
     clock_gettime(CLOCK_REALTIME, &now);
     const bool known = fstat(s->dir, &st) == 0;
     DIR *d = names_of(s->dir);
-    for (const struct dirent *e; d && (e = readdir(d));)
+    for (const struct dirent *e; d && (e = readdir(d)); kv_store_beat(s))
         scan_name(s, e->d_name);
     pthread_mutex_lock(&s->lock);
     for (size_t i = s->index.n; d && i-- > 0;)
@@ -147,6 +147,14 @@ void kv_store_run_scan(struct kv_store *s)
     kv_store_tell(s);
 }
 
+/* A look goes on, and not for too long.  With the lock. */
+static bool is_worth_waiting(const struct kv_store *s)
+{
+    const uint64_t now = clock_now();
+    return s->scan && !kv_store_is_stuck(s) &&
+           (now < s->scan_asked || now - s->scan_asked < s->patience_ns);
+}
+
 bool kv_store_look(struct kv_store *s, bool wait)
 {
     struct stat st;
@@ -155,12 +163,13 @@ bool kv_store_look(struct kv_store *s, bool wait)
     if (s->scanned && known && clock_now() >= s->scan_after &&
         (s->away || (int64_t)st.st_mtim.tv_sec != s->scan_s ||
          (int64_t)st.st_mtim.tv_nsec != s->scan_ns)) {
+        s->scan_asked = s->scan ? s->scan_asked : clock_now();
         s->scan = true;
         pthread_cond_signal(&s->work);
     }
-    while (s->scan && wait)
-        pthread_cond_wait(&s->news, &s->lock);
-    const bool over = !s->scan;
+    while (is_worth_waiting(s) && wait)
+        kv_store_wait_news(s);
+    const bool over = !is_worth_waiting(s);
     pthread_mutex_unlock(&s->lock);
     return over;
 }
@@ -168,7 +177,7 @@ bool kv_store_look(struct kv_store *s, bool wait)
 bool kv_store_looks(struct kv_store *s)
 {
     pthread_mutex_lock(&s->lock);
-    const bool looks = s->scan;
+    const bool looks = is_worth_waiting(s);
     pthread_mutex_unlock(&s->lock);
     return looks;
 }

@@ -75,7 +75,9 @@ struct kv_store {
     char *dir_name;
     int dir;
     uint64_t identity, budget_bytes, queue_bytes, first_pause_ns;
+    uint64_t patience_ns;
     int64_t min_tokens;
+    bool told_stuck; /* the engine thread's: that nobody waits for the disk */
     bool told_small; /* the engine thread's: that a file is larger than the store */
     char model[48], settings[128];
 
@@ -106,6 +108,10 @@ struct kv_store {
     void (*tell)(void *arg); /* or NULL */
     void *tell_arg;
     atomic_bool gentle;      /* Sync: atomic */
+    /* Sync: atomic; clock_now() when the disk thread last got on with something */
+    atomic_uint_least64_t beat;
+    bool idle;               /* it has nothing to do */
+    uint64_t scan_asked;     /* when `scan` was set */
     struct kv_want *want;
     size_t n_wants;
     struct kv_note note[KV_NOTES];
@@ -120,6 +126,12 @@ void kv_store_note(struct kv_store *s, ingle_report_level level, const char *sub
 /* The disk thread has used the processor since clock_used() was `since`: if it is to be gentle,
  * others have it now.  Unlocked. */
 void kv_store_rest(struct kv_store *s, uint64_t since);
+/* The disk thread gets on.  Any state of the lock. */
+void kv_store_beat(struct kv_store *s);
+/* It has not got on for as long as patience lasts.  With the lock. */
+bool kv_store_is_stuck(const struct kv_store *s);
+/* Waits for news, a moment at most.  With the lock. */
+void kv_store_wait_news(struct kv_store *s);
 /* Tells who waits for a read or a look.  With the lock. */
 void kv_store_tell(struct kv_store *s);
 /* Ends a read that nobody waits for; unlocked. */

@@ -160,6 +160,7 @@ void kv_store_serve(struct kv_store *s)
     while (s->scan || s->reads) {
         if (s->scan)
             kv_store_run_scan(s);
+        kv_store_beat(s);
         struct kv_read *r = s->reads;
         if (!r)
             continue;
@@ -202,6 +203,12 @@ int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *
     const struct kv_form *form;
     kv_store_poll(s);
     pthread_mutex_lock(&s->lock);
+    if (kv_store_is_stuck(s)) {
+        pthread_mutex_unlock(&s->lock);
+        if (foreign)
+            *foreign = 0;
+        return 0;
+    }
     const struct kv_entry *e = deepest(s, scope, tokens, limit, foreign, &form);
     const int64_t length = e ? e->length : 0;
     pthread_mutex_unlock(&s->lock);
@@ -416,9 +423,9 @@ bool kv_store_read_poll(struct kv_read *r)
     struct kv_store *s = r->store;
     if (r->queued) {
         pthread_mutex_lock(&s->lock);
-        const bool done = r->done;
+        const bool over = r->done || kv_store_is_stuck(s);
         pthread_mutex_unlock(&s->lock);
-        return done;
+        return over;
     }
     if (!take_some(r))
         r->status = err_set(&r->err, INGLE_LIMIT, "no KV pages for %lld tokens from the store",
@@ -447,9 +454,15 @@ ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **
     while (!r->queued)
         (void)kv_store_read_poll(r);
     pthread_mutex_lock(&s->lock);
-    while (!r->done)
-        pthread_cond_wait(&s->news, &s->lock);
+    while (!r->done && !kv_store_is_stuck(s))
+        kv_store_wait_news(s);
+    const bool done = r->done;
     pthread_mutex_unlock(&s->lock);
+    if (!done) {
+        kv_store_read_drop(r);
+        kv_store_poll(s);
+        return err_set(err, INGLE_IO, "%s: the disk does not answer", s->dir_name);
+    }
     ingle_status st = r->status;
     if (st && err)
         *err = r->err;

@@ -133,6 +133,19 @@ bool __wrap_session_runner_looks(const struct runner *r)
            __real_session_runner_looks(r);
 }
 
+/* ---- patience ---- */
+
+/* Tests say when it is over. */
+static atomic_bool stuck;
+
+bool __real_kv_store_is_stuck(const struct kv_store *s);
+bool __wrap_kv_store_is_stuck(const struct kv_store *s);
+bool __wrap_kv_store_is_stuck(const struct kv_store *s)
+{
+    (void)s;
+    return atomic_load(&stuck);
+}
+
 /* ---- requests ---- */
 
 static struct ingle_error error;
@@ -627,6 +640,32 @@ static void it_ends_at_once(void **state)
     end_place(&p);
 }
 
+/* A disk that does not answer costs a computation: whoever waits for a read, for a look or for
+ * another one's prompt goes on, and nobody waits until the disk is there again. */
+static void a_disk_that_does_not_answer(void **state)
+{
+    (void)state;
+    struct place p;
+    make_place(&p, NULL);
+    set_gate(true);
+    struct asked *a = ask(&p, N, TOKENS, 0), *b = ask(&p, N, TOKENS, 0);
+    wait_gate();
+    wait_some_restoring(&p, 1, 2, 0);
+    atomic_store(&stuck, true);
+    check(&p, a, 0);
+    check(&p, b, 0);
+    check(&p, ask(&p, N - 1, TOKENS, 0), 0);
+    set_gate(false);
+    atomic_store(&stuck, false);
+    close_place(&p);
+    open_place(&p, false);
+    a = ask(&p, N, TOKENS, 0);
+    wait_done(a);
+    assert_true(a->reuse.from_disk >= 1024);
+    check(&p, a, a->reuse.from_disk);
+    end_place(&p);
+}
+
 /* Pages of a read that was given up come back when the pool needs them. */
 static void memory_comes_back(void **state)
 {
@@ -727,6 +766,7 @@ int main(void)
         cmocka_unit_test(the_first_to_wait_reads),
         cmocka_unit_test(with_compressed_rows),
         cmocka_unit_test(it_ends_at_once),
+        cmocka_unit_test(a_disk_that_does_not_answer),
         cmocka_unit_test(memory_comes_back),
         cmocka_unit_test(closing_ends_it),
         cmocka_unit_test(what_is_bad_is_computed),

@@ -3,11 +3,68 @@
 #include "unit/kv_depot.h"
 
 #include "kv/page.h"
+#include "kv/store_file.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
+
+/* ---- a disk that does not answer ---- */
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    bool closed;
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .opened = PTHREAD_COND_INITIALIZER};
+
+ingle_status __real_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s,
+                                       uint64_t first, uint64_t n, uint8_t *const *to,
+                                       struct err *err);
+ingle_status __wrap_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s,
+                                       uint64_t first, uint64_t n, uint8_t *const *to,
+                                       struct err *err);
+ingle_status __wrap_kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s,
+                                       uint64_t first, uint64_t n, uint8_t *const *to,
+                                       struct err *err)
+{
+    pthread_mutex_lock(&gate.lock);
+    while (gate.closed)
+        pthread_cond_wait(&gate.opened, &gate.lock);
+    pthread_mutex_unlock(&gate.lock);
+    return __real_kv_file_read_pages(f, s, first, n, to, err);
+}
+
+static void set_gate(bool closed)
+{
+    pthread_mutex_lock(&gate.lock);
+    gate.closed = closed;
+    pthread_cond_broadcast(&gate.opened);
+    pthread_mutex_unlock(&gate.lock);
+}
+
+static void nobody_waits_for_a_disk_that_does_not_answer(void **state)
+{
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    d->o.patience_seconds = 0.3;
+    depot_put(d, 0, 0, 300);
+    depot_reopen(d);
+    while (depot_find(d, 0, d->w.line[1].token, 1000, NULL) != 300) {} /* on a busy machine */
+    const int n_warned = d->n_warned;
+    set_gate(true);
+    assert_int_equal(depot_get(d, 1, 0, 1000), -1); /* it was found, and does not come */
+    assert_true(d->n_warned > n_warned);
+    assert_non_null(strstr(d->said, "the disk has not answered for 0.3 s"));
+    assert_int_equal(depot_get(d, 1, 0, 1000), 0); /* it is not even looked for */
+    assert_int_equal(d->n_warned, n_warned + 1);
+    set_gate(false);
+    while (depot_get(d, 1, 0, 1000) != 300)
+        usleep(1000);
+    assert_int_equal(depot_counts(d).damaged, 0);
+    depot_close(d);
+}
 
 static void what_was_put_is_there_after_a_restart(void **state)
 {
@@ -768,6 +825,7 @@ int main(void)
         cmocka_unit_test(directories_of_others_are_refused),
         cmocka_unit_test(temporary_files_of_the_dead_are_removed),
         cmocka_unit_test(the_directory_can_be_listed),
+        cmocka_unit_test(nobody_waits_for_a_disk_that_does_not_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
