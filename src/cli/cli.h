@@ -388,8 +388,8 @@ int cli_depths_tokens(struct cli *c, struct ingle_model *model, struct cli_depth
 int64_t cli_depths_most(const struct cli_depths *d);
 const char *cli_depths_name(const struct cli_depths *d);
 
-/* bench_skip.c: prompts that --prompt-drafter shortens beside whole ones, by --depth. */
-int cli_bench_skip(struct cli *c);
+/* bench_shorten.c: prompts that --prompt-drafter shortens beside whole ones, by --depth. */
+int cli_bench_shorten(struct cli *c);
 
 /* sparse.c: prompts computed in the way `how` beside the way `against`, by --depth. */
 int cli_sparse_beside(struct cli *c, const char *how, const char *against);

@@ -475,7 +475,7 @@ int cli_bench(struct cli *c)
     if (c->n_arg)
         return cli_usage(c, "'bench' takes no argument such as '%s'", c->arg[0]);
     if (ingle_config_text(c->config, "prompt-drafter", 0))
-        return cli_bench_skip(c);
+        return cli_bench_shorten(c);
     if (ingle_config_is_set(c->config, "draft") || ingle_config_is_set(c->config, "draft-method"))
         return cli_bench_draft(c);
     const char *sparse = ingle_config_text(c->config, "sparse", 0);

@@ -146,12 +146,12 @@ struct shelf {
 /* A file is sparse as these options say, or not at all; a drafter's pages may be there. */
 static bool matches(const struct shelf *s, const struct ingle_store_entry *e)
 {
-    const char *few = strstr(s->settings, "+few");
-    const size_t n = few ? (size_t)(few - s->settings) : strlen(s->settings);
+    const char *sparse = strstr(s->settings, "+few");
+    const size_t n = sparse ? (size_t)(sparse - s->settings) : strlen(s->settings);
     if (e->damage || e->identity != s->identity || strncmp(e->settings, s->settings, n) != 0)
         return false;
     const char *more = e->settings + n;
-    const size_t n_few = few && strncmp(more, few, strlen(few)) == 0 ? strlen(few) : 0;
+    const size_t n_few = sparse && strncmp(more, sparse, strlen(sparse)) == 0 ? strlen(sparse) : 0;
     return !more[n_few] || strcmp(more + n_few, " drafter") == 0;
 }
 

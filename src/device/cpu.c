@@ -357,10 +357,10 @@ static size_t cpu_scratch(const struct device *d, enum device_op op, const void 
         return device_cpu_mlp_scratch(d, args);
     case DEVICE_OP_attend:
         return device_cpu_attend_scratch(d, args);
-    case DEVICE_OP_pick:
-        return device_cpu_pick_scratch(d, args);
-    case DEVICE_OP_attend_picked:
-        return device_cpu_attend_picked_scratch(d, args);
+    case DEVICE_OP_select_pages:
+        return device_cpu_select_pages_scratch(d, args);
+    case DEVICE_OP_attend_selected:
+        return device_cpu_attend_selected_scratch(d, args);
     case DEVICE_OP_compress:
         return device_cpu_compress_scratch(d, args);
     case DEVICE_OP_select:
@@ -385,10 +385,10 @@ static struct device_cost cpu_cost(const struct device *d, enum device_op op, co
         return device_cpu_mlp_cost(args);
     case DEVICE_OP_attend:
         return device_cpu_attend_cost(d, args);
-    case DEVICE_OP_pick:
-        return device_cpu_pick_cost(args);
-    case DEVICE_OP_attend_picked:
-        return device_cpu_attend_picked_cost(args);
+    case DEVICE_OP_select_pages:
+        return device_cpu_select_pages_cost(args);
+    case DEVICE_OP_attend_selected:
+        return device_cpu_attend_selected_cost(args);
     case DEVICE_OP_dense_attend:
         return device_cpu_dense_attend_cost(args);
     default:
@@ -432,8 +432,8 @@ const struct device_ops device_cpu_ops = {
             [DEVICE_OP_attend_latent] = device_cpu_attend_latent,
             [DEVICE_OP_hadamard] = cpu_hadamard,
             [DEVICE_OP_shadow_append] = device_cpu_shadow_append,
-            [DEVICE_OP_pick] = device_cpu_pick,
-            [DEVICE_OP_attend_picked] = device_cpu_attend_picked,
+            [DEVICE_OP_select_pages] = device_cpu_select_pages,
+            [DEVICE_OP_attend_selected] = device_cpu_attend_selected,
             [DEVICE_OP_probe] = device_cpu_probe,
             [DEVICE_OP_clamp] = device_cpu_clamp,
             [DEVICE_OP_layer_norm] = device_cpu_layer_norm,

@@ -282,17 +282,17 @@ static size_t all_scratch(const struct device *d, const struct device_attend_arg
 
 size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a)
 {
-    size_t few = 0;
+    size_t sparse = 0;
     for (int64_t i = 0; i < a->n_spans; i++) {
-        const int64_t n = d->dry && !a->window && !device_few_refuses(d, a->kv)
+        const int64_t n = d->dry && !a->window && !device_sparse_refuses(d, a->kv)
                               ? a->span[i].n
                               : device_cpu_few_rows(d, a, &a->span[i]);
         const struct device_span part = device_span_part(&a->span[i], a->span[i].n - n, n);
-        const size_t bytes = n ? device_cpu_few_scratch(d, a, &part) : 0;
-        few = bytes > few ? bytes : few;
+        const size_t bytes = n ? device_cpu_sparse_scratch(d, a, &part) : 0;
+        sparse = bytes > sparse ? bytes : sparse;
     }
-    const size_t all = all_scratch(d, a, few > 0);
-    return few > all ? few : all;
+    const size_t all = all_scratch(d, a, sparse > 0);
+    return sparse > all ? sparse : all;
 }
 
 /* The share of values that rows which attend to few positions are multiplied by, as a span's
@@ -315,13 +315,13 @@ struct device_cost device_cpu_attend_cost(const struct device *d,
         const struct device_span *s = &a->span[i];
         const int64_t w = window_of(a, s), end = s->pos0 + s->n,
                       first = w ? num_max(0, s->pos0 + 1 - w) : 0;
-        const int64_t few = end - device_cpu_few_rows(d, a, s);
-        const double share = few < end ? share_of(s) : 1.0;
+        const int64_t sparse = end - device_cpu_few_rows(d, a, s);
+        const double share = sparse < end ? share_of(s) : 1.0;
         double keys = 0, values = 0;
         for (int64_t p = s->pos0; p < end; p++) {
             const double seen = (double)(w ? num_min(w, p + 1) : p + 1);
             keys += seen;
-            values += p < few ? seen : seen * share;
+            values += p < sparse ? seen : seen * share;
         }
         c.bytes += (double)(end - first) * (double)kv->n_heads * bytes;
         c.ops += 2.0 * (double)a->n_q_heads *
@@ -408,13 +408,13 @@ void device_cpu_attend(struct device *d, const void *args, void *scratch)
             continue;
         }
         n = 1;
-        const int64_t few = device_cpu_few_rows(d, a, s);
-        const struct device_span part = device_span_part(s, 0, s->n - few),
-                                 rest = device_span_part(s, s->n - few, few);
+        const int64_t sparse = device_cpu_few_rows(d, a, s);
+        const struct device_span part = device_span_part(s, 0, s->n - sparse),
+                                 rest = device_span_part(s, s->n - sparse, sparse);
         b.span = &part;
         b.n_spans = part.n > 0;
         if (part.n)
             attend_to_all(d, &b, scratch);
-        device_cpu_few(d, a, &rest, scratch);
+        device_cpu_sparse(d, a, &rest, scratch);
     }
 }

@@ -124,7 +124,7 @@ static void product(const struct dense_job *j, const struct kern_matrix *w, cons
     kern_act_init(&act, KERN_ACT_F32, n, w->in, x, stride, NULL);
     const struct kern_matmul m = {w, &act, NULL, n, y, y_stride};
     kern_touch_matmul(&m, 0, w->n_panels);
-    kern_matmul_pick(&j->d->kern.matmul, w, n)(&m, 0, w->n_panels);
+    kern_matmul_choose(&j->d->kern.matmul, w, n)(&m, 0, w->n_panels);
 }
 
 /* Row i of a tile of n keys joins: its scores become weights, whose sum is 1. */

@@ -402,7 +402,7 @@ static void add_task(struct job *j, const struct device_part *part, int node, in
     t->w = p->w->m;
     t->run = part->fast;
     if (!t->run)
-        t->run = kern_matmul_pick(&d->kern.matmul, &t->w, p->y.n);
+        t->run = kern_matmul_choose(&d->kern.matmul, &t->w, p->y.n);
     t->w.at = device_matrix_at(p->w, p->index);
     BUG_IF(!t->w.at);
     t->x = *part->x;

@@ -307,7 +307,7 @@ static struct half half_of(const struct device *d, const struct device_part *par
     h.w.at = device_matrix_at(p->w, p->index);
     BUG_IF(!h.w.at);
     if (!h.run)
-        h.run = kern_matmul_pick(&d->kern.matmul, &h.w, p->y.n);
+        h.run = kern_matmul_choose(&d->kern.matmul, &h.w, p->y.n);
     if (part->rows) {
         h.x.q = part->rows;
         h.x.tiles = NULL;

@@ -475,18 +475,18 @@ void device_shadow_append(struct device *d, const struct device_shadow *shadow,
         &(struct device_shadow_append_args){shadow, kv, span, own, n_spans, k});
 }
 
-void device_pick(struct device *d, const struct device_picks *p, struct rows q, int64_t n_q_heads,
-                 float scale)
+void device_select_pages(struct device *d, const struct device_page_select *p, struct rows q,
+                         int64_t n_q_heads, float scale)
 {
-    run(d, DEVICE_OP_pick, &(struct device_pick_args){p, q, n_q_heads, scale});
+    run(d, DEVICE_OP_select_pages, &(struct device_select_pages_args){p, q, n_q_heads, scale});
 }
 
-void device_attend_picked(struct device *d, const struct device_kv *kv,
-                          const struct device_picks *p, int64_t head, struct rows q,
+void device_attend_selected(struct device *d, const struct device_kv *kv,
+                          const struct device_page_select *p, int64_t head, struct rows q,
                           int64_t n_q_heads, struct rows out, float scale)
 {
-    run(d, DEVICE_OP_attend_picked,
-        &(struct device_attend_picked_args){kv, p, head, q, n_q_heads, out, scale});
+    run(d, DEVICE_OP_attend_selected,
+        &(struct device_attend_selected_args){kv, p, head, q, n_q_heads, out, scale});
 }
 
 void device_weighted_sum(struct device *d, struct rows out, struct rows y, const int32_t *slot,

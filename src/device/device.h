@@ -306,13 +306,13 @@ struct device_span {
      * operation's */
     int64_t window;
     /* of attention without a window, of a prompt's rows: how; NULL: to all that a row sees */
-    const struct kern_few *few;
-    struct kern_few_seen *seen;  /* host: what that did is added; NULL: nobody asks */
+    const struct kern_sparse *sparse;
+    struct kern_sparse_seen *seen;  /* host: what that did is added; NULL: nobody asks */
     const int32_t *first; /* host, [n]: of attention with a window: as in kern/attend.h */
 };
 /* NULL: the device attends to few positions of such keys and values; else why it takes all ("heads
  * of width 96 ..."). */
-const char *device_few_refuses(const struct device *d, const struct device_kv *kv);
+const char *device_sparse_refuses(const struct device *d, const struct device_kv *kv);
 struct device_kv {
     enum kern_kv_codec k_codec, v_codec;
     int64_t n_heads, k_width, v_width;
@@ -336,14 +336,14 @@ void device_probe(struct device *d, const struct device_kv *kv, const struct dev
                   struct rows q, int64_t n_q_heads, float scale, float *best, float *room,
                   int64_t stride);
 
-/* ---- attention to chosen pages (kern/pick.h) ---- */
+/* ---- attention to chosen pages (kern/select.h) ---- */
 
 /* Where shadow keys of a stream are in a page, and the means behind them. */
 struct device_shadow {
     size_t at, head_bytes, mean_at;
 };
 /* NULL: the device chooses pages of such keys and values; else why it takes all. */
-const char *device_pick_refuses(const struct device *d, const struct device_kv *kv);
+const char *device_select_refuses(const struct device *d, const struct device_kv *kv);
 /* Behind device_kv_append(): k as shadow keys into the pages of span; the means of pages that are
  * full then, of the values in those of own. */
 void device_shadow_append(struct device *d, const struct device_shadow *shadow,
@@ -351,19 +351,19 @@ void device_shadow_append(struct device *d, const struct device_shadow *shadow,
                           const struct device_span *own, int64_t n_spans, struct rows k);
 
 /* A row that attends to chosen pages. */
-struct device_pick_row {
+struct device_select_row {
     int64_t row, pos;            /* row: of q and out */
     uint8_t *const *shadow;      /* pages of shadow keys, by position / 128 */
-    /* of device_attend_picked(): those of keys and values that it looks at */
+    /* of device_attend_selected(): those of keys and values that it looks at */
     uint8_t *const *page;
-    struct kern_pick_seen *seen; /* host: what that did is added; NULL: nobody asks */
+    struct kern_select_seen *seen; /* host: what that did is added; NULL: nobody asks */
 };
-enum { DEVICE_PICK_ROWS = 8 }; /* at a time */
-struct device_picks {
-    const struct kern_pick *rule;
+enum { DEVICE_SELECT_ROWS = 8 }; /* at a time */
+struct device_page_select {
+    const struct kern_select *rule;
     struct device_shadow shadow;
     int64_t n_heads, k_width, v_width; /* of keys and values */
-    const struct device_pick_row *row; /* host: [n_rows]; NULL: a dry run */
+    const struct device_select_row *row; /* host: [n_rows]; NULL: a dry run */
     int64_t n_rows, last;              /* last: the largest position of a dry run */
     int64_t most;                      /* the largest budget of a row */
     /* host: [n_rows][n_heads][most]; a row has as many as its budget is */
@@ -372,12 +372,12 @@ struct device_picks {
     float *rest;
 };
 /* Chooses: fills chosen and rest. */
-void device_pick(struct device *d, const struct device_picks *p, struct rows q, int64_t n_q_heads,
-                 float scale);
+void device_select_pages(struct device *d, const struct device_page_select *p, struct rows q,
+                         int64_t n_q_heads, float scale);
 /* Attention of the rows to what was chosen; kv, q and out: of kv->n_heads key/value heads from
  * `head` on. */
-void device_attend_picked(struct device *d, const struct device_kv *kv,
-                          const struct device_picks *p, int64_t head, struct rows q,
+void device_attend_selected(struct device *d, const struct device_kv *kv,
+                          const struct device_page_select *p, int64_t head, struct rows q,
                           int64_t n_q_heads, struct rows out, float scale);
 
 /* out[r] = sum over i < k, ascending, of weight[r * k + i] * y[slot[r * k + i]]: f32 fma

@@ -15,7 +15,7 @@
     X(glu) X(softcap) X(softmax) X(sqrt_softplus) X(rope_table) X(rope) X(rope_pairs)      \
     X(matmul) X(kv_append) X(attend) X(weighted_sum) X(hc_pre) X(hc_post) X(rows_append)   \
     X(compress) X(select) X(attend_latent) X(hadamard) X(mlp) X(rows_read)       \
-    X(shadow_append) X(pick) X(attend_picked) X(probe) X(clamp) X(layer_norm)             \
+    X(shadow_append) X(select_pages) X(attend_selected) X(probe) X(clamp) X(layer_norm)    \
     X(dense_put) X(dense_attend) X(each)
 
 enum device_op {
@@ -136,15 +136,15 @@ struct device_shadow_append_args {
     int64_t n_spans;
     struct rows k;
 };
-struct device_pick_args {
-    const struct device_picks *picks;
+struct device_select_pages_args {
+    const struct device_page_select *select;
     struct rows q;
     int64_t n_q_heads;
     float scale;
 };
-struct device_attend_picked_args {
+struct device_attend_selected_args {
     const struct device_kv *kv;
-    const struct device_picks *picks;
+    const struct device_page_select *select;
     int64_t head;
     struct rows q;
     int64_t n_q_heads;
@@ -296,22 +296,23 @@ static inline struct device_span device_span_part(const struct device_span *s, i
 /* The last rows of a span that attend to few positions, and what they need and do. */
 int64_t device_cpu_few_rows(const struct device *d, const struct device_attend_args *a,
                             const struct device_span *s);
-size_t device_cpu_few_scratch(const struct device *d, const struct device_attend_args *a,
+size_t device_cpu_sparse_scratch(const struct device *d, const struct device_attend_args *a,
                               const struct device_span *s);
-void device_cpu_few(struct device *d, const struct device_attend_args *a,
+void device_cpu_sparse(struct device *d, const struct device_attend_args *a,
                     const struct device_span *s, void *scratch);
 /* The kernels of attention for keys and values of that kind. */
 const struct kern_attend_table *device_cpu_kernels_of(const struct device *d,
                                                       const struct device_kv *kv, bool prompt);
 void device_cpu_probe(struct device *d, const void *args, void *scratch);
 void device_cpu_shadow_append(struct device *d, const void *args, void *scratch);
-void device_cpu_pick(struct device *d, const void *args, void *scratch);
-size_t device_cpu_pick_scratch(const struct device *d, const struct device_pick_args *a);
-struct device_cost device_cpu_pick_cost(const struct device_pick_args *a);
-void device_cpu_attend_picked(struct device *d, const void *args, void *scratch);
-size_t device_cpu_attend_picked_scratch(const struct device *d,
-                                        const struct device_attend_picked_args *a);
-struct device_cost device_cpu_attend_picked_cost(const struct device_attend_picked_args *a);
+void device_cpu_select_pages(struct device *d, const void *args, void *scratch);
+size_t device_cpu_select_pages_scratch(const struct device *d,
+                                       const struct device_select_pages_args *a);
+struct device_cost device_cpu_select_pages_cost(const struct device_select_pages_args *a);
+void device_cpu_attend_selected(struct device *d, const void *args, void *scratch);
+size_t device_cpu_attend_selected_scratch(const struct device *d,
+                                        const struct device_attend_selected_args *a);
+struct device_cost device_cpu_attend_selected_cost(const struct device_attend_selected_args *a);
 struct device_cost device_cpu_attend_cost(const struct device *d,
                                           const struct device_attend_args *a);
 size_t device_cpu_attend_scratch(const struct device *d, const struct device_attend_args *a);

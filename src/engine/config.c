@@ -252,13 +252,13 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
     if (!o || !applies(o, where))
         return unknown(where, name, err);
     ingle_status st = check(o, value, err);
-    uint32_t few;
+    uint32_t sparse;
     if (!st && (strcmp(name, "sparse") == 0 || strcmp(name, "against-sparse") == 0))
         st = engine_sparse_parse(*name == 's' ? "option '--sparse'" : "option '--against-sparse'",
-                                 value, &few, err);
-    struct kern_pick pick;
+                                 value, &sparse, err);
+    struct kern_select select;
     if (!st && strcmp(name, "kv-select") == 0)
-        st = engine_pick_parse("option '--kv-select'", value, &pick, err);
+        st = engine_select_parse("option '--kv-select'", value, &select, err);
     int32_t image_tokens;
     if (!st && strcmp(name, "image-tokens") == 0 && !image_tokens_of(value, &image_tokens))
         st = err_set(err, INGLE_ARG,

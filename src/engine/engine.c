@@ -84,8 +84,8 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
     const ingle_status kv = kv_types_parse(o->kv, o->kv_k, o->kv_v, o->kv_layers, &out->kv, err);
     if (kv)
         return kv;
-    out->pick = e->pick;
-    out->kv.shadow = e->pick.part > 0;
+    out->select = e->select;
+    out->kv.shadow = e->select.part > 0;
     if (o->restore_every < 0 || (o->restore_every && o->restore_every < LEAST_RESTORE))
         return err_set(err, INGLE_ARG, "%lld tokens between restore points: the least is %d",
                        (long long)o->restore_every, LEAST_RESTORE);
@@ -209,7 +209,7 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
         e->numerics = e->lossy;
     }
     if (!st)
-        st = engine_pick_open(e, o, err);
+        st = engine_select_open(e, o, err);
     if (!st) {
         e->weight_bytes = model_bytes(e->weights);
         /* what the model is like: its tensors' names and shapes, and its hyper-parameters,
@@ -274,8 +274,9 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         num_add_u64(sum, out->tokens, &sum) && num_add_u64(sum, out->part.arena_bytes, &sum) &&
         num_add_u64(sum, out->part.disk_memory_bytes, &sum) &&
         num_add_u64(sum, out->part.logits_bytes, &sum) &&
-        num_add_u64(sum, drafter_bytes(e), &sum) && num_add_u64(sum, engine_skip_bytes(e), &sum) &&
-        num_add_u64(sum, out->texts, &sum) && num_add_u64(sum, e->weight_bytes, &out->total);
+        num_add_u64(sum, drafter_bytes(e), &sum) &&
+        num_add_u64(sum, engine_shortener_bytes(e), &sum) && num_add_u64(sum, out->texts, &sum) &&
+        num_add_u64(sum, e->weight_bytes, &out->total);
     if (!ok)
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)r->n_ctx);
@@ -409,7 +410,7 @@ static const struct kind *best_kind(const struct search *s, int64_t n_ctx, struc
         if (s->e->family->kv(s->e->self, types, &spec, NULL))
             continue;
         /* with it no prompt would be shortened */
-        const bool useless = s->e->skip && kv_gaps_refuse(&spec);
+        const bool useless = s->e->shortener && kv_gaps_refuse(&spec);
         kv_spec_release(&spec);
         if (!useless && fits(s, n_ctx, types) &&
             (memcmp(types->k, s->r.kv.k, sizeof types->k) != 0 ||
@@ -420,13 +421,13 @@ static const struct kind *best_kind(const struct search *s, int64_t n_ctx, struc
 }
 
 /* Without drafts; skip: with them, without the prompt drafter. */
-static bool fits_alone(const struct search *s, int64_t n_ctx, bool skip)
+static bool fits_alone(const struct search *s, int64_t n_ctx, bool shortener)
 {
     struct ingle_engine alone = *s->e;
     struct search without = *s;
     without.e = &alone;
-    if (skip) {
-        alone.skip = NULL;
+    if (shortener) {
+        alone.shortener = NULL;
     } else {
         alone.draft = NULL;
         alone.draft_text = false;
@@ -466,10 +467,10 @@ static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
     else if ((s->e->draft || s->e->draft_text) && fits_alone(s, n_ctx, false))
         snprintf(out, n, "without %s (--draft off) it would fit",
                  s->e->draft ? "the drafter" : "drafts");
-    else if (s->e->skip && fits_alone(s, n_ctx, true))
+    else if (s->e->shortener && fits_alone(s, n_ctx, true))
         snprintf(out, n,
                  "without the prompt drafter, which takes %s (--prompt-drafter), it would fit",
-                 SIZE_OF(engine_skip_bytes(s->e)));
+                 SIZE_OF(engine_shortener_bytes(s->e)));
     else if ((shorter = longest(s, n_ctx, &s->r.kv)) > 0)
         snprintf(out, n, "a context of %lld tokens (--ctx %lld) would fit", (long long)shorter,
                  (long long)shorter);
@@ -502,7 +503,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"logits", need->part.logits_bytes},
         {"samplers", need->samplers},
         {"reads from disk", need->part.disk_memory_bytes},
-        {"prompt drafter", engine_skip_bytes(e)},
+        {"prompt drafter", engine_shortener_bytes(e)},
     };
     out->n_items = 0;
     for (size_t i = 0; i < sizeof item / sizeof *item; i++) {
@@ -759,7 +760,7 @@ ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m,
     atomic_init(&e->cancel, false);
     ingle_status st = bind_weights(e, o, err);
     if (!st)
-        st = engine_skip_prepare(e, o, err);
+        st = engine_shortener_prepare(e, o, err);
     if (!st)
         st = engine_draft_choose(e, o, suits, err);
     /* in the model's own file */
@@ -941,7 +942,7 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     r.identity = e->identity;
     r.draft_identity = e->draft ? e->draft->identity : 0;
     st = session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
-    return st ? st : engine_skip_open(e, err);
+    return st ? st : engine_shortener_open(e, err);
 }
 
 ingle_status ingle_engine_open(struct ingle_engine **out, struct ingle_model *m,
@@ -969,7 +970,7 @@ void ingle_engine_close(struct ingle_engine *e)
 {
     if (!e)
         return;
-    engine_skip_close(e);
+    engine_shortener_close(e);
     session_runner_free(e->runner);
     engine_draft_free(e->draft);
     if (e->self)
@@ -994,7 +995,7 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .threads = pool_size(device_pool(e->device)),
         .cpu = e->cpu,
         .numerics = e->named,
-        .sparse_layers = e->n_few_layers,
+        .sparse_layers = e->n_sparse_layers,
         .kv = e->kv,
         .n_ctx = session_runner_n_ctx(e->runner),
         .max_rows = session_runner_max_rows(e->runner),
@@ -1026,10 +1027,11 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .draft_bytes = drafter_bytes(e),
         .draft_tree = e->draft_tree,
     };
-    engine_sparse_text(e->few, out->sparse, sizeof out->sparse);
-    snprintf(out->sparse_why, sizeof out->sparse_why, "%s", e->few_why ? e->few_why : "");
-    engine_pick_text(&e->pick, out->kv_select, sizeof out->kv_select);
-    snprintf(out->kv_select_why, sizeof out->kv_select_why, "%s", e->pick_why ? e->pick_why : "");
+    engine_sparse_text(e->sparse, out->sparse, sizeof out->sparse);
+    snprintf(out->sparse_why, sizeof out->sparse_why, "%s", e->sparse_why ? e->sparse_why : "");
+    engine_select_text(&e->select, out->kv_select, sizeof out->kv_select);
+    snprintf(out->kv_select_why, sizeof out->kv_select_why, "%s",
+             e->select_why ? e->select_why : "");
     engine_paging_count(e, &out->paging);
     out->mmproj = "";
     out->mmproj_why = "this version reads text only";

@@ -17,9 +17,9 @@
  * pack.c     directories of packed weights
  * session.c  timelines, steps, sampling
  * sparse.c   prompts that read the values that matter
- * pick.c     answers that read chosen pages
  * media.c    pictures and sounds, and where they stand in prompts
- * skip.c     prompts of which parts are left out
+ * select.c   answers that read chosen pages
+ * shorten.c  prompts of which parts are left out
  * config.c   the table of options
  * scheduler*.c   many requests on one thread (engine/scheduler.h)
  *
@@ -102,19 +102,20 @@ struct ingle_engine {
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */
     struct expert_remote *workers; /* that compute experts, or NULL */
-    uint32_t few;               /* how prompts are computed where nobody says (struct kv_scope) */
-    const char *few_why;        /* why none can be sparse; NULL: they can */
-    int64_t n_few_layers;
-    bool few_told;              /* that somebody asked for it in vain */
-    struct kern_pick pick;      /* how rows of answers choose pages; part 0: they see all */
-    const char *pick_why;       /* why none can choose; NULL: they can */
-    bool pick_told;             /* that somebody asked for it in vain */
+    /* how prompts are computed where nobody says (struct kv_scope) */
+    uint32_t sparse;
+    const char *sparse_why;        /* why none can be sparse; NULL: they can */
+    int64_t n_sparse_layers;
+    bool sparse_told;              /* that somebody asked for it in vain */
+    struct kern_select select;      /* how rows of answers choose pages; part 0: they see all */
+    const char *select_why;       /* why none can choose; NULL: they can */
+    bool select_told;             /* that somebody asked for it in vain */
     /* numerics and what is left out, the key of what is stored: of engines that leave out
      * experts */
     char lossy[48];
     bool paging_told;           /* that there is nothing to keep on disk */
     const char *gaps_why;       /* why no part of a prompt can be left out; NULL: it can */
-    struct engine_skip *skip;   /* what shortens prompts, or NULL */
+    struct engine_shortener *shortener;   /* what shortens prompts, or NULL */
     /* the numerics, with how prompts and answers are computed where nobody says */
     char named[80];
 };
@@ -163,10 +164,10 @@ struct ingle_session {
     bool sparse_told;
     struct ingle_select select;     /* since the last sync */
 };
-/* pick.c: behind steps that moved it; at the end of an answer, says what it left out, if anything,
- * and begins anew. */
-void engine_pick_take(struct ingle_session *s);
-void engine_pick_tell(struct ingle_session *s);
+/* select.c: behind steps that moved it; at the end of an answer, says what it left out, if
+ * anything, and begins anew. */
+void engine_select_take(struct ingle_session *s);
+void engine_select_tell(struct ingle_session *s);
 /* Behind steps that moved it. */
 void engine_sparse_tell(struct ingle_session *s);
 void engine_drawing_free(struct engine_drawing *d);
@@ -184,44 +185,45 @@ int engine_sampler_last(const struct ingle_sampler *s, int32_t token, float *log
 /* Users share no cached prefix, in memory or on disk; NULL: 0. */
 uint64_t engine_salt_of(const char *user);
 
-/* skip.c: position as in ingle_request_options; NULL: there are no gaps.  INGLE_UNSUP: this model
- * can have none. */
+/* shorten.c: position as in ingle_request_options; NULL: there are no gaps.  INGLE_UNSUP: this
+ * model can have none. */
 /* Behind the binding of weights: e->gaps_why, and e->skip as the options say, with the memory that
  * it will take (0: none).  Behind loading: its weights. */
-MUST_CHECK ingle_status engine_skip_prepare(struct ingle_engine *e,
+MUST_CHECK ingle_status engine_shortener_prepare(struct ingle_engine *e,
                                             const struct ingle_engine_options *o, struct err *err);
-uint64_t engine_skip_bytes(const struct ingle_engine *e);
-MUST_CHECK ingle_status engine_skip_open(struct ingle_engine *e, struct err *err);
-void engine_skip_close(struct ingle_engine *e);
+uint64_t engine_shortener_bytes(const struct ingle_engine *e);
+MUST_CHECK ingle_status engine_shortener_open(struct ingle_engine *e, struct err *err);
+void engine_shortener_close(struct ingle_engine *e);
 MUST_CHECK ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position,
                                     int64_t n, struct kv_gaps **out, struct err *err);
 
 /* sparse.c: "off", "on", "on:eps=1/8,from=4096"; NULL: off.  what: whose value it is, in errors. */
-MUST_CHECK ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *few,
+MUST_CHECK ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *sparse,
                                             struct err *err);
-/* Behind the binding of weights: e->few and what belongs to it. */
+/* Behind the binding of weights: e->sparse and what belongs to it. */
 MUST_CHECK ingle_status engine_sparse_open(struct ingle_engine *e,
                                            const struct ingle_engine_options *o,
                                            const struct kv_types *kv, struct err *err);
 /* Says once that it was asked for in vain. */
 void engine_sparse_refuse(struct ingle_engine *e);
 
-/* pick.c: "off" (or NULL), "1/16", "1/16,least=16".  what: whose value it is, in errors. */
-MUST_CHECK ingle_status engine_pick_parse(const char *what, const char *text,
-                                          struct kern_pick *pick, struct err *err);
-/* Behind the binding of weights: e->pick, and what belongs to it. */
-MUST_CHECK ingle_status engine_pick_open(struct ingle_engine *e,
+/* select.c: "off" (or NULL), "1/16", "1/16,least=16".  what: whose value it is, in errors. */
+MUST_CHECK ingle_status engine_select_parse(const char *what, const char *text,
+                                          struct kern_select *select, struct err *err);
+/* Behind the binding of weights: e->select, and what belongs to it. */
+MUST_CHECK ingle_status engine_select_open(struct ingle_engine *e,
                                          const struct ingle_engine_options *o, struct err *err);
 /* What a request or session says ("on": as the engine's options do, or 1/16; NULL: as they do).
  * INGLE_UNSUP: there are no copies of the keys; INGLE_LIMIT: with a disk, there is no room for what
- * it reads.  Where none can choose it is to see all, which engine_pick_refuse() says once. */
-MUST_CHECK ingle_status engine_pick_choose(const struct ingle_engine *e, const char *how,
-                                           struct kern_pick *pick, bool *in_vain, struct err *err);
-void engine_pick_refuse(struct ingle_engine *e);
-void engine_pick_text(const struct kern_pick *p, char *out, size_t n);
-void engine_pick_add(struct ingle_select *sum, const struct kern_pick_seen *seen);
-void engine_pick_join(struct ingle_select *sum, const struct ingle_select *more);
-void engine_pick_report(const struct ingle_engine *e, const struct ingle_select *s);
+ * it reads.  Where none can choose it is to see all, which engine_select_refuse() says once. */
+MUST_CHECK ingle_status engine_select_choose(const struct ingle_engine *e, const char *how,
+                                             struct kern_select *select, bool *in_vain,
+                                             struct err *err);
+void engine_select_refuse(struct ingle_engine *e);
+void engine_select_text(const struct kern_select *p, char *out, size_t n);
+void engine_select_add(struct ingle_select *sum, const struct kern_select_seen *seen);
+void engine_select_join(struct ingle_select *sum, const struct ingle_select *more);
+void engine_select_report(const struct ingle_engine *e, const struct ingle_select *s);
 
 /* paging.c: keys and values beyond memory.  A family that has nothing to keep on disk has no disk,
  * which is said once. */
@@ -232,11 +234,12 @@ void engine_paging_plan(const struct ingle_engine *e, const struct runner_option
 void engine_paging_tell(const struct ingle_engine *e, const struct runner_options *r,
                         const struct ingle_plan *p);
 void engine_paging_count(const struct ingle_engine *e, struct ingle_paging *out);
-void engine_sparse_text(uint32_t few, char *out, size_t n);
-void engine_sparse_add(struct ingle_sparse *sum, const struct kern_few_seen *seen);
+void engine_sparse_text(uint32_t sparse, char *out, size_t n);
+void engine_sparse_add(struct ingle_sparse *sum, const struct kern_sparse_seen *seen);
 void engine_sparse_join(struct ingle_sparse *sum, const struct ingle_sparse *more);
 /* Says what it left out of a prompt, if anything. */
-void engine_sparse_report(const struct ingle_engine *e, uint32_t few, const struct ingle_sparse *s);
+void engine_sparse_report(const struct ingle_engine *e, uint32_t sparse,
+                          const struct ingle_sparse *s);
 
 /* expect.c: measures, and fills in what is to be expected of experts on disk; nothing where they
  * are in memory. */

@@ -41,7 +41,7 @@ struct ingle_request {
     bool by_network, by_text; /* what may draft for it; neither: nothing */
     int n_open;              /* answers that have not ended */
     bool begun, parked;      /* parked: it gave its memory back and waits for some */
-    struct kern_pick pick;   /* how its answers choose pages; in scope.salt, too */
+    struct kern_select select;   /* how its answers choose pages; in scope.salt, too */
     bool sparse_in_vain, select_in_vain; /* it asked for it where it cannot be */
     bool prefetched;         /* what is on disk of it is being read ahead */
     int64_t parked_at;       /* the scheduler's n_ended then */

@@ -106,7 +106,7 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
         const bool computes = is_leader(b) && b->r->o.priority >= r->o.priority;
         if (b == a || !b->r || b->r->scope.salt != r->scope.salt)
             continue;
-        const int64_t alike = num_min(kv_few_same(session_few(b->session.s), r->scope.few),
+        const int64_t alike = num_min(kv_sparse_same(session_sparse(b->session.s), r->scope.sparse),
                                       kv_gaps_same(session_gaps(b->session.s), r->gaps));
         const int64_t n = num_min(
             num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1), alike);
@@ -124,7 +124,7 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
     const ingle_status st =
         nearest ? session_fork(a->session.s, nearest->session.s, err) : INGLE_OK;
     session_set_gaps(a->session.s, r->gaps);
-    session_set_few(a->session.s, r->scope.few);
+    session_set_sparse(a->session.s, r->scope.sparse);
     return st;
 }
 
@@ -317,8 +317,8 @@ static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_r
     a->fork = 0;
     session_set_salt(a->session.s, r->salt);
     session_set_gaps(a->session.s, r->gaps);
-    session_set_pick(a->session.s, &r->pick);
-    session_set_few(a->session.s, r->scope.few);
+    session_set_select(a->session.s, &r->select);
+    session_set_sparse(a->session.s, r->scope.sparse);
     s->n_free--;
     return a;
 }
@@ -332,7 +332,7 @@ static void begin(struct ingle_scheduler *s, struct ingle_request *r)
     if (r->sparse_in_vain)
         engine_sparse_refuse(s->e);
     if (r->select_in_vain)
-        engine_pick_refuse(s->e);
+        engine_select_refuse(s->e);
     struct engine_answer *first = take_slot(s, r, 0);
     for (int i = 1; i < r->o.n; i++)
         take_slot(s, r, i);

@@ -133,15 +133,15 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
                                    const struct ingle_request_options *o, struct err *err)
 {
     bool network, text, select_in_vain = false;
-    struct kern_pick pick = {0};
-    uint32_t few = s->e->few;
+    struct kern_select select = {0};
+    uint32_t sparse = s->e->sparse;
     ingle_status st = check_numbers(s, o, err);
     if (!st)
         st = engine_media_check(s->e->model, o->prompt, o->n_prompt, o->span, o->n_spans, err);
     if (!st && o->sparse)
-        st = engine_sparse_parse("sparse", o->sparse, &few, err);
+        st = engine_sparse_parse("sparse", o->sparse, &sparse, err);
     if (!st)
-        st = engine_pick_choose(s->e, o->kv_select, &pick, &select_in_vain, err);
+        st = engine_select_choose(s->e, o->kv_select, &select, &select_in_vain, err);
     if (st)
         return st;
     st = engine_draft_method(s->e, o->draft_method, &network, &text, err);
@@ -164,18 +164,18 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->by_text = text && o->draft_max >= 0;
     r->o.n = o->n ? o->n : 1;
     r->o.sparse = r->o.kv_select = NULL;
-    r->pick = pick;
+    r->select = select;
     r->select_in_vain = select_in_vain;
-    r->sparse_in_vain = few && s->e->few_why;
+    r->sparse_in_vain = sparse && s->e->sparse_why;
     r->gaps = gaps;
     r->o.position = NULL;
     r->o.span = NULL;
     r->o.n_spans = 0;
     r->salt = engine_salt_of(o->user);
-    r->scope = (struct kv_scope){.salt = kv_pick_salt(r->salt, &pick),
-                                 .pick = kv_pick_of(&pick),
-                                 .skip = kv_gaps_skip(gaps),
-                                 .few = s->e->few_why ? 0 : few};
+    r->scope = (struct kv_scope){.salt = kv_select_salt(r->salt, &select),
+                                 .select = kv_select_of(&select),
+                                 .shorten = kv_gaps_shorten(gaps),
+                                 .sparse = s->e->sparse_why ? 0 : sparse};
     r->usage.n_skipped = kv_gaps_skipped(gaps);
     /* of positions */
     const int64_t most = num_max(s->e->info.n_ctx, s->n_ctx) - r->usage.n_skipped;
@@ -285,7 +285,7 @@ static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
                            enum ingle_finish why)
 {
     count_time(r);
-    engine_pick_report(s->e, &r->usage.select);
+    engine_select_report(s->e, &r->usage.select);
     if (r->begun) {
         struct ingle_request **at = &s->begun;
         while (*at != r)

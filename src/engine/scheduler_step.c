@@ -215,7 +215,7 @@ static void prompt_done(struct ingle_scheduler *s, int64_t *n_draws, struct engi
     if (!r->prompt_done) {
         r->prompt_done = clock_now();
         r->usage.prefill_seconds = (double)(r->prompt_done - r->started) * 1e-9;
-        engine_sparse_report(s->e, r->scope.few, &r->usage.sparse);
+        engine_sparse_report(s->e, r->scope.sparse, &r->usage.sparse);
     }
     for (int64_t i = 0; i < s->o.max_running && !a->n_generated; i++) {
         struct engine_answer *b = &s->slot[i];
@@ -619,22 +619,22 @@ static void count_pages(const struct ingle_scheduler *s, const struct engine_lan
 static void count_sparse(struct ingle_scheduler *s, const struct engine_lane *l)
 {
     struct ingle_sparse all = {0};
-    struct ingle_select picked = {0};
+    struct ingle_select selected = {0};
     for (int64_t i = 0; i < l->n; i++) {
-        const struct kern_few_seen seen = session_few_take(l->item[i]->session.s);
+        const struct kern_sparse_seen seen = session_sparse_take(l->item[i]->session.s);
         engine_sparse_add(&all, &seen);
         if (l->item[i]->r)
             engine_sparse_add(&l->item[i]->r->usage.sparse, &seen);
-        const struct kern_pick_seen pages = session_pick_take(l->item[i]->session.s);
-        engine_pick_add(&picked, &pages);
+        const struct kern_select_seen pages = session_select_take(l->item[i]->session.s);
+        engine_select_add(&selected, &pages);
         if (l->item[i]->r)
-            engine_pick_add(&l->item[i]->r->usage.select, &pages);
+            engine_select_add(&l->item[i]->r->usage.select, &pages);
     }
-    if (!all.pairs && !picked.pages_seen)
+    if (!all.pairs && !selected.pages_seen)
         return;
     pthread_mutex_lock(&s->lock);
     engine_sparse_join(&s->status.sparse, &all);
-    engine_pick_join(&s->status.select, &picked);
+    engine_select_join(&s->status.select, &selected);
     pthread_mutex_unlock(&s->lock);
 }
 

@@ -35,7 +35,7 @@ ingle_status ingle_session_open(struct ingle_session **out, struct ingle_engine 
     if (st) {
         mem_free(s);
     } else {
-        session_set_few(s->s, e->few);
+        session_set_sparse(s->s, e->sparse);
         *out = s;
     }
     return engine_say(error, st, &err);
@@ -45,7 +45,7 @@ void ingle_session_close(struct ingle_session *s)
 {
     if (!s)
         return;
-    engine_pick_tell(s);
+    engine_select_tell(s);
     engine_drawing_free(s->drawing);
     session_free(s->s);
     mem_free(s);
@@ -120,7 +120,7 @@ static ingle_status sync_media(struct ingle_session *s, const int32_t *tokens, i
     engine_drawing_turn(s);
     s->sparse = (struct ingle_sparse){0};
     s->sparse_told = false;
-    engine_pick_tell(s);
+    engine_select_tell(s);
     ingle_status st = check_tokens(s, tokens, n, &err);
     if (!st)
         st = engine_media_check(s->e->model, tokens, n, span, n_spans, &err);
@@ -250,7 +250,7 @@ static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_
         work[i].logits = w[i].logits;
         work[i].n_logits = w[i].n_logits;
         engine_sparse_tell(work[i].session);
-        engine_pick_take(work[i].session);
+        engine_select_take(work[i].session);
     }
     mem_free(w);
     return st;
@@ -339,7 +339,7 @@ ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
     const ingle_status st = session_finish(s->s, logits, &s->e->cancel, &err);
     fp_leave(&mode);
     engine_sparse_tell(s);
-    engine_pick_take(s);
+    engine_select_take(s);
     return engine_say(error, st, &err);
 }
 

@@ -22,7 +22,7 @@ static bool read_eps(const char *text, size_t n_text, int *bits)
     const double v = str_to_double(inverse ? copy + 2 : copy, &end);
     if (*end || end == copy || *copy == ' ')
         return false;
-    for (int i = 0; i <= KERN_FEW_EPS_MOST; i++) {
+    for (int i = 0; i <= KERN_SPARSE_EPS_MOST; i++) {
         const double n_parts = (double)(1 << i), one = inverse ? v / n_parts : v * n_parts;
         if (one >= 1 && one <= 1) {
             *bits = i;
@@ -44,12 +44,13 @@ static bool read_from(const char *text, size_t n, int64_t *from)
     return n && v <= MOST_FROM;
 }
 
-ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *few, struct err *err)
+ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *sparse,
+                                 struct err *err)
 {
     int bits = USUAL_BITS;
     int64_t from = USUAL_FROM;
     if (!text || strcmp(text, "off") == 0) {
-        *few = 0;
+        *sparse = 0;
         return INGLE_OK;
     }
     if (strlen(text) >= INGLE_SPARSE_TEXT)
@@ -64,7 +65,7 @@ ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *f
         if (n > 4 && memcmp(p, "eps=", 4) == 0) {
             if (!read_eps(p + 4, n - 4, &bits))
                 return err_set(err, INGLE_ARG, "%s: eps '%.*s' is no power of two from 1/%d to 1",
-                               what, (int)(n < 40 ? n : 40) - 4, p + 4, 1 << KERN_FEW_EPS_MOST);
+                               what, (int)(n < 40 ? n : 40) - 4, p + 4, 1 << KERN_SPARSE_EPS_MOST);
         } else if (n > 5 && memcmp(p, "from=", 5) == 0) {
             if (!read_from(p + 5, n - 5, &from))
                 return err_set(err, INGLE_ARG, "%s: from '%.*s' is no position from 0 to %d", what,
@@ -75,22 +76,22 @@ ingle_status engine_sparse_parse(const char *what, const char *text, uint32_t *f
         }
         p += n;
     }
-    *few = kv_few_of(bits, from);
+    *sparse = kv_sparse_of(bits, from);
     return INGLE_OK;
 }
 
 ingle_status ingle_sparse_check(const char *how, struct ingle_error *error)
 {
     struct err err;
-    uint32_t few;
-    return engine_say(error, engine_sparse_parse("sparse", how, &few, &err), &err);
+    uint32_t sparse;
+    return engine_say(error, engine_sparse_parse("sparse", how, &sparse, &err), &err);
 }
 
-void engine_sparse_text(uint32_t few, char *out, size_t n)
+void engine_sparse_text(uint32_t sparse, char *out, size_t n)
 {
-    if (few)
-        snprintf(out, n, "on:eps=1/%d,from=%lld", 1 << kv_few_bits(few),
-                 (long long)kv_few_from(few));
+    if (sparse)
+        snprintf(out, n, "on:eps=1/%d,from=%lld", 1 << kv_sparse_bits(sparse),
+                 (long long)kv_sparse_from(sparse));
     else
         snprintf(out, n, "off");
 }
@@ -99,32 +100,32 @@ ingle_status engine_sparse_open(struct ingle_engine *e, const struct ingle_engin
                                 const struct kv_types *types, struct err *err)
 {
     struct kv_spec kv = {0};
-    ingle_status st = engine_sparse_parse("sparse", o->sparse, &e->few, err);
+    ingle_status st = engine_sparse_parse("sparse", o->sparse, &e->sparse, err);
     if (!st)
         st = e->family->kv(e->self, types, &kv, err);
     if (st)
         return st;
-    e->n_few_layers = 0;
+    e->n_sparse_layers = 0;
     for (uint32_t i = 0; i < kv.n_streams; i++)
-        e->n_few_layers += kv.stream[i].kind == KV_HEADS && !kv.group[kv.stream[i].group].window;
-    e->few_why = family_few_refuses(e->device, &kv);
+        e->n_sparse_layers += kv.stream[i].kind == KV_HEADS && !kv.group[kv.stream[i].group].window;
+    e->sparse_why = family_sparse_refuses(e->device, &kv);
     kv_spec_release(&kv);
-    if (e->few && e->few_why)
+    if (e->sparse && e->sparse_why)
         engine_sparse_refuse(e);
-    e->few = e->few_why ? 0 : e->few;
-    const struct kv_pick_text pick = kv_pick_name(&e->pick);
-    snprintf(e->named, sizeof e->named, "%.31s%s%.14s%s%s", e->numerics, pick.at[0] ? "+" : "",
-             pick.at, e->few ? "+" : "", kv_few_name(e->few).at);
+    e->sparse = e->sparse_why ? 0 : e->sparse;
+    const struct kv_select_text select = kv_select_name(&e->select);
+    snprintf(e->named, sizeof e->named, "%.31s%s%.14s%s%s", e->numerics, select.at[0] ? "+" : "",
+             select.at, e->sparse ? "+" : "", kv_sparse_name(e->sparse).at);
     return INGLE_OK;
 }
 
 void engine_sparse_refuse(struct ingle_engine *e)
 {
-    if (e->few_told)
+    if (e->sparse_told)
         return;
-    e->few_told = true;
+    e->sparse_told = true;
     report(&e->sink, INGLE_REPORT_WARN, "sparse", "attention", "prompts read all values: %s",
-           e->few_why);
+           e->sparse_why);
 }
 
 void engine_sparse_join(struct ingle_sparse *sum, const struct ingle_sparse *more)
@@ -137,56 +138,57 @@ void engine_sparse_join(struct ingle_sparse *sum, const struct ingle_sparse *mor
         sum->most = more->most;
 }
 
-void engine_sparse_add(struct ingle_sparse *sum, const struct kern_few_seen *seen)
+void engine_sparse_add(struct ingle_sparse *sum, const struct kern_sparse_seen *seen)
 {
     const struct ingle_sparse more = {seen->pairs, (double)seen->missed * 0x1p-32,
                                       (double)seen->most, seen->kept, seen->seen};
     engine_sparse_join(sum, &more);
 }
 
-void engine_sparse_report(const struct ingle_engine *e, uint32_t few, const struct ingle_sparse *s)
+void engine_sparse_report(const struct ingle_engine *e, uint32_t sparse,
+                          const struct ingle_sparse *s)
 {
     char subject[48];
-    if (!s->pairs || !few)
+    if (!s->pairs || !sparse)
         return;
-    snprintf(subject, sizeof subject, "attention of %lld layer%s", (long long)e->n_few_layers,
-             e->n_few_layers == 1 ? "" : "s");
+    snprintf(subject, sizeof subject, "attention of %lld layer%s", (long long)e->n_sparse_layers,
+             e->n_sparse_layers == 1 ? "" : "s");
     report(&e->sink, INGLE_REPORT_NOTE, "sparse", subject,
            "values of weights below 1/%d of the sum were replaced by page means: missed %.2g %% on "
            "average, %.2g %% at most; %.0f %% of "
            "values read",
-           1 << kv_few_bits(few), 100 * s->missed / (double)s->pairs, 100 * s->most,
+           1 << kv_sparse_bits(sparse), 100 * s->missed / (double)s->pairs, 100 * s->most,
            s->n_seen ? 100 * (double)s->n_read / (double)s->n_seen : 0.0);
 }
 
 void engine_sparse_tell(struct ingle_session *s)
 {
-    const struct kern_few_seen seen = session_few_take(s->s);
+    const struct kern_sparse_seen seen = session_sparse_take(s->s);
     engine_sparse_add(&s->sparse, &seen);
     if (s->sparse_told || !s->sparse.pairs || session_pending(s->s))
         return;
     s->sparse_told = true;
-    engine_sparse_report(s->e, session_few(s->s), &s->sparse);
+    engine_sparse_report(s->e, session_sparse(s->s), &s->sparse);
 }
 
 ingle_status ingle_session_set_sparse(struct ingle_session *s, const char *how,
                                       struct ingle_error *error)
 {
     struct err err;
-    uint32_t few = s->e->few;
-    const ingle_status st = how ? engine_sparse_parse("sparse", how, &few, &err) : INGLE_OK;
+    uint32_t sparse = s->e->sparse;
+    const ingle_status st = how ? engine_sparse_parse("sparse", how, &sparse, &err) : INGLE_OK;
     if (st)
         return engine_say(error, st, &err);
-    if (few && s->e->few_why)
+    if (sparse && s->e->sparse_why)
         engine_sparse_refuse(s->e);
-    session_set_few(s->s, s->e->few_why ? 0 : few);
+    session_set_sparse(s->s, s->e->sparse_why ? 0 : sparse);
     engine_drawing_turn(s);
     return INGLE_OK;
 }
 
 void ingle_session_sparse_text(const struct ingle_session *s, char *out, size_t n)
 {
-    engine_sparse_text(session_few(s->s), out, n);
+    engine_sparse_text(session_sparse(s->s), out, n);
 }
 
 void ingle_session_sparse(const struct ingle_session *s, struct ingle_sparse *out)

@@ -204,7 +204,7 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o,
     struct mtp *t = self;
     if (o->rule)
         return err_set(err, INGLE_ARG, "a draft block of DeepSeek V4 has no rule '%.40s'", o->rule);
-    if (o->block > MOST || o->tap != FAMILY_DRAFT_TAP_LATE)
+    if (o->block > MOST || o->tap != FAMILY_DRAFT_TAP_AFTER)
         return err_set(err, INGLE_ARG,
                        "a draft block of DeepSeek V4 drafts up to %d tokens, from the streams "
                        "behind the last layer",

@@ -592,7 +592,7 @@ ingle_status family_dflash_set(struct dflash *g, const struct family_draft_optio
                        (long long)o->block, (long long)g->first + 1, DFLASH_MAX_BLOCK);
     g->block = o->block ? o->block : g->trained;
     g->context = o->context;
-    for (int64_t i = 0; i < g->n_taps && o->tap != FAMILY_DRAFT_TAP_LATE; i++) {
+    for (int64_t i = 0; i < g->n_taps && o->tap != FAMILY_DRAFT_TAP_AFTER; i++) {
         float (*scale)(const void *, int64_t) = g->target.family->layer_scale;
         if (o->tap == FAMILY_DRAFT_TAP_UPSTREAM)
             g->tap[i] = g->tap[i] < 0 ? -1 : g->tap[i] - 1;

@@ -118,8 +118,8 @@ static void plain_end(const void *self, const struct family_forward *f, void *st
     struct family_step step = {.span = span ? span : from->span,
                                .n_spans = from->n_spans,
                                .n_rows = from->n_rows,
-                               .twin = from->twin,
-                               .n_twins = from->n_twins};
+                               .mirror = from->mirror,
+                               .n_mirrors = from->n_mirrors};
     struct family_forward own = *f;
     (void)state;
     for (int64_t i = 0; span && from->span && i < from->n_spans; i++) {
@@ -162,7 +162,7 @@ static void plain_next(const void *self, struct family_round *r, int64_t j, cons
         span[i].at = from->span[i].at + j;
         span[i].want = FAMILY_LOGITS_LAST;
         span[i].prompt = false;
-        span[i].few = NULL;
+        span[i].sparse = NULL;
     }
     own.step = &step;
     own.tap = NULL;

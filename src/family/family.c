@@ -141,21 +141,21 @@ static struct family_span part_of(const struct family_span *s, int64_t row, int6
 }
 
 /* The twins of rows [first, first + n). */
-static void take_twins(struct family_step *to, const struct family_forward *f, int64_t first,
+static void take_mirrors(struct family_step *to, const struct family_forward *f, int64_t first,
                        int64_t n)
 {
     const struct family_step *step = f->step;
-    struct family_twin *twin =
-        step->n_twins ? device_bytes(f->device, (size_t)step->n_twins * sizeof *twin) : NULL;
-    for (int64_t i = 0; twin && i < step->n_twins; i++) {
-        const struct family_twin *from = &step->twin[i];
+    struct family_mirror *mirror =
+        step->n_mirrors ? device_bytes(f->device, (size_t)step->n_mirrors * sizeof *mirror) : NULL;
+    for (int64_t i = 0; mirror && i < step->n_mirrors; i++) {
+        const struct family_mirror *from = &step->mirror[i];
         const int64_t row = num_max(from->row, first),
                       end = num_min(from->row + from->n, first + n);
         if (row < end)
-            twin[to->n_twins++] = (struct family_twin){from->timeline, row - first, end - row,
+            mirror[to->n_mirrors++] = (struct family_mirror){from->timeline, row - first, end - row,
                                                        from->at + row - from->row};
     }
-    to->twin = twin;
+    to->mirror = mirror;
 }
 
 void family_block_begin(struct family_block *b, const struct family_forward *f, int64_t first,
@@ -171,7 +171,7 @@ void family_block_begin(struct family_block *b, const struct family_forward *f, 
          row += step->span[i++].n)
         if (row + step->span[i].n > first)
             to[b->step.n_spans++] = part_of(&step->span[i], row, first, first + n);
-    take_twins(&b->step, f, first, n);
+    take_mirrors(&b->step, f, first, n);
     family_prompt_rows(&b->forward);
 }
 
@@ -182,11 +182,12 @@ void family_block_end(const struct family_forward *f)
 
 /* The step's spans as the device wants them, with the pages of one group; behind them, for what is
  * written, its twins. */
-static const struct device_span *spans_and_twins(const struct family_forward *f, uint32_t group,
-                                                 int64_t n_twins)
+static const struct device_span *spans_and_mirrors(const struct family_forward *f, uint32_t group,
+                                                 int64_t n_mirrors)
 {
     const struct family_step *step = f->step;
-    struct device_span *s = device_bytes(f->device, (size_t)(step->n_spans + n_twins) * sizeof *s);
+    struct device_span *s =
+        device_bytes(f->device, (size_t)(step->n_spans + n_mirrors) * sizeof *s);
     if (!s || !step->span)
         return NULL;
     int64_t row = 0;
@@ -197,12 +198,12 @@ static const struct device_span *spans_and_twins(const struct family_forward *f,
                                     .pos0 = from->at,
                                     .page = kv_timeline_pages(from->timeline, group),
                                     .prompt = from->prompt,
-                                    .few = from->few,
+                                    .sparse = from->sparse,
                                     .seen = from->seen};
         row += from->n;
     }
-    for (int64_t i = 0; i < n_twins; i++) {
-        const struct family_twin *from = &step->twin[i];
+    for (int64_t i = 0; i < n_mirrors; i++) {
+        const struct family_mirror *from = &step->mirror[i];
         s[step->n_spans + i] =
             (struct device_span){.row0 = from->row,
                                  .n = from->n,
@@ -214,7 +215,7 @@ static const struct device_span *spans_and_twins(const struct family_forward *f,
 
 static const struct device_span *spans(const struct family_forward *f, uint32_t group)
 {
-    return spans_and_twins(f, group, 0);
+    return spans_and_mirrors(f, group, 0);
 }
 
 /* A dry run has no timelines: one span of all rows stands for them. */
@@ -237,15 +238,15 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
     const size_t mark = device_mark(f->device);
     const struct device_kv kv = stream_of(f, stream);
     const struct device_span dry = {.n = f->step->n_rows};
-    const int64_t n_twins = f->step->n_twins;
-    const struct device_span *s = spans_and_twins(f, f->kv->stream[stream].group, n_twins);
-    device_kv_append(f->device, &kv, s ? s : &dry, s ? f->step->n_spans + n_twins : 1, k, v);
+    const int64_t n_mirrors = f->step->n_mirrors;
+    const struct device_span *s = spans_and_mirrors(f, f->kv->stream[stream].group, n_mirrors);
+    device_kv_append(f->device, &kv, s ? s : &dry, s ? f->step->n_spans + n_mirrors : 1, k, v);
     const uint32_t shadow = f->kv->stream[stream].shadow;
     if (shadow) {
         const struct device_shadow to = shadow_of(f, stream);
-        const struct device_span *sh = spans_and_twins(f, f->kv->stream[shadow].group, n_twins);
+        const struct device_span *sh = spans_and_mirrors(f, f->kv->stream[shadow].group, n_mirrors);
         device_shadow_append(f->device, &to, &kv, sh ? sh : &dry, s ? s : &dry,
-                             sh ? f->step->n_spans + n_twins : 1, k);
+                             sh ? f->step->n_spans + n_mirrors : 1, k);
     }
     device_release(f->device, mark);
 }
@@ -270,14 +271,14 @@ static const char *refuses(const struct device *d, const struct kv_spec *kv,
     return why;
 }
 
-const char *family_few_refuses(const struct device *d, const struct kv_spec *kv)
+const char *family_sparse_refuses(const struct device *d, const struct kv_spec *kv)
 {
-    return refuses(d, kv, device_few_refuses);
+    return refuses(d, kv, device_sparse_refuses);
 }
 
-const char *family_pick_refuses(const struct device *d, const struct kv_spec *kv)
+const char *family_select_refuses(const struct device *d, const struct kv_spec *kv)
 {
-    return refuses(d, kv, device_pick_refuses);
+    return refuses(d, kv, device_select_refuses);
 }
 
 /* Spans of an attention, and whose they are. */
@@ -367,8 +368,8 @@ static bool chooses(const struct family_forward *f, uint32_t stream, int64_t win
 /* Rows of a span that see all: the first ones. */
 static int64_t rows_of_all(const struct family_span *s)
 {
-    int64_t n = s->pick ? 0 : s->n;
-    while (n < s->n && kern_pick_budget(s->pick, s->at + n) > (s->at + n) / KV_PAGE)
+    int64_t n = s->select ? 0 : s->n;
+    while (n < s->n && kern_select_budget(s->select, s->at + n) > (s->at + n) / KV_PAGE)
         n++;
     return n;
 }
@@ -379,15 +380,15 @@ static int64_t largest_budget(const struct family_forward *f)
     const struct family_step *step = f->step;
     int64_t most = step->span ? 1 : num_div_up(f->n_ctx, KV_PAGE);
     for (int64_t i = 0; step->span && i < step->n_spans; i++)
-        if (step->span[i].pick)
-            most = num_max(most, kern_pick_budget(step->span[i].pick, f->n_ctx - 1));
+        if (step->span[i].select)
+            most = num_max(most, kern_select_budget(step->span[i].select, f->n_ctx - 1));
     return most;
 }
 
 /* Rows [first, first + p->n_rows) of p, of heads whose pages are on disk: one head after the
  * other. */
-static void attend_picked_head(const struct family_forward *f, uint32_t stream, uint32_t head,
-                               const struct device_picks *p, struct device_pick_row *row,
+static void attend_selected_head(const struct family_forward *f, uint32_t stream, uint32_t head,
+                               const struct device_page_select *p, struct device_select_row *row,
                                struct kv_timeline *const *t, struct rows q, int64_t n_heads,
                                struct rows out, float scale)
 {
@@ -395,16 +396,16 @@ static void attend_picked_head(const struct family_forward *f, uint32_t stream, 
     struct device_kv kv = stream_of(f, stream);
     kv.n_heads = 1;
     kv.at = 0;
-    struct kv_wanted want[DEVICE_PICK_ROWS];
+    struct kv_wanted want[DEVICE_SELECT_ROWS];
     for (int64_t i = 0; i < p->n_rows; i++)
         want[i] = (struct kv_wanted){t[i], p->chosen + (i * p->n_heads + head) * p->most,
-                                     kern_pick_budget(p->rule, row[i].pos)};
+                                     kern_select_budget(p->rule, row[i].pos)};
     for (int64_t i = 0, n; i < p->n_rows && device_runs(f->device); i += n) {
-        struct device_picks part = *p;
+        struct device_page_select part = *p;
         struct kv_heads *h;
         struct err err;
         int64_t end = i;
-        while (end < p->n_rows && !kern_pick_checks(row[end].pos))
+        while (end < p->n_rows && !kern_select_checks(row[end].pos))
             end++;
         const atomic_bool *cancel = device_cancel(f->device);
         if (end > i ? kv_heads_take_some(&h, stream, head, want + i, end - i, &n, cancel, &err)
@@ -418,7 +419,7 @@ static void attend_picked_head(const struct family_forward *f, uint32_t stream, 
         part.n_rows = n;
         part.chosen += i * p->n_heads * p->most;
         part.rest += i * p->n_heads * n_heads * kern_attend_state(kv.v_width);
-        device_attend_picked(
+        device_attend_selected(
             f->device, &kv, &part, head,
             rows_columns(q, head * n_heads * kv.k_width, n_heads * kv.k_width), n_heads,
             rows_columns(out, head * n_heads * kv.v_width, n_heads * kv.v_width), scale);
@@ -426,51 +427,52 @@ static void attend_picked_head(const struct family_forward *f, uint32_t stream, 
     }
 }
 
-static bool same_rule(const struct kern_pick *a, const struct kern_pick *b)
+static bool same_rule(const struct kern_select *a, const struct kern_select *b)
 {
     return a->part == b->part && a->least == b->least;
 }
 
 static void attend_some(const struct family_forward *f, uint32_t stream,
-                        const struct device_picks *p, struct device_pick_row *row,
+                        const struct device_page_select *p, struct device_select_row *row,
                         struct kv_timeline *const *t, struct rows q, int64_t n_heads,
                         struct rows out, float scale)
 {
     const uint32_t group = f->kv->stream[stream].group;
     const struct device_kv kv = stream_of(f, stream);
     bool away = false;
-    device_pick(f->device, p, q, n_heads, scale);
+    device_select_pages(f->device, p, q, n_heads, scale);
     for (int64_t i = 0; row && i < p->n_rows; i++) {
         away |= kv_timeline_is_away(t[i], group);
         row[i].page = kv_timeline_pages(t[i], group);
     }
     if (!away)
-        device_attend_picked(f->device, &kv, p, 0, q, n_heads, out, scale);
+        device_attend_selected(f->device, &kv, p, 0, q, n_heads, out, scale);
     for (int64_t h = 0; away && h < kv.n_heads && device_runs(f->device); h++)
-        attend_picked_head(f, stream, (uint32_t)h, p, row, t, q, n_heads / kv.n_heads, out, scale);
+        attend_selected_head(f, stream, (uint32_t)h, p, row, t, q, n_heads / kv.n_heads, out,
+                             scale);
 }
 
 /* The rows that do not see all, some of one rule at a time; in a dry run, as many as can be. */
-static void attend_picked(const struct family_forward *f, uint32_t stream, struct rows q,
+static void attend_selected(const struct family_forward *f, uint32_t stream, struct rows q,
                           int64_t n_heads, struct rows out, float scale)
 {
     const struct device_kv kv = stream_of(f, stream);
     const struct family_step *step = f->step;
-    struct device_pick_row row[DEVICE_PICK_ROWS];
-    struct kv_timeline *timeline[DEVICE_PICK_ROWS];
-    struct device_picks p = {.shadow = shadow_of(f, stream),
+    struct device_select_row row[DEVICE_SELECT_ROWS];
+    struct kv_timeline *timeline[DEVICE_SELECT_ROWS];
+    struct device_page_select p = {.shadow = shadow_of(f, stream),
                              .n_heads = kv.n_heads,
                              .k_width = kv.k_width,
                              .v_width = kv.v_width,
                              .row = row,
-                             .n_rows = num_min(DEVICE_PICK_ROWS, step->n_rows),
+                             .n_rows = num_min(DEVICE_SELECT_ROWS, step->n_rows),
                              .last = f->n_ctx - 1,
                              .most = largest_budget(f)};
     p.chosen = device_bytes(f->device, (size_t)(p.n_rows * kv.n_heads * p.most) * sizeof *p.chosen);
     p.rest = device_bytes(f->device, (size_t)(p.n_rows * n_heads * kern_attend_state(kv.v_width)) *
                                          sizeof *p.rest);
     if (!p.chosen || !p.rest || !step->span) {
-        static const struct kern_pick all = {.part = 1, .least = KERN_PICK_LEAST};
+        static const struct kern_select all = {.part = 1, .least = KERN_SELECT_LEAST};
         p.rule = &all;
         p.row = NULL;
         attend_some(f, stream, &p, NULL, NULL, q, n_heads, out, scale);
@@ -480,16 +482,16 @@ static void attend_picked(const struct family_forward *f, uint32_t stream, struc
     for (int64_t i = 0, first = 0; i < step->n_spans; first += step->span[i++].n) {
         const struct family_span *s = &step->span[i];
         for (int64_t k = rows_of_all(s); k < s->n; k++) {
-            if (p.n_rows == DEVICE_PICK_ROWS || (p.n_rows && !same_rule(p.rule, s->pick))) {
+            if (p.n_rows == DEVICE_SELECT_ROWS || (p.n_rows && !same_rule(p.rule, s->select))) {
                 attend_some(f, stream, &p, row, timeline, q, n_heads, out, scale);
                 p.n_rows = 0;
             }
-            p.rule = s->pick;
+            p.rule = s->select;
             timeline[p.n_rows] = s->timeline;
-            row[p.n_rows++] = (struct device_pick_row){
+            row[p.n_rows++] = (struct device_select_row){
                 .row = first + k,
                 .pos = s->at + k,
-                .seen = s->picked,
+                .seen = s->selected,
                 .shadow = kv_timeline_pages(s->timeline,
                                             f->kv->stream[f->kv->stream[stream].shadow].group)};
         }
@@ -549,7 +551,7 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
     const bool may_choose = chooses(f, stream, window);
     struct device_span dry = {.n = f->step->n_rows};
     struct reads r;
-    int64_t n_picked = 0, row = 0;
+    int64_t n_selected = 0, row = 0;
     int32_t *first =
         window ? device_bytes(f->device, (size_t)f->step->n_rows * sizeof *first) : NULL;
     if (reads_of(f, f->step->n_spans, &r)) {
@@ -559,7 +561,7 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
             const struct family_span *from = &f->step->span[i];
             const int64_t n = may_choose ? rows_of_all(from) : from->n, at = row;
             row += from->n;
-            n_picked += from->n - n;
+            n_selected += from->n - n;
             if (!n)
                 continue;
             r.span[r.n] = s[i];
@@ -571,12 +573,12 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
             attend(f, stream, &r, q, n_heads, out, window, scale);
         if (r.n && f->probe && !window)
             probe(f, stream, &r.span[0], q, n_heads, scale);
-        if (n_picked)
-            attend_picked(f, stream, q, n_heads, out, scale);
+        if (n_selected)
+            attend_selected(f, stream, q, n_heads, out, scale);
     } else {
         device_attend(f->device, &kv, &dry, 1, q, n_heads, out, window, scale);
         if (may_choose)
-            attend_picked(f, stream, q, n_heads, out, scale);
+            attend_selected(f, stream, q, n_heads, out, scale);
     }
     device_release(f->device, mark);
 }
@@ -632,13 +634,14 @@ void family_rows_append(const struct family_forward *f, uint32_t stream, struct 
     const size_t mark = device_mark(f->device);
     const struct device_stream st = rows_stream(f, stream);
     const struct device_span dry = {.n = f->step->n_rows};
-    const struct device_span *s = spans_and_twins(f, f->kv->stream[stream].group, f->step->n_twins);
+    const struct device_span *s =
+        spans_and_mirrors(f, f->kv->stream[stream].group, f->step->n_mirrors);
     device_rows_append(f->device, &st, s ? s : &dry, s ? f->step->n_spans : 1, x);
-    for (int64_t i = 0; s && i < f->step->n_twins; i++) {
-        struct device_span twin = s[f->step->n_spans + i];
-        const struct rows own = rows_slice(x, twin.row0, twin.n);
-        twin.row0 = 0;
-        device_rows_append(f->device, &st, &twin, 1, own);
+    for (int64_t i = 0; s && i < f->step->n_mirrors; i++) {
+        struct device_span mirror = s[f->step->n_spans + i];
+        const struct rows own = rows_slice(x, mirror.row0, mirror.n);
+        mirror.row0 = 0;
+        device_rows_append(f->device, &st, &mirror, 1, own);
     }
     device_release(f->device, mark);
 }
@@ -673,10 +676,11 @@ void family_compress(const struct family_forward *f, uint32_t in, struct rows x,
                                 inv_freq, n_pairs, family_is_rotated(f, out), x};
     c.ratio = c.out.every;
     const struct device_span dry = {.n = f->step->n_rows};
-    const int64_t n_twins = f->step->n_twins;
-    const struct device_span *a = spans_and_twins(f, f->kv->stream[in].group, n_twins);
-    const struct device_span *b = spans_and_twins(f, f->kv->stream[out].group, n_twins);
-    device_compress(f->device, &c, a ? a : &dry, b ? b : &dry, a ? f->step->n_spans + n_twins : 1);
+    const int64_t n_mirrors = f->step->n_mirrors;
+    const struct device_span *a = spans_and_mirrors(f, f->kv->stream[in].group, n_mirrors);
+    const struct device_span *b = spans_and_mirrors(f, f->kv->stream[out].group, n_mirrors);
+    device_compress(f->device, &c, a ? a : &dry, b ? b : &dry,
+                    a ? f->step->n_spans + n_mirrors : 1);
     device_release(f->device, mark);
 }
 

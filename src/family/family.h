@@ -25,17 +25,17 @@ struct family_span {
      * of a step */
     bool prompt;
     /* how layers that see all before them attend, in a prompt; NULL: to all of it */
-    const struct kern_few *few;
-    struct kern_few_seen *seen; /* what that did is added; NULL: nobody asks */
+    const struct kern_sparse *sparse;
+    struct kern_sparse_seen *seen; /* what that did is added; NULL: nobody asks */
     /* how its rows choose pages where a stream has shadow keys; NULL: they see all */
-    const struct kern_pick *pick;
-    struct kern_pick_seen *picked; /* what that did is added; NULL: nobody asks */
+    const struct kern_select *select;
+    struct kern_select_seen *selected; /* what that did is added; NULL: nobody asks */
 };
 
 /* Rows of one span that another timeline has, too: what is kept of rows [row, row + n) of the step
  * is also written to positions [at, at + n) of this timeline.  So the span of a branch (drafted
  * tokens that part from those of another span) begins behind the rows that both share. */
-struct family_twin {
+struct family_mirror {
     struct kv_timeline *timeline;
     int64_t row, n, at;
 };
@@ -45,8 +45,8 @@ struct family_step {
     const struct family_span *span;
     int64_t n_spans, n_rows;
     int64_t n_logits; /* rows of logits wanted, in span order */
-    const struct family_twin *twin;
-    int64_t n_twins;
+    const struct family_mirror *mirror;
+    int64_t n_mirrors;
 };
 
 enum family_tap { FAMILY_TAP_EMBED, FAMILY_TAP_LAYER, FAMILY_TAP_NORM };
@@ -120,7 +120,7 @@ struct family_draft_info {
 
 /* For experiments: none of it changes a text. */
 enum family_draft_tap {
-    FAMILY_DRAFT_TAP_LATE,     /* behind the tapped layer, as drafters are trained */
+    FAMILY_DRAFT_TAP_AFTER,     /* behind the tapped layer, as drafters are trained */
     FAMILY_DRAFT_TAP_EARLY,    /* before the factor at the layer's end */
     /* a layer earlier: the list read as layers whose inputs are tapped */
     FAMILY_DRAFT_TAP_UPSTREAM,
@@ -298,9 +298,9 @@ void family_block_end(const struct family_forward *f);
 
 /* NULL: a layer of those that see all before a position attends to few of it where a span says so;
  * else why none does. */
-const char *family_few_refuses(const struct device *d, const struct kv_spec *kv);
+const char *family_sparse_refuses(const struct device *d, const struct kv_spec *kv);
 /* The same of layers whose rows can choose pages. */
-const char *family_pick_refuses(const struct device *d, const struct kv_spec *kv);
+const char *family_select_refuses(const struct device *d, const struct kv_spec *kv);
 
 /* Appends k and v rows to a stream of the KV spec / attends over it. */
 void family_kv_append(const struct family_forward *f, uint32_t stream, struct rows k,

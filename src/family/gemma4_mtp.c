@@ -555,7 +555,7 @@ static ingle_status mtp_set(void *self, const struct family_draft_options *o,
         return err_set(err, INGLE_ARG, "an assistant of Gemma 4 has no rule '%.40s': rec, hf",
                        o->rule);
     g->hf = o->rule && !strcmp(o->rule, "hf");
-    if (o->block > MOST || o->tap != FAMILY_DRAFT_TAP_LATE)
+    if (o->block > MOST || o->tap != FAMILY_DRAFT_TAP_AFTER)
         return err_set(
             err, INGLE_ARG,
             "an assistant of Gemma 4 drafts up to %d tokens, from the row behind the output norm",

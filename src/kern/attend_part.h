@@ -15,10 +15,10 @@ enum {
     ATTEND_PANEL = 32, /* dimensions that a kernel may keep together in decoded values */
     ATTEND_GROUP = 192, /* pairs of row and head that share one pass over keys and values */
     /* Of attention to few positions: */
-    FEW_GROUP = 192, /* pairs that share one pass over keys */
-    FEW_LIST = 400, /* positions that a tile of pairs collects, of which a page may bring 128 */
+    SPARSE_GROUP = 192, /* pairs that share one pass over keys */
+    SPARSE_LIST = 400, /* positions that a tile of pairs collects, of which a page may bring 128 */
     /* values that are kept as f32; odd, so that panels do not lie in the same lines of a cache */
-    FEW_ROWS = 417,
+    SPARSE_ROWS = 417,
 };
 
 /* Element k of a key at slot: its index among the block's elements. */

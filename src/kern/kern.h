@@ -14,12 +14,12 @@
 #include "base/cpu.h"
 #include "base/report.h"
 #include "kern/attend.h"
-#include "kern/few.h"
+#include "kern/sparse.h"
 #include "kern/kv_code.h"
 #include "kern/latent.h"
 #include "kern/math.h"
 #include "kern/matmul.h"
-#include "kern/pick.h"
+#include "kern/select.h"
 #include "kern/row.h"
 
 struct kern_table {
@@ -27,8 +27,8 @@ struct kern_table {
     struct kern_matmul_table matmul;
     struct kern_math_table math;
     struct kern_attend_kernels attend;
-    struct kern_few_kernels few;
-    struct kern_pick_kernels pick;
+    struct kern_sparse_kernels sparse;
+    struct kern_select_kernels select;
     struct kern_latent_table latent;
 };
 

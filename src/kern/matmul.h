@@ -188,7 +188,7 @@ void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code,
 /* All of it. */
 void kern_matmul_calibrate(struct kern_matmul_table *t, const struct report_sink *sink);
 /* The kernel for a product of w with n rows. */
-static inline kern_matmul_fn *kern_matmul_pick(const struct kern_matmul_table *t,
+static inline kern_matmul_fn *kern_matmul_choose(const struct kern_matmul_table *t,
                                                const struct kern_matrix *w, int64_t n)
 {
     return t->many[w->code] && n >= t->many_from[w->code] ? t->many[w->code] : t->run[w->code];
@@ -209,7 +209,7 @@ static inline bool kern_matmul_tiles(const struct kern_matmul_table *t, const st
                                      kern_matmul_fn *fast, int64_t n)
 {
     return t->tiles[fast ? kern_matmul_fast_act(w) : w->act] && n >= 4 * KERN_TILES_ROWS &&
-           (fast || kern_matmul_pick(t, w, n) == t->many[w->code]);
+           (fast || kern_matmul_choose(t, w, n) == t->many[w->code]);
 }
 
 /* The fastest kernels that cpu allows. */

@@ -9,8 +9,8 @@ void kern_table_init(struct kern_table *t, uint32_t cpu)
     kern_matmul_table_init(&t->matmul, cpu);
     kern_math_table_init(&t->math, cpu);
     kern_attend_table_init(&t->attend, cpu);
-    kern_few_table_init(&t->few, cpu);
-    kern_pick_table_init(&t->pick, cpu);
+    kern_sparse_table_init(&t->sparse, cpu);
+    kern_select_table_init(&t->select, cpu);
     kern_latent_table_init(&t->latent, cpu);
 }
 
@@ -20,7 +20,7 @@ int kern_self_test(struct kern_table *t, const struct report_sink *sink)
            kern_math_self_test(&t->math, t->cpu, sink) +
            kern_attend_self_test(&t->attend, t->cpu, sink) +
            kern_attend_coded_self_test(&t->attend, t->cpu, sink) +
-           kern_few_self_test(&t->few, t->cpu, sink) +
-           kern_pick_self_test(&t->pick, t->cpu, sink) +
+           kern_sparse_self_test(&t->sparse, t->cpu, sink) +
+           kern_select_self_test(&t->select, t->cpu, sink) +
            kern_latent_self_test(&t->latent, t->cpu, sink);
 }

@@ -141,8 +141,8 @@ static inline void kern_touch_merge(const struct kern_attend *a, int64_t n_split
     touch_write(scratch, kern_attend_scratch(a));
 }
 
-/* What kernels of few.h write beside the rows. */
-static inline void kern_touch_few_results(const struct kern_few_task *t)
+/* What kernels of sparse.h write beside the rows. */
+static inline void kern_touch_sparse_results(const struct kern_sparse_task *t)
 {
     for (int64_t i = 0; i < t->attend.n_rows; i++) {
         kern_touch_out(t->missed + i * t->pair_stride, t->attend.n_heads);
@@ -151,42 +151,43 @@ static inline void kern_touch_few_results(const struct kern_few_task *t)
     kern_touch_results(&t->attend);
 }
 
-static inline void kern_touch_few(const struct kern_few_task *t, void *scratch)
+static inline void kern_touch_sparse(const struct kern_sparse_task *t, void *scratch)
 {
     kern_touch_queries(&t->attend);
     kern_touch_pages(&t->attend, 0, INT64_MAX);
-    kern_touch_few_results(t);
-    touch_write(scratch, kern_few_scratch(&t->attend));
+    kern_touch_sparse_results(t);
+    touch_write(scratch, kern_sparse_scratch(&t->attend));
 }
 
-static inline void kern_touch_few_look(const struct kern_few_task *t, float *first, void *scratch)
+static inline void kern_touch_sparse_look(const struct kern_sparse_task *t, float *first,
+                                          void *scratch)
 {
     kern_touch_queries(&t->attend);
     kern_touch_out(first, t->attend.n_rows * t->attend.n_heads * 2);
-    touch_write(scratch, kern_few_scratch(&t->attend));
+    touch_write(scratch, kern_sparse_scratch(&t->attend));
 }
 
-static inline void kern_touch_few_split(const struct kern_few_task *t, int64_t split,
+static inline void kern_touch_sparse_split(const struct kern_sparse_task *t, int64_t split,
                                         const float *first, float *state, void *scratch)
 {
     const struct kern_attend *a = &t->attend;
     kern_touch_queries(a);
     kern_touch_pages(a, split * (KERN_SPLIT / KERN_PAGE), (split + 1) * (KERN_SPLIT / KERN_PAGE));
     kern_touch_in(first, a->n_rows * a->n_heads * 2);
-    kern_touch_out(state, a->n_rows * a->n_heads * kern_few_state(a->v_width));
-    touch_write(scratch, kern_few_scratch(a));
+    kern_touch_out(state, a->n_rows * a->n_heads * kern_sparse_state(a->v_width));
+    touch_write(scratch, kern_sparse_scratch(a));
 }
 
-static inline void kern_touch_few_merge(const struct kern_few_task *t, int64_t n_splits,
+static inline void kern_touch_sparse_merge(const struct kern_sparse_task *t, int64_t n_splits,
                                         const float *state, void *scratch)
 {
     kern_touch_in(state, n_splits * t->attend.n_rows * t->attend.n_heads *
-                             kern_few_state(t->attend.v_width));
-    kern_touch_few_results(t);
-    touch_write(scratch, kern_few_scratch(&t->attend));
+                             kern_sparse_state(t->attend.v_width));
+    kern_touch_sparse_results(t);
+    touch_write(scratch, kern_sparse_scratch(&t->attend));
 }
 
-static inline void kern_touch_mass(const struct kern_pick_task *t, int64_t first, int64_t end,
+static inline void kern_touch_mass(const struct kern_select_task *t, int64_t first, int64_t end,
                                    int64_t n_pages, float *mass, void *scratch)
 {
     for (int64_t i = first; i < end; i++)
@@ -194,10 +195,10 @@ static inline void kern_touch_mass(const struct kern_pick_task *t, int64_t first
     kern_touch_in(t->q, t->n_heads * t->k_width);
     for (int64_t h = 0; h < t->n_heads; h++)
         kern_touch_out(mass + (h * n_pages + first) * 2, (end - first) * 2);
-    touch_write(scratch, kern_pick_scratch(t->k_width, t->n_heads));
+    touch_write(scratch, kern_select_scratch(t->k_width, t->n_heads));
 }
 
-static inline void kern_touch_rest(const struct kern_pick_task *t, const float *mass,
+static inline void kern_touch_rest(const struct kern_select_task *t, const float *mass,
                                    int64_t n_pages, const int32_t *chosen, int64_t n, float *state)
 {
     for (int64_t i = 0, j = 0; i < n_pages; i++) {

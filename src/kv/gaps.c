@@ -159,12 +159,12 @@ int64_t kv_gaps_same(const struct kv_gaps *a, const struct kv_gaps *b)
     }
 }
 
-struct kv_skip kv_gaps_skip(const struct kv_gaps *g)
+struct kv_shorten kv_gaps_shorten(const struct kv_gaps *g)
 {
     if (!g)
-        return (struct kv_skip){0, 0};
+        return (struct kv_shorten){0, 0};
     const uint64_t name = XXH3_64bits(g->gap, (size_t)g->n * sizeof g->gap[0]);
-    return (struct kv_skip){name ? name : 1, g->gap[0].at};
+    return (struct kv_shorten){name ? name : 1, g->gap[0].at};
 }
 
 const char *kv_gaps_refuse(const struct kv_spec *s)

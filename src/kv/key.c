@@ -34,12 +34,12 @@ struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n)
     h->n = n;
     const XXH128_hash_t d = XXH3_128bits_digest(h->state);
     const struct kv_scope way = kv_scope_at(h->scope, n);
-    const struct kv_few_text name = kv_few_name(way.few);
+    const struct kv_sparse_text name = kv_sparse_name(way.sparse);
     struct kv_key key = {d.low64, d.high64};
-    if (way.few)
+    if (way.sparse)
         key = key_with(key, XXH3_64bits(name.at, strlen(name.at)));
-    return way.skip.name
-               ? key_with(key, XXH3_64bits_withSeed(skipped, sizeof skipped, way.skip.name))
+    return way.shorten.name
+               ? key_with(key, XXH3_64bits_withSeed(skipped, sizeof skipped, way.shorten.name))
                : key;
 }
 
@@ -49,28 +49,28 @@ void kv_hasher_end(struct kv_hasher *h)
     h->state = NULL;
 }
 
-struct kv_few_text kv_few_name(uint32_t few)
+struct kv_sparse_text kv_sparse_name(uint32_t sparse)
 {
-    struct kv_few_text t = {""};
-    if (few)
-        snprintf(t.at, sizeof t.at, "few%d-w%d-f%lld", kv_few_bits(few), KV_FEW_PAGES,
-                 (long long)kv_few_from(few));
+    struct kv_sparse_text t = {""};
+    if (sparse)
+        snprintf(t.at, sizeof t.at, "few%d-w%d-f%lld", kv_sparse_bits(sparse), KV_SPARSE_PAGES,
+                 (long long)kv_sparse_from(sparse));
     return t;
 }
 
-struct kv_pick_text kv_pick_name(const struct kern_pick *p)
+struct kv_select_text kv_select_name(const struct kern_select *p)
 {
-    struct kv_pick_text t = {""};
-    if (p->part > 1 && p->least == KERN_PICK_LEAST)
+    struct kv_select_text t = {""};
+    if (p->part > 1 && p->least == KERN_SELECT_LEAST)
         snprintf(t.at, sizeof t.at, "sel%lld", (long long)p->part);
     else if (p->part > 1)
         snprintf(t.at, sizeof t.at, "sel%lld-p%lld", (long long)p->part, (long long)p->least);
     return t;
 }
 
-uint64_t kv_pick_salt(uint64_t salt, const struct kern_pick *p)
+uint64_t kv_select_salt(uint64_t salt, const struct kern_select *p)
 {
-    const struct kv_pick_text name = kv_pick_name(p);
+    const struct kv_select_text name = kv_select_name(p);
     return name.at[0] ? XXH3_64bits_withSeed(name.at, strlen(name.at), salt) : salt;
 }
 

@@ -39,57 +39,64 @@ struct kv_key {
 
 /*
  * Which pages may serve whom.  salt: prefixes of different ones share nothing, so that nobody can
- * learn from an answer's speed what another user asked; 0: everybody's.  few: rows of prompts from
- * position kv_few_from() on read values of large weights alone (attend-few); what lies behind that
- * position is kept apart, what ends before it is everybody's.  0: none do. skip: the same of a text
- * of which parts are left out (kv_gaps_skip()).
+ * learn from an answer's speed what another user asked; 0: everybody's.  sparse: rows of prompts
+ * from position kv_sparse_from() on read values of large weights alone (attend-few); what lies
+ * behind that position is kept apart, what ends before it is everybody's.  0: none do. skip: the
+ * same of a text of which parts are left out (kv_gaps_shorten()).
  */
 struct kv_scope {
     uint64_t salt;
-    struct kv_skip {
+    struct kv_shorten {
         uint64_t name; /* a hash of the gaps; 0: there are none */
         int64_t from;  /* tokens before the first gap */
-    } skip;
-    uint32_t few;
-    /* how rows of answers choose pages, kv_pick_of(): part of salt (kv_pick_salt()), and here for
-     * the names of files */
-    uint32_t pick;
+    } shorten;
+    uint32_t sparse;
+    /* how rows of answers choose pages, kv_select_of(): part of salt (kv_select_salt()), and here
+     * for the names of files */
+    uint32_t select;
 };
 /* the last pages, read whole */
-enum { KV_FEW_FROM_BITS = 25, KV_FEW_MOST_BITS = 10, KV_FEW_PAGES = 4 };
-/* Weights below 2^-bits (0 .. KV_FEW_MOST_BITS) of the sum, from a position below 2^25 on. */
-static inline uint32_t kv_few_of(int bits, int64_t from)
+enum { KV_SPARSE_FROM_BITS = 25, KV_SPARSE_MOST_BITS = 10, KV_SPARSE_PAGES = 4 };
+/* Weights below 2^-bits (0 .. KV_SPARSE_MOST_BITS) of the sum, from a position below 2^25 on. */
+static inline uint32_t kv_sparse_of(int bits, int64_t from)
 {
-    return (uint32_t)(bits + 1) << KV_FEW_FROM_BITS | (uint32_t)from;
+    return (uint32_t)(bits + 1) << KV_SPARSE_FROM_BITS | (uint32_t)from;
 }
-static inline int kv_few_bits(uint32_t few) { return (int)(few >> KV_FEW_FROM_BITS) - 1; }
-static inline int64_t kv_few_from(uint32_t few) { return few & ((1u << KV_FEW_FROM_BITS) - 1); }
+static inline int kv_sparse_bits(uint32_t sparse)
+{
+    return (int)(sparse >> KV_SPARSE_FROM_BITS) - 1;
+}
+static inline int64_t kv_sparse_from(uint32_t sparse)
+{
+    return sparse & ((1u << KV_SPARSE_FROM_BITS) - 1);
+}
 static inline struct kv_scope kv_scope_of(uint64_t salt) { return (struct kv_scope){.salt = salt}; }
 /* How the first `length` positions are computed. */
-static inline uint32_t kv_few_at(uint32_t few, int64_t length)
+static inline uint32_t kv_sparse_at(uint32_t sparse, int64_t length)
 {
-    return few && length > kv_few_from(few) ? few : 0;
+    return sparse && length > kv_sparse_from(sparse) ? sparse : 0;
 }
 /* How the first `length` positions are computed, whoever may see them: what says nothing of them is
  * 0, and so is the salt. */
 static inline struct kv_scope kv_scope_at(struct kv_scope s, int64_t length)
 {
-    return (struct kv_scope){.few = kv_few_at(s.few, length),
-                             .pick = s.pick,
-                             .skip = s.skip.name && length > s.skip.from ? s.skip
-                                                                         : (struct kv_skip){0, 0}};
+    return (struct kv_scope){.sparse = kv_sparse_at(s.sparse, length),
+                             .select = s.select,
+                             .shorten = s.shorten.name && length > s.shorten.from
+                                            ? s.shorten
+                                            : (struct kv_shorten){0, 0}};
 }
 /* So many positions are the same either way. */
-static inline int64_t kv_few_same(uint32_t a, uint32_t b)
+static inline int64_t kv_sparse_same(uint32_t a, uint32_t b)
 {
-    const int64_t i = a ? kv_few_from(a) : INT64_MAX, k = b ? kv_few_from(b) : INT64_MAX;
+    const int64_t i = a ? kv_sparse_from(a) : INT64_MAX, k = b ? kv_sparse_from(b) : INT64_MAX;
     return a == b ? INT64_MAX : i < k ? i : k;
 }
 /* "few3-w4-f4096": what it is called behind the numerics, "+" before it; "" of 0. */
-struct kv_few_text {
+struct kv_sparse_text {
     char at[32];
 };
-struct kv_few_text kv_few_name(uint32_t few);
+struct kv_sparse_text kv_sparse_name(uint32_t sparse);
 struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens,
                         int64_t n);
 
@@ -98,7 +105,7 @@ enum kv_kind {
     KV_HEADS, /* n_heads x (key block, value block) */
     KV_ROWS,  /* rows, one every `every` positions: [128 / every], kern/row.h */
     /* n_heads x (n4r block of keys, f32 mean of the page's values) of a KV_HEADS stream:
-     * kern/pick.h */
+     * kern/select.h */
     KV_SHADOW,
 };
 
@@ -136,13 +143,13 @@ struct kv_spec {
     uint64_t guest;
     /* Pages of kv_disk_group() that a timeline has in memory, at most; 0: all. */
     int64_t in_memory;
-    /* Rows choose pages (kern/pick.h): of each head of kv_disk_group() so many blocks that were
+    /* Rows choose pages (kern/select.h): of each head of kv_disk_group() so many blocks that were
      * read stay in memory; 0: they do not. */
     int64_t kept;
 };
 void kv_spec_release(struct kv_spec *s);
 /* Before kv_layout(): each stream of heads of a group that keeps everything gets one of shadow
- * keys, all in one more group; none where kern_pick_refuses() them. */
+ * keys, all in one more group; none where kern_select_refuses() them. */
 MUST_CHECK ingle_status kv_spec_add_shadows(struct kv_spec *s, struct err *err);
 
 /* Computes the offsets and page sizes.  INGLE_UNSUP names a layer whose codec cannot hold
@@ -262,26 +269,26 @@ int64_t kv_gaps_same(const struct kv_gaps *a, const struct kv_gaps *b);
 /* NULL: timelines of such a model can have gaps; else why they cannot. */
 const char *kv_gaps_refuse(const struct kv_spec *s);
 /* What keeps prefixes that reach behind the first gap from those of other positions. */
-struct kv_skip kv_gaps_skip(const struct kv_gaps *g);
+struct kv_shorten kv_gaps_shorten(const struct kv_gaps *g);
 
-/* For kv_scope.salt: what keeps prefixes apart by how rows of answers choose pages (kern/pick.h);
+/* For kv_scope.salt: what keeps prefixes apart by how rows of answers choose pages (kern/select.h);
  * those that choose all have the bits of those that do not choose. */
-uint64_t kv_pick_salt(uint64_t salt, const struct kern_pick *p);
+uint64_t kv_select_salt(uint64_t salt, const struct kern_select *p);
 /* The same as a number, 0 where all are read, and back. */
-static inline uint32_t kv_pick_of(const struct kern_pick *p)
+static inline uint32_t kv_select_of(const struct kern_select *p)
 {
     return p->part > 1 ? (uint32_t)p->least << 9 | (uint32_t)p->part : 0;
 }
-static inline struct kern_pick kv_pick_from(uint32_t pick)
+static inline struct kern_select kv_select_from(uint32_t select)
 {
-    return (struct kern_pick){.part = pick & 511, .least = pick >> 9};
+    return (struct kern_select){.part = select & 511, .least = select >> 9};
 }
 /* "sel16", "sel16-p5": what it is called behind the numerics, "+" before it; "" where all are
  * read. */
-struct kv_pick_text {
+struct kv_select_text {
     char at[32];
 };
-struct kv_pick_text kv_pick_name(const struct kern_pick *p);
+struct kv_select_text kv_select_name(const struct kern_select *p);
 
 /* ---- timelines ---- */
 

@@ -98,15 +98,15 @@ static int64_t run_common(const struct run *r, const int32_t *q, int64_t n)
 
 static bool same_way(struct kv_scope a, struct kv_scope b)
 {
-    return a.few == b.few && a.skip.name == b.skip.name;
+    return a.sparse == b.sparse && a.shorten.name == b.shorten.name;
 }
 
 static int run_order(const struct run *r, struct run q)
 {
-    if (r->way.few != q.way.few)
-        return r->way.few < q.way.few ? -1 : 1;
-    if (r->way.skip.name != q.way.skip.name)
-        return r->way.skip.name < q.way.skip.name ? -1 : 1;
+    if (r->way.sparse != q.way.sparse)
+        return r->way.sparse < q.way.sparse ? -1 : 1;
+    if (r->way.shorten.name != q.way.shorten.name)
+        return r->way.shorten.name < q.way.shorten.name ? -1 : 1;
     const int64_t i = run_common(r, q.token, q.n);
     if (i == r->n || i == q.n)
         return (r->n > q.n) - (r->n < q.n);
@@ -151,9 +151,10 @@ enum { MAX_STRETCHES = 3 };
 static int stretches(struct kv_scope scope, int64_t depth, int64_t n,
                      struct stretch out[MAX_STRETCHES])
 {
-    const int64_t few = scope.few ? kv_few_from(scope.few) : INT64_MAX,
-                  skip = scope.skip.name ? scope.skip.from : INT64_MAX;
-    const int64_t to[MAX_STRETCHES] = {depth + n, num_max(few, skip), num_min(few, skip)};
+    const int64_t sparse = scope.sparse ? kv_sparse_from(scope.sparse) : INT64_MAX,
+                  shorten = scope.shorten.name ? scope.shorten.from : INT64_MAX;
+    const int64_t to[MAX_STRETCHES] = {depth + n, num_max(sparse, shorten),
+                                       num_min(sparse, shorten)};
     int64_t last = INT64_MAX;
     int count = 0;
     for (int i = 0; i < MAX_STRETCHES; i++)

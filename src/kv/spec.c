@@ -112,7 +112,7 @@ static ingle_status spec_rows(struct kv_stream *st, size_t *bytes, struct err *e
 
 static ingle_status spec_shadow(struct kv_stream *st, size_t *bytes, struct err *err)
 {
-    st->head_bytes = kern_pick_bytes(st->k_width, st->v_width, &st->v_at);
+    st->head_bytes = kern_select_bytes(st->k_width, st->v_width, &st->v_at);
     if (!st->head_bytes || st->n_heads < 1 || st->n_heads > SPEC_HEADS_MAX)
         return err_set(err, INGLE_ARG, "layer %u: no shadow keys of %u heads of width %lld",
                        st->layer, st->n_heads, (long long)st->k_width);
@@ -148,7 +148,7 @@ ingle_status kv_spec_add_shadows(struct kv_spec *s, struct err *err)
         struct kv_stream *st = &all[i];
         *st = s->stream[i];
         if (st->kind != KV_HEADS || s->group[st->group].window ||
-            kern_pick_refuses(st->k_codec, st->v_codec, st->k_width, st->v_width))
+            kern_select_refuses(st->k_codec, st->v_codec, st->k_width, st->v_width))
             continue;
         st->shadow = s->n_streams;
         all[s->n_streams++] = (struct kv_stream){.kind = KV_SHADOW,

@@ -591,8 +591,8 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
                                  const struct kv_entry *to_be, struct kv_scope scope,
                                  const int32_t *tokens, const void *mark, size_t mark_bytes)
 {
-    const struct kern_pick how = kv_pick_from(scope.pick);
-    const struct kv_pick_text pick = kv_pick_name(&how);
+    const struct kern_select how = kv_select_from(scope.select);
+    const struct kv_select_text select = kv_select_name(&how);
     char settings[128];
     struct kv_job *j = mem_zalloc(sizeof *j);
     if (!j)
@@ -611,8 +611,9 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     h->n_groups = spec->n_groups;
     for (size_t i = 0; i + 1 < sizeof h->model; i++)
         h->model[i] = s->model[i];
-    h->few = kv_few_at(scope.few, h->length);
-    snprintf(settings, sizeof settings, "%.90s%s%s", s->settings, pick.at[0] ? "+" : "", pick.at);
+    h->sparse = kv_sparse_at(scope.sparse, h->length);
+    snprintf(settings, sizeof settings, "%.90s%s%s", s->settings, select.at[0] ? "+" : "",
+             select.at);
     kv_file_settings(h, settings, spec->n_own > 0);
     kv_index_name(j->name, h->key, h->length);
     const size_t n_token = (size_t)(h->length - h->from) * sizeof *tokens;

@@ -146,9 +146,9 @@ MUST_CHECK ingle_status kv_store_list(const char *dir, kv_store_list_fn *fn, voi
 struct kv_save_options {
     uint64_t identity;
     const char *model, *numerics, *codec;
-    uint32_t few;              /* of what is saved, as in struct kv_scope */
+    uint32_t sparse;              /* of what is saved, as in struct kv_scope */
     uint64_t salt;             /* the same, */
-    struct kv_skip skip;       /* ... and this; of what is loaded, what its mark says: */
+    struct kv_shorten shorten;       /* ... and this; of what is loaded, what its mark says: */
     void (*scope_of)(const void *mark, size_t mark_bytes, struct kv_scope *out); /* NULL: nothing */
     const char *more;          /* behind the numerics, for people; or NULL */
     /* while it is true the processor is left to others half of the time; or NULL */
@@ -175,7 +175,7 @@ MUST_CHECK ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec
                                       int64_t max_tokens, const char *path,
                                       const struct kv_save_options *o, struct err *err);
 /* How they were computed (struct kv_scope); 0: it does not matter for them. */
-uint32_t kv_load_few(const struct kv_load *l);
+uint32_t kv_load_sparse(const struct kv_load *l);
 /* Its mark [n], valid until its end. */
 const void *kv_load_mark(const struct kv_load *l, size_t *n);
 /* Its tokens [n], valid until its end. */

@@ -32,9 +32,9 @@ static const char magic[8] = {'i', 'n', 'g', 'l', 'e', ' ', 'k', 'v'};
 
 void kv_file_settings(struct kv_file_header *h, const char *settings, bool drafter)
 {
-    const struct kv_few_text few = kv_few_name(h->few);
+    const struct kv_sparse_text sparse = kv_sparse_name(h->sparse);
     char text[128];
-    snprintf(text, sizeof text, "%s%s%s%s", settings, h->few ? "+" : "", few.at,
+    snprintf(text, sizeof text, "%s%s%s%s", settings, h->sparse ? "+" : "", sparse.at,
              drafter ? " drafter" : "");
     snprintf(h->settings, sizeof h->settings, "%.*s", (int)sizeof h->settings - 1, text);
     const size_t here = strlen(h->settings), most = sizeof h->model - 2, more = strlen(text) - here;

@@ -33,7 +33,7 @@ struct kv_file_header {
     uint64_t meta_bytes, file_bytes;
     int64_t created;             /* seconds since 1970 */
     /* as in struct kv_scope, where it says something of these positions; else 0 */
-    uint32_t n_groups, few;
+    uint32_t n_groups, sparse;
     char model[48], settings[32]; /* for people: kv_file_settings(), kv_file_texts() */
     struct kv_key meta_sum, sum;
 };

@@ -96,10 +96,10 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     const char *name;
     int dir;
     h->context = form[t->from ? n_forms - 1 : 0].context;
-    h->few = kv_few_at(o->few, t->length);
-    h->key =
-        kv_key_of(h->context, (struct kv_scope){.salt = o->salt, .skip = o->skip, .few = h->few},
-                  tokens, t->length);
+    h->sparse = kv_sparse_at(o->sparse, t->length);
+    h->key = kv_key_of(
+        h->context, (struct kv_scope){.salt = o->salt, .shorten = o->shorten, .sparse = h->sparse},
+        tokens, t->length);
     h->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(0), tokens, t->length);
     h->identity = o->identity;
     h->length = t->length;
@@ -163,10 +163,11 @@ static ingle_status check_file(const struct kv_file *f, const struct kv_spec *sp
                        spec->n_own ? " drafter" : "");
     if (h->from)
         return err_set(err, INGLE_UNSUP, "%s: continues another file", f->name);
-    if (h->few && (kv_few_bits(h->few) < 0 || kv_few_bits(h->few) > KV_FEW_MOST_BITS ||
-                   h->length <= kv_few_from(h->few)))
+    if (h->sparse &&
+        (kv_sparse_bits(h->sparse) < 0 || kv_sparse_bits(h->sparse) > KV_SPARSE_MOST_BITS ||
+         h->length <= kv_sparse_from(h->sparse)))
         return err_set(err, INGLE_FORMAT, "%s: damaged: it is sparse in no way that there is (%u)",
-                       f->name, h->few);
+                       f->name, h->sparse);
     if (h->n_tokens > max_tokens)
         return err_set(err, INGLE_LIMIT, "%s: %lld tokens exceed the limit of %lld tokens", f->name,
                        (long long)h->n_tokens, (long long)max_tokens);
@@ -221,7 +222,7 @@ ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int
     struct kv_scope scope = {0};
     if (!st && o->scope_of)
         o->scope_of(l->file.mark, h->mark_bytes, &scope);
-    scope.few = h->few;
+    scope.sparse = h->sparse;
     if (!st && !kv_key_equal(h->key, kv_key_of(h->context, scope, l->file.token, h->length)))
         st = err_set(err, INGLE_FORMAT, "%s: damaged: its key is that of other tokens", path);
     uint64_t n_pages = 0, n_bytes;
@@ -252,9 +253,9 @@ const void *kv_load_mark(const struct kv_load *l, size_t *n)
     return l->file.mark;
 }
 
-uint32_t kv_load_few(const struct kv_load *l)
+uint32_t kv_load_sparse(const struct kv_load *l)
 {
-    return l->file.head.few;
+    return l->file.head.sparse;
 }
 
 /* The group of the i-th page, and which of the group it is. */

@@ -76,7 +76,7 @@ bool session_branch_room(const struct session_work *w)
 /* A step ends at a restore point at the latest, and a page that is begun is copied: what a branch
  * takes is bounded by both. */
 bool session_branch_begin(struct session_branch *b, const struct session_work *w, int64_t n_rows,
-                          int64_t row, struct family_span *span, struct family_twin *twin)
+                          int64_t row, struct family_span *span, struct family_mirror *mirror)
 {
     struct session *s = w->s;
     struct err full;
@@ -97,9 +97,10 @@ bool session_branch_begin(struct session_branch *b, const struct session_work *w
                                  .n = b->n,
                                  .at = b->at,
                                  .want = FAMILY_LOGITS_ALL,
-                                 .pick = s->pick.part ? &s->pick : NULL,
-                                 .picked = &s->picked};
-    *twin = (struct family_twin){.timeline = b->timeline, .row = row, .n = shared, .at = length};
+                                 .select = s->select.part ? &s->select : NULL,
+                                 .selected = &s->selected};
+    *mirror =
+        (struct family_mirror){.timeline = b->timeline, .row = row, .n = shared, .at = length};
     return true;
 }
 

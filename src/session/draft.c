@@ -37,18 +37,18 @@ static ingle_status append(struct kv_spec *to, const struct kv_spec *more, struc
     return INGLE_OK;
 }
 
-ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
+ingle_status session_drafter_init(struct drafter *d, const struct runner_options *o,
                                 struct kv_spec *target, struct err *err)
 {
     const uint32_t n_target = target->n_streams;
     struct kv_spec own = {0};
-    *d = (struct rider){
+    *d = (struct drafter){
         .draft = o->draft, .self = o->draft_self, .n_spans = num_min(ROUND_SPANS, o->max_logits)};
     if (!o->draft)
         return INGLE_OK;
     d->info = o->draft_info;
     d->waits = o->draft->observed;
-    d->late_width = d->waits ? o->draft->observed(o->draft_self, NULL, 1).width : 0;
+    d->deferred_width = d->waits ? o->draft->observed(o->draft_self, NULL, 1).width : 0;
     const struct kv_types types = kv_types_of_drafter(&o->kv);
     ingle_status s = d->draft->kv(d->self, &types, &own, err);
     if (!s && own.n_streams)
@@ -66,19 +66,19 @@ ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
 /* ---- what drafts come from ---- */
 
 /* A whole model has a head of its own. */
-static bool has_wide(const struct rider *d, int64_t n_vocab)
+static bool has_wide(const struct drafter *d, int64_t n_vocab)
 {
-    return d->draft && n_vocab >= WORDS_LEAST && !(d->waits && !d->late_width);
+    return d->draft && n_vocab >= WORDS_LEAST && !(d->waits && !d->deferred_width);
 }
 
-uint64_t session_rider_wide_bytes(const struct rider *d, int64_t n_vocab)
+uint64_t session_drafter_wide_bytes(const struct drafter *d, int64_t n_vocab)
 {
     return has_wide(d, n_vocab) ? (uint64_t)ROUND_SPANS * (uint64_t)n_vocab * sizeof(float) +
                                       session_words_bytes(n_vocab)
                                 : 0;
 }
 
-ingle_status session_rider_open(struct rider *d, int64_t n_vocab, struct err *err)
+ingle_status session_drafter_open(struct drafter *d, int64_t n_vocab, struct err *err)
 {
     if (!has_wide(d, n_vocab))
         return INGLE_OK;
@@ -90,13 +90,13 @@ ingle_status session_rider_open(struct rider *d, int64_t n_vocab, struct err *er
     return session_words_create(&d->words, n_vocab, err);
 }
 
-void session_rider_close(struct rider *d)
+void session_drafter_close(struct drafter *d)
 {
     mem_big_free(d->wide, d->wide_bytes);
     session_words_free(d->words);
 }
 
-static void note_words(const struct rider *d, struct session *s)
+static void note_words(const struct drafter *d, struct session *s)
 {
     if (!d->words)
         return;
@@ -107,7 +107,7 @@ static void note_words(const struct rider *d, struct session *s)
     s->n_noted = s->n_tokens;
 }
 
-static void choose_words(const struct rider *d, int64_t n_vocab, struct family_round *r)
+static void choose_words(const struct drafter *d, int64_t n_vocab, struct family_round *r)
 {
     if (!d->words)
         return;
@@ -119,18 +119,18 @@ static void choose_words(const struct rider *d, int64_t n_vocab, struct family_r
 
 const struct device_columns *session_draft_part(const struct runner *r, int64_t *n)
 {
-    *n = r->rider.n_part;
-    return r->rider.part;
+    *n = r->drafter.n_part;
+    return r->drafter.part;
 }
 
 const struct family_draft_info *session_runner_draft(const struct runner *r)
 {
-    return r->rider.draft ? &r->rider.info : NULL;
+    return r->drafter.draft ? &r->drafter.info : NULL;
 }
 
-void session_rider_restored(struct runner *r, const struct kv_timeline *t, const char *what)
+void session_drafter_restored(struct runner *r, const struct kv_timeline *t, const char *what)
 {
-    struct rider *d = &r->rider;
+    struct drafter *d = &r->drafter;
     if (!d->draft || d->told || kv_timeline_from(t) < kv_timeline_length(t) ||
         !kv_timeline_length(t))
         return;
@@ -144,7 +144,7 @@ void session_rider_restored(struct runner *r, const struct kv_timeline *t, const
 /* ---- its part of the target's step ---- */
 
 struct seen {
-    const struct rider *rider;
+    const struct drafter *drafter;
     struct device *device;
     void *state;
     family_tap_fn *tap; /* somebody else's, or NULL */
@@ -155,13 +155,13 @@ static void see(void *arg, enum family_tap tap, int layer, struct rows x)
 {
     const struct seen *s = arg;
     const enum device_stage stage = device_set_stage(s->device, DEVICE_STAGE_OBSERVE);
-    s->rider->draft->observe_tap(s->rider->self, s->state, tap, layer, x);
+    s->drafter->draft->observe_tap(s->drafter->self, s->state, tap, layer, x);
     device_set_stage(s->device, stage);
     if (s->tap)
         s->tap(s->tap_arg, tap, layer, x);
 }
 
-void session_rider_forward(const struct rider *d, const struct family *family, const void *self,
+void session_drafter_forward(const struct drafter *d, const struct family *family, const void *self,
                            const struct family_forward *f, const struct lane *l)
 {
     if (!d->draft) {
@@ -174,9 +174,10 @@ void session_rider_forward(const struct rider *d, const struct family *family, c
     target.tap = see;
     target.tap_arg = &s;
     family->forward(self, &target);
-    if (l && l->late) {
+    if (l && l->deferred) {
         if (device_runs(f->device))
-            session_late_keep(l, f->step, d->draft->observed(d->self, s.state, f->step->n_rows));
+            session_deferred_keep(l, f->step,
+                                  d->draft->observed(d->self, s.state, f->step->n_rows));
         return;
     }
     const enum device_stage stage = device_set_stage(f->device, DEVICE_STAGE_OBSERVE);
@@ -186,7 +187,7 @@ void session_rider_forward(const struct rider *d, const struct family *family, c
 
 /* ---- a round ---- */
 
-size_t session_rider_dry_run(const struct rider *d, struct device *device,
+size_t session_drafter_dry_run(const struct drafter *d, struct device *device,
                              const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab)
 {
     if (!d->draft)
@@ -271,14 +272,14 @@ static void add(struct round *d, struct session_draft *item, int64_t index)
 static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *err)
 {
     struct runner *r = d->r;
-    const struct rider *rider = &r->rider;
+    const struct drafter *drafter = &r->drafter;
     const struct lane *l = &r->lane[r->depth];
     const int64_t n_vocab = r->info.n_vocab;
     int64_t from[ROUND_SPANS];
     struct device_suspended first;
     for (int64_t i = 0; i < d->n; i++) {
         struct session *s = d->item[i]->s;
-        note_words(rider, s);
+        note_words(drafter, s);
         const int64_t at = session_length(s);
         l->span[i] = (struct family_span){.timeline = s->timeline,
                                           .token = s->token + at,
@@ -291,11 +292,11 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
     }
     const struct family_step step = {.span = l->span, .n_spans = d->n, .n_rows = d->n};
     struct family_round round = {
-        .forward = {.device = r->device, .step = &step, .kv = &rider->spec, .n_ctx = r->n_ctx},
+        .forward = {.device = r->device, .step = &step, .kv = &drafter->spec, .n_ctx = r->n_ctx},
         .target = &r->spec,
         .from = from,
         .n_drafts = d->item[0]->width};
-    choose_words(rider, n_vocab, &round);
+    choose_words(drafter, n_vocab, &round);
     r->depth++;
     if (r->depth == 1)
         kv_disk_begin(r->pool, KV_DISK_ROUND);
@@ -303,17 +304,17 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
         kv_timeline_pin(l->span[i].timeline, true);
     session_device_begin(r, &first, cancel);
     const enum device_stage stage = device_set_stage(r->device, DEVICE_STAGE_DRAFT);
-    rider->draft->begin(rider->self, &round);
+    drafter->draft->begin(drafter->self, &round);
     for (d->j = 0; d->j < round.n_drafts; d->j++) {
         const int64_t n = drafting(d);
         if (!n || device_status(r->device, err))
             break;
         round.out = (struct rows){l->logits, n, n_vocab, n_vocab};
-        rider->draft->next(rider->self, &round, d->j, d->before, n, round.out, d->confidence);
+        drafter->draft->next(drafter->self, &round, d->j, d->before, n, round.out, d->confidence);
         d->logits = round.out.at;
-        r->rider.part = round.only;
+        r->drafter.part = round.only;
         /* rows of the drafter's own may have any columns */
-        r->rider.n_part = round.out.at == l->logits ? 0 : round.n_only;
+        r->drafter.n_part = round.out.at == l->logits ? 0 : round.n_only;
         if (!device_status(r->device, err))
             pool_run(device_pool(r->device), n, draw_one, d);
     }
@@ -329,18 +330,18 @@ ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t
                            session_draw_fn *draw, void *arg, const atomic_bool *cancel,
                            struct err *err)
 {
-    const struct rider *rider = &r->rider;
+    const struct drafter *drafter = &r->drafter;
     struct err full;
-    BUG_IF(!rider->draft || r->depth >= SESSION_LANES);
+    BUG_IF(!drafter->draft || r->depth >= SESSION_LANES);
     for (int64_t i = 0; i < n; i++)
         item[i].n = 0;
     for (int64_t i = 0; i < n;) {
         struct round d = {.r = r, .draw = draw, .arg = arg};
-        for (; i < n && d.n < num_min(rider->n_spans, r->lane[r->depth].max_rows); i++) {
+        for (; i < n && d.n < num_min(drafter->n_spans, r->lane[r->depth].max_rows); i++) {
             BUG_IF(session_pending(item[i].s) != 1 || item[i].s->restore.read);
             struct session *s = item[i].s;
-            item[i].width = num_min(item[i].width, rider->info.most);
-            if (item[i].width < 1 || kv_timeline_extend(s->timeline, rider->info.rows, &full) ||
+            item[i].width = num_min(item[i].width, drafter->info.most);
+            if (item[i].width < 1 || kv_timeline_extend(s->timeline, drafter->info.rows, &full) ||
                 !mem_grow(&s->token, &s->cap_tokens, s->n_tokens + (size_t)item[i].width,
                           sizeof *s->token))
                 continue;
@@ -349,7 +350,7 @@ ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t
         const struct session *of[ROUND_SPANS];
         for (int64_t k = 0; k < d.n; k++)
             of[k] = d.item[k]->s;
-        session_late_see(r, of, d.n);
+        session_deferred_observe(r, of, d.n);
         const ingle_status s = d.n ? run(&d, cancel, err) : INGLE_OK;
         if (s)
             return s;

@@ -79,7 +79,7 @@ static void take(struct session *s)
         session_restore_far(s);
     if (st)
         return;
-    session_rider_restored(s->r, s->timeline, "store");
+    session_drafter_restored(s->r, s->timeline, "store");
     if (s->r->tree &&
         kv_tree_put(s->r->tree, s->scope, s->timeline, s->token, x->length, mark, mark_bytes, &why))
         report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why.msg);
@@ -131,7 +131,7 @@ ingle_status session_restore_near(struct session *s, const int32_t *want, int64_
     const struct session *one = s;
     int64_t own = 0;
     session_restore_drop(s);
-    session_late_see(s->r, &one, 1);
+    session_deferred_observe(s->r, &one, 1);
     while (own < num_min(length, n_want) && s->token[own] == want[own])
         own++;
     s->restore = (struct restore){.n_want = n_want, .keep = keep};
@@ -169,47 +169,47 @@ void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *to
  * positions (kv_gaps_write()). */
 struct way {
     char magic[8];
-    int64_t part, least; /* as in struct kern_pick; 0: its answers see all */
+    int64_t part, least; /* as in struct kern_select; 0: its answers see all */
 };
 static_assert(sizeof(struct way) == 24 && offsetof(struct way, part) == 8,
               "a file format: do not pad");
 static const char way_magic[8] = {'i', 'n', 'g', 'l', 'e', 'w', 'a', 'y'};
 
 /* *gaps is a reference. */
-static ingle_status read_way(const void *mark, size_t n, struct kern_pick *pick,
+static ingle_status read_way(const void *mark, size_t n, struct kern_select *select,
                              struct kv_gaps **gaps, struct err *err)
 {
     struct way w = {{0}, 0, 0};
-    *pick = (struct kern_pick){0};
+    *select = (struct kern_select){0};
     *gaps = NULL;
     if (!n)
         return INGLE_OK;
     if (n >= sizeof w)
         memcpy(&w, mark, sizeof w);
-    const bool chooses = w.part > 1 && w.part <= KERN_PICK_PART_MOST &&
-                         w.least >= KERN_PICK_ALWAYS && w.least <= KERN_PICK_LEAST_MOST;
+    const bool chooses = w.part > 1 && w.part <= KERN_SELECT_PART_MOST &&
+                         w.least >= KERN_SELECT_ALWAYS && w.least <= KERN_SELECT_LEAST_MOST;
     if (memcmp(w.magic, way_magic, sizeof way_magic) != 0 || !(chooses || (!w.part && !w.least)))
         return err_set(err, INGLE_FORMAT,
                        "damaged: %zu bytes say in no known way how it was computed", n);
-    *pick = (struct kern_pick){w.part, w.least};
+    *select = (struct kern_select){w.part, w.least};
     return kv_gaps_read(gaps, (const char *)mark + sizeof w, n - sizeof w, err);
 }
 
 static void scope_of(const void *mark, size_t n, struct kv_scope *out)
 {
-    struct kern_pick pick;
+    struct kern_select select;
     struct kv_gaps *gaps;
     struct err err;
-    if (read_way(mark, n, &pick, &gaps, &err))
+    if (read_way(mark, n, &select, &gaps, &err))
         return;
-    out->salt = kv_pick_salt(0, &pick);
-    out->skip = kv_gaps_skip(gaps);
+    out->salt = kv_select_salt(0, &select);
+    out->shorten = kv_gaps_shorten(gaps);
     kv_gaps_unref(gaps);
 }
 
-static struct kv_save_options save_options(const struct runner *r, uint32_t few)
+static struct kv_save_options save_options(const struct runner *r, uint32_t sparse)
 {
-    return (struct kv_save_options){.few = few,
+    return (struct kv_save_options){.sparse = sparse,
                                     .scope_of = scope_of,
                                     .identity = r->identity,
                                     .model = r->model,
@@ -220,24 +220,25 @@ static struct kv_save_options save_options(const struct runner *r, uint32_t few)
 
 ingle_status session_save(const struct session *s, const char *path, struct err *err)
 {
-    struct kv_save_options o = save_options(s->r, s->scope.few);
-    const struct kv_pick_text pick = kv_pick_name(&s->pick);
+    struct kv_save_options o = save_options(s->r, s->scope.sparse);
+    const struct kv_select_text select = kv_select_name(&s->select);
     const struct kv_gaps *gaps = session_gaps(s);
-    struct way w = {.part = pick.at[0] ? s->pick.part : 0, .least = pick.at[0] ? s->pick.least : 0};
+    struct way w = {.part = select.at[0] ? s->select.part : 0,
+                    .least = select.at[0] ? s->select.least : 0};
     char more[40];
     memcpy(w.magic, way_magic, sizeof w.magic);
-    snprintf(more, sizeof more, "%s%s%s", pick.at[0] ? "+" : "", pick.at, gaps ? "+skip" : "");
+    snprintf(more, sizeof more, "%s%s%s", select.at[0] ? "+" : "", select.at, gaps ? "+skip" : "");
     o.more = more;
-    o.salt = kv_pick_salt(0, &s->pick);
-    o.skip = s->scope.skip;
-    const size_t n = pick.at[0] || gaps ? sizeof w + kv_gaps_bytes(gaps) : 0;
+    o.salt = kv_select_salt(0, &s->select);
+    o.shorten = s->scope.shorten;
+    const size_t n = select.at[0] || gaps ? sizeof w + kv_gaps_bytes(gaps) : 0;
     char *mark = mem_alloc(n + sizeof w);
     if (!mark)
         return err_set(err, INGLE_NOMEM,
                        "no memory for %zu bytes that say how a session was computed", n);
     memcpy(mark, &w, sizeof w);
     kv_gaps_write(gaps, mark + sizeof w);
-    session_late_see(s->r, &s, 1);
+    session_deferred_observe(s->r, &s, 1);
     const ingle_status st =
         kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, mark, n, err);
     mem_free(mark);
@@ -246,24 +247,26 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
 
 /* How the session of a file was computed, if it can go on so.  *gaps is a reference. */
 static ingle_status check_way(const struct runner *r, const struct kv_load *l, const char *path,
-                              struct kern_pick *pick, struct kv_gaps **gaps, struct err *err)
+                              struct kern_select *select, struct kv_gaps **gaps, struct err *err)
 {
     size_t n_mark;
     int64_t n;
     const void *mark = kv_load_mark(l, &n_mark);
     (void)kv_load_tokens(l, &n);
-    ingle_status st = read_way(mark, n_mark, pick, gaps, err);
+    ingle_status st = read_way(mark, n_mark, select, gaps, err);
     if (st)
         return err_prefix(err, "%s", path);
     const int64_t skipped = kv_gaps_skipped(*gaps), most = num_max(r->info.n_ctx, r->n_ctx),
-                  read = pick->part ? kern_pick_budget(pick, r->n_ctx - 1) : 0;
-    if (pick->part && !r->pick.part)
-        st = err_set(err, INGLE_UNSUP, "%s: of other settings: '%s'", path, kv_pick_name(pick).at);
-    else if (read > session_pick_room(r))
+                  read = select->part ? kern_select_budget(select, r->n_ctx - 1) : 0;
+    if (select->part && !r->select.part)
+        st = err_set(err, INGLE_UNSUP, "%s: of other settings: '%s'", path,
+                     kv_select_name(select).at);
+    else if (read > session_select_room(r))
         st = err_set(err, INGLE_LIMIT,
                      "%s: its answers (%s) read up to %lld pages of the context, with pages on "
                      "disk there is room for %lld",
-                     path, kv_pick_name(pick).at, (long long)read, (long long)session_pick_room(r));
+                     path, kv_select_name(select).at, (long long)read,
+                     (long long)session_select_room(r));
     else if (*gaps && kv_gaps_refuse(&r->spec))
         st = err_set(err, INGLE_UNSUP, "%s: its prompt was shortened: %s", path,
                      kv_gaps_refuse(&r->spec));
@@ -282,14 +285,14 @@ static ingle_status check_way(const struct runner *r, const struct kv_load *l, c
 ingle_status session_load_begin(const struct session *s, const char *path, struct kv_load **out,
                                 struct err *err)
 {
-    const struct kv_save_options o = save_options(s->r, s->scope.few);
+    const struct kv_save_options o = save_options(s->r, s->scope.sparse);
     int64_t n;
     ingle_status st = kv_load_begin(out, &s->r->spec, s->r->n_ctx, path, &o, err);
     if (st)
         return st;
-    struct kern_pick pick;
+    struct kern_select select;
     struct kv_gaps *gaps;
-    st = check_way(s->r, *out, path, &pick, &gaps, err);
+    st = check_way(s->r, *out, path, &select, &gaps, err);
     kv_gaps_unref(gaps);
     const int32_t *token = kv_load_tokens(*out, &n);
     for (int64_t i = 0; !st && i < n; i++)
@@ -313,7 +316,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
 {
     struct kv_timeline *t = NULL;
     struct kv_gaps *gaps = NULL;
-    struct kern_pick pick;
+    struct kern_select select;
     int32_t *token = NULL;
     int64_t n;
     const int32_t *from = kv_load_tokens(l, &n);
@@ -322,7 +325,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     if (!st && !(token = mem_calloc((size_t)n + 1, sizeof *token)))
         st = err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
     if (!st)
-        st = check_way(s->r, l, "file", &pick, &gaps, err);
+        st = check_way(s->r, l, "file", &select, &gaps, err);
     if (st) {
         mem_free(token);
         kv_timeline_free(t);
@@ -330,20 +333,20 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
         return st;
     }
     memcpy(token, from, (size_t)n * sizeof *token);
-    const uint32_t few = kv_load_few(l);
+    const uint32_t sparse = kv_load_sparse(l);
     kv_load_end(l, t);
-    if (few || kv_few_at(s->scope.few, kv_timeline_length(t)))
-        session_use_few(s, few);
+    if (sparse || kv_sparse_at(s->scope.sparse, kv_timeline_length(t)))
+        session_use_sparse(s, sparse);
     session_restore_drop(s);
     kv_timeline_free(s->timeline);
     mem_free(s->token);
-    session_late_cut(s, 0);
+    session_deferred_cut(s, 0);
     s->timeline = t;
-    if (kv_pick_salt(0, &s->pick) != kv_pick_salt(0, &pick))
-        session_use_pick(s, &pick);
+    if (kv_select_salt(0, &s->select) != kv_select_salt(0, &select))
+        session_use_select(s, &select);
     session_use_gaps(s, gaps);
     kv_gaps_unref(gaps);
-    session_rider_restored(s->r, t, "file");
+    session_drafter_restored(s->r, t, "file");
     s->token = token;
     s->n_tokens = (size_t)n;
     s->cap_tokens = (size_t)n + 1;

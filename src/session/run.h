@@ -11,16 +11,16 @@ struct lane {
     struct family_span *span;    /* [max_rows] */
     struct session_work **item;  /* [max_rows]: whose span it is, ... */
     struct session_branch **branch; /* ... and of which of its branches; NULL: its own */
-    struct family_twin *twin;    /* [max_rows]: a branch's rows that are those of its session */
+    struct family_mirror *mirror;    /* [max_rows]: a branch's rows that are those of its session */
     float *logits;               /* f32 [max_logits][n_vocab] */
-    bool late;                   /* the drafter sees its rows later */
+    bool deferred;                   /* the drafter sees its rows later */
 };
 
 /* Steps that may run at a time: one, and one between its pieces. */
 enum { SESSION_LANES = 2 };
 
 /* A network that drafts, whose streams follow the target's in the runner's spec. */
-struct rider {
+struct drafter {
     const struct family_draft *draft; /* NULL: there is none */
     const void *self;
     struct family_draft_info info;
@@ -28,7 +28,7 @@ struct rider {
     int64_t n_spans;     /* sessions of a round at most */
     bool told;           /* that a file had nothing of it */
     bool waits;          /* it can see rows later, */
-    int64_t late_width;  /* from so many floats of each that are kept */
+    int64_t deferred_width;  /* from so many floats of each that are kept */
     double seen_seconds; /* in all: seeing rows later */
     /* NULL: none, or a drafter with a head of its own */
     struct words *words; /* owned: what drafts come from */
@@ -40,15 +40,15 @@ struct rider {
 };
 
 /* What the drafter has not seen yet: rows of positions [at, at + n), the session's newest ones. */
-struct late {
+struct deferred {
     int64_t at, n;
-    float *row; /* [n][late_width], owned; NULL: tokens are enough */
+    float *row; /* [n][deferred_width], owned; NULL: tokens are enough */
 };
 
 struct runner {
     const struct family *family;
     const void *self;
-    struct rider rider;
+    struct drafter drafter;
     struct family_info info;
     struct device *device;
     const struct report_sink *sink;
@@ -62,7 +62,7 @@ struct runner {
     char *model, *numerics; /* for files */
     struct kv_types_text kv;    /* what keys and values are kept as */
     /* of sessions where nobody says; part 0: there are no shadow keys */
-    struct kern_pick pick;
+    struct kern_select select;
     int64_t n_ctx, max_rows, max_logits, restore_every;
     struct lane lane[SESSION_LANES];
     int depth;                   /* steps that run: the next one has lane[depth] */
@@ -98,28 +98,29 @@ struct session {
     struct kv_timeline *timeline;
     int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
     size_t n_tokens, cap_tokens;
-    /* whose remembered prefixes it may use; scope.salt has pick in it, too */
+    /* whose remembered prefixes it may use; scope.salt has select in it, too */
     uint64_t salt;
     struct kv_scope scope;       /* for those, and how its prompts are computed, */
-    struct kern_few few;         /* ... the same for kernels, */
-    struct kern_few_seen seen;   /* ... and what that did since somebody took it */
+    struct kern_sparse sparse;         /* ... the same for kernels, */
+    struct kern_sparse_seen seen;   /* ... and what that did since somebody took it */
     /* how rows that are no prompt's choose pages; part 0: they see all */
-    struct kern_pick pick;
-    struct kern_pick_seen picked; /* what that did since somebody took it */
+    struct kern_select select;
+    struct kern_select_seen selected; /* what that did since somebody took it */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;
     struct restore restore;
     uint64_t told_disk; /* bytes of keys and values on disk that a report named */
     size_t n_noted;    /* tokens that the drafter's words have counted */
-    struct late *late; /* owned; NULL: the drafter sees all with their step, or there is none */
+    /* owned; NULL: the drafter sees all with their step, or there is none */
+    struct deferred *deferred;
 };
 
-/* Says what session_set_few() says, of a session whose tokens are computed so. */
-void session_use_few(struct session *s, uint32_t few);
+/* Says what session_set_sparse() says, of a session whose tokens are computed so. */
+void session_use_sparse(struct session *s, uint32_t sparse);
 /* The same of gaps, and of how pages are chosen. */
 void session_use_gaps(struct session *s, struct kv_gaps *gaps);
-void session_use_pick(struct session *s, const struct kern_pick *pick);
+void session_use_select(struct session *s, const struct kern_select *select);
 /* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
  * what the session has or from the tree, whichever keeps more. */
 ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want,
@@ -139,46 +140,46 @@ bool session_branch_room(const struct session_work *w);
 /* Pages and rows for a branch of w, whose first n_rows pending tokens the step computes as rows
  * from `row` on: true, with its span and twin.  False: there is no room. */
 bool session_branch_begin(struct session_branch *b, const struct session_work *w, int64_t n_rows,
-                          int64_t row, struct family_span *span, struct family_twin *twin);
+                          int64_t row, struct family_span *span, struct family_mirror *mirror);
 
 /* ---- draft.c: the network that drafts ---- */
 
 /* Appends the drafter's groups and streams to the target's. */
-ingle_status session_rider_init(struct rider *d, const struct runner_options *o,
+ingle_status session_drafter_init(struct drafter *d, const struct runner_options *o,
                                 struct kv_spec *target, struct err *err);
 /* Bytes of logits of several drafts. */
-uint64_t session_rider_wide_bytes(const struct rider *d, int64_t n_vocab);
-ingle_status session_rider_open(struct rider *d, int64_t n_vocab, struct err *err);
-void session_rider_close(struct rider *d);
+uint64_t session_drafter_wide_bytes(const struct drafter *d, int64_t n_vocab);
+ingle_status session_drafter_open(struct drafter *d, int64_t n_vocab, struct err *err);
+void session_drafter_close(struct drafter *d);
 /* Scratch of a round. */
-size_t session_rider_dry_run(const struct rider *d, struct device *device,
+size_t session_drafter_dry_run(const struct drafter *d, struct device *device,
                              const struct kv_spec *target, int64_t n_ctx, int64_t n_vocab);
 
 /* Behind a restore: a drafter that finds nothing of its own there begins with what comes; said
  * once. */
-void session_rider_restored(struct runner *r, const struct kv_timeline *t, const char *what);
+void session_drafter_restored(struct runner *r, const struct kv_timeline *t, const char *what);
 
-/* The target's forward pass, and what the drafter sees of it, now or (l->late) later.  l: whose
+/* The target's forward pass, and what the drafter sees of it, now or (l->deferred) later.  l: whose
  * rows they are; NULL in a dry run. */
-void session_rider_forward(const struct rider *d, const struct family *family, const void *self,
+void session_drafter_forward(const struct drafter *d, const struct family *family, const void *self,
                            const struct family_forward *f, const struct lane *l);
 
-/* ---- late.c: rows that the drafter sees later ---- */
+/* ---- deferred.c: rows that the drafter sees later ---- */
 
-uint64_t session_late_bytes(const struct rider *d); /* of a session */
-ingle_status session_late_create(struct session *s, struct err *err);
-void session_late_free(struct session *s);
+uint64_t session_deferred_bytes(const struct drafter *d); /* of a session */
+ingle_status session_deferred_create(struct session *s, struct err *err);
+void session_deferred_free(struct session *s);
 /* Those from `length` on are gone. */
-void session_late_cut(const struct session *s, int64_t length);
+void session_deferred_cut(const struct session *s, int64_t length);
 /* Between steps, or before one runs: the drafter sees what it has not seen of these sessions.
  * Before their pages get other owners. */
-void session_late_see(struct runner *r, const struct session *const *s, int64_t n);
+void session_deferred_observe(struct runner *r, const struct session *const *s, int64_t n);
 /* Whether it sees the rows of the next step later, which r->lane[r->depth] has, if it may; makes
  * room for them. */
-bool session_late_plan(struct runner *r, int64_t n_spans, bool may);
+bool session_deferred_plan(struct runner *r, int64_t n_spans, bool may);
 /* Keeps what it would have seen of such a step; then, of each session that moved by it. */
-void session_late_keep(const struct lane *l, const struct family_step *step, struct rows seen);
-void session_late_commit(const struct session *s, int64_t at, int64_t n);
+void session_deferred_keep(const struct lane *l, const struct family_step *step, struct rows seen);
+void session_deferred_commit(const struct session *s, int64_t at, int64_t n);
 
 /* Between these two a step runs on the device, which may lie between the pieces of another one.
  * The lane is r->lane[r->depth - 1]. */

@@ -34,13 +34,13 @@ static void defaults(struct runner_options *o, const struct family_info *info)
     o->max_logits = num_min(o->max_logits, o->max_rows);
     if (o->restore_every <= 0)
         o->restore_every = DEFAULT_RESTORE;
-    o->kv.shadow = o->pick.part > 0;
+    o->kv.shadow = o->select.part > 0;
 }
 
 /* Scratch of the largest step: one long span, and as many spans as there can be rows; *held: of it
  * what lies between operations. */
 static size_t dry_run(const struct family *fam, const void *self, const struct family_info *info,
-                      struct device *d, const struct kv_spec *spec, const struct rider *rider,
+                      struct device *d, const struct kv_spec *spec, const struct drafter *drafter,
                       const struct runner_options *o, int64_t max_rows, size_t *held)
 {
     size_t most = 0;
@@ -57,8 +57,8 @@ static size_t dry_run(const struct family *fam, const void *self, const struct f
         if (shape) /* the tables of that many spans and twins */
             (void)device_bytes(d, (size_t)max_rows *
                                       (6 * sizeof(struct device_span) + sizeof(struct family_span) +
-                                       sizeof(struct family_twin)));
-        session_rider_forward(rider, fam, self, &f, NULL);
+                                       sizeof(struct family_mirror)));
+        session_drafter_forward(drafter, fam, self, &f, NULL);
         const size_t n = device_dry_end(d);
         most = n > most ? n : most;
         *held = device_dry_held(d) > *held ? device_dry_held(d) : *held;
@@ -80,7 +80,7 @@ static int64_t least_in_memory(int64_t max_rows)
     return num_div_up(max_rows, KV_PAGE) + MORE;
 }
 
-int64_t session_pick_room(const struct runner *r)
+int64_t session_select_room(const struct runner *r)
 {
     return r->spec.kept ? r->spec.kept / KEPT_STEPS : INT64_MAX;
 }
@@ -96,9 +96,9 @@ static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec
     if (why)
         return err_set(err, INGLE_UNSUP, "keys and values of this model cannot be kept on disk: %s",
                        why);
-    const struct kern_pick pick =
-        o->pick.part == 1 ? (struct kern_pick){USUAL_PART, KERN_PICK_LEAST} : o->pick;
-    spec->kept = pick.part ? KEPT_STEPS * kern_pick_budget(&pick, o->n_ctx - 1) : 0;
+    const struct kern_select select =
+        o->select.part == 1 ? (struct kern_select){USUAL_PART, KERN_SELECT_LEAST} : o->select;
+    spec->kept = select.part ? KEPT_STEPS * kern_select_budget(&select, o->n_ctx - 1) : 0;
     spec->in_memory = num_max(num_div_up(o->disk_tokens, KV_PAGE), least_in_memory(o->max_rows));
     return INGLE_OK;
 }
@@ -106,7 +106,7 @@ static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec
 static ingle_status plan(const struct family *fam, const void *self,
                          const struct family_info *info, struct device *d,
                          const struct runner_options *o, const struct kv_spec *spec,
-                         const struct rider *rider, struct runner_plan *out, struct err *err)
+                         const struct drafter *drafter, struct runner_plan *out, struct err *err)
 {
     struct runner_plan p = {.kv_tree_bytes = o->tree_budget_bytes};
     size_t logits, held;
@@ -132,13 +132,13 @@ static ingle_status plan(const struct family *fam, const void *self,
     p.sampler_bytes = session_sample_bytes(info->n_vocab);
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
                     (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *) +
-                    session_late_bytes(rider);
+                    session_deferred_bytes(drafter);
     p.logits_bytes =
-        p.logits_bytes * SESSION_LANES + session_rider_wide_bytes(rider, info->n_vocab);
-    const size_t round = session_rider_dry_run(rider, d, spec, o->n_ctx, info->n_vocab);
+        p.logits_bytes * SESSION_LANES + session_drafter_wide_bytes(drafter, info->n_vocab);
+    const size_t round = session_drafter_dry_run(drafter, d, spec, o->n_ctx, info->n_vocab);
     const size_t between =
-        dry_run(fam, self, info, d, spec, rider, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
-    const size_t step = dry_run(fam, self, info, d, spec, rider, o, o->max_rows, &held);
+        dry_run(fam, self, info, d, spec, drafter, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
+    const size_t step = dry_run(fam, self, info, d, spec, drafter, o, o->max_rows, &held);
     p.arena_bytes = (between > round ? between : round) + (step > round ? step : round);
     p.held_bytes = held;
     const ingle_status s = device_status(d, err);
@@ -154,15 +154,15 @@ ingle_status session_runner_plan(const struct family *fam, const void *self,
 {
     struct runner_options o = *options;
     struct kv_spec spec = {0};
-    struct rider rider;
+    struct drafter drafter;
     defaults(&o, info);
     ingle_status s = fam->kv(self, &o.kv, &spec, err);
     if (!s)
-        s = session_rider_init(&rider, &o, &spec, err);
+        s = session_drafter_init(&drafter, &o, &spec, err);
     if (!s)
         s = set_in_memory(&o, &spec, err);
     if (!s)
-        s = plan(fam, self, info, d, &o, &spec, &rider, out, err);
+        s = plan(fam, self, info, d, &o, &spec, &drafter, out, err);
     kv_spec_release(&spec);
     return s;
 }
@@ -188,8 +188,8 @@ static ingle_status make_lanes(struct runner *r, struct err *err)
         l->span = mem_calloc((size_t)l->max_rows, sizeof *l->span);
         l->item = mem_calloc((size_t)l->max_rows, sizeof *l->item);
         l->branch = mem_calloc((size_t)l->max_rows, sizeof(struct session_branch *));
-        l->twin = mem_calloc((size_t)l->max_rows, sizeof *l->twin);
-        if (!l->logits || !l->span || !l->item || !l->branch || !l->twin)
+        l->mirror = mem_calloc((size_t)l->max_rows, sizeof *l->mirror);
+        if (!l->logits || !l->span || !l->item || !l->branch || !l->mirror)
             return err_set(err, INGLE_NOMEM, "no %zu bytes for logits", r->logits_bytes);
     }
     return INGLE_OK;
@@ -217,7 +217,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     r->restore_every = o.restore_every;
     r->identity = o.identity;
     r->kv = kv_types_name(&o.kv);
-    r->pick = o.pick;
+    r->select = o.select;
     r->model = mem_strdup(o.model ? o.model : "");
     r->numerics = mem_strdup(o.numerics ? o.numerics : "exact");
     ingle_status s = INGLE_OK;
@@ -226,11 +226,11 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!s)
         s = fam->kv(self, &o.kv, &r->spec, err);
     if (!s)
-        s = session_rider_init(&r->rider, &o, &r->spec, err);
+        s = session_drafter_init(&r->drafter, &o, &r->spec, err);
     if (!s)
         s = set_in_memory(&o, &r->spec, err);
     if (!s)
-        s = plan(fam, self, info, d, &o, &r->spec, &r->rider, &p, err);
+        s = plan(fam, self, info, d, &o, &r->spec, &r->drafter, &p, err);
     if (!s)
         s = device_arena_reserve(d, p.arena_bytes, err);
     if (!s) {
@@ -256,12 +256,12 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!s) {
         r->held_bytes = (size_t)p.held_bytes;
         r->logits_bytes =
-            (size_t)(p.logits_bytes - session_rider_wide_bytes(&r->rider, info->n_vocab)) /
+            (size_t)(p.logits_bytes - session_drafter_wide_bytes(&r->drafter, info->n_vocab)) /
             SESSION_LANES;
         s = make_lanes(r, err);
     }
     if (!s)
-        s = session_rider_open(&r->rider, info->n_vocab, err);
+        s = session_drafter_open(&r->drafter, info->n_vocab, err);
     if (s)
         session_runner_free(r);
     else
@@ -275,7 +275,7 @@ void session_runner_free(struct runner *r)
         return;
     session_runner_write(r);
     kv_store_close(r->store);
-    session_rider_close(&r->rider);
+    session_drafter_close(&r->drafter);
     kv_timeline_free(r->behind);
     kv_tree_free(r->tree);
     kv_pool_free(r->pool);
@@ -285,7 +285,7 @@ void session_runner_free(struct runner *r)
         mem_free(r->lane[i].span);
         mem_free(r->lane[i].item);
         mem_free(r->lane[i].branch);
-        mem_free(r->lane[i].twin);
+        mem_free(r->lane[i].mirror);
     }
     mem_free(r->model);
     mem_free(r->numerics);
@@ -314,7 +314,7 @@ int64_t session_runner_between_rows(const struct runner *r)
 
 double session_runner_seen_seconds(const struct runner *r)
 {
-    return r->rider.seen_seconds;
+    return r->drafter.seen_seconds;
 }
 
 void session_runner_set_between(struct runner *r, struct device_between *b)
@@ -329,7 +329,7 @@ void session_runner_set_look(struct runner *r, struct device_between *look)
 
 bool session_runner_is_deep(const struct runner *r)
 {
-    return r->rider.waits && r->depth >= SESSION_LANES;
+    return r->drafter.waits && r->depth >= SESSION_LANES;
 }
 
 int64_t session_runner_max_logits(const struct runner *r)
@@ -344,7 +344,7 @@ int64_t session_runner_n_vocab(const struct runner *r)
 
 bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out)
 {
-    return kv_plan_bytes(&r->spec, n_tokens + r->rider.info.rows, r->max_rows, out);
+    return kv_plan_bytes(&r->spec, n_tokens + r->drafter.info.rows, r->max_rows, out);
 }
 
 uint64_t session_runner_disk_bytes(const struct runner *r, int64_t n_tokens)
@@ -466,7 +466,7 @@ ingle_status session_forward(struct runner *r, const struct family_step *step, f
         kv_timeline_pin(step->span[i].timeline, true);
     session_device_begin(r, &first, cancel);
     family_prompt_rows(&f);
-    session_rider_forward(&r->rider, r->family, r->self, &f, &r->lane[r->depth - 1]);
+    session_drafter_forward(&r->drafter, r->family, r->self, &f, &r->lane[r->depth - 1]);
     for (int64_t i = 0; i < step->n_spans; i++)
         kv_timeline_pin(step->span[i].timeline, false);
     return session_device_end(r, &first, err);

@@ -3,7 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "session/race.h"
+#include "session/draw.h"
 
 #include <float.h>
 #include <math.h>
@@ -131,7 +131,7 @@ uint64_t session_sample_bytes(int64_t n_vocab)
     const struct sampler *s = NULL;
     return (uint64_t)n_vocab *
                (sizeof *s->logit + sizeof *s->count + sizeof *s->kept + sizeof *s->spare) +
-           (uint64_t)num_div_up(n_vocab, SESSION_RACE_BLOCK) * sizeof *s->most;
+           (uint64_t)num_div_up(n_vocab, SESSION_DRAW_BLOCK) * sizeof *s->most;
 }
 
 static bool take_memory(struct sampler *s, const struct sample_options *o)
@@ -141,7 +141,7 @@ static bool take_memory(struct sampler *s, const struct sample_options *o)
     s->count = mem_calloc(v, sizeof *s->count);
     s->kept = mem_calloc(v, sizeof *s->kept);
     s->spare = mem_calloc(v, sizeof *s->spare);
-    s->most = mem_calloc((v + SESSION_RACE_BLOCK - 1) / SESSION_RACE_BLOCK, sizeof *s->most);
+    s->most = mem_calloc((v + SESSION_DRAW_BLOCK - 1) / SESSION_DRAW_BLOCK, sizeof *s->most);
     if (!s->logit || !s->count || !s->kept || !s->spare || !s->most)
         return false;
     if (!copy_list(&s->bias, o->bias, o->n_bias, sizeof *o->bias) ||
@@ -267,7 +267,7 @@ void session_sample_part(struct sampler *s, const struct device_columns *part, i
 {
     s->part = n ? part : &s->whole;
     s->n_part = n ? n : 1;
-    for (int64_t b = 0; n && b < num_div_up(s->n_vocab, SESSION_RACE_BLOCK); b++)
+    for (int64_t b = 0; n && b < num_div_up(s->n_vocab, SESSION_DRAW_BLOCK); b++)
         s->most[b] = -INFINITY;
 }
 
@@ -488,7 +488,7 @@ static int64_t heap_of(const struct sampler *s, struct device_columns part, stru
 }
 
 /* The k best of the logits in order, by a heap of k: for k far below the vocabulary. */
-static void select_few(struct sampler *s, int64_t k)
+static void select_sparse(struct sampler *s, int64_t k)
 {
     struct sample_choice *h = s->kept;
     int64_t n = 0;
@@ -510,8 +510,8 @@ static void select_few(struct sampler *s, int64_t k)
 static void largest_of_blocks(const struct sampler *s)
 {
     for (int64_t p = 0; p < s->n_part; p++)
-        session_race_blocks(s->logit + s->part[p].first, s->part[p].n,
-                            s->most + s->part[p].first / SESSION_RACE_BLOCK);
+        session_draw_blocks(s->logit + s->part[p].first, s->part[p].n,
+                            s->most + s->part[p].first / SESSION_DRAW_BLOCK);
 }
 
 /* The first of the largest. */
@@ -519,11 +519,11 @@ static void select_one(struct sampler *s)
 {
     int64_t best = 0, t;
     largest_of_blocks(s);
-    for (int64_t b = 1; b < num_div_up(s->n_vocab, SESSION_RACE_BLOCK); b++)
+    for (int64_t b = 1; b < num_div_up(s->n_vocab, SESSION_DRAW_BLOCK); b++)
         if (s->most[b] > s->most[best])
             best = b;
     s->n_kept = s->most[best] > -INFINITY;
-    for (t = best * SESSION_RACE_BLOCK; s->n_kept && s->logit[t] != s->most[best]; t++)
+    for (t = best * SESSION_DRAW_BLOCK; s->n_kept && s->logit[t] != s->most[best]; t++)
         ;
     if (s->n_kept)
         s->kept[0] = (struct sample_choice){(int32_t)t, s->logit[t], 0};
@@ -654,7 +654,7 @@ static void exclude_top_choices(struct sampler *s, uint64_t i)
     const struct sample_options *o = &s->o;
     if (o->xtc_probability <= 0 || o->xtc_threshold > 0.5f || s->n_kept < 2)
         return;
-    if (session_race_coin(o->seed, i) >= (double)o->xtc_probability)
+    if (session_draw_coin(o->seed, i) >= (double)o->xtc_probability)
         return;
     const double least = (double)o->xtc_threshold * sum_of(s);
     int64_t n = 0;
@@ -725,7 +725,7 @@ static ingle_status choose(struct sampler *s, uint64_t i, struct err *err)
     if (k == 1)
         select_one(s);
     else if (k <= 1024 && k < s->n_vocab)
-        select_few(s, k);
+        select_sparse(s, k);
     else if (all && o->top_p < 1)
         select_top_p(s);
     else if (all && o->min_p > 0)
@@ -852,8 +852,8 @@ void session_sample_logprobs(const float *logits, int64_t n_vocab, int32_t token
     int n = 0;
     n_top = top ? n_top : 0;
     const bool heap = n_top > TOP_IN_ORDER;
-    for (int64_t t = 0; t < n_vocab; t += SESSION_RACE_BLOCK) {
-        const int64_t count = num_min(SESSION_RACE_BLOCK, n_vocab - t);
+    for (int64_t t = 0; t < n_vocab; t += SESSION_DRAW_BLOCK) {
+        const int64_t count = num_min(SESSION_DRAW_BLOCK, n_vocab - t);
         const float most = largest(logits + t, count);
         max = most > max ? most : max;
         if (n_top && (n < n_top || most > logits[top[heap ? 0 : n - 1].id]))
@@ -893,7 +893,7 @@ int session_sample_last(struct sampler *s, int32_t token, float *logprob, struct
 
 /* The winner among the kept ones but `not`, which are in order of their logits: those far behind
  * cannot win.  -1: there is none. */
-static int32_t race_of_kept(const struct sampler *s, uint64_t i, int32_t not)
+static int32_t draw_of_kept(const struct sampler *s, uint64_t i, int32_t not)
 {
     const double temperature = (double)s->o.temperature, top = (double)s->kept[0].logit;
     int32_t best = -1;
@@ -902,11 +902,11 @@ static int32_t race_of_kept(const struct sampler *s, uint64_t i, int32_t not)
         return s->kept[0].id;
     for (int64_t j = 0; j < s->n_kept && s->n_kept > 1; j++) {
         const double l = ((double)s->kept[j].logit - top) / temperature;
-        if (best >= 0 && l + SESSION_RACE_MOST < most)
+        if (best >= 0 && l + SESSION_DRAW_MOST < most)
             break;
         if (s->kept[j].id == not)
             continue;
-        const double score = l + session_race_number(s->o.seed, i, s->kept[j].id);
+        const double score = l + session_draw_number(s->o.seed, i, s->kept[j].id);
         if (best < 0 || score > most || (score == most && s->kept[j].id < best)) {
             most = score;
             best = s->kept[j].id;
@@ -929,14 +929,14 @@ ingle_status session_sample_draw(struct sampler *s, const float *logits, uint64_
     if (takes_all(&s->o)) {
         largest_of_blocks(s);
         id =
-            session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature, s->o.seed, i);
+            session_draw_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature, s->o.seed, i);
         if (id < 0)
             return none_left(s, err);
     } else {
         st = choose(s, i, err);
         if (st)
             return st;
-        id = s->o.temperature > 0 ? race_of_kept(s, i, -1) : s->kept[0].id;
+        id = s->o.temperature > 0 ? draw_of_kept(s, i, -1) : s->kept[0].id;
     }
     out->id = s->last = id;
     out->logprob = 0;
@@ -964,11 +964,11 @@ int32_t session_sample_second(const struct sampler *s)
     if (s->o.temperature == 0)
         return best_but(s, first);
     if (!takes_all(&s->o))
-        return race_of_kept(s, s->drawn, first);
+        return draw_of_kept(s, s->drawn, first);
     const float logit = s->logit[first];
     s->logit[first] = -INFINITY;
     largest_of_blocks(s);
-    const int32_t second = session_race_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature,
+    const int32_t second = session_draw_all(s->logit, s->n_vocab, s->most, (double)s->o.temperature,
                                             s->o.seed, s->drawn);
     s->logit[first] = logit;
     return second;

@@ -4,7 +4,7 @@
  * Random numbers are counter-based (Philox 4x32-10 keyed by the seed, counter i): token
  * number i of a request is a function of (seed, i, logits, history) and the options alone.
  * Nothing is remembered between draws, and a draw allocates nothing.  The bits do not
- * depend on the instruction set: exp and log are plain double arithmetic (race.h).
+ * depend on the instruction set: exp and log are plain double arithmetic (draw.h).
  *
  * Each parameter means what it means in llama.cpp, in the order of that program's default
  * chain.  Let l be the logits and p the softmax of what is still kept (renormalised at
@@ -28,7 +28,7 @@
  *   XTC           with xtc_probability: of those with p >= xtc_threshold (if two or more)
  *                 all but the least probable go.
  *   temperature   p ~ exp(l / temperature); 0: the largest logit.
- *   draw          an exponential race (race.h): the largest l / temperature + G, where G is the
+ *   draw          an exponential race (draw.h): the largest l / temperature + G, where G is the
  *   token's own
  *                 number, a function of (seed, i, id).  So distributions that differ little have
  *                 mostly the same

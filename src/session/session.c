@@ -12,10 +12,10 @@ ingle_status session_create(struct session **out, struct runner *r, struct err *
         return err_set(err, INGLE_NOMEM, "no memory for a session");
     s->r = r;
     s->prompt_end = -1;
-    session_use_pick(s, &r->pick);
+    session_use_select(s, &r->select);
     ingle_status status = kv_timeline_create(&s->timeline, r->pool, r->n_ctx, err);
     if (!status)
-        status = session_late_create(s, err);
+        status = session_deferred_create(s, err);
     if (status)
         session_free(s);
     else
@@ -29,7 +29,7 @@ void session_free(struct session *s)
         return;
     session_restore_drop(s);
     kv_timeline_free(s->timeline);
-    session_late_free(s);
+    session_deferred_free(s);
     mem_free(s->token);
     mem_free(s);
 }
@@ -40,10 +40,10 @@ void session_set_salt(struct session *s, uint64_t salt)
         return;
     session_restore_drop(s);
     kv_timeline_clear(s->timeline);
-    session_late_cut(s, 0);
+    session_deferred_cut(s, 0);
     s->n_tokens = 0;
     s->salt = salt;
-    s->scope.salt = kv_pick_salt(salt, &s->pick);
+    s->scope.salt = kv_select_salt(salt, &s->select);
 }
 
 /* Its first `same` positions stay at most, as they were. */
@@ -55,7 +55,7 @@ static void keep_same(struct session *s, int64_t same)
         return;
     if (!kv_timeline_can_rewind(s->timeline, same) || kv_timeline_rewind(s->timeline, same, &err))
         kv_timeline_clear(s->timeline);
-    session_late_cut(s, session_length(s));
+    session_deferred_cut(s, session_length(s));
 }
 
 void session_set_gaps(struct session *s, struct kv_gaps *gaps)
@@ -70,7 +70,7 @@ void session_set_gaps(struct session *s, struct kv_gaps *gaps)
 void session_use_gaps(struct session *s, struct kv_gaps *gaps)
 {
     kv_timeline_set_gaps(s->timeline, gaps);
-    s->scope.skip = kv_gaps_skip(gaps);
+    s->scope.shorten = kv_gaps_shorten(gaps);
 }
 
 const struct kv_gaps *session_gaps(const struct session *s)
@@ -83,67 +83,68 @@ const char *session_gaps_refuses(const struct runner *r)
     return kv_gaps_refuse(&r->spec);
 }
 
-void session_set_few(struct session *s, uint32_t few)
+void session_set_sparse(struct session *s, uint32_t sparse)
 {
-    if (s->scope.few == few)
+    if (s->scope.sparse == sparse)
         return;
-    keep_same(s, kv_few_same(s->scope.few, few));
-    session_use_few(s, few);
+    keep_same(s, kv_sparse_same(s->scope.sparse, sparse));
+    session_use_sparse(s, sparse);
 }
 
-void session_use_few(struct session *s, uint32_t few)
+void session_use_sparse(struct session *s, uint32_t sparse)
 {
-    s->scope.few = few;
-    s->few = (struct kern_few){.eps = few ? kv_few_bits(few) : 0, .from = kv_few_from(few)};
+    s->scope.sparse = sparse;
+    s->sparse = (struct kern_sparse){.eps = sparse ? kv_sparse_bits(sparse) : 0,
+                                     .from = kv_sparse_from(sparse)};
 }
 
-const char *session_few_refuses(const struct runner *r)
+const char *session_sparse_refuses(const struct runner *r)
 {
-    return family_few_refuses(r->device, &r->spec);
+    return family_sparse_refuses(r->device, &r->spec);
 }
 
-uint32_t session_few(const struct session *s)
+uint32_t session_sparse(const struct session *s)
 {
-    return s->scope.few;
+    return s->scope.sparse;
 }
 
-struct kern_few_seen session_few_take(struct session *s)
+struct kern_sparse_seen session_sparse_take(struct session *s)
 {
-    const struct kern_few_seen seen = s->seen;
-    s->seen = (struct kern_few_seen){0};
+    const struct kern_sparse_seen seen = s->seen;
+    s->seen = (struct kern_sparse_seen){0};
     return seen;
 }
 
-const char *session_pick_refuses(const struct runner *r)
+const char *session_select_refuses(const struct runner *r)
 {
-    return family_pick_refuses(r->device, &r->spec);
+    return family_select_refuses(r->device, &r->spec);
 }
 
-void session_set_pick(struct session *s, const struct kern_pick *pick)
+void session_set_select(struct session *s, const struct kern_select *select)
 {
-    if (s->pick.part == pick->part && s->pick.least == pick->least)
+    if (s->select.part == select->part && s->select.least == select->least)
         return;
-    BUG_IF(pick->part && !s->r->pick.part);
-    keep_same(s, kv_pick_salt(0, &s->pick) == kv_pick_salt(0, pick) ? INT64_MAX : 0);
-    session_use_pick(s, pick);
+    BUG_IF(select->part && !s->r->select.part);
+    keep_same(s, kv_select_salt(0, &s->select) == kv_select_salt(0, select) ? INT64_MAX : 0);
+    session_use_select(s, select);
 }
 
-void session_use_pick(struct session *s, const struct kern_pick *pick)
+void session_use_select(struct session *s, const struct kern_select *select)
 {
-    s->pick = *pick;
-    s->scope.pick = kv_pick_of(pick);
-    s->scope.salt = kv_pick_salt(s->salt, pick);
+    s->select = *select;
+    s->scope.select = kv_select_of(select);
+    s->scope.salt = kv_select_salt(s->salt, select);
 }
 
-struct kern_pick session_pick(const struct session *s)
+struct kern_select session_select(const struct session *s)
 {
-    return s->pick;
+    return s->select;
 }
 
-struct kern_pick_seen session_pick_take(struct session *s)
+struct kern_select_seen session_select_take(struct session *s)
 {
-    const struct kern_pick_seen seen = s->picked;
-    s->picked = (struct kern_pick_seen){0};
+    const struct kern_select_seen seen = s->selected;
+    s->selected = (struct kern_select_seen){0};
     return seen;
 }
 
@@ -217,9 +218,9 @@ static void tell_disk(struct session *s, int64_t n)
     s->told_disk = bytes;
     session_runner_disk_count(s->r, &disk);
     const bool large = bytes >> 30;
-    const double part =
-        s->pick.part ? (double)kern_pick_budget(&s->pick, n - 1) / (double)num_div_up(n, KV_PAGE)
-                     : 1.0;
+    const double part = s->select.part ? (double)kern_select_budget(&s->select, n - 1) /
+                                             (double)num_div_up(n, KV_PAGE)
+                                       : 1.0;
     const double seconds = disk.rate > 0 ? (double)bytes * part / disk.rate : 0.0;
     report(s->r->sink, seconds < SLOW_S ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "kv-paging",
            "keys and values", "up to %.1f %s of keys and values are on disk: about %.2g s a token",
@@ -326,7 +327,7 @@ void session_keep(struct session *s, int64_t length)
     BUG_IF(length > (int64_t)s->n_tokens);
     if (length < session_length(s))
         BUG_IF(kv_timeline_rewind(s->timeline, length, &err));
-    session_late_cut(s, length);
+    session_deferred_cut(s, length);
     s->n_tokens = (size_t)length;
     if (length && length == session_length(s) && length % s->r->restore_every == 0)
         tell_lost(s, session_remember(s, &err), &err);
@@ -341,7 +342,7 @@ void session_park(struct session *s)
 {
     session_restore_drop(s);
     kv_timeline_clear(s->timeline);
-    session_late_cut(s, 0);
+    session_deferred_cut(s, 0);
 }
 
 ingle_status session_fork(struct session *dst, const struct session *src, struct err *err)
@@ -351,8 +352,8 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
     session_restore_drop(dst);
     if (!mem_grow(&dst->token, &dst->cap_tokens, src->n_tokens, sizeof *dst->token))
         return err_set(err, INGLE_NOMEM, "no memory for %zu tokens", src->n_tokens);
-    session_late_see(src->r, &src, 1);
-    session_late_cut(dst, 0);
+    session_deferred_observe(src->r, &src, 1);
+    session_deferred_cut(dst, 0);
     const ingle_status status = kv_timeline_fork(dst->timeline, src->timeline, err);
     if (status)
         return status;
@@ -364,8 +365,8 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
     dst->next_border = src->next_border;
     dst->salt = src->salt;
     dst->scope = src->scope;
-    dst->pick = src->pick;
-    session_use_few(dst, src->scope.few);
+    dst->select = src->select;
+    session_use_sparse(dst, src->scope.sparse);
     return INGLE_OK;
 }
 
@@ -451,7 +452,7 @@ void session_runner_write(struct runner *r)
 ingle_status session_remember(struct session *s, struct err *err)
 {
     const struct session *one = s;
-    session_late_see(s->r, &one, 1);
+    session_deferred_observe(s->r, &one, 1);
     return remember(s, s->timeline, false, err);
 }
 
@@ -460,7 +461,7 @@ ingle_status session_remember(struct session *s, struct err *err)
 /* Whether its next tokens are a prompt's and computed as such. */
 static bool is_prompt(const struct session *s)
 {
-    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.few || s->pick.part) &&
+    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.sparse || s->select.part) &&
            session_length(s) < s->prompt_end;
 }
 
@@ -492,7 +493,7 @@ static ingle_status extend(struct session *s, int64_t n, struct err *err)
     return status == INGLE_LIMIT ? kv_timeline_extend(s->timeline, n, err) : status;
 }
 
-struct built { int64_t n_spans, n_rows, n_logits, n_twins; };
+struct built { int64_t n_spans, n_rows, n_logits, n_mirrors; };
 
 /* Adds the items whose next tokens are a prompt's, or the others. */
 static ingle_status build_some(struct runner *r, struct session_work *work, int64_t n, bool prompts,
@@ -513,7 +514,8 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
         if (s) /* this one waits for pages; the others need not */
             continue;
         tell_disk(w->s, session_length(w->s) + take);
-        const bool few = prompts && kv_few_at(w->s->scope.few, session_length(w->s) + take);
+        const bool sparse =
+            prompts && kv_sparse_at(w->s->scope.sparse, session_length(w->s) + take);
         struct family_span *span = &l->span[b->n_spans];
         *span = (struct family_span){.timeline = w->s->timeline,
                                      .token = w->s->token + session_length(w->s),
@@ -521,10 +523,10 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
                                      .at = session_length(w->s),
                                      .want = w->want,
                                      .prompt = prompts,
-                                     .few = few ? &w->s->few : NULL,
-                                     .seen = few ? &w->s->seen : NULL,
-                                     .pick = w->s->pick.part && !prompts ? &w->s->pick : NULL,
-                                     .picked = &w->s->picked};
+                                     .sparse = sparse ? &w->s->sparse : NULL,
+                                     .seen = sparse ? &w->s->seen : NULL,
+                                     .select = w->s->select.part && !prompts ? &w->s->select : NULL,
+                                     .selected = &w->s->selected};
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
         w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take
@@ -548,12 +550,12 @@ static int64_t build_branches(struct runner *r, int64_t of, int64_t row, int64_t
     const struct session *one = w->s;
     const int64_t first = to;
     if (w->n_branches) /* before their pages are copied */
-        session_late_see(r, &one, 1);
+        session_deferred_observe(r, &one, 1);
     for (int64_t k = 0; k < w->n_branches; k++) {
         struct session_branch *own = w->branch[k];
         struct family_span span;
         if (own->n > l->max_rows - b->n_rows || own->n > r->max_logits - b->n_logits ||
-            !session_branch_begin(own, w, l->span[of].n, row, &span, &l->twin[b->n_twins]))
+            !session_branch_begin(own, w, l->span[of].n, row, &span, &l->mirror[b->n_mirrors]))
             continue;
         const size_t behind = (size_t)(b->n_spans - to);
         memmove(l->span + to + 1, l->span + to, behind * sizeof *l->span);
@@ -563,7 +565,7 @@ static int64_t build_branches(struct runner *r, int64_t of, int64_t row, int64_t
         l->item[to] = w;
         l->branch[to++] = own;
         b->n_spans++;
-        b->n_twins++;
+        b->n_mirrors++;
         b->n_rows += own->n;
         b->n_logits += own->n;
         w->n_beside += own->n;
@@ -652,14 +654,14 @@ static bool is_far_end(const struct session *s, int64_t at)
 }
 
 /* n more tokens have been computed. */
-static void commit(struct session *s, int64_t n, bool guessed, bool late)
+static void commit(struct session *s, int64_t n, bool guessed, bool deferred)
 {
     struct err why;
     const int64_t at = session_length(s) + n;
     if (!guessed)
         set_borders(s, at);
-    if (late)
-        session_late_commit(s, at - n, n);
+    if (deferred)
+        session_deferred_commit(s, at - n, n);
     kv_timeline_commit(s->timeline, n);
     if (guessed)
         return;
@@ -700,14 +702,15 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
         forget_damaged(r, work, n, &before);
     if (s || !b.n_spans)
         return s;
-    l->late = session_late_plan(r, b.n_spans, !b.n_twins); /* a branch's rows are seen with it */
+    /* a branch's rows are seen with it */
+    l->deferred = session_deferred_plan(r, b.n_spans, !b.n_mirrors);
     r->depth++;
     const struct family_step step = {.span = l->span,
                                      .n_spans = b.n_spans,
                                      .n_rows = b.n_rows,
                                      .n_logits = b.n_logits,
-                                     .twin = l->twin,
-                                     .n_twins = b.n_twins};
+                                     .mirror = l->mirror,
+                                     .n_mirrors = b.n_mirrors};
     s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
     for (int64_t i = 0; !s && i < b.n_spans; i++)
@@ -728,7 +731,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
             continue;
         }
         w->n_done = l->span[i].n;
-        commit(w->s, w->n_done, w->guessed, l->late);
+        commit(w->s, w->n_done, w->guessed, l->deferred);
     }
     if (s == INGLE_IO)
         forget_damaged(r, work, n, &before);

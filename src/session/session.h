@@ -13,7 +13,7 @@
 #include "family/family.h"
 #include "session/ngram.h"
 #include "session/sample.h"
-#include "session/skip.h"
+#include "session/shorten.h"
 #include <stdatomic.h>
 
 struct runner_options {
@@ -24,7 +24,7 @@ struct runner_options {
     struct kv_types kv;         /* what keys and values are kept as */
     /* how rows of answers choose pages where nobody says; part 0: there are no shadow keys, so none
      * can */
-    struct kern_pick pick;
+    struct kern_select select;
     /* pages of sessions and tree together; 0: one session of n_ctx + tree */
     uint64_t kv_budget_bytes;
     uint64_t tree_budget_bytes; /* prefix tree's share */
@@ -95,8 +95,8 @@ void session_runner_set_between(struct runner *r, struct device_between *between
 void session_runner_set_look(struct runner *r, struct device_between *look);
 int64_t session_runner_between_rows(const struct runner *r);
 int64_t session_runner_max_logits(const struct runner *r);
-/* So many steps run inside each other that none fits between: a drafter's late rows are not seen,
- * so no session may be forked or remembered. */
+/* So many steps run inside each other that none fits between: a drafter's deferred rows are not
+ * seen, so no session may be forked or remembered. */
 bool session_runner_is_deep(const struct runner *r);
 int64_t session_runner_n_vocab(const struct runner *r);
 /* Bytes of pages that a session of n_tokens needs at most.  False: no such number. */
@@ -130,10 +130,10 @@ MUST_CHECK ingle_status session_create(struct session **out, struct runner *r, s
 void session_free(struct session *s);
 /* Sessions of different salts share no prefix (kv/kv.h); the session is empty after a change. */
 void session_set_salt(struct session *s, uint64_t salt);
-/* How rows of its prompts are computed from now on (few: as in struct kv_scope).  What is computed
- * stays as far as it is the same either way; the rest waits again. */
-void session_set_few(struct session *s, uint32_t few);
-uint32_t session_few(const struct session *s);
+/* How rows of its prompts are computed from now on (sparse: as in struct kv_scope).  What is
+ * computed stays as far as it is the same either way; the rest waits again. */
+void session_set_sparse(struct session *s, uint32_t sparse);
+uint32_t session_sparse(const struct session *s);
 /* Where its tokens stand from now on (kv/kv.h; NULL: one behind the other), which keeps its
  * prefixes apart from others.  What is computed stays as far as it is the same either way; the rest
  * waits again.  It takes a reference. */
@@ -142,24 +142,24 @@ const struct kv_gaps *session_gaps(const struct session *s);
 /* NULL: sessions can have gaps; else why they cannot. */
 const char *session_gaps_refuses(const struct runner *r);
 /* NULL: the model and the device can; else why they compute with all, whatever was set
- * (family_few_refuses()). */
-const char *session_few_refuses(const struct runner *r);
+ * (family_sparse_refuses()). */
+const char *session_sparse_refuses(const struct runner *r);
 /* What that did in its steps since the last call of this. */
-struct kern_few_seen session_few_take(struct session *s);
+struct kern_sparse_seen session_sparse_take(struct session *s);
 
 /* NULL: rows of answers can choose pages; else why they see all, whatever was set
- * (family_pick_refuses()). */
-const char *session_pick_refuses(const struct runner *r);
+ * (family_select_refuses()). */
+const char *session_select_refuses(const struct runner *r);
 /* How rows of its answers choose pages from now on (part 0: they see all); as the runner's options
- * say in the beginning, without whose pick none can.  The session is empty after a change that
+ * say in the beginning, without whose choice none can.  The session is empty after a change that
  * changes bits. */
-void session_set_pick(struct session *s, const struct kern_pick *pick);
-struct kern_pick session_pick(const struct session *s);
+void session_set_select(struct session *s, const struct kern_select *select);
+struct kern_select session_select(const struct session *s);
 /* Pages that a row of the longest context may choose, at most: with a disk, those that there is
  * room for. */
-int64_t session_pick_room(const struct runner *r);
+int64_t session_select_room(const struct runner *r);
 /* What that did in its steps since the last call of this. */
-struct kern_pick_seen session_pick_take(struct session *s);
+struct kern_select_seen session_select_take(struct session *s);
 
 /* Where the first `kept` tokens came from; the parts add up.  matched: tokens that a known
  * prefix shares with these; given_up: more than that were remembered lately, so many, and
@@ -212,7 +212,7 @@ void session_set_borders(struct session *s, const struct session_borders *b);
  * the session has n tokens; 0: none, or there is no room for it. */
 int64_t session_border_before(const struct session *s, int64_t n);
 /* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics and
- * session_set_few() compute them otherwise. */
+ * session_set_sparse() compute them otherwise. */
 void session_prompt(struct session *s, int64_t n);
 /* Adds tokens behind what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,

@@ -6,7 +6,7 @@
  * probability with a shared number; and a drafter that takes the most probable token.
  */
 #include "base/mem.h"
-#include "session/race.h"
+#include "session/draw.h"
 #include "session/sample.h"
 
 #include <math.h>
@@ -77,7 +77,7 @@ static void look(struct side *a, int64_t n_vocab, uint64_t pair)
     for (int64_t j = 0; j < a->n; j++)
         a->p[c[j].id] = c[j].p;
     for (int d = 0; d < DRAWS; d++) {
-        const double u = session_race_coin(99, pair * DRAWS + (uint64_t)d);
+        const double u = session_draw_coin(99, pair * DRAWS + (uint64_t)d);
         double reached = 0;
         int64_t j = 0;
         while (j + 1 < a->n && (reached += c[j].p) <= u)
@@ -90,7 +90,7 @@ static void compare(const char *name, struct sample_options o, double noise, int
                     int64_t pairs)
 {
     struct side p, q;
-    double bound = 0, race = 0, sum = 0, best = 0;
+    double bound = 0, draw = 0, sum = 0, best = 0;
     state = 1;
     open_side(&p, &o, n_vocab);
     open_side(&q, &o, n_vocab);
@@ -107,12 +107,12 @@ static void compare(const char *name, struct sample_options o, double noise, int
             bound += fmin(p.p[t], q.p[t]);
         best += p.p[q.c[0].id];
         for (int d = 0; d < DRAWS; d++) {
-            race += (double)(p.drawn[d] == q.drawn[d]) / DRAWS;
+            draw += (double)(p.drawn[d] == q.drawn[d]) / DRAWS;
             sum += (double)(p.by_sum[d] == q.by_sum[d]) / DRAWS;
         }
     }
     const double n = (double)pairs;
-    printf("| %-28s | %.1f | %.3f | %.3f | %.3f | %.3f |\n", name, noise, bound / n, race / n,
+    printf("| %-28s | %.1f | %.3f | %.3f | %.3f | %.3f |\n", name, noise, bound / n, draw / n,
            sum / n, best / n);
     close_side(&p);
     close_side(&q);

@@ -8,7 +8,7 @@
 #include "golden/drafter.h"
 
 #include "base/mem.h"
-#include "session/race.h"
+#include "session/draw.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ enum { CTX = 640, ANSWER = 120, DEPTH = 8, SHARP = 5 };
 static const float BY[SHARP] = {1.25f, 1.5f, 2, 3, 4};
 
 struct tally {
-    double bound, race, sum, best, sharp[SHARP];
+    double bound, draw, sum, best, sharp[SHARP];
     int64_t n;
 };
 
@@ -49,7 +49,7 @@ static void look(struct pair *x, const float *logits, uint64_t i, double *p, int
     memset(p, 0, (size_t)x->n_vocab * sizeof *p);
     for (int64_t k = 0; k < n; k++)
         p[c[k].id] = c[k].p;
-    const double u = session_race_coin(99, i);
+    const double u = session_draw_coin(99, i);
     double reached = 0;
     while (j + 1 < n && (reached += c[j].p) <= u)
         j++;
@@ -72,7 +72,7 @@ static bool row(void *arg, int64_t item, int64_t j, const float *logits, int32_t
     look(x, logits, i, x->q, b);
     for (int64_t v = 0; v < x->n_vocab; v++)
         t->bound += fmin(x->p[v], x->q[v]);
-    t->race += a[0] == b[0];
+    t->draw += a[0] == b[0];
     t->sum += a[1] == b[1];
     t->best += x->p[b[2]];
     t->n++;
@@ -189,7 +189,7 @@ int main(int argc, char **argv)
         const struct tally *t = &x.tally[j];
         const double n = (double)t->n;
         printf("| %d | %lld | %.3f | %.3f | %.3f | %.3f |", j + 1, (long long)t->n, t->bound / n,
-               t->race / n, t->sum / n, t->best / n);
+               t->draw / n, t->sum / n, t->best / n);
         for (int m = 0; m < SHARP; m++)
             printf(" %.3f |", t->sharp[m] / n);
         puts("");

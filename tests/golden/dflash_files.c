@@ -629,7 +629,7 @@ static void settings(void **state)
 {
     (void)state;
     static float late[15 * 512], upstream[15 * 512], early[15 * 512], same[15 * 512];
-    logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_LATE}, late);
+    logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_AFTER}, late);
     logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_UPSTREAM}, upstream);
     logits_of(DIR, &(struct family_draft_options){.tap = FAMILY_DRAFT_TAP_EARLY}, early);
     logits_of(CHECKPOINT(DIR, {"   1,\n   5,\n   9\n", "0, 4, 8"}),

@@ -139,7 +139,7 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      .max_logits = max_rows,
                                      .restore_every = o->restore_every,
                                      .kv = types,
-                                     .pick = o->pick,
+                                     .select = o->select,
                                      .kv_budget_bytes = (uint64_t)1 << 30,
                                      .tree_budget_bytes = o->tree_bytes,
                                      .store = o->store,

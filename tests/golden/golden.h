@@ -24,7 +24,7 @@ struct golden_options {
     int64_t store_min;
     const char *disk;       /* directory for pages beyond memory, or NULL; then: */
     uint64_t kv_bytes, disk_bytes; /* memory for pages, and the file's largest size (0: 256 MiB) */
-    struct kern_pick pick;  /* rows of answers choose pages; part 0: they see all */
+    struct kern_select select;  /* rows of answers choose pages; part 0: they see all */
     bool draft;             /* bind a network that drafts, too; the runner has it ... */
     const char *draft_file; /* ... from a file of its own; NULL: the target's */
     const char *draft_refused; /* it is not accepted: part of the error */

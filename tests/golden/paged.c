@@ -20,7 +20,7 @@ static const struct {
     const char *path, *golden, *kv; /* kv NULL: f16 */
     int64_t n;       /* tokens of the prompt */
     uint64_t memory;
-    bool few, alone; /* a sparse prompt; one session, and memory for no more */
+    bool sparse, alone; /* a sparse prompt; one session, and memory for no more */
 } models[] = {
     /* shared keys */
     {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf",
@@ -103,8 +103,8 @@ static void play(struct golden_model *g, int model, const int32_t *tokens, struc
     GOLDEN_OK(session_create(&a, g->runner, &e));
     GOLDEN_OK(session_create(&b, g->runner, &e));
     GOLDEN_OK(session_create(&c, g->runner, &e));
-    if (models[model].few)
-        session_set_few(a, kv_few_of(3, 256));
+    if (models[model].sparse)
+        session_set_sparse(a, kv_sparse_of(3, 256));
     GOLDEN_OK(session_sync(a, tokens, n, NULL, &e));
     finish(a, r);
     for (int i = 0; i < 6; i++) { /* an answer */

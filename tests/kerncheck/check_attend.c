@@ -390,10 +390,10 @@ int check_attend(uint64_t seed, uint32_t cpu)
         if (!kern_kv_block_bytes(a.v_codec, false, a.v_width))
             a.v_codec = KERN_KV_F16;
         int64_t seen = (a.window ? num_min(a.window, a.pos0) : a.pos0) + 40;
-        if (fence_few_trials())
+        if (fence_sparse_trials())
             a.n_heads = num_min(a.n_heads, num_max(1, 2000000 / (seen * (a.k_width + a.v_width))));
-        int64_t budget =
-            (fence_few_trials() ? 1000000 : 3000000) / (seen * (a.k_width + a.v_width) * a.n_heads);
+        int64_t budget = (fence_sparse_trials() ? 1000000 : 3000000) /
+                         (seen * (a.k_width + a.v_width) * a.n_heads);
         a.n_rows = 1 + noise_below(&r, num_max(1, num_min(budget, 200)));
         int kind = (int)noise_below(&r, 3);
         a.scale = (kind == 1 ? 1.0f : 2.0f) / sqrtf((float)a.k_width);

@@ -338,7 +338,7 @@ int check_attend_coded(uint64_t seed, uint32_t cpu)
                                                 KERN_KV_F32};
     struct noise r = {seed};
     int n_bad = 0;
-    for (int i = 0; i < (fence_few_trials() ? 33 : 55) && n_bad < 10; i++) {
+    for (int i = 0; i < (fence_sparse_trials() ? 33 : 55) && n_bad < 10; i++) {
         struct kern_attend a = {.k_width = widths[noise_below(&r, 6)],
                                 .k_codec = keys[i % 11],
                                 .v_codec = values[noise_below(&r, 7)],
@@ -361,7 +361,7 @@ int check_attend_coded(uint64_t seed, uint32_t cpu)
                 a.k_codec == KERN_KV_Q8_0 || a.v_codec == KERN_KV_Q8_0 ? 32 : a.k_width;
         const int64_t seen = (a.window ? num_min(a.window, a.pos0) : a.pos0) + 40;
         const int64_t budget =
-            (fence_few_trials() ? 100000 : 200000) / (seen * a.k_width * a.n_heads);
+            (fence_sparse_trials() ? 100000 : 200000) / (seen * a.k_width * a.n_heads);
         a.n_rows = 1 + noise_below(&r, num_max(1, num_min(budget, 60)));
         a.scale = 1.0f / sqrtf((float)a.k_width);
         n_bad += run_trial(a, &r, i % 3 == 2, cpu);

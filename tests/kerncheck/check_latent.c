@@ -280,7 +280,7 @@ int check_latent(uint64_t seed, uint32_t cpu)
             if ((sets[i].needs & ~cpu) != 0)
                 continue;
             n_bad += check_rows(w, &sets[i], &f);
-            for (int k = 0; k < (fence_few_trials() ? 1 : 4); k++) {
+            for (int k = 0; k < (fence_sparse_trials() ? 1 : 4); k++) {
                 if (f.codec != KERN_KV_FP4)
                     n_bad += check_gather(w, &sets[i], &f, &r);
                 n_bad += check_scores(w, &sets[i], &f, &r);

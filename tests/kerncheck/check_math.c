@@ -54,7 +54,7 @@ static int check_scalar(const struct scalar *s, struct noise *r)
 {
     double worst = 0;
     float at = 0;
-    for (int64_t i = 0; i < 1500000; i += fence_few_trials() ? 50 : 1) {
+    for (int64_t i = 0; i < 1500000; i += fence_sparse_trials() ? 50 : 1) {
         float x;
         if (i < 700000) /* dense over all bit patterns */
             x = noise_bits((uint32_t)i * 6131u);
@@ -183,7 +183,7 @@ static int check_set(const struct set *s, struct noise *r)
 {
     static struct data d, want, got;
     int n_bad = 0;
-    for (int round = 0; round < (fence_few_trials() ? 200 : 400); round++) {
+    for (int round = 0; round < (fence_sparse_trials() ? 200 : 400); round++) {
         int kind = round & 3;
         int64_t n = round < 160 ? round / 2 : noise_below(r, N + 1);
         float factor = kind == 2 ? draw(r, 3) : noise_unit(r) * 30.0f;
@@ -273,7 +273,7 @@ static int check_angles(struct noise *r)
     int n_bad = 0;
     for (int i = 0; i < 64; i++)
         inv[i] = pow(10000.0 + 990000.0 * fabs((double)noise_unit(r)), -i / 64.0);
-    for (int round = 0; round < (fence_few_trials() ? 50 : 2000); round++) {
+    for (int round = 0; round < (fence_sparse_trials() ? 50 : 2000); round++) {
         int64_t pos = round < 4 ? round : noise_below(r, 1 << 20);
         kern_rope_angles(cs, pos, inv, 64);
         for (int i = 0; i < 64; i++) {

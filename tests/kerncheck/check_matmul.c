@@ -564,9 +564,9 @@ int check_matmul(uint64_t seed, uint32_t cpu)
         if (!info || kern_matrix_init(&m, type, 1, info->n, NULL) != INGLE_OK)
             continue;
         const int64_t block = info->n == 1 ? 1 : info->n,
-                      most = (fence_few_trials() ? 600 : 1400) / block + 1;
+                      most = (fence_sparse_trials() ? 600 : 1400) / block + 1;
         bad += check_shape(&r, type, 1 + noise_below(&r, 40), block, 3, cpu);
-        for (int i = 0; i < (fence_few_trials() ? 1 : 3); i++)
+        for (int i = 0; i < (fence_sparse_trials() ? 1 : 3); i++)
             bad += check_shape(&r, type, 1 + noise_below(&r, i ? 100 : 33),
                                block * (1 + noise_below(&r, most)), 1 + noise_below(&r, i ? 40 : 6),
                                cpu);
@@ -584,7 +584,7 @@ int check_matmul(uint64_t seed, uint32_t cpu)
                                    513 + noise_below(&r, 40), cpu);
         }
         const int64_t step = m.act == KERN_ACT_F32 ? 32 : 256;
-        for (int i = 0; is_fast(m.code) && i < (fence_few_trials() ? 1 : 3); i++)
+        for (int i = 0; is_fast(m.code) && i < (fence_sparse_trials() ? 1 : 3); i++)
             bad += check_fast(&r, type, 1 + noise_below(&r, 100),
                               step * (1 + noise_below(&r, 1280 / step)),
                               1 + noise_below(&r, i ? 40 : 6), cpu);
@@ -593,7 +593,7 @@ int check_matmul(uint64_t seed, uint32_t cpu)
                               2 * KERN_SLICE + step * (1 + noise_below(&r, 1280 / step)),
                               1 + noise_below(&r, 20), cpu);
         /* more listed rows than are copied at a time */
-        if (is_fast(m.code) && !fence_few_trials() && noise_below(&r, 8) == 0)
+        if (is_fast(m.code) && !fence_sparse_trials() && noise_below(&r, 8) == 0)
             bad +=
                 check_fast(&r, type, 1 + noise_below(&r, 40), step, 257 + noise_below(&r, 40), cpu);
         if (is_fast(m.code)) /* panels side by side */

@@ -14,14 +14,14 @@ int check_matmul(uint64_t seed, uint32_t cpu);
 int check_math(uint64_t seed, uint32_t cpu);
 int check_attend(uint64_t seed, uint32_t cpu);
 int check_attend_coded(uint64_t seed, uint32_t cpu);
-int check_few(uint64_t seed, uint32_t cpu);
-int check_pick(uint64_t seed, uint32_t cpu);
+int check_sparse(uint64_t seed, uint32_t cpu);
+int check_select(uint64_t seed, uint32_t cpu);
 int check_latent(uint64_t seed, uint32_t cpu);
 
 /* Rates of each kernel that cpu allows, on standard output. */
 /* kernel: part of the names of those that are measured, or NULL */
 void bench_attend(uint32_t cpu, int n_threads, const char *kernel);
-void bench_few(uint32_t cpu);
+void bench_sparse(uint32_t cpu);
 void bench_latent(uint32_t cpu);
 struct bench_matmul {
     uint32_t cpu;

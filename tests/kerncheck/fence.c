@@ -74,7 +74,7 @@ enum fence_side fence_now(void)
     return fence.side;
 }
 
-bool fence_few_trials(void)
+bool fence_sparse_trials(void)
 {
     return fence.side == FENCE_BEGIN;
 }

@@ -18,6 +18,6 @@ enum fence_side { FENCE_NONE, FENCE_END, FENCE_BEGIN };
 void fence_set(enum fence_side side);
 enum fence_side fence_now(void);
 /* Whether trials are to be smaller and fewer: in a second round, in which the numbers are known. */
-bool fence_few_trials(void);
+bool fence_sparse_trials(void);
 
 #endif

@@ -62,14 +62,14 @@ int main(int argc, char **argv)
     if (bench) {
         const bool latent = o.type && !strcmp(o.type, "latent"),
                    attend = o.type && !strcmp(o.type, "attend"),
-                   few = o.type && !strcmp(o.type, "few");
+                   sparse = o.type && !strcmp(o.type, "few");
         if (!o.type || latent)
             bench_latent(cpu);
         if (!o.type || attend)
             bench_attend(cpu, o.n_threads, o.kernel);
-        if (!o.type || few)
-            bench_few(cpu);
-        if (latent || attend || few)
+        if (!o.type || sparse)
+            bench_sparse(cpu);
+        if (latent || attend || sparse)
             return 0;
         o.cpu = cpu;
         bench_matmul(&o);
@@ -85,7 +85,7 @@ int main(int argc, char **argv)
     for (enum fence_side side = FENCE_END; side <= FENCE_BEGIN; side++) {
         fence_set(side);
         bad += check_matmul(seed, cpu) + check_math(seed, cpu) + check_attend(seed, cpu) +
-               check_attend_coded(seed, cpu) + check_few(seed, cpu) + check_pick(seed, cpu) +
+               check_attend_coded(seed, cpu) + check_sparse(seed, cpu) + check_select(seed, cpu) +
                check_latent(seed, cpu);
     }
     print_covered(cpu);

@@ -364,8 +364,8 @@ static void own_windows(void **state)
     open_world(&w, KERN_KV_F32, 2, UINT32_MAX);
     append(&w, 0, N);
     static float got[ROWS * HEADS * WIDTH], want[HEADS * WIDTH];
-    for (int few = 0; few < 2; few++) {
-        const int n = few ? 3 : ROWS;
+    for (int sparse = 0; sparse < 2; sparse++) {
+        const int n = sparse ? 3 : ROWS;
         struct device_span span[ROWS];
         for (int i = 0; i < n; i++)
             span[i] = (struct device_span){

@@ -104,7 +104,7 @@ static void both_go_on(void **state)
         struct ingle_model *m;
         struct ingle_engine *e;
         const struct ingle_engine_options o = {.n_ctx = 512, .threads = 2};
-        uint64_t all[2], few[2];
+        uint64_t all[2], sparse[2];
         int n[2];
         must(ingle_model_open(&m, models[i], NULL, &error));
         must(ingle_engine_open(&e, m, &o, &error));
@@ -112,9 +112,9 @@ static void both_go_on(void **state)
         ingle_engine_close(e);
         ingle_model_close(m);
         compute(models[i], 0, all, &n[0]);
-        compute(models[i], least, few, &n[1]);
+        compute(models[i], least, sparse, &n[1]);
         assert_int_equal(n[0], n[1]);
-        assert_true(all[0] == few[0] && all[1] == few[1]);
+        assert_true(all[0] == sparse[0] && all[1] == sparse[1]);
     }
 }
 

@@ -84,10 +84,10 @@ static inline void fake_observe_tap(const void *self, void *state, enum family_t
 }
 
 /* Rows of a span that a branch has, too. */
-static inline void fake_observe_twins(const struct family_forward *f)
+static inline void fake_observe_mirrors(const struct family_forward *f)
 {
-    for (int64_t i = 0; i < f->step->n_twins; i++) {
-        const struct family_twin *t = &f->step->twin[i];
+    for (int64_t i = 0; i < f->step->n_mirrors; i++) {
+        const struct family_mirror *t = &f->step->mirror[i];
         const struct family_span *s = f->step->span, own = {.timeline = t->timeline};
         int64_t row = t->row;
         while (row >= s->n)
@@ -107,7 +107,7 @@ static inline void fake_observe_end(const void *self, const struct family_forwar
     struct fake *k = state;
     (void)self;
     k->n_steps++;
-    fake_observe_twins(f);
+    fake_observe_mirrors(f);
     for (int64_t i = 0; i < f->step->n_spans; i++) {
         const struct family_span *s = &f->step->span[i];
         for (int64_t r = 0; r < s->n && s->timeline; r++)

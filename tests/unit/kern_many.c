@@ -36,7 +36,7 @@ static void test_nothing_competes(void **state)
     kern_matmul_calibrate(&t, &sink);
     assert_int_equal(n_notes, 0);
     struct kern_matrix w = {.code = KERN_CODE_Q4_0};
-    assert_true(kern_matmul_pick(&t, &w, 4096) == t.run[KERN_CODE_Q4_0]);
+    assert_true(kern_matmul_choose(&t, &w, 4096) == t.run[KERN_CODE_Q4_0]);
     kern_matmul_table_init(&t, CPU_AVX2 | CPU_AVXVNNI); /* a list: none runs */
     bool built = false; /* builds with sanitizers leave out what this machine cannot run */
     for (int code = 0; code < KERN_CODES; code++)
@@ -66,7 +66,7 @@ static void test_avx2(void **state)
     assert_null(t.many[KERN_CODE_IQ2_XXS]);
     assert_null(t.many[KERN_CODE_F32]);
     struct kern_matrix w = {.code = KERN_CODE_Q8_0};
-    assert_true(kern_matmul_pick(&t, &w, 4096) == t.run[w.code]); /* nobody has measured */
+    assert_true(kern_matmul_choose(&t, &w, 4096) == t.run[w.code]); /* nobody has measured */
     kern_matmul_calibrate_code(&t, w.code, &sink);
     assert_int_equal(n_notes, 1);
     kern_matmul_calibrate_code(&t, w.code, &sink); /* once */
@@ -79,8 +79,8 @@ static void test_avx2(void **state)
         n_many += t.many[code] != NULL;
     assert_int_equal(n_notes, n_many);
     t.many_from[w.code] = 12;
-    assert_true(kern_matmul_pick(&t, &w, 11) == t.run[w.code]);
-    assert_true(kern_matmul_pick(&t, &w, 12) == t.many[w.code]);
+    assert_true(kern_matmul_choose(&t, &w, 11) == t.run[w.code]);
+    assert_true(kern_matmul_choose(&t, &w, 12) == t.many[w.code]);
 }
 
 /* One measurement decides for all codes: those that ask ahead, or none. */
@@ -132,7 +132,7 @@ static void competes(uint32_t level, uint32_t with)
     assert_non_null(t.many[w.code]);
     /* looked up by byte permutes */
     assert_true(!t.many[KERN_CODE_IQ2_XXS] == !(with & CPU_AVX512VBMI));
-    assert_true(kern_matmul_pick(&t, &w, 4096) == t.run[w.code]); /* nobody has measured */
+    assert_true(kern_matmul_choose(&t, &w, 4096) == t.run[w.code]); /* nobody has measured */
     kern_matmul_calibrate(&t, &sink);
     int n_many = 0;
     for (int code = 0; code < KERN_CODES; code++)
@@ -140,8 +140,8 @@ static void competes(uint32_t level, uint32_t with)
     assert_true(n_many > 0);
     assert_int_equal(n_notes, n_many);
     t.many_from[w.code] = 12;
-    assert_true(kern_matmul_pick(&t, &w, 11) == t.run[w.code]);
-    assert_true(kern_matmul_pick(&t, &w, 12) == t.many[w.code]);
+    assert_true(kern_matmul_choose(&t, &w, 11) == t.run[w.code]);
+    assert_true(kern_matmul_choose(&t, &w, 12) == t.many[w.code]);
     assert_non_null(strstr(t.many_name[w.code], with ? "emulated" : "spread"));
 }
 

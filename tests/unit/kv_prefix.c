@@ -412,13 +412,13 @@ static const struct kv_scope dense = {.salt = 3};
 
 static struct kv_scope sparse_way(int which, int64_t from)
 {
-    return (struct kv_scope){.salt = 3, .few = kv_few_of(3 + which, from)};
+    return (struct kv_scope){.salt = 3, .sparse = kv_sparse_of(3 + which, from)};
 }
 
 /* Of a text of which parts are left out, the first behind `from` tokens. */
-static struct kv_scope skip_way(int which, int64_t from)
+static struct kv_scope shorten_way(int which, int64_t from)
 {
-    return (struct kv_scope){.salt = 3, .skip = {.name = 77 + (uint64_t)which, .from = from}};
+    return (struct kv_scope){.salt = 3, .shorten = {.name = 77 + (uint64_t)which, .from = from}};
 }
 
 /* What ends at or before the place from which on rows are computed in another way is everybody's,
@@ -461,9 +461,9 @@ static void kept_apart(struct kv_scope (*way)(int which, int64_t from), int64_t 
     int32_t *token;
     int64_t n_owed;
     assert_non_null(kv_tree_owed(g->tree, &scope, &token, &n_owed));
-    assert_true(scope.salt == 3 && scope.few == own_way.few &&
-                scope.skip.name == own_way.skip.name && scope.skip.from == own_way.skip.from &&
-                n_owed == n);
+    assert_true(scope.salt == 3 && scope.sparse == own_way.sparse &&
+                scope.shorten.name == own_way.shorten.name &&
+                scope.shorten.from == own_way.shorten.from && n_owed == n);
     mem_free(token);
     grove_close(g);
 }
@@ -481,7 +481,7 @@ static void shortened_prompts_are_kept_apart_from_their_first_gap(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof way_starts / sizeof *way_starts; i++)
-        kept_apart(skip_way, way_starts[i]);
+        kept_apart(shorten_way, way_starts[i]);
 }
 
 /* Sparse and shortened: up to the first of the two with all, up to the second with those that have
@@ -492,9 +492,11 @@ static void a_sparse_and_shortened_prompt_shares_what_is_the_same(void **state)
     static const int64_t begin[][2] = {{100, 250}, {250, 100}, {130, 140},
                                        {200, 200}, {0, 300},   {300, 0}};
     for (size_t i = 0; i < sizeof begin / sizeof *begin; i++) {
-        const struct kv_scope sparse = sparse_way(0, begin[i][0]), skip = skip_way(0, begin[i][1]);
-        const struct kv_scope both = {.salt = 3, .few = sparse.few, .skip = skip.skip};
-        const int64_t few = begin[i][0], gap = begin[i][1];
+        const struct kv_scope sparse = sparse_way(0, begin[i][0]),
+                              shorten = shorten_way(0, begin[i][1]);
+        const struct kv_scope both = {
+            .salt = 3, .sparse = sparse.sparse, .shorten = shorten.shorten};
+        const int64_t start = begin[i][0], gap = begin[i][1];
         struct grove *g = grove_open(0, 1 << 22, 1 << 22, 2);
         int64_t matched, n = 0;
         /* every 50 tokens each has a point, and both together at 350 */
@@ -503,13 +505,13 @@ static void a_sparse_and_shortened_prompt_shares_what_is_the_same(void **state)
             n += 50;
             remember_as(g, dense);
             remember_as(g, sparse);
-            remember_as(g, skip);
+            remember_as(g, shorten);
             if (n == 350)
                 remember_as(g, both);
         }
         for (int64_t limit = 0; limit <= n; limit += 25) {
             /* with either of the two, or with all */
-            const int64_t same = num_max(few, gap) / 50 * 50;
+            const int64_t same = num_max(start, gap) / 50 * 50;
             const int64_t found = limit >= 350 ? 350 : num_min(same, limit / 50 * 50);
             assert_int_equal(found_as(g, both, n, limit, &matched), found);
             assert_true(matched >= 350);

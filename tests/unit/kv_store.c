@@ -220,19 +220,19 @@ static void kept_apart(struct kv_scope way, struct kv_scope other, struct kv_sco
 static void sparse_prompts_are_kept_apart(void **state)
 {
     (void)state;
-    kept_apart((struct kv_scope){.few = kv_few_of(3, 300)},
-               (struct kv_scope){.few = kv_few_of(4, 300)},
-               (struct kv_scope){.few = kv_few_of(3, 700)});
+    kept_apart((struct kv_scope){.sparse = kv_sparse_of(3, 300)},
+               (struct kv_scope){.sparse = kv_sparse_of(4, 300)},
+               (struct kv_scope){.sparse = kv_sparse_of(3, 700)});
 }
 
 static void shortened_prompts_are_kept_apart(void **state)
 {
     (void)state;
-    kept_apart((struct kv_scope){.skip = {5, 300}}, (struct kv_scope){.skip = {6, 300}},
-               (struct kv_scope){.skip = {7, 700}});
-    kept_apart((struct kv_scope){.skip = {5, 300}, .few = kv_few_of(3, 300)},
-               (struct kv_scope){.skip = {5, 300}},
-               (struct kv_scope){.skip = {7, 700}, .few = kv_few_of(3, 800)});
+    kept_apart((struct kv_scope){.shorten = {5, 300}}, (struct kv_scope){.shorten = {6, 300}},
+               (struct kv_scope){.shorten = {7, 700}});
+    kept_apart((struct kv_scope){.shorten = {5, 300}, .sparse = kv_sparse_of(3, 300)},
+               (struct kv_scope){.shorten = {5, 300}},
+               (struct kv_scope){.shorten = {7, 700}, .sparse = kv_sparse_of(3, 800)});
 }
 
 static void a_saved_timeline_says_how_it_is_computed(void **state)
@@ -240,7 +240,7 @@ static void a_saved_timeline_says_how_it_is_computed(void **state)
     (void)state;
     struct depot *d = depot_open(1 << 20);
     struct kv_save_options o = {
-        .identity = 42, .numerics = "exact", .codec = "f16", .few = kv_few_of(3, 200)};
+        .identity = 42, .numerics = "exact", .codec = "f16", .sparse = kv_sparse_of(3, 200)};
     struct world_line *l = &d->w.line[0];
     struct kv_load *load;
     struct err err;
@@ -248,16 +248,16 @@ static void a_saved_timeline_says_how_it_is_computed(void **state)
     snprintf(path, sizeof path, "%s/saved", d->dir);
     for (int64_t n = 150; n <= 300; n += 150) {
         assert_int_equal(world_step(&d->w, l, 150, 150), INGLE_OK);
-        o.few = kv_few_of(3, 200);
+        o.sparse = kv_sparse_of(3, 200);
         assert_int_equal(kv_save(l->t, path, &o, l->token, n, NULL, 0, &err), INGLE_OK);
-        o.few = 0;
+        o.sparse = 0;
         assert_int_equal(kv_load_begin(&load, &d->w.spec, 1000, path, &o, &err), INGLE_OK);
-        assert_int_equal(kv_load_few(load), n > 200 ? kv_few_of(3, 200) : 0);
+        assert_int_equal(kv_load_sparse(load), n > 200 ? kv_sparse_of(3, 200) : 0);
         kv_load_end(load, NULL);
     }
-    assert_string_equal(kv_few_name(kv_few_of(3, 4096)).at, "few3-w4-f4096");
-    assert_string_equal(kv_few_name(kv_few_of(0, 0)).at, "few0-w4-f0");
-    assert_string_equal(kv_few_name(0).at, "");
+    assert_string_equal(kv_sparse_name(kv_sparse_of(3, 4096)).at, "few3-w4-f4096");
+    assert_string_equal(kv_sparse_name(kv_sparse_of(0, 0)).at, "few0-w4-f0");
+    assert_string_equal(kv_sparse_name(0).at, "");
     depot_close(d);
 }
 
@@ -352,7 +352,7 @@ static void what_had_to_wait_is_offered_again(void **state)
     }
     kv_store_flush(d->store);
     for (const struct kv_point *p; (p = kv_tree_owed(tree, &scope, &token, &n)); n_owed++) {
-        assert_true(n == TOKENS && scope.salt == 7 && !scope.few && token[0] % 3 == 1 &&
+        assert_true(n == TOKENS && scope.salt == 7 && !scope.sparse && token[0] % 3 == 1 &&
                     token[TOKENS - 1] == token[0]);
         assert_int_equal(kv_timeline_attach(l->t, tree, p, &err), INGLE_OK);
         assert_true(kv_store_put(d->store, l->t, scope, token, 0, NULL, 0));

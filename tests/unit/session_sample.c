@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "unit/unit.h"
 
-#include "session/race.h"
+#include "session/draw.h"
 #include "session/sample.h"
 
 #include <math.h>
@@ -343,7 +343,7 @@ static void random_numbers_are_philox(void **state)
     float l[4] = {0, 0, 0, 0};
     struct sampler *s = sampler(&o, 4);
     for (int j = 0; j < 4; j++) {
-        near(session_race_number(0, 0, j), -log(-log1p(-v[j])), 1e-8);
+        near(session_draw_number(0, 0, j), -log(-log1p(-v[j])), 1e-8);
         assert_int_equal(draw(s, l, 0, NULL, 0), order[j]);
         l[order[j]] = -INFINITY;
     }
@@ -351,7 +351,7 @@ static void random_numbers_are_philox(void **state)
     /* the one that comes second is ahead when its logit is larger by what its number lacks */
     o.temperature = 2;
     s = sampler(&o, 4);
-    const double lacks = 2 * (session_race_number(0, 0, 0) - session_race_number(0, 0, 3));
+    const double lacks = 2 * (session_draw_number(0, 0, 0) - session_draw_number(0, 0, 3));
     for (int t = 0; t < 4; t++)
         l[t] = t % 3 ? -INFINITY : 0;
     l[3] = (float)(lacks - 1e-4);
@@ -378,7 +378,7 @@ static float bell(uint32_t *x)
 /* The winner of all tokens is that of a race of everybody with everybody, for steep, flat and equal
  * logits, with tokens that are forbidden, and at any temperature; and that of a race of the sorted
  * ones. */
-static void the_race_is_the_race_of_all(void **state)
+static void the_draw_is_the_draw_of_all(void **state)
 {
     (void)state;
     enum { N = 3001 };
@@ -411,7 +411,7 @@ static void the_race_is_the_race_of_all(void **state)
                 if (!(l[t] > -INFINITY) || !(allowed[t / 64] >> t % 64 & 1))
                     continue;
                 const double score =
-                    (double)l[t] / (double)o.temperature + session_race_number(o.seed, number, t);
+                    (double)l[t] / (double)o.temperature + session_draw_number(o.seed, number, t);
                 if (best < 0 || score > most) {
                     best = t;
                     most = score;
@@ -841,7 +841,7 @@ int main(void)
         cmocka_unit_test(draws_follow_the_distribution),
         cmocka_unit_test(a_token_is_a_function_of_seed_and_number),
         cmocka_unit_test(random_numbers_are_philox),
-        cmocka_unit_test(the_race_is_the_race_of_all),
+        cmocka_unit_test(the_draw_is_the_draw_of_all),
         cmocka_unit_test(draws_follow_what_is_kept),
         cmocka_unit_test(near_distributions_draw_the_same),
         cmocka_unit_test(masks_change_nothing_among_the_others),

@@ -5,7 +5,7 @@
 #include "kern/attend_part.h"
 #include "kern/kernels.h"
 #include "kern/math.h"
-#include "kern/pick.h"
+#include "kern/select.h"
 #include "kern/ref/attend_sum.h"
 #include "quant/quant.h"
 #include <math.h>
@@ -280,7 +280,7 @@ static void merge(const struct kern_attend *a, int64_t n_splits, const float *st
 const struct kern_attend_table kern_attend_coded_ref = {
     .kv_write = kv_write, .rows = rows, .split = split, .merge = merge};
 
-/* ---- the choice of pages (kern/pick.h) ---- */
+/* ---- the choice of pages (kern/select.h) ---- */
 
 static void page_mass(struct query *q, int64_t page, float *m, float *l)
 {
@@ -299,8 +299,8 @@ static void page_mass(struct query *q, int64_t page, float *m, float *l)
     *l = lane[0];
 }
 
-static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages,
-                      float *mass, void *scratch)
+static void select_mass(const struct kern_select_task *t, int64_t first, int64_t end,
+                        int64_t n_pages, float *mass, void *scratch)
 {
     const struct kern_attend a = {.k_codec = KERN_KV_N4R,
                                   .v_codec = KERN_KV_F32,
@@ -321,7 +321,7 @@ static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end
     }
 }
 
-static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t n_pages,
+static void select_rest(const struct kern_select_task *t, const float *mass, int64_t n_pages,
                       const int32_t *chosen, int64_t n, float *state)
 {
     for (int64_t h = 0; h < t->n_heads;
@@ -349,4 +349,4 @@ static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t
     }
 }
 
-const struct kern_pick_table kern_pick_ref = {.mass = pick_mass, .rest = pick_rest};
+const struct kern_select_table kern_select_ref = {.mass = select_mass, .rest = select_rest};

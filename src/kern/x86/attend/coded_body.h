@@ -10,7 +10,7 @@
 #include "kern/attend_coded.h"
 #include "kern/attend_part.h"
 #include "kern/math.h"
-#include "kern/pick.h"
+#include "kern/select.h"
 #include "kern/x86/lanes_exp.h"
 #include <math.h>
 #include <string.h>
@@ -835,7 +835,7 @@ static void kv_write(enum kern_kv_codec c, bool key, int64_t width, void *block,
 const struct kern_attend_table CODED_SET(kern_attend_coded) = {
     .kv_write = kv_write, .rows = rows, .split = split, .merge = merge};
 
-/* ---- the choice of pages (kern/pick.h) ---- */
+/* ---- the choice of pages (kern/select.h) ---- */
 
 #if defined(__AVX512VNNI__)
 /* Two vectors of positions share what is read of a query: registers have room where nothing but
@@ -871,8 +871,8 @@ static void score_shadow(struct group *g, const uint8_t *block, int64_t page, co
     }
 }
 
-static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end, int64_t n_pages,
-                      float *mass, void *scratch)
+static void select_mass(const struct kern_select_task *t, int64_t first, int64_t end,
+                        int64_t n_pages, float *mass, void *scratch)
 {
     const struct kern_attend a = {.k_codec = KERN_KV_N4R,
                                   .v_codec = KERN_KV_F32,
@@ -903,7 +903,7 @@ static void pick_mass(const struct kern_pick_task *t, int64_t first, int64_t end
     }
 }
 
-static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t n_pages,
+static void select_rest(const struct kern_select_task *t, const float *mass, int64_t n_pages,
                       const int32_t *chosen, int64_t n, float *state)
 {
     const int64_t step = kern_attend_state(t->v_width);
@@ -934,4 +934,4 @@ static void pick_rest(const struct kern_pick_task *t, const float *mass, int64_t
     }
 }
 
-const struct kern_pick_table CODED_SET(kern_pick) = {.mass = pick_mass, .rest = pick_rest};
+const struct kern_select_table CODED_SET(kern_select) = {.mass = select_mass, .rest = select_rest};

@@ -1,5 +1,5 @@
 /* coded_read - sixteen numbers of a block of keys or values of kern/attend.h that is no integers.
- * A part of coded_body.h and of few_body.h, behind coded_sums.h. */
+ * A part of coded_body.h and of sparse_body.h, behind coded_sums.h. */
 
 /* Where scales and norms begin. */
 static const uint8_t *behind(enum kern_kv_codec c, const uint8_t *block, int64_t width)

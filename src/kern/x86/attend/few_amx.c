@@ -1,4 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* few_amx - attention to few positions, scores on AMX tiles. */
-#define FEW_TILES
-#include "kern/x86/attend/few_body.h"

@@ -1,3 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* few_avxvnni - attention to few positions. */
-#include "kern/x86/attend/few_body.h"

@@ -1,5 +1,0 @@
-/* SPDX-License-Identifier: Apache-2.0 */
-/* few_emulated - the same on emulated tiles, for tests on machines without AMX. */
-#define TILE_EMULATED
-#define FEW_TILES
-#include "kern/x86/attend/few_body.h"

@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sparse_avx2 - attention to few positions. */
+#include "kern/x86/attend/sparse_body.h"
