@@ -114,9 +114,9 @@ int cli_quantize(struct cli *c)
     if (c->n_arg != 3 && !(c->n_arg == 2 && (o.like || o.fit_bytes)))
         return cli_usage(
             c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
-    if (o.fit_bytes && (o.like || c->n_arg == 3))
+    if (o.fit_bytes && (o.like || (c->n_arg == 3 && !tool_quantize_is_partial(c->arg[2]))))
         return cli_usage(c, "--fit chooses all codes itself: there is no %s",
-                         o.like ? "--like" : "CODE");
+                         o.like ? "--like" : "CODE, except those that leave experts (Q4_K_DENSE)");
     if (o.keep_split && (o.split_bytes || o.split_tensors))
         return cli_usage(c, "--keep-split has the parts of IN: there is no --split-max-%s",
                          o.split_bytes ? "size" : "tensors");

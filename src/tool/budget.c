@@ -88,7 +88,10 @@ static void measure_tensor(void *arg, int64_t chunk, int worker)
         l->status = err_set(&l->err, INGLE_NOMEM, "no memory to measure tensor '%s'", it->t->name);
     else
         l->status = read_sample(m, it, rows, x, raw, work, &l->err);
-    for (int k = 0; k < CODES && !l->status; k++) {
+    int first = 0;
+    while (it->least != QUANT_F32 && first < CODES - 1 && codes[first] != it->least)
+        first++;
+    for (int k = first; k < CODES && !l->status; k++) {
         struct step s = {.type = codes[k]};
         if (n % quant_info(codes[k])->n || !quant_bytes(codes[k], n, it->n_rows, &s.n_bytes))
             continue;

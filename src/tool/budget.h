@@ -14,6 +14,7 @@ struct tool_budget_item {
     uint64_t n_rows;
     bool choose;      /* else it has n_bytes and stays */
     uint64_t n_bytes;
+    uint32_t least;   /* no code that stands before this one among those of --fit; F32: any */
     double weight;    /* > 0: the share of tokens that compute with it */
     uint32_t type;    /* written */
     double error;     /* written: relative, of a sample */

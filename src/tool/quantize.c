@@ -107,7 +107,9 @@ static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, stru
     uint32_t type =
         j->recipe || j->o->like || j->o->fit_bytes ? t->type : tool_source_type(j->in, p->i);
     if (!tool_recipe_keeps(t) && j->recipe) {
-        type = j->o->pure ? tool_recipe_base(j->recipe) : tool_recipe_choose(j->recipe, m, t);
+        type = tool_recipe_stays(j->recipe, t) ? t->type
+               : j->o->pure                    ? tool_recipe_base(j->recipe)
+                                               : tool_recipe_choose(j->recipe, m, t);
         if (j->o->keep_coded && tool_source_is_coded(j->in, p->i))
             type = t->type;
     }
@@ -233,13 +235,16 @@ static ingle_status fit_plan(struct job *j, struct err *err)
              : err_set(err, INGLE_NOMEM, "%s: no memory for %zu tensors", j->in_name, j->n);
     for (size_t i = 0; i < j->n && !s; i++) {
         const struct plan *p = &j->plan[i];
-        item[i] = (struct tool_budget_item){.t = p->t,
-                                            .i = p->i,
-                                            .n_rows = p->n_rows,
-                                            .n_bytes = p->n_bytes,
-                                            .type = p->type,
-                                            .choose = !p->ruled && !tool_recipe_keeps(p->t),
-                                            .weight = strstr(p->t->name, "_exps") ? share : 1};
+        item[i] =
+            (struct tool_budget_item){.t = p->t,
+                                      .i = p->i,
+                                      .n_rows = p->n_rows,
+                                      .n_bytes = p->n_bytes,
+                                      .type = p->type,
+                                      .choose = !p->ruled && !tool_recipe_keeps(p->t) &&
+                                                !(j->recipe && tool_recipe_stays(j->recipe, p->t)),
+                                      .least = j->recipe ? tool_recipe_base(j->recipe) : QUANT_F32,
+                                      .weight = strstr(p->t->name, "_exps") ? share : 1};
     }
     if (!s)
         s = tool_budget(j->pool, j->cpu, j->in, item, j->n, j->o->fit_bytes, j->sink, err);
@@ -892,6 +897,12 @@ static ingle_status name_of_out(const struct job *j, const char *out, struct str
         out += k < 4 ? strlen(hole[k]) : 1;
     }
     return str_ok(name) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a name");
+}
+
+bool tool_quantize_is_partial(const char *code)
+{
+    const struct tool_recipe *r = tool_recipe_find(code);
+    return r && tool_recipe_is_partial(r);
 }
 
 ingle_status tool_quantize(struct pool *p, uint32_t cpu, const char *in, const char *out,

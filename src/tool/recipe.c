@@ -19,9 +19,12 @@ enum when {
     MIDDLE
 };
 
+/* In place of a code: such tensors stay as the source has them. */
+#define STAYS UINT32_MAX
+
 struct row {
     const char *part; /* of the name */
-    uint32_t type;
+    uint32_t type;    /* a code, or STAYS */
     enum when when;
 };
 
@@ -35,6 +38,12 @@ struct tool_recipe {
 #define EMBD2 {"token_embd", QUANT_Q2_K, ALWAYS}
 #define EMBD3 {"token_embd", QUANT_IQ3_S, ALWAYS}
 #define OUT6 {"output.weight", QUANT_Q6_K, ALWAYS}
+/* Experts, and what chooses tokens for attention, stay; the embedding is read a row a token. */
+#define DENSE                                                                                      \
+    OUT6, {"_exps", STAYS, ALWAYS}, {"indexer", STAYS, ALWAYS}, {"compressor", STAYS, ALWAYS},    \
+    {                                                                                              \
+        "token_embd", STAYS, ALWAYS                                                                \
+    }
 
 /* The mixes that files with these names have; a plain code is a recipe, too, with Q6_K at the
  * output. */
@@ -220,6 +229,17 @@ static const struct tool_recipe recipes[] = {
      QUANT_Q8_0,
      23,
      {{"token_embd", QUANT_F16, ALWAYS}, {"_exps", QUANT_IQ3_XXS, ALWAYS}}},
+    /* the other way round: experts stay bit by bit, everything that every token reads gets
+     * smaller */
+    {"Q6_K_DENSE", QUANT_Q6_K, 38, {DENSE}},
+    {"Q5_K_DENSE", QUANT_Q5_K, 38, {DENSE, {"attn_kv.", QUANT_Q6_K, ALWAYS}}},
+    {"Q4_K_DENSE",
+     QUANT_Q4_K,
+     38,
+     {DENSE,
+      {"attn_kv.", QUANT_Q6_K, ALWAYS},
+      {"ffn_down", QUANT_Q5_K, ALWAYS},
+      {"attn_output_b", QUANT_Q5_K, ALWAYS}}},
 };
 /* Names that mean the same, or a code alone. */
 static const char *const aliases[][2] = {
@@ -338,9 +358,25 @@ uint32_t tool_recipe_choose(const struct tool_recipe *r, struct tool_recipe_mode
     for (const struct row *row = r->row; row < r->row + 8 && row->part; row++) {
         const bool output_row = strcmp(row->part, "output.weight") == 0;
         if ((output_row ? is_output : strstr(t->name, row->part) != NULL) && holds(row, m, i, n))
-            return row->type;
+            return row->type == STAYS ? t->type : row->type;
     }
     return r->base;
+}
+
+bool tool_recipe_stays(const struct tool_recipe *r, const struct io_tensor *t)
+{
+    for (const struct row *row = r->row; row < r->row + 8 && row->part; row++)
+        if (row->type == STAYS && strstr(t->name, row->part))
+            return true;
+    return false;
+}
+
+bool tool_recipe_is_partial(const struct tool_recipe *r)
+{
+    for (const struct row *row = r->row; row < r->row + 8 && row->part; row++)
+        if (row->type == STAYS)
+            return true;
+    return false;
 }
 
 uint32_t tool_recipe_fallback(uint32_t type, uint64_t n)

@@ -31,6 +31,9 @@ bool tool_recipe_keeps(const struct io_tensor *t);
 /* The code of a tensor that does not stay; call it once for each tensor in the file's order. */
 uint32_t tool_recipe_choose(const struct tool_recipe *r, struct tool_recipe_model *m,
                             const struct io_tensor *t);
+/* Whether the recipe leaves this tensor as it is; whether it leaves any. */
+bool tool_recipe_stays(const struct tool_recipe *r, const struct io_tensor *t);
+bool tool_recipe_is_partial(const struct tool_recipe *r);
 /* The code that takes rows of n elements: type itself, or a similar one of smaller blocks, at last
  * F16. */
 uint32_t tool_recipe_fallback(uint32_t type, uint64_t n);

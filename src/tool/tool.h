@@ -230,7 +230,8 @@ struct tool_source_options {
 struct tool_rule { const char *pattern, *code; size_t n_pattern; bool exact; };
 
 struct tool_quantize_options {
-    /* a code or a recipe; NULL with like or fit_bytes, or: types that hold the values */
+    /* a code or a recipe; NULL with like, or: types that hold the values.  With fit_bytes NULL or
+     * a partial recipe */
     const char *code;
     const char *like;              /* the codes of the tensors of this file; NULL: none */
     const char *imatrix;           /* GGUF file with importance; NULL: none */
@@ -250,6 +251,10 @@ struct tool_quantize_options {
     bool force;
     const struct tool_source_options *source; /* or NULL */
 };
+
+/* Whether the recipe `code` leaves tensors as they are (experts: Q4_K_DENSE), so that fit_bytes can
+ * choose the others. */
+bool tool_quantize_is_partial(const char *code);
 
 /* Writes the tensors of the GGUF file or checkpoint (tool/source.h) `in` to the GGUF `out`; *text
  * is a summary.  The threads of p work on rows; memory: a few MiB a thread.  With source->back `in`

@@ -32,6 +32,18 @@ class Case(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         return {t["name"]: t["type"] for t in json.loads(r.stdout)["list"]}
 
+    def experts(self, path):
+        """The bytes of all experts: the tensors of the nano models are stored in the file's order without gaps of other sizes."""
+        r = subprocess.run([INGLE, "inspect", "--tensors", "--json", path], capture_output=True, text=True, timeout=60)
+        tensors, data = json.loads(r.stdout)["list"], open(path, "rb").read()
+        at = len(data) - sum((t["bytes"] + 31) // 32 * 32 for t in tensors)
+        out = {}
+        for t in tensors:
+            if "_exps" in t["name"]:
+                out[t["name"]] = data[at:at + t["bytes"]]
+            at += (t["bytes"] + 31) // 32 * 32
+        return out
+
     def answer(self, path):
         r = subprocess.run([INGLE, "run", "-q", "-m", path, "--no-pack-cache", "-n", "8", "--temp", "0", "hello"],
                            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
@@ -230,6 +242,24 @@ class Case(unittest.TestCase):
         r = self.quantize(NANO, self.out, "--fit", "500000", code=1)
         self.assertRegex(r.stderr, "at least \\d+ bytes, more than the 500000")
         self.quantize(NANO, self.out, "Q4_0", "--fit", "1M", code=2)
+
+    def test_experts_stay_bit_by_bit(self):
+        """The *_DENSE recipes leave experts, router, indexer and compressors, also with --fit."""
+        v4 = "tests/data/nano-v4/nano-v4-MXFP4.gguf"
+        was = self.codes(v4)
+        for more in ((), ("--fit", "2600K")):
+            self.quantize(v4, self.out, "Q4_K_DENSE", *more)
+            got, changed = self.codes(self.out), 0
+            for name, code in got.items():
+                if re.search("_exps|ffn_gate_inp|indexer|compressor|token_embd|hc_|_norm|sinks", name):
+                    self.assertEqual(code, was[name], name)
+                else:
+                    changed += code != was[name]
+            self.assertGreater(changed, 10)
+            self.assertTrue(self.answer(self.out))
+            self.assertEqual(self.experts(self.out), self.experts(v4))
+        os.remove(self.out)
+        self.quantize(v4, self.out, "MXFP4_MOE", "--fit", "1M", code=2)
 
     def test_warnings(self):
         """Few bits without importance or with gaps in it, a source that is quantised, a larger result, surplus bytes."""
