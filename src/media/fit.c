@@ -77,6 +77,9 @@ ingle_status media_check_samples(const float *samples, size_t n, const char *nam
     enum { LARGEST = 32768 };
     if (!n)
         return err_set(err, INGLE_ARG, "%s: the sound is empty: it has no samples", name);
+    if (n < MEDIA_MIN_SAMPLES)
+        return err_set(err, INGLE_ARG, "%s: the sound has %zu samples (16 kHz); the least is %d",
+                       name, n, MEDIA_MIN_SAMPLES);
     if (n > MEDIA_MAX_SAMPLES)
         return err_set(err, INGLE_ARG, "%s: the sound has %.2f seconds; the limit is %d", name,
                        (double)n / MEDIA_RATE, MEDIA_MAX_SECONDS);

@@ -26,6 +26,7 @@ enum {
     MEDIA_MAX_PICTURE_BYTES = 20 << 20, /* of a picture's file */
     MEDIA_MAX_SOUND_BYTES = 25 << 20,   /* of a sound's file */
     MEDIA_MAX_SECONDS = 30,
+    MEDIA_MIN_SAMPLES = 161, /* what one frame of a spectrogram needs */
     MEDIA_RATE = 16000, /* samples a second, after decoding */
     MEDIA_MAX_SAMPLES = MEDIA_MAX_SECONDS * MEDIA_RATE,
     MEDIA_MAX_PARTS = 16, /* in one request */

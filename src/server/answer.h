@@ -70,6 +70,8 @@ struct answer_options {
     bool verbose;            /* replies carry the rendered prompt */
     /* a note stands for images and files of the last turn, too: they are no fault */
     bool note_media;
+    bool sees, hears;       /* the model reads pictures, sound */
+    const char *media_urls; /* hosts that media are fetched from; NULL: none */
     struct report_sink sink; /* for what is left out of a request */
     double keepalive_seconds; /* 0: 10 */
     double grace_seconds;     /* 0: a client that leaves always ends its request */

@@ -61,6 +61,8 @@ struct answer_part {
     int32_t *ids;                  /* owned by the prompt's first part */
     size_t n_ids;
     struct ingle_shortened kept; /* what is computed of them, owned likewise; n 0: all of them */
+    struct ingle_span *span; /* [n_spans] where media stand; owned likewise */
+    size_t n_spans;
     size_t hidden; /* tokens in front that are not the client's: BOS */
     bool open_thought;
     struct answer_run *run; /* [n], in answer.run */
@@ -119,6 +121,7 @@ struct answer {
     bool held;     /* its parts compute nothing: the client has more than it reads */
     bool observed; /* answer_options.observe was called */
 
+    struct ingle_medium **medium; /* [request.n_media] owned; NULL: there are none */
     struct answer_part *part; /* [n_parts] */
     int n_parts;
     int n_submitted; /* the others found the queue full and are tried again */

@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "server/medium.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -99,7 +100,7 @@ static bool may_shorten(const struct answer *a)
 {
     const struct chat_request *r = &a->request;
     const bool strict = r->has_grammar || (r->tools.n && r->tool_choice != TOOLS_NONE);
-    return !a->counted && !r->echo && r->prompt_keep < 1 &&
+    return !a->counted && !r->n_media && !r->echo && r->prompt_keep < 1 &&
            (r->keep_asked || (!strict && a->core->o.prompt_ctx));
 }
 
@@ -197,10 +198,50 @@ static void append_prefill(struct answer *a, struct answer_part *p, const struct
     append_text(a, p, pre->content.at, pre->content.n, 0, f);
 }
 
-/* messages as text, and what ingle_chat_render() makes of it. */
-static void render(struct answer *a, struct answer_part *p, const struct str *messages,
+/* The media of messages in the order of their parts, each of which has its number. */
+static size_t order_media(const struct answer *a, struct json_object *messages,
+                          struct ingle_medium **out)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < json_object_array_length(messages); i++) {
+        struct json_object *m = json_object_array_get_idx(messages, i);
+        struct json_object *content =
+            json_object_is_type(m, json_type_object) ? request_get(m, "content") : NULL;
+        for (size_t k = 0; json_object_is_type(content, json_type_array) &&
+                           k < json_object_array_length(content);
+             k++) {
+            struct json_object *part = json_object_array_get_idx(content, k);
+            struct json_object *number =
+                json_object_is_type(part, json_type_object) ? request_get(part, "medium") : NULL;
+            const int64_t at = number ? json_object_get_int64(number) : -1;
+            if (at >= 0 && at < (int64_t)a->request.n_media && n < a->request.n_media)
+                out[n++] = a->medium[at];
+        }
+    }
+    return n;
+}
+
+/* Takes what a rendered prompt has. */
+static void take_prompt(struct answer_part *p, struct ingle_prompt *prompt)
+{
+    p->ids = prompt->ids;
+    p->n_ids = prompt->n_ids;
+    p->span = prompt->span;
+    p->n_spans = prompt->n_spans;
+    p->open_thought = prompt->open_thought;
+    prompt->ids = NULL;
+    prompt->span = NULL;
+    prompt->n_spans = 0;
+    ingle_prompt_release(prompt);
+}
+
+/* messages, also as text, and what ingle_chat_render() makes of it. */
+static void render(struct answer *a, struct answer_part *p, struct json_object *list,
                    const struct prefill *pre, struct fault *f)
 {
+    const struct str *messages = &a->request.messages;
+    struct ingle_medium *medium[MEDIUM_MOST];
+    const size_t n_media = a->medium ? order_media(a, list, medium) : 0;
     const bool gemma = is_gemma(a->info.llm);
     const bool tools = a->request.tools.n && a->request.tool_choice != TOOLS_NONE;
     struct ingle_bounds bounds = bounds_of(a, f);
@@ -215,6 +256,8 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
         .no_generation_prompt = a->request.no_generation_prompt && !pre->there,
         .effort = effort_of(a, gemma),
         .developer_own = a->core->o.developer_own,
+        .media = medium,
+        .n_media = n_media,
     };
     struct ingle_prompt prompt = {0};
     struct ingle_error e;
@@ -223,11 +266,7 @@ static void render(struct answer *a, struct answer_part *p, const struct str *me
         say_untokenised(a, st, &bounds, &e, f);
         return;
     }
-    p->ids = prompt.ids;
-    p->n_ids = prompt.n_ids;
-    prompt.ids = NULL;
-    p->open_thought = prompt.open_thought;
-    ingle_prompt_release(&prompt);
+    take_prompt(p, &prompt);
     if (pre->there)
         append_prefill(a, p, pre, gemma, f);
     /* A constraint would forbid the thought that the model may open by itself. */
@@ -263,7 +302,7 @@ static void render_chat(struct answer *a, struct answer_part *p, struct fault *f
     if (!str_ok(&pre.content) || !str_ok(&pre.reasoning) || !str_ok(&a->request.messages))
         request_fault(f, FAULT_ENGINE, NULL, "no memory for a prompt");
     if (!f->kind)
-        render(a, p, &a->request.messages, &pre, f);
+        render(a, p, messages, &pre, f);
     str_release(&pre.content);
     str_release(&pre.reasoning);
     json_object_put(messages);
@@ -281,6 +320,24 @@ static void check_ids(const struct answer *a, const struct request_prompt *q, st
         }
 }
 
+/* A text with markers for its media. */
+static void append_media(struct answer *a, struct answer_part *p, const struct request_prompt *q,
+                         struct fault *f)
+{
+    struct ingle_error e;
+    struct ingle_bounds b = bounds_of(a, f);
+    struct ingle_prompt prompt = {0};
+    if (f->kind || !a->medium)
+        return;
+    const ingle_status st = ingle_tokenize_media(
+        a->info.llm, q->text.at, q->text.n, INGLE_PARSE_SPECIAL, MEDIUM_MARKER,
+        a->medium + q->first_medium, q->n_media, &b, &prompt, &e);
+    if (st)
+        say_untokenised(a, st, &b, &e, f);
+    else
+        take_prompt(p, &prompt);
+}
+
 static void read_prompt(struct answer *a, struct answer_part *p, const struct request_prompt *q,
                         struct fault *f)
 {
@@ -290,7 +347,10 @@ static void read_prompt(struct answer *a, struct answer_part *p, const struct re
             request_fault(f, FAULT_ENGINE, NULL, "no memory for a prompt of %zu tokens", q->n_ids);
         return;
     }
-    append_text(a, p, q->text.at, q->text.n, INGLE_PARSE_SPECIAL, f);
+    if (q->n_media)
+        append_media(a, p, q, f);
+    else
+        append_text(a, p, q->text.at, q->text.n, INGLE_PARSE_SPECIAL, f);
     struct ingle_model_info info;
     ingle_model_info(a->info.llm, &info);
     if (f->kind || !a->request.add_special || !info.add_bos || info.bos < 0 ||
@@ -303,6 +363,8 @@ static void read_prompt(struct answer *a, struct answer_part *p, const struct re
     memmove(p->ids + 1, p->ids, (p->n_ids - 1) * sizeof *p->ids);
     p->ids[0] = info.bos;
     p->hidden = 1;
+    for (size_t i = 0; i < p->n_spans; i++)
+        p->span[i].start++;
 }
 
 static void shorten(struct answer *a, struct answer_part *p, struct fault *f)
@@ -333,7 +395,15 @@ static void check_length(struct answer *a, const struct answer_part *p, struct f
     }
     if (n < n_ctx || (n == n_ctx && a->request.max_tokens == 0))
         return;
-    if (p->kept.n)
+    int64_t n_soft = 0;
+    for (size_t i = 0; i < p->n_spans; i++)
+        n_soft += p->span[i].n;
+    if (n_soft)
+        request_fault(f, FAULT_CONTEXT, request_prompt_param(&a->request),
+                      "the prompt has %lld tokens, %lld of them of %zu pictures and sounds, and "
+                      "exceeds the available context size of %lld tokens",
+                      (long long)n, (long long)n_soft, p->n_spans, (long long)n_ctx);
+    else if (p->kept.n)
         request_fault(f, FAULT_CONTEXT, request_prompt_param(&a->request),
                       "the prompt has %zu tokens, is shortened to %lld, and exceeds the available "
                       "context size of %lld tokens",
@@ -348,14 +418,37 @@ static void check_length(struct answer *a, const struct answer_part *p, struct f
     f->n_ctx = n_ctx;
 }
 
+/* Before any prompt: how many tokens they have is known then. */
+static void open_media(struct answer *a, struct fault *f)
+{
+    if (f->kind || !a->request.n_media)
+        return;
+    a->medium = mem_calloc(a->request.n_media, sizeof *a->medium);
+    if (!a->medium)
+        request_fault(f, FAULT_ENGINE, NULL, "no memory for the media of a request");
+    else
+        medium_open_all(&a->request, &a->core->o, a->medium, f);
+}
+
+static void release_media(struct answer *a)
+{
+    for (size_t i = 0; a->medium && i < a->request.n_media; i++)
+        ingle_medium_close(a->medium[i]);
+    mem_free(a->medium);
+    a->medium = NULL;
+}
+
 static void make_prompts(struct answer *a, struct fault *f)
 {
+    open_media(a, f);
     for (int i = 0; i < a->n_parts && !request_is_over(f); i++) {
         struct answer_part *p = &a->part[i];
         if (p->first) { /* the same prompt once more */
             p->ids = p[-1].ids;
             p->n_ids = p[-1].n_ids;
             p->kept = p[-1].kept;
+            p->span = p[-1].span;
+            p->n_spans = p[-1].n_spans;
             p->hidden = p[-1].hidden;
             p->open_thought = p[-1].open_thought;
             continue;
@@ -743,6 +836,9 @@ void answer_release_parts(struct answer *a)
         if (!p->first) {
             ingle_free(p->ids);
             ingle_shortened_release(&p->kept);
+            for (size_t k = 0; k < p->n_spans; k++)
+                ingle_medium_close(p->span[k].medium);
+            ingle_free(p->span);
         }
         mem_free(p->echo.token);
         mem_free(p->echo.top);
@@ -753,6 +849,7 @@ void answer_release_parts(struct answer *a)
     mem_free(a->part);
     mem_free(a->run);
     mem_free(a->shown);
+    release_media(a);
 }
 
 void answer_reply_count(const struct answer_core *c, struct http_exchange *x,

@@ -352,7 +352,7 @@ static void keep_tokens(const struct answer *a)
     const bool short_ = p->kept.n > 0;
     const int32_t *ids = short_ ? p->kept.ids : p->ids;
     const size_t n = short_ ? (size_t)p->kept.n : p->n_ids;
-    if (a->core->o.keep && !a->fault.kind)
+    if (a->core->o.keep && !a->fault.kind && !p->n_spans) /* a slot has token ids only */
         a->core->o.keep(a->core->o.arg, &a->request,
                         &(struct answer_tokens){
                             .prompt = ids,
@@ -399,6 +399,8 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .prompt = p->kept.n ? p->kept.ids : p->ids,
         .n_prompt = answer_part_n(p),
         .position = p->kept.n ? p->kept.position : NULL,
+        .span = p->span,
+        .n_spans = p->n_spans,
         .max_tokens = max_tokens,
         .n = p->n,
         .ignore_end = q->ignore_end,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/convert.h"
 
+#include "server/medium.h"
+
 #include <string.h>
 
 void convert_init(struct convert *c)
@@ -41,7 +43,7 @@ static void begin_message(struct convert *c, const char *role)
 static void put_result(struct convert *c, struct view id, struct view t)
 {
     begin_message(c, "tool");
-    view_put(&c->messages, t);
+    medium_put_content(&c->messages, t);
     str_adds(&c->messages, ",\"tool_call_id\":");
     view_put(&c->messages, id);
     str_addc(&c->messages, '}');
@@ -81,7 +83,7 @@ static void close_user(struct convert *c)
     if (!c->has_user)
         return;
     begin_message(c, c->by_developer ? "developer" : "user");
-    str_add_json(&c->messages, c->user.at, c->user.n);
+    medium_put_content(&c->messages, view_str(&c->user));
     str_addc(&c->messages, '}');
     clear(c, &c->user);
     c->has_user = c->by_developer = false;
@@ -103,7 +105,7 @@ static void answer_waiting(struct convert *c)
 
 static void add_paragraph(struct str *s, struct view t)
 {
-    if (s->n && t.n)
+    if (s->n && t.n && !medium_joins(s, t))
         str_adds(s, "\n\n");
     str_add(s, t.at, t.n);
 }

@@ -334,6 +334,13 @@ void request_release(struct chat_request *r)
     str_release(&r->cache_key);
     str_release(&r->sparse);
     str_release(&r->kv_select);
+    for (size_t i = 0; i < r->n_media; i++) {
+        str_release(&r->medium[i].bytes);
+        mem_free(r->medium[i].url);
+    }
+    mem_free(r->medium);
+    r->medium = NULL;
+    r->n_media = r->cap_media = 0;
     for (size_t i = 0; i < r->n_prompts; i++) {
         str_release(&r->prompt[i].text);
         mem_free(r->prompt[i].ids);

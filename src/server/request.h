@@ -111,6 +111,8 @@ struct request_prompt {
     int32_t *ids;
     size_t n_ids;
     bool is_ids;
+    /* the media that the markers "<__media__>" of text stand for */
+    size_t first_medium, n_media;
 };
 
 struct request_ids {
@@ -120,6 +122,17 @@ struct request_ids {
 
 /* What becomes of keywords of schemas that are not supported. */
 enum request_unsupported { UNSUPPORTED_DEFAULT, UNSUPPORTED_REFUSE, UNSUPPORTED_DROP };
+
+/* A picture or sound (server/medium.h). */
+struct request_medium {
+    enum ingle_media_kind kind; /* ANY: the bytes tell */
+    bool is_sound;
+    struct str bytes;
+    char *url; /* owned; where bytes are to be fetched; NULL: they are there */
+    int32_t budget;
+    char name[64]; /* "message 2, part 1" */
+    char param[96];
+};
 
 struct chat_request {
     struct str model; /* as asked, or "" */
@@ -139,6 +152,10 @@ struct chat_request {
     bool no_prefill; /* a last assistant message is complete */
     bool thought_control; /* a client may end a thought: answer_end_thought() */
     int64_t thinking_budget; /* tokens of a thought at most; -1: no limit */
+
+    struct request_medium *medium; /* [n_media] of all messages or prompts, in no order */
+    size_t n_media, cap_media;
+    int32_t image_tokens; /* of pictures without a detail; 0: as the server's option says */
 
     struct request_prompt *prompt; /* [n_prompts] */
     size_t n_prompts, cap_prompts;

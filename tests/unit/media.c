@@ -220,11 +220,13 @@ static void pixels_and_samples_of_a_host_are_checked(void **state)
     assert_int_equal(media_check_samples(x, 0, "s", &err), INGLE_ARG);
     assert_int_equal(media_check_samples(x, MEDIA_MAX_SAMPLES, "s", &err), INGLE_OK);
     assert_int_equal(media_check_samples(x, MEDIA_MAX_SAMPLES + 1, "s", &err), INGLE_ARG);
+    assert_int_equal(media_check_samples(x, 160, "s", &err), INGLE_ARG);
+    assert_non_null(strstr(err.msg, "160 samples (16 kHz); the least is 161"));
     x[7] = NAN;
-    assert_int_equal(media_check_samples(x, 8, "s", &err), INGLE_ARG);
+    assert_int_equal(media_check_samples(x, 161, "s", &err), INGLE_ARG);
     assert_non_null(strstr(err.msg, "sample 7"));
     x[7] = -40000;
-    assert_int_equal(media_check_samples(x, 8, "s", &err), INGLE_ARG);
+    assert_int_equal(media_check_samples(x, 161, "s", &err), INGLE_ARG);
 }
 
 int main(void)

@@ -840,6 +840,12 @@ static void broken_sounds_are_refused(void **state)
     str_init(&b);
     wav(&b, (struct wav){1, 1, 16, 16000, 0});
     assert_refused(&b, "WAV: the sound is empty", "");
+    wav(&b, (struct wav){1, 1, 16, 16000, 1});
+    assert_refused(&b, "1 samples", "161");
+    wav(&b, (struct wav){1, 1, 16, 16000, 160});
+    assert_refused(&b, "160 samples", "161");
+    wav(&b, (struct wav){1, 1, 16, 48000, 480});
+    assert_refused(&b, "160 samples", "161");
     wav(&b, (struct wav){1, 1, 8, 8000, 31 * 8000});
     assert_refused(&b, "31.00 seconds", "the limit is 30");
     static const struct {

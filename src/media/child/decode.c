@@ -61,6 +61,8 @@ ingle_status media_child_decode(const uint8_t *at, size_t n, struct media_data *
     if (s == INGLE_OK)
         s = media_is_picture(d.kind) ? picture(d.kind, at, n, &d.picture, err)
                                      : media_child_wav(at, n, &d.sound, err);
+    if (s == INGLE_OK && d.kind == MEDIA_WAV)
+        s = media_check_samples(d.sound.samples, d.sound.n, "WAV", err);
     if (s == INGLE_OK)
         *out = d;
     else

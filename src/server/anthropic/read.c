@@ -2,6 +2,7 @@
 #include "server/anthropic/anthropic.h"
 
 #include "base/mem.h"
+#include "server/medium.h"
 #include "server/odd.h"
 #include "server/openai/openai.h"
 #include "server/part.h"
@@ -23,6 +24,10 @@ struct reader {
     struct json_object *by_name; /* {name: tool}, once one was looked for */
     size_t n_shown;              /* bytes of definitions that references brought */
     bool defers; /* those with defer_loading wait until the conversation names them */
+    struct chat_request *r;
+    const struct answer_options *o;
+    bool may_show;     /* a place whose media prompts hold */
+    size_t i, k;       /* numbers of the message and its block */
     bool answered; /* the message has been: nobody can send it otherwise */
     bool notes;    /* a note stands for media of the last turn, too */
     size_t n_calls, n_results; /* without an id so far */
@@ -44,8 +49,22 @@ static void fail_type(struct reader *d, const char *where, const char *what, str
 
 static void add_line(struct str *out, struct view t)
 {
-    str_adds(out, out->n && t.n ? "\n" : "");
+    str_adds(out, out->n && t.n && !medium_joins(out, t) ? "\n" : "");
     str_add(out, t.at, t.n);
+}
+
+/* Appends the mark of a picture or sound.  False: the model is not shown it. */
+static bool add_medium(struct reader *d, struct json_object *block, struct str *out)
+{
+    char param[96];
+    if (!d->may_show || !medium_is_shown(d->o, block))
+        return false;
+    snprintf(param, sizeof param, "%s.content[%zu]", d->where, d->k);
+    const struct medium_place at = {"message", "block", d->i, d->k, param};
+    const int i = medium_read(d->r, block, &at, d->o, d->fault);
+    if (i >= 0)
+        medium_put_mark(out, d->r, i);
+    return true;
 }
 
 /* Appends the texts of a string or a list of blocks.  False: there is a medium in it. */
@@ -152,11 +171,13 @@ static bool add_block(struct reader *d, struct json_object *block, struct str *o
     } else if (text.at) {
         add_line(out, text);
     } else if (!view_is(type, "document") && part_read(block, &said) == PART_MEDIUM) {
-        return false;
+        str_release(&said);
+        return add_medium(d, block, out);
     } else if (said.n) {
         add_line(out, view_str(&said));
     } else if (view_is(type, "document")) {
-        return add_document(d, block, out, depth);
+        str_release(&said);
+        return add_document(d, block, out, depth) || add_medium(d, block, out);
     } else if (view_is(type, "tool_reference")) {
         show_tool(d, view_member(block, "tool_name"), NULL, out);
     } else if (view_is(type, "tool_addition")) {
@@ -254,7 +275,7 @@ static void read_result(struct reader *d, struct json_object *block)
         str_adds(&text, text.n ? "\n" : "");
         view_put_json(&text, content);
     } else if (!add_texts(d, content, &text, 0)) {
-        drop(d, VIEW("tool_result"), "this version reads only text");
+        drop(d, VIEW("tool_result"), "a part that this model does not read");
         add_line(&text, VIEW(PART_NOTE));
     }
     d->convert.failed = d->convert.failed || !str_ok(&text);
@@ -279,14 +300,13 @@ static void read_user_block(struct reader *d, struct json_object *block)
     str_init(&text);
     const bool all = add_block(d, block, &text, 0);
     if (!all && (d->answered || d->notes)) {
-        drop(d, type, "this version reads only text");
+        drop(d, type, "this model does not read it");
         add_line(&text, VIEW(PART_NOTE));
     } else if (!all)
         request_fault(d->fault, FAULT_REQUEST, d->where,
-                      "a content block has the type %.40s and holds more than text: this version "
-                      "reads only text "
-                      "(--media note)",
-                      type.at ? type.at : "null");
+                      "message %zu, block %zu: it has the type %.40s and holds more than text: this "
+                      "model reads %s (--media note)",
+                      d->i + 1, d->k + 1, type.at ? type.at : "null", medium_readable(d->o));
     d->convert.failed = d->convert.failed || !str_ok(&text);
     convert_user(&d->convert, view_str(&text));
     str_release(&text);
@@ -329,7 +349,7 @@ static void read_assistant_block(struct reader *d, struct json_object *block)
         const bool thought = part_read(block, &text) == PART_THOUGHT;
         str_clear(&text);
         if (!add_block(d, block, &text, 0))
-            drop(d, type, "this version reads only text");
+            drop(d, type, "this model does not read it");
         d->convert.failed = d->convert.failed || !str_ok(&text);
         if (text.n)
             (thought ? convert_thought : convert_say)(&d->convert, view_str(&text));
@@ -340,11 +360,13 @@ static void read_assistant_block(struct reader *d, struct json_object *block)
 static void read_user(struct reader *d, struct json_object *content)
 {
     const size_t n = json_object_array_length(content);
-    for (size_t i = 0; i < n && request_go_on(d->fault); i++)
-        if (is_result(json_object_array_get_idx(content, i)))
-            read_result(d, json_object_array_get_idx(content, i));
-    for (size_t i = 0; i < n && request_go_on(d->fault); i++)
-        read_user_block(d, json_object_array_get_idx(content, i));
+    d->may_show = true;
+    for (d->k = 0; d->k < n && request_go_on(d->fault); d->k++)
+        if (is_result(json_object_array_get_idx(content, d->k)))
+            read_result(d, json_object_array_get_idx(content, d->k));
+    for (d->k = 0; d->k < n && request_go_on(d->fault); d->k++)
+        read_user_block(d, json_object_array_get_idx(content, d->k));
+    d->may_show = false;
 }
 
 static bool has_role(struct json_object *message, const char *role)
@@ -438,6 +460,7 @@ static void read_messages(struct reader *d, struct json_object *body)
         snprintf(where, sizeof where, "messages[%zu]", i);
         d->where = where;
         d->answered = i < answered;
+        d->i = i;
         read_message(d, json_object_array_get_idx(messages, i));
     }
     d->where = "messages";
@@ -692,7 +715,9 @@ void anthropic_read(struct json_object *body, const struct answer_options *o,
                     const char *request_id, const struct report_sink *sink, struct chat_request *r,
                     struct anthropic **out, struct fault *fault)
 {
-    struct reader d = {.sink = request_notes(r, sink),
+    struct reader d = {.r = r,
+                       .o = o,
+                       .sink = request_notes(r, sink),
                        .fault = fault,
                        .where = "messages",
                        .notes = o->note_media};

@@ -6,6 +6,7 @@
 #include "server/openai/openai.h"
 
 #include "server/convert.h"
+#include "server/medium.h"
 #include "server/part.h"
 
 #include <stdio.h>
@@ -17,9 +18,12 @@ enum { MAX_TOOL_BYTES = 1 << 20, MAX_CALLS = 1024 };
 /* One message on its way. */
 struct reading {
     struct str *out;
+    struct chat_request *r;
+    const struct answer_options *o;
     struct fault *f;
     const struct report_sink *sink;
     bool notes;       /* a note stands for media of the last turn, too */
+    bool may_show;    /* a role whose media prompts hold */
     size_t i;         /* its number */
     size_t answered;  /* messages before this one have been answered */
     char where[64];   /* "messages[3]" */
@@ -66,8 +70,8 @@ static bool note(struct reading *m, const char *member, struct json_object *part
         return true;
     }
     if (medium)
-        say(m, member, "%s%.60s: this version reads only text (--media note)",
-            word ? "has the type " : "is an image", word ? word : "");
+        say(m, member, "%s%.60s: this model reads %s (--media note)",
+            word ? "has the type " : "is an image", word ? word : "", medium_readable(m->o));
     else if (word)
         say(m, member, "has the type %.60s, not " PART_TYPES, word);
     else
@@ -90,6 +94,20 @@ static void put_text_part(struct reading *m, const char *text, size_t n)
     write_member(m->out, "type", "text");
     write_member_string(m->out, "text", text, n);
     write_close(m->out, '}');
+}
+
+/* False: the model is not shown it. */
+static bool put_medium(struct reading *m, struct json_object *part, const char *member, size_t k)
+{
+    char param[96];
+    if (!m->may_show || !medium_is_shown(m->o, part))
+        return false;
+    snprintf(param, sizeof param, "%s.%s", m->where, member);
+    const struct medium_place at = {"message", "part", m->i, k, param};
+    const int i = medium_read(m->r, part, &at, m->o, m->f);
+    if (i >= 0)
+        medium_put_part(m->out, m->r, i);
+    return true;
 }
 
 static void put_part(struct reading *m, struct json_object *part, size_t k)
@@ -118,6 +136,8 @@ static void put_part(struct reading *m, struct json_object *part, size_t k)
         break;
     case PART_MEDIUM:
     case PART_UNKNOWN:
+        if (kind == PART_MEDIUM && put_medium(m, part, member, k))
+            break;
         if (note(m, member, part, kind == PART_MEDIUM))
             put_text_part(m, PART_NOTE, sizeof PART_NOTE - 1);
         break;
@@ -130,9 +150,15 @@ static void put_part(struct reading *m, struct json_object *part, size_t k)
 static void put_images(struct reading *m, struct json_object *images)
 {
     for (size_t k = 0;
-         has_items(images) && k < json_object_array_length(images) && request_go_on(m->f); k++)
-        if (note(m, "images", NULL, true))
+         has_items(images) && k < json_object_array_length(images) && request_go_on(m->f); k++) {
+        struct json_object *image = json_object_array_get_idx(images, k);
+        char member[40];
+        snprintf(member, sizeof member, "images[%zu]", k);
+        if (m->may_show && medium_is_shown(m->o, image) && !request_is_text(image))
+            say(m, member, "is no string");
+        else if (!put_medium(m, image, member, k) && note(m, "images", NULL, true))
             put_text_part(m, PART_NOTE, sizeof PART_NOTE - 1);
+    }
 }
 
 /* A list of parts, or one, and images. */
@@ -427,6 +453,7 @@ static void put_message(struct reading *m, struct json_object *o)
         say(m, "role", "is not system, developer, user, assistant or tool");
         return;
     }
+    m->may_show = strcmp(role, "user") == 0 || strcmp(role, "tool") == 0;
     write_open(m->out, '{');
     if (strcmp(role, "tool") == 0) {
         put_tool(m, o);
@@ -449,7 +476,8 @@ void openai_read_messages(struct chat_request *r, struct json_object *body,
                           const struct answer_options *o, struct fault *f)
 {
     struct reading m = {
-        .out = &r->messages, .f = f, .sink = request_notes(r, &o->sink), .notes = o->note_media};
+        .out = &r->messages, .r = r, .o = o, .f = f, .sink = request_notes(r, &o->sink),
+        .notes = o->note_media};
     struct json_object *list = request_get_array(body, "messages", REQUEST_MAX_MESSAGES, f);
     const size_t n = list ? json_object_array_length(list) : 0;
     r->chat = true;

@@ -2,7 +2,9 @@
 #include "server/openai/openai.h"
 
 #include "base/mem.h"
+#include "server/medium.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- count, stream ---- */
@@ -95,10 +97,37 @@ static void read_mixed(struct chat_request *r, struct json_object *list,
     }
 }
 
+static size_t count_markers(struct view t)
+{
+    size_t n = 0;
+    for (const char *at = t.at; (at = strstr(at, MEDIUM_MARKER)); at += strlen(MEDIUM_MARKER))
+        n++;
+    return n;
+}
+
+/* llama.cpp's list of files in base64, for the markers of a prompt. */
+static void read_media(struct chat_request *r, struct json_object *media,
+                       const struct answer_options *o, struct fault *f)
+{
+    for (size_t i = 0; media && i < json_object_array_length(media) && request_go_on(f); i++) {
+        struct json_object *one = json_object_array_get_idx(media, i);
+        char param[64];
+        snprintf(param, sizeof param, "prompt.multimodal_data[%zu]", i);
+        const struct medium_place at = {"prompt", "file", r->n_prompts - 1, i, param};
+        if (!request_is_text(one))
+            request_fault(f, FAULT_REQUEST, param, "'%s' is no string", param);
+        else if (medium_is_shown(o, one))
+            (void)medium_read(r, one, &at, o, f);
+        else
+            request_fault(f, FAULT_REQUEST, param, "'%s' is a picture or sound: this model reads %s",
+                          param, medium_readable(o));
+    }
+}
+
 void openai_read_prompt(struct chat_request *r, struct json_object *v,
                         const struct answer_options *o, struct fault *f)
 {
-    struct json_object *text = v;
+    struct json_object *text = v, *media = NULL;
     if (f->kind)
         return;
     if (json_object_is_type(v, json_type_array)) {
@@ -107,10 +136,7 @@ void openai_read_prompt(struct chat_request *r, struct json_object *v,
     }
     if (json_object_is_type(v, json_type_object)) {
         text = request_get(v, "prompt_string");
-        struct json_object *media = request_get_array(v, "multimodal_data", 16, f);
-        if (media && json_object_array_length(media))
-            request_fault(f, FAULT_REQUEST, "prompt", "'prompt' has images or sounds: this version "
-                                                      "reads only text");
+        media = request_get_array(v, "multimodal_data", REQUEST_MAX_VALUES, f);
     }
     if (!request_is_text(text)) {
         request_fault(f, FAULT_REQUEST, "prompt",
@@ -118,8 +144,16 @@ void openai_read_prompt(struct chat_request *r, struct json_object *v,
         return;
     }
     struct request_prompt *p = request_add_prompt(r, f);
-    if (p)
-        str_add(&p->text, json_object_get_string(text), (size_t)json_object_get_string_len(text));
+    if (!p)
+        return;
+    str_add(&p->text, json_object_get_string(text), (size_t)json_object_get_string_len(text));
+    p->first_medium = r->n_media;
+    read_media(r, media, o, f);
+    p->n_media = r->n_media - p->first_medium;
+    const size_t n = count_markers(view_str(&p->text));
+    if (media && !f->kind && n != p->n_media)
+        request_fault(f, FAULT_REQUEST, "prompt.multimodal_data",
+                      "'prompt' has %zu markers '" MEDIUM_MARKER "' for %zu files", n, p->n_media);
 }
 
 /* A list is one prompt if it has a token in it, else a list of prompts. */

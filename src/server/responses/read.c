@@ -2,6 +2,7 @@
 #include "server/responses/responses.h"
 
 #include "base/mem.h"
+#include "server/medium.h"
 #include "server/odd.h"
 #include "server/part.h"
 #include "server/thought.h"
@@ -46,19 +47,32 @@ static void note(struct responses_reader *d, struct view type, bool medium, size
                  const char *where)
 {
     if (d->answered || say != convert_user || (medium && d->notes)) {
-        drop(d, type, medium ? "this version reads only text" : "a part without text");
+        drop(d, type, medium ? "this model does not read it" : "a part without text");
         if (medium)
             say(&d->convert, VIEW(PART_NOTE));
     } else if (medium) {
         request_fault(
             d->fault, FAULT_REQUEST, where,
-            "part %zu of the content is '%.40s': this version reads only text (--media note)", i,
-            type.at);
+            "part %zu of the content is '%.40s': this model reads %s (--media note)", i,
+            type.at, medium_readable(d->o));
     } else {
         request_fault(d->fault, FAULT_REQUEST, where,
                       "part %zu of the content is '%.40s', not " PART_TYPES, i,
                       type.at ? type.at : "");
     }
+}
+
+/* Appends the mark of a picture or sound.  False: the model is not shown it. */
+static bool add_medium(struct responses_reader *d, struct json_object *part, size_t k,
+                       const char *where, struct str *out)
+{
+    if (!d->r || !medium_is_shown(d->o, part))
+        return false;
+    const struct medium_place at = {"item", "part", d->i, k, where};
+    const int i = medium_read(d->r, part, &at, d->o, d->fault);
+    if (i >= 0)
+        medium_put_mark(out, d->r, i);
+    return true;
 }
 
 static void read_part(struct responses_reader *d, struct json_object *part, size_t i, say_fn *say,
@@ -82,6 +96,10 @@ static void read_part(struct responses_reader *d, struct json_object *part, size
     case PART_BROKEN:
     case PART_MEDIUM:
     case PART_UNKNOWN:
+        if (kind == PART_MEDIUM && say == convert_user && add_medium(d, part, i, where, &text)) {
+            say(&d->convert, view_str(&text));
+            break;
+        }
         note(d, view_member(part, "type"), kind == PART_MEDIUM, i, say, where);
         break;
     }
@@ -108,7 +126,7 @@ static void read_content(struct responses_reader *d, struct json_object *content
 }
 
 /* Appends the texts of parts; media leave a note, as tools may return them unasked. */
-static void add_parts(struct responses_reader *d, struct json_object *parts,
+static void add_parts(struct responses_reader *d, struct json_object *parts, bool shown,
                       struct str *out, const char *where)
 {
     for (size_t i = 0; i < json_object_array_length(parts) && request_go_on(d->fault); i++) {
@@ -118,11 +136,11 @@ static void add_parts(struct responses_reader *d, struct json_object *parts,
         const enum part kind = part_read(part, &text);
         if (kind == PART_MISTYPED)
             fail(d, where, "'type' of a part", view_get(part, "type"), "a string");
-        if (kind == PART_MEDIUM) {
-            drop(d, view_member(part, "type"), "this version reads only text");
+        if (kind == PART_MEDIUM && !(shown && add_medium(d, part, i, where, &text))) {
+            drop(d, view_member(part, "type"), "this model does not read it");
             str_adds(&text, PART_NOTE);
         }
-        str_adds(out, out->n && text.n ? "\n" : "");
+        str_adds(out, out->n && text.n && !medium_joins(out, view_str(&text)) ? "\n" : "");
         str_add(out, text.at, text.n);
         out->failed |= text.failed;
         str_release(&text);
@@ -135,7 +153,7 @@ static void add_value(struct responses_reader *d, struct json_object *v, struct 
     if (text.at)
         str_add(out, text.at, text.n);
     else if (json_object_is_type(v, json_type_array) && part_is_content(v))
-        add_parts(d, v, out, "input"); /* none is mistyped */
+        add_parts(d, v, true, out, "input"); /* none is mistyped */
     else if (v)
         view_put_json(out, v);
 }
@@ -150,7 +168,7 @@ static void read_reasoning(struct responses_reader *d, struct json_object *item,
     for (size_t i = 0; !found && i < 2; i++) {
         struct json_object *list = view_get(item, part[i]);
         if (json_object_is_type(list, json_type_array))
-            add_parts(d, list, &text, where);
+            add_parts(d, list, false, &text, where);
         found = text.n > 0;
     }
     d->convert.failed = d->convert.failed || !str_ok(&text);
@@ -503,6 +521,7 @@ static void read_items(struct responses_reader *d, struct json_object *items,
         struct json_object *item = json_object_array_get_idx(items, i);
         snprintf(where, sizeof where, "%s[%zu]", name, i);
         d->answered = i < answered;
+        d->i = i;
         read_item(d, item, where);
         if (!d->fault->kind && !view_is(view_member(item, "type"), "item_reference"))
             keep(d, item);
@@ -518,6 +537,7 @@ static void read_known_items(struct responses_reader *d, const struct responses_
         char where[64];
         snprintf(where, sizeof where, "%s[%zu]", name, i);
         d->answered = true;
+        d->i = i;
         read_known(d, list->at[i], where);
     }
 }
@@ -848,6 +868,8 @@ static void read_all(struct json_object *body, const struct answer_options *o,
 {
     struct responses_reader d = {.state = new_state(user),
                                  .store = store,
+                                 .r = r,
+                                 .o = o,
                                  .sink = request_notes(r, sink),
                                  .fault = fault,
                                  .notes = o->note_media};

@@ -194,6 +194,9 @@ struct responses {
 struct responses_reader {
     struct responses *state;
     struct responses_store *store;
+    struct chat_request *r; /* NULL: items are looked at only */
+    const struct answer_options *o;
+    size_t i; /* the item's number in the input */
     struct convert convert;
     /* tools that are read are late ones and told here; NULL: they stand in front */
     struct str *shown;

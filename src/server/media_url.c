@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "server/media_url.h"
+
+#include "base/mem.h"
+
+#include <arpa/inet.h>
+#include <curl/curl.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MOST_URL = 4096, MOST_SECONDS = 10, MOST_BYTES = 20 << 20, MOST_HOST = 253 };
+
+/* ---- addresses ---- */
+
+struct range4 {
+    uint32_t at;
+    int bits;
+};
+
+static bool is_public4(uint32_t a)
+{
+    static const struct range4 closed[] = {
+        {0x00000000, 8},  /* this network */
+        {0x0A000000, 8},  /* private */
+        {0x64400000, 10}, /* carriers */
+        {0x7F000000, 8},  /* loopback */
+        {0xA9FE0000, 16}, /* link-local */
+        {0xAC100000, 12}, /* private */
+        {0xC0000000, 24}, /* protocols */
+        {0xC0000200, 24}, /* examples */
+        {0xC0586300, 24}, /* 6to4 relays */
+        {0xC0A80000, 16}, /* private */
+        {0xC6120000, 15}, /* benchmarks */
+        {0xC6336400, 24}, /* examples */
+        {0xCB007100, 24}, /* examples */
+        {0xE0000000, 3},  /* multicast, reserved, broadcast */
+    };
+    for (size_t i = 0; i < sizeof closed / sizeof *closed; i++)
+        if ((a ^ closed[i].at) >> (32 - closed[i].bits) == 0)
+            return false;
+    return true;
+}
+
+/* 2000::/3 is the open internet; inside it some ranges carry addresses of other kinds. */
+static bool is_public6(const uint8_t a[16])
+{
+    if ((a[0] & 0xE0) != 0x20)
+        return false; /* ::, ::1, ::ffff:, 64:ff9b:, fc00::, fe80::, ff00:: */
+    const bool six_to_four = a[0] == 0x20 && a[1] == 0x02;
+    const bool protocols = a[0] == 0x20 && a[1] == 0x01 && (a[2] & 0xFE) == 0; /* Teredo, too */
+    const bool example = a[0] == 0x20 && a[1] == 0x01 && a[2] == 0x0D && a[3] == 0xB8;
+    const bool example2 = a[0] == 0x3F && a[1] == 0xFF;
+    return !six_to_four && !protocols && !example && !example2;
+}
+
+bool media_url_is_public(const struct sockaddr *a)
+{
+    if (a->sa_family == AF_INET) {
+        struct sockaddr_in in;
+        memcpy(&in, a, sizeof in);
+        return is_public4(ntohl(in.sin_addr.s_addr));
+    }
+    if (a->sa_family != AF_INET6)
+        return false;
+    struct sockaddr_in6 in;
+    memcpy(&in, a, sizeof in);
+    return is_public6(in.sin6_addr.s6_addr);
+}
+
+/* ---- hosts ---- */
+
+static bool host_matches(const char *host, const char *rule, size_t n)
+{
+    const size_t n_host = strlen(host);
+    if (n > 2 && rule[0] == '*') /* "*.example.org": names below it */
+        return n_host >= n && strncasecmp(host + n_host - (n - 1), rule + 1, n - 1) == 0;
+    return n_host == n && strncasecmp(host, rule, n) == 0;
+}
+
+static bool is_listed(const char *host, const char *hosts)
+{
+    while (*hosts) {
+        const size_t n = strcspn(hosts, ",");
+        if (n && host_matches(host, hosts, n))
+            return true;
+        hosts += n + (hosts[n] == ',');
+    }
+    return false;
+}
+
+ingle_status media_url_check_hosts(const char *hosts, struct err *err)
+{
+    static const char allowed[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.";
+    if (!*hosts)
+        return err_set(err, INGLE_ARG, "'media-urls' is empty; it takes hosts: 'example.org'");
+    while (*hosts) {
+        const size_t n = strcspn(hosts, ","), star = strncmp(hosts, "*.", 2) == 0 ? 2 : 0;
+        if (n <= star || n > MOST_HOST || strspn(hosts + star, allowed) < n - star)
+            return err_set(err, INGLE_ARG,
+                           "'media-urls': '%.*s' is no host such as 'example.org' or "
+                           "'*.example.org'",
+                           (int)(n < 60 ? n : 60), hosts);
+        hosts += n + (hosts[n] == ',');
+    }
+    return INGLE_OK;
+}
+
+/* ---- URLs ---- */
+
+struct address {
+    CURLU *url;
+    char *host, *port;
+};
+
+static void address_release(struct address *a)
+{
+    curl_free(a->host);
+    curl_free(a->port);
+    curl_url_cleanup(a->url);
+}
+
+/* The name that the certificate is for; a dot at the end makes no other one. */
+static void cut_dot(char *host)
+{
+    const size_t n = strlen(host);
+    if (n > 1 && host[n - 1] == '.')
+        host[n - 1] = 0;
+}
+
+static const char *parse(const char *text, const char *hosts, struct address *a)
+{
+    char *part = NULL;
+    *a = (struct address){.url = curl_url()};
+    if (!a->url)
+        return "there is no memory for it";
+    if (strlen(text) > MOST_URL)
+        return "it has more than 4096 bytes";
+    if (curl_url_set(a->url, CURLUPART_URL, text, 0) != CURLUE_OK)
+        return "it is no URL";
+    if (curl_url_get(a->url, CURLUPART_SCHEME, &part, 0) != CURLUE_OK)
+        return "it has no scheme";
+    const bool https = strcasecmp(part, "https") == 0;
+    curl_free(part);
+    if (!https)
+        return "only https: is fetched";
+    part = NULL;
+    if (curl_url_get(a->url, CURLUPART_USER, &part, 0) == CURLUE_OK) {
+        curl_free(part);
+        return "it has a user name";
+    }
+    if (curl_url_get(a->url, CURLUPART_HOST, &a->host, 0) != CURLUE_OK ||
+        curl_url_get(a->url, CURLUPART_PORT, &a->port, CURLU_DEFAULT_PORT) != CURLUE_OK)
+        return "it has no host";
+    cut_dot(a->host);
+    return is_listed(a->host, hosts) ? NULL : "its host is not among those of --media-urls";
+}
+
+static void say(struct fault *f, const char *where, const char *param, const char *why)
+{
+    request_fault(f, FAULT_REQUEST, param, "%s: the address is not fetched: %s", where, why);
+}
+
+void media_url_check(const char *url, const char *hosts, const char *where, const char *param,
+                     struct fault *f)
+{
+    struct address a;
+    const char *why = parse(url, hosts, &a);
+    if (why)
+        say(f, where, param, why);
+    address_release(&a);
+}
+
+/* ---- fetching ---- */
+
+struct fetch {
+    struct str *out;
+    struct fault *f;
+    bool too_large, refused;
+};
+
+static size_t on_body(char *at, size_t one, size_t n, void *arg)
+{
+    struct fetch *g = arg;
+    (void)one;
+    if (n > MOST_BYTES - g->out->n) {
+        g->too_large = true;
+        return 0;
+    }
+    str_add(g->out, at, n);
+    return str_ok(g->out) ? n : 0;
+}
+
+static int on_time(void *arg, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    struct fetch *g = arg;
+    (void)a, (void)b, (void)c, (void)d;
+    return request_is_over(g->f);
+}
+
+/* The last look: at the address that is connected to. */
+static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sockaddr *a)
+{
+    struct fetch *g = arg;
+    (void)purpose;
+    if (!media_url_is_public(&a->addr)) {
+        g->refused = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
+}
+
+/* "host:port:address" of the first address; every one must be public. */
+static const char *resolve(const struct address *a, char *out, size_t n)
+{
+    const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
+    struct addrinfo *all = NULL;
+    char text[INET6_ADDRSTRLEN + 32];
+    const char *host = a->host, *why = NULL;
+    if (getaddrinfo(host, a->port, &hints, &all) != 0 || !all)
+        return "its host has no address";
+    for (const struct addrinfo *i = all; i && !why; i = i->ai_next)
+        if (!media_url_is_public(i->ai_addr))
+            why = "its host has an address that is not of the open internet";
+    if (!why &&
+        getnameinfo(all->ai_addr, all->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST) != 0)
+        why = "its host has no address";
+    if (!why)
+        (void)snprintf(out, n, all->ai_family == AF_INET6 ? "%s:%s:[%s]" : "%s:%s:%s", host,
+                       a->port, text);
+    freeaddrinfo(all);
+    return why;
+}
+
+static bool set(CURL *e, const char *url, struct curl_slist *resolved, struct fetch *g)
+{
+    return curl_easy_setopt(e, CURLOPT_URL, url) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_RESOLVE, resolved) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_PROTOCOLS_STR, "https") == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_FOLLOWLOCATION, 0L) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_PROXY, "") == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_TIMEOUT, (long)MOST_SECONDS) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_MAXFILESIZE, (long)MOST_BYTES) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_USERAGENT, "ingle") == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_socket) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_OPENSOCKETDATA, g) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_XFERINFOFUNCTION, on_time) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_XFERINFODATA, g) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_NOPROGRESS, 0L) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_WRITEFUNCTION, on_body) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_WRITEDATA, g) == CURLE_OK;
+}
+
+static const char *get(const char *url, struct curl_slist *resolved, struct fetch *g)
+{
+    long status = 0;
+    CURL *e = curl_easy_init();
+    const char *why = "there is no memory for it";
+    if (e && set(e, url, resolved, g)) {
+        const CURLcode code = curl_easy_perform(e);
+        (void)curl_easy_getinfo(e, CURLINFO_RESPONSE_CODE, &status);
+        why = g->refused                                        ? "its address is not public"
+              : g->too_large || code == CURLE_FILESIZE_EXCEEDED ? "it has more than 20 MiB"
+              : code == CURLE_OPERATION_TIMEDOUT                ? "it takes more than 10 s"
+              : code != CURLE_OK                                ? curl_easy_strerror(code)
+              : status >= 300 && status < 400 ? "it redirects, which is not followed"
+              : status != 200                 ? "its server does not have it"
+                                              : NULL;
+    }
+    if (e)
+        curl_easy_cleanup(e);
+    return why;
+}
+
+bool media_url_fetch(const char *url, const char *hosts, const char *where, const char *param,
+                     struct str *out, struct fault *f)
+{
+    struct address a;
+    char line[MOST_HOST + 160];
+    struct fetch g = {.out = out, .f = f};
+    const char *why = parse(url, hosts, &a);
+    why = why ? why : resolve(&a, line, sizeof line);
+    struct curl_slist *resolved = why ? NULL : curl_slist_append(NULL, line);
+    if (!why)
+        why = resolved ? get(url, resolved, &g) : "there is no memory for it";
+    if (why)
+        say(f, where, param, why);
+    curl_slist_free_all(resolved);
+    address_release(&a);
+    return !why;
+}
