@@ -231,6 +231,11 @@ static void add_usage(struct ingle_usage *to, const struct answer_part *p,
         to->n_prompt += u->n_prompt + u->n_skipped;
         to->n_skipped += u->n_skipped;
         add_reuse(&to->reuse, &u->reuse);
+        to->image_tokens += u->image_tokens;
+        to->audio_tokens += u->audio_tokens;
+        to->n_media += u->n_media;
+        to->n_encoded += u->n_encoded;
+        to->encode_seconds += u->encode_seconds;
     }
     to->n_generated += u->n_generated;
     to->n_drafts += u->n_drafts;

@@ -73,10 +73,24 @@ static void put_list(struct str *out, const char *key, const char *const *text, 
     write_close(out, ']');
 }
 
+static void put_modalities(const struct serve *s, bool loaded, struct str *out)
+{
+    const char *in[3] = {"text"};
+    size_t n = 1;
+    if (loaded && s->engine_info.sees)
+        in[n++] = "image";
+    if (loaded && s->engine_info.hears)
+        in[n++] = "audio";
+    write_key(out, "architecture");
+    write_open(out, '{');
+    put_list(out, "input_modalities", in, n);
+    put_list(out, "output_modalities", in, 1);
+    write_close(out, '}');
+}
+
 /* What OpenAI's clients, llama.cpp's, and those that look for OpenRouter's members want. */
 static void put_model(const struct serve *s, struct str *out)
 {
-    static const char *const text[] = {"text"};
     static const char *const parameters[] = {
         "frequency_penalty", "logit_bias", "logprobs", "max_tokens", "min_p", "n",
         "presence_penalty", "reasoning_effort", "response_format", "seed", "stop", "temperature",
@@ -102,11 +116,7 @@ static void put_model(const struct serve *s, struct str *out)
             write_text(out, word);
         write_close(out, ']');
     }
-    write_key(out, "architecture");
-    write_open(out, '{');
-    put_list(out, "input_modalities", text, 1);
-    put_list(out, "output_modalities", text, 1);
-    write_close(out, '}');
+    put_modalities(s, loaded, out);
     put_list(out, "supported_parameters", parameters, sizeof parameters / sizeof *parameters);
     if (!loaded) {
         write_member_null(out, "meta");

@@ -139,8 +139,8 @@ static void put_model(const struct serve *s, struct str *out)
     write_close(out, '}');
     write_key(out, "modalities");
     write_open(out, '{');
-    write_member_bool(out, "vision", false);
-    write_member_bool(out, "audio", false);
+    write_member_bool(out, "vision", s->engine_info.sees);
+    write_member_bool(out, "audio", s->engine_info.hears);
     write_close(out, '}');
 }
 

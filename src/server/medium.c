@@ -244,6 +244,7 @@ static void read_detail(struct request_medium *m, struct json_object *v, const c
     for (size_t i = 0; i < sizeof detail / sizeof *detail; i++)
         if (t.at && view_is(t, detail[i].word)) {
             m->budget = detail[i].budget;
+            m->has_detail = m->budget != INGLE_MEDIA_BUDGET;
             return;
         }
     request_fault(f, FAULT_REQUEST, m->param,
@@ -336,7 +337,6 @@ int medium_read(struct chat_request *r, struct json_object *part, const struct m
         return -1;
     memcpy(m->name, name, sizeof name);
     snprintf(m->param, sizeof m->param, "%s", at->param);
-    m->budget = r->image_tokens;
     if (!find(part, &s)) {
         request_fault(f, FAULT_REQUEST, at->param,
                       "%s: it has neither an image_url nor data: there are no bytes", name);
@@ -416,7 +416,9 @@ void medium_open_all(struct chat_request *r, const struct answer_options *o,
         const struct ingle_media in = {.kind = m->kind,
                                        .bytes = m->bytes.at,
                                        .n_bytes = m->bytes.n,
-                                       .budget = m->is_sound ? INGLE_MEDIA_BUDGET : m->budget,
+                                       .budget = m->is_sound     ? INGLE_MEDIA_BUDGET
+                                                 : m->has_detail ? m->budget
+                                                                 : r->image_tokens,
                                        .name = m->name};
         const ingle_status st = ingle_medium_open(&out[i], o->engine, &in, &e);
         if (st)

@@ -527,6 +527,26 @@ void request_get_way(struct json_object *o, const char *name, request_check_fn *
     str_adds(out, how);
 }
 
+void request_get_image_tokens(struct json_object *o, const char *name, struct chat_request *r,
+                              struct fault *f)
+{
+    static const int64_t budget[] = {70, 140, 280, 560, 1120};
+    struct json_object *v = request_get(o, name);
+    if (!v)
+        return;
+    if (request_text_is(v, "auto")) {
+        r->image_tokens = INGLE_MEDIA_AUTO;
+        return;
+    }
+    for (size_t i = 0; i < sizeof budget / sizeof *budget; i++)
+        if (json_object_is_type(v, json_type_int) && json_object_get_int64(v) == budget[i]) {
+            r->image_tokens = (int32_t)budget[i];
+            return;
+        }
+    request_fault(f, FAULT_REQUEST, name, "'%s' is %.40s, not 70, 140, 280, 560, 1120 or \"auto\"",
+                  name, json_object_get_string(v));
+}
+
 void request_get_keep(struct json_object *o, const char *name, struct chat_request *r,
                       struct fault *f)
 {

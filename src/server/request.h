@@ -129,6 +129,7 @@ struct request_medium {
     bool is_sound;
     struct str bytes;
     char *url; /* owned; where bytes are to be fetched; NULL: they are there */
+    bool has_detail; /* its own budget */
     int32_t budget;
     char name[64]; /* "message 2, part 1" */
     char param[96];
@@ -250,6 +251,9 @@ void request_get_way(struct json_object *o, const char *name, request_check_fn *
  * it. */
 void request_get_keep(struct json_object *o, const char *name, struct chat_request *r,
                       struct fault *f);
+/* Tokens of a picture: 70, 140, 280, 560, 1120 or "auto". */
+void request_get_image_tokens(struct json_object *o, const char *name, struct chat_request *r,
+                              struct fault *f);
 /* "refuse" or "drop". */
 void request_get_unsupported(struct json_object *o, const char *name, struct chat_request *r,
                              struct fault *f);

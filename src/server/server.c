@@ -15,6 +15,7 @@
 #include "server/auth.h"
 #include "server/fleet.h"
 #include "server/guard.h"
+#include "server/media_url.h"
 #include "server/metrics.h"
 #include "server/responses/responses.h"
 #include "server/scrape.h"
@@ -277,6 +278,9 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     const char *slots = ingle_config_text(o->config, "slot-save-path", 0);
     if (!st && slots)
         st = slots_open(&s->serve.slots, slots, parallel(s->serve.config), err);
+    const char *hosts = ingle_config_text(o->config, "media-urls", 0);
+    if (!st && hosts)
+        st = media_url_check_hosts(hosts, err);
     if (!st)
         st = open_guard(s, err);
     if (!st && !s->fetch)
@@ -346,6 +350,9 @@ static ingle_status open_answers(struct server *s, struct err *err)
             strcmp(ingle_config_text(v->config, "schema-unsupported", 0), "drop") == 0,
         .always_usage = ingle_config_flag(v->config, "always-usage"),
         .verbose = ingle_config_flag(v->config, "verbose-replies"),
+        .sees = v->engine_info.sees,
+        .hears = v->engine_info.hears,
+        .media_urls = ingle_config_text(v->config, "media-urls", 0),
         .note_media = strcmp(ingle_config_text(v->config, "media", 0), "note") == 0,
         .sink = {.report = v->callbacks.report, .arg = v->callbacks.arg},
         .keepalive_seconds = ingle_config_number(v->config, "keep-alive"),

@@ -200,6 +200,10 @@ void write_computed(struct str *s, const struct ingle_usage *u)
 {
     if (u->n_skipped)
         write_member_int(s, "computed_tokens", u->n_prompt - u->n_skipped);
+    if (u->image_tokens)
+        write_member_int(s, "image_tokens", u->image_tokens);
+    if (u->audio_tokens)
+        write_member_int(s, "audio_tokens", u->audio_tokens);
 }
 
 void write_select(struct str *s, const struct ingle_select *u)

@@ -51,7 +51,7 @@ void write_facts(struct str *s, const char *group, const void *of);
 /* "sparse", what sparse prompts left out; nothing where there were none. */
 void write_sparse(struct str *s, const struct ingle_sparse *u);
 /* "computed_tokens": those of a prompt that was shortened, the cached ones among them; nothing of
- * one that was not. */
+ * one that was not.  And those of pictures and sounds, if there are any. */
 void write_computed(struct str *s, const struct ingle_usage *u);
 /* What answers that chose pages left out: the same, "kv_select". */
 void write_select(struct str *s, const struct ingle_select *u);

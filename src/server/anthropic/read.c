@@ -304,8 +304,8 @@ static void read_user_block(struct reader *d, struct json_object *block)
         add_line(&text, VIEW(PART_NOTE));
     } else if (!all)
         request_fault(d->fault, FAULT_REQUEST, d->where,
-                      "message %zu, block %zu: it has the type %.40s and holds more than text: this "
-                      "model reads %s (--media note)",
+                      "message %zu, block %zu: it has the type %.40s and holds more than text: "
+                      "this model reads %s (--media note)",
                       d->i + 1, d->k + 1, type.at ? type.at : "null", medium_readable(d->o));
     d->convert.failed = d->convert.failed || !str_ok(&text);
     convert_user(&d->convert, view_str(&text));

@@ -229,6 +229,10 @@ static void put_show(const struct serve *s, struct str *out)
     write_open(out, '[');
     for (size_t i = 0; i < (s->info.chat[0] ? sizeof can / sizeof *can : 1); i++)
         write_text(out, can[i]);
+    if (s->engine_info.sees)
+        write_text(out, "vision");
+    if (s->engine_info.hears)
+        write_text(out, "audio");
     write_close(out, ']');
     ollama_put_time(out, "modified_at", s->created, -1);
     write_close(out, '}');

@@ -119,8 +119,9 @@ static void read_media(struct chat_request *r, struct json_object *media,
         else if (medium_is_shown(o, one))
             (void)medium_read(r, one, &at, o, f);
         else
-            request_fault(f, FAULT_REQUEST, param, "'%s' is a picture or sound: this model reads %s",
-                          param, medium_readable(o));
+            request_fault(f, FAULT_REQUEST, param,
+                          "'%s' is a picture or sound: this model reads %s", param,
+                          medium_readable(o));
     }
 }
 

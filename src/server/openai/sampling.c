@@ -469,8 +469,8 @@ static void refuse_what_is_not_there(struct json_object *body, struct fault *f)
         {"prompt_logprobs", (double)NAN,
          "/v1/completions with echo and logprobs has those of a prompt"},
         {"truncate_prompt_tokens", -1, "prompts are not cut"},
-        {"image_data", (double)NAN, "this version reads only text"},
-        {"audio_data", (double)NAN, "this version reads only text"},
+        {"image_data", (double)NAN, "multimodal_data of the prompt has files"},
+        {"audio_data", (double)NAN, "multimodal_data of the prompt has files"},
         {"stop_regex", (double)NAN, "stop has strings"},
         {"grammar_lazy", (double)NAN,
          "tools with tool_choice auto hold calls from their marker on"},
@@ -669,6 +669,7 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     request_get_way(body, "sparse", ingle_sparse_check, &r->sparse, f);
     request_get_way(body, "kv_select", ingle_select_check, &r->kv_select, f);
     request_get_keep(body, "prompt_keep", r, f);
+    request_get_image_tokens(body, "image_tokens", r, f);
 }
 
 /* ---- thinking: every vendor has its own words ---- */

@@ -144,6 +144,19 @@ static void put_experts(struct str *out, const struct ingle_expert_use *u)
         (unsigned long long)u->read_bytes, (double)u->stall_ns * 1e-6);
 }
 
+/* Pictures and sounds; those that were not encoded were known. */
+static void put_media(struct str *out, const struct ingle_usage *u)
+{
+    if (!u->n_media)
+        return;
+    write_key(out, "media");
+    write_open(out, '{');
+    write_member_int(out, "n", u->n_media);
+    write_member_int(out, "encoded", u->n_encoded);
+    write_member_number(out, "encode_ms", u->encode_seconds * 1e3);
+    write_close(out, '}');
+}
+
 void openai_put_timings(struct str *out, const struct answer_result *r)
 {
     const struct ingle_usage *u = &r->usage;
@@ -152,6 +165,7 @@ void openai_put_timings(struct str *out, const struct answer_result *r)
     write_member_int(out, "draft_n", u->n_drafted);
     write_member_int(out, "draft_n_accepted", u->n_accepted);
     put_experts(out, &u->experts);
+    put_media(out, u);
     write_computed(out, u);
     write_sparse(out, &u->sparse);
     write_select(out, &u->select);
