@@ -33,13 +33,17 @@
 struct http;
 struct http_exchange;
 
+enum { HTTP_ID = 128 }; /* bytes of a client's own id for a request, at most */
+
 struct http_request {
     const char *method; /* "GET" */
     const char *path;   /* percent-decoded, query cut, one trailing slash stripped ("/" stays) */
     const char *body;   /* [n_body] and a 0 behind it; inside the handler only */
     size_t n_body;
     const char *user;   /* name of the API key that was used, "" */
-    const char *id;     /* "req_0123456789abcdef", sent as x-request-id and request-id */
+    /* the client's x-request-id, if it is one of 1 to HTTP_ID visible characters, else
+     * "req_0123456789abcdef"; sent as x-request-id and request-id */
+    const char *id;
     struct http_exchange *exchange; /* for the look-ups below */
 };
 

@@ -87,7 +87,7 @@ struct http_exchange {
 
     struct http_request rq;
     char *path;
-    char method[24], id[24];
+    char method[24], id[HTTP_ID + 1];
     char *body; /* [n_body] */
     size_t n_body, cap_body;
     struct http_owner *owner; /* NULL: the body has no room of its own */

@@ -185,7 +185,7 @@ static void refuse(struct http_exchange *x, int status, const char *reason)
 }
 
 /* "req_" and 16 digits that do not repeat; the mixing is that of splitmix64. */
-static void name_request(struct http *h, char id[24])
+static void name_request(struct http *h, char id[HTTP_ID + 1])
 {
     static const char digits[] = "0123456789abcdef";
     uint64_t z = h->id_seed + ++h->id_count * 0x9E3779B97F4A7C15u;
@@ -196,6 +196,19 @@ static void name_request(struct http *h, char id[24])
     for (int i = 0; i < 16; i++, z >>= 4)
         id[4 + i] = digits[z & 15];
     id[20] = 0;
+}
+
+/* The client's own id, so that logs of proxies and of this server name the same request. */
+static bool take_id(struct http_exchange *x)
+{
+    const char *id = http_request_header(&x->rq, "x-request-id");
+    size_t n = 0;
+    while (id && n <= HTTP_ID && id[n] > ' ' && id[n] <= '~' && !strchr("\"\\", id[n]))
+        n++;
+    if (!n || n > HTTP_ID || id[n])
+        return false;
+    memcpy(x->id, id, n + 1);
+    return true;
 }
 
 static const char *path_of(const char *url)
@@ -218,7 +231,8 @@ static bool take_request(struct http_exchange *x, const char *url, const char *m
     if (!x->path)
         return false;
     strncpy(x->method, method, sizeof x->method - 1);
-    name_request(x->http, x->id);
+    if (!take_id(x))
+        name_request(x->http, x->id);
     x->rq.method = x->method;
     x->rq.path = x->path;
     x->rq.user = "";

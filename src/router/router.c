@@ -504,6 +504,8 @@ ingle_status router_open(struct router **out, const struct router_options *o, st
     r->max_waiting = (size_t)ingle_config_number(o->config, "max-waiting");
     for (int i = 0; i < o->n_listeners; i++) /* they are not for the models */
         (void)fcntl(o->listener[i], F_SETFD, FD_CLOEXEC);
+    r->address.sink =
+        (struct report_sink){.report = o->callbacks.report, .arg = o->callbacks.arg};
     ingle_status st = address_open(&r->address, o->config, o->listener, o->n_listeners, err);
     if (!st)
         st = read_models(r, err);

@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "server/address.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "server/auth.h"
@@ -10,6 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+
+static const uint64_t LOOK_NS = 1000000000;
 
 /* ---- options ---- */
 
@@ -64,18 +68,67 @@ static ingle_status read_hosts(struct address *a, struct err *err)
     return INGLE_OK;
 }
 
+static ingle_status read_keys(const struct address *a, struct auth *into, struct err *err)
+{
+    const char *path = ingle_config_text(a->config, "api-key-file", 0), *key;
+    ingle_status st = path ? auth_add_keys(into, path, err) : INGLE_OK;
+    for (size_t i = 0; !st && (key = ingle_config_text(a->config, "api-key", i)); i++)
+        st = auth_add_key(into, key, err);
+    return st;
+}
+
+/* What tells a changed file of keys; zeros: there is none. */
+static struct address_file look_at_keys(const struct address *a)
+{
+    struct stat is;
+    const char *path = ingle_config_text(a->config, "api-key-file", 0);
+    if (!path || stat(path, &is))
+        return (struct address_file){0};
+    return (struct address_file){is.st_mtim.tv_sec,     is.st_mtim.tv_nsec,
+                                 (uint64_t)is.st_dev,   (uint64_t)is.st_ino,
+                                 (uint64_t)is.st_size,  (uint64_t)is.st_mode,
+                                 (uint64_t)is.st_uid << 32 | (uint64_t)is.st_gid};
+}
+
+/* A file of keys that has changed is read again, within a second of it; the old keys stay where
+ * the new ones cannot be read. */
+static void renew_keys(struct address *a)
+{
+    const char *path = ingle_config_text(a->config, "api-key-file", 0);
+    const uint64_t now = clock_now();
+    if (!path || now - a->looked_at < LOOK_NS)
+        return;
+    a->looked_at = now;
+    const struct address_file is = look_at_keys(a);
+    if (memcmp(&is, &a->keys, sizeof is) == 0)
+        return;
+    a->keys = is;
+    struct auth *fresh = NULL;
+    struct err err = {0};
+    ingle_status st = auth_open(&fresh, &err);
+    if (!st)
+        st = read_keys(a, fresh, &err);
+    if (!st)
+        st = auth_take_keys(a->auth, fresh, &err);
+    if (st)
+        report(&a->sink, INGLE_REPORT_WARN, "keys", path,
+               "it has changed and cannot be used, so the old keys stay: %s", err.msg);
+    else
+        report(&a->sink, INGLE_REPORT_NOTE, "keys", path, "it has changed: %zu keys",
+               auth_n_keys(a->auth));
+    auth_close(fresh);
+}
+
 static ingle_status read_access(struct address *a, struct err *err)
 {
     const struct ingle_config *c = a->config;
-    const char *keys = ingle_config_text(c, "api-key-file", 0);
     const char *origins = ingle_config_text(c, "cors-origins", 0), *name;
     ingle_status st = auth_open(&a->auth, err);
     if (!st && ingle_config_flag(c, "trust-user"))
         auth_trust(a->auth);
-    if (!st && keys)
-        st = auth_add_keys(a->auth, keys, err);
-    for (size_t i = 0; !st && (name = ingle_config_text(c, "api-key", i)); i++)
-        st = auth_add_key(a->auth, name, err);
+    a->keys = look_at_keys(a);
+    if (!st)
+        st = read_keys(a, a->auth, err);
     if (!st && origins)
         st = auth_add_origins(a->auth, origins, err);
     for (size_t i = 0; !st && (name = ingle_config_text(c, "max-priority", i)); i++)
@@ -297,12 +350,13 @@ static void no_endpoint(struct http_exchange *x, const struct http_request *rq,
                near, *near ? ": the client's base URL has too much at its end" : "");
 }
 
-const struct route *address_admit(const struct address *a, struct http_exchange *x,
+const struct route *address_admit(struct address *a, struct http_exchange *x,
                                   const struct http_request *rq, const struct route_table *table,
                                   size_t n, const char **user)
 {
     bool other_method;
     address_headers(x, rq);
+    renew_keys(a);
     if (!browser_may(a, x, rq))
         return NULL;
     if (strcmp(rq->method, "OPTIONS") == 0) {

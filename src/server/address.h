@@ -6,6 +6,7 @@
 #define INGLE_SERVER_ADDRESS_H
 
 #include "base/err.h"
+#include "base/report.h"
 #include "http/http.h"
 #include "server/route.h"
 #include <stdbool.h>
@@ -27,11 +28,17 @@ struct address {
     int n_listeners;
     char handed[HTTP_NAME]; /* the address of the first one, or "" */
     char *tls_cert, *tls_key;
+    struct report_sink sink; /* for a changed file of keys; set before address_open() */
+    struct address_file {
+        int64_t seconds, ns;
+        uint64_t device, inode, size, mode, owner;
+    } keys;             /* the file of keys as it was last looked at; I/O thread */
+    uint64_t looked_at; /* clock_now(); I/O thread */
 };
 
-/* Reads the options and the files that they name.  *a is zero before; ended by address_close() also
- * after a failure. listener [n]: sockets that the starter handed over; they replace --host and
- * --port. */
+/* Reads the options and the files that they name.  *a is zero before but for the sink; ended by
+ * address_close() also after a failure. listener [n]: sockets that the starter handed over; they
+ * replace --host and --port. */
 MUST_CHECK ingle_status address_open(struct address *a, const struct ingle_config *config,
                                      const int *listener, int n, struct err *err);
 /* Listens and starts HTTP.  calls: the functions, and arg; the rest of it comes from the
@@ -45,7 +52,7 @@ void address_describe(const struct address *a, const struct http *h, struct serv
 /* For http_options.admit: adds the headers of every answer, and answers what may not be asked,
  * preflights, and what is in none of the tables [n].  The route, or NULL: it is answered.  *user:
  * the name of the key. */
-const struct route *address_admit(const struct address *a, struct http_exchange *x,
+const struct route *address_admit(struct address *a, struct http_exchange *x,
                                   const struct http_request *rq, const struct route_table *table,
                                   size_t n, const char **user);
 /* The headers of every answer, for one that address_admit() has not seen. */

@@ -497,6 +497,22 @@ static struct answer *find_named(struct answer_core *c, const char *user, const 
     return a;
 }
 
+void answer_names_of(struct answer_core *c, const char *user, int64_t number,
+                     struct answer_names *out)
+{
+    *out = (struct answer_names){0};
+    for (struct answer *a = NULL; (a = next_answer(c, a));) {
+        if (!is_known(c, a))
+            continue;
+        answer_lock(a);
+        const bool own = strcmp(a->request.user.n ? a->request.user.at : "", user) == 0;
+        for (int i = 0; own && i < a->n_parts; i++)
+            if (a->part[i].request && ingle_request_number(a->part[i].request) == number)
+                *out = a->names;
+        answer_unlock(a);
+    }
+}
+
 size_t answer_requests_of(struct answer_core *c, const char *user, int64_t *number, size_t n)
 {
     size_t found = 0;
@@ -558,6 +574,8 @@ static void fill_info(struct answer *a)
     clock_gettime(CLOCK_REALTIME, &now);
     for (size_t i = 0; i < sizeof id; i++)
         snprintf(a->info.id + 2 * i, 3, "%02x", id[i]);
+    if (o->replica)
+        snprintf(a->info.id + ANSWER_DIGITS, sizeof a->info.id - ANSWER_DIGITS, ".%s", o->replica);
     a->info.model = o->name;
     a->info.fingerprint = o->fingerprint;
     a->info.created = (int64_t)now.tv_sec;
@@ -625,6 +643,8 @@ static void observe_refusal(struct answer *a, const struct fault *f)
     const struct answer_options *o = &a->core->o;
     const bool gone = http_gone(a->asker);
     const struct answer_record r = {.dialect = a->dialect->name,
+                                    .request_id = a->names.request_id,
+                                    .trace = a->names.trace,
                                     .outcome = gone                      ? "cancelled"
                                                : f->kind == FAULT_ENGINE ? "error"
                                                                          : "rejected",
@@ -675,17 +695,39 @@ static bool can_be_header(const char *s)
 static void tell_affinity(struct http_exchange *x, const struct http_request *rq,
                           const struct chat_request *r)
 {
-    static const char *const name[] = {"x-conversation-id", "x-claude-code-session-id",
-                                       "session-id"};
+    static const char *const session[] = {"x-conversation-id", "x-claude-code-session-id",
+                                          "session-id", "x-session-id", "x-session-token"};
+    static const char *const wider[] = {"x-user-id", "x-correlation-id"};
     const char *key = NULL;
-    for (size_t i = 0; i < sizeof name / sizeof *name && !key; i++)
-        key = http_request_header(rq, name[i]);
+    for (size_t i = 0; i < sizeof session / sizeof *session && !key; i++)
+        key = http_request_header(rq, session[i]);
     if (!key && r->cache_key.n)
         key = r->cache_key.at;
+    for (size_t i = 0; i < sizeof wider / sizeof *wider && !key; i++)
+        key = http_request_header(rq, wider[i]);
     if (!key && r->user.n)
         key = r->user.at;
     if (key && can_be_header(key))
         http_header(x, "x-affinity-key", key);
+}
+
+/* "00-", 32 digits, "-", 16 digits, "-", 2 digits: the form of W3C's Trace Context. */
+static bool is_trace(const char *s)
+{
+    static const char form[] = "00-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx";
+    for (size_t i = 0; i < sizeof form; i++)
+        if (form[i] == 'x' ? !s[i] || !strchr("0123456789abcdef", s[i]) : s[i] != form[i])
+            return false;
+    return true;
+}
+
+/* Before others find the answer. */
+static void name_answer(struct answer *a, const struct http_request *rq)
+{
+    const char *trace = http_request_header(rq, "traceparent");
+    snprintf(a->names.request_id, sizeof a->names.request_id, "%s", rq->id);
+    if (trace && is_trace(trace))
+        snprintf(a->names.trace, sizeof a->names.trace, "%s", trace);
 }
 
 void answer_start(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
@@ -713,6 +755,7 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
         return;
     }
     a->asker = x;
+    name_answer(a, rq);
     a->tag = http_get_tag(x);
     if (a->tag && c->o.hold_tag)
         c->o.hold_tag(c->o.arg, a->tag, true);

@@ -14,10 +14,9 @@
 #define INGLE_SERVER_ANSWER_H
 
 #include "base/report.h"
+#include "http/http.h"
 #include "server/dialect.h"
 
-struct http_exchange;
-struct http_request;
 struct answer_core;
 
 /* How an answer went, told once when it is over; on the scheduler's or the I/O thread. */
@@ -32,6 +31,8 @@ struct answer_record {
     double whole_seconds;        /* since answer_start() */
     bool by_length;              /* the first choice ended at its limit */
     bool attached;               /* took over the request of a client that had left */
+    const char *request_id;      /* of the HTTP request: the client's own, or a new one */
+    const char *trace;           /* its traceparent, or "" */
     const char *id, *user;       /* the digits of the reply's id; whose it is, or "" */
     const char *note;            /* why little was reused, or ""; NULL: the answer did not begin */
 };
@@ -53,6 +54,7 @@ struct answer_options {
     int max_running;         /* answers that the scheduler runs at once */
     const char *name;        /* of the model, in replies */
     const char *fingerprint; /* "b0.2.0-89abcdef" */
+    const char *replica;     /* at the end of ids; NULL: nothing is */
     struct ingle_sampling sampling; /* where a request says nothing */
     bool seeded; /* sampling.seed is that of requests without one; else each gets one of its own */
     bool thinking, preserve_thinking;
@@ -123,6 +125,15 @@ void answer_reply_count(const struct answer_core *a, struct http_exchange *x,
 /* The numbers (ingle_slot.request) of the user's requests that the scheduler has, at most n; how
  * many. */
 size_t answer_requests_of(struct answer_core *a, const char *user, int64_t *number, size_t n);
+
+/* The client's names of the request with that number in the scheduler; "" where it has none, or is
+ * none of the user's. */
+enum { ANSWER_TRACE = 55 };
+struct answer_names {
+    char request_id[HTTP_ID + 1], trace[ANSWER_TRACE + 1];
+};
+void answer_names_of(struct answer_core *a, const char *user, int64_t number,
+                     struct answer_names *out);
 
 /* Ends the thought of the answer with that info.id, which asked for thought_control.  False, and
  * *why: there is nothing to end. */

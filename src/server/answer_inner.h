@@ -84,6 +84,7 @@ struct answer {
     uint8_t digest[SHA256_BYTES];  /* Sync: core->lock; of user, dialect and body */
 
     bool known; /* Sync: core->lock; the request has been read, and it may be found */
+    struct answer_names names;
     struct http_exchange *asker; /* whose request is being read */
     int tag;                     /* of the exchange that began it; 0: none */
     bool counted;                /* its tokens are counted, however many there are */

@@ -321,6 +321,7 @@ static void observe(struct answer *a)
     const struct answer_options *o = &a->core->o;
     struct answer_record r = {.dialect = a->dialect->name, .outcome = "ok", .status = 200,
                               .usage = a->usage, .attached = a->info.attached, .id = a->info.id,
+                              .request_id = a->names.request_id, .trace = a->names.trace,
                               .user = a->request.user.n ? a->request.user.at : "",
                               .note = a->begun ? a->info.reuse_note : NULL};
     if (a->request.tape && tape_cancelled(a->request.tape)) {

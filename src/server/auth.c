@@ -9,21 +9,21 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { MAX_KEYS = 4096, MAX_KEY = 4096, MAX_FILE = 1 << 20 };
 
 struct key {
-    char *name;
+    const char *name; /* in auth.name */
     bool unnamed; /* by the file: called key- and the start of its hash */
     uint8_t hash[SHA256_BYTES];
-    bool has_priority;
-    int priority; /* the highest of its requests */
 };
 
 struct list {
@@ -32,13 +32,15 @@ struct list {
 };
 
 struct auth {
-    struct key *key;
+    pthread_mutex_t lock;
+    struct key *key; /* Sync: lock, as the two below, once requests come */
     size_t n_keys, cap_keys;
+    struct list name; /* of all keys there ever were: requests borrow them */
     struct list host, origin;
     bool has_priority;
     int priority; /* of keys without one of their own */
     bool trusts;
-    struct ranked { /* with trust: names that have a priority */
+    struct ranked { /* names that have a priority */
         char *name;
         int priority;
     } *ranked;
@@ -49,8 +51,10 @@ struct auth {
 ingle_status auth_open(struct auth **out, struct err *err)
 {
     struct auth *a = mem_zalloc(sizeof *a);
-    if (!a)
+    if (!a || pthread_mutex_init(&a->lock, NULL)) {
+        mem_free(a);
         return err_set(err, INGLE_NOMEM, "no memory for the keys");
+    }
     *out = a;
     return INGLE_OK;
 }
@@ -66,15 +70,15 @@ void auth_close(struct auth *a)
 {
     if (!a)
         return;
-    for (size_t i = 0; i < a->n_keys; i++)
-        mem_free(a->key[i].name);
     mem_free(a->key);
+    release_list(&a->name);
     for (size_t i = 0; i < a->n_ranked; i++)
         mem_free(a->ranked[i].name);
     mem_free(a->ranked);
     release_list(&a->user);
     release_list(&a->host);
     release_list(&a->origin);
+    pthread_mutex_destroy(&a->lock);
     mem_free(a);
 }
 
@@ -110,6 +114,15 @@ static size_t name_of_hash(const uint8_t h[SHA256_BYTES], char out[32])
     return n;
 }
 
+/* The name as long as a lives; NULL: no memory. */
+static const char *keep_name(struct auth *a, const char *name, size_t n)
+{
+    for (size_t i = 0; i < a->name.n; i++)
+        if (strlen(a->name.at[i]) == n && memcmp(a->name.at[i], name, n) == 0)
+            return a->name.at[i];
+    return add(&a->name, name, n, NULL) ? NULL : a->name.at[a->name.n - 1];
+}
+
 static ingle_status add_key(struct auth *a, const char *where, const char *text, size_t n,
                             struct err *err)
 {
@@ -142,21 +155,51 @@ static ingle_status add_key(struct auth *a, const char *where, const char *text,
                            "%s: the name '%s' is reserved for keys without a name", where,
                            other->name);
     }
-    k.name = mem_strndup(name, n_name);
-    if (!k.name || !mem_grow(&a->key, &a->cap_keys, a->n_keys + 1, sizeof *a->key)) {
-        mem_free(k.name);
+    k.name = keep_name(a, name, n_name);
+    if (!k.name || !mem_grow(&a->key, &a->cap_keys, a->n_keys + 1, sizeof *a->key))
         return err_set(err, INGLE_NOMEM, "no memory for the keys of %s", where);
-    }
     a->key[a->n_keys++] = k;
     return INGLE_OK;
 }
 
-/* Whether somebody besides its owner may have to do with a file.  systemd's credentials
- * (LoadCredential=) are readable by the group root, which shows that the service's user was added
- * to them (an access list). */
+static bool is_own_group(gid_t group)
+{
+    gid_t of[1024];
+    const int n = getgroups(sizeof of / sizeof *of, of);
+    for (int i = 0; i < n; i++)
+        if (of[i] == group)
+            return true;
+    return group == getegid();
+}
+
+/* Whether somebody besides its owner may have to do with a file.  Files of root may be read by a
+ * group: by root's, as systemd has it (LoadCredential=), which shows that the service's user was
+ * added to them (an access list), and by one of this process, as Kubernetes has it (fsGroup). */
 static bool is_open(const struct stat *is)
 {
-    return (is->st_mode & 037) || ((is->st_mode & 040) && !(is->st_uid == 0 && is->st_gid == 0));
+    return (is->st_mode & 037) ||
+           ((is->st_mode & 040) &&
+            !(is->st_uid == 0 && (is->st_gid == 0 || is_own_group(is->st_gid))));
+}
+
+ingle_status auth_take_keys(struct auth *a, struct auth *from, struct err *err)
+{
+    struct key *key = from->key;
+    for (size_t i = 0; i < from->n_keys; i++) {
+        key[i].name = keep_name(a, key[i].name, strlen(key[i].name));
+        if (!key[i].name)
+            return err_set(err, INGLE_NOMEM, "no memory for the names of keys");
+    }
+    pthread_mutex_lock(&a->lock);
+    from->key = a->key;
+    a->key = key;
+    const size_t n = a->n_keys, cap = a->cap_keys;
+    a->n_keys = from->n_keys;
+    a->cap_keys = from->cap_keys;
+    pthread_mutex_unlock(&a->lock);
+    from->n_keys = n;
+    from->cap_keys = cap;
+    return INGLE_OK;
 }
 
 ingle_status auth_add_key(struct auth *a, const char *text, struct err *err)
@@ -205,10 +248,16 @@ ingle_status auth_add_keys(struct auth *a, const char *path, struct err *err)
     return st;
 }
 
-size_t auth_n_keys(const struct auth *a) { return a->n_keys; }
+size_t auth_n_keys(struct auth *a)
+{
+    pthread_mutex_lock(&a->lock);
+    const size_t n = a->n_keys;
+    pthread_mutex_unlock(&a->lock);
+    return n;
+}
 
 /* All keys are looked at, whichever fits. */
-static const char *find_key(const struct auth *a, const char *key)
+static const char *find_key(struct auth *a, const char *key)
 {
     uint8_t h[SHA256_BYTES];
     const size_t n = strlen(key);
@@ -216,6 +265,7 @@ static const char *find_key(const struct auth *a, const char *key)
     if (n > MAX_KEY)
         return NULL;
     hash(key, n, h);
+    pthread_mutex_lock(&a->lock);
     for (size_t i = 0; i < a->n_keys; i++) {
         unsigned differ = 0;
         for (int j = 0; j < SHA256_BYTES; j++)
@@ -223,10 +273,11 @@ static const char *find_key(const struct auth *a, const char *key)
         if (!differ)
             name = a->key[i].name;
     }
+    pthread_mutex_unlock(&a->lock);
     return name;
 }
 
-const char *auth_key(const struct auth *a, const char *authorization, const char *x_api_key)
+const char *auth_key(struct auth *a, const char *authorization, const char *x_api_key)
 {
     const char *name = NULL;
     if (authorization && strncasecmp(authorization, "bearer ", 7) == 0) {
@@ -251,25 +302,20 @@ ingle_status auth_add_priority(struct auth *a, const char *text, struct err *err
     if (end == number || *end || value < -MAX_PRIORITY || value > MAX_PRIORITY)
         return err_set(err, INGLE_ARG, "'--max-priority %s': N or NAME=N, N from -%d to %d", text,
                        MAX_PRIORITY, MAX_PRIORITY);
-    bool found = false;
-    for (size_t i = 0; equals && i < a->n_keys; i++) {
-        if (strlen(a->key[i].name) != n || memcmp(a->key[i].name, text, n) != 0)
-            continue;
-        a->key[i].has_priority = found = true;
-        a->key[i].priority = (int)value;
-    }
-    if (equals && !found && a->trusts) {
+    bool found = a->trusts;
+    for (size_t i = 0; equals && i < a->n_keys; i++)
+        found |= strlen(a->key[i].name) == n && memcmp(a->key[i].name, text, n) == 0;
+    if (equals && !found)
+        return err_set(err, INGLE_ARG, "'--max-priority %s': no key is called '%.*s'", text, (int)n,
+                       text);
+    if (equals) {
         struct ranked r = {mem_strndup(text, n), (int)value};
         if (!r.name || !mem_grow(&a->ranked, &a->cap_ranked, a->n_ranked + 1, sizeof *a->ranked)) {
             mem_free(r.name);
             return err_set(err, INGLE_NOMEM, "no memory for '--max-priority %s'", text);
         }
         a->ranked[a->n_ranked++] = r;
-        return INGLE_OK;
     }
-    if (equals && !found)
-        return err_set(err, INGLE_ARG, "'--max-priority %s': no key is called '%.*s'", text, (int)n,
-                       text);
     if (!equals) {
         a->has_priority = true;
         a->priority = (int)value;
@@ -277,15 +323,12 @@ ingle_status auth_add_priority(struct auth *a, const char *text, struct err *err
     return INGLE_OK;
 }
 
-int auth_priority(const struct auth *a, const char *key)
+int auth_priority(struct auth *a, const char *key)
 {
-    for (size_t i = 0; i < a->n_keys; i++)
-        if (a->key[i].has_priority && strcmp(a->key[i].name, key) == 0)
-            return a->key[i].priority;
-    for (size_t i = 0; i < a->n_ranked; i++)
+    for (size_t i = a->n_ranked; i-- > 0;)
         if (strcmp(a->ranked[i].name, key) == 0)
             return a->ranked[i].priority;
-    return a->has_priority ? a->priority : a->n_keys > 1 ? 0 : MAX_PRIORITY;
+    return a->has_priority ? a->priority : auth_n_keys(a) > 1 ? 0 : MAX_PRIORITY;
 }
 
 /* ---- names that another server tells ---- */
@@ -312,6 +355,9 @@ ingle_status auth_add_host(struct auth *a, const char *name, struct err *err)
     if (strpbrk(name, ":/, \t") && !strchr(name, '['))
         return err_set(err, INGLE_ARG,
                        "'--allowed-host %s': a name alone, without scheme, port and path", name);
+    if (name[0] == '.' && (!name[1] || strstr(name, "..")))
+        return err_set(err, INGLE_ARG, "'--allowed-host %s': a suffix such as .svc.cluster.local",
+                       name);
     return add(&a->host, name, strlen(name), err);
 }
 
@@ -331,6 +377,17 @@ static bool is_address(const char *s, size_t n)
     return inet_pton(AF_INET, text, address) == 1;
 }
 
+/* "*", the name itself, or ".suffix" of names that end so. */
+static bool host_fits(const char *allowed, const char *host, size_t n)
+{
+    const size_t n_allowed = strlen(allowed);
+    if (strcmp(allowed, "*") == 0)
+        return true;
+    if (allowed[0] == '.')
+        return n > n_allowed && strncasecmp(allowed, host + n - n_allowed, n_allowed) == 0;
+    return n_allowed == n && strncasecmp(allowed, host, n) == 0;
+}
+
 bool auth_host(const struct auth *a, const char *host)
 {
     if (!host || !*host)
@@ -345,8 +402,7 @@ bool auth_host(const struct auth *a, const char *host)
     if ((n == 9 && strncasecmp(host, "localhost", 9) == 0) || is_address(host, n))
         return true;
     for (size_t i = 0; i < a->host.n; i++)
-        if (strcmp(a->host.at[i], "*") == 0 ||
-            (strlen(a->host.at[i]) == n && strncasecmp(a->host.at[i], host, n) == 0))
+        if (host_fits(a->host.at[i], host, n))
             return true;
     return false;
 }

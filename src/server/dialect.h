@@ -22,14 +22,18 @@
 #ifndef INGLE_SERVER_DIALECT_H
 #define INGLE_SERVER_DIALECT_H
 
+#include "server/replica.h"
 #include "server/request.h"
+
+enum { ANSWER_DIGITS = 32, ANSWER_ID = ANSWER_DIGITS + 1 + REPLICA_NAME + 1 };
 
 /* What is known of an answer before its first token. */
 struct answer_info {
     const char *model;       /* the name to show */
     const char *fingerprint; /* "b0.2.0-89abcdef": build and weights */
     int64_t created;         /* seconds since 1970 */
-    char id[33];             /* random hex digits, for the dialect to put behind a prefix */
+    /* 32 random hex digits, and ".NAME" of a replica, for the dialect to put behind a prefix */
+    char id[ANSWER_ID];
     int64_t n_prompt;        /* tokens, of all prompts together */
     int64_t n_skipped;       /* of them, those that are left out */
     int64_t n_ctx, n_vocab;

@@ -515,6 +515,7 @@ static void hide_others(const struct serve *s, const char *user, struct ingle_sl
 void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
     struct ingle_slot slot[MAX_SLOTS];
+    struct answer_names names;
     struct ingle_scheduler_status now;
     struct str out;
     if (ingle_config_flag(s->config, "no-slots")) {
@@ -538,6 +539,10 @@ void endpoints_slots(struct serve *s, struct http_exchange *x, const struct http
         write_open(&out, '{');
         write_member_int(&out, "id", i);
         write_member_int(&out, "id_task", q->request ? q->request : -1);
+        if (q->request)
+            answer_names_of(s->answers, rq->user ? rq->user : "", q->request, &names);
+        write_member(&out, "request_id", q->request && *names.request_id ? names.request_id : NULL);
+        write_member(&out, "traceparent", q->request && *names.trace ? names.trace : NULL);
         write_member_int(&out, "n_ctx", s->engine_info.n_ctx);
         write_member_bool(&out, "speculative",
                           s->engine_info.draft[0] || s->engine_info.draft_text);

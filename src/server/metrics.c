@@ -38,7 +38,7 @@ struct kind {
 /* What was found of a prompt.  The note holds some of its text: it is for its user alone. */
 struct decision {
     const char *dialect; /* of static life; NULL: none */
-    char user[65], id[33], note[256];
+    char user[65], id[ANSWER_ID], note[256];
     int64_t n_prompt;
     struct ingle_reuse reuse;
 };

@@ -39,6 +39,7 @@ struct serve {
     int64_t created;      /* seconds since 1970 when the server started */
     uint64_t began;          /* clock_now() */
     _Atomic uint64_t loaded; /* the same when the model was there; 0: not yet */
+    const char *replica;     /* its name in a fleet; NULL: it has none */
     const char *instance; /* names this process among others */
     double watchdog_seconds; /* of a step, after which the server counts as hung; 0: none */
     atomic_bool away;        /* no new requests should come: SIGUSR2 */

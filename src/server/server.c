@@ -59,6 +59,8 @@ static void admit(void *arg, struct http_exchange *x, const struct http_request 
     const struct route_table table = route_table();
     const struct route *r = address_admit(&s->address, x, rq, &table, 1, user);
     const enum serve_phase phase = serve_phase(&s->serve);
+    if (s->serve.replica)
+        http_header(x, "X-Ingle-Replica", s->serve.replica);
     if (!r)
         return;
     if (phase == SERVE_LOADING && !(r->flags & SERVE_EARLY))
@@ -184,6 +186,11 @@ static void name_instance(struct server *s)
 {
     char host[65] = "";
     (void)gethostname(host, sizeof host - 1);
+    s->serve.replica = ingle_config_text(s->serve.config, "replica", 0);
+    if (s->serve.replica) {
+        s->serve.instance = s->serve.replica;
+        return;
+    }
     snprintf(s->instance, sizeof s->instance, "%s-%ld-%llx", host, (long)getpid(),
              (unsigned long long)clock_now());
     s->serve.instance = s->instance;
@@ -263,13 +270,19 @@ ingle_status server_open(struct server **out, const struct server_options *o, st
     s->fetch_arg = o->fetch_arg;
     s->serve.watchdog_seconds = o->watchdog_seconds;
     name_instance(s);
-    ingle_status st = responses_store_create(
-        &s->serve.responses, (size_t)ingle_config_number(o->config, "max-responses"),
-        (size_t)ingle_config_number(o->config, "max-responses-bytes"), err);
+    ingle_status st = s->serve.replica ? replica_check(s->serve.replica, err) : INGLE_OK;
+    if (!st)
+        st = responses_store_create(
+            &s->serve.responses, (size_t)ingle_config_number(o->config, "max-responses"),
+            (size_t)ingle_config_number(o->config, "max-responses-bytes"), err);
+    if (!st)
+        responses_store_name(s->serve.responses, s->serve.replica);
     if (!st)
         st = open_tapes(s, err);
     if (!st)
         st = metrics_open(&s->serve.metrics, err);
+    s->address.sink =
+        (struct report_sink){.report = o->callbacks.report, .arg = o->callbacks.arg};
     if (!st)
         st = address_open(&s->address, o->config, o->listener, o->n_listeners, err);
     s->serve.auth = s->address.auth;
@@ -315,7 +328,14 @@ static void keep(void *arg, const struct chat_request *r, const struct answer_to
 
 static void observe(void *arg, const struct answer_record *r)
 {
-    metrics_observe(((struct server *)arg)->serve.metrics, r);
+    const struct serve *v = &((struct server *)arg)->serve;
+    const struct report_sink sink = {.report = v->callbacks.report, .arg = v->callbacks.arg};
+    metrics_observe(v->metrics, r);
+    report(&sink, INGLE_REPORT_DEBUG, "request", r->request_id,
+           "%s, %s: %lld tokens of prompt (%lld known), %lld of answer, %.3f s%s%s", r->dialect,
+           r->outcome, (long long)r->usage.n_prompt, (long long)r->usage.reuse.kept,
+           (long long)r->usage.n_generated, r->whole_seconds, *r->trace ? ", traceparent " : "",
+           r->trace);
 }
 
 /* Tokens of a prompt that may be shortened. */
@@ -339,6 +359,7 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .max_running = parallel(s->serve.config),
         .name = v->model_id,
         .fingerprint = v->fingerprint,
+        .replica = v->replica,
         .seeded = ingle_config_is_set(v->config, "seed"),
         .thinking = ingle_config_flag(v->config, "think"),
         .ignore_end = ingle_config_flag(v->config, "ignore-eos"),

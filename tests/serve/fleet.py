@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """fleet.py INGLE - what routers, probes and scrapers of a fleet ask a server."""
 import http.client
+import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+import unittest
 
 from client import Case, Server, main
 
@@ -138,6 +141,152 @@ class Metrics(Case):
             r = subprocess.run([INGLE, "serve", "--port", "0", "--metrics-address", address], capture_output=True, text=True)
             self.assertNotEqual(r.returncode, 0, address)
             self.assertRegex(r.stderr, f"--metrics-address {address}.*{words}")
+
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+class Requests(Case):
+    """Names that clients give to requests and sessions, and the name of this server."""
+    options = ["-c", "4096", "--temp", "0", "--replica", "pod-a", "--allowed-host", ".svc.cluster.local", "-v", "-v"]
+
+    def ids(self, headers):
+        r = self.server.post("/v1/chat/completions", {**USER, "max_tokens": 1}, headers)
+        self.assertEqual(r[0], 200)
+        return r[1]["X-Request-Id"], r[1]["Request-Id"]
+
+    def test_request_ids(self):
+        for own in ("a", "x" * 128, "0af76519-16cd-43dd"):
+            self.assertEqual(self.ids({"X-Request-Id": own}), (own, own))
+        for other in ("x" * 129, "two words", 'a"b', "\xe4"):
+            self.assertRegex(self.ids({"X-Request-Id": other})[0], "^req_[0-9a-f]{16}$")
+        self.assertEqual(self.server.post("/v1/chat/completions", {}, {"X-Request-Id": "bad-1"})[1]["X-Request-Id"], "bad-1")
+
+    def test_traces(self):
+        slow = {**USER, "max_tokens": 3000, "ignore_eos": True, "stream": True}
+        c, r = self.server.open("POST", "/v1/chat/completions", slow, {"X-Request-Id": "slow-1", "traceparent": TRACE})
+        r.readline()
+        named = [(s["request_id"], s["traceparent"]) for s in self.server.get("/slots")[2]]
+        self.assertIn(("slow-1", TRACE), named)
+        c.close()
+        r.close()
+        self.ids({"X-Request-Id": "odd-1", "traceparent": TRACE.upper()})
+        for _ in range(500):
+            log = "".join(self.server.log)
+            if "slow-1" in log and "odd-1" in log:
+                break
+            time.sleep(0.01)
+        self.assertRegex(log, f"slow-1.*traceparent {TRACE}")
+        self.assertNotRegex(log, "odd-1.*traceparent")
+
+    def test_affinity(self):
+        def key(headers, **body):
+            return self.server.post("/v1/chat/completions", {**USER, "max_tokens": 1, **body}, headers)[1]["x-affinity-key"]
+        for name in ("x-session-id", "x-session-token", "x-user-id", "x-correlation-id", "x-conversation-id"):
+            self.assertEqual(key({name: "k1"}), "k1", name)
+        self.assertEqual(key({}, user="ann"), "ann")
+        self.assertEqual(key({"x-session-id": "s", "x-user-id": "u"}, user="ann", prompt_cache_key="p"), "s")
+        self.assertEqual(key({"x-user-id": "u"}, user="ann", prompt_cache_key="p"), "p")
+        self.assertIsNone(key({}))
+
+    def test_hosts(self):
+        for host, status in (("ingle.default.svc.cluster.local", 200), ("INGLE.x.SVC.cluster.local:8080", 200),
+                             (".svc.cluster.local", 403), ("svc.cluster.local", 403), ("evilsvc.cluster.local", 403),
+                             ("a.svc.cluster.local.evil.example", 403)):
+            self.assertEqual(self.server.get("/health", {"Host": host})[0], status, host)
+        for wrong in (".", "..", ".a..b"):
+            r = subprocess.run([INGLE, "serve", "--port", "0", "--allowed-host", wrong], capture_output=True, text=True)
+            self.assertRegex(r.stderr, f"--allowed-host {re.escape(wrong)}'")
+        for wrong in ("a.b", "x" * 33, "a b"):
+            r = subprocess.run([INGLE, "serve", "--port", "0", "--replica", wrong], capture_output=True, text=True)
+            self.assertRegex(r.stderr, f"--replica {wrong}' is no name: 1 to 32 letters")
+
+    def test_ids(self):
+        """An id ends in the name of the server; one of another server is a 404 that names that."""
+        _, headers, r = self.server.post("/v1/responses", {"input": "Hi", "max_output_tokens": 4})
+        self.assertEqual(headers["X-Ingle-Replica"], "pod-a")
+        self.assertRegex(r["id"], r"^resp_[0-9a-f]{32}\.pod-a$")
+        for item in r["output"]:
+            self.assertTrue(item["id"].endswith(".pod-a"), item)
+        self.assertEqual(self.server.get("/v1/responses/" + r["id"])[0], 200)
+        status, _, again = self.server.post("/v1/responses", {"input": "Go on", "max_output_tokens": 4,
+                                                              "previous_response_id": r["id"]})
+        self.assertEqual(status, 200, again)
+        c = self.server.post("/v1/conversations", {})[2]
+        self.assertRegex(c["id"], r"^conv_[0-9a-f]{32}\.pod-a$")
+        self.assertEqual(self.server.get("/v1/conversations/" + c["id"])[0], 200)
+        self.assertEqual(self.server.post("/v1/responses", {"input": "Hi", "max_output_tokens": 4, "conversation": c["id"]})[0], 200)
+        self.assertRegex(self.server.post("/v1/chat/completions", {**USER, "max_tokens": 1})[2]["id"], r"\.pod-a$")
+        away, words = r["id"].replace("pod-a", "pod-b"), "it is of replica 'pod-b', and this is 'pod-a'"
+        for method, path in (("GET", "responses/"), ("DELETE", "responses/"), ("GET", "conversations/")):
+            status, _, e = self.server.request(method, "/v1/" + path + away.replace("resp", "conv" if path[0] == "c" else "resp"))
+            self.assertEqual((status, words in e["error"]["message"]), (404, True), e)
+        for field, name in (("previous_response_id", "resp"), ("conversation", "conv")):
+            status, _, e = self.server.post("/v1/responses", {"input": "x", field: away.replace("resp", name)})
+            self.assertEqual((status, words in e["error"]["message"], e["error"]["param"]), (404, True, field), e)
+
+
+class Keys(Case):
+    """A file of keys that changes while the server runs."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = os.path.join(cls.folder.name, "keys")
+        cls.write("a:one\nb:two\n", 0o600)
+        cls.server = Server(INGLE, "--api-key-file", cls.path, "--max-priority", "b=3")
+
+    @classmethod
+    def tearDownClass(cls):
+        super().tearDownClass()
+        cls.folder.cleanup()
+
+    @classmethod
+    def write(cls, text, mode):
+        with open(cls.path + ".new", "w") as file:
+            file.write(text)
+        os.chmod(cls.path + ".new", mode)
+        os.replace(cls.path + ".new", cls.path)
+
+    def knows(self, key):
+        return self.server.get("/props", {"X-Api-Key": key})[0] == 200
+
+    def test_rotation(self):
+        self.assertEqual([self.knows(k) for k in ("one", "two", "new")], [True, True, False])
+        self.write("b:new\n", 0o600)
+        for _ in range(300):
+            if self.knows("new"):
+                break
+            time.sleep(0.01)
+        self.assertEqual([self.knows(k) for k in ("one", "two", "new")], [False, False, True])
+        for wrong, mode, words in (("", 0o600, "has no key"), ("x:\n", 0o600, "line 1 is neither"), ("c:other\n", 0o666, "is open to others")):
+            before = len(self.server.log)
+            self.write(wrong, mode)
+            for _ in range(300):
+                self.assertTrue(self.knows("new"))
+                if any("old keys stay" in line and words in line for line in self.server.log[before:]):
+                    break
+                time.sleep(0.01)
+            else:
+                self.fail(self.server.log[before:])
+        status, _, r = self.server.post("/v1/chat/completions", {**USER, "max_tokens": 1, "priority": 3}, {"X-Api-Key": "new"})
+        self.assertEqual(status, 200, r)
+
+    @unittest.skipUnless(os.getuid() == 0, "files of root and of a group need root")
+    def test_secrets(self):
+        """root:GROUP 0440, as Kubernetes mounts a secret for a process with fsGroup."""
+        with tempfile.TemporaryDirectory() as folder:
+            os.chmod(folder, 0o755)
+            path = os.path.join(folder, "keys")
+            with open(path, "w") as file:
+                file.write("k\n")
+            os.chmod(path, 0o440)
+            os.chown(path, 0, 12345)
+            for groups, fine in (([12345], True), ([54321], False)):
+                ask = [INGLE, "serve", "--port", "0", "--api-key-file", path, "--tls-cert", "/no/such"]
+                r = subprocess.run(ask, capture_output=True, text=True, extra_groups=groups)
+                self.assertNotEqual(r.returncode, 0)
+                self.assertEqual("is open to others" not in r.stderr, fine, r.stderr)
 
 
 class Signals(Case):

@@ -437,6 +437,8 @@ void openai_read_chat(struct chat_request *r, struct json_object *body,
     openai_read_tools(r, body, o, w, f);
     openai_read_count(r, body, f);
     openai_read_sampling(r, body, o, OPENAI_CHAT, f);
+    if (!r->cache_key.n)
+        request_get_cache_key(body, "user", r);
     openai_read_stop(r, body, f);
     openai_read_stream(r, body, w, f);
     openai_read_format(r, body, f);

@@ -208,6 +208,8 @@ static void read_text(struct chat_request *r, struct json_object *body,
     openai_read_prompts(r, request_get(body, "prompt"), &many, o, f);
     openai_read_count(r, body, f);
     openai_read_sampling(r, body, o, OPENAI_TEXT, f);
+    if (!r->cache_key.n)
+        request_get_cache_key(body, "user", r);
     openai_read_stop(r, body, f);
     openai_read_stream(r, body, w, f);
     openai_read_format(r, body, f);

@@ -88,7 +88,7 @@ void openai_control(struct serve *serve, struct http_exchange *x, const struct h
     if (body && !request_text_is(request_get(body, "action"), "reasoning_end"))
         request_fault(&f, FAULT_REQUEST, "action", "'action' is not 'reasoning_end'");
     if (body)
-        request_get_text(body, "id", 64, &id, &f);
+        request_get_text(body, "id", 128, &id, &f);
     if (!f.kind && strncmp(id.at, prefix, sizeof prefix - 1) != 0)
         request_fault(&f, FAULT_REQUEST, "id", "'id' is not that of a chat completion");
     json_object_put(body);

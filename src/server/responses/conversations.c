@@ -14,7 +14,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_ITEMS = 20, MOST_PAIRS = 16, MOST_KEY = 64, MOST_VALUE = 512, ID = 80 };
+enum { MOST_ITEMS = 20, MOST_PAIRS = 16, MOST_KEY = 64, MOST_VALUE = 512, ID = RESPONSES_ID };
 
 static const char *user_of(const struct http_request *rq) { return rq->user ? rq->user : ""; }
 
@@ -35,10 +35,15 @@ static void ids_of(const struct http_request *rq, char id[ID], char item[ID])
     id[n] = 0;
 }
 
-static void not_found(struct http_exchange *x, const struct http_request *rq)
+static void not_found(const struct serve *v, struct http_exchange *x,
+                      const struct http_request *rq)
 {
+    char words[REPLICA_WORDS];
+    const char *id = serve_path(rq) + strlen("/conversations/");
+    const bool foreign = replica_is_foreign(v->replica, id, strcspn(id, "/"), words);
     serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "not_found"},
-               "there is no '%.160s' (any more)", serve_path(rq) + 1);
+               "there is no '%.160s'%s%s", serve_path(rq) + 1, foreign ? " here" : " (any more)",
+               words);
 }
 
 static void refuse(struct http_exchange *x, const struct http_request *rq, const struct fault *f)
@@ -129,7 +134,8 @@ void conversations_create(struct serve *v, struct http_exchange *x, const struct
     json_object_put(body);
     if (!f.kind) {
         responses_random(hex);
-        snprintf(id, sizeof id, "conv_%s", hex);
+        snprintf(id, sizeof id, "conv_%s%s%s", hex, v->replica ? "." : "",
+                 v->replica ? v->replica : "");
         put_conversation(&out, id, (int64_t)time(NULL), &metadata);
         const struct responses_kept k = {.items = &items, .object = &out};
         responses_store_add(v->responses, user_of(rq), id, &k);
@@ -153,7 +159,7 @@ void conversations_get(struct serve *v, struct http_exchange *x, const struct ht
     if (get(v, rq, &found))
         send_conversation(x, found.object);
     else
-        not_found(x, rq);
+        not_found(v, x, rq);
     responses_found_release(&found);
 }
 
@@ -194,7 +200,7 @@ void conversations_update(struct serve *v, struct http_exchange *x, const struct
     if (f.kind)
         refuse(x, rq, &f);
     else if (there && !set_metadata(v, rq, &metadata))
-        not_found(x, rq);
+        not_found(v, x, rq);
     else
         conversations_get(v, x, rq);
     str_release(&metadata);
@@ -206,7 +212,7 @@ void conversations_delete(struct serve *v, struct http_exchange *x, const struct
     struct str out;
     ids_of(rq, id, item);
     if (!id[0] || !responses_store_delete(v->responses, user_of(rq), id)) {
-        not_found(x, rq);
+        not_found(v, x, rq);
         return;
     }
     str_init(&out);
@@ -241,7 +247,7 @@ void conversations_items(struct serve *v, struct http_exchange *x, const struct 
     if (get(v, rq, &found))
         answer_list(x, rq, &items, false);
     else
-        not_found(x, rq);
+        not_found(v, x, rq);
     responses_found_release(&found);
     responses_items_release(&items);
 }
@@ -273,7 +279,7 @@ void conversations_add(struct serve *v, struct http_exchange *x, const struct ht
     else if (change == RESPONSES_FULL)
         full(x, rq);
     else if (change == RESPONSES_MISSING)
-        not_found(x, rq);
+        not_found(v, x, rq);
     else
         answer_list(x, rq, &items, true);
     responses_items_release(&items);
@@ -290,7 +296,7 @@ void conversations_item(struct serve *v, struct http_exchange *x, const struct h
     if (there && at < items.n)
         http_reply(x, 200, "application/json", items.at[at]->text, items.at[at]->n);
     else
-        not_found(x, rq);
+        not_found(v, x, rq);
     responses_found_release(&found);
     responses_items_release(&items);
 }
@@ -302,5 +308,5 @@ void conversations_remove(struct serve *v, struct http_exchange *x, const struct
     if (responses_store_remove(v->responses, user_of(rq), id, item))
         conversations_get(v, x, rq);
     else
-        not_found(x, rq);
+        not_found(v, x, rq);
 }

@@ -33,6 +33,11 @@ static void missing(struct responses_reader *d, const char *where, const char *w
 {
     if (d->fault->kind)
         return;
+    const char *own = d->store ? responses_store_replica(d->store) : NULL;
+    char words[REPLICA_WORDS] = "";
+    if (id.at && replica_is_foreign(own, id.at, id.n, words))
+        request_fault(d->fault, FAULT_REQUEST, where, "there is no %s '%.100s' here%s", what, id.at,
+                      words);
     request_fault(d->fault, FAULT_REQUEST, where, "there is no %s '%.100s' (any more)%s", what,
                   id.at ? id.at : "", advice);
     d->fault->status = 404;

@@ -89,23 +89,27 @@ void responses_input_tokens(struct serve *v, struct http_exchange *x,
 }
 
 /* What stands between "/responses/" and behind; "" where it can be no id. */
-static void id_of(const struct http_request *rq, const char *behind, char id[80])
+static void id_of(const struct http_request *rq, const char *behind, char id[RESPONSES_ID])
 {
     const char *at = serve_path(rq) + strlen("/responses/");
     const size_t n = strcspn(at, "/");
     id[0] = 0;
-    if (n < 80 && strncmp(at, "resp_", 5) == 0 && strcmp(at + n, behind) == 0) {
+    if (n < RESPONSES_ID && strncmp(at, "resp_", 5) == 0 && strcmp(at + n, behind) == 0) {
         memcpy(id, at, n);
         id[n] = 0;
     }
 }
 
-static void not_found(struct http_exchange *x, const struct http_request *rq)
+static void not_found(const struct serve *v, struct http_exchange *x,
+                      const struct http_request *rq)
 {
+    char words[REPLICA_WORDS];
     const char *id = serve_path(rq) + strlen("/responses/");
+    const size_t n = strcspn(id, "/");
+    const bool foreign = replica_is_foreign(v->replica, id, n, words);
     serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "not_found"},
-               "there is no response '%.*s' (any more)",
-               (int)(strcspn(id, "/") < 80 ? strcspn(id, "/") : 80), id);
+               "there is no response '%.*s'%s%s", (int)(n < RESPONSES_ID ? n : RESPONSES_ID), id,
+               foreign ? " here" : " (any more)", words);
 }
 
 static void refuse(struct http_exchange *x, const struct http_request *rq, const struct fault *f)
@@ -156,7 +160,7 @@ static void send_object(struct http_exchange *x, const struct responses_item *ob
 
 void responses_get(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
-    char id[80];
+    char id[RESPONSES_ID];
     struct fault f = serve_watch(x);
     struct responses_found found = {0};
     const bool stream = wants_stream(rq, &f);
@@ -165,7 +169,7 @@ void responses_get(struct serve *v, struct http_exchange *x, const struct http_r
     if (f.kind)
         refuse(x, rq, &f);
     else if (!responses_store_get(v->responses, user_of(rq), id, &found))
-        not_found(x, rq);
+        not_found(v, x, rq);
     else if (stream)
         follow(x, rq, found.tape, first);
     else
@@ -175,7 +179,7 @@ void responses_get(struct serve *v, struct http_exchange *x, const struct http_r
 
 void responses_input_items(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
-    char id[80];
+    char id[RESPONSES_ID];
     struct str out;
     struct fault f = serve_watch(x);
     struct responses_items items = {0};
@@ -195,7 +199,7 @@ void responses_input_items(struct serve *v, struct http_exchange *x, const struc
     if (there)
         refuse(x, rq, &f);
     else
-        not_found(x, rq);
+        not_found(v, x, rq);
 }
 
 /* The object with another status. */
@@ -210,13 +214,13 @@ static void put_cancelled(const struct responses_item *object, struct str *out)
 
 void responses_cancel(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
-    char id[80];
+    char id[RESPONSES_ID];
     struct str out;
     struct responses_found found = {0};
     id_of(rq, "/cancel", id);
     str_init(&out);
     if (!responses_store_get(v->responses, user_of(rq), id, &found)) {
-        not_found(x, rq);
+        not_found(v, x, rq);
     } else if (!found.tape) {
         serve_fail(x, rq, &(struct serve_error){.status = 400},
                    "only a response that was made with background can be cancelled");
@@ -236,11 +240,11 @@ void responses_cancel(struct serve *v, struct http_exchange *x, const struct htt
 
 void responses_delete(struct serve *v, struct http_exchange *x, const struct http_request *rq)
 {
-    char id[80];
+    char id[RESPONSES_ID];
     struct str out;
     id_of(rq, "", id);
     if (!responses_store_delete(v->responses, user_of(rq), id)) {
-        not_found(x, rq);
+        not_found(v, x, rq);
         return;
     }
     str_init(&out);

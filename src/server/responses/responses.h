@@ -63,6 +63,9 @@ size_t responses_items_find(const struct responses_items *list, const char *id);
 
 /* ---- store ---- */
 
+/* "resp_", "conv_" or an item's prefix, an answer's id, a number. */
+enum { RESPONSES_ID = 96 };
+
 /* Any thread may use a store. */
 struct responses_store;
 /* When there are more than n_max (0: 1000) answers and conversations, or n_bytes (0: 64 MiB), the
@@ -70,6 +73,10 @@ struct responses_store;
 MUST_CHECK ingle_status responses_store_create(struct responses_store **out,
                                                       size_t n_max, size_t n_bytes,
                                                       struct err *err);
+/* The replica that the store is of (--replica), for ids and errors; NULL: it has no name.  Borrowed
+ * until the store is freed; before the first request. */
+void responses_store_name(struct responses_store *s, const char *replica);
+const char *responses_store_replica(const struct responses_store *s);
 void responses_store_free(struct responses_store *s);
 /* What is kept of an answer, or of a conversation under its own id. */
 struct responses_kept {
@@ -173,7 +180,7 @@ struct responses {
     struct openai_timer timer;
     const struct answer_info *info; /* once it has begun */
 
-    char id[33];      /* "" before the first function of the dialect was called */
+    char id[ANSWER_ID]; /* "" before the first function of the dialect was called */
     struct str model;
     int64_t created;
     bool stream, begun;

@@ -53,6 +53,7 @@ struct entry {
 struct responses_store {
     pthread_mutex_t lock;
     size_t n_max, n_bytes_max, mask; /* read-only; mask: of both tables */
+    const char *replica;             /* read-only */
     uint64_t seed[2];                /* read-only: no client can aim at a bucket */
     struct owner *owner;             /* Sync: lock, as all below */
     struct entry **entry;            /* [mask + 1] by owner and id */
@@ -103,6 +104,13 @@ static uint64_t hash_of(const struct responses_store *s, const struct owner *o, 
 }
 
 /* ---- life ---- */
+
+void responses_store_name(struct responses_store *s, const char *replica)
+{
+    s->replica = replica;
+}
+
+const char *responses_store_replica(const struct responses_store *s) { return s->replica; }
 
 ingle_status responses_store_create(struct responses_store **out, size_t n_max, size_t n_bytes,
                                     struct err *err)

@@ -118,10 +118,17 @@ static const char *item_prefix(const struct responses *s)
     return s->called->kind == RESPONSES_LOCAL_SHELL ? "lsh_" : "tsc_";
 }
 
+/* Of a replica ids end in its name. */
+static const char *replica_part(const struct responses *s)
+{
+    return strlen(s->id) > ANSWER_DIGITS ? s->id + ANSWER_DIGITS : "";
+}
+
 static void put_item_id(const struct responses *s, struct str *out, const char *key)
 {
     write_key(out, key);
-    str_addf(out, "\"%s%s%04zx\"", item_prefix(s), s->id, s->n_output);
+    str_addf(out, "\"%s%.*s%04zx%s\"", item_prefix(s), (int)ANSWER_DIGITS, s->id, s->n_output,
+             replica_part(s));
 }
 
 static void put_part(const struct responses *s, struct str *out, const char *type)
@@ -390,8 +397,9 @@ static void close_part(struct responses *s, struct str *out)
 
 static void keep_item(struct responses *s, const char *text, size_t n)
 {
-    char id[64];
-    const int n_id = snprintf(id, sizeof id, "%s%s%04zx", item_prefix(s), s->id, s->n_output);
+    char id[RESPONSES_ID];
+    const int n_id = snprintf(id, sizeof id, "%s%.*s%04zx%s", item_prefix(s), (int)ANSWER_DIGITS,
+                              s->id, s->n_output, replica_part(s));
     (void)responses_items_add(&s->items,
                               responses_item_create(text, n, (struct view){id, (size_t)n_id}));
 }
@@ -455,16 +463,16 @@ static void put_logprobs(struct str *out, const struct answer_choice *c, size_t 
 
 /* ---- what is kept ---- */
 
-static void full_id(const struct responses *s, char id[48])
+static void full_id(const struct responses *s, char id[RESPONSES_ID])
 {
-    snprintf(id, 48, "resp_%s", s->id);
+    snprintf(id, RESPONSES_ID, "resp_%s", s->id);
 }
 
 /* Keeps the response object that out holds from `at` on. */
 static void keep_object(const struct responses *s, const struct str *out, size_t at,
                         const struct responses_items *items, bool open)
 {
-    char id[48];
+    char id[RESPONSES_ID];
     struct str object;
     if (!s->store)
         return;
