@@ -240,13 +240,14 @@ def serve(tally):
 
 
 def long(tally):
-    """What takes minutes each: kernels with more seeds at every level, and servers under load, hostile clients and kills."""
+    """What takes minutes each: kernels with more seeds at every level, combinations of settings, and servers under load, hostile clients and kills."""
     if not done(tally, "build release"):
         return
     for level in ("avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi", "amx"):
         seeds = " ".join(map(str, range(2, 22)))
         one(tally, f"kerncheck {level}", "sh", "-c",
             f"for s in {seeds}; do out/release/kerncheck --cpu={level} --seed=$s || exit 1; done")
+    one(tally, "combinations", "out/release/combinations", "--seconds=7200")
     one(tally, "serve soak", "python3", "tests/serve/soak.py", "out/release/ingle", "--minutes", "30")
     one(tally, "serve hostile", "python3", "tests/serve/hostile.py", "out/release/ingle", "--minutes", "10")
     one(tally, "serve page", "python3", "tests/serve/page_long.py", "out/release/ingle")
