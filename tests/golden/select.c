@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* select - rows of answers that choose pages (kern/select.h): the same bits alone, in batches, in
- * drafts that are verified, behind forks and rewinds, with any number of threads and any kernels,
- * with pages on disk; all pages are what attention to all is; what is counted. */
+/* select - rows of answers that choose pages (kern/select.h): sessions with different choices in
+ * one step; all pages are what attention to all is; what is counted and saved.
+ * golden/combinations.c compares the bits of cuts, batches, drafts, forks and pages on disk. */
 #define _DEFAULT_SOURCE
 #include "golden/golden.h"
 
@@ -94,125 +94,6 @@ static int64_t rows_that_differ(const struct world *w, const float *a, const flo
     return n;
 }
 
-/* Answers alone, drafts, a batch with others, a fork, a rewind. */
-static void ways(struct world *w, const float *want)
-{
-    struct err e;
-    float *got = room(w);
-    struct session *s = after_prompt(w), *other, *fork;
-    GOLDEN_OK(session_create(&fork, w->g.runner, &e));
-    GOLDEN_OK(session_fork(fork, s, &e));
-    answer(w, s, DRAFT, got); /* drafts that are right */
-    assert_int_equal(rows_that_differ(w, got, want), 0);
-    GOLDEN_OK(session_rewind(s, w->n, &e));
-    GOLDEN_OK(session_append(s, w->tokens + 50, 7, &e)); /* and drafts that are not */
-    struct session_work wrong = {.s = s, .want = FAMILY_LOGITS_ALL, .guessed = true};
-    GOLDEN_OK(session_step(w->g.runner, &wrong, 1, NULL, &e));
-    session_keep(s, w->n);
-    answer(w, s, 1, got);
-    assert_int_equal(rows_that_differ(w, got, want), 0);
-    GOLDEN_OK(session_create(&other, w->g.runner, &e));
-    GOLDEN_OK(session_sync(other, w->tokens + 3, 900, NULL, &e));
-    for (int64_t i = 0; i < ANSWER; i++) { /* a prompt and another answer beside it */
-        GOLDEN_OK(session_append(fork, w->tokens + w->n + i, 1, &e));
-        GOLDEN_OK(session_append(s, w->tokens + i, 1, &e));
-        struct session_work all[] = {{.s = s, .want = FAMILY_LOGITS_LAST},
-                                     {.s = other, .want = FAMILY_LOGITS_LAST, .max_tokens = 30},
-                                     {.s = fork, .want = FAMILY_LOGITS_LAST}};
-        GOLDEN_OK(session_step(w->g.runner, all, 3, NULL, &e));
-        assert_int_equal(all[2].n_logits, 1);
-        memcpy(got + i * w->width, all[2].logits, (size_t)w->width * sizeof *got);
-    }
-    assert_int_equal(rows_that_differ(w, got, want), 0);
-    session_free(fork);
-    session_free(other);
-    session_free(s);
-    mem_free(got);
-}
-
-static void same_bits(void **state)
-{
-    (void)state;
-    for (int m = 0; m < N_MODELS; m += STEP) {
-        struct world w;
-        begin(&w, m, (struct golden_options){.codec = KERN_KV_F16});
-        float *exact = room(&w), *want = room(&w), *got = room(&w);
-        struct session *s = after_prompt(&w);
-        answer(&w, s, 1, exact);
-        session_free(s);
-        golden_close(&w.g);
-        begin(&w, m, (struct golden_options){.codec = KERN_KV_F16, .select = quarter});
-        assert_null(session_select_refuses(w.g.runner));
-        s = after_prompt(&w);
-        assert_int_equal(session_select_take(s).rows, 0); /* prompts see all */
-        answer(&w, s, 1, want);
-        assert_true(rows_that_differ(&w, want, exact) > ANSWER / 2);
-        session_free(s);
-        ways(&w, want);
-        golden_close(&w.g);
-        const struct golden_options more[] = {
-            {.codec = KERN_KV_F16, .select = quarter, .n_threads = 1, .max_rows = 100},
-            {.codec = KERN_KV_F16, .select = quarter, .n_threads = 5, .cpu = CPU_AVX2},
-            /* all pages: what attention to all is */
-            {.codec = KERN_KV_F16, .select = {.part = 1, .least = KERN_SELECT_ALWAYS}},
-        };
-        for (size_t i = m == 2; i < sizeof more / sizeof *more;
-             i += UNIT_TSAN || UNIT_ASAN || m ? 2 : 1) {
-            begin(&w, m, more[i]);
-            s = after_prompt(&w);
-            answer(&w, s, i == 1 ? DRAFT : 1, got);
-            assert_int_equal(rows_that_differ(&w, got, more[i].select.part == 1 ? exact : want), 0);
-            session_free(s);
-            golden_close(&w.g);
-        }
-        mem_free(exact);
-        mem_free(want);
-        mem_free(got);
-    }
-}
-
-/* Pages on disk: the same bits, and what is chosen is what is in memory. */
-static void paged(void **state)
-{
-    (void)state;
-    char dir[] = "/tmp/ingle-picked-XXXXXX";
-    assert_non_null(mkdtemp(dir));
-    for (int m = 0; m < N_MODELS; m += STEP) {
-        static const uint64_t memory[] = {220 << 10, 150 << 10, 1600 << 10};
-        struct world w;
-        struct kern_select_seen seen[3];
-        float *out[3];
-        for (int i = 0; i < 3; i++) { /* in memory; on disk with drafts, and one by one */
-            begin(&w, m,
-                  (struct golden_options){.codec = KERN_KV_F16,
-                                          .select = quarter,
-                                          .disk = i ? dir : NULL,
-                                          .kv_bytes = memory[m],
-                                          .max_rows = 64});
-            out[i] = room(&w);
-            struct session *s = after_prompt(&w);
-            struct kv_disk_counts disk;
-            session_runner_disk_count(w.g.runner, &disk);
-            const uint64_t before = disk.read_bytes;
-            answer(&w, s, i == 1 ? DRAFT : 1, out[i]);
-            seen[i] = session_select_take(s);
-            session_runner_disk_count(w.g.runner, &disk);
-            /* what was read stays */
-            assert_true(!i ||
-                        (disk.read_bytes > before && disk.read_bytes - before <= 4 * disk.bytes));
-            session_free(s);
-            golden_close(&w.g);
-        }
-        for (int i = 1; i < 3; i++) {
-            assert_int_equal(rows_that_differ(&w, out[0], out[i]), 0);
-            assert_memory_equal(&seen[0], &seen[i], sizeof seen[0]);
-        }
-        for (int i = 0; i < 3; i++)
-            mem_free(out[i]);
-    }
-    assert_int_equal(rmdir(dir), 0);
-}
-
 /* Rows with p mod 64 = 63 see all, and what was counted. */
 static void checked(void **state)
 {
@@ -256,61 +137,6 @@ static void checked(void **state)
         golden_close(&w.g);
     }
     mem_free(exact);
-}
-
-/* Prefixes come back with their shadow keys: from the tree, from a store, and from a file. */
-static void restored(void **state)
-{
-    (void)state;
-    char dir[] = "/tmp/ingle-picked-XXXXXX", store[64], path[64];
-    assert_non_null(mkdtemp(dir));
-    snprintf(store, sizeof store, "%s/store", dir);
-    snprintf(path, sizeof path, "%s/session", dir);
-    float *want = NULL;
-    for (int i = 0; i < 3; i++) {
-        struct world w;
-        struct err e;
-        struct session *s;
-        struct session_reuse reuse;
-        begin(&w, 0,
-              (struct golden_options){
-                  .codec = KERN_KV_F16, .select = quarter, .tree_bytes = 16 << 20, .store = store});
-        float *out = room(&w);
-        if (i < 2) {
-            s = after_prompt(&w);
-            if (!i)
-                GOLDEN_OK(session_save(s, path, &e));
-            answer(&w, s, 1, out);
-            session_free(s);
-            if (!i)
-                want = out;
-            else
-                assert_int_equal(rows_that_differ(&w, out, want), 0);
-            GOLDEN_OK(session_create(&s, w.g.runner, &e)); /* from the tree */
-            GOLDEN_OK(session_sync(s, w.tokens, w.n + 1, &reuse, &e));
-            assert_int_equal(reuse.kept, w.n);
-            session_prompt(s, w.n);
-            float *again = room(&w);
-            GOLDEN_OK(session_rewind(s, w.n, &e));
-            answer(&w, s, DRAFT, again);
-            assert_int_equal(rows_that_differ(&w, again, want), 0);
-            mem_free(again);
-        } else {
-            GOLDEN_OK(session_create(&s, w.g.runner, &e));
-            GOLDEN_OK(session_load(s, path, &e));
-            assert_int_equal(session_length(s), w.n);
-            answer(&w, s, 1, out);
-            assert_int_equal(rows_that_differ(&w, out, want), 0);
-        }
-        session_free(s);
-        golden_close(&w.g);
-        if (i)
-            mem_free(out);
-    }
-    mem_free(want);
-    char command[160];
-    snprintf(command, sizeof command, "rm -r '%s'", dir);
-    assert_int_equal(system(command), 0);
 }
 
 /* Sessions of one runner that choose in ways of their own, or not at all, in the same steps: each
@@ -434,8 +260,7 @@ static void files_say_how(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(same_bits),    cmocka_unit_test(paged),
-        cmocka_unit_test(checked),      cmocka_unit_test(restored),
+        cmocka_unit_test(checked),
         cmocka_unit_test(each_its_own), cmocka_unit_test(files_say_how)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Requests that say how their answers choose pages, whatever the engine's own way is: each has the
- * bits of an engine whose way that is, alone, beside others and behind what memory, disk and files
- * have; those that gave way go on as they were; what cannot be is said. */
+/* Requests that say how their answers choose pages: saved sessions have the bits of an engine with
+ * that choice; requests that gave up their pages go on as they were; what cannot be is refused.
+ * golden/combinations.c compares the others. */
 #define _DEFAULT_SOURCE
 #include "unit/scheduler_world.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 enum { N = 1100, SOME = 70, N_WAYS = 3 };
@@ -90,67 +89,6 @@ static int setup(void **state)
         close_place(&p);
     }
     return 0;
-}
-
-static void each_its_own(void **state)
-{
-    (void)state;
-    static const char *const own[] = {"1/1", "1/8,least=6", "1/4,least=5"};
-    for (int i = 1; i < N_WAYS; i++)
-        assert_true(memcmp(want[0].logprob, want[i].logprob, sizeof want[0].logprob) != 0);
-    for (int k = 0; k < 3; k++) {
-        struct place p;
-        struct asked *a[4];
-        open_engine(&p,
-                    (struct ingle_engine_options){.kv_select = own[k], .cache_bytes = 64 << 20});
-        for (int i = 0; i < 4; i++)
-            a[i] = ask(&p, k == 2 && i == 3 ? NULL : way[i % N_WAYS], NULL);
-        submit_together(&p, a, 4);
-        for (int i = 0; i < 4; i++) {
-            wait_done(a[i]);
-            check(a[i], i % N_WAYS);
-            free_asked(a[i]);
-        }
-        run(&p, 0, k == 2 ? "on" : way[0], "cold");
-        close_place(&p);
-    }
-}
-
-static void remove_dir(const char *dir)
-{
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (const struct dirent *f; (f = readdir(d));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
-        if (f->d_name[0] != '.')
-            assert_int_equal(unlink(path), 0);
-    }
-    closedir(d);
-    assert_int_equal(rmdir(dir), 0);
-}
-
-static void kept_apart(void **state)
-{
-    (void)state;
-    char dir[] = "/tmp/ingle-select-XXXXXX";
-    assert_non_null(mkdtemp(dir));
-    for (int k = 0; k < 2; k++) { /* another engine, of another way: what the first one stored */
-        struct place p;
-        open_engine(&p, (struct ingle_engine_options){.kv_select = k ? way[2] : "1/1",
-                                                      .cache_bytes = 64 << 20,
-                                                      .store = dir,
-                                                      .store_tokens = 128,
-                                                      .restore_every = 256});
-        for (int i = 0; i < N_WAYS; i++) {
-            const struct ingle_reuse first = run(&p, i, way[i], NULL),
-                                     second = run(&p, i, way[i], NULL);
-            assert_int_equal(first.kept, k ? first.from_disk : 0);
-            assert_true(second.from_cache >= 1000 && (!k || first.from_disk >= 1000));
-        }
-        close_place(&p);
-    }
-    remove_dir(dir);
 }
 
 /* A session's file says how it was computed. */
@@ -354,7 +292,6 @@ static void no_more_than_there_is_room_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_its_own),   cmocka_unit_test(kept_apart),
         cmocka_unit_test(saved),          cmocka_unit_test(those_that_gave_way),
         cmocka_unit_test(what_cannot_be), cmocka_unit_test(no_more_than_there_is_room_for),
     };

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sparse prompts from the door of the library: the same bits however a prompt is cut, computed,
- * forked and brought back; nothing of them where prompts are dense, nor the reverse; answers and
- * drafts behind them; what was left out is told. */
+/* Sparse prompts by the interface of the library: memory and disk keep them apart from dense ones;
+ * what was left out is reported.  golden/combinations.c compares their bits. */
 #define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
@@ -173,56 +172,6 @@ static void what_was_left_out_is_told(void **state)
     close_place(&p);
 }
 
-static void cuts_and_threads_change_nothing(void **state)
-{
-    (void)state;
-    static const int64_t rows[] = {33, 200};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct place p;
-        open_place(&p, (struct ingle_engine_options){.threads = 1 + (int)i, .max_rows = rows[i]});
-        assert_int_equal(run_alone(&p, how, "a", NULL), want.sparse);
-        if (i)
-            assert_int_equal(run_alone(&p, late, "b", NULL), want.late);
-        close_place(&p);
-    }
-}
-
-/* Sparse and dense prompts in one step, cut at different places, with an answer among them. */
-static void a_batch_changes_nothing(void **state)
-{
-    (void)state;
-    static const char *const ways[BATCH] = {how, "off", late, how};
-    const uint64_t wants[BATCH] = {want.sparse, want.dense, want.late, want.sparse};
-    struct place p;
-    struct ingle_work w[BATCH];
-    float *row[BATCH] = {0};
-    open_place(&p,
-               (struct ingle_engine_options){.threads = 2, .max_rows = 300, .max_logits = BATCH});
-    for (int i = 0; i < BATCH; i++) {
-        const char user[2] = {(char)('a' + i), 0};
-        w[i] = (struct ingle_work){.session = session_of(&p, ways[i], user),
-                                   .want = INGLE_WANT_LAST,
-                                   .max_tokens = 40 + 31 * i};
-        must(ingle_session_sync(w[i].session, p.ids, N, NULL, &error));
-    }
-    for (int left = BATCH; left;) {
-        must(ingle_step(p.e, w, BATCH, &error));
-        for (int i = 0; i < BATCH; i++)
-            if (!row[i] && !ingle_session_pending(w[i].session)) {
-                row[i] = malloc((size_t)p.info.n_vocab * sizeof(float));
-                assert_non_null(row[i]);
-                memcpy(row[i], w[i].logits, (size_t)p.info.n_vocab * sizeof(float));
-                left--;
-            }
-    }
-    for (int i = 0; i < BATCH; i++) {
-        assert_int_equal(answer_of(&p, w[i].session, row[i]), wants[i]);
-        ingle_session_close(w[i].session);
-        free(row[i]);
-    }
-    close_place(&p);
-}
-
 static void memory_keeps_sparse_and_dense_apart(void **state)
 {
     (void)state;
@@ -308,61 +257,6 @@ static void disk_and_files_keep_them_apart(void **state)
     remove_dir(dir);
 }
 
-static void forks_go_on_as_they_are(void **state)
-{
-    (void)state;
-    struct place p;
-    const float *row;
-    open_place(&p, (struct ingle_engine_options){.threads = 2});
-    struct ingle_session *s = session_of(&p, how, "a"), *fork = session_of(&p, "off", "b");
-    must(ingle_session_sync(s, p.ids, 500, NULL, &error));
-    must(ingle_session_finish(s, &row, &error));
-    must(ingle_session_fork(fork, s, &error));
-    assert_int_equal(run(&p, fork, N, NULL), want.sparse);
-    must(ingle_session_fork(fork, s, &error));
-    must(ingle_session_set_sparse(fork, "off", &error));
-    assert_int_equal(run(&p, fork, N, NULL), want.dense);
-    ingle_session_close(s);
-    ingle_session_close(fork);
-    close_place(&p);
-}
-
-/* Drafts are verified as single steps are computed, behind a sparse prompt, too. */
-static void drafting_is_lossless(void **state)
-{
-    (void)state;
-    enum { MORE = 48 };
-    int32_t text[2][MORE];
-    for (int drafts = 0; drafts < 2; drafts++) {
-        struct place p;
-        static const char *const off = "off", *const ngram = "ngram";
-        open_place(&p, (struct ingle_engine_options){.threads = 2,
-                                                     .sparse = how,
-                                                     .draft = drafts ? &ngram : &off,
-                                                     .n_draft = 1,
-                                                     .draft_min = drafts ? 3 : 0,
-                                                     .max_logits = 8});
-        struct ingle_session *s = session_of(&p, NULL, NULL);
-        struct ingle_sampling sampling = {.top_p = 1, .typical_p = 1, .repeat_penalty = 1};
-        struct ingle_sampler *sampler;
-        struct ingle_token token[MORE];
-        must(ingle_sampler_open(&sampler, p.e, &sampling, &error));
-        must(ingle_session_sync(s, p.ids, N, NULL, &error));
-        for (int64_t n = 0, k; n < MORE; n += k) {
-            must(ingle_session_draw(s, sampler, token, MORE - n, &k, &error));
-            for (int64_t i = 0; i < k; i++)
-                text[drafts][n + i] = token[i].id;
-        }
-        int64_t n_drafted, n_accepted;
-        ingle_session_drafted(s, &n_drafted, &n_accepted);
-        assert_true(drafts ? n_drafted > 0 : !n_drafted);
-        ingle_sampler_close(sampler);
-        ingle_session_close(s);
-        close_place(&p);
-    }
-    assert_memory_equal(text[0], text[1], sizeof text[0]);
-}
-
 static void where_it_cannot_be_it_is_said_once(void **state)
 {
     (void)state;
@@ -434,12 +328,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(values_are_checked),
         cmocka_unit_test(what_was_left_out_is_told),
-        cmocka_unit_test(cuts_and_threads_change_nothing),
-        cmocka_unit_test(a_batch_changes_nothing),
         cmocka_unit_test(memory_keeps_sparse_and_dense_apart),
         cmocka_unit_test(disk_and_files_keep_them_apart),
-        cmocka_unit_test(forks_go_on_as_they_are),
-        cmocka_unit_test(drafting_is_lossless),
         cmocka_unit_test(where_it_cannot_be_it_is_said_once),
     };
     return cmocka_run_group_tests(tests, setup, NULL);
