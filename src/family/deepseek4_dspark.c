@@ -501,6 +501,8 @@ static void check_pairing(struct dspark *s, struct dflash_keys *k,
 static void bind_weights(struct dspark *s, struct dflash_keys *k, struct model *m)
 {
     const struct deepseek4 *g = &s->g;
+    if (!k->s)
+        k->s = family_check_layers(m, "dflash", g->n_layers, NULL, k->err);
     struct binder b = {m, g, "", k->s, k->err, NULL};
     s->fc = family_deepseek4_matrix(&b, "fc.weight", g->n_embd, s->n_taps * g->n_embd, 1);
     s->context_norm = family_deepseek4_vector(&b, "enc.output_norm.weight", g->n_embd);

@@ -19,7 +19,7 @@ struct hyper {
     double base, compress_base, factor, beta_fast, beta_slow;
     uint64_t original_ctx;
     size_t n_stages; /* draft stages behind the layers */
-    bool yarn;
+    bool yarn, scaling_said;
 };
 
 #define KEY(name) "deepseek4." name
@@ -34,6 +34,19 @@ static ingle_status optional_f64(const struct io_meta *m, const char *key, doubl
                                  double *out, struct err *err)
 {
     return io_meta_find(m, key) ? io_get_f64(m, key, min, max, out, err) : INGLE_OK;
+}
+
+/* Without the type nothing may say how positions are scaled: it would have no effect. */
+static ingle_status check_unscaled(const struct io_meta *m, struct err *err)
+{
+    static const char *const key[] = {
+        KEY("rope.scaling.factor"), KEY("rope.scaling.original_context_length"),
+        KEY("rope.scaling.yarn_beta_fast"), KEY("rope.scaling.yarn_beta_slow")};
+    for (size_t i = 0; i < sizeof key / sizeof *key; i++)
+        if (io_meta_find(m, key[i]))
+            return err_set(err, INGLE_FORMAT,
+                           "'" KEY("rope.scaling.type") "' is missing, but '%s' is there", key[i]);
+    return INGLE_OK;
 }
 
 static ingle_status read_rope(const struct io_meta *m, struct hyper *h, struct err *err)
@@ -51,7 +64,8 @@ static ingle_status read_rope(const struct io_meta *m, struct hyper *h, struct e
                           err)))
         return s;
     if (!io_meta_find(m, KEY("rope.scaling.type")))
-        return INGLE_OK;
+        return check_unscaled(m, err);
+    h->scaling_said = true;
     if ((s = io_get_str(m, KEY("rope.scaling.type"), &type, &n, err)))
         return s;
     if (!strcmp(type, "none"))
@@ -529,22 +543,13 @@ static ingle_status check_alone(const struct model *m, struct err *err)
                    io_path(model_file(m)));
 }
 
-/* What follows the layers drafts, or block_count is wrong. */
-static ingle_status check_layers(const struct deepseek4 *g, const struct model *m,
-                                 const struct hyper *h, struct err *err)
-{
-    char name[64];
-    snprintf(name, sizeof name, "blk.%lld.nextn.eh_proj.weight", (long long)g->n_layers);
-    return h->n_stages || model_find(m, name)
-               ? INGLE_OK
-               : family_check_layers(m, "deepseek4", g->n_layers, err);
-}
-
 static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const struct io_meta *meta,
                                  const struct hyper *h, struct err *err)
 {
     struct binder b = {m, g, "", check_alone(m, err), err, meta};
-    if (b.s || (b.s = check_layers(g, m, h, err)))
+    if (!b.s)
+        b.s = family_check_layers(m, "deepseek4", g->n_layers, "nextn.eh_proj.weight", err);
+    if (b.s)
         return b.s;
     skip_draft(g, m);
     g->n_vocab = model_matrix_rows(m, "token_embd.weight", 1 << 24);
@@ -638,6 +643,11 @@ ingle_status family_deepseek4_bind(void **self, struct model *m, const struct io
     if (!s && h->n_stages > 1)
         report(model_sink(m), INGLE_REPORT_NOTE, "drafting", io_path(model_file(m)),
                "the file describes %zu draft stages behind its layers", h->n_stages);
+    if (!s && !h->scaling_said)
+        report(model_sink(m), INGLE_REPORT_WARN, "positions", io_path(model_file(m)),
+               "'" KEY("rope.scaling.type") "' is missing: positions are not scaled (no YaRN), up "
+                                            "to the context of %lld tokens",
+               (long long)g->n_ctx);
     mem_free(h);
     if (s) {
         if (s != INGLE_NOMEM && err && !strstr(err->msg, io_path(model_file(m))))

@@ -489,6 +489,8 @@ ingle_status family_dflash_bind(struct dflash *g, struct dflash_keys *k,
     read_activation(g, k);
     read_rope(g, k, m);
     read_scale(g, k, m);
+    if (!k->s)
+        k->s = family_check_layers(m, k->arch, g->n_layers, NULL, err);
     g->fc = matrix(&b, "fc.weight", g->n_embd, g->n_taps * g->n_embd);
     g->context_norm = vector(&b, "enc.output_norm.weight", g->n_embd);
     g->norm = vector(&b, "output_norm.weight", g->n_embd);

@@ -474,7 +474,7 @@ static ingle_status bind_weights(struct gemma4 *g, struct model *m, const struct
                                  const struct hyper *h, struct err *err)
 {
     struct binder b = {m, meta, -1, INGLE_OK, err};
-    if ((b.s = family_check_layers(m, "gemma4", g->n_layers, err)) ||
+    if ((b.s = family_check_layers(m, "gemma4", g->n_layers, NULL, err)) ||
         (!g->n_experts && (b.s = family_check_there(m, meta, "gemma4", "expert_count",
                                                     "blk.0.ffn_gate_inp.weight", err))) ||
         (!g->n_ple &&

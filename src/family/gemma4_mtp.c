@@ -506,6 +506,8 @@ static void bind_clusters(struct mtp *g, const struct binder *b)
 static void bind_weights(struct mtp *g, struct dflash_keys *k, struct model *m)
 {
     struct binder b = {m, k, -1};
+    if (!k->s)
+        k->s = family_check_layers(m, "gemma4-assistant", g->n_layers, NULL, k->err);
     g->pre = matrix(&b, "nextn.pre_projection.weight", g->n_embd, 2 * g->n_back);
     g->post = matrix(&b, "nextn.post_projection.weight", g->n_back, g->n_embd);
     g->embed = matrix(&b, "token_embd.weight", g->n_vocab, g->n_embd);

@@ -4,6 +4,7 @@
 #include "base/str.h"
 #include "family/config.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- the tables that families share: what their forward passes do not have ---- */
@@ -611,15 +612,41 @@ void family_shape_explain(const struct model *m, const struct io_meta *meta, con
     str_release(&text);
 }
 
-ingle_status family_check_layers(const struct model *m, const char *arch, int64_t n_layers,
-                                 struct err *err)
+/* "blk.12.": 12; -1: it is no tensor of a block. */
+static int64_t block_of(const char *name)
 {
-    char name[64];
-    snprintf(name, sizeof name, "blk.%lld.attn_norm.weight", (long long)n_layers);
-    if (io_kind(model_file(m)) != IO_GGUF || !model_find(m, name))
-        return INGLE_OK;
-    return err_set(err, INGLE_FORMAT, "'%s.block_count' is %lld, but tensor '%s' is there", arch,
-                   (long long)n_layers, name);
+    enum { DIGITS = 9 };
+    const size_t n = strncmp(name, "blk.", 4) == 0 ? strspn(name + 4, "0123456789") : 0;
+    return n && n <= DIGITS && name[4 + n] == '.' ? strtoll(name + 4, NULL, 10) : -1;
+}
+
+/* Whether `name`, which is there, belongs to a block that drafts, or to none from n_layers on. */
+static bool block_is_right(const struct model *m, const char *name, int64_t n_layers,
+                           const char *draft)
+{
+    char mark[96];
+    const int64_t block = block_of(name);
+    snprintf(mark, sizeof mark, "blk.%lld.%.60s", (long long)block, draft ? draft : "");
+    return block < n_layers || (draft && model_find(m, mark));
+}
+
+ingle_status family_check_layers(const struct model *m, const char *arch, int64_t n_layers,
+                                 const char *draft, struct err *err)
+{
+    const struct io_file *f = model_file(m);
+    char next[64];
+    snprintf(next, sizeof next, "blk.%lld.attn_norm.weight", (long long)n_layers);
+    const struct io_tensor *t = io_kind(f) == IO_GGUF ? NULL : model_find(m, next);
+    if (t && !block_is_right(m, next, n_layers, draft)) /* a checkpoint has other names */
+        return err_set(err, INGLE_FORMAT, "'num_hidden_layers' is %lld, but tensor '%s' is there",
+                       (long long)n_layers, t->name);
+    for (size_t i = 0; io_kind(f) == IO_GGUF && i < io_n_tensors(f); i++) {
+        const char *name = io_tensor_at(f, i)->name;
+        if (!block_is_right(m, name, n_layers, draft))
+            return err_set(err, INGLE_FORMAT, "'%s.block_count' is %lld, but tensor '%s' is there",
+                           arch, (long long)n_layers, name);
+    }
+    return INGLE_OK;
 }
 
 ingle_status family_check_there(const struct model *m, const struct io_meta *meta, const char *arch,

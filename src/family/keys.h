@@ -61,9 +61,10 @@ struct family_shape { const char *suffix, *shape, *there; }; /* the last suffix 
 void family_shape_explain(const struct model *m, const struct io_meta *meta, const char *arch,
                           const struct family_shape *table, const char *name, int64_t il,
                           struct err *err);
-/* An error if a tensor of a layer is there that block_count leaves out. */
+/* An error if a tensor of a block is there that block_count leaves out, unless the block drafts: it
+ * has tensor `draft` (NULL: none does). */
 MUST_CHECK ingle_status family_check_layers(const struct model *m, const char *arch,
-                                            int64_t n_layers, struct err *err);
+                                            int64_t n_layers, const char *draft, struct err *err);
 /* An error if tensor name is there, though the key is missing or 0. */
 MUST_CHECK ingle_status family_check_there(const struct model *m, const struct io_meta *meta,
                                            const char *arch, const char *key, const char *name,

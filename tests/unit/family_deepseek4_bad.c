@@ -437,6 +437,34 @@ static void old_names(void **state)
     assert_false(f->alias("blk.7.attn_q_a.weight", out, sizeof out));
 }
 
+/* Every place of a text in the file becomes another one of the same length. */
+static void replace(const struct bytes *b, const char *from, const char *to)
+{
+    const size_t n = strlen(from);
+    assert_int_equal(strlen(to), n);
+    for (size_t i = 0; i + n <= b->n; i++)
+        if (!memcmp(b->at + i, from, n))
+            memcpy(b->at + i, to, n);
+}
+
+/* How positions are scaled is said, and whole. */
+static void scaling(void **state)
+{
+    (void)state;
+    struct opened o;
+    struct err e = {0};
+    struct bytes b = slurp(good);
+    replace(&b, "deepseek4.rope.scaling.type", "deepseek4.a.name.of.ours.it");
+    refused(&b, WORDS("v4.gguf", "rope.scaling.type' is missing", "rope.scaling."));
+    replace(&b, "deepseek4.rope.scaling.", "deepseek4.a.name.of.it.");
+    if (load(&o, &b, NULL, &e))
+        fail_msg("%s", e.msg);
+    if (!strstr(o.said, "positions are not scaled"))
+        fail_msg("nothing about positions in: %s", o.said);
+    unload(&o);
+    mem_free(b.at);
+}
+
 /* Three draft stages behind the layers (44 entries became 46): the main network is the same. */
 static void draft_stages(void **state)
 {
@@ -448,6 +476,11 @@ static void draft_stages(void **state)
     refused(&b, WORDS("v4.gguf", "6 entries for 3 layers", "128"));
     put32(element(&b, "attention.compress_ratios", 3), 0);
     put32(element(&b, "attention.compress_ratios", 4), 0);
+    refused(&b, WORDS("v4.gguf", "block_count' is 3", "blk.3."));
+    replace(&b, "blk.3.", "mtp.0.");
+    replace(&b, "blk.5.", "mtp.1.");
+    refused(&b, WORDS("v4.gguf", "block_count' is 3", "blk.4."));
+    replace(&b, "blk.4.", "mtp.2.");
     if (load(&o, &b, NULL, &e))
         fail_msg("%s", e.msg);
     if (!strstr(o.said, "3 draft stages"))
@@ -473,6 +506,7 @@ int main(void)
         cmocka_unit_test(bad_keys),      cmocka_unit_test(bad_ratios),
         cmocka_unit_test(bad_tensors),   cmocka_unit_test(bad_checkpoint),
         cmocka_unit_test(random_damage), cmocka_unit_test(old_names),
+        cmocka_unit_test(scaling),
         cmocka_unit_test(draft_stages),  cmocka_unit_test(relatives),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
