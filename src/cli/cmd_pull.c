@@ -333,6 +333,75 @@ static ingle_status plan_path(struct cli *c, const struct ingle_callbacks *callb
     return st;
 }
 
+/* ---- what can never fit is not fetched ---- */
+
+/* Whether the command loads the weights of its model. */
+static bool loads(const struct cli *c)
+{
+    static const char *const word[] = {"chat", "run", "eval", "bench", "serve", "daemon"};
+    for (size_t i = 0; i < sizeof word / sizeof *word; i++)
+        if (strcmp(word[i], c->command) == 0)
+            return true;
+    return false;
+}
+
+/* An error if the plan of a file with the model's headers does not fit, without its drafters. What
+ * else is wrong with it is for those who load it to say. */
+static ingle_status check_plan(const struct cli *c, const char *name, const char *path,
+                               struct err *err)
+{
+    const struct ingle_callbacks silent = {0};
+    struct ingle_engine_options o = {.callbacks = silent};
+    struct ingle_error error;
+    struct ingle_plan p;
+    struct ingle_model *m;
+    ingle_config_engine(c->config, &o);
+    o.draft = NULL;
+    o.n_draft = 0;
+    o.prompt_drafter = NULL;
+    if (ingle_model_open(&m, path, &silent, &error))
+        return INGLE_OK;
+    const bool small = ingle_engine_plan(m, &o, &p, &error) != INGLE_OK || p.fits;
+    ingle_model_close(m);
+    if (small)
+        return INGLE_OK;
+    return err_set(err, INGLE_LIMIT,
+                   "'%.120s' is not fetched: it needs %.1f GiB and there are %.1f GiB%s%.180s; "
+                   "--force fetches it all the same",
+                   name, (double)p.total_bytes / (1 << 30), (double)p.limit_bytes / (1 << 30),
+                   *p.advice ? "; " : "", p.advice);
+}
+
+/* The same for a model that is not here yet: its headers are fetched for that. */
+static ingle_status check_room(struct cli *c, const struct ingle_callbacks *callbacks,
+                               const char *name, struct err *err)
+{
+    struct access a;
+    struct hub_options o;
+    struct sigaction before[N_CAUGHT];
+    char *path = NULL, *folder = NULL;
+    if (!loads(c) || ingle_config_flag(c->config, "force") ||
+        ingle_config_flag(c->config, "update"))
+        return INGLE_OK;
+    ingle_status st = read_options(c, callbacks, &a, &o, err);
+    n_signals = 0;
+    catch_signals(before);
+    if (!st && !o.offline && hub_find(name, &o, &path, NULL) == INGLE_NOTFOUND) {
+        st = hub_head(name, &o, &path, &folder, err);
+        if (!st)
+            st = check_plan(c, name, path, err);
+        else if (st != INGLE_CANCEL)
+            st = INGLE_OK; /* the fetch says what is wrong */
+    }
+    let_signals(before);
+    if (folder)
+        hub_head_drop(folder);
+    mem_free(folder);
+    mem_free(path);
+    release(&a);
+    return st;
+}
+
 /* The i-th value of an option, if it is of a hub, becomes a path. */
 static ingle_status resolve(struct cli *c, const struct ingle_callbacks *callbacks,
                             const char *option, size_t i, struct err *err)
@@ -347,9 +416,12 @@ static ingle_status resolve(struct cli *c, const struct ingle_callbacks *callbac
         ingle_config_flag(c->config, "update") || ingle_config_flag(c->config, "trust-user");
     const bool plan =
         ingle_config_flag(c->config, "plan") && strcmp(option, "model") == 0 && !whole;
-    ingle_status st =
-        plan ? plan_path(c, callbacks, value, &path, err)
-             : pull(c, callbacks, value, strcmp(option, "draft") == 0, false, &path, err);
+    ingle_status st = !plan && strcmp(option, "model") == 0
+                          ? check_room(c, callbacks, value, err)
+                          : INGLE_OK;
+    if (!st)
+        st = plan ? plan_path(c, callbacks, value, &path, err)
+                  : pull(c, callbacks, value, strcmp(option, "draft") == 0, false, &path, err);
     if (!st)
         hold(path);
     if (!st && ingle_config_replace(c->config, option, i, path, &error))
@@ -385,6 +457,22 @@ ingle_status cli_hub_model(struct cli *c, const struct ingle_callbacks *callback
 
 /* ---- the command ---- */
 
+static void print_member(const char *before, const char *text)
+{
+    fputs(before, stdout);
+    cli_print_json(text, strlen(text));
+}
+
+/* The i-th of a list. */
+static void print_file(const struct hub_file *f, size_t i)
+{
+    print_member(i ? ", {\"path\": " : "{\"path\": ", f->path);
+    printf(", \"bytes\": %llu", (unsigned long long)f->n_bytes);
+    if (f->sha256[0])
+        print_member(", \"sha256\": ", f->sha256);
+    putchar('}');
+}
+
 static int list(struct cli *c, const char *name)
 {
     struct access a;
@@ -397,8 +485,17 @@ static int list(struct cli *c, const char *name)
         st = err_set(&err, INGLE_ARG, "--list asks the hub, and %s fetches nothing", o.offline_by);
     if (!st)
         st = hub_list(name, &o, &files, &err);
+    const bool json = ingle_config_flag(c->config, "json");
+    if (json && !st)
+        fputs("{\"files\": [", stdout);
     for (size_t i = 0; i < files.n && !st; i++)
-        printf("%12.2f MB  %s\n", (double)files.at[i].n_bytes / 1e6, CLI_SHOWN(files.at[i].path));
+        if (json)
+            print_file(&files.at[i], i);
+        else
+            printf("%12.2f MB  %s\n", (double)files.at[i].n_bytes / 1e6,
+                   CLI_SHOWN(files.at[i].path));
+    if (json && !st)
+        fputs("]}\n", stdout);
     hub_list_release(&files);
     release(&a);
     return st ? cli_fail_err(c, &err) : CLI_OK;
@@ -406,24 +503,42 @@ static int list(struct cli *c, const char *name)
 
 struct having {
     const char *hub;
+    bool json;
     size_t n;
     uint64_t n_bytes;
 };
 
+static const char *const have_kind[] = {"model", "checkpoint", "drafter", "other", "unfinished"};
+
+static void print_have_json(const struct hub_have *h, size_t i)
+{
+    print_member(i ? ", {\"name\": " : "{\"name\": ", h->name);
+    print_member(", \"kind\": ", have_kind[h->kind]);
+    printf(", \"bytes\": %llu", (unsigned long long)h->n_bytes);
+    print_member(", \"revision\": ", h->revision);
+    if (h->hub)
+        print_member(", \"hub\": ", h->hub);
+    print_member(", \"folder\": ", h->folder);
+    putchar('}');
+}
+
 static void print_have(void *arg, const struct hub_have *h)
 {
-    static const char *const kind[] = {"model", "checkpoint", "drafter", "other", "unfinished"};
     struct having *s = arg;
     char size[32];
+    s->n_bytes += h->n_bytes;
+    if (s->json) {
+        print_have_json(h, s->n++);
+        return;
+    }
+    s->n++;
     hub_bytes(size, h->n_bytes);
-    printf("%10s  %-10s  %s", size, kind[h->kind], h->name);
+    printf("%10s  %-10s  %s", size, have_kind[h->kind], h->name);
     if (strcmp(h->revision, "main") != 0)
         printf("  revision %s", h->revision);
     if (h->hub && strcmp(h->hub, s->hub) != 0)
         printf("  from %s", h->hub);
     putchar('\n');
-    s->n++;
-    s->n_bytes += h->n_bytes;
 }
 
 static int have(struct cli *c)
@@ -433,13 +548,19 @@ static int have(struct cli *c)
     struct err err;
     char all[32];
     const struct ingle_callbacks callbacks = cli_callbacks(c);
-    struct having s = {0};
+    struct having s = {.json = ingle_config_flag(c->config, "json")};
     ingle_status st = read_options(c, &callbacks, &a, &o, &err);
     s.hub = o.address;
+    if (!st && s.json) {
+        print_member("{\"folder\": ", o.directory);
+        fputs(", \"models\": [", stdout);
+    }
     if (!st)
         st = hub_each(&o, print_have, &s, &err);
     hub_bytes(all, s.n_bytes);
-    if (!st && c->screen.progress)
+    if (!st && s.json)
+        printf("], \"bytes\": %llu}\n", (unsigned long long)s.n_bytes);
+    else if (!st && c->screen.progress)
         printf("%10s  in %s: %zu\n", all, o.directory, s.n);
     release(&a);
     return st ? cli_fail_err(c, &err) : CLI_OK;
@@ -483,13 +604,21 @@ int cli_pull(struct cli *c)
                         : have(c);
     if (c->n_arg != 1)
         return cli_usage(c, "one name is needed: OWNER/NAME or OWNER/NAME:CODE");
+    const bool json = ingle_config_flag(c->config, "json");
+    if (json && ingle_config_flag(c->config, "delete"))
+        return cli_usage(c, "--delete has no --json");
     if (ingle_config_flag(c->config, "list"))
         return list(c, c->arg[0]);
     if (ingle_config_flag(c->config, "delete"))
         return delete(c, c->arg[0]);
     if (pull(c, &callbacks, c->arg[0], false, true, &path, &err))
         return cli_fail_err(c, &err);
-    printf("%s\n", path);
+    if (json) {
+        print_member("{\"path\": ", path);
+        puts("}");
+    } else {
+        printf("%s\n", path);
+    }
     mem_free(path);
     return CLI_OK;
 }

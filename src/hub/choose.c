@@ -82,15 +82,21 @@ bool hub_is_aside(const char *path)
 /* also the end of the text */
 static bool ends_code(char c) { return strchr("./ )],;", c) != NULL; }
 
+/* How a candidate fits. */
+enum how { EXACT_FILE, ANY_FILE, CODE, PLAIN_CODE, INNER, BEGINNING };
+
 /* Whether the stem has the code as a word of its own: after a separator and at the end, or as its
- * folder.  With `more` the code is the beginning of such a word: "Q4" of "Q4_K_M". */
-static bool has_code(const char *path, const char *code, bool more)
+ * folder.  INNER: another word follows, "Q4_0" of "E4B_q4_0-it".  BEGINNING: the code begins such a
+ * word, "Q4" of "Q4_K_M". */
+static bool has_code(const char *path, const char *code, enum how how)
 {
     long part, parts;
     const size_t n = stem_of(path, ".gguf", &part, &parts), k = strlen(code);
     for (size_t i = 0; i + k <= n; i++) {
         const bool starts = i == 0 || !is_letter(path[i - 1]);
-        const bool stops = more ? path[i + k] == '_' : i + k == n || ends_code(path[i + k]);
+        const bool stops = how == BEGINNING ? path[i + k] == '_'
+                           : how == INNER   ? path[i + k] == '-'
+                                            : i + k == n || ends_code(path[i + k]);
         if (starts && stops && strncasecmp(path + i, code, k) == 0)
             return true;
     }
@@ -111,8 +117,6 @@ static bool is_file(const char *path, const char *code, bool exact)
 
 /* ---- candidates ---- */
 
-enum how { EXACT_FILE, ANY_FILE, CODE, PLAIN_CODE, BEGINNING };
-
 struct wish {
     const char *code; /* "": any */
     bool models, drafters;
@@ -131,8 +135,8 @@ static bool fits(const struct wish *w, const char *path)
         return true;
     char dynamic[MOST_CODE + 4];
     snprintf(dynamic, sizeof dynamic, "UD-%s", w->code);
-    return has_code(path, w->code, w->how == BEGINNING) &&
-           (w->how != PLAIN_CODE || !has_code(path, dynamic, false));
+    return has_code(path, w->code, w->how) &&
+           (w->how != PLAIN_CODE || !has_code(path, dynamic, CODE));
 }
 
 /* The first file of the only one that fits; NULL, and how many do. */
@@ -172,7 +176,7 @@ static const struct hub_file *search(const struct hub_list *l, const char *code,
                       : NULL;
         }
         *n = f ? 1 : k ? k : *n;
-        if (k && how == BEGINNING - 1 && !f)
+        if (k && how >= PLAIN_CODE && !f)
             break;
     }
     return f;
@@ -285,7 +289,7 @@ static const char *headless(const struct hub_list *l, const char *code)
 /* Whether a whole repository would give this file, too. */
 static bool is_sure(const char *path, const char *code)
 {
-    return ends_with(code, ".gguf") || (has_code(path, code, false) &&
+    return ends_with(code, ".gguf") || (has_code(path, code, CODE) &&
                                         fits(&(struct wish){code, true, true, PLAIN_CODE}, path));
 }
 
@@ -338,7 +342,7 @@ static ingle_status choose(struct hub_list *l, const char *code, bool draft, con
         return choose(l, "", draft, first, err);
     if (f) {
         *first = f->path;
-        l->sure = (!*code ? has_code(f->path, "Q4_K_M", false) : is_sure(f->path, code)) &&
+        l->sure = (!*code ? has_code(f->path, "Q4_K_M", CODE) : is_sure(f->path, code)) &&
                   (!draft || drafter_by_name(f->path));
         return want_parts(l, f->path, ".gguf", err);
     }

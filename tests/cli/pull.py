@@ -452,6 +452,56 @@ class Pull(unittest.TestCase):
         whole = self.ingle("inspect", "--plan", "--json", "-m", "hf:o/r:Q4_K_M")
         self.assertEqual(json.loads(whole.stdout)["items"], json.loads(r.stdout)["items"])
 
+    def ask_router(self, *options):
+        presets = self.dir / "presets.ini"
+        presets.write_text("[m]\nmodel = hf:o/r:Q4_K_M\nc = 512\nthreads = 1\n")
+        p = subprocess.Popen([INGLE, "serve", "-q", "--models", str(presets), "--hub", self.hub.url, "--hub-dir", str(self.dir), "--port", "0",
+                              *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            url = p.stdout.readline().split()[-1]
+            body = json.dumps({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "Hello"}]}).encode()
+            with self.assertRaises(urllib.error.HTTPError) as e:
+                urllib.request.urlopen(urllib.request.Request(f"{url}/v1/chat/completions", body, {"Content-Type": "application/json"}))
+            return json.loads(e.exception.read())["error"]["message"]
+        finally:
+            p.terminate()
+            p.communicate()
+            presets.unlink()
+
+    def test_what_cannot_fit_is_not_fetched(self):
+        say = "-n", "2", "--temp", "0", "-p", "Hello"
+        r = self.ingle("run", "-m", "hf:o/r:Q4_K_M", "--memory", "2M", *say)
+        self.assertEqual((r.returncode, r.stdout), (1, ""), r.stderr)
+        for words in "'hf:o/r:Q4_K_M' is not fetched: it needs ", " and there are 0.0 GiB", "--force fetches it":
+            self.assertIn(words, r.stderr)
+        self.assertFalse([p for p in self.dir.rglob("*") if p.is_file()])
+        self.assertIn("is not fetched: it needs", self.ask_router("--memory", "2M"))
+        self.assertFalse([p for p in self.dir.rglob("*.gguf")])
+        r = self.ingle("run", "-m", "hf:o/r:Q4_K_M", *say)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        os.remove(self.dir / "o/r/a-Q4_K_M.gguf")
+        r = self.ingle("run", "-m", "hf:o/r:Q4_K_M", "--memory", "2M", "--force", *say)
+        self.assertTrue((self.dir / "o/r/a-Q4_K_M.gguf").is_file(), r.stderr)
+
+    def test_codes_within_a_name(self):
+        self.hub.files = {"g-Q4_0-it.gguf": b"4", "g-Q4_0-pt.gguf": b"5"}
+        self.assertIn("2 files of the repository fit Q4_0", self.pull("o/r:Q4_0").stderr)
+        self.hub.files = {"g-4-E4B_q4_0-it.gguf": b"4", "g-4-E4B_q8_0-it.gguf": b"8", "g-4-E4B-it-Q6_K.gguf": b"6"}
+        for code, content in ("Q4_0", b"4"), ("q8_0", b"8"), ("Q6_K", b"6"):
+            self.assertEqual(self.bytes_of(f"o/r:{code}"), content)
+
+    def test_json(self):
+        listed = json.loads(self.pull("o/r", "--list", "--json").stdout)["files"]
+        self.assertEqual({f["path"]: f["bytes"] for f in listed}, {k: len(v) for k, v in self.FILES.items()})
+        self.assertEqual(json.loads(self.ingle("pull", "--have", "--json").stdout), {"folder": str(self.dir), "models": [], "bytes": 0})
+        path = json.loads(self.pull("o/r:Q4_K_M", "--json").stdout)["path"]
+        self.assertEqual(path, f"{self.dir}/o/r/a-Q4_K_M.gguf")
+        have = json.loads(self.ingle("pull", "--have", "--json").stdout)
+        self.assertEqual(have["bytes"], len(MODEL))
+        self.assertEqual(have["models"], [{"name": "o/r:a-Q4_K_M.gguf", "kind": "model", "bytes": len(MODEL), "revision": "main",
+                                           "hub": self.hub.url, "folder": have["models"][0]["folder"]}])
+        self.assertEqual(self.pull("o/r:Q4_K_M", "--delete", "--json").returncode, 2)
+
     def test_have_and_delete(self):
         outside = pathlib.Path(self.stack.enter_context(tempfile.TemporaryDirectory()))
         (outside / "x-Q8_0.gguf").write_bytes(b"mine")
