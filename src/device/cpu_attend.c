@@ -128,6 +128,7 @@ static struct kern_attend job(const struct attend *t, const struct device_span *
         .n_rows = n,
         .n_heads = t->group,
         .pos0 = s->pos0 + row,
+        .through = s->through,
         .window = window_of(a, s),
         .first = s->first ? s->first + row : NULL,
         .scale = a->scale,

@@ -309,6 +309,7 @@ struct device_span {
     const struct kern_sparse *sparse;
     struct kern_sparse_seen *seen;  /* host: what that did is added; NULL: nobody asks */
     const int32_t *first; /* host, [n]: of attention with a window: as in kern/attend.h */
+    int64_t through;      /* of attention: as in kern/attend.h */
 };
 /* NULL: the device attends to few positions of such keys and values; else why it takes all ("heads
  * of width 96 ..."). */

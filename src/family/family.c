@@ -218,6 +218,21 @@ static const struct device_span *spans(const struct family_forward *f, uint32_t 
     return spans_and_mirrors(f, group, 0);
 }
 
+void family_put_soft(const struct family_forward *f, struct rows x, int32_t *tokens,
+                     int32_t stand_in)
+{
+    const struct family_step *step = f->step;
+    for (int64_t i = 0, row = 0; step->span && i < step->n_spans; row += step->span[i++].n)
+        for (int64_t k = 0; k < step->span[i].n_soft && device_runs(f->device); k++) {
+            const struct family_soft *s = &step->span[i].soft[k];
+            if (s->width != x.width)
+                continue;
+            device_write(f->device, rows_slice(x, row + s->row, s->n), s->rows, s->width);
+            for (int64_t j = 0; tokens && j < s->n; j++)
+                tokens[row + s->row + j] = stand_in;
+        }
+}
+
 /* A dry run has no timelines: one span of all rows stands for them. */
 static struct device_kv stream_of(const struct family_forward *f, uint32_t stream)
 {
@@ -543,6 +558,47 @@ static void probe(const struct family_forward *f, uint32_t stream, const struct 
     device_probe(f->device, &kv, &part, q, n_heads, scale, p->best + at, p->room + at, p->stride);
 }
 
+/* Spans that attention with a window has for a span of the step: rows of pictures have their
+ * own. */
+static int64_t n_parts(const struct family_span *s, int64_t window)
+{
+    int64_t n = 1;
+    for (int64_t i = 0; i < s->n_soft && window; i++)
+        n += s->soft[i].both ? 2 : 0;
+    return n;
+}
+
+/* The next span of r, rows [from, to) of s, unless there are none. */
+static void add_part(struct reads *r, struct device_span s, struct kv_timeline *t, int64_t from,
+                     int64_t to, bool both)
+{
+    if (from >= to)
+        return;
+    const int64_t end = s.pos0 + to;
+    s.row0 += from;
+    s.pos0 += from;
+    s.first = s.first ? s.first + from : NULL;
+    s.n = to - from;
+    s.through = both ? end : 0;
+    r->span[r->n] = s;
+    r->timeline[r->n++] = t;
+}
+
+static void add_parts(struct reads *r, const struct device_span *s, const struct family_span *from,
+                      int64_t window)
+{
+    int64_t at = 0;
+    for (int64_t i = 0; i < from->n_soft && window; i++) {
+        const struct family_soft *soft = &from->soft[i];
+        if (!soft->both)
+            continue;
+        add_part(r, *s, from->timeline, at, soft->row, false);
+        at = soft->row + soft->n;
+        add_part(r, *s, from->timeline, soft->row, at, true);
+    }
+    add_part(r, *s, from->timeline, at, s->n, false);
+}
+
 void family_attend(const struct family_forward *f, uint32_t stream, struct rows q,
                    int64_t n_heads, struct rows out, int64_t window, float scale)
 {
@@ -551,10 +607,12 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
     const bool may_choose = chooses(f, stream, window);
     struct device_span dry = {.n = f->step->n_rows};
     struct reads r;
-    int64_t n_selected = 0, row = 0;
+    int64_t n_selected = 0, row = 0, most = f->step->span ? 0 : f->step->n_spans;
+    for (int64_t i = 0; f->step->span && i < f->step->n_spans; i++)
+        most += n_parts(&f->step->span[i], window);
     int32_t *first =
         window ? device_bytes(f->device, (size_t)f->step->n_rows * sizeof *first) : NULL;
-    if (reads_of(f, f->step->n_spans, &r)) {
+    if (reads_of(f, most, &r)) {
         const struct device_span *s = spans(f, f->kv->stream[stream].group);
         r.n = 0;
         for (int64_t i = 0; s && i < f->step->n_spans; i++) {
@@ -564,10 +622,10 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
             n_selected += from->n - n;
             if (!n)
                 continue;
-            r.span[r.n] = s[i];
-            r.span[r.n].n = n;
-            r.span[r.n].first = first_of(from, window, first ? first + at : NULL);
-            r.timeline[r.n++] = from->timeline;
+            struct device_span one = s[i];
+            one.n = n;
+            one.first = first_of(from, window, first ? first + at : NULL);
+            add_parts(&r, &one, from, window);
         }
         if (r.n)
             attend(f, stream, &r, q, n_heads, out, window, scale);

@@ -12,6 +12,15 @@
 
 enum family_logits { FAMILY_LOGITS_NONE, FAMILY_LOGITS_LAST, FAMILY_LOGITS_ALL };
 
+/* Rows [row, row + n) of a span that are no tokens: vectors of a picture or a sound, which enter
+ * as they are. */
+struct family_soft {
+    int64_t row, n, width;
+    const float *rows; /* f32 [n][width] */
+    /* all of a picture, each of whose rows sees all of it where a layer has a window */
+    bool both;
+};
+
 /* Some consecutive tokens of one timeline: a prefill chunk, one decode token, a draft to
  * verify.  The timeline has been extended by n; the family writes positions at .. at+n-1. */
 struct family_span {
@@ -30,6 +39,8 @@ struct family_span {
     /* how its rows choose pages where a stream has shadow keys; NULL: they see all */
     const struct kern_select *select;
     struct kern_select_seen *selected; /* what that did is added; NULL: nobody asks */
+    const struct family_soft *soft; /* [n_soft], ascending */
+    int64_t n_soft;
 };
 
 /* Rows of one span that another timeline has, too: what is kept of rows [row, row + n) of the step
@@ -87,6 +98,7 @@ struct family_info {
     int64_t n_experts, n_experts_used;
     const char *size_label;                   /* "26B-A4B"; "" if unknown */
     bool large;                               /* Gemma 4: chat rules of the larger sizes */
+    bool both; /* rows of a picture see all of it (struct family_soft) */
 };
 
 /* ---- drafting ---- */
@@ -279,6 +291,10 @@ MUST_CHECK ingle_status family_draft_unfit(const struct family_draft_target *t, 
 struct rows family_draft_head(const struct family_round *r, const struct device_matrix *w,
                               struct rows x, int64_t first);
 
+/* Rows of the step that are no tokens: x [n_rows] gets their vectors, of those that are as wide;
+ * tokens [n_rows] have `stand_in` there. */
+void family_put_soft(const struct family_forward *f, struct rows x, int32_t *tokens,
+                     int32_t stand_in);
 /* Positions and tokens of all rows of the step: host memory of the arena, [n_rows]. */
 int64_t *family_positions(const struct family_forward *f);
 int32_t *family_tokens(const struct family_forward *f);

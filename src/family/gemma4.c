@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <string.h>
 
+enum { PAD = 0 }; /* whose per-layer row a soft token has */
 enum { MAX_LAYERS = 1024, MAX_HEADS = 1024, MAX_HEAD_WIDTH = 8192, MAX_WIDTH = 1 << 20 };
 
 struct layer {
@@ -789,10 +790,11 @@ static void gemma4_forward(const void *self, const struct family_forward *f)
 {
     const struct gemma4 *g = self;
     struct pass p = {.g = g, .f = f, .d = f->device};
-    const int32_t *tokens = family_tokens(f);
+    int32_t *tokens = family_tokens(f);
     const int64_t *pos = family_positions(f);
     struct rows x = device_rows(p.d, f->step->n_rows, g->n_embd);
     device_embed(p.d, x, g->embed, tokens, (float)sqrt((double)g->n_embd));
+    family_put_soft(f, x, tokens, PAD);
     family_tap_rows(f, FAMILY_TAP_EMBED, 0, x);
     for (int t = 0; t < 2; t++)
         p.rope[t] = device_rope_table(p.d, pos, x.n, g->inv_freq[t], g->pairs[t]);

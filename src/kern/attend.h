@@ -94,6 +94,9 @@ struct kern_attend {
     float *out;                 /* f32 [n_rows][out_stride], head h at + h * v_width */
     int64_t out_stride;
     int64_t n_rows, n_heads, pos0;
+    /* rows before it see all positions below it, too, whatever the window says: the end of a
+     * picture that they belong to; 0: none do */
+    int64_t through;
     int64_t window;             /* row at p sees (p - window, p]; 0: all of [0, p] */
     /* [n_rows], ascending: of a window, each row sees [first, p], which is no more than it says;
      * NULL: as it says */

@@ -27,12 +27,18 @@ static inline int64_t attend_key_at(int64_t width, int64_t slot, int64_t k)
     return (slot / ATTEND_LANES * width + k) * ATTEND_LANES + slot % ATTEND_LANES;
 }
 
-/* The first position that a row at pos sees; the last is pos itself. */
+/* The first position that a row at pos sees. */
 static inline int64_t attend_first(const struct kern_attend *a, int64_t pos)
 {
     if (a->first)
         return a->first[pos - a->pos0];
     return a->window && pos >= a->window ? pos - a->window + 1 : 0;
+}
+
+/* Behind the last one that it sees. */
+static inline int64_t attend_end(const struct kern_attend *a, int64_t pos)
+{
+    return pos < a->through ? a->through : pos + 1;
 }
 
 static inline int64_t attend_whole(int64_t width)

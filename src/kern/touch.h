@@ -97,7 +97,7 @@ static inline void kern_touch_pages(const struct kern_attend *a, int64_t first, 
     if (a->first)
         lo = num_max(lo, a->first[0]);
     for (int64_t i = num_max(first, lo / KERN_PAGE);
-         i < num_min(end, (a->pos0 + a->n_rows - 1) / KERN_PAGE + 1); i++)
+         i < num_min(end, (num_max(a->pos0 + a->n_rows, a->through) - 1) / KERN_PAGE + 1); i++)
         if (a->page[i]) {
             touch_read(a->page[i] + a->k_at, k);
             touch_read(a->page[i] + a->v_at, v);

@@ -213,7 +213,7 @@ static void one_part(struct query *q, int64_t from, int64_t to, struct part *par
 static void one_split(struct query *q, int64_t split, struct part *all, struct part *part)
 {
     int64_t from = num_max(attend_first(q->a, q->pos), split * KERN_SPLIT);
-    const int64_t end = num_min(q->pos + 1, (split + 1) * KERN_SPLIT);
+    const int64_t end = num_min(attend_end(q->a, q->pos), (split + 1) * KERN_SPLIT);
     clear(all, q->a->v_width);
     for (int64_t to; from < end; from = to) {
         to = num_min(end, (from / ATTEND_PART + 1) * ATTEND_PART);
@@ -241,7 +241,8 @@ static void rows(const struct kern_attend *a, void *scratch)
             struct query q;
             query_init(&q, a, r, h, part.acc + a->v_width);
             clear(&all, a->v_width);
-            for (int64_t s = attend_first(a, q.pos) / KERN_SPLIT; s <= q.pos / KERN_SPLIT; s++) {
+            const int64_t last = (attend_end(a, q.pos) - 1) / KERN_SPLIT;
+            for (int64_t s = attend_first(a, q.pos) / KERN_SPLIT; s <= last; s++) {
                 one_split(&q, s, &split, &part);
                 join(&all, split.max, split.sum, split.acc, a->v_width);
             }

@@ -191,7 +191,7 @@ static void one_split(const struct kern_attend *a, const float *q, int64_t pos, 
 {
     struct part part = {.acc = scratch};
     int64_t from = num_max(attend_first(a, pos), split * KERN_SPLIT);
-    const int64_t end = num_min(pos + 1, (split + 1) * KERN_SPLIT);
+    const int64_t end = num_min(attend_end(a, pos), (split + 1) * KERN_SPLIT);
     clear(all, a->v_width);
     for (int64_t to; from < end; from = to) {
         to = num_min(end, (from / ATTEND_PART + 1) * ATTEND_PART);
@@ -214,9 +214,9 @@ static void rows(const struct kern_attend *a, void *scratch, const struct law *l
     struct part all = {.acc = scratch}, one = {.acc = all.acc + a->v_width};
     for (int64_t r = 0; r < a->n_rows; r++)
         for (int64_t h = 0; h < a->n_heads; h++) {
-            int64_t pos = a->pos0 + r;
+            int64_t pos = a->pos0 + r, last = (attend_end(a, pos) - 1) / KERN_SPLIT;
             clear(&all, a->v_width);
-            for (int64_t s = attend_first(a, pos) / KERN_SPLIT; s <= pos / KERN_SPLIT; s++) {
+            for (int64_t s = attend_first(a, pos) / KERN_SPLIT; s <= last; s++) {
                 one_split(a, a->q + r * a->q_stride + h * a->k_width, pos, s, &one,
                           one.acc + a->v_width, law);
                 join(&all, one.max, one.sum, one.acc, a->v_width);

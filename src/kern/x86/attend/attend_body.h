@@ -177,7 +177,7 @@ static struct view view_of(const struct group *g, int64_t i, int64_t base)
     const struct kern_attend *a = g->a;
     int64_t pos = a->pos0 + (g->first + i) / a->n_heads;
     int64_t from = num_min(num_max(attend_first(a, pos) - base, 0), KERN_PAGE);
-    return (struct view){from, num_max(num_min(pos + 1 - base, KERN_PAGE), from)};
+    return (struct view){from, num_max(num_min(attend_end(a, pos) - base, KERN_PAGE), from)};
 }
 
 static struct view view_cut(struct view v, int64_t b)
@@ -461,7 +461,7 @@ static void do_split(struct group *g, int64_t split, struct sums *into)
     const struct kern_attend *a = g->a;
     int64_t row0 = g->first / a->n_heads, row1 = (g->first + g->n - 1) / a->n_heads;
     int64_t from = num_max(attend_first(a, a->pos0 + row0), split * KERN_SPLIT);
-    int64_t to = num_min(a->pos0 + row1 + 1, (split + 1) * KERN_SPLIT);
+    int64_t to = num_min(attend_end(a, a->pos0 + row1), (split + 1) * KERN_SPLIT);
     clear(into, g->n);
     for (int64_t pos = from, end; pos < to; pos = end) {
         const int64_t page = pos / KERN_PAGE;
@@ -490,7 +490,7 @@ static void rows(const struct kern_attend *a, void *scratch)
         int64_t row0 = first / a->n_heads, row1 = (first + g.n - 1) / a->n_heads;
         int64_t s = attend_first(a, a->pos0 + row0) / KERN_SPLIT;
         do_split(&g, s, &g.all);
-        while (++s <= (a->pos0 + row1) / KERN_SPLIT) {
+        while (++s <= (attend_end(a, a->pos0 + row1) - 1) / KERN_SPLIT) {
             do_split(&g, s, &g.split);
             for (int64_t i = 0; i < g.n; i++)
                 join(&g.all.max[i], &g.all.sum[i], g.all.acc + i * g.whole, g.split.max[i],

@@ -106,7 +106,7 @@ static struct view view_of(const struct group *g, int64_t i, int64_t base, int64
     const struct kern_attend *a = g->a;
     const int64_t pos = a->pos0 + (g->first + i) / a->n_heads;
     const int64_t from = num_min(num_max(attend_first(a, pos) - base, 0), n);
-    return (struct view){from, num_max(num_min(pos + 1 - base, n), from)};
+    return (struct view){from, num_max(num_min(attend_end(a, pos) - base, n), from)};
 }
 
 /* ---- pages ---- */
@@ -744,7 +744,7 @@ static void do_split(struct group *g, int64_t split)
     const struct kern_attend *a = g->a;
     const int64_t row0 = g->first / a->n_heads, row1 = (g->first + g->n - 1) / a->n_heads;
     int64_t from = num_max(attend_first(a, a->pos0 + row0), split * KERN_SPLIT);
-    const int64_t end = num_min(a->pos0 + row1 + 1, (split + 1) * KERN_SPLIT);
+    const int64_t end = num_min(attend_end(a, a->pos0 + row1), (split + 1) * KERN_SPLIT);
     clear(g->split_max, g->split_sum, g->split, g->n, g->vw);
     for (int64_t to; from < end; from = to) {
         const int64_t base = from / ATTEND_PART * ATTEND_PART;
@@ -779,7 +779,7 @@ static void rows(const struct kern_attend *a, void *scratch)
         clear(g.all_max, g.all_sum, g.all, g.n, g.vw);
         const int64_t row0 = first / a->n_heads, row1 = (first + g.n - 1) / a->n_heads;
         for (int64_t s = attend_first(a, a->pos0 + row0) / KERN_SPLIT;
-             s <= (a->pos0 + row1) / KERN_SPLIT; s++) {
+             s <= (attend_end(a, a->pos0 + row1) - 1) / KERN_SPLIT; s++) {
             do_split(&g, s);
             for (int64_t i = 0; i < g.n; i++)
                 join(&g.all_max[i], &g.all_sum[i], g.all + i * g.vw, g.split_max[i], g.split_sum[i],
