@@ -30,6 +30,8 @@ struct ingle_request {
     struct ingle_scheduler *s;
     struct ingle_request_options o; /* prompt: owned; user and bias are not kept */
     uint64_t salt;           /* of its user */
+    struct session_soft *soft; /* [n_soft], owned with references: its media */
+    size_t n_soft;
     struct kv_gaps *gaps;    /* owned, or NULL */
     struct kv_scope scope;   /* of both */
     int64_t max_tokens;      /* what o.max_tokens comes to in this context */

@@ -75,16 +75,6 @@ bool engine_park_one(struct ingle_scheduler *s)
 
 /* ---- prefixes ---- */
 
-static int64_t common(const struct session *s, const int32_t *tokens, int64_t n)
-{
-    const int32_t *own = session_tokens(s);
-    const int64_t most = num_min(n, session_length(s) + session_pending(s));
-    int64_t i = 0;
-    while (i < most && own[i] == tokens[i])
-        i++;
-    return i;
-}
-
 /* It is going to have more of its prompt. */
 static bool is_leader(const struct engine_answer *a)
 {
@@ -108,8 +98,9 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
             continue;
         const int64_t alike = num_min(kv_sparse_same(session_sparse(b->session.s), r->scope.sparse),
                                       kv_gaps_same(session_gaps(b->session.s), r->gaps));
-        const int64_t n = num_min(
-            num_min(common(b->session.s, r->o.prompt, r->o.n_prompt), r->o.n_prompt - 1), alike);
+        const int64_t same =
+            session_alike(b->session.s, r->o.prompt, r->o.n_prompt, r->soft, r->n_soft);
+        const int64_t n = num_min(num_min(same, r->o.n_prompt - 1), alike);
         const int64_t now = b->step_rows ? 0 : num_min(n, session_length(b->session.s));
         if (now > most && session_can_rewind(b->session.s, now)) {
             most = now;
@@ -154,7 +145,7 @@ static ingle_status start_prompt(struct ingle_scheduler *s, struct engine_answer
     struct session *t = a->session.s;
     ingle_status st = fork_nearest(s, a, &leader, err);
     if (!st)
-        st = session_sync_begin(t, r->o.prompt, r->o.n_prompt, err);
+        st = session_sync_soft_begin(t, r->o.prompt, r->o.n_prompt, r->soft, r->n_soft, err);
     if (st)
         return st;
     set_borders(s, a);
@@ -182,14 +173,14 @@ static ingle_status start(struct ingle_scheduler *s, struct engine_answer *a, st
     if (!a->n_generated && !r->o.prompt_logprobs && !r->o.anew)
         return start_prompt(s, a, err);
     if (a->n_generated) {
-        st = session_sync_begin(t, session_tokens(t), session_pending(t), err);
+        st = session_sync_own_begin(t, session_pending(t), err);
         if (!st) /* what was drawn stays what it is, whatever the numerics */
             session_prompt(t, r->o.n_prompt);
     } else {
         a->state = ENGINE_ANSWER_PROMPT; /* all of it is computed, known or not */
         st = session_rewind(t, 0, err);
         if (!st)
-            st = session_append(t, r->o.prompt, r->o.n_prompt, err);
+            st = session_append_soft(t, r->o.prompt, r->o.n_prompt, r->soft, r->n_soft, err);
         if (!st)
             session_prompt(t, r->o.n_prompt);
     }
@@ -392,7 +383,8 @@ void engine_admit(struct ingle_scheduler *s)
             continue;
         }
         if (r && !r->prefetched && !r->o.prompt_logprobs)
-            session_prefetch(s->e->runner, r->scope, r->o.prompt, r->o.n_prompt);
+            session_prefetch(s->e->runner, r->scope, r->o.prompt, r->o.n_prompt, r->soft,
+                             r->n_soft);
         if (r)
             r->prefetched = true;
         return;

@@ -663,7 +663,7 @@ ingle_status family_deepseek4_bind(void **self, struct model *m, const struct io
                                  g->n_experts,
                                  g->n_used,
                                  g->n_layers == 43 && g->n_embd == 4096 ? "284B-A13B" : "",
-                                 true};
+                                 true, false};
     *self = g;
     return INGLE_OK;
 }

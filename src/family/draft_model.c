@@ -125,6 +125,7 @@ static void plain_end(const void *self, const struct family_forward *f, void *st
     for (int64_t i = 0; span && from->span && i < from->n_spans; i++) {
         span[i] = from->span[i];
         span[i].want = FAMILY_LOGITS_NONE;
+        span[i].n_soft = 0; /* vectors of another model */
     }
     own.step = &step;
     own.tap = NULL;

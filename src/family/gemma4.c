@@ -48,6 +48,7 @@ struct gemma4 {
     int64_t n_layers, n_embd, n_heads, n_vocab, n_ctx, n_ple, n_experts, n_used, n_ff_expert;
     int64_t first_shared;      /* layers from here on borrow keys and values */
     int64_t window;
+    bool both;                 /* pictures see all of themselves where a layer has a window */
     float eps, softcap, scale; /* scale: of the products of queries and keys */
     int64_t pairs[2];          /* rotating pairs of a head: [full, sliding] */
     double *inv_freq[2];       /* f64 [pairs] */
@@ -62,6 +63,10 @@ struct gemma4 {
 
 /* ---- hyper-parameters ---- */
 
+/* The sizes without per-layer embeddings have pictures that see all of themselves; a file says it
+ * only where that is otherwise. */
+#define FLIP "gemma4.attention.vision_unusual"
+
 struct hyper {
     uint64_t kv_heads[MAX_LAYERS], ff[MAX_LAYERS];
     bool sliding[MAX_LAYERS];
@@ -70,6 +75,7 @@ struct hyper {
     double factor_full, factor_sliding; /* that frequencies are divided by */
     /* whether full layers have no V of their own, where the file says it */
     bool says_v, k_is_v;
+    bool flips; /* rows of pictures do not see what such sizes do */
 };
 
 /* An absent optional key leaves *out as it is. */
@@ -159,6 +165,7 @@ static ingle_status read_hyper(struct gemma4 *g, const struct io_meta *m, struct
     h->base_full = 1e6;
     h->base_sliding = 1e4;
     h->factor_full = h->factor_sliding = 1;
+    const bool flips = io_meta_find(m, FLIP) != NULL;
     h->says_v = io_meta_find(m, "gemma4.attention.k_eq_v") != NULL;
     if ((s = io_get_u64(m, "gemma4.block_count", 1, MAX_LAYERS, &layers, err)) ||
         (s = io_get_u64(m, "gemma4.embedding_length", 1, MAX_WIDTH, &embd, err)) ||
@@ -176,6 +183,7 @@ static ingle_status read_hyper(struct gemma4 *g, const struct io_meta *m, struct
         (s = optional_f64(m, "gemma4.rope.linear_factor_swa", 1e-6, 1e6, &h->factor_sliding,
                           err)) ||
         (s = optional_f64(m, "gemma4.attention.scale", 0, 1e6, &scale, err)) ||
+        (flips && (s = io_get_bool(m, FLIP, &h->flips, err))) ||
         (h->says_v && (s = io_get_bool(m, "gemma4.attention.k_eq_v", &h->k_is_v, err))))
         return s;
     g->n_layers = (int64_t)layers;
@@ -185,6 +193,7 @@ static ingle_status read_hyper(struct gemma4 *g, const struct io_meta *m, struct
     g->window = (int64_t)window;
     g->first_shared = (int64_t)(layers - shared);
     g->n_ple = (int64_t)ple;
+    g->both = h->flips ? ple != 0 : ple == 0;
     g->eps = (float)eps;
     g->softcap = (float)softcap;
     g->scale = scale > 0 ? (float)scale : 1.0f; /* 0 is how writers leave it out */
@@ -570,7 +579,8 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
         return s;
     }
     *info = (struct family_info){g->n_layers,  g->n_embd, g->n_vocab,    g->n_ctx,
-                                 g->n_experts, g->n_used, size_label(g), g->n_ple == 0};
+                                 g->n_experts, g->n_used, size_label(g), g->n_ple == 0,
+                                 g->both};
     *self = g;
     return INGLE_OK;
 }

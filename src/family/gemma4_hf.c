@@ -364,6 +364,13 @@ ingle_status family_gemma4_config(struct json_object *config, struct io_meta *ou
     }
     layers(&c, n_layers);
     rope(&c);
+    struct json_object *both = NULL;
+    if (!c.s && json_object_object_get_ex(c.json, "use_bidirectional_attention", &both)) {
+        const char *word = json_object_get_string(both);
+        const uint64_t ple = family_config_read(&c, c.json, "hidden_size_per_layer_input", 0);
+        if (!c.s && (word && strcmp(word, "vision") == 0) == (ple != 0))
+            c.s = io_meta_set_bool(out, "gemma4.attention.vision_unusual", true);
+    }
     family_config_tie(&c, config, "gemma4.tie_word_embeddings");
     return c.s;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kv/key.h"
 
+#include "kv/media.h"
 #include "kv/store_file.h"
 #include <stdio.h>
 #include <string.h>
@@ -9,10 +10,11 @@
 static const char skipped[] = "+skip";
 
 bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, struct kv_scope scope,
-                     const int32_t *tokens)
+                     struct kv_media *media, const int32_t *tokens)
 {
     const uint64_t head[3] = {context.lo, context.hi, scope.salt};
-    *h = (struct kv_hasher){.state = XXH3_createState(), .token = tokens, .scope = scope};
+    *h = (struct kv_hasher){
+        .state = XXH3_createState(), .token = tokens, .scope = scope, .media = media};
     if (!h->state)
         return false;
     XXH3_128bits_reset(h->state);
@@ -27,11 +29,31 @@ static struct kv_key key_with(struct kv_key key, uint64_t name)
     return (struct kv_key){own.low64, own.high64};
 }
 
+/* A key counts as an index, which no token looks like, and the whole name. */
+static void add_keys(struct kv_hasher *h, int64_t n)
+{
+    struct { int32_t index; uint8_t id[KV_MEDIUM_ID]; } one = {0};
+    struct kv_medium of = {{0}, 0, 0};
+    for (int32_t number = -1; h->n < n && h->token[h->n] < 0; h->n++) {
+        const int32_t key = h->token[h->n];
+        if (number != kv_media_number(key) && kv_media_of(h->media, kv_media_number(key), &of))
+            memcpy(one.id, of.id, sizeof one.id);
+        number = kv_media_number(key);
+        one.index = (int32_t)(-1 - kv_media_index(key));
+        XXH3_128bits_update(h->state, &one, sizeof one);
+    }
+}
+
 struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n)
 {
-    if (n > h->n)
-        XXH3_128bits_update(h->state, h->token + h->n, (size_t)(n - h->n) * sizeof *h->token);
-    h->n = n;
+    while (n > h->n) {
+        int64_t to = h->media ? h->n : n;
+        while (to < n && h->token[to] >= 0)
+            to++;
+        XXH3_128bits_update(h->state, h->token + h->n, (size_t)(to - h->n) * sizeof *h->token);
+        h->n = to;
+        add_keys(h, n);
+    }
     const XXH128_hash_t d = XXH3_128bits_digest(h->state);
     const struct kv_scope way = kv_scope_at(h->scope, n);
     const struct kv_sparse_text name = kv_sparse_name(way.sparse);
@@ -74,12 +96,12 @@ uint64_t kv_select_salt(uint64_t salt, const struct kern_select *p)
     return name.at[0] ? XXH3_64bits_withSeed(name.at, strlen(name.at), salt) : salt;
 }
 
-struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens,
-                        int64_t n)
+struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, struct kv_media *media,
+                        const int32_t *tokens, int64_t n)
 {
     struct kv_hasher h;
     struct kv_key key = {0, 0};
-    if (kv_hasher_begin(&h, context, scope, tokens))
+    if (kv_hasher_begin(&h, context, scope, media, tokens))
         key = kv_hasher_at(&h, n);
     kv_hasher_end(&h);
     return key;
@@ -87,7 +109,7 @@ struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int3
 
 struct kv_key kv_context(const struct kv_spec *s, uint64_t identity, const char *numerics)
 {
-    const uint64_t head[] = {KV_FILE_VERSION, KV_ARITHMETIC, KV_PAGE, identity, s->n_groups,
+    const uint64_t head[] = {KV_KEY_VERSION, KV_ARITHMETIC, KV_PAGE, identity, s->n_groups,
                              s->n_streams};
     const XXH64_hash_t name = XXH3_64bits(numerics, strlen(numerics));
     XXH128_hash_t h = XXH3_128bits_withSeed(head, sizeof head, name);

@@ -10,9 +10,10 @@ struct kv_hasher {
     const int32_t *token;
     int64_t n;
     struct kv_scope scope;
+    struct kv_media *media; /* of keys among the tokens; NULL: there are none */
 };
 bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, struct kv_scope scope,
-                     const int32_t *tokens);
+                     struct kv_media *media, const int32_t *tokens);
 struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n);
 void kv_hasher_end(struct kv_hasher *h);
 

@@ -97,8 +97,41 @@ struct kv_sparse_text {
     char at[32];
 };
 struct kv_sparse_text kv_sparse_name(uint32_t sparse);
-struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, const int32_t *tokens,
-                        int64_t n);
+
+/*
+ * Positions of a picture or a sound are not tokens: each is a name of 256 bits, which says what was
+ * encoded and how, and an index in it.  In lists of tokens for tree, store and files a number below
+ * 0, a key, stands for both.  A table of the pool has the names; numbers are valid as long as
+ * somebody has a reference, or something of the tree refers to them.  Any thread.
+ */
+enum { KV_MEDIUM_ID = 32, KV_MEDIUM_MOST = 2048 }; /* bytes of a name; positions of a medium */
+struct kv_media;
+/* What is called so: token stands in texts for its positions, kind is the caller's. */
+struct kv_medium {
+    uint8_t id[KV_MEDIUM_ID];
+    int32_t token;
+    uint16_t kind;
+};
+/* A whole medium at tokens [start, start + n). */
+struct kv_media_span {
+    int64_t start;
+    uint16_t n, kind;
+    int32_t token;
+    uint8_t id[KV_MEDIUM_ID];
+};
+/* The number of a name, with a reference; -1: no memory, or no number is free. */
+int32_t kv_media_take(struct kv_media *m, const struct kv_medium *of);
+void kv_media_hold(struct kv_media *m, int32_t number);
+void kv_media_give(struct kv_media *m, int32_t number);
+/* No number is free; then the tree is to be cleared, and kv_media_sweep() forgets names that nobody
+ * refers to. */
+bool kv_media_is_full(struct kv_media *m);
+void kv_media_sweep(struct kv_media *m);
+int32_t kv_media_key(int32_t number, int64_t index);
+
+/* media: of keys among the tokens; NULL: there are none. */
+struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, struct kv_media *media,
+                        const int32_t *tokens, int64_t n);
 
 /* One layer's keys and values (heads in blocks as kern/attend.h says), or plain rows. */
 enum kv_kind {
@@ -242,6 +275,7 @@ struct kv_pool_counts {
     int64_t evicted_points; /* they made room in the pool or in the tree's own budget */
 };
 void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out);
+struct kv_media *kv_pool_media(const struct kv_pool *p);
 
 /* ---- positions of a text of which some is left out ---- */
 

@@ -12,6 +12,7 @@
 
 #include "base/bug.h"
 #include "kv/disk.h"
+#include "kv/media.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include <errno.h>
@@ -54,8 +55,17 @@ ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spec *spec, ui
     p->spec = spec;
     p->sink = sink;
     p->budget_bytes = budget_bytes;
-    *out = p;
-    return INGLE_OK;
+    const ingle_status s = kv_media_create(&p->media, err);
+    if (s)
+        mem_free(p);
+    else
+        *out = p;
+    return s;
+}
+
+struct kv_media *kv_pool_media(const struct kv_pool *p)
+{
+    return p->media;
 }
 
 void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool lock)
@@ -123,6 +133,7 @@ void kv_pool_free(struct kv_pool *p)
         ;
     BUG_IF(p->system_bytes);
     kv_disk_close(p);
+    kv_media_free(p->media);
     mem_free(p);
 }
 

@@ -54,6 +54,7 @@ struct kv_pool {
     int64_t n_timelines;
     struct kv_disk *disk; /* owned, or NULL: all pages stay in memory */
     uint64_t spared_bytes; /* with a disk: of cached_bytes so many stay while pages can go there */
+    struct kv_media *media; /* owned */
     uint64_t moves;       /* pages that have come to memory or left it */
 };
 

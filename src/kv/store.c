@@ -314,6 +314,7 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     s->dir = -1;
     s->dir_name = mem_strdup(o->dir);
     s->identity = o->identity;
+    s->index.media = p->media;
     s->n_forms = kv_forms(p->spec, o->identity, o->numerics ? o->numerics : "exact", s->form);
     s->budget_bytes = o->budget_bytes ? o->budget_bytes : default_budget;
     s->queue_bytes = p->budget_bytes / QUEUE_SHARE;
@@ -608,7 +609,7 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     h->from = to_be->from;
     h->length = h->n_tokens = to_be->length;
     h->mark_bytes = mark_bytes;
-    h->n_groups = spec->n_groups;
+    h->n_groups = (uint16_t)spec->n_groups;
     for (size_t i = 0; i + 1 < sizeof h->model; i++)
         h->model[i] = s->model[i];
     h->sparse = kv_sparse_at(scope.sparse, h->length);
@@ -618,6 +619,7 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     kv_index_name(j->name, h->key, h->length);
     const size_t n_token = (size_t)(h->length - h->from) * sizeof *tokens;
     j->out.token = copy_of(tokens + h->from, n_token);
+    j->out.media = s->index.media;
     j->out.mark = copy_of(mark, mark_bytes);
     j->out.stop = write_stop;
     j->out.arg = j;
@@ -645,8 +647,9 @@ static bool plan_entry(struct kv_store *s, struct kv_key context, struct kv_scop
         return false;
     *out = (struct kv_entry){
         .context = context, .length = length, .state = KV_ENTRY_PENDING, .seen = true};
-    out->key = kv_key_of(context, scope, tokens, length);
-    out->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(scope.salt), tokens, length);
+    struct kv_media *media = s->index.media;
+    out->key = kv_key_of(context, scope, media, tokens, length);
+    out->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(scope.salt), media, tokens, length);
     if (parent) {
         out->parent = parent->key;
         out->from = parent->length;

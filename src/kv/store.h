@@ -153,6 +153,7 @@ struct kv_save_options {
     const char *more;          /* behind the numerics, for people; or NULL */
     /* while it is true the processor is left to others half of the time; or NULL */
     const atomic_bool *gentle;
+    struct kv_media *media;    /* of what is loaded: the pool's */
 };
 /* tokens [n_tokens], of which the timeline has computed its length.  Any thread, as long as nobody
  * changes the timeline: the pages that it refers to are never written meanwhile. */
@@ -180,6 +181,8 @@ uint32_t kv_load_sparse(const struct kv_load *l);
 const void *kv_load_mark(const struct kv_load *l, size_t *n);
 /* Its tokens [n], valid until its end. */
 const int32_t *kv_load_tokens(const struct kv_load *l, int64_t *n);
+/* Media among its tokens [n], which are keys of numbers that l has references of until its end. */
+const struct kv_media_span *kv_load_spans(const struct kv_load *l, int64_t *n);
 /* Takes pages, for a millisecond.  *more: there are more to take.  The engine thread. */
 MUST_CHECK ingle_status kv_load_take(struct kv_load *l, struct kv_pool *p, bool *more,
                                      struct err *err);

@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/output.h"
+#include "kv/media.h"
 #include "kv/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -95,11 +96,14 @@ bool kv_file_pages(const struct kv_spec *s, int64_t from, int64_t length, uint64
 }
 
 /* Bytes of the meta part; false: no such number. */
-static bool meta_bytes(const struct kv_file_header *h, size_t *sums_at, size_t *mark_at,
-                       size_t *out)
+static bool meta_bytes(const struct kv_file_header *h, size_t *spans_at, size_t *sums_at,
+                       size_t *mark_at, size_t *out)
 {
     size_t n, sums, end;
-    if (!num_mul((size_t)(h->n_tokens - h->from), sizeof(int32_t), &n) || !num_align(n, 8, &n) ||
+    if (!num_mul((size_t)(h->n_tokens - h->from), sizeof(int32_t), &n) || !num_align(n, 8, &n))
+        return false;
+    *spans_at = n;
+    if (!num_add(n, h->n_spans * sizeof(struct kv_media_span), &n) ||
         !num_mul(h->n_pages, sizeof(struct kv_key), &sums) || !num_add(n, sums, &sums) ||
         !num_add(sums, h->mark_bytes, &end) || !num_add(end, sizeof *h, &end) ||
         !num_align(end, KV_FILE_ALIGN, &end))
@@ -255,18 +259,53 @@ static ingle_status write_pages(int fd, const char *name, const struct kv_file_o
     return INGLE_OK;
 }
 
+/* Whether token i begins a medium: the next one's index is not 0. */
+static bool begins_span(const struct kv_file_out *o, int64_t i)
+{
+    return o->media && o->token[i] < 0 &&
+           (i == 0 || o->token[i - 1] != o->token[i] - 1 || !kv_media_index(o->token[i]));
+}
+
+/* False: more than a file can have. */
+static bool count_spans(struct kv_file_out *o)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; o->media && i < o->head.n_tokens - o->head.from; i++)
+        n += begins_span(o, i);
+    o->head.n_spans = (uint16_t)n;
+    return n <= UINT16_MAX;
+}
+
+static void put_spans(const struct kv_file_out *o, int32_t *token, struct kv_media_span *span)
+{
+    struct kv_media_span *s = span - 1;
+    for (int64_t i = 0; i < o->head.n_tokens - o->head.from; i++) {
+        if (begins_span(o, i)) {
+            struct kv_medium of = {{0}, 0, 0};
+            (void)kv_media_of(o->media, kv_media_number(o->token[i]), &of);
+            *++s = (struct kv_media_span){
+                .start = o->head.from + i, .kind = of.kind, .token = of.token};
+            memcpy(s->id, of.id, sizeof s->id);
+        }
+        if (o->token[i] >= 0)
+            continue;
+        s->n++;
+        token[i] = -1;
+    }
+}
+
 static ingle_status write_all(int fd, const char *name, struct kv_file_out *o, struct err *err)
 {
     struct kv_file_header *h = &o->head;
-    size_t sums_at, mark_at, n_meta;
-    if (!meta_bytes(h, &sums_at, &mark_at, &n_meta))
+    size_t spans_at, sums_at, mark_at, n_meta;
+    if (!count_spans(o) || !meta_bytes(h, &spans_at, &sums_at, &mark_at, &n_meta))
         return err_set(err, INGLE_LIMIT, "%s: %lld tokens are too many for a file", name,
                        (long long)h->n_tokens);
     uint8_t *meta = mem_calloc(n_meta, 1);
     if (!meta)
         return err_set(err, INGLE_NOMEM, "%s: no %zu bytes to write it", name, n_meta);
     memcpy(h->magic, magic, sizeof magic);
-    h->version = KV_FILE_VERSION;
+    h->version = h->n_spans ? KV_FILE_VERSION : KV_FILE_PLAIN;
     h->endian = KV_FILE_ENDIAN;
     h->created = (int64_t)time(NULL);
     h->meta_bytes = n_meta;
@@ -281,6 +320,9 @@ static ingle_status write_all(int fd, const char *name, struct kv_file_out *o, s
     if (!s) {
         if (h->n_tokens > h->from)
             memcpy(meta, o->token, (size_t)(h->n_tokens - h->from) * sizeof *o->token);
+        if (h->n_spans)
+            put_spans(o, (int32_t *)(void *)meta,
+                      (struct kv_media_span *)(void *)(meta + spans_at));
         if (h->mark_bytes)
             memcpy(meta + mark_at, o->mark, h->mark_bytes);
         h->meta_sum = kv_file_sum(meta, n_meta);
@@ -353,24 +395,25 @@ static ingle_status check_header(const struct kv_file *f, uint64_t n_bytes, stru
 {
     const struct kv_file_header *h = &f->head;
     const int64_t most = INT64_C(1) << LENGTH_BITS;
-    size_t sums_at, mark_at, n_meta;
+    size_t spans_at, sums_at, mark_at, n_meta;
     if (memcmp(h->magic, magic, sizeof magic) != 0)
         return damaged(f, err, "it does not begin as a file of keys and values");
     if (h->endian != KV_FILE_ENDIAN)
         return err_set(err, INGLE_UNSUP, "%s: written with another byte order", f->name);
-    if (h->version != KV_FILE_VERSION)
+    if (h->version != KV_FILE_VERSION && h->version != KV_FILE_PLAIN)
         return err_set(err, INGLE_UNSUP, "%s: version %u, this program knows %d", f->name,
                        h->version, KV_FILE_VERSION);
     if (!kv_key_equal(h->sum, kv_file_header_sum(h)))
         return damaged(f, err, "the checksum of its header does not fit");
     if (h->from < 0 || h->from > h->length || h->length > h->n_tokens || h->n_tokens > most ||
-        h->n_groups < 1 || h->n_groups > KV_MAX_GROUPS || h->model[sizeof h->model - 1] ||
+        h->n_groups < 1 || h->n_groups > KV_MAX_GROUPS ||
+        !h->n_spans != (h->version == KV_FILE_PLAIN) || h->model[sizeof h->model - 1] ||
         h->settings[sizeof h->settings - 1])
         return damaged(f, err, "its header has impossible values");
     if (h->file_bytes != n_bytes)
         return err_set(err, INGLE_FORMAT, "%s: damaged: has %llu bytes, should have %llu", f->name,
                        (unsigned long long)n_bytes, (unsigned long long)h->file_bytes);
-    if (!meta_bytes(h, &sums_at, &mark_at, &n_meta) || n_meta != h->meta_bytes ||
+    if (!meta_bytes(h, &spans_at, &sums_at, &mark_at, &n_meta) || n_meta != h->meta_bytes ||
         n_meta > n_bytes - sizeof *h)
         return damaged(f, err, "the sizes in its header contradict each other");
     return INGLE_OK;
@@ -409,27 +452,62 @@ void kv_file_close(struct kv_file *f)
     f->fd = -1;
 }
 
+/* Each is whole, ascending, and where tokens are -1, and there alone. */
+static bool spans_fit(const struct kv_file_header *h, const int32_t *token,
+                      const struct kv_media_span *s)
+{
+    int64_t at = h->from, n = 0;
+    for (int64_t i = 0; i < h->n_tokens - h->from; i++)
+        n += token[i] < 0;
+    for (uint16_t i = 0; i < h->n_spans; i++, s++) {
+        if (s->start < at || s->n < 1 || s->n > KV_MEDIUM_MOST || s->token < 0 ||
+            s->start > h->n_tokens - s->n)
+            return false;
+        at = s->start + s->n;
+        n -= s->n;
+        for (int64_t k = s->start; k < at; k++)
+            if (token[k - h->from] != -1)
+                return false;
+    }
+    return n == 0;
+}
+
+void kv_file_find_keys(const struct kv_file *f, struct kv_media *m)
+{
+    for (uint16_t i = 0; i < f->head.n_spans; i++) {
+        const struct kv_media_span *s = &f->span[i];
+        const int32_t number = kv_media_find(m, s->id);
+        for (int64_t k = 0; k < s->n; k++)
+            f->token[s->start - f->head.from + k] =
+                number < 0 ? kv_media_unknown(k) : kv_media_key(number, k);
+    }
+}
+
 ingle_status kv_file_read_meta(struct kv_file *f, const struct kv_spec *s, struct err *err)
 {
     const struct kv_file_header *h = &f->head;
     uint64_t n_pages, n_bytes;
-    size_t sums_at, mark_at, n_meta;
+    size_t spans_at, sums_at, mark_at, n_meta;
     if (h->n_groups != s->n_groups || !kv_file_pages(s, h->from, h->length, &n_pages, &n_bytes) ||
         n_pages != h->n_pages || h->file_bytes - sizeof *h - h->meta_bytes != n_bytes)
         return damaged(f, err, "its pages are not those of its tokens");
-    BUG_IF(!meta_bytes(h, &sums_at, &mark_at, &n_meta)); /* kv_file_open() */
+    BUG_IF(!meta_bytes(h, &spans_at, &sums_at, &mark_at, &n_meta)); /* kv_file_open() */
     uint8_t *meta = mem_alloc(n_meta);
     if (!meta)
         return err_set(err, INGLE_NOMEM, "%s: no %zu bytes to read it", f->name, n_meta);
     ingle_status st = read_at(f, meta, n_meta, sizeof *h, err);
     if (!st && !kv_key_equal(h->meta_sum, kv_file_sum(meta, n_meta)))
         st = damaged(f, err, "the checksum of its tokens does not fit");
+    if (!st && !spans_fit(h, (const int32_t *)(const void *)meta,
+                          (const struct kv_media_span *)(const void *)(meta + spans_at)))
+        st = damaged(f, err, "its pictures and sounds are not where its tokens are");
     if (st) {
         mem_free(meta);
         return st;
     }
     f->meta = meta;
-    f->token = (const int32_t *)(const void *)meta;
+    f->token = (int32_t *)(void *)meta;
+    f->span = (const struct kv_media_span *)(const void *)(meta + spans_at);
     f->page_sum = (const struct kv_key *)(const void *)(meta + sums_at);
     f->mark = meta + mark_at;
     return INGLE_OK;

@@ -2,7 +2,8 @@
  * store_file - a restore point as a file, for this room only.
  *
  *   header   struct kv_file_header, with a checksum over itself
- *   meta     tokens int32 [n_tokens - from], zeros up to 8 bytes, checksums of the pages
+ *   meta     tokens int32 [n_tokens - from], zeros up to 8 bytes, struct kv_media_span [n_spans]
+ *            (version 2: pictures and sounds, whose tokens are -1), checksums of the pages
  *            [n_pages], mark [mark_bytes], zeros up to a multiple of 4,096 from the start
  *            of the file; its checksum stands in the header
  *   pages    as they lie in memory, group by group, ascending; each has its checksum
@@ -17,7 +18,9 @@
 #include "kv/page.h"
 #include <assert.h>
 
-enum { KV_FILE_VERSION = 1, KV_FILE_ENDIAN = 0x01020304, KV_FILE_ALIGN = 4096 };
+/* Files without spans are of the first version; keys have not changed since then. */
+enum { KV_FILE_VERSION = 2, KV_FILE_PLAIN = 1, KV_KEY_VERSION = 1 };
+enum { KV_FILE_ENDIAN = 0x01020304, KV_FILE_ALIGN = 4096 };
 
 /* All of it is checked against the size of the file and the layout of the pages. */
 struct kv_file_header {
@@ -33,11 +36,13 @@ struct kv_file_header {
     uint64_t meta_bytes, file_bytes;
     int64_t created;             /* seconds since 1970 */
     /* as in struct kv_scope, where it says something of these positions; else 0 */
-    uint32_t n_groups, sparse;
+    uint16_t n_groups, n_spans;
+    uint32_t sparse;
     char model[48], settings[32]; /* for people: kv_file_settings(), kv_file_texts() */
     struct kv_key meta_sum, sum;
 };
 static_assert(sizeof(struct kv_file_header) == 272, "a file format: do not pad");
+static_assert(sizeof(struct kv_media_span) == 48, "a file format: do not pad");
 
 /* Its settings: "f16 exact", how a sparse prompt is computed, and whether a drafter's pages are
  * there.  What has no room in .settings stands in .model behind the name, which is shortened for
@@ -67,7 +72,8 @@ MUST_CHECK bool kv_file_pages(const struct kv_spec *s, int64_t from, int64_t len
 
 struct kv_file_out {
     struct kv_file_header head;  /* context, keys, lengths, texts; the rest is filled in */
-    const int32_t *token;        /* [n_tokens - from] */
+    const int32_t *token;        /* [n_tokens - from], with keys */
+    struct kv_media *media;      /* of those; NULL: there are none */
     const void *mark;            /* [mark_bytes] */
     const uint8_t *const *page;  /* [n_pages]; NULL: fetch() has it */
     const size_t *page_bytes;    /* [n_pages] */
@@ -92,7 +98,8 @@ struct kv_file {
     const char *name; /* borrowed, for messages */
     struct kv_file_header head;
     uint8_t *meta;    /* [meta_bytes], after kv_file_read_meta() */
-    const int32_t *token;
+    int32_t *token;
+    const struct kv_media_span *span; /* [n_spans] */
     const struct kv_key *page_sum; /* [n_pages] */
     const uint8_t *mark;
 };
@@ -103,6 +110,9 @@ MUST_CHECK ingle_status kv_file_open(struct kv_file *f, int dir, const char *nam
 /* Reads and checks the tokens, checksums and mark of a file of this layout. */
 MUST_CHECK ingle_status kv_file_read_meta(struct kv_file *f, const struct kv_spec *s,
                                           struct err *err);
+/* Puts keys in the place of spans' tokens: of names that the table has; others' are equal to
+ * nothing. */
+void kv_file_find_keys(const struct kv_file *f, struct kv_media *m);
 /* Reads pages [first, first + n) to where `to` says; NULL: not wanted.  Not checked. */
 MUST_CHECK ingle_status kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s,
                                            uint64_t first, uint64_t n, uint8_t *const *to,

@@ -139,8 +139,10 @@ const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key 
     const struct kv_entry *best = NULL;
     struct kv_hasher own, plain;
     int64_t other = 0;
-    bool ok = kv_hasher_begin(&own, context, scope, tokens);
-    ok = kv_hasher_begin(&plain, (struct kv_key){0, 0}, kv_scope_of(scope.salt), tokens) && ok;
+    bool ok = kv_hasher_begin(&own, context, scope, x->media, tokens);
+    ok = kv_hasher_begin(&plain, (struct kv_key){0, 0}, kv_scope_of(scope.salt), x->media,
+                         tokens) &&
+         ok;
     for (size_t i = 0; ok && i < x->n && x->entry[i].length <= limit;) {
         const int64_t length = x->entry[i].length;
         const struct kv_key key = kv_hasher_at(&own, length);

@@ -30,6 +30,7 @@ struct kv_entry {
 struct kv_index {
     struct kv_entry *entry; /* [n] */
     size_t n, cap;
+    struct kv_media *media; /* borrowed: of keys among tokens; may be NULL */
     uint64_t bytes; /* of all entries but pending ones */
 };
 

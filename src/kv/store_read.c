@@ -40,6 +40,8 @@ static ingle_status open_part(const struct kv_store *s, const struct kv_read *r,
         st = err_set(err, INGLE_NOTFOUND, "%s: continues another file now", p->name);
     if (!st)
         st = kv_file_read_meta(&p->file, &r->form->spec, err);
+    if (!st)
+        kv_file_find_keys(&p->file, s->index.media);
     if (!st && memcmp(p->file.token, r->token + p->from,
                       (size_t)(p->length - p->from) * sizeof *r->token) != 0)
         st = err_set(err, INGLE_FORMAT, "%s: damaged: it has other tokens", p->name);
@@ -372,8 +374,9 @@ ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s,
         for (int i = 0; i < s->n_forms && st == INGLE_NOTFOUND; i++) {
             r->form = &s->form[i];
             r->n_parts = 0;
-            st = collect(s, kv_key_of(r->form->context, scope, tokens, length), length, r->have, r,
-                         err);
+            const struct kv_key key =
+                kv_key_of(r->form->context, scope, s->index.media, tokens, length);
+            st = collect(s, key, length, r->have, r, err);
         }
         pthread_mutex_unlock(&s->lock);
     }

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "kv/media.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -90,22 +91,26 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     const struct kv_spec *s = &form[t->from ? n_forms - 1 : 0].spec;
     struct turn turn = {o->gentle, clock_used()};
     struct saved saved = {t, 0, 0};
-    struct kv_file_out out = {.token = tokens, .mark = mark, .stop = take_turns, .arg = &turn};
+    struct kv_file_out out = {.token = tokens,
+                              .media = t->pool->media,
+                              .mark = mark,
+                              .stop = take_turns,
+                              .arg = &turn};
     struct kv_file_header *h = &out.head;
     uint64_t n_bytes;
     const char *name;
     int dir;
     h->context = form[t->from ? n_forms - 1 : 0].context;
     h->sparse = kv_sparse_at(o->sparse, t->length);
-    h->key = kv_key_of(
-        h->context, (struct kv_scope){.salt = o->salt, .shorten = o->shorten, .sparse = h->sparse},
-        tokens, t->length);
-    h->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(0), tokens, t->length);
+    h->key =
+        kv_key_of(h->context, (struct kv_scope){.salt = o->salt, .shorten = o->shorten, .sparse = h->sparse},
+                  t->pool->media, tokens, t->length);
+    h->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(0), t->pool->media, tokens, t->length);
     h->identity = o->identity;
     h->length = t->length;
     h->n_tokens = n_tokens;
     h->mark_bytes = mark_bytes;
-    h->n_groups = s->n_groups;
+    h->n_groups = (uint16_t)s->n_groups;
     set_text(h->model, sizeof h->model, o->model);
     char settings[128];
     snprintf(settings, sizeof settings, "%s %s%s", o->codec ? o->codec : "", numerics,
@@ -183,6 +188,8 @@ struct kv_load {
     struct kv_file file;
     char *name;           /* the file's, in its directory */
     char *path;
+    struct kv_media *media;
+    size_t n_named;       /* of its media: those with a reference */
     struct kv_pool *pool; /* pg's */
     /* [n_pages], in the file's order, of which n_taken are there; those behind the */
     struct kv_page **pg;
@@ -204,6 +211,25 @@ static ingle_status open_file(struct kv_load *l, const char *path, struct err *e
     return st;
 }
 
+/* Its tokens become keys where media are. */
+static ingle_status name_media(struct kv_load *l, struct kv_media *media, struct err *err)
+{
+    const struct kv_file_header *h = &l->file.head;
+    if (h->n_spans && !media)
+        return err_set(err, INGLE_UNSUP, "%s: it has %d pictures or sounds", l->path, h->n_spans);
+    l->media = media;
+    for (; l->n_named < h->n_spans; l->n_named++) {
+        const struct kv_media_span *s = &l->file.span[l->n_named];
+        struct kv_medium of = {.token = s->token, .kind = s->kind};
+        memcpy(of.id, s->id, sizeof of.id);
+        if (kv_media_take(media, &of) < 0)
+            return err_set(err, INGLE_NOMEM, "%s: no memory for the names of %d media", l->path,
+                           h->n_spans);
+    }
+    kv_file_find_keys(&l->file, media);
+    return INGLE_OK;
+}
+
 ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int64_t max_tokens,
                            const char *path, const struct kv_save_options *o, struct err *err)
 {
@@ -219,11 +245,14 @@ ingle_status kv_load_begin(struct kv_load **out, const struct kv_spec *spec, int
         st = check_file(&l->file, spec, max_tokens, o, &l->own, err);
     if (!st)
         st = kv_file_read_meta(&l->file, &l->own, err);
+    if (!st)
+        st = name_media(l, o->media, err);
     struct kv_scope scope = {0};
     if (!st && o->scope_of)
         o->scope_of(l->file.mark, h->mark_bytes, &scope);
     scope.sparse = h->sparse;
-    if (!st && !kv_key_equal(h->key, kv_key_of(h->context, scope, l->file.token, h->length)))
+    if (!st && !kv_key_equal(h->key, kv_key_of(h->context, scope, l->media, l->file.token,
+                                               h->length)))
         st = err_set(err, INGLE_FORMAT, "%s: damaged: its key is that of other tokens", path);
     uint64_t n_pages = 0, n_bytes;
     if (!st && !kv_file_pages(spec, 0, h->length, &n_pages, &n_bytes))
@@ -251,6 +280,12 @@ const void *kv_load_mark(const struct kv_load *l, size_t *n)
 {
     *n = l->file.head.mark_bytes;
     return l->file.mark;
+}
+
+const struct kv_media_span *kv_load_spans(const struct kv_load *l, int64_t *n)
+{
+    *n = l->file.head.n_spans;
+    return l->file.span;
 }
 
 uint32_t kv_load_sparse(const struct kv_load *l)
@@ -332,6 +367,8 @@ void kv_load_end(struct kv_load *l, struct kv_timeline *t)
         kv_timeline_adopt(t, l->file.head.length, 0, l->pg, l->own.n_groups < l->spec->n_groups);
     for (size_t i = 0; !t && i < l->n_taken; i++)
         kv_page_unref(l->pool, l->pg[i]);
+    for (size_t i = 0; i < l->n_named; i++)
+        kv_media_give(l->media, kv_media_find(l->media, l->file.span[i].id));
     kv_file_close(&l->file);
     mem_free(l->pg);
     mem_free(l->name);

@@ -70,7 +70,8 @@ bool session_branch_room(const struct session_work *w)
     int64_t most = 0;
     for (int64_t k = 0; k < w->n_branches; k++)
         most = num_max(most, w->branch[k]->at + w->branch[k]->n);
-    return mem_grow(&w->s->token, &w->s->cap_tokens, (size_t)most, sizeof *w->s->token);
+    return mem_grow(&w->s->token, &w->s->cap_tokens, (size_t)most, sizeof *w->s->token) &&
+           session_soft_room(w->s, (size_t)most);
 }
 
 /* A step ends at a restore point at the latest, and a page that is begun is copied: what a branch
@@ -83,7 +84,7 @@ bool session_branch_begin(struct session_branch *b, const struct session_work *w
     const int64_t length = session_length(s), shared = b->at - length, all = shared + b->n;
     b->logits = NULL;
     if (!b->n || shared < 1 || shared > n_rows || all > KV_PAGE ||
-        all > s->r->restore_every - length % s->r->restore_every)
+        all > session_next_stop(s, length) - length)
         return false;
     if (b->at + b->n > (int64_t)s->cap_tokens)
         return false;
@@ -111,6 +112,7 @@ void session_branch_take(struct session *s, struct session_branch *b)
     struct kv_timeline *t = s->timeline;
     s->timeline = b->timeline;
     b->timeline = t;
+    session_soft_cut(s, b->at);
     memcpy(s->token + b->at, b->token, (size_t)b->n * sizeof *s->token);
     s->n_tokens = (size_t)(b->at + b->n);
     session_branch_clear(b);

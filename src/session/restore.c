@@ -35,10 +35,10 @@ static int64_t on_disk(struct session *s)
 {
     struct restore *x = &s->restore;
     const int64_t length =
-        kv_store_find(s->r->store, s->scope, s->token, x->n_want, &x->reuse.foreign);
+        kv_store_find(s->r->store, s->scope, session_keys(s), x->n_want, &x->reuse.foreign);
     if (length <= x->keep || kv_spec_reaches(&s->r->spec, length, x->keep))
         return length;
-    return kv_store_find(s->r->store, s->scope, s->token, x->keep, NULL);
+    return kv_store_find(s->r->store, s->scope, session_keys(s), x->keep, NULL);
 }
 
 static bool lacks_memory(const struct session *s, ingle_status st, const struct err *why)
@@ -61,8 +61,8 @@ void session_restore_far(struct session *s)
         x->length = on_disk(s);
         if (num_min(x->length, x->keep) <= x->before)
             return;
-        st = kv_store_read_begin(&x->read, s->r->store, s->timeline, s->scope, s->token, x->length,
-                                 &why);
+        st = kv_store_read_begin(&x->read, s->r->store, s->timeline, s->scope, session_keys(s),
+                                 x->length, &why);
     }
 }
 
@@ -81,7 +81,8 @@ static void take(struct session *s)
         return;
     session_drafter_restored(s->r, s->timeline, "store");
     if (s->r->tree &&
-        kv_tree_put(s->r->tree, s->scope, s->timeline, s->token, x->length, mark, mark_bytes, &why))
+        kv_tree_put(s->r->tree, s->scope, s->timeline, session_keys(s), x->length, mark, mark_bytes,
+                    &why))
         report(s->r->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", why.msg);
     mem_free(mark);
     if (x->length > x->keep && kv_timeline_rewind(s->timeline, x->keep, &why))
@@ -114,7 +115,8 @@ bool session_sync_poll(struct session *s, struct session_reuse *reuse)
     reuse->from_disk = reuse->kept - x->before;
     reuse->matched = num_max(reuse->matched, reuse->kept);
     reuse->given_up =
-        s->r->tree ? kv_tree_given_up(s->r->tree, s->scope, s->token, x->n_want, reuse->matched)
+        s->r->tree ? kv_tree_given_up(s->r->tree, s->scope, session_keys(s), x->n_want,
+                                      reuse->matched)
                    : 0;
     return true;
 }
@@ -124,20 +126,20 @@ int64_t session_sync_length(const struct session *s)
     return s->restore.read ? num_min(s->restore.length, s->restore.keep) : session_length(s);
 }
 
-ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want,
-                                  int64_t keep, struct err *err)
+ingle_status session_restore_near(struct session *s, const int32_t *have, const int32_t *want,
+                                  int64_t n_want, int64_t keep, struct err *err)
 {
     const int64_t length = session_length(s);
     const struct session *one = s;
     int64_t own = 0;
     session_restore_drop(s);
     session_deferred_observe(s->r, &one, 1);
-    while (own < num_min(length, n_want) && s->token[own] == want[own])
+    while (own < num_min(length, n_want) && have[own] == want[own])
         own++;
     s->restore = (struct restore){.n_want = n_want, .keep = keep};
     struct session_reuse *reuse = &s->restore.reuse;
     *reuse = (struct session_reuse){.matched = own, .differs = own < num_min(length, n_want)};
-    own = num_min(own, keep);
+    own = session_outside(s, num_min(own, keep));
     if (!kv_timeline_can_rewind(s->timeline, own))
         own = 0;
     struct kv_match match = {0};
@@ -157,10 +159,20 @@ ingle_status session_restore_near(struct session *s, const int32_t *want, int64_
     return status;
 }
 
-void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *tokens, int64_t n)
+void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *tokens, int64_t n,
+                      const struct session_soft *soft, size_t n_soft)
 {
-    if (r->store)
-        kv_store_prefetch(r->store, scope, tokens, n);
+    struct soft *list = r->store && n_soft ? mem_calloc(n_soft, sizeof *list) : NULL;
+    int32_t *key = NULL;
+    if (!r->store || (n_soft && (!list || session_soft_copy(r, soft, n_soft, 0, list, NULL)))) {
+        mem_free(list);
+        return;
+    }
+    if (!n_soft || session_soft_keys(list, n_soft, tokens, n, &key))
+        kv_store_prefetch(r->store, scope, n_soft ? key : tokens, n);
+    session_soft_drop(r, list, n_soft);
+    mem_free(key);
+    mem_free(list);
 }
 
 /* ---- files of whole sessions ---- */
@@ -215,7 +227,8 @@ static struct kv_save_options save_options(const struct runner *r, uint32_t spar
                                     .model = r->model,
                                     .numerics = r->numerics,
                                     .codec = r->kv.at,
-                                    .gentle = &r->gentle};
+                                    .gentle = &r->gentle,
+                                    .media = kv_pool_media(r->pool)};
 }
 
 ingle_status session_save(const struct session *s, const char *path, struct err *err)
@@ -239,8 +252,15 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
     memcpy(mark, &w, sizeof w);
     kv_gaps_write(gaps, mark + sizeof w);
     session_deferred_observe(s->r, &s, 1);
-    const ingle_status st =
-        kv_save(s->timeline, path, &o, s->token, (int64_t)s->n_tokens, mark, n, err);
+    int32_t *key = NULL; /* others may look at the session meanwhile */
+    ingle_status st = INGLE_OK;
+    if (s->n_soft &&
+        !session_soft_keys(s->soft, s->n_soft, s->token, (int64_t)s->n_tokens, &key))
+        st = err_set(err, INGLE_NOMEM, "no memory for %zu tokens", s->n_tokens);
+    if (!st)
+        st = kv_save(s->timeline, path, &o, key ? key : s->token, (int64_t)s->n_tokens, mark, n,
+                     err);
+    mem_free(key);
     mem_free(mark);
     return st;
 }
@@ -295,8 +315,15 @@ ingle_status session_load_begin(const struct session *s, const char *path, struc
     st = check_way(s->r, *out, path, &select, &gaps, err);
     kv_gaps_unref(gaps);
     const int32_t *token = kv_load_tokens(*out, &n);
+    int64_t n_media;
+    const struct kv_media_span *media = kv_load_spans(*out, &n_media);
+    for (int64_t i = 0; !st && i < n_media; i++)
+        if (media[i].token >= s->r->info.n_vocab)
+            st = err_set(err, INGLE_FORMAT, "%s: token %d at %lld: the vocabulary has %lld", path,
+                         media[i].token, (long long)media[i].start,
+                         (long long)s->r->info.n_vocab);
     for (int64_t i = 0; !st && i < n; i++)
-        if (token[i] < 0 || token[i] >= s->r->info.n_vocab)
+        if ((token[i] < 0 && !n_media) || token[i] >= s->r->info.n_vocab)
             st = err_set(err, INGLE_FORMAT, "%s: token %d at %lld: the vocabulary has %lld", path,
                          token[i], (long long)i, (long long)s->r->info.n_vocab);
     if (st)
@@ -326,6 +353,11 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
         st = err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
     if (!st)
         st = check_way(s->r, l, "file", &select, &gaps, err);
+    struct soft *own = NULL;
+    int64_t n_soft;
+    const struct kv_media_span *media = kv_load_spans(l, &n_soft);
+    if (!st && (st = session_soft_named(s->r, media, n_soft, &own, err)))
+        kv_gaps_unref(gaps);
     if (st) {
         mem_free(token);
         kv_timeline_free(t);
@@ -333,6 +365,9 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
         return st;
     }
     memcpy(token, from, (size_t)n * sizeof *token);
+    for (int64_t i = 0; i < n_soft; i++)
+        for (int64_t k = 0; k < media[i].n; k++)
+            token[media[i].start + k] = media[i].token;
     const uint32_t sparse = kv_load_sparse(l);
     kv_load_end(l, t);
     if (sparse || kv_sparse_at(s->scope.sparse, kv_timeline_length(t)))
@@ -341,6 +376,11 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     kv_timeline_free(s->timeline);
     mem_free(s->token);
     session_deferred_cut(s, 0);
+    session_soft_cut(s, 0);
+    mem_free(s->soft);
+    mem_free(s->key);
+    s->key = NULL;
+    s->n_keys = s->cap_keys = 0;
     s->timeline = t;
     if (kv_select_salt(0, &s->select) != kv_select_salt(0, &select))
         session_use_select(s, &select);
@@ -348,6 +388,8 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     kv_gaps_unref(gaps);
     session_drafter_restored(s->r, t, "file");
     s->token = token;
+    s->soft = own;
+    s->n_soft = s->cap_soft = (size_t)n_soft;
     s->n_tokens = (size_t)n;
     s->cap_tokens = (size_t)n + 1;
     s->prompt_end = -1;

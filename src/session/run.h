@@ -7,7 +7,10 @@
 
 /* What a step is made of while it runs; filled again for each. */
 struct lane {
-    int64_t max_rows;
+    int64_t max_rows;            /* with those of a picture beside ... */
+    int64_t most;                /* ... so many others */
+    struct family_soft *soft;    /* [max_rows]: of its spans, */
+    int64_t n_soft;              /* ... so many */
     struct family_span *span;    /* [max_rows] */
     struct session_work **item;  /* [max_rows]: whose span it is, ... */
     struct session_branch **branch; /* ... and of which of its branches; NULL: its own */
@@ -63,7 +66,7 @@ struct runner {
     struct kv_types_text kv;    /* what keys and values are kept as */
     /* of sessions where nobody says; part 0: there are no shadow keys */
     struct kern_select select;
-    int64_t n_ctx, max_rows, max_logits, restore_every;
+    int64_t n_ctx, max_rows, all_rows, max_logits, restore_every; /* all_rows: with a picture's */
     struct lane lane[SESSION_LANES];
     int depth;                   /* steps that run: the next one has lane[depth] */
     size_t logits_bytes;         /* of a lane */
@@ -86,6 +89,9 @@ struct session_branch {
     const float *logits; /* f32 [n][n_vocab]; NULL: not computed */
 };
 
+/* A medium among a session's tokens; number: kv_media_take() of its name. */
+struct soft { int64_t start; int32_t number; struct session_medium *medium; };
+
 /* What a session is about to get from the store. */
 struct restore {
     struct kv_read *read;       /* NULL: nothing */
@@ -98,6 +104,10 @@ struct session {
     struct kv_timeline *timeline;
     int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
     size_t n_tokens, cap_tokens;
+    struct soft *soft;           /* [n_soft]: media among them, ascending */
+    size_t n_soft, cap_soft;
+    int32_t *key;                /* [n_keys]: where there are media, tokens with keys (kv/kv.h); */
+    size_t n_keys, cap_keys;     /* ... the rest is made by session_keys() */
     /* whose remembered prefixes it may use; scope.salt has select in it, too */
     uint64_t salt;
     struct kv_scope scope;       /* for those, and how its prompts are computed, */
@@ -121,10 +131,11 @@ void session_use_sparse(struct session *s, uint32_t sparse);
 /* The same of gaps, and of how pages are chosen. */
 void session_use_gaps(struct session *s, struct kv_gaps *gaps);
 void session_use_select(struct session *s, const struct kern_select *select);
-/* Takes the timeline back to at most `keep` computed tokens that equal want[0, keep): from
- * what the session has or from the tree, whichever keeps more. */
-ingle_status session_restore_near(struct session *s, const int32_t *want, int64_t n_want,
-                                  int64_t keep, struct err *err);
+/* Takes the timeline, which has the positions of have, back to at most `keep` computed ones that
+ * equal want[0, keep): from what the session has or from the tree, whichever keeps more.  Both have
+ * keys; the session's media are those of want. */
+ingle_status session_restore_near(struct session *s, const int32_t *have, const int32_t *want,
+                                  int64_t n_want, int64_t keep, struct err *err);
 /* Behind that, when the session's tokens begin with want: begins to read what the store has
  * beyond. */
 void session_restore_far(struct session *s);
@@ -132,6 +143,35 @@ void session_restore_far(struct session *s);
 void session_restore_wait(struct session *s);
 /* It is not wanted any more. */
 void session_restore_drop(struct session *s);
+
+/* ---- soft.c: media among tokens ---- */
+
+MUST_CHECK ingle_status session_soft_check(const struct session_soft *soft, size_t n_soft,
+                                           int64_t n_tokens, struct err *err);
+/* to [n] becomes from, `base` positions later, with references; back. */
+MUST_CHECK ingle_status session_soft_copy(struct runner *r, const struct session_soft *from,
+                                          size_t n, int64_t base, struct soft *to, struct err *err);
+/* Of those of a file; *out is ended with session_soft_drop() and mem_free(). */
+MUST_CHECK ingle_status session_soft_named(struct runner *r, const struct kv_media_span *of,
+                                           int64_t n, struct soft **out, struct err *err);
+void session_soft_drop(struct runner *r, struct soft *list, size_t n);
+/* Tokens [n] with keys; *out is ended with mem_free().  False: out of memory. */
+MUST_CHECK bool session_soft_keys(const struct soft *soft, size_t n_soft, const int32_t *token,
+                                  int64_t n, int32_t **out);
+/* The session's tokens with keys, as tree and store have them; valid until they change. */
+const int32_t *session_keys(struct session *s);
+/* Before it has so many tokens. */
+MUST_CHECK bool session_soft_room(struct session *s, size_t n_tokens);
+/* It has n_tokens, which is no place inside a medium, and what is known of later ones is gone. */
+void session_soft_cut(struct session *s, int64_t n_tokens);
+/* Where steps stop for a restore point: the first place behind `at`; and whether `at` is one. */
+int64_t session_next_stop(const struct session *s, int64_t at);
+bool session_is_stop(const struct session *s, int64_t at);
+/* Of its next n positions, those that a step with room for `room` rows can take: a picture whose
+ * rows see all of it is not cut.  all: their logits are wanted; *alone: only of the last one. */
+int64_t session_soft_share(const struct session *s, int64_t n, int64_t room, bool all, bool *alone);
+/* What of its next n positions are no tokens; how many entries of `to` that are. */
+int64_t session_soft_rows(const struct session *s, int64_t n, struct family_soft *to);
 
 /* ---- branch.c ---- */
 

@@ -37,6 +37,12 @@ static void defaults(struct runner_options *o, const struct family_info *info)
     o->kv.shadow = o->select.part > 0;
 }
 
+/* With those of a picture. */
+static int64_t all_rows(const struct runner_options *o)
+{
+    return o->max_rows + o->media_rows;
+}
+
 /* Scratch of the largest step: one long span, and as many spans as there can be rows; *held: of it
  * what lies between operations. */
 static size_t dry_run(const struct family *fam, const void *self, const struct family_info *info,
@@ -99,7 +105,7 @@ static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec
     const struct kern_select select =
         o->select.part == 1 ? (struct kern_select){USUAL_PART, KERN_SELECT_LEAST} : o->select;
     spec->kept = select.part ? KEPT_STEPS * kern_select_budget(&select, o->n_ctx - 1) : 0;
-    spec->in_memory = num_max(num_div_up(o->disk_tokens, KV_PAGE), least_in_memory(o->max_rows));
+    spec->in_memory = num_max(num_div_up(o->disk_tokens, KV_PAGE), least_in_memory(all_rows(o)));
     return INGLE_OK;
 }
 
@@ -110,7 +116,7 @@ static ingle_status plan(const struct family *fam, const void *self,
 {
     struct runner_plan p = {.kv_tree_bytes = o->tree_budget_bytes};
     size_t logits, held;
-    if (!kv_plan_parts(spec, o->n_ctx, o->max_rows, &p.kv_session_bytes, &p.kv_window_bytes) ||
+    if (!kv_plan_parts(spec, o->n_ctx, all_rows(o), &p.kv_session_bytes, &p.kv_window_bytes) ||
         !num_mul((size_t)o->max_logits, (size_t)(info->n_vocab + 16) * sizeof(float), &logits))
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)o->n_ctx);
@@ -138,7 +144,7 @@ static ingle_status plan(const struct family *fam, const void *self,
     const size_t round = session_drafter_dry_run(drafter, d, spec, o->n_ctx, info->n_vocab);
     const size_t between =
         dry_run(fam, self, info, d, spec, drafter, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
-    const size_t step = dry_run(fam, self, info, d, spec, drafter, o, o->max_rows, &held);
+    const size_t step = dry_run(fam, self, info, d, spec, drafter, o, all_rows(o), &held);
     p.arena_bytes = (between > round ? between : round) + (step > round ? step : round);
     p.held_bytes = held;
     const ingle_status s = device_status(d, err);
@@ -183,13 +189,15 @@ static ingle_status make_lanes(struct runner *r, struct err *err)
 {
     for (int i = 0; i < SESSION_LANES; i++) {
         struct lane *l = &r->lane[i];
-        l->max_rows = i ? num_min(BETWEEN_ROWS, r->max_rows) : r->max_rows;
+        l->most = i ? num_min(BETWEEN_ROWS, r->max_rows) : r->max_rows;
+        l->max_rows = i ? l->most : r->all_rows;
         l->logits = mem_big_alloc(r->logits_bytes);
         l->span = mem_calloc((size_t)l->max_rows, sizeof *l->span);
         l->item = mem_calloc((size_t)l->max_rows, sizeof *l->item);
         l->branch = mem_calloc((size_t)l->max_rows, sizeof(struct session_branch *));
         l->mirror = mem_calloc((size_t)l->max_rows, sizeof *l->mirror);
-        if (!l->logits || !l->span || !l->item || !l->branch || !l->mirror)
+        l->soft = mem_calloc((size_t)l->max_rows, sizeof *l->soft);
+        if (!l->logits || !l->span || !l->item || !l->branch || !l->mirror || !l->soft)
             return err_set(err, INGLE_NOMEM, "no %zu bytes for logits", r->logits_bytes);
     }
     return INGLE_OK;
@@ -213,6 +221,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     r->sink = o.sink;
     r->n_ctx = o.n_ctx;
     r->max_rows = o.max_rows;
+    r->all_rows = all_rows(&o);
     r->max_logits = o.max_logits;
     r->restore_every = o.restore_every;
     r->identity = o.identity;
@@ -286,6 +295,7 @@ void session_runner_free(struct runner *r)
         mem_free(r->lane[i].item);
         mem_free(r->lane[i].branch);
         mem_free(r->lane[i].mirror);
+        mem_free(r->lane[i].soft);
     }
     mem_free(r->model);
     mem_free(r->numerics);
@@ -344,7 +354,7 @@ int64_t session_runner_n_vocab(const struct runner *r)
 
 bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out)
 {
-    return kv_plan_bytes(&r->spec, n_tokens + r->drafter.info.rows, r->max_rows, out);
+    return kv_plan_bytes(&r->spec, n_tokens + r->drafter.info.rows, r->all_rows, out);
 }
 
 uint64_t session_runner_disk_bytes(const struct runner *r, int64_t n_tokens)

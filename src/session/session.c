@@ -30,6 +30,9 @@ void session_free(struct session *s)
     session_restore_drop(s);
     kv_timeline_free(s->timeline);
     session_deferred_free(s);
+    session_soft_drop(s->r, s->soft, s->n_soft);
+    mem_free(s->soft);
+    mem_free(s->key);
     mem_free(s->token);
     mem_free(s);
 }
@@ -41,6 +44,7 @@ void session_set_salt(struct session *s, uint64_t salt)
     session_restore_drop(s);
     kv_timeline_clear(s->timeline);
     session_deferred_cut(s, 0);
+    session_soft_cut(s, 0);
     s->n_tokens = 0;
     s->salt = salt;
     s->scope.salt = kv_select_salt(salt, &s->select);
@@ -196,11 +200,28 @@ static ingle_status check_tokens(const struct session *s, const int32_t *tokens,
 
 ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n, struct err *err)
 {
-    const ingle_status status = check_tokens(s, tokens, n, (int64_t)s->n_tokens, err);
+    return session_append_soft(s, tokens, n, NULL, 0, err);
+}
+
+ingle_status session_append_soft(struct session *s, const int32_t *tokens, int64_t n,
+                                 const struct session_soft *soft, size_t n_soft, struct err *err)
+{
+    const size_t n_all = s->n_tokens + (size_t)n;
+    ingle_status status = check_tokens(s, tokens, n, (int64_t)s->n_tokens, err);
+    if (!status)
+        status = session_soft_check(soft, n_soft, n, err);
     if (status)
         return status;
-    if (!mem_grow(&s->token, &s->cap_tokens, s->n_tokens + (size_t)n, sizeof *s->token))
+    if (!mem_grow(&s->token, &s->cap_tokens, n_all, sizeof *s->token) ||
+        ((s->n_soft || n_soft) && !mem_grow(&s->key, &s->cap_keys, n_all, sizeof *s->key)) ||
+        (n_soft && !mem_grow(&s->soft, &s->cap_soft, s->n_soft + n_soft, sizeof *s->soft)))
         return err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
+    if (n_soft)
+        status = session_soft_copy(s->r, soft, n_soft, (int64_t)s->n_tokens, s->soft + s->n_soft,
+                                   err);
+    if (status)
+        return status;
+    s->n_soft += n_soft;
     memcpy(s->token + s->n_tokens, tokens, (size_t)n * sizeof *tokens);
     s->n_tokens += (size_t)n;
     return INGLE_OK;
@@ -230,17 +251,86 @@ static void tell_disk(struct session *s, int64_t n)
 ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n,
                                 struct err *err)
 {
+    return session_sync_soft_begin(s, tokens, n, NULL, 0, err);
+}
+
+ingle_status session_sync_own_begin(struct session *s, int64_t n, struct err *err)
+{
+    size_t n_soft = 0;
+    while (n_soft < s->n_soft && s->soft[n_soft].start + s->soft[n_soft].medium->n <= n)
+        n_soft++;
+    struct session_soft *soft = mem_calloc(n_soft + 1, sizeof *soft);
+    if (!soft)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu media", n_soft);
+    for (size_t i = 0; i < n_soft; i++)
+        soft[i] = session_medium_at(s, i);
+    const ingle_status status = session_sync_soft_begin(s, s->token, n, soft, n_soft, err);
+    mem_free(soft);
+    return status;
+}
+
+/* What a sync makes of a session: its media, and tokens with keys. */
+struct wanted {
+    struct soft *soft;
+    const int32_t *key;
+    int32_t *own; /* key, where there are media */
+};
+
+static ingle_status want(struct session *s, const int32_t *tokens, int64_t n,
+                         const struct session_soft *soft, size_t n_soft, struct wanted *w,
+                         struct err *err)
+{
+    *w = (struct wanted){.key = tokens};
+    if (!n_soft)
+        return INGLE_OK;
+    ingle_status status = session_soft_check(soft, n_soft, n, err);
+    if (status)
+        return status;
+    w->soft = mem_calloc(n_soft, sizeof *w->soft);
+    if (!w->soft)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu media", n_soft);
+    status = session_soft_copy(s->r, soft, n_soft, 0, w->soft, err);
+    if (!status && !session_soft_keys(w->soft, n_soft, tokens, n, &w->own)) {
+        session_soft_drop(s->r, w->soft, n_soft);
+        status = err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
+    }
+    if (status)
+        mem_free(w->soft);
+    w->key = w->own;
+    return status;
+}
+
+ingle_status session_sync_soft_begin(struct session *s, const int32_t *tokens, int64_t n,
+                                     const struct session_soft *soft, size_t n_soft,
+                                     struct err *err)
+{
+    struct wanted w;
     ingle_status status = check_tokens(s, tokens, n, 0, err);
     if (status)
         return status;
     if (n < 1)
         return err_set(err, INGLE_ARG, "a session needs at least one token");
     session_restore_drop(s);
+    const bool is_own = tokens == s->token;
     if (!mem_grow(&s->token, &s->cap_tokens, (size_t)n, sizeof *s->token))
         return err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
-    status = session_restore_near(s, tokens, n, n - 1, err);
+    tokens = is_own ? s->token : tokens;
+    status = want(s, tokens, n, soft, n_soft, &w, err);
+    if (status)
+        return status;
+    const int32_t *have = session_keys(s);
+    struct soft *old = s->soft;
+    const size_t n_old = s->n_soft;
+    s->soft = w.soft;
+    s->n_soft = s->cap_soft = n_soft;
+    status = session_restore_near(s, have, w.key, n, session_outside(s, n - 1), err);
     if (status)
         kv_timeline_clear(s->timeline);
+    session_soft_drop(s->r, old, n_old);
+    mem_free(old);
+    mem_free(s->key);
+    s->key = w.own;
+    s->n_keys = s->cap_keys = w.own ? (size_t)n : 0;
     memmove(s->token, tokens, (size_t)n * sizeof *tokens);
     s->n_tokens = (size_t)n;
     s->prompt_end = n;
@@ -255,9 +345,16 @@ ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_
 ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
                           struct session_reuse *reuse, struct err *err)
 {
+    return session_sync_soft(s, tokens, n, NULL, 0, reuse, err);
+}
+
+ingle_status session_sync_soft(struct session *s, const int32_t *tokens, int64_t n,
+                               const struct session_soft *soft, size_t n_soft,
+                               struct session_reuse *reuse, struct err *err)
+{
     if (s->r->store)
         (void)kv_store_look(s->r->store, true);
-    const ingle_status status = session_sync_begin(s, tokens, n, err);
+    const ingle_status status = session_sync_soft_begin(s, tokens, n, soft, n_soft, err);
     if (status)
         return status;
     session_restore_wait(s);
@@ -271,7 +368,8 @@ void session_set_borders(struct session *s, const struct session_borders *b)
     for (int i = 0; i < b->n && b->at[i] <= (int64_t)s->n_tokens; i++) {
         s->border.at[s->border.n++] = b->at[i];
         if (s->r->tree)
-            (void)kv_tree_use(s->r->tree, s->scope, s->token, b->at[i], b->at[i] == b->shared);
+            (void)kv_tree_use(s->r->tree, s->scope, session_keys(s), b->at[i],
+                              b->at[i] == b->shared);
     }
     s->border.shared = b->shared;
 }
@@ -304,16 +402,19 @@ ingle_status session_rewind(struct session *s, int64_t length, struct err *err)
                        (long long)length, s->n_tokens);
     session_restore_drop(s);
     ingle_status status = INGLE_OK;
+    length = session_outside(s, length);
     if (length < session_length(s)) {
         if (s->r->store && length)
             (void)kv_store_look(s->r->store, true);
-        status = session_restore_near(s, s->token, length, length, err);
+        const int32_t *key = session_keys(s);
+        status = session_restore_near(s, key, key, length, length, err);
         if (!status)
             session_restore_far(s);
         session_restore_wait(s);
     }
     if (status)
         return status;
+    session_soft_cut(s, length);
     s->n_tokens = (size_t)length;
     while (s->border.n && s->border.at[s->border.n - 1] > length)
         s->border.n--;
@@ -328,8 +429,9 @@ void session_keep(struct session *s, int64_t length)
     if (length < session_length(s))
         BUG_IF(kv_timeline_rewind(s->timeline, length, &err));
     session_deferred_cut(s, length);
+    session_soft_cut(s, length);
     s->n_tokens = (size_t)length;
-    if (length && length == session_length(s) && length % s->r->restore_every == 0)
+    if (length && length == session_length(s) && session_is_stop(s, length))
         tell_lost(s, session_remember(s, &err), &err);
 }
 
@@ -350,7 +452,10 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
     if (dst == src)
         return INGLE_OK;
     session_restore_drop(dst);
-    if (!mem_grow(&dst->token, &dst->cap_tokens, src->n_tokens, sizeof *dst->token))
+    if (!mem_grow(&dst->token, &dst->cap_tokens, src->n_tokens, sizeof *dst->token) ||
+        (src->n_soft &&
+         (!mem_grow(&dst->key, &dst->cap_keys, src->n_tokens, sizeof *dst->key) ||
+          !mem_grow(&dst->soft, &dst->cap_soft, src->n_soft, sizeof *dst->soft))))
         return err_set(err, INGLE_NOMEM, "no memory for %zu tokens", src->n_tokens);
     session_deferred_observe(src->r, &src, 1);
     session_deferred_cut(dst, 0);
@@ -359,6 +464,13 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
         return status;
     if (src->n_tokens)
         memcpy(dst->token, src->token, src->n_tokens * sizeof *dst->token);
+    session_soft_cut(dst, 0);
+    for (size_t i = 0; i < src->n_soft; i++) {
+        struct soft *to = &dst->soft[dst->n_soft++];
+        *to = src->soft[i];
+        to->medium->hold(to->medium, 1);
+        kv_media_hold(kv_pool_media(src->r->pool), to->number);
+    }
     dst->n_tokens = src->n_tokens;
     dst->prompt_end = src->prompt_end;
     dst->border = src->border;
@@ -387,11 +499,14 @@ static ingle_status remember(struct session *s, const struct kv_timeline *t, boo
 {
     const int64_t n = kv_timeline_length(t), least = between ? least_between(s->r) : 0;
     ingle_status status = INGLE_OK;
+    if (session_outside(s, n) != n) /* nobody can go on inside a medium */
+        return INGLE_OK;
+    const int32_t *key = session_keys(s);
     if (s->r->tree && n)
-        status = kv_tree_put(s->r->tree, s->scope, t, s->token, n, NULL, 0, err);
-    if (s->r->store && n && !kv_store_put(s->r->store, t, s->scope, s->token, least, NULL, 0) &&
+        status = kv_tree_put(s->r->tree, s->scope, t, key, n, NULL, 0, err);
+    if (s->r->store && n && !kv_store_put(s->r->store, t, s->scope, key, least, NULL, 0) &&
         s->r->tree)
-        kv_tree_owe(s->r->tree, s->scope, s->token, n);
+        kv_tree_owe(s->r->tree, s->scope, key, n);
     return status;
 }
 
@@ -466,19 +581,25 @@ static bool is_prompt(const struct session *s)
 }
 
 /* Tokens of a work item that this step can take. */
-static int64_t share(const struct session_work *w, int64_t rows_left, int64_t logits_left)
+static int64_t share(const struct session_work *w, int64_t rows_left, int64_t room,
+                     int64_t logits_left, bool *alone)
 {
     const struct session *s = w->s;
     const int64_t at = session_length(s), pending = session_pending(s);
+    const bool all = w->want == FAMILY_LOGITS_ALL;
     int64_t n = num_min(pending, rows_left);
     if (w->max_tokens > 0)
         n = num_min(n, w->max_tokens);
     if (is_prompt(s))
         n = num_min(n, s->prompt_end - at);
     /* A restore point must fall on the end of a step. */
-    n = num_min(n, s->r->restore_every - at % s->r->restore_every);
-    if (w->want == FAMILY_LOGITS_ALL)
+    const int64_t every = s->r->restore_every;
+    n = num_min(n, s->n_soft ? session_next_stop(s, at) - at : every - at % every);
+    if (all)
         n = num_min(n, logits_left);
+    *alone = false;
+    if (s->n_soft)
+        n = session_soft_share(s, n, room, all, alone);
     if (w->want == FAMILY_LOGITS_LAST && n == pending && !logits_left)
         n = 0;
     return n;
@@ -495,19 +616,36 @@ static ingle_status extend(struct session *s, int64_t n, struct err *err)
 
 struct built { int64_t n_spans, n_rows, n_logits, n_mirrors; };
 
+static ingle_status no_rows(const struct session *s, struct err *err)
+{
+    const struct session_medium *m = session_lacks(s, -1);
+    for (size_t i = 0; i < s->n_soft; i++)
+        if (s->soft[i].medium == m)
+            return err_set(err, INGLE_NOTFOUND,
+                           "the %s at tokens %lld to %lld is not there, only its name: it must be "
+                           "given again",
+                           m->sound ? "sound" : "picture", (long long)s->soft[i].start,
+                           (long long)(s->soft[i].start + m->n));
+    return INGLE_OK;
+}
+
 /* Adds the items whose next tokens are a prompt's, or the others. */
 static ingle_status build_some(struct runner *r, struct session_work *work, int64_t n, bool prompts,
                                struct built *b, struct err *err)
 {
-    const struct lane *l = &r->lane[r->depth];
+    struct lane *l = &r->lane[r->depth];
     for (int64_t i = 0; i < n; i++) {
         struct session_work *w = &work[i];
         BUG_IF(w->s->restore.read);
         if (is_prompt(w->s) != prompts)
             continue;
-        const int64_t take = share(w, l->max_rows - b->n_rows, r->max_logits - b->n_logits);
+        bool alone;
+        const int64_t take = share(w, l->most - b->n_rows, l->max_rows - b->n_rows,
+                                   r->max_logits - b->n_logits, &alone);
         if (take <= 0)
             continue;
+        if (w->s->n_soft && session_lacks(w->s, take))
+            return no_rows(w->s, err);
         const ingle_status s = extend(w->s, take, err);
         if (s && !b->n_spans)
             return s;
@@ -529,6 +667,13 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
                                      .selected = &w->s->selected};
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
+        if (alone)
+            span->want = FAMILY_LOGITS_LAST;
+        if (w->s->n_soft) {
+            span->soft = l->soft + l->n_soft;
+            span->n_soft = session_soft_rows(w->s, take, l->soft + l->n_soft);
+            l->n_soft += span->n_soft;
+        }
         w->n_logits = span->want == FAMILY_LOGITS_ALL    ? take
                       : span->want == FAMILY_LOGITS_LAST ? 1
                                                          : 0;
@@ -554,7 +699,7 @@ static int64_t build_branches(struct runner *r, int64_t of, int64_t row, int64_t
     for (int64_t k = 0; k < w->n_branches; k++) {
         struct session_branch *own = w->branch[k];
         struct family_span span;
-        if (own->n > l->max_rows - b->n_rows || own->n > r->max_logits - b->n_logits ||
+        if (own->n > l->most - b->n_rows || own->n > r->max_logits - b->n_logits ||
             !session_branch_begin(own, w, l->span[of].n, row, &span, &l->mirror[b->n_mirrors]))
             continue;
         const size_t behind = (size_t)(b->n_spans - to);
@@ -592,6 +737,7 @@ static ingle_status build(struct runner *r, struct session_work *work, int64_t n
                           struct built *b, struct err *err)
 {
     *b = (struct built){0};
+    r->lane[r->depth].n_soft = 0;
     for (int64_t i = 0; i < n; i++) {
         work[i].n_done = work[i].n_logits = work[i].n_beside = 0;
         work[i].logits = NULL;
@@ -646,11 +792,13 @@ static void set_borders(struct session *s, int64_t to)
 
 /* The end of a prompt needs a restore point unless there is one near it, which it can be reached
  * from. */
-static bool is_far_end(const struct session *s, int64_t at)
+static bool is_far_end(struct session *s, int64_t at)
 {
     const int64_t last = s->border.n ? s->border.at[s->border.n - 1] : 0;
-    return at == s->prompt_end && !(last && at - last <= KV_REWIND && s->r->tree &&
-                                    kv_tree_use(s->r->tree, s->scope, s->token, last, false));
+    if (at != s->prompt_end)
+        return false;
+    return !last || at - last > KV_REWIND || !s->r->tree ||
+           !kv_tree_use(s->r->tree, s->scope, session_keys(s), last, false);
 }
 
 /* n more tokens have been computed. */
@@ -665,7 +813,7 @@ static void commit(struct session *s, int64_t n, bool guessed, bool deferred)
     kv_timeline_commit(s->timeline, n);
     if (guessed)
         return;
-    if (is_far_end(s, at) || at % s->r->restore_every == 0)
+    if (is_far_end(s, at) || session_is_stop(s, at))
         tell_lost(s, session_remember(s, &why), &why);
 }
 

@@ -16,9 +16,29 @@
 #include "session/shorten.h"
 #include <stdatomic.h>
 
+/*
+ * A picture or a sound in prompts: positions that have vectors of an encoder instead of tokens.
+ * Where it is an owner's, all of it enters, or nothing; rows of a picture are computed in one step
+ * where the model says so (struct family_soft).
+ */
+struct session_medium {
+    uint8_t id[KV_MEDIUM_ID]; /* what was encoded, and by what: kv/kv.h */
+    int64_t n;                /* positions: 1 .. KV_MEDIUM_MOST */
+    int32_t token;            /* that stands in texts for each of them */
+    bool sound;
+    /* f32 [n][n_embd], its owner's; NULL: not there now, and a step that needs them fails.  Changes
+     * only between steps */
+    const float *rows;
+    void (*hold)(struct session_medium *m, int by); /* so many references more: 1, -1 */
+};
+struct session_soft { int64_t start; struct session_medium *medium; };
+/* One of which no more is known, with a reference; NULL: out of memory. */
+struct session_medium *session_medium_named(const struct kv_media_span *of);
+
 struct runner_options {
     int64_t n_ctx;              /* positions a session may have; 0: what the model was made for */
     int64_t max_rows;           /* rows of the largest step; 0: session_default_rows() */
+    int64_t media_rows;         /* ... beside which it has those of a picture: so many at most */
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
     int64_t restore_every;      /* tokens between restore points; 0: 8192 */
     struct kv_types kv;         /* what keys and values are kept as */
@@ -176,12 +196,33 @@ struct session_reuse {
  * tokens are copied.  reuse may be NULL. */
 MUST_CHECK ingle_status session_sync(struct session *s, const int32_t *tokens, int64_t n,
                                      struct session_reuse *reuse, struct err *err);
+/* The same where media stand among the tokens, whose place they take: soft [n_soft], ascending;
+ * copied, with references.  What differs in one of them differs from its first position on. */
+MUST_CHECK ingle_status session_sync_soft(struct session *s, const int32_t *tokens, int64_t n,
+                                          const struct session_soft *soft, size_t n_soft,
+                                          struct session_reuse *reuse, struct err *err);
+/* Media of its tokens. */
+size_t session_n_media(const struct session *s);
+struct session_soft session_medium_at(const struct session *s, size_t i);
+/* So many tokens, and media as a whole, are those of the session. */
+int64_t session_alike(const struct session *s, const int32_t *tokens, int64_t n,
+                      const struct session_soft *soft, size_t n_soft);
+/* The first medium without rows that the next n pending positions need (below 0: all of them);
+ * NULL: there is none. */
+const struct session_medium *session_lacks(const struct session *s, int64_t n);
+/* The place at or before `at` that is not inside a medium. */
+int64_t session_outside(const struct session *s, int64_t at);
 /* The same for one who has others to serve meanwhile: nothing here waits for the disk.  Until
  * session_sync_poll() says that it is over (and fills *reuse, which may be NULL) the session has
  * what was in memory, and is to take no part in steps; whatever else is done to it ends the wait
  * for the store.  The store is as of its last look at the directory: session_runner_look(). */
 MUST_CHECK ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n,
                                            struct err *err);
+MUST_CHECK ingle_status session_sync_soft_begin(struct session *s, const int32_t *tokens, int64_t n,
+                                                const struct session_soft *soft, size_t n_soft,
+                                                struct err *err);
+/* The same of its own tokens and media, of which the first n stay. */
+MUST_CHECK ingle_status session_sync_own_begin(struct session *s, int64_t n, struct err *err);
 bool session_sync_poll(struct session *s, struct session_reuse *reuse);
 /* Tokens that will be computed when it is over, if all goes well. */
 int64_t session_sync_length(const struct session *s);
@@ -195,7 +236,8 @@ void session_runner_set_news(struct runner *r, void (*fn)(void *arg), void *arg)
 /* Others want the processor: the store uses it in short turns. */
 void session_runner_set_gentle(struct runner *r, bool gentle);
 /* Has what is on disk for these tokens read ahead, for a session_sync() to come.  Any thread. */
-void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *tokens, int64_t n);
+void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *tokens, int64_t n,
+                      const struct session_soft *soft, size_t n_soft);
 /* Where turns of a prompt meet, and later prompts may part from it: ascending, above 0.  Other
  * conversations are likely to begin with the first `shared` tokens, of which it is one; 0: no. */
 enum { SESSION_BORDERS = KV_MARKS };
@@ -217,11 +259,16 @@ void session_prompt(struct session *s, int64_t n);
 /* Adds tokens behind what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,
                                        struct err *err);
+/* With media; where they are counts from the first of these tokens. */
+MUST_CHECK ingle_status session_append_soft(struct session *s, const int32_t *tokens, int64_t n,
+                                            const struct session_soft *soft, size_t n_soft,
+                                            struct err *err);
 int64_t session_length(const struct session *s);        /* computed positions */
 int64_t session_pending(const struct session *s);       /* tokens that wait */
 const int32_t *session_tokens(const struct session *s); /* [length + pending] */
 
-/* Shortens to `length` tokens, dropping pending ones.  Beyond what the pages hold it goes
+/* Shortens to `length` tokens (or to where a medium begins that this is inside), dropping pending
+ * ones.  Beyond what the pages hold it goes
  * back to a restore point (or the start) and leaves the rest pending. */
 MUST_CHECK ingle_status session_rewind(struct session *s, int64_t length, struct err *err);
 /* dst (of the same runner) becomes what src is. */
@@ -262,7 +309,8 @@ struct session_work {
     /* [n_branches], of guessed tokens: computed, too, if there is room */
     struct session_branch *const *branch;
     int64_t n_branches;
-    /* results */
+    /* results.  Of a medium's rows with want ALL only the last one has logits: no step has both
+     * them and others of such an item. */
     int64_t n_done;             /* tokens computed; 0 if the step was full before this item */
     const float *logits;        /* f32 [n_logits][n_vocab], valid until the next step; or NULL */
     int64_t n_logits;
