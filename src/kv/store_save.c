@@ -102,9 +102,8 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     int dir;
     h->context = form[t->from ? n_forms - 1 : 0].context;
     h->sparse = kv_sparse_at(o->sparse, t->length);
-    h->key =
-        kv_key_of(h->context, (struct kv_scope){.salt = o->salt, .shorten = o->shorten, .sparse = h->sparse},
-                  t->pool->media, tokens, t->length);
+    const struct kv_scope scope = {.salt = o->salt, .shorten = o->shorten, .sparse = h->sparse};
+    h->key = kv_key_of(h->context, scope, t->pool->media, tokens, t->length);
     h->plain = kv_key_of((struct kv_key){0, 0}, kv_scope_of(0), t->pool->media, tokens, t->length);
     h->identity = o->identity;
     h->length = t->length;

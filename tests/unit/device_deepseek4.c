@@ -247,7 +247,7 @@ static void overlap_pooling(void **state)
     const size_t in_bytes = 128 * kern_row_bytes(KERN_KV_F32, IN, 0);
     const struct device_stream in = {KERN_KV_F32, IN, 0, 1, 0},
                                out = {KERN_KV_F32, WIDTH, 0, 4, in_bytes};
-    const struct device_span span = {0, 8, 0, at, false, 0, NULL, NULL, NULL};
+    const struct device_span span = {0, 8, 0, at, false, 0, NULL, NULL, NULL, 0};
     device_rows_append(device, &in, &span, 1, rows_of(rows[0], 8, IN));
     /* An epsilon that dwarfs the row: the norm divides by a known number. */
     const float eps = 1e12f;
@@ -278,8 +278,8 @@ static void sink(void **state)
     memset(page, 0, sizeof page);
     uint8_t *at[1] = {(uint8_t *)page};
     const struct device_stream near_rows = {KERN_KV_F32, WIDTH, 0, 1, 0};
-    const struct device_span all = {0, 3, 0, at, false, 0, NULL, NULL, NULL},
-                             last = {0, 1, 2, at, false, 0, NULL, NULL, NULL};
+    const struct device_span all = {0, 3, 0, at, false, 0, NULL, NULL, NULL, 0},
+                             last = {0, 1, 2, at, false, 0, NULL, NULL, NULL, 0};
     device_rows_append(device, &near_rows, &all, 1, rows_of(rows[0], 3, WIDTH));
     const struct device_latent l = {.near = near_rows, .window = 8, .sink = sinks};
     device_attend_latent(device, &l, &last, NULL, 1, rows_of(q, 1, WIDTH), 1,

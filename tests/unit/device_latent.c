@@ -106,7 +106,7 @@ static struct rows rows_of(float *x, int64_t at, int64_t n, int64_t width)
 /* Rows of both streams, compressed rows and keys for the positions of a span. */
 static void append(struct world *w, int64_t pos0, int64_t n)
 {
-    const struct device_span span = {0, n, pos0, w->page, false, 0, NULL, NULL, NULL};
+    const struct device_span span = {0, n, pos0, w->page, false, 0, NULL, NULL, NULL, 0};
     struct rows all = rows_of(w->x, pos0, n, 4 * WIDTH);
     struct err e;
     float ones[WIDTH];
@@ -234,7 +234,7 @@ static void one_codec(enum kern_kv_codec c)
     open_world(&plain, c, 1, UNIT_TSAN ? UINT32_MAX : UINT32_C(1) << 31);
     append(&plain, 0, CONTEXT);
     for (int64_t pos = 0; pos < CONTEXT; pos += pos ? pos < LATE ? 1 : 7 : FIRST) {
-        const struct device_span one = {0, 1, pos, plain.page, false, 0, NULL, NULL, NULL};
+        const struct device_span one = {0, 1, pos, plain.page, false, 0, NULL, NULL, NULL, 0};
         attend(&plain, &one, 1, pos, 1, &want);
     }
     static const int64_t some[] = {0, 100, 130, 259, 518, LATE + 7 * 30, LATE + 7 * 130};
@@ -251,21 +251,21 @@ static void one_codec(enum kern_kv_codec c)
         assert_memory_equal(w.mem, plain.mem, w.page_bytes * N_PAGES);
         /* One span over the borders of the window and of what is dropped; ... */
         const struct device_span whole = {0, LATE - FIRST, FIRST, w.page, false,
-                                          0, NULL,         NULL,  NULL};
+                                          0, NULL,         NULL,  NULL, 0};
         attend(&w, &whole, 1, FIRST, LATE - FIRST, &got);
         same("one span", &got, &want, FIRST, LATE);
         /* ... and several in one batch, some of one row. */
-        const struct device_span many[] = {{0, 3, 100, w.page, false, 0, NULL, NULL, NULL},
-                                           {3, 1, 103, w.page, false, 0, NULL, NULL, NULL},
-                                           {4, 70, 104, w.page, false, 0, NULL, NULL, NULL},
-                                           {74, 126, 174, w.page, false, 0, NULL, NULL, NULL},
-                                           {200, 1, 300, w.page, false, 0, NULL, NULL, NULL},
-                                           {201, 2, 301, w.page, false, 0, NULL, NULL, NULL}};
+        const struct device_span many[] = {{0, 3, 100, w.page, false, 0, NULL, NULL, NULL, 0},
+                                           {3, 1, 103, w.page, false, 0, NULL, NULL, NULL, 0},
+                                           {4, 70, 104, w.page, false, 0, NULL, NULL, NULL, 0},
+                                           {74, 126, 174, w.page, false, 0, NULL, NULL, NULL, 0},
+                                           {200, 1, 300, w.page, false, 0, NULL, NULL, NULL, 0},
+                                           {201, 2, 301, w.page, false, 0, NULL, NULL, NULL, 0}};
         struct result again = result_new();
         attend(&w, many, 6, 100, 203, &again);
         same("spans", &again, &want, 100, 303);
         for (int64_t pos = LATE; pos < CONTEXT; pos += 7) {
-            const struct device_span one = {0, 1, pos, w.page, false, 0, NULL, NULL, NULL};
+            const struct device_span one = {0, 1, pos, w.page, false, 0, NULL, NULL, NULL, 0};
             attend(&w, &one, 1, pos, 1, &got);
             same("one row", &got, &want, pos, pos + 1);
         }
@@ -284,7 +284,7 @@ static void rotated(void **state)
     struct world w;
     struct err e;
     open_world(&w, KERN_KV_F32, 2, UINT32_MAX);
-    const struct device_span span = {0, KERN_PAGE, 0, w.page, false, 0, NULL, NULL, NULL};
+    const struct device_span span = {0, KERN_PAGE, 0, w.page, false, 0, NULL, NULL, NULL, 0};
     float ones[WIDTH], plain[WIDTH], turned[WIDTH];
     for (int i = 0; i < WIDTH; i++)
         ones[i] = 1.0f;
@@ -335,9 +335,9 @@ static void rows_back(void **state)
         open_world(&w, codecs[c], 2, UINT32_MAX);
         append(&w, 0, N);
         uint8_t *const pages[] = {w.page[0], w.page[1], NULL};
-        const struct device_span span[] = {{0, 60, 100, pages, false, 0, NULL, NULL, NULL},
-                                           {60, 1, -1, pages, false, 0, NULL, NULL, NULL},
-                                           {61, 2, N - 1, pages, false, 0, NULL, NULL, NULL}};
+        const struct device_span span[] = {{0, 60, 100, pages, false, 0, NULL, NULL, NULL, 0},
+                                           {60, 1, -1, pages, false, 0, NULL, NULL, NULL, 0},
+                                           {61, 2, N - 1, pages, false, 0, NULL, NULL, NULL, 0}};
         float got[63 * WIDTH], want[WIDTH];
         const float zeros[WIDTH] = {0};
         memset(got, 0x7f, sizeof got);
@@ -377,7 +377,8 @@ static void own_windows(void **state)
         OK(device_status(w.d, &e));
         for (int i = 0; i < n; i++) {
             a.window = span[i].window;
-            const struct device_span one = {0, 1, span[i].pos0, w.page, false, 0, NULL, NULL, NULL};
+            const struct device_span one =
+                {0, 1, span[i].pos0, w.page, false, 0, NULL, NULL, NULL, 0};
             device_begin(w.d, NULL);
             device_attend_latent(w.d, &a, &one, NULL, 1, rows_of(w.q, i, 1, HEADS * WIDTH), HEADS,
                                  rows_of(want, 0, 1, HEADS * WIDTH), 0.3f);

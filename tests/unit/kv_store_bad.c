@@ -189,7 +189,7 @@ static void forged_headers_are_refused(void **state)
     seal(&b);
     spill(s.path, b.at, b.n);
     assert_int_equal(load(&s, &err), INGLE_UNSUP);
-    assert_non_null(strstr(err.msg, "version 2, this program knows 1"));
+    assert_non_null(strstr(err.msg, "version 3, this program knows 2"));
     mem_free(b.at);
     saved_close(&s);
 }
