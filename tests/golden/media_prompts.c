@@ -193,8 +193,8 @@ static void in_a_batch(struct world *w, uint32_t seed, uint32_t *rng, const stru
                 .s = s[i], .max_tokens = 1 + draw(rng, 60), .want = FAMILY_LOGITS_ALL};
         GOLDEN_OK(session_step(w->g.runner, work, n, NULL, &e));
         for (int i = 0; i < n; i++) {
-            const int64_t at = session_length(s[i]) - work[i].n_logits;
-            if (work[i].n_done && session_outside(s[i], session_length(s[i])) == session_length(s[i]))
+            const int64_t end = session_length(s[i]), at = end - work[i].n_logits;
+            if (work[i].n_done && session_outside(s[i], end) == end)
                 same("batch", seed, work[i].logits, want[i] + at * v, work[i].n_logits * v);
             more |= session_pending(s[i]) > 0;
         }
