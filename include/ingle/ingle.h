@@ -1390,6 +1390,8 @@ INGLE_API ingle_status ingle_config_replace(struct ingle_config *c, const char *
                                             const char *value, struct ingle_error *error);
 /* The value as text: what was set, else the default, else NULL; of a LIST the i-th. */
 INGLE_API const char *ingle_config_text(const struct ingle_config *c, const char *name, size_t i);
+/* Value i of a list was the n-th of all values that were set, from 1 on; 0: there is none. */
+INGLE_API size_t ingle_config_place(const struct ingle_config *c, const char *name, size_t i);
 INGLE_API double ingle_config_number(const struct ingle_config *c, const char *name); /* 0: unset */
 INGLE_API bool ingle_config_flag(const struct ingle_config *c, const char *name);
 /* also a flag that is off */

@@ -261,6 +261,15 @@ bool cli_developer_own(const struct cli *c);
 void cli_print_json(const char *bytes, size_t n); /* a string with its quotes */
 
 /* talk.c: a model that answers. */
+/* A picture or sound of a conversation. */
+struct json_object;
+struct cli_medium {
+    char *path;
+    struct ingle_medium *medium;
+    bool is_sound;
+};
+enum { CLI_MOST_MEDIA = 64 }; /* in one prompt */
+
 struct cli_talk {
     struct cli *c;
     struct ingle_model *model;
@@ -273,7 +282,22 @@ struct cli_talk {
     struct ingle_sampling sampling;
     int64_t predict; /* tokens at most; -1: no limit */
     bool ignore_end; /* end-of-generation tokens are ordinary ones; not where a grammar ends */
+    struct cli_medium *medium; /* [n_media] that were opened */
+    size_t n_media, cap_media;
 };
+
+/* cli/media.c.  Opens a file, unless it is open; *out is valid until the next one. */
+ingle_status cli_media_add(struct cli_talk *t, const char *path, enum ingle_media_kind kind,
+                           const struct cli_medium **out, struct ingle_error *error);
+/* Opens those of --image and --audio and appends their parts. */
+int cli_media_options(struct cli *c, struct cli_talk *t, struct str *parts);
+/* Appends its part of a message, with a comma. */
+void cli_media_put(struct str *s, const struct cli_medium *m);
+/* Those of messages, in order; opens what is not open. */
+ingle_status cli_media_of(struct cli_talk *t, struct json_object *messages,
+                          struct ingle_medium *out[CLI_MOST_MEDIA], size_t *n,
+                          struct ingle_error *error);
+void cli_media_close(struct cli_talk *t);
 
 struct cli_answer {
     int64_t computed_tokens; /* of the prompt's, those that were not left out */
@@ -281,6 +305,8 @@ struct cli_answer {
     int64_t read_tokens;
     int64_t prompt_tokens, reused_tokens, disk_tokens, tokens, drafts, drafted_tokens,
         accepted_tokens;
+    int64_t media_tokens, n_media, n_encoded; /* of pictures and sounds */
+    double encode_s;
     struct ingle_sparse sparse;
     struct ingle_select select;
     struct ingle_page_use pages;

@@ -25,6 +25,7 @@ struct chat {
     struct cli_reader input; /* what is no terminal */
     int rc;
     struct json_object *messages; /* with the system message, if there is one */
+    struct str media; /* parts of the next message: pictures and sounds */
     struct cli_answer last;
     const char **stop;
     size_t n_stop;
@@ -77,6 +78,26 @@ static struct json_object *message_new(const char *role, const char *text, size_
     return m;
 }
 
+/* The user's: with the pictures and sounds that were named before. */
+static struct json_object *question_new(struct chat *h, const struct str *text)
+{
+    struct json_object *m = NULL;
+    struct str s;
+    if (!h->media.n)
+        return message_new("user", text->at, text->n);
+    str_init(&s);
+    str_adds(&s, "{\"role\": \"user\", \"content\": [");
+    str_add(&s, h->media.at, h->media.n);
+    str_adds(&s, "{\"type\": \"text\", \"text\": ");
+    str_add_json(&s, text->at, text->n);
+    str_adds(&s, "}]}");
+    if (!str_ok(&s) || json_parse(s.at, s.n, NULL, &m, NULL))
+        m = NULL;
+    str_release(&s);
+    str_clear(&h->media);
+    return m;
+}
+
 static size_t n_messages(const struct chat *h)
 {
     return json_object_array_length(h->messages);
@@ -101,8 +122,14 @@ static ingle_status render(struct chat *h, struct ingle_prompt *out, struct ingl
     size_t n;
     const char *text = json_object_to_json_string_length(
         h->messages, JSON_C_TO_STRING_PLAIN | JSON_C_TO_STRING_NOSLASHESCAPE, &n);
+    struct ingle_medium *medium[CLI_MOST_MEDIA];
+    size_t n_media;
+    const ingle_status st = cli_media_of(&h->talk, h->messages, medium, &n_media, error);
+    if (st)
+        return st;
     const struct ingle_chat chat = {.messages = text, .n_messages = n, .thinking = h->think,
-                                    .developer_own = cli_developer_own(h->c)};
+                                    .developer_own = cli_developer_own(h->c),
+                                    .media = medium, .n_media = n_media};
     return ingle_chat_render(h->talk.model, &chat, out, error);
 }
 
@@ -162,6 +189,7 @@ static void do_help(struct chat *h, const char *rest)
            "/regen         answer the last question again\n"
            "/think [on|off] thinking; without a word: the other way\n"
            "/stats [on|off] speeds after each answer\n"
+           "/image FILE    show a picture with the next message (/audio FILE: a sound)\n"
            "/show          the model, its context and the system message\n"
            "/save FILE     write the conversation as JSON\n"
            "/load FILE     read a conversation\n"
@@ -357,6 +385,42 @@ static void do_load(struct chat *h, const char *rest)
     printf("%zu messages are loaded.\n", n_messages(h));
 }
 
+static void add_media(struct chat *h, const char *rest, enum ingle_media_kind kind)
+{
+    struct ingle_error error;
+    struct ingle_medium_info info;
+    const struct cli_medium *m;
+    char text[200];
+    if (!*rest) {
+        say(h, kind == INGLE_MEDIA_IMAGE ? "usage: /image FILE" : "usage: /audio FILE");
+        return;
+    }
+    if (cli_media_add(&h->talk, rest, kind, &m, &error)) {
+        cli_fail(h->c, &error);
+        return;
+    }
+    cli_media_put(&h->media, m);
+    ingle_medium_info(m->medium, &info);
+    if (m->is_sound)
+        snprintf(text, sizeof text, "A sound of %.1f s, %lld tokens, goes with the next message.",
+                 info.seconds, (long long)info.n_tokens);
+    else
+        snprintf(text, sizeof text,
+                 "A picture of %d x %d, %lld tokens, goes with the next message.", info.width,
+                 info.height, (long long)info.n_tokens);
+    say(h, text);
+}
+
+static void do_image(struct chat *h, const char *rest)
+{
+    add_media(h, rest, INGLE_MEDIA_IMAGE);
+}
+
+static void do_audio(struct chat *h, const char *rest)
+{
+    add_media(h, rest, INGLE_MEDIA_AUDIO);
+}
+
 static void do_quit(struct chat *h, const char *rest)
 {
     (void)rest;
@@ -434,6 +498,8 @@ static const struct {
     {"regen", do_regen, NOTHING},
     {"think", do_think, ON_OFF},
     {"stats", do_stats, ON_OFF},
+    {"image", do_image, A_FILE},
+    {"audio", do_audio, A_FILE},
     {"save", do_save, A_FILE},
     {"load", do_load, A_FILE},
     {"history", do_history, ON_OFF},
@@ -653,7 +719,7 @@ static int converse(struct chat *h)
             run_slash(h, line.at + 1);
             continue;
         }
-        json_object_array_add(h->messages, message_new("user", line.at, line.n));
+        json_object_array_add(h->messages, question_new(h, &line));
         answer(h);
     }
     if (h->editor && !h->leave)
@@ -688,6 +754,8 @@ int cli_chat(struct cli *c)
         h.stop[i] = ingle_config_text(c->config, "stop", i);
     if (h.messages && h.talk.system)
         set_system(&h, h.talk.system, h.talk.n_system);
+    str_init(&h.media);
+    rc = cli_media_options(c, &h.talk, &h.media);
     cli_reader_init(&h.input, stdin, "standard input", false);
     h.colour = c->screen.colour && isatty(STDOUT_FILENO);
     cli_wrap_init(&h.screen, stdout);
@@ -697,11 +765,12 @@ int cli_chat(struct cli *c)
             h.history = cli_history_open(c, h.editor);
     }
     greet(&h);
-    rc = h.stop && h.messages ? converse(&h) : CLI_FAILURE;
+    rc = rc ? rc : h.stop && h.messages ? converse(&h) : CLI_FAILURE;
     cli_editor_close(h.editor);
     cli_history_close(h.history);
     cli_answer_release(&h.last);
     json_object_put(h.messages);
+    str_release(&h.media);
     mem_free(h.stop);
     cli_talk_close(&h.talk);
     return rc;

@@ -17,6 +17,7 @@ struct job {
     const char **stop;
     size_t n_stop;
     bool json, lines, any_line, any_content, dim;
+    struct str media; /* parts of the message: pictures and sounds */
     bool interrupted, told_short;
     struct cli_wrap content, thoughts;
 };
@@ -93,6 +94,11 @@ static void print_json(const struct job *j, const struct cli_answer *a)
         : e.draft_text ? "ngram"
                        : "off",
         cli_answer_mean(a), a->draft_saved_s, (unsigned long long)j->talk.sampling.seed);
+    if (a->n_media)
+        printf(", \"media\": {\"n\": %lld, \"tokens\": %lld, \"encoded\": %lld, "
+               "\"encode_s\": %.6f}",
+               (long long)a->n_media, (long long)a->media_tokens, (long long)a->n_encoded,
+               a->encode_s);
     if (a->experts.hits || a->experts.misses)
         printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"skipped\": %llu, "
                "\"read_bytes\": %llu, \"stall_s\": %.6f}",
@@ -120,6 +126,14 @@ static ingle_status make_prompt(struct job *j, const char *text, size_t n,
         j->ids = NULL;
         return INGLE_OK;
     }
+    struct ingle_medium *medium[CLI_MOST_MEDIA];
+    for (size_t i = 0; i < j->talk.n_media && i < CLI_MOST_MEDIA; i++)
+        medium[i] = j->talk.medium[i].medium;
+    if (ingle_config_flag(config, "raw") && j->media.n) {
+        *out = (struct ingle_prompt){0};
+        return ingle_tokenize_media(j->talk.model, text, n, INGLE_ADD_SPECIAL | INGLE_PARSE_SPECIAL,
+                                    "<__media__>", medium, j->talk.n_media, NULL, out, error);
+    }
     if (ingle_config_flag(config, "raw")) {
         *out = (struct ingle_prompt){0};
         return ingle_tokenize(j->talk.model, text, n, INGLE_ADD_SPECIAL | INGLE_PARSE_SPECIAL,
@@ -134,8 +148,13 @@ static ingle_status make_prompt(struct job *j, const char *text, size_t n,
         str_adds(&s, "}, ");
     }
     str_adds(&s, "{\"role\": \"user\", \"content\": ");
+    if (j->media.n) {
+        str_addc(&s, '[');
+        str_add(&s, j->media.at, j->media.n);
+        str_adds(&s, "{\"type\": \"text\", \"text\": ");
+    }
     str_add_json(&s, text, n);
-    str_adds(&s, "}]");
+    str_adds(&s, j->media.n ? "}]}]" : "}]");
     const struct ingle_chat chat = {
         .messages = s.at,
         .n_messages = s.n,
@@ -143,6 +162,8 @@ static ingle_status make_prompt(struct job *j, const char *text, size_t n,
         .n_tools = j->n_tools,
         .thinking = ingle_config_flag(config, "think"),
         .developer_own = cli_developer_own(j->talk.c),
+        .media = medium,
+        .n_media = j->talk.n_media,
     };
     const ingle_status st = ingle_chat_render(j->talk.model, &chat, out, error);
     str_release(&s);
@@ -338,8 +359,12 @@ int cli_run(struct cli *c)
     struct err err;
     if (!rc && experts && cli_experts_check(j.talk.model, j.talk.engine, experts, &err))
         rc = cli_fail_err(c, &err);
+    str_init(&j.media);
+    if (!rc)
+        rc = cli_media_options(c, &j.talk, &j.media);
     if (!rc)
         rc = run_prompts(&j);
+    str_release(&j.media);
     if (experts && j.talk.engine && (rc == CLI_OK || rc == CLI_INTERRUPTED)) {
         const int kept = cli_experts_keep(c, j.talk.model, j.talk.engine, experts);
         rc = rc ? rc : kept;

@@ -109,6 +109,7 @@ void cli_talk_close(struct cli_talk *t)
 {
     cli_interrupt_engine(NULL);
     ingle_scheduler_close(t->scheduler);
+    cli_media_close(t);
     ingle_engine_close(t->engine);
     ingle_grammar_close(t->grammar);
     ingle_model_close(t->model);
@@ -167,6 +168,14 @@ static void progress(void *arg, int64_t n_done, int64_t n_prompt)
         (void)screen.progress(screen.arg, "prompt", (double)n_done, (double)n_prompt);
 }
 
+static void encoding(void *arg, int64_t n_done, int64_t n_media, double part)
+{
+    struct running *r = arg;
+    const struct ingle_callbacks screen = cli_callbacks(r->t->c);
+    if (screen.progress)
+        (void)screen.progress(screen.arg, "encode", (double)n_done + part, (double)n_media);
+}
+
 static int token(void *arg, int index, const struct ingle_drawn *drawn)
 {
     struct running *r = arg;
@@ -206,6 +215,10 @@ static void done(void *arg, const struct ingle_usage *usage)
     r->out->sparse = usage->sparse;
     r->out->select = usage->select;
     r->out->pages = usage->pages;
+    r->out->media_tokens = usage->image_tokens + usage->audio_tokens;
+    r->out->n_media = usage->n_media;
+    r->out->n_encoded = usage->n_encoded;
+    r->out->encode_s = usage->encode_seconds;
     pthread_mutex_lock(&r->lock);
     r->over = true;
     pthread_cond_signal(&r->news);
@@ -248,7 +261,8 @@ static ingle_status shorten(struct cli_talk *t, const struct ingle_prompt *p, bo
 {
     const struct ingle_shorten_options o = {.stop = is_interrupted};
     *out = (struct ingle_shortened){0};
-    if ((t->grammar || tools) && !ingle_config_is_set(t->c->config, "prompt-keep"))
+    if (p->n_spans ||
+        ((t->grammar || tools) && !ingle_config_is_set(t->c->config, "prompt-keep")))
         return INGLE_OK;
     return ingle_shorten(t->engine, p->ids, (int64_t)p->n_ids, &o, out, error);
 }
@@ -266,6 +280,9 @@ static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
     const struct ingle_request_options o = {.prompt = kept->n ? kept->ids : p->ids,
                                             .n_prompt = kept->n ? kept->n : (int64_t)p->n_ids,
                                             .position = kept->position,
+                                            .span = p->span,
+                                            .n_spans = p->n_spans,
+                                            .encoding = encoding,
                                             .max_tokens = t->predict,
                                             .ignore_end = t->ignore_end,
                                             .sampling = t->sampling,
@@ -405,6 +422,10 @@ void cli_answer_print(FILE *to, const struct cli_answer *a)
     fprintf(to, " (%lld from the cache); answer: ", (long long)a->reused_tokens);
     print_rate(to, a->tokens, a->answer_s);
     putc('\n', to);
+    if (a->n_media)
+        fprintf(to, "pictures and sounds: %lld, %lld tokens; %lld encoded in %.2f s\n",
+                (long long)a->n_media, (long long)a->media_tokens, (long long)a->n_encoded,
+                a->encode_s);
     if (a->computed_tokens < a->prompt_tokens)
         fprintf(to, "the prompt was shortened from %lld to %lld tokens in %.2f s\n",
                 (long long)a->prompt_tokens, (long long)a->computed_tokens, a->shorten_s);

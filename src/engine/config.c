@@ -25,8 +25,10 @@ enum { N_OPTIONS = sizeof table / sizeof *table };
 struct ingle_config {
     struct {
         char **text; /* what was set, the last one counts but for lists */
-        size_t n, cap;
+        size_t *place; /* [n] which of all that were set each was */
+        size_t n, cap, cap_places;
     } value[N_OPTIONS];
+    size_t n_set;
     struct ingle_bias *bias; /* [n_bias], from logit-bias */
     size_t n_bias, cap_bias;
 };
@@ -211,6 +213,7 @@ void ingle_config_close(struct ingle_config *c)
         for (size_t j = 0; j < c->value[i].n; j++)
             mem_free(c->value[i].text[j]);
         mem_free(c->value[i].text);
+        mem_free(c->value[i].place);
     }
     mem_free(c->bias);
     mem_free(c);
@@ -272,7 +275,9 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
     const size_t i = (size_t)(o - table);
     char *copy = mem_strdup(o->kind != INGLE_OPTION_FLAG ? value : truth(value) ? "1" : "0");
     if (!copy || !mem_grow(&c->value[i].text, &c->value[i].cap, c->value[i].n + 1,
-                           sizeof *c->value[i].text)) {
+                           sizeof *c->value[i].text) ||
+        !mem_grow(&c->value[i].place, &c->value[i].cap_places, c->value[i].n + 1,
+                  sizeof *c->value[i].place)) {
         mem_free(copy);
         return err_set(err, INGLE_NOMEM, "no memory for option '--%s'", name);
     }
@@ -280,6 +285,7 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
         mem_free(c->value[i].text[0]);
         c->value[i].n = 0;
     }
+    c->value[i].place[c->value[i].n] = ++c->n_set;
     c->value[i].text[c->value[i].n++] = copy;
     return INGLE_OK;
 }
@@ -320,6 +326,12 @@ ingle_status ingle_config_replace(struct ingle_config *c, const char *name, size
     mem_free(c->value[at].text[i]);
     c->value[at].text[i] = copy;
     return INGLE_OK;
+}
+
+size_t ingle_config_place(const struct ingle_config *c, const char *name, size_t i)
+{
+    const size_t at = index_of(name);
+    return i < c->value[at].n ? c->value[at].place[i] : 0;
 }
 
 const char *ingle_config_text(const struct ingle_config *c, const char *name, size_t i)
