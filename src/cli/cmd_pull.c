@@ -224,6 +224,14 @@ static ingle_status find_hub(struct access *a, bool *named, struct err *err)
     return str_ok(&a->address) ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for an address");
 }
 
+/* Which encoders come with a model; NULL: none, or others than the hub's. */
+static const char *wanted_mmproj(const struct cli *c)
+{
+    const char *type = ingle_config_text(c->config, "mmproj-type", 0);
+    const bool own = strcmp(ingle_config_text(c->config, "mmproj", 0), "auto") != 0;
+    return own || strcmp(type, "off") == 0 ? NULL : type;
+}
+
 /* What the options say; ended by release() also after a failure. */
 static ingle_status read_options(struct cli *c, const struct ingle_callbacks *callbacks,
                                  struct access *a, struct hub_options *o, struct err *err)
@@ -259,6 +267,7 @@ static ingle_status read_options(struct cli *c, const struct ingle_callbacks *ca
                               .piece_bytes = (uint64_t)ingle_config_number(c->config, "hub-piece"),
                               .offline = own_offline || offline,
                               .offline_by = own_offline || !offline ? "--offline" : offline,
+                              .mmproj = wanted_mmproj(c),
                               .sink = &a->sink};
     return st;
 }

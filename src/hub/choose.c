@@ -79,6 +79,15 @@ bool hub_is_aside(const char *path)
     return strncasecmp(base, "imatrix", 7) == 0 || ends_with(base, "imatrix.gguf");
 }
 
+static bool is_mmproj(const char *path)
+{
+    const char *base = base_of(path);
+    for (const char *p = base; *p; p++)
+        if ((p == base || !is_letter(p[-1])) && strncasecmp(p, "mmproj", 6) == 0)
+            return is_gguf(path);
+    return false;
+}
+
 /* also the end of the text */
 static bool ends_code(char c) { return strchr("./ )],;", c) != NULL; }
 
@@ -273,6 +282,44 @@ static ingle_status want_checkpoint(struct hub_list *l, bool *is, struct err *er
     return st;
 }
 
+/* ---- encoders of pictures and sound ---- */
+
+/* In the folder of the model, which is where they are looked for. */
+static bool is_beside(const char *path, const char *model)
+{
+    const size_t n = (size_t)(base_of(model) - model);
+    return (size_t)(base_of(path) - path) == n && strncmp(path, model, n) == 0;
+}
+
+static struct hub_file *find_mmproj(struct hub_list *l, const char *model, const char *code)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (is_mmproj(l->at[i].path) && is_beside(l->at[i].path, model) &&
+            (!code || has_code(l->at[i].path, code, false)))
+            return &l->at[i];
+    return NULL;
+}
+
+static ingle_status want_mmproj(struct hub_list *l, const char *model, struct err *err)
+{
+    static const char *const usual[] = {"BF16", "F16", "Q8_0", "F32", NULL};
+    struct hub_file *f = NULL;
+    if (!l->mmproj || hub_is_aside(model) || drafter_by_name(model))
+        return INGLE_OK;
+    if (strcasecmp(l->mmproj, "auto") != 0) {
+        f = find_mmproj(l, model, l->mmproj);
+        if (!f)
+            return err_set(err, INGLE_NOTFOUND,
+                           "beside '%.200s' is no mmproj file of the type '%.40s'", model,
+                           l->mmproj);
+    }
+    for (size_t i = 0; i < sizeof usual / sizeof *usual && !f; i++)
+        f = find_mmproj(l, model, usual[i]);
+    if (f)
+        f->wanted = true;
+    return INGLE_OK;
+}
+
 /* Parts without the first one. */
 static const char *headless(const struct hub_list *l, const char *code)
 {
@@ -344,7 +391,8 @@ static ingle_status choose(struct hub_list *l, const char *code, bool draft, con
         *first = f->path;
         l->sure = (!*code ? has_code(f->path, "Q4_K_M", CODE) : is_sure(f->path, code)) &&
                   (!draft || drafter_by_name(f->path));
-        return want_parts(l, f->path, ".gguf", err);
+        const ingle_status st = want_parts(l, f->path, ".gguf", err);
+        return st || draft ? st : want_mmproj(l, f->path, err);
     }
     bool is = false;
     char models[16];
@@ -361,8 +409,10 @@ static ingle_status choose(struct hub_list *l, const char *code, bool draft, con
 ingle_status hub_want(struct hub_list *l, const char *first, struct err *err)
 {
     bool is = true;
-    const ingle_status st =
+    ingle_status st =
         *first ? want_parts(l, first, ".gguf", err) : want_checkpoint(l, &is, err);
+    if (!st && *first)
+        st = want_mmproj(l, first, err);
     return st || is ? st : err_set(err, INGLE_NOTFOUND, "there is no checkpoint of safetensors");
 }
 

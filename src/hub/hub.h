@@ -36,6 +36,9 @@ struct hub_list {
     size_t n, cap;
     char repository[200]; /* for messages, or "" */
     bool sure;            /* hub_choose(): more files would not change the choice */
+    /* hub_choose(): the encoders' file that comes with a model: "auto", or the code of its weights;
+     * NULL: none does */
+    const char *mmproj;
 };
 void hub_list_release(struct hub_list *l);
 
@@ -71,6 +74,7 @@ struct hub_options {
     /* what is there is returned, and a report says whether the hub has a newer one */
     bool look;
     bool drafter;          /* a drafter is wanted, not a model */
+    const char *mmproj;    /* as hub_list.mmproj */
     bool hurry;            /* one try of a few seconds */
     const struct report_sink *sink; /* progress; reports of the kind "hub"; may be NULL */
 };

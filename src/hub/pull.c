@@ -186,6 +186,7 @@ static bool recall(const struct pull *p, const struct hub_note *n, struct hub_li
                    const char **first)
 {
     const char *code = strcasecmp(p->name.code, "latest") == 0 ? "" : p->name.code;
+    l->mmproj = p->o.drafter ? NULL : p->o.mmproj;
     for (size_t i = 0; i < n->n_wishes; i++)
         if (n->wish[i].drafter == p->o.drafter && strcasecmp(n->wish[i].code, code) == 0) {
             *first = n->wish[i].first;
@@ -528,7 +529,7 @@ static void offer_drafter(const struct pull *p, const struct hub_list *l, const 
 
 static ingle_status fetch(struct pull *p, struct err *err)
 {
-    struct hub_list l = {0};
+    struct hub_list l = {.mmproj = p->o.mmproj};
     const char *first = "";
     char *note = NULL;
     ingle_status st = hub_list_files(&p->o, p->name.repository, &l, err);

@@ -124,7 +124,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class Pull(unittest.TestCase):
-    FILES = {"README.md": b"# r", "a-Q4_K_M.gguf": MODEL, "a-Q8_0.gguf": b"x" * 300000, "mmproj-F16.gguf": b"y",
+    FILES = {"README.md": b"# r", "a-Q4_K_M.gguf": MODEL, "a-Q8_0.gguf": b"x" * 300000, "encoders/mmproj-F16.gguf": b"y",
              "split/b-IQ2_XXS-00001-of-00002.gguf": b"1" * 70000, "split/b-IQ2_XXS-00002-of-00002.gguf": b"2" * 50}
 
     def setUp(self):
@@ -157,6 +157,26 @@ class Pull(unittest.TestCase):
             self.assertIn(w, r.stderr)
         self.assertFalse([p for p in self.dir.rglob("*.gguf")], "nothing may look whole")
         return r
+
+    def test_encoders_come_with_their_model(self):
+        self.hub.files = {"a-Q4_K_M.gguf": MODEL, "a-Q8_0.gguf": MODEL, "mmproj-F32.gguf": b"f", "a-mmproj-BF16.gguf": b"b", "mmproj-Q8_0.gguf": b"q",
+                          "sub/mmproj-BF16.gguf": b"s", "sub/c-Q2_K.gguf": MODEL}
+        there = lambda: sorted(p.relative_to(self.dir / "o/r").as_posix() for p in (self.dir / "o/r").rglob("*.gguf"))
+        self.assertEqual(self.ingle("pull", "o/r:Q8_0", "--mmproj-type", "off").returncode, 0)
+        self.assertEqual(there(), ["a-Q8_0.gguf"])
+        got = self.ingle("pull", "o/r:Q4_K_M")
+        self.assertTrue(got.stdout.endswith("a-Q4_K_M.gguf\n"), got)
+        self.assertEqual(there(), ["a-Q4_K_M.gguf", "a-Q8_0.gguf", "a-mmproj-BF16.gguf"])
+        (self.dir / "o/r/a-mmproj-BF16.gguf").unlink()  # it belongs to the model: it is fetched again
+        self.assertEqual(self.ingle("pull", "o/r:Q4_K_M").returncode, 0)
+        self.assertIn("a-mmproj-BF16.gguf", there())
+        self.assertEqual(self.ingle("pull", "o/r:c-Q2_K.gguf").returncode, 0)
+        self.assertIn("sub/mmproj-BF16.gguf", there())
+        self.assertEqual(self.ingle("pull", "o/r:a-Q4_K_M.gguf", "--mmproj-type", "q8_0").returncode, 0)
+        self.assertIn("mmproj-Q8_0.gguf", there())
+        got = self.ingle("pull", "o/r:Q8_0", "--mmproj-type", "Q4_0")
+        self.assertEqual(got.returncode, 1)
+        self.assertIn("no mmproj file of the type 'Q4_0'", got.stderr)
 
     def test_encoders_are_no_models(self):
         """Wherever their names say so."""
