@@ -5,7 +5,7 @@ import {apply} from './settings.js';
 import {chosen, isResumable} from './models.js';
 import {add, path, saveNode, saveChat, mend} from './tree.js';
 import {oneMessage} from './store.js';
-import {withFiles} from './files.js';
+import {contentWith} from './files.js';
 
 const runs = new Map();    // id of a conversation: {chat, node, controller, phase}
 const scripts = new Map(); // name of a tool: what runs it
@@ -27,7 +27,7 @@ export function history(nodes) {
     const last = i === nodes.length - 1, after = nodes[i + 1];
     if (isEmpty(n) && !(last && n.reasoning)) return;
     if (n.role === 'user' && after && isEmpty(after) && !(i + 1 === nodes.length - 1 && after.reasoning)) return;
-    if (n.role === 'user') out.push({role: 'user', content: withFiles(n.content, n.files)});
+    if (n.role === 'user') out.push({role: 'user', content: contentWith(n.content, n.files)});
     else if (n.role === 'tool') out.push({role: 'tool', tool_call_id: n.call?.id ?? '', content: n.content});
     else {
       const m = {role: 'assistant', content: n.content};

@@ -1,19 +1,22 @@
-// Files that go with a question: text as it is, PDF by its text.  What cannot go is said in a sentence.
+// Files that go with a question: text as it is, PDF by its text, pictures and sounds for models that read them.  What cannot go
+// is said in a sentence.
 import {$, el, button, say, bytesText} from './dom.js';
 import {libraries} from './build.js';
 
-const MAX_TEXT = 4e6, MAX_PDF = 1e8, MAX_FILES = 50, LONG_PASTE = 4000, MAX_PAGES = 5000;
+const MAX_TEXT = 4e6, MAX_PDF = 1e8, MAX_FILES = 50, MAX_MEDIUM = 20 * 1024 * 1024, MAX_MEDIA = 16, LONG_PASTE = 4000, MAX_PAGES = 5000;
 const KINDS = [
   [/^image\/|\.(png|jpe?g|gif|webp|bmp|tiff?|heic|avif)$/i, 'an image'], [/^audio\/|\.(mp3|wav|ogg|flac|m4a|opus)$/i, 'sound'],
   [/^video\/|\.(mp4|mkv|webm|mov|avi)$/i, 'a video'],
 ];
-let files = [];           // {name, text} of the next question
+let files = [];           // {name, text} or {name, media, size} of the next question; media: a data: URL
+let reads = () => ['text'];
 let listener = () => {};
 let reading = 0;
 
 export const attached = () => files;
 export const isReading = () => reading > 0;
 export const onFiles = fn => { listener = fn; };
+export const onReads = fn => { reads = fn; }; // what the chosen model reads: text, image, audio
 
 export function setFiles(list) {
   files = [...list];
@@ -32,6 +35,7 @@ function show() {
 
 // A name that opens to the text.
 export function chip(f) {
+  if (f.media) return el('span', {className: 'file', textContent: `${f.name} (${bytesText(f.size)})`, dir: 'auto'});
   const body = el('pre', {tabIndex: 0});
   const d = el('details', {className: 'file'}, el('summary', {textContent: `${f.name} (${bytesText(f.text.length)})`, dir: 'auto'}), body);
   d.addEventListener('toggle', () => {
@@ -81,15 +85,34 @@ async function readPdf(file) {
   } finally { task.destroy(); }
 }
 
+const asDataUrl = file => new Promise((done, fail) => {
+  const r = new FileReader();
+  r.onload = () => done(r.result);
+  r.onerror = () => fail(new Error('the browser cannot read it'));
+  r.readAsDataURL(file);
+});
+
+// A picture or a sound: the server decodes it.
+async function readMedium(file) {
+  if (file.size > MAX_MEDIUM) throw new Error(`it has ${bytesText(file.size)}, and a picture may have ${bytesText(MAX_MEDIUM)}`);
+  if (!file.size) throw new Error('it is empty');
+  if (files.filter(f => f.media).length >= MAX_MEDIA) throw new Error(`no more than ${MAX_MEDIA} pictures and sounds go with a question`);
+  return {media: await asDataUrl(file), size: file.size, sound: KINDS[1][0].test(file.type) || KINDS[1][0].test(file.name)};
+}
+
 async function readOne(file) {
-  const kind = KINDS.find(k => k[0].test(file.type) || k[0].test(file.name));
-  if (kind && file.type !== 'image/svg+xml' && file.type !== 'video/mp2t') throw new Error(`it is ${kind[1]}, and the model reads text only`);
+  const kind = KINDS.find(k => k[0].test(file.type) || k[0].test(file.name)), can = reads();
+  if (kind && file.type !== 'image/svg+xml' && file.type !== 'video/mp2t') {
+    if (can.includes('image') && kind === KINDS[0] || can.includes('audio') && kind === KINDS[1]) return readMedium(file);
+    const what = can.includes('image') ? can.includes('audio') ? 'text, pictures and sound' : 'text and pictures' : 'text';
+    throw new Error(`it is ${kind[1]}, and the model reads ${what} only`);
+  }
   const pdf = file.type === 'application/pdf' || /\.pdf$/i.test(file.name);
   const limit = pdf ? MAX_PDF : MAX_TEXT;
   if (file.size > limit) throw new Error(`it has ${bytesText(file.size)}, and ${pdf ? 'a PDF' : 'a text'} may have ${bytesText(limit)}`);
   if (!file.size) throw new Error('it is empty, or a folder');
-  if (pdf) return readPdf(file);
-  try { return decode(new Uint8Array(await file.arrayBuffer())); }
+  if (pdf) return {text: await readPdf(file)};
+  try { return {text: decode(new Uint8Array(await file.arrayBuffer()))}; }
   catch (e) {
     if (e instanceof DOMException) throw new Error('the browser cannot read it');
     throw new Error('it is no text (UTF-8 or UTF-16)');
@@ -103,8 +126,8 @@ export async function addFiles(list) {
     for (const file of list) {
       if (files.length >= MAX_FILES) { bad.push(`No more than ${MAX_FILES} files go with a question.`); break; }
       try {
-        const text = await readOne(file);
-        files.push({name: file.name || 'file', text});
+        const read = await readOne(file);
+        files.push({name: file.name || 'file', ...read});
         show();
       } catch (e) { bad.push(`${file.name || 'The file'} is not attached: ${e.message}.`); }
     }
@@ -117,12 +140,23 @@ export async function addFiles(list) {
 export function withFiles(text, list) {
   const out = [];
   for (const f of list ?? []) {
+    if (f.media) continue;
     const longest = (f.text.match(/`{3,}/g) ?? []).reduce((n, s) => Math.max(n, s.length), 2);
     const fence = '`'.repeat(longest + 1);
     out.push(`File ${JSON.stringify(f.name)}:\n${fence}\n${f.text.replace(/\n$/, '')}\n${fence}`);
   }
   if (text) out.push(text);
   return out.join('\n\n');
+}
+
+// The content of a message: parts where pictures or sounds go with it.
+export function contentWith(text, list) {
+  const media = (list ?? []).filter(f => f.media), all = withFiles(text, list);
+  if (!media.length) return all;
+  const parts = media.map(f => f.sound ? {type: 'input_audio', input_audio: {data: f.media.slice(f.media.indexOf(',') + 1), format: 'wav'}}
+    : {type: 'image_url', image_url: {url: f.media}});
+  if (all) parts.push({type: 'text', text: all});
+  return parts;
 }
 
 export function initFiles() {

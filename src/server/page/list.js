@@ -130,13 +130,20 @@ export async function asMarkdown(c) {
   for (const n of path(c)) {
     out.push(`## ${n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${n.call?.name ?? 'a tool'}` : n.model || 'Model'}`);
     if (n.reasoning) out.push(n.reasoning.split('\n').map(l => `> ${l}`).join('\n'));
-    out.push(n.role === 'user' ? withFiles(n.content, n.files) : n.content);
+    out.push(n.role === 'user' ? [...(n.files ?? []).filter(f => f.media).map(f => `(${f.name})`), withFiles(n.content, n.files)].join('\n\n') : n.content);
     for (const call of n.calls ?? []) out.push('```json\n' + JSON.stringify({call: call.name, arguments: call.arguments}) + '\n```');
   }
   return out.filter(Boolean).join('\n\n') + '\n';
 }
 
 const isText = x => typeof x === 'string';
+
+// A file of a message, as far as it is one.
+function fileOf(f) {
+  if (!isText(f?.name)) return null;
+  if (isText(f.media) && f.media.startsWith('data:')) return {name: f.name, media: f.media, size: Number(f.size) || 0, sound: !!f.sound};
+  return isText(f.text) ? {name: f.name, text: f.text} : null;
+}
 
 // What an exported file has, with new names where those are in use.
 export async function importText(text) {
@@ -160,7 +167,7 @@ export async function importText(text) {
     const rows = messages.map(m => ['messages', {
       id: ids.get(m.id), chat: id, parent: ids.get(m.parent) ?? null, seq: Number(m.seq) || 0, role: m.role, content: m.content,
       reasoning: isText(m.reasoning) ? m.reasoning : '', error: isText(m.error) ? m.error : '', model: isText(m.model) ? m.model : '',
-      files: Array.isArray(m.files) ? m.files.filter(f => isText(f?.name) && isText(f.text)).map(({name, text}) => ({name, text})) : [],
+      files: Array.isArray(m.files) ? m.files.map(fileOf).filter(Boolean) : [],
       calls: Array.isArray(m.calls) ? m.calls.filter(k => isText(k?.name) && isText(k.arguments)).map(k => ({id: String(k.id ?? ''), name: k.name, arguments: k.arguments})) : undefined,
       call: m.call && isText(m.call.name) ? {id: String(m.call.id ?? ''), name: m.call.name} : undefined,
       stats: m.stats && typeof m.stats === 'object' ? Object.fromEntries(Object.entries(m.stats).filter(([k, v]) => k === 'finish' ? isText(v) : Number.isFinite(v))) : {},

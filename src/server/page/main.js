@@ -6,7 +6,7 @@ import {newChat, meta, saveChat, saveNode, loadNodes, mend, path, families, last
 import {settings, saveSettings, onNeedsKey, callJson} from './api.js';
 import {initModels, showMachine, chosen, contextOf, isRouter} from './models.js';
 import {initSettings, openSettings} from './settings.js';
-import {initFiles, attached, setFiles, addFiles, isReading, onFiles, withFiles} from './files.js';
+import {initFiles, attached, setFiles, addFiles, isReading, onFiles, onReads, withFiles} from './files.js';
 import {loadLibraries, View, onSettled, isIdle, isPlain} from './render.js';
 import {MessageView, initViews, atEnd, toEnd} from './view.js';
 import {answer, giveResults, stop, runOf, isEmpty, history, initAnswers, setTool, takeUp} from './answer.js';
@@ -41,7 +41,7 @@ function showMessages() {
   const nodes = path(chat), [out, from] = placeViews(nodes);
   const box = $('messages'), kids = out.map(v => v.root);
   if (from) kids.unshift(button(`Show earlier messages (${from})`, () => { shown += 300; stick = false; showMessages(); }, {className: 'earlier'}));
-  if (!nodes.length) kids.push(el('p', {id: 'empty', textContent: 'Ask something, or drop a text or PDF file here. Enter sends, Shift+Enter starts a new line, Esc stops an answer.'}));
+  if (!nodes.length) kids.push(el('p', {id: 'empty', textContent: 'Ask something, or drop a text file, a PDF file or a picture here. Enter sends, Shift+Enter starts a new line, Esc stops an answer.'}));
   const same = kids.length === box.children.length && kids.every((k, i) => k === box.children[i]);
   if (!same) box.replaceChildren(...kids);
   for (const v of out) v.refresh(v.place);
@@ -403,7 +403,7 @@ async function start() {
   wireInput();
   wirePage();
   wireKey();
-  initFiles();
+  onReads(() => chosen(chat)?.meta ? chosen(chat).architecture?.input_modalities ?? ['text'] : ['text', 'image', 'audio']); initFiles();
   onFiles(measureSoon);
   initViews(actions);
   initSettings(saveChatIfKept);

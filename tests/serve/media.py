@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""media.py INGLE - pictures and sounds in every dialect, with a small model that sees and hears; what is refused, and that the server lives."""
+import base64, json, pathlib, struct, sys, unittest, zlib
+
+from client import Case, Server, main
+
+INGLE = sys.argv[1]
+DATA = pathlib.Path("tests/data/vision")
+SEES = ["-m", str(DATA / "vision_12b/model-BF16.gguf"), "--mmproj", str(DATA / "vision_12b/mmproj-BF16.gguf"), "-c", "4096", "--parallel", "2"]
+CASES = json.loads((DATA / "requests.json").read_text())["cases"]
+CHAT = "/v1/chat/completions"
+
+
+def png(w, h, rows=None, kind=2, depth=8):
+    chunk = lambda t, d: struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d))
+    data = zlib.compress(rows if rows is not None else b"".join(b"\0" + bytes((x * 7 + y) & 255 for x in range(3 * w)) for y in range(h)))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", w, h, depth, kind, 0, 0, 0)) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+
+
+def wav(n, rate=16000, channels=1, bits=16, code=1, data=None):
+    body = bytes((i * 37) & 255 for i in range(n * channels * bits // 8)) if data is None else data
+    frame = channels * bits // 8
+    return b"RIFF" + struct.pack("<I", 36 + len(body)) + b"WAVEfmt " + struct.pack("<IHHIIHH", 16, code, channels, rate, rate * frame, frame, bits) \
+        + b"data" + struct.pack("<I", len(body)) + body
+
+
+def url(data, kind="image/png"):
+    return f"data:{kind};base64," + base64.b64encode(data).decode()
+
+
+def image(data, **more):
+    return {"type": "image_url", "image_url": {"url": data if isinstance(data, str) else url(data), **more}}
+
+
+def sound(data):
+    return {"type": "input_audio", "input_audio": {"data": base64.b64encode(data).decode(), "format": "wav"}}
+
+
+def text(t):
+    return {"type": "text", "text": t}
+
+
+class Media(Case):
+    options = SEES
+
+    def ask(self, parts, status=200, path=CHAT, **more):
+        body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 1, "temperature": 0, **more}
+        got, _, r = self.server.post(path, body)
+        self.assertEqual(got, status, r)
+        return r
+
+    def refused(self, part, *words, where="message 1, part 1"):
+        r = self.ask([part], 400)["error"]
+        for w in (where, *words):
+            self.assertIn(w, r["message"])
+        self.assertEqual(r["param"], "messages[0].content[0]", r)
+
+    def usage(self, *parts, **more):
+        return self.ask(list(parts), **more)["usage"]["prompt_tokens_details"]
+
+    def test_requests(self):
+        """The 48 requests: their status, what errors name, and that pictures and sounds count."""
+        self.assertEqual(len(CASES), 48)
+        for c in CASES:
+            with self.subTest(c["name"]):
+                body = {**c["body"]}
+                if "messages" in body or c["path"] == "/completion":
+                    body.setdefault("max_tokens", 1)
+                if c["path"] == "/v1/responses":
+                    body["max_output_tokens"] = 1
+                if c["path"].startswith("/api/"):
+                    body.update(stream=False, options={"num_predict": 1})
+                status, _, r = self.server.post(c["path"], body)
+                self.assertEqual(status, c["status"], r)
+                if "error_names" in c:
+                    self.assertIn(c["error_names"], json.dumps(r))
+                elif c["path"] == CHAT:
+                    n = sum(p.startswith("image:") for p in c["parts"])
+                    details = r["usage"]["prompt_tokens_details"]
+                    self.assertEqual("image_tokens" in details, n > 0, r["usage"])
+                    self.assertEqual("audio_tokens" in details, any(p.startswith("sound:") for p in c["parts"]), r["usage"])
+
+    def test_budgets(self):
+        """A picture of 640 x 480 in blocks, with its markers."""
+        picture = image(png(640, 480))
+        want = {"low": 9 * 7 + 2, "high": 27 * 20 + 2, "original": 38 * 28 + 2}
+        for detail, n in want.items():
+            self.assertEqual(self.usage(image(png(640, 480), detail=detail))["image_tokens"], n, detail)
+        self.assertEqual(self.usage(picture, image_tokens=70)["image_tokens"], want["low"])
+        r = self.ask([picture], 400, image_tokens=71)["error"]
+        self.assertEqual(r["param"], "image_tokens")
+
+    def test_the_same_picture_is_known(self):
+        """As PNG with other filters, under another name, in another turn: nothing is computed again; another pixel is another picture."""
+        rows = bytearray(b"".join(b"\0" + bytes((x * 5 + y) & 255 for x in range(3 * 60)) for y in range(60)))
+        first = self.ask([image(png(60, 60, bytes(rows))), text("what is it?")])["usage"]["prompt_tokens_details"]
+        again = self.ask([image(url(png(60, 60, bytes(rows)), "image/jpeg")), text("what is it?")])
+        known = again["usage"]["prompt_tokens_details"]["cached_tokens"]
+        self.assertGreaterEqual(known, first["image_tokens"], again["usage"])
+        self.assertEqual(again["timings"]["media"]["encoded"], 0, again["timings"])
+        rows[100] ^= 1
+        other = self.ask([image(png(60, 60, bytes(rows))), text("what is it?")])["usage"]["prompt_tokens_details"]
+        self.assertLess(other["cached_tokens"], first["image_tokens"])
+
+    def test_models(self):
+        self.assertEqual(self.server.get("/v1/models")[2]["data"][0]["architecture"]["input_modalities"], ["text", "image", "audio"])
+        self.assertEqual(self.server.get("/props")[2]["modalities"], {"vision": True, "audio": True})
+        self.assertTrue({"vision", "audio"} <= set(self.server.post("/api/show", {"model": "x"})[2]["capabilities"]))
+        n = self.server.post(CHAT + "/input_tokens", {"messages": [{"role": "user", "content": [image(png(9, 9))]}]})[2]["input_tokens"]
+        self.assertGreater(n, 60)
+
+    def test_bad_pictures(self):
+        good = png(8, 8)
+        webp = base64.b64decode(next(c for c in CASES if "webp" in c["name"])["body"]["messages"][0]["content"][0]["image_url"]["url"].partition(",")[2])
+        animated = b"RIFF" + struct.pack("<I", 4 + 18 + len(webp) - 12) + b"WEBPVP8X" + struct.pack("<II", 10, 2) + b"\6\0\0\4\0\0" + webp[12:]
+        for data, words in ((good[:40], ("PNG", "cut short")), (good[:-20], ("PNG", "cut short")), (b"", ("empty",)),
+                            (png(20001, 1, b""), ("20001 x 1", "20000")), (png(1, 20001, b""), ("1 x 20001", "20000")),
+                            (png(8000, 8001, b""), ("8000 x 8001", "64 megapixels")), (png(20000, 20000, bytes(300)), ("20000 x 20000", "64 megapixels")),
+                            (png(5, 5, b""), ("PNG",)), (animated, ("WebP", "animation")), (b"%PDF-1.4", ("format", "PDF")),
+                            (b"<svg xmlns='x'/>", ("format", "SVG")), (b"\0\0\0\x18ftypheic", ("format", "HEIC")), (b"PK\3\4" + bytes(30), ("format", "ZIP")),
+                            (b"\xff\xd8\xff\xe0\0\x10JFIF", ("JPEG",)), (b"GIF89a\1\0\1\0\0\0\0", ("GIF",)), (wav(1000), ("",))):
+            with self.subTest(words):
+                self.refused(image(data), *words)
+        for ok in (png(1, 1), png(1, 20000), png(300, 1)):
+            self.ask([image(url(ok, "image/jpeg"))])
+
+    def test_bad_sounds(self):
+        for data, words in ((wav(0), ("WAV", "empty")), (wav(1), ("1 samples", "161")), (wav(160), ("160 samples", "161")),
+                            (wav(31 * 8000, 8000, bits=8), ("31.00 seconds", "30")), (wav(200)[:100], ("WAV", "cut short")),
+                            (wav(200)[:40] + b"\xff\xff\xff\xff" + wav(200)[44:], ("WAV", "4294967295")), (wav(200, code=7), ("format 7",)),
+                            (b"ID3\4" + bytes(40), ("format", "MP3")), (png(3, 3), ("",))):
+            with self.subTest(words):
+                self.refused(sound(data), *words)
+        for ok in (wav(161), wav(3000, bits=8), wav(3000, bits=24), wav(9000, 96000), wav(3000, channels=6), wav(4410, 44100)):
+            self.assertGreater(self.usage(sound(ok))["audio_tokens"], 2)
+
+    def test_bad_addresses(self):
+        for address, word in (("http://127.0.0.1/x", "--media-urls"), ("http://[::ffff:10.0.0.1]/x", "--media-urls"), ("https://example.org/x", "--media-urls"),
+                              ("file:///etc/passwd", "file:"), ("/etc/passwd", "image_url"), ("data:image/png;base64", "data:"), ("data:image/png;base64,%%", "base64"),
+                              ("data:image/png;base64,A", "base64"), ("data:image/png;base64,", "empty")):
+            with self.subTest(address):
+                self.refused(image(address), word)
+
+    def test_too_much(self):
+        r = self.ask([image(png(2, 2))] * 17, 400)["error"]
+        self.assertIn("16", r["message"])
+        r = self.ask([image(png(640, 480), detail="original")] * 4, 400)["error"]
+        self.assertIn("of 4 pictures and sounds", r["message"])
+        self.assertIn("4096", r["message"])
+        self.ask([text("still here")])
+
+    def test_second_turn(self):
+        """The picture of the first turn is neither decoded into another prefix nor encoded again."""
+        turns = [{"role": "user", "content": [image(png(50, 40)), text("a")]}]
+        body = {"messages": turns, "max_tokens": 3, "temperature": 0}
+        first = self.server.post(CHAT, body)[2]
+        turns += [{"role": "assistant", "content": first["choices"][0]["message"]["content"] or "x"}, {"role": "user", "content": "b"}]
+        second = self.server.post(CHAT, body)[2]
+        self.assertGreaterEqual(second["usage"]["prompt_tokens_details"]["cached_tokens"], second["usage"]["prompt_tokens_details"]["image_tokens"], second["usage"])
+        self.assertEqual(second["timings"]["media"]["encoded"], 0)
+
+
+class Blind(Case):
+    """A model that reads text only."""
+    options = ["-c", "1024", "--mmproj", "off"]
+
+    def test_refused(self):
+        for part, word in ((image(png(2, 2)), "image_url"), (sound(wav(200)), "input_audio")):
+            status, _, r = self.server.post(CHAT, {"messages": [{"role": "user", "content": [part]}]})
+            self.assertEqual(status, 400, r)
+            self.assertIn(word, r["error"]["message"])
+            self.assertIn("reads only text", r["error"]["message"])
+        self.assertEqual(self.server.get("/props")[2]["modalities"], {"vision": False, "audio": False})
+
+
+class Addresses(unittest.TestCase):
+    def test_hosts(self):
+        with self.assertRaisesRegex(RuntimeError, "media-urls"):
+            Server(INGLE, "--media-urls", "https://a.org")
+        with Server(INGLE, *SEES, "--media-urls", "localhost,127.0.0.1,a.invalid") as s:
+            for address, word in (("https://localhost/x", "not of the open internet"), ("https://127.0.0.1/x", "not of the open internet"),
+                                  ("http://localhost/x", "only https:"), ("https://b.org/x", "not among"), ("https://a.invalid/x", "no address"),
+                                  ("https://u@localhost/x", "user name"), ("file:///etc/passwd", "file:")):
+                status, _, r = s.post(CHAT, {"messages": [{"role": "user", "content": [image(address)]}]})
+                self.assertEqual(status, 400, r)
+                self.assertIn(word, r["error"]["message"])
+                self.assertIn("message 1, part 1", r["error"]["message"])
+
+
+if __name__ == "__main__":
+    main()
