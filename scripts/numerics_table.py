@@ -5,7 +5,7 @@ Each model, exact and fast, is held against itself with --numerics reference and
 golden conversations of the nano model: KL divergence, equal best tokens, relative RMS of logits."""
 import json, pathlib, subprocess, sys, tempfile
 
-KINDS = "f32", "f16", "bf16", "q8_0", "f16v", "q8_0v", "q8r", "q8r:n4r", "n4r:q8r", "n4r", "q8r+rot", "q8r:n4r+rot", "n4r+rot"
+KINDS = "f32", "f16", "bf16", "q8_0", "f16v", "q8r", "q8r:n4r", "n4r:q8r", "n4r", "q8r+rot", "q8r:n4r+rot", "n4r+rot"
 GOLDEN = pathlib.Path(__file__).resolve().parent.parent / "tests/data/nano/golden.json"
 
 

@@ -336,7 +336,7 @@ struct ingle_engine_options {
     const char *cpu;       /* highest instruction set: "ref", "avx2", ... ; NULL: the machine's */
     const char *numerics;  /* "exact" (or NULL), "fast", "reference" */
     /* "f32", "f16" (or NULL), "bf16", "q8_0", "fp8", "q8r", "n4r", "tq3_0"; "K:V": of keys and of
-     * values; "f16v", "q8_0v": keys are made of values; "q8r+rot", "n4r+rot", "q8r:n4r+rot": but
+     * values; "f16v": keys are made of values; "q8r+rot", "n4r+rot", "q8r:n4r+rot": but
      * for what positions turn.  docs/use/long-context.md */
     const char *kv;
     int64_t n_ctx;         /* positions a session may have; 0: the model's, or what fits */
@@ -402,11 +402,6 @@ struct ingle_engine_options {
     /* file with the key that they share; NULL: none, which is enough on one host */
     const char *worker_key;
     bool worker_plain;          /* beyond it without a key all the same */
-    /* Lossy: in decode experts that are not in memory are left out where their weight is below
-     * experts_skip / k of the sum of a row's k weights; those of others are as they are.  0: none;
-     * at most 1.  Results then depend on what is in memory, and what is stored of such answers is
-     * not used by others. */
-    double experts_skip;
     /* per cent of a layer's experts that they compute; "auto" (or NULL): as many as make all finish
      * together */
     const char *experts_share;
@@ -648,7 +643,6 @@ struct ingle_experts {
     uint64_t early_tries;
     /* time of steps with them, by those without, less 1; share of guesses that were right */
     double early_change, early_right;
-    uint64_t skipped;                      /* of misses: left out (experts_skip) */
 };
 /* Any thread. */
 INGLE_API bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *out);
@@ -1133,7 +1127,6 @@ struct ingle_drawn {
  * may have shared them. */
 struct ingle_expert_use {
     uint64_t hits, misses, read_bytes, stall_ns;
-    uint64_t skipped; /* of misses: left out (experts_skip) */
 };
 
 /* Keys and values that were read from disk, likewise. */

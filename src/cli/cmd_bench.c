@@ -312,9 +312,6 @@ static void print_experts(const struct bench *b)
            100 * (double)n.hits / (double)n.choices, (unsigned long long)n.choices,
            100 * (double)n.early_hits / (double)n.choices, (double)n.read_bytes * 1e-9,
            n.busy_ns ? (double)n.read_bytes / (double)n.busy_ns : 0, (double)n.stall_ns * 1e-6);
-    if (n.skipped)
-        printf("  left out: %llu (%.1f %%)\n", (unsigned long long)n.skipped,
-               100 * (double)n.skipped / (double)n.choices);
     printf("  early reads: %s; %llu, of which %llu were chosen (%llu in time); ",
            n.reads_early ? "on" : "off", (unsigned long long)n.early_reads,
            (unsigned long long)n.early_hits, (unsigned long long)n.early_in_time);

@@ -100,11 +100,10 @@ static void print_json(const struct job *j, const struct cli_answer *a)
                (long long)a->n_media, (long long)a->media_tokens, (long long)a->n_encoded,
                a->encode_s);
     if (a->experts.hits || a->experts.misses)
-        printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"skipped\": %llu, "
-               "\"read_bytes\": %llu, \"stall_s\": %.6f}",
+        printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"read_bytes\": %llu, "
+               "\"stall_s\": %.6f}",
                (unsigned long long)a->experts.hits, (unsigned long long)a->experts.misses,
-               (unsigned long long)a->experts.skipped, (unsigned long long)a->experts.read_bytes,
-               (double)a->experts.stall_ns * 1e-9);
+               (unsigned long long)a->experts.read_bytes, (double)a->experts.stall_ns * 1e-9);
     struct str sparse;
     str_init(&sparse);
     cli_add_sparse(&sparse, &a->sparse);
@@ -117,8 +116,8 @@ static void print_json(const struct job *j, const struct cli_answer *a)
     puts("}");
 }
 
-static ingle_status make_prompt(struct job *j, const char *text, size_t n,
-                                struct ingle_prompt *out, struct ingle_error *error)
+static ingle_status make_prompt(struct job *j, const char *text, size_t n, struct ingle_prompt *out,
+                                struct ingle_error *error)
 {
     const struct ingle_config *config = j->talk.c->config;
     if (j->n_ids) {
@@ -346,7 +345,8 @@ static int read_ids(struct job *j, struct cli *c)
 
 int cli_run(struct cli *c)
 {
-    struct job j = {.talk.c = c, .json = ingle_config_flag(c->config, "json"),
+    struct job j = {.talk.c = c,
+                    .json = ingle_config_flag(c->config, "json"),
                     .lines = ingle_config_flag(c->config, "lines")};
     int rc = read_files(&j, c);
     if (!rc)

@@ -14,9 +14,11 @@
 #include <strings.h>
 
 static const struct ingle_option table[] = {
-#define OPTION(name, letter, kind, min, max, fallback, value, choices, group, where, help)        \
-    {name,  letter,  INGLE_OPTION_##kind, (double)(min), (double)(max), fallback, value,          \
-     choices, group, where,               help},
+#define OPTION(name, letter, kind, min, max, fallback, value, choices, group, where, help)         \
+    {name,          letter,        INGLE_OPTION_##kind,                                            \
+     (double)(min), (double)(max), fallback,                                                       \
+     value,         choices,       group,                                                          \
+     where,         help},
 #include "engine/options.inc"
 #undef OPTION
 };
@@ -160,6 +162,7 @@ static int truth(const char *text)
 static ingle_status check(const struct ingle_option *o, const char *text, struct err *err)
 {
     double v = 0;
+    struct kv_types types;
     switch (o->kind) {
     case INGLE_OPTION_FLAG:
         if (truth(text) < 0)
@@ -181,6 +184,8 @@ static ingle_status check(const struct ingle_option *o, const char *text, struct
                            text, o->min, o->max);
         return INGLE_OK;
     case INGLE_OPTION_CHOICE:
+        if (text && strcmp(o->name, "kv") == 0 && strcmp(text, "q8_0v") == 0)
+            return kv_types_parse(text, NULL, NULL, NULL, &types, err);
         if (!text || !is_choice(o->choices, text))
             return err_set(err, INGLE_ARG, "option '--%s': '%s' is none of %s", o->name,
                            text ? text : "", o->choices);
@@ -237,9 +242,16 @@ static ingle_status add_bias(struct ingle_config *c, const char *text, struct er
 
 static bool image_tokens_of(const char *text, int32_t *out)
 {
-    static const struct { const char *name; int32_t n; } known[] = {
-        {"default", INGLE_MEDIA_BUDGET}, {"auto", INGLE_MEDIA_AUTO}, {"70", 70}, {"140", 140},
-        {"280", 280}, {"560", 560}, {"1120", 1120}};
+    static const struct {
+        const char *name;
+        int32_t n;
+    } known[] = {{"default", INGLE_MEDIA_BUDGET},
+                 {"auto", INGLE_MEDIA_AUTO},
+                 {"70", 70},
+                 {"140", 140},
+                 {"280", 280},
+                 {"560", 560},
+                 {"1120", 1120}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(text, known[i].name) == 0) {
             *out = known[i].n;
@@ -400,14 +412,11 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->draft_block = (int64_t)ingle_config_number(c, "draft-block");
     out->draft_ctx = (int64_t)ingle_config_number(c, "draft-ctx");
     out->expert_bytes = (uint64_t)ingle_config_number(c, "expert-budget");
-    if (ingle_config_is_set(c, "expert-budget-mb"))
-        out->expert_bytes = (uint64_t)ingle_config_number(c, "expert-budget-mb") << 20;
     out->experts_io = ingle_config_text(c, "experts-io", 0);
     out->experts_early = ingle_config_text(c, "experts-early", 0);
     out->experts_verify = ingle_config_text(c, "experts-verify", 0);
     out->experts_trace = ingle_config_text(c, "experts-trace", 0);
     out->experts_profile = ingle_config_text(c, "experts-profile", 0);
-    out->experts_skip = ingle_config_number(c, "experts-skip");
     out->experts_worker = ingle_config_text(c, "experts-worker", 0);
     out->worker_key = ingle_config_text(c, "worker-key", 0);
     out->experts_share = ingle_config_text(c, "experts-share", 0);

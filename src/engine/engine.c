@@ -204,10 +204,6 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
     if (!st && device_numerics(e->device) == DEVICE_FAST && strcmp(e->numerics, "exact") == 0)
         report(&e->sink, INGLE_REPORT_WARN, "numerics", "fast",
                "no kernel on this machine is faster than exact for this model; exact used");
-    if (!st && o->experts_skip > 0 && e->info.n_experts > 0) {
-        snprintf(e->lossy, sizeof e->lossy, "%.30s+skip%.3g", e->numerics, o->experts_skip);
-        e->numerics = e->lossy;
-    }
     if (!st)
         st = engine_select_open(e, o, err);
     if (!st) {
@@ -380,7 +376,6 @@ static const struct kind {
     {"q8r+rot", true,
      "keys are made of values but for what positions turn, in 8 bits, turned first: about as near "
      "as q8_0, and fast at long contexts"},
-    {"q8_0v", true, "keys are made of values, which are kept in 8.5 bits"},
     {"q8r", true, "8 bits, turned first: about as near as q8_0, and fast at long contexts"},
     {"q8_0", true, "8.5 bits"},
     {"fp8", true, "the form that the model was trained with"},

@@ -110,9 +110,6 @@ struct ingle_engine {
     struct kern_select select;      /* how rows of answers choose pages; part 0: they see all */
     const char *select_why;       /* why none can choose; NULL: they can */
     bool select_told;             /* that somebody asked for it in vain */
-    /* numerics and what is left out, the key of what is stored: of engines that leave out
-     * experts */
-    char lossy[48];
     bool paging_told;           /* that there is nothing to keep on disk */
     const char *gaps_why;       /* why no part of a prompt can be left out; NULL: it can */
     struct engine_shortener *shortener;   /* what shortens prompts, or NULL */

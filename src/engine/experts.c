@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Experts of so many bytes are worth a measurement at the start. */
-enum { EXPECT_LEAST = 256 << 20, EXPERT_MOST_SKIP = 1 };
+enum { EXPECT_LEAST = 256 << 20 };
 
 uint64_t engine_dense_bytes(const struct ingle_engine *e)
 {
@@ -34,7 +34,11 @@ static int word_of(const char *word, const char *const list[3])
 /* "auto", or "direct" or "cached", and "threads" or "uring", with a comma between them. */
 static ingle_status read_io(const char *text, struct expert_store_options *out, struct err *err)
 {
-    static const struct { const char *word; enum expert_io io; enum expert_by by; } list[] = {
+    static const struct {
+        const char *word;
+        enum expert_io io;
+        enum expert_by by;
+    } list[] = {
         {"auto", EXPERT_IO_AUTO, EXPERT_BY_AUTO},
         {"direct", EXPERT_IO_DIRECT, EXPERT_BY_AUTO},
         {"cached", EXPERT_IO_CACHED, EXPERT_BY_AUTO},
@@ -87,16 +91,10 @@ static ingle_status read_options(const struct ingle_engine *e, const struct ingl
                                          .n_used = e->info.n_experts_used,
                                          .verify = (enum expert_verify)v,
                                          .lock = o->lock,
-                                         .skip = (float)o->experts_skip,
                                          .trace = o->experts_trace,
                                          .profile = o->experts_profile,
                                          .identity = e->identity,
                                          .sink = &e->sink};
-    if (!(o->experts_skip >= 0 && o->experts_skip <= EXPERT_MOST_SKIP))
-        return err_set(err, INGLE_ARG,
-                       "experts with less than %g of the mean weight cannot be left out: it is a "
-                       "number from 0 to %d",
-                       o->experts_skip, EXPERT_MOST_SKIP);
     const ingle_status st = read_io(o->experts_io, out, err);
     return st ? st : read_early(o->experts_early, &out->early, err);
 }
@@ -136,12 +134,6 @@ ingle_status engine_experts_open(struct ingle_engine *e, const struct ingle_engi
            n.by_uring ? n.direct ? ", by direct I/O and io_uring" : ", by io_uring"
            : n.direct ? ", by direct I/O"
                       : "");
-    if (o->experts_skip > 0)
-        report(&e->sink, INGLE_REPORT_WARN, "experts-skip", e->model->path,
-               "in decode experts that are not in memory are left out where they have less than %g "
-               "of a row's mean weight: answers depend on what is in "
-               "memory",
-               o->experts_skip);
     struct ingle_plan plan = {.expert_bytes = n.expert_bytes, .expert_memory_bytes = n.slot_bytes};
     if (n.expert_bytes >= EXPECT_LEAST)
         engine_expect(e, &plan);
@@ -192,8 +184,7 @@ bool ingle_engine_experts(const struct ingle_engine *e, struct ingle_experts *ou
                                   n.early_in_time,
                                   (uint64_t)n.early_tries,
                                   n.early_change,
-                                  n.early_right,
-                                  n.skipped};
+                                  n.early_right};
     memcpy(out->trouble, n.trouble, sizeof out->trouble);
     return true;
 }
@@ -210,7 +201,7 @@ struct ingle_expert_use engine_experts_used(const struct ingle_engine *e)
     struct ingle_experts n;
     if (!ingle_engine_experts(e, &n))
         return (struct ingle_expert_use){0};
-    return (struct ingle_expert_use){n.hits, n.misses, n.read_bytes, n.stall_ns, n.skipped};
+    return (struct ingle_expert_use){n.hits, n.misses, n.read_bytes, n.stall_ns};
 }
 
 void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_use *from,
@@ -220,7 +211,6 @@ void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_
     sum->misses += to->misses - from->misses;
     sum->read_bytes += to->read_bytes - from->read_bytes;
     sum->stall_ns += to->stall_ns - from->stall_ns;
-    sum->skipped += to->skipped - from->skipped;
 }
 
 bool ingle_engine_expert_layer(const struct ingle_engine *e, size_t i,

@@ -31,8 +31,6 @@ struct expert_away {
     const struct remote_layer *layer;
     int8_t *owner;   /* [n] */
     uint8_t *skip;   /* [n] */
-    uint8_t *left;   /* [n]: nobody has it in memory, and it is left out; NULL: all are computed */
-    int64_t n_left;
     int32_t *map;    /* [n_rows]: a row's place in an EVAL, or -1 */
     struct split_expert *expert; /* [n] */
     int32_t *order;  /* [n] */

@@ -76,8 +76,6 @@ struct expert_eval {
     struct expert_pairs pairs;
     const struct expert_tier *tier;
     uint8_t *state;      /* the tier's */
-    uint8_t *left;       /* [n]: experts that it leaves out, whose rows of y are zero; NULL: none */
-    float *zeros;        /* [hidden] */
     const uint8_t *skip; /* [n]: experts that somebody else computes; NULL: none */
     struct expert_away *away; /* of expert_remote */
     struct rows y;       /* of a tier that needs it before the end; width 0: of none */

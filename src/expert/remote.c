@@ -207,14 +207,11 @@ static bool is_there(const struct worker *w, const struct remote_layer *l, int64
     return at && w->n_missed + 1 - at < w->hello.slots;
 }
 
-/* Who may compute which expert, and who would have to read it first.  What may be left out is
- * computed only by who has it, and not dealt where nobody has. */
+/* Who may compute which expert, and who would have to read it first. */
 static int64_t list_experts(struct expert_away *a)
 {
     const struct expert_eval *v = a->v;
     int64_t n = 0;
-    if (a->left)
-        expert_store_find_light(v, a->left);
     for (int64_t e = 0; e < v->layer->n; e++) {
         struct split_expert *x = &a->expert[n];
         if (!rows_of(v, e))
@@ -228,12 +225,7 @@ static int64_t list_experts(struct expert_away *a)
             x->may |= 1u << (1 + k);
             x->has |= is_there(w, a->layer, e) ? 1u << (1 + k) : 0;
         }
-        if (a->left && a->left[e]) {
-            x->may = x->has;
-            a->left[e] = !x->has;
-            a->n_left += a->left[e];
-        }
-        n += !a->left || !a->left[e];
+        n++;
     }
     return n;
 }
@@ -303,7 +295,7 @@ static bool deal(struct expert_away *a)
         expert_split_deal(cost, a->expert, n, find_probe(a->r), a->order, to);
     int64_t i = n;
     for (int64_t e = v->layer->n; e-- > 0;)
-        if (rows_of(v, e) && !(a->left && a->left[e])) {
+        if (rows_of(v, e)) {
             const struct split_expert x = a->expert[--i];
             const int8_t k = to[i];
             a->owner[e] = k;
@@ -314,7 +306,7 @@ static bool deal(struct expert_away *a)
                 a->r->here_experts++;
             }
         } else {
-            a->owner[e] = SPLIT_HERE; /* where rows of what is left out become zeros */
+            a->owner[e] = SPLIT_HERE;
         }
     for (int64_t e = 0; e < v->layer->n; e++)
         a->skip[e] = a->owner[e] != SPLIT_HERE;
@@ -324,7 +316,7 @@ static bool deal(struct expert_away *a)
         a->r->worker[k].idle = used[1 + k] ? 0 : a->r->worker[k].idle + 1;
         away += used[1 + k];
     }
-    a->sums = away == 1 && !used[SPLIT_HERE] && !a->n_left; /* of all experts */
+    a->sums = away == 1 && !used[SPLIT_HERE]; /* of all experts */
     return away > 0;
 }
 
@@ -400,7 +392,10 @@ static void settle(const struct expert_away *a, int k, int64_t *e, int32_t *i)
 
 /* ---- out ---- */
 
-struct lists { uint8_t *row, *expert, *weight, *x; int64_t n_rows, n_pairs; };
+struct lists {
+    uint8_t *row, *expert, *weight, *x;
+    int64_t n_rows, n_pairs;
+};
 
 static void put_pair(struct expert_away *a, struct lists *to, int64_t e, int32_t row)
 {
@@ -670,7 +665,6 @@ static struct expert_away *new_away(struct expert_eval *v)
         .layer = layer_of(v),
         .owner = device_bytes(v->d, (size_t)n),
         .skip = device_bytes(v->d, (size_t)n),
-        .left = expert_store_may_leave(v) ? device_bytes(v->d, (size_t)n) : NULL,
         .map = device_bytes(v->d, (size_t)v->x.n * sizeof(int32_t)),
         .expert = device_bytes(v->d, (size_t)n * sizeof(struct split_expert)),
         .order = device_bytes(v->d, (size_t)n * sizeof(int32_t)),

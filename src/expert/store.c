@@ -637,7 +637,6 @@ void expert_store_show(struct expert_store *s, struct store_layer *l)
     all->bad = s->n_bad;
     all->early_reads = s->n.early_reads;
     all->early_in_time = s->n.early_in_time;
-    all->skipped = s->n.skipped;
     all->reads_early = s->o.early < 0 ? s->early.pays : s->o.early > 0;
     all->early_tries = s->early.n_pairs;
     all->early_change = s->early.mean;

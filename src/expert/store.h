@@ -33,9 +33,6 @@ struct expert_store_options {
     /* most early reads a layer; -1: as many as the disk has time for, where they pay; 0: none */
     int early;
     bool lock;             /* slots stay in memory */
-    /* lossy: in steps of at most EXPERT_GUESS_ROWS rows an expert that is not in memory is left out
-     * if its weight is below skip / k of the sum for each of its rows; 0: none */
-    float skip;
     uint64_t stall_ns;     /* no read ends for so long: the step fails; 0: 30 s */
     const char *trace;     /* file for "step,layer,expert" lines; NULL: none */
     const char *profile;   /* file of uses, kept from run to run; NULL: none.  Borrowed */
@@ -76,7 +73,6 @@ struct expert_store_counts {
     uint64_t choices, hits, misses, early_hits;
     /* of early_hits: they were there when they were chosen */
     uint64_t early_in_time;
-    uint64_t skipped;                          /* of misses: they were left out */
     uint64_t early_reads, failed_reads, evictions;
     /* experts whose last read failed; reads that do not end */
     uint64_t bad, stuck;

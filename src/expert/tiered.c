@@ -29,53 +29,6 @@ static bool has_rows(const struct expert_eval *v, int64_t e)
     return v->pairs.first[e + 1] > v->pairs.first[e] && !(v->skip && v->skip[e]);
 }
 
-static bool is_left(const struct expert_eval *v, int64_t e)
-{
-    return v->left && v->left[e];
-}
-
-bool expert_store_may_leave(const struct expert_eval *v)
-{
-    const struct store_layer *l = layer_at(v);
-    return l && l->store->o.skip > 0 && v->x.n <= EXPERT_GUESS_ROWS &&
-           device_step_prompt(v->d) <= 1 && v->choice.k > 1;
-}
-
-void expert_store_find_light(const struct expert_eval *v, uint8_t *light)
-{
-    const struct expert_choice *c = &v->choice;
-    const float skip = layer_at(v)->store->o.skip;
-    for (int64_t e = 0; e < v->layer->n; e++)
-        light[e] = v->pairs.first[e + 1] > v->pairs.first[e];
-    for (int64_t r = 0; r < v->x.n; r++) {
-        float sum = 0;
-        for (int64_t i = 0; i < c->k; i++)
-            sum += c->weight[r * c->k + i];
-        for (int64_t i = 0; i < c->k; i++)
-            if (!(c->weight[r * c->k + i] * (float)c->k < skip * sum))
-                light[c->id[r * c->k + i]] = 0;
-    }
-}
-
-/* Those that are not in memory and matter to none of their rows. */
-static void choose_left(struct expert_eval *v, const struct store_layer *l)
-{
-    expert_store_find_light(v, v->left);
-    for (int64_t e = 0; e < v->layer->n; e++)
-        v->left[e] = v->left[e] && has_rows(v, e) && l->class->slot_of[l->first + e] < 0 &&
-                     !expert_own_has(l->class, l->first + e);
-}
-
-/* Their rows add nothing to a sum. */
-static void clear_left(struct expert_eval *v, struct rows y)
-{
-    for (int64_t e = 0; v->left && e < v->layer->n; e++)
-        if (v->left[e])
-            device_write(
-                v->d, rows_slice(y, v->pairs.first[e], v->pairs.first[e + 1] - v->pairs.first[e]),
-                v->zeros, 0);
-}
-
 /* A step begins where layers do not rise.  A prompt's rows are as many steps. */
 static void count_step(struct expert_store *s, const struct store_layer *l,
                        const struct expert_eval *v)
@@ -304,12 +257,8 @@ static void tiered_begin(struct expert_eval *v)
     struct store_class *c = l->class;
     const int64_t n = v->layer->n;
     v->state = device_bytes(v->d, 2 * (size_t)n);
-    v->left = expert_store_may_leave(v) ? device_bytes(v->d, (size_t)n) : NULL;
-    v->zeros = expert_store_may_leave(v)
-                   ? device_bytes(v->d, (size_t)v->out.width * sizeof *v->zeros)
-                   : NULL;
     if (!device_runs(v->d)) {
-        v->state = v->left = NULL;
+        v->state = NULL;
         return;
     }
     memset(v->state, NONE, (size_t)n);
@@ -319,15 +268,10 @@ static void tiered_begin(struct expert_eval *v)
         shake(s, l);
     count_step(s, l, v);
     step_begins(s, l, v);
-    if (v->left) {
-        memset(v->zeros, 0, (size_t)v->out.width * sizeof *v->zeros);
-        choose_left(v, l);
-    }
     for (int64_t e = 0; e < n; e++)
         if (has_rows(v, e)) {
             use(s, l, v, e);
-            if (!is_left(v, e))
-                c->pins[l->first + e]++;
+            c->pins[l->first + e]++;
             if (s->trace)
                 (void)fprintf(s->trace, "%lld,%lld,%lld\n", (long long)s->t,
                               (long long)l->home->layer, (long long)e);
@@ -343,10 +287,6 @@ static void tiered_begin(struct expert_eval *v)
                    there = c->slot_of[i] >= 0;
         chosen++;
         l->n.choices++;
-        if (is_left(v, e)) {
-            s->n.skipped++;
-            continue;
-        }
         demands += !near && !there;
         l->n.hits += in;
         if (!in && there && s->slot[c->slot_of[i]].early) {
@@ -404,7 +344,9 @@ static void compute(struct expert_eval *v, const uint8_t *only, struct rows y)
     device_mlp(v->d, &m, v->x, y);
 }
 
-struct tally { int64_t ready, reading, pending; };
+struct tally {
+    int64_t ready, reading, pending;
+};
 
 /* Sees who has come.  False: one cannot come. */
 static bool look(struct expert_eval *v, struct store_layer *l, struct tally *n)
@@ -513,7 +455,6 @@ static void tiered_end(struct expert_eval *v, struct rows y)
     }
     if (device_runs(v->d))
         compute_all(v, l, y);
-    clear_left(v, y);
     for (int64_t e = 0; e < v->layer->n; e++)
         if (v->state[e] != NONE)
             unpin(s, l, e);

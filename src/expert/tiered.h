@@ -134,10 +134,6 @@ void expert_store_join(struct expert_store *s, int t);
 /* So many experts of a class may stay behind a step: all, or as many as leave n_stage slots. */
 int64_t expert_store_residents(const struct store_class *c);
 bool expert_store_read(struct expert_store *s, struct store_layer *l, int64_t e, bool urgent);
-/* skip: whether experts of this evaluation may be left out where they are not in memory; and which
- * (light [n]): those that matter to none of the rows that chose them. */
-bool expert_store_may_leave(const struct expert_eval *v);
-void expert_store_find_light(const struct expert_eval *v, uint8_t *light);
 /* What other threads may see of a layer and of all. */
 void expert_store_show(struct expert_store *s, struct store_layer *l);
 /* Takes in reads that have ended; until_ns: as expert_fetch_poll().  Returns how many. */

@@ -28,10 +28,9 @@ static struct kv_types with_windows(enum kern_kv_codec k, enum kern_kv_codec v)
 static ingle_status no_type(const char *name, size_t n, struct err *err)
 {
     return err_set(err, INGLE_ARG,
-                   "there is no KV format '%.*s': they are %s, K:V of two of them, f32v, f16v, "
-                   "bf16v and q8_0v, "
-                   "of which keys are made of values, and q8r+rot, n4r+rot and q8r:n4r+rot, of "
-                   "which they are but for what positions turn",
+                   "there is no KV format '%.*s': they are %s, K:V of two of them, f32v, f16v and "
+                   "bf16v, of which keys are made of values, and q8r+rot, n4r+rot and "
+                   "q8r:n4r+rot, of which they are but for what positions turn",
                    (int)(n < 40 ? n : 40), name, kern_kv_names);
 }
 
@@ -53,6 +52,7 @@ static bool make_rot(enum kern_kv_codec *c)
 static ingle_status pair_of_types(const char *name, size_t n, enum kern_kv_codec *k,
                                   enum kern_kv_codec *v, struct err *err)
 {
+    static const char removed[] = "q8_0v";
     const char *colon = memchr(name, ':', n);
     if (colon) {
         const ingle_status s = one_type(name, (size_t)(colon - name), k, err);
@@ -60,7 +60,13 @@ static ingle_status pair_of_types(const char *name, size_t n, enum kern_kv_codec
     }
     if (n > 1 && name[n - 1] == 'v') {
         *k = KERN_KV_FROM_V;
-        return one_type(name, n - 1, v, NULL) || (int)*v >= KERN_KV_BLOCK_CODECS
+        if (n == sizeof removed - 1 && memcmp(name, removed, n) == 0)
+            return err_set(err, INGLE_ARG,
+                           "there is no KV format '%s': q8r+rot is as near and faster, "
+                           "q8r:n4r+rot is smaller and faster",
+                           removed);
+        return one_type(name, n - 1, v, NULL) || *v == KERN_KV_Q8_0 ||
+                       (int)*v >= KERN_KV_BLOCK_CODECS
                    ? no_type(name, n, err)
                    : INGLE_OK;
     }

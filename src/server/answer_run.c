@@ -252,7 +252,6 @@ static void add_usage(struct ingle_usage *to, const struct answer_part *p,
     to->experts.misses += u->experts.misses;
     to->experts.read_bytes += u->experts.read_bytes;
     to->experts.stall_ns += u->experts.stall_ns;
-    to->experts.skipped += u->experts.skipped;
     if (u->queue_seconds > to->queue_seconds)
         to->queue_seconds = u->queue_seconds;
     if (u->prefill_seconds > to->prefill_seconds)

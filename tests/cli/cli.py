@@ -79,7 +79,7 @@ class Commands(unittest.TestCase):
         self.refuses("run", "-m", "tests/data/nano-v4/nano-v4-MXFP4.gguf", "--expert-budget", "300K", "--experts-io", "direct", "--no-pack-cache",
                      "x", says=["--experts-io direct", "--pack once writes one"])
         self.refuses("run", "-ctv", "q4_0", code=2, says=["q4_0", "f32 f16 bf16 q8_0 q8r n4r tq3_0"])
-        self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot n4r+rot K:V"])
+        self.refuses("run", "--kv", "f8", code=2, says=["f8", "f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8r+rot n4r+rot K:V"])
         self.refuses("run", "--memory", "lots", code=2, says=["512M"])
         self.refuses("run", "--memory", "8M", "x", says=["8.00 MiB were allowed", "fit"])
         for fault in (["--grammar", "nowhere"], ["--regex", "("], ["--tools", "nowhere"], ["-f", "nowhere"],

@@ -29,7 +29,7 @@ static const struct {
      "tests/data/goldens/gemma4_realhd/golden.safetensors", "q8r+rot", 2000, 2350 << 10, true,
      true},
     {"tests/data/goldens/gemma4_moe/model-F32.gguf",
-     "tests/data/goldens/gemma4_moe/golden.safetensors", "q8_0v", 1900, 150 << 10, false, true},
+     "tests/data/goldens/gemma4_moe/golden.safetensors", "n4r", 1900, 150 << 10, false, true},
 };
 enum {
     N_MODELS = sizeof models / sizeof *models,

@@ -284,14 +284,13 @@ static void a_plan_names_the_best_format(void **state)
     /* so many tokens that windows, which q8_0 has in 8 bits, too, are small */
     struct ingle_engine_options o = {
         .n_ctx = 65536, .max_rows = 64, .draft = off, .n_draft = 1, .cache_bytes = 1 << 20};
-    const uint64_t made = need_of(m, &o, "f16v"), made8 = need_of(m, &o, "q8_0v");
+    const uint64_t made = need_of(m, &o, "f16v"), made8 = need_of(m, &o, "q8r+rot");
     assert_true(made8 < made && made < need_of(m, &o, "f16"));
     advises(m, &o, made, "(--kv f16v) would fit: keys are made of values", NULL);
     advises(
         m, &o, made - 1,
         "(--kv q8r+rot) would fit: keys are made of values but for what positions turn, in 8 bits",
         NULL);
-    advises(m, &o, need_of(m, &o, "q8r+rot") - 1, "(--kv q8_0v) would fit", NULL);
     advises(m, &o, made8 - 1, "(--kv q8r:n4r+rot) would fit", "drafter");
     advises(m, &o, need_of(m, &o, "n4r+rot"),
             "(--kv n4r+rot) would fit: keys are made of values but for what positions turn, in 4.1 "
@@ -299,11 +298,8 @@ static void a_plan_names_the_best_format(void **state)
             NULL);
     advises(m, &o, need_of(m, &o, "n4r+rot") - 1, "--ctx ", "--kv");
     o.draft = draft;
-    advises(m, &o, need_of(m, &o, "q8_0v"),
-            "(--kv q8_0v) would fit: keys are made of values, which are kept in 8.5 bits; with a "
-            "drafter no fewer than 8 bits",
-            NULL);
-    advises(m, &o, need_of(m, &o, "q8_0v") - 1, "", "n4r");
+    advises(m, &o, need_of(m, &o, "q8r+rot"), "; with a drafter no fewer than 8 bits", NULL);
+    advises(m, &o, need_of(m, &o, "q8r+rot") - 1, "", "n4r");
     o.draft = off;
     /* keys made of values have no gaps; what a prompt drafter takes is more than all of them */
     const uint64_t alone = need_of(m, &o, "f16");
@@ -343,10 +339,10 @@ static void note_kv(void *arg, enum ingle_report_level level, const char *kind, 
 static void fewer_than_8_bits_are_reported(void **state)
 {
     (void)state;
-    static const struct { const char *kv, *layers, *says;
+    static const struct {
+        const char *kv, *layers, *says;
     } all[] = {{"f16", NULL, ""},
                {"q8r", NULL, ""},
-               {"q8_0v", NULL, ""},
                {"q8r+rot", NULL, ""},
                {"n4r", NULL, "keys and values of full layers: 4.2 bits: answers change"},
                {"q8r:n4r", NULL, "values of full layers: 4.2 bits"},

@@ -34,15 +34,18 @@ static void values_are_checked(void **state)
     refuses("run", "memory", "1X", INGLE_ARG,
             "option '--memory' needs a size such as 512M, not '1X'");
     refuses("run", "kv", "f8", INGLE_ARG,
-            "option '--kv': 'f8' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot "
+            "option '--kv': 'f8' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8r+rot "
             "n4r+rot K:V");
     refuses("run", "kv", "q8r:f8", INGLE_ARG,
-            "option '--kv': 'q8r:f8' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v "
+            "option '--kv': 'q8r:f8' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v "
             "q8r+rot n4r+rot K:V");
+    refuses("run", "kv", "q8_0v", INGLE_ARG,
+            "there is no KV format 'q8_0v': q8r+rot is as near and faster, q8r:n4r+rot is smaller "
+            "and faster");
     refuses("run", "kv-k", "q8r:f16", INGLE_ARG,
             "option '--kv-k': 'q8r:f16' is none of f32 f16 bf16 q8_0 q8r n4r tq3_0");
     refuses("run", "kv", "f", INGLE_ARG,
-            "option '--kv': 'f' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8_0v q8r+rot "
+            "option '--kv': 'f' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8r+rot "
             "n4r+rot K:V");
     refuses("run", "json", "x", INGLE_ARG, "option '--json' is on or off (true or false), not 'x'");
     refuses("run", "logit-bias", "1=", INGLE_ARG,
@@ -61,10 +64,11 @@ static void values_come_back(void **state)
     struct ingle_config *c = config();
     assert_string_equal(ingle_config_text(c, "kv", 0), "f16");
     assert_false(ingle_config_is_set(c, "kv"));
-    const char *const set[][2] = {{"memory", "1.5G"}, {"kv", "f32"},    {"kv", "q8_0"},
-                                  {"stop", "a"},      {"stop", "b"},    {"temp", "0.25"},
-                                  {"seed", "7"},      {"threads", "3"}, {"logit-bias", "5=-inf"},
-                                  {"logit-bias", "6=1.5"}};
+    const char *const set[][2] = {
+        {"memory", "1.5G"},     {"kv", "f32"},    {"kv", "q8_0"},
+        {"stop", "a"},          {"stop", "b"},    {"temp", "0.25"},
+        {"seed", "7"},          {"threads", "3"}, {"logit-bias", "5=-inf"},
+        {"logit-bias", "6=1.5"}};
     for (size_t i = 0; i < sizeof set / sizeof *set; i++)
         assert_int_equal(ingle_config_set(c, "run", set[i][0], set[i][1], NULL), INGLE_OK);
     assert_int_equal(ingle_config_set(c, NULL, "no-pin", NULL, NULL), INGLE_OK);

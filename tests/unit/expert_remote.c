@@ -1118,42 +1118,6 @@ static void experts_that_are_not_here_are_there(void **state)
     (void)stop(&h);
 }
 
-/* Lossy: what nobody has in memory is left out where it is light, what a worker has is not. */
-static void what_nobody_has_may_be_left_out(void **state)
-{
-    (void)state;
-    const char *path = models[2];
-    const uint64_t plain = alone(path), least = least_of(path);
-    for (int all = 0; all < 2; all++) { /* of the worker's experts are in its memory */
-        struct ingle_engine_options o = {.n_ctx = 512,
-                                         .threads = 2,
-                                         .expert_bytes = least,
-                                         .experts_skip = 1,
-                                         .experts_worker = at[0],
-                                         .callbacks = {.report = hear}};
-        struct ingle_engine_worker x = {0};
-        struct ingle_experts n;
-        struct world w;
-        struct helper h;
-        bool as_wanted = false;
-        start(&h, path, at[0], NULL, all ? 0 : least, NULL);
-        must(ingle_model_open(&w.m, path, NULL, &error));
-        must(ingle_engine_open(&w.e, w.m, &o, &error));
-        for (int i = 0; i < 300 && !as_wanted; i++) { /* until the worker has said what it has */
-            expert_remote_tend(w.e->workers);
-            assert_true(ingle_engine_worker(w.e, 0, &x) && ingle_engine_experts(w.e, &n));
-            const uint64_t before = n.skipped, got = compute(&w);
-            assert_true(got && ingle_engine_experts(w.e, &n) && n.skipped <= n.misses);
-            assert_true((n.skipped == before) == (got == plain));
-            as_wanted = all ? n.skipped == before && x.have > 0 : n.skipped > before;
-            nanosleep(&(struct timespec){.tv_nsec = all ? 5000000 : 0}, NULL);
-        }
-        assert_true(as_wanted);
-        close_world(&w);
-        (void)stop(&h);
-    }
-}
-
 /* ---- who goes and comes ---- */
 
 static void a_worker_that_comes_back_is_asked_again(void **state)
@@ -1213,7 +1177,6 @@ int main(void)
         cmocka_unit_test(rows_may_lie_in_shared_memory),
         cmocka_unit_test(what_is_no_shared_memory_is_refused),
         cmocka_unit_test(experts_that_are_not_here_are_there),
-        cmocka_unit_test(what_nobody_has_may_be_left_out),
         cmocka_unit_test(a_worker_that_comes_back_is_asked_again),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

@@ -665,47 +665,6 @@ static void the_reader_that_is_asked_for_reads(void **state)
 }
 
 /* Early reads bring bytes sooner; who stays and what counts as a hit does not depend on them. */
-/* Lossy, by name only: where nothing is important every miss of decode is left out, and prompts are
- * as always; what is left out is counted, and stands in the key of what is stored. */
-static void experts_are_left_out_only_by_name(void **state)
-{
-    (void)state;
-    for (int i = STEP - 1; i < N_MODELS; i += STEP) {
-        uint64_t all;
-        const uint64_t least = least_of(models[i], &all), plain = in_memory(models[i]);
-        for (int k = 0; k < 3; k++) {
-            static const float skip[] = {0, 1e-6f, 1};
-            struct world w;
-            struct ingle_experts x;
-            open_world(&w, models[i], least, true);
-            reopen(&w, &(struct expert_store_options){
-                           .budget_bytes = least, .n_used = 2, .skip = skip[k]});
-            const uint64_t h = compute(&w);
-            assert_true(ingle_engine_experts(w.e, &x) && x.hits + x.misses == x.choices);
-            assert_true(k < 2 ? h == plain && !x.skipped
-                              : h && h != plain && x.skipped > 0 && x.skipped < x.misses);
-            close_world(&w);
-        }
-        struct ingle_model *m;
-        struct ingle_engine *e;
-        struct ingle_engine_info info;
-        struct ingle_engine_options o = {.n_ctx = 512,
-                                         .threads = 1,
-                                         .expert_bytes = least,
-                                         .experts_skip = 0.5,
-                                         .callbacks = {.report = hear}};
-        must(ingle_model_open(&m, models[i], NULL, &error));
-        must(ingle_engine_open(&e, m, &o, &error));
-        ingle_engine_info(e, &info);
-        assert_string_equal(info.numerics, "exact+skip0.5");
-        assert_non_null(strstr(said, "experts-skip: "));
-        ingle_engine_close(e);
-        o.experts_skip = 1.5;
-        assert_int_equal(ingle_engine_open(&e, m, &o, &error), INGLE_ARG);
-        ingle_model_close(m);
-    }
-}
-
 static void early_reads_change_no_hit(void **state)
 {
     (void)state;
@@ -1272,7 +1231,6 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_device_with_memory_of_its_own_has_the_same_bits, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_profile_lives_from_run_to_run, setup, teardown),
-        cmocka_unit_test_setup_teardown(experts_are_left_out_only_by_name, setup, teardown),
         cmocka_unit_test_setup_teardown(a_kernel_that_refuses_io_uring, setup, teardown),
         cmocka_unit_test_setup_teardown(the_reader_that_is_asked_for_reads, setup, teardown),
         BOTH(early_reads_change_no_hit),

@@ -34,8 +34,6 @@ static void names(void **state)
        "q8r:n4r");
     is(parsed("bf16:tq3_0", NULL, NULL, NULL), KERN_KV_BF16, KERN_KV_TQ3_0, KERN_KV_BF16,
        KERN_KV_F16, "bf16:tq3_0");
-    is(parsed("q8_0v", NULL, NULL, NULL), KERN_KV_FROM_V, KERN_KV_Q8_0, KERN_KV_F16, KERN_KV_F16,
-       "q8_0v");
     is(parsed(NULL, "q8r", NULL, NULL), KERN_KV_Q8R, KERN_KV_F16, KERN_KV_F16, KERN_KV_F16,
        "q8r:f16");
     is(parsed("f32", NULL, "n4r", NULL), KERN_KV_F32, KERN_KV_N4R, KERN_KV_F32, KERN_KV_F16,
@@ -140,7 +138,7 @@ static void drafters_and_rows(void **state)
 {
     (void)state;
     const struct kv_types a = parsed("q8r:n4r", NULL, NULL, NULL),
-                          b = parsed("q8_0v", NULL, NULL, NULL),
+                          b = parsed("f16v", NULL, NULL, NULL),
                           c = parsed("bf16", NULL, NULL, NULL),
                           d = parsed("f16:f32", NULL, NULL, NULL),
                           rot = parsed("n4r+rot", NULL, NULL, NULL);

@@ -27,8 +27,8 @@ static void put_usage(struct str *out, int64_t n_prompt, int64_t n_generated)
     write_member_int(out, "total_tokens", n_prompt + n_generated);
 }
 
-void openai_put_usage_so_far(struct str *out, const struct openai_wish *w,
-                             int64_t n_prompt, int64_t n_generated)
+void openai_put_usage_so_far(struct str *out, const struct openai_wish *w, int64_t n_prompt,
+                             int64_t n_generated)
 {
     if (w->include_usage && w->continuous_usage) {
         put_usage(out, n_prompt, n_generated);
@@ -137,11 +137,9 @@ static void put_experts(struct str *out, const struct ingle_expert_use *u)
     if (!u->hits && !u->misses)
         return;
     write_key(out, "experts");
-    str_addf(
-        out,
-        "{\"hits\":%llu,\"misses\":%llu,\"skipped\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.3f}",
-        (unsigned long long)u->hits, (unsigned long long)u->misses, (unsigned long long)u->skipped,
-        (unsigned long long)u->read_bytes, (double)u->stall_ns * 1e-6);
+    str_addf(out, "{\"hits\":%llu,\"misses\":%llu,\"read_bytes\":%llu,\"stall_ms\":%.3f}",
+             (unsigned long long)u->hits, (unsigned long long)u->misses,
+             (unsigned long long)u->read_bytes, (double)u->stall_ns * 1e-6);
 }
 
 /* Pictures and sounds; those that were not encoded were known. */
