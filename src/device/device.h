@@ -72,6 +72,10 @@ struct device_matrix;
 MUST_CHECK ingle_status device_matrix_create(struct device_matrix **out, struct device *d,
                                              uint32_t type, int64_t out_rows, int64_t in,
                                              int64_t n_stack, struct err *err);
+/* The same; activations stay f32, whatever the numerics but the fast ones: of Q8_0, too. */
+MUST_CHECK ingle_status device_matrix_create_floats(struct device_matrix **out, struct device *d,
+                                                    uint32_t type, int64_t out_rows, int64_t in,
+                                                    int64_t n_stack, struct err *err);
 void device_matrix_free(struct device_matrix *m);
 uint64_t device_matrix_bytes(const struct device_matrix *m);
 int64_t device_matrix_out(const struct device_matrix *m);

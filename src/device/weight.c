@@ -6,19 +6,15 @@
 #include "device/ops.h"
 #include <string.h>
 
-ingle_status device_matrix_create(struct device_matrix **out, struct device *d, uint32_t type,
-                                  int64_t out_rows, int64_t in, int64_t n_stack, struct err *err)
+static ingle_status create(struct device_matrix **out, struct device *d, struct kern_matrix m,
+                           int64_t n_stack, struct err *err)
 {
-    struct kern_matrix m = {0};
-    const ingle_status s = kern_matrix_init(&m, type, out_rows, in, err);
-    if (s)
-        return s;
     size_t bytes, total;
     if (!num_mul((size_t)m.n_panels, m.panel_bytes, &bytes) ||
         !num_mul(bytes, (size_t)n_stack, &total))
         return err_set(err, INGLE_LIMIT,
                        "a stack of %lld matrices of %lld x %lld does not fit in memory",
-                       (long long)n_stack, (long long)out_rows, (long long)in);
+                       (long long)n_stack, (long long)m.out, (long long)m.in);
     struct device_matrix *w = mem_zalloc(sizeof *w);
     if (!w)
         return err_set(err, INGLE_NOMEM, "no memory for a matrix");
@@ -31,6 +27,23 @@ ingle_status device_matrix_create(struct device_matrix **out, struct device *d, 
         device_note_recipe(d, d->kern.matmul.recipe[m.code]);
     *out = w;
     return INGLE_OK;
+}
+
+ingle_status device_matrix_create(struct device_matrix **out, struct device *d, uint32_t type,
+                                  int64_t out_rows, int64_t in, int64_t n_stack, struct err *err)
+{
+    struct kern_matrix m = {0};
+    const ingle_status s = kern_matrix_init(&m, type, out_rows, in, err);
+    return s ? s : create(out, d, m, n_stack, err);
+}
+
+ingle_status device_matrix_create_floats(struct device_matrix **out, struct device *d,
+                                         uint32_t type, int64_t out_rows, int64_t in,
+                                         int64_t n_stack, struct err *err)
+{
+    struct kern_matrix m = {0};
+    const ingle_status s = kern_matrix_init_floats(&m, type, out_rows, in, err);
+    return s ? s : create(out, d, m, n_stack, err);
 }
 
 void device_matrix_free(struct device_matrix *m)

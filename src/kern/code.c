@@ -16,6 +16,8 @@ static const struct kern_code codes[KERN_CODE_N] = {
                       .chunk_bytes = KERN_F8_CHUNK},
     [KERN_CODE_F8S] = {.name = "f8s", .act = KERN_ACT_F32, .n_group = 4,
                        .chunk_bytes = KERN_F8S_CHUNK},
+    [KERN_CODE_W8] = {.name = "w8", .act = KERN_ACT_F32, .n_group = 4,
+                      .chunk_bytes = KERN_W8_CHUNK},
 #define X(id, act_, bits_, bias_, table_, n, scales_, shift)                            \
     [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_##act_, .scales = KERN_SCALES_##scales_, \
                         .bits = bits_, .bias = bias_, .table = table_, .n_group = n,    \
@@ -57,14 +59,10 @@ static bool code_of(uint32_t type, uint32_t *code)
     }
 }
 
-ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out, int64_t in,
-                              struct err *err)
+static ingle_status init(struct kern_matrix *m, uint32_t type, uint32_t code, int64_t out,
+                         int64_t in, struct err *err)
 {
     const struct quant_info *info = quant_info(type);
-    uint32_t code;
-    if (!info || !code_of(type, &code))
-        return err_set(err, INGLE_UNSUP, "no products with type %s (%u)",
-                       info ? info->name : "unknown", type);
     if (out < 1 || in < 1 || out > INT64_MAX - KERN_PANEL)
         return err_set(err, INGLE_LIMIT, "matrix of %lld x %lld is empty or too large",
                        (long long)out, (long long)in);
@@ -97,6 +95,28 @@ ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out,
                               .stretch = stretch_bytes ? step : in,
                               .stretch_bytes = stretch_bytes ? stretch_bytes : panel};
     return INGLE_OK;
+}
+
+ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out, int64_t in,
+                              struct err *err)
+{
+    const struct quant_info *info = quant_info(type);
+    uint32_t code;
+    if (!info || !code_of(type, &code))
+        return err_set(err, INGLE_UNSUP, "no products with type %s (%u)",
+                       info ? info->name : "unknown", type);
+    return init(m, type, code, out, in, err);
+}
+
+ingle_status kern_matrix_init_floats(struct kern_matrix *m, uint32_t type, int64_t out, int64_t in,
+                                     struct err *err)
+{
+    const struct quant_info *info = quant_info(type);
+    uint32_t code = KERN_CODE_W8;
+    if (!info || (type != QUANT_Q8_0 && (!code_of(type, &code) || codes[code].act != KERN_ACT_F32)))
+        return err_set(err, INGLE_UNSUP, "no products of floats with type %s (%u)",
+                       info ? info->name : "unknown", type);
+    return init(m, type, code, out, in, err);
 }
 
 static uint16_t half_at(const uint8_t *at, int r)
@@ -252,6 +272,10 @@ float kern_code_float(const struct kern_matrix *w, int64_t p, int64_t k, int r)
         panel += k / 128 * KERN_F8S_CHUNK;
         memcpy(&f, panel + KERN_F8_SCALES + k % 128 / 32 * 64 + 4 * r, sizeof f);
         return quant_fp8_e4m3_to_f32(panel[k % 128 * 16 + r]) * f;
+    case KERN_CODE_W8:
+        panel += k / 128 * KERN_W8_CHUNK;
+        return (float)(int8_t)panel[k % 128 * 16 + r] *
+               f16_at(panel + KERN_F8_SCALES + k % 128 / 32 * 32, r);
     default:
         panel += k / 128 * KERN_F8_CHUNK;
         return quant_fp8_e4m3_to_f32(panel[k % 128 * 16 + r]) *

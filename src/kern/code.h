@@ -14,6 +14,8 @@
  *
  * Float panels are [k][16].  F8 is e4m3 codes with a power-of-two scale for 32 k: chunks of
  * 4 groups, codes [128][16], then scales [4][16].  F8S is the same with scales f32 [4][16].
+ * W8 is the codes of Q8_0 for activations that stay f32, with scales as halves [4][16]: w = code *
+ * scale, which f32 holds exactly.
  *
  * Points are numbers of a book, the stored bytes interleaved.  A group has one line of numbers
  * (books of 8 coordinates; byte 4 r + l for point l, k = 8 l ..., of row r) or two (of 4; line m
@@ -71,6 +73,7 @@
 
 enum {
     KERN_CODE_F32, KERN_CODE_F16, KERN_CODE_BF16, KERN_CODE_F8, KERN_CODE_F8S,
+    KERN_CODE_W8,
 #define X(name, ...) KERN_CODE_##name,
     KERN_CODE_LIST(X) KERN_POINT_LIST(X) KERN_STORED_LIST(X)
 #undef X
@@ -106,7 +109,12 @@ extern const int8_t kern_code_pm1[2];
 
 const struct kern_code *kern_code_find(uint32_t code);
 
-enum { KERN_F8_CHUNK = 2112, KERN_F8S_CHUNK = 2304, KERN_F8_SCALES = 2048 };
+enum {
+    KERN_F8_CHUNK = 2112,
+    KERN_F8S_CHUNK = 2304,
+    KERN_W8_CHUNK = 2176,
+    KERN_F8_SCALES = 2048
+};
 /* Points: bytes of the lines of a group and of a chunk; what is behind the lines. */
 enum {
 #define X(id, factor, n_lines, n_behind)                     \

@@ -15,7 +15,8 @@
  * graphics
  * processor can do the slices of an output at once.  q, xs: activations and their scale; v: integer
  * weights.
- *   float       acc = fmaf(w, x, acc) for each k; scaled FP8: w = code * scale, rounded once.
+ *   float       acc = fmaf(w, x, acc) for each k; scaled FP8: w = code * scale, rounded once; Q8_0
+ *               whose activations stay f32 (kern_matrix_init_floats()): the same, exact.
  *   Q32 codes   groups of 32: dot = sum v q, exact; acc = fmaf((float)dot, d * xs, acc).
  *               Q4_1, Q5_1: then acc = fmaf((float)sum q, m * xs, acc).
  *               NVFP4: two dots of 16 with their own d, one fmaf each.
@@ -93,6 +94,9 @@ struct kern_matrix {
  * INGLE_FORMAT: in is no whole number of blocks; INGLE_LIMIT: sizes overflow. */
 MUST_CHECK ingle_status kern_matrix_init(struct kern_matrix *m, uint32_t type, int64_t out,
                                          int64_t in, struct err *err);
+/* The same for activations that stay f32: of weights that are floats, and of Q8_0. */
+MUST_CHECK ingle_status kern_matrix_init_floats(struct kern_matrix *m, uint32_t type, int64_t out,
+                                                int64_t in, struct err *err);
 /* k of a slice of m; stretches are whole slices. */
 static inline int64_t kern_matrix_slice(const struct kern_matrix *m)
 {

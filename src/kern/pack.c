@@ -340,6 +340,11 @@ static void pack_floats(const struct kern_matrix *m, int64_t p, int r, const uin
             uint8_t *chunk = panel + (size_t)(k / 128) * KERN_F8S_CHUNK;
             chunk[k % 128 * 16 + r] = b[k / 32].code[k % 32];
             memcpy(chunk + KERN_F8_SCALES + k % 128 / 32 * 64 + 4 * r, b[k / 32].scale, 4);
+        } else if (m->code == KERN_CODE_W8) {
+            const struct quant_q8_0 *b = (const struct quant_q8_0 *)(const void *)stored;
+            uint8_t *chunk = panel + (size_t)(k / 128) * KERN_W8_CHUNK;
+            chunk[k % 128 * 16 + r] = (uint8_t)b[k / 32].q[k % 32];
+            put_half(chunk + KERN_F8_SCALES + k % 128 / 32 * 32, r, b[k / 32].d);
         } else {
             memcpy(panel + (size_t)k * 32 + 2 * r, stored + 2 * k, 2);
         }

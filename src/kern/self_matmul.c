@@ -115,7 +115,7 @@ static bool matrix_of(uint32_t code, struct kern_matrix *w)
     for (uint32_t type = 0; type < 256; type++)
         if (kern_matrix_init(w, type, OUT, IN, NULL) == INGLE_OK && w->code == code)
             return true;
-    return false;
+    return kern_matrix_init_floats(w, QUANT_Q8_0, OUT, IN, NULL) == INGLE_OK && w->code == code;
 }
 
 static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, struct data *d,

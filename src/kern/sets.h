@@ -9,7 +9,8 @@
 #define KERN_SET_HALVES(X, ...)                                                                    \
     X(F16, f16, __VA_ARGS__) X(BF16, bf16, __VA_ARGS__) X(F8, f8, __VA_ARGS__)
 #define KERN_SET_FLOATS(X, ...)                                                                    \
-    X(F32, f32, __VA_ARGS__) KERN_SET_HALVES(X, __VA_ARGS__) X(F8S, f8s, __VA_ARGS__)
+    X(F32, f32, __VA_ARGS__) KERN_SET_HALVES(X, __VA_ARGS__) X(F8S, f8s, __VA_ARGS__)              \
+        X(W8, w8, __VA_ARGS__)
 #define KERN_SET_BIASED(X, ...)                                                                    \
     X(Q4_0, q4_0, __VA_ARGS__)                                                                     \
     X(Q4_1, q4_1, __VA_ARGS__) X(Q5_0, q5_0, __VA_ARGS__) X(MXFP4, mxfp4, __VA_ARGS__)             \

@@ -239,8 +239,8 @@ static ingle_status create_matrix(struct model *m, const char *name, const uint6
     ingle_status s = model_stored(m, name, ne, &b->part, &b->n_parts, &b->layout, factor, err);
     if (s)
         return s;
-    s = device_matrix_create(&b->m, m->d, b->layout.type, (int64_t)ne[1], (int64_t)ne[0],
-                             (int64_t)ne[2], err);
+    s = (m->floats_only ? device_matrix_create_floats : device_matrix_create)(
+        &b->m, m->d, b->layout.type, (int64_t)ne[1], (int64_t)ne[0], (int64_t)ne[2], err);
     if (s) {
         err_prefix(err, "'%s': tensor '%s'", io_path(m->file), b->part[0].t->name);
         mem_free(b->part);
@@ -560,7 +560,8 @@ static bool is_tower(const char *name)
     static const char *const prefix[] = {"v.",           "a.",
                                          "mm.",          "vision_tower.",
                                          "audio_tower.", "embed_vision.",
-                                         "embed_audio.", "multi_modal_projector."};
+                                         "embed_audio.", "vision_embedder.",
+                                         "multi_modal_projector."};
     for (size_t i = 0; i < sizeof prefix / sizeof *prefix; i++) {
         const size_t n = strlen(prefix[i]);
         if (!strncmp(name, prefix[i], n) ||
@@ -716,7 +717,7 @@ ingle_status model_check_unused(struct model *m, struct err *err)
         return s;
     if (n[m->n_skips])
         report(m->sink, INGLE_REPORT_NOTE, "tensor", first[m->n_skips],
-               "%zu tensors of vision and audio towers are skipped: ingle reads text only",
+               "%zu tensors of encoders of pictures and sound are no part of the language model",
                n[m->n_skips]);
     if (n[m->n_skips + 1])
         report(m->sink, INGLE_REPORT_WARN, "tensor", first[m->n_skips + 1],

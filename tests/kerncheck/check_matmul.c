@@ -95,13 +95,24 @@ static void extreme_block(uint8_t *at, uint32_t type, size_t n_bytes, uint8_t v)
         at[1] = at[n_bytes - 1] = 0x3B;
 }
 
+/* Beside a type: its activations stay f32. */
+enum { FLOATS = 256 };
+
+static ingle_status matrix_init(struct kern_matrix *m, uint32_t type, int64_t out, int64_t in,
+                                struct err *err)
+{
+    return type & FLOATS ? kern_matrix_init_floats(m, type & ~(uint32_t)FLOATS, out, in, err)
+                         : kern_matrix_init(m, type, out, in, err);
+}
+
 static void weights_make(struct weights *w, struct noise *r, uint32_t type, int64_t out, int64_t in)
 {
     struct err err;
-    if (kern_matrix_init(&w->m, type, out, in, &err) != INGLE_OK) {
+    if (matrix_init(&w->m, type, out, in, &err) != INGLE_OK) {
         printf("%s\n", err.msg);
         exit(1);
     }
+    type = w->m.type;
     const struct quant_info *info = quant_info(type);
     w->row_bytes = (size_t)(in / info->n) * info->n_bytes;
     w->stored = take(w->row_bytes * (size_t)out + 1) ;
@@ -558,10 +569,12 @@ int check_matmul(uint64_t seed, uint32_t cpu)
 {
     struct noise r = {seed};
     int bad = 0;
-    for (uint32_t type = 0; type < 256; type++) {
+    for (uint32_t type = 0; type <= FLOATS + QUANT_Q8_0; type++) {
         struct kern_matrix m;
-        const struct quant_info *info = quant_info(type);
-        if (!info || kern_matrix_init(&m, type, 1, info->n, NULL) != INGLE_OK)
+        const struct quant_info *info = quant_info(type % FLOATS);
+        if (type >= FLOATS && type < FLOATS + QUANT_Q8_0)
+            continue;
+        if (!info || matrix_init(&m, type, 1, info->n, NULL) != INGLE_OK)
             continue;
         const int64_t block = info->n == 1 ? 1 : info->n,
                       most = (fence_sparse_trials() ? 600 : 1400) / block + 1;

@@ -96,6 +96,32 @@ static inline __m512 e8m0(const uint8_t *at)
     return _mm512_castsi512_ps(v);
 }
 
+/* Codes that are whole numbers, times the scales of their group. */
+static inline __m512 w8(const uint8_t *at, __m512 s)
+{
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+                             _mm_loadu_si128((const __m128i *)(const void *)at))),
+                         s);
+}
+#define TILE_W8(C)                                                                                 \
+    static void tile_w8_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,        \
+                            int64_t stride)                                                        \
+    {                                                                                              \
+        EACH_##C(LOAD_Y, _) for (int64_t g = 0; g < n; g++)                                        \
+        {                                                                                          \
+            const uint8_t *chunk = w + g / 4 * KERN_W8_CHUNK, *at = chunk + g % 4 * 512;           \
+            const __m512 s0 = load_f16(chunk + KERN_F8_SCALES + g % 4 * 32);                       \
+            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                             \
+                if (!(k & 3))                                                                      \
+                    fetch(at);                                                                     \
+                const __m512 w_ = w8(at, s0);                                                      \
+                EACH_##C(ADD, _)                                                                   \
+            }                                                                                      \
+        }                                                                                          \
+        EACH_##C(STORE_Y, _)                                                                       \
+    }
+TILE_W8(1) TILE_W8(2) TILE_W8(3) TILE_W8(4) TILE_W8(6) TILE_W8(8)
+
 #define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                           \
     static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,     \
                                int64_t stride)                                                     \
@@ -150,6 +176,15 @@ static void spread_f8s(const struct kern_matrix *w, const uint8_t *panel, int64_
     (void)w;
     spread_codes(chunk + g % 4 * 512, load_f32(chunk + KERN_F8_SCALES + g % 4 * 64), to);
 }
+static void spread_w8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+{
+    const uint8_t *chunk = panel + g / 4 * KERN_W8_CHUNK, *at = chunk + g % 4 * 512;
+    const __m512 s = load_f16(chunk + KERN_F8_SCALES + g % 4 * 32);
+    (void)w;
+    fetch(at);
+    for (int k = 0; k < 32; k++)
+        _mm512_store_ps((float *)(void *)(to + 64 * k), w8(at + 16 * k, s));
+}
 #define SPREAD(C)                                                                             \
     static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
                            int64_t stride)                                                   \
@@ -186,3 +221,4 @@ SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(6) SPREAD(8)
     }
 MATMUL_F8(f8)
 MATMUL_F8(f8s)
+MATMUL_F8(w8)

@@ -103,6 +103,33 @@ static inline __m256 e8m0(const uint8_t *at)
     return _mm256_castsi256_ps(_mm256_or_si256(v, nan));
 }
 
+/* Codes that are whole numbers, times the scales of their group. */
+static inline __m256 w8(const uint8_t *at, __m256 s)
+{
+    return _mm256_mul_ps(_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(
+                             _mm_loadl_epi64((const __m128i *)(const void *)at))),
+                         s);
+}
+#define TILE_W8(C)                                                                                 \
+    static void tile_w8_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,        \
+                            int64_t stride)                                                        \
+    {                                                                                              \
+        EACH_##C(LOAD_Y, _) for (int64_t g = 0; g < n; g++)                                        \
+        {                                                                                          \
+            const uint8_t *chunk = w + g / 4 * KERN_W8_CHUNK, *at = chunk + g % 4 * 512;           \
+            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 32;                            \
+            const __m256 s0 = load_f16(scale), s1 = load_f16(scale + 16);                          \
+            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                             \
+                if (!(k & 3))                                                                      \
+                    fetch(at);                                                                     \
+                const __m256 w0 = w8(at, s0), w1 = w8(at + 8, s1);                                 \
+                EACH_##C(ADD, _)                                                                   \
+            }                                                                                      \
+        }                                                                                          \
+        EACH_##C(STORE_Y, _)                                                                       \
+    }
+TILE_W8(1) TILE_W8(2) TILE_W8(3) TILE_W8(4) TILE_W8(5) TILE_W8(6)
+
 #define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                           \
     static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,     \
                                int64_t stride)                                                     \
@@ -154,6 +181,18 @@ static void spread_f8s(const struct kern_matrix *w, const uint8_t *panel, int64_
     (void)w;
     spread_codes(chunk + g % 4 * 512, f32s(scale), f32s(scale + 32), to);
 }
+static void spread_w8(const struct kern_matrix *w, const uint8_t *panel, int64_t g, uint8_t *to)
+{
+    const uint8_t *chunk = panel + g / 4 * KERN_W8_CHUNK, *at = chunk + g % 4 * 512,
+                  *scale = chunk + KERN_F8_SCALES + g % 4 * 32;
+    const __m256 s0 = load_f16(scale), s1 = load_f16(scale + 16);
+    (void)w;
+    fetch(at);
+    for (int k = 0; k < 32; k++) {
+        _mm256_store_ps((float *)(void *)(to + 64 * k), w8(at + 16 * k, s0));
+        _mm256_store_ps((float *)(void *)(to + 64 * k + 32), w8(at + 16 * k + 8, s1));
+    }
+}
 #define SPREAD(C)                                                                             \
     static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
                            int64_t stride)                                                   \
@@ -190,3 +229,4 @@ SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(5) SPREAD(6)
     }
 MATMUL_F8(f8)
 MATMUL_F8(f8s)
+MATMUL_F8(w8)
