@@ -22,8 +22,8 @@ static int back(struct cli *c, const struct tool_quantize_options *o, const char
     const struct tool_source_options source = {
         .back = true, .back_type = plain ? type : NULL, .guard = c->guard};
     if (o->source->part != TOOL_SOURCE_MAIN || o->source->target || o->source->name)
-        return cli_usage(c, "--mtp, --dspark, --target-model-dir and --model-name are for "
-                            "checkpoints, not for GGUF files");
+        return cli_usage(c, "--mtp, --dspark, --encoders, --target-model-dir and --model-name are "
+                            "for checkpoints, not for GGUF files");
     if (type && !plain && strcmp(type, "auto") != 0)
         return cli_usage(
             c, "--outtype %s: a checkpoint that is made of a GGUF file has auto, f32, f16 or bf16",
@@ -38,11 +38,15 @@ int cli_convert(struct cli *c)
 {
     struct tool_rule rule[CLI_MAX_RULES];
     const bool mtp = ingle_config_flag(c->config, "mtp"),
-               dspark = ingle_config_flag(c->config, "dspark");
+               dspark = ingle_config_flag(c->config, "dspark"),
+               encoders = ingle_config_flag(c->config, "encoders");
     const char *out = ingle_config_text(c->config, "outfile", 0),
                *type = ingle_config_text(c->config, "outtype", 0);
     const struct tool_source_options source = {
-        .part = mtp ? TOOL_SOURCE_MTP : dspark ? TOOL_SOURCE_DSPARK : TOOL_SOURCE_MAIN,
+        .part = mtp        ? TOOL_SOURCE_MTP
+                : dspark   ? TOOL_SOURCE_DSPARK
+                : encoders ? TOOL_SOURCE_TOWER
+                           : TOOL_SOURCE_MAIN,
         .target = ingle_config_text(c->config, "target-model-dir", 0),
         .name = ingle_config_text(c->config, "model-name", 0),
     };
@@ -63,8 +67,9 @@ int cli_convert(struct cli *c)
         return rc;
     if (c->n_arg != 1 || (!out && !o.dry))
         return cli_usage(c, "wanted are a checkpoint's directory and -o FILE");
-    if (mtp && dspark)
-        return cli_usage(c, "--mtp and --dspark are two drafters: one at a time");
+    if (mtp + dspark + encoders > 1)
+        return cli_usage(c, "--mtp, --dspark and --encoders are parts of a checkpoint: one at a "
+                            "time");
     return is_gguf(c->arg[0]) ? back(c, &o, out, type)
                               : cli_write_codes(c, c->arg[0], out ? out : "", &o);
 }

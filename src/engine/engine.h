@@ -276,6 +276,9 @@ uint64_t engine_margin_of(const struct ingle_engine_options *o, uint64_t limit);
 /* The built-in model (engine/nano.S). */
 extern const unsigned char engine_nano[];
 extern const unsigned char engine_nano_end[];
+/* Its encoders, an mmproj file (scripts/nano_encoders.py). */
+extern const unsigned char engine_nano_encoders[];
+extern const unsigned char engine_nano_encoders_end[];
 
 size_t engine_n_tokens(const struct ingle_model *m); /* 0: no tokenizer */
 /* Where the turns of a prompt meet. */

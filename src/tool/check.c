@@ -7,6 +7,7 @@
 #include "base/size.h"
 #include "device/device.h"
 #include "family/family.h"
+#include "tower/tower.h"
 #include "text/text.h"
 #include "tool/source.h"
 #include <math.h>
@@ -363,6 +364,8 @@ static void say_model(struct check *c)
                 find(c, false, "the embedding has %llu rows, in the published model %llu",
                      (unsigned long long)embed->ne[1], (unsigned long long)published[i].n_vocab);
         }
+    if (!strcmp(o->arch, "clip"))
+        return; /* bind_tower() tells what it is */
     if (o->published)
         compare_published(c, m, o->arch);
     say_chat(c, m, o->arch);
@@ -405,12 +408,43 @@ static void bind_family(struct check *c)
     device_free(d);
 }
 
+/* The same of encoders of pictures and sound: of an mmproj file, and beside a model's tensors. */
+static void bind_tower(struct check *c)
+{
+    struct device *d = NULL;
+    struct tower *t = NULL;
+    struct str text;
+    struct err err = {0};
+    const char *path = tool_source_path(c->s);
+    if (!tower_is_in(tool_source_file(c->s)) && strcmp(c->out->arch, "clip") != 0)
+        return;
+    ingle_status st =
+        device_create(&d, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, &err);
+    if (!st)
+        st = tower_open(&t, path, &(struct tower_options){.device = d, .check = true}, &err);
+    if (st)
+        find(c, true, "%s", err.msg);
+    str_init(&text);
+    if (!st)
+        tower_describe(t, &text);
+    snprintf(c->out->encoders, sizeof c->out->encoders, "%s", text.at);
+    str_release(&text);
+    if (!strcmp(c->out->arch, "clip"))
+        c->out->supported = !st;
+    tower_close(t);
+    device_free(d);
+}
+
 /* The line for people: what it is, then the counts. */
 static void add_summary(const struct check *c, const char *path, const char *drafts)
 {
     const struct tool_check *o = c->out;
-    str_addf(c->text, "%s: %s, %s; ", path, o->arch, o->size);
-    if (drafts && !o->supported)
+    const bool projector = !strcmp(o->arch, "clip");
+    str_addf(c->text, "%s: %s, %s%s%s; ", path, o->arch, projector ? "" : o->size,
+             *o->encoders && !projector ? "; encoders: " : "", o->encoders);
+    if (projector)
+        str_adds(c->text, "encoders for a language model of that width");
+    else if (drafts && !o->supported)
         str_addf(c->text, "a drafter: %s", drafts);
     else if (o->instruction)
         str_addf(c->text, "instruction model, chat template %s", o->chat);
@@ -434,6 +468,11 @@ static void add_json_summary(const struct check *c, const char *drafts)
              "\"chat\": \"%s\", ",
              o->arch, o->size, o->published ? "true" : "false", o->supported ? "true" : "false",
              o->instruction ? "true" : "false", o->chat);
+    if (*o->encoders) {
+        str_adds(c->text, "\"encoders\": ");
+        str_add_json(c->text, o->encoders, strlen(o->encoders));
+        str_adds(c->text, ", ");
+    }
     if (drafts) {
         str_adds(c->text, "\"drafts\": ");
         str_add_json(c->text, drafts, strlen(drafts));
@@ -471,6 +510,8 @@ ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bo
         say_model(&c);
     if (!st)
         bind_family(&c);
+    if (!st)
+        bind_tower(&c);
     if (!st)
         st = scan(&c, err);
     if (!st && json)

@@ -5,6 +5,7 @@
 
 #include "io/io.h"
 #include "quant/quant.h"
+#include "tower/tower.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -155,8 +156,28 @@ static void add_shape(struct str *out, const struct io_tensor *t, const char *be
         str_addf(out, "%" PRIu64 "%s", t->ne[d], d ? between : "");
 }
 
+/* What encoders it has, if any: the same line in text and in JSON. */
+static void describe_tower(struct io_file *f, struct str *line)
+{
+    struct device *d = NULL;
+    struct tower *t = NULL;
+    struct err err = {0};
+    if (!tower_is_in(f))
+        return;
+    ingle_status s =
+        device_create(&d, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, &err);
+    if (!s)
+        s = tower_open_file(&t, f, &(struct tower_options){.device = d, .check = true}, &err);
+    if (s)
+        str_addf(line, "not usable: %s", err.msg);
+    else
+        tower_describe(t, line);
+    tower_close(t);
+    device_free(d);
+}
+
 static void write_text(const struct io_file *f, const struct tool_inspect_options *o,
-                       struct str *out)
+                       const char *encoders, struct str *out)
 {
     struct sum by_type[N_TYPES] = {{0}};
     const struct sum all = sum_types(f, by_type);
@@ -167,6 +188,11 @@ static void write_text(const struct io_file *f, const struct tool_inspect_option
              (double)all.n_elements / 1e6);
     if (o->drafts)
         str_addf(out, "drafts: %s\n", o->drafts);
+    if (*encoders) {
+        str_adds(out, "encoders: ");
+        str_add_shown(out, encoders, strlen(encoders));
+        str_addc(out, '\n');
+    }
     str_addc(out, '\n');
     const struct io_meta *meta = io_metadata(f);
     for (size_t i = 0; i < io_meta_count(meta); i++) {
@@ -198,7 +224,7 @@ static void write_text(const struct io_file *f, const struct tool_inspect_option
 /* ---- JSON ---- */
 
 static void write_json(const struct io_file *f, const struct tool_inspect_options *o,
-                       struct str *out)
+                       const char *encoders, struct str *out)
 {
     struct sum by_type[N_TYPES] = {{0}};
     const struct sum all = sum_types(f, by_type);
@@ -231,6 +257,10 @@ static void write_json(const struct io_file *f, const struct tool_inspect_option
         str_adds(out, ", \"drafts\": ");
         str_add_json(out, o->drafts, strlen(o->drafts));
     }
+    if (*encoders) {
+        str_adds(out, ", \"encoders\": ");
+        str_add_json(out, encoders, strlen(encoders));
+    }
     for (size_t i = 0; o->tensors && i < io_n_tensors(f); i++) {
         const struct io_tensor *t = io_tensor_at(f, i);
         str_adds(out, i ? ", {\"name\": " : ", \"list\": [{\"name\": ");
@@ -252,10 +282,14 @@ ingle_status tool_inspect(const char *path, const void *at, size_t n_bytes,
                                : io_open(&f, path, sink, err);
     if (st)
         return st;
+    struct str encoders;
+    str_init(&encoders);
+    describe_tower(f, &encoders);
     if (o->json)
-        write_json(f, o, out);
+        write_json(f, o, encoders.at, out);
     else
-        write_text(f, o, out);
+        write_text(f, o, encoders.at, out);
+    str_release(&encoders);
     io_close(f);
     return str_ok(out) ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for the list", path);
 }

@@ -47,6 +47,7 @@ struct job {
     struct tool_importance *importance;
     struct io_gguf *out;
     const struct tool_recipe *recipe;
+    bool is_tower; /* an mmproj file */
     struct plan *plan;
     size_t n, n_kept;                         /* kept: of an earlier call */
     uint64_t in_bytes, out_bytes, done_bytes; /* of tensors; done: of out_bytes */
@@ -130,6 +131,11 @@ static ingle_status plan_tensor(struct job *j, struct tool_recipe_model *m, stru
                                "quantised, not to %s",
                                t->name, code_name(t->type), code_name(type));
         }
+    if (j->is_tower && quant_info(type)->quantised && type != QUANT_Q8_0)
+        return err_set(err, INGLE_ARG,
+                       "%s: tensor '%s' would be %s: encoders of pictures and sound have F32, F16, "
+                       "BF16 or Q8_0",
+                       j->in_name, t->name, code_name(type));
     if (type != t->type && !quant_can_fit(type))
         return err_set(err, INGLE_UNSUP, "tensor '%s' would be %s, which ingle does not write",
                        t->name, code_name(type));
@@ -154,6 +160,8 @@ static void read_shape(struct job *j, struct tool_recipe_model *m)
     const struct io_meta *meta = tool_source_meta(j->in);
     const char *arch = NULL;
     size_t n = 0;
+    if (!io_get_str(meta, "general.architecture", &arch, &n, NULL))
+        j->is_tower = n == 4 && !memcmp(arch, "clip", 4);
     char key[160];
     uint64_t heads = 0, kv = 0;
     if (io_get_str(meta, "general.architecture", &arch, &n, NULL) == INGLE_OK && n < 100) {
@@ -355,8 +363,11 @@ static ingle_status encode_rows(struct job *j, struct worker *w, uint64_t first,
     if (t->type == j->now->type)
         return put(j, w, first * j->row_in, w->raw, (size_t)(rows * j->row_in));
     quant_decode(t->type, w->raw, w->x, (size_t)rows * n);
-    quant_fit(j->cpu, j->now->type, w->x, j->weight ? j->weight + first / j->matrix_rows * n : NULL,
-              w->code, n, (size_t)rows);
+    /* encoders as upstream's converter writes them, to the bit */
+    if (!j->is_tower || !quant_encode(j->now->type, w->x, w->code, (size_t)rows * n))
+        quant_fit(j->cpu, j->now->type, w->x,
+                  j->weight ? j->weight + first / j->matrix_rows * n : NULL, w->code, n,
+                  (size_t)rows);
     const int64_t large =
         quant_find_bad(j->now->type, w->code, (size_t)(rows * n / quant_info(j->now->type)->n));
     if (large >= 0)
@@ -490,8 +501,9 @@ static uint32_t file_type(const struct job *j)
     for (size_t k = 0; k < sizeof known / sizeof *known; k++) {
         uint64_t n = 0;
         for (size_t i = 0; i < j->n; i++)
-            n += j->plan[i].type == known[k].type && j->plan[i].t->n_dims > 1 ? j->plan[i].n_bytes
-                                                                              : 0;
+            if (j->plan[i].type == known[k].type && j->plan[i].t->n_dims > 1 &&
+                (!j->is_tower || !tool_recipe_keeps(j->plan[i].t)))
+                n += j->plan[i].n_bytes;
         if (n > most || (n && (known[k].type == QUANT_MXFP4 || known[k].type == QUANT_NVFP4))) {
             most = known[k].type == QUANT_MXFP4 || known[k].type == QUANT_NVFP4 ? UINT64_MAX : n;
             is = known[k].file_type;

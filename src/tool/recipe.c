@@ -305,12 +305,20 @@ bool tool_recipe_keeps(const struct io_tensor *t)
         "centroid",  "ordering",     "markov",     "_scale", "confidence",
         "conf_proj",
     };
+    /* of the encoders of pictures and sound */
+    static const char *const towers[] = {"v.patch_embd.", "v.position_embd.", "a.conv1d.",
+                                         "a.input_projection."};
     const size_t n = strlen(t->name);
     if (t->n_dims < 2 || n < 7 || strcmp(t->name + n - 7, ".weight") != 0)
         return true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strstr(t->name, parts[i]))
             return true;
+    for (size_t i = 0; i < sizeof towers / sizeof *towers; i++)
+        if (!strncmp(t->name, towers[i], strlen(towers[i])))
+            return true;
+    if (!strncmp(t->name, "a.blk.", 6) && strstr(t->name, ".conv_dw."))
+        return true;
     return !quant_info(t->type)->quantised && t->type != QUANT_F32 && t->type != QUANT_F16 &&
            t->type != QUANT_BF16;
 }

@@ -179,8 +179,8 @@ static void set_shape(struct source_item *it, uint32_t axes)
         it->t.ne[i] = i < 3 ? it->ia.ne[i] : 1;
 }
 
-static ingle_status add_stack(struct tool_source *s, const char *from, const char *name,
-                              uint32_t axes, struct err *err)
+ingle_status tool_source_add_stack(struct tool_source *s, const char *from, const char *name,
+                                   uint32_t axes, struct err *err)
 {
     struct source_item *it;
     struct model_stack *a;
@@ -247,7 +247,7 @@ static ingle_status add_joined(struct tool_source *s, const char *from_a, const 
                                const char *name, struct err *err)
 {
     struct source_item *it;
-    ingle_status st = add_stack(s, from_a, name, 2, err);
+    ingle_status st = tool_source_add_stack(s, from_a, name, 2, err);
     if (st)
         return st;
     it = &s->item[s->n - 1];
@@ -405,7 +405,7 @@ static ingle_status add_named(struct tool_source *s, const char *name, const str
                  (int)(strlen(to) - strlen(joined[0])), to);
         return add_joined(s, from, other, all, err);
     }
-    return add_stack(s, from, all, member ? 3 : t->n_dims > 3 ? 4 : t->n_dims, err);
+    return tool_source_add_stack(s, from, all, member ? 3 : t->n_dims > 3 ? 4 : t->n_dims, err);
 }
 
 static ingle_status add_rope(struct tool_source *s, struct err *err)
@@ -820,13 +820,15 @@ static ingle_status check_head(const struct tool_source *s, struct err *err)
 static ingle_status open_checkpoint(struct tool_source *s, struct err *err)
 {
     ingle_status st = read_config(s, err);
-    if (!st)
+    if (!st && s->o.part != TOOL_SOURCE_TOWER)
         st = find_kind(s, err);
     if (st)
         return st;
     s->meta = io_meta_create();
     if (!s->meta || io_meta_set_name(s->meta, s->path))
         return no_memory(s, err);
+    if (s->o.part == TOOL_SOURCE_TOWER)
+        return tool_source_list_tower(s, err);
     st = tool_source_keys(s, err);
     if (!st)
         st = model_create(&s->model, s->file, NULL,
@@ -934,5 +936,5 @@ ingle_status tool_source_head(const struct tool_source *s, struct io_gguf *w, st
         else if (!is_ours(v->key))
             st = io_gguf_value(w, v, err);
     }
-    return st || !s->meta ? st : tool_source_vocab(s, w, err);
+    return st || !s->meta || s->kind == SOURCE_TOWER ? st : tool_source_vocab(s, w, err);
 }

@@ -44,7 +44,8 @@ enum source_kind {
     SOURCE_MTP_ALONE,
     SOURCE_ASSISTANT,
     SOURCE_DFLASH,
-    SOURCE_DSPARK4
+    SOURCE_DSPARK4,
+    SOURCE_TOWER
 };
 
 struct tool_source {
@@ -88,6 +89,14 @@ MUST_CHECK ingle_status tool_source_config(const struct tool_source *s, struct s
                                            struct err *err);
 MUST_CHECK ingle_status tool_source_tokenizer(const struct tool_source *s, struct str *tokenizer,
                                               struct str *config, struct err *err);
+
+/* ---- source_tower.c: the encoders of pictures and sound of a checkpoint ---- */
+
+/* Fills keys and tensors, as an mmproj file has them. */
+MUST_CHECK ingle_status tool_source_list_tower(struct tool_source *s, struct err *err);
+/* A matrix of s->model under another name. */
+MUST_CHECK ingle_status tool_source_add_stack(struct tool_source *s, const char *from,
+                                              const char *name, uint32_t axes, struct err *err);
 
 /* ---- source_vocab.c ---- */
 

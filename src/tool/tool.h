@@ -158,6 +158,7 @@ double tool_model_rate(const struct tool_model *m, double share, double memory_r
 struct tool_check {
     size_t n_problems, n_warnings; /* something is wrong; something is unusual */
     char arch[48], size[80];       /* "gemma4"; "Gemma 4 31B", or a shape */
+    char encoders[200];            /* of pictures and sound (tower_describe()), or "" */
     bool published;                /* the shape is one of a published model */
     bool supported;                /* ingle computes this family */
     bool instruction;              /* it has a chat template ... */
@@ -213,6 +214,7 @@ enum tool_source_part {
     TOOL_SOURCE_MAIN,   /* the model; of a checkpoint with nothing but a drafter: that */
     TOOL_SOURCE_MTP,    /* DeepSeek V4: the block that predicts one token more */
     TOOL_SOURCE_DSPARK, /* DeepSeek V4: the stages that draft a block */
+    TOOL_SOURCE_TOWER,  /* Gemma 4: the encoders of pictures and sound, as an mmproj file */
 };
 
 struct tool_source_options {

@@ -3,7 +3,22 @@
 
 #include "device/device.h"
 #include "family/family.h"
+#include "tower/tower.h"
 #include <string.h>
+
+/* A projector file: all its names and shapes. */
+static ingle_status tower_would_load(struct io_file *file, struct err *err)
+{
+    struct device *d = NULL;
+    struct tower *t = NULL;
+    ingle_status st =
+        device_create(&d, &(struct device_options){.n_threads = 1, .cpu = UINT32_MAX}, err);
+    if (!st)
+        st = tower_open_file(&t, file, &(struct tower_options){.device = d, .check = true}, err);
+    tower_close(t);
+    device_free(d);
+    return st;
+}
 
 ingle_status tool_would_load(struct io_file *file, bool *known, struct err *err)
 {
@@ -20,6 +35,10 @@ ingle_status tool_would_load(struct io_file *file, bool *known, struct err *err)
         return INGLE_OK;
     memcpy(name, arch, n);
     name[n] = 0;
+    if (!strcmp(name, "clip")) {
+        *known = true;
+        return tower_would_load(file, err);
+    }
     const struct family *f = family_by_arch(name);
     if (!f)
         return INGLE_OK;

@@ -310,6 +310,18 @@ static bool rename_layer(const char *name, const char *hf, char letter, const st
     return false;
 }
 
+bool tower_is_matrix(const struct io_tensor *t)
+{
+    static const char *const other[] = {"v.patch_embd.", "v.position_embd.", "a.conv1d.",
+                                        "a.input_projection.", ".conv_dw."};
+    for (size_t i = 0; i < sizeof other / sizeof *other; i++)
+        if (*other[i] == '.' ? strstr(t->name, other[i]) != NULL
+                             : !strncmp(t->name, other[i], strlen(other[i])))
+            return false;
+    const size_t n = strlen(t->name);
+    return t->n_dims == 2 && n > 7 && !strcmp(t->name + n - 7, ".weight");
+}
+
 bool tower_rename(const char *name, char *out, size_t n_out)
 {
     if (strncmp(name, "model.", 6) != 0)

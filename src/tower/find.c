@@ -27,11 +27,11 @@ bool tower_is_in(const struct io_file *file)
     return false;
 }
 
-/* "mmproj-F16.gguf", and "NAME-mmproj-F16.gguf" as some publishers have it. */
+/* "mmproj-F16.gguf" */
 static bool is_projector(const char *name)
 {
     const size_t n = strlen(name);
-    return n > 5 && !strcmp(name + n - 5, ".gguf") && strstr(name, "mmproj");
+    return n > 5 && !strcmp(name + n - 5, ".gguf") && begins(name, "mmproj");
 }
 
 /* The projector files in a folder; the first one in *path. */

@@ -12,7 +12,7 @@ enum {
     TOWER_MAX_HEADS = 256,
     TOWER_MAX_WIDTH = 1 << 16,
     TOWER_MOST_TOKENS = 1120, /* of a picture, unless the options say more */
-    TOWER_TILE = 512,         /* rows that are computed together: a multiple of DEVICE_DENSE_TILE */
+    TOWER_TILE = 512,         /* rows that are computed together */
     TOWER_FRAME = 640,        /* samples of a soft token without an encoder */
     TOWER_MELS = 128,         /* bands of the spectrum that the conformer reads */
     TOWER_NAME = 128,
@@ -93,7 +93,7 @@ struct tower {
     const struct io_meta *meta;
     struct model *model;
     const struct report_sink *sink;
-    int64_t width, budget, most_tokens;
+    int64_t width, budget, most_tokens, tile;
     enum tower_eyes eyes;
     enum tower_ears ears;
     struct vision vision;
@@ -174,15 +174,7 @@ void tower_hear_mel(struct pass *p, const struct conformer *c, const float *mel,
 void tower_hear_frames(struct pass *p, const struct frames *f, const float *samples, int64_t n,
                        float *soft);
 /* How many steps they have. */
-int64_t tower_vision_steps(const struct vision *v, int64_t n_tokens);
+int64_t tower_vision_steps(const struct tower *t, int64_t n_tokens);
 int64_t tower_conformer_steps(const struct conformer *c);
-
-/* ---- files ---- */
-
-/* config.json of a checkpoint as the keys of an mmproj file. */
-ingle_status tower_config(struct json_object *config, struct json_object *processor,
-                          struct io_meta *out, const char *path, struct err *err);
-/* A checkpoint's name of a tensor as an mmproj file has it; false: of no encoder. */
-bool tower_rename(const char *name, char *out, size_t n_out);
 
 #endif

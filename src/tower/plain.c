@@ -70,8 +70,8 @@ void tower_see_patches(struct pass *p, const struct patches *v, const unsigned c
     const int64_t n = n_across * n_down;
     l.table_x = tower_place_rows(p, &v->places, 0, n_across);
     l.table_y = tower_place_rows(p, &v->places, 1, n_down);
-    for (int64_t i = 0; i < n; i += TOWER_TILE) {
-        const int64_t rows = num_min(TOWER_TILE, n - i);
+    for (int64_t i = 0; i < n; i += p->t->tile) {
+        const int64_t rows = num_min(p->t->tile, n - i);
         const size_t mark = device_mark(p->d);
         struct rows patch = device_rows(p->d, rows, 3 * v->side * v->side),
                     x = device_rows(p->d, rows, v->d);

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/sha256.h"
+#include "base/str.h"
 #include "media/media.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,6 +51,44 @@ static ingle_status read_config(struct tower *t, struct err *err)
     json_object_put(config);
     json_object_put(processor);
     return s;
+}
+
+/* A model's own file with encoders: keys may stand under the model's architecture,
+ * "gemma4.vision.block_count". */
+static ingle_status own_keys(struct tower *t, struct err *err)
+{
+    const struct io_meta *m = io_metadata(t->file);
+    static const char *const part[2] = {"vision", "audio"}, *const kind[2] = {"gemma4v", "gemma4a"},
+                             *const project[2] = {"mm.input_projection.weight",
+                                                  "mm.a.input_projection.weight"},
+                             *const flag[2] = {"clip.has_vision_encoder", "clip.has_audio_encoder"};
+    char key[80];
+    ingle_status s = INGLE_OK;
+    t->config = io_meta_create();
+    if (!t->config || io_meta_set_name(t->config, io_path(t->file)))
+        return err_set(err, INGLE_NOMEM, "no memory for the keys of encoders");
+    for (size_t i = 0; i < io_meta_count(m) && !s; i++) {
+        const struct io_value *v = io_meta_at(m, i);
+        const char *rest = !strncmp(v->key, "gemma4.", 7) ? v->key + 7 : "";
+        if (v->kind != IO_U64 || (strncmp(rest, "vision.", 7) != 0 && strncmp(rest, "audio.", 6)))
+            continue;
+        snprintf(key, sizeof key, "clip.%.70s", rest);
+        s = io_meta_set_u64(t->config, key, v->v.u);
+    }
+    for (int i = 0; i < 2 && !s; i++) {
+        const struct io_tensor *w = io_tensor_find(t->file, project[i]);
+        if (!w || w->n_dims != 2)
+            continue;
+        s = io_meta_set_bool(t->config, flag[i], true);
+        snprintf(key, sizeof key, "clip.%s.projector_type", part[i]);
+        if (!s)
+            s = io_meta_set_str(t->config, key, kind[i], strlen(kind[i]));
+        snprintf(key, sizeof key, "clip.%s.projection_dim", part[i]);
+        if (!s)
+            s = io_meta_set_u64(t->config, key, w->ne[1]);
+    }
+    t->meta = t->config;
+    return s ? err_set(err, s, "no memory for the keys of encoders") : INGLE_OK;
 }
 
 static ingle_status has_encoder(const struct io_meta *m, const char *key, bool *out,
@@ -272,9 +311,16 @@ static ingle_status open_tower(struct tower *t, const struct tower_options *o, s
     t->d = o->device;
     t->sink = o->sink;
     t->most_tokens = o->most_tokens ? o->most_tokens : TOWER_MOST_TOKENS;
+    t->tile = o->tile ? num_div_up(o->tile, DEVICE_DENSE_TILE) * DEVICE_DENSE_TILE : TOWER_TILE;
     t->meta = io_metadata(t->file);
     const bool checkpoint = io_kind(t->file) == IO_SAFETENSORS;
-    ingle_status s = checkpoint ? read_config(t, err) : INGLE_OK;
+    const char *arch;
+    size_t n_arch;
+    const bool own = !checkpoint && !io_meta_find(t->meta, "clip.has_vision_encoder") &&
+                     !io_meta_find(t->meta, "clip.has_audio_encoder") && tower_is_in(t->file) &&
+                     !io_get_str(t->meta, "general.architecture", &arch, &n_arch, NULL) &&
+                     n_arch == 6 && !memcmp(arch, "gemma4", 6);
+    ingle_status s = checkpoint ? read_config(t, err) : own ? own_keys(t, err) : INGLE_OK;
     if (!s)
         s = read_kinds(t, err);
     if (!s)
@@ -288,9 +334,9 @@ static ingle_status open_tower(struct tower *t, const struct tower_options *o, s
         model_floats_only(t->model);
         s = bind(t, err);
     }
-    if (!s)
+    if (!s && !o->check)
         s = model_load(t->model, err);
-    if (!s)
+    if (!s && !o->check)
         s = make_digest(t, err);
     if (!s)
         plan(t);
@@ -342,6 +388,24 @@ void tower_close(struct tower *t)
     if (t->owns_file)
         io_close(t->file);
     mem_free(t);
+}
+
+void tower_describe(const struct tower *t, struct str *out)
+{
+    if (t->eyes) {
+        str_addf(out, "pictures (%s, ", eye_kinds[t->eyes - EYES_VISION]);
+        if (t->eyes == EYES_VISION)
+            str_addf(out, "%lld layers, ", (long long)t->vision.n_layers);
+        str_addf(out, "blocks of %d x %d pixels, %lld soft tokens)", side_of(t), side_of(t),
+                 (long long)t->budget);
+    }
+    if (t->ears) {
+        str_addf(out, "%ssound (%s", t->eyes ? ", " : "", ear_kinds[t->ears - EARS_CONFORMER]);
+        if (t->ears == EARS_CONFORMER)
+            str_addf(out, ", %lld layers", (long long)t->conformer.n_layers);
+        str_addf(out, ", 25 soft tokens a second)");
+    }
+    str_addf(out, ", width %lld", (long long)t->width);
 }
 
 void tower_info(const struct tower *t, struct tower_info *out)
@@ -465,8 +529,8 @@ void tower_add(struct pass *p, struct rows x, const float *v)
 void tower_project(struct pass *p, const struct device_matrix *w, struct rows x, int64_t row,
                    float *soft)
 {
-    for (int64_t i = 0; i < x.n; i += TOWER_TILE) {
-        const struct rows from = rows_slice(x, i, num_min(TOWER_TILE, x.n - i));
+    for (int64_t i = 0; i < x.n; i += p->t->tile) {
+        const struct rows from = rows_slice(x, i, num_min(p->t->tile, x.n - i));
         const size_t mark = device_mark(p->d);
         struct rows n = device_rows(p->d, from.n, x.width),
                     y = device_rows(p->d, from.n, device_matrix_out(w));
@@ -516,8 +580,8 @@ ingle_status tower_picture(struct tower *t, const unsigned char *rgb, int width,
         return s;
     const int64_t across = width / side_of(t), down = height / side_of(t);
     struct pass p;
-    const int64_t steps = t->eyes == EYES_VISION ? tower_vision_steps(&t->vision, across * down)
-                                                 : num_div_up(across * down, TOWER_TILE);
+    const int64_t steps = t->eyes == EYES_VISION ? tower_vision_steps(t, across * down)
+                                                 : num_div_up(across * down, t->tile);
     run_begin(&p, t, run, steps);
     if (t->eyes == EYES_VISION)
         tower_see_vision(&p, &t->vision, rgb, across, down, soft);

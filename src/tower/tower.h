@@ -33,6 +33,8 @@ struct tower_options {
     const char *model;              /* path of the language model, for errors; may be NULL */
     int64_t most_tokens;            /* of a picture; 0: 1120 */
     const struct report_sink *sink; /* borrowed until tower_close() */
+    int64_t tile; /* rows that are computed together; 0: 512.  Results do not depend on it */
+    bool check; /* names and shapes are checked, nothing is loaded: it cannot run */
 };
 
 /* Where the encoders of the model at `model` (a GGUF file, or the folder of a checkpoint) are: the
@@ -106,6 +108,21 @@ MUST_CHECK ingle_status tower_sound(struct tower *t, const float *samples, int64
  * number of rows.at's first row in the whole stage.  NULL: nobody looks. */
 typedef void tower_tap_fn(void *arg, const char *name, int64_t row, struct rows rows);
 void tower_tap(struct tower *t, tower_tap_fn *fn, void *arg);
+
+/* One line: "pictures (gemma4v, 27 layers, blocks of 48 x 48 pixels, ...), sound (...), ..." */
+struct str;
+void tower_describe(const struct tower *t, struct str *out);
+
+/* config.json of a checkpoint, and its processor_config.json (or NULL), as keys of an mmproj
+ * file.  path: for errors. */
+struct json_object;
+MUST_CHECK ingle_status tower_config(struct json_object *config, struct json_object *processor,
+                                     struct io_meta *out, const char *path, struct err *err);
+/* A checkpoint's name of a tensor as an mmproj file has it; false: of no encoder. */
+bool tower_rename(const char *name, char *out, size_t n_out);
+/* Whether a tensor of an mmproj file is a matrix that may have a narrower type: F16, BF16 or Q8_0;
+ * others are F32. */
+bool tower_is_matrix(const struct io_tensor *t);
 
 /* Multiplications and additions of products and attention of n tokens. */
 double tower_picture_work(const struct tower *t, int64_t n);

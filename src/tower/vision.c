@@ -166,9 +166,9 @@ static struct rows turns(struct pass *p, const struct vision *v, int64_t n)
 static void embed(struct pass *p, struct look *l, struct rows x)
 {
     const struct vision *v = l->v;
-    for (int64_t i = 0; i < x.n; i += TOWER_TILE) {
+    for (int64_t i = 0; i < x.n; i += p->t->tile) {
         const size_t mark = device_mark(p->d);
-        const struct rows to = rows_slice(x, i, num_min(TOWER_TILE, x.n - i));
+        const struct rows to = rows_slice(x, i, num_min(p->t->tile, x.n - i));
         l->x = device_rows(p->d, to.n, 3 * v->patch * v->patch);
         l->row = i;
         device_each(p->d, to.n, 4 * l->x.width, read_patch, l);
@@ -240,14 +240,14 @@ static void feed_forward(struct pass *p, int64_t il, const struct look *l, struc
 static void layer(struct pass *p, int64_t il, struct look *l, struct rows x,
                   const struct device_dense *kv)
 {
-    for (int64_t i = 0; i < x.n; i += TOWER_TILE) {
+    for (int64_t i = 0; i < x.n; i += p->t->tile) {
         l->row = i;
-        keys_values(p, &l->v->layer[il], l, rows_slice(x, i, num_min(TOWER_TILE, x.n - i)), kv);
+        keys_values(p, &l->v->layer[il], l, rows_slice(x, i, num_min(p->t->tile, x.n - i)), kv);
         if (!tower_step(p))
             return;
     }
-    for (int64_t i = 0; i < x.n; i += TOWER_TILE) {
-        const struct rows part = rows_slice(x, i, num_min(TOWER_TILE, x.n - i));
+    for (int64_t i = 0; i < x.n; i += p->t->tile) {
+        const struct rows part = rows_slice(x, i, num_min(p->t->tile, x.n - i));
         l->row = i;
         attention(p, il, l, part, kv);
         if (!tower_step(p))
@@ -259,9 +259,10 @@ static void layer(struct pass *p, int64_t il, struct look *l, struct rows x,
     }
 }
 
-int64_t tower_vision_steps(const struct vision *v, int64_t n_tokens)
+int64_t tower_vision_steps(const struct tower *t, int64_t n_tokens)
 {
-    return 3 * v->n_layers * num_div_up(n_tokens * v->pool * v->pool, TOWER_TILE);
+    const struct vision *v = &t->vision;
+    return 3 * v->n_layers * num_div_up(n_tokens * v->pool * v->pool, t->tile);
 }
 
 struct pooling {

@@ -648,6 +648,37 @@ class Case(Base):
         self.run_it("check", f"{self.dir}/none", code=1)
         self.run_it("check", code=2)
 
+    def test_encoders(self):
+        """Encoders of pictures and sound as llama.cpp's converter writes them, bit for bit; inspect, check and
+        quantize know them."""
+        vision = "tests/data/vision/vision_"
+        for name, layers in (("31b", "3 layers"), ("e4b", "2 layers"), ("12b", "gemma4ua")):
+            for code, golden in (("auto", f"{vision}{name}/mmproj-BF16.gguf"),
+                                 ("q8_0", f"{vision}{name}_q8/mmproj-Q8_0.gguf")):
+                if not os.path.exists(golden):
+                    continue
+                self.convert(vision + name, "--encoders", "--outtype", code, "--force")
+                (keys, tensors), (wanted, same) = gguf(self.out), gguf(golden)
+                self.assertEqual(tensors, same)
+                for k in ("general.name", "general.quantization_version", "ingle.converted_from"):
+                    keys.pop(k, None), wanted.pop(k, None)
+                self.assertEqual(keys, wanted)
+                self.assertIn(layers, json.loads(self.run_it("inspect", "--json", self.out).stdout)["encoders"])
+                self.assertIn(b"0 problems", self.run_it("check", self.out).stdout)
+        self.assertIn("pictures (gemma4v, 2 layers",
+                      json.loads(self.run_it("check", "--json", f"{vision}e4b").stdout)["encoders"])
+        small = f"{self.dir}/small.gguf"
+        self.run_it("quantize", f"{vision}e4b/mmproj-BF16.gguf", small, "Q8_0")
+        self.assertEqual(gguf(small)[1], gguf(f"{vision}e4b_q8/mmproj-Q8_0.gguf")[1])
+        for code in ("Q4_K_M", "Q4_0", "IQ4_NL"):
+            text = self.run_it("quantize", f"{vision}31b/mmproj-BF16.gguf", small, code, "--force", code=1).stderr
+            self.assertIn(b"F32, F16, BF16 or Q8_0", text)
+        text = self.run_it("convert", "--encoders", f"{GOLDENS}/gemma4_dense", "-o", small, "--force", code=1).stderr
+        self.assertIn(b"no encoders", text)
+        d = open(f"{vision}31b/mmproj-BF16.gguf", "rb").read()
+        open(small, "wb").write(d.replace(b"v.blk.1.ln2", b"v.blk.1.ln9"))
+        self.assertIn(b"v.blk.1.ln2", self.run_it("check", small, code=1).stdout)
+
     def test_compare(self):
         """Files of any two kinds: equal where one was made of the other, with the error of a code where it was encoded."""
         source = f"{GOLDENS}/deepseek_v4_published"

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PICTURE 3e-6
 #define SOUND   6e-6
@@ -230,16 +231,419 @@ CASE(big_quantised, vision_31b, "vision_31b_q8/mmproj-Q8_0.gguf",
      "vision_31b_q8/golden-Q8_0.safetensors")
 CASE(small_gguf, vision_e4b, "vision_e4b/mmproj-BF16.gguf", "vision_e4b/golden.safetensors")
 CASE(small_checkpoint, vision_e4b, "vision_e4b", "vision_e4b/golden.safetensors")
+CASE(small_quantised, vision_e4b, "vision_e4b_q8/mmproj-Q8_0.gguf",
+     "vision_e4b_q8/golden-Q8_0.safetensors")
 CASE(plain_gguf, vision_12b, "vision_12b/mmproj-BF16.gguf", "vision_12b/golden.safetensors")
 CASE(plain_checkpoint, vision_12b, "vision_12b", "vision_12b/golden.safetensors")
+
+/* ---- what results do not depend on ---- */
+
+static const char big[] = "tests/data/vision/vision_31b/mmproj-BF16.gguf",
+                  small[] = "tests/data/vision/vision_e4b/mmproj-BF16.gguf",
+                  plain[] = "tests/data/vision/vision_12b/mmproj-BF16.gguf";
+
+static float *run_picture(struct tower *t, const struct media_picture *p,
+                          const struct tower_run *run, int64_t *n)
+{
+    struct err e;
+    struct tower_info info;
+    tower_info(t, &info);
+    *n = tower_picture_tokens(t, p->width, p->height) * info.width;
+    float *soft = mem_calloc((size_t)*n, sizeof *soft);
+    GOLDEN_OK(tower_picture(t, p->rgb, p->width, p->height, soft, run, &e));
+    return soft;
+}
+
+static void threads_tiles_and_kernels(void **state)
+{
+    static const struct {
+        int threads;
+        uint32_t cpu;
+        int64_t tile;
+    } ways[] = {{1, ~0u, 0}, {3, ~0u, 256}, {2, CPU_AVX2, 1024}, {1, 0, 256}};
+    static const char *const files[] = {small, "tests/data/vision/vision_e4b_q8/mmproj-Q8_0.gguf"};
+    struct media_data m = decode("vision_e4b", "image0-resized.png"),
+                      sound = decode("vision_e4b", "s0.wav");
+    (void)state;
+    for (int f = 0; f < 2; f++) {
+        float *want = NULL, *heard_want = NULL;
+        int64_t n = 0;
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            struct err e;
+            struct device *d;
+            struct tower *t;
+            const struct device_options device = {.n_threads = ways[i].threads, .cpu = ways[i].cpu};
+            GOLDEN_OK(device_create(&d, &device, &e));
+            const struct tower_options o = {.device = d, .tile = ways[i].tile};
+            GOLDEN_OK(tower_open(&t, files[f], &o, &e));
+            GOLDEN_OK(tower_reserve(t, &e));
+            float *soft = run_picture(t, &m.picture, NULL, &n);
+            const int64_t n_heard = tower_sound_tokens(t, (int64_t)sound.sound.n) * 48;
+            float *heard = mem_calloc((size_t)n_heard, sizeof *heard);
+            GOLDEN_OK(tower_sound(t, sound.sound.samples, (int64_t)sound.sound.n, heard, NULL, &e));
+            if (want) {
+                assert_memory_equal(soft, want, (size_t)n * sizeof *soft);
+                assert_memory_equal(heard, heard_want, (size_t)n_heard * sizeof *heard);
+            }
+            mem_free(want);
+            mem_free(heard_want);
+            want = soft;
+            heard_want = heard;
+            tower_close(t);
+            device_free(d);
+        }
+        mem_free(want);
+        mem_free(heard_want);
+    }
+    media_data_release(&m);
+    media_data_release(&sound);
+}
+
+/* ---- steps between ---- */
+
+struct between {
+    struct tower *t;
+    const struct media_picture *p;
+    int n, stop; /* stop: at that call */
+    double done;
+    float *inner; /* what another run gave meanwhile */
+};
+
+static int step(void *arg, double done)
+{
+    struct between *b = arg;
+    int64_t n;
+    assert_true(done > b->done && done <= 1);
+    b->done = done;
+    if (++b->n == 5 && b->p)
+        b->inner = run_picture(b->t, b->p, NULL, &n);
+    return b->n == b->stop;
+}
+
+static void others_run_between(void **state)
+{
+    struct opened o;
+    struct err e;
+    int64_t n;
+    (void)state;
+    open_tower(&o, big, 2);
+    GOLDEN_OK(tower_reserve(o.t, &e)); /* room for two */
+    struct media_data m = decode("vision_31b", "image1-resized.png");
+    float *want = run_picture(o.t, &m.picture, NULL, &n);
+    struct between b = {.t = o.t, .p = &m.picture};
+    float *soft = run_picture(o.t, &m.picture, &(struct tower_run){.step = step, .arg = &b}, &n);
+    assert_true(b.n >= 18 && b.done >= 1);
+    assert_memory_equal(soft, want, (size_t)n * sizeof *soft);
+    assert_memory_equal(b.inner, want, (size_t)n * sizeof *soft);
+    for (int stop = 1; stop < 18; stop += 5) {
+        struct between c = {.stop = stop};
+        assert_int_equal(tower_picture(o.t, m.picture.rgb, m.picture.width, m.picture.height, soft,
+                                       &(struct tower_run){.step = step, .arg = &c}, &e),
+                         INGLE_CANCEL);
+        assert_int_equal(c.n, stop);
+    }
+    atomic_bool cancel;
+    atomic_init(&cancel, true);
+    assert_int_equal(tower_picture(o.t, m.picture.rgb, m.picture.width, m.picture.height, soft,
+                                   &(struct tower_run){.cancel = &cancel}, &e),
+                     INGLE_CANCEL);
+    mem_free(b.inner);
+    mem_free(soft);
+    mem_free(want);
+    media_data_release(&m);
+    close_tower(&o);
+}
+
+/* ---- files that are refused ---- */
+
+static char *slurp(const char *path, size_t *n)
+{
+    struct err e;
+    char *bytes;
+    GOLDEN_OK(file_slurp(path, 1 << 24, &bytes, n, &e));
+    return bytes;
+}
+
+/* Where `text` stands in the file, which it does. */
+static char *find_text(char *bytes, size_t n, const char *text)
+{
+    const size_t k = strlen(text);
+    for (size_t i = 0; i + k <= n; i++)
+        if (!memcmp(bytes + i, text, k))
+            return bytes + i;
+    fail_msg("'%s' is not in the file", text);
+    return NULL;
+}
+
+/* The file with `from` written over by `to` (of one length; "=": the number of that key becomes
+ * 4), and cut; the error has all parts. */
+static void refused(const char *path, const char *from, const char *to, size_t cut, int64_t width,
+                    const char *const parts[3])
+{
+    struct err e = {0};
+    struct device *d;
+    struct io_file *file;
+    struct tower *t;
+    size_t n;
+    char *bytes = slurp(path, &n);
+    const uint32_t four = 4;
+    if (from && *to == '=')
+        memcpy(find_text(bytes, n, from) + strlen(from) + 4, &four, sizeof four);
+    else if (from)
+        memcpy(find_text(bytes, n, from), to, strlen(to));
+    GOLDEN_OK(device_create(&d, &(struct device_options){.n_threads = 1, .cpu = CPU_AVX2}, &e));
+    const struct tower_options o = {.device = d, .width = width, .model = "language.gguf"};
+    ingle_status s = io_open_memory(&file, "projector.gguf", bytes, n - cut, NULL, &e);
+    const bool opened = !s;
+    if (!s)
+        s = tower_open_file(&t, file, &o, &e);
+    assert_int_not_equal(s, INGLE_OK);
+    for (int i = 0; i < 3 && parts[i]; i++)
+        if (!strstr(e.msg, parts[i]))
+            fail_msg("no '%s' in: %s", parts[i], e.msg);
+    if (opened)
+        io_close(file);
+    mem_free(bytes);
+    device_free(d);
+}
+
+#define PARTS(...)                                                                                 \
+    (const char *const[3])                                                                         \
+    {                                                                                              \
+        "projector.gguf", __VA_ARGS__                                                              \
+    }
+
+static void bad_files(void **state)
+{
+    (void)state;
+    refused(big, NULL, NULL, 0, 64, PARTS("clip.vision.projection_dim", "48"));
+    refused(plain, NULL, NULL, 0, 640, PARTS("640", "language.gguf"));
+    refused(big, "gemma4v", "gemma3v", 0, 48, PARTS("gemma3v", "gemma4uv"));
+    refused(small, "gemma4a", "ultravx", 0, 48, PARTS("ultravx", "gemma4ua"));
+    refused(big, "v.blk.1.ffn_down", "v.blk.1.ffn_dwon", 0, 48, PARTS("v.blk.1.ffn_down.weight"));
+    refused(big, "v.patch_embd", "v.patch_embx", 0, 48, PARTS("v.patch_embd.weight"));
+    refused(big, "v.position_e", "v.position_x", 0, 48, PARTS("v.position_embd.weight"));
+    refused(big, "v.std_bias", "v.std_bixs", 0, 48, PARTS("v.std_bias"));
+    refused(small, "a.blk.0.conv_dw", "a.blk.0.conv_dx", 0, 48, PARTS("a.blk.0.conv_dw.weight"));
+    refused(small, "a.conv1d.1.norm", "a.conv1d.2.norm", 0, 48, PARTS("a.conv1d.1.norm.weight"));
+    refused(plain, "v.patch_norm.2.bias", "v.patch_norm.2.bixs", 0, 48,
+            PARTS("v.patch_norm.2.bias"));
+    refused(plain, "mm.a.input", "mm.b.input", 0, 48, PARTS("mm.a.input_projection.weight"));
+    refused(big, "clip.has_vision_encoder", "clip.had_vision_encoder", 0, 48,
+            PARTS("clip.has_vision_encoder"));
+    refused(big, "clip.vision.block_count", "=", 0, 48, PARTS("v.blk.3.", "missing"));
+    refused(big, "clip.vision.feed_forward_length", "=", 0, 48,
+            PARTS("v.blk.0.ffn_gate.weight", "48 x 68"));
+    refused(big, "clip.vision.patch_size", "=", 0, 48, PARTS("v.patch_embd.weight", "48"));
+    refused(small, "clip.audio.attention.head_count", "=", 0, 64, PARTS("projection_dim", "64"));
+    refused(big, "clip.vision.patch_size", "clip.vision.patch_sixe", 0, 48,
+            PARTS("clip.vision.patch_size"));
+    refused(big, NULL, NULL, 500, 48, PARTS("bytes"));
+    refused(big, NULL, NULL, 300000, 48, PARTS(NULL));
+}
+
+static void bad_pictures(void **state)
+{
+    struct opened o;
+    struct err e = {0};
+    float soft[48];
+    unsigned char rgb[48 * 48 * 3] = {0};
+    (void)state;
+    open_tower(&o, big, 1);
+    assert_int_equal(o.info.side, 48);
+    assert_int_equal(tower_picture(o.t, rgb, 47, 48, soft, NULL, &e), INGLE_ARG);
+    assert_non_null(strstr(e.msg, "47 x 48"));
+    assert_int_equal(tower_picture(o.t, rgb, 48, 0, soft, NULL, &e), INGLE_ARG);
+    assert_int_equal(tower_picture(o.t, rgb, 48 * 25, 48, soft, NULL, &e), INGLE_LIMIT);
+    assert_non_null(strstr(e.msg, "1152")); /* 72 places */
+    assert_int_equal(tower_sound(o.t, soft, 48, soft, NULL, &e), INGLE_UNSUP);
+    assert_non_null(strstr(e.msg, "sound"));
+    assert_int_equal(tower_sound_tokens(o.t, 16000), 0);
+    GOLDEN_OK(tower_picture(o.t, rgb, 48, 48, soft, NULL, &e));
+    close_tower(&o);
+    open_tower(&o, small, 1);
+    assert_int_equal(tower_sound(o.t, soft, 160, soft, NULL, &e), INGLE_ARG);
+    assert_int_equal(tower_sound(o.t, soft, 480001, soft, NULL, &e), INGLE_LIMIT);
+    close_tower(&o);
+}
+
+/* Another weight is another identity, also of a bound and of a table; the same file is the same. */
+static void digests(void **state)
+{
+    static const char *const where[] = {NULL, NULL, "attn_q", "table", "bound"};
+    uint8_t digest[5][TOWER_DIGEST];
+    (void)state;
+    for (int i = 0; i < 5; i++) {
+        struct err e;
+        struct device *d;
+        struct io_file *file;
+        struct tower *t;
+        size_t n;
+        char *bytes = slurp(small, &n);
+        GOLDEN_OK(device_create(&d, &(struct device_options){.n_threads = 1, .cpu = CPU_AVX2}, &e));
+        GOLDEN_OK(io_open_memory(&file, "x", bytes, n, NULL, &e));
+        const char *const name = i == 2   ? "v.blk.1.attn_q.weight"
+                                 : i == 3 ? "v.position_embd.weight"
+                                 : i == 4 ? "a.blk.1.attn_q.output_max"
+                                          : NULL;
+        if (name)
+            bytes[io_tensor_find(file, name)->offset] ^= 1;
+        GOLDEN_OK(tower_open_file(&t, file, &(struct tower_options){.device = d}, &e));
+        memcpy(digest[i], tower_digest(t), TOWER_DIGEST);
+        tower_close(t);
+        io_close(file);
+        mem_free(bytes);
+        device_free(d);
+        for (int k = 0; k < i; k++)
+            if ((memcmp(digest[i], digest[k], TOWER_DIGEST) == 0) != (!where[i] && !where[k]))
+                fail_msg("digests %d and %d", i, k);
+    }
+}
+
+/* ---- encoders in a model's own file ---- */
+
+/* All of one file and then all of another, as one GGUF; keys of the second but general.*: with
+ * `own` its block counts and so on stand under "gemma4.", and no other. */
+static void join_files(const char *to, const char *const from[2], bool own)
+{
+    struct err e;
+    struct io_gguf *w;
+    struct io_file *f[2];
+    size_t n = 0;
+    GOLDEN_OK(io_gguf_create(&w, to, &e));
+    io_gguf_output(w, OUTPUT_MODEL, NULL, true);
+    for (int k = 0; k < 2; k++) {
+        GOLDEN_OK(io_open(&f[k], from[k], NULL, &e));
+        const struct io_meta *m = io_metadata(f[k]);
+        for (size_t i = 0; i < io_meta_count(m); i++) {
+            struct io_value v = *io_meta_at(m, i);
+            char key[96];
+            if (k && (!strncmp(v.key, "general.", 8) || (own && v.kind != IO_U64)))
+                continue;
+            snprintf(key, sizeof key, "%s%s", k && own ? "gemma4" : "", v.key + (k && own ? 4 : 0));
+            v.key = key;
+            GOLDEN_OK(io_gguf_value(w, &v, &e));
+        }
+        for (size_t i = 0; i < io_n_tensors(f[k]); i++) {
+            const struct io_tensor *t = io_tensor_at(f[k], i);
+            GOLDEN_OK(io_gguf_tensor(w, t->name, t->type, t->n_dims, t->ne, &e));
+        }
+    }
+    GOLDEN_OK(io_gguf_begin(w, &e));
+    for (int k = 0; k < 2; k++) {
+        for (size_t i = 0; i < io_n_tensors(f[k]); i++) {
+            const struct io_tensor *t = io_tensor_at(f[k], i);
+            void *bytes = mem_alloc((size_t)t->n_bytes);
+            GOLDEN_OK(io_read(f[k], t, 0, bytes, (size_t)t->n_bytes, &e));
+            GOLDEN_OK(io_gguf_write(w, n++, 0, bytes, (size_t)t->n_bytes, &e));
+            mem_free(bytes);
+        }
+        io_close(f[k]);
+    }
+    GOLDEN_OK(io_gguf_finish(w, &e));
+}
+
+/* Who reads the experts of a model, here or elsewhere, and who plans its memory, sees what it saw
+ * without encoders. */
+static void beside_a_model(void **state)
+{
+    static const char model[] = "tests/data/goldens/gemma4_moe/model-F32.gguf";
+    struct media_data m = decode("vision_e4b", "image1-resized.png");
+    struct golden_model without;
+    struct opened alone;
+    char path[64];
+    int64_t n, n_same;
+    struct err e;
+    uint64_t mark[2];
+    (void)state;
+    golden_open(&without, model, &(struct golden_options){.n_threads = 1});
+    GOLDEN_OK(model_experts_mark(without.model, &mark[0], &e));
+    open_tower(&alone, small, 1);
+    float *want = run_picture(alone.t, &m.picture, NULL, &n);
+    snprintf(path, sizeof path, "vision-joined-%ld.gguf", (long)getpid());
+    for (int own = 0; own < 2; own++) {
+        struct golden_model with;
+        struct tower *t;
+        join_files(path, (const char *const[2]){model, small}, own);
+        golden_open(&with, path, &(struct golden_options){.n_threads = 1});
+        assert_int_equal(model_bytes(with.model), model_bytes(without.model));
+        assert_int_equal(model_n_experts(with.model), model_n_experts(without.model));
+        assert_int_equal(model_expert_bytes(with.model), model_expert_bytes(without.model));
+        GOLDEN_OK(model_experts_mark(with.model, &mark[1], &e));
+        assert_true(mark[0] == mark[1]);
+        for (size_t i = 0; i < model_n_names(with.model); i++) {
+            const struct io_tensor *tensor;
+            bool bound;
+            const char *name = model_name_at(with.model, i, &tensor, &bound);
+            assert_true(bound != (!strncmp(name, "v.", 2) || !strncmp(name, "a.", 2) ||
+                                  !strncmp(name, "mm.", 3)));
+        }
+        const struct tower_options o = {.device = alone.d};
+        GOLDEN_OK(tower_open(&t, path, &o, &e));
+        float *soft = run_picture(t, &m.picture, NULL, &n_same);
+        assert_int_equal(n, n_same);
+        assert_memory_equal(soft, want, (size_t)n * sizeof *soft);
+        mem_free(soft);
+        tower_close(t);
+        golden_close(&with);
+        (void)remove(path);
+    }
+    mem_free(want);
+    close_tower(&alone);
+    golden_close(&without);
+    media_data_release(&m);
+}
+
+/* The encoders of the built-in model: another picture, other soft tokens, by a good part. */
+static void built_in(void **state)
+{
+    struct device *d;
+    struct tower *t;
+    struct tower_info info;
+    struct err e;
+    (void)state;
+    GOLDEN_OK(device_create(&d, &(struct device_options){.n_threads = 2, .cpu = ~0u}, &e));
+    GOLDEN_OK(tower_open(&t, "assets/mmproj-nano-gemma4.gguf",
+                         &(struct tower_options){.device = d, .width = 256}, &e));
+    GOLDEN_OK(tower_reserve(t, &e));
+    tower_info(t, &info);
+    assert_true(info.side == 48 && info.pictures && info.sound && info.most_blocks == 1120);
+    unsigned char *rgb = mem_zalloc(96 * 96 * 3);
+    float *soft[3];
+    int64_t n = 0;
+    for (int i = 0; i < 3; i++) {
+        const struct media_picture p = {96, 96, rgb};
+        for (int k = 0; k < 96 * 96; k++)
+            rgb[3 * k + i] = (unsigned char)(i == 2 && k % 96 > 40 ? 0 : 255);
+        soft[i] = run_picture(t, &p, NULL, &n);
+        for (int k = 0; k < i; k++)
+            assert_true(golden_compare(soft[i], soft[k], n).rel_rms > 0.2);
+    }
+    for (int i = 0; i < 3; i++)
+        mem_free(soft[i]);
+    mem_free(rgb);
+    tower_close(t);
+    device_free(d);
+}
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(big_gguf),         cmocka_unit_test(big_checkpoint),
-        cmocka_unit_test(big_quantised),    cmocka_unit_test(small_gguf),
-        cmocka_unit_test(small_checkpoint), cmocka_unit_test(plain_gguf),
+        cmocka_unit_test(big_gguf),
+        cmocka_unit_test(big_checkpoint),
+        cmocka_unit_test(big_quantised),
+        cmocka_unit_test(small_gguf),
+        cmocka_unit_test(small_checkpoint),
+        cmocka_unit_test(small_quantised),
+        cmocka_unit_test(plain_gguf),
         cmocka_unit_test(plain_checkpoint),
+        cmocka_unit_test(threads_tiles_and_kernels),
+        cmocka_unit_test(others_run_between),
+        cmocka_unit_test(bad_files),
+        cmocka_unit_test(bad_pictures),
+        cmocka_unit_test(digests),
+        cmocka_unit_test(beside_a_model),
+        cmocka_unit_test(built_in),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
