@@ -225,17 +225,19 @@ struct grammar_piece grammar_f_string(struct grammar_form *f, uint32_t min, uint
     return grammar_g_call(f->b, rule);
 }
 
-/* The part of c that is written as one escape behind a backslash. */
-static struct grammar_piece escaped_of(struct grammar_form *f, const struct grammar_class *c)
+/* p (if it is any text), or that part of c that is written as one escape behind a backslash. */
+static struct grammar_piece or_escaped(struct grammar_form *f, const struct grammar_class *c,
+                                       struct grammar_piece p, bool any)
 {
     static const char plain[] = "\"\\\b\f\n\r\t", letter[] = "\"\\bfnrt";
     struct grammar_builder *b = f->b;
-    struct grammar_piece p = grammar_g_never(b);
     for (size_t k = 0; plain[k]; k++)
         for (size_t i = 0; i < c->n; i++)
             if (c->at[i].first <= (uint32_t)plain[k] && c->at[i].last >= (uint32_t)plain[k]) {
                 const char text[2] = {'\\', letter[k]};
-                p = grammar_g_alt(b, grammar_g_literal(b, text, 2), p);
+                const struct grammar_piece e = grammar_g_literal(b, text, 2);
+                p = any ? grammar_g_alt(b, e, p) : e;
+                any = true;
             }
     return p;
 }
@@ -258,7 +260,7 @@ struct grammar_piece grammar_f_char_of(struct grammar_form *f, struct grammar_cl
         }
     struct grammar_piece p = grammar_g_class(b, &inside);
     if (is_json(f))
-        p = grammar_g_alt(b, escaped_of(f, c), p);
+        p = or_escaped(f, c, p, inside.n > 0);
     grammar_g_class_release(&plain);
     grammar_g_class_release(&inside);
     return p;

@@ -306,8 +306,8 @@ static void keep_types(struct growth *g, struct json_object *x, struct json_obje
         const bool in_x = type_allows(x, all[i]) || (integer && type_allows(x, "number"));
         const bool in_y = type_allows(y, all[i]) || (integer && type_allows(y, "number"));
         const bool number = integer && type_allows(x, "number") && type_allows(y, "number");
-        if (in_x && in_y && !number)
-            json_object_array_add(o, json_object_new_string(all[i]));
+        if (in_x && in_y && !number && json_object_array_add(o, json_object_new_string(all[i])))
+            grammar_g_nomem(g->s->b);
     }
     if (o && grammar_g_ok(g->s->b))
         (void)put(g->s, g->o, "type", o);

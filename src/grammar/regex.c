@@ -542,14 +542,14 @@ static struct part read_element(struct regex *r, const struct spot *at)
     return grammar_g_ok(r->b) ? repeat(r, x, min, max) : x;
 }
 
-static struct part read_sequence(struct regex *r, const struct spot *at)
+/* *before, *behind: whether any text may be there, too. */
+static struct part read_sequence(struct regex *r, const struct spot *at, bool *before, bool *behind)
 {
     struct part all = empty(r);
     const bool begins = at->depth == 0 && looking_at(r, "^");
     bool ends = at->whole || !at->last;
     r->at += begins;
-    if (at->depth == 0 && !begins && !at->whole && !r->here)
-        all = join(r, all, any_text(r));
+    *before = at->depth == 0 && !begins && !at->whole && !r->here;
     while (grammar_g_ok(r->b) && r->at < r->end && *r->at != '|' && *r->at != ')') {
         bool closed = false;
         if (at->last && *r->at == '$' &&
@@ -570,17 +570,36 @@ static struct part read_sequence(struct regex *r, const struct spot *at)
             all = join(r, all, read_element(r, at));
         }
     }
-    return ends ? all : join(r, all, any_text(r));
+    *behind = !ends;
+    return all;
 }
 
+/* Alternatives with any text before or behind them have it in common: many words are as many
+ * beginnings, not as many loops. */
 static struct part read_alternatives(struct regex *r, struct spot at)
 {
-    struct part x = read_sequence(r, &at);
-    while (grammar_g_ok(r->b) && looking_at(r, "|")) {
-        r->at++;
-        x = either(r, x, read_sequence(r, &at));
+    struct part kind[4] = {0};
+    bool there[4] = {false};
+    for (bool more = true; more && grammar_g_ok(r->b);) {
+        bool before, behind;
+        const struct part x = read_sequence(r, &at, &before, &behind);
+        const int k = 2 * before + behind;
+        kind[k] = there[k] ? either(r, kind[k], x) : x;
+        there[k] = true;
+        more = looking_at(r, "|");
+        r->at += more;
     }
-    return x;
+    struct part all = {0};
+    bool any = false;
+    for (int k = 0; k < 4 && grammar_g_ok(r->b); k++) {
+        if (!there[k])
+            continue;
+        struct part x = k >= 2 ? join(r, any_text(r), kind[k]) : kind[k];
+        x = k % 2 ? join(r, x, any_text(r)) : x;
+        all = any ? either(r, all, x) : x;
+        any = true;
+    }
+    return any ? all : empty(r);
 }
 
 static struct part read_all(struct regex *r, bool whole)

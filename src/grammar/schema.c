@@ -360,8 +360,8 @@ struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
     struct schema_check check = {.s = s, .at = at};
     if (json_object_object_get_ex(v, "const", &constant)) {
         all = json_object_new_array();
-        if (all)
-            json_object_array_add(all, json_object_get(constant));
+        if (!all || json_object_array_add(all, json_object_get(constant)))
+            grammar_g_nomem(s->b);
     } else if (json_object_is_type(list, json_type_array)) {
         all = json_object_get(list);
     } else if (json_object_is_type(type, json_type_string) && !get(v, "anyOf") &&
@@ -373,8 +373,9 @@ struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
     struct json_object *out = all ? grammar_s_keep(s, json_object_new_array()) : NULL;
     for (size_t i = 0; out && i < json_object_array_length(all) && grammar_g_ok(s->b); i++) {
         struct json_object *x = json_object_array_get_idx(all, i);
-        if (grammar_s_allows(&check, v, x) && grammar_s_set_add(s->b, &set, x))
-            json_object_array_add(out, json_object_get(x));
+        if (grammar_s_allows(&check, v, x) && grammar_s_set_add(s->b, &set, x) &&
+            json_object_array_add(out, json_object_get(x)))
+            grammar_g_nomem(s->b);
     }
     grammar_s_check_end(&check);
     grammar_s_set_release(&set);
@@ -771,10 +772,10 @@ static bool refuse(struct schema *s, struct json_object **v, const struct schema
     const unsigned left = all & ~out & ~(out & number ? integer : 0u);
     struct json_object *list = grammar_s_keep(s, json_object_new_array());
     for (unsigned k = 0; list && k < N_JSON_TYPES; k++)
-        if (left >> k & 1)
-            json_object_array_add(list, json_object_new_string(json_types[k]));
-    if (list)
-        json_object_object_add(*v, "type", json_object_get(list));
+        if (left >> k & 1 && json_object_array_add(list, json_object_new_string(json_types[k])))
+            grammar_g_nomem(s->b);
+    if (list && json_object_object_add(*v, "type", json_object_get(list)))
+        grammar_g_nomem(s->b);
     return list && left;
 }
 

@@ -694,6 +694,33 @@ static void test_limits(void **state)
     grammar_free(g);
 }
 
+/* Words anywhere in a text: as many beginnings as words, and one loop. */
+static void test_words_anywhere(void **state)
+{
+    struct world *w = *state;
+    struct str s;
+    size_t taken;
+    struct err err = {0};
+    str_init(&s);
+    str_adds(&s, "{\"type\":\"string\",\"pattern\":\"^x$|");
+    for (int i = 0; i < 5000; i++)
+        str_addf(&s, "%sw%05d", i ? "|" : "", i * 7919 % 100000);
+    str_adds(&s, "\"}");
+    struct grammar *g = world_grammar(w, SCHEMA, s.at);
+    str_release(&s);
+    static const char *const right[] = {"\"a ww07919!\"", "\"x\""},
+                             *const wrong[] = {"\"w07918\"", "\"xx\""};
+    for (int i = 0; i < 2; i++) {
+        assert_true(world_fits(w, g, right[i], strlen(right[i]), false));
+        assert_false(world_fits(w, g, wrong[i], strlen(wrong[i]), false));
+    }
+    struct grammar_matcher *m = world_matcher(w, g);
+    assert_int_equal(grammar_matcher_accept_bytes(m, "\"ww0", 4, &taken, &err), INGLE_OK);
+    world_check_mask(w, m, "words");
+    grammar_matcher_free(m);
+    grammar_free(g);
+}
+
 /* Many optional properties are one chain. */
 /* A mask that is left after some steps, again and again, is the one that is made at once. */
 static void test_pauses(void **state)
@@ -946,7 +973,7 @@ int main(void)
         cmocka_unit_test(test_refused), cmocka_unit_test(test_special_tokens),
         cmocka_unit_test(test_limits),  cmocka_unit_test(test_many_properties),
         cmocka_unit_test(test_pauses),  cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_kinds),   cmocka_unit_test(test_words_anywhere),
     };
     return cmocka_run_group_tests(tests, open_world, close_world);
 }
