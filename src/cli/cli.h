@@ -235,7 +235,11 @@ void cli_reader_init(struct cli_reader *r, FILE *f, const char *name, bool lax);
 /* The next line without its end, LF or (unless lax) CR LF; of one that is longer than most its
  * beginning and a byte more.  1, 0: there is none, -1: an error. */
 int cli_reader_line(struct cli_reader *r, size_t most, struct str *out, struct err *err);
-/* The same for JSON, which is checked. */
+/* A file, or the text itself, as llama.cpp has it: no file has this name, and its first letter is
+ * `mark`, or, of several letters, the mark stands in it. */
+MUST_CHECK ingle_status cli_slurp_or_text(const char *value, const char *mark, char **out,
+                                          size_t *n, struct err *err);
+/* The same for a JSON array, which is checked. */
 MUST_CHECK ingle_status cli_slurp_json(const char *path, char **out, size_t *n, struct err *err);
 /* An error of ingle_chat_render() begins with what it is about: puts the file in front that it came
  * from.  NULL: none. */
@@ -379,6 +383,9 @@ void cli_hub_plan(const struct cli *c, struct ingle_plan *plan);
 bool cli_hub_any(const struct cli *c);        /* whether one of them is of a hub */
 /* "hf:...", or the address of a page of the usual hub; NULL: no */
 bool cli_hub_names(const char *value);
+/* Whether an argument that is no option would be a model, and no -m has said which: a name on a
+ * hub, a GGUF file, or a checkpoint. */
+bool cli_names_model(const struct cli *c, const char *value);
 
 /* eval_official.c */
 /* --official FILE: a line each prompt; the exit code, 3 where a best token is another one. */

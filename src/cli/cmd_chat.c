@@ -115,6 +115,22 @@ static void drop_last(struct chat *h)
     json_object_array_del_idx(h->messages, n_messages(h) - 1, 1);
 }
 
+/* A message joins the conversation, which takes it.  False: there is no memory, and it does not. */
+static bool add(struct json_object *messages, struct json_object *m)
+{
+    if (m && messages && !json_object_array_add(messages, m))
+        return true;
+    json_object_put(m);
+    return false;
+}
+
+static void say_no_memory(const struct chat *h)
+{
+    struct err err;
+    err_set(&err, INGLE_NOMEM, "no memory for the conversation: its last message is not kept");
+    (void)cli_fail_err(h->c, &err);
+}
+
 /* ---- answers ---- */
 
 static ingle_status render(struct chat *h, struct ingle_prompt *out, struct ingle_error *error)
@@ -133,15 +149,19 @@ static ingle_status render(struct chat *h, struct ingle_prompt *out, struct ingl
     return ingle_chat_render(h->talk.model, &chat, out, error);
 }
 
-/* The answer's message joins the conversation; what came before an interrupt counts. */
-static void keep_answer(struct chat *h)
+/* The answer's message joins the conversation; what came before an interrupt counts.  False: there
+ * is no memory. */
+static bool keep_answer(struct chat *h)
 {
-    struct json_object *m = NULL;
+    struct json_object *m = NULL, *role = json_object_new_string("assistant");
     struct err err;
-    if (json_parse(h->last.message, h->last.n_message, NULL, &m, &err))
-        return;
-    json_object_object_add(m, "role", json_object_new_string("assistant"));
-    json_object_array_add(h->messages, m);
+    if (json_parse(h->last.message, h->last.n_message, NULL, &m, &err) || !role ||
+        json_object_object_add(m, "role", role)) {
+        json_object_put(role);
+        json_object_put(m);
+        return false;
+    }
+    return add(h->messages, m);
 }
 
 /* Answers what is asked last; on failure the question is taken back. */
@@ -166,7 +186,10 @@ static void answer(struct chat *h)
         drop_last(h);
         return;
     }
-    keep_answer(h);
+    if (!keep_answer(h)) { /* no question without its answer */
+        say_no_memory(h);
+        drop_last(h);
+    }
     if (strcmp(h->last.end, "stop") != 0) {
         char text[64];
         snprintf(text, sizeof text, "(%s)",
@@ -213,24 +236,26 @@ static void do_reset(struct chat *h, const char *rest)
     say(h, "The conversation is forgotten.");
 }
 
-static void set_system(struct chat *h, const char *text, size_t k)
+/* False: there is no memory, and the conversation is as before. */
+static bool set_system(struct chat *h, const char *text, size_t k)
 {
     struct json_object *fresh = json_object_new_array();
     const size_t n = n_messages(h);
-    if (k)
-        json_object_array_add(fresh, message_new("system", text, k));
-    for (size_t i = 0; i < n; i++)
+    bool ok = fresh && (!k || add(fresh, message_new("system", text, k)));
+    for (size_t i = 0; i < n && ok; i++)
         if (i || strcmp(role_at(h, 0), "system") != 0)
-            json_object_array_add(fresh,
-                                  json_object_get(json_object_array_get_idx(h->messages, i)));
-    json_object_put(h->messages);
-    h->messages = fresh;
+            ok = add(fresh, json_object_get(json_object_array_get_idx(h->messages, i)));
+    json_object_put(ok ? h->messages : fresh);
+    h->messages = ok ? fresh : h->messages;
+    return ok;
 }
 
 static void do_system(struct chat *h, const char *rest)
 {
-    set_system(h, rest, strlen(rest));
-    say(h, *rest ? "The system message is set." : "The system message is removed.");
+    if (!set_system(h, rest, strlen(rest)))
+        say_no_memory(h);
+    else
+        say(h, *rest ? "The system message is set." : "The system message is removed.");
 }
 
 /* Takes the answers behind the last question off; false: there is no question. */
@@ -719,8 +744,10 @@ static int converse(struct chat *h)
             run_slash(h, line.at + 1);
             continue;
         }
-        json_object_array_add(h->messages, question_new(h, &line));
-        answer(h);
+        if (add(h->messages, question_new(h, &line)))
+            answer(h);
+        else
+            say_no_memory(h);
     }
     if (h->editor && !h->leave)
         putchar('\n');
@@ -731,8 +758,8 @@ static int converse(struct chat *h)
 int cli_chat(struct cli *c)
 {
     struct chat h = {.c = c, .think = ingle_config_flag(c->config, "think")};
-    if (c->n_arg && access(c->arg[0], F_OK) == 0)
-        return cli_usage(c, "'chat' takes a question, not the name of a file; a model is -m %s",
+    if (c->n_arg && (access(c->arg[0], F_OK) == 0 || cli_names_model(c, c->arg[0])))
+        return cli_usage(c, "'chat' takes a question, not a file or a model; a model is -m %s",
                          c->arg[0]);
     if (c->n_arg)
         return cli_run(c);
@@ -752,8 +779,8 @@ int cli_chat(struct cli *c)
     h.messages = json_object_new_array();
     for (size_t i = 0; h.stop && i < h.n_stop; i++)
         h.stop[i] = ingle_config_text(c->config, "stop", i);
-    if (h.messages && h.talk.system)
-        set_system(&h, h.talk.system, h.talk.n_system);
+    const bool ready =
+        h.stop && h.messages && (!h.talk.system || set_system(&h, h.talk.system, h.talk.n_system));
     str_init(&h.media);
     rc = cli_media_options(c, &h.talk, &h.media);
     cli_reader_init(&h.input, stdin, "standard input", false);
@@ -765,7 +792,9 @@ int cli_chat(struct cli *c)
             h.history = cli_history_open(c, h.editor);
     }
     greet(&h);
-    rc = rc ? rc : h.stop && h.messages ? converse(&h) : CLI_FAILURE;
+    struct err err;
+    err_set(&err, INGLE_NOMEM, "no memory for a conversation");
+    rc = rc ? rc : ready ? converse(&h) : cli_fail_err(c, &err);
     cli_editor_close(h.editor);
     cli_history_close(h.history);
     cli_answer_release(&h.last);

@@ -445,6 +445,17 @@ bool cli_hub_names(const char *value)
            (strncmp(value, "hf:", 3) == 0 || (hub_is_address(value) && access(value, F_OK) != 0));
 }
 
+bool cli_names_model(const struct cli *c, const char *value)
+{
+    char config[4096];
+    const size_t n = strlen(value);
+    if (ingle_config_is_set(c->config, "model") || strpbrk(value, " \t\r\n") ||
+        snprintf(config, sizeof config, "%s/config.json", value) >= (int)sizeof config)
+        return false;
+    return cli_hub_names(value) || (n > 5 && strcasecmp(value + n - 5, ".gguf") == 0) ||
+           access(config, F_OK) == 0;
+}
+
 bool cli_hub_any(const struct cli *c)
 {
     bool any = cli_hub_names(ingle_config_text(c->config, "model", 0)) ||

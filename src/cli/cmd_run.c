@@ -345,6 +345,8 @@ static int read_ids(struct job *j, struct cli *c)
 
 int cli_run(struct cli *c)
 {
+    if (c->n_arg && cli_names_model(c, c->arg[0]))
+        return cli_usage(c, "'run' takes a prompt, not a model; a model is -m %s", c->arg[0]);
     struct job j = {.talk.c = c,
                     .json = ingle_config_flag(c->config, "json"),
                     .lines = ingle_config_flag(c->config, "lines")};

@@ -432,7 +432,11 @@ int cli_serve(struct cli *c)
 {
     int handed[MOST_HANDED] = {0};
     if (c->n_arg)
-        return cli_usage(c, "serve takes no argument, not '%s'", c->arg[0]);
+        return cli_usage(c, "serve takes no argument, not '%s'%s%s", c->arg[0],
+                         cli_names_model(c, c->arg[0]) ? "; a model is -m " : "",
+                         cli_names_model(c, c->arg[0]) ? c->arg[0] : "");
+    if (ingle_config_flag(c->config, "page-pull") && !ingle_config_is_set(c->config, "models"))
+        return cli_usage(c, "--page-pull is for --models: a server with one model has no list");
     if (ingle_config_flag(c->config, "plan"))
         return plan(c);
     const int n = handed_over(handed);

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { INPUT_LIMIT = 1 << 30, KEPT_LINE = 1 << 20 };
 
@@ -54,10 +55,22 @@ ingle_status cli_slurp(const char *path, char **out, size_t *n, struct err *err)
     return st;
 }
 
+ingle_status cli_slurp_or_text(const char *value, const char *mark, char **out, size_t *n,
+                               struct err *err)
+{
+    const char *first = value + strspn(value, " \t\r\n");
+    const bool text = mark[1] ? strstr(value, mark) != NULL : *first == *mark;
+    if (!text || access(value, F_OK) == 0)
+        return cli_slurp(value, out, n, err);
+    *n = strlen(value);
+    *out = mem_strdup(value);
+    return *out ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for %zu bytes", *n);
+}
+
 ingle_status cli_slurp_json(const char *path, char **out, size_t *n, struct err *err)
 {
     char *text;
-    ingle_status st = cli_slurp(path, &text, n, err);
+    ingle_status st = cli_slurp_or_text(path, "[", &text, n, err);
     if (st)
         return st;
     if (json_gate(text, *n, NULL, err)) {

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 ingle_status cli_open_engine(struct cli *c, struct ingle_model *m, int64_t max_logits,
                              struct ingle_engine **out, struct ingle_error *error)
@@ -27,11 +28,11 @@ static int open_grammar(struct cli *c, struct cli_talk *t)
     static const struct {
         const char *option;
         enum ingle_grammar_kind kind;
-        bool is_file;
-    } form[] = {{"grammar", INGLE_GRAMMAR_GBNF, true},
-                {"json-schema", INGLE_GRAMMAR_JSON_SCHEMA, true},
-                {"json-object", INGLE_GRAMMAR_JSON, false},
-                {"regex", INGLE_GRAMMAR_REGEX, false}};
+        const char *mark; /* of a text that may stand instead of a file; NULL: it is none */
+    } form[] = {{"grammar", INGLE_GRAMMAR_GBNF, "::="},
+                {"json-schema", INGLE_GRAMMAR_JSON_SCHEMA, "{"},
+                {"json-object", INGLE_GRAMMAR_JSON, NULL},
+                {"regex", INGLE_GRAMMAR_REGEX, NULL}};
     struct err err;
     struct ingle_error error;
     const char *first = NULL;
@@ -48,13 +49,14 @@ static int open_grammar(struct cli *c, struct cli_talk *t)
         const char *text = ingle_config_text(c->config, first, 0);
         char *file = NULL;
         size_t n = text ? strlen(text) : 0;
-        if (form[i].is_file && cli_slurp(text, &file, &n, &err))
+        if (form[i].mark && cli_slurp_or_text(text, form[i].mark, &file, &n, &err))
             return cli_fail_err(c, &err);
         const ingle_status st = ingle_grammar_open(&t->grammar, t->model, form[i].kind,
                                                    file ? file : text, n, &error);
         mem_free(file);
         if (st) {
-            err_set(&err, st, "%s: %s", form[i].is_file ? text : "--regex", error.text);
+            const bool named = form[i].mark && access(text, F_OK) == 0;
+            err_set(&err, st, "%s%s: %s", named ? "" : "--", named ? text : first, error.text);
             return cli_fail_err(c, &err);
         }
     }

@@ -489,7 +489,7 @@ void ingle_config_sampling(const struct ingle_config *c, struct ingle_sampling *
     }
     if (ingle_config_is_set(c, "xtc-probability") && !ingle_config_is_set(c, "xtc-threshold"))
         out->xtc_threshold = (float)ingle_config_number(c, "xtc-threshold");
-    if (ingle_config_is_set(c, "seed"))
+    if (ingle_config_is_set(c, "seed") && ingle_config_number(c, "seed") >= 0)
         out->seed = (uint64_t)ingle_config_number(c, "seed");
     if (c->n_bias) {
         out->bias = c->bias;

@@ -291,9 +291,12 @@ static ingle_status message(const struct ingle_reader *r, char **json, size_t *n
     if (!st) {
         /* What went out counts: a stop string cuts the content. */
         struct json_object *content = json_object_new_string_len(r->content.at, (int)r->content.n);
-        json_object_object_add(o, "content", content);
-        st = content ? engine_json_text(o, json, n, err)
-                     : err_set(err, INGLE_NOMEM, "no memory for a message");
+        if (content && !json_object_object_add(o, "content", content)) {
+            st = engine_json_text(o, json, n, err);
+        } else {
+            json_object_put(content);
+            st = err_set(err, INGLE_NOMEM, "no memory for a message");
+        }
     }
     json_object_put(o);
     return st;

@@ -57,6 +57,7 @@ struct router_model {
     char **arg;                  /* [n_arg] and NULL: of the last start */
     size_t n_arg;
     enum router_state state, then; /* then: after the end of the process */
+    bool pulled;   /* a client has named it: it is in no list of ours */
     bool removed;  /* by a new list: forgotten when it has no process and no requests */
     bool asked;    /* to be loaded although nobody waits */
     bool preload;  /* ... and nobody leaves for it */
@@ -182,6 +183,10 @@ void router_say(struct router *r, const struct router_model *m, const char *fmt,
  * ended by router_presets_release() also after a failure. */
 MUST_CHECK ingle_status router_models_read(const struct router *r, struct router_presets *p,
                                            struct err *err);
+/* The model of a name on a hub that a client has asked for: the one that is there, or a new one.
+ * INGLE_LIMIT: there are too many.  Sync: lock */
+MUST_CHECK ingle_status router_models_pull(struct router *r, const char *name,
+                                           struct router_model **out, struct err *err);
 /* They become the models, as far as they are others.  Sync: lock */
 MUST_CHECK ingle_status router_models_take(struct router *r, struct router_presets *p,
                                            struct err *err);

@@ -193,6 +193,7 @@ void router_put_props(struct router *r, const struct http_request *rq, struct st
     write_open(out, '{');
     write_member(out, "role", "router");
     write_member_int(out, "max_instances", r->models_max);
+    write_member_bool(out, "page_pull", ingle_config_flag(r->o.config, "page-pull"));
     write_member_bool(out, "models_autoload", !ingle_config_flag(r->o.config, "no-autoload"));
     write_member(out, "build_info", build);
     write_key(out, "server");

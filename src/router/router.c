@@ -341,6 +341,8 @@ ingle_status router_models_take(struct router *r, struct router_presets *p, stru
     struct router_model **end = &r->models;
     for (struct router_model *m = r->models; m; m = m->next) {
         struct router_preset *same = m->removed ? NULL : preset_of(p, m);
+        if (!same && m->pulled)
+            continue;
         if (same && same_options(same->config, m->config)) {
             mem_free(same->id);
             same->id = NULL;
@@ -364,6 +366,43 @@ ingle_status router_models_take(struct router *r, struct router_presets *p, stru
     }
     router_tell(r, "*", "models_reload", NULL);
     return st;
+}
+
+ingle_status router_models_pull(struct router *r, const char *name, struct router_model **out,
+                                struct err *err)
+{
+    enum { MOST_PULLED = 64 };
+    struct router_presets p = {0};
+    struct router_preset *one;
+    struct ingle_error error;
+    const char *id = strncmp(name, "hf:", 3) == 0 ? name + 3 : name;
+    struct router_model **end = &r->models;
+    int n = 0;
+    for (; *end; end = &(*end)->next) {
+        n += (*end)->pulled;
+        const char *own = ingle_config_text((*end)->config, "model", 0);
+        if (!(*end)->removed && (strcmp((*end)->id, id) == 0 || (own && strcmp(own, name) == 0))) {
+            *out = *end;
+            return INGLE_OK;
+        }
+    }
+    if (n >= MOST_PULLED)
+        return err_set(err, INGLE_LIMIT,
+                       "%d models were fetched for clients since the start, the limit is %d", n,
+                       MOST_PULLED);
+    ingle_status st = router_presets_new(&p, id, "a client", &one, err);
+    if (!st && ingle_config_set(one->config, "serve", "model", name, &error))
+        st = err_set(err, error.status, "%s", error.text);
+    struct router_model *m = st ? NULL : new_model(r, one);
+    router_presets_release(&p);
+    if (!st && !m)
+        st = err_set(err, INGLE_NOMEM, "no memory for the list of models");
+    if (st)
+        return st;
+    m->pulled = true;
+    *end = *out = m;
+    router_tell(r, "*", "models_reload", NULL);
+    return INGLE_OK;
 }
 
 /* The first time: nobody else is there yet. */
@@ -509,6 +548,11 @@ ingle_status router_open(struct router **out, const struct router_options *o, st
     ingle_status st = address_open(&r->address, o->config, o->listener, o->n_listeners, err);
     if (!st)
         st = read_models(r, err);
+    if (!st && ingle_config_flag(o->config, "page-pull") &&
+        ingle_config_flag(o->config, "insecure-no-auth"))
+        st = err_set(err, INGLE_ARG,
+                     "--page-pull lets clients fill the disk: not with --insecure-no-auth, give "
+                     "--api-key-file");
     if (!st)
         st = make_state(r, err);
     if (!st)

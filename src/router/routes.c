@@ -32,6 +32,7 @@ enum what {
     MODEL,
     LOAD,
     UNLOAD,
+    PULL,
     PROPS,
     METRICS
 };
@@ -549,6 +550,57 @@ static void load(struct router *r, struct http_exchange *x, const struct http_re
     json_object_put(body);
 }
 
+/* "hf:OWNER/NAME:CODE" from a body that says so, without or with "hf:". False: it is answered. */
+static bool read_pulled(struct http_exchange *x, const struct http_request *rq, char out[256])
+{
+    struct fault f = serve_watch(x);
+    struct json_object *body = request_body(rq->body, rq->n_body, &f),
+                       *v = body ? request_get(body, "model") : NULL;
+    const char *name = name_of(v, "model", &f);
+    if (name && strncmp(name, "hf:", 3) == 0)
+        name += 3;
+    if (!f.kind && (!name || !strchr(name, '/') || strstr(name, "://") || strlen(name) > 200))
+        request_fault(&f, FAULT_REQUEST, "model",
+                      "'model' must be OWNER/NAME or OWNER/NAME:CODE, at most 200 bytes");
+    else if (!f.kind)
+        snprintf(out, 256, "hf:%s", name);
+    if (f.kind)
+        serve_fail(x, rq,
+                   &(struct serve_error){.status = f.status, .param = f.param[0] ? f.param : NULL},
+                   "%s", f.message);
+    json_object_put(body);
+    return !f.kind;
+}
+
+/* A model of a hub joins the list and is loaded; the answer does not wait for that. */
+static void pull(struct router *r, struct http_exchange *x, const struct http_request *rq)
+{
+    struct router_model *m;
+    struct err err;
+    char name[256];
+    if (!ingle_config_flag(r->o.config, "page-pull")) {
+        serve_fail(x, rq, &(struct serve_error){.status = 403, .code = "page_pull_off"},
+                   "this server fetches no models for clients: it was started without --page-pull");
+        return;
+    }
+    if (!read_pulled(x, rq, name))
+        return;
+    pthread_mutex_lock(&r->lock);
+    const ingle_status st = router_models_pull(r, name, &m, &err);
+    if (!st) {
+        router_ask(r, m, false);
+        m->retry_at = 0;
+    }
+    pthread_mutex_unlock(&r->lock);
+    router_wake(r);
+    if (st)
+        serve_fail(x, rq,
+                   &(struct serve_error){.status = st == INGLE_LIMIT ? 429 : 500, .no_retry = true},
+                   "%s", err.msg);
+    else
+        reply_text(x, rq, "success", true);
+}
+
 static void gather_free(void *arg)
 {
     struct router_gather *g = arg;
@@ -779,6 +831,9 @@ void router_handle(void *arg, struct http_exchange *x, const struct http_request
     case LOAD:
     case UNLOAD:
         load(r, x, rq, found->what == UNLOAD);
+        return;
+    case PULL:
+        pull(r, x, rq);
         return;
     case PROPS:
     case METRICS:

@@ -91,8 +91,9 @@ static void put_generation(const struct serve *s, struct str *out)
     write_member_int(out, "n_ctx", s->engine_info.n_ctx);
     write_key(out, "params");
     write_open(out, '{');
-    write_member_int(out, "seed",
-                     ingle_config_is_set(s->config, "seed") ? (int64_t)p->seed : 4294967295);
+    const bool seeded =
+        ingle_config_is_set(s->config, "seed") && ingle_config_number(s->config, "seed") >= 0;
+    write_member_int(out, "seed", seeded ? (int64_t)p->seed : 4294967295);
     write_key(out, "temperature");
     write_float(out, p->temperature);
     write_member_int(out, "top_k", p->top_k);

@@ -360,7 +360,8 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .name = v->model_id,
         .fingerprint = v->fingerprint,
         .replica = v->replica,
-        .seeded = ingle_config_is_set(v->config, "seed"),
+        .seeded = ingle_config_is_set(v->config, "seed") &&
+                  ingle_config_number(v->config, "seed") >= 0,
         .thinking = ingle_config_flag(v->config, "think"),
         .ignore_end = ingle_config_flag(v->config, "ignore-eos"),
         .developer_own = strcmp(ingle_config_text(v->config, "developer-role", 0), "own") == 0,

@@ -540,6 +540,12 @@ class Commands(unittest.TestCase):
             out = self.ok(run("inspect", f.name)).stdout
             self.assertIn("\\u009b", out)
             self.assertNotRegex(out, "[\x1b\x9b]")
+        for args, want in (["--json-schema", ' {"const": "ü"}'], '"ü"'), (["-j", '{"type": "null"}'], "null"), (["--grammar", 'root ::= "ab"'], "ab"):
+            self.assertEqual(self.ok(run("run", "-q", *args, "x")).stdout.strip(), want)  # a text, as llama.cpp has it
+        for args in ["--json-schema", '{"type":'], ["--grammar", 'root ::= "a" x'], ["--tools", '[{"type"']:
+            r = run("run", "-q", *args, "x")
+            self.assertEqual((r.returncode, r.stdout), (1, ""), r.stderr)
+            self.assertNotIn("cannot open", r.stderr)
         grammar = ["run", "-q", "--grammar"]
         with tempfile.NamedTemporaryFile("w", suffix=".gbnf") as f:
             f.write('root ::= "\\x1b[31mred\\n\\x07\\u202Ex"')

@@ -488,6 +488,47 @@ class Pull(unittest.TestCase):
             p.communicate()
             presets.unlink()
 
+    def test_a_client_pulls(self):
+        """POST /models/pull of a router, where it is allowed."""
+        for options, status, word in ((["--page-pull", "--insecure-no-auth"], 1, "--insecure-no-auth"), ([], 0, "")):
+            presets = self.dir / "presets.ini"
+            presets.write_text(f"[m]\nmodel = {ROOT}/tests/data/nano/nano-gemma4-Q4_K_M.gguf\nthreads = 1\n")
+            with subprocess.Popen([INGLE, "serve", "-q", "--models", str(presets), "--port", "0", *options], stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True) as p:
+                if word:
+                    self.assertIn(word, p.communicate()[1])
+                    self.assertEqual(p.returncode, status)
+                    continue
+                url = p.stdout.readline().split()[-1]
+                self.assertEqual(self.ask(f"{url}/models/pull", {"model": "o/r"})[0], 403)
+                p.terminate()
+        with subprocess.Popen([INGLE, "serve", "-q", "--models", str(presets), "--hub", self.hub.url, "--hub-dir", str(self.dir), "--port", "0",
+                               "--page-pull", "-c", "512"], stdout=subprocess.PIPE, text=True) as p:
+            try:
+                url = p.stdout.readline().split()[-1]
+                for name in "r", "https://h/o/r", "o/r\n", 5, "o/" + "r" * 200:
+                    self.assertEqual(self.ask(f"{url}/models/pull", {"model": name})[0], 400, name)
+                self.assertTrue(self.ask(f"{url}/props")[1]["page_pull"])
+                for _ in range(2):  # it is there the second time
+                    self.assertEqual(self.ask(f"{url}/models/pull", {"model": "hf:o/r:Q4_K_M"}), (200, {"success": True}))
+                chat = {"model": "o/r:Q4_K_M", "max_tokens": 2, "messages": [{"role": "user", "content": "Hello"}]}
+                self.assertEqual(self.ask(f"{url}/v1/chat/completions", chat)[0], 200)
+                self.assertEqual([m["id"] for m in self.ask(f"{url}/v1/models?reload=1")[1]["data"]], ["m", "o/r:Q4_K_M"])
+                self.assertEqual(self.ask(f"{url}/models/pull", {"model": "o/none"})[0], 200)
+                status, body = self.ask(f"{url}/v1/chat/completions", dict(chat, model="o/none"))
+                self.assertIn(status, (500, 503))
+                self.assertIn("404", body["error"]["message"])
+            finally:
+                p.terminate()
+
+    def ask(self, url, body=None):
+        rq = urllib.request.Request(url, None if body is None else json.dumps(body).encode(), {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(rq) as r:
+                return r.status, json.loads(r.read())
+        except urllib.error.HTTPError as e:
+            return e.code, json.loads(e.read())
+
     def test_what_cannot_fit_is_not_fetched(self):
         say = "-n", "2", "--temp", "0", "-p", "Hello"
         r = self.ingle("run", "-m", "hf:o/r:Q4_K_M", "--memory", "2M", *say)

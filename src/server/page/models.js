@@ -96,6 +96,7 @@ async function showBox() {
   try {
     const [p, models] = await Promise.all([callJson('props'), callJson('v1/models')]);
     list = models.data;
+    $('models-pull').hidden = !p.page_pull;
     $('models-memory').textContent = p.memory ? `Memory planned: ${bytesText(p.memory.planned_bytes)} of ${bytesText(p.memory.budget_bytes)}; at most ${p.max_instances} models run.` : '';
     const planned = new Map((p.models ?? []).map(m => [m.id, m]));
     const focus = document.activeElement?.dataset?.model;
@@ -128,6 +129,17 @@ async function change(id, unload) {
   showBox();
 }
 
+async function fetchModel() {
+  const name = $('models-name').value.trim();
+  if (!name) return;
+  boxError('');
+  try {
+    await callJson('models/pull', {json: {model: name}});
+    $('models-name').value = '';
+  } catch (e) { boxError(e.message); }
+  showBox();
+}
+
 export function initModels(getChat, onChange, onPick, onLoading) {
   loading = onLoading;
   current = getChat;
@@ -138,6 +150,12 @@ export function initModels(getChat, onChange, onPick, onLoading) {
     onPick($('model').value);
     $('model').blur();
     showMachine();
+  };
+  $('models-fetch').onclick = fetchModel;
+  $('models-name').onkeydown = e => {
+    if (e.key !== 'Enter') return;
+    e.preventDefault(); // it would close the box
+    fetchModel();
   };
   $('open-models').onclick = () => { boxError(''); $('models-box').showModal(); showBox(); };
 }
