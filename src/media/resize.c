@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pillow's bicubic: a = -0.5, a support of 2 that grows with the scale when a picture shrinks,
- * first across and then down, each rounded to bytes.  Weights are fixed-point numbers of 22 bits,
- * so the result is the same everywhere. */
+/* Pillow's bicubic: a = -0.5, a support of 2 that grows with the scale when a picture shrinks, one
+ * direction after the other, each rounded to bytes.  Weights are fixed-point numbers of 22 bits, so
+ * the result is the same everywhere. */
 #include "media/media.h"
 
 #include "base/mem.h"
@@ -123,63 +123,97 @@ static void down(const struct filter *f, const uint8_t *in, uint8_t *out, int w,
     }
 }
 
-static ingle_status resize_across(const struct media_picture *in, int tw, uint8_t *out,
-                                  struct err *err)
+static ingle_status no_memory(struct err *err)
 {
-    if (tw == in->width) {
-        memcpy(out, in->rgb, (size_t)tw * (size_t)in->height * 3);
-        return INGLE_OK;
-    }
+    return err_set(err, INGLE_NOMEM, "no memory to resize a picture");
+}
+
+static void replace(struct media_picture *p, bool *own, struct media_picture by)
+{
+    if (*own)
+        mem_free(p->rgb);
+    *p = by;
+    *own = true;
+}
+
+/* The pixels of p are replaced; *own: they were its own, and are afterwards. */
+static ingle_status change_width(struct media_picture *p, bool *own, int tw, struct err *err)
+{
     struct filter f;
-    const ingle_status s = filter_init(&f, in->width, tw, err);
+    if (tw == p->width)
+        return INGLE_OK;
+    const ingle_status s = filter_init(&f, p->width, tw, err);
     if (s != INGLE_OK)
         return s;
-    across(&f, in->rgb, out, in->width, in->height, tw);
+    uint8_t *out = mem_calloc((size_t)p->height, (size_t)tw * 3);
+    if (out)
+        across(&f, p->rgb, out, p->width, p->height, tw);
     filter_release(&f);
+    if (!out)
+        return no_memory(err);
+    replace(p, own, (struct media_picture){tw, p->height, out});
     return INGLE_OK;
 }
 
-static ingle_status resize_down(const uint8_t *in, int w, int h, uint8_t *out, int th,
-                                struct err *err)
+static ingle_status change_height(struct media_picture *p, bool *own, int th, struct err *err)
 {
     struct filter f;
-    const ingle_status s = filter_init(&f, h, th, err);
+    if (th == p->height)
+        return INGLE_OK;
+    const ingle_status s = filter_init(&f, p->height, th, err);
     if (s != INGLE_OK)
         return s;
-    int32_t *sum = mem_calloc((size_t)w * 3, sizeof *sum);
-    if (sum)
-        down(&f, in, out, w, th, sum);
+    uint8_t *out = mem_calloc((size_t)th, (size_t)p->width * 3);
+    int32_t *sum = mem_calloc((size_t)p->width * 3, sizeof *sum);
+    const bool ok = out && sum;
+    if (ok)
+        down(&f, p->rgb, out, p->width, th, sum);
     filter_release(&f);
     mem_free(sum);
-    return sum ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to resize a picture");
+    if (!ok) {
+        mem_free(out);
+        return no_memory(err);
+    }
+    replace(p, own, (struct media_picture){p->width, th, out});
+    return INGLE_OK;
+}
+
+/* Pillow 13 begins with the height where that takes off more than twice as many lines as columns:
+ * tall pictures, such as those of a telephone's screen.  The order shows in the last bits. */
+static bool is_down_first(const struct media_picture *p, int tw, int th)
+{
+    return th < p->height && (int64_t)p->height - th > 2 * ((int64_t)p->width - tw);
 }
 
 ingle_status media_resize(const struct media_picture *in, int tw, int th, struct media_picture *out,
                           struct err *err)
 {
-    struct media_picture p = {.width = tw, .height = in->height};
-    size_t row;
     ingle_status s = media_check_pixels(in->width, in->height, "resize", err);
     if (s != INGLE_OK)
         return s;
-    if (tw < 1 || th < 1 || !num_mul((size_t)tw, 3, &row))
+    if (tw < 1 || th < 1 || tw > MEDIA_MAX_BUDGET * MEDIA_BLOCK ||
+        th > MEDIA_MAX_BUDGET * MEDIA_BLOCK)
         return err_set(err, INGLE_ARG, "a picture cannot get %d x %d pixels", tw, th);
-    p.rgb = mem_calloc((size_t)in->height, row);
-    if (!p.rgb)
-        return err_set(err, INGLE_NOMEM, "no memory to resize a picture");
-    s = resize_across(in, tw, p.rgb, err);
-    if (s == INGLE_OK && th != p.height) {
-        uint8_t *rgb = mem_calloc((size_t)th, row);
-        s = rgb ? resize_down(p.rgb, tw, p.height, rgb, th, err)
-                : err_set(err, INGLE_NOMEM, "no memory to resize a picture");
-        mem_free(p.rgb);
-        p.rgb = rgb;
-        p.height = th;
+    struct media_picture p = *in;
+    bool own = false;
+    if (is_down_first(in, tw, th))
+        s = change_height(&p, &own, th, err);
+    if (s == INGLE_OK)
+        s = change_width(&p, &own, tw, err);
+    if (s == INGLE_OK)
+        s = change_height(&p, &own, th, err);
+    if (s == INGLE_OK && !own) { /* the size was right */
+        const size_t n = (size_t)tw * (size_t)th * 3;
+        uint8_t *rgb = mem_alloc(n);
+        if (!rgb)
+            return no_memory(err);
+        memcpy(rgb, in->rgb, n);
+        replace(&p, &own, (struct media_picture){tw, th, rgb});
     }
-    if (s != INGLE_OK)
-        media_picture_release(&p);
-    else
+    if (s == INGLE_OK)
         *out = p;
+    else if (own)
+        media_picture_release(&p);
     return s;
 }
 
