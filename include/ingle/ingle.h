@@ -221,8 +221,9 @@ struct ingle_chat {
     bool developer_own;
     const char *effort;        /* DeepSeek V4: reasoning effort, or NULL */
     struct ingle_bounds *bounds; /* NULL: none */
-    /* [n_media]: of the parts of messages with type image, image_url, audio or input_audio, in
-     * their order.  Borrowed for the call */
+    /* [n_media]: of the parts of messages with type image, image_url, audio or input_audio: a
+     * part's member "medium" is its number here; of parts without it, as they come.  Borrowed for
+     * the call */
     struct ingle_medium *const *media;
     size_t n_media;
 };

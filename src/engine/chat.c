@@ -45,9 +45,9 @@ size_t ingle_prompt_stable(const struct ingle_model *m, const int32_t *ids, size
     return b.n ? (size_t)b.at[b.n - 1] : 0;
 }
 
-/* Media that the prompt of a conversation has, or NULL. */
+/* Media that the prompt of a conversation has, as its markers have them. */
 struct media {
-    struct ingle_medium *const *at;
+    struct ingle_medium **at;
     size_t n;
 };
 
@@ -129,6 +129,25 @@ static ingle_status check_media(const struct ingle_chat *c, const struct text_pr
     return INGLE_OK;
 }
 
+static ingle_status order_media(const struct ingle_chat *c, const struct text_prompt *p,
+                                struct media *out, struct err *err)
+{
+    if (!c->n_media)
+        return INGLE_OK;
+    out->at = mem_calloc(c->n_media, sizeof *out->at);
+    if (!out->at)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu media", c->n_media);
+    out->n = c->n_media;
+    for (size_t i = 0; i < c->n_media; i++) {
+        const size_t from = p->medium[i] < 0 ? i : (size_t)p->medium[i];
+        if (from >= c->n_media)
+            return err_set(err, INGLE_ARG, "'medium' of part %zu is %zu, %zu media are given", i,
+                           from, c->n_media);
+        out->at[i] = c->media[from];
+    }
+    return INGLE_OK;
+}
+
 static ingle_status render(const struct ingle_model *m, const struct ingle_chat *c,
                            struct ingle_prompt *out, struct err *err)
 {
@@ -157,9 +176,12 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
         st = text_chat_render(m->chat, messages, tools, &o, &p, err);
     if (!st)
         st = check_media(c, &p, err);
-    const struct media media = {c->media, c->n_media};
+    struct media media = {NULL, 0};
+    if (!st)
+        st = order_media(c, &p, &media, err);
     if (!st)
         st = give_prompt(m->chat, m, &p, &media, c->bounds, out, err);
+    mem_free(media.at);
     text_prompt_release(&p);
     json_object_put(messages);
     json_object_put(tools);

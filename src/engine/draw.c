@@ -206,7 +206,9 @@ static ingle_status compute(struct ingle_session *s, struct sched_draft_item *it
     struct ingle_engine *e = s->e;
     const int64_t pending = session_pending(s->s), length = session_length(s->s);
     const uint64_t began = clock_now();
-    ingle_status st = INGLE_OK;
+    ingle_status st = engine_media_ready(e, s->s, -1, err);
+    if (st)
+        return st;
     if (item->width) {
         struct session_work w = {.s = s->s, .want = FAMILY_LOGITS_ALL, .guessed = true};
         st = session_step(e->runner, &w, 1, &e->cancel, err);
@@ -225,6 +227,7 @@ static ingle_status compute(struct ingle_session *s, struct sched_draft_item *it
             return st;
     }
     st = session_finish(s->s, logits, &e->cancel, err);
+    engine_media_used(e, s->s);
     engine_sparse_tell(s);
     engine_select_take(s);
     if (!st && s->drawing && pending == 1)

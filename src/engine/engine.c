@@ -72,6 +72,7 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
                                    .model = e->model->name[0] ? e->model->name : e->model->path,
                                    .numerics = e->numerics,
                                    .lock = o->lock,
+                                   .media_rows = engine_media_rows(e),
                                    .disk = o->kv_disk,
                                    .disk_bytes = o->kv_disk_bytes ? o->kv_disk_bytes : DISK_BYTES,
                                    .disk_tokens = o->kv_pool_tokens,
@@ -272,6 +273,8 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         num_add_u64(sum, out->part.logits_bytes, &sum) &&
         num_add_u64(sum, drafter_bytes(e), &sum) &&
         num_add_u64(sum, engine_shortener_bytes(e), &sum) && num_add_u64(sum, out->texts, &sum) &&
+        num_add_u64(sum, engine_media_bytes(e), &sum) &&
+        num_add_u64(sum, engine_media_cache_bytes(e), &sum) &&
         num_add_u64(sum, e->weight_bytes, &out->total);
     if (!ok)
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
@@ -499,11 +502,13 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"samplers", need->samplers},
         {"reads from disk", need->part.disk_memory_bytes},
         {"prompt drafter", engine_shortener_bytes(e)},
+        {"encoders", engine_media_bytes(e)},
+        {"encoded media", engine_media_cache_bytes(e)},
     };
     out->n_items = 0;
     for (size_t i = 0; i < sizeof item / sizeof *item; i++) {
         /* Experts that are all in memory are weights like others. */
-        if ((i == 13 && !item[i].bytes) || (i == 12 && !need->part.disk_memory_bytes) ||
+        if ((i >= 13 && !item[i].bytes) || (i == 12 && !need->part.disk_memory_bytes) ||
             (i == 1 && !e->expert_budget) || (i == 2 && !e->draft) || (i == 3 && !e->draft_text))
             continue;
         out->item[out->n_items].name = item[i].name;
@@ -757,6 +762,8 @@ ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m,
     if (!st)
         st = engine_shortener_prepare(e, o, err);
     if (!st)
+        st = engine_media_prepare(e, o, err);
+    if (!st)
         st = engine_draft_choose(e, o, suits, err);
     /* in the model's own file */
     const struct model *own = e->draft && !e->draft->file ? e->draft->weights : NULL;
@@ -937,6 +944,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     r.identity = e->identity;
     r.draft_identity = e->draft ? e->draft->identity : 0;
     st = session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
+    if (!st)
+        st = engine_media_open(e, err);
     return st ? st : engine_shortener_open(e, err);
 }
 
@@ -967,6 +976,7 @@ void ingle_engine_close(struct ingle_engine *e)
         return;
     engine_shortener_close(e);
     session_runner_free(e->runner);
+    engine_media_free(e->media);
     engine_draft_free(e->draft);
     if (e->self)
         e->family->free(e->self);
@@ -1028,8 +1038,7 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
     snprintf(out->kv_select_why, sizeof out->kv_select_why, "%s",
              e->select_why ? e->select_why : "");
     engine_paging_count(e, &out->paging);
-    out->mmproj = "";
-    out->mmproj_why = "this version reads text only";
+    engine_media_info(e, out);
 }
 
 const uint64_t *ingle_engine_expert_hits(const struct ingle_engine *e, int64_t layer)

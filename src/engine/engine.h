@@ -112,6 +112,8 @@ struct ingle_engine {
     bool select_told;             /* that somebody asked for it in vain */
     bool paging_told;           /* that there is nothing to keep on disk */
     const char *gaps_why;       /* why no part of a prompt can be left out; NULL: it can */
+    struct engine_media *media; /* encoders of pictures and sound, or NULL; */
+    char media_why[240];        /* ... why there are none */
     struct engine_shortener *shortener;   /* what shortens prompts, or NULL */
     /* the numerics, with how prompts and answers are computed where nobody says */
     char named[80];

@@ -2,9 +2,13 @@
 /* media - pictures and sounds: from what comes to what stands in a prompt. */
 #include "engine/engine.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/sha256.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 static int32_t find(const struct tokenizer *t, const char *spelling)
@@ -52,30 +56,264 @@ static ingle_status check_media(const struct ingle_media *in, struct err *err)
     return INGLE_OK;
 }
 
-ingle_status ingle_medium_open(struct ingle_medium **out, struct ingle_engine *e,
-                               const struct ingle_media *in, struct ingle_error *error)
+/* ---- the encoders ---- */
+
+enum { DEFAULT_CACHE = 256 << 20, MOST_SOFT = 1120 };
+
+struct engine_media {
+    struct ingle_engine *e;
+    struct tower *tower;
+    struct tower_info info;
+    struct media_decoder *decoder;
+    char *path;
+    int32_t budget;        /* INGLE_MEDIA_AUTO, or soft tokens */
+    uint64_t cache_bytes;  /* at most */
+    pthread_mutex_t lock;
+    struct ingle_medium *first;    /* Sync: lock; all that there are */
+    uint64_t clock, bytes;         /* Sync: lock; bytes of rows */
+    struct ingle_media_counts counts; /* Sync: lock */
+};
+
+static const char *why_not(const struct ingle_engine *e)
 {
-    struct err err;
-    ingle_status st = check_media(in, &err);
-    (void)out;
+    return e->media_why[0] ? e->media_why : "its encoders are not there";
+}
+
+static ingle_status find_tower(struct ingle_engine *e, const struct ingle_engine_options *o,
+                               char **path, struct err *err)
+{
+    const bool is_auto = !o->mmproj || strcmp(o->mmproj, "auto") == 0;
+    *path = NULL;
+    if (o->mmproj && strcmp(o->mmproj, "off") == 0) {
+        snprintf(e->media_why, sizeof e->media_why, "--mmproj is off");
+        return INGLE_OK;
+    }
+    if (strcmp(e->family->arch, "gemma4") != 0) {
+        snprintf(e->media_why, sizeof e->media_why, "there are encoders for Gemma 4 only");
+        return is_auto ? INGLE_OK
+                       : err_set(err, INGLE_UNSUP,
+                                 "'%s': encoders of pictures and sound are for Gemma 4, the model "
+                                 "'%s' is none",
+                                 o->mmproj, e->model->path);
+    }
+    if (!is_auto) {
+        *path = mem_strdup(o->mmproj);
+        return *path ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a path");
+    }
+    struct err none;
+    const ingle_status st = tower_find(e->model->path, path, &none);
+    if (st && st != INGLE_NOTFOUND && st != INGLE_IO)
+        return err_set(err, st, "%s", none.msg);
+    if (st)
+        snprintf(e->media_why, sizeof e->media_why, "%.*s", (int)sizeof e->media_why - 1, none.msg);
+    return INGLE_OK;
+}
+
+static ingle_status open_tower(struct engine_media *m, struct err *err)
+{
+    struct ingle_engine *e = m->e;
+    const struct tower_options o = {.device = e->device,
+                                    .width = e->info.n_embd,
+                                    .model = e->model->path,
+                                    .most_tokens = MOST_SOFT,
+                                    .sink = &e->sink};
+    /* the model's own file is open already */
+    const bool own = !m->path || strcmp(m->path, e->model->path) == 0;
+    const ingle_status st = own ? tower_open_file(&m->tower, e->model->file, &o, err)
+                                : tower_open(&m->tower, m->path, &o, err);
     if (!st)
-        st = err_set(&err, INGLE_UNSUP,
-                     "%s: the model '%s' reads text only: its encoders of pictures and sound are "
-                     "not there",
-                     name_of(in), e->model->path);
-    return engine_say(error, st, &err);
+        tower_info(m->tower, &m->info);
+    return st;
+}
+
+static ingle_status check_options(const struct ingle_engine_options *o, struct err *err)
+{
+    if (o->image_tokens && o->image_tokens != INGLE_MEDIA_AUTO && !media_is_budget(o->image_tokens))
+        return err_set(err, INGLE_ARG,
+                       "image_tokens is %d, none of 70, 140, 280, 560, 1120, %d (auto) and 0",
+                       o->image_tokens, INGLE_MEDIA_AUTO);
+    return INGLE_OK;
+}
+
+ingle_status engine_media_prepare(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                  struct err *err)
+{
+    char *path;
+    ingle_status st = check_options(o, err);
+    if (!st)
+        st = find_tower(e, o, &path, err);
+    /* the built-in model has no path */
+    const bool own = e->model->file && io_kind(e->model->file) == IO_GGUF &&
+                     tower_is_in(e->model->file) && !(o->mmproj && strcmp(o->mmproj, "off") == 0);
+    if (st || (!path && !own))
+        return st;
+    struct engine_media *m = mem_zalloc(sizeof *m);
+    if (!m) {
+        mem_free(path);
+        return err_set(err, INGLE_NOMEM, "no memory for encoders");
+    }
+    pthread_mutex_init(&m->lock, NULL);
+    m->e = e;
+    m->path = path;
+    m->cache_bytes = o->media_cache ? o->media_cache : DEFAULT_CACHE;
+    st = open_tower(m, err);
+    if (!st)
+        st = media_decoder_create(&m->decoder, err);
+    if (st) {
+        engine_media_free(m);
+        return st;
+    }
+    m->budget = o->image_tokens ? o->image_tokens : (int32_t)m->info.budget;
+    m->counts.budget_bytes = m->cache_bytes;
+    e->media = m;
+    e->media_why[0] = 0;
+    return INGLE_OK;
+}
+
+static void end(struct ingle_medium *m)
+{
+    union {
+        const float *in;
+        float *out;
+    } rows = {m->soft.rows};
+    mem_free(rows.out);
+    media_picture_release(&m->picture);
+    media_sound_release(&m->sound);
+    mem_free(m);
+}
+
+void engine_media_free(struct engine_media *m)
+{
+    if (!m)
+        return;
+    for (struct ingle_medium *x = m->first, *next; x; x = next) {
+        next = x->next;
+        end(x);
+    }
+    media_decoder_free(m->decoder);
+    tower_close(m->tower);
+    pthread_mutex_destroy(&m->lock);
+    mem_free(m->path);
+    mem_free(m);
+}
+
+uint64_t engine_media_bytes(const struct ingle_engine *e)
+{
+    return e->media ? e->media->info.weight_bytes + e->media->info.scratch_bytes : 0;
+}
+
+uint64_t engine_media_cache_bytes(const struct ingle_engine *e)
+{
+    return e->media ? e->media->cache_bytes : 0;
+}
+
+int64_t engine_media_rows(const struct ingle_engine *e)
+{
+    return e->media && e->media->info.pictures && e->info.both ? MOST_SOFT : 0;
+}
+
+ingle_status engine_media_open(struct ingle_engine *e, struct err *err)
+{
+    return e->media ? tower_reserve(e->media->tower, err) : INGLE_OK;
+}
+
+void engine_media_info(const struct ingle_engine *e, struct ingle_engine_info *out)
+{
+    const struct engine_media *m = e->media;
+    out->mmproj = "";
+    out->mmproj_why = m ? "" : why_not(e);
+    if (!m)
+        return;
+    out->sees = m->info.pictures;
+    out->hears = m->info.sound;
+    out->mmproj = m->info.path;
+    out->mmproj_bytes = engine_media_bytes(e);
+    out->image_tokens = m->budget;
+    out->media_cache = m->cache_bytes;
+}
+
+/* ---- names ---- */
+
+static void hold(struct session_medium *soft, int by);
+
+struct ingle_medium *engine_medium_of(struct session_medium *m)
+{
+    return m->hold == hold ? (struct ingle_medium *)(void *)m : NULL;
+}
+
+static uint64_t bytes_of(const struct ingle_medium *m)
+{
+    return (uint64_t)m->soft.n * (uint64_t)m->of->info.width * sizeof(float);
+}
+
+/* With the lock. */
+static void drop_rows(struct ingle_medium *m)
+{
+    union {
+        const float *in;
+        float *out;
+    } rows = {m->soft.rows};
+    if (!rows.in)
+        return;
+    mem_free(rows.out);
+    m->soft.rows = NULL;
+    m->of->bytes -= bytes_of(m);
+}
+
+/* With the lock: it is of no use any more. */
+static void drop(struct ingle_medium *m)
+{
+    struct ingle_medium **at = &m->of->first;
+    while (*at != m)
+        at = &(*at)->next;
+    *at = m->next;
+    drop_rows(m);
+    end(m);
+}
+
+/* Those that nobody refers to, and rows that every step has had, the oldest first, until so many
+ * bytes more have room.  With the lock; the engine thread. */
+static void make_room(struct engine_media *of, uint64_t bytes)
+{
+    while (of->bytes + bytes > of->cache_bytes) {
+        struct ingle_medium *oldest = NULL;
+        for (struct ingle_medium *m = of->first; m; m = m->next)
+            if (m->soft.rows && (!m->refs || m->used) && (!oldest || m->stamp < oldest->stamp))
+                oldest = m;
+        if (!oldest)
+            return;
+        if (oldest->refs)
+            drop_rows(oldest);
+        else
+            drop(oldest);
+    }
+}
+
+static void give(struct ingle_medium *m, int by)
+{
+    struct engine_media *of = m->of;
+    pthread_mutex_lock(&of->lock);
+    m->refs += by;
+    if (!m->refs && !m->soft.rows)
+        drop(m);
+    pthread_mutex_unlock(&of->lock);
+}
+
+static void hold(struct session_medium *soft, int by)
+{
+    give((struct ingle_medium *)(void *)soft, by);
 }
 
 struct ingle_medium *ingle_medium_ref(struct ingle_medium *m)
 {
-    atomic_fetch_add(&m->refs, 1);
+    give(m, 1);
     return m;
 }
 
 void ingle_medium_close(struct ingle_medium *m)
 {
-    if (m && atomic_fetch_sub(&m->refs, 1) == 1)
-        mem_free(m);
+    if (m)
+        give(m, -1);
 }
 
 void ingle_medium_info(const struct ingle_medium *m, struct ingle_medium_info *out)
@@ -83,18 +321,331 @@ void ingle_medium_info(const struct ingle_medium *m, struct ingle_medium_info *o
     *out = m->info;
 }
 
-void ingle_engine_media(const struct ingle_engine *e, struct ingle_media_counts *out)
+/* The one with this name, or of these bytes, with a reference; NULL: there is none. */
+static struct ingle_medium *find_known(struct engine_media *of, const uint8_t *id,
+                                       const uint8_t *file)
 {
-    (void)e;
-    *out = (struct ingle_media_counts){0};
+    pthread_mutex_lock(&of->lock);
+    struct ingle_medium *m = of->first;
+    while (m && !(id && memcmp(m->soft.id, id, MEDIA_ID_BYTES) == 0) &&
+           !(file && m->has_file && memcmp(m->file, file, MEDIA_ID_BYTES) == 0))
+        m = m->next;
+    if (m) {
+        m->refs++;
+        m->stamp = ++of->clock;
+    }
+    pthread_mutex_unlock(&of->lock);
+    return m;
 }
 
-/* ---- in prompts ---- */
+/* Takes m, unless one of its name is there: that is given then. */
+static struct ingle_medium *settle(struct engine_media *of, struct ingle_medium *m)
+{
+    struct ingle_medium *known = find_known(of, m->soft.id, NULL);
+    if (known) {
+        end(m);
+        return known;
+    }
+    pthread_mutex_lock(&of->lock);
+    m->refs = 1;
+    m->stamp = ++of->clock;
+    m->next = of->first;
+    of->first = m;
+    pthread_mutex_unlock(&of->lock);
+    return m;
+}
+
+/* ---- from what comes ---- */
 
 static const char *kind_name(enum ingle_media_kind k)
 {
     return k == INGLE_MEDIA_AUDIO ? "sound" : "picture";
 }
+
+static ingle_status check_kind(const struct engine_media *m, const struct ingle_media *in,
+                               enum ingle_media_kind kind, struct err *err)
+{
+    if (in->kind != INGLE_MEDIA_ANY && in->kind != kind)
+        return err_set(err, INGLE_ARG, "%s: it is a %s, but a %s is wanted", name_of(in),
+                       kind_name(kind), kind_name(in->kind));
+    if (kind == INGLE_MEDIA_AUDIO ? !m->info.sound : !m->info.pictures)
+        return err_set(err, INGLE_UNSUP, "%s: the model '%s' %s", name_of(in), m->e->model->path,
+                       kind == INGLE_MEDIA_AUDIO ? "does not hear: its file has no encoder of sound"
+                                                 : "does not see: its file has no encoder of "
+                                                   "pictures");
+    return INGLE_OK;
+}
+
+/* Of the picture p, which stays the caller's. */
+static ingle_status see(struct engine_media *of, const struct ingle_media *in,
+                        const struct media_picture *p, struct ingle_medium *m, struct err *err)
+{
+    int n = 0;
+    int32_t budget = in->budget ? in->budget : of->budget;
+    if (budget == INGLE_MEDIA_AUTO)
+        budget = media_auto_budget(p->width, p->height, of->info.side);
+    ingle_status st = media_prepare(p, budget, of->info.side, &m->picture, &n, err);
+    if (st)
+        return st;
+    const int64_t across = m->picture.width / of->info.side, down = m->picture.height / of->info.side;
+    if (across > of->info.most_blocks || down > of->info.most_blocks)
+        return err_set(err, INGLE_LIMIT,
+                       "%s: %d x %d pixels are %lld x %lld blocks, the encoder has positions for "
+                       "%lld",
+                       name_of(in), p->width, p->height, (long long)across, (long long)down,
+                       (long long)of->info.most_blocks);
+    media_picture_identity(&m->picture, budget, tower_digest(of->tower), m->soft.id);
+    m->info = (struct ingle_medium_info){.kind = INGLE_MEDIA_IMAGE,
+                                         .n_soft = n,
+                                         .width = p->width,
+                                         .height = p->height,
+                                         .used_width = m->picture.width,
+                                         .used_height = m->picture.height,
+                                         .budget = budget};
+    return INGLE_OK;
+}
+
+/* Takes the samples of s. */
+static ingle_status hear(struct engine_media *of, const struct ingle_media *in,
+                         struct media_sound *s, struct ingle_medium *m, struct err *err)
+{
+    ingle_status st = media_check_samples(s->samples, s->n, name_of(in), err);
+    if (st)
+        return st;
+    m->sound = *s;
+    *s = (struct media_sound){0};
+    const int64_t n = tower_sound_tokens(of->tower, (int64_t)m->sound.n);
+    if (n < 1)
+        return err_set(err, INGLE_ARG, "%s: %zu samples are too short for a token", name_of(in),
+                       m->sound.n);
+    media_sound_identity(&m->sound, tower_digest(of->tower), m->soft.id);
+    m->info = (struct ingle_medium_info){.kind = INGLE_MEDIA_AUDIO,
+                                         .n_soft = n,
+                                         .seconds = (double)m->sound.n / MEDIA_RATE};
+    return INGLE_OK;
+}
+
+static ingle_status take(struct engine_media *of, const struct ingle_media *in,
+                         struct media_data *data, struct ingle_medium *m, struct err *err)
+{
+    union {
+        const unsigned char *in;
+        unsigned char *out;
+    } rgb = {in->rgb};
+    const struct media_picture given = {in->width, in->height, rgb.out};
+    const bool sound = in->samples || (in->bytes && data->kind == MEDIA_WAV);
+    ingle_status st =
+        check_kind(of, in, sound ? INGLE_MEDIA_AUDIO : INGLE_MEDIA_IMAGE, err);
+    if (!st && in->rgb)
+        st = media_check_pixels(in->width, in->height, name_of(in), err);
+    if (!st && in->samples) {
+        data->sound.samples = mem_calloc(in->n_samples + 1, sizeof *data->sound.samples);
+        if (!data->sound.samples)
+            return err_set(err, INGLE_NOMEM, "%s: no memory for %zu samples", name_of(in),
+                           in->n_samples);
+        memcpy(data->sound.samples, in->samples, in->n_samples * sizeof *in->samples);
+        data->sound.n = in->n_samples;
+    }
+    if (st)
+        return st;
+    return sound ? hear(of, in, &data->sound, m, err)
+                 : see(of, in, in->rgb ? &given : &data->picture, m, err);
+}
+
+static void hash_file(const struct ingle_media *in, int32_t budget, uint8_t *out)
+{
+    struct sha256 h;
+    sha256_init(&h);
+    sha256_add(&h, &budget, sizeof budget);
+    sha256_add(&h, in->bytes, in->n_bytes);
+    sha256_end(&h, out);
+}
+
+static ingle_status open_medium(struct engine_media *of, const struct ingle_media *in,
+                                struct ingle_medium **out, struct err *err)
+{
+    struct media_data data = {MEDIA_UNKNOWN, {0, 0, NULL}, {0, NULL}};
+    uint8_t file[MEDIA_ID_BYTES];
+    if (in->bytes) {
+        hash_file(in, in->budget ? in->budget : of->budget, file);
+        struct ingle_medium *known = find_known(of, NULL, file);
+        if (known) {
+            const ingle_status st = check_kind(of, in, known->info.kind, err);
+            if (st)
+                ingle_medium_close(known);
+            else
+                *out = known;
+            return st;
+        }
+    }
+    struct ingle_medium *m = mem_zalloc(sizeof *m);
+    if (!m)
+        return err_set(err, INGLE_NOMEM, "%s: no memory", name_of(in));
+    m->of = of;
+    ingle_status st = INGLE_OK;
+    if (in->bytes)
+        st = media_decode(of->decoder, in->bytes, in->n_bytes, name_of(in), &data, err);
+    if (!st)
+        st = take(of, in, &data, m, err);
+    media_data_release(&data);
+    if (st) {
+        end(m);
+        return st;
+    }
+    const bool sound = m->info.kind == INGLE_MEDIA_AUDIO;
+    m->soft.n = m->info.n_soft;
+    m->soft.sound = sound;
+    m->soft.token = sound ? of->e->model->media.audio : of->e->model->media.image;
+    m->soft.hold = hold;
+    m->info.n_tokens = m->info.n_soft + 2;
+    memcpy(m->info.id, m->soft.id, sizeof m->info.id);
+    m->has_file = in->bytes != NULL;
+    if (m->has_file)
+        memcpy(m->file, file, sizeof m->file);
+    *out = settle(of, m);
+    return INGLE_OK;
+}
+
+ingle_status ingle_medium_open(struct ingle_medium **out, struct ingle_engine *e,
+                               const struct ingle_media *in, struct ingle_error *error)
+{
+    struct err err;
+    const struct engine_media_ids *ids = &e->model->media;
+    ingle_status st = check_media(in, &err);
+    if (!st && !e->media)
+        st = err_set(&err, INGLE_UNSUP, "%s: the model '%s' reads text only: %s", name_of(in),
+                     e->model->path, why_not(e));
+    else if (!st && (ids->image < 0 || ids->audio < 0))
+        st = err_set(&err, INGLE_UNSUP,
+                     "%s: the vocabulary of '%s' has no tokens for pictures and sound",
+                     name_of(in), e->model->path);
+    if (!st)
+        st = open_medium(e->media, in, out, &err);
+    return engine_say(error, st, &err);
+}
+
+/* ---- encoding ---- */
+
+static int tell(void *arg, double done)
+{
+    const struct ingle_engine *e = arg;
+    return report_progress(&e->sink, "encode", done, 1) || atomic_load(&e->cancel);
+}
+
+ingle_status engine_media_encode(struct ingle_engine *e, const struct session_medium *medium,
+                                 const struct tower_run *run, double *seconds, struct err *err)
+{
+    union {
+        const struct session_medium *in;
+        struct session_medium *out;
+    } of = {medium};
+    struct ingle_medium *m = engine_medium_of(of.out);
+    struct engine_media *x = e->media;
+    *seconds = 0;
+    if (!m || !x)
+        return err_set(err, INGLE_NOTFOUND,
+                       "a %s of the session is not there, only its name: it must be given again",
+                       medium->sound ? "sound" : "picture");
+    if (m->soft.rows)
+        return INGLE_OK;
+    float *rows = mem_calloc((size_t)m->soft.n, (size_t)x->info.width * sizeof *rows);
+    if (!rows)
+        return err_set(err, INGLE_NOMEM, "no memory for %lld soft tokens", (long long)m->soft.n);
+    const struct tower_run own = {.step = tell, .arg = e, .cancel = &e->cancel};
+    const uint64_t began = clock_now();
+    give(m, 1);
+    ingle_status st =
+        m->info.kind == INGLE_MEDIA_AUDIO
+            ? tower_sound(x->tower, m->sound.samples, (int64_t)m->sound.n, rows, run ? run : &own,
+                          err)
+            : tower_picture(x->tower, m->picture.rgb, m->picture.width, m->picture.height, rows,
+                            run ? run : &own, err);
+    *seconds = (double)(clock_now() - began) * 1e-9;
+    for (int64_t i = 0; !st && i < m->soft.n * x->info.width; i++)
+        if (!isfinite(rows[i]))
+            st = err_set(err, INGLE_NUMERIC, "soft token %lld of a %s is no number: element %lld",
+                         (long long)(i / x->info.width), kind_name(m->info.kind),
+                         (long long)(i % x->info.width));
+    pthread_mutex_lock(&x->lock);
+    if (!st) {
+        make_room(x, bytes_of(m));
+        m->soft.rows = rows;
+        m->used = false;
+        m->stamp = ++x->clock;
+        x->bytes += bytes_of(m);
+        x->counts.n_encoded++;
+        x->counts.encoded_tokens += m->soft.n;
+        x->counts.encode_seconds += *seconds;
+    }
+    pthread_mutex_unlock(&x->lock);
+    if (st)
+        mem_free(rows);
+    give(m, -1);
+    return st;
+}
+
+ingle_status engine_media_ready(struct ingle_engine *e, const struct session *s, int64_t n,
+                                struct err *err)
+{
+    const struct session_medium *m;
+    ingle_status st = INGLE_OK;
+    double seconds;
+    while (!st && session_n_media(s) && (m = session_lacks(s, n)))
+        st = engine_media_encode(e, m, NULL, &seconds, err);
+    return st;
+}
+
+void engine_media_used(struct ingle_engine *e, const struct session *s)
+{
+    const size_t n = session_n_media(s);
+    if (!n || !e->media)
+        return;
+    pthread_mutex_lock(&e->media->lock);
+    for (size_t i = 0; i < n; i++) {
+        const struct session_soft soft = session_medium_at(s, i);
+        struct ingle_medium *m = engine_medium_of(soft.medium);
+        if (m && soft.start + soft.medium->n <= session_length(s))
+            m->used = true;
+    }
+    make_room(e->media, 0);
+    pthread_mutex_unlock(&e->media->lock);
+}
+
+void engine_media_count(struct ingle_engine *e, const struct session_soft *soft, size_t n_soft,
+                        int64_t kept, struct ingle_usage *usage)
+{
+    struct engine_media *x = e->media;
+    if (!x || !n_soft)
+        return;
+    pthread_mutex_lock(&x->lock);
+    for (size_t i = 0; i < n_soft; i++) {
+        const struct session_medium *m = soft[i].medium;
+        const bool reused = soft[i].start + m->n <= kept;
+        x->counts.n_media++;
+        x->counts.n_reused += reused;
+        x->counts.n_kept += !reused && m->rows;
+        *(m->sound ? &x->counts.audio_tokens : &x->counts.image_tokens) += m->n + 2;
+        if (usage)
+            *(m->sound ? &usage->audio_tokens : &usage->image_tokens) += m->n + 2;
+    }
+    if (usage)
+        usage->n_media = (int64_t)n_soft;
+    pthread_mutex_unlock(&x->lock);
+}
+
+void ingle_engine_media(const struct ingle_engine *e, struct ingle_media_counts *out)
+{
+    struct engine_media *x = e->media;
+    *out = (struct ingle_media_counts){0};
+    if (!x)
+        return;
+    pthread_mutex_lock(&x->lock);
+    *out = x->counts;
+    out->cache_bytes = x->bytes;
+    pthread_mutex_unlock(&x->lock);
+}
+
+/* ---- in prompts ---- */
 
 /* What a placeholder stands for; ANY: it is none. */
 static enum ingle_media_kind kind_of(const struct engine_media_ids *d, int32_t id)
@@ -265,4 +816,19 @@ ingle_status ingle_tokenize_media(const struct ingle_model *m, const char *text,
     else
         *out = r;
     return engine_say(error, st, &err);
+}
+
+ingle_status engine_media_soft(const struct ingle_span *span, size_t n_spans,
+                               struct session_soft **out, struct err *err)
+{
+    *out = NULL;
+    if (!n_spans)
+        return INGLE_OK;
+    struct session_soft *soft = mem_calloc(n_spans, sizeof *soft);
+    if (!soft)
+        return err_set(err, INGLE_NOMEM, "no memory for %zu spans", n_spans);
+    for (size_t i = 0; i < n_spans; i++)
+        soft[i] = (struct session_soft){span[i].start, &span[i].medium->soft};
+    *out = soft;
+    return INGLE_OK;
 }

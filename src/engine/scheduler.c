@@ -283,6 +283,7 @@ ingle_status ingle_scheduler_open(struct ingle_scheduler **out, struct ingle_eng
     s->pace.first_rows = options.first_rows;
     atomic_init(&s->abort, false);
     atomic_init(&s->cancels, false);
+    atomic_init(&s->encode_stop, false);
     pthread_mutex_init(&s->lock, NULL);
     pthread_condattr_t steady; /* clock_now() */
     pthread_condattr_init(&steady);

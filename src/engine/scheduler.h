@@ -3,6 +3,7 @@
  *
  * Each calls those below it alone:
  * scheduler.c          the calls from outside, the thread's loop
+ * scheduler_encode.c   pictures and sounds, between steps
  * scheduler_step.c     one step: who takes part, what comes of it
  * scheduler_admit.c    who begins, who makes room, prefixes that requests share
  * scheduler_request.c  a request: checked and copied, its memory, its end
@@ -177,6 +178,13 @@ struct ingle_scheduler {
     uint64_t due;                /* clock_now(): when the next one is */
     uint64_t answered;           /* when the last step of answers ended */
     uint64_t between_ns;         /* what they took */
+    /* While a medium is encoded, between whose pieces there are steps of those who do not need it. */
+    struct device_between encodes;
+    struct ingle_request *encoded; /* whose it is; NULL: it is given up */
+    bool is_encoding, has_encoded; /* has_encoded: a step comes before the next one */
+    uint64_t encode_due, yielded_ns; /* when others are next; what they took */
+    double encode_told;
+    atomic_bool encode_stop;     /* Sync: atomic */
     bool no_pages;               /* one had too few pages: the next step is for all */
     uint64_t store_asked;        /* clock_now(): when the store was last asked */
     bool stuck;                  /* nobody could take part: nothing to do until there is news */
@@ -249,6 +257,12 @@ bool engine_park_one(struct ingle_scheduler *s);
 static inline bool engine_is_held(const struct ingle_request *r) { return atomic_load(&r->held); }
 /* False: nobody could take part. */
 bool engine_step(struct ingle_scheduler *s);
+/* Encodes a medium that somebody's next step needs, while steps of others go on; false: there is
+ * none. */
+bool engine_encode_next(struct ingle_scheduler *s);
+bool engine_media_waits(struct ingle_scheduler *s);
+/* Its next step needs a medium that is not encoded. */
+bool engine_lacks_media(const struct ingle_scheduler *s, const struct engine_answer *a);
 /* In the middle of a step: those who are over end, if it is time to look. */
 void engine_look(void *scheduler);
 

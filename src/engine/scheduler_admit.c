@@ -200,6 +200,7 @@ static void tell_begin(struct ingle_scheduler *s, struct engine_answer *a)
     if (r->started)
         return;
     r->started = clock_now();
+    engine_media_count(s->e, r->soft, r->n_soft, known->kept, &r->usage);
     r->usage.queue_seconds = (double)(r->started - r->submitted) * 1e-9;
     pthread_mutex_lock(&s->lock);
     s->status.cached_tokens += r->usage.reuse.kept;

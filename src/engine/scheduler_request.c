@@ -129,6 +129,21 @@ static ingle_status copy_prompt(struct ingle_request *r, struct err *err)
     return INGLE_OK;
 }
 
+static ingle_status copy_media(struct ingle_request *r, struct err *err)
+{
+    const struct ingle_span *span = r->o.span;
+    const size_t n = r->o.n_spans;
+    r->o.span = NULL;
+    r->o.n_spans = 0;
+    const ingle_status st = engine_media_soft(span, n, &r->soft, err);
+    if (st)
+        return st;
+    r->n_soft = n;
+    for (size_t i = 0; i < n; i++)
+        r->soft[i].medium->hold(r->soft[i].medium, 1);
+    return INGLE_OK;
+}
+
 ingle_status engine_request_create(struct ingle_request **out, const struct ingle_scheduler *s,
                                    const struct ingle_request_options *o, struct err *err)
 {
@@ -169,8 +184,6 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->sparse_in_vain = sparse && s->e->sparse_why;
     r->gaps = gaps;
     r->o.position = NULL;
-    r->o.span = NULL;
-    r->o.n_spans = 0;
     r->salt = engine_salt_of(o->user);
     r->scope = (struct kv_scope){.salt = kv_select_salt(r->salt, &select),
                                  .select = kv_select_of(&select),
@@ -192,6 +205,8 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     atomic_init(&r->held, false);
     st = copy_prompt(r, err);
     if (!st)
+        st = copy_media(r, err);
+    if (!st)
         st = engine_request_plan(
             s, r, o->max_tokens < 0 ? num_min(room, EXPECTED_TOKENS) : r->max_tokens, err);
     if (!st)
@@ -212,6 +227,9 @@ void engine_request_free(struct ingle_request *r)
     mem_free(r->sampler);
     mem_free(r->top);
     kv_gaps_unref(r->gaps);
+    for (size_t i = 0; i < r->n_soft; i++)
+        r->soft[i].medium->hold(r->soft[i].medium, -1);
+    mem_free(r->soft);
     mem_free((void *)(uintptr_t)r->o.prompt);
     mem_free(r);
 }
@@ -275,7 +293,7 @@ static void count_time(struct ingle_request *r)
     if (!r->started)
         r->usage.queue_seconds = (double)(now - r->submitted) * 1e-9;
     else if (!r->prompt_done)
-        r->usage.prefill_seconds = (double)(now - r->started) * 1e-9;
+        r->usage.prefill_seconds = (double)(now - r->started) * 1e-9 - r->usage.encode_seconds;
     else
         r->usage.decode_seconds = (double)(now - r->prompt_done) * 1e-9;
 }
@@ -285,6 +303,8 @@ static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
                            enum ingle_finish why)
 {
     count_time(r);
+    if (s->encoded == r)
+        s->encoded = NULL;
     engine_select_report(s->e, &r->usage.select);
     if (r->begun) {
         struct ingle_request **at = &s->begun;

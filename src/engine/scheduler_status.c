@@ -39,6 +39,7 @@ void engine_take_snapshot(struct ingle_scheduler *s)
     s->status.kv_busy_bytes = kv.used_bytes > kv.cached_bytes ? kv.used_bytes - kv.cached_bytes : 0;
     s->status.grammar_bytes = engine_words_bytes(s->e->model->words);
     engine_paging_count(s->e, &s->status.paging);
+    ingle_engine_media(s->e, &s->status.media);
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *a = &s->slot[i];
         s->seen[i] = (struct ingle_slot){0};
@@ -51,6 +52,7 @@ void engine_take_snapshot(struct ingle_scheduler *s)
                                          .n_generated = a->n_generated,
                                          .max_tokens = a->r->max_tokens,
                                          .held = engine_is_held(a->r),
+                                         .encoding = s->encoded == a->r,
                                          .restoring = a->state == ENGINE_ANSWER_RESTORES};
         answers |= a->state == ENGINE_ANSWER_RUNS && !engine_is_held(a->r);
     }

@@ -122,7 +122,8 @@ static void list_rows(struct ingle_scheduler *s, struct engine_lane *l, int64_t 
     l->n_rows = l->n = l->n_answers = l->prompt_rows = l->most = 0;
     l->owner = NULL;
     for (int64_t i = 0; i < s->o.max_running; i++) {
-        if (takes_part(&s->slot[i]) && !s->slot[i].step_rows && !engine_is_held(s->slot[i].r)) {
+        if (takes_part(&s->slot[i]) && !s->slot[i].step_rows && !engine_is_held(s->slot[i].r) &&
+            !engine_lacks_media(s, &s->slot[i])) {
             fill_row(s, &s->slot[i], &l->row[l->n_rows]);
             l->who[l->n_rows++] = &s->slot[i];
         }
@@ -214,7 +215,8 @@ static void prompt_done(struct ingle_scheduler *s, int64_t *n_draws, struct engi
     a->state = ENGINE_ANSWER_RUNS;
     if (!r->prompt_done) {
         r->prompt_done = clock_now();
-        r->usage.prefill_seconds = (double)(r->prompt_done - r->started) * 1e-9;
+        r->usage.prefill_seconds =
+            (double)(r->prompt_done - r->started) * 1e-9 - r->usage.encode_seconds;
         engine_sparse_report(s->e, r->scope.sparse, &r->usage.sparse);
     }
     for (int64_t i = 0; i < s->o.max_running && !a->n_generated; i++) {
@@ -281,11 +283,17 @@ static bool tell_prompt(struct ingle_scheduler *s, struct engine_answer *a,
                         const struct session_work *w)
 {
     struct ingle_request *r = a->r;
-    const int64_t from = session_length(a->session.s) - w->n_done;
+    /* rows of a medium have no logits but for the last one */
+    const int64_t from = session_length(a->session.s) - w->n_logits;
     const int64_t end = r->o.token ? num_min(session_length(a->session.s) + 1, r->o.n_prompt) : 0;
     if (!r->n_logprobs && end > 0 && !tell_token(s, r, NULL))
         return false;
     while (r->n_logprobs < end) {
+        if (r->n_logprobs - 1 < from) {
+            if (!tell_token(s, r, NULL))
+                return false;
+            continue;
+        }
         const int64_t n = num_min(end - r->n_logprobs, ENGINE_TOLD);
         struct looked l = {r, w->logits + (r->n_logprobs - 1 - from) * s->n_vocab, s->n_vocab,
                            r->n_logprobs, s->told};
@@ -657,6 +665,7 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l,
     count_pages(s, l, &pages);
     count_sparse(s, l);
     for (int64_t i = 0; i < l->n; i++) {
+        engine_media_used(s->e, l->item[i]->session.s);
         l->item[i]->step_rows = 0;
         /* plain decoding has neither their pages nor their numbers */
         if (!l->work[i].n_done && l->item[i]->n_drafts) {
@@ -818,13 +827,15 @@ bool engine_step(struct ingle_scheduler *s)
 {
     struct engine_lane *l = &s->step;
     struct err err = {INGLE_OK, ""};
+    if (engine_encode_next(s))
+        return true;
     const bool drew = draw_masked(s);
     const enum sched_way way = make_step(s);
     const uint64_t began = clock_now();
     if (!l->n && drew)
         return true;
     if (!l->n || !step_begins(s, began))
-        return l->n_rows;
+        return l->n_rows || engine_media_waits(s);
     s->between_ns = 0;
     s->pieces = (struct device_between){0};
     s->looks.piece_ns = way != SCHED_BETWEEN && l->prompt_rows && s->long_prompts ? PIECE_NS : 0;

@@ -124,8 +124,14 @@ static ingle_status sync_media(struct ingle_session *s, const int32_t *tokens, i
     ingle_status st = check_tokens(s, tokens, n, &err);
     if (!st)
         st = engine_media_check(s->e->model, tokens, n, span, n_spans, &err);
+    struct session_soft *soft = NULL;
     if (!st)
-        st = session_sync(s->s, tokens, n, &r, &err);
+        st = engine_media_soft(span, n_spans, &soft, &err);
+    if (!st)
+        st = session_sync_soft(s->s, tokens, n, soft, n_spans, &r, &err);
+    if (!st)
+        engine_media_count(s->e, soft, n_spans, r.kept, NULL);
+    mem_free(soft);
     if (!st) {
         engine_borders(s->e->model, tokens, n, &borders);
         session_set_borders(s->s, &borders);
@@ -156,8 +162,14 @@ ingle_status ingle_session_append_media(struct ingle_session *s, const int32_t *
     ingle_status st = check_tokens(s, tokens, n, &err);
     if (!st)
         st = engine_media_check(s->e->model, tokens, n, span, n_spans, &err);
+    struct session_soft *soft = NULL;
     if (!st)
-        st = session_append(s->s, tokens, n, &err);
+        st = engine_media_soft(span, n_spans, &soft, &err);
+    if (!st)
+        st = session_append_soft(s->s, tokens, n, soft, n_spans, &err);
+    if (!st)
+        engine_media_count(s->e, soft, n_spans, 0, NULL);
+    mem_free(soft);
     return engine_say(error, st, &err);
 }
 
@@ -242,6 +254,11 @@ static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_
         w[i].s = work[i].session->s;
         w[i].max_tokens = work[i].max_tokens;
         w[i].want = same[work[i].want];
+        if (!st) {
+            const int64_t most = session_runner_max_rows(e->runner),
+                          n_most = w[i].max_tokens > 0 ? num_min(w[i].max_tokens, most) : most;
+            st = engine_media_ready(e, w[i].s, n_most, err);
+        }
     }
     if (!st)
         st = session_step(e->runner, w, n, &e->cancel, err);
@@ -250,6 +267,7 @@ static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_
         work[i].logits = w[i].logits;
         work[i].n_logits = w[i].n_logits;
         engine_sparse_tell(work[i].session);
+        engine_media_used(e, w[i].s);
         engine_select_take(work[i].session);
     }
     mem_free(w);
@@ -336,8 +354,11 @@ ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
     struct err err;
     fenv_t mode;
     fp_enter(&mode);
-    const ingle_status st = session_finish(s->s, logits, &s->e->cancel, &err);
+    ingle_status st = engine_media_ready(s->e, s->s, -1, &err);
+    if (!st)
+        st = session_finish(s->s, logits, &s->e->cancel, &err);
     fp_leave(&mode);
+    engine_media_used(s->e, s->s);
     engine_sparse_tell(s);
     engine_select_take(s);
     return engine_say(error, st, &err);

@@ -349,7 +349,9 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     const int32_t *from = kv_load_tokens(l, &n);
     if (!st)
         st = kv_timeline_create(&t, s->r->pool, s->r->n_ctx, err);
-    if (!st && !(token = mem_calloc((size_t)n + 1, sizeof *token)))
+    int32_t *key = NULL;
+    if (!st && (!(token = mem_calloc((size_t)n + 1, sizeof *token)) ||
+                !(key = mem_calloc((size_t)n + 1, sizeof *key))))
         st = err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
     if (!st)
         st = check_way(s->r, l, "file", &select, &gaps, err);
@@ -360,6 +362,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
         kv_gaps_unref(gaps);
     if (st) {
         mem_free(token);
+        mem_free(key);
         kv_timeline_free(t);
         kv_load_end(l, NULL);
         return st;
@@ -379,8 +382,9 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     session_soft_cut(s, 0);
     mem_free(s->soft);
     mem_free(s->key);
-    s->key = NULL;
-    s->n_keys = s->cap_keys = 0;
+    s->key = key;
+    s->n_keys = 0;
+    s->cap_keys = (size_t)n + 1;
     s->timeline = t;
     if (kv_select_salt(0, &s->select) != kv_select_salt(0, &select))
         session_use_select(s, &select);

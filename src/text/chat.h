@@ -43,7 +43,9 @@ struct text_prompt {
     struct text_range *special;
     size_t n_special, cap_special;
     size_t n_media; /* images, audio and video in the messages, */
-    size_t n_media_marks; /* ... of which so many have a marker here, in their order */
+    size_t n_media_marks; /* ... of which so many have a marker here, in their order, */
+    int32_t *medium;      /* ... [n_media_marks]: what their parts have as "medium"; -1: nothing */
+    size_t cap_medium;
 };
 void text_prompt_init(struct text_prompt *p);
 void text_prompt_clear(struct text_prompt *p);

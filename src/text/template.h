@@ -46,7 +46,7 @@ void text_puts(struct text_writer *w, const char *s);
 /* The spelling of a special token, written by the template. */
 void text_mark(struct text_writer *w, const char *marker);
 /* An image or other medium: a marker that stands for n_media content. */
-void text_mark_medium(struct text_writer *w, const char *marker);
+void text_mark_medium(struct text_writer *w, const char *marker, struct json_object *part);
 /* A number as Python prints it. */
 void text_put_number(struct text_writer *w, struct json_object *v);
 /* A JSON value as Python's json.dumps(ensure_ascii=False) prints it. */

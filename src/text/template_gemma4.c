@@ -485,7 +485,7 @@ static void put_content(struct text_writer *w, struct json_object *content, enum
         const char *medium;
         read_part(w, content, i, &text, &medium);
         if (medium)
-            text_mark_medium(w, medium);
+            text_mark_medium(w, medium, json_object_array_get_idx(content, i));
         else
             put_text(w, text, manner, w->out->text.n == begin);
     }
@@ -602,7 +602,7 @@ static void put_parts_response(struct text_writer *w, struct text_view name,
     for (size_t i = 0; i < json_object_array_length(parts); i++) {
         read_part(w, parts, i, &text, &medium);
         if (medium)
-            text_mark_medium(w, medium);
+            text_mark_medium(w, medium, json_object_array_get_idx(parts, i));
     }
 }
 

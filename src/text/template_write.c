@@ -26,6 +26,7 @@ void text_prompt_release(struct text_prompt *p)
 {
     str_release(&p->text);
     mem_free(p->special);
+    mem_free(p->medium);
     text_prompt_init(p);
 }
 
@@ -144,11 +145,17 @@ void text_mark(struct text_writer *w, const char *marker)
     p->special[p->n_special++] = (struct text_range){begin, p->text.n};
 }
 
-void text_mark_medium(struct text_writer *w, const char *marker)
+void text_mark_medium(struct text_writer *w, const char *marker, struct json_object *part)
 {
+    struct text_prompt *p = w->out;
+    struct json_object *v = text_get(part, "medium");
+    const int64_t number = v ? json_object_get_int64(v) : -1;
     text_mark(w, marker);
-    w->out->n_media++;
-    w->out->n_media_marks++;
+    p->n_media++;
+    if (!mem_grow(&p->medium, &p->cap_medium, p->n_media_marks + 1, sizeof *p->medium))
+        text_fail_nomem(w);
+    else
+        p->medium[p->n_media_marks++] = number < 0 || number > INT32_MAX ? -1 : (int32_t)number;
 }
 
 /* Adds one to the last of n decimal digits; false when that needs another digit. */
