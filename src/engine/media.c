@@ -387,7 +387,8 @@ static ingle_status see(struct engine_media *of, const struct ingle_media *in,
     ingle_status st = media_prepare(p, budget, of->info.side, &m->picture, &n, err);
     if (st)
         return st;
-    const int64_t across = m->picture.width / of->info.side, down = m->picture.height / of->info.side;
+    const int64_t across = m->picture.width / of->info.side,
+                  down = m->picture.height / of->info.side;
     if (across > of->info.most_blocks || down > of->info.most_blocks)
         return err_set(err, INGLE_LIMIT,
                        "%s: %d x %d pixels are %lld x %lld blocks, the encoder has positions for "

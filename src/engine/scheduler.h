@@ -178,7 +178,8 @@ struct ingle_scheduler {
     uint64_t due;                /* clock_now(): when the next one is */
     uint64_t answered;           /* when the last step of answers ended */
     uint64_t between_ns;         /* what they took */
-    /* While a medium is encoded, between whose pieces there are steps of those who do not need it. */
+    /* While a medium is encoded, between whose pieces there are steps of those who do not need
+     * it. */
     struct device_between encodes;
     struct ingle_request *encoded; /* whose it is; NULL: it is given up */
     bool is_encoding, has_encoded; /* has_encoded: a step comes before the next one */
