@@ -288,8 +288,8 @@ enum { N = 12 };
 static const struct ingle_sampling greedy = {.repeat_penalty = 1, .top_p = 1, .typical_p = 1};
 
 /* The most probable tokens behind a prompt. */
-static void one_by_one(struct world *w, const int32_t *ids, int64_t n, const struct ingle_span *span,
-                       size_t n_spans, int32_t *out, int n_out)
+static void one_by_one(struct world *w, const int32_t *ids, int64_t n,
+                       const struct ingle_span *span, size_t n_spans, int32_t *out, int n_out)
 {
     struct ingle_error error;
     struct ingle_session *s;
