@@ -41,6 +41,7 @@ struct cpu_place {
     int package;
     int node;    /* of memory, 0 to n_nodes; of a node without memory its nearest one with */
     bool slow;   /* an efficiency core beside faster ones */
+    int cache;   /* the lowest number of those that share a third-level cache; -1: not known */
 };
 
 /* The processors that this thread may run on, in the order in which threads get them: fast

@@ -123,13 +123,13 @@ static void read_processors(const struct reader *r, struct set *may)
     }
 }
 
-/* The lowest processor of the core that i belongs to; i when the system hides it. */
-static int core_of(const struct reader *r, int i)
+/* The lowest processor of a list that i belongs to; `unknown` when the system hides it. */
+static int first_of(const struct reader *r, int i, const char *list, int unknown)
 {
     char path[128];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", i);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", i, list);
     if (!read_list(r, path, r->list) || !r->list->has[i])
-        return i;
+        return unknown;
     int first = 0;
     while (!r->list->has[first])
         first++;
@@ -307,7 +307,8 @@ static bool read_all(const struct reader *r, struct cpu_topology *t, struct set 
             continue;
         struct cpu_place *p = &t->cpu[n++];
         p->id = i;
-        p->core = core_of(r, i);
+        p->core = first_of(r, i, "topology/thread_siblings_list", i);
+        p->cache = first_of(r, i, "cache/index3/shared_cpu_list", -1);
         if (read_of_cpu(r, i, "topology/physical_package_id", &package) && package >= 0 &&
             package < CPU_IDS_MAX)
             p->package = (int)package;

@@ -1,197 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * One 64-bit ticket names the job and how many of its chunks are unclaimed.  A thread claims
- * a chunk by a compare-and-swap of the whole ticket, so a thread that was held up between
- * reading a job and claiming from it fails harmlessly when that job is over.  Therefore the
- * caller waits for chunks, never for threads.
- */
+/* The threads of a pool: where they run, and how they begin and end.  Jobs: pool_run.c. */
 #define _GNU_SOURCE
-#include "base/pool.h"
+#include "base/pool_inner.h"
 
-#include "base/bug.h"
-#include "base/clock.h"
 #include "base/cpu.h"
-#include "base/fp.h"
 #include "base/mem.h"
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
-enum {
-    THREADS_MAX = 4096,
-    LINE_BYTES = 64,        /* what two processors fight over */
-    SPIN_NS = 50000,        /* longer than the gap between two jobs of a step */
-    SPIN_CROWDED_NS = 2000, /* with fewer processors than threads, someone else needs this one */
-    PAUSES = 32             /* between two looks at the clock */
-};
-
-struct worker {
-    struct pool *pool;
-    pthread_t thread;
-    int index;
-};
-
-struct pool {
-    /* Sync: written by the caller of pool_run() while no chunk is unclaimed or running;
-     * read by a thread between loading the ticket and claiming from it. */
-    _Atomic(pool_fn *) fn;
-    _Atomic(void *) arg;
-    _Atomic uint32_t n_chunks;
-
-    _Alignas(LINE_BYTES) _Atomic uint64_t ticket; /* job number << 32 | unclaimed chunks */
-    _Alignas(LINE_BYTES) _Atomic uint32_t left;   /* chunks not finished; futex of the caller */
-    _Atomic uint32_t caller_sleeps;
-    _Alignas(LINE_BYTES) _Atomic uint32_t signal; /* counts jobs and the stop; futex of workers */
-    _Atomic uint32_t n_asleep;
-    _Atomic bool stop;
-
-    _Alignas(LINE_BYTES) int n_threads; /* from here on fixed after pool_create() */
-    int n_started;                      /* workers that run: n_threads - 1 but in a failed create */
-    uint64_t spin_ns;
-    size_t n_bytes;
-    int caller_cpu;                     /* -1: not pinned */
-    int *claim;                         /* [n_threads], or NULL: see prefer_free() */
-    bool entered;                       /* by the one thread that calls; came_from is its mask */
-    int n_nodes, node_id[CPU_NODES_MAX], node_first[CPU_NODES_MAX + 1]; /* workers of a node */
-    cpu_set_t came_from[CPU_IDS_MAX / CPU_SETSIZE];
-    struct worker worker[];
-};
-
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
-static void futex_sleep(_Atomic uint32_t *word, uint32_t seen)
-{
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-
-static void futex_wake(_Atomic uint32_t *word, int n)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
-}
-
-static bool has_work(struct pool *p)
-{
-    return (uint32_t)atomic_load_explicit(&p->ticket, memory_order_acquire) != 0;
-}
-
-/* Claims and runs chunks until none is unclaimed. */
-static void work(struct pool *p, int worker)
-{
-    uint64_t t = atomic_load_explicit(&p->ticket, memory_order_acquire);
-    uint32_t n_done = 0;
-    while ((uint32_t)t) {
-        pool_fn *fn = atomic_load_explicit(&p->fn, memory_order_relaxed);
-        void *arg = atomic_load_explicit(&p->arg, memory_order_relaxed);
-        uint32_t n = atomic_load_explicit(&p->n_chunks, memory_order_relaxed);
-        if (!atomic_compare_exchange_weak_explicit(&p->ticket, &t, t - 1, memory_order_acq_rel,
-                                                   memory_order_acquire))
-            continue;
-        fn(arg, (int64_t)n - (int64_t)(uint32_t)t, worker);
-        n_done++;
-        t = atomic_load_explicit(&p->ticket, memory_order_acquire);
-    }
-    /* All n_done are of one job: it cannot end before they are taken off. */
-    if (!n_done)
-        return;
-    if (atomic_fetch_sub(&p->left, n_done) == n_done && atomic_load(&p->caller_sleeps))
-        futex_wake(&p->left, 1);
-}
-
-/* True when there may be work, or the end, to look at. */
-static bool spin_for_work(struct pool *p)
-{
-    const uint64_t end = clock_now() + p->spin_ns;
-    do {
-        for (int i = 0; i < PAUSES; i++) {
-            if (has_work(p) || atomic_load_explicit(&p->stop, memory_order_acquire))
-                return true;
-            relax();
-        }
-    } while (clock_now() < end);
-    if (p->spin_ns == SPIN_CROWDED_NS)
-        sched_yield();
-    return has_work(p);
-}
-
-static void sleep_for_work(struct pool *p)
-{
-    atomic_fetch_add(&p->n_asleep, 1);
-    const uint32_t seen = atomic_load(&p->signal);
-    if (!(uint32_t)atomic_load(&p->ticket) && !atomic_load(&p->stop))
-        futex_sleep(&p->signal, seen);
-    atomic_fetch_sub(&p->n_asleep, 1);
-}
-
-static void *worker_main(void *arg)
-{
-    struct worker *w = arg;
-    struct pool *p = w->pool;
-    fp_default();
-    while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
-        work(p, w->index);
-        if (!spin_for_work(p))
-            sleep_for_work(p);
-    }
-    return NULL;
-}
-
-static void wait_for_chunks(struct pool *p)
-{
-    const uint64_t end = clock_now() + p->spin_ns;
-    do {
-        for (int i = 0; i < PAUSES; i++) {
-            if (!atomic_load_explicit(&p->left, memory_order_acquire))
-                return;
-            relax();
-        }
-    } while (clock_now() < end);
-    atomic_store(&p->caller_sleeps, 1);
-    for (uint32_t left; (left = atomic_load(&p->left)) != 0;)
-        futex_sleep(&p->left, left);
-    atomic_store(&p->caller_sleeps, 0);
-}
-
-void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg)
-{
-    if (p->n_threads == 1 || n_chunks <= 1) {
-        for (int64_t i = 0; i < n_chunks; i++)
-            fn(arg, i, 0);
-        return;
-    }
-    BUG_IF(n_chunks > INT32_MAX);
-    BUG_IF(atomic_load_explicit(&p->left, memory_order_relaxed)); /* fn called pool_run() */
-    const uint32_t n = (uint32_t)n_chunks;
-    atomic_store_explicit(&p->fn, fn, memory_order_relaxed);
-    atomic_store_explicit(&p->arg, arg, memory_order_relaxed);
-    atomic_store_explicit(&p->n_chunks, n, memory_order_relaxed);
-    atomic_store_explicit(&p->left, n, memory_order_relaxed);
-    const uint64_t job = (atomic_load_explicit(&p->ticket, memory_order_relaxed) >> 32) + 1;
-    atomic_store(&p->ticket, job << 32 | n);
-    atomic_fetch_add(&p->signal, 1);
-    if (atomic_load(&p->n_asleep))
-        futex_wake(&p->signal, (int)n - 1);
-    work(p, 0);
-    wait_for_chunks(p);
-}
+enum { THREADS_MAX = 4096 };
 
 struct fill { uint8_t *at; size_t before, n_bytes; };
 
@@ -233,9 +59,7 @@ void pool_leave(struct pool *p)
 /* Starts worker i on processor cpu, or anywhere when cpu < 0. */
 static bool start(struct pool *p, int i, int cpu)
 {
-    struct worker *w = &p->worker[i - 1];
-    w->pool = p;
-    w->index = i;
+    struct worker *w = &p->worker[i];
     pthread_attr_t attr;
     if (pthread_attr_init(&attr))
         return false;
@@ -249,10 +73,10 @@ static bool start(struct pool *p, int i, int cpu)
         CPU_SET_S((size_t)cpu, n, set);
         /* A processor may have left our set since we looked: then run anywhere. */
         if (pthread_attr_setaffinity_np(&attr, n, set) == 0)
-            ok = pthread_create(&w->thread, &attr, worker_main, w) == 0;
+            ok = pthread_create(&w->thread, &attr, pool_worker_main, w) == 0;
         CPU_FREE(set);
     }
-    ok = ok || pthread_create(&w->thread, NULL, worker_main, w) == 0;
+    ok = ok || pthread_create(&w->thread, NULL, pool_worker_main, w) == 0;
     if (ok)
         pthread_setname_np(w->thread, "ingle-worker");
 out:
@@ -296,8 +120,9 @@ static bool start_all(struct pool *p, const int *cpu)
 static int by_node(const void *a, const void *b)
 {
     const struct cpu_place *x = a, *y = b;
-    return x->node != y->node ? (x->node > y->node) - (x->node < y->node)
-                              : (x->id > y->id) - (x->id < y->id);
+    return x->node != y->node     ? (x->node > y->node) - (x->node < y->node)
+           : x->cache != y->cache ? (x->cache > y->cache) - (x->cache < y->cache)
+                                  : (x->id > y->id) - (x->id < y->id);
 }
 
 /* Processors of the workers, those of a node side by side; the caller is the first. */
@@ -314,19 +139,36 @@ static void set_nodes(struct pool *p, const struct cpu_topology *t, struct cpu_p
     p->node_first[p->n_nodes] = p->n_threads;
 }
 
+/* cache: as in pool_build_tree(). */
+static bool build_tree(struct pool *p, const int *cache)
+{
+    const size_t n = (size_t)pool_build_tree(p, NULL, cache);
+    p->knot = mem_big_alloc(n * sizeof *p->knot);
+    if (!p->knot)
+        return false;
+    p->n_knots = pool_build_tree(p, p->knot, cache);
+    for (int k = 0; k < p->n_knots; k++)
+        atomic_init(&p->knot[k].number, 1);
+    return true;
+}
+
 static bool start_on(struct pool *p, bool pin, const struct cpu_topology *t)
 {
     struct cpu_place *cpu = pin ? mem_calloc((size_t)p->n_threads, sizeof *cpu) : NULL;
-    int *id = pin ? mem_calloc((size_t)p->n_threads, sizeof *id) : NULL;
+    int *id = pin ? mem_calloc((size_t)p->n_threads, 2 * sizeof *id) : NULL,
+        *cache = id ? id + p->n_threads : NULL;
     p->n_nodes = 1;
     p->node_first[1] = p->n_threads;
     if (cpu && id) {
         set_nodes(p, t, cpu);
-        for (int i = 0; i < p->n_threads; i++)
+        for (int i = 0; i < p->n_threads; i++) {
             id[i] = cpu[i].id;
+            cache[i] = cpu[i].cache;
+        }
         p->caller_cpu = p->n_threads > 1 ? id[0] : -1;
     }
-    const bool ok = start_all(p, cpu ? id : NULL);
+    const bool ok =
+        build_tree(p, cpu ? cache : NULL) && start_all(p, cpu ? id : NULL);
     mem_free(cpu);
     mem_free(id);
     return ok;
@@ -337,18 +179,27 @@ ingle_status pool_create_on(struct pool **out, int n_threads, bool pin,
 {
     if (n_threads < 1 || n_threads > THREADS_MAX)
         return err_set(err, INGLE_ARG, "threads: %d is not in 1..%d", n_threads, THREADS_MAX);
-    const size_t n_bytes = sizeof(struct pool) + (size_t)n_threads * sizeof(struct worker);
+    const size_t n = (size_t)n_threads, lanes = sizeof(struct pool) + n * sizeof(struct lane),
+                 n_bytes = lanes + n * sizeof(struct worker);
     struct pool *p = mem_big_alloc(n_bytes); /* for its alignment */
     if (!p)
         return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
+    p->lane = (struct lane *)(void *)(p + 1);
+    p->worker = (struct worker *)(void *)((char *)p + lanes);
+    for (int i = 0; i < n_threads; i++) {
+        p->worker[i].pool = p;
+        p->worker[i].index = i;
+    }
+    p->number = 1;
     p->n_threads = n_threads;
     p->n_bytes = n_bytes;
-    p->spin_ns = n_threads > t->n_cpus ? SPIN_CROWDED_NS : SPIN_NS;
+    p->spin_ns = n_threads > t->n_cpus ? POOL_SPIN_CROWDED_NS : POOL_SPIN_NS;
     p->caller_cpu = -1;
     if (!start_on(p, pin && n_threads <= t->n_cpus, t)) {
-        const int n = p->n_started;
+        const int started = p->n_started;
         pool_free(p);
-        return err_set(err, INGLE_LIMIT, "the system gave %d of %d threads", n + 1, n_threads);
+        return err_set(err, INGLE_LIMIT, "the system gave %d of %d threads", started + 1,
+                       n_threads);
     }
     *out = p;
     return INGLE_OK;
@@ -467,13 +318,13 @@ void pool_free(struct pool *p)
 {
     if (!p)
         return;
-    atomic_store(&p->stop, true);
-    atomic_fetch_add(&p->signal, 1);
-    futex_wake(&p->signal, INT_MAX);
-    for (int i = 0; i < p->n_started; i++)
+    pool_stop_workers(p);
+    for (int i = 1; i <= p->n_started; i++)
         pthread_join(p->worker[i].thread, NULL);
     if (p->claim)
         drop_claims(p->claim, p->n_threads);
     mem_free(p->claim);
+    if (p->knot)
+        mem_big_free(p->knot, (size_t)p->n_knots * sizeof *p->knot);
     mem_big_free(p, p->n_bytes);
 }

@@ -1,11 +1,12 @@
 /*
  * pool - the compute threads.
  *
- * Persistent pinned workers; the caller of pool_run() works too.  A job is a number of
- * chunks handed out by an atomic counter, so a thread that another process holds up costs
- * its share and not a stall.  Workers spin for some tens of microseconds after a job and
- * then sleep in a futex: an idle engine uses no processor.  What a chunk computes must not
- * depend on which thread runs it.
+ * Persistent pinned workers; the caller of pool_run() works too.  The chunks of a job belong to
+ * workers beforehand, neighbours to neighbours; who has none left takes those of others, first in
+ * its group of up to 16 that share a cache, then in its memory node, then elsewhere, so a thread
+ * that another process holds up costs its share and not a stall.  Workers spin for some tens of
+ * microseconds after a job and then sleep in a futex: an idle engine uses no processor.  What a
+ * chunk computes must not depend on which thread runs it.
  */
 #ifndef INGLE_BASE_POOL_H
 #define INGLE_BASE_POOL_H
@@ -45,6 +46,9 @@ int pool_node_id(const struct pool *p, int node); /* the system's number */
 /* Runs fn for every chunk and returns when all are done.  One thread at a time may call
  * it on a pool; fn must not.  n_chunks <= 0 does nothing. */
 void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg);
+/* The same with a place for each chunk: those of node k are [from[k], from[k] + n[k]); arrays of
+ * [pool_nodes()].  Workers of a node have neighbouring chunks. */
+void pool_run_placed(struct pool *p, const int64_t *from, const int64_t *n, pool_fn *fn, void *arg);
 
 /* mem_fill() of new memory of mem_big_alloc(), by all threads, each huge page by one. */
 void pool_fill(struct pool *p, void *at, size_t n_bytes);

@@ -9,7 +9,6 @@
  */
 #include "base/bug.h"
 #include "base/num.h"
-#include "device/claim.h"
 #include "device/cpu_matmul.h"
 #include <string.h>
 
@@ -33,7 +32,6 @@ struct task {
 
 struct job {
     struct device *d;
-    struct claim_region *region; /* [workers] */
     struct task *task;
     int64_t n_tasks;
     float *decoded; /* reference numerics: f32 [workers][widest in] */
@@ -204,8 +202,7 @@ static size_t fast_bytes(const struct device *d, const struct device_product *p)
 
 size_t device_cpu_parts_bytes(const struct device *d, int64_t n)
 {
-    return device_round64((size_t)n * (size_t)pool_nodes(d->pool) * sizeof(struct task)) +
-           device_round64((size_t)pool_size(d->pool) * sizeof(struct claim_region));
+    return device_round64((size_t)n * (size_t)pool_nodes(d->pool) * sizeof(struct task));
 }
 
 /* Bytes of the lists of n products, which may all be split. */
@@ -341,13 +338,11 @@ static void scale_rows(const struct job *j, const struct task *t, const struct k
     }
 }
 
-static void job_chunk(void *arg, int64_t call, int worker)
+static void job_chunk(void *arg, int64_t chunk, int worker)
 {
-    (void)call;
     const struct job *j = arg;
-    const int64_t chunk = device_claim(j->region, j->d->pool, worker);
     const struct task *t =
-        &j->task[device_claim_task(&j->task[0].first, sizeof j->task[0], j->n_tasks, chunk)];
+        &j->task[device_task_of(&j->task[0].first, sizeof j->task[0], j->n_tasks, chunk)];
     const int64_t across = num_div_up(t->p1 - t->p0, t->grain),
                   row0 = (chunk - t->first) / across * t->slice;
     const int64_t p0 = t->p0 + (chunk - t->first) % across * t->grain;
@@ -476,10 +471,8 @@ uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,
 void device_cpu_parts(struct device *d, const struct device_part *part, int64_t n, void *lists,
                       float *decoded, int64_t widest)
 {
-    struct claim_region *region = lists;
-    struct job j = {.d = d, .region = region, .decoded = decoded, .widest = widest};
-    j.task = (struct task *)(void *)((uint8_t *)lists +
-                                     device_round64((size_t)pool_size(d->pool) * sizeof *region));
+    struct job j = {.d = d, .task = lists, .decoded = decoded, .widest = widest};
+    struct device_share share;
     int64_t n_chunks = 0, all_panels = 0, work = 0;
     for (int64_t i = 0; i < n; i++) {
         const struct device_product *p = &part[i].p;
@@ -487,13 +480,13 @@ void device_cpu_parts(struct device *d, const struct device_part *part, int64_t 
         work += p->y.n * p->x.width * panels_of(&part[i]) * KERN_PANEL;
     }
     for (int node = 0; node < pool_nodes(d->pool); node++) {
-        const int64_t first = n_chunks;
+        share.from[node] = n_chunks;
         for (int64_t i = 0; i < n; i++)
             if (part[i].p.y.n)
                 add_tasks(&j, &part[i], node, all_panels, &n_chunks);
-        device_claim_share(region, d->pool, node, first, n_chunks);
+        share.n[node] = n_chunks - share.from[node];
     }
-    device_cpu_for(d, n_chunks, work, job_chunk, &j);
+    device_cpu_for_placed(d, &share, work, job_chunk, &j);
 }
 
 void device_cpu_matmul(struct device *d, const void *args, void *scratch)

@@ -8,7 +8,6 @@
  */
 #include "base/bug.h"
 #include "base/num.h"
-#include "device/claim.h"
 #include "device/cpu_matmul.h"
 
 /* min and max by comparison: NaN stays. */
@@ -67,7 +66,6 @@ struct task {
 struct job {
     struct device *d;
     const struct device_mlp *mlp;
-    struct claim_region *region; /* [workers] */
     struct task *task;
     int64_t n_tasks, n_chunks;
     float *tile;    /* [workers][2][tile_floats] */
@@ -142,13 +140,11 @@ static int64_t tile_columns(int64_t n, int64_t grain)
     return num_min(grain, num_max(SUPER, TILE / num_max(1, n) / SUPER * SUPER));
 }
 
-static void gate_chunk(void *arg, int64_t call, int worker)
+static void gate_chunk(void *arg, int64_t chunk, int worker)
 {
-    (void)call;
     const struct job *j = arg;
-    const int64_t chunk = device_claim(j->region, j->d->pool, worker);
     const struct task *t =
-        &j->task[device_claim_task(&j->task[0].first, sizeof j->task[0], j->n_tasks, chunk)];
+        &j->task[device_task_of(&j->task[0].first, sizeof j->task[0], j->n_tasks, chunk)];
     const int64_t across = num_div_up(t->c1 - t->c0, t->grain),
                   row0 = (chunk - t->first) / across * t->slice;
     const int64_t c0 = t->c0 + (chunk - t->first) % across * t->grain,
@@ -212,7 +208,7 @@ static enum kern_act_kind plain_kind(const struct device *d, const struct device
 
 /* Where each thing of the operation lies in its scratch; the same order in a dry run. */
 struct layout {
-    size_t ready, part, act, task, region, lists, tile, decoded, floats, rest, all;
+    size_t ready, part, act, task, lists, tile, decoded, floats, rest, all;
 };
 
 /* Bytes of the activations of w for n rows, of which any may be a prompt's. */
@@ -261,7 +257,6 @@ static struct layout layout_of(const struct device *d, const struct device_mlp_a
     l.part = take(&at, 3 * n * sizeof(struct device_part));
     l.act = take(&at, n * sizeof(struct kern_act));
     l.task = take(&at, n * (size_t)pool_nodes(d->pool) * sizeof(struct task));
-    l.region = take(&at, workers * sizeof(struct claim_region));
     l.lists = take(&at, device_cpu_parts_bytes(d, (int64_t)n));
     l.tile = take(&at, 2 * workers * (size_t)tile_floats(m, rows) * sizeof(float));
     l.decoded = take(
@@ -426,18 +421,19 @@ static void run_gates(struct job *j, struct device_part *part, int64_t n, const 
 {
     const struct device_mlp *m = j->mlp;
     int64_t work = 0;
+    struct device_share share;
     for (int node = 0; node < pool_nodes(j->d->pool); node++) {
-        const int64_t first = j->n_chunks;
+        share.from[node] = j->n_chunks;
         for (int64_t i = 0; i < n; i++) {
             const bool listed = is_listed(m);
             add_task(j, &part[i], &part[m->up ? n + i : i], &to[listed ? 0 : i],
                      listed ? part[i].p.row - m->row : 0, node, fair);
         }
-        device_claim_share(j->region, j->d->pool, node, first, j->n_chunks);
+        share.n[node] = j->n_chunks - share.from[node];
     }
     for (int64_t i = 0; i < n; i++)
         work += part[i].p.y.n * m->gate->m.in * 2 * m->down->m.in;
-    device_cpu_for(j->d, j->n_chunks, work, gate_chunk, j);
+    device_cpu_for_placed(j->d, &share, work, gate_chunk, j);
 }
 
 void device_cpu_mlp(struct device *d, const void *args, void *scratch)
@@ -463,7 +459,6 @@ void device_cpu_mlp(struct device *d, const void *args, void *scratch)
     float *decoded = d->numerics == DEVICE_REFERENCE ? (float *)(void *)(at + l.decoded) : NULL;
     struct job j = {.d = d,
                     .mlp = m,
-                    .region = (struct claim_region *)(void *)(at + l.region),
                     .task = (struct task *)(void *)(at + l.task),
                     .tile = (float *)(void *)(at + l.tile),
                     .tile_floats = tile_floats(m, a->y.n),

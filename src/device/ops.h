@@ -268,6 +268,13 @@ enum { DEVICE_SMALL_WORK = 16384 };
 /* Runs fn over n_chunks: inline when the work (in floats touched, roughly) is too small to
  * be worth waking the pool. */
 void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg);
+/* The same with chunks that have places: those of memory node k are [from[k], from[k] + n[k]). */
+struct device_share { int64_t from[CPU_NODES_MAX], n[CPU_NODES_MAX]; };
+void device_cpu_for_placed(struct device *d, const struct device_share *s, int64_t work,
+                           pool_fn *fn, void *arg);
+/* Which of n tasks has a chunk: the last one whose first chunk does not come after it.  first: that
+ * of task 0; those of the others follow `step` bytes apart. */
+int64_t device_task_of(const int64_t *first, size_t step, int64_t n, int64_t chunk);
 
 void device_cpu_matmul(struct device *d, const void *args, void *scratch);
 struct device_cost device_cpu_matmul_cost(const struct device_matmul_args *a);

@@ -66,6 +66,56 @@ static void test_more_threads_than_processors(void **state)
     check_every_chunk_once(3, false, 300);
 }
 
+/* Trees of one, two and three levels; more chunks than a lane's word counts. */
+static void test_many_threads(void **state)
+{
+    (void)state;
+    check_every_chunk_once(17, false, 50);
+    check_every_chunk_once(64, false, 30);
+    check_every_chunk_once(300, false, 7);
+}
+
+/* Jobs of any size with pauses of any length between them, so that workers are met awake, half
+ * asleep and asleep, at every level of the tree. */
+static void test_random_jobs(void **state)
+{
+    (void)state;
+    static const int threads[] = {2, 3, 9, 17, 40, 64};
+    uint64_t noise = 12345;
+    for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
+        struct pool *p;
+        assert_int_equal(pool_create(&p, threads[t], t % 2, NULL), INGLE_OK);
+        for (int r = 0; r < 60; r++) {
+            struct marks m = {.n_threads = threads[t]};
+            noise = noise * 6364136223846793005u + 1442695040888963407u;
+            const int64_t n = (int64_t)(noise >> 40) % (r % 3 ? 40 : N_MAX);
+            pool_run(p, n, mark, &m);
+            for (int64_t i = 0; i < N_MAX; i++)
+                assert_int_equal(m.hit[i], i < n);
+            if (r % 4 == 0)
+                nanosleep(&(struct timespec){.tv_nsec = (long)(noise >> 50) * 20}, NULL);
+        }
+        pool_free(p);
+    }
+}
+
+static void add_one(void *arg, int64_t chunk, int worker)
+{
+    (void)worker;
+    atomic_fetch_add((_Atomic int64_t *)arg, 1 + 0 * chunk);
+}
+
+static void test_very_many_chunks(void **state)
+{
+    (void)state;
+    struct pool *p;
+    _Atomic int64_t n = 0;
+    assert_int_equal(pool_create(&p, 2, false, NULL), INGLE_OK);
+    pool_run(p, 100003, add_one, &n);
+    assert_int_equal(n, 100003);
+    pool_free(p);
+}
+
 static size_t resident(void *at, size_t n_bytes)
 {
     enum { PAGES = 4096 };
@@ -261,6 +311,9 @@ int main(void)
         cmocka_unit_test(test_one_thread),
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_more_threads_than_processors),
+        cmocka_unit_test(test_many_threads),
+        cmocka_unit_test(test_random_jobs),
+        cmocka_unit_test(test_very_many_chunks),
         cmocka_unit_test(test_wakes_sleepers),
         cmocka_unit_test(test_enter),
         cmocka_unit_test(test_pools_stand_side_by_side),

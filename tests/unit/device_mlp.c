@@ -197,7 +197,7 @@ static struct device *open_device(const struct shape *s, enum device_numerics nu
     for (int k = 0; k < s->n_nodes; k++) {
         t.node_id[k] = 10 + k;
         for (int i = 0; i < s->threads[k]; i++, t.n_cpus++)
-            cpu[t.n_cpus] = (struct cpu_place){4000 + t.n_cpus, 4000 + t.n_cpus, 0, k, false};
+            cpu[t.n_cpus] = (struct cpu_place){4000 + t.n_cpus, 4000 + t.n_cpus, 0, k, false, -1};
     }
     t.n_cores = t.n_cpus;
     const struct device_options o = {.n_threads = t.n_cpus,

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device_numa - made-up machines with several memory nodes: who computes which rows, and that the
  * bits are those of one thread. */
+#define _POSIX_C_SOURCE 200809L
 #include "unit/unit.h"
 
 #include "base/mem.h"
 #include "base/num.h"
-#include "device/claim.h"
+#include "base/pool.h"
 #include "device/device.h"
 #include "kerncheck/checks.h"
 #include <string.h>
+#include <time.h>
 
 enum { MOST = 16, IN = 256, OUT = 1000, STACK = 7, ROWS = 3 };
 
@@ -25,7 +27,7 @@ static struct cpu_topology machine(const struct shape *s, struct cpu_place cpu[M
     for (int k = 0; k < s->n_nodes; k++) {
         t.node_id[k] = 10 + k;
         for (int i = 0; i < s->threads[k]; i++, t.n_cpus++)
-            cpu[t.n_cpus] = (struct cpu_place){4000 + t.n_cpus, 4000 + t.n_cpus, 0, k, false};
+            cpu[t.n_cpus] = (struct cpu_place){4000 + t.n_cpus, 4000 + t.n_cpus, 0, k, false, -1};
     }
     t.n_cores = t.n_cpus;
     return t;
@@ -82,43 +84,38 @@ static void test_some_threads(void **state)
     pool_free(p);
 }
 
-/* Workers in a random order, some far slower than others: a chunk of another node is only taken
- * when the own one has none, and each chunk once. */
-static void test_own_node_first(void **state)
+/* Who ran what: chunk c by worker who[c] - 1. */
+struct seen { int who[400]; int slow; };
+
+static void note_chunk(void *arg, int64_t chunk, int worker)
+{
+    struct seen *s = arg;
+    s->who[chunk] += 1 + worker + 1000 * (s->who[chunk] != 0);
+    if (worker == s->slow) /* held up: others do what it has not begun */
+        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+}
+
+/* Each chunk is run once, whatever the nodes have and whoever is held up. */
+static void test_placed_chunks(void **state)
 {
     (void)state;
     struct noise r = {3};
-    for (size_t i = 0; i < N_SHAPES * 20; i++) {
+    for (size_t i = 0; i < N_SHAPES * 10; i++) {
         const struct shape *s = &shapes[i % N_SHAPES];
         struct pool *p = open_pool(s);
-        struct claim_region region[MOST];
-        int64_t end[5] = {0}, left[4], stolen = 0;
-        bool seen[400] = {false};
-        for (int k = 0; k < s->n_nodes; k++) {
-            left[k] = (int64_t)(noise_next(&r) % 60);
-            end[k + 1] = end[k] + left[k];
-            device_claim_share(region, p, k, end[k], end[k + 1]);
-        }
-        const uint64_t slow = noise_next(&r) % (uint64_t)pool_size(p);
-        for (int64_t c = 0; c < end[s->n_nodes]; c++) {
-            int w = (int)(noise_next(&r) % (uint64_t)pool_size(p));
-            if ((uint64_t)w == slow && noise_next(&r) % 16)
-                w = (w + 1) % pool_size(p);
-            const int64_t chunk = device_claim(region, p, w);
-            int home = 0;
-            while (chunk >= end[home + 1])
-                home++;
-            assert_in_range(chunk, 0, end[s->n_nodes] - 1);
-            assert_false(seen[chunk]);
-            seen[chunk] = true;
-            if (home != pool_node_of(p, w)) {
-                assert_int_equal(left[pool_node_of(p, w)], 0);
-                stolen++;
+        for (int round = 0; round < 5; round++) {
+            struct seen seen = {.slow = (int)(noise_next(&r) % (uint64_t)pool_size(p))};
+            int64_t from[4] = {0}, n[4], all = 0;
+            for (int k = 0; k < s->n_nodes; k++) {
+                from[k] = all;
+                n[k] = (int64_t)(noise_next(&r) % 60);
+                all += n[k];
             }
-            left[home]--;
+            pool_run_placed(p, from, n, note_chunk, &seen);
+            for (int64_t c = 0; c < 400; c++)
+                assert_true(c < all ? seen.who[c] > 0 && seen.who[c] <= pool_size(p)
+                                    : !seen.who[c]);
         }
-        if (s->n_nodes == 1)
-            assert_int_equal(stolen, 0);
         pool_free(p);
     }
 }
@@ -278,7 +275,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_workers_of_a_node_are_neighbours),
         cmocka_unit_test(test_some_threads),
-        cmocka_unit_test(test_own_node_first),
+        cmocka_unit_test(test_placed_chunks),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_system),

@@ -1,0 +1,111 @@
+/*
+ * pool_inner - inside base/pool: the tree that jobs go down and their ends come up.
+ *
+ * Leaves of the tree are lanes, a worker's own chunks.  A knot has at most KNOT_MOST children:
+ * lanes of neighbours that share a cache, or knots.  The knots of a memory node end in one top.
+ * The caller posts a job at the tops; the first worker of a knot copies it from the knot above, so
+ * no more than KNOT_MOST threads read or write a line.
+ */
+#ifndef INGLE_BASE_POOL_INNER_H
+#define INGLE_BASE_POOL_INNER_H
+
+#include "base/pool.h"
+
+#include "base/attr.h"
+#include <sched.h>
+#include <stdatomic.h>
+
+enum {
+    POOL_LINE = 64,           /* bytes that two processors fight over */
+    KNOT_MOST = 16,           /* children of a knot: the bits of a mask */
+    LANE_BITS = 12,           /* of each count in a lane's word */
+    LANE_MOST = (1 << LANE_BITS) - 1,
+    POOL_LEVELS = 4           /* KNOT_MOST^3 threads, and one level for nodes of odd sizes */
+};
+
+/* Called before every read-modify-write of a shared line, in the build of
+ * tests/bench/pool_lines.c. */
+#ifdef POOL_COUNT
+void pool_count(const void *at);
+#else
+#define pool_count(at) ((void)(at))
+#endif
+
+/* What a worker needs to know of a job; from and n are those of one memory node. */
+struct pool_job {
+    uint64_t number; /* from 1 on; of 40 bits, which last for years */
+    pool_fn *fn;
+    void *arg;
+    int64_t from;    /* the node's first chunk */
+    int64_t n;       /* its chunks */
+};
+
+struct lane {
+    /* Sync: job number << 24 | unclaimed << 12 | unfinished.  Whoever claims the first chunk of a
+     * job, which may be a thief, opens the lane for it; a swap fails when the job is over. */
+    ATTR_ALIGNED(POOL_LINE) _Atomic uint64_t word;
+};
+
+struct knot {
+    /* Sync: the post, written by one thread.  number is 0 while the rest changes. */
+    ATTR_ALIGNED(POOL_LINE) _Atomic uint64_t number;
+    _Atomic(pool_fn *) fn;
+    _Atomic(void *) arg;
+    _Atomic int64_t from, n;
+    _Atomic uint32_t signal;   /* futex of those who sleep here */
+    _Atomic uint32_t n_asleep;
+    /* Sync: job number << 16 | children that are not finished; opened as a lane is. */
+    ATTR_ALIGNED(POOL_LINE) _Atomic uint64_t left;
+    ATTR_ALIGNED(POOL_LINE) int parent; /* -1: a top.  From here on fixed */
+    int bit;                            /* in the parent's mask */
+    int lane, n_lanes;                  /* all that hang below */
+    int child, n_children;              /* lanes of a leaf, else knots */
+    bool leaf;
+};
+
+struct worker {
+    struct pool *pool;
+    pthread_t thread;
+    int index, node;
+    int leaf;    /* its knot */
+    int ear;     /* the knot whose posts it waits for: above those that it begins */
+    unsigned turn; /* of its attempts to help others */
+};
+
+struct pool {
+    /* Sync: memory nodes that are not finished, and the last job that is; futex of the caller */
+    ATTR_ALIGNED(POOL_LINE) _Atomic uint64_t left;
+    _Atomic uint32_t done;
+    _Atomic uint32_t caller_sleeps;
+    ATTR_ALIGNED(POOL_LINE) _Atomic bool stop;
+
+    ATTR_ALIGNED(POOL_LINE) uint64_t number; /* of the last job; the caller's */
+    int n_threads;                           /* from here on fixed after pool_create() */
+    int n_started; /* workers that run: n_threads - 1 except in a failed create */
+    uint64_t spin_ns;
+    size_t n_bytes;
+    int caller_cpu; /* -1: not pinned */
+    int *claim;     /* [n_threads], or NULL: see prefer_free() */
+    bool entered;   /* by the one thread that calls; came_from is its mask */
+    int n_nodes, node_id[CPU_NODES_MAX], node_first[CPU_NODES_MAX + 1]; /* workers of a node */
+    int top[CPU_NODES_MAX], leaf_first[CPU_NODES_MAX + 1];              /* knots of a node */
+    cpu_set_t came_from[CPU_IDS_MAX / CPU_SETSIZE];
+    struct knot *knot; /* [n_knots] */
+    int n_knots;
+    struct lane *lane;     /* [n_threads] */
+    struct worker *worker; /* [n_threads]; [0] is the caller */
+};
+
+enum {
+    POOL_SPIN_NS = 50000,        /* longer than the gap between two jobs of a step */
+    POOL_SPIN_CROWDED_NS = 2000, /* with fewer processors than threads, someone else needs this */
+};
+
+/* Knots over the lanes of all nodes; cache [n_threads]: lanes with the same number share one.
+ * Returns their number; knot NULL: only counts. */
+int pool_build_tree(struct pool *p, struct knot *knot, const int *cache);
+/* A worker's life, until p->stop. */
+void *pool_worker_main(void *worker);
+void pool_stop_workers(struct pool *p);
+
+#endif

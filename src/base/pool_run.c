@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How a job is run.  Its chunks belong to lanes beforehand.  A worker claims those of its own lane
+ * by a swap of the lane's word, which nobody else touches meanwhile; who has none left takes chunks
+ * of its knot's other lanes, then of other knots and nodes.  The last chunk of a lane clears a bit
+ * in its knot, the last bit of a knot one in the knot above: no line is written more than KNOT_MOST
+ * times a job.
+ *
+ * Nobody waits for a thread, only for chunks: a lane is opened by whoever claims its first chunk,
+ * and a thread that was held up between reading a job and claiming from it fails harmlessly when
+ * that job is over, because then the lane's word names that job with no chunk, or a later one.
+ */
+#define _GNU_SOURCE
+#include "base/bug.h"
+#include "base/clock.h"
+#include "base/fp.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/pool_inner.h"
+#include <limits.h>
+#include <linux/futex.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    PAUSES = 32, /* between two looks at the clock */
+    PROBES = 2,  /* other knots, and lanes of each, that one attempt to help looks at */
+    NUMBER_AT = 2 * LANE_BITS
+};
+#define UNFINISHED ((uint64_t)LANE_MOST)
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void futex_sleep(_Atomic uint32_t *word, uint32_t seen)
+{
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+static void futex_wake(_Atomic uint32_t *word, int n)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, n, NULL, NULL, 0);
+}
+
+/* ---- the tree ---- */
+
+static int lanes_of(const struct pool *p, int node)
+{
+    return p->node_first[node + 1] - p->node_first[node];
+}
+
+/* Knots over n children from `first` on, at most KNOT_MOST each and with one cache each if they are
+ * lanes.  Returns the number of knots after them. */
+static int add_level(struct knot *knot, int at, bool leaf, int first, int n, const int *cache)
+{
+    for (int i = 0; i < n;) {
+        int k = 1;
+        while (i + k < n && k < KNOT_MOST &&
+               (!leaf || !cache || cache[first + i + k] == cache[first + i]))
+            k++;
+        if (knot) {
+            struct knot *t = &knot[at];
+            *t = (struct knot){.parent = -1, .leaf = leaf, .child = first + i, .n_children = k};
+            t->lane = leaf ? first + i : knot[first + i].lane;
+            for (int c = 0; c < k; c++) {
+                t->n_lanes += leaf ? 1 : knot[first + i + c].n_lanes;
+                if (!leaf) {
+                    knot[first + i + c].parent = at;
+                    knot[first + i + c].bit = c;
+                }
+            }
+        }
+        at++;
+        i += k;
+    }
+    return at;
+}
+
+static void place_workers(struct pool *p, struct knot *knot, int node)
+{
+    for (int k = p->leaf_first[node]; k < p->leaf_first[node + 1]; k++)
+        for (int i = 0; i < knot[k].n_lanes; i++) {
+            struct worker *w = &p->worker[knot[k].lane + i];
+            w->node = node;
+            w->leaf = w->ear = k;
+            while (knot[w->ear].lane == w->index && knot[w->ear].parent >= 0)
+                w->ear = knot[w->ear].parent;
+        }
+}
+
+int pool_build_tree(struct pool *p, struct knot *knot, const int *cache)
+{
+    int at = 0;
+    for (int node = 0; node < p->n_nodes; node++) /* the leaves of all nodes come first */
+        at = add_level(knot, p->leaf_first[node] = at, true, p->node_first[node],
+                       lanes_of(p, node), cache);
+    p->leaf_first[p->n_nodes] = at;
+    for (int node = 0; node < p->n_nodes; node++) {
+        int first = p->leaf_first[node], n = p->leaf_first[node + 1] - first;
+        while (n > 1) {
+            const int next = add_level(knot, at, false, first, n, NULL);
+            first = at;
+            n = next - at;
+            at = next;
+        }
+        p->top[node] = first;
+        if (knot)
+            place_workers(p, knot, node);
+    }
+    return at;
+}
+
+/* Chunks of a node's job before its lane i of `lanes`: with few chunks the first lanes have one
+ * each, so that few knots take part. */
+static int64_t edge(int64_t n, int64_t lanes, int64_t i)
+{
+    return n <= lanes ? num_min(i, n) : n * i / lanes;
+}
+
+/* The children of a knot that have chunks of a job. */
+static uint64_t busy_children(const struct pool *p, const struct knot *t, int node,
+                              const struct pool_job *job)
+{
+    const int lanes = lanes_of(p, node), base = p->node_first[node];
+    uint64_t mask = 0;
+    for (int c = 0; c < t->n_children; c++) {
+        const struct knot *below = t->leaf ? NULL : &p->knot[t->child + c];
+        const int a = (below ? below->lane : t->child + c) - base,
+                  b = a + (below ? below->n_lanes : 1);
+        mask |= (uint64_t)(edge(job->n, lanes, b) > edge(job->n, lanes, a)) << c;
+    }
+    return mask;
+}
+
+/* ---- posts ---- */
+
+static void post(struct knot *t, const struct pool_job *job)
+{
+    atomic_store_explicit(&t->number, 0, memory_order_relaxed);
+    /* released: who sees one of these sees the 0, too */
+    atomic_store_explicit(&t->fn, job->fn, memory_order_release);
+    atomic_store_explicit(&t->arg, job->arg, memory_order_release);
+    atomic_store_explicit(&t->from, job->from, memory_order_release);
+    atomic_store_explicit(&t->n, job->n, memory_order_release);
+    atomic_store(&t->number, job->number);
+    if (atomic_load(&t->n_asleep)) {
+        atomic_fetch_add(&t->signal, 1);
+        futex_wake(&t->signal, job->n < INT_MAX ? (int)job->n : INT_MAX);
+    }
+}
+
+/* Whether a knot's post is of a job after `seen`; then it is copied. */
+static bool hear(const struct knot *t, uint64_t seen, struct pool_job *out)
+{
+    const uint64_t number = atomic_load_explicit(&t->number, memory_order_acquire);
+    if (number <= seen)
+        return false;
+    const struct pool_job job = {number, atomic_load_explicit(&t->fn, memory_order_acquire),
+                                 atomic_load_explicit(&t->arg, memory_order_acquire),
+                                 atomic_load_explicit(&t->from, memory_order_acquire),
+                                 atomic_load_explicit(&t->n, memory_order_acquire)};
+    if (atomic_load_explicit(&t->number, memory_order_relaxed) != number)
+        return false;
+    *out = job;
+    return true;
+}
+
+/* From the knot where a worker heard of a job down to its own, as far as it begins them. */
+static void pass_on(struct pool *p, const struct worker *w, const struct pool_job *job)
+{
+    int path[POOL_LEVELS], n = 0;
+    for (int k = w->leaf; k != w->ear; k = p->knot[k].parent)
+        path[n++] = k;
+    while (n--)
+        if (busy_children(p, &p->knot[path[n]], w->node, job))
+            post(&p->knot[path[n]], job);
+}
+
+/* ---- chunks ---- */
+
+/* Claims a chunk of a lane that has n of the job; *k: which of them. */
+static bool claim(struct lane *l, uint64_t job, uint64_t n, uint64_t *k)
+{
+    uint64_t word = atomic_load_explicit(&l->word, memory_order_acquire), next;
+    do {
+        const uint64_t of = word >> NUMBER_AT, unclaimed = word >> LANE_BITS & UNFINISHED;
+        if (of == job ? !unclaimed : of > job || !n)
+            return false;
+        *k = of == job ? n - unclaimed : 0;
+        next = of == job ? word - (1 << LANE_BITS) : job << NUMBER_AT | (n - 1) << LANE_BITS | n;
+        pool_count(l);
+    } while (!atomic_compare_exchange_weak_explicit(&l->word, &word, next, memory_order_acq_rel,
+                                                    memory_order_acquire));
+    return true;
+}
+
+/* Takes a child out of a knot's mask; true: it was the last one. */
+static bool clear_bit(struct knot *t, uint64_t job, uint64_t all, int bit)
+{
+    uint64_t word = atomic_load_explicit(&t->left, memory_order_acquire), mask;
+    do {
+        mask = (word >> KNOT_MOST == job ? word & ((1 << KNOT_MOST) - 1) : all) & ~(1ull << bit);
+        pool_count(&t->left);
+    } while (!atomic_compare_exchange_weak_explicit(&t->left, &word, job << KNOT_MOST | mask,
+                                                    memory_order_acq_rel, memory_order_acquire));
+    return !mask;
+}
+
+/* n chunks of a lane are finished. */
+static void finish(struct pool *p, int lane, int node, const struct pool_job *job, uint64_t n)
+{
+    pool_count(&p->lane[lane]);
+    const uint64_t word = atomic_fetch_sub_explicit(&p->lane[lane].word, n, memory_order_acq_rel);
+    if ((word & UNFINISHED) != n)
+        return;
+    int at = p->worker[lane].leaf, bit = lane - p->knot[at].lane;
+    for (struct knot *t; at >= 0; bit = t->bit, at = t->parent) {
+        t = &p->knot[at];
+        if (!clear_bit(t, job->number, busy_children(p, t, node, job), bit))
+            return;
+    }
+    pool_count(&p->left);
+    if (atomic_fetch_and(&p->left, ~(1ull << node)) != 1ull << node)
+        return;
+    atomic_store(&p->done, (uint32_t)job->number);
+    if (atomic_load(&p->caller_sleeps))
+        futex_wake(&p->done, 1);
+}
+
+/* Runs chunks of a lane until none is unclaimed; whether there was one. */
+static bool run_lane(struct pool *p, int lane, int node, const struct pool_job *job, int worker)
+{
+    const int lanes = lanes_of(p, node), i = lane - p->node_first[node];
+    const int64_t first = edge(job->n, lanes, i);
+    const uint64_t n = (uint64_t)(edge(job->n, lanes, i + 1) - first);
+    uint64_t k, n_done = 0;
+    while (claim(&p->lane[lane], job->number, n, &k)) {
+        job->fn(job->arg, job->from + first + (int64_t)k, worker);
+        n_done++;
+    }
+    if (n_done)
+        finish(p, lane, node, job, n_done);
+    return n_done;
+}
+
+/* Chunks of others below a leaf: of all its lanes, or of a few. */
+static bool help_leaf(struct pool *p, int leaf, int node, const struct pool_job *job, int worker,
+                      int n_lanes)
+{
+    const struct knot *t = &p->knot[leaf];
+    const uint64_t word = atomic_load_explicit(&t->left, memory_order_acquire),
+                   of = word >> KNOT_MOST;
+    if (of > job->number)
+        return false;
+    const uint64_t mask = of == job->number ? word : busy_children(p, t, node, job);
+    const int start = (worker + (int)(p->worker[worker].turn & INT16_MAX)) % t->n_lanes;
+    bool any = false;
+    for (int i = 0; i < t->n_lanes && n_lanes; i++) {
+        const int lane = (start + i) % t->n_lanes;
+        if (mask >> lane & 1) {
+            any |= run_lane(p, t->lane + lane, node, job, worker);
+            n_lanes--;
+        }
+    }
+    return any;
+}
+
+/* A few knots of a node, other ones each time; own: not this one. */
+static bool help_node(struct pool *p, int node, const struct pool_job *job, int worker, int own)
+{
+    const int first = p->leaf_first[node], n = p->leaf_first[node + 1] - first;
+    const int start = (int)((unsigned)worker + p->worker[worker].turn) % n;
+    bool any = false;
+    for (int i = 0; i < n && i < PROBES; i++) {
+        const int leaf = first + (start + i) % n;
+        if (leaf != own)
+            any |= help_leaf(p, leaf, node, job, worker, PROBES);
+    }
+    return any;
+}
+
+/* What others have left of a job, as long as there is some: of the own knot, the own node, and
+ * other nodes. */
+static void help(struct pool *p, const struct pool_job *job, int worker)
+{
+    struct worker *w = &p->worker[worker];
+    bool any = true;
+    while (any) {
+        w->turn++;
+        any = help_leaf(p, w->leaf, w->node, job, worker, KNOT_MOST);
+        if (!any && p->n_knots > 1)
+            any = help_node(p, w->node, job, worker, w->leaf);
+        for (int k = 1; k < p->n_nodes && !any; k++) {
+            const int node = (w->node + k) % p->n_nodes;
+            struct pool_job theirs;
+            if (hear(&p->knot[p->top[node]], job->number - 1, &theirs) &&
+                theirs.number == job->number && theirs.n)
+                any = help_node(p, node, &theirs, worker, -1);
+        }
+    }
+}
+
+static void work(struct pool *p, const struct pool_job *job, int worker)
+{
+    const struct worker *w = &p->worker[worker];
+    (void)run_lane(p, worker, w->node, job, worker);
+    help(p, job, worker);
+}
+
+/* ---- workers ---- */
+
+/* News at its own post, or further up if whoever should have passed them on is held up. */
+static bool hear_above(const struct pool *p, const struct worker *w, uint64_t seen,
+                       struct pool_job *job)
+{
+    for (int k = w->ear; k >= 0; k = p->knot[k].parent)
+        if (hear(&p->knot[k], seen, job))
+            return true;
+    return false;
+}
+
+/* True when there is a new job, or the end. */
+static bool spin_for_work(struct pool *p, struct worker *w, struct pool_job *job)
+{
+    const struct pool_job last = *job;
+    const uint64_t end = clock_now() + p->spin_ns;
+    do {
+        for (int i = 0; i < PAUSES; i++) {
+            if (hear(&p->knot[w->ear], last.number, job))
+                return true;
+            relax();
+        }
+        if (atomic_load_explicit(&p->stop, memory_order_acquire) ||
+            hear_above(p, w, last.number, job))
+            return true;
+        if (last.n) /* a thread that was held up may have left some */
+            help(p, &last, w->index);
+    } while (clock_now() < end);
+    if (p->spin_ns == POOL_SPIN_CROWDED_NS)
+        sched_yield();
+    return hear(&p->knot[w->ear], last.number, job);
+}
+
+static void sleep_for_work(struct pool *p, const struct worker *w, uint64_t seen)
+{
+    struct knot *t = &p->knot[w->ear];
+    atomic_fetch_add(&t->n_asleep, 1);
+    const uint32_t signal = atomic_load(&t->signal);
+    const uint64_t number = atomic_load(&t->number);
+    if (number && number <= seen && !atomic_load(&p->stop))
+        futex_sleep(&t->signal, signal);
+    atomic_fetch_sub(&t->n_asleep, 1);
+}
+
+void *pool_worker_main(void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->pool;
+    struct pool_job job = {.number = 1}; /* the tree begins with an empty job of this number */
+    fp_default();
+    while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
+        const uint64_t seen = job.number;
+        if (!spin_for_work(p, w, &job))
+            sleep_for_work(p, w, seen);
+        if (job.number == seen)
+            continue;
+        pass_on(p, w, &job);
+        work(p, &job, w->index);
+    }
+    return NULL;
+}
+
+void pool_stop_workers(struct pool *p)
+{
+    atomic_store(&p->stop, true);
+    for (int k = 0; k < p->n_knots; k++) {
+        atomic_fetch_add(&p->knot[k].signal, 1);
+        futex_wake(&p->knot[k].signal, INT_MAX);
+    }
+}
+
+/* ---- the caller ---- */
+
+static void wait_for_chunks(struct pool *p, const struct pool_job *job)
+{
+    const uint32_t number = (uint32_t)job->number;
+    const uint64_t end = clock_now() + p->spin_ns;
+    do {
+        for (int i = 0; i < PAUSES; i++) {
+            if (atomic_load_explicit(&p->done, memory_order_acquire) == number)
+                return;
+            relax();
+        }
+        help(p, job, 0);
+    } while (clock_now() < end);
+    atomic_store(&p->caller_sleeps, 1);
+    for (uint32_t done; (done = atomic_load(&p->done)) != number;)
+        futex_sleep(&p->done, done);
+    atomic_store(&p->caller_sleeps, 0);
+}
+
+/* At most LANE_MOST chunks a lane. */
+static void run_job(struct pool *p, const int64_t *from, const int64_t *n, pool_fn *fn, void *arg)
+{
+    struct pool_job own = {++p->number, fn, arg, from[0], n[0]};
+    uint64_t nodes = 0;
+    for (int k = 0; k < p->n_nodes; k++)
+        nodes |= (uint64_t)(n[k] > 0) << k;
+    atomic_store_explicit(&p->left, nodes, memory_order_relaxed);
+    for (int k = p->n_nodes - 1; k >= 0; k--)
+        if (n[k] || k == 0) {
+            const struct pool_job job = {own.number, fn, arg, from[k], n[k]};
+            post(&p->knot[p->top[k]], &job);
+        }
+    pass_on(p, &p->worker[0], &own);
+    work(p, &own, 0);
+    wait_for_chunks(p, &own);
+}
+
+void pool_run_placed(struct pool *p, const int64_t *from, const int64_t *n, pool_fn *fn, void *arg)
+{
+    int64_t at[CPU_NODES_MAX], now[CPU_NODES_MAX], left = 0;
+    for (int k = 0; k < p->n_nodes; k++)
+        left += n[k];
+    if (p->n_threads == 1 || left <= 1) {
+        for (int k = 0; k < p->n_nodes; k++)
+            for (int64_t i = 0; i < n[k]; i++)
+                fn(arg, from[k] + i, 0);
+        return;
+    }
+    BUG_IF(atomic_load_explicit(&p->left, memory_order_relaxed)); /* fn called pool_run() */
+    memcpy(at, from, (size_t)p->n_nodes * sizeof *at);
+    while (left > 0) {
+        for (int k = 0; k < p->n_nodes; k++)
+            now[k] = num_min(from[k] + n[k] - at[k], (int64_t)lanes_of(p, k) * LANE_MOST);
+        run_job(p, at, now, fn, arg);
+        for (int k = 0; k < p->n_nodes; k++) {
+            at[k] += now[k];
+            left -= now[k];
+        }
+    }
+}
+
+void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg)
+{
+    int64_t from[CPU_NODES_MAX], n[CPU_NODES_MAX];
+    if (p->n_threads == 1 || n_chunks <= 1) {
+        for (int64_t i = 0; i < n_chunks; i++)
+            fn(arg, i, 0);
+        return;
+    }
+    const bool small = n_chunks <= p->knot[p->worker[0].leaf].n_lanes;
+    for (int k = 0; k < p->n_nodes; k++) { /* a small job stays among the caller's neighbours */
+        const int64_t end = small ? n_chunks : n_chunks * p->node_first[k + 1] / p->n_threads;
+        from[k] = k ? from[k - 1] + n[k - 1] : 0;
+        n[k] = end - from[k];
+    }
+    pool_run_placed(p, from, n, fn, arg);
+}
