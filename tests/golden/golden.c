@@ -136,7 +136,9 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      : kv_types_parse(o->kv, NULL, NULL, NULL, &types, &e));
     struct runner_options r = {.n_ctx = o->n_ctx ? o->n_ctx : 512,
                                      .max_rows = max_rows,
-                                     .media_rows = o->media_rows ? o->media_rows : 512,
+                                     .media_rows = o->media_rows < 0   ? 0
+                                                   : o->media_rows ? o->media_rows
+                                                                   : 512,
                                      .max_logits = max_rows,
                                      .restore_every = o->restore_every,
                                      .kv = types,

@@ -17,7 +17,7 @@ struct golden_options {
     int n_threads;     /* 0: 2 */
     uint32_t cpu;      /* 0: all */
     int64_t max_rows;  /* 0: 512 */
-    int64_t media_rows; /* 0: 512 */
+    int64_t media_rows; /* 0: 512, -1: none */
     int64_t n_ctx;     /* 0: 512 */
     int64_t restore_every;
     uint64_t tree_bytes;

@@ -164,6 +164,7 @@ static struct golden_options options(int model)
                                    .n_ctx = N_CTX,
                                    .max_rows = CHUNK,
                                    .restore_every = 512,
+                                   .media_rows = -1, /* pages for them would be most of kv_bytes */
                                    .tree_bytes = 256 << 10};
 }
 
