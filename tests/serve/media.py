@@ -122,7 +122,7 @@ class Media(Case):
             with self.subTest(words):
                 self.refused(image(data), *words)
         for ok in (png(1, 1), png(1, 20000), png(300, 1)):
-            self.ask([image(url(ok, "image/jpeg"))])
+            self.ask([image(url(ok, "image/jpeg"), detail="low")])
 
     def test_bad_sounds(self):
         for data, words in ((wav(0), ("WAV", "empty")), (wav(1), ("1 samples", "161")), (wav(160), ("160 samples", "161")),
@@ -171,6 +171,19 @@ class Blind(Case):
             self.assertIn(word, r["error"]["message"])
             self.assertIn("reads only text", r["error"]["message"])
         self.assertEqual(self.server.get("/props")[2]["modalities"], {"vision": False, "audio": False})
+
+
+class Deaf(Case):
+    """31B sees and does not hear."""
+    options = ["-m", str(DATA / "vision_31b/model-BF16.gguf"), "--mmproj", str(DATA / "vision_31b/mmproj-BF16.gguf"), "-c", "1024", "--image-tokens", "70"]
+
+    def test_sound(self):
+        status, _, r = self.server.post(CHAT, {"messages": [{"role": "user", "content": [sound(wav(2000))]}]})
+        self.assertEqual(status, 400, r)
+        self.assertIn("text and pictures, no sound", r["error"]["message"])
+        status, _, r = self.server.post(CHAT, {"messages": [{"role": "user", "content": [image(png(9, 9))]}], "max_tokens": 1})
+        self.assertEqual((status, r["usage"]["prompt_tokens_details"]["image_tokens"]), (200, 66), r)
+        self.assertEqual(self.server.get("/v1/models")[2]["data"][0]["architecture"]["input_modalities"], ["text", "image"])
 
 
 class Addresses(unittest.TestCase):
