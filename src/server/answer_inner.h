@@ -61,6 +61,9 @@ struct answer_part {
     int32_t *ids;                  /* owned by the prompt's first part */
     size_t n_ids;
     struct ingle_shortened kept; /* what is computed of them, owned likewise; n 0: all of them */
+    int64_t n_done;     /* Sync: the answer's lock; of its prompt, as told last */
+    int64_t n_encoding; /* Sync: the answer's lock; media that are encoded for it, */
+    double encoded;     /* Sync: the same; ... and how many are */
     struct ingle_span *span; /* [n_spans] where media stand; owned likewise */
     size_t n_spans;
     size_t hidden; /* tokens in front that are not the client's: BOS */

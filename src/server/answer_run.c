@@ -41,6 +41,8 @@ static void tell_progress(struct answer_part *p, int64_t n_done)
         .n_cached = p->n_kept,
         .n_done = n_done,
         .seconds = n_done > p->n_kept ? (double)(clock_now() - p->begun) * 1e-9 : 0,
+        .n_media = p->n_encoding,
+        .encoded = p->encoded,
     };
     const size_t before = a->out.n;
     a->dialect->progress(a->state, &now, &a->out);
@@ -75,7 +77,21 @@ static void on_progress(void *arg, int64_t n_done, int64_t n_prompt)
     struct answer_part *p = arg;
     (void)n_prompt;
     answer_lock(p->a);
+    p->n_done = n_done;
     tell_progress(p, n_done);
+    answer_unlock(p->a);
+}
+
+/* Headers and the first event go out at the beginning, which may come later. */
+static void on_encoding(void *arg, int64_t n_done, int64_t n_media, double part)
+{
+    struct answer_part *p = arg;
+    answer_lock(p->a);
+    const double encoded = (double)n_done + (part < 1 ? part : 0); /* whole ones are in n_done */
+    p->n_encoding = num_max(p->n_encoding, n_media);
+    p->encoded = encoded > p->encoded ? encoded : p->encoded;
+    if (p->a->begun)
+        tell_progress(p, num_max(p->n_done, p->n_kept));
     answer_unlock(p->a);
 }
 
@@ -426,6 +442,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
         .deadline_seconds = deadline(a),
         .begin = on_begin,
         .progress = on_progress,
+        .encoding = p->n_spans ? on_encoding : NULL,
         .token = on_token,
         .end = on_end,
         .done = on_done,

@@ -140,6 +140,9 @@ static inline struct answer_shown answer_shown_at(const struct answer_choice *c,
 struct answer_progress {
     int64_t n_prompt, n_cached, n_done; /* n_done counts the cached ones */
     double seconds;                     /* since it left the queue */
+    /* pictures and sounds that are encoded before the prompt, and how far that is */
+    int64_t n_media;
+    double encoded; /* 0 to n_media */
 };
 
 struct answer_result {

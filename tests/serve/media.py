@@ -149,6 +149,14 @@ class Media(Case):
         self.assertIn("4096", r["message"])
         self.ask([text("still here")])
 
+    def test_progress(self):
+        body = {"messages": [{"role": "user", "content": [image(png(641, 480), detail="original"), image(png(600, 481)), text("x")]}], "max_tokens": 1}
+        told = [e[1]["prompt_progress"] for e in self.server.stream(CHAT, {**body, "return_progress": True}) if e[1] != "[DONE]" and "prompt_progress" in e[1]]
+        self.assertEqual(told[-1]["media"], 2)
+        self.assertEqual([p["processed"] for p in told], sorted(p["processed"] for p in told))
+        encoded = [p["media_encoded"] for p in told if "media" in p]
+        self.assertEqual(encoded, sorted(encoded))
+
     def test_second_turn(self):
         """The picture of the first turn is neither decoded into another prefix nor encoded again."""
         turns = [{"role": "user", "content": [image(png(50, 40)), text("a")]}]

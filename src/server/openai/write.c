@@ -397,6 +397,10 @@ void openai_put_progress(struct str *out, const struct answer_progress *p, bool 
     write_member_int(out, "cache", p->n_cached);
     write_member_int(out, "processed", p->n_done);
     write_member_int(out, "time_ms", (int64_t)(p->seconds * 1e3));
+    if (p->n_media) {
+        write_member_int(out, "media", p->n_media);
+        write_member_number(out, "media_encoded", p->encoded);
+    }
     write_close(out, '}');
     if (!timings)
         return;

@@ -50,6 +50,7 @@ function requestBody(chat, nodes) {
 }
 
 function progressText(p) {
+  if (p.media && p.media_encoded < p.media) return `Looking and listening: ${p.media > 1 ? `${Math.floor(p.media_encoded) + 1} of ${p.media}, ` : ''}${Math.floor(100 * (p.media_encoded % 1))} %`;
   const done = p.processed - (p.cache ?? 0), all = p.total - (p.cache ?? 0), seconds = (p.time_ms ?? 0) / 1000;
   const parts = [`Reading the prompt: ${p.total ? Math.floor(100 * p.processed / p.total) : 0} %`, `${p.processed.toLocaleString()} of ${p.total.toLocaleString()} tokens`];
   if (done > 0 && seconds > 0.2) {
