@@ -69,7 +69,10 @@ static bool note(struct reading *m, const char *member, struct json_object *part
         report(m->sink, INGLE_REPORT_NOTE, "content", "a part", "shown as '" PART_NOTE "'");
         return true;
     }
-    if (medium)
+    if (medium && !m->may_show && medium_is_shown(m->o, part))
+        say(m, member, "%s%.60s: only messages of users and tools have pictures and sounds",
+            word ? "has the type " : "is an image", word ? word : "");
+    else if (medium)
         say(m, member, "%s%.60s: this model reads %s (--media note)",
             word ? "has the type " : "is an image", word ? word : "", medium_readable(m->o));
     else if (word)
