@@ -360,7 +360,8 @@ int cli_eval(struct cli *c)
             : ingle_config_is_set(c->config, "draft-out"))
         return cli_usage(
             c,
-            "--draft-out goes with --draft-at, and that with --tokens and nothing else to write");
+            "--experiment out=FILE goes with at=N, and that with --tokens and nothing "
+            "else to write");
     int rc = CLI_OK;
     if (cli_open_model(c, &e.model, &error) ||
         cli_open_engine(c, e.model, LOGIT_ROWS, &e.engine, &error) ||

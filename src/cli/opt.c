@@ -24,6 +24,12 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
+/* Options that one with NAME=VALUE sets are in no help. */
+static bool is_shown(const struct ingle_option *o)
+{
+    return strcmp(o->group, "experiments") != 0;
+}
+
 static bool takes(const char *command, const struct ingle_option *o)
 {
     return strcmp(o->where, "*") == 0 || has_word(o->where, command);
@@ -509,7 +515,7 @@ static void print_options(FILE *to, const char *command, bool whole)
     const char *group = "";
     for (size_t i = 0; i < n; i++) {
         const bool all = strcmp(o[i].where, "*") == 0;
-        if (!(all || has_word(o[i].where, command)))
+        if (!is_shown(&o[i]) || !(all || has_word(o[i].where, command)))
             continue;
         if (daily && !has_word(daily, o[i].name)) {
             n_more++;
@@ -584,6 +590,8 @@ void cli_help_manual(FILE *to)
           "\\-\\-help\\-all all of them.\n",
           to);
     for (size_t i = 0; i < n; i++) {
+        if (!is_shown(&o[i]))
+            continue;
         notes(more, sizeof more, &o[i]);
         fputs(".TP\n.B ", to);
         if (o[i].letter)
@@ -611,6 +619,8 @@ void cli_help_markdown(FILE *to)
         fprintf(to, "| `ingle %s %s` | %s |\n", c[i].name, c[i].arguments, c[i].help);
     fputs("\n| option | commands | what it does |\n|---|---|---|\n", to);
     for (size_t i = 0; i < n; i++) {
+        if (!is_shown(&o[i]))
+            continue;
         notes(more, sizeof more, &o[i]);
         fprintf(to, "| `--%s%s%s`", o[i].name, o[i].value ? " " : "",
                 o[i].value ? o[i].value : "");

@@ -9,6 +9,7 @@
 
 #include <ctype.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -26,7 +27,7 @@ enum { N_OPTIONS = sizeof table / sizeof *table };
 
 struct ingle_config {
     struct {
-        char **text; /* what was set, the last one counts but for lists */
+        char **text;   /* what was set, the last one counts but for lists */
         size_t *place; /* [n] which of all that were set each was */
         size_t n, cap, cap_places;
     } value[N_OPTIONS];
@@ -260,12 +261,34 @@ static bool image_tokens_of(const char *text, int32_t *out)
     return false;
 }
 
+/* NAME=VALUE of --experiment: the option of that name and its value; NULL: there is none for the
+ * command. */
+static const struct ingle_option *experiment(const char *where, const char **value)
+{
+    char name[40];
+    const char *equals = *value ? strchr(*value, '=') : NULL;
+    if (!equals)
+        return NULL;
+    snprintf(name, sizeof name, "draft-%.*s", (int)num_min(equals - *value, 30), *value);
+    const struct ingle_option *o = find(name);
+    if (!o || strcmp(o->group, "experiments") != 0 || !applies(o, where))
+        return NULL;
+    *value = equals + 1;
+    return o;
+}
+
 static ingle_status set(struct ingle_config *c, const char *where, const char *name,
                         const char *value, struct err *err)
 {
     const struct ingle_option *o = find(name);
     if (!o || !applies(o, where))
         return unknown(where, name, err);
+    if (strcmp(name, "experiment") == 0 && !(o = experiment(where, &value)))
+        return err_set(err, INGLE_ARG,
+                       "option '--experiment' needs NAME=VALUE, not '%.60s': rule, tap, ctx, "
+                       "block, of eval also at and out",
+                       value ? value : "");
+    name = o->name;
     ingle_status st = check(o, value, err);
     uint32_t sparse;
     if (!st && (strcmp(name, "sparse") == 0 || strcmp(name, "against-sparse") == 0))
@@ -286,8 +309,9 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
         return st;
     const size_t i = (size_t)(o - table);
     char *copy = mem_strdup(o->kind != INGLE_OPTION_FLAG ? value : truth(value) ? "1" : "0");
-    if (!copy || !mem_grow(&c->value[i].text, &c->value[i].cap, c->value[i].n + 1,
-                           sizeof *c->value[i].text) ||
+    if (!copy ||
+        !mem_grow(&c->value[i].text, &c->value[i].cap, c->value[i].n + 1,
+                  sizeof *c->value[i].text) ||
         !mem_grow(&c->value[i].place, &c->value[i].cap_places, c->value[i].n + 1,
                   sizeof *c->value[i].place)) {
         mem_free(copy);

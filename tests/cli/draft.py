@@ -420,7 +420,7 @@ class Eval(Case):
     def test_settings(self):
         ids, passes = next(self.recorded("dflash"))
         plain = self.draft(SMALL, DRAFTERS["dflash"], ids, [len(ids) - 5])
-        for more in (["--draft-rule", "bidir"], ["--draft-tap", "early"], ["--draft-tap", "upstream"], ["--draft-ctx", "4"]):
+        for more in (["--experiment", "rule=bidir"], ["--experiment", "tap=early"], ["--draft-tap", "upstream"], ["--draft-ctx", "4"]):
             other = self.draft(SMALL, DRAFTERS["dflash"], ids, [len(ids) - 5], *more)
             self.assertNotEqual(list(plain.values())[0][2], list(other.values())[0][2], more)
         out = self.draft(SMALL, DRAFTERS["dflash"], ids, [len(ids) - 5], "--draft-block", "4")
@@ -432,7 +432,7 @@ class Eval(Case):
         path = f"{self.dir.name}/ids.json"
         with open(path, "w") as f:
             f.write("[2, 3, 4]")
-        for args, says in ((["--draft-at", "4"], "1 to the 3 tokens"), (["--draft-at", "1,x"], "no list"), (["--draft-at", "0"], "no list"),
+        for args, says in ((["--experiment", "at=4"], "1 to the 3 tokens"), (["--draft-at", "1,x"], "no list"), (["--draft-at", "0"], "no list"),
                            (["--draft-out", "x"], "goes with"), (["--draft-at", "1", "--greedy", "3"], "goes with"),
                            (["--draft-at", "1", "--draft", "off"], "no network drafts")):
             rc, out, err = ingle("eval", "-m", SMALL, *(["--draft", DRAFTERS["dflash"]] if "off" not in args else []), "--tokens", path, *args)

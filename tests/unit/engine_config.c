@@ -47,6 +47,14 @@ static void values_are_checked(void **state)
     refuses("run", "kv", "f", INGLE_ARG,
             "option '--kv': 'f' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8r+rot "
             "n4r+rot K:V");
+    refuses("eval", "experiment", "tap=x", INGLE_ARG,
+            "option '--draft-tap': 'x' is none of late early upstream");
+    refuses("bench", "experiment", "at=4", INGLE_ARG,
+            "option '--experiment' needs NAME=VALUE, not 'at=4': rule, tap, ctx, block, of eval "
+            "also at and out");
+    refuses("eval", "experiment", "min=4", INGLE_ARG,
+            "option '--experiment' needs NAME=VALUE, not 'min=4': rule, tap, ctx, block, of eval "
+            "also at and out");
     refuses("run", "json", "x", INGLE_ARG, "option '--json' is on or off (true or false), not 'x'");
     refuses("run", "logit-bias", "1=", INGLE_ARG,
             "option '--logit-bias' needs ID=NUMBER, not '1='");
