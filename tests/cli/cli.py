@@ -55,6 +55,28 @@ class Commands(unittest.TestCase):
         self.assertIn("| `--top-k N` |", self.ok(run("help", "markdown")).stdout)
         self.assertIn("usage: ingle", self.ok(run(), 2).stderr)
 
+    def test_pictures_and_sounds(self):
+        at = f"{DATA}/vision/vision_12b"
+        sees = ["-m", f"{at}/model-BF16.gguf", "-n", "1", "--temp", "0", "--image-tokens", "70"]
+        media = ["--image", f"{at}/a.png", "--audio", f"{at}/s0.wav", "--image", f"{at}/b.jpg"]
+        r = json.loads(self.ok(run("run", *sees, *media, "--json", "hi")).stdout)
+        self.assertEqual((r["media"]["n"], r["media"]["tokens"]), (3, 63 + 35 + 66 + 3 * 2), r)
+        r = json.loads(self.ok(run("run", *sees, *media, "--json", "--raw", "a<__media__>b<__media__>c<__media__>")).stdout)
+        self.assertEqual(r["media"]["n"], 3)
+        self.refuses("run", *sees, *media, "--raw", "a<__media__>", says=["markers"])
+        self.refuses("run", *sees, "--audio", f"{at}/a.png", "hi", says=["a.png: it is a picture"])
+        self.refuses("run", *sees, "--image", f"{at}/config.json", "hi", says=["config.json", "format"])
+        self.refuses("run", *sees, "--image", "none.png", "hi", says=["none.png"])
+        self.refuses("run", *sees, "--mmproj", "off", "--image", f"{at}/a.png", "hi", says=["a.png", "off"])
+        self.refuses("run", *sees[:-1], "71", "hi", code=2, says=["image-tokens"])
+        words = f"/image\n/image none.png\n/image {at}/b.jpg\nwhat\n/audio {at}/s1.wav\nand\n/quit\n"
+        r = subprocess.run([INGLE, "chat", *sees], input=words.encode(), capture_output=True, timeout=120)
+        out, err = r.stdout.decode(errors="replace"), r.stderr.decode(errors="replace")
+        self.assertEqual(r.returncode, 0, err)
+        for text in ("usage: /image FILE", "A picture of 40 x 300, 68 tokens", "A sound of 0.1 s, 5 tokens"):
+            self.assertIn(text, out)
+        self.assertIn("none.png", err)
+
     def test_wrong_usage(self):
         self.refuses("caht", code=2, says=["did you mean 'chat'"])
         self.refuses("-m", "x", code=2, says=["ingle chat -m"])
