@@ -351,6 +351,11 @@ struct ingle_engine_options {
      * apart at least */
     uint64_t cache_bytes;
     const char *store;     /* directory of the store on disk; NULL: none */
+    /* where cached prefixes are told to routers, by ZeroMQ ("tcp://127.0.0.1:5557"; NULL:
+     * nowhere), where what was told is told again, the topic (NULL: ""), vLLM's
+     * --kv-events-config instead of these (NULL), and whether events are arrays */
+    const char *kv_events, *kv_events_replay, *kv_events_topic, *kv_events_config;
+    bool kv_events_array;
     uint64_t store_bytes;  /* what the store may hold; 0: 16 GiB */
     int64_t store_tokens;  /* it saves prefixes that add at least so many; 0: 256 */
     /* tokens between restore points of a long sequence, at least 128; 0: 8192 */
@@ -1310,6 +1315,18 @@ struct ingle_scheduler_status {
 INGLE_API int64_t ingle_scheduler_status(struct ingle_scheduler *s,
                                          struct ingle_scheduler_status *out,
                                          struct ingle_slot *slots, int64_t n_slots);
+
+/* What was told of cached prefixes.  False: nothing is (kv_events). */
+struct ingle_events {
+    const char *address, *replay, *topic; /* valid until the engine is closed; replay: or NULL */
+    uint64_t batches;         /* numbered from 0 on */
+    uint64_t stored, removed; /* blocks of 16 tokens */
+    uint64_t lost;            /* batches that were given up before they were sent */
+    uint64_t replays;         /* that were asked for */
+    uint64_t memory_blocks, disk_blocks; /* there now */
+};
+/* Any thread. */
+INGLE_API bool ingle_engine_events(const struct ingle_engine *e, struct ingle_events *out);
 
 /* ---- the table of counters ---- */
 

@@ -413,6 +413,11 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->force = ingle_config_flag(c, "force");
     out->cache_bytes = (uint64_t)ingle_config_number(c, "cache");
     out->store = ingle_config_text(c, "store", 0);
+    out->kv_events = ingle_config_text(c, "kv-events", 0);
+    out->kv_events_replay = ingle_config_text(c, "kv-events-replay", 0);
+    out->kv_events_topic = ingle_config_text(c, "kv-events-topic", 0);
+    out->kv_events_config = ingle_config_text(c, "kv-events-config", 0);
+    out->kv_events_array = strcmp(ingle_config_text(c, "kv-events-form", 0), "array") == 0;
     out->store_bytes = (uint64_t)ingle_config_number(c, "store-size");
     out->store_tokens = (int64_t)ingle_config_number(c, "store-tokens");
     out->kv_disk = ingle_config_text(c, "kv-disk", 0);

@@ -946,6 +946,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     st = session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);
     if (!st)
         st = engine_media_open(e, err);
+    if (!st)
+        st = engine_events_open(e, o, err);
     return st ? st : engine_shortener_open(e, err);
 }
 
@@ -975,6 +977,7 @@ void ingle_engine_close(struct ingle_engine *e)
     if (!e)
         return;
     engine_shortener_close(e);
+    engine_events_close(e);
     session_runner_free(e->runner);
     engine_media_free(e->media);
     engine_draft_free(e->draft);

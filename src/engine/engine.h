@@ -72,6 +72,8 @@ struct ingle_model {
 
 struct ingle_engine {
     struct ingle_model *model;
+    struct link_events *events; /* NULL: prefixes are told to nobody */
+    struct kv_watch watch;
     struct report_sink sink;
     const struct family *family;
     struct io_meta *own_meta; /* of a checkpoint; NULL: the file's */
@@ -347,5 +349,12 @@ struct engine_rule *engine_sampler_rule(const struct ingle_sampler *s); /* NULL:
 const float *engine_sampler_kept(const struct ingle_sampler *s);
 /* "gemma4", "deepseek4"; false: no such name. */
 bool engine_chat_by_name(const char *name, enum text_chat_family *out);
+
+/* ---- events.c ---- */
+
+/* After the runner: --kv-events. */
+MUST_CHECK ingle_status engine_events_open(struct ingle_engine *e,
+                                           const struct ingle_engine_options *o, struct err *err);
+void engine_events_close(struct ingle_engine *e); /* before the runner */
 
 #endif

@@ -374,6 +374,15 @@ MUST_CHECK ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct k
                                          struct err *err);
 void kv_timeline_clear(struct kv_timeline *t);
 
+/* Who is told of prefixes that are there to be continued, in memory or on disk; on whatever thread
+ * that happens, without waiting. */
+struct kv_watch {
+    /* Its name for drop(); 0: it has none. */
+    uint64_t (*put)(void *arg, bool disk, struct kv_scope scope, const int32_t *tokens, int64_t n);
+    void (*drop)(void *arg, bool disk, uint64_t name);
+    void *arg;
+};
+
 /* ---- the prefix tree ---- */
 
 struct kv_point; /* a restore point in the tree; borrowed, valid until the next tree or pool call */
@@ -383,6 +392,8 @@ struct kv_point; /* a restore point in the tree; borrowed, valid until the next 
 MUST_CHECK ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p,
                                        uint64_t budget_bytes, struct err *err);
 void kv_tree_free(struct kv_tree *t);
+/* Tells of points that are put from now on; borrowed.  NULL: nobody any more. */
+void kv_tree_watch(struct kv_tree *t, const struct kv_watch *watch);
 
 /* Remembers the timeline as it stands (its length must be n_tokens, tokens are what it
  * saw); mark is copied.  An equal point is refreshed, not stored twice: it keeps its pages

@@ -64,6 +64,7 @@ struct kv_point {
     size_t heap_at;
     struct kv_point *aside;
     enum owed owed; /* to the store */
+    uint64_t told; /* its name for kv_watch.drop(); 0: nobody was told */
     bool shared; /* other conversations are likely to begin with it */
     size_t n_pages;
     struct kv_page *page[]; /* group by group, ascending; then the tokens */
@@ -71,6 +72,7 @@ struct kv_point {
 
 struct kv_tree {
     struct kv_pool *pool; /* borrowed */
+    const struct kv_watch *watch; /* borrowed, or NULL */
     uint64_t budget_bytes;
     uint64_t own_bytes;     /* nodes, points and marks */
     double bytes_per_token; /* of all groups */
@@ -519,6 +521,8 @@ static void point_hang(struct kv_tree *t, struct kv_point *p, struct node *d,
  * than before, and is valued again. */
 static void point_drop(struct kv_tree *t, struct kv_point *p)
 {
+    if (p->told && t->watch)
+        t->watch->drop(t->watch->arg, false, p->told);
     node_remove(p->node, &p->run);
     for (size_t i = 0; i < p->n_pages; i++)
         kv_page_let(t->pool, p->page[i]);
@@ -641,6 +645,8 @@ ingle_status kv_tree_create(struct kv_tree **out, struct kv_pool *p, uint64_t bu
     *out = t;
     return INGLE_OK;
 }
+
+void kv_tree_watch(struct kv_tree *t, const struct kv_watch *watch) { t->watch = watch; }
 
 void kv_tree_clear(struct kv_tree *t)
 {
@@ -797,6 +803,8 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     point_use(t, p);
     p->value = point_value(t, p);
     heap_push(t, p);
+    if (t->watch)
+        p->told = t->watch->put(t->watch->arg, false, scope, tokens, n_tokens);
     return INGLE_OK;
 
 nomem:

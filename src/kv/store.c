@@ -657,6 +657,13 @@ static bool plan_entry(struct kv_store *s, struct kv_key context, struct kv_scop
     return true;
 }
 
+void kv_store_watch(struct kv_store *s, const struct kv_watch *watch)
+{
+    pthread_mutex_lock(&s->lock);
+    s->index.watch = watch;
+    pthread_mutex_unlock(&s->lock);
+}
+
 bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, struct kv_scope scope,
                   const int32_t *tokens, int64_t least, const void *mark, size_t mark_bytes)
 {
@@ -683,6 +690,11 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, struct kv_sco
         s->n_queued++;
         s->queued_bytes += n_bytes;
         refused = NULL;
+        /* before it is written: until then it is in memory */
+        struct kv_entry *there = kv_index_find(&s->index, e.key, e.length);
+        const struct kv_watch *watch = s->index.watch;
+        if (watch && there && !there->told)
+            there->told = watch->put(watch->arg, true, scope, tokens, e.length);
         pthread_cond_signal(&s->work);
     } else {
         s->counts.skipped++;

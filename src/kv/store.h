@@ -49,6 +49,9 @@ MUST_CHECK ingle_status kv_store_check(const char *dir, struct err *err);
 /* The pool is borrowed.  INGLE_ARG: the directory is another user's or open to others. */
 MUST_CHECK ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
                                       const struct kv_store_options *o, struct err *err);
+/* Tells of prefixes that are put from now on, until their files are gone; borrowed.  NULL: nobody
+ * any more. */
+void kv_store_watch(struct kv_store *s, const struct kv_watch *watch);
 /* Writes what waits, then ends the thread. */
 void kv_store_close(struct kv_store *s);
 /* Waits until everything that was put is on disk or has failed. */

@@ -189,6 +189,7 @@ void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, enum k
     struct kv_entry e = known ? *known : (struct kv_entry){.key = key, .length = length};
     kv_index_name(name, key, length);
     kv_index_remove(&s->index, key, length);
+    e.told = 0;
     if (how == KV_DROP_FORGET)
         return;
     pthread_mutex_unlock(&s->lock);

@@ -88,8 +88,10 @@ bool kv_index_add(struct kv_index *x, const struct kv_entry *e)
 {
     struct kv_entry *old = kv_index_find(x, e->key, e->length);
     if (old) {
+        const uint64_t told = old->told;
         x->bytes += counted(e) - counted(old);
         *old = *e;
+        old->told = told;
         return true;
     }
     if (!mem_grow(&x->entry, &x->cap, x->n + 1, sizeof *x->entry))
@@ -107,6 +109,8 @@ void kv_index_remove(struct kv_index *x, struct kv_key key, int64_t length)
     struct kv_entry *e = kv_index_find(x, key, length);
     if (!e)
         return;
+    if (e->told && x->watch)
+        x->watch->drop(x->watch->arg, true, e->told);
     x->bytes -= counted(e);
     x->n--;
     memmove(e, e + 1, (x->n - (size_t)(e - x->entry)) * sizeof *e);

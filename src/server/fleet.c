@@ -261,12 +261,32 @@ void fleet_render_text(struct serve *s, struct http_exchange *x, const struct ht
 
 /* ---- events of the KV cache ---- */
 
+static void put_source(struct str *out, const struct ingle_events *e)
+{
+    write_open(out, '{');
+    write_member_int(out, "data_parallel_rank", 0);
+    write_member(out, "endpoint", e->address);
+    write_member(out, "replay_endpoint", e->replay);
+    write_member(out, "topic", e->topic);
+    write_member(out, "publisher", "zmq");
+    write_member_bool(out, "enable_kv_cache_events", true);
+    write_close(out, '}');
+}
+
+/* An object by rank, as vllm-router 0.1.17 reads it; ?form=list: a list, as later ones do. */
 void fleet_event_sources(struct serve *s, struct http_exchange *x, const struct http_request *rq)
 {
+    const char *form = http_request_query(rq, "form");
+    const bool list = form && strcmp(form, "list") == 0;
+    struct ingle_events e;
     struct str out;
-    (void)s;
     str_init(&out);
-    write_open(&out, '{');
-    write_close(&out, '}');
+    write_open(&out, list ? '[' : '{');
+    if (ingle_engine_events(s->engine, &e)) {
+        if (!list)
+            write_key(&out, "0");
+        put_source(&out, &e);
+    }
+    write_close(&out, list ? ']' : '}');
     serve_json(x, rq, &out);
 }

@@ -455,6 +455,9 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     put_facts(out, "shortener", "", &skip);
     put_facts(out, "select", "", &now.select);
     put_facts(out, "paging", "", &now.paging);
+    struct ingle_events events;
+    if (ingle_engine_events(s->engine, &events))
+        put_facts(out, "events", "", &events);
     put_caches(out, &now);
     put_experts(out, s->engine);
     put_workers(out, s->engine);

@@ -278,6 +278,14 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     return s;
 }
 
+void session_runner_watch(struct runner *r, const struct kv_watch *watch)
+{
+    if (r->tree)
+        kv_tree_watch(r->tree, watch);
+    if (r->store)
+        kv_store_watch(r->store, watch);
+}
+
 void session_runner_free(struct runner *r)
 {
     if (!r)

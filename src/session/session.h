@@ -128,6 +128,8 @@ void session_runner_disk_count(const struct runner *r, struct kv_disk_counts *ou
 /* The prefix tree and the store; NULL: there is none. */
 const struct kv_tree *session_runner_tree(const struct runner *r);
 struct kv_store *session_runner_store(const struct runner *r);
+/* Tells of the prefixes that both have from now on; borrowed.  NULL: nobody any more. */
+void session_runner_watch(struct runner *r, const struct kv_watch *watch);
 /* For idle times: has the system fill some more of the activations of a full step
  * (device_arena_fill()).  False: all is there. */
 bool session_runner_fill(struct runner *r);

@@ -226,6 +226,48 @@ class Requests(Case):
             self.assertEqual((status, words in e["error"]["message"], e["error"]["param"]), (404, True, field), e)
 
 
+class Events(Case):
+    """Cached prefixes that are told to routers (unit_link_events is a subscriber)."""
+    options = ["-c", "1024", "--kv-events", "127.0.0.1:*", "--kv-events-replay", "127.0.0.1:*", "--kv-events-topic", "kv@a@b"]
+
+    @classmethod
+    def setUpClass(cls):
+        try:
+            super().setUpClass()
+        except RuntimeError as e:
+            if "no libzmq" in str(e):
+                raise unittest.SkipTest(str(e))
+            raise
+
+    def count(self, name):
+        return int(re.search(rf"^ingle_kv_events_{name} (\d+)$", self.server.get("/metrics")[2], re.M)[1])
+
+    def test_sources(self):
+        source = self.server.get("/kv_event_sources")[2]["0"]
+        self.assertEqual((source["topic"], source["publisher"]), ("kv@a@b", "zmq"))
+        for name in ("endpoint", "replay_endpoint"):
+            self.assertRegex(source[name], r"^tcp://127\.0\.0\.1:\d+$")
+        self.assertEqual(self.server.get("/kv_event_sources?form=list")[2], [source])
+
+    def test_blocks(self):
+        for i in range(12):
+            body = {"messages": [{"role": "user", "content": f"{i} birds. " * 60}], "max_tokens": 1}
+            self.assertEqual(self.server.post("/v1/chat/completions", body)[0], 200)
+            n = len(self.server.post("/v1/chat/completions/render", body)[2]["token_ids"])
+            self.assertGreaterEqual(self.count("memory_blocks"), (n - 8) // 16)
+        self.assertEqual(self.count("stored_total") - self.count("removed_total"), self.count("memory_blocks"))
+
+    def test_wrong_options(self):
+        for options, words in ((["--kv-events", "127.0.0.1:99999"], "99999 is above 65535"), (["--kv-events", "foo"], "'--kv-events foo'"),
+                               (["--kv-events", f"127.0.0.1:{self.server.port}"], "in use"),
+                               (["--kv-events-replay", "127.0.0.1:1"], "needs '--kv-events"),
+                               (["--kv-events-config", "[1]"], "no JSON object"), (["--kv-events-config", '{"endpoint": 5}'], "'endpoint'"),
+                               (["--kv-events-config", '{"publisher": "x"}'], "not 'zmq'"), (["--kv-events-config", "{"], "--kv-events-config"),
+                               (["--kv-events-config", "{}", "--kv-events", "127.0.0.1:*"], "exclude each other")):
+            r = subprocess.run([INGLE, "serve", "--port", "0", *options], capture_output=True, text=True, timeout=60)
+            self.assertEqual((r.returncode, words in r.stderr), (1, True), r.stderr)
+
+
 class Keys(Case):
     """A file of keys that changes while the server runs."""
 

@@ -688,7 +688,7 @@ static void sharing_is_noticed_without_being_used(void **state)
 static void a_point_close_to_another_is_worth_little(void **state)
 {
     (void)state;
-    struct grove *g = grove_open(0, 1 << 20, 19000, 2);
+    struct grove *g = grove_open(0, 1 << 20, 19100, 2);
     converse(g, 1);
     step(g, 0, 1);
     put(g->tree, NULL, &g->w.line[0]);
