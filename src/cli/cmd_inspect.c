@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
 
+#include "base/size.h"
 #include "tool/tool.h"
 
 #include <string.h>
@@ -67,11 +68,10 @@ static void print_plan_json(const struct ingle_plan *p)
 
 static void print_plan_text(const struct ingle_plan *p)
 {
-    static const double mib = 1024.0 * 1024;
     for (int i = 0; i < p->n_items; i++)
-        printf("%-18s %14.2f MiB\n", p->item[i].name, (double)p->item[i].bytes / mib);
-    printf("%-18s %14.2f MiB\n%-18s %14.2f MiB\n", "together", (double)p->total_bytes / mib,
-           "free", (double)p->limit_bytes / mib);
+        printf("%-18s %10s\n", p->item[i].name, SIZE_OF(p->item[i].bytes));
+    printf("%-18s %10s\n%-18s %10s\n", "together", SIZE_OF(p->total_bytes), "free",
+           SIZE_OF(p->limit_bytes));
     printf("context %lld tokens, steps of %lld, keys and values %s: %s%s\n", (long long)p->n_ctx,
            (long long)p->max_rows, p->kv,
            !p->fits     ? "does not fit; "
@@ -79,20 +79,17 @@ static void print_plan_text(const struct ingle_plan *p)
                         : "fits",
            p->advice);
     if (p->kv_pool_tokens)
-        printf("keys and values of full layers: %lld tokens of a session in memory, %.2f MiB of "
-               "the %lld on disk (all sessions: %.2f MiB of "
-               "%.2f that may be there)\n",
-               (long long)p->kv_pool_tokens, (double)p->kv_disk_session_bytes / mib,
-               (long long)p->n_ctx, (double)p->kv_disk_bytes / mib,
-               (double)p->kv_disk_limit_bytes / mib);
-    printf("restore points of the prefix cache: %.2f MiB of windows each, less where they lie "
-           "together\n",
-           (double)p->point_bytes / mib);
+        printf("keys and values of full layers: %lld tokens of a session in memory, %s of the %lld "
+               "on disk (all sessions: %s of %s that may be there)\n",
+               (long long)p->kv_pool_tokens, SIZE_OF(p->kv_disk_session_bytes),
+               (long long)p->n_ctx, SIZE_OF(p->kv_disk_bytes), SIZE_OF(p->kv_disk_limit_bytes));
+    printf("restore points of the prefix cache: %s of windows each, less where they lie together\n",
+           SIZE_OF(p->point_bytes));
     if (p->expert_memory_bytes < p->expert_bytes)
-        printf("experts in memory %.2f MiB of %.2f (%.0f %%), on disk %.2f MiB\n",
-               (double)p->expert_memory_bytes / mib, (double)p->expert_bytes / mib,
+        printf("experts in memory %s of %s (%.0f %%), on disk %s\n",
+               SIZE_OF(p->expert_memory_bytes), SIZE_OF(p->expert_bytes),
                100 * (double)p->expert_memory_bytes / (double)p->expert_bytes,
-               (double)(p->expert_bytes - p->expert_memory_bytes) / mib);
+               SIZE_OF(p->expert_bytes - p->expert_memory_bytes));
     if (p->tokens_high > 0)
         printf("expected in decode: %.1f to %.1f tokens a second (disk %.2f GB/s, memory %.1f "
                "GB/s, both measured now; hits simulated)\n",
@@ -189,8 +186,8 @@ static void print_entry(void *arg, const struct ingle_store_entry *e)
     } else if (e->damage) {
         printf("%s\n", CLI_SHOWN(e->damage));
     } else {
-        printf("%8lld - %-8lld %10.2f MiB ", (long long)e->from, (long long)e->length,
-               (double)e->bytes / (1024.0 * 1024));
+        printf("%8lld - %-8lld %14s ", (long long)e->from, (long long)e->length,
+               SIZE_OF(e->bytes));
         print_age(e->age_seconds);
         printf("  %-5s %-16s %s\n", same ? "yes" : "no", CLI_SHOWN(e->settings),
                CLI_SHOWN(e->model));
@@ -228,8 +225,8 @@ static int show_store(struct cli *c, const char *path, const char *dir)
         printf("], \"bytes\": %llu, \"match\": %lld, \"damaged\": %lld}\n",
                (unsigned long long)s.bytes, (long long)s.n_matching, (long long)s.n_damaged);
     else if (!st)
-        printf("%lld files, %.2f MiB; %lld for this model with these settings\n",
-               (long long)s.n_files, (double)s.bytes / (1024.0 * 1024), (long long)s.n_matching);
+        printf("%lld files, %s; %lld for this model with these settings\n", (long long)s.n_files,
+               SIZE_OF(s.bytes), (long long)s.n_matching);
     ingle_model_close(m);
     return st ? cli_fail(c, &error) : CLI_OK;
 }

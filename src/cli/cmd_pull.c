@@ -6,6 +6,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/plain.h"
+#include "base/size.h"
 #include "hub/hub.h"
 
 #include <fcntl.h>
@@ -375,9 +376,9 @@ static ingle_status check_plan(const struct cli *c, const char *name, const char
     if (small)
         return INGLE_OK;
     return err_set(err, INGLE_LIMIT,
-                   "'%.120s' is not fetched: it needs %.1f GiB and there are %.1f GiB%s%.180s; "
-                   "--force fetches it all the same",
-                   name, (double)p.total_bytes / (1 << 30), (double)p.limit_bytes / (1 << 30),
+                   "'%.120s' is not fetched: it needs %s and there are %s%s%.180s; --force fetches "
+                   "it all the same",
+                   name, SIZE_OF(p.total_bytes), SIZE_OF(p.limit_bytes),
                    *p.advice ? "; " : "", p.advice);
 }
 

@@ -375,6 +375,18 @@ ingle_status router_presets_check(struct router_presets *p, struct err *err)
     return st;
 }
 
+static bool is_gguf(const char *path)
+{
+    char magic[4] = {0};
+    struct stat is;
+    FILE *f = stat(path, &is) == 0 && S_ISREG(is.st_mode) ? fopen(path, "rbe") : NULL;
+    const bool yes = f && fread(magic, 1, sizeof magic, f) == sizeof magic &&
+                     memcmp(magic, "GGUF", sizeof magic) == 0;
+    if (f)
+        fclose(f);
+    return yes;
+}
+
 ingle_status router_presets_add(struct router_presets *p, const char *path, router_set_fn *set,
                                 void *arg, struct err *err)
 {
@@ -383,6 +395,16 @@ ingle_status router_presets_add(struct router_presets *p, const char *path, rout
         return router_presets_folder(p, path, err);
     char *text;
     size_t n;
+    if (router_is_of_hub(path))
+        return err_set(err, INGLE_ARG,
+                       "'%.200s' is a model of a hub and no file of presets: -m serves it, or a "
+                       "line 'model = %.200s' in a section of presets",
+                       path, path);
+    if (is_gguf(path))
+        return err_set(err, INGLE_ARG,
+                       "%s: is a model and no file of presets: -m %.200s serves it, --models its "
+                       "folder",
+                       path, path);
     ingle_status st = ini_slurp(path, &text, &n, err);
     if (st)
         return st;

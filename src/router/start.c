@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/json.h"
+#include "base/size.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -369,11 +370,10 @@ static void fail_to_fit(struct router *r, struct router_model *m, struct json_ob
     struct json_object *v;
     const char *advice =
         json_object_object_get_ex(plan, "advice", &v) ? json_object_get_string(v) : "";
-    snprintf(m->words, sizeof m->words, "it needs %.1f MiB and %s %.1f%s%s%.300s",
-             (double)m->need_bytes / 1048576,
-             n_processes(r, &used) ? "all models together have" : "there are",
-             (double)limit / 1048576, n_processes(r, &used) ? "" : " free", *advice ? "; " : "",
-             advice);
+    const bool others = n_processes(r, &used) > 0;
+    snprintf(m->words, sizeof m->words, "it needs %s and %s %s%s%s%.300s",
+             SIZE_OF(m->need_bytes), others ? "all models together have" : "there are",
+             SIZE_OF(limit), others ? "" : " free", *advice ? "; " : "", advice);
     fail_start(r, m, 1);
 }
 

@@ -533,7 +533,7 @@ class Pull(unittest.TestCase):
         say = "-n", "2", "--temp", "0", "-p", "Hello"
         r = self.ingle("run", "-m", "hf:o/r:Q4_K_M", "--memory", "2M", *say)
         self.assertEqual((r.returncode, r.stdout), (1, ""), r.stderr)
-        for words in "'hf:o/r:Q4_K_M' is not fetched: it needs ", " and there are 0.0 GiB", "--force fetches it":
+        for words in "'hf:o/r:Q4_K_M' is not fetched: it needs ", " and there are 2.00 MiB", "--force fetches it":
             self.assertIn(words, r.stderr)
         self.assertFalse([p for p in self.dir.rglob("*") if p.is_file()])
         self.assertIn("is not fetched: it needs", self.ask_router("--memory", "2M"))

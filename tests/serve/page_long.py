@@ -581,6 +581,17 @@ def models(p):
         assert q.text(".message.assistant .who") == ["small"]
         q.run("document.querySelectorAll('#list .pick')[1].click()")
         q.wait("return $('model').value === 'gem'")
+        q.run("$('open-models').click()")
+        q.wait("return $('models-list').children.length > 0")
+        assert q.run("return $('models-pull').hidden")  # the server does not allow it
+    with router.Router(router.PRESETS, "--page-pull", "--hub", "http://127.0.0.1:9") as s, browser.Page(s) as q:
+        q.run("$('open-models').click()")
+        q.wait("return !$('models-pull').hidden")
+        for name in "no name", "o/r:Q4_0":  # the page's error, and the model's: there is no hub
+            q.run("$('models-name').value = arguments[0]; $('models-fetch').click()", name)
+            q.wait("return !$('models-error').hidden" if name == "no name" else "return $('models-list').textContent.includes('o/r:Q4_0')")
+        q.wait("return $('models-list').textContent.includes('failed')", seconds=60)
+        assert q.run("return $('models-error').hidden && $('models-box').open")
 
 
 LUMA = """

@@ -672,6 +672,11 @@ class Presets(unittest.TestCase):
             out, said = p.communicate()
         return p.returncode, said
 
+    def test_a_model_is_no_list(self):
+        p = subprocess.run([INGLE, "serve", "--port", "0", "--models", str(SMALL)], capture_output=True, text=True)
+        self.assertEqual((p.returncode, p.stdout), (1, ""))
+        self.assertIn(f"is a model and no file of presets: -m {SMALL}", p.stderr)
+
     def refused(self, text, *words, options=(), lines=1):
         status, said = self.start(text, *options)
         self.assertEqual(status, 1, said)
