@@ -89,7 +89,7 @@ struct pool {
     bool entered;   /* by the one thread that calls; came_from is its mask */
     int n_nodes, node_id[CPU_NODES_MAX], node_first[CPU_NODES_MAX + 1]; /* workers of a node */
     int top[CPU_NODES_MAX], leaf_first[CPU_NODES_MAX + 1];              /* knots of a node */
-    cpu_set_t came_from[CPU_IDS_MAX / CPU_SETSIZE];
+    cpu_set_t came_from[CPU_IDS_MAX / (8 * sizeof(cpu_set_t))];
     struct knot *knot; /* [n_knots] */
     int n_knots;
     struct lane *lane;     /* [n_threads] */
