@@ -105,7 +105,8 @@ static ingle_status find_tower(struct ingle_engine *e, const struct ingle_engine
     if (st && st != INGLE_NOTFOUND && st != INGLE_IO)
         return err_set(err, st, "%s", none.msg);
     if (st)
-        snprintf(e->media_why, sizeof e->media_why, "%.*s", (int)sizeof e->media_why - 1, none.msg);
+        snprintf(e->media_why, sizeof e->media_why, "it has no encoders, nor has a file "
+                                                    "mmproj*.gguf beside it (--mmproj FILE)");
     return INGLE_OK;
 }
 
@@ -583,6 +584,13 @@ ingle_status engine_media_encode(struct ingle_engine *e, const struct session_me
         mem_free(rows);
     give(m, -1);
     return st;
+}
+
+void engine_media_yielded(struct ingle_engine *e, double seconds)
+{
+    pthread_mutex_lock(&e->media->lock);
+    e->media->counts.encode_seconds -= seconds;
+    pthread_mutex_unlock(&e->media->lock);
 }
 
 ingle_status engine_media_ready(struct ingle_engine *e, const struct session *s, int64_t n,

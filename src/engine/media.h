@@ -74,6 +74,8 @@ MUST_CHECK ingle_status engine_media_encode(struct ingle_engine *e,
                                             const struct session_medium *medium,
                                             const struct tower_run *run, double *seconds,
                                             struct err *err);
+/* So much of its time was others'. */
+void engine_media_yielded(struct ingle_engine *e, double seconds);
 /* Before steps of s that take up to n of its waiting tokens (below 0: all): what they lack is
  * encoded. */
 MUST_CHECK ingle_status engine_media_ready(struct ingle_engine *e, const struct session *s,

@@ -144,6 +144,8 @@ bool engine_encode_next(struct ingle_scheduler *s)
         s->e, session_lacks(a->session.s, s->max_rows), &run, &seconds, &err);
     s->is_encoding = false;
     s->has_encoded = true;
+    if (!st)
+        engine_media_yielded(s->e, (double)s->yielded_ns * 1e-9);
     if (s->encoded != r)
         return true; /* it has ended meanwhile */
     s->encoded = NULL;

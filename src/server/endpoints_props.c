@@ -297,6 +297,19 @@ static void put_paging(const struct serve *s, const struct ingle_scheduler_statu
     write_close(out, '}');
 }
 
+/* Pictures and sounds; null for a model that reads text only. */
+static void put_media(const struct ingle_scheduler_status *now, struct str *out)
+{
+    write_key(out, "media");
+    if (!now->media.budget_bytes) {
+        write_null(out);
+        return;
+    }
+    write_open(out, '{');
+    write_facts(out, "media", &now->media);
+    write_close(out, '}');
+}
+
 /* The prefixes on disk; null without --store. */
 static void put_store(const struct serve *s, const struct ingle_scheduler_status *now,
                       struct str *out)
@@ -381,6 +394,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     put_shortener(s, out);
     put_select(s, &now, out);
     put_paging(s, &now, out);
+    put_media(&now, out);
     write_key(out, "daemon");
     write_open(out, '{');
     write_member_bool(out, "alive", true);

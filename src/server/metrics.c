@@ -458,6 +458,8 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     struct ingle_events events;
     if (ingle_engine_events(s->engine, &events))
         put_facts(out, "events", "", &events);
+    if (now.media.budget_bytes)
+        put_facts(out, "media", "", &now.media);
     put_caches(out, &now);
     put_experts(out, s->engine);
     put_workers(out, s->engine);

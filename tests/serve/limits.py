@@ -128,10 +128,10 @@ class Sizes(Metered):
         self.assertEqual([limits[k] for k in ("json_depth", "json_values", "json_keys", "messages", "tools", "stop",
                                               "logit_bias", "n", "top_logprobs")], [64, 2000000, 100000, 100000, 256, 64, 1024, 16, 20])
 
-    def test_images_are_not_taken(self):
+    def test_bad_images_are_refused(self):
         for url in ("data:image/png;base64,AAAA", "http://127.0.0.1:9/x.png"):
             self.refused({"messages": [{"role": "user", "content": [
-                {"type": "image_url", "image_url": {"url": url}}]}]}, "image")
+                {"type": "image_url", "image_url": {"url": url}}]}]}, "message 1, part 1")
 
     def test_long_prompts_are_refused_early(self):
         n_ctx = self.server.get("/props")[2]["default_generation_settings"]["n_ctx"]
