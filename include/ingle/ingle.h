@@ -440,7 +440,8 @@ struct ingle_engine_options {
     /* soft tokens of a picture where nobody says: 70, 140, 280, 560, 1120; INGLE_MEDIA_AUTO; 0: as
      * the model's files say, or 280 */
     int32_t image_tokens;
-    uint64_t media_cache; /* bytes of encoders' results that are kept; 0: 256 MiB */
+    /* bytes of encoders' results that are kept; 0: 256 MiB, or 16 of the largest pictures */
+    uint64_t media_cache;
 };
 
 enum { INGLE_PLAN_ITEMS = 16 };

@@ -795,7 +795,9 @@ ingle_status ingle_engine_identity(struct ingle_model *m, const struct ingle_eng
 {
     struct err err;
     struct ingle_engine *e = NULL;
-    o = o ? o : &no_options;
+    struct ingle_engine_options own = o ? *o : no_options;
+    own.mmproj = "off";
+    o = &own;
     ingle_status st = engine_prepare(&e, m, o, &err);
     if (!st) {
         const struct model_load_options load = load_options(e, o);

@@ -64,6 +64,7 @@ struct ingle_model {
     struct ingle_sampling sampling;
     int64_t n_layers, n_embd, n_ctx;
     bool large;
+    bool built_in;
     bool revision_0731; /* DeepSeek V4: the effort texts of the later release */
     pthread_mutex_t rates_lock;
     /* Sync: rates_lock.  Measured once, so that plans of one model can be compared */

@@ -274,6 +274,7 @@ static ingle_status compare(const struct look *l, struct ingle_model *m,
     struct err why = {0};
     own.draft = off;
     own.n_draft = 1;
+    own.mmproj = "off";
     ingle_status st = engine_prepare(&e, m, &own, err);
     if (!st)
         st = engine_worker_describe(e, &mine, err);

@@ -58,13 +58,14 @@ static ingle_status check_media(const struct ingle_media *in, struct err *err)
 
 /* ---- the encoders ---- */
 
-enum { DEFAULT_CACHE = 256 << 20, MOST_SOFT = 1120 };
+enum { DEFAULT_CACHE = 256 << 20, PICTURES = 16, MOST_SOFT = 1120 };
 
 struct engine_media {
     struct ingle_engine *e;
     struct tower *tower;
     struct tower_info info;
     struct media_decoder *decoder;
+    struct io_file *file;  /* owned: the built-in encoders; or NULL */
     char *path;
     int32_t budget;        /* INGLE_MEDIA_AUTO, or soft tokens */
     uint64_t cache_bytes;  /* at most */
@@ -101,6 +102,8 @@ static ingle_status find_tower(struct ingle_engine *e, const struct ingle_engine
         return *path ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a path");
     }
     struct err none;
+    if (e->model->built_in)
+        return INGLE_OK;
     const ingle_status st = tower_find(e->model->path, path, &none);
     if (st && st != INGLE_NOTFOUND && st != INGLE_IO)
         return err_set(err, st, "%s", none.msg);
@@ -110,18 +113,27 @@ static ingle_status find_tower(struct ingle_engine *e, const struct ingle_engine
     return INGLE_OK;
 }
 
-static ingle_status open_tower(struct engine_media *m, struct err *err)
+/* check: only what it is, which takes no time. */
+static ingle_status open_tower(struct engine_media *m, bool check, struct err *err)
 {
     struct ingle_engine *e = m->e;
     const struct tower_options o = {.device = e->device,
                                     .width = e->info.n_embd,
                                     .model = e->model->path,
                                     .most_tokens = MOST_SOFT,
+                                    .check = check,
                                     .sink = &e->sink};
     /* the model's own file is open already */
     const bool own = !m->path || strcmp(m->path, e->model->path) == 0;
-    const ingle_status st = own ? tower_open_file(&m->tower, e->model->file, &o, err)
-                                : tower_open(&m->tower, m->path, &o, err);
+    ingle_status st = INGLE_OK;
+    if (!m->path && e->model->built_in && !m->file)
+        st = io_open_memory(&m->file, "encoders of nano-gemma4 (built in)", engine_nano_encoders,
+                            (size_t)(engine_nano_encoders_end - engine_nano_encoders), &e->sink,
+                            err);
+    if (!st)
+        st = m->file ? tower_open_file(&m->tower, m->file, &o, err)
+             : own   ? tower_open_file(&m->tower, e->model->file, &o, err)
+                     : tower_open(&m->tower, m->path, &o, err);
     if (!st)
         tower_info(m->tower, &m->info);
     return st;
@@ -143,10 +155,7 @@ ingle_status engine_media_prepare(struct ingle_engine *e, const struct ingle_eng
     ingle_status st = check_options(o, err);
     if (!st)
         st = find_tower(e, o, &path, err);
-    /* the built-in model has no path */
-    const bool own = e->model->file && io_kind(e->model->file) == IO_GGUF &&
-                     tower_is_in(e->model->file) && !(o->mmproj && strcmp(o->mmproj, "off") == 0);
-    if (st || (!path && !own))
+    if (st || (!path && (e->media_why[0] || !e->model->built_in)))
         return st;
     struct engine_media *m = mem_zalloc(sizeof *m);
     if (!m) {
@@ -156,10 +165,11 @@ ingle_status engine_media_prepare(struct ingle_engine *e, const struct ingle_eng
     pthread_mutex_init(&m->lock, NULL);
     m->e = e;
     m->path = path;
-    m->cache_bytes = o->media_cache ? o->media_cache : DEFAULT_CACHE;
-    st = open_tower(m, err);
-    if (!st)
-        st = media_decoder_create(&m->decoder, err);
+    m->cache_bytes = (uint64_t)num_min(
+        DEFAULT_CACHE, PICTURES * MOST_SOFT * e->info.n_embd * (int64_t)sizeof(float));
+    if (o->media_cache)
+        m->cache_bytes = o->media_cache;
+    st = open_tower(m, true, err);
     if (st) {
         engine_media_free(m);
         return st;
@@ -193,6 +203,7 @@ void engine_media_free(struct engine_media *m)
     }
     media_decoder_free(m->decoder);
     tower_close(m->tower);
+    io_close(m->file);
     pthread_mutex_destroy(&m->lock);
     mem_free(m->path);
     mem_free(m);
@@ -215,7 +226,15 @@ int64_t engine_media_rows(const struct ingle_engine *e)
 
 ingle_status engine_media_open(struct ingle_engine *e, struct err *err)
 {
-    return e->media ? tower_reserve(e->media->tower, err) : INGLE_OK;
+    struct engine_media *m = e->media;
+    if (!m)
+        return INGLE_OK;
+    tower_close(m->tower);
+    m->tower = NULL;
+    ingle_status st = open_tower(m, false, err);
+    if (!st)
+        st = tower_reserve(m->tower, err);
+    return st ? st : media_decoder_create(&m->decoder, err);
 }
 
 void engine_media_info(const struct ingle_engine *e, struct ingle_engine_info *out)

@@ -424,6 +424,7 @@ static ingle_status open_file(struct ingle_model *m, const char *path, struct er
         return st;
     if (path && ends_with(m->path, ".json"))
         return read_tokenizer(m, m->path, err);
+    m->built_in = !path;
     if (path)
         st = io_open(&m->file, m->path, &m->sink, err);
     else

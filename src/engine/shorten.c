@@ -189,6 +189,7 @@ ingle_status engine_shortener_prepare(struct ingle_engine *e, const struct ingle
                                          .pack_write = o->pack_write,
                                          .pack_bytes = o->pack_bytes,
                                          .lock = o->lock,
+                                         .mmproj = "off",
                                          .draft = &off,
                                          .n_draft = 1,
                                          .callbacks = o->callbacks};
@@ -548,6 +549,13 @@ ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n
     }
     if (n < e->shortener->from || n <= SHORTEN_ROWS)
         return INGLE_OK;
+    for (int64_t i = 0; i < n; i++)
+        if (ids[i] >= 0 && (ids[i] == e->model->media.image || ids[i] == e->model->media.audio)) {
+            snprintf(out->why, sizeof out->why, "it has pictures or sounds, which the prompt "
+                                                "drafter does not read");
+            report(&e->sink, INGLE_REPORT_NOTE, kind, "prompt", "all of it is read: %s", out->why);
+            return INGLE_OK;
+        }
     for (int64_t i = 0; i < n; i++)
         if (ids[i] < 0 || ids[i] >= e->info.n_vocab)
             return engine_say(error,

@@ -278,6 +278,7 @@ ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
     atomic_init(&w->stop, false);
     own.draft = off;
     own.n_draft = 1;
+    own.mmproj = "off";
     fp_enter(&mode);
     ingle_status st = engine_prepare(&w->e, m, &own, &err);
     if (!st)
