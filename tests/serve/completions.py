@@ -236,7 +236,8 @@ class Native(Both):
         self.assertIsInstance(self.ask(prompt=[2, 1182], n_predict=1), dict)
         self.assertEqual(self.ask(prompt={"prompt_string": PROMPT}, n_predict=4)["content"],
                          r[0]["content"])
-        self.refused("prompt.multimodal_data[0]", prompt={"prompt_string": "x", "multimodal_data": ["aGk="]})
+        self.refused("prompt.multimodal_data", prompt={"prompt_string": "x", "multimodal_data": ["aGk="]})  # no marker
+        self.refused("prompt.multimodal_data[0]", prompt={"prompt_string": "x<__media__>", "multimodal_data": ["aGk="]})  # no picture
 
     def test_time_for_an_answer(self):
         """t_max_predict_ms ends answers of several lines, and no others; a millisecond is no time for 1,500 tokens."""
