@@ -9,7 +9,7 @@ picture gives another answer.  The file is the same on every run."""
 import math, pathlib, struct, sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-H, D, FF, LAYERS, HEADS, PATCH, PLACES = 256, 32, 64, 2, 4, 16, 3360
+H, D, FF, LAYERS, HEADS, PATCH, PLACES = 256, 32, 64, 1, 2, 16, 3360
 A_D, A_FF, A_LAYERS, A_HEADS, A_OUT, CHANNELS = 32, 128, 2, 4, 32, (16, 4)
 F32, F16 = 0, 1
 WORDS = ("red green blue black white dark light small large round long water tree house sea sky sun "

@@ -148,6 +148,17 @@ static ingle_status check_options(const struct ingle_engine_options *o, struct e
     return INGLE_OK;
 }
 
+/* A file that nobody named: text needs none, so it is a report, and what a picture's error says. */
+static ingle_status without(struct ingle_engine *e, ingle_status st, struct err *err)
+{
+    if (st != INGLE_UNSUP && st != INGLE_FORMAT && st != INGLE_LIMIT)
+        return st;
+    snprintf(e->media_why, sizeof e->media_why, "%.*s", (int)sizeof e->media_why - 1, err->msg);
+    report(&e->sink, INGLE_REPORT_WARN, "encoders", e->model->path,
+           "there will be no pictures and no sound: %s", err->msg);
+    return INGLE_OK;
+}
+
 ingle_status engine_media_prepare(struct ingle_engine *e, const struct ingle_engine_options *o,
                                   struct err *err)
 {
@@ -172,7 +183,7 @@ ingle_status engine_media_prepare(struct ingle_engine *e, const struct ingle_eng
     st = open_tower(m, true, err);
     if (st) {
         engine_media_free(m);
-        return st;
+        return o->mmproj && strcmp(o->mmproj, "auto") != 0 ? st : without(e, st, err);
     }
     m->budget = o->image_tokens ? o->image_tokens : (int32_t)m->info.budget;
     m->counts.budget_bytes = m->cache_bytes;

@@ -239,7 +239,7 @@ class Messages(client.Case):
                                                                      user([bad])])["message"])
         self.assertIn("output_config.format.schema", self.refused(400, messages=[user("x")], output_config={
             "format": {"type": "json_schema", "schema": {"not": {}}}})["message"])
-        self.assertIn("image", self.refused(400, messages=[user([{
+        self.assertIn("message 1, block 1", self.refused(400, messages=[user([{
             "type": "image", "source": {"type": "base64", "data": ""}}])])["message"])
         self.assertEqual(self.refused(400, messages=[user("x")], stream=True, top_p=7)["type"],
                          "invalid_request_error")

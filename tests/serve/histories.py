@@ -22,7 +22,7 @@ def model(content, **more):
 
 
 class Histories(Case):
-    options = ["-c", "2048", "--parallel", "2", "--temp", "0"]
+    options = ["-c", "2048", "--parallel", "2", "--temp", "0", "--mmproj", "off"]
 
     def post(self, path, status, body):
         got, _, r = self.server.post(path, body)
@@ -270,7 +270,7 @@ class Histories(Case):
 
 
 class Notes(Case):
-    options = ["-c", "1024", "--media", "note"]
+    options = ["-c", "1024", "--media", "note", "--mmproj", "off"]
 
     def test_media_of_the_last_turn(self):
         body = {"messages": [user(["look", IMAGE])], "max_tokens": 2}

@@ -18,7 +18,7 @@ def user(text, **more):
 
 
 class Ollama(Case):
-    options = ["-c", "2048", "--parallel", "2"]
+    options = ["-c", "2048", "--parallel", "2", "--mmproj", "off"]
 
     def post(self, path, status=200, **body):
         got, headers, r = self.server.post(path, {"stream": False, "options": GREEDY, **body})
