@@ -62,6 +62,15 @@ static int read_text(struct cli *c, struct ingle_model *model, struct cli_depths
     return st ? cli_fail(c, &error) : CLI_OK;
 }
 
+static bool has_text(const struct ingle_model *model, int32_t id)
+{
+    char *text = NULL;
+    size_t n = 0;
+    const bool has = !ingle_detokenize(model, &id, 1, false, &text, &n, NULL) && n > 0;
+    ingle_free(text);
+    return has;
+}
+
 int cli_depths_tokens(struct cli *c, struct ingle_model *model, struct cli_depths *d)
 {
     struct ingle_model_info m;
@@ -78,8 +87,11 @@ int cli_depths_tokens(struct cli *c, struct ingle_model *model, struct cli_depth
         return cli_usage(c, "'%s' has %lld tokens, fewer than the %lld of --depth", d->file,
                          (long long)n, (long long)most);
     if (!d->file && m.n_vocab && (d->ids = mem_calloc((size_t)most, sizeof *d->ids)))
-        for (int64_t i = 0; i < most; i++)
-            d->ids[i] = (int32_t)((i * 7919 + 13) % m.n_vocab);
+        for (int64_t i = 0, k = 0; i < most; k++) {
+            d->ids[i] = (int32_t)((k * 7919 + 13) % m.n_vocab);
+            /* no placeholders of pictures and other tokens without a text */
+            i += k > 2 * most || has_text(model, d->ids[i]);
+        }
     return d->ids ? CLI_OK : cli_usage(c, "no memory for %lld tokens", (long long)most);
 }
 

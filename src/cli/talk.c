@@ -55,7 +55,7 @@ static int open_grammar(struct cli *c, struct cli_talk *t)
                                                    file ? file : text, n, &error);
         mem_free(file);
         if (st) {
-            const bool named = form[i].mark && access(text, F_OK) == 0;
+            const bool named = form[i].mark && text && access(text, F_OK) == 0;
             err_set(&err, st, "%s%s: %s", named ? "" : "--", named ? text : first, error.text);
             return cli_fail_err(c, &err);
         }

@@ -515,6 +515,19 @@ static void put_rope(struct family_back *b)
     family_back_number(b, near, "factor", "gemma4.rope.linear_factor_swa");
 }
 
+/* Where pictures see of themselves what they do not in others of the size. */
+static void put_vision(struct family_back *b)
+{
+    char key[FAMILY_BACK_KEY];
+    if (!io_meta_find(io_metadata(b->file),
+                      family_back_key(b, "gemma4.attention.vision_unusual", key)))
+        return;
+    if (family_back_get(b, "gemma4.embedding_length_per_layer_input", 0))
+        family_back_text(b, b->json, "use_bidirectional_attention", "vision");
+    else if (!b->s && json_object_object_add(b->json, "use_bidirectional_attention", NULL) < 0)
+        b->s = err_set(b->err, INGLE_NOMEM, "no memory for a configuration");
+}
+
 ingle_status family_gemma4_to_config(const struct io_file *file, struct json_object *out,
                                      struct err *err)
 {
@@ -539,5 +552,6 @@ ingle_status family_gemma4_to_config(const struct io_file *file, struct json_obj
     family_back_whole(&b, out, "moe_intermediate_size", "gemma4.expert_feed_forward_length");
     put_layers(&b);
     put_rope(&b);
+    put_vision(&b);
     return b.s;
 }

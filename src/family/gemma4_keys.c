@@ -20,6 +20,8 @@ const struct family_key family_gemma4_keys[] = {
     {"embedding_length_out", SAME("embedding_length")},
     {"attention.head_count", READ},
     {"attention.head_count_kv", READ},
+    /* written by ingle convert: pictures see all of themselves where others of the size do not */
+    {"attention.vision_unusual", READ},
     {"attention.key_length", READ},
     {"attention.key_length_swa", READ},
     {"attention.value_length", READ},

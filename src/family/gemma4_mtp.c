@@ -138,6 +138,7 @@ static ingle_status mtp_config(struct json_object *config, struct io_meta *out,
     if (!text)
         return err_set(err, INGLE_FORMAT, "config.json: 'text_config' is missing");
     c.s = io_meta_set_str(out, "general.architecture", "gemma4", 6);
+    json_object_object_del(text, "use_bidirectional_attention"); /* it drafts text only */
     if (!c.s)
         c.s = family_gemma4_config(text, out, sink, err);
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)

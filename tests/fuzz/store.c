@@ -48,9 +48,9 @@ static void seal(uint8_t *at, size_t n, int how, const struct kv_file_header *li
         h.file_bytes = n;
     }
     /* One page of each group. */
-    const bool few = h.n_tokens > 0 && h.n_tokens < 500;
-    const size_t sums = sizeof h + (few ? (size_t)((h.n_tokens * 4 + 7) & ~7) : 0);
-    if ((how & SEAL_PAGES) && few && h.meta_bytes < n &&
+    const bool short_one = h.n_tokens > 0 && h.n_tokens < 500;
+    const size_t sums = sizeof h + (short_one ? (size_t)((h.n_tokens * 4 + 7) & ~7) : 0);
+    if ((how & SEAL_PAGES) && short_one && h.meta_bytes < n &&
         sums + 2 * sizeof(struct kv_key) <= n && sizeof h + h.meta_bytes + 192 <= n) {
         const struct kv_key sum[2] = {kv_file_sum(at + sizeof h + h.meta_bytes, 64),
                                       kv_file_sum(at + sizeof h + h.meta_bytes + 64, 128)};
@@ -61,7 +61,8 @@ static void seal(uint8_t *at, size_t n, int how, const struct kv_file_header *li
         if (h.length >= 0 && (size_t)h.length <= h.meta_bytes / sizeof(int32_t)) {
             int32_t *token = mem_alloc((size_t)h.meta_bytes + 4);
             memcpy(token, at + sizeof h, (size_t)h.meta_bytes);
-            h.key = kv_key_of(h.context, (struct kv_scope){.few = h.few}, token, h.length);
+            h.key =
+                kv_key_of(h.context, (struct kv_scope){.sparse = h.sparse}, NULL, token, h.length);
             mem_free(token);
         }
     }

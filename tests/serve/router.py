@@ -18,6 +18,7 @@ version = 1
 [*]
 c = 4096
 threads = 1
+mmproj = off
 [gem]
 model = {GEMMA}
 alias = gemma

@@ -34,6 +34,7 @@ static void open_engine(struct place *p, struct ingle_engine_options o)
     o.no_pin = true;
     o.draft = &no_drafts;
     o.n_draft = 1;
+    o.mmproj = "off"; /* its rows would take most of the memory */
     o.callbacks = (struct ingle_callbacks){.report = hear};
     n_warnings = n_notes = 0;
     open_place(p, &o, NULL);

@@ -275,7 +275,7 @@ struct prefix {
 static void random_prefix(struct prefix *p)
 {
     const int blocks = rand() % DEPTH;
-    p->medium = rand() % LINK_MEDIA;
+    p->medium = (enum link_medium)(rand() % LINK_MEDIA);
     p->n = blocks * LINK_BLOCK + rand() % 7;
     int32_t symbol = 0;
     for (int i = 0; i < p->n; i++) {
