@@ -21,7 +21,7 @@ void media_url_check(const char *url, const char *hosts, const char *where, cons
 bool media_url_is_public(const struct sockaddr *a);
 /* INGLE_ARG: the list is none. */
 MUST_CHECK ingle_status media_url_check_hosts(const char *hosts, struct err *err);
-/* False and a fault, or the bytes in *out.  At most 4 at a time. */
+/* False and a fault, or the bytes in *out. */
 bool media_url_fetch(const char *url, const char *hosts, const char *where, const char *param,
                      struct str *out, struct fault *f);
 
