@@ -650,9 +650,8 @@ static void mtp_begin(const void *self, struct family_round *r)
         round->pos[i] = step->span[i].at;
         if (r->from[i] >= step->span[i].at) /* nothing is kept of the position before */
             /* a dry run does not get here */
-            memset(h.at + i * h.stride, 0,
-                   (size_t)g->n_back *
-                       sizeof *h.at); // NOLINT(clang-analyzer-core.NonNullParamChecker)
+            // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker)
+            memset(h.at + i * h.stride, 0, (size_t)g->n_back * sizeof *h.at);
     }
     device_prompt_rows(d, 0, 0);
     for (int t = 0; t < 2; t++)
@@ -760,8 +759,8 @@ static void ordered_head(const struct mtp *g, struct device *d, struct rows y, s
             double sum = 0;
             for (int64_t e = 0; e < g->n_embd; e++)
                 /* a dry run does not get here */
-                sum += (double)row.at[k * row.stride + e] *
-                       (double)x[e]; // NOLINT(clang-analyzer-core.NullDereference)
+                // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
+                sum += (double)row.at[k * row.stride + e] * (double)x[e];
             row.at[k * row.stride] = (float)sum;
             least = fminf(least, (float)sum);
         }
@@ -800,8 +799,8 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     for (int64_t i = 0; step.span && i < n && device_runs(d); i++)
         for (int t = 0; t < 2; t++)
             /* a dry run does not get here */
-            p.view[t][i] =
-                view_of(g, t == 1, &step.span[i]); // NOLINT(clang-analyzer-core.NullDereference)
+            // NOLINTNEXTLINE(clang-analyzer-core.NullDereference)
+            p.view[t][i] = view_of(g, t == 1, &step.span[i]);
     p.f.step = &step;
     p.f.kv = r->target;
     device_embed(d, rows_columns(join, 0, g->n_back), g->ends.embed, token, g->ends.embed_scale);

@@ -859,6 +859,7 @@ class Chat(unittest.TestCase):
             t.wait_for("> ")
             t.send(f"/save {d}/talk.json\n")
             t.wait_for("is saved")
+            t.wait_for("> ")
             t.send("\x03")
             t.wait_for("once more")
             t.send("/quit\n")

@@ -274,7 +274,7 @@ class GgufKeys(Case):
         self.read_keys("gemma4", [MOE, PLE], {
             "vocab_size": [(U32, 500)], "attention.scale": [(F32, 0.5)], "rope.partial_rotary_factor": [(F32, 0.5)],
             "rope.proportional_factor": [(F32, 8.0)], "rope.linear_factor_swa": [(F32, 8.0)],
-            "attention.key_length": [(U32, 30)]}, {"context_length"})
+            "attention.key_length": [(U32, 30)]}, {"context_length", "attention.vision_unusual"})
 
     def test_deepseek4_reads(self):
         self.read_keys("deepseek4", [V4], {
