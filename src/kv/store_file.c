@@ -263,7 +263,8 @@ static ingle_status write_pages(int fd, const char *name, const struct kv_file_o
 static bool begins_span(const struct kv_file_out *o, int64_t i)
 {
     return o->media && o->token[i] < 0 &&
-           (i == 0 || o->token[i - 1] != o->token[i] - 1 || !kv_media_index(o->token[i]));
+           (i == 0 || o->token[i - 1] != (int64_t)o->token[i] - 1 ||
+            !kv_media_index(o->token[i]));
 }
 
 /* False: more than a file can have. */
