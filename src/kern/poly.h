@@ -1,6 +1,6 @@
 /*
  * poly - the constants behind exp, tanh and softplus, shared by scalar and vector code so
- * that both take the same steps.  The operations on them are spelled out once in math.c;
+ * that both take the same steps.  The operations on them are spelled out once in poly_fn.h;
  * every vector version repeats those, in that order.
  */
 #ifndef INGLE_KERN_POLY_H

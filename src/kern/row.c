@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "kern/row.h"
 
+#include "kern/row_fn.h"
 #include "quant/quant.h"
 #include <math.h>
 #include <string.h>
-
-#define FP8_FLOOR 1e-4f
-#define FP4_FLOOR 0x1.8p-124f
 
 size_t kern_row_bytes(enum kern_kv_codec c, int64_t width, int64_t tail)
 {
@@ -37,20 +35,6 @@ enum kern_kv_codec kern_row_block(enum kern_kv_codec c)
     return c == KERN_KV_FP8 ? KERN_KV_BF16 : c;
 }
 
-static uint32_t bits_of(float f)
-{
-    uint32_t u;
-    memcpy(&u, &f, sizeof u);
-    return u;
-}
-
-static float float_of(uint32_t u)
-{
-    float f;
-    memcpy(&f, &u, sizeof f);
-    return f;
-}
-
 /* Of the largest number or max; false: one is none. */
 static bool largest(const float *x, int64_t n, float *max)
 {
@@ -62,28 +46,16 @@ static bool largest(const float *x, int64_t n, float *max)
     return true;
 }
 
-/* 448 is 1.75 * 2^8: above 1.75 of its own power of two a maximum needs the next scale. */
 static uint8_t scale_of(const float *x, int64_t n)
 {
-    float max = FP8_FLOOR;
-    return largest(x, n, &max) ? (uint8_t)(((bits_of(max) + 0x1fffff) >> 23) - 8) : 255;
+    float max = ROW_FP8_FLOOR;
+    return largest(x, n, &max) ? row_fp8_scale(max) : 255;
 }
 
-/* 6 is 1.5 * 2^2. */
 static uint8_t scale4_of(const float *x)
 {
-    float max = FP4_FLOOR;
-    return largest(x, KERN_ROW_GROUP4, &max) ? (uint8_t)(((bits_of(max) + 0x3fffff) >> 23) - 2)
-                                             : 255;
-}
-
-/* |x| <= 6, half to even: 0, 0.5, 1, 1.5, 2, 3, 4, 6. */
-static uint8_t code4_of(float x)
-{
-    const float m = fabsf(x);
-    const int code = (m > 0.25f) + (m >= 0.75f) + (m > 1.25f) + (m >= 1.75f) + (m > 2.5f) +
-                     (m >= 3.5f) + (m > 5.0f);
-    return (uint8_t)(code | (int)(bits_of(x) >> 28 & 8));
+    float max = ROW_FP4_FLOOR;
+    return largest(x, KERN_ROW_GROUP4, &max) ? row_fp4_scale(max) : 255;
 }
 
 static void write_fp4(int64_t width, uint8_t *dst, const float *src)
@@ -91,11 +63,11 @@ static void write_fp4(int64_t width, uint8_t *dst, const float *src)
     uint8_t *scale = dst + width / 2;
     for (int64_t at = 0; at < width; at += KERN_ROW_GROUP4, dst += KERN_ROW_GROUP4 / 2) {
         const uint8_t s = scale4_of(src + at);
-        const float by = float_of((uint32_t)(254 - s) << 23);
+        const float by = row_code_factor(s);
         for (int64_t j = 0; j < KERN_ROW_GROUP4 / 2; j++)
             dst[j] = (uint8_t)(s == 255 ? 0
-                                        : code4_of(src[at + j] * by) |
-                                              code4_of(src[at + j + 16] * by) << 4);
+                                        : row_fp4_code(src[at + j] * by) |
+                                              row_fp4_code(src[at + j + 16] * by) << 4);
         *scale++ = s;
     }
 }
@@ -126,15 +98,6 @@ void kern_row_hadamard(float *x, int64_t n)
         x[i] *= by;
 }
 
-/* |x| <= 448.  Below 2^-6 the codes are multiples of 2^-9. */
-static uint8_t code_of(float x)
-{
-    const uint32_t u = bits_of(x), mag = u & 0x7fffffff;
-    const uint32_t normal = ((mag + 0x7ffff + (mag >> 20 & 1)) >> 20) - (120 << 3);
-    const uint32_t small = bits_of(fabsf(x) + 16384.0f) - bits_of(16384.0f);
-    return (uint8_t)((mag < bits_of(0x1p-6f) ? small : normal) | (u >> 24 & 0x80));
-}
-
 static void write_fp8(int64_t width, int64_t tail, uint8_t *dst, const float *src)
 {
     const int64_t n = width - tail;
@@ -142,9 +105,9 @@ static void write_fp8(int64_t width, int64_t tail, uint8_t *dst, const float *sr
     for (int64_t at = 0; at < n; at += KERN_ROW_GROUP) {
         const int64_t m = n - at < KERN_ROW_GROUP ? n - at : KERN_ROW_GROUP;
         const uint8_t s = scale_of(src + at, m);
-        const float by = float_of((uint32_t)(254 - s) << 23);
+        const float by = row_code_factor(s);
         for (int64_t i = at; i < at + m; i++)
-            dst[i] = s == 255 ? 0 : code_of(src[i] * by);
+            dst[i] = s == 255 ? 0 : row_fp8_code(src[i] * by);
         *scale++ = s;
     }
     for (int64_t i = 0; i < tail; i++) {

@@ -7,6 +7,7 @@
 #ifndef INGLE_QUANT_CODEC_H
 #define INGLE_QUANT_CODEC_H
 
+#include "quant/number.h"
 #include "quant/quant.h"
 #include <string.h>
 
@@ -48,27 +49,17 @@ quant_encode_fn quant_encode_q5_0, quant_encode_q5_1, quant_encode_mxfp4;
 
 static inline float codec_bits_to_f32(uint32_t bits)
 {
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
+    return both_float(bits);
 }
 
 static inline uint32_t codec_f32_to_bits(float f)
 {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    return bits;
+    return both_word(f);
 }
 
-/* Branch-free, so that loops over halves become vector code: the exponent is rebased by
- * one exact multiplication, a subnormal by one exact subtraction. */
 static inline float codec_f16(uint16_t h)
 {
-    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, em = (uint32_t)(h & 0x7FFF);
-    const float normal = codec_bits_to_f32((em << 13) + (224u << 23)) * 0x1p-112f;
-    const float sub = codec_bits_to_f32(em | 126u << 23) - 0.5f;
-    const uint32_t a = codec_f32_to_bits(normal), b = codec_f32_to_bits(sub);
-    return codec_bits_to_f32(sign | (em < 0x400 ? b : a));
+    return number_f16(h);
 }
 
 /* 2^(e - 128): half an E8M0 scale, because the codes of MXFP4 are doubled. */
