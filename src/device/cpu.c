@@ -235,6 +235,20 @@ static void cpu_copy(struct device *d, const void *args, void *scratch)
     by_row(d, a, a->y.n, a->y.width, copy_row);
 }
 
+static void gather_row(const struct kern_math_table *k, const void *args, int64_t i)
+{
+    (void)k;
+    const struct device_gather_args *a = args;
+    memcpy(at(a->y, i), at(a->x, a->row[i]), (size_t)a->y.width * sizeof(float));
+}
+
+static void cpu_gather(struct device *d, const void *args, void *scratch)
+{
+    (void)scratch;
+    const struct device_gather_args *a = args;
+    by_row(d, a, a->y.n, a->y.width, gather_row);
+}
+
 static void weighted_sum_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
     const struct device_weighted_sum_args *a = args;
@@ -440,5 +454,7 @@ const struct device_ops device_cpu_ops = {
             [DEVICE_OP_dense_put] = device_cpu_dense_put,
             [DEVICE_OP_dense_attend] = device_cpu_dense_attend,
             [DEVICE_OP_each] = device_cpu_each,
+            [DEVICE_OP_route] = device_cpu_route,
+            [DEVICE_OP_gather] = cpu_gather,
         },
 };

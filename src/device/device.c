@@ -154,6 +154,33 @@ struct rows device_rows(struct device *d, int64_t n, int64_t width)
     return r;
 }
 
+void device_read(struct device *d, const void *at, size_t n_bytes)
+{
+    if (d->ops->read && at && n_bytes && !d->dry)
+        d->ops->read(d, at, n_bytes);
+}
+
+void device_wrote(struct device *d, const void *at, size_t n_bytes)
+{
+    if (d->ops->wrote && at && n_bytes && !d->dry)
+        d->ops->wrote(d, at, n_bytes);
+}
+
+void *device_host_take(struct device *d, size_t n_bytes)
+{
+    return d->ops->host_take ? d->ops->host_take(d, n_bytes) : mem_big_alloc(n_bytes);
+}
+
+void device_host_give(struct device *d, void *at, size_t n_bytes)
+{
+    if (!at)
+        return;
+    if (d->ops->host_give)
+        d->ops->host_give(d, at, n_bytes);
+    else
+        mem_big_free(at, n_bytes);
+}
+
 size_t device_mark(const struct device *d)
 {
     return d->used;
@@ -356,6 +383,27 @@ void device_write(struct device *d, struct rows y, const float *src, int64_t src
 void device_copy(struct device *d, struct rows y, struct rows x)
 {
     run(d, DEVICE_OP_copy, &(struct device_copy_args){y, x});
+}
+
+void device_gather(struct device *d, struct rows y, struct rows x, const int32_t *row)
+{
+    run(d, DEVICE_OP_gather, &(struct device_gather_args){y, x, row});
+}
+
+struct device_routed device_route(struct device *d, const struct device_route *r,
+                                  struct rows scores)
+{
+    const size_t n = (size_t)(scores.n * r->k);
+    struct device_routed out = {.k = r->k,
+                                .id = device_bytes(d, n * sizeof *out.id),
+                                .weight = device_bytes(d, n * sizeof *out.weight)};
+    if (r->pairs) {
+        out.first = device_bytes(d, (size_t)(scores.width + 2) * sizeof *out.first);
+        out.row = device_bytes(d, n * sizeof *out.row);
+        out.slot = device_bytes(d, n * sizeof *out.slot);
+    }
+    run(d, DEVICE_OP_route, &(struct device_route_args){r, scores, out});
+    return out;
 }
 
 void device_norm(struct device *d, struct rows y, struct rows x, const struct device_vector *w,

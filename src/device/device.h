@@ -134,6 +134,16 @@ struct rows { float *at; int64_t n, width, stride; }; /* f32 [n][stride], width 
 struct rows device_rows(struct device *d, int64_t n, int64_t width);
 /* Host memory of the arena; NULL in a dry run and when the arena is spent. */
 void *device_bytes(struct device *d, size_t n_bytes);
+/* Host code that looks at, or writes to, rows and integers of the arena between operations says so:
+ * before it looks (waits for the operations that write there; the host's bytes are right then),
+ * and after it wrote.  Both take NULL, and do nothing in a dry run.  Operations take lists of
+ * integers from the arena, or from any memory of the host, which they read during the call. */
+void device_read(struct device *d, const void *at, size_t n_bytes);
+void device_wrote(struct device *d, const void *at, size_t n_bytes);
+/* Memory that operations read and write as they do the arena, until it is given back: results that
+ * are kept longer than a step.  64-byte aligned, zero; NULL: there is none.  give takes NULL. */
+void *device_host_take(struct device *d, size_t n_bytes);
+void device_host_give(struct device *d, void *at, size_t n_bytes);
 static inline struct rows rows_slice(struct rows r, int64_t first, int64_t n)
 {
     return (struct rows){r.at ? r.at + first * r.stride : NULL, n, r.width, r.stride};
@@ -141,6 +151,18 @@ static inline struct rows rows_slice(struct rows r, int64_t first, int64_t n)
 static inline struct rows rows_columns(struct rows r, int64_t first, int64_t width)
 {
     return (struct rows){r.at ? r.at + first : NULL, r.n, width, r.stride};
+}
+static inline size_t rows_bytes(struct rows r) /* from its first float to its last */
+{
+    return r.at && r.n > 0 ? (size_t)((r.n - 1) * r.stride + r.width) * sizeof(float) : 0;
+}
+static inline void device_read_rows(struct device *d, struct rows r)
+{
+    device_read(d, r.at, rows_bytes(r));
+}
+static inline void device_wrote_rows(struct device *d, struct rows r)
+{
+    device_wrote(d, r.at, rows_bytes(r));
 }
 size_t device_mark(const struct device *d);
 void device_release(struct device *d, size_t mark);
@@ -220,6 +242,8 @@ void device_embed(struct device *d, struct rows y, const struct device_matrix *m
 /* Host rows into device rows: y[i] = src + i * src_stride. */
 void device_write(struct device *d, struct rows y, const float *src, int64_t src_stride);
 void device_copy(struct device *d, struct rows y, struct rows x);
+/* y[i] = x[row[i]], i < y.n; y is not x. */
+void device_gather(struct device *d, struct rows y, struct rows x, const int32_t *row);
 
 /* Each row is n_heads groups of width / n_heads: y = x / rms(x) * w per group (w: of one
  * group's width, or NULL).  y may be x. */
@@ -385,8 +409,38 @@ void device_attend_selected(struct device *d, const struct device_kv *kv,
                           const struct device_page_select *p, int64_t head, struct rows q,
                           int64_t n_q_heads, struct rows out, float scale);
 
+/* Which matrices of a stack each row uses.  Of each row of scores + bias the k largest, ties: the
+ * lower index; or what the table says for the row's token.  Ids ascend within a row; weight = the
+ * score without the bias. */
+enum { DEVICE_ROUTE_MOST = 64 }; /* the largest k */
+struct device_route {
+    const struct device_vector *bias; /* [scores.width], or NULL */
+    const int32_t *table;             /* host: [n_tokens][k], or NULL */
+    const int32_t *tokens;            /* [n_rows], with a table */
+    int64_t k;
+    bool normalise;                   /* weights are divided by their sum, added ascending */
+    const struct device_vector *factor; /* [scores.width]: then times that of the id; or NULL */
+    float scale;                      /* then times this */
+    bool pairs;                       /* whether pairs are wanted, too */
+    /* host: [scores.width]: + rows that use each, when the step is over at the latest; or NULL;
+     * only with pairs */
+    uint64_t *hits;
+};
+/* Of the arena.  A pair is a row and one of its ids; sorted by id: those of e are
+ * [first[e], first[e + 1]). */
+struct device_routed {
+    int32_t *id;    /* [n_rows][k] */
+    float *weight;  /* [n_rows][k] */
+    int64_t k;
+    int32_t *first; /* [scores.width + 2]; the last one: as the one before; or NULL: no pairs */
+    int32_t *row;   /* [n_rows * k]: the pair's row */
+    int32_t *slot;  /* [n_rows * k]: the pair of a row's i-th id */
+};
+struct device_routed device_route(struct device *d, const struct device_route *r,
+                                  struct rows scores);
+
 /* out[r] = sum over i < k, ascending, of weight[r * k + i] * y[slot[r * k + i]]: f32 fma
- * from zero (slot and weight: host). */
+ * from zero. */
 void device_weighted_sum(struct device *d, struct rows out, struct rows y, const int32_t *slot,
                          const float *weight, int64_t k);
 

@@ -16,7 +16,7 @@
     X(matmul) X(kv_append) X(attend) X(weighted_sum) X(hc_pre) X(hc_post) X(rows_append)   \
     X(compress) X(select) X(attend_latent) X(hadamard) X(mlp) X(rows_read)       \
     X(shadow_append) X(select_pages) X(attend_selected) X(probe) X(clamp) X(layer_norm)    \
-    X(dense_put) X(dense_attend) X(each)
+    X(dense_put) X(dense_attend) X(each) X(route) X(gather)
 
 enum device_op {
 #define X(name) DEVICE_OP_##name,
@@ -33,6 +33,12 @@ struct device_embed_args {
 };
 struct device_write_args { struct rows y; const float *src; int64_t src_stride; };
 struct device_copy_args { struct rows y, x; };
+struct device_gather_args { struct rows y, x; const int32_t *row; };
+struct device_route_args {
+    const struct device_route *route;
+    struct rows scores;
+    struct device_routed out;
+};
 struct device_norm_args {
     struct rows y, x;
     const struct device_vector *w;
@@ -189,6 +195,12 @@ struct device_ops {
     /* Bytes of arena that an operation needs while it runs (at most, in a dry run). */
     size_t (*scratch)(const struct device *d, enum device_op op, const void *args);
     void (*run[DEVICE_OPS])(struct device *d, const void *args, void *scratch);
+    /* device_read(), device_wrote(), device_host_take() and device_host_give(); NULL: the arena is
+     * the host's only. */
+    void (*read)(struct device *d, const void *at, size_t n_bytes);
+    void (*wrote)(struct device *d, const void *at, size_t n_bytes);
+    void *(*host_take)(struct device *d, size_t n_bytes);
+    void (*host_give)(struct device *d, void *at, size_t n_bytes);
     /* For the profile: weights or keys and values read from memory; zeros where it is too little
      * to count. */
     struct device_cost (*cost)(const struct device *d, enum device_op op, const void *args);
@@ -334,6 +346,7 @@ size_t device_cpu_dense_attend_scratch(const struct device *d,
 struct device_cost device_cpu_dense_attend_cost(const struct device_dense_attend_args *a);
 /* Bytes of a tile of n rows of a head's keys, and of its values. */
 void device_cpu_dense_bytes(int64_t width, size_t *k, size_t *v);
+void device_cpu_route(struct device *d, const void *args, void *scratch);
 void device_cpu_hc_pre(struct device *d, const void *args, void *scratch);
 void device_cpu_hc_post(struct device *d, const void *args, void *scratch);
 void device_cpu_rows_append(struct device *d, const void *args, void *scratch);
