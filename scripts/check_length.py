@@ -5,14 +5,14 @@ import pathlib, re, subprocess, sys
 
 FUNCTION, FILE, COLUMNS = 120, 1200, 100
 bad, worst, n = [], (0, ""), 0
-listed = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.inc", "*.py"], capture_output=True, text=True, check=True)
+listed = subprocess.run(["git", "ls-files", "*.c", "*.cu", "*.h", "*.inc", "*.py"], capture_output=True, text=True, check=True)
 for name in listed.stdout.split():
     lines = pathlib.Path(name).read_text().splitlines()
     if len(lines) > FILE and not any("long file:" in line.lower() for line in lines[:30]):
         bad.append(f"{name}: {len(lines)} lines, the limit is {FILE}")
     if not name.endswith(".py"):
         bad += [f"{name}:{i}: {len(line)} columns, the limit is {COLUMNS}" for i, line in enumerate(lines, 1) if len(line) > COLUMNS]
-    if not name.endswith(".c"):
+    if not name.endswith((".c", ".cu")):
         continue
     start = None
     for i, line in enumerate(lines, 1):

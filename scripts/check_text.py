@@ -8,7 +8,7 @@ editors and merges; then codespell."""
 import pathlib, re, shutil, subprocess, sys, unicodedata
 
 SKIP = ("tests/data/", "tests/fuzz/seeds/", "models/")
-TEXT = {".c", ".h", ".inc", ".md", ".py", ".sh", ".txt", ".json", ".1", ".cmake", ".in", ""}
+TEXT = {".c", ".cu", ".h", ".inc", ".md", ".py", ".sh", ".txt", ".json", ".1", ".cmake", ".in", ""}
 MACHINE = re.compile(r"(?<![\w./-])/(work|home|root|Users)/\w")
 CONFLICT = re.compile(r"^(<{7}|>{7}) ")
 UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b|not implemented")
@@ -23,7 +23,7 @@ def listed():
 
 
 def look(name, text):
-    code = name.endswith((".c", ".h", ".inc"))
+    code = name.endswith((".c", ".cu", ".h", ".inc"))
     for i, line in enumerate(text.split("\n"), 1):
         where = f"{name}:{i}: "
         if "\t" in line and pathlib.Path(name).name != "Makefile":
@@ -41,7 +41,7 @@ def look(name, text):
                 yield where + f"an invisible character U+{ord(c):04X}"
     if text and not text.endswith("\n"):
         yield f"{name}: no newline at the end"
-    if name.endswith((".c", ".h", ".inc")) and name.endswith(".c") and "SPDX-License-Identifier:" not in text:
+    if name.endswith((".c", ".cu", ".h", ".inc")) and name.endswith(".c") and "SPDX-License-Identifier:" not in text:
         yield f"{name}: no SPDX line"
 
 

@@ -1,0 +1,7 @@
+/* kernels - the arguments of all kernels of kernels.inc. */
+#ifndef INGLE_DEVICE_GPU_KERNELS_KERNELS_H
+#define INGLE_DEVICE_GPU_KERNELS_KERNELS_H
+
+#include "device/gpu/kernels/words.h"
+
+#endif

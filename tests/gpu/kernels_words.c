@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The words that kernels are written in, on the emulator, against plain C. */
+#include "unit/unit.h"
+
+#include "device/gpu/kernels/kernels.h"
+#include "gpu/emu.h"
+#include "quant/quant.h"
+#include <math.h>
+#include <signal.h>
+#include <stdalign.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static uint32_t state32 = 1;
+static uint32_t draw(void)
+{
+    state32 ^= state32 << 13;
+    state32 ^= state32 >> 17;
+    return state32 ^= state32 << 5;
+}
+
+static uint32_t word_of(float f)
+{
+    uint32_t u;
+    memcpy(&u, &f, sizeof u);
+    return f != f ? 0x7fc00000u : u; /* a NaN is one value */
+}
+
+static int dot4(uint32_t a, uint32_t b, uint32_t c, bool u)
+{
+    int64_t sum = (int32_t)c;
+    for (int i = 0; i < 4; i++) {
+        const int x = (int)(a >> 8 * i & 255), y = (int)(b >> 8 * i & 255);
+        sum += (int64_t)(u || x < 128 ? x : x - 256) * (y < 128 ? y : y - 256);
+    }
+    return (int32_t)sum;
+}
+
+static alignas(16) uint32_t a[64], b[64], c[64], out[WORDS_OUT][64];
+static float x[64], y[64], z[64];
+
+static void fill(void)
+{
+    static const float odd[] = {0.0f, -0.0f, INFINITY, -INFINITY, NAN, 1e-40f, -1e-45f, 3.4e38f,
+                                0.5f, 1.5f, -2.5f, 65520.0f, 6e-8f, 1e-30f};
+    for (int i = 0; i < 64; i++) {
+        a[i] = draw(), b[i] = draw(), c[i] = draw() >> 8;
+        x[i] = i < 14 ? odd[i] : ldexpf((float)(int32_t)draw(), -(int)(draw() % 40));
+        y[i] = i % 5 == 3 ? odd[i % 14] : ldexpf((float)(int32_t)draw(), -(int)(draw() % 60));
+        z[i] = i % 7 ? -x[i] * y[i] : odd[i % 14];
+    }
+}
+
+static uint32_t wanted(int word, int t)
+{
+    const uint32_t h = (uint32_t)t / 32 * 32;
+    uint32_t n = 0;
+    switch (word) {
+    case 0: return a[63 - t];
+    case 1: return b[t / 4 * 4] + (uint32_t)(t % 4) * b[(15 - t / 4) * 4 + 3];
+    case 2: return a[h + (b[t] & 31)];
+    case 3: return a[t ^ 5];
+    case 4:
+        for (uint32_t i = 0; i < 32; i++)
+            n |= (a[h + i] & 1) << i;
+        return n;
+    case 5: return (uint32_t)dot4(a[t], b[t], c[t], false);
+    case 6: return (uint32_t)dot4(a[t], b[t], c[t], true);
+    case 7:
+        for (int i = 0; i < 4; i++) {
+            const uint32_t k = c[t] >> 4 * i & 15, from = k & 4 ? b[t] : a[t];
+            const uint32_t byte = from >> 8 * (k & 3) & 255;
+            n |= (k < 8 ? byte : byte >> 7 ? 255 : 0) << 8 * i;
+        }
+        return n;
+    case 8:
+        for (int i = 0; i < 32; i++)
+            n += a[t] >> i & 1;
+        return n;
+    case 9:
+        for (uint32_t v = a[t] >> (b[t] & 31); v; v >>= 1)
+            n++;
+        return 32 - n;
+    case 10: return word_of(fmaf(x[t], y[t], z[t]));
+    case 11: return word_of(x[t] * y[t] + z[t]);
+    case 12: return word_of(x[t] / y[t]);
+    case 13: return word_of(sqrtf(fabsf(x[t])));
+    case 14: return word_of(rintf(x[t]));
+    case 15: return word_of(quant_f16_to_f32((uint16_t)a[t]));
+    case 16: return quant_f32_to_f16(x[t]);
+    case 17: return word_of((float)(int32_t)a[t]);
+    case 18: return word_of((float)((int)(a[t] & 0x3fffff) - (1 << 21)));
+    case 19: return a[t / 4 * 4 + 2] ^ b[t / 4 * 4 + 1];
+    case 20: return c[t] + (a[t / 2] >> t % 2 * 16 & 0xffff);
+    case 21: return a[t / 4] >> t % 4 * 8 & 255;
+    case 22:
+        for (int i = t % 4; i < 64; i += 4)
+            n += a[i] & 255;
+        return n;
+    default: return word_of(x[t ^ 3] > y[t] ? x[t] : y[t]);
+    }
+}
+
+static void test_words(void **state)
+{
+    (void)state;
+    const struct emu_kernel *k = emu_find("words_check");
+    assert_non_null(k);
+    for (int round = 0; round < 4; round++) {
+        fill();
+        for (int order = 0; order < EMU_ORDERS; order++) {
+            struct words_check_args w = {a, b, c, x, y, z, out[0]};
+            memset(out, 1, sizeof out);
+            emu_launch(k, gpu_grid_of(1, 1, 1), &w, sizeof w, (enum emu_order)order);
+            for (int word = 0; word < WORDS_OUT; word++)
+                for (int t = 0; t < 64; t++) {
+                    float f;
+                    memcpy(&f, &out[word][t], sizeof f);
+                    const bool is_float = (word >= 10 && word <= 15) || word == 23;
+                    const uint32_t got = is_float ? word_of(f) : out[word][t];
+                    if (got != wanted(word, t))
+                        fail_msg("word %d, thread %d: %08x, %08x is right", word, t, got,
+                                 wanted(word, t));
+                }
+        }
+    }
+}
+
+static void test_matrix(void **state)
+{
+    (void)state;
+    const struct emu_kernel *k = emu_find("words_matrix_check");
+    static alignas(16) uint32_t m[32][4], n[32][4], r[WORDS_MATRIX_OUT][32];
+    assert_non_null(k);
+    for (int i = 0; i < 128; i++)
+        m[i / 4][i % 4] = draw(), n[i / 4][i % 4] = draw();
+    for (int order = 0; order < EMU_ORDERS; order++) {
+        struct words_matrix_check_args w = {m[0], n[0], r[0]};
+        emu_launch(k, gpu_grid_of(1, 1, 1), &w, sizeof w, (enum emu_order)order);
+        for (int l = 0; l < 32; l++)
+            for (int i = 0; i < 4; i++) {
+                assert_int_equal(r[i][l], m[i * 8 + l / 4][l % 4]);
+                assert_int_equal(r[4 + i][l], n[i * 8 + l / 4][l % 4]);
+                const int row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
+                uint32_t sum = (uint32_t)i + 1, sum2 = (uint32_t)i + 5;
+                uint32_t sum_u = i == 3 ? (uint32_t)l : 0;
+                for (int q = 0; q < 8; q++) {
+                    const uint32_t from = m[row % 8 + row / 8 * 8 + q / 4 * 16][q % 4];
+                    sum = (uint32_t)dot4(from, n[column + q / 4 * 8][q % 4], sum, false);
+                    sum2 = (uint32_t)dot4(from, n[16 + column + q / 4 * 8][q % 4], sum2, false);
+                    sum_u = (uint32_t)dot4(from, n[column + q / 4 * 8][q % 4], sum_u, true);
+                }
+                assert_int_equal(r[8 + i][l], sum);
+                assert_int_equal(r[12 + i][l], sum2);
+                assert_int_equal(r[16 + i][l], sum_u);
+            }
+    }
+}
+
+/* What ends the program: other arguments, an address that is not aligned, no such block. */
+static void test_errors(void **state)
+{
+    (void)state;
+    const struct emu_kernel *k = emu_find("words_check");
+    for (int i = 0; i < 4; i++) {
+        fflush(NULL);
+        const pid_t child = fork();
+        if (!child) {
+            if (!freopen("/dev/null", "w", stderr))
+                _exit(1);
+            signal(SIGABRT, SIG_DFL);
+            struct words_check_args w = {a, i == 1 ? b + 1 : b, c, x, y, z, out[0]};
+            emu_launch_with(k, gpu_grid_of(1, i == 2 ? 70000 : 1, 1), 64, i == 3 ? 256 : 1024, &w,
+                            i ? sizeof w : 8, EMU_UP);
+            _exit(0);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_matrix),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
