@@ -124,7 +124,7 @@ static ingle_status check_media(const struct ingle_chat *c, const struct text_pr
     if (p->n_media != p->n_media_marks)
         return err_set(err, INGLE_UNSUP,
                        "%zu of %zu images and sounds have no place in the prompt: the chat format "
-                       "shows none in a system message",
+                       "has none for them",
                        p->n_media - p->n_media_marks, p->n_media);
     return INGLE_OK;
 }
@@ -160,6 +160,7 @@ static ingle_status render(const struct ingle_model *m, const struct ingle_chat 
         .add_generation_prompt = !c->no_generation_prompt,
         .preserve_thinking = c->preserve_thinking,
         .keep_thinking = c->preserve_thinking,
+        .system_media = c->n_media > 0,
         .large = m->large,
         .revision_0731 = m->revision_0731,
         .effort = c->effort,

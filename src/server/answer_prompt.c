@@ -23,9 +23,13 @@ void answer_token_bytes(const struct ingle_model *m, int32_t id, struct str *out
 /* ---- the end of the conversation that the answer continues ---- */
 
 struct prefill {
-    struct str content, reasoning;
+    struct str content, reasoning; /* content has MARK for each medium */
+    struct ingle_medium *medium[MEDIUM_MOST];
+    size_t n_media;
     bool there;
 };
+
+static const char MARK[] = "\xFF"; /* no text of JSON has it */
 
 static bool role_is(struct json_object *messages, size_t i, const char *role)
 {
@@ -41,20 +45,35 @@ static void add_string(struct str *out, struct json_object *v)
         str_add(out, json_object_get_string(v), (size_t)json_object_get_string_len(v));
 }
 
-static void add_content(struct str *out, struct json_object *content)
+/* The medium of a part of a message; NULL: it has none. */
+static struct ingle_medium *medium_of(const struct answer *a, struct json_object *part)
 {
-    add_string(out, content);
+    struct json_object *number =
+        json_object_is_type(part, json_type_object) ? request_get(part, "medium") : NULL;
+    const int64_t at = number ? json_object_get_int64(number) : -1;
+    return a->medium && at >= 0 && at < (int64_t)a->request.n_media ? a->medium[at] : NULL;
+}
+
+static void add_content(const struct answer *a, struct prefill *p, struct json_object *content)
+{
+    add_string(&p->content, content);
     if (!json_object_is_type(content, json_type_array))
         return;
     for (size_t i = 0; i < json_object_array_length(content); i++) {
         struct json_object *part = json_object_array_get_idx(content, i);
-        if (json_object_is_type(part, json_type_object))
-            add_string(out, request_get(part, "text"));
+        struct ingle_medium *medium = medium_of(a, part);
+        if (medium && p->n_media < MEDIUM_MOST) {
+            p->medium[p->n_media++] = medium;
+            str_adds(&p->content, MARK);
+        } else if (json_object_is_type(part, json_type_object)) {
+            add_string(&p->content, request_get(part, "text"));
+        }
     }
 }
 
 /* Takes a last assistant message without calls out of messages. */
-static void take_prefill(struct json_object *messages, struct prefill *p, struct fault *f)
+static void take_prefill(const struct answer *a, struct json_object *messages, struct prefill *p,
+                         struct fault *f)
 {
     const size_t n = json_object_array_length(messages);
     if (!n || !role_is(messages, n - 1, "assistant"))
@@ -69,7 +88,7 @@ static void take_prefill(struct json_object *messages, struct prefill *p, struct
     struct json_object *calls = request_get(m, "tool_calls");
     if (json_object_is_type(calls, json_type_array) && json_object_array_length(calls))
         return;
-    add_content(&p->content, request_get(m, "content"));
+    add_content(a, p, request_get(m, "content"));
     add_string(&p->reasoning, request_get(m, "reasoning_content"));
     if (!p->reasoning.n)
         add_string(&p->reasoning, request_get(m, "reasoning"));
@@ -151,6 +170,41 @@ static void append_text(const struct answer *a, struct answer_part *p, const cha
     ingle_free(ids);
 }
 
+static bool append_spans(struct answer_part *p, struct ingle_prompt *from)
+{
+    struct ingle_span *grown =
+        mem_realloc(p->span, p->n_spans + from->n_spans + 1, sizeof *grown);
+    if (!grown)
+        return false;
+    p->span = grown;
+    for (size_t i = 0; i < from->n_spans; i++) {
+        grown[p->n_spans] = from->span[i];
+        grown[p->n_spans++].start += (int64_t)p->n_ids;
+    }
+    from->n_spans = 0; /* their media are p's */
+    return true;
+}
+
+static void append_answer(const struct answer *a, struct answer_part *p, const struct prefill *pre,
+                          struct fault *f)
+{
+    struct ingle_error e;
+    struct ingle_bounds b = bounds_of(a, f);
+    struct ingle_prompt more = {0};
+    if (!pre->n_media)
+        append_text(a, p, pre->content.at, pre->content.n, 0, f);
+    if (!pre->n_media || f->kind)
+        return;
+    const ingle_status st =
+        ingle_tokenize_media(a->info.llm, pre->content.at, pre->content.n, 0, MARK, pre->medium,
+                             pre->n_media, &b, &more, &e);
+    if (st)
+        say_untokenised(a, st, &b, &e, f);
+    else if (!append_spans(p, &more) || !append_ids(p, more.ids, more.n_ids))
+        request_fault(f, FAULT_ENGINE, NULL, "no memory for a prompt of %zu tokens", more.n_ids);
+    ingle_prompt_release(&more);
+}
+
 static bool thinks(const struct answer *a)
 {
     if (!a->request.thinking_budget)
@@ -195,7 +249,7 @@ static void append_prefill(struct answer *a, struct answer_part *p, const struct
         append_text(a, p, close, strlen(close), INGLE_PARSE_SPECIAL, f);
         p->open_thought = false;
     }
-    append_text(a, p, pre->content.at, pre->content.n, 0, f);
+    append_answer(a, p, pre, f);
 }
 
 /* The media of messages in the order of their parts, each of which has its number. */
@@ -210,12 +264,9 @@ static size_t order_media(const struct answer *a, struct json_object *messages,
         for (size_t k = 0; json_object_is_type(content, json_type_array) &&
                            k < json_object_array_length(content);
              k++) {
-            struct json_object *part = json_object_array_get_idx(content, k);
-            struct json_object *number =
-                json_object_is_type(part, json_type_object) ? request_get(part, "medium") : NULL;
-            const int64_t at = number ? json_object_get_int64(number) : -1;
-            if (at >= 0 && at < (int64_t)a->request.n_media && n < a->request.n_media)
-                out[n++] = a->medium[at];
+            struct ingle_medium *medium = medium_of(a, json_object_array_get_idx(content, k));
+            if (medium && n < MEDIUM_MOST)
+                out[n++] = medium;
         }
     }
     return n;
@@ -294,7 +345,7 @@ static void render_chat(struct answer *a, struct answer_part *p, struct fault *f
         return;
     }
     if (!a->request.no_prefill)
-        take_prefill(messages, &pre, f);
+        take_prefill(a, messages, &pre, f);
     if (pre.there && !f->kind) {
         str_clear(&a->request.messages);
         request_add_value(&a->request.messages, messages);

@@ -61,7 +61,7 @@ static void close_assistant(struct convert *c)
     if (!c->has_assistant)
         return;
     begin_message(c, "assistant");
-    str_add_json(&c->messages, c->text.at, c->text.n);
+    medium_put_content(&c->messages, view_str(&c->text));
     if (c->thought.n) {
         str_adds(&c->messages, ",\"reasoning_content\":");
         str_add_json(&c->messages, c->thought.at, c->thought.n);
@@ -318,7 +318,7 @@ ingle_status convert_end(struct convert *c, struct err *err)
     str_init(&head);
     if (c->has_system) {
         str_adds(&head, "{\"role\":\"system\",\"content\":");
-        str_add_json(&head, c->system.at, c->system.n);
+        medium_put_content(&head, view_str(&c->system));
         str_addc(&head, '}');
         c->n_messages++;
     }

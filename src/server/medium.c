@@ -324,7 +324,10 @@ int medium_read(struct chat_request *r, struct json_object *part, const struct m
 {
     struct source s = {0};
     char name[64];
-    snprintf(name, sizeof name, "%s %zu, %s %zu", at->of, at->i + 1, at->part, at->k + 1);
+    if (at->i == MEDIUM_UNNUMBERED)
+        snprintf(name, sizeof name, "%s, %s %zu", at->of, at->part, at->k + 1);
+    else
+        snprintf(name, sizeof name, "%s %zu, %s %zu", at->of, at->i + 1, at->part, at->k + 1);
     if (f->kind)
         return -1;
     if (r->n_media == MEDIUM_MOST) {

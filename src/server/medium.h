@@ -22,6 +22,7 @@ bool medium_is_shown(const struct answer_options *o, struct json_object *part);
 const char *medium_readable(const struct answer_options *o);
 
 /* Where a part stands, for errors: numbers from 0. */
+#define MEDIUM_UNNUMBERED SIZE_MAX /* there is one of them: "system" */
 struct medium_place {
     const char *of, *part; /* "message", "part" */
     size_t i, k;

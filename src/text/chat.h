@@ -27,6 +27,7 @@ struct text_chat_options {
 
     /* Gemma 4 */
     bool preserve_thinking; /* older turns keep the thoughts that led to tool calls */
+    bool system_media;      /* the system turn has markers of media; else they are only counted */
     bool large;             /* 12B, 26B-A4B, 31B: an empty thought suppresses thinking */
 
     /* DeepSeek V4 */

@@ -491,10 +491,11 @@ static void put_content(struct text_writer *w, struct json_object *content, enum
     }
 }
 
-/* The first message, when it belongs into the system turn: each part is followed by a space,
- * media leave nothing else (but are counted: the caller may refuse them). */
-static void put_system_content(struct text_writer *w, struct json_object *content)
+/* The first message, when it belongs into the system turn: each part is followed by a space.
+ * Google's template writes only this space for a medium; with system_media it is shown. */
+static void put_system_content(struct gemma *g, struct json_object *content)
 {
+    struct text_writer *w = g->w;
     if (!json_object_is_type(content, json_type_array)) {
         put_content(w, content, TRIMMED);
         return;
@@ -503,7 +504,9 @@ static void put_system_content(struct text_writer *w, struct json_object *conten
         struct text_view text;
         const char *medium;
         read_part(w, content, i, &text, &medium);
-        if (medium)
+        if (medium && g->o->system_media)
+            text_mark_medium(w, medium, json_object_array_get_idx(content, i));
+        else if (medium)
             w->out->n_media++;
         text_put(w, text_trim(text));
         text_puts(w, " ");
@@ -752,7 +755,7 @@ static void put_system_turn(struct gemma *g, struct json_object *tools)
     }
     if (has_system) {
         text_at(w, "message 0");
-        put_system_content(w, text_get(message_at(g, 0), "content"));
+        put_system_content(g, text_get(message_at(g, 0), "content"));
         g->first = 1;
     }
     for (size_t t = 0; tools && t < json_object_array_length(tools); t++) {

@@ -102,6 +102,37 @@ class Media(Case):
         other = self.ask([image(png(60, 60, bytes(rows))), text("what is it?")])["usage"]["prompt_tokens_details"]
         self.assertLess(other["cached_tokens"], first["image_tokens"])
 
+    def test_every_role(self):
+        """Pictures of the system, of the assistant and in an answer that goes on are shown."""
+        data = base64.b64encode(png(30, 20)).decode()
+        block = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
+        item = {"type": "input_image", "image_url": url(png(30, 20)), "detail": "low"}
+        user, small = {"role": "user", "content": "u"}, image(png(30, 20), detail="low")
+        says = lambda *parts, role="assistant": {"role": role, "content": list(parts)}
+        for path, want, body in (
+                (CHAT, 1, {"messages": [says(text("a"), small, role="system"), user]}),
+                (CHAT, 1, {"messages": [says(small, role="developer"), user]}),
+                (CHAT, 2, {"messages": [user, says(small, role="system"), user, says(small, text("b")), user]}),
+                (CHAT, 2, {"messages": [user, says(small), user, says(text("it is"), small, text("and"))]}),
+                ("/v1/messages", 2, {"system": [{"type": "text", "text": "s"}, block], "messages": [user, says(block), user]}),
+                ("/v1/messages", 2, {"messages": [user, says(block, role="system"), user, says({"type": "text", "text": "k"}, block)]}),
+                ("/v1/responses", 3, {"instructions": [item], "input": [says(item, role="developer"), user, says(item), user]}),
+                ("/api/chat", 2, {"messages": [{"role": "system", "content": "s", "images": [data]}, user,
+                                               {"role": "assistant", "content": "a", "images": [data]}, user]})):
+            with self.subTest(path=path, body=body):
+                body.update({"max_output_tokens": 1} if "input" in body else {"max_tokens": 1, "image_tokens": 70})
+                body.update({"stream": False, "options": {"num_predict": 1}} if path == "/api/chat" else {})
+                status, _, r = self.server.post(path, body)
+                self.assertEqual(status, 200, r)
+                if path != "/api/chat":
+                    self.assertIn(f'"image_tokens": {want * (10 * 6 + 2)}', json.dumps(r["usage"]))
+        for path, where, body in ((CHAT, "message 2, part 2", {"messages": [user, says(text("a"), image("data:,z"))]}),
+                                  ("/v1/messages", "system, block 1", {"system": [{"type": "image", "source": {"data": "AAAA"}}], "messages": [user], "max_tokens": 1}),
+                                  ("/v1/responses", "instructions, part 1", {"instructions": [{"type": "input_image", "image_url": "data:,z"}], "input": "x"})):
+            status, _, r = self.server.post(path, body)
+            self.assertEqual(status, 400, r)
+            self.assertIn(where, r["error"]["message"])
+
     def test_models(self):
         self.assertEqual(self.server.get("/v1/models")[2]["data"][0]["architecture"]["input_modalities"], ["text", "image", "audio"])
         self.assertEqual(self.server.get("/props")[2]["modalities"], {"vision": True, "audio": True})

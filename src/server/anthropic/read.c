@@ -26,8 +26,8 @@ struct reader {
     bool defers; /* those with defer_loading wait until the conversation names them */
     struct chat_request *r;
     const struct answer_options *o;
-    bool may_show;     /* a place whose media prompts hold */
-    size_t i, k;       /* numbers of the message and its block */
+    size_t i, k;       /* numbers of the message and its block, or ... */
+    bool in_system;    /* ... of a block of 'system' */
     bool answered; /* the message has been: nobody can send it otherwise */
     bool notes;    /* a note stands for media of the last turn, too */
     size_t n_calls, n_results; /* without an id so far */
@@ -57,10 +57,11 @@ static void add_line(struct str *out, struct view t)
 static bool add_medium(struct reader *d, struct json_object *block, struct str *out)
 {
     char param[96];
-    if (!d->may_show || !medium_is_shown(d->o, block))
+    if (!medium_is_shown(d->o, block))
         return false;
-    snprintf(param, sizeof param, "%s.content[%zu]", d->where, d->k);
-    const struct medium_place at = {"message", "block", d->i, d->k, param};
+    snprintf(param, sizeof param, "%s%s[%zu]", d->where, d->in_system ? "" : ".content", d->k);
+    const struct medium_place at = {d->in_system ? "system" : "message", "block",
+                                    d->in_system ? MEDIUM_UNNUMBERED : d->i, d->k, param};
     const int i = medium_read(d->r, block, &at, d->o, d->fault);
     if (i >= 0)
         medium_put_mark(out, d->r, i);
@@ -360,13 +361,11 @@ static void read_assistant_block(struct reader *d, struct json_object *block)
 static void read_user(struct reader *d, struct json_object *content)
 {
     const size_t n = json_object_array_length(content);
-    d->may_show = true;
     for (d->k = 0; d->k < n && request_go_on(d->fault); d->k++)
         if (is_result(json_object_array_get_idx(content, d->k)))
             read_result(d, json_object_array_get_idx(content, d->k));
     for (d->k = 0; d->k < n && request_go_on(d->fault); d->k++)
         read_user_block(d, json_object_array_get_idx(content, d->k));
-    d->may_show = false;
 }
 
 static bool has_role(struct json_object *message, const char *role)
@@ -397,6 +396,31 @@ static struct json_object *blocks_of(struct reader *d, struct json_object *messa
     return list;
 }
 
+static void read_system_turn(struct reader *d, struct json_object *message,
+                             struct json_object *content)
+{
+    struct json_object *block = NULL;
+    const bool text = json_object_is_type(content, json_type_string);
+    struct str all;
+    str_init(&all);
+    if (text)
+        add_line(&all, view_of(content));
+    for (d->k = 0; !text && d->k < json_object_array_length(content) && request_go_on(d->fault);
+         d->k++) {
+        block = json_object_array_get_idx(content, d->k);
+        if (add_block(d, block, &all, 0))
+            continue;
+        drop(d, view_member(block, "type"), "this model does not read it");
+        add_line(&all, VIEW(PART_NOTE));
+    }
+    d->convert.failed = d->convert.failed || !str_ok(&all);
+    if (has_role(message, "system"))
+        convert_system(&d->convert, view_str(&all));
+    else
+        convert_developer(&d->convert, view_str(&all));
+    str_release(&all);
+}
+
 static void read_content(struct reader *d, struct json_object *message, struct json_object *content)
 {
     const bool text = json_object_is_type(content, json_type_string);
@@ -414,19 +438,11 @@ static void read_content(struct reader *d, struct json_object *message, struct j
         convert_assistant(&d->convert);
         if (text)
             convert_say(&d->convert, view_of(content));
-        for (size_t i = 0;
-             !text && i < json_object_array_length(content) && request_go_on(d->fault); i++)
-            read_assistant_block(d, json_object_array_get_idx(content, i));
+        for (d->k = 0;
+             !text && d->k < json_object_array_length(content) && request_go_on(d->fault); d->k++)
+            read_assistant_block(d, json_object_array_get_idx(content, d->k));
     } else if (has_role(message, "system") || has_role(message, "developer")) {
-        struct str all;
-        str_init(&all);
-        (void)add_texts(d, content, &all, 0);
-        d->convert.failed = d->convert.failed || !str_ok(&all);
-        if (has_role(message, "system"))
-            convert_system(&d->convert, view_str(&all));
-        else
-            convert_developer(&d->convert, view_str(&all));
-        str_release(&all);
+        read_system_turn(d, message, content);
     } else {
         request_fault(d->fault, FAULT_REQUEST, d->where,
                       "'role' is '%.40s', not user, assistant or system", role.at ? role.at : "");
@@ -466,6 +482,22 @@ static void read_messages(struct reader *d, struct json_object *body)
     d->where = "messages";
 }
 
+/* A picture or a sound that the model is shown. */
+static bool read_system_medium(struct reader *d, struct json_object *block)
+{
+    struct str said;
+    str_init(&said);
+    bool is_shown = json_object_is_type(block, json_type_object) && !part_is_mistyped(block) &&
+                    part_read(block, &said) == PART_MEDIUM;
+    str_clear(&said);
+    is_shown = is_shown && add_medium(d, block, &said);
+    if (is_shown)
+        convert_system(&d->convert, view_str(&said));
+    d->convert.failed = d->convert.failed || !str_ok(&said);
+    str_release(&said);
+    return is_shown;
+}
+
 /* Claude Code's first block is another one in each request: it would make every prefix new. */
 static void read_system(struct reader *d, struct json_object *body)
 {
@@ -478,20 +510,26 @@ static void read_system(struct reader *d, struct json_object *body)
         fail_type(d, "system", "'system'", system, "a string or an array");
         return;
     }
-    for (size_t i = 0; system && i < json_object_array_length(system) && request_go_on(d->fault);
-         i++) {
-        struct json_object *block = json_object_array_get_idx(system, i);
+    d->where = "system";
+    d->in_system = true;
+    for (d->k = 0; system && d->k < json_object_array_length(system) && request_go_on(d->fault);
+         d->k++) {
+        struct json_object *block = json_object_array_get_idx(system, d->k);
         const struct view own = view_of(block), text = own.at ? own : view_member(block, "text");
+        if (read_system_medium(d, block))
+            continue;
         if (part_is_mistyped(block))
             fail_type(d, "system", "'type' of a block", view_get(block, "type"), "a string");
         else if (!text.at && (!block || json_object_is_type(block, json_type_object)))
             drop(d, view_member(block, "type"), "a block of 'system' without a text");
         else if (!text.at)
             request_fault(d->fault, FAULT_REQUEST, "system", "block %zu is %s, not a block of text",
-                          i, view_type(block));
+                          d->k, view_type(block));
         else if (!view_starts(text, "x-anthropic-billing-header:"))
             convert_system(&d->convert, text);
     }
+    d->in_system = false;
+    d->where = "messages";
 }
 
 /* ---- tools ---- */

@@ -23,7 +23,6 @@ struct reading {
     struct fault *f;
     const struct report_sink *sink;
     bool notes;       /* a note stands for media of the last turn, too */
-    bool may_show;    /* a role whose media prompts hold */
     size_t i;         /* its number */
     size_t answered;  /* messages before this one have been answered */
     char where[64];   /* "messages[3]" */
@@ -69,10 +68,7 @@ static bool note(struct reading *m, const char *member, struct json_object *part
         report(m->sink, INGLE_REPORT_NOTE, "content", "a part", "shown as '" PART_NOTE "'");
         return true;
     }
-    if (medium && !m->may_show && medium_is_shown(m->o, part))
-        say(m, member, "%s%.60s: only messages of users and tools have pictures and sounds",
-            word ? "has the type " : "is an image", word ? word : "");
-    else if (medium)
+    if (medium)
         say(m, member, "%s%.60s: this model reads %s (--media note)",
             word ? "has the type " : "is an image", word ? word : "", medium_readable(m->o));
     else if (word)
@@ -103,7 +99,7 @@ static void put_text_part(struct reading *m, const char *text, size_t n)
 static bool put_medium(struct reading *m, struct json_object *part, const char *member, size_t k)
 {
     char param[96];
-    if (!m->may_show || !medium_is_shown(m->o, part))
+    if (!medium_is_shown(m->o, part))
         return false;
     snprintf(param, sizeof param, "%s.%s", m->where, member);
     const struct medium_place at = {"message", "part", m->i, k, param};
@@ -157,7 +153,7 @@ static void put_images(struct reading *m, struct json_object *images)
         struct json_object *image = json_object_array_get_idx(images, k);
         char member[40];
         snprintf(member, sizeof member, "images[%zu]", k);
-        if (m->may_show && medium_is_shown(m->o, image) && !request_is_text(image))
+        if (medium_is_shown(m->o, image) && !request_is_text(image))
             say(m, member, "is no string");
         else if (!put_medium(m, image, member, k) && note(m, "images", NULL, true))
             put_text_part(m, PART_NOTE, sizeof PART_NOTE - 1);
@@ -456,7 +452,6 @@ static void put_message(struct reading *m, struct json_object *o)
         say(m, "role", "is not system, developer, user, assistant or tool");
         return;
     }
-    m->may_show = strcmp(role, "user") == 0 || strcmp(role, "tool") == 0;
     write_open(m->out, '{');
     if (strcmp(role, "tool") == 0) {
         put_tool(m, o);

@@ -73,7 +73,9 @@ static bool add_medium(struct responses_reader *d, struct json_object *part, siz
 {
     if (!d->r || !medium_is_shown(d->o, part))
         return false;
-    const struct medium_place at = {"item", "part", d->i, k, where};
+    const bool first = strcmp(where, "instructions") == 0;
+    const struct medium_place at = {first ? where : "item", "part",
+                                    first ? MEDIUM_UNNUMBERED : d->i, k, where};
     const int i = medium_read(d->r, part, &at, d->o, d->fault);
     if (i >= 0)
         medium_put_mark(out, d->r, i);
@@ -101,7 +103,7 @@ static void read_part(struct responses_reader *d, struct json_object *part, size
     case PART_BROKEN:
     case PART_MEDIUM:
     case PART_UNKNOWN:
-        if (kind == PART_MEDIUM && say == convert_user && add_medium(d, part, i, where, &text)) {
+        if (kind == PART_MEDIUM && add_medium(d, part, i, where, &text)) {
             say(&d->convert, view_str(&text));
             break;
         }
