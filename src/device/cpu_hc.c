@@ -61,22 +61,23 @@ static void pre_chunk(void *arg, int64_t i, int worker)
     const struct device_hc *hc = a->hc;
     const int64_t n = hc->n, width = a->out.width;
     const float *x = a->x.at + i * a->x.stride, *mix = a->mix.at + i * a->mix.stride;
+    const float *scale = hc->scale->at, *base = hc->base->at;
     float *out = a->out.at + i * a->out.stride;
     kern_touch_in(x, a->x.width);
     kern_touch_out(out, width);
     const float r = 1.0f / sqrtf(k->dot(x, x, a->x.width) / (float)a->x.width + hc->norm_eps);
     memset(out, 0, (size_t)width * sizeof *out);
     for (int64_t j = 0; j < n; j++) {
-        const float pre = kern_sigmoid(mix[j] * r * hc->scale[0] + hc->base[j]) + hc->eps;
+        const float pre = kern_sigmoid(mix[j] * r * scale[0] + base[j]) + hc->eps;
         k->add_scaled(out, x + j * width, pre, width);
     }
     if (!a->gates.at)
         return;
     float *post = a->gates.at + i * a->gates.stride, *m = post + n;
     for (int64_t j = 0; j < n; j++)
-        post[j] = 2.0f * kern_sigmoid(mix[n + j] * r * hc->scale[1] + hc->base[n + j]);
+        post[j] = 2.0f * kern_sigmoid(mix[n + j] * r * scale[1] + base[n + j]);
     for (int64_t j = 0; j < n * n; j++)
-        m[j] = mix[2 * n + j] * r * hc->scale[2] + hc->base[2 * n + j];
+        m[j] = mix[2 * n + j] * r * scale[2] + base[2 * n + j];
     sinkhorn(m, n, hc->iterations, hc->eps);
 }
 

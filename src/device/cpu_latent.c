@@ -114,7 +114,7 @@ static void attend(const struct latent_job *job, int64_t i, int64_t h0, int64_t 
         .q = a->q.at + i * a->q.stride + h0 * width, .q_stride = a->q.stride,
         .out = a->out.at + i * a->out.stride + h0 * width, .out_stride = a->out.stride,
         .n_rows = 1, .n_heads = n_heads, .pos0 = n - 1, .scale = a->scale,
-        .sink = a->a->sink ? a->a->sink + h0 : NULL,
+        .sink = a->a->sink ? a->a->sink->at + h0 : NULL,
     };
     kern_touch_attend(&k, scratch);
     device_cpu_attend_kernels(job->d, is_prompt(a, i))->rows(&k, scratch);

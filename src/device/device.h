@@ -448,7 +448,8 @@ void device_weighted_sum(struct device *d, struct rows out, struct rows y, const
 
 struct device_hc {
     int64_t n;                          /* streams, at most 8 */
-    const float *scale, *base;          /* host: [3] and [n + n + n * n]; the head: [1] and [n] */
+    /* [3] and [n + n + n * n]; the head: [1] and [n] */
+    const struct device_vector *scale, *base;
     int iterations;                     /* of Sinkhorn's normalisation */
     float eps, norm_eps;
 };
@@ -512,12 +513,12 @@ void device_select(struct device *d, const struct device_select *s,
 
 /* Attention where keys are values: a row at t sees the rows (t - window, t] of `near`, then of
  * `far` (stored as near is) those listed in sel/count, which are what device_select gave, or all w
- * < (t + 1) / every if top_k is 0, then a sink per head (a score without a value, host [n_heads] or
+ * < (t + 1) / every if top_k is 0, then a sink per head (a score without a value, [n_heads] or
  * NULL).  far.width 0: none. */
 struct device_latent {
     struct device_stream near, far;
     int64_t window;
-    const float *sink;
+    const struct device_vector *sink;
     const int32_t *sel, *count;
     int64_t top_k;
 };

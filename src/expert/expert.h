@@ -12,7 +12,7 @@
 #include "device/device.h"
 #include "model/model.h"
 
-enum { EXPERT_MAX_USED = 64, EXPERT_MAX = 4096 };
+enum { EXPERT_MAX_USED = DEVICE_ROUTE_MOST, EXPERT_MAX = 4096 };
 
 struct expert_tier;
 
@@ -36,31 +36,9 @@ void expert_layer_release(struct expert_layer *l);
  * expected of a model with n_experts a layer; varied: of text that changes its topic often. */
 double expert_hits(double share, int64_t n_experts, bool varied);
 
-/* Which experts each row uses: ids ascending within a row.  Host memory of the arena. */
-struct expert_choice {
-    int32_t *id;   /* [n_rows][k] */
-    float *weight; /* [n_rows][k] */
-    int64_t k;
-};
-
-/* The k largest of each row of scores + bias (host [n], or NULL; ties: the lower id), ids
- * ascending, weight = the score without the bias.  Waits for scores. */
-struct expert_choice expert_top_k(struct device *d, struct rows scores, const float *bias,
-                                  int64_t k);
-
-/* The experts that a table [n_vocab][k] names for each row's token; weight = the score. */
-struct expert_choice expert_by_table(struct device *d, struct rows scores, const int32_t *table,
-                                     const int32_t *tokens, int64_t k);
-
-/* Divides each row's weights by their sum (added in ascending id). */
-void expert_normalise(struct device *d, struct expert_choice *c, int64_t n_rows);
-
-/* The (row, expert) pairs sorted by expert: pairs first[e] .. first[e + 1] are of expert e. */
-struct expert_pairs {
-    int32_t *first; /* [n_experts + 2] */
-    int32_t *row;   /* [n_rows * k]: the pair's row of x */
-    int32_t *slot;  /* [n_rows * k]: the pair of a row's i-th expert */
-};
+/* Which experts of the layer rows use, by such a rule, with their pairs; they are counted. */
+struct device_routed expert_route(struct device *d, const struct expert_layer *l,
+                                  struct device_route rule, struct rows scores);
 
 /* One evaluation: out[r] = sum_e weight * down_e(act(gate_e x[r]) * up_e x[r]).  The caller
  * fills the first part; the rest is the room's between begin and end. */
@@ -68,12 +46,11 @@ struct expert_eval {
     struct device *d;
     const struct expert_layer *layer;
     struct rows x;
-    struct expert_choice choice;
+    struct device_routed choice; /* with pairs */
     enum device_glu act;
     float limit;
     struct rows out;
     /* set by expert_eval_begin() */
-    struct expert_pairs pairs;
     const struct expert_tier *tier;
     uint8_t *state;      /* the tier's */
     const uint8_t *skip; /* [n]: experts that somebody else computes; NULL: none */
@@ -92,13 +69,13 @@ void expert_eval_end(struct expert_eval *v);
 enum { EXPERT_GUESS_ROWS = 8 };
 bool expert_wants_guess(const struct expert_layer *next, int64_t n_rows);
 /* The best of c first. */
-void expert_guess(struct device *d, const struct expert_layer *next, const struct expert_choice *c,
+void expert_guess(struct device *d, const struct expert_layer *next, const struct device_routed *c,
                   int64_t n_rows);
 
 /* Where experts are, as operations. */
 struct expert_tier {
     const char *name;
-    /* The pairs are known: fetching or sending may start.  NULL: nothing to start. */
+    /* Fetching or sending may start.  NULL: nothing to start. */
     void (*begin)(struct expert_eval *v);
     /* y[pair] = down_e(act(gate_e x) * up_e x) for all pairs [n_rows * k][hidden] but those of
      * experts that are skipped. */
@@ -110,6 +87,8 @@ extern const struct expert_tier expert_ram;
 extern const struct expert_tier expert_tiered;
 /* Workers compute some, and one of the tiers above the others (remote.h). */
 extern const struct expert_tier expert_remote;
+/* For host code that looks at the pairs of an evaluation. */
+void expert_eval_read(const struct expert_eval *v);
 /* Of the two that compute here the one that has a layer's experts. */
 const struct expert_tier *expert_tier_here(const struct expert_layer *l);
 

@@ -8,13 +8,15 @@ static const uint8_t *others_of(struct expert_eval *v)
     uint8_t *only = v->skip ? device_bytes(v->d, (size_t)v->layer->n) : NULL;
     for (int64_t e = 0; only && e < v->layer->n; e++)
         only[e] = !v->skip[e];
+    device_wrote(v->d, only, (size_t)v->layer->n);
     return only;
 }
 
 static bool is_wanted(const struct expert_eval *v)
 {
+    expert_eval_read(v);
     for (int64_t e = 0; e < v->layer->n; e++)
-        if (!v->skip[e] && v->pairs.first[e + 1] > v->pairs.first[e])
+        if (!v->skip[e] && v->choice.first[e + 1] > v->choice.first[e])
             return true;
     return false;
 }
@@ -29,8 +31,8 @@ static void ram_end(struct expert_eval *v, struct rows y)
                                  .down = l->down,
                                  .act = v->act,
                                  .limit = v->limit,
-                                 .first = v->pairs.first,
-                                 .row = v->pairs.row,
+                                 .first = v->choice.first,
+                                 .row = v->choice.row,
                                  .only = others_of(v)};
     device_mlp(v->d, &m, v->x, y);
 }

@@ -177,7 +177,7 @@ static const struct remote_layer *layer_of(const struct expert_eval *v)
 
 static int32_t rows_of(const struct expert_eval *v, int64_t e)
 {
-    return v->pairs.first[e + 1] - v->pairs.first[e];
+    return v->choice.first[e + 1] - v->choice.first[e];
 }
 
 static uint64_t shake_next(struct expert_remote *r)
@@ -359,12 +359,12 @@ static void cut_pairs(struct expert_away *a, int k)
     for (int64_t e = 0; e < v->layer->n; e++) {
         if (a->owner[e] != 1 + k)
             continue;
-        for (int32_t i = v->pairs.first[e]; i < v->pairs.first[e + 1];) {
+        for (int32_t i = v->choice.first[e]; i < v->choice.first[e + 1];) {
             if (!p.n_pairs) {
                 p.expert = (int32_t)e;
                 p.pair = i;
             }
-            const int32_t n = (int32_t)num_min(most - p.n_pairs, v->pairs.first[e + 1] - i);
+            const int32_t n = (int32_t)num_min(most - p.n_pairs, v->choice.first[e + 1] - i);
             p.n_pairs += n;
             p.units += split_units(n);
             i += n;
@@ -383,10 +383,10 @@ static void cut_pairs(struct expert_away *a, int k)
 static void settle(const struct expert_away *a, int k, int64_t *e, int32_t *i)
 {
     const struct expert_eval *v = a->v;
-    while (*e < v->layer->n && (a->owner[*e] != 1 + k || *i >= v->pairs.first[*e + 1])) {
+    while (*e < v->layer->n && (a->owner[*e] != 1 + k || *i >= v->choice.first[*e + 1])) {
         ++*e;
         if (*e < v->layer->n)
-            *i = v->pairs.first[*e];
+            *i = v->choice.first[*e];
     }
 }
 
@@ -417,7 +417,7 @@ static int32_t number_rows(struct expert_away *a, const struct piece *p)
     int32_t i = p->pair;
     for (int32_t k = 0; k < p->n_pairs; k++, i++) {
         settle(a, p->worker, &e, &i);
-        a->map[v->pairs.row[i]] = 0;
+        a->map[v->choice.row[i]] = 0;
     }
     for (int64_t r = 0; r < v->x.n; r++)
         if (a->map[r] == 0)
@@ -432,7 +432,7 @@ static void fill_pairs(struct expert_away *a, const struct piece *p, struct list
     int32_t i = p->pair;
     for (int32_t k = 0; k < p->n_pairs; k++, i++) {
         settle(a, p->worker, &e, &i);
-        put_pair(a, to, e, v->pairs.row[i]);
+        put_pair(a, to, e, v->choice.row[i]);
     }
     for (int64_t r = 0; r < v->x.n; r++)
         if (a->map[r] >= 0)
@@ -446,12 +446,12 @@ static void fill_sums(struct expert_away *a, const struct piece *p, struct lists
     for (int64_t r = 0; r < v->x.n; r++)
         a->map[r] = r >= p->row0 && r < p->row0 + p->n_rows ? (int32_t)(r - p->row0) : -1;
     for (int64_t e = 0; e < v->layer->n; e++)
-        for (int32_t i = v->pairs.first[e]; i < v->pairs.first[e + 1]; i++) {
-            const int32_t row = v->pairs.row[i];
+        for (int32_t i = v->choice.first[e]; i < v->choice.first[e + 1]; i++) {
+            const int32_t row = v->choice.row[i];
             if (a->map[row] < 0)
                 continue;
             for (int64_t c = 0; c < v->choice.k; c++)
-                if (v->pairs.slot[row * v->choice.k + c] == i)
+                if (v->choice.slot[row * v->choice.k + c] == i)
                     memcpy(to->weight + 4 * (size_t)to->n_pairs,
                            &v->choice.weight[row * v->choice.k + c], sizeof(float));
             put_pair(a, to, e, row);
@@ -558,6 +558,7 @@ static void put_results(const struct expert_away *a, const struct piece *p, cons
     if (a->sums) {
         for (int32_t r = 0; r < p->n_rows; r++)
             memcpy(v->y.at + (p->row0 + r) * v->y.stride, y + (size_t)r * n, n);
+        device_wrote_rows(v->d, rows_slice(v->y, p->row0, p->n_rows));
         return;
     }
     int64_t e = p->expert;
@@ -565,6 +566,7 @@ static void put_results(const struct expert_away *a, const struct piece *p, cons
     for (int32_t k = 0; k < p->n_pairs; k++, i++) {
         settle(a, p->worker, &e, &i);
         memcpy(v->y.at + i * v->y.stride, y + (size_t)k * n, n);
+        device_wrote_rows(v->d, rows_slice(v->y, i, 1));
     }
 }
 
@@ -695,6 +697,8 @@ static void remote_begin(struct expert_eval *v)
     struct expert_away *a = new_away(v);
     v->away = a;
     if (a) {
+        expert_eval_read(v);
+        device_read_rows(v->d, v->x);
         count_step(a->r, a->layer->index);
         look(a->r);
         if (deal(a)) {

@@ -171,9 +171,9 @@ static void lay_out(const struct expert_serve *s, const struct expert_layer *l, 
     *w = (struct work){.v = {.d = d, .layer = l}};
     struct expert_eval *v = &w->v;
     v->x = device_rows(d, n_rows, s->shape.hidden);
-    v->pairs.first = device_bytes(d, (size_t)(l->n + 2) * sizeof(int32_t));
-    v->pairs.row = device_bytes(d, (size_t)n_pairs * sizeof(int32_t));
-    v->pairs.slot = device_bytes(d, (size_t)n_pairs * sizeof(int32_t));
+    v->choice.first = device_bytes(d, (size_t)(l->n + 2) * sizeof(int32_t));
+    v->choice.row = device_bytes(d, (size_t)n_pairs * sizeof(int32_t));
+    v->choice.slot = device_bytes(d, (size_t)n_pairs * sizeof(int32_t));
     w->weight = device_bytes(d, (size_t)n_pairs * sizeof(float));
     w->filled = device_bytes(d, (size_t)n_rows * sizeof(int32_t));
     w->out = v->out = device_rows(d, n_rows, s->shape.hidden);
@@ -255,7 +255,7 @@ static ingle_status reserve(struct expert_serve *s, struct err *err)
 /* Pairs as they came: by expert. */
 static void read_pairs(const struct link_head *h, const struct link_eval *e, struct work *w)
 {
-    struct expert_pairs *p = &w->v.pairs;
+    struct device_routed *p = &w->v.choice;
     const int64_t n = w->v.layer->n;
     memset(p->first, 0, (size_t)(n + 2) * sizeof *p->first);
     for (uint32_t i = 0; i < h->n_pairs; i++) {
@@ -273,14 +273,23 @@ static bool read_sums(const struct link_head *h, const struct link_eval *e, stru
 {
     memset(w->filled, 0, h->n_rows * sizeof *w->filled);
     for (uint32_t i = 0; i < h->n_pairs; i++) {
-        const int32_t row = w->v.pairs.row[i];
+        const int32_t row = w->v.choice.row[i];
         if (w->filled[row] >= e->n_used)
             return false;
         const int64_t at = row * e->n_used + w->filled[row]++;
-        w->v.pairs.slot[at] = (int32_t)i;
+        w->v.choice.slot[at] = (int32_t)i;
         memcpy(&w->weight[at], e->weight + 4 * (size_t)i, sizeof(float));
     }
     return true; /* as many pairs as places */
+}
+
+static void wrote_pairs(struct device *d, const struct link_head *h, const struct work *w)
+{
+    const struct device_routed *p = &w->v.choice;
+    device_wrote(d, p->first, (size_t)(w->v.layer->n + 2) * sizeof *p->first);
+    device_wrote(d, p->row, h->n_pairs * sizeof *p->row);
+    device_wrote(d, p->slot, h->n_pairs * sizeof *p->slot);
+    device_wrote(d, w->weight, h->n_pairs * sizeof *w->weight);
 }
 
 static ingle_status compute_eval(struct expert_serve *s, const struct link_head *h,
@@ -293,7 +302,7 @@ static ingle_status compute_eval(struct expert_serve *s, const struct link_head 
     /* for the age of uses */
     device_prompt_rows(s->d, h->n_rows, h->n_rows > PROMPT_ROWS ? h->n_rows : 0);
     lay_out(s, s->o.layer[h->layer], h->n_rows, h->n_pairs, w);
-    if (!device_runs(s->d) || !w->v.pairs.first || !w->filled || !w->v.x.at) {
+    if (!device_runs(s->d) || !w->v.choice.first || !w->filled || !w->v.x.at) {
         const ingle_status st = device_status(s->d, err);
         /* cannot be: it was planned */
         return st ? st : err_set(err, INGLE_LIMIT, "the scratch of a worker is too small");
@@ -302,17 +311,20 @@ static ingle_status compute_eval(struct expert_serve *s, const struct link_head 
     w->v.limit = e->limit;
     for (uint32_t r = 0; r < h->n_rows; r++)
         memcpy(w->v.x.at + r * w->v.x.stride, e->x + r * n, n);
+    device_wrote_rows(s->d, w->v.x);
     read_pairs(h, e, w);
     if ((h->flags & LINK_SUM) && !read_sums(h, e, w))
         return err_set(err, INGLE_FORMAT, "an EVAL has rows with more than %lld experts",
                        (long long)e->n_used);
+    wrote_pairs(s->d, h, w);
     s->between = (struct device_between){
         .fn = overhear, .arg = s, .piece_ns = h->n_rows > PROMPT_ROWS ? PIECE_NS : 0};
     device_set_between(s->d, &s->between);
     compute(w);
     device_set_between(s->d, NULL);
     if (h->flags & LINK_SUM)
-        device_weighted_sum(s->d, w->out, w->y, w->v.pairs.slot, w->weight, e->n_used);
+        device_weighted_sum(s->d, w->out, w->y, w->v.choice.slot, w->weight, e->n_used);
+    device_read_rows(s->d, h->flags & LINK_SUM ? w->out : w->y);
     (void)device_runs(s->d);
     return device_status(s->d, err);
 }

@@ -26,7 +26,7 @@ static struct store_layer *layer_at(const struct expert_eval *v)
 
 static bool has_rows(const struct expert_eval *v, int64_t e)
 {
-    return v->pairs.first[e + 1] > v->pairs.first[e] && !(v->skip && v->skip[e]);
+    return v->choice.first[e + 1] > v->choice.first[e] && !(v->skip && v->skip[e]);
 }
 
 /* A step begins where layers do not rise.  A prompt's rows are as many steps. */
@@ -46,8 +46,8 @@ static void use(struct expert_store *s, const struct store_layer *l, const struc
                 int64_t e)
 {
     const int64_t n_prompt = num_min(v->x.n, device_step_prompt(v->d)), n = v->x.n;
-    for (int32_t i = v->pairs.first[e]; i < v->pairs.first[e + 1]; i++) {
-        const int64_t row = v->pairs.row[i], age = row < n - n_prompt ? 0 : n - 1 - row;
+    for (int32_t i = v->choice.first[e]; i < v->choice.first[e + 1]; i++) {
+        const int64_t row = v->choice.row[i], age = row < n - n_prompt ? 0 : n - 1 - row;
         if (age >= MOST_AGE)
             continue;
         expert_policy_use(l->class->policy, l->first + e, s->t - (double)age);
@@ -262,6 +262,7 @@ static void tiered_begin(struct expert_eval *v)
         return;
     }
     memset(v->state, NONE, (size_t)n);
+    expert_eval_read(v);
     s->depth++;
     (void)expert_store_poll(s, 0);
     if (s->shake)
@@ -338,8 +339,8 @@ static void compute(struct expert_eval *v, const uint8_t *only, struct rows y)
                                  .down = l->down,
                                  .act = v->act,
                                  .limit = v->limit,
-                                 .first = v->pairs.first,
-                                 .row = v->pairs.row,
+                                 .first = v->choice.first,
+                                 .row = v->choice.row,
                                  .only = only};
     device_mlp(v->d, &m, v->x, y);
 }
@@ -372,6 +373,7 @@ static void compute_ready(struct expert_eval *v, struct store_layer *l, struct r
     uint8_t *only = v->state + n;
     for (int64_t e = 0; e < n; e++)
         only[e] = v->state[e] == READY;
+    device_wrote(v->d, only, (size_t)n);
     compute(v, only, y);
     for (int64_t e = 0; e < n; e++)
         if (only[e]) {

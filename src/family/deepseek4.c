@@ -129,13 +129,15 @@ static struct rows hc_pre(struct pass *p, const struct hc *h, struct rows x, str
     return out;
 }
 
-/* Adds each row's place in its block to the gates (host data, rows on the CPU). */
+/* Adds what each row's place in its block has to the gates. */
 static void add_ape(struct pass *p, const struct compressor *c, int64_t ratio, struct rows gate)
 {
     const size_t mark = device_mark(p->d);
     struct rows ape = device_rows(p->d, gate.n, c->wide);
     for (int64_t i = 0; i < gate.n && device_runs(p->d); i++)
-        device_write(p->d, rows_slice(ape, i, 1), c->ape + p->pos[i] % ratio * c->wide, c->wide);
+        memcpy(ape.at + i * ape.stride, c->ape + p->pos[i] % ratio * c->wide,
+               (size_t)c->wide * sizeof(float));
+    device_wrote_rows(p->d, ape);
     device_add(p->d, gate, ape);
     device_release(p->d, mark);
 }
@@ -300,9 +302,12 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
     struct rows score = device_rows(p->d, x.n, g->n_experts);
     one_matmul(p->d, next->router, x, score);
     device_sqrt_softplus(p->d, score);
-    const struct expert_choice c =
-        next->table ? expert_by_table(p->d, score, next->table, p->tokens, g->n_used)
-                    : expert_top_k(p->d, score, next->bias, k);
+    const struct device_route rule = {.bias = next->bias,
+                                      .table = next->table,
+                                      .tokens = p->tokens,
+                                      .k = next->table ? g->n_used : k,
+                                      .scale = 1.0f};
+    const struct device_routed c = device_route(p->d, &rule, score);
     expert_guess(p->d, &next->experts, &c, x.n);
     device_release(p->d, mark);
 }
@@ -314,12 +319,13 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
                 shared = device_rows(p->d, x.n, g->n_embd);
     one_matmul(p->d, l->router, x, score);
     device_sqrt_softplus(p->d, score);
-    struct expert_choice c = l->table ? expert_by_table(p->d, score, l->table, p->tokens, g->n_used)
-                                      : expert_top_k(p->d, score, l->bias, g->n_used);
-    if (g->weight_norm)
-        expert_normalise(p->d, &c, x.n);
-    for (int64_t i = 0; i < x.n * c.k && device_runs(p->d); i++)
-        c.weight[i] *= g->weight_scale;
+    const struct device_route rule = {.bias = l->bias,
+                                      .table = l->table,
+                                      .tokens = p->tokens,
+                                      .k = g->n_used,
+                                      .normalise = g->weight_norm,
+                                      .scale = g->weight_scale};
+    const struct device_routed c = expert_route(p->d, &l->experts, rule, score);
     struct expert_eval eval = {.d = p->d,
                                .layer = &l->experts,
                                .x = x,

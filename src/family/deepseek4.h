@@ -8,7 +8,6 @@ enum { RATIO_CSA = 4, RATIO_HCA = 128 };
 
 struct hc {
     const struct device_matrix *fn;
-    float *numbers;              /* scale, then base; owned */
     struct device_hc op;
 };
 
@@ -25,12 +24,12 @@ struct layer {
     struct hc hc_attn, hc_ffn;
     const struct device_vector *attn_norm, *q_a_norm, *kv_norm, *ffn_norm;
     const struct device_matrix *q_a, *q_b, *kv, *o_a, *o_b;
-    float *sink;                 /* f32 [n_heads]; owned */
+    const struct device_vector *sink; /* [n_heads] */
     uint32_t raw;                /* stream of latents */
     struct compressor comp, index;
     const struct device_matrix *index_q, *index_w;
     const struct device_matrix *router;
-    float *bias;                 /* f32 [n_experts], or NULL; owned */
+    const struct device_vector *bias; /* [n_experts], or NULL */
     int32_t *table;              /* [n_vocab][n_used], or NULL; owned */
     struct expert_layer experts;
     const struct device_matrix *sh_gate, *sh_up, *sh_down;

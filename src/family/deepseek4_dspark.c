@@ -52,7 +52,6 @@ static void dspark_free(void *self)
         family_deepseek4_free_layer(&s->g.layer[i]);
     mem_free(s->g.layer);
     mem_free(s->g.inv_freq[0]);
-    mem_free(s->hc_head.numbers);
     mem_free(s);
 }
 

@@ -374,19 +374,6 @@ const struct device_vector *family_deepseek4_vector(struct binder *b, const char
     return w;
 }
 
-/* Into to, or into new memory if to is NULL. */
-static float *floats(struct binder *b, const char *suffix, int64_t n, float *to)
-{
-    char name[128];
-    if (!b->s && !to && !(to = mem_calloc((size_t)n, sizeof *to)))
-        b->s = err_set(b->err, INGLE_NOMEM, "no memory for tensor '%s'", suffix);
-    if (b->s)
-        return to;
-    b->s = model_floats(b->m, full_name(b, suffix, name), n, to, b->err);
-    explain(b, name);
-    return to;
-}
-
 void family_deepseek4_bind_hc(struct binder *b, const char *prefix, bool head, struct hc *h)
 {
     const struct deepseek4 *g = b->g;
@@ -396,15 +383,11 @@ void family_deepseek4_bind_hc(struct binder *b, const char *prefix, bool head, s
         return;
     snprintf(name, sizeof name, "%s_fn.weight", prefix);
     h->fn = family_deepseek4_matrix(b, name, n_base, n * g->n_embd, 1);
-    h->numbers = mem_calloc((size_t)(n_scale + n_base), sizeof *h->numbers);
-    if (!h->numbers && !b->s)
-        b->s = err_set(b->err, INGLE_NOMEM, "no memory for hyper-connections");
     snprintf(name, sizeof name, "%s_scale.weight", prefix);
-    floats(b, name, n_scale, h->numbers);
+    const struct device_vector *scale = family_deepseek4_vector(b, name, n_scale);
     snprintf(name, sizeof name, "%s_base.weight", prefix);
-    floats(b, name, n_base, h->numbers ? h->numbers + n_scale : NULL);
-    h->op =
-        (struct device_hc){n, h->numbers, h->numbers + n_scale, g->iterations, g->hc_eps, g->eps};
+    const struct device_vector *base = family_deepseek4_vector(b, name, n_base);
+    h->op = (struct device_hc){n, scale, base, g->iterations, g->hc_eps, g->eps};
 }
 
 static void bind_compressor(struct binder *b, const char *prefix, int64_t width, int64_t ratio,
@@ -439,7 +422,7 @@ static void bind_attention(struct binder *b, struct layer *l)
     l->q_b = family_deepseek4_matrix(b, "attn_q_b.weight", n_q, g->q_rank, 1);
     l->kv = family_deepseek4_matrix(b, "attn_kv.weight", g->head, g->n_embd, 1);
     l->kv_norm = family_deepseek4_vector(b, "attn_kv_a_norm.weight", g->head);
-    l->sink = floats(b, "attn_sinks.weight", g->n_heads, NULL);
+    l->sink = family_deepseek4_vector(b, "attn_sinks.weight", g->n_heads);
     l->o_a = family_deepseek4_matrix(b, "attn_output_a.weight", g->o_rank, n_q / g->o_groups,
                                      g->o_groups);
     l->o_b =
@@ -496,7 +479,7 @@ static void bind_experts(struct binder *b, struct layer *l, bool hashed)
     if (hashed)
         l->table = bind_table(b);
     else
-        l->bias = floats(b, "exp_probs_b.bias", g->n_experts, NULL);
+        l->bias = family_deepseek4_vector(b, "exp_probs_b.bias", g->n_experts);
     l->experts.n = g->n_experts;
     l->experts.width = g->n_ff;
     l->experts.gate =
@@ -578,12 +561,8 @@ static ingle_status bind_weights(struct deepseek4 *g, struct model *m, const str
 
 void family_deepseek4_free_layer(struct layer *l)
 {
-    mem_free(l->hc_attn.numbers);
-    mem_free(l->hc_ffn.numbers);
     mem_free(l->comp.ape);
     mem_free(l->index.ape);
-    mem_free(l->sink);
-    mem_free(l->bias);
     mem_free(l->table);
     expert_layer_release(&l->experts);
 }
@@ -595,7 +574,6 @@ void family_deepseek4_free(void *self)
         return;
     for (int64_t i = 0; g->layer && i < g->n_layers; i++)
         family_deepseek4_free_layer(&g->layer[i]);
-    mem_free(g->hc_head.numbers);
     mem_free(g->layer);
     mem_free(g->inv_freq[0]);
     mem_free(g->inv_freq[1]);

@@ -45,7 +45,6 @@ static void mtp_free(void *self)
     if (!m)
         return;
     family_deepseek4_free_layer(&m->layer);
-    mem_free(m->hc_head.numbers);
     mem_free(m);
 }
 

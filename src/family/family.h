@@ -338,7 +338,7 @@ struct family_choice { int32_t *sel, *count; int64_t top_k; };
 struct family_latent {
     uint32_t near, far;  /* streams; far may be FAMILY_NO_STREAM */
     int64_t window;
-    const float *sink;
+    const struct device_vector *sink;
     const struct family_choice *choice; /* NULL: all far rows */
     /* of each row of the step, n at most the window; without far rows; NULL: what positions say */
     const struct family_view *view;

@@ -34,7 +34,7 @@ struct layer {
     const struct device_vector *post_ffn_norm_1, *pre_ffn_norm_2, *post_ffn_norm_2, *router_scale;
     const struct device_matrix *router;
     struct expert_layer experts;
-    float *expert_scale;       /* f32 [n_experts] */
+    const struct device_vector *expert_scale; /* [n_experts] */
     /* per-layer embedding */
     const struct device_matrix *ple_gate, *ple_proj;
     const struct device_vector *ple_norm;
@@ -343,19 +343,11 @@ static const struct device_vector *vector(struct binder *b, const char *suffix, 
 
 static void bind_experts(const struct gemma4 *g, struct binder *b, struct layer *l)
 {
-    char name[128];
     l->post_ffn_norm_1 = vector(b, "post_ffw_norm_1.weight", g->n_embd);
     l->pre_ffn_norm_2 = vector(b, "pre_ffw_norm_2.weight", g->n_embd);
     l->post_ffn_norm_2 = vector(b, "post_ffw_norm_2.weight", g->n_embd);
     l->router_scale = vector(b, "ffn_gate_inp.scale", g->n_embd);
-    l->expert_scale = mem_calloc((size_t)g->n_experts, sizeof(float));
-    if (!b->s && !l->expert_scale)
-        b->s = err_set(b->err, INGLE_NOMEM, "no memory for expert scales");
-    if (!b->s) {
-        b->s = model_floats(b->m, layer_name(b, "ffn_down_exps.scale", name), g->n_experts,
-                            l->expert_scale, b->err);
-        explain(b, name);
-    }
+    l->expert_scale = vector(b, "ffn_down_exps.scale", g->n_experts);
     l->router = matrix(b, "ffn_gate_inp.weight", g->n_experts, g->n_embd, 1);
     struct expert_layer *e = &l->experts;
     e->n = g->n_experts;
@@ -535,7 +527,6 @@ static void gemma4_free(void *self)
     if (!g)
         return;
     for (int64_t i = 0; g->layer && i < g->n_layers; i++) {
-        mem_free(g->layer[i].expert_scale);
         mem_free(g->layer[i].k_weight);
         expert_layer_release(&g->layer[i].experts);
     }
@@ -653,14 +644,13 @@ static void per_layer_inputs(struct pass *p, struct rows x, const int32_t *token
     p->ple = device_rows(p->d, x.n, width);
     const size_t mark = device_mark(p->d);
     struct rows t = device_rows(p->d, x.n, width);
-    float *row = device_bytes(p->d, (size_t)width * sizeof *row);
     void *stored = device_bytes(p->d, model_table_row_bytes(g->ple_embed));
     for (int64_t i = 0; i < x.n && device_runs(p->d); i++) {
         struct err e;
-        if (model_table_row(g->ple_embed, tokens[i], stored, row, &e))
+        if (model_table_row(g->ple_embed, tokens[i], stored, t.at + i * t.stride, &e))
             device_fail(p->d, &e);
-        device_write(p->d, rows_slice(t, i, 1), row, width);
     }
+    device_wrote_rows(p->d, t);
     one_matmul(p->d, g->ple_model_proj, x, p->ple);
     device_scale(p->d, p->ple, p->ple, (float)(1.0 / sqrt((double)g->n_embd)));
     device_norm(p->d, p->ple, p->ple, g->ple_proj_norm, g->n_layers, g->eps);
@@ -721,8 +711,9 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
     device_norm(p->d, u, x, NULL, 1, g->eps);
     device_mul_vector(p->d, u, next->router_scale);
     one_matmul(p->d, next->router, u, z);
-    const struct expert_choice c =
-        expert_top_k(p->d, z, NULL, num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED));
+    const int64_t k = num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED);
+    const struct device_routed c =
+        device_route(p->d, &(struct device_route){.k = k, .scale = 1.0f}, z);
     expert_guess(p->d, &next->experts, &c, x.n);
     device_release(p->d, mark);
 }
@@ -739,10 +730,9 @@ static void experts(struct pass *p, const struct layer *l, struct rows x, struct
     device_scale(p->d, u, u, (float)(1.0 / sqrt((double)g->n_embd)));
     one_matmul(p->d, l->router, u, z);
     device_softmax(p->d, z);
-    struct expert_choice c = expert_top_k(p->d, z, NULL, g->n_used);
-    expert_normalise(p->d, &c, x.n);
-    for (int64_t i = 0; i < x.n * c.k && device_runs(p->d); i++)
-        c.weight[i] *= l->expert_scale[c.id[i]];
+    const struct device_route rule = {
+        .k = g->n_used, .normalise = true, .factor = l->expert_scale, .scale = 1.0f};
+    const struct device_routed c = expert_route(p->d, &l->experts, rule, z);
     device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
     struct rows out = device_rows(p->d, x.n, g->n_embd);
     struct expert_eval eval = {

@@ -44,18 +44,28 @@ static struct rows rows_of(float *at, int64_t n, int64_t width)
     return (struct rows){at, n, width, width};
 }
 
+static struct device_vector *vector(const float *v, int64_t n)
+{
+    struct device_vector *out;
+    assert_int_equal(device_vector_create(&out, device, v, n, NULL), INGLE_OK);
+    return out;
+}
+
 /* ---- hyper-connections ---- */
 
 /* Gates whose products are given: streams of length 1 after their norm, mix = logits. */
 static void connect(const float logits[16], int iterations, float m[16])
 {
     float x[4] = {1, 1, 1, 1}, mix[24] = {0}, out[1], gates[20];
-    static const float scale[3] = {1, 1, 1}, base[24] = {0};
+    static const float ones[3] = {1, 1, 1}, zeros[24] = {0};
+    struct device_vector *scale = vector(ones, 3), *base = vector(zeros, 24);
     const struct device_hc hc = {4, scale, base, iterations, 1e-6f, 0};
     memcpy(mix + 8, logits, 16 * sizeof *mix);
     device_hc_pre(device, &hc, rows_of(x, 1, 4), rows_of(mix, 1, 24), rows_of(out, 1, 1),
                   rows_of(gates, 1, 20));
     memcpy(m, gates + 4, 16 * sizeof *m);
+    device_vector_free(scale);
+    device_vector_free(base);
 }
 
 static const float logits[16] = {.5f, -1, 2, 0, 1, 0, 0, -2, -.5f, .25f, .75f, 1.5f, 0, 0, 0, 3};
@@ -132,13 +142,16 @@ static void gates_and_mixture(void **state)
     for (int i = 0; i < 2; i++) {
         float one[1] = {1}, mix[3], in[1], gate[2];
         const float m = i ? -2.0f : .3f;
-        const struct device_hc hc = {1, scales[i], bases[i], 1, 1e-6f, 0};
+        struct device_vector *scale = vector(scales[i], 3), *base = vector(bases[i], 3);
+        const struct device_hc hc = {1, scale, base, 1, 1e-6f, 0};
         mix[0] = mix[1] = m;
         mix[2] = 0;
         device_hc_pre(device, &hc, rows_of(one, 1, 1), rows_of(mix, 1, 3), rows_of(in, 1, 1),
                       rows_of(gate, 1, 2));
         near((double)in[0], want[i][0], 2e-7); /* with the epsilon; post has none */
         near((double)gate[0], want[i][1], 2e-7);
+        device_vector_free(scale);
+        device_vector_free(base);
     }
 }
 
@@ -281,10 +294,12 @@ static void sink(void **state)
     const struct device_span all = {0, 3, 0, at, false, 0, NULL, NULL, NULL, 0},
                              last = {0, 1, 2, at, false, 0, NULL, NULL, NULL, 0};
     device_rows_append(device, &near_rows, &all, 1, rows_of(rows[0], 3, WIDTH));
-    const struct device_latent l = {.near = near_rows, .window = 8, .sink = sinks};
+    struct device_vector *sink_of = vector(sinks, 1);
+    const struct device_latent l = {.near = near_rows, .window = 8, .sink = sink_of};
     device_attend_latent(device, &l, &last, NULL, 1, rows_of(q, 1, WIDTH), 1,
                          rows_of(out, 1, WIDTH), 1);
     near((double)out[1], 1.1233836, 5e-7);
+    device_vector_free(sink_of);
 }
 
 int main(void)

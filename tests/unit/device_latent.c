@@ -35,6 +35,7 @@ struct world {
     uint8_t *page[N_PAGES];
     float *x, *q, *index_q, *weight;
     float sink[HEADS];
+    struct device_vector *sinks; /* the same */
     double inv_freq[N_PAIRS];
 };
 
@@ -83,6 +84,7 @@ static void open_world(struct world *w, enum kern_kv_codec c, int n_threads, uin
     w->weight = noise(&r, CONTEXT * INDEX_HEADS);
     for (int i = 0; i < HEADS; i++)
         w->sink[i] = noise_unit(&r) * 3.0f;
+    OK(device_vector_create(&w->sinks, w->d, w->sink, HEADS, &e));
     for (int i = 0; i < N_PAIRS; i++)
         w->inv_freq[i] = pow(10000.0, -(double)i / N_PAIRS);
     OK(device_arena_reserve(w->d, 64 << 20, &e));
@@ -90,6 +92,7 @@ static void open_world(struct world *w, enum kern_kv_codec c, int n_threads, uin
 
 static void close_world(struct world *w)
 {
+    device_vector_free(w->sinks);
     device_free(w->d);
     mem_free(w->mem);
     mem_free(w->x);
@@ -164,7 +167,7 @@ static void attend(struct world *w, const struct device_span *span, int64_t n_sp
     device_begin(w->d, NULL);
     device_select(w->d, &s, span, n_spans, rows_of(w->index_q, at, n, INDEX_HEADS * INDEX_WIDTH),
                   rows_of(w->weight, at, n, INDEX_HEADS), r->sel + at * TOP, r->count + at);
-    struct device_latent a = {w->near,           w->far4,       WINDOW, w->sink,
+    struct device_latent a = {w->near,           w->far4,       WINDOW, w->sinks,
                               r->sel + at * TOP, r->count + at, TOP};
     device_attend_latent(w->d, &a, span, span, n_spans, q, HEADS,
                          rows_of(r->out4, at, n, HEADS * WIDTH), 0.3f);
@@ -370,7 +373,7 @@ static void own_windows(void **state)
         for (int i = 0; i < n; i++)
             span[i] = (struct device_span){
                 .row0 = i, .n = 1, .pos0 = 150 + 5 * i, .page = w.page, .window = 1 + 7 * i % 140};
-        struct device_latent a = {.near = w.near, .window = 140, .sink = w.sink};
+        struct device_latent a = {.near = w.near, .window = 140, .sink = w.sinks};
         device_begin(w.d, NULL);
         device_attend_latent(w.d, &a, span, NULL, n, rows_of(w.q, 0, n, HEADS * WIDTH), HEADS,
                              rows_of(got, 0, n, HEADS * WIDTH), 0.3f);
