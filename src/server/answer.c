@@ -584,7 +584,7 @@ static void fill_info(struct answer *a)
     a->info.request = &a->request;
     a->info.llm = o->model;
     if (!a->request.seeded && !o->seeded)
-        random_bytes(&a->request.sampling.seed, sizeof a->request.sampling.seed);
+        random_bytes(&a->request.o.sampling.seed, sizeof a->request.o.sampling.seed);
 }
 
 void answer_check_model(const struct answer_core *c, const struct chat_request *r, struct fault *f)
@@ -610,12 +610,12 @@ static void check_priority(const struct answer_core *c, const struct http_reques
                            const struct chat_request *r, struct fault *f)
 {
     const int most =
-        c->o.max_priority ? c->o.max_priority(c->o.arg, rq->user ? rq->user : "") : r->priority;
-    if (r->priority > most)
+        c->o.max_priority ? c->o.max_priority(c->o.arg, rq->user ? rq->user : "") : r->o.priority;
+    if (r->o.priority > most)
         request_fault(f, FAULT_REQUEST, "priority",
                       "priority is %d, above %d, the highest that this key may ask for "
                       "(--max-priority)",
-                      r->priority, most);
+                      r->o.priority, most);
 }
 
 void answer_check(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
@@ -760,8 +760,8 @@ void answer_start(struct answer_core *c, struct http_exchange *x, const struct h
     if (a->tag && c->o.hold_tag)
         c->o.hold_tag(c->o.arg, a->tag, true);
     a->started = http_arrived(x);
-    if (a->request.deadline_seconds > 0)
-        f.until = a->started + (uint64_t)(fmin(a->request.deadline_seconds, 1e9) * 1e9);
+    if (a->request.o.deadline_seconds > 0)
+        f.until = a->started + (uint64_t)(fmin(a->request.o.deadline_seconds, 1e9) * 1e9);
     fill_info(a);
     request_check(&a->request, &f);
     if (!f.kind)

@@ -444,7 +444,7 @@ static void check_length(struct answer *a, const struct answer_part *p, struct f
                       "the prompt has no tokens");
         return;
     }
-    if (n < n_ctx || (n == n_ctx && a->request.max_tokens == 0))
+    if (n < n_ctx || (n == n_ctx && a->request.o.max_tokens == 0))
         return;
     int64_t n_soft = 0;
     for (size_t i = 0; i < p->n_spans; i++)
@@ -739,7 +739,7 @@ static int64_t echo_weight(const struct answer *a)
     int64_t n = 0;
     for (int i = 0; i < a->n_parts; i++)
         n += (int64_t)a->part[i].n_ids * a->part[i].n;
-    return !r->echo ? 0 : n * (r->logprobs ? PROBABLE * (1 + r->n_top) : PLAIN);
+    return !r->echo ? 0 : n * (r->logprobs ? PROBABLE * (1 + r->o.n_top) : PLAIN);
 }
 
 /* The longest answer that was asked for. */
@@ -750,7 +750,7 @@ static int64_t asked_tokens(const struct answer *a)
         if (answer_part_n(&a->part[i]) < least)
             least = answer_part_n(&a->part[i]);
     const int64_t room = a->core->o.n_ctx - least;
-    return a->request.max_tokens >= 0 && a->request.max_tokens < room ? a->request.max_tokens
+    return a->request.o.max_tokens >= 0 && a->request.o.max_tokens < room ? a->request.o.max_tokens
                                                                       : room;
 }
 
@@ -760,13 +760,13 @@ static void bound_gathered(struct answer *a, struct fault *f)
 {
     const struct chat_request *r = &a->request;
     const int64_t most = a->core->o.max_logprobs * PROBABLE;
-    const int64_t each = r->logprobs ? PROBABLE * (1 + r->n_top) : r->keep_tokens ? PLAIN : 0;
+    const int64_t each = r->logprobs ? PROBABLE * (1 + r->o.n_top) : r->keep_tokens ? PLAIN : 0;
     const int64_t before = echo_weight(a), per_token = each * a->n_runs;
     a->most_tokens = -1;
     if (f->kind || !a->core->o.max_logprobs || (!before && !each))
         return;
     const int64_t left = before > most ? -1 : each ? (most - before) / per_token : INT64_MAX;
-    if (left < (r->max_tokens >= 0 ? asked_tokens(a) : each ? 1 : 0))
+    if (left < (r->o.max_tokens >= 0 ? asked_tokens(a) : each ? 1 : 0))
         request_fault(f, FAULT_REQUEST,
                       r->logprobs ? "logprobs"
                       : r->echo   ? "echo"
@@ -774,10 +774,10 @@ static void bound_gathered(struct answer *a, struct fault *f)
                       "%d choices of up to %lld tokens with %d alternatives%s are more than is "
                       "kept of a request: "
                       "%lld tokens with alternatives, or %d times as many without (--max-logprobs)",
-                      a->n_runs, (long long)asked_tokens(a), r->n_top,
+                      a->n_runs, (long long)asked_tokens(a), r->o.n_top,
                       r->echo ? " and the prompts" : "", (long long)a->core->o.max_logprobs,
                       PROBABLE);
-    else if (each && r->max_tokens < 0)
+    else if (each && r->o.max_tokens < 0)
         a->most_tokens = left;
 }
 
@@ -818,7 +818,7 @@ static void make_parts(struct answer *a, struct fault *f)
 {
     const int n_prompts = a->request.chat ? 1 : (int)a->request.n_prompts;
     const int most = a->core->o.max_running > 0 ? a->core->o.max_running : REQUEST_MAX_N;
-    a->n_per_prompt = a->request.best_of > a->request.n ? a->request.best_of : a->request.n;
+    a->n_per_prompt = a->request.best_of > a->request.o.n ? a->request.best_of : a->request.o.n;
     const int n_parts = n_prompts * ((a->n_per_prompt + most - 1) / most);
     const int n_runs = n_prompts * a->n_per_prompt; /* at most 64 x 16 */
     if (f->kind)
@@ -929,7 +929,7 @@ void answer_each_prompt(const struct answer_core *c, struct http_exchange *x,
     /* A copy of the only member that rendering changes. */
     str_init(&a.request.messages);
     str_add(&a.request.messages, r->messages.at, r->messages.n);
-    a.request.n = 1;
+    a.request.o.n = 1;
     a.request.best_of = 0;
     answer_check_model(c, r, f);
     make_parts(&a, f);

@@ -292,7 +292,7 @@ static int by_logprob(const void *x, const void *y)
 /* The choices that the client gets: borrowed from the runs. */
 static int show(struct answer *a)
 {
-    const int n = a->n_per_prompt, kept = a->request.n;
+    const int n = a->n_per_prompt, kept = a->request.o.n;
     int shown = 0;
     for (int i = 0; i < a->n_runs; i++)
         a->shown[i] = a->run[i].c;
@@ -406,7 +406,7 @@ static void on_done(void *arg, const struct ingle_usage *usage)
 /* Seconds from now; 0: none. */
 static double deadline(const struct answer *a)
 {
-    const double most = a->core->o.request_seconds, asked = a->request.deadline_seconds;
+    const double most = a->core->o.request_seconds, asked = a->request.o.deadline_seconds;
     const double all = most > 0 && (asked <= 0 || most < asked) ? most : asked;
     const double left = all - (double)(clock_now() - a->started) * 1e-9;
     return all <= 0 ? 0 : left > 1e-3 ? left : 1e-3;
@@ -416,49 +416,39 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
                                 double *retry, struct ingle_error *e)
 {
     const struct chat_request *q = &a->request;
-    struct ingle_request_options o = {
-        .prompt = p->kept.n ? p->kept.ids : p->ids,
-        .n_prompt = answer_part_n(p),
-        .position = p->kept.n ? p->kept.position : NULL,
-        .span = p->span,
-        .n_spans = p->n_spans,
-        .max_tokens = max_tokens,
-        .n = p->n,
-        .ignore_end = q->ignore_end,
-        .draft_max = q->draft_max,
-        .draft_min = q->draft_min,
-        .draft_tree = q->draft_tree,
-        .draft_method = q->draft_method,
-        .sparse = q->sparse.n ? q->sparse.at : NULL,
-        .kv_select = q->kv_select.n ? q->kv_select.at : NULL,
-        .sampling = q->sampling,
-        .n_top = q->logprobs ? (int)num_min(q->n_top, a->core->o.n_vocab) : 0,
-        .prompt_logprobs = q->logprobs && q->echo,
-        .drawn_from = q->logprobs && q->drawn_from,
-        .grammar = a->grammar_first ? a->grammar : a->thought,
-        .anew = q->anew,
-        .priority = q->priority,
-        .user = q->user.n ? q->user.at : NULL,
-        .deadline_seconds = deadline(a),
-        .begin = on_begin,
-        .progress = on_progress,
-        .encoding = p->n_spans ? on_encoding : NULL,
-        .token = on_token,
-        .end = on_end,
-        .done = on_done,
-        .arg = p,
-    };
+    struct ingle_request_options o = q->o;
+    o.prompt = p->kept.n ? p->kept.ids : p->ids;
+    o.n_prompt = answer_part_n(p);
+    o.position = p->kept.n ? p->kept.position : NULL;
+    o.span = p->span;
+    o.n_spans = p->n_spans;
+    o.max_tokens = max_tokens;
+    o.n = p->n;
+    o.sparse = q->sparse.n ? q->sparse.at : NULL;
+    o.kv_select = q->kv_select.n ? q->kv_select.at : NULL;
+    o.n_top = q->logprobs ? (int)num_min(q->o.n_top, a->core->o.n_vocab) : 0;
+    o.prompt_logprobs = q->logprobs && q->echo;
+    o.drawn_from = q->logprobs && q->o.drawn_from;
+    o.grammar = a->grammar_first ? a->grammar : a->thought;
+    o.user = q->user.n ? q->user.at : NULL;
+    o.deadline_seconds = deadline(a);
+    o.begin = on_begin;
+    o.progress = on_progress;
+    o.encoding = p->n_spans ? on_encoding : NULL;
+    o.token = on_token;
+    o.end = on_end;
+    o.done = on_done;
+    o.arg = p;
     o.sampling.bias = q->bias;
     o.sampling.n_bias = q->n_bias;
     o.sampling.no_calls = q->chat && !request_has_tools(q);
-    o.sampling.min_tokens = q->min_tokens;
     o.sampling.stop = q->stop_ids.id;
     o.sampling.n_stop = q->stop_ids.n;
     o.sampling.banned = q->banned.id;
     o.sampling.n_banned = q->banned.n;
     o.sampling.only = q->only.id;
     o.sampling.n_only = q->only.n;
-    o.sampling.logprobs = q->logprobs || a->n_per_prompt > q->n;
+    o.sampling.logprobs = q->logprobs || a->n_per_prompt > q->o.n;
     o.sampling.seed += (uint64_t)p->run[0].c.index;
     answer_ref(a);
     const ingle_status st =
@@ -485,7 +475,7 @@ static const int64_t LEAST_TOKENS = 64;
 static ingle_status submit(struct answer *a, struct answer_part *p, double *retry,
                            struct ingle_error *e)
 {
-    const int64_t wish = a->request.max_tokens, room = a->core->o.n_ctx - answer_part_n(p);
+    const int64_t wish = a->request.o.max_tokens, room = a->core->o.n_ctx - answer_part_n(p);
     int64_t n = wish < 0 && a->most_tokens >= 0 && a->most_tokens < room ? a->most_tokens : wish;
     ingle_status st = submit_part(a, p, n, retry, e);
     if (st == INGLE_LIMIT && *retry < 0 && wish < 0)

@@ -173,16 +173,16 @@ static void put_sampling(const struct chat_request *r, struct str *out)
 {
     write_key(out, "sampling_params");
     write_open(out, '{');
-    write_member_int(out, "n", r->n);
+    write_member_int(out, "n", r->o.n);
     write_key(out, "temperature");
-    write_float(out, r->sampling.temperature);
+    write_float(out, r->o.sampling.temperature);
     write_key(out, "top_p");
-    write_float(out, r->sampling.top_p);
-    write_member_int(out, "top_k", r->sampling.top_k);
+    write_float(out, r->o.sampling.top_p);
+    write_member_int(out, "top_k", r->o.sampling.top_k);
     write_key(out, "min_p");
-    write_float(out, r->sampling.min_p);
-    if (r->max_tokens >= 0)
-        write_member_int(out, "max_tokens", r->max_tokens);
+    write_float(out, r->o.sampling.min_p);
+    if (r->o.max_tokens >= 0)
+        write_member_int(out, "max_tokens", r->o.max_tokens);
     else
         write_member_null(out, "max_tokens");
     write_close(out, '}');
@@ -207,7 +207,7 @@ static void put_prompt(void *arg, const int32_t *ids, size_t n)
     put_sampling(q->r, &q->out);
     write_member(&q->out, "model", q->serve->model_id);
     write_member_bool(&q->out, "stream", q->r->stream);
-    write_member_int(&q->out, "priority", q->r->priority);
+    write_member_int(&q->out, "priority", q->r->o.priority);
     write_close(&q->out, '}');
 }
 

@@ -271,14 +271,12 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
 {
     *r = (struct chat_request){
         .thinking_budget = -1,
-        .sampling = *defaults,
-        .max_tokens = -1,
-        .n = 1,
+        .o = {.sampling = *defaults, .max_tokens = -1, .n = 1},
         .parallel_calls = true,
         .add_special = true,
     };
-    r->sampling.bias = NULL;
-    r->sampling.n_bias = 0;
+    r->o.sampling.bias = NULL;
+    r->o.sampling.n_bias = 0;
     str_init(&r->model);
     str_init(&r->messages);
     str_init(&r->tools);
@@ -579,8 +577,8 @@ void request_get_seed(struct json_object *o, const char *name, struct chat_reque
     }
     const double d = json_object_get_double(v);
     if (json_object_is_type(v, json_type_int))
-        r->sampling.seed = d < 0 ? (uint64_t)json_object_get_int64(v) : json_object_get_uint64(v);
+        r->o.sampling.seed = d < 0 ? (uint64_t)json_object_get_int64(v) : json_object_get_uint64(v);
     else
-        memcpy(&r->sampling.seed, &d, sizeof d);
+        memcpy(&r->o.sampling.seed, &d, sizeof d);
     r->seeded = !(d >= -1 && d <= -1);
 }

@@ -163,19 +163,12 @@ struct chat_request {
     bool add_special; /* BOS in front of prompts that are text */
     bool echo;        /* the answer's text begins with the prompt's */
 
-    struct ingle_sampling sampling; /* bias is in bias */
-    bool seeded;                    /* sampling.seed was asked for; else it is drawn */
+    /* what the scheduler is asked for; its lists and texts are below, and given to it at last */
+    struct ingle_request_options o;
+    bool seeded;                    /* o.sampling.seed was asked for; else it is drawn */
     struct ingle_bias *bias;
     size_t n_bias, cap_bias;
-    int64_t max_tokens; /* -1: as many as the context holds; 0: only the prompt is computed */
-    int n;              /* choices of each prompt */
     int best_of;        /* 0, or computed choices of which the n most probable are given */
-    bool ignore_end;
-    int64_t draft_min; /* 0: as the server's option says */
-    int64_t draft_max; /* 0: as many as pay, -1: none */
-    int64_t draft_tree; /* 0: as the server's option says, 1: chains */
-    const char *draft_method; /* as ingle_request_options.draft_method; NULL: whatever there is */
-    int64_t min_tokens; /* no end among so many */
     struct request_ids stop_ids, banned, only; /* as ingle_sampling has them */
     bool keep_stop;     /* the string or token that stopped it is part of the answer */
     bool hide_special;  /* special tokens of an answer without a chat are not shown */
@@ -184,13 +177,10 @@ struct chat_request {
     /* the share of a long prompt that is kept; 0: as the server's option says, 1: all */
     double prompt_keep;
     bool keep_asked;    /* the request says so: then beside tools and grammars, too */
-    bool anew;          /* nothing that is known of the prompt is used */
     struct str *stop;
     size_t n_stop, cap_stop;
 
     bool logprobs;    /* tokens carry their logarithmic probabilities */
-    int n_top;        /* and those of the most probable ones, 0 to 4096 */
-    bool drawn_from;  /* ... are those behind the samplers: what was drawn from */
     bool keep_tokens; /* the ids of all tokens are gathered */
 
     bool has_grammar; /* of the answer behind the thought */
@@ -210,8 +200,6 @@ struct chat_request {
     bool verbose;         /* the reply carries the rendered prompt */
     bool return_progress; /* the dialect is told how far the prompt is */
     int id_slot; /* where llama.cpp's clients find the conversation again */
-    int priority;
-    double deadline_seconds; /* 0: none */
     /* an answer with a line feed ends so long after its first token; 0: no limit */
     int64_t predict_ms;
     struct str user;         /* whose share it is */

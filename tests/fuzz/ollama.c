@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (f.kind) {
         dialect_fault(d, s, &f);
     } else {
-        BUG_IF(r.max_tokens < -1 || r.n != 1 || r.n_top > REQUEST_MAX_TOP);
+        BUG_IF(r.o.max_tokens < -1 || r.o.n != 1 || r.o.n_top > REQUEST_MAX_TOP);
         if (r.chat)
             dialect_render(&r);
         play(d, s, &r, text, n - 1);

@@ -16,11 +16,12 @@ static void check(const struct chat_request *r)
     struct fault f = {0};
     request_check(r, &f);
     BUG_IF(f.kind != FAULT_NONE);
-    BUG_IF(r->n < 1 || r->n > REQUEST_MAX_N || r->best_of > REQUEST_MAX_N);
-    BUG_IF(r->id_slot < 0 || r->n_top < 0 || r->n_top > REQUEST_MOST_TOP || r->max_tokens < -1);
+    BUG_IF(r->o.n < 1 || r->o.n > REQUEST_MAX_N || r->best_of > REQUEST_MAX_N);
+    BUG_IF(r->id_slot < 0 || r->o.max_tokens < -1);
+    BUG_IF(r->o.n_top < 0 || r->o.n_top > REQUEST_MOST_TOP);
     BUG_IF(r->n_stop > REQUEST_MAX_STOPS || r->n_bias > REQUEST_MAX_BIAS);
-    BUG_IF(!(r->sampling.temperature >= 0 && r->sampling.temperature <= 2));
-    BUG_IF(r->sampling.top_k < 0 || r->priority < -10 || r->priority > 10);
+    BUG_IF(!(r->o.sampling.temperature >= 0 && r->o.sampling.temperature <= 2));
+    BUG_IF(r->o.sampling.top_k < 0 || r->o.priority < -10 || r->o.priority > 10);
     BUG_IF(r->tool_choice == TOOLS_REQUIRED && !r->tools.n);
     for (size_t i = 0; i < r->n_prompts; i++)
         for (size_t k = 0; k < r->prompt[i].n_ids; k++)

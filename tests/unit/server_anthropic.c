@@ -231,9 +231,9 @@ static void fields_are_read(void **state)
                    "\"hi\"}]}");
     assert_int_equal(w.f.kind, FAULT_NONE);
     assert_string_equal(w.r.model.at, "m");
-    assert_int_equal(w.r.max_tokens, 9);
+    assert_int_equal(w.r.o.max_tokens, 9);
     assert_true(w.r.stream);
-    assert_int_equal(w.r.sampling.top_k, 3);
+    assert_int_equal(w.r.o.sampling.top_k, 3);
     assert_int_equal(w.r.n_stop, 2);
     assert_int_equal(w.r.thinking, THINKING_ON);
     assert_int_equal(w.r.thinking_budget, 2048);

@@ -235,10 +235,10 @@ static void fields_are_read(void **state)
                "\"message.output_text.logprobs\"],\"top_logprobs\":2,\"tool_choice\":\"required\","
                "\"tools\":[{\"type\":\"web_search\"}],\"future\":{}}");
     assert_int_equal(w.f.kind, FAULT_NONE);
-    assert_int_equal(w.r.max_tokens, 5);
+    assert_int_equal(w.r.o.max_tokens, 5);
     assert_true(w.r.stream && w.s->stream && w.s->sealed && w.s->summary);
     assert_true(w.r.logprobs);
-    assert_int_equal(w.r.n_top, 2);
+    assert_int_equal(w.r.o.n_top, 2);
     assert_false(w.r.parallel_calls);
     assert_int_equal(w.r.tool_choice, TOOLS_AUTO); /* it was skipped */
     assert_string_equal(w.r.effort.at, "low");

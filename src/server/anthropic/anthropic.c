@@ -13,8 +13,8 @@ static void read_body(struct serve *v, const struct http_request *rq, struct cha
     struct json_object *body = request_body(rq->body, rq->n_body, f);
     *s = NULL;
     request_init(r, &o->sampling);
-    r->max_tokens = o->max_tokens;
-    r->ignore_end = o->ignore_end;
+    r->o.max_tokens = o->max_tokens;
+    r->o.ignore_end = o->ignore_end;
     anthropic_read(body, o, rq->id, &sink, r, s, f);
     json_object_put(body);
 }

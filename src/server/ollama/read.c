@@ -37,7 +37,7 @@ static void read_options(struct chat_request *r, struct json_object *body,
     openai_read_stop(r, options, f);
     request_get_int(options, "num_predict", -2, INT32_MAX, &n, f);
     if (n > 0)
-        r->max_tokens = n;
+        r->o.max_tokens = n;
 }
 
 static void read_logprobs(struct chat_request *r, struct json_object *body, struct fault *f)
@@ -45,7 +45,7 @@ static void read_logprobs(struct chat_request *r, struct json_object *body, stru
     int64_t top = 0;
     request_get_bool(body, "logprobs", &r->logprobs, f);
     request_get_int(body, "top_logprobs", 0, REQUEST_MAX_TOP, &top, f);
-    r->n_top = (int)top;
+    r->o.n_top = (int)top;
 }
 
 /* Seconds, a text like "5m", or -1: the model stays in any case; a router ends it
@@ -149,8 +149,8 @@ void ollama_read(struct chat_request *r, struct json_object *body, const struct 
                  struct ollama *s, struct fault *f)
 {
     struct openai_wish unused = {0};
-    r->max_tokens = o->max_tokens;
-    r->ignore_end = o->ignore_end;
+    r->o.max_tokens = o->max_tokens;
+    r->o.ignore_end = o->ignore_end;
     r->stream = true;
     read_model(r, body, f);
     request_get_bool(body, "stream", &r->stream, f);

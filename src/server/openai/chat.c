@@ -82,7 +82,7 @@ static void chat_begin(void *state, const struct answer_info *i, struct str *out
     str_clear(&s->head);
     write_open(&s->head, '{');
     openai_put_head(&s->head, i, "chatcmpl-", "chat.completion.chunk");
-    for (int k = 0; k < i->request->n; k++) {
+    for (int k = 0; k < i->request->o.n; k++) {
         delta_open(s, k, out);
         write_member(out, "role", "assistant");
         write_member_null(out, "content");
@@ -198,7 +198,7 @@ static void put_end(struct chat *s, const struct answer_choice *c, struct str *o
 static void chat_end(void *state, const struct answer_choice *c, struct str *out)
 {
     struct chat *s = state;
-    if (++s->n_ended == s->info->request->n) {
+    if (++s->n_ended == s->info->request->o.n) {
         s->last = c->index;
         return;
     }
@@ -350,7 +350,7 @@ static void read_logprobs(struct chat_request *r, struct json_object *body,
         r->logprobs = true;
         top = n_probs;
     }
-    r->n_top = (int)top;
+    r->o.n_top = (int)top;
 }
 
 static void read_modalities(struct json_object *body, struct fault *f)
@@ -429,8 +429,8 @@ static void read_thinking(struct chat_request *r, struct json_object *body, stru
 void openai_read_chat(struct chat_request *r, struct json_object *body,
                       const struct answer_options *o, struct openai_wish *w, struct fault *f)
 {
-    r->max_tokens = o->max_tokens;
-    r->ignore_end = o->ignore_end;
+    r->o.max_tokens = o->max_tokens;
+    r->o.ignore_end = o->ignore_end;
     request_get_text(body, "model", 256, &r->model, f);
     openai_read_messages(r, body, o, f);
     read_ending(r, body, f);

@@ -54,7 +54,7 @@ static void text_begin(void *state, const struct answer_info *i, struct str *out
     openai_put_head(&s->head, i, "cmpl-", "text_completion");
     if (s->n_told)
         return;
-    const size_t n = i->request->n_prompts * (size_t)i->request->n;
+    const size_t n = i->request->n_prompts * (size_t)i->request->o.n;
     s->n_told = mem_calloc(n, sizeof *s->n_told);
     s->offset = mem_calloc(n, sizeof *s->offset);
     s->n_choices = s->n_told && s->offset ? (int)n : 0;
@@ -175,17 +175,17 @@ static void read_logprobs(struct chat_request *r, struct json_object *body,
     if (top < 0)
         return;
     r->logprobs = true;
-    r->n_top = (int)top;
+    r->o.n_top = (int)top;
 }
 
 static void read_best_of(struct chat_request *r, struct json_object *body, struct fault *f)
 {
-    int64_t best = r->n;
+    int64_t best = r->o.n;
     request_get_int(body, "best_of", 1, REQUEST_MAX_N, &best, f);
-    if (best < r->n)
+    if (best < r->o.n)
         request_fault(f, FAULT_REQUEST, "best_of", "'best_of' is %lld, below n, which is %d",
-                      (long long)best, r->n);
-    if (best > r->n && r->stream)
+                      (long long)best, r->o.n);
+    if (best > r->o.n && r->stream)
         request_fault(f, FAULT_REQUEST, "best_of",
                       "the best of 'best_of' are known at the end: no stream can give them");
     r->best_of = (int)best;
@@ -198,8 +198,8 @@ static void read_text(struct chat_request *r, struct json_object *body,
     bool many;
     struct str suffix;
     str_init(&suffix);
-    r->max_tokens = o->max_tokens;
-    r->ignore_end = o->ignore_end;
+    r->o.max_tokens = o->max_tokens;
+    r->o.ignore_end = o->ignore_end;
     request_get_text(body, "model", 256, &r->model, f);
     request_get_text(body, "suffix", 1 << 20, &suffix, f);
     if (suffix.n)

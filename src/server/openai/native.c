@@ -61,7 +61,7 @@ static void put_probability(struct str *out, bool drawn_from, float logprob)
 static void put_probabilities(const struct native *s, const struct answer_choice *c, size_t first,
                               struct str *out)
 {
-    const bool drawn_from = s->info->request->drawn_from;
+    const bool drawn_from = s->info->request->o.drawn_from;
     write_key(out, "completion_probabilities");
     write_open(out, '[');
     for (size_t i = first; i < c->n_tokens; i++) {
@@ -105,7 +105,7 @@ static void put_biases(const struct answer_info *info, struct str *out)
     write_open(out, '[');
     for (size_t k = 0; k < r->n_bias; k++)
         put_bias(out, r->bias[k].token, r->bias[k].bias);
-    for (int32_t id = 0; r->ignore_end && id < info->n_vocab; id++)
+    for (int32_t id = 0; r->o.ignore_end && id < info->n_vocab; id++)
         if (ingle_model_is_end(info->llm, id))
             put_bias(out, id, -INFINITY);
     write_close(out, ']');
@@ -114,11 +114,11 @@ static void put_biases(const struct answer_info *info, struct str *out)
 static void put_settings(const struct answer_info *info, struct str *out)
 {
     const struct chat_request *r = info->request;
-    const struct ingle_sampling *p = &r->sampling;
+    const struct ingle_sampling *p = &r->o.sampling;
     write_key(out, "generation_settings");
     write_open(out, '{');
-    write_member_int(out, "n_predict", r->max_tokens);
-    write_member_int(out, "max_tokens", r->max_tokens);
+    write_member_int(out, "n_predict", r->o.max_tokens);
+    write_member_int(out, "max_tokens", r->o.max_tokens);
     write_key(out, "seed");
     write_uint(out, p->seed);
     const struct {
@@ -145,21 +145,21 @@ static void put_settings(const struct answer_info *info, struct str *out)
     write_member_int(out, "repeat_last_n", p->penalty_window ? p->penalty_window : 64);
     write_member_int(out, "dry_allowed_length", p->dry_allowed_length ? p->dry_allowed_length : 2);
     write_member_int(out, "dry_penalty_last_n", p->dry_window ? p->dry_window : -1);
-    write_member_int(out, "n_probs", r->logprobs ? r->n_top : 0);
-    write_member_bool(out, "post_sampling_probs", r->drawn_from);
+    write_member_int(out, "n_probs", r->logprobs ? r->o.n_top : 0);
+    write_member_bool(out, "post_sampling_probs", r->o.drawn_from);
     write_member_int(out, "mirostat", 0);
     write_member_int(out, "adaptive_target", -1); /* off: there is no such sampler */
     write_member_int(out, "adaptive_decay", 0);
     put_biases(info, out);
-    write_member_bool(out, "ignore_eos", r->ignore_end);
-    if (r->draft_max)
-        write_member_int(out, "speculative.n_max", r->draft_max < 0 ? 0 : r->draft_max);
-    if (r->draft_min)
-        write_member_int(out, "speculative.n_min", r->draft_min);
-    if (r->draft_tree)
-        write_member_int(out, "draft_tree", r->draft_tree);
-    if (r->draft_method)
-        write_member(out, "draft_method", r->draft_method);
+    write_member_bool(out, "ignore_eos", r->o.ignore_end);
+    if (r->o.draft_max)
+        write_member_int(out, "speculative.n_max", r->o.draft_max < 0 ? 0 : r->o.draft_max);
+    if (r->o.draft_min)
+        write_member_int(out, "speculative.n_min", r->o.draft_min);
+    if (r->o.draft_tree)
+        write_member_int(out, "draft_tree", r->o.draft_tree);
+    if (r->o.draft_method)
+        write_member(out, "draft_method", r->o.draft_method);
     if (r->sparse.n)
         write_member(out, "sparse", r->sparse.at);
     if (r->kv_select.n)
@@ -286,7 +286,7 @@ static void native_begin(void *state, const struct answer_info *i, struct str *o
     openai_timer_start(&s->timer);
     if (s->told)
         return;
-    const size_t n = i->request->n_prompts * (size_t)i->request->n;
+    const size_t n = i->request->n_prompts * (size_t)i->request->o.n;
     s->told = mem_calloc(n, sizeof *s->told);
     s->n_choices = s->told ? (int)n : 0;
 }
@@ -423,8 +423,8 @@ static void read_native(struct chat_request *r, struct json_object *body,
 {
     struct native *s = state;
     int64_t n_probs = 0;
-    r->max_tokens = o->max_tokens;
-    r->ignore_end = o->ignore_end;
+    r->o.max_tokens = o->max_tokens;
+    r->o.ignore_end = o->ignore_end;
     request_get_text(body, "model", 256, &r->model, f);
     openai_read_prompts(r, request_get(body, "prompt"), &s->many, o, f);
     openai_read_count(r, body, f);
@@ -437,7 +437,7 @@ static void read_native(struct chat_request *r, struct json_object *body,
     s->wish.return_tokens = s->wish.return_tokens || r->stream;
     read_fields(s, body, f);
     r->logprobs = n_probs > 0;
-    r->n_top = (int)n_probs;
+    r->o.n_top = (int)n_probs;
     r->keep_tokens = s->wish.return_tokens;
 }
 

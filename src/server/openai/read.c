@@ -17,9 +17,9 @@ void openai_read_count(struct chat_request *r, struct json_object *body, struct 
     int64_t n = 1;
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
         request_get_int(body, counts[i], 1, REQUEST_MAX_N, &n, f);
-    r->n = (int)n;
+    r->o.n = (int)n;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        request_get_int(body, names[i], -1, INT32_MAX, &r->max_tokens, f);
+        request_get_int(body, names[i], -1, INT32_MAX, &r->o.max_tokens, f);
 }
 
 void openai_read_stream(struct chat_request *r, struct json_object *body, struct openai_wish *w,

@@ -89,7 +89,7 @@ static bool is_zero(struct json_object *body, const char *name)
 static void read_as_llama(struct chat_request *r, struct json_object *body,
                           const struct ingle_sampling *defaults)
 {
-    struct ingle_sampling *s = &r->sampling;
+    struct ingle_sampling *s = &r->o.sampling;
     if (is_zero(body, "repeat_last_n")) {
         s->repeat_penalty = 1;
         s->presence_penalty = s->frequency_penalty = 0;
@@ -110,8 +110,8 @@ static void read_as_llama(struct chat_request *r, struct json_object *body,
 static void read_numbers(struct chat_request *r, struct json_object *body, bool native,
                          struct fault *f)
 {
-    const struct ingle_sampling before = r->sampling, *const defaults = &before;
-    char *base = (char *)&r->sampling;
+    const struct ingle_sampling before = r->o.sampling, *const defaults = &before;
+    char *base = (char *)&r->o.sampling;
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
         const struct number_field *n = limits_of(&numbers[i], native);
         request_get_number(body, n->name, n->min, n->max, (float *)(void *)(base + n->at), f);
@@ -122,8 +122,8 @@ static void read_numbers(struct chat_request *r, struct json_object *body, bool 
         request_get_int(body, wholes[i].name, wholes[i].min, INT32_MAX, &v, f);
         *at = (int32_t)v;
     }
-    if (r->sampling.top_k < 0)
-        r->sampling.top_k = 0;
+    if (r->o.sampling.top_k < 0)
+        r->o.sampling.top_k = 0;
     read_as_llama(r, body, defaults);
     for (size_t i = 0; i < sizeof ignored / sizeof *ignored; i++) {
         int64_t v = 0;
@@ -316,7 +316,7 @@ static void read_samplers(struct chat_request *r, struct json_object *body, stru
     }
     for (int i = 0; n && i < N_CHAIN && !f->kind; i++)
         if (!on[i])
-            turn_off(&r->sampling, i);
+            turn_off(&r->o.sampling, i);
 }
 
 /* ---- lists of tokens ---- */
@@ -558,11 +558,11 @@ static void read_ends(struct chat_request *r, struct json_object *body,
 {
     static const char *const least[] = {"min_tokens", "min_new_tokens"};
     for (size_t i = 0; i < 2; i++)
-        request_get_int(body, least[i], 0, INT32_MAX, &r->min_tokens, f);
+        request_get_int(body, least[i], 0, INT32_MAX, &r->o.sampling.min_tokens, f);
     read_ids(&r->stop_ids, body, "stop_token_ids", o, f);
     read_ids(&r->only, body, "allowed_token_ids", o, f);
     read_bad_words(r, body, o, f);
-    request_get_bool(body, "ignore_eos", &r->ignore_end, f);
+    request_get_bool(body, "ignore_eos", &r->o.ignore_end, f);
     request_get_bool(body, "include_stop_str_in_output", &r->keep_stop, f);
     request_get_bool(body, "no_stop_trim", &r->keep_stop, f);
     if (!chat)
@@ -576,7 +576,7 @@ static void read_draft_max(struct chat_request *r, struct json_object *body, con
     int64_t n = -1;
     request_get_int(body, name, -1, INT32_MAX, &n, f);
     if (n >= 0)
-        r->draft_max = n ? n : -1;
+        r->o.draft_max = n ? n : -1;
 }
 
 /* What drafts: one of INGLE_DRAFT_METHODS, or llama-server's word for it ("draft-mtp",
@@ -597,8 +597,8 @@ static void read_draft_method(struct chat_request *r, struct json_object *body, 
         w = "ngram";
     for (size_t i = 0; i < sizeof methods / sizeof *methods; i++)
         if (strcmp(methods[i], w) == 0)
-            r->draft_method = methods[i];
-    if (w[0] && (!r->draft_method || strcmp(w, r->draft_method)))
+            r->o.draft_method = methods[i];
+    if (w[0] && (!r->o.draft_method || strcmp(w, r->o.draft_method)))
         request_fault(
             f, FAULT_REQUEST, name,
             "'%s' is '%.64s', which is none of auto, dflash, mtp, dspark, model, ngram and none",
@@ -614,23 +614,23 @@ static void read_drafting(struct chat_request *r, struct json_object *body, stru
     float p = 0;
     bool on = true;
     if (json_object_is_type(draft, json_type_boolean))
-        r->draft_max = json_object_get_boolean(draft) ? 0 : -1;
+        r->o.draft_max = json_object_get_boolean(draft) ? 0 : -1;
     else
         read_draft_max(r, body, "draft", f);
     read_draft_max(r, body, "draft_max", f);
     read_draft_max(r, body, "speculative.n_max", f);
-    request_get_int(body, "draft_min", 0, INT32_MAX, &r->draft_min, f);
-    request_get_int(body, "speculative.n_min", 0, INT32_MAX, &r->draft_min, f);
-    request_get_int(body, "draft_tree", 0, INT32_MAX, &r->draft_tree, f);
+    request_get_int(body, "draft_min", 0, INT32_MAX, &r->o.draft_min, f);
+    request_get_int(body, "speculative.n_min", 0, INT32_MAX, &r->o.draft_min, f);
+    request_get_int(body, "draft_tree", 0, INT32_MAX, &r->o.draft_tree, f);
     request_get_number(body, "speculative.p_min", 0, 1, &p, f);
     read_draft_method(r, body, "draft_method", f);
     read_draft_method(r, body, "speculative.type", f);
     if (json_object_is_type(o, json_type_boolean)) {
         request_get_bool(body, "speculative", &on, f);
-        r->draft_max = on ? r->draft_max : -1;
+        r->o.draft_max = on ? r->o.draft_max : -1;
     } else if ((o = request_get_object(body, "speculative", f))) {
         read_draft_max(r, o, "n_max", f);
-        request_get_int(o, "n_min", 0, INT32_MAX, &r->draft_min, f);
+        request_get_int(o, "n_min", 0, INT32_MAX, &r->o.draft_min, f);
         request_get_number(o, "p_min", 0, 1, &p, f);
         read_draft_method(r, o, "type", f);
     }
@@ -648,22 +648,22 @@ void openai_read_sampling(struct chat_request *r, struct json_object *body,
     read_samplers(r, body, f);
     request_get_bool(body, "do_sample", &sample, f);
     if (!sample)
-        r->sampling.temperature = 0;
+        r->o.sampling.temperature = 0;
     request_get_seed(body, "seed", r, f);
     read_bias(r, body, o, f);
     read_ends(r, body, o, limits == OPENAI_CHAT, f);
-    refuse(body, limits == OPENAI_CHAT, r->n, f);
-    request_get_bool(body, "post_sampling_probs", &r->drawn_from, f);
+    refuse(body, limits == OPENAI_CHAT, r->o.n, f);
+    request_get_bool(body, "post_sampling_probs", &r->o.drawn_from, f);
     request_get_bool(body, "cache_prompt", &cache, f);
-    r->anew = !cache;
+    r->o.anew = !cache;
     request_get_int(body, "priority", -10, 10, &priority, f);
     request_get_cache_key(body, "prompt_cache_key", r);
     request_get_number(body, "deadline_seconds", 0, 1e6, &deadline, f);
     request_get_int(body, "t_max_predict_ms", -1, INT32_MAX, &r->predict_ms, f);
     request_get_int(body, "id_slot", -1, INT32_MAX, &slot, f);
-    r->priority = (int)priority;
+    r->o.priority = (int)priority;
     r->id_slot = slot < 0 ? 0 : (int)slot;
-    r->deadline_seconds = (double)deadline;
+    r->o.deadline_seconds = (double)deadline;
     request_get_unsupported(body, "schema_unsupported", r, f);
     read_drafting(r, body, f);
     request_get_way(body, "sparse", ingle_sparse_check, &r->sparse, f);

@@ -41,8 +41,8 @@ void responses_ask_compaction(struct responses_reader *d, struct json_object *bo
     if (r->has_grammar)
         report(d->sink, INGLE_REPORT_NOTE, "field", "text.format", "left out: a summary is text");
     r->has_grammar = false;
-    if (r->max_tokens < 0)
-        r->max_tokens = MOST_TOKENS;
+    if (r->o.max_tokens < 0)
+        r->o.max_tokens = MOST_TOKENS;
     d->state->store = d->state->conversations = NULL;
     convert_user(&d->convert, VIEW(TASK));
 }

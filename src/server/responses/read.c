@@ -730,8 +730,8 @@ static void read_sampling(struct responses_reader *d, struct json_object *body,
     openai_read_stop(r, body, d->fault);
     openai_read_think(r, body, d->fault);
     request_get_int(body, "top_logprobs", 0, REQUEST_MAX_TOP, &n_top, d->fault);
-    request_get_int(body, "max_output_tokens", -1, INT32_MAX, &r->max_tokens, d->fault);
-    r->n_top = (int)n_top;
+    request_get_int(body, "max_output_tokens", -1, INT32_MAX, &r->o.max_tokens, d->fault);
+    r->o.n_top = (int)n_top;
     r->logprobs = n_top > 0 || has_word(view_get(body, "include"),
                                         "message.output_text.logprobs");
     d->state->logprobs = r->logprobs;
@@ -775,13 +775,13 @@ static void echo_all(struct responses *t, struct json_object *body, const struct
     }
     str_adds(s, ",\"service_tier\":\"default\"");
     str_addf(s, ",\"store\":%s", store ? "true" : "false");
-    snprintf(number, sizeof number, "%.6g", (double)r->sampling.temperature);
+    snprintf(number, sizeof number, "%.6g", (double)r->o.sampling.temperature);
     echo(s, body, "temperature", number);
     echo(s, body, "text", "{\"format\":{\"type\":\"text\"}}");
     echo(s, body, "tool_choice", "\"auto\"");
     echo(s, body, "tools", "[]");
-    str_addf(s, ",\"top_logprobs\":%d", r->n_top);
-    snprintf(number, sizeof number, "%.6g", (double)r->sampling.top_p);
+    str_addf(s, ",\"top_logprobs\":%d", r->o.n_top);
+    snprintf(number, sizeof number, "%.6g", (double)r->o.sampling.top_p);
     echo(s, body, "top_p", number);
     str_adds(s, ",\"truncation\":\"disabled\"");
     echo(s, body, "user", "null");
