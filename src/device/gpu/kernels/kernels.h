@@ -2,6 +2,8 @@
 #ifndef INGLE_DEVICE_GPU_KERNELS_KERNELS_H
 #define INGLE_DEVICE_GPU_KERNELS_KERNELS_H
 
+#include "device/gpu/kernels/attend.h"
+#include "device/gpu/kernels/pages.h"
 #include "device/gpu/kernels/row.h"
 #include "device/gpu/kernels/words.h"
 
