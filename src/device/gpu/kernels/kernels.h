@@ -5,6 +5,10 @@
 #include "device/gpu/kernels/attend.h"
 #include "device/gpu/kernels/pages.h"
 #include "device/gpu/kernels/row.h"
+#include "device/gpu/kernels/route.h"
+#include "device/gpu/kernels/hc.h"
+#include "device/gpu/kernels/compress.h"
+#include "device/gpu/kernels/select.h"
 #include "device/gpu/kernels/words.h"
 
 #endif
