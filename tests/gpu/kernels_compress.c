@@ -23,6 +23,7 @@ static const struct job jobs[] = {
     {KERN_KV_BF16, 8, 40, 0, 20, false, false, true, 6, 30, 300},
     {KERN_KV_FP8, 128, 64, 8, 4, true, false, true, 250, 10, 0},
     {KERN_KV_FP4, 4, 32, 0, 0, true, true, false, 0, 8, 200},
+    {KERN_KV_FP8, 4, 256, 64, 8, true, true, false, 5, 9, 0},
     {KERN_KV_F16, 1, 512, 64, 32, false, false, false, 126, 4, 0},
 };
 

@@ -132,13 +132,13 @@ GPU_DEV uint32_t select_edge(struct select_shared *sh, const float *score, int64
         gpu_sync();
         edge |= (uint32_t)sh->digit << shift;
         k = sh->left;
-        gpu_sync();
     }
     *left = k;
     return edge;
 }
 
-/* How many of the threads before this one say yes; *all: how many in all. */
+/* How many of the threads before this one say yes; *all: how many in all.  n: [SELECT_WARPS],
+ * shared; to be used again after the next gpu_sync(). */
 GPU_DEV int select_before(int *n, bool yes, int *all)
 {
     const uint32_t mask = gpu_ballot(yes);
@@ -151,7 +151,6 @@ GPU_DEV int select_before(int *n, bool yes, int *all)
         before += i < gpu_warp() ? n[i] : 0;
         *all += n[i];
     }
-    gpu_sync();
     return before;
 }
 
