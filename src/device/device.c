@@ -81,6 +81,11 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
     kern_matmul_calibrate_ahead(&d->kern.matmul, d->sink);
     if (d->numerics == DEVICE_FAST && d->kern.attend.recipe)
         device_note_recipe(d, d->kern.attend.recipe);
+    if (o->card != DEVICE_CARD_NONE && device_gpu_create(d, o, err)) {
+        const ingle_status refused = INGLE_ARG;
+        device_free(d);
+        return refused;
+    }
     *out = d;
     return INGLE_OK;
 }
@@ -89,6 +94,7 @@ void device_free(struct device *d)
 {
     if (!d)
         return;
+    device_gpu_close(d);
     pool_free(d->pool);
     mem_big_free(d->arena, d->cap);
     mem_free(d);
@@ -134,6 +140,8 @@ void *device_bytes(struct device *d, size_t n_bytes)
         return NULL;
     }
     uint8_t *p = d->dry ? NULL : d->arena + d->used;
+    if (d->ops->took)
+        d->ops->took(d, d->used, n);
     d->used += n;
     if (d->used > d->peak)
         d->peak = d->used;
@@ -188,6 +196,8 @@ size_t device_mark(const struct device *d)
 
 void device_release(struct device *d, size_t mark)
 {
+    if (d->ops->released)
+        d->ops->released(d, mark);
     d->used = mark;
 }
 
@@ -200,8 +210,8 @@ void device_dry_begin(struct device *d)
 
 size_t device_dry_end(struct device *d)
 {
+    device_release(d, 0);
     d->dry = false;
-    d->used = 0;
     return d->peak;
 }
 
@@ -214,6 +224,10 @@ ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *
 {
     if (n_bytes <= d->cap)
         return INGLE_OK;
+    if (d->ops->arena) {
+        d->filled = 0;
+        return d->ops->arena(d, n_bytes, err);
+    }
     void *p = mem_big_alloc(n_bytes);
     if (!p)
         return err_set(err, INGLE_NOMEM, "no %zu bytes of scratch for a step", n_bytes);
@@ -245,7 +259,7 @@ bool device_arena_fill(struct device *d, size_t n_bytes)
 
 void device_begin(struct device *d, const atomic_bool *cancel)
 {
-    d->used = d->base;
+    device_release(d, d->base);
     d->err.status = INGLE_OK;
     d->cancel = cancel;
     device_prompt_rows(d, 0, 0);
@@ -303,8 +317,8 @@ void device_suspend(struct device *d, struct device_suspended *s)
 
 void device_resume(struct device *d, const struct device_suspended *s)
 {
+    device_release(d, s->used);
     d->base = s->base;
-    d->used = s->used;
     device_prompt_rows(d, s->step_rows, s->prompt_rows);
     d->err = s->err;
     d->cancel = s->cancel;
@@ -363,7 +377,7 @@ static void run(struct device *d, enum device_op op, const void *args)
             d->op_cost[d->stage][op].ops += c.ops;
         }
     }
-    d->used = mark;
+    device_release(d, mark);
     device_may_stop(d, 0);
 }
 

@@ -188,6 +188,7 @@ struct device_own_ops {
     void (*give)(struct device *d, void *own, size_t n_bytes);
     void (*put)(struct device *d, void *own, const void *host, size_t n_bytes);
     void (*get)(struct device *d, void *host, const void *own, size_t n_bytes);
+    void (*copy)(struct device *d, void *to, const void *from, size_t n_bytes);
 };
 
 struct device_ops {
@@ -201,6 +202,10 @@ struct device_ops {
     void (*wrote)(struct device *d, const void *at, size_t n_bytes);
     void *(*host_take)(struct device *d, size_t n_bytes);
     void (*host_give)(struct device *d, void *at, size_t n_bytes);
+    /* The arena: reserved, a piece of it begins, pieces from mark on end; NULL as above. */
+    ingle_status (*arena)(struct device *d, size_t n_bytes, struct err *err);
+    void (*took)(struct device *d, size_t at, size_t n_bytes);
+    void (*released)(struct device *d, size_t mark);
     /* For the profile: weights or keys and values read from memory; zeros where it is too little
      * to count. */
     struct device_cost (*cost)(const struct device *d, enum device_op op, const void *args);
@@ -216,6 +221,9 @@ struct device_matrix {
     uint8_t **each; /* [n_stack]: where each one lies, NULL for absent ones; or NULL */
     uint8_t **own;  /* the same in the device's own memory, if it has some */
     float *scale;         /* [n_stack] or NULL */
+    enum device_side wanted;
+    uint8_t *card;        /* the whole stack on the card, or NULL */
+    float *card_scale;    /* the same of scale */
 };
 
 /* Where one matrix of the stack lies. */
@@ -225,12 +233,18 @@ static inline uint8_t *device_matrix_at(const struct device_matrix *m, int64_t i
 }
 
 struct device_vector {
+    struct device *d;
     int64_t n;
     float *at;
+    float *card; /* a copy there, or NULL */
 };
+
+struct device_gpu;
 
 struct device {
     const struct device_ops *ops;
+    struct device_gpu *gpu; /* of a device on a card (gpu/card.h), or NULL */
+    enum device_side side;  /* device_set_side() */
     struct kern_table kern;
     struct pool *pool;
     struct numa_nodes nodes; /* that memory is spread over */
@@ -259,6 +273,15 @@ struct device {
 };
 
 extern const struct device_ops device_cpu_ops;
+
+/* gpu/gpu.c: makes d a device on a card, or leaves it as it is, reported. */
+MUST_CHECK ingle_status device_gpu_create(struct device *d, const struct device_options *o,
+                                          struct err *err);
+void device_gpu_close(struct device *d);
+/* gpu/weight.c */
+void device_gpu_matrix_release(struct device_matrix *m);
+void device_gpu_vector_open(struct device_vector *v);
+void device_gpu_vector_release(struct device_vector *v);
 
 /* A recipe of fast numerics is used. */
 void device_note_recipe(struct device *d, const char *recipe);

@@ -29,6 +29,11 @@ void device_own_get(struct device *d, void *host, const void *own, size_t n_byte
     d->ops->own->get(d, host, own, n_bytes);
 }
 
+void device_own_copy(struct device *d, void *to, const void *from, size_t n_bytes)
+{
+    d->ops->own->copy(d, to, from, n_bytes);
+}
+
 void device_matrix_place_own(const struct device_matrix *m, int64_t index, void *own)
 {
     BUG_IF(!m->own || index < 0 || index >= m->n_stack);

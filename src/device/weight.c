@@ -22,6 +22,7 @@ static ingle_status create(struct device_matrix **out, struct device *d, struct 
     w->m = m;
     w->n_stack = n_stack;
     w->stack_bytes = w->stack_step = bytes;
+    w->wanted = d->side;
     kern_matmul_calibrate_code(&d->kern.matmul, m.code, d->sink);
     if (d->numerics == DEVICE_FAST && kern_matmul_fast(&d->kern.matmul, &m, true))
         device_note_recipe(d, d->kern.matmul.recipe[m.code]);
@@ -50,6 +51,7 @@ void device_matrix_free(struct device_matrix *m)
 {
     if (!m)
         return;
+    device_gpu_matrix_release(m);
     mem_free(m->each);
     mem_free(m->own);
     mem_free(m->scale);
@@ -221,7 +223,6 @@ ingle_status device_matrix_set_scales(struct device_matrix *m, const float *scal
 ingle_status device_vector_create(struct device_vector **out, struct device *d, const float *v,
                                   int64_t n, struct err *err)
 {
-    (void)d;
     struct device_vector *w = mem_zalloc(sizeof *w);
     float *at = mem_calloc((size_t)n, sizeof *at);
     if (!w || !at) {
@@ -230,8 +231,10 @@ ingle_status device_vector_create(struct device_vector **out, struct device *d, 
         return err_set(err, INGLE_NOMEM, "no memory for a vector of %lld", (long long)n);
     }
     memcpy(at, v, (size_t)n * sizeof *at);
+    w->d = d;
     w->at = at;
     w->n = n;
+    device_gpu_vector_open(w);
     *out = w;
     return INGLE_OK;
 }
@@ -240,6 +243,7 @@ void device_vector_free(struct device_vector *v)
 {
     if (!v)
         return;
+    device_gpu_vector_release(v);
     mem_free(v->at);
     mem_free(v);
 }

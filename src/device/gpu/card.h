@@ -1,0 +1,175 @@
+/*
+ * card - inside the folder: the device on a card.
+ *
+ * struct device is the CPU's device, whose table of operations is device_gpu_ops while a card is
+ * open (device.gpu).  An operation runs on one side; the other operations' memory is brought there
+ * before, and what it writes is marked as newer there.  An operation that the card lacks runs on
+ * the host: the processor stands in.
+ *
+ * Memory that both sides have is a region: a range of the host's addresses and its twin on the
+ * card.  Its pieces (allocations of the arena; of other regions there is one) know which side is
+ * newer.
+ */
+#ifndef INGLE_DEVICE_GPU_CARD_H
+#define INGLE_DEVICE_GPU_CARD_H
+
+#include "device/gpu/api.h"
+#include "device/gpu/kernels/kernels.h"
+#include "device/ops.h"
+#include <pthread.h>
+
+enum gpu_newer {
+    GPU_NEW,  /* nobody has said anything: what there is, is the host's */
+    GPU_HOST,
+    GPU_CARD,
+    GPU_BOTH
+};
+struct gpu_piece { size_t at, n_bytes; enum gpu_newer newer; };
+struct gpu_region {
+    uint8_t *host, *card; /* card NULL: there is no room; everything stays on the host */
+    size_t n_bytes;
+    bool pinned;
+    struct gpu_piece *piece; /* ascending, one after another */
+    size_t n_pieces, cap;
+};
+
+/* Memory of the card alone. */
+struct gpu_own {
+    uint8_t *card;
+    size_t n_bytes;
+    uint8_t *stand; /* host: as large, where the processor stands in; NULL: not needed so far */
+};
+
+/* A side for an operation, for tests: 0 host, 1 card, -1 as it is. */
+typedef int device_gpu_choice_fn(void *arg, enum device_op op);
+
+/* Kernels of kernels.inc, by name: GPU_K_row_norm. */
+enum gpu_kernel {
+#define GPU_KERNEL(name, args, threads, blocks, shared, registers, module) GPU_K_##name,
+#include "device/gpu/kernels/kernels.inc"
+#undef GPU_KERNEL
+    GPU_KERNELS
+};
+enum gpu_module_number {
+#define GPU_MODULE(name, least) GPU_M_##name,
+#include "device/gpu/kernels/modules.inc"
+#undef GPU_MODULE
+    GPU_MODULES
+};
+
+struct device_gpu {
+    struct gpu_api api;
+    struct device_card_info info;
+    struct gpu_stream *stream;
+    bool opened, lost;
+    const char *lost_at;
+    uint64_t budget, used; /* bytes of the card that may be taken, and are */
+    pthread_mutex_t lock;  /* guards the lists below, and budget's use */
+    struct gpu_region arena;
+    struct gpu_region **region; /* by host address */
+    size_t n_regions, cap_regions;
+    struct gpu_own *own; /* by address */
+    size_t n_own, cap_own;
+    size_t dry_pieces; /* the most pieces of a dry run */
+    size_t dry_now;
+    /* What goes up, in turns: pinned, and its twin. */
+    uint8_t *stage, *stage_card;
+    size_t stage_at;
+    enum device_side last; /* of the operation before */
+    device_gpu_choice_fn *choice;
+    void *choice_arg;
+    bool stood_in[DEVICE_OPS]; /* reported */
+    struct gpu_module *module[GPU_MODULES];
+    bool module_tried[GPU_MODULES];
+    struct gpu_function *kernel[GPU_KERNELS];
+    bool kernel_tried[GPU_KERNELS];
+    uint64_t n_card[DEVICE_OPS], n_host[DEVICE_OPS]; /* operations that ran there */
+    /* Page tables where the processor stands in for pages of the card. */
+    void *pages;
+    size_t cap_pages;
+};
+
+extern const struct device_ops device_gpu_ops;
+
+/* ---- memory (memory.c) ---- */
+
+/* A call of the driver has failed: the card is lost. False if code says that. */
+bool device_gpu_ok(struct device *d, int code, const char *function);
+struct gpu_region *device_gpu_region_of(struct device_gpu *g, const void *at);
+struct gpu_piece *device_gpu_piece_of(const struct gpu_region *r, const void *at);
+/* The same address on the card; NULL: there is none. */
+void *device_gpu_twin(struct device_gpu *g, const void *at);
+/* Makes the bytes right on a side; those of no region are the host's. */
+bool device_gpu_bring(struct device *d, const void *at, size_t n_bytes, enum device_side side);
+/* They are newer on that side now. */
+void device_gpu_mark(struct device *d, const void *at, size_t n_bytes, enum device_side side);
+/* A copy on the card of what the host has, good for the operations that follow; NULL: no. */
+void *device_gpu_stage(struct device *d, const void *host, size_t n_bytes);
+/* As staged, or where it lies on the card if it is of a region. */
+const void *device_gpu_list(struct device *d, const void *host, size_t n_bytes);
+bool device_gpu_put(struct device *d, void *card, const void *host, size_t n_bytes);
+bool device_gpu_get(struct device *d, void *host, const void *card, size_t n_bytes);
+bool device_gpu_wait(struct device *d);
+void *device_gpu_take(struct device *d, size_t n_bytes);
+void device_gpu_give(struct device *d, void *card, size_t n_bytes);
+struct gpu_own *device_gpu_own_of(struct device_gpu *g, const void *at);
+
+extern const struct device_own_ops device_gpu_own_ops;
+/* Where the processor stands in for the card's own memory; NULL: no memory. */
+uint8_t *device_gpu_stand(struct device *d, const void *own);
+bool device_gpu_memory_open(struct device *d);
+void device_gpu_memory_close(struct device *d);
+void device_gpu_read(struct device *d, const void *at, size_t n_bytes);
+void device_gpu_wrote(struct device *d, const void *at, size_t n_bytes);
+void *device_gpu_host_take(struct device *d, size_t n_bytes);
+void device_gpu_host_give(struct device *d, void *at, size_t n_bytes);
+MUST_CHECK ingle_status device_gpu_arena(struct device *d, size_t n_bytes, struct err *err);
+void device_gpu_took(struct device *d, size_t at, size_t n_bytes);
+void device_gpu_released(struct device *d, size_t mark);
+
+/* ---- what operations read and write (uses.c) ---- */
+
+enum { GPU_READS = 1, GPU_WRITES = 2, GPU_LIST = 4 /* integers or numbers of the host */ };
+struct gpu_use {
+    const void *at;
+    size_t n_bytes;
+    int how;
+    bool whole; /* rows without columns between them that are not theirs */
+};
+typedef void gpu_use_fn(void *arg, const struct gpu_use *use);
+void device_gpu_uses(enum device_op op, const void *args, gpu_use_fn *fn, void *arg);
+
+/* Where matrix `index` of m lies on the card; NULL: it does not. */
+const uint8_t *device_gpu_weights(const struct device_matrix *m, int64_t index);
+
+/* ---- the processor (stand.c) ---- */
+
+/* Runs it on the processor; what of pages and matrices lies on the card is copied for it. */
+void device_gpu_on_host(struct device *d, enum device_op op, const void *args, void *scratch);
+/* Products and experts of which some lie on the card: each side has its own. */
+void device_gpu_divide(struct device *d, enum device_op op, const void *args, void *scratch);
+
+void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg);
+
+/* ---- kernels (kernels.c) ---- */
+
+/* Whether the card has it; loads its module the first time: not within a step. */
+bool device_gpu_has(struct device *d, enum gpu_kernel k);
+/* False: the card is lost.  An empty grid is nothing to do. */
+bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid, const void *args,
+                       size_t n_args);
+#define GPU_LAUNCH(d, name, args)                                                             \
+    device_gpu_launch(d, GPU_K_##name, name##_grid(args), args, sizeof *(args))
+void device_gpu_kernels_close(struct device *d);
+/* Code of a module for a card of that compute capability (75 ...), made by the build. */
+bool device_gpu_image(const char *module, int least, struct gpu_image *out);
+
+/* ---- operations on the card (run_*.c) ---- */
+
+/* False: the card has no kernel for this; nothing has been done. */
+typedef bool gpu_run_fn(struct device *d, const void *args, void *scratch);
+extern gpu_run_fn *const device_gpu_run[DEVICE_OPS];
+/* Bytes of scratch that it wants on the card. */
+size_t device_gpu_scratch(const struct device *d, enum device_op op, const void *args);
+
+#endif

@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu - a device on a card: opened and closed, where each operation runs, and the processor in its
+ * place.
+ */
+#include "base/mem.h"
+#include "base/num.h"
+#include "device/gpu/card.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { LEAST_CAPABILITY = 75, CONTEXT_BYTES = 512 << 20 };
+
+/* ---- opened and closed ---- */
+
+static bool fail_open(struct device *d, struct err *err, int code, const char *function)
+{
+    const struct device_gpu *g = d->gpu;
+    if (code)
+        err_set(err, INGLE_UNSUP, "the driver '%s' fails in %s: %s", g->api.name, function,
+                g->api.text(g->api.self, code));
+    return code != 0;
+}
+
+/* The card that is asked for, or with DEVICE_CARD_AUTO the first that can. */
+static ingle_status choose_card(struct device *d, int asked, int *card, struct err *err)
+{
+    struct device_gpu *g = d->gpu;
+    struct gpu_about about = {0};
+    int n = 0;
+    if (fail_open(d, err, g->api.count(g->api.self, &n), "count"))
+        return INGLE_UNSUP;
+    if (n < 1)
+        return err_set(err, INGLE_UNSUP, "the driver '%s' has no card", g->api.name);
+    if (asked > n)
+        return err_set(err, INGLE_ARG, "there is no card %d: the driver '%s' has %d, from 0 on",
+                       asked - 1, g->api.name, n);
+    err_set(err, INGLE_UNSUP, "no card can be used");
+    for (int i = asked > 0 ? asked - 1 : 0; i < (asked > 0 ? asked : n); i++) {
+        if (fail_open(d, err, g->api.about(g->api.self, i, &about), "about"))
+            continue;
+        if (10 * about.major + about.minor < LEAST_CAPABILITY) {
+            err_set(err, INGLE_UNSUP, "card '%s' has compute capability %d.%d, least is %d.%d",
+                    about.name, about.major, about.minor, LEAST_CAPABILITY / 10,
+                    LEAST_CAPABILITY % 10);
+            continue;
+        }
+        *card = i;
+        g->info = (struct device_card_info){.number = i,
+                                            .driver = about.driver,
+                                            .major = about.major,
+                                            .minor = about.minor,
+                                            .shared = about.shared,
+                                            .bytes = about.bytes,
+                                            .free_bytes = about.free_bytes,
+                                            .integrated = about.integrated};
+        snprintf(g->info.name, sizeof g->info.name, "%s", about.name);
+        return INGLE_OK;
+    }
+    return err->status;
+}
+
+static ingle_status open_card(struct device *d, const struct device_options *o, struct err *err)
+{
+    struct device_gpu *g = d->gpu;
+    int card = 0;
+    if (device_gpu_driver(&g->api, err))
+        return err->status;
+    if (choose_card(d, o->card, &card, err))
+        return err->status;
+    if (fail_open(d, err, g->api.open(g->api.self, card), "open"))
+        return INGLE_UNSUP;
+    g->opened = true;
+    uint64_t left = 0;
+    if (fail_open(d, err, g->api.free_bytes(g->api.self, &left), "free_bytes") ||
+        fail_open(d, err, g->api.stream_make(g->api.self, &g->stream, true), "stream_make"))
+        return INGLE_UNSUP;
+    g->info.free_bytes = left;
+    const uint64_t keep = left / 8 < CONTEXT_BYTES ? left / 8 : CONTEXT_BYTES;
+    g->budget = left - keep;
+    if (o->card_memory && o->card_memory < g->budget)
+        g->budget = o->card_memory;
+    if (!device_gpu_memory_open(d))
+        return err_set(err, INGLE_NOMEM,
+                       "card '%s' has too little memory: %llu bytes are free, %llu may be used",
+                       g->info.name, (unsigned long long)left, (unsigned long long)g->budget);
+    return INGLE_OK;
+}
+
+void device_gpu_close(struct device *d)
+{
+    struct device_gpu *g = d->gpu;
+    if (!g)
+        return;
+    if (g->stream && !g->lost)
+        (void)g->api.stream_wait(g->api.self, g->stream);
+    device_gpu_memory_close(d);
+    device_gpu_kernels_close(d);
+    if (g->stream)
+        (void)g->api.stream_free(g->api.self, g->stream);
+    if (g->opened)
+        g->api.close(g->api.self);
+    if (g->api.unload)
+        g->api.unload(g->api.self);
+    pthread_mutex_destroy(&g->lock);
+    mem_free(g);
+    d->gpu = NULL;
+}
+
+ingle_status device_gpu_create(struct device *d, const struct device_options *o, struct err *err)
+{
+    struct err e = {INGLE_OK, ""};
+    d->gpu = mem_zalloc(sizeof *d->gpu);
+    if (!d->gpu)
+        return err_set(err, INGLE_NOMEM, "no memory for a card");
+    pthread_mutex_init(&d->gpu->lock, NULL);
+    if (d->numerics == DEVICE_REFERENCE)
+        err_set(&e, INGLE_UNSUP, "--numerics reference is the processor's");
+    else if (!open_card(d, o, &e)) {
+        d->ops = &device_gpu_ops;
+        return INGLE_OK;
+    }
+    device_gpu_close(d);
+    if (e.status == INGLE_ARG) {
+        if (err)
+            *err = e;
+        return e.status;
+    }
+    if (o->card != DEVICE_CARD_AUTO)
+        report(d->sink, INGLE_REPORT_WARN, "fallback", "gpu", "%s: the processor computes", e.msg);
+    return INGLE_OK;
+}
+
+void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg)
+{
+    if (d->gpu) {
+        d->gpu->choice = fn;
+        d->gpu->choice_arg = arg;
+    }
+}
+
+const struct device_card_info *device_card(const struct device *d)
+{
+    return d->gpu && !d->gpu->lost ? &d->gpu->info : NULL;
+}
+
+bool device_card_lost(const struct device *d)
+{
+    return d->gpu && d->gpu->lost;
+}
+
+uint64_t device_card_left(const struct device *d)
+{
+    return device_card(d) ? d->gpu->budget - d->gpu->used : 0;
+}
+
+/* ---- where an operation runs ---- */
+
+struct look {
+    struct device_gpu *g;
+    enum gpu_newer first;
+    bool foreign, any; /* foreign: rows that the card cannot have; any: first is set */
+};
+
+static void look_at(void *arg, const struct gpu_use *use)
+{
+    struct look *l = arg;
+    const struct gpu_region *r = device_gpu_region_of(l->g, use->at);
+    const struct gpu_piece *p = r && r->card ? device_gpu_piece_of(r, use->at) : NULL;
+    if (!p && (!(use->how & GPU_LIST) || (use->how & GPU_WRITES)))
+        l->foreign = true;
+    if (p && !l->any && !(use->how & GPU_LIST) && (use->how & GPU_READS)) {
+        l->first = p->newer;
+        l->any = true;
+    }
+}
+
+enum place { PLACE_ANY, PLACE_HOST, PLACE_CARD, PLACE_BOTH };
+
+static enum place with(enum place a, const struct device_matrix *m, int64_t index)
+{
+    const enum place p = device_gpu_weights(m, index) ? PLACE_CARD : PLACE_HOST;
+    return a == PLACE_ANY || a == p ? p : PLACE_BOTH;
+}
+
+static enum place mlp_place(const struct device_mlp *m)
+{
+    enum place p = PLACE_ANY;
+    for (int64_t e = 0; e < m->gate->n_stack; e++) {
+        if (m->gate->n_stack > 1 && (m->first[e + 1] == m->first[e] || (m->only && !m->only[e])))
+            continue;
+        p = with(p, m->gate, e);
+        if (m->up)
+            p = with(p, m->up, e);
+        p = with(p, m->down, e);
+    }
+    return p;
+}
+
+static enum place span_place(struct device_gpu *g, const struct device_span *s, int64_t n,
+                             int64_t every)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t last = s[i].n ? (s[i].pos0 + s[i].n - 1) / every / KERN_PAGE : -1;
+        for (int64_t k = last; k >= 0 && s[i].page; k--)
+            if (s[i].page[k])
+                return device_gpu_own_of(g, s[i].page[k]) ? PLACE_CARD : PLACE_HOST;
+    }
+    return PLACE_ANY;
+}
+
+static enum place page_place(struct device_gpu *g, enum device_op op, const void *args)
+{
+    switch (op) {
+    case DEVICE_OP_kv_append: {
+        const struct device_kv_append_args *a = args;
+        return span_place(g, a->span, a->n_spans, 1);
+    }
+    case DEVICE_OP_attend: {
+        const struct device_attend_args *a = args;
+        return span_place(g, a->span, a->n_spans, 1);
+    }
+    case DEVICE_OP_rows_append: {
+        const struct device_rows_append_args *a = args;
+        return span_place(g, a->span, a->n_spans, 1);
+    }
+    case DEVICE_OP_rows_read: {
+        const struct device_rows_read_args *a = args;
+        return span_place(g, a->span, a->n_spans, 1);
+    }
+    case DEVICE_OP_compress: {
+        const struct device_compress_args *a = args;
+        return span_place(g, a->out, a->n_spans, a->c->out.every);
+    }
+    case DEVICE_OP_select: {
+        const struct device_select_args *a = args;
+        return span_place(g, a->span, a->n_spans, a->s->keys.every);
+    }
+    case DEVICE_OP_attend_latent: {
+        const struct device_attend_latent_args *a = args;
+        return span_place(g, a->near, a->n_spans, 1);
+    }
+    default:
+        return PLACE_ANY;
+    }
+}
+
+static enum place weight_place(enum device_op op, const void *args)
+{
+    enum place p = PLACE_ANY;
+    if (op == DEVICE_OP_matmul) {
+        const struct device_matmul_args *a = args;
+        for (int64_t i = 0; i < a->n; i++)
+            if (a->p[i].y.n)
+                p = with(p, a->p[i].w, a->p[i].index);
+    } else if (op == DEVICE_OP_mlp) {
+        p = mlp_place(((const struct device_mlp_args *)args)->m);
+    } else if (op == DEVICE_OP_embed) {
+        p = with(p, ((const struct device_embed_args *)args)->m, 0);
+    }
+    return p;
+}
+
+static enum place place_of(struct device *d, enum device_op op, const void *args)
+{
+    struct device_gpu *g = d->gpu;
+    struct look l = {g, GPU_NEW, false, false};
+    if (g->lost || op == DEVICE_OP_each)
+        return PLACE_HOST;
+    device_gpu_uses(op, args, look_at, &l);
+    if (l.foreign)
+        return PLACE_HOST;
+    enum place p = weight_place(op, args);
+    if (p == PLACE_ANY)
+        p = page_place(g, op, args);
+    if (p == PLACE_ANY)
+        p = l.first == GPU_CARD || (l.first == GPU_BOTH && g->last == DEVICE_CARD) ? PLACE_CARD
+                                                                                 : PLACE_HOST;
+    const int asked = g->choice ? g->choice(g->choice_arg, op) : -1;
+    return asked < 0 ? p : asked ? PLACE_CARD : PLACE_HOST;
+}
+
+/* ---- it runs there ---- */
+
+struct bring {
+    struct device *d;
+    enum device_side side;
+    int how;
+};
+
+/* What is only a part of a piece needs the rest of it. */
+static bool is_whole(const struct gpu_region *r, const struct gpu_use *use)
+{
+    const size_t at = (size_t)((uintptr_t)use->at - (uintptr_t)r->host);
+    const struct gpu_piece *p = device_gpu_piece_of(r, use->at);
+    return use->whole && p && p->at == at && p->n_bytes < use->n_bytes + 64;
+}
+
+static void bring_use(void *arg, const struct gpu_use *use)
+{
+    const struct bring *b = arg;
+    const struct gpu_region *r = device_gpu_region_of(b->d->gpu, use->at);
+    if (!r || !r->card)
+        return;
+    if ((use->how & GPU_READS) || !is_whole(r, use))
+        (void)device_gpu_bring(b->d, use->at, use->n_bytes, b->side);
+}
+
+static void mark_use(void *arg, const struct gpu_use *use)
+{
+    const struct bring *b = arg;
+    if (use->how & GPU_WRITES)
+        device_gpu_mark(b->d, use->at, use->n_bytes, b->side);
+}
+
+static void stand_in(struct device *d, enum device_op op, const void *args, void *scratch)
+{
+    struct bring b = {d, DEVICE_HOST, 0};
+    if (!d->gpu->lost)
+        device_gpu_uses(op, args, bring_use, &b);
+    if (d->err.status)
+        return;
+    device_gpu_on_host(d, op, args, scratch);
+    device_gpu_uses(op, args, mark_use, &b);
+    d->gpu->n_host[op]++;
+    d->gpu->last = DEVICE_HOST;
+}
+
+/* Operations that the card is not meant to have. */
+static bool is_hosts(enum device_op op)
+{
+    return op == DEVICE_OP_write || op == DEVICE_OP_rope_table || op == DEVICE_OP_each ||
+           op == DEVICE_OP_probe || op == DEVICE_OP_dense_put || op == DEVICE_OP_dense_attend ||
+           op == DEVICE_OP_shadow_append || op == DEVICE_OP_select_pages ||
+           op == DEVICE_OP_attend_selected || op == DEVICE_OP_layer_norm || op == DEVICE_OP_clamp;
+}
+
+static const char *const op_name[] = {
+#define X(name) [DEVICE_OP_##name] = #name,
+    DEVICE_OP_LIST(X)
+#undef X
+};
+
+static bool on_card(struct device *d, enum device_op op, const void *args, void *scratch)
+{
+    struct device_gpu *g = d->gpu;
+    struct bring b = {d, DEVICE_CARD, 0};
+    if (!device_gpu_run[op])
+        return false;
+    device_gpu_uses(op, args, bring_use, &b);
+    if (d->err.status)
+        return true;
+    if (!device_gpu_run[op](d, args, scratch))
+        return false;
+    device_gpu_uses(op, args, mark_use, &b);
+    g->n_card[op]++;
+    g->last = DEVICE_CARD;
+    return true;
+}
+
+static void run(struct device *d, enum device_op op, const void *args, void *scratch)
+{
+    struct device_gpu *g = d->gpu;
+    const enum place p = place_of(d, op, args);
+    if (p == PLACE_BOTH) {
+        device_gpu_divide(d, op, args, scratch);
+        return;
+    }
+    if (p == PLACE_CARD && on_card(d, op, args, scratch))
+        return;
+    if (p == PLACE_CARD && !is_hosts(op) && !g->stood_in[op] && !g->lost) {
+        g->stood_in[op] = true;
+        report(d->sink, INGLE_REPORT_WARN, "fallback", op_name[op],
+               "the card has no kernel for it: the processor stands in");
+    }
+    stand_in(d, op, args, scratch);
+}
+
+static size_t scratch_of(const struct device *d, enum device_op op, const void *args)
+{
+    const size_t host = device_cpu_ops.scratch(d, op, args),
+                 card = device_gpu_scratch(d, op, args);
+    return host > card ? host : card;
+}
+
+static struct device_cost cost_of(const struct device *d, enum device_op op, const void *args)
+{
+    return device_cpu_ops.cost(d, op, args);
+}
+
+#define X(name)                                                              \
+    static void run_##name(struct device *d, const void *args, void *scratch) \
+    {                                                                        \
+        run(d, DEVICE_OP_##name, args, scratch);                             \
+    }
+DEVICE_OP_LIST(X)
+#undef X
+
+const struct device_ops device_gpu_ops = {
+    .name = "gpu",
+    .scratch = scratch_of,
+    .cost = cost_of,
+    .run = {
+#define X(name) [DEVICE_OP_##name] = run_##name,
+        DEVICE_OP_LIST(X)
+#undef X
+    },
+    .read = device_gpu_read,
+    .wrote = device_gpu_wrote,
+    .host_take = device_gpu_host_take,
+    .host_give = device_gpu_host_give,
+    .arena = device_gpu_arena,
+    .took = device_gpu_took,
+    .released = device_gpu_released,
+    .own = &device_gpu_own_ops,
+};

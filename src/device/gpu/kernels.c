@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels - those of kernels.inc: found, loaded, launched. */
+#include "device/gpu/card.h"
+
+static const struct {
+    const char *name, *module;
+    int number, threads;
+    size_t shared;
+} kernels[] = {
+#define GPU_KERNEL(name, args, threads, blocks, shared, registers, module)                        \
+    {#name, #module, GPU_M_##module, threads, shared},
+#include "device/gpu/kernels/kernels.inc"
+#undef GPU_KERNEL
+};
+
+static const struct { const char *name; int least; } modules[] = {
+#define GPU_MODULE(name, least) {#name, least},
+#include "device/gpu/kernels/modules.inc"
+#undef GPU_MODULE
+};
+
+/* NULL, reported: the processor stands in for what needs it. */
+static struct gpu_module *module_of(struct device *d, int number)
+{
+    struct device_gpu *g = d->gpu;
+    struct gpu_image image = {modules[number].name, NULL, 0};
+    char log[160] = "";
+    if (g->module_tried[number])
+        return g->module[number];
+    g->module_tried[number] = true;
+    if (10 * g->info.major + g->info.minor < modules[number].least)
+        return NULL;
+    if (!g->api.has_kernels && !device_gpu_image(image.module, modules[number].least, &image)) {
+        report(d->sink, INGLE_REPORT_WARN, "fallback", image.module,
+               "this build has no code for cards of it: the processor computes");
+        return NULL;
+    }
+    const int code = g->api.module_load(g->api.self, &image, &g->module[number], log, sizeof log);
+    if (!code)
+        return g->module[number];
+    g->module[number] = NULL;
+    if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
+        (void)device_gpu_ok(d, code, "module_load");
+    else
+        report(d->sink, INGLE_REPORT_WARN, "fallback", image.module,
+               "the card's driver refuses its code (%s) %s: the processor computes",
+               g->api.text(g->api.self, code), log);
+    return NULL;
+}
+
+bool device_gpu_has(struct device *d, enum gpu_kernel k)
+{
+    struct device_gpu *g = d->gpu;
+    if (g->lost)
+        return false;
+    if (g->kernel_tried[k])
+        return g->kernel[k] != NULL;
+    g->kernel_tried[k] = true;
+    struct gpu_module *m = module_of(d, kernels[k].number);
+    if (!m || kernels[k].shared > g->info.shared)
+        return false;
+    const int code =
+        g->api.function(g->api.self, m, kernels[k].name, kernels[k].shared, &g->kernel[k]);
+    if (!code)
+        return true;
+    g->kernel[k] = NULL;
+    if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
+        (void)device_gpu_ok(d, code, "function");
+    else
+        report(d->sink, INGLE_REPORT_WARN, "fallback", kernels[k].name,
+               "the card's driver does not find the kernel (%s): the processor computes",
+               g->api.text(g->api.self, code));
+    return false;
+}
+
+bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid, const void *args,
+                       size_t n_args)
+{
+    struct device_gpu *g = d->gpu;
+    const struct gpu_launch l = {
+        {grid.x, grid.y, grid.z}, kernels[k].threads, kernels[k].shared, args, n_args};
+    if (g->lost)
+        return device_gpu_ok(d, 0, "");
+    if (grid.x <= 0 || grid.y <= 0 || grid.z <= 0)
+        return true;
+    return device_gpu_ok(d, g->api.launch(g->api.self, g->stream, g->kernel[k], &l), kernels[k].name);
+}
+
+void device_gpu_kernels_close(struct device *d)
+{
+    struct device_gpu *g = d->gpu;
+    for (int i = 0; i < GPU_MODULES; i++)
+        if (g->module[i] && !g->lost)
+            (void)g->api.module_free(g->api.self, g->module[i]);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* weight - matrices and vectors on the card: copies of what the host has packed. */
+#include "device/gpu/card.h"
+#include "quant/quant.h"
+#include <stdio.h>
+
+void device_set_side(struct device *d, enum device_side side)
+{
+    d->side = device_card(d) ? side : DEVICE_HOST;
+}
+
+enum device_side device_matrix_side(const struct device_matrix *m)
+{
+    return m->card && !m->d->gpu->lost ? DEVICE_CARD : DEVICE_HOST;
+}
+
+const uint8_t *device_gpu_weights(const struct device_matrix *m, int64_t index)
+{
+    if (m->card)
+        return m->card + (size_t)index * m->stack_bytes;
+    return m->own ? m->own[index] : NULL;
+}
+
+static void stays(const struct device_matrix *m, const char *why)
+{
+    char subject[64];
+    const struct quant_info *q = quant_info(m->m.type);
+    snprintf(subject, sizeof subject, "%s %lld x %lld", q ? q->name : "matrix",
+             (long long)m->m.out, (long long)m->m.in);
+    report(m->d->sink, INGLE_REPORT_WARN, "fallback", subject, "%s: it stays with the processor",
+           why);
+}
+
+static bool put_stack(struct device_matrix *m)
+{
+    struct device *d = m->d;
+    for (int64_t i = 0; i < m->n_stack; i++)
+        if (!device_gpu_put(d, m->card + (size_t)i * m->stack_bytes, device_matrix_at(m, i),
+                            m->stack_bytes))
+            return false;
+    return !m->scale || device_gpu_put(d, m->card_scale, m->scale,
+                                       (size_t)m->n_stack * sizeof *m->scale);
+}
+
+void device_matrix_upload(struct device_matrix *m)
+{
+    struct device *d = m->d;
+    if (m->wanted != DEVICE_CARD || m->card || m->each || !device_card(d))
+        return;
+    const char *why = device_card_refuses(d, m);
+    if (why) {
+        stays(m, why);
+        return;
+    }
+    m->card = device_gpu_take(d, m->stack_bytes * (size_t)m->n_stack);
+    m->card_scale =
+        m->card && m->scale ? device_gpu_take(d, (size_t)m->n_stack * sizeof *m->scale) : NULL;
+    if (m->card && (!m->scale || m->card_scale) && put_stack(m) && device_gpu_wait(d))
+        return;
+    device_gpu_matrix_release(m);
+    if (!d->gpu->lost)
+        stays(m, "the card's memory is spent");
+}
+
+void device_gpu_matrix_release(struct device_matrix *m)
+{
+    if (!m->d->gpu)
+        return;
+    device_gpu_give(m->d, m->card, m->stack_bytes * (size_t)m->n_stack);
+    device_gpu_give(m->d, m->card_scale, (size_t)m->n_stack * sizeof *m->scale);
+    m->card = NULL;
+    m->card_scale = NULL;
+}
+
+void device_gpu_vector_open(struct device_vector *v)
+{
+    const size_t n_bytes = (size_t)v->n * sizeof *v->at;
+    if (!device_card(v->d))
+        return;
+    v->card = device_gpu_take(v->d, n_bytes);
+    if (v->card && device_gpu_put(v->d, v->card, v->at, n_bytes))
+        return;
+    device_gpu_vector_release(v);
+}
+
+void device_gpu_vector_release(struct device_vector *v)
+{
+    if (v->d->gpu)
+        device_gpu_give(v->d, v->card, (size_t)v->n * sizeof *v->at);
+    v->card = NULL;
+}
