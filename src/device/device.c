@@ -81,11 +81,6 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
     kern_matmul_calibrate_ahead(&d->kern.matmul, d->sink);
     if (d->numerics == DEVICE_FAST && d->kern.attend.recipe)
         device_note_recipe(d, d->kern.attend.recipe);
-    if (o->card != DEVICE_CARD_NONE && device_gpu_create(d, o, err)) {
-        const ingle_status refused = INGLE_ARG;
-        device_free(d);
-        return refused;
-    }
     *out = d;
     return INGLE_OK;
 }
@@ -665,6 +660,7 @@ bool device_find_bad(struct device *d, struct rows x, int64_t *row, int64_t *col
 {
     if (!device_runs(d))
         return false;
+    device_read_rows(d, x);
     for (int64_t i = 0; i < x.n; i++) {
         const int64_t j = d->kern.math.find_bad(x.at + i * x.stride, x.width);
         if (j >= 0) {

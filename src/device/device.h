@@ -38,10 +38,6 @@ enum device_numa {
     DEVICE_NUMA_INTERLEAVE, /* pages turn by turn on all nodes */
 };
 
-/* device_options.card: none, the first that can (without a word if there is none), or 1 + its
- * number. */
-enum { DEVICE_CARD_NONE = 0, DEVICE_CARD_AUTO = -1 };
-
 struct device_options {
     int n_threads;    /* 0: cpu_default_threads() */
     bool pin;
@@ -50,8 +46,6 @@ struct device_options {
     const struct report_sink *sink; /* borrowed */
     enum device_numa numa;
     const struct cpu_topology *topology; /* NULL: this machine's; else for the call */
-    int card;
-    uint64_t card_memory; /* bytes of the card that may be used; 0: what is free but a reserve */
 };
 
 struct device;
@@ -59,24 +53,6 @@ struct device;
 MUST_CHECK ingle_status device_create(struct device **out, const struct device_options *o,
                                       struct err *err);
 void device_free(struct device *d);
-
-/* A graphics card, for what is placed there; the processor does the rest. */
-struct device_card_info {
-    char name[64];
-    int number, driver;  /* driver: its version, 1000 * major + 10 * minor */
-    int major, minor;    /* compute capability */
-    size_t shared;       /* bytes of shared memory of a block */
-    uint64_t bytes, free_bytes; /* of its memory, when it was opened */
-    bool integrated;     /* its memory is the host's */
-};
-/* NULL: there is none, or it was lost. */
-const struct device_card_info *device_card(const struct device *d);
-/* The card was lost: steps fail with INGLE_LOST, but only the one that it was lost in; then the
- * processor goes on.  Pages and matrices that lay on the card have no contents any more. */
-bool device_card_lost(const struct device *d);
-/* Bytes of the card's memory that may still be taken. */
-uint64_t device_card_left(const struct device *d);
-
 const struct kern_table *device_kernels(const struct device *d);
 struct pool *device_pool(struct device *d);
 /* Nodes over which memory is spread that all threads use: activations, keys and values. */
@@ -123,7 +99,6 @@ void *device_own_take(struct device *d, uint64_t n_bytes);
 void device_own_give(struct device *d, void *own, uint64_t n_bytes);
 void device_own_put(struct device *d, void *own, const void *host, size_t n_bytes);
 void device_own_get(struct device *d, void *host, const void *own, size_t n_bytes);
-void device_own_copy(struct device *d, void *to, const void *from, size_t n_bytes);
 /* As device_matrix_place_one(), in the device's own memory: the host has it no more. */
 void device_matrix_place_own(const struct device_matrix *m, int64_t index, void *own);
 /* Its memory is new and the device's alone: with several nodes it is spread over them now. */
@@ -140,17 +115,6 @@ void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, in
 /* The same of one matrix that lies, or is to lie, at `to`: of device_matrix_bytes() / stack. */
 void device_matrix_pack(const struct device_matrix *m, void *to, int64_t row0, int64_t n,
                         const void *stored);
-/* Where a matrix that is made from now on is to lie; DEVICE_HOST at first. */
-enum device_side { DEVICE_HOST, DEVICE_CARD };
-void device_set_side(struct device *d, enum device_side side);
-/* It is loaded: one that is to lie on the card goes there.  What the card cannot compute with, or
- * has no room for, stays with the host, reported.  The host's memory stays the caller's; what the
- * card has is not read there any more. */
-void device_matrix_upload(struct device_matrix *m);
-/* Where it lies now. */
-enum device_side device_matrix_side(const struct device_matrix *m);
-/* NULL: the card has kernels for such a matrix; else why not. */
-const char *device_card_refuses(const struct device *d, const struct device_matrix *m);
 /* Factor on the products of one matrix of the stack (NVFP4's second scale); 1 if never set. */
 MUST_CHECK ingle_status device_matrix_set_scales(struct device_matrix *m, const float *scale,
                                                  struct err *err);
@@ -378,10 +342,6 @@ struct device_span {
 /* NULL: the device attends to few positions of such keys and values; else why it takes all ("heads
  * of width 96 ..."). */
 const char *device_sparse_refuses(const struct device *d, const struct device_kv *kv);
-/* NULL: pages of such keys and values may lie on the card; else why not. */
-const char *device_card_refuses_kv(const struct device *d, const struct device_kv *kv);
-struct device_stream;
-const char *device_card_refuses_stream(const struct device *d, const struct device_stream *s);
 struct device_kv {
     enum kern_kv_codec k_codec, v_codec;
     int64_t n_heads, k_width, v_width;

@@ -7,6 +7,7 @@
 #ifndef INGLE_DEVICE_OPS_H
 #define INGLE_DEVICE_OPS_H
 
+#include "device/card.h"
 #include "device/device.h"
 #include "kern/touch.h"
 
@@ -274,9 +275,7 @@ struct device {
 
 extern const struct device_ops device_cpu_ops;
 
-/* gpu/gpu.c: makes d a device on a card, or leaves it as it is, reported. */
-MUST_CHECK ingle_status device_gpu_create(struct device *d, const struct device_options *o,
-                                          struct err *err);
+/* gpu/gpu.c */
 void device_gpu_close(struct device *d);
 /* gpu/weight.c */
 void device_gpu_matrix_release(struct device_matrix *m);

@@ -60,13 +60,13 @@ static ingle_status choose_card(struct device *d, int asked, int *card, struct e
     return err->status;
 }
 
-static ingle_status open_card(struct device *d, const struct device_options *o, struct err *err)
+static ingle_status open_card(struct device *d, int asked, uint64_t memory, struct err *err)
 {
     struct device_gpu *g = d->gpu;
     int card = 0;
     if (device_gpu_driver(&g->api, err))
         return err->status;
-    if (choose_card(d, o->card, &card, err))
+    if (choose_card(d, asked, &card, err))
         return err->status;
     if (fail_open(d, err, g->api.open(g->api.self, card), "open"))
         return INGLE_UNSUP;
@@ -78,8 +78,8 @@ static ingle_status open_card(struct device *d, const struct device_options *o, 
     g->info.free_bytes = left;
     const uint64_t keep = left / 8 < CONTEXT_BYTES ? left / 8 : CONTEXT_BYTES;
     g->budget = left - keep;
-    if (o->card_memory && o->card_memory < g->budget)
-        g->budget = o->card_memory;
+    if (memory && memory < g->budget)
+        g->budget = memory;
     if (!device_gpu_memory_open(d))
         return err_set(err, INGLE_NOMEM,
                        "card '%s' has too little memory: %llu bytes are free, %llu may be used",
@@ -107,7 +107,7 @@ void device_gpu_close(struct device *d)
     d->gpu = NULL;
 }
 
-ingle_status device_gpu_create(struct device *d, const struct device_options *o, struct err *err)
+ingle_status device_card_open(struct device *d, int card, uint64_t memory, struct err *err)
 {
     struct err e = {INGLE_OK, ""};
     d->gpu = mem_zalloc(sizeof *d->gpu);
@@ -116,7 +116,7 @@ ingle_status device_gpu_create(struct device *d, const struct device_options *o,
     pthread_mutex_init(&d->gpu->lock, NULL);
     if (d->numerics == DEVICE_REFERENCE)
         err_set(&e, INGLE_UNSUP, "--numerics reference is the processor's");
-    else if (!open_card(d, o, &e)) {
+    else if (!open_card(d, card, memory, &e)) {
         d->ops = &device_gpu_ops;
         return INGLE_OK;
     }
@@ -126,7 +126,7 @@ ingle_status device_gpu_create(struct device *d, const struct device_options *o,
             *err = e;
         return e.status;
     }
-    if (o->card != DEVICE_CARD_AUTO)
+    if (card != DEVICE_CARD_AUTO)
         report(d->sink, INGLE_REPORT_WARN, "fallback", "gpu", "%s: the processor computes", e.msg);
     return INGLE_OK;
 }

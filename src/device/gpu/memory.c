@@ -28,7 +28,7 @@ bool device_gpu_ok(struct device *d, int code, const char *function)
                "the card is lost: %s in %s; the processor goes on",
                g->api.text(g->api.self, code), function);
     }
-    err_set(&e, INGLE_LOST, "card '%s' was lost in %s", g->info.name, g->lost_at);
+    err_set(&e, INGLE_IO, "card '%s' was lost in %s", g->info.name, g->lost_at);
     device_fail(d, &e);
     return false;
 }

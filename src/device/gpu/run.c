@@ -12,21 +12,21 @@ size_t device_gpu_scratch(const struct device *d, enum device_op op, const void 
     return 0;
 }
 
-const char *device_card_refuses(const struct device *d, const struct device_matrix *m)
+const char *device_card_refuses(struct device *d, const struct device_matrix *m)
 {
     (void)d;
     (void)m;
     return "the card has no kernel for it";
 }
 
-const char *device_card_refuses_kv(const struct device *d, const struct device_kv *kv)
+const char *device_card_refuses_kv(struct device *d, const struct device_kv *kv)
 {
     (void)d;
     (void)kv;
     return "the card has no kernel for it";
 }
 
-const char *device_card_refuses_stream(const struct device *d, const struct device_stream *s)
+const char *device_card_refuses_stream(struct device *d, const struct device_stream *s)
 {
     (void)d;
     (void)s;

@@ -1,0 +1,54 @@
+/*
+ * card - a second door of the device: a graphics card beside the processor.
+ *
+ * The device is the processor's; what lies on the card is computed there, with the same bits.
+ */
+#ifndef INGLE_DEVICE_CARD_H
+#define INGLE_DEVICE_CARD_H
+
+#include "device/device.h"
+
+/* device_card_open(): the first that can, without a word if there is none; or 1 + its number. */
+enum { DEVICE_CARD_AUTO = -1 };
+
+/* Directly after device_create(): d has a card from now on, or, reported, none.  memory: bytes of
+ * it that may be used; 0: what is free but a reserve.  INGLE_ARG: there is no card of that number
+ * (the text says how many there are). */
+MUST_CHECK ingle_status device_card_open(struct device *d, int card, uint64_t memory,
+                                         struct err *err);
+
+struct device_card_info {
+    char name[64];
+    int number, driver;  /* driver: its version, 1000 * major + 10 * minor */
+    int major, minor;    /* compute capability */
+    size_t shared;       /* bytes of shared memory of a block */
+    uint64_t bytes, free_bytes; /* of its memory, when it was opened */
+    bool integrated;     /* its memory is the host's */
+};
+/* NULL: there is none, or it was lost. */
+const struct device_card_info *device_card(const struct device *d);
+/* The card was lost: the step that it was lost in fails with INGLE_IO, and then the processor goes
+ * on.  Pages and matrices that lay on the card have no contents any more. */
+bool device_card_lost(const struct device *d);
+/* Bytes of the card's memory that may still be taken. */
+uint64_t device_card_left(const struct device *d);
+
+/* Where a matrix that is made from now on is to lie; DEVICE_HOST at first. */
+enum device_side { DEVICE_HOST, DEVICE_CARD };
+void device_set_side(struct device *d, enum device_side side);
+/* It is loaded: one that is to lie on the card goes there.  What the card cannot compute with, or
+ * has no room for, stays with the host, reported.  The host's memory stays the caller's; what the
+ * card has is not read there any more. */
+void device_matrix_upload(struct device_matrix *m);
+/* Where it lies now. */
+enum device_side device_matrix_side(const struct device_matrix *m);
+/* NULL: the card has kernels for such a matrix; else why not. */
+const char *device_card_refuses(struct device *d, const struct device_matrix *m);
+/* NULL: pages of such keys and values, or rows, may lie on the card: the addresses of
+ * device_own_take() stand in their page tables then; else why not. */
+const char *device_card_refuses_kv(struct device *d, const struct device_kv *kv);
+const char *device_card_refuses_stream(struct device *d, const struct device_stream *s);
+/* Of the card's own memory (device_own_take()), both. */
+void device_own_copy(struct device *d, void *to, const void *from, size_t n_bytes);
+
+#endif
