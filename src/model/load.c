@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
+#include "device/card.h"
 #include "model/packed.h"
 #include <errno.h>
 #include <stdatomic.h>
@@ -655,6 +656,8 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
         lock(m);
     if (!s && m->image && !m->loaded.mapped)
         count_huge(m);
+    for (size_t i = 0; !s && i < m->n_matrices; i++)
+        device_matrix_upload(m->matrix[i].m);
     m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
     if (!s && m->image && !m->loaded.mapped)
         report(m->sink, INGLE_REPORT_DEBUG, "load", io_path(m->file), "%s of weights in %.2f s",

@@ -91,6 +91,8 @@ static ingle_status bind_draft(struct golden_model *g, const char *path, struct 
     return s;
 }
 
+void (*golden_device_made)(struct device *d);
+
 void golden_open(struct golden_model *g, const char *path, const struct golden_options *o)
 {
     struct err e;
@@ -100,6 +102,8 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      .numerics = o->numerics,
                                      .sink = &g->sink};
     GOLDEN_OK(device_create(&g->device, &d, &e));
+    if (golden_device_made)
+        golden_device_made(g->device);
     GOLDEN_OK(io_open(&g->file, path, &g->sink, &e));
     const bool checkpoint = io_kind(g->file) == IO_SAFETENSORS;
     const struct io_meta *meta = checkpoint ? read_config(g) : io_metadata(g->file);

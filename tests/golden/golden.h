@@ -60,6 +60,8 @@ struct golden_model {
             fail_msg("%s", e.msg); \
     } while (0)
 
+/* Called with each device that golden_open() makes, before anything else; NULL: nothing is. */
+extern void (*golden_device_made)(struct device *d);
 void golden_open(struct golden_model *g, const char *path, const struct golden_options *o);
 /* All sessions are gone: every page must be back. */
 void golden_close(struct golden_model *g);

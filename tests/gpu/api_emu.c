@@ -11,7 +11,14 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { PAGE = 4096, POISON = 0xff, POISONED = 16 << 20, SHARED = 99 << 10, MOST_ENTRIES = 4096, MOST_TAKEN = 65536 };
+enum {
+    PAGE = 4096,
+    POISON = 0xff,
+    POISONED = 16 << 20,
+    SHARED = 99 << 10,
+    MOST_ENTRIES = 4096,
+    MOST_TAKEN = 65536
+};
 enum { BESIDE = 64 << 20 /* room between pieces of memory */ };
 enum { CODE_OK, CODE_FAILED = 700, CODE_MEMORY = 2, CODE_LOST = 999, CODE_REFUSED = 218 };
 
@@ -179,7 +186,7 @@ static void set_open(const struct card *c, bool open)
         bad("mprotect");
 }
 
-static int emu_take(void *self, void **out, size_t n_bytes)
+static int on_take(void *self, void **out, size_t n_bytes)
 {
     ENTER(take)
     struct card *c = self;
@@ -203,7 +210,7 @@ static int emu_take(void *self, void **out, size_t n_bytes)
     LEAVE(CODE_OK);
 }
 
-static int emu_give(void *self, void *card, size_t n_bytes)
+static int on_give(void *self, void *card, size_t n_bytes)
 {
     ENTER(give)
     struct card *c = self;
@@ -220,7 +227,7 @@ static int emu_give(void *self, void *card, size_t n_bytes)
     LEAVE(CODE_OK);
 }
 
-static int emu_host_take(void *self, void **out, size_t n_bytes)
+static int on_host_take(void *self, void **out, size_t n_bytes)
 {
     ENTER(host_take)
     (void)self;
@@ -228,7 +235,7 @@ static int emu_host_take(void *self, void **out, size_t n_bytes)
     LEAVE(*out ? CODE_OK : CODE_MEMORY);
 }
 
-static int emu_host_give(void *self, void *host, size_t n_bytes)
+static int on_host_give(void *self, void *host, size_t n_bytes)
 {
     (void)self; /* also of a card that is lost: the memory is the host's */
     mem_big_free(host, n_bytes);
@@ -296,7 +303,7 @@ static struct entry *add(struct card *c, struct gpu_stream *s, enum kind kind)
     return e;
 }
 
-static int emu_stream_make(void *self, struct gpu_stream **out, bool urgent)
+static int on_stream_make(void *self, struct gpu_stream **out, bool urgent)
 {
     ENTER(stream_make)
     (void)self;
@@ -313,7 +320,7 @@ static void forget(struct gpu_stream *s)
     s->n = 0;
 }
 
-static int emu_stream_free(void *self, struct gpu_stream *s)
+static int on_stream_free(void *self, struct gpu_stream *s)
 {
     pthread_mutex_lock(&lock);
     if (!is_lost)
@@ -323,14 +330,14 @@ static int emu_stream_free(void *self, struct gpu_stream *s)
     LEAVE(CODE_OK);
 }
 
-static int emu_stream_wait(void *self, struct gpu_stream *s)
+static int on_stream_wait(void *self, struct gpu_stream *s)
 {
     ENTER(stream_wait)
     drain(self, s, s->done + s->n);
     LEAVE(CODE_OK);
 }
 
-static int emu_stream_after(void *self, struct gpu_stream *s, struct gpu_event *ev)
+static int on_stream_after(void *self, struct gpu_stream *s, struct gpu_event *ev)
 {
     ENTER(stream_after)
     struct entry *e = add(self, s, AFTER);
@@ -339,7 +346,7 @@ static int emu_stream_after(void *self, struct gpu_stream *s, struct gpu_event *
     LEAVE(CODE_OK);
 }
 
-static int emu_event_make(void *self, struct gpu_event **out)
+static int on_event_make(void *self, struct gpu_event **out)
 {
     ENTER(event_make)
     (void)self;
@@ -347,14 +354,14 @@ static int emu_event_make(void *self, struct gpu_event **out)
     LEAVE(*out ? CODE_OK : CODE_MEMORY);
 }
 
-static int emu_event_free(void *self, struct gpu_event *e)
+static int on_event_free(void *self, struct gpu_event *e)
 {
     (void)self;
     mem_free(e);
     return CODE_OK;
 }
 
-static int emu_event_record(void *self, struct gpu_event *ev, struct gpu_stream *s)
+static int on_event_record(void *self, struct gpu_event *ev, struct gpu_stream *s)
 {
     ENTER(event_record)
     (void)add(self, s, RECORD);
@@ -363,7 +370,7 @@ static int emu_event_record(void *self, struct gpu_event *ev, struct gpu_stream 
     LEAVE(CODE_OK);
 }
 
-static int emu_event_wait(void *self, struct gpu_event *ev)
+static int on_event_wait(void *self, struct gpu_event *ev)
 {
     ENTER(event_wait)
     if (ev->stream)
@@ -371,7 +378,7 @@ static int emu_event_wait(void *self, struct gpu_event *ev)
     LEAVE(CODE_OK);
 }
 
-static int emu_put(void *self, struct gpu_stream *s, void *card, const void *host, size_t n_bytes)
+static int on_put(void *self, struct gpu_stream *s, void *card, const void *host, size_t n_bytes)
 {
     ENTER(put)
     check_card(self, card, n_bytes, "put: the destination is not the card's");
@@ -383,7 +390,7 @@ static int emu_put(void *self, struct gpu_stream *s, void *card, const void *hos
     LEAVE(CODE_OK);
 }
 
-static int emu_get(void *self, struct gpu_stream *s, void *host, const void *card, size_t n_bytes)
+static int on_get(void *self, struct gpu_stream *s, void *host, const void *card, size_t n_bytes)
 {
     ENTER(get)
     check_card(self, card, n_bytes, "get: the source is not the card's");
@@ -396,7 +403,7 @@ static int emu_get(void *self, struct gpu_stream *s, void *host, const void *car
     LEAVE(CODE_OK);
 }
 
-static int emu_copy(void *self, struct gpu_stream *s, void *to, const void *from, size_t n_bytes)
+static int on_copy(void *self, struct gpu_stream *s, void *to, const void *from, size_t n_bytes)
 {
     ENTER(copy)
     check_card(self, to, n_bytes, "copy: the destination is not the card's");
@@ -408,7 +415,7 @@ static int emu_copy(void *self, struct gpu_stream *s, void *to, const void *from
     LEAVE(CODE_OK);
 }
 
-static int emu_fill(void *self, struct gpu_stream *s, void *card, int value, size_t n_bytes)
+static int on_fill(void *self, struct gpu_stream *s, void *card, int value, size_t n_bytes)
 {
     ENTER(fill)
     check_card(self, card, n_bytes, "fill: the destination is not the card's");
@@ -421,7 +428,7 @@ static int emu_fill(void *self, struct gpu_stream *s, void *card, int value, siz
 
 /* ---- code ---- */
 
-static int emu_module_load(void *self, const struct gpu_image *image, struct gpu_module **out,
+static int on_module_load(void *self, const struct gpu_image *image, struct gpu_module **out,
                            char *log, size_t n_log)
 {
     ENTER(module_load)
@@ -436,7 +443,7 @@ static int emu_module_load(void *self, const struct gpu_image *image, struct gpu
     LEAVE(*out ? CODE_OK : CODE_MEMORY);
 }
 
-static int emu_module_free(void *self, struct gpu_module *m)
+static int on_module_free(void *self, struct gpu_module *m)
 {
     (void)self;
     mem_free(m);
@@ -445,7 +452,7 @@ static int emu_module_free(void *self, struct gpu_module *m)
 
 static struct gpu_function functions[1024];
 
-static int emu_function(void *self, struct gpu_module *m, const char *name, size_t shared,
+static int on_function(void *self, struct gpu_module *m, const char *name, size_t shared,
                         struct gpu_function **out)
 {
     ENTER(function)
@@ -463,7 +470,7 @@ static int emu_function(void *self, struct gpu_module *m, const char *name, size
     LEAVE(CODE_FAILED);
 }
 
-static int emu_api_launch(void *self, struct gpu_stream *s, struct gpu_function *f,
+static int on_launch(void *self, struct gpu_stream *s, struct gpu_function *f,
                           const struct gpu_launch *l)
 {
     ENTER(launch)
@@ -486,7 +493,7 @@ static int emu_api_launch(void *self, struct gpu_stream *s, struct gpu_function 
 
 /* ---- cards ---- */
 
-static int emu_count(void *self, int *n)
+static int on_count(void *self, int *n)
 {
     ENTER(count)
     (void)self;
@@ -494,7 +501,7 @@ static int emu_count(void *self, int *n)
     LEAVE(CODE_OK);
 }
 
-static int emu_about(void *self, int card, struct gpu_about *out)
+static int on_about(void *self, int card, struct gpu_about *out)
 {
     ENTER(about)
     (void)self;
@@ -509,7 +516,7 @@ static int emu_about(void *self, int card, struct gpu_about *out)
     LEAVE(CODE_OK);
 }
 
-static int emu_open(void *self, int card)
+static int on_open(void *self, int card)
 {
     ENTER(open)
     struct card *c = self;
@@ -519,7 +526,7 @@ static int emu_open(void *self, int card)
     LEAVE(code);
 }
 
-static void emu_close(void *self)
+static void on_close(void *self)
 {
     struct card *c = self;
     pthread_mutex_lock(&lock);
@@ -534,14 +541,14 @@ static void emu_close(void *self)
     pthread_mutex_unlock(&lock);
 }
 
-static int emu_free_bytes(void *self, uint64_t *out)
+static int on_free_bytes(void *self, uint64_t *out)
 {
     ENTER(free_bytes)
     *out = cards.bytes - ((struct card *)self)->bytes;
     LEAVE(CODE_OK);
 }
 
-static const char *emu_text(void *self, int code)
+static const char *on_text(void *self, int code)
 {
     (void)self;
     return code == CODE_MEMORY    ? "out of memory"
@@ -550,7 +557,7 @@ static const char *emu_text(void *self, int code)
                                   : "a failure that was asked for";
 }
 
-static enum gpu_fault emu_kind(void *self, int code)
+static enum gpu_fault on_kind(void *self, int code)
 {
     (void)self;
     return code == CODE_OK        ? GPU_FAULT_NONE
@@ -560,7 +567,7 @@ static enum gpu_fault emu_kind(void *self, int code)
                                   : GPU_FAULT_OTHER;
 }
 
-static void emu_unload(void *self)
+static void on_unload(void *self)
 {
     mem_free(self);
 }
@@ -613,33 +620,33 @@ ingle_status device_gpu_driver(struct gpu_api *out, struct err *err)
     *out = (struct gpu_api){.name = "emulator",
                             .has_kernels = true,
                             .self = c,
-                            .unload = emu_unload,
-                            .count = emu_count,
-                            .about = emu_about,
-                            .open = emu_open,
-                            .close = emu_close,
-                            .free_bytes = emu_free_bytes,
-                            .take = emu_take,
-                            .give = emu_give,
-                            .host_take = emu_host_take,
-                            .host_give = emu_host_give,
-                            .stream_make = emu_stream_make,
-                            .stream_free = emu_stream_free,
-                            .stream_wait = emu_stream_wait,
-                            .stream_after = emu_stream_after,
-                            .event_make = emu_event_make,
-                            .event_free = emu_event_free,
-                            .event_record = emu_event_record,
-                            .event_wait = emu_event_wait,
-                            .put = emu_put,
-                            .get = emu_get,
-                            .copy = emu_copy,
-                            .fill = emu_fill,
-                            .module_load = emu_module_load,
-                            .module_free = emu_module_free,
-                            .function = emu_function,
-                            .launch = emu_api_launch,
-                            .text = emu_text,
-                            .kind = emu_kind};
+                            .unload = on_unload,
+                            .count = on_count,
+                            .about = on_about,
+                            .open = on_open,
+                            .close = on_close,
+                            .free_bytes = on_free_bytes,
+                            .take = on_take,
+                            .give = on_give,
+                            .host_take = on_host_take,
+                            .host_give = on_host_give,
+                            .stream_make = on_stream_make,
+                            .stream_free = on_stream_free,
+                            .stream_wait = on_stream_wait,
+                            .stream_after = on_stream_after,
+                            .event_make = on_event_make,
+                            .event_free = on_event_free,
+                            .event_record = on_event_record,
+                            .event_wait = on_event_wait,
+                            .put = on_put,
+                            .get = on_get,
+                            .copy = on_copy,
+                            .fill = on_fill,
+                            .module_load = on_module_load,
+                            .module_free = on_module_free,
+                            .function = on_function,
+                            .launch = on_launch,
+                            .text = on_text,
+                            .kind = on_kind};
     return INGLE_OK;
 }

@@ -79,14 +79,15 @@ struct device_gpu {
     device_gpu_choice_fn *choice;
     void *choice_arg;
     bool stood_in[DEVICE_OPS]; /* reported */
+    uint32_t stays; /* the same of codes of weights that the card cannot compute with */
+    bool is_full;   /* the same of its memory */
     struct gpu_module *module[GPU_MODULES];
     bool module_tried[GPU_MODULES];
     struct gpu_function *kernel[GPU_KERNELS];
     bool kernel_tried[GPU_KERNELS];
     uint64_t n_card[DEVICE_OPS], n_host[DEVICE_OPS]; /* operations that ran there */
-    /* Page tables where the processor stands in for pages of the card. */
-    void *pages;
-    size_t cap_pages;
+    uint8_t *room; /* device_gpu_room() */
+    size_t cap_room;
 };
 
 extern const struct device_ops device_gpu_ops;
@@ -105,6 +106,8 @@ bool device_gpu_bring(struct device *d, const void *at, size_t n_bytes, enum dev
 void device_gpu_mark(struct device *d, const void *at, size_t n_bytes, enum device_side side);
 /* A copy on the card of what the host has, good for the operations that follow; NULL: no. */
 void *device_gpu_stage(struct device *d, const void *host, size_t n_bytes);
+/* Memory of the host for a list, until it is asked for again; NULL: there is none. */
+void *device_gpu_room(struct device_gpu *g, size_t n_bytes);
 /* As staged, or where it lies on the card if it is of a region. */
 const void *device_gpu_list(struct device *d, const void *host, size_t n_bytes);
 bool device_gpu_put(struct device *d, void *card, const void *host, size_t n_bytes);
@@ -155,11 +158,10 @@ void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg
 
 /* Whether the card has it; loads its module the first time: not within a step. */
 bool device_gpu_has(struct device *d, enum gpu_kernel k);
-/* False: the card is lost.  An empty grid is nothing to do. */
+/* shared: bytes, at most those of the list; 0: those.  False: the card is lost.  An empty grid is
+ * nothing to do. */
 bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid, const void *args,
-                       size_t n_args);
-#define GPU_LAUNCH(d, name, args)                                                             \
-    device_gpu_launch(d, GPU_K_##name, name##_grid(args), args, sizeof *(args))
+                       size_t n_args, size_t shared);
 void device_gpu_kernels_close(struct device *d);
 /* Code of a module for a card of that compute capability (75 ...), made by the build. */
 bool device_gpu_image(const char *module, int least, struct gpu_image *out);

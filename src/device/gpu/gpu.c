@@ -197,11 +197,10 @@ static enum place mlp_place(const struct device_mlp *m)
     return p;
 }
 
-static enum place span_place(struct device_gpu *g, const struct device_span *s, int64_t n,
-                             int64_t every)
+static enum place span_place(struct device_gpu *g, const struct device_span *s, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        const int64_t last = s[i].n ? (s[i].pos0 + s[i].n - 1) / every / KERN_PAGE : -1;
+        const int64_t last = s[i].n ? (s[i].pos0 + s[i].n - 1) / KERN_PAGE : -1;
         for (int64_t k = last; k >= 0 && s[i].page; k--)
             if (s[i].page[k])
                 return device_gpu_own_of(g, s[i].page[k]) ? PLACE_CARD : PLACE_HOST;
@@ -214,31 +213,31 @@ static enum place page_place(struct device_gpu *g, enum device_op op, const void
     switch (op) {
     case DEVICE_OP_kv_append: {
         const struct device_kv_append_args *a = args;
-        return span_place(g, a->span, a->n_spans, 1);
+        return span_place(g, a->span, a->n_spans);
     }
     case DEVICE_OP_attend: {
         const struct device_attend_args *a = args;
-        return span_place(g, a->span, a->n_spans, 1);
+        return span_place(g, a->span, a->n_spans);
     }
     case DEVICE_OP_rows_append: {
         const struct device_rows_append_args *a = args;
-        return span_place(g, a->span, a->n_spans, 1);
+        return span_place(g, a->span, a->n_spans);
     }
     case DEVICE_OP_rows_read: {
         const struct device_rows_read_args *a = args;
-        return span_place(g, a->span, a->n_spans, 1);
+        return span_place(g, a->span, a->n_spans);
     }
     case DEVICE_OP_compress: {
         const struct device_compress_args *a = args;
-        return span_place(g, a->out, a->n_spans, a->c->out.every);
+        return span_place(g, a->out, a->n_spans);
     }
     case DEVICE_OP_select: {
         const struct device_select_args *a = args;
-        return span_place(g, a->span, a->n_spans, a->s->keys.every);
+        return span_place(g, a->span, a->n_spans);
     }
     case DEVICE_OP_attend_latent: {
         const struct device_attend_latent_args *a = args;
-        return span_place(g, a->near, a->n_spans, 1);
+        return span_place(g, a->near, a->n_spans);
     }
     default:
         return PLACE_ANY;
@@ -273,6 +272,8 @@ static enum place place_of(struct device *d, enum device_op op, const void *args
     enum place p = weight_place(op, args);
     if (p == PLACE_ANY)
         p = page_place(g, op, args);
+    if (p == PLACE_HOST || p == PLACE_BOTH) /* the card cannot read there */
+        return p;
     if (p == PLACE_ANY)
         p = l.first == GPU_CARD || (l.first == GPU_BOTH && g->last == DEVICE_CARD) ? PLACE_CARD
                                                                                  : PLACE_HOST;

@@ -74,16 +74,21 @@ bool device_gpu_has(struct device *d, enum gpu_kernel k)
 }
 
 bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid, const void *args,
-                       size_t n_args)
+                       size_t n_args, size_t shared)
 {
     struct device_gpu *g = d->gpu;
     const struct gpu_launch l = {
-        {grid.x, grid.y, grid.z}, kernels[k].threads, kernels[k].shared, args, n_args};
+        {grid.x, grid.y, grid.z},
+        kernels[k].threads,
+        shared ? shared : kernels[k].shared,
+        args,
+        n_args};
     if (g->lost)
         return device_gpu_ok(d, 0, "");
     if (grid.x <= 0 || grid.y <= 0 || grid.z <= 0)
         return true;
-    return device_gpu_ok(d, g->api.launch(g->api.self, g->stream, g->kernel[k], &l), kernels[k].name);
+    const int code = g->api.launch(g->api.self, g->stream, g->kernel[k], &l);
+    return device_gpu_ok(d, code, kernels[k].name);
 }
 
 void device_gpu_kernels_close(struct device *d)

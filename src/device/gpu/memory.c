@@ -45,7 +45,8 @@ bool device_gpu_wait(struct device *d)
 static size_t stage_room(struct device *d, size_t n_bytes, size_t *n)
 {
     struct device_gpu *g = d->gpu;
-    if (g->stage_at >= STAGE_BYTES || (n_bytes <= STAGE_BYTES && n_bytes > STAGE_BYTES - g->stage_at))
+    if (g->stage_at >= STAGE_BYTES ||
+        (n_bytes <= STAGE_BYTES && n_bytes > STAGE_BYTES - g->stage_at))
         (void)device_gpu_wait(d);
     const size_t at = g->stage_at, left = STAGE_BYTES - at;
     *n = n_bytes < left ? n_bytes : left;
@@ -236,6 +237,11 @@ const void *device_gpu_list(struct device *d, const void *host, size_t n_bytes)
     if (!r || !r->card)
         return device_gpu_stage(d, host, n_bytes);
     return device_gpu_bring(d, host, n_bytes, DEVICE_CARD) ? device_gpu_twin(d->gpu, host) : NULL;
+}
+
+void *device_gpu_room(struct device_gpu *g, size_t n_bytes)
+{
+    return mem_grow(&g->room, &g->cap_room, n_bytes, 1) ? g->room : NULL;
 }
 
 /* ---- what the device asks for ---- */
@@ -537,5 +543,5 @@ void device_gpu_memory_close(struct device *d)
         mem_big_free(g->own[i].stand, g->own[i].n_bytes);
     mem_free(g->region);
     mem_free(g->own);
-    mem_free(g->pages);
+    mem_free(g->room);
 }

@@ -1,35 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run - the operations that the card has. */
-#include "device/gpu/card.h"
+#include "device/gpu/run.h"
 
-gpu_run_fn *const device_gpu_run[DEVICE_OPS] = {0};
+gpu_run_fn *const device_gpu_run[DEVICE_OPS] = {
+    [DEVICE_OP_copy] = device_gpu_run_copy,
+    [DEVICE_OP_norm] = device_gpu_run_norm,
+    [DEVICE_OP_add_norm] = device_gpu_run_add_norm,
+    [DEVICE_OP_add] = device_gpu_run_add,
+    [DEVICE_OP_scale] = device_gpu_run_scale,
+    [DEVICE_OP_mul] = device_gpu_run_mul,
+    [DEVICE_OP_mul_vector] = device_gpu_run_mul_vector,
+    [DEVICE_OP_glu] = device_gpu_run_glu,
+    [DEVICE_OP_softcap] = device_gpu_run_softcap,
+    [DEVICE_OP_softmax] = device_gpu_run_softmax,
+    [DEVICE_OP_sqrt_softplus] = device_gpu_run_sqrt_softplus,
+    [DEVICE_OP_rope] = device_gpu_run_rope,
+    [DEVICE_OP_rope_pairs] = device_gpu_run_rope_pairs,
+    [DEVICE_OP_hadamard] = device_gpu_run_hadamard,
+    [DEVICE_OP_gather] = device_gpu_run_gather,
+    [DEVICE_OP_weighted_sum] = device_gpu_run_weighted_sum,
+    [DEVICE_OP_kv_append] = device_gpu_run_kv_append,
+    [DEVICE_OP_attend] = device_gpu_run_attend,
+    [DEVICE_OP_rows_append] = device_gpu_run_rows_append,
+    [DEVICE_OP_rows_read] = device_gpu_run_rows_read,
+};
 
 size_t device_gpu_scratch(const struct device *d, enum device_op op, const void *args)
 {
     (void)d;
-    (void)op;
-    (void)args;
-    return 0;
+    switch (op) {
+    case DEVICE_OP_attend:
+        return device_gpu_attend_scratch(args);
+    default:
+        return 0;
+    }
 }
 
 const char *device_card_refuses(struct device *d, const struct device_matrix *m)
 {
     (void)d;
     (void)m;
-    return "the card has no kernel for it";
-}
-
-const char *device_card_refuses_kv(struct device *d, const struct device_kv *kv)
-{
-    (void)d;
-    (void)kv;
-    return "the card has no kernel for it";
-}
-
-const char *device_card_refuses_stream(struct device *d, const struct device_stream *s)
-{
-    (void)d;
-    (void)s;
     return "the card has no kernel for it";
 }
 

@@ -2,7 +2,6 @@
 /* weight - matrices and vectors on the card: copies of what the host has packed. */
 #include "device/gpu/card.h"
 #include "quant/quant.h"
-#include <stdio.h>
 
 void device_set_side(struct device *d, enum device_side side)
 {
@@ -23,12 +22,13 @@ const uint8_t *device_gpu_weights(const struct device_matrix *m, int64_t index)
 
 static void stays(const struct device_matrix *m, const char *why)
 {
-    char subject[64];
     const struct quant_info *q = quant_info(m->m.type);
-    snprintf(subject, sizeof subject, "%s %lld x %lld", q ? q->name : "matrix",
-             (long long)m->m.out, (long long)m->m.in);
-    report(m->d->sink, INGLE_REPORT_WARN, "fallback", subject, "%s: it stays with the processor",
-           why);
+    const uint32_t bit = UINT32_C(1) << m->m.code % 32;
+    if (m->d->gpu->stays & bit)
+        return;
+    m->d->gpu->stays |= bit;
+    report(m->d->sink, INGLE_REPORT_WARN, "fallback", q ? q->name : "weights",
+           "%s: such weights stay with the processor", why);
 }
 
 static bool put_stack(struct device_matrix *m)
@@ -45,7 +45,7 @@ static bool put_stack(struct device_matrix *m)
 void device_matrix_upload(struct device_matrix *m)
 {
     struct device *d = m->d;
-    if (m->wanted != DEVICE_CARD || m->card || m->each || !device_card(d))
+    if (m->wanted != DEVICE_CARD || m->card || m->each || !m->m.at || !device_card(d))
         return;
     const char *why = device_card_refuses(d, m);
     if (why) {
@@ -58,8 +58,13 @@ void device_matrix_upload(struct device_matrix *m)
     if (m->card && (!m->scale || m->card_scale) && put_stack(m) && device_gpu_wait(d))
         return;
     device_gpu_matrix_release(m);
-    if (!d->gpu->lost)
-        stays(m, "the card's memory is spent");
+    if (!d->gpu->lost && !d->gpu->is_full) {
+        d->gpu->is_full = true;
+        report(d->sink, INGLE_REPORT_WARN, "fallback", d->gpu->info.name,
+               "%llu of %llu bytes are taken, a matrix of %llu stays with the processor",
+               (unsigned long long)d->gpu->used, (unsigned long long)d->gpu->budget,
+               (unsigned long long)device_matrix_bytes(m));
+    }
 }
 
 void device_gpu_matrix_release(struct device_matrix *m)

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * models - small models on an emulated card: logits have the processor's bits, whatever runs on
+ * which side, whichever call of the driver fails.
+ */
+#define _DEFAULT_SOURCE
+#include "golden/golden.h"
+#include "gpu/api_emu.h"
+
+#include "base/mem.h"
+#include "device/card.h"
+#include "device/gpu/card.h"
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *path, *golden;
+} models[] = {
+    {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf",
+     "tests/data/goldens/gemma4_dense/golden.safetensors"},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf",
+     "tests/data/goldens/gemma4_moe/golden.safetensors"},
+    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf",
+     "tests/data/goldens/gemma4_ple_e2b/golden.safetensors"},
+    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+     "tests/data/goldens/gemma4_dense/golden.safetensors"},
+    {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
+     "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors"},
+};
+enum { MODELS = sizeof models / sizeof *models, MOST = 80, CHUNK = 33 };
+
+static struct {
+    bool card, choose;
+    uint32_t seed;
+    enum device_side side;
+} how;
+
+static uint32_t next(void)
+{
+    how.seed = how.seed * 1664525u + 1013904223u;
+    return how.seed >> 16;
+}
+
+static int choose(void *arg, enum device_op op)
+{
+    (void)arg;
+    (void)op;
+    return (int)(next() % 3) - 1;
+}
+
+static void made(struct device *d)
+{
+    struct err e;
+    if (!how.card)
+        return;
+    GOLDEN_OK(device_card_open(d, 1, 0, &e));
+    device_set_side(d, how.side);
+    if (how.choose)
+        device_gpu_set_choice(d, choose, NULL);
+}
+
+/* The logits of some tokens, in chunks, then of single ones. */
+static float *logits_of(int m, int64_t *n, struct device_gpu *seen)
+{
+    struct err e;
+    struct golden_model g;
+    struct session *s;
+    const struct golden_options o = {.numerics = DEVICE_EXACT, .codec = KERN_KV_F16};
+    int64_t n_ids;
+    int32_t *ids = golden_ints(models[m].golden, "input_ids", &n_ids), tokens[MOST];
+    for (int64_t i = 0; i < MOST; i++)
+        tokens[i] = ids[(i + i / n_ids) % n_ids];
+    mem_free(ids);
+    golden_open(&g, models[m].path, &o);
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    float *a = golden_logits(&g, s, tokens, MOST - 3, CHUNK, NULL);
+    float *b = golden_logits(&g, s, tokens + MOST - 3, 3, 1, NULL);
+    *n = MOST * g.info.n_vocab;
+    float *all = mem_alloc((size_t)*n * sizeof *all);
+    memcpy(all, a, (size_t)(MOST - 3) * (size_t)g.info.n_vocab * sizeof *all);
+    memcpy(all + (MOST - 3) * g.info.n_vocab, b, 3 * (size_t)g.info.n_vocab * sizeof *all);
+    mem_free(a);
+    mem_free(b);
+    session_free(s);
+    if (seen && g.device->gpu)
+        *seen = *g.device->gpu;
+    golden_close(&g);
+    return all;
+}
+
+static void same(const char *what, int m, const float *a, const float *b, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (memcmp(&a[i], &b[i], sizeof *a))
+            fail_msg("%s of %s: element %lld is %a, not %a", what, models[m].path, (long long)i,
+                     (double)a[i], (double)b[i]);
+}
+
+static void show(const struct device_gpu *g)
+{
+    static const char *const name[] = {
+#define X(op) #op,
+        DEVICE_OP_LIST(X)
+#undef X
+    };
+    char text[2048] = "";
+    for (int i = 0; i < DEVICE_OPS; i++)
+        if (g->n_card[i] + g->n_host[i])
+            snprintf(text + strlen(text), sizeof text - strlen(text), " %s %llu/%llu", name[i],
+                     (unsigned long long)g->n_card[i], (unsigned long long)g->n_host[i]);
+    print_message("card/host:%s\n", text);
+}
+
+static void any_sides(void **state)
+{
+    (void)state;
+    enum { SEEDS = 3 };
+    for (int m = 0; m < MODELS; m++) {
+        int64_t n;
+        struct device_gpu seen = {0};
+        how.card = false;
+        float *want = logits_of(m, &n, NULL);
+        how.card = true;
+        for (uint32_t seed = 0; seed < SEEDS; seed++) {
+            const struct emu_cards c = {
+                .n = 1, .bytes = 1u << 30, .capability = 80, .order = seed % EMU_ORDERS};
+            emu_cards_set(&c);
+            how.seed = seed;
+            how.choose = seed > 0;
+            how.side = DEVICE_CARD;
+            float *got = logits_of(m, &n, &seen);
+            if (seed < 2)
+                show(&seen);
+            same("sides", m, got, want, n);
+            mem_free(got);
+        }
+        mem_free(want);
+        assert_int_equal(emu_cards_taken(), 0);
+    }
+}
+
+int main(void)
+{
+    golden_device_made = made;
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(any_sides),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
