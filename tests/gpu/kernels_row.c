@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _DEFAULT_SOURCE
 /* Row kernels of a card, on the emulator, against the plain kernels of kern/: bits. */
 #include "gpu/numbers.h"
 
 #include "device/gpu/kernels/row.h"
 #include "kern/kern.h"
 #include "kern/kernels.h"
+#include <sys/mman.h>
 
 extern const struct kern_math_table kern_math_ref;
 static const struct kern_math_table *const ref = &kern_math_ref;
@@ -334,6 +336,57 @@ static void test_find_bad(void **state)
         }
 }
 
+/* Rows that are more than 2^32 bytes apart, in memory of which only they exist. */
+static void test_far(void **state)
+{
+    (void)state;
+    const int64_t stride = (1LL << 30) + 1024;
+    const int32_t n = 64, row[ROWS] = {2, 0, 1}, slot[ROWS] = {2, 1, 2};
+    const size_t n_bytes = (size_t)(ROWS * stride) * 4;
+    float *x = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    float *y = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    float near[ROWS][64], want[ROWS][64], weight[ROWS] = {1.0f, 2.0f, 4.0f}, cs[ROWS][64];
+    if (x == MAP_FAILED || y == MAP_FAILED)
+        skip();
+    for (int r = 0; r < ROWS; r++)
+        for (int i = 0; i < n; i++) {
+            near[r][i] = x[r * stride + i] = numbers_unit();
+            cs[r][i] = numbers_unit();
+        }
+    struct row_pair_args copy = {y, x, stride, stride, ROWS, n, 1.0f};
+    struct row_norm_args norm = {x, NULL, y, stride, stride, ROWS, 1, n, 1e-6f};
+    struct row_gather_args gather = {y, x, row, stride, stride, ROWS, n};
+    struct row_weighted_sum_args sum = {y, x, weight, slot, stride, stride, ROWS, n, 1};
+    struct row_rope_args rope = {y, cs[0], stride, 64, ROWS, 1, n, 32, 32, 0, 0};
+    for (int kind = 0; kind < 4; kind++) {
+        if (kind == 0)
+            NUMBERS_LAUNCH("row_copy", row_pair_grid(&copy), copy, EMU_UP);
+        if (kind == 1)
+            NUMBERS_LAUNCH("row_norm", row_norm_grid(&norm), norm, EMU_UP);
+        if (kind == 2)
+            NUMBERS_LAUNCH("row_gather", row_gather_grid(&gather), gather, EMU_UP);
+        if (kind == 3) {
+            NUMBERS_LAUNCH("row_weighted_sum", row_weighted_sum_grid(&sum), sum, EMU_UP);
+            NUMBERS_LAUNCH("row_rope", row_rope_grid(&rope), rope, EMU_UP);
+        }
+        for (int r = 0; r < ROWS; r++) {
+            const float *from = near[kind == 2 ? row[r] : kind == 3 ? slot[r] : r];
+            memcpy(want[r], from, sizeof want[r]);
+            if (kind == 1)
+                ref->norm(want[r], from, NULL, n, 1e-6f);
+            if (kind == 3) {
+                ref->scale(want[r], from, weight[r], n);
+                ref->rope(want[r], cs[r], 32, 32);
+            }
+            numbers_same("far rows", y + r * stride, want[r], n);
+        }
+    }
+    munmap(x, n_bytes);
+    munmap(y, n_bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,6 +396,7 @@ int main(void)
         cmocka_unit_test(test_ones),     cmocka_unit_test(test_gather),
         cmocka_unit_test(test_rope),     cmocka_unit_test(test_weighted_sum),
         cmocka_unit_test(test_act),      cmocka_unit_test(test_find_bad),
+        cmocka_unit_test(test_far),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
