@@ -23,6 +23,12 @@ gpu_run_fn *const device_gpu_run[DEVICE_OPS] = {
     [DEVICE_OP_attend] = device_gpu_run_attend,
     [DEVICE_OP_rows_append] = device_gpu_run_rows_append,
     [DEVICE_OP_rows_read] = device_gpu_run_rows_read,
+    [DEVICE_OP_route] = device_gpu_run_route,
+    [DEVICE_OP_hc_pre] = device_gpu_run_hc_pre,
+    [DEVICE_OP_hc_post] = device_gpu_run_hc_post,
+    [DEVICE_OP_compress] = device_gpu_run_compress,
+    [DEVICE_OP_select] = device_gpu_run_select,
+    [DEVICE_OP_attend_latent] = device_gpu_run_attend_latent,
 };
 
 size_t device_gpu_scratch(const struct device *d, enum device_op op, const void *args)
@@ -31,6 +37,10 @@ size_t device_gpu_scratch(const struct device *d, enum device_op op, const void 
     switch (op) {
     case DEVICE_OP_attend:
         return device_gpu_attend_scratch(args);
+    case DEVICE_OP_attend_latent:
+        return device_gpu_latent_scratch(args);
+    case DEVICE_OP_select:
+        return device_gpu_select_scratch(args);
     default:
         return 0;
     }

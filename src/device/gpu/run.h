@@ -43,9 +43,15 @@ GPU_RUN(attend);
 GPU_RUN(rows_append);
 GPU_RUN(rows_read);
 GPU_RUN(attend_latent);
+GPU_RUN(route);
+GPU_RUN(hc_pre);
+GPU_RUN(hc_post);
+GPU_RUN(compress);
+GPU_RUN(select);
 
 size_t device_gpu_attend_scratch(const struct device_attend_args *a);
 size_t device_gpu_latent_scratch(const struct device_attend_latent_args *a);
+size_t device_gpu_select_scratch(const struct device_select_args *a);
 size_t device_gpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a);
 size_t device_gpu_mlp_scratch(const struct device *d, const struct device_mlp_args *a);
 
