@@ -17,7 +17,8 @@
 #define GPU_TABLE static const
 
 /* A kernel; its arguments are a. */
-#define GPU_ENTRY(name, T)                                                   \
+#define GPU_ENTRY(name, T) GPU_ENTRY_(name, T)
+#define GPU_ENTRY_(name, T)                                                  \
     void emu_entry_##name(const void *args);                                 \
     static void emu_body_##name(T a);                                        \
     void emu_entry_##name(const void *args)                                  \

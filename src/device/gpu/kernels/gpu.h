@@ -40,7 +40,8 @@ enum {
 };
 
 /* A kernel; its arguments are a. */
-#define GPU_ENTRY(name, T) GPU_ENTRY_(name, T, GPU_THREADS_##name, GPU_BLOCKS_##name)
+#define GPU_ENTRY(name, T) GPU_ENTRY_NAME_(name, T)
+#define GPU_ENTRY_NAME_(name, T) GPU_ENTRY_(name, T, GPU_THREADS_##name, GPU_BLOCKS_##name)
 #define GPU_ENTRY_(name, T, threads, blocks)                                    \
     extern "C" __attribute__((global)) __attribute__((launch_bounds(threads, blocks))) \
     void name(T a)

@@ -4,6 +4,7 @@
 
 #include "device/gpu/kernels/attend.h"
 #include "device/gpu/kernels/pages.h"
+#include "device/gpu/kernels/product.h"
 #include "device/gpu/kernels/row.h"
 #include "device/gpu/kernels/route.h"
 #include "device/gpu/kernels/hc.h"
