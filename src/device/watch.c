@@ -15,9 +15,12 @@ void device_watch_products(struct device *d, const struct device_product *p, int
     if (d->dry || d->err.status)
         return;
     for (int64_t i = 0; i < n; i++)
-        if (p[i].x.at && p[i].y.n)
+        if (p[i].x.at && p[i].y.n) {
+            device_read_rows(d, p[i].x);
+            device_read(d, p[i].row, (size_t)p[i].y.n * sizeof *p[i].row);
             d->watch(d->watch_arg,
                      &(struct device_watched){p[i].w, p[i].index, p[i].x, p[i].row, p[i].y.n});
+        }
 }
 
 /* Rows [at, at + n) of y by matrix `index`, of x's rows by number. */
@@ -44,6 +47,7 @@ void device_watch_mlp(struct device *d, const struct device_mlp *m, struct rows 
         device_release(d, mark);
         return;
     }
+    device_read(d, m->first, (size_t)(device_matrix_stack(m->gate) + 1) * sizeof *m->first);
     for (int64_t e = 0; e < device_matrix_stack(m->gate); e++) {
         const int64_t at = m->first[e], n = m->first[e + 1] - at;
         if (n && (!m->only || m->only[e]))

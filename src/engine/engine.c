@@ -1089,6 +1089,7 @@ static void pass_tap(void *arg, enum family_tap tap, int layer, struct rows x)
                                           [FAMILY_TAP_LAYER] = INGLE_TAP_LAYER,
                                           [FAMILY_TAP_NORM] = INGLE_TAP_NORM};
     const struct ingle_engine *e = arg;
+    device_read_rows(e->device, x);
     if (x.at)
         e->tap(e->tap_arg, same[tap], layer, x.at, x.n, x.width, x.stride);
 }

@@ -378,7 +378,7 @@ static void mtp_begin(const void *self, struct family_round *r)
     family_rows_before(f, STREAMS, x);
     for (int64_t i = 0; i < x.n && device_runs(f->device); i++)
         if (r->from[i] >= f->step->span[i].at) /* nothing is kept of that position */
-            memset(x.at + i * x.stride, 0, (size_t)width * sizeof *x.at);
+            family_clear_rows(f->device, rows_slice(x, i, 1));
     if (round)
         round->x = x;
     r->state = round;

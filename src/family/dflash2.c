@@ -217,11 +217,16 @@ static void dflash2_next(const void *self, struct family_round *r, int64_t j, co
     device_matmul(d, &(struct device_product){s->hidden, 0, x, by, NULL}, 1);
     device_embed(d, follow, s->before, token, 1.0f);
     device_mul(d, by, follow);
+    device_read_rows(d, z);
     for (int64_t i = 0; i < n_spans && device_runs(d); i++)
         best_of(z.at + i * z.stride, z.width, s->top, round->id + i * s->top);
+    device_wrote(d, round->id, (size_t)(n_spans * s->top) * sizeof *round->id);
     device_embed(d, rows_slice(round->cand, 0, n_spans * s->top), s->after, round->id, 1.0f);
+    device_read_rows(d, by);
+    device_read_rows(d, round->cand);
     if (device_runs(d))
         put_scores(s, round, z, by, logits);
+    device_wrote_rows(d, logits);
     device_release(d, mark);
 }
 

@@ -193,6 +193,8 @@ static void convolve(const struct pass *p, const struct dflash_conv *c, int side
     const int64_t groups = g->n_embd / g->conv_group;
     if (!device_runs(p->d))
         return;
+    device_read_rows(p->d, said);
+    device_read_rows(p->d, x);
     for (int64_t i = 0; i < x.n; i++) {
         float *to = y.at + i * y.stride;
         for (int64_t ch = 0; ch < g->n_embd; ch++)
@@ -206,6 +208,7 @@ static void convolve(const struct pass *p, const struct dflash_conv *c, int side
                     to[ch] += (base[ch] + by[group]) * from[ch];
         }
     }
+    device_wrote_rows(p->d, y);
 }
 
 /* What a layer's part reads: the rows a, or with a convolution those around them; said: for
@@ -489,6 +492,7 @@ void family_dflash_put(const struct dflash *g, struct family_round *r, struct ro
         device_copy(d, logits, z);
         return;
     }
+    device_read_rows(d, z);
     for (int64_t i = 0; i < z.n && device_runs(d); i++) {
         float *to = logits.at + i * logits.stride;
         for (int64_t t = 0; t < logits.width; t++)
@@ -496,4 +500,5 @@ void family_dflash_put(const struct dflash *g, struct family_round *r, struct ro
         for (int64_t t = 0; t < g->n_out; t++)
             to[g->to[t]] = z.at[i * z.stride + t];
     }
+    device_wrote_rows(d, logits);
 }

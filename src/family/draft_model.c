@@ -173,7 +173,7 @@ static void plain_next(const void *self, struct family_round *r, int64_t j, cons
     /* Where the keys and values of the beginning are missing nothing is known. */
     for (int64_t i = 0; device_runs(own.device) && i < n_spans; i++)
         if (r->from[i] > 0)
-            memset(logits.at + i * logits.stride, 0, (size_t)logits.width * sizeof(float));
+            family_clear_rows(own.device, rows_slice(logits, i, 1));
     device_release(r->forward.device, mark);
 }
 

@@ -69,6 +69,7 @@ int32_t *family_tokens(const struct family_forward *f)
     for (int64_t i = 0; i < f->step->n_spans; i++)
         for (int64_t k = 0; k < f->step->span[i].n; k++)
             token[row++] = f->step->span[i].token[k];
+    device_wrote(f->device, token, (size_t)row * sizeof *token);
     return token;
 }
 
@@ -230,6 +231,7 @@ void family_put_soft(const struct family_forward *f, struct rows x, int32_t *tok
             device_write(f->device, rows_slice(x, row + s->row, s->n), s->rows, s->width);
             for (int64_t j = 0; tokens && j < s->n; j++)
                 tokens[row + s->row + j] = stand_in;
+            device_wrote(f->device, tokens, (size_t)step->n_rows * sizeof *tokens);
         }
 }
 
@@ -462,6 +464,9 @@ static void attend_some(const struct family_forward *f, uint32_t stream,
     }
     if (!away)
         device_attend_selected(f->device, &kv, p, 0, q, n_heads, out, scale);
+    if (away)
+        device_read(f->device, p->chosen,
+                    (size_t)(p->n_rows * p->n_heads * p->most) * sizeof *p->chosen);
     for (int64_t h = 0; away && h < kv.n_heads && device_runs(f->device); h++)
         attend_selected_head(f, stream, (uint32_t)h, p, row, t, q, n_heads / kv.n_heads, out,
                              scale);
@@ -795,17 +800,26 @@ void family_attend_latent(const struct family_forward *f, const struct family_la
 struct rows family_wanted(const struct family_forward *f, struct rows x)
 {
     struct rows y = device_rows(f->device, f->step->n_logits, x.width);
+    const size_t n_bytes = (size_t)y.n * sizeof(int32_t);
+    int32_t *wanted = device_bytes(f->device, n_bytes);
     int64_t row = 0, to = 0;
     device_prompt_rows(f->device, 0, 0);
-    for (int64_t i = 0; i < f->step->n_spans; i++) {
+    for (int64_t i = 0; wanted && i < f->step->n_spans; row += f->step->span[i++].n) {
         const struct family_span *s = &f->step->span[i];
-        const int64_t n = s->want == FAMILY_LOGITS_ALL ? s->n : s->want == FAMILY_LOGITS_LAST;
-        if (n)
-            device_copy(f->device, rows_slice(y, to, n), rows_slice(x, row + s->n - n, n));
-        row += s->n;
-        to += n;
+        int64_t n = s->want == FAMILY_LOGITS_ALL ? s->n : s->want == FAMILY_LOGITS_LAST;
+        for (; n; n--)
+            wanted[to++] = (int32_t)(row + s->n - n);
     }
+    device_wrote(f->device, wanted, n_bytes);
+    device_gather(f->device, y, x, wanted);
     return y;
+}
+
+void family_clear_rows(struct device *d, struct rows x)
+{
+    for (int64_t i = 0; i < x.n && device_runs(d); i++)
+        memset(x.at + i * x.stride, 0, (size_t)x.width * sizeof *x.at);
+    device_wrote_rows(d, x);
 }
 
 void family_tap_rows(const struct family_forward *f, enum family_tap tap, int layer,
@@ -817,8 +831,10 @@ void family_tap_rows(const struct family_forward *f, enum family_tap tap, int la
 
 void family_part_rows(const struct family_forward *f, const char *name, int layer, struct rows x)
 {
-    if (f->part && device_runs(f->device))
-        f->part(f->part_arg, name, layer, x);
+    if (!f->part || !device_runs(f->device))
+        return;
+    device_read_rows(f->device, x);
+    f->part(f->part_arg, name, layer, x);
 }
 
 void family_part_ints(const struct family_forward *f, const char *name, int layer, const int32_t *x,
@@ -827,6 +843,8 @@ void family_part_ints(const struct family_forward *f, const char *name, int laye
     if (!f->part || !device_runs(f->device))
         return;
     float *y = mem_calloc((size_t)(n * width), sizeof *y);
+    device_read(f->device, x, (size_t)(n * width) * sizeof *x);
+    device_read(f->device, count, (size_t)n * sizeof *count);
     for (int64_t i = 0; y && i < n * width; i++)
         y[i] = count && i % width >= count[i / width] ? -1.0f : (float)x[i];
     if (y)

@@ -649,9 +649,7 @@ static void mtp_begin(const void *self, struct family_round *r)
     for (int64_t i = 0; i < n && device_runs(d); i++) {
         round->pos[i] = step->span[i].at;
         if (r->from[i] >= step->span[i].at) /* nothing is kept of the position before */
-            /* a dry run does not get here */
-            // NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker)
-            memset(h.at + i * h.stride, 0, (size_t)g->n_back * sizeof *h.at);
+            family_clear_rows(d, rows_slice(h, i, 1));
     }
     device_prompt_rows(d, 0, 0);
     for (int t = 0; t < 2; t++)
@@ -691,7 +689,7 @@ static void attend(const struct pass *p, const struct layer *l, struct rows q, s
     family_attend_views(&p->f, l->stream, q, p->g->n_heads, o, p->view[l->sliding], 1.0f);
     for (int64_t i = 0; i < o.n && device_runs(p->d); i++)
         if (!p->pos[i])
-            memset(o.at + i * o.stride, 0, (size_t)o.width * sizeof *o.at);
+            family_clear_rows(p->d, rows_slice(o, i, 1));
 }
 
 static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x,
@@ -745,6 +743,8 @@ static void ordered_head(const struct mtp *g, struct device *d, struct rows y, s
     int32_t *best = device_bytes(d, (size_t)g->top_k * sizeof *best),
             *token = device_bytes(d, (size_t)n * sizeof *token);
     one_matmul(d, g->centroids, y, c);
+    device_read_rows(d, c);
+    device_read_rows(d, y);
     for (int64_t i = 0; i < y.n; i++) {
         float *to = device_runs(d) ? logits.at + i * logits.stride : NULL, least = INFINITY;
         const float *x = y.at ? y.at + i * y.stride : NULL;
@@ -752,9 +752,11 @@ static void ordered_head(const struct mtp *g, struct device *d, struct rows y, s
             choose(c.at + i * c.stride, g->n_centroids, g->top_k, best);
         for (int64_t k = 0; k < n && to; k++)
             token[k] = g->order[best[k / g->each] * g->each + k % g->each];
+        device_wrote(d, token, (size_t)n * sizeof *token);
         device_embed(d, row, g->embed, token, 1.0f);
         if (!device_runs(d))
             return;
+        device_read_rows(d, row);
         for (int64_t k = 0; k < n; k++) {
             double sum = 0;
             for (int64_t e = 0; e < g->n_embd; e++)
@@ -770,7 +772,9 @@ static void ordered_head(const struct mtp *g, struct device *d, struct rows y, s
         for (int64_t k = 0; k < n; k++)
             /* a dry run does not get here */
             to[token[k]] = row.at[k * row.stride]; // NOLINT(clang-analyzer-core.NullDereference)
+        device_wrote_rows(d, row);
     }
+    device_wrote_rows(d, logits);
 }
 
 static void mtp_next(const void *self, struct family_round *r, int64_t j, const int32_t *token,

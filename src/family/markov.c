@@ -43,6 +43,7 @@ void family_markov_sure(const struct family_markov *k, struct device *d, struct 
     if (k->follows && k->rank)
         device_embed(d, rows_columns(x, k->n_embd, k->rank), k->w1, token, 1.0f);
     device_matmul(d, &(struct device_product){k->sure, 0, x, c, NULL}, 1);
+    device_read_rows(d, c);
     for (int64_t i = 0; i < h.n && device_runs(d); i++) {
         const float p = 1.0f / (1.0f + kern_exp(-(c.at[i * c.stride] + k->bias)));
         out[i] = p >= 0 ? p : 0; /* what is no number is no confidence */

@@ -82,12 +82,13 @@ static void add(struct seeing *v, const struct session *s, int64_t most_rows)
     v->n_rows += n;
 }
 
-static void put_rows(const struct seeing *v, struct rows to)
+static void put_rows(const struct seeing *v, struct device *d, struct rows to)
 {
     for (int64_t i = 0, row = 0; i < v->n_spans && to.width; row += v->span[i++].n)
         for (int64_t k = 0; k < v->span[i].n; k++)
             memcpy(to.at + (row + k) * to.stride, v->deferred[i]->row + k * to.width,
                    (size_t)to.width * sizeof(float));
+    device_wrote_rows(d, to);
 }
 
 static void see(struct runner *r, const struct seeing *v)
@@ -104,7 +105,7 @@ static void see(struct runner *r, const struct seeing *v)
     const enum device_stage stage = device_set_stage(r->device, DEVICE_STAGE_OBSERVE);
     void *state = d->draft->observe_begin(d->self, &f);
     if (device_runs(r->device))
-        put_rows(v, d->draft->observed(d->self, state, v->n_rows));
+        put_rows(v, r->device, d->draft->observed(d->self, state, v->n_rows));
     d->draft->observe_end(d->self, &f, state);
     device_set_stage(r->device, stage);
     (void)session_device_end(r, &first, NULL); /* what could not be seen makes worse drafts */
@@ -170,8 +171,10 @@ bool session_deferred_plan(struct runner *r, int64_t n_spans, bool may)
     return waits;
 }
 
-void session_deferred_keep(const struct lane *l, const struct family_step *step, struct rows seen)
+void session_deferred_keep(const struct lane *l, const struct family_forward *f, struct rows seen)
 {
+    const struct family_step *step = f->step;
+    device_read_rows(f->device, seen);
     for (int64_t i = 0, row = 0; i < step->n_spans && seen.width; row += step->span[i++].n) {
         const struct deferred *to = l->item[i]->s->deferred;
         for (int64_t k = 0; k < step->span[i].n; k++)

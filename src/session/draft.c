@@ -78,12 +78,14 @@ uint64_t session_drafter_wide_bytes(const struct drafter *d, int64_t n_vocab)
                                 : 0;
 }
 
-ingle_status session_drafter_open(struct drafter *d, int64_t n_vocab, struct err *err)
+ingle_status session_drafter_open(struct drafter *d, struct device *device, int64_t n_vocab,
+                                struct err *err)
 {
     if (!has_wide(d, n_vocab))
         return INGLE_OK;
+    d->device = device;
     d->wide_bytes = (size_t)(ROUND_SPANS * n_vocab) * sizeof *d->wide;
-    d->wide = mem_big_alloc(d->wide_bytes);
+    d->wide = device_host_take(d->device, d->wide_bytes);
     if (!d->wide)
         return err_set(err, INGLE_NOMEM, "no %zu bytes for logits of drafts", d->wide_bytes);
     mem_fill(d->wide, d->wide_bytes); /* no round waits for the system */
@@ -92,7 +94,7 @@ ingle_status session_drafter_open(struct drafter *d, int64_t n_vocab, struct err
 
 void session_drafter_close(struct drafter *d)
 {
-    mem_big_free(d->wide, d->wide_bytes);
+    device_host_give(d->device, d->wide, d->wide_bytes);
     session_words_free(d->words);
 }
 
@@ -111,10 +113,12 @@ static void choose_words(const struct drafter *d, int64_t n_vocab, struct family
 {
     if (!d->words)
         return;
-    if (session_words_choose(d->words, &r->only, &r->n_only))
-        for (int64_t i = 0; i < ROUND_SPANS * n_vocab && r->n_only; i++)
-            d->wide[i] = FAMILY_NEVER;
     r->wide = (struct rows){d->wide, ROUND_SPANS, n_vocab, n_vocab};
+    if (!session_words_choose(d->words, &r->only, &r->n_only) || !r->n_only)
+        return;
+    for (int64_t i = 0; i < ROUND_SPANS * n_vocab; i++)
+        d->wide[i] = FAMILY_NEVER;
+    device_wrote_rows(d->device, r->wide);
 }
 
 const struct device_columns *session_draft_part(const struct runner *r, int64_t *n)
@@ -176,8 +180,7 @@ void session_drafter_forward(const struct drafter *d, const struct family *famil
     family->forward(self, &target);
     if (l && l->deferred) {
         if (device_runs(f->device))
-            session_deferred_keep(l, f->step,
-                                  d->draft->observed(d->self, s.state, f->step->n_rows));
+            session_deferred_keep(l, f, d->draft->observed(d->self, s.state, f->step->n_rows));
         return;
     }
     const enum device_stage stage = device_set_stage(f->device, DEVICE_STAGE_OBSERVE);
@@ -311,6 +314,7 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
             break;
         round.out = (struct rows){l->logits, n, n_vocab, n_vocab};
         drafter->draft->next(drafter->self, &round, d->j, d->before, n, round.out, d->confidence);
+        device_read_rows(r->device, round.out);
         d->logits = round.out.at;
         r->drafter.part = round.only;
         /* rows of the drafter's own may have any columns */

@@ -37,6 +37,7 @@ struct drafter {
     struct words *words; /* owned: what drafts come from */
     float *wide;         /* owned: f32 [ROUND_SPANS][n_vocab] */
     size_t wide_bytes;
+    struct device *device; /* that wide is from */
     /* [n_part]: of the logits that are drawn from; session_draft_part() */
     const struct device_columns *part;
     int64_t n_part;
@@ -189,7 +190,8 @@ ingle_status session_drafter_init(struct drafter *d, const struct runner_options
                                 struct kv_spec *target, struct err *err);
 /* Bytes of logits of several drafts. */
 uint64_t session_drafter_wide_bytes(const struct drafter *d, int64_t n_vocab);
-ingle_status session_drafter_open(struct drafter *d, int64_t n_vocab, struct err *err);
+ingle_status session_drafter_open(struct drafter *d, struct device *device, int64_t n_vocab,
+                                struct err *err);
 void session_drafter_close(struct drafter *d);
 /* Scratch of a round. */
 size_t session_drafter_dry_run(const struct drafter *d, struct device *device,
@@ -218,7 +220,7 @@ void session_deferred_observe(struct runner *r, const struct session *const *s, 
  * room for them. */
 bool session_deferred_plan(struct runner *r, int64_t n_spans, bool may);
 /* Keeps what it would have seen of such a step; then, of each session that moved by it. */
-void session_deferred_keep(const struct lane *l, const struct family_step *step, struct rows seen);
+void session_deferred_keep(const struct lane *l, const struct family_forward *f, struct rows seen);
 void session_deferred_commit(const struct session *s, int64_t at, int64_t n);
 
 /* Between these two a step runs on the device, which may lie between the pieces of another one.

@@ -191,7 +191,7 @@ static ingle_status make_lanes(struct runner *r, struct err *err)
         struct lane *l = &r->lane[i];
         l->most = i ? num_min(BETWEEN_ROWS, r->max_rows) : r->max_rows;
         l->max_rows = i ? l->most : r->all_rows;
-        l->logits = mem_big_alloc(r->logits_bytes);
+        l->logits = device_host_take(r->device, r->logits_bytes);
         l->span = mem_calloc((size_t)l->max_rows, sizeof *l->span);
         l->item = mem_calloc((size_t)l->max_rows, sizeof *l->item);
         l->branch = mem_calloc((size_t)l->max_rows, sizeof(struct session_branch *));
@@ -270,7 +270,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
         s = make_lanes(r, err);
     }
     if (!s)
-        s = session_drafter_open(&r->drafter, info->n_vocab, err);
+        s = session_drafter_open(&r->drafter, d, info->n_vocab, err);
     if (s)
         session_runner_free(r);
     else
@@ -298,7 +298,7 @@ void session_runner_free(struct runner *r)
     kv_pool_free(r->pool);
     kv_spec_release(&r->spec);
     for (int i = 0; i < SESSION_LANES; i++) {
-        mem_big_free(r->lane[i].logits, r->logits_bytes);
+        device_host_give(r->device, r->lane[i].logits, r->logits_bytes);
         mem_free(r->lane[i].span);
         mem_free(r->lane[i].item);
         mem_free(r->lane[i].branch);
@@ -485,6 +485,7 @@ ingle_status session_forward(struct runner *r, const struct family_step *step, f
     session_device_begin(r, &first, cancel);
     family_prompt_rows(&f);
     session_drafter_forward(&r->drafter, r->family, r->self, &f, &r->lane[r->depth - 1]);
+    device_read_rows(r->device, f.logits);
     for (int64_t i = 0; i < step->n_spans; i++)
         kv_timeline_pin(step->span[i].timeline, false);
     return session_device_end(r, &first, err);
