@@ -5,3 +5,4 @@ add_executable(ingle-emu tests/gpu/api_emu.c $<TARGET_OBJECTS:cli> $<TARGET_OBJE
 target_link_libraries(ingle-emu PRIVATE gpu_emu lm PkgConfig::EDIT PkgConfig::MICROHTTPD PkgConfig::CURL)
 
 ingle_gpu_test(gpu_models tests/gpu/models.c tests/golden/golden.c tests/gpu/api_emu.c)
+ingle_gpu_test(gpu_streams tests/gpu/streams.c tests/gpu/api_emu.c)
