@@ -11,7 +11,7 @@
 #include "device/gpu/card.h"
 
 enum {
-    WIDTH = 64, TAIL = 16, HEADS = 5, WINDOW = 128, TOP = 24, KEY_WIDTH = 32, KEY_HEADS = 3,
+    WIDTH = 64, TAIL = 16, HEADS = 2, WINDOW = 128, TOP = 24, KEY_WIDTH = 32, KEY_HEADS = 3,
     PAIRS = 8, KV_HEADS = 2, GROUP = 3, HEAD = 32, CONTEXT = 300, PAGES = CONTEXT / KERN_PAGE + 1
 };
 
@@ -61,7 +61,7 @@ static int always_card(void *arg, enum device_op op)
 static void open_world(struct world *w, bool card, enum kern_kv_codec c)
 {
     struct err e;
-    const struct device_options o = {.n_threads = 1, .cpu = card ? UINT32_MAX : 0};
+    const struct device_options o = {.n_threads = 1, .cpu = UINT32_MAX};
     const enum kern_kv_codec kv = c == KERN_KV_FP8 ? KERN_KV_Q8_0 : c;
     *w = (struct world){.card = card, .codec = c};
     OK(device_create(&w->d, &o, &e));
@@ -78,13 +78,16 @@ static void open_world(struct world *w, bool card, enum kern_kv_codec c)
     const size_t kb = kern_kv_block_bytes(kv, true, HEAD);
     const size_t head_bytes = kb + kern_kv_block_bytes(kv, false, HEAD);
     w->kv = (struct device_kv){kv, kv, KV_HEADS, HEAD, HEAD, w->page_bytes, head_bytes, kb, NULL};
-    w->page_bytes += KV_HEADS * head_bytes;
+    w->page_bytes = (w->page_bytes + KV_HEADS * head_bytes + 63) / 64 * 64;
     uint8_t *zeros = calloc(1, w->page_bytes);
     for (int i = 0; i < PAGES; i++) {
-        w->page[i] = card ? device_own_take(w->d, w->page_bytes) : calloc(1, w->page_bytes);
+        w->page[i] =
+            card ? device_own_take(w->d, w->page_bytes) : aligned_alloc(64, w->page_bytes);
         assert_non_null(w->page[i]);
         if (card)
             device_own_put(w->d, w->page[i], zeros, w->page_bytes);
+        else
+            memset(w->page[i], 0, w->page_bytes);
     }
     free(zeros);
     OK(device_vector_create(&w->norm, w->d, input + 100, WIDTH, &e));
