@@ -168,9 +168,15 @@ static int64_t before(const struct device_matmul_args *a, int64_t i)
     return j;
 }
 
+/* The host's list of them; what they are lies behind it, on the card. */
+static size_t ready_bytes(int64_t n)
+{
+    return device_round64((size_t)n * sizeof(struct ready));
+}
+
 size_t device_gpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a)
 {
-    size_t n = 0;
+    size_t n = ready_bytes(a->n);
     (void)d;
     for (int64_t i = 0; i < a->n; i++)
         if (a->p[i].w->m.act != KERN_ACT_F32 && before(a, i) == i)
@@ -194,15 +200,15 @@ static void one_product(struct device *d, const struct device_matmul_args *a,
 
 GPU_RUN(matmul)
 {
-    enum { MOST = 64 };
     const struct device_matmul_args *a = args;
-    struct ready some[MOST], *ready = some;
+    struct ready *ready = scratch;
     uint8_t *at = device_gpu_twin(d->gpu, scratch);
+    if (!at)
+        return false;
+    at += ready_bytes(a->n);
     for (int64_t i = 0; i < a->n; i++)
         if (a->p[i].y.n && !has(d, a->p[i].w))
             return false;
-    if (a->n > MOST && !(ready = device_gpu_room(d->gpu, (size_t)a->n * sizeof *ready)))
-        return false;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
         const int64_t j = before(a, i);
