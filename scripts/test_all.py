@@ -166,6 +166,21 @@ def checks(tally):
         one(tally, "names", "python3", "scripts/check_names.py", "out/release")
 
 
+def ptx(tally):
+    """What the compiler has made of the kernels for cards."""
+    if not done(tally, "build release"):
+        return
+    if not list((OUT / "release/gpu").glob("*.ptx")):
+        tally.skip("ptx", "the build has found no clang")
+        return
+    one(tally, "ptx", "python3", "scripts/gpu_ptx.py")
+    tools = [shutil.which("ptxas") or "/usr/local/cuda/bin/ptxas"]
+    if not os.access(tools[0], os.X_OK):
+        tally.skip("sass", "there is no ptxas")
+    else:
+        one(tally, "sass", "python3", "scripts/gpu_sass.py", "--ptxas", *tools)
+
+
 def release(tally):
     ctest(tally, "release")
 
@@ -307,11 +322,11 @@ def clients(tally):
             tally.add(status == 0, f"client {script.stem}", f"{time.monotonic() - start:.0f} s", log)
 
 
-SHORT = (checks, release)
+SHORT = (checks, ptx, release)
 GATE = (*SHORT, asan, tsan, serve, clang, tidy)
 SOAK = (*GATE, long, fuzz)
 STAGES = {f.__name__: f for f in (*SOAK, clients)}
-NEEDS = {"release": "build release", "checks": "build release", "serve": "build release", "clients": "build release",
+NEEDS = {"release": "build release", "ptx": "build release", "checks": "build release", "serve": "build release", "clients": "build release",
          "long": "build release", "asan": "build asan", "tsan": "build tsan", "fuzz": "build fuzz"}  # others: their own name
 SETS = {"": SHORT, "all": GATE, "soak": SOAK}
 

@@ -2,6 +2,7 @@
 /* The words that kernels are written in, on the emulator, against plain C. */
 #include "unit/unit.h"
 
+#include "device/gpu/image.h"
 #include "device/gpu/kernels/kernels.h"
 #include "gpu/emu.h"
 #include "quant/quant.h"
@@ -183,12 +184,34 @@ static void test_errors(void **state)
     }
 }
 
+/* Code that the build has made is found by the card's capability; a build without any is right. */
+static void test_image(void **state)
+{
+    (void)state;
+    struct gpu_image image;
+    assert_false(device_gpu_image("words", 70, &image));
+    assert_false(device_gpu_image("no_such_module", 90, &image));
+    if (!device_gpu_codes->module)
+        skip();
+    for (int capability = 75; capability <= 120; capability += 15) {
+        char target[32];
+        assert_true(device_gpu_image("words", capability, &image));
+        const char *text = image.at;
+        assert_int_equal(text[image.n_bytes - 1], 0);
+        (void)snprintf(target, sizeof target, ".target sm_%d", capability < 80 ? 75 : 80);
+        assert_non_null(strstr(text, target));
+        assert_non_null(strstr(text, ".version 7.5"));
+        assert_int_equal(device_gpu_image("words_matrix", capability, &image), capability >= 80);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_words),
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_image),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels - those of kernels.inc: found, loaded, launched. */
 #include "device/gpu/card.h"
+#include "device/gpu/image.h"
 
 static const struct {
     const char *name, *module;
@@ -28,9 +29,10 @@ static struct gpu_module *module_of(struct device *d, int number)
     if (g->module_tried[number])
         return g->module[number];
     g->module_tried[number] = true;
-    if (10 * g->info.major + g->info.minor < modules[number].least)
+    const int capability = 10 * g->info.major + g->info.minor;
+    if (capability < modules[number].least)
         return NULL;
-    if (!g->api.has_kernels && !device_gpu_image(image.module, modules[number].least, &image)) {
+    if (!g->api.has_kernels && !device_gpu_image(image.module, capability, &image)) {
         report(d->sink, INGLE_REPORT_WARN, "fallback", image.module,
                "this build has no code for cards of it: the processor computes");
         return NULL;

@@ -1,0 +1,22 @@
+/*
+ * image - code of kernels in this library: PTX, which a driver compiles for its card, or machine
+ * code, where the build had an assembler.
+ */
+#ifndef INGLE_DEVICE_GPU_IMAGE_H
+#define INGLE_DEVICE_GPU_IMAGE_H
+
+#include "device/gpu/api.h"
+
+struct device_gpu_code {
+    const char *module;
+    int least;  /* compute capability, as 75 */
+    bool exact; /* machine code: of cards with the same major number */
+    const uint8_t *begin, *end; /* PTX ends with a zero */
+};
+/* The build's; the last has no module. */
+extern const struct device_gpu_code device_gpu_codes[];
+
+/* Code of a module for a card of that compute capability; false: the build has made none. */
+bool device_gpu_image(const char *module, int capability, struct gpu_image *out);
+
+#endif
