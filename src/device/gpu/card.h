@@ -62,6 +62,7 @@ struct device_gpu {
     struct device_card_info info;
     struct gpu_stream *stream;
     bool opened, lost;
+    bool has_experts; /* device_own_bytes(): the store of experts has slots on the card */
     const char *lost_at;
     uint64_t budget, used; /* bytes of the card that may be taken, and are */
     pthread_mutex_t lock;  /* guards the lists below, and budget's use */
@@ -149,6 +150,9 @@ const uint8_t *device_gpu_weights(const struct device_matrix *m, int64_t index);
 
 /* Runs it on the processor; what of pages and matrices lies on the card is copied for it. */
 void device_gpu_on_host(struct device *d, enum device_op op, const void *args, void *scratch);
+/* An operation on a side that it is known to have. */
+void device_gpu_on_side(struct device *d, enum device_op op, const void *args, void *scratch,
+                        enum device_side side);
 /* Products and experts of which some lie on the card: each side has its own. */
 void device_gpu_divide(struct device *d, enum device_op op, const void *args, void *scratch);
 

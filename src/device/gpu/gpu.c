@@ -177,23 +177,34 @@ static void look_at(void *arg, const struct gpu_use *use)
 
 enum place { PLACE_ANY, PLACE_HOST, PLACE_CARD, PLACE_BOTH };
 
-static enum place with(enum place a, const struct device_matrix *m, int64_t index)
+static enum place with(enum place a, bool on_card)
 {
-    const enum place p = device_gpu_weights(m, index) ? PLACE_CARD : PLACE_HOST;
+    const enum place p = on_card ? PLACE_CARD : PLACE_HOST;
     return a == PLACE_ANY || a == p ? p : PLACE_BOTH;
 }
 
-static enum place mlp_place(const struct device_mlp *m)
+static enum place part_place(const struct device_mlp *m, int64_t e)
+{
+    enum place p = with(PLACE_ANY, device_gpu_weights(m->gate, e) != NULL);
+    p = with(p, device_gpu_weights(m->down, e) != NULL);
+    return m->up ? with(p, device_gpu_weights(m->up, e) != NULL) : p;
+}
+
+/* Matrices of one gated product on different sides: the processor has them all. */
+static enum place mlp_place(struct device *d, const struct device_mlp *m)
 {
     enum place p = PLACE_ANY;
-    for (int64_t e = 0; e < m->gate->n_stack; e++) {
-        if (m->gate->n_stack > 1 && (m->first[e + 1] == m->first[e] || (m->only && !m->only[e])))
-            continue;
-        p = with(p, m->gate, e);
-        if (m->up)
-            p = with(p, m->up, e);
-        p = with(p, m->down, e);
+    const int64_t n = m->gate->n_stack;
+    if (!m->gate->each) {
+        p = part_place(m, 0);
+        return p == PLACE_BOTH ? PLACE_HOST : p;
     }
+    device_gpu_read(d, m->first, (size_t)(n + 1) * sizeof *m->first);
+    if (m->only)
+        device_gpu_read(d, m->only, (size_t)n);
+    for (int64_t e = 0; e < n; e++)
+        if (m->first[e + 1] > m->first[e] && (!m->only || m->only[e]))
+            p = with(p, part_place(m, e) == PLACE_CARD);
     return p;
 }
 
@@ -244,18 +255,18 @@ static enum place page_place(struct device_gpu *g, enum device_op op, const void
     }
 }
 
-static enum place weight_place(enum device_op op, const void *args)
+static enum place weight_place(struct device *d, enum device_op op, const void *args)
 {
     enum place p = PLACE_ANY;
     if (op == DEVICE_OP_matmul) {
         const struct device_matmul_args *a = args;
         for (int64_t i = 0; i < a->n; i++)
             if (a->p[i].y.n)
-                p = with(p, a->p[i].w, a->p[i].index);
+                p = with(p, device_gpu_weights(a->p[i].w, a->p[i].index) != NULL);
     } else if (op == DEVICE_OP_mlp) {
-        p = mlp_place(((const struct device_mlp_args *)args)->m);
+        p = mlp_place(d, ((const struct device_mlp_args *)args)->m);
     } else if (op == DEVICE_OP_embed) {
-        p = with(p, ((const struct device_embed_args *)args)->m, 0);
+        p = with(p, device_gpu_weights(((const struct device_embed_args *)args)->m, 0) != NULL);
     }
     return p;
 }
@@ -269,7 +280,7 @@ static enum place place_of(struct device *d, enum device_op op, const void *args
     device_gpu_uses(op, args, look_at, &l);
     if (l.foreign)
         return PLACE_HOST;
-    enum place p = weight_place(op, args);
+    enum place p = weight_place(d, op, args);
     if (p == PLACE_ANY)
         p = page_place(g, op, args);
     if (p == PLACE_HOST || p == PLACE_BOTH) /* the card cannot read there */
@@ -359,22 +370,27 @@ static bool on_card(struct device *d, enum device_op op, const void *args, void 
     return true;
 }
 
-static void run(struct device *d, enum device_op op, const void *args, void *scratch)
+void device_gpu_on_side(struct device *d, enum device_op op, const void *args, void *scratch,
+                        enum device_side side)
 {
     struct device_gpu *g = d->gpu;
-    const enum place p = place_of(d, op, args);
-    if (p == PLACE_BOTH) {
-        device_gpu_divide(d, op, args, scratch);
+    if (side == DEVICE_CARD && on_card(d, op, args, scratch))
         return;
-    }
-    if (p == PLACE_CARD && on_card(d, op, args, scratch))
-        return;
-    if (p == PLACE_CARD && !is_hosts(op) && !g->stood_in[op] && !g->lost) {
+    if (side == DEVICE_CARD && !is_hosts(op) && !g->stood_in[op] && !g->lost) {
         g->stood_in[op] = true;
         report(d->sink, INGLE_REPORT_WARN, "fallback", op_name[op],
                "the card has no kernel for it: the processor stands in");
     }
     stand_in(d, op, args, scratch);
+}
+
+static void run(struct device *d, enum device_op op, const void *args, void *scratch)
+{
+    const enum place p = place_of(d, op, args);
+    if (p == PLACE_BOTH)
+        device_gpu_divide(d, op, args, scratch);
+    else
+        device_gpu_on_side(d, op, args, scratch, p == PLACE_CARD ? DEVICE_CARD : DEVICE_HOST);
 }
 
 static size_t scratch_of(const struct device *d, enum device_op op, const void *args)

@@ -429,7 +429,7 @@ struct gpu_own *device_gpu_own_of(struct device_gpu *g, const void *at)
 
 static uint64_t own_bytes(const struct device *d)
 {
-    return d->gpu->lost ? 0 : d->gpu->budget - d->gpu->used;
+    return d->gpu->lost || !d->gpu->has_experts ? 0 : d->gpu->budget - d->gpu->used;
 }
 
 static void *own_take(struct device *d, size_t n_bytes)

@@ -3,6 +3,9 @@
 #include "device/gpu/run.h"
 
 gpu_run_fn *const device_gpu_run[DEVICE_OPS] = {
+    [DEVICE_OP_embed] = device_gpu_run_embed,
+    [DEVICE_OP_matmul] = device_gpu_run_matmul,
+    [DEVICE_OP_mlp] = device_gpu_run_mlp,
     [DEVICE_OP_copy] = device_gpu_run_copy,
     [DEVICE_OP_norm] = device_gpu_run_norm,
     [DEVICE_OP_add_norm] = device_gpu_run_add_norm,
@@ -33,8 +36,11 @@ gpu_run_fn *const device_gpu_run[DEVICE_OPS] = {
 
 size_t device_gpu_scratch(const struct device *d, enum device_op op, const void *args)
 {
-    (void)d;
     switch (op) {
+    case DEVICE_OP_matmul:
+        return device_gpu_matmul_scratch(d, args);
+    case DEVICE_OP_mlp:
+        return device_gpu_mlp_scratch(d, args);
     case DEVICE_OP_attend:
         return device_gpu_attend_scratch(args);
     case DEVICE_OP_attend_latent:
@@ -44,11 +50,4 @@ size_t device_gpu_scratch(const struct device *d, enum device_op op, const void 
     default:
         return 0;
     }
-}
-
-const char *device_card_refuses(struct device *d, const struct device_matrix *m)
-{
-    (void)d;
-    (void)m;
-    return "the card has no kernel for it";
 }
