@@ -442,6 +442,13 @@ struct ingle_engine_options {
     int32_t image_tokens;
     /* bytes of encoders' results that are kept; 0: 256 MiB, or 16 of the largest pictures */
     uint64_t media_cache;
+    /* A graphics card that computes a part, with the same bits: "auto" (or NULL: the first that
+     * can, without a word if there is none), "off", or its number, "0" for the first */
+    const char *gpu;
+    /* the layers that it has: "auto" (or NULL: as many as its memory holds), "all", "12" (the first
+     * 12), "8-20" (8 to 19), "99+" (the first 99, or all if there are fewer) */
+    const char *gpu_layers;
+    uint64_t gpu_bytes;    /* of its memory; 0: all that is free but a reserve */
 };
 
 enum { INGLE_PLAN_ITEMS = 16 };
@@ -478,6 +485,13 @@ struct ingle_plan {
      * such a session so many tokens are in memory.  Zeros: all are. */
     uint64_t kv_disk_session_bytes, kv_disk_bytes, kv_disk_limit_bytes;
     int64_t kv_pool_tokens;
+    /* The card, "": none computes; its layers [first, end), with their experts or without; what it
+     * takes of its memory, and may. */
+    char gpu[64];
+    int64_t gpu_first, gpu_end;
+    bool gpu_experts;
+    uint64_t gpu_bytes, gpu_limit_bytes;
+    uint64_t item_gpu_bytes[INGLE_PLAN_ITEMS]; /* of each item: on the card */
 };
 
 /* What an engine would take, before anything large is taken. */
@@ -585,6 +599,11 @@ struct ingle_engine_info {
     uint64_t mmproj_bytes;   /* of their weights and scratch */
     int32_t image_tokens;    /* in effect: 280; INGLE_MEDIA_AUTO */
     uint64_t media_cache;    /* bytes of results that may be kept */
+    /* the card that computes layers [first, end), with their experts or without; "": none */
+    char gpu[64];
+    int64_t gpu_first, gpu_end;
+    bool gpu_experts, gpu_lost; /* lost: it has failed, and the processor goes on */
+    uint64_t gpu_bytes;         /* of weights on it */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 

@@ -53,7 +53,8 @@ enum cli_foreign_kind { /* cli/foreign.inc */
                         CLI_FOREIGN_ONLY,
                         CLI_FOREIGN_ORDER,
                         CLI_FOREIGN_UNLESS,
-                        CLI_FOREIGN_MIB
+                        CLI_FOREIGN_MIB,
+                        CLI_FOREIGN_MOST
 };
 struct cli_foreign {
     const char *of, *name, *letters; /* letters, ours, note: or NULL */

@@ -47,6 +47,11 @@ static void print_plan_json(const struct ingle_plan *p)
     for (int i = 0; i < p->n_items; i++)
         printf("%s\"%s\": %llu", i ? ", " : "", p->item[i].name,
                (unsigned long long)p->item[i].bytes);
+    fputs("}, \"gpu\": {\"name\": ", stdout);
+    cli_print_json(p->gpu, strlen(p->gpu));
+    printf(", \"layers\": [%lld, %lld], \"experts\": %s, \"bytes\": %llu, \"limit_bytes\": %llu",
+           (long long)p->gpu_first, (long long)p->gpu_end, p->gpu_experts ? "true" : "false",
+           (unsigned long long)p->gpu_bytes, (unsigned long long)p->gpu_limit_bytes);
     printf(
         "}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"point_bytes\": %llu, \"fits\": %s, "
         "\"ctx\": %lld, "
@@ -66,12 +71,29 @@ static void print_plan_json(const struct ingle_plan *p)
         p->advice);
 }
 
+static void print_row(bool gpu, const char *name, uint64_t bytes, uint64_t gpu_bytes)
+{
+    printf("%-18s %10s", name, SIZE_OF(bytes));
+    if (gpu)
+        printf(" %10s", gpu_bytes ? SIZE_OF(gpu_bytes) : "");
+    putchar('\n');
+}
+
 static void print_plan_text(const struct ingle_plan *p)
 {
+    const bool gpu = p->gpu[0] != 0;
+    if (gpu)
+        printf("%-18s %10s %10s\n", "", "memory", "card");
     for (int i = 0; i < p->n_items; i++)
-        printf("%-18s %10s\n", p->item[i].name, SIZE_OF(p->item[i].bytes));
-    printf("%-18s %10s\n%-18s %10s\n", "together", SIZE_OF(p->total_bytes), "free",
-           SIZE_OF(p->limit_bytes));
+        print_row(gpu, p->item[i].name, p->item[i].bytes, p->item_gpu_bytes[i]);
+    print_row(gpu, "together", p->total_bytes, p->gpu_bytes);
+    print_row(gpu, "free", p->limit_bytes, p->gpu_limit_bytes);
+    if (gpu && p->gpu_end > p->gpu_first)
+        printf("%s computes layers %lld to %lld%s; memory has a copy of them\n", p->gpu,
+               (long long)p->gpu_first, (long long)p->gpu_end - 1,
+               p->expert_bytes && !p->gpu_experts ? ", their experts stay with the processor" : "");
+    else if (gpu)
+        printf("%s: no layer is on it\n", p->gpu);
     printf("context %lld tokens, steps of %lld, keys and values %s: %s%s\n", (long long)p->n_ctx,
            (long long)p->max_rows, p->kv,
            !p->fits     ? "does not fit; "

@@ -121,6 +121,9 @@ void cli_foreign_say(const struct cli_foreign *f, char *out, size_t n)
     case CLI_FOREIGN_WORD:
         snprintf(out, n, "it is --%s here: %s", f->ours, f->note);
         break;
+    case CLI_FOREIGN_MOST:
+        snprintf(out, n, "it is --%s here, %s", f->ours, f->note);
+        break;
     case CLI_FOREIGN_HUB:
         snprintf(out, n, "it is --%s hf:... here", f->ours);
         break;
@@ -188,6 +191,7 @@ void cli_foreign_markdown(FILE *to)
                                             [CLI_FOREIGN_UNLESS] = "yes",
                                             [CLI_FOREIGN_SOME] = "yes",
                                             [CLI_FOREIGN_MIB] = "yes",
+                                            [CLI_FOREIGN_MOST] = "yes",
                                             [CLI_FOREIGN_DONE] = "with a note",
                                             [CLI_FOREIGN_MAYBE] = "with a note",
                                             [CLI_FOREIGN_TAKEN] = "with a note and its value",

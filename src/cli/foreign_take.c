@@ -201,6 +201,15 @@ ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, co
         out->name = f->ours;
         out->value = out->room;
         return INGLE_OK;
+    case CLI_FOREIGN_MOST:
+        snprintf(out->room, sizeof out->room, "%s",
+                 *value == '-' && value[1] >= '0' && value[1] <= '9' ? "all" : value);
+        if (*value >= '0' && *value <= '9' && strspn(value, "0123456789") == strlen(value) &&
+            strlen(value) < 12)
+            snprintf(out->room, sizeof out->room, "%s+", value);
+        out->name = f->ours;
+        out->value = out->room;
+        return INGLE_OK;
     case CLI_FOREIGN_WORD:
     case CLI_FOREIGN_SOME:
         return word(f, spelt, value, out, notes, err);

@@ -36,6 +36,8 @@ uint64_t device_card_left(const struct device *d);
 /* Where a matrix that is made from now on is to lie; DEVICE_HOST at first. */
 enum device_side { DEVICE_HOST, DEVICE_CARD };
 void device_set_side(struct device *d, enum device_side side);
+/* The same of one that is made, before it is loaded. */
+void device_matrix_want(struct device_matrix *m, enum device_side side);
 /* It is loaded: one that is to lie on the card goes there.  What the card cannot compute with, or
  * has no room for, stays with the host, reported.  The host's memory stays the caller's; what the
  * card has is not read there any more. */

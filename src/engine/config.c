@@ -277,6 +277,17 @@ static const struct ingle_option *experiment(const char *where, const char **val
     return o;
 }
 
+static ingle_status check_gpu(const struct ingle_option *o, const char *name, const char *value,
+                              struct err *err)
+{
+    const bool size = o->kind == INGLE_OPTION_SIZE;
+    double bytes = 0;
+    if (size && !parse_number(value, &bytes))
+        return INGLE_OK; /* check() has said so */
+    return engine_gpu_check(strcmp(name, "gpu") == 0 ? value : NULL,
+                            strcmp(name, "gpu-layers") == 0 ? value : NULL, (uint64_t)bytes, err);
+}
+
 static ingle_status set(struct ingle_config *c, const char *where, const char *name,
                         const char *value, struct err *err)
 {
@@ -297,6 +308,8 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
     struct kern_select select;
     if (!st && strcmp(name, "kv-select") == 0)
         st = engine_select_parse("option '--kv-select'", value, &select, err);
+    if (!st && strncmp(name, "gpu", 3) == 0)
+        st = check_gpu(o, name, value, err);
     int32_t image_tokens;
     if (!st && strcmp(name, "image-tokens") == 0 && !image_tokens_of(value, &image_tokens))
         st = err_set(err, INGLE_ARG,
@@ -403,6 +416,9 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     out->numa = ingle_config_text(c, "numa", 0);
     out->cpu = ingle_config_text(c, "cpu", 0);
     out->numerics = ingle_config_text(c, "numerics", 0);
+    out->gpu = ingle_config_text(c, "gpu", 0);
+    out->gpu_layers = ingle_config_text(c, "gpu-layers", 0);
+    out->gpu_bytes = (uint64_t)ingle_config_number(c, "gpu-memory");
     out->kv = ingle_config_text(c, "kv", 0);
     out->kv_k = ingle_config_text(c, "kv-k", 0);
     out->kv_v = ingle_config_text(c, "kv-v", 0);

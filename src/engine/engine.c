@@ -185,6 +185,8 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
         st = read_device_options(e, o, &d, err);
     if (!st)
         st = device_create(&e->device, &d, err);
+    if (!st)
+        st = engine_gpu_open(e, o, err);
     if (st)
         return st;
     const struct io_meta *meta = e->own_meta ? e->own_meta : io_metadata(e->model->file);
@@ -713,6 +715,10 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     engine_paging_plan(e, r, &need.part, n_sessions, out);
     snprintf(out->kv, sizeof out->kv, "%s", kv_types_name(&r->kv).at);
     fill_plan(e, &need, out);
+    st = engine_gpu_plan(e, o, r, r->kv_budget_bytes,
+                         need.part.arena_bytes + need.part.logits_bytes, out, err);
+    if (st)
+        return st;
     out->expert_bytes = model_expert_bytes(e->weights);
     for (size_t i = 0; i < model_n_experts(e->weights); i++)
         out->n_experts += (uint64_t)model_experts_at(e->weights, i)->n;
@@ -930,6 +936,7 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     if (!o->cache_bytes) /* prefixes stay in all the memory that sessions leave */
         r.tree_budget_bytes = r.kv_budget_bytes;
     const struct model_load_options load = load_options(e, o);
+    engine_gpu_place(e);
     st = model_load_with(e->weights, &load, err);
     if (!st)
         st = find_identity(e, &load, err);
@@ -1044,6 +1051,7 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
              e->select_why ? e->select_why : "");
     engine_paging_count(e, &out->paging);
     engine_media_info(e, out);
+    engine_gpu_info(e, out);
 }
 
 const uint64_t *ingle_engine_expert_hits(const struct ingle_engine *e, int64_t layer)

@@ -2,6 +2,7 @@
  * engine - the rooms behind include/ingle/ingle.h.
  *
  * model.c    opening a file: tokenizer, chat format, what it says about answers
+ * gpu.c      what lies on a card
  * folder.c   the one model that a path stands for
  * relatives.c  files that are no model of a family here
  * vocab.c    GGUF metadata to a tokenizer
@@ -71,6 +72,15 @@ struct ingle_model {
     struct engine_rates rates;
 };
 
+/* What is to lie on a card. */
+struct engine_gpu {
+    bool asked;         /* somebody wants one, or layers on it */
+    int64_t first, end; /* layers; first == end: none */
+    bool experts, head; /* with those of the layers; with what comes behind the last one */
+    uint64_t weights, pages, rows, limit; /* bytes; limit: that it may take */
+    const char *why;    /* why no layer is there, or NULL */
+};
+
 struct ingle_engine {
     struct ingle_model *model;
     struct link_events *events; /* NULL: prefixes are told to nobody */
@@ -83,6 +93,7 @@ struct ingle_engine {
     void *self; /* the family's */
     struct family_info info;
     struct runner *runner;
+    struct engine_gpu gpu;
     const char *cpu, *numerics;
     char kv[256]; /* what keys and values are kept as */
     uint64_t weight_bytes, identity, form; /* weight_bytes: in memory */
@@ -208,6 +219,20 @@ MUST_CHECK ingle_status engine_sparse_open(struct ingle_engine *e,
                                            const struct kv_types *kv, struct err *err);
 /* Says once that it was asked for in vain. */
 void engine_sparse_refuse(struct ingle_engine *e);
+
+/* gpu.c: after the device is made; "auto" where nobody says. */
+MUST_CHECK ingle_status engine_gpu_check(const char *gpu, const char *layers, uint64_t bytes,
+                                         struct err *err);
+MUST_CHECK ingle_status engine_gpu_open(struct ingle_engine *e,
+                                        const struct ingle_engine_options *o, struct err *err);
+/* The plan is made but for it: kv_bytes of pages, rows: what steps have for themselves. */
+MUST_CHECK ingle_status engine_gpu_plan(struct ingle_engine *e,
+                                        const struct ingle_engine_options *o,
+                                        const struct runner_options *r, uint64_t kv_bytes,
+                                        uint64_t rows, struct ingle_plan *out, struct err *err);
+/* Before the weights are loaded. */
+void engine_gpu_place(struct ingle_engine *e);
+void engine_gpu_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 
 /* select.c: "off" (or NULL), "1/16", "1/16,least=16".  what: whose value it is, in errors. */
 MUST_CHECK ingle_status engine_select_parse(const char *what, const char *text,

@@ -158,6 +158,7 @@ struct kv_stream {
     size_t at;         /* where the stream begins */
     size_t head_bytes; /* from one head's key block to the next one's */
     size_t v_at;       /* from a head's key block to its value block */
+    size_t n_bytes;    /* of all of it */
 };
 
 struct kv_spec {

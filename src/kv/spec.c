@@ -133,6 +133,7 @@ static ingle_status spec_stream(struct kv_spec *s, struct kv_stream *st, struct 
         return status;
     size_t *end = &s->group[st->group].page_bytes;
     st->at = *end;
+    st->n_bytes = bytes;
     if (!num_add(*end, bytes, end) || !num_align(*end, SPEC_ALIGN, end))
         return spec_too_large(st, err);
     return INGLE_OK;

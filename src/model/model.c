@@ -248,6 +248,14 @@ static ingle_status create_matrix(struct model *m, const char *name, const uint6
     return s;
 }
 
+/* Of "blk.N.", else -1. */
+static int64_t layer_of(const char *name)
+{
+    char *end;
+    const long n = strncmp(name, "blk.", 4) == 0 ? strtol(name + 4, &end, 10) : -1;
+    return n >= 0 && *end == '.' ? n : -1;
+}
+
 ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows, int64_t in,
                           int64_t n_stack, const struct device_matrix **out, struct err *err)
 {
@@ -267,6 +275,7 @@ ingle_status model_matrix(struct model *m, const char *name, int64_t out_rows, i
         mem_free(factor);
         return s;
     }
+    b.layer = layer_of(name);
     m->matrix[m->n_matrices++] = b;
     m->n_bytes += device_matrix_bytes(b.m);
     if (b.layout.from == TO_FLOATS) {
@@ -321,6 +330,34 @@ ingle_status model_experts(struct model *m, int64_t layer,
         binding_of(m, e.part[i])->group = (int64_t)m->n_groups;
     *out = own;
     return INGLE_OK;
+}
+
+uint64_t model_layer_bytes(const struct model *m, int64_t layer, bool experts)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        if (m->matrix[i].layer == layer && experts == (m->matrix[i].group != 0))
+            n += device_matrix_bytes(m->matrix[i].m);
+    return n;
+}
+
+void model_place(struct model *m, int64_t layer, bool experts, const struct device_matrix *but,
+                 enum device_side side)
+{
+    for (size_t i = 0; i < m->n_matrices; i++)
+        if (m->matrix[i].layer == layer && experts == (m->matrix[i].group != 0) &&
+            m->matrix[i].m != but)
+            device_matrix_want(m->matrix[i].m, side);
+}
+
+uint64_t model_card_bytes(const struct model *m)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        n += device_matrix_side(m->matrix[i].m) == DEVICE_CARD
+                 ? device_matrix_bytes(m->matrix[i].m)
+                 : 0;
+    return n;
 }
 
 size_t model_n_experts(const struct model *m)

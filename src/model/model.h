@@ -12,6 +12,7 @@
 #include "base/err.h"
 #include "base/json.h"
 #include "base/report.h"
+#include "device/card.h"
 #include "device/device.h"
 #include "io/io.h"
 #include <stdbool.h>
@@ -161,6 +162,14 @@ struct model_experts {
 MUST_CHECK ingle_status model_experts(struct model *m, int64_t layer,
                                       const struct device_matrix *const part[MODEL_PARTS],
                                       struct model_experts **out, struct err *err);
+/* Bytes of the matrices of a layer ("blk.N.", -1: of those of none), of its experts or of all
+ * others. */
+uint64_t model_layer_bytes(const struct model *m, int64_t layer, bool experts);
+/* Before they are loaded: where they are to lie; but: except this one, or NULL. */
+void model_place(struct model *m, int64_t layer, bool experts, const struct device_matrix *but,
+                 enum device_side side);
+/* Bytes of those that lie on the card. */
+uint64_t model_card_bytes(const struct model *m);
 size_t model_n_experts(const struct model *m); /* layers that have them */
 struct model_experts *model_experts_at(const struct model *m, size_t i);
 uint64_t model_expert_bytes(const struct model *m); /* of all extents */

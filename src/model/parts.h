@@ -51,6 +51,7 @@ struct bound_matrix {
     int64_t n_parts;
     struct layout layout;
     struct device_matrix *m;
+    int64_t layer;        /* "blk.N."; -1: of none */
     int64_t group;        /* 1 + index of the experts that it belongs to; 0: none */
     struct seen *seen;    /* [n_seen]: its chunks, from their reading to model_sum_all(); owned */
     int64_t n_seen;

@@ -8,6 +8,11 @@ void device_set_side(struct device *d, enum device_side side)
     d->side = device_card(d) ? side : DEVICE_HOST;
 }
 
+void device_matrix_want(struct device_matrix *m, enum device_side side)
+{
+    m->wanted = device_card(m->d) ? side : DEVICE_HOST;
+}
+
 enum device_side device_matrix_side(const struct device_matrix *m)
 {
     return m->card && !m->d->gpu->lost ? DEVICE_CARD : DEVICE_HOST;

@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * gpu - what lies on a graphics card.
+ *
+ * Layers in order, as many as its memory holds or as was asked for; with their experts if all of
+ * them fit, else those stay with the processor.  What comes behind the last layer is where that is.
+ * Bits are the same wherever a layer is, so all of this is a matter of memory.
+ */
+#include "base/num.h"
+#include "base/size.h"
+#include "device/card.h"
+#include "engine/engine.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const uint64_t LEAST_BYTES = (uint64_t)1 << 20; /* below, nothing is worth the way */
+enum { MOST_CARD = 63, MOST_LAYERS = 1 << 20 };
+
+/* ---- what was asked for ---- */
+
+/* DEVICE_CARD_AUTO, 1 + number; 0: none. */
+static bool card_of(const char *text, int *out)
+{
+    char *end;
+    if (!text || strcmp(text, "auto") == 0) {
+        *out = DEVICE_CARD_AUTO;
+        return true;
+    }
+    *out = 0;
+    if (strcmp(text, "off") == 0)
+        return true;
+    const long n = strtol(text, &end, 10);
+    if (*text < '0' || *text > '9' || *end || n > MOST_CARD)
+        return false;
+    *out = 1 + (int)n;
+    return true;
+}
+
+/* What layers a text names: [first, end); plus: or as many as there are. */
+struct wish {
+    bool automatic, all, plus;
+    int64_t first, end;
+};
+
+static bool digits(const char **at, int64_t *out)
+{
+    int64_t n = 0;
+    if (**at < '0' || **at > '9')
+        return false;
+    for (; **at >= '0' && **at <= '9'; ++*at)
+        n = num_min(MOST_LAYERS, 10 * n + (**at - '0'));
+    *out = n;
+    return true;
+}
+
+static bool layers_of(const char *text, struct wish *out)
+{
+    *out = (struct wish){0};
+    out->automatic = !text || strcmp(text, "auto") == 0;
+    out->all = !out->automatic && strcmp(text, "all") == 0;
+    if (out->automatic || out->all)
+        return true;
+    const char *at = text;
+    if (!digits(&at, &out->end))
+        return false;
+    if (*at == '-') {
+        at++;
+        out->first = out->end;
+        return digits(&at, &out->end) && !*at && out->end >= out->first;
+    }
+    out->plus = *at == '+';
+    return !at[out->plus];
+}
+
+ingle_status engine_gpu_check(const char *gpu, const char *layers, uint64_t bytes, struct err *err)
+{
+    int card;
+    struct wish wish;
+    if (gpu && strchr(gpu, ','))
+        return err_set(err, INGLE_UNSUP,
+                       "option '--gpu' is '%s': several cards are not built, one has a number: 0",
+                       gpu);
+    if (!card_of(gpu, &card))
+        return err_set(err, INGLE_ARG,
+                       "option '--gpu' is '%s', none of auto, off and the numbers 0 to %d", gpu,
+                       MOST_CARD);
+    if (!layers_of(layers, &wish))
+        return err_set(err, INGLE_ARG,
+                       "option '--gpu-layers' is '%s', none of auto, all, a number from 0 on (12, "
+                       "12+) and a range (8-20)",
+                       layers);
+    if (bytes && bytes < LEAST_BYTES)
+        return err_set(err, INGLE_ARG, "option '--gpu-memory' is %llu bytes: the least is %s",
+                       (unsigned long long)bytes, SIZE_OF(LEAST_BYTES));
+    return INGLE_OK;
+}
+
+ingle_status engine_gpu_open(struct ingle_engine *e, const struct ingle_engine_options *o,
+                             struct err *err)
+{
+    int card;
+    struct wish wish;
+    const ingle_status st = engine_gpu_check(o->gpu, o->gpu_layers, o->gpu_bytes, err);
+    if (st)
+        return st;
+    (void)card_of(o->gpu, &card);
+    (void)layers_of(o->gpu_layers, &wish);
+    const bool none = !wish.automatic && !wish.all && wish.first == wish.end;
+    if (!card && !wish.automatic && !none)
+        report(&e->sink, INGLE_REPORT_WARN, "fallback", "gpu",
+               "--gpu off: the processor computes, whatever --gpu-layers says");
+    e->gpu.asked = card > 0 || (card && !wish.automatic && !none);
+    if (!card || none)
+        return INGLE_OK;
+    /* who wants layers there wants to know why they are not */
+    return device_card_open(e->device, e->gpu.asked && card < 0 ? 1 : card, o->gpu_bytes, err);
+}
+
+/* ---- the plan ---- */
+
+/* Bytes of pages of each layer, of kv_bytes in all; what cannot be on the card counts as none. */
+static uint64_t pages_of(const struct ingle_engine *e, const struct kv_spec *s, int64_t layer,
+                         uint64_t kv_bytes)
+{
+    double own = 0, all = 0;
+    for (uint32_t g = 0; g < s->n_groups; g++)
+        all += (double)s->group[g].page_bytes;
+    for (uint32_t i = 0; i < s->n_streams; i++)
+        own += s->stream[i].layer == layer && !s->n_own ? (double)s->stream[i].n_bytes : 0;
+    (void)e;
+    return (uint64_t)(own / all * (double)kv_bytes);
+}
+
+struct sum {
+    const struct ingle_engine *e;
+    const struct kv_spec *spec;
+    uint64_t kv_bytes, rows;
+    bool experts;
+};
+
+/* What layers [first, end) take; head: with what is behind the last one. */
+static uint64_t bytes_of(const struct sum *s, int64_t first, int64_t end, uint64_t *pages)
+{
+    const struct model *m = s->e->weights;
+    struct family_ends ends = {0};
+    uint64_t n = 0;
+    *pages = 0;
+    for (int64_t i = first; i < end; i++) {
+        n += model_layer_bytes(m, i, false) + (s->experts ? model_layer_bytes(m, i, true) : 0);
+        *pages += pages_of(s->e, s->spec, i, s->kv_bytes);
+    }
+    s->e->family->ends(s->e->self, &ends);
+    if (end == s->e->info.n_layers && end > first)
+        n += model_layer_bytes(m, -1, false) -
+             (ends.embed != ends.head ? device_matrix_bytes(ends.embed) : 0);
+    return n;
+}
+
+/* The most layers [first, end) of at most `end` that fit; end == first: none. */
+static int64_t most_of(const struct sum *s, int64_t first, int64_t end, uint64_t limit)
+{
+    uint64_t pages, n;
+    for (; end > first; end--) {
+        n = bytes_of(s, first, end, &pages);
+        if (n <= limit && pages <= limit - n && s->rows <= limit - n - pages)
+            break;
+    }
+    return end;
+}
+
+static void choose(struct engine_gpu *g, struct sum *s, const struct wish *w, int64_t n_layers)
+{
+    const int64_t first = w->automatic || w->all ? 0 : w->first,
+                  end = w->automatic || w->all ? n_layers : num_min(w->end, n_layers);
+    /* experts that are read from disk, or computed by others, are the host's */
+    const bool may = !s->e->expert_budget;
+    s->experts = may;
+    int64_t got = most_of(s, first, end, g->limit);
+    if (got < end && model_expert_bytes(s->e->weights)) {
+        s->experts = false;
+        got = most_of(s, first, end, g->limit);
+    }
+    g->first = first;
+    g->end = got;
+    g->experts = s->experts;
+    g->head = got == n_layers && got > first;
+    g->weights = bytes_of(s, first, got, &g->pages);
+    g->rows = got > first ? s->rows : 0;
+}
+
+static void tell(const struct ingle_engine *e, const struct wish *w, const char *card)
+{
+    const struct engine_gpu *g = &e->gpu;
+    const int64_t all = e->info.n_layers,
+                  want = w->automatic || w->all ? all : num_min(w->end, all);
+    const char *experts = model_expert_bytes(e->weights) == 0 ? ""
+                          : g->experts                        ? ", with their experts"
+                                                              : ", experts with the processor";
+    if (g->end < want && (e->gpu.asked || g->end > g->first))
+        report(&e->sink, w->automatic ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "gpu", card,
+               "layers %lld to %lld of %lld fit into %s of its memory%s: the processor computes "
+               "the others",
+               (long long)g->first, (long long)g->end - 1, (long long)e->info.n_layers,
+               SIZE_OF(g->limit), experts);
+    else if (g->end > g->first)
+        report(&e->sink, INGLE_REPORT_NOTE, "gpu", card, "computes layers %lld to %lld of %lld%s",
+               (long long)g->first, (long long)g->end - 1, (long long)e->info.n_layers, experts);
+}
+
+static void fill(const struct ingle_engine *e, const char *card, struct ingle_plan *out)
+{
+    const struct engine_gpu *g = &e->gpu;
+    snprintf(out->gpu, sizeof out->gpu, "%s", card);
+    out->gpu_first = g->first;
+    out->gpu_end = g->end;
+    out->gpu_experts = g->experts;
+    out->gpu_bytes = g->weights + g->pages + g->rows;
+    out->gpu_limit_bytes = g->limit;
+    for (int i = 0; i < out->n_items; i++)
+        out->item_gpu_bytes[i] = strcmp(out->item[i].name, "weights") == 0 ? g->weights
+                                 : strcmp(out->item[i].name, "keys and values") == 0 ? g->pages
+                                 : strcmp(out->item[i].name, "activations") == 0     ? g->rows
+                                                                                     : 0;
+}
+
+ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_options *o,
+                             const struct runner_options *r, uint64_t kv_bytes, uint64_t rows,
+                             struct ingle_plan *out, struct err *err)
+{
+    const struct device_card_info *card = device_card(e->device);
+    struct engine_gpu *g = &e->gpu;
+    struct wish wish;
+    struct kv_spec spec;
+    (void)layers_of(o->gpu_layers, &wish);
+    const int64_t n = e->info.n_layers;
+    if (!wish.plus && !wish.automatic && !wish.all && wish.end > n)
+        return err_set(err, INGLE_ARG,
+                       "option '--gpu-layers' is '%s': the most is %lld, the layers of %s (all)",
+                       o->gpu_layers, (long long)n, e->model->path);
+    *g = (struct engine_gpu){.asked = g->asked};
+    if (!card)
+        return INGLE_OK;
+    const ingle_status st = e->family->kv(e->self, &r->kv, &spec, err);
+    if (st)
+        return st;
+    struct sum s = {e, &spec, kv_bytes, rows, true};
+    g->limit = device_card_left(e->device);
+    choose(g, &s, &wish, n);
+    kv_spec_release(&spec);
+    tell(e, &wish, card->name);
+    fill(e, card->name, out);
+    return INGLE_OK;
+}
+
+/* ---- loading ---- */
+
+void engine_gpu_place(struct ingle_engine *e)
+{
+    const struct engine_gpu *g = &e->gpu;
+    struct family_ends ends = {0};
+    for (int64_t i = g->first; i < g->end; i++) {
+        model_place(e->weights, i, false, NULL, DEVICE_CARD);
+        if (g->experts)
+            model_place(e->weights, i, true, NULL, DEVICE_CARD);
+    }
+    e->family->ends(e->self, &ends);
+    if (g->head)
+        model_place(e->weights, -1, false, ends.embed != ends.head ? ends.embed : NULL,
+                    DEVICE_CARD);
+}
+
+void engine_gpu_info(const struct ingle_engine *e, struct ingle_engine_info *out)
+{
+    const struct device_card_info *card = device_card(e->device);
+    out->gpu_lost = device_card_lost(e->device);
+    if (!card)
+        return;
+    snprintf(out->gpu, sizeof out->gpu, "%s", card->name);
+    out->gpu_first = e->gpu.first;
+    out->gpu_end = e->gpu.end;
+    out->gpu_experts = e->gpu.experts && e->info.n_experts;
+    out->gpu_bytes = model_card_bytes(e->weights);
+}
