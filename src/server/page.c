@@ -29,7 +29,7 @@ static const struct page_file files[] = {
 
 static const char policy[] =
     "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
-    "style-src-attr 'unsafe-inline'; font-src 'self'; img-src 'self'; connect-src 'self'; "
+    "style-src-attr 'unsafe-inline'; font-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
 
 static const struct page_file *find(const char *name)

@@ -131,7 +131,8 @@ class Page:
         return self.wait_done()
 
     def answer(self):
-        return self.text(".message:last-child .text")[0].strip()
+        # also of parts out of sight, which have no innerText
+        return self.run("return [...document.querySelectorAll('.message .text')].at(-1).textContent").strip()
 
     def stats(self):
         return self.text(".message:last-child .stats")[0]

@@ -26,7 +26,7 @@ def scripts():
         if not shutil.which("node"):
             continue
         with tempfile.TemporaryDirectory() as d:  # a module by its name
-            copy = pathlib.Path(d) / (path.stem + (".cjs" if path.name == "render_worker.js" else ".mjs"))
+            copy = pathlib.Path(d) / (path.stem + (".cjs" if path.name.endswith("_worker.js") else ".mjs"))
             copy.write_text(text)
             done = subprocess.run(["node", "--check", copy], capture_output=True, text=True)
             assert done.returncode == 0, f"{path.name}: {done.stderr}"

@@ -9,6 +9,7 @@ import http.server, json, os, sys, tempfile, threading, time
 
 import browser
 import client
+import media
 
 WATCH = """window.longest = 0; window.tasks = 0;
 new PerformanceObserver(l => { for (const e of l.getEntries()) { tasks++; longest = Math.max(longest, e.duration); } })
@@ -123,6 +124,7 @@ def markup(p):
     assert "fixed" not in styles, styles
 
 
+SENT = "window.sent = []; const f = fetch; window.fetch = async (u, o) => { if (/completions$/.test(u)) sent.push(JSON.parse(await new Response(o.body).text())); return f(u, o); }"
 LONG = '{"ignore_eos": true, "logit_bias": {"1": -100, "106": -100}}'
 
 
@@ -220,7 +222,8 @@ def files(p):
     assert add("b.txt", "\ufeffw\u00f6rld".encode("utf-16-le"), "text/plain", "paste")[0] == 1
     assert add("c.pdf", pdf("Words of a page"), "application/pdf", "drop")[0] == 1
     for name, data, kind, size, want in (
-            ("p.png", b"x", "image/png", 0, "an image"), ("s.mp3", b"x", "", 0, "sound"), ("v.mp4", b"x", "video/mp4", 0, "a video"),
+            ("p.png", b"x", "image/png", 0, "no PNG, JPEG"), ("s.mp3", b"ID3", "", 0, "no WAV"), ("v.mp4", b"x", "video/mp4", 0, "a video"),
+            ("big.png", b"\x89PNG", "image/png", 10**9, "1.0 GB"), ("big.wav", b"RIFF", "", 10**9, "1.0 GB"),
             ("big.txt", b"x", "text/plain", 10**9, "1.0 GB"), ("big.pdf", b"x", "application/pdf", 10**9, "1.0 GB"),
             ("bin.dat", b"\xff\x00\x80", "", 0, "no text"), ("zero.txt", b"a\0b", "", 0, "no text"), ("empty", b"", "", 0, "empty"),
             ("scan.pdf", pdf(""), "", 0, "has no text"), ("locked.pdf", pdf("x", LOCKED), "", 0, "password"), ("bad.pdf", b"hello", "", 0, "no valid PDF")):
@@ -241,6 +244,52 @@ def files(p):
     assert sent[2]["text"].strip() == "Words of a page" and "w\u00f6rld" in sent[1]["text"], sent
     p.load()
     p.wait("return document.querySelectorAll('.message.user .file').length === 3")
+
+
+def media_files(p):
+    """Pictures and sounds that go with a question; one that the server cannot read is told, and nothing is lost."""
+    def add(name, data, kind="", how="call"):
+        return p.b.call("POST", p.b.session + "/execute/async", {"script": ADD, "args": [name, data.hex(), kind, how, 0]})
+
+    p.setting("max_tokens", "4", "all")
+    p.setting("extra", '{"grammar": "root ::= \\"yes\\""}', "all")
+    p.run(SENT)
+    assert add("a.png", media.png(64, 48), "image/png", "drop") == [1, ""]
+    assert p.run("const i = document.querySelector('#files img.thumb'); return i && i.complete && i.naturalHeight") == 128
+    p.ask("What is this?")
+    assert add("s.wav", media.wav(8000), "audio/wav", "paste") == [1, ""]
+    p.ask("And this?")
+    sent = p.run("return sent.map(b => b.messages.map(m => Array.isArray(m.content) ? m.content.map(c => c.type).join() : m.role))")
+    assert sent == [["image_url,text"], ["image_url,text", "assistant", "input_audio,text"]], sent
+    assert not any(p.text(".message .error")), p.text(".message .error")
+    p.load()
+    p.wait("return document.querySelectorAll('.message.user .file').length === 2 && document.querySelector('.message.user img.thumb')")
+    assert add("cut.png", media.png(64, 48)[:60], "image/png")[0] == 1
+    p.b.type("#input", "Broken\n")
+    p.wait("return document.querySelector('.message:last-child .error')?.innerText.includes('PNG')")
+    assert p.text(".message.user .text") == ["What is this?", "And this?", "Broken"]
+    assert not [c for c in p.b.complaints() if "400" not in c]
+
+
+def copying(p):
+    """Copy of code and of an answer; task lists and notes; the clipboard of an address without TLS."""
+    code = "".join(f"let x{n} = '{n}';\n" for n in range(400))
+    text = f"Hello **you**[^1]\n\n- [ ] open\n- [x] done\n\n```js\n{code}```\n\nSee [that][it].\n\n[^1]: The note\n\n[it]: https://a.example/\n"
+    shown(p, text)
+    assert p.run("return [...document.querySelectorAll('.message li')].map(e => e.textContent)") == ["\u2610 open", "\u2611 done"]
+    assert p.run("return [...document.querySelectorAll('.message sup')].map(e => e.textContent)") == ["1", "1"]
+    assert p.run("return document.querySelector('.message a').href") == "https://a.example/"
+    p.run("window.copied = []; navigator.clipboard.writeText = async t => { copied.push(t); }")
+    p.run("document.querySelector('.message .code button').click();"
+          "[...document.querySelectorAll('.message:last-child .acts button')].find(b => b.textContent === 'Copy').click()")
+    p.wait("return copied.length === 2")
+    assert p.run("return copied") == [code.rstrip("\n"), text], "what is copied is not what was written"
+    p.wait("return document.querySelector('.message .code button').textContent === 'Copied'")
+    p.run("""navigator.clipboard.writeText = async () => { throw new Error('no'); };
+             const set = DataTransfer.prototype.setData; DataTransfer.prototype.setData = function (k, t) { copied.push(t); return set.call(this, k, t); };""")
+    p.b.click(".message .code button")
+    p.wait("return copied.length === 3")
+    assert p.run("return copied[2]") == code.rstrip("\n")
 
 
 def settings(p):
@@ -266,7 +315,7 @@ def settings(p):
     for key, value in (("dry_multiplier", "0.5"), ("xtc_probability", "0.1"), ("typical_p", "0.9"), ("samplers", "top_k, temperature"), ("stop", "zz\nyy"),
                        ("thinking", "low"), ("thinking_budget", "2"), ("seed", "3"), ("repeat_last_n", "32")):
         assert p.setting(key, value) == "", key
-    p.run("""window.sent = []; const f = fetch; window.fetch = (u, o) => { if (/completions$/.test(u)) sent.push(JSON.parse(o.body)); return f(u, o); }""")
+    p.run(SENT)
     p.ask("Hello")
     body = p.run("return sent[0]")
     want = {"temperature": 0.3, "top_k": 7, "max_tokens": 4, "dry_multiplier": 0.5, "samplers": ["top_k", "temperature"], "stop": ["zz", "yy"],
@@ -543,7 +592,7 @@ def address(p):
     p.b.type("#input", "This fails\n")
     p.wait("return document.querySelector('.message:last-child .error')?.innerText")
     p.setting("extra", "")
-    p.run("""window.sent = []; const f = fetch; window.fetch = (u, o) => { if (/completions$/.test(u)) sent.push(JSON.parse(o.body)); return f(u, o); }""")
+    p.run(SENT)
     p.ask("This works")
     roles = [(m["role"], m["content"]) for m in p.run("return sent[0].messages")]
     assert [r for r, _ in roles] == ["user", "assistant", "user"] and roles[2][1] == "This works", roles
@@ -580,7 +629,12 @@ def models(p):
         q.ask("Hello there")
         assert q.text(".message.assistant .who") == ["small"]
         q.run("document.querySelectorAll('#list .pick')[1].click()")
-        q.wait("return $('model').value === 'gem'")
+        q.wait("return $('model').value === 'gem' && document.querySelectorAll('.message').length === 2")
+        q.run("$('model').value = 'small'; $('model').onchange()")  # in the middle of it
+        q.ask("Again")
+        assert q.run("return [...document.querySelectorAll('.message.assistant .who')].map(e => e.textContent)") == ["gem", "small"]
+        q.load()
+        q.wait("return $('model').value === 'small' && document.querySelectorAll('.message').length === 4")
         q.run("$('open-models').click()")
         q.wait("return $('models-list').children.length > 0")
         assert q.run("return $('models-pull').hidden")  # the server does not allow it
@@ -665,14 +719,14 @@ def cut(p):
     """A table that is too long for one block goes on with its head, a list with its numbers."""
     shown(p, "|a|b|\n|--|--|\n" + "".join(f"|{n}|x|\n" for n in range(250)) + "\nEnd\n\n" + "".join(f"{n}. item\n" for n in range(1, 250)))
     assert p.run("return document.querySelectorAll('.message td').length") == 500
-    heads = p.text(".message th")
+    heads = p.run("return [...document.querySelectorAll('.message th')].map(e => e.textContent)")
     assert len(heads) >= 4 and set(heads) == {"a", "b"}, heads
     assert p.run("return document.querySelectorAll('.message li').length") == 249
     starts = p.run("return [...document.querySelectorAll('.message ol')].map(o => o.start)")
     assert starts[0] == 1 and len(starts) >= 2 and 1 < starts[1] < 249, starts
 
 
-PARTS = [cut, versions, progress, files, settings, tools, keeping, reload, tabs, full, key, away, address, models, reading, markup, streaming, hostile]
+PARTS = [cut, copying, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, key, away, address, models, reading, markup, streaming, hostile]
 
 
 def main(ingle, names, folder):

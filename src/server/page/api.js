@@ -1,5 +1,6 @@
 // Requests to the server, and its streams of events.
 import {keep} from './store.js';
+import {blobOf} from './dom.js';
 
 export const settings = {...keep.get('settings', {})}; // {key, theme, model, all: {...}}
 export const saveSettings = () => keep.set('settings', settings);
@@ -44,11 +45,22 @@ async function failure(response, asked) {
   return new Failure(message, response.status, code);
 }
 
+// A request with many messages, or large ones, is written a piece at a time.
+async function bodyOf(json) {
+  if (!Array.isArray(json.messages)) return JSON.stringify(json);
+  const {messages, ...more} = json, out = blobOf('application/json');
+  await out.add('{"messages":[');
+  for (let i = 0; i < messages.length; i++) await out.add((i ? ',' : '') + JSON.stringify(messages[i]));
+  const rest = JSON.stringify(more);
+  await out.add(rest === '{}' ? ']}' : `],${rest.slice(1)}`);
+  return out.whole();
+}
+
 export async function call(path, options = {}) {
   const {json, asked = false, ...more} = options; // asked: by the user, not by the page
   if (json !== undefined) {
     more.method ??= 'POST';
-    more.body = JSON.stringify(json);
+    more.body = await bodyOf(json);
     more.headers = {'content-type': 'application/json', ...more.headers};
   }
   const r = await fetch(path, {...more, headers: {...more.headers, ...headers()}});

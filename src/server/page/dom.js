@@ -47,16 +47,49 @@ export const rest = () => new Promise(go => {
   port2.postMessage(0);
 });
 
+// Rests in a loop, when it has worked for some milliseconds.
+export function rester() {
+  let begun = performance.now();
+  return async () => {
+    if (performance.now() - begun < 8) return;
+    await rest();
+    begun = performance.now();
+  };
+}
+
+// A file of many strings, made a piece at a time.
+export function blobOf(type) {
+  const blobs = [], pause = rester();
+  let parts = [], size = 0;
+  const flush = () => { blobs.push(new Blob(parts)); parts = []; size = 0; };
+  return {
+    async add(text) {
+      parts.push(text);
+      size += text.length;
+      if (size > 262144) flush();
+      await pause();
+    },
+    whole() { flush(); return new Blob(blobs, {type}); },
+  };
+}
+
 export async function copyText(text, b) {
   let done = true;
   try { await navigator.clipboard.writeText(text); }
   catch { // an address without TLS has no clipboard
-    const t = el('textarea', {value: text, className: 'hidden-text'});
-    (document.querySelector('dialog[open]') ?? document.body).append(t);
-    t.select();
-    done = document.execCommand('copy');
-    t.remove();
-    b.focus();
+    let given = false;
+    const give = e => { e.preventDefault(); e.stopPropagation(); e.clipboardData.setData('text/plain', text); given = true; };
+    document.addEventListener('copy', give, true);
+    done = document.execCommand('copy') && given;
+    document.removeEventListener('copy', give, true);
+    if (!done) { // a browser that copies only what is selected
+      const t = el('textarea', {value: text, className: 'hidden-text'});
+      (document.querySelector('dialog[open]') ?? document.body).append(t);
+      t.select();
+      done = document.execCommand('copy');
+      t.remove();
+      b.focus();
+    }
   }
   const was = b.dataset.was ?? b.textContent;
   b.dataset.was = was;
@@ -64,8 +97,8 @@ export async function copyText(text, b) {
   setTimeout(() => { b.textContent = was; }, 1200);
 }
 
-export function download(name, type, text) {
-  const url = URL.createObjectURL(new Blob([text], {type}));
+export function download(name, blob) {
+  const url = URL.createObjectURL(blob);
   el('a', {href: url, download: name}).click();
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }

@@ -35,7 +35,10 @@ function show() {
 
 // A name that opens to the text.
 export function chip(f) {
-  if (f.media) return el('span', {className: 'file', textContent: `${f.name} (${bytesText(f.size)})`, dir: 'auto'});
+  if (f.media) {
+    const words = `${f.name} (${bytesText(f.size)})`;
+    return el('span', {className: 'file', dir: 'auto'}, ...(f.thumb ? [el('img', {src: f.thumb, alt: '', className: 'thumb'})] : []), words);
+  }
   const body = el('pre', {tabIndex: 0});
   const d = el('details', {className: 'file'}, el('summary', {textContent: `${f.name} (${bytesText(f.text.length)})`, dir: 'auto'}), body);
   d.addEventListener('toggle', () => {
@@ -92,12 +95,27 @@ const asDataUrl = file => new Promise((done, fail) => {
   r.readAsDataURL(file);
 });
 
+// A small picture of it, or ''.
+async function thumbOf(file) {
+  try {
+    const bitmap = await createImageBitmap(file, {resizeHeight: 128}), canvas = new OffscreenCanvas(bitmap.width, 128);
+    canvas.getContext('2d').drawImage(bitmap, 0, 0);
+    const url = await asDataUrl(await canvas.convertToBlob({type: 'image/webp', quality: 0.7}));
+    return isThumb(url) ? url : '';
+  } catch { return ''; }
+}
+export const isThumb = url => typeof url === 'string' && url.length < 60000 && /^data:image\/(webp|png);base64,/.test(url);
+
 // A picture or a sound: the server decodes it.
 async function readMedium(file) {
   if (file.size > MAX_MEDIUM) throw new Error(`it has ${bytesText(file.size)}, and a picture may have ${bytesText(MAX_MEDIUM)}`);
   if (!file.size) throw new Error('it is empty');
   if (files.filter(f => f.media).length >= MAX_MEDIA) throw new Error(`no more than ${MAX_MEDIA} pictures and sounds go with a question`);
-  return {media: await asDataUrl(file), size: file.size, sound: KINDS[1][0].test(file.type) || KINDS[1][0].test(file.name)};
+  const bytes = new Uint8Array(await file.slice(0, 16).arrayBuffer()), sound = KINDS[1][0].test(file.type) || KINDS[1][0].test(file.name);
+  const head = String.fromCharCode(...bytes), wav = head.startsWith('RIFF') && head.slice(8, 12) === 'WAVE';
+  if (sound && !wav) throw new Error('it is no WAV file, and the server reads no other sound: convert it first');
+  if (!sound && !/^(\x89PNG|\xff\xd8\xff|GIF8|RIFF....WEBP)/s.test(head)) throw new Error('it is no PNG, JPEG, WebP or GIF picture, and the server reads no others: convert it first');
+  return {media: await asDataUrl(file), size: file.size, sound, thumb: sound ? '' : await thumbOf(file)};
 }
 
 async function readOne(file) {
@@ -136,13 +154,23 @@ export async function addFiles(list) {
   listener();
 }
 
+// Longer than any run of backticks in it; looked for once.
+const fences = new WeakMap();
+function fenceOf(f) {
+  if (!fences.has(f)) {
+    let longest = 2;
+    for (const m of f.text.matchAll(/`{3,}/g)) longest = Math.max(longest, m[0].length);
+    fences.set(f, '`'.repeat(longest + 1));
+  }
+  return fences.get(f);
+}
+
 // A question with its files, as the model gets it.
 export function withFiles(text, list) {
   const out = [];
   for (const f of list ?? []) {
     if (f.media) continue;
-    const longest = (f.text.match(/`{3,}/g) ?? []).reduce((n, s) => Math.max(n, s.length), 2);
-    const fence = '`'.repeat(longest + 1);
+    const fence = fenceOf(f);
     out.push(`File ${JSON.stringify(f.name)}:\n${fence}\n${f.text.replace(/\n$/, '')}\n${fence}`);
   }
   if (text) out.push(text);

@@ -1,8 +1,8 @@
 // The list of conversations: search, names, pins, export and import.
-import {$, el, button, download, newId, rest, say, sayUndo} from './dom.js';
-import {allChats, messagesOf, eachMessage, write, fromList} from './store.js';
+import {$, el, button, download, newId, rester, blobOf, say, sayUndo} from './dom.js';
+import {allChats, messagesOf, eachMessage, write, oldStats} from './store.js';
 import {meta, saveChat, loadNodes, path} from './tree.js';
-import {withFiles} from './files.js';
+import {withFiles, isThumb} from './files.js';
 import {runOf, stop} from './answer.js';
 
 const SHOWN = 300;
@@ -46,7 +46,7 @@ export function showList() {
     const more = button('⋯', () => openBox(c), {aria: `More: ${nameOf(c)}`});
     return el('li', {className: [c === here && 'here', runOf(c) && 'busy', c.pinned && 'pinned'].filter(Boolean).join(' ')}, pick, more);
   }));
-  if (list.length > limit) $('list').append(el('li', {}, button(`Show ${list.length - limit} more`, () => { limit = Infinity; showList(); })));
+  if (list.length > limit) $('list').append(el('li', {}, button(`Show ${Math.min(SHOWN, list.length - limit)} more of ${list.length - limit}`, () => { limit += SHOWN; showList(); })));
   if (!list.length && $('search').value) $('list').append(el('li', {className: 'note', textContent: 'Nothing found.'}));
   if (focus) document.querySelector(`#list [data-id="${CSS.escape(focus)}"]`)?.focus();
 }
@@ -116,24 +116,30 @@ const fileName = c => (nameOf(c).replace(/[^\p{L}\p{N} _.-]/gu, '').trim().slice
 const plain = m => { const {run, ...rest} = m; return rest; };
 
 export async function asJson(list) {
-  const out = {format: 'ingle conversations', version: 1, chats: []};
-  for (const c of list) {
+  const out = blobOf('application/json');
+  await out.add('{"format": "ingle conversations", "version": 1, "chats": [');
+  for (const [i, c] of list.entries()) {
     const {running, dropped, ...m} = meta(c);
-    out.chats.push({...m, messages: (await messagesOf(c.id)).map(plain)});
+    await out.add(`${i ? ',' : ''}\n${JSON.stringify(m).slice(0, -1)}, "messages": [`);
+    for (const [k, n] of (await messagesOf(c.id)).entries()) await out.add(`${k ? ',' : ''}\n ${JSON.stringify(plain(n))}`);
+    await out.add(']}');
   }
-  return JSON.stringify(out, null, 1);
+  await out.add('\n]}\n');
+  return out.whole();
 }
 
 export async function asMarkdown(c) {
   if (!c.nodes) await loadNodes(c);
-  const out = [`# ${nameOf(c)}`];
+  const out = blobOf('text/markdown');
+  const put = text => text ? out.add(text + '\n\n') : null;
+  await put(`# ${nameOf(c)}`);
   for (const n of path(c)) {
-    out.push(`## ${n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${n.call?.name ?? 'a tool'}` : n.model || 'Model'}`);
-    if (n.reasoning) out.push(n.reasoning.split('\n').map(l => `> ${l}`).join('\n'));
-    out.push(n.role === 'user' ? [...(n.files ?? []).filter(f => f.media).map(f => `(${f.name})`), withFiles(n.content, n.files)].join('\n\n') : n.content);
-    for (const call of n.calls ?? []) out.push('```json\n' + JSON.stringify({call: call.name, arguments: call.arguments}) + '\n```');
+    await put(`## ${n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${n.call?.name ?? 'a tool'}` : n.model || 'Model'}`);
+    if (n.reasoning) await put(n.reasoning.split('\n').map(l => `> ${l}`).join('\n'));
+    await put(n.role === 'user' ? [...(n.files ?? []).filter(f => f.media).map(f => `(${f.name})`), withFiles(n.content, n.files)].join('\n\n') : n.content);
+    for (const call of n.calls ?? []) await put('```json\n' + JSON.stringify({call: call.name, arguments: call.arguments}) + '\n```');
   }
-  return out.filter(Boolean).join('\n\n') + '\n';
+  return out.whole();
 }
 
 const isText = x => typeof x === 'string';
@@ -141,43 +147,65 @@ const isText = x => typeof x === 'string';
 // A file of a message, as far as it is one.
 function fileOf(f) {
   if (!isText(f?.name)) return null;
-  if (isText(f.media) && f.media.startsWith('data:')) return {name: f.name, media: f.media, size: Number(f.size) || 0, sound: !!f.sound};
+  if (isText(f.media) && f.media.startsWith('data:')) return {name: f.name, media: f.media, size: Number(f.size) || 0, sound: !!f.sound, thumb: isThumb(f.thumb) ? f.thumb : ''};
   return isText(f.text) ? {name: f.name, text: f.text} : null;
 }
 
-// What an exported file has, with new names where those are in use.
-export async function importText(text) {
-  let data;
-  try { data = JSON.parse(text); } catch (e) { throw new Error(`it is no JSON (${e.message})`); }
-  const list = Array.isArray(data?.chats) ? data.chats : null;
-  if (!list) throw new Error('it has no list "chats"');
-  let n = 0, bad = 0;
-  for (const c of list) {
-    if (!isText(c?.id) || !Array.isArray(c.messages)) { bad++; continue; }
-    const ids = new Map(), id = newId();
-    const tree = c.messages.every(m => isText(m?.id));
-    const messages = c.messages.filter(m => isText(m?.content) && ['user', 'assistant', 'tool'].includes(m.role));
-    bad += c.messages.length - messages.length;
-    if (!tree) {
-      await write(fromList({id, title: c.title, messages: messages.filter(m => m.role !== 'tool')}));
-      n++;
-      continue;
+// Asks the worker that reads the file: each answer is small.
+function reader() {
+  const worker = new Worker('page/import_worker.js');
+  const ask = m => new Promise((done, fail) => {
+    worker.onmessage = e => e.data.error ? fail(new Error(e.data.error)) : done(e.data);
+    worker.onerror = e => { e.preventDefault(); fail(new Error('the browser cannot read it')); };
+    worker.postMessage(m);
+  });
+  return {ask, end: () => worker.terminate()};
+}
+
+// A message of a file, as far as it is one; `tree`: it is of this form of the page.
+const kept = (m, tree) => ({
+  seq: tree ? Number(m.seq) || 0 : 0, role: m.role, content: m.content,
+  reasoning: isText(m.reasoning) ? m.reasoning : '', error: isText(m.error) ? m.error : '', model: isText(m.model) ? m.model : '',
+  files: Array.isArray(m.files) ? m.files.map(fileOf).filter(Boolean) : [],
+  calls: Array.isArray(m.calls) ? m.calls.filter(k => isText(k?.name) && isText(k.arguments)).map(k => ({id: String(k.id ?? ''), name: k.name, arguments: k.arguments})) : undefined,
+  call: m.call && isText(m.call.name) ? {id: String(m.call.id ?? ''), name: m.call.name} : undefined,
+  stats: !m.stats || typeof m.stats !== 'object' ? {} : tree ? Object.fromEntries(Object.entries(m.stats).filter(([k, v]) => k === 'finish' ? isText(v) : Number.isFinite(v))) : oldStats(m.stats),
+});
+
+// One conversation; how many of its parts could not be read.
+async function importChat(from, i, order) {
+  const {chat: c, ids: names, lost} = await from.ask({chat: i});
+  if (!c) return lost;
+  const id = newId(), ids = new Map(names.map(n => [n, newId()])), pause = rester();
+  let last = null; // a plain list has no names: one after the other
+  for (let at = 0, end = false; !end;) {
+    const part = await from.ask({chat: i, from: at}), rows = [];
+    for (const m of part.messages) {
+      const parent = c.tree ? ids.get(m.parent) ?? null : last;
+      last = c.tree ? ids.get(m.id) : newId();
+      rows.push(['messages', {id: last, chat: id, parent, ...kept(m, c.tree)}]);
+      await pause();
     }
-    for (const m of messages) ids.set(m.id, newId());
-    const rows = messages.map(m => ['messages', {
-      id: ids.get(m.id), chat: id, parent: ids.get(m.parent) ?? null, seq: Number(m.seq) || 0, role: m.role, content: m.content,
-      reasoning: isText(m.reasoning) ? m.reasoning : '', error: isText(m.error) ? m.error : '', model: isText(m.model) ? m.model : '',
-      files: Array.isArray(m.files) ? m.files.map(fileOf).filter(Boolean) : [],
-      calls: Array.isArray(m.calls) ? m.calls.filter(k => isText(k?.name) && isText(k.arguments)).map(k => ({id: String(k.id ?? ''), name: k.name, arguments: k.arguments})) : undefined,
-      call: m.call && isText(m.call.name) ? {id: String(m.call.id ?? ''), name: m.call.name} : undefined,
-      stats: m.stats && typeof m.stats === 'object' ? Object.fromEntries(Object.entries(m.stats).filter(([k, v]) => k === 'finish' ? isText(v) : Number.isFinite(v))) : {},
-    }]);
-    rows.push(['chats', {id, title: isText(c.title) ? c.title : '', named: !!c.named, pinned: !!c.pinned, order: topOrder() + n, model: isText(c.model) ? c.model : '',
-      settings: c.settings && typeof c.settings === 'object' ? Object.fromEntries(Object.entries(c.settings).filter(([, v]) => isText(v))) : {}, leaf: ids.get(c.leaf) ?? null}]);
+    ({next: at, end} = part);
+    if (end) rows.push(['chats', {id, title: isText(c.title) ? c.title.slice(0, 200) : '', named: !!c.named, pinned: !!c.pinned, order, model: isText(c.model) ? c.model : '',
+      settings: c.settings && typeof c.settings === 'object' ? Object.fromEntries(Object.entries(c.settings).filter(([, v]) => isText(v))) : {}, leaf: c.tree ? ids.get(c.leaf) ?? null : last}]);
     await write(rows);
-    n++;
-    await rest();
   }
+  return lost;
+}
+
+// What an exported file has, with new names.
+export async function importFile(file) {
+  const from = reader();
+  let n = 0, bad = 0;
+  try {
+    const {chats: count} = await from.ask({file}), order = topOrder();
+    for (let i = 0; i < count; i++) {
+      const lost = await importChat(from, i, order + n);
+      if (lost === Infinity) bad++;
+      else { bad += lost; n++; }
+    }
+  } finally { from.end(); }
   await readChats();
   return {n, bad};
 }
@@ -197,17 +225,17 @@ export function initList(hooks) {
     $('chat-box').close();
     showList();
   };
-  $('chat-json').onclick = async () => download(fileName(boxChat) + '.json', 'application/json', await asJson([boxChat]));
-  $('chat-markdown').onclick = async () => download(fileName(boxChat) + '.md', 'text/markdown', await asMarkdown(boxChat));
+  $('chat-json').onclick = async () => download(fileName(boxChat) + '.json', await asJson([boxChat]));
+  $('chat-markdown').onclick = async () => download(fileName(boxChat) + '.md', await asMarkdown(boxChat));
   $('chat-delete').onclick = () => { const c = boxChat; $('chat-box').close(); removeChats([c]); };
-  $('export').onclick = async () => download('ingle conversations.json', 'application/json', await asJson(chats));
+  $('export').onclick = async () => download('ingle conversations.json', await asJson(chats));
   $('import').onclick = () => $('pick-import').click();
   $('pick-import').onchange = async () => {
     const file = $('pick-import').files[0];
     if (!file) return;
     try {
       if (file.size > 5e8) throw new Error('it has more than 500 MB');
-      const {n, bad} = await importText(await file.text());
+      const {n, bad} = await importFile(file);
       $('settings').close();
       say(`${n} conversations are imported${bad ? `; ${bad} parts could not be read` : ''}.`);
     } catch (e) {

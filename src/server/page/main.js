@@ -7,15 +7,16 @@ import {settings, saveSettings, onNeedsKey, callJson} from './api.js';
 import {initModels, showMachine, chosen, contextOf, isRouter} from './models.js';
 import {initSettings, openSettings} from './settings.js';
 import {initFiles, attached, setFiles, addFiles, isReading, onFiles, onReads, withFiles} from './files.js';
-import {loadLibraries, View, onSettled, isIdle, isPlain} from './render.js';
+import {loadLibraries, View, job, discard, onSettled, isIdle, isPlain} from './render.js';
 import {MessageView, initViews, atEnd, toEnd} from './view.js';
 import {answer, giveResults, stop, runOf, isEmpty, history, initAnswers, setTool, takeUp} from './answer.js';
 import * as list from './list.js';
 
-const STEP = 60;               // messages that are shown at once
+const STEP = 60;               // messages that are shown without being asked for
+const BATCH = 12;              // messages that are put on the page at once
 let chat = newChat();
 let views = new Map();         // id of a message: its view
-let shown = STEP;
+let shown = STEP, built = 0;   // messages to show, and those that are there
 let stick = true;              // the end stays in sight
 const input = $('input');
 
@@ -24,26 +25,41 @@ const input = $('input');
 function placeViews(nodes) {
   const by = families(chat), old = views;
   views = new Map();
-  const from = Math.max(0, nodes.length - shown);
+  built = Math.min(shown, nodes.length, built + BATCH);
+  const from = nodes.length - built;
   const out = nodes.slice(from).map((n, i) => {
     const v = old.get(n.id)?.node === n ? old.get(n.id) : new MessageView(chat, n);
     views.set(n.id, v);
+    old.delete(n.id);
     const after = nodes[from + i + 1];
     v.place = {place: from + i + 1, siblings: by.get(n.parent ?? null) ?? [n], last: !after,
       unanswered: n.role === 'user' && !!after && isEmpty(after) && from + i + 2 < nodes.length};
     return v;
   });
-  for (const [id, v] of old) if (views.get(id) !== v) v.drop();
+  for (const v of old.values()) v.drop();
   return [out, from];
 }
 
+// The children of the box become these; what stays is not touched.
+function place(box, kids) {
+  const wanted = new Set(kids);
+  for (const e of [...box.children]) if (!wanted.has(e) && !e.classList.contains('leaving')) discard(e);
+  let at = box.firstChild;
+  for (const k of kids) {
+    while (at && !wanted.has(at)) at = at.nextSibling;
+    if (k === at) at = at.nextSibling;
+    else box.insertBefore(k, at);
+  }
+}
+
 function showMessages() {
+  if (!chat.nodes) return; // it is still being read
   const nodes = path(chat), [out, from] = placeViews(nodes);
-  const box = $('messages'), kids = out.map(v => v.root);
-  if (from) kids.unshift(button(`Show earlier messages (${from})`, () => { shown += 300; stick = false; showMessages(); }, {className: 'earlier'}));
+  const kids = out.map(v => v.root), mine = chat;
+  if (built < Math.min(shown, nodes.length)) job(() => { if (mine === chat) showMessages(); });
+  else if (from) kids.unshift(button(`Show earlier messages (${from})`, () => { shown += 300; stick = false; showMessages(); }, {className: 'earlier'}));
   if (!nodes.length) kids.push(el('p', {id: 'empty', textContent: 'Ask something, or drop a text file, a PDF file or a picture here. Enter sends, Shift+Enter starts a new line, Esc stops an answer.'}));
-  const same = kids.length === box.children.length && kids.every((k, i) => k === box.children[i]);
-  if (!same) box.replaceChildren(...kids);
+  place($('messages'), kids);
   for (const v of out) v.refresh(v.place);
   $('title').textContent = list.nameOf(chat);
   document.title = chat.title ? `${chat.title} - ingle` : 'ingle';
@@ -64,8 +80,21 @@ function showRun() {
 async function open(c) {
   chat = c;
   shown = STEP;
+  built = 0;
   stick = true;
-  if (!c.nodes) await loadNodes(c);
+  if (!c.nodes) {
+    for (const v of views.values()) v.drop();
+    views.clear();
+    place($('messages'), [el('p', {id: 'empty', textContent: 'Reading the conversation…'})]);
+    try { await loadNodes(c); }
+    catch (e) {
+      if (chat === c) {
+        say(`The browser cannot read this conversation (${e.message ?? e}).`);
+        open(fresh());
+      }
+      return;
+    }
+  }
   if (chat !== c) return;
   if (!runOf(c)) mend(c);
   showMessages();
@@ -99,6 +128,7 @@ async function submit() {
   const text = input.value.trim();
   if (isReading()) { say('A file is still being read.'); return; }
   if ((!text && !attached().length) || busy()) return;
+  if (!chat.nodes) { say('The conversation is still being read.'); return; }
   const files = attached();
   input.value = '';
   setFiles([]);
@@ -217,7 +247,7 @@ async function baseOf(mine) {
 
 async function measure() {
   const mine = chat, n = contextOf(mine), m = chosen(mine), text = withFiles(input.value.trim(), attached());
-  const show = !!n && (!m?.status || m.status.value === 'loaded') && !runOf(mine) && (!!text || mine.nodes.size > 0);
+  const show = !!n && (!m?.status || m.status.value === 'loaded') && !runOf(mine) && (!!text || mine.nodes?.size > 0);
   if (!show) { $('context').hidden = true; return; }
   try {
     let used = await baseOf(mine);
@@ -328,6 +358,7 @@ function wireInput() {
   $('new').onclick = () => { open(fresh()); input.focus(); };
 }
 
+let lastTop = 0;
 function wirePage() {
   $('theme').onclick = () => {
     settings.theme = {undefined: 'light', light: 'dark', dark: undefined}[settings.theme || undefined];
@@ -343,7 +374,12 @@ function wirePage() {
     $('nav').getBoundingClientRect(); // what is hidden takes no focus
     if (on) $('new').focus();
   };
-  $('log').addEventListener('scroll', () => { stick = atEnd(); }, {passive: true});
+  $('log').addEventListener('scroll', () => { // what grows above the end moves it, too: only upwards is away from it
+    const top = $('log').scrollTop;
+    if (atEnd()) stick = true;
+    else if (top < lastTop) stick = false;
+    lastTop = top;
+  }, {passive: true});
   document.addEventListener('keydown', e => {
     if (document.querySelector('dialog[open]')) return;
     if (e.key === 'Escape') { if (runOf(chat)) stop(chat); else if (closeList()) $('open-list').focus(); }

@@ -5,12 +5,15 @@ import {el, button, copyText, rest} from './dom.js';
 
 const SLICE = 8;        // milliseconds at a time
 const PATIENCE = 1500;  // milliseconds that the worker may take for a block
-const PART = 30, PART_BYTES = 6000; // blocks and their text that are laid out together
-const PIECE = 4096;     // characters of plain text in one box
+const PART_LINES = 40, PART_WEIGHT = 400; // what is laid out together; a weight is about that of so many elements
+const CHAPTER = 30;     // parts that are out of sight together
+const DENSE = 8;        // weight of a line, from which on a part waits for its turn to be laid out
+const FREE = 600;       // weight of such parts of one answer that do not wait
+const PIECE = 4096, PIECE_WEIGHT = 300; // characters and weight of plain text in one box
 
 /* ---- what may come in ---- */
 
-const TAGS = ['p', 'br', 'hr', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'ul', 'ol', 'li', 'blockquote', 'pre', 'code', 'span', 'em', 'strong', 's', 'a', 'div',
+const TAGS = ['p', 'br', 'hr', 'h1', 'h2', 'h3', 'h4', 'h5', 'h6', 'ul', 'ol', 'li', 'blockquote', 'pre', 'code', 'span', 'sup', 'em', 'strong', 's', 'a', 'div',
   'table', 'thead', 'tbody', 'tr', 'th', 'td', 'math', 'semantics', 'annotation', 'mrow', 'mi', 'mo', 'mn', 'ms', 'mtext', 'mspace', 'mover', 'munder',
   'munderover', 'msup', 'msub', 'msubsup', 'mfrac', 'msqrt', 'mroot', 'mtable', 'mtr', 'mtd', 'mstyle', 'mpadded', 'mphantom', 'menclose', 'svg', 'path',
   'line', 'g'];
@@ -36,6 +39,8 @@ export async function loadLibraries() {
     node.setAttribute('rel', 'noopener noreferrer nofollow');
     if (node.getAttribute('href')) node.setAttribute('title', node.getAttribute('href'));
   });
+  purify?.setConfig({ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ATTRIBUTES, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false,
+    ALLOWED_URI_REGEXP: /^https?:\/\//i, ADD_URI_SAFE_ATTR: ATTRIBUTES.filter(a => a !== 'href'), RETURN_DOM_FRAGMENT: true});
   try { // one that does not work is none
     const made = el('div', {}, clean('<p class="a"><a href="javascript:1">b</a><img alt="x"><u id="x"></u></p>'));
     if (made.innerHTML !== '<p class="a"><a target="_blank" rel="noopener noreferrer nofollow">b</a></p>') throw new Error(made.innerHTML);
@@ -50,8 +55,18 @@ export const isPlain = () => !purify;
 function clean(html) {
   if (html.includes('class="katex') && !document.getElementById('katex-style'))
     document.head.append(el('link', {id: 'katex-style', rel: 'stylesheet', href: 'page/katex.css'}));
-  return purify.sanitize(html, {ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ATTRIBUTES, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false,
-    ALLOWED_URI_REGEXP: /^https?:\/\//i, ADD_URI_SAFE_ATTR: ATTRIBUTES.filter(a => a !== 'href'), RETURN_DOM_FRAGMENT: true});
+  return purify.sanitize(html);
+}
+
+// Formulas come again with each piece of a growing block: a clean one is kept.
+const formulas = new Map();
+function cleanFormula(html) {
+  let kept = formulas.get(html);
+  if (!kept) {
+    if (formulas.size >= 200) formulas.delete(formulas.keys().next().value);
+    formulas.set(html, kept = clean(html));
+  }
+  return kept.cloneNode(true);
 }
 
 /* ---- the worker ---- */
@@ -107,7 +122,7 @@ function next() {
   if (!worker) startWorker();
   asked = v;
   watch = setTimeout(gaveUp, PATIENCE);
-  if (!v.begun) worker.postMessage({begin: v.number, bad: v.bad});
+  if (!v.begun) worker.postMessage({begin: v.number, bad: v.bad, links: v.links});
   v.begun = true;
   const text = v.text.slice(v.sent, v.sent + 65536);
   v.sent += text.length;
@@ -117,75 +132,144 @@ function next() {
 /* ---- slices of work on the page ---- */
 
 const jobs = [];
-let running = false;
+let running = false, full = false; // full: no more work before the next frame
 let settled = () => {};
 export const onSettled = fn => { settled = fn; };
 
 async function run() {
-  if (running) return;
-  running = true;
+  await rest(); // never within the task that brings the jobs: it may bring many
   let from = performance.now();
   while (jobs.length) {
     try { jobs.shift()(); } catch (e) { console.warn(e); }
-    if (performance.now() - from < SLICE) continue;
-    settled();
+    if (performance.now() - from < SLICE && !full) continue;
+    full = false;
     if (!document.hidden) await new Promise(requestAnimationFrame);
+    settled(); // with the layout of this frame
     await rest();
     from = performance.now();
   }
   running = false;
-  settled();
+  if (document.hidden) settled();
+  else requestAnimationFrame(settled);
 }
+
 export function job(fn) {
   jobs.push(fn);
-  run();
+  if (!running) run();
+  running = true;
 }
 
 // Whether nothing is left to be shown (for the tests).
 export const isIdle = () => !running && !asked && !waiting.length;
 
+/* ---- parts that wait for their turn ---- */
+
+// Where little height holds much to lay out (formulas, tables, letters with many marks), a part has no layout until it
+// comes near: then one after the other, as many as a slice has time for.  The browser's search finds it in any case.
+const nearby = new Set();
+const canWait = 'onbeforematch' in document.documentElement && 'IntersectionObserver' in self;
+const eye = canWait && new IntersectionObserver(list => {
+  for (const e of list) {
+    if (!e.isIntersecting) {
+      nearby.delete(e.target);
+      if (e.target.isConnected) e.target.hidden = 'until-found';
+      else eye.unobserve(e.target);
+    } else if (e.target.hidden && !nearby.has(e.target)) {
+      nearby.add(e.target);
+      job(() => layOut(e.target));
+    }
+  }
+}, {root: document.getElementById('log'), rootMargin: '300px 0px'});
+
+function layOut(node) {
+  if (!nearby.delete(node)) return;
+  node.hidden = false;
+  full = true;
+}
+
+// owner: what the part belongs to; seen: the part is on the screen already.
+function mayWait(owner, node, lines, weight, seen = false) {
+  node.style.containIntrinsicSize = `auto ${Math.max(1.6, 1.6 * Math.ceil(lines))}em`;
+  if (!canWait || node.waits || weight < DENSE * Math.max(1, lines)) return;
+  owner.dense = (owner.dense ?? 0) + weight;
+  if (owner.dense < FREE) return;
+  node.waits = true;
+  if (!seen) node.hidden = 'until-found';
+  eye.observe(node);
+}
+
 /* ---- plain text in boxes, so that no box is too much for one frame ---- */
 
-// Where the text may be cut: at the end of a line, else of a word.
-export function pieces(text) {
-  const out = [];
-  for (let at = 0; at < text.length;) {
-    let end = Math.min(text.length, at + PIECE);
-    if (end < text.length) {
-      const line = text.lastIndexOf('\n', end), word = text.lastIndexOf(' ', end);
-      if (line > at + PIECE / 2) end = line + 1;
-      else if (word > at + PIECE / 2) end = word + 1;
-      else if (/[\ud800-\udbff]/.test(text[end - 1])) end--;
-    }
-    out.push(text.slice(at, end));
-    at = end;
-  }
-  return out;
-}
-
 const RTL = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
+const RUN = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}\u202a-\u202e\u2066-\u2069][^\p{Script=Latin}\n\u202a-\u202e\u2066-\u2069]*/gu;
 const direction = text => RTL.test(/\p{L}/u.exec(text)?.[0] ?? '') ? 'rtl' : '';
 
-export function plainText(box, text) {
-  if (box.wanted === text) return;
-  box.wanted = text;
-  syncPlain(box, pieces(text), 0, 2);
+// As in render_worker.js.
+function weightOf(text) {
+  let n = text.length / 60;
+  if (/[^\x00-\xff]/.test(text)) n += (text.match(/\p{M}/gu) ?? []).length / 4 + (text.match(RUN) ?? []).length;
+  return n;
 }
 
-// Boxes from number `at` on: `n` now, the others in their turn, unless the text is another one by then.
-function syncPlain(box, list, at, n) {
-  for (const end = Math.min(list.length, at + n); at < end; at++) {
-    const piece = list[at], old = box.children[at];
-    const shown = list.length > 1 && piece.endsWith('\n') ? piece.slice(0, -1) : piece;
-    if (old?.textContent === shown) continue;
-    const node = el('div', {className: 'plain-text' + (piece.length > 1500 ? ' big' : ''), textContent: shown, dir: direction(shown)});
-    if (old) old.replaceWith(node);
-    else box.append(node);
+// Where a piece ends: at the end of a line, else of a word.
+function pieceEnd(text, at) {
+  let size = PIECE;
+  while (size > 64 && weightOf(text.slice(at, at + size)) > PIECE_WEIGHT) size >>= 1;
+  const end = Math.min(text.length, at + size);
+  if (end === text.length) return end;
+  const line = text.lastIndexOf('\n', end), word = text.lastIndexOf(' ', end);
+  if (line > at + size / 2) return line + 1;
+  if (word > at + size / 2) return word + 1;
+  return /[\ud800-\udbff]/.test(text[end - 1]) ? end - 1 : end;
+}
+
+// The text of a box, which may have grown: then all its boxes but the last one stay.
+export function plainText(box, text) {
+  if (box.wanted === text) return;
+  if (box.wanted === undefined || !text.startsWith(box.wanted)) {
+    box.replaceChildren();
+    box.at = box.last = 0;
+  } else if (box.lastChild) {
+    box.lastChild.remove();
+    box.at = box.last;
   }
-  if (at < list.length) {
-    const wanted = box.wanted;
-    job(() => { if (box.wanted === wanted) syncPlain(box, list, at, 4); });
-  } else while (box.children.length > list.length) box.lastChild.remove();
+  box.wanted = text;
+  fillPlain(box, 2);
+}
+
+// n boxes now, the others in their turn.
+function fillPlain(box, n) {
+  const text = box.wanted;
+  for (; n > 0 && box.at < text.length; n--) {
+    const end = pieceEnd(text, box.at), piece = text.slice(box.at, end), lines = piece.split('\n').length + piece.length / 100;
+    const shown = (box.at || end < text.length) && piece.endsWith('\n') ? piece.slice(0, -1) : piece, weight = weightOf(piece);
+    const node = el('div', {className: 'plain-text' + (lines > 12 || weight > 100 ? ' big' : ''), textContent: shown, dir: direction(shown)});
+    mayWait(box, node, lines, weight);
+    box.append(node);
+    box.last = box.at;
+    box.at = end;
+  }
+  if (box.at >= text.length || box.filling) return;
+  box.filling = true;
+  job(() => { box.filling = false; fillPlain(box, 4); });
+}
+
+/* ---- away ---- */
+
+// Takes an element off the page; a large one leaves in pieces.
+export function discard(node) {
+  const inner = [...node.querySelectorAll('.part, .big')];
+  if (inner.length < 8) { node.remove(); return; }
+  node.className = 'leaving';
+  node.removeAttribute('id');
+  const step = () => {
+    const e = inner.pop();
+    if (!e) { node.remove(); return; }
+    eye?.unobserve(e);
+    e.remove();
+    job(step);
+  };
+  job(step);
 }
 
 /* ---- one answer ---- */
@@ -212,6 +296,14 @@ export class View {
     if (want) this.want();
   }
 
+  // Definitions of links stand at the end: they are looked for when all is there, and if some were missing before, the
+  // text is shown once more.
+  lookForLinks(again) {
+    this.links = [];
+    for (const m of this.text.matchAll(/^ {0,3}\[([^\]\n^][^\]\n]{0,100})\]: {0,9}<?(https?:\/\/[^\s>]{1,2000})/gmi)) if (this.links.push([m[1], m[2]]) >= 500) break;
+    if (again && this.links.length) this.restart(false);
+  }
+
   // The text so far; whole: no more of it comes.
   set(text, whole) {
     if (text === this.text && whole === this.whole) return;
@@ -226,6 +318,7 @@ export class View {
       this.bad = [];
       this.restart(false);
     }
+    if (whole) this.lookForLinks(this.begun || this.sent > 0);
     this.ended = whole;
     this.done = false;
     this.want();
@@ -248,7 +341,7 @@ export class View {
       this.fresh = false;
       job(() => { if (round === this.round) this.box.replaceChildren(); });
     }
-    for (const op of m.ops) job(() => { if (round === this.round) this.put(op); });
+    for (const op of m.ops) this.take(op, fn => job(() => { if (round === this.round) fn(); }));
     if (m.more || this.sent < this.text.length) this.want();
     else if (this.ended) {
       this.done = true;
@@ -258,36 +351,53 @@ export class View {
     }
   }
 
+  // later(fn): fn in its turn.  A formula is one turn; the block is placed when it has them all.
+  take(op, later) {
+    let node;
+    if (op.op === 'prose') {
+      later(() => { node = this.prose(op); });
+      for (const f of purify ? op.formulas ?? [] : []) later(() => node.querySelector('.todo').replaceWith(cleanFormula(f)));
+      later(() => this.place(op.i, node, op.lines, op.n));
+    } else later(() => this.put(op));
+  }
+
   put(op) {
-    if (op.op === 'prose') this.putProse(op);
-    else if (op.op === 'code') this.place(op.i, codeBlock(op.lang));
-    else {
-      const b = this.blocks[op.i];
-      if (op.op === 'chunk') {
-        b.addLines(op.html !== undefined && purify ? el('span', {className: 'lines'}, clean(op.html)) : el('span', {className: 'lines', textContent: op.text}), op.text);
-      } else b.setTail(op.text);
-    }
+    if (op.op === 'code') { this.place(op.i, codeBlock(op.lang), 3, 12); return; }
+    const b = this.blocks[op.i];
+    if (op.op !== 'chunk') { b.setTail(op.text); return; }
+    b.addLines(op.html !== undefined && purify ? el('span', {className: 'lines'}, clean(op.html)) : el('span', {className: 'lines', textContent: op.text}), op);
+    this.partLines += op.lines;
+    this.partWeight += Math.min(op.n, 100);
   }
 
-  place(i, node) {
-    if (this.blocks[i]) this.blocks[i].replaceWith(node);
-    else {
-      if (!i || this.inPart >= PART || this.partBytes > PART_BYTES) { // one out of sight is not laid out
-        this.box.append(el('div', {className: 'part'}));
-        this.inPart = this.partBytes = 0;
-      }
-      this.inPart++;
-      this.box.lastChild.append(node);
-    }
-    this.partBytes += node.textContent.length;
-    this.blocks[i] = node;
-  }
-
-  putProse(op) {
+  prose(op) {
     const node = el('div', {className: 'block' + (op.more ? ' more' : '')});
     if (op.html !== undefined && purify) node.append(clean(op.html));
     else plainText(node, (op.text ?? '').replace(/\n+$/, ''));
-    this.place(op.i, node);
+    return node;
+  }
+
+  place(i, node, lines, weight) {
+    const old = this.blocks[i];
+    this.blocks[i] = Object.assign(node, {lines, weight});
+    if (old) {
+      old.replaceWith(node);
+      this.partLines += lines - old.lines;
+      this.partWeight += weight - old.weight;
+    } else if (i && this.partLines + lines < PART_LINES && this.partWeight + weight < PART_WEIGHT) {
+      this.part.append(node);
+      this.partLines += lines;
+      this.partWeight += weight;
+    } else { // one out of sight is not laid out
+      this.part = el('div', {className: 'part'}, node);
+      this.partLines = lines;
+      this.partWeight = weight;
+      mayWait(this, this.part, lines, weight);
+      if (!i || this.chapter.children.length >= CHAPTER) this.box.append(this.chapter = el('div', {className: 'chapter'}));
+      this.chapter.append(this.part);
+      return;
+    }
+    mayWait(this, this.part, this.partLines, this.partWeight, true);
   }
 
   drop() {
@@ -298,7 +408,7 @@ export class View {
 
 // A block of code that grows: lines that are complete, and the last one.
 function codeBlock(lang) {
-  let raw = '', tail = '';
+  let raw = '', tail = '', group = null;
   const code = el('code'), last = el('span', {className: 'lines'});
   const copy = button('Copy', () => copyText((raw + tail).replace(/\n$/, ''), copy), {aria: 'Copy code'});
   const pre = el('pre', {tabIndex: 0}, code);
@@ -306,10 +416,14 @@ function codeBlock(lang) {
   pre.setAttribute('aria-label', (lang || 'code') + ' block');
   code.append(last);
   const box = el('div', {className: 'code', dir: 'ltr'}, el('div', {className: 'bar'}, el('span', {textContent: lang}), copy), pre);
-  box.addLines = (node, text) => {
-    raw += text;
-    if (text.length > 1500) node.classList.add('big');
-    last.before(node);
+  box.addLines = (node, op) => {
+    raw += op.text;
+    if (op.lines > 12 || op.n > 25) {
+      node.classList.add('big');
+      mayWait(box, node, op.lines, op.n);
+    }
+    if (!group || group.children.length >= CHAPTER) last.before(group = el('span', {className: 'chapter'}));
+    group.append(node);
   };
   box.setTail = text => {
     tail = text;

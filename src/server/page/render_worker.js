@@ -2,12 +2,17 @@
 //
 // A text comes in pieces.  What is complete (a paragraph, a list, a line of code) is given out once and never looked at
 // again; the unfinished end is given out anew with each piece.  Bounds: a block of prose has BLOCK bytes, a piece of code
-// CHUNK; what is larger is cut, what has a hostile shape is plain text.  The page ends this worker when a block
-// takes too long, and starts another one that shows that block as plain text ("bad").
+// CHUNK, either LINES lines and ELEMENTS elements; what is larger is cut, what has a hostile shape is plain text.
+// Formulas are given out beside the markup of their block, so that the page can take one at a time.  The page ends
+// this worker when a block takes too long, and starts another one that shows that block as plain text ("bad").
 'use strict';
 /* global markdownit, hljs, katex */
 
-const BLOCK = 4096, CHUNK = 4096, MARKUP = 32768, LINE = 2000, LINES = 100, COLOURED = 262144, FORMULAS = 200;
+const BLOCK = 4096, CHUNK = 2048, MARKUP = 32768, LINE = 2000, LINES = 100, COLOURED = 262144;
+const ELEMENTS = 500;  // of a block, and of one formula
+const FORMULAS = 350;  // elements of the formulas of a block, if it has several
+const HEAVY = 400;     // weight (below) of a block
+const SMALL = 1200, SMALL_LINES = 30; // blocks up to this size go together
 let have = {};
 const texts = new Map(); // number: state
 
@@ -24,17 +29,37 @@ function library(name) {
 
 /* ---- prose ---- */
 
-let md = null, formulas = 0, withFormulas = true;
+let md = null, mode = 'htmlAndMathml', coloured = true, formulas = [], inFormulas = 0, tooMany = false;
 
 const escape = s => s.replace(/[&<>"]/g, c => ({'&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;'})[c]);
+
+const elements = html => (html.match(/<[a-z]/g) ?? []).length;
+
+// What a text costs to be laid out, in elements: marks that stand over letters, and changes of the direction, cost most.
+const RUN = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}\u202a-\u202e\u2066-\u2069][^\p{Script=Latin}\n\u202a-\u202e\u2066-\u2069]*/gu;
+function weight(text) {
+  let n = text.length / 60;
+  if (/[^\x00-\xff]/.test(text)) n += (text.match(/\p{M}/gu) ?? []).length / 4 + (text.match(RUN) ?? []).length;
+  return n;
+}
 
 // One formula, or the text that it was written as.
 function formula(tex, display, source) {
   const plain = `<code class="tex">${escape(source)}</code>`;
-  if (!withFormulas || tex.length > 4000 || ++formulas > FORMULAS || !library('katex')) return plain;
-  try {
-    return katex.renderToString(tex, {displayMode: display, trust: false, strict: 'ignore', maxSize: 20, maxExpand: 200, throwOnError: true});
-  } catch { return plain; }
+  if (!mode || tooMany || tex.length > 4000 || !library('katex')) return plain;
+  let out = '', n = 0;
+  for (const output of mode === 'mathml' ? ['mathml'] : ['htmlAndMathml', 'mathml']) {
+    try {
+      out = katex.renderToString(tex, {displayMode: display, output, trust: false, strict: 'ignore', maxSize: 20, maxExpand: 200, throwOnError: true});
+    } catch { return plain; }
+    n = elements(out);
+    if (n <= ELEMENTS && out.length <= 2 * MARKUP) break;
+  }
+  if (n > ELEMENTS || out.length > 2 * MARKUP) return plain;
+  inFormulas += n;
+  if (inFormulas > FORMULAS && formulas.length) tooMany = true;
+  formulas.push(out);
+  return '<code class="tex todo"></code>';
 }
 
 const DELIMITERS = [['$$', '$$', true], ['\\[', '\\]', true], ['\\(', '\\)', false], ['$', '$', false]];
@@ -103,6 +128,20 @@ function tasks(state) {
   }
 }
 
+// "[^1]" is a number above the line, also before its note, which stands where it was written.
+function footnote(state, silent) {
+  const m = state.src[state.pos] === '[' && /^\[\^([\w.*-]{1,30})\](:?)/.exec(state.src.slice(state.pos, state.pos + 36));
+  if (!m) return false;
+  if (!silent) {
+    state.push('sup_open', 'sup', 1);
+    state.push('text', '', 0).content = m[1];
+    state.push('sup_close', 'sup', -1);
+  }
+  const first = state.pos === 0 || state.src[state.pos - 1] === '\n';
+  state.pos += m[0].length - (first ? 0 : m[2].length);
+  return true;
+}
+
 // The way in which a text with Hebrew, Arabic and the like runs: that of its first letter.  (dir="auto" would have the
 // browser look at all of an answer each time that a piece comes.)
 const RTL = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}]/u;
@@ -120,6 +159,9 @@ function makeMarkdown() {
   md.linkify.set({fuzzyLink: false, fuzzyEmail: false});
   md.inline.ruler.before('escape', 'formula', inlineFormula);
   md.block.ruler.before('fence', 'formula', blockFormula, {alt: ['paragraph', 'reference', 'blockquote', 'list']});
+  md.inline.ruler.before('link', 'footnote', footnote);
+  const reference = md.block.ruler.__rules__.find(r => r.name === 'reference').fn;
+  md.block.ruler.at('reference', (state, start, ...more) => state.src.startsWith('[^', state.bMarks[start] + state.tShift[start]) ? false : reference(state, start, ...more));
   md.core.ruler.push('tasks', tasks);
   const rules = md.renderer.rules;
   rules.formula = (tokens, i) => {
@@ -148,7 +190,7 @@ function makeMarkdown() {
 }
 
 function colours(lang, text) {
-  if (text.length > CHUNK || !lang || text.split('\n').some(l => l.length > LINE) || !library('highlight') || !hljs.getLanguage(lang)) return escape(text);
+  if (!coloured || text.length > BLOCK || !lang || text.split('\n').some(l => l.length > LINE) || !library('highlight') || !hljs.getLanguage(lang)) return escape(text);
   return hljs.highlight(lang, text, true).value;
 }
 
@@ -165,29 +207,42 @@ function isHostile(text) {
   return deep > 80 || marks > 2000;
 }
 
-// {html} or {text}.
+// {html, formulas, n} (n: its elements), {text}, or {big}: it is to be halved.
 function prose(state, text, offset) {
   if (!library('markdown') || !have.purify || state.bad.has(offset) || isHostile(text)) return {text};
-  if (text.length > 400 && (text.match(/\$|\\[([]/g) ?? []).length > 80) return {big: true};
+  const may = text.length > 400; // be halved
+  if (may && ((text.match(/\$|\\[([]/g) ?? []).length > 80 || weight(text) > HEAVY)) return {big: true};
   if (!md) makeMarkdown();
-  for (withFormulas of [true, false]) {
-    formulas = 0;
+  tooMany = false;
+  const lines = text.trim().includes('\n');
+  for ([mode, coloured] of [['htmlAndMathml', true], ['htmlAndMathml', false], ['mathml', false], ['', false]]) {
+    if (tooMany && mode === 'htmlAndMathml') continue;
+    if (may && lines && (tooMany || mode !== 'htmlAndMathml')) return {big: true}; // a line alone tries MathML first
+    if (may && !mode) return {big: true};
+    formulas = [];
+    inFormulas = 0;
+    tooMany = false;
     let html;
-    try { html = md.render(text, {bidi: RTL.test(text)}); } catch { return {text}; }
-    if (html.length <= (formulas === 1 ? 2 * MARKUP : MARKUP)) return {html}; // one formula is never cut
-    if (withFormulas && formulas !== 1 && text.length > 400) return {big: true};
+    try { html = md.render(text, {bidi: RTL.test(text), references: state.links}); } catch { return {text}; }
+    const n = elements(html);
+    if (n <= ELEMENTS && html.length <= MARKUP && !tooMany) return {html, n: n + inFormulas, ...(formulas.length && {formulas})};
   }
   return {text};
 }
 
-// The first half of a block whose markup is too much for one piece.
+// The first half of a block whose markup is too much for one piece; no formula is cut, if that can be.
 function half(text) {
-  const at = text.length >> 1;
+  const middle = text.length >> 1;
+  let best = 0;
   for (const mark of ['\n\n', '\n', ' ']) {
-    const found = text.indexOf(mark, at);
-    if (found > 0 && found < text.length - 100) return found + mark.length;
+    for (let at = text.indexOf(mark, middle); at > 0 && at < text.length - 100; at = text.indexOf(mark, at + 1)) {
+      const end = at + mark.length, dollars = text.slice(0, end).replace(/\\\$/g, '').split('$').length - 1;
+      if (dollars % 2 === 0) return end;
+      best ||= end;
+    }
   }
-  return /[\ud800-\udbff]/.test(text[at - 1]) ? at - 1 : at;
+  if (best) return best;
+  return /[\ud800-\udbff]/.test(text[middle - 1]) ? middle - 1 : middle;
 }
 
 /* ---- where a block ends ---- */
@@ -246,6 +301,20 @@ function cut(tail, end) {
   return end ? tail.length : 0;
 }
 
+// The same for several small blocks: they go together.  A table begins a block of its own (its head is repeated).
+function cutMany(tail, end) {
+  let at = cut(tail, end);
+  for (let lines = tail.slice(0, at).split('\n').length; at && at < SMALL && lines < SMALL_LINES && tail.slice(0, at).endsWith('\n\n');) {
+    const rest = tail.slice(at, at + BLOCK), first = rest.split('\n', 1)[0];
+    if (!rest || FENCE.test(first) || first.includes('|')) break;
+    const n = cut(rest, end && at + rest.length === tail.length);
+    if (!n || at + n > 2 * SMALL || !(rest.slice(0, n).endsWith('\n\n') || at + n === tail.length)) break;
+    at += n;
+    lines += rest.slice(0, n).split('\n').length;
+  }
+  return at;
+}
+
 /* ---- the texts ---- */
 
 function step(state, ops) {
@@ -262,32 +331,30 @@ function step(state, ops) {
     eat(state, nl < 0 ? state.tail.length : nl + 1);
     return true;
   }
-  const n = cut(state.tail, state.end);
-  if (!n) {
-    if (!fence) show(state, ops, state.tail, false);
-    return false;
-  }
-  const text = state.tail.slice(0, show(state, ops, state.tail.slice(0, n), true));
-  const rows = (state.head + text).split('\n', 2);
+  const n = cutMany(state.tail, state.end);
+  if (!n && fence) return false;
+  const done = show(state, ops, n ? state.tail.slice(0, n) : state.tail, n > 0);
+  if (!done) return false;
+  const text = state.tail.slice(0, done), rows = (state.head + text).split('\n', 2);
   eat(state, text.length);
   state.head = /^[ |:-]*-[ |:-]*$/.test(rows[1] ?? '') && rows[0].includes('|') && !text.endsWith('\n\n') ? rows.join('\n') + '\n' : '';
   state.index++;
   return true;
 }
 
-// How much of the text it has shown.
+// How much of the text it has shown for good; `whole`: the block is complete.
 function show(state, ops, text, whole) {
   postMessage({number: state.number, at: state.offset});
   if (state.head && !state.tail.split('\n', 1)[0].includes('|')) state.head = ''; // the table has ended
   const head = state.head;  // a table that was cut goes on with its head
   let made = prose(state, head + text, state.offset), more = whole && text.length >= BLOCK / 2 && !text.endsWith('\n');
-  while (made.big) {
-    if (whole) text = text.slice(0, half(text));
-    made = whole ? prose(state, head + text, state.offset) : {text};
-    more = whole;
+  while (made.big) { // so is one that still grows
+    text = text.slice(0, half(text));
+    made = text.length > 100 ? prose(state, head + text, state.offset) : {text};
+    more = whole = true;
   }
-  ops.push({op: 'prose', i: state.index, whole, more, ...made});
-  return text.length;
+  ops.push({op: 'prose', i: state.index, whole, more, lines: text.split('\n').length + text.length / 100, ...made, n: (made.n ?? 0) + weight(text)});
+  return whole ? text.length : 0;
 }
 
 const isEnd = (line, code) => {
@@ -295,13 +362,19 @@ const isEnd = (line, code) => {
   return /^ {0,3}[`~]/.test(line) && t.startsWith(code.mark) && t === code.mark[0].repeat(t.length);
 };
 
+// How much of a long line is one piece: at most n, less of what is heavy, and no letter is cut.
+function pieceOf(line, n) {
+  while (n > 64 && weight(line.slice(0, n)) > HEAVY) n >>= 1;
+  return /[\ud800-\udbff]/.test(line[n - 1]) ? n - 1 : n;
+}
+
 const lineOf = (line, code) => code.indent && line.startsWith(' '.repeat(code.indent)) ? line.slice(code.indent) : line;
 
 // Lines of code up to CHUNK, or the end of the block.
 function codeStep(state, ops) {
   const code = state.code;
-  let out = '', at = 0, closed = false;
-  while (at < state.tail.length && out.length < CHUNK) {
+  let out = '', at = 0, closed = false, heavy = 0;
+  for (let lines = 0; at < state.tail.length && out.length < CHUNK && lines < LINES && heavy < HEAVY; lines++) {
     let nl = state.tail.indexOf('\n', at);
     if (nl < 0) {
       if (state.end) nl = state.tail.length;
@@ -315,17 +388,18 @@ function codeStep(state, ops) {
     }
     if (out && out.length + line.length > CHUNK) break;
     if (line.length > CHUNK) { // in pieces, each a line of its own
-      const piece = /[\ud800-\udbff]/.test(line[CHUNK - 1]) ? CHUNK - 1 : CHUNK;
-      out = line.slice(0, piece);
-      at += piece;
+      out = line.slice(0, pieceOf(line, CHUNK));
+      at += out.length;
       break;
     }
+    heavy += weight(line);
+    if (out && heavy > HEAVY) break;
     out += lineOf(line, code) + '\n';
     at = nl + 1;
   }
   at = Math.min(at, state.tail.length);
   if (!at && state.tail.length > CHUNK) {
-    out = state.tail.slice(0, CHUNK);
+    out = state.tail.slice(0, pieceOf(state.tail, CHUNK));
     at = out.length;
   }
   if (out) chunk(state, ops, out);
@@ -343,7 +417,7 @@ function codeStep(state, ops) {
 }
 
 function chunk(state, ops, text) {
-  const code = state.code, bare = {op: 'chunk', i: state.index, text};
+  const code = state.code, bare = {op: 'chunk', i: state.index, text, lines: text.split('\n').length, n: weight(text)};
   const can = have.purify && code.lang && code.done < COLOURED && !state.bad.has(state.offset) && !text.split('\n').some(l => l.length > LINE);
   code.done += text.length;
   if (!can || !library('highlight') || !hljs.getLanguage(code.lang)) {
@@ -353,7 +427,8 @@ function chunk(state, ops, text) {
   postMessage({number: state.number, at: state.offset});
   const r = hljs.highlight(code.lang, text, true, code.top ?? undefined);
   code.top = r.top;
-  ops.push(r.value.length <= MARKUP ? {...bare, html: r.value} : bare);
+  const n = elements(r.value);
+  ops.push(r.value.length <= MARKUP && n <= ELEMENTS ? {...bare, html: r.value, n: n + bare.n} : bare);
 }
 
 function eat(state, n) {
@@ -363,10 +438,19 @@ function eat(state, n) {
 
 // As much as makes a good piece of work for the page; it asks for the rest.
 function work(state) {
-  const ops = [];
+  const ops = [], begun = performance.now();
   let more = true;
-  for (let i = 0; i < 8 && more; i++) more = step(state, ops);
+  for (let i = 0; i < 40 && more && performance.now() - begun < 12; i++) more = step(state, ops);
   postMessage({number: state.number, ops, more: more && state.tail.length > 0});
+}
+
+// Targets of "[name]" whose definitions come later in the text: [name, address].
+function linksOf(list) {
+  const out = Object.create(null);
+  if (!list.length || !library('markdown')) return out;
+  if (!md) makeMarkdown();
+  for (const [name, href] of list) out[md.utils.normalizeReference(name)] ??= {href: md.normalizeLink(href), title: ''};
+  return out;
 }
 
 onmessage = e => {
@@ -374,7 +458,7 @@ onmessage = e => {
   if (m.have) have = m.have;
   else if (m.drop) texts.delete(m.drop);
   else if (m.begin) {
-    const state = {number: m.begin, tail: '', offset: 0, index: 0, code: null, head: '', end: false, bad: new Set(m.bad)};
+    const state = {number: m.begin, tail: '', offset: 0, index: 0, code: null, head: '', end: false, bad: new Set(m.bad), links: linksOf(m.links ?? [])};
     texts.set(m.begin, state);
   } else {
     const state = texts.get(m.number);

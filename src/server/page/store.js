@@ -48,6 +48,19 @@ export async function openStore(onHear, onFail) {
 export const tell = what => channel?.postMessage(what);
 export const isKept = () => !!db;
 
+const SLICE = 8; // milliseconds of work without a rest
+
+// Some of the list; the others when the last one of these is in.
+function put(t, list, from) {
+  const begun = performance.now();
+  let r = null, at = from;
+  while (at < list.length && (at === from || performance.now() - begun < SLICE)) {
+    const [store, value, drop] = list[at++];
+    r = drop ? t.objectStore(store).delete(value) : t.objectStore(store).put(value);
+  }
+  if (at < list.length) r.onsuccess = () => put(t, list, at);
+}
+
 // Writes: a list of [store, value] or [store, id, 'delete'].  Always into memory first.
 export async function write(list) {
   for (const [store, value, drop] of list) {
@@ -61,7 +74,7 @@ export async function write(list) {
       t.oncomplete = done;
       t.onabort = t.onerror = () => fail(t.error ?? new Error('the browser gave no reason'));
     });
-    for (const [store, value, drop] of list) drop ? t.objectStore(store).delete(value) : t.objectStore(store).put(value);
+    put(t, list, 0);
     await ended;
   } catch (e) {
     failed(e?.name === 'QuotaExceededError'
@@ -89,9 +102,26 @@ export async function allChats() {
   return list.filter(isChat);
 }
 
+// Calls fn with the messages of those keys; each comes by itself, as one of them may be large.  fn returns false to stop.
+async function oneByOne(keysOf, fn) {
+  const store = db.transaction('messages').objectStore('messages'), keys = await wait(keysOf(store));
+  for (let at = 0; at < keys.length; at += 32) {
+    const batch = keys.slice(at, at + 32), store = db.transaction('messages').objectStore('messages');
+    let go = true;
+    await Promise.all(batch.map(async key => {
+      const m = await wait(store.get(key));
+      if (go && isMessage(m)) go = fn(m) !== false;
+    }));
+    if (!go) return null;
+  }
+  return keys;
+}
+
 export async function messagesOf(chat) {
   if (!db) return [...memory.messages.values()].filter(m => m.chat === chat);
-  return (await wait(db.transaction('messages').objectStore('messages').index('chat').getAll(chat))).filter(isMessage);
+  const out = [];
+  await oneByOne(store => store.index('chat').getAllKeys(chat), m => { out.push(m); });
+  return out;
 }
 
 export async function oneMessage(id) {
@@ -113,10 +143,9 @@ export async function eachMessage(fn) {
   }
   let range = null;
   for (;;) {
-    const batch = await wait(db.transaction('messages').objectStore('messages').getAll(range, 200));
-    for (const m of batch) if (isMessage(m) && fn(m) === false) return;
-    if (batch.length < 200) return;
-    range = IDBKeyRange.lowerBound(batch.at(-1).id, true);
+    const from = range, keys = await oneByOne(store => store.getAllKeys(from, 1000), fn);
+    if (!keys || keys.length < 1000) return;
+    range = IDBKeyRange.lowerBound(keys.at(-1), true);
   }
 }
 
@@ -148,7 +177,7 @@ async function moveOld() {
 }
 
 // A conversation and its messages of a plain list {id, title, messages: [{role, content, ...}]}.
-export function fromList(c) {
+function fromList(c) {
   const out = [];
   let parent = null;
   for (const m of c.messages) {
@@ -161,4 +190,4 @@ export function fromList(c) {
   return out;
 }
 
-const oldStats = s => ({finish: s.finish, answer: s.tokens, rate: s.rate, prompt: s.prompt, cached: s.cached, drafted: s.drafted, accepted: s.right});
+export const oldStats = s => ({finish: s.finish, answer: s.tokens, rate: s.rate, prompt: s.prompt, cached: s.cached, drafted: s.drafted, accepted: s.right});

@@ -34,7 +34,7 @@ export function kids(chat, parent) {
 // From the first message to the leaf.  A circle or a gap (a damaged import) ends it.
 export function path(chat, leaf = chat.leaf) {
   const out = [], seen = new Set();
-  for (let n = chat.nodes.get(leaf); n && !seen.has(n.id); n = chat.nodes.get(n.parent)) {
+  for (let n = chat.nodes?.get(leaf); n && !seen.has(n.id); n = chat.nodes.get(n.parent)) {
     seen.add(n.id);
     out.push(n);
   }

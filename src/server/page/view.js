@@ -46,20 +46,23 @@ export class MessageView {
 
   // place: its number; siblings: versions of it; last: nothing comes after it.
   refresh({place, siblings, last, unanswered}) {
-    const n = this.node, chat = this.chat;
+    const n = this.node, chat = this.chat, near = siblings.indexOf(n);
+    const state = [place, siblings.length, siblings[near - 1]?.id, siblings[near + 1]?.id, last, unanswered, n.content.length, n.reasoning?.length, n.error,
+      n.stats?.finish, n.stats?.answer, n.calls?.length, n.model, n.edited, !!n.run, isWriting(n), contextOf(chat)].join();
+    if (state === this.state) return; // nothing of it has changed
+    this.state = state;
     const who = n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${n.call?.name ?? 'a tool'}` : n.model || 'Model';
     this.who.textContent = who + (n.edited ? ' (edited)' : '');
     this.root.setAttribute('aria-label', who);
     this.row.replaceChildren();
     const act = (label, fn) => this.row.append(button(label, fn, {aria: `${label}: message ${place}`}));
-    const at = siblings.indexOf(n);
     if (siblings.length > 1) {
       const step = (label, d, words) => {
-        const b = button(label, () => acts.version(siblings[at + d], n.id, d), {aria: `${words} version: message ${place}`});
-        b.disabled = !siblings[at + d];
+        const b = button(label, () => acts.version(siblings[near + d], n.id, d), {aria: `${words} version: message ${place}`});
+        b.disabled = !siblings[near + d];
         return b;
       };
-      this.row.append(el('span', {className: 'versions'}, step('‹', -1, 'Previous'), el('span', {textContent: `${at + 1}/${siblings.length}`}), step('›', 1, 'Next')));
+      this.row.append(el('span', {className: 'versions'}, step('‹', -1, 'Previous'), el('span', {textContent: `${near + 1}/${siblings.length}`}), step('›', 1, 'Next')));
     }
     act('Copy', b => copyText(n.content, b));
     if (n.role !== 'tool') act('Edit', () => acts.edit(this));
@@ -104,7 +107,7 @@ export class MessageView {
     const fields = [];
     this.calls.replaceChildren(...list.map((c, i) => {
       let args = c.arguments;
-      try { args = JSON.stringify(JSON.parse(args), null, 2); } catch { /* as it came */ }
+      if (args.length < 20000) try { args = JSON.stringify(JSON.parse(args), null, 2); } catch { /* as it came */ }
       const pre = el('pre', {tabIndex: 0, dir: 'ltr', textContent: args.slice(0, 20000)});
       pre.setAttribute('role', 'group');
       pre.setAttribute('aria-label', `Arguments of ${c.name}`);
