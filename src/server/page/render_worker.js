@@ -8,7 +8,7 @@
 'use strict';
 /* global markdownit, hljs, katex */
 
-const BLOCK = 4096, CHUNK = 2048, MARKUP = 32768, LINE = 2000, LINES = 100, COLOURED = 262144;
+const BLOCK = 4096, CHUNK = 2048, MARKUP = 32768, LINE = 2000, LINES = 100, LIST_LINES = 40, COLOURED = 262144;
 const ELEMENTS = 500;  // of a block, and of one formula
 const FORMULAS = 350;  // elements of the formulas of a block, if it has several
 const HEAVY = 400;     // weight (below) of a block
@@ -255,7 +255,7 @@ function cut(tail, end) {
     const nl = tail.indexOf('\n', at);
     if (nl < 0 || nl >= limit) break;
     const line = tail.slice(at, nl), next = nl + 1;
-    if (++lines > LINES && !fence && !mathEnd) return at;
+    if (++lines > (list ? LIST_LINES : LINES) && !fence && !mathEnd) return at;
     if (fence) {
       if (line.trim().startsWith(fence) && !line.trim().slice(fence.length).replaceAll(fence[0], '')) fence = null;
       at = next;
@@ -353,7 +353,8 @@ function show(state, ops, text, whole) {
     made = text.length > 100 ? prose(state, head + text, state.offset) : {text};
     more = whole = true;
   }
-  ops.push({op: 'prose', i: state.index, whole, more, lines: text.split('\n').length + text.length / 100, ...made, n: (made.n ?? 0) + weight(text)});
+  const seen = made.html?.replace(/<[^>]*>/g, '') ?? text; // a link has fewer letters than its source
+  ops.push({op: 'prose', i: state.index, whole, more, ...made, lines: seen.split(/\n\s*/).length + seen.length / 100, n: (made.n ?? 0) + weight(text)});
   return whole ? text.length : 0;
 }
 

@@ -105,8 +105,8 @@ export async function allChats() {
 // Calls fn with the messages of those keys; each comes by itself, as one of them may be large.  fn returns false to stop.
 async function oneByOne(keysOf, fn) {
   const store = db.transaction('messages').objectStore('messages'), keys = await wait(keysOf(store));
-  for (let at = 0; at < keys.length; at += 32) {
-    const batch = keys.slice(at, at + 32), store = db.transaction('messages').objectStore('messages');
+  for (let at = 0; at < keys.length; at += 64) {
+    const batch = keys.slice(at, at + 64), store = db.transaction('messages').objectStore('messages');
     let go = true;
     await Promise.all(batch.map(async key => {
       const m = await wait(store.get(key));
