@@ -327,7 +327,7 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
         kv_timeline_pin(l->span[i].timeline, false);
     const ingle_status s = session_device_end(r, &first, err);
     r->depth--;
-    return s;
+    return session_card_gone(r, s) ? INGLE_OK : s; /* what is drawn is drawn */
 }
 
 ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n,

@@ -70,6 +70,7 @@ struct runner {
     int64_t n_ctx, max_rows, all_rows, max_logits, restore_every; /* all_rows: with a picture's */
     struct lane lane[SESSION_LANES];
     int depth;                   /* steps that run: the next one has lane[depth] */
+    bool card_lost;              /* a step has begun anew since */
     size_t logits_bytes;         /* of a lane */
     size_t held_bytes;           /* of the arena: what operations of a step leave for each other */
     struct device_between *between; /* for steps that none is suspended for; or NULL */
@@ -228,6 +229,8 @@ void session_deferred_commit(const struct session *s, int64_t at, int64_t n);
 void session_device_begin(struct runner *r, struct device_suspended *first,
                           const atomic_bool *cancel);
 ingle_status session_device_end(struct runner *r, struct device_suspended *first, struct err *err);
+/* Whether what ended with s is to be done again, because the card was lost in it. */
+bool session_card_gone(struct runner *r, ingle_status s);
 
 /* One forward pass over the spans of the lane; the timelines are extended and not yet committed. */
 ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap,

@@ -2,6 +2,7 @@
 /* runner - the memory of a loaded model at work, and the forward pass of one step. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "device/card.h"
 #include "session/run.h"
 #include "session/sample.h"
 #include <stdio.h>
@@ -458,6 +459,13 @@ ingle_status session_device_end(struct runner *r, struct device_suspended *first
         device_set_between(r->device, NULL);
     }
     return s;
+}
+
+bool session_card_gone(struct runner *r, ingle_status s)
+{
+    if (!s || r->card_lost || !device_card_lost(r->device))
+        return false;
+    return r->card_lost = true;
 }
 
 ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap,

@@ -2,6 +2,7 @@
 #include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "device/card.h"
 #include "session/run.h"
 #include <string.h>
 
@@ -860,6 +861,8 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
                                      .mirror = l->mirror,
                                      .n_mirrors = b.n_mirrors};
     s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
+    if (session_card_gone(r, s)) /* on the processor now */
+        s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
     for (int64_t i = 0; !s && i < b.n_spans; i++)
         bad |= span_is_bad(r, i);

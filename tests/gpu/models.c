@@ -27,7 +27,7 @@ static const struct {
     {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
      "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors"},
 };
-enum { MODELS = sizeof models / sizeof *models, MOST = 80, CHUNK = 33 };
+enum { MODELS = sizeof models / sizeof *models, MOST = 50, CHUNK = 33 };
 
 static struct {
     bool card, choose;
@@ -129,7 +129,7 @@ static void any_sides(void **state)
             how.choose = seed > 0;
             how.side = DEVICE_CARD;
             float *got = logits_of(m, &n, &seen);
-            if (seed < 2)
+            if (!seed)
                 show(&seen);
             same("sides", m, got, want, n);
             mem_free(got);
@@ -139,11 +139,142 @@ static void any_sides(void **state)
     }
 }
 
+/* Calls of the driver that fail, one after another: the bits stay, nothing is kept. */
+static void fail_calls(int m, const float *want, const char *what, const struct emu_cards *how_to,
+                       uint64_t n_calls, int times)
+{
+    for (int i = 0; i < times; i++) {
+        int64_t n;
+        struct emu_cards c = *how_to;
+        const uint64_t at = 1 + (uint64_t)i * n_calls / (uint64_t)times + next() % 7;
+        if (c.lose_at)
+            c.lose_at = at;
+        else
+            c.fail_at = at;
+        emu_cards_set(&c);
+        float *got = logits_of(m, &n, NULL);
+        same(what, m, got, want, n);
+        mem_free(got);
+        assert_int_equal(emu_cards_taken(), 0);
+    }
+}
+
+static void any_call_fails(void **state)
+{
+    (void)state;
+    enum { TIMES = UNIT_ASAN ? 1 : 3 };
+    const struct emu_cards c = {.n = 1, .bytes = 1u << 30, .capability = 80};
+    how.seed = 11;
+    how.choose = false;
+    how.side = DEVICE_CARD;
+    for (int m = 0; m < MODELS; m += MODELS - 1) {
+        int64_t n;
+        how.card = false;
+        float *want = logits_of(m, &n, NULL);
+        how.card = true;
+        emu_cards_set(&c);
+        float *got = logits_of(m, &n, NULL);
+        same("the card", m, got, want, n);
+        mem_free(got);
+        const uint64_t calls = emu_cards_calls();
+        struct emu_cards f = c;
+        f.lose_at = 1;
+        fail_calls(m, want, "a lost card", &f, calls, TIMES);
+        f.lose_at = 0;
+        fail_calls(m, want, "a failure", &f, calls, TIMES);
+        f.memory = true;
+        fail_calls(m, want, "too little memory", &f, calls, TIMES);
+        mem_free(want);
+    }
+}
+
+/* Each function at its first, second, third and last call. */
+static void each_function_fails(void **state)
+{
+    (void)state;
+    static const char *const functions[] = {
+        "count",     "about",        "open",        "take",          "give",
+        "host_take", "free_bytes",   "stream_make", "stream_wait",   "put",
+        "get",       "copy",         "fill",        "module_load",   "function",
+        "launch"};
+    int64_t n;
+    how.seed = 5;
+    how.choose = false;
+    how.side = DEVICE_CARD;
+    how.card = false;
+    float *want = logits_of(0, &n, NULL);
+    how.card = true;
+    for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
+        struct emu_cards c = {
+            .n = 1, .bytes = 1u << 30, .capability = 80, .fail_in = functions[f]};
+        static const uint64_t calls[] = {1, 3};
+        for (int i = 0; i < (UNIT_ASAN ? 1 : 2); i++) {
+            c.fail_at = calls[i];
+            emu_cards_set(&c);
+            float *got = logits_of(0, &n, NULL);
+            same(functions[f], 0, got, want, n);
+            mem_free(got);
+            assert_int_equal(emu_cards_taken(), 0);
+        }
+    }
+    mem_free(want);
+}
+
+/* Cards that cannot be used, and memory of any size. */
+static void odd_cards(void **state)
+{
+    (void)state;
+    int64_t n;
+    static const struct emu_cards odd[] = {
+        {.n = 0, .bytes = 1u << 30, .capability = 80},
+        {.n = 1, .bytes = 1u << 30, .capability = 70},
+        {.n = 1, .bytes = 1u << 30, .capability = 75},
+        {.n = 1, .bytes = 1u << 30, .capability = 90},
+        {.n = 1, .bytes = 1024, .capability = 80},
+        {.n = 1, .bytes = 9u << 20, .capability = 80},
+        {.n = 1, .bytes = 12u << 20, .capability = 80},
+        {.n = 1, .bytes = 1u << 30, .capability = 80, .absent = true},
+        {.n = 1, .bytes = 1u << 30, .capability = 80, .refuse = true}};
+    how.choose = false;
+    how.side = DEVICE_CARD;
+    how.card = false;
+    float *want = logits_of(0, &n, NULL);
+    how.card = true;
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        emu_cards_set(&odd[i]);
+        float *got = logits_of(0, &n, NULL);
+        same("an odd card", 0, got, want, n);
+        mem_free(got);
+        assert_int_equal(emu_cards_taken(), 0);
+    }
+    mem_free(want);
+}
+
+static void a_number_that_is_not_there(void **state)
+{
+    (void)state;
+    struct err e;
+    struct device *d;
+    const struct emu_cards c = {.n = 2, .bytes = 1u << 30, .capability = 80};
+    emu_cards_set(&c);
+    GOLDEN_OK(device_create(&d, &(struct device_options){.n_threads = 1}, &e));
+    assert_int_equal(device_card_open(d, 8, 0, &e), INGLE_ARG);
+    assert_non_null(strstr(e.msg, "there is no card 7"));
+    assert_null(device_card(d));
+    GOLDEN_OK(device_card_open(d, 2, 0, &e));
+    assert_int_equal(device_card(d)->number, 1);
+    device_free(d);
+}
+
 int main(void)
 {
     golden_device_made = made;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(any_sides),
+        cmocka_unit_test(any_call_fails),
+        cmocka_unit_test(each_function_fails),
+        cmocka_unit_test(odd_cards),
+        cmocka_unit_test(a_number_that_is_not_there),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,12 +92,12 @@ void device_gpu_close(struct device *d)
     struct device_gpu *g = d->gpu;
     if (!g)
         return;
-    if (g->stream && !g->lost)
+    if (g->stream) { /* it may be at work, also when a call has failed */
         (void)g->api.stream_wait(g->api.self, g->stream);
+        (void)g->api.stream_free(g->api.self, g->stream);
+    }
     device_gpu_memory_close(d);
     device_gpu_kernels_close(d);
-    if (g->stream)
-        (void)g->api.stream_free(g->api.self, g->stream);
     if (g->opened)
         g->api.close(g->api.self);
     if (g->api.unload)

@@ -97,6 +97,6 @@ void device_gpu_kernels_close(struct device *d)
 {
     struct device_gpu *g = d->gpu;
     for (int i = 0; i < GPU_MODULES; i++)
-        if (g->module[i] && !g->lost)
+        if (g->module[i])
             (void)g->api.module_free(g->api.self, g->module[i]);
 }

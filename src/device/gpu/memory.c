@@ -119,8 +119,7 @@ void device_gpu_give(struct device *d, void *card, size_t n_bytes)
     if (!card)
         return;
     pthread_mutex_lock(&g->lock);
-    if (!g->lost)
-        (void)g->api.give(g->api.self, card, n_bytes);
+    (void)g->api.give(g->api.self, card, n_bytes); /* also after a loss: it may be there */
     g->used -= n_bytes;
     pthread_mutex_unlock(&g->lock);
 }
@@ -177,9 +176,17 @@ void *device_gpu_twin(struct device_gpu *g, const void *at)
     return r && r->card ? r->card + ((uintptr_t)at - (uintptr_t)r->host) : NULL;
 }
 
+/* What only a lost card had is zeros: of results that outlive a step; those of the step are not
+ * looked at, since it fails. */
 static bool bring_piece(struct device *d, const struct gpu_region *r, struct gpu_piece *p,
                         enum device_side side)
 {
+    if (d->gpu->lost) {
+        if (p->newer == GPU_CARD)
+            memset(r->host + p->at, 0, p->n_bytes);
+        p->newer = GPU_HOST;
+        return side == DEVICE_HOST;
+    }
     if (side == DEVICE_HOST && p->newer == GPU_CARD) {
         if (!device_gpu_get(d, r->host + p->at, r->card + p->at, p->n_bytes))
             return false;
@@ -248,8 +255,7 @@ void *device_gpu_room(struct device_gpu *g, size_t n_bytes)
 
 void device_gpu_read(struct device *d, const void *at, size_t n_bytes)
 {
-    if (!device_gpu_bring(d, at, n_bytes, DEVICE_HOST))
-        (void)device_gpu_ok(d, 0, "get");
+    (void)device_gpu_bring(d, at, n_bytes, DEVICE_HOST);
 }
 
 /* What the host has not written of a piece that is newer on the card comes first. */
@@ -257,7 +263,7 @@ static void wrote_piece(struct device *d, const struct gpu_region *r, struct gpu
                         size_t from, size_t to)
 {
     const size_t end = p->at + p->n_bytes;
-    if (p->newer == GPU_CARD) {
+    if (p->newer == GPU_CARD && !d->gpu->lost) {
         if (from > p->at)
             (void)device_gpu_get(d, r->host + p->at, r->card + p->at, from - p->at);
         if (to < end)

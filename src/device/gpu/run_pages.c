@@ -89,19 +89,24 @@ const char *device_card_refuses_kv(struct device *d, const struct device_kv *kv)
     return device_card(d) ? refuses_kv(d, kv) : "there is no card";
 }
 
+/* Rows that are attended to, or queried for: what reads them has limits that others have not. */
 const char *device_card_refuses_stream(struct device *d, const struct device_stream *s)
 {
+    static const enum gpu_kernel all[] = {
+        GPU_K_pages_rows_append, GPU_K_pages_rows_read, GPU_K_attend_latent_1,
+        GPU_K_attend_latent_2,   GPU_K_attend_latent_4, GPU_K_attend_latent_8,
+        GPU_K_attend_merge,      GPU_K_compress,        GPU_K_select_scores,
+        GPU_K_select_query,      GPU_K_select_choose};
     if (!device_card(d))
         return "there is no card";
-    if (d->numerics == DEVICE_FAST)
-        return "recipes of --numerics fast are the processor's";
-    if (s->width > ATTEND_MOST_WIDTH)
+    if (d->numerics == DEVICE_FAST && d->kern.attend.recipe)
+        return "the recipe of --numerics fast is the processor's";
+    if (s->codec != KERN_KV_F32 && s->width > ATTEND_MOST_WIDTH)
         return "the card's kernels have rows of at most 512";
-    if (!device_gpu_has(d, GPU_K_pages_rows_append) || !device_gpu_has(d, GPU_K_pages_rows_read) ||
-        !device_gpu_has(d, GPU_K_attend_latent_8) || !device_gpu_has(d, GPU_K_attend_latent_4) ||
-        !device_gpu_has(d, GPU_K_attend_latent_2) || !device_gpu_has(d, GPU_K_attend_latent_1))
-        return "the card lacks a kernel of latent attention";
-    return "the card has no kernels for all that reads such rows";
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        if (!device_gpu_has(d, all[i]))
+            return "the card lacks a kernel for such rows";
+    return NULL;
 }
 
 GPU_RUN(kv_append)

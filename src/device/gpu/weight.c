@@ -20,6 +20,8 @@ enum device_side device_matrix_side(const struct device_matrix *m)
 
 const uint8_t *device_gpu_weights(const struct device_matrix *m, int64_t index)
 {
+    if (m->d->gpu->lost)
+        return NULL;
     if (m->card)
         return m->card + (size_t)index * m->stack_bytes;
     return m->own ? m->own[index] : NULL;
