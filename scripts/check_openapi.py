@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """check_openapi.py - share/openapi.json tells what the server serves: every route of routes.inc with its
-method (and those of a router) and nothing else, and every field that the readers of requests look at; a field that it describes
-and nobody reads must be called ignored."""
+method (and those of a router) and nothing else, the fields of params.inc (fields.py), and every other field that the
+readers of requests look at; a field that it describes and nobody reads must be called ignored."""
 import json, pathlib, re, sys
+import fields
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SERVER = ROOT / "src/server"
@@ -17,10 +18,10 @@ READERS = {  # who reads the body of a path; "+": reads some of it, and more tha
     "/tokenize /detokenize": "endpoints",
     "/slots/{id}": "slots",
 }
-CALL = re.compile(r"\b(?:request_get\w*|view_get|view_member|openai_think_word|openai_think_budget|read_ids|want_bool|refuse_above|has_word|read_draft_max|read_draft_method)\("
+FORMS = {"/chat/completions": "CHAT TEXT NATIVE STREAM_OPTIONS", "/messages": "MESSAGES", "/responses": "RESPONSES", "/api/chat": "OLLAMA"}
+CALL = re.compile(r"\b(?:request_get\w*|view_get|view_member|openai_think_word|openai_think_budget|read_ids|has_word|params_refuse_above)\("
                   r'[^";]*?"([\w.]+)"')
 NESTED = re.compile(r'\b(?:view_get|view_member)\(view_\w+\([^()]*\),\s*"(\w+)"')
-TABLE = re.compile(r'\{"(\w+)", (?:-?[\d.]+|NAN),')
 LIST = re.compile(r"\*const \w+\[\] = \{([^}]*)\}")
 bad = []
 
@@ -73,12 +74,15 @@ def check_fields(paths, files):
         body = DOC["paths"][path]["post"]["requestBody"]
         for name, ignored in members(body, set()).items():
             known[name] = known.get(name, True) and ignored
+    for form in f"SPECULATIVE {FORMS[paths[0]]}".split() if paths[0] in FORMS else []:
+        read.update(dict.fromkeys(fields.names_of(form), "params"))
+        words.update(fields.names_of(form))
     for file in files:
         text = (SERVER / f"{file.removeprefix('+')}.c").read_text()
         words.update(re.findall(r'"([\w.]+)"', text))
         if file.startswith("+"):
             continue
-        found = CALL.findall(text) + NESTED.findall(text) + TABLE.findall(text)
+        found = CALL.findall(text) + NESTED.findall(text)
         # Lists of names that a loop reads stand in the readers alone.
         if file.endswith(("/read", "/sampling")):
             found += [w for block in LIST.findall(text) for w in re.findall(r'"(\w+)"', block)]

@@ -7,7 +7,7 @@ and what the rest of the tree names exists."""
 import pathlib, re, subprocess, sys
 
 LONGEST, LINES = 160, 120
-GENERATED = {"docs/use/options-of-others.md"}  # by `ingle help others`: a table as long as it is
+GENERATED = {"docs/use/options-of-others.md", "docs/use/request-fields.md"}  # tables as long as they are
 WORDS = [  # pattern, what to write
     (r"(?<!look-)\bbehind\b(?! (?:a|an|the|another|its|your) (?:\w+ )?(?:prox|router|address|server))", "after, under, or at the end of"),
     (r"(?<!\bit )(?<!\bthat )(?<!\bthem )(?<!\bmodel )(?<!\btext )(?<!\brun )(?<!\bruns )(?<!\bcomputed )(?<!\bleft )"

@@ -156,6 +156,7 @@ def checks(tally):
     one(tally, "length", "python3", "scripts/check_length.py")
     one(tally, "headers", "python3", "scripts/check_headers.py")
     one(tally, "openapi", "python3", "scripts/check_openapi.py")
+    one(tally, "fields", "python3", "scripts/fields.py", "--check")
     if shutil.which("shellcheck"):
         one(tally, "shellcheck", "shellcheck", "run", "test", ".ci/run", *map(str, scripts))
     else:

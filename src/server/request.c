@@ -147,7 +147,12 @@ static const char *type_of(struct json_object *v)
 
 static void wrong_type(struct fault *f, const char *name, struct json_object *v, const char *want)
 {
-    request_fault(f, FAULT_REQUEST, name, "'%s' is %s and should be %s", name, type_of(v), want);
+    if (f->expects)
+        request_fault(f, FAULT_REQUEST, name, "'%s' is %.40s, expected %s", name,
+                      json_object_to_json_string(v), want);
+    else
+        request_fault(f, FAULT_REQUEST, name, "'%s' is %s and should be %s", name, type_of(v),
+                      want);
 }
 
 void request_get_bool(struct json_object *o, const char *name, bool *out, struct fault *f)
@@ -156,14 +161,26 @@ void request_get_bool(struct json_object *o, const char *name, bool *out, struct
     if (!v || f->kind)
         return;
     if (!json_object_is_type(v, json_type_boolean))
-        wrong_type(f, name, v, "a boolean");
+        wrong_type(f, name, v, f->expects ? "true or false" : "a boolean");
     else
         *out = json_object_get_boolean(v);
 }
 
-static bool is_number(struct json_object *v)
+bool request_is_number(struct json_object *v)
 {
     return json_object_is_type(v, json_type_int) || json_object_is_type(v, json_type_double);
+}
+
+/* In the words of the daemon. */
+static bool is_expected(struct json_object *v, const char *name, double min, double max,
+                        struct fault *f)
+{
+    const double d = json_object_get_double(v);
+    if (!request_is_number(v))
+        wrong_type(f, name, v, "a number");
+    else if (!(d >= min && d <= max))
+        request_fault(f, FAULT_REQUEST, name, "'%s' is %g, expected %g to %g", name, d, min, max);
+    return !f->kind;
 }
 
 /* Clients in JavaScript write whole numbers as they like: 100.0, 1e2. */
@@ -171,11 +188,13 @@ void request_get_int(struct json_object *o, const char *name, int64_t min, int64
                      int64_t *out, struct fault *f)
 {
     struct json_object *v = request_get(o, name);
-    if (!v || f->kind)
+    if (!v || f->kind || (f->expects && !is_expected(v, name, (double)min, (double)max, f)))
         return;
-    const double d = is_number(v) ? json_object_get_double(v) : 0.5;
+    const double d = request_is_number(v) ? json_object_get_double(v) : 0.5;
     if (!(fabs(d) <= 9e18) || floor(d) < d) {
-        if (is_number(v))
+        if (f->expects)
+            request_fault(f, FAULT_REQUEST, name, "'%s' is %g, expected a whole number", name, d);
+        else if (request_is_number(v))
             request_fault(f, FAULT_REQUEST, name, "'%s' is %s and should be a whole number", name,
                           json_object_get_string(v));
         else
@@ -194,10 +213,10 @@ void request_get_number(struct json_object *o, const char *name, double min, dou
                         struct fault *f)
 {
     struct json_object *v = request_get(o, name);
-    if (!v || f->kind)
+    if (!v || f->kind || (f->expects && !is_expected(v, name, min, max, f)))
         return;
-    const double d = is_number(v) ? json_object_get_double(v) : 0;
-    if (!is_number(v))
+    const double d = request_is_number(v) ? json_object_get_double(v) : 0;
+    if (!request_is_number(v))
         wrong_type(f, name, v, "a number");
     else if (!(d >= min && d <= max))
         request_fault(f, FAULT_REQUEST, name, "'%s' is %g, outside %g to %g", name, d, min, max);
@@ -510,6 +529,8 @@ void request_get_way(struct json_object *o, const char *name, request_check_fn *
     if (!v || f->kind)
         return;
     if (!json_object_is_type(v, json_type_boolean) && !request_is_text(v)) {
+        if (f->expects)
+            wrong_type(f, name, v, "a string, true or false");
         request_fault(f, FAULT_REQUEST, name, "'%s' is neither a boolean nor a text", name);
         return;
     }
@@ -518,7 +539,8 @@ void request_get_way(struct json_object *o, const char *name, request_check_fn *
                                                    : "off";
     const ingle_status st = check(how, &e);
     if (request_is_text(v) && memchr(how, 0, (size_t)json_object_get_string_len(v)))
-        request_fault(f, FAULT_REQUEST, name, "'%s' has a zero character", name);
+        request_fault(f, FAULT_REQUEST, name,
+                      f->expects ? "'%s' has a NUL byte" : "'%s' has a zero character", name);
     else if (st)
         request_fault_from(f, st, name, e.text);
     str_clear(out);
@@ -545,14 +567,16 @@ void request_get_image_tokens(struct json_object *o, const char *name, struct ch
                   name, json_object_get_string(v));
 }
 
-void request_get_keep(struct json_object *o, const char *name, struct chat_request *r,
+void request_get_keep(struct json_object *o, const char *name, double min, struct chat_request *r,
                       struct fault *f)
 {
     struct json_object *v = request_get(o, name);
     if (!v || f->kind)
         return;
     const bool is_bool = json_object_is_type(v, json_type_boolean);
-    if (!is_bool && !is_number(v)) {
+    if (!is_bool && f->expects && !is_expected(v, name, min, 1, f))
+        return;
+    if (!is_bool && !request_is_number(v)) {
         request_fault(f, FAULT_REQUEST, name, "'%s' is neither a number nor a boolean", name);
         return;
     }
@@ -571,7 +595,7 @@ void request_get_seed(struct json_object *o, const char *name, struct chat_reque
     struct json_object *v = request_get(o, name);
     if (!v || f->kind)
         return;
-    if (!is_number(v)) {
+    if (!request_is_number(v)) {
         request_fault(f, FAULT_REQUEST, name, "'%s' is no number", name);
         return;
     }

@@ -45,6 +45,7 @@ struct fault {
     void *arg;
     uint64_t until;   /* clock_now() when the client's own time is up; 0: it has none */
     uint32_t n_steps; /* of request_go_on() */
+    bool expects;     /* faults of fields are in the words of the daemon, "... expected a number" */
 };
 /* Keeps the first one.  param may be NULL. */
 ATTR_PRINTF(4, 5)
@@ -85,6 +86,7 @@ struct json_object *request_body(const char *text, size_t n, struct fault *f);
 struct json_object *request_get(struct json_object *o, const char *name);
 bool request_is_text(struct json_object *v);
 bool request_text_is(struct json_object *v, const char *word);
+bool request_is_number(struct json_object *v);
 /* Each leaves *out alone when the member is absent.  name is what faults call it. */
 void request_get_bool(struct json_object *o, const char *name, bool *out, struct fault *f);
 void request_get_int(struct json_object *o, const char *name, int64_t min, int64_t max,
@@ -165,7 +167,8 @@ struct chat_request {
 
     /* what the scheduler is asked for; its lists and texts are below, and given to it at last */
     struct ingle_request_options o;
-    bool seeded;                    /* o.sampling.seed was asked for; else it is drawn */
+    bool seeded;        /* o.sampling.seed was asked for; else it is drawn */
+    bool greedy;        /* the temperature is 0, whatever it is */
     struct ingle_bias *bias;
     size_t n_bias, cap_bias;
     int best_of;        /* 0, or computed choices of which the n most probable are given */
@@ -196,7 +199,10 @@ struct chat_request {
     bool stream;
     struct tape *tape; /* owned: the stream goes there and the answer needs no client; or NULL */
     bool follow;       /* with a tape: the client listens to it */
-    bool include_usage;   /* the dialect's business */
+    bool include_usage;   /* the dialect's business, as are the next three */
+    bool continuous_usage;
+    bool timings_per_token;
+    bool resumable;       /* the stream can be taken up again, if the request has a name */
     bool verbose;         /* the reply carries the rendered prompt */
     bool return_progress; /* the dialect is told how far the prompt is */
     int id_slot; /* where llama.cpp's clients find the conversation again */
@@ -235,9 +241,9 @@ void request_get_seed(struct json_object *o, const char *name, struct chat_reque
 typedef ingle_status request_check_fn(const char *how, struct ingle_error *error);
 void request_get_way(struct json_object *o, const char *name, request_check_fn *check,
                      struct str *out, struct fault *f);
-/* A share above 0, up to 1; false: all, true: as the server's option says, whatever stands beside
- * it. */
-void request_get_keep(struct json_object *o, const char *name, struct chat_request *r,
+/* A share from min on (0: above 0), up to 1; false: all, true: as the server's option says,
+ * whatever stands beside it. */
+void request_get_keep(struct json_object *o, const char *name, double min, struct chat_request *r,
                       struct fault *f);
 /* Tokens of a picture: 70, 140, 280, 560, 1120 or "auto". */
 void request_get_image_tokens(struct json_object *o, const char *name, struct chat_request *r,

@@ -715,9 +715,7 @@ static void read_fields(struct reader *d, struct json_object *body, const struct
     struct json_object *config = request_get_object(body, "output_config", d->fault);
     const struct view effort = view_member(config, "effort");
     request_get_text(body, "model", 256, &r->model, d->fault);
-    request_get_bool(body, "stream", &r->stream, d->fault);
-    request_get_int(body, "max_tokens", -1, INT32_MAX, &r->o.max_tokens, d->fault);
-    openai_read_sampling(r, body, o, OPENAI_CHAT, d->fault);
+    openai_read_params(r, body, o, PARAMS_MESSAGES, d->fault);
     if (view_get(config, "effort") && !effort.at)
         fail_type(d, "output_config.effort", "'effort'", view_get(config, "effort"), "a string");
     if (effort.at) {

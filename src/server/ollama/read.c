@@ -33,7 +33,7 @@ static void read_options(struct chat_request *r, struct json_object *body,
     int64_t n = -1;
     if (!options)
         return;
-    openai_read_sampling(r, options, o, OPENAI_NATIVE, f);
+    openai_read_params(r, options, o, PARAMS_OLLAMA, f);
     openai_read_stop(r, options, f);
     request_get_int(options, "num_predict", -2, INT32_MAX, &n, f);
     if (n > 0)

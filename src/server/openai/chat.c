@@ -52,7 +52,7 @@ static void put_logprobs(struct chat *s, const struct answer_choice *c, struct s
 /* c: whose chunk it is; NULL: it begins a choice. */
 static void put_usage(const struct chat *s, const struct answer_choice *c, struct str *out)
 {
-    openai_put_usage_so_far(out, &s->wish, s->info->n_prompt, c ? c->n_generated : 0);
+    openai_put_usage_so_far(out, s->info->request, s->info->n_prompt, c ? c->n_generated : 0);
 }
 
 static void chunk_close(const struct chat *s, const struct answer_choice *c, struct str *out)
@@ -69,7 +69,7 @@ static void delta_close(struct chat *s, const struct answer_choice *c, struct st
     write_close(out, '}');
     write_close(out, ']');
     put_usage(s, c, out);
-    if (s->wish.timings_per_token && c)
+    if (s->info->request->timings_per_token && c)
         openai_put_timer(out, &s->timer, s->info, c->n_generated);
     str_adds(out, "}\n\n");
 }
@@ -95,7 +95,7 @@ static void chat_progress(void *state, const struct answer_progress *p, struct s
     struct chat *s = state;
     chunk_open(s, out);
     write_close(out, ']');
-    openai_put_progress(out, p, s->wish.timings_per_token);
+    openai_put_progress(out, p, s->info->request->timings_per_token);
     str_adds(out, "}\n\n");
 }
 
@@ -209,7 +209,7 @@ static void chat_end(void *state, const struct answer_choice *c, struct str *out
 static void chat_done(void *state, const struct answer_result *r, struct str *out)
 {
     struct chat *s = state;
-    const bool usage = s->wish.include_usage;
+    const bool usage = s->info->request->include_usage;
     if (s->last >= 0) {
         put_end(s, &r->choice[s->last], out);
         write_close(out, ']');
@@ -412,7 +412,6 @@ static void read_thinking(struct chat_request *r, struct json_object *body, stru
     bool show = true, hide = false;
     openai_read_think(r, body, f);
     read_thinking_object(r, body, f);
-    request_get_bool(body, "reasoning_control", &r->thought_control, f);
     request_get_bool(body, "include_reasoning", &show, f);
     struct json_object *v = request_get(body, "reasoning");
     if (json_object_is_type(v, json_type_object)) {
@@ -435,17 +434,15 @@ void openai_read_chat(struct chat_request *r, struct json_object *body,
     openai_read_messages(r, body, o, f);
     read_ending(r, body, f);
     openai_read_tools(r, body, o, w, f);
-    openai_read_count(r, body, f);
-    openai_read_sampling(r, body, o, OPENAI_CHAT, f);
+    openai_read_params(r, body, o, PARAMS_CHAT, f);
     if (!r->cache_key.n)
         request_get_cache_key(body, "user", r);
     openai_read_stop(r, body, f);
-    openai_read_stream(r, body, w, f);
+    openai_read_stream(r, body, o, f);
     openai_read_format(r, body, f);
     read_thinking(r, body, w, f);
     read_logprobs(r, body, o, f);
     read_modalities(body, f);
-    w->include_usage = w->include_usage || (r->stream && o->always_usage);
     odd_members(body, request_notes(r, &o->sink), f);
 }
 

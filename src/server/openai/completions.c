@@ -28,7 +28,7 @@ static void chunk_open(const struct text *s, int index, struct str *out)
 static void chunk_close(const struct text *s, const struct answer_choice *c, struct str *out)
 {
     str_adds(out, "}]");
-    openai_put_usage_so_far(out, &s->wish, c->n_prompt, c->n_generated);
+    openai_put_usage_so_far(out, s->info->request, c->n_prompt, c->n_generated);
     str_adds(out, "}\n\n");
 }
 
@@ -94,7 +94,7 @@ static void text_end(void *state, const struct answer_choice *c, struct str *out
 static void text_done(void *state, const struct answer_result *r, struct str *out)
 {
     const struct text *s = state;
-    if (s->wish.include_usage) {
+    if (s->info->request->include_usage) {
         str_adds(out, "data: ");
         str_add(out, s->head.at, s->head.n);
         write_key(out, "choices");
@@ -194,9 +194,9 @@ static void read_best_of(struct chat_request *r, struct json_object *body, struc
 static void read_text(struct chat_request *r, struct json_object *body,
                       const struct answer_options *o, void *state, struct fault *f)
 {
-    struct openai_wish *w = &((struct text *)state)->wish;
     bool many;
     struct str suffix;
+    (void)state;
     str_init(&suffix);
     r->o.max_tokens = o->max_tokens;
     r->o.ignore_end = o->ignore_end;
@@ -206,18 +206,14 @@ static void read_text(struct chat_request *r, struct json_object *body,
         request_fault(f, FAULT_REQUEST, "suffix", "there is no insertion in front of a suffix");
     str_release(&suffix);
     openai_read_prompts(r, request_get(body, "prompt"), &many, o, f);
-    openai_read_count(r, body, f);
-    openai_read_sampling(r, body, o, OPENAI_TEXT, f);
+    openai_read_params(r, body, o, PARAMS_TEXT, f);
     if (!r->cache_key.n)
         request_get_cache_key(body, "user", r);
     openai_read_stop(r, body, f);
-    openai_read_stream(r, body, w, f);
+    openai_read_stream(r, body, o, f);
     openai_read_format(r, body, f);
     read_logprobs(r, body, o, f);
     read_best_of(r, body, f);
-    request_get_bool(body, "echo", &r->echo, f);
-    request_get_bool(body, "add_special_tokens", &r->add_special, f);
-    w->include_usage = w->include_usage || (r->stream && o->always_usage);
 }
 
 static void *create_text(void)

@@ -36,7 +36,7 @@ static void put_tokens(const struct native *s, const struct answer_choice *c, si
 {
     write_key(out, "tokens");
     write_open(out, '[');
-    for (size_t i = first; s->wish.return_tokens && i < c->n_drawn; i++)
+    for (size_t i = first; s->info->request->keep_tokens && i < c->n_drawn; i++)
         write_int(out, c->drawn[i]);
     write_close(out, ']');
 }
@@ -111,62 +111,30 @@ static void put_biases(const struct answer_info *info, struct str *out)
     write_close(out, ']');
 }
 
+/* What 0 is to the sampler. */
+static void show_defaults(struct ingle_sampling *p)
+{
+    p->dry_base = p->dry_base > 0 ? p->dry_base : 1.75F;
+    p->dry_allowed_length = p->dry_allowed_length ? p->dry_allowed_length : 2;
+    p->dry_window = p->dry_window ? p->dry_window : -1;
+    p->penalty_window = p->penalty_window ? p->penalty_window : 64;
+    if (p->xtc_probability <= 0 && p->xtc_threshold <= 0)
+        p->xtc_threshold = 0.1F;
+}
+
 static void put_settings(const struct answer_info *info, struct str *out)
 {
     const struct chat_request *r = info->request;
-    const struct ingle_sampling *p = &r->o.sampling;
+    struct chat_request shown = *r;
+    show_defaults(&shown.o.sampling);
     write_key(out, "generation_settings");
     write_open(out, '{');
-    write_member_int(out, "n_predict", r->o.max_tokens);
-    write_member_int(out, "max_tokens", r->o.max_tokens);
-    write_key(out, "seed");
-    write_uint(out, p->seed);
-    const struct {
-        const char *name;
-        float v;
-    } numbers[] = {
-        {"temperature", p->temperature},
-        {"top_p", p->top_p},
-        {"min_p", p->min_p},
-        {"typical_p", p->typical_p},
-        {"repeat_penalty", p->repeat_penalty},
-        {"presence_penalty", p->presence_penalty},
-        {"frequency_penalty", p->frequency_penalty},
-        {"dry_multiplier", p->dry_multiplier},
-        {"dry_base", p->dry_base > 0 ? p->dry_base : 1.75F},
-        {"xtc_probability", p->xtc_probability},
-        {"xtc_threshold", p->xtc_probability > 0 || p->xtc_threshold > 0 ? p->xtc_threshold : 0.1F},
-    };
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        write_key(out, numbers[i].name);
-        write_float(out, numbers[i].v);
-    }
-    write_member_int(out, "top_k", p->top_k);
-    write_member_int(out, "repeat_last_n", p->penalty_window ? p->penalty_window : 64);
-    write_member_int(out, "dry_allowed_length", p->dry_allowed_length ? p->dry_allowed_length : 2);
-    write_member_int(out, "dry_penalty_last_n", p->dry_window ? p->dry_window : -1);
-    write_member_int(out, "n_probs", r->logprobs ? r->o.n_top : 0);
-    write_member_bool(out, "post_sampling_probs", r->o.drawn_from);
+    params_write(&shown, false, out);
     write_member_int(out, "mirostat", 0);
     write_member_int(out, "adaptive_target", -1); /* off: there is no such sampler */
     write_member_int(out, "adaptive_decay", 0);
     put_biases(info, out);
-    write_member_bool(out, "ignore_eos", r->o.ignore_end);
-    if (r->o.draft_max)
-        write_member_int(out, "speculative.n_max", r->o.draft_max < 0 ? 0 : r->o.draft_max);
-    if (r->o.draft_min)
-        write_member_int(out, "speculative.n_min", r->o.draft_min);
-    if (r->o.draft_tree)
-        write_member_int(out, "draft_tree", r->o.draft_tree);
-    if (r->o.draft_method)
-        write_member(out, "draft_method", r->o.draft_method);
-    if (r->sparse.n)
-        write_member(out, "sparse", r->sparse.at);
-    if (r->kv_select.n)
-        write_member(out, "kv_select", r->kv_select.at);
-    if (r->keep_asked)
-        write_member_number(out, "prompt_keep", r->prompt_keep);
-    write_member_bool(out, "stream", r->stream);
+    params_write(&shown, true, out);
     write_key(out, "stop");
     write_open(out, '[');
     for (size_t i = 0; i < r->n_stop; i++)
@@ -298,7 +266,7 @@ static void native_progress(void *state, const struct answer_progress *p, struct
     write_open(out, '{');
     write_member(out, "content", "");
     write_member_bool(out, "stop", false);
-    openai_put_progress(out, p, s->wish.timings_per_token);
+    openai_put_progress(out, p, s->info->request->timings_per_token);
     str_adds(out, "}\n\n");
 }
 
@@ -321,7 +289,7 @@ static void native_text(void *state, const struct answer_choice *c, enum answer_
     write_member_int(out, "tokens_evaluated", c->n_prompt);
     if (s->info->request->logprobs)
         put_probabilities(s, c, told.token, out);
-    if (s->wish.timings_per_token)
+    if (s->info->request->timings_per_token)
         openai_put_timer(out, &s->timer, s->info, c->n_generated);
     str_adds(out, "}\n\n");
     if (known)
@@ -422,23 +390,17 @@ static void read_native(struct chat_request *r, struct json_object *body,
                         const struct answer_options *o, void *state, struct fault *f)
 {
     struct native *s = state;
-    int64_t n_probs = 0;
     r->o.max_tokens = o->max_tokens;
     r->o.ignore_end = o->ignore_end;
     request_get_text(body, "model", 256, &r->model, f);
     openai_read_prompts(r, request_get(body, "prompt"), &s->many, o, f);
-    openai_read_count(r, body, f);
-    openai_read_sampling(r, body, o, OPENAI_NATIVE, f);
+    openai_read_params(r, body, o, PARAMS_NATIVE, f);
     openai_read_stop(r, body, f);
-    openai_read_stream(r, body, &s->wish, f);
+    openai_read_stream(r, body, o, f);
     openai_read_format(r, body, f);
-    request_get_int(body, "n_probs", 0, REQUEST_MOST_TOP, &n_probs, f);
-    request_get_bool(body, "return_tokens", &s->wish.return_tokens, f);
-    s->wish.return_tokens = s->wish.return_tokens || r->stream;
     read_fields(s, body, f);
-    r->logprobs = n_probs > 0;
-    r->o.n_top = (int)n_probs;
-    r->keep_tokens = s->wish.return_tokens;
+    r->logprobs = r->o.n_top > 0;
+    r->keep_tokens = r->keep_tokens || r->stream;
 }
 
 static void *create_native(void)

@@ -16,19 +16,15 @@
 #define INGLE_SERVER_OPENAI_OPENAI_H
 
 #include "server/answer.h"
+#include "server/params.h"
 #include "server/write.h"
 
 struct streams;
 
 /* What a body says beside the request; the first member of each kind's state. */
 struct openai_wish {
-    bool include_usage;
-    bool continuous_usage; /* vLLM: every chunk has the usage so far */
-    bool timings_per_token;
     bool legacy_functions; /* functions and function_call: before there were tools */
-    bool return_tokens;
     bool hide_reasoning;   /* thoughts are not told */
-    bool resumable;        /* the stream can be taken up again, if the request has a name */
     /* A stream that can be taken up again; all of it for accepted() alone, NULL: there is none. */
     struct streams *streams;
     const char *user, *conversation;
@@ -37,19 +33,12 @@ struct openai_wish {
 
 /* ---- reading: each one does nothing when there is a fault already ---- */
 
-enum openai_limits {
-    OPENAI_CHAT,
-    OPENAI_TEXT,  /* a prompt: special tokens may be asked for */
-    OPENAI_NATIVE /* ... within llama-server's limits, not OpenAI's */
-};
-/* Temperature and its kind, penalties, seed, bias, ends, priority, and what of that there is
- * not. */
-void openai_read_sampling(struct chat_request *r, struct json_object *body,
-                          const struct answer_options *o, enum openai_limits limits,
-                          struct fault *f);
+/* The table of params.h, seed, bias, ends, and what of that there is not. */
+void openai_read_params(struct chat_request *r, struct json_object *body,
+                        const struct answer_options *o, enum params_form form, struct fault *f);
 void openai_read_stop(struct chat_request *r, struct json_object *body, struct fault *f);
-void openai_read_stream(struct chat_request *r, struct json_object *body, struct openai_wish *w,
-                        struct fault *f);
+void openai_read_stream(struct chat_request *r, struct json_object *body,
+                        const struct answer_options *o, struct fault *f);
 void openai_read_format(struct chat_request *r, struct json_object *body, struct fault *f);
 /* "format" alone. */
 void openai_read_json_format(struct chat_request *r, struct json_object *body, struct fault *f);
@@ -60,7 +49,6 @@ void openai_think_word(struct chat_request *r, struct json_object *o, const char
                        struct fault *f);
 void openai_think_budget(struct chat_request *r, struct json_object *o, const char *name,
                          struct fault *f);
-void openai_read_count(struct chat_request *r, struct json_object *body, struct fault *f);
 /* One prompt: a string, token ids, a mixture of both, or {prompt_string}. */
 void openai_read_prompt(struct chat_request *r, struct json_object *v,
                         const struct answer_options *o, struct fault *f);
@@ -97,7 +85,7 @@ void openai_answer(struct serve *serve, struct http_exchange *x, const struct ht
 /* The members usage and timings. */
 void openai_put_usage(struct str *out, const struct answer_result *r);
 /* The member usage of a chunk before the last one: nothing, null, or that of its choice so far. */
-void openai_put_usage_so_far(struct str *out, const struct openai_wish *w, int64_t n_prompt,
+void openai_put_usage_so_far(struct str *out, const struct chat_request *r, int64_t n_prompt,
                              int64_t n_generated);
 void openai_put_timings(struct str *out, const struct answer_result *r);
 /* A list of tokens with their probabilities, from `first` on. */

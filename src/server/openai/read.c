@@ -7,35 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- count, stream ---- */
+/* ---- stream ---- */
 
-void openai_read_count(struct chat_request *r, struct json_object *body, struct fault *f)
+void openai_read_stream(struct chat_request *r, struct json_object *body,
+                        const struct answer_options *o, struct fault *f)
 {
-    static const char *const names[] = {"n_predict", "max_new_tokens", "max_tokens",
-                                        "max_completion_tokens"};
-    static const char *const counts[] = {"n_cmpl", "n"};
-    int64_t n = 1;
-    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
-        request_get_int(body, counts[i], 1, REQUEST_MAX_N, &n, f);
-    r->o.n = (int)n;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        request_get_int(body, names[i], -1, INT32_MAX, &r->o.max_tokens, f);
-}
-
-void openai_read_stream(struct chat_request *r, struct json_object *body, struct openai_wish *w,
-                        struct fault *f)
-{
-    request_get_bool(body, "stream", &r->stream, f);
-    struct json_object *o = request_get_object(body, "stream_options", f);
-    if (o) {
-        request_get_bool(o, "include_usage", &w->include_usage, f);
-        request_get_bool(o, "continuous_usage_stats", &w->continuous_usage, f);
-    }
-    request_get_bool(body, "return_progress", &r->return_progress, f);
-    request_get_bool(body, "timings_per_token", &w->timings_per_token, f);
-    request_get_bool(body, "verbose", &r->verbose, f);
-    request_get_bool(body, "resumable", &w->resumable, f);
-    r->include_usage = w->include_usage;
+    struct json_object *options = request_get_object(body, "stream_options", f);
+    if (options)
+        params_read(r, options, PARAMS_STREAM_OPTIONS, f);
+    r->include_usage = r->include_usage || (r->stream && o->always_usage);
 }
 
 /* ---- prompts ---- */

@@ -13,7 +13,7 @@ static void make_resumable(struct serve *serve, const struct http_request *rq,
                            struct chat_request *r, struct openai_wish *w)
 {
     const char *name = http_request_header(rq, "x-conversation-id");
-    if (!serve->streams || !(w->resumable || ingle_config_is_set(serve->config, "resumable")) ||
+    if (!serve->streams || !(r->resumable || ingle_config_is_set(serve->config, "resumable")) ||
         !r->stream || !name || !*name || strlen(name) > STREAMS_MAX_NAME)
         return;
     r->tape = streams_create(serve->streams);

@@ -27,13 +27,13 @@ static void put_usage(struct str *out, int64_t n_prompt, int64_t n_generated)
     write_member_int(out, "total_tokens", n_prompt + n_generated);
 }
 
-void openai_put_usage_so_far(struct str *out, const struct openai_wish *w, int64_t n_prompt,
+void openai_put_usage_so_far(struct str *out, const struct chat_request *r, int64_t n_prompt,
                              int64_t n_generated)
 {
-    if (w->include_usage && w->continuous_usage) {
+    if (r->include_usage && r->continuous_usage) {
         put_usage(out, n_prompt, n_generated);
         write_close(out, '}');
-    } else if (w->include_usage) {
+    } else if (r->include_usage) {
         write_member_null(out, "usage");
     }
 }

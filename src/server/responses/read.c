@@ -726,11 +726,11 @@ static void read_sampling(struct responses_reader *d, struct json_object *body,
                           const struct answer_options *o, struct chat_request *r)
 {
     int64_t n_top = 0;
-    openai_read_sampling(r, body, o, OPENAI_CHAT, d->fault);
+    openai_read_params(r, body, o, PARAMS_RESPONSES, d->fault);
     openai_read_stop(r, body, d->fault);
     openai_read_think(r, body, d->fault);
     request_get_int(body, "top_logprobs", 0, REQUEST_MAX_TOP, &n_top, d->fault);
-    request_get_int(body, "max_output_tokens", -1, INT32_MAX, &r->o.max_tokens, d->fault);
+    d->state->timings = r->timings_per_token;
     r->o.n_top = (int)n_top;
     r->logprobs = n_top > 0 || has_word(view_get(body, "include"),
                                         "message.output_text.logprobs");
@@ -796,9 +796,6 @@ static void read_fields(struct responses_reader *d, struct json_object *body,
     refuse(d, body);
     check_include(d, body);
     request_get_text(body, "model", 256, &r->model, d->fault);
-    request_get_bool(body, "stream", &r->stream, d->fault);
-    request_get_bool(body, "return_progress", &r->return_progress, d->fault);
-    request_get_bool(body, "timings_per_token", &d->state->timings, d->fault);
     request_get_bool(body, "store", &keep_it, d->fault);
     read_background(d, body, keep_it);
     request_get_bool(body, "parallel_tool_calls", &r->parallel_calls, d->fault);

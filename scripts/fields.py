@@ -1,0 +1,169 @@
+#!/usr/bin/env python3
+"""fields.py [--check] - writes what is made of src/server/params.inc: schemas of share/openapi.json and
+docs/use/request-fields.md; --check: says whether they are what it would write."""
+import json, pathlib, re, sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DOC, REFERENCE = ROOT / "share/openapi.json", ROOT / "docs/use/request-fields.md"
+FORMS = {"CHAT": "chat", "TEXT": "completions", "NATIVE": "/completion", "OLLAMA": "Ollama's options", "MESSAGES": "Messages",
+         "RESPONSES": "Responses", "DAEMON": "daemon", "SPECULATIVE": "in speculative", "STREAM_OPTIONS": "in stream_options"}
+METHODS = ["auto", "dflash", "mtp", "dspark", "model", "ngram", "none"]
+SHAPES = {  # of kinds that are no plain numbers and booleans
+    "SEED": {"type": ["number", "null"]}, "KEY": {}, "SPARSE": {"type": ["string", "boolean", "null"], "maxLength": 47},
+    "SELECT": {"type": ["string", "boolean", "null"], "maxLength": 31}, "KEEP": {"type": ["number", "boolean", "null"], "maximum": 1},
+    "METHOD": {"type": ["string", "null"]}, "PICTURE": {"enum": [70, 140, 280, 560, 1120, "auto", None]},
+    "UNSUPPORTED": {"enum": ["refuse", "drop", None]}}
+WORDS = {"SEED": "number", "KEY": "text", "SPARSE": "text, boolean", "SELECT": "text, boolean", "KEEP": "0 to 1, boolean",
+         "METHOD": ", ".join(METHODS), "PICTURE": "70, 140, 280, 560, 1120, auto", "UNSUPPORTED": "refuse, drop", "FLAG": "boolean", "NOT": "boolean",
+         "DRAFT": "boolean, whole number from -1"}
+
+
+class Word(str):
+    """A name of C: o.sampling.seed, CHAT | TEXT."""
+    __getattr__ = lambda self, name: Word(f"{self}.{name}")
+
+
+class Names(dict):
+    def __missing__(self, name):
+        return Word(name)
+
+
+class Form(frozenset):
+    """Of a set of forms."""
+
+
+def read_table(path, **calls):
+    """Runs a table of macro calls, which is Python but for its comments."""
+    text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+    names = Names(calls, INT32_MAX=2**31 - 1, FLT_MAX=3.4028234663852886e38, NAN=None, NULL=None, true=True, false=False)
+    for line in text.splitlines():
+        if line.startswith("#define "):
+            _, name, value = line.split(None, 2)
+            names[name] = eval(value, {}, names)
+    exec(re.sub(r"^#.*$", "", text, flags=re.M), {}, names)
+
+
+def rows():
+    """[(name, other names, kind, min, max, forms, help)] of the table."""
+    out = []
+    forms = {f: Form([f]) for f in FORMS}
+    read_table(ROOT / "src/server/params.inc", **forms,
+               PARAM=lambda name, also, kind, low, high, member, echo, where, text: out.append((name, also.split(), kind, low, high, where, text)),
+               CHECKED=lambda name, kind, low, high, where, text: out.append((name, [], kind, low, high, where, text)),
+               REFUSED=lambda name, off, where, why: out.append((name, [], "REFUSED", off, off, where, why)),
+               ABOVE=lambda name, most, where, why: out.append((name, [], "ABOVE", None, most, where, why)),
+               ONLY=lambda name, value, where, why: out.append((name, [], "ONLY", value, value, where, why)))
+    return out
+
+
+def sentence(text):
+    return text if "_" in text.split()[0] else text[0].upper() + text[1:] + "." * (text[-1] != ".")
+
+
+def shape(row):
+    name, _, kind, low, high, _, text = row
+    out = {"description": sentence(text) if kind in ("REFUSED", "ABOVE", "ONLY") else text}
+    if kind in SHAPES:
+        out.update(SHAPES[kind])
+        if name == "draft_method":
+            out["enum"] = METHODS + [None]
+    elif kind in ("FLAG", "NOT"):
+        out["type"] = ["boolean", "null"]
+    elif kind == "REFUSED":
+        out["enum"] = [None, False, "", [], {}] + ([] if high is None else [high])
+    elif kind == "ABOVE":
+        out.update(type=["number", "null"], maximum=high)
+    elif kind == "ONLY":
+        out["enum"] = [high, None]
+    else:
+        types = {"NUMBER": ["number"], "DRAFT": ["boolean", "integer"]}.get(kind, ["integer"])
+        out.update(type=types + ["null"], minimum=low, maximum=high)
+    return out
+
+
+def schemas_of(row):
+    """In which schemas of openapi.json the row stands."""
+    where, refused = row[5] - {"DAEMON"}, row[2] in ("REFUSED", "ABOVE", "ONLY")
+    for names, forms in ((("Sampling", "Refused"), "CHAT TEXT NATIVE OLLAMA MESSAGES RESPONSES"), (("SamplingLimits",), "CHAT TEXT MESSAGES RESPONSES"),
+                         (("SamplingLimitsNative",), "NATIVE OLLAMA"), (("", "RefusedInChats"), "CHAT MESSAGES RESPONSES")):
+        if where == set(forms.split()) and names[-1 if refused else 0]:
+            return [names[-1 if refused else 0]]
+    common = {"CHAT", "TEXT", "NATIVE"} <= where
+    rest = where - {"CHAT", "TEXT", "NATIVE"} if common else where
+    return ["OpenaiFields"] * common + [f.title().replace("_", "") + "Fields" for f in sorted(rest)]
+
+
+def names_of(form):
+    """The names of a form."""
+    return {n for r in rows() if form in r[5] for n in [r[0], *r[1]]}
+
+
+def write_schemas(text):
+    made = {}
+    for row in rows():
+        for schema in schemas_of(row):
+            for name in [*row[1], row[0]]:
+                made.setdefault(schema, {})[name] = shape(row) if name == row[0] else dict(shape(row), description=f"As {row[0]}.")
+    for schema, members in made.items():
+        block = [f'      "{schema}": {{', f'        "description": "Made by scripts/fields.py.",', '        "type": "object",',
+                 '        "properties": {']
+        block += [f"          {json.dumps(n)}: {json.dumps(s)}," for n, s in members.items()]
+        block[-1] = block[-1][:-1]
+        block += ["        }", "      }"]
+        found = re.search(rf'^      "{schema}": \{{\n(?:       .*\n)*?      \}}', text, re.M)
+        if not found:
+            sys.exit(f"fields: share/openapi.json has no schema {schema}: write an empty one over two lines")
+        text = text[:found.start()] + "\n".join(block) + text[found.end():]
+    return text, sum(len(m) + 6 for m in made.values())
+
+
+def values(row):
+    _, _, kind, low, high, _, _ = row
+    if kind in WORDS:
+        return WORDS[kind]
+    plain = lambda v: "any" if abs(v) >= 2**31 - 1 else f"{v:g}"
+    return f"from {plain(low)}" if plain(high) == "any" else f"{plain(low)} to {plain(high)}"
+
+
+def reference():
+    everywhere = set(FORMS) - {"DAEMON", "SPECULATIVE", "STREAM_OPTIONS"}
+    out = ["# Fields of requests that are one value", "",
+           "Written by `scripts/fields.py` from `src/server/params.inc`, which the server reads requests with. Fields that are",
+           "lists, objects or texts are in [server-chat.md](server-chat.md) and `share/openapi.json`. A field that is null is absent.", "",
+           "| field | values | in | what |", "|---|---|---|---|"]
+    for row in rows():
+        if row[2] in ("REFUSED", "ABOVE", "ONLY"):
+            continue
+        names = ", ".join(f"`{n}`" for n in [row[0], *row[1]])
+        where = ["all"] if everywhere <= row[5] else [FORMS[f] for f in FORMS if f in row[5]]
+        where += ["daemon"] if where == ["all"] and "DAEMON" in row[5] else []
+        out.append(f"| {names} | {values(row)} | {', '.join(where)} | {row[6]} |")
+    out += ["", "Refused, since the answer would be another one; the value in the second column, null, false, and empty texts, lists and",
+            "objects are accepted.", "", "| field | accepted | why |", "|---|---|---|"]
+    for row in rows():
+        name, kind, high = row[0], row[2], row[4]
+        if kind in ("REFUSED", "ABOVE", "ONLY"):
+            what = "" if high is None else f"up to {high}" if kind == "ABOVE" else str(high).lower()
+            where = "" if everywhere <= row[5] else " (" + ", ".join(FORMS[f] for f in FORMS if f in row[5]) + ")"
+            out.append(f"| `{name}`{where} | {what} | {sentence(row[6])} |")
+    return "\n".join(out) + "\n"
+
+
+def main():
+    before = DOC.read_text()
+    text, n = write_schemas(before)
+    doc = reference()
+    if sys.argv[1:] == ["--check"]:
+        old = REFERENCE.read_text() if REFERENCE.exists() else ""
+        if (text, doc) != (before, old):
+            print("share/openapi.json or docs/use/request-fields.md is not what scripts/fields.py makes of params.inc: run it")
+            return 1
+        print(f"fields: ok, {n} lines of openapi.json are made, {before.count(chr(10)) - n} are not")
+        return 0
+    DOC.write_text(text)
+    REFERENCE.write_text(doc)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
