@@ -2,9 +2,8 @@
 """compare_requests.py OLD NEW [FILE] - two programs answer the same requests alike: each field that the old one's
 /openapi.json describes, with good values, bounds, values beyond them, wrong types and null, in every dialect, each
 member of a command of the daemon, and the lines {"path", "body"} of FILE.  Statuses and bodies are compared, without times and ids."""
-import http.client, json, pathlib, re, subprocess, sys
+import fields as table, http.client, json, re, subprocess, sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 ANY = [None, True, False, 0, 1, -1, 2, 3, 20, 21, 0.5, 1.5, 70, 5000, -0.5, -1.5, 1e10, 1e30, 2**63, "", "x", "on", "auto", "0", [], [1],
        ["x"], [None], {}, {"x": 1}]
 TEXT = {"prompt": "Once upon", "seed": 7, "temperature": 0}
@@ -110,10 +109,9 @@ def requests(doc):
 
 
 def commands():
-    """Commands of the daemon: each member of generate as its own list has it."""
-    text = (ROOT / "docs/use/daemon.md").read_text()
-    row = re.search(r"^\| `generate` \|([^|]*)", text, re.M)[1]
-    words = sorted(set(re.findall(r"`([a-z_]+)`", row)) | {"nonsense"})
+    """Commands of the daemon, with each member of generate."""
+    words = sorted(table.names_of("DAEMON") | set("session messages prompt tokens tools tool_choice thinking effort seed stop draft_method "
+                                                   "grammar json_schema json_object regex nonsense".split()))
     numbers = [4096, 4097, 100, 101, -100, -101, 0.01, 0.009, -10, 10, -11, 11, 1e9, 1e12, 1e13, "1/16", "mtp", "none"]
     n = 0
     for word in words:
@@ -155,6 +153,7 @@ def main():
             if n_bad <= 40:
                 print(f"{path} {body[:300]}\n  old {a[0]} {plain(a[1])[:700]}\n  new {b[0]} {plain(b[1])[:700]}")
         n += 1
+    sys.stdout.flush()
     lines = list(commands())
     a, b = old.daemon(lines), new.daemon(lines)
     for key in sorted(a.keys() | b.keys(), key=str):

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Long file: its commands share one reader of members and one state.
  * ingle daemon: commands on standard input, events on standard output, one JSON object a
  * line (docs/use/daemon.md).  The main thread reads commands; events are written by whichever
  * thread has them, a line at a time.
@@ -13,6 +12,7 @@
 #include "base/near.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "server/params.h"
 
 #include <math.h>
 #include <pthread.h>
@@ -43,17 +43,14 @@ struct job {
     struct ingle_grammar *grammar; /* NULL: the answer is free */
     int32_t *token;             /* [n]: the prompt and what came after it */
     size_t n, cap, n_prompt;
-    bool show_tokens;
     /* While its prompt is shortened, on a thread of its own: */
     pthread_t thread;
     bool has_thread;
     atomic_bool stop; /* Sync: atomic; nobody wants it any more */
-    struct ingle_request_options o;
+    struct chat_request r; /* only what params.h reads */
     struct ingle_shortened kept; /* of the prompt */
     double keep;
-    char method[32]; /* o.draft_method */
-    char sparse[INGLE_SPARSE_TEXT]; /* how its prompt is computed; "": as --sparse says */
-    char select[INGLE_SELECT_TEXT]; /* the same of its answer, --kv-select */
+    char method[32]; /* r.o.draft_method */
     bool ignore_end; /* end-of-generation tokens show nothing, and the answer goes on */
     bool over; /* nothing more will be computed */
     bool done; /* and nothing more said: it may be freed */
@@ -180,52 +177,30 @@ static void name_of(struct command *c, const char *key, char out[MOST_NAME + 1])
     c->failed = !out[0] && n;
 }
 
-static double number_of(struct command *c, const char *key, double fallback, double min, double max)
-{
-    struct json_object *v = member(c, key, json_type_double, "a number");
-    const double x = v ? json_object_get_double(v) : fallback;
-    if (v && !(x >= min && x <= max) && !c->failed) {
-        (void)err_set(&c->err, INGLE_ARG, "'%s' is %g, expected %g to %g", key, x, min, max);
-        c->failed = true;
-    }
-    return x;
-}
-
-static double whole_of(struct command *c, const char *key, double fallback, double min, double max)
-{
-    const double x = number_of(c, key, fallback, min, max);
-    if (x != floor(x) && !c->failed) {
-        (void)err_set(&c->err, INGLE_ARG, "'%s' is %g, expected a whole number", key, x);
-        c->failed = true;
-    }
-    return c->failed ? fallback : x;
-}
-
 static bool flag_of(struct command *c, const char *key, bool fallback)
 {
     struct json_object *v = member(c, key, json_type_boolean, "true or false");
     return v ? json_object_get_boolean(v) : fallback;
 }
 
-#define GENERATE                                                                                   \
-    "session messages prompt tokens tools tool_choice thinking effort max_tokens temperature "     \
-    "top_k top_p min_p "                                                                           \
-    "typical_p repeat_penalty frequency_penalty presence_penalty seed stop ignore_end priority "   \
-    "deadline draft_max draft_min draft_tree draft_method sparse kv_select prompt_keep "           \
-    "show_tokens "                                                                                 \
-    "grammar json_schema json_object regex"
-
 static const struct {
     const char *what, *members; /* besides do and id */
-} commands[] = {{"generate", GENERATE},   {"cancel", ""},           {"reset", "session"},
-                {"save", "session file"}, {"load", "session file"}, {"park", ""},
-                {"unpark", ""},           {"status", ""},           {"quit", ""}};
+} commands[] = {{"generate", "session messages prompt tokens tools tool_choice thinking effort "
+                             "seed stop draft_method grammar json_schema json_object regex"},
+                {"cancel", ""},
+                {"reset", "session"},
+                {"save", "session file"},
+                {"load", "session file"},
+                {"park", ""},
+                {"unpark", ""},
+                {"status", ""},
+                {"quit", ""}};
 
 /* Refuses a member that the command does not read: a wish that is spelt wrong would be lost. */
 static void check_members(struct command *c, const char *what)
 {
-    char list[sizeof GENERATE + 8];
-    const char *word[64];
+    char list[160];
+    const char *word[96];
     size_t n = 0, i = 0;
     while (i < sizeof commands / sizeof *commands && strcmp(commands[i].what, what) != 0)
         i++;
@@ -235,6 +210,11 @@ static void check_members(struct command *c, const char *what)
     char *rest;
     for (char *w = strtok_r(list, " ", &rest); w; w = strtok_r(NULL, " ", &rest))
         word[n++] = w;
+    for (size_t k = 0; i == 0 && n < sizeof word / sizeof *word; k++) {
+        if (!(word[n] = params_name(PARAMS_DAEMON, k)))
+            break;
+        n++;
+    }
     json_object_object_foreach(c->o, key, unused)
     {
         (void)unused;
@@ -353,7 +333,7 @@ static int on_token(void *arg, int index, const struct ingle_drawn *t)
     (void)index;
     if (mem_grow(&j->token, &j->cap, j->n + 1, sizeof *j->token))
         j->token[j->n++] = t->id;
-    if (j->show_tokens) {
+    if (j->r.keep_tokens) {
         struct str s;
         begin_event(&s, j->id, "token");
         str_addf(&s, ", \"token\": %d", t->id);
@@ -403,8 +383,8 @@ static void keep_tokens(struct job *j)
     s->n = j->n;
     s->cap = j->cap;
     s->busy = false;
-    memcpy(s->sparse, j->sparse, sizeof s->sparse);
-    memcpy(s->select, j->select, sizeof s->select);
+    snprintf(s->sparse, sizeof s->sparse, "%s", j->r.sparse.at);
+    snprintf(s->select, sizeof s->select, "%s", j->r.kv_select.at);
     j->token = NULL;
 }
 
@@ -452,6 +432,7 @@ static void free_job(struct job *j)
     ingle_shortened_release(&j->kept);
     ingle_reader_close(j->reader);
     ingle_grammar_close(j->grammar);
+    request_release(&j->r);
     mem_free(j->token);
     mem_free(j);
 }
@@ -572,21 +553,28 @@ static ingle_status make_prompt(struct job *j, struct command *c, bool *raw, boo
     return st;
 }
 
-static void read_sampling(struct command *c, struct ingle_sampling *o)
+/* What is one value. */
+static void read_params(struct job *j, struct command *c)
 {
-    o->temperature = (float)number_of(c, "temperature", (double)o->temperature, 0, 100);
-    o->top_p = (float)number_of(c, "top_p", (double)o->top_p, 0, 1);
-    o->min_p = (float)number_of(c, "min_p", (double)o->min_p, 0, 1);
-    o->typical_p = (float)number_of(c, "typical_p", (double)o->typical_p, 0, 1);
-    o->top_k = (int32_t)whole_of(c, "top_k", o->top_k, 0, INT32_MAX);
-    o->repeat_penalty = (float)number_of(c, "repeat_penalty", (double)o->repeat_penalty, 0.01, 100);
-    o->frequency_penalty =
-        (float)number_of(c, "frequency_penalty", (double)o->frequency_penalty, -100, 100);
-    o->presence_penalty =
-        (float)number_of(c, "presence_penalty", (double)o->presence_penalty, -100, 100);
+    const struct ingle_config *config = j->d->c->config;
+    struct fault f = {.expects = true};
+    struct ingle_request_options *o = &j->r.o;
+    o->max_tokens = (int64_t)ingle_config_number(config, "predict");
+    o->ignore_end = ingle_config_flag(config, "ignore-eos");
+    ingle_config_sampling(config, &o->sampling);
+    params_read(&j->r, c->o, PARAMS_DAEMON, &f);
+    if (f.kind && !c->failed) {
+        (void)err_set(&c->err, INGLE_ARG, "%s", f.message);
+        c->failed = true;
+    }
     struct json_object *seed = member(c, "seed", json_type_int, "an integer");
     if (seed)
-        o->seed = json_object_get_uint64(seed);
+        o->sampling.seed = json_object_get_uint64(seed);
+    const char *method = text_of(c, "draft_method");
+    if (method && snprintf(j->method, sizeof j->method, "%s", method) >= 0)
+        o->draft_method = j->method;
+    o->sparse = j->r.sparse.n ? j->r.sparse.at : NULL;
+    o->kv_select = j->r.kv_select.n ? j->r.kv_select.at : NULL;
 }
 
 static ingle_status open_reader(struct job *j, struct command *c, bool raw, bool open_thought,
@@ -699,38 +687,18 @@ static void *shorten(void *arg)
     if (!st && atomic_load(&j->stop))
         st = INGLE_CANCEL;
     if (!st && j->kept.n) {
-        j->o.prompt = j->kept.ids;
-        j->o.position = j->kept.position;
-        j->o.n_prompt = j->kept.n;
+        j->r.o.prompt = j->kept.ids;
+        j->r.o.position = j->kept.position;
+        j->r.o.n_prompt = j->kept.n;
     }
     if (!st)
-        st = ingle_scheduler_submit(d->scheduler, &j->o, &j->request, NULL, &error);
+        st = ingle_scheduler_submit(d->scheduler, &j->r.o, &j->request, NULL, &error);
     pthread_mutex_unlock(&d->lock);
     if (!st)
         return NULL;
     on_end(j, 0, st == INGLE_CANCEL ? INGLE_FINISH_CANCEL : INGLE_FINISH_ERROR, &error);
     on_done(j, &(struct ingle_usage){.n_prompt = (int64_t)j->n_prompt});
     return NULL;
-}
-
-/* The share of its prompt that is kept: false is all, true what the option says.  Beside tools and
- * grammars only if it is asked for. */
-static double read_keep(const struct job *j, struct command *c, bool tools)
-{
-    struct json_object *v = json_object_object_get(c->o, "prompt_keep");
-    if (json_object_is_type(v, json_type_boolean))
-        return !json_object_get_boolean(v);
-    return number_of(c, "prompt_keep", j->grammar || tools ? 1 : 0, 0.01, 1);
-}
-
-/* How its prompt or answer is computed: a text as of --sparse or --kv-select, or true and false. */
-static const char *read_way(struct command *c, const char *key)
-{
-    struct json_object *v = json_object_object_get(c->o, key);
-    if (json_object_is_type(v, json_type_boolean))
-        return json_object_get_boolean(v) ? "on" : "off";
-    (void)member(c, key, json_type_string, "a string, true or false");
-    return text_of(c, key);
 }
 
 /* Whether it goes on a thread of its own. */
@@ -744,27 +712,15 @@ static bool may_shorten(const struct job *j)
 static ingle_status start_job(struct job *j, struct command *c, struct ingle_error *error)
 {
     struct daemon *d = j->d;
-    struct ingle_request_options o = {.begin = on_begin, .progress = on_progress, .token = on_token,
-                                      .end = on_end, .done = on_done, .arg = j};
     bool raw = false, open_thought = false;
-    j->show_tokens = flag_of(c, "show_tokens", false);
-    o.max_tokens =
-        (int64_t)whole_of(c, "max_tokens", ingle_config_number(d->c->config, "predict"), -1, 1e12);
-    o.ignore_end = flag_of(c, "ignore_end", ingle_config_flag(d->c->config, "ignore-eos"));
-    o.priority = (int)whole_of(c, "priority", 0, -10, 10);
-    o.deadline_seconds = number_of(c, "deadline", 0, 0, 1e9);
-    const double most = whole_of(c, "draft_max", -1, -1, 4096); /* 0: none, -1: as many as pay */
-    o.draft_max = most > 0 ? (int64_t)most : most < 0 ? 0 : -1;
-    o.draft_min = (int64_t)whole_of(c, "draft_min", 0, 0, 4096);
-    o.draft_tree = (int64_t)whole_of(c, "draft_tree", 0, 0, 4096);
-    o.draft_method = text_of(c, "draft_method");
-    o.sparse = read_way(c, "sparse");
-    o.kv_select = read_way(c, "kv_select");
-    snprintf(j->sparse, sizeof j->sparse, "%s", o.sparse ? o.sparse : "");
-    snprintf(j->select, sizeof j->select, "%s", o.kv_select ? o.kv_select : "");
-    ingle_sampling_defaults(d->model, &o.sampling);
-    ingle_config_sampling(d->c->config, &o.sampling);
-    read_sampling(c, &o.sampling);
+    struct ingle_request_options *o = &j->r.o;
+    o->begin = on_begin;
+    o->progress = on_progress;
+    o->token = on_token;
+    o->end = on_end;
+    o->done = on_done;
+    o->arg = j;
+    read_params(j, c);
     ingle_status st = make_prompt(j, c, &raw, &open_thought, error);
     if (!st)
         st = open_reader(j, c, raw, open_thought, error);
@@ -777,38 +733,26 @@ static ingle_status start_job(struct job *j, struct command *c, struct ingle_err
     }
     if (st)
         return st;
-    j->ignore_end = o.ignore_end && !j->grammar;
-    o.grammar = j->grammar;
-    o.prompt = j->token;
-    o.n_prompt = (int64_t)j->n;
+    j->ignore_end = o->ignore_end && !j->grammar;
+    o->grammar = j->grammar;
+    o->prompt = j->token;
+    o->n_prompt = (int64_t)j->n;
     j->n_prompt = j->n;
     struct json_object *tools = member(c, "tools", json_type_array, "an array of tools");
-    o.sampling.no_calls = !raw && !(tools && json_object_array_length(tools));
-    j->keep = read_keep(j, c, tools && json_object_array_length(tools));
-    if (c->failed) {
-        *error = (struct ingle_error){.status = c->err.status};
-        snprintf(error->text, sizeof error->text, "%s", c->err.msg);
-        return c->err.status;
-    }
-    st = ingle_sparse_check(o.sparse, error) ? error->status
-                                             : ingle_select_check(o.kv_select, error);
-    if (st)
-        return st;
+    const bool has_tools = tools && json_object_array_length(tools);
+    o->sampling.no_calls = !raw && !has_tools;
+    /* beside tools and grammars only if it is asked for */
+    j->keep = j->r.keep_asked ? j->r.prompt_keep : j->grammar || has_tools ? 1 : 0;
     pthread_mutex_lock(&d->lock);
     j->next = d->jobs;
     d->jobs = j;
     pthread_mutex_unlock(&d->lock);
-    if (may_shorten(j)) { /* the command's texts are gone then */
-        snprintf(j->method, sizeof j->method, "%s", o.draft_method ? o.draft_method : "");
-        j->o = o;
-        j->o.draft_method = o.draft_method ? j->method : NULL;
-        j->o.sparse = o.sparse ? j->sparse : NULL;
-        j->o.kv_select = o.kv_select ? j->select : NULL;
+    if (may_shorten(j)) {
         j->has_thread = pool_thread(&j->thread, shorten, j);
         if (j->has_thread)
             return INGLE_OK;
     }
-    st = ingle_scheduler_submit(d->scheduler, &o, &j->request, NULL, error);
+    st = ingle_scheduler_submit(d->scheduler, o, &j->request, NULL, error);
     if (st) {
         pthread_mutex_lock(&d->lock);
         d->jobs = j->next;
@@ -826,6 +770,9 @@ static void generate(struct daemon *d, struct command *c, const char *id, const 
         send_error(d, id, "no memory for an answer");
         return;
     }
+    struct ingle_sampling defaults;
+    ingle_sampling_defaults(d->model, &defaults);
+    request_init(&j->r, &defaults);
     j->d = d;
     memcpy(j->id, id, strlen(id) + 1);
     if (name[0] && !(j->session = need_session(d, name, &err))) {
