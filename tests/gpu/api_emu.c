@@ -251,7 +251,9 @@ static void launch(const struct entry *e)
     n_launches++;
     for (int i = 0; emu_kernel_at(i) && i < 1024; i++)
         n_of[i] += emu_kernel_at(i) == e->kernel;
-    emu_launch_with(e->kernel, e->grid, e->threads, e->shared, e->args, e->n_bytes, cards.order);
+    if (!cards.skip || strcmp(cards.skip, e->kernel->name))
+        emu_launch_with(e->kernel, e->grid, e->threads, e->shared, e->args, e->n_bytes,
+                        cards.order);
 }
 
 static void happen(struct card *c, const struct entry *e)

@@ -24,6 +24,7 @@ struct emu_cards {
     bool memory;        /* it fails for want of memory */
     uint64_t lose_at;   /* from this call on the card is lost; 0: never */
     bool refuse;        /* code is refused */
+    const char *skip;   /* this kernel does nothing */
 };
 /* Of the next device that is made; and of one that there is: the counts begin again. */
 void emu_cards_set(const struct emu_cards *c);

@@ -9,6 +9,7 @@
 
 #include "device/card.h"
 #include "device/gpu/card.h"
+#include "device/gpu/self.h"
 
 enum {
     WIDTH = 64, TAIL = 16, HEADS = 2, WINDOW = 128, TOP = 24, KEY_WIDTH = 32, KEY_HEADS = 3,
@@ -254,8 +255,57 @@ static void test_streams(void **state)
     one_codec(KERN_KV_F32, EMU_MIXED);
 }
 
+static int n_reports;
+static void count_reports(void *arg, ingle_report_level level, const char *kind,
+                          const char *subject, const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)subject;
+    (void)text;
+    n_reports += strcmp(kind, "kernel") == 0;
+}
+
+/* A kernel that does nothing is found before it is used, and reported. */
+static void test_self(void **state)
+{
+    (void)state;
+    static const struct { const char *name, *module; } kernels[] = {
+#define GPU_KERNEL(name, args, threads, blocks, shared, registers, module) {#name, #module},
+#include "device/gpu/kernels/kernels.inc"
+#undef GPU_KERNEL
+    };
+    struct emu_cards cards = {.n = 1, .bytes = 1u << 30, .capability = 80};
+    struct report_sink sink = {count_reports, NULL, NULL};
+    struct device_options o = {.n_threads = 1, .cpu = UINT32_MAX, .sink = &sink};
+    struct device *d;
+    struct err e;
+    int n_tested = 0;
+    OK(device_create(&d, &o, &e));
+    OK(device_card_open(d, 1, 0, &e));
+    for (int k = 0; k < GPU_KERNELS; k++) {
+        const bool tested = device_gpu_self_tests(kernels[k].module);
+        cards.skip = kernels[k].name;
+        emu_cards_set(&cards);
+        n_reports = 0;
+        if (device_gpu_has(d, (enum gpu_kernel)k) == tested)
+            fail_msg("'%s' does nothing, and is used", kernels[k].name);
+        assert_int_equal(n_reports, tested);
+        cards.skip = NULL;
+        emu_cards_set(&cards);
+        d->gpu->kernel_tried[k] = false;
+        if (!device_gpu_has(d, (enum gpu_kernel)k))
+            fail_msg("'%s' is not used", kernels[k].name);
+        n_tested += tested;
+    }
+    assert_true(n_tested > 25);
+    device_free(d);
+    assert_int_equal(emu_cards_taken(), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_streams)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_streams),
+                                       cmocka_unit_test(test_self)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

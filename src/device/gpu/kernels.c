@@ -63,10 +63,13 @@ bool device_gpu_has(struct device *d, enum gpu_kernel k)
         return false;
     const int code =
         g->api.function(g->api.self, m, kernels[k].name, kernels[k].shared, &g->kernel[k]);
-    if (!code)
-        return true;
+    if (!code && device_gpu_self(d, k, kernels[k].module))
+        return !g->lost;
     g->kernel[k] = NULL;
-    if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
+    if (!code)
+        report(d->sink, INGLE_REPORT_WARN, "kernel", kernels[k].name,
+               "differs from the plain kernel: the processor computes");
+    else if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
         (void)device_gpu_ok(d, code, "function");
     else
         report(d->sink, INGLE_REPORT_WARN, "fallback", kernels[k].name,
