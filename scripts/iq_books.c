@@ -2,7 +2,7 @@
 /*
  * iq_books - expands src/quant/iq_books.txt into constant tables, at build time.
  *
- * usage: iq_books IN OUT
+ * usage: iq_books IN OUT [CARD]     CARD: the same points for kernels of a card
  */
 #include <stdint.h>
 #include <stdio.h>
@@ -123,11 +123,10 @@ static void halves(const struct book *b, FILE *out)
     }
 }
 
-static void expand(const struct book *b, FILE *out)
+static void points(struct book *b, FILE *out)
 {
     int idx[8] = {-1}, n = 0;
     size_t k = 0;
-    fprintf(out, "\nconst uint%d_t quant_book_%s[%d] = {", 8 * b->dim, b->name, b->n);
     while (next_point(b, idx, &k)) {
         fprintf(out, "%s0x", n++ % 4 ? " " : "\n    ");
         for (int i = b->dim; i--;)
@@ -137,6 +136,18 @@ static void expand(const struct book *b, FILE *out)
     fprintf(out, "\n};\n");
     if (n != b->n)
         die("wrong number of points", b->name);
+}
+
+static void expand(struct book *b, FILE *out, FILE *card)
+{
+    fprintf(out, "\nconst uint%d_t quant_book_%s[%d] = {", 8 * b->dim, b->name, b->n);
+    points(b, out);
+    if (card && b->n <= 1024) {
+        fprintf(card, "#ifdef POINTS_WANTS_%s\n", b->name);
+        fprintf(card, "GPU_TABLE uint%d_t points_book[%d] = {", 8 * b->dim, b->n);
+        points(b, card);
+        fprintf(card, "#endif\n");
+    }
     if (b->n <= 1024)
         codes(b, out);
     if (b->n == 256 && b->dim == 8)
@@ -158,23 +169,28 @@ static void read_head(struct book *b, const char *line)
 
 int main(int argc, char **argv)
 {
-    if (argc != 3)
-        die("usage", "iq_books IN OUT");
+    if (argc != 3 && argc != 4)
+        die("usage", "iq_books IN OUT [CARD]");
     FILE *in = fopen(argv[1], "r"), *out = fopen(argv[2], "w");
     if (!in || !out)
         die("cannot open", in ? argv[2] : argv[1]);
+    FILE *card = argc == 4 ? fopen(argv[3], "w") : NULL;
+    if (argc == 4 && !card)
+        die("cannot open", argv[3]);
     fprintf(out, "/* Made by scripts/iq_books.c. */\n#include \"quant/quant.h\"\n");
     struct book b = {0};
     for (char line[256]; fgets(line, sizeof line, in);) {
         if (*line == '@') {
             if (b.n)
-                expand(&b, out);
+                expand(&b, out, card);
             read_head(&b, line);
         } else if (*line != '#' && *line != '\n') {
             add_base64(&b, line);
         }
     }
-    expand(&b, out);
+    expand(&b, out, card);
+    if (card && fclose(card))
+        die("cannot write", argv[3]);
     if (ferror(in) || fclose(in) || fclose(out))
         die("cannot write", argv[2]);
     return 0;

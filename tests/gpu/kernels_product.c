@@ -29,7 +29,9 @@ static const struct code {
     {"q2_k", QUANT_Q2_K, false},      {"q3_k", QUANT_Q3_K, false},
     {"q4_k", QUANT_Q4_K, false},      {"q5_k", QUANT_Q5_K, false},
     {"q6_k", QUANT_Q6_K, false},      {"iq4_xs", QUANT_IQ4_XS, false},
-    {"tq2_0", QUANT_TQ2_0, false},
+    {"tq2_0", QUANT_TQ2_0, false},    {"iq2_xxs", QUANT_IQ2_XXS, false},
+    {"iq2_xs", QUANT_IQ2_XS, false},  {"iq2_s", QUANT_IQ2_S, false},
+    {"iq3_xxs", QUANT_IQ3_XXS, false}, {"iq3_s", QUANT_IQ3_S, false},
 };
 enum { N_CODES = sizeof codes / sizeof *codes, STACK = 3 };
 

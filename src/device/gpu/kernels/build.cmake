@@ -28,10 +28,11 @@ elseif(NOT INGLE_SANITIZE AND NOT INGLE_FUZZ AND CMAKE_C_COMPILER_ID STREQUAL "G
       # A loop that is not unrolled (pass-failed) keeps its arrays in memory.  PTX 7.5 is accepted by the drivers of
       # CUDA 11.5 on, whatever this clang would write.
       add_custom_command(OUTPUT ${ptx} DEPFILE ${ptx}.d DEPENDS src/device/gpu/kernels/${module}.cu
+        ${CMAKE_BINARY_DIR}/gpu/card_books.inc
         COMMAND ${CCACHE_LAUNCHER} ${INGLE_CLANG} -std=c++17 -O3 -x cuda --cuda-device-only --cuda-gpu-arch=sm_${sm}
           --cuda-path=/nonexistent -nocudainc -nocudalib -Xclang -target-feature -Xclang +ptx75 -ffp-contract=off
           -Wall -Wextra -Wno-unused-function -Wno-enum-compare -Werror=pass-failed $<$<BOOL:${INGLE_WERROR}>:-Werror>
-          -I${CMAKE_SOURCE_DIR}/src -MD -MF ${ptx}.d -MT ${ptx} -S ${CMAKE_SOURCE_DIR}/src/device/gpu/kernels/${module}.cu -o ${ptx}
+          -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_BINARY_DIR}/gpu -MD -MF ${ptx}.d -MT ${ptx} -S ${CMAKE_SOURCE_DIR}/src/device/gpu/kernels/${module}.cu -o ${ptx}
         COMMAND ${CMAKE_COMMAND} -DPTX=${ptx} -DSM=${sm} -P ${CMAKE_SOURCE_DIR}/src/device/gpu/kernels/head.cmake
         VERBATIM)
       list(APPEND gpu_ptx ${ptx})

@@ -29,7 +29,8 @@
 #define GPU_BOTH_BEGIN _Pragma("clang force_cuda_host_device begin")
 #define GPU_BOTH_END _Pragma("clang force_cuda_host_device end")
 #define GPU_DEV static __attribute__((device)) inline __attribute__((always_inline))
-#define GPU_TABLE static __attribute__((device)) const
+/* In global memory: a constant of the language would lie where lanes read one after the other. */
+#define GPU_TABLE static __attribute__((device))
 
 enum {
 #define GPU_KERNEL(name, args, threads, blocks, shared, registers, module) \
