@@ -163,7 +163,7 @@ void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg
 /* Whether the card has it; loads its module the first time: not within a step. */
 bool device_gpu_has(struct device *d, enum gpu_kernel k);
 /* Runs it once beside the processor (self.c); false: its bits differ. */
-bool device_gpu_self(struct device *d, enum gpu_kernel k, const char *module);
+bool device_gpu_self(struct device *d, enum gpu_kernel k, const char *name, const char *module);
 /* shared: bytes, at most those of the list; 0: those.  False: the card is lost.  An empty grid is
  * nothing to do. */
 bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid, const void *args,

@@ -63,7 +63,7 @@ bool device_gpu_has(struct device *d, enum gpu_kernel k)
         return false;
     const int code =
         g->api.function(g->api.self, m, kernels[k].name, kernels[k].shared, &g->kernel[k]);
-    if (!code && device_gpu_self(d, k, kernels[k].module))
+    if (!code && device_gpu_self(d, k, kernels[k].name, kernels[k].module))
         return !g->lost;
     g->kernel[k] = NULL;
     if (!code)

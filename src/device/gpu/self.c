@@ -84,6 +84,8 @@ static gpu_self_fn *test_of(const char *module)
         return device_gpu_self_row;
     if (!strcmp(module, "pages") || !strcmp(module, "attend"))
         return device_gpu_self_pages;
+    if (!strncmp(module, "product_", 8))
+        return device_gpu_self_product;
     return NULL;
 }
 
@@ -92,10 +94,10 @@ bool device_gpu_self_tests(const char *module)
     return test_of(module) != NULL;
 }
 
-bool device_gpu_self(struct device *d, enum gpu_kernel k, const char *module)
+bool device_gpu_self(struct device *d, enum gpu_kernel k, const char *name, const char *module)
 {
     gpu_self_fn *const test = test_of(module);
-    struct gpu_self s = {.d = d};
+    struct gpu_self s = {.d = d, .name = name};
     bool same = true;
     if (!test)
         return true;

@@ -8,6 +8,7 @@
  * what they leave comes back beside it. */
 struct gpu_self {
     struct device *d;
+    const char *name; /* of the kernel */
     uint8_t *host, *back, *card;
     size_t used;
     bool full; /* a test wanted more than there is */
@@ -30,6 +31,6 @@ bool device_gpu_self_fetch(struct gpu_self *s);
 typedef bool gpu_self_fn(struct gpu_self *s, enum gpu_kernel k);
 /* Whether kernels of a module are compared. */
 bool device_gpu_self_tests(const char *module);
-gpu_self_fn device_gpu_self_row, device_gpu_self_pages;
+gpu_self_fn device_gpu_self_row, device_gpu_self_pages, device_gpu_self_product;
 
 #endif
