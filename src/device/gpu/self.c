@@ -9,12 +9,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { SELF_BYTES = 1 << 20, ALIGN = 256 };
+enum { ALIGN = 256 };
 
 void *device_gpu_self_in(struct gpu_self *s, const void *host, size_t n_bytes)
 {
     const size_t at = s->used, n = (n_bytes + ALIGN - 1) / ALIGN * ALIGN;
-    if (n > SELF_BYTES - at) {
+    if (n > GPU_SELF_BYTES - at) {
         s->full = true;
         return s->card;
     }
@@ -84,6 +84,9 @@ static gpu_self_fn *test_of(const char *module)
         return device_gpu_self_row;
     if (!strcmp(module, "pages") || !strcmp(module, "attend"))
         return device_gpu_self_pages;
+    if (!strcmp(module, "route") || !strcmp(module, "hc") || !strcmp(module, "compress") ||
+        !strcmp(module, "select"))
+        return device_gpu_self_stream;
     if (!strncmp(module, "product_", 8))
         return device_gpu_self_product;
     return NULL;
@@ -101,13 +104,13 @@ bool device_gpu_self(struct device *d, enum gpu_kernel k, const char *name, cons
     bool same = true;
     if (!test)
         return true;
-    s.host = mem_big_alloc(SELF_BYTES);
-    s.back = mem_big_alloc(SELF_BYTES);
-    s.card = s.host && s.back ? device_gpu_take(d, SELF_BYTES) : NULL;
+    s.host = mem_big_alloc(GPU_SELF_BYTES);
+    s.back = mem_big_alloc(GPU_SELF_BYTES);
+    s.card = s.host && s.back ? device_gpu_take(d, GPU_SELF_BYTES) : NULL;
     if (s.card) /* no room for a test is no fault of the kernel */
         same = test(&s, k) || d->gpu->lost || s.full;
-    device_gpu_give(d, s.card, SELF_BYTES);
-    mem_big_free(s.host, SELF_BYTES);
-    mem_big_free(s.back, SELF_BYTES);
+    device_gpu_give(d, s.card, GPU_SELF_BYTES);
+    mem_big_free(s.host, GPU_SELF_BYTES);
+    mem_big_free(s.back, GPU_SELF_BYTES);
     return same;
 }

@@ -4,6 +4,8 @@
 
 #include "device/gpu/run.h"
 
+enum { GPU_SELF_BYTES = 1 << 20 };
+
 /* Memory of both sides at the same offsets.  What a test puts there goes up before its launches;
  * what they leave comes back beside it. */
 struct gpu_self {
@@ -31,6 +33,7 @@ bool device_gpu_self_fetch(struct gpu_self *s);
 typedef bool gpu_self_fn(struct gpu_self *s, enum gpu_kernel k);
 /* Whether kernels of a module are compared. */
 bool device_gpu_self_tests(const char *module);
-gpu_self_fn device_gpu_self_row, device_gpu_self_pages, device_gpu_self_product;
+gpu_self_fn device_gpu_self_row, device_gpu_self_pages, device_gpu_self_product,
+    device_gpu_self_stream;
 
 #endif

@@ -108,7 +108,7 @@ static bool one_part(struct gpu_self *s, enum gpu_kernel k, int32_t group, enum 
         .n_heads = 1, .group = group, .n_parts = 1, .k_width = WIDTH, .v_width = WIDTH,
         .k_codec = (int32_t)c, .v_codec = (int32_t)c, .scale = 0.3f};
     /* scratch of the plain kernel: what is left of s->back */
-    if (kern_attend_scratch(&plain) > (1 << 20) || !device_gpu_self_send(s))
+    if (kern_attend_scratch(&plain) > GPU_SELF_BYTES || !device_gpu_self_send(s))
         return true;
     t->split(&plain, 0, want, s->back);
     if (!device_gpu_launch(s->d, k, attend_part_grid(&a), &a, sizeof a, 0) ||
@@ -149,7 +149,7 @@ static bool one_latent(struct gpu_self *s, enum gpu_kernel k, int32_t heads)
         .row0 = SLOTS - 1, .q_stride = heads * WIDTH, .row_bytes = (int64_t)row_bytes,
         .n_rows = 1, .n_heads = heads, .n_parts = 1, .width = WIDTH, .codec = (int32_t)c,
         .near_every = 1, .far_every = 1, .scale = 0.3f};
-    if (kern_attend_scratch(&plain) > (1 << 20) || !device_gpu_self_send(s))
+    if (kern_attend_scratch(&plain) > GPU_SELF_BYTES || !device_gpu_self_send(s))
         return true;
     t->split(&plain, 0, want, s->back);
     if (!device_gpu_launch(s->d, k, attend_latent_grid(&a), &a, sizeof a, 0) ||
