@@ -79,7 +79,7 @@ bool hub_is_aside(const char *path)
     return strncasecmp(base, "imatrix", 7) == 0 || ends_with(base, "imatrix.gguf");
 }
 
-static bool is_mmproj(const char *path)
+bool hub_is_mmproj(const char *path)
 {
     const char *base = base_of(path);
     for (const char *p = base; *p; p++)
@@ -285,7 +285,7 @@ static ingle_status want_checkpoint(struct hub_list *l, bool *is, struct err *er
 /* ---- encoders of pictures and sound ---- */
 
 /* In the folder of the model, which is where they are looked for. */
-static bool is_beside(const char *path, const char *model)
+bool hub_is_beside(const char *path, const char *model)
 {
     const size_t n = (size_t)(base_of(model) - model);
     return (size_t)(base_of(path) - path) == n && strncmp(path, model, n) == 0;
@@ -294,7 +294,7 @@ static bool is_beside(const char *path, const char *model)
 static struct hub_file *find_mmproj(struct hub_list *l, const char *model, const char *code)
 {
     for (size_t i = 0; i < l->n; i++)
-        if (is_mmproj(l->at[i].path) && is_beside(l->at[i].path, model) &&
+        if (hub_is_mmproj(l->at[i].path) && hub_is_beside(l->at[i].path, model) &&
             (!code || has_code(l->at[i].path, code, false)))
             return &l->at[i];
     return NULL;

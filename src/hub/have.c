@@ -338,6 +338,25 @@ static void drop_folder(const char *directory, const char *folder)
     hub_list_release(&left);
 }
 
+static bool is_model(const char *path)
+{
+    return ends_with(path, ".gguf") && !hub_is_aside(path) && !drafter_by_name(path);
+}
+
+/* Encoders go with the last model beside them. */
+static void mark_encoders(struct hub_list *l)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        bool goes = false, stays = false;
+        if (!hub_is_mmproj(l->at[i].path) || l->at[i].wanted)
+            continue;
+        for (size_t k = 0; k < l->n; k++)
+            if (is_model(l->at[k].path) && hub_is_beside(l->at[i].path, l->at[k].path))
+                *(l->at[k].wanted ? &goes : &stays) = true;
+        l->at[i].wanted = goes && !stays;
+    }
+}
+
 /* Which of the files in the folder a name means. */
 static ingle_status mark(struct hub_list *l, const struct hub_name *name, struct err *err)
 {
@@ -348,9 +367,10 @@ static ingle_status mark(struct hub_list *l, const struct hub_name *name, struct
         const size_t n = strlen(path);
         if (n > 5 && ends_with(path, ".part"))
             path[n - 5] = 0;
-        n_models +=
-            ends_with(path, ".gguf") && (!n_models || !hub_same_model(path, l->at[last].path));
-        last = ends_with(path, ".gguf") ? i : last;
+        if (!ends_with(path, ".gguf") || hub_is_mmproj(path))
+            continue;
+        n_models += !n_models || !hub_same_model(path, l->at[last].path);
+        last = i;
     }
     for (size_t i = 0; i < l->n && !name->code[0] && n_models == 1; i++)
         l->at[i].wanted =
@@ -389,6 +409,8 @@ ingle_status hub_delete(const char *text, const struct hub_options *o, hub_delet
                      o->directory);
     else if (!st && (st = mark(&l, &name, err)))
         st = err_prefix(err, "%s", name.repository);
+    if (!st)
+        mark_encoders(&l);
     for (size_t i = 0; i < l.n && !st; i++)
         if (l.at[i].wanted) {
             n++;

@@ -177,6 +177,11 @@ class Pull(unittest.TestCase):
         got = self.ingle("pull", "o/r:Q8_0", "--mmproj-type", "Q4_0")
         self.assertEqual(got.returncode, 1)
         self.assertIn("no mmproj file of the type 'Q4_0'", got.stderr)
+        # encoders are deleted with the last model beside them
+        for name, left in (("o/r:Q8_0", ["a-Q4_K_M.gguf", "a-mmproj-BF16.gguf", "mmproj-Q8_0.gguf", "sub/c-Q2_K.gguf", "sub/mmproj-BF16.gguf"]),
+                           ("o/r:Q2_K", ["a-Q4_K_M.gguf", "a-mmproj-BF16.gguf", "mmproj-Q8_0.gguf"]), ("o/r:mmproj-Q8_0.gguf", ["a-Q4_K_M.gguf", "a-mmproj-BF16.gguf"]), ("o/r", [])):
+            got = self.ingle("pull", name, "--delete")
+            self.assertEqual((got.returncode, there()), (0, left), got.stderr)
 
     def test_encoders_are_no_models(self):
         """Wherever their names say so."""
