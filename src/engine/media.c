@@ -295,9 +295,10 @@ static void drop_rows(struct ingle_medium *m)
 static void drop(struct ingle_medium *m)
 {
     struct ingle_medium **at = &m->of->first;
-    while (*at != m)
+    while (*at && *at != m)
         at = &(*at)->next;
-    *at = m->next;
+    if (*at) /* one without data is not in the list */
+        *at = m->next;
     drop_rows(m);
     end(m);
 }
@@ -352,11 +353,11 @@ void ingle_medium_info(const struct ingle_medium *m, struct ingle_medium_info *o
     *out = m->info;
 }
 
-/* The one with this name, or of these bytes, with a reference; NULL: there is none. */
-static struct ingle_medium *find_known(struct engine_media *of, const uint8_t *id,
-                                       const uint8_t *file)
+/* The one with this name, or of these bytes, with a reference; NULL: there is none.  With the
+ * lock. */
+static struct ingle_medium *find_listed(struct engine_media *of, const uint8_t *id,
+                                        const uint8_t *file)
 {
-    pthread_mutex_lock(&of->lock);
     struct ingle_medium *m = of->first;
     while (m && !(id && memcmp(m->soft.id, id, MEDIA_ID_BYTES) == 0) &&
            !(file && m->has_file && memcmp(m->file, file, MEDIA_ID_BYTES) == 0))
@@ -365,6 +366,14 @@ static struct ingle_medium *find_known(struct engine_media *of, const uint8_t *i
         m->refs++;
         m->stamp = ++of->clock;
     }
+    return m;
+}
+
+static struct ingle_medium *find_known(struct engine_media *of, const uint8_t *id,
+                                       const uint8_t *file)
+{
+    pthread_mutex_lock(&of->lock);
+    struct ingle_medium *m = find_listed(of, id, file);
     pthread_mutex_unlock(&of->lock);
     return m;
 }
@@ -372,18 +381,79 @@ static struct ingle_medium *find_known(struct engine_media *of, const uint8_t *i
 /* Takes m, unless one of its name is there: that is given then. */
 static struct ingle_medium *settle(struct engine_media *of, struct ingle_medium *m)
 {
-    struct ingle_medium *known = find_known(of, m->soft.id, NULL);
-    if (known) {
-        end(m);
-        return known;
-    }
     pthread_mutex_lock(&of->lock);
-    m->refs = 1;
-    m->stamp = ++of->clock;
-    m->next = of->first;
-    of->first = m;
+    struct ingle_medium *known = find_listed(of, m->soft.id, NULL);
+    if (!known) {
+        m->refs = 1;
+        m->stamp = ++of->clock;
+        m->next = of->first;
+        of->first = m;
+    }
     pthread_mutex_unlock(&of->lock);
+    if (known)
+        end(m);
+    return known ? known : m;
+}
+
+static bool has_data(const struct ingle_medium *m)
+{
+    return m->picture.rgb || m->sound.samples;
+}
+
+/* One of a file, of which only the name is known: it stands in prompts and cannot be encoded. */
+static struct ingle_medium *open_named(struct engine_media *of, const struct session_medium *from)
+{
+    struct ingle_medium *m = mem_zalloc(sizeof *m);
+    if (!m)
+        return NULL;
+    m->of = of;
+    m->refs = 1;
+    m->soft = (struct session_medium){
+        .n = from->n, .token = from->token, .sound = from->sound, .hold = hold};
+    memcpy(m->soft.id, from->id, sizeof m->soft.id);
+    m->info = (struct ingle_medium_info){
+        .kind = from->sound ? INGLE_MEDIA_AUDIO : INGLE_MEDIA_IMAGE,
+        .n_soft = from->n,
+        .n_tokens = from->n + 2};
+    memcpy(m->info.id, from->id, sizeof m->info.id);
     return m;
+}
+
+static struct ingle_medium *medium_of_session(struct engine_media *of, struct session_medium *from)
+{
+    struct ingle_medium *m = engine_medium_of(from);
+    if (m)
+        return ingle_medium_ref(m);
+    m = find_known(of, from->id, NULL);
+    return m ? m : open_named(of, from);
+}
+
+ingle_status engine_media_spans(struct ingle_engine *e, const struct session *s,
+                                struct ingle_span **out, size_t *n, struct err *err)
+{
+    const size_t n_media = session_n_media(s);
+    struct ingle_span *span = mem_calloc(n_media + 1, sizeof *span);
+    bool ok = span && (!n_media || e->media);
+    size_t k = 0;
+    while (ok && k < n_media) {
+        const struct session_soft soft = session_medium_at(s, k);
+        span[k] = (struct ingle_span){soft.start, soft.medium->n,
+                                      medium_of_session(e->media, soft.medium)};
+        ok = span[k].medium != NULL;
+        k += ok;
+    }
+    if (ok) {
+        *out = span;
+        *n = n_media;
+        return INGLE_OK;
+    }
+    while (k--)
+        ingle_medium_close(span[k].medium);
+    mem_free(span);
+    return n_media && !e->media
+               ? err_set(err, INGLE_UNSUP, "the session has %zu pictures and sounds, and the "
+                         "engine no encoders: %s", n_media, why_not(e))
+               : err_set(err, INGLE_NOMEM, "no memory for %zu media", n_media);
 }
 
 /* ---- from what comes ---- */
@@ -574,7 +644,7 @@ ingle_status engine_media_encode(struct ingle_engine *e, const struct session_me
     struct ingle_medium *m = engine_medium_of(of.out);
     struct engine_media *x = e->media;
     *seconds = 0;
-    if (!m || !x)
+    if (!m || !x || !has_data(m))
         return err_set(err, INGLE_NOTFOUND,
                        "a %s of the session is not there, only its name: it must be given again",
                        medium->sound ? "sound" : "picture");

@@ -85,6 +85,10 @@ void engine_media_used(struct ingle_engine *e, const struct session *s);
 /* Media of a prompt, of which so many were not needed. */
 void engine_media_count(struct ingle_engine *e, const struct session_soft *soft, size_t n_soft,
                         int64_t kept, struct ingle_usage *usage);
+/* The media of a session, each with a reference, in *out [*n], ended with mem_free().  Those of a
+ * file have no data. */
+MUST_CHECK ingle_status engine_media_spans(struct ingle_engine *e, const struct session *s,
+                                           struct ingle_span **out, size_t *n, struct err *err);
 /* The medium whose name or data these are, of e. */
 struct ingle_medium *engine_medium_of(struct session_medium *m);
 

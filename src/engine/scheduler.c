@@ -443,6 +443,8 @@ struct syncing {
     struct ingle_session *session;
     const int32_t *tokens;
     int64_t n;
+    struct session_soft *soft; /* [n_soft] */
+    size_t n_soft;
     struct session_reuse reuse;
     ingle_status status;
     struct err err;
@@ -460,7 +462,7 @@ static void go_on_syncing(struct ingle_engine *e, void *arg)
         return;
     }
     if (!y->begun)
-        y->status = session_sync_begin(s, y->tokens, y->n, &y->err);
+        y->status = session_sync_soft_begin(s, y->tokens, y->n, y->soft, y->n_soft, &y->err);
     y->begun = true;
     y->over = y->status || session_sync_poll(s, &y->reuse);
 }
@@ -469,13 +471,25 @@ ingle_status ingle_scheduler_sync(struct ingle_scheduler *s, struct ingle_sessio
                                   const int32_t *tokens, int64_t n, struct ingle_reuse *reuse,
                                   struct ingle_error *error)
 {
-    struct syncing y = {.session = session, .tokens = tokens, .n = n};
-    for (;;) {
+    return ingle_scheduler_sync_media(s, session, tokens, n, NULL, 0, reuse, error);
+}
+
+ingle_status ingle_scheduler_sync_media(struct ingle_scheduler *s, struct ingle_session *session,
+                                        const int32_t *tokens, int64_t n,
+                                        const struct ingle_span *span, size_t n_spans,
+                                        struct ingle_reuse *reuse, struct ingle_error *error)
+{
+    struct syncing y = {.session = session, .tokens = tokens, .n = n, .n_soft = n_spans};
+    y.status = engine_media_check(s->e->model, tokens, n, span, n_spans, &y.err);
+    if (!y.status)
+        y.status = engine_media_soft(span, n_spans, &y.soft, &y.err);
+    while (!y.status) {
         ingle_scheduler_call(s, go_on_syncing, &y);
         if (y.over)
             break;
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL); /* the disk has work */
     }
+    mem_free(y.soft);
     if (!y.status && reuse)
         engine_explain_reuse(&y.reuse, n, reuse);
     return engine_say(error, y.status, &y.err);

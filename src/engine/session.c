@@ -154,6 +154,13 @@ ingle_status ingle_session_sync_media(struct ingle_session *s, const int32_t *to
     return sync_media(s, tokens, n, span, n_spans, reuse, error);
 }
 
+ingle_status ingle_session_spans(const struct ingle_session *s, struct ingle_span **out, size_t *n,
+                                 struct ingle_error *error)
+{
+    struct err err;
+    return engine_say(error, engine_media_spans(s->e, s->s, out, n, &err), &err);
+}
+
 ingle_status ingle_session_append_media(struct ingle_session *s, const int32_t *tokens, int64_t n,
                                         const struct ingle_span *span, size_t n_spans,
                                         struct ingle_error *error)

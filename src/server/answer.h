@@ -43,6 +43,8 @@ struct answer_tokens {
     const int32_t *position;
     size_t n_prompt, n_drawn;
     size_t n_stable; /* of the prompt, what later ones begin with; 0: not known */
+    const struct ingle_span *span; /* [n_spans]: media among the prompt's */
+    size_t n_spans;
 };
 
 struct answer_options {

@@ -373,7 +373,7 @@ static void keep_tokens(const struct answer *a)
     const bool short_ = p->kept.n > 0;
     const int32_t *ids = short_ ? p->kept.ids : p->ids;
     const size_t n = short_ ? (size_t)p->kept.n : p->n_ids;
-    if (a->core->o.keep && !a->fault.kind && !p->n_spans) /* a slot has token ids only */
+    if (a->core->o.keep && !a->fault.kind)
         a->core->o.keep(a->core->o.arg, &a->request,
                         &(struct answer_tokens){
                             .prompt = ids,
@@ -381,7 +381,9 @@ static void keep_tokens(const struct answer *a)
                             .position = short_ ? p->kept.position : NULL,
                             .n_prompt = n,
                             .n_drawn = r->c.n_drawn,
-                            .n_stable = short_ ? n : ingle_prompt_stable(a->info.llm, ids, n)});
+                            .n_stable = short_ ? n : ingle_prompt_stable(a->info.llm, ids, n),
+                            .span = p->span,
+                            .n_spans = p->n_spans});
 }
 
 static void on_done(void *arg, const struct ingle_usage *usage)

@@ -34,6 +34,8 @@ struct slot {
     /* [n_position], where the first ones stand: of a prompt that was shortened; else NULL */
     int32_t *position;
     size_t n_position;
+    struct ingle_span *span; /* [n_spans]: media among ids, with references */
+    size_t n_spans;
     char sparse[INGLE_SPARSE_TEXT]; /* how its prompts were computed; "": as --sparse says */
     char select[INGLE_SELECT_TEXT]; /* the same of its answers, --kv-select */
 };
@@ -77,6 +79,9 @@ struct slots {
 
 static void release(struct slot *s)
 {
+    for (size_t i = 0; i < s->n_spans; i++)
+        ingle_medium_close(s->span[i].medium);
+    mem_free(s->span);
     mem_free(s->user);
     mem_free(s->ids);
     mem_free(s->position);
@@ -131,8 +136,18 @@ static struct slot *find(struct slots *s, int id, const char *user)
     return NULL;
 }
 
-/* What it takes of MAX_KEPT_BYTES. */
-static size_t numbers_of(const struct slot *s) { return s->n + s->n_position; }
+/* What it takes of MAX_KEPT_BYTES, in numbers of 4 bytes: with the pixels and samples of media. */
+static size_t numbers_of(const struct slot *s)
+{
+    size_t n = s->n + s->n_position;
+    for (size_t i = 0; i < s->n_spans; i++) {
+        struct ingle_medium_info info;
+        ingle_medium_info(s->span[i].medium, &info);
+        n += (size_t)info.used_width * (size_t)info.used_height * 3 / sizeof(int32_t) +
+             (size_t)(info.seconds * 16000);
+    }
+    return n;
+}
 
 /* Sync: s->lock */
 static void drop(struct slots *s, struct slot *at)
@@ -174,6 +189,19 @@ static void put(struct slots *s, int id, struct slot *from)
     *from = (struct slot){0};
 }
 
+static bool fill_spans(struct slot *s, const struct ingle_span *span, size_t n)
+{
+    s->span = n ? mem_calloc(n, sizeof *s->span) : NULL;
+    if (n && !s->span)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        s->span[i] = span[i];
+        (void)ingle_medium_ref(span[i].medium);
+    }
+    s->n_spans = n;
+    return true;
+}
+
 /* All tokens of *t, one behind the other. */
 static bool fill(struct slot *s, const char *user, const struct answer_tokens *t)
 {
@@ -181,7 +209,8 @@ static bool fill(struct slot *s, const char *user, const struct answer_tokens *t
     s->user = user ? mem_strdup(user) : NULL;
     s->ids = num_add(t->n_prompt, t->n_drawn, &n) ? mem_calloc(n + 1, sizeof *s->ids) : NULL;
     s->position = t->position ? mem_calloc(t->n_prompt + 1, sizeof *s->position) : NULL;
-    if (!s->ids || (user && !s->user) || (t->position && !s->position)) {
+    if (!s->ids || (user && !s->user) || (t->position && !s->position) ||
+        !fill_spans(s, t->span, t->n_spans)) {
         release(s);
         return false;
     }
@@ -207,7 +236,9 @@ static bool copy(struct slot *to, const struct slot *from)
                                         .drawn = from->ids + n,
                                         .n_drawn = from->n - n,
                                         .position = from->position,
-                                        .n_stable = from->n_stable});
+                                        .n_stable = from->n_stable,
+                                        .span = from->span,
+                                        .n_spans = from->n_spans});
 }
 
 void slots_keep(struct slots *s, int id, const char *user, const char *sparse, const char *select,
@@ -279,8 +310,12 @@ static ingle_status fetch(struct task *t)
 {
     struct ingle_reuse reuse;
     const int64_t n = num_min((int64_t)t->n_fetch + 1, t->serve->engine_info.n_ctx);
-    t->status =
-        ingle_scheduler_sync(t->serve->scheduler, t->session, t->slot.ids, n, &reuse, &t->error);
+    size_t n_spans = 0;
+    while (n_spans < t->slot.n_spans &&
+           t->slot.span[n_spans].start + t->slot.span[n_spans].n <= n)
+        n_spans++;
+    t->status = ingle_scheduler_sync_media(t->serve->scheduler, t->session, t->slot.ids, n,
+                                           t->slot.span, n_spans, &reuse, &t->error);
     t->n_kept = t->status ? 0 : (size_t)reuse.kept;
     return t->status ? t->status : on_scheduler(t, cut);
 }
@@ -350,15 +385,25 @@ static void restore(struct task *t)
         ingle_session_skipped(t->session) ? mem_calloc((size_t)n + 1, sizeof *position) : NULL;
     for (int64_t i = 0; position && i < n; i++)
         position[i] = (int32_t)ingle_session_position(t->session, i);
+    struct ingle_span *span = NULL;
+    size_t n_spans = 0;
+    t->status = ingle_session_spans(t->session, &span, &n_spans, &t->error);
     /* then the slot holds nothing */
-    const bool lost = ingle_session_skipped(t->session) && !position;
+    const bool lost = t->status || (ingle_session_skipped(t->session) && !position);
     if (!lost &&
         fill(&now, t->slot.user,
-             &(struct answer_tokens){
-                 .prompt = ids, .n_prompt = (size_t)n, .position = position, .n_stable = stable})) {
+             &(struct answer_tokens){.prompt = ids,
+                                     .n_prompt = (size_t)n,
+                                     .position = position,
+                                     .n_stable = stable,
+                                     .span = span,
+                                     .n_spans = n_spans})) {
         release(&t->slot);
         t->slot = now;
     }
+    for (size_t i = 0; i < n_spans; i++)
+        ingle_medium_close(span[i].medium);
+    ingle_free(span);
     mem_free(position);
 }
 

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """slots.py INGLE - conversations that are saved, restored and erased; files that are no such thing."""
+import base64
 import json
 import os
+import struct
 import sys
 import tempfile
 import unittest
+import zlib
 
 import client
 from client import SANITIZED, Case, Server, main
@@ -146,6 +149,43 @@ class Slots(Case):
 class DeepSeek(Slots):
     """The same with windows, compressed rows and their open blocks."""
     model = ["-m", client.nano_v4()]
+
+
+class Pictures(Case):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(cls.folder.cleanup)
+        tiny = "tests/data/vision/vision_12b/"
+        cls.options = ["-m", tiny + "model-BF16.gguf", "--mmproj", tiny + "mmproj-BF16.gguf", "--temp", "0", "-c", "2048", "--slot-save-path", cls.folder.name]
+        super().setUpClass()
+
+    def test_pictures(self):
+        """They are in the file by name: with the same picture nothing is encoded again, with another one it is not used."""
+        def ask(server, *turns, rows=bytes(2 * (1 + 3 * 2)), **more):
+            chunk = lambda t, d: struct.pack(">I", len(d)) + t + d + struct.pack(">I", zlib.crc32(t + d))
+            png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+            parts = [{"type": "image_url", "image_url": {"url": "data:;base64," + base64.b64encode(png).decode(), "detail": "low"}}, {"type": "text", "text": "What is it?"}]
+            got, _, r = server.post("/v1/chat/completions", {"messages": [{"role": "system", "content": LONG}, {"role": "user", "content": parts}, *turns], "max_tokens": 8, **more})
+            self.assertEqual(got, 200, r)
+            return r
+        first = ask(self.server, id_slot=2)
+        saved = self.server.post("/slots/2?action=save", {"filename": "seen"})[2]
+        self.assertEqual(saved["n_saved"], first["usage"]["total_tokens"] - 1)
+        more = [{"role": "assistant", "content": first["choices"][0]["message"]["content"]}, {"role": "user", "content": "And?"}]
+        whole = ask(self.server, *more)
+        with Server(sys.argv[1], *self.options) as other:
+            r = other.post("/slots/0?action=restore", {"filename": "seen"})[2]
+            self.assertEqual((r["n_restored"], r["n_read"]), (saved["n_saved"], saved["n_written"]))
+            other.post("/slots/0?action=save", {"filename": "again"})
+            r = ask(other, *more, rows=bytes(13) + b"\1")
+            self.assertEqual(r["timings"]["media"]["encoded"], 1, r)
+            r = ask(other, *more)
+            self.assertEqual((r["timings"]["cache_n"], r["timings"]["media"]["encoded"]), (whole["timings"]["cache_n"], 0), r)
+            self.assertEqual(r["choices"], whole["choices"])
+        with Server(sys.argv[1], *self.options) as other:
+            self.assertEqual(other.post("/slots/0?action=restore", {"filename": "again"})[2]["n_restored"], saved["n_saved"])
+            self.assertEqual(ask(other, *more)["choices"], whole["choices"])
 
 
 class Keys(Case):
