@@ -905,9 +905,9 @@ INGLE_API ingle_status ingle_session_sync_media(struct ingle_session *s, const i
 INGLE_API ingle_status ingle_session_append_media(struct ingle_session *s, const int32_t *tokens,
                                                   int64_t n, const struct ingle_span *span,
                                                   size_t n_spans, struct ingle_error *error);
-/* The media among a session's tokens, *n of them, each with a reference for the caller; *out is ended
- * with ingle_free().  Of a session that was loaded only their names are known: they stand in prompts
- * as far as keys and values are there, and cannot be computed again. */
+/* The media among a session's tokens, *n of them, each with a reference for the caller; *out is
+ * ended with ingle_free().  Of a session that was loaded only their names are known: they stand in
+ * prompts as far as keys and values are there, and cannot be computed again. */
 INGLE_API ingle_status ingle_session_spans(const struct ingle_session *s, struct ingle_span **out,
                                            size_t *n, struct ingle_error *error);
 /* Puts tokens behind what is there; they wait for a step. */

@@ -296,9 +296,12 @@ ingle_status cli_media_add(struct cli_talk *t, const char *path, enum ingle_medi
                            const struct cli_medium **out, struct ingle_error *error);
 /* Opens those of --image and --audio and appends their parts. */
 int cli_media_options(struct cli *c, struct cli_talk *t, struct str *parts);
+/* The same without parts: in the order of the options, without references. */
+int cli_media_list(struct cli *c, struct cli_talk *t, struct ingle_medium *out[CLI_MOST_MEDIA],
+                   size_t *n);
 /* Appends its part of a message, with a comma. */
 void cli_media_put(struct str *s, const struct cli_medium *m);
-/* Those of messages, in order; opens what is not open. */
+/* Those of messages, in order; opens what is not open: files of "path", "data:" URLs. */
 ingle_status cli_media_of(struct cli_talk *t, struct json_object *messages,
                           struct ingle_medium *out[CLI_MOST_MEDIA], size_t *n,
                           struct ingle_error *error);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 enum { LOGIT_ROWS = 64 };
+static const char MARK[] = "<__media__>"; /* llama.cpp's */
 
 struct eval {
     struct cli *c;
@@ -16,6 +17,8 @@ struct eval {
     struct ingle_engine *engine;
     struct ingle_session *session;
     struct ingle_engine_info info;
+    struct cli_talk media;      /* --image, --audio */
+    struct ingle_prompt prompt; /* --text with them */
     int64_t chunk; /* tokens of a step */
     /* --tokens */
     int32_t *ids;
@@ -251,11 +254,22 @@ static int eval_tokens(struct eval *e, const char *path)
 
 /* ---- text ---- */
 
+/* A soft token or a marker: no text. */
+static bool is_of_medium(const struct eval *e, int64_t at)
+{
+    for (size_t i = 0; i < e->prompt.n_spans; i++)
+        if (at >= e->prompt.span[i].start - 1 &&
+            at <= e->prompt.span[i].start + e->prompt.span[i].n)
+            return true;
+    return false;
+}
+
 /* One piece of the text: tokens from `first` on are counted. */
 static ingle_status eval_piece(struct eval *e, const int32_t *ids, int64_t n, int64_t first,
                                double *sum, int64_t *count, struct ingle_error *error)
 {
-    ingle_status st = ingle_session_sync(e->session, ids, n, NULL, error);
+    ingle_status st = ingle_session_sync_media(e->session, ids, n, e->prompt.span,
+                                               e->prompt.n_spans, NULL, error);
     as_answers(e);
     while (!st && ingle_session_pending(e->session) > 0) {
         const int64_t base = ingle_session_length(e->session);
@@ -265,8 +279,9 @@ static ingle_status eval_piece(struct eval *e, const int32_t *ids, int64_t n, in
                                .want = counts ? INGLE_WANT_ALL : INGLE_WANT_NONE};
         st = ingle_step(e->engine, &w, 1, error);
         for (int64_t i = 0; !st && i < w.n_logits; i++) {
-            const int64_t next = base + i + 1;
-            if (next < first || next >= n)
+            /* of a picture's rows there is only the last one */
+            const int64_t next = base + w.n_done - w.n_logits + i + 1;
+            if (next < first || next >= n || is_of_medium(e, next))
                 continue;
             *sum += tool_surprise(w.logits + i * e->info.n_vocab, e->info.n_vocab, ids[next]);
             (*count)++;
@@ -282,7 +297,7 @@ static ingle_status eval_pieces(struct eval *e, int32_t *ids, int64_t n, double 
     const int64_t window = (int64_t)ingle_config_number(e->c->config, "window");
     struct ingle_model_info m;
     ingle_model_info(e->model, &m);
-    if (n <= window)
+    if (n <= window || e->prompt.n_spans)
         return eval_piece(e, ids, n, 1, sum, count, error);
     ingle_status st = INGLE_OK;
     for (int64_t at = 0; !st && at + window <= n; at += window) {
@@ -295,20 +310,63 @@ static ingle_status eval_pieces(struct eval *e, int32_t *ids, int64_t n, double 
     return st;
 }
 
+/* Media stand at the marks of the text, or in front of it where there are none. */
+static int place_media(struct eval *e, const char *text, size_t n, const char *path)
+{
+    struct ingle_medium *medium[CLI_MOST_MEDIA];
+    struct ingle_error error;
+    struct err err;
+    struct str marked;
+    size_t n_media;
+    int rc = cli_media_list(e->c, &e->media, medium, &n_media);
+    str_init(&marked);
+    for (size_t i = 0; i < n_media && !strstr(text, MARK); i++)
+        str_adds(&marked, MARK);
+    str_add(&marked, text, n);
+    if (!rc && ingle_tokenize_media(e->model, marked.at, marked.n, INGLE_ADD_SPECIAL, MARK, medium,
+                                    n_media, NULL, &e->prompt, &error))
+        rc = cli_fail(e->c, &error);
+    str_release(&marked);
+    if (!rc && (int64_t)e->prompt.n_ids > e->info.n_ctx) {
+        (void)err_set(&err, INGLE_LIMIT,
+                      "%s: %zu tokens with those of %zu pictures and sounds, which are one piece; "
+                      "the context has %lld",
+                      path, e->prompt.n_ids, n_media, (long long)e->info.n_ctx);
+        rc = cli_fail_err(e->c, &err);
+    }
+    return rc;
+}
+
+static bool has_media(const struct cli *c)
+{
+    return ingle_config_is_set(c->config, "image") || ingle_config_is_set(c->config, "audio");
+}
+
+static int tokenise(struct eval *e, const char *text, size_t n, const char *path)
+{
+    struct ingle_error error;
+    if (has_media(e->c))
+        return place_media(e, text, n, path);
+    return ingle_tokenize(e->model, text, n, INGLE_ADD_SPECIAL, &e->prompt.ids, &e->prompt.n_ids,
+                          &error)
+               ? cli_fail(e->c, &error)
+               : CLI_OK;
+}
+
 static int eval_text(struct eval *e, const char *path)
 {
     struct err err;
     struct ingle_error error;
     char *text;
-    size_t n_bytes, n;
-    int32_t *ids = NULL;
+    size_t n_bytes;
     double sum = 0;
     int64_t count = 0;
-    int rc = CLI_OK;
     if (cli_slurp(path, &text, &n_bytes, &err))
         return cli_fail_err(e->c, &err);
-    if (ingle_tokenize(e->model, text, n_bytes, INGLE_ADD_SPECIAL, &ids, &n, &error) ||
-        eval_pieces(e, ids, (int64_t)n, &sum, &count, &error)) {
+    int rc = tokenise(e, text, n_bytes, path);
+    if (rc) {
+        /* it is told */
+    } else if (eval_pieces(e, e->prompt.ids, (int64_t)e->prompt.n_ids, &sum, &count, &error)) {
         rc = cli_fail(e->c, &error);
     } else if (!count) {
         err_set(&err, INGLE_ARG, "%s: there are no tokens to count", path);
@@ -321,7 +379,6 @@ static int eval_text(struct eval *e, const char *path)
                    : "%lld tokens, mean negative log-likelihood %.6f, perplexity %.4f\n",
                (long long)count, mean, exp(mean));
     }
-    ingle_free(ids);
     mem_free(text);
     return rc;
 }
@@ -341,6 +398,9 @@ int cli_eval(struct cli *c)
          ingle_config_is_set(c->config, "html")))
         return cli_usage(c, "--logits, --taps, --greedy, --against and --html go with --tokens");
     const char *against = ingle_config_text(c->config, "against-sparse", 0);
+    if (has_media(c) && (!text || against))
+        return cli_usage(c, "--image and --audio go with --text; the messages of --official name "
+                            "pictures themselves");
     if (against && !text)
         return cli_usage(c, "--against-sparse goes with --text");
     if (against)
@@ -369,6 +429,7 @@ int cli_eval(struct cli *c)
         rc = cli_fail(c, &error);
     } else {
         cli_interrupt_engine(e.engine);
+        e.media.engine = e.engine;
         ingle_engine_info(e.engine, &e.info);
         e.chunk = num_min(e.info.max_rows, LOGIT_ROWS);
         rc = official ? cli_eval_official(c, e.model, e.engine, e.session, official)
@@ -383,6 +444,8 @@ int cli_eval(struct cli *c)
     mem_free(e.hidden);
     mem_free(e.last);
     cli_report_release(&e.report);
+    ingle_prompt_release(&e.prompt);
+    cli_media_close(&e.media);
     ingle_session_close(e.session);
     ingle_engine_close(e.engine);
     ingle_model_close(e.model);

@@ -16,6 +16,7 @@ struct official {
     struct ingle_model *m;
     struct ingle_engine *e;
     struct ingle_session *s;
+    struct cli_talk media; /* of messages */
     int64_t n_vocab, n_ctx, chunk;
     bool json;
     uint64_t n_prompts, n_tokens, n_other;
@@ -26,6 +27,7 @@ struct answer {
     int32_t *ids;     /* prompt, then answer */
     double *logprob;  /* [n_answer] */
     int64_t n_prompt, n_answer;
+    struct ingle_prompt prompt; /* media among ids */
     char name[64];
     /* results */
     /* places where the best token is another one; the first of them, -1: none */
@@ -87,7 +89,7 @@ static ingle_status id_of(const struct official *o, struct json_object *one, int
     return st;
 }
 
-static ingle_status prompt_of(const struct official *o, struct json_object *line,
+static ingle_status prompt_of(struct official *o, struct json_object *line,
                               struct ingle_prompt *p, struct err *err)
 {
     struct json_object *messages = member(line, "messages"), *text = member(line, "prompt"),
@@ -96,11 +98,15 @@ static ingle_status prompt_of(const struct official *o, struct json_object *line
     ingle_status st;
     *p = (struct ingle_prompt){0};
     if (json_object_is_type(messages, json_type_array)) {
+        struct ingle_medium *medium[CLI_MOST_MEDIA];
         const char *json = json_object_to_json_string_ext(messages, JSON_C_TO_STRING_PLAIN);
-        const struct ingle_chat chat = {.messages = json,
-                                        .n_messages = strlen(json),
-                                        .thinking = json_object_get_boolean(thinking)};
-        st = ingle_chat_render(o->m, &chat, p, &error);
+        struct ingle_chat chat = {.messages = json,
+                                  .n_messages = strlen(json),
+                                  .media = medium,
+                                  .thinking = json_object_get_boolean(thinking)};
+        st = cli_media_of(&o->media, messages, medium, &chat.n_media, &error);
+        if (!st)
+            st = ingle_chat_render(o->m, &chat, p, &error);
     } else if (json_object_is_type(text, json_type_string)) {
         st = ingle_tokenize(o->m, json_object_get_string(text),
                             (size_t)json_object_get_string_len(text),
@@ -119,38 +125,37 @@ static struct json_object *tokens_of(struct json_object *line)
     return json_object_is_type(list, json_type_array) ? list : NULL;
 }
 
-static ingle_status read_answer(const struct official *o, struct json_object *line,
+static ingle_status read_answer(struct official *o, struct json_object *line,
                                 struct answer *a, struct err *err)
 {
     struct json_object *list = tokens_of(line), *name = member(line, "name");
-    struct ingle_prompt p;
     const size_t n = list ? json_object_array_length(list) : 0;
     if (!n || n > MAX_TOKENS)
         return err_set(err, INGLE_FORMAT,
                        "there is no list 'tokens' (or 'logprobs.content') of 1 to %d tokens",
                        MAX_TOKENS);
-    ingle_status st = prompt_of(o, line, &p, err);
+    ingle_status st = prompt_of(o, line, &a->prompt, err);
     if (st)
         return st;
-    a->n_prompt = (int64_t)p.n_ids;
+    const struct ingle_prompt *p = &a->prompt;
+    a->n_prompt = (int64_t)p->n_ids;
     a->n_answer = (int64_t)n;
-    a->ids = mem_calloc(p.n_ids + n, sizeof *a->ids);
+    a->ids = mem_calloc(p->n_ids + n, sizeof *a->ids);
     a->logprob = mem_calloc(n, sizeof *a->logprob);
     if (!a->ids || !a->logprob)
         st = err_set(err, INGLE_NOMEM, "no memory for %zu tokens", n);
-    else if (!p.n_ids || a->n_prompt + a->n_answer > o->n_ctx)
+    else if (!p->n_ids || a->n_prompt + a->n_answer > o->n_ctx)
         st = err_set(err, INGLE_LIMIT,
                      "%lld tokens of prompt and %lld of answer, the context has %lld",
                      (long long)a->n_prompt, (long long)a->n_answer, (long long)o->n_ctx);
     if (!st)
-        memcpy(a->ids, p.ids, p.n_ids * sizeof *a->ids);
+        memcpy(a->ids, p->ids, p->n_ids * sizeof *a->ids);
     for (size_t i = 0; i < n && !st; i++) {
         struct json_object *one = json_object_array_get_idx(list, i),
                            *logprob = member(one, "logprob");
         a->logprob[i] = logprob ? json_object_get_double(logprob) : (double)NAN;
-        st = id_of(o, one, (int64_t)i, &a->ids[p.n_ids + i], err);
+        st = id_of(o, one, (int64_t)i, &a->ids[p->n_ids + i], err);
     }
-    ingle_prompt_release(&p);
     snprintf(a->name, sizeof a->name, "%.60s",
              json_object_is_type(name, json_type_string) ? json_object_get_string(name) : "");
     return st;
@@ -180,16 +185,19 @@ static ingle_status score(const struct official *o, struct answer *a, struct ing
     a->first = -1;
     /* What is kept of the prompt leaves its last token to be computed; the answer's last one is
      * predicted only. */
-    ingle_status st = ingle_session_sync(o->s, a->ids, a->n_prompt, NULL, error);
+    ingle_status st = ingle_session_sync_media(o->s, a->ids, a->n_prompt, a->prompt.span,
+                                               a->prompt.n_spans, NULL, error);
     if (!st && a->n_answer > 1)
         st = ingle_session_append(o->s, a->ids + a->n_prompt, a->n_answer - 1, error);
     while (!st && ingle_session_pending(o->s) > 0) {
         struct ingle_work w = {.session = o->s, .max_tokens = o->chunk, .want = INGLE_WANT_ALL};
         const int64_t at = ingle_session_length(o->s);
         st = ingle_step(o->e, &w, 1, error);
+        /* of a picture's rows there is only the last one */
+        const int64_t first = at + w.n_done - w.n_logits;
         for (int64_t i = 0; !st && i < w.n_logits; i++)
-            if (at + i >= a->n_prompt - 1)
-                take_row(o, a, at + i - (a->n_prompt - 1), w.logits + i * o->n_vocab);
+            if (first + i >= a->n_prompt - 1)
+                take_row(o, a, first + i - (a->n_prompt - 1), w.logits + i * o->n_vocab);
     }
     return st;
 }
@@ -253,6 +261,7 @@ static int one_line(struct cli *c, void *arg, char *line, size_t n)
         o->most = a.most > o->most ? a.most : o->most;
     }
     json_object_put(json);
+    ingle_prompt_release(&a.prompt);
     mem_free(a.ids);
     mem_free(a.logprob);
     return rc;
@@ -267,6 +276,7 @@ int cli_eval_official(struct cli *c, struct ingle_model *m, struct ingle_engine 
                          .m = m,
                          .e = e,
                          .s = s,
+                         .media = {.engine = e},
                          .n_vocab = info.n_vocab,
                          .n_ctx = info.n_ctx,
                          .chunk = CLI_FAST_STEP,
@@ -283,6 +293,7 @@ int cli_eval_official(struct cli *c, struct ingle_model *m, struct ingle_engine 
         (void)err_set(&err, INGLE_FORMAT, "%s: there are no prompts", path);
         rc = cli_fail_err(c, &err);
     }
+    cli_media_close(&o.media);
     c->arg = arg;
     c->n_arg = n_arg;
     mem_free(file[0]);

@@ -76,6 +76,7 @@ struct answer_options {
     bool note_media;
     bool sees, hears;       /* the model reads pictures, sound */
     const char *media_urls; /* hosts that media are fetched from; NULL: none */
+    struct media_gate *media_gate; /* so many of them at once; NULL: any number */
     struct report_sink sink; /* for what is left out of a request */
     double keepalive_seconds; /* 0: 10 */
     double grace_seconds;     /* 0: a client that leaves always ends its request */

@@ -2,19 +2,22 @@
 #define _GNU_SOURCE
 #include "server/media_url.h"
 
+#include "base/bug.h"
+#include "base/clock.h"
 #include "base/mem.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MOST_URL = 4096, MOST_SECONDS = 10, MOST_BYTES = 20 << 20, MOST_HOST = 253 };
+enum { MOST_URL = 4096, MOST_SECONDS = 10, MOST_WAIT = 60, MOST_BYTES = 20 << 20, MOST_HOST = 253 };
 
 /* ---- addresses ---- */
 
@@ -177,6 +180,64 @@ void media_url_check(const char *url, const char *hosts, const char *where, cons
     address_release(&a);
 }
 
+/* ---- so many at once ---- */
+
+struct media_gate {
+    pthread_mutex_t lock;
+    pthread_cond_t freed;
+    int n; /* Sync: lock; fetches that run */
+};
+
+struct media_gate *media_gate_create(void)
+{
+    struct media_gate *g = mem_zalloc(sizeof *g);
+    if (!g)
+        return NULL;
+    BUG_IF(pthread_mutex_init(&g->lock, NULL) || pthread_cond_init(&g->freed, NULL));
+    return g;
+}
+
+void media_gate_free(struct media_gate *g)
+{
+    if (!g)
+        return;
+    pthread_cond_destroy(&g->freed);
+    pthread_mutex_destroy(&g->lock);
+    mem_free(g);
+}
+
+/* NULL, or why not. */
+static const char *enter(struct media_gate *g, struct fault *f)
+{
+    static const long LOOK_NS = 50000000; /* a client that has left wakes nobody */
+    const uint64_t began = clock_now();
+    const char *why = NULL;
+    pthread_mutex_lock(&g->lock);
+    while (g->n >= MEDIA_URLS_AT_ONCE && !why) {
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_nsec += LOOK_NS;
+        until.tv_sec += until.tv_nsec / 1000000000;
+        until.tv_nsec %= 1000000000;
+        (void)pthread_cond_timedwait(&g->freed, &g->lock, &until);
+        if (request_is_over(f))
+            why = "its request is over";
+        else if (clock_now() - began > (uint64_t)MOST_WAIT * 1000000000)
+            why = "4 others were being fetched for 60 s";
+    }
+    g->n += !why;
+    pthread_mutex_unlock(&g->lock);
+    return why;
+}
+
+static void leave(struct media_gate *g)
+{
+    pthread_mutex_lock(&g->lock);
+    g->n--;
+    pthread_cond_signal(&g->freed);
+    pthread_mutex_unlock(&g->lock);
+}
+
 /* ---- fetching ---- */
 
 struct fetch {
@@ -280,17 +341,21 @@ static const char *get(const char *url, struct curl_slist *resolved, struct fetc
     return why;
 }
 
-bool media_url_fetch(const char *url, const char *hosts, const char *where, const char *param,
-                     struct str *out, struct fault *f)
+bool media_url_fetch(const char *url, const char *hosts, struct media_gate *gate,
+                     const char *where, const char *param, struct str *out, struct fault *f)
 {
     struct address a;
     char line[MOST_HOST + 160];
     struct fetch g = {.out = out, .f = f};
     const char *why = parse(url, hosts, &a);
+    why = why || !gate ? why : enter(gate, f);
+    const bool entered = gate && !why;
     why = why ? why : resolve(&a, line, sizeof line);
     struct curl_slist *resolved = why ? NULL : curl_slist_append(NULL, line);
     if (!why)
         why = resolved ? get(url, resolved, &g) : "there is no memory for it";
+    if (entered)
+        leave(gate);
     if (why)
         say(f, where, param, why);
     curl_slist_free_all(resolved);

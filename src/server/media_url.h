@@ -21,8 +21,15 @@ void media_url_check(const char *url, const char *hosts, const char *where, cons
 bool media_url_is_public(const struct sockaddr *a);
 /* INGLE_ARG: the list is none. */
 MUST_CHECK ingle_status media_url_check_hosts(const char *hosts, struct err *err);
-/* False and a fault, or the bytes in *out. */
-bool media_url_fetch(const char *url, const char *hosts, const char *where, const char *param,
-                     struct str *out, struct fault *f);
+
+/* At most so many fetches at once: the others wait, a minute at most.  NULL: no memory. */
+enum { MEDIA_URLS_AT_ONCE = 4 };
+struct media_gate;
+struct media_gate *media_gate_create(void);
+void media_gate_free(struct media_gate *g);
+
+/* False and a fault, or the bytes in *out.  gate may be NULL. */
+bool media_url_fetch(const char *url, const char *hosts, struct media_gate *gate,
+                     const char *where, const char *param, struct str *out, struct fault *f);
 
 #endif

@@ -414,7 +414,8 @@ void medium_open_all(struct chat_request *r, const struct answer_options *o,
         struct request_medium *m = &r->medium[i];
         struct ingle_error e;
         if (m->url && !m->bytes.n &&
-            !media_url_fetch(m->url, o->media_urls, m->name, m->param, &m->bytes, f))
+            !media_url_fetch(m->url, o->media_urls, o->media_gate, m->name, m->param, &m->bytes,
+                             f))
             return;
         const struct ingle_media in = {.kind = m->kind,
                                        .bytes = m->bytes.at,

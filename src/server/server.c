@@ -39,6 +39,7 @@ struct server {
     ingle_status (*fetch)(void *arg, struct err *err);
     void *fetch_arg;
     struct guard *guard; /* NULL: none */
+    struct media_gate *media_gate;
     struct scrape *scrape; /* NULL: no --metrics-address */
 };
 
@@ -349,6 +350,9 @@ static int64_t prompt_ctx(const struct serve *v)
 static ingle_status open_answers(struct server *s, struct err *err)
 {
     const struct serve *v = &s->serve;
+    s->media_gate = media_gate_create();
+    if (!s->media_gate)
+        return err_set(err, INGLE_NOMEM, "no memory for a server");
     struct answer_options o = {
         .model = v->model,
         .scheduler = v->scheduler,
@@ -375,6 +379,7 @@ static ingle_status open_answers(struct server *s, struct err *err)
         .sees = v->engine_info.sees,
         .hears = v->engine_info.hears,
         .media_urls = ingle_config_text(v->config, "media-urls", 0),
+        .media_gate = s->media_gate,
         .note_media = strcmp(ingle_config_text(v->config, "media", 0), "note") == 0,
         .sink = {.report = v->callbacks.report, .arg = v->callbacks.arg},
         .keepalive_seconds = ingle_config_number(v->config, "keep-alive"),
@@ -501,6 +506,7 @@ void server_close(struct server *s)
     ingle_scheduler_close(s->serve.scheduler);
     http_close(s->serve.http);
     answer_close(s->serve.answers);
+    media_gate_free(s->media_gate);
     ingle_engine_close(s->serve.engine);
     ingle_model_close(s->serve.model);
     responses_store_free(s->serve.responses);

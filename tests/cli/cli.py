@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """cli.py INGLE HELLO - the commands on the built-in model, driven as a user would."""
-import fcntl, json, os, pty, re, select, signal, struct, subprocess, sys, tempfile, termios, time, unicodedata, unittest
+import base64, fcntl, json, os, pathlib, pty, re, select, signal, struct, subprocess, sys, tempfile, termios, time, unicodedata, unittest
 
 INGLE, HELLO = sys.argv[1:3]
 SANITIZED = "INGLE_TEST_SANITIZED" in os.environ  # many times slower: less of the same
@@ -76,6 +76,31 @@ class Commands(unittest.TestCase):
         for text in ("usage: /image FILE", "A picture of 40 x 300, 68 tokens", "A sound of 0.1 s, 5 tokens"):
             self.assertIn(text, out)
         self.assertIn("none.png", err)
+
+    def test_eval_of_pictures(self):
+        """Perplexity of a text around pictures: the media are read, and their tokens are not counted."""
+        at = f"{DATA}/vision/vision_12b"
+        sees = ["-m", f"{at}/model-BF16.gguf", "--image-tokens", "70"]
+        url = "data:;base64," + base64.b64encode(pathlib.Path(f"{at}/a.png").read_bytes()).decode()
+        with tempfile.TemporaryDirectory() as d:
+            text, marked, lines = f"{d}/a", f"{d}/b", f"{d}/c.jsonl"
+            pathlib.Path(text).write_text("a b c d e")
+            pathlib.Path(marked).write_text("a b <__media__>c d <__media__>e")
+            value = lambda *args: json.loads(self.ok(run("eval", "--json", *sees, *args)).stdout)
+            plain, front = value("--text", text), value("--text", text, "--image", f"{at}/a.png")
+            self.assertEqual(plain["tokens"], front["tokens"])
+            self.assertNotEqual(plain["nll"], front["nll"])
+            between = value("--text", marked, "--image", f"{at}/a.png", "--audio", f"{at}/s0.wav")
+            self.assertEqual(between, value("--text", marked, "--image", f"{at}/a.png", "--audio", f"{at}/s0.wav", "--chunk", "5", "-t", "1"))
+            self.assertNotEqual(between["nll"], value("--text", marked, "--image", f"{at}/b.jpg", "--audio", f"{at}/s0.wav")["nll"])
+            self.refuses("eval", *sees, "--text", marked, "--image", f"{at}/a.png", says=["markers", "1 media"])
+            self.refuses("eval", *sees, "--text", text, "-c", "64", "--image", f"{at}/a.png", says=["1 pictures", "64"])
+            self.refuses("eval", *sees, "--tokens", text, "--image", f"{at}/a.png", code=2, says=["--text"])
+            with open(lines, "w") as f:
+                for part in {"type": "image", "path": f"{at}/a.png"}, {"type": "image_url", "image_url": {"url": url}}:
+                    f.write(json.dumps({"messages": [{"role": "user", "content": [part]}], "tokens": [{"id": 70, "logprob": -1}]}) + "\n")
+            one, two = map(json.loads, self.ok(run("eval", "--json", *sees, "--official", lines), 3).stdout.splitlines())
+            self.assertEqual(one, two)
 
     def test_wrong_usage(self):
         self.refuses("caht", code=2, says=["did you mean 'chat'"])

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """media.py INGLE - pictures and sounds in every dialect, with a small model that sees and hears; what is refused, and that the server lives."""
-import base64, json, pathlib, struct, sys, unittest, zlib
+import base64, concurrent.futures, http.server, json, os, pathlib, shutil, ssl, struct, subprocess, sys, tempfile, threading, time, unittest, zlib
 
 from client import Case, Server, main
 
@@ -41,7 +41,7 @@ def text(t):
 
 
 class Media(Case):
-    options = SEES
+    options = [*SEES, "--cache", "32M"]  # for the prompts of all tests
 
     def ask(self, parts, status=200, path=CHAT, **more):
         body = {"messages": [{"role": "user", "content": parts}], "max_tokens": 1, "temperature": 0, **more}
@@ -237,6 +237,144 @@ class Addresses(unittest.TestCase):
                 self.assertEqual(status, 400, r)
                 self.assertIn(word, r["error"]["message"])
                 self.assertIn("message 1, part 1", r["error"]["message"])
+
+
+def has_namespaces():
+    return all(map(shutil.which, ("unshare", "ip", "mount", "openssl"))) and os.path.exists("/etc/ssl/certs/ca-certificates.crt") and \
+        subprocess.run(["unshare", "-rmn", "ip", "link", "set", "lo", "up"], capture_output=True).returncode == 0
+
+
+class Fetches(unittest.TestCase):
+    @unittest.skipUnless(has_namespaces(), "namespaces of network and files are needed")
+    def test_in_a_network_of_its_own(self):
+        """Addresses of the open internet that are this machine's, in a namespace: class Inside."""
+        r = subprocess.run(["unshare", "-rmn", sys.executable, __file__, INGLE, "Inside"], env={**os.environ, "MEDIA_INSIDE": "1"},
+                           capture_output=True, text=True, timeout=300)
+        self.assertEqual(r.returncode, 0, r.stderr[-3000:])
+        self.assertNotIn("skipped", r.stderr)
+
+
+class Files(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    seen, now, most, lock, four = [], 0, 0, threading.Lock(), threading.Barrier(4)
+    good = png(9, 9)
+
+    def log_message(self, *_):
+        pass
+
+    def give(self, body, status=200, **headers):
+        self.send_response(status)
+        for k, v in {"Content-Length": str(len(body)), "Content-Type": "text/html", **headers}.items():
+            self.send_header(k.replace("_", "-"), v)
+        self.end_headers()
+        try:
+            self.wfile.write(body)
+        except OSError:
+            pass  # the client has had enough
+
+    def do_GET(self):
+        Files.seen.append((self.headers["Host"], self.path, dict(self.headers)))
+        name = self.path.split("?")[0]
+        if name == "/wait":
+            with Files.lock:
+                Files.now += 1
+                Files.most = max(Files.most, Files.now)
+            try:
+                Files.four.wait(8)
+            except threading.BrokenBarrierError:
+                pass
+            with Files.lock:
+                Files.now -= 1
+        if name == "/slow":
+            time.sleep(12)
+        elif name == "/redirect":
+            self.give(b"", 302, Location="https://files.example.org/a", Set_Cookie="a=b")
+        elif name == "/gone":
+            self.give(b"SECRET of the reply", 404)
+        elif name == "/large":
+            self.give(b"", Content_Length=str((20 << 20) + 1))
+            self.close_connection = True
+        elif name == "/endless":  # it does not say how much there is
+            self.send_response(200)
+            self.end_headers()
+            self.close_connection = True
+            try:
+                for _ in range(25):
+                    self.wfile.write(bytes(1 << 20))
+            except OSError:
+                pass
+        elif name == "/cut":
+            self.give(Files.good[:30], Content_Length=str(len(Files.good)))
+            self.close_connection = True
+        elif name == "/text":
+            self.give(b"SECRET of the reply", Content_Type="image/png")
+        else:
+            self.give(Files.good, Set_Cookie="a=b")
+
+
+@unittest.skipUnless(os.environ.get("MEDIA_INSIDE"), "run by class Fetches")
+class Inside(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.stack = cls.enterClassContext(tempfile.TemporaryDirectory())
+        do = lambda *args: subprocess.run(args, check=True, capture_output=True)
+        key, cert, hosts = (f"{cls.stack}/{n}" for n in ("key", "cert", "hosts"))
+        do("ip", "link", "set", "lo", "up")
+        do("ip", "address", "add", "93.184.216.34/32", "dev", "lo")
+        names = ("files.example.org", "in.example.com", "both.example.com", "other.org")
+        do("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert, "-days", "2", "-subj", "/CN=x",
+           "-addext", "subjectAltName=" + ",".join("DNS:" + n for n in names[:3]))
+        pathlib.Path(hosts).write_text("".join(f"93.184.216.34 {n}\n" for n in (*names, "wrong.example.com")) + "10.0.0.1 both.example.com\n127.0.0.1 localhost\n")
+        do("mount", "--bind", hosts, "/etc/hosts")
+        do("mount", "--bind", cert, "/etc/ssl/certs/ca-certificates.crt")
+        httpd = http.server.ThreadingHTTPServer(("93.184.216.34", 443), Files)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(cert, key)
+        httpd.socket = context.wrap_socket(httpd.socket, server_side=True)
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        os.environ.update(https_proxy="http://127.0.0.1:9", HTTPS_PROXY="http://127.0.0.1:9", ALL_PROXY="http://127.0.0.1:9")
+        cls.server = cls.enterClassContext(Server(INGLE, *SEES, "--image-tokens", "70", "--media-urls", "files.example.org,*.example.com", "--parallel", "8"))
+
+    def ask(self, address, status):
+        got, _, r = self.server.post(CHAT, {"messages": [{"role": "user", "content": [image(address)]}], "max_tokens": 1})
+        self.assertEqual(got, status, (address, r))
+        return r
+
+    def test_fetched(self):
+        r = self.ask("https://files.example.org/a?b=c", 200)
+        self.assertEqual(r["usage"]["prompt_tokens_details"]["image_tokens"], self.ask(url(Files.good), 200)["usage"]["prompt_tokens_details"]["image_tokens"])
+        self.ask("HTTPS://FILES.example.org:443/a#part", 200)
+        self.ask("https://in.example.com/a", 200)
+        for _, _, headers in Files.seen:
+            self.assertEqual(headers["User-Agent"], "ingle")
+            self.assertFalse({"Cookie", "Authorization", "Referer"} & set(headers), headers)
+
+    def test_refused(self):
+        for address, word in (("https://files.example.org/redirect", "redirects"), ("https://files.example.org/gone", "does not have it"),
+                              ("https://files.example.org/large", "20 MiB"), ("https://files.example.org/endless", "20 MiB"),
+                              ("https://files.example.org/cut", "not fetched"), ("https://files.example.org/text", "format"),
+                              ("https://files.example.org:444/a", "not fetched"), ("https://wrong.example.com/a", "not fetched"),
+                              ("https://both.example.com/a", "open internet"), ("https://other.org/a", "not among"), ("https://example.com/a", "not among"),
+                              ("https://93.184.216.34/a", "not among"), ("https://files.example.org.other.org/a", "not among"),
+                              ("https://files.example.org@other.org/a", "user name"), ("http://files.example.org/a", "only https:")):
+            n = len(Files.seen)
+            message = self.ask(address, 400)["error"]["message"]
+            self.assertIn("message 1, part 1", message)
+            self.assertIn(word, message)
+            self.assertNotIn("SECRET", message)
+            self.assertLessEqual(len(Files.seen), n + 1, "redirects are not followed")
+        self.ask("https://files.example.org/a", 200)
+
+    def test_four_at_once(self):
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            for f in [pool.submit(self.ask, f"https://files.example.org/wait?{i}", 200) for i in range(8)]:
+                f.result()
+        self.assertEqual(Files.most, 4)
+
+    def test_time(self):
+        began = time.monotonic()
+        self.assertIn("10 s", self.ask("https://files.example.org/slow", 400)["error"]["message"])
+        self.assertGreaterEqual(time.monotonic() - began, 9.9)
 
 
 if __name__ == "__main__":

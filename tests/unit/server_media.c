@@ -344,7 +344,7 @@ static void a_listed_host_may_not_be_inside(void **state)
         struct str out;
         struct fault f = {0};
         str_init(&out);
-        assert_false(media_url_fetch(url[i], hosts, "message 1, part 1", "p", &out, &f));
+        assert_false(media_url_fetch(url[i], hosts, NULL, "message 1, part 1", "p", &out, &f));
         if (!strstr(f.message, "message 1, part 1: the address is not fetched: its host has "))
             fail_msg("%s: %s", url[i], f.message);
         assert_int_equal(out.n, 0);
