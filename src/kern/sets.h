@@ -23,9 +23,10 @@
 #define KERN_SET_BYTES(X, ...) KERN_SET_BIASED(X, __VA_ARGS__) X(NVFP4, nvfp4, __VA_ARGS__)
 #define KERN_SET_TILES(X, ...) KERN_SET_PANELS(X, __VA_ARGS__) X(TQ2_0, tq2_0, __VA_ARGS__)
 #define KERN_SET_WIDE(X, ...) KERN_SET_PANELS(X, __VA_ARGS__) X(NVFP4, nvfp4, __VA_ARGS__)
-#define KERN_SET_PACKED(X, ...) /* all that are packed into panels */                              \
-    KERN_SET_WIDE(X, __VA_ARGS__)                                                                  \
+#define KERN_SET_TERNARY(X, ...)                                                                   \
     X(Q1_0, q1_0, __VA_ARGS__) X(Q2_0, q2_0, __VA_ARGS__) X(TQ2_0, tq2_0, __VA_ARGS__)
+#define KERN_SET_PACKED(X, ...) /* all that are packed into panels */                              \
+    KERN_SET_WIDE(X, __VA_ARGS__) KERN_SET_TERNARY(X, __VA_ARGS__)
 #define KERN_SET_POINTS(X, ...) /* codes that are looked up */                                     \
     X(IQ2_XXS, iq2_xxs, __VA_ARGS__)                                                               \
     X(IQ2_XS, iq2_xs, __VA_ARGS__) X(IQ2_S, iq2_s, __VA_ARGS__) X(IQ3_XXS, iq3_xxs, __VA_ARGS__)   \

@@ -1,6 +1,8 @@
 /*
  * spread_vnni256 - the kernels of spread256.h: how each code is spread.  Included for AVX-VNNI (VEX
  * form) and for AVX-512 (EVEX form), as vnni256.h is: NAME(x) is the kernel's name.
+ * SPREAD_TERNARY: only the codes of 1 and 2 bits, for which AVX-512 has no others; SPREAD_OTHERS:
+ * all but these.
  */
 #include "kern/x86/matmul/points_read256.h"
 #include "kern/x86/matmul/spread256.h"
@@ -25,11 +27,15 @@ static ATTR_INLINE void put_floats(float *to, __m256 a, __m256 b)
 
 /* ---- groups of 32 ---- */
 
-SPREAD_TILES32(tile0_min, SPREAD_WHOLE, SPREAD_START0, true)
+#ifndef SPREAD_OTHERS
 SPREAD_TILES32(tile1, SPREAD_WHOLE, SPREAD_START1, false)
+#endif
+#ifndef SPREAD_TERNARY
+SPREAD_TILES32(tile0_min, SPREAD_WHOLE, SPREAD_START0, true)
 SPREAD_TILES32(tile8, SPREAD_WHOLE, SPREAD_START8, false)
 SPREAD_TILES32(tile128, SPREAD_WHOLE, SPREAD_START128, false)
 SPREAD_TILES32(tile_halves, SPREAD_HALVES, SPREAD_START_HALF, false)
+#endif
 
 /* The codes; plus 128 - 16; as they stand; looked up in `table`. */
 #define QUAD_5_112(g, j) _mm256_add_epi8(quad_5(g, j), bytes(112))
@@ -66,8 +72,11 @@ SPREAD_TILES32(tile_halves, SPREAD_HALVES, SPREAD_START_HALF, false)
     }                                                                                              \
     SPREAD(name, tile, 32, struct spread32,                                                        \
            SPREAD_K / 32 / (n_group)*KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, shift))
+#ifndef SPREAD_OTHERS
 SPREAD32(q1_0, 1, 8, D, 2, tile1, , quad_1, D_HALVES)
 SPREAD32(q2_0, 2, 4, D, 1, tile1, , quad_2, D_HALVES)
+#endif
+#ifndef SPREAD_TERNARY
 SPREAD32(q4_0, 4, 2, D, 0, tile8, , quad_4, D_HALVES)
 SPREAD32(q4_1, 4, 1, DM, 0, tile0_min, , quad_4, DM_HALVES)
 SPREAD32(q5_0, 5, 2, D, 0, tile128, , QUAD_5_112, D_HALVES)
@@ -76,10 +85,12 @@ SPREAD32(q8_0, 8, 2, D, 0, tile128, , QUAD_STORED, D_HALVES)
 SPREAD32(iq4_nl, 4, 2, D, 0, tile128, NL4_SETUP, QUAD_LISTED, D_HALVES)
 SPREAD32(mxfp4, 4, 4, E, 0, tile128, E2M1_SETUP, QUAD_LISTED, D_E8M0)
 SPREAD32(nvfp4, 4, 2, E2, 0, tile_halves, E2M1_SETUP, QUAD_LISTED, D_UE4M3)
+#endif
 
 /* ---- super-blocks of 256 ---- */
 
 enum { Q3_K_BIAS = 124 };
+#ifndef SPREAD_TERNARY
 SPREAD_TILES256(tile_q2_k, ALL, 0, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 16)
 SPREAD_TILES256(tile_q3_k, ALL, Q3_K_BIAS, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 0)
 SPREAD_TILES256(tile_q4_k, CONST, 0, SPREAD_START_CONST, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32B,
@@ -89,6 +100,7 @@ SPREAD_TILES256(tile_q5_k, CONST, 0, SPREAD_START_CONST, SPREAD_SCALED_BLOCK, SP
 SPREAD_TILES256(tile_q6_k, 16, 32, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_16P, 0, 0)
 SPREAD_TILES256(tile_iq4_xs, 32I, 128, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32I, 0,
                 0)
+#endif
 
 static ATTR_INLINE __m256i unsigned_lanes(const uint8_t *at)
 {
@@ -130,6 +142,12 @@ static ATTR_INLINE void put_pairs(int16_t *to, __m256i a, __m256i b)
            2 * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0))
 
 #define VALUE_PLAIN_2(g, j, i) quad_2(g, j)
+#ifndef SPREAD_OTHERS
+SPREAD_TILES256(tile_tq2_0, ALL, 1, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 0)
+SPREAD256(tq2_0, 2, NONE, 0, false, , , VALUE_PLAIN_2)
+#endif
+
+#ifndef SPREAD_TERNARY
 #define VALUE_4(g, j, i) quad_4(g, j)
 #define VALUE_5(g, j, i) quad_5(g, j)
 #define VALUE_6(g, j, i) quad_6(g, j)
@@ -195,9 +213,6 @@ static ATTR_INLINE __m256i timed(__m256i code, const struct times *t)
 #define VALUE_3(g, j, i) timed(quad_3(g, j), &sub_[(j) / 4][i])
 SPREAD256(q3_k, 3, SUB16, 256, false, , TIMES_Q3_K, VALUE_3)
 
-SPREAD_TILES256(tile_tq2_0, ALL, 1, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 0)
-SPREAD256(tq2_0, 2, NONE, 0, false, , , VALUE_PLAIN_2)
-
 /* ---- points ---- */
 
 SPREAD_TILES256(tile_points_32, 32, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK,
@@ -250,3 +265,4 @@ POINTS(iq2_xs, IQ2_XS, tile_points_16, 0.125f, 16, 0)
 POINTS(iq2_s, IQ2_S, tile_points_16, 0.125f, 16, 0)
 POINTS(iq3_xxs, IQ3_XXS, tile_points_32, 0.25f, 32, 0)
 POINTS(iq3_s, IQ3_S, tile_iq3_s, 1.0f, 32, MAGIC)
+#endif
