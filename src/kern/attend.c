@@ -108,20 +108,26 @@ void kern_kv_read(enum kern_kv_codec c, bool key, int64_t width, const void *blo
         kern_kv_turn_back(c, row, width);
         return;
     }
-    for (int64_t k = 0; k < width; k++) {
-        int64_t i = key ? attend_key_at(width, slot, k) : slot * width + k;
-        int64_t g = k / ATTEND_QUANT, n_groups = width / ATTEND_QUANT;
-        if (c == KERN_KV_F32)
-            row[k] = f[i];
-        else if (c == KERN_KV_F16)
-            row[k] = quant_f16_to_f32(h[i]);
-        else if (c == KERN_KV_BF16)
-            row[k] = quant_bf16_to_f32(h[i]);
-        else
-            row[k] = (float)q[i] *
-                     quant_f16_to_f32(
-                         scale[key ? attend_key_at(n_groups, slot, g) : slot * n_groups + g]);
-    }
+    const int64_t at = key ? attend_key_at(width, slot, 0) : slot * width;
+    const int64_t step = key ? ATTEND_LANES : 1, n_groups = width / ATTEND_QUANT;
+    float by = 0;
+    if (c == KERN_KV_F32)
+        for (int64_t k = 0; k < width; k++)
+            row[k] = f[at + k * step];
+    else if (c == KERN_KV_F16)
+        for (int64_t k = 0; k < width; k++)
+            row[k] = quant_f16_to_f32(h[at + k * step]);
+    else if (c == KERN_KV_BF16)
+        for (int64_t k = 0; k < width; k++)
+            row[k] = quant_bf16_to_f32(h[at + k * step]);
+    else
+        for (int64_t k = 0; k < width; k++) {
+            const int64_t g = k / ATTEND_QUANT;
+            if (k % ATTEND_QUANT == 0)
+                by = quant_f16_to_f32(
+                    scale[key ? attend_key_at(n_groups, slot, g) : slot * n_groups + g]);
+            row[k] = (float)q[at + k * step] * by;
+        }
 }
 
 /* Per pair of row and head: the query, three states and a vector of sums; then one page of

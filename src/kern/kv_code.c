@@ -235,16 +235,17 @@ static int64_t byte_q8r(bool key, int64_t width, int64_t slot, int64_t k)
                : (slot / 4 * width + k) * 4 + slot % 4;
 }
 
+/* In 32 bits, whose divisions take a fraction of the time. */
 static int64_t byte_n4r(bool key, int64_t width, int64_t slot, int64_t k, bool *high)
 {
-    const int64_t group = kern_kv_group(KERN_KV_N4R, width), half = group / 2;
-    const int64_t i = key ? k % group : slot % 32, cut = key ? half : 16, j = i % cut;
+    const uint32_t wide = (uint32_t)width, s = (uint32_t)slot, d = (uint32_t)k;
+    const uint32_t group = (uint32_t)kern_kv_group(KERN_KV_N4R, width), half = group / 2;
+    const uint32_t i = key ? d % group : s % 32, cut = key ? half : 16, j = i < cut ? i : i - cut;
     *high = i >= cut;
     if (key)
-        return (((slot / 16 * (width / group) + k / group) * (half / 4) + j / 4) * 16 + slot % 16) *
-                   4 +
+        return (((s / 16 * (wide / group) + d / group) * (half / 4) + j / 4) * 16 + s % 16) * 4 +
                j % 4;
-    return ((slot / 32 * 4 + j / 4) * width + k) * 4 + j % 4;
+    return ((s / 32 * 4 + j / 4) * wide + d) * 4 + j % 4;
 }
 
 struct tq3_place {

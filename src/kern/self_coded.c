@@ -32,9 +32,9 @@ struct data {
     double inv_freq[PAIRS];
 };
 
-/* One page, read by rows, and also in splits: out [2][OUT]. */
+/* One page, read by rows, and also in splits: out [2][OUT].  write: the page is not there yet. */
 static bool run(const struct kern_attend_table *t, enum kern_kv_codec k, enum kern_kv_codec v,
-                struct data *d, float *out, bool splits)
+                struct data *d, float *out, bool write, bool splits)
 {
     const uint8_t *page[1] = {d->page};
     const struct kern_from_v from_v = {.weight = d->rows,
@@ -62,10 +62,12 @@ static bool run(const struct kern_attend_table *t, enum kern_kv_codec k, enum ke
     if (kern_attend_scratch(&a) > sizeof d->scratch ||
         a.v_at + kern_kv_block_bytes(v, false, WIDTH) > sizeof d->page)
         return false;
-    memset(d->page, 0, sizeof d->page);
     memset(d->state, 0, sizeof d->state);
-    t->kv_write(k, true, WIDTH, d->page, 0, d->rows, KERN_PAGE, WIDTH);
-    t->kv_write(v, false, WIDTH, d->page + a.v_at, 0, d->rows, KERN_PAGE, WIDTH);
+    if (write) {
+        memset(d->page, 0, sizeof d->page);
+        t->kv_write(k, true, WIDTH, d->page, 0, d->rows, KERN_PAGE, WIDTH);
+        t->kv_write(v, false, WIDTH, d->page + a.v_at, 0, d->rows, KERN_PAGE, WIDTH);
+    }
     t->rows(&a, d->scratch);
     if (!splits)
         return true;
@@ -89,11 +91,15 @@ static bool same(const struct kern_attend_table *t)
         d.inv_freq[i] = 1.0 / (1 + i);
     for (int64_t j = 0; j < KERN_PAGE; j++)
         kern_rope_angles(d.slot + j * PAIRS * 2, j, d.inv_freq, PAIRS);
-    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++)
-        if (!run(sets[0].table, pair[i][0], pair[i][1], &d, want, false) ||
-            !run(t, pair[i][0], pair[i][1], &d, got, true) || !kern_self_same(want, got, OUT) ||
+    for (size_t i = 0; i < sizeof pair / sizeof *pair; i++) {
+        const enum kern_kv_codec k = pair[i][0], v = pair[i][1];
+        /* codes are written by the same function for all; others by one of the table */
+        const bool again = !kern_kv_is_coded(k) || !kern_kv_is_coded(v);
+        if (!run(sets[0].table, k, v, &d, want, true, false) ||
+            !run(t, k, v, &d, got, again, true) || !kern_self_same(want, got, OUT) ||
             !kern_self_same(want, got + OUT, OUT))
             return false;
+    }
     return true;
 }
 

@@ -39,14 +39,20 @@ static const struct law {
 #undef KERN_FAST_LAW
 };
 
-enum { OUT = 20, IN = 256, ROWS = 5, ROW_BYTES = IN * 4 };
+/* Rows that fill a tile, and some more. */
+enum { OUT = 20, IN = 256, ROWS = 19, FEW = 5, ROW_BYTES = IN * 4 };
 
 struct data {
     ATTR_ALIGNED(64) uint8_t panel[2 * KERN_PANEL * ROW_BYTES];
-    ATTR_ALIGNED(64) uint8_t act[ROWS * IN * 3];
+    ATTR_ALIGNED(64) uint8_t act[ROWS * IN * 3], other_act[ROWS * IN * 3];
+    ATTR_ALIGNED(64) uint8_t tiles[2 * IN / 32 / KERN_TILES_GROUPS * KERN_TILES_BYTES];
     uint8_t stored[OUT * ROW_BYTES];
-    float x[ROWS * IN], want[ROWS * OUT], got[ROWS * OUT];
+    float x[ROWS * IN], got[ROWS * OUT];
+    float want[ROWS * OUT]; /* of the plain kernel: each row's results, whatever stands beside it */
 };
+static_assert(2 * IN / 32 / KERN_TILES_GROUPS * KERN_TILES_BYTES >=
+                  IN / 256 * sizeof(struct kern_tiles256),
+              "tiles of either kind");
 
 /* Any bytes are blocks of any type; NaN scales only hide differences, so the top exponent
  * bit of what may be a half or a float is cleared. */
@@ -74,34 +80,64 @@ static kern_act_fn *act_twin(enum kern_act_kind kind)
     return NULL;
 }
 
-static bool same(struct data *d, const struct kern_matrix *w, enum kern_act_kind kind,
-                 kern_matmul_fn *law, kern_matmul_fn *fn)
+/* The activations, and what the plain kernel makes of them. */
+static void compute(struct data *d, const struct kern_matrix *w, enum kern_act_kind kind,
+                    kern_matmul_fn *law, struct kern_act *a)
 {
-    static const int32_t row[ROWS] = {4, 0, 2, 2, 1};
-    struct kern_act a;
-    kern_act_init(&a, kind, ROWS, IN, d->x, IN, d->act);
+    kern_act_init(a, kind, ROWS, IN, d->x, IN, d->act);
     if (act_twin(kind))
-        act_twin(kind)(&a, 0, ROWS);
-    for (int64_t n = 1; n <= ROWS; n += ROWS - 1) {
-        struct kern_matmul m = {w, &a, row, n, d->want, OUT};
-        law(&m, 0, w->n_panels);
-        m.y = d->got;
-        fn(&m, 0, w->n_panels);
-        if (!kern_self_same(d->want, d->got, n * OUT))
+        act_twin(kind)(a, 0, ROWS);
+    const struct kern_matmul m = {w, a, NULL, ROWS, d->want, OUT};
+    law(&m, 0, w->n_panels);
+}
+
+/* row: NULL: as they lie */
+static bool rows_same(struct data *d, const struct kern_matrix *w, const struct kern_act *a,
+                      const int32_t *row, int64_t n, kern_matmul_fn *fn)
+{
+    const struct kern_matmul m = {w, a, row, n, d->got, OUT};
+    fn(&m, 0, w->n_panels);
+    for (int64_t i = 0; i < n; i++)
+        if (!kern_self_same(d->want + (row ? row[i] : i) * OUT, d->got + i * OUT, OUT))
             return false;
-    }
     return true;
+}
+
+/* One row, and a few, one of them twice. */
+static bool few_same(struct data *d, const struct kern_matrix *w, const struct kern_act *a,
+                     kern_matmul_fn *fn)
+{
+    static const int32_t row[FEW] = {4, 0, 2, 2, 1};
+    return rows_same(d, w, a, row, 1, fn) && rows_same(d, w, a, row, FEW, fn);
+}
+
+/* All rows, in another order, and as tiles. */
+static bool many_same(struct data *d, const struct kern_matrix *w, struct kern_act *a,
+                      kern_matmul_fn *fn, kern_act_fn *const *tiles)
+{
+    int32_t row[ROWS];
+    for (int i = 0; i < ROWS; i++)
+        row[i] = (i * 7 + 3) % ROWS;
+    if (!rows_same(d, w, a, NULL, ROWS, fn) || !rows_same(d, w, a, row, ROWS, fn))
+        return false;
+    if (!tiles[a->kind])
+        return true;
+    a->tiles = d->tiles;
+    tiles[a->kind](a, 0, ROWS);
+    const bool same = rows_same(d, w, a, NULL, ROWS, fn);
+    a->tiles = NULL;
+    return same;
 }
 
 static bool act_same(struct data *d, enum kern_act_kind kind, kern_act_fn *fn)
 {
     struct kern_act a;
-    kern_act_init(&a, kind, ROWS, IN, d->x, IN, d->act);
-    act_twin(kind)(&a, 0, ROWS);
-    a.q = d->panel;
-    fn(&a, 0, ROWS);
-    for (int64_t r = 0; r < ROWS; r++)
-        if (memcmp(d->act + (size_t)r * a.row_bytes, d->panel + (size_t)r * a.row_bytes,
+    kern_act_init(&a, kind, FEW, IN, d->x, IN, d->act);
+    act_twin(kind)(&a, 0, FEW);
+    a.q = d->other_act;
+    fn(&a, 0, FEW);
+    for (int64_t r = 0; r < FEW; r++)
+        if (memcmp(d->act + (size_t)r * a.row_bytes, d->other_act + (size_t)r * a.row_bytes,
                    kind == KERN_ACT_Q32    ? IN / 32 * sizeof(struct kern_act32)
                    : kind == KERN_ACT_Q256 ? IN / 256 * sizeof(struct kern_act256)
                                            : IN * sizeof(uint16_t)) != 0)
@@ -118,91 +154,56 @@ static bool matrix_of(uint32_t code, struct kern_matrix *w)
     return kern_matrix_init_floats(w, QUANT_Q8_0, OUT, IN, NULL) == INGLE_OK && w->code == code;
 }
 
+static void use_slower(struct kern_matmul_table *t, uint32_t cpu, const struct kern_matrix *w,
+                       struct kern_act *a, struct data *d, const struct report_sink *sink)
+{
+    const char *bad = t->name[w->code];
+    for (size_t i = sizeof kernels / sizeof *kernels; i-- > 0;)
+        if (kernels[i].code == w->code && (kernels[i].needs & ~cpu) == 0 &&
+            few_same(d, w, a, kernels[i].fn)) {
+            t->run[w->code] = kernels[i].fn;
+            t->name[w->code] = kernels[i].name;
+            break;
+        }
+    report(sink, INGLE_REPORT_WARN, "kernel", bad,
+           "differs from the plain kernel; '%s' is used instead", t->name[w->code]);
+}
+
+static void refuse(const char *bad, const char *instead, const struct report_sink *sink)
+{
+    report(sink, INGLE_REPORT_WARN, "kernel", bad,
+           "differs from the plain kernel; '%s' is used instead", instead);
+}
+
+/* The kernels of a code: the chosen one, and those that compete with it. */
 static int test_code(struct kern_matmul_table *t, uint32_t cpu, uint32_t code, struct data *d,
                      const struct report_sink *sink)
 {
     struct kern_matrix w;
-    if (!t->run[code] || t->run[code] == twin(code) || !matrix_of(code, &w))
-        return 0;
-    w.at = d->panel;
-    kern_pack(&w, 0, w.n_panels, d->stored);
-    if (same(d, &w, w.act, twin(code), t->run[code]))
-        return 0;
-    const char *bad = t->name[code];
-    for (size_t i = sizeof kernels / sizeof *kernels; i-- > 0;)
-        if (kernels[i].code == code && (kernels[i].needs & ~cpu) == 0 &&
-            same(d, &w, w.act, twin(code), kernels[i].fn)) {
-            t->run[code] = kernels[i].fn;
-            t->name[code] = kernels[i].name;
-            break;
-        }
-    report(sink, INGLE_REPORT_WARN, "kernel", bad,
-           "differs from the plain kernel; '%s' is used instead", t->name[code]);
-    return 1;
-}
-
-/* Rows that fill a tile, and some more, by their order, in another one, and as tiles. */
-static bool many_same(const struct kern_matrix *w, enum kern_act_kind kind, kern_matmul_fn *law,
-                      kern_matmul_fn *fn, kern_act_fn *const *tiles)
-{
-    enum { N = 19 };
-    ATTR_ALIGNED(64)
-    uint8_t mem[N * IN * 3], more[2 * IN / 32 / KERN_TILES_GROUPS * KERN_TILES_BYTES];
-    static_assert(sizeof more >= IN / 256 * sizeof(struct kern_tiles256), "tiles of either kind");
-    float x[N * IN], want[N * OUT], got[N * OUT];
-    int32_t row[N];
     struct kern_act a;
-    kern_self_fill(x, N * IN, 17);
-    kern_act_init(&a, kind, N, IN, x, IN, mem);
-    act_twin(kind)(&a, 0, N);
-    for (int i = 0; i < N; i++)
-        row[i] = (i * 7 + 3) % N;
-    for (int turn = 0; turn < (tiles[kind] ? 3 : 2); turn++) {
-        struct kern_matmul m = {w, &a, turn == 1 ? row : NULL, N, want, OUT};
-        if (turn == 2) {
-            a.tiles = more;
-            tiles[kind](&a, 0, N);
-        }
-        law(&m, 0, w->n_panels);
-        m.y = got;
-        fn(&m, 0, w->n_panels);
-        if (!kern_self_same(want, got, N * OUT))
-            return false;
+    int n_bad = 0;
+    const bool vectors = t->run[code] && t->run[code] != twin(code);
+    if ((!vectors && !t->ahead[code] && !t->many[code]) || !matrix_of(code, &w))
+        return 0;
+    w.at = d->panel;
+    kern_pack(&w, 0, w.n_panels, d->stored);
+    compute(d, &w, w.act, twin(code), &a);
+    if (vectors && !few_same(d, &w, &a, t->run[code])) {
+        use_slower(t, cpu, &w, &a, d, sink);
+        n_bad++;
     }
-    return true;
-}
-
-static int test_ahead(struct kern_matmul_table *t, uint32_t code, struct data *d,
-                      const struct report_sink *sink)
-{
-    struct kern_matrix w;
-    if (!t->ahead[code] || !matrix_of(code, &w))
-        return 0;
-    w.at = d->panel;
-    kern_pack(&w, 0, w.n_panels, d->stored);
-    if (same(d, &w, w.act, twin(code), t->ahead[code]))
-        return 0;
-    report(sink, INGLE_REPORT_WARN, "kernel", t->ahead_name[code],
-           "differs from the plain kernel; '%s' is used instead", t->name[code]);
-    t->ahead[code] = NULL;
-    return 1;
-}
-
-static int test_many(struct kern_matmul_table *t, uint32_t code, struct data *d,
-                     const struct report_sink *sink)
-{
-    struct kern_matrix w;
-    if (!t->many[code] || !matrix_of(code, &w))
-        return 0;
-    w.at = d->panel;
-    kern_pack(&w, 0, w.n_panels, d->stored);
-    if (same(d, &w, w.act, twin(code), t->many[code]) &&
-        many_same(&w, w.act, twin(code), t->many[code], t->tiles))
-        return 0;
-    report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
-           "differs from the plain kernel; '%s' is used instead", t->name[code]);
-    t->many[code] = NULL;
-    return 1;
+    if (t->ahead[code] && !few_same(d, &w, &a, t->ahead[code])) {
+        refuse(t->ahead_name[code], t->name[code], sink);
+        t->ahead[code] = NULL;
+        n_bad++;
+    }
+    if (t->many[code] && !(few_same(d, &w, &a, t->many[code]) &&
+                           many_same(d, &w, &a, t->many[code], t->tiles))) {
+        refuse(t->many_name[code], t->name[code], sink);
+        t->many[code] = NULL;
+        n_bad++;
+    }
+    return n_bad;
 }
 
 /* One that differs takes the others of its recipe with it: that is what all do. */
@@ -211,12 +212,13 @@ static int test_recipe(struct kern_matmul_table *t, const struct law *law, struc
 {
     for (uint32_t code = 0; code < KERN_CODE_N; code++) {
         struct kern_matrix w;
+        struct kern_act a;
         if (!t->fast[code] || strcmp(t->recipe[code], law->recipe) != 0 || !matrix_of(code, &w))
             continue;
         w.at = d->panel;
         kern_pack(&w, 0, w.n_panels, d->stored);
-        if (same(d, &w, kern_matmul_fast_act(&w), law->fn, t->fast[code]) &&
-            many_same(&w, kern_matmul_fast_act(&w), law->fn, t->fast[code], t->tiles))
+        compute(d, &w, kern_matmul_fast_act(&w), law->fn, &a);
+        if (few_same(d, &w, &a, t->fast[code]) && many_same(d, &w, &a, t->fast[code], t->tiles))
             continue;
         report(sink, INGLE_REPORT_WARN, "kernel", t->fast_name[code],
                "differs from the plain kernel; '%s' is not used", law->recipe);
@@ -256,8 +258,7 @@ int kern_matmul_self_test(struct kern_matmul_table *t, uint32_t cpu, const struc
     for (int kind = KERN_ACT_Q32; kind < KERN_ACT_KINDS; kind++)
         n_bad += test_act(t, cpu, (enum kern_act_kind)kind, &d, sink);
     for (uint32_t code = 0; code < KERN_CODE_N; code++)
-        n_bad += test_code(t, cpu, code, &d, sink) + test_ahead(t, code, &d, sink) +
-                 test_many(t, code, &d, sink);
+        n_bad += test_code(t, cpu, code, &d, sink);
     for (size_t i = 0; i < sizeof laws / sizeof *laws; i++)
         n_bad += test_recipe(t, &laws[i], &d, sink);
     return n_bad;

@@ -38,6 +38,17 @@ struct data {
     float rows[KERN_PAGE * WIDTH], q[HEADS * WIDTH];
 };
 
+/* All have the same codes and other means. */
+static void write_pages(struct data *d, size_t mean_at)
+{
+    kern_kv_codes_write(KERN_KV_N4R, true, WIDTH, d->page[0], 0, d->rows, KERN_PAGE, WIDTH);
+    for (int64_t i = 0; i < PAGES; i++) {
+        if (i)
+            memcpy(d->page[i], d->page[0], sizeof d->page[0]);
+        memcpy(d->page[i] + mean_at, d->rows + i * WIDTH, WIDTH * sizeof *d->rows);
+    }
+}
+
 static bool run(const struct kern_select_table *t, struct data *d, float *out)
 {
     static const int32_t chosen[1] = {1};
@@ -53,11 +64,8 @@ static bool run(const struct kern_select_table *t, struct data *d, float *out)
     if (!n_bytes || n_bytes > sizeof d->page[0] ||
         kern_select_scratch(WIDTH, HEADS) > sizeof d->scratch || kern_attend_state(WIDTH) > 48)
         return false;
-    for (int64_t i = 0; i < PAGES; i++) {
+    for (int64_t i = 0; i < PAGES; i++)
         page[i] = d->page[i];
-        kern_kv_codes_write(KERN_KV_N4R, true, WIDTH, d->page[i], 0, d->rows, KERN_PAGE, WIDTH);
-        memcpy(d->page[i] + task.mean_at, d->rows + i * WIDTH, WIDTH * sizeof *d->rows);
-    }
     memset(out, 0, OUT * sizeof *out);
     t->mass(&task, 0, PAGES, PAGES, out, d->scratch);
     t->rest(&task, out, PAGES, chosen, 1, out + MASS);
@@ -73,6 +81,10 @@ static bool same(const struct kern_select_table *t)
     float out[2][OUT];
     kern_self_fill(d.rows, KERN_PAGE * WIDTH, 1);
     kern_self_fill(d.q, HEADS * WIDTH, 2);
+    size_t mean_at;
+    if (!kern_select_bytes(WIDTH, WIDTH, &mean_at))
+        return false;
+    write_pages(&d, mean_at);
     return run(sets[0].table, &d, out[0]) && run(t, &d, out[1]) &&
            kern_self_same(out[0], out[1], OUT);
 }

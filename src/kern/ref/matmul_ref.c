@@ -6,20 +6,26 @@
 #include <math.h>
 #include <string.h>
 
+/* The weights of a slice are decoded once for all rows. */
 void kern_matmul_float_ref(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
+    float w[KERN_SLICE_FLOATS][KERN_PANEL];
     for (int64_t p = p0; p < p1; p++) {
         const int width = kern_matmul_width(m, p);
-        for (int64_t i = 0; i < m->n; i++) {
-            const float *x = m->x->x + kern_matmul_row(m, i) * m->x->stride;
-            float *y = m->y + i * m->y_stride + p * KERN_PANEL, acc[KERN_PANEL];
-            for (int64_t k = 0; k < m->w->in; k++)
-                for (int r = 0; r < width; r++) {
-                    acc[r] = fmaf(kern_code_float(m->w, p, k, r), x[k],
-                                  k % KERN_SLICE_FLOATS ? acc[r] : 0);
-                    if ((k + 1) % KERN_SLICE_FLOATS == 0 || k + 1 == m->w->in)
-                        y[r] = k < KERN_SLICE_FLOATS ? acc[r] : y[r] + acc[r];
-                }
+        for (int64_t k0 = 0; k0 < m->w->in; k0 += KERN_SLICE_FLOATS) {
+            const int64_t n = num_min(KERN_SLICE_FLOATS, m->w->in - k0);
+            for (int64_t k = 0; k < n; k++)
+                for (int r = 0; r < width; r++)
+                    w[k][r] = kern_code_float(m->w, p, k0 + k, r);
+            for (int64_t i = 0; i < m->n; i++) {
+                const float *x = m->x->x + kern_matmul_row(m, i) * m->x->stride + k0;
+                float *y = m->y + i * m->y_stride + p * KERN_PANEL, acc[KERN_PANEL] = {0};
+                for (int64_t k = 0; k < n; k++)
+                    for (int r = 0; r < width; r++)
+                        acc[r] = fmaf(w[k][r], x[k], acc[r]);
+                for (int r = 0; r < width; r++)
+                    y[r] = k0 ? y[r] + acc[r] : acc[r];
+            }
         }
     }
 }
