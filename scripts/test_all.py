@@ -124,10 +124,10 @@ def done(tally, name):
 
 
 def ctest(tally, preset, *more):
-    """Counts each test program of a preset."""
+    """Counts each test program of a preset.  One more than processors run at once: many wait for sockets or clocks."""
     if not done(tally, f"build {preset}"):
         return
-    ok, took, log = run(f"test {preset}", "ctest", "--test-dir", f"out/{preset}", f"-j{JOBS}",
+    ok, took, log = run(f"test {preset}", "ctest", "--test-dir", f"out/{preset}", f"-j{JOBS + 1}",
                            "--output-on-failure", "--no-tests=error", *more)
     text = log.read_text(errors="replace")
     results = re.findall(r"^ *\d+/\d+ +Test +#\d+: (\S+) \.+ *\**(Passed|\S.*?) +[\d.]+ sec", text, re.M)

@@ -487,6 +487,8 @@ static void wait_held(struct place *p, int n)
         is = 0;
         for (int64_t i = 0; i < n_slots; i++)
             is += slot[i].request && slot[i].held;
+        if (is != n)
+            let_others();
     }
 }
 

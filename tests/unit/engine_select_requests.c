@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _POSIX_C_SOURCE 200809L
 /* Requests that say how their answers choose pages: saved sessions have the bits of an engine with
  * that choice; requests that gave up their pages go on as they were; what cannot be is refused.
  * golden/combinations.c compares the others. */

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <xxhash.h>
 
 static struct ingle_error error;
@@ -265,12 +266,18 @@ static inline struct ingle_scheduler_status status_of(struct place *p)
     return t;
 }
 
+/* Between two looks at what another thread does: it gets the processor. */
+static inline void let_others(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
+}
+
 static inline void wait_steps(struct place *p, int64_t n)
 {
     const int64_t until = status_of(p).n_steps + n;
     for (struct ingle_scheduler_status t = status_of(p);
-         t.n_steps < until && (t.n_running || t.n_waiting);)
-        t = status_of(p);
+         t.n_steps < until && (t.n_running || t.n_waiting); t = status_of(p))
+        let_others();
 }
 
 static inline uint32_t next(uint32_t *x)
