@@ -63,7 +63,7 @@ job "ingle" {
         args = ["serve", "-m", "/models/model.gguf", "--host", "0.0.0.0", "--port", "${NOMAD_PORT_http}",
           "--metrics-address", "0.0.0.0:${NOMAD_PORT_metrics}",
           "--api-key-file", "${NOMAD_SECRETS_DIR}/keys", "--replica", "r${NOMAD_ALLOC_INDEX}",
-          "--max-per-address", "1024", "--linger", "10", "--drain", "45"]
+          "--limit", "per-address=1024", "--linger", "10", "--drain", "45"]
       }
 
       resources {

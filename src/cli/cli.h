@@ -54,7 +54,8 @@ enum cli_foreign_kind { /* cli/foreign.inc */
                         CLI_FOREIGN_ORDER,
                         CLI_FOREIGN_UNLESS,
                         CLI_FOREIGN_MIB,
-                        CLI_FOREIGN_MOST
+                        CLI_FOREIGN_MOST,
+                        CLI_FOREIGN_PART
 };
 struct cli_foreign {
     const char *of, *name, *letters; /* letters, ours, note: or NULL */

@@ -15,7 +15,7 @@ static bool has_word(const char *list, const char *word)
 
 static bool takes(const char *command, const struct ingle_option *o)
 {
-    return strcmp(o->group, "experiments") != 0 &&
+    return strcmp(o->group, "experiments") != 0 && strcmp(o->group, "limits") != 0 &&
            (strcmp(o->where, "*") == 0 || has_word(o->where, command));
 }
 

@@ -210,6 +210,14 @@ ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, co
         out->name = f->ours;
         out->value = out->room;
         return INGLE_OK;
+    case CLI_FOREIGN_PART:
+        if (snprintf(out->room, sizeof out->room, "%.*s=%s", (int)n_list, list, value) >=
+            (int)sizeof out->room)
+            return err_set(err, INGLE_ARG, "%.60s: '%.60s...' is too long", spelt, value);
+        out->name = f->ours;
+        out->value = out->room;
+        cli_note_add(notes, spelt, value, cli_foreign_why(f));
+        return INGLE_OK;
     case CLI_FOREIGN_WORD:
     case CLI_FOREIGN_SOME:
         return word(f, spelt, value, out, notes, err);

@@ -24,10 +24,21 @@ static bool has_word(const char *list, const char *word)
     return false;
 }
 
-/* Options that one with NAME=VALUE sets are in no help. */
+/* Options that one with NAME=VALUE sets: help lists limits there, and nothing else does. */
+static bool is_limit(const struct ingle_option *o)
+{
+    return strcmp(o->group, "limits") == 0;
+}
+
 static bool is_shown(const struct ingle_option *o)
 {
-    return strcmp(o->group, "experiments") != 0;
+    return !is_limit(o) && strcmp(o->group, "experiments") != 0;
+}
+
+/* The name of a limit for --limit NAME=VALUE. */
+static const char *limit_name(const struct ingle_option *o)
+{
+    return o->name + (strncmp(o->name, "max-", 4) == 0 ? 4 : 0);
 }
 
 static bool takes(const char *command, const struct ingle_option *o)
@@ -181,7 +192,7 @@ static int read_long(struct cli *c, int argc, char **argv, int *i)
     snprintf(spelt, sizeof spelt, "--%s", name);
     const struct ingle_option *o = by_name(name);
     const struct cli_foreign *f =
-        o && takes(c->command, o) ? NULL : cli_foreign_name(c->command, word, n);
+        o && takes(c->command, o) && !is_limit(o) ? NULL : cli_foreign_name(c->command, word, n);
     const char *value = equals ? equals + 1 : NULL;
     if (f && !(o && f->ours && strcmp(f->ours, o->name) == 0))
         return read_foreign(c, f, spelt, value, argc, argv, i);
@@ -238,7 +249,8 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
     struct cli_setting s;
     const size_t n = strlen(key);
     const struct ingle_option *o = n == 1 ? by_letter(command, *key) : by_name(key);
-    const struct cli_foreign *f = o && takes(command, o) ? NULL : cli_foreign_name(command, key, n);
+    const struct cli_foreign *f =
+        o && takes(command, o) && !is_limit(o) ? NULL : cli_foreign_name(command, key, n);
     if (!f && !o)
         f = cli_foreign_letters(command, key, n);
     if (!f)
@@ -492,6 +504,24 @@ static void print_option(FILE *to, const struct ingle_option *o)
     wrap(to, text, 32, column);
 }
 
+static void print_limits(FILE *to, const struct ingle_option *o, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        char more[256], text[1024];
+        if (!is_limit(&o[i]))
+            continue;
+        int column = fprintf(to, "          %s=%s", limit_name(&o[i]),
+                             o[i].kind == INGLE_OPTION_FLAG ? "on" : o[i].value);
+        notes(more, sizeof more, &o[i]);
+        snprintf(text, sizeof text, "%s%s", o[i].help, more);
+        if (column > 30) {
+            putc('\n', to);
+            column = 0;
+        }
+        wrap(to, text, 32, column);
+    }
+}
+
 /* The options that --help shows of a command; NULL: all. */
 static const char *daily_of(const char *command)
 {
@@ -525,6 +555,8 @@ static void print_options(FILE *to, const char *command, bool whole)
             fprintf(to, "\n%c%s:\n", toupper((unsigned char)o[i].group[0]), o[i].group + 1);
         group = o[i].group;
         print_option(to, &o[i]);
+        if (strcmp(o[i].name, "limit") == 0)
+            print_limits(to, o, n);
     }
     fprintf(to, "  -h, --help");
     wrap(to, "this text", 32, 12);
@@ -590,15 +622,16 @@ void cli_help_manual(FILE *to)
           "\\-\\-help\\-all all of them.\n",
           to);
     for (size_t i = 0; i < n; i++) {
-        if (!is_shown(&o[i]))
+        if (!is_shown(&o[i]) && !is_limit(&o[i]))
             continue;
         notes(more, sizeof more, &o[i]);
         fputs(".TP\n.B ", to);
         if (o[i].letter)
             fprintf(to, "\\-%c, ", o[i].letter);
-        fputs("\\-\\-", to);
-        roff(to, o[i].name);
-        fprintf(to, "%s%s\n", o[i].value ? " " : "", o[i].value ? o[i].value : "");
+        fputs(is_limit(&o[i]) ? "\\-\\-limit " : "\\-\\-", to);
+        roff(to, is_limit(&o[i]) ? limit_name(&o[i]) : o[i].name);
+        fprintf(to, "%s%s\n", !o[i].value ? "" : is_limit(&o[i]) ? "=" : " ",
+                o[i].value ? o[i].value : "");
         roff(to, o[i].help);
         roff(to, more);
         if (strcmp(o[i].where, "*") != 0)
@@ -619,10 +652,14 @@ void cli_help_markdown(FILE *to)
         fprintf(to, "| `ingle %s %s` | %s |\n", c[i].name, c[i].arguments, c[i].help);
     fputs("\n| option | commands | what it does |\n|---|---|---|\n", to);
     for (size_t i = 0; i < n; i++) {
-        if (!is_shown(&o[i]))
+        if (!is_shown(&o[i]) && !is_limit(&o[i]))
             continue;
         notes(more, sizeof more, &o[i]);
-        fprintf(to, "| `--%s%s%s`", o[i].name, o[i].value ? " " : "",
+        fprintf(to, "| `--%s%s%s%s`", is_limit(&o[i]) ? "limit " : "",
+                is_limit(&o[i]) ? limit_name(&o[i]) : o[i].name,
+                !o[i].value           ? ""
+                : is_limit(&o[i])     ? "="
+                                      : " ",
                 o[i].value ? o[i].value : "");
         if (o[i].letter)
             fprintf(to, ", `-%c`", o[i].letter);

@@ -160,35 +160,55 @@ static int truth(const char *text)
     return -1;
 }
 
+/* Options with NAME=VALUE, whose names are those of the options of a group, with or without what
+ * these begin with. */
+static const struct named {
+    const char *option, *group, *begin;
+} named[] = {{"experiment", "experiments", "draft-"}, {"limit", "limits", "max-"}};
+
+/* "port"; "limit body" */
+static void spell(const struct ingle_option *o, char *out, size_t n)
+{
+    snprintf(out, n, "%s", o->name);
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+        const size_t k = strlen(named[i].begin);
+        if (strcmp(o->group, named[i].group) == 0)
+            snprintf(out, n, "%s %s", named[i].option,
+                     strncmp(o->name, named[i].begin, k) == 0 ? o->name + k : o->name);
+    }
+}
+
 static ingle_status check(const struct ingle_option *o, const char *text, struct err *err)
 {
     double v = 0;
+    char name[60];
+    spell(o, name, sizeof name);
     struct kv_types types;
     switch (o->kind) {
     case INGLE_OPTION_FLAG:
         if (truth(text) < 0)
             return err_set(err, INGLE_ARG,
-                           "option '--%s' is on or off (true or false), not '%.60s'", o->name,
+                           "option '--%s' is on or off (true or false), not '%.60s'", name,
                            text);
         return INGLE_OK;
     case INGLE_OPTION_INT:
     case INGLE_OPTION_NUMBER:
     case INGLE_OPTION_SIZE:
         if (!text || !value_of(o, text, &v))
-            return err_set(err, INGLE_ARG, "option '--%s' needs a %s, not '%s'", o->name,
+            return err_set(err, INGLE_ARG, "option '--%s' needs a %s, not '%s'", name,
                            o->kind == INGLE_OPTION_INT    ? "whole number"
                            : o->kind == INGLE_OPTION_SIZE ? "size such as 512M"
                                                           : "number",
                            text ? text : "");
         if (!(v >= o->min && v <= o->max))
-            return err_set(err, INGLE_ARG, "option '--%s': %s is outside %.16g to %.16g", o->name,
+            return err_set(err, INGLE_ARG, "option '--%s': %s is outside %.16g to %.16g", name,
                            text, o->min, o->max);
         return INGLE_OK;
     case INGLE_OPTION_CHOICE:
         if (text && strcmp(o->name, "kv") == 0 && strcmp(text, "q8_0v") == 0)
             return kv_types_parse(text, NULL, NULL, NULL, &types, err);
         if (!text || !is_choice(o->choices, text))
-            return err_set(err, INGLE_ARG, "option '--%s': '%s' is none of %s", o->name,
+            return err_set(err, INGLE_ARG, "option '--%s': '%s' is none of %s", name,
                            text ? text : "", o->choices);
         return INGLE_OK;
     case INGLE_OPTION_TEXT:
@@ -197,7 +217,7 @@ static ingle_status check(const struct ingle_option *o, const char *text, struct
     }
     /* A system message may be nothing; no file, name or address can. */
     if (!text || (!*text && strcmp(o->name, "system") != 0))
-        return err_set(err, INGLE_ARG, "option '--%s' needs a value", o->name);
+        return err_set(err, INGLE_ARG, "option '--%s' needs a value", name);
     return INGLE_OK;
 }
 
@@ -261,20 +281,51 @@ static bool image_tokens_of(const char *text, int32_t *out)
     return false;
 }
 
-/* NAME=VALUE of --experiment: the option of that name and its value; NULL: there is none for the
- * command. */
-static const struct ingle_option *experiment(const char *where, const char **value)
+static const struct named *named_of(const char *name)
 {
-    char name[40];
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++)
+        if (strcmp(named[i].option, name) == 0)
+            return &named[i];
+    return NULL;
+}
+
+/* What a value NAME=VALUE sets and, in *value, to what; NULL: there is no such name for the
+ * command. */
+static const struct ingle_option *part_of(const struct named *of, const char *where,
+                                          const char **value)
+{
     const char *equals = *value ? strchr(*value, '=') : NULL;
-    if (!equals)
-        return NULL;
-    snprintf(name, sizeof name, "draft-%.*s", (int)num_min(equals - *value, 30), *value);
-    const struct ingle_option *o = find(name);
-    if (!o || strcmp(o->group, "experiments") != 0 || !applies(o, where))
-        return NULL;
-    *value = equals + 1;
-    return o;
+    const size_t n = equals ? (size_t)(equals - *value) : 0, k = strlen(of->begin);
+    for (size_t i = 0; n && i < N_OPTIONS; i++) {
+        const char *name = table[i].name;
+        if (strcmp(table[i].group, of->group) != 0 || !applies(&table[i], where))
+            continue;
+        const bool begins = strncmp(name, of->begin, k) == 0;
+        if ((strlen(name) == n && memcmp(name, *value, n) == 0) ||
+            (begins && strlen(name + k) == n && memcmp(name + k, *value, n) == 0)) {
+            *value = equals + 1;
+            return &table[i];
+        }
+    }
+    return NULL;
+}
+
+static ingle_status no_part(const struct named *of, const char *where, const char *value,
+                            struct err *err)
+{
+    struct str names;
+    str_init(&names);
+    for (size_t i = 0; i < N_OPTIONS; i++) {
+        const size_t k = strlen(of->begin);
+        const char *name = table[i].name;
+        if (strcmp(table[i].group, of->group) == 0 && applies(&table[i], where))
+            str_addf(&names, "%s%s", names.n ? ", " : "",
+                     strncmp(name, of->begin, k) == 0 ? name + k : name);
+    }
+    err_set(err, INGLE_ARG, "option '--%s' needs NAME=VALUE, not '%.60s': %s", of->option,
+            value ? value : "", str_ok(&names) ? names.at : "");
+    str_release(&names);
+    return INGLE_ARG;
 }
 
 static ingle_status check_gpu(const struct ingle_option *o, const char *name, const char *value,
@@ -294,11 +345,9 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
     const struct ingle_option *o = find(name);
     if (!o || !applies(o, where))
         return unknown(where, name, err);
-    if (strcmp(name, "experiment") == 0 && !(o = experiment(where, &value)))
-        return err_set(err, INGLE_ARG,
-                       "option '--experiment' needs NAME=VALUE, not '%.60s': rule, tap, ctx, "
-                       "block, of eval also at and out",
-                       value ? value : "");
+    const struct named *of = named_of(name);
+    if (of && !(o = part_of(of, where, &value)))
+        return no_part(of, where, value, err);
     name = o->name;
     ingle_status st = check(o, value, err);
     uint32_t sparse;

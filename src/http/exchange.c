@@ -195,7 +195,7 @@ static bool reserve(struct http_exchange *x, size_t n)
 
 static void say_no_room(struct http_exchange *x)
 {
-    static const char text[] = "too much waits in answers that are not read (--max-replies)";
+    static const char text[] = "too much waits in answers that are not read (--limit replies)";
     pthread_mutex_lock(&x->lock);
     const struct http *h = x->http;
     pthread_mutex_unlock(&x->lock);

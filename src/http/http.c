@@ -266,7 +266,8 @@ static void say_late(const struct http *h, const struct http_conn *c)
     const bool gave_way = c->x->refused == 503;
     const char *why =
         gave_way ? c->x->reason
-                 : "the body came slower than 16 KiB/s, or paused for longer than --body-timeout";
+                 : "the body came slower than 16 KiB/s, or paused for longer than "
+                   "--limit body-timeout";
     char text[512], body[384];
     const int n_body = snprintf(body, sizeof body,
                                 "{\"error\":{\"message\":\"%s\",\"type\":\"%s\",\"code\":null}}",

@@ -326,9 +326,8 @@ static void refuse_later(struct http_exchange *x, int status, const char *reason
 void http_request_give_way(struct http_exchange *x)
 {
     refuse_later(x, 503,
-                 "the room for large requests (--max-bodies) was needed for another one; this one "
-                 "came slower, or its "
-                 "client had most of it",
+                 "the room for large requests (--limit bodies) was needed for another one; this "
+                 "one came slower, or its client had most of it",
                  1);
 }
 
@@ -355,7 +354,7 @@ static enum MHD_Result take_body(struct http_exchange *x, const char *data, size
     if (c->n_body > h->o.body_bytes) {
         refuse_later(x, 413, "the request's body is too large", 0);
     } else if (!http_room_take(x, n)) {
-        refuse_later(x, 503, "too many large requests at once (--max-bodies)", 1);
+        refuse_later(x, 503, "too many large requests at once (--limit bodies)", 1);
     } else if (!num_add(x->n_body, n + 1, &want) || !mem_grow(&x->body, &x->cap_body, want, 1)) {
         refuse_later(x, 503, "out of memory for the request's body", 1);
     } else {
@@ -377,7 +376,7 @@ void http_request_handle(struct http_exchange *x)
     else if (atomic_load(&h->no_handlers) || http_ask(x) == HTTP_ENDING)
         refuse(x, 503, "the server is stopping");
     else if (http_ask(x) == HTTP_LATE)
-        refuse(x, 504, "the time for this request is up (--max-request-seconds)");
+        refuse(x, 504, "the time for this request is up (--limit request-seconds)");
     else
         h->o.handle(h->o.arg, x, &x->rq);
 }
@@ -398,7 +397,7 @@ static bool call_handler(struct http_exchange *x)
         return false;
     x->away = false;
     if (answer == HTTP_LANE_FULL)
-        refuse_later(x, 429, "too many requests wait to be read (--max-reading)", retry);
+        refuse_later(x, 429, "too many requests wait to be read (--limit reading)", retry);
     pthread_mutex_lock(&h->handling);
     http_request_handle(x);
     pthread_mutex_unlock(&h->handling);

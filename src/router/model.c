@@ -184,7 +184,8 @@ static void put_options(struct arguments *a, const struct router *r, const struc
         if (is_ours(o[i].name, c == r->o.config) || !ingle_config_is_set(c, o[i].name))
             continue;
         for (size_t k = 0; (text = ingle_config_text(c, o[i].name, k)); k++)
-            argument(a, "--%s=%s", o[i].name, text);
+            argument(a, "--%s%s=%s", strcmp(o[i].group, "limits") == 0 ? "limit=" : "", o[i].name,
+                     text);
     }
 }
 
@@ -269,7 +270,8 @@ bool router_arguments(struct router *r, struct router_model *m, uint64_t memory_
     for (size_t i = 0; (alias = ingle_config_text(m->config, "alias", i)); i++)
         if (strcmp(alias, m->id) != 0)
             argument(&a, "--alias=%s", alias);
-    argument(&a, "--max-connections=%d", (int)ingle_config_number(r->o.config, "max-connections"));
+    argument(&a, "--limit=connections=%d",
+             (int)ingle_config_number(r->o.config, "max-connections"));
     argument(&a, "--max-priority=%d", auth_priority(r->address.auth, ""));
     for (size_t i = 0; (priority = ingle_config_text(r->o.config, "max-priority", i)); i++)
         if (strchr(priority, '='))

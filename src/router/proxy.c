@@ -482,10 +482,10 @@ void router_jobs_expire(struct router_model *m, uint64_t now)
         (void)router_jobs_remove(&m->waiting, j);
         if (late)
             router_job_fail(j, &(struct serve_error){.status = 504},
-                            "the time for this request is up (--max-request-seconds)");
+                            "the time for this request is up (--limit request-seconds)");
         else
             router_job_fail(j, &(struct serve_error){.status = 429, .retry_seconds = 5},
-                            "the model '%s' was not loaded within --queue-timeout", m->id);
+                            "the model '%s' was not loaded within --limit queue-timeout", m->id);
     }
 }
 

@@ -424,7 +424,8 @@ static bool attach(struct answer_core *c, struct http_exchange *x,
 static void refuse_waiting(struct answer *a)
 {
     struct fault f = {0};
-    request_fault(&f, FAULT_BUSY, NULL, "the request waited %g s for its turn (--queue-timeout)",
+    request_fault(&f, FAULT_BUSY, NULL,
+                  "the request waited %g s for its turn (--limit queue-timeout)",
                   a->core->o.queue_seconds);
     f.retry_seconds = a->core->o.queue_seconds;
     answer_fail(a, &f);

@@ -773,7 +773,8 @@ static void bound_gathered(struct answer *a, struct fault *f)
                                   : "max_tokens",
                       "%d choices of up to %lld tokens with %d alternatives%s are more than is "
                       "kept of a request: "
-                      "%lld tokens with alternatives, or %d times as many without (--max-logprobs)",
+                      "%lld tokens with alternatives, or %d times as many without "
+                      "(--limit logprobs)",
                       a->n_runs, (long long)asked_tokens(a), r->o.n_top,
                       r->echo ? " and the prompts" : "", (long long)a->core->o.max_logprobs,
                       PROBABLE);

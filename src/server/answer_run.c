@@ -173,7 +173,7 @@ static void fault_of(enum ingle_finish why, const struct ingle_error *error, str
     } else if (why == INGLE_FINISH_BUSY) {
         request_fault(f, FAULT_BUSY, NULL,
                       "the queue is full, and a user with fewer requests took this one's place "
-                      "(--max-waiting)");
+                      "(--limit waiting)");
         f->retry_seconds = 1;
     } else if (why == INGLE_FINISH_DEADLINE) {
         request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up");
@@ -466,7 +466,7 @@ static void say_refused(ingle_status st, double retry, const struct ingle_error 
         request_fault_from(f, st, NULL, e->text);
         return;
     }
-    request_fault(f, FAULT_BUSY, NULL, "%s (--max-waiting, --max-waiting-tokens)", e->text);
+    request_fault(f, FAULT_BUSY, NULL, "%s (--limit waiting, --limit waiting-tokens)", e->text);
     f->retry_seconds = retry;
 }
 

@@ -267,7 +267,7 @@ static bool reply_fits(const struct serve *s, const struct str *out, struct faul
     const double most = ingle_config_number(s->config, "max-body");
     if ((double)out->n > most)
         request_fault(f, FAULT_REQUEST, NULL,
-                      "the reply would have more than %.0f bytes (--max-body)", most);
+                      "the reply would have more than %.0f bytes (--limit body)", most);
     return request_go_on(f);
 }
 

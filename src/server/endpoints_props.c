@@ -59,7 +59,7 @@ static void put_options(const struct serve *s, struct str *out)
     write_key(out, "options");
     write_open(out, '{');
     for (size_t i = 0; i < n; i++)
-        if (takes_serve(o[i].where))
+        if (takes_serve(o[i].where) && strcmp(o[i].name, "limit") != 0) /* each stands by itself */
             put_option(s, &o[i], out);
     write_close(out, '}');
 }

@@ -148,7 +148,7 @@ static void ask(void *arg, struct fault *f)
         break;
     case HTTP_LATE:
         request_fault(f, FAULT_DEADLINE, NULL,
-                      "the time for this request is up (--max-request-seconds)");
+                      "the time for this request is up (--limit request-seconds)");
         break;
     case HTTP_ENDING:
         request_fault(f, FAULT_STOPPING, NULL, "the server is stopping");

@@ -157,7 +157,7 @@ static const char *name_of(const struct serve *v, struct http_exchange *x,
     const char *name = http_request_query(rq, "conv_id");
     if (!v->streams) {
         serve_fail(x, rq, &(struct serve_error){.status = 501, .no_retry = true},
-                   "started with --resumable 0");
+                   "started with --limit resumable=0");
         return NULL;
     }
     if (!name || !*name || strlen(name) > STREAMS_MAX_NAME) {

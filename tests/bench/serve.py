@@ -125,7 +125,7 @@ def print_row(name, n, rows, io):
 
 def load(o):
     peer = urllib.parse.urlparse(o.peer) if o.peer else None
-    options = ["-c", str(o.ctx), "--parallel", str(max(o.streams)), "--max-waiting", "256", "-q"] + (["-m", o.m] if o.m else [])
+    options = ["-c", str(o.ctx), "--parallel", str(max(o.streams)), "--limit", "waiting=256", "-q"] + (["-m", o.m] if o.m else [])
     o.bias = json.loads(o.bias)
     with Server(o.ingle, *options, *o.option) as server:
         if o.realtime:
@@ -182,7 +182,7 @@ class Crowd:
 
 def slow(o):
     body = {"temperature": 0, "max_tokens": 3000, "ignore_eos": True, "logit_bias": json.loads(o.bias)}
-    options = ["-c", "4096", "--parallel", "64", "--max-waiting", "1024", "-q", "--memory", "2G"]
+    options = ["-c", "4096", "--parallel", "64", "--limit", "waiting=1024", "-q", "--memory", "2G"]
     with Server(o.ingle, *options, *o.option) as server:
         if o.realtime:
             privilege(server)

@@ -91,6 +91,26 @@ class Config(unittest.TestCase):
         plan = json.loads(self.run_with(text, "--ctx", "2048").stdout)
         self.assertEqual((plan["ctx"], plan["kv"]), (2048, "q8_0"))
 
+    def test_limits(self):
+        """Their old names are understood everywhere, with a note that has the new spelling."""
+        r = self.run_with("ctx = 1024\nmax-body = 2M\nlimit = max-waiting=7\nlimit = unread=8K\n", "--max-bodies=8M", "--half-close-ok",
+                          "--limit", "stall-timeout=5")
+        self.assertEqual((r.returncode, json.loads(r.stdout)["ctx"]), (0, 1024), r.stderr)
+        for note in ("--max-bodies 8M: it is --limit bodies=BYTES here", "max-body 2M: it is --limit body=BYTES here",
+                     "--half-close-ok: it is --limit half-close-ok=on here"):
+            self.assertIn(f"ingle: note: {note}", r.stderr)
+        for words, why in ((("--max-body", "x"), "option '--limit body' needs a size such as 512M, not 'x'"),
+                           (("--limit", "body"), "'--limit' needs NAME=VALUE, not 'body': waiting, "),
+                           (("--limit", "body=1"), "option '--limit body': 1 is outside 1024 to ")):
+            r = ingle("serve", "--plan", *words)
+            self.assertEqual(r.returncode, 2)
+            self.assertIn(why, r.stderr)
+        self.assertIn(".conf:1: ", self.run_with("max-body = 7\n").stderr)
+        self.assertIn("it is --limit here, of serve", ingle("run", "--max-body", "1M", "x").stderr)
+        shown = ingle("serve", "--help-all").stdout
+        self.assertIn("\n          body=BYTES ", shown)
+        self.assertNotIn("--max-body", shown)
+
     def test_errors(self):
         for text, word in (("ctx = x\n", ".conf:1: "), ("\nctxx = 1\n", ".conf:2: "), ("[a]\n", "--models"), ("config = y\n", "no other file"),
                            ("think = maybe\n", "true or false"), ("plan\n", "key = value")):

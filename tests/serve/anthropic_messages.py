@@ -269,7 +269,7 @@ class Messages(client.Case):
 
 
 class KeepAlive(client.Case):
-    options = ["--temp", "0", "--keep-alive", "0.1", "--parallel", "1"]
+    options = ["--temp", "0", "--limit", "keep-alive=0.1", "--parallel", "1"]
 
     def test_silence(self):
         """message_start at once and pings, while another answer runs; counting does not wait."""

@@ -161,7 +161,7 @@ class Background(Api):
 
 class Bounded(Api):
     """A store of three answers and 64 KiB, of which one stream may take a quarter."""
-    options = ["--temp", "0", "--max-responses", "3", "--max-responses-bytes", "65536"]
+    options = ["--temp", "0", "--limit", "responses=3", "--limit", "responses-bytes=65536"]
 
     def test_streams_forget(self):
         first = self.begin(LONG, 400)

@@ -725,8 +725,8 @@ class Leaving(unittest.TestCase):
     """Clients that leave, servers that are busy or slow.  One answer runs at a time."""
 
     def setUp(self):
-        self.server = Server(INGLE, "-c", "32768", "--parallel", "1", "--max-waiting", "2",
-                             "--keep-alive", "0.1", "--chunk", "32", "--retry-grace", "60")
+        self.server = Server(INGLE, "-c", "32768", "--parallel", "1", "--limit", "waiting=2",
+                             "--limit", "keep-alive=0.1", "--chunk", "32", "--limit", "retry-grace=60")
 
     def tearDown(self):
         self.assertEqual(self.server.close(), 0)

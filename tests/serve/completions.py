@@ -266,7 +266,7 @@ class Native(Both):
 
 class Bounded(Case):
     """What is kept of a request's tokens has a limit, in every dialect."""
-    options = ["--temp", "0", "--max-logprobs", "600", "-c", "4096"]
+    options = ["--temp", "0", "--limit", "logprobs=600", "-c", "4096"]
     LONG = {"ignore_eos": True, "temperature": 0}
     ASKED = [{"role": "user", "content": "Count."}]
 
@@ -277,7 +277,7 @@ class Bounded(Case):
 
     def refused(self, path, param, **body):
         e = self.ask(path, 400, **body)["error"]
-        self.assertIn("--max-logprobs", e["message"])
+        self.assertIn("--limit logprobs", e["message"])
         self.assertEqual(e.get("param"), param)
 
     def test_too_much_is_refused(self):

@@ -65,7 +65,7 @@ class WithServer(Case):
 
 
 class Bytes(WithServer):
-    options = ["--max-body", "64M"]
+    options = ["--limit", "body=64M"]
 
     def test_garbage(self):
         r = random.Random(1)
@@ -153,7 +153,7 @@ class Bytes(WithServer):
 
 
 class Leaving(WithServer):
-    options = ["-c", "4096", "--chunk", "64", "--retry-grace", "0.1"]
+    options = ["-c", "4096", "--chunk", "64", "--limit", "retry-grace=0.1"]
 
     def test_during_the_prompt(self):
         before = self.metric("ingle_client_gone_total")
@@ -187,8 +187,8 @@ class Leaving(WithServer):
 
 
 class Slow(WithServer):
-    options = ["--header-timeout", "0.5", "--body-timeout", "0.5", "--idle-timeout", "0.5",
-               "--stall-timeout", "0.5"]
+    options = ["--limit", "header-timeout=0.5", "--limit", "body-timeout=0.5", "--limit", "idle-timeout=0.5",
+               "--limit", "stall-timeout=0.5"]
 
     def test_slow_header_body_and_idle(self):
         for start in [b"", b"GET / HT", HEAD, HEAD + b"Content-Length: 9\r\n\r\n{",
@@ -355,7 +355,7 @@ class Starting(unittest.TestCase):
         self.refused("256.1.1.1", "--host", "256.1.1.1")
         self.refused("needs a path", "--host", "unix:")
         self.refused("needs a value", "--alias", "", status=2)
-        self.refused("outside 1 to 65536", "--max-waiting", "0", status=2)  # it would have been 64
+        self.refused("outside 1 to 65536", "--limit", "waiting=0", status=2)  # it would have been 64
         self.refused("vocabulary of 2048", "--logit-bias", "99999999=1", "--memory", "8M")  # before the plan
         self.refused("nowhere.gguf", "-m", "nowhere.gguf")
         self.refused("prompt drafter: nowhere.gguf", "--prompt-drafter", "nowhere.gguf")

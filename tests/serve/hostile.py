@@ -193,7 +193,7 @@ class Hostile:
 class Run:
     def __init__(self, o):
         self.o = o
-        self.server = Server(o.ingle, "-q", "-c", "4096", "--parallel", "8", "--max-replies", "64M", "--stall-timeout", "3",
+        self.server = Server(o.ingle, "-q", "-c", "4096", "--parallel", "8", "--limit", "replies=64M", "--limit", "stall-timeout=3",
                              "--max-request-seconds", str(o.most_seconds), "--drain", "1", *o.option)
         self.lock = threading.Lock()
         self.stop = threading.Event()

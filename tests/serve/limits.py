@@ -63,8 +63,8 @@ class Metered(Case):
 
 class Sizes(Metered):
     """What a request may be, by the bytes on the wire."""
-    options = ["--max-header", "4096", "--max-body", "9000000", "--max-bodies", "12000000", "--max-unread", "8K",
-               "--stall-timeout", "0.5", "--half-close-ok"]
+    options = ["--limit", "header=4096", "--limit", "body=9000000", "--limit", "bodies=12000000", "--limit", "unread=8K",
+               "--limit", "stall-timeout=0.5", "--limit", "half-close-ok=on"]
 
     def refused(self, body, word, status=400):
         answer = talk(self.server.port, asking(body))
@@ -163,7 +163,7 @@ class Sizes(Metered):
                            ("/detokenize", {"tokens": [50] * 1500000})):
             status, _, r = self.server.post(path, body)
             self.assertEqual(status, 400, r)
-            self.assertIn("--max-body", r["error"]["message"])
+            self.assertIn("--limit body", r["error"]["message"])
 
     def test_told(self):
         options = self.server.get("/props")[2]["options"]
@@ -176,7 +176,7 @@ class Sizes(Metered):
 
 class SlowReaders(Metered):
     """Clients that read more slowly than the model writes."""
-    options = ["--max-unread", "8K", "--stall-timeout", "8", "--parallel", "2", "-c", "8192"]
+    options = ["--limit", "unread=8K", "--limit", "stall-timeout=8", "--parallel", "2", "-c", "8192"]
     LONG = user("Count.", response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {
         "type": "array", "items": {"const": 1}, "minItems": 6000}}})
 
@@ -239,7 +239,7 @@ class SlowReaders(Metered):
 
 class Reading(Case):
     """Requests whose bodies wait to be read."""
-    options = ["--max-reading", "2", "--max-reading-bytes", "4M"]
+    options = ["--limit", "reading=2", "--limit", "reading-bytes=4M"]
 
     def test_the_rest_is_refused(self):
         body, answers = asking(user(" ".join(str(i) for i in range(400000))), b"Connection: close\r\n"), []
@@ -253,7 +253,7 @@ class Reading(Case):
         for a in answers:
             if status_of(a) == 429:
                 self.assertRegex(a, rb"\r\nRetry-After: [1-9]")
-                self.assertIn(b"--max-reading", a)
+                self.assertIn(b"--limit reading", a)
 
     def test_who_leaves_is_not_read(self):
         """While its text becomes tokens, which takes seconds."""
@@ -280,7 +280,7 @@ def own_address():
 
 class Connections(Case):
     own = own_address()
-    options = ["--max-connections", "6", "--max-per-address", "2", "--host", "127.0.0.1",
+    options = ["--limit", "connections=6", "--limit", "per-address=2", "--host", "127.0.0.1",
                *(["--host", own, "--insecure-no-auth"] if own else [])]
     get = b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n"
 
@@ -310,7 +310,7 @@ class Connections(Case):
 
 
 class Waiting(Case):
-    options = ["-c", "32768", "--parallel", "1", "--max-waiting", "2", "--max-waiting-tokens", "100"]
+    options = ["-c", "32768", "--parallel", "1", "--limit", "waiting=2", "--limit", "waiting-tokens=100"]
 
     def test_queue_is_full(self):
         busy = endless(self.server)
@@ -345,7 +345,7 @@ class Shares(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
             f.write("mal-key\nvic-key\n")
             f.flush()
-            server = Server(sys.argv[1], "-c", "32768", "--parallel", "1", "--max-waiting", "4", "--api-key-file", f.name)
+            server = Server(sys.argv[1], "-c", "32768", "--parallel", "1", "--limit", "waiting=4", "--api-key-file", f.name)
         self.addCleanup(server.close)
         mal, vic = {"X-Api-Key": "mal-key"}, {"X-Api-Key": "vic-key"}
         busy = server.begin(CHAT, user("Count.", ignore_eos=True, stream=True), "mal-key")
@@ -396,7 +396,7 @@ class Uploads(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".keys") as f:
             f.write("mal:mal-key\nvic:vic-key\n")
             f.flush()
-            server = Server(sys.argv[1], "--max-body", "2M", "--max-bodies", "8M", "--api-key-file", f.name)
+            server = Server(sys.argv[1], "--limit", "body=2M", "--limit", "bodies=8M", "--api-key-file", f.name)
         self.addCleanup(server.close)
         slow = [self.begin(server, "mal-key", 2 * self.MIB, 2 * self.MIB - 100) for _ in range(4)]
         self.held(server, 8 * self.MIB - 400)
@@ -410,13 +410,13 @@ class Uploads(unittest.TestCase):
         slow[0].sendall(b" " * 100)
         answer = self.reply(slow[0])
         self.assertEqual(status_of(answer), 503, answer)
-        self.assertIn(b"--max-bodies", answer)
+        self.assertIn(b"--limit bodies", answer)
         for s in slow[1:]:  # the others arrive
             s.sendall(b" " * 100)
             self.assertEqual(status_of(s.recv(65536)), 400)
 
     def test_late_ones_are_told(self):
-        server = Server(sys.argv[1], "--body-timeout", "0.5")
+        server = Server(sys.argv[1], "--limit", "body-timeout=0.5")
         self.addCleanup(server.close)
         s = self.begin(server, "-", 1000, 1)
         answer = self.reply(s)
@@ -426,7 +426,7 @@ class Uploads(unittest.TestCase):
 
 class Handshake(unittest.TestCase):
     def test_of_one_who_says_nothing(self):
-        p = subprocess.Popen([sys.argv[1], "serve", "--port", "0", "--header-timeout", "0.5", "--tls-cert",
+        p = subprocess.Popen([sys.argv[1], "serve", "--port", "0", "--limit", "header-timeout=0.5", "--tls-cert",
                               "tests/data/tls/cert.pem", "--tls-key", "tests/data/tls/key.pem"],
                              stdout=subprocess.PIPE, text=True)
         try:
@@ -444,7 +444,7 @@ class Handshake(unittest.TestCase):
 
 
 class Queue(Case):
-    options = ["-c", "32768", "--parallel", "1", "--max-waiting", "3", "--queue-timeout", "0.5"]
+    options = ["-c", "32768", "--parallel", "1", "--limit", "waiting=3", "--limit", "queue-timeout=0.5"]
 
     def test_waiting_ends(self):
         busy = endless(self.server)
@@ -533,7 +533,7 @@ class Turns(unittest.TestCase):
 
 
 class Time(Case):
-    options = ["-c", "32768", "--max-request-seconds", "0.5", "--strict-model", "--alias", "one",
+    options = ["-c", "32768", "--limit", "request-seconds=0.5", "--strict-model", "--alias", "one",
                "--alias", "two", "--codex-model", "share/codex-model.json"]
 
     def test_answers_end(self):

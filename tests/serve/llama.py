@@ -244,7 +244,7 @@ class ResumedByWish(Case):
 
 
 class Resumed(Case):
-    options = ["-c", "4096", "--parallel", "2", "--resumable", "2", "--resumable-bytes", "64K"]
+    options = ["-c", "4096", "--parallel", "2", "--limit", "resumable=2", "--limit", "resumable-bytes=64K"]
     NAME = "/v1/stream?conv_id=a%2Fb"
 
     def stream(self, name, **more):

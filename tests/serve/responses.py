@@ -342,7 +342,7 @@ class Responses(client.Case):
 
 
 class KeepAlive(client.Case):
-    options = ["--temp", "0", "--keep-alive", "0.1", "--parallel", "1"]
+    options = ["--temp", "0", "--limit", "keep-alive=0.1", "--parallel", "1"]
 
     def test_silence(self):
         """A request that waits for another one says so, with an event and not a comment."""
@@ -361,7 +361,7 @@ class KeepAlive(client.Case):
 
 
 class Bounded(client.Case):
-    options = ["--temp", "0", "--max-responses", "2"]
+    options = ["--temp", "0", "--limit", "responses=2"]
 
     def test_eviction(self):
         ids = [self.server.post("/v1/responses", {"input": "hi", "max_output_tokens": 1})[2]["id"]

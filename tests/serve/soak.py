@@ -164,8 +164,8 @@ class Soak:
             asked = [question(i, o.long) for i in range(o.questions)]
             self.questions = [(p, b, self.alone(alone, p, b)) for p, b in asked]
         self.server = Server(ingle, *base, "--parallel", str(SLOTS), "--cache", "6M", "--store", folder,
-                             "--store-size", "24M", "--max-waiting", "16", "--retry-grace", "0.5",
-                             "--stall-timeout", str(o.stall), "--max-unread", "8K",
+                             "--store-size", "24M", "--limit", "waiting=16", "--limit", "retry-grace=0.5",
+                             "--stall-timeout", str(o.stall), "--limit", "unread=8K",
                              *(["--max-responses", str(o.max_responses)] if o.max_responses else []))
         self.fill(o.max_responses or 1000)
         self.crowd(SLOTS, 2 * o.long + 700)

@@ -48,13 +48,22 @@ static void values_are_checked(void **state)
             "option '--kv': 'f' is none of f32 f16 bf16 q8_0 fp8 q8r n4r tq3_0 f16v q8r+rot "
             "n4r+rot K:V");
     refuses("eval", "experiment", "tap=x", INGLE_ARG,
-            "option '--draft-tap': 'x' is none of late early upstream");
+            "option '--experiment tap': 'x' is none of late early upstream");
     refuses("bench", "experiment", "at=4", INGLE_ARG,
-            "option '--experiment' needs NAME=VALUE, not 'at=4': rule, tap, ctx, block, of eval "
-            "also at and out");
+            "option '--experiment' needs NAME=VALUE, not 'at=4': rule, tap, ctx, block");
     refuses("eval", "experiment", "min=4", INGLE_ARG,
-            "option '--experiment' needs NAME=VALUE, not 'min=4': rule, tap, ctx, block, of eval "
-            "also at and out");
+            "option '--experiment' needs NAME=VALUE, not 'min=4': rule, tap, ctx, block, at, out");
+    refuses("serve", "limit", "body=0", INGLE_ARG,
+            "option '--limit body': 0 is outside 1024 to 1099511627776");
+    refuses("serve", "limit", "half-close-ok=x", INGLE_ARG,
+            "option '--limit half-close-ok' is on or off (true or false), not 'x'");
+    refuses("serve", "limit", "port=80", INGLE_ARG,
+            "option '--limit' needs NAME=VALUE, not 'port=80': waiting, waiting-tokens, "
+            "queue-timeout, request-seconds, connections, per-address, header, body, bodies, "
+            "replies, reading, reading-bytes, unread, header-timeout, body-timeout, idle-timeout, "
+            "stall-timeout, half-close-ok, keep-alive, retry-grace, logprobs, responses, "
+            "responses-bytes, resumable, resumable-bytes");
+    refuses("run", "limit", "body=1M", INGLE_NOTFOUND, "'run' does not take option '--limit'");
     refuses("run", "json", "x", INGLE_ARG, "option '--json' is on or off (true or false), not 'x'");
     refuses("run", "logit-bias", "1=", INGLE_ARG,
             "option '--logit-bias' needs ID=NUMBER, not '1='");

@@ -6,9 +6,9 @@
 
 #include <string.h>
 
-/* A client that names its conversation may come back for the stream: where --resumable was given,
- * and where the request asks for it.  Elsewhere the name is for proxies, and a client that leaves
- * ends its answer. */
+/* A client that names its conversation may come back for the stream: where --limit resumable was
+ * given, and where the request asks for it.  Elsewhere the name is for proxies, and a client that
+ * leaves ends its answer. */
 static void make_resumable(struct serve *serve, const struct http_request *rq,
                            struct chat_request *r, struct openai_wish *w)
 {

@@ -255,7 +255,7 @@ void conversations_items(struct serve *v, struct http_exchange *x, const struct 
 static void full(struct http_exchange *x, const struct http_request *rq)
 {
     serve_fail(x, rq, &(struct serve_error){.status = 400, .param = "items"},
-               "the conversation would have more than %d items, or half of --max-responses-bytes",
+               "the conversation would have more than %d items, or half of --limit responses-bytes",
                REQUEST_MAX_MESSAGES);
 }
 

@@ -56,7 +56,7 @@ def translate(options):
     several = not model and not repo
     if several:
         presets = "".join(f"[{name}]\nmodel = {DATA / MODELS[NANO]}\n" for name in CACHED)
-        out = ["--models", lines(presets), "--resumable", "8"]
+        out = ["--models", lines(presets), "--limit", "resumable=8"]
         if "--models-preset" in given:
             out += ["--models", given["--models-preset"]]
     elif model or MODELS.get(repo):

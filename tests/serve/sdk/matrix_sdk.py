@@ -180,7 +180,7 @@ class Matrix(client.Case):
 
 class Ends(client.Case):
     """One answer at a time: a client that leaves makes room for the next."""
-    options = ["--temp", "0", "-c", "32768", "--parallel", "1", "--max-request-seconds", "1.5",
+    options = ["--temp", "0", "-c", "32768", "--parallel", "1", "--limit", "request-seconds=1.5",
                "--strict-model", "--alias", "any"]
     ENDLESS = {"type": "object", "required": ["x"], "properties": {"x": {
         "type": "array", "items": {"const": 1}, "minItems": 15000}}}

@@ -338,7 +338,7 @@ class Sdk(Case):
 
     def test_retries_when_full(self):
         """The package waits as long as retry-after says and asks again."""
-        with Server(INGLE, "-c", "2048", "--parallel", "1", "--max-waiting", "1") as server:
+        with Server(INGLE, "-c", "2048", "--parallel", "1", "--limit", "waiting=1") as server:
             c = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=8)
             body = dict(model=MODEL, messages=user("Count from 1 to 60."), temperature=0, max_tokens=60)
             done = []
@@ -353,7 +353,7 @@ class Sdk(Case):
 
     def test_timeout_and_the_same_again(self):
         """A client that gives up and asks again does not start anew."""
-        with Server(INGLE, "-c", "32768", "--chunk", "32", "--retry-grace", "60") as server:
+        with Server(INGLE, "-c", "32768", "--chunk", "32", "--limit", "retry-grace=60") as server:
             text = " ".join(str(i % 140) for i in range(12000))
             c = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=30, timeout=0.4)
             r = c.chat.completions.create(model=MODEL, messages=user(text), max_tokens=1)

@@ -26,7 +26,7 @@ except ImportError:
 SPEC = "share/openapi.json"
 SECONDS = int(sys.argv[2]) if len(sys.argv) > 2 else 0
 SEED = sys.argv[3] if len(sys.argv) > 3 else "1"
-SMALL = ["-c", "512", "--predict", "16", "--parallel", "8", "--resumable", "8", "--quiet"]
+SMALL = ["-c", "512", "--predict", "16", "--parallel", "8", "--limit", "resumable=8", "--quiet"]
 
 
 def spec(folder):
