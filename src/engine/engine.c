@@ -950,6 +950,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
         st = load_draft(e, load, err);
     if (st)
         return st;
+    r.own_first = e->gpu.first;
+    r.own_end = e->gpu.end;
     r.identity = e->identity;
     r.draft_identity = e->draft ? e->draft->identity : 0;
     st = session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);

@@ -115,7 +115,11 @@ ingle_status engine_gpu_open(struct ingle_engine *e, const struct ingle_engine_o
     if (!card || none)
         return INGLE_OK;
     /* who wants layers there wants to know why they are not */
-    return device_card_open(e->device, e->gpu.asked && card < 0 ? 1 : card, o->gpu_bytes, err);
+    const ingle_status open =
+        device_card_open(e->device, e->gpu.asked && card < 0 ? 1 : card, o->gpu_bytes, err);
+    if (open == INGLE_ARG)
+        err_prefix(err, "option '--gpu'");
+    return open;
 }
 
 /* ---- the plan ---- */
@@ -215,7 +219,7 @@ static void fill(const struct ingle_engine *e, const char *card, struct ingle_pl
     snprintf(out->gpu, sizeof out->gpu, "%s", card);
     out->gpu_first = g->first;
     out->gpu_end = g->end;
-    out->gpu_experts = g->experts;
+    out->gpu_experts = g->experts && model_expert_bytes(e->weights);
     out->gpu_bytes = g->weights + g->pages + g->rows;
     out->gpu_limit_bytes = g->limit;
     for (int i = 0; i < out->n_items; i++)

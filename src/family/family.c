@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "device/card.h"
 #include "family/table.h"
 #include <stdio.h>
 #include <string.h>
@@ -181,12 +182,13 @@ void family_block_end(const struct family_forward *f)
     family_prompt_rows(f);
 }
 
-/* The step's spans as the device wants them, with the pages of one group; behind them, for what is
+/* The step's spans as the device wants them, with the pages of one stream; behind them, for what is
  * written, its twins. */
-static const struct device_span *spans_and_mirrors(const struct family_forward *f, uint32_t group,
+static const struct device_span *spans_and_mirrors(const struct family_forward *f, uint32_t stream,
                                                  int64_t n_mirrors)
 {
     const struct family_step *step = f->step;
+    const struct kv_stream *of = &f->kv->stream[stream];
     struct device_span *s =
         device_bytes(f->device, (size_t)(step->n_spans + n_mirrors) * sizeof *s);
     if (!s || !step->span)
@@ -197,7 +199,7 @@ static const struct device_span *spans_and_mirrors(const struct family_forward *
         s[i] = (struct device_span){.row0 = row,
                                     .n = from->n,
                                     .pos0 = from->at,
-                                    .page = kv_timeline_pages(from->timeline, group),
+                                    .page = kv_timeline_stream(from->timeline, of),
                                     .prompt = from->prompt,
                                     .sparse = from->sparse,
                                     .seen = from->seen};
@@ -209,14 +211,14 @@ static const struct device_span *spans_and_mirrors(const struct family_forward *
             (struct device_span){.row0 = from->row,
                                  .n = from->n,
                                  .pos0 = from->at,
-                                 .page = kv_timeline_pages(from->timeline, group)};
+                                 .page = kv_timeline_stream(from->timeline, of)};
     }
     return s;
 }
 
-static const struct device_span *spans(const struct family_forward *f, uint32_t group)
+static const struct device_span *spans(const struct family_forward *f, uint32_t stream)
 {
-    return spans_and_mirrors(f, group, 0);
+    return spans_and_mirrors(f, stream, 0);
 }
 
 void family_put_soft(const struct family_forward *f, struct rows x, int32_t *tokens,
@@ -240,7 +242,8 @@ static struct device_kv stream_of(const struct family_forward *f, uint32_t strea
 {
     const struct kv_stream *s = &f->kv->stream[stream];
     return (struct device_kv){s->k_codec, s->v_codec, s->n_heads, s->k_width,
-                              s->v_width, s->at,      s->head_bytes, s->v_at, s->from_v};
+                              s->v_width, kv_stream_at(f->kv, s), s->head_bytes, s->v_at,
+                              s->from_v};
 }
 
 static struct device_shadow shadow_of(const struct family_forward *f, uint32_t stream)
@@ -256,12 +259,12 @@ void family_kv_append(const struct family_forward *f, uint32_t stream, struct ro
     const struct device_kv kv = stream_of(f, stream);
     const struct device_span dry = {.n = f->step->n_rows};
     const int64_t n_mirrors = f->step->n_mirrors;
-    const struct device_span *s = spans_and_mirrors(f, f->kv->stream[stream].group, n_mirrors);
+    const struct device_span *s = spans_and_mirrors(f, stream, n_mirrors);
     device_kv_append(f->device, &kv, s ? s : &dry, s ? f->step->n_spans + n_mirrors : 1, k, v);
     const uint32_t shadow = f->kv->stream[stream].shadow;
     if (shadow) {
         const struct device_shadow to = shadow_of(f, stream);
-        const struct device_span *sh = spans_and_mirrors(f, f->kv->stream[shadow].group, n_mirrors);
+        const struct device_span *sh = spans_and_mirrors(f, shadow, n_mirrors);
         device_shadow_append(f->device, &to, &kv, sh ? sh : &dry, s ? s : &dry,
                              sh ? f->step->n_spans + n_mirrors : 1, k);
     }
@@ -357,7 +360,7 @@ static void attend(const struct family_forward *f, uint32_t stream, struct reads
     const uint32_t group = f->kv->stream[stream].group;
     if (!is_away(r, group)) {
         for (int64_t i = 0; i < r->n; i++)
-            r->span[i].page = kv_timeline_pages(r->timeline[i], group);
+            r->span[i].page = kv_timeline_stream(r->timeline[i], &f->kv->stream[stream]);
         device_attend(f->device, &kv, r->span, r->n, q, n_heads, out, window, scale);
         return;
     }
@@ -460,7 +463,7 @@ static void attend_some(const struct family_forward *f, uint32_t stream,
     device_select_pages(f->device, p, q, n_heads, scale);
     for (int64_t i = 0; row && i < p->n_rows; i++) {
         away |= kv_timeline_is_away(t[i], group);
-        row[i].page = kv_timeline_pages(t[i], group);
+        row[i].page = kv_timeline_stream(t[i], &f->kv->stream[stream]);
     }
     if (!away)
         device_attend_selected(f->device, &kv, p, 0, q, n_heads, out, scale);
@@ -618,7 +621,7 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
     int32_t *first =
         window ? device_bytes(f->device, (size_t)f->step->n_rows * sizeof *first) : NULL;
     if (reads_of(f, most, &r)) {
-        const struct device_span *s = spans(f, f->kv->stream[stream].group);
+        const struct device_span *s = spans(f, stream);
         r.n = 0;
         for (int64_t i = 0; s && i < f->step->n_spans; i++) {
             const struct family_span *from = &f->step->span[i];
@@ -647,7 +650,7 @@ void family_attend(const struct family_forward *f, uint32_t stream, struct rows 
 }
 
 /* A span for each row of the step, which sees its view; NULL in a dry run. */
-static const struct device_span *views(const struct family_forward *f, uint32_t group,
+static const struct device_span *views(const struct family_forward *f, uint32_t stream,
                                        const struct family_view *view)
 {
     const struct family_step *step = f->step;
@@ -659,7 +662,8 @@ static const struct device_span *views(const struct family_forward *f, uint32_t 
                                           .n = 1,
                                           .pos0 = view[row].last,
                                           .window = view[row].n,
-                                          .page = kv_timeline_pages(step->span[i].timeline, group)};
+                                          .page = kv_timeline_stream(step->span[i].timeline,
+                                                                     &f->kv->stream[stream])};
     return row ? s : NULL;
 }
 
@@ -689,7 +693,24 @@ void family_attend_views(const struct family_forward *f, uint32_t stream, struct
 static struct device_stream rows_stream(const struct family_forward *f, uint32_t stream)
 {
     const struct kv_stream *s = &f->kv->stream[stream];
-    return (struct device_stream){s->k_codec, s->k_width, s->v_width, s->every, s->at};
+    return (struct device_stream){s->k_codec, s->k_width, s->v_width, s->every,
+                                  kv_stream_at(f->kv, s)};
+}
+
+const char *family_card_refuses(struct device *d, const struct kv_spec *kv, uint32_t stream)
+{
+    const struct kv_stream *s = &kv->stream[stream];
+    const struct family_forward f = {.kv = kv};
+    if (s->shadow || s->kind == KV_SHADOW)
+        return "rows of answers choose pages (--kv-select)";
+    if (kv->in_memory && !kv->group[s->group].window && s->kind == KV_HEADS)
+        return "pages go to disk (--kv-disk)";
+    if (s->kind == KV_HEADS) {
+        const struct device_kv heads = stream_of(&f, stream);
+        return device_card_refuses_kv(d, &heads);
+    }
+    const struct device_stream rows = rows_stream(&f, stream);
+    return device_card_refuses_stream(d, &rows);
 }
 
 void family_rows_append(const struct family_forward *f, uint32_t stream, struct rows x)
@@ -698,7 +719,7 @@ void family_rows_append(const struct family_forward *f, uint32_t stream, struct 
     const struct device_stream st = rows_stream(f, stream);
     const struct device_span dry = {.n = f->step->n_rows};
     const struct device_span *s =
-        spans_and_mirrors(f, f->kv->stream[stream].group, f->step->n_mirrors);
+        spans_and_mirrors(f, stream, f->step->n_mirrors);
     device_rows_append(f->device, &st, s ? s : &dry, s ? f->step->n_spans : 1, x);
     for (int64_t i = 0; s && i < f->step->n_mirrors; i++) {
         struct device_span mirror = s[f->step->n_spans + i];
@@ -720,7 +741,7 @@ void family_rows_before(const struct family_forward *f, uint32_t stream, struct 
             .row0 = i,
             .n = 1,
             .pos0 = f->step->span[i].at - 1,
-            .page = kv_timeline_pages(f->step->span[i].timeline, f->kv->stream[stream].group)};
+            .page = kv_timeline_stream(f->step->span[i].timeline, &f->kv->stream[stream])};
     device_rows_read(f->device, &st, s ? s : &dry, s ? y.n : 1, y);
     device_release(f->device, mark);
 }
@@ -740,8 +761,8 @@ void family_compress(const struct family_forward *f, uint32_t in, struct rows x,
     c.ratio = c.out.every;
     const struct device_span dry = {.n = f->step->n_rows};
     const int64_t n_mirrors = f->step->n_mirrors;
-    const struct device_span *a = spans_and_mirrors(f, f->kv->stream[in].group, n_mirrors);
-    const struct device_span *b = spans_and_mirrors(f, f->kv->stream[out].group, n_mirrors);
+    const struct device_span *a = spans_and_mirrors(f, in, n_mirrors);
+    const struct device_span *b = spans_and_mirrors(f, out, n_mirrors);
     device_compress(f->device, &c, a ? a : &dry, b ? b : &dry,
                     a ? f->step->n_spans + n_mirrors : 1);
     device_release(f->device, mark);
@@ -765,7 +786,7 @@ void family_select(const struct family_forward *f, uint32_t keys, struct rows q,
     const size_t mark = device_mark(f->device);
     const struct device_select d = {rows_stream(f, keys), n_heads, out->top_k};
     const struct device_span dry = {.n = f->step->n_rows, .pos0 = f->n_ctx - f->step->n_rows};
-    const struct device_span *s = spans(f, f->kv->stream[keys].group);
+    const struct device_span *s = spans(f, keys);
     device_select(f->device, &d, s ? s : &dry, s ? f->step->n_spans : 1, q, weight, out->sel,
                   out->count);
     device_release(f->device, mark);
@@ -778,13 +799,12 @@ void family_attend_latent(const struct family_forward *f, const struct family_la
     struct device_latent l = {
         .near = rows_stream(f, a->near), .window = a->window, .sink = a->sink};
     const struct device_span dry = {.n = f->step->n_rows, .pos0 = f->n_ctx - f->step->n_rows};
-    const uint32_t group = f->kv->stream[a->near].group;
-    const struct device_span *near = a->view ? views(f, group, a->view) : spans(f, group),
+    const struct device_span *near = a->view ? views(f, a->near, a->view) : spans(f, a->near),
                              *far = NULL;
     const int64_t n_spans = a->view ? f->step->n_rows : f->step->n_spans;
     if (a->far != FAMILY_NO_STREAM) {
         l.far = rows_stream(f, a->far);
-        far = spans(f, f->kv->stream[a->far].group);
+        far = spans(f, a->far);
         far = far ? far : &dry;
     }
     if (a->choice) {

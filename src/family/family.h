@@ -371,6 +371,8 @@ MUST_CHECK ingle_status family_bind_head(struct model *m, const struct io_meta *
 
 /* The rows whose logits are wanted, gathered; what follows is computed as for an answer's rows. */
 struct rows family_wanted(const struct family_forward *f, struct rows x);
+/* NULL: a stream's pages may lie on the card; else why not. */
+const char *family_card_refuses(struct device *d, const struct kv_spec *kv, uint32_t stream);
 /* Rows become zeros. */
 void family_clear_rows(struct device *d, struct rows x);
 void family_tap_rows(const struct family_forward *f, enum family_tap tap, int layer,

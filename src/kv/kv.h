@@ -159,6 +159,7 @@ struct kv_stream {
     size_t head_bytes; /* from one head's key block to the next one's */
     size_t v_at;       /* from a head's key block to its value block */
     size_t n_bytes;    /* of all of it */
+    bool own;          /* it lies in the own part of its pages: kv_spec_set_own() */
 };
 
 struct kv_spec {
@@ -167,6 +168,7 @@ struct kv_spec {
         int64_t window;
         size_t page_bytes;
         bool ends; /* a step writes no page that falls away when it is committed as a whole */
+        size_t own_at, own_bytes; /* the part of a page that a device has for itself; 0: none */
     } group[KV_MAX_GROUPS]; /* window 0: everything is kept */
     uint32_t n_streams;
     struct kv_stream *stream; /* owned; ended with kv_spec_release() */
@@ -189,6 +191,14 @@ MUST_CHECK ingle_status kv_spec_add_shadows(struct kv_spec *s, struct err *err);
 /* Computes the offsets and page sizes.  INGLE_UNSUP names a layer whose codec cannot hold
  * its width. */
 MUST_CHECK ingle_status kv_layout(struct kv_spec *s, struct err *err);
+
+/* After kv_layout(): streams that are own make the own parts of pages. */
+void kv_spec_set_own(struct kv_spec *s);
+/* Where a stream begins in the part of a page that it lies in. */
+static inline size_t kv_stream_at(const struct kv_spec *s, const struct kv_stream *st)
+{
+    return st->own ? st->at - s->group[st->group].own_at : st->at;
+}
 
 /* Bytes of pages that one timeline of n_tokens needs at most while steps of up to n_step
  * rows extend it: with the pages of a restore point that it has just left behind (for a
@@ -262,6 +272,22 @@ MUST_CHECK ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spe
 /* For memory that is taken from now on: it is spread over nodes (borrowed until kv_pool_free(), or
  * NULL), and stays in memory (mlock; the first refusal is reported and ends it). */
 void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool lock);
+/*
+ * Pages have two parts.  Streams that are own (kv_stream) lie in memory that a device has for
+ * itself, the others in the host's, at kv_stream_at().  The host's part is a
+ * whole page all the same: files are written from there and read to there, so what is own is
+ * fetched before a page is saved, and put where it belongs when a restored one gets its timeline.
+ */
+struct kv_memory {
+    void *arg;
+    void *(*take)(void *arg, size_t n_bytes); /* NULL: it has no more */
+    void (*give)(void *arg, void *own, size_t n_bytes);
+    void (*copy)(void *arg, void *to, const void *from, size_t n_bytes); /* own to own */
+    void (*read)(void *arg, void *host, const void *own, size_t n_bytes);
+    void (*write)(void *arg, void *own, const void *host, size_t n_bytes);
+};
+/* Before the first page is taken, if a group has own parts; copied. */
+void kv_pool_own(struct kv_pool *p, const struct kv_memory *m);
 /* All timelines and the tree must be gone. */
 void kv_pool_free(struct kv_pool *p);
 
@@ -362,6 +388,8 @@ MUST_CHECK bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *sr
 /* page[i] is the memory of positions [128 i, 128 (i + 1)) of a group, NULL where it has
  * fallen away, was never there or is on disk alone (disk.h).  Valid until the next call on t. */
 uint8_t *const *kv_timeline_pages(struct kv_timeline *t, uint32_t group);
+/* The part of them that the stream lies in. */
+uint8_t *const *kv_timeline_stream(struct kv_timeline *t, const struct kv_stream *s);
 
 /* Shortens to length.  INGLE_NOTFOUND: a window page that would be needed is gone (use a
  * restore point); t is unchanged then. */

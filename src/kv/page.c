@@ -28,7 +28,8 @@ struct kv_slab {
     struct kv_slab *prev, *next; /* in the pool's list: partial or idle; full slabs are in none */
     struct kv_page *free;
     uint8_t *at;
-    size_t n_bytes;
+    uint8_t *own; /* of all pages, one behind the other; or NULL */
+    size_t n_bytes, own_bytes;
     uint32_t group;
     int32_t n_pages, n_free;
     struct kv_page page[];
@@ -66,6 +67,11 @@ ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spec *spec, ui
 struct kv_media *kv_pool_media(const struct kv_pool *p)
 {
     return p->media;
+}
+
+void kv_pool_own(struct kv_pool *p, const struct kv_memory *m)
+{
+    p->memory = *m;
 }
 
 void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool lock)
@@ -110,6 +116,8 @@ static void slab_return(struct kv_pool *p, struct kv_slab *s)
     slab_unlink(&p->idle[s->group], s);
     p->system_bytes -= s->n_bytes;
     mem_big_free(s->at, s->n_bytes);
+    if (s->own)
+        p->memory.give(p->memory.arg, s->own, s->own_bytes);
     mem_free(s);
 }
 
@@ -163,12 +171,24 @@ static int32_t slab_pages(const struct kv_pool *p, uint32_t group, size_t page_b
     return want < page_bytes ? 1 : (int32_t)(want / page_bytes);
 }
 
+/* Of page i of the slab. */
+static uint8_t *own_of(const struct kv_pool *p, const struct kv_slab *s, int32_t i)
+{
+    return s->own ? s->own + p->spec->group[s->group].own_bytes * (size_t)i : NULL;
+}
+
 static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_pages)
 {
-    const size_t page_bytes = p->spec->group[group].page_bytes;
+    const size_t page_bytes = p->spec->group[group].page_bytes,
+                 own_bytes = p->spec->group[group].own_bytes;
     struct kv_slab *s = mem_zalloc(sizeof *s + (size_t)n_pages * sizeof s->page[0]);
     uint8_t *at = s ? mem_big_alloc(page_bytes * (size_t)n_pages) : NULL;
-    if (!at) {
+    if (at && own_bytes) {
+        s->own_bytes = own_bytes * (size_t)n_pages;
+        s->own = p->memory.take(p->memory.arg, s->own_bytes);
+    }
+    if (!at || (own_bytes && !s->own)) {
+        mem_big_free(at, page_bytes * (size_t)n_pages);
         mem_free(s);
         return NULL;
     }
@@ -179,6 +199,7 @@ static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_
     s->n_pages = s->n_free = n_pages;
     for (int32_t i = n_pages; i-- > 0;) {
         s->page[i] = (struct kv_page){.at = at + page_bytes * (size_t)i,
+                                      .own = own_of(p, s, i),
                                       .slab = s,
                                       .next = s->free,
                                       .slot = -1,
@@ -223,6 +244,7 @@ static struct kv_page *page_from(struct kv_pool *p, struct kv_slab *s)
         slab_unlink(&p->partial[s->group], s);
     pg->next = NULL;
     pg->refs = 1;
+    pg->fetched = false;
     p->used_bytes += kv_page_bytes(pg);
     if (p->used_bytes > p->peak_bytes)
         p->peak_bytes = p->used_bytes;
@@ -233,6 +255,37 @@ static struct kv_page *page_from(struct kv_pool *p, struct kv_slab *s)
 size_t kv_page_bytes(const struct kv_page *pg)
 {
     return pg->slab->n_bytes / (size_t)pg->slab->n_pages;
+}
+
+void kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg)
+{
+    const uint32_t group = pg->slab->group;
+    for (uint32_t i = 0; i < p->spec->n_streams && pg->own && !pg->fetched; i++) {
+        const struct kv_stream *s = &p->spec->stream[i];
+        if (s->own && s->group == group)
+            p->memory.read(p->memory.arg, pg->at + s->at, pg->own + kv_stream_at(p->spec, s),
+                           s->n_bytes);
+    }
+    pg->fetched = true;
+}
+
+void kv_page_own_put(const struct kv_pool *p, struct kv_page *pg)
+{
+    const uint32_t group = pg->slab->group;
+    for (uint32_t i = 0; i < p->spec->n_streams && pg->own; i++) {
+        const struct kv_stream *s = &p->spec->stream[i];
+        if (s->own && s->group == group)
+            p->memory.write(p->memory.arg, pg->own + kv_stream_at(p->spec, s), pg->at + s->at,
+                            s->n_bytes);
+    }
+    pg->fetched = pg->own != NULL;
+}
+
+void kv_page_own_copy(const struct kv_pool *p, const struct kv_page *pg, struct kv_page *to)
+{
+    if (to->own)
+        p->memory.copy(p->memory.arg, to->own, pg->own,
+                       p->spec->group[to->slab->group].own_bytes);
 }
 
 bool kv_page_evict(struct kv_pool *p)

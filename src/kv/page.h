@@ -14,6 +14,9 @@ struct kv_disk;
 
 struct kv_page {
     uint8_t *at; /* page_bytes of its group, 64-byte aligned; NULL: on disk alone */
+    /* Its own part, which begins at kv_spec's own_at; NULL: it has none.  The device's. */
+    uint8_t *own;
+    bool fetched; /* `at` has what is own, too */
     struct kv_slab *slab;
     struct kv_page *next; /* in the slab's free list */
     int32_t refs;         /* timelines and the tree */
@@ -55,6 +58,7 @@ struct kv_pool {
     struct kv_disk *disk; /* owned, or NULL: all pages stay in memory */
     uint64_t spared_bytes; /* with a disk: of cached_bytes so many stay while pages can go there */
     struct kv_media *media; /* owned */
+    struct kv_memory memory; /* of own parts */
     uint64_t moves;       /* pages that have come to memory or left it */
 };
 
@@ -78,6 +82,11 @@ void kv_page_let(struct kv_pool *p, struct kv_page *pg);
 /* The store's references. */
 void kv_page_keep(struct kv_pool *p, struct kv_page *pg);
 void kv_page_unkeep(struct kv_pool *p, struct kv_page *pg);
+
+/* What is own of it: to its part in the host's memory, from there, and to another page. */
+void kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg);
+void kv_page_own_put(const struct kv_pool *p, struct kv_page *pg);
+void kv_page_own_copy(const struct kv_pool *p, const struct kv_page *pg, struct kv_page *to);
 
 /* What it has in memory: its bytes or 0. */
 size_t kv_page_memory(const struct kv_page *pg);

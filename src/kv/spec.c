@@ -168,6 +168,20 @@ ingle_status kv_spec_add_shadows(struct kv_spec *s, struct err *err)
     return INGLE_OK;
 }
 
+void kv_spec_set_own(struct kv_spec *s)
+{
+    for (uint32_t g = 0; g < s->n_groups; g++)
+        s->group[g].own_at = s->group[g].own_bytes = 0;
+    for (uint32_t i = 0; i < s->n_streams; i++) {
+        const struct kv_stream *st = &s->stream[i];
+        if (!st->own)
+            continue;
+        size_t *at = &s->group[st->group].own_at, *n = &s->group[st->group].own_bytes;
+        *at = *n ? *at : st->at; /* they ascend */
+        *n = (st->at + st->n_bytes - *at + SPEC_ALIGN - 1) / SPEC_ALIGN * SPEC_ALIGN;
+    }
+}
+
 ingle_status kv_layout(struct kv_spec *s, struct err *err)
 {
     if (s->n_groups < 1 || s->n_groups > KV_MAX_GROUPS)

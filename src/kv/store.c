@@ -574,6 +574,7 @@ static bool job_pages(struct kv_job *j, const struct kv_spec *spec, const struct
              i < num_div_up(h->length, KV_PAGE); i++, k++) {
             j->pg[k] = t->table[g].page[i];
             kv_page_keep(j->store->pool, j->pg[k]);
+            kv_page_own_fetch(j->store->pool, j->pg[k]);
             page[k] = j->pg[k]->at;
             bytes[k] = spec->group[g].page_bytes;
         }

@@ -128,6 +128,7 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     for (uint32_t g = 0; g < s->n_groups && !st; g++)
         for (int64_t i = kv_file_first(s, g, 0, t->length); i < num_div_up(t->length, KV_PAGE);
              i++, k++) {
+            kv_page_own_fetch(t->pool, t->table[g].page[i]);
             page[k] = kv_disk_has(t->pool, g) ? NULL : t->table[g].page[i]->at;
             bytes[k] = s->group[g].page_bytes;
             if (!page[k] && !i)

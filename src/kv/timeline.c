@@ -25,7 +25,10 @@ ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_pool *p, int
         t->table[g].at = mem_calloc((size_t)t->cap, sizeof *t->table[g].at);
         if (kv_disk_has(p, g))
             t->table[g].head = mem_calloc((size_t)t->cap, sizeof *t->table[g].head);
-        if (!t->table[g].page || !t->table[g].at || (kv_disk_has(p, g) && !t->table[g].head))
+        if (p->spec->group[g].own_bytes)
+            t->table[g].own = mem_calloc((size_t)t->cap, sizeof *t->table[g].own);
+        if (!t->table[g].page || !t->table[g].at || (kv_disk_has(p, g) && !t->table[g].head) ||
+            (p->spec->group[g].own_bytes && !t->table[g].own))
             goto nomem;
     }
     *out = t;
@@ -49,6 +52,7 @@ void kv_timeline_free(struct kv_timeline *t)
         mem_free(t->table[g].page);
         mem_free(t->table[g].at);
         mem_free(t->table[g].head);
+        mem_free(t->table[g].own);
     }
     t->pool->n_timelines--;
     kv_gaps_unref(t->gaps);
@@ -91,6 +95,11 @@ uint8_t *const *kv_timeline_pages(struct kv_timeline *t, uint32_t group)
 {
     table_follow(t->pool, &t->table[group]);
     return t->table[group].at;
+}
+
+uint8_t *const *kv_timeline_stream(struct kv_timeline *t, const struct kv_stream *s)
+{
+    return s->own ? t->table[s->group].own : kv_timeline_pages(t, s->group);
 }
 
 uint8_t *const *kv_timeline_head(const struct kv_timeline *t, uint32_t group)
@@ -146,6 +155,8 @@ static void table_set(struct kv_table *b, int64_t i, struct kv_page *pg)
 {
     b->page[i] = pg;
     b->at[i] = pg ? pg->at : NULL;
+    if (b->own)
+        b->own[i] = pg ? pg->own : NULL;
 }
 
 static void table_drop(struct kv_timeline *t, struct kv_table *b, int64_t i)
@@ -320,6 +331,8 @@ ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *er
                         (long long)n, (long long)t->length);
         if (!got && own[g])
             got = kv_disk_copy(t->pool, t->table[g].page[t->length / KV_PAGE], own[g]->at, err);
+        if (!got && own[g])
+            kv_page_own_copy(t->pool, t->table[g].page[t->length / KV_PAGE], own[g]);
     }
     for (uint32_t g = 0; g < n_groups; g++) {
         if (!got && own[g])
@@ -333,6 +346,8 @@ ingle_status kv_timeline_extend(struct kv_timeline *t, int64_t n, struct err *er
     }
     if (got)
         return got;
+    for (uint32_t g = 0; g < n_groups && t->length % KV_PAGE; g++)
+        t->table[g].page[t->length / KV_PAGE]->fetched = false;
     t->ready = num_max(t->ready, t->length + n);
     t->viewed = false;
     return INGLE_OK;
@@ -455,7 +470,7 @@ void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
         const int64_t first = kv_timeline_first(s, g, length);
         table_cut(t, b, s->group[g].window ? 0 : have);
         for (int64_t i = s->group[g].window ? first : have; i < end; i++)
-            table_set(b, i, *page++);
+            kv_page_own_put(t->pool, *page), table_set(b, i, *page++);
         b->first = first;
         b->end = end;
     }

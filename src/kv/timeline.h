@@ -9,6 +9,7 @@
 struct kv_table {
     struct kv_page **page; /* [cap] */
     uint8_t **at;          /* [cap]: page[i]->at, or NULL; ... */
+    uint8_t **own;         /* [cap]: page[i]->own, of a group with own parts; else NULL */
     /* [cap], of the group that a disk has: what kv_heads_take() said; else NULL */
     uint8_t **head;
     uint64_t moves;        /* ... as the pool's pages were then */

@@ -174,6 +174,53 @@ ingle_status session_runner_plan(const struct family *fam, const void *self,
     return s;
 }
 
+/* ---- pages on a card ---- */
+
+static void *own_take(void *arg, size_t n_bytes)
+{
+    return device_own_take(arg, n_bytes);
+}
+
+static void own_give(void *arg, void *own, size_t n_bytes)
+{
+    device_own_give(arg, own, n_bytes);
+}
+
+static void own_copy(void *arg, void *to, const void *from, size_t n_bytes)
+{
+    device_own_copy(arg, to, from, n_bytes);
+}
+
+static void own_read(void *arg, void *host, const void *own, size_t n_bytes)
+{
+    device_own_get(arg, host, own, n_bytes);
+}
+
+static void own_write(void *arg, void *own, const void *host, size_t n_bytes)
+{
+    device_own_put(arg, own, host, n_bytes);
+}
+
+/* Streams of the layers that are there; the drafter's are not.  What must stay is told once. */
+static void set_own(struct runner *r, const struct runner_options *o)
+{
+    struct kv_spec *s = &r->spec;
+    const char *told = NULL;
+    for (uint32_t i = 0; i < s->n_streams; i++) {
+        struct kv_stream *st = &s->stream[i];
+        if (st->layer < o->own_first || st->layer >= o->own_end ||
+            (s->n_own && st->group >= s->n_own))
+            continue;
+        const char *why = family_card_refuses(r->device, s, i);
+        st->own = !why;
+        if (why && !told)
+            report(r->sink, INGLE_REPORT_WARN, "fallback", "gpu",
+                   "keys and values of layer %u, and perhaps others, stay with the processor: %s",
+                   st->layer, told = why);
+    }
+    kv_spec_set_own(s);
+}
+
 static ingle_status open_store(struct runner *r, const struct runner_options *o, struct err *err)
 {
     const struct kv_store_options k = {.dir = o->store,
@@ -242,6 +289,8 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!s)
         s = plan(fam, self, info, d, &o, &r->spec, &r->drafter, &p, err);
     if (!s)
+        set_own(r, &o);
+    if (!s)
         s = device_arena_reserve(d, p.arena_bytes, err);
     if (!s) {
         const uint64_t budget =
@@ -249,6 +298,9 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
         s = kv_pool_create(&r->pool, &r->spec, budget, o.sink, err);
         if (!s)
             kv_pool_memory(r->pool, device_nodes(d), o.lock);
+        if (!s)
+            kv_pool_own(r->pool, &(struct kv_memory){d, own_take, own_give, own_copy, own_read,
+                                                     own_write});
     }
     if (!s && o.disk) {
         const struct kv_disk_options disk = {.dir = o.disk,

@@ -40,6 +40,7 @@ struct runner_options {
     int64_t max_rows;           /* rows of the largest step; 0: session_default_rows() */
     int64_t media_rows;         /* ... beside which it has those of a picture: so many at most */
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
+    int64_t own_first, own_end; /* layers whose pages lie on the device's card where they can */
     int64_t restore_every;      /* tokens between restore points; 0: 8192 */
     struct kv_types kv;         /* what keys and values are kept as */
     /* how rows of answers choose pages where nobody says; part 0: there are no shadow keys, so none

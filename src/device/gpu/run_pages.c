@@ -73,7 +73,7 @@ static const char *refuses_kv(struct device *d, const struct device_kv *kv)
 {
     if (d->numerics == DEVICE_FAST && d->kern.attend.recipe)
         return "the recipe of --numerics fast is the processor's";
-    if (!is_plain(kv->k_codec) || !is_plain(kv->v_codec) || kv->from_v)
+    if (!is_plain(kv->k_codec) || !is_plain(kv->v_codec))
         return "the card has no kernels for such keys and values";
     if (kv->k_width > ATTEND_MOST_WIDTH)
         return "the card's kernels have heads of at most 512";
