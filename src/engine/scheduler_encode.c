@@ -51,10 +51,11 @@ static int64_t n_needed(const struct ingle_request *r)
     return n;
 }
 
+/* done: of the one that is encoded; 0: none is begun, it is told in any case. */
 static void tell(struct ingle_scheduler *s, double done)
 {
     struct ingle_request *r = s->encoded;
-    if (!r || !r->o.encoding || (done < 1 && done < s->encode_told + TELL))
+    if (!r || !r->o.encoding || (done > 0 && done < s->encode_told + TELL))
         return;
     s->encode_told = done;
     const int64_t n = n_needed(r);
@@ -153,7 +154,7 @@ bool engine_encode_next(struct ingle_scheduler *s)
     if (!st) {
         r->usage.n_encoded++;
         s->encoded = r;
-        tell(s, 1);
+        tell(s, 0); /* it is among those that are done */
         s->encoded = NULL;
     } else if (st != INGLE_CANCEL) {
         engine_request_end(s, r, INGLE_FINISH_ERROR, &err);

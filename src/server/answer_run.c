@@ -87,7 +87,7 @@ static void on_encoding(void *arg, int64_t n_done, int64_t n_media, double part)
 {
     struct answer_part *p = arg;
     answer_lock(p->a);
-    const double encoded = (double)n_done + (part < 1 ? part : 0); /* whole ones are in n_done */
+    const double encoded = (double)n_done + part;
     p->n_encoding = num_max(p->n_encoding, n_media);
     p->encoded = encoded > p->encoded ? encoded : p->encoded;
     if (p->a->begun)

@@ -32,6 +32,7 @@ struct world {
     struct golden_model g;
     struct media media;
     char golden[128];
+    uint32_t sparse; /* of every session; 0: all keys are read */
 };
 
 static void open_world(struct world *w, size_t set, const struct golden_options *o)
@@ -160,12 +161,19 @@ static void same(const char *what, uint32_t seed, const float *a, const float *b
         fail_msg("seed %u: %s: other bits", seed, what);
 }
 
+static void open_session(struct world *w, struct session **s)
+{
+    struct err e;
+    GOLDEN_OK(session_create(s, w->g.runner, &e));
+    session_set_sparse(*s, w->sparse);
+}
+
 static float *fresh(struct world *w, const struct media_prompt *p, uint32_t *rng)
 {
     struct err e;
     struct session *s;
     float *out = mem_calloc((size_t)(p->n * w->g.info.n_vocab), sizeof *out);
-    GOLDEN_OK(session_create(&s, w->g.runner, &e));
+    open_session(w, &s);
     GOLDEN_OK(session_append_soft(s, p->token, p->n, p->soft, p->n_soft, &e));
     session_prompt(s, p->n);
     finish_prompt(w, s, 0, rng, out);
@@ -181,7 +189,7 @@ static void in_a_batch(struct world *w, uint32_t seed, uint32_t *rng, const stru
     struct session *s[4];
     const int64_t v = w->g.info.n_vocab;
     for (int i = 0; i < n; i++) {
-        GOLDEN_OK(session_create(&s[i], w->g.runner, &e));
+        open_session(w, &s[i]);
         GOLDEN_OK(session_append_soft(s[i], p[i].token, p[i].n, p[i].soft, p[i].n_soft, &e));
         session_prompt(s[i], p[i].n);
     }
@@ -251,8 +259,8 @@ static void one_seed(struct world *w, uint32_t seed)
         mem_free(cut);
     }
     in_a_batch(w, seed, &rng, p, want, N);
-    GOLDEN_OK(session_create(&a, w->g.runner, &e));
-    GOLDEN_OK(session_create(&b, w->g.runner, &e));
+    open_session(w, &a);
+    open_session(w, &b);
     goes_on(w, "first", seed, &rng, a, &p[0], want[0]);
     guess(w, &rng, a);
     GOLDEN_OK(session_fork(b, a, &e));
@@ -292,6 +300,32 @@ static void any_way_to_compute_it(void **state)
         (void)media_add(&w.media, 1, w.g.info.n_embd, 8, true);
         for (uint32_t i = 0; i < n_seeds; i++)
             one_seed(&w, first_seed + i);
+        close_world(&w);
+    }
+}
+
+/* Coded keys and values, and prompts that read the keys that matter. */
+static void other_ways_to_keep_and_read(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *kv;
+        int sparse; /* bits of eps */
+    } way[] = {{"full=q8_0,sliding=f16", 0}, {"q8r", 0}, {"n4r", 0}, {"q8r:n4r", 0},
+               {"f16", 2},                   {"f16", 4}, {"f16", 1}, {"q8r", 2}};
+    for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
+        struct world w;
+        const size_t set = i % N_GGUF;
+        open_world(&w, set, &(struct golden_options){.numerics = DEVICE_EXACT,
+                                                     .kv = way[i].kv,
+                                                     .max_rows = 64,
+                                                     .media_rows = 150,
+                                                     .n_ctx = 640,
+                                                     .restore_every = 128,
+                                                     .tree_bytes = 8 << 20});
+        w.sparse = way[i].sparse ? kv_sparse_of(way[i].sparse, 0) : 0;
+        (void)media_add(&w.media, 150, w.g.info.n_embd, 7, false);
+        one_seed(&w, 100 + (uint32_t)i);
         close_world(&w);
     }
 }
@@ -415,7 +449,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_reference),           cmocka_unit_test(any_way_to_compute_it),
         cmocka_unit_test(any_threads_and_kernels), cmocka_unit_test(names_decide),
-        cmocka_unit_test(without_vectors),
+        cmocka_unit_test(without_vectors),         cmocka_unit_test(other_ways_to_keep_and_read),
     };
     if (argc > 1)
         first_seed = (uint32_t)strtoul(argv[1], NULL, 10);

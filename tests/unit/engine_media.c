@@ -219,6 +219,10 @@ static void one_pixel(void **state)
 struct seen {
     atomic_int done;
     int n, encoding;
+    struct ingle_scheduler *cancels; /* not NULL: in the middle of the first encoder run */
+    struct ingle_request *request;
+    atomic_bool submitted;
+    double encoded; /* as it was told last */
     int32_t token[64];
     struct ingle_usage usage;
     enum ingle_finish why;
@@ -235,8 +239,14 @@ static int on_token(void *arg, int index, const struct ingle_drawn *t)
 static void on_encoding(void *arg, int64_t n_done, int64_t n_media, double part)
 {
     struct seen *s = arg;
-    assert_true(n_done <= n_media && part >= 0 && part <= 1);
+    assert_true(part >= 0 && (double)n_done + part <= (double)n_media);
+    assert_true((double)n_done + part >= s->encoded);
+    s->encoded = (double)n_done + part;
     s->encoding++;
+    while (s->cancels && !atomic_load(&s->submitted))
+        usleep(1000);
+    if (s->cancels && part > 0)
+        ingle_request_cancel(s->cancels, s->request);
 }
 
 static void on_end(void *arg, int index, enum ingle_finish why, const struct ingle_error *e)
@@ -361,6 +371,55 @@ static void many_at_once(void **state)
     }
 }
 
+/* A client that leaves while its picture is encoded: the run ends, and nothing is kept of it. */
+static void cancelled(void **state)
+{
+    (void)state;
+    struct world w;
+    struct ingle_error error;
+    struct ingle_scheduler *q;
+    struct ingle_span span[4];
+    struct seen text, gone, again;
+    struct ingle_scheduler_status st;
+    int64_t n;
+    open_world(&w, "vision_31b", "model-BF16.gguf",
+               (struct ingle_engine_options){.n_sessions = 3});
+    int32_t *ids = prompt(&w, 1, (const char *const[]){"b.jpg", "a.png"}, 2, span, &n);
+    OK(ingle_scheduler_open(&q, w.e, NULL, &error));
+    submit(q, &text, ids, 5, NULL, 0, 30);
+    const struct ingle_request_options o = {.prompt = ids,
+                                            .n_prompt = n,
+                                            .max_tokens = N,
+                                            .sampling = greedy,
+                                            .span = span,
+                                            .n_spans = 2,
+                                            .token = on_token,
+                                            .encoding = on_encoding,
+                                            .end = on_end,
+                                            .done = on_done,
+                                            .arg = &gone};
+    gone = (struct seen){.cancels = q};
+    OK(ingle_scheduler_submit(q, &o, &gone.request, NULL, &error));
+    atomic_store(&gone.submitted, true);
+    wait(&gone);
+    wait(&text);
+    assert_int_equal(gone.why, INGLE_FINISH_CANCEL);
+    assert_int_equal(gone.n, 0);
+    assert_int_equal(gone.usage.n_encoded, 0);
+    assert_int_equal(text.n, 30);
+    (void)ingle_scheduler_status(q, &st, NULL, 0);
+    assert_int_equal(st.media.n_encoded, 0);
+    submit(q, &again, ids, n, span, 2, N);
+    wait(&again);
+    assert_int_equal(again.why, INGLE_FINISH_LENGTH);
+    assert_int_equal(again.usage.n_encoded, 2);
+    ingle_scheduler_close(q);
+    for (int i = 0; i < 2; i++)
+        ingle_medium_close(span[i].medium);
+    mem_free(ids);
+    close_world(&w);
+}
+
 /* Restored from the store by another process's engine: neither encoder nor prefix. */
 static void after_a_restart(void **state)
 {
@@ -408,7 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_file_to_answer), cmocka_unit_test(encoded_once),
         cmocka_unit_test(one_pixel),           cmocka_unit_test(many_at_once),
-        cmocka_unit_test(after_a_restart),
+        cmocka_unit_test(cancelled),           cmocka_unit_test(after_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
