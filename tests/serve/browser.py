@@ -9,7 +9,8 @@ def available():
 
 
 class Browser:
-    def __init__(self, width=1200, height=800):
+    def __init__(self, width=1200, height=800, trace=False):
+        self.main = set()
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE,
                                        stderr=subprocess.DEVNULL, text=True)
         self.base = None
@@ -20,8 +21,12 @@ class Browser:
         options = {"binary": shutil.which("chromium"),
                    "args": ["--headless=new", "--no-sandbox", "--disable-gpu",
                             "--disable-dev-shm-usage", f"--window-size={width},{height}"]}
+        logs = {"browser": "ALL"}
+        if trace:
+            options["perfLoggingPrefs"] = {"enableNetwork": False, "enablePage": False, "traceCategories": "toplevel,devtools.timeline"}
+            logs["performance"] = "ALL"
         answer = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
-            "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}})
+            "goog:chromeOptions": options, "goog:loggingPrefs": logs}}})
         self.session = "/session/" + answer["sessionId"]
 
     def call(self, method, path, body=None):
@@ -77,6 +82,30 @@ class Browser:
         return [e["message"] for e in self.call("POST", self.session + "/se/log", {"type": "browser"})
                 if e["level"] == "SEVERE"]
 
+    def trace(self):
+        """The events since the last call."""
+        log = self.call("POST", self.session + "/se/log", {"type": "performance"})
+        messages = [json.loads(e["message"])["message"] for e in log]
+        return [m["params"] for m in messages if m["method"] == "Tracing.dataCollected"]
+
+    def begin_tasks(self):
+        """A log that is taken ends the trace, and the next one begins another: until one is empty."""
+        while len(self.trace()) > 100:
+            pass
+
+    def tasks(self):
+        """Milliseconds of processor time of the page's tasks since begin_tasks(), the longest first.  The load of the
+        machine is not in them.  Collection of garbage is left out: the browser chooses its time."""
+        events = self.trace()
+        thread = lambda e: (e["pid"], e["tid"])
+        self.main |= {thread(e) for e in events if e["name"] == "thread_name" and e["args"].get("name") == "CrRendererMain"}
+        used = lambda e: min(e.get("tdur", e["dur"]), e["dur"]) / 1000
+        mine = [e for e in events if e.get("ph") == "X" and thread(e) in self.main]
+        swept = [e for e in mine if e["name"] in ("MajorGC", "MinorGC")]
+        inside = lambda e, t: thread(e) == thread(t) and t["ts"] <= e["ts"] and e["ts"] + e["dur"] <= t["ts"] + t["dur"]
+        tasks = [e for e in mine if e["name"] == "ThreadControllerImpl::RunTask"]
+        return sorted((used(t) - sum(used(e) for e in swept if inside(e, t)) for t in tasks), reverse=True)
+
     def close(self):
         try:
             self.call("DELETE", self.session)
@@ -92,9 +121,9 @@ class Page:
     return window.ingle?.ready && ingle.isIdle() && !document.querySelector('#log').hasAttribute('aria-busy') && last
            && (last.querySelector('.error').textContent || last.querySelector('.stats').textContent || ' ')"""
 
-    def __init__(self, server, path="/", width=1200, height=800):
+    def __init__(self, server, path="/", width=1200, height=800, trace=False):
         self.url = f"http://127.0.0.1:{server.port}"
-        self.b = Browser(width, height)
+        self.b = Browser(width, height, trace)
         try:
             self.load(path)
         except BaseException:

@@ -11,10 +11,7 @@ import browser
 import client
 import media
 
-WATCH = """window.longest = 0; window.tasks = 0;
-new PerformanceObserver(l => { for (const e of l.getEntries()) { tasks++; longest = Math.max(longest, e.duration); } })
-    .observe({entryTypes: ['longtask']});"""
-FROZEN = 1500  # milliseconds: a machine with other work makes short tasks long; a page that freezes needs seconds
+LONGEST = 100  # ms of processor time of one task: asked are 50 on a quiet machine; a page that freezes needs seconds
 
 HOSTILE = {
     "backticks": "x" + "`" * 200000,
@@ -61,6 +58,30 @@ $\\htmlStyle{position:fixed}{x}$ $\\htmlClass{acts}{x}$ $$\\text{<img src=x oner
 <img src=x onerror=window.bad=1>
 ```
 <math><mtext><table><mglyph><style><img src=x onerror=window.bad=1>"""
+PIECES = 100
+ONCE = """window.finished = false;
+ingle.add({role: 'user', parent: null, content: 'x'});
+ingle.add({role: 'assistant', parent: ingle.chat.leaf, content: text});
+const log = document.getElementById('log');
+setTimeout(async () => {
+    ingle.show();
+    do await new Promise(r => setTimeout(r, 50)); while (!ingle.isIdle());
+    for (const part of [0, 0.5, 1]) { log.scrollTop = part * log.scrollHeight; await new Promise(r => setTimeout(r, 100)); }
+    window.finished = true;
+});"""
+STREAMED = """window.finished = false;
+window.real ??= window.fetch;
+window.fetch = async (url, options) => !/chat\\/completions$/.test(url) ? real(url, options) : new Response(new ReadableStream({async start(c) {
+    const n = Math.max(1, Math.ceil(text.length / %d));
+    for (let at = 0; at < text.length; at += n) {
+        const choice = {index: 0, delta: {content: text.slice(at, at + n)}, finish_reason: at + n < text.length ? null : 'stop'};
+        c.enqueue(new TextEncoder().encode('data: ' + JSON.stringify({choices: [choice]}) + '\\n\\n'));
+        await new Promise(r => setTimeout(r, 10));
+    }
+    c.close();
+    window.finished = true;
+}}), {headers: {'content-type': 'text/event-stream'}});
+setTimeout(() => ingle.ask('x'));""" % PIECES
 SHOW = "ingle.add({role: 'assistant', parent: arguments[1] ? null : ingle.chat.leaf, content: arguments[0]}); ingle.show()"
 
 
@@ -70,17 +91,34 @@ def shown(p, text):
 
 
 def hostile(p):
-    """Nothing freezes the page, nothing is lost, and it is the same however it arrives."""
-    p.run(WATCH)
+    """Nothing freezes the page, however it arrives: processor time of its tasks, at once, by scrolling and as a stream."""
     worst = {}
-    for name, text in HOSTILE.items():
-        p.run("longest = tasks = 0")
-        begun = time.monotonic()
-        shown(p, text)
-        worst[name] = p.run("return [Math.round(longest), tasks]") + [round(time.monotonic() - begun, 1)]
-        print(name, worst[name], flush=True)
-        assert worst[name][0] < FROZEN, (name, worst[name])
-    print("longest task in ms, tasks over 50 ms, seconds:", json.dumps(worst))
+    with browser.Page(p.server, trace=True) as q:
+        for name, text in HOSTILE.items():
+            q.run("window.text = arguments[0]; ingle.chat.leaf = null", text)
+            for how, script in (("at once", ONCE), ("streamed", STREAMED)):
+                q.b.begin_tasks()
+                q.run(script)
+                q.wait("return window.finished && ingle.isIdle()", seconds=120)
+                tasks = q.b.tasks()
+                worst[f"{name}, {how}"] = [round(tasks[0], 1), sum(t > 50 for t in tasks)]
+                assert tasks[0] < LONGEST, (name, how, tasks[:5])
+                print(f"{tasks[0]:7.1f} ms, {sum(tasks) / 1000:.1f} s in all: {name}, {how}", flush=True)
+    for name, (longest, many) in sorted(worst.items(), key=lambda w: -w[1][0])[:12]:
+        print(f"{longest:7.1f} ms, {many} above 50 ms: {name}")
+    assert sum(many for _, many in worst.values()) <= 5, "tasks above 50 ms"
+
+
+def once(p):
+    """The work: a finished block is shown once, however many pieces come after it."""
+    text = HOSTILE["answer"][:20000]
+    p.run("window.text = arguments[0]; window.placed = 0; const place = ingle.View.prototype.place; "
+          "ingle.View.prototype.place = function (i, ...a) { if (i + 1 < this.blocks.length) window.early = i; placed++; return place.call(this, i, ...a); }", text)
+    p.run(STREAMED)
+    p.wait("return window.finished && ingle.isIdle()", seconds=120)
+    blocks = p.run("return document.querySelectorAll('.message .block, .message .code').length")
+    assert p.run("return window.early") is None, "a finished block is shown again"
+    assert blocks > 100 and p.run("return placed") <= blocks + PIECES, (blocks, p.run("return placed"))
 
 
 def streaming(p):
@@ -290,6 +328,14 @@ def copying(p):
     p.b.click(".message .code button")
     p.wait("return copied.length === 3")
     assert p.run("return copied[2]") == code.rstrip("\n")
+    long = "some words of a line\n" * 5000
+    shown(p, long)  # a long text is edited in parts
+    p.run("[...document.querySelectorAll('.message:last-child .acts button')].find(b => b.textContent === 'Edit').click()")
+    p.wait("return document.querySelectorAll('.message textarea').length > 20 && !document.querySelector('.message .acts .main').disabled")
+    p.run("const t = document.querySelectorAll('.message textarea'); t[3].value = 'CHANGED ' + t[3].value; document.querySelector('.message .acts .main').click()")
+    p.wait("return document.querySelector('.versions')")
+    text = p.run("return ingle.chat.nodes.get(ingle.chat.leaf).content")
+    assert text.count("CHANGED") == 1 and text.replace("CHANGED ", "") == long.strip(), len(text)
 
 
 def settings(p):
@@ -308,6 +354,9 @@ def settings(p):
         assert want in said, (key, said)
     p.setting("temperature", "0.3")
     assert "which a field above sets" in p.setting("extra", '{"temperature": 1}')
+    p.setting("max_tokens", "9")
+    assert "'max_completion_tokens', which a field above sets" in p.setting("extra", '{"max_completion_tokens": 1}')
+    p.setting("max_tokens", "")
     assert p.run("return ingle.chat.settings") == {"temperature": "0.3"}, p.run("return ingle.chat.settings")
     p.setting("system", "You are short.")
     p.setting("top_k", "7", "all")
@@ -519,17 +568,16 @@ def full(p):
     p.run("""const put = IDBObjectStore.prototype.put; window.undo = () => { IDBObjectStore.prototype.put = put; };
              IDBObjectStore.prototype.put = () => { throw new DOMException('no room', 'QuotaExceededError'); }""")
     p.ask("Is there room?")
-    assert "no room left" in p.text("#status")[0] or p.answer() is not None
+    assert "no room left" in p.text("#status")[0], p.text("#status")
     p.run("undo()")
     p.ask("And now?")
     assert len(p.text(".message")) == 4
     p.load()
     p.run("""const c = ingle.chat; let parent = c.leaf;
              for (let i = 0; i < 5000; i++) parent = ingle.add({role: i % 2 ? 'assistant' : 'user', parent, content: 'message ' + i}).id;
-             const t = performance.now(); ingle.show(); window.took = performance.now() - t""")
+             ingle.show()""")
     p.wait("return document.querySelector('.earlier')?.innerText.includes('Show earlier messages')")
     assert p.run("return document.querySelectorAll('.message').length") == 60
-    assert p.run("return took") < FROZEN
     p.run("document.querySelector('.earlier').click()")
     p.wait("return document.querySelectorAll('.message').length === 360")
     p.b.call("POST", p.b.session + "/goog/cdp/execute", {"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {
@@ -580,6 +628,11 @@ def away(p):
             q.wait("return document.querySelector('.message:last-child .stats').innerText.includes('10 tokens')")
             q.wait_done()
             assert q.answer().startswith(kept[:40]) and len(q.answer()) > len(kept)
+            q.wait("return $('status').innerText === 'The answer is complete.'")
+        with client.Server(p.ingle, "-m", client.nano_v4(), "-c", "2048", "--port", str(s.port)):  # with another model
+            q.ask("Who are you?")
+            assert q.run("return [...document.querySelectorAll('.message.assistant .who')].at(-1).textContent") == "nano-v4-MXFP4", q.text(".message .who")
+            assert q.run("return document.querySelectorAll('.message.assistant .text')[0].textContent").startswith(kept[:40])
         s.close()
 
 
@@ -727,7 +780,7 @@ def cut(p):
     assert starts[0] == 1 and len(starts) >= 2 and 1 < starts[1] < 249, starts
 
 
-PARTS = [cut, copying, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, key, away, address, models, reading, markup, streaming, hostile]
+PARTS = [cut, copying, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, key, away, address, models, reading, markup, streaming, once, hostile]
 
 
 def main(ingle, names, folder):

@@ -80,9 +80,15 @@ export async function copyText(text, b) {
     let given = false;
     const give = e => { e.preventDefault(); e.stopPropagation(); e.clipboardData.setData('text/plain', text); given = true; };
     document.addEventListener('copy', give, true);
+    const some = el('span', {textContent: '.', className: 'hidden-text'}); // there is no event without a selection
+    b.after(some);
+    getSelection().selectAllChildren(some);
     done = document.execCommand('copy') && given;
     document.removeEventListener('copy', give, true);
-    if (!done) { // a browser that copies only what is selected
+    getSelection().removeAllRanges();
+    some.remove();
+    b.focus();
+    if (!done && text.length < 100000) { // a browser that copies only what is selected
       const t = el('textarea', {value: text, className: 'hidden-text'});
       (document.querySelector('dialog[open]') ?? document.body).append(t);
       t.select();

@@ -42,7 +42,7 @@ export function chip(f) {
   const body = el('pre', {tabIndex: 0});
   const d = el('details', {className: 'file'}, el('summary', {textContent: `${f.name} (${bytesText(f.text.length)})`, dir: 'auto'}), body);
   d.addEventListener('toggle', () => {
-    body.textContent = d.open ? f.text.slice(0, 20000) + (f.text.length > 20000 ? '\n…' : '') : '';
+    body.textContent = d.open ? f.text.slice(0, 8000) + (f.text.length > 8000 ? '\n…' : '') : '';
   });
   return d;
 }

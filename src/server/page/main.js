@@ -1,13 +1,13 @@
 // The page: the conversation on the screen, and what its buttons do.
 import {$, el, button, say, sayUndo, initUndo} from './dom.js';
 import {libraries, missing} from './build.js';
-import {openStore, keep, tell, oneChat, oneMessage, write} from './store.js';
+import {openStore, isLost, keep, tell, oneChat, oneMessage, write} from './store.js';
 import {newChat, meta, saveChat, saveNode, loadNodes, mend, path, families, lastLeaf, add, below} from './tree.js';
 import {settings, saveSettings, onNeedsKey, callJson} from './api.js';
 import {initModels, showMachine, chosen, contextOf, isRouter} from './models.js';
 import {initSettings, openSettings} from './settings.js';
 import {initFiles, attached, setFiles, addFiles, isReading, onFiles, onReads, withFiles} from './files.js';
-import {loadLibraries, View, job, discard, onSettled, isIdle, isPlain} from './render.js';
+import {loadLibraries, View, job, discard, pieceEnd, waits, onSettled, isIdle, isPlain} from './render.js';
 import {MessageView, initViews, atEnd, toEnd} from './view.js';
 import {answer, giveResults, stop, runOf, isEmpty, history, initAnswers, setTool, takeUp} from './answer.js';
 import * as list from './list.js';
@@ -138,12 +138,10 @@ async function submit() {
 
 function edit(view) {
   if (busy()) return;
-  const n = view.node, mine = n.role === 'user';
-  const field = el('textarea', {value: n.content, dir: 'auto'});
-  field.setAttribute('aria-label', mine ? 'Edit the question' : 'Edit the answer');
+  const n = view.node, mine = n.role === 'user', fields = [];
   const leave = () => { views.delete(n.id); view.drop(); stick = false; showMessages(); input.focus(); };
   const send = () => {
-    const text = field.value.trim();
+    const text = fields.map(f => f.value).join('').trim();
     if (!text && !(mine && n.files?.length)) return;
     if (mine) ask(text, n.files ?? [], n.parent);
     else {
@@ -154,13 +152,39 @@ function edit(view) {
     }
     input.focus();
   };
-  field.onkeydown = e => {
+  const keys = e => {
     if (e.key === 'Escape') { e.stopPropagation(); leave(); }
-    if (e.key === 'Enter' && mine && !e.shiftKey && !e.isComposing && !coarse()) { e.preventDefault(); send(); }
+    if (e.key === 'Enter' && mine && !e.shiftKey && !e.isComposing && !coarse() && !keepButton.disabled) { e.preventDefault(); send(); }
   };
-  view.root.replaceChildren(view.who, field, el('div', {className: 'acts'},
-    button(mine ? 'Send as a new version' : 'Keep as a new version', send, {className: 'main'}), button('Cancel', leave, {className: ''})));
-  field.focus();
+  const keepButton = button(mine ? 'Send as a new version' : 'Keep as a new version', send, {className: 'main'});
+  const acts = el('div', {className: 'acts'}, keepButton, button('Cancel', leave, {className: ''}));
+  for (const e of view.root.children) if (e !== view.who) e.className = 'leaving'; // cheaper than to take it away at once
+  view.root.append(acts);
+  editFields(n.content, fields, mine ? 'Edit the question' : 'Edit the answer', acts, keepButton, keys);
+}
+
+// One field, and several of a text that is too long for one: the browser lays out a field as a whole.
+function editFields(text, fields, label, acts, keepButton, keys) {
+  const long = text.length > 6000;
+  keepButton.disabled = long;
+  let at = 0;
+  const more = () => {
+    if (!acts.isConnected) return;
+    const end = long ? pieceEnd(text, at, 2000) : text.length, field = el('textarea', {dir: 'auto', onkeydown: keys});
+    field.value = text.slice(at, end);
+    field.setAttribute('aria-label', long ? `${label}, part ${fields.length + 1}` : label);
+    fields.push(field);
+    if (long) {
+      const box = el('div', {className: 'big'}, field);
+      if (at) waits(box);
+      acts.before(box);
+    } else acts.before(field);
+    if (!at) field.focus();
+    at = end;
+    keepButton.disabled = at < text.length;
+    if (at < text.length) job(more);
+  };
+  more();
 }
 
 const actions = {
@@ -291,7 +315,7 @@ async function heard(what) {
       mend(c);
       c.leaf = lastLeaf(c, c.leaf);
     }
-    if (c === chat && !document.querySelector('.message > textarea')) showMessages();
+    if (c === chat && !document.querySelector('.message > textarea, .message > .big > textarea')) showMessages();
   }
   list.showList();
 }
@@ -443,7 +467,7 @@ async function start() {
   onFiles(measureSoon);
   initViews(actions);
   initSettings(saveChatIfKept);
-  initAnswers({changed, paint, say: (text, c) => { if (c === chat) say(text); }});
+  initAnswers({changed, paint, say: (text, c) => { if (c === chat && !isLost()) say(text); }}); // that something is not kept stays on the screen
   initModels(() => chat, measureSoon, id => {
     chat.model = id;
     saveChatIfKept(chat);

@@ -4,7 +4,8 @@ import {libraries} from './build.js';
 import {el, button, copyText, rest} from './dom.js';
 
 const SLICE = 8;        // milliseconds at a time
-const PATIENCE = 1500;  // milliseconds that the worker may take for a block
+const PATIENCE = 4000;  // milliseconds that the worker may take for a block, on a busy machine, too
+const START = 30000;    // and to begin: it reads the libraries
 const PART_LINES = 40, PART_WEIGHT = 400; // what is laid out together; a weight is about that of so many elements
 const CHAPTER = 30;     // parts that are out of sight together
 const DENSE = 8;        // weight of a line, from which on a part waits for its turn to be laid out
@@ -94,7 +95,7 @@ function gaveUp() {
   for (const other of views.values()) if (other !== v && !other.done) other.restart();
   if (v) {
     v.bad.push(v.at);
-    if (v.bad.length > 20) v.plain = true;
+    if (v.bad.length > 8) v.plain = true;
     v.restart();
   }
   next();
@@ -103,7 +104,7 @@ function gaveUp() {
 function heard(m) {
   const v = views.get(m.number);
   if (!m.ops) {
-    if (v) v.at = m.at;
+    if (v && m.at !== undefined) v.at = m.at;
     clearTimeout(watch);
     watch = setTimeout(gaveUp, PATIENCE);
     return;
@@ -119,9 +120,10 @@ function next() {
   const v = waiting.shift();
   v.queued = false;
   if (!views.has(v.number)) { next(); return; }
-  if (!worker) startWorker();
+  const starts = !worker;
+  if (starts) startWorker();
   asked = v;
-  watch = setTimeout(gaveUp, PATIENCE);
+  watch = setTimeout(gaveUp, starts ? START : PATIENCE);
   if (!v.begun) worker.postMessage({begin: v.number, bad: v.bad, links: v.links});
   v.begun = true;
   const text = v.text.slice(v.sent, v.sent + 65536);
@@ -187,6 +189,9 @@ function layOut(node) {
   full = true;
 }
 
+// The same for what always waits: one part a frame.
+export const waits = node => mayWait({dense: FREE}, node, 8, 1000);
+
 // owner: what the part belongs to; seen: the part is on the screen already.
 function mayWait(owner, node, lines, weight, seen = false) {
   node.style.containIntrinsicSize = `auto ${Math.max(1.6, 1.6 * Math.ceil(lines))}em`;
@@ -212,8 +217,7 @@ function weightOf(text) {
 }
 
 // Where a piece ends: at the end of a line, else of a word.
-function pieceEnd(text, at) {
-  let size = PIECE;
+export function pieceEnd(text, at, size = PIECE) {
   while (size > 64 && weightOf(text.slice(at, at + size)) > PIECE_WEIGHT) size >>= 1;
   const end = Math.min(text.length, at + size);
   if (end === text.length) return end;

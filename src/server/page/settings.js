@@ -39,6 +39,10 @@ const KEYS = new Map(FIELDS.filter(f => f.length > 1).map(f => [f[0], f]));
 // Members that the page itself writes.
 const OWN = ['messages', 'model', 'stream', 'stream_options', 'return_progress', 'timings_per_token', 'resumable', 'n', 'prompt', 'input'];
 
+// Other names of what fields set.
+const SAME = {max_completion_tokens: 'max_tokens', n_predict: 'max_tokens', reasoning_effort: 'thinking', chat_template_kwargs: 'thinking', enable_thinking: 'thinking',
+  typical: 'typical_p', typ_p: 'typical_p', repetition_penalty: 'repeat_penalty', functions: 'tools'};
+
 let scope = 'chat';
 let chat = null;
 let save = () => {};
@@ -65,7 +69,8 @@ export function wrong(key, text) {
     if (!value || typeof value !== 'object' || Array.isArray(value)) return 'Further JSON is no object: { ... }.';
     for (const name of Object.keys(value)) {
       if (OWN.includes(name)) return `Further JSON names '${name}', which the page sets itself.`;
-      if (name === 'chat_template_kwargs' || name === 'reasoning_effort' ? values(chat).thinking : KEYS.has(name) && values(chat)[name])
+      const field = SAME[name] ?? name;
+      if (KEYS.has(field) && values(chat)[field])
         return `Further JSON names '${name}', which a field above sets, too.`;
     }
   }

@@ -3,7 +3,7 @@
 //
 // A conversation: {id, title, named, pinned, order, model, settings, leaf}.
 // A message: {id, chat, parent, seq, role, content, reasoning, files, calls, call, model, error, stats, run}.
-import {newId} from './dom.js';
+import {newId, rest} from './dom.js';
 
 let db = null;
 let why = '';                       // why nothing is kept
@@ -11,6 +11,7 @@ const memory = {chats: new Map(), messages: new Map()};
 const channel = 'BroadcastChannel' in self ? new BroadcastChannel('ingle') : null;
 let heard = () => {};
 let failed = () => {};
+let lost = false;                   // the last write was not kept
 
 const wait = request => new Promise((done, fail) => {
   request.onsuccess = () => done(request.result);
@@ -46,6 +47,7 @@ export async function openStore(onHear, onFail) {
 }
 
 export const tell = what => channel?.postMessage(what);
+export const isLost = () => lost;
 export const isKept = () => !!db;
 
 const SLICE = 8; // milliseconds of work without a rest
@@ -76,7 +78,9 @@ export async function write(list) {
     });
     put(t, list, 0);
     await ended;
+    lost = false;
   } catch (e) {
+    lost = true;
     failed(e?.name === 'QuotaExceededError'
       ? 'This browser has no room left: what is new is not kept. Export it, or delete conversations.'
       : `The browser could not keep this (${e?.message ?? e}): export what you need.`);
@@ -102,25 +106,26 @@ export async function allChats() {
   return list.filter(isChat);
 }
 
-// Calls fn with the messages of those keys; each comes by itself, as one of them may be large.  fn returns false to stop.
-async function oneByOne(keysOf, fn) {
-  const store = db.transaction('messages').objectStore('messages'), keys = await wait(keysOf(store));
-  for (let at = 0; at < keys.length; at += 64) {
-    const batch = keys.slice(at, at + 64), store = db.transaction('messages').objectStore('messages');
-    let go = true;
-    await Promise.all(batch.map(async key => {
-      const m = await wait(store.get(key));
-      if (go && isMessage(m)) go = fn(m) !== false;
-    }));
-    if (!go) return null;
+// Calls fn with the messages of those keys; each comes by itself, as one of them may be large.  They are asked for many at
+// a time: on a busy machine each answer of the browser's store takes long.  fn returns false to stop.
+async function oneByOne(keysOf, fn, together = 250) {
+  const keys = await wait(keysOf(db.transaction('messages').objectStore('messages')));
+  let asked = [], go = true;
+  for (let at = 0; go && at < keys.length; at += 100) {
+    const store = db.transaction('messages').objectStore('messages');
+    for (const key of keys.slice(at, at + 100)) asked.push(wait(store.get(key)).then(m => { if (go && isMessage(m)) go = fn(m) !== false; }));
+    if (asked.length < together) { await rest(); continue; }
+    await Promise.all(asked);
+    asked = [];
   }
-  return keys;
+  await Promise.all(asked);
+  return go ? keys : null;
 }
 
 export async function messagesOf(chat) {
   if (!db) return [...memory.messages.values()].filter(m => m.chat === chat);
   const out = [];
-  await oneByOne(store => store.index('chat').getAllKeys(chat), m => { out.push(m); });
+  await oneByOne(store => store.index('chat').getAllKeys(chat), m => { out.push(m); }, Infinity);
   return out;
 }
 

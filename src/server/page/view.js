@@ -108,7 +108,7 @@ export class MessageView {
     this.calls.replaceChildren(...list.map((c, i) => {
       let args = c.arguments;
       if (args.length < 20000) try { args = JSON.stringify(JSON.parse(args), null, 2); } catch { /* as it came */ }
-      const pre = el('pre', {tabIndex: 0, dir: 'ltr', textContent: args.slice(0, 20000)});
+      const pre = el('pre', {tabIndex: 0, dir: 'ltr', textContent: args.slice(0, 8000) + (args.length > 8000 ? '\n…' : '')});
       pre.setAttribute('role', 'group');
       pre.setAttribute('aria-label', `Arguments of ${c.name}`);
       const box = el('div', {className: 'call'}, el('p', {className: 'who', textContent: `Call of ${c.name}`}), pre);
