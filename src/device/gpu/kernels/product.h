@@ -3,8 +3,9 @@
  * has it: weights as kern_pack() lays them out, prepared activations, the same slices and bits.
  *
  * Kernels product_CODE_ROWS, CODE of kern/code.h in lower case, take ROWS of 1 to 3 rows through
- * a band of 64 outputs at a time by dot instructions, and any number of rows in turns;
- * embed_CODE writes rows of the matrix as floats.
+ * a band of 64 outputs at a time by dot instructions, and any number of rows in turns; many_CODE
+ * takes 32 rows at a time by matrix instructions, codes that are not floats only; embed_CODE writes
+ * rows of the matrix as floats.
  */
 #ifndef INGLE_DEVICE_GPU_KERNELS_PRODUCT_H
 #define INGLE_DEVICE_GPU_KERNELS_PRODUCT_H
@@ -15,7 +16,11 @@ enum {
     PRODUCT_THREADS = 256,
     PRODUCT_BAND = 64,          /* outputs: KERN_BAND panels */
     PRODUCT_SHARED = 48 * 1024, /* bytes at most */
-    PRODUCT_TURNS = 65535       /* of grid.y */
+    PRODUCT_TURNS = 65535,      /* of grid.y */
+    MANY_ROWS = 32,             /* at a time */
+    MANY_TILES = 4,             /* of 8 rows */
+    MANY_THREADS = 128,
+    MANY_FROM = 4               /* rows: fewer are not faster by matrix instructions */
 };
 
 /* One matrix, or a stack with rows for each. */
@@ -55,6 +60,12 @@ static inline struct gpu_grid product_grid(const struct product_args *a, int32_t
     const int64_t turns = gpu_parts(a->n, rows);
     return gpu_grid_of(a->n_bands, turns < PRODUCT_TURNS ? turns : PRODUCT_TURNS,
                        a->first ? a->n_stack : 1);
+}
+
+/* Of many_CODE; parts is not read. */
+static inline struct gpu_grid many_grid(const struct product_args *a)
+{
+    return product_grid(a, MANY_ROWS);
 }
 
 /* Rows tokens[i] of one matrix, times scale: a block of 128 threads a row of y. */
