@@ -428,6 +428,8 @@ const char *cli_depths_name(const struct cli_depths *d);
 
 /* bench_shorten.c: prompts that --prompt-drafter shortens beside whole ones, by --depth. */
 int cli_bench_shorten(struct cli *c);
+/* bench_media.c: the encoders, for --image and --audio. */
+int cli_bench_media(struct cli *c);
 
 /* sparse.c: prompts computed in the way `how` beside the way `against`, by --depth. */
 int cli_sparse_beside(struct cli *c, const char *how, const char *against);

@@ -95,6 +95,9 @@ class Commands(unittest.TestCase):
             self.assertNotEqual(between["nll"], value("--text", marked, "--image", f"{at}/b.jpg", "--audio", f"{at}/s0.wav")["nll"])
             self.refuses("eval", *sees, "--text", marked, "--image", f"{at}/a.png", says=["markers", "1 media"])
             self.refuses("eval", *sees, "--text", text, "-c", "64", "--image", f"{at}/a.png", says=["1 pictures", "64"])
+            r = list(map(json.loads, self.ok(run("bench", *sees, "--json", "-r", "2", "--image", f"{at}/a.png", "--audio", f"{at}/s0.wav")).stdout.splitlines()))
+            self.assertEqual([(x["test"], x["soft_tokens"], x["rounds"]) for x in r], [("encode", 63, 2), ("encode", 35, 2)])
+            self.refuses("bench", *sees, "--image", "none.png", says=["none.png"])
             self.refuses("eval", *sees, "--tokens", text, "--image", f"{at}/a.png", code=2, says=["--text"])
             with open(lines, "w") as f:
                 for part in {"type": "image", "path": f"{at}/a.png"}, {"type": "image_url", "image_url": {"url": url}}:
