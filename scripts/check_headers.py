@@ -23,6 +23,8 @@ for top in ("src", "include"):
         name = p.relative_to(ROOT / top).as_posix()
         if name.startswith("kern/x86/") and "#ifndef INGLE_" not in p.read_text():
             continue  # a body that kernels include with their macros set
+        if name.startswith("device/gpu/kernels/") and "GPU_DEV" in p.read_text():
+            continue  # for the compiler of a card's programs
         jobs.append((name, "gcc", "c11", "c"))
         if top == "include":
             jobs.append((name, "clang++-14", "c++17", "c++"))
