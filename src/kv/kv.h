@@ -262,6 +262,7 @@ MUST_CHECK bool kv_branch_bytes(const struct kv_spec *s, uint64_t *out);
 /* ---- the pool: pages with a budget ---- */
 
 struct kv_pool;
+struct kv_timeline;
 struct kv_tree;
 
 /* spec and sink are borrowed until kv_pool_free().  Pages are taken from the system when
@@ -283,11 +284,16 @@ struct kv_memory {
     void *(*take)(void *arg, size_t n_bytes); /* NULL: it has no more */
     void (*give)(void *arg, void *own, size_t n_bytes);
     void (*copy)(void *arg, void *to, const void *from, size_t n_bytes); /* own to own */
-    void (*read)(void *arg, void *host, const void *own, size_t n_bytes);
+    bool (*read)(void *arg, void *host, const void *own, size_t n_bytes); /* false: it is lost */
     void (*write)(void *arg, void *own, const void *host, size_t n_bytes);
 };
 /* Before the first page is taken, if a group has own parts; copied. */
 void kv_pool_own(struct kv_pool *p, const struct kv_memory *m);
+/* What is own is lost, of all pages; from now on no page has such a part (the spec's streams are
+ * own no more).  Timelines of before are lost until they are cleared: nothing of them is put into
+ * trees, stores and files. */
+void kv_pool_lose_own(struct kv_pool *p);
+bool kv_timeline_is_lost(const struct kv_timeline *t);
 /* All timelines and the tree must be gone. */
 void kv_pool_free(struct kv_pool *p);
 

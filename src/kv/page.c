@@ -74,6 +74,11 @@ void kv_pool_own(struct kv_pool *p, const struct kv_memory *m)
     p->memory = *m;
 }
 
+void kv_pool_lose_own(struct kv_pool *p)
+{
+    p->own_lost = true;
+}
+
 void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool lock)
 {
     p->nodes = nodes;
@@ -257,22 +262,24 @@ size_t kv_page_bytes(const struct kv_page *pg)
     return pg->slab->n_bytes / (size_t)pg->slab->n_pages;
 }
 
-void kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg)
+bool kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg)
 {
     const uint32_t group = pg->slab->group;
-    for (uint32_t i = 0; i < p->spec->n_streams && pg->own && !pg->fetched; i++) {
+    for (uint32_t i = 0; i < p->spec->n_streams && pg->own && !pg->fetched && !p->own_lost; i++) {
         const struct kv_stream *s = &p->spec->stream[i];
-        if (s->own && s->group == group)
-            p->memory.read(p->memory.arg, pg->at + s->at, pg->own + kv_stream_at(p->spec, s),
-                           s->n_bytes);
+        if (s->own && s->group == group &&
+            !p->memory.read(p->memory.arg, pg->at + s->at, pg->own + kv_stream_at(p->spec, s),
+                            s->n_bytes))
+            return false;
     }
     pg->fetched = true;
+    return true;
 }
 
 void kv_page_own_put(const struct kv_pool *p, struct kv_page *pg)
 {
     const uint32_t group = pg->slab->group;
-    for (uint32_t i = 0; i < p->spec->n_streams && pg->own; i++) {
+    for (uint32_t i = 0; i < p->spec->n_streams && pg->own && !p->own_lost; i++) {
         const struct kv_stream *s = &p->spec->stream[i];
         if (s->own && s->group == group)
             p->memory.write(p->memory.arg, pg->own + kv_stream_at(p->spec, s), pg->at + s->at,
@@ -283,7 +290,7 @@ void kv_page_own_put(const struct kv_pool *p, struct kv_page *pg)
 
 void kv_page_own_copy(const struct kv_pool *p, const struct kv_page *pg, struct kv_page *to)
 {
-    if (to->own)
+    if (to->own && pg->own && !p->own_lost)
         p->memory.copy(p->memory.arg, to->own, pg->own,
                        p->spec->group[to->slab->group].own_bytes);
 }

@@ -59,6 +59,7 @@ struct kv_pool {
     uint64_t spared_bytes; /* with a disk: of cached_bytes so many stay while pages can go there */
     struct kv_media *media; /* owned */
     struct kv_memory memory; /* of own parts */
+    bool own_lost;
     uint64_t moves;       /* pages that have come to memory or left it */
 };
 
@@ -84,7 +85,8 @@ void kv_page_keep(struct kv_pool *p, struct kv_page *pg);
 void kv_page_unkeep(struct kv_pool *p, struct kv_page *pg);
 
 /* What is own of it: to its part in the host's memory, from there, and to another page. */
-void kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg);
+/* False: it is lost. */
+bool kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg);
 void kv_page_own_put(const struct kv_pool *p, struct kv_page *pg);
 void kv_page_own_copy(const struct kv_pool *p, const struct kv_page *pg, struct kv_page *to);
 

@@ -764,7 +764,7 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     if (n_tokens != from->length)
         return err_set(err, INGLE_ARG, "a restore point of %lld tokens of a timeline of %lld",
                        (long long)n_tokens, (long long)from->length);
-    if (!n_tokens)
+    if (!n_tokens || kv_timeline_is_lost(from))
         return INGLE_OK;
     struct kv_point *p = tree_equal(t, scope, tokens, n_tokens);
     if (p) {

@@ -557,7 +557,7 @@ static ingle_status fetch_page(void *arg, uint64_t i, void *to, struct err *err)
     return kv_disk_copy(j->store->pool, j->pg[i], to, err);
 }
 
-/* The pages of the file, kept.  False: out of memory. */
+/* The pages of the file, kept.  False: out of memory, or what is own of one is lost. */
 static bool job_pages(struct kv_job *j, const struct kv_spec *spec, const struct kv_timeline *t)
 {
     struct kv_file_header *h = &j->out.head;
@@ -574,7 +574,8 @@ static bool job_pages(struct kv_job *j, const struct kv_spec *spec, const struct
              i < num_div_up(h->length, KV_PAGE); i++, k++) {
             j->pg[k] = t->table[g].page[i];
             kv_page_keep(j->store->pool, j->pg[k]);
-            kv_page_own_fetch(j->store->pool, j->pg[k]);
+            if (!kv_page_own_fetch(j->store->pool, j->pg[k]))
+                return false;
             page[k] = j->pg[k]->at;
             bytes[k] = spec->group[g].page_bytes;
         }
@@ -670,6 +671,8 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, struct kv_sco
 {
     struct kv_entry e;
     (void)kv_store_poll(s);
+    if (kv_timeline_is_lost(t))
+        return true;
     pthread_mutex_lock(&s->lock);
     while (!s->scanned)
         pthread_cond_wait(&s->news, &s->lock);

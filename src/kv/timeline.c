@@ -17,6 +17,7 @@ ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_pool *p, int
     if (!t)
         goto nomem;
     t->pool = p;
+    t->after_loss = p->own_lost;
     t->max_tokens = max_tokens;
     t->cap = num_div_up(max_tokens, KV_PAGE);
     p->n_timelines++;
@@ -187,6 +188,12 @@ void kv_timeline_clear(struct kv_timeline *t)
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
         table_cut(t, &t->table[g], 0);
     t->length = t->ready = t->from = 0;
+    t->after_loss = t->pool->own_lost;
+}
+
+bool kv_timeline_is_lost(const struct kv_timeline *t)
+{
+    return t->pool->own_lost && !t->after_loss && t->length;
 }
 
 /* The partly filled page, if somebody else has it too, or it is on disk alone. */
@@ -423,6 +430,7 @@ ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline 
     }
     dst->length = dst->ready = src->length;
     dst->from = src->from;
+    dst->after_loss = src->after_loss;
     kv_timeline_set_gaps(dst, src->gaps);
     return INGLE_OK;
 }
@@ -456,6 +464,7 @@ bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *src, int64_t 
     if (there) {
         dst->length = dst->ready = length;
         dst->from = num_min(src->from, length);
+        dst->after_loss = src->after_loss;
     }
     return there;
 }
@@ -474,6 +483,7 @@ void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
         b->first = first;
         b->end = end;
     }
+    t->after_loss = t->after_loss || (!have && t->pool->own_lost);
     t->length = t->ready = length;
     t->from = lacks ? length : num_min(t->from, have * KV_PAGE);
     timeline_complete(t, 0, length);

@@ -337,6 +337,7 @@ ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t
     const struct drafter *drafter = &r->drafter;
     struct err full;
     BUG_IF(!drafter->draft || r->depth >= SESSION_LANES);
+    session_lose_own(r);
     for (int64_t i = 0; i < n; i++)
         item[i].n = 0;
     for (int64_t i = 0; i < n;) {

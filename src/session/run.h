@@ -71,6 +71,7 @@ struct runner {
     struct lane lane[SESSION_LANES];
     int depth;                   /* steps that run: the next one has lane[depth] */
     bool card_lost;              /* a step has begun anew since */
+    bool own;                    /* a part of the pages lies on the card */
     size_t logits_bytes;         /* of a lane */
     size_t held_bytes;           /* of the arena: what operations of a step leave for each other */
     struct device_between *between; /* for steps that none is suspended for; or NULL */
@@ -229,6 +230,8 @@ void session_deferred_commit(const struct session *s, int64_t at, int64_t n);
 void session_device_begin(struct runner *r, struct device_suspended *first,
                           const atomic_bool *cancel);
 ingle_status session_device_end(struct runner *r, struct device_suspended *first, struct err *err);
+/* If the card that a part of the pages lies on was lost: they are the host's from now on. */
+void session_lose_own(struct runner *r);
 /* Whether what ended with s is to be done again, because the card was lost in it. */
 bool session_card_gone(struct runner *r, ingle_status s);
 

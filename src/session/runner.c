@@ -191,9 +191,10 @@ static void own_copy(void *arg, void *to, const void *from, size_t n_bytes)
     device_own_copy(arg, to, from, n_bytes);
 }
 
-static void own_read(void *arg, void *host, const void *own, size_t n_bytes)
+static bool own_read(void *arg, void *host, const void *own, size_t n_bytes)
 {
     device_own_get(arg, host, own, n_bytes);
+    return !device_card_lost(arg);
 }
 
 static void own_write(void *arg, void *own, const void *host, size_t n_bytes)
@@ -213,6 +214,7 @@ static void set_own(struct runner *r, const struct runner_options *o)
             continue;
         const char *why = family_card_refuses(r->device, s, i);
         st->own = !why;
+        r->own = r->own || st->own;
         if (why && !told)
             report(r->sink, INGLE_REPORT_WARN, "fallback", "gpu",
                    "keys and values of layer %u, and perhaps others, stay with the processor: %s",
@@ -511,6 +513,18 @@ ingle_status session_device_end(struct runner *r, struct device_suspended *first
         device_set_between(r->device, NULL);
     }
     return s;
+}
+
+void session_lose_own(struct runner *r)
+{
+    if (!r->own || !device_card_lost(r->device))
+        return;
+    r->own = false;
+    for (uint32_t i = 0; i < r->spec.n_streams; i++)
+        r->spec.stream[i].own = false;
+    kv_spec_set_own(&r->spec);
+    kv_pool_lose_own(r->pool);
+    session_runner_clear_tree(r);
 }
 
 bool session_card_gone(struct runner *r, ingle_status s)

@@ -838,12 +838,37 @@ static void forget_damaged(struct runner *r, const struct session_work *work, in
     session_runner_clear_tree(r);
 }
 
+/* The card that a part of its pages lay on was lost: they are computed anew, by the processor. */
+static ingle_status renew(struct session *s, const atomic_bool *cancel, struct err *err)
+{
+    const int64_t length = session_length(s);
+    session_park(s);
+    while (session_length(s) < length) {
+        struct session_work w = {.s = s, .max_tokens = length - session_length(s)};
+        w.want = FAMILY_LOGITS_NONE;
+        const ingle_status st = session_step(s->r, &w, 1, cancel, err);
+        if (st)
+            return st;
+        if (!w.n_done)
+            return err_set(err, INGLE_LIMIT, "no room to compute %lld tokens anew",
+                           (long long)length);
+    }
+    return INGLE_OK;
+}
+
 ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
                           const atomic_bool *cancel, struct err *err)
 {
     struct built b;
     struct kv_disk_counts before;
     BUG_IF(r->depth >= SESSION_LANES);
+    session_lose_own(r);
+    for (int64_t i = 0; i < n; i++) {
+        const ingle_status st =
+            kv_timeline_is_lost(work[i].s->timeline) ? renew(work[i].s, cancel, err) : INGLE_OK;
+        if (st)
+            return st;
+    }
     struct lane *l = &r->lane[r->depth];
     kv_disk_count(r->pool, &before);
     ingle_status s = build(r, work, n, &b, err);
@@ -861,7 +886,15 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
                                      .mirror = l->mirror,
                                      .n_mirrors = b.n_mirrors};
     s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
-    if (session_card_gone(r, s)) /* on the processor now */
+    const bool gone = session_card_gone(r, s);
+    if (gone && r->own) { /* with its pages */
+        r->depth--;
+        for (int64_t i = 0; i < b.n_spans; i++)
+            if (l->branch[i])
+                session_branch_clear(l->branch[i]);
+        return session_step(r, work, n, cancel, err);
+    }
+    if (gone) /* on the processor now */
         s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
     for (int64_t i = 0; !s && i < b.n_spans; i++)
