@@ -18,3 +18,18 @@ if(Python3_Interpreter_FOUND AND NOT INGLE_FUZZ)
     --ingle ingle-emu --small --no-sanitizer WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
   set_property(TEST gpu_card PROPERTY LABELS gpu)
 endif()
+
+# A driver's library on the emulator, which the product itself runs on.
+foreach(kind fake lacks)
+  add_library(gpu_${kind} SHARED tests/gpu/fake_cuda.c)
+  target_link_libraries(gpu_${kind} PRIVATE gpu_emu)
+  target_compile_options(gpu_${kind} PRIVATE -Wno-missing-prototypes)
+  set_target_properties(gpu_${kind} PROPERTIES OUTPUT_NAME cuda SOVERSION 1 LIBRARY_OUTPUT_DIRECTORY fake_cuda)
+endforeach()
+target_compile_definitions(gpu_lacks PRIVATE FAKE_LACKS)
+set_target_properties(gpu_lacks PROPERTIES LIBRARY_OUTPUT_DIRECTORY fake_cuda/lacks)
+if(Python3_Interpreter_FOUND AND NOT INGLE_FUZZ)
+  add_test(NAME gpu_command COMMAND ${Python3_EXECUTABLE} tests/gpu/command.py $<TARGET_FILE:ingle> $<TARGET_FILE:ingle-emu>
+           ${CMAKE_BINARY_DIR}/fake_cuda WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+  set_tests_properties(gpu_command PROPERTIES TIMEOUT 600 LABELS cli)
+endif()

@@ -81,7 +81,7 @@ struct device_gpu {
     void *choice_arg;
     bool stood_in[DEVICE_OPS]; /* reported */
     uint32_t stays; /* the same of codes of weights that the card cannot compute with */
-    bool is_full;   /* the same of its memory */
+    bool is_full, no_arena; /* the same of its memory, for matrices and for scratch */
     struct gpu_module *module[GPU_MODULES];
     bool module_tried[GPU_MODULES];
     struct gpu_function *kernel[GPU_KERNELS];

@@ -361,9 +361,10 @@ ingle_status device_gpu_arena(struct device *d, size_t n_bytes, struct err *err)
     g->arena.card = NULL;
     if (!region_open(d, &r, n_bytes, pieces, true))
         return err_set(err, INGLE_NOMEM, "no %zu bytes of scratch for a step", n_bytes);
-    if (!r.card && !g->lost)
+    if (!r.card && !g->lost && !g->no_arena)
         report(d->sink, INGLE_REPORT_WARN, "fallback", g->info.name,
                "no %zu bytes of the card's memory for scratch: the processor computes", n_bytes);
+    g->no_arena = !r.card;
     if (g->arena.host)
         region_close(d, &g->arena);
     g->arena = r;

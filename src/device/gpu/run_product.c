@@ -30,7 +30,9 @@ static const struct code codes[] = {
     CODE(MXFP4, false, mxfp4) CODE(NVFP4, false, nvfp4) CODE(Q1_0, false, q1_0)
     CODE(Q2_0, false, q2_0) CODE(Q2_K, false, q2_k) CODE(Q3_K, false, q3_k)
     CODE(Q4_K, false, q4_k) CODE(Q5_K, false, q5_k) CODE(Q6_K, false, q6_k)
-    CODE(IQ4_XS, false, iq4_xs) CODE(TQ2_0, false, tq2_0)
+    CODE(IQ4_XS, false, iq4_xs) CODE(TQ2_0, false, tq2_0) CODE(IQ2_XXS, false, iq2_xxs)
+    CODE(IQ2_XS, false, iq2_xs) CODE(IQ2_S, false, iq2_s) CODE(IQ3_XXS, false, iq3_xxs)
+    CODE(IQ3_S, false, iq3_s)
 };
 
 static const struct code *code_of(const struct device_matrix *m)

@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""command.py INGLE INGLE_EMU FAKE [N] - layers on a card, by command: the same text wherever they lie.
+
+INGLE is the product, which FAKE/libcuda.so.1 (fake_cuda.c) and FAKE/lacks/libcuda.so.1 serve as a driver; INGLE_EMU has
+emulated cards of its own.  N: times that a card is lost (4)."""
+import os, random, subprocess, sys
+
+ingle, emu, fake = sys.argv[1:4]
+times = int(sys.argv[4]) if len(sys.argv) > 4 else 4
+ASK = ["run", "-n", "12", "--temp", "0", "--threads", "2", "Once upon a time"]
+
+
+def run(program, options=(), **env):
+    full = dict(os.environ, **env)
+    p = subprocess.run([program, *ASK[:1], *options, *ASK[1:]], env=full, capture_output=True, text=True, timeout=600)
+    return p.returncode, p.stdout, p.stderr
+
+
+def same(what, got, words=(), count=None):
+    code, out, err = got
+    assert code == 0, (what, code, err)
+    assert out == want, (what, out, want)
+    for w in words:
+        assert w in err, (what, w, err)
+    if count is not None:
+        assert err.count("fallback") == count, (what, count, err)
+
+
+def refused(what, got, *words):
+    code, out, err = got
+    assert code != 0, (what, out, err)
+    for w in words:
+        assert w in err, (what, w, err)
+
+
+code, want, err = run(ingle, ["--gpu", "off"])
+assert code == 0 and want.strip(), (code, want, err)
+
+# where layers lie
+for layers in ("0", "1", "2-4", "all"):
+    same(layers, run(emu, ["--gpu-layers", layers]), count=0)
+
+# a card that is lost at some call
+random.seed(5)
+for i in range(times):
+    at = random.randrange(1, 9000)
+    code, out, err = run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD=f"lose={at}")
+    assert code == 0 and out == want, (at, code, out, err)
+    assert err.count("fallback") <= 1, (at, err)
+
+# cards that are not there, and memory
+refused("number", run(emu, ["--gpu", "7"], INGLE_EMU_CARD="n=2"), "no card 7", "has 2")
+same("absent", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="absent"), ["not there"], 1)
+same("auto", run(emu, [], INGLE_EMU_CARD="absent"), count=0)
+same("old card", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="capability=70"), ["7.0", "7.5"], 1)
+same("small card", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="mib=1"), ["memory"])
+
+# the real table of functions
+lib = {"LD_LIBRARY_PATH": fake}
+same("cuda", run(ingle, ["--gpu-layers", "all"], **lib))
+has_code = "no code" not in run(ingle, ["--gpu-layers", "all"], **lib)[2]
+same("lacks", run(ingle, ["--gpu-layers", "all"], LD_LIBRARY_PATH=f"{fake}/lacks"), ["cuLaunchKernel"], 1)
+same("version", run(ingle, ["--gpu-layers", "all"], FAKE_CUDA="version=11040", **lib), ["11.4", "11.5"], 1)
+same("none", run(ingle, ["--gpu-layers", "all"], FAKE_CUDA="count=0", **lib), ["no card"], 1)
+same("count", run(ingle, ["--gpu-layers", "all"], FAKE_CUDA="count=70000", **lib), ["what cannot be"], 1)
+same("capability", run(ingle, ["--gpu-layers", "all"], FAKE_CUDA="major=6,minor=1", **lib), ["6.1"], 1)
+same("nonsense", run(ingle, ["--gpu-layers", "all"], FAKE_CUDA="nonsense", **lib), ["what cannot be"], 1)
+if has_code:
+    same("refused", run(ingle, ["--gpu-layers", "all"], FAKE_CUDA="refuse", **lib), ["ptxas says no"])
+    for at, code in ((40, 700), (400, 719)):
+        same("lost", run(ingle, ["--gpu-layers", "all"], FAKE_CUDA=f"lose={at},code={code}", **lib), ["lost"], 1)
+print("ok" if has_code else "ok (this build has no code for cards)")
