@@ -24,6 +24,8 @@ bool device_gpu_ok(struct device *d, int code, const char *function)
     if (!g->lost) {
         g->lost = true;
         g->lost_at = function;
+        if (g->stream) /* copies that are under way end before their memory does */
+            (void)g->api.stream_wait(g->api.self, g->stream);
         report(d->sink, INGLE_REPORT_WARN, "fallback", g->info.name,
                "the card is lost: %s in %s; the processor goes on",
                g->api.text(g->api.self, code), function);
