@@ -36,11 +36,19 @@ def read_table(path, **calls):
     """Runs a table of macro calls, which is Python but for its comments."""
     text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
     names = Names(calls, INT32_MAX=2**31 - 1, FLT_MAX=3.4028234663852886e38, NAN=None, NULL=None, true=True, false=False)
-    for line in text.splitlines():
-        if line.startswith("#define "):
-            _, name, value = line.split(None, 2)
-            names[name] = eval(value, {}, names)
-    exec(re.sub(r"^#.*$", "", text, flags=re.M), {}, names)
+    code = []
+    for line in text.replace("\\\n", " ").splitlines():
+        define = line.split(None, 2) if line.startswith("#define ") else None
+        if define and "(" not in define[1]:
+            names[define[1]] = eval(words(define[2], names), {}, names)
+        elif not line.startswith("#"):
+            code.append(words(line, names))
+    exec("\n".join(code), {}, names)
+
+
+def words(line, names):
+    """The line with names of texts as those, which may stand beside others."""
+    return re.sub(r'"(?:\\.|[^"\\])*"|\b[A-Z]\w*\b', lambda m: repr(names[m[0]]) if type(names.get(m[0])) is str else m[0], line)
 
 
 def rows():

@@ -1414,6 +1414,20 @@ struct ingle_option {
     const char *group;   /* "model", "engine", "sampling", "output" ... */
     const char *where;   /* the commands that take it: "chat run"; "*" for all */
     const char *help;
+    /* which member of ingle_engine_options ingle_config_engine() sets to it */
+    struct {
+        size_t at;
+        enum {
+            INGLE_MEMBER_NONE,
+            INGLE_MEMBER_BOOL,
+            INGLE_MEMBER_INT,
+            INGLE_MEMBER_INT64,
+            INGLE_MEMBER_UINT64,
+            INGLE_MEMBER_DOUBLE,
+            INGLE_MEMBER_TEXT
+        } type;
+    } member;
+    const char *needs; /* the option without which it does nothing, or NULL */
 };
 INGLE_API const struct ingle_option *ingle_options(size_t *n);
 

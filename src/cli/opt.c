@@ -412,19 +412,6 @@ int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help
     return CLI_OK;
 }
 
-/* Options that say how another one works. */
-static const char *const details[][2] = {{"prompt-keep", "prompt-drafter"},
-                                         {"prompt-keep-from", "prompt-drafter"},
-                                         {"prompt-ctx", "prompt-drafter"},
-                                         {"kv-disk-size", "kv-disk"},
-                                         {"store-size", "store"},
-                                         {"store-tokens", "store"},
-                                         {"experts-share", "experts-worker"},
-                                         {"models-max", "models"},
-                                         {"no-autoload", "models"},
-                                         {"ttl", "models"},
-                                         {"preload", "models"}};
-
 /* "--ttl", or what was typed instead and ours: "--sleep-idle-seconds (--ttl here)". */
 static const char *as_typed(const struct cli *c, const char *name, char *out, size_t n)
 {
@@ -439,9 +426,11 @@ void cli_options_idle(const struct cli *c)
 {
     /* whose own options are read later */
     const bool several = ingle_config_is_set(c->config, "models");
-    for (size_t i = 0; i < sizeof details / sizeof *details; i++) {
-        const char *name = details[i][0], *of = details[i][1];
-        if (ingle_config_is_set(c->config, name) && !ingle_config_is_set(c->config, of) &&
+    size_t n;
+    const struct ingle_option *o = ingle_options(&n);
+    for (size_t i = 0; i < n; i++) {
+        const char *name = o[i].name, *of = o[i].needs;
+        if (of && ingle_config_is_set(c->config, name) && !ingle_config_is_set(c->config, of) &&
             cli_takes(c->command, of) && !several)
             fprintf(stderr, "ingle: warning: option %s does nothing without --%s\n",
                     as_typed(c, name, (char[120]){0}, 120), of);

@@ -15,13 +15,22 @@
 #include <strings.h>
 
 static const struct ingle_option table[] = {
-#define OPTION(name, letter, kind, min, max, fallback, value, choices, group, where, help)         \
-    {name,          letter,        INGLE_OPTION_##kind,                                            \
-     (double)(min), (double)(max), fallback,                                                       \
-     value,         choices,       group,                                                          \
-     where,         help},
+#define OPTION(name_, letter_, kind_, min_, max_, default_, value_, choices_, group_, where_, ...) \
+    {.name = name_, .letter = letter_, .kind = INGLE_OPTION_##kind_, .min = (double)(min_),        \
+     .max = (double)(max_), .fallback = default_, .value = value_, .choices = choices_,            \
+     .group = group_, .where = where_, .help = __VA_ARGS__},
+#define ENGINE(member_)                                                                            \
+    .member = {offsetof(struct ingle_engine_options, member_),                                     \
+               _Generic(((const struct ingle_engine_options *)0)->member_,                         \
+                        bool: INGLE_MEMBER_BOOL, int: INGLE_MEMBER_INT,                            \
+                        int64_t: INGLE_MEMBER_INT64, uint64_t: INGLE_MEMBER_UINT64,                \
+                        double: INGLE_MEMBER_DOUBLE,                                               \
+                        const char *: INGLE_MEMBER_TEXT)}
+#define NEEDS(name_) .needs = name_
 #include "engine/options.inc"
 #undef OPTION
+#undef ENGINE
+#undef NEEDS
 };
 enum { N_OPTIONS = sizeof table / sizeof *table };
 
@@ -458,72 +467,46 @@ bool ingle_config_is_set(const struct ingle_config *c, const char *name)
     return c->value[index_of(name)].n > 0;
 }
 
+static void set_member(const struct ingle_config *c, size_t i, struct ingle_engine_options *out)
+{
+    const struct ingle_option *o = &table[i];
+    void *at = (char *)out + o->member.at;
+    const double v = ingle_config_number(c, o->name);
+    switch (o->member.type) {
+    case INGLE_MEMBER_NONE:
+        break;
+    case INGLE_MEMBER_BOOL:
+        *(bool *)at = ingle_config_flag(c, o->name);
+        break;
+    case INGLE_MEMBER_INT:
+        *(int *)at = (int)v;
+        break;
+    case INGLE_MEMBER_INT64:
+        *(int64_t *)at = (int64_t)v;
+        break;
+    case INGLE_MEMBER_UINT64:
+        *(uint64_t *)at = (uint64_t)v;
+        break;
+    case INGLE_MEMBER_DOUBLE:
+        *(double *)at = v;
+        break;
+    case INGLE_MEMBER_TEXT:
+        *(const char **)at = ingle_config_text(c, o->name, 0);
+        break;
+    }
+}
+
 void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_options *out)
 {
-    out->threads = (int)ingle_config_number(c, "threads");
-    out->no_pin = ingle_config_flag(c, "no-pin");
-    out->numa = ingle_config_text(c, "numa", 0);
-    out->cpu = ingle_config_text(c, "cpu", 0);
-    out->numerics = ingle_config_text(c, "numerics", 0);
-    out->gpu = ingle_config_text(c, "gpu", 0);
-    out->gpu_layers = ingle_config_text(c, "gpu-layers", 0);
-    out->gpu_bytes = (uint64_t)ingle_config_number(c, "gpu-memory");
-    out->kv = ingle_config_text(c, "kv", 0);
-    out->kv_k = ingle_config_text(c, "kv-k", 0);
-    out->kv_v = ingle_config_text(c, "kv-v", 0);
-    out->kv_layers = ingle_config_text(c, "kv-layers", 0);
-    out->n_ctx = (int64_t)ingle_config_number(c, "ctx");
-    out->max_rows = (int64_t)ingle_config_number(c, "chunk");
-    out->memory_bytes = (uint64_t)ingle_config_number(c, "memory");
-    out->force = ingle_config_flag(c, "force");
-    out->cache_bytes = (uint64_t)ingle_config_number(c, "cache");
-    out->store = ingle_config_text(c, "store", 0);
-    out->kv_events = ingle_config_text(c, "kv-events", 0);
-    out->kv_events_replay = ingle_config_text(c, "kv-events-replay", 0);
-    out->kv_events_topic = ingle_config_text(c, "kv-events-topic", 0);
-    out->kv_events_config = ingle_config_text(c, "kv-events-config", 0);
+    for (size_t i = 0; i < N_OPTIONS; i++)
+        set_member(c, i, out);
     out->kv_events_array = strcmp(ingle_config_text(c, "kv-events-form", 0), "array") == 0;
-    out->store_bytes = (uint64_t)ingle_config_number(c, "store-size");
-    out->store_tokens = (int64_t)ingle_config_number(c, "store-tokens");
-    out->kv_disk = ingle_config_text(c, "kv-disk", 0);
-    out->kv_disk_bytes = (uint64_t)ingle_config_number(c, "kv-disk-size");
-    out->kv_pool_tokens = (int64_t)ingle_config_number(c, "kv-pool");
-    out->restore_every = (int64_t)ingle_config_number(c, "restore-every");
     out->pack_cache =
         ingle_config_flag(c, "no-pack-cache") ? NULL : ingle_config_text(c, "pack-cache", 0);
-    out->pack_write = ingle_config_flag(c, "pack");
-    out->pack_bytes = (uint64_t)ingle_config_number(c, "pack-cache-size");
-    out->lock = ingle_config_flag(c, "lock");
     const size_t draft = index_of("draft");
     out->draft = (const char *const *)c->value[draft].text;
     out->n_draft = c->value[draft].n;
-    out->draft_method = ingle_config_text(c, "draft-method", 0);
-    out->draft_max = (int64_t)ingle_config_number(c, "draft-max");
-    out->draft_min = (int64_t)ingle_config_number(c, "draft-min");
-    out->draft_tree = (int64_t)ingle_config_number(c, "draft-tree");
-    out->draft_rule = ingle_config_text(c, "draft-rule", 0);
-    out->draft_tap = ingle_config_text(c, "draft-tap", 0);
-    out->draft_block = (int64_t)ingle_config_number(c, "draft-block");
-    out->draft_ctx = (int64_t)ingle_config_number(c, "draft-ctx");
-    out->expert_bytes = (uint64_t)ingle_config_number(c, "expert-budget");
-    out->experts_io = ingle_config_text(c, "experts-io", 0);
-    out->experts_early = ingle_config_text(c, "experts-early", 0);
-    out->experts_verify = ingle_config_text(c, "experts-verify", 0);
-    out->experts_trace = ingle_config_text(c, "experts-trace", 0);
-    out->experts_profile = ingle_config_text(c, "experts-profile", 0);
-    out->experts_worker = ingle_config_text(c, "experts-worker", 0);
-    out->worker_key = ingle_config_text(c, "worker-key", 0);
-    out->experts_share = ingle_config_text(c, "experts-share", 0);
-    out->sparse = ingle_config_text(c, "sparse", 0);
-    out->kv_select = ingle_config_text(c, "kv-select", 0);
-    out->prompt_drafter = ingle_config_text(c, "prompt-drafter", 0);
-    out->prompt_keep = ingle_config_number(c, "prompt-keep");
-    out->prompt_keep_from = (int64_t)ingle_config_number(c, "prompt-keep-from");
-    out->prompt_ctx = (int64_t)ingle_config_number(c, "prompt-ctx");
-    out->worker_plain = ingle_config_flag(c, "worker-plain");
-    out->mmproj = ingle_config_text(c, "mmproj", 0);
     (void)image_tokens_of(ingle_config_text(c, "image-tokens", 0), &out->image_tokens);
-    out->media_cache = (uint64_t)ingle_config_number(c, "media-cache");
 }
 
 ingle_status ingle_config_check(const struct ingle_config *c, const struct ingle_model *m,

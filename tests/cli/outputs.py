@@ -27,7 +27,7 @@ def must(folder, *args, stdin=""):
 def check_list():
     """Every option with a file or a folder as its value is in files.inc."""
     options = open(os.path.join(ROOT, "src/engine/options.inc")).read()
-    options = re.sub(r'#define EXPERIMENT.*?name "="\)\n', "", options, flags=re.S)
+    options = re.sub(r'#define EXPERIMENT.*?name "=", more\)\n', "", options, flags=re.S)
     options = re.sub(r'EXPERIMENT\("', 'OPTION("draft-', options)
     listed = set(re.findall(r'(?:READ|WRITE|OWN)\("([^"]+)"', open(os.path.join(ROOT, "src/cli/files.inc")).read()))
     named = {"draft"}  # its value is WHAT
