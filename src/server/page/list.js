@@ -176,7 +176,11 @@ const kept = (m, tree) => ({
 async function importChat(from, i, order) {
   const {chat: c, ids: names, lost} = await from.ask({chat: i});
   if (!c) return lost;
-  const id = newId(), ids = new Map(names.map(n => [n, newId()])), pause = rester();
+  const id = newId(), ids = new Map(), pause = rester();
+  for (const n of names) {
+    ids.set(n, newId());
+    if (ids.size % 50 === 0) await pause();
+  }
   let last = null; // a plain list has no names: one after the other
   for (let at = 0, end = false; !end;) {
     const part = await from.ask({chat: i, from: at}), rows = [];

@@ -4,8 +4,8 @@ import {libraries} from './build.js';
 import {el, button, copyText, rest} from './dom.js';
 
 const SLICE = 8;        // milliseconds at a time
-const PATIENCE = 4000;  // milliseconds that the worker may take for a block, on a busy machine, too
-const START = 30000;    // and to begin: it reads the libraries
+const PATIENCE = 10000; // milliseconds that the worker may take for a block, on a busy machine, too
+const START = 60000;    // and to begin: it reads the libraries
 const PART_LINES = 40, PART_WEIGHT = 400; // what is laid out together; a weight is about that of so many elements
 const CHAPTER = 30;     // parts that are out of sight together
 const DENSE = 8;        // weight of a line, from which on a part waits for its turn to be laid out
@@ -85,6 +85,13 @@ function startWorker() {
   for (const v of views.values()) v.begun = false;
 }
 
+// A page that could not run for some time has not heard the worker either: then it waits once more.
+function waitFor(ms) {
+  clearTimeout(watch);
+  const end = performance.now() + ms;
+  watch = setTimeout(() => performance.now() > end + 500 ? waitFor(ms) : gaveUp(), ms);
+}
+
 // The block takes too long, or the worker failed at it: another worker, and this block as plain text.
 function gaveUp() {
   clearTimeout(watch);
@@ -105,8 +112,7 @@ function heard(m) {
   const v = views.get(m.number);
   if (!m.ops) {
     if (v && m.at !== undefined) v.at = m.at;
-    clearTimeout(watch);
-    watch = setTimeout(gaveUp, PATIENCE);
+    waitFor(PATIENCE);
     return;
   }
   clearTimeout(watch);
@@ -123,7 +129,7 @@ function next() {
   const starts = !worker;
   if (starts) startWorker();
   asked = v;
-  watch = setTimeout(gaveUp, starts ? START : PATIENCE);
+  waitFor(starts ? START : PATIENCE);
   if (!v.begun) worker.postMessage({begin: v.number, bad: v.bad, links: v.links});
   v.begun = true;
   const text = v.text.slice(v.sent, v.sent + 65536);
@@ -377,7 +383,12 @@ export class View {
   prose(op) {
     const node = el('div', {className: 'block' + (op.more ? ' more' : '')});
     if (op.html !== undefined && purify) node.append(clean(op.html));
-    else plainText(node, (op.text ?? '').replace(/\n+$/, ''));
+    else {
+      const box = el('div');
+      node.append(box);
+      plainText(box, (op.text ?? '').replace(/\n+$/, ''));
+    }
+    if (op.late) node.append(el('p', {className: 'note', textContent: 'Shown as it is: to format this part takes too long.'}));
     return node;
   }
 

@@ -10,7 +10,7 @@
 
 const BLOCK = 4096, CHUNK = 2048, MARKUP = 32768, LINE = 2000, LINES = 100, LIST_LINES = 40, COLOURED = 262144;
 const ELEMENTS = 500;  // of a block, and of one formula
-const FORMULAS = 350;  // elements of the formulas of a block, if it has several
+const FORMULAS = 500;  // elements of the formulas of a block, if it has several
 const HEAVY = 400;     // weight (below) of a block
 const SMALL = 1200, SMALL_LINES = 30; // blocks up to this size go together
 let have = {};
@@ -210,7 +210,8 @@ function isHostile(text) {
 
 // {html, formulas, n} (n: its elements), {text}, or {big}: it is to be halved.
 function prose(state, text, offset) {
-  if (!library('markdown') || !have.purify || state.bad.has(offset) || isHostile(text)) return {text};
+  if (state.bad.has(offset)) return {text, late: true};
+  if (!library('markdown') || !have.purify || isHostile(text)) return {text};
   const may = text.length > 400; // be halved
   if (may && ((text.match(/\$|\\[([]/g) ?? []).length > 80 || weight(text) > HEAVY)) return {big: true};
   if (!md) makeMarkdown();
