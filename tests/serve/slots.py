@@ -167,6 +167,8 @@ class Pictures(Case):
             png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 2, 2, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
             parts = [{"type": "image_url", "image_url": {"url": "data:;base64," + base64.b64encode(png).decode(), "detail": "low"}}, {"type": "text", "text": "What is it?"}]
             got, _, r = server.post("/v1/chat/completions", {"messages": [{"role": "system", "content": LONG}, {"role": "user", "content": parts}, *turns], "max_tokens": 8, **more})
+            if "this build reads no such files" in str(r):
+                self.skipTest(str(r))
             self.assertEqual(got, 200, r)
             return r
         first = ask(self.server, id_slot=2)

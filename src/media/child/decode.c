@@ -56,7 +56,7 @@ ingle_status media_child_decode(const uint8_t *at, size_t n, struct media_data *
         return refuse(at, n, err);
     ingle_status s = check_bytes(d.kind, n, err);
     if (s == INGLE_OK && !media_can_decode(d.kind))
-        s = err_set(err, INGLE_ARG, "%s: this build reads no such files: it has no %s",
+        s = err_set(err, INGLE_UNSUP, "%s: this build reads no such files: it has no %s",
                     media_kind_name(d.kind), media_library(d.kind));
     if (s == INGLE_OK)
         s = media_is_picture(d.kind) ? picture(d.kind, at, n, &d.picture, err)
