@@ -18,21 +18,28 @@ struct code {
     uint32_t type;
     bool floats; /* activations stay f32: of Q8_0 two codes exist */
     enum gpu_kernel product[MOST_ROWS], embed;
+    bool has_many;
+    enum gpu_kernel many; /* of cards with matrix instructions */
 };
-#define CODE(type, floats, name)                                                        \
-    {QUANT_##type, floats, {GPU_K_product_##name##_1, GPU_K_product_##name##_2,         \
-                            GPU_K_product_##name##_3}, GPU_K_embed_##name},
+#define FLOATS(type, name)                                                              \
+    {QUANT_##type, true, {GPU_K_product_##name##_1, GPU_K_product_##name##_2,           \
+                          GPU_K_product_##name##_3}, GPU_K_embed_##name, false,         \
+     GPU_K_embed_##name},
+#define CODE(type, name)                                                                \
+    {QUANT_##type, false, {GPU_K_product_##name##_1, GPU_K_product_##name##_2,          \
+                           GPU_K_product_##name##_3}, GPU_K_embed_##name, true,         \
+     GPU_K_many_##name},
 static const struct code codes[] = {
-    CODE(F32, true, f32) CODE(F16, true, f16) CODE(BF16, true, bf16)
-    CODE(FP8_B32, true, f8) CODE(FP8_S32, true, f8s) CODE(Q8_0, true, w8)
-    CODE(Q4_0, false, q4_0) CODE(Q4_1, false, q4_1) CODE(Q5_0, false, q5_0)
-    CODE(Q5_1, false, q5_1) CODE(Q8_0, false, q8_0) CODE(IQ4_NL, false, iq4_nl)
-    CODE(MXFP4, false, mxfp4) CODE(NVFP4, false, nvfp4) CODE(Q1_0, false, q1_0)
-    CODE(Q2_0, false, q2_0) CODE(Q2_K, false, q2_k) CODE(Q3_K, false, q3_k)
-    CODE(Q4_K, false, q4_k) CODE(Q5_K, false, q5_k) CODE(Q6_K, false, q6_k)
-    CODE(IQ4_XS, false, iq4_xs) CODE(TQ2_0, false, tq2_0) CODE(IQ2_XXS, false, iq2_xxs)
-    CODE(IQ2_XS, false, iq2_xs) CODE(IQ2_S, false, iq2_s) CODE(IQ3_XXS, false, iq3_xxs)
-    CODE(IQ3_S, false, iq3_s)
+    FLOATS(F32, f32) FLOATS(F16, f16) FLOATS(BF16, bf16)
+    FLOATS(FP8_B32, f8) FLOATS(FP8_S32, f8s) FLOATS(Q8_0, w8)
+    CODE(Q4_0, q4_0) CODE(Q4_1, q4_1) CODE(Q5_0, q5_0)
+    CODE(Q5_1, q5_1) CODE(Q8_0, q8_0) CODE(IQ4_NL, iq4_nl)
+    CODE(MXFP4, mxfp4) CODE(NVFP4, nvfp4) CODE(Q1_0, q1_0)
+    CODE(Q2_0, q2_0) CODE(Q2_K, q2_k) CODE(Q3_K, q3_k)
+    CODE(Q4_K, q4_k) CODE(Q5_K, q5_k) CODE(Q6_K, q6_k)
+    CODE(IQ4_XS, iq4_xs) CODE(TQ2_0, tq2_0) CODE(IQ2_XXS, iq2_xxs)
+    CODE(IQ2_XS, iq2_xs) CODE(IQ2_S, iq2_s) CODE(IQ3_XXS, iq3_xxs)
+    CODE(IQ3_S, iq3_s)
 };
 
 static const struct code *code_of(const struct device_matrix *m)
@@ -53,6 +60,8 @@ static bool has(struct device *d, const struct device_matrix *m)
     for (int i = 0; i < MOST_ROWS; i++)
         if (!device_gpu_has(d, c->product[i]))
             return false;
+    if (c->has_many) /* it is loaded before a step wants it; a card may do without */
+        (void)device_gpu_has(d, c->many);
     return true;
 }
 
@@ -136,7 +145,6 @@ static bool launch(struct device *d, const struct device_matrix *m, int64_t inde
                              .n_bands = (int32_t)n_bands};
     if (n < 1)
         return true;
-    a.parts = product_parts(m->m.in, kern_matrix_slice(&m->m), rows);
     a.w = m->card;
     if (!m->card)
         a.each = device_gpu_stage(d, m->own, (size_t)m->n_stack * sizeof *a.each);
@@ -145,6 +153,9 @@ static bool launch(struct device *d, const struct device_matrix *m, int64_t inde
         a.scale = device_gpu_stage(d, m->scale, (size_t)m->n_stack * sizeof *a.scale);
     if ((!m->card && !a.each) || (m->scale && !a.scale))
         return false;
+    if (n >= MANY_FROM && c->has_many && device_gpu_has(d, c->many))
+        return device_gpu_launch(d, c->many, many_grid(&a), &a, sizeof a, 0);
+    a.parts = product_parts(m->m.in, kern_matrix_slice(&m->m), rows);
     return device_gpu_launch(d, c->product[rows - 1], product_grid(&a, rows), &a, sizeof a,
                              (size_t)product_shared(&a, rows));
 }

@@ -87,7 +87,7 @@ static gpu_self_fn *test_of(const char *module)
     if (!strcmp(module, "route") || !strcmp(module, "hc") || !strcmp(module, "compress") ||
         !strcmp(module, "select"))
         return device_gpu_self_stream;
-    if (!strncmp(module, "product_", 8))
+    if (!strncmp(module, "product_", 8) || !strncmp(module, "many_", 5))
         return device_gpu_self_product;
     return NULL;
 }

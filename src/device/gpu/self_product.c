@@ -10,17 +10,18 @@
 
 enum { OUT = 70, IN = 1280, ROWS = 5, STRIDE = 72 };
 
-/* product_CODE_3 or embed_CODE: the code in *code, and the last word. */
+/* product_CODE_3, many_CODE or embed_CODE: the code in *code, and the last word, of many "m". */
 static bool parse(const char *name, char code[16], char last[4])
 {
-    const bool product = strncmp(name, "product_", 8) == 0;
-    const char *from = name + (product ? 8 : 6), *end = product ? strrchr(from, '_') : NULL;
+    const bool product = strncmp(name, "product_", 8) == 0, many = strncmp(name, "many_", 5) == 0;
+    const char *from = name + (product ? 8 : many ? 5 : 6);
+    const char *end = product ? strrchr(from, '_') : NULL;
     const size_t n = end ? (size_t)(end - from) : strlen(from);
     if (n >= 16 || (end && strlen(end + 1) >= 4))
         return false;
     memcpy(code, from, n);
     code[n] = 0;
-    snprintf(last, 4, "%s", end ? end + 1 : "");
+    snprintf(last, 4, "%s", end ? end + 1 : many ? "m" : "");
     return true;
 }
 
@@ -74,6 +75,7 @@ static uint8_t *packed(struct gpu_self *s, struct kern_matrix *w)
     return card;
 }
 
+/* rows: of a turn; 0: the kernel of many rows. */
 static bool product(struct gpu_self *s, enum gpu_kernel k, struct kern_matrix *w, int rows)
 {
     static const int32_t list[ROWS] = {4, 0, 2, 2, 1};
@@ -112,10 +114,11 @@ static bool product(struct gpu_self *s, enum gpu_kernel k, struct kern_matrix *w
                              .n = ROWS,
                              .n_stack = 1,
                              .n_bands = 2};
-    a.parts = product_parts(IN, kern_matrix_slice(w), rows);
+    if (rows)
+        a.parts = product_parts(IN, kern_matrix_slice(w), rows);
     return device_gpu_self_send(s) &&
-           device_gpu_launch(s->d, k, product_grid(&a, rows), &a, sizeof a,
-                             (size_t)product_shared(&a, rows)) &&
+           device_gpu_launch(s->d, k, rows ? product_grid(&a, rows) : many_grid(&a), &a, sizeof a,
+                             rows ? (size_t)product_shared(&a, rows) : 0) &&
            device_gpu_self_fetch(s) && device_gpu_self_same(s, y, want, ROWS * STRIDE);
 }
 
@@ -157,6 +160,8 @@ bool device_gpu_self_product(struct gpu_self *s, enum gpu_kernel k)
         return true;
     if (!last[0])
         return embed(s, k, &w);
+    if (last[0] == 'm')
+        return product(s, k, &w, 0);
     const int rows = last[0] - '0';
     return last[1] || rows < 1 || rows > 3 || product(s, k, &w, rows);
 }
