@@ -88,6 +88,7 @@ struct device_gpu {
     bool kernel_tried[GPU_KERNELS];
     uint64_t n_card[DEVICE_OPS], n_host[DEVICE_OPS]; /* operations that ran there */
     uint8_t *room; /* device_gpu_room() */
+    uint8_t *self_host, *self_back, *self_card; /* of self.c, or NULL */
     size_t cap_room;
 };
 
@@ -162,6 +163,8 @@ void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg
 
 /* Whether the card has it; loads its module the first time: not within a step. */
 bool device_gpu_has(struct device *d, enum gpu_kernel k);
+/* The comparison's memory, when the stream is no more. */
+void device_gpu_self_close(struct device *d);
 /* Runs it once beside the processor (self.c); false: its bits differ. */
 bool device_gpu_self(struct device *d, enum gpu_kernel k, const char *name, const char *module);
 /* shared: bytes, at most those of the list; 0: those.  False: the card is lost.  An empty grid is

@@ -97,20 +97,37 @@ bool device_gpu_self_tests(const char *module)
     return test_of(module) != NULL;
 }
 
+/* As long as the device is there: a copy that has failed may still go on. */
+static bool room_of(struct device *d)
+{
+    struct device_gpu *g = d->gpu;
+    if (!g->self_host)
+        g->self_host = mem_big_alloc(GPU_SELF_BYTES);
+    if (!g->self_back)
+        g->self_back = mem_big_alloc(GPU_SELF_BYTES);
+    if (!g->self_card && g->self_host && g->self_back)
+        g->self_card = device_gpu_take(d, GPU_SELF_BYTES);
+    return g->self_card != NULL;
+}
+
+void device_gpu_self_close(struct device *d)
+{
+    device_gpu_give(d, d->gpu->self_card, GPU_SELF_BYTES);
+    mem_big_free(d->gpu->self_host, GPU_SELF_BYTES);
+    mem_big_free(d->gpu->self_back, GPU_SELF_BYTES);
+}
+
 bool device_gpu_self(struct device *d, enum gpu_kernel k, const char *name, const char *module)
 {
     gpu_self_fn *const test = test_of(module);
+    struct device_gpu *g = d->gpu;
     struct gpu_self s = {.d = d, .name = name};
-    bool same = true;
     if (!test)
         return true;
-    s.host = mem_big_alloc(GPU_SELF_BYTES);
-    s.back = mem_big_alloc(GPU_SELF_BYTES);
-    s.card = s.host && s.back ? device_gpu_take(d, GPU_SELF_BYTES) : NULL;
-    if (s.card) /* no room for a test is no fault of the kernel */
-        same = test(&s, k) || d->gpu->lost || s.full;
-    device_gpu_give(d, s.card, GPU_SELF_BYTES);
-    mem_big_free(s.host, GPU_SELF_BYTES);
-    mem_big_free(s.back, GPU_SELF_BYTES);
-    return same;
+    if (!room_of(d))
+        return true; /* no room for a test is no fault of the kernel */
+    s.host = g->self_host;
+    s.back = g->self_back;
+    s.card = g->self_card;
+    return test(&s, k) || g->lost || s.full;
 }
