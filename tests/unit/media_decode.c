@@ -630,6 +630,17 @@ static void broken_jpeg_is_refused(void **state)
             memcpy(b.at + at + 2, (char[]){0, (char)length}, 2);
             assert_refused(&b, "JPEG: ", "");
         }
+    static const char *const small[] = {"\xFF\xE1\0\0", "\xFF\xFE\0\1", "\xFF\xEC\0\1"};
+    for (size_t i = 0; i < 3; i++) {
+        struct str more;
+        str_init(&more);
+        jpeg(&b, 40, 20, plain);
+        str_add(&more, b.at, 2);
+        str_add(&more, small[i], 4);
+        str_add(&more, b.at + 2, b.n - 2);
+        assert_refused(&more, "JPEG: marker ff", "the least is 2");
+        str_release(&more);
+    }
     /* a whole one with an orientation */
     exif(&e, true, 3, 1, 6);
     jpeg(&b, 40, 20, plain);

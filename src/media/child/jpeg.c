@@ -198,10 +198,40 @@ static bool run(struct work *w, const uint8_t *at, size_t n)
     return !w->is_short;
 }
 
+/* Lengths of the markers before the first scan: libjpeg passes over one that is too small. */
+static ingle_status check_markers(const uint8_t *at, size_t n, struct err *err)
+{
+    for (size_t i = 2; i + 4 <= n && at[i] == 0xFF;) {
+        const uint8_t marker = at[i + 1];
+        if (marker == 0xFF) { /* it may be preceded by any number of them */
+            i++;
+            continue;
+        }
+        if (marker == 0x01 || (marker >= JPEG_RST0 && marker <= JPEG_RST0 + 8)) {
+            i += 2; /* these have no length */
+            continue;
+        }
+        if (marker == JPEG_EOI)
+            return INGLE_OK;
+        const unsigned length = (unsigned)at[i + 2] << 8 | at[i + 3];
+        if (length < 2)
+            return err_set(err, INGLE_ARG,
+                           "JPEG: marker ff%02x at byte %zu has the length %u; the least is 2",
+                           marker, i, length);
+        if (marker == 0xDA) /* the first scan */
+            return INGLE_OK;
+        i += 2 + (size_t)length;
+    }
+    return INGLE_OK;
+}
+
 ingle_status media_child_jpeg(const uint8_t *at, size_t n, struct media_picture *out,
                               int *orientation, struct err *err)
 {
-    ingle_status s = INGLE_ARG;
+    ingle_status s = check_markers(at, n, err);
+    if (s)
+        return s;
+    s = INGLE_ARG;
     struct work *w = mem_zalloc(sizeof *w);
     if (!w)
         return err_set(err, INGLE_ARG, "JPEG: no memory");
