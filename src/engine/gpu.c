@@ -97,6 +97,17 @@ ingle_status engine_gpu_check(const char *gpu, const char *layers, uint64_t byte
     return INGLE_OK;
 }
 
+/* n: 0: not known yet. */
+static ingle_status check_most(const struct ingle_engine *e, const struct wish *w, int64_t n,
+                               const char *text, struct err *err)
+{
+    return !n || w->plus || w->automatic || w->all || w->end <= n
+               ? INGLE_OK
+               : err_set(err, INGLE_ARG,
+                         "option '--gpu-layers' is '%s': the most is %lld, the layers of %s (all)",
+                         text, (long long)n, e->model->path);
+}
+
 ingle_status engine_gpu_open(struct ingle_engine *e, const struct ingle_engine_options *o,
                              struct err *err)
 {
@@ -111,6 +122,9 @@ ingle_status engine_gpu_open(struct ingle_engine *e, const struct ingle_engine_o
     if (!card && !wish.automatic && !none)
         report(&e->sink, INGLE_REPORT_WARN, "fallback", "gpu",
                "--gpu off: the processor computes, whatever --gpu-layers says");
+    const ingle_status many = check_most(e, &wish, e->model->n_layers, o->gpu_layers, err);
+    if (many)
+        return many;
     e->gpu.asked = card > 0 || (card && !wish.automatic && !none);
     if (!card || none)
         return INGLE_OK;
@@ -239,10 +253,9 @@ ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_o
     struct kv_spec spec;
     (void)layers_of(o->gpu_layers, &wish);
     const int64_t n = e->info.n_layers;
-    if (!wish.plus && !wish.automatic && !wish.all && wish.end > n)
-        return err_set(err, INGLE_ARG,
-                       "option '--gpu-layers' is '%s': the most is %lld, the layers of %s (all)",
-                       o->gpu_layers, (long long)n, e->model->path);
+    const ingle_status many = check_most(e, &wish, n, o->gpu_layers, err);
+    if (many)
+        return many;
     *g = (struct engine_gpu){.asked = g->asked};
     if (!card)
         return INGLE_OK;

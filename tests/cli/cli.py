@@ -206,10 +206,10 @@ class Commands(unittest.TestCase):
                      ["--think", "--chat-template-kwargs", '{"enable_thinking": false, "other": 1}'], ["--think=off"], ["--think", "off"],
                      ["--samplers", "top_k;top_p;temperature", "--sampling-seq", "kpt"], ["--cache-ram", "100"]):
             self.assertEqual(self.ok(run("run", "--temp", "0", *args, "Capital of Japan?")).stdout, want, args)
-        notes = self.ok(run("run", "-n", "1", "-ngl", "99", "--main-gpu=0", "-ngl", "99", "-ub", "5\n12", "x")).stderr
-        self.assertIn("ingle: note: -ngl 99, --main-gpu 0: ingle computes on the processor, not on GPUs\n", notes)
+        notes = self.ok(run("run", "-n", "1", "--backend", "cpu", "--no-host", "--backend", "cpu", "-ub", "5\n12", "x")).stderr
+        self.assertIn("ingle: note: --backend cpu, --no-host: which layers a card has is --gpu-layers\n", notes)
         self.assertIn("ingle: note: -ub 5\\n12: steps", notes)
-        self.assertNotIn("note", self.ok(run("run", "-q", "-n", "1", "-ngl", "99", "x")).stderr)
+        self.assertNotIn("note", self.ok(run("run", "-q", "-n", "1", "--no-host", "x")).stderr)
         for args in (["--reasoning", "on"], ["--think", "on"], ["--chat-template-kwargs", '{"thinking": true}']):
             self.assertIn("The user asks for 9-4.", self.ok(run("run", "--temp", "0", *args, "What is 9 minus 4?")).stderr, args)
         self.refuses("run", "--samplers", "temperature;top_k", "x", code=2, says=["ingle has no --samplers temperature;top_k: "])
@@ -228,6 +228,26 @@ class Commands(unittest.TestCase):
         for option in ("--backend-ipc-mode=moe-expert", "--backend-ipc-mode=deepseek4-target-shard", "--layer-ends=21",
                        "--payload-fd=3", "--shared-payload-fd=4", "--target-gpus=0"):
             self.refuses("worker", option, says=["ingle has no " + option.split("=")[0], ": "], code=2)
+
+    def test_gpu(self):
+        for args, says in ((["--gpu", "on"], "'on', none of auto, off and the numbers 0 to 63"),
+                           (["--gpu", "0,1"], "several cards are not built"),
+                           (["--gpu-layers", "x"], "'x', none of auto, all"),
+                           (["--gpu-layers", "-1"], "'-1', none of auto, all"),
+                           (["--gpu-layers", "4-2"], "'4-2', none of auto, all"),
+                           (["--gpu-layers", "999"], "'999': the most is 6"),
+                           (["--gpu-layers", "2-7"], "'2-7': the most is 6"),
+                           (["--gpu-memory", "1K"], "1024 bytes: the least is 1.00 MiB")):
+            r = run("run", "-n", "1", *args, "x")
+            self.assertNotEqual(r.returncode, 0, args)
+            self.assertRegex(r.stderr, r"^ingle: error: option '--gpu", args)
+            self.assertIn(says, r.stderr)
+        if os.path.exists("/dev/nvidiactl"):
+            return
+        for args in (["--gpu-layers", "all"], ["-ngl", "99"], ["-ngl", "-1"], ["--gpu-layers", "0"], ["-dev", "none"],
+                     ["--gpu", "0", "--numerics", "reference"], ["--gpu", "off", "--gpu-layers", "2"]):
+            r = self.ok(run("run", "-n", "1", *args, "x"))
+            self.assertEqual("fallback 'gpu'" in r.stderr, args[-1] not in ("0", "none"), (args, r.stderr))
 
     def test_token_ids(self):
         ids = json.loads(self.ok(run("render", "--json", "Capital of Japan?")).stdout)["ids"]
