@@ -588,6 +588,40 @@ def full(p):
     assert len(p.text(".message")) == 2
 
 
+MANY = """const m = [], body = 'Some **bold** text.\\n\\n- one\\n- two\\n\\n'.repeat(10);
+for (let i = 0; i < 5000; i++) m.push({id: 'm' + i, parent: i ? 'm' + (i - 1) : null, role: i % 2 ? 'assistant' : 'user', content: `message ${i} ${body}`});
+const f = new File([JSON.stringify({chats: [{id: 'c', title: 'Many', leaf: 'm4999', messages: m}]})], 'x.json'), dt = new DataTransfer();
+dt.items.add(f);
+$('pick-import').files = dt.files;
+URL.createObjectURL = b => { window.saved = b; return 'about:blank#'; };
+HTMLAnchorElement.prototype.click = function () {};"""
+
+
+def many(p):
+    """5,000 messages: no task is long when they are imported, opened, searched, exported, deleted and brought back."""
+    here = "return document.querySelectorAll('.message').length === %d && ingle.isIdle()"
+    with browser.Page(p.server, trace=True) as q:
+        q.run(MANY)
+        box = "document.querySelector('#list li button:last-child').click();"
+        for what, script, until in (
+                ("import", "$('pick-import').onchange()", "return document.querySelectorAll('#list .pick').length === 1"),
+                ("open", "document.querySelector('#list .pick').click()", here % 60),
+                ("search", "$('search').value = 'message 4321'; $('search').oninput()", "return document.querySelectorAll('#list .pick').length === 1"),
+                ("export", "$('search').value = ''; $('search').oninput();" + box + "$('chat-json').click()", "return window.saved"),
+                ("earlier", "$('chat-box').close(); document.querySelector('.earlier').click()", here % 360),
+                ("away", "$('new').click()", here % 0),
+                ("delete", box + "$('chat-delete').click()", "return document.querySelectorAll('#list .pick').length === 0"),
+                ("undo", "$('undo').click()", here % 60)):
+            q.b.begin_tasks()
+            q.run("setTimeout(() => {" + script + "})")
+            q.wait(until, seconds=200)
+            longest = q.b.tasks()[0]
+            print(f"{longest:7.1f} ms: {what}", flush=True)
+            assert longest < LONGEST, (what, longest)
+        saved = q.b.call("POST", q.b.session + "/execute/async", {"args": [], "script": "saved.text().then(t => arguments[0](JSON.parse(t).chats[0].messages.length))"})
+        assert saved == 5000, saved
+
+
 def key(p):
     """A 401 asks for the key, and the question is then asked with it; a revoked key is told."""
     with client.Server(p.ingle, "--api-key", "sesame") as s, browser.Page(s) as q:
@@ -780,7 +814,7 @@ def cut(p):
     assert starts[0] == 1 and len(starts) >= 2 and 1 < starts[1] < 249, starts
 
 
-PARTS = [cut, copying, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, key, away, address, models, reading, markup, streaming, once, hostile]
+PARTS = [cut, copying, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, many, key, away, address, models, reading, markup, streaming, once, hostile]
 
 
 def main(ingle, names, folder):
