@@ -321,6 +321,8 @@ void device_resume(struct device *d, const struct device_suspended *s)
     d->stage = s->stage;
     if (d->between)
         d->between->last = clock_now();
+    if (d->ops->resumed)
+        d->ops->resumed(d);
 }
 
 void device_profile(struct device *d, bool on)

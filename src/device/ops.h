@@ -207,6 +207,7 @@ struct device_ops {
     ingle_status (*arena)(struct device *d, size_t n_bytes, struct err *err);
     void (*took)(struct device *d, size_t at, size_t n_bytes);
     void (*released)(struct device *d, size_t mark);
+    void (*resumed)(struct device *d); /* after device_resume() */
     /* For the profile: weights or keys and values read from memory; zeros where it is too little
      * to count. */
     struct device_cost (*cost)(const struct device *d, enum device_op op, const void *args);

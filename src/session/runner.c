@@ -529,9 +529,20 @@ void session_lose_own(struct runner *r)
 
 bool session_card_gone(struct runner *r, ingle_status s)
 {
-    if (!s || r->card_lost || !device_card_lost(r->device))
+    const uint32_t bit = UINT32_C(1) << r->depth;
+    if (!s || (r->card_lost & bit) || !device_card_lost(r->device))
         return false;
-    return r->card_lost = true;
+    r->card_lost |= bit;
+    return true;
+}
+
+bool session_is_whole(const struct session *s)
+{
+    const struct kv_spec *k = &s->r->spec;
+    bool own = false;
+    for (uint32_t g = 0; g < k->n_groups; g++)
+        own = own || k->group[g].own_bytes > 0;
+    return !own || s->whole || !session_length(s) || !device_card_lost(s->r->device);
 }
 
 ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap,

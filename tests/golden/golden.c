@@ -92,6 +92,7 @@ static ingle_status bind_draft(struct golden_model *g, const char *path, struct 
 }
 
 void (*golden_device_made)(struct device *d);
+int64_t golden_own_layers;
 
 void golden_open(struct golden_model *g, const char *path, const struct golden_options *o)
 {
@@ -145,6 +146,7 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                                                    : 512,
                                      .max_logits = max_rows,
                                      .restore_every = o->restore_every,
+                                     .own_end = golden_own_layers,
                                      .kv = types,
                                      .select = o->select,
                                      .kv_budget_bytes = (uint64_t)1 << 30,

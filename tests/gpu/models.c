@@ -33,6 +33,7 @@ static struct {
     bool card, choose;
     uint32_t seed;
     enum device_side side;
+    int64_t own; /* layers whose pages lie on the card */
 } how;
 
 static uint32_t next(void)
@@ -71,6 +72,7 @@ static float *logits_of(int m, int64_t *n, struct device_gpu *seen)
     for (int64_t i = 0; i < MOST; i++)
         tokens[i] = ids[(i + i / n_ids) % n_ids];
     mem_free(ids);
+    golden_own_layers = how.card ? how.own : 0;
     golden_open(&g, models[m].path, &o);
     GOLDEN_OK(session_create(&s, g.runner, &e));
     float *a = golden_logits(&g, s, tokens, MOST - 3, CHUNK, NULL);
@@ -128,6 +130,7 @@ static void any_sides(void **state)
             how.seed = seed;
             how.choose = seed > 0;
             how.side = DEVICE_CARD;
+            how.own = seed == 1 ? 2 : 100;
             float *got = logits_of(m, &n, &seen);
             if (!seed)
                 show(&seen);
@@ -237,6 +240,8 @@ static void odd_cards(void **state)
         {.n = 1, .bytes = 1u << 30, .capability = 80, .refuse = true}};
     how.choose = false;
     how.side = DEVICE_CARD;
+    /* pages that have no room fail a step, as in the host's memory */
+    how.own = 0;
     how.card = false;
     float *want = logits_of(0, &n, NULL);
     how.card = true;

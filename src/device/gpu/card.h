@@ -64,6 +64,7 @@ struct device_gpu {
     bool opened, lost;
     bool has_experts; /* device_own_bytes(): the store of experts has slots on the card */
     const char *lost_at;
+    size_t lost_base; /* device.base then: a step that was suspended has lost its rows, too */
     uint64_t budget, used; /* bytes of the card that may be taken, and are */
     pthread_mutex_t lock;  /* guards the lists below, and budget's use */
     struct gpu_region arena;
@@ -131,6 +132,7 @@ void device_gpu_host_give(struct device *d, void *at, size_t n_bytes);
 MUST_CHECK ingle_status device_gpu_arena(struct device *d, size_t n_bytes, struct err *err);
 void device_gpu_took(struct device *d, size_t at, size_t n_bytes);
 void device_gpu_released(struct device *d, size_t mark);
+void device_gpu_resumed(struct device *d);
 
 /* ---- what operations read and write (uses.c) ---- */
 

@@ -430,5 +430,6 @@ const struct device_ops device_gpu_ops = {
     .arena = device_gpu_arena,
     .took = device_gpu_took,
     .released = device_gpu_released,
+    .resumed = device_gpu_resumed,
     .own = &device_gpu_own_ops,
 };

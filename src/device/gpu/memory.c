@@ -24,6 +24,7 @@ bool device_gpu_ok(struct device *d, int code, const char *function)
     if (!g->lost) {
         g->lost = true;
         g->lost_at = function;
+        g->lost_base = d->base;
         if (g->stream) /* copies that are under way end before their memory does */
             (void)g->api.stream_wait(g->api.self, g->stream);
         report(d->sink, INGLE_REPORT_WARN, "fallback", g->info.name,
@@ -33,6 +34,14 @@ bool device_gpu_ok(struct device *d, int code, const char *function)
     err_set(&e, INGLE_IO, "card '%s' was lost in %s", g->info.name, g->lost_at);
     device_fail(d, &e);
     return false;
+}
+
+void device_gpu_resumed(struct device *d)
+{
+    if (!d->gpu->lost || d->gpu->lost_base <= d->base)
+        return;
+    d->gpu->lost_base = d->base;
+    (void)device_gpu_ok(d, 0, "");
 }
 
 bool device_gpu_wait(struct device *d)
