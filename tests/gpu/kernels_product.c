@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Products and rows of matrices on the emulated card against the plain kernels, bit for bit. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include "unit/unit.h"
 
 #include "base/mem.h"
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* name of the kernels, type, whether activations stay f32. */
 static const struct code {
@@ -326,10 +328,63 @@ static void test_codes(void **state)
         check_code(&codes[i], (uint64_t)i + 1);
 }
 
+static void *hole(size_t n_bytes)
+{
+    void *p = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : p;
+}
+
+/* The last band of a matrix of more than 4 GiB, whose other bytes are a hole. */
+static void test_large(void **state)
+{
+    (void)state;
+    enum { IN = 1024, N = 5 };
+    struct noise r = {9};
+    struct weights w;
+    const int64_t out = ((int64_t)1 << 32) / 9216 * 16 + 16 * 200 + 7;
+    assert_int_equal(kern_matrix_init(&w.m, QUANT_Q4_0, out, IN, NULL), INGLE_OK);
+    w.each = kern_matrix_bytes(&w.m);
+    assert_true(w.each > (size_t)1 << 32);
+    const size_t n_y = (size_t)(N * out) * sizeof(float);
+    float *want = hole(n_y), *got = hole(n_y);
+    w.m.at = w.all = hole(w.each);
+    if (!w.all || !want || !got)
+        skip(); /* address space is limited */
+    const int64_t bands = gpu_parts(w.m.n_panels, KERN_BAND), p0 = (bands - 1) * KERN_BAND;
+    for (size_t i = (size_t)p0 * w.m.panel_bytes; i < w.each; i++)
+        w.all[i] = (uint8_t)noise_next(&r) & 0xBF;
+    struct acts x;
+    acts_make(&x, &r, w.m.act, N, IN);
+    const struct kern_matmul mm = {&w.m, &x.a, NULL, N, want, out};
+    kern_matmul_quantised_ref(&mm, p0, w.m.n_panels);
+    for (int many = 0; many < 2; many++) {
+        const struct code *c = &codes[6];
+        struct product_args a = args_of(&w, &x, got, out, N, 3);
+        a.band0 = (int32_t)bands - 1;
+        a.n_bands = 1;
+        if (many)
+            assert_true(launch_many(c, &a, EMU_UP));
+        else
+            launch(c, &a, 3, EMU_DOWN);
+        for (int64_t i = 0; i < N; i++)
+            for (int64_t o = p0 * KERN_PANEL; o < out; o++) {
+                assert_true(noise_same(got[i * out + o], want[i * out + o]));
+                got[i * out + o] = 0;
+            }
+    }
+    munmap(w.all, w.each);
+    munmap(want, n_y);
+    munmap(got, n_y);
+    mem_big_free(x.x, x.n_x);
+    mem_big_free(x.mem, x.n_mem);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_codes),
+        cmocka_unit_test(test_large),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
