@@ -159,9 +159,126 @@ static void counts_follow_every_reference(void **state)
     world_close(&w);
 }
 
+/* ---- the part that a device has ---- */
+
+/* Bytes of a device's memory, which is the host's here. */
+static int64_t own_taken;
+
+static void *take_own(void *arg, size_t n_bytes)
+{
+    (void)arg;
+    if (own_taken + (int64_t)n_bytes > 1 << 20)
+        return NULL;
+    own_taken += (int64_t)n_bytes;
+    return mem_alloc(n_bytes);
+}
+
+static void give_own(void *arg, void *own, size_t n_bytes)
+{
+    (void)arg;
+    own_taken -= (int64_t)n_bytes;
+    mem_free(own);
+}
+
+static void copy_own(void *arg, void *to, const void *from, size_t n_bytes)
+{
+    (void)arg;
+    memcpy(to, from, n_bytes);
+}
+
+static bool read_own(void *arg, void *host, const void *own, size_t n_bytes)
+{
+    memcpy(host, own, n_bytes);
+    return !*(bool *)arg;
+}
+
+static void write_own(void *arg, void *own, const void *host, size_t n_bytes)
+{
+    (void)arg;
+    memcpy(own, host, n_bytes);
+}
+
+/* Streams of 8, 16 and 24 bytes a position; the one in the middle is own. */
+static void open_parts(struct world *w, struct kv_stream stream[3], bool *lost)
+{
+    struct err err;
+    memset(w, 0, sizeof *w);
+    own_taken = 0;
+    for (uint32_t i = 0; i < 3; i++)
+        stream[i] = (struct kv_stream){.kind = KV_ROWS,
+                                       .layer = i,
+                                       .k_width = 2 + 2 * i,
+                                       .k_codec = KERN_KV_F32,
+                                       .v_codec = KERN_KV_F32,
+                                       .every = 1,
+                                       .own = i == 1};
+    w->spec = (struct kv_spec){.n_groups = 1, .n_streams = 3, .stream = stream};
+    assert_int_equal(kv_layout(&w->spec, &err), INGLE_OK);
+    kv_spec_set_own(&w->spec);
+    assert_int_equal(w->spec.group[0].own_at, stream[1].at);
+    assert_int_equal(w->spec.group[0].own_bytes, 16 * KV_PAGE);
+    assert_int_equal(kv_stream_at(&w->spec, &stream[1]), 0);
+    assert_int_equal(kv_stream_at(&w->spec, &stream[2]), stream[2].at);
+    world_open(w, 20 * w->spec.group[0].page_bytes);
+    kv_pool_own(w->pool,
+                &(struct kv_memory){lost, take_own, give_own, copy_own, read_own, write_own});
+    world_line_open(w, 0, WORLD_MAX);
+    world_line_open(w, 1, WORLD_MAX);
+}
+
+static void fill(struct kv_timeline *t, const struct kv_stream *s, const struct kv_spec *spec,
+                 int page, int value)
+{
+    memset(kv_timeline_stream(t, s)[page] + kv_stream_at(spec, s), value, s->n_bytes);
+}
+
+static void pages_have_two_parts(void **state)
+{
+    (void)state;
+    static struct world w;
+    struct kv_stream stream[3];
+    struct err err;
+    bool lost = false;
+    open_parts(&w, stream, &lost);
+    struct kv_timeline *a = w.line[0].t, *b = w.line[1].t;
+    assert_int_equal(kv_timeline_extend(a, 200, &err), INGLE_OK);
+    for (int i = 0; i < 3; i++)
+        for (int k = 0; k < 2; k++)
+            fill(a, &stream[i], &w.spec, k, 10 * i + k + 1);
+    kv_timeline_commit(a, 200);
+    assert_true(kv_timeline_stream(a, &stream[1])[0] != kv_timeline_pages(a, 0)[0]);
+    /* the shared last page is copied with its own part */
+    assert_int_equal(kv_timeline_fork(b, a, &err), INGLE_OK);
+    assert_int_equal(kv_timeline_extend(b, 10, &err), INGLE_OK);
+    uint8_t *const *own = kv_timeline_stream(b, &stream[1]);
+    assert_ptr_equal(own[0], kv_timeline_stream(a, &stream[1])[0]);
+    assert_true(own[1] != kv_timeline_stream(a, &stream[1])[1]);
+    assert_int_equal(own[1][16 * KV_PAGE - 1], 12);
+    assert_int_equal(kv_timeline_pages(b, 0)[1][stream[2].at], 22);
+    /* what is lost is lost until the timeline is cleared */
+    assert_false(kv_timeline_is_lost(a));
+    lost = true;
+    stream[1].own = false;
+    kv_spec_set_own(&w.spec);
+    kv_pool_lose_own(w.pool);
+    assert_true(kv_timeline_is_lost(a) && kv_timeline_is_lost(b));
+    assert_int_equal(kv_timeline_fork(b, a, &err), INGLE_OK);
+    assert_true(kv_timeline_is_lost(b));
+    kv_timeline_clear(b);
+    assert_int_equal(kv_timeline_extend(b, 200, &err), INGLE_OK);
+    kv_timeline_commit(b, 200);
+    assert_false(kv_timeline_is_lost(b));
+    assert_ptr_equal(kv_timeline_stream(b, &stream[1])[0], kv_timeline_pages(b, 0)[0]);
+    world_line_close(&w.line[0]);
+    world_line_close(&w.line[1]);
+    kv_pool_free(w.pool);
+    assert_int_equal(own_taken, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pages_have_two_parts),
         cmocka_unit_test(groups_hand_memory_to_each_other),
         cmocka_unit_test(slabs_partly_used_do_not_eat_the_budget),
         cmocka_unit_test(large_pages_are_exact),
