@@ -233,9 +233,6 @@ static struct kv_save_options save_options(const struct runner *r, uint32_t spar
 
 ingle_status session_save(const struct session *s, const char *path, struct err *err)
 {
-    if (!session_is_whole(s))
-        return err_set(err, INGLE_IO,
-                       "the card was lost that had the session: it is whole after the next step");
     struct kv_save_options o = save_options(s->r, s->scope.sparse);
     const struct kv_select_text select = kv_select_name(&s->select);
     const struct kv_gaps *gaps = session_gaps(s);

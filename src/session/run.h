@@ -72,7 +72,6 @@ struct runner {
     int depth;                   /* steps that run: the next one has lane[depth] */
     uint32_t card_lost;          /* of each depth: what ran there has begun anew since */
     bool own;                    /* a part of the pages lies on the card */
-    bool tree_whole;             /* the tree was cleared after the card was lost */
     size_t logits_bytes;         /* of a lane */
     size_t held_bytes;           /* of the arena: what operations of a step leave for each other */
     struct device_between *between; /* for steps that none is suspended for; or NULL */
@@ -108,7 +107,6 @@ struct session {
     struct kv_timeline *timeline;
     int32_t *token;              /* [n_tokens]: computed ones, then pending ones */
     size_t n_tokens, cap_tokens;
-    bool whole; /* its pages were written after the card was lost that had a part of them */
     struct soft *soft;           /* [n_soft]: media among them, ascending */
     size_t n_soft, cap_soft;
     int32_t *key;                /* [n_keys]: where there are media, tokens with keys (kv/kv.h); */
@@ -236,8 +234,6 @@ ingle_status session_device_end(struct runner *r, struct device_suspended *first
 void session_lose_own(struct runner *r);
 /* Whether what ended with s is to be done again, because the card was lost in it. */
 bool session_card_gone(struct runner *r, ingle_status s);
-/* Whether its pages have what they are to have: a lost card had a part of them. */
-bool session_is_whole(const struct session *s);
 
 /* One forward pass over the spans of the lane; the timelines are extended and not yet committed. */
 ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap,

@@ -536,15 +536,6 @@ bool session_card_gone(struct runner *r, ingle_status s)
     return true;
 }
 
-bool session_is_whole(const struct session *s)
-{
-    const struct kv_spec *k = &s->r->spec;
-    bool own = false;
-    for (uint32_t g = 0; g < k->n_groups; g++)
-        own = own || k->group[g].own_bytes > 0;
-    return !own || s->whole || !session_length(s) || !device_card_lost(s->r->device);
-}
-
 ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap,
                              void *tap_arg, const atomic_bool *cancel, struct err *err)
 {

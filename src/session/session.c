@@ -473,7 +473,6 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
         kv_media_hold(kv_pool_media(src->r->pool), to->number);
     }
     dst->n_tokens = src->n_tokens;
-    dst->whole = session_is_whole(src);
     dst->prompt_end = src->prompt_end;
     dst->border = src->border;
     dst->next_border = src->next_border;
@@ -569,8 +568,6 @@ void session_runner_write(struct runner *r)
 ingle_status session_remember(struct session *s, struct err *err)
 {
     const struct session *one = s;
-    if (!session_is_whole(s))
-        return INGLE_OK;
     session_deferred_observe(s->r, &one, 1);
     return remember(s, s->timeline, false, err);
 }
@@ -859,8 +856,17 @@ static ingle_status renew(struct session *s, const atomic_bool *cancel, struct e
     return INGLE_OK;
 }
 
-static ingle_status step_once(struct runner *r, struct session_work *work, int64_t n,
-                              const atomic_bool *cancel, struct err *err)
+/* Whether pages of theirs lay on the card, or did until a step in between lost it. */
+static bool had_own(const struct runner *r, const struct session_work *work, int64_t n)
+{
+    bool had = r->own;
+    for (int64_t i = 0; i < n; i++)
+        had = had || kv_timeline_is_lost(work[i].s->timeline);
+    return had;
+}
+
+ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
+                          const atomic_bool *cancel, struct err *err)
 {
     struct built b;
     struct kv_disk_counts before;
@@ -890,11 +896,13 @@ static ingle_status step_once(struct runner *r, struct session_work *work, int64
                                      .n_mirrors = b.n_mirrors};
     s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     const bool gone = session_card_gone(r, s);
-    if (gone && r->own) { /* with its pages */
+    if (gone && had_own(r, work, n)) { /* with its pages */
         r->depth--;
         for (int64_t i = 0; i < b.n_spans; i++)
             if (l->branch[i])
                 session_branch_clear(l->branch[i]);
+        for (int64_t i = 0; i < n; i++)
+            work[i].n_branches = 0;
         return session_step(r, work, n, cancel, err);
     }
     if (gone) /* on the processor now */
@@ -923,54 +931,6 @@ static ingle_status step_once(struct runner *r, struct session_work *work, int64
     if (s == INGLE_IO)
         forget_damaged(r, work, n, &before);
     return s;
-}
-
-/* Computes anew what lay on the card that was lost. */
-static ingle_status make_whole(struct session *s, const atomic_bool *cancel, struct err *err)
-{
-    const int64_t length = session_length(s);
-    ingle_status st = INGLE_OK;
-    session_park(s);
-    while (!st && session_length(s) < length) {
-        struct session_work w = {
-            .s = s, .max_tokens = length - session_length(s), .want = FAMILY_LOGITS_NONE};
-        st = step_once(s->r, &w, 1, cancel, err);
-    }
-    s->whole = !st;
-    return st;
-}
-
-static ingle_status make_all_whole(struct runner *r, struct session_work *work, int64_t n,
-                                   const atomic_bool *cancel, struct err *err)
-{
-    ingle_status st = INGLE_OK;
-    if (!device_card_lost(r->device))
-        return st;
-    if (!r->tree_whole) { /* what it has is of the same pages */
-        session_runner_clear_tree(r);
-        r->tree_whole = true;
-    }
-    for (int64_t i = 0; !st && i < n; i++) {
-        if (!session_is_whole(work[i].s))
-            st = make_whole(work[i].s, cancel, err);
-        work[i].s->whole = !st;
-    }
-    return st;
-}
-
-/* A step in which the card is lost begins anew on the processor, without the branches. */
-ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
-                          const atomic_bool *cancel, struct err *err)
-{
-    ingle_status s = make_all_whole(r, work, n, cancel, err);
-    if (!s)
-        s = step_once(r, work, n, cancel, err);
-    if (!session_card_gone(r, s))
-        return s;
-    for (int64_t i = 0; i < n; i++)
-        work[i].n_branches = 0;
-    s = make_all_whole(r, work, n, cancel, err);
-    return s ? s : step_once(r, work, n, cancel, err);
 }
 
 ingle_status session_finish(struct session *s, const float **logits, const atomic_bool *cancel,
