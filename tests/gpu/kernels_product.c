@@ -202,16 +202,15 @@ static void check_one(const struct code *c, struct noise *r, const struct weight
         a.row = list;
         a.index = index;
         memset(got, 1, n_y);
-        const int32_t bands = a.n_bands, cut = (int32_t)noise_below(r, bands + 1);
+        const int32_t bands = a.n_bands, cut = (int32_t)noise_below(r, bands);
         if (cut) {
             a.n_bands = cut;
             launch(c, &a, rows, (enum emu_order)(rows % EMU_ORDERS));
         }
         a.band0 = cut;
         a.n_bands = bands - cut;
-        a.parts = noise_below(r, 2) ? 4 : a.parts;
-        if (a.n_bands)
-            launch(c, &a, rows, (enum emu_order)((rows + 1) % EMU_ORDERS));
+        a.parts = 4; /* several rounds of sums */
+        launch(c, &a, rows, (enum emu_order)((rows + 1) % EMU_ORDERS));
         compare(got, want, n, stride, w->m.out, w->m.in);
     }
     struct product_args a = args_of(w, &x, got, stride, n, 1);
