@@ -1,12 +1,12 @@
 #!/bin/sh
-# install.sh run|test|all: installs those packages of scripts/packages that are missing, with apt-get,
+# install.sh run|test|all|card: installs those packages of scripts/packages that are missing, with apt-get,
 # as root or through sudo.  Says nothing and needs no rights when all are there.
 set -eu
 cd "$(dirname "$0")"
 missing=
 while read -r name who _; do
     case $name in '' | '#'*) continue ;; esac
-    case $1/$who in run/run | test/run | test/test | all/*) ;; *) continue ;; esac
+    case $1/$who in run/run | test/run | test/test | all/* | card/card) ;; *) continue ;; esac
     case $(dpkg-query -W -f '${Status}' "$name" 2>/dev/null) in
     *' installed') ;;
     *) missing="$missing $name" ;;
