@@ -478,8 +478,10 @@ void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
         struct kv_table *b = &t->table[g];
         const int64_t first = kv_timeline_first(s, g, length);
         table_cut(t, b, s->group[g].window ? 0 : have);
-        for (int64_t i = s->group[g].window ? first : have; i < end; i++)
-            kv_page_own_put(t->pool, *page), table_set(b, i, *page++);
+        for (int64_t i = s->group[g].window ? first : have; i < end; i++) {
+            kv_page_own_put(t->pool, *page);
+            table_set(b, i, *page++);
+        }
         b->first = first;
         b->end = end;
     }
