@@ -215,7 +215,7 @@ static void set_own(struct runner *r, const struct runner_options *o)
         const char *why = family_card_refuses(r->device, s, i);
         st->own = !why;
         r->own = r->own || st->own;
-        if (why && !told)
+        if (why && !told && device_card(r->device)) /* else that was said */
             report(r->sink, INGLE_REPORT_WARN, "fallback", "gpu",
                    "keys and values of layer %u, and perhaps others, stay with the processor: %s",
                    st->layer, told = why);
