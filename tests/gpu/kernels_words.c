@@ -201,7 +201,10 @@ static void test_image(void **state)
         (void)snprintf(target, sizeof target, ".target sm_%d", capability < 80 ? 75 : 80);
         assert_non_null(strstr(text, target));
         assert_non_null(strstr(text, ".version 7.5"));
+        device_gpu_image_free(&image);
         assert_int_equal(device_gpu_image("words_matrix", capability, &image), capability >= 80);
+        if (capability >= 80)
+            device_gpu_image_free(&image);
     }
 }
 

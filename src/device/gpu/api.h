@@ -44,6 +44,7 @@ struct gpu_image {
     const char *module; /* its name */
     const void *at;
     size_t n_bytes;
+    void *own; /* memory that image.h frees; or NULL */
 };
 
 struct gpu_launch {

@@ -11,12 +11,14 @@ struct device_gpu_code {
     const char *module;
     int least;  /* compute capability, as 75 */
     bool exact; /* machine code: of cards with the same major number */
-    const uint8_t *begin, *end; /* PTX ends with a zero */
+    const uint8_t *begin, *end; /* PTX ends with a zero, or is what gzip made of its text */
 };
 /* The build's; the last has no module. */
 extern const struct device_gpu_code device_gpu_codes[];
 
-/* Code of a module for a card of that compute capability; false: the build has made none. */
+/* Code of a module for a card of that compute capability; false: the build has made none, or there
+ * is no memory for it.  It lives until device_gpu_image_free(). */
 bool device_gpu_image(const char *module, int capability, struct gpu_image *out);
+void device_gpu_image_free(struct gpu_image *image); /* also of one that is all zero */
 
 #endif

@@ -24,7 +24,7 @@ static const struct { const char *name; int least; } modules[] = {
 static struct gpu_module *module_of(struct device *d, int number)
 {
     struct device_gpu *g = d->gpu;
-    struct gpu_image image = {modules[number].name, NULL, 0};
+    struct gpu_image image = {modules[number].name, NULL, 0, NULL};
     char log[160] = "";
     if (g->module_tried[number])
         return g->module[number];
@@ -38,13 +38,14 @@ static struct gpu_module *module_of(struct device *d, int number)
         return NULL;
     }
     const int code = g->api.module_load(g->api.self, &image, &g->module[number], log, sizeof log);
+    device_gpu_image_free(&image);
     if (!code)
         return g->module[number];
     g->module[number] = NULL;
     if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
         (void)device_gpu_ok(d, code, "module_load");
     else
-        report(d->sink, INGLE_REPORT_WARN, "fallback", image.module,
+        report(d->sink, INGLE_REPORT_WARN, "fallback", modules[number].name,
                "the card's driver refuses its code (%s) %s: the processor computes",
                g->api.text(g->api.self, code), log);
     return NULL;

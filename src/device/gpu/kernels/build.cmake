@@ -1,11 +1,17 @@
 # Code for cards: PTX of each file of modules.inc by clang, for the oldest cards and for those with matrix instructions
 # (sm_80), and the table of all of it, gpu_codes.c.  Included by the root's file; the object is the room device's.
+# PTX is text: with zlib it lies in the library as gzip leaves it, a tenth as large.
 # Without clang, and in builds with sanitizers, whose tests have an emulated card, the table is empty.
 set(gpu_codes ${CMAKE_BINARY_DIR}/gpu/gpu_codes.c)
 set(gpu_table "/* Made by the build. */\n#include \"device/gpu/image.h\"\n")
 set(gpu_rows "")
 set(gpu_data "    .section .rodata\n")
 set(gpu_ptx "")
+pkg_check_modules(ZLIB IMPORTED_TARGET zlib)
+set(gpu_zero "    .byte 0\n") # behind text
+if(ZLIB_FOUND)
+  set(gpu_zero "")
+endif()
 set(CCACHE_LAUNCHER "")
 if(CCACHE)
   set(CCACHE_LAUNCHER ${CCACHE})
@@ -35,11 +41,15 @@ elseif(NOT INGLE_SANITIZE AND NOT INGLE_FUZZ AND CMAKE_C_COMPILER_ID STREQUAL "G
           -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_BINARY_DIR}/gpu -MD -MF ${ptx}.d -MT ${ptx} -S ${CMAKE_SOURCE_DIR}/src/device/gpu/kernels/${module}.cu -o ${ptx}
         COMMAND ${CMAKE_COMMAND} -DPTX=${ptx} -DSM=${sm} -P ${CMAKE_SOURCE_DIR}/src/device/gpu/kernels/head.cmake
         VERBATIM)
+      if(ZLIB_FOUND)
+        add_custom_command(OUTPUT ${ptx}.gz DEPENDS ${ptx} COMMAND gzip -9nkf ${ptx} VERBATIM)
+        set(ptx ${ptx}.gz)
+      endif()
       list(APPEND gpu_ptx ${ptx})
       string(APPEND gpu_table "extern const uint8_t device_gpu_${module}_${sm}[], device_gpu_${module}_${sm}_end[];\n")
       string(APPEND gpu_rows "    {\"${module}\", ${sm}, false, device_gpu_${module}_${sm}, device_gpu_${module}_${sm}_end},\n")
       string(APPEND gpu_data "    .globl device_gpu_${module}_${sm}\n    .hidden device_gpu_${module}_${sm}\n"
-        "device_gpu_${module}_${sm}:\n    .incbin \"${ptx}\"\n    .byte 0\n"
+        "device_gpu_${module}_${sm}:\n    .incbin \"${ptx}\"\n${gpu_zero}"
         "    .globl device_gpu_${module}_${sm}_end\n    .hidden device_gpu_${module}_${sm}_end\n"
         "device_gpu_${module}_${sm}_end:\n")
     endforeach()
@@ -49,6 +59,11 @@ string(APPEND gpu_table "const struct device_gpu_code device_gpu_codes[] = {\n${
 string(APPEND gpu_data "    .section .note.GNU-stack, \"\", %progbits\n")
 file(GENERATE OUTPUT ${gpu_codes} CONTENT "${gpu_table}")
 target_sources(device PRIVATE ${gpu_codes})
+if(gpu_ptx AND ZLIB_FOUND)
+  target_link_libraries(lm PUBLIC PkgConfig::ZLIB)
+  target_compile_definitions(device PRIVATE INGLE_ZLIB)
+  set(INGLE_PC_ZLIB " zlib")
+endif()
 if(gpu_ptx)
   file(GENERATE OUTPUT ${CMAKE_BINARY_DIR}/gpu/gpu_data.S CONTENT "${gpu_data}")
   set_source_files_properties(${CMAKE_BINARY_DIR}/gpu/gpu_data.S PROPERTIES OBJECT_DEPENDS "${gpu_ptx}")
