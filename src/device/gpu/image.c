@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Code of kernels that the build has made: the best that a card accepts. */
 #include "device/gpu/image.h"
+#include "base/mem.h"
 
-#include <stdlib.h>
 #include <string.h>
 #ifdef INGLE_ZLIB
 #define ZLIB_CONST
@@ -16,7 +16,7 @@ static uint8_t *unpack(const uint8_t *from, size_t n_from, size_t *n_bytes)
     /* the last four bytes are the length of the text */
     const uint8_t *last = from + n_from - 4;
     const size_t n = last[0] | (size_t)last[1] << 8 | (size_t)last[2] << 16 | (size_t)last[3] << 24;
-    uint8_t *text = malloc(n + 1);
+    uint8_t *text = mem_alloc(n + 1);
     z_stream z = {.next_in = from, .avail_in = (uInt)n_from};
     if (!text)
         return NULL;
@@ -27,7 +27,7 @@ static uint8_t *unpack(const uint8_t *from, size_t n_from, size_t *n_bytes)
     if (begun)
         (void)inflateEnd(&z);
     if (!whole) {
-        free(text);
+        mem_free(text);
         return NULL;
     }
     text[n] = 0;
@@ -62,6 +62,6 @@ bool device_gpu_image(const char *module, int capability, struct gpu_image *out)
 
 void device_gpu_image_free(struct gpu_image *image)
 {
-    free(image->own);
+    mem_free(image->own);
     *image = (struct gpu_image){0};
 }
