@@ -244,6 +244,11 @@ static void print_result(const struct bench *b, struct rounds *r)
             "\"numerics\": \"%s\", \"huge_pages\": %.3f, \"read_GBps\": %.2f, ",
             foreign, b->info.threads, b->pinned ? "true" : "false", b->info.cpu, b->info.kv,
             b->info.numerics, b->huge, b->last.read * 1e-9);
+        if (now.gpu[0]) {
+            fputs("\"gpu\": ", stdout);
+            cli_print_json(now.gpu, strlen(now.gpu));
+            printf(", \"gpu_layers\": %lld, ", (long long)(now.gpu_end - now.gpu_first));
+        }
         if (now.paging.budget_bytes)
             printf(
                 "\"kv_disk_bytes\": %llu, \"kv_disk_read_bytes\": %llu, \"kv_disk_wait_s\": %.6f, ",
@@ -397,8 +402,12 @@ static void print_head(const struct bench *b)
            (double)b->info.weight_bytes / 1048576.0, b->huge * 100, b->last.read * 1e-9);
     for (size_t i = 0; i < b->last.n_peaks; i++)
         printf(", %s %.0f", b->last.peak[i].name, b->last.peak[i].ops_per_s * 1e-9);
-    printf("%s\n\n%-8s %8s %8s %12s %11s %11s %10s %9s\n", b->last.n_peaks ? " GOP/s" : "", "test",
-           "depth", "tokens", "tokens/s", "least ms", "most ms", "read share", "foreign");
+    puts(b->last.n_peaks ? " GOP/s" : "");
+    if (b->info.gpu[0])
+        printf("layers %lld to %lld of %lld on %s\n", (long long)b->info.gpu_first,
+               (long long)b->info.gpu_end - 1, (long long)b->info.n_layers, b->info.gpu);
+    printf("\n%-8s %8s %8s %12s %11s %11s %10s %9s\n", "test", "depth", "tokens", "tokens/s",
+           "least ms", "most ms", "read share", "foreign");
 }
 
 static int read_depths(struct bench *b, int64_t depth[MAX_DEPTHS], int64_t *n)

@@ -23,6 +23,9 @@ struct findings {
     struct tool_kernel kernel[MAX_KERNELS];
     size_t n_kernels;
     int n_failed;
+    bool has_card;
+    struct tool_card card;
+    char no_card[256]; /* why there is none */
     struct err decoder; /* its status: whether pictures and sounds can be decoded */
 };
 
@@ -86,6 +89,7 @@ static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
     snprintf(f->numa, sizeof f->numa, ", numa %s", ingle_config_text(c->config, "numa", 0));
     read_huge_pages(f->huge_pages, sizeof f->huge_pages);
     try_decoder(&f->decoder);
+    f->has_card = tool_card(&f->card, f->no_card, sizeof f->no_card);
     ingle_status st = pool_create(&pool, f->threads, f->pinned, err);
     if (!st)
         st = cli_memory_rate(pool, f->machine.n_logical, &f->read, err);
@@ -114,6 +118,20 @@ static void print_formats(const struct findings *f)
             printf("; no %s: built without %s", media_kind_name((enum media_kind)k),
                    media_library((enum media_kind)k));
     putchar('\n');
+}
+
+static void print_card(const struct findings *f)
+{
+    const struct tool_card *k = &f->card;
+    if (!f->has_card) {
+        printf("graphics card    none: %s\n", CLI_SHOWN(f->no_card));
+        return;
+    }
+    printf("graphics card    %d: %s, compute capability %d.%d, driver for CUDA %d.%d\n", k->number,
+           CLI_SHOWN(k->name), k->major, k->minor, k->driver / 1000, k->driver % 1000 / 10);
+    printf("                 %.1f GiB, free %.1f GiB%s\n", (double)k->bytes / 1073741824.0,
+           (double)k->free_bytes / 1073741824.0,
+           k->integrated ? ", of the processor's memory" : "");
 }
 
 static void print_kernel(const struct tool_kernel *k)
@@ -157,6 +175,7 @@ static void print_text(const struct findings *f, bool verbose)
     printf("kernels          up to %s; %d of them failed their self-test%s\n", cpu_name(f->used),
            f->n_failed, verbose ? "" : " (-v lists them)");
     print_formats(f);
+    print_card(f);
     puts("\nWhat that means for published models in the free memory ('ingle models' has all, with "
          "the commands):");
     cli_models_short(m->memory_free_bytes, f->read.bytes_per_s);
@@ -176,6 +195,24 @@ static void print_formats_json(const struct findings *f)
             between = ", ";
         }
     fputs("], ", stdout);
+}
+
+static void print_card_json(const struct findings *f)
+{
+    const struct tool_card *k = &f->card;
+    if (!f->has_card) {
+        fputs("\"gpu\": null, \"gpu_why\": ", stdout);
+        cli_print_json(f->no_card, strlen(f->no_card));
+        fputs(", ", stdout);
+        return;
+    }
+    fputs("\"gpu\": {\"name\": ", stdout);
+    cli_print_json(k->name, strlen(k->name));
+    printf(", \"number\": %d, \"compute_capability\": \"%d.%d\", \"driver\": \"%d.%d\", "
+           "\"memory_bytes\": %llu, \"free_bytes\": %llu, \"integrated\": %s}, ",
+           k->number, k->major, k->minor, k->driver / 1000, k->driver % 1000 / 10,
+           (unsigned long long)k->bytes, (unsigned long long)k->free_bytes,
+           k->integrated ? "true" : "false");
 }
 
 static void print_json(const struct findings *f)
@@ -198,6 +235,7 @@ static void print_json(const struct findings *f)
            (unsigned long long)m->memory_free_bytes, f->huge_pages, f->threads,
            f->pinned ? "true" : "false", f->read.bytes_per_s, f->read.n_busy, f->n_failed);
     print_formats_json(f);
+    print_card_json(f);
     fputs("\"kernels\": [", stdout);
     for (size_t i = 0; i < f->n_kernels; i++) {
         const struct tool_kernel *k = &f->kernel[i];

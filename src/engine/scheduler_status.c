@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scheduler_status - what other threads are told of it. */
+#include "device/card.h"
 #include "engine/scheduler.h"
 
 #include "base/clock.h"
@@ -40,6 +41,7 @@ void engine_take_snapshot(struct ingle_scheduler *s)
     s->status.grammar_bytes = engine_words_bytes(s->e->model->words);
     engine_paging_count(s->e, &s->status.paging);
     ingle_engine_media(s->e, &s->status.media);
+    s->status.gpu_lost = device_card_lost(s->e->device);
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *a = &s->slot[i];
         s->seen[i] = (struct ingle_slot){0};

@@ -310,6 +310,28 @@ static void put_media(const struct ingle_scheduler_status *now, struct str *out)
     write_close(out, '}');
 }
 
+/* What a graphics card computes; null: nothing. */
+static void put_gpu(const struct serve *s, const struct ingle_scheduler_status *now,
+                    struct str *out)
+{
+    const struct ingle_engine_info *e = &s->engine_info;
+    write_key(out, "gpu");
+    if (!e->gpu[0]) {
+        write_null(out);
+        return;
+    }
+    write_open(out, '{');
+    write_member(out, "name", e->gpu);
+    write_member_int(out, "first_layer", e->gpu_first);
+    write_member_int(out, "end_layer", e->gpu_end);
+    write_member_int(out, "layers", e->n_layers);
+    write_member_bool(out, "experts", e->gpu_experts);
+    write_key(out, "weight_bytes");
+    write_uint(out, e->gpu_bytes);
+    write_member_bool(out, "lost", now->gpu_lost);
+    write_close(out, '}');
+}
+
 /* The prefixes on disk; null without --store. */
 static void put_store(const struct serve *s, const struct ingle_scheduler_status *now,
                       struct str *out)
@@ -417,6 +439,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     write_member_int(out, "threads", s->engine_info.threads);
     write_member(out, "numerics", s->engine_info.numerics);
     put_kv(s->engine_info.kv, out);
+    put_gpu(s, &now, out);
     put_experts(s, out);
     put_workers(s, out);
     write_close(out, '}');

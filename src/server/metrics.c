@@ -414,6 +414,20 @@ static void put_vllm(const struct metrics *m, const struct serve *s, struct str 
     str_release(&braces);
 }
 
+/* What a graphics card computes. */
+static void put_gpu(struct str *out, const struct ingle_engine_info *e,
+                    const struct ingle_scheduler_status *now)
+{
+    if (!e->gpu[0])
+        return;
+    put(out, "ingle_gpu_layers", "gauge", "Layers that the graphics card computes.",
+        now->gpu_lost ? 0 : (double)(e->gpu_end - e->gpu_first));
+    put(out, "ingle_gpu_weight_bytes", "gauge", "Weights in its memory.",
+        now->gpu_lost ? 0 : (double)e->gpu_bytes);
+    put(out, "ingle_gpu_lost", "gauge", "1: it has failed, and the processor computes.",
+        now->gpu_lost);
+}
+
 static void put_loading(struct str *out, const struct serve *s)
 {
     put(out, "ingle_load_seconds", "gauge", "Time that loading the model took, or takes so far.",
@@ -460,6 +474,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
         put_facts(out, "events", "", &events);
     if (now.media.budget_bytes)
         put_facts(out, "media", "", &now.media);
+    put_gpu(out, &s->engine_info, &now);
     put_caches(out, &now);
     put_experts(out, s->engine);
     put_workers(out, s->engine);

@@ -559,7 +559,7 @@ void session_runner_write(struct runner *r)
         kv_tree_count(r->tree, &tree);
     if (store.saving && tree.owed + tree.lost) /* else it was said that nothing is saved, and why */
         report(r->sink, INGLE_REPORT_WARN, "store", "prefixes",
-               "%lld restore points are not saved: %s", (long long)(tree.owed + tree.lost),
+               "%lld restore points are not saved: %s", (long long)tree.owed + (long long)tree.lost,
                tree.owed ? "no memory to write them"
                          : "the disk was slower than prompts were computed, and memory for "
                            "prefixes (--cache) was full");

@@ -127,6 +127,16 @@ MUST_CHECK ingle_status tool_kernels(struct pool *p, uint32_t cpu, const struct 
                                      struct tool_kernel *out, size_t n_max, size_t *n,
                                      int *n_failed, struct err *err);
 
+/* The graphics card that --gpu auto takes; false: why there is none. */
+struct tool_card {
+    char name[64];
+    int number, driver;  /* driver: its version, 1000 * major + 10 * minor */
+    int major, minor;    /* compute capability */
+    uint64_t bytes, free_bytes;
+    bool integrated;     /* its memory is the host's */
+};
+bool tool_card(struct tool_card *out, char *why, size_t n_why);
+
 /* ---- models.c: published models, and what they need (tool/models.inc) ---- */
 
 struct tool_model {

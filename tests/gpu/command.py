@@ -3,7 +3,7 @@
 
 INGLE is the product, which FAKE/libcuda.so.1 (fake_cuda.c) and FAKE/lacks/libcuda.so.1 serve as a driver; INGLE_EMU has
 emulated cards of its own.  N: times that a card is lost (4)."""
-import os, random, subprocess, sys
+import json, os, random, subprocess, sys
 
 ingle, emu, fake = sys.argv[1:4]
 times = int(sys.argv[4]) if len(sys.argv) > 4 else 4
@@ -54,6 +54,15 @@ same("absent", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="absent"), ["not
 same("auto", run(emu, [], INGLE_EMU_CARD="absent"), count=0)
 same("old card", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="capability=70"), ["7.0", "7.5"], 1)
 same("small card", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="mib=1"), ["memory"])
+
+# where it is shown
+for program, name in (ingle, None), (emu, "emulated card 0"):
+    d = json.loads(subprocess.run([program, "doctor", "--json"], capture_output=True, text=True, timeout=600).stdout)
+    assert (d["gpu"] or {}).get("name") == name and bool(d.get("gpu_why")) == (not name), d["gpu"]
+bench = [emu, "bench", "-q", "-p", "4", "-g", "1", "-r", "1", "--json", "--gpu-layers"]
+for layers, n in ("1-3", 2), ("0", None):
+    for row in subprocess.run([*bench, layers], capture_output=True, text=True, timeout=600).stdout.splitlines():
+        assert json.loads(row).get("gpu_layers") == n, (layers, row)
 
 # the real table of functions
 lib = {"LD_LIBRARY_PATH": fake}

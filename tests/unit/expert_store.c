@@ -1080,7 +1080,7 @@ static void pretend(struct world *w, struct pretend *p, uint64_t bytes)
     *p = (struct pretend){
         .ops = *w->e->device->ops,
         .bytes = bytes,
-        .own = {pretend_bytes, pretend_take, pretend_give, pretend_put, pretend_get}};
+        .own = {pretend_bytes, pretend_take, pretend_give, pretend_put, pretend_get, NULL}};
     p->ops.own = &p->own;
     p->ops.run[DEVICE_OP_mlp] = pretend_mlp;
     w->e->device->ops = &p->ops;
