@@ -739,7 +739,7 @@ class Presets(unittest.TestCase):
                  ("chat-template-kwargs = '{\"enable_thinking\": true}' ; yes", 1), ("think = off", 0), ("", 1))
         with Router(head + "".join(f"[{i}]\n{idle}{line}\n" for i, (line, _) in enumerate(lines))) as s:
             said = "".join(s.log)
-            for note in "n-gpu-layers 99", "fa 0", "flash-attn on", "fit off", "ubatch-size 256", "samplers top_k;top_p;temperature":
+            for note in "LLAMA_ARG_N_GPU_LAYERS: counts in place of line 7", "fa 0", "flash-attn on", "fit off", "ubatch-size 256", "samplers top_k;top_p;temperature":
                 self.assertIn(note, said)
             for i, (line, thinks) in enumerate(lines):
                 s.load(str(i))
