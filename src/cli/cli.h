@@ -509,9 +509,9 @@ void cli_interrupt_engine(struct ingle_engine *e);
 /* How often since the last cli_interrupt_reset(). */
 int cli_interrupts(void);
 void cli_interrupt_reset(void);
-/* A signal at a prompt: the first one explains, the second one leaves.  (The editor reads Ctrl-C as
- * a key.) */
-void cli_interrupt_prompt(bool at_prompt);
+/* A signal at a prompt: the first one explains, the second one leaves.  While a line is edited
+ * Ctrl-C is a key, between two lines it is a signal: asked says that the first one was a key. */
+void cli_interrupt_prompt(bool at_prompt, bool asked);
 /* Keeps the terminal's settings, which come back when a signal ends the program. */
 void cli_interrupt_terminal(void);
 #define CLI_LEAVE_HINT "(Ctrl-C once more, or Ctrl-D, leaves)"

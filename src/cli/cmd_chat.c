@@ -30,6 +30,7 @@ struct chat {
     const char **stop;
     size_t n_stop;
     bool think, stats, colour, dim, leave;
+    bool asked; /* Ctrl-C was the last thing that was typed */
     struct cli_history *history; /* NULL: none */
     struct cli_wrap screen; /* of what the model writes */
 };
@@ -683,7 +684,8 @@ static void remember(struct chat *h, const struct str *line)
 static enum cli_got read_message(struct chat *h, struct str *out)
 {
     str_clear(out);
-    cli_interrupt_prompt(h->editor != NULL);
+    if (h->editor)
+        cli_interrupt_prompt(true, h->asked);
     enum cli_got got = read_line(h, "> ", out);
     if (got == CLI_LINE && out->n >= N_QUOTES && memcmp(out->at, QUOTES, N_QUOTES) == 0) {
         got = read_quoted(h, out);
@@ -700,7 +702,9 @@ static enum cli_got read_message(struct chat *h, struct str *out)
             got = more == CLI_LINE_BREAK ? CLI_LINE_DROPPED : more;
         }
     }
-    cli_interrupt_prompt(false);
+    h->asked = got == CLI_LINE_BREAK;
+    if (h->editor)
+        cli_interrupt_prompt(false, h->asked);
     if (got == CLI_LINE && h->editor && out->n)
         remember(h, out);
     return str_ok(out) ? got : CLI_NO_LINE;
@@ -725,9 +729,9 @@ static bool is_blank(const struct str *s)
 static int converse(struct chat *h)
 {
     struct str line;
-    bool asked = false; /* Ctrl-C was the last thing that was typed */
     str_init(&line);
     while (!h->leave && !ferror(stdout)) {
+        const bool asked = h->asked;
         const enum cli_got got = read_message(h, &line);
         if (got == CLI_NO_LINE)
             break;
@@ -735,8 +739,7 @@ static int converse(struct chat *h)
             h->rc = CLI_INTERRUPTED;
             break;
         }
-        asked = got == CLI_LINE_BREAK;
-        if (asked)
+        if (h->asked)
             say(h, CLI_LEAVE_HINT);
         if (got != CLI_LINE || is_blank(&line))
             continue;

@@ -81,9 +81,8 @@ void cli_interrupt_reset(void)
     count = 0;
 }
 
-void cli_interrupt_prompt(bool at_prompt)
+void cli_interrupt_prompt(bool at_prompt, bool asked)
 {
-    if (at_prompt)
-        count = 0; /* what stopped an answer does not leave the program */
+    count = asked; /* what stopped an answer does not leave the program */
     prompt = at_prompt;
 }
