@@ -19,7 +19,8 @@ for obj in objects:
         prefixes += ("server_",) + tuple(p + "_" for p in parts[1:-1]) if room == "server" else ()
         exact = {file}
     else:
-        prefixes = (room + "_", "ingle_") if room == "engine" else (room + "_",)
+        # The rooms of the public interface have one prefix.
+        prefixes = ("engine_", "ingle_") if room in ("api", "engine", "run") else (room + "_",)
         exact = {"main"} if room in ("cli", "media") else set()
     out = subprocess.run(["nm", "-g", "--defined-only", str(obj)], capture_output=True, text=True, check=True)
     for line in out.stdout.splitlines():

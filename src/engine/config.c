@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine.h"
+#include "engine/way.h"
+#include "engine/plan.h"
 
 #include "base/bug.h"
 #include "base/mem.h"

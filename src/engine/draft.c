@@ -5,6 +5,7 @@
  * weights are read when it is taken.
  */
 #include "engine/engine.h"
+#include "engine/draft.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -563,4 +564,16 @@ ingle_status engine_draft_method(const struct ingle_engine *e, const char *metho
     return err_set(err, INGLE_ARG, "no drafter of the method '%s' is at hand; there is: %s%s%s",
                    method, kind ? kind : "", kind && e->draft_text ? ", " : "",
                    e->draft_text ? "ngram" : "");
+}
+
+bool engine_drafts_bytes(int64_t n_sessions, int64_t n_ctx, uint64_t *out)
+{
+    uint64_t texts;
+    return num_mul_u64(session_ngram_bytes(n_ctx + 1), (uint64_t)n_sessions, &texts) &&
+           num_add_u64(texts, ENGINE_MEMORY_USERS * session_ngram_bytes(ENGINE_MEMORY_TOKENS), out);
+}
+
+int64_t engine_branches_of(int64_t n_nodes)
+{
+    return n_nodes > 1 ? num_min(n_nodes - 1, ENGINE_BRANCHES) : 0;
 }

@@ -5,12 +5,15 @@
  * each is drawn as ever, while that gives the guess.
  */
 #include "engine/engine.h"
+#include "engine/draft.h"
+#include "engine/session.h"
+#include "engine/media.h"
 
 #include "base/clock.h"
 #include "base/fp.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "engine/words.h"
+#include "api/words.h"
 #include "sched/sched.h"
 
 enum {

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine.h"
+#include "engine/draft.h"
+#include "engine/way.h"
+#include "engine/plan.h"
+#include "engine/media.h"
 
 #include "base/bug.h"
 #include "base/cpu.h"

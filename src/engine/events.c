@@ -4,6 +4,7 @@
  * (link/events.h): --kv-events.
  */
 #include "engine/engine.h"
+#include "engine/plan.h"
 
 #include "base/json.h"
 #include "link/events.h"

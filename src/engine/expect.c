@@ -7,6 +7,7 @@
  * text that changes its topic often, to reads that are all hidden behind computing.
  */
 #include "engine/engine.h"
+#include "engine/plan.h"
 
 #include "base/clock.h"
 #include "base/disk.h"

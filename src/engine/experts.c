@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* experts - those that are not all in memory: what was asked for, and what became of it. */
 #include "engine/engine.h"
+#include "engine/plan.h"
 
 #include "base/clock.h"
 #include "base/size.h"

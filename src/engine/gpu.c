@@ -10,6 +10,7 @@
 #include "base/size.h"
 #include "device/card.h"
 #include "engine/engine.h"
+#include "engine/plan.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,6 +3,7 @@
  * model would be computed there. */
 #define _POSIX_C_SOURCE 200809L
 #include "engine/engine.h"
+#include "engine/plan.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

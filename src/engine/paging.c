@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* paging - keys and values beyond memory: what an engine says of them. */
 #include "engine/engine.h"
+#include "engine/plan.h"
 
 #include "base/num.h"
 #include "session/session.h"

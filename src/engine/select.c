@@ -2,6 +2,8 @@
 /* select - answers whose rows read chosen pages: what is asked for, whether it can be, what it left
  * out. */
 #include "engine/engine.h"
+#include "engine/way.h"
+#include "engine/session.h"
 
 #include <stdio.h>
 #include <string.h>

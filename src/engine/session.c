@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "engine/engine.h"
+#include "engine/session.h"
+#include "engine/media.h"
 
 #include "base/fp.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/sha256.h"
-#include "engine/words.h"
+#include "api/words.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -9,6 +9,8 @@
  */
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include "engine/engine.h"
+#include "engine/way.h"
+#include "engine/session.h"
 
 #include "base/clock.h"
 #include "base/fp.h"

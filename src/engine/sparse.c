@@ -3,6 +3,8 @@
  * can be, what it left out. */
 #include "base/str.h"
 #include "engine/engine.h"
+#include "engine/way.h"
+#include "engine/session.h"
 
 #include <stdio.h>
 #include <stdlib.h>

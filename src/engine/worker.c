@@ -3,6 +3,7 @@
  * nothing else. */
 #define _POSIX_C_SOURCE 200809L
 #include "engine/engine.h"
+#include "engine/plan.h"
 
 #include "base/fp.h"
 #include "base/mem.h"

@@ -2,7 +2,7 @@
 #include "family/keys.h"
 
 #include "base/str.h"
-#include "family/config.h"
+#include "family/hf/config.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

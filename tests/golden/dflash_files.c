@@ -10,7 +10,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
-#include "family/dflash.h"
+#include "family/draft/dflash.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

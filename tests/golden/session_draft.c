@@ -7,7 +7,7 @@
 #include "golden/drafter.h"
 
 #include "base/mem.h"
-#include "family/drafts.h"
+#include "family/draft/drafts.h"
 #include <string.h>
 #include <sys/stat.h>
 

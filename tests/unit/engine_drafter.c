@@ -5,6 +5,7 @@
  * however the conversation came to where it is.
  */
 #include "engine/engine.h"
+#include "engine/session.h"
 #include "unit/scheduler_world.h"
 
 #include <dirent.h>

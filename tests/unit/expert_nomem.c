@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/session.h"
 #include "expert/store.h"
 #include "kv/disk.h"
 #include "model/packed.h"

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/plan.h"
+#include "engine/session.h"
 #include "expert/away.h"
 #include "expert/fetch.h"
 #include "expert/serve.h"

@@ -8,6 +8,7 @@
 
 #include "base/mem.h"
 #include "engine/engine.h"
+#include "engine/session.h"
 #include "base/clock.h"
 #include "device/ops.h"
 #include "expert/tiered.h"

@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "engine/engine.h"
+#include "engine/draft.h"
 #include "family/family.h"
 #include "kv/kv.h"
 #include "session/session.h"

@@ -1,0 +1,65 @@
+/*
+ * plan - parts of an engine's plan: a card, keys and values on disk, experts, workers, events.
+ */
+#ifndef INGLE_ENGINE_PLAN_H
+#define INGLE_ENGINE_PLAN_H
+
+#include "engine/engine.h"
+
+/* gpu.c: after the device is made; "auto" where nobody says. */
+MUST_CHECK ingle_status engine_gpu_check(const char *gpu, const char *layers, uint64_t bytes,
+                                         struct err *err);
+MUST_CHECK ingle_status engine_gpu_open(struct ingle_engine *e,
+                                        const struct ingle_engine_options *o, struct err *err);
+/* The plan is made but for it: kv_bytes of pages, rows: what steps have for themselves. */
+MUST_CHECK ingle_status engine_gpu_plan(struct ingle_engine *e,
+                                        const struct ingle_engine_options *o,
+                                        const struct runner_options *r, uint64_t kv_bytes,
+                                        uint64_t rows, struct ingle_plan *out, struct err *err);
+/* Before the weights are loaded. */
+void engine_gpu_place(struct ingle_engine *e);
+void engine_gpu_info(const struct ingle_engine *e, struct ingle_engine_info *out);
+
+/* paging.c: keys and values beyond memory.  A family that has nothing to keep on disk has no disk,
+ * which is said once. */
+MUST_CHECK ingle_status engine_paging_open(struct ingle_engine *e, struct runner_options *r,
+                                           struct err *err);
+void engine_paging_plan(const struct ingle_engine *e, const struct runner_options *r,
+                        const struct runner_plan *p, int64_t n_sessions, struct ingle_plan *out);
+void engine_paging_tell(const struct ingle_engine *e, const struct runner_options *r,
+                        const struct ingle_plan *p);
+void engine_paging_count(const struct ingle_engine *e, struct ingle_paging *out);
+
+/* expect.c: measures, and fills in what is to be expected of experts on disk; nothing where they
+ * are in memory. */
+void engine_expect(const struct ingle_engine *e, struct ingle_plan *p);
+/* experts.c: between steps; gives memory back where it is short. */
+void engine_experts_tend(struct ingle_engine *e);
+/* experts.c: what was used since the engine was opened; zeros where all are in memory. */
+struct ingle_expert_use engine_experts_used(const struct ingle_engine *e);
+/* What came between `from` and `to`, added. */
+void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_use *from,
+                        const struct ingle_expert_use *to);
+/* experts.c: bytes of the weights without experts; of all of them. */
+uint64_t engine_dense_bytes(const struct ingle_engine *e);
+/* A budget that was said: INGLE_LIMIT below the least, INGLE_ARG of other options. */
+MUST_CHECK ingle_status engine_experts_check(const struct ingle_engine *e,
+                                             const struct ingle_engine_options *o, struct err *err);
+/* Behind loading, if there is a budget. */
+MUST_CHECK ingle_status engine_experts_open(struct ingle_engine *e,
+                                            const struct ingle_engine_options *o, struct err *err);
+/* worker.c: behind that, if there are addresses; between steps. */
+MUST_CHECK ingle_status engine_workers_open(struct ingle_engine *e,
+                                            const struct ingle_engine_options *o, struct err *err);
+void engine_workers_tend(struct ingle_engine *e);
+/* Who this engine is, for workers: behind loading. */
+struct link_hello;
+MUST_CHECK ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_hello *out,
+                                               struct err *err);
+
+/* After the runner: --kv-events. */
+MUST_CHECK ingle_status engine_events_open(struct ingle_engine *e,
+                                           const struct ingle_engine_options *o, struct err *err);
+void engine_events_close(struct ingle_engine *e); /* before the runner */
+
+#endif

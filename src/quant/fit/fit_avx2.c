@@ -1,0 +1,3 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define FIT_NAME quant_fit_avx2
+#include "quant/fit/fit_all.inc"
