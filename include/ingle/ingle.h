@@ -755,6 +755,7 @@ struct ingle_worker_seen {
     /* rows there and back, without computing; 0: not measured */
     double socket_bytes_per_s, shared_bytes_per_s;
     char no_rates[240], no_share[160]; /* why the one or the other was not; "" */
+    char cipher[32], slow[80]; /* what encrypts; "": nothing; why it is not the fast one; "" */
     bool compared;                /* with a model */
     /* why an engine with that model would not have it; "": it would */
     char refused[400];

@@ -366,6 +366,8 @@ static void print_worker(const char *address, const struct ingle_worker_seen *w)
            w->most_rows, w->most_pairs);
     printf("connection       after %.1f ms, round trip %.0f us (median)\n", w->connect_ms,
            w->trip_us);
+    printf("encryption       %s%s%s\n", w->cipher[0] ? w->cipher : "none",
+           w->slow[0] ? ", not AES-256-GCM: " : "", w->slow);
     if (w->no_rates[0])
         printf("rows             not measured: %s\n", CLI_SHOWN(w->no_rates));
     else
@@ -395,7 +397,8 @@ static void print_worker_json(const char *address, const struct ingle_worker_see
         const char *name, *text;
     } texts[] = {{"address", address},      {"engine", w->engine},     {"cpu", w->cpu},
                  {"family", w->family},     {"numerics", w->numerics}, {"layers", w->layers},
-                 {"no_rates", w->no_rates}, {"no_share", w->no_share}};
+                 {"no_rates", w->no_rates}, {"no_share", w->no_share},
+                 {"cipher", w->cipher},     {"slow", w->slow}};
     putchar('{');
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         print_text_member(texts[i].name, texts[i].text);

@@ -343,6 +343,9 @@ ingle_status ingle_worker_look(const char *address, struct ingle_model *m,
     if (!st) {
         tell(&l.hello, out);
         out->connect_ms = ms;
+        const char *slow, *cipher = link_cipher(l.link, NULL, &slow);
+        snprintf(out->cipher, sizeof out->cipher, "%s", cipher ? cipher : "");
+        snprintf(out->slow, sizeof out->slow, "%s", slow ? slow : "");
         st = m ? compare(&l, m, o, out, &err) : INGLE_OK;
     }
     if (!st)

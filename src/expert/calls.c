@@ -143,6 +143,10 @@ static void welcome(struct worker *w, const uint8_t *payload, size_t n)
     report(w->r->o.sink, INGLE_REPORT_NOTE, "worker", w->address,
            "it computes experts of layers %s: %u threads, %s, %.2f GB for %llu of them", layers,
            h.threads, h.cpu, (double)h.budget_bytes * 1e-9, (unsigned long long)h.slots);
+    const char *slow;
+    if (link_cipher(w->link, NULL, &slow) && slow)
+        report(w->r->o.sink, INGLE_REPORT_NOTE, "worker-encryption", w->address,
+               "rows are encrypted by ChaCha20-Poly1305, not by AES-256-GCM: %s", slow);
     expert_worker_share(w);
 }
 

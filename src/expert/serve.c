@@ -371,9 +371,13 @@ static void greet(struct expert_serve *s, struct peer *p, const struct link_in *
     if (!link_out_init(&m, LINK_HELLO_BYTES))
         return;
     link_hello_write(&s->hello, m.payload);
+    const char *slow;
+    (void)link_cipher(s->link, &p->id, &slow);
     if (link_send(s->link, &p->id, &h, &m) && !looks)
         report(s->o.sink, INGLE_REPORT_NOTE, "worker", expert_serve_name(s),
-               "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
+               "an engine is there (ingle %s, %s)%s%s", theirs.engine, theirs.cpu,
+               slow ? "; rows are encrypted by ChaCha20-Poly1305, not by AES-256-GCM: " : "",
+               slow ? slow : "");
 }
 
 static void send_result(struct expert_serve *s, const struct peer *p, const struct link_head *asked,

@@ -96,6 +96,7 @@ struct link {
     char name[300];
     bool listens, keyed, made_path;
     uint8_t secret[LINK_SECRET];
+    struct link_crypto *crypto; /* owned; NULL without a key */
     int wake, news; /* eventfds: of the thread; of the owner: something waits */
     pthread_t thread;
     bool runs;
@@ -174,10 +175,10 @@ static size_t sealed(const struct conn *c, size_t n)
 
 static void stage_bytes(struct conn *c, const uint8_t *at, size_t n)
 {
-    if (c->seal)
-        link_seal_close(&c->seal[1], at, n, c->out + c->out_n);
-    else
+    if (!c->seal)
         memcpy(c->out + c->out_n, at, n);
+    else if (!link_seal_close(&c->seal[1], at, n, c->out + c->out_n))
+        c->broken = "a message cannot be encrypted";
     c->out_n += sealed(c, n);
 }
 
@@ -233,7 +234,7 @@ static void flush(struct conn *c)
 {
     while (!c->broken && c->stage != CONNECTS) {
         const bool plain = c->out_at == c->out_n && goes_plain(c);
-        if (c->out_at == c->out_n && !plain && !stage_next(c))
+        if (c->out_at == c->out_n && !plain && (!stage_next(c) || c->broken))
             return;
         const uint8_t *at = plain ? c->first->head + c->sent : c->out + c->out_at;
         /* the last byte is staged */
@@ -377,9 +378,9 @@ static void take_preamble(struct link *l, struct conn *c)
         c->in = mem_alloc(LINK_PIECE + LINK_TAG);
         if (!c->seal || !c->in)
             why = "there is no memory for a connection";
-        else if (!link_seal_agree(l->secret, c->own_key, l->listens ? c->theirs : c->own,
-                                  l->listens ? c->own : c->theirs, l->listens, &c->seal[0],
-                                  &c->seal[1]))
+        else if (!link_seal_agree(l->crypto, l->secret, c->own_key,
+                                  l->listens ? c->theirs : c->own, l->listens ? c->own : c->theirs,
+                                  l->listens, &c->seal[0], &c->seal[1]))
             why = "there is no handshake";
         memset(c->own_key, 0, sizeof c->own_key);
     }
@@ -450,8 +451,8 @@ static void conn_free(struct link *l, struct conn *c)
     mem_free(c->block);
     drop_blocks(c->first);
     mem_free(c->down);
-    if (c->seal)
-        memset(c->seal, 0, 2 * sizeof *c->seal);
+    for (int i = 0; c->seal && i < 2; i++)
+        link_seal_release(&c->seal[i]);
     mem_free(c->seal);
     mem_free(c->in);
     mem_free(c->out);
@@ -473,11 +474,10 @@ static void add(struct link *l, int fd, enum stage stage)
     c->sent = c->held = SIZE_MAX;
     c->out = mem_alloc(l->keyed ? LINK_PIECE + 2 * LINK_TAG + WIRE_HEAD : SHORT + WIRE_HEAD);
     c->down = block_new(LINK_DOWN, c->id, 0);
-    if (!c->out || !c->down) {
+    if (!c->out || !c->down || !link_preamble_make(l->crypto, c->own_key, c->own)) {
         conn_free(l, c);
         return;
     }
-    link_preamble_make(l->keyed, c->own_key, c->own);
     expect(c, c->theirs, LINK_PREAMBLE);
     l->conn[l->n_conns++] = c;
 }
@@ -703,8 +703,8 @@ static ingle_status open_end(struct link **out, const struct link_options *o, bo
             link_secret_derive(secret, "link", l->secret);
         memset(secret, 0, sizeof secret);
     }
-    if (!st && !link_seal_ready())
-        st = err_set(err, INGLE_UNSUP, "libsodium cannot be used on this machine");
+    if (!st && l->keyed && !(l->crypto = link_crypto_create(o->no_aes)))
+        st = err_set(err, INGLE_UNSUP, "'%s': libcrypto gives no AES-256-GCM", o->address);
     l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     l->news = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (!st && (l->wake < 0 || l->news < 0))
@@ -769,6 +769,7 @@ void link_close(struct link *l)
     if (l->news >= 0)
         (void)close(l->news);
     memset(l->secret, 0, sizeof l->secret);
+    link_crypto_free(l->crypto);
     pthread_mutex_destroy(&l->lock);
     mem_free(l);
 }
@@ -776,6 +777,20 @@ void link_close(struct link *l)
 const char *link_name(const struct link *l)
 {
     return l->name;
+}
+
+const char *link_cipher(struct link *l, const struct link_peer *p, const char **slow)
+{
+    const char *name = NULL;
+    *slow = NULL;
+    pthread_mutex_lock(&l->lock);
+    const struct conn *c = conn_of(l, p);
+    if (c && c->up && c->seal) {
+        *slow = link_seal_slow(c->own, c->theirs);
+        name = *slow ? "ChaCha20-Poly1305" : "AES-256-GCM";
+    }
+    pthread_mutex_unlock(&l->lock);
+    return name;
 }
 
 void link_admit(struct link *l, const struct link_peer *p)

@@ -26,24 +26,33 @@ void link_socket_name(int fd, char *out, size_t n);
 
 enum { LINK_PREAMBLE = 64, LINK_TAG = 16, LINK_PIECE = 64 << 10 };
 
+/* What an end needs of libcrypto; NULL: it cannot be had.  no_aes: as on a processor without. */
+struct link_crypto;
+struct link_crypto *link_crypto_create(bool no_aes);
+void link_crypto_free(struct link_crypto *c);
+
+/* Of one direction; zero: none. */
 struct link_seal {
-    ATTR_ALIGNED(16) unsigned char state[512]; /* of AES */
-    uint8_t key[32];
+    struct evp_cipher_ctx_st *ctx; /* owned */
     uint64_t count;
-    bool aes;
 };
 
-bool link_seal_ready(void);
-void link_preamble_make(bool keyed, uint8_t own[32], uint8_t out[LINK_PREAMBLE]);
+/* c NULL: without a key.  False: there is no key for this connection. */
+MUST_CHECK bool link_preamble_make(const struct link_crypto *c, uint8_t own[32],
+                                   uint8_t out[LINK_PREAMBLE]);
 /* NULL, or what is wrong with the other end's. */
 const char *link_preamble_check(const uint8_t at[LINK_PREAMBLE], bool keyed);
-/* False: it is no key. */
-bool link_seal_agree(const uint8_t secret[LINK_SECRET], const uint8_t own[32],
-                     const uint8_t dialled[LINK_PREAMBLE], const uint8_t listening[LINK_PREAMBLE],
-                     bool listens, struct link_seal *in, struct link_seal *out);
-/* out has n + LINK_TAG bytes. */
-void link_seal_close(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *out);
+/* NULL: AES; else why not. */
+const char *link_seal_slow(const uint8_t own[LINK_PREAMBLE], const uint8_t theirs[LINK_PREAMBLE]);
+/* False: it is no key, or there is no memory.  in and out are to be released in any case. */
+MUST_CHECK bool link_seal_agree(const struct link_crypto *c, const uint8_t secret[LINK_SECRET],
+                                const uint8_t own[32], const uint8_t dialled[LINK_PREAMBLE],
+                                const uint8_t listening[LINK_PREAMBLE], bool listens,
+                                struct link_seal *in, struct link_seal *out);
+void link_seal_release(struct link_seal *s);
+/* out has n + LINK_TAG bytes.  False: it cannot be sealed; nothing may be sent. */
+MUST_CHECK bool link_seal_close(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *out);
 /* out has n - LINK_TAG bytes.  False: it does not open. */
-bool link_seal_open(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *out);
+MUST_CHECK bool link_seal_open(struct link_seal *s, const uint8_t *in, size_t n, uint8_t *out);
 
 #endif

@@ -220,6 +220,7 @@ struct link_options {
     uint64_t most_bytes;   /* of a payload that is taken */
     uint64_t most_before;  /* the same before link_admit(); 0: most_bytes */
     int heartbeat_ms, dead_ms; /* 0: 500, 2000 */
+    bool no_aes;               /* encrypts as a processor without AES instructions does */
 };
 
 struct link; /* an end.  It has a thread that moves bytes */
@@ -240,6 +241,9 @@ struct link_peer { uint8_t n, id[8]; };
  * connections: those that are not admitted make room for others. */
 enum { LINK_STRANGER_BYTES = 4096 }; /* what an end that is to be greeted takes before */
 void link_admit(struct link *l, const struct link_peer *p);
+/* What encrypts a connection; NULL: nothing, or there is none.  *slow: NULL, or why it is not the
+ * fast one. */
+const char *link_cipher(struct link *l, const struct link_peer *p, const char **slow);
 
 /* A message on its way out: payload n bytes, any address, written by the caller.  link_send() takes
  * it in any case; false: the peer is gone or takes no more. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* none - ends of a build without libsodium: there are none. */
+/* none - ends of a build without libcrypto: there are none. */
 #include "link/link.h"
 
 bool link_is_built(void)
@@ -11,7 +11,7 @@ static ingle_status refuse(struct err *err)
 {
     return err_set(
         err, INGLE_UNSUP,
-        "this build has no workers: it was made without libsodium (Debian: libsodium-dev)");
+        "this build has no workers: it was made without libcrypto (Debian: libssl-dev)");
 }
 
 ingle_status link_listen(struct link **out, const struct link_options *o, struct err *err)
@@ -37,6 +37,14 @@ const char *link_name(const struct link *l)
 {
     (void)l;
     return "";
+}
+
+const char *link_cipher(struct link *l, const struct link_peer *p, const char **slow)
+{
+    (void)l;
+    (void)p;
+    *slow = NULL;
+    return NULL;
 }
 
 void link_admit(struct link *l, const struct link_peer *p)

@@ -1160,7 +1160,7 @@ static void a_worker_that_comes_back_is_asked_again(void **state)
 int main(void)
 {
     if (!link_is_built()) {
-        print_message("built without libsodium\n");
+        print_message("built without libcrypto\n");
         return 0;
     }
     const struct CMUnitTest tests[] = {
