@@ -309,6 +309,11 @@ int pool_node_id(const struct pool *p, int node)
     return p->node_id[node];
 }
 
+uint64_t pool_joins(const struct pool *p)
+{
+    return p->number - 1;
+}
+
 int pool_size(const struct pool *p)
 {
     return p->n_threads;

@@ -42,6 +42,8 @@ int pool_nodes(const struct pool *p);
 int pool_node_first(const struct pool *p, int node);
 int pool_node_of(const struct pool *p, int worker);
 int pool_node_id(const struct pool *p, int node); /* the system's number */
+/* Jobs so far that threads shared: each has cost a join.  Of the thread that calls pool_run(). */
+uint64_t pool_joins(const struct pool *p);
 
 /* Runs fn for every chunk and returns when all are done.  One thread at a time may call
  * it on a pool; fn must not.  n_chunks <= 0 does nothing. */

@@ -34,6 +34,7 @@ struct rounds {
     int64_t depth, n;
     bool one_by_one;
     double bytes; /* read from memory for it: weights, keys and values */
+    double joins; /* jobs that threads share, a token */
     double seconds[MAX_REPEATS], foreign[MAX_REPEATS], read_share[MAX_REPEATS];
     int64_t done;
     struct ingle_profile op[MAX_OPS];
@@ -155,8 +156,10 @@ static ingle_status warm(struct bench *b, struct rounds *r, struct ingle_error *
     const ingle_status st = time_tokens(b, n, r->one_by_one, &s, error);
     r->n_ops = ingle_engine_profile_read(b->engine, r->op, MAX_OPS);
     ingle_engine_profile(b->engine, false);
-    for (int i = 0; i < r->n_ops; i++)
+    for (int i = 0; i < r->n_ops; i++) {
         r->bytes += r->op[i].bytes * (double)r->n / (double)n;
+        r->joins += (double)r->op[i].joins / (double)n;
+    }
     return st;
 }
 
@@ -236,9 +239,9 @@ static void print_result(const struct bench *b, struct rounds *r)
         printf("{\"test\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"per_s\": %.6g, "
                "\"seconds\": %.6g, \"least\": %.6g, \"most\": %.6g, \"spread\": %.4g, \"rounds\": "
                "%lld, "
-               "\"read_share\": %.4g, \"bytes\": %.6g, ",
+               "\"read_share\": %.4g, \"bytes\": %.6g, \"joins\": %.6g, ",
                r->test, (long long)r->depth, (long long)r->n, per_s, seconds, least, most,
-               (most - least) / seconds, (long long)r->done, share, r->bytes);
+               (most - least) / seconds, (long long)r->done, share, r->bytes, r->joins);
         printf(
             "\"foreign\": %.4g, \"threads\": %d, \"pinned\": %s, \"cpu\": \"%s\", \"kv\": \"%s\", "
             "\"numerics\": \"%s\", \"huge_pages\": %.3f, \"read_GBps\": %.2f, ",
@@ -277,15 +280,16 @@ static void print_op(const struct bench *b, const struct rounds *r, const struct
     const double peak = peak_of(&b->last, p->op);
     const double of_read = p->bytes / s / b->last.read, of_peak = peak > 0 ? p->ops / s / peak : 0;
     if (b->json) {
-        printf("{\"test\": \"%s\", \"depth\": %lld, \"op\": \"%s\", \"calls\": %llu, \"ms\": %.3f, "
-               "\"share\": %.4f, \"GBps\": %.3f, \"of_read\": %.4f, \"GOPs\": %.3f, \"of_peak\": "
+        printf("{\"test\": \"%s\", \"depth\": %lld, \"op\": \"%s\", \"calls\": %llu, \"joins\": %llu, "
+               "\"ms\": %.3f, \"share\": %.4f, \"GBps\": %.3f, \"of_read\": %.4f, \"GOPs\": %.3f, \"of_peak\": "
                "%.4f}\n",
-               r->test, (long long)r->depth, p->op, (unsigned long long)p->calls, s * 1e3, share,
+               r->test, (long long)r->depth, p->op, (unsigned long long)p->calls,
+               (unsigned long long)p->joins, s * 1e3, share,
                p->bytes / s * 1e-9, of_read, p->ops / s * 1e-9, of_peak);
         return;
     }
-    printf("  %-14s %8llu %10.3f %7.1f %%", p->op, (unsigned long long)p->calls, s * 1e3,
-           share * 100);
+    printf("  %-14s %8llu %8llu %10.3f %7.1f %%", p->op, (unsigned long long)p->calls,
+           (unsigned long long)p->joins, s * 1e3, share * 100);
     if (p->ops > 0)
         printf(" %8.1f GB/s %5.1f %% %8.1f GOP/s %5.1f %%", p->bytes / s * 1e-9, of_read * 100,
                p->ops / s * 1e-9, of_peak * 100);
@@ -299,10 +303,13 @@ static void print_profile(const struct bench *b, const struct rounds *r)
     for (int i = 0; i < r->n_ops; i++)
         all += (double)r->op[i].ns;
     if (!b->json && r->n_ops)
-        printf("  %-14s %8s %10s %9s %22s %23s\n", "operation", "calls", "ms", "share",
+        printf("  %-14s %8s %8s %10s %9s %22s %23s\n", "operation", "calls", "joins", "ms", "share",
                "memory, of what reads", "arithmetic, of the peak");
     for (int i = 0; i < r->n_ops; i++)
         print_op(b, r, &r->op[i], all);
+    if (!b->json && r->one_by_one && r->n_ops)
+        printf("  joins: %.1f a token, %.2f for each of %lld layers\n", r->joins,
+               r->joins / (double)b->info.n_layers, (long long)b->info.n_layers);
 }
 
 /* Experts that are not all in memory: since the engine was opened. */

@@ -271,6 +271,7 @@ struct device {
     bool profiled;
     enum device_stage stage;
     uint64_t op_ns[DEVICE_STAGES][DEVICE_OPS], op_calls[DEVICE_STAGES][DEVICE_OPS];
+    uint64_t op_joins[DEVICE_STAGES][DEVICE_OPS];
     struct device_cost op_cost[DEVICE_STAGES][DEVICE_OPS];
 };
 

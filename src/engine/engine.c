@@ -1093,7 +1093,8 @@ int ingle_engine_profile_read(const struct ingle_engine *e, struct ingle_profile
     struct device_profile p[128];
     const int n = device_profile_read(e->device, p, n_max < 128 ? n_max : 128);
     for (int i = 0; i < n; i++)
-        out[i] = (struct ingle_profile){p[i].op, p[i].calls, p[i].ns, p[i].bytes, p[i].ops};
+        out[i] = (struct ingle_profile){p[i].op,  p[i].calls, p[i].ns, p[i].bytes,
+                                        p[i].ops, p[i].joins};
     return n;
 }
 

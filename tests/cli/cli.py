@@ -549,7 +549,9 @@ class Commands(unittest.TestCase):
         self.assertTrue(all(o["per_s"] > 0 for o in out))
         self.ok(run("bench", "-p", "4", "-g", "40", "-r", "1", "-d", "8"))
         self.refuses("bench", "-d", "x", code=2, says=["'x'"])
-        self.assertIn("matmul", self.ok(run("bench", "-p", "16", "-g", "4", "-r", "1", "--profile")).stdout)
+        out = self.ok(run("bench", "-p", "16", "-g", "4", "-r", "1", "--profile")).stdout
+        self.assertIn("matmul", out)
+        self.assertRegex(out, r"joins: \d+\.\d a token, \d+\.\d\d for each of \d+ layers")
         out = json.loads(self.ok(run("doctor", "--json", "-t", "1")).stdout)
         self.assertGreater(out["read_bytes_per_s"], 0)
         self.assertEqual(out["failed_kernels"], 0)
