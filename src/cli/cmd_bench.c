@@ -280,9 +280,9 @@ static void print_op(const struct bench *b, const struct rounds *r, const struct
     const double peak = peak_of(&b->last, p->op);
     const double of_read = p->bytes / s / b->last.read, of_peak = peak > 0 ? p->ops / s / peak : 0;
     if (b->json) {
-        printf("{\"test\": \"%s\", \"depth\": %lld, \"op\": \"%s\", \"calls\": %llu, \"joins\": %llu, "
-               "\"ms\": %.3f, \"share\": %.4f, \"GBps\": %.3f, \"of_read\": %.4f, \"GOPs\": %.3f, \"of_peak\": "
-               "%.4f}\n",
+        printf("{\"test\": \"%s\", \"depth\": %lld, \"op\": \"%s\", \"calls\": %llu, "
+               "\"joins\": %llu, \"ms\": %.3f, \"share\": %.4f, \"GBps\": %.3f, "
+               "\"of_read\": %.4f, \"GOPs\": %.3f, \"of_peak\": %.4f}\n",
                r->test, (long long)r->depth, p->op, (unsigned long long)p->calls,
                (unsigned long long)p->joins, s * 1e3, share,
                p->bytes / s * 1e-9, of_read, p->ops / s * 1e-9, of_peak);

@@ -9,6 +9,7 @@
 #include "base/bug.h"
 #include "base/num.h"
 #include "device/cpu_matmul.h"
+#include <string.h>
 
 /* min and max by comparison: NaN stays. */
 static void clamp_glu(float *gate, float *up, float limit, int64_t n)
@@ -55,6 +56,7 @@ struct half {
 
 /* The columns of some rows that belong to a node. */
 struct task {
+    const struct device_mlp *mlp;
     struct half half[2];
     const struct hidden *to;
     int64_t to_row, n;
@@ -65,7 +67,6 @@ struct task {
 
 struct job {
     struct device *d;
-    const struct device_mlp *mlp;
     struct task *task;
     int64_t n_tasks, n_chunks;
     float *tile;    /* [workers][2][tile_floats] */
@@ -118,7 +119,7 @@ static void gate_columns(const struct job *j, const struct task *t, int64_t row0
     for (int64_t i = 0; i < n; i++) {
         float *y = t->to->direct ? gate + i * stride
                                  : (float *)(uintptr_t)to->x + (first + i) * to->stride + c0;
-        device_cpu_gate(&k->math, j->mlp->act, j->mlp->limit, y, gate + i * stride, up + i * stride,
+        device_cpu_gate(&k->math, t->mlp->act, t->mlp->limit, y, gate + i * stride, up + i * stride,
                         c1 - c0);
     }
     if (!t->to->direct)
@@ -156,7 +157,7 @@ static void gate_chunk(void *arg, int64_t chunk, int worker)
 
 /* ---- what is to be done ---- */
 
-enum { SIDES = 2, MOST_READY = 2 * SIDES };
+enum { SIDES = 2, CALLS = 2, MOST_READY = 2 * SIDES * CALLS };
 
 /* Rows by the kernels that they have: those of a prompt and the others. */
 struct sides { int64_t n, first[SIDES], end[SIDES]; bool prompt[SIDES]; };
@@ -206,9 +207,35 @@ static enum kern_act_kind plain_kind(const struct device *d, const struct device
     return device_cpu_act_kind(d, w, device_cpu_fast(d, w, false));
 }
 
+/* A block of the operation, of which there may be two. */
+struct block {
+    const struct device_mlp *m;
+    struct rows x, y;
+    struct sides s;
+    struct device_part *gates, *downs; /* [n] of gate and [n] of up; [n] */
+    int64_t n;
+    struct hidden to[SIDES];
+};
+
+/* Returns their number. */
+static int blocks_of(const struct device_mlp_args *a, struct block b[CALLS])
+{
+    memset(b, 0, CALLS * sizeof *b);
+    b[0].m = a->m;
+    b[0].x = a->x;
+    b[0].y = a->y;
+    if (!a->beside)
+        return 1;
+    b[1].m = a->beside->m;
+    b[1].x = a->beside->x;
+    b[1].y = a->beside->y;
+    return CALLS;
+}
+
 /* Where each thing of the operation lies in its scratch; the same order in a dry run. */
 struct layout {
-    size_t ready, part, act, task, lists, tile, decoded, floats, rest, all;
+    size_t ready, part, act, task, lists, tile, decoded, floats[CALLS], rest, all;
+    int64_t tile_floats, widest;
 };
 
 /* Bytes of the activations of w for n rows, of which any may be a prompt's. */
@@ -246,31 +273,49 @@ static size_t take(size_t *at, size_t n_bytes)
     return here;
 }
 
-static struct layout layout_of(const struct device *d, const struct device_mlp_args *a)
+/* Bytes of the activations of gate and up. */
+static size_t gate_bytes(const struct device *d, const struct block *b)
 {
-    const struct device_mlp *m = a->m;
-    const size_t n = (size_t)most_parts(m), workers = (size_t)pool_size(d->pool);
-    const int64_t rows = a->y.n;
-    struct layout l;
-    size_t at = 0;
+    const struct device_mlp *m = b->m;
+    const size_t n = (size_t)most_parts(m);
+    size_t bytes = act_bytes(d, m, m->gate, b->x.n);
+    if (plain_kind(d, m->gate) != plain_kind(d, up_of(m)))
+        bytes += act_bytes(d, m, m->up, b->x.n);
+    if (is_listed(m)) { /* rows brought together */
+        bytes += kern_act_bytes(plain_kind(d, m->gate), b->y.n, m->gate->m.in) + 64 * (n + 1);
+        bytes += kern_act_bytes(plain_kind(d, up_of(m)), b->y.n, m->gate->m.in) + 64 * (n + 1);
+    }
+    return bytes;
+}
+
+static struct layout layout_of(const struct device *d, const struct block *b, int n_blocks)
+{
+    const size_t workers = (size_t)pool_size(d->pool);
+    struct layout l = {0};
+    size_t at = 0, n = 0;
+    for (int i = 0; i < n_blocks; i++) {
+        n += (size_t)most_parts(b[i].m);
+        l.tile_floats = num_max(l.tile_floats, tile_floats(b[i].m, b[i].y.n));
+        l.widest = num_max(l.widest, widest_of(b[i].m));
+    }
     l.ready = take(&at, MOST_READY * sizeof(struct device_ready));
     l.part = take(&at, 3 * n * sizeof(struct device_part));
     l.act = take(&at, n * sizeof(struct kern_act));
     l.task = take(&at, n * (size_t)pool_nodes(d->pool) * sizeof(struct task));
     l.lists = take(&at, device_cpu_parts_bytes(d, (int64_t)n));
-    l.tile = take(&at, 2 * workers * (size_t)tile_floats(m, rows) * sizeof(float));
-    l.decoded = take(
-        &at, d->numerics == DEVICE_REFERENCE ? workers * (size_t)widest_of(m) * sizeof(float) : 0);
-    const bool direct = plain_kind(d, m->down) == KERN_ACT_Q32 && !may_split(d, m);
-    l.floats =
-        take(&at, direct ? 0 : (size_t)(rows * num_div_up(m->down->m.in, 16) * 16) * sizeof(float));
-    l.rest = take(&at, act_bytes(d, m, m->down, rows));
-    (void)take(&at, act_bytes(d, m, m->gate, a->x.n));
-    if (plain_kind(d, m->gate) != plain_kind(d, up_of(m)))
-        (void)take(&at, act_bytes(d, m, m->up, a->x.n));
-    if (is_listed(m)) { /* rows brought together */
-        (void)take(&at, kern_act_bytes(plain_kind(d, m->gate), rows, m->gate->m.in) + 64 * n);
-        (void)take(&at, kern_act_bytes(plain_kind(d, up_of(m)), rows, m->gate->m.in) + 64 * n);
+    l.tile = take(&at, 2 * workers * (size_t)l.tile_floats * sizeof(float));
+    l.decoded = take(&at, d->numerics == DEVICE_REFERENCE
+                              ? workers * (size_t)l.widest * sizeof(float) : 0);
+    for (int i = 0; i < n_blocks; i++) {
+        const struct device_mlp *m = b[i].m;
+        const bool direct = plain_kind(d, m->down) == KERN_ACT_Q32 && !may_split(d, m);
+        const size_t floats = (size_t)(b[i].y.n * num_div_up(m->down->m.in, 16) * 16);
+        l.floats[i] = take(&at, direct ? 0 : floats * sizeof(float));
+    }
+    l.rest = at;
+    for (int i = 0; i < n_blocks; i++) {
+        (void)take(&at, act_bytes(d, b[i].m, b[i].m->down, b[i].y.n));
+        (void)take(&at, gate_bytes(d, &b[i]));
     }
     l.all = at;
     return l;
@@ -278,20 +323,32 @@ static struct layout layout_of(const struct device *d, const struct device_mlp_a
 
 size_t device_cpu_mlp_scratch(const struct device *d, const struct device_mlp_args *a)
 {
-    return layout_of(d, a).all;
+    struct block b[CALLS];
+    const int n = blocks_of(a, b);
+    return layout_of(d, b, n).all;
 }
 
 /* Each matrix that has rows is read once. */
-struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a)
+static struct device_cost block_cost(const struct device_mlp *m, int64_t n_rows)
 {
-    const struct device_mlp *m = a->m;
     double used = 1;
     for (int64_t e = 0; is_listed(m) && e < m->gate->n_stack; e++)
         used += (e == 0 ? -1.0 : 0.0) + has_rows(m, e);
     const double weights =
         (double)(m->gate->stack_bytes + (m->up ? m->up->stack_bytes : 0) + m->down->stack_bytes);
-    return (struct device_cost){used * weights, 6.0 * (double)a->y.n * (double)m->gate->m.in *
+    return (struct device_cost){used * weights, 6.0 * (double)n_rows * (double)m->gate->m.in *
                                                     (double)m->down->m.in};
+}
+
+struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a)
+{
+    struct device_cost c = block_cost(a->m, a->y.n);
+    if (a->beside) {
+        const struct device_cost more = block_cost(a->beside->m, a->beside->y.n);
+        c.bytes += more.bytes;
+        c.ops += more.ops;
+    }
+    return c;
 }
 
 static struct half half_of(const struct device *d, const struct device_part *part, int64_t col0)
@@ -303,9 +360,10 @@ static struct half half_of(const struct device *d, const struct device_part *par
     BUG_IF(!h.w.at);
     if (!h.run)
         h.run = kern_matmul_choose(&d->kern.matmul, &h.w, p->y.n);
+    if (p->row) /* tiles are of rows that are not listed */
+        h.x.tiles = NULL;
     if (part->rows) {
         h.x.q = part->rows;
-        h.x.tiles = NULL;
         h.x.n = p->y.n;
     }
     return h;
@@ -318,19 +376,21 @@ static int64_t border(const struct device_mlp *m, int64_t p)
     return p >= m->gate->m.n_panels ? width : num_min(at, width);
 }
 
-/* The columns of a node.  fair: panels that keep all threads busy. */
-static void add_task(struct job *j, const struct device_part *gate, const struct device_part *up,
-                     const struct hidden *to, int64_t to_row, int node, int64_t fair)
+/* The columns of a node of part i.  fair: panels that keep all threads busy. */
+static void add_task(struct job *j, const struct block *b, int64_t i, int node, int64_t fair)
 {
-    const struct device_mlp *m = j->mlp;
+    const struct device_mlp *m = b->m;
+    const struct device_part *gate = &b->gates[i], *up = &b->gates[m->up ? b->n + i : i];
+    const struct hidden *to = &b->to[is_listed(m) ? 0 : i];
     int64_t p0, p1;
     device_matrix_share(m->gate, gate->p.index, node, &p0, &p1);
     if (p0 >= p1 || border(m, p0) >= border(m, p1))
         return;
     struct task *t = &j->task[j->n_tasks++];
-    *t = (struct task){{half_of(j->d, gate, 0), half_of(j->d, up, m->up ? 0 : m->down->m.in)},
+    *t = (struct task){m,
+                       {half_of(j->d, gate, 0), half_of(j->d, up, m->up ? 0 : m->down->m.in)},
                        to,
-                       to_row,
+                       is_listed(m) ? gate->p.row - m->row : 0,
                        gate->p.y.n,
                        border(m, p0),
                        border(m, p1),
@@ -343,53 +403,67 @@ static void add_task(struct job *j, const struct device_part *gate, const struct
     j->n_chunks += num_div_up(t->c1 - t->c0, t->grain) * num_div_up(t->n, t->slice);
 }
 
-/* Parts of gate, up and down: [3][n]; returns n. */
-static int64_t list_parts(const struct device *d, const struct device_mlp_args *a,
-                          const struct sides *s, struct device_part *part)
+/* Parts of matrix w that have rows; returns their number. */
+static int64_t list_part(const struct device *d, const struct block *b,
+                         const struct device_matrix *w, struct device_part *to)
 {
-    const struct device_mlp *m = a->m;
-    const struct device_matrix *w[3] = {m->gate, up_of(m), m->down};
+    const struct device_mlp *m = b->m;
+    const struct sides *s = &b->s;
     int64_t n = 0;
-    for (int64_t e = 0; is_listed(m) && e < m->gate->n_stack; e++)
-        n += has_rows(m, e);
-    n = is_listed(m) ? n : s->n;
-    for (int i = 0; i < 3; i++) {
-        struct device_part *to = part + i * n;
-        for (int64_t k = 0; !is_listed(m) && k < s->n; k++)
-            *to++ = (struct device_part){
-                .p = {w[i], 0, rows_slice(a->x, s->first[k], s->end[k] - s->first[k]),
-                      rows_slice(a->y, s->first[k], s->end[k] - s->first[k]), NULL},
-                .fast = device_cpu_fast(d, w[i], s->prompt[k])};
-        for (int64_t e = 0; is_listed(m) && e < m->gate->n_stack; e++) {
-            const int32_t first = m->first[e], n_rows = m->first[e + 1] - first;
-            if (has_rows(m, e))
-                *to++ = (struct device_part){
-                    .p = {w[i], e, a->x, rows_slice(a->y, first, n_rows), m->row + first},
-                    .fast = device_cpu_fast(d, w[i], false)};
-        }
+    for (int64_t k = 0; !is_listed(m) && k < s->n; k++)
+        to[n++] = (struct device_part){
+            .p = {w, 0, rows_slice(b->x, s->first[k], s->end[k] - s->first[k]),
+                  rows_slice(b->y, s->first[k], s->end[k] - s->first[k]), NULL},
+            .fast = device_cpu_fast(d, w, s->prompt[k])};
+    for (int64_t e = 0; is_listed(m) && e < m->gate->n_stack; e++) {
+        const int32_t first = m->first[e], n_rows = m->first[e + 1] - first;
+        if (has_rows(m, e))
+            to[n++] = (struct device_part){
+                .p = {w, e, b->x, rows_slice(b->y, first, n_rows), m->row + first},
+                .fast = device_cpu_fast(d, w, false)};
+    }
+    return n;
+}
+
+/* Parts of gate and up of all blocks, then of down; returns how many the latter are. */
+static int64_t list_parts(const struct device *d, struct block *b, int n_blocks,
+                          struct device_part *part)
+{
+    int64_t n = 0;
+    for (int i = 0; i < n_blocks; i++) {
+        const struct device_mlp *m = b[i].m;
+        b[i].gates = part;
+        b[i].n = list_part(d, &b[i], m->gate, part);
+        (void)list_part(d, &b[i], up_of(m), part + b[i].n);
+        part += (m->up ? 2 : 1) * b[i].n;
+    }
+    for (int i = 0; i < n_blocks; i++) {
+        b[i].downs = part + n;
+        n += list_part(d, &b[i], b[i].m->down, b[i].downs);
     }
     return n;
 }
 
 /* The activations of down, of each side, from at on; returns what is behind. */
-static uint8_t *place_hidden(const struct device *d, const struct device_mlp *m,
-                             const struct sides *s, int64_t fair, float *floats, uint8_t *at,
-                             struct hidden *to)
+static uint8_t *place_hidden(const struct device *d, struct block *b, int64_t fair, float *floats,
+                             uint8_t *at)
 {
+    const struct device_mlp *m = b->m;
     const int64_t width = m->down->m.in, stride = num_div_up(width, 16) * 16;
-    for (int64_t k = 0; k < s->n; k++) {
-        const int64_t n = s->end[k] - s->first[k];
-        kern_matmul_fn *fast = device_cpu_fast(d, m->down, s->prompt[k]);
+    for (int64_t k = 0; k < b->s.n; k++) {
+        const int64_t n = b->s.end[k] - b->s.first[k];
+        struct hidden *to = &b->to[k];
+        kern_matmul_fn *fast = device_cpu_fast(d, m->down, b->s.prompt[k]);
         const enum kern_act_kind kind = device_cpu_act_kind(d, m->down, fast);
-        to[k].direct =
+        to->direct =
             kind == KERN_ACT_Q32 || (kind == KERN_ACT_Q256 && fair * KERN_PANEL >= SUPER);
-        kern_act_init(&to[k].act, kind, n, width,
-                      to[k].direct && !may_split(d, m) ? NULL : floats + s->first[k] * stride,
+        kern_act_init(&to->act, kind, n, width,
+                      to->direct && !may_split(d, m) ? NULL : floats + b->s.first[k] * stride,
                       stride, at);
         at += device_round64(kern_act_bytes(kind, n, width));
         if (!is_listed(m) && kind != KERN_ACT_F32 &&
             kern_matmul_tiles(&d->kern.matmul, &m->down->m, fast, n)) {
-            to[k].act.tiles = at;
+            to->act.tiles = at;
             at += device_round64(kern_act_tiles_bytes(kind, n, width));
         }
     }
@@ -397,76 +471,85 @@ static uint8_t *place_hidden(const struct device *d, const struct device_mlp *m,
 }
 
 /* Parts of down read what is theirs of the hidden rows.  act: [n]. */
-static void link_down(const struct device_mlp_args *a, const struct hidden *from,
-                      struct device_part *down, int64_t n, struct kern_act *act)
+static void link_down(const struct block *b, struct kern_act *act)
 {
-    for (int64_t i = 0; i < n; i++) {
-        struct device_product *p = &down[i].p;
-        const bool listed = is_listed(a->m);
-        act[i] = from[listed ? 0 : i].act;
+    for (int64_t i = 0; i < b->n; i++) {
+        struct device_product *p = &b->downs[i].p;
+        const bool listed = is_listed(b->m);
+        act[i] = b->to[listed ? 0 : i].act;
         if (listed) {
-            const int64_t first = p->row - a->m->row;
+            const int64_t first = p->row - b->m->row;
             act[i].n = p->y.n;
             act[i].x += act[i].x ? first * act[i].stride : 0;
             act[i].q += act[i].q ? (size_t)first * act[i].row_bytes : 0;
         }
         p->row = NULL;
-        p->x = (struct rows){NULL, p->y.n, a->m->down->m.in, 0};
-        down[i].x = &act[i];
+        p->x = (struct rows){NULL, p->y.n, b->m->down->m.in, 0};
+        b->downs[i].x = &act[i];
     }
 }
 
-static void run_gates(struct job *j, struct device_part *part, int64_t n, const struct hidden *to,
-                      int64_t fair)
+static void run_gates(struct job *j, const struct block *b, int n_blocks, int64_t fair)
 {
-    const struct device_mlp *m = j->mlp;
     int64_t work = 0;
     struct device_share share;
     for (int node = 0; node < pool_nodes(j->d->pool); node++) {
         share.from[node] = j->n_chunks;
-        for (int64_t i = 0; i < n; i++) {
-            const bool listed = is_listed(m);
-            add_task(j, &part[i], &part[m->up ? n + i : i], &to[listed ? 0 : i],
-                     listed ? part[i].p.row - m->row : 0, node, fair);
-        }
+        for (int k = 0; k < n_blocks; k++)
+            for (int64_t i = 0; i < b[k].n; i++)
+                add_task(j, &b[k], i, node, fair);
         share.n[node] = j->n_chunks - share.from[node];
     }
-    for (int64_t i = 0; i < n; i++)
-        work += part[i].p.y.n * m->gate->m.in * 2 * m->down->m.in;
+    for (int k = 0; k < n_blocks; k++)
+        for (int64_t i = 0; i < b[k].n; i++)
+            work += b[k].gates[i].p.y.n * b[k].m->gate->m.in * 2 * b[k].m->down->m.in;
     device_cpu_for_placed(j->d, &share, work, gate_chunk, j);
+}
+
+static void check_block(const struct block *b)
+{
+    const struct device_mlp *m = b->m;
+    const int64_t width = m->down->m.in;
+    BUG_IF(m->gate->m.out != (m->up ? width : 2 * width) || up_of(m)->m.out != m->gate->m.out);
+    BUG_IF(b->x.width != m->gate->m.in || b->y.width != m->down->m.out ||
+           (is_listed(m) ? !m->first : b->x.n != b->y.n));
 }
 
 void device_cpu_mlp(struct device *d, const void *args, void *scratch)
 {
-    const struct device_mlp_args *a = args;
-    const struct device_mlp *m = a->m;
-    const int64_t width = m->down->m.in;
-    BUG_IF(m->gate->m.out != (m->up ? width : 2 * width) || up_of(m)->m.out != m->gate->m.out);
-    BUG_IF(a->x.width != m->gate->m.in || a->y.width != m->down->m.out ||
-           (is_listed(m) ? !m->first : a->x.n != a->y.n));
-    const struct layout l = layout_of(d, a);
-    uint8_t *const at = scratch;
-    struct sides s = {1, {0}, {a->y.n}, {false}};
-    if (!is_listed(m))
-        s = sides_of(d, m, a->y.n);
-    struct device_part *part = (struct device_part *)(void *)(at + l.part);
-    const int64_t n = list_parts(d, a, &s, part);
-    const int64_t fair = num_max(1, n * num_div_up(width, KERN_PANEL) / (4 * pool_size(d->pool)));
-    struct hidden to[SIDES] = {0};
-    uint8_t *rest = place_hidden(d, m, &s, fair, (float *)(void *)(at + l.floats), at + l.rest, to);
-    (void)device_cpu_ready(d, part, (m->up ? 2 : 1) * n,
+    struct block b[CALLS];
+    const int n_blocks = blocks_of(args, b);
+    const struct layout l = layout_of(d, b, n_blocks);
+    uint8_t *const at = scratch, *rest = at + l.rest;
+    struct device_part *const part = (struct device_part *)(void *)(at + l.part);
+    struct kern_act *act = (struct kern_act *)(void *)(at + l.act);
+    int64_t panels = 0;
+    for (int k = 0; k < n_blocks; k++) {
+        check_block(&b[k]);
+        b[k].s = is_listed(b[k].m) ? (struct sides){1, {0}, {b[k].y.n}, {false}}
+                                   : sides_of(d, b[k].m, b[k].y.n);
+    }
+    const int64_t n_down = list_parts(d, b, n_blocks, part);
+    for (int k = 0; k < n_blocks; k++)
+        panels += b[k].n * num_div_up(b[k].m->down->m.in, KERN_PANEL);
+    const int64_t fair = num_max(1, panels / (4 * pool_size(d->pool)));
+    for (int k = 0; k < n_blocks; k++)
+        rest = place_hidden(d, &b[k], fair, (float *)(void *)(at + l.floats[k]), rest);
+    (void)device_cpu_ready(d, part, b[0].downs - part,
                            (struct device_ready *)(void *)(at + l.ready), rest);
     float *decoded = d->numerics == DEVICE_REFERENCE ? (float *)(void *)(at + l.decoded) : NULL;
     struct job j = {.d = d,
-                    .mlp = m,
                     .task = (struct task *)(void *)(at + l.task),
                     .tile = (float *)(void *)(at + l.tile),
-                    .tile_floats = tile_floats(m, a->y.n),
+                    .tile_floats = l.tile_floats,
                     .decoded = decoded,
-                    .widest = widest_of(m)};
-    run_gates(&j, part, n, to, fair);
-    for (int64_t k = 0; k < s.n; k++)
-        device_cpu_prepare(d, &to[k].act, to[k].direct);
-    link_down(a, to, part + 2 * n, n, (struct kern_act *)(void *)(at + l.act));
-    device_cpu_parts(d, part + 2 * n, n, at + l.lists, decoded, j.widest);
+                    .widest = l.widest};
+    run_gates(&j, b, n_blocks, fair);
+    for (int k = 0; k < n_blocks; k++) {
+        for (int64_t i = 0; i < b[k].s.n; i++)
+            device_cpu_prepare(d, &b[k].to[i].act, b[k].to[i].direct);
+        link_down(&b[k], act);
+        act += b[k].n;
+    }
+    device_cpu_parts(d, b[0].downs, n_down, at + l.lists, decoded, l.widest);
 }

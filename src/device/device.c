@@ -503,7 +503,18 @@ void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, str
     if (d->watch)
         device_watch_mlp(d, m, x, y);
     else
-        run(d, DEVICE_OP_mlp, &(struct device_mlp_args){m, x, y});
+        run(d, DEVICE_OP_mlp, &(struct device_mlp_args){m, x, y, NULL});
+}
+
+void device_mlp_both(struct device *d, const struct device_mlp_call *a,
+                     const struct device_mlp_call *b)
+{
+    if (d->ops == &device_cpu_ops && !d->watch) {
+        run(d, DEVICE_OP_mlp, &(struct device_mlp_args){a->m, a->x, a->y, b});
+        return;
+    }
+    device_mlp(d, a->m, a->x, a->y);
+    device_mlp(d, b->m, b->x, b->y);
 }
 
 void device_kv_append(struct device *d, const struct device_kv *kv,

@@ -311,6 +311,11 @@ struct device_mlp {
     const uint8_t *only;
 };
 void device_mlp(struct device *d, const struct device_mlp *m, struct rows x, struct rows y);
+/* The same of two blocks, none of which reads what the other writes: on a processor in the same
+ * jobs. */
+struct device_mlp_call { const struct device_mlp *m; struct rows x, y; };
+void device_mlp_both(struct device *d, const struct device_mlp_call *a,
+                     const struct device_mlp_call *b);
 
 /* Shows what matrices are multiplied with: rows x[row ? row[i] : i], i < n, of matrix `index` of
  * w's stack, before the product. Set before arenas are planned: products are then computed one

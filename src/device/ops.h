@@ -110,7 +110,12 @@ struct device_matmul_args {
     const struct device_columns *only;
     int64_t n_only;
 };
-struct device_mlp_args { const struct device_mlp *m; struct rows x, y; };
+/* beside: another block in the same jobs, or NULL; only of the device that is the processor's. */
+struct device_mlp_args {
+    const struct device_mlp *m;
+    struct rows x, y;
+    const struct device_mlp_call *beside;
+};
 struct device_kv_append_args {
     const struct device_kv *kv;
     const struct device_span *span;

@@ -94,6 +94,10 @@ void expert_eval_end(struct expert_eval *v)
 {
     const size_t mark = device_mark(v->d);
     const struct rows y = v->y.width ? v->y : device_rows(v->d, v->x.n * v->choice.k, v->out.width);
+    if (v->beside && v->tier != &expert_ram) {
+        device_mlp(v->d, v->beside->m, v->beside->x, v->beside->y);
+        v->beside = NULL;
+    }
     v->tier->end(v, y);
     if (v->summed)
         device_copy(v->d, v->out, rows_slice(y, 0, v->out.n));

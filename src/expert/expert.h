@@ -50,6 +50,9 @@ struct expert_eval {
     enum device_glu act;
     float limit;
     struct rows out;
+    /* a block that does not read out and is computed until the end: while experts are fetched, or
+     * in their jobs; NULL: none */
+    const struct device_mlp_call *beside;
     /* set by expert_eval_begin() */
     const struct expert_tier *tier;
     uint8_t *state;      /* the tier's */

@@ -152,21 +152,17 @@ static void compress(struct pass *p, const struct layer *l, const struct compres
                     p->g->inv_freq[1], p->g->n_rot / 2);
 }
 
-/* Chooses the rows that each query of a ratio-4 layer attends to. */
-static void choose(struct pass *p, const struct layer *l, struct rows qr, struct rows weight,
+/* Chooses the rows that each query of a ratio-4 layer attends to.  q: the indexer's. */
+static void choose(struct pass *p, const struct layer *l, struct rows q, struct rows weight,
                    const struct family_choice *out)
 {
     const struct deepseek4 *g = p->g;
-    const size_t mark = device_mark(p->d);
-    struct rows q = device_rows(p->d, qr.n, g->index_heads * g->index_head);
-    one_matmul(p->d, l->index_q, qr, q);
     device_rope_pairs(p->d, q, &p->rope[1], g->index_heads, g->index_head - g->n_rot, false);
     if (family_is_rotated(p->f, l->index.out))
         device_hadamard(p->d, q, g->index_heads);
     device_scale(p->d, weight, weight,
                  (float)(1.0 / sqrt((double)g->index_heads) / sqrt((double)g->index_head)));
     family_select(p->f, l->index.out, q, weight, g->index_heads, out);
-    device_release(p->d, mark);
 }
 
 /* From the queries' latents to what attention adds, for rows whose keys are in the pages.  weight:
@@ -177,10 +173,13 @@ static void attend(struct pass *p, const struct layer *l, struct rows qr, struct
     const struct deepseek4 *g = p->g;
     const struct device_rope *rope = &p->rope[l->ratio != 0];
     const int64_t n = qr.n, nope = g->head - g->n_rot;
-    if (choice)
-        choose(p, l, qr, weight, choice);
     struct rows q = device_rows(p->d, n, g->n_heads * g->head), o = device_rows(p->d, n, q.width);
-    one_matmul(p->d, l->q_b, qr, q);
+    struct rows index = device_rows(p->d, choice ? n : 0, g->index_heads * g->index_head);
+    const struct device_product of_latent[] = {{l->q_b, 0, qr, q, NULL},
+                                               {l->index_q, 0, qr, index, NULL}};
+    device_matmul(p->d, of_latent, choice ? 2 : 1);
+    if (choice)
+        choose(p, l, index, weight, choice);
     device_norm(p->d, q, q, NULL, g->n_heads, g->eps);
     device_rope_pairs(p->d, q, rope, g->n_heads, nope, false);
     const struct family_latent a = {.near = l->raw,
@@ -277,17 +276,6 @@ static void attention(struct pass *p, const struct layer *l, struct rows x, stru
                      choice.top_k);
 }
 
-/* y = Wdown(silu(min(Wgate u, limit)) * clamp(Wup u)). */
-static void shared_expert(struct pass *p, const struct layer *l, struct rows u, struct rows y)
-{
-    const struct device_mlp m = {.gate = l->sh_gate,
-                                 .up = l->sh_up,
-                                 .down = l->sh_down,
-                                 .act = DEVICE_SILU,
-                                 .limit = l->sh_limit};
-    device_mlp(p->d, &m, u, y);
-}
-
 /* The next layer's choice, by its router on this layer's rows: hash layers are known, of others
  * most are right. */
 static void guess(struct pass *p, const struct layer *l, struct rows x)
@@ -326,19 +314,25 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
                                       .normalise = g->weight_norm,
                                       .scale = g->weight_scale};
     const struct device_routed c = expert_route(p->d, &l->experts, rule, score);
+    /* shared = Wdown(silu(min(Wgate x, limit)) * clamp(Wup x)) */
+    const struct device_mlp shared_expert = {.gate = l->sh_gate,
+                                             .up = l->sh_up,
+                                             .down = l->sh_down,
+                                             .act = DEVICE_SILU,
+                                             .limit = l->sh_limit};
     struct expert_eval eval = {.d = p->d,
                                .layer = &l->experts,
                                .x = x,
                                .choice = c,
                                .act = DEVICE_SILU,
                                .limit = l->limit,
-                               .out = out};
+                               .out = out,
+                               .beside = &(struct device_mlp_call){&shared_expert, x, shared}};
     family_part_ints(p->f, "router_ids", layer_of(p, l), c.id, NULL, x.n, c.k);
     family_part_rows(p->f, "router_weights", layer_of(p, l),
                      (struct rows){c.weight, x.n, c.k, c.k});
     expert_eval_begin(&eval);
     guess(p, l, x);
-    shared_expert(p, l, x, shared);
     expert_eval_end(&eval);
     device_add(p->d, out, shared);
 }

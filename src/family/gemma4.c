@@ -690,15 +690,6 @@ static void attention(struct pass *p, const struct layer *l, struct rows x)
     device_release(p->d, mark);
 }
 
-/* y = Wdown(gelu(Wgate u) * Wup u). */
-static void mlp(struct pass *p, const struct layer *l, struct rows u, struct rows y)
-{
-    device_mlp(
-        p->d,
-        &(struct device_mlp){.gate = l->gate, .up = l->up, .down = l->down, .act = DEVICE_GELU}, u,
-        y);
-}
-
 /* The next layer's choice, by its router on this layer's stream. */
 static void guess(struct pass *p, const struct layer *l, struct rows x)
 {
@@ -718,13 +709,14 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
     device_release(p->d, mark);
 }
 
-/* y = norm_1(y) + norm_2(experts); x is the residual stream, which the router reads raw. */
-static void experts(struct pass *p, const struct layer *l, struct rows x, struct rows y)
+/* y = norm_1(dense block) + norm_2(experts); x is the residual stream, which the router reads
+ * raw. */
+static void experts(struct pass *p, const struct layer *l, struct rows x,
+                    const struct device_mlp_call *dense, struct rows y)
 {
     const struct gemma4 *g = p->g;
     const size_t mark = device_mark(p->d);
     struct rows u = device_rows(p->d, x.n, g->n_embd), z = device_rows(p->d, x.n, g->n_experts);
-    device_norm(p->d, y, y, l->post_ffn_norm_1, 1, g->eps);
     device_norm(p->d, u, x, NULL, 1, g->eps);
     device_mul_vector(p->d, u, l->router_scale);
     device_scale(p->d, u, u, (float)(1.0 / sqrt((double)g->n_embd)));
@@ -735,11 +727,17 @@ static void experts(struct pass *p, const struct layer *l, struct rows x, struct
     const struct device_routed c = expert_route(p->d, &l->experts, rule, z);
     device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
     struct rows out = device_rows(p->d, x.n, g->n_embd);
-    struct expert_eval eval = {
-        .d = p->d, .layer = &l->experts, .x = u, .choice = c, .act = DEVICE_GELU, .out = out};
+    struct expert_eval eval = {.d = p->d,
+                               .layer = &l->experts,
+                               .x = u,
+                               .choice = c,
+                               .act = DEVICE_GELU,
+                               .out = out,
+                               .beside = dense};
     expert_eval_begin(&eval);
     guess(p, l, x);
     expert_eval_end(&eval);
+    device_norm(p->d, y, y, l->post_ffn_norm_1, 1, g->eps);
     device_add_norm(p->d, y, out, l->post_ffn_norm_2, g->eps, 1.0f);
     device_release(p->d, mark);
 }
@@ -750,9 +748,13 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, f
     const size_t mark = device_mark(p->d);
     struct rows u = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd);
     device_norm(p->d, u, x, l->ffn_norm, 1, g->eps);
-    mlp(p, l, u, y);
+    /* y = Wdown(gelu(Wgate u) * Wup u) */
+    const struct device_mlp m = {
+        .gate = l->gate, .up = l->up, .down = l->down, .act = DEVICE_GELU};
     if (g->n_experts)
-        experts(p, l, x, y);
+        experts(p, l, x, &(struct device_mlp_call){&m, u, y}, y);
+    else
+        device_mlp(p->d, &m, u, y);
     device_add_norm(p->d, x, y, l->post_ffn_norm, g->eps, scale);
     device_release(p->d, mark);
 }

@@ -188,6 +188,63 @@ static void check(struct device *d, const struct block *b, const struct rows_cas
     mem_free(y);
 }
 
+/* Rows and lists of one of two blocks. */
+struct one { struct device_mlp m; float *x, *plain, *y; int64_t n_y; struct device_mlp_call call; };
+
+static void open_one(struct one *o, struct device *d, const struct block *b, const struct net *t,
+                     const struct rows_case *c, const int32_t *row, int32_t first[4])
+{
+    struct noise r = {(uint64_t)b->width + 3};
+    *o = (struct one){.m = t->mlp, .x = floats(c->n_rows * b->embd)};
+    memcpy(first, c->first, sizeof c->first);
+    if (b->n_stack == 2)
+        first[2] = first[3];
+    if (b->n_stack > 1)
+        o->m.first = first, o->m.row = row;
+    const int64_t n_out = b->n_stack > 1 ? first[b->n_stack] : c->n_rows;
+    o->n_y = n_out * b->embd;
+    o->plain = floats(o->n_y);
+    o->y = floats(o->n_y);
+    for (int64_t i = 0; i < c->n_rows * b->embd; i++)
+        o->x[i] = noise_unit(&r);
+    const struct rows in = {o->x, c->n_rows, b->embd, b->embd};
+    o->call = (struct device_mlp_call){&o->m, in, {o->y, n_out, b->embd, b->embd}};
+    device_begin(d, NULL);
+    device_prompt_rows(d, c->n_rows, c->n_prompt);
+    device_mlp(d, &o->m, in, (struct rows){o->plain, n_out, b->embd, b->embd});
+    assert_int_equal(device_status(d, NULL), INGLE_OK);
+}
+
+/* Two blocks in the same jobs, also of the same rows. */
+static void check_both(struct device *d, const struct block *const b[2], const struct net t[2],
+                       const struct rows_case *c)
+{
+    static int32_t row[MOST_ROWS];
+    int32_t first[2][4];
+    struct noise r = {9};
+    struct one o[2];
+    for (int64_t i = 0; i < MOST_ROWS; i++)
+        row[i] = (int32_t)noise_below(&r, c->n_rows);
+    for (int i = 0; i < 2; i++)
+        open_one(&o[i], d, b[i], &t[i], c, row, first[i]);
+    if (b[0]->embd == b[1]->embd) {
+        memcpy(o[1].x, o[0].x, (size_t)(c->n_rows * b[0]->embd) * sizeof(float));
+        device_mlp(d, &o[1].m, o[0].call.x,
+                   (struct rows){o[1].plain, o[1].call.y.n, b[1]->embd, b[1]->embd});
+        o[1].call.x = o[0].call.x;
+    }
+    device_begin(d, NULL);
+    device_prompt_rows(d, c->n_rows, c->n_prompt);
+    device_mlp_both(d, &o[0].call, &o[1].call);
+    assert_int_equal(device_status(d, NULL), INGLE_OK);
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(o[i].y, o[i].plain, (size_t)o[i].n_y * sizeof(float));
+        mem_free(o[i].x);
+        mem_free(o[i].plain);
+        mem_free(o[i].y);
+    }
+}
+
 /* Nodes are numbered 10, 11: none of this machine, so that nothing is placed. */
 static struct device *open_device(const struct shape *s, enum device_numerics numerics,
                                   size_t arena)
@@ -227,14 +284,19 @@ static void check_all(const struct shape *s, enum device_numerics numerics, int6
     struct device *d = open_device(s, numerics, ARENA);
     if (tiles)
         use_tiles(d);
+    static struct net t[2];
+    memset(t, 0, sizeof t);
     for (size_t i = 0; i < N_BLOCKS; i += step) {
-        struct net t;
-        open_net(&t, d, &blocks[i]);
+        open_net(&t[1], d, &blocks[i]);
         for (int64_t k = 0; k < n_cases; k++)
             if (!tiles || k < N_CASES - 1 || i == N_BLOCKS - 1) /* emulated ones are slow */
-                check(d, &blocks[i], &cases[k], &t);
-        close_net(&t);
+                check(d, &blocks[i], &cases[k], &t[1]);
+        for (int64_t k = 0; i && k < 3; k++)
+            check_both(d, (const struct block *[]){&blocks[i - step], &blocks[i]}, t, &cases[k]);
+        close_net(&t[0]);
+        t[0] = t[1];
     }
+    close_net(&t[0]);
     device_free(d);
 }
 
@@ -284,7 +346,8 @@ static void test_dry(void **state)
             float *x = floats(n * b->embd), *y = floats(n_out * b->embd);
             const struct rows in = {x, n, b->embd, b->embd}, out = {y, n_out, b->embd, b->embd};
             device_dry_begin(d);
-            device_mlp(d, &t.mlp, in, out);
+            const struct device_mlp_call call = {&t.mlp, in, out};
+            device_mlp_both(d, &call, &call);
             assert_int_equal(device_arena_reserve(d, device_dry_end(d), NULL), INGLE_OK);
             if (b->n_stack == 2)
                 first[2] = 300;
@@ -294,7 +357,12 @@ static void test_dry(void **state)
                 row[k] = k * 7 % (int)n;
             device_begin(d, NULL);
             device_prompt_rows(d, n, 70);
-            device_mlp(d, &t.mlp, in, out);
+            float *z = floats(n_out * b->embd);
+            device_mlp_both(d, &call,
+                            &(struct device_mlp_call){
+                                &t.mlp, in, {z, n_out, b->embd, b->embd}});
+            assert_memory_equal(y, z, (size_t)(n_out * b->embd) * sizeof *y);
+            mem_free(z);
             assert_int_equal(device_status(d, NULL), INGLE_OK);
             mem_free(x);
             mem_free(y);

@@ -247,9 +247,11 @@ static void divide_experts(struct device *d, const struct device_mlp_args *a, vo
     }
     card.only = only;
     host.only = only + n;
-    device_gpu_on_side(d, DEVICE_OP_mlp, &(struct device_mlp_args){&card, a->x, a->y}, scratch,
+    device_gpu_on_side(d, DEVICE_OP_mlp,
+                       &(struct device_mlp_args){.m = &card, .x = a->x, .y = a->y}, scratch,
                        DEVICE_CARD);
-    device_gpu_on_side(d, DEVICE_OP_mlp, &(struct device_mlp_args){&host, a->x, a->y}, scratch,
+    device_gpu_on_side(d, DEVICE_OP_mlp,
+                       &(struct device_mlp_args){.m = &host, .x = a->x, .y = a->y}, scratch,
                        DEVICE_HOST);
 }
 
