@@ -90,11 +90,12 @@ static size_t big_bytes(size_t n)
 
 /* From a border of huge pages on: what lies before the first one is on small pages, which are
  * read at less than half of the rate (Zen 4, a guest). */
-void *mem_big_alloc(size_t n_bytes)
+static void *big_alloc(size_t n_bytes, int flags)
 {
     const size_t n = big_bytes(n_bytes),
                  spare = n < MEM_BIG_PAGE || n > SIZE_MAX - MEM_BIG_PAGE ? 0 : MEM_BIG_PAGE;
-    uint8_t *p = mmap(NULL, n + spare, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    uint8_t *p = mmap(NULL, n + spare, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
     if (!spare) {
@@ -110,6 +111,25 @@ void *mem_big_alloc(size_t n_bytes)
     (void)madvise(p + before, n, MADV_HUGEPAGE); /* a hint: small pages work too */
     touch_forbid(p + before + n_bytes, n - n_bytes);
     return p + before;
+}
+
+void *mem_big_alloc(size_t n_bytes)
+{
+    return big_alloc(n_bytes, 0);
+}
+
+void *mem_big_reserve(size_t n_bytes)
+{
+    return big_alloc(n_bytes, MAP_NORESERVE);
+}
+
+void mem_drop(void *p, size_t n_bytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), at = (uintptr_t)p,
+                    before = (page - at % page) % page;
+    if (n_bytes < before + page)
+        return;
+    (void)madvise((uint8_t *)p + before, (n_bytes - before) / page * page, MADV_DONTNEED);
 }
 
 void mem_big_free(void *p, size_t n_bytes)

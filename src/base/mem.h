@@ -33,7 +33,12 @@ void mem_keep_little(void);
  * 2 MiB or more begins on a border of one.  Ends with mem_big_free() and the same size. */
 enum { MEM_BIG_PAGE = 2 << 20 };
 void *mem_big_alloc(size_t n_bytes);
+/* The same where only parts of it will be filled at a time: more than the machine has, too. */
+void *mem_big_reserve(size_t n_bytes);
 void mem_big_free(void *p, size_t n_bytes);
+/* Gives the system back the whole pages that lie in this range: zeros then; of a file that is
+ * mapped, its bytes, read again by whoever looks. */
+void mem_drop(void *p, size_t n_bytes);
 /* Has the system fill the pages of such memory now, without a change to what is in them; a hint,
  * which Linux takes since 5.14.  One page is filled by one thread: those who meet at a new huge
  * page each clear one, and all but one are thrown away. */

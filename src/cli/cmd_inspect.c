@@ -89,7 +89,7 @@ static void print_plan_text(const struct ingle_plan *p)
     print_row(gpu, "together", p->total_bytes, p->gpu_bytes);
     print_row(gpu, "free", p->limit_bytes, p->gpu_limit_bytes);
     if (gpu && p->gpu_end > p->gpu_first)
-        printf("%s computes layers %lld to %lld%s; memory has a copy of them\n", p->gpu,
+        printf("%s computes layers %lld to %lld%s; their weights lie there only\n", p->gpu,
                (long long)p->gpu_first, (long long)p->gpu_end - 1,
                p->expert_bytes && !p->gpu_experts ? ", their experts stay with the processor" : "");
     else if (gpu)

@@ -38,10 +38,24 @@ enum device_side { DEVICE_HOST, DEVICE_CARD };
 void device_set_side(struct device *d, enum device_side side);
 /* The same of one that is made, before it is loaded. */
 void device_matrix_want(struct device_matrix *m, enum device_side side);
-/* It is loaded: one that is to lie on the card goes there.  What the card cannot compute with, or
- * has no room for, stays with the host, reported.  The host's memory stays the caller's; what the
- * card has is not read there any more. */
+enum device_side device_matrix_wanted(const struct device_matrix *m);
+/* Around the loading of many: pinned memory for the way, at most twice as much as the largest of
+ * them takes. */
+void device_upload_begin(struct device *d, uint64_t largest);
+void device_upload_end(struct device *d);
+/* It is loaded: one that is to lie on the card goes there, and may still be on its way until
+ * device_upload_end().  What the card cannot compute with, or has no room for, stays with the host,
+ * reported.  The host's bytes may change at once. */
 void device_matrix_upload(struct device_matrix *m);
+/* It stays with the host after all. */
+void device_matrix_stay(struct device_matrix *m);
+/* It lies on the card, and the host's memory of it has no contents from now on.  When the processor
+ * needs them (a lost card, a product whose other matrices the card has not), home() is called
+ * between two operations, by the thread that computes: it puts them there, and calls
+ * device_matrix_back() of each matrix that it has loaded.  An error fails the step. */
+typedef ingle_status device_home_fn(void *arg, const struct device_matrix *m, struct err *err);
+void device_matrix_away(struct device_matrix *m, device_home_fn *home, void *arg);
+void device_matrix_back(struct device_matrix *m);
 /* Where it lies now. */
 enum device_side device_matrix_side(const struct device_matrix *m);
 /* NULL: the card has kernels for such a matrix; else why not. */

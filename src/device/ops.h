@@ -231,6 +231,9 @@ struct device_matrix {
     enum device_side wanted;
     uint8_t *card;        /* the whole stack on the card, or NULL */
     float *card_scale;    /* the same of scale */
+    bool away;            /* the host's memory of it has no contents: home() brings them */
+    device_home_fn *home;
+    void *home_arg;
 };
 
 /* Where one matrix of the stack lies. */

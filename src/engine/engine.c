@@ -247,6 +247,12 @@ static uint64_t drafter_bytes(const struct ingle_engine *e)
     return e->draft ? e->draft->weight_bytes : 0;
 }
 
+/* Of the model's weights: what does not lie on a card. */
+static uint64_t host_weights(const struct ingle_engine *e)
+{
+    return e->weight_bytes - (e->gpu.away < e->weight_bytes ? e->gpu.away : e->weight_bytes);
+}
+
 /* What runner options r need for n_sessions. */
 static ingle_status compute_need(const struct ingle_engine *e, struct runner_options *r,
                                  int64_t n_sessions, bool own_cache, struct need *out,
@@ -281,7 +287,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         num_add_u64(sum, engine_shortener_bytes(e), &sum) && num_add_u64(sum, out->texts, &sum) &&
         num_add_u64(sum, engine_media_bytes(e), &sum) &&
         num_add_u64(sum, engine_media_cache_bytes(e), &sum) &&
-        num_add_u64(sum, e->weight_bytes, &out->total);
+        num_add_u64(sum, host_weights(e), &out->total);
     if (!ok)
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)r->n_ctx);
@@ -462,9 +468,9 @@ static void advise(const struct search *s, int64_t n_ctx, char *out, size_t n)
     const struct kind *k;
     int64_t shorter;
     out[0] = 0;
-    if (s->e->weight_bytes > s->limit)
+    if (host_weights(s->e) > s->limit)
         snprintf(out, n, "the weights alone take %s: use a smaller quantisation",
-                 SIZE_OF(s->e->weight_bytes));
+                 SIZE_OF(host_weights(s->e)));
     else if ((k = best_kind(s, n_ctx, &types)))
         snprintf(out, n, "keys and values as %s (--kv %s) would fit: %s%s", k->name, k->name,
                  k->why, of_drafter(s));
@@ -494,7 +500,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         const char *name;
         uint64_t bytes;
     } item[] = {
-        {"weights", e->weight_bytes - e->expert_budget},
+        {"weights", host_weights(e) - e->expert_budget},
         {"experts", e->expert_budget},
         {"drafter", drafter_bytes(e)},
         {"drafts from text", need->texts},
@@ -657,8 +663,8 @@ static ingle_status take_budget(struct ingle_engine *e, const struct ingle_engin
     return INGLE_OK;
 }
 
-/* Decides *r (context, budgets) and what it takes. */
-static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_options *o,
+/* What a card will have is not known before the plan: e->gpu.away is what it is thought to be. */
+static ingle_status plan_once(struct ingle_engine *e, const struct ingle_engine_options *o,
                               struct runner_options *r, struct ingle_plan *out, struct err *err)
 {
     struct need need = {0};
@@ -718,11 +724,15 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     }
     engine_paging_plan(e, r, &need.part, n_sessions, out);
     snprintf(out->kv, sizeof out->kv, "%s", kv_types_name(&r->kv).at);
-    fill_plan(e, &need, out);
     st = engine_gpu_plan(e, o, r, r->kv_budget_bytes,
-                         need.part.arena_bytes + need.part.logits_bytes, out, err);
+                         need.part.arena_bytes + need.part.logits_bytes, err);
     if (st)
         return st;
+    need.total -= host_weights(e); /* what it has instead of what was thought */
+    e->gpu.away = e->gpu.weights;
+    need.total += host_weights(e);
+    fill_plan(e, &need, out);
+    engine_gpu_fill(e, out);
     out->expert_bytes = model_expert_bytes(e->weights);
     for (size_t i = 0; i < model_n_experts(e->weights); i++)
         out->n_experts += (uint64_t)model_experts_at(e->weights, i)->n;
@@ -735,6 +745,27 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     if (!out->fits)
         advise(&search, r->n_ctx, out->advice, sizeof out->advice);
     return INGLE_OK;
+}
+
+/* Decides *r (context, budgets) and what it takes.  With a card the plan is made without a word
+ * until what it has and what memory has agree: first as if all weights lay there. */
+static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_options *o,
+                              struct runner_options *r, struct ingle_plan *out, struct err *err)
+{
+    enum { TIMES = 4 };
+    uint64_t away = device_card(e->device) ? device_card_left(e->device) : 0;
+    for (int i = 0; i < TIMES && away; i++) {
+        struct ingle_engine silent = *e;
+        silent.sink = (struct report_sink){0};
+        silent.gpu.away = away;
+        if (plan_once(&silent, o, r, out, NULL))
+            break;
+        if (silent.gpu.weights >= away)
+            break;
+        away = silent.gpu.weights;
+    }
+    e->gpu.away = away;
+    return plan_once(e, o, r, out, err);
 }
 
 /* With the drafter the plan fits, and the context is not much shorter than without. */

@@ -228,10 +228,13 @@ static void tell(const struct ingle_engine *e, const struct wish *w, const char 
                (long long)g->first, (long long)g->end - 1, (long long)e->info.n_layers, experts);
 }
 
-static void fill(const struct ingle_engine *e, const char *card, struct ingle_plan *out)
+void engine_gpu_fill(const struct ingle_engine *e, struct ingle_plan *out)
 {
     const struct engine_gpu *g = &e->gpu;
-    snprintf(out->gpu, sizeof out->gpu, "%s", card);
+    const struct device_card_info *card = device_card(e->device);
+    if (!card)
+        return;
+    snprintf(out->gpu, sizeof out->gpu, "%s", card->name);
     out->gpu_first = g->first;
     out->gpu_end = g->end;
     out->gpu_experts = g->experts && model_expert_bytes(e->weights);
@@ -246,7 +249,7 @@ static void fill(const struct ingle_engine *e, const char *card, struct ingle_pl
 
 ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_options *o,
                              const struct runner_options *r, uint64_t kv_bytes, uint64_t rows,
-                             struct ingle_plan *out, struct err *err)
+                             struct err *err)
 {
     const struct device_card_info *card = device_card(e->device);
     struct engine_gpu *g = &e->gpu;
@@ -257,7 +260,7 @@ ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_o
     const ingle_status many = check_most(e, &wish, n, o->gpu_layers, err);
     if (many)
         return many;
-    *g = (struct engine_gpu){.asked = g->asked};
+    *g = (struct engine_gpu){.asked = g->asked, .away = g->away};
     if (!card)
         return INGLE_OK;
     const ingle_status st = e->family->kv(e->self, &r->kv, &spec, err);
@@ -268,7 +271,6 @@ ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_o
     choose(g, &s, &wish, n);
     kv_spec_release(&spec);
     tell(e, &wish, card->name);
-    fill(e, card->name, out);
     return INGLE_OK;
 }
 

@@ -15,7 +15,9 @@ MUST_CHECK ingle_status engine_gpu_open(struct ingle_engine *e,
 MUST_CHECK ingle_status engine_gpu_plan(struct ingle_engine *e,
                                         const struct ingle_engine_options *o,
                                         const struct runner_options *r, uint64_t kv_bytes,
-                                        uint64_t rows, struct ingle_plan *out, struct err *err);
+                                        uint64_t rows, struct err *err);
+/* Its column of a plan whose items are there. */
+void engine_gpu_fill(const struct ingle_engine *e, struct ingle_plan *out);
 /* Before the weights are loaded. */
 void engine_gpu_place(struct ingle_engine *e);
 void engine_gpu_info(const struct ingle_engine *e, struct ingle_engine_info *out);

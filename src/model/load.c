@@ -60,6 +60,7 @@ struct load {
     bool cancelled;  /* of the calling thread */
     int64_t told;    /* the same: chunks that progress has named */
     bool only_sum;   /* rows are read and hashed, not kept */
+    bool quiet;      /* no progress, and nobody cancels it */
     const char *name; /* of what is done, for progress */
     /* bytes of matrices, of jobs before; what is written piece by piece: of pieces before */
     uint64_t done;
@@ -197,6 +198,8 @@ static void fill_ahead(const struct load *l, int64_t chunk)
 /* more: bytes of this job.  The thread that loads. */
 static void tell(struct load *l, double more)
 {
+    if (l->quiet)
+        return;
     if (report_progress(l->m->sink, l->name, (double)l->done + (l->by_pieces ? 0 : more),
                         (double)l->all))
         l->cancelled = true;
@@ -349,6 +352,13 @@ static ingle_status load_open(struct load *l, struct model *m, bool only_sum, st
     return l->err && l->rounded ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory to load");
 }
 
+static void load_release(struct load *l)
+{
+    mem_free(l->buffer);
+    mem_free(l->err);
+    mem_free(l->rounded);
+}
+
 /* Behind the last matrix that is loaded; s: what loading came to. */
 static ingle_status load_close(struct load *l, ingle_status s, struct err *err)
 {
@@ -358,9 +368,7 @@ static ingle_status load_close(struct load *l, ingle_status s, struct err *err)
                l->n_rounded);
     if (!s)
         s = model_sum_all(l->m, err);
-    mem_free(l->buffer);
-    mem_free(l->err);
-    mem_free(l->rounded);
+    load_release(l);
     return s;
 }
 
@@ -376,17 +384,142 @@ static void look_at_next(const struct load *l, size_t i, bool dense)
             look_ahead(l, &j.part[k], (struct range){0}, 0, j.part[k].ahead);
 }
 
-/* The part of the image that is a job's. */
-static void set_fresh(struct load_job *j, const struct model *m, const struct packed_want *w,
-                      size_t i)
+/* The part of the image that is matrix i's, or its group's; *n 0: none. */
+static uint8_t *part_of(const struct model *m, const struct packed_want *w, size_t i, uint64_t *n)
 {
     const struct packed_group *g = m->matrix[i].group ? &w->group[m->matrix[i].group - 1] : NULL;
-    const uint64_t at = g ? g->at : w->matrix[i].at,
-                   n = g ? g->bytes * (uint64_t)g->n : w->matrix[i].bytes;
+    const uint64_t at = g ? g->at : w->matrix[i].at;
+    *n = g ? g->bytes * (uint64_t)g->n : w->matrix[i].bytes;
     if (at >= m->image_bytes)
+        *n = 0;
+    else if (*n > m->image_bytes - at)
+        *n = m->image_bytes - at;
+    return *n ? m->image + at : NULL;
+}
+
+/* ---- weights of a card ---- */
+
+/* Files of models have no checksums: bytes that were written while the model is in use cannot be
+ * told from its own.  Links and permissions may change. */
+static ingle_status check_stamp(const struct model *m, uint32_t file, struct err *err)
+{
+    if (!m->stamp || !m->stamp[file].inode || io_is_as(m->file, file, &m->stamp[file]))
+        return INGLE_OK;
+    return err_set(err, INGLE_IO, "the model's file was changed while in use");
+}
+
+/* Whether some are to lie there. */
+static bool wants_card(const struct model *m)
+{
+    for (size_t i = 0; i < m->n_matrices; i++)
+        if (device_matrix_wanted(m->matrix[i].m) == DEVICE_CARD)
+            return true;
+    return false;
+}
+
+static uint64_t largest_of_card(const struct model *m)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        if (device_matrix_wanted(m->matrix[i].m) == DEVICE_CARD &&
+            device_matrix_bytes(m->matrix[i].m) > n)
+            n = device_matrix_bytes(m->matrix[i].m);
+    return n;
+}
+
+/* Room for what the card had: a model that was planned for the memory of both may be too large. */
+static ingle_status check_room(const struct model *m, uint64_t n, struct err *err)
+{
+    struct cpu_machine machine;
+    cpu_machine_read(&machine);
+    return machine.memory_unread || n <= machine.memory_free_bytes
+               ? INGLE_OK
+               : err_set(err, INGLE_NOMEM,
+                         "'%s': weights of %s were on the card, and only %s of memory are free",
+                         io_path(m->file), SIZE_OF(n), SIZE_OF(machine.memory_free_bytes));
+}
+
+/* What a lost card had, or the processor needs all the same, comes again from the model's file. */
+static ingle_status bring_home(void *arg, const struct device_matrix *d, struct err *err)
+{
+    struct model *m = arg;
+    struct load l;
+    const struct bound_matrix *b = binding_of(m, d);
+    ingle_status s = INGLE_OK;
+    for (int64_t k = 0; !s && k < b->n_parts; k++)
+        s = check_stamp(m, b->part[k].t->file, err);
+    if (s)
+        return s;
+    s = load_open(&l, m, false, err);
+    l.quiet = true;
+    if (!s)
+        s = job_of(m, (size_t)(b - m->matrix), &l.job, err);
+    if (!s)
+        s = check_room(m, l.job.bytes, err);
+    if (!s && !m->came_home)
+        report(m->sink, INGLE_REPORT_NOTE, "gpu", io_path(m->file),
+               "weights that lay on the card are read again for the processor");
+    m->came_home = true;
+    if (!s)
+        s = run_job(&l, err);
+    for (int k = 0; k < l.job.n_parts; k++) {
+        mem_free(l.job.part[k].b->seen);
+        l.job.part[k].b->seen = NULL;
+        if (!s)
+            device_matrix_back(l.job.part[k].b->m);
+    }
+    load_release(&l);
+    return s;
+}
+
+/* Matrix i, or its group, goes to the card if it is to lie there: all of a group or none.  The
+ * host's pages go back to the system. */
+static void send(struct model *m, const struct packed_want *w, size_t i)
+{
+    const struct bound_matrix *b = &m->matrix[i];
+    const struct model_experts *e = b->group ? m->group[b->group - 1] : NULL;
+    struct device_matrix *const *part = e ? e->part : &b->m;
+    const int n_parts = e ? e->n_parts : 1;
+    bool all = true;
+    uint64_t n;
+    if (device_matrix_wanted(part[0]) != DEVICE_CARD)
         return;
-    j->fresh = m->image + at;
-    j->fresh_bytes = n < m->image_bytes - at ? n : m->image_bytes - at;
+    for (int k = 0; k < n_parts; k++) {
+        device_matrix_upload(part[k]);
+        all = all && device_matrix_side(part[k]) == DEVICE_CARD;
+    }
+    for (int k = 0; k < n_parts && !all; k++)
+        device_matrix_stay(part[k]);
+    uint8_t *at = part_of(m, w, i, &n);
+    if (!all || !at)
+        return;
+    mem_drop(at, (size_t)n);
+    m->sent_bytes += n;
+    for (int k = 0; k < n_parts && !m->loaded.mapped; k++)
+        device_matrix_away(part[k], bring_home, m);
+}
+
+/* Of an image that is mapped; what comes next is asked for before. */
+static ingle_status send_all(struct model *m, const struct packed_want *w, struct err *err)
+{
+    uint64_t done = 0, n;
+    device_upload_begin(m->d, largest_of_card(m));
+    for (size_t i = 0; i < m->n_matrices; i++) {
+        if (is_of_job_before(m, i))
+            continue;
+        uint8_t *next = i + 1 < m->n_matrices ? part_of(m, w, i + 1, &n) : NULL;
+        if (next && device_matrix_wanted(m->matrix[i + 1].m) == DEVICE_CARD)
+            (void)madvise(next, (size_t)n, MADV_WILLNEED);
+        send(m, w, i);
+        (void)part_of(m, w, i, &n);
+        done += n;
+        if (report_progress(m->sink, "upload", (double)done, (double)m->image_bytes)) {
+            device_upload_end(m->d);
+            return err_set(err, INGLE_CANCEL, "loading '%s' was cancelled", io_path(m->file));
+        }
+    }
+    device_upload_end(m->d);
+    return INGLE_OK;
 }
 
 /* dense: without experts.  w: of new memory; or NULL. */
@@ -398,16 +531,21 @@ static ingle_status load_all(struct model *m, const struct packed_want *w, bool 
     for (size_t i = 0; i < m->n_matrices; i++)
         l.all += dense && m->matrix[i].group ? 0 : device_matrix_bytes(m->matrix[i].m);
     tell(&l, 0); /* rates count from here */
+    if (w)
+        device_upload_begin(m->d, largest_of_card(m));
     for (size_t i = 0; !s && i < m->n_matrices; i++) {
         if ((dense && m->matrix[i].group) || is_of_job_before(m, i))
             continue;
         look_at_next(&l, i, dense);
         s = job_of(m, i, &l.job, err);
         if (!s && w)
-            set_fresh(&l.job, m, w, i);
+            l.job.fresh = part_of(m, w, i, &l.job.fresh_bytes);
         if (!s)
             s = run_job(&l, err);
+        if (!s && w)
+            send(m, w, i);
     }
+    device_upload_end(m->d);
     return load_close(&l, s, err);
 }
 
@@ -462,7 +600,7 @@ static bool map(struct model *m, const struct packed_want *w, const struct model
 static ingle_status reserve(struct model *m, const struct packed_want *w, uint64_t n,
                             struct err *err)
 {
-    void *at = mem_big_alloc((size_t)n);
+    void *at = wants_card(m) ? mem_big_reserve((size_t)n) : mem_big_alloc((size_t)n);
     if (!at)
         return err_set(err, INGLE_NOMEM, "no %llu bytes for the weights of '%s'",
                        (unsigned long long)n, io_path(m->file));
@@ -574,19 +712,33 @@ static bool stream_file(struct model *m, const struct packed_want *w,
     return done;
 }
 
-/* What is not locked is reported, with what would help. */
-static void lock(struct model *m)
+/* All of it but what lies on a card, whose pages would come back. */
+static bool lock_image(const struct model *m, const struct packed_want *w)
 {
-    const uint64_t n = m->image_bytes;
+    if (!m->sent_bytes)
+        return mlock(m->image, (size_t)m->image_bytes) == 0;
+    for (size_t i = 0; i < m->n_matrices; i++) {
+        uint64_t n;
+        const uint8_t *at = part_of(m, w, i, &n);
+        if (at && device_matrix_side(m->matrix[i].m) == DEVICE_HOST && mlock(at, (size_t)n) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* What is not locked is reported, with what would help. */
+static void lock(struct model *m, const struct packed_want *w)
+{
+    const uint64_t n = m->image_bytes - m->sent_bytes;
     struct rlimit limit;
-    if (mlock(m->image, (size_t)n) == 0) {
+    if (lock_image(m, w)) {
         m->loaded.locked = true;
         report(m->sink, INGLE_REPORT_DEBUG, "lock", io_path(m->file),
                "%s of weights stay in memory", SIZE_OF(n));
         return;
     }
     const int why = errno;
-    (void)munlock(m->image, (size_t)n); /* what was locked before it failed */
+    (void)munlock(m->image, (size_t)m->image_bytes); /* what was locked before it failed */
     if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
         limit.rlim_cur < n)
         report(m->sink, INGLE_REPORT_WARN, "lock", io_path(m->file),
@@ -603,7 +755,8 @@ static void lock(struct model *m)
 
 static void count_huge(struct model *m)
 {
-    const uint64_t n = m->image_bytes, huge = mem_huge_bytes(m->image, (size_t)n);
+    const uint64_t n = m->image_bytes - m->sent_bytes,
+                   huge = mem_huge_bytes(m->image, (size_t)m->image_bytes);
     m->loaded.huge_bytes = huge;
     if (n >= LARGE && huge < n / 2)
         report(m->sink, INGLE_REPORT_NOTE, "huge pages", io_path(m->file),
@@ -635,29 +788,30 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
             err, INGLE_FORMAT,
             "'%s': tensor '%s' is zero: a part of the download is missing, fetch the file again",
             io_path(m->file), m->nothing);
-    ingle_status s = o->no_experts ? take_stamps(m, err) : INGLE_OK;
+    const bool card = wants_card(m), in_pieces = o->no_experts || card;
+    ingle_status s = in_pieces ? take_stamps(m, err) : INGLE_OK;
     if (!s)
         s = model_packed_want_init(&w, m, o->identity, err);
     if (s)
         return s;
     bool there = o->pack_dir && w.head.n_sources && map(m, &w, o);
-    if (!there && o->no_experts && o->pack_dir && o->pack_write)
+    if (!there && in_pieces && o->pack_dir && o->pack_write)
         there = stream_file(m, &w, o) && map(m, &w, o);
+    if (there && card && !o->only_experts)
+        s = send_all(m, &w, err);
     if (!there && !o->only_experts) {
         s = reserve(m, &w, wanted_bytes(&w, o), err);
         if (!s)
             s = load_all(m, &w, false, o->no_experts, err);
         const struct packed_write how = {
             .o = o, .want = &w, .model = m, .next = next_of_image, .arg = m, .sink = m->sink};
-        if (!s && o->pack_dir && o->pack_write && !o->no_experts)
+        if (!s && o->pack_dir && o->pack_write && !in_pieces)
             (void)write_file(m, &how);
     }
     if (!s && o->lock && !o->only_experts)
-        lock(m);
+        lock(m, &w);
     if (!s && m->image && !m->loaded.mapped)
         count_huge(m);
-    for (size_t i = 0; !s && i < m->n_matrices; i++)
-        device_matrix_upload(m->matrix[i].m);
     m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
     if (!s && m->image && !m->loaded.mapped)
         report(m->sink, INGLE_REPORT_DEBUG, "load", io_path(m->file), "%s of weights in %.2f s",
@@ -718,6 +872,7 @@ ingle_status model_load(struct model *m, struct err *err)
 void model_loaded(const struct model *m, struct model_loaded *out)
 {
     *out = m->loaded;
+    out->image_bytes -= m->sent_bytes;
     if (m->loaded.mapped) /* pages are mapped when they are read */
         out->huge_bytes = mem_huge_bytes(m->image, (size_t)m->image_bytes);
 }
@@ -766,15 +921,6 @@ size_t model_expert_work(const struct model *m)
         if (m->matrix[i].group && !form_of(&m->matrix[i], &f, NULL))
             n = f.bytes > n ? f.bytes : n;
     return n;
-}
-
-/* Files of models have no checksums: bytes that were written while the model is in use cannot be
- * told from its own.  Links and permissions may change. */
-static ingle_status check_stamp(const struct model *m, uint32_t file, struct err *err)
-{
-    if (!m->stamp || !m->stamp[file].inode || io_is_as(m->file, file, &m->stamp[file]))
-        return INGLE_OK;
-    return err_set(err, INGLE_IO, "the model's file was changed while in use");
 }
 
 ingle_status model_expert_read(const struct model *m, size_t i, int64_t index, void *to, void *work,

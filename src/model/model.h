@@ -210,7 +210,8 @@ struct model_load_options {
 struct model_loaded {
     bool mapped, locked;
     bool wrote;           /* a file of packed weights */
-    uint64_t image_bytes; /* of the matrices, in one piece; without experts that stay in a file */
+    /* of the matrices, in one piece; without experts that stay in a file, and what a card has */
+    uint64_t image_bytes;
     uint64_t huge_bytes;  /* of it on huge pages; of a map, what was read so far */
     double seconds;
 };

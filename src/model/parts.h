@@ -110,6 +110,8 @@ struct model {
     uint8_t *image;
     uint64_t image_bytes; /* mapped, or of memory */
     struct model_loaded loaded;
+    uint64_t sent_bytes; /* of it: on a card, given back */
+    bool came_home;      /* some of that was read again, and it was said */
     struct packed_file *file_of_image; /* that is mapped, or NULL */
     /* of each file, as it was before its weights were read; owned, or NULL: experts are not read
      * later */

@@ -3,7 +3,7 @@
 
 INGLE is the product, which FAKE/libcuda.so.1 (fake_cuda.c) and FAKE/lacks/libcuda.so.1 serve as a driver; INGLE_EMU has
 emulated cards of its own.  N: times that a card is lost (4)."""
-import json, os, random, subprocess, sys
+import json, os, random, shutil, subprocess, sys, tempfile
 
 ingle, emu, fake = sys.argv[1:4]
 times = int(sys.argv[4]) if len(sys.argv) > 4 else 4
@@ -39,6 +39,26 @@ assert code == 0 and want.strip(), (code, want, err)
 # where layers lie
 for layers in ("0", "1", "2-4", "all"):
     same(layers, run(emu, ["--gpu-layers", layers]), count=0)
+
+# weights lie on one side only: the plan says so, and a file of packed weights is mapped for the way
+def weights(layers):
+    p = subprocess.run([emu, "inspect", "--plan", "--json", "--gpu-layers", layers], capture_output=True, text=True)
+    plan = json.loads(p.stdout)
+    return plan["items"]["weights"], plan["total_bytes"]
+
+
+(all_host, most), (some, _), (least, total) = weights("0"), weights("2"), weights("all")
+assert all_host > some > least < all_host / 10 and total < most, (all_host, some, least, total, most)
+with tempfile.TemporaryDirectory() as d:
+    model = os.path.join(d, "m.gguf")
+    shutil.copy("tests/data/nano/nano-gemma4-Q4_K_M.gguf", model)
+    text = run(ingle, ["-m", model, "--no-pack-cache", "--gpu", "off"])[1]
+    for layers in ("all", "all", "1"):
+        code, out, err = run(emu, ["-m", model, "--pack", "--pack-cache", f"{d}/p", "--gpu-layers", layers])
+        assert code == 0 and out == text and "fallback" not in err, (layers, code, out, text, err)
+    assert len(os.listdir(f"{d}/p")) == 1
+    code, out, err = run(emu, ["-m", model, "--no-pack-cache", "--gpu-layers", "all"], INGLE_EMU_CARD="lose=2000")
+    assert code == 0 and out == text and err.count("fallback") == 1, (code, out, text, err)
 
 # a card that is lost at some call
 random.seed(5)

@@ -40,6 +40,16 @@ struct gpu_own {
     uint8_t *stand; /* host: as large, where the processor stands in; NULL: not needed so far */
 };
 
+/* Pinned buffers that weights go through, while they are loaded (upload.c). */
+enum { GPU_BUFFERS = 2 };
+struct gpu_upload {
+    uint8_t *at[GPU_BUFFERS]; /* NULL: nobody loads, or there is no such memory */
+    size_t n_bytes;           /* of each */
+    struct gpu_event *event[GPU_BUFFERS];
+    bool under_way[GPU_BUFFERS]; /* its event says when it may be filled again */
+    int turn;
+};
+
 /* A side for an operation, for tests: 0 host, 1 card, -1 as it is. */
 typedef int device_gpu_choice_fn(void *arg, enum device_op op);
 
@@ -77,6 +87,7 @@ struct device_gpu {
     /* What goes up, in turns: pinned, and its twin. */
     uint8_t *stage, *stage_card;
     size_t stage_at;
+    struct gpu_upload up;
     enum device_side last; /* of the operation before */
     device_gpu_choice_fn *choice;
     void *choice_arg;
@@ -148,6 +159,12 @@ void device_gpu_uses(enum device_op op, const void *args, gpu_use_fn *fn, void *
 
 /* Where matrix `index` of m lies on the card; NULL: it does not. */
 const uint8_t *device_gpu_weights(const struct device_matrix *m, int64_t index);
+
+/* The matrices of an operation, of which some may have no contents in the host's memory, get them
+ * there.  False: they cannot, and the device has failed. */
+bool device_gpu_home(struct device *d, enum device_op op, const void *args);
+/* The whole stack to m->card (upload.c). */
+bool device_gpu_put_stack(struct device_matrix *m);
 
 /* ---- the processor (stand.c) ---- */
 

@@ -96,6 +96,7 @@ void device_gpu_close(struct device *d)
         (void)g->api.stream_wait(g->api.self, g->stream);
         (void)g->api.stream_free(g->api.self, g->stream);
     }
+    device_upload_end(d);
     device_gpu_self_close(d);
     device_gpu_memory_close(d);
     device_gpu_kernels_close(d);

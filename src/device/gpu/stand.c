@@ -188,6 +188,8 @@ void device_gpu_on_host(struct device *d, enum device_op op, const void *args, v
     const int n = pages_of(op, args, p);
     bool own = false;
     size_t bytes = 0;
+    if (!device_gpu_home(d, op, args))
+        return;
     for (int i = 0; i < n; i++) {
         own = own || is_own(d, &p[i]);
         bytes += room_of(&p[i]);

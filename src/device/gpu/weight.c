@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weight - matrices and vectors on the card: copies of what the host has packed. */
+/* weight - matrices and vectors on the card. */
 #include "device/gpu/card.h"
 #include "quant/quant.h"
 
@@ -11,6 +11,11 @@ void device_set_side(struct device *d, enum device_side side)
 void device_matrix_want(struct device_matrix *m, enum device_side side)
 {
     m->wanted = device_card(m->d) ? side : DEVICE_HOST;
+}
+
+enum device_side device_matrix_wanted(const struct device_matrix *m)
+{
+    return m->wanted;
 }
 
 enum device_side device_matrix_side(const struct device_matrix *m)
@@ -38,17 +43,6 @@ static void stays(const struct device_matrix *m, const char *why)
            "%s: such weights stay with the processor", why);
 }
 
-static bool put_stack(struct device_matrix *m)
-{
-    struct device *d = m->d;
-    for (int64_t i = 0; i < m->n_stack; i++)
-        if (!device_gpu_put(d, m->card + (size_t)i * m->stack_bytes, device_matrix_at(m, i),
-                            m->stack_bytes))
-            return false;
-    return !m->scale || device_gpu_put(d, m->card_scale, m->scale,
-                                       (size_t)m->n_stack * sizeof *m->scale);
-}
-
 void device_matrix_upload(struct device_matrix *m)
 {
     struct device *d = m->d;
@@ -62,7 +56,7 @@ void device_matrix_upload(struct device_matrix *m)
     m->card = device_gpu_take(d, m->stack_bytes * (size_t)m->n_stack);
     m->card_scale =
         m->card && m->scale ? device_gpu_take(d, (size_t)m->n_stack * sizeof *m->scale) : NULL;
-    if (m->card && (!m->scale || m->card_scale) && put_stack(m) && device_gpu_wait(d))
+    if (m->card && (!m->scale || m->card_scale) && device_gpu_put_stack(m))
         return;
     device_gpu_matrix_release(m);
     if (!d->gpu->lost && !d->gpu->is_full) {
@@ -74,6 +68,14 @@ void device_matrix_upload(struct device_matrix *m)
     }
 }
 
+void device_matrix_stay(struct device_matrix *m)
+{
+    if (m->card && !m->d->gpu->lost) /* it may be on its way */
+        (void)device_gpu_wait(m->d);
+    device_gpu_matrix_release(m);
+    m->wanted = DEVICE_HOST;
+}
+
 void device_gpu_matrix_release(struct device_matrix *m)
 {
     if (!m->d->gpu)
@@ -82,6 +84,45 @@ void device_gpu_matrix_release(struct device_matrix *m)
     device_gpu_give(m->d, m->card_scale, (size_t)m->n_stack * sizeof *m->scale);
     m->card = NULL;
     m->card_scale = NULL;
+}
+
+/* ---- what only the card has ---- */
+
+void device_matrix_away(struct device_matrix *m, device_home_fn *home, void *arg)
+{
+    m->away = true;
+    m->home = home;
+    m->home_arg = arg;
+}
+
+void device_matrix_back(struct device_matrix *m)
+{
+    m->away = false;
+}
+
+static bool go_home(struct device *d, const struct device_matrix *m)
+{
+    struct err e;
+    if (!m || !m->away || !m->home(m->home_arg, m, &e))
+        return true;
+    device_fail(d, &e);
+    return false;
+}
+
+bool device_gpu_home(struct device *d, enum device_op op, const void *args)
+{
+    bool ok = true;
+    if (op == DEVICE_OP_matmul) {
+        const struct device_matmul_args *a = args;
+        for (int64_t i = 0; ok && i < a->n; i++)
+            ok = !a->p[i].y.n || go_home(d, a->p[i].w);
+    } else if (op == DEVICE_OP_mlp) {
+        const struct device_mlp *m = ((const struct device_mlp_args *)args)->m;
+        ok = go_home(d, m->gate) && go_home(d, m->up) && go_home(d, m->down);
+    } else if (op == DEVICE_OP_embed) {
+        ok = go_home(d, ((const struct device_embed_args *)args)->m);
+    }
+    return ok;
 }
 
 void device_gpu_vector_open(struct device_vector *v)
