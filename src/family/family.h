@@ -62,7 +62,7 @@ struct family_step {
 
 enum family_tap { FAMILY_TAP_EMBED, FAMILY_TAP_LAYER, FAMILY_TAP_NORM };
 /* The stream after embedding, after a layer, and the head's input (all rows).  x is valid
- * for the call. */
+ * for the call, and device_read_rows() comes before it is looked at. */
 typedef void family_tap_fn(void *arg, enum family_tap tap, int layer, struct rows x);
 
 /* What a layer computed on the way, by the name that the reference has for it ("attn_out",

@@ -42,13 +42,14 @@ static void line(const char *what, const char *part, struct golden_error got, do
                   got.max_abs, bound);
 }
 
-struct streams { float *at; int64_t n, width, n_layers, row; };
+struct streams { struct device *d; float *at; int64_t n, width, n_layers, row; };
 
 static void keep(void *arg, enum family_tap tap, int layer, struct rows x)
 {
     struct streams *s = arg;
     if (tap != FAMILY_TAP_LAYER)
         return;
+    device_read_rows(s->d, x);
     for (int64_t i = 0; i < x.n; i++)
         memcpy(s->at + (layer * s->n + s->row + i) * s->width, x.at + i * x.stride,
                (size_t)s->width * sizeof(float));
@@ -112,7 +113,7 @@ static void check(const char *model, const char *golden, enum device_numerics nu
     GOLDEN_OK(session_create(&s, g.runner, &e));
     int32_t *tokens = golden_ints(ref, "input_ids", &n);
     float *want = golden_floats(ref, "logits", &n_logits);
-    struct streams kept = {.n = n, .width = 4 * g.info.n_embd, .n_layers = g.info.n_layers};
+    struct streams kept = {.d = g.device, .n = n, .width = 4 * g.info.n_embd, .n_layers = g.info.n_layers};
     kept.at = mem_calloc((size_t)(kept.n_layers * n * kept.width), sizeof(float));
     float *logits = mem_calloc((size_t)n_logits, sizeof *logits);
     session_runner_set_tap(g.runner, streams ? keep : NULL, &kept);
@@ -204,14 +205,21 @@ static bool check_stream(const struct session *s, const struct kv_stream *st, co
 {
     const int64_t per_page = KV_PAGE / st->every;
     const size_t bytes = kern_row_bytes(st->k_codec, st->k_width, st->v_width);
-    uint8_t *const *page = kv_timeline_pages(s->timeline, st->group);
+    uint8_t *const *page = kv_timeline_stream(s->timeline, st);
+    const size_t at = kv_stream_at(&s->r->spec, st);
+    uint8_t *row = mem_alloc(bytes);
     int64_t n;
     float *want = golden_floats(golden, name, &n), *got = mem_calloc((size_t)n, sizeof *got);
     assert_int_equal(n, kv_timeline_length(s->timeline) / st->every * st->k_width);
-    for (int64_t i = 0; i < n / st->k_width; i++)
-        kern_row_read(st->k_codec, st->k_width, st->v_width,
-                      page[i / per_page] + st->at + (size_t)(i % per_page) * bytes,
-                      got + i * st->k_width);
+    for (int64_t i = 0; i < n / st->k_width; i++) {
+        const uint8_t *from = page[i / per_page] + at + (size_t)(i % per_page) * bytes;
+        if (st->own)
+            device_own_get(s->r->device, row, from, bytes);
+        else
+            memcpy(row, from, bytes);
+        kern_row_read(st->k_codec, st->k_width, st->v_width, row, got + i * st->k_width);
+    }
+    mem_free(row);
     const struct golden_error e = golden_compare(got, want, n);
     line(golden, name, e, bound);
     mem_free(want);

@@ -83,6 +83,8 @@ void drafter_open(struct drafter *d, const char *target, const char *path,
     if (d->kind->set)
         GOLDEN_OK(d->kind->set(d->self, &o->draft, &d->info, &e));
     GOLDEN_OK(model_check_unused(d->model, &e));
+    if (golden_bound)
+        golden_bound(d->model);
     GOLDEN_OK(model_load(d->model, &e));
     const struct kv_types types = kv_types_of(o->target.codec);
     GOLDEN_OK(d->kind->kv(d->self, &types, &d->spec, &e));
@@ -144,6 +146,7 @@ static void keep(void *arg, enum family_tap tap, int layer, struct rows x)
 {
     struct drafter *d = arg;
     const int64_t width = d->g.info.n_embd, slot = tap == FAMILY_TAP_EMBED ? 0 : layer + 1;
+    device_read_rows(d->g.device, x);
     for (int64_t i = 0; tap != FAMILY_TAP_NORM && i < x.n; i++)
         memcpy(d->taps + (slot * DRAFTER_CTX + d->n_taps + i) * width, x.at + i * x.stride,
                (size_t)width * sizeof *d->taps);

@@ -5,6 +5,10 @@
 #include <math.h>
 #include <string.h>
 
+void (*golden_device_made)(struct device *d);
+void (*golden_bound)(struct model *m);
+int64_t golden_own_first, golden_own_end;
+
 static void say(void *arg, ingle_report_level level, const char *kind, const char *subject,
                 const char *text)
 {
@@ -51,6 +55,14 @@ static const struct family_draft *kind_of(const struct golden_model *g, struct m
     return k;
 }
 
+static void load(struct model *m)
+{
+    struct err e;
+    if (golden_bound)
+        golden_bound(m);
+    GOLDEN_OK(model_load(m, &e));
+}
+
 static ingle_status bind_draft(struct golden_model *g, const char *path, struct err *err)
 {
     struct err e;
@@ -86,13 +98,10 @@ static ingle_status bind_draft(struct golden_model *g, const char *path, struct 
         return s;
     if (path) {
         GOLDEN_OK(model_check_unused(m, &e));
-        GOLDEN_OK(model_load(m, &e));
+        load(m);
     }
     return s;
 }
-
-void (*golden_device_made)(struct device *d);
-int64_t golden_own_layers;
 
 void golden_open(struct golden_model *g, const char *path, const struct golden_options *o)
 {
@@ -133,7 +142,7 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     if (g->draft && g->draft_kind->set)
         GOLDEN_OK(g->draft_kind->set(g->draft, &o->draft_options, &g->draft_info, &e));
     GOLDEN_OK(model_check_unused(g->model, &e));
-    GOLDEN_OK(model_load(g->model, &e));
+    load(g->model);
     const int64_t max_rows = o->max_rows ? o->max_rows : 512;
     struct kv_types types = kv_types_of(o->codec);
     if (o->kv)
@@ -146,7 +155,8 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                                                    : 512,
                                      .max_logits = max_rows,
                                      .restore_every = o->restore_every,
-                                     .own_end = golden_own_layers,
+                                     .own_first = golden_own_first,
+                                     .own_end = golden_own_end,
                                      .kv = types,
                                      .select = o->select,
                                      .kv_budget_bytes = (uint64_t)1 << 30,
@@ -238,11 +248,12 @@ int64_t golden_best(const float *x, int64_t n)
     return b;
 }
 
-struct taps { float *to; int64_t n, n_embd, n_layers, row; };
+struct taps { struct device *d; float *to; int64_t n, n_embd, n_layers, row; };
 
 static void keep_tap(void *arg, enum family_tap tap, int layer, struct rows x)
 {
     struct taps *t = arg;
+    device_read_rows(t->d, x);
     const int64_t slot = tap == FAMILY_TAP_EMBED   ? 0
                          : tap == FAMILY_TAP_LAYER ? layer + 1
                                                    : t->n_layers + 1;
@@ -257,7 +268,7 @@ float *golden_logits(struct golden_model *g, struct session *s, const int32_t *t
     struct err e;
     const int64_t v = g->info.n_vocab;
     float *out = mem_calloc((size_t)(n * v), sizeof *out);
-    struct taps taps = {hidden, n, g->info.n_embd, g->info.n_layers, 0};
+    struct taps taps = {g->device, hidden, n, g->info.n_embd, g->info.n_layers, 0};
     if (hidden)
         session_runner_set_tap(g->runner, keep_tap, &taps);
     GOLDEN_OK(session_append(s, tokens, n, &e));

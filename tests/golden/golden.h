@@ -62,8 +62,10 @@ struct golden_model {
 
 /* Called with each device that golden_open() makes, before anything else; NULL: nothing is. */
 extern void (*golden_device_made)(struct device *d);
-/* Layers from 0 on whose pages lie on the device's card, where they can. */
-extern int64_t golden_own_layers;
+/* Called with each model whose matrices are bound, before they are loaded; NULL: nothing is. */
+extern void (*golden_bound)(struct model *m);
+/* Layers whose pages lie on the device's card, where they can. */
+extern int64_t golden_own_first, golden_own_end;
 void golden_open(struct golden_model *g, const char *path, const struct golden_options *o);
 /* All sessions are gone: every page must be back. */
 void golden_close(struct golden_model *g);

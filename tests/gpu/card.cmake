@@ -6,6 +6,20 @@ target_link_libraries(ingle-emu PRIVATE gpu_emu lm PkgConfig::EDIT PkgConfig::MI
 
 ingle_gpu_test(gpu_models tests/gpu/models.c tests/golden/golden.c tests/gpu/api_emu.c)
 ingle_gpu_test(gpu_streams tests/gpu/streams.c tests/gpu/api_emu.c)
+ingle_gpu_test(gpu_schedules tests/gpu/schedules.c tests/gpu/random_card.c tests/golden/golden.c tests/gpu/api_emu.c)
+target_link_libraries(gpu_schedules PRIVATE lzma)
+
+# Programs of tests/golden whose devices have random cards; ./test soak runs all, ./test those that are tests here.
+set(gpu_goldens)
+foreach(t sparse paged select shorten shorten_ways gemma4 stored deepseek4 deepseek4_dspark gemma4_mtp mtp_files deepseek4_mtp nano_v4
+    dflash dflash_files nano_drafters session_draft media_prompts one_arithmetic)
+  get_target_property(sources golden_${t} SOURCES)
+  add_executable(gpu_golden_${t} EXCLUDE_FROM_ALL ${sources} tests/gpu/random_card.c tests/gpu/api_emu.c)
+  target_link_libraries(gpu_golden_${t} PRIVATE gpu_emu lm PkgConfig::CMOCKA lzma)
+  target_include_directories(gpu_golden_${t} PRIVATE tests)
+  list(APPEND gpu_goldens gpu_golden_${t})
+endforeach()
+add_custom_target(gpu_goldens DEPENDS ${gpu_goldens})
 
 # Kernels beside the processor: with the real driver for scripts/gpu_card.py, and with emulated cards.
 add_executable(gpu_card_check EXCLUDE_FROM_ALL tests/gpu/card_check.c)

@@ -72,7 +72,7 @@ static float *logits_of(int m, int64_t *n, struct device_gpu *seen)
     for (int64_t i = 0; i < MOST; i++)
         tokens[i] = ids[(i + i / n_ids) % n_ids];
     mem_free(ids);
-    golden_own_layers = how.card ? how.own : 0;
+    golden_own_end = how.card ? how.own : 0;
     golden_open(&g, models[m].path, &o);
     GOLDEN_OK(session_create(&s, g.runner, &e));
     float *a = golden_logits(&g, s, tokens, MOST - 3, CHUNK, NULL);
