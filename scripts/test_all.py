@@ -109,7 +109,7 @@ def which(preset):
 
 # What goes on behind the tests, in this order; each is a test itself.
 BEHIND = {
-    "build release": lambda tally: build(tally, "release"),
+    "build release": lambda tally: build(tally, "release", "all gpu_goldens" if Tally.soak else "all"),
     "build asan": lambda tally: build_sanitized(tally, "asan", "ingle", "hello"),
     "build tsan": lambda tally: build_sanitized(tally, "tsan"),
     "build fuzz": lambda tally: build(tally, "fuzz", "fuzzers"),
@@ -256,7 +256,7 @@ def serve(tally):
 
 
 def long(tally):
-    """What takes minutes each: kernels with more seeds at every level, combinations of settings, and servers under load, hostile clients and kills."""
+    """What takes minutes each: kernels with more seeds at every level, combinations of settings, emulated cards, and servers under load, hostile clients and kills."""
     if not done(tally, "build release"):
         return
     for level in ("avx2", "avxvnni", "avx512", "avx512vnni", "avx512vbmi", "amx"):
@@ -270,7 +270,18 @@ def long(tally):
     one(tally, "store kill", "python3", "tests/cli/store_kill.py", "out/release/ingle", "500")
     one(tally, "router kill", "python3", "tests/serve/router_kill.py", "out/release/ingle", "200")
     one(tally, "outputs", "python3", "tests/cli/outputs.py", "out/release/ingle", "1000")
+    cards(tally)
     long_prompts(tally)
+
+
+def cards(tally):
+    """The emulated card: schedules of 1,000 seeds, every golden with random cards, each barrier of a kernel removed."""
+    one(tally, "card schedules", "out/release/gpu_schedules", "0", "1000")
+    for program in sorted(p for p in (OUT / "release").glob("gpu_golden_*") if os.access(p, os.X_OK)):
+        seeds = " ".join(map(str, range(1, 9)))
+        one(tally, f"card {program.name[4:]}", "sh", "-c",
+            f"for s in {seeds}; do INGLE_TEST_SEED=$s {program} || exit 1; done")
+    one(tally, "card mutants", "python3", "scripts/gpu_mutants.py")
 
 
 def long_prompts(tally):

@@ -113,7 +113,8 @@ static void check(const char *model, const char *golden, enum device_numerics nu
     GOLDEN_OK(session_create(&s, g.runner, &e));
     int32_t *tokens = golden_ints(ref, "input_ids", &n);
     float *want = golden_floats(ref, "logits", &n_logits);
-    struct streams kept = {.d = g.device, .n = n, .width = 4 * g.info.n_embd, .n_layers = g.info.n_layers};
+    struct streams kept = {
+        .d = g.device, .n = n, .width = 4 * g.info.n_embd, .n_layers = g.info.n_layers};
     kept.at = mem_calloc((size_t)(kept.n_layers * n * kept.width), sizeof(float));
     float *logits = mem_calloc((size_t)n_logits, sizeof *logits);
     session_runner_set_tap(g.runner, streams ? keep : NULL, &kept);

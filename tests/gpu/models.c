@@ -116,7 +116,7 @@ static void show(const struct device_gpu *g)
 static void any_sides(void **state)
 {
     (void)state;
-    enum { SEEDS = 3 };
+    enum { SEEDS = 2 }; /* schedules.c has the others */
     for (int m = 0; m < MODELS; m++) {
         int64_t n;
         struct device_gpu seen = {0};

@@ -299,8 +299,8 @@ static void end(struct world *w)
 }
 
 /* Tokens and pages are those of the other side's; the header has a time. */
-static void same_file(const struct world *w, const char *what, const char *got, size_t n_got, const char *right,
-                      size_t n_right)
+static void same_file(const struct world *w, const char *what, const char *got, size_t n_got,
+                      const char *right, size_t n_right)
 {
     size_t i = sizeof(struct kv_file_header);
     while (i < n_got && i < n_right && got[i] == right[i])

@@ -465,10 +465,13 @@ static void *own_take(struct device *d, size_t n_bytes)
         g->n_own++;
     }
     pthread_mutex_unlock(&g->lock);
-    if (room)
-        return card;
-    device_gpu_give(d, card, n_bytes);
-    return NULL;
+    if (!room) {
+        device_gpu_give(d, card, n_bytes);
+        return NULL;
+    }
+    /* pages are saved whole: what nobody has written is no other program's */
+    (void)device_gpu_ok(d, g->api.fill(g->api.self, g->stream, card, 0, n_bytes), "fill");
+    return card;
 }
 
 static void own_give(struct device *d, void *own, size_t n_bytes)
