@@ -170,7 +170,13 @@ static enum output_kind kind_of_head(int dir, const char *path, const char *at, 
     return is_dat(at, n) ? OUTPUT_IMPORTANCE : text_kind(dir, path, at, n);
 }
 
-/* The first bytes of a file, *n of them; false: it cannot be read. */
+/* ESTALE: another machine has removed it from a file system that both have. */
+static bool is_gone(int e)
+{
+    return e == ENOENT || e == ESTALE;
+}
+
+/* The first bytes of a file, *n of them (0 if it is gone); false: it cannot be read. */
 static bool read_head(int dir, const char *path, char at[HEAD], size_t *n)
 {
     /* A link is followed: its name would become a file, and the model behind it be gone from
@@ -179,14 +185,16 @@ static bool read_head(int dir, const char *path, char at[HEAD], size_t *n)
     ssize_t got = 1;
     *n = 0;
     if (fd < 0)
-        return errno == ENOENT;
+        return is_gone(errno);
     while (got > 0 && *n < HEAD) {
         got = read(fd, at + *n, HEAD - *n);
         *n += got > 0 ? (size_t)got : 0;
         got = got < 0 && errno == EINTR ? 1 : got;
     }
+    const bool gone = got < 0 && is_gone(errno);
+    *n = gone ? 0 : *n;
     close(fd);
-    return got >= 0;
+    return got >= 0 || gone;
 }
 
 enum output_kind output_kind_at(int dir, const char *path)
@@ -194,7 +202,7 @@ enum output_kind output_kind_at(int dir, const char *path)
     struct stat st;
     char at[HEAD]; /* no allocation: that one fails is no kind of file */
     size_t n;
-    if (fstatat(dir, path, &st, 0) != 0 && errno == ENOENT)
+    if (fstatat(dir, path, &st, 0) != 0 && is_gone(errno))
         return OUTPUT_EMPTY;
     return read_head(dir, path, at, &n) ? kind_of_head(dir, path, at, n) : OUTPUT_UNKNOWN;
 }

@@ -30,7 +30,9 @@ enum {
     PAUSE_S = 10,
     PATIENCE_S = 20,
     LONGEST_PAUSE = 64,
-    MOST_LOST = 16
+    MOST_LOST = 16,
+    LATE_TRIES = 20,
+    LATE_NS = 50000000
 };
 static const uint64_t default_budget = UINT64_C(16) << 30;
 
@@ -172,7 +174,14 @@ static ingle_status open_dir(const char *name, int *dir, struct err *err)
     if (mkdir(name, 0700) != 0 && errno != EEXIST)
         return err_set(err, INGLE_IO, "%s: cannot make the directory: %s", name,
                        strerror(errno));
-    *dir = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    /* one that another machine has just made appears a little later */
+    for (int i = 0; i < LATE_TRIES && *dir < 0; i++) {
+        if (i)
+            (void)nanosleep(&(struct timespec){.tv_nsec = LATE_NS}, NULL);
+        *dir = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (*dir < 0 && !kv_store_is_gone(errno))
+            break;
+    }
     if (*dir < 0 || fstat(*dir, &st) != 0)
         return err_set(err, INGLE_IO, "%s: cannot open the directory: %s", name,
                        strerror(errno));
@@ -186,13 +195,11 @@ static ingle_status open_dir(const char *name, int *dir, struct err *err)
     return INGLE_OK;
 }
 
-/* A directory that was removed is made anew, under the descriptor of the old one.  Unlocked.
- * False: it is there, or *st and *err say why it cannot be made. */
-static bool find_again(struct kv_store *s, ingle_status *st, struct err *err)
+bool kv_store_find_again(struct kv_store *s, ingle_status *st, struct err *err)
 {
     struct stat is;
     int dir;
-    if (fstat(s->dir, &is) != 0 || is.st_nlink)
+    if (fstat(s->dir, &is) != 0 ? errno != ESTALE : is.st_nlink > 0)
         return false;
     const ingle_status opened = open_dir(s->dir_name, &dir, err);
     const bool again = !opened && dup3(dir, s->dir, O_CLOEXEC) >= 0;
@@ -214,7 +221,7 @@ static void write_job(struct kv_store *s, struct kv_job *j)
         pthread_mutex_unlock(&s->lock);
         j->used = clock_used();
         st = kv_file_write(s->dir, j->name, &j->out, &err);
-        again = st == INGLE_NOTFOUND && find_again(s, &st, &err);
+        again = st == INGLE_NOTFOUND && kv_store_find_again(s, &st, &err);
         pthread_mutex_lock(&s->lock);
     }
     if (st == INGLE_OK) {
@@ -223,7 +230,7 @@ static void write_job(struct kv_store *s, struct kv_job *j)
             struct kv_entry ready = *e;
             ready.state = KV_ENTRY_READY;
             ready.bytes = h->file_bytes;
-            ready.used = h->created;
+            ready.used = kv_store_time(s);
             BUG_IF(!kv_index_add(&s->index, &ready)); /* it is there: no memory is needed */
         }
         save_again(s);
@@ -282,7 +289,10 @@ static void *disk_thread(void *arg)
 ingle_status kv_store_check(const char *name, struct err *err)
 {
     int dir;
-    const ingle_status st = open_dir(name, &dir, err);
+    int64_t skew_ns = 0;
+    ingle_status st = open_dir(name, &dir, err);
+    if (!st)
+        st = kv_store_try_rename(dir, name, &skew_ns, err);
     if (dir >= 0)
         close(dir);
     return st;
@@ -332,6 +342,8 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
         (uint64_t)((o->retry_seconds > 0 ? o->retry_seconds : (double)PAUSE_S) * 1e9);
     ingle_status st = s->dir_name ? open_dir(s->dir_name, &s->dir, err)
                                   : err_set(err, INGLE_NOMEM, "no memory for a store");
+    if (!st)
+        st = kv_store_try_rename(s->dir, s->dir_name, &s->skew_ns, err);
     if (!st)
         look_whether_saving(s);
     bool made = false;

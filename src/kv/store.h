@@ -17,8 +17,9 @@
  * it becomes part of a timeline.
  *
  * Any number of processes may share a directory: files appear by rename, nobody trusts an index,
- * and a file that vanishes is a miss.  All calls but kv_store_prefetch() and kv_store_list() belong
- * to the engine thread; reports are made only while one of them runs.
+ * a file that vanishes is a miss, and one process at a time deletes (store_share.c).  All calls but
+ * kv_store_prefetch() and kv_store_list() belong to the engine thread; reports are made only while
+ * one of them runs.
  */
 #ifndef INGLE_KV_STORE_H
 #define INGLE_KV_STORE_H
@@ -46,7 +47,8 @@ struct kv_store_options {
 
 /* What kv_store_open() would say of a directory, which is made. */
 MUST_CHECK ingle_status kv_store_check(const char *dir, struct err *err);
-/* The pool is borrowed.  INGLE_ARG: the directory is another user's or open to others. */
+/* The pool is borrowed.  INGLE_ARG: the directory is another user's or open to others;
+ * INGLE_UNSUP: its file system cannot rename. */
 MUST_CHECK ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
                                       const struct kv_store_options *o, struct err *err);
 /* Tells of prefixes that are put from now on, until their files are gone; borrowed.  NULL: nobody

@@ -73,7 +73,7 @@ static void scan_name(struct kv_store *s, const char *name)
     int64_t length;
     struct stat st;
     if (kv_file_is_temporary(name)) {
-        kv_file_remove_stale(s->dir, name);
+        kv_file_remove_stale(s->dir, name, kv_store_time(s));
         return;
     }
     if (!kv_index_parse(name, &key, &length) ||
@@ -113,6 +113,16 @@ static void scan_name(struct kv_store *s, const char *name)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* The same, also when another machine has removed the directory and made it anew. */
+static DIR *names_again(struct kv_store *s)
+{
+    ingle_status st = INGLE_OK;
+    DIR *d = names_of(s->dir);
+    if (!d && errno == ESTALE && kv_store_find_again(s, &st, NULL))
+        d = names_of(s->dir);
+    return d;
+}
+
 void kv_store_run_scan(struct kv_store *s)
 {
     struct stat st;
@@ -124,16 +134,18 @@ void kv_store_run_scan(struct kv_store *s)
     pthread_mutex_unlock(&s->lock);
     clock_gettime(CLOCK_REALTIME, &now);
     const bool known = fstat(s->dir, &st) == 0;
-    DIR *d = names_of(s->dir);
-    for (const struct dirent *e; d && (e = readdir(d)); kv_store_beat(s))
+    DIR *d = names_again(s);
+    errno = 0;
+    for (const struct dirent *e; d && (e = readdir(d)); kv_store_beat(s), errno = 0)
         scan_name(s, e->d_name);
+    const bool whole = d && !errno; /* else what was not seen may be there all the same */
     pthread_mutex_lock(&s->lock);
-    for (size_t i = s->index.n; d && i-- > 0;)
+    for (size_t i = s->index.n; whole && i-- > 0;)
         if (!s->index.entry[i].seen)
             kv_index_remove(&s->index, s->index.entry[i].key, s->index.entry[i].length);
-    s->away = s->away || !d;
+    s->away = s->away || !whole;
     const double age = known ? (double)(now.tv_sec - st.st_mtim.tv_sec) * 1e9 +
-                                   (double)(now.tv_nsec - st.st_mtim.tv_nsec)
+                                   (double)(now.tv_nsec - st.st_mtim.tv_nsec) + (double)s->skew_ns
                              : 0;
     s->scan_s = age > (double)COARSE_NS ? (int64_t)st.st_mtim.tv_sec : -1;
     s->scan_ns = age > (double)COARSE_NS ? (int64_t)st.st_mtim.tv_nsec : -1;
@@ -160,8 +172,8 @@ bool kv_store_look(struct kv_store *s, bool wait)
     struct stat st;
     const bool known = fstat(s->dir, &st) == 0;
     pthread_mutex_lock(&s->lock);
-    if (s->scanned && known && clock_now() >= s->scan_after &&
-        (s->away || (int64_t)st.st_mtim.tv_sec != s->scan_s ||
+    if (s->scanned && clock_now() >= s->scan_after &&
+        (!known || s->away || (int64_t)st.st_mtim.tv_sec != s->scan_s ||
          (int64_t)st.st_mtim.tv_nsec != s->scan_ns)) {
         s->scan_asked = s->scan ? s->scan_asked : clock_now();
         s->scan = true;
@@ -193,7 +205,7 @@ void kv_store_drop(struct kv_store *s, struct kv_key key, int64_t length, enum k
     if (how == KV_DROP_FORGET)
         return;
     pthread_mutex_unlock(&s->lock);
-    const bool gone = unlinkat(s->dir, name, 0) == 0 || errno == ENOENT;
+    const bool gone = unlinkat(s->dir, name, 0) == 0 || kv_store_is_gone(errno);
     pthread_mutex_lock(&s->lock);
     if (gone)
         return;
@@ -212,15 +224,12 @@ void kv_store_set_away(struct kv_store *s, struct kv_key key, int64_t length)
     s->away = true;
 }
 
-bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes)
+/* Gives up files until there is room.  With the lease. */
+static bool give_up_files(struct kv_store *s, uint64_t n_bytes)
 {
-    if (n_bytes > s->budget_bytes)
-        return false;
-    if (s->index.bytes > s->budget_bytes - n_bytes)
-        kv_store_run_scan(s); /* others may have made room, or filled it */
     while (s->index.bytes > s->budget_bytes - n_bytes) {
-        const struct kv_entry *victim = kv_index_victim(&s->index, (int64_t)time(NULL));
-        if (!victim)
+        const struct kv_entry *victim = kv_index_victim(&s->index, kv_store_time(s));
+        if (!victim || !kv_store_lease_goes_on(s))
             return false;
         const uint64_t before = s->index.bytes;
         bool ours = false;
@@ -237,6 +246,22 @@ bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes)
                           (long long)length);
     }
     return true;
+}
+
+bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes)
+{
+    if (n_bytes > s->budget_bytes)
+        return false;
+    if (s->index.bytes <= s->budget_bytes - n_bytes)
+        return true;
+    if (!kv_store_lease(s)) {
+        s->gave_up = true; /* it may be tried again */
+        return false;
+    }
+    kv_store_run_scan(s); /* others may have made room, or filled it */
+    const bool room = give_up_files(s, n_bytes);
+    kv_store_lease_end(s);
+    return room;
 }
 
 /* ---- for people ---- */

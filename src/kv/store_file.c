@@ -118,7 +118,7 @@ static ingle_status file_errno(struct err *err, const char *name, const char *wh
 {
     const int e = errno;
     ingle_status s = INGLE_IO;
-    if (e == ENOENT)
+    if (e == ENOENT || e == ESTALE) /* the second one: of another machine's directory */
         s = INGLE_NOTFOUND;
     else if (e == ENOSPC || e == EDQUOT || e == EFBIG)
         s = INGLE_LIMIT;
@@ -136,13 +136,13 @@ bool kv_file_is_temporary(const char *name)
 }
 
 /* The writer holds a lock as long as it lives, from the moment after it made the file. */
-void kv_file_remove_stale(int dir, const char *name)
+void kv_file_remove_stale(int dir, const char *name, int64_t now)
 {
     struct stat st;
-    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 ||
-        clock_age((int64_t)st.st_mtime) < STALE_S)
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || now - (int64_t)st.st_mtime < STALE_S)
         return;
-    const int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    /* NFS locks only what is open for writing */
+    const int fd = openat(dir, name, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0)
         return;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0)

@@ -87,9 +87,10 @@ struct kv_file_out {
  * INGLE_LIMIT: no space; INGLE_CANCEL: stop() said so. */
 MUST_CHECK ingle_status kv_file_write(int dir, const char *name, struct kv_file_out *o,
                                       struct err *err);
-/* Is this a temporary name, and did its writer die?  Then it is removed. */
+/* Is this a temporary name, and did its writer die?  Then it is removed.  now: by the clock that
+ * dates files. */
 bool kv_file_is_temporary(const char *name);
-void kv_file_remove_stale(int dir, const char *name);
+void kv_file_remove_stale(int dir, const char *name, int64_t now);
 
 /* ---- reading ---- */
 

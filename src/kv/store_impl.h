@@ -67,6 +67,16 @@ struct kv_note {
 };
 enum { KV_NOTES = 16 };
 
+/* Of the one process that may delete. */
+enum { KV_LEASE_BYTES = 80 };
+struct kv_lease {
+    uint64_t id, count;        /* this store's; how often it was written */
+    uint64_t renewed, seen_at; /* clock_now(); seen_at 0: nobody else's was seen */
+    char seen[KV_LEASE_BYTES]; /* somebody else's, since seen_at */
+    bool held;
+    bool busy;                 /* others had it for too long */
+};
+
 struct kv_store {
     struct kv_pool *pool; /* borrowed */
     struct kv_form form[KV_FORMS];
@@ -112,6 +122,10 @@ struct kv_store {
     atomic_uint_least64_t beat;
     bool idle;               /* it has nothing to do */
     uint64_t scan_asked;     /* when `scan` was set */
+    struct kv_lease lease;   /* the disk thread's */
+    /* the clock that dates files is so far ahead of this machine's; the disk thread's after
+     * kv_store_open() */
+    int64_t skew_ns;
     struct kv_want *want;
     size_t n_wants;
     struct kv_note note[KV_NOTES];
@@ -141,7 +155,23 @@ void kv_store_serve(struct kv_store *s);
 void kv_store_run_scan(struct kv_store *s);
 /* Reads ahead for one of the wants; false: there is none. */
 bool kv_store_serve_want(struct kv_store *s);
-/* Makes room for so many bytes; false: there is none to be had. */
+/* The error says that a file or directory is not there any more: somebody else removed it. */
+bool kv_store_is_gone(int e);
+/* Now, by the clock that dates files. */
+int64_t kv_store_time(const struct kv_store *s);
+/* Tries what every write needs.  INGLE_UNSUP: the file system cannot. */
+MUST_CHECK ingle_status kv_store_try_rename(int dir, const char *dir_name, int64_t *skew_ns,
+                                            struct err *err);
+/* Waits a moment until this process may delete.  False: another one goes on deleting.  With the
+ * lock, which is released meanwhile. */
+bool kv_store_lease(struct kv_store *s);
+/* Before each deletion; false: another process has it now. */
+bool kv_store_lease_goes_on(struct kv_store *s);
+void kv_store_lease_end(struct kv_store *s);
+/* A directory that was removed is made anew, under the descriptor of the old one.  Unlocked.
+ * False: it is there, or *st and *err say why it cannot be made. */
+bool kv_store_find_again(struct kv_store *s, ingle_status *st, struct err *err);
+/* Makes room for so many bytes; false: there is none to be had, or somebody else makes some. */
 bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes);
 /* Takes a file out of the index; remove: and out of the directory.  One that cannot be removed
  * stays as it is, or bad: as one that is never used again.  With the lock. */

@@ -296,8 +296,8 @@ static bool aim(const struct kv_spec *s, struct kv_read *r, int64_t have, struct
 
 static void touch(struct kv_store *s, const struct kv_read *r)
 {
-    const int64_t now = (int64_t)time(NULL);
     pthread_mutex_lock(&s->lock);
+    const int64_t now = kv_store_time(s);
     for (size_t i = 0; i < r->n_parts; i++) {
         struct kv_entry *e = kv_index_find(&s->index, r->part[i].key, r->part[i].length);
         if (e)
