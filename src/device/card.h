@@ -58,6 +58,9 @@ void device_matrix_away(struct device_matrix *m, device_home_fn *home, void *arg
 void device_matrix_back(struct device_matrix *m);
 /* Where it lies now. */
 enum device_side device_matrix_side(const struct device_matrix *m);
+/* Vectors lie on both sides.  What is computed with one is computed where its layer is, so that
+ * rows cross the border between two layers once. */
+void device_vector_want(struct device_vector *v, enum device_side side);
 /* NULL: the card has kernels for such a matrix; else why not. */
 const char *device_card_refuses(struct device *d, const struct device_matrix *m);
 /* NULL: pages of such keys and values, or rows, may lie on the card: the addresses of

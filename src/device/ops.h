@@ -247,6 +247,7 @@ struct device_vector {
     int64_t n;
     float *at;
     float *card; /* a copy there, or NULL */
+    enum device_side side; /* of the layer that it is of */
 };
 
 struct device_gpu;

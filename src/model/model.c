@@ -90,6 +90,7 @@ void model_free(struct model *m)
     mem_free(m->folded);
     mem_free(m->matrix);
     mem_free(m->vector);
+    mem_free(m->vector_layer);
     mem_free(m->table);
     mem_free(m->entry);
     model_scheme_free(m->scheme);
@@ -348,6 +349,9 @@ void model_place(struct model *m, int64_t layer, bool experts, const struct devi
         if (m->matrix[i].layer == layer && experts == (m->matrix[i].group != 0) &&
             m->matrix[i].m != but)
             device_matrix_want(m->matrix[i].m, side);
+    for (size_t i = 0; !experts && i < m->n_vectors; i++)
+        if (m->vector_layer[i] == layer)
+            device_vector_want(m->vector[i], side);
 }
 
 uint64_t model_card_bytes(const struct model *m)
@@ -488,7 +492,9 @@ ingle_status model_vector(struct model *m, const char *name, int64_t n,
     if (s)
         return s;
     float *v = mem_calloc((size_t)n, sizeof *v);
-    if (!v || !mem_grow(&m->vector, &m->cap_vectors, m->n_vectors + 1, sizeof(void *))) {
+    if (!v || !mem_grow(&m->vector, &m->cap_vectors, m->n_vectors + 1, sizeof(void *)) ||
+        !mem_grow(&m->vector_layer, &m->cap_vector_layers, m->n_vectors + 1,
+                  sizeof *m->vector_layer)) {
         mem_free(v);
         return err_set(err, INGLE_NOMEM, "no memory for tensor '%s'", name);
     }
@@ -501,6 +507,7 @@ ingle_status model_vector(struct model *m, const char *name, int64_t n,
     mem_free(v);
     if (s)
         return s;
+    m->vector_layer[m->n_vectors] = layer_of(name);
     m->vector[m->n_vectors++] = w;
     m->n_bytes += (uint64_t)n * sizeof(float);
     *out = w;

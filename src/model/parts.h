@@ -84,7 +84,8 @@ struct model {
     struct bound_matrix *matrix;
     size_t n_matrices, cap_matrices;
     struct device_vector **vector;
-    size_t n_vectors, cap_vectors;
+    int64_t *vector_layer; /* [n_vectors]: as of matrices; owned */
+    size_t n_vectors, cap_vectors, cap_vector_layers;
     struct model_table **table;
     size_t n_tables, cap_tables;
     struct io_tensor **folded; /* owned: stand for tensors of the file */

@@ -66,6 +66,7 @@ static uint64_t n_calls;
 static bool is_lost;
 static size_t all_taken;
 static uint64_t n_launches, n_of[1024];
+static struct emu_copies copies;
 
 void emu_cards_set(const struct emu_cards *c)
 {
@@ -77,6 +78,7 @@ void emu_cards_set(const struct emu_cards *c)
 }
 
 uint64_t emu_cards_calls(void) { return n_calls; }
+struct emu_copies emu_cards_copies(void) { return copies; }
 size_t emu_cards_taken(void) { return all_taken; }
 
 uint64_t emu_cards_launches(const char *kernel)
@@ -385,6 +387,8 @@ static int on_put(void *self, struct gpu_stream *s, void *card, const void *host
     ENTER(put)
     check_card(self, card, n_bytes, "put: the destination is not the card's");
     check_host(self, host, n_bytes, "put: the source is not the host's");
+    copies.n_put++;
+    copies.put_bytes += n_bytes;
     struct entry *e = add(self, s, PUT);
     e->to = card;
     e->from = host;
@@ -397,6 +401,8 @@ static int on_get(void *self, struct gpu_stream *s, void *host, const void *card
     ENTER(get)
     check_card(self, card, n_bytes, "get: the source is not the card's");
     check_host(self, host, n_bytes, "get: the destination is not the host's");
+    copies.n_get++;
+    copies.get_bytes += n_bytes;
     struct entry *e = add(self, s, GET);
     e->to = host;
     e->from = card;
@@ -570,12 +576,25 @@ static enum gpu_fault on_kind(void *self, int code)
                                   : GPU_FAULT_OTHER;
 }
 
+static void show_counts(void)
+{
+    fprintf(stderr, "emulated card: %llu puts of %llu bytes, %llu gets of %llu, %llu launches\n",
+            (unsigned long long)copies.n_put, (unsigned long long)copies.put_bytes,
+            (unsigned long long)copies.n_get, (unsigned long long)copies.get_bytes,
+            (unsigned long long)n_launches);
+    for (int i = 0; emu_kernel_at(i) && i < 1024; i++)
+        if (n_of[i])
+            fprintf(stderr, "%s %llu\n", emu_kernel_at(i)->name, (unsigned long long)n_of[i]);
+}
+
 static void on_unload(void *self)
 {
+    if (cards.count)
+        show_counts();
     mem_free(self);
 }
 
-/* INGLE_EMU_CARD: n=1,bytes=1G,capability=80,order=2,fail=7,lose=7,absent,refuse */
+/* INGLE_EMU_CARD: n=1,bytes=1G,capability=80,order=2,fail=7,lose=7,absent,refuse,count */
 static void read_environment(void)
 {
     const char *at = getenv("INGLE_EMU_CARD");
@@ -604,8 +623,10 @@ static void read_environment(void)
             cards.absent = true;
         else if (!strcmp(word, "refuse"))
             cards.refuse = true;
+        else if (!strcmp(word, "count"))
+            cards.count = true;
         else
-            bad("INGLE_EMU_CARD: words are n mib capability order fail lose absent refuse");
+            bad("INGLE_EMU_CARD: words are n mib capability order fail lose absent refuse count");
     }
 }
 

@@ -24,6 +24,7 @@ struct emu_cards {
     bool memory;        /* it fails for want of memory */
     uint64_t lose_at;   /* from this call on the card is lost; 0: never */
     bool refuse;        /* code is refused */
+    bool count;         /* copies and launches are shown at the end */
     const char *skip;   /* this kernel does nothing */
 };
 /* Of the next device that is made; and of one that there is: the counts begin again. */
@@ -32,6 +33,9 @@ void emu_cards_set(const struct emu_cards *c);
 uint64_t emu_cards_calls(void);
 /* Bytes of cards that are taken, of all programs' devices. */
 size_t emu_cards_taken(void);
+/* Copies to a card and from one so far, with their bytes. */
+struct emu_copies { uint64_t n_put, put_bytes, n_get, get_bytes; };
+struct emu_copies emu_cards_copies(void);
 /* Launches so far, of a kernel or of all (NULL). */
 uint64_t emu_cards_launches(const char *kernel);
 

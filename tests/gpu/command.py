@@ -3,7 +3,7 @@
 
 INGLE is the product, which FAKE/libcuda.so.1 (fake_cuda.c) and FAKE/lacks/libcuda.so.1 serve as a driver; INGLE_EMU has
 emulated cards of its own.  N: times that a card is lost (4)."""
-import json, os, random, shutil, subprocess, sys, tempfile
+import json, os, random, re, shutil, subprocess, sys, tempfile
 
 ingle, emu, fake = sys.argv[1:4]
 times = int(sys.argv[4]) if len(sys.argv) > 4 else 4
@@ -59,6 +59,19 @@ with tempfile.TemporaryDirectory() as d:
     assert len(os.listdir(f"{d}/p")) == 1
     code, out, err = run(emu, ["-m", model, "--no-pack-cache", "--gpu-layers", "all"], INGLE_EMU_CARD="lose=2000")
     assert code == 0 and out == text and err.count("fallback") == 1, (code, out, text, err)
+
+# a step's rows cross a border between layers once; lists go up once for all layers
+def counts(layers, n):
+    ask = ["run", "-q", "--temp", "0", "--threads", "2", "--draft", "off", "--gpu-layers", layers, "-n", str(n), ASK[-1]]
+    err = subprocess.run([emu, *ask], env=dict(os.environ, INGLE_EMU_CARD="count"), capture_output=True, text=True).stderr
+    return [int(x) for x in re.findall(r"\d+", re.search("emulated card: .*", err)[0])]
+
+
+WIDTH, LOGITS, STEPS = 256 * 4, 2064 * 4, 4
+for layers, puts, gets, get_bytes, launches in (
+    ("1", 5, 1, WIDTH, 24), ("2-4", 5, 1, WIDTH, 48), ("all", 9, 1, LOGITS, 149)):
+    step = [(b - a) / STEPS for a, b in zip(counts(layers, 4), counts(layers, 4 + STEPS))]
+    assert step[0] <= puts and step[2:4] == [gets, get_bytes] and step[4] <= launches, (layers, step)
 
 # a card that is lost at some call
 random.seed(5)

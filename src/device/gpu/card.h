@@ -40,6 +40,10 @@ struct gpu_own {
     uint8_t *stand; /* host: as large, where the processor stands in; NULL: not needed so far */
 };
 
+/* Lists that were staged since the buffer began anew: equal ones go up once a step. */
+enum { GPU_STAGED = 16 };
+struct gpu_staged { size_t at, n_bytes; };
+
 /* Pinned buffers that weights go through, while they are loaded (upload.c). */
 enum { GPU_BUFFERS = 2 };
 struct gpu_upload {
@@ -87,6 +91,8 @@ struct device_gpu {
     /* What goes up, in turns: pinned, and its twin. */
     uint8_t *stage, *stage_card;
     size_t stage_at;
+    struct gpu_staged staged[GPU_STAGED]; /* the last of what lies there, in turns */
+    int n_staged;
     struct gpu_upload up;
     enum device_side last; /* of the operation before */
     device_gpu_choice_fn *choice;

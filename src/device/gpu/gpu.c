@@ -273,6 +273,23 @@ static enum place weight_place(struct device *d, enum device_op op, const void *
     return p;
 }
 
+/* Of operations with a vector of a layer: where that layer is. */
+static enum place vector_place(enum device_op op, const void *args)
+{
+    const struct device_vector *v = NULL;
+    if (op == DEVICE_OP_norm)
+        v = ((const struct device_norm_args *)args)->w;
+    else if (op == DEVICE_OP_add_norm)
+        v = ((const struct device_add_norm_args *)args)->w;
+    else if (op == DEVICE_OP_mul_vector)
+        v = ((const struct device_mul_vector_args *)args)->w;
+    else if (op == DEVICE_OP_hc_pre)
+        v = ((const struct device_hc_pre_args *)args)->hc->scale;
+    else if (op == DEVICE_OP_hc_post)
+        v = ((const struct device_hc_post_args *)args)->hc->scale;
+    return v ? with(PLACE_ANY, v->side == DEVICE_CARD && v->card) : PLACE_ANY;
+}
+
 static enum place place_of(struct device *d, enum device_op op, const void *args)
 {
     struct device_gpu *g = d->gpu;
@@ -287,6 +304,8 @@ static enum place place_of(struct device *d, enum device_op op, const void *args
         p = page_place(g, op, args);
     if (p == PLACE_HOST || p == PLACE_BOTH) /* the card cannot read there */
         return p;
+    if (p == PLACE_ANY)
+        p = vector_place(op, args);
     if (p == PLACE_ANY)
         p = l.first == GPU_CARD || (l.first == GPU_BOTH && g->last == DEVICE_CARD) ? PLACE_CARD
                                                                                  : PLACE_HOST;

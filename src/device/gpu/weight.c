@@ -125,9 +125,15 @@ bool device_gpu_home(struct device *d, enum device_op op, const void *args)
     return ok;
 }
 
+void device_vector_want(struct device_vector *v, enum device_side side)
+{
+    v->side = side;
+}
+
 void device_gpu_vector_open(struct device_vector *v)
 {
     const size_t n_bytes = (size_t)v->n * sizeof *v->at;
+    v->side = v->d->side;
     if (!device_card(v->d))
         return;
     v->card = device_gpu_take(v->d, n_bytes);
