@@ -644,6 +644,18 @@ struct ingle_select {
     uint64_t bytes_read;              /* keys and values in those */
 };
 
+/* Ways to compute rows that are not "each sees all before it". */
+enum ingle_way_kind { INGLE_WAY_SPARSE, INGLE_WAY_SELECT, INGLE_WAYS };
+enum { INGLE_WAY_TEXT = 48 };
+/* "off", "on:eps=1/8,from=4096"; "off", "1/16,least=8" */
+struct ingle_way {
+    char text[INGLE_WAYS][INGLE_WAY_TEXT];
+};
+struct ingle_way_use {
+    struct ingle_sparse sparse;
+    struct ingle_select select;
+};
+
 /* Experts that are not all in memory.  False: they are, or there are none. */
 struct ingle_experts {
     /* experts of all layers; places in memory; of them taken for longer */
@@ -840,35 +852,23 @@ INGLE_API void ingle_session_close(struct ingle_session *s);
 /* Whose cached prefixes it may use (NULL: everybody's), as ingle_request_options.user.  The
  * session is empty after a change. */
 INGLE_API void ingle_session_set_user(struct ingle_session *s, const char *user);
-/* How its prompts are computed from now on, as ingle_engine_options.sparse; NULL: as the engine's
- * say, as it is in the beginning. What is computed stays as far as it is the same either way, the
- * rest waits again.  INGLE_ARG: no such way. */
-INGLE_API ingle_status ingle_session_set_sparse(struct ingle_session *s, const char *how,
-                                                struct ingle_error *error);
-/* What it is now, which a file may have changed: "off", "on:eps=1/8,from=4096".  INGLE_SPARSE_TEXT
- * bytes are enough. */
-enum { INGLE_SPARSE_TEXT = 48 };
-INGLE_API void ingle_session_sparse_text(const struct ingle_session *s, char *out, size_t n);
+/* How its rows are computed from now on; NULL: as the engine's options say, as it is in the
+ * beginning.  Of prompts: as ingle_engine_options.sparse; what is computed stays as far as it is
+ * the same either way, the rest waits again.  Of answers: as ingle_engine_options.kv_select; "on":
+ * as the engine's say, or 1/16 where they say off or 1/1; the session is empty after a change.
+ * INGLE_ARG: no such way; INGLE_UNSUP: the engine has no copies of the keys, since its kv_select is
+ * off (with "1/1" it has); INGLE_LIMIT: with kv_disk, more pages than its own kv_select makes room
+ * for.  Where it cannot be, which is reported once, they read all. */
+INGLE_API ingle_status ingle_session_set_way(struct ingle_session *s, enum ingle_way_kind kind,
+                                             const char *how, struct ingle_error *error);
+/* What it is now, which a file may have changed. */
+INGLE_API void ingle_session_way(const struct ingle_session *s, struct ingle_way *out);
 /* INGLE_ARG: it is no such text. */
-INGLE_API ingle_status ingle_sparse_check(const char *how, struct ingle_error *error);
+INGLE_API ingle_status ingle_way_check(enum ingle_way_kind kind, const char *how,
+                                       struct ingle_error *error);
 /* What that left out since the last ingle_session_sync(). */
-INGLE_API void ingle_session_sparse(const struct ingle_session *s, struct ingle_sparse *out);
-/* What choosing pages left out since then. */
-INGLE_API void ingle_session_select(const struct ingle_session *s, struct ingle_select *out);
-/* How rows of its answers choose pages from now on, as ingle_engine_options.kv_select; "on": as the
- * engine's say, or 1/16 where they say off or 1/1; NULL: as they say, as it is in the beginning.
- * The session is empty after a change.  INGLE_ARG: no such way; INGLE_UNSUP: the engine has no
- * copies of the keys, since its kv_select is off (with "1/1" it has); INGLE_LIMIT: with kv_disk,
- * more pages than its own kv_select makes room for.  Where no answer can choose pages, which is
- * reported once, they read all. */
-INGLE_API ingle_status ingle_session_set_select(struct ingle_session *s, const char *how,
-                                                struct ingle_error *error);
-/* What it is now, which a file may have changed: "off", "1/16,least=8".  INGLE_SELECT_TEXT bytes
- * are enough. */
-enum { INGLE_SELECT_TEXT = 32 };
-INGLE_API void ingle_session_select_text(const struct ingle_session *s, char *out, size_t n);
-/* INGLE_ARG: it is no such text. */
-INGLE_API ingle_status ingle_select_check(const char *how, struct ingle_error *error);
+INGLE_API void ingle_session_way_use(const struct ingle_session *s, struct ingle_way_use *out);
+INGLE_API void ingle_way_use_add(struct ingle_way_use *to, const struct ingle_way_use *more);
 /* Where its tokens stand in a text of which parts are left out, from now on: position [n],
  * ascending; those behind them go on from the last one; NULL: one behind the other, as it is in the
  * beginning.  What is computed stays as far as it is the same either way, the rest waits again.

@@ -75,8 +75,7 @@ struct ingle_usage {
     struct ingle_reuse reuse;
     struct ingle_page_use pages;     /* zeros: all were in memory */
     struct ingle_expert_use experts; /* zeros: all are in memory */
-    struct ingle_sparse sparse;
-    struct ingle_select select;
+    struct ingle_way_use way;
     int64_t n_prompt, n_generated;           /* n_prompt: without what is left out of it, */
     int64_t n_skipped;                       /* ... so many tokens */
     /* drafts that were verified; tokens of them; those that were right */
@@ -141,12 +140,10 @@ struct ingle_request_options {
     /* what drafts of what the engine has: as ingle_engine_options.draft_method, whose names it has.
      * Borrowed */
     const char *draft_method;
-    /* as ingle_engine_options.sparse; NULL: as the engine's say.  Not kept */
-    const char *sparse;
+    /* as in ingle_session_set_way(); NULL: as the engine's options say.  Not kept */
+    const char *way[INGLE_WAYS];
     /* [n_prompt]: as in ingle_session_set_positions(); NULL: nothing is left out.  Not kept */
     const int32_t *position;
-    /* as in ingle_session_set_select(); NULL: as the engine's options say.  Not kept */
-    const char *kv_select;
     /* [n_spans]: as in ingle_session_sync_media().  Copied, with references */
     const struct ingle_span *span;
     size_t n_spans;
@@ -246,8 +243,7 @@ struct ingle_scheduler_status {
     bool store_saving;            /* false: there is none, or writes fail; */
     double store_retry_seconds;   /* ... the next is tried when so many have passed, */
     char store_error[160];        /* ... and why the last one failed; else "" */
-    struct ingle_sparse sparse;   /* of all prompts */
-    struct ingle_select select;   /* of all answers */
+    struct ingle_way_use way;     /* of all prompts and answers */
     struct ingle_paging paging;
     struct ingle_media_counts media;
     bool gpu_lost; /* the card has failed, and the processor goes on */

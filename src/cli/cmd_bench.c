@@ -214,11 +214,11 @@ static void print_peaks(const struct bench *b)
 /* Members of a line of JSON. */
 static void print_select(const struct bench *b)
 {
-    struct ingle_select n;
+    struct ingle_way_use n;
     struct str s;
-    ingle_session_select(b->work, &n);
+    ingle_session_way_use(b->work, &n);
     str_init(&s);
-    cli_add_select(&s, &n);
+    cli_add_select(&s, &n.select);
     if (s.n > 2)
         printf("%s, ", s.at + 2); /* behind its own comma */
     str_release(&s);
@@ -357,7 +357,7 @@ static void print_paging(const struct bench *b)
 static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_error *error)
 {
     static struct rounds r[2];
-    struct ingle_select select;
+    struct ingle_way_use use;
     const float *logits;
     ingle_status st = INGLE_OK;
     r[0] = (struct rounds){.test = "prefill", .depth = depth, .n = b->n_prompt};
@@ -388,9 +388,9 @@ static ingle_status measure_depth(struct bench *b, int64_t depth, struct ingle_e
     if (!st)
         print_paging(b);
     if (!st && !b->json) {
-        ingle_session_select(b->work, &select);
-        fputs(select.pages_seen ? "  " : "", stdout);
-        cli_select_print(stdout, &select);
+        ingle_session_way_use(b->work, &use);
+        fputs(use.select.pages_seen ? "  " : "", stdout);
+        cli_select_print(stdout, &use.select);
     }
     if (!st && b->profile)
         print_experts(b);

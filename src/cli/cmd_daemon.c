@@ -28,8 +28,7 @@ struct named {
     int32_t *token; /* [n] */
     size_t n, cap;
     bool busy; /* an answer is being written */
-    char sparse[INGLE_SPARSE_TEXT]; /* how its prompts were computed; "": as --sparse says */
-    char select[INGLE_SELECT_TEXT]; /* the same of its answers, --kv-select */
+    struct ingle_way way; /* how it was computed; "": as --sparse and --kv-select say */
 };
 
 /* An answer that is being written. */
@@ -372,6 +371,12 @@ static const char *finish_word(const struct job *j)
 }
 
 /* The session goes on behind what was computed; an end-of-generation token is no part of it. */
+static void say_way(struct ingle_request_options *o, const struct ingle_way *way)
+{
+    for (int k = 0; k < INGLE_WAYS; k++)
+        o->way[k] = way->text[k][0] ? way->text[k] : NULL;
+}
+
 static void keep_tokens(struct job *j)
 {
     struct named *s = j->session;
@@ -383,8 +388,7 @@ static void keep_tokens(struct job *j)
     s->n = j->n;
     s->cap = j->cap;
     s->busy = false;
-    snprintf(s->sparse, sizeof s->sparse, "%s", j->r.sparse.at);
-    snprintf(s->select, sizeof s->select, "%s", j->r.kv_select.at);
+    s->way = j->r.way;
     j->token = NULL;
 }
 
@@ -413,8 +417,8 @@ static void on_done(void *arg, const struct ingle_usage *u)
              (long long)n_prompt, (long long)u->n_prompt, (long long)u->reuse.kept,
              (long long)u->n_generated, u->queue_seconds, u->prefill_seconds, u->decode_seconds,
              (long long)u->n_drafted, (long long)u->n_accepted, u->draft_saved_seconds);
-    cli_add_sparse(&s, &u->sparse);
-    cli_add_select(&s, &u->select);
+    cli_add_sparse(&s, &u->way.sparse);
+    cli_add_select(&s, &u->way.select);
     cli_add_pages(&s, &u->pages);
     send(d, &s);
     pthread_mutex_lock(&d->lock);
@@ -573,8 +577,7 @@ static void read_params(struct job *j, struct command *c)
     const char *method = text_of(c, "draft_method");
     if (method && snprintf(j->method, sizeof j->method, "%s", method) >= 0)
         o->draft_method = j->method;
-    o->sparse = j->r.sparse.n ? j->r.sparse.at : NULL;
-    o->kv_select = j->r.kv_select.n ? j->r.kv_select.at : NULL;
+    say_way(o, &j->r.way);
 }
 
 static ingle_status open_reader(struct job *j, struct command *c, bool raw, bool open_thought,
@@ -845,9 +848,8 @@ static ingle_status compute(struct transfer *t)
     struct daemon *d = t->d;
     struct ingle_request *request;
     struct ingle_request_options o = {.prompt = t->named->token, .n_prompt = (int64_t)t->named->n,
-                                      .end = on_compute_end, .done = on_computed, .arg = t,
-                                      .sparse = t->named->sparse[0] ? t->named->sparse : NULL,
-                                      .kv_select = t->named->select[0] ? t->named->select : NULL};
+                                      .end = on_compute_end, .done = on_computed, .arg = t};
+    say_way(&o, &t->named->way);
     ingle_sampling_defaults(d->model, &o.sampling);
     t->status = ingle_scheduler_submit(d->scheduler, &o, &request, NULL, &t->error);
     if (t->status == INGLE_LIMIT) /* the queue is full: fetch() does it */
@@ -865,10 +867,10 @@ static void open_session(struct ingle_engine *e, void *arg)
 {
     struct transfer *t = arg;
     t->status = ingle_session_open(&t->session, e, &t->error);
-    if (!t->status && t->named->sparse[0])
-        t->status = ingle_session_set_sparse(t->session, t->named->sparse, &t->error);
-    if (!t->status && t->named->select[0])
-        t->status = ingle_session_set_select(t->session, t->named->select, &t->error);
+    for (int k = 0; k < INGLE_WAYS && !t->status; k++)
+        if (t->named->way.text[k][0])
+            t->status = ingle_session_set_way(t->session, (enum ingle_way_kind)k,
+                                              t->named->way.text[k], &t->error);
 }
 
 static void close_session(struct ingle_engine *e, void *arg)
@@ -923,8 +925,7 @@ static void take(struct ingle_engine *e, void *arg)
     }
     memcpy(n->token, ids, (size_t)count * sizeof *ids);
     n->n = (size_t)count;
-    ingle_session_sparse_text(t->session, n->sparse, sizeof n->sparse);
-    ingle_session_select_text(t->session, n->select, sizeof n->select);
+    ingle_session_way(t->session, &n->way);
     t->status = ingle_session_remember(t->session, &t->error);
 }
 

@@ -157,7 +157,7 @@ static ingle_status measure(struct sparse *s, struct ingle_error *error)
     for (int64_t i = 0; i < s->d.n && !st; i++) {
         const int64_t to = s->d.depth[i];
         struct tool_difference d = {0};
-        struct ingle_sparse use;
+        struct ingle_way_use use;
         for (int k = 0; k < 2; k++)
             memset(s->side[k].seconds, 0, sizeof s->side[k].seconds),
                 memset(s->side[k].n, 0, sizeof s->side[k].n);
@@ -166,9 +166,9 @@ static ingle_status measure(struct sparse *s, struct ingle_error *error)
             st = compare(s, to, &d, error);
         if (st)
             break;
-        ingle_session_sparse(s->side[0].session, &use);
+        ingle_session_way_use(s->side[0].session, &use);
         cli_screen_clear(&s->c->screen);
-        print_depth(s, to, &d, &use);
+        print_depth(s, to, &d, &use.sparse);
         cli_push(s->c);
     }
     return st;
@@ -178,11 +178,12 @@ static ingle_status measure(struct sparse *s, struct ingle_error *error)
 static void warn_if_none(const struct sparse *s)
 {
     for (int i = 0; i < 2; i++) {
-        struct ingle_sparse use;
-        char how[INGLE_SPARSE_TEXT];
-        ingle_session_sparse(s->side[i].session, &use);
-        ingle_session_sparse_text(s->side[i].session, how, sizeof how);
-        if (!use.pairs && strcmp(how, "off") != 0 && s->c->screen.level >= INGLE_REPORT_WARN)
+        struct ingle_way_use use;
+        struct ingle_way way;
+        ingle_session_way_use(s->side[i].session, &use);
+        ingle_session_way(s->side[i].session, &way);
+        const char *how = way.text[INGLE_WAY_SPARSE];
+        if (!use.sparse.pairs && strcmp(how, "off") != 0 && s->c->screen.level >= INGLE_REPORT_WARN)
             fprintf(
                 stderr,
                 "ingle: warning: no row up to depth %lld is sparse with %s: all values were read\n",
@@ -217,7 +218,8 @@ static int open_engine(struct sparse *s)
         if (!st) {
             /* neither has what the other computed */
             ingle_session_set_user(s->side[i].session, i ? "beside" : "asked");
-            st = ingle_session_set_sparse(s->side[i].session, s->side[i].how, &error);
+            st = ingle_session_set_way(s->side[i].session, INGLE_WAY_SPARSE,
+                                       s->side[i].how, &error);
         }
         if (!st)
             st = ingle_session_sync(s->side[i].session, s->d.ids, most, NULL, &error);

@@ -214,8 +214,8 @@ static void done(void *arg, const struct ingle_usage *usage)
     r->out->drafted_tokens = usage->n_drafted;
     r->out->accepted_tokens = usage->n_accepted;
     r->out->experts = usage->experts;
-    r->out->sparse = usage->sparse;
-    r->out->select = usage->select;
+    r->out->sparse = usage->way.sparse;
+    r->out->select = usage->way.select;
     r->out->pages = usage->pages;
     r->out->media_tokens = usage->image_tokens + usage->audio_tokens;
     r->out->n_media = usage->n_media;

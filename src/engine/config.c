@@ -361,13 +361,13 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
         return no_part(of, where, value, err);
     name = o->name;
     ingle_status st = check(o, value, err);
-    uint32_t sparse;
+    struct kv_way way;
     if (!st && (strcmp(name, "sparse") == 0 || strcmp(name, "against-sparse") == 0))
-        st = engine_sparse_parse(*name == 's' ? "option '--sparse'" : "option '--against-sparse'",
-                                 value, &sparse, err);
-    struct kern_select select;
+        st = kv_way_parse(KV_WAY_SPARSE,
+                          *name == 's' ? "option '--sparse'" : "option '--against-sparse'", value,
+                          NULL, &way, err);
     if (!st && strcmp(name, "kv-select") == 0)
-        st = engine_select_parse("option '--kv-select'", value, &select, err);
+        st = kv_way_parse(KV_WAY_SELECT, "option '--kv-select'", value, NULL, &way, err);
     if (!st && strncmp(name, "gpu", 3) == 0)
         st = check_gpu(o, name, value, err);
     int32_t image_tokens;

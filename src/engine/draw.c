@@ -215,8 +215,7 @@ static ingle_status compute(struct ingle_session *s, struct sched_draft_item *it
     if (item->width) {
         struct session_work w = {.s = s->s, .want = FAMILY_LOGITS_ALL, .guessed = true};
         st = session_step(e->runner, &w, 1, &e->cancel, err);
-        engine_sparse_tell(s);
-        engine_select_take(s);
+        engine_way_moved(s);
         if (!st && w.n_done) {
             session_keep(s->s, length + w.n_done);
             item->width = w.n_done - 1;
@@ -231,8 +230,7 @@ static ingle_status compute(struct ingle_session *s, struct sched_draft_item *it
     }
     st = session_finish(s->s, logits, &e->cancel, err);
     engine_media_used(e, s->s);
-    engine_sparse_tell(s);
-    engine_select_take(s);
+    engine_way_moved(s);
     if (!st && s->drawing && pending == 1)
         sched_draft_note_step(e->drawn, 1, length, (double)(clock_now() - began) * 1e-9);
     return st;

@@ -89,8 +89,8 @@ static ingle_status read_runner_options(const struct ingle_engine *e,
     const ingle_status kv = kv_types_parse(o->kv, o->kv_k, o->kv_v, o->kv_layers, &out->kv, err);
     if (kv)
         return kv;
-    out->select = e->select;
-    out->kv.shadow = e->select.part > 0;
+    out->select = e->way.way.select;
+    out->kv.shadow = e->way.way.select.part > 0;
     if (o->restore_every < 0 || (o->restore_every && o->restore_every < LEAST_RESTORE))
         return err_set(err, INGLE_ARG, "%lld tokens between restore points: the least is %d",
                        (long long)o->restore_every, LEAST_RESTORE);
@@ -212,7 +212,7 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
         report(&e->sink, INGLE_REPORT_WARN, "numerics", "fast",
                "no kernel on this machine is faster than exact for this model; exact used");
     if (!st)
-        st = engine_select_open(e, o, err);
+        st = engine_way_open(e, KV_WAY_SELECT, o, NULL, err);
     if (!st) {
         e->weight_bytes = model_bytes(e->weights);
         /* what the model is like: its tensors' names and shapes, and its hyper-parameters,
@@ -670,7 +670,7 @@ static ingle_status plan_once(struct ingle_engine *e, const struct ingle_engine_
     struct need need = {0};
     ingle_status st = read_runner_options(e, o, r, err);
     if (!st)
-        st = engine_sparse_open(e, o, &r->kv, err);
+        st = engine_way_open(e, KV_WAY_SPARSE, o, &r->kv, err);
     if (!st)
         st = engine_paging_open(e, r, err);
     if (!st)
@@ -1049,7 +1049,7 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .threads = pool_size(device_pool(e->device)),
         .cpu = e->cpu,
         .numerics = e->named,
-        .sparse_layers = e->n_sparse_layers,
+        .sparse_layers = e->way.n_layers,
         .kv = e->kv,
         .n_ctx = session_runner_n_ctx(e->runner),
         .max_rows = session_runner_max_rows(e->runner),
@@ -1081,11 +1081,13 @@ void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *o
         .draft_bytes = drafter_bytes(e),
         .draft_tree = e->draft_tree,
     };
-    engine_sparse_text(e->sparse, out->sparse, sizeof out->sparse);
-    snprintf(out->sparse_why, sizeof out->sparse_why, "%s", e->sparse_why ? e->sparse_why : "");
-    engine_select_text(&e->select, out->kv_select, sizeof out->kv_select);
+    const char *const *why = e->way.why;
+    kv_way_text(KV_WAY_SPARSE, &e->way.way, out->sparse, sizeof out->sparse);
+    kv_way_text(KV_WAY_SELECT, &e->way.way, out->kv_select, sizeof out->kv_select);
+    snprintf(out->sparse_why, sizeof out->sparse_why, "%s",
+             why[KV_WAY_SPARSE] ? why[KV_WAY_SPARSE] : "");
     snprintf(out->kv_select_why, sizeof out->kv_select_why, "%s",
-             e->select_why ? e->select_why : "");
+             why[KV_WAY_SELECT] ? why[KV_WAY_SELECT] : "");
     engine_paging_count(e, &out->paging);
     engine_media_info(e, out);
     engine_gpu_info(e, out);

@@ -7,7 +7,7 @@
  * gpu.c, expect.c, experts.c, worker.c, pack.c, paging.c, events.c, look.c   parts of it (plan.h)
  * draft.c        the drafter beside a model: found, paired, loaded (draft.h)
  * draft_about.c  what a drafter was made for
- * sparse.c, select.c, shorten.c   other ways to compute prompts and answers (way.h)
+ * way.c, shorten.c   other ways to compute prompts and answers (way.h)
  * media.c        encoders of pictures and sound (media.h)
  * session.c, draw.c   timelines, steps, sampling (session.h)
  */
@@ -27,6 +27,14 @@ struct engine_gpu {
     uint64_t weights, pages, rows, limit; /* bytes; limit: that it may take */
     uint64_t away; /* of the weights: what a plan expects to lie there, and not in memory */
     const char *why;    /* why no layer is there, or NULL */
+};
+
+/* How prompts and answers are computed where nobody says; no gaps. */
+struct engine_way {
+    struct kv_way way;
+    const char *why[KV_WAYS]; /* why that cannot be; NULL: it can */
+    bool told[KV_WAYS];       /* that somebody asked for it where it cannot be */
+    int64_t n_layers;         /* those whose rows see everything */
 };
 
 struct ingle_engine {
@@ -64,16 +72,8 @@ struct ingle_engine {
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */
     struct expert_remote *workers; /* that compute experts, or NULL */
-    /* how prompts are computed where nobody says (struct kv_scope) */
-    uint32_t sparse;
-    const char *sparse_why;        /* why none can be sparse; NULL: they can */
-    int64_t n_sparse_layers;
-    bool sparse_told;              /* that somebody asked for it in vain */
-    struct kern_select select;      /* how rows of answers choose pages; part 0: they see all */
-    const char *select_why;       /* why none can choose; NULL: they can */
-    bool select_told;             /* that somebody asked for it in vain */
+    struct engine_way way;
     bool paging_told;           /* that there is nothing to keep on disk */
-    const char *gaps_why;       /* why no part of a prompt can be left out; NULL: it can */
     struct engine_media *media; /* encoders of pictures and sound, or NULL; */
     char media_why[240];        /* ... why there are none */
     struct engine_shortener *shortener;   /* what shortens prompts, or NULL */

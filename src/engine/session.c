@@ -37,7 +37,9 @@ ingle_status ingle_session_open(struct ingle_session **out, struct ingle_engine 
     if (st) {
         mem_free(s);
     } else {
-        session_set_sparse(s->s, e->sparse);
+        struct kv_way way = session_way(s->s);
+        way.sparse = e->way.way.sparse;
+        session_set_way(s->s, &way);
         *out = s;
     }
     return engine_say(error, st, &err);
@@ -47,7 +49,7 @@ void ingle_session_close(struct ingle_session *s)
 {
     if (!s)
         return;
-    engine_select_tell(s);
+    engine_way_end(s);
     engine_drawing_free(s->drawing);
     session_free(s->s);
     mem_free(s);
@@ -120,9 +122,7 @@ static ingle_status sync_media(struct ingle_session *s, const int32_t *tokens, i
     struct session_reuse r;
     struct session_borders borders;
     engine_drawing_turn(s);
-    s->sparse = (struct ingle_sparse){0};
-    s->sparse_told = false;
-    engine_select_tell(s);
+    engine_way_end(s);
     ingle_status st = check_tokens(s, tokens, n, &err);
     if (!st)
         st = engine_media_check(s->e->model, tokens, n, span, n_spans, &err);
@@ -275,9 +275,8 @@ static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_
         work[i].n_done = w[i].n_done;
         work[i].logits = w[i].logits;
         work[i].n_logits = w[i].n_logits;
-        engine_sparse_tell(work[i].session);
+        engine_way_moved(work[i].session);
         engine_media_used(e, w[i].s);
-        engine_select_take(work[i].session);
     }
     mem_free(w);
     return st;
@@ -368,8 +367,7 @@ ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
         st = session_finish(s->s, logits, &s->e->cancel, &err);
     fp_leave(&mode);
     engine_media_used(s->e, s->s);
-    engine_sparse_tell(s);
-    engine_select_take(s);
+    engine_way_moved(s);
     return engine_say(error, st, &err);
 }
 

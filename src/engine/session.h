@@ -13,16 +13,13 @@ struct ingle_session {
     struct ingle_engine *e;
     struct session *s;
     struct engine_drawing *drawing; /* of ingle_session_draw(); NULL: none yet */
-    struct ingle_sparse sparse;     /* since the last sync */
+    struct ingle_way_use use;       /* since the last sync */
     bool sparse_told;
-    struct ingle_select select;     /* since the last sync */
 };
-/* select.c: behind steps that moved it; at the end of an answer, says what it left out, if
- * anything, and begins anew. */
-void engine_select_take(struct ingle_session *s);
-void engine_select_tell(struct ingle_session *s);
-/* Behind steps that moved it. */
-void engine_sparse_tell(struct ingle_session *s);
+/* way.c: after steps that moved it; at the end of an answer, reports what it left out, if anything,
+ * and begins anew. */
+void engine_way_moved(struct ingle_session *s);
+void engine_way_end(struct ingle_session *s);
 
 void engine_drawing_free(struct engine_drawing *d);
 /* The session has other tokens from now on. */

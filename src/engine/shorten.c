@@ -47,8 +47,9 @@ ingle_status engine_gaps(const struct ingle_engine *e, const int32_t *position, 
 {
     *out = NULL;
     ingle_status st = position ? kv_gaps_create(out, position, n, err) : INGLE_OK;
-    if (*out && e->gaps_why)
-        st = err_set(err, INGLE_UNSUP, "no part of a prompt can be left out: %s", e->gaps_why);
+    if (*out && e->way.why[KV_WAY_GAPS])
+        st = err_set(err, INGLE_UNSUP, "no part of a prompt can be left out: %s",
+                     e->way.why[KV_WAY_GAPS]);
     const int64_t most = num_max(e->info.n_ctx, session_runner_n_ctx(e->runner));
     if (!st && *out && position[n - 1] >= most)
         st = err_set(err, INGLE_LIMIT, "position %lld is %d, the model has %lld",
@@ -64,23 +65,24 @@ ingle_status ingle_session_set_positions(struct ingle_session *s, const int32_t 
                                          int64_t n, struct ingle_error *error)
 {
     struct err err;
-    struct kv_gaps *gaps;
+    struct kv_way way = session_way(s->s);
     engine_drawing_turn(s);
-    const ingle_status st = engine_gaps(s->e, position, n, &gaps, &err);
-    if (!st)
-        session_set_gaps(s->s, gaps);
-    kv_gaps_unref(gaps);
+    const ingle_status st = engine_gaps(s->e, position, n, &way.gaps, &err);
+    if (st)
+        return engine_say(error, st, &err);
+    session_set_way(s->s, &way);
+    kv_gaps_unref(way.gaps);
     return engine_say(error, st, &err);
 }
 
 int64_t ingle_session_position(const struct ingle_session *s, int64_t i)
 {
-    return kv_gaps_position(session_gaps(s->s), i);
+    return kv_gaps_position(session_way(s->s).gaps, i);
 }
 
 int64_t ingle_session_skipped(const struct ingle_session *s)
 {
-    return kv_gaps_skipped(session_gaps(s->s));
+    return kv_gaps_skipped(session_way(s->s).gaps);
 }
 
 /* ---- the small model ---- */
@@ -94,21 +96,6 @@ static const char *cannot_choose(const struct ingle_engine *e, const struct kv_t
     const char *why = family_probe_refuses(&spec);
     kv_spec_release(&spec);
     return why;
-}
-
-static ingle_status find_why(struct ingle_engine *e, const struct ingle_engine_options *o,
-                             struct err *err)
-{
-    struct kv_types types;
-    struct kv_spec spec;
-    ingle_status st = kv_types_parse(o->kv, o->kv_k, o->kv_v, o->kv_layers, &types, err);
-    if (!st)
-        st = e->family->kv(e->self, &types, &spec, err);
-    if (st)
-        return st;
-    e->gaps_why = kv_gaps_refuse(&spec);
-    kv_spec_release(&spec);
-    return INGLE_OK;
 }
 
 /* What the drafter's headers say.  most: tokens of a prompt, as asked for; 0: nobody says. */
@@ -155,7 +142,8 @@ ingle_status engine_shortener_prepare(struct ingle_engine *e, const struct ingle
                                  struct err *err)
 {
     static const char *const off = "off";
-    ingle_status st = find_why(e, o, err);
+    ingle_status st = engine_way_open(e, KV_WAY_GAPS, o, NULL, err);
+    const char *refused = e->way.why[KV_WAY_GAPS];
     if (st || !o->prompt_drafter)
         return st;
     if (!(o->prompt_keep >= 0 && o->prompt_keep <= 1) || o->prompt_keep_from < 0 ||
@@ -164,8 +152,8 @@ ingle_status engine_shortener_prepare(struct ingle_engine *e, const struct ingle
                        "prompt_keep is %g, expected 0 to 1; prompt_keep_from %lld, prompt_ctx "
                        "%lld, expected 0 or more",
                        o->prompt_keep, (long long)o->prompt_keep_from, (long long)o->prompt_ctx);
-    if (e->gaps_why) {
-        report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "all of it is read: %s", e->gaps_why);
+    if (refused) {
+        report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "all of it is read: %s", refused);
         return INGLE_OK;
     }
     struct engine_shortener *k = mem_zalloc(sizeof *k);
@@ -545,7 +533,8 @@ ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n
         return INGLE_OK;
     if (!e->shortener) {
         snprintf(out->why, sizeof out->why, "%s",
-                 e->gaps_why ? e->gaps_why : "there is no prompt drafter (--prompt-drafter)");
+                 e->way.why[KV_WAY_GAPS] ? e->way.why[KV_WAY_GAPS]
+                                         : "there is no prompt drafter (--prompt-drafter)");
         report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "all of it is read: %s", out->why);
         return INGLE_OK;
     }
@@ -589,7 +578,8 @@ void ingle_shortened_release(struct ingle_shortened *s)
 void ingle_shortener(struct ingle_engine *e, struct ingle_shortener_info *out)
 {
     struct engine_shortener *k = e->shortener;
-    *out = (struct ingle_shortener_info){.path = "", .why_never = e->gaps_why ? e->gaps_why : ""};
+    const char *why = e->way.why[KV_WAY_GAPS];
+    *out = (struct ingle_shortener_info){.path = "", .why_never = why ? why : ""};
     if (!k)
         return;
     pthread_mutex_lock(&k->count_lock);

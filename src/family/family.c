@@ -291,14 +291,13 @@ static const char *refuses(const struct device *d, const struct kv_spec *kv,
     return why;
 }
 
-const char *family_sparse_refuses(const struct device *d, const struct kv_spec *kv)
+const char *family_way_refuses(enum kv_way_kind kind, const struct device *d,
+                               const struct kv_spec *kv)
 {
-    return refuses(d, kv, device_sparse_refuses);
-}
-
-const char *family_select_refuses(const struct device *d, const struct kv_spec *kv)
-{
-    return refuses(d, kv, device_select_refuses);
+    return kind == KV_WAY_GAPS ? kv_gaps_refuse(kv)
+                               : refuses(d, kv,
+                                         kind == KV_WAY_SPARSE ? device_sparse_refuses
+                                                               : device_select_refuses);
 }
 
 /* Spans of an attention, and whose they are. */

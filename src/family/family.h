@@ -312,11 +312,10 @@ void family_block_begin(struct family_block *b, const struct family_forward *f, 
                         int64_t n);
 void family_block_end(const struct family_forward *f);
 
-/* NULL: a layer of those that see all before a position attends to few of it where a span says so;
- * else why none does. */
-const char *family_sparse_refuses(const struct device *d, const struct kv_spec *kv);
-/* The same of layers whose rows can choose pages. */
-const char *family_select_refuses(const struct device *d, const struct kv_spec *kv);
+/* NULL: rows can be computed in such a way, in one of the layers that see all before a position;
+ * else why they are not, whatever a span says. */
+const char *family_way_refuses(enum kv_way_kind kind, const struct device *d,
+                               const struct kv_spec *kv);
 
 /* Appends k and v rows to a stream of the KV spec / attends over it. */
 void family_kv_append(const struct family_forward *f, uint32_t stream, struct rows k,

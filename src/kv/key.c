@@ -56,7 +56,7 @@ struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n)
     }
     const XXH128_hash_t d = XXH3_128bits_digest(h->state);
     const struct kv_scope way = kv_scope_at(h->scope, n);
-    const struct kv_sparse_text name = kv_sparse_name(way.sparse);
+    const struct kv_name name = kv_sparse_name(way.sparse);
     struct kv_key key = {d.low64, d.high64};
     if (way.sparse)
         key = key_with(key, XXH3_64bits(name.at, strlen(name.at)));
@@ -69,31 +69,6 @@ void kv_hasher_end(struct kv_hasher *h)
 {
     XXH3_freeState(h->state);
     h->state = NULL;
-}
-
-struct kv_sparse_text kv_sparse_name(uint32_t sparse)
-{
-    struct kv_sparse_text t = {""};
-    if (sparse)
-        snprintf(t.at, sizeof t.at, "few%d-w%d-f%lld", kv_sparse_bits(sparse), KV_SPARSE_PAGES,
-                 (long long)kv_sparse_from(sparse));
-    return t;
-}
-
-struct kv_select_text kv_select_name(const struct kern_select *p)
-{
-    struct kv_select_text t = {""};
-    if (p->part > 1 && p->least == KERN_SELECT_LEAST)
-        snprintf(t.at, sizeof t.at, "sel%lld", (long long)p->part);
-    else if (p->part > 1)
-        snprintf(t.at, sizeof t.at, "sel%lld-p%lld", (long long)p->part, (long long)p->least);
-    return t;
-}
-
-uint64_t kv_select_salt(uint64_t salt, const struct kern_select *p)
-{
-    const struct kv_select_text name = kv_select_name(p);
-    return name.at[0] ? XXH3_64bits_withSeed(name.at, strlen(name.at), salt) : salt;
 }
 
 struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, struct kv_media *media,

@@ -23,6 +23,7 @@
 #include "base/numa.h"
 #include "base/report.h"
 #include "kern/kern.h"
+#include "kv/way.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -36,67 +37,6 @@ enum { KV_PAGE = KERN_PAGE, KV_REWIND = 64, KV_MAX_GROUPS = 8, KV_MARKS = 8 };
 struct kv_key {
     uint64_t lo, hi;
 };
-
-/*
- * Which pages may serve whom.  salt: prefixes of different ones share nothing, so that nobody can
- * learn from an answer's speed what another user asked; 0: everybody's.  sparse: rows of prompts
- * from position kv_sparse_from() on read values of large weights alone (attend-few); what lies
- * behind that position is kept apart, what ends before it is everybody's.  0: none do. skip: the
- * same of a text of which parts are left out (kv_gaps_shorten()).
- */
-struct kv_scope {
-    uint64_t salt;
-    struct kv_shorten {
-        uint64_t name; /* a hash of the gaps; 0: there are none */
-        int64_t from;  /* tokens before the first gap */
-    } shorten;
-    uint32_t sparse;
-    /* how rows of answers choose pages, kv_select_of(): part of salt (kv_select_salt()), and here
-     * for the names of files */
-    uint32_t select;
-};
-/* the last pages, read whole */
-enum { KV_SPARSE_FROM_BITS = 25, KV_SPARSE_MOST_BITS = 10, KV_SPARSE_PAGES = 4 };
-/* Weights below 2^-bits (0 .. KV_SPARSE_MOST_BITS) of the sum, from a position below 2^25 on. */
-static inline uint32_t kv_sparse_of(int bits, int64_t from)
-{
-    return (uint32_t)(bits + 1) << KV_SPARSE_FROM_BITS | (uint32_t)from;
-}
-static inline int kv_sparse_bits(uint32_t sparse)
-{
-    return (int)(sparse >> KV_SPARSE_FROM_BITS) - 1;
-}
-static inline int64_t kv_sparse_from(uint32_t sparse)
-{
-    return sparse & ((1u << KV_SPARSE_FROM_BITS) - 1);
-}
-static inline struct kv_scope kv_scope_of(uint64_t salt) { return (struct kv_scope){.salt = salt}; }
-/* How the first `length` positions are computed. */
-static inline uint32_t kv_sparse_at(uint32_t sparse, int64_t length)
-{
-    return sparse && length > kv_sparse_from(sparse) ? sparse : 0;
-}
-/* How the first `length` positions are computed, whoever may see them: what says nothing of them is
- * 0, and so is the salt. */
-static inline struct kv_scope kv_scope_at(struct kv_scope s, int64_t length)
-{
-    return (struct kv_scope){.sparse = kv_sparse_at(s.sparse, length),
-                             .select = s.select,
-                             .shorten = s.shorten.name && length > s.shorten.from
-                                            ? s.shorten
-                                            : (struct kv_shorten){0, 0}};
-}
-/* So many positions are the same either way. */
-static inline int64_t kv_sparse_same(uint32_t a, uint32_t b)
-{
-    const int64_t i = a ? kv_sparse_from(a) : INT64_MAX, k = b ? kv_sparse_from(b) : INT64_MAX;
-    return a == b ? INT64_MAX : i < k ? i : k;
-}
-/* "few3-w4-f4096": what it is called behind the numerics, "+" before it; "" of 0. */
-struct kv_sparse_text {
-    char at[32];
-};
-struct kv_sparse_text kv_sparse_name(uint32_t sparse);
 
 /*
  * Positions of a picture or a sound are not tokens: each is a name of 256 bits, which says what was
@@ -315,7 +255,6 @@ struct kv_media *kv_pool_media(const struct kv_pool *p);
 /* Where its tokens stand: index i of a timeline is the i-th token that is kept, its position the
  * place that it has in the whole text (rotations and windows are by position, pages and lengths by
  * index).  NULL: nothing is left out.  Immutable and counted. */
-struct kv_gaps;
 /* position [n], ascending, from 0 on; tokens behind them go on from the last one.  *out NULL: there
  * are no gaps. */
 MUST_CHECK ingle_status kv_gaps_create(struct kv_gaps **out, const int32_t *position, int64_t n,
@@ -337,25 +276,6 @@ int64_t kv_gaps_same(const struct kv_gaps *a, const struct kv_gaps *b);
 const char *kv_gaps_refuse(const struct kv_spec *s);
 /* What keeps prefixes that reach behind the first gap from those of other positions. */
 struct kv_shorten kv_gaps_shorten(const struct kv_gaps *g);
-
-/* For kv_scope.salt: what keeps prefixes apart by how rows of answers choose pages (kern/select.h);
- * those that choose all have the bits of those that do not choose. */
-uint64_t kv_select_salt(uint64_t salt, const struct kern_select *p);
-/* The same as a number, 0 where all are read, and back. */
-static inline uint32_t kv_select_of(const struct kern_select *p)
-{
-    return p->part > 1 ? (uint32_t)p->least << 9 | (uint32_t)p->part : 0;
-}
-static inline struct kern_select kv_select_from(uint32_t select)
-{
-    return (struct kern_select){.part = select & 511, .least = select >> 9};
-}
-/* "sel16", "sel16-p5": what it is called behind the numerics, "+" before it; "" where all are
- * read. */
-struct kv_select_text {
-    char at[32];
-};
-struct kv_select_text kv_select_name(const struct kern_select *p);
 
 /* ---- timelines ---- */
 

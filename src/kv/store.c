@@ -607,7 +607,7 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
                                  const int32_t *tokens, const void *mark, size_t mark_bytes)
 {
     const struct kern_select how = kv_select_from(scope.select);
-    const struct kv_select_text select = kv_select_name(&how);
+    const struct kv_name select = kv_select_name(&how);
     char settings[128];
     struct kv_job *j = mem_zalloc(sizeof *j);
     if (!j)

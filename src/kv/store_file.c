@@ -33,7 +33,7 @@ static const char magic[8] = {'i', 'n', 'g', 'l', 'e', ' ', 'k', 'v'};
 
 void kv_file_settings(struct kv_file_header *h, const char *settings, bool drafter)
 {
-    const struct kv_sparse_text sparse = kv_sparse_name(h->sparse);
+    const struct kv_name sparse = kv_sparse_name(h->sparse);
     char text[128];
     snprintf(text, sizeof text, "%s%s%s%s", settings, h->sparse ? "+" : "", sparse.at,
              drafter ? " drafter" : "");

@@ -35,7 +35,7 @@ struct ingle_request {
     uint64_t salt;           /* of its user */
     struct session_soft *soft; /* [n_soft], owned with references: its media */
     size_t n_soft;
-    struct kv_gaps *gaps;    /* owned, or NULL */
+    struct kv_way way;       /* owns its gaps */
     struct kv_scope scope;   /* of both */
     int64_t max_tokens;      /* what o.max_tokens comes to in this context */
     int64_t planned;         /* tokens of each answer that reserve_bytes are for */
@@ -46,8 +46,7 @@ struct ingle_request {
     bool by_network, by_text; /* what may draft for it; neither: nothing */
     int n_open;              /* answers that have not ended */
     bool begun, parked;      /* parked: it gave its memory back and waits for some */
-    struct kern_select select;   /* how its answers choose pages; in scope.salt, too */
-    bool sparse_in_vain, select_in_vain; /* it asked for it where it cannot be */
+    bool in_vain[INGLE_WAYS]; /* it asked for such a way where it cannot be */
     bool prefetched;         /* what is on disk of it is being read ahead */
     int64_t parked_at;       /* the scheduler's n_ended then */
     int64_t n_told;          /* tokens of the prompt that progress was told of */

@@ -98,8 +98,8 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
         const bool computes = is_leader(b) && b->r->o.priority >= r->o.priority;
         if (b == a || !b->r || b->r->scope.salt != r->scope.salt)
             continue;
-        const int64_t alike = num_min(kv_sparse_same(session_sparse(b->session.s), r->scope.sparse),
-                                      kv_gaps_same(session_gaps(b->session.s), r->gaps));
+        const struct kv_way way = session_way(b->session.s);
+        const int64_t alike = kv_way_same(&way, &r->way);
         const int64_t same =
             session_alike(b->session.s, r->o.prompt, r->o.n_prompt, r->soft, r->n_soft);
         const int64_t n = num_min(num_min(same, r->o.n_prompt - 1), alike);
@@ -116,8 +116,7 @@ static ingle_status fork_nearest(struct ingle_scheduler *s, struct engine_answer
     a->share = later;
     const ingle_status st =
         nearest ? session_fork(a->session.s, nearest->session.s, err) : INGLE_OK;
-    session_set_gaps(a->session.s, r->gaps);
-    session_set_sparse(a->session.s, r->scope.sparse);
+    session_set_way(a->session.s, &r->way);
     return st;
 }
 
@@ -310,9 +309,7 @@ static struct engine_answer *take_slot(struct ingle_scheduler *s, struct ingle_r
     a->plain = false;
     a->fork = 0;
     session_set_salt(a->session.s, r->salt);
-    session_set_gaps(a->session.s, r->gaps);
-    session_set_select(a->session.s, &r->select);
-    session_set_sparse(a->session.s, r->scope.sparse);
+    session_set_way(a->session.s, &r->way);
     s->n_free--;
     return a;
 }
@@ -323,10 +320,9 @@ static void begin(struct ingle_scheduler *s, struct ingle_request *r)
     r->next = s->begun;
     s->begun = r;
     s->reserved_bytes += r->reserve_bytes;
-    if (r->sparse_in_vain)
-        engine_sparse_refuse(s->e);
-    if (r->select_in_vain)
-        engine_select_refuse(s->e);
+    for (int k = 0; k < INGLE_WAYS; k++)
+        if (r->in_vain[k])
+            engine_way_refuse(s->e, (enum kv_way_kind)k);
     struct engine_answer *first = take_slot(s, r, 0);
     for (int i = 1; i < r->o.n; i++)
         take_slot(s, r, i);

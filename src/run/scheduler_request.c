@@ -148,16 +148,13 @@ static ingle_status copy_media(struct ingle_request *r, struct err *err)
 ingle_status engine_request_create(struct ingle_request **out, const struct ingle_scheduler *s,
                                    const struct ingle_request_options *o, struct err *err)
 {
-    bool network, text, select_in_vain = false;
-    struct kern_select select = {0};
-    uint32_t sparse = s->e->sparse;
+    bool network, text, in_vain[INGLE_WAYS] = {false};
+    struct kv_way way = {0};
     ingle_status st = check_numbers(s, o, err);
     if (!st)
         st = engine_media_check(s->e->model, o->prompt, o->n_prompt, o->span, o->n_spans, err);
-    if (!st && o->sparse)
-        st = engine_sparse_parse("sparse", o->sparse, &sparse, err);
-    if (!st)
-        st = engine_select_choose(s->e, o->kv_select, &select, &select_in_vain, err);
+    for (int k = 0; k < INGLE_WAYS && !st; k++)
+        st = engine_way_choose(s->e, (enum kv_way_kind)k, o->way[k], &way, &in_vain[k], err);
     if (st)
         return st;
     st = engine_draft_method(s->e, o->draft_method, &network, &text, err);
@@ -165,13 +162,12 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
         (void)err_prefix(err, "draft_method");
         return st;
     }
-    struct kv_gaps *gaps;
-    st = engine_gaps(s->e, o->position, o->n_prompt, &gaps, err);
+    st = engine_gaps(s->e, o->position, o->n_prompt, &way.gaps, err);
     if (st)
         return st;
     struct ingle_request *r = mem_zalloc(sizeof *r);
     if (!r) {
-        kv_gaps_unref(gaps);
+        kv_gaps_unref(way.gaps);
         return err_set(err, INGLE_NOMEM, "no memory for a request");
     }
     r->o = *o;
@@ -179,18 +175,13 @@ ingle_status engine_request_create(struct ingle_request **out, const struct ingl
     r->by_network = network && o->draft_max >= 0;
     r->by_text = text && o->draft_max >= 0;
     r->o.n = o->n ? o->n : 1;
-    r->o.sparse = r->o.kv_select = NULL;
-    r->select = select;
-    r->select_in_vain = select_in_vain;
-    r->sparse_in_vain = sparse && s->e->sparse_why;
-    r->gaps = gaps;
+    memset(r->o.way, 0, sizeof r->o.way);
+    memcpy(r->in_vain, in_vain, sizeof in_vain);
+    r->way = way;
     r->o.position = NULL;
     r->salt = engine_salt_of(o->user);
-    r->scope = (struct kv_scope){.salt = kv_select_salt(r->salt, &select),
-                                 .select = kv_select_of(&select),
-                                 .shorten = kv_gaps_shorten(gaps),
-                                 .sparse = s->e->sparse_why ? 0 : sparse};
-    r->usage.n_skipped = kv_gaps_skipped(gaps);
+    r->scope = kv_way_scope(&way, r->salt);
+    r->usage.n_skipped = kv_gaps_skipped(way.gaps);
     /* of positions */
     const int64_t most = num_max(s->e->info.n_ctx, s->n_ctx) - r->usage.n_skipped;
     const int64_t room = num_min(s->n_ctx, most) - o->n_prompt;
@@ -227,7 +218,7 @@ void engine_request_free(struct ingle_request *r)
         ingle_sampler_close(r->sampler[i]);
     mem_free(r->sampler);
     mem_free(r->top);
-    kv_gaps_unref(r->gaps);
+    kv_gaps_unref(r->way.gaps);
     for (size_t i = 0; i < r->n_soft; i++)
         r->soft[i].medium->hold(r->soft[i].medium, -1);
     mem_free(r->soft);
@@ -306,7 +297,7 @@ static void finish_request(struct ingle_scheduler *s, struct ingle_request *r,
     count_time(r);
     if (s->encoded == r)
         s->encoded = NULL;
-    engine_select_report(s->e, &r->usage.select);
+    engine_way_report(s->e, KV_WAY_SELECT, 0, &r->usage.way);
     if (r->begun) {
         struct ingle_request **at = &s->begun;
         while (*at != r)
@@ -354,7 +345,9 @@ void engine_slot_free(struct ingle_scheduler *s, struct engine_answer *a, bool r
     if (remember && session_remember(a->session.s, &err))
         report(&s->e->sink, INGLE_REPORT_WARN, "cache", "prefix tree", "%s", err.msg);
     (void)!session_rewind(a->session.s, 0, &err);
-    session_set_gaps(a->session.s, NULL);
+    struct kv_way whole = session_way(a->session.s);
+    whole.gaps = NULL;
+    session_set_way(a->session.s, &whole);
     a->state = ENGINE_ANSWER_FREE;
     a->r = NULL;
     s->n_free++;

@@ -220,7 +220,7 @@ static void prompt_done(struct ingle_scheduler *s, int64_t *n_draws, struct engi
         r->prompt_done = clock_now();
         r->usage.prefill_seconds =
             (double)(r->prompt_done - r->started) * 1e-9 - r->usage.encode_seconds;
-        engine_sparse_report(s->e, r->scope.sparse, &r->usage.sparse);
+        engine_way_report(s->e, KV_WAY_SPARSE, r->scope.sparse, &r->usage.way);
     }
     for (int64_t i = 0; i < s->o.max_running && !a->n_generated; i++) {
         struct engine_answer *b = &s->slot[i];
@@ -627,25 +627,19 @@ static void count_pages(const struct ingle_scheduler *s, const struct engine_lan
 }
 
 /* What the step's prompts and answers left out. */
-static void count_sparse(struct ingle_scheduler *s, const struct engine_lane *l)
+static void count_ways(struct ingle_scheduler *s, const struct engine_lane *l)
 {
-    struct ingle_sparse all = {0};
-    struct ingle_select selected = {0};
+    struct ingle_way_use all = {.sparse = {0}};
     for (int64_t i = 0; i < l->n; i++) {
-        const struct kern_sparse_seen seen = session_sparse_take(l->item[i]->session.s);
-        engine_sparse_add(&all, &seen);
+        const struct ingle_way_use more = engine_way_take(l->item[i]->session.s);
+        ingle_way_use_add(&all, &more);
         if (l->item[i]->r)
-            engine_sparse_add(&l->item[i]->r->usage.sparse, &seen);
-        const struct kern_select_seen pages = session_select_take(l->item[i]->session.s);
-        engine_select_add(&selected, &pages);
-        if (l->item[i]->r)
-            engine_select_add(&l->item[i]->r->usage.select, &pages);
+            ingle_way_use_add(&l->item[i]->r->usage.way, &more);
     }
-    if (!all.pairs && !selected.pages_seen)
+    if (!all.sparse.pairs && !all.select.pages_seen)
         return;
     pthread_mutex_lock(&s->lock);
-    engine_sparse_join(&s->status.sparse, &all);
-    engine_select_join(&s->status.select, &selected);
+    ingle_way_use_add(&s->status.way, &all);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -666,7 +660,7 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l,
     const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
     count_experts(s, l, &before);
     count_pages(s, l, &pages);
-    count_sparse(s, l);
+    count_ways(s, l);
     for (int64_t i = 0; i < l->n; i++) {
         engine_media_used(s->e, l->item[i]->session.s);
         l->item[i]->step_rows = 0;

@@ -217,28 +217,6 @@ static void add_reuse(struct ingle_reuse *to, const struct ingle_reuse *u)
         memcpy(to->why, u->why, sizeof to->why);
 }
 
-static void add_sparse(struct ingle_sparse *to, const struct ingle_sparse *u)
-{
-    to->pairs += u->pairs;
-    to->missed += u->missed;
-    to->most = u->most > to->most ? u->most : to->most;
-    to->n_read += u->n_read;
-    to->n_seen += u->n_seen;
-}
-
-static void add_select(struct ingle_select *to, const struct ingle_select *u)
-{
-    to->pairs += u->pairs;
-    to->missed += u->missed;
-    to->most = u->most > to->most ? u->most : to->most;
-    to->checked += u->checked;
-    to->missed_true += u->missed_true;
-    to->most_true = u->most_true > to->most_true ? u->most_true : to->most_true;
-    to->pages_read += u->pages_read;
-    to->pages_seen += u->pages_seen;
-    to->bytes_read += u->bytes_read;
-}
-
 /* A prompt counts once, however many parts it has. */
 static void add_usage(struct ingle_usage *to, const struct answer_part *p,
                       const struct ingle_usage *u)
@@ -260,8 +238,7 @@ static void add_usage(struct ingle_usage *to, const struct answer_part *p,
     to->draft_saved_seconds += u->draft_saved_seconds;
     if (!to->draft_why[0])
         memcpy(to->draft_why, u->draft_why, sizeof to->draft_why);
-    add_sparse(&to->sparse, &u->sparse);
-    add_select(&to->select, &u->select);
+    ingle_way_use_add(&to->way, &u->way);
     to->pages.read_bytes += u->pages.read_bytes;
     to->pages.waited_seconds += u->pages.waited_seconds;
     to->experts.hits += u->experts.hits;
@@ -426,8 +403,8 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
     o.n_spans = p->n_spans;
     o.max_tokens = max_tokens;
     o.n = p->n;
-    o.sparse = q->sparse.n ? q->sparse.at : NULL;
-    o.kv_select = q->kv_select.n ? q->kv_select.at : NULL;
+    for (int k = 0; k < INGLE_WAYS; k++)
+        o.way[k] = q->way.text[k][0] ? q->way.text[k] : NULL;
     o.n_top = q->logprobs ? (int)num_min(q->o.n_top, a->core->o.n_vocab) : 0;
     o.prompt_logprobs = q->logprobs && q->echo;
     o.drawn_from = q->logprobs && q->o.drawn_from;

@@ -246,7 +246,7 @@ static void put_sparse(const struct serve *s, const struct ingle_scheduler_statu
     write_member(out, "mode", i->sparse);
     write_member(out, "why_never", i->sparse_why[0] ? i->sparse_why : NULL);
     write_member_int(out, "layers", i->sparse_layers);
-    write_facts(out, "sparse", &now->sparse);
+    write_facts(out, "sparse", &now->way.sparse);
     write_close(out, '}');
 }
 
@@ -276,7 +276,7 @@ static void put_select(const struct serve *s, const struct ingle_scheduler_statu
     write_open(out, '{');
     write_member(out, "mode", i->kv_select);
     write_member(out, "why_never", i->kv_select_why[0] ? i->kv_select_why : NULL);
-    write_facts(out, "select", &now->select);
+    write_facts(out, "select", &now->way.select);
     write_close(out, '}');
 }
 

@@ -465,9 +465,9 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     put_vllm(m, s, out, &now);
     pthread_mutex_unlock(&m->lock);
     put_drafting(out, &s->engine_info, &now);
-    put_facts(out, "sparse", "", &now.sparse);
+    put_facts(out, "sparse", "", &now.way.sparse);
     put_facts(out, "shortener", "", &skip);
-    put_facts(out, "select", "", &now.select);
+    put_facts(out, "select", "", &now.way.select);
     put_facts(out, "paging", "", &now.paging);
     struct ingle_events events;
     if (ingle_engine_events(s->engine, &events))

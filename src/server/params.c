@@ -214,10 +214,9 @@ static void read_one(struct chat_request *r, struct json_object *o, const char *
         read_method(r, o, name, f);
         break;
     case SPARSE:
-        request_get_way(o, name, ingle_sparse_check, &r->sparse, f);
-        break;
     case SELECT:
-        request_get_way(o, name, ingle_select_check, &r->kv_select, f);
+        request_get_way(o, name, p->kind == SPARSE ? INGLE_WAY_SPARSE : INGLE_WAY_SELECT, &r->way,
+                        f);
         break;
     case KEEP:
         request_get_keep(o, name, p->min, r, f);
@@ -267,9 +266,7 @@ void params_read(struct chat_request *r, struct json_object *o, enum params_form
 
 static void write_text_of(const struct chat_request *r, const struct param *p, struct str *out)
 {
-    const char *text = p->kind == METHOD   ? r->o.draft_method
-                       : p->kind == SPARSE ? r->sparse.at
-                                           : r->kv_select.at;
+    const char *text = p->kind == METHOD ? r->o.draft_method : (const char *)r + p->at;
     if (text && *text)
         write_member(out, p->name, text);
 }

@@ -306,8 +306,6 @@ void request_init(struct chat_request *r, const struct ingle_sampling *defaults)
     str_init(&r->allowed);
     str_init(&r->user);
     str_init(&r->cache_key);
-    str_init(&r->sparse);
-    str_init(&r->kv_select);
     for (size_t i = 0; i < defaults->n_bias; i++) {
         struct fault none = {0};
         request_add_bias(r, defaults->bias[i].token, defaults->bias[i].bias, &none);
@@ -349,8 +347,6 @@ void request_release(struct chat_request *r)
     str_release(&r->allowed);
     str_release(&r->user);
     str_release(&r->cache_key);
-    str_release(&r->sparse);
-    str_release(&r->kv_select);
     for (size_t i = 0; i < r->n_media; i++) {
         str_release(&r->medium[i].bytes);
         mem_free(r->medium[i].url);
@@ -521,8 +517,8 @@ void request_get_cache_key(struct json_object *o, const char *name, struct chat_
         str_add(&r->cache_key, json_object_get_string(v), (size_t)json_object_get_string_len(v));
 }
 
-void request_get_way(struct json_object *o, const char *name, request_check_fn *check,
-                     struct str *out, struct fault *f)
+void request_get_way(struct json_object *o, const char *name, enum ingle_way_kind kind,
+                     struct ingle_way *out, struct fault *f)
 {
     struct json_object *v = request_get(o, name);
     struct ingle_error e;
@@ -537,14 +533,13 @@ void request_get_way(struct json_object *o, const char *name, request_check_fn *
     const char *how = request_is_text(v)           ? json_object_get_string(v)
                       : json_object_get_boolean(v) ? "on"
                                                    : "off";
-    const ingle_status st = check(how, &e);
+    const ingle_status st = ingle_way_check(kind, how, &e);
     if (request_is_text(v) && memchr(how, 0, (size_t)json_object_get_string_len(v)))
         request_fault(f, FAULT_REQUEST, name,
                       f->expects ? "'%s' has a NUL byte" : "'%s' has a zero character", name);
     else if (st)
         request_fault_from(f, st, name, e.text);
-    str_clear(out);
-    str_adds(out, how);
+    snprintf(out->text[kind], sizeof out->text[kind], "%s", how);
 }
 
 void request_get_image_tokens(struct json_object *o, const char *name, struct chat_request *r,

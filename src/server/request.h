@@ -176,7 +176,7 @@ struct chat_request {
     bool keep_stop;     /* the string or token that stopped it is part of the answer */
     bool hide_special;  /* special tokens of an answer without a chat are not shown */
     /* as --sparse and --kv-select, or "": as the server's options say */
-    struct str sparse, kv_select;
+    struct ingle_way way;
     /* the share of a long prompt that is kept; 0: as the server's option says, 1: all */
     double prompt_keep;
     bool keep_asked;    /* the request says so: then beside tools and grammars, too */
@@ -238,9 +238,8 @@ void request_check(const struct chat_request *r, struct fault *f);
 void request_get_seed(struct json_object *o, const char *name, struct chat_request *r,
                       struct fault *f);
 /* A text that check() takes, into *out; true and false are "on" and "off". */
-typedef ingle_status request_check_fn(const char *how, struct ingle_error *error);
-void request_get_way(struct json_object *o, const char *name, request_check_fn *check,
-                     struct str *out, struct fault *f);
+void request_get_way(struct json_object *o, const char *name, enum ingle_way_kind kind,
+                     struct ingle_way *out, struct fault *f);
 /* A share from min on (0: above 0), up to 1; false: all, true: as the server's option says,
  * whatever stands beside it. */
 void request_get_keep(struct json_object *o, const char *name, double min, struct chat_request *r,

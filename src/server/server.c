@@ -324,7 +324,7 @@ static bool knows(void *arg, const char *name, const char **known)
 static void keep(void *arg, const struct chat_request *r, const struct answer_tokens *t)
 {
     slots_keep(((struct server *)arg)->serve.slots, r->id_slot, r->user.n ? r->user.at : NULL,
-               r->sparse.at, r->kv_select.at, t);
+               &r->way, t);
 }
 
 static void observe(void *arg, const struct answer_record *r)

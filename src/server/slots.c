@@ -36,8 +36,7 @@ struct slot {
     size_t n_position;
     struct ingle_span *span; /* [n_spans]: media among ids, with references */
     size_t n_spans;
-    char sparse[INGLE_SPARSE_TEXT]; /* how its prompts were computed; "": as --sparse says */
-    char select[INGLE_SELECT_TEXT]; /* the same of its answers, --kv-select */
+    struct ingle_way way; /* how it was computed; "": as --sparse and --kv-select say */
 };
 
 enum action { SAVE, RESTORE, ERASE };
@@ -227,8 +226,7 @@ static bool fill(struct slot *s, const char *user, const struct answer_tokens *t
 
 static bool copy(struct slot *to, const struct slot *from)
 {
-    memcpy(to->sparse, from->sparse, sizeof to->sparse);
-    memcpy(to->select, from->select, sizeof to->select);
+    to->way = from->way;
     const size_t n = from->position ? from->n_position : from->n;
     return fill(to, from->user,
                 &(struct answer_tokens){.prompt = from->ids,
@@ -241,12 +239,10 @@ static bool copy(struct slot *to, const struct slot *from)
                                         .n_spans = from->n_spans});
 }
 
-void slots_keep(struct slots *s, int id, const char *user, const char *sparse, const char *select,
+void slots_keep(struct slots *s, int id, const char *user, const struct ingle_way *way,
                 const struct answer_tokens *t)
 {
-    struct slot new = {0};
-    snprintf(new.sparse, sizeof new.sparse, "%s", sparse);
-    snprintf(new.select, sizeof new.select, "%s", select);
+    struct slot new = {.way = *way};
     if (id >= 0 && id < s->n && fill(&new, user, t))
         put(s, id, &new);
 }
@@ -281,10 +277,10 @@ static void open_session(struct ingle_engine *engine, void *arg)
     t->status = ingle_session_open(&t->session, engine, &t->error);
     if (!t->status)
         ingle_session_set_user(t->session, t->slot.user);
-    if (!t->status && t->slot.sparse[0])
-        t->status = ingle_session_set_sparse(t->session, t->slot.sparse, &t->error);
-    if (!t->status && t->slot.select[0])
-        t->status = ingle_session_set_select(t->session, t->slot.select, &t->error);
+    for (int k = 0; k < INGLE_WAYS && !t->status; k++)
+        if (t->slot.way.text[k][0])
+            t->status = ingle_session_set_way(t->session, (enum ingle_way_kind)k,
+                                              t->slot.way.text[k], &t->error);
     if (!t->status && t->slot.position)
         t->status = ingle_session_set_positions(t->session, t->slot.position,
                                                 (int64_t)t->slot.n_position, &t->error);
@@ -379,8 +375,7 @@ static void restore(struct task *t)
     if (!load(t, t->path[0]))
         return;
     const int32_t *ids = ingle_session_tokens(t->session, &n);
-    ingle_session_sparse_text(t->session, now.sparse, sizeof now.sparse);
-    ingle_session_select_text(t->session, now.select, sizeof now.select);
+    ingle_session_way(t->session, &now.way);
     int32_t *position =
         ingle_session_skipped(t->session) ? mem_calloc((size_t)n + 1, sizeof *position) : NULL;
     for (int64_t i = 0; position && i < n; i++)

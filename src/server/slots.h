@@ -21,6 +21,7 @@
 
 enum { SLOTS_MAX = 256 };
 
+struct ingle_way;
 struct slots;
 struct answer_tokens;
 struct serve;
@@ -33,7 +34,7 @@ MUST_CHECK ingle_status slots_open(struct slots **out, const char *directory, in
 /* Waits for what is under way; before the scheduler is closed. */
 void slots_close(struct slots *s);
 /* Slot id holds these tokens from now on; user may be NULL.  Any thread. */
-void slots_keep(struct slots *s, int id, const char *user, const char *sparse, const char *select,
+void slots_keep(struct slots *s, int id, const char *user, const struct ingle_way *way,
                 const struct answer_tokens *t);
 /* POST /slots/{id}?action=... */
 void slots_answer(struct slots *s, struct serve *v, struct http_exchange *x,

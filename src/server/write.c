@@ -186,14 +186,20 @@ void write_facts(struct str *s, const char *group, const void *of)
     }
 }
 
-void write_sparse(struct str *s, const struct ingle_sparse *u)
+void write_ways(struct str *s, const struct ingle_way_use *u)
 {
-    if (!u->pairs)
-        return;
-    write_key(s, "sparse");
-    write_open(s, '{');
-    write_facts(s, "sparse", u);
-    write_close(s, '}');
+    if (u->sparse.pairs) {
+        write_key(s, "sparse");
+        write_open(s, '{');
+        write_facts(s, "sparse", &u->sparse);
+        write_close(s, '}');
+    }
+    if (u->select.pages_seen) {
+        write_key(s, "kv_select");
+        write_open(s, '{');
+        write_facts(s, "select", &u->select);
+        write_close(s, '}');
+    }
 }
 
 void write_computed(struct str *s, const struct ingle_usage *u)
@@ -204,16 +210,6 @@ void write_computed(struct str *s, const struct ingle_usage *u)
         write_member_int(s, "image_tokens", u->image_tokens);
     if (u->audio_tokens)
         write_member_int(s, "audio_tokens", u->audio_tokens);
-}
-
-void write_select(struct str *s, const struct ingle_select *u)
-{
-    if (!u->pages_seen)
-        return;
-    write_key(s, "kv_select");
-    write_open(s, '{');
-    write_facts(s, "select", u);
-    write_close(s, '}');
 }
 
 void write_pages(struct str *s, const struct ingle_page_use *u)

@@ -98,8 +98,8 @@ bool session_branch_begin(struct session_branch *b, const struct session_work *w
                                  .n = b->n,
                                  .at = b->at,
                                  .want = FAMILY_LOGITS_ALL,
-                                 .select = s->select.part ? &s->select : NULL,
-                                 .selected = &s->selected};
+                                 .select = s->way.select.part ? &s->way.select : NULL,
+                                 .selected = &s->seen.select};
     *mirror =
         (struct family_mirror){.timeline = b->timeline, .row = row, .n = shared, .at = length};
     return true;

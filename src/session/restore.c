@@ -177,46 +177,16 @@ void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *to
 
 /* ---- files of whole sessions ---- */
 
-/* The mark of a file whose session is not computed as most are; behind it the gaps between its
- * positions (kv_gaps_write()). */
-struct way {
-    char magic[8];
-    int64_t part, least; /* as in struct kern_select; 0: its answers see all */
-};
-static_assert(sizeof(struct way) == 24 && offsetof(struct way, part) == 8,
-              "a file format: do not pad");
-static const char way_magic[8] = {'i', 'n', 'g', 'l', 'e', 'w', 'a', 'y'};
-
-/* *gaps is a reference. */
-static ingle_status read_way(const void *mark, size_t n, struct kern_select *select,
-                             struct kv_gaps **gaps, struct err *err)
-{
-    struct way w = {{0}, 0, 0};
-    *select = (struct kern_select){0};
-    *gaps = NULL;
-    if (!n)
-        return INGLE_OK;
-    if (n >= sizeof w)
-        memcpy(&w, mark, sizeof w);
-    const bool chooses = w.part > 1 && w.part <= KERN_SELECT_PART_MOST &&
-                         w.least >= KERN_SELECT_ALWAYS && w.least <= KERN_SELECT_LEAST_MOST;
-    if (memcmp(w.magic, way_magic, sizeof way_magic) != 0 || !(chooses || (!w.part && !w.least)))
-        return err_set(err, INGLE_FORMAT,
-                       "damaged: %zu bytes say in no known way how it was computed", n);
-    *select = (struct kern_select){w.part, w.least};
-    return kv_gaps_read(gaps, (const char *)mark + sizeof w, n - sizeof w, err);
-}
-
 static void scope_of(const void *mark, size_t n, struct kv_scope *out)
 {
-    struct kern_select select;
-    struct kv_gaps *gaps;
+    struct kv_way w;
     struct err err;
-    if (read_way(mark, n, &select, &gaps, &err))
+    if (kv_way_read(&w, mark, n, &err))
         return;
-    out->salt = kv_select_salt(0, &select);
-    out->shorten = kv_gaps_shorten(gaps);
-    kv_gaps_unref(gaps);
+    const struct kv_scope scope = kv_way_scope(&w, 0);
+    out->salt = scope.salt;
+    out->shorten = scope.shorten;
+    kv_gaps_unref(w.gaps);
 }
 
 static struct kv_save_options save_options(const struct runner *r, uint32_t sparse)
@@ -233,24 +203,22 @@ static struct kv_save_options save_options(const struct runner *r, uint32_t spar
 
 ingle_status session_save(const struct session *s, const char *path, struct err *err)
 {
-    struct kv_save_options o = save_options(s->r, s->scope.sparse);
-    const struct kv_select_text select = kv_select_name(&s->select);
-    const struct kv_gaps *gaps = session_gaps(s);
-    struct way w = {.part = select.at[0] ? s->select.part : 0,
-                    .least = select.at[0] ? s->select.least : 0};
+    const struct kv_way way = session_way(s);
+    const struct kv_name select = kv_select_name(&way.select);
+    const size_t n = kv_way_bytes(&way);
+    struct kv_save_options o = save_options(s->r, way.sparse);
     char more[40];
-    memcpy(w.magic, way_magic, sizeof w.magic);
-    snprintf(more, sizeof more, "%s%s%s", select.at[0] ? "+" : "", select.at, gaps ? "+skip" : "");
+    snprintf(more, sizeof more, "%s%s%s", select.at[0] ? "+" : "", select.at,
+             way.gaps ? "+skip" : "");
     o.more = more;
-    o.salt = kv_select_salt(0, &s->select);
+    o.salt = kv_select_salt(0, &way.select);
     o.shorten = s->scope.shorten;
-    const size_t n = select.at[0] || gaps ? sizeof w + kv_gaps_bytes(gaps) : 0;
-    char *mark = mem_alloc(n + sizeof w);
+    char *mark = mem_alloc(n + 1);
     if (!mark)
         return err_set(err, INGLE_NOMEM,
                        "no memory for %zu bytes that say how a session was computed", n);
-    memcpy(mark, &w, sizeof w);
-    kv_gaps_write(gaps, mark + sizeof w);
+    if (n)
+        kv_way_write(&way, mark);
     session_deferred_observe(s->r, &s, 1);
     int32_t *key = NULL; /* others may look at the session meanwhile */
     ingle_status st = INGLE_OK;
@@ -265,18 +233,19 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
     return st;
 }
 
-/* How the session of a file was computed, if it can go on so.  *gaps is a reference. */
+/* How the session of a file was computed, if it can go on so.  *way has a reference to gaps. */
 static ingle_status check_way(const struct runner *r, const struct kv_load *l, const char *path,
-                              struct kern_select *select, struct kv_gaps **gaps, struct err *err)
+                              struct kv_way *way, struct err *err)
 {
     size_t n_mark;
     int64_t n;
     const void *mark = kv_load_mark(l, &n_mark);
     (void)kv_load_tokens(l, &n);
-    ingle_status st = read_way(mark, n_mark, select, gaps, err);
+    ingle_status st = kv_way_read(way, mark, n_mark, err);
     if (st)
         return err_prefix(err, "%s", path);
-    const int64_t skipped = kv_gaps_skipped(*gaps), most = num_max(r->info.n_ctx, r->n_ctx),
+    const struct kern_select *select = &way->select;
+    const int64_t skipped = kv_gaps_skipped(way->gaps), most = num_max(r->info.n_ctx, r->n_ctx),
                   read = select->part ? kern_select_budget(select, r->n_ctx - 1) : 0;
     if (select->part && !r->select.part)
         st = err_set(err, INGLE_UNSUP, "%s: of other settings: '%s'", path,
@@ -287,9 +256,9 @@ static ingle_status check_way(const struct runner *r, const struct kv_load *l, c
                      "disk there is room for %lld",
                      path, kv_select_name(select).at, (long long)read,
                      (long long)session_select_room(r));
-    else if (*gaps && kv_gaps_refuse(&r->spec))
+    else if (way->gaps && session_way_refuses(r, KV_WAY_GAPS))
         st = err_set(err, INGLE_UNSUP, "%s: its prompt was shortened: %s", path,
-                     kv_gaps_refuse(&r->spec));
+                     session_way_refuses(r, KV_WAY_GAPS));
     else if (n > most - skipped)
         st = err_set(
             err, INGLE_LIMIT,
@@ -297,23 +266,22 @@ static ingle_status check_way(const struct runner *r, const struct kv_load *l, c
             path, (long long)(n + skipped), (long long)skipped, (long long)most);
     if (!st)
         return INGLE_OK;
-    kv_gaps_unref(*gaps);
-    *gaps = NULL;
+    kv_gaps_unref(way->gaps);
+    way->gaps = NULL;
     return st;
 }
 
 ingle_status session_load_begin(const struct session *s, const char *path, struct kv_load **out,
                                 struct err *err)
 {
-    const struct kv_save_options o = save_options(s->r, s->scope.sparse);
+    const struct kv_save_options o = save_options(s->r, s->way.sparse);
     int64_t n;
     ingle_status st = kv_load_begin(out, &s->r->spec, s->r->n_ctx, path, &o, err);
     if (st)
         return st;
-    struct kern_select select;
-    struct kv_gaps *gaps;
-    st = check_way(s->r, *out, path, &select, &gaps, err);
-    kv_gaps_unref(gaps);
+    struct kv_way way;
+    st = check_way(s->r, *out, path, &way, err);
+    kv_gaps_unref(way.gaps);
     const int32_t *token = kv_load_tokens(*out, &n);
     int64_t n_media;
     const struct kv_media_span *media = kv_load_spans(*out, &n_media);
@@ -342,8 +310,7 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
                               struct err *err)
 {
     struct kv_timeline *t = NULL;
-    struct kv_gaps *gaps = NULL;
-    struct kern_select select;
+    struct kv_way way = {0};
     int32_t *token = NULL;
     int64_t n;
     const int32_t *from = kv_load_tokens(l, &n);
@@ -354,12 +321,12 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
                 !(key = mem_calloc((size_t)n + 1, sizeof *key))))
         st = err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)n);
     if (!st)
-        st = check_way(s->r, l, "file", &select, &gaps, err);
+        st = check_way(s->r, l, "file", &way, err);
     struct soft *own = NULL;
     int64_t n_soft;
     const struct kv_media_span *media = kv_load_spans(l, &n_soft);
     if (!st && (st = session_soft_named(s->r, media, n_soft, &own, err)))
-        kv_gaps_unref(gaps);
+        kv_gaps_unref(way.gaps);
     if (st) {
         mem_free(token);
         mem_free(key);
@@ -371,10 +338,11 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     for (int64_t i = 0; i < n_soft; i++)
         for (int64_t k = 0; k < media[i].n; k++)
             token[media[i].start + k] = media[i].token;
-    const uint32_t sparse = kv_load_sparse(l);
+    const struct kv_way was = s->way;
+    way.sparse = kv_load_sparse(l);
     kv_load_end(l, t);
-    if (sparse || kv_sparse_at(s->scope.sparse, kv_timeline_length(t)))
-        session_use_sparse(s, sparse);
+    if (!way.sparse && !kv_sparse_at(was.sparse, kv_timeline_length(t)))
+        way.sparse = was.sparse;
     session_restore_drop(s);
     kv_timeline_free(s->timeline);
     mem_free(s->token);
@@ -386,10 +354,10 @@ ingle_status session_load_end(struct session *s, struct kv_load *l, ingle_status
     s->n_keys = 0;
     s->cap_keys = (size_t)n + 1;
     s->timeline = t;
-    if (kv_select_salt(0, &s->select) != kv_select_salt(0, &select))
-        session_use_select(s, &select);
-    session_use_gaps(s, gaps);
-    kv_gaps_unref(gaps);
+    if (kv_select_of(&was.select) == kv_select_of(&way.select))
+        way.select = was.select;
+    session_use_way(s, &way);
+    kv_gaps_unref(way.gaps);
     session_drafter_restored(s->r, t, "file");
     s->token = token;
     s->soft = own;

@@ -114,11 +114,9 @@ struct session {
     /* whose remembered prefixes it may use; scope.salt has select in it, too */
     uint64_t salt;
     struct kv_scope scope;       /* for those, and how its prompts are computed, */
-    struct kern_sparse sparse;         /* ... the same for kernels, */
-    struct kern_sparse_seen seen;   /* ... and what that did since somebody took it */
-    /* how rows that are no prompt's choose pages; part 0: they see all */
-    struct kern_select select;
-    struct kern_select_seen selected; /* what that did since somebody took it */
+    struct kv_way way;           /* ... (its gaps are the timeline's), */
+    struct kern_sparse sparse;   /* ... the same for kernels, */
+    struct session_seen seen;    /* ... and what that did since somebody took it */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
     struct session_borders border; /* ... and here, from the next one on */
     int next_border;
@@ -129,11 +127,8 @@ struct session {
     struct deferred *deferred;
 };
 
-/* Says what session_set_sparse() says, of a session whose tokens are computed so. */
-void session_use_sparse(struct session *s, uint32_t sparse);
-/* The same of gaps, and of how pages are chosen. */
-void session_use_gaps(struct session *s, struct kv_gaps *gaps);
-void session_use_select(struct session *s, const struct kern_select *select);
+/* Says what session_set_way() says, of a session whose tokens are computed so. */
+void session_use_way(struct session *s, const struct kv_way *w);
 /* Takes the timeline, which has the positions of have, back to at most `keep` computed ones that
  * equal want[0, keep): from what the session has or from the tree, whichever keeps more.  Both have
  * keys; the session's media are those of want. */

@@ -13,7 +13,7 @@ ingle_status session_create(struct session **out, struct runner *r, struct err *
         return err_set(err, INGLE_NOMEM, "no memory for a session");
     s->r = r;
     s->prompt_end = -1;
-    session_use_select(s, &r->select);
+    session_use_way(s, &(struct kv_way){.select = r->select});
     ingle_status status = kv_timeline_create(&s->timeline, r->pool, r->n_ctx, err);
     if (!status)
         status = session_deferred_create(s, err);
@@ -48,7 +48,7 @@ void session_set_salt(struct session *s, uint64_t salt)
     session_soft_cut(s, 0);
     s->n_tokens = 0;
     s->salt = salt;
-    s->scope.salt = kv_select_salt(salt, &s->select);
+    s->scope.salt = kv_select_salt(salt, &s->way.select);
 }
 
 /* Its first `same` positions stay at most, as they were. */
@@ -63,93 +63,42 @@ static void keep_same(struct session *s, int64_t same)
     session_deferred_cut(s, session_length(s));
 }
 
-void session_set_gaps(struct session *s, struct kv_gaps *gaps)
+void session_set_way(struct session *s, const struct kv_way *w)
 {
-    const int64_t same = kv_gaps_same(kv_timeline_gaps(s->timeline), gaps);
-    if (same == INT64_MAX)
-        return;
-    keep_same(s, same);
-    session_use_gaps(s, gaps);
+    const struct kv_way was = session_way(s);
+    BUG_IF(w->select.part && !s->r->select.part);
+    const int64_t same = kv_way_same(&was, w);
+    if (same != INT64_MAX)
+        keep_same(s, same);
+    session_use_way(s, w);
 }
 
-void session_use_gaps(struct session *s, struct kv_gaps *gaps)
+void session_use_way(struct session *s, const struct kv_way *w)
 {
-    kv_timeline_set_gaps(s->timeline, gaps);
-    s->scope.shorten = kv_gaps_shorten(gaps);
+    s->way = *w;
+    s->scope = kv_way_scope(w, s->salt);
+    s->sparse = (struct kern_sparse){.eps = w->sparse ? kv_sparse_bits(w->sparse) : 0,
+                                     .from = kv_sparse_from(w->sparse)};
+    if (s->timeline)
+        kv_timeline_set_gaps(s->timeline, w->gaps);
 }
 
-const struct kv_gaps *session_gaps(const struct session *s)
+struct kv_way session_way(const struct session *s)
 {
-    return kv_timeline_gaps(s->timeline);
+    struct kv_way w = s->way;
+    w.gaps = kv_timeline_gaps(s->timeline);
+    return w;
 }
 
-const char *session_gaps_refuses(const struct runner *r)
+const char *session_way_refuses(const struct runner *r, enum kv_way_kind kind)
 {
-    return kv_gaps_refuse(&r->spec);
+    return family_way_refuses(kind, r->device, &r->spec);
 }
 
-void session_set_sparse(struct session *s, uint32_t sparse)
+struct session_seen session_take_seen(struct session *s)
 {
-    if (s->scope.sparse == sparse)
-        return;
-    keep_same(s, kv_sparse_same(s->scope.sparse, sparse));
-    session_use_sparse(s, sparse);
-}
-
-void session_use_sparse(struct session *s, uint32_t sparse)
-{
-    s->scope.sparse = sparse;
-    s->sparse = (struct kern_sparse){.eps = sparse ? kv_sparse_bits(sparse) : 0,
-                                     .from = kv_sparse_from(sparse)};
-}
-
-const char *session_sparse_refuses(const struct runner *r)
-{
-    return family_sparse_refuses(r->device, &r->spec);
-}
-
-uint32_t session_sparse(const struct session *s)
-{
-    return s->scope.sparse;
-}
-
-struct kern_sparse_seen session_sparse_take(struct session *s)
-{
-    const struct kern_sparse_seen seen = s->seen;
-    s->seen = (struct kern_sparse_seen){0};
-    return seen;
-}
-
-const char *session_select_refuses(const struct runner *r)
-{
-    return family_select_refuses(r->device, &r->spec);
-}
-
-void session_set_select(struct session *s, const struct kern_select *select)
-{
-    if (s->select.part == select->part && s->select.least == select->least)
-        return;
-    BUG_IF(select->part && !s->r->select.part);
-    keep_same(s, kv_select_salt(0, &s->select) == kv_select_salt(0, select) ? INT64_MAX : 0);
-    session_use_select(s, select);
-}
-
-void session_use_select(struct session *s, const struct kern_select *select)
-{
-    s->select = *select;
-    s->scope.select = kv_select_of(select);
-    s->scope.salt = kv_select_salt(s->salt, select);
-}
-
-struct kern_select session_select(const struct session *s)
-{
-    return s->select;
-}
-
-struct kern_select_seen session_select_take(struct session *s)
-{
-    const struct kern_select_seen seen = s->selected;
-    s->selected = (struct kern_select_seen){0};
+    const struct session_seen seen = s->seen;
+    s->seen = (struct session_seen){0};
     return seen;
 }
 
@@ -185,7 +134,7 @@ static ingle_status check_tokens(const struct session *s, const int32_t *tokens,
     if (n > s->r->n_ctx - before)
         return err_set(err, INGLE_LIMIT, "%lld tokens exceed the context of %lld",
                        (long long)(before + n), (long long)s->r->n_ctx);
-    const int64_t skipped = kv_gaps_skipped(session_gaps(s)),
+    const int64_t skipped = kv_gaps_skipped(kv_timeline_gaps(s->timeline)),
                   most = num_max(s->r->info.n_ctx, s->r->n_ctx);
     if (n > most - skipped - before)
         return err_set(
@@ -240,7 +189,7 @@ static void tell_disk(struct session *s, int64_t n)
     s->told_disk = bytes;
     session_runner_disk_count(s->r, &disk);
     const bool large = bytes >> 30;
-    const double part = s->select.part ? (double)kern_select_budget(&s->select, n - 1) /
+    const double part = s->way.select.part ? (double)kern_select_budget(&s->way.select, n - 1) /
                                              (double)num_div_up(n, KV_PAGE)
                                        : 1.0;
     const double seconds = disk.rate > 0 ? (double)bytes * part / disk.rate : 0.0;
@@ -477,9 +426,8 @@ ingle_status session_fork(struct session *dst, const struct session *src, struct
     dst->border = src->border;
     dst->next_border = src->next_border;
     dst->salt = src->salt;
-    dst->scope = src->scope;
-    dst->select = src->select;
-    session_use_sparse(dst, src->scope.sparse);
+    const struct kv_way way = session_way(src);
+    session_use_way(dst, &way);
     return INGLE_OK;
 }
 
@@ -577,7 +525,7 @@ ingle_status session_remember(struct session *s, struct err *err)
 /* Whether its next tokens are a prompt's and computed as such. */
 static bool is_prompt(const struct session *s)
 {
-    return (device_numerics(s->r->device) == DEVICE_FAST || s->scope.sparse || s->select.part) &&
+    return (device_numerics(s->r->device) == DEVICE_FAST || s->way.sparse || s->way.select.part) &&
            session_length(s) < s->prompt_end;
 }
 
@@ -654,7 +602,7 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
             continue;
         tell_disk(w->s, session_length(w->s) + take);
         const bool sparse =
-            prompts && kv_sparse_at(w->s->scope.sparse, session_length(w->s) + take);
+            prompts && kv_sparse_at(w->s->way.sparse, session_length(w->s) + take);
         struct family_span *span = &l->span[b->n_spans];
         *span = (struct family_span){.timeline = w->s->timeline,
                                      .token = w->s->token + session_length(w->s),
@@ -663,9 +611,11 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
                                      .want = w->want,
                                      .prompt = prompts,
                                      .sparse = sparse ? &w->s->sparse : NULL,
-                                     .seen = sparse ? &w->s->seen : NULL,
-                                     .select = w->s->select.part && !prompts ? &w->s->select : NULL,
-                                     .selected = &w->s->selected};
+                                     .seen = sparse ? &w->s->seen.sparse : NULL,
+                                     .select = w->s->way.select.part && !prompts
+                                                   ? &w->s->way.select
+                                                   : NULL,
+                                     .selected = &w->s->seen.select};
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
         if (alone)

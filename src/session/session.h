@@ -153,36 +153,23 @@ MUST_CHECK ingle_status session_create(struct session **out, struct runner *r, s
 void session_free(struct session *s);
 /* Sessions of different salts share no prefix (kv/kv.h); the session is empty after a change. */
 void session_set_salt(struct session *s, uint64_t salt);
-/* How rows of its prompts are computed from now on (sparse: as in struct kv_scope).  What is
- * computed stays as far as it is the same either way; the rest waits again. */
-void session_set_sparse(struct session *s, uint32_t sparse);
-uint32_t session_sparse(const struct session *s);
-/* Where its tokens stand from now on (kv/kv.h; NULL: one behind the other), which keeps its
- * prefixes apart from others.  What is computed stays as far as it is the same either way; the rest
- * waits again.  It takes a reference. */
-void session_set_gaps(struct session *s, struct kv_gaps *gaps);
-const struct kv_gaps *session_gaps(const struct session *s);
-/* NULL: sessions can have gaps; else why they cannot. */
-const char *session_gaps_refuses(const struct runner *r);
-/* NULL: the model and the device can; else why they compute with all, whatever was set
- * (family_sparse_refuses()). */
-const char *session_sparse_refuses(const struct runner *r);
+/* How its rows are computed from now on (kv/way.h), which keeps its prefixes apart from others.
+ * Pages are selected as the runner's options say in the beginning, without whose choice none can
+ * be.  What is computed stays as far as it is the same either way; the rest waits again.  It takes
+ * a reference to gaps. */
+void session_set_way(struct session *s, const struct kv_way *w);
+struct kv_way session_way(const struct session *s); /* gaps: borrowed */
+/* family_way_refuses() */
+const char *session_way_refuses(const struct runner *r, enum kv_way_kind kind);
 /* What that did in its steps since the last call of this. */
-struct kern_sparse_seen session_sparse_take(struct session *s);
-
-/* NULL: rows of answers can choose pages; else why they see all, whatever was set
- * (family_select_refuses()). */
-const char *session_select_refuses(const struct runner *r);
-/* How rows of its answers choose pages from now on (part 0: they see all); as the runner's options
- * say in the beginning, without whose choice none can.  The session is empty after a change that
- * changes bits. */
-void session_set_select(struct session *s, const struct kern_select *select);
-struct kern_select session_select(const struct session *s);
+struct session_seen {
+    struct kern_sparse_seen sparse;
+    struct kern_select_seen select;
+};
+struct session_seen session_take_seen(struct session *s);
 /* Pages that a row of the longest context may choose, at most: with a disk, those that there is
  * room for. */
 int64_t session_select_room(const struct runner *r);
-/* What that did in its steps since the last call of this. */
-struct kern_select_seen session_select_take(struct session *s);
 
 /* Where the first `kept` tokens came from; the parts add up.  matched: tokens that a known
  * prefix shares with these; given_up: more than that were remembered lately, so many, and
@@ -257,7 +244,7 @@ void session_set_borders(struct session *s, const struct session_borders *b);
  * the session has n tokens; 0: none, or there is no room for it. */
 int64_t session_border_before(const struct session *s, int64_t n);
 /* Tokens before n are a prompt's, as all of a session_sync() are: fast numerics and
- * session_set_sparse() compute them otherwise. */
+ * session_set_way() compute them otherwise. */
 void session_prompt(struct session *s, int64_t n);
 /* Adds tokens behind what is there, pending. */
 MUST_CHECK ingle_status session_append(struct session *s, const int32_t *tokens, int64_t n,

@@ -291,8 +291,7 @@ static struct asked *make_request(const struct talk *t, const struct turn *u)
                                           .n_top = N_TOP,
                                           .grammar = t->grammar < 0 ? NULL : c.grammar[t->grammar],
                                           .user = t->user,
-                                          .sparse = t->sparse,
-                                          .kv_select = t->select,
+                                          .way = {t->sparse, t->select},
                                           .position = u->position,
                                           .begin = on_begin,
                                           .progress = on_progress,
@@ -362,7 +361,7 @@ static void learn_turn(struct place *p, struct talk *t, struct turn *u)
     struct asked *a = make_request(t, u);
     a->o.anew = true;
     if (strcmp(t->select, "off") == 0)
-        a->o.kv_select = NULL;
+        a->o.way[INGLE_WAY_SELECT] = NULL;
     submit(p, a);
     wait_done(a);
     for (int i = 0; i < t->n_answers; i++) {
@@ -573,11 +572,11 @@ static void vary(struct asked *a, const struct run *r)
     }
     a->o.priority = (int)between(-2, 2);
     a->o.anew = chance(8);
-    if (!r->o.kv_select || strcmp(r->o.kv_select, "1/1") == 0 ? strcmp(a->o.kv_select, "off") == 0
-                                                              : false)
-        a->o.kv_select = chance(2) ? NULL : r->o.kv_select ? "off" : NULL;
-    if (!r->o.sparse && strcmp(a->o.sparse, "off") == 0)
-        a->o.sparse = chance(2) ? NULL : "off";
+    const bool select_off = strcmp(a->o.way[INGLE_WAY_SELECT], "off") == 0;
+    if ((!r->o.kv_select || strcmp(r->o.kv_select, "1/1") == 0) && select_off)
+        a->o.way[INGLE_WAY_SELECT] = chance(2) ? NULL : r->o.kv_select ? "off" : NULL;
+    if (!r->o.sparse && strcmp(a->o.way[INGLE_WAY_SPARSE], "off") == 0)
+        a->o.way[INGLE_WAY_SPARSE] = chance(2) ? NULL : "off";
     a->hold_after = chance(6) ? between(1, 10) : 0;
     a->hold_prompt = chance(10);
 }
@@ -601,7 +600,8 @@ static void ask_all(struct place *p, const struct run *r, int turn)
     for (int i = 0; i < n; i++)
         about("      %lld tokens, select %s, sparse %s, draft max %lld min %lld tree %lld method "
               "%s, anew %d, priority %d, hold %lld, cancel %lld%s\n",
-              (long long)a[i]->o.n_prompt, or_not(a[i]->o.kv_select), or_not(a[i]->o.sparse),
+              (long long)a[i]->o.n_prompt, or_not(a[i]->o.way[INGLE_WAY_SELECT]),
+              or_not(a[i]->o.way[INGLE_WAY_SPARSE]),
               (long long)a[i]->o.draft_max, (long long)a[i]->o.draft_min,
               (long long)a[i]->o.draft_tree, or_not(a[i]->o.draft_method), a[i]->o.anew,
               a[i]->o.priority, (long long)a[i]->hold_after, (long long)a[i]->cancel_after,
@@ -649,9 +649,9 @@ static void set_ways(struct ingle_session *s, const struct run *r, const struct 
                      const struct turn *u)
 {
     ingle_session_set_user(s, t->user);
-    must(ingle_session_set_sparse(s, t->sparse, &error));
+    must(ingle_session_set_way(s, INGLE_WAY_SPARSE, t->sparse, &error));
     if (r->o.kv_select)
-        must(ingle_session_set_select(s, t->select, &error));
+        must(ingle_session_set_way(s, INGLE_WAY_SELECT, t->select, &error));
     if (u->position)
         must(ingle_session_set_positions(s, u->position, u->n, &error));
 }

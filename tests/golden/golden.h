@@ -60,6 +60,26 @@ struct golden_model {
             fail_msg("%s", e.msg); \
     } while (0)
 
+/* One kind of the way in which a session's rows are computed; the others stay. */
+static inline void golden_set_sparse(struct session *s, uint32_t sparse)
+{
+    struct kv_way way = session_way(s);
+    way.sparse = sparse;
+    session_set_way(s, &way);
+}
+static inline void golden_set_select(struct session *s, const struct kern_select *select)
+{
+    struct kv_way way = session_way(s);
+    way.select = *select;
+    session_set_way(s, &way);
+}
+static inline void golden_set_gaps(struct session *s, struct kv_gaps *gaps)
+{
+    struct kv_way way = session_way(s);
+    way.gaps = gaps;
+    session_set_way(s, &way);
+}
+
 /* Called with each device that golden_open() makes, before anything else; NULL: nothing is. */
 extern void (*golden_device_made)(struct device *d);
 /* Called with each model whose matrices are bound, before they are loaded; NULL: nothing is. */

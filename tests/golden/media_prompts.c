@@ -165,7 +165,7 @@ static void open_session(struct world *w, struct session **s)
 {
     struct err e;
     GOLDEN_OK(session_create(s, w->g.runner, &e));
-    session_set_sparse(*s, w->sparse);
+    golden_set_sparse(*s, w->sparse);
 }
 
 static float *fresh(struct world *w, const struct media_prompt *p, uint32_t *rng)

@@ -104,7 +104,7 @@ static void play(struct golden_model *g, int model, const int32_t *tokens, struc
     GOLDEN_OK(session_create(&b, g->runner, &e));
     GOLDEN_OK(session_create(&c, g->runner, &e));
     if (models[model].sparse)
-        session_set_sparse(a, kv_sparse_of(3, 256));
+        golden_set_sparse(a, kv_sparse_of(3, 256));
     GOLDEN_OK(session_sync(a, tokens, n, NULL, &e));
     finish(a, r);
     for (int i = 0; i < 6; i++) { /* an answer */

@@ -114,7 +114,7 @@ static void checked(void **state)
         float *out = room(&w);
         answer(&w, s, 1, out);
         if (i) {
-            const struct kern_select_seen seen = session_select_take(s);
+            const struct kern_select_seen seen = session_take_seen(s).select;
             const uint64_t pages = (uint64_t)n / KV_PAGE + 1,
                            budget = (uint64_t)kern_select_budget(&quarter, n);
             assert_memory_equal(out, exact, (size_t)w.width * sizeof *out);
@@ -175,7 +175,7 @@ static void each_its_own(void **state)
                 struct session_reuse reuse;
                 const float *logits;
                 GOLDEN_OK(session_create(&s[i], w.g.runner, &e));
-                session_set_select(s[i], &way[i]);
+                golden_set_select(s[i], &way[i]);
                 GOLDEN_OK(session_sync(s[i], w.tokens, w.n, &reuse, &e));
                 assert_int_equal(reuse.kept > 0, i == 3); /* of session 1, which has its bits */
                 GOLDEN_OK(session_finish(s[i], &logits, NULL, &e));
@@ -194,8 +194,8 @@ static void each_its_own(void **state)
             struct session *fork;
             GOLDEN_OK(session_create(&fork, w.g.runner, &e));
             GOLDEN_OK(session_fork(fork, s[2], &e));
-            assert_true(session_select(fork).part == 8 && session_length(fork) == w.n + ANSWER);
-            session_set_select(fork, &way[0]);
+            assert_true(session_way(fork).select.part == 8 && session_length(fork) == w.n + ANSWER);
+            golden_set_select(fork, &way[0]);
             assert_int_equal(session_length(fork), 0);
             session_free(fork);
             for (int i = 0; i < N_WAYS; i++)
@@ -231,7 +231,7 @@ static void files_say_how(void **state)
             got = room(&w);
             const float *logits;
             GOLDEN_OK(session_create(&s, w.g.runner, &e));
-            session_set_select(s, &eighth);
+            golden_set_select(s, &eighth);
             GOLDEN_OK(session_sync(s, w.tokens, w.n, NULL, &e));
             GOLDEN_OK(session_finish(s, &logits, NULL, &e));
             GOLDEN_OK(session_save(s, path, &e));
@@ -241,7 +241,7 @@ static void files_say_how(void **state)
             const ingle_status st = session_load(s, path, &e);
             assert_int_equal(st, i < 3 ? INGLE_OK : INGLE_UNSUP);
             if (i < 3) {
-                assert_int_equal(session_select(s).part, 8);
+                assert_int_equal(session_way(s).select.part, 8);
                 answer(&w, s, 1, got);
                 assert_int_equal(rows_that_differ(&w, got, want), 0);
             } else {

@@ -76,7 +76,7 @@ static struct session *open_session(const struct bench *b, struct runner *r, con
     struct session *s;
     struct session_reuse reuse;
     GOLDEN_OK(session_create(&s, r, &e));
-    session_set_gaps(s, b->gaps);
+    golden_set_gaps(s, b->gaps);
     if (n)
         GOLDEN_OK(session_sync(s, tokens, n, &reuse, &e));
     return s;

@@ -26,7 +26,7 @@ static void set_positions(struct session *s, const int32_t *position, int64_t n)
     struct err e;
     struct kv_gaps *gaps;
     GOLDEN_OK(kv_gaps_create(&gaps, position, n, &e));
-    session_set_gaps(s, gaps);
+    golden_set_gaps(s, gaps);
     kv_gaps_unref(gaps);
 }
 
@@ -197,7 +197,7 @@ static void rewinds_forks_and_more_tokens(void **state)
     GOLDEN_OK(session_fork(fork, s, &e));
     GOLDEN_OK(session_append(fork, w.token + N, MORE, &e)); /* an answer, and a turn behind it */
     assert_int_equal(finish(&g, fork), w.more);
-    assert_true(session_gaps(fork) == session_gaps(s));
+    assert_true(session_way(fork).gaps == session_way(s).gaps);
     set_positions(fork, NULL, 0);
     assert_int_equal(run(&g, fork, N, NULL), w.plain);
     assert_int_equal(run(&g, s, N + MORE, NULL), w.more);
@@ -279,7 +279,7 @@ static void files_have_positions(void **state)
             GOLDEN_OK(session_load(s, path, &e));
             assert_int_equal(session_length(s), N);
             for (int i = 0; i < N; i++)
-                assert_int_equal(kv_gaps_position(session_gaps(s), i), w.position[i]);
+                assert_int_equal(kv_gaps_position(session_way(s).gaps, i), w.position[i]);
             GOLDEN_OK(session_remember(s, &e));
             GOLDEN_OK(session_save(s, path, &e)); /* as it was */
             GOLDEN_OK(session_append(s, w.token + N, MORE, &e));
@@ -401,15 +401,15 @@ static void what_cannot_be_is_refused(void **state)
     assert_int_equal(kv_gaps_create(&gaps, twice, 3, &e), INGLE_ARG);
     assert_string_equal(e.msg, "position 2 is 4, expected 5 or more");
     golden_open(&g, dense, &(struct golden_options){.kv = "full=f32v,sliding=f32", .n_ctx = 512});
-    assert_string_equal(session_gaps_refuses(g.runner),
+    assert_string_equal(session_way_refuses(g.runner, KV_WAY_GAPS),
                         "its keys are made of values by their place in a page");
     golden_close(&g);
     golden_open(&g, v4, &(struct golden_options){.n_ctx = 512});
-    assert_string_equal(session_gaps_refuses(g.runner),
+    assert_string_equal(session_way_refuses(g.runner, KV_WAY_GAPS),
                         "rows of its cache stand for several tokens next to each other");
     golden_close(&g);
     golden_open(&g, dense, &(struct golden_options){.n_ctx = 512});
-    assert_null(session_gaps_refuses(g.runner));
+    assert_null(session_way_refuses(g.runner, KV_WAY_GAPS));
     GOLDEN_OK(session_create(&s, g.runner, &e));
     set_positions(s, far, 2);
     assert_int_equal(session_sync(s, w.token, 2, NULL, &e), INGLE_LIMIT);

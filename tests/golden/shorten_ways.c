@@ -69,7 +69,7 @@ static void set_positions(struct session *s, bool gaps)
     struct kv_gaps *g = NULL;
     if (gaps)
         GOLDEN_OK(kv_gaps_create(&g, w.position, w.n, &e));
-    session_set_gaps(s, g);
+    golden_set_gaps(s, g);
     kv_gaps_unref(g);
 }
 
@@ -87,7 +87,7 @@ static struct session *open_session(struct golden_model *g, int k, bool gaps)
     GOLDEN_OK(session_create(&s, g->runner, &e));
     set_positions(s, gaps);
     if (world[k].sparse)
-        session_set_sparse(s, kv_sparse_of(3, FROM));
+        golden_set_sparse(s, kv_sparse_of(3, FROM));
     return s;
 }
 
@@ -283,9 +283,9 @@ static float *rows_of(const char *model, const struct golden_options *o, uint32_
     golden_open(&g, path, o);
     GOLDEN_OK(session_create(&s, g.runner, &e));
     GOLDEN_OK(kv_gaps_create(&gaps, position, n, &e));
-    session_set_gaps(s, gaps);
+    golden_set_gaps(s, gaps);
     kv_gaps_unref(gaps);
-    session_set_sparse(s, sparse);
+    golden_set_sparse(s, sparse);
     session_prompt(s, n_prompt);
     float *got = golden_logits(&g, s, token, n, 0, NULL);
     session_free(s);

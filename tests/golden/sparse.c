@@ -34,11 +34,11 @@ static float *logits_of(struct golden_model *g, const int32_t *tokens, int64_t c
     struct err e;
     struct session *s;
     GOLDEN_OK(session_create(&s, g->runner, &e));
-    session_set_sparse(s, sparse ? kv_sparse_of(sparse->eps, sparse->from) : 0);
+    golden_set_sparse(s, sparse ? kv_sparse_of(sparse->eps, sparse->from) : 0);
     session_prompt(s, N);
     float *logits = golden_logits(g, s, tokens, N, chunk, NULL);
     if (seen)
-        *seen = session_sparse_take(s);
+        *seen = session_take_seen(s).sparse;
     session_free(s);
     return logits;
 }
@@ -59,7 +59,7 @@ static void any_cut_and_threads(void **state)
         struct golden_model g;
         struct kern_sparse_seen seen;
         open_nano(&g, ways[i].threads);
-        const char *why = session_sparse_refuses(g.runner);
+        const char *why = session_way_refuses(g.runner, KV_WAY_SPARSE);
         float *got = logits_of(&g, tokens, ways[i].chunk, &sparse, &seen);
         if (!i) {
             float *all = logits_of(&g, tokens, 0, NULL, NULL);
@@ -103,7 +103,7 @@ static void forked_beside_others(void **state)
           *all = logits_of(&g, tokens, 0, NULL, NULL);
     for (int i = 0; i < 3; i++)
         GOLDEN_OK(session_create(&s[i], g.runner, &e));
-    session_set_sparse(s[0], kv_sparse_of(sparse.eps, sparse.from));
+    golden_set_sparse(s[0], kv_sparse_of(sparse.eps, sparse.from));
     session_prompt(s[0], N);
     mem_free(golden_logits(&g, s[0], tokens, 800, 0, NULL));
     GOLDEN_OK(session_fork(s[1], s[0], &e));

@@ -83,7 +83,9 @@ static void draw(struct place *p, int32_t text[N_DRAWN], struct ingle_reuse *reu
         for (int64_t i = 0; i < k; i++)
             text[n + i] = token[i].id;
     }
-    ingle_session_select(s, out);
+    struct ingle_way_use use;
+    ingle_session_way_use(s, &use);
+    *out = use.select;
     ingle_sampler_close(sampler);
     ingle_session_close(s);
 }
@@ -218,9 +220,10 @@ static void by_a_scheduler(void **state)
         pthread_cond_wait(&e.news, &e.lock);
     pthread_mutex_unlock(&e.lock);
     ingle_scheduler_status(sched, &now, NULL, 0);
-    assert_true(e.usage.n_generated > 1 && e.usage.select.pages_seen > e.usage.select.pages_read &&
-                e.usage.select.pairs > 0);
-    assert_memory_equal(&now.select, &e.usage.select, sizeof now.select);
+    assert_true(e.usage.n_generated > 1 &&
+                e.usage.way.select.pages_seen > e.usage.way.select.pages_read &&
+                e.usage.way.select.pairs > 0);
+    assert_memory_equal(&now.way, &e.usage.way, sizeof now.way);
     assert_int_equal(p.n_notes, 2);
     ingle_scheduler_close(sched);
     close_place(&p);

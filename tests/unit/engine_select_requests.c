@@ -44,7 +44,7 @@ static void open_engine(struct place *p, struct ingle_engine_options o)
 static struct asked *ask(struct place *p, const char *how, const char *user)
 {
     struct asked *a = make_asked(p, 1, N, SOME);
-    a->o.kv_select = how;
+    a->o.way[INGLE_WAY_SELECT] = how;
     a->o.user = user;
     a->o.ignore_end = true;
     a->o.sampling.temperature = 0;
@@ -61,7 +61,7 @@ static void check(const struct asked *a, int i)
     assert_memory_equal(a->answer[0].id, want[i].id, sizeof want[i].id);
     assert_memory_equal(a->answer[0].logprob, want[i].logprob, sizeof want[i].logprob);
     assert_memory_equal(a->answer[0].top, want[i].top, sizeof want[i].top);
-    assert_int_equal(a->usage.select.pairs > 0, strcmp(way[i], "off") != 0);
+    assert_int_equal(a->usage.way.select.pairs > 0, strcmp(way[i], "off") != 0);
 }
 
 /* Alone; returns where its prompt came from. */
@@ -97,7 +97,8 @@ static int setup(void **state)
 static void saved(void **state)
 {
     (void)state;
-    char path[] = "/tmp/ingle-select-XXXXXX", text[INGLE_SELECT_TEXT];
+    char path[] = "/tmp/ingle-select-XXXXXX";
+    struct ingle_way now;
     uint64_t logits_of[SOME] = {0};
     const int fd = mkstemp(path);
     assert_true(fd >= 0);
@@ -112,7 +113,7 @@ static void saved(void **state)
         int32_t *ids = make_prompt(p.m, 1, 0, N);
         must(ingle_session_open(&s, p.e, &error));
         if (!k) {
-            must(ingle_session_set_select(s, way[0], &error));
+            must(ingle_session_set_way(s, INGLE_WAY_SELECT, way[0], &error));
             must(ingle_session_sync(s, ids, N, NULL, &error));
             must(ingle_session_finish(s, &logits, &error));
             must(ingle_session_append(s, want[0].id, 9, &error));
@@ -123,12 +124,13 @@ static void saved(void **state)
                 must(ingle_session_finish(s, &logits, &error));
                 logits_of[i] = XXH3_64bits(logits, 256 * sizeof *logits);
             }
-            must(ingle_session_set_select(s, "off", &error)); /* nothing of it is the same */
+            /* nothing of it is the same */
+            must(ingle_session_set_way(s, INGLE_WAY_SELECT, "off", &error));
             assert_int_equal(ingle_session_length(s), 0);
         } else {
             assert_int_equal(ingle_session_load(s, path, &error), k == 1 ? INGLE_OK : INGLE_UNSUP);
-            ingle_session_select_text(s, text, sizeof text);
-            assert_string_equal(text, k == 1 ? way[0] : "off");
+            ingle_session_way(s, &now);
+            assert_string_equal(now.text[INGLE_WAY_SELECT], k == 1 ? way[0] : "off");
             assert_int_equal(ingle_session_length(s), k == 1 ? N + 9 : 0);
         }
         for (int64_t i = 9; i < SOME && k == 1; i++) { /* and the answer goes on */
@@ -169,7 +171,7 @@ static void side_by_side(const struct gives_way *g, struct answer *alone_, bool 
     for (int i = 0; i < ASKED; i++) {
         a[i] = make_asked(&p, i, g->n_prompt + i, crowded && i == 3 ? -1 : LONG);
         a[i]->o.ignore_end = true;
-        a[i]->o.kv_select = i == 1 ? NULL : g->how;
+        a[i]->o.way[INGLE_WAY_SELECT] = i == 1 ? NULL : g->how;
         a[i]->o.sampling.logprobs = true;
         a[i]->o.n_top = 1;
         a[i]->o.priority = i == 2;
@@ -221,7 +223,7 @@ static void refuse(struct place *p, const char *how, ingle_status st, const char
     if (!strstr(error.text, words) || strncmp(error.text, "kv_select: '", 12) != 0)
         fail_msg("%s: %s", how, error.text);
     must(ingle_session_open(&s, p->e, &error));
-    assert_int_equal(ingle_session_set_select(s, how, &error), st);
+    assert_int_equal(ingle_session_set_way(s, INGLE_WAY_SELECT, how, &error), st);
     assert_non_null(strstr(error.text, words));
     ingle_session_close(s);
     free_asked(a);
@@ -242,7 +244,7 @@ static void what_cannot_be(void **state)
     open_engine(&p, (struct ingle_engine_options){.kv_select = "off"});
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         refuse(&p, bad[i][0], INGLE_ARG, bad[i][1]);
-        assert_int_equal(ingle_select_check(bad[i][0], &error), INGLE_ARG);
+        assert_int_equal(ingle_way_check(INGLE_WAY_SELECT, bad[i][0], &error), INGLE_ARG);
     }
     refuse(&p, "1/16", INGLE_UNSUP,
            "'1/16' needs 4-bit copies of the keys, and there are none without --kv-select");
@@ -251,16 +253,16 @@ static void what_cannot_be(void **state)
     run(&p, 1, "1/1", NULL); /* all pages */
     assert_true(n_warnings == 0 && n_notes == 0);
     close_place(&p);
-    must(ingle_select_check("on", &error));
-    must(ingle_select_check("1/256,least=65536", &error));
-    must(ingle_select_check(NULL, &error));
+    must(ingle_way_check(INGLE_WAY_SELECT, "on", &error));
+    must(ingle_way_check(INGLE_WAY_SELECT, "1/256,least=65536", &error));
+    must(ingle_way_check(INGLE_WAY_SELECT, NULL, &error));
     /* another arithmetic, which has no such thing: said once */
     open_engine(&p, (struct ingle_engine_options){.numerics = "reference"});
     for (int i = 0; i < 2; i++) {
         struct asked *a = ask(&p, way[0], NULL);
         submit(&p, a);
         wait_done(a);
-        assert_true(a->usage.select.pages_seen == 0 && n_warnings == 1);
+        assert_true(a->usage.way.select.pages_seen == 0 && n_warnings == 1);
         assert_non_null(
             strstr(said, "not used, answers read all keys and values: --numerics reference"));
         free_asked(a);

@@ -73,7 +73,7 @@ static struct ingle_session *session_of(const struct place *p, const char *spars
     struct ingle_session *s;
     must(ingle_session_open(&s, p->e, &error));
     ingle_session_set_user(s, user);
-    must(ingle_session_set_sparse(s, sparse, &error));
+    must(ingle_session_set_way(s, INGLE_WAY_SPARSE, sparse, &error));
     return s;
 }
 
@@ -128,7 +128,9 @@ static uint64_t wanted(const char *sparse, struct ingle_sparse *use)
     open_place(&p, (struct ingle_engine_options){.threads = 1});
     struct ingle_session *s = session_of(&p, sparse, "cold");
     const uint64_t h = run(&p, s, N, NULL);
-    ingle_session_sparse(s, use);
+    struct ingle_way_use all;
+    ingle_session_way_use(s, &all);
+    *use = all.sparse;
     assert_int_equal(p.n_reports, use->pairs > 0);
     ingle_session_close(s);
     close_place(&p);
@@ -236,11 +238,11 @@ static void disk_and_files_keep_them_apart(void **state)
     s = session_of(&p, "off", "other");
     must(ingle_session_load(s, path, &error)); /* it is as the file says */
     assert_int_equal(ingle_session_length(s), N);
-    char text[INGLE_SPARSE_TEXT];
-    ingle_session_sparse_text(s, text, sizeof text);
-    assert_string_equal(text, late);
+    struct ingle_way way;
+    ingle_session_way(s, &way);
+    assert_string_equal(way.text[INGLE_WAY_SPARSE], late);
     /* ... and what is not dense of it waits again */
-    must(ingle_session_set_sparse(s, "off", &error));
+    must(ingle_session_set_way(s, INGLE_WAY_SPARSE, "off", &error));
     assert_true(ingle_session_length(s) <= 256);
     assert_int_equal(run(&p, s, N, NULL), want.dense);
     must(ingle_session_load(s, path, &error));
@@ -306,12 +308,12 @@ static void values_are_checked(void **state)
                                        "on:from=0,eps=1/2",
                                        "on:from=16777216"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        assert_int_equal(ingle_sparse_check(bad[i].how, &error), INGLE_ARG);
+        assert_int_equal(ingle_way_check(INGLE_WAY_SPARSE, bad[i].how, &error), INGLE_ARG);
         if (!strstr(error.text, bad[i].why))
             fail_msg("%s: %s", bad[i].how, error.text);
     }
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
-        must(ingle_sparse_check(good[i], &error));
+        must(ingle_way_check(INGLE_WAY_SPARSE, good[i], &error));
     struct ingle_config *c;
     must(ingle_config_open(&c, &error));
     assert_int_equal(ingle_config_set(c, "run", "sparse", "on:eps=1/3", &error), INGLE_ARG);

@@ -31,8 +31,7 @@ static void put_usage(struct str *out, int64_t n_prompt, int64_t n_cached,
     write_close(out, '}');
     if (r) {
         write_computed(out, &r->usage);
-        write_sparse(out, &r->usage.sparse);
-        write_select(out, &r->usage.select);
+        write_ways(out, &r->usage.way);
         write_pages(out, &r->usage.pages);
     }
     write_close(out, '}');

@@ -134,8 +134,7 @@ static void put_end(struct str *out, const struct answer_result *r)
     write_member_int(out, "eval_duration", ns(u->decode_seconds));
     write_drafted(out, u->n_drafted, u->n_accepted);
     write_computed(out, u);
-    write_sparse(out, &u->sparse);
-    write_select(out, &u->select);
+    write_ways(out, &u->way);
     write_pages(out, &u->pages);
     write_member_texts(out, "warnings", r->info->warnings, r->info->n_warnings);
     write_close(out, '}');

@@ -165,8 +165,7 @@ void openai_put_timings(struct str *out, const struct answer_result *r)
     put_experts(out, &u->experts);
     put_media(out, u);
     write_computed(out, u);
-    write_sparse(out, &u->sparse);
-    write_select(out, &u->select);
+    write_ways(out, &u->way);
     write_pages(out, &u->pages);
     put_reuse(out, r);
     write_close(out, '}');

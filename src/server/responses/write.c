@@ -40,8 +40,7 @@ void responses_put_usage(struct str *out, const struct answer_result *r)
     write_drafted(out, u->n_drafted, u->n_accepted);
     write_close(out, '}');
     write_member_int(out, "total_tokens", u->n_prompt + u->n_generated);
-    write_sparse(out, &u->sparse);
-    write_select(out, &u->select);
+    write_ways(out, &u->way);
     write_pages(out, &u->pages);
     write_close(out, '}');
 }
