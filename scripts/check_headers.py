@@ -7,12 +7,13 @@ WARN = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", "-Iinclude
 X86 = ["-mavx2", "-mfma", "-mf16c", "-mbmi2", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq",
        "-mavx512cd", "-mavx512vnni", "-mavx512vbmi"]
 
+PACKAGES = subprocess.run(["pkg-config", "--cflags", "json-c", "libxxhash", "libutf8proc"],
+                          capture_output=True, text=True, check=True).stdout.split()
+
 
 def alone(header, compiler, std, language):
-    flags = subprocess.run(["pkg-config", "--cflags", "json-c", "libxxhash", "libutf8proc"],
-                           capture_output=True, text=True, check=True).stdout.split()
-    flags += X86 if header.startswith("kern/x86/") else []
-    out = subprocess.run([compiler, f"-std={std}", *WARN, *flags, "-x", language, "-"], cwd=ROOT,
+    flags = X86 if header.startswith("kern/x86/") else []
+    out = subprocess.run([compiler, f"-std={std}", *WARN, *PACKAGES, *flags, "-x", language, "-"], cwd=ROOT,
                          input=f'#include "{header}"\ntypedef int unit_not_empty;\n', capture_output=True, text=True)
     return [f"{header} as {std}: {out.stderr.strip()}"] if out.returncode else []
 

@@ -10,6 +10,12 @@ objects = sorted(build / re.search(r" -o (\S+)", c["command"])[1] for c in comma
                  if re.search(r"\.dir/src/\S+\.o", c["command"]))
 # The same sources, built again for a test; kernels of a card, built for the tests' emulator.
 objects = [obj for obj in objects if "_counted.dir" not in obj.as_posix() and "gpu_emu.dir" not in obj.as_posix()]
+listed = subprocess.run(["nm", "-A", "-g", "--defined-only", *map(str, objects)], capture_output=True, text=True, check=False)
+if listed.returncode:
+    bad += listed.stderr.splitlines()[:3]
+globals_of = {}
+for line in listed.stdout.splitlines():
+    globals_of.setdefault(line[:line.rindex(":")], []).append(line.split()[-1])
 for obj in objects:
     parts = re.sub(r".*\.dir/src/", "", obj.as_posix()).split("/")
     room, file = parts[0], parts[-1].split(".")[0]
@@ -22,9 +28,7 @@ for obj in objects:
         # The rooms of the public interface have one prefix.
         prefixes = ("engine_", "ingle_") if room in ("api", "engine", "run") else (room + "_",)
         exact = {"main"} if room in ("cli", "media") else set()
-    out = subprocess.run(["nm", "-g", "--defined-only", str(obj)], capture_output=True, text=True, check=True)
-    for line in out.stdout.splitlines():
-        name = line.split()[-1]
+    for name in globals_of.get(str(obj), []):
         if name.startswith("__odr_asan") or name in exact or name.startswith(prefixes):
             continue
         bad.append(f"src/{'/'.join(parts)[:-2]}: {name} does not start with {' or '.join(prefixes)}")

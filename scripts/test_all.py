@@ -24,6 +24,7 @@ LONGEST = 3 * 3600  # seconds of one command: nothing waits for ever
 FUZZ_LIMITS = {name: (10, 1000) for name in ("grammar", "schema", "openai", "anthropic", "responses", "http")}  # seconds and MB of an input, sanitizers included: nothing grows
 TAIL = 40  # lines of what a failed one printed, ...
 LINE = 300  # ... and characters of a line
+DEAREST = 12  # test programs of a stage that are named with their seconds
 
 
 def print_end(text):
@@ -123,29 +124,61 @@ def done(tally, name):
     return tally.behind[name].result()
 
 
-def ctest(tally, preset, *more):
-    """Counts each test program of a preset.  One more than processors run at once: many wait for sockets or clocks."""
+def tests_of(preset, *which):
+    """The tests that ctest would run, the dearest first: name, command, folder, environment, limit, status that skips."""
+    out = subprocess.run(["ctest", "--test-dir", f"out/{preset}", *which, "--show-only=json-v1"], cwd=ROOT,
+                         capture_output=True, text=True, check=False)
+    found = []
+    for test in json.loads(out.stdout)["tests"] if out.returncode == 0 else []:
+        has = {p["name"]: p["value"] for p in test["properties"]}
+        env = dict(pair.split("=", 1) for pair in has.get("ENVIRONMENT", []))
+        found.append((has.get("COST", 0), test["name"], test.get("command"), has.get("WORKING_DIRECTORY", ROOT), env,
+                      has.get("TIMEOUT", LONGEST), has.get("SKIP_RETURN_CODE")))
+    return [t[1:] for t in sorted(found, key=lambda t: -t[0])]
+
+
+def run_test(preset, name, command, folder, env, limit, skips):
+    """How it ended: "" is well; seconds of processors; and what it printed."""
+    log = LOGS / preset / f"{name}.log"
+    log.parent.mkdir(exist_ok=True)
+    if not command:
+        log.write_text("")
+        return name, "not built", 0.0, log
+    late = threading.Event()
+    with log.open("w") as out:
+        child = subprocess.Popen(command, cwd=folder, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=out,
+                                 stderr=subprocess.STDOUT, start_new_session=True)
+        end = threading.Timer(limit, lambda: (late.set(), os.killpg(child.pid, signal.SIGKILL)))
+        end.start()
+        _, status, used = os.wait4(child.pid, 0)
+        end.cancel()
+        child.returncode = code = os.waitstatus_to_exitcode(status)
+    how = "" if code == 0 else "skipped" if code == skips else \
+        f"over {limit:.0f} s" if late.is_set() else f"status {code}" if code > 0 else f"signal {-code}"
+    return name, how, used.ru_utime + used.ru_stime, log
+
+
+def ctest(tally, preset, *which):
+    """Counts each test program of a preset.  One more than processors run at once: many wait for sockets or clocks.
+    out/logs/PRESET.txt has the seconds of processors of each."""
     if not done(tally, f"build {preset}"):
         return
-    ok, took, log = run(f"test {preset}", "ctest", "--test-dir", f"out/{preset}", f"-j{JOBS + 1}",
-                           "--output-on-failure", "--no-tests=error", *more)
-    text = log.read_text(errors="replace")
-    results = re.findall(r"^ *\d+/\d+ +Test +#\d+: (\S+) \.+ *\**(Passed|\S.*?) +[\d.]+ sec", text, re.M)
-    good = [name for name, what in results if what == "Passed"]
-    bad = [(name, what) for name, what in results if what not in ("Passed", "Skipped")]
+    start, tests = time.monotonic(), tests_of(preset, *which)
+    with concurrent.futures.ThreadPoolExecutor(JOBS + 1) as pool:
+        ended = sorted(pool.map(lambda t: run_test(preset, *t), tests), key=lambda r: -r[2])
+    (LOGS / f"{preset}.txt").write_text("".join(f"{cpu:7.1f} {name} {how}\n" for name, how, cpu, _ in ended))
+    bad = [r for r in ended if r[1] not in ("", "skipped")]
+    good = sum(r[1] == "" for r in ended)
     with tally.lock:
-        tally.skipped += sum(what == "Skipped" for _, what in results)
-        tally.passed += len(good)
-        tally.failed += len(bad)
-        print(f"{'FAIL' if bad else 'ok  '} {preset}: {len(good)} of {len(results)} test programs ({took})", flush=True)
-        for name, what in bad:
-            print(f"     {preset}/{name}: {what}")
-            said = re.search(rf"Test +#\d+: {name} \.[^\n]* sec\n(.*?)(?=^ +Start +\d+: |^ *\d+/\d+ +Test +#|^\d+% tests passed|\Z)",
-                             text, re.M | re.S)
-            print_end(said[1] if said else "")
-        if not ok and not bad:  # ctest itself failed
-            tally.failed += 1
-            print_end(text)
+        tally.skipped += len(ended) - good - len(bad)
+        tally.passed += good
+        tally.failed += len(bad) or not ended
+        took = f"{time.monotonic() - start:.0f} s [{sum(r[2] for r in ended):.0f}]"
+        print(f"{'FAIL' if bad or not ended else 'ok  '} {preset}: {good} of {len(ended)} test programs ({took})")
+        print("     the dearest: " + ", ".join(f"{name} {cpu:.0f}" for name, _, cpu, _ in ended[:DEAREST]), flush=True)
+        for name, how, _, log in bad:
+            print(f"     {preset}/{name}: {how}")
+            print_end(log.read_text(errors="replace"))
 
 
 def checks(tally):
@@ -347,6 +380,8 @@ def main(names):
     unknown = [n for n in names if n not in STAGES]
     if " ".join(names) in SETS:
         Tally.soak = names == ["soak"]
+        if Tally.soak:  # tests take all their seeds (tests/unit/unit.h)
+            os.environ["INGLE_TEST_SOAK"] = "1"
         names = [f.__name__ for f in SETS[" ".join(names)]]
     elif unknown:
         print(__doc__ + "\nstages: " + " ".join(STAGES))

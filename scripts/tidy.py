@@ -11,7 +11,7 @@ import concurrent.futures, hashlib, json, os, pathlib, re, shlex, subprocess, sy
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = ROOT / "out/clang"
 CACHE = ROOT / "out/tidy"
-COMMITS, MOST_FILES = 10, 80  # of --changed
+COMMITS, MOST_FILES = 10, 40  # of --changed
 
 
 def preprocessed(entry):

@@ -130,10 +130,8 @@ static void check_kv(const char *file, enum device_numerics numerics, enum kern_
         &g, path,
         &(struct golden_options){.numerics = numerics, .codec = codec, .n_ctx = MAX_TOKENS});
     struct json_object *golden = read_golden(), *prompts = member(golden, "prompts");
-    for (size_t i = 0; i < json_object_array_length(prompts); i += !UNIT_ASAN ? 1
-                                                                   : numerics == DEVICE_REFERENCE
-                                                                       ? 12
-                                                                       : 3)
+    const int step = !UNIT_ASAN ? unit_some(2, 1) : numerics == DEVICE_REFERENCE ? 12 : 3;
+    for (size_t i = 0; i < json_object_array_length(prompts); i += (size_t)step)
         complete(&g, file, json_object_array_get_idx(prompts, i), &d);
     const double rms = sqrt(d.sum / (double)d.n);
     print_message("%-24s %-10s %-4s max abs %.2e of %.0e  rms %.2e of %.0e\n",

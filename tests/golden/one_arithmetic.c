@@ -46,8 +46,11 @@ static const struct {
 /* the last ones: under the thread sanitizer threads do the same with any codec */
 enum { CODED = 3 };
 enum { N_MODELS = sizeof models / sizeof *models - (UNIT_TSAN ? CODED : 0), N = 300 };
-/* under sanitizers a test takes every third model, the next test others */
-enum { STEP = UNIT_TSAN || UNIT_ASAN ? 3 : 1 };
+/* a test takes every second model, under sanitizers every third, the next test others */
+static int step(void)
+{
+    return UNIT_TSAN || UNIT_ASAN ? 3 : unit_some(2, 1);
+}
 
 /* 300 tokens: pages, windows and their borders are crossed. */
 static void prompt(int model, int32_t out[N])
@@ -111,7 +114,7 @@ static void any_cut_of_a_prompt(void **state)
 {
     (void)state;
     static const int64_t chunks[] = {1, 7, 64, 127, 128, 129, 250};
-    for (int m = 0 % STEP; m < N_MODELS; m += STEP) {
+    for (int m = 0 % step(); m < N_MODELS; m += step()) {
         struct golden_model g;
         int32_t tokens[N];
         prompt(m, tokens);
@@ -134,7 +137,7 @@ static void any_threads_and_kernels(void **state)
 {
     (void)state;
     static const char *const levels[] = {"ref", "avx2", "avx512", "avx512vnni", "avx512vbmi"};
-    for (int m = 1 % STEP; m < N_MODELS; m += STEP) {
+    for (int m = 1 % step(); m < N_MODELS; m += step()) {
         struct golden_model g;
         int32_t tokens[N];
         prompt(m, tokens);
@@ -171,7 +174,7 @@ static void alone_or_in_a_batch(void **state)
 {
     (void)state;
     enum { K = UNIT_TSAN ? 3 : 5 };
-    for (int m = 2 % STEP; m < N_MODELS; m += STEP) {
+    for (int m = 2 % step(); m < N_MODELS; m += step()) {
         struct err e;
         struct golden_model g;
         int32_t tokens[K][N];
@@ -355,7 +358,7 @@ static void check_rewind(struct golden_model *g, struct session *s, const int32_
 static void after_a_rewind(void **state)
 {
     (void)state;
-    for (int m = 3 % STEP; m < N_MODELS; m += STEP) {
+    for (int m = 3 % step(); m < N_MODELS; m += step()) {
         struct err e;
         struct golden_model g;
         struct session *s;
@@ -383,7 +386,7 @@ static void after_a_rewind(void **state)
 static void forked_and_diverged(void **state)
 {
     (void)state;
-    for (int m = 4 % STEP; m < N_MODELS; m += STEP) {
+    for (int m = 4 % step(); m < N_MODELS; m += step()) {
         struct err e;
         struct golden_model g;
         struct session *a, *b;
@@ -419,7 +422,7 @@ static void forked_and_diverged(void **state)
 static void restored_from_the_tree(void **state)
 {
     (void)state;
-    for (int m = 5 % STEP; m < N_MODELS; m += STEP) {
+    for (int m = 5 % step(); m < N_MODELS; m += step()) {
         struct err e;
         struct golden_model g;
         struct session *s;

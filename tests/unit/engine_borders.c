@@ -187,7 +187,7 @@ static void text_is_cut_at_borders(const char *model)
 {
     struct ingle_model *m;
     must(ingle_model_open(&m, model, NULL, &error));
-    for (int i = 0; i < (UNIT_ASAN ? 10 : 40); i++) {
+    for (int i = 0; i < (UNIT_ASAN ? 10 : unit_some(15, 40)); i++) {
         struct talk t = {.n = 0};
         size_t before = 0;
         while (t.n < 9)

@@ -304,17 +304,21 @@ static void play_schedule(const struct kind *kind, uint32_t x)
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
-enum { SCHEDULES = UNIT_TSAN ? 2 : 3 }; /* they make it many times slower */
+enum { SCHEDULES = UNIT_TSAN ? 2 : 3, MORE = SCHEDULES }; /* they make it many times slower */
 #else
-enum { SCHEDULES = 200 };
+enum { SCHEDULES = 40, MORE = 200 };
 #endif
+static uint32_t n_schedules(void)
+{
+    return (uint32_t)unit_some(SCHEDULES, MORE);
+}
 
 static void random_schedules_change_no_token(void **state)
 {
     (void)state;
     static struct kind kind[KINDS];
     learn_kinds(kind);
-    for (uint32_t i = 0; i < SCHEDULES; i++)
+    for (uint32_t i = 0; i < n_schedules(); i++)
         play_schedule(kind, i * 7919 + 1);
 }
 
@@ -324,7 +328,7 @@ static void neither_with_compressed_rows(void **state)
     static struct kind kind[KINDS];
     model_path = "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf";
     learn_kinds(kind);
-    for (uint32_t i = 0; i < (SCHEDULES + 7) / 8; i++)
+    for (uint32_t i = 0; i < (n_schedules() + 7) / 8; i++)
         play_schedule(kind, i * 104729 + 5);
     model_path = NULL;
 }
@@ -541,9 +545,7 @@ static void cancelled_among_others(void **state)
 {
     (void)state;
     enum {
-        TIMES = UNIT_TSAN   ? 12
-                : UNIT_ASAN ? 20
-                            : 60,
+        TIMES = UNIT_TSAN ? 12 : 20,
         TOKENS = UNIT_TSAN || UNIT_ASAN ? 300 : 1500
     };
     struct place p;
