@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""fields.py [--check] - writes what is made of src/server/params.inc: schemas of share/openapi.json and
-docs/use/request-fields.md; --check: says whether they are what it would write."""
+"""fields.py [--check] - writes what is made of tables: of src/server/params.inc schemas of share/openapi.json and
+docs/use/request-fields.md; of the list below the errors of each operation, and those operations that only refuse;
+--check: says whether they are what it would write."""
 import json, pathlib, re, sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -16,6 +17,36 @@ SHAPES = {  # of kinds that are no plain numbers and booleans
 WORDS = {"SEED": "number", "KEY": "text", "SPARSE": "text, boolean", "SELECT": "text, boolean", "KEEP": "0 to 1, boolean",
          "METHOD": ", ".join(METHODS), "PICTURE": "70, 140, 280, 560, 1120, auto", "UNSUPPORTED": "refuse, drop", "FLAG": "boolean", "NOT": "boolean",
          "DRAFT": "boolean, whole number from -1"}
+
+
+PLAIN = {400: "Bad", 401: "Key", 403: "Forbidden", 404: "Missing", 413: "Large", 429: "Busy", 500: "Failure", 501: "Unsupported",
+         503: "Unavailable", 504: "Late"}
+ERRORS = {  # statuses of operations, beside what share/openapi.json says of them
+    "400 401 403 404 413 429 500 503 504": "chat completions native createResponse compactResponse",
+    "400 401 403 404 413 500 503": "countChat countResponse renderChat renderText",
+    "400 401 403 413 500 503": "control tokenize detokenize applyTemplate",
+    "400 401 403 404 501 503": "resume",
+    "400 401 403 501 503": "stop slots",
+    "400 401 403 404 503": "getResponse deleteResponse cancelResponse responseInput getConversation deleteConversation "
+        "conversationItems conversationItem removeItem",
+    "400 401 403 404 413 503": "createConversation updateConversation addItems",
+    "Anthropic 400 401 403 404 413 429 500 503 504": "messages",
+    "Anthropic 400 401 403 413 500 503": "countMessages",
+    "Ollama 400 401 403 404 413 429 500 503 504": "ollamaChat ollamaGenerate ollamaShow",
+    "Ollama 400 401 403 503": "ollamaTags ollamaPs ollamaVersion",
+    "Ollama 501": "ollamaPull ollamaPush ollamaCreate ollamaCopy ollamaDelete ollamaBlob ollamaEmbed "
+        "ollamaEmbeddings",
+    "400 401 404": "load unload",
+    "400 401": "pull",
+    "401 404": "modelEvents",
+    "400 403": "models model version isSleeping openapi",
+    "400 403 503": "livez readyz ping pingPost load_now health",
+    "400 401 403 503": "serverInfo modelInfo kvEventSources props metrics adapters",
+    "400 403 404": "page",
+    "404": "page_file",
+    "400 401 403 413 501 503": "setProps setAdapters infill embedding embeddings rerank reranking",
+    "400 401 403 404 413 500 501 503": "slot",
+}
 
 
 class Word(str):
@@ -125,6 +156,54 @@ def write_schemas(text):
     return text, sum(len(m) + 6 for m in made.values())
 
 
+def errors_of(operation):
+    """{status: name of a response} of an operation."""
+    for statuses, operations in ERRORS.items():
+        if operation in operations.split():
+            *dialect, first = re.findall(r"[A-Z]\w+|[0-9 ]+", statuses)
+            name = lambda status: "OllamaBad" if dialect == ["Ollama"] else "".join(dialect) + PLAIN[status]
+            return {status: name(status) for status in map(int, first.split())}
+    return {}
+
+
+def write_errors(text):
+    """The errors of each operation come after its other answers."""
+    n = 0
+    for operation in " ".join(ERRORS.values()).split():
+        found = re.search(rf'^        "operationId": "{operation}",\n(?:(?!      \}}).*\n)*?        "responses": \{{\n((?:          .*\n)*)', text, re.M)
+        if not found:
+            sys.exit(f"fields: share/openapi.json has no operation {operation} with responses over several lines")
+        kept = re.sub(r'^          "\d+": \{"\$ref": "#/components/responses/\w+"\},?\n', "", found[1], flags=re.M).rstrip(",\n")
+        made = ",\n".join(f'          "{status}": {{"$ref": "#/components/responses/{name}"}}' for status, name in errors_of(operation).items())
+        text = text[:found.start(1)] + ",\n".join(filter(None, (kept, made))) + "\n" + text[found.end(1):]
+        n += made.count("\n") + 1
+    return text, n
+
+
+def write_refusals(text):
+    """Paths that only refuse: those of endpoints_unsupported that have no other method."""
+    routes = re.findall(r'^ROUTE\("(\w+)", "([^"]+)", (\w+)', (ROOT / "src/server/routes.inc").read_text(), re.M)
+    n = 0
+    for method, path, call in routes:
+        if call != "endpoints_unsupported" or sum(p == path for _, p, _ in routes) > 1:
+            continue
+        ollama, name = path.startswith("/api/"), path.split("/")[-1]
+        if name == "{}":
+            path, name = path.replace("{}", "{digest}"), "blob"
+        block = [f'    "{path}": {{', f'      "{method.lower()}": {{', '        "tags": ["unsupported"],',
+                 f'        "operationId": "{"ollama" + name.capitalize() if ollama else name}",',
+                 f'        "summary": "{"Not here." if ollama else "Not for these models."}",', '        "responses": {',
+                 '        }', '      }', '    }']
+        if "{digest}" in path:
+            block.insert(5, '        "parameters": [{"name": "digest", "in": "path", "required": true, "schema": {"type": "string"}}],')
+        found = re.search(rf'^    "{re.escape(path)}": \{{\n(?:      .*\n)*?    \}}', text, re.M)
+        if not found:
+            sys.exit(f"fields: share/openapi.json has no path {path}: write an empty one over two lines")
+        text = text[:found.start()] + "\n".join(block) + text[found.end():]
+        n += len(block)
+    return text, n
+
+
 def values(row):
     _, _, kind, low, high, _, _ = row
     if kind in WORDS:
@@ -159,12 +238,15 @@ def reference():
 
 def main():
     before = DOC.read_text()
-    text, n = write_schemas(before)
+    text, n = before, 0
+    for write in (write_schemas, write_refusals, write_errors):
+        text, made = write(text)
+        n += made
     doc = reference()
     if sys.argv[1:] == ["--check"]:
         old = REFERENCE.read_text() if REFERENCE.exists() else ""
         if (text, doc) != (before, old):
-            print("share/openapi.json or docs/use/request-fields.md is not what scripts/fields.py makes of params.inc: run it")
+            print("share/openapi.json or docs/use/request-fields.md is not what scripts/fields.py makes of its tables: run it")
             return 1
         print(f"fields: ok, {n} lines of openapi.json are made, {before.count(chr(10)) - n} are not")
         return 0
