@@ -4,7 +4,7 @@
 usage: test_all.py               the checks, and the tests of the release
        test_all.py all           the gate: these, and what sanitizers, the fuzz targets, clang, and two vendors' packages find
        test_all.py soak          hours: everything, with all that the gate leaves out
-       test_all.py STAGE...      these stages of the gate; clients, which is in neither, installs the programs of others
+       test_all.py STAGE...      these stages of the gate; clients and fleet, which are in neither, install the programs of others
 
 A stage counts each test program and each check as one.  What it printed is in out/logs/; the end of a
 failed one is shown.  The last line is "N passed, N failed", with ", N skipped" where something that a test needs is not
@@ -346,17 +346,16 @@ def client_python(tally, script):
     return python
 
 
-def clients(tally):
-    """Programs that people use, against the server: 9 GB of packages, most of them Open WebUI's,
-    so only when it is named."""
+def programs_of_others(tally, folder, what):
+    """Scripts of a folder, each with the packages that it names; 77: what it needs is not there."""
     if not done(tally, "build release"):
         return
-    for script in sorted(s for s in (ROOT / "tests/serve/clients").glob("*.py") if "# packages:" in s.read_text()):
+    for script in sorted(s for s in (ROOT / folder).glob("*.py") if "\n# packages:" in s.read_text()):
         python = client_python(tally, script)
         if not python:
             tally.skip(script.stem, f"its packages could not be installed: out/logs/clients_{script.stem}_*.log")
             continue
-        log = LOGS / f"client_{script.stem}.log"
+        log = LOGS / f"{what}_{script.stem}.log"
         start = time.monotonic()
         with log.open("w") as out:
             status = subprocess.run((str(python), "-W", "ignore", str(script), "out/release/ingle"), cwd=ROOT,
@@ -364,15 +363,33 @@ def clients(tally):
         if status == 77:
             tally.skip(script.stem, "its program is not there")
         else:
-            tally.add(status == 0, f"client {script.stem}", f"{time.monotonic() - start:.0f} s", log)
+            tally.add(status == 0, f"{what} {script.stem}", f"{time.monotonic() - start:.0f} s", log)
+
+
+def clients(tally):
+    """Programs that people use, against the server: 9 GB of packages, most of them Open WebUI's,
+    so only when it is named."""
+    programs_of_others(tally, "tests/serve/clients", "client")
+
+
+def fleet(tally):
+    """Routers that people use, in front of two replicas: 700 MB of packages, so only when it is named.  What is not
+    installed of the distribution's is unpacked below out/."""
+    folder = OUT / "clients/debian"
+    if not all(shutil.which(p, path=f"{os.environ['PATH']}:/usr/sbin:{folder}/usr/sbin") for p in ("haproxy", "nginx")):
+        folder.mkdir(parents=True, exist_ok=True)
+        wanted = "haproxy nginx nginx-common liblua5.3-0 libopentracing-c-wrapper0 libopentracing1"
+        run("fleet packages", "sh", "-c", f"cd {folder} && apt-get download {wanted} && "
+            "for d in *.deb; do dpkg -x $d . && rm $d; done")
+    programs_of_others(tally, "tests/serve/routers", "fleet")
 
 
 SHORT = (checks, ptx, release)
 GATE = (*SHORT, asan, tsan, serve, clang, tidy)
 SOAK = (*GATE, long, fuzz)
-STAGES = {f.__name__: f for f in (*SOAK, clients)}
+STAGES = {f.__name__: f for f in (*SOAK, clients, fleet)}
 NEEDS = {"release": "build release", "ptx": "build release", "checks": "build release", "serve": "build release", "clients": "build release",
-         "long": "build release", "asan": "build asan", "tsan": "build tsan", "fuzz": "build fuzz"}  # others: their own name
+         "fleet": "build release", "long": "build release", "asan": "build asan", "tsan": "build tsan", "fuzz": "build fuzz"}  # others: their own name
 SETS = {"": SHORT, "all": GATE, "soak": SOAK}
 
 

@@ -55,7 +55,8 @@ enum cli_foreign_kind { /* cli/foreign.inc */
                         CLI_FOREIGN_UNLESS,
                         CLI_FOREIGN_MIB,
                         CLI_FOREIGN_MOST,
-                        CLI_FOREIGN_PART
+                        CLI_FOREIGN_PART,
+                        CLI_FOREIGN_LAUNCH
 };
 struct cli_foreign {
     const char *of, *name, *letters; /* letters, ours, note: or NULL */
@@ -75,8 +76,37 @@ struct cli_notes {
 void cli_note_add(struct cli_notes *to, const char *spelt, const char *value, const char *why);
 void cli_notes_print(const struct cli_notes *notes); /* to standard error, a line for each reason */
 
+/* launch.c: one model over several processes, as others say it. */
+enum cli_launch_option {
+    CLI_LAUNCH_NODES,
+    CLI_LAUNCH_RANK,
+    CLI_LAUNCH_HOST,
+    CLI_LAUNCH_PORT,
+    CLI_LAUNCH_STAGES,
+    CLI_LAUNCH_ROLE,
+    CLI_LAUNCH_COORDINATOR,
+    CLI_LAUNCH_LAYERS,
+    CLI_LAUNCH_LISTEN,
+    CLI_LAUNCH_MODE,
+    CLI_LAUNCH_BEGINS,
+    CLI_LAUNCH_ENDS,
+    CLI_LAUNCH_HIDDEN,
+    CLI_LAUNCH_VOCAB,
+    CLI_LAUNCH_ROWS,
+    CLI_LAUNCH_STREAM,
+    CLI_LAUNCH_CTX,
+    CLI_LAUNCH_OPTIONS
+};
+struct cli_launch {
+    /* borrowed from argv and the table; text NULL: it was not given */
+    const char *text[CLI_LAUNCH_OPTIONS], *second[CLI_LAUNCH_OPTIONS], *why[CLI_LAUNCH_OPTIONS];
+    char spelt[CLI_LAUNCH_OPTIONS][40];
+    bool stage; /* this process is a part of several */
+};
+
 struct cli {
     const char *command;
+    struct cli_launch launch;
     struct ingle_config *config;
     char **arg; /* what is no option: [n_arg], borrowed from argv */
     int n_arg;
@@ -136,6 +166,15 @@ void cli_completion_fish(FILE *to);
  * that is an option that the command has not, the first that it has; NULL: nobody has it. */
 const struct cli_foreign *cli_foreign_name(const char *command, const char *name, size_t n);
 const struct cli_foreign *cli_foreign_letters(const char *command, const char *letters, size_t n);
+/* Keeps an option of a launcher. */
+void cli_launch_take(struct cli *c, const struct cli_foreign *f, const char *spelt,
+                     const char *value, const char *second);
+/* Whether its value has two words, "HOST PORT", of which next is the second one. */
+bool cli_launch_has_two(const struct cli_foreign *f, const char *next);
+/* When all options are read. */
+MUST_CHECK ingle_status cli_launch_check(struct cli *c, struct err *err);
+/* When the model is there: sets what a stage needs.  *command: NULL, or what is run instead. */
+MUST_CHECK ingle_status cli_launch(struct cli *c, const char **command, struct err *err);
 /* Whether the command has that option of ours. */
 bool cli_takes(const char *command, const char *name);
 /* Of a WORD or SOME: our word for a value, or for a list with commas the one for all of it ("auto"

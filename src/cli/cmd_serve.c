@@ -196,14 +196,23 @@ static void linger(const struct served *v, double limit, int ms)
     }
 }
 
+/* A file of keys that changes while no request comes. */
+enum { KEYS_MS = 1100 };
+static bool renew_keys(const struct served *v)
+{
+    return v->s ? server_renew_keys(v->s) : router_renew_keys(v->r);
+}
+
 /* Until a signal that ends us comes, and --linger is over. */
 static void serve_until_signal(const struct served *v)
 {
     const double limit = watchdog_seconds();
-    const int ms = limit <= 0 ? -1 : limit < 4 ? (int)(limit * 250) + 1 : 1000;
+    int ms = limit <= 0 ? -1 : limit < 4 ? (int)(limit * 250) + 1 : 1000;
     sig_atomic_t turned = 0;
     notify("READY=1");
     while (!n_signals) {
+        if (renew_keys(v) && ms < 0)
+            ms = KEYS_MS;
         if (n_turns != turned)
             set_away(v, (turned = n_turns) != 0);
         wait_for_signal(ms);

@@ -198,6 +198,7 @@ void cli_foreign_markdown(FILE *to)
                                             [CLI_FOREIGN_TAKEN] = "with a note and its value",
                                             [CLI_FOREIGN_ONLY] = "some values",
                                             [CLI_FOREIGN_ORDER] = "some values",
+                                            [CLI_FOREIGN_LAUNCH] = "for several processes",
                                             [CLI_FOREIGN_HAS] = "no",
                                             [CLI_FOREIGN_NONE] = "no"};
         cli_foreign_say(f, what, sizeof what);

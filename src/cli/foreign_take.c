@@ -180,6 +180,8 @@ ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, co
     const char *list = words_of(f, &n_list);
     out->name = out->value = NULL;
     switch (f->kind) {
+    case CLI_FOREIGN_LAUNCH:
+        return err_set(err, INGLE_ARG, "%.60s: it is read on the command line only", spelt);
     case CLI_FOREIGN_SAME:
     case CLI_FOREIGN_JSON:
         out->name = f->ours;

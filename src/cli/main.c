@@ -53,6 +53,16 @@ static int help(int argc, char **argv)
     return CLI_OK;
 }
 
+/* The command, or what a launcher has this process be. */
+static int run_part(struct cli *c, const struct cli_command *command)
+{
+    struct err err;
+    const char *other;
+    if (cli_launch(c, &other, &err))
+        return cli_fail_err(c, &err);
+    return (other ? cli_command_find(other) : command)->run(c);
+}
+
 static int run(struct cli *c, const struct cli_command *command, int argc, char **argv)
 {
     bool wants_help;
@@ -64,6 +74,8 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     struct err err;
     if (!rc && cli_option_file(c, &err))
         return cli_fail_err(c, &err);
+    if (!rc && cli_launch_check(c, &err))
+        return cli_usage(c, "%s", err.msg);
     if (rc)
         return rc;
     cli_screen_init(&c->screen, c->config);
@@ -79,11 +91,12 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     if (cli_pack_default(c, &error))
         return cli_fail(c, &error);
     const struct ingle_callbacks callbacks = cli_callbacks(c);
-    const bool later = command->run == cli_serve && !ingle_config_is_set(c->config, "models");
+    const bool later = command->run == cli_serve && !ingle_config_is_set(c->config, "models") &&
+                       !c->launch.stage;
     if (!later && cli_hub_model(c, &callbacks, &err))
         rc = cli_fail_err(c, &err);
     else
-        rc = cli_files(c, &err) ? cli_fail_err(c, &err) : command->run(c);
+        rc = cli_files(c, &err) ? cli_fail_err(c, &err) : run_part(c, command);
     cli_hub_drop(c);
     cli_screen_clear(&c->screen);
     const int flushed = cli_flush(c);

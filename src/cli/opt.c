@@ -158,12 +158,18 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
 {
     struct cli_setting s;
     struct err err;
-    const struct ingle_option *o = f->ours && f->kind != CLI_FOREIGN_HAS ? by_name(f->ours) : NULL;
+    const bool is_ours = f->ours && f->kind != CLI_FOREIGN_HAS && f->kind != CLI_FOREIGN_LAUNCH;
+    const struct ingle_option *o = is_ours ? by_name(f->ours) : NULL;
     if (o && !takes(c->command, o) && f->kind != CLI_FOREIGN_SOME && f->kind != CLI_FOREIGN_UNLESS)
         return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name,
                          o->where);
     if (!foreign_value(c, f, o, spelt, argc, argv, i, &value))
         return CLI_USAGE;
+    if (f->kind == CLI_FOREIGN_LAUNCH) {
+        const bool two = cli_launch_has_two(f, *i + 1 < argc ? argv[*i + 1] : NULL);
+        cli_launch_take(c, f, spelt, value, two ? argv[++*i] : NULL);
+        return CLI_OK;
+    }
     if (f->kind == CLI_FOREIGN_JSON)
         return cli_foreign_json(f->name, value, c->command, c->config, &c->notes, &err)
                    ? cli_usage(c, "%s: %s", spelt, err.msg)

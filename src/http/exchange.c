@@ -509,7 +509,7 @@ static struct MHD_Response *response(struct http_exchange *x)
     }
     if (ok && x->content_type)
         ok = MHD_add_response_header(r, MHD_HTTP_HEADER_CONTENT_TYPE, x->content_type) == MHD_YES;
-    if (ok && x->close)
+    if (ok && (x->close || atomic_load(&x->http->letting_go)))
         ok = MHD_add_response_header(r, MHD_HTTP_HEADER_CONNECTION, "close") == MHD_YES;
     if (!ok) {
         MHD_destroy_response(r);

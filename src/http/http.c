@@ -296,7 +296,7 @@ static void check_time(struct http *h, struct http_conn *c, uint64_t now)
         late = quiet > o->body_seconds || now > c->due;
         break;
     case HTTP_IDLE:
-        late = phase > o->idle_seconds;
+        late = phase > o->idle_seconds || atomic_load(&h->no_more);
         break;
     case HTTP_ANSWER:
         if (c->x)
@@ -430,8 +430,10 @@ static void *io_thread(void *arg)
         const int n = epoll_wait(h->epoll, e, EVENTS, wait_ms(h, next_tick));
         const uint64_t began = clock_now();
         h->at_rest = false;
-        if (h->listening && atomic_load(&h->no_more))
+        if (h->listening && atomic_load(&h->no_more)) {
             close_listeners(h);
+            next_tick = began; /* idle connections end, too */
+        }
         /* Reading comes before leaving: a request that is answered at once may be followed
          * by the end of its connection. */
         run_library(h);
@@ -556,8 +558,14 @@ ingle_status http_open(struct http **out, const struct http_options *o, struct e
 
 int http_port(const struct http *h) { return h->port; }
 
+void http_let_go(struct http *h)
+{
+    atomic_store(&h->letting_go, true);
+}
+
 void http_close_listener(struct http *h)
 {
+    http_let_go(h);
     atomic_store(&h->no_more, true);
     (void)eventfd_write(h->wake, 1);
 }

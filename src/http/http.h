@@ -173,7 +173,10 @@ MUST_CHECK ingle_status http_host_is_local(const char *host, bool *local, struct
 MUST_CHECK ingle_status http_open(struct http **out, const struct http_options *o,
                                   struct err *err);
 int http_port(const struct http *h);
-/* No new connections from now on; those that are open go on. */
+/* Each connection ends after its next answer from now on, so that clients open new ones, which a
+ * balancer sends elsewhere. */
+void http_let_go(struct http *h);
+/* No new connections from now on, and http_let_go(); those at which nothing is asked end. */
 void http_close_listener(struct http *h);
 /* http_ask() says HTTP_ENDING from now on; requests that wait for their handler get a 503. */
 void http_hurry(struct http *h);

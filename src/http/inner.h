@@ -133,7 +133,7 @@ struct http {
     ino_t unix_ino;
     pthread_t thread;
     bool thread_runs;
-    atomic_bool stop, no_more;
+    atomic_bool stop, no_more, letting_go;
     struct http_conn **by_fd; /* [n_by_fd]; I/O thread only */
     size_t n_by_fd;
     size_t looked;            /* of by_fd, in the round of tick() that goes on; 0: none does */

@@ -597,7 +597,13 @@ static void wait_for_answers(const struct router *r, double seconds)
 
 void router_set_away(struct router *r, bool away) { atomic_store(&r->serve.away, away); }
 
-void router_set_lingering(struct router *r) { atomic_store(&r->serve.lingering, true); }
+bool router_renew_keys(struct router *r) { return address_renew_keys(&r->address); }
+
+void router_set_lingering(struct router *r)
+{
+    atomic_store(&r->serve.lingering, true);
+    http_let_go(r->http);
+}
 
 void router_drain(struct router *r)
 {

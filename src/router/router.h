@@ -46,6 +46,8 @@ MUST_CHECK ingle_status router_open(struct router **out, const struct router_opt
 /* As server_set_away() and server_set_lingering(). */
 void router_set_away(struct router *r, bool away);
 void router_set_lingering(struct router *r);
+/* As server_renew_keys(). */
+bool router_renew_keys(struct router *r);
 /* No new requests; waits for the running ones as server_drain() does. */
 void router_drain(struct router *r);
 /* Ends the children, too. */

@@ -92,11 +92,10 @@ static struct address_file look_at_keys(const struct address *a)
 
 /* A file of keys that has changed is read again, within a second of it; the old keys stay where
  * the new ones cannot be read. */
-static void renew_keys(struct address *a)
+static void read_again(struct address *a, const char *path)
 {
-    const char *path = ingle_config_text(a->config, "api-key-file", 0);
     const uint64_t now = clock_now();
-    if (!path || now - a->looked_at < LOOK_NS)
+    if (now - a->looked_at < LOOK_NS)
         return;
     a->looked_at = now;
     const struct address_file is = look_at_keys(a);
@@ -117,6 +116,18 @@ static void renew_keys(struct address *a)
         report(&a->sink, INGLE_REPORT_NOTE, "keys", path, "it has changed: %zu keys",
                auth_n_keys(a->auth));
     auth_close(fresh);
+}
+
+bool address_renew_keys(struct address *a)
+{
+    const char *path = ingle_config_text(a->config, "api-key-file", 0);
+    if (!path)
+        return false;
+    if (!atomic_exchange(&a->renews, true)) { /* else another thread is at it */
+        read_again(a, path);
+        atomic_store(&a->renews, false);
+    }
+    return true;
 }
 
 static ingle_status read_access(struct address *a, struct err *err)
@@ -356,7 +367,7 @@ const struct route *address_admit(struct address *a, struct http_exchange *x,
 {
     bool other_method;
     address_headers(x, rq);
-    renew_keys(a);
+    (void)address_renew_keys(a);
     if (!browser_may(a, x, rq))
         return NULL;
     if (strcmp(rq->method, "OPTIONS") == 0) {

@@ -11,6 +11,7 @@
 #include "server/route.h"
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdatomic.h>
 
 struct auth;
 struct ingle_config;
@@ -32,8 +33,9 @@ struct address {
     struct address_file {
         int64_t seconds, ns;
         uint64_t device, inode, size, mode, owner;
-    } keys;             /* the file of keys as it was last looked at; I/O thread */
-    uint64_t looked_at; /* clock_now(); I/O thread */
+    } keys;             /* the file of keys as it was last looked at; who set `renews` */
+    uint64_t looked_at; /* clock_now(); the same */
+    atomic_bool renews; /* Sync: atomic; a thread looks at the file */
 };
 
 /* Reads the options and the files that they name.  *a is zero before but for the sink; ended by
@@ -41,6 +43,9 @@ struct address {
  * replace --host and --port. */
 MUST_CHECK ingle_status address_open(struct address *a, const struct ingle_config *config,
                                      const int *listener, int n, struct err *err);
+/* Reads a file of keys again if it has changed, at most once a second.  False: there is none.  Any
+ * thread. */
+bool address_renew_keys(struct address *a);
 /* Listens and starts HTTP.  calls: the functions, and arg; the rest of it comes from the
  * options. */
 MUST_CHECK ingle_status address_listen(struct address *a, const struct http_options *calls,

@@ -478,7 +478,13 @@ static void wait_for_answers(const struct server *s, double seconds)
 
 void server_set_away(struct server *s, bool away) { atomic_store(&s->serve.away, away); }
 
-void server_set_lingering(struct server *s) { atomic_store(&s->serve.lingering, true); }
+void server_set_lingering(struct server *s)
+{
+    atomic_store(&s->serve.lingering, true);
+    http_let_go(s->serve.http);
+}
+
+bool server_renew_keys(struct server *s) { return address_renew_keys(&s->address); }
 
 void server_drain(struct server *s)
 {

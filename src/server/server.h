@@ -42,6 +42,9 @@ MUST_CHECK ingle_status server_load(struct server *s, struct err *err);
 void server_set_away(struct server *s, bool away);
 /* The same, because the server stops soon. */
 void server_set_lingering(struct server *s);
+/* Reads a changed file of keys while no request comes; to be called about once a second.  False:
+ * there is no such file. */
+bool server_renew_keys(struct server *s);
 /* No new requests; waits until the running ones are done, at most the seconds of the option
  * "drain", then cancels them. */
 void server_drain(struct server *s);

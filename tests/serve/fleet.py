@@ -314,6 +314,15 @@ class Keys(Case):
         status, _, r = self.server.post("/v1/chat/completions", {**USER, "max_tokens": 1, "priority": 3}, {"X-Api-Key": "new"})
         self.assertEqual(status, 200, r)
 
+    def test_a_change_is_seen_without_requests(self):
+        before = len(self.server.log)
+        self.write("x:\n", 0o600)
+        end = time.monotonic() + 60
+        while not any("old keys stay" in line for line in self.server.log[before:]):
+            self.assertLess(time.monotonic(), end, self.server.log)
+            time.sleep(0.05)
+        self.write("a:one\nb:two\n", 0o600)
+
     @unittest.skipUnless(os.getuid() == 0, "files of root and of a group need root")
     def test_secrets(self):
         """root:GROUP 0440, as Kubernetes mounts a secret for a process with fsGroup."""

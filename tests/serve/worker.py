@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """worker.py INGLE - a server whose experts a worker computes: the same answers, also while workers are killed, and through a
 proxy that delays, cuts, damages and swallows what they say."""
-import json, os, random, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, unittest
+import json, os, random, re, shutil, signal, socket, subprocess, sys, tempfile, threading, time, unittest, unittest.mock
 
 from client import SANITIZED, TIMEOUT, Case, Server, main
 
@@ -121,6 +121,31 @@ class Workers(Case):
         self.assertEqual(r.returncode, 1)
         self.assertIn("cannot be reached", r.stderr)
         self.assertIn("its share", r.stdout)
+
+    def test_a_step_that_hangs(self):
+        """/livez says no as soon as systemd's watchdog would get no more good news, and yes when steps go on."""
+        w = self.worker()
+        with unittest.mock.patch.dict(os.environ, {"WATCHDOG_USEC": "400000", "WATCHDOG_PID": ""}):
+            os.environ.pop("WATCHDOG_PID")
+            server = self.serve("--experts-worker", w.address, "--experts-share", "100")
+        want = self.ask(server)
+        self.assertEqual(server.get("/livez")[0], 200)
+        os.kill(w.process.pid, signal.SIGSTOP)  # its heartbeat ends, too: it is lost after 2 s
+        try:
+            asked = threading.Thread(target=lambda: self.assertEqual(self.ask(server), want))
+            asked.start()
+            seen = []
+            while asked.is_alive():
+                status, _, r = server.get("/livez")
+                seen.append(status)
+                if status == 503:
+                    self.assertIn("a step takes longer than 0.4 seconds", r["error"]["message"])
+                time.sleep(0.02)
+            asked.join()
+            self.assertIn(503, seen)
+        finally:
+            os.kill(w.process.pid, signal.SIGCONT)
+        self.assertEqual(server.get("/livez")[0], 200)
 
     def test_answers_numbers_and_names(self):
         plain = self.serve()
