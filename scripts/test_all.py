@@ -297,6 +297,7 @@ def long(tally):
         one(tally, f"kerncheck {level}", "sh", "-c",
             f"for s in {seeds}; do out/release/kerncheck --cpu={level} --seed=$s || exit 1; done")
     one(tally, "combinations", "out/release/combinations", "--seconds=7200")
+    one(tally, "pool", "out/release/unit_base_pool", "600")
     one(tally, "serve soak", "python3", "tests/serve/soak.py", "out/release/ingle", "--minutes", "30")
     one(tally, "serve hostile", "python3", "tests/serve/hostile.py", "out/release/ingle", "--minutes", "10")
     one(tally, "serve page", "python3", "tests/serve/page_long.py", "out/release/ingle")

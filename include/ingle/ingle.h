@@ -574,6 +574,11 @@ struct ingle_engine_info {
     bool packed;             /* a file of packed weights was written */
     uint64_t matrix_bytes;   /* of the matrices, as they lie in memory */
     uint64_t huge_bytes;     /* of them on huge pages after loading; 0 if mapped */
+    /* the share of them that lies on the memory node whose threads read it, by the answer of the
+     * system about some pages after loading; below 0: not known (--numa off, unbound threads) */
+    double local_share;
+    int unbound_threads;     /* that were to be bound to processors, and are not */
+    double join_us;          /* what it cost to share a job among the threads, at start */
     double load_seconds;
     /* the kind of the network that drafts: "dflash", "mtp" ...; "": none */
     const char *draft;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "base/numa.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -32,10 +33,9 @@ static bool bind(void *at, size_t n_bytes, int mode, const struct numa_nodes *no
            syscall(SYS_mbind, first, end - first, mode, mask, (unsigned long)MASK_BITS, MOVE) == 0;
 }
 
-int numa_node_of(const void *at)
+bool numa_nodes_of(const void **at, size_t n, int *node)
 {
-    int node = -1;
-    return syscall(SYS_move_pages, 0, 1ul, &at, NULL, &node, 0) == 0 ? node : -1;
+    return syscall(SYS_move_pages, 0, (unsigned long)n, at, NULL, node, 0) == 0;
 }
 
 #else
@@ -48,13 +48,19 @@ static bool bind(void *at, size_t n_bytes, int mode, const struct numa_nodes *no
     return false;
 }
 
-int numa_node_of(const void *at)
+bool numa_nodes_of(const void **at, size_t n, int *node)
 {
-    (void)at;
-    return -1;
+    (void)at, (void)n, (void)node;
+    return false;
 }
 
 #endif
+
+int numa_node_of(const void *at)
+{
+    int node = -1;
+    return numa_nodes_of(&at, 1, &node) && node >= 0 ? node : -1;
+}
 
 bool numa_prefer(void *at, size_t n_bytes, int id)
 {
@@ -64,4 +70,21 @@ bool numa_prefer(void *at, size_t n_bytes, int id)
 bool numa_interleave(void *at, size_t n_bytes, const struct numa_nodes *nodes)
 {
     return nodes->n < 2 || bind(at, n_bytes, INTERLEAVE, nodes);
+}
+
+void numa_memory(int id, uint64_t *bytes, uint64_t *free_bytes)
+{
+    char path[64], line[128];
+    unsigned long long kib;
+    *bytes = *free_bytes = 0;
+    snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", id);
+    FILE *f = fopen(path, "re");
+    while (f && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "Node %*d MemTotal: %llu kB", &kib) == 1)
+            *bytes = (uint64_t)kib << 10;
+        if (sscanf(line, "Node %*d MemFree: %llu kB", &kib) == 1)
+            *free_bytes = (uint64_t)kib << 10;
+    }
+    if (f)
+        fclose(f);
 }

@@ -17,5 +17,9 @@ bool numa_prefer(void *at, size_t n_bytes, int id);
 bool numa_interleave(void *at, size_t n_bytes, const struct numa_nodes *nodes);
 /* The node where the page of `at` lies; -1: nowhere yet, or the system does not say. */
 int numa_node_of(const void *at);
+/* The same of n addresses at once, node [n].  False: the system does not say. */
+bool numa_nodes_of(const void **at, size_t n, int *node);
+/* Memory of a node, by the system's number; 0: the system does not say. */
+void numa_memory(int id, uint64_t *bytes, uint64_t *free_bytes);
 
 #endif

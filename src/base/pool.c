@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "base/pool_inner.h"
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
 #include <errno.h>
@@ -75,6 +76,7 @@ static bool start(struct pool *p, int i, int cpu)
         if (pthread_attr_setaffinity_np(&attr, n, set) == 0)
             ok = pthread_create(&w->thread, &attr, pool_worker_main, w) == 0;
         CPU_FREE(set);
+        p->n_unbound += !ok;
     }
     ok = ok || pthread_create(&w->thread, NULL, pool_worker_main, w) == 0;
     if (ok)
@@ -309,9 +311,48 @@ int pool_node_id(const struct pool *p, int node)
     return p->node_id[node];
 }
 
+int pool_unbound(const struct pool *p)
+{
+    return p->n_unbound;
+}
+
+enum { TRIED_NS = 5000 };
+
+static void be_busy(void *arg, int64_t chunk, int worker)
+{
+    (void)arg, (void)chunk, (void)worker;
+    const uint64_t start = clock_now();
+    while (clock_now() - start < TRIED_NS)
+        ;
+}
+
+static int rising(const void *a, const void *b)
+{
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Chunks without work would all be done by the caller before another thread hears of them. */
+uint64_t pool_join_ns(struct pool *p)
+{
+    enum { TRIES = 65, LEAST = 5 };
+    static const uint64_t most_ns = 10000000;
+    uint64_t took[TRIES];
+    const uint64_t number = p->number, begin = clock_now();
+    int n = 0;
+    while (n < TRIES && (n < LEAST || clock_now() - begin < most_ns)) {
+        const uint64_t start = clock_now();
+        pool_run(p, p->n_threads, be_busy, NULL);
+        took[n++] = clock_now() - start;
+    }
+    p->n_tries += p->number - number;
+    qsort(took, (size_t)n, sizeof *took, rising);
+    return took[n / 2] > TRIED_NS ? took[n / 2] - TRIED_NS : 0;
+}
+
 uint64_t pool_joins(const struct pool *p)
 {
-    return p->number - 1;
+    return p->number - 1 - p->n_tries;
 }
 
 int pool_size(const struct pool *p)

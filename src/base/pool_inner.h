@@ -70,6 +70,8 @@ struct worker {
     int leaf;    /* its knot */
     int ear;     /* the knot whose posts it waits for: above those that it begins */
     unsigned turn; /* of its attempts to help others */
+    uint64_t spin_ns; /* how long it waits awake: learn_spin() */
+    long taken;       /* how often its processor was taken away */
 };
 
 struct pool {
@@ -80,9 +82,11 @@ struct pool {
     ATTR_ALIGNED(POOL_LINE) _Atomic bool stop;
 
     ATTR_ALIGNED(POOL_LINE) uint64_t number; /* of the last job; the caller's */
+    uint64_t n_tries;                        /* of pool_join_ns() */
     int n_threads;                           /* from here on fixed after pool_create() */
     int n_started; /* workers that run: n_threads - 1 except in a failed create */
     uint64_t spin_ns;
+    int n_unbound; /* see pool_unbound() */
     size_t n_bytes;
     int caller_cpu; /* -1: not pinned */
     int *claim;     /* [n_threads], or NULL: see prefer_free() */
@@ -98,6 +102,7 @@ struct pool {
 
 enum {
     POOL_SPIN_NS = 50000,        /* longer than the gap between two jobs of a step */
+    POOL_MOST_SPIN_NS = 1000000, /* than most gaps between two steps, where nobody else waits */
     POOL_SPIN_CROWDED_NS = 2000, /* with fewer processors than threads, someone else needs this */
 };
 

@@ -20,6 +20,7 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -330,7 +331,7 @@ static bool hear_above(const struct pool *p, const struct worker *w, uint64_t se
 static bool spin_for_work(struct pool *p, struct worker *w, struct pool_job *job)
 {
     const struct pool_job last = *job;
-    const uint64_t end = clock_now() + p->spin_ns;
+    const uint64_t end = clock_now() + w->spin_ns;
     do {
         for (int i = 0; i < PAUSES; i++) {
             if (hear(&p->knot[w->ear], last.number, job))
@@ -359,20 +360,44 @@ static void sleep_for_work(struct pool *p, const struct worker *w, uint64_t seen
     atomic_fetch_sub(&t->n_asleep, 1);
 }
 
+/* After a wait that was longer than gaps between jobs: the next one is as long as this was, if it
+ * was a gap between steps and nobody took the processor meanwhile (another program, or a control
+ * group whose quota is used up). */
+static void learn_spin(const struct pool *p, struct worker *w, uint64_t waited_ns)
+{
+    struct rusage u;
+    if (p->spin_ns < POOL_SPIN_NS || getrusage(RUSAGE_THREAD, &u))
+        return;
+    const bool taken = u.ru_nivcsw != w->taken;
+    w->taken = u.ru_nivcsw;
+    if (taken)
+        w->spin_ns = POOL_SPIN_NS;
+    else if (waited_ns > POOL_MOST_SPIN_NS)
+        w->spin_ns = (w->spin_ns + POOL_SPIN_NS) / 2;
+    else if (waited_ns > w->spin_ns)
+        w->spin_ns = waited_ns + waited_ns / 4;
+}
+
 void *pool_worker_main(void *arg)
 {
     struct worker *w = arg;
     struct pool *p = w->pool;
     struct pool_job job = {.number = 1}; /* the tree begins with an empty job of this number */
     fp_default();
+    w->spin_ns = p->spin_ns;
+    uint64_t idle = clock_now();
     while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
         const uint64_t seen = job.number;
         if (!spin_for_work(p, w, &job))
             sleep_for_work(p, w, seen);
         if (job.number == seen)
             continue;
+        const uint64_t waited = clock_now() - idle;
+        if (waited > POOL_SPIN_NS)
+            learn_spin(p, w, waited);
         pass_on(p, w, &job);
         work(p, &job, w->index);
+        idle = clock_now();
     }
     return NULL;
 }

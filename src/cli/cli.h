@@ -465,6 +465,9 @@ int cli_depths_tokens(struct cli *c, struct ingle_model *model, struct cli_depth
 int64_t cli_depths_most(const struct cli_depths *d);
 const char *cli_depths_name(const struct cli_depths *d);
 
+/* bench_threads.c: --scaling. */
+int cli_bench_threads(struct cli *c);
+
 /* bench_shorten.c: prompts that --prompt-drafter shortens beside whole ones, by --depth. */
 int cli_bench_shorten(struct cli *c);
 /* bench_media.c: the encoders, for --image and --audio. */

@@ -489,6 +489,8 @@ int cli_bench(struct cli *c)
         return cli_usage(c, "'bench' takes no argument such as '%s'", c->arg[0]);
     if (ingle_config_is_set(c->config, "image") || ingle_config_is_set(c->config, "audio"))
         return cli_bench_media(c);
+    if (ingle_config_is_set(c->config, "scaling"))
+        return cli_bench_threads(c);
     if (ingle_config_text(c->config, "prompt-drafter", 0))
         return cli_bench_shorten(c);
     if (ingle_config_is_set(c->config, "draft") || ingle_config_is_set(c->config, "draft-method"))

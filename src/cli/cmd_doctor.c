@@ -3,6 +3,8 @@
 
 #include "base/cpu.h"
 #include "base/disk.h"
+#include "base/mem.h"
+#include "base/numa.h"
 #include "base/pool.h"
 #include "base/size.h"
 #include "media/media.h"
@@ -18,6 +20,10 @@ struct findings {
     int threads;
     bool pinned;
     char numa[32]; /* what is done with several nodes */
+    struct cpu_topology topology;
+    int unbound;   /* threads that the system did not bind */
+    double join_us;
+    double huge;   /* the share of a trial's memory that came as huge pages */
     char huge_pages[64];
     struct cli_rate read;
     struct tool_kernel kernel[MAX_KERNELS];
@@ -70,6 +76,21 @@ static void try_decoder(struct err *err)
     media_decoder_free(d);
 }
 
+/* The share of memory that comes as huge pages, of some that is taken as weights are. */
+static double try_huge_pages(struct pool *pool)
+{
+    enum { BYTES = 64 << 20 };
+    uint8_t *at = mem_big_alloc(BYTES);
+    if (!at)
+        return 0;
+    pool_fill(pool, at, BYTES);
+    for (size_t i = 0; i < BYTES; i += 4096)
+        at[i] = 1;
+    const double share = (double)mem_huge_bytes(at, BYTES) / (double)BYTES;
+    mem_big_free(at, BYTES);
+    return share;
+}
+
 static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
 {
     const struct ingle_callbacks callbacks = cli_callbacks(c);
@@ -91,6 +112,13 @@ static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
     try_decoder(&f->decoder);
     f->has_card = tool_card(&f->card, f->no_card, sizeof f->no_card);
     ingle_status st = pool_create(&pool, f->threads, f->pinned, err);
+    if (!st) {
+        f->unbound = pool_unbound(pool);
+        f->join_us = f->threads > 1 ? 1e-3 * (double)pool_join_ns(pool) : 0;
+        f->huge = try_huge_pages(pool);
+        if (!cpu_topology_read(&f->topology))
+            st = err_set(err, INGLE_NOMEM, "no memory for the processors' places");
+    }
     if (!st)
         st = cli_memory_rate(pool, f->machine.n_logical, &f->read, err);
     if (!st)
@@ -148,6 +176,35 @@ static void print_kernel(const struct tool_kernel *k)
     putchar('\n');
 }
 
+/* A line for each node that has processors of ours, if there are several. */
+static void print_nodes(const struct findings *f)
+{
+    static const double gib = 1024.0 * 1024 * 1024;
+    const struct cpu_topology *t = &f->topology;
+    for (int k = 0; t->n_nodes > 1 && k < t->n_nodes; k++) {
+        uint64_t bytes, free_bytes;
+        int n = 0;
+        for (int i = 0; i < t->n_cpus; i++)
+            n += t->cpu[i].node == k;
+        numa_memory(t->node_id[k], &bytes, &free_bytes);
+        printf("  node %-10d %d processors, %.1f GiB, free %.1f GiB%s\n", t->node_id[k], n,
+               (double)bytes / gib, (double)free_bytes / gib,
+               bytes && free_bytes < bytes / 50 ? ": full, weights will lie elsewhere" : "");
+    }
+}
+
+static void print_threads(const struct findings *f)
+{
+    printf("threads          %d, %s", f->threads, f->pinned ? "bound to cores" : "not bound");
+    if (f->threads > f->topology.n_cpus)
+        printf("; more than the %d processors: none is bound", f->topology.n_cpus);
+    if (f->unbound)
+        printf("; %d of them the system did not bind", f->unbound);
+    if (f->threads > 1)
+        printf("; a job that they share costs %.1f us", f->join_us);
+    putchar('\n');
+}
+
 static void print_text(const struct findings *f, bool verbose)
 {
     const double gib = 1024.0 * 1024 * 1024;
@@ -161,6 +218,7 @@ static void print_text(const struct findings *f, bool verbose)
     printf("%d processors in %d package%s, quota %.1f\n", m->n_logical, m->n_packages,
            m->n_packages == 1 ? "" : "s", m->quota_cores);
     printf("memory nodes     %d%s\n", m->n_nodes, m->n_nodes > 1 ? f->numa : "");
+    print_nodes(f);
     printf("instructions     %s\n", bundles[0] ? bundles : "none that ingle has kernels for");
     printf("caches           L1d %zu KiB, L2 %zu KiB, L3 %zu KiB\n", m->l1d_bytes >> 10,
            m->l2_bytes >> 10, m->l3_bytes >> 10);
@@ -169,8 +227,9 @@ static void print_text(const struct findings *f, bool verbose)
            (double)m->memory_free_bytes / gib);
     if (m->memory_unread)
         puts("                 /proc/meminfo cannot be read: what of it is free is not known");
-    printf("huge pages       %s\n", f->huge_pages);
-    printf("threads          %d, %s\n", f->threads, f->pinned ? "bound to cores" : "not bound");
+    printf("huge pages       %s; %.0f %% of 64 MiB that were tried\n", f->huge_pages,
+           f->huge * 100);
+    print_threads(f);
     cli_memory_rate_print(&f->read);
     printf("kernels          up to %s; %d of them failed their self-test%s\n", cpu_name(f->used),
            f->n_failed, verbose ? "" : " (-v lists them)");
@@ -215,6 +274,24 @@ static void print_card_json(const struct findings *f)
            k->integrated ? "true" : "false");
 }
 
+static void print_nodes_json(const struct findings *f)
+{
+    const struct cpu_topology *t = &f->topology;
+    fputs("\"memory_nodes\": [", stdout);
+    for (int k = 0; k < t->n_nodes; k++) {
+        uint64_t bytes, free_bytes;
+        int n = 0;
+        for (int i = 0; i < t->n_cpus; i++)
+            n += t->cpu[i].node == k;
+        numa_memory(t->node_id[k], &bytes, &free_bytes);
+        printf("%s{\"node\": %d, \"processors\": %d, \"bytes\": %llu, \"free_bytes\": %llu}",
+               k ? ", " : "", t->node_id[k], n, (unsigned long long)bytes,
+               (unsigned long long)free_bytes);
+    }
+    printf("], \"huge_share\": %.3f, \"unbound_threads\": %d, \"join_us\": %.3f, ", f->huge,
+           f->unbound, f->join_us);
+}
+
 static void print_json(const struct findings *f)
 {
     const struct cpu_machine *m = &f->machine;
@@ -234,6 +311,7 @@ static void print_json(const struct findings *f)
            (unsigned long long)m->memory_bytes, (unsigned long long)m->memory_limit_bytes,
            (unsigned long long)m->memory_free_bytes, f->huge_pages, f->threads,
            f->pinned ? "true" : "false", f->read.bytes_per_s, f->read.n_busy, f->n_failed);
+    print_nodes_json(f);
     print_formats_json(f);
     print_card_json(f);
     fputs("\"kernels\": [", stdout);
@@ -467,11 +545,14 @@ int cli_doctor(struct cli *c)
         return measure_disk(c, disk);
     if (workers)
         return look_at_workers(c, workers);
-    if (examine(c, &f, &err))
+    if (examine(c, &f, &err)) {
+        cpu_topology_release(&f.topology);
         return cli_fail_err(c, &err);
+    }
     if (ingle_config_flag(c->config, "json"))
         print_json(&f);
     else
         print_text(&f, ingle_config_flag(c->config, "verbose"));
+    cpu_topology_release(&f.topology);
     return f.n_failed ? CLI_FAILURE : CLI_OK;
 }

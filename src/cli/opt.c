@@ -108,6 +108,9 @@ static int set(struct cli *c, const char *name, const char *value, const char *o
     const bool again = strcmp(name, "model") == 0 && ingle_config_is_set(c->config, name);
     if (again && value && strcmp(value, ingle_config_text(c->config, name, 0)) != 0)
         return cli_usage(c, "a second model '%s': a process has one", value);
+    if (value && strchr(value, ',') && strcmp(name, "threads") == 0 &&
+        strcmp(c->command, "bench") == 0)
+        name = "scaling";
     value = our_word(c->command, by_name(name), value, room);
     if (ingle_config_set(c->config, c->command, name, value, &error) == INGLE_OK)
         return CLI_OK;

@@ -40,9 +40,9 @@ void device_cpu_for_placed(struct device *d, const struct device_share *s, int64
     int64_t n_chunks = 0;
     for (int k = 0; k < pool_nodes(d->pool); k++)
         n_chunks += s->n[k];
-    if (device_in_pieces(d) && n_chunks > pool_size(d->pool) && work > DEVICE_SMALL_WORK)
+    if (device_in_pieces(d) && n_chunks > pool_size(d->pool) && work > d->small_work)
         for_pieces(d, s, n_chunks, fn, arg);
-    else if (n_chunks > 1 && work > DEVICE_SMALL_WORK && pool_size(d->pool) > 1)
+    else if (n_chunks > 1 && work > d->small_work && pool_size(d->pool) > 1)
         pool_run_placed(d->pool, s->from, s->n, fn, arg);
     else
         for (int k = 0; k < pool_nodes(d->pool); k++)
@@ -53,13 +53,13 @@ void device_cpu_for_placed(struct device *d, const struct device_share *s, int64
 void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg)
 {
     struct device_share s;
-    if (device_in_pieces(d) && n_chunks > pool_size(d->pool) && work > DEVICE_SMALL_WORK) {
+    if (device_in_pieces(d) && n_chunks > pool_size(d->pool) && work > d->small_work) {
         for (int k = 0; k < pool_nodes(d->pool); k++) {
             s.from[k] = n_chunks * pool_node_first(d->pool, k) / pool_size(d->pool);
             s.n[k] = n_chunks * pool_node_first(d->pool, k + 1) / pool_size(d->pool) - s.from[k];
         }
         for_pieces(d, &s, n_chunks, fn, arg);
-    } else if (n_chunks > 1 && work > DEVICE_SMALL_WORK && pool_size(d->pool) > 1) {
+    } else if (n_chunks > 1 && work > d->small_work && pool_size(d->pool) > 1) {
         pool_run(d->pool, n_chunks, fn, arg);
     } else {
         for (int64_t i = 0; i < n_chunks; i++)

@@ -36,6 +36,7 @@ static ingle_status create_pool(struct device *d, const struct device_options *o
     if (o->numa != DEVICE_NUMA_AUTO)
         cpu_topology_join(&t);
     const bool bound = o->numa == DEVICE_NUMA_AUTO && o->pin && n_threads <= t.n_cpus;
+    d->placed = bound;
     const ingle_status s = o->topology ? pool_create_on(&d->pool, n_threads, o->pin, &t, err)
                                        : pool_create_beside(&d->pool, n_threads, o->pin, &t, err);
     cpu_topology_release(&t);
@@ -59,6 +60,26 @@ static void report_nodes(const struct device *d)
                : "memory takes turns on them");
 }
 
+static void report_threads(const struct device *d)
+{
+    char subject[32];
+    snprintf(subject, sizeof subject, "%d threads", pool_size(d->pool));
+    if (pool_unbound(d->pool))
+        report(d->sink, INGLE_REPORT_WARN, "threads", subject,
+               "%d of them are not bound to a processor: the system refused (processors were taken "
+               "away meanwhile); they may run beside others",
+               pool_unbound(d->pool));
+}
+
+/* A thread does about four floats in a nanosecond. */
+static void measure_joins(struct device *d)
+{
+    const uint64_t most = DEVICE_MOST_SMALL_WORK / 4;
+    d->join_ns = pool_size(d->pool) > 1 ? pool_join_ns(d->pool) : 0;
+    d->small_work =
+        num_max(DEVICE_SMALL_WORK, 4 * (int64_t)(d->join_ns < most ? d->join_ns : most));
+}
+
 ingle_status device_create(struct device **out, const struct device_options *o, struct err *err)
 {
     struct device *d = mem_zalloc(sizeof *d);
@@ -73,6 +94,8 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
         return s;
     }
     report_nodes(d);
+    report_threads(d);
+    measure_joins(d);
     kern_table_init(&d->kern, o->cpu & cpu_detect());
 #if !defined(__SANITIZE_ADDRESS__) &&                                                              \
     !defined(__SANITIZE_THREAD__) /* most of a test's time there: kerncheck and doctor run it */
@@ -103,6 +126,11 @@ const struct kern_table *device_kernels(const struct device *d)
 const struct numa_nodes *device_nodes(const struct device *d)
 {
     return &d->nodes;
+}
+
+uint64_t device_join_ns(const struct device *d)
+{
+    return d->join_ns;
 }
 
 struct pool *device_pool(struct device *d)

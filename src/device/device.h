@@ -55,6 +55,7 @@ MUST_CHECK ingle_status device_create(struct device **out, const struct device_o
 void device_free(struct device *d);
 const struct kern_table *device_kernels(const struct device *d);
 struct pool *device_pool(struct device *d);
+uint64_t device_join_ns(const struct device *d); /* pool_join_ns() at start */
 /* Nodes over which memory is spread that all threads use: activations, keys and values. */
 const struct numa_nodes *device_nodes(const struct device *d);
 enum device_numerics device_numerics(const struct device *d);
@@ -103,6 +104,14 @@ void device_own_get(struct device *d, void *host, const void *own, size_t n_byte
 void device_matrix_place_own(const struct device_matrix *m, int64_t index, void *own);
 /* Its memory is new and the device's alone: with several nodes it is spread over them now. */
 void device_matrix_settle(const struct device_matrix *m);
+/* Where its pages lie, by the system's answer about some of them (more of larger ones), beside
+ * where device_matrix_share() wants them.  Adds to *p; nothing where no node is to have rows of its
+ * own: --numa off, unbound threads, experts that come and go. */
+struct device_placement {
+    double bytes, local_bytes; /* of weights; of them where they should be */
+    uint64_t pages, unknown;   /* asked about; of them without an answer */
+};
+void device_matrix_look(const struct device_matrix *m, struct device_placement *p);
 /* Panels [*p0, *p1) of one matrix of the stack belong to a node of the device's pool; none: *p0 =
  * *p1. Of large matrices each node has rows, of stacks of small ones (experts) whole matrices. */
 void device_matrix_share(const struct device_matrix *m, int64_t index, int node, int64_t *p0,

@@ -259,6 +259,9 @@ struct device {
     struct kern_table kern;
     struct pool *pool;
     struct numa_nodes nodes; /* that memory is spread over */
+    bool placed; /* each node of the pool is to have rows of its own */
+    int64_t small_work;      /* device_cpu_for() */
+    uint64_t join_ns;
     enum device_numerics numerics;
     char recipes[48]; /* of fast numerics that attention and matrices have, with + between them */
     const struct report_sink *sink;
@@ -308,10 +311,11 @@ static inline bool device_in_pieces(const struct device *d)
     return d->between && d->between->piece_ns;
 }
 
-/* floats: below this a wake-up of the pool costs more than it gains */
-enum { DEVICE_SMALL_WORK = 16384 };
-/* Runs fn over n_chunks: inline when the work (in floats touched, roughly) is too small to
- * be worth waking the pool. */
+/* Floats: below this a wake-up of the pool costs more than it gains.  Where a join costs more than
+ * a thread needs for so many, it is what a thread does in that time, up to MOST. */
+enum { DEVICE_SMALL_WORK = 16384, DEVICE_MOST_SMALL_WORK = 16 * DEVICE_SMALL_WORK };
+/* Runs fn over n_chunks: inline when the work (in floats touched, roughly) is at most
+ * d->small_work. */
 void device_cpu_for(struct device *d, int64_t n_chunks, int64_t work, pool_fn *fn, void *arg);
 /* The same with chunks that have places: those of memory node k are [from[k], from[k] + n[k]). */
 struct device_share { int64_t from[CPU_NODES_MAX], n[CPU_NODES_MAX]; };

@@ -191,6 +191,49 @@ void device_matrix_settle(const struct device_matrix *m)
         }
 }
 
+/* Pages of [from, to) of a share whose home is `node`. */
+static void look_at(const uint8_t *from, size_t n_bytes, int node, struct device_placement *p,
+                    uint64_t *right, uint64_t *known)
+{
+    enum { MOST = 16 };
+    const void *at[MOST];
+    int where[MOST];
+    const size_t n = n_bytes / MOST >= HUGE_PAGE ? MOST : n_bytes / HUGE_PAGE + 1;
+    for (size_t i = 0; i < n; i++)
+        at[i] = from + n_bytes / n * i + n_bytes / n / 2;
+    const bool said = numa_nodes_of(at, n, where);
+    for (size_t i = 0; i < n; i++) {
+        const bool unknown = !said || where[i] < 0;
+        p->pages++;
+        p->unknown += unknown;
+        *known += !unknown;
+        *right += !unknown && where[i] == node;
+    }
+}
+
+void device_matrix_look(const struct device_matrix *m, struct device_placement *p)
+{
+    enum { MATRICES = 16 };
+    const struct device *d = m->d;
+    const int64_t step = num_max(1, m->n_stack / MATRICES);
+    uint64_t right = 0, known = 0;
+    if (!d->placed || !m->m.at || m->each || m->card)
+        return;
+    for (int64_t i = 0; i < m->n_stack; i += step)
+        for (int node = 0; node < pool_nodes(d->pool); node++) {
+            int64_t p0, p1;
+            device_matrix_share(m, i, node, &p0, &p1);
+            if (p0 < p1)
+                look_at(device_matrix_at(m, i) + (size_t)p0 * m->m.panel_bytes,
+                        (size_t)(p1 - p0) * m->m.panel_bytes, pool_node_id(d->pool, node), p,
+                        &right, &known);
+        }
+    if (!known)
+        return;
+    p->bytes += (double)device_matrix_bytes(m);
+    p->local_bytes += (double)device_matrix_bytes(m) * (double)right / (double)known;
+}
+
 void device_matrix_load(struct device_matrix *m, int64_t index, int64_t row0, int64_t n,
                         const void *stored)
 {

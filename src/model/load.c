@@ -15,6 +15,7 @@
 #include "model/packed.h"
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -765,6 +766,41 @@ static void count_huge(struct model *m)
                (unsigned long long)(huge >> 20), (unsigned long long)(n >> 20));
 }
 
+/* What a node has that should have more: " (node 1 has 0.1 of 64.0 GiB free)". */
+static void full_nodes(const struct model *m, char *out, size_t n)
+{
+    static const double gib = 1 << 30;
+    const struct numa_nodes *nodes = device_nodes(m->d);
+    size_t at = 0;
+    out[0] = 0;
+    for (int i = 0; i < nodes->n && at < n; i++) {
+        uint64_t all, free_bytes;
+        numa_memory(nodes->id[i], &all, &free_bytes);
+        if (all && free_bytes < all / 50)
+            at += (size_t)snprintf(out + at, n - at, "; node %d is full: %.1f of %.1f GiB are free",
+                                   nodes->id[i], (double)free_bytes / gib, (double)all / gib);
+    }
+}
+
+/* Whether weights lie where threads read them. */
+static void count_local(struct model *m)
+{
+    struct device_placement p = {0};
+    char full[256];
+    m->loaded.local_share = -1;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        device_matrix_look(m->matrix[i].m, &p);
+    if (!(p.bytes > 0))
+        return;
+    m->loaded.local_share = p.local_bytes / p.bytes;
+    full_nodes(m, full, sizeof full);
+    if (device_nodes(m->d)->n > 1)
+        report(m->sink, INGLE_REPORT_NOTE, "numa", io_path(m->file),
+               "%.1f %% of weights lie on the node whose threads read them (%llu pages were asked "
+               "about)%s",
+               100 * m->loaded.local_share, (unsigned long long)(p.pages - p.unknown), full);
+}
+
 /* Before the first weight is read. */
 static ingle_status take_stamps(struct model *m, struct err *err)
 {
@@ -812,6 +848,8 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
         lock(m, &w);
     if (!s && m->image && !m->loaded.mapped)
         count_huge(m);
+    if (!s && m->image)
+        count_local(m);
     m->loaded.seconds = (double)(clock_now() - start) * 1e-9;
     if (!s && m->image && !m->loaded.mapped)
         report(m->sink, INGLE_REPORT_DEBUG, "load", io_path(m->file), "%s of weights in %.2f s",

@@ -214,6 +214,7 @@ struct model_loaded {
     /* of the matrices, in one piece; without experts that stay in a file, and what a card has */
     uint64_t image_bytes;
     uint64_t huge_bytes;  /* of it on huge pages; of a map, what was read so far */
+    double local_share;   /* of it on the nodes whose threads read it; below 0: not known */
     double seconds;
 };
 

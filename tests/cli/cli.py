@@ -597,7 +597,13 @@ class Commands(unittest.TestCase):
         out = self.ok(run("bench", "-p", "16", "-g", "4", "-r", "1", "--profile")).stdout
         self.assertIn("matmul", out)
         self.assertRegex(out, r"joins: \d+\.\d a token, \d+\.\d\d for each of \d+ layers")
+        out = lines(self.ok(run("bench", "--json", "--threads", "1,2", "-p", "8", "-g", "4", "-r", "1")).stdout)
+        self.assertEqual([o["threads"] for o in out], [1, 2])
+        self.assertTrue(out[0]["joins"] == 0 < out[1]["joins"] and all(o["decode_per_s"] > 0 and o["read_share"] > 0 for o in out))
+        for wrong in ("1,x", "2,", "1,0", "1,2000", "1,,2"):
+            self.refuses("bench", "--threads", wrong, code=2, says=["numbers of 1 to 1024"])
         out = json.loads(self.ok(run("doctor", "--json", "-t", "1")).stdout)
+        self.assertTrue(out["memory_nodes"] and out["unbound_threads"] == 0)
         self.assertGreater(out["read_bytes_per_s"], 0)
         self.assertEqual(out["failed_kernels"], 0)
         out = json.loads(self.ok(run("doctor", "--json", "--disk", "tests/data/nano-v4/nano-v4-MXFP4.gguf")).stdout)

@@ -8,6 +8,7 @@
 #include "base/pool.h"
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -76,15 +77,16 @@ static void test_many_threads(void **state)
 }
 
 /* Jobs of any size with pauses of any length between them, so that workers are met awake, half
- * asleep and asleep, at every level of the tree. */
-static void test_random_jobs(void **state)
+ * asleep and asleep, at every level of the tree; some waits are as long as gaps between steps. */
+static void random_jobs(uint64_t noise)
 {
-    (void)state;
     static const int threads[] = {2, 3, 9, 17, 40, 64};
-    uint64_t noise = 12345;
     for (size_t t = 0; t < sizeof threads / sizeof *threads; t++) {
         struct pool *p;
         assert_int_equal(pool_create(&p, threads[t], t % 2, NULL), INGLE_OK);
+        const uint64_t joins = pool_joins(p);
+        (void)pool_join_ns(p);
+        assert_int_equal(pool_joins(p), joins);
         for (int r = 0; r < 60; r++) {
             struct marks m = {.n_threads = threads[t]};
             noise = noise * 6364136223846793005u + 1442695040888963407u;
@@ -93,10 +95,23 @@ static void test_random_jobs(void **state)
             for (int64_t i = 0; i < N_MAX; i++)
                 assert_int_equal(m.hit[i], i < n);
             if (r % 4 == 0)
-                nanosleep(&(struct timespec){.tv_nsec = (long)(noise >> 50) * 20}, NULL);
+                nanosleep(&(struct timespec){.tv_nsec = (long)(noise >> 50) * (r % 8 ? 20 : 60)},
+                          NULL);
         }
         pool_free(p);
     }
+}
+
+static int64_t seconds; /* that random jobs are to take; 0: once */
+
+static void test_random_jobs(void **state)
+{
+    (void)state;
+    const uint64_t end = clock_now() + (uint64_t)seconds * 1000000000u;
+    uint64_t noise = 12345;
+    do
+        random_jobs(noise++);
+    while (clock_now() < end);
 }
 
 static void add_one(void *arg, int64_t chunk, int worker)
@@ -305,8 +320,10 @@ static void test_pools_stand_side_by_side(void **state)
     cpu_topology_release(&u);
 }
 
-int main(void)
+/* base_pool [SECONDS] */
+int main(int argc, char **argv)
 {
+    seconds = argc > 1 ? strtol(argv[1], NULL, 10) : 0;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_one_thread),
         cmocka_unit_test(test_two_threads),

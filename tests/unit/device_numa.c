@@ -270,6 +270,39 @@ static void test_system(void **state)
     cpu_topology_release(&t);
 }
 
+/* What the system says of pages beside where they should lie: all on this machine's node, none on
+ * made-up ones; nothing where no node is to have rows. */
+static void test_look(void **state)
+{
+    (void)state;
+    struct cpu_topology t;
+    struct weights w;
+    assert_true(cpu_topology_read(&t));
+    const bool one = t.n_nodes == 1;
+    cpu_topology_release(&t);
+    for (int made_up = 0; made_up < 2 && !UNIT_TSAN; made_up++)
+        for (int numa = DEVICE_NUMA_AUTO; numa <= DEVICE_NUMA_OFF; numa++) {
+            const struct device_options o = {
+                .n_threads = 1, .pin = true, .cpu = UINT32_MAX, .numa = (enum device_numa)numa};
+            struct device *d = NULL;
+            struct device_placement p = {0};
+            if (made_up)
+                d = open_device(&shapes[1], (enum device_numa)numa);
+            else
+                assert_int_equal(device_create(&d, &o, NULL), INGLE_OK);
+            load(&w, d, STACK);
+            device_matrix_look(w.m, &p);
+            const bool known = p.pages > p.unknown;
+            if (numa == DEVICE_NUMA_OFF)
+                assert_true(p.pages == 0 && p.bytes <= 0);
+            else if (known)
+                assert_true(p.bytes > 0 && (made_up ? p.local_bytes <= 0
+                                                    : !one || p.local_bytes >= p.bytes));
+            unload(&w);
+            device_free(d);
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_system),
+        cmocka_unit_test(test_look),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
