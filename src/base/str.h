@@ -15,6 +15,7 @@ struct str {
     char *at;
     size_t n, cap;
     bool failed;
+    bool spaced; /* write.h */
 };
 
 void str_init(struct str *s);

@@ -15,6 +15,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/write.h"
 #include "tool/tool.h"
 
 #include <stdlib.h>
@@ -148,9 +149,12 @@ static ingle_status make_prompt(struct bench *b, struct client *t, const struct 
     ingle_model_info(b->model, &info);
     if (*info.chat && !b->raw) {
         struct ingle_prompt p = {0};
-        str_adds(&chat, "[{\"role\": \"user\", \"content\": ");
-        str_add_json(&chat, text.at, text.n);
-        str_adds(&chat, "}]");
+        write_open(&chat, '[');
+        write_open(&chat, '{');
+        write_member(&chat, "role", "user");
+        write_member_string(&chat, "content", text.at, text.n);
+        write_close(&chat, '}');
+        write_close(&chat, ']');
         st = ingle_chat_render(
             b->model, &(struct ingle_chat){.messages = chat.at, .n_messages = chat.n}, &p, error);
         t->prompt = p.ids;
@@ -431,32 +435,49 @@ static void print_json(const struct result *r)
 {
     const struct ingle_scheduler_status *s = &r->sum;
     const double step = ratio_of(r->plain_step, (double)r->n_plain_steps);
-    printf("{\"test\": \"draft\", \"kind\": \"%s\", \"clients\": %d, \"depth\": %lld, ", r->kind,
-           r->n_clients, (long long)r->depth);
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_member(&out, "test", "draft");
+    write_member(&out, "kind", r->kind);
+    write_member_int(&out, "clients", r->n_clients);
+    write_member_int(&out, "depth", r->depth);
     if (r->right >= 0)
-        printf("\"draft_accept\": %g, ", r->right);
-    printf("\"plain_per_s\": %.5g, \"drafted_per_s\": %.5g, \"speed_up\": %.4f, \"ratios\": [",
-           middle(r->plain, r->n), middle(r->drafted, r->n), middle(r->ratio, r->n));
+        write_member_significant(&out, "draft_accept", 6, r->right);
+    write_member_significant(&out, "plain_per_s", 5, middle(r->plain, r->n));
+    write_member_significant(&out, "drafted_per_s", 5, middle(r->drafted, r->n));
+    write_member_fixed(&out, "speed_up", 4, middle(r->ratio, r->n));
+    write_key(&out, "ratios");
+    write_open(&out, '[');
     for (int64_t i = 0; i < r->n; i++)
-        printf("%s%.4f", i ? ", " : "", r->ratio[i]);
-    printf("], \"behind\": %.4f, \"same_text\": %s, \"text_of\": %s%s%s, \"tokens\": %lld, "
-           "\"drafts\": %lld, \"drafted\": %lld, "
-           "\"accepted\": %lld, \"drafted_at\": [",
-           behind(r), r->differs ? "false" : "true", r->twin ? "\"" : "",
-           r->twin ? r->twin : "null", r->twin ? "\"" : "", (long long)r->tokens,
-           (long long)s->n_drafts, (long long)s->drafted_tokens, (long long)s->accepted_tokens);
+        write_fixed(&out, 4, r->ratio[i]);
+    write_close(&out, ']');
+    write_member_fixed(&out, "behind", 4, behind(r));
+    write_member_bool(&out, "same_text", !r->differs);
+    write_member(&out, "text_of", r->twin);
+    write_member_int(&out, "tokens", r->tokens);
+    write_member_int(&out, "drafts", s->n_drafts);
+    write_member_int(&out, "drafted", s->drafted_tokens);
+    write_member_int(&out, "accepted", s->accepted_tokens);
     for (int k = 0; k < 2; k++) {
+        write_key(&out, k ? "accepted_at" : "drafted_at");
+        write_open(&out, '[');
         for (int i = 0; i < INGLE_DRAFT_PLACES; i++)
-            printf("%s%lld", i ? ", " : "", (long long)(k ? s->accepted_at : s->drafted_at)[i]);
-        fputs(k ? "], " : "], \"accepted_at\": [", stdout);
+            write_int(&out, (k ? s->accepted_at : s->drafted_at)[i]);
+        write_close(&out, ']');
     }
-    printf("\"rounds\": %lld, \"round_share\": %.4f, \"verified\": %lld, \"verify_share\": %.4f, "
-           "\"plain_steps\": %lld, "
-           "\"step_seconds\": %.6g, \"saved_seconds\": %.4g, \"foreign\": %.3f}\n",
-           (long long)s->n_rounds, ratio_of(ratio_of(s->round_seconds, (double)s->n_rounds), step),
-           (long long)s->n_verified,
-           ratio_of(ratio_of(s->verified_seconds, (double)s->n_verified), step),
-           (long long)s->n_plain, step, s->draft_saved_seconds, middle(r->foreign, r->n));
+    write_member_int(&out, "rounds", s->n_rounds);
+    write_member_fixed(&out, "round_share", 4,
+                       ratio_of(ratio_of(s->round_seconds, (double)s->n_rounds), step));
+    write_member_int(&out, "verified", s->n_verified);
+    write_member_fixed(&out, "verify_share", 4,
+                       ratio_of(ratio_of(s->verified_seconds, (double)s->n_verified), step));
+    write_member_int(&out, "plain_steps", s->n_plain);
+    write_member_significant(&out, "step_seconds", 6, step);
+    write_member_significant(&out, "saved_seconds", 4, s->draft_saved_seconds);
+    write_member_fixed(&out, "foreign", 3, middle(r->foreign, r->n));
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
 }
 
 static void print_result(const struct bench *b, const struct result *r)
@@ -504,9 +525,18 @@ static void print_op(const struct bench *b, const char *name, uint64_t calls, do
     const double s = p ? (double)p->ns * 1e-9 : 0, gbps = ratio_of(p ? p->bytes * 1e-9 : 0, s),
                  gops = ratio_of(p ? p->ops * 1e-9 : 0, s);
     if (b->json) {
-        printf("{\"test\": \"draft_profile\", \"op\": \"%s\", \"calls\": %llu, \"ms\": %.4f, "
-               "\"of_step\": %.5f, \"GBps\": %.3f, \"GOPs\": %.3f}\n",
-               name, (unsigned long long)calls, ms, of_step, gbps, gops);
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "test", "draft_profile");
+        write_member(&out, "op", name);
+        write_member_uint(&out, "calls", calls);
+        write_member_fixed(&out, "ms", 4, ms);
+        write_member_fixed(&out, "of_step", 5, of_step);
+        write_member_fixed(&out, "GBps", 3, gbps);
+        write_member_fixed(&out, "GOPs", 3, gops);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
         return;
     }
     printf("  %-22s %8llu %10.3f %9.1f", name, (unsigned long long)calls, ms, of_step * 100);

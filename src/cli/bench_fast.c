@@ -4,6 +4,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/write.h"
 #include "tool/tool.h"
 
 #include <string.h>
@@ -37,12 +38,27 @@ static ingle_status last_logits(struct ingle_engine *e, const int32_t *ids, int6
 static void print(const struct tool_difference *d, const char *recipe, int64_t n, bool json)
 {
     const double rows = (double)d->n_rows, rms = tool_difference_rms(d);
-    printf(json ? "{\"test\": \"%s against exact\", \"tokens\": %lld, \"rows\": %lld, "
-                  "\"relative_rms\": %.6g, \"kl\": %.6g, \"kl_max\": %.6g, \"same_top\": %.6g}\n"
-                : "\n%s against exact, %lld tokens, logits of the last %lld: relative RMS %.2e, "
-                  "KL divergence %.2e (at most %.2e), equal best token %.1f %%\n",
+    if (json) {
+        char test[64];
+        struct str out;
+        snprintf(test, sizeof test, "%s against exact", recipe);
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "test", test);
+        write_member_int(&out, "tokens", n);
+        write_member_int(&out, "rows", d->n_rows);
+        write_member_significant(&out, "relative_rms", 6, rms);
+        write_member_significant(&out, "kl", 6, d->kl_sum / rows);
+        write_member_significant(&out, "kl_max", 6, d->kl_max);
+        write_member_significant(&out, "same_top", 6, (double)d->n_same_top / rows);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
+        return;
+    }
+    printf("\n%s against exact, %lld tokens, logits of the last %lld: relative RMS %.2e, "
+           "KL divergence %.2e (at most %.2e), equal best token %.1f %%\n",
            recipe, (long long)n, (long long)d->n_rows, rms, d->kl_sum / rows, d->kl_max,
-           (double)d->n_same_top / rows * (json ? 1 : 100));
+           (double)d->n_same_top / rows * 100);
 }
 
 int cli_bench_fast(struct cli *c, struct ingle_model *m, struct ingle_engine **engine,

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/write.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,12 +54,21 @@ static void print(struct bench_media *b, const struct cli_medium *m, double open
     qsort(b->seconds, (size_t)n, sizeof *b->seconds, by_value);
     const double middle = b->seconds[n / 2];
     if (ingle_config_flag(b->c->config, "json")) {
-        printf("{\"test\": \"encode\", \"file\": ");
-        cli_print_json(m->path, strlen(m->path));
-        printf(", \"kind\": \"%s\", \"soft_tokens\": %lld, \"per_s\": %.6g, \"seconds\": %.6g, "
-               "\"least\": %.6g, \"most\": %.6g, \"rounds\": %lld, \"open_seconds\": %.6g}\n",
-               m->is_sound ? "sound" : "picture", (long long)i.n_soft, (double)i.n_soft / middle,
-               middle, b->seconds[0], b->seconds[n - 1], (long long)n, opened);
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "test", "encode");
+        write_member(&out, "file", m->path);
+        write_member(&out, "kind", m->is_sound ? "sound" : "picture");
+        write_member_int(&out, "soft_tokens", i.n_soft);
+        write_member_significant(&out, "per_s", 6, (double)i.n_soft / middle);
+        write_member_significant(&out, "seconds", 6, middle);
+        write_member_significant(&out, "least", 6, b->seconds[0]);
+        write_member_significant(&out, "most", 6, b->seconds[n - 1]);
+        write_member_int(&out, "rounds", n);
+        write_member_significant(&out, "open_seconds", 6, opened);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
     } else {
         printf("%-24s %6lld %12.2f %11.3f %11.3f %11.3f\n", CLI_SHOWN(m->path),
                (long long)i.n_soft, (double)i.n_soft / middle, b->seconds[0] * 1e3,

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/write.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -103,11 +104,18 @@ static void print_depth(const struct skip *s, int64_t n, struct times *t, const 
         snprintf(text, sizeof text, "shorter than %lld tokens (--prompt-keep-from)",
                  (long long)s->small.from);
         why = *why ? why : text;
-        if (s->json)
-            printf("{\"test\": \"prompt-drafter\", \"depth\": %lld, \"kept\": %lld}\n",
-                   (long long)n, (long long)n);
-        else
+        if (s->json) {
+            struct str out;
+            cli_json(&out);
+            write_open(&out, '{');
+            write_member(&out, "test", "prompt-drafter");
+            write_member_int(&out, "depth", n);
+            write_member_int(&out, "kept", n);
+            write_close(&out, '}');
+            cli_json_end(&out, "\n");
+        } else {
             printf("%8lld %8lld   not shortened: %s\n", (long long)n, (long long)n, why);
+        }
         return;
     }
     double first[MOST_ROUNDS];
@@ -116,15 +124,26 @@ static void print_depth(const struct skip *s, int64_t n, struct times *t, const 
     const double small = middle(t->small, s->n_rounds), large = middle(t->large, s->n_rounds),
                  all = middle(first, s->n_rounds), whole = middle(t->whole, s->n_rounds),
                  share = (double)t->n_kept / (double)n;
-    if (s->json)
-        printf("{\"test\": \"prompt-drafter\", \"depth\": %lld, \"kept\": %lld, \"keep\": %.6g, "
-               "\"small_s\": %.6g, \"large_s\": %.6g, "
-               "\"first_token_s\": %.6g, \"whole_s\": %.6g, \"times\": %.4g, \"rounds\": %lld}\n",
-               (long long)n, (long long)t->n_kept, s->small.keep, small, large, all, whole,
-               whole / all, (long long)s->n_rounds);
-    else
+    if (s->json) {
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "test", "prompt-drafter");
+        write_member_int(&out, "depth", n);
+        write_member_int(&out, "kept", t->n_kept);
+        write_member_significant(&out, "keep", 6, s->small.keep);
+        write_member_significant(&out, "small_s", 6, small);
+        write_member_significant(&out, "large_s", 6, large);
+        write_member_significant(&out, "first_token_s", 6, all);
+        write_member_significant(&out, "whole_s", 6, whole);
+        write_member_significant(&out, "times", 4, whole / all);
+        write_member_int(&out, "rounds", s->n_rounds);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
+    } else {
         printf("%8lld %8lld %5.1f %% %10.3f s %10.3f s %10.3f s %10.3f s %7.2f\n", (long long)n,
                (long long)t->n_kept, 100 * share, small, large, all, whole, whole / all);
+    }
 }
 
 static ingle_status measure(struct skip *s, struct ingle_error *error)

@@ -304,6 +304,14 @@ MUST_CHECK ingle_status cli_open_model(struct cli *c, struct ingle_model **out,
 /* --developer-role */
 bool cli_developer_own(const struct cli *c);
 void cli_print_json(const char *bytes, size_t n); /* a string with its quotes */
+/* JSON for standard output (base/write.h), with blanks after commas and colons. */
+void cli_json(struct str *s);
+/* Begins a line of a list: a comma and a line end stand before what follows. */
+void cli_json_line(struct str *s, bool first);
+/* Prints what s has, with `end` behind it; s is empty again. */
+void cli_json_print(struct str *s, const char *end);
+/* The same, and s is released. */
+void cli_json_end(struct str *s, const char *end);
 
 /* talk.c: a model that answers. */
 /* A picture or sound of a conversation. */
@@ -377,7 +385,7 @@ MUST_CHECK ingle_status cli_talk_answer(struct cli_talk *t, const struct ingle_p
                                         struct ingle_error *error);
 double cli_answer_mean(const struct cli_answer *a); /* tokens of a step that verified a draft */
 void cli_answer_release(struct cli_answer *a);
-/* Appends a member "sparse", with a comma before it, if there were sparse prompts. */
+/* Writes a member "sparse" of an object (base/write.h), if there were sparse prompts. */
 void cli_add_sparse(struct str *to, const struct ingle_sparse *s);
 /* The same, "kv_select", if rows of answers chose pages. */
 void cli_select_print(FILE *to, const struct ingle_select *s);

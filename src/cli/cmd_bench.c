@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "base/write.h"
 #include "tool/tool.h"
 
 #include <math.h>
@@ -202,26 +203,20 @@ static ingle_status run_rounds(struct bench *b, struct rounds *r, size_t n_tests
     return INGLE_OK;
 }
 
-static void print_peaks(const struct bench *b)
+static void print_peaks(const struct bench *b, struct str *out)
 {
-    fputs("\"peak_GOPs\": {", stdout);
+    write_key(out, "peak_GOPs");
+    write_open(out, '{');
     for (size_t i = 0; i < b->last.n_peaks; i++)
-        printf("%s\"%s\": %.1f", i ? ", " : "", b->last.peak[i].name,
-               b->last.peak[i].ops_per_s * 1e-9);
-    fputs("}", stdout);
+        write_member_fixed(out, b->last.peak[i].name, 1, b->last.peak[i].ops_per_s * 1e-9);
+    write_close(out, '}');
 }
 
-/* Members of a line of JSON. */
-static void print_select(const struct bench *b)
+static void print_select(const struct bench *b, struct str *out)
 {
     struct ingle_way_use n;
-    struct str s;
     ingle_session_way_use(b->work, &n);
-    str_init(&s);
-    cli_add_select(&s, &n.select);
-    if (s.n > 2)
-        printf("%s, ", s.at + 2); /* behind its own comma */
-    str_release(&s);
+    cli_add_select(out, &n.select);
 }
 
 static void print_result(const struct bench *b, struct rounds *r)
@@ -236,31 +231,43 @@ static void print_result(const struct bench *b, struct rounds *r)
     if (b->json) {
         struct ingle_engine_info now;
         ingle_engine_info(b->engine, &now);
-        printf("{\"test\": \"%s\", \"depth\": %lld, \"tokens\": %lld, \"per_s\": %.6g, "
-               "\"seconds\": %.6g, \"least\": %.6g, \"most\": %.6g, \"spread\": %.4g, \"rounds\": "
-               "%lld, "
-               "\"read_share\": %.4g, \"bytes\": %.6g, \"joins\": %.6g, ",
-               r->test, (long long)r->depth, (long long)r->n, per_s, seconds, least, most,
-               (most - least) / seconds, (long long)r->done, share, r->bytes, r->joins);
-        printf(
-            "\"foreign\": %.4g, \"threads\": %d, \"pinned\": %s, \"cpu\": \"%s\", \"kv\": \"%s\", "
-            "\"numerics\": \"%s\", \"huge_pages\": %.3f, \"read_GBps\": %.2f, ",
-            foreign, b->info.threads, b->pinned ? "true" : "false", b->info.cpu, b->info.kv,
-            b->info.numerics, b->huge, b->last.read * 1e-9);
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "test", r->test);
+        write_member_int(&out, "depth", r->depth);
+        write_member_int(&out, "tokens", r->n);
+        write_member_significant(&out, "per_s", 6, per_s);
+        write_member_significant(&out, "seconds", 6, seconds);
+        write_member_significant(&out, "least", 6, least);
+        write_member_significant(&out, "most", 6, most);
+        write_member_significant(&out, "spread", 4, (most - least) / seconds);
+        write_member_int(&out, "rounds", r->done);
+        write_member_significant(&out, "read_share", 4, share);
+        write_member_significant(&out, "bytes", 6, r->bytes);
+        write_member_significant(&out, "joins", 6, r->joins);
+        write_member_significant(&out, "foreign", 4, foreign);
+        write_member_int(&out, "threads", b->info.threads);
+        write_member_bool(&out, "pinned", b->pinned);
+        write_member(&out, "cpu", b->info.cpu);
+        write_member(&out, "kv", b->info.kv);
+        write_member(&out, "numerics", b->info.numerics);
+        write_member_fixed(&out, "huge_pages", 3, b->huge);
+        write_member_fixed(&out, "read_GBps", 2, b->last.read * 1e-9);
         if (now.gpu[0]) {
-            fputs("\"gpu\": ", stdout);
-            cli_print_json(now.gpu, strlen(now.gpu));
-            printf(", \"gpu_layers\": %lld, ", (long long)(now.gpu_end - now.gpu_first));
+            write_member(&out, "gpu", now.gpu);
+            write_member_int(&out, "gpu_layers", now.gpu_end - now.gpu_first);
         }
-        if (now.paging.budget_bytes)
-            printf(
-                "\"kv_disk_bytes\": %llu, \"kv_disk_read_bytes\": %llu, \"kv_disk_wait_s\": %.6f, ",
-                (unsigned long long)now.paging.bytes, (unsigned long long)now.paging.read_bytes,
-                now.paging.waited_seconds);
+        if (now.paging.budget_bytes) {
+            write_member_uint(&out, "kv_disk_bytes", now.paging.bytes);
+            write_member_uint(&out, "kv_disk_read_bytes", now.paging.read_bytes);
+            write_member_fixed(&out, "kv_disk_wait_s", 6, now.paging.waited_seconds);
+        }
         if (r->one_by_one)
-            print_select(b);
-        print_peaks(b);
-        puts("}");
+            print_select(b, &out);
+        print_peaks(b, &out);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
     } else {
         printf("%-8s %8lld %8lld %12.2f %11.3f %11.3f", r->test, (long long)r->depth,
                (long long)r->n, per_s, least * 1e3, most * 1e3);
@@ -280,12 +287,22 @@ static void print_op(const struct bench *b, const struct rounds *r, const struct
     const double peak = peak_of(&b->last, p->op);
     const double of_read = p->bytes / s / b->last.read, of_peak = peak > 0 ? p->ops / s / peak : 0;
     if (b->json) {
-        printf("{\"test\": \"%s\", \"depth\": %lld, \"op\": \"%s\", \"calls\": %llu, "
-               "\"joins\": %llu, \"ms\": %.3f, \"share\": %.4f, \"GBps\": %.3f, "
-               "\"of_read\": %.4f, \"GOPs\": %.3f, \"of_peak\": %.4f}\n",
-               r->test, (long long)r->depth, p->op, (unsigned long long)p->calls,
-               (unsigned long long)p->joins, s * 1e3, share,
-               p->bytes / s * 1e-9, of_read, p->ops / s * 1e-9, of_peak);
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "test", r->test);
+        write_member_int(&out, "depth", r->depth);
+        write_member(&out, "op", p->op);
+        write_member_uint(&out, "calls", p->calls);
+        write_member_uint(&out, "joins", p->joins);
+        write_member_fixed(&out, "ms", 3, s * 1e3);
+        write_member_fixed(&out, "share", 4, share);
+        write_member_fixed(&out, "GBps", 3, p->bytes / s * 1e-9);
+        write_member_fixed(&out, "of_read", 4, of_read);
+        write_member_fixed(&out, "GOPs", 3, p->ops / s * 1e-9);
+        write_member_fixed(&out, "of_peak", 4, of_peak);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
         return;
     }
     printf("  %-14s %8llu %8llu %10.3f %7.1f %%", p->op, (unsigned long long)p->calls,

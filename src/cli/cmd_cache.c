@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/size.h"
+#include "base/write.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +50,7 @@ void cli_pack_say(struct cli *c, const struct ingle_engine *e)
 }
 
 struct shelf {
+    struct str out; /* JSON */
     bool json;
     int64_t n, n_damaged;
     uint64_t bytes;
@@ -70,16 +72,16 @@ static void print_entry(void *arg, const struct ingle_pack_entry *e)
     struct shelf *s = arg;
     const bool damaged = e->damage && !e->foreign;
     if (s->json) {
-        printf("%s\n {\"name\": \"%s\", \"bytes\": %llu, \"age_s\": %lld, \"state\": \"%s\", "
-               "\"model\": ",
-               s->n ? "," : "", e->name, (unsigned long long)e->bytes, (long long)e->age_seconds,
-               state_of(e));
-        cli_print_json(e->model, strlen(e->model));
-        if (e->damage) {
-            fputs(", \"why\": ", stdout);
-            cli_print_json(e->damage, strlen(e->damage));
-        }
-        putchar('}');
+        cli_json_line(&s->out, s->n == 0);
+        write_open(&s->out, '{');
+        write_member(&s->out, "name", e->name);
+        write_member_uint(&s->out, "bytes", e->bytes);
+        write_member_int(&s->out, "age_s", e->age_seconds);
+        write_member(&s->out, "state", state_of(e));
+        write_member(&s->out, "model", e->model);
+        if (e->damage)
+            write_member(&s->out, "why", e->damage);
+        write_close(&s->out, '}');
     } else {
         printf("%-12.12s %12s %8.1f h  %-18s %s\n", CLI_SHOWN(e->name), SIZE_OF(e->bytes),
                (double)e->age_seconds / 3600, state_of(e),
@@ -94,20 +96,30 @@ static int list(struct cli *c, const char *dir)
 {
     struct shelf s = {.json = ingle_config_flag(c->config, "json")};
     struct ingle_error error;
-    if (s.json)
-        fputs("{\"files\": [", stdout);
-    else
+    int rc = CLI_OK;
+    cli_json(&s.out);
+    if (s.json) {
+        write_open(&s.out, '{');
+        write_key(&s.out, "files");
+        write_open(&s.out, '[');
+    } else {
         printf("%-12s %12s %10s  %-18s %s\n", "file", "size", "last used", "state", "model");
+    }
     const ingle_status st =
         ingle_pack_list(dir, ingle_config_flag(c->config, "verify"), print_entry, &s, &error);
     if (st && st != INGLE_NOTFOUND) /* a directory that is not there is empty */
-        return cli_fail(c, &error);
-    if (s.json)
-        printf("], \"bytes\": %llu, \"damaged\": %lld}\n", (unsigned long long)s.bytes,
-               (long long)s.n_damaged);
-    else
+        rc = cli_fail(c, &error);
+    else if (s.json) {
+        write_close(&s.out, ']');
+        write_member_uint(&s.out, "bytes", s.bytes);
+        write_member_int(&s.out, "damaged", s.n_damaged);
+        write_close(&s.out, '}');
+        cli_json_print(&s.out, "\n");
+    } else {
         printf("%lld files, %s in %s\n", (long long)s.n, SIZE_OF(s.bytes), dir);
-    return s.n_damaged ? CLI_FAILURE : CLI_OK;
+    }
+    str_release(&s.out);
+    return rc != CLI_OK ? rc : s.n_damaged ? CLI_FAILURE : CLI_OK;
 }
 
 static int clear(struct cli *c, const char *dir)

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/near.h"
+#include "base/write.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -70,9 +71,10 @@ static struct json_object *message_new(const char *role, const char *text, size_
     struct json_object *m = NULL;
     struct str s;
     str_init(&s);
-    str_addf(&s, "{\"role\": \"%s\", \"content\": ", role);
-    str_add_json(&s, text, n);
-    str_addc(&s, '}');
+    write_open(&s, '{');
+    write_member(&s, "role", role);
+    write_member_string(&s, "content", text, n);
+    write_close(&s, '}');
     if (!str_ok(&s) || json_parse(s.at, s.n, NULL, &m, NULL))
         m = NULL;
     str_release(&s);
@@ -87,11 +89,17 @@ static struct json_object *question_new(struct chat *h, const struct str *text)
     if (!h->media.n)
         return message_new("user", text->at, text->n);
     str_init(&s);
-    str_adds(&s, "{\"role\": \"user\", \"content\": [");
+    write_open(&s, '{');
+    write_member(&s, "role", "user");
+    write_key(&s, "content");
+    write_open(&s, '[');
     str_add(&s, h->media.at, h->media.n);
-    str_adds(&s, "{\"type\": \"text\", \"text\": ");
-    str_add_json(&s, text->at, text->n);
-    str_adds(&s, "}]}");
+    write_open(&s, '{');
+    write_member(&s, "type", "text");
+    write_member_string(&s, "text", text->at, text->n);
+    write_close(&s, '}');
+    write_close(&s, ']');
+    write_close(&s, '}');
     if (!str_ok(&s) || json_parse(s.at, s.n, NULL, &m, NULL))
         m = NULL;
     str_release(&s);

@@ -12,6 +12,7 @@
 #include "base/near.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "base/write.h"
 #include "server/params.h"
 
 #include <math.h>
@@ -77,20 +78,11 @@ struct daemon {
 /* {"id": ..., "event": ...: further members are added, then send() ends and writes it. */
 static void begin_event(struct str *s, const char *id, const char *event)
 {
-    str_init(s);
-    str_adds(s, "{");
-    if (id && id[0]) {
-        str_adds(s, "\"id\": ");
-        str_add_json(s, id, strlen(id));
-        str_adds(s, ", ");
-    }
-    str_addf(s, "\"event\": \"%s\"", event);
-}
-
-static void add_text(struct str *s, const char *key, const char *text, size_t n)
-{
-    str_addf(s, ", \"%s\": ", key);
-    str_add_json(s, text, n);
+    cli_json(s);
+    write_open(s, '{');
+    if (id && id[0])
+        write_member(s, "id", id);
+    write_member(s, "event", event);
 }
 
 static void send(struct daemon *d, struct str *s)
@@ -110,7 +102,7 @@ static void send_error(struct daemon *d, const char *id, const char *text)
 {
     struct str s;
     begin_event(&s, id, "error");
-    add_text(&s, "error", text, strlen(text));
+    write_member(&s, "error", text);
     send(d, &s);
 }
 
@@ -294,10 +286,10 @@ static void on_begin(void *arg, const struct ingle_reuse *reuse)
     const struct job *j = arg;
     struct str s;
     begin_event(&s, j->id, "begin");
-    str_addf(&s, ", \"prompt_tokens\": %zu, \"reused_tokens\": %lld", j->n_prompt,
-             (long long)reuse->kept);
+    write_member_uint(&s, "prompt_tokens", j->n_prompt);
+    write_member_int(&s, "reused_tokens", reuse->kept);
     if (reuse->why[0])
-        add_text(&s, "why", reuse->why, strlen(reuse->why));
+        write_member(&s, "why", reuse->why);
     send(j->d, &s);
 }
 
@@ -306,7 +298,8 @@ static void on_progress(void *arg, int64_t n_done, int64_t n_prompt)
     const struct job *j = arg;
     struct str s;
     begin_event(&s, j->id, "progress");
-    str_addf(&s, ", \"done\": %lld, \"total\": %lld", (long long)n_done, (long long)n_prompt);
+    write_member_int(&s, "done", n_done);
+    write_member_int(&s, "total", n_prompt);
     send(j->d, &s);
 }
 
@@ -318,11 +311,11 @@ static void on_event(void *arg, enum ingle_event_kind kind, int call, const char
     struct str s;
     begin_event(&s, j->id, name[kind]);
     if (call >= 0)
-        str_addf(&s, ", \"call\": %d", call);
+        write_member_int(&s, "call", call);
     if (kind == INGLE_EVENT_CALL_BEGIN)
-        add_text(&s, "name", text, n);
+        write_member_string(&s, "name", text, n);
     else if (kind != INGLE_EVENT_CALL_END && kind != INGLE_EVENT_CALL_CUT)
-        add_text(&s, "text", text, n);
+        write_member_string(&s, "text", text, n);
     send(j->d, &s);
 }
 
@@ -335,7 +328,7 @@ static int on_token(void *arg, int index, const struct ingle_drawn *t)
     if (j->r.keep_tokens) {
         struct str s;
         begin_event(&s, j->id, "token");
-        str_addf(&s, ", \"token\": %d", t->id);
+        write_member_int(&s, "token", t->id);
         send(j->d, &s);
     }
     if (j->ignore_end && ingle_model_is_end(j->d->model, t->id))
@@ -405,18 +398,19 @@ static void on_done(void *arg, const struct ingle_usage *u)
     j->over = true;
     pthread_mutex_unlock(&d->lock);
     begin_event(&s, j->id, "end");
-    str_addf(&s, ", \"finish\": \"%s\"", finish_word(j));
+    write_member(&s, "finish", finish_word(j));
     if (strcmp(finish_word(j), "error") == 0)
-        add_text(&s, "error", j->error.text, strlen(j->error.text));
-    str_addf(&s,
-             ", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, \"reused_tokens\": %lld, "
-             "\"tokens\": %lld, "
-             "\"queue_s\": %.6f, \"prompt_s\": %.6f, \"answer_s\": %.6f, \"drafted\": %lld, "
-             "\"accepted\": %lld, "
-             "\"draft_saved_s\": %.6f",
-             (long long)n_prompt, (long long)u->n_prompt, (long long)u->reuse.kept,
-             (long long)u->n_generated, u->queue_seconds, u->prefill_seconds, u->decode_seconds,
-             (long long)u->n_drafted, (long long)u->n_accepted, u->draft_saved_seconds);
+        write_member(&s, "error", j->error.text);
+    write_member_int(&s, "prompt_tokens", n_prompt);
+    write_member_int(&s, "computed_tokens", u->n_prompt);
+    write_member_int(&s, "reused_tokens", u->reuse.kept);
+    write_member_int(&s, "tokens", u->n_generated);
+    write_member_fixed(&s, "queue_s", 6, u->queue_seconds);
+    write_member_fixed(&s, "prompt_s", 6, u->prefill_seconds);
+    write_member_fixed(&s, "answer_s", 6, u->decode_seconds);
+    write_member_int(&s, "drafted", u->n_drafted);
+    write_member_int(&s, "accepted", u->n_accepted);
+    write_member_fixed(&s, "draft_saved_s", 6, u->draft_saved_seconds);
     cli_add_sparse(&s, &u->way.sparse);
     cli_add_select(&s, &u->way.select);
     cli_add_pages(&s, &u->pages);
@@ -626,10 +620,11 @@ static ingle_status force_call(struct job *j, struct command *c, const char *cho
         return INGLE_ARG;
     }
     str_init(&s);
-    str_addf(&s, "{\"tools\": %s, \"choice\": ",
-             json_object_to_json_string_ext(tools, JSON_C_TO_STRING_NOSLASHESCAPE));
-    str_add_json(&s, choice, strlen(choice));
-    str_addc(&s, '}');
+    write_open(&s, '{');
+    write_key(&s, "tools");
+    str_adds(&s, json_object_to_json_string_ext(tools, JSON_C_TO_STRING_NOSLASHESCAPE));
+    write_member(&s, "choice", choice);
+    write_close(&s, '}');
     const ingle_status st =
         ingle_grammar_open(&j->grammar, j->d->model, INGLE_GRAMMAR_TOOLS, s.at, s.n, error);
     str_release(&s);
@@ -974,7 +969,7 @@ static void save_or_load(struct daemon *d, struct command *c, const char *id, co
     }
     struct str s;
     begin_event(&s, id, load ? "loaded" : "saved");
-    str_addf(&s, ", \"tokens\": %zu", t.named->n);
+    write_member_uint(&s, "tokens", t.named->n);
     send(d, &s);
 }
 
@@ -1056,27 +1051,33 @@ static void status(struct daemon *d, const char *id)
     if (d->engine)
         ingle_engine_info(d->engine, &e);
     begin_event(&s, id, "status");
-    str_addf(&s,
-             ", \"parked\": %s, \"running\": %lld, \"waiting\": %lld, \"prompt_tokens\": %lld, "
-             "\"cached_tokens\": %lld, \"generated_tokens\": %lld, \"kv_used_bytes\": %llu, "
-             "\"kv_budget_bytes\": %llu, \"draft\": \"%s\", \"drafted\": %lld, \"accepted\": %lld, "
-             "\"draft_saved_s\": %.6f, "
-             "\"sessions\": [",
-             d->engine ? "false" : "true", (long long)t.n_running, (long long)t.n_waiting,
-             (long long)t.prompt_tokens, (long long)t.cached_tokens, (long long)t.generated_tokens,
-             (unsigned long long)t.kv_used_bytes, (unsigned long long)t.kv_budget_bytes,
-             *e.draft       ? e.draft
-             : e.draft_text ? "ngram"
-                            : "off",
-             (long long)t.drafted_tokens, (long long)t.accepted_tokens, t.draft_saved_seconds);
+    write_member_bool(&s, "parked", !d->engine);
+    write_member_int(&s, "running", t.n_running);
+    write_member_int(&s, "waiting", t.n_waiting);
+    write_member_int(&s, "prompt_tokens", t.prompt_tokens);
+    write_member_int(&s, "cached_tokens", t.cached_tokens);
+    write_member_int(&s, "generated_tokens", t.generated_tokens);
+    write_member_uint(&s, "kv_used_bytes", t.kv_used_bytes);
+    write_member_uint(&s, "kv_budget_bytes", t.kv_budget_bytes);
+    write_member(&s, "draft",
+                 *e.draft       ? e.draft
+                 : e.draft_text ? "ngram"
+                                : "off");
+    write_member_int(&s, "drafted", t.drafted_tokens);
+    write_member_int(&s, "accepted", t.accepted_tokens);
+    write_member_fixed(&s, "draft_saved_s", 6, t.draft_saved_seconds);
+    write_key(&s, "sessions");
+    write_open(&s, '[');
     pthread_mutex_lock(&d->lock);
     for (const struct named *n = d->sessions; n; n = n->next) {
-        str_adds(&s, n == d->sessions ? "{\"session\": " : ", {\"session\": ");
-        str_add_json(&s, n->name, strlen(n->name));
-        str_addf(&s, ", \"tokens\": %zu, \"busy\": %s}", n->n, n->busy ? "true" : "false");
+        write_open(&s, '{');
+        write_member(&s, "session", n->name);
+        write_member_uint(&s, "tokens", n->n);
+        write_member_bool(&s, "busy", n->busy);
+        write_close(&s, '}');
     }
     pthread_mutex_unlock(&d->lock);
-    str_adds(&s, "]");
+    write_close(&s, ']');
     send(d, &s);
 }
 
@@ -1146,9 +1147,9 @@ static void greet(struct daemon *d)
     ingle_engine_info(d->engine, &info);
     ingle_model_info(d->model, &model);
     begin_event(&s, NULL, "ready");
-    add_text(&s, "version", ingle_version(), strlen(ingle_version()));
-    add_text(&s, "model", model.name, strlen(model.name));
-    str_addf(&s, ", \"n_ctx\": %lld", (long long)info.n_ctx);
+    write_member(&s, "version", ingle_version());
+    write_member(&s, "model", model.name);
+    write_member_int(&s, "n_ctx", info.n_ctx);
     send(d, &s);
 }
 

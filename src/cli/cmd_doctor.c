@@ -7,6 +7,7 @@
 #include "base/numa.h"
 #include "base/pool.h"
 #include "base/size.h"
+#include "base/write.h"
 #include "media/media.h"
 #include "tool/tool.h"
 
@@ -244,52 +245,61 @@ static void print_text(const struct findings *f, bool verbose)
         print_kernel(&f->kernel[i]);
 }
 
-static void print_formats_json(const struct findings *f)
+static void write_formats(struct str *out, const struct findings *f)
 {
-    const char *between = "";
-    fputs("\"media_formats\": [", stdout);
+    write_key(out, "media_formats");
+    write_open(out, '[');
     for (int k = MEDIA_UNKNOWN + 1; k < MEDIA_N_KINDS; k++)
-        if (media_can_decode((enum media_kind)k) && !f->decoder.status) {
-            printf("%s\"%s\"", between, media_kind_name((enum media_kind)k));
-            between = ", ";
-        }
-    fputs("], ", stdout);
+        if (media_can_decode((enum media_kind)k) && !f->decoder.status)
+            write_text(out, media_kind_name((enum media_kind)k));
+    write_close(out, ']');
 }
 
-static void print_card_json(const struct findings *f)
+static void write_card(struct str *out, const struct findings *f)
 {
     const struct tool_card *k = &f->card;
     if (!f->has_card) {
-        fputs("\"gpu\": null, \"gpu_why\": ", stdout);
-        cli_print_json(f->no_card, strlen(f->no_card));
-        fputs(", ", stdout);
+        write_member_null(out, "gpu");
+        write_member(out, "gpu_why", f->no_card);
         return;
     }
-    fputs("\"gpu\": {\"name\": ", stdout);
-    cli_print_json(k->name, strlen(k->name));
-    printf(", \"number\": %d, \"compute_capability\": \"%d.%d\", \"driver\": \"%d.%d\", "
-           "\"memory_bytes\": %llu, \"free_bytes\": %llu, \"integrated\": %s}, ",
-           k->number, k->major, k->minor, k->driver / 1000, k->driver % 1000 / 10,
-           (unsigned long long)k->bytes, (unsigned long long)k->free_bytes,
-           k->integrated ? "true" : "false");
+    char version[32];
+    snprintf(version, sizeof version, "%d.%d", k->major, k->minor);
+    write_key(out, "gpu");
+    write_open(out, '{');
+    write_member(out, "name", k->name);
+    write_member_int(out, "number", k->number);
+    write_member(out, "compute_capability", version);
+    snprintf(version, sizeof version, "%d.%d", k->driver / 1000, k->driver % 1000 / 10);
+    write_member(out, "driver", version);
+    write_member_uint(out, "memory_bytes", k->bytes);
+    write_member_uint(out, "free_bytes", k->free_bytes);
+    write_member_bool(out, "integrated", k->integrated);
+    write_close(out, '}');
 }
 
-static void print_nodes_json(const struct findings *f)
+static void write_nodes(struct str *out, const struct findings *f)
 {
     const struct cpu_topology *t = &f->topology;
-    fputs("\"memory_nodes\": [", stdout);
+    write_key(out, "memory_nodes");
+    write_open(out, '[');
     for (int k = 0; k < t->n_nodes; k++) {
         uint64_t bytes, free_bytes;
         int n = 0;
         for (int i = 0; i < t->n_cpus; i++)
             n += t->cpu[i].node == k;
         numa_memory(t->node_id[k], &bytes, &free_bytes);
-        printf("%s{\"node\": %d, \"processors\": %d, \"bytes\": %llu, \"free_bytes\": %llu}",
-               k ? ", " : "", t->node_id[k], n, (unsigned long long)bytes,
-               (unsigned long long)free_bytes);
+        write_open(out, '{');
+        write_member_int(out, "node", t->node_id[k]);
+        write_member_int(out, "processors", n);
+        write_member_uint(out, "bytes", bytes);
+        write_member_uint(out, "free_bytes", free_bytes);
+        write_close(out, '}');
     }
-    printf("], \"huge_share\": %.3f, \"unbound_threads\": %d, \"join_us\": %.3f, ", f->huge,
-           f->unbound, f->join_us);
+    write_close(out, ']');
+    write_member_fixed(out, "huge_share", 3, f->huge);
+    write_member_int(out, "unbound_threads", f->unbound);
+    write_member_fixed(out, "join_us", 3, f->join_us);
 }
 
 static void print_json(const struct findings *f)
@@ -297,37 +307,54 @@ static void print_json(const struct findings *f)
     const struct cpu_machine *m = &f->machine;
     char bundles[128];
     add_bundles(bundles, sizeof bundles, f->have);
-    fputs("{\"processor\": ", stdout);
-    cli_print_json(m->model, strlen(m->model));
-    printf(", \"cores\": %d, \"processors\": %d, \"slow_cores\": %d, \"packages\": %d, \"nodes\": "
-           "%d, \"quota_cores\": %.2f, \"instructions\": \"%s\", "
-           "\"used\": \"%s\", \"l1d_bytes\": %zu, \"l2_bytes\": %zu, \"l3_bytes\": %zu, ",
-           m->n_physical, m->n_logical, m->n_slow, m->n_packages, m->n_nodes, m->quota_cores,
-           bundles, cpu_name(f->used), m->l1d_bytes, m->l2_bytes, m->l3_bytes);
-    printf("\"memory_bytes\": %llu, \"memory_limit_bytes\": %llu, \"memory_free_bytes\": %llu, "
-           "\"huge_pages\": \"%s\", \"threads\": %d, \"pinned\": %s, \"read_bytes_per_s\": %.6g, "
-           "\"busy_rounds\": %d, "
-           "\"failed_kernels\": %d, ",
-           (unsigned long long)m->memory_bytes, (unsigned long long)m->memory_limit_bytes,
-           (unsigned long long)m->memory_free_bytes, f->huge_pages, f->threads,
-           f->pinned ? "true" : "false", f->read.bytes_per_s, f->read.n_busy, f->n_failed);
-    print_nodes_json(f);
-    print_formats_json(f);
-    print_card_json(f);
-    fputs("\"kernels\": [", stdout);
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_member(&out, "processor", m->model);
+    write_member_int(&out, "cores", m->n_physical);
+    write_member_int(&out, "processors", m->n_logical);
+    write_member_int(&out, "slow_cores", m->n_slow);
+    write_member_int(&out, "packages", m->n_packages);
+    write_member_int(&out, "nodes", m->n_nodes);
+    write_member_fixed(&out, "quota_cores", 2, m->quota_cores);
+    write_member(&out, "instructions", bundles);
+    write_member(&out, "used", cpu_name(f->used));
+    write_member_uint(&out, "l1d_bytes", m->l1d_bytes);
+    write_member_uint(&out, "l2_bytes", m->l2_bytes);
+    write_member_uint(&out, "l3_bytes", m->l3_bytes);
+    write_member_uint(&out, "memory_bytes", m->memory_bytes);
+    write_member_uint(&out, "memory_limit_bytes", m->memory_limit_bytes);
+    write_member_uint(&out, "memory_free_bytes", m->memory_free_bytes);
+    write_member(&out, "huge_pages", f->huge_pages);
+    write_member_int(&out, "threads", f->threads);
+    write_member_bool(&out, "pinned", f->pinned);
+    write_member_significant(&out, "read_bytes_per_s", 6, f->read.bytes_per_s);
+    write_member_int(&out, "busy_rounds", f->read.n_busy);
+    write_member_int(&out, "failed_kernels", f->n_failed);
+    write_nodes(&out, f);
+    write_formats(&out, f);
+    write_card(&out, f);
+    write_key(&out, "kernels");
+    write_open(&out, '[');
     for (size_t i = 0; i < f->n_kernels; i++) {
         const struct tool_kernel *k = &f->kernel[i];
-        printf("%s{\"type\": \"%s\", \"kernel\": \"%s\", \"ops_per_s\": %.6g", i ? ", " : "",
-               k->type, k->name, k->ops_per_s);
+        write_open(&out, '{');
+        write_member(&out, "type", k->type);
+        write_member(&out, "kernel", k->name);
+        write_member_significant(&out, "ops_per_s", 6, k->ops_per_s);
         if (k->many)
-            printf(", \"many\": \"%s\"", k->many);
+            write_member(&out, "many", k->many);
         if (k->many && k->many_from != INT64_MAX)
-            printf(", \"many_from\": %lld", (long long)k->many_from);
-        if (k->fast)
-            printf(", \"fast\": \"%s\", \"recipe\": \"%s\"", k->fast, k->recipe);
-        putchar('}');
+            write_member_int(&out, "many_from", k->many_from);
+        if (k->fast) {
+            write_member(&out, "fast", k->fast);
+            write_member(&out, "recipe", k->recipe);
+        }
+        write_close(&out, '}');
     }
-    puts("]}");
+    write_close(&out, ']');
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
 }
 
 /* ---- --disk ---- */
@@ -354,12 +381,11 @@ static uint64_t read_size(struct cli *c, const char *path, struct ingle_model **
 }
 
 static void print_shares(struct cli *c, struct ingle_model *m, const struct ingle_plan *all,
-                         bool json)
+                         struct str *out)
 {
     static const int share[N_SHARES] = {10, 30, 50, 70};
     struct ingle_error error;
     struct ingle_plan p;
-    const char *between = "";
     for (int i = 0; i < N_SHARES; i++) {
         struct ingle_engine_options o = {.callbacks = {.report = NULL}};
         ingle_config_engine(c->config, &o);
@@ -367,15 +393,19 @@ static void print_shares(struct cli *c, struct ingle_model *m, const struct ingl
         o.expert_bytes = all->expert_bytes / 100 * (uint64_t)share[i];
         if (ingle_engine_plan(m, &o, &p, &error) || !(p.tokens_high > 0))
             continue;
-        if (json)
-            printf("%s{\"share\": %.2f, \"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, "
-                   "%.3f]}",
-                   between, share[i] * 0.01, (unsigned long long)p.expert_memory_bytes,
-                   p.tokens_low, p.tokens_high);
-        else
+        if (out) {
+            write_open(out, '{');
+            write_member_fixed(out, "share", 2, share[i] * 0.01);
+            write_member_uint(out, "expert_memory_bytes", p.expert_memory_bytes);
+            write_key(out, "tokens_per_s");
+            write_open(out, '[');
+            write_fixed(out, 3, p.tokens_low);
+            write_fixed(out, 3, p.tokens_high);
+            write_close(out, ']');
+            write_close(out, '}');
+        } else
             printf("%3d %% of experts in memory (%s)   %.1f to %.1f tokens a second in decode\n",
                    share[i], SIZE_OF(p.expert_memory_bytes), p.tokens_low, p.tokens_high);
-        between = ", ";
     }
 }
 
@@ -396,27 +426,41 @@ static int measure_disk(struct cli *c, const char *path)
         ingle_model_close(m);
         return cli_fail_err(c, &err);
     }
-    if (json)
-        printf("{\"read_bytes\": %llu, \"experts\": %s, \"direct\": %s, \"rates\": [",
-               (unsigned long long)n_bytes, m ? "true" : "false",
-               rate[0].direct ? "true" : "false");
-    else
+    struct str out;
+    cli_json(&out);
+    if (json) {
+        write_open(&out, '{');
+        write_member_uint(&out, "read_bytes", n_bytes);
+        write_member_bool(&out, "experts", m != NULL);
+        write_member_bool(&out, "direct", rate[0].direct);
+        write_key(&out, "rates");
+        write_open(&out, '[');
+    } else
         printf("reads of %.2f MB at random places (%s), %s\n", (double)n_bytes * 1e-6,
                m ? "one expert" : "no model with experts",
                rate[0].direct ? "direct" : "through the page cache: what is in memory counts, too");
     for (int i = 0; i < N_DEPTHS; i++)
-        if (json)
-            printf("%s{\"at_once\": %d, \"bytes_per_s\": %.6g, \"median_ms\": %.3f}", i ? ", " : "",
-                   depth[i], rate[i].bytes_per_s, rate[i].median_s * 1e3);
-        else
+        if (json) {
+            write_open(&out, '{');
+            write_member_int(&out, "at_once", depth[i]);
+            write_member_significant(&out, "bytes_per_s", 6, rate[i].bytes_per_s);
+            write_member_fixed(&out, "median_ms", 3, rate[i].median_s * 1e3);
+            write_close(&out, '}');
+        } else
             printf("%2d at a time   %6.2f GB/s   %8.2f ms each (median)\n", depth[i],
                    rate[i].bytes_per_s * 1e-9, rate[i].median_s * 1e3);
-    if (json)
-        fputs("], \"shares\": [", stdout);
+    if (json) {
+        write_close(&out, ']');
+        write_key(&out, "shares");
+        write_open(&out, '[');
+    }
     if (m)
-        print_shares(c, m, &all, json);
-    if (json)
-        puts("]}");
+        print_shares(c, m, &all, json ? &out : NULL);
+    if (json) {
+        write_close(&out, ']');
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
+    }
     ingle_model_close(m);
     return CLI_OK;
 }
@@ -462,13 +506,6 @@ static void print_worker(const char *address, const struct ingle_worker_seen *w)
                CLI_SHOWN(w->refused));
 }
 
-static void print_text_member(const char *name, const char *text)
-{
-    printf("\"%s\": ", name);
-    cli_print_json(text, strlen(text));
-    fputs(", ", stdout);
-}
-
 static void print_worker_json(const char *address, const struct ingle_worker_seen *w)
 {
     const struct {
@@ -477,24 +514,37 @@ static void print_worker_json(const char *address, const struct ingle_worker_see
                  {"family", w->family},     {"numerics", w->numerics}, {"layers", w->layers},
                  {"no_rates", w->no_rates}, {"no_share", w->no_share},
                  {"cipher", w->cipher},     {"slow", w->slow}};
-    putchar('{');
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        print_text_member(texts[i].name, texts[i].text);
+        write_member(&out, texts[i].name, texts[i].text);
     if (w->compared)
-        print_text_member("refused", w->refused);
-    printf("\"version_min\": %d, \"version_max\": %d, \"arithmetic\": %u, \"layout\": %u, "
-           "\"threads\": %u, \"n_layers\": %u, \"n_experts\": %u, "
-           "\"n_used\": %u, \"hidden\": %u, \"width\": %u, \"most_rows\": %u, \"most_pairs\": %u, "
-           "\"all_bytes\": %s, \"experts\": %llu, "
-           "\"slots\": %llu, \"budget_bytes\": %llu, \"resident\": %llu, \"connect_ms\": %.3f, "
-           "\"trip_us\": %.1f, \"expert_us\": %.1f, "
-           "\"socket_bytes_per_s\": %.6g, \"shared_bytes_per_s\": %.6g}\n",
-           w->version_min, w->version_max, w->arithmetic, w->layout, w->threads, w->n_layers,
-           w->n_experts, w->n_used, w->hidden, w->width, w->most_rows, w->most_pairs,
-           w->all_bytes ? "true" : "false", (unsigned long long)w->experts,
-           (unsigned long long)w->slots, (unsigned long long)w->budget_bytes,
-           (unsigned long long)w->resident, w->connect_ms, w->trip_us, w->expert_us,
-           w->socket_bytes_per_s, w->shared_bytes_per_s);
+        write_member(&out, "refused", w->refused);
+    write_member_int(&out, "version_min", w->version_min);
+    write_member_int(&out, "version_max", w->version_max);
+    write_member_uint(&out, "arithmetic", w->arithmetic);
+    write_member_uint(&out, "layout", w->layout);
+    write_member_uint(&out, "threads", w->threads);
+    write_member_uint(&out, "n_layers", w->n_layers);
+    write_member_uint(&out, "n_experts", w->n_experts);
+    write_member_uint(&out, "n_used", w->n_used);
+    write_member_uint(&out, "hidden", w->hidden);
+    write_member_uint(&out, "width", w->width);
+    write_member_uint(&out, "most_rows", w->most_rows);
+    write_member_uint(&out, "most_pairs", w->most_pairs);
+    write_member_bool(&out, "all_bytes", w->all_bytes);
+    write_member_uint(&out, "experts", w->experts);
+    write_member_uint(&out, "slots", w->slots);
+    write_member_uint(&out, "budget_bytes", w->budget_bytes);
+    write_member_uint(&out, "resident", w->resident);
+    write_member_fixed(&out, "connect_ms", 3, w->connect_ms);
+    write_member_fixed(&out, "trip_us", 1, w->trip_us);
+    write_member_fixed(&out, "expert_us", 1, w->expert_us);
+    write_member_significant(&out, "socket_bytes_per_s", 6, w->socket_bytes_per_s);
+    write_member_significant(&out, "shared_bytes_per_s", 6, w->shared_bytes_per_s);
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
 }
 
 /* Each of "A,B"; a model that is named is compared with theirs. */

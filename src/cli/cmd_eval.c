@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "base/write.h"
 
 #include <math.h>
 #include <string.h>
@@ -106,14 +107,16 @@ static int32_t top_of(const float *x, int64_t n)
     return (int32_t)best;
 }
 
-static ingle_status print_greedy(struct eval *e, int64_t n, struct ingle_error *error)
+static ingle_status write_greedy(struct eval *e, struct str *out, int64_t n,
+                                 struct ingle_error *error)
 {
     const float *row = e->last;
     ingle_engine_set_tap(e->engine, NULL, NULL);
-    printf(", \"greedy\": [");
+    write_key(out, "greedy");
+    write_open(out, '[');
     for (int64_t i = 0; i < n; i++) {
         const int32_t token = top_of(row, e->info.n_vocab);
-        printf("%s%d", i ? ", " : "", token);
+        write_int(out, token);
         if (i + 1 == n)
             break;
         ingle_status st = ingle_session_append(e->session, &token, 1, error);
@@ -122,7 +125,7 @@ static ingle_status print_greedy(struct eval *e, int64_t n, struct ingle_error *
         if (st)
             return st;
     }
-    putchar(']');
+    write_close(out, ']');
     return INGLE_OK;
 }
 
@@ -194,17 +197,22 @@ static int print_json(struct eval *e)
 {
     const int64_t greedy = (int64_t)ingle_config_number(e->c->config, "greedy");
     struct ingle_error error;
-    printf("{\"tokens\": %lld", (long long)e->n);
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_member_int(&out, "tokens", e->n);
     if (e->n > 1) {
         const double mean = e->surprise / (double)(e->n - 1);
-        printf(", \"nll\": %.9g, \"perplexity\": %.9g", mean, exp(mean));
+        write_member_significant(&out, "nll", 9, mean);
+        write_member_significant(&out, "perplexity", 9, exp(mean));
     }
-    cli_report_json(&e->report);
-    if (greedy && print_greedy(e, greedy, &error)) {
-        putchar('\n');
+    cli_report_json(&out, &e->report);
+    if (greedy && write_greedy(e, &out, greedy, &error)) {
+        cli_json_end(&out, "\n");
         return cli_fail(e->c, &error);
     }
-    puts("}");
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
     return CLI_OK;
 }
 
@@ -374,10 +382,19 @@ static int eval_text(struct eval *e, const char *path)
     } else {
         const double mean = sum / (double)count;
         cli_screen_clear(&e->c->screen);
-        printf(ingle_config_flag(e->c->config, "json")
-                   ? "{\"tokens\": %lld, \"nll\": %.9g, \"perplexity\": %.9g}\n"
-                   : "%lld tokens, mean negative log-likelihood %.6f, perplexity %.4f\n",
-               (long long)count, mean, exp(mean));
+        if (ingle_config_flag(e->c->config, "json")) {
+            struct str out;
+            cli_json(&out);
+            write_open(&out, '{');
+            write_member_int(&out, "tokens", count);
+            write_member_significant(&out, "nll", 9, mean);
+            write_member_significant(&out, "perplexity", 9, exp(mean));
+            write_close(&out, '}');
+            cli_json_end(&out, "\n");
+        } else {
+            printf("%lld tokens, mean negative log-likelihood %.6f, perplexity %.4f\n",
+                   (long long)count, mean, exp(mean));
+        }
     }
     mem_free(text);
     return rc;

@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 
 #include "base/size.h"
+#include "base/write.h"
 #include "tool/tool.h"
 
 #include <string.h>
@@ -43,32 +44,51 @@ static int show_file(struct cli *c, const char *path)
 
 static void print_plan_json(const struct ingle_plan *p)
 {
-    fputs("{\"items\": {", stdout);
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_key(&out, "items");
+    write_open(&out, '{');
     for (int i = 0; i < p->n_items; i++)
-        printf("%s\"%s\": %llu", i ? ", " : "", p->item[i].name,
-               (unsigned long long)p->item[i].bytes);
-    fputs("}, \"gpu\": {\"name\": ", stdout);
-    cli_print_json(p->gpu, strlen(p->gpu));
-    printf(", \"layers\": [%lld, %lld], \"experts\": %s, \"bytes\": %llu, \"limit_bytes\": %llu",
-           (long long)p->gpu_first, (long long)p->gpu_end, p->gpu_experts ? "true" : "false",
-           (unsigned long long)p->gpu_bytes, (unsigned long long)p->gpu_limit_bytes);
-    printf(
-        "}, \"total_bytes\": %llu, \"limit_bytes\": %llu, \"point_bytes\": %llu, \"fits\": %s, "
-        "\"ctx\": %lld, "
-        "\"chunk\": %lld, \"kv\": \"%s\", \"mapped\": %s, \"nodes\": %d, \"expert_bytes\": %llu, "
-        "\"expert_memory_bytes\": %llu, \"tokens_per_s\": [%.3f, %.3f], \"disk_bytes_per_s\": "
-        "%.6g, \"read_bytes_per_s\": %.6g, "
-        "\"kv_pool_tokens\": %lld, \"kv_disk_session_bytes\": %llu, \"kv_disk_bytes\": %llu, "
-        "\"kv_disk_limit_bytes\": %llu, "
-        "\"advice\": \"%s\"}\n",
-        (unsigned long long)p->total_bytes, (unsigned long long)p->limit_bytes,
-        (unsigned long long)p->point_bytes, p->fits ? "true" : "false", (long long)p->n_ctx,
-        (long long)p->max_rows, p->kv, p->mapped ? "true" : "false", p->n_nodes,
-        (unsigned long long)p->expert_bytes, (unsigned long long)p->expert_memory_bytes,
-        p->tokens_low, p->tokens_high, p->disk_bytes_per_s, p->read_bytes_per_s,
-        (long long)p->kv_pool_tokens, (unsigned long long)p->kv_disk_session_bytes,
-        (unsigned long long)p->kv_disk_bytes, (unsigned long long)p->kv_disk_limit_bytes,
-        p->advice);
+        write_member_uint(&out, p->item[i].name, p->item[i].bytes);
+    write_close(&out, '}');
+    write_key(&out, "gpu");
+    write_open(&out, '{');
+    write_member(&out, "name", p->gpu);
+    write_key(&out, "layers");
+    write_open(&out, '[');
+    write_int(&out, p->gpu_first);
+    write_int(&out, p->gpu_end);
+    write_close(&out, ']');
+    write_member_bool(&out, "experts", p->gpu_experts);
+    write_member_uint(&out, "bytes", p->gpu_bytes);
+    write_member_uint(&out, "limit_bytes", p->gpu_limit_bytes);
+    write_close(&out, '}');
+    write_member_uint(&out, "total_bytes", p->total_bytes);
+    write_member_uint(&out, "limit_bytes", p->limit_bytes);
+    write_member_uint(&out, "point_bytes", p->point_bytes);
+    write_member_bool(&out, "fits", p->fits);
+    write_member_int(&out, "ctx", p->n_ctx);
+    write_member_int(&out, "chunk", p->max_rows);
+    write_member(&out, "kv", p->kv);
+    write_member_bool(&out, "mapped", p->mapped);
+    write_member_int(&out, "nodes", p->n_nodes);
+    write_member_uint(&out, "expert_bytes", p->expert_bytes);
+    write_member_uint(&out, "expert_memory_bytes", p->expert_memory_bytes);
+    write_key(&out, "tokens_per_s");
+    write_open(&out, '[');
+    write_fixed(&out, 3, p->tokens_low);
+    write_fixed(&out, 3, p->tokens_high);
+    write_close(&out, ']');
+    write_member_significant(&out, "disk_bytes_per_s", 6, p->disk_bytes_per_s);
+    write_member_significant(&out, "read_bytes_per_s", 6, p->read_bytes_per_s);
+    write_member_int(&out, "kv_pool_tokens", p->kv_pool_tokens);
+    write_member_uint(&out, "kv_disk_session_bytes", p->kv_disk_session_bytes);
+    write_member_uint(&out, "kv_disk_bytes", p->kv_disk_bytes);
+    write_member_uint(&out, "kv_disk_limit_bytes", p->kv_disk_limit_bytes);
+    write_member(&out, "advice", p->advice);
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
 }
 
 static void print_row(bool gpu, const char *name, uint64_t bytes, uint64_t gpu_bytes)
@@ -155,6 +175,7 @@ static int show_plan(struct cli *c, const char *path)
 /* ---- --store ---- */
 
 struct shelf {
+    struct str out; /* JSON */
     uint64_t identity; /* of the model whose prefixes can be used */
     char settings[352];
     bool json;
@@ -191,20 +212,19 @@ static void print_entry(void *arg, const struct ingle_store_entry *e)
     struct shelf *s = arg;
     const bool same = matches(s, e);
     if (s->json) {
-        printf("%s\n {\"name\": ", s->n_files ? "," : "");
-        cli_print_json(e->name, strlen(e->name));
-        printf(", \"from\": %lld, \"tokens\": %lld, \"bytes\": %llu, \"age_s\": %lld, \"model\": ",
-               (long long)e->from, (long long)e->length, (unsigned long long)e->bytes,
-               (long long)e->age_seconds);
-        cli_print_json(e->model, strlen(e->model));
-        fputs(", \"settings\": ", stdout);
-        cli_print_json(e->settings, strlen(e->settings));
-        printf(", \"match\": %s", same ? "true" : "false");
-        if (e->damage) {
-            fputs(", \"damage\": ", stdout);
-            cli_print_json(e->damage, strlen(e->damage));
-        }
-        putchar('}');
+        cli_json_line(&s->out, s->n_files == 0);
+        write_open(&s->out, '{');
+        write_member(&s->out, "name", e->name);
+        write_member_int(&s->out, "from", e->from);
+        write_member_int(&s->out, "tokens", e->length);
+        write_member_uint(&s->out, "bytes", e->bytes);
+        write_member_int(&s->out, "age_s", e->age_seconds);
+        write_member(&s->out, "model", e->model);
+        write_member(&s->out, "settings", e->settings);
+        write_member_bool(&s->out, "match", same);
+        if (e->damage)
+            write_member(&s->out, "damage", e->damage);
+        write_close(&s->out, '}');
     } else if (e->damage) {
         printf("%s\n", CLI_SHOWN(e->damage));
     } else {
@@ -229,6 +249,7 @@ static int show_store(struct cli *c, const char *path, const char *dir)
     struct ingle_engine_options o = {.callbacks = callbacks};
     struct shelf s = {.json = ingle_config_flag(c->config, "json")};
     ingle_config_engine(c->config, &o);
+    cli_json(&s.out);
     if (ingle_model_open(&m, path, &callbacks, &error))
         return cli_fail(c, &error);
     struct ingle_plan plan;
@@ -236,19 +257,28 @@ static int show_store(struct cli *c, const char *path, const char *dir)
     snprintf(s.settings, sizeof s.settings, "%s %s", st ? "" : plan.kv, st ? "" : plan.numerics);
     if (!st)
         st = ingle_engine_identity(m, &o, &s.identity, &error);
-    if (!st && s.json)
-        fputs("{\"files\": [", stdout);
-    else if (!st)
+    if (!st && s.json) {
+        write_open(&s.out, '{');
+        write_key(&s.out, "files");
+        write_open(&s.out, '[');
+    } else if (!st) {
         printf("%19s %14s %7s  %-5s %-16s %s\n", "tokens", "size", "age", "match", "settings",
                "model");
+    }
     if (!st)
         st = ingle_store_list(dir, print_entry, &s, &error);
-    if (!st && s.json)
-        printf("], \"bytes\": %llu, \"match\": %lld, \"damaged\": %lld}\n",
-               (unsigned long long)s.bytes, (long long)s.n_matching, (long long)s.n_damaged);
-    else if (!st)
+    if (!st && s.json) {
+        write_close(&s.out, ']');
+        write_member_uint(&s.out, "bytes", s.bytes);
+        write_member_int(&s.out, "match", s.n_matching);
+        write_member_int(&s.out, "damaged", s.n_damaged);
+        write_close(&s.out, '}');
+        cli_json_print(&s.out, "\n");
+    } else if (!st) {
         printf("%lld files, %s; %lld for this model with these settings\n", (long long)s.n_files,
                SIZE_OF(s.bytes), (long long)s.n_matching);
+    }
+    str_release(&s.out);
     ingle_model_close(m);
     return st ? cli_fail(c, &error) : CLI_OK;
 }

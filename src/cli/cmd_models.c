@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "base/pool.h"
+#include "base/write.h"
 #include "tool/tool.h"
 
 #include <string.h>
@@ -122,40 +123,60 @@ static void print_notes(uint64_t memory, double rate)
          "not run.  See docs/use/models.md.");
 }
 
+/* Tokens a second by the speed of the disk. */
+static void write_rates(struct str *out, const struct tool_model *m, double share,
+                        const struct cli_rate *r)
+{
+    char name[32];
+    write_open(out, '{');
+    for (int d = 0; d < N_DISKS; d++) {
+        snprintf(name, sizeof name, "%g GB/s", disk_gb[d]);
+        write_member_significant(out, name, 4,
+                                 tool_model_rate(m, share, r->bytes_per_s, disk_gb[d] * 1e9));
+    }
+    write_close(out, '}');
+}
+
 static void print_json(const struct cpu_machine *machine, uint64_t memory, const struct cli_rate *r)
 {
     size_t n;
     const struct tool_model *m = tool_models(&n);
-    printf("{\"memory_bytes\": %llu, \"free_bytes\": %llu, \"read_bytes_per_s\": %.6g, "
-           "\"measured\": %s, \"busy_rounds\": %d, \"models\": [",
-           (unsigned long long)machine->memory_bytes, (unsigned long long)memory, r->bytes_per_s,
-           r->measured ? "true" : "false", r->n_busy);
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_member_uint(&out, "memory_bytes", machine->memory_bytes);
+    write_member_uint(&out, "free_bytes", memory);
+    write_member_significant(&out, "read_bytes_per_s", 6, r->bytes_per_s);
+    write_member_bool(&out, "measured", r->measured);
+    write_member_int(&out, "busy_rounds", r->n_busy);
+    write_key(&out, "models");
+    write_open(&out, '[');
     for (size_t i = 0; i < n; i++) {
         double share;
         const enum tool_fit fit = tool_model_fit(&m[i], memory, &share);
-        printf("%s{\"model\": \"%s\", \"code\": \"%s\", \"fits\": \"%s\", \"need_bytes\": %llu, "
-               "\"token_bytes\": %.0f, \"experts_in_memory\": %.4g, "
-               "\"hub\": ",
-               i ? ", " : "", m[i].name, m[i].code, fits[fit],
-               (unsigned long long)m[i].need_mb * 1000000,
-               1e9 / tool_model_rate(&m[i], 1, 1e9, 1e9),
-               fit == TOOL_TOO_LARGE || !m[i].n_experts ? 0 : share);
-        cli_print_json(m[i].hub ? m[i].hub : "", m[i].hub ? strlen(m[i].hub) : 0);
-        fputs(", \"drafter\": ", stdout);
-        cli_print_json(m[i].drafter ? m[i].drafter : "", m[i].drafter ? strlen(m[i].drafter) : 0);
-        printf(", \"draft_factor\": %g, \"tokens_per_s\": ", m[i].drafts);
+        write_open(&out, '{');
+        write_member(&out, "model", m[i].name);
+        write_member(&out, "code", m[i].code);
+        write_member(&out, "fits", fits[fit]);
+        write_member_uint(&out, "need_bytes", m[i].need_mb * 1000000);
+        write_member_fixed(&out, "token_bytes", 0, 1e9 / tool_model_rate(&m[i], 1, 1e9, 1e9));
+        write_member_significant(&out, "experts_in_memory", 4,
+                                 fit == TOOL_TOO_LARGE || !m[i].n_experts ? 0 : share);
+        write_member(&out, "hub", m[i].hub ? m[i].hub : "");
+        write_member(&out, "drafter", m[i].drafter ? m[i].drafter : "");
+        write_member_significant(&out, "draft_factor", 6, m[i].drafts);
+        write_key(&out, "tokens_per_s");
         if (fit == TOOL_FROM_DISK)
-            for (int d = 0; d < N_DISKS; d++)
-                printf("%s\"%g GB/s\": %.4g%s", d ? ", " : "{", disk_gb[d],
-                       tool_model_rate(&m[i], share, r->bytes_per_s, disk_gb[d] * 1e9),
-                       d == N_DISKS - 1 ? "}" : "");
+            write_rates(&out, &m[i], share, r);
         else if (fit == TOOL_TOO_LARGE)
-            fputs("null", stdout);
+            write_null(&out);
         else
-            printf("%.4g", tool_model_rate(&m[i], 1, r->bytes_per_s, 1e9));
-        putchar('}');
+            write_significant(&out, 4, tool_model_rate(&m[i], 1, r->bytes_per_s, 1e9));
+        write_close(&out, '}');
     }
-    puts("]}");
+    write_close(&out, ']');
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
 }
 
 void cli_models_short(uint64_t memory, double rate)

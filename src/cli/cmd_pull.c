@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/plain.h"
 #include "base/size.h"
+#include "base/write.h"
 #include "hub/hub.h"
 
 #include <fcntl.h>
@@ -478,20 +479,14 @@ ingle_status cli_hub_model(struct cli *c, const struct ingle_callbacks *callback
 
 /* ---- the command ---- */
 
-static void print_member(const char *before, const char *text)
+static void write_file(struct str *out, const struct hub_file *f)
 {
-    fputs(before, stdout);
-    cli_print_json(text, strlen(text));
-}
-
-/* The i-th of a list. */
-static void print_file(const struct hub_file *f, size_t i)
-{
-    print_member(i ? ", {\"path\": " : "{\"path\": ", f->path);
-    printf(", \"bytes\": %llu", (unsigned long long)f->n_bytes);
+    write_open(out, '{');
+    write_member(out, "path", f->path);
+    write_member_uint(out, "bytes", f->n_bytes);
     if (f->sha256[0])
-        print_member(", \"sha256\": ", f->sha256);
-    putchar('}');
+        write_member(out, "sha256", f->sha256);
+    write_close(out, '}');
 }
 
 static int list(struct cli *c, const char *name)
@@ -507,22 +502,31 @@ static int list(struct cli *c, const char *name)
     if (!st)
         st = hub_list(name, &o, &files, &err);
     const bool json = ingle_config_flag(c->config, "json");
-    if (json && !st)
-        fputs("{\"files\": [", stdout);
+    struct str out;
+    cli_json(&out);
+    if (json && !st) {
+        write_open(&out, '{');
+        write_key(&out, "files");
+        write_open(&out, '[');
+    }
     for (size_t i = 0; i < files.n && !st; i++)
         if (json)
-            print_file(&files.at[i], i);
+            write_file(&out, &files.at[i]);
         else
             printf("%12.2f MB  %s\n", (double)files.at[i].n_bytes / 1e6,
                    CLI_SHOWN(files.at[i].path));
-    if (json && !st)
-        fputs("]}\n", stdout);
+    if (json && !st) {
+        write_close(&out, ']');
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
+    }
     hub_list_release(&files);
     release(&a);
     return st ? cli_fail_err(c, &err) : CLI_OK;
 }
 
 struct having {
+    struct str out; /* JSON */
     const char *hub;
     bool json;
     size_t n;
@@ -531,16 +535,17 @@ struct having {
 
 static const char *const have_kind[] = {"model", "checkpoint", "drafter", "other", "unfinished"};
 
-static void print_have_json(const struct hub_have *h, size_t i)
+static void write_have(struct str *out, const struct hub_have *h)
 {
-    print_member(i ? ", {\"name\": " : "{\"name\": ", h->name);
-    print_member(", \"kind\": ", have_kind[h->kind]);
-    printf(", \"bytes\": %llu", (unsigned long long)h->n_bytes);
-    print_member(", \"revision\": ", h->revision);
+    write_open(out, '{');
+    write_member(out, "name", h->name);
+    write_member(out, "kind", have_kind[h->kind]);
+    write_member_uint(out, "bytes", h->n_bytes);
+    write_member(out, "revision", h->revision);
     if (h->hub)
-        print_member(", \"hub\": ", h->hub);
-    print_member(", \"folder\": ", h->folder);
-    putchar('}');
+        write_member(out, "hub", h->hub);
+    write_member(out, "folder", h->folder);
+    write_close(out, '}');
 }
 
 static void print_have(void *arg, const struct hub_have *h)
@@ -548,11 +553,11 @@ static void print_have(void *arg, const struct hub_have *h)
     struct having *s = arg;
     char size[32];
     s->n_bytes += h->n_bytes;
+    s->n++;
     if (s->json) {
-        print_have_json(h, s->n++);
+        write_have(&s->out, h);
         return;
     }
-    s->n++;
     hub_bytes(size, h->n_bytes);
     printf("%10s  %-10s  %s", size, have_kind[h->kind], h->name);
     if (strcmp(h->revision, "main") != 0)
@@ -572,17 +577,25 @@ static int have(struct cli *c)
     struct having s = {.json = ingle_config_flag(c->config, "json")};
     ingle_status st = read_options(c, &callbacks, &a, &o, &err);
     s.hub = o.address;
+    cli_json(&s.out);
     if (!st && s.json) {
-        print_member("{\"folder\": ", o.directory);
-        fputs(", \"models\": [", stdout);
+        write_open(&s.out, '{');
+        write_member(&s.out, "folder", o.directory);
+        write_key(&s.out, "models");
+        write_open(&s.out, '[');
     }
     if (!st)
         st = hub_each(&o, print_have, &s, &err);
     hub_bytes(all, s.n_bytes);
-    if (!st && s.json)
-        printf("], \"bytes\": %llu}\n", (unsigned long long)s.n_bytes);
-    else if (!st && c->screen.progress)
+    if (!st && s.json) {
+        write_close(&s.out, ']');
+        write_member_uint(&s.out, "bytes", s.n_bytes);
+        write_close(&s.out, '}');
+        cli_json_print(&s.out, "\n");
+    } else if (!st && c->screen.progress) {
         printf("%10s  in %s: %zu\n", all, o.directory, s.n);
+    }
+    str_release(&s.out);
     release(&a);
     return st ? cli_fail_err(c, &err) : CLI_OK;
 }
@@ -635,8 +648,12 @@ int cli_pull(struct cli *c)
     if (pull(c, &callbacks, c->arg[0], false, true, &path, &err))
         return cli_fail_err(c, &err);
     if (json) {
-        print_member("{\"path\": ", path);
-        puts("}");
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "path", path);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
     } else {
         printf("%s\n", path);
     }

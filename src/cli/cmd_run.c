@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 
 #include "base/mem.h"
+#include "base/write.h"
 
 #include <string.h>
 #include <sys/stat.h>
@@ -21,6 +22,17 @@ struct job {
     bool interrupted, told_short;
     struct cli_wrap content, thoughts;
 };
+
+/* Its beginning: arguments and a brace follow. */
+static void print_call(const char *name, size_t n)
+{
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_member_string(&out, "name", name, n);
+    write_key(&out, "arguments");
+    cli_json_end(&out, "");
+}
 
 /* Content to standard output as it comes; thoughts to standard error. */
 static void show(void *arg, enum ingle_event_kind kind, int call, const char *text, size_t n)
@@ -49,9 +61,9 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
         j->dim = true;
         break;
     case INGLE_EVENT_CALL_BEGIN:
-        fputs(j->any_content ? "\n{\"name\": " : "{\"name\": ", stdout);
-        cli_print_json(text, n);
-        fputs(", \"arguments\": ", stdout);
+        if (j->any_content)
+            putchar('\n');
+        print_call(text, n);
         break;
     case INGLE_EVENT_CALL_ARGUMENTS:
         cli_put_text(stdout, text, n);
@@ -64,12 +76,10 @@ static void show(void *arg, enum ingle_event_kind kind, int call, const char *te
     }
 }
 
-static void print_why(const char *name, const char *why)
+static void write_why(struct str *out, const char *name, const char *why)
 {
-    if (!*why)
-        return;
-    printf(", \"%s\": ", name);
-    cli_print_json(why, strlen(why));
+    if (*why)
+        write_member(out, name, why);
 }
 
 static void print_json(const struct job *j, const struct cli_answer *a)
@@ -77,43 +87,52 @@ static void print_json(const struct job *j, const struct cli_answer *a)
     struct ingle_engine_info e;
     ingle_engine_info(j->talk.engine, &e);
     /* The message is an object: its members go on with ours. */
-    cli_put_text(stdout, a->message, a->n_message - 1);
-    printf(
-        ", \"finish_reason\": \"%s\", \"prompt_tokens\": %lld, \"computed_tokens\": %lld, "
-        "\"reused_tokens\": %lld, "
-        "\"disk_tokens\": %lld, "
-        "\"completion_tokens\": %lld, \"drafts\": %lld, \"draft_n\": %lld, \"draft_n_accepted\": "
-        "%lld, "
-        "\"prompt_s\": %.6f, \"completion_s\": %.6f, "
-        "\"draft\": \"%s\", \"draft_mean_length\": %.3f, \"draft_saved_s\": %.6f, \"seed\": %llu",
-        a->end, (long long)a->prompt_tokens, (long long)a->computed_tokens,
-        (long long)a->reused_tokens, (long long)a->disk_tokens, (long long)a->tokens,
-        (long long)a->drafts, (long long)a->drafted_tokens, (long long)a->accepted_tokens,
-        a->prompt_s, a->answer_s,
-        *e.draft       ? e.draft
-        : e.draft_text ? "ngram"
-                       : "off",
-        cli_answer_mean(a), a->draft_saved_s, (unsigned long long)j->talk.sampling.seed);
-    if (a->n_media)
-        printf(", \"media\": {\"n\": %lld, \"tokens\": %lld, \"encoded\": %lld, "
-               "\"encode_s\": %.6f}",
-               (long long)a->n_media, (long long)a->media_tokens, (long long)a->n_encoded,
-               a->encode_s);
-    if (a->experts.hits || a->experts.misses)
-        printf(", \"experts\": {\"hits\": %llu, \"misses\": %llu, \"read_bytes\": %llu, "
-               "\"stall_s\": %.6f}",
-               (unsigned long long)a->experts.hits, (unsigned long long)a->experts.misses,
-               (unsigned long long)a->experts.read_bytes, (double)a->experts.stall_ns * 1e-9);
-    struct str sparse;
-    str_init(&sparse);
-    cli_add_sparse(&sparse, &a->sparse);
-    cli_add_select(&sparse, &a->select);
-    cli_add_pages(&sparse, &a->pages);
-    fputs(sparse.at, stdout);
-    str_release(&sparse);
-    print_why("draft_why_off", a->draft_why);
-    print_why("draft_why_no_network", e.draft_why);
-    puts("}");
+    struct str out;
+    cli_json(&out);
+    str_add(&out, a->message, a->n_message - 1);
+    write_member(&out, "finish_reason", a->end);
+    write_member_int(&out, "prompt_tokens", a->prompt_tokens);
+    write_member_int(&out, "computed_tokens", a->computed_tokens);
+    write_member_int(&out, "reused_tokens", a->reused_tokens);
+    write_member_int(&out, "disk_tokens", a->disk_tokens);
+    write_member_int(&out, "completion_tokens", a->tokens);
+    write_member_int(&out, "drafts", a->drafts);
+    write_member_int(&out, "draft_n", a->drafted_tokens);
+    write_member_int(&out, "draft_n_accepted", a->accepted_tokens);
+    write_member_fixed(&out, "prompt_s", 6, a->prompt_s);
+    write_member_fixed(&out, "completion_s", 6, a->answer_s);
+    write_member(&out, "draft",
+                 *e.draft       ? e.draft
+                 : e.draft_text ? "ngram"
+                                : "off");
+    write_member_fixed(&out, "draft_mean_length", 3, cli_answer_mean(a));
+    write_member_fixed(&out, "draft_saved_s", 6, a->draft_saved_s);
+    write_member_uint(&out, "seed", j->talk.sampling.seed);
+    if (a->n_media) {
+        write_key(&out, "media");
+        write_open(&out, '{');
+        write_member_int(&out, "n", a->n_media);
+        write_member_int(&out, "tokens", a->media_tokens);
+        write_member_int(&out, "encoded", a->n_encoded);
+        write_member_fixed(&out, "encode_s", 6, a->encode_s);
+        write_close(&out, '}');
+    }
+    if (a->experts.hits || a->experts.misses) {
+        write_key(&out, "experts");
+        write_open(&out, '{');
+        write_member_uint(&out, "hits", a->experts.hits);
+        write_member_uint(&out, "misses", a->experts.misses);
+        write_member_uint(&out, "read_bytes", a->experts.read_bytes);
+        write_member_fixed(&out, "stall_s", 6, (double)a->experts.stall_ns * 1e-9);
+        write_close(&out, '}');
+    }
+    cli_add_sparse(&out, &a->sparse);
+    cli_add_select(&out, &a->select);
+    cli_add_pages(&out, &a->pages);
+    write_why(&out, "draft_why_off", a->draft_why);
+    write_why(&out, "draft_why_no_network", e.draft_why);
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
 }
 
 static ingle_status make_prompt(struct job *j, const char *text, size_t n, struct ingle_prompt *out,
@@ -140,19 +159,24 @@ static ingle_status make_prompt(struct job *j, const char *text, size_t n, struc
     }
     struct str s;
     str_init(&s);
-    str_addc(&s, '[');
+    write_open(&s, '[');
     if (j->talk.system) {
-        str_adds(&s, "{\"role\": \"system\", \"content\": ");
-        str_add_json(&s, j->talk.system, j->talk.n_system);
-        str_adds(&s, "}, ");
+        write_open(&s, '{');
+        write_member(&s, "role", "system");
+        write_member_string(&s, "content", j->talk.system, j->talk.n_system);
+        write_close(&s, '}');
     }
-    str_adds(&s, "{\"role\": \"user\", \"content\": ");
+    write_open(&s, '{');
+    write_member(&s, "role", "user");
+    write_key(&s, "content");
     if (j->media.n) {
-        str_addc(&s, '[');
+        write_open(&s, '[');
         str_add(&s, j->media.at, j->media.n);
-        str_adds(&s, "{\"type\": \"text\", \"text\": ");
+        write_open(&s, '{');
+        write_member(&s, "type", "text");
+        write_key(&s, "text");
     }
-    str_add_json(&s, text, n);
+    write_string(&s, text, n);
     str_adds(&s, j->media.n ? "}]}]" : "}]");
     const struct ingle_chat chat = {
         .messages = s.at,

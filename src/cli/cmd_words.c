@@ -3,31 +3,40 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/write.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void print_ids(const int32_t *id, size_t n, const char *between)
+static void write_ids(struct str *out, const int32_t *id, size_t n)
 {
+    write_open(out, '[');
     for (size_t i = 0; i < n; i++)
-        printf("%s%d", i ? between : "", id[i]);
+        write_int(out, id[i]);
+    write_close(out, ']');
 }
 
-static void print_hex(const char *bytes, size_t n)
+static void write_hex(struct str *out, const char *bytes, size_t n)
 {
-    putchar('"');
+    struct str hex;
+    str_init(&hex);
     for (size_t i = 0; i < n; i++)
-        printf("%02x", (unsigned char)bytes[i]);
-    putchar('"');
+        str_addf(&hex, "%02x", (unsigned char)bytes[i]);
+    write_string(out, hex.at, hex.n);
+    out->failed |= !str_ok(&hex);
+    str_release(&hex);
 }
 
 /* One line {"error": ...}: the next line of the input goes on. */
 static int print_error(const char *text)
 {
-    fputs("{\"error\": ", stdout);
-    cli_print_json(text, strlen(text));
-    puts("}");
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_member(&out, "error", text);
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
     return CLI_OK;
 }
 
@@ -74,9 +83,13 @@ static int encode_line(const struct ingle_model *m, struct json_object *o)
     } else if (ingle_tokenize(m, text.at, text.n, flags, &ids, &n_ids, &error)) {
         rc = print_error(error.text);
     } else {
-        fputs("{\"ids\": [", stdout);
-        print_ids(ids, n_ids, ", ");
-        puts("]}");
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_key(&out, "ids");
+        write_ids(&out, ids, n_ids);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
         rc = CLI_OK;
     }
     ingle_free(ids);
@@ -114,21 +127,25 @@ static int decode_line(const struct ingle_model *m, struct json_object *o, struc
     } else if (ingle_detokenize(m, id, n_ids, special, &text, &n, &error)) {
         rc = print_error(error.text);
     } else {
-        fputs("{\"text\": ", stdout);
-        cli_print_json(text, n);
-        fputs(", \"bytes\": ", stdout);
-        print_hex(text, n);
-        fputs(", \"pieces\": [", stdout);
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member_string(&out, "text", text, n);
+        write_key(&out, "bytes");
+        write_hex(&out, text, n);
+        write_key(&out, "pieces");
+        write_open(&out, '[');
         for (size_t i = 0; i < n_ids; i++) {
             char *piece;
             size_t k;
             if (ingle_detokenize(m, id + i, 1, special, &piece, &k, &error))
                 break;
-            fputs(i ? ", " : "", stdout);
-            print_hex(piece, k);
+            write_hex(&out, piece, k);
             ingle_free(piece);
         }
-        puts("]}");
+        write_close(&out, ']');
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
     }
     ingle_free(text);
     mem_free(id);
@@ -168,11 +185,13 @@ static int encode_input(struct cli *c, const struct ingle_model *m)
     else if (ingle_tokenize(m, text, n, flags, &ids, &n_ids, &error))
         rc = cli_fail(c, &error);
     else if (ingle_config_flag(c->config, "json")) {
-        putchar('[');
-        print_ids(ids, n_ids, ", ");
-        puts("]");
+        struct str out;
+        cli_json(&out);
+        write_ids(&out, ids, n_ids);
+        cli_json_end(&out, "\n");
     } else {
-        print_ids(ids, n_ids, " ");
+        for (size_t i = 0; i < n_ids; i++)
+            printf("%s%d", i ? " " : "", ids[i]);
         putchar('\n');
     }
     ingle_free(ids);
@@ -248,14 +267,17 @@ struct words {
 
 static void print_prompt(const struct ingle_prompt *p)
 {
-    fputs("{\"prompt\": ", stdout);
-    cli_print_json(p->text, p->n_text);
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_member_string(&out, "prompt", p->text, p->n_text);
     if (p->ids) {
-        fputs(", \"ids\": [", stdout);
-        print_ids(p->ids, p->n_ids, ", ");
-        putchar(']');
+        write_key(&out, "ids");
+        write_ids(&out, p->ids, p->n_ids);
     }
-    printf(", \"open_thought\": %s}\n", p->open_thought ? "true" : "false");
+    write_member_bool(&out, "open_thought", p->open_thought);
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
 }
 
 static int render_line(struct cli *c, void *arg, char *line, size_t n)
@@ -284,9 +306,12 @@ static ingle_status read_messages(struct cli *c, char **out, size_t *n, struct e
     }
     struct str s;
     str_init(&s);
-    str_adds(&s, "[{\"role\": \"user\", \"content\": ");
-    str_add_json(&s, text, *n);
-    str_adds(&s, "}]");
+    write_open(&s, '[');
+    write_open(&s, '{');
+    write_member(&s, "role", "user");
+    write_member_string(&s, "content", text, *n);
+    write_close(&s, '}');
+    write_close(&s, ']');
     mem_free(text);
     *n = s.n;
     *out = str_detach(&s);
@@ -385,10 +410,13 @@ static int parse_input(struct cli *c, const struct words *w)
     if (cli_input(c, &text, &n, &err))
         return cli_fail_err(c, &err);
     str_init(&s);
-    str_adds(&s, "{\"text\": ");
-    str_add_json(&s, text, n);
-    str_adds(&s,
-             ", \"tools_enabled\": true, \"thinking\": false, \"end\": \"turn\", \"eos\": true}");
+    write_open(&s, '{');
+    write_member_string(&s, "text", text, n);
+    write_member_bool(&s, "tools_enabled", true);
+    write_member_bool(&s, "thinking", false);
+    write_member(&s, "end", "turn");
+    write_member_bool(&s, "eos", true);
+    write_close(&s, '}');
     mem_free(text);
     int rc = CLI_OK;
     if (ingle_parse_case(w->family, s.at, s.n, &message, &error)) {

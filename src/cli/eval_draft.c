@@ -5,6 +5,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/write.h"
 #include "tool/tool.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 enum { MOST_PLACES = 4096, NAME = 40, PARTS = 3 };
 
 struct drafts {
+    struct str out; /* JSON */
     struct cli *c;
     struct ingle_engine *engine;
     struct ingle_session *session;
@@ -68,20 +70,29 @@ static struct tool_part *add_part(struct drafts *d, int64_t at, const char *what
     return p;
 }
 
-static void print_draft(const struct drafts *d, int64_t at, int32_t seed,
+static void write_draft(struct drafts *d, int64_t at, int32_t seed,
                         const struct ingle_draft *draft)
 {
     int64_t same = 0;
-    printf("{\"at\": %lld, \"seed\": %d, \"tokens\": [", (long long)at, seed);
+    write_open(&d->out, '{');
+    write_member_int(&d->out, "at", at);
+    write_member_int(&d->out, "seed", seed);
+    write_key(&d->out, "tokens");
+    write_open(&d->out, '[');
     for (int64_t i = 0; i < draft->n; i++)
-        printf("%s%d", i ? ", " : "", draft->token[i]);
-    putchar(']');
-    for (int64_t i = 0; draft->confidence && i < draft->n; i++)
-        printf("%s%.6g%s", i ? ", " : ", \"confidence\": [", (double)draft->confidence[i],
-               i + 1 == draft->n ? "]" : "");
+        write_int(&d->out, draft->token[i]);
+    write_close(&d->out, ']');
+    if (draft->confidence && draft->n) {
+        write_key(&d->out, "confidence");
+        write_open(&d->out, '[');
+        for (int64_t i = 0; i < draft->n; i++)
+            write_significant(&d->out, 6, (double)draft->confidence[i]);
+        write_close(&d->out, ']');
+    }
     while (same < draft->n && at + 1 + same < d->n && d->ids[at + 1 + same] == draft->token[same])
         same++;
-    printf(", \"as_in_text\": %lld}", (long long)same);
+    write_member_int(&d->out, "as_in_text", same);
+    write_close(&d->out, '}');
 }
 
 static ingle_status draft_at(struct drafts *d, int64_t at, struct ingle_error *error)
@@ -118,7 +129,7 @@ static ingle_status draft_at(struct drafts *d, int64_t at, struct ingle_error *e
             (draft.confidence && d->part[i].at == draft.confidence))
             d->part[i].n = draft.n;
     if (!st)
-        print_draft(d, at, seed, &draft);
+        write_draft(d, at, seed, &draft);
     return st;
 }
 
@@ -130,15 +141,21 @@ static int run(struct drafts *d, const int64_t *at, size_t n, const char *path)
     d->name = mem_calloc(n * PARTS, NAME);
     if (!d->part || !d->name)
         return cli_usage(d->c, "no memory for %zu drafts", n);
-    printf("{\"tokens\": %lld, \"draft\": \"%s\", \"drafts\": [", (long long)d->n, d->info.draft);
+    cli_json(&d->out);
+    write_open(&d->out, '{');
+    write_member_int(&d->out, "tokens", d->n);
+    write_member(&d->out, "draft", d->info.draft);
+    write_key(&d->out, "drafts");
+    write_open(&d->out, '[');
     for (size_t i = 0; i < n; i++) {
-        fputs(i ? ", " : "", stdout);
         if (draft_at(d, at[i], &error)) {
-            putchar('\n');
+            cli_json_end(&d->out, "\n");
             return cli_fail(d->c, &error);
         }
     }
-    puts("]}");
+    write_close(&d->out, ']');
+    write_close(&d->out, '}');
+    cli_json_end(&d->out, "\n");
     return path && tool_matrices_save(path, d->part, d->n_parts, &err) ? cli_fail_err(d->c, &err)
                                                                        : CLI_OK;
 }

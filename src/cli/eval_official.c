@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/write.h"
 #include "tool/tool.h"
 #include <math.h>
 #include <string.h>
@@ -217,12 +218,17 @@ static void say(const struct official *o, const struct answer *a)
 {
     char want[SHOWN + 1], got[SHOWN + 1];
     if (o->json) {
-        printf("{\"name\": ");
-        cli_print_json(a->name, strlen(a->name));
-        printf(", \"tokens\": %lld, \"other_best\": %lld, \"first\": %lld, \"mean_difference\": "
-               "%.6g, \"largest_difference\": %.6g}\n",
-               (long long)a->n_answer, (long long)a->n_other, (long long)a->first,
-               a->sum / (double)a->n_answer, a->most);
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "name", a->name);
+        write_member_int(&out, "tokens", a->n_answer);
+        write_member_int(&out, "other_best", a->n_other);
+        write_member_int(&out, "first", a->first);
+        write_member_significant(&out, "mean_difference", 6, a->sum / (double)a->n_answer);
+        write_member_significant(&out, "largest_difference", 6, a->most);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
         return;
     }
     printf("%-24s %6lld tokens, log-probabilities differ by %.4f in the mean, %.4f at most",

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "base/output.h"
+#include "base/write.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -172,19 +173,26 @@ static ingle_status add_file(struct counts *c, const char *path, struct err *err
 static ingle_status write_counts(const struct counts *c, const char *path, struct err *err)
 {
     const struct output o = {.path = path, .kind = OUTPUT_COUNTS};
+    char identity[20];
     struct str s;
+    snprintf(identity, sizeof identity, "%016" PRIx64, c->identity);
     str_init(&s);
-    str_adds(&s, "{\"model\": ");
-    str_add_json(&s, c->model, strlen(c->model));
-    str_addf(&s, ", \"identity\": \"%016" PRIx64 "\", \"layers\": [", c->identity);
-    for (int64_t l = 0; l < c->n_layers; l++)
+    s.spaced = true;
+    write_open(&s, '{');
+    write_member(&s, "model", c->model);
+    write_member(&s, "identity", identity);
+    write_key(&s, "layers");
+    write_open(&s, '[');
+    for (int64_t l = 0; l < c->n_layers && c->n; l++) {
+        str_adds(&s, l ? ",\n" : "\n");
+        write_open(&s, '[');
         for (int64_t i = 0; i < c->n; i++)
-            str_addf(&s, "%s%" PRIu64 "%s",
-                     i   ? ", "
-                     : l ? ",\n["
-                         : "\n[",
-                     c->hits[l * c->n + i], i + 1 < c->n ? "" : "]");
-    str_adds(&s, "]}\n");
+            write_uint(&s, c->hits[l * c->n + i]);
+        write_close(&s, ']');
+    }
+    write_close(&s, ']');
+    write_close(&s, '}');
+    str_addc(&s, '\n');
     const ingle_status st = str_ok(&s)
                                 ? output_save(&o, s.at, s.n, err)
                                 : err_set(err, INGLE_NOMEM, "%s: no memory to write it", path);
@@ -287,22 +295,30 @@ static ingle_status print_counts(FILE *to, const struct counts *c, struct err *e
 static void print_json(const struct counts *c)
 {
     uint64_t *sorted = mem_calloc((size_t)c->n + 1, sizeof *sorted);
-    fputs("{\"model\": ", stdout);
-    cli_print_json(c->model, strlen(c->model));
-    printf(", \"experts\": %lld, \"layers\": [", (long long)c->n);
-    for (int64_t l = 0, first = 1; sorted && l < c->n_layers; l++) {
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_member(&out, "model", c->model);
+    write_member_int(&out, "experts", c->n);
+    write_key(&out, "layers");
+    write_open(&out, '[');
+    for (int64_t l = 0; sorted && l < c->n_layers; l++) {
         const uint64_t *hits = c->hits + l * c->n, sum = sum_of(hits, c->n);
         if (!sum)
             continue;
         memcpy(sorted, hits, (size_t)c->n * sizeof *sorted);
         qsort(sorted, (size_t)c->n, sizeof *sorted, falling);
-        printf("%s{\"layer\": %lld, \"choices\": %" PRIu64
-               ", \"used\": %lld, \"best_tenth\": %.4f, \"for_half\": %lld}",
-               first ? "" : ", ", (long long)l, sum, (long long)experts_for(sorted, c->n, 100),
-               share_of_best(sorted, c->n, 10) / 100, (long long)experts_for(sorted, c->n, 50));
-        first = 0;
+        write_open(&out, '{');
+        write_member_int(&out, "layer", l);
+        write_member_uint(&out, "choices", sum);
+        write_member_int(&out, "used", experts_for(sorted, c->n, 100));
+        write_member_fixed(&out, "best_tenth", 4, share_of_best(sorted, c->n, 10) / 100);
+        write_member_int(&out, "for_half", experts_for(sorted, c->n, 50));
+        write_close(&out, '}');
     }
-    fputs("]}\n", stdout);
+    write_close(&out, ']');
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
     mem_free(sorted);
 }
 

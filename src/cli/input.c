@@ -274,6 +274,33 @@ bool cli_developer_own(const struct cli *c)
     return strcmp(ingle_config_text(c->config, "developer-role", 0), "own") == 0;
 }
 
+void cli_json(struct str *s)
+{
+    str_init(s);
+    s->spaced = true;
+}
+
+void cli_json_line(struct str *s, bool first)
+{
+    str_adds(s, first ? "\n " : ",\n ");
+}
+
+void cli_json_print(struct str *s, const char *end)
+{
+    if (str_ok(s))
+        cli_put_text(stdout, s->at, s->n);
+    else
+        fputs("ingle: no memory for what was to be printed\n", stderr);
+    fputs(end, stdout);
+    str_clear(s);
+}
+
+void cli_json_end(struct str *s, const char *end)
+{
+    cli_json_print(s, end);
+    str_release(s);
+}
+
 void cli_print_json(const char *bytes, size_t n)
 {
     struct str s;

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/mem.h"
+#include "base/write.h"
 #include "server/medium.h"
 
 #include <stdio.h>
@@ -87,10 +88,11 @@ void cli_media_close(struct cli_talk *t)
 
 void cli_media_put(struct str *s, const struct cli_medium *m)
 {
-    str_adds(s,
-             m->is_sound ? "{\"type\": \"audio\", \"path\": " : "{\"type\": \"image\", \"path\": ");
-    str_add_json(s, m->path, strlen(m->path));
-    str_adds(s, "}, ");
+    write_open(s, '{');
+    write_member(s, "type", m->is_sound ? "audio" : "image");
+    write_member(s, "path", m->path);
+    write_close(s, '}');
+    str_addc(s, ',');
 }
 
 /* Of the next of --image and --audio as they were given; NULL: there is none. */

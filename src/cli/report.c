@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/utf8.h"
+#include "base/write.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -257,45 +258,44 @@ void cli_report_text(const struct cli_report *r)
 
 /* ---- as JSON ---- */
 
-static void put_number(double v)
-{
-    if (isfinite(v))
-        printf("%.6g", v);
-    else
-        printf("null");
-}
-
-void cli_report_json(const struct cli_report *r)
+void cli_report_json(struct str *out, const struct cli_report *r)
 {
     const struct tool_difference *d = &r->difference;
     char name[24];
     bool any = false;
     if (!r->logits)
         return;
-    printf(", \"kl\": %.9g, \"kl_max\": %.9g, \"same_top\": %.9g, \"relative_rms\": %.9g, "
-           "\"max_abs\": %.9g",
-           d->kl_sum / (double)d->n_rows, d->kl_max, (double)d->n_same_top / (double)d->n_rows,
-           tool_difference_rms(d), d->max_abs);
+    write_member_significant(out, "kl", 9, d->kl_sum / (double)d->n_rows);
+    write_member_significant(out, "kl_max", 9, d->kl_max);
+    write_member_significant(out, "same_top", 9, (double)d->n_same_top / (double)d->n_rows);
+    write_member_significant(out, "relative_rms", 9, tool_difference_rms(d));
+    write_member_significant(out, "max_abs", 9, d->max_abs);
     for (int64_t i = 0; r->has_layers && i < r->info.n_layers + 2; i++) {
         if (cli_report_layer_rms(r, i) < 0)
             continue;
-        printf("%s\"%s\": ", any ? ", " : ", \"layers\": {", cli_report_part(r, i, name));
-        put_number(cli_report_layer_rms(r, i));
+        if (!any) {
+            write_key(out, "layers");
+            write_open(out, '{');
+        }
         any = true;
+        write_member_significant(out, cli_report_part(r, i, name), 6, cli_report_layer_rms(r, i));
     }
-    printf("%s, \"by_token\": [", any ? "}" : "");
+    if (any)
+        write_close(out, '}');
+    write_key(out, "by_token");
+    write_open(out, '[');
     for (int64_t i = 0; i < r->n; i++) {
         const struct cli_report_token *t = &r->token[i];
-        printf("%s{\"id\": %d, \"kl\": ", i ? ", " : "", r->ids[i]);
-        put_number((double)t->kl);
-        printf(", \"top\": %d, \"reference_top\": %d", t->top, t->reference_top);
+        write_open(out, '{');
+        write_member_int(out, "id", r->ids[i]);
+        write_member_significant(out, "kl", 6, (double)t->kl);
+        write_member_int(out, "top", t->top);
+        write_member_int(out, "reference_top", t->reference_top);
         if (i + 1 < r->n) {
-            printf(", \"nll\": ");
-            put_number((double)t->surprise);
-            printf(", \"reference_nll\": ");
-            put_number((double)t->reference);
+            write_member_significant(out, "nll", 6, (double)t->surprise);
+            write_member_significant(out, "reference_nll", 6, (double)t->reference);
         }
-        putchar('}');
+        write_close(out, '}');
     }
-    putchar(']');
+    write_close(out, ']');
 }

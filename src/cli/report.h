@@ -53,7 +53,7 @@ const char *cli_report_part(const struct cli_report *r, int64_t part, char name[
  * surprise). */
 size_t cli_report_worst(const struct cli_report *r, int64_t *at, size_t n);
 /* Members of a JSON object, after another one. */
-void cli_report_json(const struct cli_report *r);
+void cli_report_json(struct str *out, const struct cli_report *r);
 void cli_report_text(const struct cli_report *r);
 
 /* report_html.c: one file with plots; drafts are made at some places first if a network drafts. */

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/write.h"
 #include "tool/tool.h"
 
 #include <stdlib.h>
@@ -133,22 +134,34 @@ static void print_depth(struct sparse *s, int64_t depth, const struct tool_diffe
                  read = u->n_seen ? (double)u->n_read / (double)u->n_seen : 1;
     qsort(s->kl, (size_t)d->n_rows, sizeof *s->kl, by_size);
     const double high = s->kl[(d->n_rows * 99 + 99) / 100 - 1];
-    if (s->json)
-        printf("{\"test\": \"sparse\", \"sparse\": \"%s\", \"against\": \"%s\", \"depth\": %lld, "
-               "\"tokens_per_s\": %.3f, "
-               "\"against_tokens_per_s\": %.3f, \"rows\": %lld, \"kl\": %.6g, \"kl_99\": %.6g, "
-               "\"kl_max\": %.6g, \"same_top\": %.6g, "
-               "\"missed_mean\": %.6g, \"missed_most\": %.6g, \"values_read\": %.4f, "
-               "\"rate_with_logits\": %s}\n",
-               a->how, b->how, (long long)depth, rate(a), rate(b), (long long)d->n_rows,
-               d->kl_sum / rows, high, d->kl_max, (double)d->n_same_top / rows, missed, u->most,
-               read, has_plain_steps(a) ? "false" : "true");
-    else
+    if (s->json) {
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "test", "sparse");
+        write_member(&out, "sparse", a->how);
+        write_member(&out, "against", b->how);
+        write_member_int(&out, "depth", depth);
+        write_member_fixed(&out, "tokens_per_s", 3, rate(a));
+        write_member_fixed(&out, "against_tokens_per_s", 3, rate(b));
+        write_member_int(&out, "rows", d->n_rows);
+        write_member_significant(&out, "kl", 6, d->kl_sum / rows);
+        write_member_significant(&out, "kl_99", 6, high);
+        write_member_significant(&out, "kl_max", 6, d->kl_max);
+        write_member_significant(&out, "same_top", 6, (double)d->n_same_top / rows);
+        write_member_significant(&out, "missed_mean", 6, missed);
+        write_member_significant(&out, "missed_most", 6, u->most);
+        write_member_fixed(&out, "values_read", 4, read);
+        write_member_bool(&out, "rate_with_logits", !has_plain_steps(a));
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
+    } else {
         printf(
             "%8lld %9.1f %9.1f %6.2f %10.2e %10.2e %10.2e %7.2f %% %7.2f %% %7.2f %% %5.1f %%%s\n",
             (long long)depth, rate(a), rate(b), times, d->kl_sum / rows, high, d->kl_max,
             100 * (double)d->n_same_top / rows, 100 * missed, 100 * u->most, 100 * read,
             has_plain_steps(a) ? "" : "  (rates with the logits of every row)");
+    }
 }
 
 static ingle_status measure(struct sparse *s, struct ingle_error *error)

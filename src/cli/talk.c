@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/size.h"
+#include "base/write.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -367,32 +368,45 @@ double cli_answer_mean(const struct cli_answer *a)
 
 void cli_add_sparse(struct str *to, const struct ingle_sparse *s)
 {
-    if (s->pairs)
-        str_addf(to,
-                 ", \"sparse\": {\"pairs\": %llu, \"missed_mean\": %.6g, \"missed_most\": %.6g, "
-                 "\"values_read\": %.4f}",
-                 (unsigned long long)s->pairs, s->missed / (double)s->pairs, s->most,
-                 s->n_seen ? (double)s->n_read / (double)s->n_seen : 1);
+    if (!s->pairs)
+        return;
+    write_key(to, "sparse");
+    write_open(to, '{');
+    write_member_uint(to, "pairs", s->pairs);
+    write_member_significant(to, "missed_mean", 6, s->missed / (double)s->pairs);
+    write_member_significant(to, "missed_most", 6, s->most);
+    write_member_fixed(to, "values_read", 4,
+                       s->n_seen ? (double)s->n_read / (double)s->n_seen : 1);
+    write_close(to, '}');
 }
 
 void cli_add_select(struct str *to, const struct ingle_select *s)
 {
-    if (s->pages_seen)
-        str_addf(to,
-                 ", \"kv_select\": {\"pairs\": %llu, \"missed_mean\": %.6g, \"missed_most\": %.6g, "
-                 "\"checked\": %llu, \"missed_true_mean\": %.6g, "
-                 "\"missed_true_most\": %.6g, \"pages_read\": %.4f, \"bytes_read\": %llu}",
-                 (unsigned long long)s->pairs, s->pairs ? s->missed / (double)s->pairs : 0, s->most,
-                 (unsigned long long)s->checked,
-                 s->checked ? s->missed_true / (double)s->checked : 0, s->most_true,
-                 (double)s->pages_read / (double)s->pages_seen, (unsigned long long)s->bytes_read);
+    if (!s->pages_seen)
+        return;
+    write_key(to, "kv_select");
+    write_open(to, '{');
+    write_member_uint(to, "pairs", s->pairs);
+    write_member_significant(to, "missed_mean", 6, s->pairs ? s->missed / (double)s->pairs : 0);
+    write_member_significant(to, "missed_most", 6, s->most);
+    write_member_uint(to, "checked", s->checked);
+    write_member_significant(to, "missed_true_mean", 6,
+                             s->checked ? s->missed_true / (double)s->checked : 0);
+    write_member_significant(to, "missed_true_most", 6, s->most_true);
+    write_member_fixed(to, "pages_read", 4, (double)s->pages_read / (double)s->pages_seen);
+    write_member_uint(to, "bytes_read", s->bytes_read);
+    write_close(to, '}');
 }
 
 void cli_add_pages(struct str *to, const struct ingle_page_use *p)
 {
-    if (p->read_bytes)
-        str_addf(to, ", \"kv_disk\": {\"read_bytes\": %llu, \"wait_s\": %.6f}",
-                 (unsigned long long)p->read_bytes, p->waited_seconds);
+    if (!p->read_bytes)
+        return;
+    write_key(to, "kv_disk");
+    write_open(to, '{');
+    write_member_uint(to, "read_bytes", p->read_bytes);
+    write_member_fixed(to, "wait_s", 6, p->waited_seconds);
+    write_close(to, '}');
 }
 
 void cli_select_print(FILE *to, const struct ingle_select *s)

@@ -5,6 +5,7 @@
 #include "base/num.h"
 #include "base/pool.h"
 #include "base/size.h"
+#include "base/write.h"
 #include "device/device.h"
 #include "family/family.h"
 #include "tower/tower.h"
@@ -55,12 +56,12 @@ ATTR_PRINTF(3, 4) static void find(struct check *c, bool problem, const char *fm
     va_start(args, fmt);
     vsnprintf(line, sizeof line, fmt, args);
     va_end(args);
-    const size_t n = problem ? c->out->n_problems++ : c->out->n_warnings++;
+    *(problem ? &c->out->n_problems : &c->out->n_warnings) += 1;
     if (c->json) {
-        str_adds(c->text, n + (problem ? c->out->n_warnings : c->out->n_problems) ? ", " : "");
-        str_addf(c->text, "{\"level\": \"%s\", \"text\": ", problem ? "problem" : "warning");
-        str_add_json(c->text, line, strlen(line));
-        str_adds(c->text, "}");
+        write_open(c->text, '{');
+        write_member(c->text, "level", problem ? "problem" : "warning");
+        write_member(c->text, "text", line);
+        write_close(c->text, '}');
     } else {
         str_adds(c->text, problem ? "problem: " : "warning: ");
         str_add_shown(c->text, line, strlen(line));
@@ -462,27 +463,27 @@ static void add_summary(const struct check *c, const char *path, const char *dra
 static void add_json_summary(const struct check *c, const char *drafts)
 {
     const struct tool_check *o = c->out;
-    str_addf(c->text,
-             "], \"architecture\": \"%s\", \"size\": \"%s\", \"published\": %s, \"supported\": %s, "
-             "\"instruction\": %s, "
-             "\"chat\": \"%s\", ",
-             o->arch, o->size, o->published ? "true" : "false", o->supported ? "true" : "false",
-             o->instruction ? "true" : "false", o->chat);
-    if (*o->encoders) {
-        str_adds(c->text, "\"encoders\": ");
-        str_add_json(c->text, o->encoders, strlen(o->encoders));
-        str_adds(c->text, ", ");
-    }
-    if (drafts) {
-        str_adds(c->text, "\"drafts\": ");
-        str_add_json(c->text, drafts, strlen(drafts));
-        str_adds(c->text, ", ");
-    }
-    str_addf(c->text,
-             "\"tensors\": %zu, \"bytes\": %llu, \"files\": %zu, \"sum\": \"%016llx\", "
-             "\"problems\": %zu, \"warnings\": %zu}\n",
-             o->n_tensors, (unsigned long long)o->n_bytes, o->n_files, (unsigned long long)o->sum,
-             o->n_problems, o->n_warnings);
+    char sum[20];
+    snprintf(sum, sizeof sum, "%016llx", (unsigned long long)o->sum);
+    write_close(c->text, ']');
+    write_member(c->text, "architecture", o->arch);
+    write_member(c->text, "size", o->size);
+    write_member_bool(c->text, "published", o->published);
+    write_member_bool(c->text, "supported", o->supported);
+    write_member_bool(c->text, "instruction", o->instruction);
+    write_member(c->text, "chat", o->chat);
+    if (*o->encoders)
+        write_member(c->text, "encoders", o->encoders);
+    if (drafts)
+        write_member(c->text, "drafts", drafts);
+    write_member_uint(c->text, "tensors", o->n_tensors);
+    write_member_uint(c->text, "bytes", o->n_bytes);
+    write_member_uint(c->text, "files", o->n_files);
+    write_member(c->text, "sum", sum);
+    write_member_uint(c->text, "problems", o->n_problems);
+    write_member_uint(c->text, "warnings", o->n_warnings);
+    write_close(c->text, '}');
+    str_addc(c->text, '\n');
 }
 
 ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bool json,
@@ -491,7 +492,12 @@ ingle_status tool_check(struct pool *p, const char *path, const char *drafts, bo
 {
     struct check c = {.pool = p, .sink = sink, .out = out, .text = text, .json = json, .err = err};
     *out = (struct tool_check){0};
-    str_adds(text, json ? "{\"findings\": [" : "");
+    if (json) {
+        text->spaced = true;
+        write_open(text, '{');
+        write_key(text, "findings");
+        write_open(text, '[');
+    }
     ingle_status st = tool_source_open(&c.s, path, NULL, sink, err);
     if (!st) {
         out->n_tensors = tool_source_n(c.s);

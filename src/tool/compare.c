@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/plain.h"
+#include "base/write.h"
 #include "io/io.h"
 #include "quant/quant.h"
 
@@ -349,8 +350,7 @@ static ingle_status compare_pair(const char *a, const char *b, const char *name,
     return st;
 }
 
-static void add_line(struct str *out, const char *name, const struct tool_difference *d, bool json,
-                     bool first)
+static void add_line(struct str *out, const char *name, const struct tool_difference *d, bool json)
 {
     const double rms = tool_difference_rms(d), same = (double)d->n_same_top / (double)d->n_rows;
     const double kl = d->kl_sum / (double)d->n_rows;
@@ -362,10 +362,13 @@ static void add_line(struct str *out, const char *name, const struct tool_differ
         str_addc(out, '\n');
         return;
     }
-    str_adds(out, first ? "" : ", ");
-    str_add_json(out, name, strlen(name));
-    str_addf(out, ": {\"max_abs\": %.9g, \"relative_rms\": %.9g, \"same_top\": %.9g, \"kl\": %.9g}",
-             d->max_abs, rms, same, kl);
+    write_key(out, name);
+    write_open(out, '{');
+    write_member_significant(out, "max_abs", 9, d->max_abs);
+    write_member_significant(out, "relative_rms", 9, rms);
+    write_member_significant(out, "same_top", 9, same);
+    write_member_significant(out, "kl", 9, kl);
+    write_close(out, '}');
 }
 
 static bool same_shape(const struct io_tensor *a, const struct io_tensor *b)
@@ -386,7 +389,9 @@ ingle_status tool_compare(const char *a, const char *b, bool json, struct str *o
     if (!st)
         st = io_open(&fb, b, NULL, err);
     int64_t n_same = 0, n_all = st ? 0 : (int64_t)(io_n_tensors(fa) + io_n_tensors(fb));
-    str_adds(out, json ? "{" : "");
+    out->spaced = true;
+    if (json)
+        write_open(out, '{');
     for (size_t i = 0; !st && i < io_n_tensors(fa); i++) {
         const struct io_tensor *t = io_tensor_at(fa, i);
         struct tool_difference d = {0};
@@ -394,7 +399,7 @@ ingle_status tool_compare(const char *a, const char *b, bool json, struct str *o
             continue;
         st = compare_pair(a, b, t->name, &d, err);
         if (!st)
-            add_line(out, t->name, &d, json, n_same == 0);
+            add_line(out, t->name, &d, json);
         n_same++;
     }
     str_adds(out, json ? "}\n" : "");

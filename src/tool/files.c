@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "base/write.h"
 #include "tool/source.h"
 #include <math.h>
 #include <string.h>
@@ -115,7 +116,7 @@ static bool same_shape(const struct io_tensor *a, const struct io_tensor *b)
 }
 
 static void add_line(struct str *out, const struct io_tensor *a, const struct io_tensor *b,
-                     const struct part *r, bool json, bool first)
+                     const struct part *r, bool json)
 {
     const double rms = relative(r->difference, r->reference);
     if (!json) {
@@ -124,13 +125,17 @@ static void add_line(struct str *out, const struct io_tensor *a, const struct io
                  r->n_bad ? " not finite" : "");
         return;
     }
-    str_adds(out, first ? "" : ", ");
-    str_add_json(out, a->name, strlen(a->name));
-    str_addf(out,
-             ": {\"types\": [\"%s\", \"%s\"], \"relative_rms\": %.9g, \"max_abs\": %.9g, "
-             "\"not_finite\": %llu}",
-             quant_info(a->type)->name, quant_info(b->type)->name, isfinite(rms) ? rms : 1e300,
-             r->max_abs, (unsigned long long)r->n_bad);
+    write_key(out, a->name);
+    write_open(out, '{');
+    write_key(out, "types");
+    write_open(out, '[');
+    write_text(out, quant_info(a->type)->name);
+    write_text(out, quant_info(b->type)->name);
+    write_close(out, ']');
+    write_member_significant(out, "relative_rms", 9, isfinite(rms) ? rms : 1e300);
+    write_member_significant(out, "max_abs", 9, r->max_abs);
+    write_member_uint(out, "not_finite", r->n_bad);
+    write_close(out, '}');
 }
 
 ingle_status tool_compare_files(struct pool *pool, const char *a, const char *b, bool json,
@@ -144,7 +149,9 @@ ingle_status tool_compare_files(struct pool *pool, const char *a, const char *b,
     if (!st)
         st = tool_source_open(&p.s[1], b, NULL, sink, err);
     const size_t n = st ? 0 : tool_source_n(p.s[0]);
-    str_adds(out, json ? "{" : "");
+    out->spaced = true;
+    if (json)
+        write_open(out, '{');
     for (size_t i = 0; i < n && !st; i++) {
         const struct io_tensor *ta = tool_source_at(p.s[0], i),
                                *tb = tool_source_find(p.s[1], ta->name);
@@ -158,7 +165,7 @@ ingle_status tool_compare_files(struct pool *pool, const char *a, const char *b,
             p.i[1]++;
         st = compare_tensors(pool, &p, &r, err);
         if (!st)
-            add_line(out, ta, tb, &r, json, !n_same);
+            add_line(out, ta, tb, &r, json);
         n_same++;
         if (ta->n_dims > 1) { /* vectors differ by much or not at all */
             difference += r.difference;

@@ -2,6 +2,7 @@
 #include "tool/tool.h"
 
 #include "base/size.h"
+#include "base/write.h"
 
 #include "io/io.h"
 #include "quant/quant.h"
@@ -84,13 +85,20 @@ static void add_element(struct str *out, const struct io_value *v, size_t i, boo
     }
 }
 
+static void write_first(struct str *out, size_t n)
+{
+    write_open(out, '{');
+    write_member_uint(out, "n", n);
+    write_key(out, "first");
+}
+
 /* Long arrays (vocabularies) are cut: JSON says so with a member "n". */
 static void add_array(struct str *out, const struct io_value *v, bool json)
 {
     const bool cut = v->n > (json ? 1024 : SHOWN * 12) || (v->elem == IO_STR && v->n > SHOWN);
     const size_t shown = cut ? SHOWN : v->n;
     if (json && cut)
-        str_addf(out, "{\"n\": %zu, \"first\": ", v->n);
+        write_first(out, v->n);
     str_adds(out, "[");
     for (size_t i = 0; i < shown; i++) {
         str_adds(out, i ? ", " : "");
@@ -176,7 +184,7 @@ static void describe_tower(struct io_file *f, struct str *line)
     device_free(d);
 }
 
-static void write_text(const struct io_file *f, const struct tool_inspect_options *o,
+static void describe(const struct io_file *f, const struct tool_inspect_options *o,
                        const char *encoders, struct str *out)
 {
     struct sum by_type[N_TYPES] = {{0}};
@@ -223,54 +231,67 @@ static void write_text(const struct io_file *f, const struct tool_inspect_option
 
 /* ---- JSON ---- */
 
-static void write_json(const struct io_file *f, const struct tool_inspect_options *o,
+static void write_tensors(const struct io_file *f, struct str *out)
+{
+    write_key(out, "list");
+    write_open(out, '[');
+    for (size_t i = 0; i < io_n_tensors(f); i++) {
+        const struct io_tensor *t = io_tensor_at(f, i);
+        write_open(out, '{');
+        write_member(out, "name", t->name);
+        write_member(out, "type", type_name(t->type));
+        write_member_uint(out, "bytes", t->n_bytes);
+        write_key(out, "shape");
+        write_open(out, '[');
+        add_shape(out, t, ", ");
+        write_close(out, ']');
+        write_close(out, '}');
+    }
+    write_close(out, ']');
+}
+
+static void describe_json(const struct io_file *f, const struct tool_inspect_options *o,
                        const char *encoders, struct str *out)
 {
     struct sum by_type[N_TYPES] = {{0}};
     const struct sum all = sum_types(f, by_type);
     const struct io_meta *meta = io_metadata(f);
-    str_adds(out, "{\"path\": ");
-    str_add_json(out, io_path(f), strlen(io_path(f)));
-    str_addf(out, ", \"format\": \"%s\", \"bytes\": %" PRIu64 ", \"tensors\": %" PRIu64
-             ", \"elements\": %" PRIu64 ", \"metadata\": {",
-             io_kind(f) == IO_GGUF ? "gguf" : "safetensors", io_size(f), all.n_tensors,
-             all.n_elements);
+    out->spaced = true;
+    write_open(out, '{');
+    write_member(out, "path", io_path(f));
+    write_member(out, "format", io_kind(f) == IO_GGUF ? "gguf" : "safetensors");
+    write_member_uint(out, "bytes", io_size(f));
+    write_member_uint(out, "tensors", all.n_tensors);
+    write_member_uint(out, "elements", all.n_elements);
+    write_key(out, "metadata");
+    write_open(out, '{');
     for (size_t i = 0; i < io_meta_count(meta); i++) {
         const struct io_value *v = io_meta_at(meta, i);
-        str_adds(out, i ? ", " : "");
-        str_add_json(out, v->key, strlen(v->key));
-        str_adds(out, ": ");
+        write_key(out, v->key);
         add_value(out, v, true);
     }
-    str_adds(out, "}, \"types\": {");
-    bool first = true;
+    write_close(out, '}');
+    write_key(out, "types");
+    write_open(out, '{');
     for (uint32_t t = 0; t < N_TYPES; t++) {
         if (!by_type[t].n_tensors)
             continue;
-        str_addf(out, "%s\"%s\": {\"tensors\": %" PRIu64 ", \"elements\": %" PRIu64
-                 ", \"bytes\": %" PRIu64 "}", first ? "" : ", ", type_name(t), by_type[t].n_tensors,
-                 by_type[t].n_elements, by_type[t].n_bytes);
-        first = false;
+        write_key(out, type_name(t));
+        write_open(out, '{');
+        write_member_uint(out, "tensors", by_type[t].n_tensors);
+        write_member_uint(out, "elements", by_type[t].n_elements);
+        write_member_uint(out, "bytes", by_type[t].n_bytes);
+        write_close(out, '}');
     }
-    str_adds(out, "}");
-    if (o->drafts) {
-        str_adds(out, ", \"drafts\": ");
-        str_add_json(out, o->drafts, strlen(o->drafts));
-    }
-    if (*encoders) {
-        str_adds(out, ", \"encoders\": ");
-        str_add_json(out, encoders, strlen(encoders));
-    }
-    for (size_t i = 0; o->tensors && i < io_n_tensors(f); i++) {
-        const struct io_tensor *t = io_tensor_at(f, i);
-        str_adds(out, i ? ", {\"name\": " : ", \"list\": [{\"name\": ");
-        str_add_json(out, t->name, strlen(t->name));
-        str_addf(out, ", \"type\": \"%s\", \"bytes\": %" PRIu64 ", \"shape\": [",
-                 type_name(t->type), t->n_bytes);
-        add_shape(out, t, ", ");
-        str_adds(out, i + 1 < io_n_tensors(f) ? "]}" : "]}]");
-    }
-    str_adds(out, "}\n");
+    write_close(out, '}');
+    if (o->drafts)
+        write_member(out, "drafts", o->drafts);
+    if (*encoders)
+        write_member(out, "encoders", encoders);
+    if (o->tensors && io_n_tensors(f))
+        write_tensors(f, out);
+    write_close(out, '}');
+    str_addc(out, '\n');
 }
 
 ingle_status tool_inspect(const char *path, const void *at, size_t n_bytes,
@@ -286,9 +307,9 @@ ingle_status tool_inspect(const char *path, const void *at, size_t n_bytes,
     str_init(&encoders);
     describe_tower(f, &encoders);
     if (o->json)
-        write_json(f, o, encoders.at, out);
+        describe_json(f, o, encoders.at, out);
     else
-        write_text(f, o, encoders.at, out);
+        describe(f, o, encoders.at, out);
     str_release(&encoders);
     io_close(f);
     return str_ok(out) ? INGLE_OK : err_set(err, INGLE_NOMEM, "%s: no memory for the list", path);

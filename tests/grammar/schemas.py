@@ -7,7 +7,7 @@ Each of N schemas (200) is given to one `ingle daemon` on the built-in model at 
 answer that ended by itself must be valid; at least four of five must end.  Exits 77 (skipped)
 where jsonschema is not installed.
 """
-import json
+import json, os
 import random
 import subprocess
 import sys
@@ -131,6 +131,7 @@ def run(daemon, wanted, seed):
 
 def main():
     ingle, n = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 200
+    n = max(n, 200) if os.environ.get("INGLE_TEST_SOAK") else n
     r = random.Random(20)
     failed = ended = 0
     with subprocess.Popen([ingle, "daemon", "-c", "1024"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as daemon:

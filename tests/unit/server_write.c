@@ -63,11 +63,35 @@ static void numbers_read_back_as_they_were(void **state)
     str_release(&s);
 }
 
+/* As the commands print it. */
+static void blanks_and_digits_are_as_asked(void **state)
+{
+    (void)state;
+    struct str s;
+    str_init(&s);
+    s.spaced = true;
+    write_open(&s, '{');
+    write_member_uint(&s, "n", 18446744073709551615u);
+    write_member_fixed(&s, "ms", 2, 1.005e3);
+    write_member_significant(&s, "kl", 3, 1.0 / 3);
+    write_key(&s, "list");
+    write_open(&s, '[');
+    write_fixed(&s, 0, 2.0);
+    write_significant(&s, 6, (double)INFINITY);
+    write_fixed(&s, 1, (double)NAN);
+    write_close(&s, ']');
+    write_close(&s, '}');
+    assert_string_equal(s.at, "{\"n\": 18446744073709551615, \"ms\": 1005.00, \"kl\": 0.333, "
+                              "\"list\": [2, null, null]}");
+    str_release(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(commas_stand_between_values),
         cmocka_unit_test(numbers_read_back_as_they_were),
+        cmocka_unit_test(blanks_and_digits_are_as_asked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
