@@ -46,7 +46,7 @@ bool device_gpu_image(const char *module, int capability, struct gpu_image *out)
 {
     const struct device_gpu_code *best = NULL;
     for (const struct device_gpu_code *c = device_gpu_codes; c->module; c++)
-        if (!strcmp(c->module, module) && c->least <= capability &&
+        if (!strcmp(c->module, module) && c->least <= capability && c->end - c->begin > 1 &&
             (!c->exact || c->least / 10 == capability / 10) &&
             (!best || c->least > best->least || (c->least == best->least && c->exact)))
             best = c;

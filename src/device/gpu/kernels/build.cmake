@@ -1,6 +1,7 @@
 # Code for cards: PTX of each file of modules.inc by clang, for the oldest cards and for those with matrix instructions
 # (sm_80), and the table of all of it, gpu_codes.c.  Included by the root's file; the object is the room device's.
-# PTX is text: with zlib it lies in the library as gzip leaves it, a tenth as large.
+# PTX is text: with zlib it lies in the library as gzip leaves it, a tenth as large.  Text that is the same for both
+# lies there once (pack.cmake).
 # Without clang, and in builds with sanitizers, whose tests have an emulated card, the table is empty.
 set(gpu_codes ${CMAKE_BINARY_DIR}/gpu/gpu_codes.c)
 set(gpu_table "/* Made by the build. */\n#include \"device/gpu/image.h\"\n")
@@ -9,8 +10,12 @@ set(gpu_data "    .section .rodata\n")
 set(gpu_ptx "")
 pkg_check_modules(ZLIB IMPORTED_TARGET zlib)
 set(gpu_zero "    .byte 0\n") # behind text
+set(gpu_packed text)
+set(gpu_gzip "")
 if(ZLIB_FOUND)
   set(gpu_zero "")
+  set(gpu_packed gz)
+  set(gpu_gzip gzip)
 endif()
 set(CCACHE_LAUNCHER "")
 if(CCACHE)
@@ -26,6 +31,7 @@ elseif(NOT INGLE_SANITIZE AND NOT INGLE_FUZZ AND CMAKE_C_COMPILER_ID STREQUAL "G
     string(REGEX MATCH "^GPU_MODULE\\(([a-z0-9_]+), ([0-9]+)\\)" found "${line}")
     set(module ${CMAKE_MATCH_1})
     set(least ${CMAKE_MATCH_2})
+    set(oldest "")
     foreach(sm 75 80)
       if(sm LESS least)
         continue()
@@ -41,10 +47,14 @@ elseif(NOT INGLE_SANITIZE AND NOT INGLE_FUZZ AND CMAKE_C_COMPILER_ID STREQUAL "G
           -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_BINARY_DIR}/gpu -MD -MF ${ptx}.d -MT ${ptx} -S ${CMAKE_SOURCE_DIR}/src/device/gpu/kernels/${module}.cu -o ${ptx}
         COMMAND ${CMAKE_COMMAND} -DPTX=${ptx} -DSM=${sm} -P ${CMAKE_SOURCE_DIR}/src/device/gpu/kernels/head.cmake
         VERBATIM)
-      if(ZLIB_FOUND)
-        add_custom_command(OUTPUT ${ptx}.gz DEPENDS ${ptx} COMMAND gzip -9nkf ${ptx} VERBATIM)
-        set(ptx ${ptx}.gz)
+      set(packed ${ptx}.${gpu_packed})
+      add_custom_command(OUTPUT ${packed} DEPENDS ${ptx} ${oldest} src/device/gpu/kernels/pack.cmake VERBATIM
+        COMMAND ${CMAKE_COMMAND} -DPTX=${ptx} -DOLD=${oldest} -DOUT=${packed} -DGZIP=${gpu_gzip}
+          -P ${CMAKE_SOURCE_DIR}/src/device/gpu/kernels/pack.cmake)
+      if(NOT oldest)
+        set(oldest ${ptx})
       endif()
+      set(ptx ${packed})
       list(APPEND gpu_ptx ${ptx})
       string(APPEND gpu_table "extern const uint8_t device_gpu_${module}_${sm}[], device_gpu_${module}_${sm}_end[];\n")
       string(APPEND gpu_rows "    {\"${module}\", ${sm}, false, device_gpu_${module}_${sm}, device_gpu_${module}_${sm}_end},\n")
