@@ -577,3 +577,49 @@ int64_t engine_branches_of(int64_t n_nodes)
 {
     return n_nodes > 1 ? num_min(n_nodes - 1, ENGINE_BRANCHES) : 0;
 }
+
+/* ---- what a network is like ---- */
+
+static uint64_t value_hash(const struct io_value *v, uint64_t h)
+{
+    h = XXH3_64bits_withSeed(v->key, strlen(v->key), h);
+    if (v->kind == IO_STR)
+        return XXH3_64bits_withSeed(v->v.s, v->n, h);
+    for (size_t i = 0; i < v->n; i++) {
+        const bool array = v->kind == IO_ARRAY;
+        const enum io_value_kind kind = array ? v->elem : v->kind;
+        uint64_t bits = 0;
+        double f = 0;
+        size_t n = 0;
+        const char *s = NULL;
+        if (kind == IO_F64)
+            f = array ? io_array_f64(v, i) : v->v.f;
+        else if (kind == IO_BOOL)
+            bits = array ? io_array_bool(v, i) : v->v.b;
+        else if (kind == IO_STR)
+            s = io_array_str(v, i, &n);
+        else if (kind == IO_I64)
+            bits = (uint64_t)(array ? io_array_i64(v, i) : v->v.i);
+        else
+            bits = array ? io_array_u64(v, i) : v->v.u;
+        if (s)
+            h = XXH3_64bits_withSeed(s, n, h);
+        h = XXH3_64bits_withSeed(&bits, sizeof bits, h);
+        h = XXH3_64bits_withSeed(&f, sizeof f, h);
+    }
+    return h;
+}
+
+uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t h)
+{
+    static const char words[] = "tokenizer.", general[] = "general.";
+    const size_t n = strlen(arch);
+    for (size_t i = 0; i < io_meta_count(meta); i++) {
+        const struct io_value *v = io_meta_at(meta, i);
+        if (n ? strncmp(v->key, arch, n) == 0 && v->key[n] == '.'
+              : strncmp(v->key, words, sizeof words - 1) != 0 &&
+                    strncmp(v->key, general, sizeof general - 1) != 0)
+            h = value_hash(v, h);
+    }
+    return h;
+}

@@ -40,4 +40,8 @@ MUST_CHECK bool engine_drafts_bytes(int64_t n_sessions, int64_t n_ctx, uint64_t 
 enum { ENGINE_BRANCHES = 15 };
 int64_t engine_branches_of(int64_t n_nodes);
 
+/* Hash of hyper-parameters of an architecture ("ARCH."; "": all but the tokenizer's) on top of
+ * h. */
+uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t h);
+
 #endif

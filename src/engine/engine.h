@@ -81,10 +81,6 @@ struct ingle_engine {
     char named[80];
 };
 
-/* Hash of hyper-parameters of an architecture ("ARCH."; "": all but the tokenizer's) on top of
- * h. */
-uint64_t engine_meta_hash(const struct io_meta *meta, const char *arch, uint64_t h);
-
 /* engine.c: an engine whose weights are bound and not loaded; *out is to be closed in any case.
  * The memory that may be used, and what of it is left to others. */
 MUST_CHECK ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m,

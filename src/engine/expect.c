@@ -92,3 +92,14 @@ void engine_expect(const struct ingle_engine *e, struct ingle_plan *p)
     p->tokens_low = 1 / (compute + worst);
     p->tokens_high = 1 / (best > compute ? best : compute);
 }
+
+uint64_t engine_dense_bytes(const struct ingle_engine *e)
+{
+    uint64_t n = 0;
+    for (size_t i = 0; i < model_n_experts(e->weights); i++) {
+        const struct model_experts *x = model_experts_at(e->weights, i);
+        for (int k = 0; k < x->n_parts; k++)
+            n += device_matrix_bytes(x->part[k]);
+    }
+    return model_bytes(e->weights) - n;
+}

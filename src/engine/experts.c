@@ -12,17 +12,6 @@
 /* Experts of so many bytes are worth a measurement at the start. */
 enum { EXPECT_LEAST = 256 << 20 };
 
-uint64_t engine_dense_bytes(const struct ingle_engine *e)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < model_n_experts(e->weights); i++) {
-        const struct model_experts *x = model_experts_at(e->weights, i);
-        for (int k = 0; k < x->n_parts; k++)
-            n += device_matrix_bytes(x->part[k]);
-    }
-    return model_bytes(e->weights) - n;
-}
-
 /* Index of a word in a list, the first if it is NULL; -1: it is none of them. */
 static int word_of(const char *word, const char *const list[3])
 {

@@ -42,7 +42,7 @@ struct ingle_expert_use engine_experts_used(const struct ingle_engine *e);
 /* What came between `from` and `to`, added. */
 void engine_experts_add(struct ingle_expert_use *sum, const struct ingle_expert_use *from,
                         const struct ingle_expert_use *to);
-/* experts.c: bytes of the weights without experts; of all of them. */
+/* expect.c: bytes of the weights without experts. */
 uint64_t engine_dense_bytes(const struct ingle_engine *e);
 /* A budget that was said: INGLE_LIMIT below the least, INGLE_ARG of other options. */
 MUST_CHECK ingle_status engine_experts_check(const struct ingle_engine *e,

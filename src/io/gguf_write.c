@@ -253,15 +253,6 @@ ingle_status io_gguf_f32s(struct io_gguf *w, const char *key, const float *v, si
     return value_done(w, key, err);
 }
 
-ingle_status io_gguf_bools(struct io_gguf *w, const char *key, const bool *v, size_t n,
-                           struct err *err)
-{
-    begin_array(w, key, GGUF_BOOL, n);
-    for (size_t i = 0; i < n; i++)
-        str_addc(&w->values, v[i]);
-    return value_done(w, key, err);
-}
-
 ingle_status io_gguf_strs(struct io_gguf *w, const char *key, const char *const *s,
                           const size_t *n_bytes, size_t n, struct err *err)
 {
@@ -703,19 +694,6 @@ ingle_status io_gguf_begin(struct io_gguf *w, struct err *err)
             s = file_new_write(&part->file, part->data + part->n_data - 1, zero, 1, err);
     }
     return s;
-}
-
-uint64_t io_gguf_size_of(const struct io_gguf *w)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < w->n_parts; i++)
-        n += w->part[i].data + w->part[i].n_data;
-    return n;
-}
-
-size_t io_gguf_n_parts(const struct io_gguf *w)
-{
-    return w->n_parts;
 }
 
 ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t offset, const void *bytes,

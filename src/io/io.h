@@ -186,8 +186,6 @@ MUST_CHECK ingle_status io_gguf_i32s(struct io_gguf *w, const char *key, const i
                                      struct err *err);
 MUST_CHECK ingle_status io_gguf_f32s(struct io_gguf *w, const char *key, const float *v, size_t n,
                                      struct err *err);
-MUST_CHECK ingle_status io_gguf_bools(struct io_gguf *w, const char *key, const bool *v, size_t n,
-                                      struct err *err);
 /* s[i] has n_bytes[i] bytes. */
 MUST_CHECK ingle_status io_gguf_strs(struct io_gguf *w, const char *key, const char *const *s,
                                      const size_t *n_bytes, size_t n, struct err *err);
@@ -226,8 +224,6 @@ struct io_planned {
 MUST_CHECK ingle_status io_gguf_plan(struct io_gguf *w, const struct io_planned *planned,
                                      struct io_file **out, struct err *err);
 MUST_CHECK ingle_status io_gguf_begin(struct io_gguf *w, struct err *err);
-uint64_t io_gguf_size_of(const struct io_gguf *w); /* bytes of all parts, after io_gguf_begin() */
-size_t io_gguf_n_parts(const struct io_gguf *w);
 MUST_CHECK ingle_status io_gguf_write(struct io_gguf *w, size_t tensor, uint64_t offset,
                                       const void *bytes, size_t n, struct err *err);
 /* frees w on every path */

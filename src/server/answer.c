@@ -40,16 +40,6 @@ void answer_close(struct answer_core *c)
     mem_free(c);
 }
 
-int64_t answer_running(struct answer_core *c)
-{
-    int64_t n = 0;
-    pthread_mutex_lock(&c->lock);
-    for (const struct answer *a = c->first; a; a = a->next)
-        n++;
-    pthread_mutex_unlock(&c->lock);
-    return n;
-}
-
 /* ---- life of an answer ---- */
 
 void answer_ref(struct answer *a) { atomic_fetch_add(&a->refs, 1); }

@@ -105,7 +105,6 @@ bool answer_tick(struct answer_core *a);
 void answer_stop(struct answer_core *a);
 /* After the scheduler and the HTTP server are closed. */
 void answer_close(struct answer_core *a);
-int64_t answer_running(struct answer_core *a);
 
 /* Answers x: takes state and what r holds (r itself stays the caller's, empty), on failure as
  * well: then the error is sent.  f: a fault of the parser, sent as it is.  Inside the handler

@@ -410,11 +410,6 @@ int64_t session_runner_max_logits(const struct runner *r)
     return r->max_logits;
 }
 
-int64_t session_runner_n_vocab(const struct runner *r)
-{
-    return r->info.n_vocab;
-}
-
 bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out)
 {
     return kv_plan_bytes(&r->spec, n_tokens + r->drafter.info.rows, r->all_rows, out);
@@ -433,11 +428,6 @@ void session_runner_disk_count(const struct runner *r, struct kv_disk_counts *ou
 const struct kv_pool *session_runner_pool(const struct runner *r)
 {
     return r->pool;
-}
-
-const struct kv_tree *session_runner_tree(const struct runner *r)
-{
-    return r->tree;
 }
 
 struct kv_store *session_runner_store(const struct runner *r)

@@ -198,12 +198,6 @@ static void tell_disk(struct session *s, int64_t n)
            (double)bytes / (large ? 1 << 30 : 1 << 20), large ? "GiB" : "MiB", seconds);
 }
 
-ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n,
-                                struct err *err)
-{
-    return session_sync_soft_begin(s, tokens, n, NULL, 0, err);
-}
-
 ingle_status session_sync_own_begin(struct session *s, int64_t n, struct err *err)
 {
     size_t n_soft = 0;

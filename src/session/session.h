@@ -119,15 +119,13 @@ int64_t session_runner_max_logits(const struct runner *r);
 /* So many steps run inside each other that none fits between: a drafter's deferred rows are not
  * seen, so no session may be forked or remembered. */
 bool session_runner_is_deep(const struct runner *r);
-int64_t session_runner_n_vocab(const struct runner *r);
 /* Bytes of pages that a session of n_tokens needs at most.  False: no such number. */
 MUST_CHECK bool session_runner_kv_bytes(const struct runner *r, int64_t n_tokens, uint64_t *out);
 const struct kv_pool *session_runner_pool(const struct runner *r);
 /* Of a session of n_tokens: bytes of keys and values on disk, which each step reads; 0: none. */
 uint64_t session_runner_disk_bytes(const struct runner *r, int64_t n_tokens);
 void session_runner_disk_count(const struct runner *r, struct kv_disk_counts *out);
-/* The prefix tree and the store; NULL: there is none. */
-const struct kv_tree *session_runner_tree(const struct runner *r);
+/* NULL: there is none. */
 struct kv_store *session_runner_store(const struct runner *r);
 /* Tells of the prefixes that both have from now on; borrowed.  NULL: nobody any more. */
 void session_runner_watch(struct runner *r, const struct kv_watch *watch);
@@ -206,8 +204,6 @@ int64_t session_outside(const struct session *s, int64_t at);
  * session_sync_poll() says that it is over (and fills *reuse, which may be NULL) the session has
  * what was in memory, and is to take no part in steps; whatever else is done to it ends the wait
  * for the store.  The store is as of its last look at the directory: session_runner_look(). */
-MUST_CHECK ingle_status session_sync_begin(struct session *s, const int32_t *tokens, int64_t n,
-                                           struct err *err);
 MUST_CHECK ingle_status session_sync_soft_begin(struct session *s, const int32_t *tokens, int64_t n,
                                                 const struct session_soft *soft, size_t n_soft,
                                                 struct err *err);
