@@ -105,6 +105,8 @@ static ingle_status deepseek4_kv(const void *self, const struct kv_types *types,
 
 /* ---- forward pass ---- */
 
+/* Rows are f32, one for each of the step's n tokens; shapes are theirs. */
+
 /* Of the main network's layers. */
 static int layer_of(const struct pass *p, const struct layer *l)
 {
@@ -117,10 +119,12 @@ static void one_matmul(struct device *d, const struct device_matrix *w, struct r
     device_matmul(d, &(struct device_product){w, 0, x, y, NULL}, 1);
 }
 
-/* The gated sum of the streams that a sub-layer reads, and the gates to give back by. */
+/* The gated sum [n][n_embd] of the streams x [n][n_hc * n_embd] that a sub-layer reads, and the gates
+ * [n][n_hc + n_hc * n_hc] to give back by. */
 static struct rows hc_pre(struct pass *p, const struct hc *h, struct rows x, struct rows *gates)
 {
     const int64_t n = p->g->n_hc, n_mix = gates ? 2 * n + n * n : n;
+    /* [n][n_embd]; [n][2 * n_hc + n_hc * n_hc], without gates [n][n_hc] */
     struct rows out = device_rows(p->d, x.n, p->g->n_embd), mix = device_rows(p->d, x.n, n_mix);
     if (gates)
         *gates = device_rows(p->d, x.n, n + n * n);
@@ -133,6 +137,7 @@ static struct rows hc_pre(struct pass *p, const struct hc *h, struct rows x, str
 static void add_ape(struct pass *p, const struct compressor *c, int64_t ratio, struct rows gate)
 {
     const size_t mark = device_mark(p->d);
+    /* [n][wide] */
     struct rows ape = device_rows(p->d, gate.n, c->wide);
     for (int64_t i = 0; i < gate.n && device_runs(p->d); i++)
         memcpy(ape.at + i * ape.stride, c->ape + p->pos[i] % ratio * c->wide,
@@ -142,7 +147,8 @@ static void add_ape(struct pass *p, const struct compressor *c, int64_t ratio, s
     device_release(p->d, mark);
 }
 
-/* Stores what the compressor reads, and the rows of the blocks that are complete now. */
+/* Stores what the compressor reads, and the rows of the blocks that are complete now.  value_gate:
+ * [n][2 * wide]. */
 static void compress(struct pass *p, const struct layer *l, const struct compressor *c,
                      struct rows value_gate)
 {
@@ -152,7 +158,8 @@ static void compress(struct pass *p, const struct layer *l, const struct compres
                     p->g->inv_freq[1], p->g->n_rot / 2);
 }
 
-/* Chooses the rows that each query of a ratio-4 layer attends to.  q: the indexer's. */
+/* Chooses the rows that each query of a ratio-4 layer attends to.  q: the indexer's,
+ * [n][index_heads * index_head]; weight: [n][index_heads]. */
 static void choose(struct pass *p, const struct layer *l, struct rows q, struct rows weight,
                    const struct family_choice *out)
 {
@@ -165,15 +172,18 @@ static void choose(struct pass *p, const struct layer *l, struct rows q, struct 
     family_select(p->f, l->index.out, q, weight, g->index_heads, out);
 }
 
-/* From the queries' latents to what attention adds, for rows whose keys are in the pages.  weight:
- * the indexer's, choice: where its choice goes, in layers of ratio 4. */
+/* From the queries' latents qr [n][q_rank] to what attention adds, out [n][n_embd], for rows whose
+ * keys are in the pages.  weight: the indexer's, choice: where its choice goes, in layers of ratio
+ * 4. */
 static void attend(struct pass *p, const struct layer *l, struct rows qr, struct rows weight,
                    const struct family_choice *choice, struct rows out)
 {
     const struct deepseek4 *g = p->g;
     const struct device_rope *rope = &p->rope[l->ratio != 0];
     const int64_t n = qr.n, nope = g->head - g->n_rot;
+    /* both [n][n_heads * head] */
     struct rows q = device_rows(p->d, n, g->n_heads * g->head), o = device_rows(p->d, n, q.width);
+    /* [n][index_heads * index_head]: the indexer's queries */
     struct rows index = device_rows(p->d, choice ? n : 0, g->index_heads * g->index_head);
     const struct device_product of_latent[] = {{l->q_b, 0, qr, q, NULL},
                                                {l->index_q, 0, qr, index, NULL}};
@@ -190,6 +200,7 @@ static void attend(struct pass *p, const struct layer *l, struct rows qr, struct
                                     .view = p->view};
     family_attend_latent(p->f, &a, q, g->n_heads, o, (float)(1.0 / sqrt((double)g->head)));
     device_rope_pairs(p->d, o, rope, g->n_heads, nope, true);
+    /* [n][o_groups * o_rank]: each group of heads has its own matrix */
     struct rows u = device_rows(p->d, n, g->o_groups * g->o_rank);
     struct device_product groups[1024];
     for (int64_t k = 0; k < g->o_groups; k++)
@@ -231,6 +242,7 @@ void family_deepseek4_latents(struct pass *p, const struct layer *l, struct rows
 {
     const struct deepseek4 *g = p->g;
     const size_t mark = device_mark(p->d);
+    /* [n][head]: keys and values of all heads */
     struct rows kv = device_rows(p->d, x.n, g->head);
     one_matmul(p->d, l->kv, x, kv);
     device_norm(p->d, kv, kv, l->kv_norm, 1, g->eps);
@@ -239,13 +251,16 @@ void family_deepseek4_latents(struct pass *p, const struct layer *l, struct rows
     device_release(p->d, mark);
 }
 
+/* x, out: [n][n_embd]. */
 static void attention(struct pass *p, const struct layer *l, struct rows x, struct rows out)
 {
     const struct deepseek4 *g = p->g;
     const struct device_rope *rope = &p->rope[l->ratio != 0];
     const int64_t n = x.n, nope = g->head - g->n_rot;
     const bool csa = l->ratio == RATIO_CSA;
+    /* [n][q_rank]; [n][head]: keys and values of all heads */
     struct rows qr = device_rows(p->d, n, g->q_rank), kv = device_rows(p->d, n, g->head);
+    /* [n][2 * wide]: values and gates of both compressors; [n][index_heads] */
     struct rows comp = device_rows(p->d, n, 2 * num_max(1, l->comp.wide));
     struct rows index = device_rows(p->d, n, 2 * num_max(1, l->index.wide));
     struct rows weight = device_rows(p->d, n, g->index_heads);
@@ -287,6 +302,7 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
         return;
     const size_t mark = device_mark(p->d);
     const int64_t k = num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED);
+    /* [n][n_experts] */
     struct rows score = device_rows(p->d, x.n, g->n_experts);
     one_matmul(p->d, next->router, x, score);
     device_sqrt_softplus(p->d, score);
@@ -300,9 +316,11 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
     device_release(p->d, mark);
 }
 
+/* x, out: [n][n_embd]. */
 static void feed_forward(struct pass *p, const struct layer *l, struct rows x, struct rows out)
 {
     const struct deepseek4 *g = p->g;
+    /* [n][n_experts]; [n][n_embd] */
     struct rows score = device_rows(p->d, x.n, g->n_experts),
                 shared = device_rows(p->d, x.n, g->n_embd);
     one_matmul(p->d, l->router, x, score);
@@ -313,6 +331,7 @@ static void feed_forward(struct pass *p, const struct layer *l, struct rows x, s
                                       .k = g->n_used,
                                       .normalise = g->weight_norm,
                                       .scale = g->weight_scale};
+    /* ids and weights [n][n_used] */
     const struct device_routed c = expert_route(p->d, &l->experts, rule, score);
     /* shared = Wdown(silu(min(Wgate x, limit)) * clamp(Wup x)) */
     const struct device_mlp shared_expert = {.gate = l->sh_gate,
@@ -350,12 +369,13 @@ static void tell_parts(struct pass *p, const struct layer *l, bool attn, struct 
                      rows_columns(gates, n, n * n));
 }
 
-/* to = the streams after one sub-layer. */
+/* to = the streams after one sub-layer; from, to: [n][n_hc * n_embd]. */
 static void connect(struct pass *p, const struct layer *l, const struct hc *h,
                     const struct device_vector *norm, sub_layer *fn, struct rows from,
                     struct rows to)
 {
     const size_t mark = device_mark(p->d);
+    /* x and out: [n][n_embd] */
     struct rows gates, out = device_rows(p->d, from.n, p->g->n_embd);
     struct rows x = hc_pre(p, h, from, &gates);
     family_part_rows(p->f, fn == attention ? "hc_attn_x" : "hc_ffn_x", layer_of(p, l), x);
@@ -395,6 +415,7 @@ void family_deepseek4_head(struct pass *p, const struct hc *h, const struct devi
     }
     if (!p->f->step->n_logits)
         return;
+    /* [n_logits][n_embd], to logits [n_logits][n_vocab] */
     struct rows y = hc_pre(p, h, family_wanted(p->f, streams), NULL);
     device_norm(p->d, y, y, norm, 1, g->eps);
     one_matmul(p->d, g->out, y, p->f->logits);
@@ -406,6 +427,7 @@ static void deepseek4_forward(const void *self, const struct family_forward *f)
     struct pass p = {
         .g = g, .f = f, .d = f->device, .tokens = family_tokens(f), .pos = family_positions(f)};
     const int64_t n = f->step->n_rows, width = g->n_hc * g->n_embd;
+    /* both [n][n_hc * n_embd]: the streams; the first one of them */
     struct rows x = device_rows(p.d, n, width), y = device_rows(p.d, n, width);
     const struct rows first = rows_columns(x, 0, g->n_embd);
     device_embed(p.d, first, g->embed, p.tokens, 1.0f);

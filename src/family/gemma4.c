@@ -622,6 +622,8 @@ static ingle_status gemma4_kv(const void *self, const struct kv_types *types, st
 
 /* ---- forward pass ---- */
 
+/* Rows are f32, one for each of the step's n tokens; shapes are theirs. */
+
 struct pass {
     const struct gemma4 *g;
     const struct family_forward *f;
@@ -641,8 +643,10 @@ static void per_layer_inputs(struct pass *p, struct rows x, const int32_t *token
 {
     const struct gemma4 *g = p->g;
     const int64_t width = g->n_layers * g->n_ple;
+    /* [n][n_layers * n_ple] */
     p->ple = device_rows(p->d, x.n, width);
     const size_t mark = device_mark(p->d);
+    /* [n][n_layers * n_ple]: the tokens' */
     struct rows t = device_rows(p->d, x.n, width);
     void *stored = device_bytes(p->d, model_table_row_bytes(g->ple_embed));
     for (int64_t i = 0; i < x.n && device_runs(p->d); i++) {
@@ -660,14 +664,17 @@ static void per_layer_inputs(struct pass *p, struct rows x, const int32_t *token
     device_release(p->d, mark);
 }
 
+/* x: [n][n_embd], the residual stream. */
 static void attention(struct pass *p, const struct layer *l, struct rows x)
 {
     const struct gemma4 *g = p->g;
     const size_t mark = device_mark(p->d);
+    /* [n][n_embd]; [n][n_heads * head] */
     struct rows h = device_rows(p->d, x.n, g->n_embd);
     struct rows q = device_rows(p->d, x.n, g->n_heads * l->head);
     device_norm(p->d, h, x, l->attn_norm, 1, g->eps);
     if (l->owns_kv) {
+        /* [n][n_kv_heads * head] */
         struct rows k = device_rows(p->d, x.n, l->n_kv_heads * l->head);
         struct rows v = device_rows(p->d, x.n, l->n_kv_heads * l->head);
         const struct device_product qkv[] = {
@@ -683,6 +690,7 @@ static void attention(struct pass *p, const struct layer *l, struct rows x)
     }
     device_norm(p->d, q, q, l->q_norm, g->n_heads, g->eps);
     device_rope(p->d, q, &p->rope[l->sliding], g->n_heads, l->head / 2);
+    /* [n][n_heads * head] */
     struct rows o = device_rows(p->d, x.n, g->n_heads * l->head);
     family_attend(p->f, l->stream, q, g->n_heads, o, l->sliding ? g->window : 0, g->scale);
     one_matmul(p->d, l->o, o, h);
@@ -698,6 +706,7 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
     if (next >= g->layer + g->n_layers || !expert_wants_guess(&next->experts, x.n))
         return;
     const size_t mark = device_mark(p->d);
+    /* [n][n_embd]; [n][n_experts]: what the router says */
     struct rows u = device_rows(p->d, x.n, g->n_embd), z = device_rows(p->d, x.n, g->n_experts);
     device_norm(p->d, u, x, NULL, 1, g->eps);
     device_mul_vector(p->d, u, next->router_scale);
@@ -716,6 +725,7 @@ static void experts(struct pass *p, const struct layer *l, struct rows x,
 {
     const struct gemma4 *g = p->g;
     const size_t mark = device_mark(p->d);
+    /* [n][n_embd]; [n][n_experts]: what the router says */
     struct rows u = device_rows(p->d, x.n, g->n_embd), z = device_rows(p->d, x.n, g->n_experts);
     device_norm(p->d, u, x, NULL, 1, g->eps);
     device_mul_vector(p->d, u, l->router_scale);
@@ -724,8 +734,10 @@ static void experts(struct pass *p, const struct layer *l, struct rows x,
     device_softmax(p->d, z);
     const struct device_route rule = {
         .k = g->n_used, .normalise = true, .factor = l->expert_scale, .scale = 1.0f};
+    /* ids and weights [n][n_used] */
     const struct device_routed c = expert_route(p->d, &l->experts, rule, z);
     device_norm(p->d, u, x, l->pre_ffn_norm_2, 1, g->eps);
+    /* [n][n_embd] */
     struct rows out = device_rows(p->d, x.n, g->n_embd);
     struct expert_eval eval = {.d = p->d,
                                .layer = &l->experts,
@@ -742,10 +754,12 @@ static void experts(struct pass *p, const struct layer *l, struct rows x,
     device_release(p->d, mark);
 }
 
+/* x: [n][n_embd]; gate and up are [n_ff][n_embd], down is [n_embd][n_ff]. */
 static void feed_forward(struct pass *p, const struct layer *l, struct rows x, float scale)
 {
     const struct gemma4 *g = p->g;
     const size_t mark = device_mark(p->d);
+    /* [n][n_embd] */
     struct rows u = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd);
     device_norm(p->d, u, x, l->ffn_norm, 1, g->eps);
     /* y = Wdown(gelu(Wgate u) * Wup u) */
@@ -763,6 +777,7 @@ static void per_layer_block(struct pass *p, const struct layer *l, int64_t il, s
 {
     const struct gemma4 *g = p->g;
     const size_t mark = device_mark(p->d);
+    /* [n][n_ple]; [n][n_embd] */
     struct rows gate = device_rows(p->d, x.n, g->n_ple), h = device_rows(p->d, x.n, g->n_embd);
     one_matmul(p->d, l->ple_gate, x, gate);
     device_glu(p->d, DEVICE_GELU, 0, gate, gate, rows_columns(p->ple, il * g->n_ple, g->n_ple));
@@ -775,12 +790,14 @@ static void head(struct pass *p, struct rows x)
 {
     const struct gemma4 *g = p->g;
     if (p->f->tap) {
+        /* [n][n_embd] */
         struct rows y = device_rows(p->d, x.n, g->n_embd);
         device_norm(p->d, y, x, g->out_norm, 1, g->eps);
         family_tap_rows(p->f, FAMILY_TAP_NORM, 0, y);
     }
     if (!p->f->step->n_logits)
         return;
+    /* [n_logits][n_embd], to logits [n_logits][n_vocab] */
     struct rows y = family_wanted(p->f, x);
     device_norm(p->d, y, y, g->out_norm, 1, g->eps);
     one_matmul(p->d, g->out, y, p->f->logits);
@@ -794,6 +811,7 @@ static void gemma4_forward(const void *self, const struct family_forward *f)
     struct pass p = {.g = g, .f = f, .d = f->device};
     int32_t *tokens = family_tokens(f);
     const int64_t *pos = family_positions(f);
+    /* [n][n_embd]: the residual stream */
     struct rows x = device_rows(p.d, f->step->n_rows, g->n_embd);
     device_embed(p.d, x, g->embed, tokens, (float)sqrt((double)g->n_embd));
     family_put_soft(f, x, tokens, PAD);

@@ -625,6 +625,7 @@ static void *dspark_observe_begin(const void *self, const struct family_forward 
 {
     const struct dspark *s = self;
     struct observe *o = device_bytes(f->device, sizeof *o);
+    /* f32 [n_rows][n_taps * n_embd] */
     const struct rows taps = device_rows(f->device, f->step->n_rows, s->n_taps * s->g.n_embd);
     if (o)
         *o = (struct observe){f->device, taps};
@@ -662,6 +663,7 @@ static void dspark_observe_end(const void *self, const struct family_forward *f,
     const int64_t n = f->step->n_rows;
     const size_t mark = device_mark(f->device);
     struct pass p = {.g = &s->g, .f = f, .d = f->device, .pos = family_positions(f)};
+    /* f32 [n][n_embd] */
     struct rows m = device_rows(p.d, n, s->g.n_embd);
     family_prompt_rows(f);
     device_matmul(p.d, &(struct device_product){s->fc, 0, dspark_observed(s, state, n), m, NULL},
@@ -732,6 +734,7 @@ static struct rows run_block(const struct dspark *s, const struct family_round *
                      .pos = family_positions(&f),
                      .view = runs ? view : NULL,
                      .widest = s->g.window + s->block};
+    /* f32 [n][n_hc * n_embd] */
     struct rows x = device_rows(d, n, s->g.n_hc * width), y = device_rows(d, n, x.width);
     device_embed(d, rows_columns(x, 0, width), s->g.embed, token, 1.0f);
     for (int64_t k = 1; k < s->g.n_hc; k++)
@@ -752,6 +755,7 @@ static void dspark_begin(const void *self, struct family_round *r)
                   width = s->g.n_embd;
     struct round *round = device_bytes(d, sizeof *round);
     const bool wide = n <= r->wide.n;
+    /* f32 [n][n_embd] */
     struct rows h = device_rows(d, n, width),
                 u = wide ? rows_slice(r->wide, 0, n) : device_rows(d, n, s->g.n_vocab);
     const size_t mark = device_mark(d);

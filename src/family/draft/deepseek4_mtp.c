@@ -262,6 +262,7 @@ static void join(const struct mtp *t, struct pass *p, struct rows in, struct row
 {
     const int64_t n = t->g->n_embd, n_hc = t->g->n_hc;
     const size_t mark = device_mark(p->d);
+    /* f32 [n][2 * n_embd]: embedding and stream beside each other; [n][n_embd] */
     struct rows eh = device_rows(p->d, in.n, 2 * n), h = rows_columns(eh, n, n);
     struct rows e = rows_columns(eh, 0, n), from_e = device_rows(p->d, in.n, n);
     device_embed(p->d, e, t->g->embed, p->tokens, 1.0f);
@@ -298,6 +299,7 @@ static void *mtp_observe_begin(const void *self, const struct family_forward *f)
 {
     const struct mtp *t = self;
     struct observe *o = device_bytes(f->device, sizeof *o);
+    /* f32 [n_rows][n_hc * n_embd] */
     const struct rows x = device_rows(f->device, f->step->n_rows, t->g->n_hc * t->g->n_embd);
     if (o)
         *o = (struct observe){f->device, (int)t->g->n_layers - 1, x};
@@ -343,6 +345,7 @@ static void mtp_observe_end(const void *self, const struct family_forward *f, vo
     const int64_t n = f->step->n_rows, width = t->g->n_hc * t->g->n_embd;
     const struct rows x = mtp_observed(t, state, n);
     const size_t mark = device_mark(f->device);
+    /* f32 [n_spans][n_hc * n_embd] */
     struct rows before = device_rows(f->device, f->step->n_spans, width);
     family_rows_append(f, STREAMS, x); /* first: a branch begins behind rows of this step */
     family_rows_before(f, STREAMS, before);
@@ -424,6 +427,7 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     device_prompt_rows(d, 0, 0);
     struct pass p = pass_of(t, &f, token, pos, n);
     p.view = runs ? view : NULL;
+    /* f32 [n][n_hc * n_embd] */
     struct rows z = device_rows(d, n, width), y = device_rows(d, n, width);
     join(t, &p, x, z);
     family_deepseek4_layer(&p, &t->layer, z, y);

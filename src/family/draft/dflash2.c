@@ -145,6 +145,7 @@ static ingle_status dflash2_set(void *self, const struct family_draft_options *o
 /* Rows of a round behind the block's. */
 static void take(const struct dflash2 *s, struct device *d, int64_t n, struct round *round)
 {
+    /* f32 [n][n_embd]; [n][rank]; [n * top][rank] */
     round->x = device_rows(d, n, s->g.n_embd);
     round->by = device_rows(d, n, s->rank);
     round->follow = device_rows(d, n, s->rank);

@@ -67,6 +67,7 @@ static void keys_and_values(const struct dflash *g, const struct family_forward 
 {
     struct device *d = f->device;
     const struct dflash_layer *l = &g->layer[il];
+    /* f32 [n][n_kv_heads * head] */
     struct rows k = device_rows(d, x.n, g->n_kv_heads * g->head),
                 v = device_rows(d, x.n, g->n_kv_heads * g->head);
     struct device_product p[3];
@@ -93,6 +94,7 @@ void *family_dflash_observe_begin(const void *self, const struct family_forward 
 {
     const struct dflash *g = self;
     struct observe *o = device_bytes(f->device, sizeof *o);
+    /* f32 [n_rows][n_taps * n_embd] */
     struct rows taps = device_rows(f->device, f->step->n_rows, g->n_taps * g->n_embd);
     if (o)
         o->taps = taps;
@@ -131,6 +133,7 @@ void family_dflash_observe_end(const void *self, const struct family_forward *f,
     struct device *d = f->device;
     const int64_t n = f->step->n_rows;
     const size_t mark = device_mark(d);
+    /* f32 [n][n_embd] */
     struct rows c = device_rows(d, n, g->n_embd);
     family_prompt_rows(f);
     one_matmul(d, g->fc, family_dflash_observed(g, state, n), c);
@@ -333,6 +336,7 @@ static void attention(const struct pass *p, int64_t il, struct rows x)
     const struct dflash *g = p->g;
     const struct dflash_layer *l = &g->layer[il];
     const size_t mark = device_mark(p->d);
+    /* f32 [n][n_embd]; q and o: [n][n_heads * head] */
     struct rows a = device_rows(p->d, x.n, g->n_embd), said = {0};
     struct rows q = device_rows(p->d, x.n, g->n_heads * g->head),
                 o = device_rows(p->d, x.n, g->n_heads * g->head);
@@ -350,6 +354,7 @@ static void feed_forward(const struct pass *p, const struct dflash_layer *l, str
 {
     const struct dflash *g = p->g;
     const size_t mark = device_mark(p->d);
+    /* f32 [n][n_embd] */
     struct rows u = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd),
                 said = {0};
     device_norm(p->d, u, x, l->ffn_norm, 1, g->eps);
@@ -407,6 +412,7 @@ void family_dflash_block(const struct dflash *g, struct family_round *r, struct 
 {
     struct device *d = r->forward.device;
     const int64_t n_spans = r->forward.step->n_spans, n = n_spans * block_of(g, r);
+    /* f32 [n][n_embd] */
     struct rows y = device_rows(d, n, g->n_embd);
     *out = (struct dflash_round){.y = y,
                                  .x = device_rows(d, head_rows(r), g->n_embd),
@@ -428,6 +434,7 @@ void family_dflash_block(const struct dflash *g, struct family_round *r, struct 
         .span = runs ? span : NULL, .n_spans = runs ? n_spans : 1, .n_rows = n};
     f.step = &step;
     device_prompt_rows(d, 0, 0);
+    /* f32 [n][n_embd] */
     struct rows x = device_rows(d, n, g->n_embd);
     device_embed(d, x, g->ends.embed, token, g->embed_scale);
     p.rope = device_rope_table(d, family_positions(&f), n, g->inv_freq, g->n_pairs);

@@ -603,6 +603,7 @@ static void *mtp_observe_begin(const void *self, const struct family_forward *f)
 {
     const struct mtp *g = self;
     struct observe *o = device_bytes(f->device, sizeof *o);
+    /* f32 [n_rows][n_back] */
     const struct rows y = device_rows(f->device, f->step->n_rows, g->n_back);
     if (o)
         *o = (struct observe){f->device, y};
@@ -642,6 +643,7 @@ static void mtp_begin(const void *self, struct family_round *r)
     const struct family_step *step = r->forward.step;
     const int64_t n = step->n_spans;
     struct round *to = device_bytes(d, sizeof *to), dry, *round = to ? to : &dry;
+    /* f32 [n][2 * n_back]: an embedding, and the target's last rows */
     round->join = device_rows(d, n, 2 * g->n_back);
     round->pos = device_bytes(d, (size_t)n * sizeof *round->pos);
     const struct rows h = rows_columns(round->join, g->n_back, g->n_back);
@@ -702,6 +704,7 @@ static void layer(const struct pass *p, const struct layer *l, struct rows x)
 {
     const struct mtp *g = p->g;
     const size_t mark = device_mark(p->d);
+    /* f32 [n][n_embd]; q and o: [n][n_heads * head] */
     struct rows h = device_rows(p->d, x.n, g->n_embd), y = device_rows(p->d, x.n, g->n_embd);
     struct rows q = device_rows(p->d, x.n, g->n_heads * l->head),
                 o = device_rows(p->d, x.n, g->n_heads * l->head);
@@ -739,6 +742,7 @@ static void choose(const float *c, int64_t n, int64_t k, int32_t *best)
 static void ordered_head(const struct mtp *g, struct device *d, struct rows y, struct rows logits)
 {
     const int64_t n = g->top_k * g->each;
+    /* f32 [n][n_centroids]; [n][n_embd] */
     struct rows c = device_rows(d, y.n, g->n_centroids), row = device_rows(d, n, g->n_embd);
     int32_t *best = device_bytes(d, (size_t)g->top_k * sizeof *best),
             *token = device_bytes(d, (size_t)n * sizeof *token);
@@ -808,6 +812,7 @@ static void mtp_next(const void *self, struct family_round *r, int64_t j, const 
     p.f.step = &step;
     p.f.kv = r->target;
     device_embed(d, rows_columns(join, 0, g->n_back), g->ends.embed, token, g->ends.embed_scale);
+    /* f32 [n][n_embd] */
     struct rows x = device_rows(d, n, g->n_embd);
     one_matmul(d, g->pre, join, x);
     for (int64_t il = 0; il < g->n_layers; il++)

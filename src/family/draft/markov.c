@@ -25,6 +25,7 @@ void family_markov_add(const struct family_markov *k, struct device *d, struct r
                        const int32_t *token, struct rows z)
 {
     const size_t mark = device_mark(d);
+    /* f32 [n][rank] */
     struct rows e = device_rows(d, z.n, k->rank);
     device_embed(d, e, k->w1, token, 1.0f);
     device_matmul(d, &(struct device_product){k->w2, 0, e, z, NULL}, 1);
@@ -38,6 +39,7 @@ void family_markov_sure(const struct family_markov *k, struct device *d, struct 
     const size_t mark = device_mark(d);
     if (!k->sure || (device_runs(d) && !out))
         return;
+    /* f32 [n][columns of the matrix]; [n][1]: how sure the drafter is */
     struct rows x = device_rows(d, h.n, device_matrix_in(k->sure)), c = device_rows(d, h.n, 1);
     device_copy(d, rows_columns(x, 0, k->n_embd), h);
     if (k->follows && k->rank)
