@@ -119,8 +119,8 @@ static void one_matmul(struct device *d, const struct device_matrix *w, struct r
     device_matmul(d, &(struct device_product){w, 0, x, y, NULL}, 1);
 }
 
-/* The gated sum [n][n_embd] of the streams x [n][n_hc * n_embd] that a sub-layer reads, and the gates
- * [n][n_hc + n_hc * n_hc] to give back by. */
+/* The gated sum [n][n_embd] of the streams x [n][n_hc * n_embd] that a sub-layer reads, and the
+ * gates [n][n_hc + n_hc * n_hc] to give back by. */
 static struct rows hc_pre(struct pass *p, const struct hc *h, struct rows x, struct rows *gates)
 {
     const int64_t n = p->g->n_hc, n_mix = gates ? 2 * n + n * n : n;
