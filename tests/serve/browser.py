@@ -95,7 +95,8 @@ class Browser:
 
     def tasks(self):
         """Milliseconds of processor time of the page's tasks since begin_tasks(), the longest first.  The load of the
-        machine is not in them.  Collection of garbage is left out: the browser chooses its time."""
+        machine is not in them.  Collection of garbage is left out (the browser chooses its time), and so are tasks that
+        bring a script of the test."""
         events = self.trace()
         thread = lambda e: (e["pid"], e["tid"])
         self.main |= {thread(e) for e in events if e["name"] == "thread_name" and e["args"].get("name") == "CrRendererMain"}
@@ -104,6 +105,8 @@ class Browser:
         swept = [e for e in mine if e["name"] in ("MajorGC", "MinorGC")]
         inside = lambda e, t: thread(e) == thread(t) and t["ts"] <= e["ts"] and e["ts"] + e["dur"] <= t["ts"] + t["dur"]
         tasks = [e for e in mine if e["name"] == "ThreadControllerImpl::RunTask"]
+        ours = [e for e in mine if "DevToolsSession" in str(e.get("args", {}).get("chrome_mojo_event_info"))]
+        tasks = [t for t in tasks if not any(inside(e, t) for e in ours)]
         return sorted((used(t) - sum(used(e) for e in swept if inside(e, t)) for t in tasks), reverse=True)
 
     def close(self):

@@ -331,11 +331,61 @@ def copying(p):
     long = "some words of a line\n" * 5000
     shown(p, long)  # a long text is edited in parts
     p.run("[...document.querySelectorAll('.message:last-child .acts button')].find(b => b.textContent === 'Edit').click()")
-    p.wait("return document.querySelectorAll('.message textarea').length > 20 && !document.querySelector('.message .acts .main').disabled")
-    p.run("const t = document.querySelectorAll('.message textarea'); t[3].value = 'CHANGED ' + t[3].value; document.querySelector('.message .acts .main').click()")
+    p.wait("return document.querySelectorAll('.message .field').length > 20 && !document.querySelector('.message .acts .main').disabled")
+    p.run("document.querySelectorAll('.message .field')[3].scrollIntoView()")
+    p.wait("return document.querySelectorAll('.message .field')[3].querySelector('textarea')")
+    assert p.run("return document.querySelectorAll('.message textarea').length") < 20
+    p.run("const t = document.querySelectorAll('.message .field')[3].firstChild; t.value = 'CHANGED ' + t.value; document.querySelector('.message .acts .main').click()")
     p.wait("return document.querySelector('.versions')")
     text = p.run("return ingle.chat.nodes.get(ingle.chat.leaf).content")
     assert text.count("CHANGED") == 1 and text.replace("CHANGED ", "") == long.strip(), len(text)
+
+
+# In a message, a setting, a question: each is edited, pasted and kept.
+LARGE = {"lines": "some words of a line\n" * 50000, "one line": "word " * 200000, "one word": "w" * 1000000,
+         "right to left": "\u05e9\u05dc\u05d5\u05dd " * 170000, "marks": ("a" + "\u0301" * 50 + " ") * 4000}
+CLIPBOARD = "const done = arguments[0]; navigator.clipboard.writeText(text).then(() => done('ok'), e => done(String(e)))"
+
+
+def editing(p):
+    """A large text in a message, a setting or a result of a tool: no task is long, and all of it is kept."""
+    def timed(what, script, until, paste=None):
+        q.b.begin_tasks()
+        q.run("setTimeout(() => {" + script + "})")
+        if paste:
+            q.b.type(paste, "\ue009v")
+        q.wait(until, seconds=200)
+        longest = q.b.tasks()[0]
+        print(f"{longest:7.1f} ms: {what}", flush=True)
+        assert longest < LONGEST, (what, longest)
+
+    act = "[...[...document.querySelectorAll('.message')].at(-1).querySelectorAll('.acts button')].find(b => b.textContent.startsWith('%s')).click()"
+    ready = "return ingle.isIdle() && document.querySelector('.message .acts .main')?.disabled === false"
+    with browser.Page(p.server, trace=True) as q:
+        q.b.call("POST", q.b.session + "/goog/cdp/execute", {"cmd": "Browser.grantPermissions", "params": {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]}})
+        for name, text in LARGE.items():
+            q.run("window.text = arguments[0]", text)
+            q.run("ingle.chat.leaf = null; ingle.add({role: 'user', parent: null, content: 'x'});"
+                  "ingle.add({role: 'assistant', parent: ingle.chat.leaf, content: text}); ingle.show()")
+            q.wait("return document.querySelectorAll('.message').length === 2 && ingle.isIdle()", seconds=120)
+            time.sleep(0.5)
+            timed(name + ", edit", act % "Edit", ready)
+            timed(name + ", cancel", act % "Cancel", "return ingle.isIdle() && !document.querySelector('.message textarea')")
+            timed(name + ", edit", act % "Edit", ready)
+            at = q.run("return document.querySelector('.message textarea').value.length")
+            assert q.b.call("POST", q.b.session + "/execute/async", {"args": [], "script": CLIPBOARD}) == "ok"
+            q.run("window.n = document.querySelectorAll('.field').length")
+            timed(name + ", paste", "", ready + " && document.querySelectorAll('.field').length > 1.9 * n", ".message textarea")
+            timed(name + ", keep", act % "Keep", "return ingle.isIdle() && document.querySelector('.versions')")
+            kept = q.run("return ingle.chat.nodes.get(ingle.chat.leaf).content")
+            assert kept == (text[:at] + text + text[at:]).strip(), (name, len(kept), len(text))
+        q.b.click("#open-settings")
+        timed("setting, paste", "", "return ingle.isIdle() && ingle.chat.settings?.system?.length === text.length", "[data-key=system]")
+        q.run("$('settings').close()")
+        timed("setting, open", "$('open-settings').click()", "return ingle.isIdle() && document.querySelectorAll('#settings .field').length > 20")
+        q.run("$('reset').click(); $('settings').close()")
+        timed("question, paste", "", "return document.querySelector('#files li')", "#input")
+        assert q.text("#files summary")[0].startswith("pasted text 1.txt ("), q.text("#files summary")
 
 
 def settings(p):
@@ -814,7 +864,7 @@ def cut(p):
     assert starts[0] == 1 and len(starts) >= 2 and 1 < starts[1] < 249, starts
 
 
-PARTS = [cut, copying, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, many, key, away, address, models, reading, markup, streaming, once, hostile]
+PARTS = [cut, copying, editing, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, many, key, away, address, models, reading, markup, streaming, once, hostile]
 
 
 def main(ingle, names, folder):

@@ -2,8 +2,9 @@
 // is said in a sentence.
 import {$, el, button, say, bytesText} from './dom.js';
 import {libraries} from './build.js';
+import {plainText} from './render.js';
 
-const MAX_TEXT = 4e6, MAX_PDF = 1e8, MAX_FILES = 50, MAX_MEDIUM = 20 * 1024 * 1024, MAX_MEDIA = 16, LONG_PASTE = 4000, MAX_PAGES = 5000;
+const MAX_TEXT = 4e6, MAX_PDF = 1e8, MAX_FILES = 50, MAX_MEDIUM = 20 * 1024 * 1024, MAX_MEDIA = 16, LONG_PASTE = 4000, MAX_INPUT = 20000, MAX_PAGES = 5000;
 const KINDS = [
   [/^image\/|\.(png|jpe?g|gif|webp|bmp|tiff?|heic|avif)$/i, 'an image'], [/^audio\/|\.(mp3|wav|ogg|flac|m4a|opus)$/i, 'sound'],
   [/^video\/|\.(mp4|mkv|webm|mov|avi)$/i, 'a video'],
@@ -33,16 +34,18 @@ function show() {
   listener();
 }
 
+const nameOf = f => f.name.slice(0, 200);
+
 // A name that opens to the text.
 export function chip(f) {
   if (f.media) {
-    const words = `${f.name} (${bytesText(f.size)})`;
+    const words = `${nameOf(f)} (${bytesText(f.size)})`;
     return el('span', {className: 'file', dir: 'auto'}, ...(f.thumb ? [el('img', {src: f.thumb, alt: '', className: 'thumb'})] : []), words);
   }
   const body = el('pre', {tabIndex: 0});
-  const d = el('details', {className: 'file'}, el('summary', {textContent: `${f.name} (${bytesText(f.text.length)})`, dir: 'auto'}), body);
+  const d = el('details', {className: 'file'}, el('summary', {textContent: `${nameOf(f)} (${bytesText(f.text.length)})`, dir: 'auto'}), body);
   d.addEventListener('toggle', () => {
-    body.textContent = d.open ? f.text.slice(0, 8000) + (f.text.length > 8000 ? '\n…' : '') : '';
+    plainText(body, d.open ? f.text.slice(0, 8000) + (f.text.length > 8000 ? '\n…' : '') : '');
   });
   return d;
 }
@@ -187,6 +190,17 @@ export function contentWith(text, list) {
   return parts;
 }
 
+// A text that is too long for the field goes as a file.
+function asFile(text, e) {
+  if (text.length <= LONG_PASTE && (text.length < 100 || $('input').value.length + text.length <= MAX_INPUT)) return;
+  e.preventDefault();
+  if (text.length > MAX_TEXT) { say(`The pasted text is not attached: it has ${bytesText(text.length)}, and a text may have ${bytesText(MAX_TEXT)}.`); return; }
+  if (files.length >= MAX_FILES) { say(`The pasted text is not attached: no more than ${MAX_FILES} files go with a question.`); return; }
+  const n = files.filter(f => f.name.startsWith('pasted text')).length + 1;
+  files.push({name: `pasted text ${n}.txt`, text});
+  show();
+}
+
 export function initFiles() {
   $('attach').onclick = () => $('pick-files').click();
   $('pick-files').onchange = async () => {
@@ -199,14 +213,9 @@ export function initFiles() {
     if (list.length && !text) {
       e.preventDefault();
       addFiles(list);
-    } else if (text.length > LONG_PASTE) {
-      e.preventDefault();
-      if (text.length > MAX_TEXT) { say(`The pasted text is not attached: it has ${bytesText(text.length)}, and a text may have ${bytesText(MAX_TEXT)}.`); return; }
-      const n = files.filter(f => f.name.startsWith('pasted text')).length + 1;
-      files.push({name: `pasted text ${n}.txt`, text});
-      show();
-    }
+    } else asFile(text, e);
   });
+  $('input').addEventListener('beforeinput', e => asFile(e.data ?? e.dataTransfer?.getData('text/plain') ?? '', e)); // dropped, or by a program
   let depth = 0;
   const has = e => [...(e.dataTransfer?.types ?? [])].includes('Files');
   const over = on => { $('drop').hidden = !on; };

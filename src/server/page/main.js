@@ -7,9 +7,10 @@ import {settings, saveSettings, onNeedsKey, callJson} from './api.js';
 import {initModels, showMachine, chosen, contextOf, isRouter} from './models.js';
 import {initSettings, openSettings} from './settings.js';
 import {initFiles, attached, setFiles, addFiles, isReading, onFiles, onReads, withFiles} from './files.js';
-import {loadLibraries, View, job, discard, pieceEnd, waits, onSettled, isIdle, isPlain} from './render.js';
+import {loadLibraries, View, job, discard, onSettled, isIdle, isPlain} from './render.js';
 import {MessageView, initViews, atEnd, toEnd} from './view.js';
 import {answer, giveResults, stop, runOf, isEmpty, history, initAnswers, setTool, takeUp} from './answer.js';
+import {Editor} from './edit.js';
 import * as list from './list.js';
 
 const STEP = 60;               // messages that are shown without being asked for
@@ -112,7 +113,7 @@ function busy() {
   return !!runOf(chat);
 }
 
-const titleOf = (text, files) => (text || files?.[0]?.name || '').replace(/\s+/g, ' ').trim().slice(0, 60);
+const titleOf = (text, files) => (text || files?.[0]?.name || '').slice(0, 1000).replace(/\s+/g, ' ').trim().slice(0, 60);
 
 function ask(text, files = [], parent = chat.leaf) {
   const node = add(chat, {role: 'user', parent, content: text, files});
@@ -138,11 +139,13 @@ async function submit() {
 
 function edit(view) {
   if (busy()) return;
-  const n = view.node, mine = n.role === 'user', fields = [];
-  const leave = () => { views.delete(n.id); view.drop(); stick = false; showMessages(); input.focus(); };
+  const n = view.node, mine = n.role === 'user';
+  const close = () => { editor.drop(); input.focus({preventScroll: true}); }; // first: the caret must not be in what goes
+  const leave = () => { close(); views.delete(n.id); view.drop(); stick = false; showMessages(); };
   const send = () => {
-    const text = fields.map(f => f.value).join('').trim();
+    const text = editor.value.trim();
     if (!text && !(mine && n.files?.length)) return;
+    close();
     if (mine) ask(text, n.files ?? [], n.parent);
     else {
       const node = add(chat, {role: 'assistant', parent: n.parent, content: text, reasoning: n.reasoning, model: n.model, stats: {finish: n.stats?.finish}, edited: true});
@@ -150,7 +153,6 @@ function edit(view) {
       stick = false;
       showMessages();
     }
-    input.focus();
   };
   const keys = e => {
     if (e.key === 'Escape') { e.stopPropagation(); leave(); }
@@ -159,32 +161,10 @@ function edit(view) {
   const keepButton = button(mine ? 'Send as a new version' : 'Keep as a new version', send, {className: 'main'});
   const acts = el('div', {className: 'acts'}, keepButton, button('Cancel', leave, {className: ''}));
   for (const e of view.root.children) if (e !== view.who) e.className = 'leaving'; // cheaper than to take it away at once
-  view.root.append(acts);
-  editFields(n.content, fields, mine ? 'Edit the question' : 'Edit the answer', acts, keepButton, keys);
-}
-
-// One field, and several of a text that is too long for one: the browser lays out a field as a whole.
-function editFields(text, fields, label, acts, keepButton, keys) {
-  const long = text.length > 6000;
-  keepButton.disabled = long;
-  let at = 0;
-  const more = () => {
-    if (!acts.isConnected) return;
-    const end = long ? pieceEnd(text, at, 2000) : text.length, field = el('textarea', {dir: 'auto', onkeydown: keys});
-    field.value = text.slice(at, end);
-    field.setAttribute('aria-label', long ? `${label}, part ${fields.length + 1}` : label);
-    fields.push(field);
-    if (long) {
-      const box = el('div', {className: 'big'}, field);
-      if (at) waits(box);
-      acts.before(box);
-    } else acts.before(field);
-    if (!at) field.focus();
-    at = end;
-    keepButton.disabled = at < text.length;
-    if (at < text.length) job(more);
-  };
-  more();
+  const editor = new Editor(mine ? 'Edit the question' : 'Edit the answer', n.content,
+    {props: {onkeydown: keys}, root: $('log'), ready: yes => { keepButton.disabled = !yes; }});
+  view.root.append(editor.box, acts);
+  editor.first.focus();
 }
 
 const actions = {
@@ -315,7 +295,7 @@ async function heard(what) {
       mend(c);
       c.leaf = lastLeaf(c, c.leaf);
     }
-    if (c === chat && !document.querySelector('.message > textarea, .message > .big > textarea')) showMessages();
+    if (c === chat && !document.querySelector('.message > .fields')) showMessages();
   }
   list.showList();
 }

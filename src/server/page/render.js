@@ -167,6 +167,9 @@ export function job(fn) {
   running = true;
 }
 
+// The same for what the browser has to lay out: no more before the next frame.
+export const frameJob = fn => job(() => { fn(); full = true; });
+
 // Whether nothing is left to be shown (for the tests).
 export const isIdle = () => !running && !asked && !waiting.length;
 
@@ -194,9 +197,6 @@ function layOut(node) {
   node.hidden = false;
   full = true;
 }
-
-// The same for what always waits: one part a frame.
-export const waits = node => mayWait({dense: FREE}, node, 8, 1000);
 
 // owner: what the part belongs to; seen: the part is on the screen already.
 function mayWait(owner, node, lines, weight, seen = false) {

@@ -4,6 +4,7 @@ import {$, el, bytesText} from './dom.js';
 import {settings, saveSettings} from './api.js';
 import {room, isKept} from './store.js';
 import {serverProps} from './models.js';
+import {Editor} from './edit.js';
 
 // [key, label, kind, limits or choices, name of the option whose value an empty field means]
 const FIELDS = [
@@ -120,37 +121,48 @@ function choiceText(value) {
   return p?.reasoning ? `server default (${p.reasoning.default ? 'on' : 'off'})` : 'server default';
 }
 
+let editors = [];
+
 function input(field) {
-  const [key, label, kind, limits] = field;
+  const [key, label, kind, limits] = field, long = ['text', 'lines', 'json'].includes(kind), kept = store()[key] ?? '';
+  const error = el('span', {className: 'error', id: 'error-' + key, hidden: true});
+  const placeholder = kind === 'choice' ? '' : String(usual(field));
   let f;
   if (kind === 'choice') f = el('select', {}, ...limits.map(v => el('option', {value: v, textContent: choiceText(v)})));
-  else if (['text', 'lines', 'json'].includes(kind)) f = el('textarea', {rows: kind === 'text' ? 3 : 2, dir: kind === 'json' ? 'ltr' : 'auto', spellcheck: kind === 'text'});
-  else f = el('input', {type: kind === 'words' ? 'text' : 'number', autocomplete: 'off'});
+  else if (long) {
+    f = new Editor(label, kept, {props: {rows: kind === 'text' ? 3 : 2, dir: kind === 'json' ? 'ltr' : 'auto', spellcheck: kind === 'text',
+      placeholder: placeholder.slice(0, 1000)}});
+    editors.push(f);
+    f.first.dataset.key = key;
+  } else f = el('input', {type: kind === 'words' ? 'text' : 'number', autocomplete: 'off', placeholder, maxLength: 1000});
   if (kind === 'number' || kind === 'whole') {
     for (const name of ['min', 'max']) if (limits[name] !== undefined) f[name] = limits[name];
     f.step = kind === 'whole' ? 1 : 'any';
   }
-  f.dataset.key = key;
-  if (kind !== 'choice') f.placeholder = usual(field);
-  f.value = store()[key] ?? '';
-  const error = el('span', {className: 'error', id: 'error-' + key, hidden: true});
+  if (!long) {
+    f.dataset.key = key;
+    f.value = kept;
+  }
   f.setAttribute('aria-describedby', error.id);
-  f.oninput = () => take(key, f, error);
-  if (f.value) take(key, f, error);
-  return el('label', {className: ['text', 'lines', 'json'].includes(kind) ? 'above' : ''}, label, f, error);
+  (f.box ?? f).addEventListener('input', () => take(key, f, error));
+  if (kept) take(key, f, error, kept);
+  return el('label', {className: long ? 'above' : ''}, label, f.box ?? f, error);
 }
 
 // What is wrong is said at its place, and not kept.
-function take(key, f, error) {
-  const why = f.validity?.badInput ? `${KEYS.get(key)[1]} is no number.` : wrong(key, f.value.trim());
+function take(key, f, error, value = f.value) {
+  const why = f.validity?.badInput ? `${KEYS.get(key)[1]} is no number.` : wrong(key, value.trim());
   error.hidden = !why;
   error.textContent = why;
   f.setAttribute('aria-invalid', !!why);
-  if (why) return;
-  if (f.value === '') delete store()[key];
-  else store()[key] = f.value;
-  if (scope === 'all') saveSettings();
-  else save(chat);
+  if (why || value === (store()[key] ?? '')) return;
+  if (value === '') delete store()[key];
+  else store()[key] = value;
+  if (scope !== 'all') save(chat);
+  else if (!saveSettings()) {
+    error.hidden = false;
+    error.textContent = 'This browser has no room for it: it holds until the page is closed.';
+  }
 }
 
 function fields() {
@@ -167,6 +179,8 @@ function fields() {
 
 export function showFields() {
   $('scope').value = scope;
+  for (const e of editors) e.drop();
+  editors = [];
   $('fields').replaceChildren(...fields());
   $('key').value = settings.key ?? '';
   $('settings-error').hidden = true;
@@ -176,6 +190,11 @@ async function showRoom() {
   const e = await room();
   $('room').textContent = !isKept() ? 'This browser keeps no conversations here.'
     : e?.quota ? `Conversations are kept in this browser only: ${bytesText(e.usage)} of ${bytesText(e.quota)} in use.` : 'Conversations are kept in this browser only.';
+}
+
+function sayUnkept(kept) {
+  $('settings-error').hidden = kept;
+  $('settings-error').textContent = kept ? '' : 'This browser does not keep settings here: they hold until the page is closed.';
 }
 
 export function openSettings(c) {
@@ -188,12 +207,16 @@ export function openSettings(c) {
 export function initSettings(onSave) {
   save = onSave;
   $('scope').onchange = () => { scope = $('scope').value; showFields(); };
-  $('key').oninput = () => { settings.key = $('key').value.trim(); saveSettings(); };
+  $('key').oninput = () => {
+    settings.key = $('key').value.trim();
+    sayUnkept(saveSettings());
+  };
   $('reset').onclick = () => {
     for (const k of Object.keys(store())) delete store()[k];
-    if (scope === 'all') saveSettings();
-    else save(chat);
+    const kept = scope !== 'all' || saveSettings();
+    if (scope !== 'all') save(chat);
     showFields();
+    sayUnkept(kept);
   };
   $('settings').querySelector('form').addEventListener('submit', e => {
     const bad = $('fields').querySelector('[aria-invalid=true]');

@@ -163,7 +163,10 @@ export const keep = {
     try { return JSON.parse(localStorage.getItem('ingle.' + key)) ?? fallback; } catch { return fallback; }
   },
   set(key, value) {
-    try { localStorage.setItem('ingle.' + key, JSON.stringify(value)); } catch { /* for this visit only */ }
+    try {
+      localStorage.setItem('ingle.' + key, JSON.stringify(value));
+      return true;
+    } catch { return false; } // for this visit only
   },
 };
 

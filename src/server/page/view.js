@@ -3,6 +3,7 @@ import {$, el, button, copyText, timeText} from './dom.js';
 import {View, plainText} from './render.js';
 import {chip} from './files.js';
 import {isWriting, isEmpty, runOf} from './answer.js';
+import {Editor} from './edit.js';
 import {contextOf} from './models.js';
 
 let acts = {}; // {edit, regenerate, more, remove, version, results}
@@ -51,7 +52,7 @@ export class MessageView {
       n.stats?.finish, n.stats?.answer, n.calls?.length, n.model, n.edited, !!n.run, isWriting(n), contextOf(chat)].join();
     if (state === this.state) return; // nothing of it has changed
     this.state = state;
-    const who = n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${n.call?.name ?? 'a tool'}` : n.model || 'Model';
+    const who = n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${(n.call?.name ?? 'a tool').slice(0, 200)}` : (n.model || 'Model').slice(0, 200);
     this.who.textContent = who + (n.edited ? ' (edited)' : '');
     this.root.setAttribute('aria-label', who);
     this.row.replaceChildren();
@@ -91,7 +92,7 @@ export class MessageView {
     const phase = writing ? run.phase : elsewhere ? 'This answer is being written in another tab.' : silent ? '(no answer after the thought)' : '';
     this.phase.hidden = !phase;
     this.phase.textContent = phase;
-    const error = n.error || this.note || '';
+    const error = (n.error || this.note || '').slice(0, 2000);
     this.error.hidden = !error;
     this.error.textContent = error;
     this.stats.textContent = statsText(n.stats ?? {}, this.chat);
@@ -108,15 +109,15 @@ export class MessageView {
     this.calls.replaceChildren(...list.map((c, i) => {
       let args = c.arguments;
       if (args.length < 20000) try { args = JSON.stringify(JSON.parse(args), null, 2); } catch { /* as it came */ }
-      const pre = el('pre', {tabIndex: 0, dir: 'ltr', textContent: args.slice(0, 8000) + (args.length > 8000 ? '\n…' : '')});
+      const name = c.name.slice(0, 200), pre = el('pre', {tabIndex: 0, dir: 'ltr'});
+      plainText(pre, args.slice(0, 8000) + (args.length > 8000 ? '\n…' : ''));
       pre.setAttribute('role', 'group');
-      pre.setAttribute('aria-label', `Arguments of ${c.name}`);
-      const box = el('div', {className: 'call'}, el('p', {className: 'who', textContent: `Call of ${c.name}`}), pre);
+      pre.setAttribute('aria-label', `Arguments of ${name}`);
+      const box = el('div', {className: 'call'}, el('p', {className: 'who', textContent: `Call of ${name}`}), pre);
       if (open) {
-        const f = el('textarea', {rows: 2, dir: 'auto', placeholder: 'What the tool returns'});
-        f.setAttribute('aria-label', `Result of ${c.name}, call ${i + 1}`);
+        const f = new Editor(`Result of ${name}, call ${i + 1}`, '', {props: {rows: 2, placeholder: 'What the tool returns'}, root: $('log')});
         fields.push(f);
-        box.append(f);
+        box.append(f.box);
       }
       return box;
     }));
