@@ -411,6 +411,13 @@ struct ingle_engine_options {
     /* per cent of a layer's experts that they compute; "auto" (or NULL): as many as make all finish
      * together */
     const char *experts_share;
+    /* addresses of stages, which have the layers behind this engine's: in their order,
+     * "HOST:PORT,unix:PATH"; NULL: none */
+    const char *stages;
+    /* "N,N,...": the layers of the engine and of each stage end before these; "auto" (or NULL): as
+     * the stages say */
+    const char *layer_ends;
+    double stage_wait; /* seconds that a stage may be away before steps fail; 0: 60 */
     /* how prompts attend where a layer sees everything: "off" (or NULL), "on",
      * "on:eps=1/8,from=4096": rows from a position on read the values of large weights alone, and
      * means for the others, which are below eps of a row's sum together.
@@ -737,6 +744,8 @@ struct ingle_worker;
 struct ingle_worker_options {
     const char *listen; /* "HOST:PORT", "unix:PATH", "fd:N": a socket that listens already */
     const char *layers; /* "all" (or NULL), or "A:B": A to B - 1 */
+    /* "A:B": a stage, which has layers A to B - 1 as a whole; NULL: experts alone */
+    const char *stage;
 };
 /* Of o the options of devices, packed files and experts count, and those of keys.  Experts come
  * from the model's file; nothing else of it is loaded.  m is borrowed until
@@ -754,6 +763,23 @@ INGLE_API void ingle_worker_stop(struct ingle_worker *w);
 struct ingle_worker_info { uint64_t evals, pairs, refused, failed, hits, misses, read_bytes; };
 /* Behind ingle_worker_run(). */
 INGLE_API void ingle_worker_info(const struct ingle_worker *w, struct ingle_worker_info *out);
+
+/* A stage of an engine, which has some of its layers. */
+struct ingle_engine_stage {
+    const char *address;
+    int64_t from, to; /* layers [from, to) */
+    bool ready;
+    uint64_t steps, rows, sent_bytes, received_bytes, losses;
+    uint64_t compute_ns, wait_ns; /* by its clock; so long steps waited for it */
+    uint64_t weight_bytes, limit_bytes; /* its weights; memory that it may take */
+    double trip_us;                     /* of a greeting, there and back */
+    char trouble[240];                  /* why it is not there; "" */
+};
+/* False: there is none of this number.  Any thread. */
+INGLE_API bool ingle_engine_stage(const struct ingle_engine *e, int i,
+                                  struct ingle_engine_stage *out);
+/* All stages are there, as far as is known; else why not.  Any thread. */
+INGLE_API bool ingle_engine_stages_ready(const struct ingle_engine *e, char *why, size_t n_why);
 
 /* A worker as it is seen from outside. */
 struct ingle_worker_seen {

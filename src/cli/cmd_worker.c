@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ingle worker: experts of a model for engines in other processes and on other machines
- * (docs/use/workers.md). */
+/* ingle worker: experts of a model, or some of its layers, for engines in other processes and on
+ * other machines (docs/use/workers.md, docs/use/stages.md). */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
 
@@ -39,6 +39,14 @@ static void tell_end(const struct cli *c, const struct ingle_worker *w)
 {
     struct ingle_worker_info n;
     ingle_worker_info(w, &n);
+    if (ingle_config_text(c->config, "stage", 0)) {
+        if (c->screen.progress)
+            fprintf(stderr,
+                    "ingle: note: %llu steps, %llu rows, %llu failed; %llu peers were refused\n",
+                    (unsigned long long)n.evals, (unsigned long long)n.pairs,
+                    (unsigned long long)n.failed, (unsigned long long)n.refused);
+        return;
+    }
     if (c->screen.progress)
         fprintf(stderr,
                 "ingle: note: %llu evaluations, %llu rows of experts; %llu of %llu experts were in "
@@ -55,7 +63,8 @@ int cli_worker(struct cli *c)
     struct ingle_worker *w = NULL;
     struct ingle_engine_options o = {.callbacks = cli_callbacks(c)};
     const struct ingle_worker_options how = {.listen = ingle_config_text(c->config, "listen", 0),
-                                             .layers = ingle_config_text(c->config, "layers", 0)};
+                                             .layers = ingle_config_text(c->config, "layers", 0),
+                                             .stage = ingle_config_text(c->config, "stage", 0)};
     if (c->n_arg)
         return cli_usage(c, "'%s' is no option; a worker takes no arguments", c->arg[0]);
     if (cli_open_model(c, &m, &error))

@@ -6,6 +6,7 @@
  */
 #include "engine/engine.h"
 #include "engine/draft.h"
+#include "engine/plan.h"
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -519,6 +520,15 @@ ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engi
     if (strcmp(c.method, "ngram") == 0) {
         snprintf(e->draft_why, sizeof e->draft_why,
                  "only the text itself drafts (--draft-method ngram)");
+        return INGLE_OK;
+    }
+    const char *why = engine_stages_refuse_draft(o);
+    if (why) {
+        for (size_t i = 0; i < o->n_draft; i++)
+            if (strcmp(o->draft[i], "auto") != 0)
+                return err_set(err, INGLE_UNSUP, "'--draft %s': no network can draft: %s",
+                               o->draft[i], why);
+        snprintf(e->draft_why, sizeof e->draft_why, "only the text itself drafts: %s", why);
         return INGLE_OK;
     }
     st = gather(&c, &named, err);

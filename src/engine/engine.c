@@ -175,7 +175,7 @@ static ingle_status bind_weights(struct ingle_engine *e, const struct ingle_engi
          * "ARCH.*" */
         e->form = engine_meta_hash(meta, e->family->arch, model_identity(e->weights));
     }
-    return st;
+    return st ? st : engine_stages_open(e, o, err);
 }
 
 /* ---- the plan ---- */
@@ -209,6 +209,14 @@ static uint64_t host_weights(const struct ingle_engine *e)
     return e->weight_bytes - (e->gpu.away < e->weight_bytes ? e->gpu.away : e->weight_bytes);
 }
 
+/* Of bytes of pages: what this process has. */
+static uint64_t share_of(const struct runner_plan *p, uint64_t n)
+{
+    return p->kv_here_bytes == p->kv_session_bytes || !p->kv_session_bytes
+               ? n
+               : (uint64_t)((double)n * (double)p->kv_here_bytes / (double)p->kv_session_bytes);
+}
+
 /* What runner options r need for n_sessions. */
 static ingle_status compute_need(const struct ingle_engine *e, struct runner_options *r,
                                  int64_t n_sessions, bool own_cache, struct need *out,
@@ -234,8 +242,10 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         num_mul_u64(out->part.branch_bytes, n_branches, &out->branches) &&
         num_mul_u64(out->part.token_bytes, n_branches, &sum) &&
         num_add_u64(sum, out->tokens, &out->tokens) &&
-        num_add_u64(out->sessions, out->part.kv_tree_bytes, &sum) &&
-        num_add_u64(sum, out->branches, &sum) && num_add_u64(sum, out->samplers, &sum) &&
+        num_add_u64(share_of(&out->part, out->sessions),
+                    share_of(&out->part, out->part.kv_tree_bytes), &sum) &&
+        num_add_u64(sum, share_of(&out->part, out->branches), &sum) &&
+        num_add_u64(sum, out->samplers, &sum) &&
         num_add_u64(sum, out->tokens, &sum) && num_add_u64(sum, out->part.arena_bytes, &sum) &&
         num_add_u64(sum, out->part.disk_memory_bytes, &sum) &&
         num_add_u64(sum, out->part.logits_bytes, &sum) &&
@@ -460,10 +470,10 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"experts", e->expert_budget},
         {"drafter", drafter_bytes(e)},
         {"drafts from text", need->texts},
-        {"keys and values", need->sessions - need->windows},
-        {"windows", need->windows},
-        {"branches of drafts", need->branches},
-        {"prefix cache", need->part.kv_tree_bytes},
+        {"keys and values", share_of(&need->part, need->sessions - need->windows)},
+        {"windows", share_of(&need->part, need->windows)},
+        {"branches of drafts", share_of(&need->part, need->branches)},
+        {"prefix cache", share_of(&need->part, need->part.kv_tree_bytes)},
         {"tokens", need->tokens},
         {"activations", need->part.arena_bytes},
         {"logits", need->part.logits_bytes},
@@ -626,6 +636,8 @@ static ingle_status plan_once(struct ingle_engine *e, const struct ingle_engine_
     struct need need = {0};
     ingle_status st = read_runner_options(e, o, r, err);
     if (!st)
+        st = engine_stages_limit(e, o, r, err);
+    if (!st)
         st = engine_way_open(e, KV_WAY_SPARSE, o, &r->kv, err);
     if (!st)
         st = engine_paging_open(e, r, err);
@@ -680,6 +692,7 @@ static ingle_status plan_once(struct ingle_engine *e, const struct ingle_engine_
     }
     engine_paging_plan(e, r, &need.part, n_sessions, out);
     snprintf(out->kv, sizeof out->kv, "%s", kv_types_name(&r->kv).at);
+    e->stage_share = (double)need.part.kv_here_bytes / (double)need.part.kv_session_bytes;
     st = engine_gpu_plan(e, o, r, r->kv_budget_bytes,
                          need.part.arena_bytes + need.part.logits_bytes, err);
     if (st)
@@ -901,38 +914,44 @@ static void report_rounding(const struct ingle_engine *e, const struct kv_types 
     kv_spec_release(&spec);
 }
 
-static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engine_options *o,
-                                struct err *err)
+ingle_status engine_load(struct ingle_engine *e, const struct ingle_engine_options *o,
+                         struct runner_options *r, struct ingle_plan *out, struct err *err)
 {
-    struct runner_options r;
-    struct ingle_plan plan;
-    ingle_status st = make_plan(e, o, &r, &plan, err);
+    ingle_status st = make_plan(e, o, r, out, err);
     if (st)
         return st;
-    if (!plan.fits)
-        st = refuse(e, &plan, o, err);
+    if (!out->fits)
+        st = refuse(e, out, o, err);
     if (!st && o->store)
         st = kv_store_check(o->store, err); /* before what takes long */
-    if (!st && r.disk)
-        st = kv_disk_check(r.disk, err);
+    if (!st && r->disk)
+        st = kv_disk_check(r->disk, err);
     if (st)
         return st;
-    engine_paging_tell(e, &r, &plan);
+    engine_paging_tell(e, r, out);
     report(&e->sink, INGLE_REPORT_NOTE, "memory", e->model->path,
-           "%s of %s, context %lld tokens, keys and values %s", SIZE_OF(plan.total_bytes),
-           SIZE_OF(plan.limit_bytes), (long long)plan.n_ctx, plan.kv);
-    snprintf(e->kv, sizeof e->kv, "%s", plan.kv);
-    report_rounding(e, &r.kv);
-    r.disk_spares = r.tree_budget_bytes;
+           "%s of %s, context %lld tokens, keys and values %s", SIZE_OF(out->total_bytes),
+           SIZE_OF(out->limit_bytes), (long long)out->n_ctx, out->kv);
+    snprintf(e->kv, sizeof e->kv, "%s", out->kv);
+    report_rounding(e, &r->kv);
+    r->disk_spares = r->tree_budget_bytes;
     if (!o->cache_bytes) /* prefixes stay in all the memory that sessions leave */
-        r.tree_budget_bytes = r.kv_budget_bytes;
+        r->tree_budget_bytes = r->kv_budget_bytes;
     const struct model_load_options load = load_options(e, o);
     engine_gpu_place(e);
     st = model_load_with(e->weights, &load, err);
     if (!st)
         st = find_identity(e, &load, err);
-    if (!st)
-        st = engine_experts_open(e, o, err);
+    return st ? st : engine_experts_open(e, o, err);
+}
+
+static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                struct err *err)
+{
+    struct runner_options r;
+    struct ingle_plan plan;
+    ingle_status st = engine_load(e, o, &r, &plan, err);
+    const struct model_load_options load = load_options(e, o);
     if (!st)
         st = engine_workers_open(e, o, err);
     if (st)
@@ -941,6 +960,15 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
         st = load_draft(e, load, err);
     if (st)
         return st;
+    e->stage_hello.sum = e->identity;
+    const uint64_t pages = e->stages ? engine_stages_budget(e) : UINT64_MAX;
+    if (r.kv_budget_bytes > pages) {
+        report(&e->sink, INGLE_REPORT_NOTE, "stage", "keys and values",
+               "%s of pages (all layers together), not %s: a stage has no room for more",
+               SIZE_OF(pages), SIZE_OF(r.kv_budget_bytes));
+        r.kv_budget_bytes = pages;
+        r.tree_budget_bytes = r.tree_budget_bytes < pages ? r.tree_budget_bytes : pages;
+    }
     r.own_first = e->gpu.first;
     r.own_end = e->gpu.end;
     r.identity = e->identity;
@@ -985,6 +1013,7 @@ void ingle_engine_close(struct ingle_engine *e)
     engine_draft_free(e->draft);
     if (e->self)
         e->family->free(e->self);
+    stage_remote_close(e->stages);
     expert_remote_close(e->workers);
     expert_store_close(e->experts);
     model_free(e->weights);

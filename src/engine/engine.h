@@ -9,6 +9,7 @@
  * draft_about.c  what a drafter was made for
  * way.c, shorten.c   other ways to compute prompts and answers (way.h)
  * media.c        encoders of pictures and sound (media.h)
+ * stages.c       layers in other processes, and a process that has some of them
  * session.c, draw.c   timelines, steps, sampling (session.h)
  */
 #ifndef INGLE_ENGINE_ENGINE_H
@@ -72,6 +73,10 @@ struct ingle_engine {
     void *tap_arg;
     atomic_bool cancel; /* Sync: atomic */
     struct expert_remote *workers; /* that compute experts, or NULL */
+    struct stage_remote *stages;   /* that have the layers behind the first ones, or NULL */
+    struct stage_hello stage_hello;
+    int64_t stage_from, stage_to;  /* this is a stage with these layers; 0, 0: it is not */
+    double stage_share;            /* of the bytes of pages: what is in this process */
     struct engine_way way;
     bool paging_told;           /* that there is nothing to keep on disk */
     struct engine_media *media; /* encoders of pictures and sound, or NULL; */
@@ -85,6 +90,10 @@ struct ingle_engine {
  * The memory that may be used, and what of it is left to others. */
 MUST_CHECK ingle_status engine_prepare(struct ingle_engine **out, struct ingle_model *m,
                                        const struct ingle_engine_options *o, struct err *err);
+/* Makes the plan *r and *out, and loads the weights: what engines and stages have in common. */
+MUST_CHECK ingle_status engine_load(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                    struct runner_options *r, struct ingle_plan *out,
+                                    struct err *err);
 MUST_CHECK ingle_status engine_memory_limit(const struct ingle_engine *e,
                                             const struct ingle_engine_options *o, uint64_t *out,
                                             struct err *err);

@@ -59,6 +59,28 @@ struct link_hello;
 MUST_CHECK ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_hello *out,
                                                struct err *err);
 
+/* stages.c: after binding, before the plan: finds the stages, and leaves their layers to them. */
+MUST_CHECK ingle_status engine_stages_open(struct ingle_engine *e,
+                                           const struct ingle_engine_options *o, struct err *err);
+/* What stages have for a session, and what the runner is to know of them. */
+MUST_CHECK ingle_status engine_stages_limit(const struct ingle_engine *e,
+                                            const struct ingle_engine_options *o,
+                                            struct runner_options *r, struct err *err);
+uint64_t engine_stages_budget(const struct ingle_engine *e); /* of pages, at most */
+/* NULL: networks can draft; else why none can. */
+const char *engine_stages_refuse_draft(const struct ingle_engine_options *o);
+/* A stage: its layers ("A:B"), before the plan; and what answers, behind loading. */
+MUST_CHECK ingle_status engine_stage_take(struct ingle_engine *e,
+                                          const struct ingle_engine_options *o, const char *layers,
+                                          struct err *err);
+struct stage_serve;
+MUST_CHECK ingle_status engine_stage_serve(struct ingle_engine *e,
+                                           const struct ingle_engine_options *o,
+                                           const struct runner_options *r,
+                                           const struct ingle_plan *plan, const char *address,
+                                           const atomic_bool *stop, struct stage_serve **out,
+                                           struct err *err);
+
 /* After the runner: --kv-events. */
 MUST_CHECK ingle_status engine_events_open(struct ingle_engine *e,
                                            const struct ingle_engine_options *o, struct err *err);

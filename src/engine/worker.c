@@ -12,6 +12,7 @@
 #include "expert/serve.h"
 #include "expert/store.h"
 #include "kv/kv.h"
+#include "stage/stage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -179,6 +180,7 @@ bool ingle_engine_worker(const struct ingle_engine *e, int i, struct ingle_engin
 struct ingle_worker {
     struct ingle_engine *e;
     struct expert_serve *serve;
+    struct stage_serve *stage; /* instead: layers as a whole; or NULL */
     const struct expert_layer **layer; /* [n_layers] */
     atomic_bool stop; /* Sync: atomic */
 };
@@ -265,6 +267,27 @@ static ingle_status open_worker(struct ingle_worker *w, const struct ingle_engin
     return expert_serve_open(&w->serve, e->device, &s, err);
 }
 
+static ingle_status open_stage(struct ingle_worker *w, const struct ingle_engine_options *o,
+                               const struct ingle_worker_options *how, struct err *err)
+{
+    struct runner_options r;
+    struct ingle_plan plan;
+    struct ingle_engine *e = w->e;
+    if (how->layers && strcmp(how->layers, "all") != 0)
+        return err_set(err, INGLE_ARG,
+                       "'layers %s' (experts) and 'stage %s' (layers as a whole) contradict each "
+                       "other",
+                       how->layers, how->stage);
+    ingle_status st = link_is_built() ? INGLE_OK : link_listen(NULL, NULL, err);
+    if (!st)
+        st = engine_stage_take(e, o, how->stage, err);
+    if (!st)
+        st = engine_load(e, o, &r, &plan, err);
+    if (!st)
+        st = engine_workers_open(e, o, err);
+    return st ? st : engine_stage_serve(e, o, &r, &plan, how->listen, &w->stop, &w->stage, err);
+}
+
 ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
                                const struct ingle_engine_options *o,
                                const struct ingle_worker_options *how, struct ingle_error *error)
@@ -283,7 +306,7 @@ ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
     fp_enter(&mode);
     ingle_status st = engine_prepare(&w->e, m, &own, &err);
     if (!st)
-        st = open_worker(w, &own, how, &err);
+        st = how->stage ? open_stage(w, &own, how, &err) : open_worker(w, &own, how, &err);
     fp_leave(&mode);
     if (st)
         ingle_worker_close(w);
@@ -297,6 +320,7 @@ void ingle_worker_close(struct ingle_worker *w)
     if (!w)
         return;
     expert_serve_close(w->serve);
+    stage_serve_close(w->stage);
     ingle_engine_close(w->e);
     mem_free(w->layer);
     mem_free(w);
@@ -304,14 +328,17 @@ void ingle_worker_close(struct ingle_worker *w)
 
 const char *ingle_worker_address(const struct ingle_worker *w)
 {
-    return expert_serve_name(w->serve);
+    return w->stage ? stage_serve_name(w->stage) : expert_serve_name(w->serve);
 }
 
 void ingle_worker_run(struct ingle_worker *w)
 {
     fenv_t mode;
     fp_enter(&mode);
-    expert_serve_run(w->serve);
+    if (w->stage)
+        stage_serve_run(w->stage);
+    else
+        expert_serve_run(w->serve);
     fp_leave(&mode);
 }
 
@@ -324,6 +351,13 @@ void ingle_worker_info(const struct ingle_worker *w, struct ingle_worker_info *o
 {
     struct expert_serve_counts n;
     struct expert_store_counts s;
+    if (w->stage) {
+        struct stage_counts c;
+        stage_serve_count(w->stage, &c);
+        *out = (struct ingle_worker_info){
+            .evals = c.steps, .pairs = c.rows, .refused = c.refused, .failed = c.failed};
+        return;
+    }
     expert_serve_count(w->serve, &n);
     expert_store_count(w->e->experts, &s);
     *out = (struct ingle_worker_info){n.evals, n.pairs,  n.refused,   n.failed,

@@ -611,7 +611,11 @@ static bool hear(struct expert_serve *s, struct waiting *w)
     else if (w->h.kind == LINK_BYE)
         forget(p);
     else
-        refuse(s, p, 0, "an engine says what only a worker says");
+        refuse(s, p, 0,
+               w->h.kind == LINK_JOIN
+                   ? "this is a worker for experts, not a stage (ingle worker --stage): its "
+                     "address belongs to --experts-worker"
+                   : "an engine says what only a worker says");
     return false;
 }
 

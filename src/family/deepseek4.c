@@ -298,7 +298,7 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
     const struct deepseek4 *g = p->g;
     const struct layer *next = l + 1;
     /* a draft block has none */
-    if (l < g->layer || next >= g->layer + g->n_layers || !expert_wants_guess(&next->experts, x.n))
+    if (l < g->layer || next >= g->layer + p->end || !expert_wants_guess(&next->experts, x.n))
         return;
     const size_t mark = device_mark(p->d);
     const int64_t k = num_min(num_min(2 * g->n_used, g->n_experts), EXPERT_MAX_USED);
@@ -421,27 +421,56 @@ void family_deepseek4_head(struct pass *p, const struct hc *h, const struct devi
     one_matmul(p->d, g->out, y, p->f->logits);
 }
 
+/* All streams begin as the token's row. */
+static void embed(struct pass *p, struct rows x)
+{
+    const struct deepseek4 *g = p->g;
+    const struct rows first = rows_columns(x, 0, g->n_embd);
+    device_embed(p->d, first, g->embed, p->tokens, 1.0f);
+    for (int64_t j = 1; j < g->n_hc; j++)
+        device_copy(p->d, rows_columns(x, j * g->n_embd, g->n_embd), first);
+    family_tap_rows(p->f, FAMILY_TAP_EMBED, 0, first);
+}
+
+static int64_t deepseek4_border(const void *self, int64_t layer)
+{
+    const struct deepseek4 *g = self;
+    (void)layer;
+    return g->n_hc * g->n_embd;
+}
+
 static void deepseek4_forward(const void *self, const struct family_forward *f)
 {
     const struct deepseek4 *g = self;
-    struct pass p = {
-        .g = g, .f = f, .d = f->device, .tokens = family_tokens(f), .pos = family_positions(f)};
-    const int64_t n = f->step->n_rows, width = g->n_hc * g->n_embd;
-    /* both [n][n_hc * n_embd]: the streams; the first one of them */
+    struct pass p = {.g = g,
+                     .f = f,
+                     .d = f->device,
+                     .tokens = family_tokens(f),
+                     .pos = family_positions(f),
+                     .end = family_end(f, g->n_layers)};
+    const int64_t from = family_first(f), width = g->n_hc * g->n_embd;
+    if (from == g->n_layers) {
+        family_deepseek4_head(&p, &g->hc_head, g->out_norm, f->range->in);
+        return;
+    }
+    const int64_t n = f->step->n_rows;
+    /* both [n][n_hc * n_embd]: the streams */
     struct rows x = device_rows(p.d, n, width), y = device_rows(p.d, n, width);
-    const struct rows first = rows_columns(x, 0, g->n_embd);
-    device_embed(p.d, first, g->embed, p.tokens, 1.0f);
-    for (int64_t j = 1; j < g->n_hc; j++)
-        device_copy(p.d, rows_columns(x, j * g->n_embd, g->n_embd), first);
-    family_tap_rows(f, FAMILY_TAP_EMBED, 0, first);
+    if (from)
+        device_copy(p.d, x, f->range->in);
+    else
+        embed(&p, x);
     for (int t = 0; t < 2; t++)
         p.rope[t] = device_rope_table(p.d, p.pos, n, g->inv_freq[t], g->n_rot / 2);
-    for (int64_t il = 0; il < g->n_layers; il++) {
+    for (int64_t il = from; il < p.end; il++) {
         const struct layer *l = &g->layer[il];
         family_deepseek4_layer(&p, l, x, y);
         family_tap_rows(f, FAMILY_TAP_LAYER, (int)il, x);
     }
-    family_deepseek4_head(&p, &g->hc_head, g->out_norm, x);
+    if (family_border(f))
+        device_copy(p.d, *family_border(f), x);
+    else
+        family_deepseek4_head(&p, &g->hc_head, g->out_norm, x);
 }
 
 static const char *const hf_types[] = {"deepseek_v4", NULL};
@@ -470,6 +499,7 @@ const struct family family_deepseek4 = {
     .bind = family_deepseek4_bind,
     .kv = deepseek4_kv,
     .forward = deepseek4_forward,
+    .border = deepseek4_border,
     .free = family_deepseek4_free,
     .ends = deepseek4_ends,
 };

@@ -98,6 +98,7 @@ struct pass {
     /* of each row, where rows do not see what their positions say: drafters */
     const struct family_view *view;
     int64_t widest;                 /* of the views; 0: the window */
+    int64_t end;                    /* layers from here on are not computed */
 };
 /* Both sub-layers: x becomes the streams after them; y: as large, spent. */
 void family_deepseek4_layer(struct pass *p, const struct layer *l, struct rows x, struct rows y);

@@ -818,6 +818,10 @@ void family_attend_latent(const struct family_forward *f, const struct family_la
 
 struct rows family_wanted(const struct family_forward *f, struct rows x)
 {
+    if (f->range && f->range->picked) {
+        device_prompt_rows(f->device, 0, 0);
+        return x;
+    }
     struct rows y = device_rows(f->device, f->step->n_logits, x.width);
     const size_t n_bytes = (size_t)y.n * sizeof(int32_t);
     int32_t *wanted = device_bytes(f->device, n_bytes);
@@ -832,6 +836,21 @@ struct rows family_wanted(const struct family_forward *f, struct rows x)
     device_wrote(f->device, wanted, n_bytes);
     device_gather(f->device, y, x, wanted);
     return y;
+}
+
+int64_t family_first(const struct family_forward *f)
+{
+    return f->range ? f->range->from : 0;
+}
+
+int64_t family_end(const struct family_forward *f, int64_t n_layers)
+{
+    return f->range ? f->range->to : n_layers;
+}
+
+const struct rows *family_border(const struct family_forward *f)
+{
+    return f->range && !f->range->head ? &f->range->out : NULL;
 }
 
 void family_clear_rows(struct device *d, struct rows x)

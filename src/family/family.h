@@ -79,6 +79,16 @@ struct family_probe {
 /* NULL: rows of such a model can be probed; else why not. */
 const char *family_probe_refuses(const struct kv_spec *kv);
 
+/* Some layers of the network alone: [from, to).  Between layers there are *border rows*: what the
+ * layers behind a border need of each row, f32, of a width that the family says. */
+struct family_range {
+    int64_t from, to;
+    struct rows in;  /* [n_rows][border of from], where from > 0 */
+    struct rows out; /* written: [n_rows][border of to], unless the head is computed */
+    bool head;       /* what comes behind the last layer, too */
+    bool picked;     /* from is behind the last layer: `in` has the rows of wanted logits alone */
+};
+
 struct family_forward {
     struct device *device;
     const struct family_step *step;
@@ -86,6 +96,7 @@ struct family_forward {
     int64_t n_ctx;          /* positions a timeline may have */
     const struct family_probe *probe; /* NULL: nobody asks */
     struct rows logits;     /* written: [n_logits][n_vocab] */
+    const struct family_range *range; /* NULL: all layers and the head */
     family_tap_fn *tap;     /* may be NULL */
     void *tap_arg;
     family_part_fn *part;   /* may be NULL */
@@ -260,6 +271,11 @@ struct family {
                        struct err *err);
     /* errors stay in the device */
     void (*forward)(const void *self, const struct family_forward *f);
+    /* Floats of a border row before this layer (behind the last one: n_layers). */
+    int64_t (*border)(const void *self, int64_t layer);
+    /* Layers [from, to) read a stream that an earlier layer writes; its rows are in the border row,
+     * and whoever has the layers has the stream, too.  NULL: none does. */
+    bool (*borrows)(const void *self, uint32_t stream, int64_t from, int64_t to);
     void (*free)(void *self);
     /* The experts of a layer; NULL: it has none. */
     const struct expert_layer *(*experts)(const void *self, int64_t layer);
@@ -367,6 +383,12 @@ MUST_CHECK ingle_status family_bind_head(struct model *m, const struct io_meta *
                                          const char *arch, bool tied, int64_t n_vocab,
                                          int64_t n_embd, const struct device_matrix *embed,
                                          const struct device_matrix **out, struct err *err);
+
+/* Of the layers that are computed: the first one, the end; and whether the embedding is. */
+int64_t family_first(const struct family_forward *f);
+int64_t family_end(const struct family_forward *f, int64_t n_layers);
+/* Behind the last layer of a range: the border rows, or NULL where the head is next. */
+const struct rows *family_border(const struct family_forward *f);
 
 /* The rows whose logits are wanted, gathered; what follows is computed as for an answer's rows. */
 struct rows family_wanted(const struct family_forward *f, struct rows x);

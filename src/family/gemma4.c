@@ -629,7 +629,10 @@ struct pass {
     const struct family_forward *f;
     struct device *d;
     struct device_rope rope[2]; /* [full, sliding] */
-    struct rows ple;            /* [n][n_layers * n_ple] */
+    /* [n][(n_layers - ple_from) * n_ple]: of layers from ple_from on */
+    struct rows ple;
+    int64_t ple_from;
+    int64_t end;                /* layers from here on are not computed */
 };
 
 static void one_matmul(struct device *d, const struct device_matrix *w, struct rows x,
@@ -664,6 +667,99 @@ static void per_layer_inputs(struct pass *p, struct rows x, const int32_t *token
     device_release(p->d, mark);
 }
 
+/* ---- borders ---- */
+
+/* A border row: the stream, what the per-layer embedding is for the layers behind it, and the keys
+ * and values that such layers borrow from layers before it, full layers first. */
+
+/* The layer whose keys and values layers of a kind in [from, to) borrow, if it comes before them;
+ * -1: none. */
+static int64_t lender(const struct gemma4 *g, int sliding, int64_t from, int64_t to)
+{
+    int64_t owner = -1;
+    bool any = false;
+    for (int64_t i = num_max(from, g->first_shared); i < to; i++)
+        any = any || g->layer[i].sliding == (sliding != 0);
+    for (int64_t i = 0; any && i < g->first_shared; i++)
+        owner = g->layer[i].sliding == (sliding != 0) ? i : owner;
+    return owner < from ? owner : -1;
+}
+
+static bool gemma4_borrows(const void *self, uint32_t stream, int64_t from, int64_t to)
+{
+    const struct gemma4 *g = self;
+    bool any = false;
+    for (int t = 0; t < 2 && !any; t++) {
+        const int64_t owner = lender(g, t, from, to);
+        any = owner >= 0 && g->layer[owner].stream == stream;
+    }
+    return any;
+}
+
+static int64_t kv_width(const struct gemma4 *g, int64_t layer)
+{
+    return layer < 0 ? 0 : g->layer[layer].n_kv_heads * g->layer[layer].head;
+}
+
+/* Where the keys of the lender of a kind are in a border row before `layer`; the values follow. */
+static int64_t lent_at(const struct gemma4 *g, int sliding, int64_t layer)
+{
+    return g->n_embd + (g->n_layers - layer) * g->n_ple +
+           (sliding ? 2 * kv_width(g, lender(g, 0, layer, g->n_layers)) : 0);
+}
+
+static int64_t gemma4_border(const void *self, int64_t layer)
+{
+    const struct gemma4 *g = self;
+    if (layer == g->n_layers)
+        return g->n_embd;
+    return lent_at(g, 1, layer) + 2 * kv_width(g, lender(g, 1, layer, g->n_layers));
+}
+
+/* Keys and values of a layer that layers behind the end borrow. */
+static void lend(struct pass *p, int64_t layer, struct rows k, struct rows v)
+{
+    const struct gemma4 *g = p->g;
+    const int sliding = g->layer[layer].sliding;
+    const struct rows *out = family_border(p->f);
+    if (!out || p->end == g->n_layers || lender(g, sliding, p->end, g->n_layers) != layer)
+        return;
+    const int64_t at = lent_at(g, sliding, p->end);
+    device_copy(p->d, rows_columns(*out, at, k.width), k);
+    device_copy(p->d, rows_columns(*out, at + k.width, v.width), v);
+}
+
+/* What comes over the border before the first layer: x becomes the stream. */
+static void enter(struct pass *p, struct rows x)
+{
+    const struct gemma4 *g = p->g;
+    const struct rows in = p->f->range->in;
+    p->ple_from = p->f->range->from;
+    device_copy(p->d, x, rows_columns(in, 0, g->n_embd));
+    p->ple = rows_columns(in, g->n_embd, (g->n_layers - p->ple_from) * g->n_ple);
+    for (int t = 0; t < 2; t++) {
+        const int64_t owner = lender(g, t, p->ple_from, g->n_layers), n = kv_width(g, owner),
+                      at = lent_at(g, t, p->ple_from);
+        if (owner < 0)
+            continue;
+        const struct rows k = rows_columns(in, at, n), v = rows_columns(in, at + n, n);
+        if (lender(g, t, p->ple_from, p->end) >= 0)
+            family_kv_append(p->f, g->layer[owner].stream, k, v);
+        lend(p, owner, k, v);
+    }
+}
+
+static void leave(struct pass *p, struct rows x)
+{
+    const struct gemma4 *g = p->g;
+    const struct rows out = *family_border(p->f);
+    const int64_t n = (g->n_layers - p->end) * g->n_ple;
+    device_copy(p->d, rows_columns(out, 0, g->n_embd), x);
+    if (n)
+        device_copy(p->d, rows_columns(out, g->n_embd, n),
+                    rows_columns(p->ple, (p->end - p->ple_from) * g->n_ple, n));
+}
+
 /* x: [n][n_embd], the residual stream. */
 static void attention(struct pass *p, const struct layer *l, struct rows x)
 {
@@ -685,6 +781,7 @@ static void attention(struct pass *p, const struct layer *l, struct rows x)
         device_norm(p->d, k, k, l->k_norm, l->n_kv_heads, g->eps);
         device_rope(p->d, k, &p->rope[l->sliding], l->n_kv_heads, l->head / 2);
         family_kv_append(p->f, l->stream, k, v);
+        lend(p, l - g->layer, k, v);
     } else {
         one_matmul(p->d, l->q, h, q);
     }
@@ -703,7 +800,7 @@ static void guess(struct pass *p, const struct layer *l, struct rows x)
 {
     const struct gemma4 *g = p->g;
     const struct layer *next = l + 1;
-    if (next >= g->layer + g->n_layers || !expert_wants_guess(&next->experts, x.n))
+    if (next >= g->layer + p->end || !expert_wants_guess(&next->experts, x.n))
         return;
     const size_t mark = device_mark(p->d);
     /* [n][n_embd]; [n][n_experts]: what the router says */
@@ -780,7 +877,8 @@ static void per_layer_block(struct pass *p, const struct layer *l, int64_t il, s
     /* [n][n_ple]; [n][n_embd] */
     struct rows gate = device_rows(p->d, x.n, g->n_ple), h = device_rows(p->d, x.n, g->n_embd);
     one_matmul(p->d, l->ple_gate, x, gate);
-    device_glu(p->d, DEVICE_GELU, 0, gate, gate, rows_columns(p->ple, il * g->n_ple, g->n_ple));
+    device_glu(p->d, DEVICE_GELU, 0, gate, gate,
+               rows_columns(p->ple, (il - p->ple_from) * g->n_ple, g->n_ple));
     one_matmul(p->d, l->ple_proj, gate, h);
     device_add_norm(p->d, x, h, l->ple_norm, g->eps, l->scale);
     device_release(p->d, mark);
@@ -805,22 +903,36 @@ static void head(struct pass *p, struct rows x)
         device_softcap(p->d, p->f->logits, g->softcap);
 }
 
+static void embed(struct pass *p, struct rows x)
+{
+    const struct gemma4 *g = p->g;
+    int32_t *tokens = family_tokens(p->f);
+    device_embed(p->d, x, g->embed, tokens, (float)sqrt((double)g->n_embd));
+    family_put_soft(p->f, x, tokens, PAD);
+    family_tap_rows(p->f, FAMILY_TAP_EMBED, 0, x);
+    if (g->n_ple)
+        per_layer_inputs(p, x, tokens);
+}
+
 static void gemma4_forward(const void *self, const struct family_forward *f)
 {
     const struct gemma4 *g = self;
-    struct pass p = {.g = g, .f = f, .d = f->device};
-    int32_t *tokens = family_tokens(f);
+    struct pass p = {.g = g, .f = f, .d = f->device, .end = family_end(f, g->n_layers)};
+    const int64_t from = family_first(f);
+    if (from == g->n_layers) {
+        head(&p, f->range->in);
+        return;
+    }
     const int64_t *pos = family_positions(f);
     /* [n][n_embd]: the residual stream */
     struct rows x = device_rows(p.d, f->step->n_rows, g->n_embd);
-    device_embed(p.d, x, g->embed, tokens, (float)sqrt((double)g->n_embd));
-    family_put_soft(f, x, tokens, PAD);
-    family_tap_rows(f, FAMILY_TAP_EMBED, 0, x);
+    if (from)
+        enter(&p, x);
+    else
+        embed(&p, x);
     for (int t = 0; t < 2; t++)
         p.rope[t] = device_rope_table(p.d, pos, x.n, g->inv_freq[t], g->pairs[t]);
-    if (g->n_ple)
-        per_layer_inputs(&p, x, tokens);
-    for (int64_t il = 0; il < g->n_layers; il++) {
+    for (int64_t il = from; il < p.end; il++) {
         const struct layer *l = &g->layer[il];
         attention(&p, l, x);
         feed_forward(&p, l, x, g->n_ple ? 1.0f : l->scale);
@@ -828,7 +940,10 @@ static void gemma4_forward(const void *self, const struct family_forward *f)
             per_layer_block(&p, l, il, x);
         family_tap_rows(f, FAMILY_TAP_LAYER, (int)il, x);
     }
-    head(&p, x);
+    if (family_border(f))
+        leave(&p, x);
+    else
+        head(&p, x);
 }
 
 static const char *const hf_types[] = {"gemma4", "gemma4_text", "gemma4_unified",
@@ -864,6 +979,8 @@ const struct family family_gemma4 = {
     .bind = gemma4_bind,
     .kv = gemma4_kv,
     .forward = gemma4_forward,
+    .border = gemma4_border,
+    .borrows = gemma4_borrows,
     .ends = gemma4_ends,
     .free = gemma4_free,
 };

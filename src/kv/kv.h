@@ -100,6 +100,8 @@ struct kv_stream {
     size_t v_at;       /* from a head's key block to its value block */
     size_t n_bytes;    /* of all of it */
     bool own;          /* it lies in the own part of its pages: kv_spec_set_own() */
+    /* it lies in the host's part, and who has the own parts keeps a copy of it */
+    bool twin;
 };
 
 struct kv_spec {
@@ -134,6 +136,9 @@ MUST_CHECK ingle_status kv_layout(struct kv_spec *s, struct err *err);
 
 /* After kv_layout(): streams that are own make the own parts of pages. */
 void kv_spec_set_own(struct kv_spec *s);
+/* The same where other processes have the streams that are own (stage/stage.h): own parts have the
+ * layout of whole pages. */
+void kv_spec_set_away(struct kv_spec *s);
 /* Where a stream begins in the part of a page that it lies in. */
 static inline size_t kv_stream_at(const struct kv_spec *s, const struct kv_stream *st)
 {
@@ -221,18 +226,20 @@ void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool lock
  */
 struct kv_memory {
     void *arg;
-    void *(*take)(void *arg, size_t n_bytes); /* NULL: it has no more */
+    /* for pages of a group; NULL: it has no more */
+    void *(*take)(void *arg, uint32_t group, size_t n_bytes);
     void (*give)(void *arg, void *own, size_t n_bytes);
     void (*copy)(void *arg, void *to, const void *from, size_t n_bytes); /* own to own */
-    bool (*read)(void *arg, void *host, const void *own, size_t n_bytes); /* false: it is lost */
-    void (*write)(void *arg, void *own, const void *host, size_t n_bytes);
+    /* of a stream; false: it is lost */
+    bool (*read)(void *arg, uint32_t stream, void *host, const void *own, size_t n_bytes);
+    void (*write)(void *arg, uint32_t stream, void *own, const void *host, size_t n_bytes);
 };
 /* Before the first page is taken, if a group has own parts; copied. */
 void kv_pool_own(struct kv_pool *p, const struct kv_memory *m);
-/* What is own is lost, of all pages; from now on no page has such a part (the spec's streams are
- * own no more).  Timelines of before are lost until they are cleared: nothing of them is put into
- * trees, stores and files. */
-void kv_pool_lose_own(struct kv_pool *p);
+/* What is own is lost, of all pages.  Timelines of before are lost until they are cleared: nothing
+ * of them is put into trees, stores and files.  for_good: no page has such a part any more (the
+ * spec's streams are own no more); else those that are taken from now on have one. */
+void kv_pool_lose_own(struct kv_pool *p, bool for_good);
 bool kv_timeline_is_lost(const struct kv_timeline *t);
 /* All timelines and the tree must be gone. */
 void kv_pool_free(struct kv_pool *p);
@@ -316,6 +323,10 @@ MUST_CHECK bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *sr
 uint8_t *const *kv_timeline_pages(struct kv_timeline *t, uint32_t group);
 /* The part of them that the stream lies in. */
 uint8_t *const *kv_timeline_stream(struct kv_timeline *t, const struct kv_stream *s);
+
+/* Page i of a group is this memory, which is not the pool's; NULL: none.  For timelines that hold
+ * no other pages; kv_timeline_clear() forgets all.  False: there is no such page. */
+bool kv_timeline_lay(struct kv_timeline *t, uint32_t group, int64_t i, uint8_t *at);
 
 /* Shortens to length.  INGLE_NOTFOUND: a window page that would be needed is gone (use a
  * restore point); t is unchanged then. */

@@ -74,9 +74,10 @@ void kv_pool_own(struct kv_pool *p, const struct kv_memory *m)
     p->memory = *m;
 }
 
-void kv_pool_lose_own(struct kv_pool *p)
+void kv_pool_lose_own(struct kv_pool *p, bool for_good)
 {
-    p->own_lost = true;
+    p->own_gone = p->own_gone || for_good;
+    p->losses++;
 }
 
 void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool lock)
@@ -190,7 +191,7 @@ static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_
     uint8_t *at = s ? mem_big_alloc(page_bytes * (size_t)n_pages) : NULL;
     if (at && own_bytes) {
         s->own_bytes = own_bytes * (size_t)n_pages;
-        s->own = p->memory.take(p->memory.arg, s->own_bytes);
+        s->own = p->memory.take(p->memory.arg, group, s->own_bytes);
     }
     if (!at || (own_bytes && !s->own)) {
         mem_big_free(at, page_bytes * (size_t)n_pages);
@@ -250,6 +251,7 @@ static struct kv_page *page_from(struct kv_pool *p, struct kv_slab *s)
     pg->next = NULL;
     pg->refs = 1;
     pg->fetched = false;
+    pg->loss = p->losses;
     p->used_bytes += kv_page_bytes(pg);
     if (p->used_bytes > p->peak_bytes)
         p->peak_bytes = p->used_bytes;
@@ -262,13 +264,21 @@ size_t kv_page_bytes(const struct kv_page *pg)
     return pg->slab->n_bytes / (size_t)pg->slab->n_pages;
 }
 
+/* Its own part is there. */
+static bool has_own(const struct kv_pool *p, const struct kv_page *pg)
+{
+    return pg->own && !p->own_gone && pg->loss == p->losses;
+}
+
 bool kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg)
 {
     const uint32_t group = pg->slab->group;
-    for (uint32_t i = 0; i < p->spec->n_streams && pg->own && !pg->fetched && !p->own_lost; i++) {
+    if (pg->own && !p->own_gone && !pg->fetched && !has_own(p, pg))
+        return false;
+    for (uint32_t i = 0; i < p->spec->n_streams && has_own(p, pg) && !pg->fetched; i++) {
         const struct kv_stream *s = &p->spec->stream[i];
         if (s->own && s->group == group &&
-            !p->memory.read(p->memory.arg, pg->at + s->at, pg->own + kv_stream_at(p->spec, s),
+            !p->memory.read(p->memory.arg, i, pg->at + s->at, pg->own + kv_stream_at(p->spec, s),
                             s->n_bytes))
             return false;
     }
@@ -279,10 +289,10 @@ bool kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg)
 void kv_page_own_put(const struct kv_pool *p, struct kv_page *pg)
 {
     const uint32_t group = pg->slab->group;
-    for (uint32_t i = 0; i < p->spec->n_streams && pg->own && !p->own_lost; i++) {
+    for (uint32_t i = 0; i < p->spec->n_streams && has_own(p, pg); i++) {
         const struct kv_stream *s = &p->spec->stream[i];
-        if (s->own && s->group == group)
-            p->memory.write(p->memory.arg, pg->own + kv_stream_at(p->spec, s), pg->at + s->at,
+        if ((s->own || s->twin) && s->group == group)
+            p->memory.write(p->memory.arg, i, pg->own + kv_stream_at(p->spec, s), pg->at + s->at,
                             s->n_bytes);
     }
     pg->fetched = pg->own != NULL;
@@ -290,7 +300,7 @@ void kv_page_own_put(const struct kv_pool *p, struct kv_page *pg)
 
 void kv_page_own_copy(const struct kv_pool *p, const struct kv_page *pg, struct kv_page *to)
 {
-    if (to->own && pg->own && !p->own_lost)
+    if (has_own(p, to) && has_own(p, pg))
         p->memory.copy(p->memory.arg, to->own, pg->own,
                        p->spec->group[to->slab->group].own_bytes);
 }

@@ -17,6 +17,7 @@ struct kv_page {
     /* Its own part, which begins at kv_spec's own_at; NULL: it has none.  The device's. */
     uint8_t *own;
     bool fetched; /* `at` has what is own, too */
+    uint32_t loss; /* losses of own parts before it was taken */
     struct kv_slab *slab;
     struct kv_page *next; /* in the slab's free list */
     int32_t refs;         /* timelines and the tree */
@@ -59,7 +60,8 @@ struct kv_pool {
     uint64_t spared_bytes; /* with a disk: of cached_bytes so many stay while pages can go there */
     struct kv_media *media; /* owned */
     struct kv_memory memory; /* of own parts */
-    bool own_lost;
+    bool own_gone; /* no page has such a part any more */
+    uint32_t losses; /* of own parts */
     uint64_t moves;       /* pages that have come to memory or left it */
 };
 

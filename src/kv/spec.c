@@ -182,6 +182,15 @@ void kv_spec_set_own(struct kv_spec *s)
     }
 }
 
+void kv_spec_set_away(struct kv_spec *s)
+{
+    for (uint32_t g = 0; g < s->n_groups; g++)
+        s->group[g].own_at = s->group[g].own_bytes = 0;
+    for (uint32_t i = 0; i < s->n_streams; i++)
+        if (s->stream[i].own || s->stream[i].twin)
+            s->group[s->stream[i].group].own_bytes = s->group[s->stream[i].group].page_bytes;
+}
+
 ingle_status kv_layout(struct kv_spec *s, struct err *err)
 {
     if (s->n_groups < 1 || s->n_groups > KV_MAX_GROUPS)

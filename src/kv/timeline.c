@@ -17,7 +17,7 @@ ingle_status kv_timeline_create(struct kv_timeline **out, struct kv_pool *p, int
     if (!t)
         goto nomem;
     t->pool = p;
-    t->after_loss = p->own_lost;
+    t->loss = p->losses;
     t->max_tokens = max_tokens;
     t->cap = num_div_up(max_tokens, KV_PAGE);
     p->n_timelines++;
@@ -188,12 +188,25 @@ void kv_timeline_clear(struct kv_timeline *t)
     for (uint32_t g = 0; g < t->pool->spec->n_groups; g++)
         table_cut(t, &t->table[g], 0);
     t->length = t->ready = t->from = 0;
-    t->after_loss = t->pool->own_lost;
+    t->loss = t->pool->losses;
+}
+
+bool kv_timeline_lay(struct kv_timeline *t, uint32_t group, int64_t i, uint8_t *at)
+{
+    struct kv_table *b = &t->table[group];
+    if (group >= t->pool->spec->n_groups || i < 0 || i >= t->cap || b->page[i])
+        return false;
+    if (b->first == b->end)
+        b->first = b->end = i;
+    b->first = num_min(b->first, i);
+    b->end = num_max(b->end, i + 1);
+    b->at[i] = at;
+    return true;
 }
 
 bool kv_timeline_is_lost(const struct kv_timeline *t)
 {
-    return t->pool->own_lost && !t->after_loss && t->length;
+    return t->loss != t->pool->losses && t->length;
 }
 
 /* The partly filled page, if somebody else has it too, or it is on disk alone. */
@@ -430,7 +443,7 @@ ingle_status kv_timeline_fork(struct kv_timeline *dst, const struct kv_timeline 
     }
     dst->length = dst->ready = src->length;
     dst->from = src->from;
-    dst->after_loss = src->after_loss;
+    dst->loss = src->loss;
     kv_timeline_set_gaps(dst, src->gaps);
     return INGLE_OK;
 }
@@ -464,7 +477,7 @@ bool kv_timeline_view(struct kv_timeline *dst, struct kv_timeline *src, int64_t 
     if (there) {
         dst->length = dst->ready = length;
         dst->from = num_min(src->from, length);
-        dst->after_loss = src->after_loss;
+        dst->loss = src->loss;
     }
     return there;
 }
@@ -485,7 +498,7 @@ void kv_timeline_adopt(struct kv_timeline *t, int64_t length, int64_t have,
         b->first = first;
         b->end = end;
     }
-    t->after_loss = t->after_loss || (!have && t->pool->own_lost);
+    t->loss = have ? t->loss : t->pool->losses;
     t->length = t->ready = length;
     t->from = lacks ? length : num_min(t->from, have * KV_PAGE);
     timeline_complete(t, 0, length);

@@ -26,7 +26,7 @@ struct kv_timeline {
     int64_t mark[KV_MARKS];
     int n_marks;
     struct kv_gaps *gaps; /* owned, or NULL */
-    bool after_loss; /* nothing is of before the loss of own parts */
+    uint32_t loss; /* nothing is of before so many losses of own parts */
     bool viewed; /* since the last extend: what is written may be in views */
     struct kv_table table[KV_MAX_GROUPS];
 };

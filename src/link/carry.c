@@ -824,6 +824,15 @@ void link_out_release(struct link_out *m)
     m->payload = NULL;
 }
 
+bool link_has_room(struct link *l, const struct link_peer *to)
+{
+    pthread_mutex_lock(&l->lock);
+    const struct conn *c = conn_of(l, to);
+    const bool has = c && c->up && !c->broken && c->n_out < WATER;
+    pthread_mutex_unlock(&l->lock);
+    return has;
+}
+
 bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h,
                struct link_out *m)
 {

@@ -21,7 +21,8 @@ enum {
     LINK_HELLO_BYTES = 280,
     LINK_RESULT_BYTES = 24,
     LINK_EVAL_BYTES = 16,
-    LINK_STATS_BYTES = 88
+    LINK_STATS_BYTES = 88,
+    LINK_JOIN_BYTES = 640
 };
 enum {
     LINK_MAX_ROWS = 65536,
@@ -48,6 +49,14 @@ enum link_kind {
     LINK_PLACE,     /* to the worker: experts that should be in its memory */
     LINK_HAVE,      /* back, and again when it changes: those that are */
     LINK_SHARE,     /* to the worker: memory for rows; back: empty, where it is used */
+    /* layers of a model (stage/stage.h): both ways, who one is; to the stage, rows and what they
+     * need; back, rows; to it, what happens to pages; a part of a page that is asked for, and
+     * back */
+    LINK_JOIN,
+    LINK_STEP,
+    LINK_ROWS,
+    LINK_PAGES,
+    LINK_PAGE,
 };
 enum link_flags {
     LINK_SUM = 1,  /* all experts of each row are asked for: their weighted sum comes back */
@@ -252,6 +261,8 @@ MUST_CHECK bool link_out_init(struct link_out *m, size_t n);
 void link_out_release(struct link_out *m);
 MUST_CHECK bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h,
                           struct link_out *m);
+/* A message would be taken now. */
+bool link_has_room(struct link *l, const struct link_peer *to);
 
 /* A message that came, as bytes. */
 struct link_in {

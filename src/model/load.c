@@ -539,11 +539,12 @@ static ingle_status load_all(struct model *m, const struct packed_want *w, bool 
             continue;
         look_at_next(&l, i, dense);
         s = job_of(m, i, &l.job, err);
-        if (!s && w)
+        l.only_sum = only_sum || m->matrix[i].away;
+        if (!s && w && !l.only_sum)
             l.job.fresh = part_of(m, w, i, &l.job.fresh_bytes);
         if (!s)
             s = run_job(&l, err);
-        if (!s && w)
+        if (!s && w && !l.only_sum)
             send(m, w, i);
     }
     device_upload_end(m->d);
@@ -841,12 +842,12 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
             s = load_all(m, &w, false, o->no_experts, err);
         const struct packed_write how = {
             .o = o, .want = &w, .model = m, .next = next_of_image, .arg = m, .sink = m->sink};
-        if (!s && o->pack_dir && o->pack_write && !in_pieces)
+        if (!s && o->pack_dir && o->pack_write && !in_pieces && !m->keeps)
             (void)write_file(m, &how);
     }
     if (!s && o->lock && !o->only_experts)
         lock(m, &w);
-    if (!s && m->image && !m->loaded.mapped)
+    if (!s && m->image && !m->loaded.mapped && !m->keeps)
         count_huge(m);
     if (!s && m->image)
         count_local(m);

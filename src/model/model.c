@@ -333,6 +333,28 @@ ingle_status model_experts(struct model *m, int64_t layer,
     return INGLE_OK;
 }
 
+void model_keep_layers(struct model *m, int64_t from, int64_t to, bool rest)
+{
+    m->keeps = true;
+    for (size_t i = 0; i < m->n_matrices; i++) {
+        struct bound_matrix *b = &m->matrix[i];
+        if (b->away)
+            m->n_bytes += device_matrix_bytes(b->m);
+        b->away = b->layer < 0 ? !rest : b->layer < from || b->layer >= to;
+        if (b->away)
+            m->n_bytes -= device_matrix_bytes(b->m);
+    }
+}
+
+/* The experts of a layer that is not loaded. */
+static bool is_away(const struct model *m, const struct model_experts *e)
+{
+    for (size_t i = 0; i < m->n_matrices; i++)
+        if (m->matrix[i].m == e->part[0])
+            return m->matrix[i].away;
+    return false;
+}
+
 uint64_t model_layer_bytes(const struct model *m, int64_t layer, bool experts)
 {
     uint64_t n = 0;
@@ -378,7 +400,7 @@ uint64_t model_expert_bytes(const struct model *m)
 {
     uint64_t n = 0;
     for (size_t i = 0; i < m->n_groups; i++)
-        n += (uint64_t)m->group[i]->n * m->group[i]->bytes;
+        n += is_away(m, m->group[i]) ? 0 : (uint64_t)m->group[i]->n * m->group[i]->bytes;
     return n;
 }
 

@@ -52,6 +52,7 @@ struct bound_matrix {
     struct layout layout;
     struct device_matrix *m;
     int64_t layer;        /* "blk.N."; -1: of none */
+    bool away;            /* not loaded: model_keep_layers() */
     int64_t group;        /* 1 + index of the experts that it belongs to; 0: none */
     struct seen *seen;    /* [n_seen]: its chunks, from their reading to model_sum_all(); owned */
     int64_t n_seen;
@@ -93,6 +94,7 @@ struct model {
     bool floats_only;
     struct model_experts **group; /* owned, and so are they */
     size_t n_groups, cap_groups;
+    bool keeps; /* some of the layers alone */
     const char *nothing; /* a norm whose weights are all zero, or NULL */
     uint64_t n_bytes;
     struct { char prefix[32]; const char *what; } skip[MAX_SKIPS];

@@ -391,6 +391,28 @@ static void put_workers(const struct serve *s, struct str *out)
     write_close(out, ']');
 }
 
+/* Only where there are any. */
+static void put_stages(const struct serve *s, struct str *out)
+{
+    struct ingle_engine_stage n;
+    if (!ingle_engine_stage(s->engine, 0, &n))
+        return;
+    write_key(out, "stages");
+    write_open(out, '[');
+    for (int i = 0; ingle_engine_stage(s->engine, i, &n); i++) {
+        write_open(out, '{');
+        write_member(out, "address", n.address);
+        write_member(out, "state", n.ready ? "ready" : "away");
+        write_member_int(out, "from", n.from);
+        write_member_int(out, "to", n.to);
+        write_facts(out, "stage", &n);
+        write_member_number(out, "trip_us", n.trip_us);
+        write_member(out, "trouble", n.trouble[0] ? n.trouble : NULL);
+        write_close(out, '}');
+    }
+    write_close(out, ']');
+}
+
 /* Of "K:V" each side has its own, with what is said of layers that are kept in another way. */
 static void put_kv(const char *kv, struct str *out)
 {
@@ -442,6 +464,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     put_gpu(s, &now, out);
     put_experts(s, out);
     put_workers(s, out);
+    put_stages(s, out);
     write_close(out, '}');
 }
 

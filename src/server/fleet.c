@@ -22,6 +22,9 @@ const char *fleet_why_not_ready(const struct serve *s)
     }
     if (atomic_load(&s->lingering))
         return "the server stops soon (--linger)";
+    char why[256];
+    if (s->engine && !ingle_engine_stages_ready(s->engine, why, sizeof why))
+        return "a stage that has some of the layers is not there (/props, runtime.stages)";
     return atomic_load(&s->away) ? "the server was taken out by SIGUSR2" : NULL;
 }
 

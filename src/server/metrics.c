@@ -303,6 +303,31 @@ static void put_workers(struct str *out, const struct ingle_engine *e)
         "Experts that were computed beside the workers.", (double)w.experts_here);
 }
 
+/* Of each process that has some of the layers. */
+static void put_stages(struct str *out, const struct ingle_engine *e)
+{
+    size_t n;
+    const struct ingle_fact *f = ingle_facts("stage", &n);
+    struct ingle_engine_stage s;
+    if (!ingle_engine_stage(e, 0, &s))
+        return;
+    put_head(out, "ingle_stage_ready", "gauge", "Whether the stage computes its layers.");
+    for (int i = 0; ingle_engine_stage(e, i, &s); i++) {
+        str_adds(out, "ingle_stage_ready{stage=\"");
+        put_label(out, s.address);
+        str_addf(out, "\",layers=\"%lld:%lld\"} %d\n", (long long)s.from, (long long)s.to,
+                 s.ready);
+    }
+    for (size_t k = 0; k < n; k++) {
+        put_head(out, f[k].metric, f[k].type, f[k].help);
+        for (int i = 0; ingle_engine_stage(e, i, &s); i++) {
+            str_addf(out, "%s{stage=\"", f[k].metric);
+            put_label(out, s.address);
+            str_addf(out, "\"} %.9g\n", ingle_fact_number(&f[k], &s));
+        }
+    }
+}
+
 /* Of experts that are not all in memory. */
 static void put_experts(struct str *out, const struct ingle_engine *e)
 {
@@ -478,6 +503,7 @@ void metrics_write(struct metrics *m, struct serve *s, struct str *out)
     put_caches(out, &now);
     put_experts(out, s->engine);
     put_workers(out, s->engine);
+    put_stages(out, s->engine);
     put_http(out, &http);
     responses_store_count(s->responses, &n_responses, &responses_bytes);
     put(out, "ingle_responses_kept", "gauge", "Answers kept for previous_response_id.",

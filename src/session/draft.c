@@ -43,7 +43,8 @@ ingle_status session_drafter_init(struct drafter *d, const struct runner_options
     const uint32_t n_target = target->n_streams;
     struct kv_spec own = {0};
     *d = (struct drafter){
-        .draft = o->draft, .self = o->draft_self, .n_spans = num_min(ROUND_SPANS, o->max_logits)};
+        .draft = o->draft, .self = o->draft_self, .n_spans = num_min(ROUND_SPANS, o->max_logits),
+        .stages = o->stages};
     if (!o->draft)
         return INGLE_OK;
     d->info = o->draft_info;
@@ -169,7 +170,7 @@ void session_drafter_forward(const struct drafter *d, const struct family *famil
                            const struct family_forward *f, const struct lane *l)
 {
     if (!d->draft) {
-        family->forward(self, f);
+        stage_remote_forward(d->stages, family, self, f);
         return;
     }
     struct family_forward own = *f, target = *f;
@@ -177,7 +178,7 @@ void session_drafter_forward(const struct drafter *d, const struct family *famil
     struct seen s = {d, f->device, d->draft->observe_begin(d->self, &own), f->tap, f->tap_arg};
     target.tap = see;
     target.tap_arg = &s;
-    family->forward(self, &target);
+    stage_remote_forward(d->stages, family, self, &target);
     if (l && l->deferred) {
         if (device_runs(f->device))
             session_deferred_keep(l, f, d->draft->observed(d->self, s.state, f->step->n_rows));
@@ -338,6 +339,9 @@ ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t
     struct err full;
     BUG_IF(!drafter->draft || r->depth >= SESSION_LANES);
     session_lose_own(r);
+    const ingle_status there = session_renew_stages(r, cancel, err);
+    if (there)
+        return there;
     for (int64_t i = 0; i < n; i++)
         item[i].n = 0;
     for (int64_t i = 0; i < n;) {

@@ -4,6 +4,7 @@
 
 #include "session/session.h"
 #include "session/words.h"
+#include "stage/stage.h"
 
 /* What a step is made of while it runs; filled again for each. */
 struct lane {
@@ -41,6 +42,7 @@ struct drafter {
     /* [n_part]: of the logits that are drawn from; session_draft_part() */
     const struct device_columns *part;
     int64_t n_part;
+    struct stage_remote *stages; /* that the target's layers lie at, or NULL */
 };
 
 /* What the drafter has not seen yet: rows of positions [at, at + n), the session's newest ones. */
@@ -55,6 +57,8 @@ struct runner {
     struct drafter drafter;
     struct family_info info;
     struct device *device;
+    struct stage_remote *stages; /* other processes have some of the layers; or NULL */
+    int n_renewed;               /* losses of stages since a step ended well */
     const struct report_sink *sink;
     struct kv_spec spec;
     struct kv_pool *pool;
@@ -227,7 +231,10 @@ void session_device_begin(struct runner *r, struct device_suspended *first,
 ingle_status session_device_end(struct runner *r, struct device_suspended *first, struct err *err);
 /* If the card that a part of the pages lies on was lost: they are the host's from now on. */
 void session_lose_own(struct runner *r);
-/* Whether what ended with s is to be done again, because the card was lost in it. */
+/* If a stage was lost: waits until all are there.  What lay there is to be computed anew. */
+MUST_CHECK ingle_status session_renew_stages(struct runner *r, const atomic_bool *cancel,
+                                             struct err *err);
+/* Whether what ended with s is to be done again, because the card or a stage was lost in it. */
 bool session_card_gone(struct runner *r, ingle_status s);
 
 /* One forward pass over the spans of the lane; the timelines are extended and not yet committed. */

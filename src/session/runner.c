@@ -110,6 +110,18 @@ static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec
     return INGLE_OK;
 }
 
+/* Of a session's pages: what the layers of this process have. */
+static uint64_t here_bytes(const struct family *fam, const void *self,
+                           const struct runner_options *o, const struct kv_spec *spec)
+{
+    struct kv_spec here;
+    uint64_t n = 0, windows;
+    const int64_t from = o->stages ? 0 : o->stage_from,
+                  to = o->stages ? stage_remote_first(o->stages) : o->stage_to;
+    stage_share(fam, self, spec, from, to, &here);
+    return kv_plan_parts(&here, o->n_ctx, all_rows(o), &n, &windows) ? n : UINT64_MAX;
+}
+
 static ingle_status plan(const struct family *fam, const void *self,
                          const struct family_info *info, struct device *d,
                          const struct runner_options *o, const struct kv_spec *spec,
@@ -142,11 +154,17 @@ static ingle_status plan(const struct family *fam, const void *self,
                     session_deferred_bytes(drafter);
     p.logits_bytes =
         p.logits_bytes * SESSION_LANES + session_drafter_wide_bytes(drafter, info->n_vocab);
+    p.kv_here_bytes = p.kv_session_bytes;
+    if (o->stages || o->stage_to)
+        p.kv_here_bytes = here_bytes(fam, self, o, spec);
     const size_t round = session_drafter_dry_run(drafter, d, spec, o->n_ctx, info->n_vocab);
     const size_t between =
         dry_run(fam, self, info, d, spec, drafter, o, num_min(BETWEEN_ROWS, o->max_rows), &held);
     const size_t step = dry_run(fam, self, info, d, spec, drafter, o, all_rows(o), &held);
     p.arena_bytes = (between > round ? between : round) + (step > round ? step : round);
+    if (o->stage_to)
+        p.arena_bytes = stage_dry_run(fam, self, info, d, spec, o->n_ctx, all_rows(o),
+                                      o->stage_from, o->stage_to);
     p.held_bytes = held;
     const ingle_status s = device_status(d, err);
     if (!s)
@@ -176,8 +194,9 @@ ingle_status session_runner_plan(const struct family *fam, const void *self,
 
 /* ---- pages on a card ---- */
 
-static void *own_take(void *arg, size_t n_bytes)
+static void *own_take(void *arg, uint32_t group, size_t n_bytes)
 {
+    (void)group;
     return device_own_take(arg, n_bytes);
 }
 
@@ -191,14 +210,16 @@ static void own_copy(void *arg, void *to, const void *from, size_t n_bytes)
     device_own_copy(arg, to, from, n_bytes);
 }
 
-static bool own_read(void *arg, void *host, const void *own, size_t n_bytes)
+static bool own_read(void *arg, uint32_t stream, void *host, const void *own, size_t n_bytes)
 {
+    (void)stream;
     device_own_get(arg, host, own, n_bytes);
     return !device_card_lost(arg);
 }
 
-static void own_write(void *arg, void *own, const void *host, size_t n_bytes)
+static void own_write(void *arg, uint32_t stream, void *own, const void *host, size_t n_bytes)
 {
+    (void)stream;
     device_own_put(arg, own, host, n_bytes);
 }
 
@@ -235,6 +256,16 @@ static ingle_status open_store(struct runner *r, const struct runner_options *o,
     return kv_store_open(&r->store, r->pool, &k, err);
 }
 
+static ingle_status start_stages(struct runner *r, const struct runner_options *o,
+                                 uint64_t budget, struct err *err)
+{
+    struct stage_hello hello = *o->stage_hello;
+    hello.n_ctx = (uint32_t)r->n_ctx;
+    hello.max_rows = (uint32_t)r->all_rows;
+    hello.budget_bytes = budget;
+    return stage_remote_start(r->stages, r->family, r->self, &r->spec, &hello, err);
+}
+
 static ingle_status make_lanes(struct runner *r, struct err *err)
 {
     for (int i = 0; i < SESSION_LANES; i++) {
@@ -268,6 +299,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     r->self = self;
     r->info = *info;
     r->device = d;
+    r->stages = o.stages;
     r->sink = o.sink;
     r->n_ctx = o.n_ctx;
     r->max_rows = o.max_rows;
@@ -290,19 +322,24 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
         s = set_in_memory(&o, &r->spec, err);
     if (!s)
         s = plan(fam, self, info, d, &o, &r->spec, &r->drafter, &p, err);
-    if (!s)
+    if (!s && r->stages)
+        stage_remote_mark(r->stages, fam, self, &r->spec);
+    else if (!s)
         set_own(r, &o);
     if (!s)
         s = device_arena_reserve(d, p.arena_bytes, err);
+    const uint64_t budget =
+        o.kv_budget_bytes ? o.kv_budget_bytes : p.kv_session_bytes + p.kv_tree_bytes;
+    if (!s && r->stages)
+        s = start_stages(r, &o, budget, err);
+    const struct kv_memory on_card = {d, own_take, own_give, own_copy, own_read, own_write},
+                           away = stage_remote_memory(r->stages);
     if (!s) {
-        const uint64_t budget =
-            o.kv_budget_bytes ? o.kv_budget_bytes : p.kv_session_bytes + p.kv_tree_bytes;
         s = kv_pool_create(&r->pool, &r->spec, budget, o.sink, err);
         if (!s)
             kv_pool_memory(r->pool, device_nodes(d), o.lock);
         if (!s)
-            kv_pool_own(r->pool, &(struct kv_memory){d, own_take, own_give, own_copy, own_read,
-                                                     own_write});
+            kv_pool_own(r->pool, r->stages ? &away : &on_card);
     }
     if (!s && o.disk) {
         const struct kv_disk_options disk = {.dir = o.disk,
@@ -513,12 +550,24 @@ void session_lose_own(struct runner *r)
     for (uint32_t i = 0; i < r->spec.n_streams; i++)
         r->spec.stream[i].own = false;
     kv_spec_set_own(&r->spec);
-    kv_pool_lose_own(r->pool);
+    kv_pool_lose_own(r->pool, true);
     session_runner_clear_tree(r);
+}
+
+ingle_status session_renew_stages(struct runner *r, const atomic_bool *cancel, struct err *err)
+{
+    if (!stage_remote_is_lost(r->stages))
+        return INGLE_OK;
+    kv_pool_lose_own(r->pool, false);
+    session_runner_clear_tree(r);
+    return stage_remote_renew(r->stages, cancel, err);
 }
 
 bool session_card_gone(struct runner *r, ingle_status s)
 {
+    enum { MOST = 8 }; /* losses in a row */
+    if (s && s != INGLE_CANCEL && stage_remote_is_lost(r->stages))
+        return r->n_renewed++ < MOST;
     const uint32_t bit = UINT32_C(1) << r->depth;
     if (!s || (r->card_lost & bit) || !device_card_lost(r->device))
         return false;

@@ -782,7 +782,7 @@ static void forget_damaged(struct runner *r, const struct session_work *work, in
     session_runner_clear_tree(r);
 }
 
-/* The card that a part of its pages lay on was lost: they are computed anew, by the processor. */
+/* What a part of its pages lay on, a card or a stage, was lost: they are computed anew. */
 static ingle_status renew(struct session *s, const atomic_bool *cancel, struct err *err)
 {
     const int64_t length = session_length(s);
@@ -803,7 +803,7 @@ static ingle_status renew(struct session *s, const atomic_bool *cancel, struct e
 /* Whether pages of theirs lay on the card, or did until a step in between lost it. */
 static bool had_own(const struct runner *r, const struct session_work *work, int64_t n)
 {
-    bool had = r->own;
+    bool had = r->own || r->stages;
     for (int64_t i = 0; i < n; i++)
         had = had || kv_timeline_is_lost(work[i].s->timeline);
     return had;
@@ -816,6 +816,9 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
     struct kv_disk_counts before;
     BUG_IF(r->depth >= SESSION_LANES);
     session_lose_own(r);
+    const ingle_status there = session_renew_stages(r, cancel, err);
+    if (there)
+        return there;
     for (int64_t i = 0; i < n; i++) {
         const ingle_status st =
             kv_timeline_is_lost(work[i].s->timeline) ? renew(work[i].s, cancel, err) : INGLE_OK;
@@ -849,6 +852,8 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
             work[i].n_branches = 0;
         return session_step(r, work, n, cancel, err);
     }
+    if (!s)
+        r->n_renewed = 0;
     if (gone) /* on the processor now */
         s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     bool bad = false;

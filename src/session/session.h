@@ -14,6 +14,7 @@
 #include "session/ngram.h"
 #include "session/sample.h"
 #include "session/shorten.h"
+#include "stage/stage.h"
 #include <stdatomic.h>
 
 /*
@@ -64,6 +65,11 @@ struct runner_options {
     const struct family_draft *draft;
     const void *draft_self;
     struct family_draft_info draft_info;
+    /* other processes have some of the layers; stage_hello: who this engine is, for them */
+    struct stage_remote *stages;
+    const struct stage_hello *stage_hello;
+    /* the plan is one of a stage, which has layers [stage_from, stage_to); 0, 0: it is not */
+    int64_t stage_from, stage_to;
     const struct report_sink *sink;
     uint64_t draft_identity;    /* of its weights: what it keeps is no other one's */
 };
@@ -79,6 +85,7 @@ int64_t session_default_rows(const struct family_info *info);
 struct runner_plan {
     uint64_t kv_session_bytes, token_bytes; /* of a session: pages; its tokens and page tables */
     uint64_t kv_window_bytes;               /* of the pages: those that fall away behind windows */
+    uint64_t kv_here_bytes;                 /* of the pages: what is in this process */
     uint64_t sampler_bytes;                 /* of a session that samples */
     uint64_t kv_tree_bytes, arena_bytes, logits_bytes;
     /* of the tree: a restore point that shares no window with another */

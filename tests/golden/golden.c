@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "golden/golden.h"
 
+#include "base/fp.h"
 #include "base/mem.h"
+#include "stage/stage.h"
 #include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void (*golden_device_made)(struct device *d);
 void (*golden_bound)(struct model *m);
@@ -103,7 +110,7 @@ static ingle_status bind_draft(struct golden_model *g, const char *path, struct 
     return s;
 }
 
-void golden_open(struct golden_model *g, const char *path, const struct golden_options *o)
+static void bind_model(struct golden_model *g, const char *path, const struct golden_options *o)
 {
     struct err e;
     *g = (struct golden_model){.sink = {.report = say}};
@@ -129,6 +136,184 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     if (g->config)
         GOLDEN_OK(model_read_scheme(g->model, g->config, &e));
     GOLDEN_OK(g->family->bind(&g->self, g->model, meta, &g->info, &e));
+}
+
+static struct kv_types types_of(const struct golden_options *o)
+{
+    struct err e;
+    struct kv_types types = kv_types_of(o->codec);
+    if (o->kv)
+        GOLDEN_OK(strchr(o->kv, '=') ? kv_types_parse(NULL, NULL, NULL, o->kv, &types, &e)
+                                     : kv_types_parse(o->kv, NULL, NULL, NULL, &types, &e));
+    return types;
+}
+
+static void close_model(struct golden_model *g)
+{
+    g->family->free(g->self);
+    model_free(g->model);
+    io_close(g->file);
+    io_meta_free(g->meta);
+    json_object_put(g->config);
+    device_free(g->device);
+}
+
+/* ---- stages ---- */
+
+int golden_n_stages;
+uint64_t golden_cuts;
+
+struct golden_stage {
+    struct golden_model g;
+    struct stage_hello hello;
+    struct kv_types kv;
+    struct stage_serve *serve;
+    pthread_t thread;
+    atomic_bool stop;
+    char address[128];
+};
+
+static void *serve(void *arg)
+{
+    struct golden_stage *s = arg;
+    fenv_t mode;
+    fp_enter(&mode);
+    stage_serve_run(s->serve);
+    fp_leave(&mode);
+    return NULL;
+}
+
+static void describe(const struct golden_model *g, const struct kv_types *types, int64_t n_ctx,
+                     struct stage_hello *out)
+{
+    *out = (struct stage_hello){.version = STAGE_VERSION,
+                                .to = (uint32_t)g->info.n_layers,
+                                .n_layers = (uint32_t)g->info.n_layers,
+                                .n_embd = (uint32_t)g->info.n_embd,
+                                .n_ctx = (uint32_t)n_ctx,
+                                .max_rows = 1,
+                                .form = model_identity(g->model),
+                                .budget_bytes = (uint64_t)1 << 40};
+    snprintf(out->kv, sizeof out->kv, "%s", kv_types_name(types).at);
+}
+
+static void start(struct golden_stage *s, struct err *e)
+{
+    const struct stage_serve_options so = {.address = s->address,
+                                           .hello = &s->hello,
+                                           .family = s->g.family,
+                                           .self = s->g.self,
+                                           .info = &s->g.info,
+                                           .kv = &s->kv,
+                                           .sink = &s->g.sink,
+                                           .stop = &s->stop};
+    atomic_store(&s->stop, false);
+    if (stage_serve_open(&s->serve, s->g.device, &so, e))
+        fail_msg("%s", e->msg);
+    assert_int_equal(pthread_create(&s->thread, NULL, serve, s), 0);
+}
+
+static void stop(struct golden_stage *s)
+{
+    atomic_store(&s->stop, true);
+    pthread_join(s->thread, NULL);
+    stage_serve_close(s->serve);
+}
+
+static void open_stage(struct golden_stage *s, const char *path, const struct golden_options *o,
+                       const struct kv_types *types, int64_t from, int64_t to)
+{
+    static int number;
+    struct err e;
+    snprintf(s->address, sizeof s->address, "unix:/tmp/golden-stage-%d-%d", (int)getpid(),
+             number++);
+    atomic_init(&s->stop, false);
+    bind_model(&s->g, path, o);
+    model_keep_layers(s->g.model, from, to, false);
+    GOLDEN_OK(model_load(s->g.model, &e));
+    describe(&s->g, types, o->n_ctx ? o->n_ctx : 512, &s->hello);
+    s->hello.from = (uint32_t)from;
+    s->hello.to = (uint32_t)to;
+    s->kv = *types;
+    start(s, &e);
+}
+
+void golden_lose_stage(struct golden_model *g, int i)
+{
+    struct err e;
+    stop(&g->stage[i]);
+    start(&g->stage[i], &e);
+}
+
+void golden_same_files(const char *a, const char *b)
+{
+    FILE *f[2] = {fopen(a, "rb"), fopen(b, "rb")};
+    int x, y;
+    assert_non_null(f[0]);
+    assert_non_null(f[1]);
+    do {
+        x = getc(f[0]);
+        y = getc(f[1]);
+        const long at = ftell(f[0]) - 1; /* the time, and the sum of what has it */
+        if (x != y && !(at >= 144 && at < 152) && !(at >= 256 && at < 272))
+            fail_msg("%s and %s differ at byte %ld", a, b, ftell(f[0]) - 1);
+    } while (x != EOF);
+    fclose(f[0]);
+    fclose(f[1]);
+}
+
+static void open_stages(struct golden_model *g, const char *path, const struct golden_options *o,
+                        const struct kv_types *types, struct stage_hello *hello)
+{
+    struct err e;
+    const char *address[GOLDEN_STAGES], *env = getenv("GOLDEN_STAGES");
+    const int64_t n_layers = g->info.n_layers;
+    const int want = golden_n_stages ? golden_n_stages : env ? atoi(env) : 0;
+    int64_t cut[GOLDEN_STAGES + 1];
+    int n = want < GOLDEN_STAGES ? want : GOLDEN_STAGES;
+    n = n < n_layers ? n : (int)n_layers - 1;
+    if (n < 1 || o->disk || o->select.part || o->draft || golden_own_end)
+        return;
+    /* any ascending ones */
+    uint64_t v = golden_cuts;
+    for (int i = 0; i < n; i++) {
+        const int64_t least = i ? cut[i - 1] + 1 : 1, most = n_layers - n + i;
+        cut[i] = least + (int64_t)(v % (uint64_t)(most - least + 1));
+        v /= (uint64_t)(most - least + 1);
+    }
+    cut[n] = n_layers;
+    g->stage = mem_calloc((size_t)n, sizeof *g->stage);
+    assert_non_null(g->stage);
+    for (g->n_stages = 0; g->n_stages < n; g->n_stages++) {
+        struct golden_stage *s = &g->stage[g->n_stages];
+        open_stage(s, path, o, types, cut[g->n_stages], cut[g->n_stages + 1]);
+        address[g->n_stages] = s->address;
+    }
+    describe(g, types, o->n_ctx ? o->n_ctx : 512, hello);
+    const struct stage_remote_options so = {
+        .address = address, .n = n, .hello = hello, .sink = &g->sink, .wait_ns = 60000000000};
+    GOLDEN_OK(stage_remote_open(&g->stages, &so, &e));
+    model_keep_layers(g->model, 0, cut[0], true);
+}
+
+static void close_stages(struct golden_model *g)
+{
+    stage_remote_close(g->stages);
+    for (int i = 0; i < g->n_stages; i++) {
+        struct golden_stage *s = &g->stage[i];
+        stop(s);
+        close_model(&s->g);
+    }
+    mem_free(g->stage);
+}
+
+void golden_open(struct golden_model *g, const char *path, const struct golden_options *o)
+{
+    struct err e;
+    struct stage_hello hello;
+    bind_model(g, path, o);
+    const struct kv_types kv = types_of(o);
+    open_stages(g, path, o, &kv, &hello);
     struct err refused = {0};
     if (o->draft && bind_draft(g, o->draft_file, &refused)) {
         if (!o->draft_refused)
@@ -144,10 +329,6 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     GOLDEN_OK(model_check_unused(g->model, &e));
     load(g->model);
     const int64_t max_rows = o->max_rows ? o->max_rows : 512;
-    struct kv_types types = kv_types_of(o->codec);
-    if (o->kv)
-        GOLDEN_OK(strchr(o->kv, '=') ? kv_types_parse(NULL, NULL, NULL, o->kv, &types, &e)
-                                     : kv_types_parse(o->kv, NULL, NULL, NULL, &types, &e));
     struct runner_options r = {.n_ctx = o->n_ctx ? o->n_ctx : 512,
                                      .max_rows = max_rows,
                                      .media_rows = o->media_rows < 0   ? 0
@@ -157,7 +338,9 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      .restore_every = o->restore_every,
                                      .own_first = golden_own_first,
                                      .own_end = golden_own_end,
-                                     .kv = types,
+                                     .kv = kv,
+                                     .stages = g->stages,
+                                     .stage_hello = &hello,
                                      .select = o->select,
                                      .kv_budget_bytes = (uint64_t)1 << 30,
                                      .tree_budget_bytes = o->tree_bytes,
@@ -192,12 +375,8 @@ void golden_close(struct golden_model *g)
     io_close(g->draft_file);
     io_meta_free(g->draft_meta);
     json_object_put(g->draft_config);
-    g->family->free(g->self);
-    model_free(g->model);
-    io_close(g->file);
-    io_meta_free(g->meta);
-    json_object_put(g->config);
-    device_free(g->device);
+    close_stages(g);
+    close_model(g);
 }
 
 static void *tensor(const char *path, const char *name, uint32_t type, int64_t *n)

@@ -50,6 +50,9 @@ struct golden_model {
     struct model *draft_model;
     struct io_meta *draft_meta; /* of a checkpoint, as its config */
     struct json_object *draft_config;
+    struct golden_stage *stage; /* [n_stages] */
+    int n_stages;
+    struct stage_remote *stages;
 };
 
 /* Calls of the library in a test: a failure is the test's, with the library's text.  The
@@ -86,6 +89,14 @@ extern void (*golden_device_made)(struct device *d);
 extern void (*golden_bound)(struct model *m);
 /* Layers whose pages lie on the device's card, where they can. */
 extern int64_t golden_own_first, golden_own_end;
+/* So many stages have the layers behind the first ones, in threads of their own; where: of the
+ * cuts, any number.  With GOLDEN_STAGES in the environment all models that can have stages do. */
+enum { GOLDEN_STAGES = 3 };
+extern int golden_n_stages;
+extern uint64_t golden_cuts;
+/* It ends, and another one takes its place. */
+void golden_lose_stage(struct golden_model *g, int i);
+void golden_same_files(const char *a, const char *b);
 void golden_open(struct golden_model *g, const char *path, const struct golden_options *o);
 /* All sessions are gone: every page must be back. */
 void golden_close(struct golden_model *g);

@@ -164,9 +164,10 @@ static void counts_follow_every_reference(void **state)
 /* Bytes of a device's memory, which is the host's here. */
 static int64_t own_taken;
 
-static void *take_own(void *arg, size_t n_bytes)
+static void *take_own(void *arg, uint32_t group, size_t n_bytes)
 {
     (void)arg;
+    (void)group;
     if (own_taken + (int64_t)n_bytes > 1 << 20)
         return NULL;
     own_taken += (int64_t)n_bytes;
@@ -186,15 +187,17 @@ static void copy_own(void *arg, void *to, const void *from, size_t n_bytes)
     memcpy(to, from, n_bytes);
 }
 
-static bool read_own(void *arg, void *host, const void *own, size_t n_bytes)
+static bool read_own(void *arg, uint32_t stream, void *host, const void *own, size_t n_bytes)
 {
+    (void)stream;
     memcpy(host, own, n_bytes);
     return !*(bool *)arg;
 }
 
-static void write_own(void *arg, void *own, const void *host, size_t n_bytes)
+static void write_own(void *arg, uint32_t stream, void *own, const void *host, size_t n_bytes)
 {
     (void)arg;
+    (void)stream;
     memcpy(own, host, n_bytes);
 }
 
@@ -260,7 +263,7 @@ static void pages_have_two_parts(void **state)
     lost = true;
     stream[1].own = false;
     kv_spec_set_own(&w.spec);
-    kv_pool_lose_own(w.pool);
+    kv_pool_lose_own(w.pool, true);
     assert_true(kv_timeline_is_lost(a) && kv_timeline_is_lost(b));
     assert_int_equal(kv_timeline_fork(b, a, &err), INGLE_OK);
     assert_true(kv_timeline_is_lost(b));

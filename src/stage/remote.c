@@ -1,0 +1,850 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * remote - an engine's stages: connections, what is said to them, and steps through all of them.
+ *
+ * The thread of the steps and those that save sessions may be here at a time: one lock guards all,
+ * and whoever waits for an answer keeps it.
+ */
+#define _GNU_SOURCE
+#include "stage/step.h"
+
+#include "base/bug.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+enum { TURN_MS = 50, LATE_TIMES = 20, FIRST_STEPS = 3, OPS_BYTES = 1 << 20 };
+#define SECOND_NS UINT64_C(1000000000)
+#define LATE_NS (10 * SECOND_NS)
+#define FIRST_NS (120 * SECOND_NS) /* steps before anything was measured */
+#define MS UINT64_C(1000000)
+
+enum state { AWAY, SAID, READY, REFUSED };
+
+struct stage {
+    struct stage_remote *r;
+    const char *address; /* owned by the remote */
+    struct link *link;
+    enum state state;
+    bool up;             /* there is a connection */
+    bool known;          /* hello is the stage's */
+    struct stage_hello hello;
+    uint64_t said_ns;
+    double unit_ns;      /* of a step with one row, about; of a row more */
+    double step_ns;
+    struct err why;
+    int64_t border;      /* floats of a row that it gives */
+    /* what happened to pages and is not said yet; owned */
+    uint8_t *ops;
+    size_t n_ops, cap_ops;
+    struct stage_remote_counts n;
+};
+
+struct stage_remote {
+    struct stage_remote_options o;
+    struct stage_hello hello; /* this engine's */
+    char *text;               /* owned: the addresses */
+    struct stage stage[STAGE_MOST];
+    int n;
+    bool started;             /* there are pages and steps */
+    const struct kv_spec *spec;
+    const struct family *fam;
+    const void *self;
+    pthread_mutex_t lock;     /* Sync: guards all of this but `lost` */
+    struct stage_pages pages;
+    atomic_bool lost;         /* Sync: atomic */
+    uint64_t tag, marks;
+};
+
+static const struct link_shape any_shape = {1, 1, 1, 1, 1};
+
+/* ---- connections ---- */
+
+static void set_lost(struct stage_remote *r)
+{
+    if (r->started)
+        atomic_store(&r->lost, true);
+}
+
+static void lose(struct stage *s, const char *why)
+{
+    if (s->state == READY) {
+        s->n.losses++;
+        set_lost(s->r);
+        report(s->r->o.sink, INGLE_REPORT_WARN, "stage", s->address, "layers %u:%u are lost: %s",
+               s->hello.from, s->hello.to, why);
+    }
+    if (s->state != REFUSED)
+        s->state = AWAY;
+    s->n_ops = 0;
+    err_set(&s->why, INGLE_IO, "%s", why);
+}
+
+/* A stage that is wrong or late is given a new connection. */
+static void dial_again(struct stage *s)
+{
+    const struct stage_remote_options *o = &s->r->o;
+    const struct link_options l = {.address = s->address,
+                                   .key_file = o->key_file,
+                                   .plain = o->plain,
+                                   .most_bytes = LINK_MAX_BYTES,
+                                   .heartbeat_ms = o->heartbeat_ms,
+                                   .dead_ms = o->dead_ms};
+    struct err err;
+    link_close(s->link);
+    s->link = NULL;
+    s->up = false;
+    if (link_dial(&s->link, &l, &err))
+        s->why = err;
+}
+
+/* Says who this engine is; what it asks for, or (before it has started) only looks. */
+static void say(struct stage *s)
+{
+    struct stage_hello h = s->r->hello;
+    struct link_out m;
+    const struct link_head head = {.kind = LINK_JOIN};
+    h.look = !s->r->started;
+    h.from = s->known ? s->hello.from : 0;
+    h.to = s->known ? s->hello.to : h.n_layers;
+    s->n_ops = 0;
+    if (!link_out_init(&m, LINK_JOIN_BYTES))
+        return;
+    stage_hello_write(&h, m.payload);
+    s->said_ns = clock_now();
+    if (link_send(s->link, NULL, &head, &m))
+        s->state = SAID;
+}
+
+/* Waits for room, as long as for an answer. */
+static bool send(struct stage *s, const struct link_head *h, struct link_out *m)
+{
+    const uint64_t start = clock_now();
+    const struct timespec nap = {.tv_nsec = 200000};
+    while (!link_has_room(s->link, NULL) && s->state == READY &&
+           clock_now() - start < (s->r->o.late_ns ? s->r->o.late_ns : LATE_NS))
+        nanosleep(&nap, NULL);
+    s->n.sent_bytes += m->n;
+    return link_send(s->link, NULL, h, m);
+}
+
+static bool flush_pages(struct stage *s)
+{
+    const struct link_head h = {.kind = LINK_PAGES};
+    struct link_out m;
+    if (!s->n_ops)
+        return true;
+    if (!link_out_init(&m, s->n_ops))
+        return false;
+    memcpy(m.payload, s->ops, s->n_ops);
+    s->n_ops = 0;
+    return send(s, &h, &m);
+}
+
+/* Said before the next step, or when it has become much. */
+static bool send_pages(struct stage *s, const uint64_t number[3], enum stage_op op,
+                       const void *bytes, size_t n)
+{
+    if (s->n_ops + STAGE_OP + n > OPS_BYTES && !flush_pages(s))
+        return false;
+    if (!mem_grow(&s->ops, &s->cap_ops, s->n_ops + STAGE_OP + n, 1))
+        return false;
+    struct wire w = {.at = s->ops, .n = s->n_ops, .cap = s->cap_ops};
+    stage_put_u32(&w, op);
+    for (int i = 0; i < 3; i++)
+        stage_put_u64(&w, number[i]);
+    stage_put(&w, bytes, n);
+    s->n_ops = w.n;
+    return !w.bad;
+}
+
+/* It has agreed: all pages that there are, without contents. */
+static void take_again(struct stage *s)
+{
+    const struct stage_pages *p = &s->r->pages;
+    for (size_t i = 0; i < p->n && s->state == READY; i++) {
+        const uint64_t v[] = {p->slab[i].at, p->slab[i].n_bytes, p->slab[i].page_bytes};
+        if (!send_pages(s, v, STAGE_TAKE, NULL, 0))
+            lose(s, "it takes no more messages");
+    }
+}
+
+static void hear_join(struct stage *s, const struct link_in *in)
+{
+    struct stage_hello h;
+    struct err err;
+    ingle_status st = stage_hello_read(in->payload, in->n_payload, &h, &err);
+    if (!st)
+        st = stage_hello_agree(&s->r->hello, &h, &err);
+    if (!st && s->known && (h.from != s->hello.from || h.to != s->hello.to))
+        st = err_set(&err, INGLE_UNSUP, "it has layers %u:%u, and had %u:%u before", h.from, h.to,
+                     s->hello.from, s->hello.to);
+    if (st) {
+        s->why = err;
+        s->state = REFUSED;
+        return;
+    }
+    s->hello = h;
+    s->known = true;
+    s->state = READY;
+    s->why = (struct err){0};
+    s->n.trip_us = (double)(clock_now() - s->said_ns) * 1e-3;
+    if (s->r->started)
+        take_again(s);
+}
+
+/* What a message that is no answer says; true: it is an answer, and *h its head. */
+static bool hear(struct stage *s, const struct link_in *in, struct link_head *h)
+{
+    char text[LINK_MAX_TEXT + 1];
+    struct err err;
+    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, &any_shape, h, &err)) {
+        lose(s, err.msg);
+        dial_again(s);
+        return false;
+    }
+    s->n.received_bytes += in->n_payload;
+    if (h->kind == LINK_JOIN) {
+        hear_join(s, in);
+    } else if (h->kind == LINK_BYE) {
+        lose(s, "it has ended");
+    } else if (h->kind == LINK_FAIL && !h->tag) {
+        link_fail_text(in->payload, in->n_payload, text);
+        const bool was = s->state == READY;
+        lose(s, text);
+        if (!was) { /* it does not fit */
+            err_set(&s->why, INGLE_UNSUP, "%s", text);
+            s->state = REFUSED;
+        } else {
+            dial_again(s);
+        }
+    } else {
+        return true;
+    }
+    return false;
+}
+
+/* Waits for one message at most.  True: an answer is in *in. */
+static bool look(struct stage *s, int timeout_ms, struct link_in *in, struct link_head *h)
+{
+    char why[200];
+    if (!s->link)
+        dial_again(s);
+    if (!s->link)
+        return false;
+    const enum link_event what = link_wait(s->link, timeout_ms, in, why, sizeof why);
+    if (what == LINK_UP) {
+        s->up = true;
+        say(s);
+    } else if (what == LINK_DOWN) {
+        s->up = false;
+        lose(s, why);
+    } else if (what == LINK_MESSAGE) {
+        if (hear(s, in, h))
+            return true;
+        link_in_release(in);
+    }
+    return false;
+}
+
+/* What has come meanwhile. */
+static void look_at_all(struct stage_remote *r, int timeout_ms)
+{
+    for (int i = 0; i < r->n; i++) {
+        struct link_in in;
+        struct link_head h;
+        struct stage *s = &r->stage[i];
+        for (int k = 0; k < 8; k++)
+            if (look(s, k ? 0 : timeout_ms, &in, &h)) /* of a step that was given up */
+                link_in_release(&in);
+    }
+}
+
+static struct stage *first_missing(struct stage_remote *r)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->stage[i].state != READY)
+            return &r->stage[i];
+    return NULL;
+}
+
+/* Until all are there.  The lock is held. */
+static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *cancel,
+                                 struct err *err)
+{
+    const uint64_t start = clock_now();
+    const struct stage *s;
+    bool told = false;
+    while ((s = first_missing(r))) {
+        const uint64_t now = clock_now();
+        if (s->state == REFUSED && !r->started)
+            return err_set(err, s->why.status == INGLE_OK ? INGLE_UNSUP : s->why.status,
+                           "stage '%s': %s", s->address, s->why.msg);
+        if (now - start > r->o.wait_ns)
+            return err_set(err, INGLE_IO,
+                           "stage '%s' is not there, %.0f s were waited (--stage-wait)%s%s",
+                           s->address, (double)r->o.wait_ns * 1e-9, *s->why.msg ? ": " : "",
+                           s->why.msg);
+        if (cancel && atomic_load(cancel))
+            return err_set(err, INGLE_CANCEL, "cancelled");
+        if (!told && now - start > SECOND_NS) {
+            told = true;
+            report(r->o.sink, INGLE_REPORT_NOTE, "stage", s->address, "it is waited for%s%s",
+                   *s->why.msg ? ": " : "", s->why.msg);
+        }
+        look_at_all(r, TURN_MS);
+        for (int i = 0; i < r->n; i++) /* one that was refused may be another one by now */
+            if (r->stage[i].state == REFUSED && r->stage[i].up && r->started &&
+                clock_now() - r->stage[i].said_ns > SECOND_NS)
+                dial_again(&r->stage[i]), r->stage[i].state = AWAY;
+    }
+    return INGLE_OK;
+}
+
+/* ---- opening ---- */
+
+/* Stages follow each other and have all layers behind the engine's. */
+static ingle_status check_order(struct stage_remote *r, struct err *err)
+{
+    for (int i = 0; i + 1 < r->n; i++) {
+        const struct stage_hello *a = &r->stage[i].hello, *b = &r->stage[i + 1].hello;
+        if (a->to != b->from)
+            return err_set(err, INGLE_ARG,
+                           "stages '%s' with layers %u:%u and '%s' with %u:%u %s: each must begin "
+                           "where the one before it ends",
+                           r->stage[i].address, a->from, a->to, r->stage[i + 1].address, b->from,
+                           b->to, b->from > a->to ? "leave a gap" : "overlap");
+    }
+    const struct stage *first = &r->stage[0], *last = &r->stage[r->n - 1];
+    if (last->hello.to != r->hello.n_layers)
+        return err_set(err, INGLE_ARG,
+                       "the last stage, '%s', ends at layer %u, the model has %u: one is missing",
+                       last->address, last->hello.to, r->hello.n_layers);
+    if (!first->hello.from)
+        return err_set(err, INGLE_ARG,
+                       "stage '%s' has layers 0:%u: the engine has the embedding and needs at "
+                       "least layer 0",
+                       first->address, first->hello.to);
+    r->hello.first = first->hello.from;
+    return INGLE_OK;
+}
+
+static ingle_status check_addresses(const struct stage_remote_options *o, struct err *err)
+{
+    if (o->n < 1 || o->n > STAGE_MOST)
+        return err_set(err, INGLE_ARG, "%d stages are outside 1 to %d (--stages)", o->n,
+                       STAGE_MOST);
+    for (int i = 0; i < o->n; i++)
+        for (int k = 0; k < i; k++)
+            if (strcmp(o->address[i], o->address[k]) == 0)
+                return err_set(err, INGLE_ARG, "stage '%s' is named twice (--stages)",
+                               o->address[i]);
+    return INGLE_OK;
+}
+
+ingle_status stage_remote_open(struct stage_remote **out, const struct stage_remote_options *o,
+                               struct err *err)
+{
+    ingle_status st = check_addresses(o, err);
+    struct stage_remote *r = st ? NULL : mem_zalloc(sizeof *r);
+    if (st)
+        return st;
+    if (!r || pthread_mutex_init(&r->lock, NULL)) {
+        mem_free(r);
+        return err_set(err, INGLE_NOMEM, "no memory for stages");
+    }
+    r->o = *o;
+    r->hello = *o->hello;
+    r->hello.instance = clock_now() ^ (uint64_t)(uintptr_t)r;
+    atomic_init(&r->lost, false);
+    for (; !st && r->n < o->n; r->n++) {
+        struct stage *s = &r->stage[r->n];
+        struct link_address a;
+        s->r = r;
+        s->address = mem_strdup(o->address[r->n]);
+        if (!s->address)
+            st = err_set(err, INGLE_NOMEM, "no memory for stages");
+        else if (!(st = link_address_parse(s->address, false, &a, err))) {
+            dial_again(s);
+            if (!s->link)
+                st = err_set(err, s->why.status, "%s", s->why.msg);
+        }
+    }
+    if (!st)
+        st = wait_for_all(r, NULL, err);
+    if (!st)
+        st = check_order(r, err);
+    if (st)
+        stage_remote_close(r);
+    else
+        *out = r;
+    return st;
+}
+
+void stage_remote_close(struct stage_remote *r)
+{
+    if (!r)
+        return;
+    for (int i = 0; i < r->n; i++) {
+        const struct link_head h = {.kind = LINK_BYE};
+        union { const char *in; void *out; } address = {.in = r->stage[i].address};
+        struct link_out m;
+        if (r->stage[i].link && r->stage[i].state == READY && r->started && link_out_init(&m, 0))
+            (void)!link_send(r->stage[i].link, NULL, &h, &m);
+        link_close(r->stage[i].link);
+        mem_free(r->stage[i].ops);
+        mem_free(address.out);
+    }
+    for (size_t i = 0; i < r->pages.n; i++) {
+        union { uint64_t at; void *p; } p = {.at = r->pages.slab[i].at};
+        munmap(p.p, (size_t)r->pages.slab[i].n_bytes);
+    }
+    stage_pages_clear(&r->pages);
+    pthread_mutex_destroy(&r->lock);
+    mem_free(r);
+}
+
+int stage_remote_n(const struct stage_remote *r)
+{
+    return r ? r->n : 0;
+}
+
+const struct stage_hello *stage_remote_hello(const struct stage_remote *r, int i)
+{
+    return &r->stage[i].hello;
+}
+
+int64_t stage_remote_first(const struct stage_remote *r)
+{
+    return r->hello.first;
+}
+
+void stage_remote_mark(const struct stage_remote *r, const struct family *fam, const void *self,
+                       struct kv_spec *spec)
+{
+    const int64_t first = r->hello.first, n_layers = r->hello.n_layers;
+    for (uint32_t i = 0; i < spec->n_streams; i++) {
+        struct kv_stream *st = &spec->stream[i];
+        const bool guests = spec->n_own && st->group >= spec->n_own;
+        st->own = !guests && st->layer >= first;
+        st->twin = !guests && st->layer < first && fam->borrows &&
+                   fam->borrows(self, i, first, n_layers);
+    }
+    kv_spec_set_away(spec);
+}
+
+ingle_status stage_remote_start(struct stage_remote *r, const struct family *fam, const void *self,
+                                const struct kv_spec *spec, const struct stage_hello *hello,
+                                struct err *err)
+{
+    const uint64_t instance = r->hello.instance;
+    const uint32_t first = r->hello.first;
+    pthread_mutex_lock(&r->lock);
+    r->fam = fam;
+    r->self = self;
+    for (int i = 0; i < r->n; i++)
+        r->stage[i].border = fam->border(self, r->stage[i].hello.to);
+    r->hello = *hello;
+    r->hello.instance = instance;
+    r->hello.first = first;
+    r->hello.pages = stage_pages_hash(spec);
+    r->spec = spec;
+    for (int i = 0; i < r->n; i++) /* as it has looked */
+        r->stage[i].state = AWAY;
+    ingle_status st = INGLE_OK;
+    for (int i = 0; !st && i < r->n; i++)
+        st = stage_hello_agree(&r->hello, &r->stage[i].hello, err);
+    r->started = true;
+    for (int i = 0; !st && i < r->n; i++)
+        if (r->stage[i].up)
+            say(&r->stage[i]);
+    /* what does not fit is said at once */
+    for (uint64_t start = clock_now(); !st && first_missing(r);) {
+        const struct stage *s = first_missing(r);
+        if (s->state == REFUSED)
+            st = err_set(err, s->why.status ? s->why.status : INGLE_UNSUP, "stage '%s': %s",
+                         s->address, s->why.msg);
+        else if (clock_now() - start > r->o.wait_ns)
+            st = err_set(err, INGLE_IO, "stage '%s' is not there: %s", s->address, s->why.msg);
+        else
+            look_at_all(r, TURN_MS);
+    }
+    atomic_store(&r->lost, false);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* ---- pages ---- */
+
+static void tell_all(struct stage_remote *r, enum stage_op op, const uint64_t v[3],
+                     const void *bytes, size_t n)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->stage[i].state == READY && !send_pages(&r->stage[i], v, op, bytes, n))
+            lose(&r->stage[i], "it takes no more messages");
+}
+
+/* Addresses that stand for pages elsewhere: nothing is ever there. */
+static void *take(void *arg, uint32_t group, size_t n_bytes)
+{
+    struct stage_remote *r = arg;
+    void *p = mmap(NULL, n_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    const uint64_t v[] = {(uintptr_t)p, n_bytes, r->spec->group[group].own_bytes};
+    pthread_mutex_lock(&r->lock);
+    const ingle_status st = stage_pages_take(&r->pages, v[0], v[1], v[2], false, NULL);
+    if (!st)
+        tell_all(r, STAGE_TAKE, v, NULL, 0);
+    pthread_mutex_unlock(&r->lock);
+    if (!st)
+        return p;
+    munmap(p, n_bytes);
+    return NULL;
+}
+
+static void give(void *arg, void *own, size_t n_bytes)
+{
+    struct stage_remote *r = arg;
+    const uint64_t v[] = {(uintptr_t)own, 0, 0};
+    pthread_mutex_lock(&r->lock);
+    (void)stage_pages_give(&r->pages, v[0]);
+    tell_all(r, STAGE_GIVE, v, NULL, 0);
+    pthread_mutex_unlock(&r->lock);
+    munmap(own, n_bytes);
+}
+
+static void copy(void *arg, void *to, const void *from, size_t n_bytes)
+{
+    struct stage_remote *r = arg;
+    const uint64_t v[] = {(uintptr_t)to, (uintptr_t)from, 0};
+    (void)n_bytes;
+    pthread_mutex_lock(&r->lock);
+    (void)stage_pages_copy(&r->pages, v[0], v[1]);
+    tell_all(r, STAGE_COPY, v, NULL, 0);
+    pthread_mutex_unlock(&r->lock);
+}
+
+/* The stage of a stream; NULL: it is the engine's. */
+static struct stage *stage_of(struct stage_remote *r, uint32_t stream)
+{
+    const uint32_t layer = r->spec->stream[stream].layer;
+    for (int i = 0; i < r->n; i++)
+        if (layer >= r->stage[i].hello.from && layer < r->stage[i].hello.to)
+            return &r->stage[i];
+    return NULL;
+}
+
+static uint64_t late_after(const struct stage *s, int64_t n_rows)
+{
+    const uint64_t least = s->r->o.late_ns ? s->r->o.late_ns : LATE_NS;
+    const double usual = LATE_TIMES * (s->step_ns + s->unit_ns * (double)n_rows);
+    if (s->n.steps < FIRST_STEPS && !s->r->o.late_ns)
+        return FIRST_NS;
+    return usual > (double)least ? (uint64_t)usual : least;
+}
+
+/* The answer to what was asked with this tag; the lock is held. */
+static ingle_status await(struct stage *s, uint64_t tag, enum link_kind kind, int64_t n_rows,
+                          const atomic_bool *cancel, struct link_in *in, struct err *err)
+{
+    const uint64_t start = clock_now(), late = late_after(s, n_rows);
+    struct link_head h;
+    for (;;) {
+        if (s->state != READY)
+            break;
+        if (look(s, TURN_MS, in, &h)) {
+            if (h.tag == tag && h.kind == kind)
+                return INGLE_OK;
+            if (h.tag == tag && h.kind == LINK_FAIL) {
+                char text[LINK_MAX_TEXT + 1];
+                link_fail_text(in->payload, in->n_payload, text);
+                link_in_release(in);
+                return err_set(err, INGLE_LIMIT, "stage '%s', layers %u:%u: %s", s->address,
+                               s->hello.from, s->hello.to, text);
+            }
+            link_in_release(in); /* of what was given up */
+            continue;
+        }
+        if (cancel && atomic_load(cancel))
+            return err_set(err, INGLE_CANCEL, "cancelled");
+        if (clock_now() - start > late && s->state == READY) {
+            char why[80];
+            snprintf(why, sizeof why, "it has not answered for %.1f s",
+                     (double)(clock_now() - start) * 1e-9);
+            lose(s, why);
+            dial_again(s);
+        }
+    }
+    return err_set(err, INGLE_IO, "stage '%s', layers %u:%u: %s", s->address, s->hello.from,
+                   s->hello.to, s->why.msg);
+}
+
+static bool read(void *arg, uint32_t stream, void *host, const void *own, size_t n_bytes)
+{
+    struct stage_remote *r = arg;
+    struct stage *s = stage_of(r, stream);
+    struct link_in in;
+    struct link_out m;
+    bool ok = false;
+    pthread_mutex_lock(&r->lock);
+    const struct link_head h = {.kind = LINK_PAGE, .tag = ++r->tag};
+    if (s && s->state == READY && !atomic_load(&r->lost) && link_out_init(&m, 16)) {
+        const uint64_t v[] = {(uintptr_t)own, n_bytes};
+        memcpy(m.payload, v, sizeof v);
+        if (flush_pages(s) && send(s, &h, &m) &&
+            !await(s, h.tag, LINK_PAGE, 1, NULL, &in, NULL)) {
+            ok = in.n_payload == n_bytes;
+            if (ok)
+                memcpy(host, in.payload, n_bytes);
+            link_in_release(&in);
+        }
+    }
+    pthread_mutex_unlock(&r->lock);
+    return ok;
+}
+
+static void write_page(void *arg, uint32_t stream, void *own, const void *host, size_t n_bytes)
+{
+    struct stage_remote *r = arg;
+    pthread_mutex_lock(&r->lock);
+    const uint64_t v[] = {(uintptr_t)own, n_bytes, UINT64_C(1) << 63 | ++r->marks};
+    const struct stage *owner = stage_of(r, stream);
+    stage_pages_mark(&r->pages, v[0], v[2]);
+    for (int i = 0; i < r->n; i++) {
+        struct stage *s = &r->stage[i];
+        const bool has = s == owner || (r->fam->borrows && r->fam->borrows(r->self, stream,
+                                                                           s->hello.from,
+                                                                           s->hello.to));
+        const size_t n = has ? n_bytes : 0; /* who does not have the stream learns the hash */
+        if (s->state == READY && !send_pages(s, (const uint64_t[]){v[0], n, v[2]}, STAGE_WRITE,
+                                             host, n))
+            lose(s, "it takes no more messages");
+    }
+    pthread_mutex_unlock(&r->lock);
+}
+
+struct kv_memory stage_remote_memory(struct stage_remote *r)
+{
+    return (struct kv_memory){r, take, give, copy, read, write_page};
+}
+
+/* ---- a step ---- */
+
+struct trip {
+    struct stage_remote *r;
+    const struct family_forward *f;
+    const uint8_t *lines; /* of the step: [n_lines] bytes */
+    size_t n_lines;
+};
+
+static ingle_status send_step(const struct trip *t, struct stage *s, uint64_t tag, bool all,
+                              struct rows x, struct err *err)
+{
+    const size_t row = (size_t)x.width * sizeof(float);
+    const struct link_head h = {.kind = LINK_STEP,
+                                .tag = tag,
+                                .n_rows = (uint32_t)x.n,
+                                .flags = all ? STAGE_ALL : 0};
+    struct link_out m;
+    size_t n;
+    if (!num_mul(row, (size_t)x.n, &n) || !num_add(n, t->n_lines, &n) || n > LINK_MAX_BYTES)
+        return err_set(err, INGLE_LIMIT,
+                       "a step of %lld rows of width %lld is more than %d bytes: --chunk makes it "
+                       "smaller",
+                       (long long)x.n, (long long)x.width, LINK_MAX_BYTES);
+    if (!link_out_init(&m, n))
+        return err_set(err, INGLE_NOMEM, "no %zu bytes for a step", n);
+    memcpy(m.payload, t->lines, t->n_lines);
+    for (int64_t i = 0; i < x.n; i++)
+        memcpy(m.payload + t->n_lines + (size_t)i * row, x.at + i * x.stride, row);
+    if (s->state == READY && send(s, &h, &m))
+        return INGLE_OK;
+    link_out_release(&m);
+    lose(s, "it takes no more messages");
+    return err_set(err, INGLE_IO, "stage '%s' takes no more messages", s->address);
+}
+
+static void measure(struct stage *s, uint64_t ns, int64_t n_rows)
+{
+    const double each = (double)ns / (double)n_rows;
+    s->unit_ns = s->n.steps ? s->unit_ns + (each - s->unit_ns) / 8 : each;
+    if (n_rows == 1)
+        s->step_ns = s->step_ns > 0 ? s->step_ns + ((double)ns - s->step_ns) / 8 : (double)ns;
+}
+
+/* One stage's part: x [n_rows] becomes y. */
+static ingle_status through(const struct trip *t, struct stage *s, bool all, struct rows x,
+                            struct rows y, const atomic_bool *cancel, struct err *err)
+{
+    struct link_in in;
+    const uint64_t tag = ++t->r->tag, start = clock_now();
+    if (!flush_pages(s))
+        lose(s, "it takes no more messages");
+    ingle_status st = send_step(t, s, tag, all, x, err);
+    if (!st)
+        st = await(s, tag, LINK_ROWS, x.n, cancel, &in, err);
+    if (st)
+        return st;
+    struct wire_in w = {.at = in.payload, .cap = in.n_payload};
+    const uint64_t ns = stage_get_u64(&w);
+    const uint32_t n = stage_get_u32(&w), width = stage_get_u32(&w);
+    const size_t row = (size_t)y.width * sizeof(float);
+    if (w.bad || n != y.n || width != y.width || in.n_payload != STAGE_REPLY + (size_t)y.n * row) {
+        st = err_set(err, INGLE_IO,
+                     "stage '%s' answers with %u rows of width %u in %zu bytes, not %lld of %lld",
+                     s->address, n, width, in.n_payload, (long long)y.n, (long long)y.width);
+        lose(s, err ? err->msg : "its answer is wrong");
+        dial_again(s);
+    }
+    for (int64_t i = 0; !st && i < y.n; i++)
+        memcpy(y.at + i * y.stride, in.payload + STAGE_REPLY + (size_t)i * row, row);
+    link_in_release(&in);
+    measure(s, ns, x.n);
+    s->n.steps++;
+    s->n.rows += (uint64_t)x.n;
+    s->n.compute_ns += ns;
+    s->n.wait_ns += clock_now() - start;
+    return st;
+}
+
+/* Border rows x of the engine's last layer to y, behind the last layer. */
+static ingle_status run_stages(struct stage_remote *r, const struct family_forward *f,
+                               struct rows x, struct rows between[2], struct rows y, bool all,
+                               struct err *err)
+{
+    struct trip t = {.r = r, .f = f};
+    const size_t most = stage_step_most(f);
+    uint8_t *lines = mem_alloc(most);
+    struct wire w = {.at = lines, .cap = most};
+    ingle_status st = lines ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a step");
+    pthread_mutex_lock(&r->lock);
+    look_at_all(r, 0);
+    if (!st && atomic_load(&r->lost))
+        st = err_set(err, INGLE_IO, "a stage was lost");
+    if (!st && !stage_step_write(&w, f, &r->pages))
+        st = err_set(err, INGLE_LIMIT, "a step does not fit into %zu bytes", most);
+    t.lines = lines;
+    t.n_lines = w.n;
+    for (int i = 0; !st && i < r->n; i++) {
+        const bool last = i + 1 == r->n;
+        struct rows to = last ? y : between[i % 2];
+        if (!last)
+            to = rows_columns(to, 0, r->stage[i].border);
+        st = through(&t, &r->stage[i], !last || all, x, to, NULL, err);
+        x = to;
+    }
+    pthread_mutex_unlock(&r->lock);
+    mem_free(lines);
+    return st;
+}
+
+void stage_remote_forward(struct stage_remote *r, const struct family *fam, const void *self,
+                          const struct family_forward *f)
+{
+    if (!r) {
+        fam->forward(self, f);
+        return;
+    }
+    struct device *d = f->device;
+    const int64_t n_layers = r->hello.n_layers, n = f->step->n_rows;
+    const bool all = f->tap != NULL;
+    int64_t widest = 1;
+    for (int i = 0; i + 1 < r->n; i++)
+        widest = num_max(widest, fam->border(self, r->stage[i].hello.to));
+    struct rows between[2] = {{0}, {0}};
+    for (int i = 0; i < 2 && i + 1 < r->n; i++)
+        between[i] = device_rows(d, n, widest);
+    const struct rows x = device_rows(d, n, fam->border(self, r->hello.first)),
+                      y = device_rows(d, all ? n : f->step->n_logits, fam->border(self, n_layers));
+    const struct family_range first = {.from = 0, .to = r->hello.first, .out = x};
+    stage_forward(fam, self, f, &first);
+    if (device_runs(d)) {
+        struct err err;
+        int64_t row, column;
+        device_read_rows(d, x);
+        if (run_stages(r, f, x, between, y, all, &err)) {
+            device_fail(d, &err);
+        } else {
+            device_wrote_rows(d, y);
+            if (y.n && device_find_bad(d, y, &row, &column)) {
+                err_set(&err, INGLE_NUMERIC, "a stage has sent a row that is no number");
+                device_fail(d, &err);
+            }
+        }
+    }
+    if (!all && !f->step->n_logits)
+        return;
+    const struct family_range head = {
+        .from = n_layers, .to = n_layers, .in = y, .head = true, .picked = !all};
+    stage_forward(fam, self, f, &head);
+}
+
+bool stage_remote_is_lost(const struct stage_remote *r)
+{
+    return r && atomic_load(&r->lost);
+}
+
+ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cancel, struct err *err)
+{
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; i < r->pages.n; i++)
+        memset(r->pages.slab[i].hash, 0,
+               (size_t)(r->pages.slab[i].n_bytes / r->pages.slab[i].page_bytes) * KV_PAGE *
+                   sizeof(uint64_t));
+    /* those that are there forget, too */
+    for (int i = 0; i < r->n; i++)
+        if (r->stage[i].state == READY)
+            say(&r->stage[i]);
+    const ingle_status st = wait_for_all(r, cancel, err);
+    if (!st)
+        atomic_store(&r->lost, false);
+    pthread_mutex_unlock(&r->lock);
+    return st;
+}
+
+/* ---- counts ---- */
+
+static void count(struct stage_remote *r, int i, struct stage_remote_counts *out)
+{
+    const struct stage *s = &r->stage[i];
+    *out = s->n;
+    out->address = s->address;
+    out->from = s->hello.from;
+    out->to = s->hello.to;
+    out->ready = s->state == READY;
+    out->weight_bytes = s->hello.weight_bytes;
+    out->limit_bytes = s->hello.limit_bytes;
+    out->budget_bytes = s->hello.budget_bytes;
+    snprintf(out->trouble, sizeof out->trouble, "%.*s", (int)sizeof out->trouble - 1, s->why.msg);
+}
+
+void stage_remote_count(struct stage_remote *r, int i, struct stage_remote_counts *out)
+{
+    pthread_mutex_lock(&r->lock);
+    count(r, i, out);
+    pthread_mutex_unlock(&r->lock);
+}
+
+bool stage_remote_is_ready(struct stage_remote *r, char *why, size_t n_why)
+{
+    bool ready = true;
+    if (!r)
+        return true;
+    if (pthread_mutex_trylock(&r->lock)) /* a step runs, or waits for a stage */
+        return !atomic_load(&r->lost);
+    look_at_all(r, 0);
+    const struct stage *s = first_missing(r);
+    if (s) {
+        ready = false;
+        snprintf(why, n_why, "stage '%s': %s", s->address, s->why.msg);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return ready;
+}

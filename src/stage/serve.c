@@ -1,0 +1,538 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * serve - a stage: the layers of one engine's steps, and its part of that engine's pages.
+ *
+ * One thread does everything, one message after the other.  An engine that breaks a rule gets a
+ * reason and no more answers.  When it is gone, so are its pages.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include "stage/step.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/pool.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { TURN_MS = 100, SPARE_BYTES = 64 << 20 };
+
+struct stage_serve {
+    struct stage_serve_options o;
+    struct stage_hello hello;
+    struct device *d;
+    struct link *link;
+    struct kv_spec spec;
+    struct kv_pool *pool;
+    struct kv_timeline **timeline; /* [n_timelines]: of the spans of a step */
+    int64_t n_timelines;
+    size_t cap_timelines;
+    int64_t border_in, border_out;
+    struct link_peer peer;
+    bool joined;
+    struct stage_hello engine; /* who has joined */
+    int64_t reserved_rows;
+    struct stage_pages pages;
+    struct err broken; /* of pages, until they are taken anew: steps fail with it */
+    struct stage_counts n;
+};
+
+static const struct link_shape any_shape = {1, 1, 1, 1, 1};
+
+/* ---- opening ---- */
+
+static ingle_status reserve(struct stage_serve *s, int64_t max_rows, int64_t n_ctx,
+                            struct err *err)
+{
+    const size_t n = stage_dry_run(s->o.family, s->o.self, s->o.info, s->d, &s->spec, n_ctx,
+                                   max_rows, s->hello.from, s->hello.to);
+    ingle_status st = device_status(s->d, err);
+    if (!st)
+        st = device_arena_reserve(s->d, n, err);
+    if (!st)
+        s->reserved_rows = max_rows;
+    return st;
+}
+
+/* Streams that are kept here: those of its layers, and those that they borrow. */
+static void mark(struct stage_serve *s)
+{
+    for (uint32_t i = 0; i < s->spec.n_streams; i++) {
+        struct kv_stream *st = &s->spec.stream[i];
+        st->twin = st->layer < s->hello.from && s->o.family->borrows &&
+                   s->o.family->borrows(s->o.self, i, s->hello.from, s->hello.to);
+    }
+}
+
+ingle_status stage_serve_open(struct stage_serve **out, struct device *d,
+                              const struct stage_serve_options *o, struct err *err)
+{
+    struct stage_serve *s = mem_zalloc(sizeof *s);
+    if (!s)
+        return err_set(err, INGLE_NOMEM, "no memory for a stage");
+    s->o = *o;
+    s->d = d;
+    s->hello = *o->hello;
+    s->border_in = o->family->border(o->self, s->hello.from);
+    s->border_out = o->family->border(o->self, s->hello.to);
+    ingle_status st = o->family->kv(o->self, o->kv, &s->spec, err);
+    if (!st) {
+        mark(s);
+        s->hello.pages = stage_pages_hash(&s->spec);
+        st = kv_pool_create(&s->pool, &s->spec, UINT64_MAX / 4, o->sink, err);
+    }
+    if (!st)
+        st = reserve(s, s->hello.max_rows, s->hello.n_ctx, err);
+    const struct link_options l = {.address = o->address,
+                                   .key_file = o->key_file,
+                                   .plain = o->plain,
+                                   .most_bytes = LINK_MAX_BYTES,
+                                   .most_before = LINK_STRANGER_BYTES};
+    if (!st)
+        st = link_listen(&s->link, &l, err);
+    if (st)
+        stage_serve_close(s);
+    else
+        *out = s;
+    return st;
+}
+
+static void send_empty(struct stage_serve *s, const struct link_peer *to, enum link_kind kind)
+{
+    const struct link_head h = {.kind = kind};
+    struct link_out m;
+    if (link_out_init(&m, 0))
+        (void)!link_send(s->link, to, &h, &m);
+}
+
+/* The engine is gone, and with it what its pages hold. */
+static void leave(struct stage_serve *s)
+{
+    for (int64_t i = 0; i < s->n_timelines; i++)
+        kv_timeline_clear(s->timeline[i]);
+    stage_pages_clear(&s->pages);
+    s->broken = (struct err){0};
+    s->joined = false;
+}
+
+void stage_serve_close(struct stage_serve *s)
+{
+    if (!s)
+        return;
+    if (s->joined)
+        send_empty(s, &s->peer, LINK_BYE);
+    leave(s);
+    link_close(s->link);
+    for (int64_t i = 0; i < s->n_timelines; i++)
+        kv_timeline_free(s->timeline[i]);
+    mem_free(s->timeline);
+    kv_pool_free(s->pool);
+    kv_spec_release(&s->spec);
+    mem_free(s);
+}
+
+const char *stage_serve_name(const struct stage_serve *s)
+{
+    return link_name(s->link);
+}
+
+void stage_serve_count(const struct stage_serve *s, struct stage_counts *out)
+{
+    *out = s->n;
+    out->page_bytes = s->pages.n_bytes;
+}
+
+/* ---- answers ---- */
+
+/* tag 0: nothing more is answered. */
+static void refuse(struct stage_serve *s, const struct link_peer *to, uint64_t tag,
+                   const char *why)
+{
+    const size_t n = strnlen(why, LINK_MAX_TEXT);
+    const struct link_head h = {.kind = LINK_FAIL, .tag = tag};
+    struct link_out m;
+    s->n.refused += !tag;
+    s->n.failed += tag != 0;
+    if (link_out_init(&m, n)) {
+        memcpy(m.payload, why, n);
+        (void)!link_send(s->link, to, &h, &m);
+    }
+    if (tag)
+        return;
+    report(s->o.sink, INGLE_REPORT_WARN, "stage", stage_serve_name(s),
+           "an engine is not answered any more: %s", why);
+    if (s->joined && to->n == s->peer.n && memcmp(to->id, s->peer.id, to->n) == 0)
+        leave(s);
+}
+
+static bool is_peer(const struct stage_serve *s, const struct link_peer *p)
+{
+    return s->joined && p->n == s->peer.n && memcmp(p->id, s->peer.id, p->n) == 0;
+}
+
+static ingle_status agree(struct stage_serve *s, const struct stage_hello *e, struct err *err)
+{
+    const ingle_status st = stage_hello_agree(e, &s->hello, err);
+    if (st || e->look)
+        return st;
+    if (s->joined && s->engine.instance != e->instance)
+        return err_set(err, INGLE_UNSUP,
+                       "this stage serves another engine (ingle %s, %s): one at a time",
+                       s->engine.engine, s->engine.cpu);
+    if (e->from != s->hello.from || e->to != s->hello.to)
+        return err_set(err, INGLE_UNSUP, "layers %u:%u are asked of a stage that has %u:%u",
+                       e->from, e->to, s->hello.from, s->hello.to);
+    if (e->budget_bytes > s->hello.budget_bytes)
+        return err_set(err, INGLE_UNSUP,
+                       "keys and values of %llu MiB (all layers together) are planned here, of "
+                       "%llu MiB there: both ends need the same --ctx, --cache and sessions",
+                       (unsigned long long)(e->budget_bytes >> 20),
+                       (unsigned long long)(s->hello.budget_bytes >> 20));
+    return INGLE_OK;
+}
+
+static void join(struct stage_serve *s, const struct link_in *in)
+{
+    struct stage_hello theirs;
+    struct link_out m;
+    struct err err;
+    ingle_status st = stage_hello_read(in->payload, in->n_payload, &theirs, &err);
+    if (!st)
+        st = agree(s, &theirs, &err);
+    if (!st && !theirs.look && theirs.max_rows > s->reserved_rows)
+        st = reserve(s, theirs.max_rows, s->hello.n_ctx, &err);
+    if (st) {
+        refuse(s, &in->from, 0, err.msg);
+        return;
+    }
+    if (!theirs.look) {
+        leave(s);
+        s->joined = true;
+        s->peer = in->from;
+        s->engine = theirs;
+        s->n.engines++;
+        link_admit(s->link, &in->from);
+        report(s->o.sink, INGLE_REPORT_NOTE, "stage", stage_serve_name(s),
+               "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
+    }
+    const struct link_head h = {.kind = LINK_JOIN};
+    if (!link_out_init(&m, LINK_JOIN_BYTES))
+        return;
+    stage_hello_write(&s->hello, m.payload);
+    (void)!link_send(s->link, &in->from, &h, &m);
+}
+
+/* ---- pages ---- */
+
+static ingle_status take(struct stage_serve *s, uint64_t at, uint64_t n, uint64_t page,
+                         struct err *err)
+{
+    const uint64_t most = 2 * s->engine.budget_bytes + SPARE_BYTES;
+    if (n > most || s->pages.n_bytes > most - n)
+        return err_set(err, INGLE_LIMIT, "%llu bytes of pages and %llu more are above %llu",
+                       (unsigned long long)s->pages.n_bytes, (unsigned long long)n,
+                       (unsigned long long)most);
+    return stage_pages_take(&s->pages, at, n, page, true, err);
+}
+
+/* One thing of a PAGES message; INGLE_FORMAT: it is wrong. */
+static ingle_status change_one(struct stage_serve *s, struct wire_in *w, struct err *err)
+{
+    const uint32_t op = stage_get_u32(w);
+    const uint64_t a = stage_get_u64(w), b = stage_get_u64(w), c = stage_get_u64(w);
+    bool ok = !w->bad;
+    if (ok && op == STAGE_TAKE) {
+        const ingle_status st = take(s, a, b, c, err);
+        if (st != INGLE_NOMEM)
+            return st;
+        s->broken = *err;
+        return INGLE_OK;
+    }
+    if (ok && op == STAGE_GIVE) {
+        ok = stage_pages_give(&s->pages, a);
+    } else if (ok && op == STAGE_COPY) {
+        ok = stage_pages_copy(&s->pages, a, b);
+    } else if (ok && op == STAGE_WRITE) {
+        const struct stage_slab *p = stage_pages_find(&s->pages, a, b);
+        const uint8_t *bytes = stage_get(w, (size_t)b);
+        ok = p && !w->bad;
+        if (ok) {
+            memcpy(p->memory + (a - p->at), bytes, (size_t)b);
+            stage_pages_mark(&s->pages, a, c);
+        }
+    } else {
+        ok = false;
+    }
+    return ok || (s->broken.status && !w->bad)
+               ? INGLE_OK
+               : err_set(err, INGLE_FORMAT, "PAGES %u of %llx, %llu, %llu has no such pages", op,
+                         (unsigned long long)a, (unsigned long long)b, (unsigned long long)c);
+}
+
+static ingle_status change(struct stage_serve *s, const struct link_in *in, struct err *err)
+{
+    struct wire_in w = {.at = in->payload, .cap = in->n_payload};
+    ingle_status st = INGLE_OK;
+    while (!st && w.n < w.cap)
+        st = change_one(s, &w, err);
+    return st;
+}
+
+static ingle_status read_page(struct stage_serve *s, const struct link_in *in, uint64_t tag,
+                              struct err *err)
+{
+    struct wire_in w = {.at = in->payload, .cap = in->n_payload};
+    const uint64_t at = stage_get_u64(&w), n = stage_get_u64(&w);
+    const struct stage_slab *p = w.bad ? NULL : stage_pages_find(&s->pages, at, n);
+    const struct link_head h = {.kind = LINK_PAGE, .tag = tag};
+    struct link_out m;
+    if (!p || n > LINK_MAX_BYTES)
+        return err_set(err, INGLE_FORMAT, "a page at %llx of %llu bytes is not there",
+                       (unsigned long long)at, (unsigned long long)n);
+    if (!link_out_init(&m, (size_t)n))
+        return err_set(err, INGLE_NOMEM, "no memory for a page of %llu bytes",
+                       (unsigned long long)n);
+    memcpy(m.payload, p->memory + (at - p->at), (size_t)n);
+    (void)!link_send(s->link, &in->from, &h, &m);
+    return INGLE_OK;
+}
+
+/* ---- a step ---- */
+
+static ingle_status add_timelines(struct stage_serve *s, int64_t n, struct err *err)
+{
+    while (s->n_timelines < n) {
+        struct kv_timeline *t;
+        if (!mem_grow(&s->timeline, &s->cap_timelines, (size_t)s->n_timelines + 1,
+                      sizeof(struct kv_timeline *)))
+            return err_set(err, INGLE_NOMEM, "no memory for %lld spans", (long long)n);
+        const ingle_status st = kv_timeline_create(&t, s->pool, s->hello.n_ctx, err);
+        if (st)
+            return st;
+        s->timeline[s->n_timelines++] = t;
+    }
+    return INGLE_OK;
+}
+
+/* Page i of the line's group, by address; pages are whole ones. */
+static ingle_status lay(struct stage_serve *s, const struct stage_line *l, struct kv_timeline *t,
+                        struct err *err)
+{
+    kv_timeline_clear(t);
+    for (uint32_t g = 0; g < s->spec.n_groups; g++)
+        for (int64_t i = l->table[g].first; i < l->table[g].end; i++) {
+            const uint64_t at = stage_table_page(&l->table[g], i);
+            const size_t n = s->spec.group[g].page_bytes;
+            const struct stage_slab *p = at ? stage_pages_find(&s->pages, at, n) : NULL;
+            if (at && (!p || p->page_bytes != n || (at - p->at) % n))
+                return err_set(err, INGLE_FORMAT, "a STEP has page %lld of group %u at %llx, "
+                               "where there is none", (long long)i, g, (unsigned long long)at);
+            if (at && !kv_timeline_lay(t, g, i, p->memory + (at - p->at)))
+                return err_set(err, INGLE_FORMAT, "a STEP has page %lld beyond the context",
+                               (long long)i);
+        }
+    return INGLE_OK;
+}
+
+static ingle_status compare(struct stage_serve *s, const struct stage_line *l, struct err *err)
+{
+    const uint64_t before = stage_pages_before(&s->pages, l->table, s->spec.n_groups, l->at);
+    if (before != l->before)
+        return err_set(err, INGLE_FORMAT,
+                       "tokens before position %lld differ: their hash is %016llx here, %016llx at "
+                       "the engine",
+                       (long long)l->at, (unsigned long long)before, (unsigned long long)l->before);
+    stage_pages_wrote(&s->pages, l->table, s->spec.n_groups, l->at, l->token, l->n, before);
+    return INGLE_OK;
+}
+
+struct work {
+    struct stage_step step;
+    struct family_span *span;
+    struct family_mirror *mirror;
+    int32_t *token; /* [n_rows] */
+    struct rows out;
+};
+
+static void work_release(struct work *w)
+{
+    stage_step_release(&w->step);
+    mem_free(w->span);
+    mem_free(w->mirror);
+    mem_free(w->token);
+}
+
+static ingle_status build(struct stage_serve *s, struct work *w, struct err *err)
+{
+    const struct stage_step *step = &w->step;
+    const int64_t n = step->n_spans + step->n_mirrors;
+    w->span = mem_calloc((size_t)step->n_spans, sizeof *w->span);
+    w->mirror = mem_calloc((size_t)step->n_mirrors + 1, sizeof *w->mirror);
+    w->token = mem_calloc((size_t)step->n_rows, sizeof *w->token);
+    if (!w->span || !w->mirror || !w->token)
+        return err_set(err, INGLE_NOMEM, "no memory for a step of %lld rows",
+                       (long long)step->n_rows);
+    ingle_status st = add_timelines(s, n, err);
+    for (int64_t i = 0; !st && i < n; i++)
+        st = lay(s, &step->line[i], s->timeline[i], err);
+    for (int64_t i = 0; !st && i < n; i++) /* mirrors first */
+        st = compare(s, &step->line[(i + step->n_spans) % n], err);
+    for (int64_t i = 0; !st && i < n; i++) {
+        const struct stage_line *l = &step->line[i];
+        if (l->mirror) {
+            w->mirror[i - step->n_spans] =
+                (struct family_mirror){s->timeline[i], l->row, l->n, l->at};
+            continue;
+        }
+        memcpy(w->token + l->row, l->token, (size_t)l->n * sizeof *w->token);
+        for (int64_t k = 0; k < l->n; k++)
+            if (w->token[l->row + k] < 0 || w->token[l->row + k] >= s->o.info->n_vocab)
+                return err_set(err, INGLE_FORMAT, "a STEP has token %d of %lld",
+                               w->token[l->row + k], (long long)s->o.info->n_vocab);
+        w->span[i] = (struct family_span){.timeline = s->timeline[i],
+                                          .token = w->token + l->row,
+                                          .n = l->n,
+                                          .at = l->at,
+                                          .want = (enum family_logits)l->want,
+                                          .prompt = l->prompt,
+                                          .soft = step->soft + l->soft,
+                                          .n_soft = l->n_soft};
+    }
+    return st;
+}
+
+static ingle_status compute(struct stage_serve *s, struct work *w, struct err *err)
+{
+    const struct stage_step *in = &w->step;
+    const struct family_step step = {.span = w->span,
+                                     .n_spans = in->n_spans,
+                                     .n_rows = in->n_rows,
+                                     .mirror = w->mirror,
+                                     .n_mirrors = in->n_mirrors};
+    const struct family_forward f = {
+        .device = s->d, .step = &step, .kv = &s->spec, .n_ctx = s->hello.n_ctx};
+    const size_t n = (size_t)s->border_in * sizeof(float);
+    pool_enter(device_pool(s->d));
+    device_begin(s->d, s->o.stop);
+    struct family_range range = {.from = s->hello.from,
+                                 .to = s->hello.to,
+                                 .in = device_rows(s->d, in->n_rows, s->border_in),
+                                 .out = device_rows(s->d, in->n_rows, s->border_out)};
+    if (range.in.at && range.out.at) {
+        for (int64_t i = 0; i < in->n_rows; i++)
+            memcpy(range.in.at + i * range.in.stride, in->rows + (size_t)i * n, n);
+        device_wrote_rows(s->d, range.in);
+        stage_forward(s->o.family, s->o.self, &f, &range);
+        device_read_rows(s->d, range.out);
+    }
+    w->out = range.out;
+    (void)device_runs(s->d);
+    const ingle_status st = device_status(s->d, err);
+    pool_leave(device_pool(s->d));
+    return st;
+}
+
+/* The rows that are wanted, one behind the other. */
+static void answer(struct stage_serve *s, const struct link_in *in, const struct link_head *asked,
+                   const struct work *w, uint64_t ns)
+{
+    const struct stage_step *step = &w->step;
+    const bool all = (asked->flags & STAGE_ALL) != 0;
+    const int64_t n = all ? step->n_rows : step->n_logits;
+    const size_t bytes = (size_t)s->border_out * sizeof(float);
+    const struct link_head h = {
+        .kind = LINK_ROWS, .tag = asked->tag, .step = asked->step, .n_rows = (uint32_t)n};
+    struct link_out m;
+    if (!link_out_init(&m, STAGE_REPLY + (size_t)n * bytes))
+        return; /* the engine takes it for late */
+    struct wire to = {.at = m.payload, .cap = m.n};
+    stage_put_u64(&to, ns);
+    stage_put_u32(&to, (uint64_t)n);
+    stage_put_u32(&to, (uint64_t)s->border_out);
+    for (int64_t i = 0; i < step->n_spans; i++) {
+        const struct stage_line *l = &step->line[i];
+        int64_t k = all || l->want == FAMILY_LOGITS_ALL ? 0
+                    : l->want == FAMILY_LOGITS_LAST     ? l->n - 1
+                                                        : l->n;
+        for (; k < l->n; k++)
+            stage_put(&to, w->out.at + (l->row + k) * w->out.stride, bytes);
+    }
+    (void)!link_send(s->link, &in->from, &h, &m);
+}
+
+static void run_step(struct stage_serve *s, const struct link_in *in, const struct link_head *h)
+{
+    struct work w = {0};
+    struct err err = s->broken;
+    ingle_status st = err.status;
+    const uint64_t start = clock_now();
+    if (!st && (h->n_rows < 1 || h->n_rows > s->reserved_rows))
+        st = err_set(&err, INGLE_FORMAT, "a STEP has %u rows, not 1 to %lld", h->n_rows,
+                     (long long)s->reserved_rows);
+    if (!st)
+        st = stage_step_read(in->payload, in->n_payload, h->n_rows, s->hello.n_ctx,
+                             s->spec.n_groups, &w.step, &err);
+    if (!st && w.step.n_row_bytes != (size_t)w.step.n_rows * (size_t)s->border_in * sizeof(float))
+        st = err_set(&err, INGLE_FORMAT, "a STEP of %lld rows of width %lld has %zu bytes of rows",
+                     (long long)w.step.n_rows, (long long)s->border_in, w.step.n_row_bytes);
+    if (!st)
+        st = build(s, &w, &err);
+    if (!st)
+        st = compute(s, &w, &err);
+    if (st) {
+        refuse(s, &in->from, st == INGLE_FORMAT ? 0 : h->tag, err.msg);
+    } else {
+        const uint64_t ns = clock_now() - start;
+        s->n.steps++;
+        s->n.rows += (uint64_t)w.step.n_rows;
+        s->n.compute_ns += ns;
+        answer(s, in, h, &w, ns);
+    }
+    work_release(&w);
+}
+
+static void hear(struct stage_serve *s, const struct link_in *in)
+{
+    struct link_head h;
+    struct err err;
+    const bool mine = is_peer(s, &in->from);
+    ingle_status st = link_head_read(in->head, in->n_head, in->payload, in->n_payload,
+                                     mine ? &any_shape : NULL, &h, &err);
+    if (!st && h.kind == LINK_HELLO)
+        st = err_set(&err, INGLE_UNSUP,
+                     "this is a stage (ingle worker --stage), not a worker for experts: its address "
+                     "belongs to --stages");
+    else if (!st && h.kind == LINK_JOIN)
+        join(s, in);
+    else if (!st && h.kind == LINK_STEP && mine)
+        run_step(s, in, &h);
+    else if (!st && h.kind == LINK_PAGES && mine)
+        st = change(s, in, &err);
+    else if (!st && h.kind == LINK_PAGE && mine)
+        st = read_page(s, in, h.tag, &err);
+    else if (!st && h.kind == LINK_BYE && mine)
+        leave(s);
+    else if (!st && h.kind != LINK_FAIL && h.kind != LINK_BYE)
+        st = err_set(&err, INGLE_FORMAT, "a message of kind %d is none that an engine sends",
+                     (int)h.kind);
+    if (st)
+        refuse(s, &in->from, 0, err.msg);
+}
+
+void stage_serve_run(struct stage_serve *s)
+{
+    while (!atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
+        struct link_in in;
+        char why[8];
+        const enum link_event what = link_wait(s->link, TURN_MS, &in, why, sizeof why);
+        if (what == LINK_DOWN && is_peer(s, &in.from))
+            leave(s);
+        if (what == LINK_MESSAGE) {
+            hear(s, &in);
+            link_in_release(&in);
+        }
+        if (s->o.tend)
+            s->o.tend(s->o.tend_arg);
+    }
+}

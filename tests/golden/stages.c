@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * stages - a model whose layers are divided has the bits of one process, wherever it is cut: prompts,
+ * answers, forks, rewinds, what is saved and remembered, and what is computed anew when a stage was
+ * lost.
+ */
+#define _GNU_SOURCE
+#include "golden/golden.h"
+
+#include "base/mem.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct { const char *path, *golden, *kv; enum device_numerics numerics;
+} models[] = {
+    {"tests/data/goldens/gemma4_dense/model-Q4_0.gguf",
+     "tests/data/goldens/gemma4_dense/golden.safetensors", NULL, DEVICE_EXACT},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf",
+     "tests/data/goldens/gemma4_moe/golden.safetensors", "f16v", DEVICE_EXACT},
+    {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf",
+     "tests/data/goldens/gemma4_ple_e2b/golden.safetensors", NULL, DEVICE_EXACT},
+    {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf",
+     "tests/data/goldens/deepseek_v4_full/golden-MXFP4.safetensors", NULL, DEVICE_EXACT},
+    {"tests/data/goldens/deepseek_v4_published/model.safetensors",
+     "tests/data/goldens/deepseek_v4_published/golden.safetensors", NULL, DEVICE_FAST},
+    {"tests/data/goldens/gemma4_realhd/model-F32.gguf",
+     "tests/data/goldens/gemma4_realhd/golden.safetensors", "q8r:n4r+rot", DEVICE_EXACT},
+};
+enum { N_MODELS = sizeof models / sizeof *models, N = 200, SEEDS = UNIT_ASAN || UNIT_TSAN ? 2 : 20 };
+
+static struct golden_options plain(int m)
+{
+    return (struct golden_options){.numerics = models[m].numerics,
+                                   .codec = KERN_KV_F16,
+                                   .kv = models[m].kv,
+                                   .n_threads = 1,
+                                   .max_rows = 64,
+                                   .tree_bytes = 16 << 20};
+}
+
+static void prompt(int m, int32_t out[N])
+{
+    int64_t n;
+    int32_t *ids = golden_ints(models[m].golden, "input_ids", &n);
+    for (int64_t i = 0; i < N; i++)
+        out[i] = ids[(i + i / n) % n];
+    mem_free(ids);
+}
+
+static float *all_of(struct golden_model *g, const int32_t *tokens, int64_t n)
+{
+    struct err e;
+    struct session *s;
+    GOLDEN_OK(session_create(&s, g->runner, &e));
+    float *x = golden_logits(g, s, tokens, n, 0, NULL);
+    session_free(s);
+    return x;
+}
+
+static void same(const char *what, int m, uint64_t cut, const float *a, const float *b, int64_t n)
+{
+    if (memcmp(a, b, (size_t)n * sizeof *a) != 0)
+        fail_msg("%s: %s, cut %llu: other bits", what, models[m].path, (unsigned long long)cut);
+}
+
+static void at_every_cut(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m += UNIT_ASAN || UNIT_TSAN ? 3 : 1) {
+        struct golden_model g;
+        struct golden_options o = plain(m);
+        int32_t tokens[N];
+        prompt(m, tokens);
+        golden_n_stages = 0;
+        golden_open(&g, models[m].path, &o);
+        const int64_t n_layers = g.info.n_layers, v = g.info.n_vocab;
+        float *want = all_of(&g, tokens, N);
+        golden_close(&g);
+        for (int k = 1; k <= GOLDEN_STAGES; k++)
+            for (int64_t cut = 0; cut < (k == 1 ? n_layers - 1 : 2); cut++) {
+                golden_n_stages = k;
+                golden_cuts = (uint64_t)(k == 1 ? cut : cut * 7);
+                golden_open(&g, models[m].path, &o);
+                float *got = all_of(&g, tokens, N);
+                same("prompt", m, (uint64_t)cut, got, want, N * v);
+                mem_free(got);
+                golden_close(&g);
+            }
+        mem_free(want);
+    }
+    golden_n_stages = 0;
+}
+
+static uint64_t next(uint64_t *seed)
+{
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    return *seed ^= *seed << 17;
+}
+
+/* Any number of tokens, a rewind, a fork, a file, a prefix that is remembered. */
+static void do_one(struct golden_model *g, struct session *s[2], int m, const int32_t *tokens,
+                   const float *want, uint64_t *seed)
+{
+    struct err e;
+    char path[64];
+    const int a = (int)(next(seed) % 2);
+    const int64_t v = g->info.n_vocab, length = session_length(s[a]);
+    const uint64_t what = next(seed) % 6;
+    if (what == 0 && length) {
+        GOLDEN_OK(session_rewind(s[a], (int64_t)(next(seed) % (uint64_t)length), &e));
+    } else if (what == 1) {
+        GOLDEN_OK(session_fork(s[!a], s[a], &e));
+    } else if (what == 2 && length && !session_pending(s[a])) {
+        snprintf(path, sizeof path, "/tmp/golden-stages-%d", (int)getpid());
+        /* what a lost stage had is computed anew by its next step */
+        if (session_save(s[a], path, &e))
+            assert_non_null(strstr(e.msg, "lost"));
+        else
+            GOLDEN_OK(session_load(s[!a], path, &e));
+        unlink(path);
+    } else if (what == 3 && length) {
+        GOLDEN_OK(session_remember(s[a], &e));
+        GOLDEN_OK(session_sync(s[!a], tokens, length, NULL, &e));
+    } else if (what == 4 && g->stages && next(seed) % 3 == 0) {
+        golden_lose_stage(g, (int)(next(seed) % (uint64_t)g->n_stages));
+    }
+    const int64_t at = session_length(s[a]), have = at + session_pending(s[a]),
+                  n = 1 + (int64_t)(next(seed) % 40);
+    if (have < N)
+        GOLDEN_OK(session_append(s[a], tokens + have, n < N - have ? n : N - have, &e));
+    for (int64_t from = at; session_pending(s[a]); from = session_length(s[a])) {
+        struct session_work w = {.s = s[a], .want = FAMILY_LOGITS_ALL};
+        GOLDEN_OK(session_step(g->runner, &w, 1, NULL, &e));
+        same("schedule", m, golden_cuts, w.logits, want + from * v, w.n_done * v);
+    }
+}
+
+static void any_schedule(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct err e;
+        struct golden_model g;
+        struct session *s[2];
+        int32_t tokens[N];
+        uint64_t random = seed * UINT64_C(0x9E3779B97F4A7C15);
+        const int m = (int)(next(&random) % N_MODELS);
+        struct golden_options o = plain(m);
+        prompt(m, tokens);
+        golden_n_stages = 0;
+        golden_open(&g, models[m].path, &o);
+        float *want = all_of(&g, tokens, N);
+        golden_close(&g);
+        golden_n_stages = 1 + (int)(next(&random) % GOLDEN_STAGES);
+        golden_cuts = next(&random);
+        golden_open(&g, models[m].path, &o);
+        for (int k = 0; k < 2; k++)
+            GOLDEN_OK(session_create(&s[k], g.runner, &e));
+        for (int k = 0; k < 25; k++)
+            do_one(&g, s, m, tokens, want, &random);
+        for (int k = 0; k < 2; k++)
+            session_free(s[k]);
+        golden_close(&g);
+        mem_free(want);
+    }
+    golden_n_stages = 0;
+}
+
+/* A file of one process is that of several, and fits them. */
+static void one_file(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m += 2) {
+        struct err e;
+        struct golden_model g;
+        int32_t tokens[N];
+        char path[2][64];
+        struct golden_options o = plain(m);
+        prompt(m, tokens);
+        for (int k = 0; k < 2; k++) {
+            struct session *s, *t;
+            snprintf(path[k], sizeof path[k], "/tmp/golden-stages-%d-%d", (int)getpid(), k);
+            golden_n_stages = k;
+            golden_cuts = 1;
+            golden_open(&g, models[m].path, &o);
+            GOLDEN_OK(session_create(&s, g.runner, &e));
+            mem_free(golden_logits(&g, s, tokens, N - 1, 0, NULL));
+            GOLDEN_OK(session_save(s, path[k], &e));
+            if (k) { /* the other one's */
+                float *want = golden_logits(&g, s, tokens + N - 1, 1, 0, NULL);
+                GOLDEN_OK(session_create(&t, g.runner, &e));
+                GOLDEN_OK(session_load(t, path[0], &e));
+                float *got = golden_logits(&g, t, tokens + N - 1, 1, 0, NULL);
+                same("file", m, 1, got, want, g.info.n_vocab);
+                mem_free(got);
+                mem_free(want);
+                session_free(t);
+            }
+            session_free(s);
+            golden_close(&g);
+        }
+        golden_same_files(path[0], path[1]);
+        unlink(path[0]);
+        unlink(path[1]);
+    }
+    golden_n_stages = 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(at_every_cut),
+        cmocka_unit_test(any_schedule),
+        cmocka_unit_test(one_file),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
