@@ -59,6 +59,8 @@ ingle_status engine_way_open(struct ingle_engine *e, enum kv_way_kind kind,
         w->n_layers += kv.stream[i].kind == KV_HEADS && !kv.group[kv.stream[i].group].window;
     w->why[kind] = family_way_refuses(kind, e->device, &kv);
     kv_spec_release(&kv);
+    if (o->stages)
+        w->why[kind] = "some of the layers lie at stages (--stages)";
     if (kind == KV_WAY_SPARSE && w->why[kind] && w->way.sparse) {
         engine_way_refuse(e, kind);
         w->way.sparse = 0;

@@ -92,7 +92,8 @@ struct kv_way session_way(const struct session *s)
 
 const char *session_way_refuses(const struct runner *r, enum kv_way_kind kind)
 {
-    return family_way_refuses(kind, r->device, &r->spec);
+    return r->stages ? "some of the layers lie at stages (--stages)"
+                     : family_way_refuses(kind, r->device, &r->spec);
 }
 
 struct session_seen session_take_seen(struct session *s)

@@ -339,7 +339,11 @@ static void who_does_not_fit_is_refused(void **state)
     ingle_model_close(m);
     assert_int_equal(stop(&h).refused, 2);
     const struct ingle_worker_options bad[] = {
-        {"0.0.0.0:0", NULL}, {"fd:7777", NULL}, {at[0], "9:12"}, {at[0], "x"}, {"nowhere", NULL}};
+        {.listen = "0.0.0.0:0"},
+        {.listen = "fd:7777"},
+        {.listen = at[0], .layers = "9:12"},
+        {.listen = at[0], .layers = "x"},
+        {.listen = "nowhere"}};
     must(ingle_model_open(&m, models[2], NULL, &error));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         struct ingle_worker *w;

@@ -1,0 +1,168 @@
+#!/usr/bin/env python3
+"""stages.py INGLE - a model whose layers are divided: the answers of one process, also when stages are killed, and errors that name
+what differs."""
+import os, shutil, signal, subprocess, sys, tempfile, threading, time, unittest
+
+from client import TIMEOUT, Case, Server, main
+from worker import Proxy, Worker
+
+INGLE = sys.argv[1]
+MODEL = "tests/data/nano-v4/nano-v4-MXFP4.gguf"  # of 6 layers
+OTHER = "tests/data/nano/nano-gemma4-Q4_K_M.gguf"
+PLAIN = ("-t", "1", "--ctx", "512", "--no-pack-cache")
+
+
+class Stages(Case):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def stage(self, layers, listen=None, *options):
+        w = Worker(listen or f"unix:{self.folder}/{layers}", "--stage", layers, "--ctx", "512", "--no-pack-cache", *options)
+        self.addCleanup(w.end)
+        return w
+
+    def serve(self, *options):
+        server = Server(INGLE, "-m", MODEL, *PLAIN, *options)
+        self.addCleanup(server.close)
+        return server
+
+    def ask(self, server, i=0, n=24):
+        status, _, r = server.post("/v1/completions", {"prompt": f"Number {i}: one two three", "max_tokens": n, "temperature": 0, "ignore_eos": True})
+        self.assertEqual(status, 200, r)
+        return r["choices"][0]["text"]
+
+    def wait_for(self, fn):
+        end = time.monotonic() + TIMEOUT
+        while not fn() and time.monotonic() < end:
+            time.sleep(0.01)
+        self.assertTrue(fn())
+
+    def run_it(self, *options):
+        r = subprocess.run([INGLE, "run", "-m", MODEL, *PLAIN, "--temp", "0", "-n", "12", *options, "one two three"],
+                           capture_output=True, text=True, timeout=TIMEOUT)
+        return r.returncode, r.stdout, r.stderr
+
+    def test_answers_and_losses(self):
+        plain = self.serve("--draft", "off")
+        self.assertNotIn("stages", plain.get("/props")[2]["runtime"])
+        want = [self.ask(plain, i) for i in range(4)]
+        long = self.ask(plain, 9, 400)
+        plain.close()
+        first, second = self.stage("2:3"), self.stage("3:6", "127.0.0.1:0")
+        addresses = f"{first.address},{second.address}"
+        server = self.serve("--stages", addresses, "--layer-ends", "2,3,6", "--parallel", "4")
+        self.assertEqual([self.ask(server, i) for i in range(4)], want)
+        n = server.get("/props")[2]["runtime"]["stages"]
+        self.assertEqual([(s["address"], s["state"], s["from"], s["to"], s["losses"]) for s in n],
+                         [(first.address, "ready", 2, 3, 0), (second.address, "ready", 3, 6, 0)])
+        self.assertGreater(n[0]["rows"], 0)
+        text = server.get("/metrics")[2]
+        self.assertIn(f'ingle_stage_ready{{stage="{first.address}",layers="2:3"}} 1\n', text)
+        # a stage dies while answers run, and comes back
+        got = [None] * 3
+        threads = [threading.Thread(target=lambda i=i: got.__setitem__(i, self.ask(server, 9, 400))) for i in range(3)]
+        for t in threads:
+            t.start()
+        self.wait_for(lambda: server.get("/props")[2]["runtime"]["stages"][0]["steps"] > n[0]["steps"] + 20)
+        first.process.kill()
+        first.process.wait(TIMEOUT)
+        self.wait_for(lambda: server.get("/readyz")[0] == 503)
+        self.assertIn(None, got)
+        self.stage("2:3")
+        for t in threads:
+            t.join(TIMEOUT)
+        self.assertEqual(got, [long] * 3)
+        self.wait_for(lambda: server.get("/readyz")[0] == 200)
+        self.assertEqual(self.ask(server, 1), want[1])
+        self.assertGreater(server.get("/props")[2]["runtime"]["stages"][0]["losses"], 0)
+
+    def test_never_back(self):
+        w = self.stage("3:6")
+        server = self.serve("--stages", w.address, "--stage-wait", "1")
+        want = self.ask(server)
+        w.process.kill()
+        w.process.wait(TIMEOUT)
+        status, _, r = server.post("/v1/completions", {"prompt": "one two three four", "max_tokens": 4})
+        self.assertGreaterEqual(status, 500, r)
+        self.assertIn("stage", r["error"]["message"])
+        self.assertEqual(server.get("/readyz")[0], 503)
+        self.stage("3:6")
+        self.wait_for(lambda: server.get("/readyz")[0] == 200)
+        self.assertEqual(self.ask(server), want)
+
+    def test_damaged_messages(self):
+        w = self.stage("2:6", "127.0.0.1:0")
+        proxy = Proxy(int(w.address.rsplit(":", 1)[1]))
+        self.addCleanup(proxy.close)
+        server = self.serve("--stages", f"127.0.0.1:{proxy.port}")
+        want = self.ask(server, 3)
+        for how in ("delay", "cut", "damage"):
+            proxy.how = how
+            for _ in range(2):
+                got = server.post("/v1/completions", {"prompt": "Number 3: one two three", "max_tokens": 24, "temperature": 0, "ignore_eos": True})
+                if got[0] == 200:
+                    self.assertEqual(got[2]["choices"][0]["text"], want)
+            proxy.how = "pass"
+            self.assertEqual(self.ask(server, 3), want)
+
+    def test_a_key_and_a_saved_prefix(self):
+        key = f"{self.folder}/key"
+        with open(key, "w") as f:
+            f.write("ab" * 32)
+        os.chmod(key, 0o600)
+        os.mkdir(f"{self.folder}/store", 0o700)
+        w = self.stage("1:6", "127.0.0.1:0", "--worker-key", key)
+        prompt = {"prompt": "one two three four five " * 40, "max_tokens": 8, "temperature": 0}
+        store = ("--store", f"{self.folder}/store", "--store-tokens", "128", "--draft", "off")
+        answers = []
+        for stages in (("--stages", w.address, "--worker-key", key), (), ("--stages", w.address, "--worker-key", key)):
+            server = self.serve(*stages, *store)
+            status, _, r = server.post("/v1/completions", prompt)
+            self.assertEqual(status, 200, r)
+            answers.append((r["choices"][0]["text"], r["timings"]["cache_n"] > 0 if "timings" in r else None))
+            server.close()
+        self.assertEqual(len({a[0] for a in answers}), 1)
+        status, _, err = self.run_it("--stages", w.address, "--stage-wait", "1")
+        self.assertEqual(status, 1)
+        self.assertIn("key", err)
+
+    def test_bad_input(self):
+        a, b = self.stage("2:3"), self.stage("3:6")
+        both = f"{a.address},{b.address}"
+        for options, text in (
+                (("--stages", both, "--layer-ends", "0,3,6"), "layer end 0 is not above 0"),
+                (("--stages", both, "--layer-ends", "3,2,6"), "layer end 2 is not above 3"),
+                (("--stages", both, "--layer-ends", "2,3,7"), "beyond the model's 6 layers"),
+                (("--stages", both, "--layer-ends", "2,3"), "a stage is missing"),
+                (("--stages", both, "--layer-ends", "2,6"), "3 are needed"),
+                (("--stages", both, "--layer-ends", "2,4,6"), "stage 1 has layers 2:3"),
+                (("--stages", both, "--layer-ends", "two"), "neither auto nor"),
+                (("--layer-ends", "2,6"), "--stages"),
+                (("--stages", f"{b.address},{a.address}"), "overlap"),
+                (("--stages", a.address), "ends at layer 3, the model has 6"),
+                (("--stages", f"{a.address},{a.address}"), "named twice"),
+                (("--stages", both, "--kv", "fp8"), "keys and values are 'fp8' here"),
+                (("--stages", both, "--ctx", "1024"), "at most 512 tokens"),
+                (("--stages", both, "--kv-disk", self.folder), "'kv-disk' does not go together"),
+                (("--stages", both, "--lock"), "'lock' does not go together"),
+                (("--stages", "10.0.0.1:7"), "a key is needed"),
+                (("--stages", ","), "outside 1 to 15"),
+                (("--stages", f"unix:{self.folder}/none", "--stage-wait", "0.2"), "is not there")):
+            status, _, err = self.run_it(*options)
+            self.assertNotEqual(status, 0, options)
+            self.assertIn(text, err)
+        r = subprocess.run([INGLE, "run", "-m", OTHER, "--stages", both, "hi"], capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertIn("another model", r.stderr)
+        r = subprocess.run([INGLE, "run", "-m", MODEL, "--experts-worker", a.address, "-n", "2", "hi"], capture_output=True, text=True,
+                           timeout=TIMEOUT)
+        self.assertIn("this is a stage", r.stderr)
+        for layers, text in (("0:3", "begin with layer 0"), ("3:9", "the model has 6"), ("4:4", "A < B"), ("x", "A < B"), ("all", "A:B")):
+            r = subprocess.run([INGLE, "worker", "-m", MODEL, "--stage", layers, "--listen", f"unix:{self.folder}/x"], capture_output=True,
+                               text=True, timeout=TIMEOUT)
+            self.assertEqual(r.returncode, 1)
+            self.assertIn(text, r.stderr)
+
+
+if __name__ == "__main__":
+    main()
