@@ -501,8 +501,8 @@ static void hear(struct stage_serve *s, const struct link_in *in)
                                      mine ? &any_shape : NULL, &h, &err);
     if (!st && h.kind == LINK_HELLO)
         st = err_set(&err, INGLE_UNSUP,
-                     "this is a stage (ingle worker --stage), not a worker for experts: its address "
-                     "belongs to --stages");
+                     "this is a stage (ingle worker --stage), not a worker for experts: its "
+                     "address belongs to --stages");
     else if (!st && h.kind == LINK_JOIN)
         join(s, in);
     else if (!st && h.kind == LINK_STEP && mine)

@@ -114,8 +114,8 @@ void stage_remote_forward(struct stage_remote *r, const struct family *fam, cons
                           const struct family_forward *f);
 /* A stage was lost: what lay there is gone, and nothing is computed until stage_remote_renew(). */
 bool stage_remote_is_lost(const struct stage_remote *r);
-/* Waits until all stages are there; pages are without contents then.  INGLE_IO: they are not back in
- * time. */
+/* Waits until all stages are there; pages are without contents then.  INGLE_IO: they are not back
+ * in time. */
 MUST_CHECK ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cancel,
                                            struct err *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stage_step - steps and greetings as bytes: what is written is read, and what is damaged is refused
- * or within its bounds. */
+/* stage_step - steps and greetings as bytes: what is written is read; what is damaged is refused,
+ * or stays within its bounds. */
 #include "unit/unit.h"
 
 #include "base/mem.h"
