@@ -97,6 +97,18 @@ static void on_encoding(void *arg, int64_t n_done, int64_t n_media, double part)
 
 /* ---- tokens ---- */
 
+/* A vector of an encoder stands there, and its id is of no vocabulary's distribution. */
+static bool is_soft(const struct answer_part *p, int64_t position)
+{
+    for (size_t i = 0; i < p->n_spans; i++) {
+        struct ingle_medium_info info;
+        ingle_medium_info(p->span[i].medium, &info);
+        if (position >= p->span[i].start && position - p->span[i].start < info.n_soft)
+            return true;
+    }
+    return false;
+}
+
 static bool add_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
 {
     const struct ingle_model *m = p->a->info.llm;
@@ -104,11 +116,13 @@ static bool add_prompt_token(struct answer_part *p, const struct ingle_drawn *d)
     if (!mem_grow(&e->token, &e->cap_tokens, e->n_tokens + 1, sizeof *e->token) ||
         !mem_grow(&e->top, &e->cap_top, e->n_top + (size_t)d->n_top, sizeof *e->top))
         return false;
-    struct answer_token t = {.id = d->id, .logprob = d->logprob, .no_logprob = d->position == 0,
-                             .bytes_at = e->bytes.n, .top_at = e->n_top, .n_top = d->n_top};
+    const bool none = d->position == 0 || is_soft(p, d->position);
+    struct answer_token t = {.id = d->id, .logprob = none ? 0 : d->logprob, .no_logprob = none,
+                             .bytes_at = e->bytes.n, .top_at = e->n_top,
+                             .n_top = none ? 0 : d->n_top};
     answer_token_bytes(m, d->id, &e->bytes);
     t.n_bytes = e->bytes.n - t.bytes_at;
-    for (int i = 0; i < d->n_top; i++) {
+    for (int i = 0; i < t.n_top; i++) {
         struct answer_top *top = &e->top[e->n_top++];
         *top = (struct answer_top){.id = d->top[i].id, .logprob = d->top[i].logprob,
                                    .bytes_at = e->bytes.n};

@@ -60,7 +60,7 @@ enum answer_finish {
 struct answer_token {
     int32_t id;
     float logprob;
-    bool no_logprob;         /* the first token of a prompt has none */
+    bool no_logprob;         /* the first token of a prompt and soft tokens have none */
     size_t text_at, n_text;  /* what of choice.content it completed */
     size_t bytes_at, n_bytes; /* its own bytes, in choice.bytes */
     size_t top_at;           /* in choice.top */
