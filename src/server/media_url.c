@@ -5,6 +5,7 @@
 #include "base/bug.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/pool.h"
 
 #include <arpa/inet.h>
 #include <curl/curl.h>
@@ -206,19 +207,26 @@ void media_gate_free(struct media_gate *g)
     mem_free(g);
 }
 
+/* When to look again: a client that has left wakes nobody. */
+static struct timespec soon(void)
+{
+    static const long LOOK_NS = 50000000;
+    struct timespec until;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_nsec += LOOK_NS;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    return until;
+}
+
 /* NULL, or why not. */
 static const char *enter(struct media_gate *g, struct fault *f)
 {
-    static const long LOOK_NS = 50000000; /* a client that has left wakes nobody */
     const uint64_t began = clock_now();
     const char *why = NULL;
     pthread_mutex_lock(&g->lock);
     while (g->n >= MEDIA_URLS_AT_ONCE && !why) {
-        struct timespec until;
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_nsec += LOOK_NS;
-        until.tv_sec += until.tv_nsec / 1000000000;
-        until.tv_nsec %= 1000000000;
+        const struct timespec until = soon();
         (void)pthread_cond_timedwait(&g->freed, &g->lock, &until);
         if (request_is_over(f))
             why = "its request is over";
@@ -243,6 +251,7 @@ static void leave(struct media_gate *g)
 struct fetch {
     struct str *out;
     struct fault *f;
+    uint64_t end; /* by clock_now() */
     bool too_large, refused;
 };
 
@@ -277,15 +286,92 @@ static curl_socket_t on_socket(void *arg, curlsocktype purpose, struct curl_sock
     return socket(a->family, a->socktype | SOCK_CLOEXEC, a->protocol);
 }
 
-/* "host:port:address" of the first address; every one must be public. */
-static const char *resolve(const struct address *a, char *out, size_t n)
+/* A question to the resolver, which nothing can stop: it has a thread of its own, and who gives up
+ * leaves it there. */
+struct lookup {
+    pthread_mutex_t lock;
+    pthread_cond_t ended;
+    bool over, left;      /* Sync: lock */
+    struct addrinfo *all; /* owns; written before it is over */
+    char host[MOST_HOST + 1], port[8];
+};
+
+static void lookup_free(struct lookup *l)
 {
+    if (l->all)
+        freeaddrinfo(l->all);
+    pthread_cond_destroy(&l->ended);
+    pthread_mutex_destroy(&l->lock);
+    mem_free(l);
+}
+
+static void *look_up(void *arg)
+{
+    struct lookup *l = arg;
     const struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM};
     struct addrinfo *all = NULL;
+    if (getaddrinfo(l->host, l->port, &hints, &all))
+        all = NULL;
+    pthread_mutex_lock(&l->lock);
+    l->all = all;
+    l->over = true;
+    const bool left = l->left;
+    pthread_cond_signal(&l->ended);
+    pthread_mutex_unlock(&l->lock);
+    if (left)
+        lookup_free(l);
+    return NULL;
+}
+
+static struct lookup *lookup_begin(const struct address *a)
+{
+    pthread_t thread;
+    struct lookup *l = mem_zalloc(sizeof *l);
+    if (!l)
+        return NULL;
+    BUG_IF(pthread_mutex_init(&l->lock, NULL) || pthread_cond_init(&l->ended, NULL));
+    (void)snprintf(l->host, sizeof l->host, "%s", a->host);
+    (void)snprintf(l->port, sizeof l->port, "%s", a->port);
+    if (!pool_thread(&thread, look_up, l)) {
+        lookup_free(l);
+        return NULL;
+    }
+    pthread_detach(thread);
+    return l;
+}
+
+/* Until the resolver has answered; why not, or NULL: then *l is the caller's. */
+static const char *lookup_wait(struct lookup *l, uint64_t end, struct fault *f)
+{
+    const char *why = NULL;
+    pthread_mutex_lock(&l->lock);
+    while (!l->over && !why) {
+        const struct timespec until = soon();
+        (void)pthread_cond_timedwait(&l->ended, &l->lock, &until);
+        if (request_is_over(f))
+            why = "its request is over";
+        else if (clock_now() > end)
+            why = "its host's address takes more than 10 s";
+    }
+    const bool over = l->over;
+    l->left = why && !over;
+    pthread_mutex_unlock(&l->lock);
+    if (why && over)
+        lookup_free(l);
+    return why;
+}
+
+/* "host:port:address" of the first address; every one must be public. */
+static const char *resolve(const struct address *a, struct fetch *g, char *out, size_t n)
+{
     char text[INET6_ADDRSTRLEN + 32];
-    const char *host = a->host, *why = NULL;
-    if (getaddrinfo(host, a->port, &hints, &all) != 0 || !all)
-        return "its host has no address";
+    struct lookup *l = lookup_begin(a);
+    const char *why = l ? lookup_wait(l, g->end, g->f) : "there is no thread for it";
+    if (why)
+        return why;
+    const struct addrinfo *all = l->all;
+    if (!all)
+        why = "its host has no address";
     for (const struct addrinfo *i = all; i && !why; i = i->ai_next)
         if (!media_url_is_public(i->ai_addr))
             why = "its host has an address that is not of the open internet";
@@ -293,10 +379,17 @@ static const char *resolve(const struct address *a, char *out, size_t n)
         getnameinfo(all->ai_addr, all->ai_addrlen, text, sizeof text, NULL, 0, NI_NUMERICHOST) != 0)
         why = "its host has no address";
     if (!why)
-        (void)snprintf(out, n, all->ai_family == AF_INET6 ? "%s:%s:[%s]" : "%s:%s:%s", host,
+        (void)snprintf(out, n, all->ai_family == AF_INET6 ? "%s:%s:[%s]" : "%s:%s:%s", a->host,
                        a->port, text);
-    freeaddrinfo(all);
+    lookup_free(l);
     return why;
+}
+
+/* Of the time for the address and the file. */
+static long left_ms(const struct fetch *g)
+{
+    const uint64_t now = clock_now();
+    return now < g->end ? (long)((g->end - now) / 1000000) + 1 : 1;
 }
 
 static bool set(CURL *e, const char *url, struct curl_slist *resolved, struct fetch *g)
@@ -308,7 +401,7 @@ static bool set(CURL *e, const char *url, struct curl_slist *resolved, struct fe
            curl_easy_setopt(e, CURLOPT_PROXY, "") == CURLE_OK &&
            curl_easy_setopt(e, CURLOPT_NETRC, (long)CURL_NETRC_IGNORED) == CURLE_OK &&
            curl_easy_setopt(e, CURLOPT_NOSIGNAL, 1L) == CURLE_OK &&
-           curl_easy_setopt(e, CURLOPT_TIMEOUT, (long)MOST_SECONDS) == CURLE_OK &&
+           curl_easy_setopt(e, CURLOPT_TIMEOUT_MS, left_ms(g)) == CURLE_OK &&
            curl_easy_setopt(e, CURLOPT_MAXFILESIZE, (long)MOST_BYTES) == CURLE_OK &&
            curl_easy_setopt(e, CURLOPT_USERAGENT, "ingle") == CURLE_OK &&
            curl_easy_setopt(e, CURLOPT_OPENSOCKETFUNCTION, on_socket) == CURLE_OK &&
@@ -350,7 +443,8 @@ bool media_url_fetch(const char *url, const char *hosts, struct media_gate *gate
     const char *why = parse(url, hosts, &a);
     why = why || !gate ? why : enter(gate, f);
     const bool entered = gate && !why;
-    why = why ? why : resolve(&a, line, sizeof line);
+    g.end = clock_now() + (uint64_t)MOST_SECONDS * 1000000000;
+    why = why ? why : resolve(&a, &g, line, sizeof line);
     struct curl_slist *resolved = why ? NULL : curl_slist_append(NULL, line);
     if (!why)
         why = resolved ? get(url, resolved, &g) : "there is no memory for it";
