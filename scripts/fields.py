@@ -52,6 +52,7 @@ ERRORS = {  # statuses of operations, beside what share/openapi.json says of the
 class Word(str):
     """A name of C: o.sampling.seed, CHAT | TEXT."""
     __getattr__ = lambda self, name: Word(f"{self}.{name}")
+    __getitem__ = lambda self, at: Word(f"{self}[{at}]") if isinstance(at, Word) else str.__getitem__(self, at)
 
 
 class Names(dict):
