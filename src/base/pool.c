@@ -347,7 +347,7 @@ uint64_t pool_join_ns(struct pool *p)
     }
     p->n_tries += p->number - number;
     qsort(took, (size_t)n, sizeof *took, rising);
-    return took[n / 2] > TRIED_NS ? took[n / 2] - TRIED_NS : 0;
+    return took[n / 4] > TRIED_NS ? took[n / 4] - TRIED_NS : 0;
 }
 
 uint64_t pool_joins(const struct pool *p)

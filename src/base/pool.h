@@ -44,7 +44,8 @@ int pool_node_of(const struct pool *p, int worker);
 int pool_node_id(const struct pool *p, int node); /* the system's number */
 /* Threads that were to be bound to a processor, and run anywhere because the system refused. */
 int pool_unbound(const struct pool *p);
-/* What it costs to share a job: the median of some whose chunks are short, without the chunk. */
+/* What it costs to share a job: of some whose chunks are short, without the chunk.  A quarter of
+ * them was faster; a busy neighbour makes others slow. */
 uint64_t pool_join_ns(struct pool *p);
 /* Jobs so far that threads shared: each has cost a join.  Of the thread that calls pool_run(). */
 uint64_t pool_joins(const struct pool *p);

@@ -72,6 +72,7 @@ struct worker {
     unsigned turn; /* of its attempts to help others */
     uint64_t spin_ns; /* how long it waits awake: learn_spin() */
     long taken;       /* how often its processor was taken away */
+    int wary;         /* so many waits more are not to become longer */
 };
 
 struct pool {

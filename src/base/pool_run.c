@@ -26,6 +26,7 @@
 
 enum {
     PAUSES = 32, /* between two looks at the clock */
+    WARY = 1000, /* waits after a processor was taken away */
     PROBES = 2,  /* other knots, and lanes of each, that one attempt to help looks at */
     NUMBER_AT = 2 * LANE_BITS
 };
@@ -370,7 +371,8 @@ static void learn_spin(const struct pool *p, struct worker *w, uint64_t waited_n
         return;
     const bool taken = u.ru_nivcsw != w->taken;
     w->taken = u.ru_nivcsw;
-    if (taken)
+    w->wary = taken ? WARY : w->wary - (w->wary > 0);
+    if (w->wary)
         w->spin_ns = POOL_SPIN_NS;
     else if (waited_ns > POOL_MOST_SPIN_NS)
         w->spin_ns = (w->spin_ns + POOL_SPIN_NS) / 2;

@@ -196,9 +196,11 @@ static void print_nodes(const struct findings *f)
 
 static void print_threads(const struct findings *f)
 {
-    printf("threads          %d, %s", f->threads, f->pinned ? "bound to cores" : "not bound");
-    if (f->threads > f->topology.n_cpus)
-        printf("; more than the %d processors: none is bound", f->topology.n_cpus);
+    const bool many = f->threads > f->topology.n_cpus;
+    printf("threads          %d, %s", f->threads,
+           f->pinned && !many ? "bound to cores" : "not bound");
+    if (f->pinned && many)
+        printf(": they are more than the processors (%d)", f->topology.n_cpus);
     if (f->unbound)
         printf("; %d of them the system did not bind", f->unbound);
     if (f->threads > 1)
