@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 #include "base/str.h"
+#include "server/replica.h"
 #include "server/serve.h"
 #include "server/tape.h"
 
@@ -187,9 +188,13 @@ void streams_get(struct serve *v, struct http_exchange *x, const struct http_req
     if (!name)
         return;
     struct tape *t = streams_find(v->streams, user_of(rq), name);
+    char words[REPLICA_WORDS];
+    const bool foreign =
+        v->replica && replica_is_foreign(v->replica, name, strlen(name), words);
     if (!t)
         serve_fail(x, rq, &(struct serve_error){.status = 404, .code = "not_found"},
-                   "there is no stream of conversation '%.100s' (any more)", name);
+                   "there is no stream of conversation '%.100s' (any more)%s", name,
+                   foreign ? words : "");
     else if (!read_from(text, &from))
         serve_fail(x, rq, &(struct serve_error){.status = 400, .param = "from"},
                    "'from' is '%.40s', not a number of bytes", text);

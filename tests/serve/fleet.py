@@ -221,6 +221,8 @@ class Requests(Case):
         for method, path in (("GET", "responses/"), ("DELETE", "responses/"), ("GET", "conversations/")):
             status, _, e = self.server.request(method, "/v1/" + path + away.replace("resp", "conv" if path[0] == "c" else "resp"))
             self.assertEqual((status, words in e["error"]["message"]), (404, True), e)
+        status, _, e = self.server.get("/stream?conv_id=talk.pod-b")
+        self.assertEqual((status, words in e["error"]["message"]), (404, True), e)
         for field, name in (("previous_response_id", "resp"), ("conversation", "conv")):
             status, _, e = self.server.post("/v1/responses", {"input": "x", field: away.replace("resp", name)})
             self.assertEqual((status, words in e["error"]["message"], e["error"]["param"]), (404, True, field), e)
