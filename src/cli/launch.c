@@ -414,20 +414,19 @@ ingle_status cli_launch_check(struct cli *c, struct err *err)
     return INGLE_OK;
 }
 
-static ingle_status refuse(const struct part *p, struct err *err)
+static void tell(const struct cli *c, const struct part *p)
 {
-    char of[40] = "", where[TEXT + 80] = "";
+    char of[40] = "this process";
     if (p->n)
         snprintf(of, sizeof of, "rank %ld of %ld", p->rank, p->n);
-    if (p->listen[0])
-        snprintf(where, sizeof where, " and listen on %s", p->listen);
-    else if (p->peers[0])
-        snprintf(where, sizeof where, " and dial %.300s", p->peers);
-    return err_set(err, INGLE_UNSUP,
-                   "%s: %s would compute layers %ld to %ld%s, but this version computes all layers "
-                   "in one process; experts can be computed by others: 'ingle worker -m FILE "
-                   "--listen ADDRESS' there, and --experts-worker ADDRESS here",
-                   p->spelt, of[0] ? of : "this process", p->from, p->to - 1, where);
+    if (!c->screen.progress)
+        return;
+    if (p->rank)
+        cli_line("ingle: note: %s: %s has layers %ld to %ld and listens on %s", p->spelt, of,
+                 p->from, p->to - 1, p->listen);
+    else
+        cli_line("ingle: note: %s: %s has layers %ld to %ld and dials %s", p->spelt, of, p->from,
+                 p->to - 1, ingle_config_text(c->config, "stages", 0));
 }
 
 static ingle_status put(struct cli *c, const char *command, const char *name, const char *value,
@@ -471,8 +470,6 @@ ingle_status cli_launch(struct cli *c, const char **command, struct err *err)
             st = part_of_ranks(l, &r, (long)info.n_layers, &p, err);
     }
     ingle_model_close(m);
-    if (!st && !cli_takes("worker", "stage"))
-        st = refuse(&p, err);
     if (!st && !p.rank && !p.peers[0] && !ingle_config_is_set(c->config, "stages"))
         st = err_set(err, INGLE_ARG,
                      "%s: the first process dials the others, and nothing says where they listen: "
@@ -489,7 +486,11 @@ ingle_status cli_launch(struct cli *c, const char **command, struct err *err)
         st = put(c, "worker", "listen", p.listen, err);
     if (!st && p.rank && l->text[CLI_LAUNCH_CTX] && cli_takes("worker", "ctx"))
         st = put(c, "worker", "ctx", l->text[CLI_LAUNCH_CTX], err);
-    if (!st && p.rank)
+    if (!st && p.rank) {
         *command = "worker";
+        c->n_arg = 0; /* the first process has the prompt */
+    }
+    if (!st)
+        tell(c, &p);
     return st;
 }

@@ -183,19 +183,19 @@ class Commands(unittest.TestCase):
     def test_launchers(self):
         """One model over several processes, as launchers, ds4 and lucebox say it: which part this process has."""
         def part(*args, says, code=1, **env):
-            r = self.ok(run(*args, env={"PMI_SIZE": "", **env}), code)
+            r = self.ok(run(*args, "--worker-key", "/no/such", env={"PMI_SIZE": "", **env}), code)  # so it ends
             self.assertIn(says, r.stderr, args)
         two = {"SLURM_NTASKS": "3", "SLURM_JOB_NODELIST": "n[08-09],x7"}
         mpi = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
         lws = {"LWS_GROUP_SIZE": "3", "LWS_WORKER_INDEX": "0", "LWS_LEADER_ADDRESS": "m-0.m.default"}
         usage = {"code": 2}
         part("run", "--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port=7", "x",
-             says="rank 1 of 2 would compute layers 3 to 5 and listen on 0.0.0.0:7,")
-        part("serve", "-pp", "3", says="rank 0 of 3 would compute layers 0 to 1 and dial n09:29501,x7:29501,", SLURM_PROCID="0", **two)
-        part("serve", "-pp", "3", says="rank 2 of 3 would compute layers 4 to 5 and listen on 0.0.0.0:29501,", SLURM_PROCID="2", **two)
-        part("serve", "-pp", "2", says="dial 127.0.0.1:29502,", OMPI_COMM_WORLD_RANK="0", **mpi)
-        part("serve", "-pp", "2", says="listen on 127.0.0.1:29502,", OMPI_COMM_WORLD_RANK="1", **mpi)
-        part("serve", "-pp", "3", says="dial m-0-1.m.default:29501,m-0-2.m.default:29501,", **lws)
+             says="rank 1 of 2 has layers 3 to 5 and listens on 0.0.0.0:7\n")
+        part("serve", "-pp", "3", says="rank 0 of 3 has layers 0 to 1 and dials n09:29501,x7:29501\n", SLURM_PROCID="0", **two)
+        part("serve", "-pp", "3", says="rank 2 of 3 has layers 4 to 5 and listens on 0.0.0.0:29501\n", SLURM_PROCID="2", **two)
+        part("serve", "-pp", "2", says="dials 127.0.0.1:29502\n", OMPI_COMM_WORLD_RANK="0", **mpi)
+        part("serve", "-pp", "2", says="listens on 127.0.0.1:29502\n", OMPI_COMM_WORLD_RANK="1", **mpi)
+        part("serve", "-pp", "3", says="dials m-0-1.m.default:29501,m-0-2.m.default:29501\n", **lws)
         part("run", "--nnodes", "2", "x", says="--nnodes 2 needs --node-rank", **usage)
         part("run", "--nnodes", "2", "--node-rank", "2", "x", says="--node-rank: '2' is no number from 0 to 1", **usage)
         part("run", "--nnodes", "0", "x", says="--nnodes: '0' is no number from 1 to 64", **usage)
@@ -203,10 +203,10 @@ class Commands(unittest.TestCase):
         part("serve", "-pp", "9", says="9 stages are more than the 6 layers", SLURM_NTASKS="9", SLURM_PROCID="1")
         part("run", "-n", "1", "-pp", "2", "x", says="note: -pp 2: one process computes", code=0)
         self.assertNotIn("rank", self.ok(run("run", "-n", "1", "x", env={**two, "SLURM_PROCID": "1"})).stderr)
-        part("serve", "--role", "coordinator", "--layers", "0:1", "--listen", "127.0.0.1", "1234", says="layers 0 to 1,")
+        part("serve", "--role", "coordinator", "--layers", "0:1", "--listen", "127.0.0.1", "1234", says="nothing says where they listen: --stages HOST:PORT")
         for command in "serve", "worker":
             part(command, "--role", "worker", "--layers", "2:output", "--coordinator", "10.0.0.1", "1234",
-                 says="layers 2 to 5 and listen on 0.0.0.0:1234,")
+                 says="layers 2 to 5 and listens on 0.0.0.0:1234\n")
         part("serve", "--role", "worker", "--layers", "4:3", says="--layers 4:3: no layers A:B (B included) of the model's 0 to 5")
         part("serve", "--role", "coordinator", "--layers", "0:output", says="no layer is left")
         part("serve", "--role", "boss", "--layers", "0:1", says="neither coordinator nor worker")
@@ -215,7 +215,7 @@ class Commands(unittest.TestCase):
         def shards(begins, ends, *args, mode="gemma4-target-shard", **more):
             part("worker", f"--backend-ipc-mode={mode}", "assets/nano-gemma4-Q8_0.gguf", f"--layer-begins={begins}", f"--layer-ends={ends}", "--max-ctx=100",
                  "--max-tokens=8", "--stream-fd=3", *args, **more)
-        shards("0,2", "2,4", "--hidden=256", says="layers 0 to 3 and listen on fd:3,")
+        shards("0,2", "2,4", "--hidden=256", says="layers 0 to 3 and listens on fd:3\n")
         shards("0,3", "2,4", says="shard 1 begins at layer 3, but the one before it ends at 2")
         shards("0", "0", says="'0' are no layers of the model's 0 to 6")
         shards("0", "2,4", says="different numbers of shards")
