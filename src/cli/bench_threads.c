@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
+#include "base/write.h"
 #include "tool/tool.h"
 
 #include <stdlib.h>
@@ -184,16 +185,25 @@ static void print_row(struct cli *c, const struct row *r, const struct row *firs
 {
     const double cost = r->joins * r->join_us * 1e-6 * r->decode;
     if (json) {
-        printf("{\"test\": \"scaling\", \"threads\": %d, \"decode_per_s\": %.6g, "
-               "\"prefill_per_s\": %.6g, \"read_GBps\": %.3f, \"read_share\": %.4f, "
-               "\"joins\": %.6g, \"join_us\": %.3f, \"join_share\": %.5f, \"local_share\": ",
-               r->threads, r->decode, r->prefill, r->read * 1e-9, r->read_share, r->joins,
-               r->join_us, cost);
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "test", "scaling");
+        write_member_int(&out, "threads", r->threads);
+        write_member_significant(&out, "decode_per_s", 6, r->decode);
+        write_member_significant(&out, "prefill_per_s", 6, r->prefill);
+        write_member_fixed(&out, "read_GBps", 3, r->read * 1e-9);
+        write_member_fixed(&out, "read_share", 4, r->read_share);
+        write_member_significant(&out, "joins", 6, r->joins);
+        write_member_fixed(&out, "join_us", 3, r->join_us);
+        write_member_fixed(&out, "join_share", 5, cost);
         if (r->local < 0)
-            fputs("null", stdout);
+            write_member_null(&out, "local_share");
         else
-            printf("%.4f", r->local);
-        printf(", \"unbound_threads\": %d}\n", r->unbound);
+            write_member_fixed(&out, "local_share", 4, r->local);
+        write_member_int(&out, "unbound_threads", r->unbound);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
     } else {
         printf("%7d %10.2f %8.2f %10.1f %8.2f %8.1f %5.1f %% %8.1f %8.2f %5.1f %%", r->threads,
                r->decode, first->decode > 0 ? r->decode / first->decode : 0, r->prefill,
