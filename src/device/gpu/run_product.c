@@ -18,17 +18,17 @@ struct code {
     uint32_t type;
     bool floats; /* activations stay f32: of Q8_0 two codes exist */
     enum gpu_kernel product[MOST_ROWS], embed;
-    bool has_many;
-    enum gpu_kernel many; /* of cards with matrix instructions */
+    enum gpu_kernel many; /* a card may do without: those of codes want matrix instructions */
+    int64_t many_from;    /* rows */
 };
 #define FLOATS(type, name)                                                              \
     {QUANT_##type, true, {GPU_K_product_##name##_1, GPU_K_product_##name##_2,           \
-                          GPU_K_product_##name##_3}, GPU_K_embed_##name, false,         \
-     GPU_K_embed_##name},
+                          GPU_K_product_##name##_3}, GPU_K_embed_##name, GPU_K_many_##name, \
+     MANY_FLOATS_FROM},
 #define CODE(type, name)                                                                \
     {QUANT_##type, false, {GPU_K_product_##name##_1, GPU_K_product_##name##_2,          \
-                           GPU_K_product_##name##_3}, GPU_K_embed_##name, true,         \
-     GPU_K_many_##name},
+                           GPU_K_product_##name##_3}, GPU_K_embed_##name, GPU_K_many_##name, \
+     MANY_FROM},
 static const struct code codes[] = {
     FLOATS(F32, f32) FLOATS(F16, f16) FLOATS(BF16, bf16)
     FLOATS(FP8_B32, f8) FLOATS(FP8_S32, f8s) FLOATS(Q8_0, w8)
@@ -60,8 +60,7 @@ static bool has(struct device *d, const struct device_matrix *m)
     for (int i = 0; i < MOST_ROWS; i++)
         if (!device_gpu_has(d, c->product[i]))
             return false;
-    if (c->has_many) /* it is loaded before a step wants it; a card may do without */
-        (void)device_gpu_has(d, c->many);
+    (void)device_gpu_has(d, c->many); /* loaded before a step wants it */
     return true;
 }
 
@@ -153,7 +152,7 @@ static bool launch(struct device *d, const struct device_matrix *m, int64_t inde
         a.scale = device_gpu_stage(d, m->scale, (size_t)m->n_stack * sizeof *a.scale);
     if ((!m->card && !a.each) || (m->scale && !a.scale))
         return false;
-    if (n >= MANY_FROM && c->has_many && device_gpu_has(d, c->many))
+    if (n >= c->many_from && device_gpu_has(d, c->many))
         return device_gpu_launch(d, c->many, many_grid(&a), &a, sizeof a, 0);
     a.parts = product_parts(m->m.in, kern_matrix_slice(&m->m), rows);
     return device_gpu_launch(d, c->product[rows - 1], product_grid(&a, rows), &a, sizeof a,

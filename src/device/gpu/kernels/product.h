@@ -4,8 +4,8 @@
  *
  * Kernels product_CODE_ROWS, CODE of kern/code.h in lower case, take ROWS of 1 to 3 rows through
  * a band of 64 outputs at a time by dot instructions, and any number of rows in turns; many_CODE
- * takes 32 rows at a time by matrix instructions, codes that are not floats only; embed_CODE writes
- * rows of the matrix as floats.
+ * takes 32 rows at a time, by matrix instructions, of floats by tiles; embed_CODE writes rows of the
+ * matrix as floats.
  */
 #ifndef INGLE_DEVICE_GPU_KERNELS_PRODUCT_H
 #define INGLE_DEVICE_GPU_KERNELS_PRODUCT_H
@@ -20,7 +20,8 @@ enum {
     MANY_ROWS = 32,             /* at a time */
     MANY_TILES = 4,             /* of 8 rows */
     MANY_THREADS = 128,
-    MANY_FROM = 4               /* rows: fewer are not faster by matrix instructions */
+    MANY_FROM = 4,              /* rows: fewer are not faster by matrix instructions */
+    MANY_FLOATS_FROM = 9        /* the same of floats: a thread has four rows of 32 */
 };
 
 /* One matrix, or a stack with rows for each. */
