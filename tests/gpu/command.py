@@ -69,7 +69,7 @@ def counts(layers, n):
 
 WIDTH, LOGITS, STEPS = 256 * 4, 2064 * 4, 4
 for layers, puts, gets, get_bytes, launches in (
-    ("1", 5, 1, WIDTH, 24), ("2-4", 5, 1, WIDTH, 48), ("all", 9, 1, LOGITS, 149)):
+    ("1", 5, 1, WIDTH, 22), ("2-4", 5, 1, WIDTH, 44), ("all", 9, 1, LOGITS, 137)):
     step = [(b - a) / STEPS for a, b in zip(counts(layers, 4), counts(layers, 4 + STEPS))]
     assert step[0] <= puts and step[2:4] == [gets, get_bytes] and step[4] <= launches, (layers, step)
 

@@ -182,6 +182,35 @@ static bool launch_many(const struct code *c, const struct product_args *a, enum
     return k != NULL;
 }
 
+/* Two matrices of the stack in one launch: few rows at a time, and many.  want: of the first. */
+static void check_pair(const struct code *c, struct noise *r, const struct weights *w,
+                       const struct acts *x, const int32_t *list, int index, int64_t n,
+                       int64_t stride, const float *want)
+{
+    const size_t n_y = (size_t)(n * stride) * sizeof(float);
+    const int other = (index + 1) % STACK;
+    float *both = take(2 * n_y), *got = take(2 * n_y);
+    memcpy(both, want, n_y);
+    memset(both + n * stride, 1, n_y);
+    plain(w, other, &x->a, list, n, 1.0f, both + n * stride, stride);
+    for (int many = 0; many < 2; many++) {
+        const int rows = 1 + (int)noise_below(r, 3);
+        const enum emu_order order = (enum emu_order)noise_below(r, EMU_ORDERS);
+        struct product_args a = args_of(w, x, got, stride, n, rows);
+        a.row = list;
+        a.index = index;
+        a.w2 = w->all + ((int64_t)other - index) * (int64_t)w->each;
+        a.y2 = n * stride;
+        memset(got, 1, 2 * n_y);
+        if (!many)
+            launch(c, &a, rows, order);
+        if (!many || launch_many(c, &a, order))
+            compare(got, both, 2 * n, stride, w->m.out, w->m.in);
+    }
+    mem_big_free(both, 2 * n_y);
+    mem_big_free(got, 2 * n_y);
+}
+
 /* One matrix of the stack, rows in their order or listed, some bands only. */
 static void check_one(const struct code *c, struct noise *r, const struct weights *w, int64_t n)
 {
@@ -213,12 +242,7 @@ static void check_one(const struct code *c, struct noise *r, const struct weight
         launch(c, &a, rows, (enum emu_order)((rows + 1) % EMU_ORDERS));
         compare(got, want, n, stride, w->m.out, w->m.in);
     }
-    struct product_args a = args_of(w, &x, got, stride, n, 1);
-    a.row = list;
-    a.index = index;
-    memset(got, 1, n_y);
-    if (launch_many(c, &a, (enum emu_order)noise_below(r, EMU_ORDERS)))
-        compare(got, want, n, stride, w->m.out, w->m.in);
+    check_pair(c, r, w, &x, list, index, n, stride, want);
     mem_big_free(want, n_y);
     mem_big_free(got, n_y);
     mem_big_free(x.x, x.n_x);

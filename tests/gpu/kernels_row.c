@@ -288,37 +288,67 @@ static void fill_groups(float *x, int64_t n, int64_t group)
     }
 }
 
+/* h = act(x) * up within a limit, rows as in x. */
+static void gate(float *h, const struct table *x, const struct table *up, float limit, bool gelu)
+{
+    float *g = numbers_copy(x->x, (size_t)x->n * 4), *u = numbers_copy(up->x, (size_t)up->n * 4);
+    for (int r = 0; r < ROWS; r++) {
+        float *rg = g + r * x->stride, *ru = u + r * up->stride;
+        for (int c = 0; limit > 0 && c < x->width; c++) {
+            rg[c] = rg[c] > limit ? limit : rg[c];
+            ru[c] = ru[c] > limit ? limit : ru[c] < -limit ? -limit : ru[c];
+        }
+        (gelu ? ref->glu_gelu : ref->glu_silu)(h + r * x->stride, rg, ru, x->width);
+    }
+    free(g), free(u);
+}
+
+/* kind: of codes; then whether x is gated, and how. */
+static void act_is_right(int kind, int32_t n, int how, enum emu_order order)
+{
+    const int32_t group = kind ? 256 : 32, k = n * group;
+    struct table x = make(k, 0), up = make(k, 0);
+    fill_groups(x.x, x.n, group);
+    float *h = numbers_copy(x.x, (size_t)x.n * 4);
+    struct kern_act act;
+    const enum kern_act_kind q = kind ? KERN_ACT_Q256 : KERN_ACT_Q32;
+    const size_t n_bytes = kern_act_bytes(q, ROWS, k);
+    void *want = aligned_alloc(64, n_bytes), *got = aligned_alloc(64, n_bytes);
+    memset(want, 3, n_bytes);
+    memset(got, 3, n_bytes);
+    struct row_act_args a = {.x = x.x, .q = got, .x_stride = x.stride, .n_rows = ROWS, .k = k};
+    if (how) {
+        a.up = up.x;
+        a.up_stride = up.stride;
+        a.gelu = how % 2;
+        a.limit = how == 2 ? 0.5f : 0.0f;
+        gate(h, &x, &up, a.limit, a.gelu);
+    }
+    kern_act_init(&act, q, ROWS, k, h, x.stride, want);
+    (kind ? kern_act_q256_ref : kern_act_q32_ref)(&act, 0, ROWS);
+    a.q_bytes = (int64_t)act.row_bytes;
+    NUMBERS_LAUNCH(kind ? "row_act256" : "row_act32",
+                   kind ? row_act256_grid(&a) : row_act32_grid(&a), a, order);
+    for (size_t i = 0; i < n_bytes; i += 4) {
+        uint32_t u, v;
+        memcpy(&u, (char *)want + i, 4);
+        memcpy(&v, (char *)got + i, 4);
+        const bool nan = (u & 0x7fffffff) > 0x7f800000 && (v & 0x7fffffff) > 0x7f800000;
+        if (u != v && !nan)
+            fail_msg("activations %d of %d, gated %d: byte %zu: %08x, %08x is right", kind, k, how,
+                     i, v, u);
+    }
+    free(x.x), free(up.x), free(h), free(want), free(got);
+}
+
 static void test_act(void **state)
 {
     (void)state;
     for (int kind = 0; kind < 2; kind++)
         for (int32_t n = 1; n < 18; n += 8)
-            for (int order = 0; order < EMU_ORDERS; order++) {
-                const int32_t group = kind ? 256 : 32, k = n * group;
-                struct table x = make(k, 0);
-                fill_groups(x.x, x.n, group);
-                struct kern_act act;
-                const enum kern_act_kind q = kind ? KERN_ACT_Q256 : KERN_ACT_Q32;
-                const size_t n_bytes = kern_act_bytes(q, ROWS, k);
-                void *want = aligned_alloc(64, n_bytes), *got = aligned_alloc(64, n_bytes);
-                memset(want, 3, n_bytes);
-                memset(got, 3, n_bytes);
-                kern_act_init(&act, q, ROWS, k, x.x, x.stride, want);
-                (kind ? kern_act_q256_ref : kern_act_q32_ref)(&act, 0, ROWS);
-                struct row_act_args a = {x.x, got, x.stride, (int64_t)act.row_bytes, ROWS, k};
-                NUMBERS_LAUNCH(kind ? "row_act256" : "row_act32",
-                               kind ? row_act256_grid(&a) : row_act32_grid(&a), a, order);
-                for (size_t i = 0; i < n_bytes; i += 4) {
-                    uint32_t u, v;
-                    memcpy(&u, (char *)want + i, 4);
-                    memcpy(&v, (char *)got + i, 4);
-                    const bool nan = (u & 0x7fffffff) > 0x7f800000 && (v & 0x7fffffff) > 0x7f800000;
-                    if (u != v && !nan)
-                        fail_msg("activations %d of %d: byte %zu: %08x, %08x is right", kind, k, i,
-                                 v, u);
-                }
-                free(x.x), free(want), free(got);
-            }
+            for (int how = 0; how < 3; how++)
+                for (int order = 0; order < EMU_ORDERS; order++)
+                    act_is_right(kind, n, how, (enum emu_order)order);
 }
 
 static void test_find_bad(void **state)

@@ -93,14 +93,28 @@ struct ready {
     int64_t row_bytes;
 };
 
-/* In memory from *at on, which moves. */
+/* In memory from *at on, which moves.  glu: x is the gate of it, or NULL. */
 static struct ready prepare(struct device *d, enum kern_act_kind kind, const float *x,
-                            int64_t stride, int64_t n, int64_t k, uint8_t **at)
+                            int64_t stride, int64_t n, int64_t k, const struct row_glu_args *glu,
+                            uint8_t **at)
 {
+    if (kind == KERN_ACT_F32 && glu)
+        (void)GPU_LAUNCH(d, row_glu, row_glu_grid(glu), glu);
     if (kind == KERN_ACT_F32)
         return (struct ready){(const uint8_t *)x, stride * (int64_t)sizeof *x};
     const struct kern_act form = form_of(kind, n, k);
-    const struct row_act_args a = {x, *at, stride, (int64_t)form.row_bytes, (int32_t)n, (int32_t)k};
+    struct row_act_args a = {.x = x,
+                             .q = *at,
+                             .x_stride = stride,
+                             .q_bytes = (int64_t)form.row_bytes,
+                             .n_rows = (int32_t)n,
+                             .k = (int32_t)k};
+    if (glu) {
+        a.up = glu->up;
+        a.up_stride = glu->up_stride;
+        a.gelu = glu->gelu;
+        a.limit = glu->limit;
+    }
     if (kind == KERN_ACT_Q32)
         (void)GPU_LAUNCH(d, row_act32, row_act32_grid(&a), &a);
     else
@@ -112,13 +126,17 @@ static struct ready prepare(struct device *d, enum kern_act_kind kind, const flo
 
 /* ---- one launch ---- */
 
+static int64_t whole16(int64_t n) { return num_div_up(n, 16) * 16; }
+
 /* Rows for each matrix of a stack; all addresses are the card's. */
 struct lists {
     const int32_t *first, *row;
     const uint8_t *only;
 };
 
-static bool launch(struct device *d, const struct device_matrix *m, int64_t index, struct ready x,
+/* second: the other one of a pair, whose y follows in the same rows; or NULL. */
+static bool launch(struct device *d, const struct device_matrix *m,
+                   const struct device_matrix *second, int64_t index, struct ready x,
                    const struct lists *of, float *y, int64_t y_stride, int64_t n, int64_t band0,
                    int64_t n_bands)
 {
@@ -152,6 +170,11 @@ static bool launch(struct device *d, const struct device_matrix *m, int64_t inde
         a.scale = device_gpu_stage(d, m->scale, (size_t)m->n_stack * sizeof *a.scale);
     if ((!m->card && !a.each) || (m->scale && !a.scale))
         return false;
+    if (second) {
+        a.w2 = second->card;
+        a.scale2 = second->card_scale;
+        a.y2 = whole16(m->m.out);
+    }
     if (n >= c->many_from && device_gpu_has(d, c->many))
         return device_gpu_launch(d, c->many, many_grid(&a), &a, sizeof a, 0);
     a.parts = product_parts(m->m.in, kern_matrix_slice(&m->m), rows);
@@ -204,9 +227,9 @@ static void one_product(struct device *d, const struct device_matmul_args *a,
         return;
     float *y = gpu_rows(d, p->y);
     if (!a->n_only)
-        (void)launch(d, p->w, p->index, x, &of, y, p->y.stride, p->y.n, 0, bands_of(p->w));
+        (void)launch(d, p->w, NULL, p->index, x, &of, y, p->y.stride, p->y.n, 0, bands_of(p->w));
     for (int64_t i = 0; i < a->n_only; i++)
-        (void)launch(d, p->w, p->index, x, &of, y, p->y.stride, p->y.n,
+        (void)launch(d, p->w, NULL, p->index, x, &of, y, p->y.stride, p->y.n,
                      a->only[i].first / PRODUCT_BAND, num_div_up(a->only[i].n, PRODUCT_BAND));
 }
 
@@ -226,7 +249,7 @@ GPU_RUN(matmul)
         const int64_t j = before(a, i);
         ready[i] = j < i ? ready[j]
                          : prepare(d, p->w->m.act, gpu_rows(d, p->x), p->x.stride, p->x.n,
-                                   p->x.width, &at);
+                                   p->x.width, NULL, &at);
         if (p->y.n)
             one_product(d, a, p, ready[i]);
     }
@@ -240,7 +263,16 @@ static const struct device_matrix *up_of(const struct device_mlp *m)
 {
     return m->up ? m->up : m->gate;
 }
-static int64_t whole16(int64_t n) { return num_div_up(n, 16) * 16; }
+
+/* Gate and up in one launch. */
+static bool is_pair(const struct device_mlp *m)
+{
+    const struct device_matrix *g = m->gate, *u = m->up;
+    return u && g->card && u->card && g->m.type == u->m.type && g->m.act == u->m.act &&
+           g->m.out == u->m.out && g->m.in == u->m.in && g->n_stack == u->n_stack &&
+           g->stack_bytes == u->stack_bytes && !g->scale == !g->card_scale &&
+           !u->scale == !u->card_scale;
+}
 
 /* Where things lie in the scratch: prepared x of gate and of up, hidden rows, prepared ones. */
 struct plan { size_t hidden, act, all; int64_t rows, stride; };
@@ -280,15 +312,17 @@ static bool mlp_rows(struct device *d, const struct device_mlp_args *a, const st
     const struct lists down = {of->first, NULL, of->only};
     const struct ready g = {x[0].at + row0 * x[0].row_bytes, x[0].row_bytes},
                        u = {x[1].at + row0 * x[1].row_bytes, x[1].row_bytes};
-    if (!launch(d, m->gate, 0, g, of, gate, p->stride, most, 0, bands_of(m->gate)) ||
-        (m->up && !launch(d, m->up, 0, u, of, up, p->stride, most, 0, bands_of(m->up))))
+    const bool pair = is_pair(m);
+    if (!launch(d, m->gate, pair ? m->up : NULL, 0, g, of, gate, p->stride, most, 0,
+                bands_of(m->gate)) ||
+        (m->up && !pair &&
+         !launch(d, m->up, NULL, 0, u, of, up, p->stride, most, 0, bands_of(m->up))))
         return false;
     const struct row_glu_args k = {gate, gate, up, p->stride, p->stride, p->stride, (int32_t)n,
                                    (int32_t)width, m->act == DEVICE_GELU, m->limit};
-    (void)GPU_LAUNCH(d, row_glu, row_glu_grid(&k), &k);
-    const struct ready h = prepare(d, m->down->m.act, gate, p->stride, n, width, &act);
-    return launch(d, m->down, 0, h, &down, gpu_rows(d, a->y) + row0 * a->y.stride, a->y.stride,
-                  most, 0, bands_of(m->down));
+    const struct ready h = prepare(d, m->down->m.act, gate, p->stride, n, width, &k, &act);
+    return launch(d, m->down, NULL, 0, h, &down, gpu_rows(d, a->y) + row0 * a->y.stride,
+                  a->y.stride, most, 0, bands_of(m->down));
 }
 
 GPU_RUN(mlp)
@@ -310,10 +344,11 @@ GPU_RUN(mlp)
         if (!of.row || (m->only && !of.only))
             return d->gpu->lost;
     }
-    x[0] = prepare(d, m->gate->m.act, gpu_rows(d, a->x), a->x.stride, a->x.n, a->x.width, &at);
+    const float *from = gpu_rows(d, a->x);
+    x[0] = prepare(d, m->gate->m.act, from, a->x.stride, a->x.n, a->x.width, NULL, &at);
     x[1] = x[0];
     if (up_of(m)->m.act != m->gate->m.act)
-        x[1] = prepare(d, m->up->m.act, gpu_rows(d, a->x), a->x.stride, a->x.n, a->x.width, &at);
+        x[1] = prepare(d, m->up->m.act, from, a->x.stride, a->x.n, a->x.width, NULL, &at);
     for (int64_t row = 0; row < a->y.n; row += p.rows)
         if (!mlp_rows(d, a, &p, &of, x, base, row, num_min(p.rows, a->y.n - row)))
             break;

@@ -168,7 +168,8 @@ static bool activations(struct gpu_self *s, enum gpu_kernel k)
         return false;
     s->d->kern.matmul.act[kind](&a, 0, 2);
     uint8_t *q = device_gpu_self_in(s, NULL, sizeof want);
-    const struct row_act_args b = {x, q, GROUPS, (int64_t)a.row_bytes, 2, GROUPS};
+    const struct row_act_args b = {.x = x, .q = q, .x_stride = GROUPS,
+                                   .q_bytes = (int64_t)a.row_bytes, .n_rows = 2, .k = GROUPS};
     return run(s, k, kind == KERN_ACT_Q32 ? row_act32_grid(&b) : row_act256_grid(&b), &b,
                sizeof b) &&
            device_gpu_self_same_bytes(s, q, want, 2 * a.row_bytes);

@@ -36,6 +36,11 @@ struct product_args {
     const int32_t *first;       /* [n_stack + 1]: rows of y of each matrix; NULL: n of one */
     const uint8_t *only;        /* [n_stack]: matrices with 0 are left out; NULL: none is */
     const float *scale;         /* [n_stack]: factors of y; NULL: none */
+    /* Another one of the same form (gate and up), of the same rows; NULL: none.  Its y begins y2
+     * floats behind y. */
+    const uint8_t *w2;
+    const float *scale2;
+    int64_t y2;
     float *y;                   /* f32 [rows][y_stride] */
     int64_t y_stride;
     int32_t out, in, n_panels;
@@ -60,7 +65,7 @@ static inline struct gpu_grid product_grid(const struct product_args *a, int32_t
 {
     const int64_t turns = gpu_parts(a->n, rows);
     return gpu_grid_of(a->n_bands, turns < PRODUCT_TURNS ? turns : PRODUCT_TURNS,
-                       a->first ? a->n_stack : 1);
+                       (a->first ? a->n_stack : 1) * (a->w2 ? 2 : 1));
 }
 
 /* Of many_CODE; parts is not read. */

@@ -59,22 +59,27 @@ GPU_DEV const uint8_t *product_stretch(const uint8_t *w, int64_t panel_bytes, in
 /* The matrix and the rows of a block; w NULL: nothing is to be done. */
 struct product_rows {
     const uint8_t *w;
+    float *y;
     int64_t first; /* row of y */
     int32_t n;
     float scale;
 };
 GPU_DEV struct product_rows product_rows_of(const struct product_args *a)
 {
-    const int64_t e = a->first ? gpu_block(2) : a->index;
-    struct product_rows r = {a->w + e * a->stack_step, 0, a->n, 1.0f};
+    const int n = a->first ? a->n_stack : 1, z = gpu_block(2);
+    const bool second = z >= n;
+    const int64_t e = a->first ? z - (second ? n : 0) : a->index;
+    struct product_rows r = {(second ? a->w2 : a->w) + e * a->stack_step,
+                             second ? a->y + a->y2 : a->y, 0, a->n, 1.0f};
+    const float *scale = second ? a->scale2 : a->scale;
     if (a->first) {
         r.first = a->first[e];
         r.n = a->first[e + 1] - a->first[e];
     }
     if (a->each)
         r.w = (const uint8_t *)(uintptr_t)a->each[e];
-    if (a->scale)
-        r.scale = a->scale[e];
+    if (scale)
+        r.scale = scale[e];
     if (r.n <= 0 || (a->only && !a->only[e]))
         r.w = 0;
     return r;

@@ -185,6 +185,16 @@ GPU_ENTRY(row_gather, struct row_gather_args)
         y[c] = x[c];
 }
 
+GPU_DEV float row_gated(float g, float u, int gelu)
+{
+    return (gelu ? poly_gelu(g) : g * poly_sigmoid(g)) * u;
+}
+GPU_DEV float row_most(float g, float limit) { return g > limit ? limit : g; }
+GPU_DEV float row_within(float u, float limit)
+{
+    return u > limit ? limit : u < -limit ? -limit : u;
+}
+
 GPU_ENTRY(row_glu, struct row_glu_args)
 {
     const struct row_part p = row_part_of(a.width);
@@ -193,12 +203,12 @@ GPU_ENTRY(row_glu, struct row_glu_args)
     for (int c = p.c; c < p.end; c += ROW_ELEMENTS) {
         float g = gate[c], u = up[c];
         if (a.limit > 0) {
-            g = g > a.limit ? a.limit : g;
-            u = u > a.limit ? a.limit : u < -a.limit ? -a.limit : u;
+            g = row_most(g, a.limit);
+            u = row_within(u, a.limit);
             gate[c] = g;
             up[c] = u;
         }
-        y[c] = (a.gelu ? poly_gelu(g) : g * poly_sigmoid(g)) * u;
+        y[c] = row_gated(g, u, a.gelu);
     }
 }
 
@@ -327,6 +337,20 @@ GPU_DEV uint32_t row_two(int low, int high)
     return ((uint32_t)low & 0xffffu) | (uint32_t)high << 16;
 }
 
+/* What is to be prepared: element c of row r. */
+GPU_DEV float row_act_in(const struct row_act_args *a, int64_t r, int64_t c)
+{
+    float g = a->x[r * a->x_stride + c];
+    if (!a->up)
+        return g;
+    float u = a->up[r * a->up_stride + c];
+    if (a->limit > 0) {
+        g = row_most(g, a->limit);
+        u = row_within(u, a->limit);
+    }
+    return row_gated(g, u, a->gelu);
+}
+
 /* A lane an element. */
 GPU_ENTRY(row_act32, struct row_act_args)
 {
@@ -335,7 +359,7 @@ GPU_ENTRY(row_act32, struct row_act_args)
     if (g >= (int64_t)a.n_rows * groups)
         return;
     const int64_t r = g / groups, i = g % groups;
-    const float x = a.x[r * a.x_stride + i * 32 + lane];
+    const float x = row_act_in(&a, r, i * 32 + lane);
     uint8_t *to = a.q + r * a.q_bytes + i * 64;
     const struct row_group b = row_group_of(row_magnitude(x));
     const int code = row_code(&b, x);
@@ -365,11 +389,11 @@ GPU_ENTRY(row_act256, struct row_act_args)
     if (g >= (int64_t)a.n_rows * groups)
         return;
     const int64_t r = g / groups, i = g % groups;
-    const float *x = a.x + r * a.x_stride + i * 256 + lane * 8;
     uint8_t *to = a.q + r * a.q_bytes + i * 384;
-    float top = 0.0f;
+    float x[8], top = 0.0f;
     GPU_UNROLL
     for (int j = 0; j < 8; j++) {
+        x[j] = row_act_in(&a, r, i * 256 + lane * 8 + j);
         const float m = row_magnitude(x[j]);
         top = m > top ? m : top;
     }

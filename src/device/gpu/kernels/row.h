@@ -161,6 +161,11 @@ struct row_act_args {
     uint8_t *q;
     int64_t x_stride, q_bytes;
     int32_t n_rows, k;
+    /* Not NULL: of act(x) * up, as row_glu has it; x and up are not written. */
+    const float *up;
+    int64_t up_stride;
+    int32_t gelu;
+    float limit;
 };
 enum { ROW_ACT_WARPS = 8 };
 static inline struct gpu_grid row_act32_grid(const struct row_act_args *a)
