@@ -4,8 +4,8 @@
  *
  * Kernels product_CODE_ROWS, CODE of kern/code.h in lower case, take ROWS of 1 to 3 rows through
  * a band of 64 outputs at a time by dot instructions, and any number of rows in turns; many_CODE
- * takes 32 rows at a time, by matrix instructions, of floats by tiles; embed_CODE writes rows of the
- * matrix as floats.
+ * takes 32 rows at a time, by matrix instructions, of floats by tiles; embed_CODE writes rows of
+ * the matrix as floats.
  */
 #ifndef INGLE_DEVICE_GPU_KERNELS_PRODUCT_H
 #define INGLE_DEVICE_GPU_KERNELS_PRODUCT_H
