@@ -199,6 +199,7 @@ def versions(p):
     assert p.text(".versions span") == ["3/3", "2/2"], p.text(".versions span")
     p.click_act("Delete", ".message.user")
     assert p.text(".message.user .text") == ["First question", "Second question"], p.text(".message.user .text")
+    p.wait("return !$('undo').hidden")
     p.run("$('undo').click()")
     p.wait("return document.querySelectorAll('.message.user')[1]?.querySelector('.text').innerText === 'Another question'")
     p.load()
