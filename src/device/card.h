@@ -30,6 +30,8 @@ const struct device_card_info *device_card(const struct device *d);
 /* The card was lost: the step that it was lost in fails with INGLE_IO, and then the processor goes
  * on.  Pages and matrices that lay on the card have no contents any more. */
 bool device_card_lost(const struct device *d);
+/* idle: nothing will lie on it, the processor computes all, and no more of its memory is taken. */
+void device_card_idle(struct device *d, bool idle);
 /* Bytes of the card's memory that may still be taken. */
 uint64_t device_card_left(const struct device *d);
 

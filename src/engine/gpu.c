@@ -217,7 +217,10 @@ static void tell(const struct ingle_engine *e, const struct wish *w, const char 
     const char *experts = model_expert_bytes(e->weights) == 0 ? ""
                           : g->experts                        ? ", with their experts"
                                                               : ", experts with the processor";
-    if (g->end < want && (e->gpu.asked || g->end > g->first))
+    if (g->end <= g->first && want > g->first && e->gpu.asked)
+        report(&e->sink, INGLE_REPORT_WARN, "gpu", card,
+               "no layer fits into %s of its memory: the processor computes", SIZE_OF(g->limit));
+    else if (g->end < want && g->end > g->first)
         report(&e->sink, w->automatic ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "gpu", card,
                "layers %lld to %lld of %lld fit into %s of its memory%s: the processor computes "
                "the others",
@@ -271,6 +274,7 @@ ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_o
     choose(g, &s, &wish, n);
     kv_spec_release(&spec);
     tell(e, &wish, card->name);
+    device_card_idle(e->device, g->end <= g->first);
     return INGLE_OK;
 }
 

@@ -428,6 +428,15 @@ static void put_kv(const char *kv, struct str *out)
     write_member(out, "kv_cache_v", text);
 }
 
+/* What computes the layers. */
+static const char *backend(const struct serve *s, const struct ingle_scheduler_status *now)
+{
+    const struct ingle_engine_info *e = &s->engine_info;
+    if (!e->gpu[0] || now->gpu_lost || e->gpu_end <= e->gpu_first)
+        return "cpu";
+    return e->gpu_first || e->gpu_end < e->n_layers ? "cpu+gpu" : "gpu";
+}
+
 static void put_state(struct serve *s, const struct http_request *rq, struct str *out)
 {
     struct ingle_scheduler_status now;
@@ -456,7 +465,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     write_close(out, '}');
     write_key(out, "runtime");
     write_open(out, '{');
-    write_member(out, "backend", "cpu");
+    write_member(out, "backend", backend(s, &now));
     write_member(out, "instructions", s->engine_info.cpu);
     write_member_int(out, "threads", s->engine_info.threads);
     write_member(out, "numerics", s->engine_info.numerics);

@@ -528,6 +528,11 @@ void session_device_begin(struct runner *r, struct device_suspended *first,
         pool_enter(device_pool(r->device));
     device_set_between(r->device, between || !r->between ? r->look : r->between);
     device_begin(r->device, cancel);
+    if (r->own && device_card_lost(r->device)) { /* since pages were taken or copied for it */
+        struct err e;
+        err_set(&e, INGLE_IO, "the card that keys and values lie on is lost");
+        device_fail(r->device, &e);
+    }
 }
 
 ingle_status session_device_end(struct runner *r, struct device_suspended *first, struct err *err)

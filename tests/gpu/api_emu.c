@@ -63,8 +63,8 @@ struct card {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct emu_cards cards = {.n = 1, .bytes = 1u << 30, .capability = 80};
 static uint64_t n_calls;
-static bool is_lost;
-static size_t all_taken;
+static bool is_lost, is_hung;
+static size_t all_taken, stolen;
 static uint64_t n_launches, n_of[1024];
 static struct emu_copies copies;
 
@@ -72,8 +72,9 @@ void emu_cards_set(const struct emu_cards *c)
 {
     pthread_mutex_lock(&lock);
     cards = *c;
-    n_calls = 0;
-    is_lost = false;
+    n_calls = n_launches = 0;
+    is_lost = is_hung = false;
+    stolen = 0;
     pthread_mutex_unlock(&lock);
 }
 
@@ -194,7 +195,8 @@ static int on_take(void *self, void **out, size_t n_bytes)
     struct card *c = self;
     size_t i = 0;
     uint8_t *at = c->memory;
-    if (c->bytes + n_bytes > cards.bytes || c->n_taken == MOST_TAKEN)
+    /* one card's memory, of all engines; and others take some when it has been asked for */
+    if (all_taken + n_bytes > cards.bytes - stolen || c->n_taken == MOST_TAKEN)
         LEAVE(CODE_MEMORY);
     for (; i < c->n_taken && (size_t)(c->taken[i].at - at) < room_of(n_bytes); i++)
         at = c->taken[i].at + room_of(c->taken[i].n_bytes);
@@ -289,6 +291,10 @@ static void drain(struct card *c, struct gpu_stream *s, uint64_t to)
         return;
     set_open(c, true);
     for (; i < s->n && s->done < to; i++) {
+        is_hung = is_hung || (cards.hang_at && s->entry[i].kind == LAUNCH &&
+                              n_launches + 1 >= cards.hang_at);
+        if (is_hung)
+            break;
         s->done++;
         happen(c, &s->entry[i]);
         mem_free(s->entry[i].args);
@@ -337,6 +343,8 @@ static int on_stream_free(void *self, struct gpu_stream *s)
 static int on_stream_wait(void *self, struct gpu_stream *s)
 {
     ENTER(stream_wait)
+    if (is_hung)
+        bad("somebody waits for a kernel that does not end");
     drain(self, s, s->done + s->n);
     LEAVE(CODE_OK);
 }
@@ -374,11 +382,12 @@ static int on_event_record(void *self, struct gpu_event *ev, struct gpu_stream *
     LEAVE(CODE_OK);
 }
 
-static int on_event_wait(void *self, struct gpu_event *ev)
+static int on_event_ready(void *self, struct gpu_event *ev, bool *ready)
 {
-    ENTER(event_wait)
+    ENTER(event_ready)
     if (ev->stream)
         drain(self, ev->stream, ev->number);
+    *ready = !ev->stream || ev->stream->done >= ev->number;
     LEAVE(CODE_OK);
 }
 
@@ -553,7 +562,9 @@ static void on_close(void *self)
 static int on_free_bytes(void *self, uint64_t *out)
 {
     ENTER(free_bytes)
-    *out = cards.bytes - ((struct card *)self)->bytes;
+    (void)self;
+    *out = cards.bytes - all_taken;
+    stolen = cards.steal;
     LEAVE(CODE_OK);
 }
 
@@ -594,7 +605,8 @@ static void on_unload(void *self)
     mem_free(self);
 }
 
-/* INGLE_EMU_CARD: n=1,bytes=1G,capability=80,order=2,fail=7,lose=7,absent,refuse,count */
+/* INGLE_EMU_CARD: n=1,mib=1024,steal=9,capability=80,order=2,fail=7,lose=7,hang=7,absent,refuse,
+ * count */
 static void read_environment(void)
 {
     const char *at = getenv("INGLE_EMU_CARD");
@@ -611,6 +623,8 @@ static void read_environment(void)
             cards.n = (int)v;
         else if (!strcmp(word, "mib"))
             cards.bytes = (size_t)v << 20;
+        else if (!strcmp(word, "steal"))
+            cards.steal = (size_t)v << 20;
         else if (!strcmp(word, "capability"))
             cards.capability = (int)v;
         else if (!strcmp(word, "order"))
@@ -619,6 +633,8 @@ static void read_environment(void)
             cards.fail_at = v;
         else if (!strcmp(word, "lose"))
             cards.lose_at = v;
+        else if (!strcmp(word, "hang"))
+            cards.hang_at = v;
         else if (!strcmp(word, "absent"))
             cards.absent = true;
         else if (!strcmp(word, "refuse"))
@@ -626,7 +642,8 @@ static void read_environment(void)
         else if (!strcmp(word, "count"))
             cards.count = true;
         else
-            bad("INGLE_EMU_CARD: words are n mib capability order fail lose absent refuse count");
+            bad("INGLE_EMU_CARD: words are n mib steal capability order fail lose hang absent "
+                "refuse count");
     }
 }
 
@@ -661,7 +678,7 @@ ingle_status device_gpu_driver(struct gpu_api *out, struct err *err)
                             .event_make = on_event_make,
                             .event_free = on_event_free,
                             .event_record = on_event_record,
-                            .event_wait = on_event_wait,
+                            .event_ready = on_event_ready,
                             .put = on_put,
                             .get = on_get,
                             .copy = on_copy,

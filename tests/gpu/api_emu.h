@@ -23,6 +23,8 @@ struct emu_cards {
     const char *fail_in; /* only calls of this function count ("put"); NULL: all */
     bool memory;        /* it fails for want of memory */
     uint64_t lose_at;   /* from this call on the card is lost; 0: never */
+    size_t steal;       /* bytes that another process takes when free memory has been asked for */
+    uint64_t hang_at;   /* this launch does not end; 0: all do */
     bool refuse;        /* code is refused */
     bool count;         /* copies and launches are shown at the end */
     const char *skip;   /* this kernel does nothing */

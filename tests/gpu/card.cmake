@@ -6,6 +6,7 @@ target_link_libraries(ingle-emu PRIVATE gpu_emu lm PkgConfig::EDIT PkgConfig::MI
 
 ingle_gpu_test(gpu_models tests/gpu/models.c tests/golden/golden.c tests/gpu/api_emu.c)
 ingle_gpu_test(gpu_streams tests/gpu/streams.c tests/gpu/api_emu.c)
+ingle_gpu_test(gpu_divided tests/gpu/divided.c tests/gpu/api_emu.c)
 ingle_gpu_test(gpu_schedules tests/gpu/schedules.c tests/gpu/random_card.c tests/golden/golden.c tests/gpu/api_emu.c)
 target_link_libraries(gpu_schedules PRIVATE lzma)
 

@@ -3,7 +3,10 @@
 
 INGLE is the product, which FAKE/libcuda.so.1 (fake_cuda.c) and FAKE/lacks/libcuda.so.1 serve as a driver; INGLE_EMU has
 emulated cards of its own.  N: times that a card is lost (4)."""
-import json, os, random, re, shutil, subprocess, sys, tempfile
+import json, os, pathlib, random, re, shutil, subprocess, sys, tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve"))
+from client import Server
 
 ingle, emu, fake = sys.argv[1:4]
 times = int(sys.argv[4]) if len(sys.argv) > 4 else 4
@@ -87,6 +90,60 @@ same("absent", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="absent"), ["not
 same("auto", run(emu, [], INGLE_EMU_CARD="absent"), count=0)
 same("old card", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="capability=70"), ["7.0", "7.5"], 1)
 same("small card", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="mib=1"), ["memory"])
+
+same("no layer fits", run(emu, ["--gpu-layers", "all", "--gpu-memory", "9M"]), ["no layer fits"])
+for mib in (90, 116, 120, 124):  # another process takes it after the plan
+    same("stolen", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD=f"mib=128,steal={mib}"), ["memory"])
+same("the second card", run(emu, ["--gpu", "1", "--gpu-layers", "all"], INGLE_EMU_CARD="n=2"), count=0)
+
+# options
+for value in ("999", "-1", "x", "4-2", "2-7"):
+    refused("layers", run(emu, [f"--gpu-layers={value}"]), "--gpu-layers", f"'{value}'")
+refused("memory", run(emu, ["--gpu-memory", "1K"]), "--gpu-memory", "1024", "1.00 MiB")
+refused("several", run(emu, ["--gpu", "0,1"]), "--gpu", "several cards")
+same("reference", run(emu, ["--numerics", "reference", "--gpu-layers", "all"]), ["--numerics reference"], 1)
+with tempfile.TemporaryDirectory() as d:
+    same("disk", run(emu, ["--kv-disk", d, "--gpu-layers", "all"]), ["--kv-disk"], 1)
+
+# the server: what is probable has the same bits, also where a card is lost on the way
+WISH = {"prompt": "Once upon a time", "n_predict": 10, "temperature": 0, "n_probs": 5}
+
+
+def served(program, options, env):
+    os.environ.update(env)
+    try:
+        with Server(program, "--threads", "2", *options) as s:
+            probable = s.post("/completion", WISH)[2]["completion_probabilities"]
+            return probable, s.get("/props")[2]["runtime"], "".join(s.log)
+    finally:
+        for name in env:
+            del os.environ[name]
+
+
+probable, props, _ = served(ingle, ["--gpu", "off"], {})
+assert props["backend"] == "cpu" and not props["gpu"], props
+for layers, backend in ("all", "gpu"), ("1-3", "cpu+gpu"), ("0", "cpu"):
+    got, props, _ = served(emu, ["--gpu-layers", layers], {})
+    assert got == probable and props["backend"] == backend, (layers, props)
+n_lost = 0
+for i in range(times):
+    at = random.randrange(1, 9000)
+    got, props, log = served(emu, ["--gpu-layers", "all"], {"INGLE_EMU_CARD": f"lose={at}"})
+    assert got == probable, (at, got, probable)
+    assert log.count("fallback") <= 1 and (props["backend"] == "cpu") == ("lost" in log), (at, props, log)
+    n_lost += "lost" in log
+assert n_lost, "no card was lost"
+
+# a preset of the router
+with tempfile.TemporaryDirectory() as d:
+    presets = pathlib.Path(d) / "models.ini"
+    presets.write_text("[nano]\nmodel = tests/data/nano/nano-gemma4-Q4_K_M.gguf\ngpu = 0\ngpu-layers = 2\nthreads = 2\n")
+    with Server(emu, "--models", str(presets)) as s:
+        for n in range(2):
+            answer = s.post("/v1/completions", {"model": "nano", "prompt": "Once", "max_tokens": 3})
+            assert answer[0] == 200, answer
+        runtime = s.get("/props?model=nano")[2]["runtime"]
+        assert runtime["backend"] == "cpu+gpu" and runtime["gpu"]["end_layer"] == 2, runtime
 
 # where it is shown
 for program, name in (ingle, None), (emu, "emulated card 0"):

@@ -169,7 +169,7 @@ CUDA cuEventCreate(void **e, unsigned flags)
 }
 CUDA cuEventDestroy_v2(void *e) { return e ? OK : 1; }
 CUDA cuEventRecord(void *e, void *s) { return e && s ? OK : 1; }
-CUDA cuEventSynchronize(void *e) { return e ? OK : 1; }
+CUDA cuEventQuery(void *e) { return e ? OK : 1; }
 /* PTX begins with its version, behind comments. */
 CUDA cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *option, void **value)
 {

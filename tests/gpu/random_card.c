@@ -39,10 +39,15 @@ static void made(struct device *d)
     golden_own_first = golden_own_end = 0;
     if (!of.card)
         return;
-    const struct emu_cards c = {.n = 1,
+    struct emu_cards c = {.n = 1,
                                 .bytes = (size_t)1 << 30,
                                 .capability = capability[draw(4)],
                                 .order = (enum emu_order)draw(EMU_ORDERS)};
+    if (draw(4) == 0) { /* once there is no room for something: pages, scratch, a matrix */
+        c.fail_in = "take";
+        c.memory = true;
+        c.fail_at = 3 + draw(120);
+    }
     emu_cards_set(&c);
     GOLDEN_OK(device_card_open(d, 1, 0, &e));
     of.sides = draw(2);

@@ -79,7 +79,8 @@ struct gpu_api {
     int (*event_make)(void *self, struct gpu_event **out);
     int (*event_free)(void *self, struct gpu_event *e);
     int (*event_record)(void *self, struct gpu_event *e, struct gpu_stream *s);
-    int (*event_wait)(void *self, struct gpu_event *e); /* the host waits */
+    /* Whether what is before it has happened: nobody waits. */
+    int (*event_ready)(void *self, struct gpu_event *e, bool *ready);
 
     int (*put)(void *self, struct gpu_stream *s, void *card, const void *host, size_t n_bytes);
     int (*get)(void *self, struct gpu_stream *s, void *host, const void *card, size_t n_bytes);

@@ -22,6 +22,7 @@ enum {
     CUDA_NO_JIT = 221,
     CUDA_PTX_VERSION = 222,
     CUDA_NOT_FOUND = 500,
+    NOT_READY = 600, /* an event is still to come */
     OURS_NONSENSE = 100000 /* the driver says something that cannot be */
 };
 /* Numbers of attributes and options. */
@@ -70,7 +71,7 @@ typedef uint64_t cuda_address;
     X(event_make, "cuEventCreate", (void **, unsigned))                                           \
     X(event_free, "cuEventDestroy_v2", (void *))                                                  \
     X(event_record, "cuEventRecord", (void *, void *))                                            \
-    X(event_wait, "cuEventSynchronize", (void *))                                                 \
+    X(event_ready, "cuEventQuery", (void *))                                                      \
     X(module_load, "cuModuleLoadDataEx", (void **, const void *, unsigned, int *, void **))       \
     X(module_free, "cuModuleUnload", (void *))                                                    \
     X(function, "cuModuleGetFunction", (void **, void *, const char *))                           \
@@ -291,11 +292,14 @@ static int cuda_event_record(void *self, struct gpu_event *e, struct gpu_stream 
     return code ? code : c->event_record(e, s);
 }
 
-static int cuda_event_wait(void *self, struct gpu_event *e)
+static int cuda_event_ready(void *self, struct gpu_event *e, bool *ready)
 {
     const struct cuda *c = self;
-    const int code = enter(c);
-    return code ? code : c->event_wait(e);
+    int code = enter(c);
+    if (!code)
+        code = c->event_ready(e);
+    *ready = !code;
+    return code == NOT_READY ? 0 : code;
 }
 
 /* ---- code ---- */
@@ -455,7 +459,7 @@ ingle_status device_gpu_cuda(struct gpu_api *out, struct err *err)
                             .event_make = cuda_event_make,
                             .event_free = cuda_event_free,
                             .event_record = cuda_event_record,
-                            .event_wait = cuda_event_wait,
+                            .event_ready = cuda_event_ready,
                             .put = cuda_put,
                             .get = cuda_get,
                             .copy = cuda_copy,

@@ -17,6 +17,7 @@
 #include "device/gpu/kernels/kernels.h"
 #include "device/ops.h"
 #include <pthread.h>
+#include <stdatomic.h>
 
 enum gpu_newer {
     GPU_NEW,  /* nobody has said anything: what there is, is the host's */
@@ -33,9 +34,10 @@ struct gpu_region {
     size_t n_pieces, cap;
 };
 
-/* Memory of the card alone. */
+/* Memory of the card alone; or, where it had no room for pages, the host's in its place. */
 struct gpu_own {
     uint8_t *card;
+    bool host;
     size_t n_bytes;
     uint8_t *stand; /* host: as large, where the processor stands in; NULL: not needed so far */
 };
@@ -75,7 +77,12 @@ struct device_gpu {
     struct gpu_api api;
     struct device_card_info info;
     struct gpu_stream *stream;
-    bool opened, lost;
+    bool opened;
+    atomic_bool lost, told; /* told: by one thread, before it is lost */
+    bool idle; /* nothing lies there */
+    bool hung; /* a kernel does not end: nothing of the driver may be called any more */
+    struct gpu_event *event; /* of waits for the stream */
+    uint64_t patience_ns;    /* a wait that is longer means that it does not end */
     bool has_experts; /* device_own_bytes(): the store of experts has slots on the card */
     const char *lost_at;
     size_t lost_base; /* device.base then: a step that was suspended has lost its rows, too */
@@ -85,7 +92,7 @@ struct device_gpu {
     struct gpu_region **region; /* by host address */
     size_t n_regions, cap_regions;
     struct gpu_own *own; /* by address */
-    size_t n_own, cap_own;
+    size_t n_own, cap_own, n_own_host; /* n_own_host: in the host's memory */
     size_t dry_pieces; /* the most pieces of a dry run */
     size_t dry_now;
     /* What goes up, in turns: pinned, and its twin. */
@@ -99,7 +106,7 @@ struct device_gpu {
     void *choice_arg;
     bool stood_in[DEVICE_OPS]; /* reported */
     uint32_t stays; /* the same of codes of weights that the card cannot compute with */
-    bool is_full, no_arena; /* the same of its memory, for matrices and for scratch */
+    bool is_full, no_arena, no_pages; /* the same of its memory, for matrices and for scratch */
     struct gpu_module *module[GPU_MODULES];
     bool module_tried[GPU_MODULES];
     struct gpu_function *kernel[GPU_KERNELS];
@@ -132,10 +139,16 @@ void *device_gpu_room(struct device_gpu *g, size_t n_bytes);
 const void *device_gpu_list(struct device *d, const void *host, size_t n_bytes);
 bool device_gpu_put(struct device *d, void *card, const void *host, size_t n_bytes);
 bool device_gpu_get(struct device *d, void *host, const void *card, size_t n_bytes);
+/* For all that was asked of the stream; and for an event of upload.c.  They poll: a kernel that
+ * does not end within patience_ns makes the card lost. */
 bool device_gpu_wait(struct device *d);
+bool device_gpu_event_wait(struct device *d, struct gpu_event *e);
+/* The stream has come to its end, or never will: what has failed is not told. */
+void device_gpu_rest(struct device_gpu *g);
 void *device_gpu_take(struct device *d, size_t n_bytes);
 void device_gpu_give(struct device *d, void *card, size_t n_bytes);
 struct gpu_own *device_gpu_own_of(struct device_gpu *g, const void *at);
+bool device_gpu_own_is_host(struct device_gpu *g, const void *at);
 
 extern const struct device_own_ops device_gpu_own_ops;
 /* Where the processor stands in for the card's own memory; NULL: no memory. */

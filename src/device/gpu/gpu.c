@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { LEAST_CAPABILITY = 75, CONTEXT_BYTES = 512 << 20 };
+enum { LEAST_CAPABILITY = 75, CONTEXT_BYTES = 512 << 20, PATIENCE_S = 30 };
 
 /* ---- opened and closed ---- */
 
@@ -73,8 +73,10 @@ static ingle_status open_card(struct device *d, int asked, uint64_t memory, stru
     g->opened = true;
     uint64_t left = 0;
     if (fail_open(d, err, g->api.free_bytes(g->api.self, &left), "free_bytes") ||
-        fail_open(d, err, g->api.stream_make(g->api.self, &g->stream, true), "stream_make"))
+        fail_open(d, err, g->api.stream_make(g->api.self, &g->stream, true), "stream_make") ||
+        fail_open(d, err, g->api.event_make(g->api.self, &g->event), "event_make"))
         return INGLE_UNSUP;
+    g->patience_ns = (uint64_t)PATIENCE_S * 1000000000u;
     g->info.free_bytes = left;
     const uint64_t keep = left / 8 < CONTEXT_BYTES ? left / 8 : CONTEXT_BYTES;
     g->budget = left - keep;
@@ -93,13 +95,15 @@ void device_gpu_close(struct device *d)
     if (!g)
         return;
     if (g->stream) { /* it may be at work, also when a call has failed */
-        (void)g->api.stream_wait(g->api.self, g->stream);
+        device_gpu_rest(g);
         (void)g->api.stream_free(g->api.self, g->stream);
     }
     device_upload_end(d);
     device_gpu_self_close(d);
     device_gpu_memory_close(d);
     device_gpu_kernels_close(d);
+    if (g->event)
+        (void)g->api.event_free(g->api.self, g->event);
     if (g->opened)
         g->api.close(g->api.self);
     if (g->api.unload)
@@ -144,6 +148,12 @@ void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg
 const struct device_card_info *device_card(const struct device *d)
 {
     return d->gpu && !d->gpu->lost ? &d->gpu->info : NULL;
+}
+
+void device_card_idle(struct device *d, bool idle)
+{
+    if (d->gpu)
+        d->gpu->idle = idle;
 }
 
 bool device_card_lost(const struct device *d)
@@ -210,8 +220,22 @@ static enum place mlp_place(struct device *d, const struct device_mlp *m)
     return p;
 }
 
+/* A page that the card had no room for: the processor looks at all of them. */
+static bool has_host_page(struct device_gpu *g, const struct device_span *s, int64_t n)
+{
+    for (int64_t i = 0; g->n_own_host && i < n; i++) {
+        const int64_t end = num_max(s[i].pos0 + s[i].n, s[i].through);
+        for (int64_t k = 0; s[i].n > 0 && s[i].page && k < num_div_up(end, KERN_PAGE); k++)
+            if (s[i].page[k] && device_gpu_own_is_host(g, s[i].page[k]))
+                return true;
+    }
+    return false;
+}
+
 static enum place span_place(struct device_gpu *g, const struct device_span *s, int64_t n)
 {
+    if (has_host_page(g, s, n))
+        return PLACE_HOST;
     for (int64_t i = 0; i < n; i++) {
         const int64_t last = s[i].n ? (s[i].pos0 + s[i].n - 1) / KERN_PAGE : -1;
         for (int64_t k = last; k >= 0 && s[i].page; k--)
@@ -242,7 +266,8 @@ static enum place page_place(struct device_gpu *g, enum device_op op, const void
     }
     case DEVICE_OP_compress: {
         const struct device_compress_args *a = args;
-        return span_place(g, a->out, a->n_spans);
+        return has_host_page(g, a->in, a->n_spans) ? PLACE_HOST
+                                                   : span_place(g, a->out, a->n_spans);
     }
     case DEVICE_OP_select: {
         const struct device_select_args *a = args;
@@ -250,7 +275,9 @@ static enum place page_place(struct device_gpu *g, enum device_op op, const void
     }
     case DEVICE_OP_attend_latent: {
         const struct device_attend_latent_args *a = args;
-        return span_place(g, a->near, a->n_spans);
+        return a->far && has_host_page(g, a->far, a->n_spans)
+                   ? PLACE_HOST
+                   : span_place(g, a->near, a->n_spans);
     }
     default:
         return PLACE_ANY;
@@ -294,7 +321,7 @@ static enum place place_of(struct device *d, enum device_op op, const void *args
 {
     struct device_gpu *g = d->gpu;
     struct look l = {g, GPU_NEW, false, false};
-    if (g->lost || op == DEVICE_OP_each)
+    if (g->lost || g->idle || op == DEVICE_OP_each)
         return PLACE_HOST;
     device_gpu_uses(op, args, look_at, &l);
     if (l.foreign)

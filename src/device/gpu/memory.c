@@ -5,15 +5,110 @@
  * Copies to the card go through a pinned buffer in turns, so that the host may write to the memory
  * that they were made of at once. Copies from the card are waited for.
  */
+#define _POSIX_C_SOURCE 200809L
 #include "base/bug.h"
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
 #include "device/gpu/card.h"
+#include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 enum { STAGE_BYTES = 8 << 20, ALIGN = 256, MORE_PIECES = 256 };
 
 /* ---- calls of the driver ---- */
+
+static int no_give(void *self, void *at, size_t n_bytes)
+{
+    (void)self, (void)at, (void)n_bytes;
+    return 0;
+}
+
+static int no_stream(void *self, struct gpu_stream *s)
+{
+    (void)self, (void)s;
+    return 0;
+}
+
+static int no_event(void *self, struct gpu_event *e)
+{
+    (void)self, (void)e;
+    return 0;
+}
+
+static int no_module(void *self, struct gpu_module *m)
+{
+    (void)self, (void)m;
+    return 0;
+}
+
+static void no_close(void *self)
+{
+    (void)self;
+}
+
+/* A driver waits for the card in most of its calls.  Memory that the card may still write to stays
+ * where it is until the process ends. */
+static void abandon(struct device_gpu *g)
+{
+    g->hung = true;
+    g->api.give = g->api.host_give = no_give;
+    g->api.stream_wait = g->api.stream_free = no_stream;
+    g->api.event_free = no_event;
+    g->api.module_free = no_module;
+    g->api.close = g->api.unload = no_close;
+}
+
+static void rest_a_while(uint64_t waited_ns)
+{
+    const struct timespec t = {0, waited_ns < 5000000 ? 20000 : 500000};
+    if (waited_ns > 100000) /* a short wait is over before a thread sleeps */
+        (void)nanosleep(&t, NULL);
+}
+
+/* 0, a code of the driver, or the card hangs. */
+static int poll_event(struct device_gpu *g, struct gpu_event *e)
+{
+    bool ready = false;
+    const uint64_t begin = clock_now();
+    while (!g->hung) {
+        const int code = g->api.event_ready(g->api.self, e, &ready);
+        const uint64_t waited = clock_now() - begin;
+        if (code || ready)
+            return code;
+        if (waited > g->patience_ns)
+            abandon(g);
+        rest_a_while(waited);
+    }
+    return 0;
+}
+
+static int poll_stream(struct device_gpu *g)
+{
+    const int code = g->hung ? 0 : g->api.event_record(g->api.self, g->event, g->stream);
+    return code ? code : poll_event(g, g->event);
+}
+
+void device_gpu_rest(struct device_gpu *g)
+{
+    if (g->stream && g->event && !g->hung && poll_stream(g))
+        (void)g->api.stream_wait(g->api.self, g->stream);
+}
+
+/* The card is lost from here on; one thread tells. */
+static void lose(struct device *d, const char *why, const char *function)
+{
+    struct device_gpu *g = d->gpu;
+    if (atomic_exchange(&g->told, true))
+        return;
+    g->lost_at = function;
+    g->lost_base = d->base;
+    g->lost = true;
+    device_gpu_rest(g); /* copies that are under way end before their memory does */
+    report(d->sink, INGLE_REPORT_WARN, "fallback", g->info.name,
+           "the card is lost: %s in %s; the processor goes on", why, function);
+}
 
 bool device_gpu_ok(struct device *d, int code, const char *function)
 {
@@ -21,19 +116,24 @@ bool device_gpu_ok(struct device *d, int code, const char *function)
     struct err e;
     if (!code && !g->lost)
         return true;
-    if (!g->lost) {
-        g->lost = true;
-        g->lost_at = function;
-        g->lost_base = d->base;
-        if (g->stream) /* copies that are under way end before their memory does */
-            (void)g->api.stream_wait(g->api.self, g->stream);
-        report(d->sink, INGLE_REPORT_WARN, "fallback", g->info.name,
-               "the card is lost: %s in %s; the processor goes on",
-               g->api.text(g->api.self, code), function);
-    }
-    err_set(&e, INGLE_IO, "card '%s' was lost in %s", g->info.name, g->lost_at);
+    if (!g->lost)
+        lose(d, g->api.text(g->api.self, code), function);
+    err_set(&e, INGLE_IO, "card '%s' was lost in %s", g->info.name,
+            g->lost_at ? g->lost_at : function);
     device_fail(d, &e);
     return false;
+}
+
+/* After a wait. */
+static bool waited(struct device *d, int code, const char *function)
+{
+    char why[64];
+    if (!d->gpu->hung)
+        return device_gpu_ok(d, code, function);
+    snprintf(why, sizeof why, "a kernel has not ended for %.0f s",
+             (double)d->gpu->patience_ns * 1e-9);
+    lose(d, why, function);
+    return device_gpu_ok(d, 0, function);
 }
 
 void device_gpu_resumed(struct device *d)
@@ -49,8 +149,12 @@ bool device_gpu_wait(struct device *d)
     struct device_gpu *g = d->gpu;
     g->stage_at = 0;
     g->n_staged = 0;
-    return !g->lost &&
-           device_gpu_ok(d, g->api.stream_wait(g->api.self, g->stream), "stream_wait");
+    return !g->lost && waited(d, poll_stream(g), "stream_wait");
+}
+
+bool device_gpu_event_wait(struct device *d, struct gpu_event *e)
+{
+    return !d->gpu->lost && waited(d, poll_event(d->gpu, e), "event_ready");
 }
 
 /* Room of the buffer, at most n_bytes; *n: what there is. */
@@ -82,12 +186,13 @@ bool device_gpu_put(struct device *d, void *card, const void *host, size_t n_byt
     return true;
 }
 
+/* A session may be saved while another thread has a step: the buffer's turn is that thread's. */
 bool device_gpu_get(struct device *d, void *host, const void *card, size_t n_bytes)
 {
     struct device_gpu *g = d->gpu;
     return device_gpu_ok(d, g->lost ? 0 : g->api.get(g->api.self, g->stream, host, card, n_bytes),
                          "get") &&
-           device_gpu_wait(d);
+           waited(d, poll_stream(g), "stream_wait");
 }
 
 /* An equal list that lies there; NULL: none, or the buffer may begin anew before it is used. */
@@ -372,7 +477,7 @@ static bool region_open(struct device *d, struct gpu_region *r, size_t n_bytes, 
         region_close(d, r);
         return false;
     }
-    r->card = device_gpu_take(d, n_bytes);
+    r->card = g->idle ? NULL : device_gpu_take(d, n_bytes);
     return true;
 }
 
@@ -387,7 +492,7 @@ ingle_status device_gpu_arena(struct device *d, size_t n_bytes, struct err *err)
     g->arena.card = NULL;
     if (!region_open(d, &r, n_bytes, pieces, true))
         return err_set(err, INGLE_NOMEM, "no %zu bytes of scratch for a step", n_bytes);
-    if (!r.card && !g->lost && !g->no_arena)
+    if (!r.card && !g->lost && !g->idle && !g->no_arena)
         report(d->sink, INGLE_REPORT_WARN, "fallback", g->info.name,
                "no %zu bytes of the card's memory for scratch: the processor computes", n_bytes);
     g->no_arena = !r.card;
@@ -460,15 +565,37 @@ struct gpu_own *device_gpu_own_of(struct device_gpu *g, const void *at)
     return i < g->n_own && (uintptr_t)g->own[i].card <= (uintptr_t)at ? &g->own[i] : NULL;
 }
 
+bool device_gpu_own_is_host(struct device_gpu *g, const void *at)
+{
+    const struct gpu_own *o = g->n_own_host ? device_gpu_own_of(g, at) : NULL;
+    return o && o->host;
+}
+
 static uint64_t own_bytes(const struct device *d)
 {
     return d->gpu->lost || !d->gpu->has_experts ? 0 : d->gpu->budget - d->gpu->used;
+}
+
+/* Pages for which the card has no room: their steps are the processor's. */
+static uint8_t *own_host_take(struct device *d, size_t n_bytes)
+{
+    struct device_gpu *g = d->gpu;
+    if (!g->lost && !g->no_pages)
+        report(d->sink, INGLE_REPORT_WARN, "fallback", g->info.name,
+               "no %zu bytes of the card's memory for keys and values: those stay with the "
+               "processor",
+               n_bytes);
+    g->no_pages = true;
+    return mem_big_alloc(n_bytes);
 }
 
 static void *own_take(struct device *d, size_t n_bytes)
 {
     struct device_gpu *g = d->gpu;
     uint8_t *card = device_gpu_take(d, n_bytes);
+    const bool host = !card && !g->has_experts;
+    if (host)
+        card = own_host_take(d, n_bytes);
     if (!card)
         return NULL;
     pthread_mutex_lock(&g->lock);
@@ -476,14 +603,20 @@ static void *own_take(struct device *d, size_t n_bytes)
     if (room) {
         const size_t i = own_place(g, card);
         memmove(g->own + i + 1, g->own + i, (g->n_own - i) * sizeof *g->own);
-        g->own[i] = (struct gpu_own){card, n_bytes, NULL};
+        g->own[i] = (struct gpu_own){card, host, n_bytes, host ? card : NULL};
         g->n_own++;
+        g->n_own_host += host;
     }
     pthread_mutex_unlock(&g->lock);
     if (!room) {
-        device_gpu_give(d, card, n_bytes);
+        if (host)
+            mem_big_free(card, n_bytes);
+        else
+            device_gpu_give(d, card, n_bytes);
         return NULL;
     }
+    if (host)
+        return card;
     /* pages are saved whole: what nobody has written is no other program's */
     (void)device_gpu_ok(d, g->api.fill(g->api.self, g->stream, card, 0, n_bytes), "fill");
     return card;
@@ -495,10 +628,14 @@ static void own_give(struct device *d, void *own, size_t n_bytes)
     pthread_mutex_lock(&g->lock);
     const size_t i = own_place(g, own);
     BUG_IF(i >= g->n_own || g->own[i].card != own || g->own[i].n_bytes != n_bytes);
-    mem_big_free(g->own[i].stand, g->own[i].n_bytes);
+    const bool host = g->own[i].host;
+    mem_big_free(g->own[i].stand, g->own[i].n_bytes); /* of the host's itself */
     g->n_own--;
+    g->n_own_host -= host;
     memmove(g->own + i, g->own + i + 1, (g->n_own - i) * sizeof *g->own);
     pthread_mutex_unlock(&g->lock);
+    if (host)
+        return;
     if (!g->lost)
         (void)device_gpu_wait(d);
     device_gpu_give(d, own, n_bytes);
@@ -518,7 +655,7 @@ static uint8_t *stand_of(struct device *d, const void *own)
 static void own_put(struct device *d, void *own, const void *host, size_t n_bytes)
 {
     uint8_t *stand;
-    if (!d->gpu->lost)
+    if (!d->gpu->lost && !device_gpu_own_is_host(d->gpu, own))
         (void)device_gpu_put(d, own, host, n_bytes);
     else if ((stand = stand_of(d, own)))
         memcpy(stand, host, n_bytes);
@@ -527,7 +664,7 @@ static void own_put(struct device *d, void *own, const void *host, size_t n_byte
 static void own_get(struct device *d, void *host, const void *own, size_t n_bytes)
 {
     const uint8_t *stand;
-    if (!d->gpu->lost)
+    if (!d->gpu->lost && !device_gpu_own_is_host(d->gpu, own))
         (void)device_gpu_get(d, host, own, n_bytes);
     else if ((stand = stand_of(d, own)))
         memcpy(host, stand, n_bytes);
@@ -542,7 +679,12 @@ static void own_copy(struct device *d, void *to, const void *from, size_t n_byte
 {
     struct device_gpu *g = d->gpu;
     uint8_t *a, *b;
-    if (!g->lost)
+    const bool to_host = device_gpu_own_is_host(g, to), from_host = device_gpu_own_is_host(g, from);
+    if (!g->lost && to_host != from_host && to_host)
+        (void)device_gpu_get(d, to, from, n_bytes);
+    else if (!g->lost && to_host != from_host)
+        (void)device_gpu_put(d, to, from, n_bytes);
+    else if (!g->lost && !to_host)
         (void)device_gpu_ok(d, g->api.copy(g->api.self, g->stream, to, from, n_bytes), "copy");
     else if ((a = stand_of(d, to)) && (b = stand_of(d, from)))
         memcpy(a, b, n_bytes);

@@ -122,7 +122,7 @@ static bool open_pages(struct device *d, struct paged *p, uint8_t *room)
             *page = own ? device_gpu_stand(d, own) : NULL;
             if (own && !*page)
                 return false;
-            if (own && !d->gpu->lost &&
+            if (own && !d->gpu->lost && !device_gpu_own_is_host(d->gpu, own) &&
                 !device_gpu_get(d, *page + p->at, own + p->at, p->n_bytes))
                 return false;
         }
@@ -134,7 +134,7 @@ static void close_pages(struct device *d, const struct paged *p)
 {
     for (int64_t i = 0; p->writes && !d->gpu->lost && i < p->n; i++)
         for (int64_t k = p->span[i].pos0 / KERN_PAGE; k <= last_page(&p->span[i]); k++)
-            if (p->span[i].page[k])
+            if (p->span[i].page[k] && !device_gpu_own_is_host(d->gpu, p->span[i].page[k]))
                 (void)device_gpu_put(d, p->span[i].page[k] + p->at, p->copy[i].page[k] + p->at,
                                      p->n_bytes);
 }

@@ -83,7 +83,7 @@ static bool put_buffer(struct device *d, const struct device_matrix *m, size_t a
     const int i = u->turn;
     struct fill f = {m, u->at[i], at, n};
     if (u->under_way[i] &&
-        !device_gpu_ok(d, g->api.event_wait(g->api.self, u->event[i]), "event_wait"))
+        !device_gpu_event_wait(d, u->event[i]))
         return false;
     pool_run(d->pool, num_div_up((int64_t)n, PIECE), fill_piece, &f);
     if (!device_gpu_ok(d, g->api.put(g->api.self, g->stream, m->card + at, u->at[i], n), "put") ||
