@@ -132,11 +132,22 @@ static void do_one(struct golden_model *g, struct session *s[2], int m, const in
                   n = 1 + (int64_t)(next(seed) % 40);
     if (have < N)
         GOLDEN_OK(session_append(s[a], tokens + have, n < N - have ? n : N - have, &e));
+    struct session_branch *b;
+    GOLDEN_OK(session_branch_create(&b, g->runner, &e));
     for (int64_t from = at; session_pending(s[a]); from = session_length(s[a])) {
         struct session_work w = {.s = s[a], .want = FAMILY_LOGITS_ALL};
+        if (session_pending(s[a]) > 4 && session_pending(s[a]) < 40) { /* as what it parts from */
+            session_branch_set(b, from + 2, tokens + from + 2, 2);
+            w.branch = &b;
+            w.n_branches = 1;
+        }
         GOLDEN_OK(session_step(g->runner, &w, 1, NULL, &e));
         same("schedule", m, golden_cuts, w.logits, want + from * v, w.n_done * v);
+        if (w.n_branches && session_branch_logits(b))
+            same("branch", m, golden_cuts, session_branch_logits(b), want + (from + 2) * v, 2 * v);
+        session_branch_clear(b);
     }
+    session_branch_free(b);
 }
 
 static void any_schedule(void **state)
