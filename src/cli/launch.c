@@ -181,7 +181,7 @@ static ingle_status read_ranks(const struct cli_launch *l, struct ranks *r, stru
     if (!st)
         st = typed_number(l, CLI_LAUNCH_STAGES, 1, RANKS, &stages, err);
     if (!st && !n && stages <= 1)
-        r->n = 1; /* a launcher's variables alone ask for nothing */
+        r->n = 1; /* a launcher's variables by themselves ask for nothing */
     if (!st && n && (!there || r->n != n))
         *r = (struct ranks){.n = n};
     const char *spelt = n ? l->spelt[CLI_LAUNCH_NODES] : l->spelt[CLI_LAUNCH_STAGES];

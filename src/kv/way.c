@@ -188,7 +188,7 @@ uint64_t kv_select_salt(uint64_t salt, const struct kern_select *p)
 
 /* ---- files ---- */
 
-/* The mark of a file whose session is not computed as most are; behind it the gaps between its
+/* The mark of a file whose session is not computed as most are; after it the gaps between its
  * positions (kv_gaps_write()). */
 struct mark {
     char magic[8];

@@ -25,7 +25,7 @@ struct kv_way {
 /*
  * Which pages may serve whom.  salt: prefixes of different ones share nothing, so that nobody can
  * learn from an answer's speed what another user asked; 0: everybody's.  sparse: rows of prompts
- * from position kv_sparse_from() on read values of large weights alone; what lies behind that
+ * from position kv_sparse_from() on read values of large weights only; what lies after that
  * position is kept apart, what ends before it is everybody's.  0: none do.  shorten: the same of a
  * text of which parts are left out (kv_gaps_shorten()).
  */

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* The first slab that ends behind `at`. */
+/* The first slab that ends after `at`. */
 static size_t place_of(const struct stage_pages *p, uint64_t at)
 {
     size_t low = 0, high = p->n;

@@ -309,7 +309,7 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
 
 /* ---- opening ---- */
 
-/* Stages follow each other and have all layers behind the engine's. */
+/* Stages follow each other and have all layers after the engine's. */
 static ingle_status check_order(struct stage_remote *r, struct err *err)
 {
     for (int i = 0; i + 1 < r->n; i++) {
@@ -714,7 +714,7 @@ static ingle_status through(const struct trip *t, struct stage *s, bool all, str
     return st;
 }
 
-/* Border rows x of the engine's last layer to y, behind the last layer. */
+/* Border rows x of the engine's last layer to y, after the last layer. */
 static ingle_status run_stages(struct stage_remote *r, const struct family_forward *f,
                                struct rows x, struct rows between[2], struct rows y, bool all,
                                struct err *err)

@@ -433,7 +433,7 @@ static ingle_status compute(struct stage_serve *s, struct work *w, struct err *e
     return st;
 }
 
-/* The rows that are wanted, one behind the other. */
+/* The rows that are wanted, one after the other. */
 static void answer(struct stage_serve *s, const struct link_in *in, const struct link_head *asked,
                    const struct work *w, uint64_t ns)
 {

@@ -3,7 +3,7 @@
  *
  * An engine has the first layers, the embedding, the head and all sessions; each *stage* has layers
  * [from, to).  A step goes through them in order: border rows (family.h) go to a stage and come
- * back.  What positions leave behind is divided by layers, too: the engine's pages have a part that
+ * back.  Keys and values are divided by layers, too: the engine's pages have a part that
  * lies at the stages (struct kv_memory), all of the same layout, so that the code of timelines,
  * prefixes and files is that of one process.  What happens to pages is told to all stages in one
  * order, with the steps: pages taken, given back, copied, written from a file, read for one.
@@ -102,7 +102,7 @@ int64_t stage_remote_first(const struct stage_remote *r); /* layers that the eng
 /* Which streams of the spec lie at stages. */
 void stage_remote_mark(const struct stage_remote *r, const struct family *fam, const void *self,
                        struct kv_spec *spec);
-/* Behind loading: spec is borrowed; from now on there are pages and steps. */
+/* After loading: spec is borrowed; from now on there are pages and steps. */
 MUST_CHECK ingle_status stage_remote_start(struct stage_remote *r, const struct family *fam,
                                            const void *self, const struct kv_spec *spec,
                                            const struct stage_hello *hello, struct err *err);

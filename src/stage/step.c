@@ -115,7 +115,7 @@ bool stage_step_write(struct wire *w, const struct family_forward *f, struct sta
     stage_put_u32(w, groups_of(f->kv));
     stage_put_u32(w, (uint64_t)s->n_logits);
     stage_put_u32(w, 0);
-    /* a branch's span begins behind its mirror */
+    /* a branch's span begins after its mirror */
     for (int64_t i = 0; i < s->n_mirrors; i++) {
         const struct family_mirror *m = &s->mirror[i];
         put_line(w, f, pages, &(struct line_out){.timeline = m->timeline,

@@ -30,7 +30,7 @@ struct stage_step {
     int64_t n_rows, n_spans, n_mirrors, n_logits;
     uint32_t n_groups;
     struct stage_line *line;   /* [n_spans + n_mirrors]: mirrors last */
-    struct family_soft *soft;  /* rows and `both` alone */
+    struct family_soft *soft;  /* rows and `both` only */
     int64_t n_soft;
     const uint8_t *rows;       /* f32, any address */
     size_t n_row_bytes;        /* all of them */
