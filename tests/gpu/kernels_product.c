@@ -242,7 +242,8 @@ static void check_one(const struct code *c, struct noise *r, const struct weight
         launch(c, &a, rows, (enum emu_order)((rows + 1) % EMU_ORDERS));
         compare(got, want, n, stride, w->m.out, w->m.in);
     }
-    check_pair(c, r, w, &x, list, index, n, stride, want);
+    if (noise_below(r, 3) == 0)
+        check_pair(c, r, w, &x, list, index, n, stride, want);
     mem_big_free(want, n_y);
     mem_big_free(got, n_y);
     mem_big_free(x.x, x.n_x);
