@@ -4,9 +4,10 @@
  * that the tokenizer cuts them into; before each one the whole mask is made.  Prints mean,
  * median, the worst, and how many cost more than a millisecond.
  */
+#include "api/api.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "engine/engine.h"
+#include "grammar/grammar.h"
 #include "ingle/ingle.h"
 #include "text/text.h"
 #include <stdio.h>

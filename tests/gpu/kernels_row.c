@@ -304,7 +304,7 @@ static void gate(float *h, const struct table *x, const struct table *up, float 
 }
 
 /* kind: of codes; then whether x is gated, and how. */
-static void act_is_right(int kind, int32_t n, int how, enum emu_order order)
+static void act_is_right(int kind, int32_t n, int how, int order)
 {
     const int32_t group = kind ? 256 : 32, k = n * group;
     struct table x = make(k, 0), up = make(k, 0);
@@ -348,7 +348,7 @@ static void test_act(void **state)
         for (int32_t n = 1; n < 18; n += 8)
             for (int how = 0; how < 3; how++)
                 for (int order = 0; order < EMU_ORDERS; order++)
-                    act_is_right(kind, n, how, (enum emu_order)order);
+                    act_is_right(kind, n, how, order);
 }
 
 static void test_find_bad(void **state)
