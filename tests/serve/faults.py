@@ -678,4 +678,5 @@ class Starting(unittest.TestCase):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup, which began the tests, is not for the servers
     main()
