@@ -289,7 +289,7 @@ static void *disk_thread(void *arg)
 ingle_status kv_store_check(const char *name, struct err *err)
 {
     int dir;
-    int64_t skew_ns = 0;
+    _Atomic int64_t skew_ns = 0;
     ingle_status st = open_dir(name, &dir, err);
     if (!st)
         st = kv_store_try_rename(dir, name, &skew_ns, err);

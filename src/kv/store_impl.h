@@ -123,9 +123,9 @@ struct kv_store {
     bool idle;               /* it has nothing to do */
     uint64_t scan_asked;     /* when `scan` was set */
     struct kv_lease lease;   /* the disk thread's */
-    /* the clock that dates files is so far ahead of this machine's; the disk thread's after
-     * kv_store_open() */
-    int64_t skew_ns;
+    /* Sync: atomic; the clock that dates files is so far ahead of this machine's.  The disk thread
+     * learns it. */
+    _Atomic int64_t skew_ns;
     struct kv_want *want;
     size_t n_wants;
     struct kv_note note[KV_NOTES];
@@ -160,7 +160,7 @@ bool kv_store_is_gone(int e);
 /* Now, by the clock that dates files. */
 int64_t kv_store_time(const struct kv_store *s);
 /* Tries what every write needs.  INGLE_UNSUP: the file system cannot. */
-MUST_CHECK ingle_status kv_store_try_rename(int dir, const char *dir_name, int64_t *skew_ns,
+MUST_CHECK ingle_status kv_store_try_rename(int dir, const char *dir_name, _Atomic int64_t *skew_ns,
                                             struct err *err);
 /* Waits a moment until this process may delete.  False: another one goes on deleting.  With the
  * lock, which is released meanwhile. */

@@ -40,7 +40,7 @@ bool kv_store_is_gone(int e)
 /* ---- clocks ---- */
 
 /* By how much the clock that has just dated a file is ahead of this one. */
-static void learn_skew(int fd, int64_t *skew_ns)
+static void learn_skew(int fd, _Atomic int64_t *skew_ns)
 {
     struct stat st;
     struct timespec now;
@@ -48,7 +48,7 @@ static void learn_skew(int fd, int64_t *skew_ns)
         return;
     const int64_t most = INT64_C(1) << 33, s = (int64_t)st.st_mtim.tv_sec - (int64_t)now.tv_sec;
     if (s > -most && s < most)
-        *skew_ns = s * (int64_t)SECOND + st.st_mtim.tv_nsec - now.tv_nsec;
+        atomic_store(skew_ns, s * (int64_t)SECOND + st.st_mtim.tv_nsec - now.tv_nsec);
 }
 
 static int64_t rounded_s(int64_t ns)
@@ -59,7 +59,7 @@ static int64_t rounded_s(int64_t ns)
 
 int64_t kv_store_time(const struct kv_store *s)
 {
-    return (int64_t)time(NULL) + rounded_s(s->skew_ns);
+    return (int64_t)time(NULL) + rounded_s(atomic_load(&s->skew_ns));
 }
 
 /* ---- whether a file system will do ---- */
@@ -95,7 +95,8 @@ static ingle_status refuse(int dir, const char *dir_name, const char *why, struc
                    dir_name, fs, why);
 }
 
-ingle_status kv_store_try_rename(int dir, const char *dir_name, int64_t *skew_ns, struct err *err)
+ingle_status kv_store_try_rename(int dir, const char *dir_name, _Atomic int64_t *skew_ns,
+                                 struct err *err)
 {
     char from[NAME], to[NAME];
     struct stat st;
