@@ -131,8 +131,7 @@ class Config(unittest.TestCase):
 CMAKE = """#!/bin/sh
 case "$*" in
 --preset*) [ -z "$NO_PRESET" ] || { echo no compiler; exit 1; } ;;
-*-n) echo '[1/2] Building C object a.o'; echo '[2/2] Linking C executable ingle' ;;
-*) echo '[1/2] Building C object a.o'; [ -z "$NO_BUILD" ] || { echo 'a.c:1: error'; exit 1; }; echo '[2/2] Linking C executable ingle' ;;
+*) echo '[1/2] Building C object a.o'; [ -z "$NO_BUILD" ] || { echo 'a.c:1: error'; exit 1; }; echo '[2/2] Linking C executable ingle'; chmod +x out/release/ingle ;;
 esac
 """
 
@@ -145,9 +144,10 @@ class Run(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.home = folder.name
         shutil.copy("run", self.home)
-        for path, text in (("scripts/install.sh", "#!/bin/sh\n"), ("bin/cmake", CMAKE), ("out/release/ingle", '#!/bin/sh\necho "ingle $*"\n')):
+        for path, text in (("scripts/install.sh", "#!/bin/sh\n"), ("bin/cmake", CMAKE), ("bin/ninja", "#!/bin/sh\necho cc a.c\necho cc b.c\n"),
+                           ("out/release/ingle", '#!/bin/sh\necho "ingle $*"\n')):
             os.makedirs(os.path.dirname(f"{self.home}/{path}"), exist_ok=True)
-            with open(f"{self.home}/{path}", "w", opener=lambda p, f: os.open(p, f, 0o755)) as f:
+            with open(f"{self.home}/{path}", "w", opener=lambda p, f: os.open(p, f, 0o644 if p.endswith("/ingle") else 0o755)) as f:
                 f.write(text)
 
     def run_it(self, *words, terminal=False, **environment):
@@ -171,6 +171,7 @@ class Run(unittest.TestCase):
         rc, out, says = self.run_it()
         self.assertEqual((rc, out), (0, "ingle run\n"))
         self.assertEqual(says, "building: about 2 files, some minutes at the first time; log: out/run.log\n")
+        self.assertEqual(self.run_it(), (0, "ingle run\n", "building what has changed; log: out/run.log\n"))
         rc, out, _ = self.run_it("-m", "x", terminal=True)
         self.assertEqual(rc, 0)
         self.assertIn("\r[1/2] \r[2/2] \nchat:  ", out)
