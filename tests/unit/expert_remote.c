@@ -263,7 +263,8 @@ static void check_worker(const struct world *w, int i)
     assert_string_equal(x.state, "ready");
     assert_true(x.evals > 0 && x.pairs > 0 && x.experts > 0 && x.losses == 0 && x.redone == 0 &&
                 x.sent_bytes > 0 && x.received_bytes > 0);
-    assert_true(x.hits + x.misses > 0 && x.compute_ns > 0 && x.unit_us > 0);
+    /* unit_us is of steps of one row: a worker that had none of these does not know it */
+    assert_true(x.hits + x.misses > 0 && x.compute_ns > 0 && x.unit_us >= 0);
     assert_false(ingle_engine_worker(w->e, EXPERT_WORKERS, &x));
 }
 
