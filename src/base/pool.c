@@ -182,13 +182,18 @@ ingle_status pool_create_on(struct pool **out, int n_threads, bool pin,
     if (n_threads < 1 || n_threads > THREADS_MAX)
         return err_set(err, INGLE_ARG, "threads: %d is not in 1..%d", n_threads, THREADS_MAX);
     const size_t n = (size_t)n_threads, lanes = sizeof(struct pool) + n * sizeof(struct lane),
-                 n_bytes = lanes + n * sizeof(struct worker);
+                 before = lanes + n * sizeof(struct worker), ends = before + n * sizeof(uint64_t),
+                 speeds = ends + n * sizeof(uint32_t), n_bytes = speeds + n * sizeof(float);
     struct pool *p = mem_big_alloc(n_bytes); /* for its alignment */
     if (!p)
         return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
     p->lane = (struct lane *)(void *)(p + 1);
     p->worker = (struct worker *)(void *)((char *)p + lanes);
+    p->ran_before = (uint64_t *)(void *)((char *)p + before);
+    p->shares.end = (_Atomic uint32_t *)(void *)((char *)p + ends);
+    p->speed = (float *)(void *)((char *)p + speeds);
     for (int i = 0; i < n_threads; i++) {
+        p->speed[i] = 1;
         p->worker[i].pool = p;
         p->worker[i].index = i;
     }

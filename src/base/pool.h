@@ -2,11 +2,12 @@
  * pool - the compute threads.
  *
  * Persistent pinned workers; the caller of pool_run() works too.  The chunks of a job belong to
- * workers beforehand, neighbours to neighbours; who has none left takes those of others, first in
- * its group of up to 16 that share a cache, then in its memory node, then elsewhere, so a thread
- * that another process holds up costs its share and not a stall.  Workers spin for some tens of
- * microseconds after a job and then sleep in a futex: an idle engine uses no processor.  What a
- * chunk computes must not depend on which thread runs it.
+ * workers beforehand, neighbours to neighbours, and more of them to faster threads where speeds
+ * differ (a P core beside an E core, a core that another process uses).  Who has none left takes
+ * those of others, first in its group of up to 16 that share a cache, then in its memory node, then
+ * elsewhere, so a thread that another process holds up costs its share and not a stall.  Workers
+ * spin for some tens of microseconds after a job and then sleep in a futex: an idle engine uses no
+ * processor.  What a chunk computes must not depend on which thread runs it.
  */
 #ifndef INGLE_BASE_POOL_H
 #define INGLE_BASE_POOL_H

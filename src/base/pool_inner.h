@@ -38,12 +38,27 @@ struct pool_job {
     void *arg;
     int64_t from;    /* the node's first chunk */
     int64_t n;       /* its chunks */
+    uint64_t shares; /* 0: lanes have equal parts; else pool_shares.of */
+};
+
+/*
+ * The parts of a node's chunks that its lanes have, where their threads differ in speed.  The
+ * caller rewrites them between two jobs.  A thread that was held up may read meanwhile: it compares
+ * `of` with the job's afterwards, and where they differ, the job is over.
+ */
+enum { SHARE_ONE = 1 << 16, SHARE_JOBS = 32 };
+struct pool_shares {
+    _Atomic uint64_t of;   /* the first job with these; 0 while they change */
+    _Atomic uint32_t *end; /* [n_threads]: where a lane's part ends, in 1 / SHARE_ONE of its node */
 };
 
 struct lane {
     /* Sync: job number << 24 | unclaimed << 12 | unfinished.  Whoever claims the first chunk of a
      * job, which may be a thief, opens the lane for it; a swap fails when the job is over. */
     ATTR_ALIGNED(POOL_LINE) _Atomic uint64_t word;
+    /* Sync: written by the lane's own thread: chunks that it ran, of jobs that have several for
+     * each lane.  How they relate is how fast threads are: who is faster helps more. */
+    _Atomic uint64_t ran;
 };
 
 struct knot {
@@ -52,6 +67,7 @@ struct knot {
     _Atomic(pool_fn *) fn;
     _Atomic(void *) arg;
     _Atomic int64_t from, n;
+    _Atomic uint64_t shares;
     _Atomic uint32_t signal;   /* futex of those who sleep here */
     _Atomic uint32_t n_asleep;
     /* Sync: job number << 16 | children that are not finished; opened as a lane is. */
@@ -84,6 +100,10 @@ struct pool {
 
     ATTR_ALIGNED(POOL_LINE) uint64_t number; /* of the last job; the caller's */
     uint64_t n_tries;                        /* of pool_join_ns() */
+    uint64_t in_use;                         /* the next job's pool_job.shares */
+    struct pool_shares shares;
+    uint64_t *ran_before;                    /* [n_threads]: lane.ran when shares were learned */
+    float *speed;                            /* [n_threads]: 1 is the mean of the node */
     int n_threads;                           /* from here on fixed after pool_create() */
     int n_started; /* workers that run: n_threads - 1 except in a failed create */
     uint64_t spin_ns;
@@ -113,5 +133,7 @@ int pool_build_tree(struct pool *p, struct knot *knot, const int *cache);
 /* A worker's life, until p->stop. */
 void *pool_worker_main(void *worker);
 void pool_stop_workers(struct pool *p);
+/* By the caller, between two jobs: parts by speed from now on. */
+void pool_learn_shares(struct pool *p);
 
 #endif

@@ -119,26 +119,42 @@ int pool_build_tree(struct pool *p, struct knot *knot, const int *cache)
     return at;
 }
 
-/* Chunks of a node's job before its lane i of `lanes`: with few chunks the first lanes have one
- * each, so that few knots take part. */
-static int64_t edge(int64_t n, int64_t lanes, int64_t i)
+/* Chunks of a job before the node's lane i: with few chunks the first lanes have one each, so that
+ * few knots take part. */
+static int64_t edge(const struct pool *p, int node, const struct pool_job *job, int64_t i)
 {
-    return n <= lanes ? num_min(i, n) : n * i / lanes;
+    const int64_t lanes = lanes_of(p, node);
+    if (job->n <= lanes)
+        return num_min(i, job->n);
+    if (!job->shares)
+        return job->n * i / lanes;
+    if (!i)
+        return 0;
+    const uint32_t end =
+        atomic_load_explicit(&p->shares.end[p->node_first[node] + i - 1], memory_order_acquire);
+    return (job->n * end + SHARE_ONE / 2) / SHARE_ONE;
 }
 
-/* The children of a knot that have chunks of a job. */
+/* Whether the edges that were just read were those of the job; else the job is over. */
+static bool stands(const struct pool *p, const struct pool_job *job)
+{
+    return !job->shares ||
+           atomic_load_explicit(&p->shares.of, memory_order_relaxed) == job->shares;
+}
+
+/* The children of a knot that have chunks of a job; 0 when it is over and nobody knows. */
 static uint64_t busy_children(const struct pool *p, const struct knot *t, int node,
                               const struct pool_job *job)
 {
-    const int lanes = lanes_of(p, node), base = p->node_first[node];
+    const int base = p->node_first[node];
     uint64_t mask = 0;
     for (int c = 0; c < t->n_children; c++) {
         const struct knot *below = t->leaf ? NULL : &p->knot[t->child + c];
         const int a = (below ? below->lane : t->child + c) - base,
                   b = a + (below ? below->n_lanes : 1);
-        mask |= (uint64_t)(edge(job->n, lanes, b) > edge(job->n, lanes, a)) << c;
+        mask |= (uint64_t)(edge(p, node, job, b) > edge(p, node, job, a)) << c;
     }
-    return mask;
+    return stands(p, job) ? mask : 0;
 }
 
 /* ---- posts ---- */
@@ -151,6 +167,7 @@ static void post(struct knot *t, const struct pool_job *job)
     atomic_store_explicit(&t->arg, job->arg, memory_order_release);
     atomic_store_explicit(&t->from, job->from, memory_order_release);
     atomic_store_explicit(&t->n, job->n, memory_order_release);
+    atomic_store_explicit(&t->shares, job->shares, memory_order_release);
     atomic_store(&t->number, job->number);
     if (atomic_load(&t->n_asleep)) {
         atomic_fetch_add(&t->signal, 1);
@@ -167,7 +184,8 @@ static bool hear(const struct knot *t, uint64_t seen, struct pool_job *out)
     const struct pool_job job = {number, atomic_load_explicit(&t->fn, memory_order_acquire),
                                  atomic_load_explicit(&t->arg, memory_order_acquire),
                                  atomic_load_explicit(&t->from, memory_order_acquire),
-                                 atomic_load_explicit(&t->n, memory_order_acquire)};
+                                 atomic_load_explicit(&t->n, memory_order_acquire),
+                                 atomic_load_explicit(&t->shares, memory_order_acquire)};
     if (atomic_load_explicit(&t->number, memory_order_relaxed) != number)
         return false;
     *out = job;
@@ -239,17 +257,25 @@ static void finish(struct pool *p, int lane, int node, const struct pool_job *jo
 /* Runs chunks of a lane until none is unclaimed; whether there was one. */
 static bool run_lane(struct pool *p, int lane, int node, const struct pool_job *job, int worker)
 {
-    const int lanes = lanes_of(p, node), i = lane - p->node_first[node];
-    const int64_t first = edge(job->n, lanes, i);
-    const uint64_t n = (uint64_t)(edge(job->n, lanes, i + 1) - first);
+    const int i = lane - p->node_first[node];
+    const int64_t first = edge(p, node, job, i);
+    const uint64_t n = (uint64_t)(edge(p, node, job, i + 1) - first);
     uint64_t k, n_done = 0;
+    if (!stands(p, job))
+        return false;
     while (claim(&p->lane[lane], job->number, n, &k)) {
         job->fn(job->arg, job->from + first + (int64_t)k, worker);
         n_done++;
     }
-    if (n_done)
-        finish(p, lane, node, job, n_done);
-    return n_done;
+    if (!n_done)
+        return false;
+    if (job->n >= 2 * lanes_of(p, node)) {
+        _Atomic uint64_t *ran = &p->lane[worker].ran;
+        atomic_store_explicit(ran, atomic_load_explicit(ran, memory_order_relaxed) + n_done,
+                              memory_order_relaxed);
+    }
+    finish(p, lane, node, job, n_done);
+    return true;
 }
 
 /* Chunks of others below a leaf: of all its lanes, or of a few. */
@@ -413,6 +439,76 @@ void pool_stop_workers(struct pool *p)
     }
 }
 
+/* ---- parts by speed ---- */
+
+/* How fast the threads of a node were since the last time.  False: too little to say. */
+static bool measure(struct pool *p, int node)
+{
+    const int lanes = lanes_of(p, node);
+    uint64_t all = 0;
+    for (int i = p->node_first[node]; i < p->node_first[node + 1]; i++)
+        all += atomic_load_explicit(&p->lane[i].ran, memory_order_relaxed) - p->ran_before[i];
+    if (all < (uint64_t)lanes * SHARE_JOBS)
+        return false;
+    for (int i = p->node_first[node]; i < p->node_first[node + 1]; i++) {
+        const uint64_t ran = atomic_load_explicit(&p->lane[i].ran, memory_order_relaxed);
+        const float now = (float)(ran - p->ran_before[i]) * (float)lanes / (float)all;
+        p->speed[i] = (p->speed[i] + now) / 2;
+        p->ran_before[i] = ran;
+    }
+    return true;
+}
+
+/* Differences below these are noise: equal parts.  A thread that stands still has a small part,
+ * so that it is seen when it runs again. */
+static const float most_alike = 1.25f, least_alike = 0.8f, least_speed = 1.0f / 16;
+
+static bool are_alike(const struct pool *p, int node)
+{
+    bool alike = true;
+    for (int i = p->node_first[node]; i < p->node_first[node + 1]; i++)
+        alike &= p->speed[i] < most_alike && p->speed[i] > least_alike;
+    return alike;
+}
+
+static float part_of(const struct pool *p, int lane, bool alike)
+{
+    return alike ? 1 : p->speed[lane] > least_speed ? p->speed[lane] : least_speed;
+}
+
+static void write_ends(const struct pool *p, int node)
+{
+    const int first = p->node_first[node], end = p->node_first[node + 1];
+    const bool alike = are_alike(p, node);
+    float all = 0, before = 0;
+    for (int i = first; i < end; i++)
+        all += part_of(p, i, alike);
+    for (int i = first; i < end; i++) {
+        before += part_of(p, i, alike);
+        const float at = before / all * SHARE_ONE;
+        atomic_store_explicit(&p->shares.end[i], i < end - 1 ? (uint32_t)at : SHARE_ONE,
+                              memory_order_release);
+    }
+}
+
+void pool_learn_shares(struct pool *p)
+{
+    bool any = false, equal = true;
+    for (int node = 0; node < p->n_nodes; node++)
+        any |= measure(p, node);
+    if (!any)
+        return;
+    for (int node = 0; node < p->n_nodes; node++)
+        equal &= are_alike(p, node);
+    p->in_use = equal ? 0 : p->number + 1;
+    if (equal)
+        return;
+    atomic_store(&p->shares.of, 0);
+    for (int node = 0; node < p->n_nodes; node++)
+        write_ends(p, node);
+    atomic_store(&p->shares.of, p->in_use);
+}
+
 /* ---- the caller ---- */
 
 static void wait_for_chunks(struct pool *p, const struct pool_job *job)
@@ -436,14 +532,14 @@ static void wait_for_chunks(struct pool *p, const struct pool_job *job)
 /* At most LANE_MOST chunks a lane. */
 static void run_job(struct pool *p, const int64_t *from, const int64_t *n, pool_fn *fn, void *arg)
 {
-    struct pool_job own = {++p->number, fn, arg, from[0], n[0]};
+    struct pool_job own = {++p->number, fn, arg, from[0], n[0], p->in_use};
     uint64_t nodes = 0;
     for (int k = 0; k < p->n_nodes; k++)
         nodes |= (uint64_t)(n[k] > 0) << k;
     atomic_store_explicit(&p->left, nodes, memory_order_relaxed);
     for (int k = p->n_nodes - 1; k >= 0; k--)
         if (n[k] || k == 0) {
-            const struct pool_job job = {own.number, fn, arg, from[k], n[k]};
+            const struct pool_job job = {own.number, fn, arg, from[k], n[k], own.shares};
             post(&p->knot[p->top[k]], &job);
         }
     pass_on(p, &p->worker[0], &own);
@@ -465,8 +561,11 @@ void pool_run_placed(struct pool *p, const int64_t *from, const int64_t *n, pool
     BUG_IF(atomic_load_explicit(&p->left, memory_order_relaxed)); /* fn called pool_run() */
     memcpy(at, from, (size_t)p->n_nodes * sizeof *at);
     while (left > 0) {
+        if (p->number % SHARE_JOBS == 0 && p->spin_ns == POOL_SPIN_NS)
+            pool_learn_shares(p);
         for (int k = 0; k < p->n_nodes; k++)
-            now[k] = num_min(from[k] + n[k] - at[k], (int64_t)lanes_of(p, k) * LANE_MOST);
+            now[k] = num_min(from[k] + n[k] - at[k],
+                             p->in_use ? LANE_MOST : (int64_t)lanes_of(p, k) * LANE_MOST);
         run_job(p, at, now, fn, arg);
         for (int k = 0; k < p->n_nodes; k++) {
             at[k] += now[k];

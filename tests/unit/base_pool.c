@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/mem.h"
-#include "base/pool.h"
+#include "base/pool_inner.h"
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -76,6 +76,55 @@ static void test_many_threads(void **state)
     check_every_chunk_once(300, false, 7);
 }
 
+/* As if threads had run so many chunks since shares were learned. */
+static void pretend_ran(struct pool *p, int lane, uint64_t n)
+{
+    atomic_store(&p->lane[lane].ran, p->ran_before[lane] + n);
+}
+
+static void pretend_speeds(struct pool *p, uint64_t *noise)
+{
+    for (int i = 0; i < pool_size(p); i++) {
+        *noise = *noise * 6364136223846793005u + 1442695040888963407u;
+        pretend_ran(p, i, *noise >> 61 ? *noise >> 55 : 0);
+    }
+    pool_learn_shares(p);
+}
+
+/* Parts follow the speed of threads, are equal where speeds nearly are, and never nothing. */
+static void test_shares_follow_speed(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_create(&p, 4, false, NULL), INGLE_OK);
+    for (int r = 0; r < 8; r++) { /* 3 : 3 : 1 : 1, and noise */
+        for (int i = 0; i < 4; i++)
+            pretend_ran(p, i, (i < 2 ? 300u : 100u) + (unsigned)(r * i % 5));
+        pool_learn_shares(p);
+    }
+    assert_int_not_equal(p->in_use, 0);
+    static const int parts[] = {3, 6, 7, 8};
+    for (int i = 0; i < 4; i++)
+        assert_in_range(p->shares.end[i] + 500, SHARE_ONE / 8 * parts[i],
+                        SHARE_ONE / 8 * parts[i] + 1000);
+    for (int r = 0; r < 8; r++) { /* one stands still */
+        for (int i = 0; i < 4; i++)
+            pretend_ran(p, i, i ? 100 : 0);
+        pool_learn_shares(p);
+    }
+    assert_in_range(p->shares.end[0], SHARE_ONE / 100, SHARE_ONE / 20);
+    for (int r = 0; r < 8; r++) {
+        for (int i = 0; i < 4; i++)
+            pretend_ran(p, i, 100 + (unsigned)i);
+        pool_learn_shares(p);
+    }
+    assert_int_equal(p->in_use, 0);
+    pretend_ran(p, 0, 40); /* too little to say anything */
+    pool_learn_shares(p);
+    assert_int_equal(p->in_use, 0);
+    pool_free(p);
+}
+
 /* Jobs of any size with pauses of any length between them, so that workers are met awake, half
  * asleep and asleep, at every level of the tree; some waits are as long as gaps between steps. */
 static void random_jobs(uint64_t noise)
@@ -88,6 +137,8 @@ static void random_jobs(uint64_t noise)
         (void)pool_join_ns(p);
         assert_int_equal(pool_joins(p), joins);
         for (int r = 0; r < 60; r++) {
+            if (r % 5 == 4)
+                pretend_speeds(p, &noise);
             struct marks m = {.n_threads = threads[t]};
             noise = noise * 6364136223846793005u + 1442695040888963407u;
             const int64_t n = (int64_t)(noise >> 40) % (r % 3 ? 40 : N_MAX);
@@ -329,6 +380,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_two_threads),
         cmocka_unit_test(test_more_threads_than_processors),
         cmocka_unit_test(test_many_threads),
+        cmocka_unit_test(test_shares_follow_speed),
         cmocka_unit_test(test_random_jobs),
         cmocka_unit_test(test_very_many_chunks),
         cmocka_unit_test(test_wakes_sleepers),
