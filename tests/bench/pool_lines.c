@@ -39,7 +39,7 @@ static void play(struct pool *p, int each)
     memset(ran, 0, sizeof ran);
     for (int node = 0; node < p->n_nodes; node++) {
         job[node] = (struct pool_job){number, nothing, ran, (int64_t)p->node_first[node] * each,
-                                      (int64_t)lanes_of(p, node) * each};
+                                      (int64_t)lanes_of(p, node) * each, 0};
         post(&p->knot[p->top[node]], &job[node]);
     }
     atomic_store(&p->left, (1ull << p->n_nodes) - 1);

@@ -170,6 +170,8 @@ static const struct machine machines[] = {
     {"some are offline", "0-7", "0,2,4-5", 1, 8, {{0}}, NULL, 4, 4, 0, 1, 1, 4, "0.0 2.0 4.0 5.0"},
     {"a sibling is not ours", "2-3", "0-3", 2, 4, {{0}}, NULL, 2, 2, 0, 1, 1, 2, "2.0 3.0"},
     {"no list of what is online", "2-3", NULL, 1, 4, {{0}}, NULL, 2, 2, 0, 1, 1, 2, "2.0 3.0"},
+    {"4,096 processors", "0-4095", "0-4095", 0, 0, {{0}}, NULL, 4096, 4096, 0, 1, 1, 4096,
+     "0.0 1.0 2.0"},
     {"no affinity", NULL, "0-2", 1, 3, {{0}}, NULL, 3, 3, 0, 1, 1, 3, "0.0 1.0 2.0"},
     {"nothing at all", NULL, NULL, 0, 0, {{0}}, NULL, 1, 1, 0, 1, 1, 1, "0.0"},
     {"garbage",
