@@ -94,7 +94,7 @@ static ingle_status find_tower(struct ingle_engine *e, const struct ingle_engine
         return err_set(err, st, "%s", none.msg);
     if (st)
         snprintf(e->media_why, sizeof e->media_why, "it has no encoders, nor has a file "
-                                                    "mmproj*.gguf beside it (--mmproj FILE)");
+                                                    "*mmproj*.gguf beside it (--mmproj FILE)");
     return INGLE_OK;
 }
 
@@ -102,14 +102,18 @@ static ingle_status find_tower(struct ingle_engine *e, const struct ingle_engine
 static ingle_status open_tower(struct engine_media *m, bool check, struct err *err)
 {
     struct ingle_engine *e = m->e;
+    const struct tower_host host = {.size = e->info.size_label,
+                                    .per_layer = !e->info.large,
+                                    .experts = e->info.n_experts > 0};
+    /* the model's own file is open already, and its own encoders are those that it has */
+    const bool own = !m->path || strcmp(m->path, e->model->path) == 0;
     const struct tower_options o = {.device = e->device,
                                     .width = e->info.n_embd,
                                     .model = e->model->path,
+                                    .host = own ? NULL : &host,
                                     .most_tokens = MOST_SOFT,
                                     .check = check,
                                     .sink = &e->sink};
-    /* the model's own file is open already */
-    const bool own = !m->path || strcmp(m->path, e->model->path) == 0;
     ingle_status st = INGLE_OK;
     if (!m->path && e->model->built_in && !m->file)
         st = io_open_memory(&m->file, "encoders of nano-gemma4 (built in)", engine_nano_encoders,

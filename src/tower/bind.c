@@ -126,6 +126,11 @@ static void bound(struct binder *b, const char *name, const char *which, float *
     if (isnan(*v))
         b->s = err_set(b->err, INGLE_FORMAT, "'%s': tensor '%s' is no number", io_path(b->t->file),
                        t->name);
+    if (!b->s && *b->prefix == 'v' && b->t->clamps == SAYS_NO)
+        b->s = err_set(b->err, INGLE_FORMAT,
+                       "'%s': tensor '%s' is there, but 'use_clipped_linears' in config.json is "
+                       "false",
+                       io_path(b->t->file), t->name);
     *any = true;
 }
 

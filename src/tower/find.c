@@ -6,6 +6,7 @@
 #include "base/names.h"
 #include "base/str.h"
 #include <string.h>
+#include <strings.h>
 
 enum { MOST_NAMES = 4096, MOST_LISTED = 8 };
 
@@ -27,11 +28,22 @@ bool tower_is_in(const struct io_file *file)
     return false;
 }
 
-/* "mmproj-F16.gguf" */
+static bool is_letter(char c)
+{
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (unsigned char)c >= 0x80;
+}
+
+/* "mmproj-F16.gguf", "NAME-mmproj.gguf" */
 static bool is_projector(const char *name)
 {
     const size_t n = strlen(name);
-    return n > 5 && !strcmp(name + n - 5, ".gguf") && begins(name, "mmproj");
+    if (n <= 5 || strcasecmp(name + n - 5, ".gguf") != 0)
+        return false;
+    for (const char *p = name; *p; p++)
+        if ((p == name || !is_letter(p[-1])) && strncasecmp(p, "mmproj", 6) == 0)
+            return true;
+    return false;
 }
 
 /* The projector files in a folder; the first one in *path. */
@@ -103,7 +115,7 @@ ingle_status tower_find(const char *model, char **path, struct err *err)
                     list.at, n > MOST_LISTED ? ", ..." : "");
     if (!s && !n && !inside)
         s = err_set(err, INGLE_NOTFOUND,
-                    "'%s': no mmproj*.gguf is beside it, and it has no encoders itself", model);
+                    "'%s': no *mmproj*.gguf is beside it, and it has no encoders itself", model);
     if (!s && inside && !(found = mem_strdup(model)))
         s = err_set(err, INGLE_NOMEM, "no memory for the name of a file");
     str_release(&list);

@@ -84,6 +84,8 @@ struct frames {
 
 enum tower_eyes { EYES_NONE, EYES_VISION, EYES_PATCHES };
 enum tower_ears { EARS_NONE, EARS_CONFORMER, EARS_FRAMES };
+/* What a checkpoint's config.json says of tensors; SAYS_NOTHING: the tensors that there are tell. */
+enum tower_says { SAYS_NOTHING, SAYS_NO, SAYS_YES };
 
 struct tower {
     struct device *d;
@@ -91,6 +93,7 @@ struct tower {
     bool owns_file;
     struct io_meta *config;     /* of a checkpoint, as keys of an mmproj file; NULL: the file's */
     const struct io_meta *meta;
+    enum tower_says standard, clamps;
     struct model *model;
     const struct report_sink *sink;
     int64_t width, budget, most_tokens, tile;
@@ -143,6 +146,15 @@ float *tower_floats_2d(struct binder *b, const char *name, int64_t width, int64_
 void tower_places(struct binder *b, int64_t d, struct places *out);
 /* "clip.vision.block_count" within limits. */
 void tower_key(struct binder *b, const char *key, uint64_t least, uint64_t most, int64_t *out);
+
+/* Whether its kinds are those of one size of Gemma 4, and those of the host. */
+MUST_CHECK ingle_status tower_match_kinds(const struct tower *t, const struct tower_options *o,
+                                          struct err *err);
+/* The same of what its tensors tell. */
+MUST_CHECK ingle_status tower_match_tensors(const struct tower *t, const struct tower_options *o,
+                                            struct err *err);
+const char *tower_eyes_name(enum tower_eyes eyes);
+const char *tower_ears_name(enum tower_ears ears);
 
 void tower_bind_vision(struct binder *b, struct vision *v);
 void tower_bind_patches(struct binder *b, struct patches *v);

@@ -10,6 +10,7 @@
 #include "media/media.h"
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
 
@@ -34,6 +35,16 @@ static ingle_status read_side(const struct io_file *f, const char *name, struct 
     return s;
 }
 
+/* A word of the encoder of pictures. */
+static enum tower_says says(struct json_object *config, const char *key)
+{
+    struct json_object *v;
+    if (!json_object_object_get_ex(config, "vision_config", &v) ||
+        !json_object_is_type(v, json_type_object) || !json_object_object_get_ex(v, key, &v))
+        return SAYS_NOTHING;
+    return json_object_get_boolean(v) ? SAYS_YES : SAYS_NO;
+}
+
 static ingle_status read_config(struct tower *t, struct err *err)
 {
     struct json_object *config = NULL, *processor = NULL;
@@ -47,6 +58,10 @@ static ingle_status read_config(struct tower *t, struct err *err)
         s = err_set(err, INGLE_NOMEM, "no memory for the configuration");
     if (!s)
         s = tower_config(config, processor, t->config, io_path(t->file), err);
+    if (!s) {
+        t->standard = says(config, "standardize");
+        t->clamps = says(config, "use_clipped_linears");
+    }
     t->meta = t->config;
     json_object_put(config);
     json_object_put(processor);
@@ -58,10 +73,13 @@ static ingle_status read_config(struct tower *t, struct err *err)
 static ingle_status own_keys(struct tower *t, struct err *err)
 {
     const struct io_meta *m = io_metadata(t->file);
-    static const char *const part[2] = {"vision", "audio"}, *const kind[2] = {"gemma4v", "gemma4a"},
-                             *const project[2] = {"mm.input_projection.weight",
+    static const char *const part[2] = {"vision", "audio"}, *const project[2] = {"mm.input_projection.weight",
                                                   "mm.a.input_projection.weight"},
                              *const flag[2] = {"clip.has_vision_encoder", "clip.has_audio_encoder"};
+    const bool plain[2] = {io_tensor_find(t->file, "v.patch_norm.1.weight") != NULL,
+                           !io_tensor_find(t->file, "a.conv1d.0.weight")};
+    const char *const kind[2] = {tower_eyes_name(plain[0] ? EYES_PATCHES : EYES_VISION),
+                                 tower_ears_name(plain[1] ? EARS_FRAMES : EARS_CONFORMER)};
     char key[80];
     ingle_status s = INGLE_OK;
     t->config = io_meta_create();
@@ -116,12 +134,28 @@ static ingle_status read_kind(const struct tower *t, const char *key, const char
                    io_path(t->file), key, (int)num_min((int64_t)n, 40), v, kinds[0], kinds[1]);
 }
 
-static const char *const eye_kinds[2] = {"gemma4v", "gemma4uv"}, *const ear_kinds[2] = {"gemma4a",
-                                                                                        "gemma4ua"};
+/* A file of another kind, by what it says that it is. */
+static ingle_status no_projector(const struct tower *t, struct err *err)
+{
+    const char *arch;
+    size_t n;
+    if (!io_get_str(t->meta, "general.architecture", &arch, &n, NULL) &&
+        (n != 4 || memcmp(arch, "clip", 4) != 0))
+        return err_set(err, INGLE_FORMAT,
+                       "'%s': 'general.architecture' is '%.*s', expected 'clip': it is no projector "
+                       "and has no encoders",
+                       io_path(t->file), (int)num_min((int64_t)n, 40), arch);
+    return err_set(err, INGLE_FORMAT,
+                   "'%s': neither 'clip.has_vision_encoder' nor 'clip.has_audio_encoder' is true",
+                   io_path(t->file));
+}
 
 static ingle_status read_kinds(struct tower *t, struct err *err)
 {
-    bool sees, hears;
+    const char *const eye_kinds[2] = {tower_eyes_name(EYES_VISION), tower_eyes_name(EYES_PATCHES)},
+                     *const ear_kinds[2] = {tower_ears_name(EARS_CONFORMER),
+                                            tower_ears_name(EARS_FRAMES)};
+    bool sees, hears = false;
     int kind;
     ingle_status s = has_encoder(t->meta, "clip.has_vision_encoder", &sees, err);
     if (!s)
@@ -134,11 +168,29 @@ static ingle_status read_kinds(struct tower *t, struct err *err)
         s = read_kind(t, "clip.audio.projector_type", ear_kinds, &kind, err);
         t->ears = kind == 0 ? EARS_CONFORMER : EARS_FRAMES;
     }
-    if (!s && !sees && !hears)
-        s = err_set(err, INGLE_FORMAT,
-                    "'%s': neither 'clip.has_vision_encoder' nor 'clip.has_audio_encoder' is true",
-                    io_path(t->file));
-    return s;
+    return !s && !sees && !hears ? no_projector(t, err) : s;
+}
+
+/* A layer of the encoders that their keys do not count. */
+static ingle_status check_layers(const struct tower *t, struct err *err)
+{
+    static const char *const key[2] = {"clip.vision.block_count", "clip.audio.block_count"};
+    const int64_t n_layers[2] = {t->vision.n_layers, t->conformer.n_layers};
+    for (size_t i = 0; i < model_n_names(t->model); i++) {
+        const struct io_tensor *tensor;
+        bool bound;
+        const char *name = model_name_at(t->model, i, &tensor, &bound);
+        const int which = *name == 'v' ? 0 : 1;
+        if (strncmp(name, which ? "a.blk." : "v.blk.", 6) != 0)
+            continue;
+        const long long il = strtoll(name + 6, NULL, 10);
+        if (il >= n_layers[which])
+            return err_set(err, INGLE_FORMAT,
+                           "'%s': tensor '%s' is of layer %lld, but '%s' is %lld",
+                           io_path(t->file), tensor->name, il, key[which],
+                           (long long)n_layers[which]);
+    }
+    return INGLE_OK;
 }
 
 /* The language model's width, which each part says. */
@@ -325,6 +377,8 @@ static ingle_status open_tower(struct tower *t, const struct tower_options *o, s
         s = read_kinds(t, err);
     if (!s)
         s = read_width(t, o, err);
+    if (!s)
+        s = tower_match_kinds(t, o, err);
     if (!s && io_meta_find(t->meta, "clip.vision.default_tokens"))
         s = io_get_u64(t->meta, "clip.vision.default_tokens", 1, 1 << 20, &budget, err);
     t->budget = (int64_t)budget;
@@ -334,6 +388,10 @@ static ingle_status open_tower(struct tower *t, const struct tower_options *o, s
         model_floats_only(t->model);
         s = bind(t, err);
     }
+    if (!s)
+        s = tower_match_tensors(t, o, err);
+    if (!s)
+        s = check_layers(t, err);
     if (!s && !o->check)
         s = model_load(t->model, err);
     if (!s && !o->check)
@@ -393,14 +451,14 @@ void tower_close(struct tower *t)
 void tower_describe(const struct tower *t, struct str *out)
 {
     if (t->eyes) {
-        str_addf(out, "pictures (%s, ", eye_kinds[t->eyes - EYES_VISION]);
+        str_addf(out, "pictures (%s, ", tower_eyes_name(t->eyes));
         if (t->eyes == EYES_VISION)
             str_addf(out, "%lld layers, ", (long long)t->vision.n_layers);
         str_addf(out, "blocks of %d x %d pixels, %lld soft tokens)", side_of(t), side_of(t),
                  (long long)t->budget);
     }
     if (t->ears) {
-        str_addf(out, "%ssound (%s", t->eyes ? ", " : "", ear_kinds[t->ears - EARS_CONFORMER]);
+        str_addf(out, "%ssound (%s", t->eyes ? ", " : "", tower_ears_name(t->ears));
         if (t->ears == EARS_CONFORMER)
             str_addf(out, ", %lld layers", (long long)t->conformer.n_layers);
         str_addf(out, ", 25 soft tokens a second)");
@@ -413,8 +471,8 @@ void tower_info(const struct tower *t, struct tower_info *out)
     *out = (struct tower_info){
         .pictures = t->eyes != EYES_NONE,
         .sound = t->ears != EARS_NONE,
-        .picture_kind = t->eyes ? eye_kinds[t->eyes - EYES_VISION] : NULL,
-        .sound_kind = t->ears ? ear_kinds[t->ears - EARS_CONFORMER] : NULL,
+        .picture_kind = tower_eyes_name(t->eyes),
+        .sound_kind = tower_ears_name(t->ears),
         .path = io_path(t->file),
         .width = t->width,
         .side = side_of(t),

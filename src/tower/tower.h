@@ -27,10 +27,18 @@
 
 struct tower;
 
+/* The language model that the encoders are for. */
+struct tower_host {
+    const char *size; /* "12B"; "": a size that is not known */
+    bool per_layer;   /* it has per-layer inputs, as E2B and E4B */
+    bool experts;
+};
+
 struct tower_options {
     struct device *device;          /* borrowed until tower_close() */
     int64_t width;                  /* of the language model, as the file must have it; 0: any */
     const char *model;              /* path of the language model, for errors; may be NULL */
+    const struct tower_host *host;  /* which encoders it may have; NULL: any; for the call */
     int64_t most_tokens;            /* of a picture; 0: 1120 */
     const struct report_sink *sink; /* borrowed until tower_close() */
     int64_t tile; /* rows that are computed together; 0: 512.  Results do not depend on it */
@@ -38,15 +46,16 @@ struct tower_options {
 };
 
 /* Where the encoders of the model at `model` (a GGUF file, or the folder of a checkpoint) are: the
- * single mmproj*.gguf beside it, or the file or folder itself.  The caller frees *path.
+ * single *mmproj*.gguf beside it, or the file or folder itself.  The caller frees *path.
  * INGLE_NOTFOUND: it has none.  Several files: an error that lists them. */
 MUST_CHECK ingle_status tower_find(const char *model, char **path, struct err *err);
 /* Whether tensors of an encoder are in that file. */
 bool tower_is_in(const struct io_file *file);
 
 /* path: an mmproj file, a checkpoint, or a model's GGUF file.  Refused: another projector type, a
- * width that is not the language model's, a missing tensor, a wrong shape or type, a file that is
- * cut short; the error names file, tensor or key, value and limit. */
+ * width that is not the language model's, encoders that no model of its kind has, a missing tensor,
+ * a layer too many, a wrong shape or type, a file that is cut short; the error names file, tensor
+ * or key, value and limit. */
 MUST_CHECK ingle_status tower_open(struct tower **out, const char *path,
                                    const struct tower_options *o, struct err *err);
 /* The same from a file that is open already, which is borrowed until tower_close(). */

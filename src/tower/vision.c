@@ -73,7 +73,13 @@ void tower_bind_vision(struct binder *b, struct vision *v)
     }
     v->embed = tower_matrix(b, "v.patch_embd.weight", v->d, 3 * v->patch * v->patch);
     tower_places(b, v->d, &v->places);
-    if (tower_has(b, "v.std_scale") || tower_has(b, "v.std_bias")) {
+    const bool has = tower_has(b, "v.std_scale") || tower_has(b, "v.std_bias");
+    if (!b->s && has && b->t->standard == SAYS_NO)
+        b->s = err_set(b->err, INGLE_FORMAT,
+                       "'%s': tensor 'v.std_scale' is there, but 'standardize' in config.json is "
+                       "false",
+                       io_path(b->t->file));
+    if (has || b->t->standard == SAYS_YES) {
         v->std_scale = tower_floats(b, "v.std_scale", v->d);
         v->std_bias = tower_floats(b, "v.std_bias", v->d);
     }

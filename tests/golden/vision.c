@@ -441,8 +441,55 @@ static void bad_files(void **state)
     refused(small, "clip.audio.attention.head_count", "=", 0, 64, PARTS("projection_dim", "64"));
     refused(big, "clip.vision.patch_size", "clip.vision.patch_sixe", 0, 48,
             PARTS("clip.vision.patch_size"));
+    refused(small, "v.blk.1.attn_out.output_max", "v.blk.7.attn_out.output_max", 0, 48,
+            PARTS("v.blk.7.attn_out.output_max", "'clip.vision.block_count' is 2"));
+    refused(small, "a.blk.1.attn_q.input_max", "a.blk.2.attn_q.input_max", 0, 48,
+            PARTS("a.blk.2.attn_q.input_max", "'clip.audio.block_count' is 2"));
+    refused(big, "v.blk.1.ln2.weight", "v.blk.1.ln1.weight", 0, 48,
+            PARTS("v.blk.1.ln1.weight", "twice"));
+    refused("tests/data/vision/vision_12b/model-BF16.gguf", NULL, NULL, 0, 48,
+            PARTS("general.architecture", "gemma4"));
     refused(big, NULL, NULL, 500, 48, PARTS("bytes"));
     refused(big, NULL, NULL, 300000, 48, PARTS(NULL));
+}
+
+/* Every projector beside every size: NULL, or what the error says of it. */
+static void hosts(void **state)
+{
+    static const char bounds[] = "v.blk.0.", std[] = "v.std_scale", type[] = "gemma4uv",
+                      hears[] = "clip.has_audio_encoder", nano[] = "assets/mmproj-nano-gemma4.gguf";
+    static const char *const file[] = {small, plain, big, nano};
+    static const struct {
+        struct tower_host host;
+        const char *said[4];
+    } all[] = {
+        {{"E2B", true, false}, {NULL, type, std, NULL}},
+        {{"E4B", true, false}, {NULL, type, std, NULL}},
+        {{"12B", false, false}, {type, NULL, type, type}},
+        {{"26B-A4B", false, true}, {hears, type, NULL, hears}},
+        {{"31B", false, false}, {hears, type, NULL, hears}},
+        {{"", true, false}, {NULL, type, std, NULL}},
+        {{"", false, true}, {hears, type, NULL, hears}},
+        {{"", false, false}, {bounds, NULL, NULL, NULL}},
+        {{"another", false, false}, {bounds, NULL, NULL, NULL}},
+    };
+    struct device *d;
+    struct err e;
+    (void)state;
+    GOLDEN_OK(device_create(&d, &(struct device_options){.n_threads = 1, .cpu = CPU_AVX2}, &e));
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        for (int k = 0; k < 4; k++) {
+            struct tower *t = NULL;
+            const struct tower_options o = {
+                .device = d, .host = &all[i].host, .model = "language.gguf", .check = true};
+            const ingle_status s = tower_open(&t, file[k], &o, &e);
+            tower_close(t);
+            if (s ? !all[i].said[k] || !strstr(e.msg, all[i].said[k]) ||
+                        !strstr(e.msg, "language.gguf") || !strstr(e.msg, file[k])
+                  : all[i].said[k] != NULL)
+                fail_msg("%s for '%s': %s", file[k], all[i].host.size, s ? e.msg : "accepted");
+        }
+    device_free(d);
 }
 
 static void bad_pictures(void **state)
@@ -643,6 +690,7 @@ int main(void)
         cmocka_unit_test(threads_tiles_and_kernels),
         cmocka_unit_test(others_run_between),
         cmocka_unit_test(bad_files),
+        cmocka_unit_test(hosts),
         cmocka_unit_test(bad_pictures),
         cmocka_unit_test(digests),
         cmocka_unit_test(beside_a_model),
