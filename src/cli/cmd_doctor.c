@@ -34,6 +34,7 @@ struct findings {
     struct tool_card card;
     char no_card[256]; /* why there is none */
     struct err decoder; /* its status: whether pictures and sounds can be decoded */
+    int landlock;       /* the kernel's version of it; 0: none */
 };
 
 /* The word in brackets of "always [madvise] never". */
@@ -111,6 +112,7 @@ static ingle_status examine(struct cli *c, struct findings *f, struct err *err)
     snprintf(f->numa, sizeof f->numa, ", numa %s", ingle_config_text(c->config, "numa", 0));
     read_huge_pages(f->huge_pages, sizeof f->huge_pages);
     try_decoder(&f->decoder);
+    f->landlock = media_landlock();
     f->has_card = tool_card(&f->card, f->no_card, sizeof f->no_card);
     ingle_status st = pool_create(&pool, f->threads, f->pinned, err);
     if (!st) {
@@ -146,7 +148,13 @@ static void print_formats(const struct findings *f)
         if (!media_can_decode((enum media_kind)k))
             printf("; no %s: built without %s", media_kind_name((enum media_kind)k),
                    media_library((enum media_kind)k));
-    putchar('\n');
+    if (f->landlock)
+        printf("\n                 in a process with a filter for system calls and Landlock (version "
+               "%d)\n",
+               f->landlock);
+    else
+        puts("\n                 in a process with a filter for system calls; this kernel has no "
+             "Landlock");
 }
 
 static void print_card(const struct findings *f)
@@ -255,6 +263,7 @@ static void write_formats(struct str *out, const struct findings *f)
         if (media_can_decode((enum media_kind)k) && !f->decoder.status)
             write_text(out, media_kind_name((enum media_kind)k));
     write_close(out, ']');
+    write_member_int(out, "landlock", f->landlock);
 }
 
 static void write_card(struct str *out, const struct findings *f)

@@ -38,7 +38,9 @@ enum {
     MEDIA_TRIAL_OPEN, /* opens a file */
     MEDIA_TRIAL_CODE, /* asks for memory that it may execute */
     MEDIA_TRIAL_WAIT, /* for bytes that do not come */
-    MEDIA_TRIAL_LIE   /* tells of more pixels than it sends */
+    MEDIA_TRIAL_LIE,  /* tells of more pixels than it sends */
+    MEDIA_TRIAL_SAY,  /* writes to the host's terminal, then as without a trial */
+    MEDIA_TRIAL_CALL  /* a system call without arguments: its number stands above 16 bits */
 };
 /* For tests: every later file is decoded with this trial and these limits (seconds). */
 void media_decoder_try(struct media_decoder *d, uint32_t trial, uint32_t n_seconds,

@@ -1,8 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Formats by their first bytes. */
+/* Formats by their first bytes, and what the kernel has. */
+#define _GNU_SOURCE
 #include "media/inner.h"
 
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_landlock_create_ruleset
+#define SYS_landlock_create_ruleset 444
+#endif
 
 static bool has(const uint8_t *at, size_t n, size_t offset, const char *bytes, size_t n_bytes)
 {
@@ -133,4 +140,11 @@ bool media_can_decode(enum media_kind kind)
 const char *media_library(enum media_kind kind)
 {
     return kinds[row_of(kind)].library;
+}
+
+int media_landlock(void)
+{
+    enum { VERSION = 1 };
+    const long v = syscall(SYS_landlock_create_ruleset, NULL, 0UL, (unsigned)VERSION);
+    return v > 0 ? (int)v : 0;
 }

@@ -81,6 +81,9 @@ void media_decoder_free(struct media_decoder *d);
 MUST_CHECK ingle_status media_decode(struct media_decoder *d, const void *bytes, size_t n,
                                      const char *name, struct media_data *out, struct err *err);
 
+/* The version of the kernel's Landlock, which children have beside the filter for system calls;
+ * 0: there is none. */
+int media_landlock(void);
 /* Whether a child can be started and decodes: a picture of one pixel. */
 MUST_CHECK ingle_status media_decoder_check(struct media_decoder *d, struct err *err);
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
 #include "unit/unit.h"
 
 #include "base/file.h"
@@ -8,13 +9,22 @@
 #include "base/str.h"
 #include "media/child/child.h"
 #include "media/media.h"
+#include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <math.h>
+#include <netinet/in.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #ifdef INGLE_JPEG
 #include <jpeglib.h>
@@ -983,6 +993,101 @@ static void a_child_costs_its_own_file_only(void **state)
     assert_true(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD); /* none is left */
 }
 
+/* Each system call that is none of the few allowed ones ends the child. */
+static void a_child_may_only_compute(void **state)
+{
+    static const int calls[] = {
+        SYS_clone,    SYS_execve,  SYS_socket,  SYS_connect, SYS_ptrace,   SYS_kill,
+        SYS_openat,   SYS_ioctl,   SYS_prctl,   SYS_mount,   SYS_unlinkat, SYS_memfd_create,
+        SYS_sendmsg,  SYS_dup,     SYS_fcntl,   SYS_setuid,  SYS_prlimit64, SYS_process_vm_readv,
+        SYS_nanosleep, 444 /* landlock_create_ruleset */, 425 /* io_uring_setup */};
+    struct str b;
+    uint8_t rgb[W * H * 3];
+    (void)state;
+    if (UNIT_ASAN || UNIT_TSAN)
+        skip(); /* no filter */
+    str_init(&b);
+    numbered(rgb);
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        media_decoder_try(decoder, MEDIA_TRIAL_CALL | (uint32_t)calls[i] << 16, 10, 120);
+        png_rgb(&b, rgb, NULL, 0);
+        assert_refused(&b, "forbidden system call", "");
+    }
+    media_decoder_try(decoder, MEDIA_TRIAL_NONE, 10, 120);
+    str_release(&b);
+}
+
+/* What is left open in the host is closed in the child, its terminal as well. */
+static void a_child_says_nothing(void **state)
+{
+    struct str b;
+    uint8_t rgb[W * H * 3];
+    char got[8];
+    int pipe_fd[2];
+    (void)state;
+    if (UNIT_ASAN || UNIT_TSAN)
+        skip(); /* reports go there */
+    str_init(&b);
+    numbered(rgb);
+    assert_int_equal(pipe(pipe_fd), 0);
+    const int out = dup(1), err = dup(2);
+    (void)fflush(stdout);
+    assert_true(dup2(pipe_fd[1], 1) == 1 && dup2(pipe_fd[1], 2) == 2);
+    media_decoder_try(decoder, MEDIA_TRIAL_SAY, 10, 120);
+    png_rgb(&b, rgb, NULL, 0);
+    struct media_data d = {0};
+    const ingle_status s = decode(&b, &d, NULL);
+    (void)dup2(out, 1);
+    (void)dup2(err, 2);
+    close(out);
+    close(err);
+    close(pipe_fd[1]);
+    assert_int_equal(s, INGLE_OK);
+    assert_int_equal(read(pipe_fd[0], got, sizeof got), 0);
+    close(pipe_fd[0]);
+    media_data_release(&d);
+    media_decoder_try(decoder, MEDIA_TRIAL_NONE, 10, 120);
+    str_release(&b);
+}
+
+/* In a process of its own: 0 when nothing can be opened or reached. */
+static int what_landlock_allows(void)
+{
+    const int version = media_landlock();
+    struct err err;
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || media_child_landlock(&err))
+        return 1;
+    if (open("/etc/passwd", O_RDONLY | O_CLOEXEC) >= 0 || errno != EACCES)
+        return 2;
+    if (open("/tmp", O_RDONLY | O_DIRECTORY | O_CLOEXEC) >= 0)
+        return 3;
+    if (mkdir("/tmp/ingle-landlock", 0700) == 0)
+        return 4;
+    if (version >= 6 && kill(getppid(), 0) == 0)
+        return 5;
+    const int s = socket(AF_INET, SOCK_STREAM, 0);
+    const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(9)};
+    if (version >= 4 && s >= 0 &&
+        (connect(s, (const void *)&to, sizeof to) == 0 || errno != EACCES))
+        return 6;
+    return 0;
+}
+
+static void landlock_refuses_files(void **state)
+{
+    int status;
+    (void)state;
+    if (!media_landlock())
+        skip();
+    (void)fflush(stdout);
+    const pid_t pid = fork();
+    if (!pid)
+        _exit(what_landlock_allows());
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
 static void *decode_many(void *arg)
 {
     struct str b;
@@ -1021,14 +1126,19 @@ int main(void)
     (void)pictures_stand_upright;
     (void)broken_png_is_refused;
     (void)a_child_costs_its_own_file_only;
+    (void)a_child_may_only_compute;
+    (void)a_child_says_nothing;
     (void)threads_take_turns;
 #endif
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(landlock_refuses_files),
 #ifdef INGLE_PNG
         cmocka_unit_test(png_kinds_become_rgb),
         cmocka_unit_test(pictures_stand_upright),
         cmocka_unit_test(broken_png_is_refused),
         cmocka_unit_test(a_child_costs_its_own_file_only),
+        cmocka_unit_test(a_child_may_only_compute),
+        cmocka_unit_test(a_child_says_nothing),
         cmocka_unit_test(threads_take_turns),
 #endif
 #ifdef INGLE_JPEG

@@ -11,6 +11,18 @@
 
 #include "media/inner.h"
 
+/* The run time of sanitizers maps terabytes and asks for more of the system. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MEDIA_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define MEDIA_SANITIZED 1
+#endif
+#endif
+#ifndef MEDIA_SANITIZED
+#define MEDIA_SANITIZED 0
+#endif
+
 /* Any of the formats: the bytes tell which.  On success the caller releases *out. */
 MUST_CHECK ingle_status media_child_decode(const uint8_t *at, size_t n, struct media_data *out,
                                            struct err *err);
@@ -45,7 +57,10 @@ MUST_CHECK ingle_status media_child_resample(const float *in, size_t n, uint32_t
 
 /* What hostile bytes would make a library do; only tests ask for it (inner.h). */
 void media_child_trial(uint32_t kind);
-/* Limits, then the filter: reads and writes of open files and memory are all that is left. */
+/* No file, no connection and no signal to others from here on; nothing where the kernel has no
+ * Landlock.  The process cannot get new privileges. */
+MUST_CHECK ingle_status media_child_landlock(struct err *err);
+/* Limits, Landlock, then the filter: reads and writes of open files and memory are all that is left. */
 MUST_CHECK ingle_status media_child_confine(uint32_t n_seconds, struct err *err);
 
 #endif

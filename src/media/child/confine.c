@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the process may still do when it reads bytes of a stranger: compute, ask for memory, read
- * and write what is open.  The filter is a program for the kernel, written out here. */
+ * and write what is open.  The filter is a program for the kernel, written out here.  Landlock
+ * (landlock.c) refuses the same a second time, should the filter have a gap. */
 #define _GNU_SOURCE
 #include "media/child/child.h"
 
@@ -17,23 +18,10 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #endif
-
 #if defined(__x86_64__)
 #define ARCH AUDIT_ARCH_X86_64
 #elif defined(__aarch64__)
 #define ARCH AUDIT_ARCH_AARCH64
-#endif
-
-/* The run time of sanitizers maps terabytes and asks for more of the system. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define IS_SANITIZED 1
-#endif
-#endif
-#ifndef IS_SANITIZED
-#define IS_SANITIZED 0
 #endif
 
 static ingle_status limit(int what, rlim_t most, const char *name, struct err *err)
@@ -101,8 +89,10 @@ ingle_status media_child_confine(uint32_t n_seconds, struct err *err)
     if (s == INGLE_OK && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
         s = err_set(err, INGLE_UNSUP, "the decoder cannot give up new privileges: %s",
                     strerror(errno));
-    if (s != INGLE_OK || IS_SANITIZED)
+    if (s != INGLE_OK || MEDIA_SANITIZED)
         return s;
     s = limit(RLIMIT_AS, MEDIA_CHILD_BYTES, "memory", err);
+    if (s == INGLE_OK)
+        s = media_child_landlock(err);
     return s == INGLE_OK ? filter(err) : s;
 }
