@@ -149,8 +149,8 @@ static void print_formats(const struct findings *f)
             printf("; no %s: built without %s", media_kind_name((enum media_kind)k),
                    media_library((enum media_kind)k));
     if (f->landlock)
-        printf("\n                 in a process with a filter for system calls and Landlock (version "
-               "%d)\n",
+        printf("\n                 in a process with a filter for system calls and Landlock "
+               "(version %d)\n",
                f->landlock);
     else
         puts("\n                 in a process with a filter for system calls; this kernel has no "

@@ -84,7 +84,7 @@ struct frames {
 
 enum tower_eyes { EYES_NONE, EYES_VISION, EYES_PATCHES };
 enum tower_ears { EARS_NONE, EARS_CONFORMER, EARS_FRAMES };
-/* What a checkpoint's config.json says of tensors; SAYS_NOTHING: the tensors that there are tell. */
+/* What a checkpoint's config.json says of tensors; SAYS_NOTHING: those that there are tell. */
 enum tower_says { SAYS_NOTHING, SAYS_NO, SAYS_YES };
 
 struct tower {

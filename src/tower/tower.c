@@ -73,7 +73,8 @@ static ingle_status read_config(struct tower *t, struct err *err)
 static ingle_status own_keys(struct tower *t, struct err *err)
 {
     const struct io_meta *m = io_metadata(t->file);
-    static const char *const part[2] = {"vision", "audio"}, *const project[2] = {"mm.input_projection.weight",
+    static const char *const part[2] = {"vision", "audio"},
+                             *const project[2] = {"mm.input_projection.weight",
                                                   "mm.a.input_projection.weight"},
                              *const flag[2] = {"clip.has_vision_encoder", "clip.has_audio_encoder"};
     const bool plain[2] = {io_tensor_find(t->file, "v.patch_norm.1.weight") != NULL,
@@ -142,8 +143,8 @@ static ingle_status no_projector(const struct tower *t, struct err *err)
     if (!io_get_str(t->meta, "general.architecture", &arch, &n, NULL) &&
         (n != 4 || memcmp(arch, "clip", 4) != 0))
         return err_set(err, INGLE_FORMAT,
-                       "'%s': 'general.architecture' is '%.*s', expected 'clip': it is no projector "
-                       "and has no encoders",
+                       "'%s': 'general.architecture' is '%.*s', expected 'clip': it is no "
+                       "projector and has no encoders",
                        io_path(t->file), (int)num_min((int64_t)n, 40), arch);
     return err_set(err, INGLE_FORMAT,
                    "'%s': neither 'clip.has_vision_encoder' nor 'clip.has_audio_encoder' is true",

@@ -60,7 +60,8 @@ void media_child_trial(uint32_t kind);
 /* No file, no connection and no signal to others from here on; nothing where the kernel has no
  * Landlock.  The process cannot get new privileges. */
 MUST_CHECK ingle_status media_child_landlock(struct err *err);
-/* Limits, Landlock, then the filter: reads and writes of open files and memory are all that is left. */
+/* Limits, Landlock, then the filter: reads and writes of open files and memory are all that is
+ * left. */
 MUST_CHECK ingle_status media_child_confine(uint32_t n_seconds, struct err *err);
 
 #endif

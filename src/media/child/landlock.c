@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rules of the kernel that name what a process may open: here, nothing.  The kernel's newer versions
- * know more kinds of rights; each gets all that it knows. */
+/* Rules of the kernel that name what a process may open: here, nothing.  Newer versions know more
+ * kinds of rights; each gets all that it knows. */
 #define _GNU_SOURCE
 #include "media/child/child.h"
 
