@@ -30,7 +30,14 @@ static const struct page_file files[] = {
 static const char policy[] =
     "default-src 'none'; script-src 'self'; worker-src 'self'; style-src 'self'; "
     "style-src-attr 'unsafe-inline'; font-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "manifest-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'";
+    "frame-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'";
+
+/* A document of an answer, shown on request: an origin of its own, and no address at all. */
+static const char preview_policy[] =
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data: blob:; media-src data: blob:; font-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'self'; webrtc 'block'";
 
 static const struct page_file *find(const char *name)
 {
@@ -68,7 +75,10 @@ static bool takes_gzip(const char *accept)
 static void send_file(struct http_exchange *x, const struct http_request *rq,
                       const struct page_file *f, bool packed)
 {
-    http_header(x, "Content-Security-Policy", policy);
+    const bool preview = strcmp(f->name, "preview.html") == 0;
+    http_header(x, "Content-Security-Policy", preview ? preview_policy : policy);
+    if (preview)
+        http_header(x, "X-DNS-Prefetch-Control", "off");
     http_header(x, "Referrer-Policy", "no-referrer");
     http_header(x, "X-Content-Type-Options", "nosniff");
     http_header(x, "ETag", f->tag);
@@ -121,6 +131,5 @@ void page_openapi_get(struct serve *s, struct http_exchange *x, const struct htt
 {
     (void)s;
     (void)rq;
-    http_reply(x, 200, "application/json", page_openapi,
-               (size_t)(page_openapi_end - page_openapi));
+    http_reply(x, 200, "application/json", page_openapi, (size_t)(page_openapi_end - page_openapi));
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """page_long.py - everything that the web page can do, in a headless Chromium, with the built-in model.
 
-usage: page_long.py INGLE [--shots FOLDER] [PART...]
+usage: page_long.py INGLE [--shots FOLDER] [--axe axe.min.js] [PART...]
 
-A part is a function below.  Exit 77 (skipped) without chromium and chromedriver.
+A part is a function below.  axe-core is in the PyPI package axe-playwright-python.  Exit 77 (skipped) without chromium and chromedriver.
 """
 import http.server, json, os, sys, tempfile, threading, time
 
@@ -44,6 +44,59 @@ HOSTILE = {
     "hashes": "# a" + " " * 50000 + "x\n" + "#" * 50000,
     "backslashes": "\\" * 100000,
     "references": "[a]: http://b.example/\n" * 5000 + "[a] " * 5000,
+    "5,000 columns": "|" + "a|" * 5000 + "\n|" + "-|" * 5000 + "\n" + ("|" + "**b**|" * 5000 + "\n") * 4,
+    "ragged table": "|a|b|\n|-|-|\n" + "".join("|" * (n % 300 + 2) + "\n" for n in range(3000)),
+    "100,000 links": "[a](http://b.example/) " * 100000,
+    "links in links": "[" * 9 + "a" + "](http://b.example/)" * 9 + (" ![[a](http://b.example/)](http://c.example/)" * 5000),
+    "unclosed markup": "<div><p><b><table><tr><td><!-- <![CDATA[ <a href='" * 20000,
+    "comments": "<!--" * 100000,
+    "emoji": "\U0001F468\u200d\U0001F469\u200d\U0001F467\u200d" * 60000,
+    "flags": "\U0001F1E9\U0001F1EA\U0001F3F4\U000E0067\U000E0062\U000E007F" * 20000,
+    "100,000 marks": "a" + "\u0301" * 100000,
+    "marks on each letter": ("x" + "\u0338\u0489" * 15 + " ") * 8000,
+    "emphasis": "*_" * 30000 + "a" + "_*" * 30000,
+    "emphasis, closed": "***a** b* __c_ d_ ~~e~ f~~ " * 20000,
+    "definitions": "".join(f"[r{n}]: http://b.example/{n}\n" for n in range(5000)) + "".join(f"[r{n}] [x][r{n}] " for n in range(5000)),
+    "notes": "".join(f"word[^{n}] " for n in range(5000)) + "\n\n" + "".join(f"[^{n}]: note {n}\n" for n in range(5000)),
+    "entities within": "&amp;" * 1 + "&" + "amp;" * 100000 + "&#" + "9" * 100000 + ";",
+    "10,000 formulas": "".join(f"$\\frac{{{n}}}{{\\sqrt{{x_{n}}}}}$ and $$\\sum_{{i=0}}^{{{n}}} i$$\n\n" for n in range(5000)),
+    "formula of 200 KB": "$$" + "a + \\sqrt{b} + " * 14000 + "c$$",
+    "formula of 200 KB, lines": "\\[\n" + "a &= \\sqrt{b} + \\int_0^1 x \\\\\n" * 7000 + "\\]",
+    "matrix": "$$\\begin{pmatrix}" + ("1 & " * 60 + "1 \\\\ ") * 16 + "\\end{pmatrix}$$\n\n" * 1,
+    "matrices": ("$$\\begin{pmatrix}" + ("1 & " * 30 + "1 \\\\ ") * 20 + "\\end{pmatrix}$$\n\n") * 40,
+    "code, markup": "```xml\n" + "<a b='c' d=\"e\"><!-- f --><g>&amp;</g>" * 8 + ("\n<x y='z'>" * 60000) + "\n```",
+    "code, perl": "```perl\n" + "s/a{{{(b)}/$x{y}/gex if m{\\Q$z\\E}; print <<E . q(" * 16000 + "\n```",
+    "code, lines of perl": "```perl\n" + "my ($a, @b) = s/(x+x+)+y/$1/g ? qw(a b) : m{^\\s*#} unless /=~/;\n" * 15000 + "```",
+    "code, swift": "```swift\n" + "let x = \"\\(a(\"\\(b(\"\\(c)\"))\"))\" /* /* /* */ */ */\n" * 20000 + "```",
+    "code, mathematica": "```mathematica\n" + "Plot[Sin[x] + f[#1, #2]& /@ {a, b}, {x, 0, 2 Pi}] (* c *)\n" * 17000 + "```",
+    "code, latex": "```latex\n" + "\\begin{a}\\verb|x|\\frac{$b$}{%c\n" * 30000 + "```",
+    "code, css": "```css\n" + "a:not(b)>c~d[e='f']::g{h:calc(1px + 2em);" * 25000 + "\n```",
+    "code, markdown": "```markdown\n" + "**a _b [c](d) `e` ~~f~~ > g\n" * 35000 + "```",
+    "code, unknown": "```" + "x" * 70 + "\n" + "abc\n" * 250000 + "```",
+    "many fences": "```js\nconst a = 1;\n```\n" * 6000,
+    "headings": "# a\n" * 20000,
+    "rules of lines": "---\n\n***\n\n" * 10000,
+    "hard breaks": "a\\\nb  \n" * 20000,
+    "quote and list": "".join("> " * (n % 7) + "- " * (n % 5) + "x\n" for n in range(20000)),
+    "list, wide and deep": "".join("   " * (n % 12) + "1. `a` **b** $c$\n" for n in range(15000)),
+    "task lists": "- [ ] a\n  - [x] b\n" * 8000,
+    "setext": "a\n=\nb\n-\n" * 15000,
+    "indented code": "    x = 1\n\n" * 15000,
+    "autolinks": "<http://b.example/a> http://c.example/" + "%41" * 20000 + " https://d.example/?" + "a=b&" * 20000,
+    "controls": "".join(chr(c) for c in range(1, 32)) * 3000 + "\x00\ufffe\ufdd0" * 3000,
+    "line separators": "a\u2028b\u2029c\u0085d\x0b" * 20000,
+    "embeddings": "\u202a\u202b\u2066\u2067" * 15000 + "x" + "\u202c\u2069" * 30000,
+    "both ways": "abc \u05d0\u05d1 12 \u0627\u0628 " * 20000,
+    "no break": "a\u00a0" * 200000,
+    "zero width": "a\u200b\u2060\ufeff" * 80000,
+    "tibetan": "\u0f40\u0f71\u0f72\u0f74\u0f7a" * 30000,
+    "arabic ligatures": "\ufdfa\u0644\u0627\u0640" * 40000,
+    "hangul": "\u1112\u1161\u11ab" * 60000,
+    "wide letters": "\u9f98\U0002A6A5" * 100000,
+    "tabs": "\t" * 100000 + "x\t" * 50000,
+    "mixed": "> - **a** $x$ `b`\n>   1. [c](http://d.example/) \u05d0\u0301\n\n|e|f|\n|-|-|\n|$g$|`h`|\n\n```py\nx\n```\n" * 1500,
+    "lone surrogates": "\ud800a\udc00" * 30000,
+    "carriage returns": "a\r\n- b\r- c\r\n\r\n" * 15000,
     "answer": ("## Part\n\nSome **bold** text with `code` and a [link](https://a.example/).\n\n- one\n- two\n\n"
                "```js\nconst x = 1;\n```\n\n") * 1500,
 }
@@ -102,10 +155,11 @@ def hostile(p):
                 q.wait("return window.finished && ingle.isIdle()", seconds=120)
                 tasks = q.b.tasks()
                 worst[f"{name}, {how}"] = [round(tasks[0], 1), sum(t > 50 for t in tasks)]
-                assert tasks[0] < LONGEST, (name, how, tasks[:5])
                 print(f"{tasks[0]:7.1f} ms, {sum(tasks) / 1000:.1f} s in all: {name}, {how}", flush=True)
     for name, (longest, many) in sorted(worst.items(), key=lambda w: -w[1][0])[:12]:
         print(f"{longest:7.1f} ms, {many} above 50 ms: {name}")
+    bad = {name: w for name, w in worst.items() if w[0] > LONGEST}
+    assert not bad, bad
     assert sum(many for _, many in worst.values()) <= 5, "tasks above 50 ms"
 
 
@@ -214,10 +268,10 @@ def versions(p):
     assert p.text("#title") == ["New first"], "the title is that of the first question"
 
 
-def pdf(text, extra=b""):
-    """A file of one page with that text."""
+def pdf(text, extra=b"", pages=1):
+    """A file of one page with that text; of many, all are that page."""
     stream = b"BT /F1 12 Tf 20 100 Td (" + text.encode() + b") Tj ET" if text else b"0 0 10 10 re f"
-    bodies = [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [3 0 R] /Count 1 >>",
+    bodies = [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [" + b"3 0 R " * pages + b"] /Count %d >>" % pages,
               b"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 300 200] /Contents 4 0 R /Resources << /Font << /F1 5 0 R >> >> >>",
               b"<< /Length %d >>\nstream\n" % len(stream) + stream + b"\nendstream",
               b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>"] + ([extra] if extra else [])
@@ -265,9 +319,16 @@ def files(p):
             ("big.png", b"\x89PNG", "image/png", 10**9, "1.0 GB"), ("big.wav", b"RIFF", "", 10**9, "1.0 GB"),
             ("big.txt", b"x", "text/plain", 10**9, "1.0 GB"), ("big.pdf", b"x", "application/pdf", 10**9, "1.0 GB"),
             ("bin.dat", b"\xff\x00\x80", "", 0, "no text"), ("zero.txt", b"a\0b", "", 0, "no text"), ("empty", b"", "", 0, "empty"),
-            ("scan.pdf", pdf(""), "", 0, "has no text"), ("locked.pdf", pdf("x", LOCKED), "", 0, "password"), ("bad.pdf", b"hello", "", 0, "no valid PDF")):
+            ("scan.pdf", pdf(""), "", 0, "has no text"), ("locked.pdf", pdf("x", LOCKED), "", 0, "password"), ("bad.pdf", b"hello", "", 0, "no valid PDF"),
+            ("cut.pdf", pdf("Words")[:300], "", 0, "PDF"), ("thick.pdf", pdf("Words", pages=6000), "", 0, "6,000 pages")):
         n, said = add(name, data, kind, "call", size)
         assert n == 0 and want in said and name in said, (name, n, said)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in "large.txt", "large.pdf", "large.png", "large.wav":
+            with open(os.path.join(folder, name), "wb") as f:
+                f.truncate(1 << 30)
+            p.b.type("#pick-files", f.name)
+            p.wait("return $('status').innerText.includes(arguments[0])", f"{name} is not attached: it has 1.1 GB")
     assert [t.split(" (")[0] for t in p.text("#files summary")] == ["a.py", "b.txt", "c.pdf"], p.text("#files summary")
     p.run("""const dt = new DataTransfer(); dt.setData('text/plain', 'long text. '.repeat(1000));
              $('input').dispatchEvent(new ClipboardEvent('paste', {clipboardData: dt, cancelable: true, bubbles: true}))""")
@@ -400,7 +461,7 @@ def settings(p):
     p.run("$('settings').close()")
     for key, value, want in (
             ("temperature", "5", "above 2"), ("top_k", "1.5", "no whole number"), ("extra", "{", "JSON"), ("extra", "[1]", "no object"),
-            ("extra", '{"messages": []}', "'messages', which the page sets"), ("tools", "{}", "no JSON list"), ("extra", '{"stream": false}', "'stream'")):
+            ("extra", '{"messages": []}', "'messages', which the page sets"), ("extra", '{"system": "x"}', "'system', which the page sets"), ("extra", "null", "no object"), ("extra", '"x"', "no object"), ("tools", "{}", "no JSON list"), ("extra", '{"stream": false}', "'stream'")):
         said = p.setting(key, value)
         assert want in said, (key, said)
     p.setting("temperature", "0.3")
@@ -685,12 +746,45 @@ def key(p):
         q.wait("return $('key-box').open")
         q.run("$('key-field').value = 'sesame'; $('key-box').close()")
         q.wait("return document.querySelector('.message:last-child .stats')?.innerText.includes('tokens')")
+        q.wait_done()
         assert q.text(".message.user .text") == ["Let me in"] and len(q.text(".message")) == 2
         q.wait("return $('machine').innerText.includes('drafts')")
         q.run("$('open-settings').click(); $('key').value = 'wrong'; $('key').oninput(); $('settings').close()")
         q.b.type("#input", "Once more\n")
         q.wait("return document.querySelector('.message:last-child .error')?.innerText.includes('does not accept this key')")
         assert q.text(".message.user .text") == ["Let me in", "Once more"]
+    revoked(p)
+
+
+def revoked(p):
+    """The server drops a key in the middle of an answer: what was written stays; with another key the answer goes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "keys")
+
+        def allow(*keys):
+            with open(path + ".new", "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as f:
+                f.write("".join(key + "\n" for key in keys))
+            os.replace(path + ".new", path)
+
+        allow("me:sesame")
+        with client.Server(p.ingle, "--api-key-file", path) as s, browser.Page(s) as q:
+            q.wait("return $('key-box').open")
+            q.run("$('key-field').value = 'sesame'; $('key-box').close()")
+            q.setting("extra", LONG)
+            q.setting("max_tokens", "2000")
+            q.b.type("#input", "A long story\n")
+            q.wait("return document.querySelector('.message:last-child .text')?.innerText.length > 50")
+            allow("me:other")
+            asked = lambda: s.get("/props", {"Authorization": "Bearer sesame"})[0]
+            while asked() != 401:  # the file is looked at every second
+                time.sleep(0.2)
+            q.load()
+            q.wait("return document.querySelector('.message:last-child .error')?.innerText.includes('does not accept this key')")
+            q.wait("return $('key-box').open")
+            q.run("$('key-field').value = 'other'; $('key-box').close()")
+            q.wait("return document.querySelector('.message:last-child .stats').innerText.includes('2,000 tokens')")
+            q.wait_done()
+            assert not q.text(".message:last-child .error")[0] and len(q.text(".message")) == 2, q.text(".message")
 
 
 def away(p):
@@ -810,6 +904,35 @@ SMALL = """return [...document.querySelectorAll('button, select, #input, #search
     .map(e => [e.textContent.slice(0, 20), e.getBoundingClientRect().height]).filter(x => x[1] < 43.5)"""
 
 
+# A ring of the focus that something cuts off is no ring.
+RINGS = """const seen = e => e.checkVisibility?.() ?? !!e.offsetParent, out = [];
+for (const e of document.querySelectorAll('button, textarea, input, select, summary, a[href], [tabindex="0"]')) {
+    if (!seen(e) || e.disabled || e.closest('[hidden], .hidden-text') || (document.querySelector('dialog[open]') && !e.closest('dialog[open]'))) continue;
+    e.focus({focusVisible: true});
+    const c = getComputedStyle(e), n = parseFloat(c.outlineOffset) + parseFloat(c.outlineWidth);
+    if (document.activeElement !== e) continue;
+    if (c.outlineStyle !== 'solid') { out.push(['no ring', e.outerHTML.slice(0, 80)]); continue; }
+    const r = e.getBoundingClientRect();
+    for (let b = e.parentElement; b; b = b.parentElement) {
+        const s = getComputedStyle(b), x = b.getBoundingClientRect();
+        if (s.overflowX === 'visible' && s.contentVisibility !== 'auto' || b === document.documentElement || b === document.body) continue;
+        if (r.left - n < x.left - 0.5 || r.right + n > x.right + 0.5) { out.push([b.id || b.className, e.outerHTML.slice(0, 80)]); break; }
+        const scrolls = s.overflowY === 'auto' && b.scrollHeight > b.clientHeight;
+        if (!scrolls && (r.top - n < x.top - 0.5 || r.bottom + n > x.bottom + 0.5)) { out.push([b.id || b.className, e.outerHTML.slice(0, 80)]); break; }
+    }
+}
+return out"""
+
+
+def axe(p, file):
+    """What axe-core (its axe.min.js) finds on the page as it is."""
+    with open(file) as f:
+        p.b.run(f.read() + "\nwindow.axe = axe;")
+    found = p.b.call("POST", p.b.session + "/execute/async", {"args": [], "script": "const done = arguments[0]; axe.run(document, "
+        "{resultTypes: ['violations']}).then(r => done(r.violations.map(v => [v.id, v.nodes.map(n => n.html.slice(0, 150))])), e => done(String(e)))"})
+    assert found == [], found
+
+
 def reading(p):
     """What a screen reader, a keyboard, weak eyes and a thumb need, in both themes and on a phone."""
     p.setting("max_tokens", "6", "all")
@@ -831,6 +954,10 @@ def reading(p):
             p.run(open_)
             assert not p.run(NAMES), p.run(NAMES)
             assert not p.run(LUMA), (theme, p.run(LUMA))
+            rings = p.run(RINGS)
+            assert not rings, rings
+            if p.axe:
+                axe(p, p.axe)
             p.run(close)
         if p.folder:
             p.run("$('log').scrollTop = 0")
@@ -845,6 +972,9 @@ def reading(p):
         assert p.run("return document.documentElement.scrollWidth <= window.innerWidth"), f"the page is wider than {width} pixels"
         small = p.run(SMALL)
         assert not small, small
+        assert p.run("return [...document.querySelectorAll('h1')].filter(e => e.checkVisibility()).length") == 1
+        if p.axe:
+            axe(p, p.axe)
     if p.folder:
         p.run("$('log').scrollTop = 0")
         p.b.shot(f"{p.folder}/page-phone.png")
@@ -852,6 +982,97 @@ def reading(p):
     assert p.run("return document.activeElement.id") == "new"
     p.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
     assert p.run("return document.activeElement.id") == "open-list"
+
+
+def parallel(p):
+    """Two conversations are answered at once; each is whole, whichever is looked at."""
+    p.setting("max_tokens", "400", "all")
+    p.setting("extra", LONG, "all")
+    for text in "The first", "The second":
+        p.b.click("#new")
+        p.b.type("#input", text + "\n")
+        p.wait("return document.querySelector('.message:last-child .text')?.innerText.length > 20")
+    assert p.run("return document.querySelectorAll('#list li.busy').length") == 2
+    p.run("document.querySelectorAll('#list .pick')[1].click()")
+    for _ in range(2):
+        p.wait("return document.querySelectorAll('.message').length === 2")
+        assert "400 tokens" in p.wait_done() and not any(p.text(".message .error")), p.stats()
+        p.run("document.querySelectorAll('#list .pick')[0].click()")
+    p.wait("return document.querySelectorAll('#list li.busy').length === 0")
+    assert p.text(".message.user .text") == ["The second"]
+
+
+def touch(p):
+    """On a touch screen Enter begins a line, and the button sends."""
+    p.b.call("POST", p.b.session + "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
+        "width": 390, "height": 740, "deviceScaleFactor": 1, "mobile": True}})
+    p.b.call("POST", p.b.session + "/goog/cdp/execute", {"cmd": "Emulation.setTouchEmulationEnabled", "params": {"enabled": True}})
+    p.load()
+    assert p.run("return $('input').getAttribute('enterkeyhint')") == "enter"
+    p.setting("max_tokens", "4")
+    p.b.type("#input", "one\ntwo")
+    assert p.run("return $('input').value") == "one\ntwo" and not p.text(".message")
+    p.run("$('send').click()")
+    p.wait_done()
+    assert p.text(".message.user .text") == ["one\ntwo"]
+
+
+PREVIEW = """<h1 id=h>Hi</h1><style>h1 { color: red }</style><img src=%(e)s/img><link rel=stylesheet href=%(e)s/css>
+<script src=%(e)s/js></script><iframe src=%(e)s/frame></iframe><link rel=prefetch href=%(e)s/a><object data=%(e)s/b></object>
+<meta http-equiv=refresh content="1;url=%(e)s/c"><script>
+const out = [], f = document.createElement('form');
+for (const what of [() => parent.document, () => { top.location = '%(e)s/top'; }, () => localStorage.x, () => document.cookie, () => indexedDB.open('ingle'),
+    () => new RTCPeerConnection(), () => eval('1')]) try { what(); out.push('done: ' + what); } catch (e) { out.push(e.name); }
+fetch('%(e)s/d').catch(() => 0); fetch('/v1/models').then(() => out.push('fetched')).catch(() => 0);
+navigator.sendBeacon('%(e)s/e', 'x'); new WebSocket('%(e)s/f'.replace('http', 'ws')); new EventSource('%(e)s/g'); new Image().src = '%(e)s/h';
+window.open('%(e)s/i'); f.action = '%(e)s/j'; document.body.append(f); f.submit(); import('%(e)s/k').catch(() => 0);
+setTimeout(() => parent.postMessage([getComputedStyle(h).color, ...out], '*'), 500);
+setTimeout(() => { location = '%(e)s/self'; }, 800);
+</script>"""
+
+
+def preview(p):
+    """A document of an answer is shown on request; it reaches neither the page nor any address."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            self.send_error(404)
+        do_POST = do_GET
+
+        def log_message(self, *_):
+            pass
+
+    evil = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=evil.serve_forever, daemon=True).start()
+    p.run("window.got = null; addEventListener('message', e => { window.got = [e.origin, ...e.data]; })")
+    shown(p, "See\n\n```html\n" + PREVIEW % {"e": f"http://127.0.0.1:{evil.server_port}"} + "\n```\n\n```python\nx\n```\n")
+    assert p.text(".code .bar button") == ["Preview", "Copy", "Copy"], p.text(".code .bar button")
+    p.b.click(".code .bar button")
+    got = p.wait("return window.got")
+    assert got == ["null", "rgb(255, 0, 0)"] + ["SecurityError"] * 5 + ["ReferenceError", "EvalError"], got
+    time.sleep(2.5)
+    assert not asked, asked
+    assert p.run("return location.pathname") == "/" and p.run("return document.querySelectorAll('iframe').length") == 1
+    p.b.click(".code .bar button")
+    assert p.run("return document.querySelectorAll('iframe').length") == 0 and p.text(".code .bar button")[0] == "Preview"
+    evil.shutdown()
+    evil.server_close()
+
+
+def model(p):
+    """A server of one model says what it is; how long a thought took."""
+    p.b.click("#open-models")
+    said = p.wait("return $('models-list').innerText")
+    for want in ("nano-gemma4", "gemma4", "parameters", "4,096 tokens of context", "reads text, image, audio", "threads", "ingle "):
+        assert want in said, (want, said)
+    assert p.text("#models-title") == ["Model"]
+    p.run("$('models-box').close()")
+    p.run(FAKE, ["data: " + json.dumps({"choices": [{"index": 0, "delta": d, "finish_reason": f}]}) + "\n\n"
+                 for d, f in (({"reasoning_content": "Hm."}, None), ({"content": "So."}, None), ({}, "stop"))], 1500)
+    p.b.type("#input", "x\n")
+    p.wait("return /^Thought for \\d+ s$/.test(document.querySelector('.assistant summary')?.textContent)")
 
 
 def cut(p):
@@ -865,16 +1086,17 @@ def cut(p):
     assert starts[0] == 1 and len(starts) >= 2 and 1 < starts[1] < 249, starts
 
 
-PARTS = [cut, copying, editing, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, many, key, away, address, models, reading, markup, streaming, once, hostile]
+PARTS = [cut, parallel, touch, preview, model, copying, editing, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, many, key, away, address, models, reading, markup, streaming, once, hostile]
 
 
-def main(ingle, names, folder):
+def main(ingle, names, folder, axe_file):
     with client.Server(ingle) as s:
         for part in PARTS:
             if names and part.__name__ not in names:
                 continue
             with browser.Page(s) as p:
                 p.folder = folder
+                p.axe = axe_file
                 p.server = s
                 p.ingle = ingle
                 begun = time.monotonic()
@@ -888,5 +1110,6 @@ if __name__ == "__main__":
         sys.exit(77)
     args = sys.argv[2:]
     shots = args.pop(args.index("--shots") + 1) if "--shots" in args else None
-    main(sys.argv[1], [a for a in args if not a.startswith("--")], shots)
+    axe_file = args.pop(args.index("--axe") + 1) if "--axe" in args else None
+    main(sys.argv[1], [a for a in args if not a.startswith("--")], shots, axe_file)
     print("ok")

@@ -97,7 +97,8 @@ function take(run, data) {
   if (chunk.error) throw new Failure(chunk.error.message || 'The server reported an error.', 500, chunk.error.code);
   const choice = chunk.choices?.[0];
   if (chunk.model) node.model = chunk.model;
-  if (choice?.delta?.reasoning_content) { node.reasoning += choice.delta.reasoning_content; run.phase = ''; }
+  if (choice?.delta?.reasoning_content) { node.reasoning += choice.delta.reasoning_content; run.phase = ''; run.thinks ??= performance.now(); }
+  if (run.thinks && (choice?.delta?.content || choice?.delta?.tool_calls || choice?.finish_reason)) { node.stats.thought ??= performance.now() - run.thinks; run.thinks = 0; }
   if (choice?.delta?.content) { node.content += choice.delta.content; run.phase = ''; }
   if (choice?.delta?.tool_calls) { takeCalls(node, choice.delta.tool_calls); run.phase = ''; }
   if (choice?.finish_reason) node.stats.finish = choice.finish_reason;
@@ -153,6 +154,7 @@ function failed(run, e, taken) {
   const node = run.node;
   const some = node.content || node.reasoning;
   if (e.name === 'AbortError') node.stats.finish = 'stopped';
+  else if (taken && e.status === 401) node.unread = node.error = e.message;
   else if (taken && e.status) node.stats.finish = 'left';
   else if (e.status === 404 && node.run?.at) node.error = 'The server was restarted, and the rest of the answer is gone.';
   else if (e instanceof TypeError) node.error = some ? 'The connection to the server was lost.' : 'The server cannot be reached.';
@@ -162,6 +164,7 @@ function failed(run, e, taken) {
 
 async function go(chat, node, body, taken) {
   const run = {chat, node, controller: new AbortController(), phase: taken ? '' : 'Waiting for the first token…'};
+  if (node.unread) delete node.unread, node.error = '';
   runs.set(chat.id, run);
   chat.running = node.id;
   ui.changed(chat);
@@ -174,6 +177,7 @@ async function go(chat, node, body, taken) {
     if (e.name === 'AbortError' && node.run) fetch(streamPath(node), {method: 'DELETE', headers: auth(), keepalive: true}).catch(() => {});
   }
   runs.delete(chat.id);
+  if (node.unread) { ui.changed(chat, node); return false; } // a key comes first, then takeUp()
   delete node.run;
   delete chat.running;
   if (node.calls) node.calls = node.calls.filter(Boolean);

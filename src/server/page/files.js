@@ -4,7 +4,7 @@ import {$, el, button, say, bytesText} from './dom.js';
 import {libraries} from './build.js';
 import {plainText} from './render.js';
 
-const MAX_TEXT = 4e6, MAX_PDF = 1e8, MAX_FILES = 50, MAX_MEDIUM = 20 * 1024 * 1024, MAX_MEDIA = 16, LONG_PASTE = 4000, MAX_INPUT = 20000, MAX_PAGES = 5000;
+const MAX_TEXT = 4e6, MAX_PDF = 1e8, MAX_FILES = 50, MAX_MEDIUM = 20 * 1024 * 1024, MAX_MEDIA = 16, LONG_PASTE = 4000, MAX_INPUT = 20000, MAX_PAGES = 5000, PATIENCE = 60000;
 const KINDS = [
   [/^image\/|\.(png|jpe?g|gif|webp|bmp|tiff?|heic|avif)$/i, 'an image'], [/^audio\/|\.(mp3|wav|ogg|flac|m4a|opus)$/i, 'sound'],
   [/^video\/|\.(mp4|mkv|webm|mov|avi)$/i, 'a video'],
@@ -66,16 +66,24 @@ async function pdfLibrary() {
   return self.pdfjsLib;
 }
 
+// A reader that is stuck is given up.
+function soon(promise) {
+  let timer;
+  const late = new Promise((_, fail) => { timer = setTimeout(() => fail(new Error(`a page of it took longer than ${PATIENCE / 1000} s to read`)), PATIENCE); });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
 async function readPdf(file) {
   if (!libraries.pdf) throw new Error('this build of ingle cannot read PDF files (it was built without libjs-pdf)');
   const lib = await pdfLibrary();
   const task = lib.getDocument({data: new Uint8Array(await file.arrayBuffer()), isEvalSupported: false, disableFontFace: true, useSystemFonts: false, verbosity: 0});
   try {
-    const doc = await task.promise;
+    const doc = await soon(task.promise);
+    if (doc.numPages > MAX_PAGES) throw new Error(`it has ${doc.numPages.toLocaleString()} pages, and a PDF may have ${MAX_PAGES.toLocaleString()}`);
     let out = '';
-    for (let i = 1; i <= Math.min(doc.numPages, MAX_PAGES) && out.length <= MAX_TEXT; i++) {
+    for (let i = 1; i <= doc.numPages && out.length <= MAX_TEXT; i++) {
       say(`Reading ${file.name}: page ${i} of ${doc.numPages}`);
-      const page = await doc.getPage(i), content = await page.getTextContent();
+      const page = await soon(doc.getPage(i)), content = await soon(page.getTextContent());
       out += content.items.map(t => (t.str ?? '') + (t.hasEOL ? '\n' : '')).join('').trimEnd() + '\n\n';
       page.cleanup();
     }

@@ -413,8 +413,9 @@ function wireKey() {
     settings.key = key;
     saveSettings();
     showMachine();
+    takeUpAll();
     const last = path(chat).at(-1);
-    if (last && isEmpty(last) && last.error && !runOf(chat)) answer(chat, last.parent, last); // the question that asked for it
+    if (last && isEmpty(last) && last.error && !last.unread && !runOf(chat)) answer(chat, last.parent, last); // the question that asked for it
   });
 }
 let sessionLater = false;

@@ -44,7 +44,9 @@ function draftText(s) {
 
 function showPicker() {
   const select = $('model');
-  select.hidden = $('open-models').hidden = !isRouter();
+  select.hidden = !isRouter();
+  $('open-models').hidden = !list.length;
+  $('open-models').textContent = $('models-title').textContent = isRouter() ? 'Models' : 'Model';
   if (select.hidden || document.activeElement === select) return; // an open list stays as it is
   select.replaceChildren(...list.map(m => el('option', {value: m.id, textContent: `${m.id} (${stateOf(m)})`, title: m.status?.message ?? ''})));
   select.value = chosen()?.id ?? '';
@@ -92,6 +94,18 @@ export async function showMachine() {
 
 let open = 0;
 
+const modelText = (m, words, ...more) =>
+  el('span', {className: 'grow'}, el('strong', {textContent: m.id}), el('br'), el('span', {className: 'note', textContent: words.filter(Boolean).join(' · ')}), ...more);
+
+// A server of one model says more of it.
+function describe(m, p) {
+  const meta = m.meta ?? {}, reads = m.architecture?.input_modalities, r = p.runtime;
+  return [p.model_path ? `file ${p.model_path}` : '', meta.arch, meta.n_params ? `${(meta.n_params / 1e9).toPrecision(3)} billion parameters` : '',
+    meta.size ? `weights ${bytesText(meta.size)}` : '', m.context_length ? `${m.context_length.toLocaleString()} tokens of context, trained with ${(meta.n_ctx_train ?? 0).toLocaleString()}` : '',
+    reads?.length ? `reads ${reads.join(', ')}` : '', r ? `${r.threads} threads, ${r.instructions}, keys and values ${r.kv_cache_k}` : '', draftText(p.speculative),
+    p.total_slots ? `${p.total_slots} answers at once` : '', p.server ? `ingle ${p.server.version}` : ''];
+}
+
 async function showBox() {
   try {
     const [p, models] = await Promise.all([callJson('props'), callJson('v1/models')]);
@@ -101,14 +115,16 @@ async function showBox() {
     const planned = new Map((p.models ?? []).map(m => [m.id, m]));
     const focus = document.activeElement?.dataset?.model;
     $('models-list').replaceChildren(...list.map(m => {
-      const here = planned.get(m.id), up = ['loaded', 'loading'].includes(m.status.value);
+      const here = planned.get(m.id);
+      if (!m.status) return el('li', {}, modelText(m, describe(m, p)));
+      const up = ['loaded', 'loading'].includes(m.status.value);
       const b = button(up ? 'Unload' : 'Load', () => change(m.id, up), {className: '', aria: `${up ? 'Unload' : 'Load'} ${m.id}`});
       b.dataset.model = m.id;
       const bar = el('progress', {max: 1, value: m.status.progress ?? 0, hidden: m.status.value !== 'loading'});
       bar.setAttribute('aria-label', `Loading ${m.id}`);
       const words = [stateOf(m), here?.planned_bytes ? `planned ${bytesText(here.planned_bytes)}` : '', m.context_length ? `${m.context_length.toLocaleString()} tokens of context` : '',
         m.meta?.size ? `weights ${bytesText(m.meta.size)}` : '', here?.running ? `${here.running} running` : '', m.status.message ?? ''];
-      return el('li', {}, el('span', {className: 'grow'}, el('strong', {textContent: m.id}), el('br'), el('span', {className: 'note', textContent: words.filter(Boolean).join(' · ')}), bar), b);
+      return el('li', {}, modelText(m, words, bar), b);
     }));
     if (focus) document.querySelector(`#models-list [data-model="${CSS.escape(focus)}"]`)?.focus();
     showPicker();

@@ -421,6 +421,18 @@ export class View {
   }
 }
 
+// Shows a document in a frame that can reach neither the page nor, by its policy (page.c), any address; again: away.
+function preview(b, pre, lang, text) {
+  const old = pre.parentNode.querySelector('.preview');
+  b.textContent = old ? 'Preview' : 'Close';
+  b.setAttribute('aria-label', old ? 'Preview' : 'Close the preview');
+  if (old) { old.remove(); return; }
+  const frame = el('iframe', {className: 'preview', src: 'page/preview.html', title: `Preview of ${lang}`});
+  frame.setAttribute('sandbox', 'allow-scripts');
+  frame.addEventListener('load', () => frame.contentWindow.postMessage(text, '*'), {once: true});
+  pre.before(frame);
+}
+
 // A block of code that grows: lines that are complete, and the last one.
 function codeBlock(lang) {
   let raw = '', tail = '', group = null;
@@ -430,7 +442,8 @@ function codeBlock(lang) {
   pre.setAttribute('role', 'group');
   pre.setAttribute('aria-label', (lang || 'code') + ' block');
   code.append(last);
-  const box = el('div', {className: 'code', dir: 'ltr'}, el('div', {className: 'bar'}, el('span', {textContent: lang}), copy), pre);
+  const bar = el('div', {className: 'bar'}, el('span', {textContent: lang}), copy), box = el('div', {className: 'code', dir: 'ltr'}, bar, pre);
+  if (/^(x?html?|svg)$/i.test(lang)) copy.before(button('Preview', b => preview(b, pre, lang, raw + tail), {aria: 'Preview'}));
   box.addLines = (node, op) => {
     raw += op.text;
     if (op.lines > 12 || op.n > 25) {

@@ -38,7 +38,7 @@ const FIELDS = [
 const KEYS = new Map(FIELDS.filter(f => f.length > 1).map(f => [f[0], f]));
 
 // Members that the page itself writes.
-const OWN = ['messages', 'model', 'stream', 'stream_options', 'return_progress', 'timings_per_token', 'resumable', 'n', 'prompt', 'input'];
+const OWN = ['system', 'thinking', 'extra', 'messages', 'model', 'stream', 'stream_options', 'return_progress', 'timings_per_token', 'resumable', 'n', 'prompt', 'input'];
 
 // Other names of what fields set.
 const SAME = {max_completion_tokens: 'max_tokens', n_predict: 'max_tokens', reasoning_effort: 'thinking', chat_template_kwargs: 'thinking', enable_thinking: 'thinking',

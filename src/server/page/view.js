@@ -78,7 +78,7 @@ export class MessageView {
 
   paint() {
     const n = this.node, writing = isWriting(n), run = runOf(this.chat);
-    const elsewhere = n.run && !writing;
+    const elsewhere = n.run && !writing && !n.unread;
     if (n.role === 'assistant') {
       this.view ??= new View(this.text);
       this.view.set(n.content, !writing && !elsewhere);
@@ -86,7 +86,7 @@ export class MessageView {
     this.text.hidden = !n.content;
     this.details.hidden = !n.reasoning;
     if (n.reasoning) plainText(this.thought, n.reasoning);
-    this.summary.textContent = writing && !n.content ? 'Thinking…' : 'Thought';
+    this.summary.textContent = writing && !n.content ? 'Thinking…' : n.stats?.thought >= 1000 ? `Thought for ${timeText(n.stats.thought / 1000)}` : 'Thought';
     const silent = n.reasoning && isEmpty(n) && !writing && !elsewhere && !n.error;
     if (silent && !this.opened) this.opened = this.details.open = true;
     const phase = writing ? run.phase : elsewhere ? 'This answer is being written in another tab.' : silent ? '(no answer after the thought)' : '';
