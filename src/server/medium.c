@@ -22,6 +22,20 @@ struct source {
     struct json_object *detail;
 };
 
+static bool is_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
+static struct view trimmed(struct view t)
+{
+    while (t.n && is_space(*t.at))
+        t = (struct view){t.at + 1, t.n - 1};
+    while (t.n && is_space(t.at[t.n - 1]))
+        t.n--;
+    return t;
+}
+
 static bool take(struct json_object *o, const char *name, struct source *s)
 {
     static const struct {
@@ -37,8 +51,8 @@ static bool take(struct json_object *o, const char *name, struct source *s)
         const struct view t = view_member(o, members[i].name);
         if (!t.at)
             continue;
-        *s = (struct source){t, *name ? name : members[i].name, members[i].is_raw, members[i].is_id,
-                             view_get(o, "detail")};
+        *s = (struct source){trimmed(t), *name ? name : members[i].name, members[i].is_raw,
+                             members[i].is_id, view_get(o, "detail")};
         return true;
     }
     return false;
@@ -50,7 +64,7 @@ static bool find(struct json_object *part, struct source *s)
     static const char *const wraps[] = {"image_url", "input_audio", "audio_url", "source",
                                         "file",      "input_image", "image",     "audio"};
     if (view_of(part).at) {
-        *s = (struct source){.t = view_of(part), .member = "images", .is_raw = true};
+        *s = (struct source){.t = trimmed(view_of(part)), .member = "images", .is_raw = true};
         return true;
     }
     for (size_t i = 0; i < sizeof wraps / sizeof *wraps; i++)
@@ -72,11 +86,6 @@ static int value_of(char c)
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     const char *at = c ? strchr(digits, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
     return at ? (int)(at - digits) : -1;
-}
-
-static bool is_space(char c)
-{
-    return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
 /* The first bytes of base64, as far as they are. */
@@ -209,6 +218,16 @@ static void add_percent(struct str *out, struct view t)
     }
 }
 
+/* The last parameter of "data:image/png;charset=utf-8; base64". */
+static bool is_base64(struct view head)
+{
+    size_t at = head.n;
+    while (at && head.at[at - 1] != ';')
+        at--;
+    const struct view last = trimmed((struct view){head.at + at, head.n - at});
+    return at && last.n == 6 && strncasecmp(last.at, "base64", 6) == 0;
+}
+
 bool medium_add_data_url(struct str *out, struct view t, struct fault *f, const char *param,
                          const char *where)
 {
@@ -219,10 +238,20 @@ bool medium_add_data_url(struct str *out, struct view t, struct fault *f, const 
         return false;
     }
     const struct view head = {t.at, (size_t)(comma - t.at)}, data = {comma + 1, t.n - head.n - 1};
-    if (head.n >= 7 && strncasecmp(comma - 7, ";base64", 7) == 0)
+    if (!is_base64(head)) {
+        add_percent(out, data);
+        return true;
+    }
+    if (!memchr(data.at, '%', data.n))
         return medium_add_base64(out, data, f, param, where);
-    add_percent(out, data);
-    return true;
+    struct str plain; /* "%2B": it is a URL */
+    str_init(&plain);
+    add_percent(&plain, data);
+    const bool ok = str_ok(&plain) ? medium_add_base64(out, view_str(&plain), f, param, where)
+                                   : (request_fault(f, FAULT_ENGINE, NULL, "no memory for a file "
+                                                    "of a request"), false);
+    str_release(&plain);
+    return ok;
 }
 
 /* ---- reading ---- */
@@ -319,6 +348,24 @@ static struct request_medium *add(struct chat_request *r, struct fault *f)
     return m;
 }
 
+/* Where nothing is found: what is there instead. */
+static void say_found(struct json_object *part, const char *name, const char *param,
+                      struct fault *f)
+{
+    if (json_object_is_type(part, json_type_object)) {
+        json_object_object_foreach(part, key, v) {
+            if (strcmp(key, "type") == 0 || strcmp(key, "detail") == 0)
+                continue;
+            request_fault(f, FAULT_REQUEST, param,
+                          "%s: '%.40s' is %.60s: it has no data: URL and no base64", name, key,
+                          v ? json_object_to_json_string_ext(v, JSON_C_TO_STRING_PLAIN) : "null");
+            return;
+        }
+    }
+    request_fault(f, FAULT_REQUEST, param,
+                  "%s: it has neither an image_url nor data: there are no bytes", name);
+}
+
 int medium_read(struct chat_request *r, struct json_object *part, const struct medium_place *at,
                 const struct answer_options *o, struct fault *f)
 {
@@ -341,8 +388,7 @@ int medium_read(struct chat_request *r, struct json_object *part, const struct m
     memcpy(m->name, name, sizeof name);
     snprintf(m->param, sizeof m->param, "%s", at->param);
     if (!find(part, &s)) {
-        request_fault(f, FAULT_REQUEST, at->param,
-                      "%s: it has neither an image_url nor data: there are no bytes", name);
+        say_found(part, name, at->param, f);
         return -1;
     }
     read_source(m, &s, o, f);

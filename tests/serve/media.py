@@ -183,6 +183,20 @@ class Media(Case):
             with self.subTest(address):
                 self.refused(image(address), word)
 
+    def test_forms(self):
+        """One picture in every form of an address with data."""
+        data = png(9, 9)
+        plain = base64.b64encode(data).decode()
+        coded = "".join(c if c.isalnum() else "%%%02X" % ord(c) for c in plain)
+        want = self.usage(image(data), text("x"))["image_tokens"]
+        for form in (f"data:image/png;charset=utf-8;base64,{plain}", f"data:image/png; base64,{plain}", f"DATA:;BASE64 ,{plain}", f" \n data:;base64,{plain}\n",
+                     f"data:image/jpeg;base64,{coded}", "data:image/png," + "".join("%%%02x" % b for b in data), f"data:;base64,{plain.rstrip('=')}",
+                     "data:;base64," + "\r\n ".join(plain[i:i + 50] for i in range(0, len(plain), 50)), "data:;base64," + base64.urlsafe_b64encode(data).decode()):
+            with self.subTest(form[:40]):
+                details = self.usage(image(form), text("x"))
+                self.assertEqual(details["image_tokens"], want)
+                self.assertGreaterEqual(details["cached_tokens"], want)
+
     def test_too_much(self):
         r = self.ask([image(png(2, 2))] * 17, 400)["error"]
         self.assertIn("16", r["message"])

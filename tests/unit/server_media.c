@@ -249,6 +249,9 @@ static void errors_name_the_place(void **state)
     assert_fault(URL("javascript:x"), &sees, "'javascript:'");
     assert_fault(URL("HTTPS://a.org/x"), &sees, "--media-urls HOSTS");
     assert_fault("{\"type\":\"image_url\"}", &sees, "no bytes");
+    assert_fault("{\"type\":\"image_url\",\"image_url\":null}", &sees, "'image_url' is null");
+    assert_fault("{\"type\":\"image_url\",\"image_url\":{\"url\":7}}", &sees, "{\"url\":7}");
+    assert_fault("{\"type\":\"image_url\",\"image_url\":[]}", &sees, "'image_url' is []");
     assert_fault(URL("data:,x"), &blind, "reads only text (--media note)");
     assert_fault("{\"type\":\"input_audio\",\"input_audio\":{\"data\":\"UklGRg==\"}}", &deaf,
                  "reads text and pictures, no sound");
