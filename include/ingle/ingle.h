@@ -841,11 +841,16 @@ struct ingle_shorten_options {
     /* the share that is kept, 1: all; 0: as ingle_engine_options.prompt_keep says */
     double keep;
     const char *user;   /* as in ingle_request_options */
+    /* [n_spans]: media in the prompt.  They are kept whole; the drafter reads the text */
+    const struct ingle_span *span;
+    size_t n_spans;
     bool (*stop)(void *arg); /* asked now and then; true: INGLE_CANCEL.  Or NULL */
     void *arg;
 };
 struct ingle_shortened {
     int32_t *ids, *position; /* [n]: for ingle_request_options.prompt and position */
+    struct ingle_span *span; /* [n_spans]: where media are among them; without references */
+    size_t n_spans;
     /* 0: the prompt is to be read whole; ids and position are NULL then, and why says it */
     int64_t n;
     double seconds;

@@ -262,10 +262,10 @@ static bool is_interrupted(void *arg)
 static ingle_status shorten(struct cli_talk *t, const struct ingle_prompt *p, bool tools,
                             struct ingle_shortened *out, struct ingle_error *error)
 {
-    const struct ingle_shorten_options o = {.stop = is_interrupted};
+    const struct ingle_shorten_options o = {
+        .span = p->span, .n_spans = p->n_spans, .stop = is_interrupted};
     *out = (struct ingle_shortened){0};
-    if (p->n_spans ||
-        ((t->grammar || tools) && !ingle_config_is_set(t->c->config, "prompt-keep")))
+    if ((t->grammar || tools) && !ingle_config_is_set(t->c->config, "prompt-keep"))
         return INGLE_OK;
     return ingle_shorten(t->engine, p->ids, (int64_t)p->n_ids, &o, out, error);
 }
@@ -283,7 +283,7 @@ static ingle_status answer(struct cli_talk *t, struct ingle_reader *reader,
     const struct ingle_request_options o = {.prompt = kept->n ? kept->ids : p->ids,
                                             .n_prompt = kept->n ? kept->n : (int64_t)p->n_ids,
                                             .position = kept->position,
-                                            .span = p->span,
+                                            .span = kept->n ? kept->span : p->span,
                                             .n_spans = p->n_spans,
                                             .encoding = encoding,
                                             .max_tokens = t->predict,

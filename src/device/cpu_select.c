@@ -157,11 +157,12 @@ static void choose_chunk(void *arg, int64_t pair, int worker)
     const struct device_page_select *p = c->a->select;
     const int64_t row = pair / p->n_heads, h = pair % p->n_heads;
     const struct kern_select_task t = task_of(c, row, h);
-    const int64_t n_pages = pages_of(t.pos), n = kern_select_budget(p->rule, t.pos);
+    const uint8_t *whole = p->row[row].whole;
+    const int64_t n_pages = pages_of(t.pos), n = kern_select_count(p->rule, t.pos, whole);
     int32_t *chosen = p->chosen + pair * p->most;
     const float *mass = mass_of(c, row, h);
-    kern_select_choose(mass, c->group, n_pages, n, chosen,
-                     c->key + pair * kern_select_keys(c->n_pages));
+    kern_select_choose(mass, c->group, n_pages, whole, n, chosen,
+                       c->key + pair * kern_select_keys(c->n_pages));
     float *rest = p->rest + pair * c->group * kern_attend_state(p->v_width);
     if (kern_select_checks(t.pos))
         return;
@@ -228,7 +229,7 @@ static struct part part_of(const struct device_page_select *p, int64_t index)
     struct part t = {.row = &p->row[index], .index = index};
     const int64_t pos = t.row->pos;
     t.all = kern_select_checks(pos);
-    t.n_chosen = kern_select_budget(p->rule, pos);
+    t.n_chosen = kern_select_count(p->rule, pos, t.row->whole);
     t.n_out = splits_of(t.all ? pages_of(pos) : t.n_chosen);
     t.n_check = t.all ? splits_of(t.n_chosen) : 0;
     return t;

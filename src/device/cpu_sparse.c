@@ -73,6 +73,7 @@ static struct kern_sparse_task job(const struct sparse *f, int64_t h, int64_t ro
                    .scale = a->scale,
                    .from_v = kv->from_v},
         .eps = s->sparse ? s->sparse->eps : 0,
+        .whole = s->sparse ? s->sparse->whole : NULL,
         .missed = f->missed + row * a->n_q_heads + h * f->group,
         .kept = f->kept + row * a->n_q_heads + h * f->group,
         .pair_stride = a->n_q_heads};

@@ -398,6 +398,7 @@ void device_shadow_append(struct device *d, const struct device_shadow *shadow,
 struct device_select_row {
     int64_t row, pos;            /* row: of q and out */
     uint8_t *const *shadow;      /* pages of shadow keys, by position / 128 */
+    const uint8_t *whole;        /* host, [pages]: as in kern/select.h; or NULL */
     /* of device_attend_selected(): those of keys and values that it looks at */
     uint8_t *const *page;
     struct kern_select_seen *seen; /* host: what that did is added; NULL: nobody asks */

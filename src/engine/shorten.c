@@ -235,6 +235,9 @@ struct shorten {
     const struct ingle_shorten_options *o;
     const int32_t *ids;
     int64_t n;
+    struct ingle_span *at; /* [n_spans]: media between them: before token `start`, n positions */
+    size_t n_spans;
+    int64_t n_all;         /* with those */
     double keep;
     uint64_t looked; /* clock_now() when somebody was asked whether it is wanted */
     struct text_ids own;       /* of another vocabulary: the drafter's, ... */
@@ -247,6 +250,7 @@ struct shorten {
 static void release(struct shorten *s)
 {
     text_ids_release(&s->own);
+    mem_free(s->at);
     mem_free(s->end[0]);
     mem_free(s->end[1]);
     mem_free(s->best);
@@ -422,27 +426,45 @@ static ingle_status choose(struct shorten *s, int64_t *n_kept, struct err *err)
     else
         session_shorten_map(s->end[1], s->kept, n, s->end[0], s->mine, s->n);
     mark_template(s->e->model, s->ids, s->n, s->mine);
+    for (size_t i = 0; i < s->n_spans; i++) /* their markers */
+        for (int64_t k = num_max(0, s->at[i].start - 1); k <= s->at[i].start && k < s->n; k++)
+            s->mine[k] = true;
     *n_kept = 0;
     for (int64_t i = 0; i < s->n; i++)
         *n_kept += s->mine[i] |= i < borders.shared;
     return INGLE_OK;
 }
 
-static ingle_status hand_out(const struct shorten *s, int64_t n_kept, struct ingle_shortened *out,
-                             struct err *err)
+/* The positions of a medium, whose tokens are one. */
+static void hand_out_medium(const struct ingle_span *m, int32_t token, int64_t pos,
+                            struct ingle_shortened *out)
 {
-    int64_t n = 0;
-    out->ids = mem_calloc((size_t)n_kept, sizeof *out->ids);
-    out->position = mem_calloc((size_t)n_kept, sizeof *out->position);
-    if (!out->ids || !out->position)
-        return err_set(err, INGLE_NOMEM, "no memory for a prompt of %lld tokens",
-                       (long long)n_kept);
-    for (int64_t i = 0; i < s->n; i++)
-        if (s->mine[i]) {
-            out->ids[n] = s->ids[i];
-            out->position[n++] = (int32_t)i;
+    out->span[out->n_spans++] = (struct ingle_span){out->n, m->n, m->medium};
+    for (int64_t k = 0; k < m->n; k++) {
+        out->ids[out->n] = token;
+        out->position[out->n++] = (int32_t)(pos + k);
+    }
+}
+
+static ingle_status hand_out(const struct shorten *s, const int32_t *all, int64_t n_kept,
+                             struct ingle_shortened *out, struct err *err)
+{
+    const size_t n = (size_t)(n_kept + s->n_all - s->n);
+    int64_t pos = 0;
+    out->ids = mem_calloc(n, sizeof *out->ids);
+    out->position = mem_calloc(n, sizeof *out->position);
+    out->span = mem_calloc(s->n_spans + 1, sizeof *out->span);
+    if (!out->ids || !out->position || !out->span)
+        return err_set(err, INGLE_NOMEM, "no memory for a prompt of %zu tokens", n);
+    for (int64_t i = 0; i <= s->n; i++, pos++) {
+        for (; out->n_spans < s->n_spans && s->at[out->n_spans].start == i;
+             pos += s->at[out->n_spans - 1].n)
+            hand_out_medium(&s->at[out->n_spans], all[pos], pos, out);
+        if (i < s->n && s->mine[i]) {
+            out->ids[out->n] = s->ids[i];
+            out->position[out->n++] = (int32_t)pos;
         }
-    out->n = n;
+    }
     return INGLE_OK;
 }
 
@@ -473,7 +495,7 @@ static void add(struct shorten *s, ingle_status st, const struct ingle_shortened
     c->seconds += out->seconds;
     c->n_whole += st != INGLE_OK && st != INGLE_CANCEL;
     c->n_prompts += !st && out->n;
-    c->n_read += !st && out->n ? (uint64_t)s->n : 0;
+    c->n_read += !st && out->n ? (uint64_t)s->n_all : 0;
     c->n_kept += (uint64_t)out->n;
     pthread_mutex_unlock(&s->k->count_lock);
 }
@@ -489,15 +511,17 @@ static void tell(struct shorten *s, ingle_status st, const struct err *why,
     if (!out->n) {
         snprintf(out->why, sizeof out->why, "what is always kept is all of it");
         report(&s->e->sink, INGLE_REPORT_NOTE, kind, "prompt",
-               "all of it is read: what is always kept are all of its %s tokens", number(s->n).at);
+               "all of it is read: what is always kept are all of its %s tokens",
+               number(s->n_all).at);
         return;
     }
     report(&s->e->sink, INGLE_REPORT_NOTE, kind, "prompt",
            "shortened from %s to %s tokens by %s: what was left out cannot be quoted",
-           number(s->n).at, number(out->n).at, name_of(s->k));
+           number(s->n_all).at, number(out->n).at, name_of(s->k));
 }
 
-static ingle_status shorten(struct shorten *s, struct ingle_shortened *out, struct err *err)
+static ingle_status shorten(struct shorten *s, const int32_t *all, struct ingle_shortened *out,
+                            struct err *err)
 {
     const uint64_t begun = clock_now();
     int64_t n_kept = 0;
@@ -508,7 +532,7 @@ static ingle_status shorten(struct shorten *s, struct ingle_shortened *out, stru
     ingle_status st = choose(s, &n_kept, err);
     fp_leave(&mode);
     if (!st && n_kept < s->n)
-        st = hand_out(s, n_kept, out, err);
+        st = hand_out(s, all, n_kept, out, err);
     out->n = st ? 0 : out->n;
     out->seconds = (double)(clock_now() - begun) * 1e-9;
     add(s, st, out);
@@ -516,6 +540,31 @@ static ingle_status shorten(struct shorten *s, struct ingle_shortened *out, stru
         tell(s, st, err, out);
     pthread_mutex_unlock(&s->k->lock);
     return st == INGLE_CANCEL ? st : INGLE_OK;
+}
+
+/* What is not media of the prompt: the drafter has no eyes. */
+static ingle_status text_of(struct shorten *s, int32_t **out, struct err *err)
+{
+    const size_t n_spans = s->o->n_spans;
+    int32_t *text = mem_calloc((size_t)s->n + 1, sizeof *text);
+    int64_t n = 0, from = 0;
+    *out = text;
+    s->at = mem_calloc(n_spans, sizeof *s->at);
+    if (!text || !s->at)
+        return err_set(err, INGLE_NOMEM, "no memory for %lld tokens", (long long)s->n);
+    for (size_t i = 0; i <= n_spans; i++) {
+        const struct ingle_span *m = i < n_spans ? &s->o->span[i] : NULL;
+        const int64_t to = m ? m->start : s->n;
+        memcpy(text + n, s->ids + from, (size_t)(to - from) * sizeof *text);
+        n += to - from;
+        if (m)
+            s->at[i] = (struct ingle_span){n, m->n, m->medium};
+        from = m ? to + m->n : to;
+    }
+    s->ids = text;
+    s->n = n;
+    s->n_spans = n_spans;
+    return INGLE_OK;
 }
 
 ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n,
@@ -538,30 +587,21 @@ ingle_status ingle_shorten(struct ingle_engine *e, const int32_t *ids, int64_t n
         report(&e->sink, INGLE_REPORT_WARN, kind, "prompt", "all of it is read: %s", out->why);
         return INGLE_OK;
     }
-    if (n < e->shortener->from || n <= SHORTEN_ROWS)
-        return INGLE_OK;
-    for (int64_t i = 0; i < n; i++)
-        if (ids[i] >= 0 && (ids[i] == e->model->media.image || ids[i] == e->model->media.audio)) {
-            snprintf(out->why, sizeof out->why, "it has pictures or sounds, which the prompt "
-                                                "drafter does not read");
-            report(&e->sink, INGLE_REPORT_NOTE, kind, "prompt", "all of it is read: %s", out->why);
-            return INGLE_OK;
-        }
-    for (int64_t i = 0; i < n; i++)
-        if (ids[i] < 0 || ids[i] >= e->info.n_vocab)
-            return engine_say(error,
-                              err_set(&err, INGLE_ARG,
-                                      "prompt: token %lld is %d, outside the vocabulary of %lld",
-                                      (long long)i, ids[i], (long long)e->info.n_vocab),
-                              &err);
-    struct shorten s = {.e = e,
-                        .k = e->shortener,
-                        .o = o,
-                        .ids = ids,
-                        .n = n,
-                        .keep = o->keep > 0 ? o->keep : e->shortener->keep};
-    const ingle_status st = shorten(&s, out, &err);
+    int32_t *text = NULL;
+    struct shorten s = {.e = e, .k = e->shortener, .o = o, .ids = ids, .n = n, .n_all = n};
+    s.keep = o->keep > 0 ? o->keep : e->shortener->keep;
+    ingle_status st = engine_media_check(e->model, ids, n, o->span, o->n_spans, &err);
+    if (!st && o->n_spans)
+        st = text_of(&s, &text, &err);
+    for (int64_t i = 0; i < s.n && !st; i++)
+        if (s.ids[i] < 0 || s.ids[i] >= e->info.n_vocab)
+            st = err_set(&err, INGLE_ARG,
+                         "prompt: token %lld is %d, outside the vocabulary of %lld", (long long)i,
+                         s.ids[i], (long long)e->info.n_vocab);
+    if (!st && s.n >= e->shortener->from && s.n > SHORTEN_ROWS)
+        st = shorten(&s, ids, out, &err);
     release(&s);
+    mem_free(text);
     if (!out->n)
         ingle_shortened_release(out);
     return engine_say(error, st, &err);
@@ -571,8 +611,11 @@ void ingle_shortened_release(struct ingle_shortened *s)
 {
     mem_free(s->ids);
     mem_free(s->position);
+    mem_free(s->span);
     s->ids = s->position = NULL;
+    s->span = NULL;
     s->n = 0;
+    s->n_spans = 0;
 }
 
 void ingle_shortener(struct ingle_engine *e, struct ingle_shortener_info *out)

@@ -388,7 +388,7 @@ static bool chooses(const struct family_forward *f, uint32_t stream, int64_t win
 static int64_t rows_of_all(const struct family_span *s)
 {
     int64_t n = s->select ? 0 : s->n;
-    while (n < s->n && kern_select_budget(s->select, s->at + n) > (s->at + n) / KV_PAGE)
+    while (n < s->n && kern_select_count(s->select, s->at + n, s->whole) > (s->at + n) / KV_PAGE)
         n++;
     return n;
 }
@@ -400,7 +400,8 @@ static int64_t largest_budget(const struct family_forward *f)
     int64_t most = step->span ? 1 : num_div_up(f->n_ctx, KV_PAGE);
     for (int64_t i = 0; step->span && i < step->n_spans; i++)
         if (step->span[i].select)
-            most = num_max(most, kern_select_budget(step->span[i].select, f->n_ctx - 1));
+            most = num_max(most, kern_select_count(step->span[i].select, f->n_ctx - 1,
+                                                   step->span[i].whole));
     return most;
 }
 
@@ -418,7 +419,7 @@ static void attend_selected_head(const struct family_forward *f, uint32_t stream
     struct kv_wanted want[DEVICE_SELECT_ROWS];
     for (int64_t i = 0; i < p->n_rows; i++)
         want[i] = (struct kv_wanted){t[i], p->chosen + (i * p->n_heads + head) * p->most,
-                                     kern_select_budget(p->rule, row[i].pos)};
+                                     kern_select_count(p->rule, row[i].pos, row[i].whole)};
     for (int64_t i = 0, n; i < p->n_rows && device_runs(f->device); i += n) {
         struct device_page_select part = *p;
         struct kv_heads *h;
@@ -514,6 +515,7 @@ static void attend_selected(const struct family_forward *f, uint32_t stream, str
                 .row = first + k,
                 .pos = s->at + k,
                 .seen = s->selected,
+                .whole = s->whole,
                 .shadow = kv_timeline_pages(s->timeline,
                                             f->kv->stream[f->kv->stream[stream].shadow].group)};
         }

@@ -39,6 +39,7 @@ struct family_span {
     /* how its rows choose pages where a stream has shadow keys; NULL: they see all */
     const struct kern_select *select;
     struct kern_select_seen *selected; /* what that did is added; NULL: nobody asks */
+    const uint8_t *whole; /* of select: as in kern/select.h */
     const struct family_soft *soft; /* [n_soft], ascending */
     int64_t n_soft;
 };

@@ -122,13 +122,8 @@ static void smallest_first(uint64_t *key, int64_t n_keys, int64_t n)
     }
 }
 
-static bool always(int64_t i, int64_t n_pages)
-{
-    return i == 0 || i >= n_pages - KERN_SELECT_PAGES;
-}
-
-void kern_select_choose(const float *mass, int64_t n_heads, int64_t n_pages, int64_t n,
-                      int32_t *chosen, uint64_t *key)
+void kern_select_choose(const float *mass, int64_t n_heads, int64_t n_pages, const uint8_t *whole,
+                        int64_t n, int32_t *chosen, uint64_t *key)
 {
     if (n >= n_pages) {
         for (int64_t i = 0; i < n_pages; i++)
@@ -138,8 +133,9 @@ void kern_select_choose(const float *mass, int64_t n_heads, int64_t n_pages, int
     shares(mass, n_heads, n_pages, key);
     /* the largest share is the smallest key; of equal ones the lower index */
     for (int64_t i = 0; i < n_pages; i++)
-        key[i] = always(i, n_pages) ? (uint64_t)i
-                                    : (uint64_t)(UINT32_MAX - (uint32_t)key[i]) << 32 | (uint64_t)i;
+        key[i] = kern_select_always(i, n_pages) || (whole && whole[i])
+                     ? (uint64_t)i
+                     : (uint64_t)(UINT32_MAX - (uint32_t)key[i]) << 32 | (uint64_t)i;
     smallest_first(key, n_pages, n);
     enum { WORD = 64 };
     uint64_t *set = key + n_pages; /* ascending by index: a bit each page, in place of a sort */

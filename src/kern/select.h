@@ -8,7 +8,9 @@
  * ascending slot, times 1/128.
  * For a row at position p, page i = positions [128 i, 128 (i + 1)), n = p / 128 + 1 pages are seen.
  *
- *   budget  b = min(n, max(least, ceil(n / part))), a function of p alone
+ *   budget  b = min(n, w + max(least, ceil(n / part))); w: the pages of `whole` (those with
+ *           pictures and sounds, which are read whole) that are not chosen anyway; so a function of
+ *           p and of where media are before it
  *   score   of each position that is seen, by the row's query as bytes and the shadow key, as
  *   attend_coded.h has it for n4r
  *   mass    of each page and query head: m = maximum of its scores (a > b ? a : b); l the fold of
@@ -17,9 +19,8 @@
  *   share   M = maximum of m over the pages; w = l exp(m - M); W the sum of w in ascending page;
  *   share = w / W; of a page the
  *           largest among the query heads of a key/value head; NaN counts as infinity
- *   chosen  the first page, the row's own and the three before it; then those of the largest share,
- *   of equal ones the lower
- *           index, until there are b
+ *   chosen  the first page, the row's own and the three before it; those of `whole`; then those of
+ *           the largest share, of equal ones the lower index, until there are b
  *   rest    of the others, for each query head: m = maximum of their m, l = 0, acc = 0; in
  *   ascending page: w = l_i exp(m_i - m),
  *           l += w, acc = fmaf(w, mean_i, acc)
@@ -50,11 +51,25 @@ struct kern_select {
     /* 1 .. KERN_SELECT_PART_MOST; KERN_SELECT_ALWAYS .. KERN_SELECT_LEAST_MOST */
     int64_t part, least;
 };
-/* The budget of a row at pos. */
+/* The budget of a row at pos, without pages of media. */
 static inline int64_t kern_select_budget(const struct kern_select *p, int64_t pos)
 {
     const int64_t n = pos / KERN_PAGE + 1, share = (n + p->part - 1) / p->part,
                   b = share > p->least ? share : p->least;
+    return b < n ? b : n;
+}
+static inline bool kern_select_always(int64_t i, int64_t n_pages)
+{
+    return i == 0 || i >= n_pages - KERN_SELECT_PAGES;
+}
+/* With them.  whole [pages]: 1 where a page is read whole; NULL: there are none. */
+static inline int64_t kern_select_count(const struct kern_select *p, int64_t pos,
+                                        const uint8_t *whole)
+{
+    const int64_t n = pos / KERN_PAGE + 1;
+    int64_t b = kern_select_budget(p, pos);
+    for (int64_t i = 1; whole && i < n - KERN_SELECT_PAGES; i++)
+        b += whole[i];
     return b < n ? b : n;
 }
 static inline bool kern_select_checks(int64_t pos)
@@ -103,10 +118,11 @@ struct kern_select_kernels {
 
 /* Bytes of scratch (64-byte aligned) of mass(). */
 size_t kern_select_scratch(int64_t k_width, int64_t n_heads);
-/* chosen [n], ascending, of n_pages pages; key: u64 [kern_select_keys(n_pages)], scratch. */
+/* chosen [n], ascending, of n_pages pages, those of `whole` (or NULL) among them; key: u64
+ * [kern_select_keys(n_pages)], scratch. */
 static inline int64_t kern_select_keys(int64_t n_pages) { return n_pages + n_pages / 64 + 1; }
-void kern_select_choose(const float *mass, int64_t n_heads, int64_t n_pages, int64_t n,
-                      int32_t *chosen, uint64_t *key);
+void kern_select_choose(const float *mass, int64_t n_heads, int64_t n_pages, const uint8_t *whole,
+                        int64_t n, int32_t *chosen, uint64_t *key);
 
 /* Bytes of a head's shadow in a page, and where the mean is; 0: there is none for such widths. */
 size_t kern_select_bytes(int64_t k_width, int64_t v_width, size_t *mean_at);

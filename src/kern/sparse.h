@@ -17,7 +17,8 @@
  *   always   pages A = {0} and {i : i > m - 4}
  *   first    over the blocks of 32 of A, ascending: M and S as m and l of attend.h, S the fold of
  *   l; theta = M + log(eps S / n)
- *   kept     a position of A, or s > theta
+ *   kept     a position of A or of a page of `whole` (those with pictures and sounds, of which no
+ *            part is replaced by a mean), or s > theta
  *
  * A split is what a part is in attend.h, with these differences: m begins as M (c = 1 where nothing
  * is larger).  A position that is
@@ -51,6 +52,7 @@ enum {
 struct kern_sparse {
     int eps;      /* eps = 2^-eps, 0 to KERN_SPARSE_EPS_MOST */
     int64_t from; /* rows at positions below it are computed as if there were no rule */
+    const uint8_t *whole; /* as in kern_sparse_task */
 };
 
 /* What that did, over rows and query heads; sums of several are sums of their members, most the
@@ -68,6 +70,9 @@ struct kern_sparse_seen {
 struct kern_sparse_task {
     struct kern_attend attend;
     int eps;
+    /* [pages]: 1 where all values of a page are read; of pages that are always seen it does not
+     * matter.  NULL: there are no such pages */
+    const uint8_t *whole;
     float *missed;  /* f32 [n_rows][pair_stride], head h at + h: the share that each pair missed */
     int32_t *kept;  /* [n_rows][pair_stride]: positions that it kept */
     int64_t pair_stride;
@@ -118,6 +123,11 @@ void kern_sparse_key(const struct kern_attend *a, const uint8_t *page, int64_t p
 static inline bool kern_sparse_always(int64_t pos, int64_t i)
 {
     return i == 0 || i > pos / KERN_PAGE - KERN_SPARSE_PAGES;
+}
+/* Whether it keeps all positions of page i. */
+static inline bool kern_sparse_keeps(const struct kern_sparse_task *t, int64_t pos, int64_t i)
+{
+    return kern_sparse_always(pos, i) || (t->whole && t->whole[i]);
 }
 
 /* NULL: it can be computed for such keys and values; else why not ("heads of width 96"). */

@@ -141,6 +141,13 @@ static inline void kern_touch_merge(const struct kern_attend *a, int64_t n_split
     touch_write(scratch, kern_attend_scratch(a));
 }
 
+/* Which pages kernels of sparse.h read whole. */
+static inline void kern_touch_whole(const struct kern_sparse_task *t)
+{
+    if (t->whole)
+        touch_read(t->whole, (size_t)((t->attend.pos0 + t->attend.n_rows - 1) / KERN_PAGE + 1));
+}
+
 /* What kernels of sparse.h write beside the rows. */
 static inline void kern_touch_sparse_results(const struct kern_sparse_task *t)
 {
@@ -155,6 +162,7 @@ static inline void kern_touch_sparse(const struct kern_sparse_task *t, void *scr
 {
     kern_touch_queries(&t->attend);
     kern_touch_pages(&t->attend, 0, INT64_MAX);
+    kern_touch_whole(t);
     kern_touch_sparse_results(t);
     touch_write(scratch, kern_sparse_scratch(&t->attend));
 }
@@ -174,6 +182,7 @@ static inline void kern_touch_sparse_split(const struct kern_sparse_task *t, int
     kern_touch_queries(a);
     kern_touch_pages(a, split * (KERN_SPLIT / KERN_PAGE), (split + 1) * (KERN_SPLIT / KERN_PAGE));
     kern_touch_in(first, a->n_rows * a->n_heads * 2);
+    kern_touch_whole(t);
     kern_touch_out(state, a->n_rows * a->n_heads * kern_sparse_state(a->v_width));
     touch_write(scratch, kern_sparse_scratch(a));
 }

@@ -146,6 +146,11 @@ static inline int64_t answer_part_n(const struct answer_part *p)
 {
     return p->kept.n ? p->kept.n : (int64_t)p->n_ids;
 }
+/* Where media are among them, [p->n_spans]. */
+static inline const struct ingle_span *answer_part_span(const struct answer_part *p)
+{
+    return p->kept.n ? p->kept.span : p->span;
+}
 
 /* ---- answer.c ---- */
 

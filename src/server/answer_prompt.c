@@ -425,6 +425,8 @@ static void shorten(struct answer *a, struct answer_part *p, struct fault *f)
         return;
     const struct ingle_shorten_options o = {.keep = a->request.prompt_keep,
                                             .user = a->request.user.n ? a->request.user.at : NULL,
+                                            .span = p->span,
+                                            .n_spans = p->n_spans,
                                             .stop = request_is_over,
                                             .arg = f};
     const ingle_status st =

@@ -100,12 +100,10 @@ static void on_encoding(void *arg, int64_t n_done, int64_t n_media, double part)
 /* A vector of an encoder stands there, and its id is of no vocabulary's distribution. */
 static bool is_soft(const struct answer_part *p, int64_t position)
 {
-    for (size_t i = 0; i < p->n_spans; i++) {
-        struct ingle_medium_info info;
-        ingle_medium_info(p->span[i].medium, &info);
-        if (position >= p->span[i].start && position - p->span[i].start < info.n_soft)
+    const struct ingle_span *span = answer_part_span(p);
+    for (size_t i = 0; i < p->n_spans; i++)
+        if (position >= span[i].start && position - span[i].start < span[i].n)
             return true;
-    }
     return false;
 }
 
@@ -373,7 +371,7 @@ static void keep_tokens(const struct answer *a)
                             .n_prompt = n,
                             .n_drawn = r->c.n_drawn,
                             .n_stable = short_ ? n : ingle_prompt_stable(a->info.llm, ids, n),
-                            .span = p->span,
+                            .span = answer_part_span(p),
                             .n_spans = p->n_spans});
 }
 
@@ -413,7 +411,7 @@ static ingle_status submit_part(struct answer *a, struct answer_part *p, int64_t
     o.prompt = p->kept.n ? p->kept.ids : p->ids;
     o.n_prompt = answer_part_n(p);
     o.position = p->kept.n ? p->kept.position : NULL;
-    o.span = p->span;
+    o.span = answer_part_span(p);
     o.n_spans = p->n_spans;
     o.max_tokens = max_tokens;
     o.n = p->n;

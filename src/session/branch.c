@@ -100,6 +100,8 @@ bool session_branch_begin(struct session_branch *b, const struct session_work *w
                                  .want = FAMILY_LOGITS_ALL,
                                  .select = s->way.select.part ? &s->way.select : NULL,
                                  .selected = &s->seen.select};
+    if (span->select)
+        span->whole = session_whole(s);
     *mirror =
         (struct family_mirror){.timeline = b->timeline, .row = row, .n = shared, .at = length};
     return true;

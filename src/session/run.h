@@ -119,6 +119,7 @@ struct session {
     uint64_t salt;
     struct kv_scope scope;       /* for those, and how its prompts are computed, */
     struct kv_way way;           /* ... (its gaps are the timeline's), */
+    uint8_t *whole;              /* [pages of the context], owned: session_whole() */
     struct kern_sparse sparse;   /* ... the same for kernels, */
     struct session_seen seen;    /* ... and what that did since somebody took it */
     int64_t prompt_end;          /* a restore point is set when it gets here; -1: none */
@@ -148,6 +149,11 @@ void session_restore_drop(struct session *s);
 
 /* ---- soft.c: media among tokens ---- */
 
+/* 1 for each page that has positions of media: rows that leave something out read those whole
+ * (kern/sparse.h, kern/select.h).  NULL: there are none.  Valid until the next call. */
+const uint8_t *session_whole(struct session *s);
+/* INGLE_LIMIT: rows of answers would read more pages than have room beside those on disk. */
+MUST_CHECK ingle_status session_select_fits(struct session *s, struct err *err);
 MUST_CHECK ingle_status session_soft_check(const struct session_soft *soft, size_t n_soft,
                                            int64_t n_tokens, struct err *err);
 /* to [n] becomes from, `base` positions later, with references; back. */

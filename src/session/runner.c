@@ -92,6 +92,13 @@ int64_t session_select_room(const struct runner *r)
     return r->spec.kept ? r->spec.kept / KEPT_STEPS : INT64_MAX;
 }
 
+/* Pages of media that rows may read beside those that they choose: a picture, and half as many
+ * again. */
+static int64_t media_pages(const struct runner_options *o, int64_t budget)
+{
+    return o->media ? budget / 2 + num_div_up(num_max(o->media_rows, KV_PAGE), KV_PAGE) + 1 : 0;
+}
+
 /* What a session may have in memory of pages that may lie on disk; where all are read unless
  * somebody says how pages are chosen, with room for the usual choice. */
 static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec *spec,
@@ -105,7 +112,10 @@ static ingle_status set_in_memory(const struct runner_options *o, struct kv_spec
                        why);
     const struct kern_select select =
         o->select.part == 1 ? (struct kern_select){USUAL_PART, KERN_SELECT_LEAST} : o->select;
-    spec->kept = select.part ? KEPT_STEPS * kern_select_budget(&select, o->n_ctx - 1) : 0;
+    const int64_t budget = select.part ? kern_select_budget(&select, o->n_ctx - 1) : 0;
+    spec->kept = KEPT_STEPS *
+                 num_min(num_div_up(o->n_ctx, KV_PAGE), budget + media_pages(o, budget));
+    spec->kept = budget ? spec->kept : 0;
     spec->in_memory = num_max(num_div_up(o->disk_tokens, KV_PAGE), least_in_memory(all_rows(o)));
     return INGLE_OK;
 }

@@ -14,7 +14,9 @@ ingle_status session_create(struct session **out, struct runner *r, struct err *
     s->r = r;
     s->prompt_end = -1;
     session_use_way(s, &(struct kv_way){.select = r->select});
-    ingle_status status = kv_timeline_create(&s->timeline, r->pool, r->n_ctx, err);
+    s->whole = mem_calloc((size_t)(r->n_ctx / KV_PAGE) + 1, sizeof *s->whole);
+    ingle_status status = s->whole ? kv_timeline_create(&s->timeline, r->pool, r->n_ctx, err)
+                                   : err_set(err, INGLE_NOMEM, "no memory for a session");
     if (!status)
         status = session_deferred_create(s, err);
     if (status)
@@ -34,6 +36,7 @@ void session_free(struct session *s)
     session_soft_drop(s->r, s->soft, s->n_soft);
     mem_free(s->soft);
     mem_free(s->key);
+    mem_free(s->whole);
     mem_free(s->token);
     mem_free(s);
 }
@@ -173,6 +176,12 @@ ingle_status session_append_soft(struct session *s, const int32_t *tokens, int64
     if (status)
         return status;
     s->n_soft += n_soft;
+    status = n_soft ? session_select_fits(s, err) : INGLE_OK;
+    if (status) {
+        session_soft_drop(s->r, s->soft + s->n_soft - n_soft, n_soft);
+        s->n_soft -= n_soft;
+        return status;
+    }
     memcpy(s->token + s->n_tokens, tokens, (size_t)n * sizeof *tokens);
     s->n_tokens += (size_t)n;
     return INGLE_OK;
@@ -282,6 +291,8 @@ ingle_status session_sync_soft_begin(struct session *s, const int32_t *tokens, i
     no_borders(s);
     s->told_disk = 0;
     tell_disk(s, n);
+    if (!status)
+        status = session_select_fits(s, err);
     if (!status)
         session_restore_far(s);
     return status;
@@ -590,7 +601,10 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
             continue;
         if (w->s->n_soft && session_lacks(w->s, take))
             return no_rows(w->s, err);
-        const ingle_status s = extend(w->s, take, err);
+        ingle_status s = prompts ? INGLE_OK : session_select_fits(w->s, err);
+        if (s)
+            return s;
+        s = extend(w->s, take, err);
         if (s && !b->n_spans)
             return s;
         if (s) /* this one waits for pages; the others need not */
@@ -611,6 +625,10 @@ static ingle_status build_some(struct runner *r, struct session_work *work, int6
                                                    ? &w->s->way.select
                                                    : NULL,
                                      .selected = &w->s->seen.select};
+        if (sparse)
+            w->s->sparse.whole = session_whole(w->s);
+        if (span->select)
+            span->whole = session_whole(w->s);
         if (w->want == FAMILY_LOGITS_LAST && take < session_pending(w->s))
             span->want = FAMILY_LOGITS_NONE;
         if (alone)

@@ -39,6 +39,7 @@ struct session_medium *session_medium_named(const struct kv_media_span *of);
 struct runner_options {
     int64_t n_ctx;              /* positions a session may have; 0: what the model was made for */
     int64_t max_rows;           /* rows of the largest step; 0: session_default_rows() */
+    bool media;                 /* there may be pictures and sounds among tokens */
     int64_t media_rows;         /* ... beside which it has those of a picture: so many at most */
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
     int64_t own_first, own_end; /* layers whose pages lie on the device's card where they can */

@@ -47,6 +47,24 @@ ingle_status session_soft_check(const struct session_soft *soft, size_t n_soft, 
     return INGLE_OK;
 }
 
+ingle_status session_select_fits(struct session *s, struct err *err)
+{
+    const struct kern_select *p = &s->way.select;
+    if (!p->part || !s->n_soft || !s->r->spec.kept)
+        return INGLE_OK;
+    const int64_t room = session_select_room(s->r),
+                  most = kern_select_count(p, s->r->n_ctx - 1, session_whole(s)),
+                  chosen = kern_select_budget(p, s->r->n_ctx - 1);
+    if (most <= room)
+        return INGLE_OK;
+    return err_set(err, INGLE_LIMIT,
+                   "answers would read up to %lld pages of the context and %lld with pictures and "
+                   "sounds, which are read whole; with --kv-disk and --kv-select 1/%lld there "
+                   "is room for %lld",
+                   (long long)chosen, (long long)(most - chosen), (long long)p->part,
+                   (long long)room);
+}
+
 ingle_status session_soft_copy(struct runner *r, const struct session_soft *from, size_t n,
                                int64_t base, struct soft *to, struct err *err)
 {
@@ -102,6 +120,19 @@ const int32_t *session_keys(struct session *s)
 bool session_soft_room(struct session *s, size_t n_tokens)
 {
     return !s->n_soft || mem_grow(&s->key, &s->cap_keys, n_tokens, sizeof *s->key);
+}
+
+const uint8_t *session_whole(struct session *s)
+{
+    if (!s->n_soft)
+        return NULL;
+    memset(s->whole, 0, (size_t)(s->r->n_ctx / KV_PAGE) + 1);
+    for (size_t i = 0; i < s->n_soft; i++) {
+        const int64_t first = s->soft[i].start / KV_PAGE,
+                      last = (s->soft[i].start + s->soft[i].medium->n - 1) / KV_PAGE;
+        memset(s->whole + first, 1, (size_t)(last - first + 1));
+    }
+    return s->whole;
 }
 
 void session_soft_cut(struct session *s, int64_t n_tokens)

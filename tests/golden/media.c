@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ids of the toy vocabulary. */
-enum { BOI = 512, BOA, IMAGE, AUDIO, EOI, EOA };
+/* Ids of the toy vocabulary, from TOY on; of one that has none of them, from TOY_WITHOUT on. */
+enum { BOI, BOA, IMAGE, AUDIO, EOI, EOA, TOY = 512, TOY_WITHOUT = 506 };
 
 static const char *const names[] = {"image0", "image1", "audio0", "audio1"};
 
@@ -23,7 +23,9 @@ static struct media_item *add(struct media *m, float *rows, int64_t n, uint32_t 
     assert_true(m->n < MEDIA_MOST);
     struct media_item *item = &m->item[m->n++];
     *item = (struct media_item){
-        .m = {.n = n, .token = sound ? AUDIO : IMAGE, .sound = sound, .rows = rows, .hold = hold}};
+        .base = m->base,
+        .m = {.n = n, .token = m->base + (sound ? AUDIO : IMAGE), .sound = sound, .rows = rows,
+              .hold = hold}};
     for (int i = 0; i < KV_MEDIUM_ID; i++)
         item->m.id[i] = (uint8_t)((name + 1) * 2654435761u >> (i % 4 * 8));
     return item;
@@ -41,12 +43,12 @@ static bool has(const char *golden, const char *name)
 
 void media_open(struct media *m, const char *golden, int64_t width)
 {
-    *m = (struct media){.n = 0};
+    *m = (struct media){.base = golden ? TOY : TOY_WITHOUT};
     for (uint32_t i = 0; i < sizeof names / sizeof *names; i++) {
         char name[32];
         int64_t n;
         snprintf(name, sizeof name, "%s.soft", names[i]);
-        if (!has(golden, name)) {
+        if (!golden || !has(golden, name)) {
             (void)add(m, NULL, 1, i, i > 1);
             continue;
         }
@@ -121,10 +123,10 @@ bool media_put(struct media_prompt *p, struct media_item *item)
 {
     if (p->n + item->m.n + 2 > MEDIA_PROMPT || p->n_soft == MEDIA_SPANS)
         return false;
-    p->token[p->n++] = item->m.sound ? BOA : BOI;
+    p->token[p->n++] = item->base + (item->m.sound ? BOA : BOI);
     p->soft[p->n_soft++] = (struct session_soft){p->n, &item->m};
     for (int64_t i = 0; i < item->m.n; i++)
         p->token[p->n++] = item->m.token;
-    p->token[p->n++] = item->m.sound ? EOA : EOI;
+    p->token[p->n++] = item->base + (item->m.sound ? EOA : EOI);
     return true;
 }

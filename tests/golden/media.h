@@ -6,17 +6,20 @@
 
 #include "golden/golden.h"
 
-enum { MEDIA_MOST = 8, MEDIA_PROMPT = 512, MEDIA_SPANS = 16 };
+enum { MEDIA_MOST = 8, MEDIA_PROMPT = 1536, MEDIA_SPANS = 32 };
 
 struct media_item {
     struct session_medium m; /* m.rows are owned */
     int refs;
+    int32_t base; /* id of the first of the six media tokens */
 };
 
-/* image0, image1, audio0, audio1 of a golden, where it has them; then whatever a test adds. */
+/* image0, image1, audio0, audio1 of a golden (NULL: none), where it has them; then whatever a test
+ * adds. */
 struct media {
     struct media_item item[MEDIA_MOST];
     int n;
+    int32_t base;
 };
 
 struct media_prompt {

@@ -25,24 +25,32 @@ static const struct {
     {"vision_31b", "model.safetensors", {"i0", "i1 i0", NULL, NULL}},
     {"vision_e4b", "model.safetensors", {"i0", "i1 i0", "a0", "i1 a1 a0"}},
     {"vision_12b", "model.safetensors", {"i0", "i1 i0", "a0", "i1 a1"}},
+    /* heads of 512; its pictures are those that a test adds */
+    {NULL, "tests/data/goldens/gemma4_realhd/model-F32.gguf", {NULL}},
 };
-enum { N_SETS = sizeof sets / sizeof *sets, N_GGUF = 3 };
+enum { REAL_HEADS = sizeof sets / sizeof *sets - 1, N_SETS = REAL_HEADS, N_GGUF = 3 };
 
 struct world {
     struct golden_model g;
     struct media media;
     char golden[128];
     uint32_t sparse; /* of every session; 0: all keys are read */
+    bool answers;    /* all rows are computed as those of answers */
+    int64_t most;    /* tokens of the first prompt; 0: 500 */
 };
 
 static void open_world(struct world *w, size_t set, const struct golden_options *o)
 {
     char path[128];
-    snprintf(path, sizeof path, "tests/data/vision/%s/%s", sets[set].name, sets[set].file);
+    *w = (struct world){.most = 500};
+    if (sets[set].name)
+        snprintf(path, sizeof path, "tests/data/vision/%s/%s", sets[set].name, sets[set].file);
+    else
+        snprintf(path, sizeof path, "%s", sets[set].file);
     snprintf(w->golden, sizeof w->golden, "tests/data/vision/%s/golden.safetensors",
              sets[set].name);
     golden_open(&w->g, path, o);
-    media_open(&w->media, w->golden, w->g.info.n_embd);
+    media_open(&w->media, sets[set].name ? w->golden : NULL, w->g.info.n_embd);
 }
 
 static void close_world(struct world *w)
@@ -175,7 +183,7 @@ static float *fresh(struct world *w, const struct media_prompt *p, uint32_t *rng
     float *out = mem_calloc((size_t)(p->n * w->g.info.n_vocab), sizeof *out);
     open_session(w, &s);
     GOLDEN_OK(session_append_soft(s, p->token, p->n, p->soft, p->n_soft, &e));
-    session_prompt(s, p->n);
+    session_prompt(s, w->answers ? 0 : p->n);
     finish_prompt(w, s, 0, rng, out);
     session_free(s);
     return out;
@@ -191,7 +199,7 @@ static void in_a_batch(struct world *w, uint32_t seed, uint32_t *rng, const stru
     for (int i = 0; i < n; i++) {
         open_session(w, &s[i]);
         GOLDEN_OK(session_append_soft(s[i], p[i].token, p[i].n, p[i].soft, p[i].n_soft, &e));
-        session_prompt(s[i], p[i].n);
+        session_prompt(s[i], w->answers ? 0 : p[i].n);
     }
     for (bool more = true; more;) {
         struct session_work work[4];
@@ -219,6 +227,8 @@ static void goes_on(struct world *w, const char *what, uint32_t seed, uint32_t *
     const int64_t v = w->g.info.n_vocab;
     struct session_reuse reuse;
     GOLDEN_OK(session_sync_soft(s, p->token, p->n, p->soft, p->n_soft, &reuse, &e));
+    if (w->answers)
+        session_prompt(s, 0);
     assert_int_equal(session_outside(s, reuse.kept), reuse.kept);
     float *got = mem_calloc((size_t)(p->n * v), sizeof *got);
     const int64_t at = session_length(s);
@@ -250,7 +260,7 @@ static void one_seed(struct world *w, uint32_t seed)
     float *want[N];
     struct session *a, *b;
     for (int i = 0; i < N; i++) {
-        random_prompt(&w->media, &rng, i ? 300 : 500, &p[i]);
+        random_prompt(&w->media, &rng, i ? 300 : w->most, &p[i]);
         want[i] = fresh(w, &p[i], NULL);
     }
     for (int k = 0; k < 2; k++) {
@@ -305,30 +315,119 @@ static void any_way_to_compute_it(void **state)
     }
 }
 
-/* Coded keys and values, and prompts that read the keys that matter. */
+/* Coded keys and values; prompts and answers that read a part, and media whole. */
 static void other_ways_to_keep_and_read(void **state)
 {
     (void)state;
     static const struct {
         const char *kv;
-        int sparse; /* bits of eps */
-    } way[] = {{"full=q8_0,sliding=f16", 0}, {"q8r", 0}, {"n4r", 0}, {"q8r:n4r", 0},
-               {"f16", 2},                   {"f16", 4}, {"f16", 1}, {"q8r", 2}};
-    for (size_t i = 0; i < sizeof way / sizeof *way; i++) {
+        size_t set;
+        int sparse, part; /* bits of eps; of pages, of answers; 0: all is read */
+    } way[] = {{"full=q8_0,sliding=f16", 0, 0, 0},
+               {"q8r", 1, 0, 0},
+               {"n4r", 2, 0, 0},
+               {"q8r:n4r", 0, 0, 0},
+               {"f16v", 2, 0, 0},
+               {"tq3_0", REAL_HEADS, 0, 0},
+               {"q8r:n4r+rot", REAL_HEADS, 0, 0},
+               {"f16", 0, 2, 0},
+               {"q8r", 2, 1, 0},
+               {"f16", 1, 3, 0},
+               {"tq3_0", REAL_HEADS, 2, 0},
+               {"f16", 2, 0, 8},
+               {"q8r", 0, 0, 4},
+               {"f16v", 0, 0, 4},
+               {"tq3_0", REAL_HEADS, 0, 8}};
+    const size_t step = UNIT_TSAN || UNIT_ASAN ? 4 : 1;
+    for (size_t i = 0; i < sizeof way / sizeof *way; i += step) {
         struct world w;
-        const size_t set = i % N_GGUF;
-        open_world(&w, set, &(struct golden_options){.numerics = DEVICE_EXACT,
-                                                     .kv = way[i].kv,
-                                                     .max_rows = 64,
-                                                     .media_rows = 150,
-                                                     .n_ctx = 640,
-                                                     .restore_every = 128,
-                                                     .tree_bytes = 8 << 20});
+        const bool part = way[i].sparse || way[i].part;
+        struct golden_options o = {.numerics = DEVICE_EXACT,
+                                   .kv = way[i].kv,
+                                   .max_rows = 64,
+                                   .media_rows = 150,
+                                   .n_ctx = part ? 1600 : 640,
+                                   .restore_every = 128,
+                                   .tree_bytes = 8 << 20};
+        if (way[i].part)
+            o.select = (struct kern_select){way[i].part, KERN_SELECT_ALWAYS};
+        open_world(&w, way[i].set, &o);
+        w.most = part ? 1500 : 500;
         w.sparse = way[i].sparse ? kv_sparse_of(way[i].sparse, 0) : 0;
+        w.answers = way[i].part > 0;
         (void)media_add(&w.media, 150, w.g.info.n_embd, 7, false);
+        (void)media_add(&w.media, 20, w.g.info.n_embd, 8, false);
         one_seed(&w, 100 + (uint32_t)i);
         close_world(&w);
     }
+}
+
+/* Text and the picture in turns: each page has a part of one, but those from token `from` to
+ * `to`. */
+static void pages_of_media(struct media_item *item, int64_t from, int64_t to,
+                           struct media_prompt *p)
+{
+    uint32_t rng = 3;
+    *p = (struct media_prompt){.n = 0};
+    while (p->n < MEDIA_PROMPT - 200) {
+        const int64_t most = p->n + 60 > from && p->n < to ? to - p->n : 60;
+        for (int64_t n = most; n > 0; n--)
+            p->token[p->n++] = (int32_t)(4 + draw(&rng, 500));
+        (void)media_put(p, item);
+    }
+}
+
+/* What is read of a prompt: all where each page has media, and then answers have the bits of those
+ * that read all; the pages without media are not read whole. */
+static void media_are_read_whole(void **state)
+{
+    (void)state;
+    struct world w;
+    struct media_prompt p;
+    const struct kern_select part = {.part = 16, .least = KERN_SELECT_ALWAYS};
+    const struct golden_options o = {.numerics = DEVICE_EXACT, .n_ctx = 1600, .select = part};
+    open_world(&w, 0, &o);
+    if (session_way_refuses(w.g.runner, KV_WAY_SPARSE))
+        skip(); /* this processor reads all */
+    const struct media_item *item = media_add(&w.media, 40, w.g.info.n_embd, 7, false);
+    float *all[2] = {NULL};
+    for (int text = 0; text < 2; text++)
+        for (int answers = 0; answers < 3; answers++) { /* 2: that read all */
+            struct session *s;
+            struct err e;
+            pages_of_media((struct media_item *)(uintptr_t)item, text ? 300 : INT64_MAX,
+                           text ? 700 : 0, &p);
+            GOLDEN_OK(session_create(&s, w.g.runner, &e));
+            golden_set_sparse(s, answers ? 0 : kv_sparse_of(1, 0));
+            golden_set_select(s, answers == 2 ? &(struct kern_select){.part = 1, .least = 16}
+                                              : &part);
+            GOLDEN_OK(session_append_soft(s, p.token, p.n, p.soft, p.n_soft, &e));
+            session_prompt(s, answers ? 0 : p.n);
+            float *out = mem_calloc((size_t)(p.n * w.g.info.n_vocab), sizeof *out);
+            finish_prompt(&w, s, 0, NULL, out);
+            const struct session_seen seen = session_take_seen(s);
+            if (!answers) {
+                assert_true(seen.sparse.rows > 0);
+                assert_true(text ? seen.sparse.kept < seen.sparse.seen
+                                 : seen.sparse.kept == seen.sparse.seen);
+            } else if (answers == 1) {
+                assert_true(text ? seen.select.pages_read < seen.select.pages_seen
+                                 : seen.select.pages_read == seen.select.pages_seen);
+            }
+            if (answers) {
+                all[answers - 1] = out;
+            } else {
+                mem_free(out);
+            }
+            if (answers == 2) {
+                const size_t bytes = (size_t)(p.n * w.g.info.n_vocab) * sizeof *out;
+                assert_true((memcmp(all[0], all[1], bytes) != 0) == (text != 0));
+                mem_free(all[0]);
+                mem_free(all[1]);
+            }
+            session_free(s);
+        }
+    close_world(&w);
 }
 
 /* Other threads, kernels and kinds of keys and values: the same within each kind. */
@@ -451,6 +550,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_reference),           cmocka_unit_test(any_way_to_compute_it),
         cmocka_unit_test(any_threads_and_kernels), cmocka_unit_test(names_decide),
         cmocka_unit_test(without_vectors),         cmocka_unit_test(other_ways_to_keep_and_read),
+        cmocka_unit_test(media_are_read_whole),
     };
     if (argc > 1)
         first_seed = (uint32_t)strtoul(argv[1], NULL, 10);

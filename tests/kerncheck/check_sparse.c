@@ -38,6 +38,7 @@ struct trial {
     struct kern_sparse_task f;
     struct kern_from_v from_v;
     const uint8_t *page[MAX_PAGES];
+    uint8_t whole[MAX_PAGES];
     uint8_t *mem;
     float *q, *out, *want, *missed, *want_missed, *state, *first, *row;
     int32_t *kept, *want_kept;
@@ -336,8 +337,9 @@ static int check_truth(struct trial *t, struct noise *r)
         memset(mean, 0, sizeof mean);
         for (int64_t p = page * KERN_PAGE; p <= pos && p < (page + 1) * KERN_PAGE; p++) {
             const double w = exp((double)s[p] - top);
-            const bool keep = kern_sparse_always(pos, page) || (double)s[p] > theta;
-            near += !kern_sparse_always(pos, page) && fabs((double)s[p] - theta) < 1e-4;
+            const bool all = kern_sparse_always(pos, page) || (t->f.whole && t->whole[page]);
+            const bool keep = all || (double)s[p] > theta;
+            near += !all && fabs((double)s[p] - theta) < 1e-4;
             n_kept += keep;
             sum += w;
             gone += keep ? 0 : w;
@@ -399,6 +401,11 @@ static int run_trial(const struct kern_attend *a, int eps, struct noise *r, enum
         return 1;
     }
     fill(t, r, kind);
+    /* pages with pictures, few or most */
+    const int64_t one_in = 1 + noise_below(r, 4);
+    for (int i = 0; i < MAX_PAGES; i++)
+        t->whole[i] = noise_below(r, one_in) == 0;
+    t->f.whole = noise_below(r, 2) ? t->whole : NULL;
     sets[0].t->rows(&t->f, t->scratch);
     memcpy(t->want, t->out, (size_t)t->n_out * sizeof *t->out);
     memcpy(t->want_missed, t->missed, (size_t)t->n_pairs * sizeof *t->missed);

@@ -310,6 +310,136 @@ static void answers_are_those_of_a_session(void **state)
     close_place(&p);
 }
 
+/* ---- pictures in a prompt ---- */
+
+static const char nano[] = "tests/data/nano/nano-gemma4-Q4_K_M.gguf";
+enum { TEXT = 1200, MEDIA = 2 };
+
+static int32_t id_of(const struct place *p, const char *name)
+{
+    const int32_t id = ingle_find_token(p->m, name, strlen(name));
+    assert_true(id > 0);
+    return id;
+}
+
+/* Text with markers around nothing, and the same with pictures between them. */
+static int64_t with_pictures(const struct place *p, int32_t text[TEXT], int32_t *all,
+                             struct ingle_span span[MEDIA])
+{
+    static const int64_t at[MEDIA] = {500, 703};
+    static uint8_t rgb[MEDIA][48 * 48 * 3];
+    uint32_t x = 9;
+    int64_t n = 0;
+    for (int64_t i = 0; i < TEXT; i++)
+        text[i] = (int32_t)(300 + (x = x * 1664525u + 1013904223u) % 500);
+    for (int k = 0; k < MEDIA; k++) {
+        struct ingle_medium_info info;
+        rgb[k][7] = (uint8_t)(k + 1);
+        const struct ingle_media in = {.rgb = rgb[k], .width = 48, .height = 48, .budget = 70};
+        must(ingle_medium_open(&span[k].medium, p->e, &in, &error));
+        ingle_medium_info(span[k].medium, &info);
+        span[k].n = info.n_soft;
+        text[at[k] - 1] = id_of(p, "<|image>");
+        text[at[k]] = id_of(p, "<image|>");
+    }
+    for (int64_t i = 0, k = 0; i < TEXT; i++) {
+        if (k < MEDIA && i == at[k]) {
+            span[k].start = n;
+            for (int64_t j = 0; j < span[k].n; j++)
+                all[n++] = id_of(p, "<|image|>");
+            k++;
+        }
+        all[n++] = text[i];
+    }
+    return n;
+}
+
+/* The drafter reads the text; pictures and their markers stay, where they stood. */
+static void pictures_stay_whole(void **state)
+{
+    (void)state;
+    struct place p;
+    struct ingle_shortened some, with;
+    struct ingle_span span[MEDIA];
+    int32_t text[TEXT], all[TEXT + MEDIA * 70], want[DRAWN];
+    struct ingle_session *t;
+    struct answer out[2];
+    const float *row;
+    open_place(&p, NULL,
+               (struct ingle_engine_options){
+                   .prompt_drafter = nano, .prompt_keep = 0.7, .prompt_keep_from = 200});
+    const int64_t n = with_pictures(&p, text, all, span);
+    must(ingle_shorten(p.e, text, TEXT, NULL, &some, &error));
+    must(ingle_shorten(p.e, all, n,
+                       &(struct ingle_shorten_options){.span = span, .n_spans = MEDIA}, &with,
+                       &error));
+    const int64_t n_soft = span[0].n + span[1].n;
+    assert_true(some.n > 0 && some.n < TEXT);
+    assert_int_equal(with.n, some.n + n_soft);
+    assert_int_equal(with.n_spans, MEDIA);
+    for (int64_t i = 0, j = 0, k = 0; i < with.n; i++) {
+        assert_int_equal(with.ids[i], all[with.position[i]]);
+        if (k < MEDIA && i == with.span[k].start) {
+            assert_ptr_equal(with.span[k].medium, span[k].medium);
+            assert_int_equal(with.position[i], span[k].start);
+            assert_int_equal(with.position[i - 1], span[k].start - 1);
+            assert_int_equal(with.position[i + span[k].n], span[k].start + span[k].n);
+            i += span[k++].n - 1;
+            continue;
+        }
+        const int64_t before = (k > 0 ? span[0].n : 0) + (k > 1 ? span[1].n : 0);
+        assert_int_equal(with.position[i], some.position[j++] + before);
+    }
+    /* answers: of a session, and of two requests at once */
+    struct ingle_sampler *sampler;
+    must(ingle_session_open(&t, p.e, &error));
+    must(ingle_session_set_positions(t, with.position, with.n, &error));
+    must(ingle_session_sync_media(t, with.ids, with.n, with.span, MEDIA, NULL, &error));
+    must(ingle_sampler_open(&sampler, p.e, &greedy, &error));
+    for (int i = 0; i < DRAWN; i++) {
+        struct ingle_token drawn;
+        must(ingle_session_finish(t, &row, &error));
+        must(ingle_sample(sampler, row, t, &drawn, &error));
+        want[i] = drawn.id;
+        must(ingle_session_append(t, &want[i], 1, &error));
+    }
+    ingle_sampler_close(sampler);
+    ingle_session_close(t);
+    ingle_engine_forget(p.e);
+    struct ingle_scheduler *sched;
+    atomic_int left;
+    atomic_init(&left, 2);
+    must(ingle_scheduler_open(&sched, p.e, NULL, &error));
+    for (int i = 0; i < 2; i++) {
+        struct ingle_request *r;
+        out[i] = (struct answer){.left = &left};
+        const struct ingle_request_options o = {.prompt = with.ids,
+                                                .n_prompt = with.n,
+                                                .position = with.position,
+                                                .span = with.span,
+                                                .n_spans = MEDIA,
+                                                .max_tokens = DRAWN,
+                                                .ignore_end = true,
+                                                .sampling = greedy,
+                                                .token = on_token,
+                                                .done = on_done,
+                                                .arg = &out[i]};
+        must(ingle_scheduler_submit(sched, &o, &r, NULL, &error));
+    }
+    while (atomic_load(&left))
+        ingle_scheduler_call(sched, nothing, NULL);
+    for (int i = 0; i < 2; i++) {
+        assert_memory_equal(out[i].token, want, sizeof want);
+        assert_int_equal(out[i].usage.n_skipped, n - with.n);
+    }
+    ingle_scheduler_close(sched);
+    ingle_shortened_release(&some);
+    ingle_shortened_release(&with);
+    for (int k = 0; k < MEDIA; k++)
+        ingle_medium_close(span[k].medium);
+    close_place(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -317,6 +447,7 @@ int main(void)
         cmocka_unit_test(a_client_may_leave),
         cmocka_unit_test(what_does_not_work_is_told),
         cmocka_unit_test(answers_are_those_of_a_session),
+        cmocka_unit_test(pictures_stay_whole),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -24,6 +24,15 @@ static void budgets(void **state)
     assert_int_equal(kern_select_budget(&p, 8 * KERN_PAGE), 8);
     assert_int_equal(kern_select_budget(&p, 128 * KERN_PAGE - 1), 8);
     assert_int_equal(kern_select_budget(&p, 128 * KERN_PAGE), 9);
+    uint8_t whole[130] = {0};
+    const struct kern_select few = {.part = 16, .least = 8};
+    whole[0] = whole[9] = whole[10] = whole[129] = 1;
+    assert_int_equal(kern_select_count(&few, 130 * KERN_PAGE - 1, whole), 9 + 2);
+    assert_int_equal(kern_select_count(&few, 14 * KERN_PAGE - 1, whole), 8 + 1);
+    assert_int_equal(kern_select_count(&few, 12 * KERN_PAGE - 1, whole), 8);
+    assert_int_equal(kern_select_count(&few, 130 * KERN_PAGE - 1, NULL), 9);
+    memset(whole, 1, sizeof whole);
+    assert_int_equal(kern_select_count(&few, 130 * KERN_PAGE - 1, whole), 130);
     for (int64_t pos = 0; pos < 40 * KERN_PAGE; pos += 77)
         assert_int_equal(kern_select_budget(&all, pos), pos / KERN_PAGE + 1);
     assert_true(kern_select_checks(63) && kern_select_checks(127) && !kern_select_checks(64));
@@ -47,16 +56,23 @@ static int ascending(const void *a, const void *b)
 static void order(void **state)
 {
     (void)state;
-    struct noise r = {9};
+    struct noise r = {9}, media_r = {10};
     for (int round = 0; round < 60; round++) {
         float mass[HEADS * PAGES * 2];
         uint64_t key[PAGES + PAGES / 64 + 1];
         int32_t got[PAGES], want[PAGES], others[PAGES];
         const int64_t n_pages =
             KERN_SELECT_ALWAYS + 1 + noise_below(&r, PAGES - KERN_SELECT_ALWAYS - 1);
-        const int64_t n = KERN_SELECT_ALWAYS + noise_below(&r, n_pages - KERN_SELECT_ALWAYS);
+        uint8_t whole[PAGES];
+        const bool media = noise_below(&media_r, 2);
+        int64_t n = KERN_SELECT_ALWAYS + noise_below(&r, n_pages - KERN_SELECT_ALWAYS);
+        for (int64_t i = 0; i < n_pages; i++) {
+            whole[i] = noise_below(&media_r, 6) == 0;
+            n += media && i && i < n_pages - KERN_SELECT_PAGES && n < n_pages ? whole[i] : 0;
+        }
         assert_true(kern_select_keys(n_pages) <= (int64_t)(sizeof key / sizeof *key));
-        memset(share, 0, sizeof share);
+        for (int i = 0; i < PAGES; i++)
+            share[i] = -HUGE_VAL;
         for (int64_t h = 0; h < HEADS; h++) {
             double sum = 0, w[PAGES];
             for (int64_t i = 0; i < n_pages; i++) {
@@ -66,21 +82,20 @@ static void order(void **state)
                 m[1] = 1.0f + (float)noise_below(&r, 3);
                 sum += w[i] = (double)m[1] * exp((double)m[0]);
             }
+            /* what differs in the last places only is equal */
             for (int64_t i = 0; i < n_pages; i++)
-                share[i] =
-                    fmax(share[i], rint(w[i] / sum *
-                                        1e7)); /* what differs in the last places alone is equal */
+                share[i] = fmax(share[i], rint(log(w[i] / sum) * 1e4));
         }
         int64_t k = 0, n_others = 0;
         for (int32_t i = 0; i < n_pages; i++)
-            if (i == 0 || i >= n_pages - KERN_SELECT_PAGES)
+            if (i == 0 || i >= n_pages - KERN_SELECT_PAGES || (media && whole[i]))
                 want[k++] = i;
             else
                 others[n_others++] = i;
         qsort(others, (size_t)n_others, sizeof *others, by_share);
         memcpy(want + k, others, (size_t)(n - k) * sizeof *want);
         qsort(want, (size_t)n, sizeof *want, ascending);
-        kern_select_choose(mass, HEADS, n_pages, n, got, key);
+        kern_select_choose(mass, HEADS, n_pages, media ? whole : NULL, n, got, key);
         assert_memory_equal(got, want, (size_t)n * sizeof *want);
     }
 }
@@ -93,12 +108,12 @@ static void odd_masses(void **state)
     int32_t got[12];
     for (int i = 0; i < 12; i++)
         mass[2 * i + 1] = 1.0f;
-    kern_select_choose(mass, 1, 12, 7, got, key); /* all alike: the lowest */
+    kern_select_choose(mass, 1, 12, NULL, 7, got, key); /* all alike: the lowest */
     assert_memory_equal(got, ((int32_t[]){0, 1, 2, 8, 9, 10, 11}), 7 * sizeof *got);
     mass[2 * 5 + 1] = NAN; /* the sum is none: all alike */
-    kern_select_choose(mass, 1, 12, 6, got, key);
+    kern_select_choose(mass, 1, 12, NULL, 6, got, key);
     assert_memory_equal(got, ((int32_t[]){0, 1, 8, 9, 10, 11}), 6 * sizeof *got);
-    kern_select_choose(mass, 1, 12, 12, got, key);
+    kern_select_choose(mass, 1, 12, NULL, 12, got, key);
     assert_true(got[0] == 0 && got[11] == 11);
 }
 

@@ -23,6 +23,7 @@ struct keys {
 
 /* A row and head at work. */
 struct query {
+    const struct kern_sparse_task *t;
     const struct kern_attend *a;
     struct keys *keys;
     int64_t pos;
@@ -78,9 +79,11 @@ static void make_page(struct keys *k, int64_t page)
     }
 }
 
-static void query_init(struct query *q, struct keys *keys, const struct kern_attend *a, int64_t row,
-                       int64_t head)
+static void query_init(struct query *q, struct keys *keys, const struct kern_sparse_task *t,
+                       int64_t row, int64_t head)
 {
+    const struct kern_attend *a = &t->attend;
+    q->t = t;
     q->keys = keys;
     const float *from = a->q + row * a->q_stride + head * a->k_width;
     float turned[KERN_KV_WIDE];
@@ -169,7 +172,7 @@ static void one_block(const struct query *q, int64_t base, int64_t to, struct pa
     const struct kern_attend *a = q->a;
     float s[KERN_ATTEND_BLOCK], row[KERN_KV_WIDE];
     const float top = block_scores(q, base, to, part->max, s), c = kern_exp(part->max - top);
-    const bool always = kern_sparse_always(q->pos, base / KERN_PAGE);
+    const bool always = kern_sparse_keeps(q->t, q->pos, base / KERN_PAGE);
     part->max = top;
     for (int64_t i = 0; i < n_lost; i++)
         lost[i] *= c;
@@ -257,7 +260,7 @@ static void finish(const struct kern_sparse_task *t, int64_t row, int64_t head,
 static void look_at(struct query *q, struct keys *keys, const struct kern_sparse_task *t,
                     int64_t row, int64_t head)
 {
-    query_init(q, keys, &t->attend, row, head);
+    query_init(q, keys, t, row, head);
     look_one(q, t->eps);
 }
 
@@ -301,7 +304,7 @@ static void split(const struct kern_sparse_task *t, int64_t index, const float *
              h++, state += kern_sparse_state(a->v_width), first += 2) {
             struct part one = {.acc = state + KERN_SPARSE_STATE};
             struct query q;
-            query_init(&q, &keys, a, r, h);
+            query_init(&q, &keys, t, r, h);
             q.max = first[0];
             q.theta = first[1];
             one_split(&q, index, &one);

@@ -572,7 +572,7 @@ static bool weigh_whole(struct work *w, int64_t i, int64_t r, float *s, int64_t 
 static void weigh(struct work *w, int64_t i, int64_t r, int64_t page)
 {
     const int64_t seen = w->pos[r] + 1 - page * KERN_PAGE, at = page % SPLIT_PAGES;
-    const bool always = kern_sparse_always(w->pos[r], page);
+    const bool always = kern_sparse_keeps(w->t, w->pos[r], page);
     float *s = w->score + r * KERN_PAGE, *lost = w->lost + i * SPLIT_PAGES;
     if (LIKELY(!always && seen >= KERN_PAGE) && LIKELY(weigh_whole(w, i, r, s, at)))
         return;
