@@ -219,6 +219,18 @@ static ingle_status open_own(struct engine_draft *d, const struct ingle_engine *
     return st;
 }
 
+/* What the layers of stages have does not come here but for rows that are asked for. */
+static ingle_status check_stages(const struct engine_draft *d, const struct ingle_engine_options *o,
+                                 struct err *err)
+{
+    if (!o->stages || !d->kind->reads_target)
+        return INGLE_OK;
+    return err_set(err, INGLE_UNSUP,
+                   "'%s': a drafter of the kind '%s' reads keys and values of the model's last "
+                   "layers, which lie at stages (--stages)",
+                   d->path, d->kind->kind);
+}
+
 /* path NULL: the target's own file. */
 static ingle_status open_draft(struct engine_draft **out, const struct ingle_engine *e,
                                const char *path, const struct ingle_engine_options *o,
@@ -227,7 +239,9 @@ static ingle_status open_draft(struct engine_draft **out, const struct ingle_eng
     struct engine_draft *d = mem_zalloc(sizeof *d);
     if (!d)
         return err_set(err, INGLE_NOMEM, "no memory for a drafter");
-    const ingle_status st = path ? open_file(d, e, path, o, err) : open_own(d, e, o, err);
+    ingle_status st = path ? open_file(d, e, path, o, err) : open_own(d, e, o, err);
+    if (!st)
+        st = check_stages(d, o, err);
     if (st)
         engine_draft_free(d);
     else
@@ -520,15 +534,6 @@ ingle_status engine_draft_choose(struct ingle_engine *e, const struct ingle_engi
     if (strcmp(c.method, "ngram") == 0) {
         snprintf(e->draft_why, sizeof e->draft_why,
                  "only the text itself drafts (--draft-method ngram)");
-        return INGLE_OK;
-    }
-    const char *why = engine_stages_refuse_draft(o);
-    if (why) {
-        for (size_t i = 0; i < o->n_draft; i++)
-            if (strcmp(o->draft[i], "auto") != 0)
-                return err_set(err, INGLE_UNSUP, "'--draft %s': no network can draft: %s",
-                               o->draft[i], why);
-        snprintf(e->draft_why, sizeof e->draft_why, "only the text itself drafts: %s", why);
         return INGLE_OK;
     }
     st = gather(&c, &named, err);

@@ -68,7 +68,6 @@ MUST_CHECK ingle_status engine_stages_limit(const struct ingle_engine *e,
                                             struct runner_options *r, struct err *err);
 uint64_t engine_stages_budget(const struct ingle_engine *e); /* of pages, at most */
 /* NULL: networks can draft; else why none can. */
-const char *engine_stages_refuse_draft(const struct ingle_engine_options *o);
 /* A stage: its layers ("A:B"), before the plan; and what answers, behind loading. */
 MUST_CHECK ingle_status engine_stage_take(struct ingle_engine *e,
                                           const struct ingle_engine_options *o, const char *layers,

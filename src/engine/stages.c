@@ -207,11 +207,6 @@ uint64_t engine_stages_budget(const struct ingle_engine *e)
     return least;
 }
 
-const char *engine_stages_refuse_draft(const struct ingle_engine_options *o)
-{
-    return o->stages ? "layers that it reads lie at stages (--stages)" : NULL;
-}
-
 bool ingle_engine_stage(const struct ingle_engine *e, int i, struct ingle_engine_stage *out)
 {
     struct stage_remote_counts n;

@@ -439,6 +439,12 @@ static int64_t deepseek4_border(const void *self, int64_t layer)
     return g->n_hc * g->n_embd;
 }
 
+static int64_t deepseek4_tap_width(const void *self)
+{
+    const struct deepseek4 *g = self;
+    return g->n_hc * g->n_embd;
+}
+
 static void deepseek4_forward(const void *self, const struct family_forward *f)
 {
     const struct deepseek4 *g = self;
@@ -500,6 +506,7 @@ const struct family family_deepseek4 = {
     .kv = deepseek4_kv,
     .forward = deepseek4_forward,
     .border = deepseek4_border,
+    .tap_width = deepseek4_tap_width,
     .free = family_deepseek4_free,
     .ends = deepseek4_ends,
 };

@@ -66,6 +66,9 @@ enum family_tap { FAMILY_TAP_EMBED, FAMILY_TAP_LAYER, FAMILY_TAP_NORM };
  * for the call, and device_read_rows() comes before it is looked at. */
 typedef void family_tap_fn(void *arg, enum family_tap tap, int layer, struct rows x);
 
+/* Whether a tap is: rows that nobody asks for need not come from another process. */
+typedef bool family_tap_wants_fn(void *arg, enum family_tap tap, int layer);
+
 /* What a layer computed on the way, by the name that the reference has for it ("attn_out",
  * "router_ids"): for tests.  Integers come as floats; x is valid for the call. */
 typedef void family_part_fn(void *arg, const char *name, int layer, struct rows x);
@@ -99,6 +102,7 @@ struct family_forward {
     struct rows logits;     /* written: [n_logits][n_vocab] */
     const struct family_range *range; /* NULL: all layers and the head */
     family_tap_fn *tap;     /* may be NULL */
+    family_tap_wants_fn *tap_wants; /* NULL: all taps are wanted */
     void *tap_arg;
     family_part_fn *part;   /* may be NULL */
     void *part_arg;
@@ -221,6 +225,10 @@ struct family_draft {
     void *(*observe_begin)(const void *self, const struct family_forward *f);
     void (*observe_tap)(const void *self, void *state, enum family_tap tap, int layer,
                         struct rows x);
+    /* Which taps it looks at; NULL: none.  The target's keys and values, which lie with its
+     * layers, are read by a drafter with reads_target. */
+    bool (*observe_wants)(const void *self, enum family_tap tap, int layer);
+    bool reads_target;
     void (*observe_end)(const void *self, const struct family_forward *f, void *state);
     /* What tap() has filled, [n_rows][width]; state NULL: without memory.  Rows can be observed
      * later, those of several steps at once: begin(), these rows as they were, end(), f being a
@@ -274,6 +282,7 @@ struct family {
     void (*forward)(const void *self, const struct family_forward *f);
     /* Floats of a border row before this layer (behind the last one: n_layers). */
     int64_t (*border)(const void *self, int64_t layer);
+    int64_t (*tap_width)(const void *self); /* floats of a row of FAMILY_TAP_LAYER */
     /* Layers [from, to) read a stream that an earlier layer writes; its rows are in the border row,
      * and whoever has the layers has the stream, too.  NULL: none does. */
     bool (*borrows)(const void *self, uint32_t stream, int64_t from, int64_t to);

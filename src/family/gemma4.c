@@ -716,6 +716,12 @@ static int64_t gemma4_border(const void *self, int64_t layer)
     return lent_at(g, 1, layer) + 2 * kv_width(g, lender(g, 1, layer, g->n_layers));
 }
 
+static int64_t gemma4_tap_width(const void *self)
+{
+    const struct gemma4 *g = self;
+    return g->n_embd;
+}
+
 /* Keys and values of a layer that layers behind the end borrow. */
 static void lend(struct pass *p, int64_t layer, struct rows k, struct rows v)
 {
@@ -980,6 +986,7 @@ const struct family family_gemma4 = {
     .kv = gemma4_kv,
     .forward = gemma4_forward,
     .border = gemma4_border,
+    .tap_width = gemma4_tap_width,
     .borrows = gemma4_borrows,
     .ends = gemma4_ends,
     .free = gemma4_free,

@@ -307,6 +307,10 @@ static bool timeline_take(struct kv_timeline *t, uint32_t g, int64_t to, struct 
         return false;
     b->end = num_max(b->end, num_div_up(to, KV_PAGE));
     for (int64_t i = num_div_up(t->length, KV_PAGE); i < num_div_up(to, KV_PAGE); i++) {
+        if (b->page[i] && b->page[i]->refs == 1) { /* of a step that failed: nothing counts */
+            b->page[i]->loss = t->pool->losses;
+            b->page[i]->fetched = false;
+        }
         if (b->page[i] || !timeline_gives(t, g, i, to))
             continue;
         struct kv_page *pg = kv_page_take(t->pool, g);

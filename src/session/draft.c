@@ -153,6 +153,7 @@ struct seen {
     struct device *device;
     void *state;
     family_tap_fn *tap; /* somebody else's, or NULL */
+    family_tap_wants_fn *tap_wants;
     void *tap_arg;
 };
 
@@ -166,6 +167,14 @@ static void see(void *arg, enum family_tap tap, int layer, struct rows x)
         s->tap(s->tap_arg, tap, layer, x);
 }
 
+static bool wants(void *arg, enum family_tap tap, int layer)
+{
+    const struct seen *s = arg;
+    const struct family_draft *k = s->drafter->draft;
+    return (k->observe_wants && k->observe_wants(s->drafter->self, tap, layer)) ||
+           (s->tap && (!s->tap_wants || s->tap_wants(s->tap_arg, tap, layer)));
+}
+
 void session_drafter_forward(const struct drafter *d, const struct family *family, const void *self,
                            const struct family_forward *f, const struct lane *l)
 {
@@ -175,8 +184,10 @@ void session_drafter_forward(const struct drafter *d, const struct family *famil
     }
     struct family_forward own = *f, target = *f;
     own.kv = &d->spec;
-    struct seen s = {d, f->device, d->draft->observe_begin(d->self, &own), f->tap, f->tap_arg};
+    struct seen s = {d,      f->device,    d->draft->observe_begin(d->self, &own),
+                     f->tap, f->tap_wants, f->tap_arg};
     target.tap = see;
+    target.tap_wants = wants;
     target.tap_arg = &s;
     stage_remote_forward(d->stages, family, self, &target);
     if (l && l->deferred) {

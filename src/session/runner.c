@@ -132,6 +132,13 @@ static uint64_t here_bytes(const struct family *fam, const void *self,
     return kv_plan_parts(&here, o->n_ctx, all_rows(o), &n, &windows) ? n : UINT64_MAX;
 }
 
+/* Steps of stages go in pieces, each of which reads what the one before it has left open. */
+static void keep_pieces(const struct runner_options *o, struct kv_spec *spec)
+{
+    for (uint32_t g = 0; g < spec->n_groups && (o->stages || o->stage_to); g++)
+        spec->group[g].ends = false;
+}
+
 static ingle_status plan(const struct family *fam, const void *self,
                          const struct family_info *info, struct device *d,
                          const struct runner_options *o, const struct kv_spec *spec,
@@ -192,6 +199,8 @@ ingle_status session_runner_plan(const struct family *fam, const void *self,
     struct drafter drafter;
     defaults(&o, info);
     ingle_status s = fam->kv(self, &o.kv, &spec, err);
+    if (!s)
+        keep_pieces(&o, &spec);
     if (!s)
         s = session_drafter_init(&drafter, &o, &spec, err);
     if (!s)
@@ -326,6 +335,8 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
         s = err_set(err, INGLE_NOMEM, "no memory for a runner");
     if (!s)
         s = fam->kv(self, &o.kv, &r->spec, err);
+    if (!s)
+        keep_pieces(&o, &r->spec);
     if (!s)
         s = session_drafter_init(&r->drafter, &o, &r->spec, err);
     if (!s)

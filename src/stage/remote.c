@@ -1,66 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote - an engine's stages: connections, what is said to them, and steps through all of them.
+ * remote - an engine's stages: connections, what is said to them, and their pages.
  *
  * The thread of the steps and those that save sessions may be here at a time: one lock guards all,
  * and whoever waits for an answer keeps it.
  */
 #define _GNU_SOURCE
-#include "stage/step.h"
+#include "stage/inner.h"
 
 #include "base/bug.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
 
-enum { TURN_MS = 50, LATE_TIMES = 20, FIRST_STEPS = 3, OPS_BYTES = 1 << 20 };
+enum { LATE_TIMES = 20, FIRST_STEPS = 3, OPS_BYTES = 1 << 20 };
 #define SECOND_NS UINT64_C(1000000000)
 #define LATE_NS (10 * SECOND_NS)
 #define FIRST_NS (120 * SECOND_NS) /* steps before anything was measured */
 #define MS UINT64_C(1000000)
-
-enum state { AWAY, SAID, READY, REFUSED };
-
-struct stage {
-    struct stage_remote *r;
-    const char *address; /* owned by the remote */
-    struct link *link;
-    enum state state;
-    bool up;             /* there is a connection */
-    bool known;          /* hello is the stage's */
-    struct stage_hello hello;
-    uint64_t said_ns;
-    double unit_ns;      /* of a step with one row, about; of a row more */
-    double step_ns;
-    struct err why;
-    int64_t border;      /* floats of a row that it gives */
-    /* what happened to pages and is not said yet; owned */
-    uint8_t *ops;
-    size_t n_ops, cap_ops;
-    struct stage_remote_counts n;
-};
-
-struct stage_remote {
-    struct stage_remote_options o;
-    struct stage_hello hello; /* this engine's */
-    char *text;               /* owned: the addresses */
-    struct stage stage[STAGE_MOST];
-    int n;
-    bool started;             /* there are pages and steps */
-    const struct kv_spec *spec;
-    const struct family *fam;
-    const void *self;
-    pthread_mutex_t lock;     /* Sync: guards all of this but `lost` */
-    struct stage_pages pages;
-    atomic_bool lost;         /* Sync: atomic */
-    uint64_t tag, marks;
-};
 
 static const struct link_shape any_shape = {1, 1, 1, 1, 1};
 
@@ -68,26 +30,28 @@ static const struct link_shape any_shape = {1, 1, 1, 1, 1};
 
 static void set_lost(struct stage_remote *r)
 {
-    if (r->started)
-        atomic_store(&r->lost, true);
+    if (!r->started)
+        return;
+    atomic_fetch_add(&r->losses, 1);
+    atomic_store(&r->lost, true);
 }
 
-static void lose(struct stage *s, const char *why)
+void stage_lose(struct stage *s, const char *why)
 {
-    if (s->state == READY) {
+    if (s->state == STAGE_READY) {
         s->n.losses++;
         set_lost(s->r);
         report(s->r->o.sink, INGLE_REPORT_WARN, "stage", s->address, "layers %u:%u are lost: %s",
                s->hello.from, s->hello.to, why);
     }
-    if (s->state != REFUSED)
-        s->state = AWAY;
+    if (s->state != STAGE_REFUSED)
+        s->state = STAGE_AWAY;
     s->n_ops = 0;
     err_set(&s->why, INGLE_IO, "%s", why);
 }
 
 /* A stage that is wrong or late is given a new connection. */
-static void dial_again(struct stage *s)
+void stage_dial_again(struct stage *s)
 {
     const struct stage_remote_options *o = &s->r->o;
     const struct link_options l = {.address = s->address,
@@ -119,22 +83,22 @@ static void say(struct stage *s)
     stage_hello_write(&h, m.payload);
     s->said_ns = clock_now();
     if (link_send(s->link, NULL, &head, &m))
-        s->state = SAID;
+        s->state = STAGE_SAID;
 }
 
 /* Waits for room, as long as for an answer. */
-static bool send(struct stage *s, const struct link_head *h, struct link_out *m)
+bool stage_send(struct stage *s, const struct link_head *h, struct link_out *m)
 {
     const uint64_t start = clock_now();
     const struct timespec nap = {.tv_nsec = 200000};
-    while (!link_has_room(s->link, NULL) && s->state == READY &&
+    while (!link_has_room(s->link, NULL) && s->state == STAGE_READY &&
            clock_now() - start < (s->r->o.late_ns ? s->r->o.late_ns : LATE_NS))
         nanosleep(&nap, NULL);
     s->n.sent_bytes += m->n;
     return link_send(s->link, NULL, h, m);
 }
 
-static bool flush_pages(struct stage *s)
+bool stage_flush_pages(struct stage *s)
 {
     const struct link_head h = {.kind = LINK_PAGES};
     struct link_out m;
@@ -144,14 +108,14 @@ static bool flush_pages(struct stage *s)
         return false;
     memcpy(m.payload, s->ops, s->n_ops);
     s->n_ops = 0;
-    return send(s, &h, &m);
+    return stage_send(s, &h, &m);
 }
 
 /* Said before the next step, or when it has become much. */
 static bool send_pages(struct stage *s, const uint64_t number[3], enum stage_op op,
                        const void *bytes, size_t n)
 {
-    if (s->n_ops + STAGE_OP + n > OPS_BYTES && !flush_pages(s))
+    if (s->n_ops + STAGE_OP + n > OPS_BYTES && !stage_flush_pages(s))
         return false;
     if (!mem_grow(&s->ops, &s->cap_ops, s->n_ops + STAGE_OP + n, 1))
         return false;
@@ -168,10 +132,10 @@ static bool send_pages(struct stage *s, const uint64_t number[3], enum stage_op 
 static void take_again(struct stage *s)
 {
     const struct stage_pages *p = &s->r->pages;
-    for (size_t i = 0; i < p->n && s->state == READY; i++) {
+    for (size_t i = 0; i < p->n && s->state == STAGE_READY; i++) {
         const uint64_t v[] = {p->slab[i].at, p->slab[i].n_bytes, p->slab[i].page_bytes};
         if (!send_pages(s, v, STAGE_TAKE, NULL, 0))
-            lose(s, "it takes no more messages");
+            stage_lose(s, "it takes no more messages");
     }
 }
 
@@ -187,12 +151,12 @@ static void hear_join(struct stage *s, const struct link_in *in)
                      s->hello.from, s->hello.to);
     if (st) {
         s->why = err;
-        s->state = REFUSED;
+        s->state = STAGE_REFUSED;
         return;
     }
     s->hello = h;
     s->known = true;
-    s->state = READY;
+    s->state = STAGE_READY;
     s->why = (struct err){0};
     s->n.trip_us = (double)(clock_now() - s->said_ns) * 1e-3;
     if (s->r->started)
@@ -205,24 +169,24 @@ static bool hear(struct stage *s, const struct link_in *in, struct link_head *h)
     char text[LINK_MAX_TEXT + 1];
     struct err err;
     if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, &any_shape, h, &err)) {
-        lose(s, err.msg);
-        dial_again(s);
+        stage_lose(s, err.msg);
+        stage_dial_again(s);
         return false;
     }
     s->n.received_bytes += in->n_payload;
     if (h->kind == LINK_JOIN) {
         hear_join(s, in);
     } else if (h->kind == LINK_BYE) {
-        lose(s, "it has ended");
+        stage_lose(s, "it has ended");
     } else if (h->kind == LINK_FAIL && !h->tag) {
         link_fail_text(in->payload, in->n_payload, text);
-        const bool was = s->state == READY;
-        lose(s, text);
+        const bool was = s->state == STAGE_READY;
+        stage_lose(s, text);
         if (!was) { /* it does not fit */
             err_set(&s->why, INGLE_UNSUP, "%s", text);
-            s->state = REFUSED;
+            s->state = STAGE_REFUSED;
         } else {
-            dial_again(s);
+            stage_dial_again(s);
         }
     } else {
         return true;
@@ -231,11 +195,11 @@ static bool hear(struct stage *s, const struct link_in *in, struct link_head *h)
 }
 
 /* Waits for one message at most.  True: an answer is in *in. */
-static bool look(struct stage *s, int timeout_ms, struct link_in *in, struct link_head *h)
+bool stage_look(struct stage *s, int timeout_ms, struct link_in *in, struct link_head *h)
 {
     char why[200];
     if (!s->link)
-        dial_again(s);
+        stage_dial_again(s);
     if (!s->link)
         return false;
     const enum link_event what = link_wait(s->link, timeout_ms, in, why, sizeof why);
@@ -244,7 +208,7 @@ static bool look(struct stage *s, int timeout_ms, struct link_in *in, struct lin
         say(s);
     } else if (what == LINK_DOWN) {
         s->up = false;
-        lose(s, why);
+        stage_lose(s, why);
     } else if (what == LINK_MESSAGE) {
         if (hear(s, in, h))
             return true;
@@ -261,15 +225,15 @@ static void look_at_all(struct stage_remote *r, int timeout_ms)
         struct link_head h;
         struct stage *s = &r->stage[i];
         for (int k = 0; k < 8; k++)
-            if (look(s, k ? 0 : timeout_ms, &in, &h)) /* of a step that was given up */
-                link_in_release(&in);
+            if (stage_look(s, k ? 0 : timeout_ms, &in, &h))
+                stage_trip_take(s, &in, &h);
     }
 }
 
 static struct stage *first_missing(struct stage_remote *r)
 {
     for (int i = 0; i < r->n; i++)
-        if (r->stage[i].state != READY)
+        if (r->stage[i].state != STAGE_READY)
             return &r->stage[i];
     return NULL;
 }
@@ -283,7 +247,7 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
     bool told = false;
     while ((s = first_missing(r))) {
         const uint64_t now = clock_now();
-        if (s->state == REFUSED && !r->started)
+        if (s->state == STAGE_REFUSED && !r->started)
             return err_set(err, s->why.status == INGLE_OK ? INGLE_UNSUP : s->why.status,
                            "stage '%s': %s", s->address, s->why.msg);
         if (now - start > r->o.wait_ns)
@@ -298,11 +262,11 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
             report(r->o.sink, INGLE_REPORT_NOTE, "stage", s->address, "it is waited for%s%s",
                    *s->why.msg ? ": " : "", s->why.msg);
         }
-        look_at_all(r, TURN_MS);
+        look_at_all(r, STAGE_TURN_MS);
         for (int i = 0; i < r->n; i++) /* one that was refused may be another one by now */
-            if (r->stage[i].state == REFUSED && r->stage[i].up && r->started &&
+            if (r->stage[i].state == STAGE_REFUSED && r->stage[i].up && r->started &&
                 clock_now() - r->stage[i].said_ns > SECOND_NS)
-                dial_again(&r->stage[i]), r->stage[i].state = AWAY;
+                stage_dial_again(&r->stage[i]), r->stage[i].state = STAGE_AWAY;
     }
     return INGLE_OK;
 }
@@ -363,6 +327,7 @@ ingle_status stage_remote_open(struct stage_remote **out, const struct stage_rem
     r->hello = *o->hello;
     r->hello.instance = clock_now() ^ (uint64_t)(uintptr_t)r;
     atomic_init(&r->lost, false);
+    atomic_init(&r->losses, 0);
     for (; !st && r->n < o->n; r->n++) {
         struct stage *s = &r->stage[r->n];
         struct link_address a;
@@ -371,7 +336,7 @@ ingle_status stage_remote_open(struct stage_remote **out, const struct stage_rem
         if (!s->address)
             st = err_set(err, INGLE_NOMEM, "no memory for stages");
         else if (!(st = link_address_parse(s->address, false, &a, err))) {
-            dial_again(s);
+            stage_dial_again(s);
             if (!s->link)
                 st = err_set(err, s->why.status, "%s", s->why.msg);
         }
@@ -395,7 +360,8 @@ void stage_remote_close(struct stage_remote *r)
         const struct link_head h = {.kind = LINK_BYE};
         union { const char *in; void *out; } address = {.in = r->stage[i].address};
         struct link_out m;
-        if (r->stage[i].link && r->stage[i].state == READY && r->started && link_out_init(&m, 0))
+        if (r->stage[i].link && r->stage[i].state == STAGE_READY && r->started &&
+            link_out_init(&m, 0))
             (void)!link_send(r->stage[i].link, NULL, &h, &m);
         link_close(r->stage[i].link);
         mem_free(r->stage[i].ops);
@@ -456,7 +422,7 @@ ingle_status stage_remote_start(struct stage_remote *r, const struct family *fam
     r->hello.pages = stage_pages_hash(spec);
     r->spec = spec;
     for (int i = 0; i < r->n; i++) /* as it has looked */
-        r->stage[i].state = AWAY;
+        r->stage[i].state = STAGE_AWAY;
     ingle_status st = INGLE_OK;
     for (int i = 0; !st && i < r->n; i++)
         st = stage_hello_agree(&r->hello, &r->stage[i].hello, err);
@@ -467,13 +433,13 @@ ingle_status stage_remote_start(struct stage_remote *r, const struct family *fam
     /* what does not fit is said at once */
     for (uint64_t start = clock_now(); !st && first_missing(r);) {
         const struct stage *s = first_missing(r);
-        if (s->state == REFUSED)
+        if (s->state == STAGE_REFUSED)
             st = err_set(err, s->why.status ? s->why.status : INGLE_UNSUP, "stage '%s': %s",
                          s->address, s->why.msg);
         else if (clock_now() - start > r->o.wait_ns)
             st = err_set(err, INGLE_IO, "stage '%s' is not there: %s", s->address, s->why.msg);
         else
-            look_at_all(r, TURN_MS);
+            look_at_all(r, STAGE_TURN_MS);
     }
     atomic_store(&r->lost, false);
     pthread_mutex_unlock(&r->lock);
@@ -486,8 +452,8 @@ static void tell_all(struct stage_remote *r, enum stage_op op, const uint64_t v[
                      const void *bytes, size_t n)
 {
     for (int i = 0; i < r->n; i++)
-        if (r->stage[i].state == READY && !send_pages(&r->stage[i], v, op, bytes, n))
-            lose(&r->stage[i], "it takes no more messages");
+        if (r->stage[i].state == STAGE_READY && !send_pages(&r->stage[i], v, op, bytes, n))
+            stage_lose(&r->stage[i], "it takes no more messages");
 }
 
 /* Addresses that stand for pages elsewhere: nothing is ever there. */
@@ -550,40 +516,35 @@ static uint64_t late_after(const struct stage *s, int64_t n_rows)
     return usual > (double)least ? (uint64_t)usual : least;
 }
 
-/* The answer to what was asked with this tag; the lock is held. */
-static ingle_status await(struct stage *s, uint64_t tag, enum link_kind kind, int64_t n_rows,
-                          const atomic_bool *cancel, struct link_in *in, struct err *err)
+bool stage_is_late(struct stage *s, uint64_t since_ns, int64_t n_rows)
 {
-    const uint64_t start = clock_now(), late = late_after(s, n_rows);
+    const uint64_t now = clock_now();
+    if (s->state != STAGE_READY || now <= since_ns || now - since_ns <= late_after(s, n_rows))
+        return false;
+    char why[80];
+    snprintf(why, sizeof why, "it has not answered for %.1f s", (double)(now - since_ns) * 1e-9);
+    stage_lose(s, why);
+    stage_dial_again(s);
+    return true;
+}
+
+/* A part of a page that was asked for with this tag; the lock is held. */
+static bool await_page(struct stage *s, uint64_t tag, struct link_in *in)
+{
+    const uint64_t start = clock_now();
     struct link_head h;
-    for (;;) {
-        if (s->state != READY)
-            break;
-        if (look(s, TURN_MS, in, &h)) {
-            if (h.tag == tag && h.kind == kind)
-                return INGLE_OK;
-            if (h.tag == tag && h.kind == LINK_FAIL) {
-                char text[LINK_MAX_TEXT + 1];
-                link_fail_text(in->payload, in->n_payload, text);
-                link_in_release(in);
-                return err_set(err, INGLE_LIMIT, "stage '%s', layers %u:%u: %s", s->address,
-                               s->hello.from, s->hello.to, text);
-            }
-            link_in_release(in); /* of what was given up */
-            continue;
-        }
-        if (cancel && atomic_load(cancel))
-            return err_set(err, INGLE_CANCEL, "cancelled");
-        if (clock_now() - start > late && s->state == READY) {
-            char why[80];
-            snprintf(why, sizeof why, "it has not answered for %.1f s",
-                     (double)(clock_now() - start) * 1e-9);
-            lose(s, why);
-            dial_again(s);
+    while (s->state == STAGE_READY) {
+        if (stage_look(s, STAGE_TURN_MS, in, &h)) {
+            if (h.tag == tag && h.kind == LINK_PAGE)
+                return true;
+            stage_trip_take(s, in, &h);
+        } else {
+            /* steps that it has before this question take their time */
+            const uint64_t since = start > s->heard_ns ? start : s->heard_ns;
+            (void)stage_is_late(s, since, (int64_t)s->r->hello.max_rows);
         }
     }
-    return err_set(err, INGLE_IO, "stage '%s', layers %u:%u: %s", s->address, s->hello.from,
-                   s->hello.to, s->why.msg);
+    return false;
 }
 
 static bool read(void *arg, uint32_t stream, void *host, const void *own, size_t n_bytes)
@@ -595,11 +556,10 @@ static bool read(void *arg, uint32_t stream, void *host, const void *own, size_t
     bool ok = false;
     pthread_mutex_lock(&r->lock);
     const struct link_head h = {.kind = LINK_PAGE, .tag = ++r->tag};
-    if (s && s->state == READY && !atomic_load(&r->lost) && link_out_init(&m, 16)) {
+    if (s && s->state == STAGE_READY && !atomic_load(&r->lost) && link_out_init(&m, 16)) {
         const uint64_t v[] = {(uintptr_t)own, n_bytes};
         memcpy(m.payload, v, sizeof v);
-        if (flush_pages(s) && send(s, &h, &m) &&
-            !await(s, h.tag, LINK_PAGE, 1, NULL, &in, NULL)) {
+        if (stage_flush_pages(s) && stage_send(s, &h, &m) && await_page(s, h.tag, &in)) {
             ok = in.n_payload == n_bytes;
             if (ok)
                 memcpy(host, in.payload, n_bytes);
@@ -623,9 +583,9 @@ static void write_page(void *arg, uint32_t stream, void *own, const void *host, 
                                                                            s->hello.from,
                                                                            s->hello.to));
         const size_t n = has ? n_bytes : 0; /* who does not have the stream learns the hash */
-        if (s->state == READY && !send_pages(s, (const uint64_t[]){v[0], n, v[2]}, STAGE_WRITE,
-                                             host, n))
-            lose(s, "it takes no more messages");
+        const uint64_t part[] = {v[0], n, v[2]};
+        if (s->state == STAGE_READY && !send_pages(s, part, STAGE_WRITE, host, n))
+            stage_lose(s, "it takes no more messages");
     }
     pthread_mutex_unlock(&r->lock);
 }
@@ -633,157 +593,6 @@ static void write_page(void *arg, uint32_t stream, void *own, const void *host, 
 struct kv_memory stage_remote_memory(struct stage_remote *r)
 {
     return (struct kv_memory){r, take, give, copy, read, write_page};
-}
-
-/* ---- a step ---- */
-
-struct trip {
-    struct stage_remote *r;
-    const struct family_forward *f;
-    const uint8_t *lines; /* of the step: [n_lines] bytes */
-    size_t n_lines;
-};
-
-static ingle_status send_step(const struct trip *t, struct stage *s, uint64_t tag, bool all,
-                              struct rows x, struct err *err)
-{
-    const size_t row = (size_t)x.width * sizeof(float);
-    const struct link_head h = {.kind = LINK_STEP,
-                                .tag = tag,
-                                .n_rows = (uint32_t)x.n,
-                                .flags = all ? STAGE_ALL : 0};
-    struct link_out m;
-    size_t n;
-    if (!num_mul(row, (size_t)x.n, &n) || !num_add(n, t->n_lines, &n) || n > LINK_MAX_BYTES)
-        return err_set(err, INGLE_LIMIT,
-                       "a step of %lld rows of width %lld is more than %d bytes: --chunk makes it "
-                       "smaller",
-                       (long long)x.n, (long long)x.width, LINK_MAX_BYTES);
-    if (!link_out_init(&m, n))
-        return err_set(err, INGLE_NOMEM, "no %zu bytes for a step", n);
-    memcpy(m.payload, t->lines, t->n_lines);
-    for (int64_t i = 0; i < x.n; i++)
-        memcpy(m.payload + t->n_lines + (size_t)i * row, x.at + i * x.stride, row);
-    if (s->state == READY && send(s, &h, &m))
-        return INGLE_OK;
-    link_out_release(&m);
-    lose(s, "it takes no more messages");
-    return err_set(err, INGLE_IO, "stage '%s' takes no more messages", s->address);
-}
-
-static void measure(struct stage *s, uint64_t ns, int64_t n_rows)
-{
-    const double each = (double)ns / (double)n_rows;
-    s->unit_ns = s->n.steps ? s->unit_ns + (each - s->unit_ns) / 8 : each;
-    if (n_rows == 1)
-        s->step_ns = s->step_ns > 0 ? s->step_ns + ((double)ns - s->step_ns) / 8 : (double)ns;
-}
-
-/* One stage's part: x [n_rows] becomes y. */
-static ingle_status through(const struct trip *t, struct stage *s, bool all, struct rows x,
-                            struct rows y, const atomic_bool *cancel, struct err *err)
-{
-    struct link_in in;
-    const uint64_t tag = ++t->r->tag, start = clock_now();
-    if (!flush_pages(s))
-        lose(s, "it takes no more messages");
-    ingle_status st = send_step(t, s, tag, all, x, err);
-    if (!st)
-        st = await(s, tag, LINK_ROWS, x.n, cancel, &in, err);
-    if (st)
-        return st;
-    struct wire_in w = {.at = in.payload, .cap = in.n_payload};
-    const uint64_t ns = stage_get_u64(&w);
-    const uint32_t n = stage_get_u32(&w), width = stage_get_u32(&w);
-    const size_t row = (size_t)y.width * sizeof(float);
-    if (w.bad || n != y.n || width != y.width || in.n_payload != STAGE_REPLY + (size_t)y.n * row) {
-        st = err_set(err, INGLE_IO,
-                     "stage '%s' answers with %u rows of width %u in %zu bytes, not %lld of %lld",
-                     s->address, n, width, in.n_payload, (long long)y.n, (long long)y.width);
-        lose(s, err ? err->msg : "its answer is wrong");
-        dial_again(s);
-    }
-    for (int64_t i = 0; !st && i < y.n; i++)
-        memcpy(y.at + i * y.stride, in.payload + STAGE_REPLY + (size_t)i * row, row);
-    link_in_release(&in);
-    measure(s, ns, x.n);
-    s->n.steps++;
-    s->n.rows += (uint64_t)x.n;
-    s->n.compute_ns += ns;
-    s->n.wait_ns += clock_now() - start;
-    return st;
-}
-
-/* Border rows x of the engine's last layer to y, after the last layer. */
-static ingle_status run_stages(struct stage_remote *r, const struct family_forward *f,
-                               struct rows x, struct rows between[2], struct rows y, bool all,
-                               struct err *err)
-{
-    struct trip t = {.r = r, .f = f};
-    const size_t most = stage_step_most(f);
-    uint8_t *lines = mem_alloc(most);
-    struct wire w = {.at = lines, .cap = most};
-    ingle_status st = lines ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for a step");
-    pthread_mutex_lock(&r->lock);
-    look_at_all(r, 0);
-    if (!st && atomic_load(&r->lost))
-        st = err_set(err, INGLE_IO, "a stage was lost");
-    if (!st && !stage_step_write(&w, f, &r->pages))
-        st = err_set(err, INGLE_LIMIT, "a step does not fit into %zu bytes", most);
-    t.lines = lines;
-    t.n_lines = w.n;
-    for (int i = 0; !st && i < r->n; i++) {
-        const bool last = i + 1 == r->n;
-        struct rows to = last ? y : between[i % 2];
-        if (!last)
-            to = rows_columns(to, 0, r->stage[i].border);
-        st = through(&t, &r->stage[i], !last || all, x, to, NULL, err);
-        x = to;
-    }
-    pthread_mutex_unlock(&r->lock);
-    mem_free(lines);
-    return st;
-}
-
-void stage_remote_forward(struct stage_remote *r, const struct family *fam, const void *self,
-                          const struct family_forward *f)
-{
-    if (!r) {
-        fam->forward(self, f);
-        return;
-    }
-    struct device *d = f->device;
-    const int64_t n_layers = r->hello.n_layers, n = f->step->n_rows;
-    const bool all = f->tap != NULL;
-    int64_t widest = 1;
-    for (int i = 0; i + 1 < r->n; i++)
-        widest = num_max(widest, fam->border(self, r->stage[i].hello.to));
-    struct rows between[2] = {{0}, {0}};
-    for (int i = 0; i < 2 && i + 1 < r->n; i++)
-        between[i] = device_rows(d, n, widest);
-    const struct rows x = device_rows(d, n, fam->border(self, r->hello.first)),
-                      y = device_rows(d, all ? n : f->step->n_logits, fam->border(self, n_layers));
-    const struct family_range first = {.from = 0, .to = r->hello.first, .out = x};
-    stage_forward(fam, self, f, &first);
-    if (device_runs(d)) {
-        struct err err;
-        int64_t row, column;
-        device_read_rows(d, x);
-        if (run_stages(r, f, x, between, y, all, &err)) {
-            device_fail(d, &err);
-        } else {
-            device_wrote_rows(d, y);
-            if (y.n && device_find_bad(d, y, &row, &column)) {
-                err_set(&err, INGLE_NUMERIC, "a stage has sent a row that is no number");
-                device_fail(d, &err);
-            }
-        }
-    }
-    if (!all && !f->step->n_logits)
-        return;
-    const struct family_range head = {
-        .from = n_layers, .to = n_layers, .in = y, .head = true, .picked = !all};
-    stage_forward(fam, self, f, &head);
 }
 
 bool stage_remote_is_lost(const struct stage_remote *r)
@@ -800,7 +609,7 @@ ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cance
                    sizeof(uint64_t));
     /* those that are there forget, too */
     for (int i = 0; i < r->n; i++)
-        if (r->stage[i].state == READY)
+        if (r->stage[i].state == STAGE_READY)
             say(&r->stage[i]);
     const ingle_status st = wait_for_all(r, cancel, err);
     if (!st)
@@ -818,7 +627,7 @@ static void count(struct stage_remote *r, int i, struct stage_remote_counts *out
     out->address = s->address;
     out->from = s->hello.from;
     out->to = s->hello.to;
-    out->ready = s->state == READY;
+    out->ready = s->state == STAGE_READY;
     out->weight_bytes = s->hello.weight_bytes;
     out->limit_bytes = s->hello.limit_bytes;
     out->budget_bytes = s->hello.budget_bytes;

@@ -353,6 +353,11 @@ struct work {
     struct family_mirror *mirror;
     int32_t *token; /* [n_rows] */
     struct rows out;
+    struct device *d;
+    uint32_t from, to;  /* layers of the stage */
+    int64_t tap_width;
+    float *taps;        /* of its layers that are asked for: f32 [n][n_rows][tap_width] */
+    int64_t n_taps;
 };
 
 static void work_release(struct work *w)
@@ -361,6 +366,49 @@ static void work_release(struct work *w)
     mem_free(w->span);
     mem_free(w->mirror);
     mem_free(w->token);
+    mem_free(w->taps);
+}
+
+static bool tap_wants(void *arg, enum family_tap tap, int layer)
+{
+    const struct work *w = arg;
+    bool any = false;
+    for (uint32_t i = 0; i < w->step.n_taps && tap == FAMILY_TAP_LAYER; i++)
+        any = any || stage_step_tap(&w->step, i) == (uint32_t)layer;
+    return any;
+}
+
+static void keep_tap(void *arg, enum family_tap tap, int layer, struct rows x)
+{
+    struct work *w = arg;
+    int64_t k = 0;
+    if (!tap_wants(arg, tap, layer))
+        return;
+    for (uint32_t i = 0; stage_step_tap(&w->step, i) != (uint32_t)layer; i++)
+        k += stage_step_tap(&w->step, i) >= w->from;
+    device_read_rows(w->d, x);
+    for (int64_t i = 0; i < x.n; i++)
+        memcpy(w->taps + (k * x.n + i) * w->tap_width, x.at + i * x.stride,
+               (size_t)w->tap_width * sizeof(float));
+}
+
+static ingle_status make_taps(struct stage_serve *s, struct work *w, struct err *err)
+{
+    size_t n;
+    for (uint32_t i = 0; i < w->step.n_taps; i++) {
+        const uint32_t layer = stage_step_tap(&w->step, i);
+        w->n_taps += layer >= w->from && layer < w->to;
+    }
+    w->tap_width = s->o.family->tap_width(s->o.self);
+    w->d = s->d;
+    if (!w->n_taps)
+        return INGLE_OK;
+    if (num_mul((size_t)(w->step.n_rows * w->tap_width) * sizeof(float), (size_t)w->n_taps, &n) &&
+        n <= LINK_MAX_BYTES)
+        w->taps = mem_alloc(n);
+    return w->taps ? INGLE_OK
+                   : err_set(err, INGLE_LIMIT, "rows after %lld layers are more than %d bytes",
+                             (long long)w->n_taps, LINK_MAX_BYTES);
 }
 
 static ingle_status build(struct stage_serve *s, struct work *w, struct err *err)
@@ -373,7 +421,9 @@ static ingle_status build(struct stage_serve *s, struct work *w, struct err *err
     if (!w->span || !w->mirror || !w->token)
         return err_set(err, INGLE_NOMEM, "no memory for a step of %lld rows",
                        (long long)step->n_rows);
-    ingle_status st = add_timelines(s, n, err);
+    ingle_status st = make_taps(s, w, err);
+    if (!st)
+        st = add_timelines(s, n, err);
     for (int64_t i = 0; !st && i < n; i++)
         st = lay(s, &step->line[i], s->timeline[i], err);
     for (int64_t i = 0; !st && i < n; i++) /* mirrors first */
@@ -410,8 +460,13 @@ static ingle_status compute(struct stage_serve *s, struct work *w, struct err *e
                                      .n_rows = in->n_rows,
                                      .mirror = w->mirror,
                                      .n_mirrors = in->n_mirrors};
-    const struct family_forward f = {
-        .device = s->d, .step = &step, .kv = &s->spec, .n_ctx = s->hello.n_ctx};
+    const struct family_forward f = {.device = s->d,
+                                     .step = &step,
+                                     .kv = &s->spec,
+                                     .n_ctx = s->hello.n_ctx,
+                                     .tap = w->n_taps ? keep_tap : NULL,
+                                     .tap_wants = tap_wants,
+                                     .tap_arg = w};
     const size_t n = (size_t)s->border_in * sizeof(float);
     pool_enter(device_pool(s->d));
     device_begin(s->d, s->o.stop);
@@ -433,18 +488,19 @@ static ingle_status compute(struct stage_serve *s, struct work *w, struct err *e
     return st;
 }
 
-/* The rows that are wanted, one after the other. */
+/* The rows that are wanted, one after the other, and the taps. */
 static void answer(struct stage_serve *s, const struct link_in *in, const struct link_head *asked,
                    const struct work *w, uint64_t ns)
 {
     const struct stage_step *step = &w->step;
     const bool all = (asked->flags & STAGE_ALL) != 0;
     const int64_t n = all ? step->n_rows : step->n_logits;
-    const size_t bytes = (size_t)s->border_out * sizeof(float);
+    const size_t bytes = (size_t)s->border_out * sizeof(float),
+                 taps = (size_t)(w->n_taps * step->n_rows * w->tap_width) * sizeof(float);
     const struct link_head h = {
         .kind = LINK_ROWS, .tag = asked->tag, .step = asked->step, .n_rows = (uint32_t)n};
     struct link_out m;
-    if (!link_out_init(&m, STAGE_REPLY + (size_t)n * bytes))
+    if (!link_out_init(&m, STAGE_REPLY + (size_t)n * bytes + taps))
         return; /* the engine takes it for late */
     struct wire to = {.at = m.payload, .cap = m.n};
     stage_put_u64(&to, ns);
@@ -458,12 +514,15 @@ static void answer(struct stage_serve *s, const struct link_in *in, const struct
         for (; k < l->n; k++)
             stage_put(&to, w->out.at + (l->row + k) * w->out.stride, bytes);
     }
+    stage_put(&to, w->taps, taps);
     (void)!link_send(s->link, &in->from, &h, &m);
 }
 
 static void run_step(struct stage_serve *s, const struct link_in *in, const struct link_head *h)
 {
-    struct work w = {0};
+    struct work w = {.from = s->hello.from, .to = s->hello.to};
+    const struct stage_step_limits most = {
+        h->n_rows, s->hello.n_ctx, s->hello.n_layers, s->spec.n_groups};
     struct err err = s->broken;
     ingle_status st = err.status;
     const uint64_t start = clock_now();
@@ -471,8 +530,7 @@ static void run_step(struct stage_serve *s, const struct link_in *in, const stru
         st = err_set(&err, INGLE_FORMAT, "a STEP has %u rows, not 1 to %lld", h->n_rows,
                      (long long)s->reserved_rows);
     if (!st)
-        st = stage_step_read(in->payload, in->n_payload, h->n_rows, s->hello.n_ctx,
-                             s->spec.n_groups, &w.step, &err);
+        st = stage_step_read(in->payload, in->n_payload, &most, &w.step, &err);
     if (!st && w.step.n_row_bytes != (size_t)w.step.n_rows * (size_t)s->border_in * sizeof(float))
         st = err_set(&err, INGLE_FORMAT, "a STEP of %lld rows of width %lld has %zu bytes of rows",
                      (long long)w.step.n_rows, (long long)s->border_in, w.step.n_row_bytes);

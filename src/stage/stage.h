@@ -19,7 +19,7 @@
 #include "link/link.h"
 #include <stdatomic.h>
 
-enum { STAGE_MOST = 15, STAGE_VERSION = 1 };
+enum { STAGE_MOST = 15, STAGE_VERSION = 2 };
 
 /* Who an end is: a stage, or (first > 0) an engine that asks a stage. */
 struct stage_hello {
@@ -90,6 +90,7 @@ struct stage_remote_options {
     uint64_t wait_ns;   /* so long is waited for a stage, at the start and when it is lost */
     uint64_t late_ns;   /* a step's answer: this, or 20 times the usual; 0: 10 s */
     int heartbeat_ms, dead_ms; /* as in link.h */
+    int64_t piece_rows; /* of a long step that go together; 0: an eighth of it, at least 64 */
 };
 /* Before the weights are loaded: finds out what stages there are, and whether they are of this
  * model, in order and complete.  INGLE_UNSUP and INGLE_ARG name the stage and what differs. */

@@ -34,10 +34,10 @@ static uint32_t groups_of(const struct kv_spec *s)
     return s->n_own ? s->n_own : s->n_groups;
 }
 
-size_t stage_step_most(const struct family_forward *f)
+size_t stage_step_most(const struct family_forward *f, int64_t n_taps)
 {
     const struct family_step *s = f->step;
-    size_t n = BEGIN_BYTES;
+    size_t n = BEGIN_BYTES + 4 * (size_t)n_taps;
     for (int64_t i = 0; i < s->n_spans + s->n_mirrors; i++) {
         const bool mirror = i >= s->n_spans;
         const int64_t end = mirror ? s->mirror[i - s->n_spans].at + s->mirror[i - s->n_spans].n
@@ -67,8 +67,8 @@ static const int32_t *tokens_at(const struct family_step *s, int64_t row)
     return NULL;
 }
 
-static void put_line(struct wire *w, const struct family_forward *f, struct stage_pages *pages,
-                     const struct line_out *l)
+static ingle_status put_line(struct wire *w, const struct family_forward *f,
+                             struct stage_pages *pages, const struct line_out *l, struct err *err)
 {
     const uint32_t n_groups = groups_of(f->kv);
     struct stage_table table[KV_MAX_GROUPS];
@@ -100,40 +100,48 @@ static void put_line(struct wire *w, const struct family_forward *f, struct stag
         stage_put_u32(w, l->span->soft[i].both);
     }
     if (w->bad)
-        return;
+        return err_set(err, INGLE_LIMIT, "a step does not fit into %zu bytes", w->cap);
     const uint64_t before = stage_pages_before(pages, table, n_groups, l->at);
+    if (l->at && !before)
+        return err_set(err, INGLE_IO, "what stages have of tokens before position %lld is lost",
+                       (long long)l->at);
     memcpy(w->at + line + 32, &before, sizeof before);
     const union { const int32_t *i; const uint8_t *b; } token = {.i = l->token};
     stage_pages_wrote(pages, table, n_groups, l->at, token.b, l->n, before);
+    return INGLE_OK;
 }
 
-bool stage_step_write(struct wire *w, const struct family_forward *f, struct stage_pages *pages)
+ingle_status stage_step_write(struct wire *w, const struct family_forward *f,
+                              struct stage_pages *pages, const uint32_t *tap, int64_t n_taps,
+                              struct err *err)
 {
     const struct family_step *s = f->step;
     stage_put_u32(w, (uint64_t)s->n_spans);
     stage_put_u32(w, (uint64_t)s->n_mirrors);
     stage_put_u32(w, groups_of(f->kv));
     stage_put_u32(w, (uint64_t)s->n_logits);
-    stage_put_u32(w, 0);
+    stage_put_u32(w, (uint64_t)n_taps);
+    stage_put(w, tap, 4 * (size_t)n_taps);
+    ingle_status st = INGLE_OK;
     /* a branch's span begins after its mirror */
-    for (int64_t i = 0; i < s->n_mirrors; i++) {
+    for (int64_t i = 0; !st && i < s->n_mirrors; i++) {
         const struct family_mirror *m = &s->mirror[i];
-        put_line(w, f, pages, &(struct line_out){.timeline = m->timeline,
-                                                 .at = m->at,
-                                                 .row = m->row,
-                                                 .n = m->n,
-                                                 .token = tokens_at(s, m->row)});
+        st = put_line(w, f, pages, &(struct line_out){.timeline = m->timeline,
+                                                      .at = m->at,
+                                                      .row = m->row,
+                                                      .n = m->n,
+                                                      .token = tokens_at(s, m->row)}, err);
     }
-    for (int64_t i = 0, row = 0; i < s->n_spans; row += s->span[i++].n)
-        put_line(w, f, pages, &(struct line_out){.timeline = s->span[i].timeline,
-                                                 .at = s->span[i].at,
-                                                 .row = row,
-                                                 .n = s->span[i].n,
-                                                 .want = s->span[i].want,
-                                                 .prompt = s->span[i].prompt,
-                                                 .token = s->span[i].token,
-                                                 .span = &s->span[i]});
-    return !w->bad;
+    for (int64_t i = 0, row = 0; !st && i < s->n_spans; row += s->span[i++].n)
+        st = put_line(w, f, pages, &(struct line_out){.timeline = s->span[i].timeline,
+                                                      .at = s->span[i].at,
+                                                      .row = row,
+                                                      .n = s->span[i].n,
+                                                      .want = s->span[i].want,
+                                                      .prompt = s->span[i].prompt,
+                                                      .token = s->span[i].token,
+                                                      .span = &s->span[i]}, err);
+    return st;
 }
 
 /* ---- in ---- */
@@ -235,16 +243,42 @@ static ingle_status check_rows(struct stage_step *s, struct err *err)
     return INGLE_OK;
 }
 
-ingle_status stage_step_read(const uint8_t *at, size_t n, int64_t n_rows, int64_t n_ctx,
-                             uint32_t n_groups, struct stage_step *out, struct err *err)
+uint32_t stage_step_tap(const struct stage_step *s, uint32_t i)
 {
+    uint32_t v;
+    memcpy(&v, s->tap + 4 * (size_t)i, sizeof v);
+    return v;
+}
+
+static ingle_status read_taps(struct wire_in *w, struct stage_step *s, int64_t n_layers,
+                              struct err *err)
+{
+    s->n_taps = stage_get_u32(w);
+    if (s->n_taps > n_layers)
+        return wrong("layers asked for", s->n_taps, 0, (uint64_t)n_layers, err);
+    s->tap = stage_get(w, 4 * (size_t)s->n_taps);
+    for (uint32_t i = 0; i < s->n_taps && !w->bad; i++) {
+        const uint32_t least = i ? stage_step_tap(s, i - 1) + 1 : 0, tap = stage_step_tap(s, i);
+        if (tap < least || tap >= n_layers)
+            return wrong("layer asked for", tap, least, (uint64_t)n_layers - 1, err);
+    }
+    return INGLE_OK;
+}
+
+ingle_status stage_step_read(const uint8_t *at, size_t n, const struct stage_step_limits *most,
+                             struct stage_step *out, struct err *err)
+{
+    const int64_t n_rows = most->n_rows, n_ctx = most->n_ctx;
+    const uint32_t n_groups = most->n_groups;
     struct wire_in w = {.at = at, .cap = n};
     struct stage_step s = {.n_rows = n_rows};
     s.n_spans = stage_get_u32(&w);
     s.n_mirrors = stage_get_u32(&w);
     s.n_groups = stage_get_u32(&w);
     s.n_logits = stage_get_u32(&w);
-    (void)stage_get_u32(&w);
+    const ingle_status taps = read_taps(&w, &s, most->n_layers, err);
+    if (taps)
+        return taps;
     if (s.n_groups != n_groups)
         return wrong("groups", s.n_groups, n_groups, n_groups, err);
     if (s.n_spans < 1 || s.n_spans > n_rows)

@@ -1,8 +1,9 @@
 /* step - a step as a message; for this room only.
  *
  * Head: n_rows, and as flags what comes back (STAGE_ALL: all rows; else those whose logits are
- * wanted).  Payload: u32 spans, mirrors, groups, soft; of each span and mirror a line, then tokens,
- * tables, rows. */
+ * wanted).  Payload: u32 spans, mirrors, groups, logits, taps; u32 each layer after which all rows
+ * are asked for, ascending; of each span and mirror a line, with tokens and tables; rows.  A stage
+ * answers with its rows and, of those layers that it has, the rows after them. */
 #ifndef INGLE_STAGE_STEP_H
 #define INGLE_STAGE_STEP_H
 
@@ -11,10 +12,12 @@
 enum { STAGE_ALL = 1 };
 enum { STAGE_REPLY = 16 }; /* of a ROWS payload before its rows: u64 ns, u32 rows, u32 width */
 
-/* Bytes of the payload before the rows, for tables of at most n_pages in all; and the payload. */
-MUST_CHECK bool stage_step_write(struct wire *w, const struct family_forward *f,
-                                 struct stage_pages *pages);
-size_t stage_step_most(const struct family_forward *f);
+/* The payload before the rows, and its bytes at most.  tap [n_taps].  INGLE_IO: of a span nobody
+ * knows the tokens before it. */
+MUST_CHECK ingle_status stage_step_write(struct wire *w, const struct family_forward *f,
+                                         struct stage_pages *pages, const uint32_t *tap,
+                                         int64_t n_taps, struct err *err);
+size_t stage_step_most(const struct family_forward *f, int64_t n_taps);
 
 /* A span or mirror of a step that came. */
 struct stage_line {
@@ -28,7 +31,8 @@ struct stage_line {
 };
 struct stage_step {
     int64_t n_rows, n_spans, n_mirrors, n_logits;
-    uint32_t n_groups;
+    uint32_t n_groups, n_taps;
+    const uint8_t *tap;        /* u32 [n_taps], ascending: any address */
     struct stage_line *line;   /* [n_spans + n_mirrors]: mirrors last */
     struct family_soft *soft;  /* rows and `both` only */
     int64_t n_soft;
@@ -36,9 +40,11 @@ struct stage_step {
     size_t n_row_bytes;        /* all of them */
 };
 /* Everything is checked but the pages' addresses; ended with stage_step_release(). */
-MUST_CHECK ingle_status stage_step_read(const uint8_t *at, size_t n, int64_t n_rows, int64_t n_ctx,
-                                        uint32_t n_groups, struct stage_step *out,
-                                        struct err *err);
+struct stage_step_limits { int64_t n_rows, n_ctx, n_layers; uint32_t n_groups; };
+MUST_CHECK ingle_status stage_step_read(const uint8_t *at, size_t n,
+                                        const struct stage_step_limits *most,
+                                        struct stage_step *out, struct err *err);
+uint32_t stage_step_tap(const struct stage_step *s, uint32_t i);
 void stage_step_release(struct stage_step *s);
 
 #endif

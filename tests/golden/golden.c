@@ -162,6 +162,7 @@ static void close_model(struct golden_model *g)
 
 int golden_n_stages;
 uint64_t golden_cuts;
+int64_t golden_piece_rows;
 
 struct golden_stage {
     struct golden_model g;
@@ -272,10 +273,11 @@ static void open_stages(struct golden_model *g, const char *path, const struct g
     int64_t cut[GOLDEN_STAGES + 1];
     int n = want < GOLDEN_STAGES ? want : GOLDEN_STAGES;
     n = n < n_layers ? n : (int)n_layers - 1;
-    if (n < 1 || o->disk || o->select.part || o->draft || golden_own_end)
+    if (n < 1 || o->disk || o->select.part || golden_own_end)
         return;
     /* any ascending ones */
-    uint64_t v = golden_cuts;
+    const char *cuts = getenv("GOLDEN_CUTS"), *rows = getenv("GOLDEN_PIECE");
+    uint64_t v = golden_n_stages || !cuts ? golden_cuts : strtoull(cuts, NULL, 10);
     for (int i = 0; i < n; i++) {
         const int64_t least = i ? cut[i - 1] + 1 : 1, most = n_layers - n + i;
         cut[i] = least + (int64_t)(v % (uint64_t)(most - least + 1));
@@ -291,7 +293,8 @@ static void open_stages(struct golden_model *g, const char *path, const struct g
     }
     describe(g, types, o->n_ctx ? o->n_ctx : 512, hello);
     const struct stage_remote_options so = {
-        .address = address, .n = n, .hello = hello, .sink = &g->sink, .wait_ns = 60000000000};
+        .address = address, .n = n, .hello = hello, .sink = &g->sink, .wait_ns = 60000000000,
+        .piece_rows = golden_piece_rows || !rows ? golden_piece_rows : atoll(rows)};
     GOLDEN_OK(stage_remote_open(&g->stages, &so, &e));
     model_keep_layers(g->model, 0, cut[0], true);
 }
@@ -324,6 +327,8 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
     } else if (o->draft_refused) {
         fail_msg("%s is accepted", o->draft_file);
     }
+    if (g->stages && g->draft && g->draft_kind->reads_target)
+        skip(); /* it needs keys and values that lie at a stage */
     if (g->draft && g->draft_kind->set)
         GOLDEN_OK(g->draft_kind->set(g->draft, &o->draft_options, &g->draft_info, &e));
     GOLDEN_OK(model_check_unused(g->model, &e));

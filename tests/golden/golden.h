@@ -90,10 +90,12 @@ extern void (*golden_bound)(struct model *m);
 /* Layers whose pages lie on the device's card, where they can. */
 extern int64_t golden_own_first, golden_own_end;
 /* So many stages have the layers behind the first ones, in threads of their own; where: of the
- * cuts, any number.  With GOLDEN_STAGES in the environment all models that can have stages do. */
+ * cuts, any number.  With GOLDEN_STAGES in the environment all models that can have stages do, at
+ * the cuts GOLDEN_CUTS, with pieces of GOLDEN_PIECE rows. */
 enum { GOLDEN_STAGES = 3 };
 extern int golden_n_stages;
 extern uint64_t golden_cuts;
+extern int64_t golden_piece_rows; /* stage_remote_options */
 /* It ends, and another one takes its place. */
 void golden_lose_stage(struct golden_model *g, int i);
 void golden_same_files(const char *a, const char *b);

@@ -4,10 +4,12 @@
  * and what it drafts behind a prompt is the same however the prompt came there (pieces, rewinds,
  * forks, the prefix tree, other sessions).
  */
+#define _GNU_SOURCE
 #include "golden/drafter.h"
 
 #include "base/mem.h"
 #include "family/draft/drafts.h"
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -430,6 +432,7 @@ static void drafts_behind_gaps(void **state)
 
 int main(void)
 {
+    unsetenv("GOLDEN_STAGES"); /* its runners are its own */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dflash),           cmocka_unit_test(dspark),
         cmocka_unit_test(mtp_of_deepseek4), cmocka_unit_test(dspark_of_deepseek4),

@@ -8,6 +8,7 @@
 #include "golden/golden.h"
 
 #include "base/mem.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,7 @@ static const struct { const char *path, *golden, *kv; enum device_numerics numer
 };
 enum { N_MODELS = sizeof models / sizeof *models, N = 200 };
 enum { SEEDS = UNIT_ASAN || UNIT_TSAN ? 2 : 20 };
+static uint64_t first_seed = 1, n_seeds = SEEDS;
 
 static struct golden_options plain(int m)
 {
@@ -83,6 +85,7 @@ static void at_every_cut(void **state)
             for (int64_t cut = 0; cut < (k == 1 ? n_layers - 1 : 1); cut++) {
                 golden_n_stages = k;
                 golden_cuts = (uint64_t)(k == 1 ? cut : 7 * m);
+                golden_piece_rows = k == 1 ? 0 : 9; /* whole, and in pieces */
                 golden_open(&g, models[m].path, &o);
                 float *got = all_of(&g, tokens, N);
                 same("prompt", m, (uint64_t)cut, got, want, N * v);
@@ -92,6 +95,7 @@ static void at_every_cut(void **state)
         mem_free(want);
     }
     golden_n_stages = 0;
+    golden_piece_rows = 0;
 }
 
 static uint64_t next(uint64_t *seed)
@@ -153,7 +157,7 @@ static void do_one(struct golden_model *g, struct session *s[2], int m, const in
 static void any_schedule(void **state)
 {
     (void)state;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+    for (uint64_t seed = first_seed; seed < first_seed + n_seeds; seed++) {
         struct err e;
         struct golden_model g;
         struct session *s[2];
@@ -168,6 +172,7 @@ static void any_schedule(void **state)
         golden_close(&g);
         golden_n_stages = 1 + (int)(next(&random) % GOLDEN_STAGES);
         golden_cuts = next(&random);
+        golden_piece_rows = (int64_t)(next(&random) % 3) * 5;
         golden_open(&g, models[m].path, &o);
         for (int k = 0; k < 2; k++)
             GOLDEN_OK(session_create(&s[k], g.runner, &e));
@@ -179,6 +184,7 @@ static void any_schedule(void **state)
         mem_free(want);
     }
     golden_n_stages = 0;
+    golden_piece_rows = 0;
 }
 
 /* A file of one process is that of several, and fits them. */
@@ -221,12 +227,96 @@ static void one_file(void **state)
     golden_n_stages = 0;
 }
 
-int main(void)
+/* ---- networks that draft ---- */
+
+enum { ROUNDS = 12, DRAFTS = 4 };
+
+static bool draw_best(void *arg, int64_t i, int64_t j, const float *logits, int32_t *token)
 {
+    const struct golden_model *g = arg;
+    (void)i;
+    (void)j;
+    *token = (int32_t)golden_best(logits, g->info.n_vocab);
+    return true;
+}
+
+static int32_t finish(struct golden_model *g, struct session *s)
+{
+    struct err e;
+    const float *logits = NULL;
+    GOLDEN_OK(session_finish(s, &logits, NULL, &e));
+    return (int32_t)golden_best(logits, g->info.n_vocab);
+}
+
+/* Rounds after a prompt, each for the tokens that come next: what was drafted. */
+static void drafts_of(const char *target, const char *draft, int32_t out[ROUNDS * DRAFTS])
+{
+    struct err e;
+    struct golden_model g;
+    struct session *s;
+    int32_t tokens[N];
+    prompt(3, tokens);
+    golden_open(&g, target,
+                &(struct golden_options){.n_threads = 1,
+                                         .max_rows = 64,
+                                         .draft = true,
+                                         .draft_file = draft});
+    assert_true(!golden_n_stages || g.stages);
+    const int64_t width = g.draft_info.most < DRAFTS ? g.draft_info.most : DRAFTS;
+    for (int i = 0; i < N; i++)
+        tokens[i] = (int32_t)((int64_t)tokens[i] % g.info.n_vocab);
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    GOLDEN_OK(session_append(s, tokens, N / 2, &e));
+    int32_t token = finish(&g, s);
+    for (int i = 0; i < ROUNDS; i++) {
+        struct session_draft item = {.s = s, .width = width, .token = out + i * DRAFTS};
+        GOLDEN_OK(session_append(s, &token, 1, &e));
+        GOLDEN_OK(session_draft(g.runner, &item, 1, draw_best, &g, NULL, &e));
+        assert_int_equal(item.n, width);
+        if (i == ROUNDS / 2 && g.stages)
+            golden_lose_stage(&g, 0);
+        token = finish(&g, s);
+    }
+    session_free(s);
+    golden_close(&g);
+}
+
+static void drafters(void **state)
+{
+    (void)state;
+    static const struct { const char *target, *draft;
+    } pairs[] = {
+        {"tests/data/nano-v4/nano-v4-MXFP4.gguf", "tests/data/nano-v4/nano-v4-dspark-Q8_0.gguf"},
+        {"tests/data/nano-v4/nano-v4-MXFP4.gguf", "tests/data/nano-v4/nano-v4-mtp0-Q8_0.gguf"},
+        {"tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+         "tests/data/nano/nano-gemma4-dflash-Q8_0.gguf"},
+        {"tests/data/nano/nano-gemma4-Q4_K_M.gguf",
+         "tests/data/nano/nano-gemma4-dspark-Q8_0.gguf"}};
+    for (int i = 0; i < (int)(sizeof pairs / sizeof *pairs); i += UNIT_ASAN || UNIT_TSAN ? 3 : 1) {
+        int32_t want[ROUNDS * DRAFTS] = {0}, got[ROUNDS * DRAFTS] = {0};
+        golden_n_stages = 0;
+        drafts_of(pairs[i].target, pairs[i].draft, want);
+        golden_n_stages = 1 + i % 2;
+        golden_cuts = (uint64_t)i;
+        golden_piece_rows = i % 2 ? 16 : 0;
+        drafts_of(pairs[i].target, pairs[i].draft, got);
+        assert_memory_equal(got, want, sizeof want);
+    }
+    golden_n_stages = 0;
+    golden_piece_rows = 0;
+}
+
+/* --seeds=FIRST:N: schedules of other seeds, and nothing else. */
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest some[] = {cmocka_unit_test(any_schedule)};
+    if (argc == 2 && sscanf(argv[1], "--seeds=%" SCNu64 ":%" SCNu64, &first_seed, &n_seeds) == 2)
+        return cmocka_run_group_tests(some, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_every_cut),
         cmocka_unit_test(any_schedule),
         cmocka_unit_test(one_file),
+        cmocka_unit_test(drafters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,6 +77,21 @@ class Stages(Case):
         self.assertEqual(self.ask(server, 1), want[1])
         self.assertGreater(server.get("/props")[2]["runtime"]["stages"][0]["losses"], 0)
 
+    def test_a_network_drafts(self):
+        """DSpark reads rows after layers that lie at a stage; an assistant of Gemma needs its keys and values."""
+        w = self.stage("2:6")
+        want = self.run_it("--draft", "off")
+        for kind in ("dspark", "mtp0"):
+            status, out, err = self.run_it("--stages", w.address, "--draft", f"tests/data/nano-v4/nano-v4-{kind}-Q8_0.gguf")
+            self.assertEqual((status, out), want[:2], err)
+            self.assertIn(" tokens right", err)
+        gemma = Worker(f"unix:{self.folder}/g", "--stage", "1:6", "--no-pack-cache", model=OTHER)
+        self.addCleanup(gemma.end)
+        r = subprocess.run([INGLE, "run", "-m", OTHER, "--stages", gemma.address, "--draft",
+                            "tests/data/nano/nano-gemma4-mtp-Q8_0.gguf", "hi"], capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertNotEqual(r.returncode, 0)
+        self.assertIn("reads keys and values", r.stderr)
+
     def test_never_back(self):
         w = self.stage("3:6")
         server = self.serve("--stages", w.address, "--stage-wait", "1")
@@ -128,7 +143,7 @@ class Stages(Case):
         self.assertIn("key", err)
 
     def test_bad_input(self):
-        a, b = self.stage("2:3"), self.stage("3:6")
+        a, b, c = self.stage("2:3"), self.stage("3:6"), self.stage("4:6")
         both = f"{a.address},{b.address}"
         for options, text in (
                 (("--stages", both, "--layer-ends", "0,3,6"), "layer end 0 is not above 0"),
@@ -141,6 +156,8 @@ class Stages(Case):
                 (("--layer-ends", "2,6"), "--stages"),
                 (("--stages", f"{b.address},{a.address}"), "overlap"),
                 (("--stages", a.address), "ends at layer 3, the model has 6"),
+                (("--stages", f"{a.address},{c.address}"), "leave a gap"),
+                (("--stages", f"{a.address},{a.address.replace('/2', '//2')},{b.address}"), "overlap"),
                 (("--stages", f"{a.address},{a.address}"), "named twice"),
                 (("--stages", both, "--kv", "fp8"), "keys and values are 'fp8' here"),
                 (("--stages", both, "--ctx", "1024"), "at most 512 tokens"),

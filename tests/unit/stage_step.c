@@ -7,7 +7,14 @@
 #include "stage/step.h"
 #include <string.h>
 
-enum { ROWS = 6, CTX = 512, GROUPS = 2 };
+enum { ROWS = 6, CTX = 512, GROUPS = 2, LAYERS = 9 };
+
+static ingle_status read_step(const uint8_t *at, size_t n, int64_t rows, int64_t ctx,
+                              uint32_t groups, struct stage_step *out, struct err *err)
+{
+    const struct stage_step_limits most = {rows, ctx, LAYERS, groups};
+    return stage_step_read(at, n, &most, out, err);
+}
 
 static void put_line(struct wire *w, int64_t at, int64_t row, int64_t n, bool span)
 {
@@ -39,7 +46,7 @@ static void put_line(struct wire *w, int64_t at, int64_t row, int64_t n, bool sp
 static size_t step(uint8_t *to, size_t cap)
 {
     struct wire w = {.at = to, .cap = cap};
-    const uint32_t begin[] = {2, 1, GROUPS, 2, 0};
+    const uint32_t begin[] = {2, 1, GROUPS, 2, 2, 3, LAYERS - 1};
     stage_put(&w, begin, sizeof begin);
     put_line(&w, 120, 0, 2, false);
     put_line(&w, 130, 0, 4, true);
@@ -56,10 +63,12 @@ static void what_is_written_is_read(void **state)
     struct stage_step s;
     struct err err;
     const size_t n = step(bytes, sizeof bytes);
-    assert_int_equal(stage_step_read(bytes, n, ROWS, CTX, GROUPS, &s, &err), INGLE_OK);
+    assert_int_equal(read_step(bytes, n, ROWS, CTX, GROUPS, &s, &err), INGLE_OK);
     assert_int_equal(s.n_spans, 2);
     assert_int_equal(s.n_mirrors, 1);
     assert_int_equal(s.n_logits, 2);
+    assert_int_equal(s.n_taps, 2);
+    assert_int_equal(stage_step_tap(&s, 1), LAYERS - 1);
     assert_int_equal(s.n_row_bytes, ROWS * 8);
     assert_int_equal(s.line[0].at, 130);
     assert_int_equal(s.line[1].row, 4);
@@ -71,10 +80,10 @@ static void what_is_written_is_read(void **state)
     assert_int_equal(s.n_soft, 2);
     stage_step_release(&s);
     for (size_t cut = 0; cut < n - ROWS * 8; cut++)
-        assert_int_equal(stage_step_read(bytes, cut, ROWS, CTX, GROUPS, &s, &err), INGLE_FORMAT);
-    assert_int_equal(stage_step_read(bytes, n, ROWS + 1, CTX, GROUPS, &s, &err), INGLE_FORMAT);
-    assert_int_equal(stage_step_read(bytes, n, ROWS, 131, GROUPS, &s, &err), INGLE_FORMAT);
-    assert_int_equal(stage_step_read(bytes, n, ROWS, CTX, GROUPS + 1, &s, &err), INGLE_FORMAT);
+        assert_int_equal(read_step(bytes, cut, ROWS, CTX, GROUPS, &s, &err), INGLE_FORMAT);
+    assert_int_equal(read_step(bytes, n, ROWS + 1, CTX, GROUPS, &s, &err), INGLE_FORMAT);
+    assert_int_equal(read_step(bytes, n, ROWS, 131, GROUPS, &s, &err), INGLE_FORMAT);
+    assert_int_equal(read_step(bytes, n, ROWS, CTX, GROUPS + 1, &s, &err), INGLE_FORMAT);
 }
 
 static void what_is_damaged_stays_in_bounds(void **state)
@@ -92,7 +101,7 @@ static void what_is_damaged_stays_in_bounds(void **state)
             seed ^= seed << 17;
             bytes[seed % n] = (uint8_t)(seed >> 32);
         }
-        if (stage_step_read(bytes, n, ROWS, CTX, GROUPS, &s, &err))
+        if (read_step(bytes, n, ROWS, CTX, GROUPS, &s, &err))
             continue;
         for (int64_t k = 0; k < s.n_spans + s.n_mirrors; k++) {
             const struct stage_line *l = &s.line[k];

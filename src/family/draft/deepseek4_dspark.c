@@ -649,6 +649,15 @@ static void dspark_observe_tap(const void *self, void *state, enum family_tap ta
     }
 }
 
+static bool dspark_observe_wants(const void *self, enum family_tap tap, int layer)
+{
+    const struct dspark *s = self;
+    bool any = false;
+    for (int64_t i = 0; i < s->n_taps && tap == FAMILY_TAP_LAYER; i++)
+        any = any || s->tap[i] == layer;
+    return any;
+}
+
 static struct rows dspark_observed(const void *self, const void *state, int64_t n_rows)
 {
     const struct dspark *s = self;
@@ -805,6 +814,7 @@ const struct family_draft family_deepseek4_dspark = {
     .kv = dspark_kv,
     .observe_begin = dspark_observe_begin,
     .observe_tap = dspark_observe_tap,
+    .observe_wants = dspark_observe_wants,
     .observe_end = dspark_observe_end,
     .observed = dspark_observed,
     .begin = dspark_begin,

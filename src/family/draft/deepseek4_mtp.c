@@ -315,6 +315,12 @@ static void mtp_observe_tap(const void *self, void *state, enum family_tap tap, 
         device_copy(o->d, o->x, x);
 }
 
+static bool mtp_observe_wants(const void *self, enum family_tap tap, int layer)
+{
+    const struct mtp *t = self;
+    return tap == FAMILY_TAP_LAYER && layer == (int)t->g->n_layers - 1;
+}
+
 static struct rows mtp_observed(const void *self, const void *state, int64_t n_rows)
 {
     const struct mtp *t = self;
@@ -517,6 +523,7 @@ const struct family_draft family_deepseek4_mtp = {
     .kv = mtp_kv,
     .observe_begin = mtp_observe_begin,
     .observe_tap = mtp_observe_tap,
+    .observe_wants = mtp_observe_wants,
     .observe_end = mtp_observe_end,
     .observed = mtp_observed,
     .begin = mtp_begin,

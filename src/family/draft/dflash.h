@@ -141,6 +141,7 @@ bool family_dflash_is_tensor(const char *name, bool checkpoint);
 ingle_status family_dflash_kv(const void *self, const struct kv_types *types, struct kv_spec *out,
                               struct err *err);
 void *family_dflash_observe_begin(const void *self, const struct family_forward *f);
+bool family_dflash_observe_wants(const void *self, enum family_tap tap, int layer);
 void family_dflash_observe_tap(const void *self, void *state, enum family_tap tap, int layer,
                                struct rows x);
 void family_dflash_observe_end(const void *self, const struct family_forward *f, void *state);

@@ -245,6 +245,7 @@ const struct family_draft family_dflash2 = {
     .kv = family_dflash_kv,
     .observe_begin = family_dflash_observe_begin,
     .observe_tap = family_dflash_observe_tap,
+    .observe_wants = family_dflash_observe_wants,
     .observe_end = family_dflash_observe_end,
     .observed = family_dflash_observed,
     .begin = dflash2_begin,

@@ -119,6 +119,15 @@ void family_dflash_observe_tap(const void *self, void *state, enum family_tap ta
     }
 }
 
+bool family_dflash_observe_wants(const void *self, enum family_tap tap, int layer)
+{
+    const struct dflash *g = self;
+    bool any = false;
+    for (int64_t i = 0; i < g->n_taps && tap != FAMILY_TAP_NORM; i++)
+        any = any || g->tap[i] == (tap == FAMILY_TAP_EMBED ? -1 : layer);
+    return any;
+}
+
 struct rows family_dflash_observed(const void *self, const void *state, int64_t n_rows)
 {
     const struct dflash *g = self;

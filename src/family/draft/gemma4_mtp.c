@@ -842,6 +842,7 @@ const struct family_draft family_gemma4_mtp = {
     .kv = mtp_kv,
     .observe_begin = mtp_observe_begin,
     .observe_tap = mtp_observe_tap,
+    .reads_target = true,
     .observe_end = mtp_observe_end,
     .begin = mtp_begin,
     .next = mtp_next,

@@ -1,0 +1,68 @@
+/* inner - the engine's side: what remote.c and trip.c share; for this room only. */
+#ifndef INGLE_STAGE_INNER_H
+#define INGLE_STAGE_INNER_H
+
+#include "stage/step.h"
+
+#include <pthread.h>
+
+enum { STAGE_TURN_MS = 50 };
+
+enum stage_state { STAGE_AWAY, STAGE_SAID, STAGE_READY, STAGE_REFUSED };
+
+struct stage {
+    struct stage_remote *r;
+    const char *address; /* owned by the remote */
+    struct link *link;
+    enum stage_state state;
+    bool up;             /* there is a connection */
+    bool known;          /* hello is the stage's */
+    struct stage_hello hello;
+    uint64_t said_ns;
+    double unit_ns;      /* of a step with one row, about; of a row more */
+    double step_ns;
+    uint64_t heard_ns;   /* its last answer */
+    uint64_t bad_ns;     /* a row that is no number was its fault, the last time */
+    struct err why;
+    int64_t border;      /* floats of a row that it gives */
+    /* what happened to pages and is not said yet; owned */
+    uint8_t *ops;
+    size_t n_ops, cap_ops;
+    struct stage_remote_counts n;
+};
+
+struct stage_trip;
+
+struct stage_remote {
+    struct stage_remote_options o;
+    struct stage_hello hello; /* this engine's */
+    char *text;               /* owned: the addresses */
+    struct stage stage[STAGE_MOST];
+    int n;
+    bool started;             /* there are pages and steps */
+    const struct kv_spec *spec;
+    const struct family *fam;
+    const void *self;
+    pthread_mutex_t lock;     /* Sync: guards all of this but the atomics */
+    struct stage_pages pages;
+    atomic_bool lost;         /* Sync: atomic */
+    atomic_uint_fast64_t losses; /* Sync: atomic; so often was anything lost */
+    struct stage_trip *trip;  /* steps that are under way, the innermost first */
+    uint64_t tag, marks;
+};
+
+/* All with the lock held. */
+void stage_lose(struct stage *s, const char *why);
+void stage_dial_again(struct stage *s);
+/* What was not said of pages yet; a message.  false: it takes no more. */
+bool stage_flush_pages(struct stage *s);
+bool stage_send(struct stage *s, const struct link_head *h, struct link_out *m);
+/* Waits for one message at most.  True: an answer is in *in. */
+bool stage_look(struct stage *s, int timeout_ms, struct link_in *in, struct link_head *h);
+/* Whether it is late with what it was given at since_ns. */
+bool stage_is_late(struct stage *s, uint64_t since_ns, int64_t n_rows);
+
+/* trip.c: an answer that belongs to a step, if there is still one; in is released. */
+void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head *h);
+
+#endif

@@ -1,0 +1,551 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * trip - a step through the engine's layers and all stages.
+ *
+ * A long step goes in pieces of rows: while the first ones are at the stages, the engine computes
+ * its layers of the next ones.  Each piece is what a shorter step would be, so that bits are the
+ * same.  Answers are handled by whoever listens: the thread of the steps, or one that reads a page.
+ */
+#define _GNU_SOURCE
+#include "stage/inner.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/num.h"
+
+#include <string.h>
+
+enum { PIECES = 8, LEAST_ROWS = 64, MOST_FLYING = 8 };
+#define BAD_NS UINT64_C(60000000000)
+
+/* Rows [first, first + n) of the step. */
+struct piece {
+    int64_t first, n, logit, n_logits;
+    struct family_span *span; /* owned, or NULL: all of the step's */
+    struct family_step step;
+    uint8_t *lines;           /* owned: [n_lines], the step as bytes, before its rows */
+    size_t n_lines;
+    int at;                   /* the stage that has it; -1: none yet; n: it is done */
+    uint64_t tag, sent_ns;
+};
+
+/* Rows after a layer (-1: the embedding) that somebody asked for: f32 [n_rows][width]. */
+struct tap {
+    int layer;
+    struct rows x; /* owned; at NULL: it is told at once */
+};
+
+struct stage_trip {
+    struct stage_trip *below;
+    struct stage_remote *r;
+    const struct family_forward *f;
+    uint64_t losses; /* of the remote, as it began */
+    bool all;        /* all rows come back, not only those whose logits are wanted */
+    struct rows y;   /* f32 [n_rows or n_logits][border behind the last layer] */
+    int64_t width;   /* of a tap */
+    struct tap *tap; /* owned: [n_taps], ascending */
+    int64_t n_taps;
+    uint32_t *asked; /* owned: [n_asked], taps behind the engine's layers */
+    int64_t n_asked;
+    struct piece *piece; /* owned */
+    int64_t n, n_sent, n_done;
+    struct err err;  /* why it has failed */
+};
+
+/* ---- what is asked for ---- */
+
+static bool wants(const struct family_forward *f, enum family_tap tap, int layer)
+{
+    return f->tap && (!f->tap_wants || f->tap_wants(f->tap_arg, tap, layer));
+}
+
+static ingle_status add_tap(struct stage_trip *t, int layer, bool keep, struct err *err)
+{
+    const int64_t n_rows = t->f->step->n_rows,
+                  width = layer < 0 ? (int64_t)t->r->hello.n_embd : t->width;
+    size_t n;
+    float *at = NULL;
+    if (keep && num_mul((size_t)n_rows, (size_t)width * sizeof *at, &n))
+        at = mem_alloc(n);
+    if (keep && !at)
+        return err_set(err, INGLE_NOMEM, "no memory for rows after layer %d", layer);
+    t->tap[t->n_taps++] = (struct tap){layer, {at, n_rows, width, width}};
+    return INGLE_OK;
+}
+
+static ingle_status list_taps(struct stage_trip *t, struct err *err)
+{
+    const int64_t n_layers = t->r->hello.n_layers, first = t->r->hello.first;
+    if (!t->f->tap)
+        return INGLE_OK;
+    t->tap = mem_calloc((size_t)n_layers + 1, sizeof *t->tap);
+    t->asked = mem_calloc((size_t)n_layers, sizeof *t->asked);
+    if (!t->tap || !t->asked)
+        return err_set(err, INGLE_NOMEM, "no memory for a step");
+    ingle_status st = INGLE_OK;
+    if (wants(t->f, FAMILY_TAP_EMBED, 0))
+        st = add_tap(t, -1, t->n > 1, err);
+    for (int il = 0; !st && il < n_layers; il++) {
+        if (!wants(t->f, FAMILY_TAP_LAYER, il))
+            continue;
+        st = add_tap(t, il, t->n > 1 || il >= first, err);
+        if (il >= first)
+            t->asked[t->n_asked++] = (uint32_t)il;
+    }
+    return st;
+}
+
+static struct tap *find_tap(struct stage_trip *t, int layer)
+{
+    for (int64_t i = 0; i < t->n_taps; i++)
+        if (t->tap[i].layer == layer)
+            return &t->tap[i];
+    return NULL;
+}
+
+static void put_rows(struct rows to, const uint8_t *from)
+{
+    const size_t row = (size_t)to.width * sizeof(float);
+    for (int64_t i = 0; i < to.n; i++)
+        memcpy(to.at + i * to.stride, from + (size_t)i * row, row);
+}
+
+/* Of the engine's layers. */
+struct local { struct stage_trip *t; const struct piece *p; };
+static void keep_tap(void *arg, enum family_tap tap, int layer, struct rows x)
+{
+    const struct local *l = arg;
+    const struct tap *to = find_tap(l->t, tap == FAMILY_TAP_EMBED ? -1 : layer);
+    if (!to || x.width != to->x.width)
+        return;
+    if (!to->x.at) {
+        l->t->f->tap(l->t->f->tap_arg, tap, layer, x);
+        return;
+    }
+    device_read_rows(l->t->f->device, x);
+    for (int64_t i = 0; i < x.n; i++)
+        memcpy(to->x.at + (l->p->first + i) * to->x.stride, x.at + i * x.stride,
+               (size_t)x.width * sizeof(float));
+}
+
+static void tell_taps(const struct stage_trip *t)
+{
+    const struct family_forward *f = t->f;
+    for (int64_t i = 0; i < t->n_taps; i++) {
+        const struct tap *tap = &t->tap[i];
+        if (!tap->x.at)
+            continue;
+        device_wrote_rows(f->device, tap->x);
+        if (tap->layer < 0)
+            f->tap(f->tap_arg, FAMILY_TAP_EMBED, 0, tap->x);
+        else
+            f->tap(f->tap_arg, FAMILY_TAP_LAYER, tap->layer, tap->x);
+    }
+}
+
+/* ---- pieces ---- */
+
+/* Rows of a piece.  Rows of a picture see each other, and a branch those that it shares. */
+static int64_t piece_rows(const struct stage_remote *r, const struct family_forward *f)
+{
+    const struct family_step *s = f->step;
+    const int64_t least = r->o.piece_rows ? r->o.piece_rows : LEAST_ROWS,
+                  usual = num_div_up(s->n_rows, PIECES);
+    bool whole = s->n_mirrors > 0 || f->probe || f->part || !device_runs(f->device);
+    for (int64_t i = 0; i < s->n_spans && !whole; i++)
+        whole = s->span[i].n_soft > 0;
+    return whole ? num_max(s->n_rows, 1) : num_max(r->o.piece_rows ? 0 : usual, least);
+}
+
+/* The spans of rows [first, first + n), and which of their logits are wanted. */
+static bool cut(struct piece *p, const struct family_step *s)
+{
+    int64_t row = 0, k = 0;
+    p->span = mem_calloc((size_t)num_min(p->n, s->n_spans), sizeof *p->span);
+    if (!p->span)
+        return false;
+    for (int64_t i = 0; i < s->n_spans && row < p->first + p->n; row += s->span[i++].n) {
+        const int64_t skip = num_max(0, p->first - row),
+                      n = num_min(s->span[i].n, p->first + p->n - row) - skip;
+        if (n <= 0)
+            continue;
+        struct family_span part = s->span[i];
+        part.token += skip;
+        part.at += skip;
+        part.n = n;
+        if (part.want == FAMILY_LOGITS_LAST && skip + n < s->span[i].n)
+            part.want = FAMILY_LOGITS_NONE;
+        p->n_logits += part.want == FAMILY_LOGITS_ALL ? n : part.want == FAMILY_LOGITS_LAST;
+        p->span[k++] = part;
+    }
+    p->step = (struct family_step){
+        .span = p->span, .n_spans = k, .n_rows = p->n, .n_logits = p->n_logits};
+    return true;
+}
+
+static ingle_status cut_all(struct stage_trip *t, struct err *err)
+{
+    const struct family_step *s = t->f->step;
+    const int64_t rows = piece_rows(t->r, t->f);
+    t->n = num_max(1, num_div_up(s->n_rows, rows));
+    t->piece = mem_calloc((size_t)t->n, sizeof *t->piece);
+    if (!t->piece)
+        return err_set(err, INGLE_NOMEM, "no memory for a step of %lld rows",
+                       (long long)s->n_rows);
+    for (int64_t i = 0, logit = 0; i < t->n; i++) {
+        struct piece *p = &t->piece[i];
+        *p = (struct piece){.first = i * rows, .logit = logit, .at = -1};
+        p->n = num_min(rows, s->n_rows - p->first);
+        if (t->n == 1) {
+            p->step = *s;
+            p->n_logits = s->n_logits;
+        } else if (!cut(p, s)) {
+            return err_set(err, INGLE_NOMEM, "no memory for a step of %lld rows",
+                           (long long)s->n_rows);
+        }
+        logit += p->n_logits;
+    }
+    return INGLE_OK;
+}
+
+static void trip_release(struct stage_trip *t)
+{
+    for (int64_t i = 0; t->piece && i < t->n; i++) {
+        mem_free(t->piece[i].span);
+        mem_free(t->piece[i].lines);
+    }
+    for (int64_t i = 0; i < t->n_taps; i++)
+        mem_free(t->tap[i].x.at);
+    mem_free(t->piece);
+    mem_free(t->tap);
+    mem_free(t->asked);
+}
+
+/* ---- to a stage ---- */
+
+static void fail(struct stage_trip *t, const struct err *err)
+{
+    if (!t->err.status)
+        t->err = *err;
+}
+
+/* The piece and its rows, as they came or as the device has them. */
+static ingle_status send_piece(struct stage_trip *t, struct piece *p, int to, const uint8_t *rows,
+                               struct rows x, struct err *err)
+{
+    struct stage *s = &t->r->stage[to];
+    const int64_t width = to ? t->r->stage[to - 1].border : x.width;
+    const size_t row = (size_t)width * sizeof(float);
+    const bool all = t->all || to + 1 < t->r->n;
+    const struct link_head h = {.kind = LINK_STEP,
+                                .tag = ++t->r->tag,
+                                .n_rows = (uint32_t)p->n,
+                                .flags = all ? STAGE_ALL : 0};
+    struct link_out m;
+    size_t n;
+    if (!num_mul(row, (size_t)p->n, &n) || !num_add(n, p->n_lines, &n) || n > LINK_MAX_BYTES)
+        return err_set(err, INGLE_LIMIT,
+                       "a step of %lld rows of width %lld is more than %d bytes: --chunk makes it "
+                       "smaller",
+                       (long long)p->n, (long long)width, LINK_MAX_BYTES);
+    if (!link_out_init(&m, n))
+        return err_set(err, INGLE_NOMEM, "no %zu bytes for a step", n);
+    memcpy(m.payload, p->lines, p->n_lines);
+    if (rows)
+        memcpy(m.payload + p->n_lines, rows, row * (size_t)p->n);
+    for (int64_t i = 0; !rows && i < p->n; i++)
+        memcpy(m.payload + p->n_lines + (size_t)i * row, x.at + i * x.stride, row);
+    const bool said = stage_flush_pages(s);
+    if (said && s->state == STAGE_READY && stage_send(s, &h, &m)) {
+        p->at = to;
+        p->tag = h.tag;
+        p->sent_ns = clock_now();
+        return INGLE_OK;
+    }
+    link_out_release(&m);
+    stage_lose(s, s->state == STAGE_READY ? "it takes no more messages" : s->why.msg);
+    return err_set(err, INGLE_IO, "stage '%s', layers %u:%u: %s", s->address, s->hello.from,
+                   s->hello.to, s->why.msg);
+}
+
+static void measure(struct stage *s, uint64_t ns, int64_t n_rows)
+{
+    const double each = (double)ns / (double)n_rows;
+    s->unit_ns = s->n.steps ? s->unit_ns + (each - s->unit_ns) / 8 : each;
+    if (n_rows == 1)
+        s->step_ns = s->step_ns > 0 ? s->step_ns + ((double)ns - s->step_ns) / 8 : (double)ns;
+}
+
+/* ---- what comes back ---- */
+
+static int64_t taps_of(const struct stage_trip *t, const struct stage *s)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < t->n_asked; i++)
+        n += t->asked[i] >= s->hello.from && t->asked[i] < s->hello.to;
+    return n;
+}
+
+static uint64_t later(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+static bool has_bad(const uint8_t *at, size_t n_bytes)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n_bytes; i += sizeof(uint32_t)) {
+        uint32_t v;
+        memcpy(&v, at + i, sizeof v);
+        bad |= (v & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+    }
+    return bad;
+}
+
+/* The rows of a piece from a stage, and the taps after them. */
+static ingle_status take_rows(struct stage_trip *t, struct piece *p, struct stage *s,
+                              const struct link_in *in, struct err *err)
+{
+    const bool last = p->at + 1 == t->r->n;
+    const int64_t n_rows = last && !t->all ? p->n_logits : p->n;
+    const size_t tap = (size_t)(p->n * t->width) * sizeof(float),
+                 rows = (size_t)(n_rows * s->border) * sizeof(float),
+                 want = STAGE_REPLY + rows + (size_t)taps_of(t, s) * tap;
+    struct wire_in w = {.at = in->payload, .cap = in->n_payload};
+    const uint64_t ns = stage_get_u64(&w);
+    const uint32_t n = stage_get_u32(&w), width = stage_get_u32(&w);
+    if (w.bad || n != n_rows || width != s->border || in->n_payload != want) {
+        err_set(err, INGLE_IO,
+                "stage '%s' answers with %u rows of width %u in %zu bytes, not %lld of %lld in %zu",
+                s->address, n, width, in->n_payload, (long long)n_rows, (long long)s->border, want);
+        stage_lose(s, err->msg);
+        stage_dial_again(s);
+        return INGLE_IO;
+    }
+    const uint8_t *at = in->payload + STAGE_REPLY;
+    /* once in a while it is the stage's fault; else it is the model's, and the step says where */
+    if (has_bad(at, want - STAGE_REPLY) && (!s->bad_ns || clock_now() - s->bad_ns > BAD_NS)) {
+        s->bad_ns = clock_now();
+        err_set(err, INGLE_IO, "stage '%s', layers %u:%u, has sent a row that is no number",
+                s->address, s->hello.from, s->hello.to);
+        stage_lose(s, "it has sent a row that is no number");
+        stage_dial_again(s);
+        return INGLE_IO;
+    }
+    if (last)
+        put_rows(rows_slice(t->y, t->all ? p->first : p->logit, n_rows), at);
+    at += rows;
+    for (int64_t i = 0; i < t->n_taps; i++)
+        if (t->tap[i].layer >= (int)s->hello.from && t->tap[i].layer < (int)s->hello.to) {
+            put_rows(rows_slice(t->tap[i].x, p->first, p->n), at);
+            at += tap;
+        }
+    const uint64_t now = clock_now(), before = later(p->sent_ns, s->heard_ns);
+    measure(s, ns, p->n);
+    s->n.steps++;
+    s->n.rows += (uint64_t)p->n;
+    s->n.compute_ns += ns;
+    s->n.wait_ns += now > before ? now - before : 0;
+    return INGLE_OK;
+}
+
+static struct piece *find_piece(const struct stage_remote *r, const struct stage *s, uint64_t tag,
+                                struct stage_trip **trip)
+{
+    for (struct stage_trip *t = r->trip; t; t = t->below)
+        for (int64_t i = 0; i < t->n_sent; i++)
+            if (t->piece[i].tag == tag && t->piece[i].at == (int)(s - r->stage)) {
+                *trip = t;
+                return &t->piece[i];
+            }
+    return NULL;
+}
+
+void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head *h)
+{
+    struct stage_trip *t;
+    struct piece *p = find_piece(s->r, s, h->tag, &t); /* else it was given up */
+    struct err err;
+    ingle_status st = INGLE_OK;
+    if (p && !t->err.status && h->kind == LINK_ROWS) {
+        st = take_rows(t, p, s, in, &err);
+        if (!st && p->at + 1 < s->r->n) {
+            st = send_piece(t, p, p->at + 1, in->payload + STAGE_REPLY, (struct rows){0}, &err);
+        } else if (!st) {
+            p->at = s->r->n;
+            t->n_done++;
+        }
+    } else if (p && h->kind == LINK_FAIL) {
+        char text[LINK_MAX_TEXT + 1];
+        link_fail_text(in->payload, in->n_payload, text);
+        st = err_set(&err, INGLE_LIMIT, "stage '%s', layers %u:%u: %s", s->address, s->hello.from,
+                     s->hello.to, text);
+    }
+    if (st)
+        fail(t, &err);
+    s->heard_ns = clock_now();
+    link_in_release(in);
+}
+
+/* Handles what has come, or comes within so many ms, and looks who is late. */
+static void pump(struct stage_trip *t, int timeout_ms)
+{
+    struct stage_remote *r = t->r;
+    struct link *from[LINK_SLEEP];
+    int n = 0;
+    for (int i = 0; timeout_ms && i < t->n_sent; i++) {
+        const int at = t->piece[i].at;
+        bool has = at < 0 || at >= r->n || n == LINK_SLEEP;
+        for (int k = 0; k < n && !has; k++)
+            has = from[k] == r->stage[at].link;
+        if (!has)
+            from[n++] = r->stage[at].link;
+    }
+    if (n)
+        link_sleep(from, n, timeout_ms);
+    for (int i = 0; i < r->n; i++) {
+        struct link_in in;
+        struct link_head h;
+        while (stage_look(&r->stage[i], 0, &in, &h))
+            stage_trip_take(&r->stage[i], &in, &h);
+    }
+    for (int64_t i = 0; i < t->n_sent && !t->err.status; i++) {
+        const struct piece *p = &t->piece[i];
+        if (p->at >= r->n)
+            continue;
+        struct stage *s = &r->stage[p->at];
+        if (s->state == STAGE_READY)
+            (void)stage_is_late(s, later(p->sent_ns, s->heard_ns), p->n);
+        if (s->state != STAGE_READY)
+            err_set(&t->err, INGLE_IO, "stage '%s', layers %u:%u: %s", s->address, s->hello.from,
+                    s->hello.to, s->why.msg);
+    }
+    if (!t->err.status && atomic_load(&r->losses) != t->losses)
+        err_set(&t->err, INGLE_IO, "a stage was lost");
+}
+
+/* ---- all of it ---- */
+
+static ingle_status begin(struct stage_trip *t, int64_t i, struct rows x, struct err *err)
+{
+    struct piece *p = &t->piece[i];
+    struct family_forward f = *t->f;
+    f.step = &p->step;
+    const size_t most = stage_step_most(&f, t->n_asked);
+    p->lines = mem_alloc(most);
+    struct wire w = {.at = p->lines, .cap = most};
+    if (!p->lines)
+        return err_set(err, INGLE_NOMEM, "no memory for a step");
+    pump(t, 0);
+    if (t->err.status)
+        return t->err.status;
+    if (atomic_load(&t->r->lost))
+        return err_set(err, INGLE_IO, "a stage was lost");
+    const ingle_status st = stage_step_write(&w, &f, &t->r->pages, t->asked, t->n_asked, err);
+    if (st)
+        return st;
+    p->n_lines = w.n;
+    t->n_sent = i + 1;
+    return send_piece(t, p, 0, NULL, x, err);
+}
+
+/* Until at most so many pieces are under way. */
+static void wait_for(struct stage_trip *t, int64_t most)
+{
+    while (!t->err.status && t->n_sent - t->n_done > most && device_runs(t->f->device)) {
+        pthread_mutex_lock(&t->r->lock);
+        pump(t, STAGE_TURN_MS);
+        pthread_mutex_unlock(&t->r->lock);
+    }
+}
+
+static void go(struct stage_trip *t, const struct family *fam, const void *self)
+{
+    struct stage_remote *r = t->r;
+    struct device *d = t->f->device;
+    const int64_t rows = t->piece[0].n, flying = num_min(r->n + 1, MOST_FLYING);
+    /* f32 [n of a piece][border before the first stage] */
+    const struct rows x = device_rows(d, rows, fam->border(self, r->hello.first));
+    for (int64_t i = 0; i < t->n && !t->err.status; i++) {
+        struct piece *p = &t->piece[i];
+        struct local local = {t, p};
+        struct family_forward f = *t->f;
+        struct err err;
+        f.step = &p->step;
+        f.tap = t->f->tap ? keep_tap : NULL;
+        f.tap_wants = NULL;
+        f.tap_arg = &local;
+        const size_t mark = device_mark(d);
+        const struct family_range first = {
+            .from = 0, .to = r->hello.first, .out = rows_slice(x, 0, p->n)};
+        stage_forward(fam, self, &f, &first);
+        device_release(d, mark);
+        if (!device_runs(d))
+            break;
+        device_read_rows(d, first.out);
+        wait_for(t, flying - 1);
+        pthread_mutex_lock(&r->lock);
+        if (!t->err.status && begin(t, i, first.out, &err))
+            fail(t, &err);
+        pthread_mutex_unlock(&r->lock);
+    }
+    wait_for(t, 0);
+}
+
+static void enter(struct stage_trip *t)
+{
+    pthread_mutex_lock(&t->r->lock);
+    t->below = t->r->trip;
+    t->r->trip = t;
+    pthread_mutex_unlock(&t->r->lock);
+}
+
+static void leave(struct stage_trip *t)
+{
+    pthread_mutex_lock(&t->r->lock);
+    t->r->trip = t->below; /* steps are nested */
+    /* what others have computed anew meanwhile is not what this step has seen */
+    if (t->err.status == INGLE_IO)
+        atomic_store(&t->r->lost, true);
+    pthread_mutex_unlock(&t->r->lock);
+}
+
+void stage_remote_forward(struct stage_remote *r, const struct family *fam, const void *self,
+                          const struct family_forward *f)
+{
+    if (!r) {
+        fam->forward(self, f);
+        return;
+    }
+    struct device *d = f->device;
+    const int64_t n_layers = r->hello.n_layers, n = f->step->n_rows;
+    struct stage_trip t = {.r = r,
+                           .f = f,
+                           .losses = atomic_load(&r->losses),
+                           .all = wants(f, FAMILY_TAP_NORM, 0),
+                           .width = fam->tap_width(self)};
+    t.y = device_rows(d, t.all ? n : f->step->n_logits, fam->border(self, n_layers));
+    ingle_status st = cut_all(&t, &t.err);
+    if (!st && device_runs(d))
+        st = list_taps(&t, &t.err);
+    if (!st) {
+        enter(&t);
+        go(&t, fam, self);
+        leave(&t);
+    }
+    if (t.err.status)
+        device_fail(d, &t.err);
+    if (device_runs(d)) {
+        device_wrote_rows(d, t.y);
+        tell_taps(&t);
+    }
+    trip_release(&t);
+    if (!t.all && !f->step->n_logits)
+        return;
+    const struct family_range head = {
+        .from = n_layers, .to = n_layers, .in = t.y, .head = true, .picked = !t.all};
+    struct family_forward rest = *f;
+    if (!t.all)
+        rest.tap = NULL;
+    stage_forward(fam, self, &rest, &head);
+}
