@@ -3,7 +3,8 @@
 """gpu_ptx.py [BUILD] - what the compiler has made of the kernels for cards (out/release/gpu/*.ptx), without any card.
 
 Every kernel of kernels.inc is there, and no other; every operation is in the list below: floats are computed by the forms
-that round once to nearest (.rn), nothing is contracted, flushed or approximated, and no array lies in local memory.
+that round once to nearest (.rn), nothing is contracted, flushed or approximated, no array lies in local memory, and code
+for cards of 7.5 has no instruction of newer ones.
 Exit status 1 if anything differs; 77 if the build has no PTX (it found no clang)."""
 import pathlib, re, sys
 
@@ -23,6 +24,7 @@ MEMORY = r"""ld\.param(\.v[24])?\.[suf](8|16|32|64) | ld(\.global|\.shared)?(\.v
     | cp\.async\.(cg\.shared\.global|commit_group|wait_group) | atom\.add\.s32"""
 TOGETHER = r"""bar\.sync | bar\.warp\.sync | shfl\.sync\.(idx|bfly)\.b32 | vote\.sync\.ballot\.b32
     | ldmatrix\.sync\.aligned\.m8n8\.x4\.shared\.b16 | mma\.sync\.aligned\.m16n8k32\.row\.col\.s32\.[su]8\.s8\.s32"""
+NEWER = re.compile(r"cp\.async|ldmatrix|mma\.")  # from 8.0 on
 KNOWN = re.compile("|".join((FLOATS, WORDS, MEMORY, TOGETHER)), re.X)
 OPERATION = re.compile(r"^\s*(?:\{ )?(?:@!?%p\d+\s+)?([a-z][a-z0-9_]*(?:\.[A-Za-z0-9_:]+)*)(?=[\s;])")
 
@@ -60,6 +62,8 @@ def look(path, wanted):
         if line.lstrip().startswith((".", "$", "(", ")", "}")) or not line.strip():
             continue
         found = OPERATION.match(line)
+        if found and ".75." in path.name and NEWER.match(found[1]):
+            yield f"{path.name}:{i}: operation {found[1]} is of newer cards"
         if found and found[1] not in seen and not KNOWN.fullmatch(found[1]):
             seen.add(found[1])
             yield f"{path.name}:{i}: operation {found[1]} is not in the list"

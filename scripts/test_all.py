@@ -309,7 +309,11 @@ def long(tally):
 
 
 def cards(tally):
-    """The emulated card: schedules of 1,000 seeds, every golden with random cards, each barrier of a kernel removed."""
+    """The emulated card: lost at 50 calls of each case, each function of the driver failing and lacking, schedules of 1,000
+    seeds, every golden with random cards, each barrier of a kernel removed."""
+    one(tally, "card losses", "python3", "tests/gpu/losses.py", "out/release/ingle-emu", "50")
+    one(tally, "card command", "python3", "tests/gpu/command.py", "out/release/ingle", "out/release/ingle-emu",
+        "out/release/fake_cuda", "all")
     one(tally, "card schedules", "out/release/gpu_schedules", "0", "1000")
     for program in sorted(p for p in (OUT / "release").glob("gpu_golden_*") if os.access(p, os.X_OK)):
         seeds = " ".join(map(str, range(1, 9)))

@@ -499,6 +499,8 @@ struct ingle_plan {
     bool gpu_experts;
     uint64_t gpu_bytes, gpu_limit_bytes;
     uint64_t item_gpu_bytes[INGLE_PLAN_ITEMS]; /* of each item: on the card */
+    /* The card shares the processor's memory: what is on it is a part of total_bytes. */
+    bool gpu_shared;
 };
 
 /* What an engine would take, before anything large is taken. */
@@ -963,8 +965,10 @@ INGLE_API ingle_status ingle_session_fork(struct ingle_session *dst,
  * session goes on with the same bits.  INGLE_FORMAT: the file is damaged; INGLE_UNSUP: it is
  * another model's, or of other numerics.  The session is unchanged on failure.  A file of sparse
  * prompts makes the session's sparse, in the same way; so it is with how answers choose pages, and
- * with positions. A save, and it alone, may run on any thread while a scheduler has the engine, as
- * long as nobody else uses this session: answers go on meanwhile. */
+ * with positions.  INGLE_LOST: a part of it lay on a graphics card that is lost; after
+ * ingle_session_finish(), which computes that anew, it can be saved.  A save, and it alone, may run
+ * on any thread while a scheduler has the engine, as long as nobody else uses this session: answers
+ * go on meanwhile. */
 INGLE_API ingle_status ingle_session_save(const struct ingle_session *s, const char *path,
                                           struct ingle_error *error);
 INGLE_API ingle_status ingle_session_load(struct ingle_session *s, const char *path,
@@ -990,7 +994,8 @@ struct ingle_work {
 };
 /* One step over n items (distinct sessions of e), filled in order up to max_rows tokens and
  * max_logits rows of logits.  INGLE_CANCEL, INGLE_NUMERIC (the text names the layer where a
- * value was no number first): the sessions are as before the step. */
+ * value was no number first): the sessions are as before the step.  A card that is lost on the way
+ * is no error: the step is computed again by the processor. */
 INGLE_API ingle_status ingle_step(struct ingle_engine *e, struct ingle_work *work, int64_t n,
                                   struct ingle_error *error);
 /*

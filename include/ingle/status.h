@@ -17,7 +17,8 @@
     X(ARG, "an argument is out of its range")                      \
     X(NOTFOUND, "there is no such thing")                          \
     X(NUMERIC, "the computation produced a value that is no number") \
-    X(CANCEL, "the caller cancelled")
+    X(CANCEL, "the caller cancelled")                              \
+    X(LOST, "what a part of it was computed on, a graphics card, is lost")
 
 typedef enum ingle_status {
 #define X(name, text) INGLE_##name,

@@ -894,7 +894,7 @@ static void fetch(struct ingle_engine *e, void *arg)
                                    NULL, &t->error);
     if (!t->status)
         t->status = ingle_session_rewind(t->session, (int64_t)n->n, &t->error);
-    if (!t->status && ingle_session_pending(t->session))
+    if (!t->status) /* also what lay on a card that is lost */
         t->status = ingle_session_finish(t->session, &logits, &t->error);
 }
 
@@ -938,6 +938,11 @@ static void transfer(struct transfer *t, const char *path, bool load)
         ingle_scheduler_call(s, load ? take : fetch, t);
     if (!t->status && !load)
         t->status = ingle_session_save(t->session, path, &t->error);
+    if (t->status == INGLE_LOST && !load) {
+        ingle_scheduler_call(s, fetch, t);
+        if (!t->status)
+            t->status = ingle_session_save(t->session, path, &t->error);
+    }
     ingle_scheduler_call(s, close_session, t);
 }
 

@@ -61,6 +61,7 @@ static void print_plan_json(const struct ingle_plan *p)
     write_int(&out, p->gpu_end);
     write_close(&out, ']');
     write_member_bool(&out, "experts", p->gpu_experts);
+    write_member_bool(&out, "shared", p->gpu_shared);
     write_member_uint(&out, "bytes", p->gpu_bytes);
     write_member_uint(&out, "limit_bytes", p->gpu_limit_bytes);
     write_close(&out, '}');
@@ -109,9 +110,11 @@ static void print_plan_text(const struct ingle_plan *p)
     print_row(gpu, "together", p->total_bytes, p->gpu_bytes);
     print_row(gpu, "free", p->limit_bytes, p->gpu_limit_bytes);
     if (gpu && p->gpu_end > p->gpu_first)
-        printf("%s computes layers %lld to %lld%s; their weights lie there only\n", p->gpu,
-               (long long)p->gpu_first, (long long)p->gpu_end - 1,
-               p->expert_bytes && !p->gpu_experts ? ", their experts stay with the processor" : "");
+        printf("%s computes layers %lld to %lld%s; %s\n", p->gpu, (long long)p->gpu_first,
+               (long long)p->gpu_end - 1,
+               p->expert_bytes && !p->gpu_experts ? ", their experts stay with the processor" : "",
+               p->gpu_shared ? "its memory is the processor's: its column is a part of the other"
+                             : "their weights lie there only");
     else if (gpu)
         printf("%s: no layer is on it\n", p->gpu);
     printf("context %lld tokens, steps of %lld, keys and values %s: %s%s\n", (long long)p->n_ctx,

@@ -27,8 +27,8 @@ struct device_card_info {
 };
 /* NULL: there is none, or it was lost. */
 const struct device_card_info *device_card(const struct device *d);
-/* The card was lost: the step that it was lost in fails with INGLE_IO, and then the processor goes
- * on.  Pages and matrices that lay on the card have no contents any more. */
+/* The card was lost: the step that it was lost in fails with INGLE_LOST, and then the processor
+ * goes on.  Pages and matrices that lay on the card have no contents any more. */
 bool device_card_lost(const struct device *d);
 /* idle: nothing will lie on it, the processor computes all, and no more of its memory is taken. */
 void device_card_idle(struct device *d, bool idle);

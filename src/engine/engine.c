@@ -186,6 +186,7 @@ struct need {
     /* Of all sessions: pages, those of windows among them, tokens, samplers. */
     uint64_t sessions, windows, tokens, samplers, texts, total;
     uint64_t branches; /* of drafts: pages */
+    uint64_t twin;     /* of a step's rows, where a card shares the memory */
 };
 
 /* The prefix cache when nobody said: half a session, and in any case room for the end of a system
@@ -204,9 +205,18 @@ static uint64_t drafter_bytes(const struct ingle_engine *e)
     return e->draft ? e->draft->weight_bytes : 0;
 }
 
-/* Of the model's weights: what does not lie on a card. */
+/* A card without memory of its own: what lies on it is in the processor's. */
+static bool shares_memory(const struct ingle_engine *e)
+{
+    const struct device_card_info *card = device_card(e->device);
+    return card && card->integrated;
+}
+
+/* Of the model's weights: what does not lie on a card with its own memory. */
 static uint64_t host_weights(const struct ingle_engine *e)
 {
+    if (shares_memory(e))
+        return e->weight_bytes;
     return e->weight_bytes - (e->gpu.away < e->weight_bytes ? e->gpu.away : e->weight_bytes);
 }
 
@@ -229,6 +239,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         session_runner_plan(e->family, e->self, &e->info, e->device, r, &out->part, err);
     if (st)
         return st;
+    out->twin = shares_memory(e) ? out->part.arena_bytes + out->part.logits_bytes : 0;
     if (!own_cache)
         r->tree_budget_bytes = out->part.kv_tree_bytes = usual_cache(&out->part);
     uint64_t sum;
@@ -254,7 +265,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         num_add_u64(sum, engine_shortener_bytes(e), &sum) && num_add_u64(sum, out->texts, &sum) &&
         num_add_u64(sum, engine_media_bytes(e), &sum) &&
         num_add_u64(sum, engine_media_cache_bytes(e), &sum) &&
-        num_add_u64(sum, host_weights(e), &out->total);
+        num_add_u64(sum, out->twin, &sum) && num_add_u64(sum, host_weights(e), &out->total);
     if (!ok)
         return err_set(err, INGLE_LIMIT, "a context of %lld tokens does not fit in memory",
                        (long long)r->n_ctx);
@@ -476,7 +487,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"branches of drafts", share_of(&need->part, need->branches)},
         {"prefix cache", share_of(&need->part, need->part.kv_tree_bytes)},
         {"tokens", need->tokens},
-        {"activations", need->part.arena_bytes},
+        {"activations", need->part.arena_bytes + need->twin},
         {"logits", need->part.logits_bytes},
         {"samplers", need->samplers},
         {"reads from disk", need->part.disk_memory_bytes},
@@ -723,7 +734,8 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
                               struct runner_options *r, struct ingle_plan *out, struct err *err)
 {
     enum { TIMES = 4 };
-    uint64_t away = device_card(e->device) ? device_card_left(e->device) : 0;
+    uint64_t away =
+        device_card(e->device) && !shares_memory(e) ? device_card_left(e->device) : 0;
     for (int i = 0; i < TIMES && away; i++) {
         struct ingle_engine silent = *e;
         silent.sink = (struct report_sink){0};

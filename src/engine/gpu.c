@@ -243,6 +243,7 @@ void engine_gpu_fill(const struct ingle_engine *e, struct ingle_plan *out)
     out->gpu_experts = g->experts && model_expert_bytes(e->weights);
     out->gpu_bytes = g->weights + g->pages + g->rows;
     out->gpu_limit_bytes = g->limit;
+    out->gpu_shared = card->integrated;
     for (int i = 0; i < out->n_items; i++)
         out->item_gpu_bytes[i] = strcmp(out->item[i].name, "weights") == 0 ? g->weights
                                  : strcmp(out->item[i].name, "keys and values") == 0 ? g->pages

@@ -101,7 +101,7 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
     const char *name;
     int dir;
     if (kv_timeline_is_lost(t))
-        return err_set(err, INGLE_IO, "%s: what keys and values lay on (a card, a stage) is lost",
+        return err_set(err, INGLE_LOST, "%s: what keys and values lay on (a card, a stage) is lost",
                        path);
     h->context = form[t->from ? n_forms - 1 : 0].context;
     h->sparse = kv_sparse_at(o->sparse, t->length);
@@ -132,7 +132,7 @@ ingle_status kv_save(const struct kv_timeline *t, const char *path,
         for (int64_t i = kv_file_first(s, g, 0, t->length); i < num_div_up(t->length, KV_PAGE);
              i++, k++) {
             if (!kv_page_own_fetch(t->pool, t->table[g].page[i]) && !st)
-                st = err_set(err, INGLE_IO,
+                st = err_set(err, INGLE_LOST,
                              "%s: what keys and values lie on (a card, a stage) is lost", path);
             page[k] = kv_disk_has(t->pool, g) ? NULL : t->table[g].page[i]->at;
             bytes[k] = s->group[g].page_bytes;

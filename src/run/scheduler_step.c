@@ -707,7 +707,7 @@ static double step_between(struct ingle_scheduler *s)
         return 0;
     const uint64_t began = clock_now();
     const ingle_status st = run_step(s, l, NULL, &err);
-    if (st == INGLE_IO) {
+    if (st == INGLE_IO || st == INGLE_LOST) {
         end_all(s, l, &err);
         return seconds_since(began);
     }

@@ -133,6 +133,7 @@ struct serve_error serve_error_of(ingle_status st)
     case INGLE_NOMEM:
     case INGLE_IO:
     case INGLE_NUMERIC:
+    case INGLE_LOST:
         break;
     }
     return (struct serve_error){.status = 500, .no_retry = st == INGLE_NUMERIC};

@@ -316,6 +316,22 @@ static ingle_status fetch(struct task *t)
     return t->status ? t->status : on_scheduler(t, cut);
 }
 
+static void renew(struct ingle_engine *engine, void *arg)
+{
+    struct task *t = arg;
+    const float *logits;
+    (void)engine;
+    t->status = ingle_session_finish(t->session, &logits, &t->error);
+}
+
+/* Once more where a card is lost: what lay on it is computed first. */
+static void write_file(struct task *t, const char *path)
+{
+    t->status = ingle_session_save(t->session, path, &t->error);
+    if (t->status == INGLE_LOST && !on_scheduler(t, renew))
+        t->status = ingle_session_save(t->session, path, &t->error);
+}
+
 /* Where a later prompt begins, if that is not the end. */
 static void save_stable(struct task *t, size_t whole)
 {
@@ -324,7 +340,7 @@ static void save_stable(struct task *t, size_t whole)
     if (t->n_fetch && t->n_fetch < whole && fetch(t))
         return;
     if (t->n_kept && t->n_kept < whole)
-        t->status = ingle_session_save(t->session, t->path[1], &t->error);
+        write_file(t, t->path[1]);
     else
         (void)unlinkat(t->slots->dir, t->file[1], 0); /* what another conversation has left */
 }
@@ -341,7 +357,7 @@ static void save(struct task *t)
         t->status = INGLE_NOTFOUND;
         return;
     }
-    t->status = ingle_session_save(t->session, t->path[0], &t->error);
+    write_file(t, t->path[0]);
     if (t->status)
         return;
     save_stable(t, whole);

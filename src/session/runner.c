@@ -551,7 +551,7 @@ void session_device_begin(struct runner *r, struct device_suspended *first,
     device_begin(r->device, cancel);
     if (r->own && device_card_lost(r->device)) { /* since pages were taken or copied for it */
         struct err e;
-        err_set(&e, INGLE_IO, "the card that keys and values lie on is lost");
+        err_set(&e, INGLE_LOST, "the card that keys and values lie on is lost");
         device_fail(r->device, &e);
     }
 }

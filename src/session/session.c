@@ -819,6 +819,14 @@ static ingle_status renew(struct session *s, const atomic_bool *cancel, struct e
     return INGLE_OK;
 }
 
+/* The same of one that nothing waits for. */
+static ingle_status renew_lost(struct session *s, const atomic_bool *cancel, struct err *err)
+{
+    session_lose_own(s->r);
+    const ingle_status there = session_renew_stages(s->r, cancel, err);
+    return there || !kv_timeline_is_lost(s->timeline) ? there : renew(s, cancel, err);
+}
+
 /* Whether pages of theirs lay on the card, or did until a step in between lost it. */
 static bool had_own(const struct runner *r, const struct session_work *work, int64_t n)
 {
@@ -905,6 +913,9 @@ ingle_status session_finish(struct session *s, const float **logits, const atomi
                             struct err *err)
 {
     const int64_t total = session_pending(s);
+    const ingle_status there = total ? INGLE_OK : renew_lost(s, cancel, err);
+    if (there)
+        return there;
     while (session_pending(s)) {
         struct session_work w = {.s = s, .want = FAMILY_LOGITS_LAST};
         const ingle_status status = session_step(s->r, &w, 1, cancel, err);

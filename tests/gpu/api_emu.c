@@ -64,6 +64,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct emu_cards cards = {.n = 1, .bytes = 1u << 30, .capability = 80};
 static uint64_t n_calls;
 static bool is_lost, is_hung;
+static const char *lost_in;
 static size_t all_taken, stolen;
 static uint64_t n_launches, n_of[1024];
 static struct emu_copies copies;
@@ -106,6 +107,7 @@ static int count_call(const char *function)
     n_calls++;
     if (cards.lose_at && n_calls >= cards.lose_at) {
         is_lost = true;
+        lost_in = function;
         return CODE_LOST;
     }
     if (cards.fail_at && n_calls == cards.fail_at)
@@ -445,11 +447,29 @@ static int on_fill(void *self, struct gpu_stream *s, void *card, int value, size
 
 /* ---- code ---- */
 
+/* The least compute capability of a module's code. */
+static int least_of(const char *module)
+{
+    static const struct { const char *name; int least; } modules[] = {
+#define GPU_MODULE(name, least) {#name, least},
+#include "device/gpu/kernels/modules.inc"
+#undef GPU_MODULE
+    };
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (!strcmp(modules[i].name, module))
+            return modules[i].least;
+    return 0;
+}
+
 static int on_module_load(void *self, const struct gpu_image *image, struct gpu_module **out,
                            char *log, size_t n_log)
 {
     ENTER(module_load)
     (void)self;
+    if (least_of(image->module) > cards.capability) {
+        snprintf(log, n_log, "instructions of newer cards");
+        LEAVE(CODE_REFUSED);
+    }
     if (cards.refuse) {
         snprintf(log, n_log, "line 1: no");
         LEAVE(CODE_REFUSED);
@@ -528,7 +548,8 @@ static int on_about(void *self, int card, struct gpu_about *out)
                               .n_multi = 1,
                               .shared = SHARED,
                               .bytes = cards.bytes,
-                              .free_bytes = cards.bytes};
+                              .free_bytes = cards.bytes,
+                              .integrated = cards.integrated};
     snprintf(out->name, sizeof out->name, "emulated card %d", card);
     LEAVE(CODE_OK);
 }
@@ -539,6 +560,7 @@ static int on_open(void *self, int card)
     struct card *c = self;
     (void)card;
     const int code = card_open_memory(c);
+    emu_capability(cards.capability);
     c->open = !code;
     LEAVE(code);
 }
@@ -589,10 +611,12 @@ static enum gpu_fault on_kind(void *self, int code)
 
 static void show_counts(void)
 {
-    fprintf(stderr, "emulated card: %llu puts of %llu bytes, %llu gets of %llu, %llu launches\n",
+    fprintf(stderr, "emulated card: %llu puts of %llu bytes, %llu gets of %llu, %llu launches, "
+            "%llu calls%s%s\n",
             (unsigned long long)copies.n_put, (unsigned long long)copies.put_bytes,
             (unsigned long long)copies.n_get, (unsigned long long)copies.get_bytes,
-            (unsigned long long)n_launches);
+            (unsigned long long)n_launches, (unsigned long long)n_calls,
+            lost_in ? ", lost in " : "", lost_in ? lost_in : "");
     for (int i = 0; emu_kernel_at(i) && i < 1024; i++)
         if (n_of[i])
             fprintf(stderr, "%s %llu\n", emu_kernel_at(i)->name, (unsigned long long)n_of[i]);
@@ -605,8 +629,8 @@ static void on_unload(void *self)
     mem_free(self);
 }
 
-/* INGLE_EMU_CARD: n=1,mib=1024,steal=9,capability=80,order=2,fail=7,lose=7,hang=7,absent,refuse,
- * count */
+/* INGLE_EMU_CARD: n=1,mib=1024,steal=9,capability=80,order=2,fail=7,lose=7,hang=7,integrated,
+ * absent,refuse,count */
 static void read_environment(void)
 {
     const char *at = getenv("INGLE_EMU_CARD");
@@ -635,6 +659,8 @@ static void read_environment(void)
             cards.lose_at = v;
         else if (!strcmp(word, "hang"))
             cards.hang_at = v;
+        else if (!strcmp(word, "integrated"))
+            cards.integrated = true;
         else if (!strcmp(word, "absent"))
             cards.absent = true;
         else if (!strcmp(word, "refuse"))
@@ -642,8 +668,8 @@ static void read_environment(void)
         else if (!strcmp(word, "count"))
             cards.count = true;
         else
-            bad("INGLE_EMU_CARD: words are n mib steal capability order fail lose hang absent "
-                "refuse count");
+            bad("INGLE_EMU_CARD: words are n mib steal capability order fail lose hang "
+                "integrated absent refuse count");
     }
 }
 

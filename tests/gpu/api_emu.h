@@ -18,6 +18,7 @@ struct emu_cards {
     size_t bytes;       /* memory of each */
     int capability;     /* 75, 80, 90 */
     enum emu_order order;
+    bool integrated;    /* its memory is the processor's */
     bool absent;        /* there is no driver */
     uint64_t fail_at;   /* this call of the driver fails; 0: none */
     const char *fail_in; /* only calls of this function count ("put"); NULL: all */
@@ -29,6 +30,8 @@ struct emu_cards {
     bool count;         /* copies and launches are shown at the end */
     const char *skip;   /* this kernel does nothing */
 };
+/* Of launches from now on (emu.c): below 80 copies to shared memory are there at once. */
+void emu_capability(int capability);
 /* Of the next device that is made; and of one that there is: the counts begin again. */
 void emu_cards_set(const struct emu_cards *c);
 /* Calls of the driver that count. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * card_check [--speed] - opens the first card and runs every kernel beside the processor, as the
- * self-test does; then, with --speed, a few times.  scripts/gpu_card.py runs it on a machine with a
- * card, a test on the emulated one.
+ * card_check [--speed | --small] [--hashes] - opens the first card and runs every kernel beside the
+ * processor, as the self-test does; then, with --speed, a few times.  --hashes: of what each kernel
+ * has left in the test's memory, for other machines.  scripts/gpu_card.py runs it on a machine with
+ * a card, a test on the emulated one.
  */
 #include "base/clock.h"
 #include "device/card.h"
@@ -19,27 +20,84 @@ static void show(void *arg, ingle_report_level level, const char *kind, const ch
     printf("%s '%s': %s\n", kind, subject, text);
 }
 
-static int check(struct device *d)
+/* The least compute capability of a module's cards. */
+static int least_of(const char *module)
+{
+    static const struct { const char *name; int least; } modules[] = {
+#define GPU_MODULE(name, least) {#name, least},
+#include "device/gpu/kernels/modules.inc"
+#undef GPU_MODULE
+    };
+    for (size_t i = 0; i < sizeof modules / sizeof *modules; i++)
+        if (!strcmp(modules[i].name, module))
+            return modules[i].least;
+    return 0;
+}
+
+/* A NaN is one value, wherever four or two bytes are one. */
+static uint32_t one_nan(uint32_t v)
+{
+    if ((v & 0x7fffffff) > 0x7f800000)
+        return 0x7fc00000;
+    for (int i = 0; i < 32; i += 16)
+        if ((v >> i & 0x7fff) > 0x7c00)
+            v = (v & ~(UINT32_C(0xffff) << i)) | UINT32_C(0x7e00) << i;
+    return v;
+}
+
+/* Of the last test's memory; an address in it is an offset. */
+static uint64_t hash_of(const struct device_gpu *g)
+{
+    uint64_t h = 0xcbf29ce484222325u;
+    for (size_t i = 0; g->self_back && i < g->self_used; i += sizeof(uint64_t)) {
+        uint64_t at;
+        uint32_t v[2];
+        memcpy(&at, g->self_back + i, sizeof at);
+        at -= at - (uintptr_t)g->self_card < GPU_SELF_BYTES ? (uintptr_t)g->self_card : 0;
+        memcpy(v, &at, sizeof v);
+        for (int k = 0; k < 2; k++)
+            h = (h ^ one_nan(v[k])) * 0x100000001b3u;
+    }
+    return h;
+}
+
+static void forget(const struct device_gpu *g)
+{
+    if (g->self_host)
+        memset(g->self_host, 0, GPU_SELF_BYTES);
+    if (g->self_back)
+        memset(g->self_back, 0, GPU_SELF_BYTES);
+}
+
+static int check(struct device *d, bool hashes)
 {
     static const struct { const char *name, *module; } kernels[] = {
 #define GPU_KERNEL(name, args, threads, blocks, shared, registers, module) {#name, #module},
 #include "device/gpu/kernels/kernels.inc"
 #undef GPU_KERNEL
     };
-    int n_same = 0, n_wrong = 0, n_loaded = 0;
+    const struct device_card_info *card = device_card(d);
+    int n_same = 0, n_wrong = 0, n_loaded = 0, n_other = 0;
     for (int k = 0; k < GPU_KERNELS; k++) {
         const bool tested = device_gpu_self_tests(kernels[k].module);
-        if (!device_gpu_has(d, (enum gpu_kernel)k)) {
+        forget(d->gpu);
+        if (least_of(kernels[k].module) > 10 * card->major + card->minor) {
+            n_other++;
+        } else if (!device_gpu_has(d, (enum gpu_kernel)k)) {
             printf("%-24s FAILS\n", kernels[k].name);
             n_wrong++;
         } else if (tested) {
             n_same++;
+            if (hashes)
+                printf("hash kernel %s %016llx\n", kernels[k].name,
+                       (unsigned long long)hash_of(d->gpu));
         } else {
             n_loaded++;
         }
     }
-    printf("kernels: %d have the processor's bits, %d are loaded and not compared, %d fail\n",
-           n_same, n_loaded, n_wrong);
+    printf("kernels: %d have the processor's bits, %d are loaded and not compared, %d are of newer "
+           "cards, %d fail\n",
+           n_same, n_loaded, n_other, n_wrong);
     return n_wrong;
 }
 
@@ -99,10 +157,17 @@ static void speeds(struct device *d, int64_t out, int64_t in, int n)
     product_speed(d, GPU_K_product_bf16_1, QUANT_BF16, "product_bf16_1", out, in, n);
 }
 
+static bool has(int argc, char **argv, const char *option)
+{
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], option))
+            return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
-    const bool speed = argc > 1 && !strcmp(argv[1], "--speed");
-    const bool small = argc > 1 && !strcmp(argv[1], "--small");
+    const bool speed = has(argc, argv, "--speed"), small = has(argc, argv, "--small");
     struct report_sink sink = {show, NULL, NULL};
     const struct device_options o = {.n_threads = 1, .cpu = UINT32_MAX, .sink = &sink};
     struct device *d;
@@ -118,7 +183,7 @@ int main(int argc, char **argv)
     }
     printf("card '%s', driver %d, compute capability %d.%d, %.1f GiB\n", card->name, card->driver,
            card->major, card->minor, (double)card->bytes / (1 << 30));
-    const int wrong = check(d);
+    const int wrong = check(d, has(argc, argv, "--hashes"));
     if (speed)
         speeds(d, 21504, 5376, 50);
     else if (small)

@@ -4,8 +4,10 @@
  * itself runs on it. Copies happen at once.
  *
  * FAKE_CUDA, words with commas between them: version=11040, count=0, major=7, minor=0, bytes=0,
- * nonsense (addresses are 0), refuse (code), lose=N (from the N-th copy or launch on), code=N (what
- * a lost card says).  Built with FAKE_LACKS it has no cuLaunchKernel.
+ * shared=N (bytes of a block), integrated, nonsense (what it says of a card and its memory cannot
+ * be), zeros (addresses and handles are 0), idle (launches do nothing), refuse (code), lose=N (from
+ * the N-th copy or launch on), fail=FUNCTION (each of its calls), code=N (what both say).  Built
+ * with FAKE_LACKS it has no cuLaunchKernel.
  */
 #define _GNU_SOURCE
 #include "gpu/emu.h"
@@ -32,6 +34,22 @@ static unsigned long long word(const char *name, unsigned long long otherwise)
     return otherwise;
 }
 
+/* fail=FUNCTION */
+static int fails(const char *function)
+{
+    const char *all = getenv("FAKE_CUDA"), *at = all ? strstr(all, "fail=") : NULL;
+    const size_t n = strlen(function);
+    if (!at || strncmp(at + 5, function, n) || (at[5 + n] && at[5 + n] != ','))
+        return OK;
+    return (int)word("code", 999);
+}
+#define MAY_FAIL                              \
+    do {                                      \
+        const int failure = fails(__func__);  \
+        if (failure)                          \
+            return failure;                   \
+    } while (0)
+
 static int lost(void)
 {
     static unsigned long long n;
@@ -39,24 +57,32 @@ static int lost(void)
     return at && ++n >= at ? (int)word("code", ILLEGAL_ADDRESS) : OK;
 }
 
-CUDA cuInit(unsigned flags) { return flags ? 1 : OK; }
+CUDA cuInit(unsigned flags)
+{
+    MAY_FAIL;
+    return flags ? 1 : OK;
+}
 CUDA cuDriverGetVersion(int *v)
 {
+    MAY_FAIL;
     *v = (int)word("version", 12080);
     return OK;
 }
 CUDA cuDeviceGetCount(int *n)
 {
+    MAY_FAIL;
     *n = (int)word("count", 1);
     return OK;
 }
 CUDA cuDeviceGet(int *d, int i)
 {
+    MAY_FAIL;
     *d = 7 + i;
     return OK;
 }
 CUDA cuDeviceGetName(char *name, int n, int d)
 {
+    MAY_FAIL;
     memset(name, 'x', (size_t)n); /* without an end where it is too long */
     if (!word("nonsense", 0))
         snprintf(name, (size_t)n, "fake card %d", d - 7);
@@ -64,54 +90,71 @@ CUDA cuDeviceGetName(char *name, int n, int d)
 }
 CUDA cuDeviceGetAttribute(int *v, int which, int d)
 {
+    MAY_FAIL;
     (void)d;
     *v = which == 75   ? (int)word("major", 8)
          : which == 76 ? (int)word("minor", 0)
-         : which == 97 ? 100 << 10
+         : which == 97 ? (int)word("shared", 100 << 10)
          : which == 16 ? 1
+         : which == 18 ? (int)word("integrated", 0)
                        : 0;
     return OK;
 }
 CUDA cuDeviceTotalMem_v2(size_t *n, int d)
 {
+    MAY_FAIL;
     (void)d;
     *n = (size_t)word("bytes", 1u << 30);
     return OK;
 }
 CUDA cuDevicePrimaryCtxRetain(void **c, int d)
 {
+    MAY_FAIL;
     static int context;
     (void)d;
     *c = &context;
     return OK;
 }
-CUDA cuDevicePrimaryCtxRelease_v2(int d) { return d < 7 ? 1 : OK; }
-CUDA cuCtxSetCurrent(void *c) { return c ? OK : 1; }
+CUDA cuDevicePrimaryCtxRelease_v2(int d)
+{
+    MAY_FAIL;
+    return d < 7 ? 1 : OK;
+}
+CUDA cuCtxSetCurrent(void *c)
+{
+    MAY_FAIL;
+    return c ? OK : 1;
+}
 CUDA cuMemGetInfo_v2(size_t *left, size_t *all)
 {
+    MAY_FAIL;
     *all = (size_t)word("bytes", 1u << 30);
     *left = word("nonsense", 0) ? *all + 1 : *all;
     return OK;
 }
 CUDA cuMemAlloc_v2(address *out, size_t n)
 {
+    MAY_FAIL;
     void *p = aligned_alloc(256, (n + 255) / 256 * 256);
-    *out = (address)(uintptr_t)p;
+    *out = word("zeros", 0) ? 0 : (address)(uintptr_t)p;
     return p ? OK : MEMORY;
 }
 CUDA cuMemFree_v2(address a)
 {
+    MAY_FAIL;
     free((void *)(uintptr_t)a);
     return OK;
 }
 CUDA cuMemHostAlloc(void **out, size_t n, unsigned flags)
 {
+    MAY_FAIL;
     (void)flags;
     *out = aligned_alloc(256, (n + 255) / 256 * 256);
     return *out ? OK : MEMORY;
 }
 CUDA cuMemFreeHost(void *p)
 {
+    MAY_FAIL;
     free(p);
     return OK;
 }
@@ -124,55 +167,87 @@ static int move(void *to, const void *from, size_t n)
 }
 CUDA cuMemcpyHtoDAsync_v2(address to, const void *from, size_t n, void *s)
 {
+    MAY_FAIL;
     (void)s;
     return move((void *)(uintptr_t)to, from, n);
 }
 CUDA cuMemcpyDtoHAsync_v2(void *to, address from, size_t n, void *s)
 {
+    MAY_FAIL;
     (void)s;
     return move(to, (const void *)(uintptr_t)from, n);
 }
 CUDA cuMemcpyDtoDAsync_v2(address to, address from, size_t n, void *s)
 {
+    MAY_FAIL;
     (void)s;
     return move((void *)(uintptr_t)to, (const void *)(uintptr_t)from, n);
 }
 CUDA cuMemsetD8Async(address to, unsigned char v, size_t n, void *s)
 {
+    MAY_FAIL;
     (void)s;
     memset((void *)(uintptr_t)to, v, n);
     return lost();
 }
 CUDA cuCtxGetStreamPriorityRange(int *least, int *most)
 {
+    MAY_FAIL;
     *least = 0;
     *most = -5;
     return OK;
 }
 CUDA cuStreamCreateWithPriority(void **s, unsigned flags, int priority)
 {
+    MAY_FAIL;
     static int stream;
     (void)flags;
     (void)priority;
-    *s = &stream;
+    *s = word("zeros", 0) ? NULL : (void *)&stream;
     return OK;
 }
-CUDA cuStreamDestroy_v2(void *s) { return s ? OK : 1; }
-CUDA cuStreamSynchronize(void *s) { return s ? OK : 1; }
-CUDA cuStreamWaitEvent(void *s, void *e, unsigned flags) { return s && e && !flags ? OK : 1; }
+CUDA cuStreamDestroy_v2(void *s)
+{
+    MAY_FAIL;
+    return s ? OK : 1;
+}
+CUDA cuStreamSynchronize(void *s)
+{
+    MAY_FAIL;
+    return s ? OK : 1;
+}
+CUDA cuStreamWaitEvent(void *s, void *e, unsigned flags)
+{
+    MAY_FAIL;
+    return s && e && !flags ? OK : 1;
+}
 CUDA cuEventCreate(void **e, unsigned flags)
 {
+    MAY_FAIL;
     static int event;
     (void)flags;
     *e = &event;
     return OK;
 }
-CUDA cuEventDestroy_v2(void *e) { return e ? OK : 1; }
-CUDA cuEventRecord(void *e, void *s) { return e && s ? OK : 1; }
-CUDA cuEventQuery(void *e) { return e ? OK : 1; }
+CUDA cuEventDestroy_v2(void *e)
+{
+    MAY_FAIL;
+    return e ? OK : 1;
+}
+CUDA cuEventRecord(void *e, void *s)
+{
+    MAY_FAIL;
+    return e && s ? OK : 1;
+}
+CUDA cuEventQuery(void *e)
+{
+    MAY_FAIL;
+    return e ? OK : 1;
+}
 /* PTX begins with its version, behind comments. */
 CUDA cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *option, void **value)
 {
+    MAY_FAIL;
     static int module;
     *m = NULL;
     if (word("refuse", 0) || !strstr(image, ".version") || !strstr(image, ".target")) {
@@ -183,29 +258,41 @@ CUDA cuModuleLoadDataEx(void **m, const void *image, unsigned n, int *option, vo
     *m = &module;
     return OK;
 }
-CUDA cuModuleUnload(void *m) { return m ? OK : 1; }
+CUDA cuModuleUnload(void *m)
+{
+    MAY_FAIL;
+    return m ? OK : 1;
+}
 CUDA cuModuleGetFunction(void **f, void *m, const char *name)
 {
+    MAY_FAIL;
     (void)m;
     *f = (void *)(uintptr_t)emu_find(name);
     return *f ? OK : NOT_FOUND;
 }
-CUDA cuFuncSetAttribute(void *f, int which, int v) { return f && which == 8 && v > 0 ? OK : 1; }
+CUDA cuFuncSetAttribute(void *f, int which, int v)
+{
+    MAY_FAIL;
+    return f && which == 8 && v > 0 ? OK : 1;
+}
 #ifndef FAKE_LACKS
 CUDA cuLaunchKernel(void *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                     unsigned bz, unsigned shared, void *s, void **args, void **extra)
 {
+    MAY_FAIL;
     const struct emu_kernel *k = f;
     const struct gpu_grid grid = {(int32_t)gx, (int32_t)gy, (int32_t)gz};
     const int code = lost();
     if (code || by != 1 || bz != 1 || !s || extra)
         return code ? code : 1;
-    emu_launch_with(k, grid, (int)bx, shared, args[0], k->n_args, EMU_MIXED);
+    if (!word("idle", 0))
+        emu_launch_with(k, grid, (int)bx, shared, args[0], k->n_args, EMU_MIXED);
     return OK;
 }
 #endif
 CUDA cuGetErrorName(int code, const char **name)
 {
+    MAY_FAIL;
     *name = code == MEMORY            ? "CUDA_ERROR_OUT_OF_MEMORY"
             : code == INVALID_PTX     ? "CUDA_ERROR_INVALID_PTX"
             : code == NOT_FOUND       ? "CUDA_ERROR_NOT_FOUND"

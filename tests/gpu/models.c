@@ -285,6 +285,77 @@ static void odd_cards(void **state)
     mem_free(want);
 }
 
+/* Two engines on one card: the second one gets what memory the first has left, if any. */
+static void two_engines(void **state)
+{
+    (void)state;
+    static const size_t mib[] = {1024, 24, 18};
+    struct golden_model g[2];
+    struct session *s[2];
+    int32_t tokens[MOST];
+    int64_t n, n_ids;
+    struct err e;
+    const struct golden_options o = {.numerics = DEVICE_EXACT, .codec = KERN_KV_F16};
+    how.choose = false;
+    how.side = DEVICE_CARD;
+    how.own = 100;
+    how.card = false;
+    float *want = logits_of(0, &n, NULL);
+    int32_t *ids = golden_ints(models[0].golden, "input_ids", &n_ids);
+    for (int64_t i = 0; i < MOST; i++)
+        tokens[i] = ids[(i + i / n_ids) % n_ids];
+    mem_free(ids);
+    how.card = true;
+    for (size_t i = 0; i < sizeof mib / sizeof *mib; i++) {
+        emu_cards_set(&(struct emu_cards){.n = 1, .bytes = mib[i] << 20, .capability = 80});
+        golden_own_end = how.own;
+        for (int k = 0; k < 2; k++) {
+            golden_open(&g[k], models[0].path, &o);
+            GOLDEN_OK(session_create(&s[k], g[k].runner, &e));
+        }
+        for (int64_t at = 0, now; at < MOST; at += now) {
+            now = at ? MOST - at : CHUNK;
+            for (int k = 0; k < 2; k++) {
+                float *got = golden_logits(&g[k], s[k], tokens + at, now, 0, NULL);
+                same("two engines", 0, got, want + at * n / MOST, now * n / MOST);
+                mem_free(got);
+            }
+        }
+        for (int k = 0; k < 2; k++) {
+            session_free(s[k]);
+            golden_close(&g[k]);
+        }
+        assert_int_equal(emu_cards_taken(), 0);
+    }
+    mem_free(want);
+}
+
+/* A step that loses the card ends with its own status. */
+static void status_of_a_loss(void **state)
+{
+    (void)state;
+    struct err e;
+    struct device *d;
+    struct emu_cards c = {.n = 1, .bytes = 1u << 30, .capability = 80};
+    emu_cards_set(&c);
+    GOLDEN_OK(device_create(&d, &(struct device_options){.n_threads = 1}, &e));
+    GOLDEN_OK(device_card_open(d, 1, 0, &e));
+    GOLDEN_OK(device_arena_reserve(d, 1 << 20, &e));
+    void *page = device_own_take(d, 4096);
+    char zeros[4096] = {0};
+    assert_non_null(page);
+    device_begin(d, NULL);
+    c.lose_at = 1;
+    emu_cards_set(&c);
+    device_own_get(d, zeros, page, sizeof zeros);
+    assert_int_equal(device_status(d, &e), INGLE_LOST);
+    assert_true(device_card_lost(d) && strstr(e.msg, "emulated card 0"));
+    device_begin(d, NULL);
+    GOLDEN_OK(device_status(d, &e));
+    device_own_give(d, page, 4096);
+    device_free(d);
+}
+
 static void a_number_that_is_not_there(void **state)
 {
     (void)state;
@@ -309,6 +380,8 @@ int main(void)
         cmocka_unit_test(any_call_fails),
         cmocka_unit_test(each_function_fails),
         cmocka_unit_test(odd_cards),
+        cmocka_unit_test(two_engines),
+        cmocka_unit_test(status_of_a_loss),
         cmocka_unit_test(a_number_that_is_not_there),
         cmocka_unit_test(a_kernel_that_does_not_end), /* it keeps memory: the last one */
     };

@@ -48,6 +48,8 @@ static void made(struct device *d)
         c.memory = true;
         c.fail_at = 3 + draw(120);
     }
+    if (getenv("INGLE_TEST_CAPABILITY"))
+        c.capability = atoi(getenv("INGLE_TEST_CAPABILITY"));
     emu_cards_set(&c);
     GOLDEN_OK(device_card_open(d, 1, 0, &e));
     of.sides = draw(2);

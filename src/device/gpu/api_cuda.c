@@ -429,9 +429,10 @@ ingle_status device_gpu_cuda(struct gpu_api *out, struct err *err)
     if (!c)
         return err_set(err, INGLE_NOMEM, "no memory for a driver");
     c->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    const char *why = c->library ? NULL : dlerror();
     ingle_status s = INGLE_OK;
     if (!c->library)
-        s = err_set(err, INGLE_UNSUP, "there is no NVIDIA driver (libcuda.so.1)");
+        s = err_set(err, INGLE_UNSUP, "there is no NVIDIA driver (%s)", why ? why : "?");
     if (!s)
         s = find_all(c, err);
     if (!s)

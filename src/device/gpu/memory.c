@@ -118,7 +118,7 @@ bool device_gpu_ok(struct device *d, int code, const char *function)
         return true;
     if (!g->lost)
         lose(d, g->api.text(g->api.self, code), function);
-    err_set(&e, INGLE_IO, "card '%s' was lost in %s", g->info.name,
+    err_set(&e, INGLE_LOST, "card '%s' was lost in %s", g->info.name,
             g->lost_at ? g->lost_at : function);
     device_fail(d, &e);
     return false;

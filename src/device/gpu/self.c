@@ -54,6 +54,7 @@ bool device_gpu_self_send(struct gpu_self *s)
 
 bool device_gpu_self_fetch(struct gpu_self *s)
 {
+    s->d->gpu->self_used = s->used;
     return device_gpu_get(s->d, s->back, s->card, s->used) && device_gpu_wait(s->d);
 }
 

@@ -49,6 +49,8 @@ void device_matrix_upload(struct device_matrix *m)
     if (m->wanted != DEVICE_CARD || m->card || m->each || !m->m.at || !device_card(d))
         return;
     const char *why = device_card_refuses(d, m);
+    if (d->gpu->lost) /* while it was asked; that was said */
+        return;
     if (why) {
         stays(m, why);
         return;

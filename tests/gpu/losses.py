@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""losses.py INGLE_EMU [N [SEED [WORD]]] - an emulated card that is lost at random calls: the same text, one report each.
+
+Each case is run on a whole card first, which counts the calls of the driver; then N times (2) with the card lost at one
+of them. Cases with WORD in their names only. The texts and logits are those of the processor."""
+import concurrent.futures, json, os, pathlib, random, re, subprocess, sys, tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve"))
+from client import Server
+
+emu = sys.argv[1]
+times = int(sys.argv[2]) if len(sys.argv) > 2 else 2
+seed = int(sys.argv[3]) if len(sys.argv) > 3 else 5
+word = sys.argv[4] if len(sys.argv) > 4 else ""
+V4 = "tests/data/nano-v4/nano-v4"
+GEMMA = "tests/data/nano/nano-gemma4"
+LONG = "The lighthouse keeper wrote every evening what the sea had brought. " * 12
+STORY = ["--temp", "0", "--threads", "2", "-n", "10"]
+
+
+def run(options, env=None):
+    full = dict(os.environ, INGLE_EMU_CARD=env) if env else os.environ
+    p = subprocess.run([emu, "run", *STORY, *options], env=full, capture_output=True, text=True, timeout=600)
+    assert p.returncode == 0, (options, env, p.returncode, p.stderr)
+    return p.stdout, p.stderr
+
+
+def command(*options):
+    """A case of `run`: text and what it says with layers on a card, or without."""
+    return lambda env: run([*options, "--gpu", "off"] if env == "off" else [*options, "--gpu-layers", "all"], env)
+
+
+def restored(env):
+    """The prefix comes from a folder that another process has filled."""
+    with tempfile.TemporaryDirectory() as d:
+        store = ["--store", d, "--store-tokens", "16"]
+        run([*store, "--gpu", "off", LONG + "A"])
+        return command(*store, LONG + "B")(env)
+
+
+def served(env, *options, several=False):
+    """Answers of a server, with their probabilities: one after another, then several at once."""
+    wish = {"n_predict": 8, "temperature": 0, "n_probs": 3}
+    prompts = ["Once upon a time", "The sea is", LONG, "A blue dog"]
+    where = ["--gpu", "off"] if env == "off" else ["--gpu-layers", "all"]
+    if env and env != "off":
+        os.environ["INGLE_EMU_CARD"] = env
+    try:
+        with Server(emu, "--threads", "2", *where, *options) as s:
+            def ask(prompt):
+                status, _, answer = s.post("/completion", dict(wish, prompt=prompt))[:3]
+                assert status == 200, (status, answer)
+                return json.dumps([answer["content"], answer["completion_probabilities"]])
+
+            with concurrent.futures.ThreadPoolExecutor(4 if several else 1) as pool:
+                return "\n".join(pool.map(ask, prompts)), "".join(s.log) if s.close() in (0, None) else "closed"
+    finally:
+        os.environ.pop("INGLE_EMU_CARD", None)
+
+
+CASES = {
+    "run": command("Once upon a time"),
+    "prompt": command(LONG),
+    "half": lambda env: run(["--gpu-layers", "0" if env == "off" else "1-4", LONG], env),
+    "no drafts": command("--draft", "off", "Once upon a time"),
+    "mtp": command("-m", f"{GEMMA}-Q4_K_M.gguf", "--draft", f"{GEMMA}-mtp-Q8_0.gguf", "Once upon a time"),
+    "dflash": command("-m", f"{GEMMA}-Q4_K_M.gguf", "--draft", f"{GEMMA}-dflash-Q8_0.gguf", "Once upon a time"),
+    "v4": command("-m", f"{V4}-MXFP4.gguf", "Once upon a time"),
+    "v4 dspark": command("-m", f"{V4}-MXFP4.gguf", "--draft", f"{V4}-dspark-Q8_0.gguf", LONG),
+    "kv": command("--kv", "q8_0", LONG),
+    "restored": restored,
+    "server": served,
+    "batch": lambda env: served(env, several=True),
+    "batch of v4": lambda env: served(env, "-m", f"{V4}-MXFP4.gguf", several=True),
+}
+
+
+def hold(name, case, rng):
+    want, _ = case("off")
+    text, said = case("count")
+    assert text == want, (name, "whole", text, want)
+    others = said.count("fallback '")
+    calls = int(re.search(r"(\d+) calls", said)[1])
+    n_lost = 0
+    for _ in range(times):
+        at = rng.randrange(1, calls)
+        text, said = case(f"count,lose={at}")
+        assert text == want, (name, at, text, want, said)
+        lost = re.search(r"lost in (\w+)", said)
+        reports = said.count("fallback '")
+        told = "the card is lost" in said or "the processor computes" in said
+        assert reports <= others + 1, (name, at, said)
+        # what is lost while the program ends needs no word
+        assert told or not lost or lost[1] in ("give", "count", "about"), (name, at, said)
+        n_lost += bool(lost)
+    print(f"{name}: {calls} calls, {n_lost} of {times} times lost: the same", flush=True)
+
+
+rng = random.Random(seed)
+for name, case in CASES.items():
+    if word in name:
+        hold(name, case, rng)
