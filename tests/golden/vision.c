@@ -239,6 +239,66 @@ CASE(small_quantised, vision_e4b, "vision_e4b_q8/mmproj-Q8_0.gguf",
 CASE(plain_gguf, vision_12b, "vision_12b/mmproj-BF16.gguf", "vision_12b/golden.safetensors")
 CASE(plain_checkpoint, vision_12b, "vision_12b", "vision_12b/golden.safetensors")
 
+/* A projector file whose BF16 matrices have another type. */
+static void retype(const char *from, const char *to, uint32_t type)
+{
+    struct err e;
+    struct io_gguf *w;
+    struct io_file *f;
+    GOLDEN_OK(io_open(&f, from, NULL, &e));
+    GOLDEN_OK(io_gguf_create(&w, to, &e));
+    io_gguf_output(w, OUTPUT_MODEL, NULL, true);
+    for (size_t i = 0; i < io_meta_count(io_metadata(f)); i++)
+        GOLDEN_OK(io_gguf_value(w, io_meta_at(io_metadata(f), i), &e));
+    for (size_t i = 0; i < io_n_tensors(f); i++) {
+        const struct io_tensor *t = io_tensor_at(f, i);
+        GOLDEN_OK(io_gguf_tensor(w, t->name, t->type == QUANT_BF16 ? type : t->type, t->n_dims,
+                                 t->ne, &e));
+    }
+    GOLDEN_OK(io_gguf_begin(w, &e));
+    for (size_t i = 0; i < io_n_tensors(f); i++) {
+        const struct io_tensor *t = io_tensor_at(f, i);
+        const uint32_t to_type = t->type == QUANT_BF16 ? type : t->type;
+        uint64_t n = 1, n_bytes = 0;
+        for (uint32_t k = 0; k < t->n_dims; k++)
+            n *= t->ne[k];
+        assert_true(quant_bytes(to_type, n, 1, &n_bytes));
+        uint8_t *in = mem_alloc((size_t)t->n_bytes), *out = mem_alloc((size_t)n_bytes);
+        float *v = mem_calloc((size_t)n, sizeof *v);
+        GOLDEN_OK(io_read(f, t, 0, in, (size_t)t->n_bytes, &e));
+        quant_decode(t->type, in, v, (size_t)n);
+        assert_true(quant_encode(to_type, v, out, (size_t)n));
+        GOLDEN_OK(io_gguf_write(w, i, 0, out, (size_t)n_bytes, &e));
+        mem_free(in);
+        mem_free(out);
+        mem_free(v);
+    }
+    GOLDEN_OK(io_gguf_finish(w, &e));
+    io_close(f);
+}
+
+/* F32 and F16 files of the same values against the same numbers. */
+static void other_types(void **state)
+{
+    static const char *const set[] = {"vision_31b", "vision_e4b", "vision_12b"};
+    char from[160], to[64], golden[160];
+    (void)state;
+    snprintf(to, sizeof to, "vision-%ld.gguf", (long)getpid());
+    for (int i = 0; i < 6; i++) {
+        const char *name = set[i / 2];
+        struct opened o;
+        snprintf(from, sizeof from, "%s%s/mmproj-BF16.gguf", data, name);
+        snprintf(golden, sizeof golden, "%s%s/golden.safetensors", data, name);
+        retype(from, to, i % 2 ? QUANT_F16 : QUANT_F32);
+        open_tower(&o, to, 2);
+        check_picture(&o, name, golden, true, 1);
+        if (o.info.sound)
+            check_sound(&o, name, golden, 1);
+        close_tower(&o);
+        (void)remove(to);
+    }
+}
+
 /* ---- what results do not depend on ---- */
 
 static const char big[] = "tests/data/vision/vision_31b/mmproj-BF16.gguf",
@@ -683,6 +743,7 @@ int main(void)
         cmocka_unit_test(big_checkpoint),
         cmocka_unit_test(big_quantised),
         cmocka_unit_test(small_gguf),
+        cmocka_unit_test(other_types),
         cmocka_unit_test(small_checkpoint),
         cmocka_unit_test(small_quantised),
         cmocka_unit_test(plain_gguf),
