@@ -5,10 +5,11 @@
  * JSON object a line; nothing is asserted.  Rates are of processor time, so that others on the
  * machine cost little; "seconds" is time.
  *
- *   bench_tower DIRECTORY [KIND [TYPE [THREADS [TOKENS [LAYERS]]]]]
+ *   bench_tower DIRECTORY [KIND [TYPE [THREADS [TOKENS [LAYERS [LEVEL [fast]]]]]]]
  *
  *   DIRECTORY   for a file of some 100 MB, which is deleted again
  *   KIND        e4b, 31b, 12b, sound;  TYPE: F32, F16, BF16, Q8_0;  TOKENS: soft tokens
+ *   LEVEL       of instructions, "avx2"; "": all that there are
  */
 #define _POSIX_C_SOURCE 200809L
 #include "base/clock.h"
@@ -260,21 +261,29 @@ int main(int argc, char **argv)
     const int threads = argc > 4 ? atoi(argv[4]) : 1;
     const int64_t tokens = argc > 5 ? atoi(argv[5]) : 280;
     const int layers = argc > 6 ? atoi(argv[6]) : 2;
-    uint32_t type = 0;
+    uint32_t type = 0, cpu = UINT32_MAX;
+    const bool fast = argc > 8 && !strcmp(argv[8], "fast");
     char path[512];
     struct err e;
     struct device *d;
     struct tower *t;
     struct tower_info info;
     if (!*dir) {
-        fprintf(stderr, "usage: bench_tower DIRECTORY [KIND [TYPE [THREADS [TOKENS [LAYERS]]]]]\n");
+        fprintf(stderr, "usage: bench_tower DIRECTORY [KIND [TYPE [THREADS [TOKENS [LAYERS [LEVEL "
+                        "[fast]]]]]]]\n");
+        return 2;
+    }
+    if (argc > 7 && *argv[7] && !cpu_level(argv[7], &cpu)) {
+        fprintf(stderr, "there is no level '%s'\n", argv[7]);
         return 2;
     }
     while (type < 256 && (!quant_info(type) || strcmp(quant_info(type)->name, type_name) != 0))
         type++;
     snprintf(path, sizeof path, "%s/bench_tower.%ld.gguf", dir, (long)getpid());
     write_file(path, kind, type, layers);
-    must(device_create(&d, &(struct device_options){.n_threads = threads, .cpu = ~0u}, &e), &e);
+    const struct device_options o = {
+        .n_threads = threads, .cpu = cpu, .numerics = fast ? DEVICE_FAST : DEVICE_EXACT};
+    must(device_create(&d, &o, &e), &e);
     const ingle_status s = tower_open(&t, path, &(struct tower_options){.device = d}, &e);
     (void)unlink(path);
     must(s, &e);

@@ -79,6 +79,26 @@ class Commands(unittest.TestCase):
             self.assertIn(text, out)
         self.assertIn("none.png", err)
 
+    def test_projectors_beside_a_model(self):
+        """One with the word in its name is found; several are an error; another model's is said, and refused by a picture."""
+        at = f"{DATA}/vision"
+        with tempfile.TemporaryDirectory() as d:
+            put = lambda name, to: os.symlink(os.path.abspath(f"{at}/{name}"), f"{d}/{to}")
+            put("vision_31b/model-BF16.gguf", "m.gguf")
+            put("vision_31b/mmproj-BF16.gguf", "gemma-it-MMPROJ-f16.gguf")
+            put("vision_31b/a.png", "a.png")
+            go = lambda *args: run("run", "-m", f"{d}/m.gguf", "-n", "1", "--image-tokens", "70", *args, "hi")
+            if "this build reads no such files" in (why := go("--image", f"{d}/a.png").stderr):
+                self.skipTest(why)
+            self.ok(go("--image", f"{d}/a.png"))
+            put("vision_e4b/mmproj-BF16.gguf", "mmproj.gguf")
+            self.assertIn("gemma-it-MMPROJ-f16.gguf', 'mmproj.gguf", self.ok(go(), 1).stderr)
+            os.unlink(f"{d}/gemma-it-MMPROJ-f16.gguf")
+            self.assertIn("not that of", self.ok(go()).stderr)
+            self.assertIn("mmproj.gguf': layer 0 has bounds", self.ok(go("--image", f"{d}/a.png"), 1).stderr)
+            said = self.ok(go("--mmproj", f"{d}/mmproj.gguf"), 1).stderr
+            self.assertIn("m.gguf', which is dense", said)
+
     def test_eval_of_pictures(self):
         """Perplexity of a text around pictures: the media are read, and their tokens are not counted."""
         at = f"{DATA}/vision/vision_12b"
