@@ -4,7 +4,9 @@
 
 Every kernel of kernels.inc is there, and no other; every operation is in the list below: floats are computed by the forms
 that round once to nearest (.rn), nothing is contracted, flushed or approximated, no array lies in local memory, and code
-for cards of 7.5 has no instruction of newer ones.
+for cards of 7.5 has no instruction of newer ones.  A contraction that the source asks for looks like gpu_fma(): so the
+sources have no pragma for it, no builtin function, assembler's text or intrinsic outside of gpu.h, no double, and no
+header but ours and two of the compiler's.
 Exit status 1 if anything differs; 77 if the build has no PTX (it found no clang)."""
 import pathlib, re, sys
 
@@ -49,6 +51,20 @@ def kernels():
     return found
 
 
+# What no kernel's source has; gpu.h alone has the first.
+OWN = re.compile(r"__builtin_|__nvvm_|\basm\b|__asm")
+NEVER = re.compile(r"\bdouble\b|pragma\s+(clang|STDC)|_Pragma\(\"(clang fp|STDC)|#\s*include\s+<(?!card_books\.inc|stdint\.h|stdbool\.h)[^>]*>")
+
+
+def sources():
+    for path in sorted(p for p in KERNELS.iterdir() if p.suffix in (".cu", ".inc", ".h")):
+        text = re.sub(r"/\*.*?\*/", lambda m: "\n" * m[0].count("\n"), path.read_text(), flags=re.S)
+        for i, line in enumerate(text.splitlines(), 1):
+            found = NEVER.search(line) or (path.name != "gpu.h" and OWN.search(line))
+            if found:
+                yield f"{path.name}:{i}: {found[0].strip()} is not for kernels"
+
+
 def look(path, wanted):
     text = path.read_text()
     have = set(re.findall(r"^\.visible \.entry (\w+)", text, re.M))
@@ -82,6 +98,7 @@ def main(build):
     have = {f.name for f in files}
     for module, least in modules.items():
         bad += [f"{module}.{sm}.ptx is missing" for sm in (75, 80) if sm >= int(least) and f"{module}.{sm}.ptx" not in have]
+    bad += sources()
     for f in files:
         bad += look(f, wanted.get(f.name.split(".")[0], set()))
     print("\n".join(bad) if bad else f"ptx: ok, {len(files)} files, {sum(map(len, wanted.values()))} kernels")
