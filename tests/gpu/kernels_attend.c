@@ -30,6 +30,9 @@ static const struct job jobs[] = {
     {KERN_KV_F32, KERN_KV_F16, 24, 16, 1, 6, 4094, 4, 0, 4097, false, false},
     {KERN_KV_F16, KERN_KV_F16, 64, 64, 1, 4, 400, 2, 0, 0, false, true},
     {KERN_KV_BF16, KERN_KV_Q8_0, 128, 32, 1, 16, 31, 3, 0, 0, false, true},
+    /* heads of published models: two of 256, sixteen of 512 to a key */
+    {KERN_KV_BF16, KERN_KV_BF16, 256, 256, 2, 2, 40, 2, 32, 0, false, false},
+    {KERN_KV_F32, KERN_KV_F32, 512, 512, 1, 16, 30, 1, 0, 0, false, true},
 };
 enum { JOBS = sizeof jobs / sizeof *jobs, AT = 128 };
 
@@ -63,6 +66,8 @@ static struct pages make_pages(const struct job *j, int64_t low, int64_t high)
                     row[i] = numbers_unit();
                 if (j->odd && pos % 90 == 17)
                     row[pos % width] = pos % 2 ? INFINITY : 1e30f;
+                for (int i = 0; j->odd && v && i < width; i += 7)
+                    row[i] = numbers_any(40);
                 kern_attend_ref.kv_write(v ? j->v : j->k, !v, width,
                                          *at + AT + (size_t)h * (p.kb + p.vb) + (v ? p.kb : 0),
                                          pos % KERN_PAGE, row, 1, width);
@@ -104,7 +109,9 @@ static void one_job(const struct job *j, int order)
     float *q = numbers_new(n_rows * q_stride, 0), *out = numbers_new(n_rows * out_stride, 0);
     float *want = numbers_copy(out, (size_t)(n_rows * out_stride) * 4);
     for (int64_t i = 0; i < n_rows * q_stride; i++)
-        q[i] = j->odd && i % 301 == 3 ? INFINITY : 0.2f * numbers_unit();
+        q[i] = j->odd && i % 301 == 3   ? INFINITY
+               : j->odd && i % 211 == 5 ? numbers_any(1)
+                                        : 0.2f * numbers_unit();
     for (int s = 0; s < 2; s++)
         for (int h = 0; h < j->heads; h++) {
             const struct pages *from = s ? &p : &other;
@@ -171,6 +178,8 @@ static struct pages make_rows(enum kern_kv_codec codec, int32_t width, int32_t t
             row[d] = numbers_unit();
         if (i % 150 == 149)
             row[i % width] = NAN;
+        if (i % 90 == 33)
+            row[(i + 1) % width] = numbers_any(1);
         kern_row_write(codec, width, tail,
                        p.page[i / each] + AT + (size_t)(i % each) * row_bytes, row);
     }
@@ -233,6 +242,11 @@ static void one_latent(const struct latent *j, int order)
     span[1].page = far.page;
     float *q = numbers_new(j->n * stride, 0), *sink = numbers_new(j->heads, 0);
     float *out = numbers_new(j->n * stride, 0), *want = numbers_new(j->n * stride, 0);
+    if (j->sink && j->heads > 2) {
+        q[1] = -0.0f;
+        q[j->width + 3] = numbers_any(1);
+        sink[1] = numbers_any(1);
+    }
     const int32_t top_k = j->top_k ? j->top_k : 1;
     int32_t *sel = numbers_room((size_t)(j->n * top_k) * 4);
     int32_t *count = numbers_room((size_t)j->n * 4);
@@ -289,6 +303,7 @@ static void test_latent(void **state)
         {KERN_KV_F32, 48, 8, 3, 4, 16, 300, 3, 100, true},
         {KERN_KV_F16, 64, 8, 1, 0, 0, 200, 3, 128, true},
         {KERN_KV_FP8, 75, 10, 2, 1, 0, 2500, 1, 128, true},
+        {KERN_KV_FP8, 512, 64, 64, 4, 8, 40, 1, 128, true}, /* a published model's heads */
     };
     for (int order = 0; order < EMU_ORDERS; order++)
         for (size_t i = 0; i < sizeof all / sizeof *all; i++)

@@ -41,10 +41,12 @@ static void one_job(const struct job *j, int order)
             row[d] = j->flat ? (float)(i % 3) : numbers_unit();
         if (j->odd && numbers_draw() % j->odd == 0)
             row[0] = NAN;
+        if (j->odd && numbers_draw() % j->odd == 1)
+            row[i % j->width] = numbers_any(1);
         kern_row_write(j->codec, j->width, j->tail,
                        page[i / each] + AT + (size_t)(i % each) * row_bytes, row);
     }
-    float *q = numbers_new(ROWS * qs, 0), *weight = numbers_new(ROWS * ws, 0);
+    float *q = numbers_new(ROWS * qs, j->odd), *weight = numbers_new(ROWS * ws, j->odd / 4);
     for (int64_t i = 0; j->flat && i < ROWS * qs; i++)
         q[i] = 1.0f;
     q[qs + 1] = j->odd ? NAN : q[qs + 1];
