@@ -823,6 +823,7 @@ struct ingle_profile {
     uint64_t calls, ns;
     double bytes, ops; /* weights, keys and values read; multiplications and additions; 0: few */
     uint64_t joins;    /* jobs that threads shared and waited for the end of */
+    uint64_t launches; /* of kernels on a graphics card */
 };
 INGLE_API void ingle_engine_profile(struct ingle_engine *e, bool on);
 INGLE_API int ingle_engine_profile_read(const struct ingle_engine *e, struct ingle_profile *out,

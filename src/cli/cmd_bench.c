@@ -35,7 +35,7 @@ struct rounds {
     int64_t depth, n;
     bool one_by_one;
     double bytes; /* read from memory for it: weights, keys and values */
-    double joins; /* jobs that threads share, a token */
+    double joins, launches; /* jobs that threads share, kernels on a card, a token */
     double seconds[MAX_REPEATS], foreign[MAX_REPEATS], read_share[MAX_REPEATS];
     int64_t done;
     struct ingle_profile op[MAX_OPS];
@@ -160,6 +160,7 @@ static ingle_status warm(struct bench *b, struct rounds *r, struct ingle_error *
     for (int i = 0; i < r->n_ops; i++) {
         r->bytes += r->op[i].bytes * (double)r->n / (double)n;
         r->joins += (double)r->op[i].joins / (double)n;
+        r->launches += (double)r->op[i].launches / (double)n;
     }
     return st;
 }
@@ -257,6 +258,7 @@ static void print_result(const struct bench *b, struct rounds *r)
         if (now.gpu[0]) {
             write_member(&out, "gpu", now.gpu);
             write_member_int(&out, "gpu_layers", now.gpu_end - now.gpu_first);
+            write_member_significant(&out, "launches", 6, r->launches);
         }
         if (now.paging.budget_bytes) {
             write_member_uint(&out, "kv_disk_bytes", now.paging.bytes);
@@ -295,6 +297,8 @@ static void print_op(const struct bench *b, const struct rounds *r, const struct
         write_member(&out, "op", p->op);
         write_member_uint(&out, "calls", p->calls);
         write_member_uint(&out, "joins", p->joins);
+        if (b->info.gpu[0])
+            write_member_uint(&out, "launches", p->launches);
         write_member_fixed(&out, "ms", 3, s * 1e3);
         write_member_fixed(&out, "share", 4, share);
         write_member_fixed(&out, "GBps", 3, p->bytes / s * 1e-9);
@@ -305,8 +309,11 @@ static void print_op(const struct bench *b, const struct rounds *r, const struct
         cli_json_end(&out, "\n");
         return;
     }
-    printf("  %-14s %8llu %8llu %10.3f %7.1f %%", p->op, (unsigned long long)p->calls,
-           (unsigned long long)p->joins, s * 1e3, share * 100);
+    printf("  %-14s %8llu %8llu", p->op, (unsigned long long)p->calls,
+           (unsigned long long)p->joins);
+    if (b->info.gpu[0])
+        printf(" %8llu", (unsigned long long)p->launches);
+    printf(" %10.3f %7.1f %%", s * 1e3, share * 100);
     if (p->ops > 0)
         printf(" %8.1f GB/s %5.1f %% %8.1f GOP/s %5.1f %%", p->bytes / s * 1e-9, of_read * 100,
                p->ops / s * 1e-9, of_peak * 100);
@@ -320,13 +327,18 @@ static void print_profile(const struct bench *b, const struct rounds *r)
     for (int i = 0; i < r->n_ops; i++)
         all += (double)r->op[i].ns;
     if (!b->json && r->n_ops)
-        printf("  %-14s %8s %8s %10s %9s %22s %23s\n", "operation", "calls", "joins", "ms", "share",
-               "memory, of what reads", "arithmetic, of the peak");
+        printf("  %-14s %8s %8s%s %10s %9s %22s %23s\n", "operation", "calls", "joins",
+               b->info.gpu[0] ? " launches" : "", "ms", "share", "memory, of what reads",
+               "arithmetic, of the peak");
     for (int i = 0; i < r->n_ops; i++)
         print_op(b, r, &r->op[i], all);
     if (!b->json && r->one_by_one && r->n_ops)
         printf("  joins: %.1f a token, %.2f for each of %lld layers\n", r->joins,
                r->joins / (double)b->info.n_layers, (long long)b->info.n_layers);
+    if (!b->json && r->one_by_one && r->n_ops && b->info.gpu_end > b->info.gpu_first)
+        printf("  launches: %.1f a token, %.2f for each of %lld layers on the card\n", r->launches,
+               r->launches / (double)(b->info.gpu_end - b->info.gpu_first),
+               (long long)(b->info.gpu_end - b->info.gpu_first));
 }
 
 /* Experts that are not all in memory: since the engine was opened. */

@@ -359,6 +359,7 @@ void device_profile(struct device *d, bool on)
     memset(d->op_ns, 0, sizeof d->op_ns);
     memset(d->op_calls, 0, sizeof d->op_calls);
     memset(d->op_joins, 0, sizeof d->op_joins);
+    memset(d->op_launches, 0, sizeof d->op_launches);
     memset(d->op_cost, 0, sizeof d->op_cost);
 }
 
@@ -380,10 +381,19 @@ int device_profile_read(const struct device *d, struct device_profile *out, int 
     for (int s = 0; s < DEVICE_STAGES; s++)
         for (int i = 0; i < DEVICE_OPS && n < n_max; i++)
             if (d->op_calls[s][i])
-                out[n++] = (struct device_profile){name[i][s],           d->op_calls[s][i],
-                                                   d->op_ns[s][i],       d->op_joins[s][i],
-                                                   d->op_cost[s][i].bytes, d->op_cost[s][i].ops};
+                out[n++] = (struct device_profile){.op = name[i][s],
+                                                   .calls = d->op_calls[s][i],
+                                                   .ns = d->op_ns[s][i],
+                                                   .joins = d->op_joins[s][i],
+                                                   .launches = d->op_launches[s][i],
+                                                   .bytes = d->op_cost[s][i].bytes,
+                                                   .ops = d->op_cost[s][i].ops};
     return n;
+}
+
+static uint64_t launches(struct device *d)
+{
+    return d->profiled && d->ops->launches ? d->ops->launches(d) : 0;
 }
 
 static void run(struct device *d, enum device_op op, const void *args)
@@ -394,9 +404,11 @@ static void run(struct device *d, enum device_op op, const void *args)
         d->held = d->used;
     void *scratch = need ? device_bytes(d, need) : NULL;
     if (device_runs(d)) {
-        const uint64_t t0 = d->profiled ? clock_now() : 0, joins = pool_joins(d->pool);
+        const uint64_t n = launches(d), joins = pool_joins(d->pool);
+        const uint64_t t0 = d->profiled ? clock_now() : 0;
         d->ops->run[op](d, args, scratch);
         if (d->profiled) {
+            d->op_launches[d->stage][op] += launches(d) - n;
             d->op_joins[d->stage][op] += pool_joins(d->pool) - joins;
             d->op_ns[d->stage][op] += clock_now() - t0;
             d->op_calls[d->stage][op]++;

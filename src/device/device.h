@@ -234,9 +234,9 @@ MUST_CHECK ingle_status device_status(const struct device *d, struct err *err);
 void device_fail(struct device *d, const struct err *err); /* keeps the first */
 
 /* Time spent per operation since device_profile(d, true), for `bench --profile`; jobs that threads
- * shared; and, of those that have much, bytes of weights, keys and values, and multiplications and
- * additions. */
-struct device_profile { const char *op; uint64_t calls, ns, joins; double bytes, ops; };
+ * shared; launches on a card, which is waited for; and, of those that have much, bytes of weights,
+ * keys and values, and multiplications and additions. */
+struct device_profile { const char *op; uint64_t calls, ns, joins, launches; double bytes, ops; };
 void device_profile(struct device *d, bool on);
 /* What operations from now on belong to; those of a drafter are told apart by name: "draft matmul",
  * "observe matmul". Returns what it was before. */

@@ -216,6 +216,8 @@ struct device_ops {
     /* For the profile: weights or keys and values read from memory; zeros where it is too little
      * to count. */
     struct device_cost (*cost)(const struct device *d, enum device_op op, const void *args);
+    /* For the profile: kernels that were launched, all of which have ended; NULL: it has none. */
+    uint64_t (*launches)(struct device *d);
     const struct device_own_ops *own; /* NULL: it has the host's memory only */
 };
 
@@ -283,7 +285,7 @@ struct device {
     bool profiled;
     enum device_stage stage;
     uint64_t op_ns[DEVICE_STAGES][DEVICE_OPS], op_calls[DEVICE_STAGES][DEVICE_OPS];
-    uint64_t op_joins[DEVICE_STAGES][DEVICE_OPS];
+    uint64_t op_joins[DEVICE_STAGES][DEVICE_OPS], op_launches[DEVICE_STAGES][DEVICE_OPS];
     struct device_cost op_cost[DEVICE_STAGES][DEVICE_OPS];
 };
 

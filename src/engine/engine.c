@@ -228,6 +228,13 @@ static uint64_t share_of(const struct runner_plan *p, uint64_t n)
                : (uint64_t)((double)n * (double)p->kv_here_bytes / (double)p->kv_session_bytes);
 }
 
+/* Of those: what memory has of them, beside a card. */
+static uint64_t host_pages(const struct ingle_engine *e, const struct runner_plan *p, uint64_t n)
+{
+    const uint64_t here = share_of(p, n);
+    return here - (uint64_t)(e->gpu.kv_away * (double)here);
+}
+
 /* What runner options r need for n_sessions. */
 static ingle_status compute_need(const struct ingle_engine *e, struct runner_options *r,
                                  int64_t n_sessions, bool own_cache, struct need *out,
@@ -482,10 +489,10 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
         {"experts", e->expert_budget},
         {"drafter", drafter_bytes(e)},
         {"drafts from text", need->texts},
-        {"keys and values", share_of(&need->part, need->sessions - need->windows)},
-        {"windows", share_of(&need->part, need->windows)},
-        {"branches of drafts", share_of(&need->part, need->branches)},
-        {"prefix cache", share_of(&need->part, need->part.kv_tree_bytes)},
+        {"keys and values", host_pages(e, &need->part, need->sessions - need->windows)},
+        {"windows", host_pages(e, &need->part, need->windows)},
+        {"branches of drafts", host_pages(e, &need->part, need->branches)},
+        {"prefix cache", host_pages(e, &need->part, need->part.kv_tree_bytes)},
         {"tokens", need->tokens},
         {"activations", need->part.arena_bytes + need->twin},
         {"logits", need->part.logits_bytes},
@@ -641,6 +648,17 @@ static ingle_status take_budget(struct ingle_engine *e, const struct ingle_engin
     return INGLE_OK;
 }
 
+/* What the card has instead of what was thought; pages were thought to lie in memory. */
+static void move_to_card(struct ingle_engine *e, struct need *need)
+{
+    const uint64_t page[] = {need->sessions, need->part.kv_tree_bytes, need->branches};
+    need->total -= host_weights(e);
+    e->gpu.away = e->gpu.weights;
+    need->total += host_weights(e);
+    for (size_t i = 0; i < sizeof page / sizeof *page; i++)
+        need->total -= share_of(&need->part, page[i]) - host_pages(e, &need->part, page[i]);
+}
+
 /* What a card will have is not known before the plan: e->gpu.away is what it is thought to be. */
 static ingle_status plan_once(struct ingle_engine *e, const struct ingle_engine_options *o,
                               struct runner_options *r, struct ingle_plan *out, struct err *err)
@@ -709,9 +727,7 @@ static ingle_status plan_once(struct ingle_engine *e, const struct ingle_engine_
                          need.part.arena_bytes + need.part.logits_bytes, err);
     if (st)
         return st;
-    need.total -= host_weights(e); /* what it has instead of what was thought */
-    e->gpu.away = e->gpu.weights;
-    need.total += host_weights(e);
+    move_to_card(e, &need);
     fill_plan(e, &need, out);
     engine_gpu_fill(e, out);
     out->expert_bytes = model_expert_bytes(e->weights);
@@ -1128,7 +1144,7 @@ int ingle_engine_profile_read(const struct ingle_engine *e, struct ingle_profile
     const int n = device_profile_read(e->device, p, n_max < 128 ? n_max : 128);
     for (int i = 0; i < n; i++)
         out[i] = (struct ingle_profile){p[i].op,  p[i].calls, p[i].ns, p[i].bytes,
-                                        p[i].ops, p[i].joins};
+                                        p[i].ops, p[i].joins, p[i].launches};
     return n;
 }
 

@@ -27,6 +27,7 @@ struct engine_gpu {
     bool experts, head; /* with those of the layers; with what comes behind the last one */
     uint64_t weights, pages, rows, limit; /* bytes; limit: that it may take */
     uint64_t away; /* of the weights: what a plan expects to lie there, and not in memory */
+    double kv_away; /* the share of keys and values of which memory has nothing */
     const char *why;    /* why no layer is there, or NULL */
 };
 

@@ -273,6 +273,9 @@ ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_o
     struct sum s = {e, &spec, kv_bytes, rows, true};
     g->limit = device_card_left(e->device);
     choose(g, &s, &wish, n);
+    /* a store copies pages to memory on their way, and locked pages are there whoever uses them */
+    if (kv_bytes && !card->integrated && !o->store && !o->lock)
+        g->kv_away = (double)g->pages / (double)kv_bytes;
     kv_spec_release(&spec);
     tell(e, &wish, card->name);
     device_card_idle(e->device, g->end <= g->first);

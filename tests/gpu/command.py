@@ -53,6 +53,15 @@ def weights(layers):
 
 (all_host, most), (some, _), (least, total) = weights("0"), weights("2"), weights("all")
 assert all_host > some > least < all_host / 10 and total < most, (all_host, some, least, total, most)
+
+# pages, too, unless a store or locked memory has them
+with tempfile.TemporaryDirectory() as d:
+    kv = []
+    for options in ["0"], ["3"], ["all"], ["all", "--store", d], ["all", "--lock"]:
+        p = subprocess.run([emu, "inspect", "--plan", "--json", "--gpu-layers", *options], capture_output=True, text=True)
+        kv.append(json.loads(p.stdout)["items"]["keys and values"])
+    assert kv[0] > kv[1] > kv[2] == 0 and kv[3] == kv[4] == kv[0], kv
+
 with tempfile.TemporaryDirectory() as d:
     model = os.path.join(d, "m.gguf")
     shutil.copy("tests/data/nano/nano-gemma4-Q4_K_M.gguf", model)
@@ -156,7 +165,11 @@ for program, name in (ingle, None), (emu, "emulated card 0"):
 bench = [emu, "bench", "-q", "-p", "4", "-g", "1", "-r", "1", "--json", "--gpu-layers"]
 for layers, n in ("1-3", 2), ("0", None):
     for row in subprocess.run([*bench, layers], capture_output=True, text=True, timeout=600).stdout.splitlines():
-        assert json.loads(row).get("gpu_layers") == n, (layers, row)
+        row = json.loads(row)
+        assert row.get("gpu_layers") == n and ("launches" in row) == bool(n), (layers, row)
+rows = subprocess.run([*bench, "1-3", "--profile"], capture_output=True, text=True, timeout=600).stdout.splitlines()
+launches = [r["launches"] for r in map(json.loads, rows) if r.get("op") == "mlp"]
+assert launches and all(n >= 2 * 4 for n in launches), rows
 
 # the real table of functions
 lib = {"LD_LIBRARY_PATH": fake}

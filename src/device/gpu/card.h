@@ -112,6 +112,7 @@ struct device_gpu {
     struct gpu_function *kernel[GPU_KERNELS];
     bool kernel_tried[GPU_KERNELS];
     uint64_t n_card[DEVICE_OPS], n_host[DEVICE_OPS]; /* operations that ran there */
+    uint64_t n_launches;
     uint8_t *room; /* device_gpu_room() */
     uint8_t *self_host, *self_back, *self_card; /* of self.c, or NULL */
     size_t self_used; /* bytes of self_back that the last test fetched */

@@ -448,6 +448,13 @@ static size_t scratch_of(const struct device *d, enum device_op op, const void *
     return host > card ? host : card;
 }
 
+static uint64_t launches_of(struct device *d)
+{
+    if (!d->gpu->lost && !d->gpu->idle)
+        (void)device_gpu_wait(d);
+    return d->gpu->n_launches;
+}
+
 static struct device_cost cost_of(const struct device *d, enum device_op op, const void *args)
 {
     return device_cpu_ops.cost(d, op, args);
@@ -465,6 +472,7 @@ const struct device_ops device_gpu_ops = {
     .name = "gpu",
     .scratch = scratch_of,
     .cost = cost_of,
+    .launches = launches_of,
     .run = {
 #define X(name) [DEVICE_OP_##name] = run_##name,
         DEVICE_OP_LIST(X)

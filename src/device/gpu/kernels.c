@@ -93,6 +93,7 @@ bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid
         return device_gpu_ok(d, 0, "");
     if (grid.x <= 0 || grid.y <= 0 || grid.z <= 0)
         return true;
+    g->n_launches++;
     const int code = g->api.launch(g->api.self, g->stream, g->kernel[k], &l);
     return device_gpu_ok(d, code, kernels[k].name);
 }
