@@ -138,16 +138,42 @@ static void points(struct book *b, FILE *out)
         die("wrong number of points", b->name);
 }
 
+/* A table for kernels of a card: points of 8 coordinates as selectors of bytes, the number of
+ * a level in each half byte, to which 4 is added for its negative; points of 4 as they are. */
+static void card_points(struct book *b, FILE *card)
+{
+    int idx[8] = {-1};
+    size_t k = 0;
+    unsigned low = 0, high = 0;
+    fprintf(card, "#ifdef POINTS_WANTS_%s\nenum { POINTS_N = %d };\n", b->name, b->n);
+    fprintf(card, "GPU_TABLE uint32_t points_book[POINTS_N] = {");
+    if (b->dim == 4) {
+        points(b, card);
+        fprintf(card, "#endif\n");
+        return;
+    }
+    if (b->n_levels > 4)
+        die("too many levels for selectors", b->name);
+    for (int n = 0; next_point(b, idx, &k); n++) {
+        unsigned v = 0;
+        for (int i = 0; i < b->dim; i++)
+            v |= (unsigned)idx[i] << 4 * i;
+        fprintf(card, "%s0x%08xu,", n % 8 ? " " : "\n    ", v);
+    }
+    for (int i = 0; i < b->n_levels; i++) {
+        low |= ((unsigned)b->level[i] & 255) << 8 * i;
+        high |= ((unsigned)-b->level[i] & 255) << 8 * i;
+    }
+    fprintf(card, "\n};\n#define POINTS_LEVELS 0x%08xu\n#define POINTS_NEGATIVE 0x%08xu\n#endif\n",
+            low, high);
+}
+
 static void expand(struct book *b, FILE *out, FILE *card)
 {
     fprintf(out, "\nconst uint%d_t quant_book_%s[%d] = {", 8 * b->dim, b->name, b->n);
     points(b, out);
-    if (card && b->n <= 1024) {
-        fprintf(card, "#ifdef POINTS_WANTS_%s\n", b->name);
-        fprintf(card, "GPU_TABLE uint%d_t points_book[%d] = {", 8 * b->dim, b->n);
-        points(b, card);
-        fprintf(card, "#endif\n");
-    }
+    if (card && b->n <= 1024)
+        card_points(b, card);
     if (b->n <= 1024)
         codes(b, out);
     if (b->n == 256 && b->dim == 8)

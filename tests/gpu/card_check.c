@@ -131,7 +131,8 @@ static void product_speed(struct device *d, enum gpu_kernel k, uint32_t type, co
                                        .n_panels = (int32_t)w.n_panels, .n = 1, .n_stack = 1,
                                        .n_bands = (int32_t)gpu_parts(out, PRODUCT_BAND)};
     struct product_args a = proto;
-    a.parts = product_parts(in, kern_matrix_slice(&w), 1);
+    a.book = product_book(type);
+    a.parts = product_parts(in, kern_matrix_slice(&w), 1, a.book);
     if (at && x && y && device_gpu_has(d, k)) {
         const double s = seconds(d, k, product_grid(&a, 1), &a, sizeof a,
                                  (size_t)product_shared(&a, 1), n);

@@ -155,7 +155,8 @@ static struct product_args args_of(const struct weights *w, const struct acts *x
         .n = (int32_t)n,
         .n_stack = STACK,
         .n_bands = (int32_t)gpu_parts(w->m.n_panels, KERN_BAND),
-        .parts = product_parts(w->m.in, kern_matrix_slice(&w->m), rows)};
+        .parts = product_parts(w->m.in, kern_matrix_slice(&w->m), rows, product_book(w->m.type)),
+        .book = product_book(w->m.type)};
 }
 
 static void launch(const struct code *c, const struct product_args *a, int rows,

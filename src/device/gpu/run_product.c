@@ -177,7 +177,8 @@ static bool launch(struct device *d, const struct device_matrix *m,
     }
     if (n >= c->many_from && device_gpu_has(d, c->many))
         return device_gpu_launch(d, c->many, many_grid(&a), &a, sizeof a, 0);
-    a.parts = product_parts(m->m.in, kern_matrix_slice(&m->m), rows);
+    a.book = product_book(m->m.type);
+    a.parts = product_parts(m->m.in, kern_matrix_slice(&m->m), rows, a.book);
     return device_gpu_launch(d, c->product[rows - 1], product_grid(&a, rows), &a, sizeof a,
                              (size_t)product_shared(&a, rows));
 }

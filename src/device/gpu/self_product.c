@@ -114,8 +114,9 @@ static bool product(struct gpu_self *s, enum gpu_kernel k, struct kern_matrix *w
                              .n = ROWS,
                              .n_stack = 1,
                              .n_bands = 2};
+    a.book = product_book(w->type);
     if (rows)
-        a.parts = product_parts(IN, kern_matrix_slice(w), rows);
+        a.parts = product_parts(IN, kern_matrix_slice(w), rows, a.book);
     return device_gpu_self_send(s) &&
            device_gpu_launch(s->d, k, rows ? product_grid(&a, rows) : many_grid(&a), &a, sizeof a,
                              rows ? (size_t)product_shared(&a, rows) : 0) &&

@@ -16,10 +16,12 @@ enum {
     PRODUCT_THREADS = 256,
     PRODUCT_BAND = 64,          /* outputs: KERN_BAND panels */
     PRODUCT_SHARED = 48 * 1024, /* bytes at most */
+    PRODUCT_BOOK = 32 * 1024,   /* of them, of codes of points: copies of their book */
     PRODUCT_TURNS = 65535,      /* of grid.y */
     MANY_ROWS = 32,             /* at a time */
     MANY_TILES = 4,             /* of 8 rows */
     MANY_THREADS = 128,
+    MANY_BOOK = 8 * 1024,       /* bytes: copies of a book of points */
     MANY_FROM = 4,              /* rows: fewer are not faster by matrix instructions */
     MANY_FLOATS_FROM = 9        /* the same of floats: a thread has four rows of 32 */
 };
@@ -49,17 +51,19 @@ struct product_args {
     int32_t index;
     int32_t band0, n_bands;     /* outputs from 64 * band0 on */
     int32_t parts;              /* slices whose sums a block keeps: product_parts() */
+    int32_t book;               /* bytes of shared memory before them: product_book() */
 };
 
 /* slice: 1,024 k, of floats 256 (kern_matrix_slice()).  At least 4. */
-static inline int32_t product_parts(int64_t in, int64_t slice, int32_t rows)
+static inline int32_t product_parts(int64_t in, int64_t slice, int32_t rows, int32_t book)
 {
-    const int64_t n = gpu_parts(in, slice), most = PRODUCT_SHARED / (PRODUCT_BAND * 4 * rows);
+    const int64_t n = gpu_parts(in, slice),
+                  most = (PRODUCT_SHARED - book) / (PRODUCT_BAND * 4 * rows);
     return (int32_t)(n < 4 ? 4 : n < most ? n : most / 4 * 4);
 }
 static inline int32_t product_shared(const struct product_args *a, int32_t rows)
 {
-    return a->parts * rows * PRODUCT_BAND * 4;
+    return a->book + a->parts * rows * PRODUCT_BAND * 4;
 }
 static inline struct gpu_grid product_grid(const struct product_args *a, int32_t rows)
 {
@@ -68,7 +72,7 @@ static inline struct gpu_grid product_grid(const struct product_args *a, int32_t
                        (a->first ? a->n_stack : 1) * (a->w2 ? 2 : 1));
 }
 
-/* Of many_CODE; parts is not read. */
+/* Of many_CODE; parts and book are not read. */
 static inline struct gpu_grid many_grid(const struct product_args *a)
 {
     return product_grid(a, MANY_ROWS);

@@ -56,6 +56,32 @@ GPU_DEV const uint8_t *product_stretch(const uint8_t *w, int64_t panel_bytes, in
            (p - first) * (rest < stretch_bytes ? rest : stretch_bytes);
 }
 
+/* A word, a half, a byte of a matrix: of the card's memory, or, PRODUCT_IN_SHARED, of what was
+ * copied to shared memory. */
+#ifdef PRODUCT_IN_SHARED
+GPU_DEV uint32_t product_word(const uint8_t *p) { return *(const uint32_t *)(const void *)p; }
+GPU_DEV uint16_t product_half(const uint8_t *p) { return *(const uint16_t *)(const void *)p; }
+GPU_DEV uint8_t product_byte(const uint8_t *p) { return *p; }
+#else
+GPU_DEV uint32_t product_word(const uint8_t *p) { return gpu_stream_word(p); }
+GPU_DEV uint16_t product_half(const uint8_t *p) { return gpu_stream_half(p); }
+GPU_DEV uint8_t product_byte(const uint8_t *p) { return gpu_stream_byte(p); }
+#endif
+
+/* Activations as kernels of many rows keep them. */
+struct many_act32 { /* the begin of a struct kern_act32 */
+    int8_t q[32];
+    float scale, sum;
+    int32_t start8, start128;
+};
+struct many_act256 { /* a struct kern_act256 without its pairs */
+    int8_t q[256];
+    int16_t sum16[16], sum32[8];
+    float scale;
+    int32_t start128;
+    uint8_t pad[8];
+};
+
 /* The matrix and the rows of a block; w NULL: nothing is to be done. */
 struct product_rows {
     const uint8_t *w;
