@@ -14,7 +14,7 @@ import threading
 import time
 import unittest
 
-from client import Case, Server, main
+from client import SANITIZED, Case, Server, main
 
 CHAT = "/v1/chat/completions"
 ANN = {"Authorization": "Bearer ann-key"}
@@ -105,7 +105,8 @@ class Sizes(Metered):
     def test_json(self):
         self.refused(b'{"a":' + b"[" * 63 + b"]" * 63 + b"}", "messages")
         self.refused(b'{"a":' + b"[" * 64 + b"]" * 64 + b"}", "64")
-        self.refused(b'{"a":[' + b"1," * 1999990 + b"1]}", "messages")
+        if not SANITIZED:
+            self.refused(b'{"a":[' + b"1," * 1999990 + b"1]}", "messages")
         self.refused(b'{"a":[' + b"1," * 2000000 + b"1]}", "2000000")
         self.refused(json.dumps({str(i): 1 for i in range(100000)}).encode(), "messages")
         self.refused(json.dumps({str(i): 1 for i in range(100001)}).encode(), "100000 keys")
@@ -135,13 +136,14 @@ class Sizes(Metered):
 
     def test_long_prompts_are_refused_early(self):
         n_ctx = self.server.get("/props")[2]["default_generation_settings"]["n_ctx"]
-        for text in ("ab " * 2900000, "a" * 8900000, ".\n" * 2900000):
+        n = 290000 if SANITIZED else 2900000
+        for text in ("ab " * n, "a" * 3 * n, ".\n" * n):
             answer = talk(self.server.port, asking(user(text)))
             self.assertEqual(status_of(answer), 400, answer[:200])
             r = json.loads(answer.split(b"\r\n\r\n", 1)[1])["error"]
             self.assertEqual((r["code"], r["n_ctx"]), ("context_length_exceeded", n_ctx), r)
             self.assertGreater(r["n_prompt_tokens"], n_ctx)
-        status, _, r = self.server.post("/v1/messages", {**user("ab " * 2900000), "max_tokens": 5})
+        status, _, r = self.server.post("/v1/messages", {**user("ab " * n), "max_tokens": 5})
         self.assertEqual(status, 400)
         self.assertRegex(r["error"]["message"], r"^prompt is too long: \d+ tokens > \d+ maximum$")
 
@@ -157,14 +159,6 @@ class Sizes(Metered):
                 self.assertLess(time.monotonic(), end)
                 time.sleep(0.05)
 
-    def test_replies_have_a_limit(self):
-        """A body that stays below its limit may ask for a reply that does not."""
-        for path, body in (("/tokenize", {"content": "\u00a7" * 800000, "with_pieces": True}),
-                           ("/detokenize", {"tokens": [50] * 1500000})):
-            status, _, r = self.server.post(path, body)
-            self.assertEqual(status, 400, r)
-            self.assertIn("--limit body", r["error"]["message"])
-
     def test_told(self):
         options = self.server.get("/props")[2]["options"]
         for name in ("max-header max-body max-bodies max-replies max-unread max-connections max-per-address max-waiting "
@@ -176,7 +170,7 @@ class Sizes(Metered):
 
 class SlowReaders(Metered):
     """Clients that read more slowly than the model writes."""
-    options = ["--limit", "unread=8K", "--limit", "stall-timeout=8", "--parallel", "2", "-c", "8192"]
+    options = ["--limit", "unread=8K", "--limit", "stall-timeout=8", "--limit", "body=1M", "--parallel", "2", "-c", "8192"]
     LONG = user("Count.", response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": {
         "type": "array", "items": {"const": 1}, "minItems": 6000}}})
 
@@ -197,6 +191,14 @@ class SlowReaders(Metered):
         while not what():
             self.assertLess(time.monotonic(), end)
             time.sleep(0.01)
+
+    def test_replies_have_a_limit(self):
+        """A body that stays below its limit may ask for a reply that does not."""
+        for path, body in (("/tokenize", {"content": "\u00a7" * 90000, "with_pieces": True}),
+                           ("/detokenize", {"tokens": [50] * 170000})):
+            status, _, r = self.server.post(path, body)
+            self.assertEqual(status, 400, r)
+            self.assertIn("--limit body", r["error"]["message"])
 
     def test_every_byte_arrives(self):
         before, out, n_tokens = self.metric("ingle_client_held_total"), b"", 600
@@ -242,13 +244,15 @@ class Reading(Case):
     options = ["--limit", "reading=2", "--limit", "reading-bytes=4M"]
 
     def test_the_rest_is_refused(self):
-        body, answers = asking(user(" ".join(str(i) for i in range(400000))), b"Connection: close\r\n"), []
+        n = 150000 if SANITIZED else 400000
+        body, answers = asking(user(" ".join(str(i) for i in range(n))), b"Connection: close\r\n"), []
         threads = [threading.Thread(target=lambda: answers.append(talk(self.server.port, body, finish=False)))
                    for _ in range(12)]
         for t in threads:
             t.start()
         while any(t.is_alive() for t in threads):
             self.assertEqual(self.server.post(CHAT, user("Hello", max_tokens=1))[0], 200)
+            time.sleep(0.05)
         self.assertEqual(sorted({status_of(a) for a in answers}), [400, 429])
         for a in answers:
             if status_of(a) == 429:

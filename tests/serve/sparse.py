@@ -277,7 +277,7 @@ class Commands(unittest.TestCase):
         self.assertEqual(err.count("values of weights below 1/4 of the sum were replaced by page means"), 1, err)
         self.assertNotIn("sparse", json.loads(run(*base)[0]))
         self.assertIn("1/3", run("run", "--sparse", "on:eps=1/3", "x", code=2)[1])
-        out, err = run(*base, "--sparse", HOW, "--numerics", "reference")
+        out, err = run("run", "--json", "-n", "1", "--prompt", "Hi", "--sparse", HOW, "--numerics", "reference")
         self.assertNotIn("sparse", json.loads(out))
         self.assertEqual(err.count("prompts read all values"), 1, err)
         err = run("run", "-n", "1", "--pflash", "--pflash-alpha", "0.12", "x")[1]
