@@ -82,7 +82,7 @@ def one_behind(tally, name, *command):
 
 def build(tally, preset, targets="all"):
     return one_behind(tally, f"build {preset}", "sh", "-c",
-                      f"cmake --preset {preset} && cmake --build --preset {preset} -j{JOBS} --target {targets}")
+                      f"cmake --preset {preset} -DINGLE_SANITIZE_ALL={'ON' if Tally.soak else 'OFF'} && cmake --build --preset {preset} -j{JOBS} --target {targets}")
 
 
 def listed(preset, *which):

@@ -338,7 +338,7 @@ int check_attend_coded(uint64_t seed, uint32_t cpu)
                                                 KERN_KV_F32};
     struct noise r = {seed};
     int n_bad = 0;
-    for (int i = 0; i < (fence_sparse_trials() ? 33 : 55) && n_bad < 10; i++) {
+    for (int i = 0; i < (fence_sparse_trials() ? 20 : 33) && n_bad < 10; i++) {
         struct kern_attend a = {.k_width = widths[noise_below(&r, 6)],
                                 .k_codec = keys[i % 11],
                                 .v_codec = values[noise_below(&r, 7)],

@@ -213,7 +213,7 @@ int check_select(uint64_t seed, uint32_t cpu)
     static const int64_t at[] = {0, 1, 15, 127, 128, 300, 511, 512, 777, 1024, 1279};
     struct noise r = {seed};
     int n_bad = 0;
-    for (int i = 0; i < (fence_sparse_trials() ? 11 : 18) && n_bad < 10; i++) {
+    for (int i = 0; i < (fence_sparse_trials() ? 8 : 13) && n_bad < 10; i++) {
         const bool odd = i % 3 == 2;
         struct trial x = {.t = {.k_width = widths[i % 6],
                                 .pos = at[i % 11],

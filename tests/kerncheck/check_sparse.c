@@ -433,7 +433,7 @@ int check_sparse(uint64_t seed, uint32_t cpu)
                                                 KERN_KV_TQ3_0};
     struct noise r = {seed};
     int n_bad = 0;
-    for (int i = 0; i < (fence_sparse_trials() ? 22 : 33) && n_bad < 10; i++) {
+    for (int i = 0; i < (fence_sparse_trials() ? 14 : 22) && n_bad < 10; i++) {
         struct kern_attend a = {.k_width = widths[noise_below(&r, 6)],
                                 .k_codec = keys[i % 11],
                                 .v_codec = values[noise_below(&r, 7)],

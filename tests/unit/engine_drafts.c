@@ -21,7 +21,7 @@
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
 enum { SCHEDULES = UNIT_TSAN || UNIT_ASAN ? 2 : 16, MORE = SCHEDULES };
 #else
-enum { SCHEDULES = 20, MORE = 60 };
+enum { SCHEDULES = 12, MORE = 60 };
 #endif
 
 enum { KINDS = 36, CTX = 768 };

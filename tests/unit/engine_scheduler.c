@@ -306,7 +306,7 @@ static void play_schedule(const struct kind *kind, uint32_t x)
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
 enum { SCHEDULES = UNIT_TSAN ? 2 : 3, MORE = SCHEDULES }; /* they make it many times slower */
 #else
-enum { SCHEDULES = 40, MORE = 200 };
+enum { SCHEDULES = 16, MORE = 200 };
 #endif
 static uint32_t n_schedules(void)
 {
