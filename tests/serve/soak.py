@@ -291,7 +291,9 @@ class Soak:
 
     def do_spoil(self, r, path, body, expected):
         """Now and then a file of the store loses a byte or goes."""
-        files = [f for f in os.listdir(self.folder) if f.endswith(".kv")]
+        files = []
+        with contextlib.suppress(FileNotFoundError):  # nothing was saved yet
+            files = [f for f in os.listdir(self.folder) if f.endswith(".kv")]
         if not files or r.random() > 0.1:
             return
         name = os.path.join(self.folder, r.choice(files))
