@@ -564,7 +564,7 @@ void cli_interrupt_reset(void);
 void cli_interrupt_prompt(bool at_prompt, bool asked);
 /* Keeps the terminal's settings, which come back when a signal ends the program. */
 void cli_interrupt_terminal(void);
-#define CLI_LEAVE_HINT "(Ctrl-C once more, or Ctrl-D, leaves)"
+#define CLI_LEAVE_HINT "(press Ctrl-C again or Ctrl-D to quit)"
 
 /* The commands. */
 cli_command_fn cli_tokenize, cli_render, cli_parse, cli_inspect, cli_run, cli_chat, cli_eval,

@@ -74,9 +74,8 @@ int cli_imatrix(struct cli *c)
     }
     const char *model = ingle_config_text(c->config, "model", 0);
     if (c->n_arg || !out || (!text && !n) || (text && !model))
-        return cli_usage(
-            c,
-            "wanted are -m FILE, -f TEXT and -o OUT, or files to merge: --in-file FILE ... -o OUT");
+        return cli_usage(c, "imatrix needs -m FILE, -f TEXT and -o OUT, or files to merge: "
+                            "--in-file FILE ... -o OUT");
     const struct tool_imatrix_options o = {
         .model = model,
         .dataset = text,

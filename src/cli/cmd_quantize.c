@@ -113,7 +113,7 @@ int cli_quantize(struct cli *c)
         return CLI_USAGE;
     if (c->n_arg != 3 && !(c->n_arg == 2 && (o.like || o.fit_bytes)))
         return cli_usage(
-            c, "wanted are IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
+            c, "quantize needs IN, OUT and CODE, or IN and OUT with --like FILE or --fit SIZE");
     if (o.fit_bytes && (o.like || (c->n_arg == 3 && !tool_quantize_is_partial(c->arg[2]))))
         return cli_usage(c, "--fit chooses all codes itself: there is no %s",
                          o.like ? "--like" : "CODE, except those that leave experts (Q4_K_DENSE)");

@@ -48,7 +48,8 @@ ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_he
     for (int64_t i = 0; !first && i < e->info.n_layers; i++)
         first = layer_at(e, i) && layer_at(e, i)->home ? layer_at(e, i) : NULL;
     if (!first)
-        return err_set(err, INGLE_UNSUP, "%s: there are no experts that a worker could have",
+        return err_set(err, INGLE_UNSUP,
+                       "%s: this model has no experts: a worker needs a mixture of experts",
                        e->model->path);
     if (e->info.n_layers > LINK_MAX_LAYERS || first->n > LINK_MAX_EXPERTS ||
         h.n_used > LINK_MAX_USED || first->width > LINK_MAX_WIDTH ||

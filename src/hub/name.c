@@ -172,7 +172,7 @@ static ingle_status wrong(const char *text, struct err *err)
     hub_words(shown, sizeof shown, text, strlen(text));
     return err_set(
         err, INGLE_ARG,
-        "'%s' is no name of a repository: OWNER/NAME, OWNER/NAME:CODE or OWNER/NAME:FILE.gguf",
+        "'%s' is not a repository name: OWNER/NAME, OWNER/NAME:CODE or OWNER/NAME:FILE.gguf",
         shown);
 }
 

@@ -98,7 +98,7 @@ static ingle_status refuse(const char *path, const char *head, size_t n, struct 
             path);
     if (is_text(head, n)) {
         size_t line = strcspn(head, "\r\n");
-        return err_set(err, INGLE_FORMAT, "%s: is a text, no weights: it begins '%s'", path,
+        return err_set(err, INGLE_FORMAT, "%s: is a text file, not a model: it begins '%s'", path,
                        io_show(head, line < 80 ? line : 80).text);
     }
     if (n >= 16 && is_zero(head, n))

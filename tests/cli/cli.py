@@ -987,11 +987,11 @@ class Chat(unittest.TestCase):
             t.send("What is your name")
             t.wait_for("What is your name")
             t.send("\x03")
-            self.assertNotIn("once more", t.wait_for("\n> "))
+            self.assertNotIn("again or Ctrl-D", t.wait_for("\n> "))
             t.send("one \\\n")
             t.wait_for("... ")
             t.send("\x03")
-            self.assertNotIn("once more", t.wait_for("\n> "))
+            self.assertNotIn("again or Ctrl-D", t.wait_for("\n> "))
             t.send("Capital of Japan?\n")
             t.wait_for("Tokyo")
             t.wait_for("> ")
@@ -999,7 +999,7 @@ class Chat(unittest.TestCase):
             t.wait_for("is saved")
             t.wait_for("> ")
             t.send("\x03")
-            t.wait_for("once more")
+            t.wait_for("again or Ctrl-D")
             t.send("/quit\n")
             self.assertEqual(t.end(), 0)
             with open(f"{d}/talk.json") as f:
@@ -1084,7 +1084,7 @@ class Chat(unittest.TestCase):
         t.wait_for("> ")
         time.sleep(0.2)
         t.send("\x03")
-        t.wait_for("once more")
+        t.wait_for("again or Ctrl-D")
         t.send("\x03")
         self.assertEqual(t.end(), 130)
 
@@ -1100,7 +1100,7 @@ class Chat(unittest.TestCase):
         t.wait_for("> ")
         time.sleep(0.2)
         t.send("\x03")
-        t.wait_for("once more") # what stopped the answer does not count
+        t.wait_for("again or Ctrl-D") # what stopped the answer does not count
         t.send("/undo\n")
         t.wait_for("taken back")
         t.send("/quit\n")

@@ -132,7 +132,7 @@ class Case(unittest.TestCase):
     def test_errors_leave_nothing(self):
         for args, code, words in (
                 ((NANO, self.out, "Q9_K"), 1, ["no code or recipe 'Q9_K'", "Q4_K_M"]),
-                ((NANO, self.out), 2, ["wanted are IN, OUT and CODE"]),
+                ((NANO, self.out), 2, ["quantize needs IN, OUT and CODE"]),
                 ((NANO, self.out, "Q4_0", "--tensor", "attn_q"), 2, ["PATTERN=CODE"]),
                 ((NANO, self.out, "Q4_0", "--tensor", "attn_q=Q7"), 1, ["no code 'Q7'"]),
                 ((NANO, self.out, "Q4_0", "--tensor", "nobody=Q8_0"), 1, ["no tensor fits", "nobody"]),

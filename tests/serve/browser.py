@@ -11,6 +11,7 @@ def available():
 class Browser:
     def __init__(self, width=1200, height=800, trace=False):
         self.main = set()
+        self.events = []
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE,
                                        stderr=subprocess.DEVNULL, text=True)
         self.base = None
@@ -34,7 +35,7 @@ class Browser:
         request = urllib.request.Request(self.base + path, data, {"Content-Type": "application/json"},
                                          method=method)
         try:
-            with urllib.request.urlopen(request, timeout=60) as r:
+            with urllib.request.urlopen(request, timeout=180) as r:
                 return json.load(r)["value"]
         except urllib.error.HTTPError as e:
             raise RuntimeError(f"{method} {path}: {e.read().decode()[:500]}") from None
@@ -92,12 +93,19 @@ class Browser:
         """A log that is taken ends the trace, and the next one begins another: until one is empty."""
         while len(self.trace()) > 100:
             pass
+        self.events = []
+
+    def take_tasks(self):
+        """Brings what there is of the trace: all of a long time in one piece is too much."""
+        names = ("ThreadControllerImpl::RunTask", "MajorGC", "MinorGC", "thread_name")
+        self.events += [e for e in self.trace() if e["name"] in names]
 
     def tasks(self):
         """Milliseconds of processor time of the page's tasks since begin_tasks(), the longest first.  The load of the
         machine is not in them.  Collection of garbage is left out (the browser chooses its time), and so are tasks that
         bring a script of the test."""
-        events = self.trace()
+        self.take_tasks()
+        events = self.events
         thread = lambda e: (e["pid"], e["tid"])
         self.main |= {thread(e) for e in events if e["name"] == "thread_name" and e["args"].get("name") == "CrRendererMain"}
         used = lambda e: min(e.get("tdur", e["dur"]), e["dur"]) / 1000

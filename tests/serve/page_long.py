@@ -152,7 +152,11 @@ def hostile(p):
             for how, script in (("at once", ONCE), ("streamed", STREAMED)):
                 q.b.begin_tasks()
                 q.run(script)
-                q.wait("return window.finished && ingle.isIdle()", seconds=120)
+                end = time.monotonic() + 600
+                while not q.run("return window.finished && ingle.isIdle()"):
+                    assert time.monotonic() < end, (name, how)
+                    time.sleep(3)
+                    q.b.take_tasks()
                 tasks = q.b.tasks()
                 worst[f"{name}, {how}"] = [round(tasks[0], 1), sum(t > 50 for t in tasks)]
                 print(f"{tasks[0]:7.1f} ms, {sum(tasks) / 1000:.1f} s in all: {name}, {how}", flush=True)

@@ -2,13 +2,14 @@
 //
 // A text comes in pieces.  What is complete (a paragraph, a list, a line of code) is given out once and never looked at
 // again; the unfinished end is given out anew with each piece.  Bounds: a block of prose has BLOCK bytes, a piece of code
-// CHUNK, either LINES lines and ELEMENTS elements; what is larger is cut, what has a hostile shape is plain text.
+// CHUNK, either LINES lines and ELEMENTS elements; what is larger is cut, what has a hostile shape is plain text.  A block
+// of code has colours for COLOURED bytes or COLOURS elements.
 // Formulas are given out beside the markup of their block, so that the page can take one at a time.  The page ends
 // this worker when a block takes too long, and starts another one that shows that block as plain text ("bad").
 'use strict';
 /* global markdownit, hljs, katex */
 
-const BLOCK = 4096, CHUNK = 2048, MARKUP = 32768, LINE = 2000, LINES = 100, LIST_LINES = 40, COLOURED = 262144;
+const BLOCK = 4096, CHUNK = 1024, CHUNK_LINES = 50, LONG_LINE = 2048, MARKUP = 32768, LINE = 2000, LINES = 100, LIST_LINES = 40, COLOURED = 262144, COLOURS = 60000;
 const ELEMENTS = 500;  // of a block, and of one formula
 const FORMULAS = 500;  // elements of the formulas of a block, if it has several
 const HEAVY = 400;     // weight (below) of a block
@@ -328,7 +329,7 @@ function step(state, ops) {
   const fence = FENCE.exec(line);
   if (fence && (nl >= 0 || state.end)) {
     const lang = (/^[\w+#.-]+/.exec(fence[2].trim()) ?? [''])[0];
-    state.code = {mark: fence[1], lang, indent: /^ */.exec(line)[0].length, top: null, done: 0, label: lang};
+    state.code = {mark: fence[1], lang, indent: /^ */.exec(line)[0].length, top: null, done: 0, colours: 0, label: lang};
     ops.push({op: 'code', i: state.index, lang});
     eat(state, nl < 0 ? state.tail.length : nl + 1);
     return true;
@@ -377,7 +378,7 @@ const lineOf = (line, code) => code.indent && line.startsWith(' '.repeat(code.in
 function codeStep(state, ops) {
   const code = state.code;
   let out = '', at = 0, closed = false, heavy = 0;
-  for (let lines = 0; at < state.tail.length && out.length < CHUNK && lines < LINES && heavy < HEAVY; lines++) {
+  for (let lines = 0; at < state.tail.length && out.length < CHUNK && lines < CHUNK_LINES && heavy < HEAVY; lines++) {
     let nl = state.tail.indexOf('\n', at);
     if (nl < 0) {
       if (state.end) nl = state.tail.length;
@@ -390,8 +391,8 @@ function codeStep(state, ops) {
       break;
     }
     if (out && out.length + line.length > CHUNK) break;
-    if (line.length > CHUNK) { // in pieces, each a line of its own
-      out = line.slice(0, pieceOf(line, CHUNK));
+    if (line.length > LONG_LINE) { // in pieces, each a line of its own
+      out = line.slice(0, pieceOf(line, LONG_LINE));
       at += out.length;
       break;
     }
@@ -401,8 +402,8 @@ function codeStep(state, ops) {
     at = nl + 1;
   }
   at = Math.min(at, state.tail.length);
-  if (!at && state.tail.length > CHUNK) {
-    out = state.tail.slice(0, pieceOf(state.tail, CHUNK));
+  if (!at && state.tail.length > LONG_LINE) {
+    out = state.tail.slice(0, pieceOf(state.tail, LONG_LINE));
     at = out.length;
   }
   if (out) chunk(state, ops, out);
@@ -421,7 +422,7 @@ function codeStep(state, ops) {
 
 function chunk(state, ops, text) {
   const code = state.code, bare = {op: 'chunk', i: state.index, text, lines: text.split('\n').length, n: weight(text)};
-  const can = have.purify && code.lang && code.done < COLOURED && !state.bad.has(state.offset) && !text.split('\n').some(l => l.length > LINE);
+  const can = have.purify && code.lang && code.done < COLOURED && code.colours < COLOURS && !state.bad.has(state.offset) && !text.split('\n').some(l => l.length > LINE);
   code.done += text.length;
   if (!can || !library('highlight') || !hljs.getLanguage(code.lang)) {
     ops.push(bare);
@@ -431,6 +432,7 @@ function chunk(state, ops, text) {
   const r = hljs.highlight(code.lang, text, true, code.top ?? undefined);
   code.top = r.top;
   const n = elements(r.value);
+  code.colours += n;
   ops.push(r.value.length <= MARKUP && n <= ELEMENTS ? {...bare, html: r.value, n: n + bare.n} : bare);
 }
 
