@@ -340,7 +340,7 @@ def files(p):
     p.run("document.querySelectorAll('#files li button')[3].click()")
     p.wait("return / of 4,096 tokens/.test($('context-text').innerText)")
     if p.folder:
-        p.b.shot(f"{p.folder}/page-files.png")
+        p.b.shot(f"{p.folder}/files.png")
     p.setting("max_tokens", "5")
     p.ask("What is this?")
     assert len(p.text(".message.user .file")) == 3 and not p.text("#files li")
@@ -965,7 +965,7 @@ def reading(p):
             p.run(close)
         if p.folder:
             p.run("$('log').scrollTop = 0")
-            p.b.shot(f"{p.folder}/page-{name}.png")
+            p.b.shot(f"{p.folder}/{name}.png")
     while p.text("#theme") != ["System"]:
         p.b.click("#theme")
     ring = p.run("$('input').focus(); return getComputedStyle($('input')).outlineStyle")
@@ -981,7 +981,7 @@ def reading(p):
             axe(p, p.axe)
     if p.folder:
         p.run("$('log').scrollTop = 0")
-        p.b.shot(f"{p.folder}/page-phone.png")
+        p.b.shot(f"{p.folder}/phone.png")
     p.b.click("#open-list")
     assert p.run("return document.activeElement.id") == "new"
     p.run("document.dispatchEvent(new KeyboardEvent('keydown', {key: 'Escape'}))")
@@ -1079,6 +1079,92 @@ def model(p):
     p.wait("return /^Thought for \\d+ s$/.test(document.querySelector('.assistant summary')?.textContent)")
 
 
+AREA = r"""The area under $y = x^2$ from 0 to 1 is an integral:
+
+$$\int_0^1 x^2\,dx = \left[\frac{x^3}{3}\right]_0^1 = \frac{1}{3}$$
+
+A sum of $n$ rectangles comes close to it, because $\sum_{k=1}^{n} k^2 = \frac{n(n+1)(2n+1)}{6}$:
+
+$$S_n = \frac{1}{n^3} \sum_{k=1}^{n} k^2 = \frac{1}{3} + \frac{1}{2n} + \frac{1}{6n^2}, \qquad \sqrt{S_n} \to \sqrt{\tfrac{1}{3}}$$
+"""
+PROGRAM = """In Python, with the error beside it:
+
+```python
+def area(n: int) -> float:
+    \"\"\"Sum of n rectangles under y = x^2.\"\"\"
+    return sum((k / n) ** 2 for k in range(1, n + 1)) / n
+
+for n in (10, 100, 1000):
+    print(n, area(n), abs(area(n) - 1 / 3))
+```
+
+| rectangles | area | error |
+|---:|---:|---:|
+| 10 | 0.3850 | 0.0517 |
+| 100 | 0.3384 | 0.0050 |
+| 1000 | 0.3338 | 0.0005 |
+
+- the error shrinks like **1/2n**
+- [x] tested with `n = 1000`
+"""
+TALK = """const [area, program] = arguments, model = 'gemma-4-31B-it', said = (parent, content, more) => ingle.add({role: 'assistant', parent, content, model, ...more});
+const asked = (parent, content) => ingle.add({role: 'user', parent, content}).id;
+const stats = (answer, rate, prompt, promptRate, drafted, accepted, context) => ({answer, rate, ms: 1000 * answer / rate, prompt, cached: 0, promptRate, drafted, accepted, context});
+asked(null, 'How large is the area?');
+const q = asked(null, 'How large is the area under x\u00b2?');
+said(q, 'A third.');
+const a = said(q, area, {reasoning: 'It is an integral.', stats: {...stats(212, 7.4, 24, 61, 180, 131, 236), thought: 9000}}).id;
+said(asked(a, 'Show it with a program.'), program, {stats: stats(264, 8.1, 31, 58, 210, 160, 531)});
+ingle.show();"""
+
+
+def pictures(p):
+    """Those of the documentation, in the folder of --shots: a made-up conversation."""
+    if not p.folder:
+        return
+    shot = lambda name: p.b.shot(f"{p.folder}/page-{name}.png")
+    p.b.size(1100, 820)
+    p.setting("max_tokens", "1", "all")
+    for text in "Translate a letter", "Name my cat", "Area under a parabola":
+        p.b.click("#new")
+        p.ask(text)
+    p.run("ingle.chat.nodes.clear(); ingle.chat.leaf = null;" + TALK, AREA, PROGRAM)
+    p.wait("return ingle.isIdle() && document.querySelectorAll('.message').length === 4 && document.querySelector('.katex')")
+    while p.text("#theme") != ["Light"]:
+        p.b.click("#theme")
+
+    def at(css):
+        p.run("document.activeElement.blur(); document.querySelector(arguments[0]).scrollIntoView({block: 'start'})", css)
+        time.sleep(0.7)
+
+    at(".message:nth-child(1)")
+    shot("formulas")
+    at(".message:nth-child(3)")
+    shot("light")
+    p.b.click("#theme")
+    at(".message:nth-child(3)")
+    shot("dark")
+    while p.text("#theme") != ["Light"]:
+        p.b.click("#theme")
+    add = lambda name, data: p.b.call("POST", p.b.session + "/execute/async", {"script": ADD, "args": [name, data.hex(), "", "call", 0]})
+    add("area.py", b"def area(n):\n    return sum((k / n) ** 2 for k in range(1, n + 1)) / n\n")
+    add("exercise.pdf", pdf("Exercise 7: the area under a parabola, in steps"))
+    p.b.type("#input", "Which exercise does this program solve?")
+    at(".message:nth-child(1)")
+    p.wait("return !$('context').hidden")
+    shot("files")
+    p.run("while (document.querySelector('#files li button')) document.querySelector('#files li button').click(); $('input').value = ''")
+    p.b.call("POST", p.b.session + "/goog/cdp/execute", {"cmd": "Emulation.setDeviceMetricsOverride", "params": {
+        "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": True}})
+    at(".message:nth-child(4)")
+    shot("phone")
+    p.b.call("POST", p.b.session + "/goog/cdp/execute", {"cmd": "Emulation.clearDeviceMetricsOverride", "params": {}})
+    p.run("document.querySelectorAll('.message')[1].querySelector('.versions button').click()")
+    p.wait("return document.querySelectorAll('.message').length === 2")
+    time.sleep(0.7)
+    shot("versions")
+
+
 def cut(p):
     """A table that is too long for one block goes on with its head, a list with its numbers."""
     shown(p, "|a|b|\n|--|--|\n" + "".join(f"|{n}|x|\n" for n in range(250)) + "\nEnd\n\n" + "".join(f"{n}. item\n" for n in range(1, 250)))
@@ -1090,7 +1176,7 @@ def cut(p):
     assert starts[0] == 1 and len(starts) >= 2 and 1 < starts[1] < 249, starts
 
 
-PARTS = [cut, parallel, touch, preview, model, copying, editing, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, many, key, away, address, models, reading, markup, streaming, once, hostile]
+PARTS = [pictures, cut, parallel, touch, preview, model, copying, editing, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, many, key, away, address, models, reading, markup, streaming, once, hostile]
 
 
 def main(ingle, names, folder, axe_file):

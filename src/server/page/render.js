@@ -85,6 +85,8 @@ function startWorker() {
   for (const v of views.values()) v.begun = false;
 }
 
+const patience = v => v?.slow.size ? 3 * PATIENCE : PATIENCE;
+
 // A page that could not run for some time has not heard the worker either: then it waits once more.
 function waitFor(ms) {
   clearTimeout(watch);
@@ -93,6 +95,7 @@ function waitFor(ms) {
 }
 
 // The block takes too long, or the worker failed at it: another worker, and this block as plain text.
+// A busy machine is slow, too: the first time the block has one more chance, with more time.
 function gaveUp() {
   clearTimeout(watch);
   worker?.terminate();
@@ -101,8 +104,9 @@ function gaveUp() {
   asked = null;
   for (const other of views.values()) if (other !== v && !other.done) other.restart();
   if (v) {
-    v.bad.push(v.at);
-    if (v.bad.length > 8) v.plain = true;
+    if (v.slow.has(v.at)) v.bad.push(v.at);
+    v.slow.add(v.at);
+    if (v.bad.length > 8 || v.slow.size > 16) v.plain = true;
     v.restart();
   }
   next();
@@ -112,7 +116,7 @@ function heard(m) {
   const v = views.get(m.number);
   if (!m.ops) {
     if (v && m.at !== undefined) v.at = m.at;
-    waitFor(PATIENCE);
+    waitFor(patience(v));
     return;
   }
   clearTimeout(watch);
@@ -129,7 +133,7 @@ function next() {
   const starts = !worker;
   if (starts) startWorker();
   asked = v;
-  waitFor(starts ? START : PATIENCE);
+  waitFor(starts ? START : patience(v));
   if (!v.begun) worker.postMessage({begin: v.number, bad: v.bad, links: v.links});
   v.begun = true;
   const text = v.text.slice(v.sent, v.sent + 65536);
@@ -289,7 +293,8 @@ export class View {
     this.box = box;
     this.number = ++numbers;
     this.text = '';
-    this.bad = [];
+    this.bad = [];         // offsets of blocks that are plain text
+    this.slow = new Set(); // and of those that took too long once
     this.plain = false;
     this.restart(false);
     views.set(this.number, this);
@@ -326,6 +331,7 @@ export class View {
       this.number = ++numbers;
       views.set(this.number, this);
       this.bad = [];
+      this.slow.clear();
       this.restart(false);
     }
     if (whole) this.lookForLinks(this.begun || this.sent > 0);

@@ -13,6 +13,7 @@ const BLOCK = 4096, CHUNK = 1024, CHUNK_LINES = 50, LONG_LINE = 2048, MARKUP = 3
 const ELEMENTS = 500;  // of a block, and of one formula
 const FORMULAS = 500;  // elements of the formulas of a block, if it has several
 const HEAVY = 400;     // weight (below) of a block
+const SHORT = 400;   // characters that are halved between paragraphs only
 const SMALL = 1200, SMALL_LINES = 30; // blocks up to this size go together
 let have = {};
 const texts = new Map(); // number: state
@@ -213,14 +214,14 @@ function isHostile(text) {
 function prose(state, text, offset) {
   if (state.bad.has(offset)) return {text, late: true};
   if (!library('markdown') || !have.purify || isHostile(text)) return {text};
-  const may = text.length > 400; // be halved
+  const may = text.length > SHORT; // be halved
   if (may && ((text.match(/\$|\\[([]/g) ?? []).length > 80 || weight(text) > HEAVY)) return {big: true};
   if (!md) makeMarkdown();
   tooMany = false;
   const lines = text.trim().includes('\n');
   for ([mode, coloured] of [['htmlAndMathml', true], ['htmlAndMathml', false], ['mathml', false], ['', false]]) {
     if (tooMany && mode === 'htmlAndMathml') continue;
-    if (may && lines && (tooMany || mode !== 'htmlAndMathml')) return {big: true}; // a line alone tries MathML first
+    if ((may || betweenParagraphs(text)) && lines && (tooMany || mode !== 'htmlAndMathml')) return {big: true}; // a line alone tries MathML first
     if (may && !mode) return {big: true};
     formulas = [];
     inFormulas = 0;
@@ -233,8 +234,20 @@ function prose(state, text, offset) {
   return {text};
 }
 
+// The end of a paragraph, the next one to the middle; no formula lies there.  0: there is none.
+function betweenParagraphs(text) {
+  const all = text.trimEnd().length, middle = all >> 1;
+  let best = 0;
+  for (let at = text.indexOf('\n\n'); at > 0 && at + 2 < all; at = text.indexOf('\n\n', at + 1)) {
+    const before = text.slice(0, at), whole = before.replace(/\\\$/g, '').split('$').length % 2 && before.split('\\[').length === before.split('\\]').length;
+    if (whole && before.trim() && /\S/.test(text[at + 2]) && (!best || Math.abs(at - middle) < Math.abs(best - middle))) best = at + 2;
+  }
+  return best;
+}
+
 // The first half of a block whose markup is too much for one piece; no formula is cut, if that can be.
 function half(text) {
+  if (text.length <= SHORT) return betweenParagraphs(text);
   const middle = text.length >> 1;
   let best = 0;
   for (const mark of ['\n\n', '\n', ' ']) {
@@ -352,8 +365,9 @@ function show(state, ops, text, whole) {
   const head = state.head;  // a table that was cut goes on with its head
   let made = prose(state, head + text, state.offset), more = whole && text.length >= BLOCK / 2 && !text.endsWith('\n');
   while (made.big) { // so is one that still grows
+    const short = text.length <= SHORT;
     text = text.slice(0, half(text));
-    made = text.length > 100 ? prose(state, head + text, state.offset) : {text};
+    made = short || text.length > 100 ? prose(state, head + text, state.offset) : {text};
     more = whole = true;
   }
   const seen = made.html?.replace(/<[^>]*>/g, '') ?? text; // a link has fewer letters than its source
