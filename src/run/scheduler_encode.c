@@ -12,8 +12,9 @@
 #include <string.h>
 
 static const uint64_t LOOK_NS = 2000000;   /* how often it is asked who else is there */
-static const uint64_t PIECE_NS = 4000000;  /* of the encoder's operations */
-static const double SHARE = 0.8;           /* of the encoder, by what a step took */
+/* of the encoder's operations; beside answers a part of what their step took, between these */
+static const uint64_t PIECE_NS = 4000000, LEAST_NS = 500000;
+static const double SHARE = 0.6, PIECE = 0.2; /* of the encoder, by what a step took */
 static const double TELL = 0.02;           /* between two reports of progress */
 
 bool engine_lacks_media(const struct ingle_scheduler *s, const struct engine_answer *a)
@@ -64,6 +65,12 @@ static void tell(struct ingle_scheduler *s, double done)
                   done);
 }
 
+static uint64_t part_of(uint64_t took, double part)
+{
+    const uint64_t ns = (uint64_t)((double)took * part);
+    return ns > LEAST_NS ? ns : LEAST_NS;
+}
+
 /* Others have a step, if it is their turn.  The device is suspended. */
 static void others(struct ingle_scheduler *s)
 {
@@ -78,11 +85,12 @@ static void others(struct ingle_scheduler *s)
         return;
     engine_admit(s);
     engine_start_shares(s);
-    (void)engine_step(s);
+    const bool busy = engine_step(s);
     engine_take_snapshot(s);
-    const uint64_t now = clock_now(), took = now - began;
+    const uint64_t now = clock_now(), took = now - began, piece = part_of(took, PIECE);
     s->yielded_ns += took;
-    s->encode_due = now + (uint64_t)((double)took * SHARE) + LOOK_NS;
+    s->encode_due = now + (busy ? part_of(took, SHARE) : LOOK_NS);
+    s->encodes.piece_ns = busy && piece < PIECE_NS ? piece : PIECE_NS;
 }
 
 static bool goes_on(struct ingle_scheduler *s)

@@ -71,6 +71,14 @@ static void fill_row(const struct ingle_scheduler *s, const struct engine_answer
         .user = a->r->ticket.user,
         .at = session_length(a->session.s),
     };
+    int64_t n_whole;
+    const int64_t before = session_whole_next(a->session.s, &n_whole);
+    if (!n_whole || a->state != ENGINE_ANSWER_PROMPT)
+        return;
+    if (!before)
+        row->whole = n_whole;
+    else if (!row->stop || row->stop > before)
+        row->stop = before;
 }
 
 static void add_work(struct engine_lane *l, int64_t i)

@@ -71,6 +71,18 @@ double sched_pace_slice(const struct sched_pace *p, struct sched_load answers, d
     return left > 0 ? left : 0;
 }
 
+/* Prompts at a picture, of which rows are planned, get all of it.  True: there are some. */
+static bool take_whole(struct sched_row *row, int64_t n)
+{
+    bool any = false;
+    for (int64_t i = 0; i < n; i++)
+        if (!row[i].answers && row[i].n && row[i].n < row[i].whole) {
+            row[i].n = row[i].whole;
+            any = true;
+        }
+    return any;
+}
+
 /* As many rows of prompts as fit into `seconds`; least is what to take if not even one does. */
 static void plan_within(const struct sched_pace *p, struct sched_row *row, int64_t n,
                         const struct sched_room *room, double seconds, int64_t least)
@@ -159,19 +171,22 @@ static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int
     for (int64_t i = 0; i < n; i++)
         wanted += row[i].answers ? 0 : row[i].pending;
     plan_within(p, row, n, room, target(p, alone), p->can_stop ? 0 : 1);
+    const bool whole = take_whole(row, n);
     if (!p->can_stop)
         return SCHED_TOGETHER;
     const struct sched_load prompts = sched_load_of(row, n, false, true);
-    if (prompts.rows == wanted)
-        return SCHED_TOGETHER;
     const double both = sched_cost_of(&p->beside, sched_load_of(row, n, true, true));
+    const bool late = whole && both > target(p, alone);
+    if (prompts.rows == wanted && !late)
+        return SCHED_TOGETHER;
     const double together = rate(prompts.rows, both - alone);
     const int64_t rows = rows_between(p, row, n, room->rows);
     const struct sched_load large = {.rows = rows, .context = rows * middle(row, n)};
     const double between = p->apart.n_seen ? rate(rows, sched_cost_of(&p->apart, large)) : 1e300;
-    bool apart = between >= together;
-    if (apart && p->since_together >= TRY_TOGETHER) {
+    bool apart = late || between >= together;
+    if (apart && !late && p->since_together >= TRY_TOGETHER) {
         sched_step_plan(row, n, room, num_max(1, prompts.rows));
+        (void)take_whole(row, n);
         apart = sched_cost_of(&p->beside, sched_load_of(row, n, true, true)) > target(p, alone);
         p->since_together = 0;
     } else if (!apart && p->since_between >= TRY_BETWEEN * rows) {
@@ -181,6 +196,7 @@ static enum sched_way plan_both(struct sched_pace *p, struct sched_row *row, int
         return SCHED_TOGETHER;
     struct sched_room all = *room;
     sched_step_plan(row, n, &all, rows);
+    (void)take_whole(row, n);
     answers_wait(row, n);
     return SCHED_BETWEEN;
 }
@@ -192,9 +208,11 @@ static enum sched_way plan_prompts(const struct sched_pace *p, struct sched_row 
     const int64_t rows = rows_apart(p, middle(row, n), room->rows, ALONE_SECONDS);
     const bool first = !p->apart.n_seen && p->first_rows > 0;
     sched_step_plan(row, n, room, first ? num_min(rows, p->first_rows) : rows);
+    const bool whole = take_whole(row, n);
     const bool is_long =
-        p->apart.n_seen &&
-        sched_cost_of(&p->apart, sched_load_of(row, n, false, true)) > PIECES_SECONDS;
+        p->apart.n_seen
+            ? sched_cost_of(&p->apart, sched_load_of(row, n, false, true)) > PIECES_SECONDS
+            : whole;
     return p->can_stop && is_long ? SCHED_BETWEEN : SCHED_TOGETHER;
 }
 
@@ -208,6 +226,7 @@ enum sched_way sched_pace_plan(struct sched_pace *p, struct sched_row *row, int6
         return plan_prompts(p, row, n, room);
     if (alone > 0 && p->since_answers < MEASURE_EVERY)
         return plan_both(p, row, n, room, alone);
+    (void)take_whole(row, n);
     return SCHED_TOGETHER;
 }
 
@@ -223,6 +242,9 @@ static void plan_short(struct sched_row *row, int64_t n, const struct sched_room
 void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_t n,
                              const struct sched_room *room, double gone, bool others)
 {
+    /* what has no room there waits for a large step */
+    for (int64_t i = 0; i < n; i++)
+        row[i].pending = !row[i].answers && row[i].whole > room->rows ? 0 : row[i].pending;
     sched_step_plan(row, n, room, 0);
     const struct sched_load answers = sched_load_of(row, n, true, false);
     const double alone = sched_pace_answers(p, answers);
@@ -230,6 +252,12 @@ void sched_pace_plan_between(struct sched_pace *p, struct sched_row *row, int64_
         plan_short(row, n, room);
     else if (others && alone > 0)
         plan_within(p, row, n, room, target(p, alone) - gone, 0);
+    if (!take_whole(row, n))
+        return;
+    const struct sched_load all = sched_load_of(row, n, true, true);
+    if (all.rows > room->rows ||
+        (answers.rows && sched_cost_of(&p->beside, all) > target(p, alone) - gone))
+        sched_step_plan(row, n, room, 0);
 }
 
 void sched_pace_note(struct sched_pace *p, const struct sched_row *row, int64_t n, double seconds,

@@ -63,6 +63,8 @@ void sched_queue_count(const struct sched_queue *q, int64_t *n_waiting, int64_t 
 struct sched_row {
     int64_t pending;    /* tokens that wait */
     int64_t stop;       /* at most so many of them now; 0: no such limit */
+    /* a prompt's next tokens that one step computes, if it computes any: a picture; 0: none */
+    int64_t whole;
     bool answers;       /* a running answer: its token waits for logits */
     /* of an answer's pending tokens so many are drafted: rows for them where there is room */
     int64_t drafts;

@@ -206,6 +206,9 @@ int64_t session_alike(const struct session *s, const int32_t *tokens, int64_t n,
 /* The first medium without rows that the next n pending positions need (below 0: all of them);
  * NULL: there is none. */
 const struct session_medium *session_lacks(const struct session *s, int64_t n);
+/* The next medium of which one step computes all positions, *n of them; so many tokens are before
+ * it.  *n 0: there is none. */
+int64_t session_whole_next(const struct session *s, int64_t *n);
 /* The place at or before `at` that is not inside a medium. */
 int64_t session_outside(const struct session *s, int64_t at);
 /* The same for one who has others to serve meanwhile: nothing here waits for the disk.  Until

@@ -229,6 +229,18 @@ int64_t session_soft_share(const struct session *s, int64_t n, int64_t room, boo
     return n;
 }
 
+int64_t session_whole_next(const struct session *s, int64_t *n)
+{
+    const int64_t at = session_length(s);
+    *n = 0;
+    for (size_t i = s->n_soft ? first_behind(s->soft, s->n_soft, at) : 0; i < s->n_soft; i++)
+        if (is_both(s, &s->soft[i])) {
+            *n = s->soft[i].medium->n;
+            return s->soft[i].start - at;
+        }
+    return 0;
+}
+
 int64_t session_soft_rows(const struct session *s, int64_t n, struct family_soft *to)
 {
     const int64_t at = session_length(s), width = s->r->info.n_embd;

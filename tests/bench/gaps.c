@@ -3,7 +3,7 @@
  * gaps - how long streams wait for their next token while a long prompt is computed.
  *
  * usage: bench_gaps [MODEL|-] [PROMPT_TOKENS] [STREAMS] [THREADS] [STEP_SECONDS] [FROM] [PARTS]
- *        [STORE]
+ *        [STORE|-] [BUDGET]
  *
  * Some answers run; a long prompt, of which FROM tokens were computed before, arrives in PARTS,
  * one after the other.  Before, between and after these the answers run alone.  A gap is the time
@@ -12,6 +12,8 @@
  * not
  * count.  A stream begins anew after a few hundred tokens, so that its own length is not what
  * makes it slower.
+ *
+ * BUDGET (70 to 1120): each part is a picture of so many tokens that nobody has seen.
  *
  * Gaps are told twice: as a clock has them, and as time that the scheduler's thread had a
  * processor; what a busy machine takes away is in the first only.
@@ -27,6 +29,7 @@
 #include <string.h>
 #include <time.h>
 
+enum { SIDE = 384, SOFT = 1120, WORDS = 10 };
 enum { MAX_STREAMS = 16, MAX_GAPS = 1 << 22, STREAM_TOKENS = 256, MAX_PARTS = 64 };
 static const double ALONE_SECONDS = 5, LEAST_ALONE_SECONDS = 1;
 /* Of the answers alone before a part and after it, at most, for the part to count. */
@@ -290,15 +293,45 @@ static void compute(struct ingle_scheduler *s, struct ingle_request_options o, i
     pthread_mutex_unlock(&b->lock);
 }
 
+/* A picture between some words as the prompt of o. */
+static void show(const struct ingle_model *m, struct ingle_engine *e, int k, int32_t budget,
+                 int32_t *ids, struct ingle_span *span, struct ingle_request_options *o)
+{
+    static uint8_t rgb[SIDE * SIDE * 3];
+    struct ingle_medium_info info;
+    for (size_t i = 0; i < sizeof rgb; i++)
+        rgb[i] = (uint8_t)(i * 7 / 3 + i / 1000 * (size_t)k);
+    const struct ingle_media in = {.rgb = rgb, .width = SIDE, .height = SIDE, .budget = budget};
+    must(ingle_medium_open(&span->medium, e, &in, &error));
+    ingle_medium_info(span->medium, &info);
+    span->start = WORDS;
+    span->n = info.n_soft;
+    ids[WORDS - 1] = ingle_find_token(m, "<|image>", 8);
+    for (int64_t i = 0; i < info.n_soft; i++)
+        ids[WORDS + i] = ingle_find_token(m, "<|image|>", 9);
+    ids[WORDS + info.n_soft] = ingle_find_token(m, "<image|>", 8);
+    o->prompt = ids;
+    o->n_prompt = WORDS + info.n_soft + 1;
+    o->span = span;
+    o->n_spans = 1;
+}
+
 int main(int argc, char **argv)
 {
     const char *path = argc > 1 && strcmp(argv[1], "-") ? argv[1] : NULL;
     const int64_t n_prompt = argc > 2 ? atoll(argv[2]) : 100000;
     const int n_streams = argc > 3 ? atoi(argv[3]) : 4;
+    static const char *const off = "off"; /* one token a step */
+    const int32_t budget = argc > 9 ? (int32_t)atoi(argv[9]) : 0;
     const struct ingle_engine_options eo = {.threads = argc > 4 ? atoi(argv[4]) : 0,
                                             .n_ctx = n_prompt + 4096,
                                             .n_sessions = 3,
-                                            .store = argc > 8 ? argv[8] : NULL};
+                                            .draft = &off,
+                                            .n_draft = budget > 0,
+                                            .store = argc > 8 && strcmp(argv[8], "-") ? argv[8]
+                                                                              : NULL};
+    static int32_t shown[SOFT + 2 * WORDS];
+    struct ingle_span span[MAX_PARTS];
     const struct ingle_scheduler_options so = {.step_seconds = argc > 5 ? atof(argv[5]) : 0};
     const int64_t from = argc > 6 ? atoll(argv[6]) : 0;
     const int n_parts = argc > 7 ? atoi(argv[7]) : 1;
@@ -345,12 +378,18 @@ int main(int argc, char **argv)
     for (int k = 0; k < n_parts; k++) {
         run_streams(s, b, stream, n_streams, &o, 2 * k + 1);
         prompt.n_prompt = from + (n_prompt - from) * (k + 1) / n_parts;
+        if (budget) {
+            memcpy(shown, ids, WORDS * sizeof *ids);
+            show(m, e, k + 1, budget, shown, &span[k], &prompt);
+        }
         ingle_scheduler_call(s, part_begins, b);
         must(ingle_scheduler_submit(s, &prompt, &r, NULL, &error));
         run_streams(s, b, stream, n_streams, &o, 2 * k + 2);
     }
     run_streams(s, b, stream, n_streams, &o, 2 * n_parts + 1);
     ingle_scheduler_close(s);
+    for (int k = 0; budget && k < n_parts; k++)
+        ingle_medium_close(span[k].medium);
     printf("%s beside %d streams\n", info.path, n_streams);
     for (int k = 0; k < n_parts; k++)
         print_part(b, k, from + (n_prompt - from) * (k + 1) / n_parts, room);

@@ -9,6 +9,8 @@
  * one chunk, nothing cached.  Tokens, log-probabilities and what else was probable are compared
  * bit for bit.
  *
+ * Prompts of models with encoders have pictures and sounds among their tokens.
+ *
  *   combinations [--seed=N] [--seconds=S] [--verbose]
  *
  * Cases N, N + 1 ... until S seconds of processors are over (0: one case).  Without --seed the
@@ -23,6 +25,7 @@
 #include <unistd.h>
 
 enum { CTX = 1536, TALKS = 3, TURNS = 3, RUNS = 3, N_TOP = 4, WORKERS = 2 };
+enum { MEDIA = 4, MEDIA_OF_TURN = 12, SIDE = 96, SAMPLES = 8000 };
 
 static const char *const nano_drafters[] = {"tests/data/nano/nano-gemma4-dflash-Q8_0.gguf",
                                             "tests/data/nano/nano-gemma4-dspark-Q8_0.gguf",
@@ -59,21 +62,31 @@ static const struct model {
     const char *path; /* NULL: the built-in one */
     const char *const *drafters, *const *kv;
     bool gemma, experts, trained; /* trained: it writes words, so grammars hold it */
+    const char *mmproj;           /* NULL: its own, beside it, or none */
 } models[] = {
-    {NULL, nano_drafters, small_heads, true, false, true},
-    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", nano_drafters, small_heads, true, false, true},
+    {NULL, nano_drafters, small_heads, true, false, true, NULL},
+    {"tests/data/nano/nano-gemma4-Q4_K_M.gguf", nano_drafters, small_heads, true, false, true,
+     "assets/mmproj-nano-gemma4.gguf"},
+    {"tests/data/vision/vision_31b/model-BF16.gguf", text_drafts, small_heads, true, false, false,
+     NULL},
+    {"tests/data/vision/vision_e4b/model-BF16.gguf", text_drafts, shared_keys, true, false, false,
+     NULL},
+    {"tests/data/vision/vision_12b/model-BF16.gguf", text_drafts, small_heads, true, false, false,
+     NULL},
     {"tests/data/goldens/gemma4_dense/model-Q8_0.gguf", dense_drafters, small_heads, true, false,
-     false},
-    {"tests/data/goldens/gemma4_moe/model-F32.gguf", moe_drafters, small_heads, true, true, false},
+     false, NULL},
+    {"tests/data/goldens/gemma4_moe/model-F32.gguf", moe_drafters, small_heads, true, true, false,
+     NULL},
     {"tests/data/goldens/gemma4_ple_e2b/model-F32.gguf", moe_drafters, shared_keys, true, false,
-     false},
+     false, NULL},
     {"tests/data/goldens/gemma4_realhd/model-F32.gguf", text_drafts, large_heads, true, false,
-     false},
-    {"tests/data/nano-v4/nano-v4-MXFP4.gguf", nano_v4_drafters, one_row, false, true, true},
+     false, NULL},
+    {"tests/data/nano-v4/nano-v4-MXFP4.gguf", nano_v4_drafters, one_row, false, true, true,
+     NULL},
     {"tests/data/goldens/deepseek_v4_full/model-Q8_0.gguf", v4_drafters, one_row, false, true,
-     false},
+     false, NULL},
     {"tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf", text_drafts, one_row, false, true,
-     false},
+     false, NULL},
 };
 enum { N_MODELS = sizeof models / sizeof *models };
 
@@ -81,6 +94,8 @@ enum { N_MODELS = sizeof models / sizeof *models };
 struct turn {
     int32_t *prompt, *position; /* [n]; position NULL: no gaps */
     int64_t n, max_tokens;
+    struct { int64_t start; int which; } medium[MEDIA_OF_TURN]; /* [n_media], ascending */
+    int n_media;
     struct answer want[2];
 };
 
@@ -102,6 +117,16 @@ static struct {
     struct ingle_grammar *grammar[3];
     struct talk talk[TALKS];
     int n_talks;
+    /* what its prompts show: pictures, behind the first n_pictures sounds; soft tokens of each */
+    int n_shown, n_pictures;
+    int64_t n_soft[MEDIA];
+    uint8_t rgb[MEDIA][SIDE * SIDE * 3];
+    float samples[MEDIA][SAMPLES];
+    /* of the engines that are open: theirs */
+    struct shown {
+        struct ingle_engine *e;
+        struct ingle_medium *medium[MEDIA];
+    } shown[2];
     char dir[64], about[12000], line[200];
     int64_t n_compared, n_cases, n_lanes;
     bool over, verbose, less; /* less: some rows read less than they see */
@@ -167,6 +192,97 @@ static void on_signal(int number)
     (void)!write(2, c.line, strlen(c.line));
     signal(number, SIG_DFL);
     raise(number);
+}
+
+/* Noise of some size, in few colours; noise that one hears. */
+static void choose_media(void)
+{
+    c.n_pictures = (int)between(1, MEDIA - 1);
+    for (int k = 0; k < MEDIA; k++) {
+        for (size_t i = 0; i < sizeof c.rgb[k]; i++)
+            c.rgb[k][i] = (uint8_t)(random_bits() % 3 * 127);
+        for (int i = 0; i < SAMPLES; i++)
+            c.samples[k][i] = (float)(random_bits() % 2000) / 1000 - 1;
+    }
+}
+
+/* The media of an engine, opened; false: it has no encoders. */
+static struct ingle_medium **media_of(struct ingle_engine *e)
+{
+    struct ingle_engine_info info;
+    ingle_engine_info(e, &info);
+    for (int i = 0; i < 2; i++)
+        if (c.shown[i].e == e)
+            return c.shown[i].medium;
+    struct shown *at = c.shown[0].e ? &c.shown[1] : &c.shown[0];
+    *at = (struct shown){.e = e};
+    c.n_shown = !info.sees ? 0 : info.hears ? MEDIA : c.n_pictures;
+    for (int k = 0; k < c.n_shown; k++) {
+        struct ingle_media in = {.name = "noise", .budget = 70};
+        struct ingle_medium_info medium;
+        if (k < c.n_pictures) {
+            in.rgb = c.rgb[k];
+            in.width = SIDE / (1 + k % 2);
+            in.height = SIDE;
+        } else {
+            in.samples = c.samples[k];
+            in.n_samples = (size_t)(SAMPLES / (1 + k % 3));
+        }
+        must(ingle_medium_open(&at->medium[k], e, &in, &error));
+        ingle_medium_info(at->medium[k], &medium);
+        c.n_soft[k] = medium.n_soft;
+    }
+    return at->medium;
+}
+
+static void close_media(struct ingle_engine *e)
+{
+    for (int i = 0; i < 2; i++)
+        if (c.shown[i].e == e) {
+            for (int k = 0; k < MEDIA; k++)
+                ingle_medium_close(c.shown[i].medium[k]);
+            c.shown[i].e = NULL;
+        }
+}
+
+/* Those that end within the first n tokens; to [MEDIA_OF_TURN]. */
+static size_t spans_of(struct ingle_engine *e, const struct turn *u, int64_t n,
+                       struct ingle_span *to)
+{
+    struct ingle_medium **medium = u->n_media ? media_of(e) : NULL;
+    size_t k = 0;
+    for (; k < (size_t)u->n_media; k++) {
+        const int which = u->medium[k].which;
+        if (u->medium[k].start + c.n_soft[which] > n)
+            break;
+        to[k] = (struct ingle_span){u->medium[k].start, c.n_soft[which], medium[which]};
+    }
+    return k;
+}
+
+static int32_t special(const char *name)
+{
+    return ingle_find_token(c.file, name, strlen(name));
+}
+
+/* Some media from token `from` on, each between markers. */
+static void put_media(struct turn *u, int64_t from)
+{
+    int64_t at = from;
+    while (c.n_shown && u->n_media < MEDIA_OF_TURN && chance(3) == 0) {
+        const int which = (int)between(0, c.n_shown - 1);
+        const bool sound = which >= c.n_pictures;
+        const int64_t n = c.n_soft[which];
+        at += between(1, 120);
+        if (at + n + 1 >= u->n)
+            return;
+        u->prompt[at - 1] = special(sound ? "<|audio>" : "<|image>");
+        u->medium[u->n_media].start = at;
+        u->medium[u->n_media++].which = which;
+        for (int64_t i = 0; i < n; i++)
+            u->prompt[at++] = special(sound ? "<|audio|>" : "<|image|>");
+        u->prompt[at++] = special(sound ? "<audio|>" : "<image|>");
+    }
 }
 
 /* Text that repeats itself in parts, with places where turns meet. */
@@ -238,11 +354,20 @@ static void choose_talk(struct talk *t)
     choose_sampling(t);
 }
 
-/* Where tokens stand of which some neighbours are left out, behind the first n that stand. */
-static void leave_gaps(int32_t *position, int64_t n, int64_t from)
+static bool is_soft(const struct turn *u, int64_t i)
 {
-    for (int64_t i = from; i < n; i++)
-        position[i] = (i ? position[i - 1] + 1 : 0) + (chance(30) ? (int32_t)between(1, 40) : 0);
+    for (int k = 0; k < u->n_media; k++)
+        if (i > u->medium[k].start && i < u->medium[k].start + c.n_soft[u->medium[k].which])
+            return true;
+    return false;
+}
+
+/* Where tokens stand of which some neighbours are left out, from the token `from` on. */
+static void leave_gaps(struct turn *u, int64_t from)
+{
+    for (int64_t i = from; i < u->n; i++)
+        u->position[i] = (i ? u->position[i - 1] + 1 : 0) +
+                         (!is_soft(u, i) && chance(30) ? (int32_t)between(1, 40) : 0);
 }
 
 /* The next prompt is the last one, its answer, and more; or it leaves it somewhere. */
@@ -267,6 +392,10 @@ static void choose_turn(struct talk *t, int i)
     if (last && kept == last->n && !answer && last->want[0].n &&
         now->prompt[kept] == last->want[0].id[0])
         now->prompt[kept]++;
+    for (int k = 0; last && k < last->n_media; k++)
+        if (last->medium[k].start + c.n_soft[last->medium[k].which] <= kept)
+            now->medium[now->n_media++] = last->medium[k];
+    put_media(now, kept + answer + 1);
     if (!t->gaps)
         return;
     now->position = calloc((size_t)now->n, sizeof *now->position);
@@ -274,16 +403,20 @@ static void choose_turn(struct talk *t, int i)
         memcpy(now->position, last->position, (size_t)kept * sizeof *now->position);
     for (int64_t j = kept; j < kept + answer; j++)
         now->position[j] = now->position[j - 1] + 1;
-    leave_gaps(now->position, now->n, kept + answer);
+    leave_gaps(now, kept + answer);
 }
 
 /* ---- requests ---- */
 
-static struct asked *make_request(const struct talk *t, const struct turn *u)
+static struct asked *make_request(struct ingle_engine *e, const struct talk *t,
+                                  const struct turn *u)
 {
+    struct ingle_span *span = calloc(MEDIA_OF_TURN, sizeof *span);
     struct asked *a = calloc(1, sizeof *a);
     a->o = (struct ingle_request_options){.prompt = u->prompt,
                                           .n_prompt = u->n,
+                                          .span = span,
+                                          .n_spans = spans_of(e, u, u->n, span),
                                           .max_tokens = u->max_tokens,
                                           .n = t->n_answers,
                                           .ignore_end = t->ignore_end,
@@ -308,6 +441,7 @@ static void end_request(struct asked *a)
 {
     pthread_mutex_destroy(&a->lock);
     pthread_cond_destroy(&a->changed);
+    free((void *)(uintptr_t)a->o.span);
     free(a);
 }
 
@@ -346,6 +480,7 @@ static void open_plain(struct place *p, bool select)
                                            .numerics = c.numerics,
                                            .cpu = c.numerics ? c.cpu : NULL,
                                            .kv_select = select ? "1/1" : NULL,
+                                           .mmproj = c.m->mmproj,
                                            .draft = &off,
                                            .n_draft = 1};
     struct ingle_engine_info info;
@@ -358,7 +493,7 @@ static void open_plain(struct place *p, bool select)
 
 static void learn_turn(struct place *p, struct talk *t, struct turn *u)
 {
-    struct asked *a = make_request(t, u);
+    struct asked *a = make_request(p->e, t, u);
     a->o.anew = true;
     if (strcmp(t->select, "off") == 0)
         a->o.way[INGLE_WAY_SELECT] = NULL;
@@ -379,8 +514,10 @@ static void learn(void)
     for (int i = 0; i < c.n_talks; i++) {
         struct talk *t = &c.talk[i];
         struct place *at = &p[strcmp(t->select, "off") != 0];
-        if (!at->e)
+        if (!at->e) {
             open_plain(at, at != p);
+            (void)media_of(at->e);
+        }
         for (int j = 0; j < t->n_turns; j++) {
             choose_turn(t, j);
             if (t->turn[j].n + t->turn[j].max_tokens > CTX - 8 ||
@@ -396,6 +533,7 @@ static void learn(void)
     for (int i = 0; i < 2; i++)
         if (p[i].e) {
             ingle_scheduler_close(p[i].s);
+            close_media(p[i].e);
             ingle_engine_close(p[i].e);
         }
 }
@@ -513,6 +651,8 @@ static void choose_run(struct run *r)
                             .n_ctx = CTX,
                             .kv = c.kv,
                             .numerics = c.numerics,
+                            .mmproj = c.m->mmproj,
+                            .media_cache = chance(3) ? 1 : 0,
                             .max_rows = chance(3) ? 0 : between(16, 300),
                             .max_logits = chance(2) ? 0 : between(4, 40),
                             .n_sessions = between(1, 3),
@@ -591,16 +731,16 @@ static void ask_all(struct place *p, const struct run *r, int turn)
     for (int i = 0; i < c.n_talks; i++)
         for (int again = 0; turn < c.talk[i].n_turns && again < (chance(3) ? 2 : 1); again++) {
             of[n] = &c.talk[i].turn[turn];
-            a[n] = make_request(&c.talk[i], of[n]);
+            a[n] = make_request(p->e, &c.talk[i], of[n]);
             vary(a[n], r);
             a[n]->cancel_after = again && chance(2) ? between(1, 20) : 0;
             n++;
         }
     const bool together = chance(2);
     for (int i = 0; i < n; i++)
-        about("      %lld tokens, select %s, sparse %s, draft max %lld min %lld tree %lld method "
-              "%s, anew %d, priority %d, hold %lld, cancel %lld%s\n",
-              (long long)a[i]->o.n_prompt, or_not(a[i]->o.way[INGLE_WAY_SELECT]),
+        about("      %lld tokens, %zu media, select %s, sparse %s, draft max %lld min %lld tree "
+              "%lld method %s, anew %d, priority %d, hold %lld, cancel %lld%s\n",
+              (long long)a[i]->o.n_prompt, a[i]->o.n_spans, or_not(a[i]->o.way[INGLE_WAY_SELECT]),
               or_not(a[i]->o.way[INGLE_WAY_SPARSE]),
               (long long)a[i]->o.draft_max, (long long)a[i]->o.draft_min,
               (long long)a[i]->o.draft_tree, or_not(a[i]->o.draft_method), a[i]->o.anew,
@@ -656,28 +796,36 @@ static void set_ways(struct ingle_session *s, const struct run *r, const struct 
         must(ingle_session_set_positions(s, u->position, u->n, &error));
 }
 
+/* The first n tokens of a prompt. */
+static void sync_first(struct place *p, struct ingle_session *s, const struct turn *u, int64_t n)
+{
+    struct ingle_span span[MEDIA_OF_TURN];
+    const size_t n_spans = spans_of(p->e, u, n, span);
+    must(ingle_session_sync_media(s, u->prompt, n, span, n_spans, NULL, &error));
+}
+
 /* A prompt in pieces, perhaps first something that is left again. */
 static void read_prompt(struct place *p, struct ingle_session *s, const struct turn *u)
 {
     if (u->n > 4 && chance(2)) {
-        must(ingle_session_sync(s, u->prompt, between(1, u->n), NULL, &error));
+        sync_first(p, s, u, between(1, u->n));
         for (int64_t i = between(0, 5); i > 0 && ingle_session_pending(s); i--) {
             struct ingle_work w = {.session = s, .max_tokens = between(1, 200)};
             must(ingle_step(p->e, &w, 1, &error));
         }
     }
-    must(ingle_session_sync(s, u->prompt, u->n, NULL, &error));
+    sync_first(p, s, u, u->n);
 }
 
 /* What a session may go through in the middle of an answer. */
 static void disturb(struct place *p, struct ingle_session **s, struct answer *got,
-                    const struct run *r, const struct talk *t, const struct turn *u)
+                    const struct run *r, const struct talk *t, const struct turn *u, bool *named)
 {
     struct ingle_session *other;
     char path[96];
     switch (between(0, 6)) {
     case 0: /* some tokens are drawn again */
-        if (got->n < 2)
+        if (got->n < 2 || *named)
             break;
         got->n = between(1, got->n - 1);
         must(ingle_session_rewind(*s, u->n + got->n - 1, &error));
@@ -695,6 +843,7 @@ static void disturb(struct place *p, struct ingle_session **s, struct answer *go
         must(ingle_session_open(&other, p->e, &error));
         ingle_session_set_user(other, t->user);
         must(ingle_session_load(other, path, &error));
+        *named = u->n_media > 0; /* then nothing of the prompt can be computed again */
         ingle_session_close(*s);
         *s = other;
         break;
@@ -704,7 +853,7 @@ static void disturb(struct place *p, struct ingle_session **s, struct answer *go
     case 4: /* another session draws meanwhile */
         must(ingle_session_open(&other, p->e, &error));
         set_ways(other, r, t, u);
-        must(ingle_session_sync(other, u->prompt, between(1, u->n), NULL, &error));
+        sync_first(p, other, u, between(1, u->n));
         const float *logits;
         must(ingle_session_finish(other, &logits, &error));
         ingle_session_close(other);
@@ -720,6 +869,7 @@ static void draw_turn(struct place *p, const struct run *r, const struct talk *t
     struct ingle_sampler *sampler;
     struct ingle_sampling sampling = t->sampling;
     struct answer *got = calloc(1, sizeof *got);
+    bool named = false;
     sampling.n_prompt = u->n;
     must(ingle_sampler_open(&sampler, p->e, &sampling, &error));
     set_ways(*s, r, t, u);
@@ -733,7 +883,7 @@ static void draw_turn(struct place *p, const struct run *r, const struct talk *t
             got->logprob[got->n++] = token[i].logprob;
         }
         if (chance(4))
-            disturb(p, s, got, r, t, u);
+            disturb(p, s, got, r, t, u, &named);
     }
     compare(got, &u->want[0], false, "a session");
     ingle_sampler_close(sampler);
@@ -814,6 +964,7 @@ static void play(void)
     struct ingle_engine_info info;
     choose_run(&r);
     must(ingle_engine_open(&p.e, c.file, &r.o, &error));
+    (void)media_of(p.e);
     ingle_engine_info(p.e, &info);
     if (!c.numerics || strncmp(info.numerics, c.in_effect, strlen(c.in_effect)) == 0) {
         for (int i = (int)between(1, 2); i > 0; i--) {
@@ -830,6 +981,7 @@ static void play(void)
             ingle_scheduler_close(p.s);
         }
     }
+    close_media(p.e);
     ingle_engine_close(p.e);
     stop_workers(&r);
 }
@@ -839,6 +991,7 @@ static void run_case(void)
     c.x = c.seed * 0x2545f4914f6cdd1du;
     snprintf(c.line, sizeof c.line, "repeat it: out/release/combinations --seed=%llu\n",
              (unsigned long long)c.seed);
+    choose_media();
     snprintf(c.dir, sizeof c.dir, "/tmp/ingle-combinations-XXXXXX");
     assert_non_null(mkdtemp(c.dir));
     choose_case();

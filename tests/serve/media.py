@@ -224,6 +224,69 @@ class Media(Case):
         self.assertEqual(second["timings"]["media"]["encoded"], 0)
 
 
+class Encoding(Case):
+    """What happens while pictures are encoded, which takes a while: 1,120 tokens each."""
+    options = ["-c", "8192", "--parallel", "2", "--limit", "retry-grace=0"]
+    seen = 0
+
+    def pictures(self, n):
+        """Some that nobody has shown yet."""
+        Encoding.seen += n
+        return [image(png(200 + Encoding.seen + i, 200), detail="original") for i in range(n)]
+
+    def body(self, n, **more):
+        return {"messages": [{"role": "user", "content": [*self.pictures(n), text("x")]}], "max_tokens": 1, **more}
+
+    def count(self, name):
+        lines = [x for x in self.server.get("/metrics")[2].splitlines() if x.startswith(name + " ")]
+        return float(lines[0].split()[1])
+
+    def ends(self, before, n):
+        """Nothing runs any more, and not all of n pictures were encoded."""
+        while self.count("llamacpp:requests_processing") > 0:
+            time.sleep(0.02)
+        self.assertLess(self.count("ingle_media_encoded_total") - before, n)
+        status, _, r = self.server.post(CHAT, self.body(1))
+        self.assertEqual((status, r["timings"]["media"]["encoded"]), (200, 1), r)
+
+    def test_a_client_leaves(self):
+        for stream in (True, False):
+            before = self.count("ingle_media_encoded_total")
+            s = self.server.begin(CHAT, self.body(4, stream=stream, return_progress=stream))
+            got = b""
+            while stream and b'"media"' not in got:
+                got += s.recv(65536)
+            while not stream and self.count("llamacpp:requests_processing") < 1:
+                time.sleep(0.01)
+            s.close()
+            self.ends(before, 4)
+
+    def test_its_time_is_up(self):
+        before = self.count("ingle_media_encoded_total")
+        status, _, r = self.server.post(CHAT, self.body(7, deadline_seconds=0.05))
+        self.assertEqual((status, r["error"]["code"]), (504, "deadline_exceeded"), r)
+        self.ends(before, 7)
+
+    def test_others_go_on(self):
+        # each token has text, and hardly any ends it
+        s = self.server.begin("/completion", {"prompt": "Once", "stream": True, "grammar": "root ::= [a-z ]+ [A]", "n_predict": 7000, "ignore_eos": True})
+        while b"content" not in s.recv(65536):
+            pass
+        got, over = [b""], threading.Event()
+
+        def read():
+            while not over.is_set():
+                got[0] += s.recv(65536)
+        t = threading.Thread(target=read)
+        t.start()
+        status, _, r = self.server.post(CHAT, self.body(2))
+        over.set()
+        t.join()
+        s.close()
+        self.assertEqual((status, r["timings"]["media"]["encoded"]), (200, 2), r)
+        self.assertGreater(got[0].count(b"data: "), 9)
+
+
 class Blind(Case):
     """A model that reads text only."""
     options = ["-c", "1024", "--mmproj", "off"]
