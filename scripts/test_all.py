@@ -288,6 +288,15 @@ def serve(tally):
             tally.add(ok, script.stem, took, log)
 
 
+def over_stages(tally):
+    """The goldens and the schedules of one arithmetic over 2, 3 and 4 processes."""
+    for n in "123":
+        for name in ("gemma4", "deepseek4", "nano_v4", "deepseek4_dspark", "deepseek4_mtp", "dflash", "dflash_files", "one_arithmetic",
+                     "media_prompts", "stored"):
+            one(tally, f"{name} over {n} stages", "env", f"GOLDEN_STAGES={n}", f"GOLDEN_CUTS={5 * int(n)}", "GOLDEN_PIECE=16",
+                f"out/release/golden_{name}")
+
+
 def long(tally):
     """What takes minutes each: kernels with more seeds at every level, combinations of settings, emulated cards, and servers under load, hostile clients and kills."""
     if not done(tally, "build release"):
@@ -303,6 +312,9 @@ def long(tally):
     one(tally, "serve page", "python3", "tests/serve/page_long.py", "out/release/ingle")
     one(tally, "store kill", "python3", "tests/cli/store_kill.py", "out/release/ingle", "500")
     one(tally, "router kill", "python3", "tests/serve/router_kill.py", "out/release/ingle", "200")
+    one(tally, "stages kill", "python3", "tests/serve/stages_kill.py", "out/release/ingle", "--kills", "200")
+    one(tally, "stages seeds", "out/release/golden_stages", "--seeds=1:1000")
+    over_stages(tally)
     one(tally, "outputs", "python3", "tests/cli/outputs.py", "out/release/ingle", "1000")
     cards(tally)
     long_prompts(tally)
