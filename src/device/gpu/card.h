@@ -211,6 +211,8 @@ bool device_gpu_self(struct device *d, enum gpu_kernel k, const char *name, cons
  * nothing to do. */
 bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid, const void *args,
                        size_t n_args, size_t shared);
+/* Loads the first kernel; INGLE_UNSUP: the driver refuses the code, or it computes wrongly. */
+MUST_CHECK ingle_status device_gpu_kernels_open(struct device *d, struct err *err);
 void device_gpu_kernels_close(struct device *d);
 
 /* ---- operations on the card (run_*.c) ---- */

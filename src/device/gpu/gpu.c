@@ -86,7 +86,7 @@ static ingle_status open_card(struct device *d, int asked, uint64_t memory, stru
         return err_set(err, INGLE_NOMEM,
                        "card '%s' has too little memory: %llu bytes are free, %llu may be used",
                        g->info.name, (unsigned long long)left, (unsigned long long)g->budget);
-    return INGLE_OK;
+    return device_gpu_kernels_open(d, err);
 }
 
 void device_gpu_close(struct device *d)

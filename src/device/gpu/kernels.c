@@ -2,6 +2,8 @@
 /* kernels - those of kernels.inc: found, loaded, launched. */
 #include "device/gpu/card.h"
 #include "device/gpu/image.h"
+#include <stdarg.h>
+#include <stdio.h>
 
 static const struct {
     const char *name, *module;
@@ -20,8 +22,25 @@ static const struct { const char *name; int least; } modules[] = {
 #undef GPU_MODULE
 };
 
-/* NULL, reported: the processor stands in for what needs it. */
-static struct gpu_module *module_of(struct device *d, int number)
+/* Why the processor has to stand in; no kind: nobody needs to hear it, or it was said. */
+struct trouble {
+    const char *kind, *subject;
+    char text[256];
+};
+
+static void trouble(struct trouble *t, const char *kind, const char *subject, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+static void trouble(struct trouble *t, const char *kind, const char *subject, const char *fmt, ...)
+{
+    va_list ap;
+    t->kind = kind;
+    t->subject = subject;
+    va_start(ap, fmt);
+    vsnprintf(t->text, sizeof t->text, fmt, ap);
+    va_end(ap);
+}
+
+static struct gpu_module *module_of(struct device *d, int number, struct trouble *t)
 {
     struct device_gpu *g = d->gpu;
     struct gpu_image image = {modules[number].name, NULL, 0, NULL};
@@ -33,8 +52,7 @@ static struct gpu_module *module_of(struct device *d, int number)
     if (capability < modules[number].least)
         return NULL;
     if (!g->api.has_kernels && !device_gpu_image(image.module, capability, &image)) {
-        report(d->sink, INGLE_REPORT_WARN, "fallback", image.module,
-               "this build has no code for cards of it: the processor computes");
+        trouble(t, "fallback", image.module, "this build has no code for cards of it");
         return NULL;
     }
     const int code = g->api.module_load(g->api.self, &image, &g->module[number], log, sizeof log);
@@ -45,38 +63,59 @@ static struct gpu_module *module_of(struct device *d, int number)
     if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
         (void)device_gpu_ok(d, code, "module_load");
     else
-        report(d->sink, INGLE_REPORT_WARN, "fallback", modules[number].name,
-               "the card's driver refuses its code (%s) %s: the processor computes",
-               g->api.text(g->api.self, code), log);
+        trouble(t, "fallback", modules[number].name, "the card's driver refuses its code: %s%s%s",
+                g->api.text(g->api.self, code), log[0] ? ": " : "", log);
     return NULL;
+}
+
+static bool find(struct device *d, enum gpu_kernel k, struct trouble *t)
+{
+    struct device_gpu *g = d->gpu;
+    const char *name = kernels[k].name;
+    g->kernel_tried[k] = true;
+    struct gpu_module *m = module_of(d, kernels[k].number, t);
+    if (!m || kernels[k].shared > g->info.shared)
+        return false;
+    const int code = g->api.function(g->api.self, m, name, kernels[k].shared, &g->kernel[k]);
+    if (!code && device_gpu_self(d, k, name, kernels[k].module))
+        return !g->lost;
+    g->kernel[k] = NULL;
+    if (!code)
+        trouble(t, "kernel", name, "differs from the plain kernel");
+    else if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
+        (void)device_gpu_ok(d, code, "function");
+    else
+        trouble(t, "fallback", name, "the card's driver does not find the kernel (%s)",
+                g->api.text(g->api.self, code));
+    return false;
 }
 
 bool device_gpu_has(struct device *d, enum gpu_kernel k)
 {
     struct device_gpu *g = d->gpu;
+    struct trouble t = {0};
     if (g->lost)
         return false;
     if (g->kernel_tried[k])
         return g->kernel[k] != NULL;
-    g->kernel_tried[k] = true;
-    struct gpu_module *m = module_of(d, kernels[k].number);
-    if (!m || kernels[k].shared > g->info.shared)
-        return false;
-    const int code =
-        g->api.function(g->api.self, m, kernels[k].name, kernels[k].shared, &g->kernel[k]);
-    if (!code && device_gpu_self(d, k, kernels[k].name, kernels[k].module))
-        return !g->lost;
-    g->kernel[k] = NULL;
-    if (!code)
-        report(d->sink, INGLE_REPORT_WARN, "kernel", kernels[k].name,
-               "differs from the plain kernel: the processor computes");
-    else if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
-        (void)device_gpu_ok(d, code, "function");
-    else
-        report(d->sink, INGLE_REPORT_WARN, "fallback", kernels[k].name,
-               "the card's driver does not find the kernel (%s): the processor computes",
-               g->api.text(g->api.self, code));
-    return false;
+    const bool has = find(d, k, &t);
+    if (t.kind)
+        report(d->sink, INGLE_REPORT_WARN, t.kind, t.subject, "%s: the processor computes", t.text);
+    return has;
+}
+
+ingle_status device_gpu_kernels_open(struct device *d, struct err *err)
+{
+    const enum gpu_kernel k = GPU_K_row_norm;
+    const struct device_gpu *g = d->gpu;
+    struct trouble t = {0};
+    if (find(d, k, &t) || g->lost)
+        return INGLE_OK;
+    return t.kind ? err_set(err, INGLE_UNSUP, "card '%s' cannot be used: kernels of '%s': %s",
+                            g->info.name, t.subject, t.text)
+                  : err_set(err, INGLE_UNSUP,
+                            "card '%s' has %zu bytes of shared memory for a block, least are %zu",
+                            g->info.name, g->info.shared, kernels[k].shared);
 }
 
 bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid, const void *args,
