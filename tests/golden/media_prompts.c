@@ -43,12 +43,13 @@ static void open_world(struct world *w, size_t set, const struct golden_options 
 {
     char path[128];
     *w = (struct world){.most = 500};
-    if (sets[set].name)
-        snprintf(path, sizeof path, "tests/data/vision/%s/%s", sets[set].name, sets[set].file);
-    else
+    const char *name = sets[set].name;
+    if (name) {
+        snprintf(path, sizeof path, "tests/data/vision/%s/%s", name, sets[set].file);
+        snprintf(w->golden, sizeof w->golden, "tests/data/vision/%s/golden.safetensors", name);
+    } else {
         snprintf(path, sizeof path, "%s", sets[set].file);
-    snprintf(w->golden, sizeof w->golden, "tests/data/vision/%s/golden.safetensors",
-             sets[set].name);
+    }
     golden_open(&w->g, path, o);
     media_open(&w->media, sets[set].name ? w->golden : NULL, w->g.info.n_embd);
 }

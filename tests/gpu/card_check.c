@@ -81,6 +81,7 @@ static int check(struct device *d, bool hashes)
     for (int k = 0; k < GPU_KERNELS; k++) {
         const bool tested = device_gpu_self_tests(kernels[k].module);
         forget(d->gpu);
+        d->gpu->kernel_tried[k] = false; /* the first one was looked at when it was opened */
         if (least_of(kernels[k].module) > 10 * card->major + card->minor) {
             n_other++;
         } else if (!device_gpu_has(d, (enum gpu_kernel)k)) {
