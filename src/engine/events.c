@@ -23,11 +23,12 @@ static void salt_of(struct kv_scope scope, int64_t length, char out[64])
                  at.shorten.name);
 }
 
-static uint64_t put(void *arg, bool disk, struct kv_scope scope, const int32_t *tokens, int64_t n)
+static uint64_t put(void *arg, bool disk, struct kv_scope scope, const int32_t *tokens,
+                    const uint32_t *media, int64_t n)
 {
     char salt[64];
     salt_of(scope, n, salt);
-    return link_events_put(arg, disk ? LINK_STORAGE : LINK_GPU, salt, tokens, n);
+    return link_events_put(arg, disk ? LINK_STORAGE : LINK_GPU, salt, tokens, media, n);
 }
 
 static void drop(void *arg, bool disk, uint64_t name)

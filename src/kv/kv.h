@@ -343,8 +343,11 @@ void kv_timeline_clear(struct kv_timeline *t);
 /* Who is told of prefixes that are there to be continued, in memory or on disk; on whatever thread
  * that happens, without waiting. */
 struct kv_watch {
-    /* Its name for drop(); 0: it has none. */
-    uint64_t (*put)(void *arg, bool disk, struct kv_scope scope, const int32_t *tokens, int64_t n);
+    /* Its name for drop(); 0: it has none.  media [n]: 0 where a token stands, else a hash of the
+     * name and the index of what does; tokens are placeholders there.  NULL: there are only
+     * tokens. */
+    uint64_t (*put)(void *arg, bool disk, struct kv_scope scope, const int32_t *tokens,
+                    const uint32_t *media, int64_t n);
     void (*drop)(void *arg, bool disk, uint64_t name);
     void *arg;
 };

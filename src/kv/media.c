@@ -10,6 +10,7 @@
 #include "kv/page.h"
 #include <pthread.h>
 #include <string.h>
+#include <xxhash.h>
 
 enum {
     INDEX_BITS = 11,
@@ -187,4 +188,36 @@ bool kv_media_of(struct kv_media *m, int32_t number, struct kv_medium *out)
     }
     pthread_mutex_unlock(&m->lock);
     return known;
+}
+
+/* What a key stands for: its placeholder and a hash, not 0. */
+static uint32_t name_of(struct kv_media *m, int32_t key, int32_t *token)
+{
+    struct kv_medium of = {.token = 0};
+    *token = kv_media_of(m, kv_media_number(key), &of) ? of.token : 0;
+    const uint32_t h =
+        (uint32_t)XXH3_64bits_withSeed(of.id, sizeof of.id, (uint64_t)kv_media_index(key));
+    return h ? h : 1;
+}
+
+uint64_t kv_media_tell(struct kv_media *m, const struct kv_watch *w, bool disk,
+                       struct kv_scope scope, const int32_t *key, int64_t n)
+{
+    int64_t first = 0;
+    while (first < n && key[first] >= 0)
+        first++;
+    if (first == n)
+        return w->put(w->arg, disk, scope, key, NULL, n);
+    int32_t *token = mem_calloc((size_t)n, sizeof *token);
+    uint32_t *media = mem_calloc((size_t)n, sizeof *media);
+    for (int64_t i = 0; token && media && i < n; i++) {
+        token[i] = key[i];
+        if (key[i] < 0)
+            media[i] = name_of(m, key[i], &token[i]);
+    }
+    const uint64_t told =
+        token && media ? w->put(w->arg, disk, scope, token, media, n) : 0;
+    mem_free(token);
+    mem_free(media);
+    return told;
 }

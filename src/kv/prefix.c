@@ -13,6 +13,7 @@
  * Node pages are those of the first timeline that was put; others with the same tokens have the
  * same rows (one arithmetic).  What else a session knows belongs into the mark.
  */
+#include "kv/media.h"
 #include "kv/timeline.h"
 
 #include "base/bug.h"
@@ -804,7 +805,7 @@ ingle_status kv_tree_put(struct kv_tree *t, struct kv_scope scope, const struct 
     p->value = point_value(t, p);
     heap_push(t, p);
     if (t->watch)
-        p->told = t->watch->put(t->watch->arg, false, scope, tokens, n_tokens);
+        p->told = kv_media_tell(kv_pool_media(t->pool), t->watch, false, scope, tokens, n_tokens);
     return INGLE_OK;
 
 nomem:

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "kv/store_impl.h"
+#include "kv/media.h"
 
 #include "base/bug.h"
 #include "base/clock.h"
@@ -710,7 +711,8 @@ bool kv_store_put(struct kv_store *s, const struct kv_timeline *t, struct kv_sco
         struct kv_entry *there = kv_index_find(&s->index, e.key, e.length);
         const struct kv_watch *watch = s->index.watch;
         if (watch && there && !there->told)
-            there->told = watch->put(watch->arg, true, scope, tokens, e.length);
+            there->told =
+                kv_media_tell(kv_pool_media(t->pool), watch, true, scope, tokens, e.length);
         pthread_cond_signal(&s->work);
     } else {
         s->counts.skipped++;

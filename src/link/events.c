@@ -106,8 +106,13 @@ static void table_remove(struct table *t, size_t i)
 }
 
 /* 63 bits: some consumers have signed numbers.  0 is no name. */
-static uint64_t name_of(uint64_t before, const int32_t *tokens)
+static uint64_t name_of(uint64_t before, const int32_t *tokens, const uint32_t *media)
 {
+    uint32_t any = 0;
+    for (size_t i = 0; media && i < LINK_BLOCK; i++)
+        any |= media[i];
+    if (any) /* else it is that of the same text */
+        before = XXH3_64bits_withSeed(media, LINK_BLOCK * sizeof *media, before);
     const uint64_t h =
         XXH3_64bits_withSeed(tokens, LINK_BLOCK * sizeof *tokens, before) & INT64_MAX;
     return h ? h : 1;
@@ -313,7 +318,7 @@ static bool add_blocks(struct table *t, const uint64_t *name, size_t n, size_t *
 }
 
 uint64_t link_events_put(struct link_events *e, enum link_medium medium, const char *salt,
-                         const int32_t *tokens, int64_t n)
+                         const int32_t *tokens, const uint32_t *media, int64_t n)
 {
     const size_t n_blocks = n > 0 ? (size_t)n / LINK_BLOCK : 0;
     uint64_t *name = n_blocks ? mem_calloc(n_blocks, sizeof *name) : NULL, last = 0;
@@ -322,7 +327,8 @@ uint64_t link_events_put(struct link_events *e, enum link_medium medium, const c
         return 0;
     uint64_t before = *salt ? XXH3_64bits(salt, strlen(salt)) : 0;
     for (size_t i = 0; i < n_blocks; i++)
-        before = name[i] = name_of(before, tokens + i * LINK_BLOCK);
+        before = name[i] = name_of(before, tokens + i * LINK_BLOCK,
+                                   media ? media + i * LINK_BLOCK : NULL);
     pthread_mutex_lock(&e->lock);
     if (add_blocks(&e->table[medium], name, n_blocks, &first)) {
         last = name[n_blocks - 1];

@@ -42,8 +42,10 @@ void link_events_close(struct link_events *e);
 
 /* A prefix of n tokens can be continued; salt "": it is everybody's.  The name of its last whole
  * block, for link_events_drop(); 0: it has none, or there is no memory. */
+/* media [n]: 0 where a token stands, else a hash of what does and its index, which names of blocks
+ * have in them; NULL: there are only tokens. */
 uint64_t link_events_put(struct link_events *e, enum link_medium medium, const char *salt,
-                         const int32_t *tokens, int64_t n);
+                         const int32_t *tokens, const uint32_t *media, int64_t n);
 /* It cannot any more; 0: nothing. */
 void link_events_drop(struct link_events *e, enum link_medium medium, uint64_t name);
 

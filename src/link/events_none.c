@@ -13,9 +13,9 @@ ingle_status link_events_open(struct link_events **out, const struct link_events
 void link_events_close(struct link_events *e) { (void)e; }
 
 uint64_t link_events_put(struct link_events *e, enum link_medium medium, const char *salt,
-                         const int32_t *tokens, int64_t n)
+                         const int32_t *tokens, const uint32_t *media, int64_t n)
 {
-    (void)e, (void)medium, (void)salt, (void)tokens, (void)n;
+    (void)e, (void)medium, (void)salt, (void)tokens, (void)media, (void)n;
     return 0;
 }
 

@@ -467,6 +467,29 @@ static void any_threads_and_kernels(void **state)
 
 /* ---- names ---- */
 
+/* What routers are told: tokens of the vocabulary, and hashes of what stands there. */
+struct watched { int64_t n; uint32_t hash[3]; int n_hashes; };
+
+static uint64_t see_put(void *arg, bool disk, struct kv_scope scope, const int32_t *tokens,
+                        const uint32_t *media, int64_t n)
+{
+    struct watched *w = arg;
+    (void)disk;
+    (void)scope;
+    for (int64_t i = 0; i < n; i++)
+        assert_true(tokens[i] >= 0 && (!media || (media[i] != 0) == (i >= 21 && i < 51)));
+    if (media && w->n_hashes < 3)
+        w->hash[w->n_hashes++] = media[30];
+    return (uint64_t)++w->n;
+}
+
+static void see_drop(void *arg, bool disk, uint64_t name)
+{
+    (void)arg;
+    (void)disk;
+    (void)name;
+}
+
 /* Vectors of two pictures may be equal as far as anybody looks: names decide. */
 static void names_decide(void **state)
 {
@@ -477,6 +500,9 @@ static void names_decide(void **state)
     struct session *s;
     struct session_reuse reuse;
     open_world(&w, 0, &(struct golden_options){.tree_bytes = 8 << 20});
+    struct watched seen = {0};
+    const struct kv_watch watch = {.put = see_put, .drop = see_drop, .arg = &seen};
+    session_runner_watch(w.g.runner, &watch);
     struct media_item *x = media_add(&w.media, 30, w.g.info.n_embd, 7, false),
                       *y = media_add(&w.media, 30, w.g.info.n_embd, 7, false),
                       *z = media_add(&w.media, 30, w.g.info.n_embd, 7, false);
@@ -512,6 +538,7 @@ static void names_decide(void **state)
         }
         session_free(s);
     }
+    assert_true(seen.n > 0 && seen.n_hashes >= 2 && seen.hash[0] != seen.hash[1]);
     close_world(&w);
 }
 

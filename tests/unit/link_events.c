@@ -328,7 +328,7 @@ static void check(bool array)
         if (n < LIVE && (!n || rand() % 2)) {
             random_prefix(&live[n]);
             live[n].name =
-                link_events_put(e, live[n].medium, "", live[n].token, live[n].n);
+                link_events_put(e, live[n].medium, "", live[n].token, NULL, live[n].n);
             assert_int_equal(live[n].name != 0, live[n].n >= LINK_BLOCK);
             n++;
         } else {
@@ -346,7 +346,7 @@ static void check(bool array)
             link_events_drop(e, live[i].medium, live[i].name);
         for (n = 0; op % 500 == 499 && n < 5; n++) {
             random_prefix(&live[n]);
-            live[n].name = link_events_put(e, live[n].medium, "", live[n].token, live[n].n);
+            live[n].name = link_events_put(e, live[n].medium, "", live[n].token, NULL, live[n].n);
         }
         n = op % 500 == 499 ? 5 : 0;
         link_events_count(e, &counts);
@@ -360,7 +360,7 @@ static void check(bool array)
     link_events_close(e); /* the last word: nothing is there */
     open_at(&e, pub, s.replay, array);
     static const int32_t zeros[LINK_BLOCK];
-    const uint64_t salted = link_events_put(e, LINK_GPU, "ann", zeros, LINK_BLOCK);
+    const uint64_t salted = link_events_put(e, LINK_GPU, "ann", zeros, NULL, LINK_BLOCK);
     assert_true(salted != 0);
     link_events_count(e, &counts);
     uint64_t number;
@@ -372,6 +372,18 @@ static void check(bool array)
     assert_int_equal(s.count[LINK_GPU][1 << 2], 1);
     while (receive(s.socket, "kv@a@b", &number, &m))
         zmq_msg_close(&m);
+    /* pictures have the names of pictures; text beside them is text */
+    uint32_t media[LINK_BLOCK] = {0};
+    assert_int_equal(link_events_put(e, LINK_GPU, "ann", zeros, media, LINK_BLOCK), salted);
+    link_events_drop(e, LINK_GPU, salted);
+    uint64_t shown[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        media[3] = 7 + i;
+        shown[i] = link_events_put(e, LINK_GPU, "ann", zeros, media, LINK_BLOCK);
+        assert_true(shown[i] && shown[i] != salted);
+        link_events_drop(e, LINK_GPU, shown[i]);
+    }
+    assert_true(shown[0] != shown[1]);
     link_events_close(e);
     zmq_close(s.socket);
     zmq_ctx_term(s.context);
@@ -404,7 +416,7 @@ static void test_bounds(void **state)
     for (int i = 0; i < 1000; i++) {
         for (int k = 0; k < LINK_BLOCK * 64; k++)
             token[k] = i;
-        const uint64_t name = link_events_put(e, LINK_GPU, "", token, LINK_BLOCK * 64);
+        const uint64_t name = link_events_put(e, LINK_GPU, "", token, NULL, LINK_BLOCK * 64);
         link_events_drop(e, LINK_GPU, name);
     }
     link_events_count(e, &n);
