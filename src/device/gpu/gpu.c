@@ -126,13 +126,14 @@ ingle_status device_card_open(struct device *d, int card, uint64_t memory, struc
         d->ops = &device_gpu_ops;
         return INGLE_OK;
     }
+    const bool told = atomic_load(&d->gpu->told); /* it was lost on the way */
     device_gpu_close(d);
     if (e.status == INGLE_ARG) {
         if (err)
             *err = e;
         return e.status;
     }
-    if (card != DEVICE_CARD_AUTO)
+    if (card != DEVICE_CARD_AUTO && !told)
         report(d->sink, INGLE_REPORT_WARN, "fallback", "gpu", "%s: the processor computes", e.msg);
     return INGLE_OK;
 }
