@@ -304,7 +304,7 @@ static void play_schedule(const struct kind *kind, uint32_t x)
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
-enum { SCHEDULES = UNIT_TSAN ? 2 : 3, MORE = SCHEDULES }; /* they make it many times slower */
+enum { SCHEDULES = UNIT_TSAN ? 1 : 2, MORE = SCHEDULES }; /* they make it many times slower */
 #else
 enum { SCHEDULES = 16, MORE = 200 };
 #endif
@@ -545,7 +545,7 @@ static void cancelled_among_others(void **state)
 {
     (void)state;
     enum {
-        TIMES = UNIT_TSAN ? 12 : 20,
+        TIMES = UNIT_TSAN ? 6 : 20,
         TOKENS = UNIT_TSAN || UNIT_ASAN ? 300 : 1500
     };
     struct place p;
