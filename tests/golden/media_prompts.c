@@ -339,7 +339,7 @@ static void other_ways_to_keep_and_read(void **state)
                {"q8r", 0, 0, 4},
                {"f16v", 0, 0, 4},
                {"tq3_0", REAL_HEADS, 0, 8}};
-    const size_t step = UNIT_TSAN || UNIT_ASAN ? 4 : 1;
+    const size_t step = UNIT_TSAN || UNIT_ASAN ? 4 : (size_t)unit_some(2, 1);
     for (size_t i = 0; i < sizeof way / sizeof *way; i += step) {
         struct world w;
         const bool part = way[i].sparse || way[i].part;
@@ -370,7 +370,7 @@ static void pages_of_media(struct media_item *item, int64_t from, int64_t to,
 {
     uint32_t rng = 3;
     *p = (struct media_prompt){.n = 0};
-    while (p->n < MEDIA_PROMPT - 200) {
+    while (p->n < 1000) {
         const int64_t most = p->n + 60 > from && p->n < to ? to - p->n : 60;
         for (int64_t n = most; n > 0; n--)
             p->token[p->n++] = (int32_t)(4 + draw(&rng, 500));

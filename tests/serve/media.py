@@ -229,13 +229,11 @@ class Encoding(Case):
     options = ["-c", "8192", "--parallel", "2", "--limit", "retry-grace=0"]
     seen = 0
 
-    def pictures(self, n):
-        """Some that nobody has shown yet."""
+    def body(self, n, detail="original", **more):
+        """Pictures that nobody has shown yet."""
         Encoding.seen += n
-        return [image(png(200 + Encoding.seen + i, 200), detail="original") for i in range(n)]
-
-    def body(self, n, **more):
-        return {"messages": [{"role": "user", "content": [*self.pictures(n), text("x")]}], "max_tokens": 1, **more}
+        pictures = [image(png(200 + Encoding.seen + i, 200), detail=detail) for i in range(n)]
+        return {"messages": [{"role": "user", "content": [*pictures, text("x")]}], "max_tokens": 1, **more}
 
     def count(self, name):
         lines = [x for x in self.server.get("/metrics")[2].splitlines() if x.startswith(name + " ")]
@@ -246,20 +244,20 @@ class Encoding(Case):
         while self.count("llamacpp:requests_processing") > 0:
             time.sleep(0.02)
         self.assertLess(self.count("ingle_media_encoded_total") - before, n)
-        status, _, r = self.server.post(CHAT, self.body(1))
+        status, _, r = self.server.post(CHAT, self.body(1, "low"))
         self.assertEqual((status, r["timings"]["media"]["encoded"]), (200, 1), r)
 
     def test_a_client_leaves(self):
         for stream in (True, False):
             before = self.count("ingle_media_encoded_total")
-            s = self.server.begin(CHAT, self.body(4, stream=stream, return_progress=stream))
+            s = self.server.begin(CHAT, self.body(7, stream=stream, return_progress=stream))
             got = b""
             while stream and b'"media"' not in got:
                 got += s.recv(65536)
             while not stream and self.count("llamacpp:requests_processing") < 1:
                 time.sleep(0.01)
             s.close()
-            self.ends(before, 4)
+            self.ends(before, 7)
 
     def test_its_time_is_up(self):
         before = self.count("ingle_media_encoded_total")
@@ -279,7 +277,7 @@ class Encoding(Case):
                 got[0] += s.recv(65536)
         t = threading.Thread(target=read)
         t.start()
-        status, _, r = self.server.post(CHAT, self.body(2))
+        status, _, r = self.server.post(CHAT, self.body(2, "high"))
         over.set()
         t.join()
         s.close()
