@@ -12,14 +12,16 @@ static const struct size {
     bool per_layer, experts; /* the language model */
     enum tower_eyes eyes;
     enum tower_ears ears;
-    bool standard, clamps; /* the encoder of pictures may have */
+    bool standard; /* the encoder of pictures has */
+    bool clamps;   /* it may have */
+    bool deaf;     /* a file without an encoder of sound may be its */
 } sizes[] = {
-    {"E2B", true, false, EYES_VISION, EARS_CONFORMER, false, true},
-    {"E4B", true, false, EYES_VISION, EARS_CONFORMER, false, true},
-    {"12B", false, false, EYES_PATCHES, EARS_FRAMES, false, false},
-    {"26B-A4B", false, true, EYES_VISION, EARS_NONE, true, false},
-    {"31B", false, false, EYES_VISION, EARS_NONE, true, false},
-    {"nano-gemma4", false, false, EYES_VISION, EARS_CONFORMER, false, false},
+    {"E2B", true, false, EYES_VISION, EARS_CONFORMER, false, true, true},
+    {"E4B", true, false, EYES_VISION, EARS_CONFORMER, false, true, true},
+    {"12B", false, false, EYES_PATCHES, EARS_FRAMES, false, false, true},
+    {"26B-A4B", false, true, EYES_VISION, EARS_NONE, true, false, true},
+    {"31B", false, false, EYES_VISION, EARS_NONE, true, false, true},
+    {"nano-gemma4", false, false, EYES_VISION, EARS_CONFORMER, false, false, false},
 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
@@ -64,7 +66,7 @@ static unsigned with_eyes(unsigned set, const struct tower *t)
 static unsigned with_ears(unsigned set, const struct tower *t)
 {
     for (int i = 0; i < N_SIZES; i++)
-        if (t->ears && sizes[i].ears != t->ears)
+        if (t->ears ? sizes[i].ears != t->ears : !sizes[i].deaf)
             set &= ~(1U << i);
     return set;
 }
