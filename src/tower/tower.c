@@ -185,7 +185,7 @@ static ingle_status check_layers(const struct tower *t, struct err *err)
         if (strncmp(name, which ? "a.blk." : "v.blk.", 6) != 0)
             continue;
         const long long il = strtoll(name + 6, NULL, 10);
-        if (il >= n_layers[which])
+        if (n_layers[which] && il >= n_layers[which]) /* 0: the file says that it has none */
             return err_set(err, INGLE_FORMAT,
                            "'%s': tensor '%s' is of layer %lld, but '%s' is %lld",
                            io_path(t->file), tensor->name, il, key[which],
