@@ -13,7 +13,8 @@ const BLOCK = 4096, CHUNK = 1024, CHUNK_LINES = 50, LONG_LINE = 2048, MARKUP = 3
 const ELEMENTS = 500;  // of a block, and of one formula
 const FORMULAS = 500;  // elements of the formulas of a block, if it has several
 const HEAVY = 400;     // weight (below) of a block
-const SHORT = 400;   // characters that are halved between paragraphs only
+const SHORT = 400;   // characters that are halved between paragraphs only,
+const RICH = 5000;   // and only in the first so many elements of a text: then MathML is good enough
 const SMALL = 1200, SMALL_LINES = 30; // blocks up to this size go together
 let have = {};
 const texts = new Map(); // number: state
@@ -221,7 +222,7 @@ function prose(state, text, offset) {
   const lines = text.trim().includes('\n');
   for ([mode, coloured] of [['htmlAndMathml', true], ['htmlAndMathml', false], ['mathml', false], ['', false]]) {
     if (tooMany && mode === 'htmlAndMathml') continue;
-    if ((may || betweenParagraphs(text)) && lines && (tooMany || mode !== 'htmlAndMathml')) return {big: true}; // a line alone tries MathML first
+    if ((may || (state.rich < RICH && betweenParagraphs(text))) && lines && (tooMany || mode !== 'htmlAndMathml')) return {big: true}; // a line alone tries MathML first
     if (may && !mode) return {big: true};
     formulas = [];
     inFormulas = 0;
@@ -372,6 +373,7 @@ function show(state, ops, text, whole) {
   }
   const seen = made.html?.replace(/<[^>]*>/g, '') ?? text; // a link has fewer letters than its source
   ops.push({op: 'prose', i: state.index, whole, more, ...made, lines: seen.split(/\n\s*/).length + seen.length / 100, n: (made.n ?? 0) + weight(text)});
+  if (whole) state.rich += made.n ?? 0;
   return whole ? text.length : 0;
 }
 
@@ -477,7 +479,7 @@ onmessage = e => {
   if (m.have) have = m.have;
   else if (m.drop) texts.delete(m.drop);
   else if (m.begin) {
-    const state = {number: m.begin, tail: '', offset: 0, index: 0, code: null, head: '', end: false, bad: new Set(m.bad), links: linksOf(m.links ?? [])};
+    const state = {number: m.begin, tail: '', offset: 0, index: 0, code: null, head: '', rich: 0, end: false, bad: new Set(m.bad), links: linksOf(m.links ?? [])};
     texts.set(m.begin, state);
   } else {
     const state = texts.get(m.number);
