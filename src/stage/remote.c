@@ -22,7 +22,6 @@ enum { LATE_TIMES = 20, FIRST_STEPS = 3, OPS_BYTES = 1 << 20 };
 #define SECOND_NS UINT64_C(1000000000)
 #define LATE_NS (10 * SECOND_NS)
 #define FIRST_NS (120 * SECOND_NS) /* steps before anything was measured */
-#define MS UINT64_C(1000000)
 
 static const struct link_shape any_shape = {1, 1, 1, 1, 1};
 
