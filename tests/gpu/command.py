@@ -54,6 +54,19 @@ def weights(layers):
 (all_host, most), (some, _), (least, total) = weights("0"), weights("2"), weights("all")
 assert all_host > some > least < all_host / 10 and total < most, (all_host, some, least, total, most)
 
+# encoders of pictures stay with the processor: the same weights are left there with and without them
+def left(*options):
+    p = subprocess.run([emu, "inspect", "--plan", "--json", "--gpu-layers", "all", *options], capture_output=True, text=True)
+    items = json.loads(p.stdout)["items"]
+    return items["weights"], "encoders" in items
+
+
+(with_them, seen), (without, unseen) = left(), left("--mmproj", "off")
+assert with_them == without and seen and not unseen, (with_them, without)
+look = ["--image", "tests/data/vision/vision_31b/a.png"]
+card, host = run(emu, ["--gpu-layers", "all", *look]), run(ingle, ["--gpu", "off", *look])
+assert card[:2] == host[:2] and card[0] == 0, (card, host)
+
 # pages, too, unless a store or locked memory has them
 with tempfile.TemporaryDirectory() as d:
     kv = []

@@ -92,6 +92,16 @@ class Stages(Case):
         self.assertNotEqual(r.returncode, 0)
         self.assertIn("reads keys and values", r.stderr)
 
+    def test_pictures(self):
+        """The engine has the encoders; a stage has layers of the language model and no other tensor."""
+        w = Worker(f"unix:{self.folder}/p", "--stage", "3:6", "--no-pack-cache", model=None)
+        self.addCleanup(w.end)
+        ask = [INGLE, "run", "-t", "1", "--no-pack-cache", "--temp", "0", "-n", "12", "--image", "tests/data/vision/vision_31b/a.png"]
+        plain, divided = (subprocess.run([*ask, *more, "What is this?"], capture_output=True, text=True, timeout=TIMEOUT)
+                          for more in ((), ("--stages", w.address)))
+        self.assertEqual((divided.returncode, divided.stdout), (0, plain.stdout), divided.stderr)
+        self.assertIn("pictures and sounds: 1", divided.stderr)
+
     def test_never_back(self):
         w = self.stage("3:6")
         server = self.serve("--stages", w.address, "--stage-wait", "1")

@@ -15,7 +15,8 @@ KILLS = int(os.environ.get("WORKER_KILLS", "4"))
 
 class Worker:
     def __init__(self, listen, *options, command="worker", model=MODEL, **how):
-        self.process = subprocess.Popen([INGLE, command, "-m", model, "-t", "1", "--listen", listen, *options], text=True,
+        which = ("-m", model) if model else ()  # None: the built-in one
+        self.process = subprocess.Popen([INGLE, command, *which, "-t", "1", "--listen", listen, *options], text=True,
                                         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **how)
         line = self.process.stdout.readline()
         if "listening on " not in line:
