@@ -315,6 +315,35 @@ static ingle_status add_timelines(struct stage_serve *s, int64_t n, struct err *
     return INGLE_OK;
 }
 
+/* Whether layers of the stage have rows in a group. */
+static bool uses(const struct stage_serve *s, uint32_t g)
+{
+    for (uint32_t i = 0; i < s->spec.n_streams; i++) {
+        const struct kv_stream *st = &s->spec.stream[i];
+        if (st->group == g && (st->twin || (st->layer >= s->hello.from && st->layer < s->hello.to)))
+            return true;
+    }
+    return false;
+}
+
+/* Layers read every page of a group, or those of its window, up to the span's last row; of a mirror
+ * they only write rows. */
+static ingle_status check_pages(const struct stage_serve *s, const struct stage_line *l,
+                                struct err *err)
+{
+    for (uint32_t g = 0; g < s->spec.n_groups; g++) {
+        const int64_t window = s->spec.group[g].window;
+        const int64_t least = l->mirror ? l->at : window ? num_max(0, l->at - window + 1) : 0;
+        const int64_t from = least / KV_PAGE;
+        for (int64_t i = from; uses(s, g) && i <= (l->at + l->n - 1) / KV_PAGE; i++)
+            if (!stage_table_page(&l->table[g], i))
+                return err_set(err, INGLE_FORMAT,
+                               "a STEP at position %lld lacks page %lld of group %u",
+                               (long long)l->at, (long long)i, g);
+    }
+    return INGLE_OK;
+}
+
 /* Page i of the line's group, by address; pages are whole ones. */
 static ingle_status lay(struct stage_serve *s, const struct stage_line *l, struct kv_timeline *t,
                         struct err *err)
@@ -332,7 +361,7 @@ static ingle_status lay(struct stage_serve *s, const struct stage_line *l, struc
                 return err_set(err, INGLE_FORMAT, "a STEP has page %lld beyond the context",
                                (long long)i);
         }
-    return INGLE_OK;
+    return check_pages(s, l, err);
 }
 
 static ingle_status compare(struct stage_serve *s, const struct stage_line *l, struct err *err)
