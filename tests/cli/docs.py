@@ -2,7 +2,7 @@
 """docs.py INGLE - runs the commands of ingle and curl that README.md and docs/ print, as they are printed: in a
 folder where FILE, question.txt and the like exist, and with the port of a server that runs; and builds
 examples/hello.c against an installed package as docs/use/library.md says."""
-import contextlib, glob, os, re, shlex, shutil, subprocess, sys, tempfile, unittest
+import contextlib, glob, os, re, shlex, shutil, socket, subprocess, sys, tempfile, unittest
 
 sys.path.insert(0, "tests/serve")
 from client import TIMEOUT, Server, main
@@ -40,6 +40,15 @@ def commands(block):
                 continue
             yield whole.removeprefix("$ ")
         whole = ""
+
+
+def other_port(word):
+    """The same address with a port that nobody has: others on this machine may have the printed one."""
+    if not re.fullmatch(r"127\.0\.0\.1:\d+", word):
+        return word
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{s.getsockname()[1]}"
 
 
 class Docs(unittest.TestCase):
@@ -90,7 +99,7 @@ class Docs(unittest.TestCase):
                 with self.subTest(path=path, command=command):
                     n += 1
                     if words[:2] == ["ingle", "serve"]:
-                        self.serve(*words[2:])
+                        self.serve(*map(other_port, words[2:]))
                     else:
                         self.run_one(command, server)
         self.assertGreater(n, 25)
