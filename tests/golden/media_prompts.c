@@ -309,7 +309,7 @@ static void any_way_to_compute_it(void **state)
                                                      .tree_bytes = 8 << 20});
         (void)media_add(&w.media, 150, w.g.info.n_embd, 7, false);
         (void)media_add(&w.media, 1, w.g.info.n_embd, 8, true);
-        const uint32_t some = (uint32_t)(UNIT_TSAN || UNIT_ASAN ? 2 : unit_some(5, 20));
+        const uint32_t some = (uint32_t)(UNIT_TSAN || UNIT_ASAN ? 2 : unit_some(20, 60));
         for (uint32_t i = 0; i < (n_seeds ? n_seeds : some); i++)
             one_seed(&w, first_seed + i);
         close_world(&w);
