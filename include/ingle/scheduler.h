@@ -108,7 +108,8 @@ struct ingle_request_options {
     int64_t n_prompt;
     int64_t max_tokens;    /* -1: as many as the context holds; 0: only the prompt is computed */
     int n;                 /* answers to the one prompt; 0: 1.  Answer i has seed + i */
-    /* end-of-generation tokens are ordinary ones; not where a grammar ends */
+    /* end-of-generation tokens are ordinary ones; with a grammar one is drawn only where the
+     * grammar allows nothing else, and ends the answer */
     bool ignore_end;
     struct ingle_sampling sampling;
     int n_top;             /* most probable tokens reported with each, 0 to 4096 */

@@ -542,6 +542,11 @@ bool engine_sampler_follows(const struct ingle_sampler *s)
     return s->rule != NULL;
 }
 
+void engine_sampler_ignore_end(struct ingle_sampler *s)
+{
+    session_sample_never(s->s, s->e->model->end, s->e->model->n_end);
+}
+
 /* Before every draw: ids that the text so far forbids. */
 static void forbid(struct ingle_sampler *s, const int32_t *history, int64_t n)
 {

@@ -38,6 +38,10 @@ uint64_t engine_salt_of(const char *user);
 
 /* Its tokens follow a grammar: an end of generation among them is the end of the text. */
 bool engine_sampler_follows(const struct ingle_sampler *s);
+
+/* An end of generation is drawn only where the grammar allows nothing else. */
+void engine_sampler_ignore_end(struct ingle_sampler *s);
+
 /* ingle_sample(), or INGLE_CANCEL where the pause says so while the grammar is asked: then nothing
  * was drawn. Its logits can be kept until it is tried again; returns the rule whose mask takes so
  * long. */

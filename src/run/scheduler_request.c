@@ -102,6 +102,8 @@ static ingle_status open_samplers(const struct ingle_scheduler *s, struct ingle_
         ingle_status st = ingle_sampler_open(&r->sampler[i], s->e, &sampling, &e);
         if (!st && r->o.grammar)
             st = ingle_sampler_constrain(r->sampler[i], r->o.grammar, &e);
+        if (!st && r->o.grammar && r->o.ignore_end)
+            engine_sampler_ignore_end(r->sampler[i]);
         if (st)
             return err_set(err, st, "%s", e.text);
     }

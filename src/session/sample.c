@@ -31,6 +31,8 @@ struct sampler {
     const uint64_t *allowed; /* bits [n_vocab], or NULL: all */
     const int32_t *forbidden; /* [n_forbidden], borrowed */
     size_t n_forbidden;
+    const int32_t *never; /* [n_never], borrowed */
+    size_t n_never;
     const struct device_columns *part; /* [n_part], borrowed: whom draws look at; &whole: all */
     int64_t n_part;
     struct device_columns whole;
@@ -287,6 +289,12 @@ void session_sample_forbid(struct sampler *s, const int32_t *id, size_t n)
     s->n_forbidden = n;
 }
 
+void session_sample_never(struct sampler *s, const int32_t *id, size_t n)
+{
+    s->never = id;
+    s->n_never = n;
+}
+
 /* Those whose bit is not set; NULL: none. */
 static void forbid_others(struct sampler *s, const uint64_t *allowed)
 {
@@ -423,6 +431,9 @@ static ingle_status shape_logits(struct sampler *s, const float *logits, const i
         s->logit[s->suppress[j]] = -INFINITY;
     for (size_t j = 0; j < s->n_forbidden; j++)
         s->logit[s->forbidden[j]] = -INFINITY;
+    for (size_t j = 0; j < s->n_never; j++)
+        if (s->never[j] < s->n_vocab)
+            s->logit[s->never[j]] = -INFINITY;
     forbid_early_ends(s, n_history);
     forbid_banned(s, history, n_history);
     if (n_history <= 0)

@@ -100,6 +100,9 @@ void session_sample_allow(struct sampler *s, const uint64_t *allowed);
  * some. Borrowed until the next call of this. */
 void session_sample_forbid(struct sampler *s, const int32_t *id, size_t n);
 
+/* The same for all later draws, beside the list of session_sample_forbid(). */
+void session_sample_never(struct sampler *s, const int32_t *id, size_t n);
+
 /* Later draws multiply the given logits by that much, before anything else; 1 is what a target
  * needs.  A drafter that is less sure than its target, as those are that do not know the drafted
  * tokens before, draws the target's token more often when its logits are sharper.  Above 0, at most

@@ -244,6 +244,16 @@ class Chat(Case):
                 if "temperature" not in more:
                     self.assertEqual(c["message"], plain["message"])
 
+    def test_grammars_without_an_end(self):
+        """With ignore_eos an end is drawn only where the grammar allows nothing else."""
+        body = user("Tell me a story", grammar="root ::= [a-z ]+", max_tokens=60)
+        self.assertEqual(self.one(body)["finish_reason"], "stop")
+        for more in ({}, client.HOT, {"logprobs": True}):
+            with self.subTest(more):
+                c = self.one({**body, **more, "ignore_eos": True})
+                self.assertEqual(c["finish_reason"], "length")
+                self.assertRegex(c["message"]["content"], "^[a-z ]+$")
+
     def test_schemas_that_are_not_supported(self):
         """They are refused, or keywords are left out, which the reply says; one tool never refuses the others."""
         schema = {"type": "object", "properties": {"a": {"const": 1}}, "required": ["a"], "if": {}}

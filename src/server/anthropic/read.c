@@ -45,6 +45,14 @@ static void fail_type(struct reader *d, const char *where, const char *what, str
     request_fault(d->fault, FAULT_REQUEST, where, "%s is %s, not %s", what, view_type(v), want);
 }
 
+/* A block that is not an object, or whose 'type' is not a string. */
+static void fail_block(struct reader *d, struct json_object *block)
+{
+    const bool object = json_object_is_type(block, json_type_object);
+    fail_type(d, d->where, object ? "'type' of a content block" : "a content block",
+              object ? view_get(block, "type") : block, object ? "a string" : "an object");
+}
+
 /* ---- blocks of text ---- */
 
 static void add_line(struct str *out, struct view t)
@@ -168,7 +176,7 @@ static bool add_block(struct reader *d, struct json_object *block, struct str *o
     struct str said;
     str_init(&said);
     if (part_is_mistyped(block)) {
-        fail_type(d, d->where, "'type' of a content block", view_get(block, "type"), "a string");
+        fail_block(d, block);
     } else if (text.at) {
         add_line(out, text);
     } else if (!view_is(type, "document") && part_read(block, &said) == PART_MEDIUM) {
@@ -230,7 +238,7 @@ static bool check_block(struct reader *d, struct json_object *block)
     const enum part kind = part_read(block, &text);
     str_release(&text);
     if (kind == PART_MISTYPED)
-        fail_type(d, d->where, "'type' of a content block", view_get(block, "type"), "a string");
+        fail_block(d, block);
     if (kind == PART_MISTYPED || d->answered ||
         (kind != PART_BROKEN && (kind != PART_UNKNOWN || part_is_block(type))))
         return true;

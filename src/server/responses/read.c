@@ -45,12 +45,21 @@ static void missing(struct responses_reader *d, const char *where, const char *w
 
 /* ---- content ---- */
 
+/* A part that is not an object, or whose 'type' is not a string. */
+static void fail_part(struct responses_reader *d, struct json_object *part, const char *where)
+{
+    const bool object = json_object_is_type(part, json_type_object);
+    fail(d, where, object ? "'type' of a part" : "a part of the content",
+         object ? view_get(part, "type") : part, object ? "a string" : "an object");
+}
+
 typedef void say_fn(struct convert *c, struct view t);
 
 /* What the model cannot be shown: a note where nobody can send it otherwise, else a fault. */
-static void note(struct responses_reader *d, struct view type, bool medium, size_t i, say_fn *say,
-                 const char *where)
+static void note(struct responses_reader *d, struct view type, enum part kind, size_t i,
+                 say_fn *say, const char *where)
 {
+    const bool medium = kind == PART_MEDIUM;
     if (d->answered || say != convert_user || (medium && d->notes)) {
         drop(d, type, medium ? "this model does not read it" : "a part without text");
         if (medium)
@@ -60,10 +69,14 @@ static void note(struct responses_reader *d, struct view type, bool medium, size
             d->fault, FAULT_REQUEST, where,
             "part %zu of the content is '%.40s': this model reads %s (--media note)", i,
             type.at, medium_readable(d->o));
+    } else if (!type.at) {
+        request_fault(d->fault, FAULT_REQUEST, where, "part %zu of the content has no 'type'", i);
+    } else if (kind == PART_BROKEN) {
+        request_fault(d->fault, FAULT_REQUEST, where,
+                      "part %zu of the content ('%.40s') has no string 'text'", i, type.at);
     } else {
         request_fault(d->fault, FAULT_REQUEST, where,
-                      "part %zu of the content is '%.40s', not " PART_TYPES, i,
-                      type.at ? type.at : "");
+                      "part %zu of the content is '%.40s', not " PART_TYPES, i, type.at);
     }
 }
 
@@ -98,7 +111,7 @@ static void read_part(struct responses_reader *d, struct json_object *part, size
     case PART_NONE:
         break;
     case PART_MISTYPED:
-        fail(d, where, "'type' of a part", view_get(part, "type"), "a string");
+        fail_part(d, part, where);
         break;
     case PART_BROKEN:
     case PART_MEDIUM:
@@ -107,7 +120,7 @@ static void read_part(struct responses_reader *d, struct json_object *part, size
             say(&d->convert, view_str(&text));
             break;
         }
-        note(d, view_member(part, "type"), kind == PART_MEDIUM, i, say, where);
+        note(d, view_member(part, "type"), kind, i, say, where);
         break;
     }
     d->convert.failed = d->convert.failed || !str_ok(&text);
@@ -142,7 +155,7 @@ static void add_parts(struct responses_reader *d, struct json_object *parts, boo
         str_init(&text);
         const enum part kind = part_read(part, &text);
         if (kind == PART_MISTYPED)
-            fail(d, where, "'type' of a part", view_get(part, "type"), "a string");
+            fail_part(d, part, where);
         if (kind == PART_MEDIUM && !(shown && add_medium(d, part, i, where, &text))) {
             drop(d, view_member(part, "type"), "this model does not read it");
             str_adds(&text, PART_NOTE);
