@@ -456,6 +456,9 @@ struct ingle_engine_options {
      * 12), "8-20" (8 to 19), "99+" (the first 99, or all if there are fewer) */
     const char *gpu_layers;
     uint64_t gpu_bytes;    /* of its memory; 0: all that is free but a reserve */
+    /* the drafter's layers that it has, in the same words; "auto" (or NULL): all, if the model's
+     * last layers are there and these fit, too, else none */
+    const char *draft_gpu_layers;
 };
 
 enum { INGLE_PLAN_ITEMS = 16 };
@@ -501,6 +504,9 @@ struct ingle_plan {
     uint64_t item_gpu_bytes[INGLE_PLAN_ITEMS]; /* of each item: on the card */
     /* The card shares the processor's memory: what is on it is a part of total_bytes. */
     bool gpu_shared;
+    /* ... and the drafter's layers [first, end), of so many; their experts, if there are any */
+    int64_t gpu_draft_first, gpu_draft_end, draft_layers;
+    bool gpu_draft_experts;
 };
 
 /* What an engine would take, before anything large is taken. */
@@ -617,7 +623,8 @@ struct ingle_engine_info {
     char gpu[64];
     int64_t gpu_first, gpu_end;
     bool gpu_experts, gpu_lost; /* lost: it has failed, and the processor goes on */
-    uint64_t gpu_bytes;         /* of weights on it */
+    uint64_t gpu_bytes;         /* of weights on it, the drafter's among them */
+    int64_t gpu_draft_first, gpu_draft_end, draft_layers; /* the drafter's layers there, of all */
 };
 INGLE_API void ingle_engine_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 

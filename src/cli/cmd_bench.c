@@ -258,6 +258,7 @@ static void print_result(const struct bench *b, struct rounds *r)
         if (now.gpu[0]) {
             write_member(&out, "gpu", now.gpu);
             write_member_int(&out, "gpu_layers", now.gpu_end - now.gpu_first);
+            write_member_int(&out, "gpu_draft_layers", now.gpu_draft_end - now.gpu_draft_first);
             write_member_significant(&out, "launches", 6, r->launches);
         }
         if (now.paging.budget_bytes) {
@@ -439,9 +440,13 @@ static void print_head(const struct bench *b)
     for (size_t i = 0; i < b->last.n_peaks; i++)
         printf(", %s %.0f", b->last.peak[i].name, b->last.peak[i].ops_per_s * 1e-9);
     puts(b->last.n_peaks ? " GOP/s" : "");
-    if (b->info.gpu[0])
+    if (b->info.gpu_end > b->info.gpu_first)
         printf("layers %lld to %lld of %lld on %s\n", (long long)b->info.gpu_first,
                (long long)b->info.gpu_end - 1, (long long)b->info.n_layers, b->info.gpu);
+    if (b->info.gpu_draft_end > b->info.gpu_draft_first)
+        printf("layers %lld to %lld of the drafter's %lld on %s\n",
+               (long long)b->info.gpu_draft_first, (long long)b->info.gpu_draft_end - 1,
+               (long long)b->info.draft_layers, b->info.gpu);
     printf("\n%-8s %8s %8s %12s %11s %11s %10s %9s\n", "test", "depth", "tokens", "tokens/s",
            "least ms", "most ms", "read share", "foreign");
 }

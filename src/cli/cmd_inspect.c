@@ -61,6 +61,11 @@ static void print_plan_json(const struct ingle_plan *p)
     write_int(&out, p->gpu_end);
     write_close(&out, ']');
     write_member_bool(&out, "experts", p->gpu_experts);
+    write_key(&out, "draft_layers");
+    write_open(&out, '[');
+    write_int(&out, p->gpu_draft_first);
+    write_int(&out, p->gpu_draft_end);
+    write_close(&out, ']');
     write_member_bool(&out, "shared", p->gpu_shared);
     write_member_uint(&out, "bytes", p->gpu_bytes);
     write_member_uint(&out, "limit_bytes", p->gpu_limit_bytes);
@@ -116,7 +121,12 @@ static void print_plan_text(const struct ingle_plan *p)
                p->gpu_shared ? "its memory is the processor's: its column is a part of the other"
                              : "their weights lie there only");
     else if (gpu)
-        printf("%s: no layer is on it\n", p->gpu);
+        printf("%s: no layer of the model is on it\n", p->gpu);
+    if (gpu && p->gpu_draft_end > p->gpu_draft_first)
+        printf("%s computes layers %lld to %lld of the drafter's %lld%s\n", p->gpu,
+               (long long)p->gpu_draft_first, (long long)p->gpu_draft_end - 1,
+               (long long)p->draft_layers,
+               p->gpu_draft_experts ? ", with their experts" : "");
     printf("context %lld tokens, steps of %lld, keys and values %s: %s%s\n", (long long)p->n_ctx,
            (long long)p->max_rows, p->kv,
            !p->fits     ? "does not fit; "

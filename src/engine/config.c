@@ -347,7 +347,9 @@ static ingle_status check_gpu(const struct ingle_option *o, const char *name, co
     if (size && !parse_number(value, &bytes))
         return INGLE_OK; /* check() has said so */
     return engine_gpu_check(strcmp(name, "gpu") == 0 ? value : NULL,
-                            strcmp(name, "gpu-layers") == 0 ? value : NULL, (uint64_t)bytes, err);
+                            strcmp(name, "gpu-layers") == 0 ? value : NULL,
+                            strcmp(name, "draft-gpu-layers") == 0 ? value : NULL, (uint64_t)bytes,
+                            err);
 }
 
 static ingle_status set(struct ingle_config *c, const char *where, const char *name,
@@ -368,7 +370,7 @@ static ingle_status set(struct ingle_config *c, const char *where, const char *n
                           NULL, &way, err);
     if (!st && strcmp(name, "kv-select") == 0)
         st = kv_way_parse(KV_WAY_SELECT, "option '--kv-select'", value, NULL, &way, err);
-    if (!st && strncmp(name, "gpu", 3) == 0)
+    if (!st && (strncmp(name, "gpu", 3) == 0 || strcmp(name, "draft-gpu-layers") == 0))
         st = check_gpu(o, name, value, err);
     int32_t image_tokens;
     if (!st && strcmp(name, "image-tokens") == 0 && !image_tokens_of(value, &image_tokens))

@@ -205,6 +205,12 @@ static uint64_t drafter_bytes(const struct ingle_engine *e)
     return e->draft ? e->draft->weight_bytes : 0;
 }
 
+/* n bytes of weights, without what of them lies on a card. */
+static uint64_t without(uint64_t n, uint64_t away)
+{
+    return n - (away < n ? away : n);
+}
+
 /* A card without memory of its own: what lies on it is in the processor's. */
 static bool shares_memory(const struct ingle_engine *e)
 {
@@ -215,9 +221,13 @@ static bool shares_memory(const struct ingle_engine *e)
 /* Of the model's weights: what does not lie on a card with its own memory. */
 static uint64_t host_weights(const struct ingle_engine *e)
 {
-    if (shares_memory(e))
-        return e->weight_bytes;
-    return e->weight_bytes - (e->gpu.away < e->weight_bytes ? e->gpu.away : e->weight_bytes);
+    return without(e->weight_bytes, shares_memory(e) ? 0 : e->gpu.away);
+}
+
+/* The same of the drafter's. */
+static uint64_t host_drafter(const struct ingle_engine *e)
+{
+    return without(drafter_bytes(e), shares_memory(e) ? 0 : e->gpu.draft_away);
 }
 
 /* Of bytes of pages: what this process has. */
@@ -268,7 +278,7 @@ static ingle_status compute_need(const struct ingle_engine *e, struct runner_opt
         num_add_u64(sum, out->tokens, &sum) && num_add_u64(sum, out->part.arena_bytes, &sum) &&
         num_add_u64(sum, out->part.disk_memory_bytes, &sum) &&
         num_add_u64(sum, out->part.logits_bytes, &sum) &&
-        num_add_u64(sum, drafter_bytes(e), &sum) &&
+        num_add_u64(sum, host_drafter(e), &sum) &&
         num_add_u64(sum, engine_shortener_bytes(e), &sum) && num_add_u64(sum, out->texts, &sum) &&
         num_add_u64(sum, engine_media_bytes(e), &sum) &&
         num_add_u64(sum, engine_media_cache_bytes(e), &sum) &&
@@ -487,7 +497,7 @@ static void fill_plan(const struct ingle_engine *e, const struct need *need, str
     } item[] = {
         {"weights", host_weights(e) - e->expert_budget},
         {"experts", e->expert_budget},
-        {"drafter", drafter_bytes(e)},
+        {"drafter", host_drafter(e)},
         {"drafts from text", need->texts},
         {"keys and values", host_pages(e, &need->part, need->sessions - need->windows)},
         {"windows", host_pages(e, &need->part, need->windows)},
@@ -652,9 +662,10 @@ static ingle_status take_budget(struct ingle_engine *e, const struct ingle_engin
 static void move_to_card(struct ingle_engine *e, struct need *need)
 {
     const uint64_t page[] = {need->sessions, need->part.kv_tree_bytes, need->branches};
-    need->total -= host_weights(e);
+    need->total -= host_weights(e) + host_drafter(e);
     e->gpu.away = e->gpu.weights;
-    need->total += host_weights(e);
+    e->gpu.draft_away = e->gpu.draft_weights;
+    need->total += host_weights(e) + host_drafter(e);
     for (size_t i = 0; i < sizeof page / sizeof *page; i++)
         need->total -= share_of(&need->part, page[i]) - host_pages(e, &need->part, page[i]);
 }
@@ -751,18 +762,22 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
 {
     enum { TIMES = 4 };
     uint64_t away =
-        device_card(e->device) && !shares_memory(e) ? device_card_left(e->device) : 0;
+                 device_card(e->device) && !shares_memory(e) ? device_card_left(e->device) : 0,
+             draft = 0;
     for (int i = 0; i < TIMES && away; i++) {
         struct ingle_engine silent = *e;
         silent.sink = (struct report_sink){0};
         silent.gpu.away = away;
+        silent.gpu.draft_away = draft;
         if (plan_once(&silent, o, r, out, NULL))
             break;
+        draft = silent.gpu.draft_weights;
         if (silent.gpu.weights >= away)
             break;
         away = silent.gpu.weights;
     }
     e->gpu.away = away;
+    e->gpu.draft_away = draft;
     return plan_once(e, o, r, out, err);
 }
 
@@ -771,14 +786,16 @@ static bool suits(const struct ingle_engine *e, const struct ingle_engine_option
 {
     struct ingle_engine silent = *e;
     struct runner_options r;
-    struct ingle_plan with, without;
+    struct ingle_plan with, alone;
+    struct ingle_engine_options own = *o;
+    own.draft_gpu_layers = NULL; /* which number is too large depends on the drafter */
     silent.sink = (struct report_sink){0};
-    if (make_plan(&silent, o, &r, &with, NULL))
+    if (make_plan(&silent, &own, &r, &with, NULL))
         return false;
     silent.draft = NULL;
-    if (make_plan(&silent, o, &r, &without, NULL))
+    if (make_plan(&silent, &own, &r, &alone, NULL))
         return false;
-    return with.fits && with.n_ctx >= without.n_ctx - without.n_ctx / 8;
+    return with.fits && with.n_ctx >= alone.n_ctx - alone.n_ctx / 8;
 }
 
 /* ---- life ---- */
@@ -1000,6 +1017,7 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
     }
     r.own_first = e->gpu.first;
     r.own_end = e->gpu.end;
+    engine_gpu_draft(e, &r.draft_own_first, &r.draft_own_end);
     r.identity = e->identity;
     r.draft_identity = e->draft ? e->draft->identity : 0;
     st = session_runner_create(&e->runner, e->family, e->self, &e->info, e->device, &r, err);

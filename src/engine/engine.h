@@ -28,7 +28,9 @@ struct engine_gpu {
     uint64_t weights, pages, rows, limit; /* bytes; limit: that it may take */
     uint64_t away; /* of the weights: what a plan expects to lie there, and not in memory */
     double kv_away; /* the share of keys and values of which memory has nothing */
-    const char *why;    /* why no layer is there, or NULL */
+    int64_t draft_first, draft_end, draft_layers; /* the drafter's layers there, of all */
+    bool draft_experts;
+    uint64_t draft_weights, draft_away; /* as weights and away */
 };
 
 /* How prompts and answers are computed where nobody says; no gaps. */

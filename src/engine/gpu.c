@@ -4,11 +4,13 @@
  *
  * Layers in order, as many as its memory holds or as was asked for; with their experts if all of
  * them fit, else those stay with the processor.  What comes behind the last layer is where that is.
+ * The drafter's layers come after them.
  * Bits are the same wherever a layer is, so all of this is a matter of memory.
  */
 #include "base/num.h"
 #include "base/size.h"
 #include "device/card.h"
+#include "engine/draft.h"
 #include "engine/engine.h"
 #include "engine/plan.h"
 #include <errno.h>
@@ -75,10 +77,21 @@ static bool layers_of(const char *text, struct wish *out)
     return !at[out->plus];
 }
 
-ingle_status engine_gpu_check(const char *gpu, const char *layers, uint64_t bytes, struct err *err)
+static ingle_status check_layers(const char *option, const char *text, struct err *err)
+{
+    struct wish wish;
+    return layers_of(text, &wish)
+               ? INGLE_OK
+               : err_set(err, INGLE_ARG,
+                         "option '--%s' is '%s', none of auto, all, a number from 0 on (12, 12+) "
+                         "and a range (8-20)",
+                         option, text);
+}
+
+ingle_status engine_gpu_check(const char *gpu, const char *layers, const char *draft,
+                              uint64_t bytes, struct err *err)
 {
     int card;
-    struct wish wish;
     if (gpu && strchr(gpu, ','))
         return err_set(err, INGLE_UNSUP,
                        "option '--gpu' is '%s': several cards are not built, one has a number: 0",
@@ -87,47 +100,63 @@ ingle_status engine_gpu_check(const char *gpu, const char *layers, uint64_t byte
         return err_set(err, INGLE_ARG,
                        "option '--gpu' is '%s', none of auto, off and the numbers 0 to %d", gpu,
                        MOST_CARD);
-    if (!layers_of(layers, &wish))
-        return err_set(err, INGLE_ARG,
-                       "option '--gpu-layers' is '%s', none of auto, all, a number from 0 on (12, "
-                       "12+) and a range (8-20)",
-                       layers);
+    ingle_status st = check_layers("gpu-layers", layers, err);
+    if (!st)
+        st = check_layers("draft-gpu-layers", draft, err);
+    if (st)
+        return st;
     if (bytes && bytes < LEAST_BYTES)
         return err_set(err, INGLE_ARG, "option '--gpu-memory' is %llu bytes: the least is %s",
                        (unsigned long long)bytes, SIZE_OF(LEAST_BYTES));
     return INGLE_OK;
 }
 
-/* n: 0: not known yet. */
-static ingle_status check_most(const struct ingle_engine *e, const struct wish *w, int64_t n,
-                               const char *text, struct err *err)
+/* n: of the file; 0: not known yet. */
+static ingle_status check_most(const char *option, const struct wish *w, int64_t n,
+                               const char *text, const char *path, struct err *err)
 {
     return !n || w->plus || w->automatic || w->all || w->end <= n
                ? INGLE_OK
                : err_set(err, INGLE_ARG,
-                         "option '--gpu-layers' is '%s': the most is %lld, the layers of %s (all)",
-                         text, (long long)n, e->model->path);
+                         "option '--%s' is '%s': the most is %lld, the layers of %s (all)", option,
+                         text, (long long)n, path);
+}
+
+/* Layers were named, and they are none. */
+static bool names_none(const struct wish *w)
+{
+    return !w->automatic && !w->all && w->first == w->end;
+}
+
+/* Layers were named, and they are some. */
+static bool names_some(const struct wish *w)
+{
+    return !w->automatic && !names_none(w);
 }
 
 ingle_status engine_gpu_open(struct ingle_engine *e, const struct ingle_engine_options *o,
                              struct err *err)
 {
     int card;
-    struct wish wish;
-    const ingle_status st = engine_gpu_check(o->gpu, o->gpu_layers, o->gpu_bytes, err);
+    struct wish wish, draft;
+    const ingle_status st =
+        engine_gpu_check(o->gpu, o->gpu_layers, o->draft_gpu_layers, o->gpu_bytes, err);
     if (st)
         return st;
     (void)card_of(o->gpu, &card);
     (void)layers_of(o->gpu_layers, &wish);
-    const bool none = !wish.automatic && !wish.all && wish.first == wish.end;
-    if (!card && !wish.automatic && !none)
+    (void)layers_of(o->draft_gpu_layers, &draft);
+    const bool some = names_some(&wish) || names_some(&draft);
+    if (!card && some)
         report(&e->sink, INGLE_REPORT_WARN, "fallback", "gpu",
-               "--gpu off: the processor computes, whatever --gpu-layers says");
-    const ingle_status many = check_most(e, &wish, e->model->n_layers, o->gpu_layers, err);
+               "--gpu off: the processor computes, whatever --%sgpu-layers says",
+               names_some(&wish) ? "" : "draft-");
+    const ingle_status many = check_most("gpu-layers", &wish, e->model->n_layers, o->gpu_layers,
+                                         e->model->path, err);
     if (many)
         return many;
-    e->gpu.asked = card > 0 || (card && !wish.automatic && !none);
-    if (!card || none)
+    e->gpu.asked = card > 0 || (card && some);
+    if (!card || (names_none(&wish) && !names_some(&draft)))
         return INGLE_OK;
     /* who wants layers there wants to know why they are not */
     const ingle_status open =
@@ -139,16 +168,18 @@ ingle_status engine_gpu_open(struct ingle_engine *e, const struct ingle_engine_o
 
 /* ---- the plan ---- */
 
-/* Bytes of pages of each layer, of kv_bytes in all; what cannot be on the card counts as none. */
-static uint64_t pages_of(const struct ingle_engine *e, const struct kv_spec *s, int64_t layer,
+/* Bytes of pages of layers [first, end), of kv_bytes in all. */
+static uint64_t pages_of(const struct kv_spec *s, bool drafter, int64_t first, int64_t end,
                          uint64_t kv_bytes)
 {
     double own = 0, all = 0;
     for (uint32_t g = 0; g < s->n_groups; g++)
         all += (double)s->group[g].page_bytes;
-    for (uint32_t i = 0; i < s->n_streams; i++)
-        own += s->stream[i].layer == layer && !s->n_own ? (double)s->stream[i].n_bytes : 0;
-    (void)e;
+    for (uint32_t i = 0; i < s->n_streams; i++) {
+        const struct kv_stream *st = &s->stream[i];
+        const bool guest = s->n_own && st->group >= s->n_own;
+        own += guest == drafter && st->layer >= first && st->layer < end ? (double)st->n_bytes : 0;
+    }
     return (uint64_t)(own / all * (double)kv_bytes);
 }
 
@@ -168,7 +199,7 @@ static uint64_t bytes_of(const struct sum *s, int64_t first, int64_t end, uint64
     *pages = 0;
     for (int64_t i = first; i < end; i++) {
         n += model_layer_bytes(m, i, false) + (s->experts ? model_layer_bytes(m, i, true) : 0);
-        *pages += pages_of(s->e, s->spec, i, s->kv_bytes);
+        *pages += pages_of(s->spec, false, i, i + 1, s->kv_bytes);
     }
     s->e->family->ends(s->e->self, &ends);
     if (end == s->e->info.n_layers && end > first)
@@ -202,11 +233,117 @@ static void choose(struct engine_gpu *g, struct sum *s, const struct wish *w, in
         got = most_of(s, first, end, g->limit);
     }
     g->first = first;
-    g->end = got;
+    g->end = got > first ? got : first;
     g->experts = s->experts;
     g->head = got == n_layers && got > first;
     g->weights = bytes_of(s, first, got, &g->pages);
     g->rows = got > first ? s->rows : 0;
+}
+
+/* ---- the drafter ---- */
+
+/* Of a drafter's file; without layers that have numbers it is one. */
+static int64_t draft_layers(const struct engine_draft *d)
+{
+    int64_t n = 0;
+    for (int64_t i = model_layer_after(d->weights, -1); i >= 0;
+         i = model_layer_after(d->weights, i))
+        n++;
+    return n ? n : 1;
+}
+
+/* The numbers [*from, *to) that layers [first, end) of the file's have; INT64_MAX: with what is of
+ * no layer, which goes with the last one. */
+static void draft_numbers(const struct engine_draft *d, int64_t first, int64_t end, int64_t *from,
+                          int64_t *to)
+{
+    int64_t i = 0, at = model_layer_after(d->weights, -1);
+    *from = 0;
+    *to = first < end ? INT64_MAX : 0;
+    for (; at >= 0; at = model_layer_after(d->weights, at), i++) {
+        *from = first && i == first ? at : *from;
+        *to = i == end && first < end ? at : *to;
+    }
+}
+
+static uint64_t draft_bytes(const struct sum *s, int64_t first, int64_t end, uint64_t *pages)
+{
+    const struct model *w = s->e->draft->weights;
+    int64_t from, to;
+    draft_numbers(s->e->draft, first, end, &from, &to);
+    uint64_t n = to == INT64_MAX ? model_layer_bytes(w, -1, false) : 0;
+    for (int64_t i = model_layer_after(w, from - 1); i >= 0 && i < to; i = model_layer_after(w, i))
+        n += model_layer_bytes(w, i, false) + (s->experts ? model_layer_bytes(w, i, true) : 0);
+    *pages = pages_of(s->spec, true, from, to, s->kv_bytes);
+    return n;
+}
+
+/* As most_of(), of what the model's layers leave. */
+static int64_t most_of_draft(const struct sum *s, int64_t first, int64_t end, uint64_t limit)
+{
+    uint64_t pages, n;
+    for (; end > first; end--) {
+        n = draft_bytes(s, first, end, &pages);
+        if (n <= limit && pages <= limit - n && s->rows <= limit - n - pages)
+            break;
+    }
+    return end;
+}
+
+/* rows: what steps have for themselves, unless it is counted. */
+static void choose_draft(struct engine_gpu *g, struct sum *s, const struct wish *w, uint64_t rows)
+{
+    const struct model *weights = s->e->draft->weights;
+    const int64_t n = g->draft_layers;
+    const uint64_t used = g->weights + g->pages + g->rows;
+    uint64_t pages;
+    g->draft_first = w->automatic || w->all ? 0 : num_min(w->first, n);
+    const int64_t end = w->all              ? n
+                        : w->automatic      ? (g->head ? n : 0)
+                                            : num_min(w->end, n);
+    s->rows = g->rows ? 0 : rows;
+    s->experts = true;
+    g->draft_end = most_of_draft(s, g->draft_first, end, g->limit - used);
+    if (g->draft_end < end && model_expert_bytes(weights)) {
+        s->experts = false;
+        g->draft_end = most_of_draft(s, g->draft_first, end, g->limit - used);
+    }
+    if (g->draft_end < end && w->automatic) /* all or none */
+        g->draft_end = g->draft_first;
+    g->draft_end = num_max(g->draft_end, g->draft_first);
+    if (g->draft_end == g->draft_first)
+        return;
+    g->draft_experts = s->experts;
+    g->draft_weights = draft_bytes(s, g->draft_first, g->draft_end, &pages);
+    g->pages += pages;
+    g->rows = rows;
+}
+
+static void tell_draft(const struct ingle_engine *e, const struct wish *w, const char *card)
+{
+    const struct engine_gpu *g = &e->gpu;
+    const int64_t n = g->draft_layers, have = g->draft_end - g->draft_first,
+                  want = w->automatic || w->all ? n : num_min(w->end, n) - g->draft_first;
+    const char *experts = model_expert_bytes(e->draft->weights) == 0 ? ""
+                          : g->draft_experts                         ? ", with their experts"
+                                                : ", experts with the processor";
+    if (have && have < want)
+        report(&e->sink, INGLE_REPORT_WARN, "gpu", card,
+               "layers %lld to %lld of the drafter's %lld fit into what is left of its memory%s",
+               (long long)g->draft_first, (long long)g->draft_end - 1, (long long)n, experts);
+    else if (have)
+        report(&e->sink, INGLE_REPORT_NOTE, "gpu", card,
+               "computes layers %lld to %lld of the drafter's %lld%s", (long long)g->draft_first,
+               (long long)g->draft_end - 1, (long long)n, experts);
+    else if (want > 0 && !w->automatic)
+        report(&e->sink, INGLE_REPORT_WARN, "gpu", card,
+               "no layer of the drafter fits into what is left of %s of its memory: the processor "
+               "computes it",
+               SIZE_OF(g->limit));
+    else if (want > 0 && g->end > g->first)
+        report(&e->sink, INGLE_REPORT_NOTE, "gpu", card, "the processor computes the drafter: %s",
+               g->head ? "it does not fit into what is left of the memory"
+                       : "the model's last layers are not there (--draft-gpu-layers all)");
 }
 
 static void tell(const struct ingle_engine *e, const struct wish *w, const char *card)
@@ -217,8 +354,8 @@ static void tell(const struct ingle_engine *e, const struct wish *w, const char 
     const char *experts = model_expert_bytes(e->weights) == 0 ? ""
                           : g->experts                        ? ", with their experts"
                                                               : ", experts with the processor";
-    if (g->end <= g->first && want > g->first && e->gpu.asked)
-        report(&e->sink, INGLE_REPORT_WARN, "gpu", card,
+    if (g->end <= g->first && want > g->first)
+        report(&e->sink, e->gpu.asked ? INGLE_REPORT_WARN : INGLE_REPORT_NOTE, "gpu", card,
                "no layer fits into %s of its memory: the processor computes", SIZE_OF(g->limit));
     else if (g->end < want && g->end > g->first)
         report(&e->sink, w->automatic ? INGLE_REPORT_NOTE : INGLE_REPORT_WARN, "gpu", card,
@@ -241,11 +378,16 @@ void engine_gpu_fill(const struct ingle_engine *e, struct ingle_plan *out)
     out->gpu_first = g->first;
     out->gpu_end = g->end;
     out->gpu_experts = g->experts && model_expert_bytes(e->weights);
-    out->gpu_bytes = g->weights + g->pages + g->rows;
+    out->gpu_draft_first = g->draft_first;
+    out->gpu_draft_end = g->draft_end;
+    out->draft_layers = g->draft_layers;
+    out->gpu_draft_experts = g->draft_experts && model_expert_bytes(e->draft->weights);
+    out->gpu_bytes = g->weights + g->draft_weights + g->pages + g->rows;
     out->gpu_limit_bytes = g->limit;
     out->gpu_shared = card->integrated;
     for (int i = 0; i < out->n_items; i++)
         out->item_gpu_bytes[i] = strcmp(out->item[i].name, "weights") == 0 ? g->weights
+                                 : strcmp(out->item[i].name, "drafter") == 0 ? g->draft_weights
                                  : strcmp(out->item[i].name, "keys and values") == 0 ? g->pages
                                  : strcmp(out->item[i].name, "activations") == 0     ? g->rows
                                                                                      : 0;
@@ -257,32 +399,61 @@ ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_o
 {
     const struct device_card_info *card = device_card(e->device);
     struct engine_gpu *g = &e->gpu;
-    struct wish wish;
+    struct wish wish, draft;
     struct kv_spec spec;
     (void)layers_of(o->gpu_layers, &wish);
-    const int64_t n = e->info.n_layers;
-    const ingle_status many = check_most(e, &wish, n, o->gpu_layers, err);
-    if (many)
-        return many;
-    *g = (struct engine_gpu){.asked = g->asked, .away = g->away};
+    (void)layers_of(o->draft_gpu_layers, &draft);
+    const int64_t n = e->info.n_layers, n_draft = e->draft ? draft_layers(e->draft) : 0;
+    ingle_status st = check_most("gpu-layers", &wish, n, o->gpu_layers, e->model->path, err);
+    if (!st && e->draft)
+        st = check_most("draft-gpu-layers", &draft, n_draft, o->draft_gpu_layers, e->draft->path,
+                        err);
+    if (st)
+        return st;
+    if (!e->draft && names_some(&draft))
+        report(&e->sink, INGLE_REPORT_WARN, "gpu", "--draft-gpu-layers",
+               "there is no network that drafts: %s", e->draft_why);
+    *g = (struct engine_gpu){.asked = g->asked,
+                             .away = g->away,
+                             .draft_away = g->draft_away,
+                             .draft_layers = n_draft};
     if (!card)
         return INGLE_OK;
-    const ingle_status st = e->family->kv(e->self, &r->kv, &spec, err);
+    st = session_runner_kv(e->family, e->self, &e->info, r, &spec, err);
     if (st)
         return st;
     struct sum s = {e, &spec, kv_bytes, rows, true};
     g->limit = device_card_left(e->device);
     choose(g, &s, &wish, n);
+    if (e->draft)
+        choose_draft(g, &s, &draft, rows);
     /* a store copies pages to memory on their way, and locked pages are there whoever uses them */
     if (kv_bytes && !card->integrated && !o->store && !o->lock)
         g->kv_away = (double)g->pages / (double)kv_bytes;
     kv_spec_release(&spec);
     tell(e, &wish, card->name);
-    device_card_idle(e->device, g->end <= g->first);
+    if (e->draft)
+        tell_draft(e, &draft, card->name);
+    device_card_idle(e->device, g->end <= g->first && g->draft_end <= g->draft_first);
     return INGLE_OK;
 }
 
 /* ---- loading ---- */
+
+static void place_draft(struct ingle_engine *e)
+{
+    struct model *w = e->draft->weights;
+    int64_t from, to;
+    engine_gpu_draft(e, &from, &to);
+    for (int64_t i = model_layer_after(w, from - 1); i >= 0 && i < to;
+         i = model_layer_after(w, i)) {
+        model_place(w, i, false, NULL, DEVICE_CARD);
+        if (e->gpu.draft_experts)
+            model_place(w, i, true, NULL, DEVICE_CARD);
+    }
+    if (to == INT64_MAX)
+        model_place(w, -1, false, NULL, DEVICE_CARD);
+}
 
 void engine_gpu_place(struct ingle_engine *e)
 {
@@ -297,6 +468,15 @@ void engine_gpu_place(struct ingle_engine *e)
     if (g->head)
         model_place(e->weights, -1, false, ends.embed != ends.head ? ends.embed : NULL,
                     DEVICE_CARD);
+    if (g->draft_end > g->draft_first)
+        place_draft(e);
+}
+
+void engine_gpu_draft(const struct ingle_engine *e, int64_t *first, int64_t *end)
+{
+    *first = *end = 0;
+    if (e->draft)
+        draft_numbers(e->draft, e->gpu.draft_first, e->gpu.draft_end, first, end);
 }
 
 void engine_gpu_info(const struct ingle_engine *e, struct ingle_engine_info *out)
@@ -309,5 +489,9 @@ void engine_gpu_info(const struct ingle_engine *e, struct ingle_engine_info *out
     out->gpu_first = e->gpu.first;
     out->gpu_end = e->gpu.end;
     out->gpu_experts = e->gpu.experts && e->info.n_experts;
-    out->gpu_bytes = model_card_bytes(e->weights);
+    out->gpu_draft_first = e->gpu.draft_first;
+    out->gpu_draft_end = e->gpu.draft_end;
+    out->draft_layers = e->gpu.draft_layers;
+    out->gpu_bytes =
+        model_card_bytes(e->weights) + (e->draft ? model_card_bytes(e->draft->weights) : 0);
 }

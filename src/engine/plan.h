@@ -6,9 +6,9 @@
 
 #include "engine/engine.h"
 
-/* gpu.c: after the device is made; "auto" where nobody says. */
-MUST_CHECK ingle_status engine_gpu_check(const char *gpu, const char *layers, uint64_t bytes,
-                                         struct err *err);
+/* gpu.c: after the device is made; "auto" where nobody says.  draft: the drafter's layers. */
+MUST_CHECK ingle_status engine_gpu_check(const char *gpu, const char *layers, const char *draft,
+                                         uint64_t bytes, struct err *err);
 MUST_CHECK ingle_status engine_gpu_open(struct ingle_engine *e,
                                         const struct ingle_engine_options *o, struct err *err);
 /* The plan is made but for it: kv_bytes of pages, rows: what steps have for themselves. */
@@ -20,6 +20,8 @@ MUST_CHECK ingle_status engine_gpu_plan(struct ingle_engine *e,
 void engine_gpu_fill(const struct ingle_engine *e, struct ingle_plan *out);
 /* Before the weights are loaded. */
 void engine_gpu_place(struct ingle_engine *e);
+/* Of the drafter's streams: the numbers of layers [*first, *end) that are there. */
+void engine_gpu_draft(const struct ingle_engine *e, int64_t *first, int64_t *end);
 void engine_gpu_info(const struct ingle_engine *e, struct ingle_engine_info *out);
 
 /* paging.c: keys and values beyond memory.  A family that has nothing to keep on disk has no disk,

@@ -85,6 +85,9 @@ static ingle_status refuse(const struct ingle_engine_options *o, struct err *err
          "layers at a stage or of its engine run on the processor"},
         {o->gpu_layers && strcmp(o->gpu_layers, "auto") != 0 && strcmp(o->gpu_layers, "0") != 0,
          "gpu-layers", "layers at a stage or of its engine run on the processor"},
+        {o->draft_gpu_layers && strcmp(o->draft_gpu_layers, "auto") != 0 &&
+             strcmp(o->draft_gpu_layers, "0") != 0,
+         "draft-gpu-layers", "with stages the processor computes the drafter"},
         {o->kv_disk != NULL, "kv-disk", "pages of keys and values lie at the stages"},
         {o->sparse && strcmp(o->sparse, "off") != 0, "sparse", "stages attend to all of a prompt"},
         {o->kv_select && strcmp(o->kv_select, "off") != 0, "kv-select",

@@ -364,6 +364,15 @@ uint64_t model_layer_bytes(const struct model *m, int64_t layer, bool experts)
     return n;
 }
 
+int64_t model_layer_after(const struct model *m, int64_t layer)
+{
+    int64_t next = -1;
+    for (size_t i = 0; i < m->n_matrices; i++)
+        if (m->matrix[i].layer > layer && (next < 0 || m->matrix[i].layer < next))
+            next = m->matrix[i].layer;
+    return next;
+}
+
 void model_place(struct model *m, int64_t layer, bool experts, const struct device_matrix *but,
                  enum device_side side)
 {

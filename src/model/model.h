@@ -168,6 +168,8 @@ MUST_CHECK ingle_status model_experts(struct model *m, int64_t layer,
 /* Bytes of the matrices of a layer ("blk.N.", -1: of those of none), of its experts or of all
  * others. */
 uint64_t model_layer_bytes(const struct model *m, int64_t layer, bool experts);
+/* The next layer behind this one (-1: the first one) that has matrices; -1: there is none. */
+int64_t model_layer_after(const struct model *m, int64_t layer);
 /* Before they are loaded: where they are to lie, vectors with what is not experts; but: except this
  * one, or NULL. */
 void model_place(struct model *m, int64_t layer, bool experts, const struct device_matrix *but,

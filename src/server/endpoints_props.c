@@ -326,6 +326,9 @@ static void put_gpu(const struct serve *s, const struct ingle_scheduler_status *
     write_member_int(out, "end_layer", e->gpu_end);
     write_member_int(out, "layers", e->n_layers);
     write_member_bool(out, "experts", e->gpu_experts);
+    write_member_int(out, "draft_first_layer", e->gpu_draft_first);
+    write_member_int(out, "draft_end_layer", e->gpu_draft_end);
+    write_member_int(out, "draft_layers", e->draft_layers);
     write_key(out, "weight_bytes");
     write_uint(out, e->gpu_bytes);
     write_member_bool(out, "lost", now->gpu_lost);

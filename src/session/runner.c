@@ -6,6 +6,7 @@
 #include "session/run.h"
 #include "session/sample.h"
 #include <stdio.h>
+#include <string.h>
 
 enum {
     DENSE_ROWS = 512,
@@ -189,6 +190,33 @@ static ingle_status plan(const struct family *fam, const void *self,
     return s;
 }
 
+/* o: with its defaults. */
+static ingle_status make_spec(const struct family *fam, const void *self,
+                              const struct runner_options *o, struct kv_spec *spec,
+                              struct drafter *drafter, struct err *err)
+{
+    ingle_status s = fam->kv(self, &o->kv, spec, err);
+    if (!s)
+        keep_pieces(o, spec);
+    if (!s)
+        s = session_drafter_init(drafter, o, spec, err);
+    return s ? s : set_in_memory(o, spec, err);
+}
+
+ingle_status session_runner_kv(const struct family *fam, const void *self,
+                               const struct family_info *info, const struct runner_options *options,
+                               struct kv_spec *out, struct err *err)
+{
+    struct runner_options o = *options;
+    struct drafter drafter;
+    *out = (struct kv_spec){0};
+    defaults(&o, info);
+    const ingle_status s = make_spec(fam, self, &o, out, &drafter, err);
+    if (s)
+        kv_spec_release(out);
+    return s;
+}
+
 ingle_status session_runner_plan(const struct family *fam, const void *self,
                          const struct family_info *info, struct device *d,
                          const struct runner_options *options, struct runner_plan *out,
@@ -198,13 +226,7 @@ ingle_status session_runner_plan(const struct family *fam, const void *self,
     struct kv_spec spec = {0};
     struct drafter drafter;
     defaults(&o, info);
-    ingle_status s = fam->kv(self, &o.kv, &spec, err);
-    if (!s)
-        keep_pieces(&o, &spec);
-    if (!s)
-        s = session_drafter_init(&drafter, &o, &spec, err);
-    if (!s)
-        s = set_in_memory(&o, &spec, err);
+    ingle_status s = make_spec(fam, self, &o, &spec, &drafter, err);
     if (!s)
         s = plan(fam, self, info, d, &o, &spec, &drafter, out, err);
     kv_spec_release(&spec);
@@ -242,25 +264,34 @@ static void own_write(void *arg, uint32_t stream, void *own, const void *host, s
     device_own_put(arg, own, host, n_bytes);
 }
 
-/* Streams of the layers that are there; the drafter's are not.  What must stay is told once. */
+/* The spec's own parts anew; the drafter's spec has groups of its own, which are the same. */
+static void set_parts(struct runner *r)
+{
+    kv_spec_set_own(&r->spec);
+    memcpy(r->drafter.spec.group, r->spec.group, sizeof r->spec.group);
+}
+
+/* Streams of the layers that are there.  What must stay is told once. */
 static void set_own(struct runner *r, const struct runner_options *o)
 {
     struct kv_spec *s = &r->spec;
     const char *told = NULL;
     for (uint32_t i = 0; i < s->n_streams; i++) {
         struct kv_stream *st = &s->stream[i];
-        if (st->layer < o->own_first || st->layer >= o->own_end ||
-            (s->n_own && st->group >= s->n_own))
+        const bool guest = s->n_own && st->group >= s->n_own;
+        const int64_t first = guest ? o->draft_own_first : o->own_first,
+                      end = guest ? o->draft_own_end : o->own_end;
+        if (st->layer < first || st->layer >= end)
             continue;
         const char *why = family_card_refuses(r->device, s, i);
         st->own = !why;
         r->own = r->own || st->own;
         if (why && !told && device_card(r->device)) /* else that was said */
             report(r->sink, INGLE_REPORT_WARN, "fallback", "gpu",
-                   "keys and values of layer %u, and perhaps others, stay with the processor: %s",
-                   st->layer, told = why);
+                   "keys and values of layer %u%s, and perhaps others, stay with the processor: %s",
+                   st->layer, guest ? " of the drafter" : "", told = why);
     }
-    kv_spec_set_own(s);
+    set_parts(r);
 }
 
 static ingle_status open_store(struct runner *r, const struct runner_options *o, struct err *err)
@@ -334,13 +365,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!r->model || !r->numerics)
         s = err_set(err, INGLE_NOMEM, "no memory for a runner");
     if (!s)
-        s = fam->kv(self, &o.kv, &r->spec, err);
-    if (!s)
-        keep_pieces(&o, &r->spec);
-    if (!s)
-        s = session_drafter_init(&r->drafter, &o, &r->spec, err);
-    if (!s)
-        s = set_in_memory(&o, &r->spec, err);
+        s = make_spec(fam, self, &o, &r->spec, &r->drafter, err);
     if (!s)
         s = plan(fam, self, info, d, &o, &r->spec, &r->drafter, &p, err);
     if (!s && r->stages)
@@ -575,7 +600,7 @@ void session_lose_own(struct runner *r)
     r->own = false;
     for (uint32_t i = 0; i < r->spec.n_streams; i++)
         r->spec.stream[i].own = false;
-    kv_spec_set_own(&r->spec);
+    set_parts(r);
     kv_pool_lose_own(r->pool, true);
     session_runner_clear_tree(r);
 }

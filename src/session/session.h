@@ -43,6 +43,7 @@ struct runner_options {
     int64_t media_rows;         /* ... beside which it has those of a picture: so many at most */
     int64_t max_logits;         /* rows of logits of the largest step; 0: 16 */
     int64_t own_first, own_end; /* layers whose pages lie on the device's card where they can */
+    int64_t draft_own_first, draft_own_end; /* the same of the drafter's streams */
     int64_t restore_every;      /* tokens between restore points; 0: 8192 */
     struct kv_types kv;         /* what keys and values are kept as */
     /* how rows of answers choose pages where nobody says; part 0: there are no shadow keys, so none
@@ -101,6 +102,11 @@ struct runner_plan {
 };
 /* Why keys and values of this family cannot be beyond memory; NULL: they can. */
 const char *session_disk_refuses(const struct kv_spec *s);
+/* What positions leave behind, with the drafter's groups; ended with kv_spec_release(). */
+MUST_CHECK ingle_status session_runner_kv(const struct family *fam, const void *self,
+                                          const struct family_info *info,
+                                          const struct runner_options *o, struct kv_spec *out,
+                                          struct err *err);
 MUST_CHECK ingle_status session_runner_plan(const struct family *fam, const void *self,
                                     const struct family_info *info, struct device *d,
                                     const struct runner_options *o, struct runner_plan *out,

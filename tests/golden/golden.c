@@ -14,7 +14,7 @@
 
 void (*golden_device_made)(struct device *d);
 void (*golden_bound)(struct model *m);
-int64_t golden_own_first, golden_own_end;
+int64_t golden_own_first, golden_own_end, golden_draft_own_first, golden_draft_own_end;
 
 static void say(void *arg, ingle_report_level level, const char *kind, const char *subject,
                 const char *text)
@@ -343,6 +343,8 @@ void golden_open(struct golden_model *g, const char *path, const struct golden_o
                                      .restore_every = o->restore_every,
                                      .own_first = golden_own_first,
                                      .own_end = golden_own_end,
+                                     .draft_own_first = golden_draft_own_first,
+                                     .draft_own_end = golden_draft_own_end,
                                      .kv = kv,
                                      .stages = g->stages,
                                      .stage_hello = &hello,

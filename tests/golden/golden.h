@@ -89,6 +89,8 @@ extern void (*golden_device_made)(struct device *d);
 extern void (*golden_bound)(struct model *m);
 /* Layers whose pages lie on the device's card, where they can. */
 extern int64_t golden_own_first, golden_own_end;
+/* The same of the drafter's streams. */
+extern int64_t golden_draft_own_first, golden_draft_own_end;
 /* So many stages have the layers behind the first ones, in threads of their own; where: of the
  * cuts, any number.  With GOLDEN_STAGES in the environment all models that can have stages do, at
  * the cuts GOLDEN_CUTS, with pieces of GOLDEN_PIECE rows. */

@@ -99,6 +99,50 @@ for layers, puts, gets, get_bytes, launches in (
     step = [(b - a) / STEPS for a, b in zip(counts(layers, 4), counts(layers, 4 + STEPS))]
     assert step[0] <= puts and step[2:4] == [gets, get_bytes] and step[4] <= launches, (layers, step)
 
+# drafters on either side: the same text, and as many drafted tokens are right
+NANO = "tests/data/nano/nano-gemma4"
+
+
+def drafts(program, kind, *options):
+    p = subprocess.run([program, *ASK, "-m", f"{NANO}-Q4_K_M.gguf", "--draft", f"{NANO}-{kind}-Q8_0.gguf", "--draft-min", "2",
+                        "--draft-max", "2", *options], capture_output=True, text=True, timeout=600)
+    assert p.returncode == 0 and "fallback" not in p.stderr, (kind, options, p.stderr)
+    return p.stdout, re.search(r"drafts: (\d+ of \d+) tokens right", p.stderr)[1]
+
+
+for kind, places in ("mtp", [("all", "auto")]), ("dspark", [("0", "all"), ("2", "1-2")]):
+    host = drafts(ingle, kind, "--gpu", "off")
+    for layers, some in places:
+        got = drafts(emu, kind, "--gpu-layers", layers, "--draft-gpu-layers", some)
+        assert got == host, (kind, layers, some, got, host)
+
+
+def draft_plan(*options):
+    p = subprocess.run([emu, "inspect", "--plan", "--json", "-v", "-m", f"{NANO}-Q4_K_M.gguf", "--draft", f"{NANO}-mtp-Q8_0.gguf",
+                        *options], capture_output=True, text=True)
+    assert p.returncode == 0, p.stderr
+    plan = json.loads(p.stdout)
+    return plan["gpu"]["draft_layers"], plan["items"]["drafter"], plan["gpu"], p.stderr
+
+
+layers, memory, taken, said = draft_plan()
+assert layers == [0, 4] and memory < 20000, (layers, memory)
+layers, most, least, said = draft_plan("--draft-gpu-layers", "0")
+assert layers == [0, 0] and least["bytes"] < taken["bytes"] and most > 500000, (layers, most, least)
+reserve = (64 << 20) - draft_plan("--gpu-memory", "64M")[2]["limit_bytes"]
+assert draft_plan("--gpu-layers", "2")[0] == [0, 0] and draft_plan("--gpu-layers", "2", "--draft-gpu-layers", "3")[0] == [0, 3]
+layers, _, gpu, said = draft_plan("--gpu-memory", str(reserve + least["bytes"] + 1000))
+assert layers == [0, 0] and gpu["bytes"] == least["bytes"] and "the processor computes the drafter" in said, (gpu, said)
+layers, _, _, said = draft_plan("--gpu-memory", str(reserve + taken["bytes"] - 1000), "--draft-gpu-layers", "all")
+assert 0 < layers[1] < 4 and "of the drafter's 4 fit" in said, (layers, said)
+for value in "x", "-1", "3-1", "1+2":
+    refused("draft layers", run(emu, [f"--draft-gpu-layers={value}"]), "--draft-gpu-layers", f"'{value}'")
+for value in "9", "2-7":
+    refused("draft layers", run(emu, ["-m", f"{NANO}-Q4_K_M.gguf", "--draft", f"{NANO}-mtp-Q8_0.gguf", "--draft-gpu-layers", value]),
+            "--draft-gpu-layers", f"'{value}'", "the most is 4")
+same("no drafter", run(emu, ["--draft", "off", "--draft-gpu-layers", "all", "--gpu-layers", "0"]), ["no network that drafts"])
+same("no card", run(ingle, ["--draft-gpu-layers", "2+"], LD_LIBRARY_PATH="/nonexistent"), count=1)
+
 # cards that are not there, and memory
 refused("number", run(emu, ["--gpu", "7"], INGLE_EMU_CARD="n=2"), "no card 7", "has 2")
 same("absent", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="absent"), ["not there"], 1)
@@ -164,13 +208,15 @@ assert got == probable and log.count("fallback") == 1 and props["backend"] == "c
 # a preset of the router
 with tempfile.TemporaryDirectory() as d:
     presets = pathlib.Path(d) / "models.ini"
-    presets.write_text("[nano]\nmodel = tests/data/nano/nano-gemma4-Q4_K_M.gguf\ngpu = 0\ngpu-layers = 2\nthreads = 2\n")
+    presets.write_text(f"[nano]\nmodel = {NANO}-Q4_K_M.gguf\ndraft = {NANO}-mtp-Q8_0.gguf\ngpu = 0\ngpu-layers = 2\nngld = 3\n"
+                       "threads = 2\n")
     with Server(emu, "--models", str(presets)) as s:
         for n in range(2):
             answer = s.post("/v1/completions", {"model": "nano", "prompt": "Once", "max_tokens": 3})
             assert answer[0] == 200, answer
         runtime = s.get("/props?model=nano")[2]["runtime"]
         assert runtime["backend"] == "cpu+gpu" and runtime["gpu"]["end_layer"] == 2, runtime
+        assert runtime["gpu"]["draft_end_layer"] == 3 and runtime["gpu"]["draft_layers"] == 4, runtime
 
 # where it is shown
 for program, name in (ingle, None), (emu, "emulated card 0"):

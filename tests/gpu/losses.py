@@ -15,6 +15,7 @@ word = sys.argv[4] if len(sys.argv) > 4 else ""
 V4 = "tests/data/nano-v4/nano-v4"
 GEMMA = "tests/data/nano/nano-gemma4"
 LONG = "The lighthouse keeper wrote every evening what the sea had brought. " * 12
+DSPARK = ["-m", f"{GEMMA}-Q4_K_M.gguf", "--draft", f"{GEMMA}-dspark-Q8_0.gguf", "--gpu-layers", "0", "Once upon a time"]
 STORY = ["--temp", "0", "--threads", "2", "-n", "10"]
 
 
@@ -65,6 +66,7 @@ CASES = {
     "no drafts": command("--draft", "off", "Once upon a time"),
     "mtp": command("-m", f"{GEMMA}-Q4_K_M.gguf", "--draft", f"{GEMMA}-mtp-Q8_0.gguf", "Once upon a time"),
     "dflash": command("-m", f"{GEMMA}-Q4_K_M.gguf", "--draft", f"{GEMMA}-dflash-Q8_0.gguf", "Once upon a time"),
+    "drafter only": lambda env: run(DSPARK if env == "off" else [*DSPARK, "--draft-gpu-layers", "all"], env),
     "v4": command("-m", f"{V4}-MXFP4.gguf", "Once upon a time"),
     "v4 dspark": command("-m", f"{V4}-MXFP4.gguf", "--draft", f"{V4}-dspark-Q8_0.gguf", LONG),
     "kv": command("--kv", "q8_0", LONG),

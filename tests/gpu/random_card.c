@@ -36,7 +36,7 @@ static void made(struct device *d)
     const enum random_card_kind kind = of.kind;
     of.kind = RANDOM_CARD_ANY;
     of.card = kind == RANDOM_CARD_YES || (kind == RANDOM_CARD_ANY && draw(4));
-    golden_own_first = golden_own_end = 0;
+    golden_own_first = golden_own_end = golden_draft_own_first = golden_draft_own_end = 0;
     if (!of.card)
         return;
     struct emu_cards c = {.n = 1,
@@ -91,6 +91,8 @@ static void bound(struct model *m)
         range(n, &first, &end);
     golden_own_first = first;
     golden_own_end = end;
+    range(draw(2) ? n : 3, &golden_draft_own_first, &golden_draft_own_end);
+    golden_draft_own_end = draw(3) ? INT64_MAX : golden_draft_own_end;
 }
 
 void random_card_set(uint32_t seed, enum random_card_kind next)
