@@ -778,6 +778,7 @@ struct ingle_engine_stage {
     const char *address;
     int64_t from, to; /* layers [from, to) */
     bool ready;
+    bool direct; /* its rows go to the next stage, not to the engine */
     uint64_t steps, rows, sent_bytes, received_bytes, losses;
     uint64_t compute_ns, wait_ns; /* by its clock; so long steps waited for it */
     uint64_t weight_bytes, limit_bytes; /* its weights; memory that it may take */

@@ -220,6 +220,7 @@ bool ingle_engine_stage(const struct ingle_engine *e, int i, struct ingle_engine
                                        .from = n.from,
                                        .to = n.to,
                                        .ready = n.ready,
+                                       .direct = n.direct,
                                        .steps = n.steps,
                                        .rows = n.rows,
                                        .sent_bytes = n.sent_bytes,

@@ -833,6 +833,15 @@ bool link_has_room(struct link *l, const struct link_peer *to)
     return has;
 }
 
+bool link_is_up(struct link *l, const struct link_peer *to)
+{
+    pthread_mutex_lock(&l->lock);
+    const struct conn *c = conn_of(l, to);
+    const bool up = c && c->up && !c->broken;
+    pthread_mutex_unlock(&l->lock);
+    return up;
+}
+
 bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h,
                struct link_out *m)
 {

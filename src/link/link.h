@@ -49,14 +49,16 @@ enum link_kind {
     LINK_PLACE,     /* to the worker: experts that should be in its memory */
     LINK_HAVE,      /* back, and again when it changes: those that are */
     LINK_SHARE,     /* to the worker: memory for rows; back: empty, where it is used */
-    /* layers of a model (stage/stage.h): both ways, who one is; to the stage, rows and what they
-     * need; back, rows; to it, what happens to pages; a part of a page that is asked for, and
-     * back */
+    /* layers of a model (stage/stage.h): both ways, who one is; to the stage, a step; back or to
+     * the next stage, rows; to the stage, what happens to pages; a part of a page that is asked
+     * for, and back */
     LINK_JOIN,
     LINK_STEP,
     LINK_ROWS,
     LINK_PAGES,
     LINK_PAGE,
+    LINK_NEXT,      /* to a stage: where the next one is; back: whether it is connected */
+    LINK_CHAIN,     /* from a stage to the next one: whose rows will come; back, empty: accepted */
 };
 enum link_flags {
     LINK_SUM = 1,  /* all experts of each row are asked for: their weighted sum comes back */
@@ -261,8 +263,9 @@ MUST_CHECK bool link_out_init(struct link_out *m, size_t n);
 void link_out_release(struct link_out *m);
 MUST_CHECK bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h,
                           struct link_out *m);
-/* A message would be taken now. */
+/* A message would be taken now; or will be, as there is a connection. */
 bool link_has_room(struct link *l, const struct link_peer *to);
+bool link_is_up(struct link *l, const struct link_peer *to);
 
 /* A message that came, as bytes. */
 struct link_in {

@@ -408,6 +408,7 @@ static void put_stages(const struct serve *s, struct str *out)
         write_member(out, "state", n.ready ? "ready" : "away");
         write_member_int(out, "from", n.from);
         write_member_int(out, "to", n.to);
+        write_member(out, "sends_to", n.direct ? "next" : "engine");
         write_facts(out, "stage", &n);
         write_member_number(out, "trip_us", n.trip_us);
         write_member(out, "trouble", n.trouble[0] ? n.trouble : NULL);

@@ -8,6 +8,14 @@
 
 enum { STAGE_TURN_MS = 50 };
 
+/* How rows go from a stage to the next one. */
+enum stage_hop {
+    STAGE_HOP_NEW,   /* the stage was not told where the next one is */
+    STAGE_HOP_ASKED, /* it dials */
+    STAGE_HOP_UP,    /* directly */
+    STAGE_HOP_STAR   /* through the engine */
+};
+
 enum stage_state { STAGE_AWAY, STAGE_SAID, STAGE_READY, STAGE_REFUSED };
 
 struct stage {
@@ -17,6 +25,7 @@ struct stage {
     enum stage_state state;
     bool up;             /* there is a connection */
     bool known;          /* hello is the stage's */
+    bool had;            /* it was there since it was lost */
     struct stage_hello hello;
     uint64_t said_ns;
     double unit_ns;      /* of a step with one row, about; of a row more */
@@ -25,6 +34,12 @@ struct stage {
     uint64_t bad_ns;     /* a row that is no number was its fault, the last time */
     struct err why;
     int64_t border;      /* floats of a row that it gives */
+    enum stage_hop hop;  /* to the next one */
+    bool hop_told;       /* a report says that it is STAR */
+    int hop_breaks;      /* it broke so often, ... */
+    uint64_t hop_ns;     /* ... the last time then */
+    uint64_t asked, asked_ns; /* where the next one is was said in that JOIN, and when */
+    uint64_t unheard_bytes; /* of PAGES, since steps were under way */
     /* what happened to pages and is not said yet; owned */
     uint8_t *ops;
     size_t n_ops, cap_ops;
@@ -49,6 +64,7 @@ struct stage_remote {
     atomic_uint_fast64_t losses; /* Sync: atomic; so often was anything lost */
     struct stage_trip *trip;  /* steps that are under way, the innermost first */
     uint64_t tag, marks;
+    uint64_t number;          /* of the JOINs that all have had */
 };
 
 /* All with the lock held. */
@@ -62,7 +78,14 @@ bool stage_look(struct stage *s, int timeout_ms, struct link_in *in, struct link
 /* Whether it is late with what it was given at since_ns. */
 bool stage_is_late(struct stage *s, uint64_t since_ns, int64_t n_rows);
 
+/* What has come from any stage, or comes within so many ms. */
+void stage_look_at_all(struct stage_remote *r, int timeout_ms);
+
 /* trip.c: an answer that belongs to a step, if there is still one; in is released. */
 void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head *h);
+/* Some piece is at a stage. */
+bool stage_trip_flies(const struct stage_remote *r);
+/* A stage that has one is late, or is not there. */
+void stage_trip_check(struct stage_remote *r);
 
 #endif

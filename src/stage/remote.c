@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "stage/inner.h"
+#include "stage/chain.h"
 
 #include "base/bug.h"
 #include "base/clock.h"
@@ -18,10 +19,18 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum { LATE_TIMES = 20, FIRST_STEPS = 3, OPS_BYTES = 1 << 20 };
+enum {
+    LATE_TIMES = 20,
+    FIRST_STEPS = 3,
+    OPS_BYTES = 1 << 20,
+    UNHEARD_BYTES = 256 << 20,
+    HOP_BREAKS = 3
+};
 #define SECOND_NS UINT64_C(1000000000)
 #define LATE_NS (10 * SECOND_NS)
 #define FIRST_NS (120 * SECOND_NS) /* steps before anything was measured */
+#define HOP_WAIT_NS (2 * SECOND_NS)
+#define HOP_REST_NS (60 * SECOND_NS) /* that broke HOP_BREAKS times */
 
 static const struct link_shape any_shape = {1, 1, 1, 1, 1};
 
@@ -35,9 +44,19 @@ static void set_lost(struct stage_remote *r)
     atomic_store(&r->lost, true);
 }
 
+/* The connections to the stages beside it are to be asked for anew. */
+static void forget_hops(struct stage *s)
+{
+    for (int i = 0; i < 2 && s - i >= s->r->stage; i++) {
+        s[-i].hop = STAGE_HOP_NEW;
+        s[-i].asked = 0;
+    }
+}
+
 void stage_lose(struct stage *s, const char *why)
 {
-    if (s->state == STAGE_READY) {
+    if (s->had) {
+        s->had = false;
         s->n.losses++;
         set_lost(s->r);
         report(s->r->o.sink, INGLE_REPORT_WARN, "stage", s->address, "layers %u:%u are lost: %s",
@@ -46,6 +65,7 @@ void stage_lose(struct stage *s, const char *why)
     if (s->state != STAGE_REFUSED)
         s->state = STAGE_AWAY;
     s->n_ops = 0;
+    forget_hops(s);
     err_set(&s->why, INGLE_IO, "%s", why);
 }
 
@@ -72,7 +92,7 @@ static void say(struct stage *s)
 {
     struct stage_hello h = s->r->hello;
     struct link_out m;
-    const struct link_head head = {.kind = LINK_JOIN};
+    const struct link_head head = {.kind = LINK_JOIN, .tag = s->r->number};
     h.look = !s->r->started;
     h.from = s->known ? s->hello.from : 0;
     h.to = s->known ? s->hello.to : h.n_layers;
@@ -90,17 +110,31 @@ bool stage_send(struct stage *s, const struct link_head *h, struct link_out *m)
 {
     const uint64_t start = clock_now();
     const struct timespec nap = {.tv_nsec = 200000};
-    while (!link_has_room(s->link, NULL) && s->state == STAGE_READY &&
+    while (!link_has_room(s->link, NULL) && link_is_up(s->link, NULL) && s->state == STAGE_READY &&
            clock_now() - start < (s->r->o.late_ns ? s->r->o.late_ns : LATE_NS))
         nanosleep(&nap, NULL);
     s->n.sent_bytes += m->n;
     return link_send(s->link, NULL, h, m);
 }
 
+/* What is said of pages waits at a stage for the steps before it. */
+static void leave_room(struct stage *s)
+{
+    const bool flies = stage_trip_flies(s->r);
+    s->unheard_bytes = flies ? s->unheard_bytes + s->n_ops : 0;
+    while (s->unheard_bytes > UNHEARD_BYTES && s->state == STAGE_READY &&
+           stage_trip_flies(s->r)) {
+        stage_look_at_all(s->r, STAGE_TURN_MS);
+        stage_trip_check(s->r);
+    }
+}
+
 bool stage_flush_pages(struct stage *s)
 {
     const struct link_head h = {.kind = LINK_PAGES};
     struct link_out m;
+    if (s->n_ops)
+        leave_room(s);
     if (!s->n_ops)
         return true;
     if (!link_out_init(&m, s->n_ops))
@@ -156,10 +190,94 @@ static void hear_join(struct stage *s, const struct link_in *in)
     s->hello = h;
     s->known = true;
     s->state = STAGE_READY;
+    s->had = true;
+    forget_hops(s);
     s->why = (struct err){0};
     s->n.trip_us = (double)(clock_now() - s->said_ns) * 1e-3;
     if (s->r->started)
         take_again(s);
+}
+
+/* ---- from stage to stage ---- */
+
+/* Its rows to the next one go through the engine. */
+static void use_star(struct stage *s, const char *why)
+{
+    s->hop = STAGE_HOP_STAR;
+    if (!s->hop_told)
+        report(s->r->o.sink, INGLE_REPORT_WARN, "fallback", s->address,
+               "its rows to '%s' go through the engine: %s", s[1].address, why);
+    s->hop_told = true;
+}
+
+/* Tells each stage where the next one is, when all are there. */
+static void ask_hops(struct stage_remote *r)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->stage[i].state != STAGE_READY)
+            return;
+    for (int i = 0; r->started && i + 1 < r->n; i++) {
+        struct stage *s = &r->stage[i];
+        const size_t n = strlen(s[1].address);
+        const struct link_head h = {.kind = LINK_NEXT, .tag = r->number};
+        struct link_out m;
+        if (s->hop != STAGE_HOP_NEW || s->asked == r->number)
+            continue;
+        s->asked = r->number;
+        if (s->hop_breaks && clock_now() - s->hop_ns > HOP_REST_NS)
+            s->hop_breaks = 0;
+        if (s->hop_breaks >= HOP_BREAKS) {
+            use_star(s, "the connection has broken again and again");
+            continue;
+        }
+        if (!link_out_init(&m, n))
+            return;
+        memcpy(m.payload, s[1].address, n);
+        if (!stage_send(s, &h, &m))
+            return;
+        s->hop = STAGE_HOP_ASKED;
+        s->asked_ns = clock_now();
+    }
+}
+
+/* What a stage says of a connection to one beside it. */
+static void hear_next(struct stage *from, const struct link_head *h, const struct link_in *in)
+{
+    struct stage *s = h->flags & STAGE_NEXT_BEFORE ? from - 1 : from;
+    char why[LINK_MAX_TEXT + 1];
+    if (h->tag != from->r->number || s < from->r->stage || s + 1 >= from->r->stage + from->r->n)
+        return;
+    link_fail_text(in->payload, in->n_payload, why);
+    if (h->flags & STAGE_NEXT_UP) {
+        if (s->hop_told)
+            report(s->r->o.sink, INGLE_REPORT_NOTE, "stage", s->address,
+                   "its rows go to '%s' directly", s[1].address);
+        s->hop = STAGE_HOP_UP;
+        s->hop_told = false;
+    } else if (s->hop == STAGE_HOP_ASKED && s == from) {
+        use_star(s, why);
+    } else if (s->hop == STAGE_HOP_UP) {
+        s->hop = STAGE_HOP_NEW;
+        s->hop_breaks++;
+        s->hop_ns = clock_now();
+        report(s->r->o.sink, INGLE_REPORT_WARN, "stage", s->address,
+               "the connection to '%s' is lost, as '%s' says: %s", s[1].address, from->address,
+               why);
+        set_lost(s->r);
+    }
+}
+
+/* Until all are decided; a firewall may say nothing. */
+static bool hops_wait(const struct stage_remote *r)
+{
+    for (int i = 0; r->started && i + 1 < r->n; i++) {
+        const struct stage *s = &r->stage[i];
+        if (s->hop == STAGE_HOP_NEW ? s->asked != r->number
+                                    : s->hop == STAGE_HOP_ASKED && !s->hop_told &&
+                                          clock_now() - s->asked_ns < HOP_WAIT_NS)
+            return true;
+    }
+    return false;
 }
 
 /* What a message that is no answer says; true: it is an answer, and *h its head. */
@@ -175,6 +293,8 @@ static bool hear(struct stage *s, const struct link_in *in, struct link_head *h)
     s->n.received_bytes += in->n_payload;
     if (h->kind == LINK_JOIN) {
         hear_join(s, in);
+    } else if (h->kind == LINK_NEXT) {
+        hear_next(s, h, in);
     } else if (h->kind == LINK_BYE) {
         stage_lose(s, "it has ended");
     } else if (h->kind == LINK_FAIL && !h->tag) {
@@ -217,7 +337,7 @@ bool stage_look(struct stage *s, int timeout_ms, struct link_in *in, struct link
 }
 
 /* What has come meanwhile. */
-static void look_at_all(struct stage_remote *r, int timeout_ms)
+void stage_look_at_all(struct stage_remote *r, int timeout_ms)
 {
     for (int i = 0; i < r->n; i++) {
         struct link_in in;
@@ -227,6 +347,7 @@ static void look_at_all(struct stage_remote *r, int timeout_ms)
             if (stage_look(s, k ? 0 : timeout_ms, &in, &h))
                 stage_trip_take(s, &in, &h);
     }
+    ask_hops(r);
 }
 
 static struct stage *first_missing(struct stage_remote *r)
@@ -244,7 +365,12 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
     const uint64_t start = clock_now();
     const struct stage *s;
     bool told = false;
-    while ((s = first_missing(r))) {
+    ask_hops(r);
+    while ((s = first_missing(r)) || hops_wait(r)) {
+        if (!s) {
+            stage_look_at_all(r, 1);
+            continue;
+        }
         const uint64_t now = clock_now();
         if (s->state == STAGE_REFUSED && !r->started)
             return err_set(err, s->why.status == INGLE_OK ? INGLE_UNSUP : s->why.status,
@@ -261,7 +387,7 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
             report(r->o.sink, INGLE_REPORT_NOTE, "stage", s->address, "it is waited for%s%s",
                    *s->why.msg ? ": " : "", s->why.msg);
         }
-        look_at_all(r, STAGE_TURN_MS);
+        stage_look_at_all(r, STAGE_TURN_MS);
         for (int i = 0; i < r->n; i++) /* one that was refused may be another one by now */
             if (r->stage[i].state == STAGE_REFUSED && r->stage[i].up && r->started &&
                 clock_now() - r->stage[i].said_ns > SECOND_NS)
@@ -420,6 +546,7 @@ ingle_status stage_remote_start(struct stage_remote *r, const struct family *fam
     r->hello.first = first;
     r->hello.pages = stage_pages_hash(spec);
     r->spec = spec;
+    r->number = 1;
     for (int i = 0; i < r->n; i++) /* as it has looked */
         r->stage[i].state = STAGE_AWAY;
     ingle_status st = INGLE_OK;
@@ -430,15 +557,17 @@ ingle_status stage_remote_start(struct stage_remote *r, const struct family *fam
         if (r->stage[i].up)
             say(&r->stage[i]);
     /* what does not fit is said at once */
-    for (uint64_t start = clock_now(); !st && first_missing(r);) {
+    for (uint64_t start = clock_now(); !st && (first_missing(r) || hops_wait(r));) {
         const struct stage *s = first_missing(r);
-        if (s->state == STAGE_REFUSED)
+        if (!s)
+            stage_look_at_all(r, 1);
+        else if (s->state == STAGE_REFUSED)
             st = err_set(err, s->why.status ? s->why.status : INGLE_UNSUP, "stage '%s': %s",
                          s->address, s->why.msg);
         else if (clock_now() - start > r->o.wait_ns)
             st = err_set(err, INGLE_IO, "stage '%s' is not there: %s", s->address, s->why.msg);
         else
-            look_at_all(r, STAGE_TURN_MS);
+            stage_look_at_all(r, STAGE_TURN_MS);
     }
     atomic_store(&r->lost, false);
     pthread_mutex_unlock(&r->lock);
@@ -527,21 +656,37 @@ bool stage_is_late(struct stage *s, uint64_t since_ns, int64_t n_rows)
     return true;
 }
 
-/* A part of a page that was asked for with this tag; the lock is held. */
+/* A part of a page that was asked for with this tag; the lock is held.  Steps that the stage has
+ * before this question take their time, and may need what others answer. */
 static bool await_page(struct stage *s, uint64_t tag, struct link_in *in)
 {
+    struct stage_remote *r = s->r;
     const uint64_t start = clock_now();
+    struct link *from[LINK_SLEEP];
     struct link_head h;
+    int n = 0;
+    for (int i = 0; i < r->n && n < LINK_SLEEP; i++)
+        if (&r->stage[i] == s || stage_trip_flies(r))
+            from[n++] = r->stage[i].link;
     while (s->state == STAGE_READY) {
-        if (stage_look(s, STAGE_TURN_MS, in, &h)) {
-            if (h.tag == tag && h.kind == LINK_PAGE)
+        bool any = false;
+        for (int i = 0; i < r->n; i++) {
+            if (!stage_look(&r->stage[i], 0, in, &h))
+                continue;
+            if (&r->stage[i] == s && h.tag == tag && h.kind == LINK_PAGE)
                 return true;
-            stage_trip_take(s, in, &h);
-        } else {
-            /* steps that it has before this question take their time */
-            const uint64_t since = start > s->heard_ns ? start : s->heard_ns;
-            (void)stage_is_late(s, since, (int64_t)s->r->hello.max_rows);
+            stage_trip_take(&r->stage[i], in, &h);
+            any = true;
         }
+        if (any)
+            continue;
+        const uint64_t since = start > s->heard_ns ? start : s->heard_ns;
+        if (stage_trip_flies(r))
+            stage_trip_check(r);
+        else
+            (void)stage_is_late(s, since, (int64_t)r->hello.max_rows);
+        if (s->state == STAGE_READY)
+            link_sleep(from, n, STAGE_TURN_MS);
     }
     return false;
 }
@@ -606,6 +751,7 @@ ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cance
         memset(r->pages.slab[i].hash, 0,
                (size_t)(r->pages.slab[i].n_bytes / r->pages.slab[i].page_bytes) * KV_PAGE *
                    sizeof(uint64_t));
+    r->number++;
     /* those that are there forget, too */
     for (int i = 0; i < r->n; i++)
         if (r->stage[i].state == STAGE_READY)
@@ -627,6 +773,7 @@ static void count(struct stage_remote *r, int i, struct stage_remote_counts *out
     out->from = s->hello.from;
     out->to = s->hello.to;
     out->ready = s->state == STAGE_READY;
+    out->direct = s->hop == STAGE_HOP_UP;
     out->weight_bytes = s->hello.weight_bytes;
     out->limit_bytes = s->hello.limit_bytes;
     out->budget_bytes = s->hello.budget_bytes;
@@ -647,7 +794,7 @@ bool stage_remote_is_ready(struct stage_remote *r, char *why, size_t n_why)
         return true;
     if (pthread_mutex_trylock(&r->lock)) /* a step runs, or waits for a stage */
         return !atomic_load(&r->lost);
-    look_at_all(r, 0);
+    stage_look_at_all(r, 0);
     const struct stage *s = first_missing(r);
     if (s) {
         ready = false;

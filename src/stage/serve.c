@@ -2,10 +2,12 @@
 /*
  * serve - a stage: the layers of one engine's steps, and its part of that engine's pages.
  *
- * One thread does everything, one message after the other.  An engine that breaks a rule gets a
- * reason and no more answers.  When it is gone, so are its pages.
+ * One thread does everything.  What the engine says is done in its order: a step whose rows are
+ * still at the stage before keeps all after it waiting.  An engine that breaks a rule gets a reason
+ * and no more answers.  When it is gone, so are its pages.
  */
 #define _POSIX_C_SOURCE 200809L
+#include "stage/chain.h"
 #include "stage/step.h"
 
 #include "base/clock.h"
@@ -15,8 +17,19 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-enum { TURN_MS = 100, SPARE_BYTES = 64 << 20 };
+enum { TURN_MS = 100, SPARE_BYTES = 64 << 20, MOST_WAITING = 4096, MOST_HEARD = 64 };
+#define MOST_WAITING_BYTES ((size_t)4 * LINK_MAX_BYTES)
+#define ROOM_NS UINT64_C(10000000000)
+
+/* What the engine has said and is not done yet. */
+struct waiting {
+    struct waiting *next;
+    struct link_head h;
+    struct link_in in;
+    bool dropped; /* a step that is not wanted any more */
+};
 
 struct stage_serve {
     struct stage_serve_options o;
@@ -31,7 +44,11 @@ struct stage_serve {
     int64_t border_in, border_out;
     struct link_peer peer;
     bool joined;
-    struct stage_hello engine; /* who has joined */
+    struct stage_hello engine; /* who has joined, ... */
+    uint64_t number;           /* ... for the so-manieth time */
+    struct waiting *first, *last;
+    size_t n_waiting, waiting_bytes;
+    struct stage_chain chain;
     int64_t reserved_rows;
     struct stage_pages pages;
     struct err broken; /* of pages, until they are taken anew: steps fail with it */
@@ -72,6 +89,7 @@ ingle_status stage_serve_open(struct stage_serve **out, struct device *d,
     if (!s)
         return err_set(err, INGLE_NOMEM, "no memory for a stage");
     s->o = *o;
+    s->chain.o = &s->o;
     s->d = d;
     s->hello = *o->hello;
     s->border_in = o->family->border(o->self, s->hello.from);
@@ -106,9 +124,23 @@ static void send_empty(struct stage_serve *s, const struct link_peer *to, enum l
         (void)!link_send(s->link, to, &h, &m);
 }
 
+static void pop(struct stage_serve *s)
+{
+    struct waiting *w = s->first;
+    s->first = w->next;
+    s->last = s->first ? s->last : NULL;
+    s->n_waiting--;
+    s->waiting_bytes -= w->in.n_payload;
+    link_in_release(&w->in);
+    mem_free(w);
+}
+
 /* The engine is gone, and with it what its pages hold. */
 static void leave(struct stage_serve *s)
 {
+    while (s->first)
+        pop(s);
+    stage_chain_clear(&s->chain);
     for (int64_t i = 0; i < s->n_timelines; i++)
         kv_timeline_clear(s->timeline[i]);
     stage_pages_clear(&s->pages);
@@ -171,6 +203,29 @@ static bool is_peer(const struct stage_serve *s, const struct link_peer *p)
     return s->joined && p->n == s->peer.n && memcmp(p->id, s->peer.id, p->n) == 0;
 }
 
+/* To the engine; takes m, and waits for room. */
+static void say(struct stage_serve *s, const struct link_head *h, struct link_out *m)
+{
+    const uint64_t start = clock_now();
+    const struct timespec nap = {.tv_nsec = 200000};
+    while (!link_has_room(s->link, &s->peer) && link_is_up(s->link, &s->peer) &&
+           clock_now() - start < ROOM_NS && !atomic_load(s->o.stop))
+        nanosleep(&nap, NULL);
+    (void)!link_send(s->link, &s->peer, h, m);
+}
+
+/* How it is with a neighbour. */
+static void tell_next(struct stage_serve *s, uint32_t flags, const char *why)
+{
+    const size_t n = strnlen(why, LINK_MAX_TEXT);
+    const struct link_head h = {.kind = LINK_NEXT, .tag = s->number, .flags = flags};
+    struct link_out m;
+    if (!link_out_init(&m, n))
+        return;
+    memcpy(m.payload, why, n);
+    say(s, &h, &m);
+}
+
 static ingle_status agree(struct stage_serve *s, const struct stage_hello *e, struct err *err)
 {
     const ingle_status st = stage_hello_agree(e, &s->hello, err);
@@ -192,7 +247,7 @@ static ingle_status agree(struct stage_serve *s, const struct stage_hello *e, st
     return INGLE_OK;
 }
 
-static void join(struct stage_serve *s, const struct link_in *in)
+static void join(struct stage_serve *s, const struct link_in *in, uint64_t number)
 {
     struct stage_hello theirs;
     struct link_out m;
@@ -209,6 +264,7 @@ static void join(struct stage_serve *s, const struct link_in *in)
     if (!theirs.look) {
         leave(s);
         s->joined = true;
+        s->number = number;
         s->peer = in->from;
         s->engine = theirs;
         s->n.engines++;
@@ -221,6 +277,52 @@ static void join(struct stage_serve *s, const struct link_in *in)
         return;
     stage_hello_write(&s->hello, m.payload);
     (void)!link_send(s->link, &in->from, &h, &m);
+}
+
+/* ---- neighbours ---- */
+
+/* Where the next stage is; nothing: there is none. */
+static void aim(struct stage_serve *s, const struct link_in *in)
+{
+    uint8_t hello[STAGE_CHAIN];
+    struct wire w = {.at = hello, .cap = sizeof hello};
+    stage_put_u64(&w, s->engine.instance);
+    stage_put_u32(&w, s->hello.to);
+    stage_put_u32(&w, (uint64_t)s->border_out);
+    stage_chain_aim(&s->chain, in->payload, in->n_payload, s->number, hello);
+}
+
+/* The stage before is there. */
+static void greet(struct stage_serve *s, const struct link_in *in, uint64_t number)
+{
+    struct wire_in w = {.at = in->payload, .cap = in->n_payload};
+    const uint64_t engine = stage_get_u64(&w);
+    const uint32_t layer = stage_get_u32(&w), width = stage_get_u32(&w);
+    const struct link_head h = {.kind = LINK_CHAIN, .tag = number};
+    struct link_out m;
+    char why[120];
+    if (w.bad || in->n_payload != STAGE_CHAIN || !s->joined || engine != s->engine.instance ||
+        number != s->number) {
+        refuse(s, &in->from, number | 1, "that stage serves another engine, or none");
+        return;
+    }
+    if (layer != s->hello.from || width != s->border_in) {
+        snprintf(why, sizeof why, "rows of width %u before layer %u are offered, not %lld and %u",
+                 width, layer, (long long)s->border_in, s->hello.from);
+        refuse(s, &in->from, number | 1, why);
+        return;
+    }
+    s->chain.has_before = true;
+    s->chain.before = in->from;
+    link_admit(s->link, &in->from);
+    if (link_out_init(&m, 0))
+        (void)!link_send(s->link, &in->from, &h, &m);
+}
+
+static void lose_before(struct stage_serve *s, const char *why)
+{
+    s->chain.has_before = false;
+    tell_next(s, STAGE_NEXT_BEFORE, why);
 }
 
 /* ---- pages ---- */
@@ -294,7 +396,7 @@ static ingle_status read_page(struct stage_serve *s, const struct link_in *in, u
         return err_set(err, INGLE_NOMEM, "no memory for a page of %llu bytes",
                        (unsigned long long)n);
     memcpy(m.payload, p->memory + (at - p->at), (size_t)n);
-    (void)!link_send(s->link, &in->from, &h, &m);
+    say(s, &h, &m);
     return INGLE_OK;
 }
 
@@ -517,25 +619,19 @@ static ingle_status compute(struct stage_serve *s, struct work *w, struct err *e
     return st;
 }
 
-/* The rows that are wanted, one after the other, and the taps. */
-static void answer(struct stage_serve *s, const struct link_in *in, const struct link_head *asked,
-                   const struct work *w, uint64_t ns)
+/* The rows that are wanted, one after the other, and more bytes; false: there is no memory. */
+static bool write_rows(const struct stage_serve *s, const struct work *w, bool all, int64_t n,
+                       uint64_t ns, const float *more, size_t n_more, struct link_out *m)
 {
     const struct stage_step *step = &w->step;
-    const bool all = (asked->flags & STAGE_ALL) != 0;
-    const int64_t n = all ? step->n_rows : step->n_logits;
-    const size_t bytes = (size_t)s->border_out * sizeof(float),
-                 taps = (size_t)(w->n_taps * step->n_rows * w->tap_width) * sizeof(float);
-    const struct link_head h = {
-        .kind = LINK_ROWS, .tag = asked->tag, .step = asked->step, .n_rows = (uint32_t)n};
-    struct link_out m;
-    if (!link_out_init(&m, STAGE_REPLY + (size_t)n * bytes + taps))
-        return; /* the engine takes it for late */
-    struct wire to = {.at = m.payload, .cap = m.n};
+    const size_t bytes = (size_t)s->border_out * sizeof(float);
+    if (!link_out_init(m, STAGE_REPLY + (size_t)n * bytes + n_more))
+        return false;
+    struct wire to = {.at = m->payload, .cap = m->n};
     stage_put_u64(&to, ns);
     stage_put_u32(&to, (uint64_t)n);
     stage_put_u32(&to, (uint64_t)s->border_out);
-    for (int64_t i = 0; i < step->n_spans; i++) {
+    for (int64_t i = 0; n && i < step->n_spans; i++) {
         const struct stage_line *l = &step->line[i];
         int64_t k = all || l->want == FAMILY_LOGITS_ALL ? 0
                     : l->want == FAMILY_LOGITS_LAST     ? l->n - 1
@@ -543,8 +639,58 @@ static void answer(struct stage_serve *s, const struct link_in *in, const struct
         for (; k < l->n; k++)
             stage_put(&to, w->out.at + (l->row + k) * w->out.stride, bytes);
     }
-    stage_put(&to, w->taps, taps);
-    (void)!link_send(s->link, &in->from, &h, &m);
+    stage_put(&to, more, n_more);
+    return true;
+}
+
+static bool is_bad(const struct work *w)
+{
+    const size_t n = (size_t)w->out.width * sizeof(float);
+    bool bad = false;
+    for (int64_t i = 0; i < w->out.n; i++) {
+        const union { const float *f; const uint8_t *b; } at = {.f = w->out.at + i * w->out.stride};
+        bad = stage_has_bad(at.b, n) || bad;
+    }
+    return bad;
+}
+
+/* Rows to the next stage, or to the engine, which gets what it asks for beside them. */
+static void answer(struct stage_serve *s, const struct link_head *asked, const struct work *w,
+                   uint64_t ns)
+{
+    const struct stage_step *step = &w->step;
+    const bool all = (asked->flags & STAGE_ALL) != 0, pass = (asked->flags & STAGE_PASS) != 0;
+    const int64_t n = all ? step->n_rows : step->n_logits;
+    const size_t taps = (size_t)(w->n_taps * step->n_rows * w->tap_width) * sizeof(float);
+    struct link_head h = {
+        .kind = LINK_ROWS, .tag = asked->tag, .step = asked->step, .n_rows = (uint32_t)n};
+    struct link_out m;
+    if (pass && (!write_rows(s, w, all, n, ns, NULL, 0, &m) ||
+                 !stage_chain_send(&s->chain, &h, &m)))
+        tell_next(s, 0, "the next stage takes no more rows");
+    h.flags = is_bad(w) ? STAGE_BAD : 0;
+    h.n_rows = pass ? 0 : h.n_rows;
+    if (write_rows(s, w, all, pass ? 0 : n, ns, w->taps, taps, &m))
+        say(s, &h, &m); /* else the engine takes it for late */
+}
+
+/* Rows that came by themselves. */
+static ingle_status take_rows(struct stage_serve *s, struct stage_step *step, uint64_t tag,
+                              struct err *err)
+{
+    const struct link_in *in = &s->chain.held[stage_chain_find(&s->chain, tag)].in;
+    struct wire_in w = {.at = in->payload, .cap = in->n_payload};
+    (void)stage_get_u64(&w);
+    const uint32_t n = stage_get_u32(&w), width = stage_get_u32(&w);
+    if (w.bad || n != step->n_rows || width != s->border_in || step->n_row_bytes)
+        return err_set(err, INGLE_FORMAT,
+                       "%u rows of width %u and %zu bytes beside them came for a STEP of %lld rows "
+                       "of width %lld",
+                       n, width, step->n_row_bytes, (long long)step->n_rows,
+                       (long long)s->border_in);
+    step->rows = in->payload + STAGE_REPLY;
+    step->n_row_bytes = in->n_payload - STAGE_REPLY;
+    return INGLE_OK;
 }
 
 static void run_step(struct stage_serve *s, const struct link_in *in, const struct link_head *h)
@@ -560,6 +706,8 @@ static void run_step(struct stage_serve *s, const struct link_in *in, const stru
                      (long long)s->reserved_rows);
     if (!st)
         st = stage_step_read(in->payload, in->n_payload, &most, &w.step, &err);
+    if (!st && (h->flags & STAGE_AWAIT))
+        st = take_rows(s, &w.step, h->tag, &err);
     if (!st && w.step.n_row_bytes != (size_t)w.step.n_rows * (size_t)s->border_in * sizeof(float))
         st = err_set(&err, INGLE_FORMAT, "a STEP of %lld rows of width %lld has %zu bytes of rows",
                      (long long)w.step.n_rows, (long long)s->border_in, w.step.n_row_bytes);
@@ -574,51 +722,153 @@ static void run_step(struct stage_serve *s, const struct link_in *in, const stru
         s->n.steps++;
         s->n.rows += (uint64_t)w.step.n_rows;
         s->n.compute_ns += ns;
-        answer(s, in, h, &w, ns);
+        answer(s, h, &w, ns);
     }
     work_release(&w);
 }
 
-static void hear(struct stage_serve *s, const struct link_in *in)
+/* ---- what is said ---- */
+
+/* Takes in. */
+static ingle_status wait_for_turn(struct stage_serve *s, struct link_in *in,
+                                  const struct link_head *h, struct err *err)
+{
+    if (s->n_waiting == MOST_WAITING || in->n_payload > MOST_WAITING_BYTES - s->waiting_bytes)
+        return err_set(err, INGLE_LIMIT, "more than %d messages or %zu bytes wait", MOST_WAITING,
+                       MOST_WAITING_BYTES);
+    struct waiting *w = mem_zalloc(sizeof *w);
+    if (!w)
+        return err_set(err, INGLE_NOMEM, "no memory for a message");
+    w->h = *h;
+    link_in_move(&w->in, in);
+    *(s->last ? &s->last->next : &s->first) = w;
+    s->last = w;
+    s->n_waiting++;
+    s->waiting_bytes += w->in.n_payload;
+    return INGLE_OK;
+}
+
+/* The first message can be done. */
+static bool has_turn(const struct stage_serve *s)
+{
+    const struct waiting *w = s->first;
+    return w && (w->dropped || w->h.kind != LINK_STEP || !(w->h.flags & STAGE_AWAIT) ||
+                 stage_chain_find(&s->chain, w->h.tag) >= 0);
+}
+
+static void do_first(struct stage_serve *s)
+{
+    struct waiting *w = s->first;
+    const struct link_peer from = w->in.from;
+    const uint64_t tag = w->h.kind == LINK_STEP ? w->h.tag : 0;
+    struct err err;
+    ingle_status st = INGLE_OK;
+    if (w->h.kind == LINK_STEP && !w->dropped)
+        run_step(s, &w->in, &w->h);
+    else if (w->h.kind == LINK_PAGES)
+        st = change(s, &w->in, &err);
+    else if (w->h.kind == LINK_PAGE)
+        st = read_page(s, &w->in, w->h.tag, &err);
+    else if (w->h.kind == LINK_NEXT)
+        aim(s, &w->in);
+    if (st)
+        refuse(s, &from, 0, err.msg);
+    if (s->first != w) /* all of it is over */
+        return;
+    if (tag)
+        stage_chain_drop(&s->chain, tag);
+    pop(s);
+}
+
+/* A step that waits is not wanted. */
+static void drop(struct stage_serve *s, uint64_t tag)
+{
+    for (struct waiting *w = s->first; w; w = w->next)
+        if (w->h.kind == LINK_STEP && w->h.tag == tag)
+            w->dropped = true;
+}
+
+/* Of the stage before. */
+static void hear_before(struct stage_serve *s, struct link_in *in)
+{
+    struct link_head h;
+    struct err err;
+    if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, &any_shape, &h, &err))
+        lose_before(s, err.msg);
+    else if (h.kind == LINK_ROWS && !stage_chain_hold(&s->chain, in, h.tag))
+        lose_before(s, "more rows come than steps are under way");
+}
+
+/* What is left of in is to be released. */
+static void hear(struct stage_serve *s, struct link_in *in)
 {
     struct link_head h;
     struct err err;
     const bool mine = is_peer(s, &in->from);
-    ingle_status st = link_head_read(in->head, in->n_head, in->payload, in->n_payload,
-                                     mine ? &any_shape : NULL, &h, &err);
+    const struct link_peer from = in->from;
+    ingle_status st = link_head_read(in->head, in->n_head, in->payload, in->n_payload, &any_shape,
+                                     &h, &err);
+    const bool in_order = !st && mine && (h.kind == LINK_STEP || h.kind == LINK_PAGES ||
+                                          h.kind == LINK_PAGE || h.kind == LINK_NEXT);
     if (!st && h.kind == LINK_HELLO)
         st = err_set(&err, INGLE_UNSUP,
                      "this is a stage (ingle worker --stage), not a worker for experts: its "
                      "address belongs to --stages");
     else if (!st && h.kind == LINK_JOIN)
-        join(s, in);
-    else if (!st && h.kind == LINK_STEP && mine)
-        run_step(s, in, &h);
-    else if (!st && h.kind == LINK_PAGES && mine)
-        st = change(s, in, &err);
-    else if (!st && h.kind == LINK_PAGE && mine)
-        st = read_page(s, in, h.tag, &err);
+        join(s, in, h.tag);
+    else if (!st && h.kind == LINK_CHAIN)
+        greet(s, in, h.tag);
+    else if (in_order)
+        st = wait_for_turn(s, in, &h, &err);
+    else if (!st && h.kind == LINK_ROWS && mine && !stage_chain_hold(&s->chain, in, h.tag))
+        st = err_set(&err, INGLE_FORMAT, "more rows come than steps are under way");
+    else if (!st && h.kind == LINK_CANCEL && mine)
+        drop(s, h.tag);
     else if (!st && h.kind == LINK_BYE && mine)
         leave(s);
-    else if (!st && h.kind != LINK_FAIL && h.kind != LINK_BYE)
+    else if (!st && h.kind != LINK_FAIL && h.kind != LINK_BYE && h.kind != LINK_ROWS)
         st = err_set(&err, INGLE_FORMAT, "a message of kind %d is none that an engine sends",
                      (int)h.kind);
     if (st)
-        refuse(s, &in->from, 0, err.msg);
+        refuse(s, &from, 0, err.msg);
+}
+
+/* Whatever has come. */
+static void hear_all(struct stage_serve *s)
+{
+    char why[200];
+    bool up;
+    for (int i = 0; i < MOST_HEARD; i++) {
+        struct link_in in;
+        const enum link_event what = link_wait(s->link, 0, &in, why, sizeof why);
+        if (what == LINK_NOTHING)
+            break;
+        if (what == LINK_DOWN && is_peer(s, &in.from))
+            leave(s);
+        else if (what == LINK_DOWN && stage_chain_is_before(&s->chain, &in.from))
+            lose_before(s, why);
+        if (what != LINK_MESSAGE)
+            continue;
+        if (stage_chain_is_before(&s->chain, &in.from))
+            hear_before(s, &in);
+        else
+            hear(s, &in);
+        link_in_release(&in);
+    }
+    if (s->joined && stage_chain_look(&s->chain, &up, why, sizeof why))
+        tell_next(s, up ? STAGE_NEXT_UP : 0, up ? "" : why);
 }
 
 void stage_serve_run(struct stage_serve *s)
 {
     while (!atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
-        struct link_in in;
-        char why[8];
-        const enum link_event what = link_wait(s->link, TURN_MS, &in, why, sizeof why);
-        if (what == LINK_DOWN && is_peer(s, &in.from))
-            leave(s);
-        if (what == LINK_MESSAGE) {
-            hear(s, &in);
-            link_in_release(&in);
+        if (!has_turn(s)) {
+            struct link *const from[] = {s->link, s->chain.link};
+            link_sleep(from, 2, TURN_MS);
         }
+        hear_all(s);
+        if (has_turn(s))
+            do_first(s);
         if (s->o.tend)
             s->o.tend(s->o.tend_arg);
     }

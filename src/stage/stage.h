@@ -19,7 +19,7 @@
 #include "link/link.h"
 #include <stdatomic.h>
 
-enum { STAGE_MOST = 15, STAGE_VERSION = 2 };
+enum { STAGE_MOST = 15, STAGE_VERSION = 3 };
 
 /* Who an end is: a stage, or (first > 0) an engine that asks a stage. */
 struct stage_hello {
@@ -124,6 +124,7 @@ struct stage_remote_counts {
     const char *address;
     int64_t from, to;
     bool ready;
+    bool direct; /* its rows go to the next stage */
     uint64_t steps, rows, sent_bytes, received_bytes, losses;
     uint64_t compute_ns, wait_ns; /* by its clock; steps waited for it */
     uint64_t weight_bytes, limit_bytes, budget_bytes;

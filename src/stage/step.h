@@ -1,15 +1,21 @@
 /* step - a step as a message; for this room only.
  *
- * Head: n_rows, and as flags what comes back (STAGE_ALL: all rows; else those whose logits are
- * wanted).  Payload: u32 spans, mirrors, groups, logits, taps; u32 each layer after which all rows
- * are asked for, ascending; of each span and mirror a line, with tokens and tables; rows.  A stage
- * answers with its rows and, of those layers that it has, the rows after them. */
+ * Head: n_rows, and flags.  Payload: u32 spans, mirrors, groups, logits, taps; u32 each layer after
+ * which all rows are asked for, ascending; of each span and mirror a line, with tokens and tables;
+ * rows, unless they come as ROWS with the same tag.  A stage answers the engine with its rows, or
+ * without them where they go to the next stage, and with the rows after those layers that were
+ * asked for. */
 #ifndef INGLE_STAGE_STEP_H
 #define INGLE_STAGE_STEP_H
 
 #include "stage/wire.h"
 
-enum { STAGE_ALL = 1 };
+enum {
+    STAGE_ALL = 1,   /* all rows go on; else those whose logits are wanted */
+    STAGE_AWAIT = 2, /* the rows come by themselves */
+    STAGE_PASS = 4   /* its rows go to the next stage */
+};
+enum { STAGE_BAD = 1 }; /* of ROWS to the engine: some of its rows are no numbers */
 enum { STAGE_REPLY = 16 }; /* of a ROWS payload before its rows: u64 ns, u32 rows, u32 width */
 
 /* The payload before the rows, and its bytes at most.  tap [n_taps].  INGLE_IO: of a span nobody

@@ -2,7 +2,8 @@
 /*
  * trip - a step through the engine's layers and all stages.
  *
- * A long step goes in pieces of rows: while the first ones are at the stages, the engine computes
+ * All stages are told of a step at once.  Its rows go from stage to stage, or through the engine
+ * where a stage cannot reach the next one; each stage says when it has done its part.  A long step goes in pieces of rows: while the first ones are at the stages, the engine computes
  * its layers of the next ones.  Each piece is what a shorter step would be, so that bits are the
  * same.  Answers are handled by whoever listens: the thread of the steps, or one that reads a page.
  */
@@ -25,8 +26,9 @@ struct piece {
     struct family_step step;
     uint8_t *lines;           /* owned: [n_lines], the step as bytes, before its rows */
     size_t n_lines;
-    int at;                   /* the stage that has it; -1: none yet; n: it is done */
-    uint64_t tag, sent_ns;
+    uint32_t done, direct;    /* a bit of each stage: it has answered; it sends rows to the next */
+    int at;                   /* the first that has not answered; n: all have */
+    uint64_t tag, sent_ns;    /* sent_ns: it had its rows then, or soon after */
 };
 
 /* Rows after a layer (-1: the embedding) that somebody asked for: f32 [n_rows][width]. */
@@ -41,7 +43,7 @@ struct stage_trip {
     const struct family_forward *f;
     uint64_t losses; /* of the remote, as it began */
     bool all;        /* all rows come back, not only those whose logits are wanted */
-    struct rows y;   /* f32 [n_rows or n_logits][border behind the last layer] */
+    struct rows y;   /* f32 [n_rows or n_logits][border after the last layer] */
     int64_t width;   /* of a tap */
     struct tap *tap; /* owned: [n_taps], ascending */
     int64_t n_taps;
@@ -229,43 +231,59 @@ static void fail(struct stage_trip *t, const struct err *err)
         t->err = *err;
 }
 
-/* The piece and its rows, as they came or as the device has them. */
-static ingle_status send_piece(struct stage_trip *t, struct piece *p, int to, const uint8_t *rows,
-                               struct rows x, struct err *err)
+static ingle_status lose(struct stage *s, struct err *err)
+{
+    stage_lose(s, s->state == STAGE_READY ? "it takes no more messages" : s->why.msg);
+    return err_set(err, INGLE_IO, "stage '%s', layers %u:%u: %s", s->address, s->hello.from,
+                   s->hello.to, s->why.msg);
+}
+
+/* The piece, of which a stage but the first gets its rows later. */
+static ingle_status send_piece(const struct stage_trip *t, struct piece *p, int to, struct rows x,
+                               struct err *err)
 {
     struct stage *s = &t->r->stage[to];
-    const int64_t width = to ? t->r->stage[to - 1].border : x.width;
-    const size_t row = (size_t)width * sizeof(float);
-    const bool all = t->all || to + 1 < t->r->n;
+    const size_t row = to ? 0 : (size_t)x.width * sizeof(float);
+    const bool last = to + 1 == t->r->n, direct = !last && s->hop == STAGE_HOP_UP;
     const struct link_head h = {.kind = LINK_STEP,
-                                .tag = ++t->r->tag,
+                                .tag = p->tag,
                                 .n_rows = (uint32_t)p->n,
-                                .flags = all ? STAGE_ALL : 0};
+                                .flags = (t->all || !last ? STAGE_ALL : 0) |
+                                         (to ? STAGE_AWAIT : 0) | (direct ? STAGE_PASS : 0)};
     struct link_out m;
     size_t n;
     if (!num_mul(row, (size_t)p->n, &n) || !num_add(n, p->n_lines, &n) || n > LINK_MAX_BYTES)
         return err_set(err, INGLE_LIMIT,
                        "a step of %lld rows of width %lld is more than %d bytes: --chunk makes it "
                        "smaller",
-                       (long long)p->n, (long long)width, LINK_MAX_BYTES);
+                       (long long)p->n, (long long)x.width, LINK_MAX_BYTES);
     if (!link_out_init(&m, n))
         return err_set(err, INGLE_NOMEM, "no %zu bytes for a step", n);
     memcpy(m.payload, p->lines, p->n_lines);
-    if (rows)
-        memcpy(m.payload + p->n_lines, rows, row * (size_t)p->n);
-    for (int64_t i = 0; !rows && i < p->n; i++)
+    for (int64_t i = 0; row && i < p->n; i++)
         memcpy(m.payload + p->n_lines + (size_t)i * row, x.at + i * x.stride, row);
-    const bool said = stage_flush_pages(s);
-    if (said && s->state == STAGE_READY && stage_send(s, &h, &m)) {
-        p->at = to;
-        p->tag = h.tag;
-        p->sent_ns = clock_now();
-        return INGLE_OK;
-    }
+    p->direct |= (uint32_t)direct << to;
+    if (stage_flush_pages(s) && s->state == STAGE_READY)
+        return stage_send(s, &h, &m) ? INGLE_OK : lose(s, err);
     link_out_release(&m);
-    stage_lose(s, s->state == STAGE_READY ? "it takes no more messages" : s->why.msg);
-    return err_set(err, INGLE_IO, "stage '%s', layers %u:%u: %s", s->address, s->hello.from,
-                   s->hello.to, s->why.msg);
+    return lose(s, err);
+}
+
+/* Rows of a stage to the next one. */
+static ingle_status pass_on(struct stage_trip *t, struct piece *p, int to,
+                            const struct link_in *in, struct err *err)
+{
+    struct stage *s = &t->r->stage[to];
+    const size_t n = STAGE_REPLY + (size_t)(p->n * s[-1].border) * sizeof(float);
+    const struct link_head h = {.kind = LINK_ROWS, .tag = p->tag, .n_rows = (uint32_t)p->n};
+    struct link_out m;
+    if (!link_out_init(&m, n))
+        return err_set(err, INGLE_NOMEM, "no %zu bytes for rows", n);
+    memcpy(m.payload, in->payload, n);
+    if (s->state == STAGE_READY)
+        return stage_send(s, &h, &m) ? INGLE_OK : lose(s, err);
+    link_out_release(&m);
+    return lose(s, err);
 }
 
 static void measure(struct stage *s, uint64_t ns, int64_t n_rows)
@@ -291,23 +309,26 @@ static uint64_t later(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static bool has_bad(const uint8_t *at, size_t n_bytes)
+/* Once in a while it is the stage's fault; else it is the model's, and the step says where. */
+static ingle_status check_numbers(struct stage *s, bool bad, struct err *err)
 {
-    uint32_t bad = 0;
-    for (size_t i = 0; i < n_bytes; i += sizeof(uint32_t)) {
-        uint32_t v;
-        memcpy(&v, at + i, sizeof v);
-        bad |= (v & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
-    }
-    return bad;
+    if (!bad || (s->bad_ns && clock_now() - s->bad_ns <= BAD_NS))
+        return INGLE_OK;
+    s->bad_ns = clock_now();
+    err_set(err, INGLE_IO, "stage '%s', layers %u:%u, has computed a row that is no number",
+            s->address, s->hello.from, s->hello.to);
+    stage_lose(s, "it has computed a row that is no number");
+    stage_dial_again(s);
+    return INGLE_IO;
 }
 
-/* The rows of a piece from a stage, and the taps after them. */
+/* The rows of a piece from a stage, unless the next one has them, and the taps after them. */
 static ingle_status take_rows(struct stage_trip *t, struct piece *p, struct stage *s,
-                              const struct link_in *in, struct err *err)
+                              const struct link_in *in, const struct link_head *h, struct err *err)
 {
-    const bool last = p->at + 1 == t->r->n;
-    const int64_t n_rows = last && !t->all ? p->n_logits : p->n;
+    const int me = (int)(s - t->r->stage);
+    const bool last = me + 1 == t->r->n, direct = p->direct >> me & 1;
+    const int64_t n_rows = direct ? 0 : last && !t->all ? p->n_logits : p->n;
     const size_t tap = (size_t)(p->n * t->width) * sizeof(float),
                  rows = (size_t)(n_rows * s->border) * sizeof(float),
                  want = STAGE_REPLY + rows + (size_t)taps_of(t, s) * tap;
@@ -323,15 +344,12 @@ static ingle_status take_rows(struct stage_trip *t, struct piece *p, struct stag
         return INGLE_IO;
     }
     const uint8_t *at = in->payload + STAGE_REPLY;
-    /* once in a while it is the stage's fault; else it is the model's, and the step says where */
-    if (has_bad(at, want - STAGE_REPLY) && (!s->bad_ns || clock_now() - s->bad_ns > BAD_NS)) {
-        s->bad_ns = clock_now();
-        err_set(err, INGLE_IO, "stage '%s', layers %u:%u, has sent a row that is no number",
-                s->address, s->hello.from, s->hello.to);
-        stage_lose(s, "it has sent a row that is no number");
-        stage_dial_again(s);
-        return INGLE_IO;
-    }
+    const bool bad = (h->flags & STAGE_BAD) || stage_has_bad(at, want - STAGE_REPLY);
+    ingle_status st = check_numbers(s, bad, err);
+    if (!st && !last && !direct)
+        st = pass_on(t, p, me + 1, in, err);
+    if (st)
+        return st;
     if (last)
         put_rows(rows_slice(t->y, t->all ? p->first : p->logit, n_rows), at);
     at += rows;
@@ -346,6 +364,12 @@ static ingle_status take_rows(struct stage_trip *t, struct piece *p, struct stag
     s->n.rows += (uint64_t)p->n;
     s->n.compute_ns += ns;
     s->n.wait_ns += now > before ? now - before : 0;
+    p->done |= UINT32_C(1) << me;
+    if (p->at == me)
+        p->sent_ns = now; /* for the next one */
+    while (p->at < t->r->n && (p->done >> p->at & 1))
+        p->at++;
+    t->n_done += p->at == t->r->n;
     return INGLE_OK;
 }
 
@@ -354,7 +378,7 @@ static struct piece *find_piece(const struct stage_remote *r, const struct stage
 {
     for (struct stage_trip *t = r->trip; t; t = t->below)
         for (int64_t i = 0; i < t->n_sent; i++)
-            if (t->piece[i].tag == tag && t->piece[i].at == (int)(s - r->stage)) {
+            if (t->piece[i].tag == tag && !(t->piece[i].done >> (s - r->stage) & 1)) {
                 *trip = t;
                 return &t->piece[i];
             }
@@ -368,13 +392,7 @@ void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head
     struct err err;
     ingle_status st = INGLE_OK;
     if (p && !t->err.status && h->kind == LINK_ROWS) {
-        st = take_rows(t, p, s, in, &err);
-        if (!st && p->at + 1 < s->r->n) {
-            st = send_piece(t, p, p->at + 1, in->payload + STAGE_REPLY, (struct rows){0}, &err);
-        } else if (!st) {
-            p->at = s->r->n;
-            t->n_done++;
-        }
+        st = take_rows(t, p, s, in, h, &err);
     } else if (p && h->kind == LINK_FAIL) {
         char text[LINK_MAX_TEXT + 1];
         link_fail_text(in->payload, in->n_payload, text);
@@ -387,28 +405,17 @@ void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head
     link_in_release(in);
 }
 
-/* Handles what has come, or comes within so many ms, and looks who is late. */
-static void pump(struct stage_trip *t, int timeout_ms)
+bool stage_trip_flies(const struct stage_remote *r)
+{
+    bool flies = false;
+    for (const struct stage_trip *t = r->trip; t && !flies; t = t->below)
+        flies = !t->err.status && t->n_sent > t->n_done;
+    return flies;
+}
+
+static void check(struct stage_trip *t)
 {
     struct stage_remote *r = t->r;
-    struct link *from[LINK_SLEEP];
-    int n = 0;
-    for (int i = 0; timeout_ms && i < t->n_sent; i++) {
-        const int at = t->piece[i].at;
-        bool has = at < 0 || at >= r->n || n == LINK_SLEEP;
-        for (int k = 0; k < n && !has; k++)
-            has = from[k] == r->stage[at].link;
-        if (!has)
-            from[n++] = r->stage[at].link;
-    }
-    if (n)
-        link_sleep(from, n, timeout_ms);
-    for (int i = 0; i < r->n; i++) {
-        struct link_in in;
-        struct link_head h;
-        while (stage_look(&r->stage[i], 0, &in, &h))
-            stage_trip_take(&r->stage[i], &in, &h);
-    }
     for (int64_t i = 0; i < t->n_sent && !t->err.status; i++) {
         const struct piece *p = &t->piece[i];
         if (p->at >= r->n)
@@ -421,7 +428,33 @@ static void pump(struct stage_trip *t, int timeout_ms)
                     s->hello.to, s->why.msg);
     }
     if (!t->err.status && atomic_load(&r->losses) != t->losses)
-        err_set(&t->err, INGLE_IO, "a stage was lost");
+        err_set(&t->err, INGLE_IO, "a stage was lost, or a connection between two");
+}
+
+void stage_trip_check(struct stage_remote *r)
+{
+    for (struct stage_trip *t = r->trip; t; t = t->below)
+        check(t);
+}
+
+/* Handles what has come, or comes within so many ms, and looks who is late. */
+static void pump(struct stage_trip *t, int timeout_ms)
+{
+    struct stage_remote *r = t->r;
+    struct link *from[LINK_SLEEP];
+    int n = 0;
+    /* the first ones have most; of more than there is room for the last one is heard a turn later */
+    for (int i = r->n - 1; timeout_ms && i >= 0 && n < LINK_SLEEP; i--)
+        from[n++] = r->stage[i].link;
+    if (n)
+        link_sleep(from, n, timeout_ms);
+    for (int i = 0; i < r->n; i++) {
+        struct link_in in;
+        struct link_head h;
+        while (stage_look(&r->stage[i], 0, &in, &h))
+            stage_trip_take(&r->stage[i], &in, &h);
+    }
+    check(t);
 }
 
 /* ---- all of it ---- */
@@ -445,8 +478,14 @@ static ingle_status begin(struct stage_trip *t, int64_t i, struct rows x, struct
     if (st)
         return st;
     p->n_lines = w.n;
+    p->tag = ++t->r->tag;
+    p->sent_ns = clock_now();
+    p->at = 0;
     t->n_sent = i + 1;
-    return send_piece(t, p, 0, NULL, x, err);
+    ingle_status sent = INGLE_OK;
+    for (int k = 0; !sent && k < t->r->n; k++)
+        sent = send_piece(t, p, k, x, err);
+    return sent;
 }
 
 /* Until at most so many pieces are under way. */
@@ -500,10 +539,25 @@ static void enter(struct stage_trip *t)
     pthread_mutex_unlock(&t->r->lock);
 }
 
+/* Those that were given up: a stage that waits for their rows need not. */
+static void give_up(struct stage_trip *t)
+{
+    for (int64_t i = 0; i < t->n_sent; i++)
+        for (int k = t->piece[i].at; k < t->r->n; k++) {
+            struct stage *s = &t->r->stage[k];
+            const struct link_head h = {.kind = LINK_CANCEL, .tag = t->piece[i].tag};
+            struct link_out m;
+            if (!(t->piece[i].done >> k & 1) && s->state == STAGE_READY && link_out_init(&m, 0) &&
+                !stage_send(s, &h, &m))
+                stage_lose(s, "it takes no more messages");
+        }
+}
+
 static void leave(struct stage_trip *t)
 {
     pthread_mutex_lock(&t->r->lock);
     t->r->trip = t->below; /* steps are nested */
+    give_up(t);
     /* what others have computed anew meanwhile is not what this step has seen */
     if (t->err.status == INGLE_IO)
         atomic_store(&t->r->lost, true);

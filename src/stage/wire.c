@@ -52,6 +52,17 @@ uint64_t stage_get_u64(struct wire_in *w)
     return v;
 }
 
+bool stage_has_bad(const uint8_t *at, size_t n)
+{
+    uint32_t bad = 0;
+    for (size_t i = 0; i < n; i += sizeof(uint32_t)) {
+        uint32_t v;
+        memcpy(&v, at + i, sizeof v);
+        bad |= (v & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+    }
+    return bad;
+}
+
 /* ---- who one is ---- */
 
 struct field { void *at; size_t n; };

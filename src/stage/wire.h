@@ -14,6 +14,9 @@ const uint8_t *stage_get(struct wire_in *w, size_t n);
 uint32_t stage_get_u32(struct wire_in *w);
 uint64_t stage_get_u64(struct wire_in *w);
 
+/* Whether any f32 of n bytes, at any address, is no number or infinite. */
+bool stage_has_bad(const uint8_t *at, size_t n);
+
 void stage_hello_write(const struct stage_hello *h, uint8_t out[LINK_JOIN_BYTES]);
 MUST_CHECK ingle_status stage_hello_read(const uint8_t *at, size_t n, struct stage_hello *out,
                                          struct err *err);

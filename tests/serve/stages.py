@@ -4,6 +4,7 @@ what differs."""
 import os, shutil, signal, subprocess, sys, tempfile, threading, time, unittest
 
 from client import TIMEOUT, Case, Server, main
+from stages_kill import Link
 from worker import Proxy, Worker
 
 INGLE = sys.argv[1]
@@ -17,8 +18,8 @@ class Stages(Case):
         self.folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, self.folder)
 
-    def stage(self, layers, listen=None, *options):
-        w = Worker(listen or f"unix:{self.folder}/{layers}", "--stage", layers, "--ctx", "512", "--no-pack-cache", *options)
+    def stage(self, layers, listen=None, *options, **how):
+        w = Worker(listen or f"unix:{self.folder}/{layers}", "--stage", layers, "--ctx", "512", "--no-pack-cache", *options, **how)
         self.addCleanup(w.end)
         return w
 
@@ -76,6 +77,33 @@ class Stages(Case):
         self.wait_for(lambda: server.get("/readyz")[0] == 200)
         self.assertEqual(self.ask(server, 1), want[1])
         self.assertGreater(server.get("/props")[2]["runtime"]["stages"][0]["losses"], 0)
+
+    def test_from_stage_to_stage(self):
+        """Rows do not cross the engine, unless a stage cannot reach the next one; a connection that breaks changes no answer."""
+        want = self.ask(plain := self.serve("--draft", "off"), 1)
+        plain.close()
+        a, b, c = self.stage("1:3"), self.stage("3:4", "127.0.0.1:0"), self.stage("4:6")
+        link = Link(int(b.address.rsplit(":", 1)[1]))
+        self.addCleanup(link.close)
+        server = self.serve("--stages", f"{a.address},127.0.0.1:{link.port},{c.address}", "--draft", "off")
+        for _ in range(3):
+            self.assertEqual(self.ask(server, 1), want)
+            n = server.get("/props")[2]["runtime"]["stages"]
+            self.assertEqual([s["sends_to"] for s in n], ["next", "next", "engine"])
+            before = sum(s["losses"] for s in n)
+            self.assertLess(n[0]["received_bytes"], n[2]["received_bytes"])
+            link.cut(2)  # the first two are the engine's
+        self.assertEqual(before, 0)  # of stages
+
+    def test_a_next_stage_that_is_not_reached(self):
+        """A path that the engine has and the stage has not: one report, the same answers."""
+        want = self.run_it("--draft", "off")
+        os.makedirs(deep := f"{self.folder}/1/2/3/4/5/6/7/8")
+        a = self.stage("2:3", None, model=os.path.abspath(MODEL), cwd=deep)
+        b = self.stage("3:6")
+        status, out, err = self.run_it("--stages", f"{a.address},unix:{os.path.relpath(b.address[5:])}", "--draft", "off")
+        self.assertEqual((status, out), want[:2], err)
+        self.assertEqual(err.count("go through the engine: nobody answers"), 1, err)
 
     def test_a_network_drafts(self):
         """DSpark reads rows after layers that lie at a stage; an assistant of Gemma needs its keys and values."""

@@ -36,13 +36,13 @@ class Link(Proxy):
         self.open.append(source)
         super().copy(source, to, spoils)
 
-    def cut(self):
-        for s in self.open:
+    def cut(self, first=0):
+        for s in self.open[first:]:
             try:
                 s.shutdown(2)
             except OSError:
                 pass
-        self.open.clear()
+        del self.open[first:]
 
 
 def body(i, n=TOKENS):

@@ -8,7 +8,7 @@ from client import SANITIZED, TIMEOUT, Case, Server, main
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "cli"))
 from modelfile import Gguf
 
-INGLE = sys.argv[1]
+INGLE = os.path.abspath(sys.argv[1])
 MODEL = "tests/data/nano-v4/nano-v4-MXFP4.gguf"
 KILLS = int(os.environ.get("WORKER_KILLS", "4"))
 
