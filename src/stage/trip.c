@@ -3,9 +3,10 @@
  * trip - a step through the engine's layers and all stages.
  *
  * All stages are told of a step at once.  Its rows go from stage to stage, or through the engine
- * where a stage cannot reach the next one; each stage says when it has done its part.  A long step goes in pieces of rows: while the first ones are at the stages, the engine computes
- * its layers of the next ones.  Each piece is what a shorter step would be, so that bits are the
- * same.  Answers are handled by whoever listens: the thread of the steps, or one that reads a page.
+ * where a stage cannot reach the next one; each stage says when it has done its part.  A long step
+ * goes in pieces of rows: while the first ones are at the stages, the engine computes its layers
+ * of the next ones.  Each piece is what a shorter step would be, so that bits are the same.
+ * Answers are handled by whoever listens: the thread of the steps, or one that reads a page.
  */
 #define _GNU_SOURCE
 #include "stage/inner.h"
@@ -443,7 +444,7 @@ static void pump(struct stage_trip *t, int timeout_ms)
     struct stage_remote *r = t->r;
     struct link *from[LINK_SLEEP];
     int n = 0;
-    /* the first ones have most; of more than there is room for the last one is heard a turn later */
+    /* of more than there is room for, the first ones are heard a turn later */
     for (int i = r->n - 1; timeout_ms && i >= 0 && n < LINK_SLEEP; i--)
         from[n++] = r->stage[i].link;
     if (n)
