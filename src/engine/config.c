@@ -105,8 +105,11 @@ static ingle_status unknown(const char *where, const char *name, struct err *err
     for (size_t i = 0; i < N_OPTIONS; i++)
         if (applies(&table[i], where))
             word[n++] = table[i].name;
-    if (find(name))
-        return err_set(err, INGLE_NOTFOUND, "'%s' does not take option '--%s'", where, name);
+    const struct ingle_option *other = find(name);
+    if (other)
+        return err_set(err, INGLE_NOTFOUND,
+                       "'%s' does not take option '--%s', which belongs to: %s", where, name,
+                       other->where);
     const char *meant = near_word(word, n, name);
     return err_set(err, INGLE_NOTFOUND, "there is no option '--%s'%s%s%s", name,
                    meant ? "; did you mean '--" : "", meant ? meant : "", meant ? "'?" : "");

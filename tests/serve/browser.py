@@ -1,6 +1,8 @@
 """browser.py - a headless Chromium through chromedriver's HTTP interface (W3C WebDriver)."""
 import base64, json, shutil, subprocess, time, urllib.error, urllib.request
 
+import devtools
+
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
 
@@ -9,9 +11,8 @@ def available():
 
 
 class Browser:
-    def __init__(self, width=1200, height=800, trace=False):
-        self.main = set()
-        self.events = []
+    def __init__(self, width=1200, height=800):
+        self.traces = None
         self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE,
                                        stderr=subprocess.DEVNULL, text=True)
         self.base = None
@@ -22,13 +23,10 @@ class Browser:
         options = {"binary": shutil.which("chromium"),
                    "args": ["--headless=new", "--no-sandbox", "--disable-gpu",
                             "--disable-dev-shm-usage", f"--window-size={width},{height}"]}
-        logs = {"browser": "ALL"}
-        if trace:
-            options["perfLoggingPrefs"] = {"enableNetwork": False, "enablePage": False, "traceCategories": "toplevel,devtools.timeline"}
-            logs["performance"] = "ALL"
         answer = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
-            "goog:chromeOptions": options, "goog:loggingPrefs": logs}}})
+            "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}})
         self.session = "/session/" + answer["sessionId"]
+        self.address = answer["capabilities"]["goog:chromeOptions"]["debuggerAddress"]
 
     def call(self, method, path, body=None):
         data = json.dumps(body if body is not None else {}).encode() if method == "POST" else None
@@ -83,39 +81,34 @@ class Browser:
         return [e["message"] for e in self.call("POST", self.session + "/se/log", {"type": "browser"})
                 if e["level"] == "SEVERE"]
 
-    def trace(self):
-        """The events since the last call."""
-        log = self.call("POST", self.session + "/se/log", {"type": "performance"})
-        messages = [json.loads(e["message"])["message"] for e in log]
-        return [m["params"] for m in messages if m["method"] == "Tracing.dataCollected"]
-
     def begin_tasks(self):
-        """A log that is taken ends the trace, and the next one begins another: until one is empty."""
-        while len(self.trace()) > 100:
-            pass
-        self.events = []
-
-    def take_tasks(self):
-        """Brings what there is of the trace: all of a long time in one piece is too much."""
-        names = ("ThreadControllerImpl::RunTask", "MajorGC", "MinorGC", "thread_name")
-        self.events += [e for e in self.trace() if e["name"] in names]
+        """Tasks are looked at from here on."""
+        self.traces = self.traces or devtools.Trace(self.address)
+        self.traces.begin()
+        self.run("console.timeStamp('tasks')")  # it tells which thread is the page's
 
     def tasks(self):
         """Milliseconds of processor time of the page's tasks since begin_tasks(), the longest first.  The load of the
         machine is not in them.  Collection of garbage is left out (the browser chooses its time), and so are tasks that
         bring a script of the test."""
-        self.take_tasks()
-        events = self.events
+        events = self.traces.end()
         thread = lambda e: (e["pid"], e["tid"])
-        self.main |= {thread(e) for e in events if e["name"] == "thread_name" and e["args"].get("name") == "CrRendererMain"}
         used = lambda e: min(e.get("tdur", e["dur"]), e["dur"]) / 1000
-        mine = [e for e in events if e.get("ph") == "X" and thread(e) in self.main]
-        swept = [e for e in mine if e["name"] in ("MajorGC", "MinorGC")]
-        inside = lambda e, t: thread(e) == thread(t) and t["ts"] <= e["ts"] and e["ts"] + e["dur"] <= t["ts"] + t["dur"]
-        tasks = [e for e in mine if e["name"] == "ThreadControllerImpl::RunTask"]
-        ours = [e for e in mine if "DevToolsSession" in str(e.get("args", {}).get("chrome_mojo_event_info"))]
-        tasks = [t for t in tasks if not any(inside(e, t) for e in ours)]
-        return sorted((used(t) - sum(used(e) for e in swept if inside(e, t)) for t in tasks), reverse=True)
+        page = {thread(e) for e in events if e["name"] == "TimeStamp" and e["args"]["data"].get("message") == "tasks"}
+        mine = sorted((e for e in events if e.get("ph") == "X" and thread(e) in page), key=lambda e: (e["ts"], -e["dur"]))
+        out, end = [], -1  # end: of the task around what comes
+        for e in mine:
+            inside = e["ts"] + e["dur"] <= end
+            if e["name"] == "ThreadControllerImpl::RunTask" and not inside:
+                out.append(used(e))
+                end = e["ts"] + e["dur"]
+                inside = True
+            if inside and e["name"] in ("MajorGC", "MinorGC"):
+                out[-1] -= used(e)
+            elif inside and "DevToolsSession" in str(e.get("args")):
+                out[-1] = 0
+        assert page, "the trace has no mark of the page"
+        return sorted(out, reverse=True)
 
     def close(self):
         try:
@@ -132,9 +125,9 @@ class Page:
     return window.ingle?.ready && ingle.isIdle() && !document.querySelector('#log').hasAttribute('aria-busy') && last
            && (last.querySelector('.error').textContent || last.querySelector('.stats').textContent || ' ')"""
 
-    def __init__(self, server, path="/", width=1200, height=800, trace=False):
+    def __init__(self, server, path="/", width=1200, height=800):
         self.url = f"http://127.0.0.1:{server.port}"
-        self.b = Browser(width, height, trace)
+        self.b = Browser(width, height)
         try:
             self.load(path)
         except BaseException:

@@ -63,7 +63,8 @@ static void values_are_checked(void **state)
             "replies, reading, reading-bytes, unread, header-timeout, body-timeout, idle-timeout, "
             "stall-timeout, half-close-ok, keep-alive, retry-grace, logprobs, responses, "
             "responses-bytes, resumable, resumable-bytes");
-    refuses("run", "limit", "body=1M", INGLE_NOTFOUND, "'run' does not take option '--limit'");
+    refuses("run", "limit", "body=1M", INGLE_NOTFOUND,
+            "'run' does not take option '--limit', which belongs to: serve");
     refuses("run", "json", "x", INGLE_ARG, "option '--json' is on or off (true or false), not 'x'");
     refuses("run", "logit-bias", "1=", INGLE_ARG,
             "option '--logit-bias' needs ID=NUMBER, not '1='");
@@ -72,7 +73,9 @@ static void values_are_checked(void **state)
     refuses("run", "tmep", "1", INGLE_NOTFOUND,
             "there is no option '--tmep'; did you mean '--temp'?");
     refuses("run", "xyzzy", "1", INGLE_NOTFOUND, "there is no option '--xyzzy'");
-    refuses("render", "kv", "f16", INGLE_NOTFOUND, "'render' does not take option '--kv'");
+    refuses("render", "kv", "f16", INGLE_NOTFOUND,
+            "'render' does not take option '--kv', which belongs to: chat run eval bench inspect "
+            "serve daemon worker");
 }
 
 static void values_come_back(void **state)

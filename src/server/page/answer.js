@@ -183,8 +183,8 @@ async function go(chat, node, body, taken) {
   if (node.calls) node.calls = node.calls.filter(Boolean);
   if (chat.dropped) return false;
   ui.changed(chat, node);
-  await saveNode(chat, node);
-  ui.say(node.error ? '' : node.stats.finish === 'stopped' ? 'Stopped.' : ok ? 'The answer is complete.' : '', chat);
+  const said = node.error ? '' : node.stats.finish === 'stopped' ? 'Stopped.' : ok ? 'The answer is complete.' : '';
+  saveNode(chat, node).then(() => ui.say(said, chat)); // scripts run the calls that are shown, before anything else happens
   return ok;
 }
 const auth = () => settings.key ? {authorization: 'Bearer ' + settings.key} : {};

@@ -387,7 +387,7 @@ function wirePage() {
   document.addEventListener('keydown', e => {
     if (document.querySelector('dialog[open]')) return;
     if (e.key === 'Escape') { if (runOf(chat)) stop(chat); else if (closeList()) $('open-list').focus(); }
-    if (e.altKey && e.code === 'KeyN') { e.preventDefault(); $('new').click(); }
+    if ((e.altKey && e.code === 'KeyN') || (e.ctrlKey && e.shiftKey && e.code === 'KeyO')) { e.preventDefault(); $('new').click(); }
     if (e.ctrlKey && e.code === 'KeyK') {
       e.preventDefault();
       if (getComputedStyle($('nav')).visibility === 'hidden') $('open-list').click();
@@ -422,14 +422,17 @@ let sessionLater = false;
 
 /* ---- the start ---- */
 
-// /?q=... asks at once, as the search of a browser does it.
-function askFromAddress() {
-  const q = new URLSearchParams(location.search).get('q');
+// /?q=... asks at once, as the search of a browser does it; with &model=... that model of a router.
+async function askFromAddress() {
+  const asked = new URLSearchParams(location.search), q = asked.get('q'), model = asked.get('model');
   if (q === null) return;
   window.history.replaceState(null, '', location.pathname);
   if (!q.trim()) return;
   if (q.length > 100000) { say('The question in the address is too long.'); return; }
-  ask(q.trim());
+  const mine = chat;
+  if (model) chat.model = model;
+  await showMachine(); // which models there are
+  if (chat === mine && !runOf(chat)) ask(q.trim());
 }
 
 function sayBuild() {

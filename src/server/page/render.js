@@ -35,16 +35,16 @@ export async function loadLibraries() {
   self.shadowNode ??= {__depth: 0};
   purify = self.DOMPurify?.isSupported ? self.DOMPurify : null;
   purify?.addHook('afterSanitizeAttributes', node => {
-    if (node.tagName !== 'A') return;
+    if (node.tagName !== 'A' || !node.getAttribute('href')) return;
     node.setAttribute('target', '_blank');
     node.setAttribute('rel', 'noopener noreferrer nofollow');
-    if (node.getAttribute('href')) node.setAttribute('title', node.getAttribute('href'));
+    node.setAttribute('title', node.getAttribute('href'));
   });
   purify?.setConfig({ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ATTRIBUTES, ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false,
     ALLOWED_URI_REGEXP: /^https?:\/\//i, ADD_URI_SAFE_ATTR: ATTRIBUTES.filter(a => a !== 'href'), RETURN_DOM_FRAGMENT: true});
   try { // one that does not work is none
     const made = el('div', {}, clean('<p class="a"><a href="javascript:1">b</a><img alt="x"><u id="x"></u></p>'));
-    if (made.innerHTML !== '<p class="a"><a target="_blank" rel="noopener noreferrer nofollow">b</a></p>') throw new Error(made.innerHTML);
+    if (made.innerHTML !== '<p class="a"><a>b</a></p>') throw new Error(made.innerHTML);
   } catch (e) {
     console.warn('DOMPurify does not work:', e);
     purify = null;
@@ -424,6 +424,21 @@ export class View {
   drop() {
     views.delete(this.number);
     if (worker && this.begun) worker.postMessage({drop: this.number});
+  }
+}
+
+// From the number of a note to the note, and from there to the first such number in the answer.
+export function followNote(e) {
+  const from = e.target.closest?.('a.note');
+  if (!from || (e.type === 'keydown' && e.key !== 'Enter')) return;
+  e.preventDefault();
+  const below = from.classList.contains('below');
+  for (const a of from.closest('.text').querySelectorAll('a.note')) {
+    if (a.textContent !== from.textContent || a.classList.contains('below') === below) continue;
+    for (let box = a; (box = box.closest('[hidden]')); ) box.hidden = false;
+    a.scrollIntoView({block: 'center'});
+    a.focus();
+    return;
   }
 }
 

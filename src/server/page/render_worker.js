@@ -132,16 +132,20 @@ function tasks(state) {
   }
 }
 
-// "[^1]" is a number above the line, also before its note, which stands where it was written.
+// "[^1]" is a number above the line, also before its note, which stands where it was written.  Each leads to the other
+// (render.js).
 function footnote(state, silent) {
   const m = state.src[state.pos] === '[' && /^\[\^([\w.*-]{1,30})\](:?)/.exec(state.src.slice(state.pos, state.pos + 36));
   if (!m) return false;
+  const first = state.pos === 0 || state.src[state.pos - 1] === '\n';
   if (!silent) {
+    const link = [['class', first && m[2] ? 'note below' : 'note'], ['tabindex', '0'], ['role', 'link'], ['aria-label', `Note ${m[1]}`]];
     state.push('sup_open', 'sup', 1);
+    state.push('note_open', 'a', 1).attrs = link;
     state.push('text', '', 0).content = m[1];
+    state.push('note_close', 'a', -1);
     state.push('sup_close', 'sup', -1);
   }
-  const first = state.pos === 0 || state.src[state.pos - 1] === '\n';
   state.pos += m[0].length - (first ? 0 : m[2].length);
   return true;
 }

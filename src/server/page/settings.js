@@ -183,6 +183,7 @@ export function showFields() {
   editors = [];
   $('fields').replaceChildren(...fields());
   $('key').value = settings.key ?? '';
+  $('thoughts').checked = !!settings.thoughts;
   $('settings-error').hidden = true;
 }
 
@@ -209,6 +210,10 @@ export function initSettings(onSave) {
   $('scope').onchange = () => { scope = $('scope').value; showFields(); };
   $('key').oninput = () => {
     settings.key = $('key').value.trim();
+    sayUnkept(saveSettings());
+  };
+  $('thoughts').onchange = () => {
+    settings.thoughts = $('thoughts').checked;
     sayUnkept(saveSettings());
   };
   $('reset').onclick = () => {

@@ -1,10 +1,11 @@
 // How a message looks.
 import {$, el, button, copyText, timeText} from './dom.js';
-import {View, plainText} from './render.js';
+import {View, plainText, followNote} from './render.js';
 import {chip} from './files.js';
 import {isWriting, isEmpty, runOf} from './answer.js';
 import {Editor} from './edit.js';
 import {contextOf} from './models.js';
+import {settings} from './api.js';
 
 let acts = {}; // {edit, regenerate, more, remove, version, results}
 export const initViews = a => { acts = a; };
@@ -42,6 +43,7 @@ export class MessageView {
     this.row = el('div', {className: 'acts'});
     this.stats = el('p', {className: 'stats'});
     this.root = el('article', {className: 'message ' + node.role}, this.who, this.files, this.details, this.text, this.calls, this.phase, this.error, this.row, this.stats);
+    for (const type of ['click', 'keydown']) this.text.addEventListener(type, followNote);
     for (const f of node.files ?? []) this.files.append(chip(f));
   }
 
@@ -88,7 +90,7 @@ export class MessageView {
     if (n.reasoning) plainText(this.thought, n.reasoning);
     this.summary.textContent = writing && !n.content ? 'Thinking…' : n.stats?.thought >= 1000 ? `Thought for ${timeText(n.stats.thought / 1000)}` : 'Thought';
     const silent = n.reasoning && isEmpty(n) && !writing && !elsewhere && !n.error;
-    if (silent && !this.opened) this.opened = this.details.open = true;
+    if ((silent || (writing && n.reasoning && settings.thoughts)) && !this.opened) this.opened = this.details.open = true;
     const phase = writing ? run.phase : elsewhere ? 'This answer is being written in another tab.' : silent ? '(no answer after the thought)' : '';
     this.phase.hidden = !phase;
     this.phase.textContent = phase;
