@@ -202,7 +202,8 @@ static size_t fast_bytes(const struct device *d, const struct device_product *p)
 
 size_t device_cpu_parts_bytes(const struct device *d, int64_t n)
 {
-    return device_round64((size_t)n * (size_t)pool_nodes(d->pool) * sizeof(struct task));
+    const size_t nodes = (size_t)pool_nodes(d->pool), halves = nodes > 1 ? 2 : 1;
+    return device_round64((size_t)n * nodes * halves * sizeof(struct task));
 }
 
 /* Bytes of the lists of n products, which may all be split. */
@@ -380,14 +381,14 @@ static int64_t chunk_rows(const struct job *j, const struct task *t)
                ? n : num_max(SLICE / 4, num_min(SLICE, fair));
 }
 
-/* The panels of a product, of [first, end), that belong to a node. */
-static void add_task(struct job *j, const struct device_part *part, int node, int64_t first,
-                     int64_t end, int64_t all_panels, int64_t *n_chunks)
+/* The panels of a product, of [first, end) and of a half, that belong to a node. */
+static void add_task(struct job *j, const struct device_part *part, int node, int half,
+                     int64_t first, int64_t end, int64_t all_panels, int64_t *n_chunks)
 {
     struct device *d = j->d;
     const struct device_product *p = &part->p;
     int64_t p0, p1;
-    device_matrix_share(p->w, p->index, node, &p0, &p1);
+    device_matrix_share(p->w, p->index, node, half, &p0, &p1);
     p0 = num_max(p0, first);
     p1 = num_min(p1, end);
     if (p0 >= p1)
@@ -398,7 +399,7 @@ static void add_task(struct job *j, const struct device_part *part, int node, in
     t->run = part->fast;
     if (!t->run)
         t->run = kern_matmul_choose(&d->kern.matmul, &t->w, p->y.n);
-    t->w.at = device_matrix_at(p->w, p->index);
+    t->w.at = device_matrix_base(p->w, p->index, node, half);
     BUG_IF(!t->w.at);
     t->x = *part->x;
     t->mm = (struct kern_matmul){&t->w,  &t->x,   part->rows ? NULL : p->row,
@@ -419,12 +420,14 @@ static void add_task(struct job *j, const struct device_part *part, int node, in
 static void add_tasks(struct job *j, const struct device_part *part, int node, int64_t all_panels,
                       int64_t *n_chunks)
 {
-    if (!part->n_only)
-        add_task(j, part, node, 0, part->p.w->m.n_panels, all_panels, n_chunks);
-    for (int64_t i = 0; i < part->n_only; i++)
-        add_task(j, part, node, part->only[i].first / KERN_PANEL,
-                 num_div_up(part->only[i].first + part->only[i].n, KERN_PANEL), all_panels,
-                 n_chunks);
+    for (int half = 0; half < part->p.w->n_halves; half++) {
+        if (!part->n_only)
+            add_task(j, part, node, half, 0, part->p.w->m.n_panels, all_panels, n_chunks);
+        for (int64_t i = 0; i < part->n_only; i++)
+            add_task(j, part, node, half, part->only[i].first / KERN_PANEL,
+                     num_div_up(part->only[i].first + part->only[i].n, KERN_PANEL), all_panels,
+                     n_chunks);
+    }
 }
 
 /* Panels of a part that are computed. */

@@ -351,13 +351,15 @@ struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a)
     return c;
 }
 
-static struct half half_of(const struct device *d, const struct device_part *part, int64_t col0)
+/* at: where panel 0 of its matrix would lie. */
+static struct half half_of(const struct device *d, const struct device_part *part, uint8_t *at,
+                           int64_t col0)
 {
     const struct device_product *p = &part->p;
     struct half h = {part->fast, p->w->m, *part->x, part->rows ? NULL : p->row, col0,
                      p->w->scale ? p->w->scale[p->index] : 1.0f};
-    h.w.at = device_matrix_at(p->w, p->index);
-    BUG_IF(!h.w.at);
+    h.w.at = at;
+    BUG_IF(!at);
     if (!h.run)
         h.run = kern_matmul_choose(&d->kern.matmul, &h.w, p->y.n);
     if (p->row) /* tiles are of rows that are not listed */
@@ -376,24 +378,42 @@ static int64_t border(const struct device_mlp *m, int64_t p)
     return p >= m->gate->m.n_panels ? width : num_min(at, width);
 }
 
+/* The columns of gate's rows, and of up's, that a node computes. */
+static void columns_of(const struct device_mlp *m, int64_t index, int node, int64_t *c0,
+                       int64_t *c1)
+{
+    int64_t p0, p1;
+    device_matrix_share(m->gate, index, node, 0, &p0, &p1);
+    if (m->gate->piece) { /* whole groups of hidden values */
+        *c0 = num_min(p0 * KERN_PANEL, m->down->m.in);
+        *c1 = num_min(p1 * KERN_PANEL, m->down->m.in);
+    } else {
+        *c0 = border(m, p0);
+        *c1 = p0 < p1 ? border(m, p1) : *c0;
+    }
+}
+
 /* The columns of a node of part i.  fair: panels that keep all threads busy. */
 static void add_task(struct job *j, const struct block *b, int64_t i, int node, int64_t fair)
 {
     const struct device_mlp *m = b->m;
     const struct device_part *gate = &b->gates[i], *up = &b->gates[m->up ? b->n + i : i];
     const struct hidden *to = &b->to[is_listed(m) ? 0 : i];
-    int64_t p0, p1;
-    device_matrix_share(m->gate, gate->p.index, node, &p0, &p1);
-    if (p0 >= p1 || border(m, p0) >= border(m, p1))
+    const int64_t index = gate->p.index, col0 = m->up ? 0 : m->down->m.in;
+    uint8_t *gate_at = device_matrix_base(m->gate, index, node, 0),
+            *up_at = device_matrix_base(up_of(m), index, node, m->up ? 0 : m->gate->n_halves - 1);
+    int64_t c0, c1;
+    columns_of(m, index, node, &c0, &c1);
+    if (c0 >= c1)
         return;
     struct task *t = &j->task[j->n_tasks++];
     *t = (struct task){m,
-                       {half_of(j->d, gate, 0), half_of(j->d, up, m->up ? 0 : m->down->m.in)},
+                       {half_of(j->d, gate, gate_at, 0), half_of(j->d, up, up_at, col0)},
                        to,
                        is_listed(m) ? gate->p.row - m->row : 0,
                        gate->p.y.n,
-                       border(m, p0),
-                       border(m, p1),
+                       c0,
+                       c1,
                        0,
                        MOST_ROWS,
                        j->n_chunks};
@@ -511,6 +531,7 @@ static void check_block(const struct block *b)
     const struct device_mlp *m = b->m;
     const int64_t width = m->down->m.in;
     BUG_IF(m->gate->m.out != (m->up ? width : 2 * width) || up_of(m)->m.out != m->gate->m.out);
+    BUG_IF(!m->gate->piece != !up_of(m)->piece);
     BUG_IF(b->x.width != m->gate->m.in || b->y.width != m->down->m.out ||
            (is_listed(m) ? !m->first : b->x.n != b->y.n));
 }

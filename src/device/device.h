@@ -102,7 +102,8 @@ void device_own_put(struct device *d, void *own, const void *host, size_t n_byte
 void device_own_get(struct device *d, void *host, const void *own, size_t n_bytes);
 /* As device_matrix_place_one(), in the device's own memory: the host has it no more. */
 void device_matrix_place_own(const struct device_matrix *m, int64_t index, void *own);
-/* Its memory is new and the device's alone: with several nodes it is spread over them now. */
+/* Its memory is new and the device's alone: with several nodes it is spread over them now; of a
+ * stack that is divided that of all parts, given the first. */
 void device_matrix_settle(const struct device_matrix *m);
 /* Where its pages lie, by the system's answer about some of them (more of larger ones), beside
  * where device_matrix_share() wants them.  Adds to *p; nothing where no node is to have rows of its
@@ -113,9 +114,23 @@ struct device_placement {
 };
 void device_matrix_look(const struct device_matrix *m, struct device_placement *p);
 /* Panels [*p0, *p1) of one matrix of the stack belong to a node of the device's pool; none: *p0 =
- * *p1. Of large matrices each node has rows, of stacks of small ones (experts) whole matrices. */
-void device_matrix_share(const struct device_matrix *m, int64_t index, int node, int64_t *p0,
-                         int64_t *p1);
+ * *p1.  Of large matrices and of stacks that are divided each node has rows, of other stacks of
+ * small ones whole matrices.  half < device_matrix_halves(): of a divided stack with rows of gate
+ * and of up (2) a node has some of either. */
+void device_matrix_share(const struct device_matrix *m, int64_t index, int node, int half,
+                         int64_t *p0, int64_t *p1);
+int device_matrix_halves(const struct device_matrix *m);
+/* The stacks of a layer's experts: gate and up, or one with gate's rows before those of up, and
+ * down.  Their memory is new and in one piece; instead of expert by expert each node of the pool
+ * gets there its rows of all experts, until they are placed again.  False: they stay as they are:
+ * there is one node, a node would have no rows, they are a card's, they come and go. */
+enum { DEVICE_DIVIDED = 3 };
+bool device_matrix_divide(struct device_matrix *const *part, int n_parts, void *at, size_t n_bytes);
+/* Memory of a node, given the first of stacks that are divided; all begins with that of node 0. */
+void device_matrix_region(const struct device_matrix *gate, int node, uint8_t **at,
+                          size_t *n_bytes);
+/* A matrix of a divided stack as it lies in one that is not: device_matrix_bytes() / stack. */
+void device_matrix_gather(const struct device_matrix *m, int64_t index, void *to);
 /* Loads rows [row0, row0 + n) of one matrix of the stack from stored bytes.  row0 is a
  * multiple of KERN_PANEL, and so is n unless the matrix ends there.  Any thread, disjoint
  * rows. */

@@ -221,6 +221,14 @@ struct device_ops {
     const struct device_own_ops *own; /* NULL: it has the host's memory only */
 };
 
+/* Panels [p0, p1) of each matrix of a stack that is divided, which a node has: those of matrix i
+ * begin at `at` + i * step. */
+struct device_piece {
+    int64_t p0, p1;
+    uint8_t *at;
+    size_t step;
+};
+
 struct device_matrix {
     struct device *d;
     struct kern_matrix m; /* of the first of the stack; at follows in steps of stack_step */
@@ -229,6 +237,8 @@ struct device_matrix {
     size_t stack_step;    /* ... and from its beginning to that of the next */
     uint8_t **each; /* [n_stack]: where each one lies, NULL for absent ones; or NULL */
     uint8_t **own;  /* the same in the device's own memory, if it has some */
+    struct device_piece *piece; /* [nodes][n_halves], of a stack that is divided; or NULL */
+    int n_halves;               /* 2: rows of gate and then of up, each of which is divided */
     float *scale;         /* [n_stack] or NULL */
     enum device_side wanted;
     uint8_t *card;        /* the whole stack on the card, or NULL */
@@ -238,11 +248,18 @@ struct device_matrix {
     void *home_arg;
 };
 
-/* Where one matrix of the stack lies. */
+/* Where one matrix of the stack lies, of one that is not divided. */
 static inline uint8_t *device_matrix_at(const struct device_matrix *m, int64_t index)
 {
     return m->each ? m->each[index] : m->m.at + (size_t)index * m->stack_step;
 }
+
+/* The same for those panels that device_matrix_share() says: panel p lies p * panel_bytes behind
+ * it.  NULL: the matrix is absent. */
+uint8_t *device_matrix_base(const struct device_matrix *m, int64_t index, int node, int half);
+/* device_matrix_load() of a stack that is divided. */
+void device_matrix_load_divided(const struct device_matrix *m, int64_t index, int64_t row0,
+                                int64_t n, const void *stored);
 
 struct device_vector {
     struct device *d;

@@ -432,14 +432,36 @@ static void sum_dense(struct sums *s, const uint8_t *bytes, uint64_t n, uint64_t
     }
 }
 
-static void sum_extents(struct sums *s, const uint8_t *bytes, uint64_t at)
+/* The extents of which the byte `at` of the image is one, or NULL. */
+static const struct packed_group *group_of(const struct packed_want *w, uint64_t at)
 {
-    for (uint32_t i = 0; i < s->w->head.n_groups; i++) {
-        const struct packed_group *g = &s->w->group[i];
-        for (int64_t e = 0; g->at == at && e < g->n; e++)
-            s->extent[g->first + (uint64_t)e] =
-                XXH3_64bits(bytes + (uint64_t)e * g->bytes, (size_t)g->bytes);
+    for (uint32_t i = 0; i < w->head.n_groups; i++) {
+        const struct packed_group *g = &w->group[i];
+        if (at >= g->at && at - g->at < (uint64_t)g->n * g->bytes)
+            return g;
     }
+    return NULL;
+}
+
+static void sum_extents(struct sums *s, const uint8_t *bytes, uint64_t n, uint64_t at)
+{
+    const struct packed_group *g = group_of(s->w, at);
+    const uint64_t e = g ? (at - g->at) / g->bytes : 0, left = g ? (uint64_t)g->n - e : 0;
+    for (uint64_t i = 0; i < left && (i + 1) * g->bytes <= n; i++)
+        s->extent[g->first + e + i] = XXH3_64bits(bytes + i * g->bytes, (size_t)g->bytes);
+}
+
+/* What is written next, from `at` on. */
+static uint64_t next_piece(const struct packed_write *w, uint64_t at)
+{
+    enum { SOME = 64 << 20 };
+    const uint64_t n = model_packed_piece(w->want, at);
+    const struct packed_group *g = w->few_extents ? group_of(w->want, at) : NULL;
+    if (!g)
+        return n;
+    const uint64_t end = g->at + (uint64_t)g->n * g->bytes, left = end - at,
+                   some = g->bytes < SOME ? SOME / g->bytes * g->bytes : g->bytes;
+    return some < left ? some : n;
 }
 
 static ingle_status write_image(int fd, const struct packed_write *w, struct sums *sums,
@@ -449,14 +471,14 @@ static ingle_status write_image(int fd, const struct packed_write *w, struct sum
     bool direct = true; /* until it does not go */
     for (uint64_t at = 0, n; at < h->image_bytes; at += n) {
         const void *bytes = NULL;
-        n = model_packed_piece(w->want, at);
+        n = next_piece(w, at);
         ingle_status s = w->next(w->arg, at, n, &bytes, err);
         if (s)
             return s;
         if (at < h->dense_bytes)
             sum_dense(sums, bytes, n, at);
         else
-            sum_extents(sums, bytes, at);
+            sum_extents(sums, bytes, n, at);
         s = write_bytes(fd, w, bytes, n, at, &direct, err);
         if (s)
             return s;

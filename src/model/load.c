@@ -45,9 +45,9 @@ struct load_job {
     int n_parts;
     int64_t per, n_chunks; /* chunks of one matrix of all stacks, and all */
     uint64_t bytes;        /* packed */
-    /* memory that nobody has touched yet, or NULL; the chunks fill it in their order */
-    uint8_t *fresh;
-    uint64_t fresh_bytes;
+    /* memory that nobody has touched yet; the chunks fill each piece of it in their order */
+    struct { uint8_t *at; uint64_t n_bytes; } fresh[CPU_NODES_MAX];
+    int n_fresh;
 };
 
 struct load {
@@ -171,26 +171,24 @@ static void fill_first(const struct load *l)
 {
     const struct load_job *j = &l->job;
     const uint64_t n = fill_lead(l) + MEM_BIG_PAGE;
-    if (j->fresh)
-        pool_fill(device_pool(l->m->d), j->fresh,
-                  (size_t)(n < j->fresh_bytes ? n : j->fresh_bytes));
+    for (int i = 0; i < j->n_fresh; i++)
+        pool_fill(device_pool(l->m->d), j->fresh[i].at,
+                  (size_t)(n < j->fresh[i].n_bytes ? n : j->fresh[i].n_bytes));
 }
 
 /* Huge pages that begin as far behind this chunk's memory as fill_lead() says.  A page is filled
  * shortly before it is written to: the system clears it, and it is still in the cache.  By one
  * worker each: two that meet at a new page would both clear one. */
-static void fill_ahead(const struct load *l, int64_t chunk)
+static void fill_ahead(const struct load *l, uint8_t *fresh, uint64_t n_bytes, int64_t chunk)
 {
     const struct load_job *j = &l->job;
-    if (!j->fresh)
-        return;
-    const uint64_t lead = fill_lead(l), each = j->fresh_bytes / (uint64_t)j->n_chunks,
-                   before = (uintptr_t)j->fresh % MEM_BIG_PAGE;
-    const uint64_t from = before + each * (uint64_t)chunk + lead, all = before + j->fresh_bytes;
+    const uint64_t lead = fill_lead(l), each = n_bytes / (uint64_t)j->n_chunks,
+                   before = (uintptr_t)fresh % MEM_BIG_PAGE;
+    const uint64_t from = before + each * (uint64_t)chunk + lead, all = before + n_bytes;
     const uint64_t to = chunk + 1 < j->n_chunks && from + each < all ? from + each : all;
     for (uint64_t at = (from + MEM_BIG_PAGE - 1) / MEM_BIG_PAGE * MEM_BIG_PAGE; at < to;
          at += MEM_BIG_PAGE)
-        mem_fill(j->fresh + (at - before),
+        mem_fill(fresh + (at - before),
                  (size_t)(all - at < MEM_BIG_PAGE ? all - at : MEM_BIG_PAGE));
 }
 
@@ -235,7 +233,8 @@ static void load_chunk(void *arg, int64_t chunk, int worker)
     struct range r = {chunk / j->per, at * p->form.rows_per_chunk, 0};
     r.n = num_min(p->form.rows_per_chunk, device_matrix_out(b->m) - r.row0);
     keep_ahead(l, p, r);
-    fill_ahead(l, chunk);
+    for (int i = 0; i < j->n_fresh; i++)
+        fill_ahead(l, j->fresh[i].at, j->fresh[i].n_bytes, chunk);
     const uint8_t *rows =
         read_rows(l->m, b, &p->form, r, l->buffer + (size_t)worker * l->buffer_bytes,
                   &b->seen[r.index * p->form.chunks + at], l->only_sum,
@@ -523,6 +522,27 @@ static ingle_status send_all(struct model *m, const struct packed_want *w, struc
     return INGLE_OK;
 }
 
+/* Nobody has touched the memory of matrix i yet, or of its group. */
+static void set_fresh(const struct model *m, const struct packed_want *w, size_t i,
+                      struct load_job *j)
+{
+    const struct bound_matrix *b = &m->matrix[i];
+    uint64_t n;
+    uint8_t *at = part_of(m, w, i, &n);
+    if (b->group && m->group[b->group - 1]->divided) {
+        const struct device_matrix *first = m->group[b->group - 1]->part[0];
+        for (int node = 0; node < pool_nodes(device_pool(m->d)); node++) {
+            size_t n_bytes;
+            device_matrix_region(first, node, &j->fresh[j->n_fresh].at, &n_bytes);
+            j->fresh[j->n_fresh++].n_bytes = n_bytes;
+        }
+    } else if (at) {
+        j->fresh[0].at = at;
+        j->fresh[0].n_bytes = n;
+        j->n_fresh = 1;
+    }
+}
+
 /* dense: without experts.  w: of new memory; or NULL. */
 static ingle_status load_all(struct model *m, const struct packed_want *w, bool only_sum,
                              bool dense, struct err *err)
@@ -541,7 +561,7 @@ static ingle_status load_all(struct model *m, const struct packed_want *w, bool 
         s = job_of(m, i, &l.job, err);
         l.only_sum = only_sum || m->matrix[i].away;
         if (!s && w && !l.only_sum)
-            l.job.fresh = part_of(m, w, i, &l.job.fresh_bytes);
+            set_fresh(m, w, i, &l.job);
         if (!s)
             s = run_job(&l, err);
         if (!s && w && !l.only_sum)
@@ -599,6 +619,27 @@ static bool map(struct model *m, const struct packed_want *w, const struct model
     return true;
 }
 
+/* Each node gets its rows of all experts of a layer that are in the image. */
+static void divide_experts(struct model *m, const struct packed_want *w)
+{
+    size_t n_whole = 0;
+    for (size_t i = 0; i < m->n_groups; i++) {
+        struct model_experts *e = m->group[i];
+        const struct packed_group *g = &w->group[i];
+        const uint64_t n = (uint64_t)g->n * g->bytes;
+        if (g->at >= m->image_bytes || n > m->image_bytes - g->at)
+            continue;
+        e->divided =
+            device_matrix_divide(e->part, e->n_parts, m->image + g->at, (size_t)n);
+        n_whole += !e->divided;
+    }
+    if (n_whole && pool_nodes(device_pool(m->d)) > 1)
+        report(m->sink, INGLE_REPORT_NOTE, "numa", io_path(m->file),
+               "experts of %zu layers lie on one node each: they have too few rows for all nodes, "
+               "or are a card's",
+               n_whole);
+}
+
 static ingle_status reserve(struct model *m, const struct packed_want *w, uint64_t n,
                             struct err *err)
 {
@@ -607,19 +648,59 @@ static ingle_status reserve(struct model *m, const struct packed_want *w, uint64
         return err_set(err, INGLE_NOMEM, "no %llu bytes for the weights of '%s'",
                        (unsigned long long)n, io_path(m->file));
     place(m, w, at, n);
-    for (size_t i = 0; i < m->n_matrices; i++)
-        if (w->matrix[i].at < n)
+    divide_experts(m, w);
+    for (size_t i = 0; i < m->n_matrices; i++) {
+        const struct model_experts *e =
+            m->matrix[i].group ? m->group[m->matrix[i].group - 1] : NULL;
+        if (w->matrix[i].at < n && (!e || !e->divided || e->part[0] == m->matrix[i].m))
             device_matrix_settle(m->matrix[i].m);
+    }
+    return INGLE_OK;
+}
+
+/* ---- a file of what is in memory ---- */
+
+struct image {
+    const struct model *m;
+    const struct packed_want *want;
+    uint8_t *buffer; /* of extents that are put together */
+    size_t buffer_bytes;
+};
+
+/* Experts whose rows lie on several nodes, as extents. */
+static ingle_status next_divided(struct image *s, const struct packed_group *g,
+                                 const struct model_experts *e, uint64_t at, uint64_t n,
+                                 const void **out, struct err *err)
+{
+    if (s->buffer_bytes < n) {
+        mem_big_free(s->buffer, s->buffer_bytes);
+        s->buffer_bytes = (size_t)n;
+        s->buffer = mem_big_alloc((size_t)n);
+    }
+    if (!s->buffer) {
+        s->buffer_bytes = 0;
+        return err_set(err, INGLE_NOMEM, "no %llu bytes for the experts of layer %lld",
+                       (unsigned long long)n, (long long)e->layer);
+    }
+    memset(s->buffer, 0, (size_t)n);
+    for (uint64_t i = 0; i < n / g->bytes; i++)
+        for (int k = 0; k < e->n_parts; k++)
+            device_matrix_gather(e->part[k], (int64_t)((at - g->at) / g->bytes + i),
+                                 s->buffer + i * g->bytes + e->part_at[k]);
+    *out = s->buffer;
     return INGLE_OK;
 }
 
 static ingle_status next_of_image(void *arg, uint64_t at, uint64_t n, const void **out,
                                   struct err *err)
 {
-    const struct model *m = arg;
-    (void)n;
-    (void)err;
-    *out = m->image + at;
+    struct image *s = arg;
+    for (size_t i = 0; i < s->m->n_groups; i++) {
+        const struct packed_group *g = &s->want->group[i];
+        if (s->m->group[i]->divided && at >= g->at && at - g->at < (uint64_t)g->n * g->bytes)
+            return next_divided(s, g, s->m->group[i], at, n, out, err);
+    }
+    *out = s->m->image + at;
     return INGLE_OK;
 }
 
@@ -840,10 +921,17 @@ ingle_status model_load_with(struct model *m, const struct model_load_options *o
         s = reserve(m, &w, wanted_bytes(&w, o), err);
         if (!s)
             s = load_all(m, &w, false, o->no_experts, err);
-        const struct packed_write how = {
-            .o = o, .want = &w, .model = m, .next = next_of_image, .arg = m, .sink = m->sink};
+        struct image image = {.m = m, .want = &w};
+        const struct packed_write how = {.o = o,
+                                         .want = &w,
+                                         .model = m,
+                                         .next = next_of_image,
+                                         .arg = &image,
+                                         .few_extents = true,
+                                         .sink = m->sink};
         if (!s && o->pack_dir && o->pack_write && !in_pieces && !m->keeps)
             (void)write_file(m, &how);
+        mem_big_free(image.buffer, image.buffer_bytes);
     }
     if (!s && o->lock && !o->only_experts)
         lock(m, &w);

@@ -155,6 +155,7 @@ struct model_experts {
     int n_parts;
     struct device_matrix *part[MODEL_PARTS];
     uint64_t part_at[MODEL_PARTS]; /* in an extent */
+    bool divided; /* in memory there are no extents: device_matrix_divide() */
     /* of who has those that are not all in memory, and moves them; NULL: all are */
     void *keeper;
     void *workers;   /* of who has some computed elsewhere; NULL: nobody */

@@ -139,6 +139,7 @@ struct packed_write {
      * call. */
     ingle_status (*next)(void *arg, uint64_t at, uint64_t n, const void **out, struct err *err);
     void *arg;
+    bool few_extents; /* of a layer's extents some are asked for at a time */
     const struct report_sink *sink;
 };
 /* How many bytes of the image, from `at` on, are asked for at once: a matrix with what is behind

@@ -110,13 +110,37 @@ static ingle_status bind_draft(struct golden_model *g, const char *path, struct 
     return s;
 }
 
+/* GOLDEN_NODES memory nodes that no machine has, with a thread each at least.  False: the machine's
+ * own. */
+static bool make_nodes(struct cpu_topology *t, struct cpu_place cpu[GOLDEN_THREADS], int n_threads)
+{
+    const char *env = getenv("GOLDEN_NODES");
+    const int n = env ? atoi(env) : 0, most = n > n_threads ? n : n_threads;
+    if (n < 2 || most > GOLDEN_THREADS)
+        return false;
+    *t = (struct cpu_topology){.cpu = cpu, .n_cpus = most, .n_cores = most, .n_packages = 1,
+                               .n_nodes = n};
+    for (int i = 0; i < most; i++)
+        cpu[i] = (struct cpu_place){4000 + i, 4000 + i, 0, i * n / most, false, -1};
+    for (int k = 0; k < n; k++)
+        t->node_id[k] = 10 + k;
+    return true;
+}
+
 static void bind_model(struct golden_model *g, const char *path, const struct golden_options *o)
 {
     struct err e;
     *g = (struct golden_model){.sink = {.report = say}};
-    const struct device_options d = {.n_threads = o->n_threads ? o->n_threads : 2,
+    struct cpu_place cpu[GOLDEN_THREADS];
+    struct cpu_topology nodes;
+    const bool made_up = make_nodes(&nodes, cpu, o->n_threads ? o->n_threads : 2);
+    const struct device_options d = {.n_threads = made_up        ? nodes.n_cpus
+                                                  : o->n_threads ? o->n_threads
+                                                                 : 2,
+                                     .pin = made_up,
                                      .cpu = o->cpu ? o->cpu : UINT32_MAX,
                                      .numerics = o->numerics,
+                                     .topology = made_up ? &nodes : NULL,
                                      .sink = &g->sink};
     GOLDEN_OK(device_create(&g->device, &d, &e));
     if (golden_device_made)

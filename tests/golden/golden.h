@@ -95,6 +95,8 @@ extern int64_t golden_draft_own_first, golden_draft_own_end;
  * cuts, any number.  With GOLDEN_STAGES in the environment all models that can have stages do, at
  * the cuts GOLDEN_CUTS, with pieces of GOLDEN_PIECE rows. */
 enum { GOLDEN_STAGES = 3 };
+/* With GOLDEN_NODES in the environment all devices have so many memory nodes. */
+enum { GOLDEN_THREADS = 16 };
 extern int golden_n_stages;
 extern uint64_t golden_cuts;
 extern int64_t golden_piece_rows; /* stage_remote_options */

@@ -25,24 +25,29 @@ struct block {
 };
 
 static const struct block blocks[] = {
-    {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q8_0, true, 64, 704, 3, DEVICE_GELU, 0, false},
+    {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q8_0, true, 128, 704, 3, DEVICE_GELU, 0, false},
     /* up begins within a band */
     {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 64, 96, 3, DEVICE_SILU, 0.5f, true},
-    {QUANT_Q4_0, QUANT_Q8_0, QUANT_MXFP4, false, 96, 160, 2, DEVICE_SILU, 0.25f, true},
+    {QUANT_Q4_0, QUANT_Q8_0, QUANT_MXFP4, false, 160, 160, 2, DEVICE_SILU, 0.25f, true},
     {QUANT_Q4_K, QUANT_Q4_K, QUANT_Q6_K, true, 256, 1280, 3, DEVICE_SILU, 4, false},
     {QUANT_Q4_K, QUANT_Q8_0, QUANT_Q4_K, false, 256, 512, 1, DEVICE_GELU, 0, false},
     {QUANT_Q6_K, QUANT_Q6_K, QUANT_Q5_0, false, 256, 736, 1, DEVICE_GELU, 0, false},
     /* up begins within a panel */
     {QUANT_F32, QUANT_F32, QUANT_F32, true, 40, 36, 3, DEVICE_GELU, 0, false},
-    {QUANT_BF16, QUANT_BF16, QUANT_BF16, false, 64, 320, 1, DEVICE_SILU, 0, false},
+    {QUANT_BF16, QUANT_BF16, QUANT_BF16, true, 128, 320, 3, DEVICE_SILU, 0, false},
     {QUANT_BF16, QUANT_Q4_0, QUANT_BF16, false, 64, 320, 1, DEVICE_SILU, 0, false},
     {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 128, 832, 1, DEVICE_GELU, 0, false},
     {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 256, 768, 1, DEVICE_GELU, 0, false},
     {QUANT_Q4_0, QUANT_Q4_K, QUANT_BF16, false, 256, 512, 1, DEVICE_SILU, 0, false},
 };
 enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
+/* Whether nodes can have rows of all matrices of a block. */
+static bool divides(const struct block *b)
+{
+    return b->n_stack > 1 && (!b->joined || b->width % 64 == 0);
+}
 
-struct weights { void *packed; size_t n_bytes; struct device_matrix *m; };
+struct weights { struct device_matrix *m; };
 
 /* Blocks of 256: any codes, and small scales. */
 static void random_row(uint32_t type, int64_t in, uint8_t *to, uint64_t n_bytes, struct noise *r)
@@ -61,18 +66,15 @@ static void random_row(uint32_t type, int64_t in, uint8_t *to, uint64_t n_bytes,
     }
 }
 
-static void load(struct weights *w, struct device *d, uint32_t type, int64_t out, int64_t in,
-                 const struct block *b, struct noise *r)
+static void load(struct weights *w, const struct block *b, struct noise *r)
 {
     uint64_t row;
     float scale[3] = {1.5f, 0.75f, 1.0f};
+    const int64_t out = device_matrix_out(w->m), in = device_matrix_in(w->m);
+    const uint32_t type = device_matrix_type(w->m);
     assert_true(quant_bytes(type, (uint64_t)in, 1, &row));
-    assert_int_equal(device_matrix_create(&w->m, d, type, out, in, b->n_stack, NULL), INGLE_OK);
-    w->n_bytes = (size_t)device_matrix_bytes(w->m);
-    w->packed = mem_big_alloc(w->n_bytes);
     uint8_t *stored = mem_alloc((size_t)(row * (uint64_t)out));
-    assert_true(w->packed && stored);
-    device_matrix_place(w->m, w->packed, 0);
+    assert_non_null(stored);
     for (int64_t s = 0; s < b->n_stack; s++) {
         for (int64_t i = 0; i < out; i++)
             random_row(type, in, stored + (uint64_t)i * row, row, r);
@@ -83,16 +85,55 @@ static void load(struct weights *w, struct device *d, uint32_t type, int64_t out
         assert_int_equal(device_matrix_set_scales(w->m, scale, NULL), INGLE_OK);
 }
 
-struct net { struct weights gate, up, down; struct device_mlp mlp; };
+struct net {
+    struct weights gate, up, down;
+    struct device_mlp mlp;
+    void *packed;
+    size_t n_bytes;
+};
 
-static void open_net(struct net *t, struct device *d, const struct block *b)
+static void create(struct weights *w, struct device *d, uint32_t type, int64_t out, int64_t in,
+                   const struct block *b)
+{
+    assert_int_equal(device_matrix_create(&w->m, d, type, out, in, b->n_stack, NULL), INGLE_OK);
+}
+
+/* The matrices of an expert lie together, as those of a model do, or are divided among nodes. */
+static void place(struct net *t, const struct block *b, bool divided)
+{
+    struct device_matrix *part[3] = {t->gate.m};
+    size_t at[3], step = 0;
+    int n = 1;
+    if (!b->joined)
+        part[n++] = t->up.m;
+    part[n++] = t->down.m;
+    for (int i = 0; i < n; i++) {
+        at[i] = step;
+        step += (size_t)device_matrix_bytes(part[i]) / (size_t)b->n_stack;
+    }
+    t->n_bytes = step * (size_t)b->n_stack;
+    t->packed = mem_big_alloc(t->n_bytes);
+    assert_non_null(t->packed);
+    for (int i = 0; i < n; i++)
+        device_matrix_place(part[i], (uint8_t *)t->packed + at[i], step);
+    if (divided)
+        assert_int_equal(device_matrix_divide(part, n, t->packed, t->n_bytes), divides(b));
+    device_matrix_settle(part[0]);
+}
+
+static void open_net(struct net *t, struct device *d, const struct block *b, bool divided)
 {
     struct noise r = {b->down + 7};
     *t = (struct net){0};
-    load(&t->gate, d, b->gate, b->joined ? 2 * b->width : b->width, b->embd, b, &r);
+    create(&t->gate, d, b->gate, b->joined ? 2 * b->width : b->width, b->embd, b);
     if (!b->joined)
-        load(&t->up, d, b->up, b->width, b->embd, b, &r);
-    load(&t->down, d, b->down, b->embd, b->width, b, &r);
+        create(&t->up, d, b->up, b->width, b->embd, b);
+    create(&t->down, d, b->down, b->embd, b->width, b);
+    place(t, b, divided);
+    load(&t->gate, b, &r);
+    if (!b->joined)
+        load(&t->up, b, &r);
+    load(&t->down, b, &r);
     t->mlp = (struct device_mlp){
         .gate = t->gate.m, .up = t->up.m, .down = t->down.m, .act = b->act, .limit = b->limit};
 }
@@ -100,11 +141,9 @@ static void open_net(struct net *t, struct device *d, const struct block *b)
 static void close_net(struct net *t)
 {
     struct weights *const w[] = {&t->gate, &t->up, &t->down};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         device_matrix_free(w[i]->m);
-        if (w[i]->packed)
-            mem_big_free(w[i]->packed, w[i]->n_bytes);
-    }
+    mem_big_free(t->packed, t->n_bytes);
 }
 
 /* Products, gates, products.  Rows of stacks are listed, so that fast numerics take none for the
@@ -148,6 +187,22 @@ static const struct rows_case cases[] = {
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
+/* Sums of results with exact numerics, whatever the threads and nodes. */
+static uint64_t known[N_BLOCKS][N_CASES];
+
+static void check_known(const struct block *b, const struct rows_case *c, const float *y, int64_t n)
+{
+    uint64_t sum = 1, *to = &known[b - blocks][c - cases];
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits;
+        memcpy(&bits, &y[i], sizeof bits);
+        sum = (sum ^ bits) * 0x100000001b3;
+    }
+    if (*to)
+        assert_int_equal(*to, sum);
+    *to = sum;
+}
+
 static float *floats(int64_t n)
 {
     float *p = mem_calloc((size_t)n, sizeof *p);
@@ -183,6 +238,8 @@ static void check(struct device *d, const struct block *b, const struct rows_cas
     device_mlp(d, &m, in, (struct rows){y, n_out, b->embd, b->embd});
     assert_int_equal(device_status(d, NULL), INGLE_OK);
     assert_memory_equal(y, plain, (size_t)n_y * sizeof *y);
+    if (device_numerics(d) == DEVICE_EXACT)
+        check_known(b, c, y, n_y);
     mem_free(x);
     mem_free(plain);
     mem_free(y);
@@ -286,8 +343,9 @@ static void check_all(const struct shape *s, enum device_numerics numerics, int6
         use_tiles(d);
     static struct net t[2];
     memset(t, 0, sizeof t);
+    const bool divided = s->n_nodes > 1 && (s->threads[0] + s->threads[1]) % 4;
     for (size_t i = 0; i < N_BLOCKS; i += step) {
-        open_net(&t[1], d, &blocks[i]);
+        open_net(&t[1], d, &blocks[i], divided);
         for (int64_t k = 0; k < n_cases; k++)
             if (!tiles || k < N_CASES - 1 || i == N_BLOCKS - 1) /* emulated ones are slow */
                 check(d, &blocks[i], &cases[k], &t[1]);
@@ -341,7 +399,7 @@ static void test_dry(void **state)
             use_tiles(d);
             struct net t;
             static int32_t row[MOST_ROWS], first[4] = {0, 30, 130, 300};
-            open_net(&t, d, b);
+            open_net(&t, d, b, true);
             const int64_t n = 150, n_out = b->n_stack > 1 ? 300 : n;
             float *x = floats(n * b->embd), *y = floats(n_out * b->embd);
             const struct rows in = {x, n, b->embd, b->embd}, out = {y, n_out, b->embd, b->embd};
@@ -386,9 +444,9 @@ static void test_pieces(void **state)
     (void)state;
     const struct block *b = &blocks[0];
     const int64_t n = 300;
-    struct device *d = open_device(&(struct shape){1, {2}}, DEVICE_EXACT, ARENA);
+    struct device *d = open_device(&(struct shape){2, {1, 1}}, DEVICE_EXACT, ARENA);
     struct net t;
-    open_net(&t, d, b);
+    open_net(&t, d, b, true);
     static int32_t row[300];
     static const int32_t first[4] = {0, 100, 200, 300};
     float *x = floats(n * b->embd), *plain = floats(n * b->embd), *y = floats(n * b->embd);

@@ -151,7 +151,7 @@ static void test_shares(void **state)
                     const int64_t panels = num_div_up(out[k], KERN_PANEL);
                     for (int node = 0; node < shapes[i].n_nodes; node++) {
                         int64_t p0, p1;
-                        device_matrix_share(m, index, node, &p0, &p1);
+                        device_matrix_share(m, index, node, 0, &p0, &p1);
                         assert_true(p0 <= p1 && p1 <= panels);
                         if (p0 == p1)
                             continue;
@@ -250,6 +250,135 @@ static void test_same_bits(void **state)
         }
 }
 
+struct stacks { struct device_matrix *part[3]; uint8_t *at; size_t n_bytes; int n; };
+
+enum { WIDE = 320, HIDDEN = 512 };
+
+/* Experts as a model has them: gate and up (or both in one) and down, whose rows are 0, 1, ... */
+static void open_stacks(struct stacks *s, struct device *d, bool merged, uint32_t down)
+{
+    const uint32_t type[] = {QUANT_Q8_0, QUANT_Q8_0, down};
+    size_t one = 0, at[3];
+    *s = (struct stacks){.n = merged ? 2 : 3};
+    for (int k = 0; k < s->n; k++) {
+        const bool last = k == s->n - 1;
+        const int64_t out = last ? WIDE : merged ? 2 * HIDDEN : HIDDEN;
+        assert_int_equal(device_matrix_create(&s->part[k], d, type[last ? 2 : k], out,
+                                              last ? HIDDEN : WIDE, STACK, NULL),
+                         INGLE_OK);
+        at[k] = one;
+        one += (size_t)device_matrix_bytes(s->part[k]) / STACK;
+    }
+    s->n_bytes = one * STACK;
+    s->at = mem_big_alloc(s->n_bytes);
+    assert_non_null(s->at);
+    for (int k = 0; k < s->n; k++)
+        device_matrix_place(s->part[k], s->at + at[k], one);
+}
+
+static void fill_stacks(const struct stacks *s)
+{
+    for (int k = 0; k < s->n; k++) {
+        uint64_t row;
+        struct noise r = {(uint64_t)k};
+        const int64_t out = device_matrix_out(s->part[k]);
+        assert_true(quant_bytes(device_matrix_type(s->part[k]),
+                                (uint64_t)device_matrix_in(s->part[k]), 1, &row));
+        uint8_t *stored = mem_alloc((size_t)out * row);
+        assert_non_null(stored);
+        for (int64_t e = 0; e < STACK; e++) {
+            for (uint64_t i = 0; i < (uint64_t)out * row; i++)
+                stored[i] = (uint8_t)noise_next(&r);
+            for (int64_t first = 0; first < out; first += 48) /* as a file is read */
+                device_matrix_load(s->part[k], e, first, num_min(48, out - first),
+                                   stored + (uint64_t)first * row);
+        }
+        mem_free(stored);
+    }
+}
+
+static void close_stacks(struct stacks *s)
+{
+    for (int k = 0; k < s->n; k++)
+        device_matrix_free(s->part[k]);
+    mem_big_free(s->at, s->n_bytes);
+}
+
+/* Every panel is one node's, each node has about its part, and groups of hidden values are whole
+ * where down reads groups of 256. */
+static void check_divided(const struct stacks *s, const struct shape *shape, int64_t unit)
+{
+    int n_threads = 0;
+    size_t regions = 0;
+    for (int node = 0; node < shape->n_nodes; node++)
+        n_threads += shape->threads[node];
+    for (int k = 0; k < s->n; k++) {
+        const int halves = device_matrix_halves(s->part[k]);
+        const int64_t panels = device_matrix_out(s->part[k]) / KERN_PANEL;
+        assert_int_equal(halves, k == 0 && s->n == 2 ? 2 : 1);
+        for (int64_t i = 0, end = 0; i < halves * shape->n_nodes; i++) {
+            const int node = (int)(i % shape->n_nodes), half = (int)(i / shape->n_nodes);
+            int64_t p0, p1;
+            device_matrix_share(s->part[k], 1, node, half, &p0, &p1);
+            assert_int_equal(p0, end);
+            end = p1;
+            const int64_t want = panels / halves * shape->threads[node] / n_threads,
+                          most = (k < s->n - 1 ? unit : 1) * KERN_BAND;
+            assert_true(p1 - p0 <= want + most && p1 - p0 >= want - most);
+            assert_int_equal(p1 % most == 0 || p1 % (panels / halves) == 0, true);
+            if (i == halves * shape->n_nodes - 1)
+                assert_int_equal(end, panels);
+        }
+    }
+    for (int node = 0; node < shape->n_nodes; node++) {
+        uint8_t *at;
+        size_t n;
+        device_matrix_region(s->part[0], node, &at, &n);
+        assert_ptr_equal(at, s->at + regions);
+        regions += n;
+    }
+    assert_int_equal(regions, s->n_bytes);
+}
+
+/* Stacks whose rows are divided have, put together, the bytes of those that are not. */
+static void test_divided(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < N_SHAPES * 4 && !UNIT_TSAN; i++) {
+        const struct shape *shape = &shapes[i % N_SHAPES];
+        const bool merged = i / N_SHAPES % 2;
+        const uint32_t down = i / N_SHAPES > 1 ? QUANT_Q6_K : QUANT_Q4_0;
+        const int64_t unit = down == QUANT_Q6_K ? 4 : 1;
+        struct device *d = open_device(shape, DEVICE_NUMA_AUTO);
+        struct stacks whole, s;
+        open_stacks(&whole, d, merged, down);
+        open_stacks(&s, d, merged, down);
+        fill_stacks(&whole);
+        const bool can = shape->n_nodes > 1 && HIDDEN / 64 / unit >= shape->n_nodes;
+        assert_int_equal(device_matrix_divide(s.part, s.n, s.at, s.n_bytes), can);
+        if (can) {
+            uint8_t *one = mem_alloc(s.n_bytes / STACK);
+            assert_non_null(one);
+            check_divided(&s, shape, unit);
+            device_matrix_settle(s.part[0]);
+            fill_stacks(&s);
+            size_t at = 0;
+            for (int k = 0; k < s.n; k++) {
+                const size_t n = (size_t)device_matrix_bytes(s.part[k]) / STACK;
+                for (int64_t e = 0; e < STACK; e++) {
+                    device_matrix_gather(s.part[k], e, one);
+                    assert_memory_equal(one, whole.at + (size_t)e * (s.n_bytes / STACK) + at, n);
+                }
+                at += n;
+            }
+            mem_free(one);
+        }
+        close_stacks(&whole);
+        close_stacks(&s);
+        device_free(d);
+    }
+}
+
 /* The one node that this machine has takes what is asked of it. */
 static void test_system(void **state)
 {
@@ -311,6 +440,7 @@ int main(void)
         cmocka_unit_test(test_placed_chunks),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_divided),
         cmocka_unit_test(test_system),
         cmocka_unit_test(test_look),
     };

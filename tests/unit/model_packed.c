@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "unit/unit.h"
 
+#include "base/cpu.h"
 #include "base/file.h"
 #include "base/output.h"
 #include "base/mem.h"
@@ -24,6 +25,26 @@
 
 static const char nano[] = "assets/nano-gemma4-Q8_0.gguf";
 static const char moe[] = "tests/data/goldens/gemma4_moe/model-F32.gguf";
+
+bool __real_cpu_topology_read(struct cpu_topology *t);
+bool __wrap_cpu_topology_read(struct cpu_topology *t);
+
+/* The machine has so many memory nodes, with two processors each; 0: what it has. */
+static int made_up_nodes;
+
+bool __wrap_cpu_topology_read(struct cpu_topology *t)
+{
+    if (!made_up_nodes)
+        return __real_cpu_topology_read(t);
+    *t = (struct cpu_topology){.n_packages = 1, .n_nodes = made_up_nodes};
+    t->n_cpus = t->n_cores = 2 * made_up_nodes;
+    t->cpu = mem_calloc((size_t)t->n_cpus, sizeof *t->cpu);
+    for (int i = 0; i < t->n_cpus; i++) /* the first threads are of different nodes */
+        t->cpu[i] = (struct cpu_place){4000 + i, 4000 + i, 0, i % made_up_nodes, false, -1};
+    for (int k = 0; k < made_up_nodes; k++)
+        t->node_id[k] = 10 + k;
+    return t->cpu;
+}
 
 static struct ingle_error error;
 static char dir[64], said[4096];
@@ -64,7 +85,7 @@ static uint64_t start(const char *path, const struct start *how, struct ingle_en
                                      .pack_bytes = how->bytes,
                                      .lock = how->lock,
                                      .n_ctx = 512,
-                                     .threads = 2,
+                                     .threads = made_up_nodes > 2 ? made_up_nodes : 2,
                                      .callbacks = {.report = hear, .progress = how->progress}};
     if (!*o.pack_cache)
         o.pack_cache = NULL;
@@ -114,6 +135,7 @@ static int files(char path[512])
 static int setup(void **state)
 {
     (void)state;
+    made_up_nodes = 0;
     strcpy(dir, "/tmp/ingle-packed-XXXXXX");
     return mkdtemp(dir) ? 0 : -1;
 }
@@ -155,6 +177,39 @@ static void written_and_mapped_starts_give_the_same_bits(void **state)
     }
     char path[512];
     assert_int_equal(files(path), sizeof models / sizeof *models);
+}
+
+/* Experts that are divided among nodes in memory are written as ever. */
+static void nodes_change_no_file(void **state)
+{
+    static const char *const models[] = {
+        moe, "tests/data/goldens/deepseek_v4_full/model-MXFP4.gguf"};
+    (void)state;
+    struct ingle_engine_info info;
+    char path[512];
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        char *plain_file, *file;
+        size_t n_plain, n;
+        const uint64_t cold = start(models[i], &write_it, &info);
+        assert_int_equal(files(path), 1);
+        assert_int_equal(file_slurp(path, 64 << 20, &plain_file, &n_plain, NULL), INGLE_OK);
+        for (made_up_nodes = 2; made_up_nodes <= 3; made_up_nodes++) {
+            assert_int_equal(unlink(path), 0);
+            assert_int_equal(start(models[i], &write_it, &info), cold);
+            assert_true(info.packed);
+            assert_non_null(strstr(said, "each has the rows of the weights"));
+            assert_int_equal(strstr(said, "too few rows") != NULL, i == 0);
+            assert_int_equal(file_slurp(path, 64 << 20, &file, &n, NULL), INGLE_OK);
+            assert_int_equal(n, n_plain);
+            assert_memory_equal(file, plain_file, n);
+            mem_free(file);
+            assert_int_equal(start(models[i], &use, &info), cold);
+            assert_true(info.mapped);
+        }
+        made_up_nodes = 0;
+        mem_free(plain_file);
+        assert_int_equal(unlink(path), 0);
+    }
 }
 
 static void built_in_weights_have_no_file(void **state)
@@ -678,6 +733,7 @@ int main(void)
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
     const struct CMUnitTest tests[] = {
         TEST(written_and_mapped_starts_give_the_same_bits),
+        TEST(nodes_change_no_file),
         TEST(built_in_weights_have_no_file),
         TEST(any_flipped_bit_of_header_or_table_is_found),
         TEST(damaged_files_cost_a_start),
