@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""compare_requests.py OLD NEW [FILE] - two programs answer the same requests alike: each field that the old one's
+"""compare_requests.py OLD NEW [FILE] [--part=I/N] - two programs answer the same requests alike: each field that the old one's
 /openapi.json describes, with good values, bounds, values beyond them, wrong types and null, in every dialect, each
-member of a command of the daemon, and the lines {"path", "body"} of FILE.  Statuses and bodies are compared, without times and ids."""
+member of a command of the daemon, and the lines {"path", "body"} of FILE.  Statuses and bodies are compared, without times and ids.
+--part: only each N-th of them, from the I-th (0 to N - 1) on."""
 import fields as table, http.client, json, re, subprocess, sys
 
 ANY = [None, True, False, 0, 1, -1, 2, 3, 20, 21, 0.5, 1.5, 70, 5000, -0.5, -1.5, 1e10, 1e30, 2**63, "", "x", "on", "auto", "0", [], [1],
@@ -139,11 +140,14 @@ def plain(text):
 
 
 def main():
-    old, new = Program(sys.argv[1]), Program(sys.argv[2])
-    more = [settled(json.loads(x)) for x in open(sys.argv[3])] if sys.argv[3:] else []
+    part = [re.fullmatch(r"--part=(\d+)/(\d+)", x) for x in sys.argv[1:] if x.startswith("--part")]
+    first, step = map(int, part[0].groups()) if part else (0, 1)
+    files = [x for x in sys.argv[1:] if not x.startswith("--part")]
+    old, new = Program(files[0]), Program(files[1])
+    more = [settled(json.loads(x)) for x in open(files[2])] if files[2:] else []
     doc = json.loads(old.ask("/openapi.json", None)[1])
     n = n_bad = 0
-    for path, body in [*requests(doc), *((x["path"], x["body"]) for x in more)]:
+    for path, body in [*requests(doc), *((x["path"], x["body"]) for x in more)][first::step]:
         for again in range(2):
             a, b = old.ask(path, body), new.ask(path, body)
             if (a[0], plain(a[1])) == (b[0], plain(b[1])):
@@ -154,13 +158,13 @@ def main():
                 print(f"{path} {body[:300]}\n  old {a[0]} {plain(a[1])[:700]}\n  new {b[0]} {plain(b[1])[:700]}")
         n += 1
     sys.stdout.flush()
-    lines = list(commands())
+    lines = list(commands())[first::step]
     a, b = old.daemon(lines), new.daemon(lines)
     for key in sorted(a.keys() | b.keys(), key=str):
         n += 1
         if a.get(key) != b.get(key):
             n_bad += 1
-            print(f"daemon {lines[int(key) - 1] if key else ''}\n  old {a.get(key)}\n  new {b.get(key)}")
+            print(f"daemon {next((x for x in lines if json.loads(x)['id'] == key), '')}\n  old {a.get(key)}\n  new {b.get(key)}")
     for p in (old, new):
         p.server.terminate()
     print(f"{n} requests and commands, {n_bad} of them differ")
