@@ -239,6 +239,7 @@ class Shapes(unittest.TestCase):
         self.assertEqual(r.returncode, 0, r.stderr)
         return json.loads(r.stdout), r.stderr
 
+    @unittest.skipIf("INGLE_TEST_SANITIZED" in os.environ, "numbers; unit_family_deepseek4_bad has the shapes")
     def test_flash(self):
         path, million = self.gguf(FLASH), 1 << 20
         for kv, low, high in (("f16", 6880, 6980), ("fp8", 3514, 3560)):  # bytes a token
@@ -284,6 +285,7 @@ class Shapes(unittest.TestCase):
         token = plan["items"]["weights"] - plan["expert_bytes"] * (1 - USED / FLASH["experts"]) - FLASH["embd"] * FLASH["vocab"] * 34 / 32
         self.assertAlmostEqual(m["token_bytes"] / token, 1, 2)
 
+    @unittest.skipIf("INGLE_TEST_SANITIZED" in os.environ, "numbers; unit_family_deepseek4_bad has the shapes")
     def test_pro_is_the_same_network(self):
         plan, said = self.plan(self.gguf(PRO), "--kv", "fp8", "--ctx", "131072")
         self.assertGreater(plan["items"]["weights"], 700e9)

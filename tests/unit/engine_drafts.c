@@ -19,9 +19,9 @@
 #endif
 #endif
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
-enum { SCHEDULES = UNIT_TSAN || UNIT_ASAN ? 2 : 16, MORE = SCHEDULES };
+enum { SCHEDULES = 1, MORE = 2 };
 #else
-enum { SCHEDULES = 12, MORE = 60 };
+enum { SCHEDULES = 6, MORE = 60 };
 #endif
 
 enum { KINDS = 36, CTX = 768 };

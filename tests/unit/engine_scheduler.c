@@ -235,7 +235,7 @@ static void learn_kinds(struct kind *kind)
         for (int j = 0; j < k->n; j++) {
             struct ingle_request_options o = a->o;
             o.sampling.seed += (uint64_t)j;
-            k->n_want[j] = alone(p.m, &o, k->want[j]);
+            k->n_want[j] = UNIT_TSAN ? -1 : alone(p.m, &o, k->want[j]); /* texts: without */
         }
         free_asked(a);
     }
@@ -249,6 +249,8 @@ static void check_kind(const struct asked *a, const struct kind *k)
         const struct answer *w = &a->answer[j];
         if (w->why == INGLE_FINISH_ERROR)
             fail_msg("%s", w->error);
+        if (UNIT_TSAN)
+            continue;
         assert_true(w->n <= k->n_want[j]);
         if (w->why <= INGLE_FINISH_LENGTH)
             assert_int_equal(w->n, k->n_want[j]);
@@ -304,9 +306,9 @@ static void play_schedule(const struct kind *kind, uint32_t x)
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(INGLE_SANITIZED)
-enum { SCHEDULES = UNIT_TSAN ? 1 : 2, MORE = SCHEDULES }; /* they make it many times slower */
+enum { SCHEDULES = 1, MORE = 2 }; /* they make it many times slower */
 #else
-enum { SCHEDULES = 16, MORE = 200 };
+enum { SCHEDULES = 8, MORE = 200 };
 #endif
 static uint32_t n_schedules(void)
 {
@@ -453,6 +455,8 @@ static void short_of_memory_nobody_dies(void **state)
 {
     (void)state;
     enum { N = 4, CONTEXT = 1200, SOME = 300 };
+    if (UNIT_TSAN) /* one thread's decisions */
+        skip();
     struct place p;
     struct asked *a[N];
     struct hog hog = {.p = &p, .leave = 1500000};
