@@ -534,27 +534,45 @@ static const char *daily_of(const char *command)
     return NULL;
 }
 
+/* Whether an option is one of the command. */
+static bool is_of(const struct ingle_option *o, const char *command)
+{
+    return is_shown(o) && (strcmp(o->where, "*") == 0 || has_word(o->where, command));
+}
+
+/* The options of a group stand together, at the place of its first one. */
+static void print_group(FILE *to, const struct ingle_option *o, size_t n, size_t first,
+                        const char *command, const char *daily)
+{
+    const char *group = o[first].group;
+    for (size_t i = 0; i < first; i++)
+        if (strcmp(o[i].group, group) == 0 && is_of(&o[i], command) &&
+            (!daily || has_word(daily, o[i].name)))
+            return;
+    fprintf(to, "\n%c%s:\n", toupper((unsigned char)group[0]), group + 1);
+    for (size_t i = first; i < n; i++) {
+        if (strcmp(o[i].group, group) != 0 || !is_of(&o[i], command) ||
+            (daily && !has_word(daily, o[i].name)))
+            continue;
+        print_option(to, &o[i]);
+        if (strcmp(o[i].name, "limit") == 0)
+            print_limits(to, o, n);
+    }
+}
+
 static void print_options(FILE *to, const char *command, bool whole)
 {
     const char *daily = whole ? NULL : daily_of(command);
     size_t n_more = 0;
     size_t n;
     const struct ingle_option *o = ingle_options(&n);
-    const char *group = "";
     for (size_t i = 0; i < n; i++) {
-        const bool all = strcmp(o[i].where, "*") == 0;
-        if (!is_shown(&o[i]) || !(all || has_word(o[i].where, command)))
+        if (!is_of(&o[i], command))
             continue;
-        if (daily && !has_word(daily, o[i].name)) {
+        if (daily && !has_word(daily, o[i].name))
             n_more++;
-            continue;
-        }
-        if (strcmp(group, o[i].group) != 0)
-            fprintf(to, "\n%c%s:\n", toupper((unsigned char)o[i].group[0]), o[i].group + 1);
-        group = o[i].group;
-        print_option(to, &o[i]);
-        if (strcmp(o[i].name, "limit") == 0)
-            print_limits(to, o, n);
+        else
+            print_group(to, o, n, i, command, daily);
     }
     fprintf(to, "  -h, --help");
     wrap(to, "this text", 32, 12);

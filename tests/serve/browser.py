@@ -13,13 +13,17 @@ def available():
 class Browser:
     def __init__(self, width=1200, height=800):
         self.traces = None
-        self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE,
-                                       stderr=subprocess.DEVNULL, text=True)
         self.base = None
-        for line in self.driver.stdout:
-            if "started successfully on port" in line:
-                self.base = "http://127.0.0.1:" + line.split("port ")[1].split(".")[0].strip()
+        for _ in range(5):  # two that start at once may want the same port
+            self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE,
+                                           stderr=subprocess.DEVNULL, text=True)
+            for line in self.driver.stdout:
+                if "started successfully on port" in line:
+                    self.base = "http://127.0.0.1:" + line.split("port ")[1].split(".")[0].strip()
+                    break
+            if self.base:
                 break
+            self.driver.wait()
         options = {"binary": shutil.which("chromium"),
                    "args": ["--headless=new", "--no-sandbox", "--disable-gpu",
                             "--disable-dev-shm-usage", f"--window-size={width},{height}"]}

@@ -10,6 +10,7 @@ const PART_LINES = 40, PART_WEIGHT = 400; // what is laid out together; a weight
 const CHAPTER = 30;     // parts that are out of sight together
 const DENSE = 8;        // weight of a line, from which on a part waits for its turn to be laid out
 const FREE = 600;       // weight of such parts of one answer that do not wait
+const FRAME = 250;      // weight of what one frame lays out for the first time
 const PIECE = 4096, PIECE_WEIGHT = 300; // characters and weight of plain text in one box
 
 /* ---- what may come in ---- */
@@ -145,6 +146,7 @@ function next() {
 
 const jobs = [];
 let running = false, full = false; // full: no more work before the next frame
+let fresh = 0;                     // weight of what the next frame lays out
 let settled = () => {};
 export const onSettled = fn => { settled = fn; };
 
@@ -155,6 +157,7 @@ async function run() {
     try { jobs.shift()(); } catch (e) { console.warn(e); }
     if (performance.now() - from < SLICE && !full) continue;
     full = false;
+    fresh = 0;
     if (!document.hidden) await new Promise(requestAnimationFrame);
     settled(); // with the layout of this frame
     await rest();
@@ -169,6 +172,12 @@ export function job(fn) {
   jobs.push(fn);
   if (!running) run();
   running = true;
+}
+
+// Something was put in place: to lay it out may take longer than to make it.
+function laysOut(weight) {
+  fresh += weight;
+  if (fresh > FRAME) full = true;
 }
 
 // The same for what the browser has to lay out: no more before the next frame.
@@ -384,6 +393,7 @@ export class View {
     b.addLines(op.html !== undefined && purify ? el('span', {className: 'lines'}, clean(op.html)) : el('span', {className: 'lines', textContent: op.text}), op);
     this.partLines += op.lines;
     this.partWeight += Math.min(op.n, 100);
+    laysOut(op.n);
   }
 
   prose(op) {
@@ -401,6 +411,7 @@ export class View {
   place(i, node, lines, weight) {
     const old = this.blocks[i];
     this.blocks[i] = Object.assign(node, {lines, weight});
+    laysOut(weight);
     if (old) {
       old.replaceWith(node);
       this.partLines += lines - old.lines;

@@ -11,6 +11,7 @@
 
 const BLOCK = 4096, CHUNK = 1024, CHUNK_LINES = 50, LONG_LINE = 2048, MARKUP = 32768, LINE = 2000, LINES = 100, LIST_LINES = 40, COLOURED = 262144, COLOURS = 60000;
 const ELEMENTS = 500;  // of a block, and of one formula
+const SPANS = 120;     // of lines of code that go together
 const FORMULAS = 500;  // elements of the formulas of a block, if it has several
 const HEAVY = 400;     // weight (below) of a block
 const SHORT = 400;   // characters that are halved between paragraphs only,
@@ -443,15 +444,21 @@ function codeStep(state, ops) {
 function chunk(state, ops, text) {
   const code = state.code, bare = {op: 'chunk', i: state.index, text, lines: text.split('\n').length, n: weight(text)};
   const can = have.purify && code.lang && code.done < COLOURED && code.colours < COLOURS && !state.bad.has(state.offset) && !text.split('\n').some(l => l.length > LINE);
-  code.done += text.length;
   if (!can || !library('highlight') || !hljs.getLanguage(code.lang)) {
+    code.done += text.length;
     ops.push(bare);
     return;
   }
   postMessage({number: state.number, at: state.offset});
-  const r = hljs.highlight(code.lang, text, true, code.top ?? undefined);
+  const r = hljs.highlight(code.lang, text, true, code.top ?? undefined), n = elements(r.value);
+  const middle = text.indexOf('\n', text.length >> 1) + 1;
+  if (n > SPANS && middle && middle < text.length) { // what it began with goes on in both halves
+    chunk(state, ops, text.slice(0, middle));
+    chunk(state, ops, text.slice(middle));
+    return;
+  }
   code.top = r.top;
-  const n = elements(r.value);
+  code.done += text.length;
   code.colours += n;
   ops.push(r.value.length <= MARKUP && n <= ELEMENTS ? {...bare, html: r.value, n: n + bare.n} : bare);
 }
