@@ -266,6 +266,11 @@ for f in functions[3:: every]:
 with tempfile.TemporaryDirectory() as d:  # what is no library
     (pathlib.Path(d) / "libcuda.so.1").write_bytes(b"no library at all" * 99)
     same("text", run(ingle, ["--gpu-layers", "all"], LD_LIBRARY_PATH=d), ["libcuda.so.1"], 1)
+with tempfile.TemporaryDirectory() as d:  # what ends too early
+    for n in 20, 64, 700, len(library) // 2, len(library) - len(library) // 5:
+        (pathlib.Path(d) / "libcuda.so.1").write_bytes(library[:n])
+        same("cut", run(ingle, ["--gpu-layers", "all"], LD_LIBRARY_PATH=d), ["libcuda.so.1"], 1)
+    same("cut", run(ingle, [], LD_LIBRARY_PATH=d), count=0)
 if has_code:
     code, out, err = run(ingle, ["--gpu-layers", "all"], FAKE_CUDA="idle", **lib)  # as of a damaged cache of the driver's
     assert code == 0 and out == want and "differs from the plain kernel" in err and err.count("fallback") == 1, err

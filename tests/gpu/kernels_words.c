@@ -189,23 +189,48 @@ static void test_image(void **state)
 {
     (void)state;
     struct gpu_image image;
-    assert_false(device_gpu_image("words", 70, &image));
-    assert_false(device_gpu_image("no_such_module", 90, &image));
+    assert_false(device_gpu_image("words", 70, false, &image));
+    assert_false(device_gpu_image("no_such_module", 90, false, &image));
     if (!device_gpu_codes->module)
         skip();
     for (int capability = 75; capability <= 120; capability += 15) {
         char target[32];
-        assert_true(device_gpu_image("words", capability, &image));
+        assert_true(device_gpu_image("words", capability, true, &image));
         const char *text = image.at;
         assert_int_equal(text[image.n_bytes - 1], 0);
         (void)snprintf(target, sizeof target, ".target sm_%d", capability < 80 ? 75 : 80);
         assert_non_null(strstr(text, target));
         assert_non_null(strstr(text, ".version 7.5"));
         device_gpu_image_free(&image);
-        assert_int_equal(device_gpu_image("words_matrix", capability, &image), capability >= 80);
+        assert_int_equal(device_gpu_image("words_matrix", capability, true, &image), capability >= 80);
         if (capability >= 80)
             device_gpu_image_free(&image);
     }
+}
+
+/* Machine code is for cards of its major number, from its minor one on; text for all. */
+static void test_machine_code(void **state)
+{
+    (void)state;
+    static const uint8_t some[8];
+    const struct device_gpu_code table[] = {
+        {"a", 75, false, some, some + 8}, {"a", 80, false, some, some + 1},
+        {"a", 80, true, some, some + 8},  {"a", 86, true, some, some + 8},
+        {"b", 80, false, some, some + 8}, {"b", 89, true, some, some + 8},
+        {"b", 75, true, some, some + 1},  {NULL, 0, false, NULL, NULL}};
+    static const struct { const char *module; int capability, text, machine; } want[] = {
+        {"a", 75, 0, -1}, {"a", 80, 0, 2}, {"a", 86, 0, 3},  {"a", 89, 0, 3},
+        {"a", 90, 0, -1}, {"b", 80, 4, -1}, {"b", 89, 4, 5}, {"b", 120, 4, -1}};
+    for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
+        const int machine = want[i].machine < 0 ? want[i].text : want[i].machine;
+        assert_ptr_equal(
+            device_gpu_code_of(table, want[i].module, want[i].capability, true),
+            &table[want[i].text]);
+        assert_ptr_equal(
+            device_gpu_code_of(table, want[i].module, want[i].capability, false),
+            &table[machine]);
+    }
+    assert_null(device_gpu_code_of(table, "b", 75, false));
 }
 
 int main(void)
@@ -215,6 +240,7 @@ int main(void)
         cmocka_unit_test(test_matrix),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_image),
+        cmocka_unit_test(test_machine_code),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,6 +45,7 @@ struct gpu_image {
     const void *at;
     size_t n_bytes;
     void *own; /* memory that image.h frees; or NULL */
+    bool machine;
 };
 
 struct gpu_launch {

@@ -6,11 +6,14 @@
  * without.  Each call makes the card's context that of the thread.
  */
 #include "device/gpu/api.h"
+#include "device/gpu/library.h"
 
 #include "base/mem.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
+
+static const char library[] = "libcuda.so.1";
 
 enum { LEAST_DRIVER = 11050 /* reads PTX 7.5 */, MOST_CARDS = 64 };
 
@@ -428,10 +431,11 @@ ingle_status device_gpu_cuda(struct gpu_api *out, struct err *err)
     struct cuda *c = mem_zalloc(sizeof *c);
     if (!c)
         return err_set(err, INGLE_NOMEM, "no memory for a driver");
-    c->library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
-    const char *why = c->library ? NULL : dlerror();
-    ingle_status s = INGLE_OK;
-    if (!c->library)
+    ingle_status s = device_gpu_library_check(library, err);
+    if (!s)
+        c->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    const char *why = s || c->library ? NULL : dlerror();
+    if (!s && !c->library)
         s = err_set(err, INGLE_UNSUP, "there is no NVIDIA driver (%s)", why ? why : "?");
     if (!s)
         s = find_all(c, err);

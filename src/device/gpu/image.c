@@ -42,17 +42,27 @@ static bool is_gzip(const struct gpu_image *image)
 }
 #endif
 
-bool device_gpu_image(const char *module, int capability, struct gpu_image *out)
+const struct device_gpu_code *device_gpu_code_of(const struct device_gpu_code *table,
+                                                 const char *module, int capability, bool text)
 {
     const struct device_gpu_code *best = NULL;
-    for (const struct device_gpu_code *c = device_gpu_codes; c->module; c++)
+    for (const struct device_gpu_code *c = table; c->module; c++)
         if (!strcmp(c->module, module) && c->least <= capability && c->end - c->begin > 1 &&
-            (!c->exact || c->least / 10 == capability / 10) &&
-            (!best || c->least > best->least || (c->least == best->least && c->exact)))
+            (!c->exact || (!text && c->least / 10 == capability / 10)) &&
+            (!best || c->exact > best->exact ||
+             (c->exact == best->exact && c->least > best->least)))
             best = c;
+    return best;
+}
+
+bool device_gpu_image(const char *module, int capability, bool text, struct gpu_image *out)
+{
+    const struct device_gpu_code *best =
+        device_gpu_code_of(device_gpu_codes, module, capability, text);
     if (!best)
         return false;
-    *out = (struct gpu_image){best->module, best->begin, (size_t)(best->end - best->begin), NULL};
+    *out = (struct gpu_image){best->module, best->begin, (size_t)(best->end - best->begin), NULL,
+                              best->exact};
 #ifdef INGLE_ZLIB
     if (is_gzip(out))
         out->at = out->own = unpack(best->begin, out->n_bytes, &out->n_bytes);

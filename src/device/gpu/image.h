@@ -16,9 +16,13 @@ struct device_gpu_code {
 /* The build's; the last has no module. */
 extern const struct device_gpu_code device_gpu_codes[];
 
-/* Code of a module for a card of that compute capability; false: the build has made none, or there
- * is no memory for it.  It lives until device_gpu_image_free(). */
-bool device_gpu_image(const char *module, int capability, struct gpu_image *out);
+/* Of a table: the best code of a module for a card of that compute capability; text: PTX only.
+ * NULL: there is none. */
+const struct device_gpu_code *device_gpu_code_of(const struct device_gpu_code *table,
+                                                 const char *module, int capability, bool text);
+/* The build's; false: it has made none, or there is no memory for it.  It lives until
+ * device_gpu_image_free(). */
+bool device_gpu_image(const char *module, int capability, bool text, struct gpu_image *out);
 void device_gpu_image_free(struct gpu_image *image); /* also of one that is all zero */
 
 #endif

@@ -43,20 +43,31 @@ static void trouble(struct trouble *t, const char *kind, const char *subject, co
 static struct gpu_module *module_of(struct device *d, int number, struct trouble *t)
 {
     struct device_gpu *g = d->gpu;
-    struct gpu_image image = {modules[number].name, NULL, 0, NULL};
+    struct gpu_image image = {.module = modules[number].name};
     char log[160] = "";
     if (g->module_tried[number])
         return g->module[number];
     g->module_tried[number] = true;
     const int capability = 10 * g->info.major + g->info.minor;
+    int code = 0;
     if (capability < modules[number].least)
         return NULL;
-    if (!g->api.has_kernels && !device_gpu_image(image.module, capability, &image)) {
-        trouble(t, "fallback", image.module, "this build has no code for cards of it");
-        return NULL;
+    /* machine code of another driver's time may be refused: text is what all of them read */
+    for (int text = 0; text < 2; text++) {
+        if (!g->api.has_kernels && !device_gpu_image(image.module, capability, text, &image)) {
+            trouble(t, "fallback", modules[number].name, "this build has no code for cards of it");
+            return NULL;
+        }
+        code = g->api.module_load(g->api.self, &image, &g->module[number], log, sizeof log);
+        const bool machine = image.machine;
+        device_gpu_image_free(&image);
+        if (!code || !machine || g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
+            break;
+        image.module = modules[number].name;
+        report(d->sink, INGLE_REPORT_NOTE, "gpu", image.module,
+               "the card's driver refuses machine code (%s): it compiles the text",
+               g->api.text(g->api.self, code));
     }
-    const int code = g->api.module_load(g->api.self, &image, &g->module[number], log, sizeof log);
-    device_gpu_image_free(&image);
     if (!code)
         return g->module[number];
     g->module[number] = NULL;
