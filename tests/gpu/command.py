@@ -267,7 +267,10 @@ with tempfile.TemporaryDirectory() as d:  # what is no library
     (pathlib.Path(d) / "libcuda.so.1").write_bytes(b"no library at all" * 99)
     same("text", run(ingle, ["--gpu-layers", "all"], LD_LIBRARY_PATH=d), ["libcuda.so.1"], 1)
 with tempfile.TemporaryDirectory() as d:  # what ends too early
-    for n in 20, 64, 700, len(library) // 2, len(library) - len(library) // 5:
+    first, each, n_parts = (int.from_bytes(library[a:b], "little") for a, b in ((32, 40), (54, 56), (56, 58)))
+    parts = [library[first + each * i:] for i in range(n_parts)]
+    end = max(int.from_bytes(p[8:16], "little") + int.from_bytes(p[32:40], "little") for p in parts)
+    for n in 20, 64, first + each, 17000, end - 1:
         (pathlib.Path(d) / "libcuda.so.1").write_bytes(library[:n])
         same("cut", run(ingle, ["--gpu-layers", "all"], LD_LIBRARY_PATH=d), ["libcuda.so.1"], 1)
     same("cut", run(ingle, [], LD_LIBRARY_PATH=d), count=0)

@@ -202,7 +202,8 @@ static void test_image(void **state)
         assert_non_null(strstr(text, target));
         assert_non_null(strstr(text, ".version 7.5"));
         device_gpu_image_free(&image);
-        assert_int_equal(device_gpu_image("words_matrix", capability, true, &image), capability >= 80);
+        assert_int_equal(device_gpu_image("words_matrix", capability, true, &image),
+                         capability >= 80);
         if (capability >= 80)
             device_gpu_image_free(&image);
     }

@@ -3,7 +3,7 @@
 
 Each case is run on a whole card first, which counts the calls of the driver; then N times (2) with the card lost at one
 of them. Cases with WORD in their names only. The texts and logits are those of the processor."""
-import concurrent.futures, json, os, pathlib, random, re, subprocess, sys, tempfile
+import concurrent.futures, hashlib, json, os, pathlib, random, re, subprocess, sys, tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve"))
 from client import Server
@@ -39,24 +39,80 @@ def restored(env):
         return command(*store, LONG + "B")(env)
 
 
-def served(env, *options, several=False):
-    """Answers of a server, with their probabilities: one after another, then several at once."""
-    wish = {"n_predict": 8, "temperature": 0, "n_probs": 3}
-    prompts = ["Once upon a time", "The sea is", LONG, "A blue dog"]
+WISH = {"n_predict": 8, "temperature": 0, "n_probs": 3}
+
+
+def on_server(env, *options, do):
+    """What do(server) says of a server with a card, or without, and its log."""
     where = ["--gpu", "off"] if env == "off" else ["--gpu-layers", "all"]
     if env and env != "off":
         os.environ["INGLE_EMU_CARD"] = env
     try:
         with Server(emu, "--threads", "2", *where, *options) as s:
-            def ask(prompt):
-                status, _, answer = s.post("/completion", dict(wish, prompt=prompt))[:3]
-                assert status == 200, (status, answer)
-                return json.dumps([answer["content"], answer["completion_probabilities"]])
-
-            with concurrent.futures.ThreadPoolExecutor(4 if several else 1) as pool:
-                return "\n".join(pool.map(ask, prompts)), "".join(s.log) if s.close() in (0, None) else "closed"
+            said = do(s)
+            return said, "".join(s.log) if s.close() in (0, None) else "closed"
     finally:
         os.environ.pop("INGLE_EMU_CARD", None)
+
+
+def posted(s, path, wish):
+    status, _, answer = s.post(path, wish)[:3]
+    assert status == 200, (path, status, answer)
+    return answer
+
+
+def served(env, *options, several=False):
+    """Answers of a server, with their probabilities: one after another, then several at once."""
+    def ask(s, prompt):
+        answer = posted(s, "/completion", dict(WISH, prompt=prompt))
+        return json.dumps([answer["content"], answer["completion_probabilities"]])
+
+    def do(s):
+        with concurrent.futures.ThreadPoolExecutor(4 if several else 1) as pool:
+            return "\n".join(pool.map(lambda prompt: ask(s, prompt), ["Once upon a time", "The sea is", LONG, "A blue dog"]))
+
+    return on_server(env, *options, do=do)
+
+
+def pages_of(path):
+    """Of a saved file: what comes after its head, which has a time."""
+    return hashlib.sha256(path.read_bytes()[512:]).hexdigest()
+
+
+def saved(env, *options):
+    """A slot is saved, erased and restored: the file of the processor, and what comes after it."""
+    with tempfile.TemporaryDirectory() as d:
+        def do(s):
+            posted(s, "/completion", dict(WISH, prompt=LONG, id_slot=0))
+            n = [posted(s, f"/slots/0?action={what}", {"filename": "a"}) for what in ("save", "erase", "restore", "save")]
+            answer = posted(s, "/completion", dict(WISH, prompt=LONG + "A", id_slot=0))
+            return json.dumps([n[0]["n_saved"], n[3]["n_saved"], answer["content"], answer["completion_probabilities"],
+                               pages_of(pathlib.Path(d) / "a")])
+
+        return on_server(env, "--slot-save-path", d, *options, do=do)
+
+
+def kept(env):
+    """A session of a daemon is saved."""
+    with tempfile.TemporaryDirectory() as d:
+        lines = [{"do": "generate", "id": "g", "session": "s", "prompt": LONG, "max_tokens": 4, "temperature": 0},
+                 {"do": "save", "id": "v", "session": "s", "file": f"{d}/a"}]
+        full = dict(os.environ, INGLE_EMU_CARD=env) if env and env != "off" else os.environ
+        where = ["--gpu", "off"] if env == "off" else ["--gpu-layers", "all"]
+        with tempfile.TemporaryFile("w+") as err:
+            p = subprocess.Popen([emu, "daemon", "--threads", "2", "--draft", "off", *where], env=full, text=True, stderr=err,
+                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            said = [p.stdout.readline()]
+            for line in lines:
+                p.stdin.write(json.dumps(line) + "\n")
+                p.stdin.flush()
+                while json.loads(said[-1]).get("event") not in ("end", "saved", "error"):
+                    said.append(p.stdout.readline())
+                said.append('{}')
+            p.stdin.close()
+            assert p.wait(60) == 0 and os.path.exists(f"{d}/a"), (env, p.returncode, said)
+            err.seek(0)
+            return pages_of(pathlib.Path(d) / "a"), err.read()
 
 
 CASES = {
@@ -71,6 +127,8 @@ CASES = {
     "v4 dspark": command("-m", f"{V4}-MXFP4.gguf", "--draft", f"{V4}-dspark-Q8_0.gguf", LONG),
     "kv": command("--kv", "q8_0", LONG),
     "restored": restored,
+    "saved": lambda env: saved(env, "--draft", "off"),
+    "kept": kept,
     "server": served,
     "batch": lambda env: served(env, several=True),
     "batch of v4": lambda env: served(env, "-m", f"{V4}-MXFP4.gguf", several=True),
