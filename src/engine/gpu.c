@@ -220,13 +220,13 @@ static int64_t most_of(const struct sum *s, int64_t first, int64_t end, uint64_t
     return end;
 }
 
-static void choose(struct engine_gpu *g, struct sum *s, const struct wish *w, int64_t n_layers)
+/* host: experts are read from disk, or computed by workers. */
+static void choose(struct engine_gpu *g, struct sum *s, const struct wish *w, int64_t n_layers,
+                   bool host)
 {
     const int64_t first = w->automatic || w->all ? 0 : w->first,
                   end = w->automatic || w->all ? n_layers : num_min(w->end, n_layers);
-    /* experts that are read from disk, or computed by others, are the host's */
-    const bool may = !s->e->expert_budget;
-    s->experts = may;
+    s->experts = !host;
     int64_t got = most_of(s, first, end, g->limit);
     if (got < end && model_expert_bytes(s->e->weights)) {
         s->experts = false;
@@ -424,7 +424,7 @@ ingle_status engine_gpu_plan(struct ingle_engine *e, const struct ingle_engine_o
         return st;
     struct sum s = {e, &spec, kv_bytes, rows, true};
     g->limit = device_card_left(e->device);
-    choose(g, &s, &wish, n);
+    choose(g, &s, &wish, n, e->expert_budget || o->experts_worker);
     if (e->draft)
         choose_draft(g, &s, &draft, rows);
     /* a store copies pages to memory on their way, and locked pages are there whoever uses them */

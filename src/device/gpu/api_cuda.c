@@ -431,7 +431,10 @@ ingle_status device_gpu_cuda(struct gpu_api *out, struct err *err)
     struct cuda *c = mem_zalloc(sizeof *c);
     if (!c)
         return err_set(err, INGLE_NOMEM, "no memory for a driver");
-    ingle_status s = device_gpu_library_check(library, err);
+    void *self = dlopen(NULL, RTLD_LAZY);
+    ingle_status s = device_gpu_library_check(self, library, err);
+    if (self)
+        dlclose(self);
     if (!s)
         c->library = dlopen(library, RTLD_NOW | RTLD_LOCAL);
     const char *why = s || c->library ? NULL : dlerror();

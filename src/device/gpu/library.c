@@ -68,11 +68,10 @@ static ingle_status look(const Dl_serinfo *folders, const char *name, struct err
     return INGLE_OK;
 }
 
-ingle_status device_gpu_library_check(const char *name, struct err *err)
+ingle_status device_gpu_library_check(void *self, const char *name, struct err *err)
 {
     Dl_serinfo size, *folders = NULL;
     ingle_status s = INGLE_OK;
-    void *self = dlopen(NULL, RTLD_LAZY);
     if (self && dlinfo(self, RTLD_DI_SERINFOSIZE, &size) == 0)
         folders = mem_zalloc(size.dls_size);
     if (folders) {
@@ -82,7 +81,5 @@ ingle_status device_gpu_library_check(const char *name, struct err *err)
             s = look(folders, name, err);
     }
     mem_free(folders);
-    if (self)
-        dlclose(self);
     return s;
 }
