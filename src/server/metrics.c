@@ -447,6 +447,8 @@ static void put_gpu(struct str *out, const struct ingle_engine_info *e,
         return;
     put(out, "ingle_gpu_layers", "gauge", "Layers that the graphics card computes.",
         now->gpu_lost ? 0 : (double)(e->gpu_end - e->gpu_first));
+    put(out, "ingle_gpu_first_layer", "gauge", "The first of them.",
+        now->gpu_lost ? 0 : (double)e->gpu_first);
     put(out, "ingle_gpu_draft_layers", "gauge", "Layers of the drafter that it computes.",
         now->gpu_lost ? 0 : (double)(e->gpu_draft_end - e->gpu_draft_first));
     put(out, "ingle_gpu_weight_bytes", "gauge", "Weights in its memory.",

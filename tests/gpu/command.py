@@ -143,6 +143,31 @@ for value in "9", "2-7":
 same("no drafter", run(emu, ["--draft", "off", "--draft-gpu-layers", "all", "--gpu-layers", "0"]), ["no network that drafts"])
 same("no card", run(ingle, ["--draft-gpu-layers", "2+"], LD_LIBRARY_PATH="/nonexistent"), count=1)
 
+# experts that the card has no room for, that workers compute; codes that it has no kernels for
+V4 = "tests/data/nano-v4/nano-v4-MXFP4.gguf"
+
+
+def expert_plan(*options):
+    p = subprocess.run([emu, "inspect", "--plan", "--json", "-m", V4, "--draft", "off", *options], capture_output=True, text=True)
+    assert p.returncode == 0, p.stderr
+    gpu = json.loads(p.stdout)["gpu"]
+    return gpu["layers"], gpu["experts"], gpu["bytes"]
+
+
+whole = expert_plan()
+assert whole[:2] == ([0, 6], True), whole
+for options in ["--gpu-memory", str(reserve + whole[2] - 1000)], ["--experts-worker", "unix:/nonexistent"]:
+    less = expert_plan(*options)
+    assert less[:2] == ([0, 6], False) and less[2] < whole[2], (options, less)
+with tempfile.TemporaryDirectory() as d:
+    codes = ["--tensor", "blk.1.ffn_gate=IQ1_S", "--tensor", "blk.2.ffn_up=IQ1_M", "--tensor", "blk.3.ffn_up=TQ1_0"]
+    subprocess.run([ingle, "quantize", f"{NANO}-Q4_K_M.gguf", f"{d}/m.gguf", "Q8_0", *codes], check=True, capture_output=True)
+    code, text, _ = run(ingle, ["-m", f"{d}/m.gguf", "--gpu", "off"])
+    stored = run(emu, ["-m", f"{d}/m.gguf", "--gpu-layers", "all"])
+    assert stored[:2] == (0, text) and stored[2].count("fallback") == 3, (text, stored)
+    for word in "IQ1_S", "IQ1_M", "TQ1_0":
+        assert f"fallback '{word}'" in stored[2], (word, stored)
+
 # cards that are not there, and memory
 refused("number", run(emu, ["--gpu", "7"], INGLE_EMU_CARD="n=2"), "no card 7", "has 2")
 same("absent", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="absent"), ["not there"], 1)
