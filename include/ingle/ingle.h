@@ -415,7 +415,7 @@ struct ingle_engine_options {
      * "HOST:PORT,unix:PATH"; NULL: none */
     const char *stages;
     /* "N,N,...": the layers of the engine and of each stage end before these; "auto" (or NULL): as
-     * the stages say */
+     * the stages say, and for those that take any, by their memory and speed */
     const char *layer_ends;
     double stage_wait; /* seconds that a stage may be away before steps fail; 0: 60 */
     /* how prompts attend where a layer sees everything: "off" (or NULL), "on",
@@ -513,6 +513,28 @@ struct ingle_plan {
 INGLE_API ingle_status ingle_engine_plan(struct ingle_model *m,
                                          const struct ingle_engine_options *o,
                                          struct ingle_plan *out, struct ingle_error *error);
+/* Of a model that is divided by layers: the engine (the first), or a stage. */
+enum { INGLE_STAGE_PARTS = 16 };
+struct ingle_stage_part {
+    char address[256]; /* "": the engine */
+    char engine[32], cpu[32], cipher[32]; /* of a stage: what it is; what encrypts, "": nothing */
+    int64_t from, to;  /* layers [from, to) */
+    bool open;         /* it takes the layers that it is given */
+    bool fits;
+    uint64_t weight_bytes, kv_bytes, other_bytes, total_bytes, limit_bytes;
+    uint64_t token_bytes;    /* of weights: what a token reads */
+    double read_bytes_per_s; /* of memory, measured there; 0: not known */
+    double trip_us, out_bytes_per_s, in_bytes_per_s; /* if measured */
+    char advice[256]; /* what would fit */
+};
+/* The plans of an engine and its stages (o->stages), which are asked; nothing is loaded.  measure:
+ * how fast they are reached.  best: where the layers of each would end if all could take any. */
+INGLE_API ingle_status ingle_engine_plan_stages(struct ingle_model *m,
+                                                const struct ingle_engine_options *o,
+                                                bool measure, struct ingle_plan *engine,
+                                                struct ingle_stage_part out[INGLE_STAGE_PARTS],
+                                                int *n, int64_t best[INGLE_STAGE_PARTS],
+                                                struct ingle_error *error);
 /* Who a model is, as in ingle_engine_info, without an engine: all weights are read, or a file of
  * packed weights tells it. */
 INGLE_API ingle_status ingle_engine_identity(struct ingle_model *m,
@@ -753,7 +775,9 @@ struct ingle_worker;
 struct ingle_worker_options {
     const char *listen; /* "HOST:PORT", "unix:PATH", "fd:N": a socket that listens already */
     const char *layers; /* "all" (or NULL), or "A:B": A to B - 1 */
-    /* "A:B": a stage, which has layers A to B - 1 as a whole; NULL: experts alone */
+    /* "A:B": a stage, which has layers A to B - 1 as a whole; "auto": those that an engine says,
+     * and what the options of ingle_worker_open() point to is borrowed until the end; NULL:
+     * experts alone */
     const char *stage;
 };
 /* Of o the options of devices, packed files and experts count, and those of keys.  Experts come
@@ -782,6 +806,8 @@ struct ingle_engine_stage {
     uint64_t steps, rows, sent_bytes, received_bytes, losses;
     uint64_t compute_ns, wait_ns; /* by its clock; so long steps waited for it */
     uint64_t weight_bytes, limit_bytes; /* its weights; memory that it may take */
+    uint64_t budget_bytes;  /* of pages that it has room for, counted as the whole model's */
+    uint64_t read_bytes_per_s; /* of its memory, measured; 0: not known */
     double trip_us;                     /* of a greeting, there and back */
     char trouble[240];                  /* why it is not there; "" */
 };

@@ -415,6 +415,9 @@ struct cli_rate {
 /* What the threads of pool read from memory, in a second or two. */
 MUST_CHECK ingle_status cli_memory_rate(struct pool *pool, int n_processors, struct cli_rate *out,
                                         struct err *err);
+/* The plans of an engine and its stages; of one, an object of JSON that is not closed. */
+void cli_print_parts(const struct ingle_stage_part *part, int n);
+void cli_write_part(struct str *out, const struct ingle_stage_part *p);
 void cli_memory_rate_print(const struct cli_rate *r);
 /* A line for each published model with its best code: tokens a second with so many bytes of free
  * memory, read at `rate`. */

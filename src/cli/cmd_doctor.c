@@ -594,6 +594,92 @@ static int look_at_workers(struct cli *c, const char *list)
     return result;
 }
 
+/* ---- --stages ---- */
+
+static void print_stage(const struct ingle_stage_part *p)
+{
+    printf("stage            %s: ingle %s, %s, layers %lld:%lld%s\n", CLI_SHOWN(p->address),
+           CLI_SHOWN(p->engine), CLI_SHOWN(p->cpu), (long long)p->from, (long long)p->to,
+           p->open ? " (it takes those that it is given)" : "");
+    printf("  connection     round trip %.0f us; rows %.2f GB/s there, %.2f GB/s back; key %s%s\n",
+           p->trip_us, p->out_bytes_per_s * 1e-9, p->in_bytes_per_s * 1e-9,
+           *p->cipher ? "yes, " : "no", p->cipher);
+    printf("  memory         %s of %s%s; reads %.2f GB/s\n", SIZE_OF(p->total_bytes),
+           SIZE_OF(p->limit_bytes), p->fits ? "" : ": does not fit", p->read_bytes_per_s * 1e-9);
+}
+
+static void print_best(const struct ingle_stage_part *part, int n, const int64_t *best)
+{
+    bool same = true;
+    printf("\nby memory and speed  --layer-ends ");
+    for (int i = 0; i < n; i++) {
+        printf("%s%lld", i ? "," : "", (long long)best[i]);
+        same = same && best[i] == part[i].to;
+    }
+    puts(same ? ": as it is" : ": what would be chosen if each could take any layers (ingle worker "
+                               "--stage auto)");
+}
+
+static void print_stages_json(const struct ingle_stage_part *part, int n, const int64_t *best)
+{
+    struct str out;
+    cli_json(&out);
+    write_open(&out, '{');
+    write_key(&out, "processes");
+    write_open(&out, '[');
+    for (int i = 0; i < n; i++) {
+        const struct ingle_stage_part *p = &part[i];
+        cli_write_part(&out, p);
+        if (i) {
+            write_member(&out, "engine", p->engine);
+            write_member(&out, "cpu", p->cpu);
+            write_member(&out, "cipher", p->cipher);
+            write_member_fixed(&out, "trip_us", 1, p->trip_us);
+            write_member_significant(&out, "out_bytes_per_s", 6, p->out_bytes_per_s);
+            write_member_significant(&out, "in_bytes_per_s", 6, p->in_bytes_per_s);
+        }
+        write_close(&out, '}');
+    }
+    write_close(&out, ']');
+    write_key(&out, "layer_ends");
+    write_open(&out, '[');
+    for (int i = 0; i < n; i++)
+        write_int(&out, best[i]);
+    write_close(&out, ']');
+    write_close(&out, '}');
+    cli_json_end(&out, "\n");
+}
+
+static int look_at_stages(struct cli *c)
+{
+    struct ingle_error error;
+    struct ingle_model *m;
+    struct ingle_stage_part part[INGLE_STAGE_PARTS];
+    int64_t best[INGLE_STAGE_PARTS];
+    struct ingle_plan plan;
+    int n = 0;
+    struct ingle_engine_options o = {.callbacks = cli_callbacks(c)};
+    ingle_config_engine(c->config, &o);
+    if (cli_open_model(c, &m, &error))
+        return cli_fail(c, &error);
+    const ingle_status st = ingle_engine_plan_stages(m, &o, true, &plan, part, &n, best, &error);
+    ingle_model_close(m);
+    if (st)
+        return cli_fail(c, &error);
+    bool fits = true;
+    for (int i = 0; i < n; i++)
+        fits = fits && part[i].fits;
+    if (ingle_config_flag(c->config, "json")) {
+        print_stages_json(part, n, best);
+    } else {
+        for (int i = 1; i < n; i++)
+            print_stage(&part[i]);
+        cli_print_parts(part, n);
+        print_best(part, n, best);
+    }
+    return fits ? CLI_OK : CLI_FAILURE;
+}
+
 int cli_doctor(struct cli *c)
 {
     struct findings f = {.threads = 0};
@@ -606,6 +692,8 @@ int cli_doctor(struct cli *c)
         return measure_disk(c, disk);
     if (workers)
         return look_at_workers(c, workers);
+    if (ingle_config_text(c->config, "stages", 0))
+        return look_at_stages(c);
     if (examine(c, &f, &err)) {
         cpu_topology_release(&f.topology);
         return cli_fail_err(c, &err);

@@ -166,6 +166,82 @@ void cli_print_plan(const struct ingle_plan *p, bool json)
         print_plan_text(p);
 }
 
+/* ---- a model that is divided by layers ---- */
+
+void cli_write_part(struct str *out, const struct ingle_stage_part *p)
+{
+    write_open(out, '{');
+    write_member(out, "address", p->address);
+    write_member_int(out, "from", p->from);
+    write_member_int(out, "to", p->to);
+    write_member_bool(out, "any_layers", p->open);
+    write_member_bool(out, "fits", p->fits);
+    write_member_uint(out, "weight_bytes", p->weight_bytes);
+    write_member_uint(out, "kv_bytes", p->kv_bytes);
+    write_member_uint(out, "other_bytes", p->other_bytes);
+    write_member_uint(out, "total_bytes", p->total_bytes);
+    write_member_uint(out, "limit_bytes", p->limit_bytes);
+    write_member_uint(out, "token_bytes", p->token_bytes);
+    write_member_significant(out, "read_bytes_per_s", 6, p->read_bytes_per_s);
+}
+
+void cli_print_parts(const struct ingle_stage_part *part, int n)
+{
+    printf("\n%-24s %9s %10s %10s %10s %10s %10s %12s\n", "process", "layers", "weights", "KV",
+           "other", "together", "has", "token reads");
+    for (int i = 0; i < n; i++) {
+        const struct ingle_stage_part *p = &part[i];
+        char layers[48];
+        snprintf(layers, sizeof layers, "%lld:%lld", (long long)p->from, (long long)p->to);
+        printf("%-24s %9s %10s %10s %10s %10s %10s %9.2f ms%s\n",
+               *p->address ? CLI_SHOWN(p->address) : "engine", layers, SIZE_OF(p->weight_bytes),
+               SIZE_OF(p->kv_bytes), SIZE_OF(p->other_bytes), SIZE_OF(p->total_bytes),
+               SIZE_OF(p->limit_bytes),
+               p->read_bytes_per_s > 0 ? 1e3 * (double)p->token_bytes / p->read_bytes_per_s : 0,
+               p->fits ? "" : "  does not fit");
+        if (!p->fits && *p->advice)
+            printf("%-24s %s\n", "", p->advice);
+    }
+    puts("token reads: the time in which its memory delivers the weights of its layers for one "
+         "token");
+}
+
+/* The plans of all stages, after the engine's own. */
+static int show_parts(struct cli *c, struct ingle_model *m, const struct ingle_engine_options *o)
+{
+    struct ingle_plan plan;
+    struct ingle_stage_part part[INGLE_STAGE_PARTS];
+    int64_t best[INGLE_STAGE_PARTS];
+    struct ingle_error error;
+    struct str out;
+    int n;
+    bool fits = true;
+    if (ingle_engine_plan_stages(m, o, false, &plan, part, &n, best, &error))
+        return cli_fail(c, &error);
+    for (int i = 0; i < n; i++)
+        fits = fits && part[i].fits;
+    if (ingle_config_flag(c->config, "json")) {
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member_int(&out, "ctx", plan.n_ctx);
+        write_member(&out, "kv", plan.kv);
+        write_member_bool(&out, "fits", fits);
+        write_key(&out, "processes");
+        write_open(&out, '[');
+        for (int i = 0; i < n; i++) {
+            cli_write_part(&out, &part[i]);
+            write_close(&out, '}');
+        }
+        write_close(&out, ']');
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
+    } else {
+        cli_print_plan(&plan, false);
+        cli_print_parts(part, n);
+    }
+    return fits ? CLI_OK : CLI_FAILURE;
+}
+
 static int show_plan(struct cli *c, const char *path)
 {
     struct ingle_model *m;
@@ -177,7 +253,9 @@ static int show_plan(struct cli *c, const char *path)
     if (ingle_model_open(&m, path, &callbacks, &error))
         return cli_fail(c, &error);
     int rc = CLI_OK;
-    if (ingle_engine_plan(m, &o, &plan, &error))
+    if (o.stages)
+        rc = show_parts(c, m, &o);
+    else if (ingle_engine_plan(m, &o, &plan, &error))
         rc = cli_fail(c, &error);
     else
         cli_hub_plan(c, &plan), cli_print_plan(&plan, ingle_config_flag(c->config, "json"));

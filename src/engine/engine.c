@@ -733,6 +733,7 @@ static ingle_status plan_once(struct ingle_engine *e, const struct ingle_engine_
     }
     engine_paging_plan(e, r, &need.part, n_sessions, out);
     snprintf(out->kv, sizeof out->kv, "%s", kv_types_name(&r->kv).at);
+    e->session_bytes = need.part.kv_session_bytes;
     e->stage_share = (double)need.part.kv_here_bytes / (double)need.part.kv_session_bytes;
     st = engine_gpu_plan(e, o, r, r->kv_budget_bytes,
                          need.part.arena_bytes + need.part.logits_bytes, err);
@@ -779,6 +780,15 @@ static ingle_status make_plan(struct ingle_engine *e, const struct ingle_engine_
     e->gpu.away = away;
     e->gpu.draft_away = draft;
     return plan_once(e, o, r, out, err);
+}
+
+ingle_status engine_plan_silently(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                  struct runner_options *r, struct ingle_plan *out,
+                                  struct err *err)
+{
+    struct ingle_engine silent = *e;
+    silent.sink = (struct report_sink){0};
+    return make_plan(&silent, o, r, out, err);
 }
 
 /* With the drafter the plan fits, and the context is not much shorter than without. */
@@ -996,7 +1006,9 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
 {
     struct runner_options r;
     struct ingle_plan plan;
-    ingle_status st = engine_load(e, o, &r, &plan, err);
+    ingle_status st = engine_stages_assign(e, o, err);
+    if (!st)
+        st = engine_load(e, o, &r, &plan, err);
     const struct model_load_options load = load_options(e, o);
     if (!st)
         st = engine_workers_open(e, o, err);
@@ -1008,6 +1020,8 @@ static ingle_status open_engine(struct ingle_engine *e, const struct ingle_engin
         return st;
     e->stage_hello.sum = e->identity;
     const uint64_t pages = e->stages ? engine_stages_budget(e) : UINT64_MAX;
+    if (pages < e->session_bytes)
+        return engine_stages_refuse(e, plan.n_ctx, err);
     if (r.kv_budget_bytes > pages) {
         report(&e->sink, INGLE_REPORT_NOTE, "stage", "keys and values",
                "%s of pages (all layers together), not %s: a stage has no room for more",

@@ -10,6 +10,7 @@
  * way.c, shorten.c   other ways to compute prompts and answers (way.h)
  * media.c        encoders of pictures and sound (media.h)
  * stages.c       layers in other processes, and a process that has some of them
+ * stages_cut.c   which layers each has, and their plans
  * session.c, draw.c   timelines, steps, sampling (session.h)
  */
 #ifndef INGLE_ENGINE_ENGINE_H
@@ -79,6 +80,10 @@ struct ingle_engine {
     struct stage_remote *stages;   /* that have the layers behind the first ones, or NULL */
     struct stage_hello stage_hello;
     int64_t stage_from, stage_to;  /* this is a stage with these layers; 0, 0: it is not */
+    bool stage_open;               /* ... which an engine may say anew */
+    double read_rate;              /* bytes a second of memory; 0: not measured */
+    char stages_short[480];        /* why no cut fits; "" */
+    uint64_t session_bytes;        /* of pages: what a session's context takes */
     double stage_share;            /* of the bytes of pages: what is in this process */
     struct engine_way way;
     bool paging_told;           /* that there is nothing to keep on disk */

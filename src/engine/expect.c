@@ -32,23 +32,23 @@ static void read_chunk(void *arg, int64_t chunk, int worker)
     atomic_fetch_add(&s->sum, sum);
 }
 
-/* Bytes a second of all threads together; 0: not known. */
-static double memory_rate(struct pool *p)
+double engine_memory_rate(struct pool *p, size_t n_bytes)
 {
     struct sweep s = {.at = NULL};
-    uint8_t *at = mem_big_alloc(MEMORY_BYTES);
+    const size_t n_chunks = n_bytes / MEMORY_CHUNK;
+    uint8_t *at = mem_big_alloc(n_chunks * MEMORY_CHUNK);
     double best = 0;
     if (!at)
         return 0;
-    mem_fill(at, MEMORY_BYTES);
+    mem_fill(at, n_chunks * MEMORY_CHUNK);
     s.at = (const uint64_t *)(const void *)at;
     for (int i = 0; i < ROUNDS; i++) {
         const uint64_t start = clock_now();
-        pool_run(p, MEMORY_BYTES / MEMORY_CHUNK, read_chunk, &s);
-        const double rate = (double)MEMORY_BYTES / ((double)(clock_now() - start + 1) * 1e-9);
+        pool_run(p, (int64_t)n_chunks, read_chunk, &s);
+        const double rate = (double)(n_chunks * MEMORY_CHUNK) / ((double)(clock_now() - start + 1) * 1e-9);
         best = rate > best ? rate : best;
     }
-    mem_big_free(at, MEMORY_BYTES);
+    mem_big_free(at, n_chunks * MEMORY_CHUNK);
     return best;
 }
 
@@ -63,7 +63,7 @@ static bool measure(const struct ingle_engine *e, uint64_t extent, struct engine
         m->rates = (struct engine_rates){one.bytes_per_s,
                                          several.bytes_per_s > one.bytes_per_s ? several.bytes_per_s
                                                                                : one.bytes_per_s,
-                                         memory_rate(device_pool(e->device))};
+                                         engine_memory_rate(device_pool(e->device), MEMORY_BYTES)};
     *out = m->rates;
     pthread_mutex_unlock(&m->rates_lock);
     return out->memory > 0;

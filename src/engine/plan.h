@@ -64,23 +64,58 @@ MUST_CHECK ingle_status engine_worker_describe(const struct ingle_engine *e, str
 /* stages.c: after binding, before the plan: finds the stages, and leaves their layers to them. */
 MUST_CHECK ingle_status engine_stages_open(struct ingle_engine *e,
                                            const struct ingle_engine_options *o, struct err *err);
+/* stages_cut.c: which layers open stages get; of engine_cut_options. */
+struct stage_remote;
+struct engine_cut_options {
+    struct ingle_engine *e;
+    const struct ingle_engine_options *o;
+    int n_ends; /* 0: nobody says */
+    int64_t end[INGLE_STAGE_PARTS];
+};
+MUST_CHECK ingle_status engine_stages_cut(void *arg, const struct stage_remote *r, int64_t *end,
+                                          struct err *err);
+/* ... before the plan: they load them. */
+MUST_CHECK ingle_status engine_stages_assign(struct ingle_engine *e,
+                                             const struct ingle_engine_options *o,
+                                             struct err *err);
+double engine_read_rate(const struct ingle_engine *e); /* bytes a second; measures */
+/* expect.c: the same, of n_bytes; 0: not known. */
+struct pool;
+double engine_memory_rate(struct pool *p, size_t n_bytes);
+/* engine.c: a plan, whatever it costs, without a word. */
+MUST_CHECK ingle_status engine_plan_silently(struct ingle_engine *e,
+                                             const struct ingle_engine_options *o,
+                                             struct runner_options *r, struct ingle_plan *out,
+                                             struct err *err);
 /* What stages have for a session, and what the runner is to know of them. */
 MUST_CHECK ingle_status engine_stages_limit(const struct ingle_engine *e,
                                             const struct ingle_engine_options *o,
                                             struct runner_options *r, struct err *err);
 uint64_t engine_stages_budget(const struct ingle_engine *e); /* of pages, at most */
-/* NULL: networks can draft; else why none can. */
+/* That not even one session of n_ctx tokens has room, with what each stage has. */
+MUST_CHECK ingle_status engine_stages_refuse(const struct ingle_engine *e, int64_t n_ctx,
+                                             struct err *err);
 /* A stage: its layers ("A:B"), before the plan; and what answers, behind loading. */
 MUST_CHECK ingle_status engine_stage_take(struct ingle_engine *e,
                                           const struct ingle_engine_options *o, const char *layers,
                                           struct err *err);
 struct stage_serve;
+struct link;
+struct link_peer;
 MUST_CHECK ingle_status engine_stage_serve(struct ingle_engine *e,
                                            const struct ingle_engine_options *o,
                                            const struct runner_options *r,
                                            const struct ingle_plan *plan, const char *address,
+                                           struct link *link, const struct link_peer *greet,
                                            const atomic_bool *stop, struct stage_serve **out,
                                            struct err *err);
+/* A stage that takes the layers that it is given ("auto"); the sink is the engine's. */
+struct stage_offer;
+MUST_CHECK ingle_status engine_stage_offer(struct ingle_engine *e,
+                                           const struct ingle_engine_options *o,
+                                           const char *address, const struct report_sink *sink,
+                                           const atomic_bool *stop,
+                                           struct stage_offer **out, struct err *err);
 
 /* After the runner: --kv-events. */
 MUST_CHECK ingle_status engine_events_open(struct ingle_engine *e,

@@ -154,6 +154,11 @@ ingle_status engine_stages_open(struct ingle_engine *e, const struct ingle_engin
     ingle_status st = refuse(o, err);
     if (!st && o->layer_ends && strcmp(o->layer_ends, "auto") != 0)
         st = read_ends(o->layer_ends, e->info.n_layers, end, &n_ends, err);
+    struct engine_cut_options cut = {.e = e, .o = o};
+    if (!st && o->layer_ends && strcmp(o->layer_ends, "auto") != 0) {
+        cut.n_ends = n_ends;
+        memcpy(cut.end, end, (size_t)n_ends * sizeof *end);
+    }
     if (!st && (o->stage_wait < 0 || o->stage_wait > 86400))
         st = err_set(err, INGLE_ARG, "a wait for stages of %g s is outside 0 to 86400",
                      o->stage_wait);
@@ -168,6 +173,8 @@ ingle_status engine_stages_open(struct ingle_engine *e, const struct ingle_engin
         .plain = o->worker_plain,
         .hello = &e->stage_hello,
         .sink = &e->sink,
+        .cut = engine_stages_cut,
+        .cut_arg = &cut,
         .wait_ns = (uint64_t)((o->stage_wait > 0 ? o->stage_wait : USUAL_WAIT) * 1e9)};
     for (char *rest, *at = strtok_r(text, ",", &rest); at && r.n <= STAGE_MOST;
          at = strtok_r(NULL, ",", &rest))
@@ -201,6 +208,24 @@ ingle_status engine_stages_limit(const struct ingle_engine *e, const struct ingl
     return INGLE_OK;
 }
 
+ingle_status engine_stages_refuse(const struct ingle_engine *e, int64_t n_ctx, struct err *err)
+{
+    char list[300] = "";
+    size_t at = 0;
+    for (int i = 0; i < stage_remote_n(e->stages) && at < sizeof list; i++) {
+        const struct stage_hello *h = stage_remote_hello(e->stages, i);
+        at += (size_t)snprintf(list + at, sizeof list - at,
+                               "%s'%s' %u:%u has weights of %s in %s and pages for %s",
+                               i ? ", " : "", stage_remote_address(e->stages, i), h->from, h->to,
+                               SIZE_OF(h->weight_bytes), SIZE_OF(h->limit_bytes),
+                               SIZE_OF(h->budget_bytes));
+    }
+    return err_set(err, INGLE_LIMIT,
+                   "keys and values of a context of %lld tokens take %s (all layers together): %s "
+                   "(a shorter --ctx here, or more memory there)",
+                   (long long)n_ctx, SIZE_OF(e->session_bytes), list);
+}
+
 uint64_t engine_stages_budget(const struct ingle_engine *e)
 {
     uint64_t least = UINT64_MAX;
@@ -230,6 +255,8 @@ bool ingle_engine_stage(const struct ingle_engine *e, int i, struct ingle_engine
                                        .wait_ns = n.wait_ns,
                                        .weight_bytes = n.weight_bytes,
                                        .limit_bytes = n.limit_bytes,
+                                       .budget_bytes = n.budget_bytes,
+                                       .read_bytes_per_s = n.read_rate,
                                        .trip_us = n.trip_us};
     memcpy(out->trouble, n.trouble, sizeof out->trouble);
     return true;
@@ -242,12 +269,16 @@ bool ingle_engine_stages_ready(const struct ingle_engine *e, char *why, size_t n
 
 /* ---- a stage ---- */
 
-/* "A:B" with 0 < A < B <= layers. */
+/* "A:B" with 0 < A < B <= layers; "auto": an engine says them. */
 ingle_status engine_stage_take(struct ingle_engine *e, const struct ingle_engine_options *o,
                                const char *layers, struct err *err)
 {
     struct link_range range;
     ingle_status st = refuse(o, err);
+    if (!st && strcmp(layers, "auto") == 0) {
+        e->stage_open = true;
+        return INGLE_OK;
+    }
     if (!st)
         st = link_range_parse(layers, &range, err);
     if (st)
@@ -274,7 +305,8 @@ static void tend(void *arg)
 
 ingle_status engine_stage_serve(struct ingle_engine *e, const struct ingle_engine_options *o,
                                 const struct runner_options *r, const struct ingle_plan *plan,
-                                const char *address, const atomic_bool *stop,
+                                const char *address, struct link *link,
+                                const struct link_peer *greet, const atomic_bool *stop,
                                 struct stage_serve **out, struct err *err)
 {
     struct stage_hello h;
@@ -292,6 +324,8 @@ ingle_status engine_stage_serve(struct ingle_engine *e, const struct ingle_engin
     if (taken < plan->limit_bytes && e->stage_share > 0)
         h.budget_bytes += (uint64_t)((double)(plan->limit_bytes - taken) / e->stage_share);
     h.limit_bytes = plan->limit_bytes;
+    h.read_rate = (uint64_t)engine_read_rate(e);
+    h.open = e->stage_open;
     h.sum = e->identity;
     const struct stage_serve_options s = {.address = address,
                                           .key_file = o->worker_key,
@@ -302,8 +336,37 @@ ingle_status engine_stage_serve(struct ingle_engine *e, const struct ingle_engin
                                           .info = &e->info,
                                           .kv = &r->kv,
                                           .sink = &e->sink,
+                                          .link = link,
+                                          .greet = greet,
                                           .stop = stop,
                                           .tend = tend,
                                           .tend_arg = e};
     return stage_serve_open(out, e->device, &s, err);
+}
+
+/* Who a stage is that has no layers yet. */
+ingle_status engine_stage_offer(struct ingle_engine *e, const struct ingle_engine_options *o,
+                                const char *address, const struct report_sink *sink,
+                                const atomic_bool *stop,
+                                struct stage_offer **out, struct err *err)
+{
+    struct stage_hello h;
+    uint64_t limit;
+    ingle_status st = describe(e, o, &h, err);
+    if (!st)
+        st = engine_memory_limit(e, o, &limit, err);
+    if (st)
+        return st;
+    h.n_ctx = (uint32_t)(o->n_ctx ? o->n_ctx : e->info.n_ctx);
+    h.weight_bytes = 0;
+    h.limit_bytes = limit;
+    h.read_rate = (uint64_t)engine_read_rate(e);
+    h.open = true;
+    const struct stage_offer_options s = {.address = address,
+                                          .key_file = o->worker_key,
+                                          .plain = o->worker_plain,
+                                          .hello = &h,
+                                          .sink = sink,
+                                          .stop = stop};
+    return stage_offer_open(out, &s, err);
 }

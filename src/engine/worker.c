@@ -182,6 +182,12 @@ struct ingle_worker {
     struct ingle_engine *e;
     struct expert_serve *serve;
     struct stage_serve *stage; /* instead: layers as a whole; or NULL */
+    struct stage_offer *offer; /* "auto": the end that listens; or NULL */
+    struct stage_asked asked;
+    struct ingle_model *m;     /* with an offer: to load layers anew */
+    struct ingle_engine_options o;
+    struct report_sink sink;   /* of the offer, which outlives engines */
+    uint64_t refused;
     const struct expert_layer **layer; /* [n_layers] */
     atomic_bool stop; /* Sync: atomic */
 };
@@ -268,25 +274,62 @@ static ingle_status open_worker(struct ingle_worker *w, const struct ingle_engin
     return expert_serve_open(&w->serve, e->device, &s, err);
 }
 
-static ingle_status open_stage(struct ingle_worker *w, const struct ingle_engine_options *o,
-                               const struct ingle_worker_options *how, struct err *err)
+/* layers: "A:B"; link and greet: of an offer, or NULL. */
+static ingle_status load_stage(struct ingle_worker *w, const struct ingle_engine_options *o,
+                               const char *listen, const char *layers, struct err *err)
 {
     struct runner_options r;
     struct ingle_plan plan;
     struct ingle_engine *e = w->e;
+    struct link *link = w->offer ? stage_offer_link(w->offer) : NULL;
+    ingle_status st = engine_stage_take(e, o, layers, err);
+    e->stage_open = w->offer != NULL;
+    if (!st)
+        st = engine_load(e, o, &r, &plan, err);
+    if (!st)
+        st = engine_workers_open(e, o, err);
+    return st ? st
+              : engine_stage_serve(e, o, &r, &plan, listen, link, link ? &w->asked.by : NULL,
+                                   &w->stop, &w->stage, err);
+}
+
+static ingle_status open_stage(struct ingle_worker *w, const struct ingle_engine_options *o,
+                               const struct ingle_worker_options *how, struct err *err)
+{
     if (how->layers && strcmp(how->layers, "all") != 0)
         return err_set(err, INGLE_ARG,
                        "'layers %s' (experts) and 'stage %s' (layers as a whole) contradict each "
                        "other",
                        how->layers, how->stage);
     ingle_status st = link_is_built() ? INGLE_OK : link_listen(NULL, NULL, err);
+    if (st || strcmp(how->stage, "auto") != 0)
+        return st ? st : load_stage(w, o, how->listen, how->stage, err);
+    st = engine_stage_take(w->e, o, how->stage, err);
+    w->sink = w->e->sink;
+    return st ? st
+              : engine_stage_offer(w->e, o, how->listen, &w->sink, &w->stop, &w->offer, err);
+}
+
+/* Layers that an engine has asked for; an error is said to it, and the offer goes on. */
+static void load_asked(struct ingle_worker *w)
+{
+    struct ingle_engine_options o = w->o;
+    struct err err;
+    char layers[48];
+    stage_serve_close(w->stage);
+    w->stage = NULL;
+    ingle_engine_close(w->e);
+    w->e = NULL;
+    o.n_ctx = o.n_ctx ? o.n_ctx : w->asked.n_ctx;
+    snprintf(layers, sizeof layers, "%lld:%lld", (long long)w->asked.from,
+             (long long)w->asked.to);
+    ingle_status st = engine_prepare(&w->e, w->m, &o, &err);
     if (!st)
-        st = engine_stage_take(e, o, how->stage, err);
-    if (!st)
-        st = engine_load(e, o, &r, &plan, err);
-    if (!st)
-        st = engine_workers_open(e, o, err);
-    return st ? st : engine_stage_serve(e, o, &r, &plan, how->listen, &w->stop, &w->stage, err);
+        st = load_stage(w, &o, NULL, layers, &err);
+    if (st) {
+        w->refused++;
+        stage_offer_refuse(w->offer, &w->asked.by, err.msg);
+    }
 }
 
 ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
@@ -304,6 +347,8 @@ ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
     own.draft = off;
     own.n_draft = 1;
     own.mmproj = "off";
+    w->m = m;
+    w->o = own;
     fp_enter(&mode);
     ingle_status st = engine_prepare(&w->e, m, &own, &err);
     if (!st)
@@ -322,6 +367,7 @@ void ingle_worker_close(struct ingle_worker *w)
         return;
     expert_serve_close(w->serve);
     stage_serve_close(w->stage);
+    stage_offer_close(w->offer);
     ingle_engine_close(w->e);
     mem_free(w->layer);
     mem_free(w);
@@ -329,6 +375,8 @@ void ingle_worker_close(struct ingle_worker *w)
 
 const char *ingle_worker_address(const struct ingle_worker *w)
 {
+    if (w->offer)
+        return stage_offer_name(w->offer);
     return w->stage ? stage_serve_name(w->stage) : expert_serve_name(w->serve);
 }
 
@@ -336,8 +384,12 @@ void ingle_worker_run(struct ingle_worker *w)
 {
     fenv_t mode;
     fp_enter(&mode);
-    if (w->stage)
-        stage_serve_run(w->stage);
+    if (w->offer)
+        while (w->stage ? stage_serve_run(w->stage, &w->asked)
+                        : stage_offer_wait(w->offer, &w->asked))
+            load_asked(w);
+    else if (w->stage)
+        (void)stage_serve_run(w->stage, &w->asked);
     else
         expert_serve_run(w->serve);
     fp_leave(&mode);
@@ -352,9 +404,11 @@ void ingle_worker_info(const struct ingle_worker *w, struct ingle_worker_info *o
 {
     struct expert_serve_counts n;
     struct expert_store_counts s;
-    if (w->stage) {
-        struct stage_counts c;
-        stage_serve_count(w->stage, &c);
+    if (w->stage || w->offer) {
+        struct stage_counts c = {0};
+        if (w->stage)
+            stage_serve_count(w->stage, &c);
+        c.refused += w->refused;
         *out = (struct ingle_worker_info){
             .evals = c.steps, .pairs = c.rows, .refused = c.refused, .failed = c.failed};
         return;

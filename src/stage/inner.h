@@ -26,6 +26,8 @@ struct stage {
     bool up;             /* there is a connection */
     bool known;          /* hello is the stage's */
     bool had;            /* it was there since it was lost */
+    bool to_load, loading; /* it is asked to load layers; it does */
+    bool assign;         /* it is to be asked */
     struct stage_hello hello;
     uint64_t said_ns;
     double unit_ns;      /* of a step with one row, about; of a row more */
@@ -54,6 +56,9 @@ struct stage_remote {
     char *text;               /* owned: the addresses */
     struct stage stage[STAGE_MOST];
     int n;
+    int64_t end[STAGE_MOST + 1]; /* where the layers of each process end */
+    int64_t n_ctx;            /* that open stages are asked for; 0: as many as fit */
+    bool assigned;            /* they were told their layers */
     bool started;             /* there are pages and steps */
     const struct kv_spec *spec;
     const struct family *fam;

@@ -64,6 +64,7 @@ void stage_lose(struct stage *s, const char *why)
     }
     if (s->state != STAGE_REFUSED)
         s->state = STAGE_AWAY;
+    s->to_load = s->loading = false;
     s->n_ops = 0;
     forget_hops(s);
     err_set(&s->why, INGLE_IO, "%s", why);
@@ -93,9 +94,11 @@ static void say(struct stage *s)
     struct stage_hello h = s->r->hello;
     struct link_out m;
     const struct link_head head = {.kind = LINK_JOIN, .tag = s->r->number};
-    h.look = !s->r->started;
+    h.look = s->to_load ? STAGE_ASSIGNS : s->r->started ? STAGE_JOINS : STAGE_LOOKS;
     h.from = s->known ? s->hello.from : 0;
     h.to = s->known ? s->hello.to : h.n_layers;
+    if (s->to_load)
+        h.n_ctx = (uint32_t)(s->r->n_ctx ? s->r->n_ctx : 1);
     s->n_ops = 0;
     if (!link_out_init(&m, LINK_JOIN_BYTES))
         return;
@@ -179,7 +182,20 @@ static void hear_join(struct stage *s, const struct link_in *in)
     ingle_status st = stage_hello_read(in->payload, in->n_payload, &h, &err);
     if (!st)
         st = stage_hello_agree(&s->r->hello, &h, &err);
-    if (!st && s->known && (h.from != s->hello.from || h.to != s->hello.to))
+    if (!st && h.open && s->known && !s->r->assigned) { /* what was chosen for it stays */
+        h.from = s->hello.from;
+        h.to = s->hello.to;
+    }
+    const bool other = s->known && (h.from != s->hello.from || h.to != s->hello.to);
+    s->loading = !st && h.loading && s->to_load;
+    if (s->loading)
+        return;
+    if (!st && other && h.open && s->r->assigned && !s->to_load) { /* it was started anew */
+        s->to_load = true;
+        say(s);
+        return;
+    }
+    if (!st && other)
         st = err_set(&err, INGLE_UNSUP, "it has layers %u:%u, and had %u:%u before", h.from, h.to,
                      s->hello.from, s->hello.to);
     if (st) {
@@ -189,6 +205,12 @@ static void hear_join(struct stage *s, const struct link_in *in)
     }
     s->hello = h;
     s->known = true;
+    if (s->to_load && s->r->started) { /* it has the layers; now pages and steps */
+        s->to_load = false;
+        say(s);
+        return;
+    }
+    s->to_load = false;
     s->state = STAGE_READY;
     s->had = true;
     forget_hops(s);
@@ -362,7 +384,7 @@ static struct stage *first_missing(struct stage_remote *r)
 static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *cancel,
                                  struct err *err)
 {
-    const uint64_t start = clock_now();
+    uint64_t start = clock_now();
     const struct stage *s;
     bool told = false;
     ask_hops(r);
@@ -372,6 +394,8 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
             continue;
         }
         const uint64_t now = clock_now();
+        if (s->loading && s->up) /* as long as that takes */
+            start = now;
         if (s->state == STAGE_REFUSED && !r->started)
             return err_set(err, s->why.status == INGLE_OK ? INGLE_UNSUP : s->why.status,
                            "stage '%s': %s", s->address, s->why.msg);
@@ -411,6 +435,9 @@ static ingle_status check_order(struct stage_remote *r, struct err *err)
                            b->to, b->from > a->to ? "leave a gap" : "overlap");
     }
     const struct stage *first = &r->stage[0], *last = &r->stage[r->n - 1];
+    for (int i = 0; i < r->n; i++)
+        r->end[i] = r->stage[i].hello.from;
+    r->end[r->n] = last->hello.to;
     if (last->hello.to != r->hello.n_layers)
         return err_set(err, INGLE_ARG,
                        "the last stage, '%s', ends at layer %u, the model has %u: one is missing",
@@ -422,6 +449,47 @@ static ingle_status check_order(struct stage_remote *r, struct err *err)
                        first->address, first->hello.to);
     r->hello.first = first->hello.from;
     return INGLE_OK;
+}
+
+/* Open stages get layers, so far only here. */
+static ingle_status choose(struct stage_remote *r, struct err *err)
+{
+    int n_open = 0;
+    for (int i = 0; i < r->n; i++)
+        n_open += r->stage[i].hello.open != 0;
+    if (!n_open)
+        return INGLE_OK;
+    const ingle_status st = r->o.cut ? r->o.cut(r->o.cut_arg, r, r->end, err)
+                                     : err_set(err, INGLE_ARG, "stage '%s' has no layers",
+                                               r->stage[0].address);
+    for (int i = 0; !st && i < r->n; i++) {
+        struct stage_hello *h = &r->stage[i].hello;
+        if (!h->open)
+            continue;
+        r->stage[i].assign = h->from != (uint32_t)r->end[i] || h->to != (uint32_t)r->end[i + 1];
+        h->from = (uint32_t)r->end[i];
+        h->to = (uint32_t)r->end[i + 1];
+    }
+    return st;
+}
+
+ingle_status stage_remote_assign(struct stage_remote *r, int64_t n_ctx, struct err *err)
+{
+    pthread_mutex_lock(&r->lock);
+    r->n_ctx = n_ctx;
+    r->assigned = true;
+    for (int i = 0; i < r->n; i++) {
+        struct stage *s = &r->stage[i];
+        if (!s->assign)
+            continue;
+        s->to_load = true;
+        s->state = STAGE_AWAY;
+        if (s->up)
+            say(s);
+    }
+    const ingle_status st = wait_for_all(r, NULL, err);
+    pthread_mutex_unlock(&r->lock);
+    return st;
 }
 
 static ingle_status check_addresses(const struct stage_remote_options *o, struct err *err)
@@ -469,12 +537,64 @@ ingle_status stage_remote_open(struct stage_remote **out, const struct stage_rem
     if (!st)
         st = wait_for_all(r, NULL, err);
     if (!st)
+        st = choose(r, err);
+    if (!st)
         st = check_order(r, err);
     if (st)
         stage_remote_close(r);
     else
         *out = r;
     return st;
+}
+
+/* One TRY, there and back, in seconds; below 0: it does not answer. */
+static double try_once(struct stage *s, size_t n, uint64_t back)
+{
+    const struct link_head h = {.kind = LINK_TRY, .tag = ++s->r->tag};
+    const uint64_t start = clock_now();
+    struct link_out m;
+    if (s->state != STAGE_READY || !link_out_init(&m, n))
+        return -1;
+    memset(m.payload, 0, n);
+    memcpy(m.payload, &back, sizeof back);
+    if (!stage_send(s, &h, &m))
+        return -1;
+    while (s->state == STAGE_READY && clock_now() - start < LATE_NS) {
+        struct link_in in;
+        struct link_head got;
+        if (!stage_look(s, STAGE_TURN_MS, &in, &got))
+            continue;
+        const bool mine = got.kind == LINK_TRY && got.tag == h.tag && in.n_payload == back;
+        link_in_release(&in);
+        if (mine)
+            return (double)(clock_now() - start) * 1e-9;
+    }
+    return -1;
+}
+
+ingle_status stage_remote_try(struct stage_remote *r, int i, struct stage_rates *out,
+                              struct err *err)
+{
+    enum { TRIPS = 15, BIG = 4 << 20 };
+    struct stage *s = &r->stage[i];
+    const char *slow, *cipher;
+    double trip = 1e9, to = 1e9, back = 1e9, t = 0;
+    pthread_mutex_lock(&r->lock);
+    for (int k = 0; k < TRIPS && t >= 0; k++)
+        trip = (t = try_once(s, sizeof(uint64_t), 0)) < trip ? t : trip;
+    for (int k = 0; k < 3 && t >= 0; k++)
+        to = (t = try_once(s, BIG, 0)) < to ? t : to;
+    for (int k = 0; k < 3 && t >= 0; k++)
+        back = (t = try_once(s, sizeof(uint64_t), BIG)) < back ? t : back;
+    cipher = s->link ? link_cipher(s->link, NULL, &slow) : NULL;
+    snprintf(out->cipher, sizeof out->cipher, "%s", cipher ? cipher : "");
+    pthread_mutex_unlock(&r->lock);
+    if (t < 0)
+        return err_set(err, INGLE_IO, "stage '%s' does not answer: %s", s->address, s->why.msg);
+    out->trip_us = trip * 1e6;
+    out->out_bytes_per_s = BIG / (to > trip ? to - trip : to);
+    out->in_bytes_per_s = BIG / (back > trip ? back - trip : back);
+    return INGLE_OK;
 }
 
 void stage_remote_close(struct stage_remote *r)
@@ -509,6 +629,11 @@ int stage_remote_n(const struct stage_remote *r)
 const struct stage_hello *stage_remote_hello(const struct stage_remote *r, int i)
 {
     return &r->stage[i].hello;
+}
+
+const char *stage_remote_address(const struct stage_remote *r, int i)
+{
+    return r->stage[i].address;
 }
 
 int64_t stage_remote_first(const struct stage_remote *r)
@@ -776,6 +901,7 @@ static void count(struct stage_remote *r, int i, struct stage_remote_counts *out
     out->direct = s->hop == STAGE_HOP_UP;
     out->weight_bytes = s->hello.weight_bytes;
     out->limit_bytes = s->hello.limit_bytes;
+    out->read_rate = s->hello.read_rate;
     out->budget_bytes = s->hello.budget_bytes;
     snprintf(out->trouble, sizeof out->trouble, "%.*s", (int)sizeof out->trouble - 1, s->why.msg);
 }

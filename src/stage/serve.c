@@ -36,6 +36,8 @@ struct stage_serve {
     struct stage_hello hello;
     struct device *d;
     struct link *link;
+    bool asked; /* for other layers */
+    struct stage_asked ask;
     struct kv_spec spec;
     struct kv_pool *pool;
     struct kv_timeline **timeline; /* [n_timelines]: of the spans of a step */
@@ -107,12 +109,16 @@ ingle_status stage_serve_open(struct stage_serve **out, struct device *d,
                                    .plain = o->plain,
                                    .most_bytes = LINK_MAX_BYTES,
                                    .most_before = LINK_STRANGER_BYTES};
-    if (!st)
+    s->link = o->link;
+    if (!st && !s->link)
         st = link_listen(&s->link, &l, err);
-    if (st)
+    if (st) {
         stage_serve_close(s);
-    else
-        *out = s;
+        return st;
+    }
+    if (o->greet)
+        stage_hello_send(s->link, o->greet, &s->hello);
+    *out = s;
     return st;
 }
 
@@ -155,7 +161,8 @@ void stage_serve_close(struct stage_serve *s)
     if (s->joined)
         send_empty(s, &s->peer, LINK_BYE);
     leave(s);
-    link_close(s->link);
+    if (!s->o.link)
+        link_close(s->link);
     for (int64_t i = 0; i < s->n_timelines; i++)
         kv_timeline_free(s->timeline[i]);
     mem_free(s->timeline);
@@ -229,12 +236,14 @@ static void tell_next(struct stage_serve *s, uint32_t flags, const char *why)
 static ingle_status agree(struct stage_serve *s, const struct stage_hello *e, struct err *err)
 {
     const ingle_status st = stage_hello_agree(e, &s->hello, err);
-    if (st || e->look)
+    if (st || e->look == STAGE_LOOKS)
         return st;
     if (s->joined && s->engine.instance != e->instance)
         return err_set(err, INGLE_UNSUP,
                        "this stage serves another engine (ingle %s, %s): one at a time",
                        s->engine.engine, s->engine.cpu);
+    if (e->look == STAGE_ASSIGNS && s->hello.open && e->from)
+        return INGLE_OK;
     if (e->from != s->hello.from || e->to != s->hello.to)
         return err_set(err, INGLE_UNSUP, "layers %u:%u are asked of a stage that has %u:%u",
                        e->from, e->to, s->hello.from, s->hello.to);
@@ -247,14 +256,30 @@ static ingle_status agree(struct stage_serve *s, const struct stage_hello *e, st
     return INGLE_OK;
 }
 
+/* Of an engine that has said other layers. */
+static void move(struct stage_serve *s, const struct link_in *in, const struct stage_hello *theirs)
+{
+    struct stage_hello h = s->hello;
+    h.from = theirs->from;
+    h.to = theirs->to;
+    h.loading = true;
+    stage_hello_send(s->link, &in->from, &h);
+    s->asked = true;
+    s->ask = (struct stage_asked){in->from, h.from, h.to, theirs->n_ctx > 1 ? theirs->n_ctx : 0};
+}
+
 static void join(struct stage_serve *s, const struct link_in *in, uint64_t number)
 {
     struct stage_hello theirs;
-    struct link_out m;
     struct err err;
     ingle_status st = stage_hello_read(in->payload, in->n_payload, &theirs, &err);
     if (!st)
         st = agree(s, &theirs, &err);
+    if (!st && theirs.look == STAGE_ASSIGNS &&
+        (theirs.from != s->hello.from || theirs.to != s->hello.to)) {
+        move(s, in, &theirs);
+        return;
+    }
     if (!st && !theirs.look && theirs.max_rows > s->reserved_rows)
         st = reserve(s, theirs.max_rows, s->hello.n_ctx, &err);
     if (st) {
@@ -272,11 +297,9 @@ static void join(struct stage_serve *s, const struct link_in *in, uint64_t numbe
         report(s->o.sink, INGLE_REPORT_NOTE, "stage", stage_serve_name(s),
                "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
     }
-    const struct link_head h = {.kind = LINK_JOIN};
-    if (!link_out_init(&m, LINK_JOIN_BYTES))
-        return;
-    stage_hello_write(&s->hello, m.payload);
-    (void)!link_send(s->link, &in->from, &h, &m);
+    if (theirs.look)
+        link_admit(s->link, &in->from);
+    stage_hello_send(s->link, &in->from, &s->hello);
 }
 
 /* ---- neighbours ---- */
@@ -816,6 +839,8 @@ static void hear(struct stage_serve *s, struct link_in *in)
                      "address belongs to --stages");
     else if (!st && h.kind == LINK_JOIN)
         join(s, in, h.tag);
+    else if (!st && h.kind == LINK_TRY)
+        st = stage_answer_try(s->link, in, &h, &err);
     else if (!st && h.kind == LINK_CHAIN)
         greet(s, in, h.tag);
     else if (in_order)
@@ -859,9 +884,9 @@ static void hear_all(struct stage_serve *s)
         tell_next(s, up ? STAGE_NEXT_UP : 0, up ? "" : why);
 }
 
-void stage_serve_run(struct stage_serve *s)
+bool stage_serve_run(struct stage_serve *s, struct stage_asked *out)
 {
-    while (!atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
+    while (!s->asked && !atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
         if (!has_turn(s)) {
             struct link *const from[] = {s->link, s->chain.link};
             link_sleep(from, 2, TURN_MS);
@@ -872,4 +897,6 @@ void stage_serve_run(struct stage_serve *s)
         if (s->o.tend)
             s->o.tend(s->o.tend_arg);
     }
+    *out = s->ask;
+    return s->asked;
 }

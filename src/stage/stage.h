@@ -19,11 +19,13 @@
 #include "link/link.h"
 #include <stdatomic.h>
 
-enum { STAGE_MOST = 15, STAGE_VERSION = 3 };
+enum { STAGE_MOST = 15, STAGE_VERSION = 3, STAGE_CUT_LAYERS = 1024 };
+/* What a JOIN asks for: pages and steps; who it is; to load layers [from, to). */
+enum stage_look { STAGE_JOINS, STAGE_LOOKS, STAGE_ASSIGNS };
 
 /* Who an end is: a stage, or (first > 0) an engine that asks a stage. */
 struct stage_hello {
-    uint32_t version, look; /* look: nothing is agreed on */
+    uint32_t version, look; /* enum stage_look */
     uint32_t from, to;      /* layers of the stage */
     uint32_t first;         /* the engine has [0, first) */
     uint32_t n_layers, n_embd, n_ctx, max_rows, arithmetic, layout;
@@ -33,11 +35,58 @@ struct stage_hello {
     uint64_t instance;      /* of an engine: another number for each */
     uint64_t weight_bytes, limit_bytes; /* of a stage: what it has in memory; what it may take */
     char numerics[48], family[32], kv[256], cpu[32], engine[32]; /* ended by 0 */
+    uint32_t open;    /* of a stage: it takes the layers that an engine says; it has none if from is
+                       * 0 */
+    uint32_t loading; /* ... and is at it; another JOIN follows */
+    uint64_t read_rate; /* bytes a second that it reads from memory; 0: not known */
 };
 /* Of the streams that no guest has. */
 uint64_t stage_pages_hash(const struct kv_spec *s);
 
+/* ---- which layers where ---- */
+
+struct stage_layer { uint64_t memory_bytes, read_bytes; }; /* read: for a token */
+struct stage_place {
+    uint64_t memory_bytes;            /* that it has */
+    uint64_t fixed_bytes, read_bytes; /* of no layer: what it takes; what it reads for a token */
+    double rate;                      /* bytes a second */
+    int64_t from, to;                 /* it has these layers and takes no others; 0, 0: any */
+};
+struct stage_cut {
+    const struct stage_layer *layer; /* [n_layers] */
+    const struct stage_place *place; /* [n_places], the engine first */
+    int64_t n_layers;
+    int n_places;
+};
+/* end [n_places]: where the layers of each end.  INGLE_LIMIT: memory is short wherever it is cut;
+ * end is the cut with the least shortage.  INGLE_ARG: there is none. */
+MUST_CHECK ingle_status stage_cut_find(const struct stage_cut *c, int64_t *end, struct err *err);
+
+/* Of the slowest process of a cut; below 0: one has too little memory. */
+double stage_cut_seconds(const struct stage_cut *c, const int64_t *end);
+
 /* ---- a stage's side ---- */
+
+/* An end that listens before there are layers. */
+struct stage_offer;
+struct stage_offer_options {
+    const char *address, *key_file;
+    bool plain;
+    const struct stage_hello *hello; /* open, from 0 to all layers */
+    const struct report_sink *sink;
+    const atomic_bool *stop;
+};
+MUST_CHECK ingle_status stage_offer_open(struct stage_offer **out,
+                                         const struct stage_offer_options *o, struct err *err);
+void stage_offer_close(struct stage_offer *s);
+const char *stage_offer_name(const struct stage_offer *s);
+struct link *stage_offer_link(struct stage_offer *s); /* stays the offer's */
+/* What an engine has asked for: *n_ctx 0: it did not say.  It was told that layers are loaded now.
+ * False: *stop. */
+struct stage_asked { struct link_peer by; int64_t from, to, n_ctx; };
+bool stage_offer_wait(struct stage_offer *s, struct stage_asked *out);
+/* ... that could not be had. */
+void stage_offer_refuse(struct stage_offer *s, const struct link_peer *to, const char *why);
 
 struct stage_serve;
 struct stage_serve_options {
@@ -49,6 +98,8 @@ struct stage_serve_options {
     const struct family_info *info;
     const struct kv_types *kv;
     const struct report_sink *sink;
+    struct link *link; /* borrowed: an end that listens; NULL: it opens its own */
+    const struct link_peer *greet; /* who is told that it is there; or NULL */
     const atomic_bool *stop;
     void (*tend)(void *arg); /* between steps; or NULL */
     void *tend_arg;
@@ -62,7 +113,8 @@ MUST_CHECK ingle_status stage_serve_open(struct stage_serve **out, struct device
                                          const struct stage_serve_options *o, struct err *err);
 void stage_serve_close(struct stage_serve *s);
 const char *stage_serve_name(const struct stage_serve *s); /* where it listens */
-void stage_serve_run(struct stage_serve *s);               /* answers until *stop */
+/* Answers until *stop; true: an engine asks for other layers. */
+bool stage_serve_run(struct stage_serve *s, struct stage_asked *out);
 void stage_serve_count(const struct stage_serve *s, struct stage_counts *out);
 
 /* Layers [from, to) on rows `in` as the device has them; NULL-ed rows in a dry run. */
@@ -90,15 +142,27 @@ struct stage_remote_options {
     uint64_t wait_ns;   /* so long is waited for a stage, at the start and when it is lost */
     uint64_t late_ns;   /* a step's answer: this, or 20 times the usual; 0: 10 s */
     int heartbeat_ms, dead_ms; /* as in link.h */
+    /* Which layers open stages get: end [n + 1], the engine's first.  Called with the stages' hellos
+     * when one is open; NULL: none may be. */
+    ingle_status (*cut)(void *arg, const struct stage_remote *r, int64_t *end, struct err *err);
+    void *cut_arg;
     int64_t piece_rows; /* of a long step that go together; 0: an eighth of it, at least 64 */
 };
 /* Before the weights are loaded: finds out what stages there are, and whether they are of this
  * model, in order and complete.  INGLE_UNSUP and INGLE_ARG name the stage and what differs. */
 MUST_CHECK ingle_status stage_remote_open(struct stage_remote **out,
                                           const struct stage_remote_options *o, struct err *err);
+/* Open stages load the layers that they were given; returns when all have them. */
+MUST_CHECK ingle_status stage_remote_assign(struct stage_remote *r, int64_t n_ctx,
+                                            struct err *err);
+/* Before there are steps: the round trip and the rates of rows in both directions. */
+struct stage_rates { double trip_us, out_bytes_per_s, in_bytes_per_s; char cipher[32]; };
+MUST_CHECK ingle_status stage_remote_try(struct stage_remote *r, int i, struct stage_rates *out,
+                                         struct err *err);
 void stage_remote_close(struct stage_remote *r);
 int stage_remote_n(const struct stage_remote *r);
 const struct stage_hello *stage_remote_hello(const struct stage_remote *r, int i);
+const char *stage_remote_address(const struct stage_remote *r, int i);
 int64_t stage_remote_first(const struct stage_remote *r); /* layers that the engine has */
 /* Which streams of the spec lie at stages. */
 void stage_remote_mark(const struct stage_remote *r, const struct family *fam, const void *self,
@@ -127,7 +191,7 @@ struct stage_remote_counts {
     bool direct; /* its rows go to the next stage */
     uint64_t steps, rows, sent_bytes, received_bytes, losses;
     uint64_t compute_ns, wait_ns; /* by its clock; steps waited for it */
-    uint64_t weight_bytes, limit_bytes, budget_bytes;
+    uint64_t weight_bytes, limit_bytes, budget_bytes, read_rate;
     double trip_us;               /* of the handshake */
     char trouble[240];            /* why it is not there; "" */
 };

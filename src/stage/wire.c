@@ -66,7 +66,7 @@ bool stage_has_bad(const uint8_t *at, size_t n)
 /* ---- who one is ---- */
 
 struct field { void *at; size_t n; };
-enum { FIELDS = 23 };
+enum { FIELDS = 26 };
 
 static void list_fields(struct stage_hello *h, struct field out[FIELDS])
 {
@@ -94,6 +94,9 @@ static void list_fields(struct stage_hello *h, struct field out[FIELDS])
         {h->kv, sizeof h->kv},
         {h->cpu, sizeof h->cpu},
         {h->engine, sizeof h->engine},
+        {&h->open, sizeof h->open},
+        {&h->loading, sizeof h->loading},
+        {&h->read_rate, sizeof h->read_rate},
     };
     memcpy(out, all, sizeof all);
 }

@@ -24,6 +24,13 @@ MUST_CHECK ingle_status stage_hello_read(const uint8_t *at, size_t n, struct sta
 MUST_CHECK ingle_status stage_hello_agree(const struct stage_hello *engine,
                                           const struct stage_hello *there, struct err *err);
 
+void stage_hello_send(struct link *l, const struct link_peer *to, const struct stage_hello *h);
+
+/* A TRY: u64, the bytes of the answer, and any others. */
+enum { STAGE_TRY_BYTES = 8 << 20 };
+MUST_CHECK ingle_status stage_answer_try(struct link *l, const struct link_in *in,
+                                         const struct link_head *h, struct err *err);
+
 /* ---- pages ---- */
 
 /* What a PAGES message says. */

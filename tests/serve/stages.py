@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """stages.py INGLE - a model whose layers are divided: the answers of one process, also when stages are killed, and errors that name
 what differs."""
-import os, shutil, signal, subprocess, sys, tempfile, threading, time, unittest
+import json, os, shutil, signal, subprocess, sys, tempfile, threading, time, unittest
 
 from client import TIMEOUT, Case, Server, main
 from stages_kill import Link
@@ -129,6 +129,45 @@ class Stages(Case):
                           for more in ((), ("--stages", w.address)))
         self.assertEqual((divided.returncode, divided.stdout), (0, plain.stdout), divided.stderr)
         self.assertIn("pictures and sounds: 1", divided.stderr)
+
+    def test_layers_are_chosen(self):
+        """Stages that take any layers: by memory and speed, by --layer-ends, anew for another engine, and after a restart."""
+        a, b = self.stage("auto", f"unix:{self.folder}/a"), self.stage("auto", f"unix:{self.folder}/b", "--memory", "2G")
+        want, stages = self.run_it("--draft", "off"), ("--stages", f"{a.address},{b.address}")
+        plan = lambda command, *more: json.loads(subprocess.run([INGLE, *command, "--json", "-m", MODEL, "--ctx", "512", *stages, *more],
+                                                                capture_output=True, text=True, timeout=TIMEOUT).stdout)
+        p = plan(("inspect", "--plan"), "--layer-ends", "1,4,6")
+        self.assertEqual([(x["from"], x["to"], x["fits"], x["any_layers"]) for x in p["processes"]],
+                         [(0, 1, True, False), (1, 4, True, True), (4, 6, True, True)])
+        self.assertEqual(p["processes"][2]["limit_bytes"], 2 << 30)
+        for x in p["processes"]:
+            self.assertEqual(x["total_bytes"], x["weight_bytes"] + x["kv_bytes"] + x["other_bytes"])
+            self.assertGreater(x["token_bytes"], 0)
+        p = plan(("doctor",))
+        self.assertEqual(p["layer_ends"][-1], 6)
+        self.assertEqual([x["cipher"] for x in p["processes"][1:]], ["", ""])
+        for x in p["processes"][1:]:
+            self.assertGreater(min(x["trip_us"], x["out_bytes_per_s"], x["in_bytes_per_s"], x["read_bytes_per_s"]), 0)
+        for ends in ("auto", "1,4,6", "3,4,6"):
+            status, out, err = self.run_it(*stages, "--draft", "off", "--layer-ends", ends)
+            self.assertEqual((status, out), want[:2], err)
+        # the layers of the last engine stay if nothing is much better; one that is started anew gets its own
+        server = self.serve(*stages, "--layer-ends", "1,4,6", "--draft", "off")
+        text = self.ask(server, 1)
+        a.process.kill()
+        a.process.wait(TIMEOUT)
+        self.wait_for(lambda: server.get("/readyz")[0] == 503)
+        a = self.stage("auto", f"unix:{self.folder}/a")
+        self.wait_for(lambda: server.get("/readyz")[0] == 200 or self.ask(server, 1) != text)
+        self.assertEqual(self.ask(server, 1), text)
+        self.assertEqual([(s["from"], s["to"]) for s in server.get("/props")[2]["runtime"]["stages"]], [(1, 4), (4, 6)])
+        # too little memory, with each plan; more stages than layers
+        small = self.stage("auto", f"unix:{self.folder}/c", "--memory", "1M")
+        stages = ("--stages", small.address)
+        status, _, err = self.run_it(*stages, "--memory", "4M")
+        self.assertEqual(status, 1)
+        self.assertRegex(err, r"no cut of its 6 layers fits; the nearest: the engine 0:\d needs .* of 4.00 MiB, .* \d:6 needs .* of 1.00 MiB")
+        self.assertFalse(plan(("inspect", "--plan"))["fits"])
 
     def test_never_back(self):
         w = self.stage("3:6")
