@@ -40,6 +40,9 @@ struct rounds {
     int64_t done;
     struct ingle_profile op[MAX_OPS];
     int n_ops;
+    double profiled_s;                 /* what the profile's run took */
+    double busy[INGLE_STAGE_PARTS];    /* the share of it in which each stage computed */
+    int n_stages;
 };
 
 struct bench {
@@ -153,8 +156,14 @@ static ingle_status warm(struct bench *b, struct rounds *r, struct ingle_error *
     const int64_t n = r->one_by_one && r->n > 4 ? 4 : r->n;
     if (!n)
         return INGLE_OK;
+    struct ingle_engine_stage stage;
+    for (int i = 0; ingle_engine_stage(b->engine, i, &stage); i++)
+        r->busy[i] = -(double)stage.compute_ns;
     ingle_engine_profile(b->engine, true);
     const ingle_status st = time_tokens(b, n, r->one_by_one, &s, error);
+    for (r->n_stages = 0; ingle_engine_stage(b->engine, r->n_stages, &stage); r->n_stages++)
+        r->busy[r->n_stages] = (r->busy[r->n_stages] + (double)stage.compute_ns) * 1e-9 / s;
+    r->profiled_s = s;
     r->n_ops = ingle_engine_profile_read(b->engine, r->op, MAX_OPS);
     ingle_engine_profile(b->engine, false);
     for (int i = 0; i < r->n_ops; i++) {
@@ -321,12 +330,44 @@ static void print_op(const struct bench *b, const struct rounds *r, const struct
     putchar('\n');
 }
 
+/* k 0: the engine. */
+static void print_idle(const struct bench *b, const struct rounds *r, int k, double busy)
+{
+    struct ingle_engine_stage s = {.address = "engine", .to = 0};
+    const double idle = busy < 1 ? 1 - busy : 0;
+    if (k)
+        (void)ingle_engine_stage(b->engine, k - 1, &s);
+    else if (ingle_engine_stage(b->engine, 0, &s)) {
+        s.to = s.from;
+        s.from = 0;
+        s.address = "engine";
+    }
+    if (b->json) {
+        struct str out;
+        cli_json(&out);
+        write_open(&out, '{');
+        write_member(&out, "test", r->test);
+        write_member_int(&out, "depth", r->depth);
+        write_member(&out, "stage", s.address);
+        write_member_int(&out, "from", s.from);
+        write_member_int(&out, "to", s.to);
+        write_member_fixed(&out, "idle", 4, idle);
+        write_close(&out, '}');
+        cli_json_end(&out, "\n");
+    } else {
+        printf("  %-24s layers %lld:%lld   idle %5.1f %%\n", CLI_SHOWN(s.address),
+               (long long)s.from, (long long)s.to, 100 * idle);
+    }
+}
+
 /* Of the warming run: what no operation accounts for is left out. */
 static void print_profile(const struct bench *b, const struct rounds *r)
 {
     double all = 0;
     for (int i = 0; i < r->n_ops; i++)
         all += (double)r->op[i].ns;
+    for (int k = 0; r->n_stages && r->n_ops && k <= r->n_stages; k++)
+        print_idle(b, r, k, k ? r->busy[k - 1] : all * 1e-9 / r->profiled_s);
     if (!b->json && r->n_ops)
         printf("  %-14s %8s %8s%s %10s %9s %22s %23s\n", "operation", "calls", "joins",
                b->info.gpu[0] ? " launches" : "", "ms", "share", "memory, of what reads",

@@ -45,7 +45,8 @@ double engine_memory_rate(struct pool *p, size_t n_bytes)
     for (int i = 0; i < ROUNDS; i++) {
         const uint64_t start = clock_now();
         pool_run(p, (int64_t)n_chunks, read_chunk, &s);
-        const double rate = (double)(n_chunks * MEMORY_CHUNK) / ((double)(clock_now() - start + 1) * 1e-9);
+        const double rate =
+            (double)(n_chunks * MEMORY_CHUNK) / ((double)(clock_now() - start + 1) * 1e-9);
         best = rate > best ? rate : best;
     }
     mem_big_free(at, n_chunks * MEMORY_CHUNK);

@@ -142,8 +142,8 @@ struct stage_remote_options {
     uint64_t wait_ns;   /* so long is waited for a stage, at the start and when it is lost */
     uint64_t late_ns;   /* a step's answer: this, or 20 times the usual; 0: 10 s */
     int heartbeat_ms, dead_ms; /* as in link.h */
-    /* Which layers open stages get: end [n + 1], the engine's first.  Called with the stages' hellos
-     * when one is open; NULL: none may be. */
+    /* Which layers open stages get: end [n + 1], the engine's first.  Called when one is open, with
+     * the hellos of all; NULL: none may be. */
     ingle_status (*cut)(void *arg, const struct stage_remote *r, int64_t *end, struct err *err);
     void *cut_arg;
     int64_t piece_rows; /* of a long step that go together; 0: an eighth of it, at least 64 */

@@ -203,7 +203,8 @@ static void *serve(void *arg)
     struct golden_stage *s = arg;
     fenv_t mode;
     fp_enter(&mode);
-    stage_serve_run(s->serve);
+    struct stage_asked asked;
+    (void)stage_serve_run(s->serve, &asked);
     fp_leave(&mode);
     return NULL;
 }
