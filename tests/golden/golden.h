@@ -55,6 +55,13 @@ struct golden_model {
     struct stage_remote *stages;
 };
 
+/* With emulated cards (tests/gpu) all is ten to a hundred times slower: as UNIT_ASAN in unit.h. */
+#ifdef GOLDEN_ON_CARD
+enum { GOLDEN_CARD = 1 };
+#else
+enum { GOLDEN_CARD = 0 };
+#endif
+
 /* Calls of the library in a test: a failure is the test's, with the library's text.  The
  * enclosing function has a `struct err e`. */
 #define GOLDEN_OK(call)            \

@@ -309,7 +309,9 @@ static void any_way_to_compute_it(void **state)
                                                      .tree_bytes = 8 << 20});
         (void)media_add(&w.media, 150, w.g.info.n_embd, 7, false);
         (void)media_add(&w.media, 1, w.g.info.n_embd, 8, true);
-        const uint32_t some = (uint32_t)(UNIT_TSAN || UNIT_ASAN ? 2 : unit_some(20, 60));
+        const uint32_t some = (uint32_t)(GOLDEN_CARD              ? 1
+                                         : UNIT_TSAN || UNIT_ASAN ? 2
+                                                                  : unit_some(20, 60));
         for (uint32_t i = 0; i < (n_seeds ? n_seeds : some); i++)
             one_seed(&w, first_seed + i);
         close_world(&w);
@@ -339,7 +341,7 @@ static void other_ways_to_keep_and_read(void **state)
                {"q8r", 0, 0, 4},
                {"f16v", 0, 0, 4},
                {"tq3_0", REAL_HEADS, 0, 8}};
-    const size_t step = UNIT_TSAN || UNIT_ASAN ? 4 : (size_t)unit_some(2, 1);
+    const size_t step = UNIT_TSAN || UNIT_ASAN || GOLDEN_CARD ? 4 : (size_t)unit_some(2, 1);
     for (size_t i = 0; i < sizeof way / sizeof *way; i += step) {
         struct world w;
         const bool part = way[i].sparse || way[i].part;

@@ -49,7 +49,7 @@ enum { N_MODELS = sizeof models / sizeof *models - (UNIT_TSAN ? CODED : 0), N = 
 /* a test takes every second model, under sanitizers every third, the next test others */
 static int step(void)
 {
-    return UNIT_TSAN || UNIT_ASAN ? 3 : unit_some(2, 1);
+    return UNIT_TSAN || UNIT_ASAN || GOLDEN_CARD ? 3 : unit_some(2, 1);
 }
 
 /* 300 tokens: pages, windows and their borders are crossed. */
@@ -120,9 +120,10 @@ static void any_cut_of_a_prompt(void **state)
         prompt(m, tokens);
         open_plain(&g, m);
         float *whole = fresh(&g, tokens, N, 0);
-        for (size_t i = UNIT_TSAN   ? 6
-                        : UNIT_ASAN ? 1
-                                    : 0;
+        for (size_t i = UNIT_TSAN     ? 6
+                        : GOLDEN_CARD ? 4
+                        : UNIT_ASAN   ? 1
+                                      : 0;
              i < sizeof chunks / sizeof *chunks; i += UNIT_ASAN ? 2 : 1) {
             float *cut = fresh(&g, tokens, N, chunks[i]);
             same("chunks", cut, whole, N * g.info.n_vocab);
@@ -173,7 +174,7 @@ static void any_threads_and_kernels(void **state)
 static void alone_or_in_a_batch(void **state)
 {
     (void)state;
-    enum { K = UNIT_TSAN ? 3 : 5 };
+    enum { K = UNIT_TSAN || GOLDEN_CARD ? 3 : 5 };
     for (int m = 2 % step(); m < N_MODELS; m += step()) {
         struct err e;
         struct golden_model g;
@@ -256,7 +257,7 @@ static void long_steps(void **state)
     (void)state;
     enum { LONG = 700, SHORT = 30, LAST = 650, K = 3 };
     static const int64_t length[K] = {SHORT, LONG, LAST};
-    for (int m = 4; m < N_MODELS; m++) {
+    for (int m = 4; m < N_MODELS; m += GOLDEN_CARD ? 4 : 1) {
         struct err e;
         struct golden_model g;
         struct session *s[K];

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { CTX = 600, ANSWER = 120, MOST = 32 };
+enum { CTX = 600, ANSWER = GOLDEN_CARD ? 40 : 120, MOST = 32 };
 
 struct bench {
     struct drafter d;     /* target and network; its own runner stays unused */
@@ -39,6 +39,10 @@ static bool bench_open(struct bench *b, const char *target, const char *path)
                                .kv = kv_types_of(KERN_KV_F16),
                                .kv_budget_bytes = (uint64_t)1 << 30,
                                .tree_budget_bytes = (uint64_t)1 << 28,
+                               .own_first = golden_own_first,
+                               .own_end = golden_own_end,
+                               .draft_own_first = golden_draft_own_first,
+                               .draft_own_end = golden_draft_own_end,
                                .sink = &g->sink};
     GOLDEN_OK(session_runner_create(&b->plain, g->family, g->self, &g->info, g->device, &o, &e));
     o.draft = b->d.kind;

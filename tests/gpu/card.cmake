@@ -18,6 +18,7 @@ foreach(t sparse paged select shorten shorten_ways gemma4 stored deepseek4 deeps
   add_executable(gpu_golden_${t} EXCLUDE_FROM_ALL ${sources} tests/gpu/random_card.c tests/gpu/api_emu.c)
   target_link_libraries(gpu_golden_${t} PRIVATE gpu_emu lm PkgConfig::CMOCKA lzma)
   target_include_directories(gpu_golden_${t} PRIVATE tests)
+  target_compile_definitions(gpu_golden_${t} PRIVATE GOLDEN_ON_CARD)
   list(APPEND gpu_goldens gpu_golden_${t})
 endforeach()
 add_custom_target(gpu_goldens DEPENDS ${gpu_goldens})

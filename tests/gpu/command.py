@@ -151,12 +151,12 @@ def expert_plan(*options):
     p = subprocess.run([emu, "inspect", "--plan", "--json", "-m", V4, "--draft", "off", *options], capture_output=True, text=True)
     assert p.returncode == 0, p.stderr
     gpu = json.loads(p.stdout)["gpu"]
-    return gpu["layers"], gpu["experts"], gpu["bytes"]
+    return gpu["layers"], gpu["experts"], gpu["bytes"], gpu["limit_bytes"]
 
 
-whole = expert_plan()
+whole = expert_plan("--gpu-memory", "64M")
 assert whole[:2] == ([0, 6], True), whole
-for options in ["--gpu-memory", str(reserve + whole[2] - 1000)], ["--experts-worker", "unix:/nonexistent"]:
+for options in ["--gpu-memory", str((64 << 20) - whole[3] + whole[2] - 1000)], ["--experts-worker", "unix:/nonexistent"]:
     less = expert_plan(*options)
     assert less[:2] == ([0, 6], False) and less[2] < whole[2], (options, less)
 with tempfile.TemporaryDirectory() as d:

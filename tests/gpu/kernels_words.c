@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The words that kernels are written in, on the emulator, against plain C. */
+#define _DEFAULT_SOURCE
 #include "unit/unit.h"
 
 #include "device/gpu/image.h"
+#include "device/gpu/library.h"
 #include "device/gpu/kernels/kernels.h"
 #include "gpu/emu.h"
 #include "quant/quant.h"
+#include <elf.h>
 #include <math.h>
 #include <signal.h>
 #include <stdalign.h>
@@ -234,6 +237,47 @@ static void test_machine_code(void **state)
     assert_null(device_gpu_code_of(table, "b", 75, false));
 }
 
+/* The message about a file with this header and these segments; "": it is whole. */
+static const char *whole(struct err *e, const Elf64_Ehdr *head, const Elf64_Phdr *part, int n_parts,
+                         int64_t size)
+{
+    char path[] = "/tmp/library-XXXXXX";
+    const int fd = mkstemp(path);
+    const size_t n = (size_t)n_parts * sizeof *part;
+    assert_true(fd >= 0 && write(fd, head, sizeof *head) == (ssize_t)sizeof *head);
+    assert_true(write(fd, part, n) == (ssize_t)n && ftruncate(fd, size) == 0);
+    close(fd);
+    const ingle_status s = device_gpu_library_whole(path, e);
+    unlink(path);
+    return s ? e->msg : "";
+}
+
+/* A library whose end is missing is named; numbers that cannot be are not followed. */
+static void test_library(void **state)
+{
+    (void)state;
+    struct err e;
+    Elf64_Ehdr head = {.e_phoff = sizeof head, .e_phnum = 2, .e_phentsize = sizeof(Elf64_Phdr)};
+    Elf64_Phdr part[2] = {{.p_offset = 0, .p_filesz = 4096}, {.p_offset = 4096, .p_filesz = 904}};
+    memcpy(head.e_ident, ELFMAG, SELFMAG);
+    head.e_ident[EI_CLASS] = ELFCLASS64;
+    assert_string_equal(whole(&e, &head, part, 2, 5000), "");
+    assert_non_null(strstr(whole(&e, &head, part, 2, 4999), "needs 5000 bytes but has 4999"));
+    assert_non_null(strstr(whole(&e, &head, part, 2, 120), "needs 4096 bytes but has 120"));
+    part[1].p_filesz = UINT64_MAX - 10;
+    assert_non_null(strstr(whole(&e, &head, part, 2, 5000), "damaged"));
+    part[1].p_offset = UINT64_MAX;
+    assert_non_null(strstr(whole(&e, &head, part, 2, 5000), "damaged"));
+    head.e_phoff = UINT64_MAX - 20;
+    assert_non_null(strstr(whole(&e, &head, part, 2, 5000), "damaged"));
+    head.e_phnum = 65535; /* the loader refuses it, and what is no library */
+    assert_string_equal(whole(&e, &head, part, 2, 5000), "");
+    head.e_ident[0] = 0;
+    assert_string_equal(whole(&e, &head, part, 2, 5000), "");
+    assert_int_equal(device_gpu_library_whole("/nonexistent", &e), INGLE_OK);
+    assert_int_equal(device_gpu_library_check(NULL, "libcuda.so.1", &e), INGLE_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -242,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_image),
         cmocka_unit_test(test_machine_code),
+        cmocka_unit_test(test_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,9 @@ void random_card_set(uint32_t seed, enum random_card_kind next)
 /* Before main(): programs of tests/golden know nothing of cards. */
 __attribute__((constructor)) static void begin(void)
 {
-    const char *seed = getenv("INGLE_TEST_SEED");
+    const char *seed = getenv("INGLE_TEST_SEED"), *only = getenv("INGLE_TEST_ONLY");
+    if (only)
+        cmocka_set_test_filter(only);
     golden_device_made = made;
     golden_bound = bound;
     random_card_set(seed ? (uint32_t)strtoul(seed, NULL, 10) : 1, RANDOM_CARD_ANY);

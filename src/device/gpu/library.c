@@ -10,6 +10,7 @@
 #include "device/gpu/library.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -24,6 +25,12 @@ enum { MOST_SEGMENTS = 1024 };
 static bool read_at(int fd, void *to, size_t n, uint64_t at)
 {
     return at <= INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
+}
+
+static uint64_t end_of(uint64_t at, uint64_t n)
+{
+    uint64_t end;
+    return num_add_u64(at, n, &end) ? end : UINT64_MAX;
 }
 
 ingle_status device_gpu_library_whole(const char *path, struct err *err)
@@ -42,12 +49,10 @@ ingle_status device_gpu_library_whole(const char *path, struct err *err)
     const uint64_t size = known ? (uint64_t)st.st_size : 0;
     for (uint64_t i = 0; known && !missing && i < head.e_phnum; i++) {
         Elf64_Phdr part;
-        const uint64_t end = (i + 1) * sizeof part;
-        if (head.e_phoff > size || end > size - head.e_phoff ||
-            !read_at(fd, &part, sizeof part, head.e_phoff + i * sizeof part))
-            missing = head.e_phoff + end;
-        else if (part.p_offset > size || part.p_filesz > size - part.p_offset)
-            missing = part.p_offset + part.p_filesz;
+        uint64_t end = end_of(head.e_phoff, (i + 1) * sizeof part);
+        if (end <= size && read_at(fd, &part, sizeof part, end - sizeof part))
+            end = end_of(part.p_offset, part.p_filesz);
+        missing = end > size ? end : 0;
     }
     close(fd);
     return missing ? err_set(err, INGLE_FORMAT,
