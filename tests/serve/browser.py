@@ -62,7 +62,7 @@ class Browser:
     def text(self, css):
         return self.run("return [...document.querySelectorAll(arguments[0])].map(e => e.innerText)", css)
 
-    def wait(self, script, *args, seconds=60):
+    def wait(self, script, *args, seconds=180):
         """Waits until a JavaScript function body returns something true; returns it."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -154,7 +154,7 @@ class Page:
     def text(self, css):
         return self.b.text(css)
 
-    def wait(self, script, *args, seconds=60):
+    def wait(self, script, *args, seconds=180):
         return self.b.wait("const $ = id => document.getElementById(id);" + script, *args, seconds=seconds)
 
     def wait_done(self):
