@@ -2,16 +2,64 @@
 """bench_stages.py INGLE MODEL CUT LAYERS [--rates 1gbit,10gbit,none] [--delays 0,1] [--rounds N] [--prompt N] [--answer N]
 
 One process on one core, and the engine on that core with a stage (layers CUT to LAYERS - 1) on another one, in turns.  The stage is
-in a network namespace of its own; `tc tbf` limits the rate of both directions, and `tc netem` delays, where the kernel has it.
+in a network namespace of its own; `tc tbf` limits the rate of both directions; `tc netem` delays, or where the kernel has none a
+proxy of this script.
 Prints medians in tokens a second, ratios to one process, and the bytes that cross the border for a token.  Needs root; with
 `chrt -f 50`, programs of others wait."""
-import argparse, json, os, signal, statistics, subprocess, sys
+import argparse, json, os, queue, signal, socket, statistics, subprocess, sys, threading, time
 
 NAME = f"ingle{os.getpid()}"
 
 
 def run(*command):
     subprocess.run(command, check=True, capture_output=True)
+
+
+class Late:
+    """Passes bytes on from an address here to 10.99.0.2:7070, each way so many milliseconds later."""
+
+    def __init__(self, ms):
+        self.s = ms / 1e3
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self.listener.getsockname()[1]}"
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            a = self.listener.accept()[0]
+            b = socket.create_connection(("10.99.0.2", 7070))
+            for s in a, b:
+                s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for x, y in ((a, b), (b, a)):
+                on_way = queue.Queue()
+                threading.Thread(target=self.take, args=(x, on_way), daemon=True).start()
+                threading.Thread(target=self.give, args=(y, on_way), daemon=True).start()
+
+    def take(self, s, on_way):
+        while True:
+            try:
+                data = s.recv(1 << 20)
+            except OSError:
+                data = b""
+            on_way.put((time.monotonic() + self.s, data))
+            if not data:
+                return
+
+    def give(self, s, on_way):
+        while True:
+            at, data = on_way.get()
+            time.sleep(max(0, at - time.monotonic()))
+            try:
+                if not data:
+                    return s.shutdown(socket.SHUT_WR)
+                s.sendall(data)
+            except OSError:
+                return
+
+
+def has_netem():
+    r = subprocess.run(["ip", "netns", "exec", NAME, "tc", "qdisc", "add", "dev", "lo", "root", "netem", "delay", "1ms"], capture_output=True)
+    return r.returncode == 0
 
 
 def net(rate, delay):
@@ -27,7 +75,7 @@ def net(rate, delay):
         if rate != "none":
             run(*at, "tc", "qdisc", "add", "dev", dev, "root", "tbf", "rate", rate, "burst", "256k", "latency", "100ms")
         elif delay:
-            run(*at, "tc", "qdisc", "add", "dev", dev, "root", "netem", "delay", f"{delay}ms")
+            run(*at, "tc", "qdisc", "add", "dev", dev, "root", "netem", "delay", f"{delay / 2}ms")
 
 
 def on(core, realtime):
@@ -50,7 +98,8 @@ def moved():
 
 
 def with_stage(o, rate, delay):
-    net(rate, delay)
+    late = Late(delay / 2) if delay and not o.netem else None
+    net(rate, delay if o.netem else 0)
     worker = subprocess.Popen(["ip", "netns", "exec", NAME, *on(o.cores[1], o.realtime), o.ingle, "worker", "-m", o.model, "-t", "1", "--stage",
                                f"{o.cut}:{o.layers}", "--listen", "10.99.0.2:7070", "--worker-plain"],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -58,7 +107,7 @@ def with_stage(o, rate, delay):
         if "listening" not in worker.stdout.readline():
             sys.exit("the stage did not start")
         before = moved()
-        return bench(o, "--stages", "10.99.0.2:7070", "--worker-plain"), moved() - before
+        return bench(o, "--stages", late.address if late else "10.99.0.2:7070", "--worker-plain"), moved() - before
     finally:
         worker.terminate()
         worker.wait()
@@ -71,7 +120,7 @@ def main():
     p.add_argument("cut", type=int)
     p.add_argument("layers", type=int)
     p.add_argument("--rates", default="1gbit,10gbit,none")
-    p.add_argument("--delays", default="0", help="milliseconds each way, without a limit of the rate")
+    p.add_argument("--delays", default="0", help="milliseconds there and back, without a limit of the rate")
     p.add_argument("--rounds", type=int, default=3)
     p.add_argument("--prompt", type=int, default=512)
     p.add_argument("--answer", type=int, default=32)
@@ -81,6 +130,7 @@ def main():
     o.cores = o.cores.split(",")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the namespace goes in any case
     run("ip", "netns", "add", NAME)
+    o.netem = has_netem()
     try:
         ways = [(r, 0) for r in o.rates.split(",")] + [("none", float(d)) for d in o.delays.split(",") if float(d)]
         for rate, delay in ways:

@@ -312,6 +312,12 @@ static ingle_status part_of_shards(const struct cli *c, const struct ingle_model
                            "shard %d: --layer-begins '%s' and --layer-ends '%s' are no layers of "
                            "the model's 0 to %lld (the end is not included)",
                            i, one[0], one[1], (long long)m->n_layers);
+        if (!from)
+            return err_set(err, INGLE_ARG,
+                           "shard %d begins with layer 0 (%s): the engine itself (ingle run or "
+                           "serve, with --stages) has layer 0, the embedding and the head; begin "
+                           "with layer 1 or a later one",
+                           i, l->spelt[CLI_LAUNCH_BEGINS]);
         if (before >= 0 && from != before)
             return err_set(
                 err, INGLE_ARG,

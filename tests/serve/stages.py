@@ -161,6 +161,12 @@ class Stages(Case):
         self.wait_for(lambda: server.get("/readyz")[0] == 200 or self.ask(server, 1) != text)
         self.assertEqual(self.ask(server, 1), text)
         self.assertEqual([(s["from"], s["to"]) for s in server.get("/props")[2]["runtime"]["stages"]], [(1, 4), (4, 6)])
+        r = subprocess.run([INGLE, "bench", "-m", MODEL, *PLAIN, "-r", "1", "-p", "16", "-g", "4", "--profile", "--json", "--stages",
+                            self.stage("4:6").address], capture_output=True, text=True, timeout=TIMEOUT)
+        idle = [x for x in map(json.loads, r.stdout.splitlines()) if "idle" in x]
+        self.assertEqual([(x["from"], x["to"]) for x in idle], [(0, 4), (4, 6)] * 2, r.stderr)
+        for x in idle:
+            self.assertTrue(0 <= x["idle"] <= 1)
         # too little memory, with each plan; more stages than layers
         small = self.stage("auto", f"unix:{self.folder}/c", "--memory", "1M")
         stages = ("--stages", small.address)
@@ -251,6 +257,17 @@ class Stages(Case):
         r = subprocess.run([INGLE, "run", "-m", MODEL, "--experts-worker", a.address, "-n", "2", "hi"], capture_output=True, text=True,
                            timeout=TIMEOUT)
         self.assertIn("this is a stage", r.stderr)
+        shard = ("--backend-ipc-mode=deepseek4-target-shard", MODEL)
+        for options, text in (
+                ((*shard, "--layer-begins=0", "--layer-ends=3"), "the engine itself"),
+                ((*shard, "--layer-begins=2,4", "--layer-ends=3,6"), "shards of a process join"),
+                ((*shard, "--layer-begins=2", "--layer-ends=6", "--hidden=64"), "'64' is not 128"),
+                (("-m", MODEL, "--stage", "2:6", "--listen", "0.0.0.0:7"), "a key is needed"),
+                (("-m", MODEL, "--stage", "2:6", "--memory", "1M", "--listen", f"unix:{self.folder}/x"), "1.00 MiB were allowed"),
+                (("-m", MODEL, "--stage", "auto", "--lock", "--listen", f"unix:{self.folder}/x"), "'lock' does not go together")):
+            r = subprocess.run([INGLE, "worker", *options], capture_output=True, text=True, timeout=TIMEOUT)
+            self.assertEqual(r.returncode, 1, options)
+            self.assertIn(text, r.stderr)
         for layers, text in (("0:3", "begin with layer 0"), ("3:9", "the model has 6"), ("4:4", "A < B"), ("x", "A < B"), ("all", "A:B")):
             r = subprocess.run([INGLE, "worker", "-m", MODEL, "--stage", layers, "--listen", f"unix:{self.folder}/x"], capture_output=True,
                                text=True, timeout=TIMEOUT)
