@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """fields.py [--check] - writes what is made of tables: of src/server/params.inc schemas of share/openapi.json and
-docs/use/request-fields.md; of the list below the errors of each operation, and those operations that only refuse;
+docs/use/request-fields.md; of the lists below the errors of each operation, and those operations that only refuse;
 --check: says whether they are what it would write."""
 import json, pathlib, re, sys
 
@@ -47,6 +47,37 @@ ERRORS = {  # statuses of operations, beside what share/openapi.json says of the
     "400 401 403 413 501 503": "setProps setAdapters infill embedding embeddings rerank reranking",
     "400 401 403 404 413 500 501 503": "slot",
 }
+
+
+RESPONSES = {  # what refusals are called: (what happened, {header: schema}, dialects beside OpenAI's)
+    "OllamaBad": ("What is wrong.", {}, ()), "Bad": ("A field, the JSON, or a prompt that is too long.", {}, ("Anthropic",)),
+    "Key": ("There is a key file and the request has no key of it.", {}, ("Anthropic",)),
+    "Forbidden": ("A host or a web site that is not allowed.", {}, ("Anthropic",)),
+    "Missing": ("There is no such thing.", {}, ("Anthropic",)),
+    "Large": ("The body is larger than --limit body.", {}, ("Anthropic",)),
+    "Busy": ("The queue is full, or the request waited too long in it.", {"Retry-After": {"description": "Seconds."}}, ("Anthropic",)),
+    "Failure": ("The engine failed.", {}, ("Anthropic",)),
+    "Unavailable": ("The model loads, the server stops, or it holds too many bodies.", {"Retry-After": {"description": "Seconds."}},
+                    ("Anthropic",)),
+    "Late": ("The request's time is up.", {}, ("Anthropic",)),
+    "Method": ("The path exists with other methods.", {"Allow": {"required": True}}, ("Anthropic",)),
+    "Unsupported": ("This server has no such thing.", {}, ()),
+}
+
+
+ANSWERS = {  # of operations: (what status 200 is, its schema, schemas of a stream's events, whether [DONE] ends it)
+    "chat": ("The answer.", "ChatCompletion", "ChatChunk Error", True),
+    "completions": ("The text.", "Completion", "Completion Error", True),
+    "createResponse": ("The answer.", "Response", "ResponseEvent Error", False),
+    "getResponse": ("The answer.", "Response", "ResponseEvent", False),
+    "messages": ("The answer.", "Message", "MessageEvent", False),
+} | {name: (what, schema, "", False) for names, what, schema in (
+    ("cancelResponse", "The answer.", "Response"), ("conversationItem", "The item.", "KeptItem"),
+    ("responseInput conversationItems", "A page of items.", "ItemList"), ("addItems", "The new items.", "ItemList"),
+    ("createConversation getConversation updateConversation removeItem", "The conversation.", "Conversation"),
+    ("ollamaShow", "The model.", "OllamaModelCard"), ("ollamaTags ollamaPs", "The list.", "OllamaList"),
+    ("ollamaVersion", "The list.", "OllamaVersion"), ("load unload pull", "It will.", "Success"), ("models", "The list.", "Models"),
+    ("props", "All of it.", "Props"), ("slot", "What was done.", "SlotDone")) for name in names.split()}
 
 
 class Word(str):
@@ -157,6 +188,44 @@ def write_schemas(text):
     return text, sum(len(m) + 6 for m in made.values())
 
 
+def write_responses(text):
+    """The answers that refuse, in each dialect."""
+    made = {}
+    for name, (what, headers, dialects) in RESPONSES.items():
+        for dialect in ("Ollama" if name == "OllamaBad" else "", *dialects):
+            schema = {"$ref": f"#/components/schemas/{dialect}Error"}
+            made[name if dialect == "Ollama" else dialect + name] = {
+                "description": what, "content": {"application/json": {"schema": schema}}} | (
+                {"headers": {h: dict(more, schema={"type": "string"}) for h, more in headers.items()}} if headers else {})
+    block = ",\n".join(f"      {json.dumps(n)}: {json.dumps(r)}" for n, r in made.items())
+    found = re.search(r'^    "responses": \{\n((?:      .*\n)*)    \}', text, re.M)
+    return text[:found.start(1)] + block + "\n" + text[found.end(1):], len(made)
+
+
+def answer(what, schema, events, done):
+    """Status 200 of an operation."""
+    ref = lambda name: {"$ref": f"#/components/schemas/{name}"}
+    content = {"application/json": {"schema": ref(schema)}}
+    if events:
+        some = [ref(name) for name in events.split()]
+        data = {"type": "string", "contentMediaType": "application/json", "contentSchema": {"anyOf": some} if some[1:] else some[0]}
+        data = {"if": {"const": "[DONE]"}, "then": True, "else": data} if done else data
+        content["text/event-stream"] = {"schema": {"type": "object", "required": ["data"],
+                                                   "properties": {"event": {"type": "string"}, "data": data}}}
+    return {"description": what, "content": content}
+
+
+def write_answers(text):
+    """Status 200 of operations, each on one line."""
+    for operation, row in ANSWERS.items():
+        found = re.search(rf'^        "operationId": "{operation}",\n(?:(?!      \}}).*\n)*?          "200": ', text, re.M)
+        if not found:
+            sys.exit(f"fields: share/openapi.json has no operation {operation} with a status 200 on lines of its own")
+        _, end = json.JSONDecoder().raw_decode(text, found.end())
+        text = text[:found.end()] + json.dumps(answer(*row)) + text[end:]
+    return text, len(ANSWERS)
+
+
 def errors_of(operation):
     """{status: name of a response} of an operation."""
     for statuses, operations in ERRORS.items():
@@ -240,7 +309,7 @@ def reference():
 def main():
     before = DOC.read_text()
     text, n = before, 0
-    for write in (write_schemas, write_refusals, write_errors):
+    for write in (write_schemas, write_refusals, write_responses, write_answers, write_errors):
         text, made = write(text)
         n += made
     doc = reference()
