@@ -32,7 +32,8 @@ enum { N_CODECS = sizeof codecs / sizeof *codecs };
 
 /* Everything that a trial writes. */
 struct world {
-    _Alignas(64) uint8_t stored[ROWS * WIDE * 4], again[ROWS * WIDE * 4];
+    uint8_t *stored; /* ROWS rows of a format, no byte more */
+    _Alignas(64) uint8_t again[ROWS * WIDE * 4];
     _Alignas(64) uint8_t keys[2][KERN_PAGE * WIDE * 4], values[2][KERN_PAGE * WIDE * 4];
     _Alignas(64) float scratch[3 * KERN_ROW_TILE * WIDE];
     uint8_t query[HEADS * WIDE * 2];
@@ -50,6 +51,27 @@ static int differ(const struct set *s, const char *what, const struct kern_row *
             return 1;
         }
     return 0;
+}
+
+/* One row between pages that cannot be read. */
+static int check_alone(struct world *w, const struct set *s, const struct kern_row *f)
+{
+    const size_t bytes = kern_row_bytes(f->codec, f->width, f->tail),
+                 n_x = (size_t)f->width * sizeof(float);
+    float *x = mem_alloc(n_x), *got = mem_alloc(n_x);
+    uint8_t *row = mem_alloc(bytes);
+    int n_bad = !x || !got || !row;
+    if (!n_bad) {
+        memcpy(x, w->x + (ROWS - 1) * WIDE, n_x);
+        kern_row_read(f->codec, f->width, f->tail, w->stored + (ROWS - 1) * bytes, w->want);
+        s->t->write(f, row, x);
+        s->t->read(f, row, got);
+        n_bad = differ(s, "alone", f, w->want, got, f->width);
+    }
+    mem_free(x);
+    mem_free(got);
+    mem_free(row);
+    return n_bad;
 }
 
 static int check_rows(struct world *w, const struct set *s, const struct kern_row *f)
@@ -82,7 +104,7 @@ static int check_gather(struct world *w, const struct set *s, const struct kern_
     const void *row[KERN_ROW_TILE];
     int n_bad = 0;
     for (int64_t i = 0; i < n; i++)
-        row[i] = w->stored + (size_t)noise_below(r, ROWS) * bytes;
+        row[i] = w->stored + (size_t)(i ? noise_below(r, ROWS) : ROWS - 1) * bytes;
     s->t->gather(f, row, n, slot, w->keys[1], w->values[1]);
     for (int64_t i = 0; i < n && !n_bad; i++) {
         kern_row_read(f->codec, f->width, f->tail, row[i], w->want);
@@ -271,6 +293,11 @@ int check_latent(uint64_t seed, uint32_t cpu)
             f.tail = noise_below(&r, 3) ? noise_below(&r, f.width + 1) : f.width >= 128 ? 64 : 0;
         const size_t bytes = kern_row_bytes(f.codec, f.width, f.tail);
         fill(w, &r, (int)noise_below(&r, 3));
+        w->stored = mem_alloc(ROWS * bytes);
+        if (!w->stored) {
+            n_bad++;
+            break;
+        }
         for (int64_t i = 0; i < ROWS; i++)
             kern_row_write(f.codec, f.width, f.tail, w->stored + (size_t)i * bytes,
                            w->x + i * WIDE);
@@ -279,7 +306,7 @@ int check_latent(uint64_t seed, uint32_t cpu)
         for (int i = 0; i < N_SETS; i++) {
             if ((sets[i].needs & ~cpu) != 0)
                 continue;
-            n_bad += check_rows(w, &sets[i], &f);
+            n_bad += check_rows(w, &sets[i], &f) + check_alone(w, &sets[i], &f);
             for (int k = 0; k < (fence_sparse_trials() ? 1 : 4); k++) {
                 if (f.codec != KERN_KV_FP4)
                     n_bad += check_gather(w, &sets[i], &f, &r);
@@ -287,6 +314,7 @@ int check_latent(uint64_t seed, uint32_t cpu)
             }
             n_bad += check_pool(w, &sets[i], &f, &r);
         }
+        mem_free(w->stored);
     }
     for (int i = 0; i < 200 && n_bad < 10; i++)
         n_bad += check_fp8(&r) + check_fp4(&r);
