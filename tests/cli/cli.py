@@ -477,7 +477,7 @@ class Commands(unittest.TestCase):
 
     @unittest.skipIf(SANITIZED, "the kernels are those of the release; unit tests run the plain ones")
     def test_threads_and_kernels_give_the_same_answer(self):
-        args = ("run", "-q", "--temp", "0.9", "--seed", "5", "-n", "40", "Tell me a story.")
+        args = ("run", "-q", "--temp", "0.9", "--seed", "5", "-n", "20", "Tell me a story.")
         want = self.ok(run(*args)).stdout
         for more in (("-t", "1"), ("--cpu", "ref"), ("--cpu", "avx2"), ("--chunk", "7")):
             self.assertEqual(self.ok(run(*args, *more)).stdout, want, more)
