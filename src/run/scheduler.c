@@ -202,6 +202,8 @@ static void free_scheduler(struct ingle_scheduler *s)
     mem_free(s->slot);
     free_lane(&s->step);
     free_lane(&s->between);
+    for (int i = 0; i < s->n_flights; i++)
+        free_lane(&s->flight[i].lane);
     mem_free(s->draw);
     mem_free(s->told);
     mem_free(s->seen);
@@ -221,6 +223,12 @@ static ingle_status make_slots(struct ingle_scheduler *s, struct err *err)
     if (!s->slot || !s->draw || !s->told || !s->seen || !make_lane(&s->step, n) ||
         !make_lane(&s->between, n))
         return err_set(err, INGLE_NOMEM, "no memory for %zu answers", n);
+    const int n_flights = s->o.max_running > 1 ? session_runner_flights(s->e->runner) : 0;
+    for (; s->n_flights < n_flights; s->n_flights++)
+        if (!make_lane(&s->flight[s->n_flights].lane, n)) {
+            free_lane(&s->flight[s->n_flights].lane);
+            return err_set(err, INGLE_NOMEM, "no memory for %zu answers", n);
+        }
     s->n_free = s->o.max_running;
     ingle_status st = INGLE_OK;
     for (size_t i = 0; i < n && !st; i++) {

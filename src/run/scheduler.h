@@ -141,6 +141,12 @@ struct engine_lane {
     struct ingle_request *owner; /* the step is its alone, or most of it is its prompt; or NULL */
 };
 
+/* A step whose rows are at stages, while others are under way. */
+struct engine_flight {
+    struct engine_lane lane;
+    uint64_t began;
+};
+
 struct engine_call {
     struct engine_call *next;
     void (*fn)(struct ingle_engine *e, void *arg);
@@ -157,6 +163,10 @@ struct ingle_scheduler {
 
     struct engine_answer *slot;  /* [max_running] */
     struct engine_lane step, between; /* the step; the one between its pieces */
+    struct engine_flight flight[SESSION_MOST_FLIGHTS]; /* [n_flights] */
+    int n_flights;               /* steps that may be under way at stages together; 0: none */
+    bool grounded;               /* the next step is for all */
+    uint64_t landed;             /* clock_now(): the last one */
     struct engine_draw *draw;    /* [max_running] */
     struct engine_told *told;    /* [ENGINE_TOLD] */
     struct engine_masks *masks;  /* of slots that are MASKS */

@@ -651,24 +651,18 @@ static void count_ways(struct ingle_scheduler *s, const struct engine_lane *l)
     pthread_mutex_unlock(&s->lock);
 }
 
-/* The step, whose answers may end meanwhile: they leave with its end. */
-static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l,
-                             const atomic_bool *cancel, struct err *err)
+static void begin_items(struct engine_lane *l)
 {
     l->dropped = false;
     for (int64_t i = 0; i < l->n; i++) {
         l->item[i]->step_rows = l->work[i].max_tokens;
         l->item[i]->again = false;
     }
-    const struct ingle_expert_use before = engine_experts_used(s->e);
-    struct ingle_paging pages;
-    engine_paging_count(s->e, &pages);
-    if (l == &s->step)
-        s->inner_use = (struct ingle_expert_use){0};
-    const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
-    count_experts(s, l, &before);
-    count_pages(s, l, &pages);
-    count_ways(s, l);
+}
+
+/* The step has ended. */
+static void end_items(struct ingle_scheduler *s, struct engine_lane *l)
+{
     for (int64_t i = 0; i < l->n; i++) {
         engine_media_used(s->e, l->item[i]->session.s);
         l->item[i]->step_rows = 0;
@@ -681,6 +675,23 @@ static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l,
             engine_slot_free(s, l->item[i], !l->work[i].failed);
     }
     free_left(s);
+}
+
+/* The step, whose answers may end meanwhile: they leave with its end. */
+static ingle_status run_step(struct ingle_scheduler *s, struct engine_lane *l,
+                             const atomic_bool *cancel, struct err *err)
+{
+    begin_items(l);
+    const struct ingle_expert_use before = engine_experts_used(s->e);
+    struct ingle_paging pages;
+    engine_paging_count(s->e, &pages);
+    if (l == &s->step)
+        s->inner_use = (struct ingle_expert_use){0};
+    const ingle_status st = session_step(s->e->runner, l->work, l->n, cancel, err);
+    count_experts(s, l, &before);
+    count_pages(s, l, &pages);
+    count_ways(s, l);
+    end_items(s, l);
     return st;
 }
 
@@ -828,6 +839,140 @@ static void step_ends(struct ingle_scheduler *s, ingle_status st, double seconds
     pthread_mutex_unlock(&s->lock);
 }
 
+/* ---- steps that are under way together: answers alone, while layers lie at stages ---- */
+
+/* Answers that have a step or could have one; 0: prompts do, too, so steps are for all. */
+static int64_t count_fliers(const struct ingle_scheduler *s)
+{
+    int64_t n = 0;
+    for (int64_t i = 0; i < s->o.max_running; i++) {
+        const struct engine_answer *a = &s->slot[i];
+        if (!takes_part(a) || engine_is_held(a->r))
+            continue;
+        if (a->state == ENGINE_ANSWER_PROMPT)
+            return 0;
+        n++;
+    }
+    return n;
+}
+
+static bool may_fly(struct ingle_scheduler *s)
+{
+    pthread_mutex_lock(&s->lock);
+    const bool may = !s->closing && !s->calls;
+    pthread_mutex_unlock(&s->lock);
+    return may && !s->grounded;
+}
+
+/* The most urgent ones stay. */
+static void keep_some(struct engine_lane *l, int64_t most)
+{
+    while (l->n_rows > most) {
+        int64_t least = 0;
+        for (int64_t i = 1; i < l->n_rows; i++)
+            if (l->row[i].priority <= l->row[least].priority)
+                least = i;
+        for (int64_t i = least; i + 1 < l->n_rows; i++) {
+            l->row[i] = l->row[i + 1];
+            l->who[i] = l->who[i + 1];
+        }
+        l->n_rows--;
+    }
+}
+
+/* A step of so many answers.  False: there is none. */
+static bool send_flight(struct ingle_scheduler *s, int i, int64_t most)
+{
+    struct engine_flight *f = &s->flight[i];
+    struct engine_lane *l = &f->lane;
+    const int64_t rows = session_runner_between_rows(s->e->runner);
+    const struct sched_room room = {rows, s->max_logits, s->turn++};
+    struct err err;
+    list_rows(s, l, rows);
+    keep_some(l, most);
+    sched_step_plan(l->row, l->n_rows, &room, 0);
+    add_planned(l);
+    if (!l->n)
+        return false;
+    for (int64_t k = 0; k < l->n; k++)
+        l->work[k].n_branches = 0;
+    begin_items(l);
+    f->began = clock_now();
+    if (!session_fly(s->e->runner, i, l->work, l->n, &err) && session_flies(s->e->runner, i))
+        return true;
+    end_items(s, l);
+    s->grounded = true; /* what cannot be is said by the step for all */
+    return false;
+}
+
+static void land_flight(struct ingle_scheduler *s, int i)
+{
+    struct engine_flight *f = &s->flight[i];
+    struct engine_lane *l = &f->lane;
+    struct err err = {INGLE_OK, ""};
+    const ingle_status st = session_land(s->e->runner, i, &err);
+    end_items(s, l);
+    s->grounded = s->grounded || (st && st != INGLE_NUMERIC);
+    if (st && st != INGLE_NUMERIC)
+        return;
+    const uint64_t since = f->began > s->landed ? f->began : s->landed;
+    pthread_mutex_lock(&s->lock);
+    count_step(s, l, seconds_since(since));
+    s->step_began = s->landed = s->answered = clock_now();
+    pthread_mutex_unlock(&s->lock);
+    engine_drafts_step(s, l, 0);
+    for (int64_t k = 0; k < l->n; k++) /* room for it is made when no other step is under way */
+        if (!l->work[k].n_done && !l->work[k].failed)
+            s->grounded = l->item[k]->again = true;
+    take_results(s, l, &err);
+}
+
+/* Those that are back land, and steps of others begin.  False: none is under way. */
+static bool move_flights(struct ingle_scheduler *s, bool *moved)
+{
+    bool flies = false;
+    *moved = false;
+    for (int i = 0; i < s->n_flights; i++) {
+        if (session_flies(s->e->runner, i) && session_flight_is_over(s->e->runner, i)) {
+            land_flight(s, i);
+            *moved = true;
+        }
+        const int64_t n = may_fly(s) ? count_fliers(s) : 0, groups = num_min(n, s->n_flights);
+        if (!session_flies(s->e->runner, i) && n > 1 && i < groups)
+            *moved = send_flight(s, i, num_div_up(n, groups)) || *moved;
+        flies = flies || session_flies(s->e->runner, i);
+    }
+    return flies;
+}
+
+/* False: no step was under way with another one. */
+static bool fly(struct ingle_scheduler *s)
+{
+    bool any = false, moved;
+    if (!s->n_flights || count_fliers(s) < 2)
+        return false;
+    s->step.n = s->between.n = 0; /* whom nobody is to end because of them */
+    s->grounded = false;
+    pthread_mutex_lock(&s->lock);
+    s->step_began = s->landed = clock_now();
+    pthread_mutex_unlock(&s->lock);
+    while (move_flights(s, &moved)) {
+        any = true;
+        if (!moved)
+            session_flights_wait(s->e->runner, (int)(LOOK_NS / 1000000));
+        if (!looks(s, clock_now()) && !moved)
+            continue;
+        (void)draw_masked(s);
+        engine_admit(s);
+        engine_start_shares(s);
+        engine_take_snapshot(s);
+    }
+    pthread_mutex_lock(&s->lock);
+    s->step_began = 0;
+    pthread_mutex_unlock(&s->lock);
+    return any && !s->grounded;
+}
+
 bool engine_step(struct ingle_scheduler *s)
 {
     struct engine_lane *l = &s->step;
@@ -835,6 +980,8 @@ bool engine_step(struct ingle_scheduler *s)
     if (engine_encode_next(s))
         return true;
     const bool drew = draw_masked(s);
+    if (fly(s))
+        return true;
     const enum sched_way way = make_step(s);
     const uint64_t began = clock_now();
     if (!l->n && drew)

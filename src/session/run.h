@@ -20,8 +20,21 @@ struct lane {
     bool deferred;                   /* the drafter sees its rows later */
 };
 
-/* Steps that may run at a time: one, and one between its pieces. */
+struct built { int64_t n_spans, n_rows, n_logits, n_mirrors; };
+
+/* Steps that may run at a time: one, and one between its pieces; and those that are under way at
+ * stages together. */
 enum { SESSION_LANES = 2 };
+
+/* A step whose rows are at stages. */
+struct flight {
+    struct stage_trip *trip; /* NULL: there is none */
+    struct session_work *work; /* [n], borrowed */
+    int64_t n;
+    struct built built;
+    struct family_step step;
+    struct family_forward forward;
+};
 
 /* A network that drafts, whose streams follow the target's in the runner's spec. */
 struct drafter {
@@ -72,7 +85,9 @@ struct runner {
     /* of sessions where nobody says; part 0: there are no shadow keys */
     struct kern_select select;
     int64_t n_ctx, max_rows, all_rows, max_logits, restore_every; /* all_rows: with a picture's */
-    struct lane lane[SESSION_LANES];
+    struct lane lane[SESSION_LANES + SESSION_MOST_FLIGHTS];
+    struct flight flight[SESSION_MOST_FLIGHTS]; /* has lane[SESSION_LANES + i] */
+    int n_flights;               /* that there may be; 0: none */
     int depth;                   /* steps that run: the next one has lane[depth] */
     uint32_t card_lost;          /* of each depth: what ran there has begun anew since */
     bool own;                    /* a part of the pages lies on the card */
@@ -131,6 +146,10 @@ struct session {
     /* owned; NULL: the drafter sees all with their step, or there is none */
     struct deferred *deferred;
 };
+
+/* The parts of a step that is under way with others, of what its flight says. */
+ingle_status session_flight_send(struct runner *r, int i, struct err *err);
+ingle_status session_flight_land(struct runner *r, int i, struct err *err);
 
 /* Says what session_set_way() says, of a session whose tokens are computed so. */
 void session_use_way(struct session *s, const struct kv_way *w);

@@ -140,6 +140,13 @@ static void keep_pieces(const struct runner_options *o, struct kv_spec *spec)
         spec->group[g].ends = false;
 }
 
+/* Steps that are under way at stages together; a network that drafts looks at each with its step. */
+static int n_flights(const struct runner_options *o)
+{
+    const int64_t n = o->stages && !o->draft ? stage_remote_n(o->stages) + 1 : 0;
+    return (int)num_min(n, SESSION_MOST_FLIGHTS);
+}
+
 static ingle_status plan(const struct family *fam, const void *self,
                          const struct family_info *info, struct device *d,
                          const struct runner_options *o, const struct kv_spec *spec,
@@ -170,8 +177,8 @@ static ingle_status plan(const struct family *fam, const void *self,
     p.token_bytes = (uint64_t)o->n_ctx * sizeof(int32_t) +
                     (uint64_t)num_div_up(o->n_ctx, KV_PAGE) * spec->n_groups * 2 * sizeof(void *) +
                     session_deferred_bytes(drafter);
-    p.logits_bytes =
-        p.logits_bytes * SESSION_LANES + session_drafter_wide_bytes(drafter, info->n_vocab);
+    p.logits_bytes = p.logits_bytes * (uint64_t)(SESSION_LANES + n_flights(o)) +
+                     session_drafter_wide_bytes(drafter, info->n_vocab);
     p.kv_here_bytes = p.kv_session_bytes;
     if (o->stages || o->stage_to)
         p.kv_here_bytes = here_bytes(fam, self, o, spec);
@@ -318,7 +325,7 @@ static ingle_status start_stages(struct runner *r, const struct runner_options *
 
 static ingle_status make_lanes(struct runner *r, struct err *err)
 {
-    for (int i = 0; i < SESSION_LANES; i++) {
+    for (int i = 0; i < SESSION_LANES + r->n_flights; i++) {
         struct lane *l = &r->lane[i];
         l->most = i ? num_min(BETWEEN_ROWS, r->max_rows) : r->max_rows;
         l->max_rows = i ? l->most : r->all_rows;
@@ -350,6 +357,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     r->info = *info;
     r->device = d;
     r->stages = o.stages;
+    r->n_flights = n_flights(&o);
     r->sink = o.sink;
     r->n_ctx = o.n_ctx;
     r->max_rows = o.max_rows;
@@ -404,7 +412,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
         r->held_bytes = (size_t)p.held_bytes;
         r->logits_bytes =
             (size_t)(p.logits_bytes - session_drafter_wide_bytes(&r->drafter, info->n_vocab)) /
-            SESSION_LANES;
+            (size_t)(SESSION_LANES + r->n_flights);
         s = make_lanes(r, err);
     }
     if (!s)
@@ -435,7 +443,7 @@ void session_runner_free(struct runner *r)
     kv_tree_free(r->tree);
     kv_pool_free(r->pool);
     kv_spec_release(&r->spec);
-    for (int i = 0; i < SESSION_LANES; i++) {
+    for (int i = 0; i < SESSION_LANES + r->n_flights; i++) {
         device_host_give(r->device, r->lane[i].logits, r->logits_bytes);
         mem_free(r->lane[i].span);
         mem_free(r->lane[i].item);
@@ -655,6 +663,50 @@ ingle_status session_forward(struct runner *r, const struct family_step *step, f
     for (int64_t i = 0; i < step->n_spans; i++)
         kv_timeline_pin(step->span[i].timeline, false);
     return session_device_end(r, &first, err);
+}
+
+/* The engine's layers, or the head. */
+static void enter_flight(struct runner *r)
+{
+    pool_enter(device_pool(r->device));
+    device_set_between(r->device, NULL);
+    device_begin(r->device, NULL);
+}
+
+static ingle_status leave_flight(struct runner *r, struct err *err)
+{
+    const ingle_status s = device_status(r->device, err);
+    pool_leave(device_pool(r->device));
+    return s;
+}
+
+ingle_status session_flight_send(struct runner *r, int i, struct err *err)
+{
+    struct flight *f = &r->flight[i];
+    const struct lane *l = &r->lane[SESSION_LANES + i];
+    f->forward = (struct family_forward){
+        .device = r->device,
+        .step = &f->step,
+        .kv = &r->spec,
+        .n_ctx = r->n_ctx,
+        .logits = {l->logits, f->step.n_logits, r->info.n_vocab, r->info.n_vocab},
+        .tap = r->tap,
+        .tap_arg = r->tap_arg,
+    };
+    enter_flight(r);
+    f->trip = stage_trip_send(r->stages, r->family, r->self, &f->forward);
+    return leave_flight(r, err);
+}
+
+ingle_status session_flight_land(struct runner *r, int i, struct err *err)
+{
+    struct flight *f = &r->flight[i];
+    enter_flight(r);
+    family_prompt_rows(&f->forward);
+    stage_trip_land(f->trip, r->family, r->self);
+    device_read_rows(r->device, f->forward.logits);
+    f->trip = NULL;
+    return leave_flight(r, err);
 }
 
 struct search {

@@ -569,8 +569,6 @@ static ingle_status extend(struct session *s, int64_t n, struct err *err)
     return status == INGLE_LIMIT ? kv_timeline_extend(s->timeline, n, err) : status;
 }
 
-struct built { int64_t n_spans, n_rows, n_logits, n_mirrors; };
-
 static ingle_status no_rows(const struct session *s, struct err *err)
 {
     const struct session_medium *m = session_lacks(s, -1);
@@ -730,9 +728,8 @@ static bool logits_are_bad(const struct runner *r, const float *logits, int64_t 
 }
 
 /* Whether those of a span are; a branch is then as if it had not been computed. */
-static bool span_is_bad(const struct runner *r, int64_t i)
+static bool span_is_bad(const struct runner *r, const struct lane *l, int64_t i)
 {
-    const struct lane *l = &r->lane[r->depth - 1];
     struct session_work *w = l->item[i];
     struct session_branch *b = l->branch[i];
     if (b && logits_are_bad(r, b->logits, b->n))
@@ -836,6 +833,26 @@ static bool had_own(const struct runner *r, const struct session_work *work, int
     return had;
 }
 
+/* What was computed is the sessions', if it was; s: how it went. */
+static void end_step(const struct lane *l, const struct built *b, ingle_status s)
+{
+    for (int64_t i = 0; i < b->n_spans; i++) {
+        struct session_work *w = l->item[i];
+        if (l->branch[i]) {
+            if ((s && s != INGLE_NUMERIC) || w->failed || !l->branch[i]->logits)
+                session_branch_clear(l->branch[i]);
+            continue;
+        }
+        if ((s && s != INGLE_NUMERIC) || w->failed) {
+            w->n_logits = 0;
+            w->logits = NULL;
+            continue;
+        }
+        w->n_done = l->span[i].n;
+        commit(w->s, w->n_done, w->guessed, l->deferred);
+    }
+}
+
 ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
                           const atomic_bool *cancel, struct err *err)
 {
@@ -885,27 +902,81 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
         s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
     for (int64_t i = 0; !s && i < b.n_spans; i++)
-        bad |= span_is_bad(r, i);
+        bad |= span_is_bad(r, l, i);
     if (bad)
         s = session_explain(r, &step, err);
     r->depth--;
-    for (int64_t i = 0; i < b.n_spans; i++) {
-        struct session_work *w = l->item[i];
-        if (l->branch[i]) {
-            if ((s && s != INGLE_NUMERIC) || w->failed || !l->branch[i]->logits)
-                session_branch_clear(l->branch[i]);
-            continue;
-        }
-        if ((s && s != INGLE_NUMERIC) || w->failed) {
-            w->n_logits = 0;
-            w->logits = NULL;
-            continue;
-        }
-        w->n_done = l->span[i].n;
-        commit(w->s, w->n_done, w->guessed, l->deferred);
-    }
+    end_step(l, &b, s);
     if (s == INGLE_IO)
         forget_damaged(r, work, n, &before);
+    return s;
+}
+
+/* ---- steps that are under way together ---- */
+
+int session_runner_flights(const struct runner *r)
+{
+    return r->n_flights;
+}
+
+ingle_status session_fly(struct runner *r, int i, struct session_work *work, int64_t n,
+                         struct err *err)
+{
+    struct flight *f = &r->flight[i];
+    BUG_IF(r->depth || f->trip || i >= r->n_flights);
+    bool lost = stage_remote_is_lost(r->stages);
+    for (int64_t k = 0; k < n; k++)
+        lost = lost || kv_timeline_is_lost(work[k].s->timeline);
+    if (lost)
+        return err_set(err, INGLE_IO, "a stage was lost");
+    *f = (struct flight){.work = work, .n = n};
+    r->depth = SESSION_LANES + i; /* whose lane it has */
+    const ingle_status s = build(r, work, n, &f->built, err);
+    r->depth = 0;
+    if (s || !f->built.n_spans)
+        return s;
+    struct lane *l = &r->lane[SESSION_LANES + i];
+    l->deferred = false;
+    f->step = (struct family_step){.span = l->span,
+                                   .n_spans = f->built.n_spans,
+                                   .n_rows = f->built.n_rows,
+                                   .n_logits = f->built.n_logits,
+                                   .mirror = l->mirror,
+                                   .n_mirrors = f->built.n_mirrors};
+    return session_flight_send(r, i, err);
+}
+
+bool session_flies(const struct runner *r, int i)
+{
+    return r->flight[i].trip != NULL;
+}
+
+bool session_flight_is_over(struct runner *r, int i)
+{
+    return stage_trip_is_over(r->flight[i].trip);
+}
+
+void session_flights_wait(struct runner *r, int timeout_ms)
+{
+    stage_trip_wait(r->stages, timeout_ms);
+}
+
+ingle_status session_land(struct runner *r, int i, struct err *err)
+{
+    struct flight *f = &r->flight[i];
+    struct lane *l = &r->lane[SESSION_LANES + i];
+    ingle_status s = session_flight_land(r, i, err);
+    bool bad = false;
+    for (int64_t k = 0; !s && k < f->built.n_spans; k++)
+        bad |= span_is_bad(r, l, k);
+    if (bad) {
+        r->depth = 1;
+        s = session_explain(r, &f->step, err);
+        r->depth = 0;
+    }
+    if (!s)
+        r->n_renewed = 0;
+    end_step(l, &f->built, s);
     return s;
 }
 

@@ -327,6 +327,24 @@ struct session_work {
  * moved. */
 MUST_CHECK ingle_status session_step(struct runner *r, struct session_work *work, int64_t n,
                                      const atomic_bool *cancel, struct err *err);
+
+/*
+ * Steps that are under way together, while layers lie at stages: of a step that has begun the rows
+ * are at a stage, and this process computes its layers of another one.  Sessions of a step are
+ * moved by that one only, until it has landed; nothing else may step meanwhile.  Rows are up to
+ * session_runner_between_rows(), without prompts of pictures and branches.
+ */
+enum { SESSION_MOST_FLIGHTS = 4 };
+int session_runner_flights(const struct runner *r); /* at most; 0: one step after the other */
+/* Begins the step i; work is borrowed until it lands.  Without room for anybody session_flies() is
+ * false then.  INGLE_IO: a stage was lost; when all have landed session_step() goes on. */
+MUST_CHECK ingle_status session_fly(struct runner *r, int i, struct session_work *work, int64_t n,
+                                    struct err *err);
+bool session_flies(const struct runner *r, int i);
+bool session_flight_is_over(struct runner *r, int i);
+void session_flights_wait(struct runner *r, int timeout_ms); /* for news of any */
+/* Ends it, as session_step() does. */
+MUST_CHECK ingle_status session_land(struct runner *r, int i, struct err *err);
 /* Behind a step: the session's first `length` tokens stay, at most KV_REWIND less than it has
  * computed; later ones, pending ones too, are gone.  For drafted tokens that are not what the
  * target draws. */

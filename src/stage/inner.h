@@ -48,8 +48,6 @@ struct stage {
     struct stage_remote_counts n;
 };
 
-struct stage_trip;
-
 struct stage_remote {
     struct stage_remote_options o;
     struct stage_hello hello; /* this engine's */
@@ -67,7 +65,7 @@ struct stage_remote {
     struct stage_pages pages;
     atomic_bool lost;         /* Sync: atomic */
     atomic_uint_fast64_t losses; /* Sync: atomic; so often was anything lost */
-    struct stage_trip *trip;  /* steps that are under way, the innermost first */
+    struct stage_trip *trip;  /* steps that are under way, the last one first */
     uint64_t tag, marks;
     uint64_t number;          /* of the JOINs that all have had */
 };

@@ -73,9 +73,10 @@ void stage_offer_refuse(struct stage_offer *s, const struct link_peer *to, const
     }
 }
 
-void stage_hello_send(struct link *l, const struct link_peer *to, const struct stage_hello *h)
+void stage_hello_send(struct link *l, const struct link_peer *to, const struct stage_hello *h,
+                      uint64_t number)
 {
-    const struct link_head head = {.kind = LINK_JOIN};
+    const struct link_head head = {.kind = LINK_JOIN, .tag = number};
     struct link_out m;
     if (!link_out_init(&m, LINK_JOIN_BYTES))
         return;
@@ -119,7 +120,7 @@ static bool greet(struct stage_offer *s, const struct link_in *in, struct stage_
         h.from = e.from;
         h.to = e.to;
     }
-    stage_hello_send(s->link, &in->from, &h);
+    stage_hello_send(s->link, &in->from, &h, 0);
     *out = (struct stage_asked){in->from, e.from, e.to, e.n_ctx > 1 ? e.n_ctx : 0};
     return h.loading;
 }

@@ -314,7 +314,8 @@ static bool hear(struct stage *s, const struct link_in *in, struct link_head *h)
     }
     s->n.received_bytes += in->n_payload;
     if (h->kind == LINK_JOIN) {
-        hear_join(s, in);
+        if (!h->tag || h->tag == s->r->number) /* of the last one */
+            hear_join(s, in);
     } else if (h->kind == LINK_NEXT) {
         hear_next(s, h, in);
     } else if (h->kind == LINK_BYE) {
@@ -879,7 +880,7 @@ ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cance
     r->number++;
     /* those that are there forget, too */
     for (int i = 0; i < r->n; i++)
-        if (r->stage[i].state == STAGE_READY)
+        if (r->stage[i].state == STAGE_READY || r->stage[i].state == STAGE_SAID)
             say(&r->stage[i]);
     const ingle_status st = wait_for_all(r, cancel, err);
     if (!st)

@@ -117,7 +117,7 @@ ingle_status stage_serve_open(struct stage_serve **out, struct device *d,
         return st;
     }
     if (o->greet)
-        stage_hello_send(s->link, o->greet, &s->hello);
+        stage_hello_send(s->link, o->greet, &s->hello, 0);
     *out = s;
     return st;
 }
@@ -263,7 +263,7 @@ static void move(struct stage_serve *s, const struct link_in *in, const struct s
     h.from = theirs->from;
     h.to = theirs->to;
     h.loading = true;
-    stage_hello_send(s->link, &in->from, &h);
+    stage_hello_send(s->link, &in->from, &h, 0);
     s->asked = true;
     s->ask = (struct stage_asked){in->from, h.from, h.to, theirs->n_ctx > 1 ? theirs->n_ctx : 0};
 }
@@ -299,7 +299,7 @@ static void join(struct stage_serve *s, const struct link_in *in, uint64_t numbe
     }
     if (theirs.look)
         link_admit(s->link, &in->from);
-    stage_hello_send(s->link, &in->from, &s->hello);
+    stage_hello_send(s->link, &in->from, &s->hello, number);
 }
 
 /* ---- neighbours ---- */

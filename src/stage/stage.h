@@ -177,6 +177,18 @@ struct kv_memory stage_remote_memory(struct stage_remote *r);
  * device.  r NULL: family->forward(). */
 void stage_remote_forward(struct stage_remote *r, const struct family *fam, const void *self,
                           const struct family_forward *f);
+/* The same in two parts, between which other steps are computed: the engine's layers, after which
+ * its rows go to the stages; and the head, when they are back.  f and its step are the caller's
+ * until it lands; all rows go together.  NULL: the device has the error. */
+struct stage_trip;
+struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *fam,
+                                   const void *self, const struct family_forward *f);
+/* Its rows are back, or will not be. */
+bool stage_trip_is_over(struct stage_trip *t);
+/* Waits for news of any step, so many ms at most. */
+void stage_trip_wait(struct stage_remote *r, int timeout_ms);
+/* t NULL: nothing happens.  It is gone then. */
+void stage_trip_land(struct stage_trip *t, const struct family *fam, const void *self);
 /* A stage was lost: what lay there is gone, and nothing is computed until stage_remote_renew(). */
 bool stage_remote_is_lost(const struct stage_remote *r);
 /* Waits until all stages are there; pages are without contents then.  INGLE_IO: they are not back

@@ -44,6 +44,7 @@ struct stage_trip {
     const struct family_forward *f;
     uint64_t losses; /* of the remote, as it began */
     bool all;        /* all rows come back, not only those whose logits are wanted */
+    bool whole;      /* rows go together */
     struct rows y;   /* f32 [n_rows or n_logits][border after the last layer] */
     int64_t width;   /* of a tap */
     struct tap *tap; /* owned: [n_taps], ascending */
@@ -149,12 +150,13 @@ static void tell_taps(const struct stage_trip *t)
 /* ---- pieces ---- */
 
 /* Rows of a piece.  Rows of a picture see each other, and a branch those that it shares. */
-static int64_t piece_rows(const struct stage_remote *r, const struct family_forward *f)
+static int64_t piece_rows(const struct stage_remote *r, const struct family_forward *f,
+                          bool together)
 {
     const struct family_step *s = f->step;
     const int64_t least = r->o.piece_rows ? r->o.piece_rows : LEAST_ROWS,
                   usual = num_div_up(s->n_rows, PIECES);
-    bool whole = s->n_mirrors > 0 || f->probe || f->part || !device_runs(f->device);
+    bool whole = together || s->n_mirrors > 0 || f->probe || f->part || !device_runs(f->device);
     for (int64_t i = 0; i < s->n_spans && !whole; i++)
         whole = s->span[i].n_soft > 0;
     return whole ? num_max(s->n_rows, 1) : num_max(r->o.piece_rows ? 0 : usual, least);
@@ -189,7 +191,7 @@ static bool cut(struct piece *p, const struct family_step *s)
 static ingle_status cut_all(struct stage_trip *t, struct err *err)
 {
     const struct family_step *s = t->f->step;
-    const int64_t rows = piece_rows(t->r, t->f);
+    const int64_t rows = piece_rows(t->r, t->f, t->whole);
     t->n = num_max(1, num_div_up(s->n_rows, rows));
     t->piece = mem_calloc((size_t)t->n, sizeof *t->piece);
     if (!t->piece)
@@ -499,7 +501,7 @@ static void wait_for(struct stage_trip *t, int64_t most)
     }
 }
 
-static void go(struct stage_trip *t, const struct family *fam, const void *self)
+static void send_all(struct stage_trip *t, const struct family *fam, const void *self)
 {
     struct stage_remote *r = t->r;
     struct device *d = t->f->device;
@@ -529,7 +531,6 @@ static void go(struct stage_trip *t, const struct family *fam, const void *self)
             fail(t, &err);
         pthread_mutex_unlock(&r->lock);
     }
-    wait_for(t, 0);
 }
 
 static void enter(struct stage_trip *t)
@@ -557,12 +558,43 @@ static void give_up(struct stage_trip *t)
 static void leave(struct stage_trip *t)
 {
     pthread_mutex_lock(&t->r->lock);
-    t->r->trip = t->below; /* steps are nested */
+    struct stage_trip **at = &t->r->trip;
+    while (*at != t)
+        at = &(*at)->below;
+    *at = t->below;
     give_up(t);
     /* what others have computed anew meanwhile is not what this step has seen */
     if (t->err.status == INGLE_IO)
         atomic_store(&t->r->lost, true);
     pthread_mutex_unlock(&t->r->lock);
+}
+
+/* All that is known before the first row. */
+static bool open_trip(struct stage_trip *t, struct stage_remote *r, const struct family *fam,
+                      const void *self, const struct family_forward *f)
+{
+    t->r = r;
+    t->f = f;
+    t->losses = atomic_load(&r->losses);
+    t->all = wants(f, FAMILY_TAP_NORM, 0);
+    t->width = fam->tap_width(self);
+    if (cut_all(t, &t->err))
+        return false;
+    return !device_runs(f->device) || !list_taps(t, &t->err); /* a dry run is one of layers, too */
+}
+
+/* y are rows of the device. */
+static void compute_head(const struct stage_trip *t, const struct family *fam, const void *self)
+{
+    const int64_t n_layers = t->r->hello.n_layers;
+    if (!t->all && !t->f->step->n_logits)
+        return;
+    const struct family_range head = {
+        .from = n_layers, .to = n_layers, .in = t->y, .head = true, .picked = !t->all};
+    struct family_forward rest = *t->f;
+    if (!t->all)
+        rest.tap = NULL;
+    stage_forward(fam, self, &rest, &head);
 }
 
 void stage_remote_forward(struct stage_remote *r, const struct family *fam, const void *self,
@@ -573,19 +605,14 @@ void stage_remote_forward(struct stage_remote *r, const struct family *fam, cons
         return;
     }
     struct device *d = f->device;
-    const int64_t n_layers = r->hello.n_layers, n = f->step->n_rows;
-    struct stage_trip t = {.r = r,
-                           .f = f,
-                           .losses = atomic_load(&r->losses),
-                           .all = wants(f, FAMILY_TAP_NORM, 0),
-                           .width = fam->tap_width(self)};
-    t.y = device_rows(d, t.all ? n : f->step->n_logits, fam->border(self, n_layers));
-    ingle_status st = cut_all(&t, &t.err);
-    if (!st && device_runs(d))
-        st = list_taps(&t, &t.err);
-    if (!st) {
+    struct stage_trip t = {0};
+    const bool ok = open_trip(&t, r, fam, self, f);
+    t.y = device_rows(d, t.all ? f->step->n_rows : f->step->n_logits,
+                      fam->border(self, r->hello.n_layers));
+    if (ok) {
         enter(&t);
-        go(&t, fam, self);
+        send_all(&t, fam, self);
+        wait_for(&t, 0);
         leave(&t);
     }
     if (t.err.status)
@@ -595,12 +622,89 @@ void stage_remote_forward(struct stage_remote *r, const struct family *fam, cons
         tell_taps(&t);
     }
     trip_release(&t);
-    if (!t.all && !f->step->n_logits)
+    compute_head(&t, fam, self);
+}
+
+/* ---- steps that are under way together ---- */
+
+static void trip_free(struct stage_trip *t)
+{
+    trip_release(t);
+    mem_free(t->y.at);
+    mem_free(t);
+}
+
+struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *fam,
+                                   const void *self, const struct family_forward *f)
+{
+    struct stage_trip *t = mem_zalloc(sizeof *t);
+    struct err err;
+    size_t n;
+    if (!t) {
+        err_set(&err, INGLE_NOMEM, "no memory for a step");
+        device_fail(f->device, &err);
+        return NULL;
+    }
+    t->whole = true;
+    const int64_t width = fam->border(self, r->hello.n_layers);
+    bool ok = open_trip(t, r, fam, self, f);
+    const int64_t n_rows = t->all ? f->step->n_rows : f->step->n_logits;
+    if (ok && num_mul((size_t)n_rows, (size_t)width * sizeof(float), &n) &&
+        (t->y.at = mem_alloc(n ? n : 1))) {
+        t->y = (struct rows){t->y.at, n_rows, width, width};
+    } else if (ok) {
+        ok = false;
+        err_set(&t->err, INGLE_NOMEM, "no memory for %lld rows", (long long)n_rows);
+    }
+    if (ok) {
+        enter(t);
+        send_all(t, fam, self);
+        if (!t->err.status && device_runs(f->device))
+            return t;
+        leave(t);
+    }
+    if (t->err.status)
+        device_fail(f->device, &t->err);
+    trip_free(t);
+    return NULL;
+}
+
+bool stage_trip_is_over(struct stage_trip *t)
+{
+    pthread_mutex_lock(&t->r->lock);
+    pump(t, 0);
+    const bool over = t->err.status || t->n_done == t->n;
+    pthread_mutex_unlock(&t->r->lock);
+    return over;
+}
+
+void stage_trip_wait(struct stage_remote *r, int timeout_ms)
+{
+    pthread_mutex_lock(&r->lock);
+    if (r->trip)
+        pump(r->trip, timeout_ms);
+    pthread_mutex_unlock(&r->lock);
+}
+
+void stage_trip_land(struct stage_trip *t, const struct family *fam, const void *self)
+{
+    if (!t)
         return;
-    const struct family_range head = {
-        .from = n_layers, .to = n_layers, .in = t.y, .head = true, .picked = !t.all};
-    struct family_forward rest = *f;
-    if (!t.all)
-        rest.tap = NULL;
-    stage_forward(fam, self, &rest, &head);
+    struct device *d = t->f->device;
+    const struct rows from = t->y;
+    wait_for(t, 0);
+    leave(t);
+    if (t->err.status)
+        device_fail(d, &t->err);
+    t->y = device_rows(d, from.n, from.width);
+    if (device_runs(d)) {
+        for (int64_t i = 0; i < from.n; i++)
+            memcpy(t->y.at + i * t->y.stride, from.at + i * from.stride,
+                   (size_t)from.width * sizeof(float));
+        device_wrote_rows(d, t->y);
+        tell_taps(t);
+    }
+    compute_head(t, fam, self);
+    t->y = from;
+    trip_free(t);
 }

@@ -24,7 +24,9 @@ MUST_CHECK ingle_status stage_hello_read(const uint8_t *at, size_t n, struct sta
 MUST_CHECK ingle_status stage_hello_agree(const struct stage_hello *engine,
                                           const struct stage_hello *there, struct err *err);
 
-void stage_hello_send(struct link *l, const struct link_peer *to, const struct stage_hello *h);
+/* number: of the JOIN that is answered; 0: of none that joins. */
+void stage_hello_send(struct link *l, const struct link_peer *to, const struct stage_hello *h,
+                      uint64_t number);
 
 /* A TRY: u64, the bytes of the answer, and any others. */
 enum { STAGE_TRY_BYTES = 8 << 20 };

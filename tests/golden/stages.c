@@ -187,6 +187,117 @@ static void any_schedule(void **state)
     golden_piece_rows = 0;
 }
 
+/* ---- steps that are under way together ---- */
+
+enum { SESSIONS = 5 };
+
+struct flying {
+    struct golden_model g;
+    struct session *s[SESSIONS];
+    bool busy[SESSIONS];
+    struct session_work work[SESSION_MOST_FLIGHTS];
+    int who[SESSION_MOST_FLIGHTS], m;
+    const float *want;
+    bool lost;
+};
+
+static void compare(struct flying *f, const struct session_work *w, int64_t from)
+{
+    const int64_t v = f->g.info.n_vocab;
+    same("flight", f->m, golden_cuts, w->logits, f->want + from * v, w->n_done * v);
+}
+
+static void land(struct flying *f, int i)
+{
+    struct err e;
+    const int64_t from = session_length(f->work[i].s);
+    const ingle_status st = session_land(f->g.runner, i, &e);
+    if (st && st != INGLE_IO)
+        fail_msg("%s", e.msg);
+    if (!st)
+        compare(f, &f->work[i], from);
+    f->lost = f->lost || st;
+    f->busy[f->who[i]] = false;
+}
+
+static void land_all(struct flying *f, int n)
+{
+    struct err e;
+    for (int i = 0; i < n; i++)
+        if (session_flies(f->g.runner, i))
+            land(f, i);
+    for (int k = 0; k < SESSIONS && f->lost; k++)
+        while (session_pending(f->s[k])) {
+            struct session_work w = {.s = f->s[k], .want = FAMILY_LOGITS_ALL};
+            const int64_t from = session_length(f->s[k]);
+            GOLDEN_OK(session_step(f->g.runner, &w, 1, NULL, &e));
+            compare(f, &w, from);
+        }
+    f->lost = false;
+}
+
+static void send(struct flying *f, int i, const int32_t *tokens, uint64_t *seed)
+{
+    struct err e;
+    const int k = (int)(next(seed) % SESSIONS);
+    const int64_t have = session_length(f->s[k]), n = 1 + (int64_t)(next(seed) % 30);
+    if (f->busy[k])
+        return;
+    if (have && next(seed) % 8 == 0) {
+        GOLDEN_OK(session_rewind(f->s[k], (int64_t)(next(seed) % (uint64_t)have), &e));
+        return;
+    }
+    if (have == N)
+        return;
+    GOLDEN_OK(session_append(f->s[k], tokens + have, n < N - have ? n : N - have, &e));
+    f->work[i] = (struct session_work){.s = f->s[k], .want = FAMILY_LOGITS_ALL};
+    f->who[i] = k;
+    f->lost = session_fly(f->g.runner, i, &f->work[i], 1, &e) || f->lost;
+    f->busy[k] = session_flies(f->g.runner, i);
+}
+
+static void steps_under_way(void **state)
+{
+    (void)state;
+    for (uint64_t seed = first_seed; seed < first_seed + (n_seeds + 3) / 4; seed++) {
+        struct err e;
+        int32_t tokens[N];
+        uint64_t random = seed * UINT64_C(0x9E3779B97F4A7C15);
+        struct flying f = {.m = (int)(next(&random) % N_MODELS)};
+        struct golden_options o = plain(f.m);
+        prompt(f.m, tokens);
+        golden_n_stages = 0;
+        golden_open(&f.g, models[f.m].path, &o);
+        float *want = all_of(&f.g, tokens, N);
+        f.want = want;
+        golden_close(&f.g);
+        golden_n_stages = 1 + (int)(next(&random) % GOLDEN_STAGES);
+        golden_cuts = next(&random);
+        golden_open(&f.g, models[f.m].path, &o);
+        const int n = session_runner_flights(f.g.runner);
+        assert_int_equal(n, f.g.n_stages + 1);
+        for (int k = 0; k < SESSIONS; k++)
+            GOLDEN_OK(session_create(&f.s[k], f.g.runner, &e));
+        for (int k = 0; k < 60; k++) {
+            const int i = (int)(next(&random) % (uint64_t)n);
+            if (session_flies(f.g.runner, i))
+                land(&f, i);
+            else if (!f.lost)
+                send(&f, i, tokens, &random);
+            if (next(&random) % 40 == 0)
+                golden_lose_stage(&f.g, (int)(next(&random) % (uint64_t)f.g.n_stages));
+            if (f.lost)
+                land_all(&f, n);
+        }
+        land_all(&f, n);
+        for (int k = 0; k < SESSIONS; k++)
+            session_free(f.s[k]);
+        golden_close(&f.g);
+        mem_free(want);
+    }
+    golden_n_stages = 0;
+}
+
 /* A file of one process is that of several, and fits them. */
 static void one_file(void **state)
 {
@@ -309,12 +420,14 @@ static void drafters(void **state)
 /* --seeds=FIRST:N: schedules of other seeds, and nothing else. */
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest some[] = {cmocka_unit_test(any_schedule)};
+    const struct CMUnitTest some[] = {cmocka_unit_test(any_schedule),
+                                      cmocka_unit_test(steps_under_way)};
     if (argc == 2 && sscanf(argv[1], "--seeds=%" SCNu64 ":%" SCNu64, &first_seed, &n_seeds) == 2)
         return cmocka_run_group_tests(some, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(at_every_cut),
         cmocka_unit_test(any_schedule),
+        cmocka_unit_test(steps_under_way),
         cmocka_unit_test(one_file),
         cmocka_unit_test(drafters),
     };
