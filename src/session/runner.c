@@ -140,7 +140,7 @@ static void keep_pieces(const struct runner_options *o, struct kv_spec *spec)
         spec->group[g].ends = false;
 }
 
-/* Steps that are under way at stages together; a network that drafts looks at each with its step. */
+/* Steps under way at stages together; a network that drafts looks at each with its step. */
 static int n_flights(const struct runner_options *o)
 {
     const int64_t n = o->stages && !o->draft ? stage_remote_n(o->stages) + 1 : 0;
