@@ -70,7 +70,7 @@ class Browser:
             if value:
                 return value
             time.sleep(0.05)
-        raise AssertionError(f"never true: {script}; status {self.text('#status')}, page:\n"
+        raise AssertionError(f"never true: {script}; status {self.text('#status')}, console {self.complaints()}, page:\n"
                              + "\n".join(self.text("main"))[:1500])
 
     def size(self, width, height):
