@@ -393,6 +393,16 @@ static void columns_of(const struct device_mlp *m, int64_t index, int node, int6
     }
 }
 
+/* What chunks are multiples of: groups of hidden values that they code, and bands, which are read
+ * from end to end; half of a band where many threads would have one or two each. */
+static int64_t grain_unit(const struct device *d, const struct hidden *to, int64_t fair)
+{
+    enum { MANY_THREADS = 8 };
+    if (to->direct && to->act.kind == KERN_ACT_Q256)
+        return SUPER;
+    return to->direct && fair < KERN_BAND && pool_size(d->pool) >= MANY_THREADS ? BAND / 2 : BAND;
+}
+
 /* The columns of a node of part i.  fair: panels that keep all threads busy. */
 static void add_task(struct job *j, const struct block *b, int64_t i, int node, int64_t fair)
 {
@@ -418,7 +428,7 @@ static void add_task(struct job *j, const struct block *b, int64_t i, int node, 
                        MOST_ROWS,
                        j->n_chunks};
     const int64_t grain = num_min(kern_matmul_grain(&m->gate->m, t->n), fair) * KERN_PANEL;
-    const int64_t unit = to->direct && to->act.kind == KERN_ACT_Q256 ? SUPER : BAND;
+    const int64_t unit = grain_unit(j->d, to, fair);
     t->grain = num_max(1, grain / unit) * unit;
     j->n_chunks += num_div_up(t->c1 - t->c0, t->grain) * num_div_up(t->n, t->slice);
 }

@@ -361,7 +361,7 @@ static void check_all(const struct shape *s, enum device_numerics numerics, int6
 static void test_exact(void **state)
 {
     (void)state;
-    static const struct shape shapes[] = {{1, {1}}, {1, {3}}, {2, {1, 2}}, {2, {2, 2}}};
+    static const struct shape shapes[] = {{1, {1}}, {1, {3}}, {2, {1, 2}}, {2, {4, 4}}};
     for (size_t i = UNIT_ASAN ? 2 : 0; i < sizeof shapes / sizeof *shapes; i++)
         check_all(&shapes[i], DEVICE_EXACT,
                   !UNIT_ASAN && (i == 1 || i == 3) ? N_CASES : N_CASES - 1, 1,

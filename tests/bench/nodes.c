@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * nodes - what the threads of made-up machines read of real layers: a model, nothing is measured.
+ *
+ * One thread plays all.  Jobs of the device are run by their chunks in the order in which threads
+ * of their speeds would take them: their own first, then of their group of 16, of their node, of
+ * others.  A kernel that notes what it would read stands for all kernels, and what the device asks
+ * of the system for pages says where they lie.  Weights are addresses without memory.
+ */
+#include "base/mem.h"
+#include "base/num.h"
+#include "base/pool.h"
+#include "device/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS = 256, RANGES = 1 << 16, GROUP = 16, TOKENS = 40, ARENA = 64 << 20 };
+
+/* ---- where pages lie ---- */
+
+static struct { uintptr_t from, to; int node; } range[RANGES];
+static int n_ranges;
+
+bool __wrap_numa_prefer(void *at, size_t n_bytes, int id);
+void __wrap_pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg);
+void __wrap_pool_run_placed(struct pool *p, const int64_t *from, const int64_t *n, pool_fn *fn,
+                            void *arg);
+
+bool __wrap_numa_prefer(void *at, size_t n_bytes, int id)
+{
+    if (n_ranges == RANGES)
+        abort();
+    range[n_ranges].from = (uintptr_t)at;
+    range[n_ranges].to = (uintptr_t)at + n_bytes;
+    range[n_ranges++].node = id - 10;
+    return true;
+}
+
+static int home_of(uintptr_t at)
+{
+    static int last;
+    if (last < n_ranges && at >= range[last].from && at < range[last].to)
+        return range[last].node;
+    for (int i = n_ranges; i-- > 0;)
+        if (at >= range[i].from && at < range[i].to) {
+            last = i;
+            return range[i].node;
+        }
+    return -1;
+}
+
+/* ---- threads ---- */
+
+static double base_speed[THREADS], speed[THREADS], clock_of[THREADS];
+static uint64_t noise = 1;
+
+static uint64_t random_bits(void)
+{
+    noise = noise * 6364136223846793005u + 1442695040888963407u;
+    return noise >> 33;
+}
+static int now; /* the thread that is played */
+static struct {
+    double local, remote, placed, stolen, longest, mean;
+    long jobs;
+} seen;
+static bool stealing;
+static int owner; /* the node whose chunk it is */
+
+static struct pool *pool;
+
+/* Instead of a kernel. */
+static void note(const struct kern_matmul *m, int64_t p0, int64_t p1)
+{
+    enum { PIECE = 64 << 10 };
+    const uintptr_t at = (uintptr_t)m->w->at + (uintptr_t)p0 * m->w->panel_bytes;
+    const size_t n = (size_t)(p1 - p0) * m->w->panel_bytes;
+    for (size_t i = 0; i < n; i += PIECE) {
+        const size_t part = n - i < PIECE ? n - i : PIECE;
+        const int home = home_of(at + i);
+        const bool local = pool_nodes(pool) == 1 || home == pool_node_of(pool, now);
+        *(local ? &seen.local : &seen.remote) += (double)part;
+        seen.placed += pool_nodes(pool) == 1 || home == owner ? (double)part : 0;
+    }
+    seen.stolen += stealing ? (double)n : 0;
+    clock_of[now] += (double)n / speed[now];
+    for (int64_t i = 0; i < m->n; i++)
+        memset(m->y + i * m->y_stride + p0 * KERN_PANEL, 0,
+               (size_t)(num_min(m->w->out, p1 * KERN_PANEL) - p0 * KERN_PANEL) * sizeof(float));
+}
+
+/* The lane whose chunk thread w takes next, or -1. */
+static int victim(const struct pool *p, int w, const int64_t *left)
+{
+    const int node = pool_node_of(p, w), first = pool_node_first(p, node),
+              end = pool_node_first(p, node + 1), group = first + (w - first) / GROUP * GROUP;
+    const int from[] = {w, group, first, 0};
+    const int to[] = {w + 1, (int)num_min(end, group + GROUP), end, pool_size(p)};
+    for (int k = 0; k < 4; k++)
+        for (int i = 0; i < to[k] - from[k]; i++) {
+            const int lane = from[k] + (w - from[k] + i) % (to[k] - from[k]);
+            if (left[lane])
+                return lane;
+        }
+    return -1;
+}
+
+void __wrap_pool_run_placed(struct pool *p, const int64_t *from, const int64_t *n, pool_fn *fn,
+                            void *arg)
+{
+    int64_t next[THREADS], left[THREADS], all = 0;
+    double total = 0, most = 0;
+    for (int w = 0; w < pool_size(p); w++) /* no two threads are equal */
+        speed[w] = base_speed[w] * (1 + (double)(random_bits() % 1000) / 30000);
+    for (int k = 0; k < pool_nodes(p); k++) {
+        const int first = pool_node_first(p, k), end = pool_node_first(p, k + 1);
+        double sum = 0, before = 0;
+        for (int w = first; w < end; w++)
+            sum += base_speed[w];
+        for (int w = first; w < end; w++) { /* parts by speed */
+            next[w] = from[k] + (int64_t)((double)n[k] * before / sum + 0.5);
+            before += base_speed[w];
+            left[w] = from[k] + (int64_t)((double)n[k] * before / sum + 0.5) - next[w];
+            clock_of[w] = 0;
+        }
+        all += n[k];
+    }
+    pool = p;
+    for (int64_t done = 0; done < all; done++) {
+        now = 0;
+        for (int w = 1; w < pool_size(p); w++)
+            now = clock_of[w] < clock_of[now] ? w : now;
+        const int lane = victim(p, now, left);
+        stealing = lane != now;
+        owner = pool_node_of(p, lane);
+        left[lane]--;
+        const double before = clock_of[now];
+        /* a thief takes from the end */
+        fn(arg, stealing ? next[lane] + left[lane] : next[lane]++, now);
+        clock_of[now] += clock_of[now] <= before ? 1 : 0;
+    }
+    double all_speed = 0;
+    for (int w = 0; w < pool_size(p); w++) {
+        total += clock_of[w] * speed[w];
+        all_speed += speed[w];
+        most = clock_of[w] > most ? clock_of[w] : most;
+    }
+    seen.longest += most;
+    seen.mean += total / all_speed;
+    seen.jobs++;
+}
+
+void __wrap_pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg)
+{
+    int64_t from[CPU_NODES_MAX], n[CPU_NODES_MAX];
+    for (int k = 0; k < pool_nodes(p); k++) {
+        from[k] = n_chunks * pool_node_first(p, k) / pool_size(p);
+        n[k] = n_chunks * pool_node_first(p, k + 1) / pool_size(p) - from[k];
+    }
+    __wrap_pool_run_placed(p, from, n, fn, arg);
+}
+
+/* ---- machines ---- */
+
+struct machine { const char *name; int n_nodes, threads, slow; };
+
+static struct device *open_device(const struct machine *m)
+{
+    static struct cpu_place cpu[THREADS];
+    struct cpu_topology t = {.cpu = cpu, .n_packages = 1, .n_nodes = m->n_nodes};
+    t.n_cpus = t.n_cores = m->n_nodes * m->threads;
+    for (int i = 0; i < t.n_cpus; i++) {
+        const int node = i / m->threads;
+        cpu[i] = (struct cpu_place){4000 + i, 4000 + i, 0, node, i >= t.n_cpus - m->slow, -1};
+        t.node_id[node] = 10 + node;
+        base_speed[i] = cpu[i].slow ? 0.5 : 1;
+    }
+    const struct device_options o = {
+        .n_threads = t.n_cpus, .pin = true, .cpu = UINT32_MAX, .topology = &t};
+    struct device *d;
+    struct err e;
+    if (device_create(&d, &o, &e) || device_arena_reserve(d, ARENA, &e)) {
+        fprintf(stderr, "%s\n", e.msg);
+        exit(1);
+    }
+    for (int i = 0; i < KERN_CODES; i++) {
+        d->kern.matmul.run[i] = note;
+        d->kern.matmul.many[i] = d->kern.matmul.ahead[i] = NULL;
+        d->kern.matmul.many_from[i] = INT64_MAX;
+    }
+    d->small_work = DEVICE_SMALL_WORK;
+    return d;
+}
+
+/* ---- layers ---- */
+
+struct shape { int64_t out, in; uint32_t type; };
+struct layer {
+    const char *name;
+    struct shape dense[12];
+    int64_t n_experts, used, width, hidden, shared;
+    bool merged;
+    uint32_t type, shared_type;
+};
+
+static const struct layer layers[] = {
+    {"V4 Flash MXFP4",
+     {{1024, 4096, QUANT_Q8_0},
+      {512, 4096, QUANT_Q8_0},
+      {32768, 1024, QUANT_Q8_0},
+      {8192, 4096, QUANT_Q8_0},
+      {4096, 8192, QUANT_Q8_0},
+      {1024, 4096, QUANT_Q8_0},
+      {1024, 4096, QUANT_Q8_0},
+      {8192, 1024, QUANT_Q8_0}},
+     256, 6, 4096, 2048, 2048, false, QUANT_MXFP4, QUANT_Q8_0},
+    {"26B-A4B Q4_0",
+     {{4096, 2816, QUANT_Q4_0},
+      {2048, 2816, QUANT_Q4_0},
+      {2048, 2816, QUANT_Q4_0},
+      {2816, 4096, QUANT_Q4_0}},
+     128, 8, 2816, 704, 2112, true, QUANT_Q4_0, QUANT_Q4_0},
+    {"31B Q4_0",
+     {{8192, 5376, QUANT_Q4_0},
+      {4096, 5376, QUANT_Q4_0},
+      {4096, 5376, QUANT_Q4_0},
+      {5376, 8192, QUANT_Q4_0}},
+     0, 0, 5376, 0, 21504, false, 0, QUANT_Q4_0},
+};
+
+static struct device_matrix *matrix(struct device *d, uint32_t type, int64_t out, int64_t in,
+                                    int64_t n)
+{
+    struct device_matrix *m;
+    struct err e;
+    if (device_matrix_create(&m, d, type, out, in, n, &e)) {
+        fprintf(stderr, "%s\n", e.msg);
+        exit(1);
+    }
+    return m;
+}
+
+/* Addresses, by the size of huge pages. */
+static uint8_t *addresses(size_t n_bytes)
+{
+    uint8_t *at = mem_big_reserve(n_bytes);
+    if (!at)
+        exit(1);
+    return at;
+}
+
+struct net {
+    struct device_matrix *dense[12], *part[3], *shared[3];
+    int n_dense, n_parts;
+};
+
+static void place(struct device_matrix *m)
+{
+    device_matrix_place(m, addresses((size_t)device_matrix_bytes(m)), 0);
+    device_matrix_settle(m);
+}
+
+static void open_net(struct net *t, struct device *d, const struct layer *l, bool divided)
+{
+    *t = (struct net){.n_parts = l->merged ? 2 : 3};
+    for (const struct shape *s = l->dense; s->out; s++) {
+        t->dense[t->n_dense] = matrix(d, s->type, s->out, s->in, 1);
+        place(t->dense[t->n_dense++]);
+    }
+    for (int k = 0; k < 3; k++) {
+        t->shared[k] = matrix(d, l->shared_type, k < 2 ? l->shared : l->width,
+                              k < 2 ? l->width : l->shared, 1);
+        place(t->shared[k]);
+    }
+    if (!l->n_experts)
+        return;
+    size_t one = 0, at[3];
+    for (int k = 0; k < t->n_parts; k++) {
+        const bool last = k == t->n_parts - 1;
+        t->part[k] = matrix(d, l->type, last ? l->width : (l->merged ? 2 : 1) * l->hidden,
+                            last ? l->hidden : l->width, l->n_experts);
+        at[k] = one;
+        one += (size_t)device_matrix_bytes(t->part[k]) / (size_t)l->n_experts;
+    }
+    uint8_t *base = addresses(one * (size_t)l->n_experts);
+    for (int k = 0; k < t->n_parts; k++)
+        device_matrix_place(t->part[k], base + at[k], one);
+    if (divided && device_matrix_divide(t->part, t->n_parts, base, one * (size_t)l->n_experts))
+        device_matrix_settle(t->part[0]);
+    else
+        for (int k = 0; k < t->n_parts; k++)
+            device_matrix_settle(t->part[k]);
+}
+
+static float x[1 << 16], y[1 << 20];
+
+/* A token's layer; mixture: of it nothing else. */
+static void run_layer(struct device *d, const struct net *t, const struct layer *l, bool mixture)
+{
+    static int32_t first[257], row[16];
+    uint8_t chosen[256] = {0};
+    device_begin(d, NULL);
+    for (int i = 0; i < t->n_dense && !mixture; i++) {
+        const struct device_product p = {
+            t->dense[i], 0, {x, 1, l->dense[i].in, l->dense[i].in},
+            {y, 1, l->dense[i].out, l->dense[i].out}, NULL};
+        device_matmul(d, &p, 1);
+    }
+    const struct rows in = {x, 1, l->width, l->width}, out = {y, 1, l->width, l->width};
+    const struct device_mlp shared = {
+        .gate = t->shared[0], .up = t->shared[1], .down = t->shared[2], .act = DEVICE_SILU};
+    const struct device_mlp_call beside = {&shared, in, out};
+    if (!l->n_experts) {
+        device_mlp(d, &shared, in, out);
+        return;
+    }
+    for (int64_t i = 0; i < l->used;) {
+        const uint64_t e = random_bits() % (uint64_t)l->n_experts;
+        i += !chosen[e];
+        chosen[e] = 1;
+    }
+    for (int64_t e = 0; e < l->n_experts; e++)
+        first[e + 1] = first[e] + chosen[e];
+    const struct device_mlp m = {.gate = t->part[0],
+                                 .up = l->merged ? NULL : t->part[1],
+                                 .down = t->part[t->n_parts - 1],
+                                 .act = DEVICE_SILU,
+                                 .first = first,
+                                 .row = row};
+    const struct device_mlp_call experts = {
+        &m, in, {y + l->width, l->used, l->width, l->width}};
+    if (mixture)
+        device_mlp(d, &m, in, experts.y);
+    else
+        device_mlp_both(d, &experts, &beside);
+}
+
+static void show(const struct machine *m, const struct layer *l, bool divided, bool mixture)
+{
+    struct device *d = open_device(m);
+    struct net t;
+    n_ranges = 0;
+    open_net(&t, d, l, divided);
+    memset(&seen, 0, sizeof seen);
+    noise = 1;
+    for (int i = 0; i < TOKENS; i++)
+        run_layer(d, &t, l, mixture);
+    struct err e;
+    if (device_status(d, &e)) {
+        fprintf(stderr, "%s\n", e.msg);
+        exit(1);
+    }
+    const double bytes = seen.local + seen.remote;
+    printf("%-15s %-15s %-8s %-7s %8.1f %7.1f %8.1f %9.2f %8.1f %8.1f\n", m->name, l->name,
+           mixture ? "mixture" : "layer", divided ? "rows" : "whole", 100 * seen.placed / bytes,
+           100 * seen.local / bytes,
+           100 * seen.stolen / bytes, seen.longest / seen.mean, (double)seen.jobs / TOKENS,
+           bytes / TOKENS / (1 << 20));
+    for (int i = 0; i < t.n_dense; i++)
+        device_matrix_free(t.dense[i]);
+    for (int i = 0; i < 3; i++) {
+        device_matrix_free(t.part[i]);
+        device_matrix_free(t.shared[i]);
+    }
+    device_free(d);
+}
+
+int main(void)
+{
+    static const struct machine machines[] = {
+        {"2 nodes x 8", 2, 8, 0},  {"2 nodes x 64", 2, 64, 0}, {"4 nodes x 8", 4, 8, 0},
+        {"4 nodes x 32", 4, 32, 0}, {"8 fast 16 slow", 1, 24, 16},
+    };
+    puts("machine         layer           of it    experts placed % local % stolen % imbalance     jobs      MiB");
+    for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
+        for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
+            for (int k = 0; k < 4; k++) {
+                const bool divided = k & 1, mixture = k < 2;
+                if (layers[l].n_experts ? machines[i].n_nodes == 1 && divided : k != 2)
+                    continue;
+                show(&machines[i], &layers[l], divided, mixture);
+            }
+    return 0;
+}
