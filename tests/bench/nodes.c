@@ -373,7 +373,8 @@ int main(void)
         {"2 nodes x 8", 2, 8, 0},  {"2 nodes x 64", 2, 64, 0}, {"4 nodes x 8", 4, 8, 0},
         {"4 nodes x 32", 4, 32, 0}, {"8 fast 16 slow", 1, 24, 16},
     };
-    puts("machine         layer           of it    experts placed % local % stolen % imbalance     jobs      MiB");
+    puts("machine         layer           of it    "
+         "experts placed % local % stolen % imbalance     jobs      MiB");
     for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
         for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
             for (int k = 0; k < 4; k++) {
