@@ -189,6 +189,15 @@ class Stages(Case):
         self.wait_for(lambda: server.get("/readyz")[0] == 200)
         self.assertEqual(self.ask(server), want)
 
+    def test_the_first_process_dies(self):
+        """Its stage, which serves one engine at a time, is free within 5 seconds."""
+        w = self.stage("3:6")
+        server = self.serve("--stages", w.address)
+        self.ask(server)
+        server.process.kill()
+        status, out, err = self.run_it("--stages", w.address, "--stage-wait", "5")
+        self.assertEqual((status, out), self.run_it()[:2], err)
+
     def test_damaged_messages(self):
         w = self.stage("2:6", "127.0.0.1:0")
         proxy = Proxy(int(w.address.rsplit(":", 1)[1]))
