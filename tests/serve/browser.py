@@ -145,7 +145,12 @@ class Page:
         self.b.close()
 
     def load(self, path="/"):
-        self.b.open(self.url + path)
+        for _ in range(5):
+            self.b.open(self.url + path)
+            self.wait("return window.ingle?.ready || (!window.ingle && performance.now() > 20000)")
+            # Chromium ends requests when the machine gets or loses a network, as other tests make them.
+            if self.run("return !!window.ingle") or not any("ERR_NETWORK_CHANGED" in c for c in self.b.complaints()):
+                break
         self.wait("return window.ingle?.ready")
 
     def run(self, script, *args):

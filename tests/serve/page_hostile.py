@@ -77,6 +77,7 @@ def measure(q, name, how, script):
     while not q.run("return window.finished && ingle.isIdle()"):
         if time.monotonic() > end:
             print(f"{name}, {how}: not shown after {PATIENCE} s", q.b.complaints())
+            q.b.tasks()  # the trace ends
             return [PATIENCE * 1000, 1, PATIENCE]
         time.sleep(0.5)
     tasks = q.b.tasks()
