@@ -10,7 +10,7 @@
 #include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "device/cpu_matmul.h"
+#include "device/ops.h"
 #include <string.h>
 
 enum {
@@ -83,9 +83,7 @@ uint8_t *device_matrix_base(const struct device_matrix *m, int64_t index, int no
 static int64_t unit_of(struct device_matrix *const *part, int n_parts, int k)
 {
     const struct device_matrix *down = part[n_parts - 1];
-    kern_matmul_fn *fast = device_cpu_fast(down->d, down, false);
-    const enum kern_act_kind hidden = device_cpu_act_kind(down->d, down, fast);
-    return k < n_parts - 1 && hidden == KERN_ACT_Q256 ? GROUP_BANDS : 1;
+    return k < n_parts - 1 && down->m.act == KERN_ACT_Q256 ? GROUP_BANDS : 1;
 }
 
 /* Whether the rows of these stacks can be divided: every node has some of each that is not tiny.
@@ -300,6 +298,7 @@ void device_matrix_look(const struct device_matrix *m, struct device_placement *
         }
     if (!known)
         return;
-    p->bytes += (double)device_matrix_bytes(m);
-    p->local_bytes += (double)device_matrix_bytes(m) * (double)right / (double)known;
+    const double bytes = (double)m->stack_bytes * (double)m->n_stack;
+    p->bytes += bytes;
+    p->local_bytes += bytes * (double)right / (double)known;
 }
