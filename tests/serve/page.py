@@ -95,6 +95,21 @@ def day(s):
         p.wait("return document.querySelectorAll('.message .text')[3]?.innerText.length > 0")
         assert p.text(".message .text") == messages, (messages, p.text(".message .text"))
         assert not p.b.complaints()
+        incomplete(p)
+
+
+def incomplete(p):
+    """A module that does not come: the page says so, and loads again."""
+    def blocked(urls):
+        for cmd, params in (("Network.enable", {}), ("Network.setCacheDisabled", {"cacheDisabled": True}),
+                            ("Network.setBlockedURLs", {"urls": urls})):
+            p.b.call("POST", p.b.session + "/goog/cdp/execute", {"cmd": cmd, "params": params})
+    blocked(["*/page/tree.js*"])
+    p.b.open(p.url + "/")
+    p.wait("return $('status').textContent.includes('did not load')")
+    blocked([])
+    p.b.click("#status button")
+    p.wait("return window.ingle?.ready")
 
 
 if __name__ == "__main__":
