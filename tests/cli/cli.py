@@ -235,12 +235,13 @@ class Commands(unittest.TestCase):
         def shards(begins, ends, *args, mode="gemma4-target-shard", **more):
             part("worker", f"--backend-ipc-mode={mode}", "assets/nano-gemma4-Q8_0.gguf", f"--layer-begins={begins}", f"--layer-ends={ends}", "--max-ctx=100",
                  "--max-tokens=8", "--stream-fd=3", *args, **more)
-        shards("0,2", "2,4", "--hidden=256", says="layers 0 to 3 and listens on fd:3\n")
-        shards("0,3", "2,4", says="shard 1 begins at layer 3, but the one before it ends at 2")
+        shards("1,2", "2,4", "--hidden=256", says="layers 1 to 3 and listens on fd:3\n")
+        shards("0", "2", says="shard 0 begins with layer 0")
+        shards("1,3", "2,4", says="shard 1 begins at layer 3, but the one before it ends at 2")
         shards("0", "0", says="'0' are no layers of the model's 0 to 6")
-        shards("0", "2,4", says="different numbers of shards")
-        shards("0", "2", "--hidden=1", says="--hidden: '1' is not 256")
-        shards("0", "2", mode="deepseek4-target-shard", says="the model is gemma4")
+        shards("1", "2,4", says="different numbers of shards")
+        shards("1", "2", "--hidden=1", says="--hidden: '1' is not 256")
+        shards("1", "2", mode="deepseek4-target-shard", says="the model is gemma4")
         shards("0", "2", mode="moe-expert", **usage, says="'ingle worker -m FILE --listen ADDRESS'")
         shards("0", "2", "--payload-fd=4", says="through shared memory: --listen", **usage)
         shards("0", "2", "--target-gpus=0", says="one card computes, --gpu", **usage)

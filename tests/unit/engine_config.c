@@ -75,7 +75,7 @@ static void values_are_checked(void **state)
     refuses("run", "xyzzy", "1", INGLE_NOTFOUND, "there is no option '--xyzzy'");
     refuses("render", "kv", "f16", INGLE_NOTFOUND,
             "'render' does not take option '--kv', which belongs to: chat run eval bench inspect "
-            "serve daemon worker");
+            "serve daemon worker doctor");
 }
 
 static void values_come_back(void **state)
