@@ -229,6 +229,15 @@ static void print_select(const struct bench *b, struct str *out)
     cli_add_select(out, &n.select);
 }
 
+/* What each row of --json begins with; the caller closes it. */
+static void begin_row(struct str *out, const struct rounds *r)
+{
+    cli_json(out);
+    write_open(out, '{');
+    write_member(out, "test", r->test);
+    write_member_int(out, "depth", r->depth);
+}
+
 static void print_result(const struct bench *b, struct rounds *r)
 {
     if (!r->n)
@@ -242,10 +251,7 @@ static void print_result(const struct bench *b, struct rounds *r)
         struct ingle_engine_info now;
         ingle_engine_info(b->engine, &now);
         struct str out;
-        cli_json(&out);
-        write_open(&out, '{');
-        write_member(&out, "test", r->test);
-        write_member_int(&out, "depth", r->depth);
+        begin_row(&out, r);
         write_member_int(&out, "tokens", r->n);
         write_member_significant(&out, "per_s", 6, per_s);
         write_member_significant(&out, "seconds", 6, seconds);
@@ -300,10 +306,7 @@ static void print_op(const struct bench *b, const struct rounds *r, const struct
     const double of_read = p->bytes / s / b->last.read, of_peak = peak > 0 ? p->ops / s / peak : 0;
     if (b->json) {
         struct str out;
-        cli_json(&out);
-        write_open(&out, '{');
-        write_member(&out, "test", r->test);
-        write_member_int(&out, "depth", r->depth);
+        begin_row(&out, r);
         write_member(&out, "op", p->op);
         write_member_uint(&out, "calls", p->calls);
         write_member_uint(&out, "joins", p->joins);
@@ -344,10 +347,7 @@ static void print_idle(const struct bench *b, const struct rounds *r, int k, dou
     }
     if (b->json) {
         struct str out;
-        cli_json(&out);
-        write_open(&out, '{');
-        write_member(&out, "test", r->test);
-        write_member_int(&out, "depth", r->depth);
+        begin_row(&out, r);
         write_member(&out, "stage", s.address);
         write_member_int(&out, "from", s.from);
         write_member_int(&out, "to", s.to);

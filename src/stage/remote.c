@@ -405,12 +405,14 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
                            "stage '%s' is not there, %.0f s were waited (--stage-wait)%s%s",
                            s->address, (double)r->o.wait_ns * 1e-9, *s->why.msg ? ": " : "",
                            s->why.msg);
-        if (cancel && atomic_load(cancel))
+        if ((cancel && atomic_load(cancel)) ||
+            (!r->started && report_progress(r->o.sink, "stages", 0, 0)))
             return err_set(err, INGLE_CANCEL, "cancelled");
         if (!told && now - start > SECOND_NS) {
             told = true;
-            report(r->o.sink, INGLE_REPORT_NOTE, "stage", s->address, "it is waited for%s%s",
-                   *s->why.msg ? ": " : "", s->why.msg);
+            report(r->o.sink, INGLE_REPORT_WARN, "stage", s->address,
+                   "it is not there yet; ingle waits up to %.0f s for it (--stage-wait)%s%s",
+                   (double)r->o.wait_ns * 1e-9, *s->why.msg ? ": " : "", s->why.msg);
         }
         stage_look_at_all(r, STAGE_TURN_MS);
         for (int i = 0; i < r->n; i++) /* one that was refused may be another one by now */

@@ -189,6 +189,16 @@ class Stages(Case):
         self.wait_for(lambda: server.get("/readyz")[0] == 200)
         self.assertEqual(self.ask(server), want)
 
+    def test_a_stage_that_never_comes(self):
+        """Whoever waits for it is told so, and ends at a signal."""
+        for command in ("serve", "--port", "0"), ("run", "-n", "1", "x"):
+            p = subprocess.Popen([INGLE, *command, "-m", MODEL, *PLAIN, "--stages", f"unix:{self.folder}/none", "--stage-wait", "3600"],
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            line = next(l for l in p.stderr if "warning" in l)
+            self.assertIn("not there yet; ingle waits up to 3600 s", line)
+            p.terminate()
+            p.communicate(timeout=TIMEOUT)
+
     def test_the_first_process_dies(self):
         """Its stage, which serves one engine at a time, is free within 5 seconds."""
         w = self.stage("3:6")
