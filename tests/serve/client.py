@@ -1,6 +1,7 @@
 """client.py - starts `ingle serve` and speaks HTTP with it; standard library alone."""
-import http.client, json, os, re, socket, subprocess, sys, threading, time, unittest
+import faulthandler, http.client, json, os, re, socket, subprocess, sys, threading, time, unittest
 
+faulthandler.dump_traceback_later(1200)  # where a test that hangs is
 TIMEOUT = 120
 SANITIZED = "INGLE_TEST_SANITIZED" in os.environ  # the server is many times slower: less of the same
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

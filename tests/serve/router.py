@@ -50,8 +50,10 @@ def children(pid):
 
 
 def until(ask, wanted=True):
-    """Asks until the answer is the wanted one; the test's own time limit ends it otherwise."""
+    """Asks until the answer is the wanted one, which must be one that stays."""
+    end = time.monotonic() + 600
     while (found := ask()) != wanted:
+        assert time.monotonic() < end, f"after 600 s the answer is {found!r} and not {wanted!r}"
         time.sleep(0.01)
     return found
 
@@ -101,6 +103,22 @@ class SlowHub(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
 
+class Background:
+    """An answer that another thread waits for: calling it waits, too."""
+
+    def __init__(self, ask):
+        self.out = []
+        self.thread = threading.Thread(target=lambda: self.out.append(ask()), daemon=True)
+        self.thread.start()
+
+    def over(self):
+        return not self.thread.is_alive()
+
+    def __call__(self):
+        self.thread.join()
+        return self.out[0]
+
+
 class Router(Server):
     def __init__(self, presets, *options):
         self.directory = tempfile.TemporaryDirectory(prefix="ingle-test-")
@@ -144,10 +162,7 @@ class Router(Server):
         return next(m for m in self.get("/props")[2]["models"] if m["id"] == name)["running"]
 
     def background(self, name, **more):
-        out = []
-        t = threading.Thread(target=lambda: out.append(self.chat(name, **more)))
-        t.start()
-        return lambda: (t.join(), out[0])[1]
+        return Background(lambda: self.chat(name, **more))
 
 
 class Shared(unittest.TestCase):
@@ -371,10 +386,15 @@ class Shared(unittest.TestCase):
             os.kill(self.s.pid_of("gem"), signal.SIGKILL)
             self.assertNotEqual(self.s.state("gem"), "loaded")
             self.assertEqual(self.s.chat("gem")[0], 200)
-        wait = self.s.background("gem", max_tokens=200, logit_bias={"1": -100, "106": -100}, **HOT)  # a whole answer begins anew
-        until(lambda: self.s.running("gem"), 1)
+        def seen(answer):
+            until(lambda: self.s.running("gem") == 1 or answer.over())
+            return not answer.over()
+        answer = self.s.background("gem", max_tokens=3000, ignore_eos=True)
+        while not seen(answer):  # it was over before it was looked at
+            self.assertEqual(answer()[0], 200)
+            answer = self.s.background("gem", max_tokens=3000, ignore_eos=True)
         os.kill(self.s.pid_of("gem"), signal.SIGKILL)
-        self.assertEqual(wait()[0], 200)
+        self.assertEqual(answer()[0], 200)  # a whole answer begins anew
 
     def test_events(self):
         self.s.unload("small")
