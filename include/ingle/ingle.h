@@ -1000,7 +1000,7 @@ INGLE_API ingle_status ingle_session_fork(struct ingle_session *dst,
  * session goes on with the same bits.  INGLE_FORMAT: the file is damaged; INGLE_UNSUP: it is
  * another model's, or of other numerics.  The session is unchanged on failure.  A file of sparse
  * prompts makes the session's sparse, in the same way; so it is with how answers choose pages, and
- * with positions.  INGLE_LOST: a part of it lay on a graphics card that is lost; after
+ * with positions.  INGLE_LOST: a part lay on a graphics card or at a stage that is lost; after
  * ingle_session_finish(), which computes that anew, it can be saved.  A save, and it alone, may run
  * on any thread while a scheduler has the engine, as long as nobody else uses this session: answers
  * go on meanwhile. */

@@ -290,6 +290,7 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
     const struct drafter *drafter = &r->drafter;
     const struct lane *l = &r->lane[r->depth];
     const int64_t n_vocab = r->info.n_vocab;
+    const uint64_t losses = stage_remote_losses(r->stages);
     int64_t from[ROUND_SPANS];
     struct device_suspended first;
     for (int64_t i = 0; i < d->n; i++) {
@@ -339,7 +340,7 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
         kv_timeline_pin(l->span[i].timeline, false);
     const ingle_status s = session_device_end(r, &first, err);
     r->depth--;
-    return session_card_gone(r, s) ? INGLE_OK : s; /* what is drawn is drawn */
+    return session_card_gone(r, s, losses) ? INGLE_OK : s; /* what is drawn is drawn */
 }
 
 ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n,

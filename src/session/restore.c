@@ -228,6 +228,8 @@ ingle_status session_save(const struct session *s, const char *path, struct err 
     if (!st)
         st = kv_save(s->timeline, path, &o, key ? key : s->token, (int64_t)s->n_tokens, mark, n,
                      err);
+    if (st && st != INGLE_CANCEL && stage_remote_is_lost(s->r->stages))
+        st = err_set(err, INGLE_LOST, "%s: a stage with keys and values is lost", path);
     mem_free(key);
     mem_free(mark);
     return st;

@@ -259,8 +259,10 @@ void session_lose_own(struct runner *r);
 /* If a stage was lost: waits until all are there.  What lay there is to be computed anew. */
 MUST_CHECK ingle_status session_renew_stages(struct runner *r, const atomic_bool *cancel,
                                              struct err *err);
-/* Whether what ended with s is to be done again, because the card or a stage was lost in it. */
-bool session_card_gone(struct runner *r, ingle_status s);
+/* Whether what ended with s is to be done again, because the card or a stage was lost in it;
+ * before: stage_remote_losses() as it began.  A step between its pieces may have waited for the
+ * stage. */
+bool session_card_gone(struct runner *r, ingle_status s, uint64_t before);
 
 /* One forward pass over the spans of the lane; the timelines are extended and not yet committed. */
 ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap,

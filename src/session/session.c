@@ -859,6 +859,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
     struct built b;
     struct kv_disk_counts before;
     BUG_IF(r->depth >= SESSION_LANES);
+    const uint64_t losses = stage_remote_losses(r->stages);
     session_lose_own(r);
     const ingle_status there = session_renew_stages(r, cancel, err);
     if (there)
@@ -886,7 +887,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
                                      .mirror = l->mirror,
                                      .n_mirrors = b.n_mirrors};
     s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
-    const bool gone = session_card_gone(r, s);
+    const bool gone = session_card_gone(r, s, losses);
     if (gone && had_own(r, work, n)) { /* with its pages */
         r->depth--;
         for (int64_t i = 0; i < b.n_spans; i++)

@@ -872,6 +872,11 @@ bool stage_remote_is_lost(const struct stage_remote *r)
     return r && atomic_load(&r->lost);
 }
 
+uint64_t stage_remote_losses(const struct stage_remote *r)
+{
+    return r ? atomic_load(&r->losses) : 0;
+}
+
 ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cancel, struct err *err)
 {
     pthread_mutex_lock(&r->lock);

@@ -738,9 +738,9 @@ static void run_step(struct stage_serve *s, const struct link_in *in, const stru
         st = build(s, &w, &err);
     if (!st)
         st = compute(s, &w, &err);
-    if (st) {
+    if (st && st != INGLE_CANCEL) {
         refuse(s, &in->from, st == INGLE_FORMAT ? 0 : h->tag, err.msg);
-    } else {
+    } else if (!st) { /* a stage that ends says nothing: what it had is then computed again */
         const uint64_t ns = clock_now() - start;
         s->n.steps++;
         s->n.rows += (uint64_t)w.step.n_rows;

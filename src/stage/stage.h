@@ -191,6 +191,8 @@ void stage_trip_wait(struct stage_remote *r, int timeout_ms);
 void stage_trip_land(struct stage_trip *t, const struct family *fam, const void *self);
 /* A stage was lost: what lay there is gone, and nothing is computed until stage_remote_renew(). */
 bool stage_remote_is_lost(const struct stage_remote *r);
+/* So often was anything lost; r NULL: 0. */
+uint64_t stage_remote_losses(const struct stage_remote *r);
 /* Waits until all stages are there; pages are without contents then.  INGLE_IO: they are not back
  * in time. */
 MUST_CHECK ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cancel,

@@ -9,6 +9,7 @@ from worker import MODEL, Proxy, Worker
 INGLE = sys.argv[1]
 PLAIN = ("-t", "1", "--ctx", "512", "--no-pack-cache", "--draft", "off")
 STREAMS, TOKENS = 8, 48
+ERRORS = {}  # what streams that ended with an error were told: how often
 
 
 class Link(Proxy):
@@ -49,6 +50,10 @@ def body(i, n=TOKENS):
     return {"prompt": f"Number {i}: one two three", "max_tokens": n, "temperature": 0, "ignore_eos": True, "stream": True}
 
 
+def tell(why):
+    ERRORS[why] = ERRORS.get(why, 0) + 1
+
+
 def stream(port, i):
     """What came: its text, and "whole", "error" or "cut"."""
     text, end = "", "cut"
@@ -57,6 +62,7 @@ def stream(port, i):
         c.request("POST", "/v1/completions", json.dumps(body(i)), {"Content-Type": "application/json"})
         r = c.getresponse()
         if r.status != 200:
+            tell(f"{r.status} {r.read().decode(errors='replace')[:300]}")
             return text, "error" if r.status >= 500 else f"status {r.status}"
         for line in r:
             line = line.decode().strip()
@@ -66,6 +72,7 @@ def stream(port, i):
                 data = json.loads(line[5:])
                 if "error" in data:
                     end = "error"
+                    tell(data["error"]["message"])
                 for choice in data.get("choices", ()):
                     text += choice["text"]
         c.close()
@@ -109,7 +116,10 @@ class Run:
         if what == "stage":
             k = self.random.randrange(2)
             old = self.stages[k]
-            old.process.kill()
+            if self.random.random() < 0.5:
+                old.process.kill()
+            else:
+                old.process.terminate()
             old.process.wait(TIMEOUT)
             old.process.stdout.close()
             time.sleep(self.random.random() * 0.3)
@@ -174,6 +184,8 @@ def main():
     finally:
         shutil.rmtree(folder)
     print(f"killed: {kinds}; streams: {r.counts}; wrong: {len(r.wrong)}")
+    for why, n in ERRORS.items():
+        print(f"error, {n} times: {why}")
     for w in r.wrong[:5]:
         print("wrong:", w)
     assert not r.wrong
