@@ -205,13 +205,13 @@ static void pass_on(struct pool *p, const struct worker *w, const struct pool_jo
 
 /* ---- chunks ---- */
 
-/* Claims a chunk of a lane that has n of the job; *k: which of them. */
-static bool claim(struct lane *l, uint64_t job, uint64_t n, uint64_t *k)
+/* Claims a chunk of a lane that has n of the job; *k: which of them.  begun: not the first one. */
+static bool claim(struct lane *l, uint64_t job, uint64_t n, bool begun, uint64_t *k)
 {
     uint64_t word = atomic_load_explicit(&l->word, memory_order_acquire), next;
     do {
         const uint64_t of = word >> NUMBER_AT, unclaimed = word >> LANE_BITS & UNFINISHED;
-        if (of == job ? !unclaimed : of > job || !n)
+        if (of == job ? !unclaimed : of > job || !n || begun)
             return false;
         *k = of == job ? n - unclaimed : 0;
         next = of == job ? word - (1 << LANE_BITS) : job << NUMBER_AT | (n - 1) << LANE_BITS | n;
@@ -255,7 +255,8 @@ static void finish(struct pool *p, int lane, int node, const struct pool_job *jo
 }
 
 /* Runs chunks of a lane until none is unclaimed; whether there was one. */
-static bool run_lane(struct pool *p, int lane, int node, const struct pool_job *job, int worker)
+static bool run_lane(struct pool *p, int lane, int node, const struct pool_job *job, int worker,
+                     bool begun)
 {
     const int i = lane - p->node_first[node];
     const int64_t first = edge(p, node, job, i);
@@ -263,7 +264,7 @@ static bool run_lane(struct pool *p, int lane, int node, const struct pool_job *
     uint64_t k, n_done = 0;
     if (!stands(p, job))
         return false;
-    while (claim(&p->lane[lane], job->number, n, &k)) {
+    while (claim(&p->lane[lane], job->number, n, begun, &k)) {
         job->fn(job->arg, job->from + first + (int64_t)k, worker);
         n_done++;
     }
@@ -278,9 +279,9 @@ static bool run_lane(struct pool *p, int lane, int node, const struct pool_job *
     return true;
 }
 
-/* Chunks of others below a leaf: of all its lanes, or of a few. */
+/* Chunks of others below a leaf: of all its lanes, or of a few; begun: of such lanes only. */
 static bool help_leaf(struct pool *p, int leaf, int node, const struct pool_job *job, int worker,
-                      int n_lanes)
+                      int n_lanes, bool begun)
 {
     const struct knot *t = &p->knot[leaf];
     const uint64_t word = atomic_load_explicit(&t->left, memory_order_acquire),
@@ -293,7 +294,7 @@ static bool help_leaf(struct pool *p, int leaf, int node, const struct pool_job 
     for (int i = 0; i < t->n_lanes && n_lanes; i++) {
         const int lane = (start + i) % t->n_lanes;
         if (mask >> lane & 1) {
-            any |= run_lane(p, t->lane + lane, node, job, worker);
+            any |= run_lane(p, t->lane + lane, node, job, worker, begun);
             n_lanes--;
         }
     }
@@ -301,7 +302,8 @@ static bool help_leaf(struct pool *p, int leaf, int node, const struct pool_job 
 }
 
 /* A few knots of a node, other ones each time; own: not this one. */
-static bool help_node(struct pool *p, int node, const struct pool_job *job, int worker, int own)
+static bool help_node(struct pool *p, int node, const struct pool_job *job, int worker, int own,
+                      bool begun)
 {
     const int first = p->leaf_first[node], n = p->leaf_first[node + 1] - first;
     const int start = (int)((unsigned)worker + p->worker[worker].turn) % n;
@@ -309,28 +311,29 @@ static bool help_node(struct pool *p, int node, const struct pool_job *job, int 
     for (int i = 0; i < n && i < PROBES; i++) {
         const int leaf = first + (start + i) % n;
         if (leaf != own)
-            any |= help_leaf(p, leaf, node, job, worker, PROBES);
+            any |= help_leaf(p, leaf, node, job, worker, PROBES, begun);
     }
     return any;
 }
 
 /* What others have left of a job, as long as there is some: of the own knot, the own node, and
- * other nodes. */
-static void help(struct pool *p, const struct pool_job *job, int worker)
+ * other nodes.  Far chunks lie in other memory: right after the own ones a lane there is left to
+ * its thread, which may be about to begin it. */
+static void help(struct pool *p, const struct pool_job *job, int worker, bool right_after)
 {
     struct worker *w = &p->worker[worker];
     bool any = true;
     while (any) {
         w->turn++;
-        any = help_leaf(p, w->leaf, w->node, job, worker, KNOT_MOST);
+        any = help_leaf(p, w->leaf, w->node, job, worker, KNOT_MOST, false);
         if (!any && p->n_knots > 1)
-            any = help_node(p, w->node, job, worker, w->leaf);
+            any = help_node(p, w->node, job, worker, w->leaf, false);
         for (int k = 1; k < p->n_nodes && !any; k++) {
             const int node = (w->node + k) % p->n_nodes;
             struct pool_job theirs;
             if (hear(&p->knot[p->top[node]], job->number - 1, &theirs) &&
                 theirs.number == job->number && theirs.n)
-                any = help_node(p, node, &theirs, worker, -1);
+                any = help_node(p, node, &theirs, worker, -1, right_after);
         }
     }
 }
@@ -338,8 +341,8 @@ static void help(struct pool *p, const struct pool_job *job, int worker)
 static void work(struct pool *p, const struct pool_job *job, int worker)
 {
     const struct worker *w = &p->worker[worker];
-    (void)run_lane(p, worker, w->node, job, worker);
-    help(p, job, worker);
+    (void)run_lane(p, worker, w->node, job, worker, false);
+    help(p, job, worker, true);
 }
 
 /* ---- workers ---- */
@@ -369,7 +372,7 @@ static bool spin_for_work(struct pool *p, struct worker *w, struct pool_job *job
             hear_above(p, w, last.number, job))
             return true;
         if (last.n) /* a thread that was held up may have left some */
-            help(p, &last, w->index);
+            help(p, &last, w->index, false);
     } while (clock_now() < end);
     if (p->spin_ns == POOL_SPIN_CROWDED_NS)
         sched_yield();
@@ -521,7 +524,7 @@ static void wait_for_chunks(struct pool *p, const struct pool_job *job)
                 return;
             relax();
         }
-        help(p, job, 0);
+        help(p, job, 0, false);
     } while (clock_now() < end);
     atomic_store(&p->caller_sleeps, 1);
     for (uint32_t done; (done = atomic_load(&p->done)) != number;)

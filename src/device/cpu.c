@@ -50,7 +50,10 @@ static float *at(struct rows r, int64_t i)
 static void embed_row(const struct kern_math_table *k, const void *args, int64_t i)
 {
     const struct device_embed_args *a = args;
-    kern_unpack_row(&a->m->m, a->tokens[i], at(a->y, i));
+    struct kern_matrix m = a->m->m;
+    int64_t end;
+    m.at = device_matrix_panels(a->m, 0, a->tokens[i] / KERN_PANEL, &end);
+    kern_unpack_row(&m, a->tokens[i], at(a->y, i));
     if (a->m->scale)
         k->scale(at(a->y, i), at(a->y, i), a->m->scale[0], a->y.width);
     if (a->scale < 1.0f || a->scale > 1.0f)

@@ -52,6 +52,9 @@ struct half {
     const int32_t *row; /* host, or NULL: one after another */
     int64_t col0;       /* its first column in w */
     float scale;
+    /* of whose pieces columns may be, matrix `index`; NULL: all panels lie where w says */
+    const struct device_matrix *pieces;
+    int64_t index;
 };
 
 /* The columns of some rows that belong to a node. */
@@ -75,6 +78,28 @@ struct job {
     int64_t widest;
 };
 
+/* Panels [p0, p1) of those from `band` on, which may be of several pieces. */
+static void compute_panels(const struct job *j, const struct half *h, struct kern_matmul mm,
+                           int64_t band, int64_t p0, int64_t p1, int worker)
+{
+    const int64_t first = band * KERN_BAND;
+    struct kern_matrix w = *mm.w;
+    mm.w = &w;
+    for (int64_t p = p0, end; p < p1; p = end) {
+        end = p1;
+        if (h->pieces) {
+            w.at = device_matrix_panels(h->pieces, h->index, first + p, &end) +
+                   (size_t)first * w.panel_bytes;
+            end = num_min(p1, end - first);
+        }
+        kern_touch_matmul(&mm, p, end);
+        if (j->decoded)
+            kern_matmul_reference(&mm, p, end, j->decoded + worker * j->widest);
+        else
+            h->run(&mm, p, end);
+    }
+}
+
 /* Columns [c0, c1) of rows [row0, row0 + n): in `to`, f32 [n][stride], from the result on. */
 static float *compute(const struct job *j, const struct half *h, int64_t row0, int64_t n,
                       int64_t c0, int64_t c1, float *to, int64_t stride, int worker)
@@ -93,12 +118,7 @@ static float *compute(const struct job *j, const struct half *h, int64_t row0, i
             x.tiles += kern_act_tiles_at(x.kind, row0);
     }
     const struct kern_matmul mm = {&w, &x, h->row ? h->row + row0 : NULL, n, to, stride};
-    const int64_t p0 = at / KERN_PANEL, p1 = num_div_up(at + c1 - c0, KERN_PANEL);
-    kern_touch_matmul(&mm, p0, p1);
-    if (j->decoded)
-        kern_matmul_reference(&mm, p0, p1, j->decoded + worker * j->widest);
-    else
-        h->run(&mm, p0, p1);
+    compute_panels(j, h, mm, band, at / KERN_PANEL, num_div_up(at + c1 - c0, KERN_PANEL), worker);
     if (h->scale < 1.0f || h->scale > 1.0f)
         for (int64_t i = 0; i < n; i++)
             j->d->kern.math.scale(to + i * stride + at, to + i * stride + at, h->scale, c1 - c0);
@@ -356,8 +376,14 @@ static struct half half_of(const struct device *d, const struct device_part *par
                            int64_t col0)
 {
     const struct device_product *p = &part->p;
-    struct half h = {part->fast, p->w->m, *part->x, part->rows ? NULL : p->row, col0,
-                     p->w->scale ? p->w->scale[p->index] : 1.0f};
+    struct half h = {part->fast,
+                     p->w->m,
+                     *part->x,
+                     part->rows ? NULL : p->row,
+                     col0,
+                     p->w->scale ? p->w->scale[p->index] : 1.0f,
+                     p->w->n_stack == 1 && p->w->piece ? p->w : NULL,
+                     p->index};
     h.w.at = at;
     BUG_IF(!at);
     if (!h.run)
@@ -371,10 +397,15 @@ static struct half half_of(const struct device *d, const struct device_part *par
     return h;
 }
 
-/* Where the columns of a node end that has gate's panels before p: at whole groups. */
+/* Where the columns of a node end that has gate's panels before p: at whole groups, or at bands
+ * where none is cut by that. */
 static int64_t border(const struct device_mlp *m, int64_t p)
 {
-    const int64_t width = m->down->m.in, at = p * KERN_PANEL / (m->up ? 1 : 2) / SUPER * SUPER;
+    const struct device_matrix *down = m->down;
+    const bool any =
+        m->gate->piece && down->m.act != KERN_ACT_Q256 && down->d->numerics != DEVICE_FAST;
+    const int64_t unit = any ? BAND : SUPER, width = down->m.in,
+                  at = p * KERN_PANEL / (m->up ? 1 : 2) / unit * unit;
     return p >= m->gate->m.n_panels ? width : num_min(at, width);
 }
 
@@ -384,7 +415,7 @@ static void columns_of(const struct device_mlp *m, int64_t index, int node, int6
 {
     int64_t p0, p1;
     device_matrix_share(m->gate, index, node, 0, &p0, &p1);
-    if (m->gate->piece) { /* whole groups of hidden values */
+    if (m->gate->piece && is_listed(m)) { /* whole groups of hidden values */
         *c0 = num_min(p0 * KERN_PANEL, m->down->m.in);
         *c1 = num_min(p1 * KERN_PANEL, m->down->m.in);
     } else {
@@ -541,7 +572,7 @@ static void check_block(const struct block *b)
     const struct device_mlp *m = b->m;
     const int64_t width = m->down->m.in;
     BUG_IF(m->gate->m.out != (m->up ? width : 2 * width) || up_of(m)->m.out != m->gate->m.out);
-    BUG_IF(!m->gate->piece != !up_of(m)->piece);
+    BUG_IF(is_listed(m) && !m->gate->piece != !up_of(m)->piece);
     BUG_IF(b->x.width != m->gate->m.in || b->y.width != m->down->m.out ||
            (is_listed(m) ? !m->first : b->x.n != b->y.n));
 }

@@ -126,7 +126,13 @@ int device_matrix_halves(const struct device_matrix *m);
  * there is one node, a node would have no rows, they are a card's, they come and go. */
 enum { DEVICE_DIVIDED = 3 };
 bool device_matrix_divide(struct device_matrix *const *part, int n_parts, void *at, size_t n_bytes);
-/* Memory of a node, given the first of stacks that are divided; all begins with that of node 0. */
+/* The same of other matrices that follow one another in new memory, which is spread over the nodes
+ * now: a node's rows of all of them lie together.  None is to be a card's.  False: there is one
+ * node, or no memory for the list of places. */
+bool device_matrix_divide_run(struct device_matrix *const *m, size_t n, void *at, size_t n_bytes);
+bool device_matrix_is_divided(const struct device_matrix *m);
+/* Memory of a node, given the first of stacks that are divided, or a matrix of a run; all begins
+ * with that of node 0. */
 void device_matrix_region(const struct device_matrix *gate, int node, uint8_t **at,
                           size_t *n_bytes);
 /* A matrix of a divided stack as it lies in one that is not: device_matrix_bytes() / stack. */

@@ -5,7 +5,9 @@
  * Of a large matrix each node has rows.  Of a stack of small ones (experts) it would have whole
  * matrices, and the few that a token chooses would be those of one node.  So the stacks of a layer
  * are divided: a node's memory has its rows of the first expert's matrices, then those of the
- * second, and so on.
+ * second, and so on.  Matrices that follow one another (those of attention, of layer after layer)
+ * are divided as a run: a node's memory has its rows of the first one, then those of the next, so
+ * that borders of pages cost nothing, however small a matrix is.
  */
 #include "base/bug.h"
 #include "base/mem.h"
@@ -70,10 +72,35 @@ static uint8_t *base_of(const struct device_matrix *m, const struct device_piece
     return base.at;
 }
 
+uint8_t *device_matrix_panels(const struct device_matrix *m, int64_t index, int64_t p, int64_t *end)
+{
+    *end = m->m.n_panels;
+    if (!m->piece)
+        return device_matrix_at(m, index);
+    const struct device_piece *piece = m->piece;
+    while (p < piece->p0 || p >= piece->p1)
+        piece++;
+    *end = piece->p1;
+    return base_of(m, piece, index);
+}
+
 uint8_t *device_matrix_base(const struct device_matrix *m, int64_t index, int node, int half)
 {
     return m->piece ? base_of(m, &m->piece[node * m->n_halves + half], index)
                     : device_matrix_at(m, index);
+}
+
+/* Bytes [from, to) of `all` from `base` on are to lie on a node.  Borders between nodes move to the
+ * nearest huge page: one page has one home. */
+static void prefer(const struct device_matrix *m, uint8_t *base, size_t all, size_t from, size_t to,
+                   int node)
+{
+    const uintptr_t at = (uintptr_t)base, half = HUGE_PAGE / 2;
+    to = to < all ? to : all;
+    const uintptr_t a = from ? (at + from + half) / HUGE_PAGE * HUGE_PAGE : at;
+    const uintptr_t b = to < all ? (at + to + half) / HUGE_PAGE * HUGE_PAGE : at + to;
+    if (a >= at && a < b && b <= at + all)
+        (void)numa_prefer(base + (a - at), b - a, pool_node_id(m->d->pool, node));
 }
 
 /* ---- divided stacks ---- */
@@ -157,6 +184,56 @@ bool device_matrix_divide(struct device_matrix *const *part, int n_parts, void *
     return true;
 }
 
+/* Pieces of the matrices of a run: all of node 0, then all of node 1. Returns their bytes. */
+static size_t lay_run(struct device_matrix *const *m, size_t n, uint8_t *at)
+{
+    size_t used = 0;
+    for (int node = 0; node < pool_nodes(m[0]->d->pool); node++)
+        for (size_t i = 0; i < n; i++) {
+            struct device_piece *to = &m[i]->piece[node];
+            *to = piece_of(m[i], 1, node, 0);
+            to->step = piece_bytes(m[i], to);
+            to->at = at + used;
+            used += to->step * (size_t)m[i]->n_stack;
+        }
+    return used;
+}
+
+bool device_matrix_divide_run(struct device_matrix *const *m, size_t n, void *at, size_t n_bytes)
+{
+    const int n_nodes = n ? pool_nodes(m[0]->d->pool) : 1;
+    bool there = true;
+    if (n_nodes == 1)
+        return false;
+    for (size_t i = 0; i < n; i++) {
+        BUG_IF(m[i]->each || m[i]->wanted == DEVICE_CARD);
+        mem_free(m[i]->piece);
+        m[i]->n_halves = 1;
+        m[i]->piece = mem_calloc((size_t)n_nodes, sizeof *m[i]->piece);
+        there = there && m[i]->piece;
+    }
+    for (size_t i = 0; i < n && !there; i++) {
+        mem_free(m[i]->piece);
+        m[i]->piece = NULL;
+    }
+    if (!there)
+        return false;
+    const size_t all = lay_run(m, n, at);
+    BUG_IF(all > n_bytes);
+    for (int node = 0; node < n_nodes; node++) {
+        const size_t from = (size_t)(m[0]->piece[node].at - (uint8_t *)at),
+                     to = node + 1 < n_nodes ? (size_t)(m[0]->piece[node + 1].at - (uint8_t *)at)
+                                             : all;
+        prefer(m[0], at, all, from, to, node);
+    }
+    return true;
+}
+
+bool device_matrix_is_divided(const struct device_matrix *m)
+{
+    return m->piece;
+}
+
 void device_matrix_region(const struct device_matrix *gate, int node, uint8_t **at, size_t *n_bytes)
 {
     BUG_IF(!gate->piece);
@@ -200,19 +277,6 @@ void device_matrix_gather(const struct device_matrix *m, int64_t index, void *to
 static size_t span_bytes(const struct device_matrix *m)
 {
     return (size_t)(m->n_stack - 1) * m->stack_step + m->stack_bytes;
-}
-
-/* Bytes [from, to) of `all` from `base` on are to lie on a node.  Borders between nodes move to the
- * nearest huge page: one page has one home. */
-static void prefer(const struct device_matrix *m, uint8_t *base, size_t all, size_t from, size_t to,
-                   int node)
-{
-    const uintptr_t at = (uintptr_t)base, half = HUGE_PAGE / 2;
-    to = to < all ? to : all;
-    const uintptr_t a = from ? (at + from + half) / HUGE_PAGE * HUGE_PAGE : at;
-    const uintptr_t b = to < all ? (at + to + half) / HUGE_PAGE * HUGE_PAGE : at + to;
-    if (a >= at && a < b && b <= at + all)
-        (void)numa_prefer(base + (a - at), b - a, pool_node_id(m->d->pool, node));
 }
 
 /* All stacks that are divided with m. */

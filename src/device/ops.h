@@ -221,7 +221,7 @@ struct device_ops {
     const struct device_own_ops *own; /* NULL: it has the host's memory only */
 };
 
-/* Panels [p0, p1) of each matrix of a stack that is divided, which a node has: those of matrix i
+/* Panels [p0, p1) of each matrix of what is divided, which a node has: those of matrix i
  * begin at `at` + i * step. */
 struct device_piece {
     int64_t p0, p1;
@@ -237,7 +237,7 @@ struct device_matrix {
     size_t stack_step;    /* ... and from its beginning to that of the next */
     uint8_t **each; /* [n_stack]: where each one lies, NULL for absent ones; or NULL */
     uint8_t **own;  /* the same in the device's own memory, if it has some */
-    struct device_piece *piece; /* [nodes][n_halves], of a stack that is divided; or NULL */
+    struct device_piece *piece; /* [nodes][n_halves], of what is divided; or NULL */
     int n_halves;               /* 2: rows of gate and then of up, each of which is divided */
     float *scale;         /* [n_stack] or NULL */
     enum device_side wanted;
@@ -257,6 +257,9 @@ static inline uint8_t *device_matrix_at(const struct device_matrix *m, int64_t i
 /* The same for those panels that device_matrix_share() says: panel p lies p * panel_bytes behind
  * it.  NULL: the matrix is absent. */
 uint8_t *device_matrix_base(const struct device_matrix *m, int64_t index, int node, int half);
+/* The same for the panels from p on, up to *end. */
+uint8_t *device_matrix_panels(const struct device_matrix *m, int64_t index, int64_t p,
+                              int64_t *end);
 /* device_matrix_load() of a stack that is divided. */
 void device_matrix_load_divided(const struct device_matrix *m, int64_t index, int64_t row0,
                                 int64_t n, const void *stored);

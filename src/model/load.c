@@ -529,8 +529,8 @@ static void set_fresh(const struct model *m, const struct packed_want *w, size_t
     const struct bound_matrix *b = &m->matrix[i];
     uint64_t n;
     uint8_t *at = part_of(m, w, i, &n);
-    if (b->group && m->group[b->group - 1]->divided) {
-        const struct device_matrix *first = m->group[b->group - 1]->part[0];
+    if (device_matrix_is_divided(b->m)) {
+        const struct device_matrix *first = b->group ? m->group[b->group - 1]->part[0] : b->m;
         for (int node = 0; node < pool_nodes(device_pool(m->d)); node++) {
             size_t n_bytes;
             device_matrix_region(first, node, &j->fresh[j->n_fresh].at, &n_bytes);
@@ -640,6 +640,42 @@ static void divide_experts(struct model *m, const struct packed_want *w)
                n_whole);
 }
 
+/* Whether matrix i may be of a run.  Larger ones lose little at borders of pages, and in a run they
+ * would be in memory twice while a file is written. */
+static bool may_run(const struct model *m, const struct packed_want *w, size_t i)
+{
+    enum { LARGEST = 128 << 20 };
+    const struct bound_matrix *b = &m->matrix[i];
+    return !b->group && !b->away && device_matrix_wanted(b->m) != DEVICE_CARD &&
+           w->matrix[i].at < m->image_bytes && w->matrix[i].bytes <= LARGEST;
+}
+
+/* Each node gets its rows of the other matrices, so far as they follow one another. */
+static ingle_status divide_runs(struct model *m, const struct packed_want *w, struct err *err)
+{
+    struct device_matrix **run = NULL;
+    if (pool_nodes(device_pool(m->d)) == 1 || !m->n_matrices)
+        return INGLE_OK;
+    if (!(run = mem_calloc(m->n_matrices, sizeof *run)))
+        return err_set(err, INGLE_NOMEM, "no memory for a list of %zu matrices", m->n_matrices);
+    uint64_t at = 0, end = 0;
+    size_t n = 0;
+    for (size_t i = 0; i <= m->n_matrices; i++) {
+        if (i < m->n_matrices && m->matrix[i].group)
+            continue;
+        if (i < m->n_matrices && may_run(m, w, i)) {
+            at = n ? at : w->matrix[i].at;
+            end = w->matrix[i].at + w->matrix[i].bytes;
+            run[n++] = m->matrix[i].m;
+        } else {
+            (void)device_matrix_divide_run(run, n, m->image + at, (size_t)(end - at));
+            n = 0;
+        }
+    }
+    mem_free(run);
+    return INGLE_OK;
+}
+
 static ingle_status reserve(struct model *m, const struct packed_want *w, uint64_t n,
                             struct err *err)
 {
@@ -649,13 +685,14 @@ static ingle_status reserve(struct model *m, const struct packed_want *w, uint64
                        (unsigned long long)n, io_path(m->file));
     place(m, w, at, n);
     divide_experts(m, w);
+    const ingle_status s = divide_runs(m, w, err);
     for (size_t i = 0; i < m->n_matrices; i++) {
-        const struct model_experts *e =
-            m->matrix[i].group ? m->group[m->matrix[i].group - 1] : NULL;
-        if (w->matrix[i].at < n && (!e || !e->divided || e->part[0] == m->matrix[i].m))
-            device_matrix_settle(m->matrix[i].m);
+        const struct bound_matrix *b = &m->matrix[i];
+        const bool first = b->group && m->group[b->group - 1]->part[0] == b->m;
+        if (w->matrix[i].at < n && (first || !device_matrix_is_divided(b->m)))
+            device_matrix_settle(b->m);
     }
-    return INGLE_OK;
+    return s;
 }
 
 /* ---- a file of what is in memory ---- */
@@ -667,10 +704,8 @@ struct image {
     size_t buffer_bytes;
 };
 
-/* Experts whose rows lie on several nodes, as extents. */
-static ingle_status next_divided(struct image *s, const struct packed_group *g,
-                                 const struct model_experts *e, uint64_t at, uint64_t n,
-                                 const void **out, struct err *err)
+/* A buffer of n zeros. */
+static ingle_status grow_image(struct image *s, uint64_t n, struct err *err)
 {
     if (s->buffer_bytes < n) {
         mem_big_free(s->buffer, s->buffer_bytes);
@@ -679,10 +714,34 @@ static ingle_status next_divided(struct image *s, const struct packed_group *g,
     }
     if (!s->buffer) {
         s->buffer_bytes = 0;
-        return err_set(err, INGLE_NOMEM, "no %llu bytes for the experts of layer %lld",
-                       (unsigned long long)n, (long long)e->layer);
+        return err_set(err, INGLE_NOMEM, "no %llu bytes for weights that lie on several nodes",
+                       (unsigned long long)n);
     }
     memset(s->buffer, 0, (size_t)n);
+    return INGLE_OK;
+}
+
+/* A matrix whose rows lie on several nodes, as one. */
+static ingle_status next_of_run(struct image *s, const struct device_matrix *m, uint64_t n,
+                                const void **out, struct err *err)
+{
+    const int64_t n_stack = device_matrix_stack(m);
+    const uint64_t one = device_matrix_bytes(m) / (uint64_t)n_stack;
+    const ingle_status st = grow_image(s, n, err);
+    for (int64_t i = 0; !st && i < n_stack; i++)
+        device_matrix_gather(m, i, s->buffer + (uint64_t)i * one);
+    *out = s->buffer;
+    return st;
+}
+
+/* Experts whose rows lie on several nodes, as extents. */
+static ingle_status next_divided(struct image *s, const struct packed_group *g,
+                                 const struct model_experts *e, uint64_t at, uint64_t n,
+                                 const void **out, struct err *err)
+{
+    const ingle_status st = grow_image(s, n, err);
+    if (st)
+        return st;
     for (uint64_t i = 0; i < n / g->bytes; i++)
         for (int k = 0; k < e->n_parts; k++)
             device_matrix_gather(e->part[k], (int64_t)((at - g->at) / g->bytes + i),
@@ -699,6 +758,11 @@ static ingle_status next_of_image(void *arg, uint64_t at, uint64_t n, const void
         const struct packed_group *g = &s->want->group[i];
         if (s->m->group[i]->divided && at >= g->at && at - g->at < (uint64_t)g->n * g->bytes)
             return next_divided(s, g, s->m->group[i], at, n, out, err);
+    }
+    for (size_t i = 0; i < s->m->n_matrices; i++) {
+        const struct bound_matrix *b = &s->m->matrix[i];
+        if (!b->group && s->want->matrix[i].at == at && device_matrix_is_divided(b->m))
+            return next_of_run(s, b->m, n, out, err);
     }
     *out = s->m->image + at;
     return INGLE_OK;

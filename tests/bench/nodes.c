@@ -91,8 +91,12 @@ static void note(const struct kern_matmul *m, int64_t p0, int64_t p1)
                (size_t)(num_min(m->w->out, p1 * KERN_PANEL) - p0 * KERN_PANEL) * sizeof(float));
 }
 
+/* Bytes that a thread reads while it waits before it begins the lane of another node (pool_run.c):
+ * 1.5 us at 3 GB/s. */
+static const double patience = 4500;
+
 /* The lane whose chunk thread w takes next, or -1. */
-static int victim(const struct pool *p, int w, const int64_t *left)
+static int victim(const struct pool *p, int w, const int64_t *left, const bool *begun)
 {
     const int node = pool_node_of(p, w), first = pool_node_first(p, node),
               end = pool_node_first(p, node + 1), group = first + (w - first) / GROUP * GROUP;
@@ -101,7 +105,7 @@ static int victim(const struct pool *p, int w, const int64_t *left)
     for (int k = 0; k < 4; k++)
         for (int i = 0; i < to[k] - from[k]; i++) {
             const int lane = from[k] + (w - from[k] + i) % (to[k] - from[k]);
-            if (left[lane])
+            if (left[lane] && (k < 3 || begun[lane] || clock_of[w] >= patience))
                 return lane;
         }
     return -1;
@@ -111,6 +115,7 @@ void __wrap_pool_run_placed(struct pool *p, const int64_t *from, const int64_t *
                             void *arg)
 {
     int64_t next[THREADS], left[THREADS], all = 0;
+    bool begun[THREADS] = {false};
     double total = 0, most = 0;
     for (int w = 0; w < pool_size(p); w++) /* no two threads are equal */
         speed[w] = base_speed[w] * (1 + (double)(random_bits() % 1000) / 30000);
@@ -128,25 +133,30 @@ void __wrap_pool_run_placed(struct pool *p, const int64_t *from, const int64_t *
         all += n[k];
     }
     pool = p;
-    for (int64_t done = 0; done < all; done++) {
+    for (int64_t done = 0; done < all;) {
         now = 0;
         for (int w = 1; w < pool_size(p); w++)
             now = clock_of[w] < clock_of[now] ? w : now;
-        const int lane = victim(p, now, left);
+        const int lane = victim(p, now, left, begun);
+        const double before = clock_of[now];
+        if (lane < 0) {
+            clock_of[now] = patience;
+            continue;
+        }
         stealing = lane != now;
         owner = pool_node_of(p, lane);
         left[lane]--;
-        const double before = clock_of[now];
+        begun[lane] = true;
         /* a thief takes from the end */
         fn(arg, stealing ? next[lane] + left[lane] : next[lane]++, now);
         clock_of[now] += clock_of[now] <= before ? 1 : 0;
+        total += (clock_of[now] - before) * speed[now];
+        most = clock_of[now] > most ? clock_of[now] : most;
+        done++;
     }
     double all_speed = 0;
-    for (int w = 0; w < pool_size(p); w++) {
-        total += clock_of[w] * speed[w];
+    for (int w = 0; w < pool_size(p); w++)
         all_speed += speed[w];
-        most = clock_of[w] > most ? clock_of[w] : most;
-    }
     seen.longest += most;
     seen.mean += total / all_speed;
     seen.jobs++;
@@ -251,32 +261,35 @@ static uint8_t *addresses(size_t n_bytes)
     return at;
 }
 
+enum { LAYERS = 8, DENSE = 12, OTHERS = DENSE + 3 };
+
 struct net {
-    struct device_matrix *dense[12], *part[3], *shared[3];
+    struct device_matrix *dense[DENSE], *part[3], *shared[3];
     int n_dense, n_parts;
 };
 
-static void place(struct device_matrix *m)
+/* The matrices of all layers that are no experts, as a model has them in memory. */
+static void place(struct device_matrix *const *m, size_t n, bool divided)
 {
-    device_matrix_place(m, addresses((size_t)device_matrix_bytes(m)), 0);
-    device_matrix_settle(m);
+    size_t all = 0, at = 0;
+    for (size_t i = 0; i < n; i++)
+        all += (size_t)device_matrix_bytes(m[i]);
+    uint8_t *base = addresses(all);
+    for (size_t i = 0; i < n; i++) {
+        device_matrix_place(m[i], base + at, 0);
+        at += (size_t)device_matrix_bytes(m[i]);
+    }
+    if (!divided || !device_matrix_divide_run(m, n, base, all))
+        for (size_t i = 0; i < n; i++)
+            device_matrix_settle(m[i]);
 }
 
-static void open_net(struct net *t, struct device *d, const struct layer *l, bool divided)
+static void open_experts(struct net *t, struct device *d, const struct layer *l, bool divided)
 {
-    *t = (struct net){.n_parts = l->merged ? 2 : 3};
-    for (const struct shape *s = l->dense; s->out; s++) {
-        t->dense[t->n_dense] = matrix(d, s->type, s->out, s->in, 1);
-        place(t->dense[t->n_dense++]);
-    }
-    for (int k = 0; k < 3; k++) {
-        t->shared[k] = matrix(d, l->shared_type, k < 2 ? l->shared : l->width,
-                              k < 2 ? l->width : l->shared, 1);
-        place(t->shared[k]);
-    }
+    size_t one = 0, at[3];
+    t->n_parts = l->merged ? 2 : 3;
     if (!l->n_experts)
         return;
-    size_t one = 0, at[3];
     for (int k = 0; k < t->n_parts; k++) {
         const bool last = k == t->n_parts - 1;
         t->part[k] = matrix(d, l->type, last ? l->width : (l->merged ? 2 : 1) * l->hidden,
@@ -292,6 +305,34 @@ static void open_net(struct net *t, struct device *d, const struct layer *l, boo
     else
         for (int k = 0; k < t->n_parts; k++)
             device_matrix_settle(t->part[k]);
+}
+
+static void open_net(struct net t[LAYERS], struct device *d, const struct layer *l, bool divided)
+{
+    static struct device_matrix *all[LAYERS * OTHERS];
+    size_t n = 0;
+    memset(t, 0, LAYERS * sizeof *t);
+    for (int i = 0; i < LAYERS; i++) {
+        for (const struct shape *s = l->dense; s->out; s++)
+            all[n++] = t[i].dense[t[i].n_dense++] = matrix(d, s->type, s->out, s->in, 1);
+        for (int k = 0; k < 3; k++)
+            all[n++] = t[i].shared[k] = matrix(d, l->shared_type, k < 2 ? l->shared : l->width,
+                                               k < 2 ? l->width : l->shared, 1);
+        open_experts(&t[i], d, l, divided);
+    }
+    place(all, n, divided);
+}
+
+static void close_net(struct net t[LAYERS])
+{
+    for (int i = 0; i < LAYERS; i++) {
+        for (int k = 0; k < t[i].n_dense; k++)
+            device_matrix_free(t[i].dense[k]);
+        for (int k = 0; k < 3; k++) {
+            device_matrix_free(t[i].part[k]);
+            device_matrix_free(t[i].shared[k]);
+        }
+    }
 }
 
 static float x[1 << 16], y[1 << 20];
@@ -340,13 +381,13 @@ static void run_layer(struct device *d, const struct net *t, const struct layer 
 static void show(const struct machine *m, const struct layer *l, bool divided, bool mixture)
 {
     struct device *d = open_device(m);
-    struct net t;
+    static struct net t[LAYERS];
     n_ranges = 0;
-    open_net(&t, d, l, divided);
+    open_net(t, d, l, divided);
     memset(&seen, 0, sizeof seen);
     noise = 1;
     for (int i = 0; i < TOKENS; i++)
-        run_layer(d, &t, l, mixture);
+        run_layer(d, &t[i % LAYERS], l, mixture);
     struct err e;
     if (device_status(d, &e)) {
         fprintf(stderr, "%s\n", e.msg);
@@ -355,15 +396,9 @@ static void show(const struct machine *m, const struct layer *l, bool divided, b
     const double bytes = seen.local + seen.remote;
     printf("%-15s %-15s %-8s %-7s %8.1f %7.1f %8.1f %9.2f %8.1f %8.1f\n", m->name, l->name,
            mixture ? "mixture" : "layer", divided ? "rows" : "whole", 100 * seen.placed / bytes,
-           100 * seen.local / bytes,
-           100 * seen.stolen / bytes, seen.longest / seen.mean, (double)seen.jobs / TOKENS,
-           bytes / TOKENS / (1 << 20));
-    for (int i = 0; i < t.n_dense; i++)
-        device_matrix_free(t.dense[i]);
-    for (int i = 0; i < 3; i++) {
-        device_matrix_free(t.part[i]);
-        device_matrix_free(t.shared[i]);
-    }
+           100 * seen.local / bytes, 100 * seen.stolen / bytes, seen.longest / seen.mean,
+           (double)seen.jobs / TOKENS, bytes / TOKENS / (1 << 20));
+    close_net(t);
     device_free(d);
 }
 
@@ -379,7 +414,7 @@ int main(void)
         for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
             for (int k = 0; k < 4; k++) {
                 const bool divided = k & 1, mixture = k < 2;
-                if (layers[l].n_experts ? machines[i].n_nodes == 1 && divided : k != 2)
+                if ((machines[i].n_nodes == 1 && divided) || (mixture && !layers[l].n_experts))
                     continue;
                 show(&machines[i], &layers[l], divided, mixture);
             }

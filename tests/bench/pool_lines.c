@@ -61,13 +61,13 @@ static void play(struct pool *p, int each)
             const struct pool_job *j = &job[p->worker[w].node];
             if (drained[w])
                 continue;
-            if (claim(&p->lane[w], number, (uint64_t)each, &k)) {
+            if (claim(&p->lane[w], number, (uint64_t)each, false, &k)) {
                 j->fn(j->arg, (int64_t)w * each + (int64_t)k, w);
                 done[w]++;
                 continue;
             }
             finish(p, w, p->worker[w].node, j, done[w]);
-            help(p, j, w);
+            help(p, j, w, false);
             drained[w] = true;
             left--;
         }

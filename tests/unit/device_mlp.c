@@ -39,6 +39,7 @@ static const struct block blocks[] = {
     {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 128, 832, 1, DEVICE_GELU, 0, false},
     {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q4_0, true, 256, 768, 1, DEVICE_GELU, 0, false},
     {QUANT_Q4_0, QUANT_Q4_K, QUANT_BF16, false, 256, 512, 1, DEVICE_SILU, 0, false},
+    {QUANT_Q4_0, QUANT_Q4_0, QUANT_Q8_0, true, 64, 96, 1, DEVICE_SILU, 0.5f, true},
 };
 enum { N_BLOCKS = sizeof blocks / sizeof *blocks };
 /* Whether nodes can have rows of all matrices of a block. */
@@ -98,7 +99,8 @@ static void create(struct weights *w, struct device *d, uint32_t type, int64_t o
     assert_int_equal(device_matrix_create(&w->m, d, type, out, in, b->n_stack, NULL), INGLE_OK);
 }
 
-/* The matrices of an expert lie together, as those of a model do, or are divided among nodes. */
+/* The matrices of an expert lie together, as those of a model do, or are divided among nodes, if
+ * there are no others as a run. */
 static void place(struct net *t, const struct block *b, bool divided)
 {
     struct device_matrix *part[3] = {t->gate.m};
@@ -116,6 +118,10 @@ static void place(struct net *t, const struct block *b, bool divided)
     assert_non_null(t->packed);
     for (int i = 0; i < n; i++)
         device_matrix_place(part[i], (uint8_t *)t->packed + at[i], step);
+    if (divided && b->n_stack == 1) {
+        assert_true(device_matrix_divide_run(part, (size_t)n, t->packed, t->n_bytes));
+        return;
+    }
     if (divided)
         assert_int_equal(device_matrix_divide(part, n, t->packed, t->n_bytes), divides(b));
     device_matrix_settle(part[0]);

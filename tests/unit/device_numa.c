@@ -379,6 +379,144 @@ static void test_divided(void **state)
     }
 }
 
+enum { RUN = 4 };
+struct run {
+    struct device_matrix *m[RUN];
+    uint8_t *at;
+    size_t n_bytes;
+};
+
+/* Matrices of several shapes, with a gap between two of them. */
+static void open_run(struct run *r, struct device *d, bool divided)
+{
+    static const struct {
+        uint32_t type;
+        int64_t out, in, n_stack;
+    } shape[RUN] = {{QUANT_Q8_0, 1000, 64, 1},
+                    {QUANT_F32, 24, 40, 1},
+                    {QUANT_Q8_0, 200, 64, 3},
+                    {QUANT_Q4_K, 516, 256, 1}};
+    size_t at[RUN], n = 0;
+    for (int i = 0; i < RUN; i++) {
+        assert_int_equal(device_matrix_create(&r->m[i], d, shape[i].type, shape[i].out, shape[i].in,
+                                              shape[i].n_stack, NULL),
+                         INGLE_OK);
+        at[i] = n;
+        n += (size_t)device_matrix_bytes(r->m[i]) + (i == 1 ? 4096 : 0);
+    }
+    r->n_bytes = n;
+    r->at = mem_big_alloc(n);
+    assert_non_null(r->at);
+    for (int i = 0; i < RUN; i++)
+        device_matrix_place(r->m[i], r->at + at[i], 0);
+    if (divided)
+        assert_true(device_matrix_divide_run(r->m, RUN, r->at, n));
+    for (int i = 0; i < RUN; i++) {
+        uint64_t row;
+        struct noise noise = {(uint64_t)i};
+        assert_true(quant_bytes(shape[i].type, (uint64_t)shape[i].in, 1, &row));
+        const size_t n_stored = (size_t)row * (size_t)shape[i].out;
+        uint8_t *stored = mem_zalloc(n_stored);
+        assert_non_null(stored);
+        for (int64_t e = 0; e < shape[i].n_stack; e++) {
+            for (size_t b = 0; shape[i].type != QUANT_F32 && b < n_stored; b++)
+                stored[b] = (uint8_t)(noise_next(&noise) & 0x1f);
+            device_matrix_load(r->m[i], e, 0, shape[i].out, stored);
+        }
+        mem_free(stored);
+    }
+}
+
+static void close_run(struct run *r)
+{
+    for (int i = 0; i < RUN; i++)
+        device_matrix_free(r->m[i]);
+    mem_big_free(r->at, r->n_bytes);
+}
+
+/* Every node has one piece of memory, and its rows of every matrix follow one another there. */
+static void check_run(const struct run *r, const struct shape *shape)
+{
+    uint8_t *next = r->at, *at;
+    for (int node = 0; node < shape->n_nodes; node++)
+        for (int i = 0; i < RUN; i++) {
+            size_t n;
+            int64_t p0, p1;
+            assert_true(device_matrix_is_divided(r->m[i]));
+            device_matrix_region(r->m[i], node, &at, &n);
+            device_matrix_share(r->m[i], 0, node, 0, &p0, &p1);
+            assert_ptr_equal(at, next);
+            assert_true((p0 == p1) == (n == 0));
+            next += n;
+        }
+    assert_true((size_t)(next - r->at) == r->n_bytes - 4096);
+}
+
+static void product(struct device *d, const struct device_matrix *m, float *y)
+{
+    static float x[ROWS * IN];
+    struct noise r = {5};
+    const int64_t in = device_matrix_in(m), out = device_matrix_out(m);
+    for (int i = 0; i < ROWS * IN; i++)
+        x[i] = noise_unit(&r);
+    const struct device_product p = {
+        m, device_matrix_stack(m) - 1, {x, ROWS, in, in}, {y, ROWS, out, out}, NULL};
+    device_begin(d, NULL);
+    device_matmul(d, &p, 1);
+    assert_int_equal(device_status(d, NULL), INGLE_OK);
+}
+
+/* Rows that are looked up, of matrices that are no stacks. */
+static void look_up(struct device *d, const struct device_matrix *m, float *y)
+{
+    const int64_t in = device_matrix_in(m);
+    const int32_t row[] = {0, (int32_t)device_matrix_out(m) - 1, 15, 16};
+    device_begin(d, NULL);
+    device_embed(d, (struct rows){y, 4, in, in}, m, row, 1);
+    assert_int_equal(device_status(d, NULL), INGLE_OK);
+}
+
+/* Matrices of a run have the same bytes and results as others. */
+static void test_runs(void **state)
+{
+    (void)state;
+    static float plain[ROWS * OUT], y[ROWS * OUT];
+    static uint8_t one[1 << 20];
+    for (size_t i = 1; i < N_SHAPES && !UNIT_TSAN; i++) {
+        struct device *d = open_device(&shapes[i], DEVICE_NUMA_AUTO);
+        struct run whole, r;
+        open_run(&whole, d, false);
+        open_run(&r, d, true);
+        check_run(&r, &shapes[i]);
+        const uint8_t *at = whole.at;
+        for (int k = 0; k < RUN; k++) {
+            const int64_t n_stack = device_matrix_stack(r.m[k]);
+            const size_t n = (size_t)device_matrix_bytes(r.m[k]) / (size_t)n_stack;
+            for (int64_t e = 0; e < n_stack; e++, at += n) {
+                device_matrix_gather(r.m[k], e, one);
+                assert_memory_equal(one, at, n);
+            }
+            at += k == 1 ? 4096 : 0;
+            product(d, whole.m[k], plain);
+            product(d, r.m[k], y);
+            assert_memory_equal(y, plain, ROWS * (size_t)device_matrix_out(r.m[k]) * sizeof *y);
+            look_up(d, whole.m[k], plain);
+            look_up(d, r.m[k], y);
+            assert_memory_equal(y, plain, 4 * (size_t)device_matrix_in(r.m[k]) * sizeof *y);
+        }
+        close_run(&whole);
+        close_run(&r);
+        device_free(d);
+    }
+    struct device *d = open_device(&shapes[0], DEVICE_NUMA_AUTO); /* of one node: nothing */
+    struct run r;
+    open_run(&r, d, false);
+    assert_false(device_matrix_divide_run(r.m, RUN, r.at, r.n_bytes));
+    assert_false(device_matrix_is_divided(r.m[0]));
+    close_run(&r);
+    device_free(d);
+}
+
 /* The one node that this machine has takes what is asked of it. */
 static void test_system(void **state)
 {
@@ -441,6 +579,7 @@ int main(void)
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_divided),
+        cmocka_unit_test(test_runs),
         cmocka_unit_test(test_system),
         cmocka_unit_test(test_look),
     };
