@@ -13,7 +13,9 @@ on this machine.  The exit status is 0 when none failed.
 Builds and the linters go on behind the tests, at the lowest priority: a test that waits leaves them the processors.
 Seconds are those of the clock, with those of processors in brackets.
 """
-import concurrent.futures, json, os, pathlib, re, shutil, signal, subprocess, sys, threading, time
+import concurrent.futures, json, os, pathlib, re, shutil, subprocess, sys, threading, time
+
+import stacks
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "out"
@@ -23,12 +25,16 @@ FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "600"))
 LONGEST = 3 * 3600  # seconds of one command: nothing waits for ever
 FUZZ_LIMITS = {name: (10, 1000) for name in ("grammar", "schema", "openai", "anthropic", "responses", "http")}  # seconds and MB of an input, sanitizers included: nothing grows
 TAIL = 40  # lines of what a failed one printed, ...
+HANGS = 200  # ... of one that was over its limit, which end with where its processes stood, ...
 LINE = 300  # ... and characters of a line
+OVER = "test_all.py: over "  # begins the line in a log after which it has where the processes stood
 DEAREST = 12  # test programs of a stage that are named with their seconds
 
 
-def print_end(text):
-    print("\n".join("     | " + line[:LINE] for line in text.splitlines()[-TAIL:]), flush=True)
+def print_end(log):
+    lines = log.read_text(errors="replace").splitlines()
+    n = HANGS if any(line.startswith(OVER) for line in lines) else TAIL
+    print("\n".join("     | " + line[:LINE] for line in lines[-n:]), flush=True)
 
 
 class Tally:
@@ -48,26 +54,42 @@ class Tally:
             self.failed += not ok
             print(f"{'ok  ' if ok else 'FAIL'} {what} ({took})", flush=True)
             if not ok and log:
-                print_end(log.read_text(errors="replace"))
+                print_end(log)
 
     def skip(self, what, why):
         self.skipped += 1
         print(f"skip {what}: {why}", flush=True)
 
 
+def run_to(log, limit, command, **more):
+    """Runs a command with its output in a log, to which what hangs adds where: (status, seconds of processors, whether it
+    was over its limit)."""
+    late, lines = threading.Event(), []
+
+    def stop():
+        late.set()
+        lines.extend(stacks.end(child.pid))
+
+    with log.open("w") as out:
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, **more)
+        end = threading.Timer(limit, stop)
+        end.start()
+        _, status, used = os.wait4(child.pid, 0)
+        end.cancel()
+        end.join()
+        child.returncode = os.waitstatus_to_exitcode(status)
+    if late.is_set():
+        with log.open("a") as out:
+            out.write("\n".join(["", f"{OVER}{limit:.0f} s; its processes:", *lines, ""]))
+    return child.returncode, used.ru_utime + used.ru_stime, late.is_set()
+
+
 def run(name, *command):
     """Runs a command with its output in a log; returns (ok, what it took, log)."""
     log = LOGS / (name.replace("/", "_").replace(" ", "_") + ".log")
     start = time.monotonic()
-    with log.open("w") as out:
-        child = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT,
-                                 start_new_session=True)
-        end = threading.Timer(LONGEST, os.killpg, (child.pid, signal.SIGKILL))
-        end.start()
-        _, status, used = os.wait4(child.pid, 0)
-        end.cancel()
-        child.returncode = os.waitstatus_to_exitcode(status)
-    return status == 0, f"{time.monotonic() - start:.0f} s [{used.ru_utime + used.ru_stime:.0f}]", log
+    code, cpu, _ = run_to(log, LONGEST, command, cwd=ROOT)
+    return code == 0, f"{time.monotonic() - start:.0f} s [{cpu:.0f}]", log
 
 
 def one(tally, name, *command):
@@ -144,18 +166,11 @@ def run_test(preset, name, command, folder, env, limit, skips):
     if not command:
         log.write_text("")
         return name, "not built", 0.0, log
-    late = threading.Event()
-    with log.open("w") as out:
-        child = subprocess.Popen(command, cwd=folder, env={**os.environ, **env}, stdin=subprocess.DEVNULL, stdout=out,
-                                 stderr=subprocess.STDOUT, start_new_session=True)
-        end = threading.Timer(limit, lambda: (late.set(), os.killpg(child.pid, signal.SIGKILL)))
-        end.start()
-        _, status, used = os.wait4(child.pid, 0)
-        end.cancel()
-        child.returncode = code = os.waitstatus_to_exitcode(status)
-    how = "" if code == 0 else "skipped" if code == skips else \
-        f"over {limit:.0f} s" if late.is_set() else f"status {code}" if code > 0 else f"signal {-code}"
-    return name, how, used.ru_utime + used.ru_stime, log
+    # Python programs write their stacks when they are told to end (stacks.py)
+    code, cpu, late = run_to(log, limit, command, cwd=folder, env={**os.environ, "PYTHONFAULTHANDLER": "1", **env})
+    how = f"over {limit:.0f} s" if late else "" if code == 0 else "skipped" if code == skips else \
+        f"status {code}" if code > 0 else f"signal {-code}"
+    return name, how, cpu, log
 
 
 def ctest(tally, preset, *which):
@@ -178,7 +193,7 @@ def ctest(tally, preset, *which):
         print("     the dearest: " + ", ".join(f"{name} {cpu:.0f}" for name, _, cpu, _ in ended[:DEAREST]), flush=True)
         for name, how, _, log in bad:
             print(f"     {preset}/{name}: {how}")
-            print_end(log.read_text(errors="replace"))
+            print_end(log)
 
 
 def checks(tally):
@@ -315,10 +330,19 @@ def long(tally):
     one(tally, "router kill", "python3", "tests/serve/router_kill.py", "out/release/ingle", "200")
     one(tally, "stages kill", "python3", "tests/serve/stages_kill.py", "out/release/ingle", "--kills", "200")
     one(tally, "stages seeds", "out/release/golden_stages", "--seeds=1:1000")
+    stutter(tally)
     over_stages(tally)
     one(tally, "outputs", "python3", "tests/cli/outputs.py", "out/release/ingle", "1000")
     cards(tally)
     long_prompts(tally)
+
+
+def stutter(tally):
+    """The tests with several processes, on a machine that stops any of them at any moment."""
+    for name, command, folder, env, _, skips in tests_of("release", "-L", "^(serve|cli)$"):
+        ok, took, log = run(f"stutter {name}", "env", f"--chdir={folder}", *(f"{k}={v}" for k, v in env.items()), "python3",
+                            str(ROOT / "tests/stutter.py"), "--limit", "3600", "--skip", str(skips or 0), *command)
+        tally.add(ok, f"stutter {name}", took, log)
 
 
 def cards(tally):
