@@ -12,7 +12,7 @@ with open(f"{DATA}/nano/golden.json") as file:
 
 
 def run(*args, stdin="", env=None, **more):
-    return subprocess.run([INGLE, *args], input=stdin, capture_output=True, text=True, timeout=120,
+    return subprocess.run([INGLE, *args], input=stdin, capture_output=True, text=True, timeout=300,
                           env={**os.environ, **(env or {})}, **more)
 
 
@@ -72,7 +72,7 @@ class Commands(unittest.TestCase):
         self.refuses("run", *sees, "--mmproj", "off", "--image", f"{at}/a.png", "hi", says=["a.png", "off"])
         self.refuses("run", *sees[:-1], "71", "hi", code=2, says=["image-tokens"])
         words = f"/image\n/image none.png\n/image {at}/b.jpg\nwhat\n/audio {at}/s1.wav\nand\n/quit\n"
-        r = subprocess.run([INGLE, "chat", *sees], input=words.encode(), capture_output=True, timeout=120)
+        r = subprocess.run([INGLE, "chat", *sees], input=words.encode(), capture_output=True, timeout=300)
         out, err = r.stdout.decode(errors="replace"), r.stderr.decode(errors="replace")
         self.assertEqual(r.returncode, 0, err)
         for text in ("usage: /image FILE", "A picture of 40 x 300, 68 tokens", "A sound of 0.1 s, 5 tokens"):
@@ -383,7 +383,7 @@ class Commands(unittest.TestCase):
         if not hidden:
             self.skipTest("unshare is not allowed here")
         for more, says in ((["--memory", "1G"], False), ([], True)):
-            r = self.ok(subprocess.run([*hide, *ask, *more], capture_output=True, text=True, timeout=60))
+            r = self.ok(subprocess.run([*hide, *ask, *more], capture_output=True, text=True, timeout=300))
             self.assertEqual(r.stdout, "The capital of Japan is Tokyo.\n")
             self.assertEqual("/proc/meminfo" in r.stderr and "--memory" in r.stderr, says, r.stderr)
 
@@ -448,7 +448,7 @@ class Commands(unittest.TestCase):
             p = subprocess.Popen([INGLE, "run", "--temp", "0", "-q", "-f", fifo], stdout=subprocess.PIPE, text=True)
             with open(fifo, "w") as f:
                 f.write("Capital of Japan?\n")
-            self.assertEqual(p.communicate(timeout=60)[0], want)
+            self.assertEqual(p.communicate(timeout=300)[0], want)
         self.refuses("run", "-f", "README.md", "hello", says=["README.md", "hello"])
         self.assertEqual(self.ok(run("run", "--temp", "0", "-p", "Capital of Japan?")).stdout, want)
         self.refuses("run", "-p", "one", "two", says=["--prompt one", "two"])
@@ -615,7 +615,7 @@ class Commands(unittest.TestCase):
     def test_full_disk(self):
         for args in (["run", "-q", "hello"], ["help"], ["inspect"], ["tokenize", "x"]):
             with open("/dev/full", "w") as full:
-                r = subprocess.run([INGLE, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+                r = subprocess.run([INGLE, *args], stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)
             self.assertEqual(r.returncode, 1, args)
             self.assertIn("No space left", r.stderr, args)
 
@@ -726,11 +726,11 @@ class Commands(unittest.TestCase):
             p = subprocess.Popen([INGLE, "help", page], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
             p.stdout.close()
             self.assertEqual(p.stderr.read(), b"")
-            self.assertIn(p.wait(timeout=60), (0, 1))
+            self.assertIn(p.wait(timeout=300), (0, 1))
             p.stderr.close()
 
     def test_hello(self):
-        r = subprocess.run([HELLO], capture_output=True, text=True, timeout=60)
+        r = subprocess.run([HELLO], capture_output=True, text=True, timeout=300)
         want = [c for c in GOLDEN if c["name"] == "identity"][0]
         self.assertEqual(r.stdout, content_of(want)["content"] + "\n")
 
@@ -752,7 +752,7 @@ class Terminal:
         """What came up to and including text; it is taken off."""
         return self.wait_for_pattern(re.escape(text))
 
-    def wait_for_pattern(self, pattern, seconds=60):
+    def wait_for_pattern(self, pattern, seconds=300):
         end = time.monotonic() + seconds
         while not (found := re.search(pattern, self.text, re.S)):
             ready, _, _ = select.select([self.fd], [], [], max(0, end - time.monotonic()))
@@ -781,7 +781,7 @@ class Terminal:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("4H", 24, width, 0, 0))
 
     def end(self):
-        end = time.monotonic() + 60
+        end = time.monotonic() + 300
         while time.monotonic() < end:
             if not select.select([self.fd], [], [], 1)[0]:
                 continue
@@ -1116,7 +1116,7 @@ class Chat(unittest.TestCase):
                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         p.stdout.read(1)
         p.send_signal(signal.SIGINT)
-        p.communicate(timeout=60)
+        p.communicate(timeout=300)
         self.assertEqual(p.returncode, 130)
 
     def test_interrupted_prompt(self):
@@ -1125,7 +1125,7 @@ class Chat(unittest.TestCase):
         while "prompt" not in p.stderr.readline():
             self.assertIsNone(p.poll())
         p.send_signal(signal.SIGINT)
-        err = p.communicate(timeout=60)[1]
+        err = p.communicate(timeout=300)[1]
         self.assertEqual(p.returncode, 130)
         n = int(re.search(r"prompt: (\d+) tokens?", err)[1])
         self.assertTrue(0 < n < 3500 and n % 16 == 0, err)  # not those that were never read

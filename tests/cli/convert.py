@@ -89,7 +89,7 @@ class Base(unittest.TestCase):
         self.tmp.cleanup()
 
     def run_it(self, *args, code=0, **more):
-        r = subprocess.run([INGLE, *args], capture_output=True, timeout=120, **{"stdin": subprocess.DEVNULL, **more})
+        r = subprocess.run([INGLE, *args], capture_output=True, timeout=300, **{"stdin": subprocess.DEVNULL, **more})
         if code is not None:
             self.assertEqual(r.returncode, code, (args, r.stderr.decode()))
         return r

@@ -40,7 +40,7 @@ class Case(unittest.TestCase):
 
     def start(self, model):
         return subprocess.run([INGLE, "eval", "-m", model, "--tokens", self.tokens(), "--no-pack-cache", "-c", "64", "-v"],
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
 
     def tokens(self):
         path = f"{self.dir.name}/tokens.json"

@@ -22,7 +22,7 @@ class Case(unittest.TestCase):
         self.dir.cleanup()
 
     def run_with(self, *args, **more):
-        return subprocess.run([INGLE, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, **more)
+        return subprocess.run([INGLE, *args], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, **more)
 
     def ok(self, *args):
         r = self.run_with(*args)

@@ -27,7 +27,7 @@ class Case(unittest.TestCase):
 
     def run_on(self, model, *args):
         return subprocess.run([INGLE, *args, "-m", model, "--no-pack-cache"], stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=120)
+                              capture_output=True, text=True, timeout=300)
 
     def logits(self, model):
         """A hash of the logits of some tokens, or what was said instead; and all that was said."""

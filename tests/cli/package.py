@@ -34,6 +34,7 @@ class Package(unittest.TestCase):
         conf.write_text(conf.read_text().replace("/var/lib/ingle", f"{self.root}/state") + "port = 0\nthreads = 1\n")
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
             s.bind(str(self.root / "notify"))
+            s.settimeout(300)
             with subprocess.Popen([str(self.root / "usr/bin/ingle"), "serve", "--config", str(conf)], stdout=subprocess.DEVNULL,
                                   env={**os.environ, "NOTIFY_SOCKET": str(self.root / "notify")}) as p:
                 while b"READY=1" not in s.recv(4096):

@@ -611,7 +611,7 @@ class Pull(unittest.TestCase):
                     self.assertEqual(e.exception.code, 503)
                     self.assertIn("Loading model", e.exception.read().decode())
                 p.send_signal(number or signal.SIGTERM)
-                self.assertEqual(p.wait(60), status)
+                self.assertEqual(p.wait(300), status)
             finally:
                 p.kill()
                 p.communicate()

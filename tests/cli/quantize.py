@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """quantize.py INGLE - a model in five codes answers, tensors get the codes that were asked for, and what goes wrong
 leaves no file."""
-import fcntl, json, os, re, resource, shutil, signal, struct, subprocess, sys, tempfile, unittest
+import fcntl, json, os, re, resource, shutil, signal, struct, subprocess, sys, tempfile, time, unittest
 
 INGLE = sys.argv[1]
 NANO = "assets/nano-gemma4-Q8_0.gguf"
@@ -18,7 +18,7 @@ class Case(unittest.TestCase):
 
     def quantize(self, *args, code=0, **more):
         r = subprocess.run([INGLE, "quantize", "--threads", "2", *args], stdin=subprocess.DEVNULL, capture_output=True,
-                           text=True, timeout=120, **more)
+                           text=True, timeout=300, **more)
         self.assertEqual(r.returncode, code, r.stderr)
         if code:
             self.assertEqual(r.stderr.count("ingle: error: "), 1, r.stderr)
@@ -28,13 +28,13 @@ class Case(unittest.TestCase):
     kept = []
 
     def codes(self, path):
-        r = subprocess.run([INGLE, "inspect", "--tensors", "--json", path], capture_output=True, text=True, timeout=60)
+        r = subprocess.run([INGLE, "inspect", "--tensors", "--json", path], capture_output=True, text=True, timeout=300)
         self.assertEqual(r.returncode, 0, r.stderr)
         return {t["name"]: t["type"] for t in json.loads(r.stdout)["list"]}
 
     def experts(self, path):
         """The bytes of all experts: the tensors of the nano models are stored in the file's order without gaps of other sizes."""
-        r = subprocess.run([INGLE, "inspect", "--tensors", "--json", path], capture_output=True, text=True, timeout=60)
+        r = subprocess.run([INGLE, "inspect", "--tensors", "--json", path], capture_output=True, text=True, timeout=300)
         tensors, data = json.loads(r.stdout)["list"], open(path, "rb").read()
         at = len(data) - sum((t["bytes"] + 31) // 32 * 32 for t in tensors)
         out = {}
@@ -46,7 +46,7 @@ class Case(unittest.TestCase):
 
     def answer(self, path):
         r = subprocess.run([INGLE, "run", "-q", "-m", path, "--no-pack-cache", "-n", "8", "--temp", "0", "hello"],
-                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+                           stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
         self.assertEqual(r.returncode, 0, r.stderr)
         return r.stdout
 
@@ -162,10 +162,12 @@ class Case(unittest.TestCase):
         with open(self.out, "rb") as f:
             whole = f.read()
         os.remove(self.out)
-        while not os.path.exists(part):  # a call that ends before it is killed is made again
+        for _ in range(100):  # a call that ends before it is killed is made again
+            if os.path.exists(part):
+                break
             with subprocess.Popen([INGLE, "quantize", "-q", "--threads", "1", source, self.out, "IQ2_S"]) as p:
                 while p.poll() is None and not (os.path.exists(state) and self.lines(state) > 8):
-                    pass
+                    time.sleep(0.001)
                 p.kill()
         self.assertFalse(os.path.exists(self.out))
         with open(part, "rb") as f, open(state, "rb") as g:
@@ -332,10 +334,12 @@ class Case(unittest.TestCase):
         """SIGINT says that the same command continues, and it does."""
         args, state = [INGLE, "quantize", "--threads", "1", NANO, self.out, "IQ2_S"], f"{self.out}.part.state"
         told = ""
-        while not told:  # a call that ends before it is interrupted is made again
+        for _ in range(100):  # a call that ends before it is interrupted is made again
+            if told:
+                break
             with subprocess.Popen(args, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
                 while p.poll() is None and not (os.path.exists(state) and self.lines(state) > 4):
-                    pass
+                    time.sleep(0.001)
                 p.send_signal(signal.SIGINT)
                 told = p.communicate()[1] if p.wait() == -signal.SIGINT else ""
         self.assertIn("interrupted: the same command continues", told)

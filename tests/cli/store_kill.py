@@ -26,14 +26,14 @@ def command(folder, size):
 
 
 def answers(folder, prompts, size="1G"):
-    r = subprocess.run(command(folder, size), input="\n".join(prompts) + "\n", capture_output=True, text=True, timeout=60)
+    r = subprocess.run(command(folder, size), input="\n".join(prompts) + "\n", capture_output=True, text=True, timeout=300)
     assert r.returncode == 0, r.stderr
     assert "deleted" not in r.stderr and "saved" not in r.stderr, r.stderr
     return [json.loads(line) for line in r.stdout.split("\n") if line]
 
 
 def listed(folder):
-    r = subprocess.run([INGLE, "inspect", "--store", folder, "--json"], capture_output=True, text=True, timeout=60)
+    r = subprocess.run([INGLE, "inspect", "--store", folder, "--json"], capture_output=True, text=True, timeout=300)
     assert r.returncode == 0, r.stderr
     out = json.loads(r.stdout)
     assert out["damaged"] == 0, out

@@ -15,7 +15,7 @@ def marked(text, encoding):
 
 
 def ingle(*args, stdin=b""):
-    return subprocess.run([INGLE, *args], input=stdin, capture_output=True, timeout=120)
+    return subprocess.run([INGLE, *args], input=stdin, capture_output=True, timeout=300)
 
 
 class Encodings(unittest.TestCase):

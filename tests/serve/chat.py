@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """chat.py INGLE - /chat/completions on the built-in model, as clients use it."""
-import json, sys, time, unittest
+import json, re, sys, time, unittest
 
 import client
 from client import SANITIZED, Case, Server, main, together
+from wait import STAYS, busy, read_until, until
 
 INGLE = sys.argv[1]
 WEATHER = {"type": "function", "function": {
@@ -735,7 +736,7 @@ class Leaving(unittest.TestCase):
     """Clients that leave, servers that are busy or slow.  One answer runs at a time."""
 
     def setUp(self):
-        self.server = Server(INGLE, "-c", "32768", "--parallel", "1", "--limit", "waiting=2",
+        self.server = Server(INGLE, *STAYS, "--parallel", "1", "--limit", "waiting=2",
                              "--limit", "keep-alive=0.1", "--chunk", "32", "--limit", "retry-grace=60")
 
     def tearDown(self):
@@ -745,13 +746,16 @@ class Leaving(unittest.TestCase):
         status, headers, r = self.server.post("/v1/chat/completions", body)
         return status, headers, r
 
+    def count(self):
+        """Requests that are over."""
+        return sum(int(n) for n in re.findall(r"^ingle_requests_total\{.*\} (\d+)$", self.server.get("/metrics")[2], re.M))
+
     def test_leaving_ends_the_answer(self):
         """Without a cancel each would keep the only place for 32,000 tokens."""
         body = user("Count from 1 to 20.", ignore_eos=True, stream=True)
         for _ in range(5):
             s = self.server.begin("/v1/chat/completions", body)
-            while b"content" not in s.recv(65536):
-                pass
+            read_until(s, b"content")
             s.close()  # in the middle of it
         status, _, r = self.ask(user("Who are you?"))
         self.assertEqual(status, 200, r)
@@ -766,10 +770,11 @@ class Leaving(unittest.TestCase):
         for stream in (False, True):
             text = A_WHILE + (" again" if stream else "")
             body = user(text, max_tokens=1, stream=stream, stream_options={"include_usage": True})
+            before = self.count()
             s = self.server.begin("/v1/chat/completions", body)
-            time.sleep(0.3)
+            until(lambda: busy(self.server) or self.count() > before)
             s.close()
-            time.sleep(0.2)  # its end is seen
+            time.sleep(0.2)  # its end is seen, or is not: both are right
             if stream:
                 r = self.server.events("/v1/chat/completions", body)[-2][1]
             else:
@@ -780,19 +785,17 @@ class Leaving(unittest.TestCase):
 
     def test_full(self):
         body = user("Count from 1 to 20.", ignore_eos=True, stream=True)
-        busy = [self.server.begin("/v1/chat/completions", body)]
-        while b"content" not in busy[0].recv(65536):
-            pass
-        busy += [self.server.begin("/v1/chat/completions", user(f"Who are you? {i}")) for i in range(2)]
-        time.sleep(0.3)
+        first = self.server.begin("/v1/chat/completions", body)
+        read_until(first, b"content")
+        waiting = [self.server.begin("/v1/chat/completions", user(f"Who are you? {i}")) for i in range(2)]
+        until(lambda: "requests_deferred 2\n" in self.server.get("/metrics")[2])
         status, headers, r = self.ask(user("Who?"))
         self.assertEqual(status, 429, r)
         self.assertGreaterEqual(int(headers["Retry-After"]), 1)
         self.assertEqual(r["error"]["type"], "rate_limit_error")
-        for s in busy:
+        for s in (first, *waiting):
             s.close()
-        while self.ask(user("Who?"))[0] != 200:
-            time.sleep(0.05)
+        until(lambda: self.ask(user("Who?"))[0] == 200)
 
     def test_deadline(self):
         status, _, r = self.ask(user("Count from 1 to 20.", ignore_eos=True, deadline_seconds=0.2))
@@ -803,11 +806,9 @@ class Leaving(unittest.TestCase):
         self.assertEqual(e[-1][1]["error"]["code"], "deadline_exceeded")
 
     def test_stopping_tells(self):
-        server = Server(INGLE, "-c", "32768", "--drain", "0")
+        server = Server(INGLE, *STAYS, "--drain", "0")
         s = server.begin("/v1/chat/completions", user("Count from 1 to 20.", ignore_eos=True, stream=True))
-        text = s.recv(65536)
-        while b"content" not in text:
-            text = s.recv(65536)
+        text = read_until(s, b"content")
         self.assertEqual(server.close(), 0)
         while True:
             piece = s.recv(65536)

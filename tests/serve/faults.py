@@ -2,9 +2,10 @@
 """faults.py INGLE - clients that are slow, broken, hostile or gone; after each of them a
 normal request is answered."""
 import contextlib, hashlib, http.client, json, os, random, resource, signal, socket, ssl, subprocess, sys
-import tempfile, threading, time, unittest
+import tempfile, time, unittest
 
-from client import Case, Server, main, together
+from client import TIMEOUT, Case, Server, main
+from wait import LOUD, STAYS, attempts, busy, read_until, until
 
 INGLE = sys.argv[1]
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -13,9 +14,9 @@ LONG = {"messages": [{"role": "user", "content": " ".join(str(i % 140) for i in 
         "max_tokens": 4, "temperature": 0}
 
 
-def hear(s, seconds=60):
+def hear(s):
     """All that comes until the server hangs up."""
-    s.settimeout(seconds)
+    s.settimeout(TIMEOUT)
     out = b""
     try:
         while part := s.recv(65536):
@@ -41,7 +42,7 @@ class WithServer(Case):
         self.assertTrue(r["choices"][0]["message"]["content"])
 
     def dial(self):
-        return socket.create_connection(("127.0.0.1", self.server.port), 60)
+        return socket.create_connection(("127.0.0.1", self.server.port), TIMEOUT)
 
     def send(self, data):
         """What comes back for these bytes."""
@@ -55,13 +56,6 @@ class WithServer(Case):
         text = self.server.get("/metrics")[2]
         return sum(float(line.split()[-1]) for line in text.splitlines()
                    if line.startswith(name) and not line.startswith("#"))
-
-    def wait(self, what):
-        for _ in range(600):
-            if what():
-                return
-            time.sleep(0.05)
-        self.fail("it did not happen within 30 s")
 
 
 class Bytes(WithServer):
@@ -121,7 +115,7 @@ class Bytes(WithServer):
             chunk = b" " * (1 << 20)
             for _ in range(64):
                 s.sendall(chunk)
-            s.settimeout(60)
+            s.settimeout(TIMEOUT)
             self.assertEqual(status_of(s.recv(65536)), 400)  # read whole, and no JSON
         with self.dial() as s:
             s.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % ((64 << 20) + 1))
@@ -144,12 +138,12 @@ class Bytes(WithServer):
                 for s in sockets[::2]:
                     s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
                 for s in sockets[::2]:
-                    s.settimeout(60)
+                    s.settimeout(TIMEOUT)
                     self.assertEqual(status_of(s.recv(4096)), 200)
                 self.well()
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        self.wait(lambda: self.metric("ingle_http_connections_open") < 50)
+        until(lambda: self.metric("ingle_http_connections_open") < 50)
 
 
 class Leaving(WithServer):
@@ -161,24 +155,24 @@ class Leaving(WithServer):
             s = self.server.begin("/v1/chat/completions", LONG)
             time.sleep(0.01)
             s.close()
-        self.wait(lambda: self.metric("llamacpp:requests_processing") == 0)
+        until(lambda: self.metric("llamacpp:requests_processing") == 0)
         self.assertGreaterEqual(self.metric("ingle_client_gone_total"), before)
 
     def test_during_the_answer(self):
         body = {**QUESTION, "max_tokens": 3000, "ignore_eos": True, "stream": True}
         for _ in range(10):
             s = self.server.begin("/v1/chat/completions", body)
-            s.settimeout(60)
+            s.settimeout(TIMEOUT)
             self.assertEqual(status_of(s.recv(100)), 200)
             s.close()
-        self.wait(lambda: self.metric("llamacpp:requests_processing") == 0)
+        until(lambda: self.metric("llamacpp:requests_processing") == 0)
 
     def test_half_closed(self):
         s = self.server.begin("/v1/chat/completions", {**LONG, "max_tokens": 2000, "ignore_eos": True})
         s.shutdown(socket.SHUT_WR)
         hear(s)
         s.close()
-        self.wait(lambda: self.metric("llamacpp:requests_processing") == 0)
+        until(lambda: self.metric("llamacpp:requests_processing") == 0)
 
     def test_sigpipe(self):
         for _ in range(10):
@@ -189,6 +183,18 @@ class Leaving(WithServer):
 class Slow(WithServer):
     options = ["--limit", "header-timeout=0.5", "--limit", "body-timeout=0.5", "--limit", "idle-timeout=0.5",
                "--limit", "stall-timeout=0.5"]
+
+    def well(self):
+        """A client that is stopped for half a second is slow, too."""
+        for _ in attempts("an answer"):
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if self.server.post("/v1/chat/completions", QUESTION)[0] == 200:
+                    break
+
+    def metric(self, name):
+        for _ in attempts("metrics"):
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
+                return super().metric(name)
 
     def test_slow_header_body_and_idle(self):
         for start in [b"", b"GET / HT", HEAD, HEAD + b"Content-Length: 9\r\n\r\n{",
@@ -211,8 +217,8 @@ class Slow(WithServer):
                                "logprobs": 5}).encode()
             s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n"
                       % len(body) + body)
-            self.wait(lambda: self.metric("ingle_client_overrun_total") > 0)
-            self.wait(lambda: self.metric("llamacpp:requests_processing") == 0)
+            until(lambda: self.metric("ingle_client_overrun_total") > 0)
+            until(lambda: self.metric("llamacpp:requests_processing") == 0)
 
 
 class Access(WithServer):
@@ -308,7 +314,7 @@ class Access(WithServer):
 class Starting(unittest.TestCase):
     def refused(self, word, *options, status=1):
         r = subprocess.run([INGLE, "serve", "--port", "0", *options], capture_output=True, text=True,
-                           timeout=60)
+                           timeout=TIMEOUT)
         self.assertEqual(r.returncode, status, r)
         self.assertIn(word, r.stderr)
         self.assertNotIn("listens", r.stdout)
@@ -370,7 +376,7 @@ class Starting(unittest.TestCase):
                 if line.startswith("try"):
                     break
             for _ in range(3):
-                c = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=60)
+                c = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=TIMEOUT)
                 c.request("POST", "/v1/chat/completions", json.dumps({**QUESTION, "stream": True}))
                 self.assertTrue(c.getresponse().read().endswith(b"data: [DONE]\n\n"))
                 c.close()
@@ -379,7 +385,7 @@ class Starting(unittest.TestCase):
                 hear(s)
         finally:
             p.terminate()
-            self.assertEqual(p.wait(60), 0)
+            self.assertEqual(p.wait(TIMEOUT), 0)
             p.stdout.close()
 
     def test_unix_socket(self):
@@ -396,7 +402,7 @@ class Starting(unittest.TestCase):
                 s.sendall(b"GET /health HTTP/1.0\r\n\r\n")
                 self.assertEqual(status_of(hear(s)), 200)
             p.terminate()
-            self.assertEqual(p.wait(60), 0)
+            self.assertEqual(p.wait(TIMEOUT), 0)
             p.stdout.close()
             self.assertFalse(os.path.exists(path))
 
@@ -413,7 +419,7 @@ class Starting(unittest.TestCase):
             os.rename(path, path + ".old")
             second = start()
             first.terminate()
-            self.assertEqual(first.wait(60), 0)
+            self.assertEqual(first.wait(TIMEOUT), 0)
             with socket.socket(socket.AF_UNIX) as s:
                 s.connect(path)
             # A server that does not accept: the backlog is full, and who starts is told so at once.
@@ -425,14 +431,14 @@ class Starting(unittest.TestCase):
                     held.append(s)
                     s.setblocking(False)
                     s.connect(path)
-            r = subprocess.run([INGLE, "serve", "--host", "unix:" + path], capture_output=True, text=True, timeout=60)
+            r = subprocess.run([INGLE, "serve", "--host", "unix:" + path], capture_output=True, text=True, timeout=TIMEOUT)
             self.assertEqual(r.returncode, 1, r)
             self.assertIn("in use", r.stderr)
             for s in held:
                 s.close()
             second.send_signal(signal.SIGCONT)
             second.terminate()
-            self.assertEqual(second.wait(60), 0)
+            self.assertEqual(second.wait(TIMEOUT), 0)
             self.assertFalse(os.path.exists(path))
             for p in (first, second):
                 p.stdout.close()
@@ -454,36 +460,42 @@ class Starting(unittest.TestCase):
                     break
             self.assertTrue(any("are not counted" in line for line in lines), lines)
             r.terminate()
-            self.assertEqual(r.wait(60), 0)
+            self.assertEqual(r.wait(TIMEOUT), 0)
             r.stdout.close()
 
     def test_a_background_answer_that_kills(self):
         with tempfile.TemporaryDirectory() as folder:
-            body = {"input": LONG["messages"][0]["content"], "background": True, "store": True}
-            for want in (200, 200, 500):
-                server = Server(INGLE, "--state-dir", folder)
-                self.assertEqual(server.post("/v1/responses", body)[0], want)
-                while want == 200 and not any(q["is_processing"] for q in server.get("/slots")[2]):
-                    pass
+            body = {"input": "Count.", "background": True, "store": True, "text": {"format": {
+                "type": "json_schema", "name": "x", "schema": {"type": "array", "items": {"const": 1}, "minItems": 15000}}}}
+            kills = 0  # at most: an answer may be over when its server is killed
+            for _ in attempts("a refusal"):
+                server = Server(INGLE, "--state-dir", folder, "-c", "32768")
+                status, _, r = server.post("/v1/responses", body)
+                if status == 200:
+                    until(lambda: busy(server) or server.get("/v1/responses/" + r["id"])[2]["status"] not in ("queued", "in_progress"))
                 server.process.kill()
                 server.process.wait()
                 server.reader.join()
                 server.process.stdout.close()
+                if status != 200:
+                    break
+                kills += 1
+            self.assertEqual(status, 500, r)
+            self.assertGreaterEqual(kills, 2)
 
     def test_a_request_that_kills(self):
         with tempfile.TemporaryDirectory() as folder:
-            body = {**QUESTION, "max_tokens": 3000, "ignore_eos": True}
+            body = {**QUESTION, "max_tokens": 32000, "ignore_eos": True, "stream": True}
             for _ in range(2):
-                server = Server(INGLE, "--state-dir", folder)
+                server = Server(INGLE, "--state-dir", folder, *STAYS)
                 s = server.begin("/v1/chat/completions", body)
-                while not any(q["is_processing"] for q in server.get("/slots")[2]):
-                    pass
+                until(lambda: busy(server))
                 server.process.kill()
                 server.process.wait()
                 s.close()
                 server.reader.join()
                 server.process.stdout.close()
-            server = Server(INGLE, "--state-dir", folder)
+            server = Server(INGLE, "--state-dir", folder, *STAYS)
             status, h, r = server.post("/v1/chat/completions", body)
             self.assertEqual((status, h["x-should-retry"]), (500, "false"), r)
             self.assertEqual(server.post("/v1/chat/completions", QUESTION)[0], 200)
@@ -493,7 +505,7 @@ class Starting(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as s:
             path = os.path.join(folder, "notify")
             s.bind(path)
-            s.settimeout(60)
+            s.settimeout(TIMEOUT)
             p = subprocess.Popen([INGLE, "serve", "--port", "0"], stdout=subprocess.DEVNULL,
                                  env={**os.environ, "NOTIFY_SOCKET": path, "WATCHDOG_USEC": "200000"})
             try:
@@ -503,7 +515,7 @@ class Starting(unittest.TestCase):
                 p.terminate()
                 while (word := s.recv(99)) != b"STOPPING=1":
                     self.assertEqual(word, b"WATCHDOG=1")
-                self.assertEqual(p.wait(60), 0)
+                self.assertEqual(p.wait(TIMEOUT), 0)
             finally:
                 p.kill()
                 p.wait()
@@ -523,14 +535,14 @@ class Starting(unittest.TestCase):
             for _ in range(2):  # what comes between the two waits for the second
                 with start(2) as p:
                     self.assertEqual(p.stdout.readline(), f"ingle serve is loading the model; /health says so at http://127.0.0.1:{port}\n")
-                    for s in (socket.create_connection(("127.0.0.1", port), 60), socket.socket(socket.AF_UNIX)):
+                    for s in (socket.create_connection(("127.0.0.1", port), TIMEOUT), socket.socket(socket.AF_UNIX)):
                         with s:
                             if s.family == socket.AF_UNIX:
                                 s.connect(os.path.join(folder, "s"))
                             s.sendall(b"GET /v1/models HTTP/1.0\r\nHost: localhost\r\n\r\n")
                             self.assertEqual(status_of(hear(s)), 200)
                     p.terminate()
-                    self.assertEqual(p.wait(60), 0, p.stdout.read())
+                    self.assertEqual(p.wait(TIMEOUT), 0, p.stdout.read())
                 self.assertTrue(os.path.exists(os.path.join(folder, "s")))
             with socket.create_server(("0.0.0.0", 0)) as one, start(1) as p:  # a public one needs a key
                 self.assertIn("is reachable from other machines", p.communicate()[0])
@@ -543,7 +555,7 @@ class Starting(unittest.TestCase):
             socket.create_server(("::1", 0), family=socket.AF_INET6).close()
         except OSError:
             self.skipTest("no IPv6 here")
-        with Server(INGLE) as server, socket.create_connection(("::1", server.port), 60) as s:
+        with Server(INGLE) as server, socket.create_connection(("::1", server.port), TIMEOUT) as s:
             s.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
             self.assertEqual(status_of(hear(s)), 200)
 
@@ -569,23 +581,22 @@ class Starting(unittest.TestCase):
             with socket.create_connection(("127.0.0.2", server.port)) as s:
                 s.sendall(b"GET /health HTTP/1.0\r\nHost: localhost\r\n\r\n")
                 self.assertEqual(status_of(hear(s)), 200)
-            while not server.log[-1].startswith("try"):
-                time.sleep(0.01)
+            until(lambda: server.log[-1].startswith("try"))
             self.assertEqual([l.rstrip() for l in server.log if l.startswith("also")],
                              ["also     localhost, the same port", "also     127.0.0.2, the same port",
                               "also     127.0.0.1, the same port", f"also     unix:{folder}/s"])
 
     def test_a_terminal_that_closes(self):
         """SIGHUP lets answers end, however often it comes; nohup keeps the server."""
-        server = Server(INGLE)
-        s = server.begin("/v1/chat/completions", {**QUESTION, "max_tokens": 2000, "ignore_eos": True, "stream": True})
-        s.settimeout(60)
+        server = Server(INGLE, *STAYS)
+        s = server.begin("/v1/chat/completions", {**QUESTION, "max_tokens": 3000, "ignore_eos": True, "stream": True, **LOUD})
+        s.settimeout(TIMEOUT)
         answer = s.recv(100)
         for _ in range(3):
             server.process.send_signal(signal.SIGHUP)
         self.assertTrue((answer + hear(s)).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"), answer)
         s.close()
-        self.assertEqual(server.process.wait(60), 0)
+        self.assertEqual(server.process.wait(TIMEOUT), 0)
         server.reader.join()
         server.process.stdout.close()
         self.assertIn("stops    when what runs is answered (1 requests)", server.log[-1])
@@ -620,47 +631,47 @@ class Starting(unittest.TestCase):
             os.truncate(os.path.join(folder, packed[0]), 8192)
             with contextlib.suppress(OSError, http.client.HTTPException):
                 server.post("/v1/chat/completions", QUESTION)
-            self.assertEqual(server.process.wait(60), 74)
+            self.assertEqual(server.process.wait(TIMEOUT), 74)
             server.reader.join()
             server.process.stdout.close()
             self.assertIn(packed[0], server.log[-1])
 
     def test_the_address_is_free_at_once(self):
         """While running answers end, who comes is refused, and another server may have the address."""
-        server = Server(INGLE, "-c", "32768")
+        server = Server(INGLE, *STAYS)
         s = server.begin("/v1/chat/completions",
                          {**QUESTION, "max_tokens": 32000, "ignore_eos": True, "stream": True})
-        s.settimeout(60)
+        s.settimeout(TIMEOUT)
         s.recv(100)  # and no more of it: it waits for us
         server.process.send_signal(signal.SIGTERM)
         with self.assertRaises(ConnectionRefusedError):
-            while True:
+            for _ in attempts("a refusal"):
                 with contextlib.suppress(ConnectionResetError):  # it had been let in when the door closed
-                    socket.create_connection(("127.0.0.1", server.port), 60).close()
+                    socket.create_connection(("127.0.0.1", server.port), TIMEOUT).close()
         self.assertIsNone(server.process.poll())
         with subprocess.Popen([INGLE, "serve", "--port", str(server.port)], text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT) as p:
             self.assertIn("is loading", p.stdout.readline())
             p.terminate()
         s.close()
-        self.assertEqual(server.process.wait(60), 0)  # another signal would be the second one
+        self.assertEqual(server.process.wait(TIMEOUT), 0)  # another signal would be the second one
         server.reader.join()
         server.process.stdout.close()
 
     def test_leaving(self):
         body = {**QUESTION, "max_tokens": 3000, "ignore_eos": True, "stream": True}
         server = Server(INGLE)  # what runs is finished
-        events = []
-        t = threading.Thread(target=lambda: events.extend(server.events("/v1/chat/completions", body)))
-        t.start()
-        while not server.get("/slots")[2][0]["is_processing"]:
-            pass
-        self.assertEqual(server.close(), 0)
-        t.join()
-        self.assertEqual(events[-1], (None, "[DONE]"))
+        s = server.begin("/v1/chat/completions", body)
+        s.settimeout(TIMEOUT)
+        answer = read_until(s, b"content")
+        server.process.terminate()
+        self.assertTrue((answer + hear(s)).endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n"))
+        s.close()
+        self.assertEqual(server.process.wait(TIMEOUT), 0)
+        server.close()
         server = Server(INGLE, "--drain", "0.05")  # or told that it will not be
         s = server.begin("/v1/chat/completions", body)
-        s.settimeout(60)
+        s.settimeout(TIMEOUT)
         self.assertEqual(status_of(s.recv(100)), 200)
         self.assertEqual(server.close(), 0)
         rest = hear(s)
@@ -668,7 +679,7 @@ class Starting(unittest.TestCase):
         s.close()
         server = Server(INGLE)  # a second signal does not wait
         s = server.begin("/v1/chat/completions", body)
-        s.settimeout(60)
+        s.settimeout(TIMEOUT)
         s.recv(100)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.05)

@@ -3,9 +3,9 @@
 import json
 import re
 import sys
-import time
 
 from client import Case, main
+from wait import busy, until
 
 CHAT = "/v1/chat/completions"
 TIMES = {"cache_n", "prompt_n", "prompt_ms", "prompt_per_token_ms", "prompt_per_second", "predicted_n",
@@ -257,10 +257,7 @@ class Resumed(Case):
         return raw
 
     def idle(self):
-        end = time.monotonic() + 60
-        while any(s["is_processing"] for s in self.server.get("/slots")[2]):
-            self.assertLess(time.monotonic(), end)
-            time.sleep(0.02)
+        until(lambda: not busy(self.server))
 
     def test_again_and_from_the_middle(self):
         c, r = self.stream("a/b", max_tokens=40)
@@ -353,7 +350,9 @@ class Control(Case):
                                                    logit_bias=bias, **more))
         seen = b""
         while b"reasoning_content" not in seen:
-            seen += r.read1(65536)
+            piece = r.read1(65536)
+            self.assertTrue(piece, seen[-2000:])
+            seen += piece
         id = json.loads(seen.split(b"\n\n")[0][6:])["id"]
 
         def rest():

@@ -3,6 +3,7 @@
 import base64, concurrent.futures, http.server, json, os, pathlib, shutil, socket, ssl, struct, subprocess, sys, tempfile, threading, time, unittest, zlib
 
 from client import SANITIZED, Case, Server, main
+from wait import read_until, until
 
 INGLE = sys.argv[1]
 DATA = pathlib.Path("tests/data/vision")
@@ -241,8 +242,7 @@ class Encoding(Case):
 
     def ends(self, before, n):
         """Nothing runs any more, and not all of n pictures were encoded."""
-        while self.count("llamacpp:requests_processing") > 0:
-            time.sleep(0.02)
+        until(lambda: self.count("llamacpp:requests_processing") == 0)
         self.assertLess(self.count("ingle_media_encoded_total") - before, n)
         status, _, r = self.server.post(CHAT, self.body(1, "low"))
         self.assertEqual((status, r["timings"]["media"]["encoded"]), (200, 1), r)
@@ -251,11 +251,10 @@ class Encoding(Case):
         for stream in (True, False)[SANITIZED:]:
             before = self.count("ingle_media_encoded_total")
             s = self.server.begin(CHAT, self.body(7, stream=stream, return_progress=stream))
-            got = b""
-            while stream and b'"media"' not in got:
-                got += s.recv(65536)
-            while not stream and self.count("llamacpp:requests_processing") < 1:
-                time.sleep(0.01)
+            if stream:
+                read_until(s, b'"media"')
+            else:
+                until(lambda: self.count("llamacpp:requests_processing") or self.count("ingle_media_encoded_total") - before == 7)
             s.close()
             self.ends(before, 7)
 
@@ -268,8 +267,7 @@ class Encoding(Case):
     def test_others_go_on(self):
         # each token has text, and hardly any ends it
         s = self.server.begin("/completion", {"prompt": "Once", "stream": True, "grammar": "root ::= [a-z ]+ [A]", "n_predict": 7000, "ignore_eos": True})
-        while b"content" not in s.recv(65536):
-            pass
+        read_until(s, b"content")
         got, over = [b""], threading.Event()
 
         def read():

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """ollama_api.py INGLE - Ollama's API on the built-in model: answers whole and in lines, what editors ask of the model,
 errors, keys and clients that leave."""
-import json, os, tempfile, time
+import json, os, tempfile
 
 from client import WEATHER, Case, Server, main
+from wait import until
 import sys
 
 ASK = "What is the capital of France?"
@@ -217,8 +218,7 @@ class Ollama(Case):
         s = self.server.begin("/api/chat", {"messages": user("Count from 1 to 20."), "options": {"ignore_eos": True}})
         self.assertTrue(s.recv(64))
         s.close()
-        while 'dialect="ollama-chat",outcome="cancelled"' not in self.server.get("/metrics")[2]:
-            time.sleep(0.01)
+        until(lambda: 'dialect="ollama-chat",outcome="cancelled"' in self.server.get("/metrics")[2])
 
 
 class Keys(Case):

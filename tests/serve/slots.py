@@ -11,6 +11,7 @@ import zlib
 
 import client
 from client import SANITIZED, Case, Server, main
+from wait import STAYS, attempts, busy
 
 LONG = " ".join(str(i) for i in range(300))
 NAMES = ("../x", "/etc/passwd", ".x", "a/b", "", "x" * 129, "a\0b", 5, None, "ä")
@@ -198,7 +199,7 @@ class Keys(Case):
         keys = os.path.join(cls.folder.name, "keys")
         with open(os.open(keys, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
             f.write("anna:one\nbert:two\n")
-        cls.options = ["--temp", "0", "--api-key-file", keys, "--slot-save-path", cls.folder.name]
+        cls.options = [*STAYS, "--temp", "0", "--api-key-file", keys, "--slot-save-path", cls.folder.name]
         super().setUpClass()
 
     def test_users_are_apart(self):
@@ -220,13 +221,15 @@ class Keys(Case):
 
     def test_lengths_are_of_ones_own(self):
         """Another key sees that a slot is busy, and no length of its prompt or answer."""
-        c, r = self.server.open("POST", "/completion", {"prompt": "Hello", "n_predict": 3500, "ignore_eos": True, "stream": True}, {"X-Api-Key": "one"})
+        c, r = self.server.open("POST", "/completion", {"prompt": "Hello", "n_predict": 30000, "n_probs": 20, "ignore_eos": True, "stream": True},
+                                {"X-Api-Key": "one"})
         r.readline()
         shown = {"one": [], "two": []}
-        while r.readline() and not all(shown.values()):  # the answer goes on while it is looked at
+        for _ in attempts("a slot at work"):
+            if all(shown.values()):
+                break
             for key in shown:
-                busy = [s for s in self.server.get("/slots", {"X-Api-Key": key})[2] if s["is_processing"]]
-                shown[key] += [(s["n_prompt_tokens"], s["next_token"][0]["n_decoded"]) for s in busy]
+                shown[key] += [(s["n_prompt_tokens"], s["next_token"][0]["n_decoded"]) for s in busy(self.server, key)]
         c.close()
         self.assertEqual(set(shown["two"]), {(0, 0)})
         self.assertTrue(all(n > 0 for n, _ in shown["one"]), shown)

@@ -7,11 +7,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
 
 import client
 from client import SANITIZED, Server, main
+from wait import attempts, until
 
 TEXT = "Tell me: " + " ".join(str(i) for i in range(300))
 ASK = {"prompt": TEXT, "n_predict": 12, "temperature": 0}
@@ -81,12 +81,16 @@ class Store(unittest.TestCase):
 
     def until(self, s, good):
         """The store in /props as soon as it is so."""
-        for _ in range(6000):
-            p = s.get("/props")[2]["prefix_store"]
-            if good(p):
-                return p
-            time.sleep(0.01)
-        self.fail(p)
+        found = []
+
+        def look():
+            found[:] = [s.get("/props")[2]["prefix_store"]]
+            return good(found[0])
+        try:
+            until(look)
+        except AssertionError:
+            self.fail(found[0])
+        return found[0]
 
     def files(self):
         """Of a folder that may be gone."""
@@ -179,8 +183,10 @@ class Store(unittest.TestCase):
     def clear(self):
         gone = self.folder + ".gone"
         os.rename(self.folder, gone)
-        while os.path.exists(gone):  # the server may be writing a file
+        for _ in attempts(f"{gone} is removed"):  # the server may be writing a file
             shutil.rmtree(gone, ignore_errors=True)
+            if not os.path.exists(gone):
+                break
 
     def test_removed(self):
         """Somebody clears the store while a server uses it."""
@@ -192,10 +198,12 @@ class Store(unittest.TestCase):
             other = self.ask(s, {**ASK, "prompt": "And now: " + TEXT})[0]
             self.until(s, lambda p: p["saving"] and p["files"] and p["files"] == len(self.files()))  # without another request
             self.until(s, lambda p: any("created again" in line for line in s.log))
-            while not os.path.isfile(self.folder):  # a file in the way, unless the server is faster
+            for _ in attempts("a file in the way"):  # unless the server is faster
                 self.clear()
                 with contextlib.suppress(FileExistsError):
                     open(self.folder, "x").close()
+                if os.path.isfile(self.folder):
+                    break
             self.ask(s, {**ASK, "prompt": "Or: " + TEXT})
             self.assertIn("cannot", self.until(s, lambda p: not p["saving"])["error"])
             self.assertEqual(self.ask(s, {**ASK, "prompt": "And now: " + TEXT})[0], other)
