@@ -62,8 +62,10 @@ int cli_worker(struct cli *c)
     struct ingle_model *m = NULL;
     struct ingle_worker *w = NULL;
     struct ingle_engine_options o = {.callbacks = cli_callbacks(c)};
+    /* ds4's --layers is --stage here */
+    const char *layers = c->launch.stage ? NULL : ingle_config_text(c->config, "layers", 0);
     const struct ingle_worker_options how = {.listen = ingle_config_text(c->config, "listen", 0),
-                                             .layers = ingle_config_text(c->config, "layers", 0),
+                                             .layers = layers,
                                              .stage = ingle_config_text(c->config, "stage", 0)};
     if (c->n_arg)
         return cli_usage(c, "'%s' is no option; a worker takes no arguments", c->arg[0]);

@@ -134,7 +134,7 @@ static bool nth_host(const char *list, long k, char *out, size_t n)
             if (*at && *at != ',' && *at != ']')
                 return false;
         }
-        if (!*at)
+        if (!*at || (at[1] && at[1] != ',')) /* a name that goes on after its numbers */
             return false;
         list = at + 1 + (at[1] == ',');
     }
@@ -152,8 +152,20 @@ static bool lws_host(long k, char *out, size_t n)
 /* All of them on this host. */
 static bool is_one_host(const struct ranks *r)
 {
-    long local;
-    return number(getenv("OMPI_COMM_WORLD_LOCAL_SIZE"), 1 << 20, &local) && local == r->n;
+    /* "": the number of hosts, not of processes on this one */
+    static const struct { const char *of, *local, *hosts; } vars[] = {
+        {"mpirun", "OMPI_COMM_WORLD_LOCAL_SIZE", ""}, /* Open MPI */
+        {"mpirun", "MPI_LOCALNRANKS", ""},            /* MPICH, Intel MPI */
+        {"Slurm", "", "SLURM_STEP_NUM_NODES"},
+        {"Slurm", "", "SLURM_JOB_NUM_NODES"}};
+    for (size_t i = 0; r->of && i < sizeof vars / sizeof *vars; i++) {
+        long n;
+        const bool hosts = *vars[i].hosts;
+        if (strcmp(vars[i].of, r->of) == 0 &&
+            number(getenv(hosts ? vars[i].hosts : vars[i].local), 1 << 20, &n))
+            return n == (hosts ? 1 : r->n);
+    }
+    return false;
 }
 
 /* Where the k-th process listens, as the first one dials it. */
@@ -446,6 +458,26 @@ static ingle_status put(struct cli *c, const char *command, const char *name, co
                : INGLE_OK;
 }
 
+/* A worker's own --listen: ADDRESS, or HOST PORT as ds4 has it. */
+static ingle_status take_listen(struct cli *c, struct part *p, struct err *err)
+{
+    struct ingle_error error;
+    long port;
+    if (!cli_takes(c->command, "listen") || !ingle_config_is_set(c->config, "listen"))
+        return INGLE_OK;
+    const char *own = ingle_config_text(c->config, "listen", 0);
+    snprintf(p->listen, sizeof p->listen, "%s", own);
+    if (!c->launch.text[CLI_LAUNCH_ROLE] || strchr(own, ':') || c->n_arg != 1)
+        return INGLE_OK;
+    if (!number(c->arg[0], 65535, &port))
+        return err_set(err, INGLE_ARG, "--listen %.40s %.40s: the port is no number from 0 to 65535",
+                       own, c->arg[0]);
+    snprintf(p->listen, sizeof p->listen, "%s:%ld", own, port);
+    return ingle_config_set(c->config, "worker", "listen", p->listen, &error)
+               ? err_set(err, error.status, "%s", error.text)
+               : INGLE_OK;
+}
+
 ingle_status cli_launch(struct cli *c, const char **command, struct err *err)
 {
     const struct cli_launch *l = &c->launch;
@@ -486,6 +518,8 @@ ingle_status cli_launch(struct cli *c, const char **command, struct err *err)
     if (!st && !p.rank && p.ends[0] && cli_takes(c->command, "layer-ends"))
         st = put(c, c->command, "layer-ends", p.ends, err);
     snprintf(text, sizeof text, "%ld:%ld", p.from, p.to);
+    if (!st && p.rank)
+        st = take_listen(c, &p, err);
     if (!st && p.rank)
         st = put(c, "worker", "stage", text, err);
     if (!st && p.rank)

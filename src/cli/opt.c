@@ -439,8 +439,10 @@ void cli_options_idle(const struct cli *c)
     const struct ingle_option *o = ingle_options(&n);
     for (size_t i = 0; i < n; i++) {
         const char *name = o[i].name, *of = o[i].needs;
+        /* a launcher says the stages later, or makes this process one */
+        const bool launched = of && c->launch.stage && strcmp(of, "stages") == 0;
         if (of && ingle_config_is_set(c->config, name) && !ingle_config_is_set(c->config, of) &&
-            cli_takes(c->command, of) && !several)
+            cli_takes(c->command, of) && !several && !launched)
             fprintf(stderr, "ingle: warning: option %s does nothing without --%s\n",
                     as_typed(c, name, (char[120]){0}, 120), of);
     }

@@ -215,6 +215,11 @@ class Commands(unittest.TestCase):
         part("serve", "-pp", "3", says="rank 2 of 3 has layers 4 to 5 and listens on 0.0.0.0:29501\n", SLURM_PROCID="2", **two)
         part("serve", "-pp", "2", says="dials 127.0.0.1:29502\n", OMPI_COMM_WORLD_RANK="0", **mpi)
         part("serve", "-pp", "2", says="listens on 127.0.0.1:29502\n", OMPI_COMM_WORLD_RANK="1", **mpi)
+        for here in ({"SLURM_STEP_NUM_NODES": "1", "SLURM_NTASKS": "2", "SLURM_PROCID": "0"}, {"MPI_LOCALNRANKS": "2", "PMI_SIZE": "2", "PMI_RANK": "0"}):
+            r = self.ok(run("run", "-pp", "2", "--stage-wait", "0.1", "x", env=here), 1)
+            self.assertIn("dials 127.0.0.1:29502\n", r.stderr)
+            self.assertNotIn("does nothing", r.stderr)
+        part("serve", "-pp", "3", says="nothing says where they listen", SLURM_PROCID="0", **{**two, "SLURM_JOB_NODELIST": "n[08-09]-ib,x7"})
         part("serve", "-pp", "3", says="dials m-0-1.m.default:29501,m-0-2.m.default:29501\n", **lws)
         part("run", "--nnodes", "2", "x", says="--nnodes 2 needs --node-rank", **usage)
         part("run", "--nnodes", "2", "--node-rank", "2", "x", says="--node-rank: '2' is no number from 0 to 1", **usage)
@@ -227,6 +232,8 @@ class Commands(unittest.TestCase):
         for command in "serve", "worker":
             part(command, "--role", "worker", "--layers", "2:output", "--coordinator", "10.0.0.1", "1234",
                  says="layers 2 to 5 and listens on 0.0.0.0:1234\n")
+        part("worker", "--role", "worker", "--layers", "2:output", "--listen", "10.0.0.1", "1234", says="listens on 10.0.0.1:1234\ningle: error: /no/such")
+        part("worker", "--role", "worker", "--layers", "2:output", "--listen", "10.0.0.1", "70000", says="no number from 0 to 65535")
         part("serve", "--role", "worker", "--layers", "4:3", says="--layers 4:3: no layers A:B (B included) of the model's 0 to 5")
         part("serve", "--role", "coordinator", "--layers", "0:output", says="no layer is left")
         part("serve", "--role", "boss", "--layers", "0:1", says="neither coordinator nor worker")

@@ -242,6 +242,17 @@ class Stages(Case):
         self.assertEqual(status, 1)
         self.assertIn("key", err)
 
+    def test_launchers(self):
+        """The same command twice, of which one says its rank: both processes start, and the answer is that of one."""
+        want = self.run_it("--draft", "off")
+        for other, first in (("--nnodes 2 --node-rank 1 --master-addr 127.0.0.1", "--nnodes 2 --node-rank 0 --master-addr 127.0.0.1"),
+                             ("--role worker --layers 3:output", "--role coordinator --layers 0:2")):
+            w = Worker(f"unix:{self.folder}/l", *other.split(), *PLAIN, command="worker")
+            self.addCleanup(w.end)
+            status, out, err = self.run_it(*first.split(), "--stages", w.address, "--draft", "off")
+            self.assertEqual((status, out), want[:2], err)
+            self.assertEqual(w.end(), 0)
+
     def test_bad_input(self):
         a, b, c = self.stage("2:3"), self.stage("3:6"), self.stage("4:6")
         both = f"{a.address},{b.address}"
