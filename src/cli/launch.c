@@ -470,8 +470,9 @@ static ingle_status take_listen(struct cli *c, struct part *p, struct err *err)
     if (!c->launch.text[CLI_LAUNCH_ROLE] || strchr(own, ':') || c->n_arg != 1)
         return INGLE_OK;
     if (!number(c->arg[0], 65535, &port))
-        return err_set(err, INGLE_ARG, "--listen %.40s %.40s: the port is no number from 0 to 65535",
-                       own, c->arg[0]);
+        return err_set(err, INGLE_ARG,
+                       "--listen %.40s %.40s: the port is no number from 0 to 65535", own,
+                       c->arg[0]);
     snprintf(p->listen, sizeof p->listen, "%s:%ld", own, port);
     return ingle_config_set(c->config, "worker", "listen", p->listen, &error)
                ? err_set(err, error.status, "%s", error.text)

@@ -326,6 +326,7 @@ ingle_status engine_stage_serve(struct ingle_engine *e, const struct ingle_engin
     h.limit_bytes = plan->limit_bytes;
     h.read_rate = (uint64_t)engine_read_rate(e);
     h.open = e->stage_open;
+    h.instance = e->stage_instance;
     h.sum = e->identity;
     const struct stage_serve_options s = {.address = address,
                                           .key_file = o->worker_key,
@@ -337,6 +338,7 @@ ingle_status engine_stage_serve(struct ingle_engine *e, const struct ingle_engin
                                           .kv = &r->kv,
                                           .sink = &e->sink,
                                           .link = link,
+                                          .share = e->stage_share,
                                           .greet = greet,
                                           .stop = stop,
                                           .tend = tend,
@@ -362,6 +364,7 @@ ingle_status engine_stage_offer(struct ingle_engine *e, const struct ingle_engin
     h.limit_bytes = limit;
     h.read_rate = (uint64_t)engine_read_rate(e);
     h.open = true;
+    h.instance = e->stage_instance;
     const struct stage_offer_options s = {.address = address,
                                           .key_file = o->worker_key,
                                           .plain = o->worker_plain,

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 enum { MOST_ADDRESSES = 2048 };
 
@@ -185,6 +186,7 @@ struct ingle_worker {
     struct stage_offer *offer; /* "auto": the end that listens; or NULL */
     struct stage_asked asked;
     struct ingle_model *m;     /* with an offer: to load layers anew */
+    uint64_t instance;         /* of this process, as a stage */
     struct ingle_engine_options o;
     struct report_sink sink;   /* of the offer, which outlives engines */
     uint64_t refused;
@@ -284,6 +286,7 @@ static ingle_status load_stage(struct ingle_worker *w, const struct ingle_engine
     struct link *link = w->offer ? stage_offer_link(w->offer) : NULL;
     ingle_status st = engine_stage_take(e, o, layers, err);
     e->stage_open = w->offer != NULL;
+    e->stage_instance = w->instance;
     if (!st)
         st = engine_load(e, o, &r, &plan, err);
     if (!st)
@@ -305,6 +308,7 @@ static ingle_status open_stage(struct ingle_worker *w, const struct ingle_engine
     if (st || strcmp(how->stage, "auto") != 0)
         return st ? st : load_stage(w, o, how->listen, how->stage, err);
     st = engine_stage_take(w->e, o, how->stage, err);
+    w->e->stage_instance = w->instance;
     w->sink = w->e->sink;
     return st ? st
               : engine_stage_offer(w->e, o, how->listen, &w->sink, &w->stop, &w->offer, err);
@@ -349,6 +353,8 @@ ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
     own.mmproj = "off";
     w->m = m;
     w->o = own;
+    if (getrandom(&w->instance, sizeof w->instance, GRND_NONBLOCK) < 0)
+        w->instance = 0; /* then nobody sees that it is named twice */
     fp_enter(&mode);
     ingle_status st = engine_prepare(&w->e, m, &own, &err);
     if (!st)

@@ -109,6 +109,7 @@ struct link {
     uint64_t last_id, in_bytes; /* payloads that wait or are half here */
     struct block *first, *last; /* for the owner */
     unsigned attempt;
+    const char *trouble; /* why there is no connection; or NULL */
     uint64_t dial_at, retry, accept_at, stop_by;
     bool stop;
 };
@@ -312,6 +313,7 @@ static void come_up(struct link *l, struct conn *c)
     if (l->listens)
         return;
     l->retry = RETRY_MS;
+    l->trouble = NULL;
     struct block *b = block_new(LINK_UP, c->id, 0);
     if (b)
         tell(l, b);
@@ -507,7 +509,8 @@ static void end_broken(struct link *l)
 {
     for (int i = l->n_conns - 1; i >= 0; i--) {
         struct conn *c = l->conn[i];
-        if (!c->broken)
+        const char *why = c->broken;
+        if (!why)
             continue;
         if (!c->admitted)
             take_back(l, c->id);
@@ -521,6 +524,7 @@ static void end_broken(struct link *l)
         l->conn[i] = l->conn[--l->n_conns];
         conn_free(l, c);
         if (!l->listens) {
+            l->trouble = why;
             l->dial_at = clock_now() + l->retry * MS;
             l->retry = l->retry * 2 < RETRY_MOST_MS ? l->retry * 2 : RETRY_MOST_MS;
         }
@@ -553,9 +557,12 @@ static void accept_some(struct link *l)
 static void dial(struct link *l)
 {
     const unsigned attempt = l->attempt++;
+    const char *why;
     pthread_mutex_unlock(&l->lock);
-    const int fd = link_socket_dial(&l->address, attempt); /* may ask for a name */
+    const int fd = link_socket_dial(&l->address, attempt, &why); /* may ask for a name */
     pthread_mutex_lock(&l->lock);
+    if (fd < 0)
+        l->trouble = why;
     if (fd >= 0)
         add(l, fd, CONNECTS);
     if (l->n_conns)
@@ -564,14 +571,15 @@ static void dial(struct link *l)
     l->retry = l->retry * 2 < RETRY_MOST_MS ? l->retry * 2 : RETRY_MOST_MS;
 }
 
-static void connected(struct conn *c)
+static void connected(struct link *l, struct conn *c)
 {
     int e = 0;
     socklen_t n = sizeof e;
     if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &e, &n) != 0 || e) {
-        c->broken = "nobody answers";
+        c->broken = link_socket_why(e);
         return;
     }
+    l->trouble = "what listens there does not speak as ingle's workers and stages do";
     c->stage = SAYS_HELLO;
     c->heard = clock_now();
     say_preamble(c);
@@ -601,7 +609,7 @@ static void look_at_time(struct link *l, struct conn *c, uint64_t now)
 static void serve(struct link *l, struct conn *c, short events)
 {
     if (c->stage == CONNECTS && (events & (POLLOUT | POLLERR | POLLHUP)))
-        connected(c);
+        connected(l, c);
     if (events & (POLLIN | POLLERR | POLLHUP))
         read_some(l, c);
     if (c->stage != CONNECTS && (events & (POLLERR | POLLHUP)) && !is_read(c) && !c->broken)
@@ -777,6 +785,14 @@ void link_close(struct link *l)
 const char *link_name(const struct link *l)
 {
     return l->name;
+}
+
+const char *link_trouble(struct link *l)
+{
+    pthread_mutex_lock(&l->lock);
+    const char *why = l->trouble;
+    pthread_mutex_unlock(&l->lock);
+    return why;
 }
 
 const char *link_cipher(struct link *l, const struct link_peer *p, const char **slow)

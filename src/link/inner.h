@@ -11,7 +11,9 @@
 /* INGLE_IO: errno says why. */
 MUST_CHECK ingle_status link_socket_listen(const struct link_address *a, int *fd, struct err *err);
 /* Begins to connect; attempt counts up, for hosts with several addresses.  -1: not this time. */
-int link_socket_dial(const struct link_address *a, unsigned attempt);
+int link_socket_dial(const struct link_address *a, unsigned attempt, const char **why);
+/* What errno says of a connection that cannot be had. */
+const char *link_socket_why(int e);
 /* -1: nobody is there; *wait: nobody can be taken now (no descriptors). */
 int link_socket_accept(int fd, bool *wait);
 /* Where it listens, as link_address_parse() takes it. */

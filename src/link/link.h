@@ -253,6 +253,8 @@ struct link_peer { uint8_t n, id[8]; };
  * connections: those that are not admitted make room for others. */
 enum { LINK_STRANGER_BYTES = 4096 }; /* what an end that is to be greeted takes before */
 void link_admit(struct link *l, const struct link_peer *p);
+/* Why an end that dials has no connection, as far as it is known; else NULL. */
+const char *link_trouble(struct link *l);
 /* What encrypts a connection; NULL: nothing, or there is none.  *slow: NULL, or why it is not the
  * fast one. */
 const char *link_cipher(struct link *l, const struct link_peer *p, const char **slow);

@@ -53,6 +53,12 @@ const char *link_name(const struct link *l)
     return "";
 }
 
+const char *link_trouble(struct link *l)
+{
+    (void)l;
+    return NULL;
+}
+
 const char *link_cipher(struct link *l, const struct link_peer *p, const char **slow)
 {
     (void)l;

@@ -104,28 +104,47 @@ ingle_status link_socket_listen(const struct link_address *a, int *fd, struct er
     return err_set(err, INGLE_IO, "cannot listen there: %s", strerror(errno));
 }
 
-static int begin(int family, const struct sockaddr *to, socklen_t n)
+const char *link_socket_why(int e)
+{
+    switch (e) {
+    case ECONNREFUSED: return "nobody listens there";
+    case ENOENT: return "there is no such path";
+    case EACCES:
+    case EPERM: return "it may not be opened";
+    case EHOSTUNREACH:
+    case ENETUNREACH: return "the host cannot be reached";
+    case ETIMEDOUT: return "the host does not answer";
+    default: return "nobody answers";
+    }
+}
+
+static int begin(int family, const struct sockaddr *to, socklen_t n, const char **why)
 {
     const int fd = new_socket(family);
+    if (fd < 0)
+        *why = "there is no socket for it";
     if (fd >= 0 && connect(fd, to, n) != 0 && errno != EINPROGRESS) {
+        *why = link_socket_why(errno);
         (void)close(fd);
         return -1;
     }
     return fd;
 }
 
-int link_socket_dial(const struct link_address *a, unsigned attempt)
+int link_socket_dial(const struct link_address *a, unsigned attempt, const char **why)
 {
     struct sockaddr_un u;
+    *why = a->place == LINK_UNIX ? "the path is too long" : "the name of the host is not known";
     if (a->place == LINK_UNIX)
-        return unix_address(a, &u) ? begin(AF_UNIX, (const struct sockaddr *)&u, sizeof u) : -1;
+        return unix_address(a, &u) ? begin(AF_UNIX, (const struct sockaddr *)&u, sizeof u, why)
+                                   : -1;
     struct addrinfo *list = look_up(a, false), *it;
     unsigned n = 0;
     for (it = list; it; it = it->ai_next)
         n++;
     for (it = list; it && attempt % n; it = it->ai_next)
         attempt--;
-    const int fd = it ? begin(it->ai_family, it->ai_addr, it->ai_addrlen) : -1;
+    const int fd = it ? begin(it->ai_family, it->ai_addr, it->ai_addrlen, why) : -1;
     if (list)
         freeaddrinfo(list);
     return fd;

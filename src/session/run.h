@@ -71,7 +71,8 @@ struct runner {
     struct family_info info;
     struct device *device;
     struct stage_remote *stages; /* other processes have some of the layers; or NULL */
-    int n_renewed;               /* losses of stages since a step ended well */
+    int n_renewed;               /* losses of stages since a step with something new ended well */
+    bool renews;                 /* a step computes only what was lost */
     const struct report_sink *sink;
     struct kv_spec spec;
     struct kv_pool *pool;

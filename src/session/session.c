@@ -805,8 +805,11 @@ static ingle_status renew(struct session *s, const atomic_bool *cancel, struct e
     session_park(s);
     while (session_length(s) < length) {
         struct session_work w = {.s = s, .max_tokens = length - session_length(s)};
+        const bool within = s->r->renews;
         w.want = FAMILY_LOGITS_NONE;
+        s->r->renews = true;
         const ingle_status st = session_step(s->r, &w, 1, cancel, err);
+        s->r->renews = within;
         if (st)
             return st;
         if (!w.n_done)
@@ -897,7 +900,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
             work[i].n_branches = 0;
         return session_step(r, work, n, cancel, err);
     }
-    if (!s)
+    if (!s && !r->renews)
         r->n_renewed = 0;
     if (gone) /* on the processor now */
         s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);

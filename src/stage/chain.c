@@ -106,7 +106,8 @@ bool stage_chain_look(struct stage_chain *c, bool *up, char *why, size_t n_why)
         c->up = *up;
         return *up || was || cannot(c, true);
     }
-    snprintf(why, n_why, "nobody answers");
+    const char *known = link_trouble(c->link);
+    snprintf(why, n_why, "%s", known ? known : "nobody answers");
     return cannot(c, false);
 }
 

@@ -78,6 +78,7 @@ void stage_dial_again(struct stage *s)
                                    .key_file = o->key_file,
                                    .plain = o->plain,
                                    .most_bytes = LINK_MAX_BYTES,
+                                   .most_before = LINK_STRANGER_BYTES,
                                    .heartbeat_ms = o->heartbeat_ms,
                                    .dead_ms = o->dead_ms};
     struct err err;
@@ -186,6 +187,8 @@ static void hear_join(struct stage *s, const struct link_in *in)
         h.from = s->hello.from;
         h.to = s->hello.to;
     }
+    if (!st)
+        link_admit(s->link, NULL);
     const bool other = s->known && (h.from != s->hello.from || h.to != s->hello.to);
     s->loading = !st && h.loading && s->to_load;
     if (s->loading)
@@ -373,12 +376,33 @@ void stage_look_at_all(struct stage_remote *r, int timeout_ms)
     ask_hops(r);
 }
 
+static const char *trouble_of(const struct stage *s)
+{
+    const char *why = *s->why.msg || !s->link ? s->why.msg : link_trouble(s->link);
+    return why ? why : "";
+}
+
 static struct stage *first_missing(struct stage_remote *r)
 {
     for (int i = 0; i < r->n; i++)
         if (r->stage[i].state != STAGE_READY)
             return &r->stage[i];
     return NULL;
+}
+
+/* One that was refused may be another one by now, and one that never answers may do so anew. */
+static void dial_silent(struct stage_remote *r)
+{
+    for (int i = 0; i < r->n; i++) {
+        struct stage *s = &r->stage[i];
+        const uint64_t ns = clock_now() - s->said_ns;
+        const bool refused = s->state == STAGE_REFUSED && r->started && ns > SECOND_NS,
+                   silent = s->state == STAGE_SAID && !s->loading && ns > LATE_NS;
+        if (!s->up || !(refused || silent))
+            continue;
+        stage_dial_again(s);
+        s->state = STAGE_AWAY;
+    }
 }
 
 /* Until all are there.  The lock is held. */
@@ -403,8 +427,8 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
         if (now - start > r->o.wait_ns)
             return err_set(err, INGLE_IO,
                            "stage '%s' is not there, %.0f s were waited (--stage-wait)%s%s",
-                           s->address, (double)r->o.wait_ns * 1e-9, *s->why.msg ? ": " : "",
-                           s->why.msg);
+                           s->address, (double)r->o.wait_ns * 1e-9, *trouble_of(s) ? ": " : "",
+                           trouble_of(s));
         if ((cancel && atomic_load(cancel)) ||
             (!r->started && report_progress(r->o.sink, "stages", 0, 0)))
             return err_set(err, INGLE_CANCEL, "cancelled");
@@ -412,18 +436,29 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
             told = true;
             report(r->o.sink, INGLE_REPORT_WARN, "stage", s->address,
                    "it is not there yet; ingle waits up to %.0f s for it (--stage-wait)%s%s",
-                   (double)r->o.wait_ns * 1e-9, *s->why.msg ? ": " : "", s->why.msg);
+                   (double)r->o.wait_ns * 1e-9, *trouble_of(s) ? ": " : "", trouble_of(s));
         }
         stage_look_at_all(r, STAGE_TURN_MS);
-        for (int i = 0; i < r->n; i++) /* one that was refused may be another one by now */
-            if (r->stage[i].state == STAGE_REFUSED && r->stage[i].up && r->started &&
-                clock_now() - r->stage[i].said_ns > SECOND_NS)
-                stage_dial_again(&r->stage[i]), r->stage[i].state = STAGE_AWAY;
+        dial_silent(r);
     }
     return INGLE_OK;
 }
 
 /* ---- opening ---- */
+
+/* By two names, perhaps. */
+static ingle_status check_twice(const struct stage_remote *r, struct err *err)
+{
+    for (int i = 0; i < r->n; i++)
+        for (int k = 0; k < i; k++)
+            if (r->stage[i].hello.instance &&
+                r->stage[i].hello.instance == r->stage[k].hello.instance)
+                return err_set(err, INGLE_ARG,
+                               "stages '%s' and '%s' are one process, which is named twice "
+                               "(--stages)",
+                               r->stage[k].address, r->stage[i].address);
+    return INGLE_OK;
+}
 
 /* Stages follow each other and have all layers after the engine's. */
 static ingle_status check_order(struct stage_remote *r, struct err *err)
@@ -539,6 +574,8 @@ ingle_status stage_remote_open(struct stage_remote **out, const struct stage_rem
     }
     if (!st)
         st = wait_for_all(r, NULL, err);
+    if (!st)
+        st = check_twice(r, err);
     if (!st)
         st = choose(r, err);
     if (!st)

@@ -52,6 +52,7 @@ struct stage_serve {
     size_t n_waiting, waiting_bytes;
     struct stage_chain chain;
     int64_t reserved_rows;
+    size_t reserved_bytes;
     struct stage_pages pages;
     struct err broken; /* of pages, until they are taken anew: steps fail with it */
     struct stage_counts n;
@@ -69,9 +70,31 @@ static ingle_status reserve(struct stage_serve *s, int64_t max_rows, int64_t n_c
     ingle_status st = device_status(s->d, err);
     if (!st)
         st = device_arena_reserve(s->d, n, err);
-    if (!st)
+    if (!st) {
         s->reserved_rows = max_rows;
+        s->reserved_bytes = n;
+    }
     return st;
+}
+
+/* Longer steps than it was started for: in the memory that the engine leaves of that for pages. */
+static ingle_status reserve_more(struct stage_serve *s, const struct stage_hello *engine,
+                                 struct err *err)
+{
+    const size_t n = stage_dry_run(s->o.family, s->o.self, s->o.info, s->d, &s->spec,
+                                   s->hello.n_ctx, engine->max_rows, s->hello.from, s->hello.to);
+    const double left = (double)(s->hello.budget_bytes - engine->budget_bytes) * s->o.share;
+    const ingle_status st = device_status(s->d, err);
+    if (st)
+        return st;
+    if (n > s->reserved_bytes && (double)(n - s->reserved_bytes) > left)
+        return err_set(err, INGLE_LIMIT,
+                       "steps of %u rows take %llu MiB, %llu MiB are there (%lld rows): a smaller "
+                       "--chunk at the engine, or more --memory here",
+                       engine->max_rows, (unsigned long long)(n >> 20),
+                       (unsigned long long)((s->reserved_bytes + (size_t)left) >> 20),
+                       (long long)s->reserved_rows);
+    return reserve(s, engine->max_rows, s->hello.n_ctx, err);
 }
 
 /* Streams that are kept here: those of its layers, and those that they borrow. */
@@ -281,7 +304,7 @@ static void join(struct stage_serve *s, const struct link_in *in, uint64_t numbe
         return;
     }
     if (!st && !theirs.look && theirs.max_rows > s->reserved_rows)
-        st = reserve(s, theirs.max_rows, s->hello.n_ctx, &err);
+        st = reserve_more(s, &theirs, &err);
     if (st) {
         refuse(s, &in->from, 0, err.msg);
         return;
@@ -353,6 +376,12 @@ static void lose_before(struct stage_serve *s, const char *why)
 static ingle_status take(struct stage_serve *s, uint64_t at, uint64_t n, uint64_t page,
                          struct err *err)
 {
+    bool known = false; /* else a hash for each byte could be asked for */
+    for (uint32_t g = 0; g < s->spec.n_groups; g++)
+        known = known || s->spec.group[g].page_bytes == page;
+    if (!known)
+        return err_set(err, INGLE_FORMAT, "pages of %llu bytes are of no group",
+                       (unsigned long long)page);
     const uint64_t most = 2 * s->engine.budget_bytes + SPARE_BYTES;
     if (n > most || s->pages.n_bytes > most - n)
         return err_set(err, INGLE_LIMIT, "%llu bytes of pages and %llu more are above %llu",

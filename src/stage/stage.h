@@ -32,7 +32,7 @@ struct stage_hello {
     /* hashes: names, types and shapes with parameters; all weights (0: not known); pages */
     uint64_t form, sum, pages;
     uint64_t budget_bytes;  /* of pages, counted as those of the whole model */
-    uint64_t instance;      /* of an engine: another number for each */
+    uint64_t instance;      /* another number for each process */
     uint64_t weight_bytes, limit_bytes; /* of a stage: what it has in memory; what it may take */
     char numerics[48], family[32], kv[256], cpu[32], engine[32]; /* ended by 0 */
     uint32_t open;    /* of a stage: it takes the layers that an engine says; it has none if from is
@@ -100,6 +100,7 @@ struct stage_serve_options {
     const struct report_sink *sink;
     struct link *link; /* borrowed: an end that listens; NULL: it opens its own */
     const struct link_peer *greet; /* who is told that it is there; or NULL */
+    double share; /* of the bytes of pages: what is in this process */
     const atomic_bool *stop;
     void (*tend)(void *arg); /* between steps; or NULL */
     void *tend_arg;

@@ -231,6 +231,7 @@ static void start(struct golden_stage *s, struct err *e)
                                            .self = s->g.self,
                                            .info = &s->g.info,
                                            .kv = &s->kv,
+                                           .share = 1,
                                            .sink = &s->g.sink,
                                            .stop = &s->stop};
     atomic_store(&s->stop, false);

@@ -3,7 +3,8 @@
 what differs."""
 import json, os, shutil, signal, subprocess, sys, tempfile, threading, unittest
 
-from client import TIMEOUT, Case, Server, main
+from client import SANITIZED, TIMEOUT, Case, Server, main
+import stages_peer
 from stages_kill import Link
 from wait import attempts, until
 from worker import Proxy, Worker
@@ -101,7 +102,7 @@ class Stages(Case):
         b = self.stage("3:6")
         status, out, err = self.run_it("--stages", f"{a.address},unix:{os.path.relpath(b.address[5:])}", "--draft", "off")
         self.assertEqual((status, out), want[:2], err)
-        self.assertEqual(err.count("go through the engine: nobody answers"), 1, err)
+        self.assertEqual(err.count("go through the engine: there is no such path"), 1, err)
 
     def test_a_network_drafts(self):
         """DSpark reads rows after layers that lie at a stage; an assistant of Gemma needs its keys and values."""
@@ -242,6 +243,32 @@ class Stages(Case):
         self.assertEqual(status, 1)
         self.assertIn("key", err)
 
+    def test_wrong_peers(self):
+        """Messages with right checksums that are wrong, once and always: the right answer, or an error; then the right answer again."""
+        peers = stages_peer.Peers()
+        self.addCleanup(peers.close)
+        before = [stages_peer.memory(x.process.pid) for x in (peers.stage, peers.server)]
+        for says, to_engine, names in ((stages_peer.STAGE_SAYS, True, ("a row that is no number", "4 GB", "another width", "an old answer")),
+                                       (stages_peer.ENGINE_SAYS, False, ("65,536 rows", "4 G mirrors", "other tokens before", "pages of 1 TB",
+                                                                         "pages of a byte", "a test of 4 GB", "rows"))):
+            for name in names:
+                kind, change = says[name]
+                self.assertEqual(peers.one(stages_peer.only(kind, change, to_engine, 1)), peers.want, name)
+                got = peers.one(stages_peer.only(kind, change, to_engine))
+                if got != peers.want:
+                    self.assertEqual(got[0], 500, (name, got))
+                    self.assertRegex(got[1], "^(stage '.|the stream after .* is no number)", name)
+        if not SANITIZED:  # what is freed stays there
+            after = [stages_peer.memory(x.process.pid) for x in (peers.stage, peers.server)]
+            self.assertLess(max(b - a for a, b in zip(before, after)), 32 << 20)
+        for name, fmt, at, value, text in stages_peer.GREETINGS:
+            between = stages_peer.Between(int(peers.stage.address.rsplit(":", 1)[1]))
+            between.edit = stages_peer.only(stages_peer.JOIN, stages_peer.put(fmt, at, value), True)
+            status, _, err = self.run_it("--stages", f"127.0.0.1:{between.port}", "--stage-wait", "20")
+            between.close()
+            self.assertEqual(status, 1, name)
+            self.assertRegex(err, text)
+
     def test_launchers(self):
         """The same command twice, of which one says its rank: both processes start, and the answer is that of one."""
         want = self.run_it("--draft", "off")
@@ -268,7 +295,8 @@ class Stages(Case):
                 (("--stages", f"{b.address},{a.address}"), "overlap"),
                 (("--stages", a.address), "ends at layer 3, the model has 6"),
                 (("--stages", f"{a.address},{c.address}"), "leave a gap"),
-                (("--stages", f"{a.address},{a.address.replace('/2', '//2')},{b.address}"), "overlap"),
+                (("--stages", f"{a.address},{a.address.replace('/2', '//2')},{b.address}"), "are one process, which is named twice"),
+                (("--stages", both, "--numerics", "reference"), "the numerics are 'reference' here, 'exact' there"),
                 (("--stages", f"{a.address},{a.address}"), "named twice"),
                 (("--stages", both, "--kv", "fp8"), "keys and values are 'fp8' here"),
                 (("--stages", both, "--ctx", "1024"), "at most 512 tokens"),
