@@ -153,6 +153,74 @@ static void random_jobs(uint64_t noise)
     }
 }
 
+/* A job that may be cancelled within, as the device's are: chunks after that only count. */
+struct cancelled {
+    struct marks m;
+    atomic_bool stop;
+    int64_t stop_at, slow_at; /* chunks; -1: none */
+    _Atomic uint64_t sum;
+};
+
+static void work_or_stop(void *arg, int64_t chunk, int worker)
+{
+    struct cancelled *c = arg;
+    mark(&c->m, chunk, worker);
+    if (chunk == c->stop_at)
+        atomic_store(&c->stop, true);
+    if (chunk == c->slow_at)
+        nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
+    for (int i = 0; i < 500 && !atomic_load_explicit(&c->stop, memory_order_relaxed); i++)
+        atomic_fetch_add_explicit(&c->sum, (uint64_t)i, memory_order_relaxed);
+}
+
+static uint64_t next_of(uint64_t *noise, uint64_t n)
+{
+    *noise = *noise * 6364136223846793005u + 1442695040888963407u;
+    return (*noise >> 33) % n;
+}
+
+/* Threads of made-up nodes, whose jobs have places; many are cancelled. */
+static void random_nodes(uint64_t noise)
+{
+    enum { THREADS = 40, JOBS = 40 };
+    const int n_nodes = 2 + (int)next_of(&noise, 3),
+              n_threads = n_nodes + (int)next_of(&noise, THREADS - 4);
+    struct cpu_place cpu[THREADS];
+    struct cpu_topology t = {.cpu = cpu, .n_cpus = n_threads, .n_cores = n_threads,
+                             .n_packages = 1, .n_nodes = n_nodes};
+    struct pool *p;
+    for (int i = 0; i < n_threads; i++)
+        cpu[i] = (struct cpu_place){
+            4000 + i, 4000 + i, 0, i < n_nodes ? i : (int)next_of(&noise, (uint64_t)n_nodes), false,
+            -1};
+    for (int k = 0; k < n_nodes; k++)
+        t.node_id[k] = 10 + k;
+    assert_int_equal(pool_create_on(&p, n_threads, true, &t, NULL), INGLE_OK);
+    assert_int_equal(pool_nodes(p), n_nodes);
+    for (int r = 0; r < JOBS; r++) {
+        struct cancelled c = {.m.n_threads = n_threads, .stop_at = -1, .slow_at = -1};
+        int64_t from[CPU_NODES_MAX], n[CPU_NODES_MAX], all = 0;
+        for (int k = 0; k < n_nodes; k++) {
+            from[k] = all;
+            n[k] = next_of(&noise, 4) ? (int64_t)next_of(&noise, r % 3 ? 20 : N_MAX / 4) : 0;
+            all += n[k];
+        }
+        if (all && r % 2)
+            c.stop_at = (int64_t)next_of(&noise, (uint64_t)all);
+        if (all && r % 8 == 7)
+            c.slow_at = (int64_t)next_of(&noise, (uint64_t)all);
+        if (r % 5 == 4)
+            pretend_speeds(p, &noise);
+        pool_run_placed(p, from, n, work_or_stop, &c);
+        assert_int_equal(c.m.bad_worker, 0);
+        for (int64_t i = 0; i < N_MAX; i++)
+            assert_int_equal(c.m.hit[i], i < all);
+        if (r % 4 == 0)
+            nanosleep(&(struct timespec){.tv_nsec = (long)next_of(&noise, 600000)}, NULL);
+    }
+    pool_free(p);
+}
+
 static int64_t seconds; /* that random jobs are to take; 0: once */
 
 static void test_random_jobs(void **state)
@@ -160,9 +228,10 @@ static void test_random_jobs(void **state)
     (void)state;
     const uint64_t end = clock_now() + (uint64_t)seconds * 1000000000u;
     uint64_t noise = 12345;
-    do
+    do {
+        random_nodes(noise);
         random_jobs(noise++);
-    while (clock_now() < end);
+    } while (clock_now() < end);
 }
 
 static void add_one(void *arg, int64_t chunk, int worker)
