@@ -1,10 +1,11 @@
 /*
  * pool_inner - inside base/pool: the tree that jobs go down and their ends come up.
  *
- * Leaves of the tree are lanes, a worker's own chunks.  A knot has at most KNOT_MOST children:
+ * Leaves of the tree are lanes, a worker's own chunks.  A knot has at most KNOT_FLAT children:
  * lanes of neighbours that share a cache, or knots.  The knots of a memory node end in one top.
  * The caller posts a job at the tops; the first worker of a knot copies it from the knot above, so
- * no more than KNOT_MOST threads read or write a line.
+ * no more than KNOT_FLAT threads read or write a line.  They do so one after the other: where a
+ * node has more lanes than that, knots of KNOT_FAN and one level more are a shorter way.
  */
 #ifndef INGLE_BASE_POOL_INNER_H
 #define INGLE_BASE_POOL_INNER_H
@@ -17,10 +18,12 @@
 
 enum {
     POOL_LINE = 64,           /* bytes that two processors fight over */
-    KNOT_MOST = 16,           /* children of a knot: the bits of a mask */
+    KNOT_MOST = 16,           /* bits of a mask of children */
+    KNOT_FLAT = 8,            /* lanes of a node that one knot has, ... */
+    KNOT_FAN = 4,             /* and children of a knot where there are more */
     LANE_BITS = 12,           /* of each count in a lane's word */
     LANE_MOST = (1 << LANE_BITS) - 1,
-    POOL_LEVELS = 4           /* KNOT_MOST^3 threads, and one level for nodes of odd sizes */
+    POOL_LEVELS = 9           /* KNOT_FAN^6 threads, and some for caches of one lane */
 };
 
 /* Called before every read-modify-write of a shared line, in the build of
@@ -114,6 +117,7 @@ struct pool {
     bool entered;   /* by the one thread that calls; came_from is its mask */
     int n_nodes, node_id[CPU_NODES_MAX], node_first[CPU_NODES_MAX + 1]; /* workers of a node */
     int top[CPU_NODES_MAX], leaf_first[CPU_NODES_MAX + 1];              /* knots of a node */
+    int n_near; /* lanes of the caller and its neighbours, who do small jobs by themselves */
     cpu_set_t came_from[CPU_IDS_MAX / (8 * sizeof(cpu_set_t))];
     struct knot *knot; /* [n_knots] */
     int n_knots;

@@ -3,7 +3,7 @@
  * How a job is run.  Its chunks belong to lanes beforehand.  A worker claims those of its own lane
  * by a swap of the lane's word, which nobody else touches meanwhile; who has none left takes chunks
  * of its knot's other lanes, then of other knots and nodes.  The last chunk of a lane clears a bit
- * in its knot, the last bit of a knot one in the knot above: no line is written more than KNOT_MOST
+ * in its knot, the last bit of a knot one in the knot above: no line is written more than KNOT_FLAT
  * times a job.
  *
  * Nobody waits for a thread, only for chunks: a lane is opened by whoever claims its first chunk,
@@ -58,13 +58,14 @@ static int lanes_of(const struct pool *p, int node)
     return p->node_first[node + 1] - p->node_first[node];
 }
 
-/* Knots over n children from `first` on, at most KNOT_MOST each and with one cache each if they are
+/* Knots over n children from `first` on, at most `fan` each and with one cache each if they are
  * lanes.  Returns the number of knots after them. */
-static int add_level(struct knot *knot, int at, bool leaf, int first, int n, const int *cache)
+static int add_level(struct knot *knot, int at, int fan, bool leaf, int first, int n,
+                     const int *cache)
 {
     for (int i = 0; i < n;) {
         int k = 1;
-        while (i + k < n && k < KNOT_MOST &&
+        while (i + k < n && k < fan &&
                (!leaf || !cache || cache[first + i + k] == cache[first + i]))
             k++;
         if (knot) {
@@ -97,17 +98,31 @@ static void place_workers(struct pool *p, struct knot *knot, int node)
         }
 }
 
+static int fan_of(const struct pool *p, int node)
+{
+    return lanes_of(p, node) > KNOT_FLAT ? KNOT_FAN : KNOT_FLAT;
+}
+
+/* The largest knot of the caller's of which a mask of lanes could be made. */
+static int near_lanes(const struct pool *p, const struct knot *knot)
+{
+    int k = p->worker[0].leaf;
+    while (knot[k].parent >= 0 && knot[knot[k].parent].n_lanes <= KNOT_MOST)
+        k = knot[k].parent;
+    return knot[k].n_lanes;
+}
+
 int pool_build_tree(struct pool *p, struct knot *knot, const int *cache)
 {
     int at = 0;
     for (int node = 0; node < p->n_nodes; node++) /* the leaves of all nodes come first */
-        at = add_level(knot, p->leaf_first[node] = at, true, p->node_first[node],
+        at = add_level(knot, p->leaf_first[node] = at, fan_of(p, node), true, p->node_first[node],
                        lanes_of(p, node), cache);
     p->leaf_first[p->n_nodes] = at;
     for (int node = 0; node < p->n_nodes; node++) {
         int first = p->leaf_first[node], n = p->leaf_first[node + 1] - first;
         while (n > 1) {
-            const int next = add_level(knot, at, false, first, n, NULL);
+            const int next = add_level(knot, at, fan_of(p, node), false, first, n, NULL);
             first = at;
             n = next - at;
             at = next;
@@ -116,6 +131,8 @@ int pool_build_tree(struct pool *p, struct knot *knot, const int *cache)
         if (knot)
             place_workers(p, knot, node);
     }
+    if (knot)
+        p->n_near = near_lanes(p, knot);
     return at;
 }
 
@@ -316,6 +333,17 @@ static bool help_node(struct pool *p, int node, const struct pool_job *job, int 
     return any;
 }
 
+/* Of the leaves beside one, below the same knot. */
+static bool help_beside(struct pool *p, int leaf, int node, const struct pool_job *job, int worker)
+{
+    const int up = p->knot[leaf].parent;
+    bool any = false;
+    for (int i = 0; up >= 0 && i < p->knot[up].n_children; i++)
+        if (p->knot[up].child + i != leaf)
+            any |= help_leaf(p, p->knot[up].child + i, node, job, worker, KNOT_MOST, false);
+    return any;
+}
+
 /* What others have left of a job, as long as there is some: of the own knot, the own node, and
  * other nodes.  Far chunks lie in other memory: right after the own ones a lane there is left to
  * its thread, which may be about to begin it. */
@@ -327,7 +355,8 @@ static void help(struct pool *p, const struct pool_job *job, int worker, bool ri
         w->turn++;
         any = help_leaf(p, w->leaf, w->node, job, worker, KNOT_MOST, false);
         if (!any && p->n_knots > 1)
-            any = help_node(p, w->node, job, worker, w->leaf, false);
+            any = help_beside(p, w->leaf, w->node, job, worker) ||
+                  help_node(p, w->node, job, worker, w->leaf, false);
         for (int k = 1; k < p->n_nodes && !any; k++) {
             const int node = (w->node + k) % p->n_nodes;
             struct pool_job theirs;
@@ -585,7 +614,7 @@ void pool_run(struct pool *p, int64_t n_chunks, pool_fn *fn, void *arg)
             fn(arg, i, 0);
         return;
     }
-    const bool small = n_chunks <= p->knot[p->worker[0].leaf].n_lanes;
+    const bool small = n_chunks <= p->n_near;
     for (int k = 0; k < p->n_nodes; k++) { /* a small job stays among the caller's neighbours */
         const int64_t end = small ? n_chunks : n_chunks * p->node_first[k + 1] / p->n_threads;
         from[k] = k ? from[k - 1] + n[k - 1] : 0;
