@@ -114,7 +114,7 @@ def incomplete(p):
 
 if __name__ == "__main__":
     scripts()
-    with client.Server(sys.argv[1]) as server:
+    with client.Server(sys.argv[1], "-c", "32768") as server:
         files(server, pathlib.Path(sys.argv[1]).resolve().parent)
         if not browser.available():
             print("there is no chromium with chromedriver: the page was not opened")

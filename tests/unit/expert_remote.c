@@ -1020,7 +1020,7 @@ static void rows_may_lie_in_shared_memory(void **state)
                            .shake = 11 + (uint64_t)k, .least_shared = k < 2, .no_share = k == 1},
                        at[0], &err))
             fail_msg("%s", err.msg);
-        for (int i = 0; i < 2000 && k != 1 && ingle_engine_worker(w.e, 0, &x) && !x.shares; i++) {
+        for (int i = 0; i < 60000 && k != 1 && ingle_engine_worker(w.e, 0, &x) && !x.shares; i++) {
             expert_remote_tend(w.e->workers);
             expert_worker_show(&w.e->workers->worker[0]);
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -1113,7 +1113,7 @@ static void experts_that_are_not_here_are_there(void **state)
     close_world(&w);
     open_world(&w, path, least, at[0]);
     assert_true(compute(&w) == plain);
-    for (int i = 0; i < 2000 && !(x.have && x.there_up_ns); i++) {
+    for (int i = 0; i < 60000 && !(x.have && x.there_up_ns); i++) {
         expert_remote_tend(w.e->workers);
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
         assert_true(ingle_engine_worker(w.e, 0, &x));
@@ -1149,7 +1149,7 @@ static void a_worker_that_comes_back_is_asked_again(void **state)
         assert_int_equal(x.losses, k + 1);
         const uint64_t before = x.evals;
         start(&h, path, at[0], NULL, 0, NULL);
-        for (int i = 0; i < 2000 && strcmp(x.state, "ready") != 0; i++) {
+        for (int i = 0; i < 60000 && strcmp(x.state, "ready") != 0; i++) {
             expert_remote_tend(w.e->workers);
             nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
             assert_true(ingle_engine_worker(w.e, 0, &x));

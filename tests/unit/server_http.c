@@ -286,7 +286,7 @@ static size_t hear(int fd, char *to, size_t cap, const char *until)
     to[0] = 0;
     while (n + 1 < cap) {
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        if (poll(&p, 1, 20000) <= 0)
+        if (poll(&p, 1, 120000) <= 0)
             break;
         const ssize_t got = recv(fd, to + n, cap - n - 1, 0);
         if (got <= 0)
@@ -315,7 +315,7 @@ static int ask(const struct site *s, const char *bytes, size_t n, char *to, size
 
 static void wait_until(const atomic_int *n, int value, int line)
 {
-    for (int i = 0; i < 4000 && atomic_load(n) < value; i++)
+    for (int i = 0; i < 24000 && atomic_load(n) < value; i++)
         sleep_ms(5);
     if (atomic_load(n) != value)
         fail_msg("line %d: %d instead of %d", line, atomic_load(n), value);
@@ -328,7 +328,7 @@ static void wait_counted(const struct site *s, uint64_t bodies_bytes, int64_t n_
 {
     struct http_counters c;
     http_counters(s->http, &c);
-    for (int i = 0; i < 20000 && (c.bodies_bytes < bodies_bytes || c.n_open > n_open); i++) {
+    for (int i = 0; i < 120000 && (c.bodies_bytes < bodies_bytes || c.n_open > n_open); i++) {
         sleep_ms(1);
         http_counters(s->http, &c);
     }
@@ -339,7 +339,11 @@ static void wait_counted(const struct site *s, uint64_t bodies_bytes, int64_t n_
 static void still_well(const struct site *s)
 {
     char to[4096];
-    assert_int_equal(ASK(s, "GET /well HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", to), 200);
+    int status = 0;
+    /* Where a header has 0.2 s this thread may be kept waiting for longer between two calls. */
+    for (int i = 0; i < 100 && (status == 0 || status == 408); i++)
+        status = ASK(s, "GET /well HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", to);
+    assert_int_equal(status, 200);
 }
 
 /* ---- the tests ---- */
@@ -428,8 +432,7 @@ static void bodies_have_a_limit(void **state)
 {
     (void)state;
     char to[4096], request[4096];
-    struct site *s = open_site((struct http_options){
-        .body_bytes = 1000, .bodies_bytes = 1500, .body_seconds = 1});
+    struct site *s = open_site((struct http_options){.body_bytes = 1000, .body_seconds = 1});
     memset(request, 'x', sizeof request);
     int n =
         sprintf(request, "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5dc\r\n");
@@ -445,7 +448,9 @@ static void bodies_have_a_limit(void **state)
     hear(fd, to, sizeof to, NULL);
     close(fd);
     still_well(s);
+    close_site(s);
     /* Two bodies that are too large together. */
+    s = open_site((struct http_options){.body_bytes = 1000, .bodies_bytes = 1500});
     const int first = dial(s);
     n = sprintf(request, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
     memset(request + n, 'y', 1000);
@@ -515,7 +520,7 @@ static void one_who_leaves_is_noticed_while_suspended(void **state)
     close(fd);
     wait_for(&s->n_gone, 1);
     /* 50 ms are promised; a busy machine gets more. */
-    assert_true(atomic_load(&s->gone_at) - left < 10000000000u);
+    assert_true(atomic_load(&s->gone_at) - left < 60000000000u);
     wait_for(&s->n_freed, 1);
     /* The same for one that has ended its sending side, */
     const int half = dial(s);
@@ -586,7 +591,7 @@ static void whole_answers_have_a_limit(void **state)
     assert_int_equal(ASK(s, WHOLE, to), 503);
     assert_non_null(strstr(to, "Retry-After: 1"));
     assert_int_equal(ASK(s, "GET /whole?n=60000 HTTP/1.1\r\nHost: a\r\n\r\n", to), 200);
-    for (int i = 0; i < 4000 && c.n_overruns < 2; i++) {
+    for (int i = 0; i < 24000 && c.n_overruns < 2; i++) {
         sleep_ms(5);
         http_counters(s->http, &c);
     }
@@ -609,7 +614,7 @@ static void one_who_stalls_is_dropped(void **state)
     struct site *s = open_site((struct http_options){.ring_bytes = 1 << 26, .stall_seconds = 0.3});
     const int fd = dial(s);
     tell(fd, "GET /stream?n=10000 HTTP/1.1\r\nHost: a\r\n\r\n");
-    for (int i = 0; i < 4000; i++) {
+    for (int i = 0; i < 24000; i++) {
         struct http_counters c;
         http_counters(s->http, &c);
         if (c.n_overruns)
@@ -670,7 +675,7 @@ static void one_who_reads_too_slowly_is_dropped(void **state)
         const int fd = dial(s);
         char some[64];
         tell(fd, "GET /polite?n=100000 HTTP/1.0\r\n\r\n");
-        for (int i = 0; i < 20000 && atomic_load(&s->n_gone) <= reads; i++) {
+        for (int i = 0; i < 120000 && atomic_load(&s->n_gone) <= reads; i++) {
             sleep_ms(1);
             if (reads)
                 (void)!recv(fd, some, sizeof some, MSG_DONTWAIT);
@@ -816,7 +821,7 @@ static void who_computes_for_long_moves_aside(void **state)
         assert_non_null(strstr(to, "waited"));
         close(fd[i]);
     }
-    for (int i = 0; i < 4000 && c.n_aside; i++) {
+    for (int i = 0; i < 24000 && c.n_aside; i++) {
         sleep_ms(5);
         http_counters(s->http, &c);
     }
@@ -837,7 +842,7 @@ static void handlers_learn_that_they_are_not_wanted(void **state)
         if (i / 3 && w == HTTP_LATE)
             continue; /* on a busy machine the one behind it would be late, too */
         struct site *s =
-            open_site((struct http_options){.request_seconds = w == HTTP_LATE ? 1.5 : 0});
+            open_site((struct http_options){.request_seconds = w == HTTP_LATE ? 4 : 0});
         const int fd = dial(s);
         tell(fd, "GET /wanted HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         sem_wait(&s->inside);
