@@ -379,6 +379,8 @@ void stage_look_at_all(struct stage_remote *r, int timeout_ms)
 static const char *trouble_of(const struct stage *s)
 {
     const char *why = *s->why.msg || !s->link ? s->why.msg : link_trouble(s->link);
+    if (why && strcmp(why, "there is no handshake") == 0)
+        return "there is no handshake: one end has another key (--worker-key), or is no ingle";
     return why ? why : "";
 }
 

@@ -29,7 +29,8 @@ struct piece {
     size_t n_lines;
     uint32_t done, direct;    /* a bit of each stage: it has answered; it sends rows to the next */
     int at;                   /* the first that has not answered; n: all have */
-    uint64_t tag, sent_ns;    /* sent_ns: it had its rows then, or soon after */
+    /* begun_ns: the first stage was told; sent_ns: it had its rows then, or soon after */
+    uint64_t tag, begun_ns, sent_ns;
 };
 
 /* Rows after a layer (-1: the embedding) that somebody asked for: f32 [n_rows][width]. */
@@ -336,7 +337,7 @@ static ingle_status take_rows(struct stage_trip *t, struct piece *p, struct stag
                  rows = (size_t)(n_rows * s->border) * sizeof(float),
                  want = STAGE_REPLY + rows + (size_t)taps_of(t, s) * tap;
     struct wire_in w = {.at = in->payload, .cap = in->n_payload};
-    const uint64_t ns = stage_get_u64(&w);
+    const uint64_t said = stage_get_u64(&w);
     const uint32_t n = stage_get_u32(&w), width = stage_get_u32(&w);
     if (w.bad || n != n_rows || width != s->border || in->n_payload != want) {
         err_set(err, INGLE_IO,
@@ -361,11 +362,12 @@ static ingle_status take_rows(struct stage_trip *t, struct piece *p, struct stag
             put_rows(rows_slice(t->tap[i].x, p->first, p->n), at);
             at += tap;
         }
-    const uint64_t now = clock_now(), before = later(p->sent_ns, s->heard_ns);
-    measure(s, ns, p->n);
+    const uint64_t now = clock_now(), before = later(p->sent_ns, s->heard_ns),
+                   most = now - p->begun_ns, took = said < most ? said : most;
+    measure(s, took, p->n);
     s->n.steps++;
     s->n.rows += (uint64_t)p->n;
-    s->n.compute_ns += ns;
+    s->n.compute_ns += took;
     s->n.wait_ns += now > before ? now - before : 0;
     p->done |= UINT32_C(1) << me;
     if (p->at == me)
@@ -482,7 +484,7 @@ static ingle_status begin(struct stage_trip *t, int64_t i, struct rows x, struct
         return st;
     p->n_lines = w.n;
     p->tag = ++t->r->tag;
-    p->sent_ns = clock_now();
+    p->begun_ns = p->sent_ns = clock_now();
     p->at = 0;
     t->n_sent = i + 1;
     ingle_status sent = INGLE_OK;

@@ -241,14 +241,22 @@ class Stages(Case):
         self.assertEqual(len({a[0] for a in answers}), 1)
         status, _, err = self.run_it("--stages", w.address, "--stage-wait", "1")
         self.assertEqual(status, 1)
-        self.assertIn("key", err)
+        self.assertIn("the other end has a key", err)
+        r = subprocess.run([INGLE, "doctor", "-m", MODEL, "--stages", w.address, "--worker-key", key], capture_output=True, text=True, timeout=TIMEOUT)
+        self.assertEqual(r.returncode, 0, r.stderr)
+        self.assertRegex(r.stdout, "connection     round trip .*; rows .* there, .* back; key yes, (AES-256-GCM|ChaCha20)")
+        with open(key, "w") as f:
+            f.write("cd" * 32)
+        status, _, err = self.run_it("--stages", w.address, "--worker-key", key, "--stage-wait", "1")
+        self.assertEqual(status, 1)
+        self.assertIn("one end has another key", err)
 
     def test_wrong_peers(self):
         """Messages with right checksums that are wrong, once and always: the right answer, or an error; then the right answer again."""
         peers = stages_peer.Peers()
         self.addCleanup(peers.close)
         before = [stages_peer.memory(x.process.pid) for x in (peers.stage, peers.server)]
-        for says, to_engine, names in ((stages_peer.STAGE_SAYS, True, ("a row that is no number", "4 GB", "another width", "an old answer")),
+        for says, to_engine, names in ((stages_peer.STAGE_SAYS, True, ("a row that is no number", "4 GB", "centuries", "an old answer")),
                                        (stages_peer.ENGINE_SAYS, False, ("65,536 rows", "4 G mirrors", "other tokens before", "pages of 1 TB",
                                                                          "pages of a byte", "a test of 4 GB", "rows"))):
             for name in names:

@@ -100,7 +100,7 @@ STAGE_SAYS = {
     "4 GB": (ROWS, lambda h, p: b"ing\2\xff\xff\xff\xff" + bytes(100)),
     "255 MB that do not come": (ROWS, lambda h, p: b"ing\2" + struct.pack("<I", 255 << 20) + bytes(100)),
     "more rows": (ROWS, put("I", 8, 1000)), "other rows": (ROWS, put("I", 20, 99, "head")), "another width": (ROWS, put("I", 12, 7)),
-    "a width of 4 G": (ROWS, put("I", 12, 0xFFFFFFFF)), "bytes too many": (ROWS, grow), "bytes too few": (ROWS, cut),
+    "centuries": (ROWS, put("Q", 0, 1 << 62)), "a width of 4 G": (ROWS, put("I", 12, 0xFFFFFFFF)), "bytes too many": (ROWS, grow), "bytes too few": (ROWS, cut),
     "no bytes": (ROWS, lambda h, p: p.clear()), "of no step": (ROWS, put("Q", 32, 1 << 60, "head")),
     "a kind that is none": (ROWS, put("H", 6, 99, "head")), "another kind": (ROWS, put("H", 6, PAGE, "head")),
     "a worker's greeting": (ROWS, also(message(1, bytes(280)))), "a step": (ROWS, also(message(STEP, bytes(100), rows=1))),
@@ -203,14 +203,7 @@ def damage(rnd, said, times=4):
     return edit
 
 
-def main():
-    p = argparse.ArgumentParser()
-    p.add_argument("ingle")
-    p.add_argument("--rounds", type=int, default=100)
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--named", action="store_true", help="the named ones, too")
-    o = p.parse_args()
-    peers, rnd = Peers(), random.Random(o.seed)
+def run(peers, rnd, o):
     begin = [memory(x.pid) for x in (peers.stage.process, peers.server.process)]
     for says, to_engine in ((STAGE_SAYS, True), (ENGINE_SAYS, False)) if o.named else ():
         for name, (kind, change) in says.items():
@@ -228,7 +221,20 @@ def main():
         s = time.monotonic() - start
         print(f"damage {i}: {s:.1f} s, {got == peers.want or got}{f' {said}' if s > 5 else ''}", flush=True)
     print("memory", begin, [memory(x.pid) for x in (peers.stage.process, peers.server.process)])
-    peers.close()
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("ingle")
+    p.add_argument("--rounds", type=int, default=100)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--named", action="store_true", help="the named ones, too")
+    o = p.parse_args()
+    peers = Peers()
+    try:
+        run(peers, random.Random(o.seed), o)
+    finally:
+        peers.close()
 
 
 if __name__ == "__main__":
