@@ -66,6 +66,7 @@ struct stage_remote {
     atomic_bool lost;         /* Sync: atomic */
     atomic_uint_fast64_t losses; /* Sync: atomic; so often was anything lost */
     struct stage_trip *trip;  /* steps that are under way, the last one first */
+    struct stage_trip *spare; /* owned: those that later steps use */
     uint64_t tag, marks;
     uint64_t number;          /* of the JOINs that all have had */
 };
@@ -86,6 +87,9 @@ void stage_look_at_all(struct stage_remote *r, int timeout_ms);
 
 /* trip.c: an answer that belongs to a step, if there is still one; in is released. */
 void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head *h);
+/* n of them, with the memory of steps that draw a token each, before the first step. */
+MUST_CHECK ingle_status stage_trips_open(struct stage_remote *r, int n, struct err *err);
+void stage_trips_close(struct stage_remote *r);
 /* Some piece is at a stage. */
 bool stage_trip_flies(const struct stage_remote *r);
 /* A stage that has one is late, or is not there. */

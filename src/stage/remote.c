@@ -659,6 +659,7 @@ void stage_remote_close(struct stage_remote *r)
         munmap(p.p, (size_t)r->pages.slab[i].n_bytes);
     }
     stage_pages_clear(&r->pages);
+    stage_trips_close(r);
     pthread_mutex_destroy(&r->lock);
     mem_free(r);
 }
@@ -716,7 +717,8 @@ ingle_status stage_remote_start(struct stage_remote *r, const struct family *fam
     r->number = 1;
     for (int i = 0; i < r->n; i++) /* as it has looked */
         r->stage[i].state = STAGE_AWAY;
-    ingle_status st = INGLE_OK;
+    /* steps under way, one more, and one between its pieces */
+    ingle_status st = stage_trips_open(r, r->n + 3, err);
     for (int i = 0; !st && i < r->n; i++)
         st = stage_hello_agree(&r->hello, &r->stage[i].hello, err);
     r->started = true;

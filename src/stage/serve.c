@@ -48,7 +48,8 @@ struct stage_serve {
     bool joined;
     struct stage_hello engine; /* who has joined, ... */
     uint64_t number;           /* ... for the so-manieth time */
-    struct waiting *first, *last;
+    struct waiting *first, *last, *spare; /* spare: used by later messages */
+    struct work *work; /* owned: the memory of a step */
     size_t n_waiting, waiting_bytes;
     struct stage_chain chain;
     int64_t reserved_rows;
@@ -57,6 +58,32 @@ struct stage_serve {
     struct err broken; /* of pages, until they are taken anew: steps fail with it */
     struct stage_counts n;
 };
+
+/* A step.  Its memory stays for later ones, and grows to what the largest one needs. */
+struct work {
+    struct stage_step step;
+    struct family_span *span;
+    struct family_mirror *mirror;
+    int32_t *token; /* [n_rows] */
+    float *taps;    /* of its layers that are asked for: f32 [n][n_rows][tap_width] */
+    size_t cap_spans, cap_mirrors, cap_tokens, cap_taps;
+    struct rows out;
+    struct device *d;
+    uint32_t from, to;  /* layers of the stage */
+    int64_t tap_width, n_taps;
+};
+
+static void work_free(struct work *w)
+{
+    if (!w)
+        return;
+    stage_step_release(&w->step);
+    mem_free(w->span);
+    mem_free(w->mirror);
+    mem_free(w->token);
+    mem_free(w->taps);
+    mem_free(w);
+}
 
 static const struct link_shape any_shape = {1, 1, 1, 1, 1};
 
@@ -117,6 +144,13 @@ ingle_status stage_serve_open(struct stage_serve **out, struct device *d,
     s->chain.o = &s->o;
     s->d = d;
     s->hello = *o->hello;
+    s->work = mem_zalloc(sizeof *s->work);
+    if (!s->work) {
+        stage_serve_close(s);
+        return err_set(err, INGLE_NOMEM, "no memory for a stage");
+    }
+    s->work->from = s->hello.from;
+    s->work->to = s->hello.to;
     s->border_in = o->family->border(o->self, s->hello.from);
     s->border_out = o->family->border(o->self, s->hello.to);
     ingle_status st = o->family->kv(o->self, o->kv, &s->spec, err);
@@ -161,7 +195,8 @@ static void pop(struct stage_serve *s)
     s->n_waiting--;
     s->waiting_bytes -= w->in.n_payload;
     link_in_release(&w->in);
-    mem_free(w);
+    w->next = s->spare;
+    s->spare = w;
 }
 
 /* The engine is gone, and with it what its pages hold. */
@@ -184,6 +219,12 @@ void stage_serve_close(struct stage_serve *s)
     if (s->joined)
         send_empty(s, &s->peer, LINK_BYE);
     leave(s);
+    while (s->spare) {
+        struct waiting *w = s->spare;
+        s->spare = w->next;
+        mem_free(w);
+    }
+    work_free(s->work);
     if (!s->o.link)
         link_close(s->link);
     for (int64_t i = 0; i < s->n_timelines; i++)
@@ -530,28 +571,6 @@ static ingle_status compare(struct stage_serve *s, const struct stage_line *l, s
     return INGLE_OK;
 }
 
-struct work {
-    struct stage_step step;
-    struct family_span *span;
-    struct family_mirror *mirror;
-    int32_t *token; /* [n_rows] */
-    struct rows out;
-    struct device *d;
-    uint32_t from, to;  /* layers of the stage */
-    int64_t tap_width;
-    float *taps;        /* of its layers that are asked for: f32 [n][n_rows][tap_width] */
-    int64_t n_taps;
-};
-
-static void work_release(struct work *w)
-{
-    stage_step_release(&w->step);
-    mem_free(w->span);
-    mem_free(w->mirror);
-    mem_free(w->token);
-    mem_free(w->taps);
-}
-
 static bool tap_wants(void *arg, enum family_tap tap, int layer)
 {
     const struct work *w = arg;
@@ -578,30 +597,30 @@ static void keep_tap(void *arg, enum family_tap tap, int layer, struct rows x)
 static ingle_status make_taps(struct stage_serve *s, struct work *w, struct err *err)
 {
     size_t n;
+    w->n_taps = 0;
     for (uint32_t i = 0; i < w->step.n_taps; i++) {
         const uint32_t layer = stage_step_tap(&w->step, i);
         w->n_taps += layer >= w->from && layer < w->to;
     }
     w->tap_width = s->o.family->tap_width(s->o.self);
     w->d = s->d;
-    if (!w->n_taps)
-        return INGLE_OK;
-    if (num_mul((size_t)(w->step.n_rows * w->tap_width) * sizeof(float), (size_t)w->n_taps, &n) &&
-        n <= LINK_MAX_BYTES)
-        w->taps = mem_alloc(n);
-    return w->taps ? INGLE_OK
-                   : err_set(err, INGLE_LIMIT, "rows after %lld layers are more than %d bytes",
-                             (long long)w->n_taps, LINK_MAX_BYTES);
+    if (!num_mul((size_t)(w->step.n_rows * w->tap_width), (size_t)w->n_taps, &n) ||
+        n > LINK_MAX_BYTES / sizeof(float))
+        return err_set(err, INGLE_LIMIT, "rows after %lld layers are more than %d bytes",
+                       (long long)w->n_taps, LINK_MAX_BYTES);
+    return mem_grow(&w->taps, &w->cap_taps, n, sizeof(float))
+               ? INGLE_OK
+               : err_set(err, INGLE_NOMEM, "no memory for rows after %lld layers",
+                         (long long)w->n_taps);
 }
 
 static ingle_status build(struct stage_serve *s, struct work *w, struct err *err)
 {
     const struct stage_step *step = &w->step;
     const int64_t n = step->n_spans + step->n_mirrors;
-    w->span = mem_calloc((size_t)step->n_spans, sizeof *w->span);
-    w->mirror = mem_calloc((size_t)step->n_mirrors + 1, sizeof *w->mirror);
-    w->token = mem_calloc((size_t)step->n_rows, sizeof *w->token);
-    if (!w->span || !w->mirror || !w->token)
+    if (!mem_grow(&w->span, &w->cap_spans, (size_t)step->n_spans, sizeof *w->span) ||
+        !mem_grow(&w->mirror, &w->cap_mirrors, (size_t)step->n_mirrors, sizeof *w->mirror) ||
+        !mem_grow(&w->token, &w->cap_tokens, (size_t)step->n_rows, sizeof *w->token))
         return err_set(err, INGLE_NOMEM, "no memory for a step of %lld rows",
                        (long long)step->n_rows);
     ingle_status st = make_taps(s, w, err);
@@ -747,7 +766,7 @@ static ingle_status take_rows(struct stage_serve *s, struct stage_step *step, ui
 
 static void run_step(struct stage_serve *s, const struct link_in *in, const struct link_head *h)
 {
-    struct work w = {.from = s->hello.from, .to = s->hello.to};
+    struct work *w = s->work;
     const struct stage_step_limits most = {
         h->n_rows, s->hello.n_ctx, s->hello.n_layers, s->spec.n_groups};
     struct err err = s->broken;
@@ -757,26 +776,25 @@ static void run_step(struct stage_serve *s, const struct link_in *in, const stru
         st = err_set(&err, INGLE_FORMAT, "a STEP has %u rows, not 1 to %lld", h->n_rows,
                      (long long)s->reserved_rows);
     if (!st)
-        st = stage_step_read(in->payload, in->n_payload, &most, &w.step, &err);
+        st = stage_step_read(in->payload, in->n_payload, &most, &w->step, &err);
     if (!st && (h->flags & STAGE_AWAIT))
-        st = take_rows(s, &w.step, h->tag, &err);
-    if (!st && w.step.n_row_bytes != (size_t)w.step.n_rows * (size_t)s->border_in * sizeof(float))
+        st = take_rows(s, &w->step, h->tag, &err);
+    if (!st && w->step.n_row_bytes != (size_t)w->step.n_rows * (size_t)s->border_in * sizeof(float))
         st = err_set(&err, INGLE_FORMAT, "a STEP of %lld rows of width %lld has %zu bytes of rows",
-                     (long long)w.step.n_rows, (long long)s->border_in, w.step.n_row_bytes);
+                     (long long)w->step.n_rows, (long long)s->border_in, w->step.n_row_bytes);
     if (!st)
-        st = build(s, &w, &err);
+        st = build(s, w, &err);
     if (!st)
-        st = compute(s, &w, &err);
+        st = compute(s, w, &err);
     if (st && st != INGLE_CANCEL) {
         refuse(s, &in->from, st == INGLE_FORMAT ? 0 : h->tag, err.msg);
     } else if (!st) { /* a stage that ends says nothing: what it had is then computed again */
         const uint64_t ns = clock_now() - start;
         s->n.steps++;
-        s->n.rows += (uint64_t)w.step.n_rows;
+        s->n.rows += (uint64_t)w->step.n_rows;
         s->n.compute_ns += ns;
-        answer(s, h, &w, ns);
+        answer(s, h, w, ns);
     }
-    work_release(&w);
 }
 
 /* ---- what is said ---- */
@@ -788,10 +806,13 @@ static ingle_status wait_for_turn(struct stage_serve *s, struct link_in *in,
     if (s->n_waiting == MOST_WAITING || in->n_payload > MOST_WAITING_BYTES - s->waiting_bytes)
         return err_set(err, INGLE_LIMIT, "more than %d messages or %zu bytes wait", MOST_WAITING,
                        MOST_WAITING_BYTES);
-    struct waiting *w = mem_zalloc(sizeof *w);
+    struct waiting *w = s->spare;
+    s->spare = w ? w->next : NULL;
+    if (!w)
+        w = mem_alloc(sizeof *w);
     if (!w)
         return err_set(err, INGLE_NOMEM, "no memory for a message");
-    w->h = *h;
+    *w = (struct waiting){.h = *h};
     link_in_move(&w->in, in);
     *(s->last ? &s->last->next : &s->first) = w;
     s->last = w;

@@ -49,6 +49,12 @@ size_t stage_step_most(const struct family_forward *f, int64_t n_taps)
     return n;
 }
 
+size_t stage_step_line(const struct kv_spec *spec, int64_t n_ctx)
+{
+    return BEGIN_BYTES + LINE_BYTES + 4 +
+           groups_of(spec) * (TABLE_BYTES + 8 * (size_t)num_div_up(n_ctx, KV_PAGE));
+}
+
 struct line_out {
     struct kv_timeline *timeline;
     int64_t at, row, n;
@@ -271,7 +277,11 @@ ingle_status stage_step_read(const uint8_t *at, size_t n, const struct stage_ste
     const int64_t n_rows = most->n_rows, n_ctx = most->n_ctx;
     const uint32_t n_groups = most->n_groups;
     struct wire_in w = {.at = at, .cap = n};
-    struct stage_step s = {.n_rows = n_rows};
+    struct stage_step s = {.n_rows = n_rows,
+                           .line = out->line,
+                           .soft = out->soft,
+                           .cap_lines = out->cap_lines,
+                           .cap_soft = out->cap_soft};
     s.n_spans = stage_get_u32(&w);
     s.n_mirrors = stage_get_u32(&w);
     s.n_groups = stage_get_u32(&w);
@@ -285,13 +295,14 @@ ingle_status stage_step_read(const uint8_t *at, size_t n, const struct stage_ste
         return wrong("spans", (uint64_t)s.n_spans, 1, (uint64_t)n_rows, err);
     if (s.n_mirrors > n_rows)
         return wrong("mirrors", (uint64_t)s.n_mirrors, 0, (uint64_t)n_rows, err);
-    s.line = mem_calloc((size_t)(s.n_spans + s.n_mirrors), sizeof *s.line);
-    s.soft = mem_calloc((size_t)n_rows, sizeof *s.soft);
-    ingle_status st = s.line && s.soft
-                          ? INGLE_OK
-                          : err_set(err, INGLE_NOMEM, "no memory for a step of %lld rows",
-                                    (long long)n_rows);
-    for (int64_t i = 0; !st && !w.bad && i < s.n_spans + s.n_mirrors; i++) {
+    const int64_t n_lines = s.n_spans + s.n_mirrors;
+    ingle_status st = INGLE_OK;
+    if (!mem_grow(&s.line, &s.cap_lines, (size_t)n_lines, sizeof *s.line) ||
+        !mem_grow(&s.soft, &s.cap_soft, (size_t)n_rows, sizeof *s.soft))
+        st = err_set(err, INGLE_NOMEM, "no memory for a step of %lld rows", (long long)n_rows);
+    else
+        memset(s.line, 0, (size_t)n_lines * sizeof *s.line);
+    for (int64_t i = 0; !st && !w.bad && i < n_lines; i++) {
         const bool mirror = i < s.n_mirrors;
         struct stage_line *l = &s.line[mirror ? s.n_spans + i : i - s.n_mirrors];
         l->mirror = mirror;
@@ -304,9 +315,6 @@ ingle_status stage_step_read(const uint8_t *at, size_t n, const struct stage_ste
         st = check_rows(&s, err);
     s.rows = at + w.n;
     s.n_row_bytes = n - w.n;
-    if (st)
-        stage_step_release(&s);
-    else
-        *out = s;
+    *out = s;
     return st;
 }

@@ -23,6 +23,8 @@ enum { STAGE_REPLY = 16 }; /* of a ROWS payload before its rows: u64 ns, u32 row
 MUST_CHECK ingle_status stage_step_write(struct wire *w, const struct family_forward *f,
                                          struct stage_pages *pages, const uint32_t *tap,
                                          int64_t n_taps, struct err *err);
+/* Those of one span of one token whose context is n_ctx. */
+size_t stage_step_line(const struct kv_spec *spec, int64_t n_ctx);
 size_t stage_step_most(const struct family_forward *f, int64_t n_taps);
 
 /* A span or mirror of a step that came. */
@@ -39,13 +41,15 @@ struct stage_step {
     int64_t n_rows, n_spans, n_mirrors, n_logits;
     uint32_t n_groups, n_taps;
     const uint8_t *tap;        /* u32 [n_taps], ascending: any address */
-    struct stage_line *line;   /* [n_spans + n_mirrors]: mirrors last */
-    struct family_soft *soft;  /* rows and `both` only */
+    struct stage_line *line;   /* owned: [n_spans + n_mirrors]: mirrors last */
+    struct family_soft *soft;  /* owned: rows and `both` only */
+    size_t cap_lines, cap_soft;
     int64_t n_soft;
     const uint8_t *rows;       /* f32, any address */
     size_t n_row_bytes;        /* all of them */
 };
-/* Everything is checked but the pages' addresses; ended with stage_step_release(). */
+/* Everything is checked but the pages' addresses.  out is zero, or one that was read before, whose
+ * memory is used again; ended with stage_step_release(). */
 struct stage_step_limits { int64_t n_rows, n_ctx, n_layers; uint32_t n_groups; };
 MUST_CHECK ingle_status stage_step_read(const uint8_t *at, size_t n,
                                         const struct stage_step_limits *most,

@@ -20,12 +20,18 @@
 enum { PIECES = 8, LEAST_ROWS = 64, MOST_FLYING = 8 };
 #define BAD_NS UINT64_C(60000000000)
 
+/* What a piece has; it stays for later steps. */
+struct piece_room {
+    struct family_span *span; /* owned */
+    uint8_t *lines;           /* owned: the step as bytes, before its rows */
+    size_t cap_spans, cap_lines;
+};
+
 /* Rows [first, first + n) of the step. */
 struct piece {
+    struct piece_room room;
     int64_t first, n, logit, n_logits;
-    struct family_span *span; /* owned, or NULL: all of the step's */
     struct family_step step;
-    uint8_t *lines;           /* owned: [n_lines], the step as bytes, before its rows */
     size_t n_lines;
     uint32_t done, direct;    /* a bit of each stage: it has answered; it sends rows to the next */
     int at;                   /* the first that has not answered; n: all have */
@@ -36,7 +42,17 @@ struct piece {
 /* Rows after a layer (-1: the embedding) that somebody asked for: f32 [n_rows][width]. */
 struct tap {
     int layer;
-    struct rows x; /* owned; at NULL: it is told at once */
+    bool keeps;    /* else it is told at once */
+    struct rows x; /* in the trip's room */
+};
+
+/* What a trip has; it stays for later steps, and grows to what the largest one needs. */
+struct trip_room {
+    struct piece *piece; /* owned */
+    struct tap *tap;     /* owned: ascending */
+    uint32_t *asked;     /* owned: taps after the engine's layers */
+    float *rows, *y;     /* owned: of taps; of a step that is under way */
+    size_t cap_pieces, cap_taps, cap_asked, cap_rows, cap_y;
 };
 
 struct stage_trip {
@@ -48,11 +64,12 @@ struct stage_trip {
     bool whole;      /* rows go together */
     struct rows y;   /* f32 [n_rows or n_logits][border after the last layer] */
     int64_t width;   /* of a tap */
-    struct tap *tap; /* owned: [n_taps], ascending */
+    struct trip_room room;
+    struct tap *tap; /* [n_taps], of the room */
     int64_t n_taps;
-    uint32_t *asked; /* owned: [n_asked], taps behind the engine's layers */
+    uint32_t *asked; /* [n_asked], of the room */
     int64_t n_asked;
-    struct piece *piece; /* owned */
+    struct piece *piece; /* [n], of the room */
     int64_t n, n_sent, n_done;
     struct err err;  /* why it has failed */
 };
@@ -64,40 +81,56 @@ static bool wants(const struct family_forward *f, enum family_tap tap, int layer
     return f->tap && (!f->tap_wants || f->tap_wants(f->tap_arg, tap, layer));
 }
 
-static ingle_status add_tap(struct stage_trip *t, int layer, bool keep, struct err *err)
+static void add_tap(struct stage_trip *t, int layer, bool keeps)
 {
-    const int64_t n_rows = t->f->step->n_rows,
-                  width = layer < 0 ? (int64_t)t->r->hello.n_embd : t->width;
-    size_t n;
-    float *at = NULL;
-    if (keep && num_mul((size_t)n_rows, (size_t)width * sizeof *at, &n))
-        at = mem_alloc(n);
-    if (keep && !at)
-        return err_set(err, INGLE_NOMEM, "no memory for rows after layer %d", layer);
-    t->tap[t->n_taps++] = (struct tap){layer, {at, n_rows, width, width}};
+    const int64_t width = layer < 0 ? (int64_t)t->r->hello.n_embd : t->width;
+    t->tap[t->n_taps++] = (struct tap){layer, keeps, {NULL, t->f->step->n_rows, width, width}};
+}
+
+/* Where the rows of those that are kept go. */
+static ingle_status lay_taps(struct stage_trip *t, struct err *err)
+{
+    size_t n = 0, one;
+    bool ok = true;
+    for (int64_t i = 0; i < t->n_taps; i++)
+        ok = ok && (!t->tap[i].keeps ||
+                    (num_mul((size_t)t->tap[i].x.n, (size_t)t->tap[i].x.width, &one) &&
+                     num_add(n, one, &n)));
+    if (!ok || (n && !mem_grow(&t->room.rows, &t->room.cap_rows, n, sizeof(float))))
+        return err_set(err, INGLE_NOMEM, "no memory for rows after %lld layers",
+                       (long long)t->n_taps);
+    float *at = t->room.rows;
+    for (int64_t i = 0; i < t->n_taps; i++) {
+        struct rows *x = &t->tap[i].x;
+        if (!t->tap[i].keeps)
+            continue;
+        x->at = at;
+        at += x->n * x->width;
+    }
     return INGLE_OK;
 }
 
 static ingle_status list_taps(struct stage_trip *t, struct err *err)
 {
     const int64_t n_layers = t->r->hello.n_layers, first = t->r->hello.first;
+    struct trip_room *room = &t->room;
     if (!t->f->tap)
         return INGLE_OK;
-    t->tap = mem_calloc((size_t)n_layers + 1, sizeof *t->tap);
-    t->asked = mem_calloc((size_t)n_layers, sizeof *t->asked);
-    if (!t->tap || !t->asked)
+    if (!mem_grow(&room->tap, &room->cap_taps, (size_t)n_layers + 1, sizeof *room->tap) ||
+        !mem_grow(&room->asked, &room->cap_asked, (size_t)n_layers, sizeof *room->asked))
         return err_set(err, INGLE_NOMEM, "no memory for a step");
-    ingle_status st = INGLE_OK;
+    t->tap = room->tap;
+    t->asked = room->asked;
     if (wants(t->f, FAMILY_TAP_EMBED, 0))
-        st = add_tap(t, -1, t->n > 1, err);
-    for (int il = 0; !st && il < n_layers; il++) {
+        add_tap(t, -1, t->n > 1);
+    for (int il = 0; il < n_layers; il++) {
         if (!wants(t->f, FAMILY_TAP_LAYER, il))
             continue;
-        st = add_tap(t, il, t->n > 1 || il >= first, err);
+        add_tap(t, il, t->n > 1 || il >= first);
         if (il >= first)
             t->asked[t->n_asked++] = (uint32_t)il;
     }
-    return st;
+    return lay_taps(t, err);
 }
 
 static struct tap *find_tap(struct stage_trip *t, int layer)
@@ -167,8 +200,8 @@ static int64_t piece_rows(const struct stage_remote *r, const struct family_forw
 static bool cut(struct piece *p, const struct family_step *s)
 {
     int64_t row = 0, k = 0;
-    p->span = mem_calloc((size_t)num_min(p->n, s->n_spans), sizeof *p->span);
-    if (!p->span)
+    const int64_t most = num_min(p->n, s->n_spans);
+    if (!mem_grow(&p->room.span, &p->room.cap_spans, (size_t)most, sizeof *p->room.span))
         return false;
     for (int64_t i = 0; i < s->n_spans && row < p->first + p->n; row += s->span[i++].n) {
         const int64_t skip = num_max(0, p->first - row),
@@ -182,10 +215,20 @@ static bool cut(struct piece *p, const struct family_step *s)
         if (part.want == FAMILY_LOGITS_LAST && skip + n < s->span[i].n)
             part.want = FAMILY_LOGITS_NONE;
         p->n_logits += part.want == FAMILY_LOGITS_ALL ? n : part.want == FAMILY_LOGITS_LAST;
-        p->span[k++] = part;
+        p->room.span[k++] = part;
     }
     p->step = (struct family_step){
-        .span = p->span, .n_spans = k, .n_rows = p->n, .n_logits = p->n_logits};
+        .span = p->room.span, .n_spans = k, .n_rows = p->n, .n_logits = p->n_logits};
+    return true;
+}
+
+static bool grow_pieces(struct trip_room *room, size_t n)
+{
+    const size_t had = room->cap_pieces;
+    if (!mem_grow(&room->piece, &room->cap_pieces, n, sizeof *room->piece))
+        return false;
+    for (size_t i = had; i < room->cap_pieces; i++)
+        room->piece[i] = (struct piece){0};
     return true;
 }
 
@@ -194,13 +237,13 @@ static ingle_status cut_all(struct stage_trip *t, struct err *err)
     const struct family_step *s = t->f->step;
     const int64_t rows = piece_rows(t->r, t->f, t->whole);
     t->n = num_max(1, num_div_up(s->n_rows, rows));
-    t->piece = mem_calloc((size_t)t->n, sizeof *t->piece);
-    if (!t->piece)
+    if (!grow_pieces(&t->room, (size_t)t->n))
         return err_set(err, INGLE_NOMEM, "no memory for a step of %lld rows",
                        (long long)s->n_rows);
+    t->piece = t->room.piece;
     for (int64_t i = 0, logit = 0; i < t->n; i++) {
         struct piece *p = &t->piece[i];
-        *p = (struct piece){.first = i * rows, .logit = logit, .at = -1};
+        *p = (struct piece){.room = p->room, .first = i * rows, .logit = logit, .at = -1};
         p->n = num_min(rows, s->n_rows - p->first);
         if (t->n == 1) {
             p->step = *s;
@@ -214,17 +257,74 @@ static ingle_status cut_all(struct stage_trip *t, struct err *err)
     return INGLE_OK;
 }
 
-static void trip_release(struct stage_trip *t)
+/* ---- trips that are used again ---- */
+
+static void trip_free(struct stage_trip *t)
 {
-    for (int64_t i = 0; t->piece && i < t->n; i++) {
-        mem_free(t->piece[i].span);
-        mem_free(t->piece[i].lines);
+    for (size_t i = 0; i < t->room.cap_pieces; i++) {
+        mem_free(t->room.piece[i].room.span);
+        mem_free(t->room.piece[i].room.lines);
     }
-    for (int64_t i = 0; i < t->n_taps; i++)
-        mem_free(t->tap[i].x.at);
-    mem_free(t->piece);
-    mem_free(t->tap);
-    mem_free(t->asked);
+    mem_free(t->room.piece);
+    mem_free(t->room.tap);
+    mem_free(t->room.asked);
+    mem_free(t->room.rows);
+    mem_free(t->room.y);
+    mem_free(t);
+}
+
+/* NULL: there is no memory. */
+static struct stage_trip *take_trip(struct stage_remote *r)
+{
+    pthread_mutex_lock(&r->lock);
+    struct stage_trip *t = r->spare;
+    r->spare = t ? t->below : NULL;
+    pthread_mutex_unlock(&r->lock);
+    if (!t)
+        return mem_zalloc(sizeof *t);
+    *t = (struct stage_trip){.room = t->room};
+    return t;
+}
+
+static void give_trip(struct stage_remote *r, struct stage_trip *t)
+{
+    pthread_mutex_lock(&r->lock);
+    t->below = r->spare;
+    r->spare = t;
+    pthread_mutex_unlock(&r->lock);
+}
+
+ingle_status stage_trips_open(struct stage_remote *r, int n, struct err *err)
+{
+    const size_t lines = stage_step_line(r->spec, r->hello.n_ctx) +
+                         sizeof(uint32_t) * (size_t)r->hello.n_layers;
+    const int64_t width = r->fam->border(r->self, r->hello.n_layers);
+    bool ok = true;
+    for (int i = 0; i < n && ok; i++) {
+        struct stage_trip *t = mem_zalloc(sizeof *t);
+        ok = t && grow_pieces(&t->room, 1);
+        struct piece_room *p = ok ? &t->room.piece[0].room : NULL;
+        ok = ok && mem_grow(&p->lines, &p->cap_lines, lines, 1) &&
+             mem_grow(&t->room.tap, &t->room.cap_taps, (size_t)r->hello.n_layers + 1,
+                      sizeof *t->room.tap) &&
+             mem_grow(&t->room.asked, &t->room.cap_asked, r->hello.n_layers,
+                      sizeof *t->room.asked) &&
+             mem_grow(&t->room.y, &t->room.cap_y, (size_t)width, sizeof(float));
+        if (t) {
+            t->below = r->spare;
+            r->spare = t;
+        }
+    }
+    return ok ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for steps with stages");
+}
+
+void stage_trips_close(struct stage_remote *r)
+{
+    while (r->spare) {
+        struct stage_trip *t = r->spare;
+        r->spare = t->below;
+        trip_free(t);
+    }
 }
 
 /* ---- to a stage ---- */
@@ -263,7 +363,7 @@ static ingle_status send_piece(const struct stage_trip *t, struct piece *p, int 
                        (long long)p->n, (long long)x.width, LINK_MAX_BYTES);
     if (!link_out_init(&m, n))
         return err_set(err, INGLE_NOMEM, "no %zu bytes for a step", n);
-    memcpy(m.payload, p->lines, p->n_lines);
+    memcpy(m.payload, p->room.lines, p->n_lines);
     for (int64_t i = 0; row && i < p->n; i++)
         memcpy(m.payload + p->n_lines + (size_t)i * row, x.at + i * x.stride, row);
     p->direct |= (uint32_t)direct << to;
@@ -470,10 +570,9 @@ static ingle_status begin(struct stage_trip *t, int64_t i, struct rows x, struct
     struct family_forward f = *t->f;
     f.step = &p->step;
     const size_t most = stage_step_most(&f, t->n_asked);
-    p->lines = mem_alloc(most);
-    struct wire w = {.at = p->lines, .cap = most};
-    if (!p->lines)
+    if (!mem_grow(&p->room.lines, &p->room.cap_lines, most, 1))
         return err_set(err, INGLE_NOMEM, "no memory for a step");
+    struct wire w = {.at = p->room.lines, .cap = most};
     pump(t, 0);
     if (t->err.status)
         return t->err.status;
@@ -607,39 +706,38 @@ void stage_remote_forward(struct stage_remote *r, const struct family *fam, cons
         return;
     }
     struct device *d = f->device;
-    struct stage_trip t = {0};
-    const bool ok = open_trip(&t, r, fam, self, f);
-    t.y = device_rows(d, t.all ? f->step->n_rows : f->step->n_logits,
-                      fam->border(self, r->hello.n_layers));
+    struct stage_trip *t = take_trip(r);
+    if (!t) {
+        struct err err;
+        err_set(&err, INGLE_NOMEM, "no memory for a step");
+        device_fail(d, &err);
+        return;
+    }
+    const bool ok = open_trip(t, r, fam, self, f);
+    t->y = device_rows(d, t->all ? f->step->n_rows : f->step->n_logits,
+                       fam->border(self, r->hello.n_layers));
     if (ok) {
-        enter(&t);
-        send_all(&t, fam, self);
-        wait_for(&t, 0);
-        leave(&t);
+        enter(t);
+        send_all(t, fam, self);
+        wait_for(t, 0);
+        leave(t);
     }
-    if (t.err.status)
-        device_fail(d, &t.err);
+    if (t->err.status)
+        device_fail(d, &t->err);
     if (device_runs(d)) {
-        device_wrote_rows(d, t.y);
-        tell_taps(&t);
+        device_wrote_rows(d, t->y);
+        tell_taps(t);
     }
-    trip_release(&t);
-    compute_head(&t, fam, self);
+    compute_head(t, fam, self);
+    give_trip(r, t);
 }
 
 /* ---- steps that are under way together ---- */
 
-static void trip_free(struct stage_trip *t)
-{
-    trip_release(t);
-    mem_free(t->y.at);
-    mem_free(t);
-}
-
 struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *fam,
                                    const void *self, const struct family_forward *f)
 {
-    struct stage_trip *t = mem_zalloc(sizeof *t);
+    struct stage_trip *t = take_trip(r);
     struct err err;
     size_t n;
     if (!t) {
@@ -651,9 +749,9 @@ struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *
     const int64_t width = fam->border(self, r->hello.n_layers);
     bool ok = open_trip(t, r, fam, self, f);
     const int64_t n_rows = t->all ? f->step->n_rows : f->step->n_logits;
-    if (ok && num_mul((size_t)n_rows, (size_t)width * sizeof(float), &n) &&
-        (t->y.at = mem_alloc(n ? n : 1))) {
-        t->y = (struct rows){t->y.at, n_rows, width, width};
+    if (ok && num_mul((size_t)n_rows, (size_t)width, &n) &&
+        mem_grow(&t->room.y, &t->room.cap_y, n, sizeof(float))) {
+        t->y = (struct rows){t->room.y, n_rows, width, width};
     } else if (ok) {
         ok = false;
         err_set(&t->err, INGLE_NOMEM, "no memory for %lld rows", (long long)n_rows);
@@ -667,7 +765,7 @@ struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *
     }
     if (t->err.status)
         device_fail(f->device, &t->err);
-    trip_free(t);
+    give_trip(r, t);
     return NULL;
 }
 
@@ -707,6 +805,5 @@ void stage_trip_land(struct stage_trip *t, const struct family *fam, const void 
         tell_taps(t);
     }
     compute_head(t, fam, self);
-    t->y = from;
-    trip_free(t);
+    give_trip(t->r, t);
 }

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -341,6 +342,73 @@ static void one_file(void **state)
     golden_n_stages = 0;
 }
 
+/* ---- memory ---- */
+
+static atomic_int allocations; /* of this process, which has the stages, too */
+
+void *__real_mem_zalloc(size_t n_bytes);
+void *__real_mem_calloc(size_t n, size_t size);
+bool __real_mem_grow(void *p, size_t *cap, size_t n, size_t size);
+void *__wrap_mem_zalloc(size_t n_bytes);
+void *__wrap_mem_calloc(size_t n, size_t size);
+bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size);
+
+void *__wrap_mem_zalloc(size_t n_bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_mem_zalloc(n_bytes);
+}
+
+void *__wrap_mem_calloc(size_t n, size_t size)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_mem_calloc(n, size);
+}
+
+bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size)
+{
+    atomic_fetch_add(&allocations, n > *cap);
+    return __real_mem_grow(p, cap, n, size);
+}
+
+/* A step of an answer has its memory before the first one, here and at the stages; messages are
+ * the link's. */
+static void steps_allocate_nothing(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) { /* one by one, and under way together */
+        struct err e;
+        struct golden_model g;
+        struct session *s;
+        int32_t tokens[N];
+        struct golden_options o = plain(3);
+        prompt(3, tokens);
+        golden_n_stages = 2;
+        golden_cuts = 1;
+        golden_open(&g, models[3].path, &o);
+        GOLDEN_OK(session_create(&s, g.runner, &e));
+        GOLDEN_OK(session_append(s, tokens, N, &e)); /* its list has room */
+        GOLDEN_OK(session_rewind(s, 0, &e));
+        mem_free(golden_logits(&g, s, tokens, 20, 0, NULL));
+        for (int i = 0; i < 40; i++) {
+            struct session_work w = {.s = s, .want = FAMILY_LOGITS_LAST};
+            const int before = atomic_load(&allocations);
+            GOLDEN_OK(session_append(s, tokens + 20 + i, 1, &e));
+            if (k) {
+                GOLDEN_OK(session_fly(g.runner, 0, &w, 1, &e));
+                GOLDEN_OK(session_land(g.runner, 0, &e));
+            } else {
+                GOLDEN_OK(session_step(g.runner, &w, 1, NULL, &e));
+            }
+            assert_int_equal(atomic_load(&allocations), before);
+        }
+        session_free(s);
+        golden_close(&g);
+    }
+    assert_true(atomic_load(&allocations) > 0); /* they are counted */
+    golden_n_stages = 0;
+}
+
 /* ---- networks that draft ---- */
 
 enum { ROUNDS = 12, DRAFTS = 4 };
@@ -432,6 +500,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_schedule),
         cmocka_unit_test(steps_under_way),
         cmocka_unit_test(one_file),
+        cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(drafters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
