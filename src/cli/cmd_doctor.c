@@ -5,6 +5,7 @@
 #include "base/disk.h"
 #include "base/mem.h"
 #include "base/numa.h"
+#include "base/spare.h"
 #include "base/pool.h"
 #include "base/size.h"
 #include "base/write.h"
@@ -185,7 +186,7 @@ static void print_kernel(const struct tool_kernel *k)
     putchar('\n');
 }
 
-/* A line for each node that has processors of ours, if there are several. */
+/* A line for each node that has processors of ours, if there are several, and what is not used. */
 static void print_nodes(const struct findings *f)
 {
     static const double gib = 1024.0 * 1024 * 1024;
@@ -200,6 +201,9 @@ static void print_nodes(const struct findings *f)
                (double)bytes / gib, (double)free_bytes / gib,
                bytes && free_bytes < bytes / 50 ? ": full, weights will lie elsewhere" : "");
     }
+    char spare[SPARE_BYTES];
+    if (spare_tell(spare, t, ""))
+        printf("                 %s\n", spare);
 }
 
 static void print_threads(const struct findings *f)
@@ -308,6 +312,9 @@ static void write_nodes(struct str *out, const struct findings *f)
         write_close(out, '}');
     }
     write_close(out, ']');
+    char spare[SPARE_BYTES];
+    if (spare_tell(spare, t, ""))
+        write_member(out, "nodes_not_used", spare);
     write_member_fixed(out, "huge_share", 3, f->huge);
     write_member_int(out, "unbound_threads", f->unbound);
     write_member_fixed(out, "join_us", 3, f->join_us);

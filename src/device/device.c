@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/spare.h"
 #include "device/ops.h"
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,22 @@ static bool copy_topology(struct cpu_topology *t, const struct cpu_topology *fro
     return t->cpu;
 }
 
+/* What of the machine, or of what was asked for, is not used. */
+static void report_spare(const struct device *d, const struct device_options *o,
+                         const struct cpu_topology *t, int n_threads)
+{
+    char spare[SPARE_BYTES], subject[32];
+    snprintf(subject, sizeof subject, "%d threads", n_threads);
+    if (o->numa == DEVICE_NUMA_AUTO && spare_tell(spare, t, ""))
+        report(d->sink, INGLE_REPORT_NOTE, "numa", "nodes", "%s", spare);
+    if (o->numa == DEVICE_NUMA_INTERLEAVE && t->n_nodes == 1)
+        report(d->sink, INGLE_REPORT_NOTE, "numa", "interleave",
+               "processors of this process are of one memory node: nothing is interleaved");
+    if (o->pin && n_threads > t->n_cpus)
+        report(d->sink, INGLE_REPORT_NOTE, "threads", subject,
+               "they are more than the processors (%d), so none is bound to one", t->n_cpus);
+}
+
 /* The pool knows of nodes only if rows are to be theirs. */
 static ingle_status create_pool(struct device *d, const struct device_options *o, struct err *err)
 {
@@ -31,6 +48,8 @@ static ingle_status create_pool(struct device *d, const struct device_options *o
     }
     if (!(o->topology ? copy_topology(&t, o->topology) : cpu_topology_read(&t)))
         return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
+    if (!o->topology)
+        report_spare(d, o, &t, n_threads);
     d->nodes.n = o->numa == DEVICE_NUMA_OFF ? 1 : t.n_nodes;
     memcpy(d->nodes.id, t.node_id, sizeof d->nodes.id);
     if (o->numa != DEVICE_NUMA_AUTO)

@@ -4,6 +4,7 @@
 #include "unit/machine_tree.h"
 
 #include "base/cpu.h"
+#include "base/spare.h"
 
 #define CPU "/sys/devices/system/cpu/"
 #define NODE "/sys/devices/system/node/"
@@ -306,9 +307,60 @@ static void test_this_machine(void **state)
     cpu_topology_release(&t);
 }
 
+/* What is not used is told: processors 0 and 1 are ours. */
+static void test_spare(void **state)
+{
+    (void)state;
+    static const struct { const char *online, *memory, *list[3], *said; bool cores; } cases[] = {
+        {"0\n", "0\n", {"0-3\n"}, "", true},
+        {"0-1\n", NULL, {"0\n", "1-3\n"}, "", true},
+        {"0-1\n", "0\n", {"0\n", "1\n"},
+         "node 1 has no memory: its processors count as node 0's", true},
+        {"0-1\n", "0-1\n", {"0-7\n", "\n"},
+         "node 1 has no processors: its memory is used when others are full", true},
+        {"0,2\n", "0,2\n", {"0-3\n", NULL, "4-7\n"},
+         "node 2 has no processors that this process may use: its memory is used when others are "
+         "full",
+         true},
+        {"0-1\n", "0\n", {"4\n", "0-1\n"},
+         "node 0 has no processors that this process may use: its memory is used when others are "
+         "full; node 1 has no memory: its processors count as node 0's",
+         true},
+        {NULL, NULL, {NULL},
+         "the system does not tell its memory nodes: all memory counts as one; the system does not "
+         "tell its cores: each processor counts as one",
+         false},
+        {";\n", "x", {"-1,,"},
+         "the system does not tell its memory nodes: all memory counts as one", true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[64], out[SPARE_BYTES];
+        struct cpu_topology t;
+        assert_int_equal(make_root(NULL), 0);
+        put("/proc/thread-self/status", "Name:\tx\nCpus_allowed_list:\t0-1\n");
+        if (cases[i].online)
+            put(NODE "online", cases[i].online);
+        if (cases[i].memory)
+            put(NODE "has_memory", cases[i].memory);
+        for (int k = 0; k < 3; k++) {
+            snprintf(path, sizeof path, NODE "node%d/cpulist", k);
+            if (cases[i].list[k])
+                put(path, cases[i].list[k]);
+        }
+        if (cases[i].cores)
+            put(CPU "cpu0/topology/thread_siblings_list", "0\n");
+        assert_true(cpu_topology_read_at(&t, root));
+        assert_int_equal(spare_tell(out, &t, root), *cases[i].said != 0);
+        assert_string_equal(out, cases[i].said);
+        cpu_topology_release(&t);
+        assert_int_equal(drop_root(NULL), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_spare),
         cmocka_unit_test(test_machines),
         cmocka_unit_test(test_this_machine),
     };
