@@ -432,13 +432,14 @@ static void put_kv(const char *kv, struct str *out)
     write_member(out, "kv_cache_v", text);
 }
 
-/* What computes the layers. */
+/* What computes the layers, and those of the drafter. */
 static const char *backend(const struct serve *s, const struct ingle_scheduler_status *now)
 {
     const struct ingle_engine_info *e = &s->engine_info;
-    if (!e->gpu[0] || now->gpu_lost || e->gpu_end <= e->gpu_first)
+    const bool model = e->gpu_end > e->gpu_first, drafter = e->gpu_draft_end > e->gpu_draft_first;
+    if (!e->gpu[0] || now->gpu_lost || (!model && !drafter))
         return "cpu";
-    return e->gpu_first || e->gpu_end < e->n_layers ? "cpu+gpu" : "gpu";
+    return !model || e->gpu_first || e->gpu_end < e->n_layers ? "cpu+gpu" : "gpu";
 }
 
 static void put_state(struct serve *s, const struct http_request *rq, struct str *out)

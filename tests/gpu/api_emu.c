@@ -470,7 +470,7 @@ static int on_module_load(void *self, const struct gpu_image *image, struct gpu_
         snprintf(log, n_log, "instructions of newer cards");
         LEAVE(CODE_REFUSED);
     }
-    if (cards.refuse) {
+    if (cards.refuse || (cards.refuse_in && !strcmp(cards.refuse_in, image->module))) {
         snprintf(log, n_log, "line 1: no");
         LEAVE(CODE_REFUSED);
     }
@@ -630,11 +630,12 @@ static void on_unload(void *self)
 }
 
 /* INGLE_EMU_CARD: n=1,mib=1024,steal=9,capability=80,order=2,fail=7,lose=7,hang=7,integrated,
- * absent,refuse,count */
+ * absent,refuse,refuse=MODULE,skip=KERNEL,in=FUNCTION (only its calls count),count */
 static void read_environment(void)
 {
+    static char text[256]; /* names stay there */
     const char *at = getenv("INGLE_EMU_CARD");
-    char text[256], *rest = text;
+    char *rest = text;
     if (!at)
         return;
     snprintf(text, sizeof text, "%s", at);
@@ -663,13 +664,19 @@ static void read_environment(void)
             cards.integrated = true;
         else if (!strcmp(word, "absent"))
             cards.absent = true;
+        else if (!strcmp(word, "refuse") && value)
+            cards.refuse_in = value + 1;
         else if (!strcmp(word, "refuse"))
             cards.refuse = true;
+        else if (!strcmp(word, "in") && value)
+            cards.fail_in = value + 1;
+        else if (!strcmp(word, "skip") && value)
+            cards.skip = value + 1;
         else if (!strcmp(word, "count"))
             cards.count = true;
         else
             bad("INGLE_EMU_CARD: words are n mib steal capability order fail lose hang "
-                "integrated absent refuse count");
+                "integrated absent refuse skip in count");
     }
 }
 

@@ -27,6 +27,7 @@ struct emu_cards {
     size_t steal;       /* bytes that another process takes when free memory has been asked for */
     uint64_t hang_at;   /* this launch does not end; 0: all do */
     bool refuse;        /* code is refused */
+    const char *refuse_in; /* that of this module */
     bool count;         /* copies and launches are shown at the end */
     const char *skip;   /* this kernel does nothing */
 };

@@ -168,6 +168,20 @@ with tempfile.TemporaryDirectory() as d:
     for word in "IQ1_S", "IQ1_M", "TQ1_0":
         assert f"fallback '{word}'" in stored[2], (word, stored)
 
+# a kernel that leaves nothing, as of a damaged cache of the driver's, and code that the driver refuses: one line says who
+# computes in its place
+WHOLE = ["-m", f"{NANO}-Q4_K_M.gguf", "--draft", "off", "--gpu-layers", "all"]
+plain = run(ingle, ["-m", f"{NANO}-Q4_K_M.gguf", "--draft", "off", "--gpu", "off"])[:2]
+for card, words in (("skip=row_glu", ["'mlp'", "'row_glu' differs", "the processor stands in"]),
+                    ("skip=attend_part_2", ["'gpu'", "'attend_part_2' differs", "stay with the processor"]),
+                    ("skip=product_q4_k_1", ["'Q4_K'", "'product_q4_k_1' differs", "stay with the processor"]),
+                    ("skip=many_q4_k", ["'matmul'", "'many_q4_k' differs", "a slower one of the card computes"]),
+                    ("refuse=pages", ["'gpu'", "code of 'pages'", "stay with the processor"])):
+    got = run(emu, WHOLE, INGLE_EMU_CARD=card)
+    assert got[:2] == plain and got[2].count("warning") == 1, (card, got, plain)
+    for w in words:
+        assert w in got[2], (card, w, got[2])
+
 # cards that are not there, and memory
 refused("number", run(emu, ["--gpu", "7"], INGLE_EMU_CARD="n=2"), "no card 7", "has 2")
 same("absent", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="absent"), ["not there"], 1)

@@ -3,10 +3,12 @@
 
 Each case is run on a whole card first, which counts the calls of the driver; then N times (2) with the card lost at one
 of them. Cases with WORD in their names only. The texts and logits are those of the processor."""
-import concurrent.futures, hashlib, json, os, pathlib, random, re, subprocess, sys, tempfile
+import concurrent.futures, hashlib, json, os, pathlib, random, re, shutil, subprocess, sys, tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "serve"))
+for room in "serve", "cli":
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / room))
 from client import Server
+from modelfile import Gguf
 
 emu = sys.argv[1]
 times = int(sys.argv[2]) if len(sys.argv) > 2 else 2
@@ -39,6 +41,25 @@ def restored(env):
         return command(*store, LONG + "B")(env)
 
 
+def own_block(env):
+    """The drafter is in the model's own file."""
+    with tempfile.TemporaryDirectory() as d:
+        model, block = Gguf(f"{V4}-MXFP4.gguf"), Gguf(f"{V4}-mtp0-Q8_0.gguf")
+        model.tensors.update(block.tensors)
+        model.kv["deepseek4.nextn_predict_layers"] = block.kv["deepseek4.nextn_predict_layers"]
+        model.write(f"{d}/m.gguf")
+        return served(env, "-m", f"{d}/m.gguf", *DRAFTS)
+
+
+def model_drafts(env):
+    """A whole model is the drafter."""
+    with tempfile.TemporaryDirectory() as d:
+        shutil.copy(f"{GEMMA}-Q4_K_M.gguf", f"{d}/m.gguf")
+        return served(env, "-m", f"{GEMMA}-Q4_K_M.gguf", "--draft", f"{d}/m.gguf", *DRAFTS)
+
+
+DENSE, DFLASH2 = (f"tests/data/goldens/{name}/model-F32.gguf" for name in ("gemma4_dense", "dflash2_gemma4"))
+DRAFTS = ["--draft-min", "2", "--draft-max", "3"]
 WISH = {"n_predict": 8, "temperature": 0, "n_probs": 3}
 
 
@@ -130,6 +151,10 @@ CASES = {
     "saved": lambda env: saved(env, "--draft", "off"),
     "kept": kept,
     "server": served,
+    "own block": own_block,
+    "model drafts": model_drafts,
+    "dflash2": lambda env: served(env, "-m", DENSE, "--draft", DFLASH2, *DRAFTS),
+    "server with mtp": lambda env: served(env, "-m", f"{GEMMA}-Q4_K_M.gguf", "--draft", f"{GEMMA}-mtp-Q8_0.gguf", *DRAFTS),
     "batch": lambda env: served(env, several=True),
     "batch of v4": lambda env: served(env, "-m", f"{V4}-MXFP4.gguf", several=True),
 }

@@ -111,6 +111,8 @@ struct device_gpu {
     bool module_tried[GPU_MODULES];
     struct gpu_function *kernel[GPU_KERNELS];
     bool kernel_tried[GPU_KERNELS];
+    char why[256]; /* the last kernel that is not used, and why */
+    bool is_new;   /* nobody was told that */
     uint64_t n_card[DEVICE_OPS], n_host[DEVICE_OPS]; /* operations that ran there */
     uint64_t n_launches;
     uint8_t *room; /* device_gpu_room() */
@@ -203,6 +205,10 @@ void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg
 
 /* Whether the card has it; loads its module the first time: not within a step. */
 bool device_gpu_has(struct device *d, enum gpu_kernel k);
+/* Why the kernel that was asked for last is not used, if nobody was told that; or `otherwise`. */
+const char *device_gpu_why(struct device *d, const char *otherwise);
+/* As device_gpu_has(), of a kernel that a slower one of the card replaces: that is reported. */
+bool device_gpu_has_faster(struct device *d, enum gpu_kernel k);
 /* The comparison's memory, when the stream is no more. */
 void device_gpu_self_close(struct device *d);
 /* Runs it once beside the processor (self.c); false: its bits differ. */

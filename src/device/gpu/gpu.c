@@ -408,6 +408,7 @@ static bool on_card(struct device *d, enum device_op op, const void *args, void 
     struct bring b = {d, DEVICE_CARD, 0};
     if (!device_gpu_run[op])
         return false;
+    g->is_new = false;
     device_gpu_uses(op, args, bring_use, &b);
     if (d->err.status)
         return true;
@@ -428,7 +429,8 @@ void device_gpu_on_side(struct device *d, enum device_op op, const void *args, v
     if (side == DEVICE_CARD && !is_hosts(op) && !g->stood_in[op] && !g->lost) {
         g->stood_in[op] = true;
         report(d->sink, INGLE_REPORT_WARN, "fallback", op_name[op],
-               "the card has no kernel for it: the processor stands in");
+               "%s: the processor stands in",
+               device_gpu_why(d, "the card has no kernel for it"));
     }
     stand_in(d, op, args, scratch);
 }

@@ -22,19 +22,14 @@ static const struct { const char *name; int least; } modules[] = {
 #undef GPU_MODULE
 };
 
-/* Why the processor has to stand in; no kind: nobody needs to hear it, or it was said. */
-struct trouble {
-    const char *kind, *subject;
-    char text[256];
-};
+/* Why a kernel is not used; "": there is none for this card, or it was said. */
+struct trouble { char text[256]; };
 
-static void trouble(struct trouble *t, const char *kind, const char *subject, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
-static void trouble(struct trouble *t, const char *kind, const char *subject, const char *fmt, ...)
+static void trouble(struct trouble *t, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
+static void trouble(struct trouble *t, const char *fmt, ...)
 {
     va_list ap;
-    t->kind = kind;
-    t->subject = subject;
     va_start(ap, fmt);
     vsnprintf(t->text, sizeof t->text, fmt, ap);
     va_end(ap);
@@ -55,7 +50,7 @@ static struct gpu_module *module_of(struct device *d, int number, struct trouble
     /* machine code of another driver's time may be refused: text is what all of them read */
     for (int text = 0; text < 2; text++) {
         if (!g->api.has_kernels && !device_gpu_image(image.module, capability, text, &image)) {
-            trouble(t, "fallback", modules[number].name, "this build has no code for cards of it");
+            trouble(t, "this build has no code of '%s' for cards", modules[number].name);
             return NULL;
         }
         code = g->api.module_load(g->api.self, &image, &g->module[number], log, sizeof log);
@@ -74,7 +69,7 @@ static struct gpu_module *module_of(struct device *d, int number, struct trouble
     if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
         (void)device_gpu_ok(d, code, "module_load");
     else
-        trouble(t, "fallback", modules[number].name, "the card's driver refuses its code: %s%s%s",
+        trouble(t, "the card's driver refuses the code of '%s': %s%s%s", modules[number].name,
                 g->api.text(g->api.self, code), log[0] ? ": " : "", log);
     return NULL;
 }
@@ -92,11 +87,11 @@ static bool find(struct device *d, enum gpu_kernel k, struct trouble *t)
         return !g->lost;
     g->kernel[k] = NULL;
     if (!code)
-        trouble(t, "kernel", name, "differs from the plain kernel");
+        trouble(t, "the card's '%s' differs from the plain kernel", name);
     else if (g->api.kind(g->api.self, code) == GPU_FAULT_LOST)
         (void)device_gpu_ok(d, code, "function");
     else
-        trouble(t, "fallback", name, "the card's driver does not find the kernel (%s)",
+        trouble(t, "the card's driver does not find '%s' (%s)", name,
                 g->api.text(g->api.self, code));
     return false;
 }
@@ -110,8 +105,27 @@ bool device_gpu_has(struct device *d, enum gpu_kernel k)
     if (g->kernel_tried[k])
         return g->kernel[k] != NULL;
     const bool has = find(d, k, &t);
-    if (t.kind)
-        report(d->sink, INGLE_REPORT_WARN, t.kind, t.subject, "%s: the processor computes", t.text);
+    if (t.text[0])
+        snprintf(g->why, sizeof g->why, "%s", t.text);
+    g->is_new = g->is_new || t.text[0];
+    return has;
+}
+
+const char *device_gpu_why(struct device *d, const char *otherwise)
+{
+    struct device_gpu *g = d->gpu;
+    const bool said = g->is_new;
+    g->is_new = false;
+    return said ? g->why : otherwise;
+}
+
+bool device_gpu_has_faster(struct device *d, enum gpu_kernel k)
+{
+    const bool has = device_gpu_has(d, k);
+    const char *why = has ? NULL : device_gpu_why(d, NULL);
+    if (why)
+        report(d->sink, INGLE_REPORT_WARN, "fallback", "matmul",
+               "%s: a slower one of the card computes", why);
     return has;
 }
 
@@ -122,11 +136,12 @@ ingle_status device_gpu_kernels_open(struct device *d, struct err *err)
     struct trouble t = {0};
     if (find(d, k, &t) || g->lost)
         return INGLE_OK;
-    return t.kind ? err_set(err, INGLE_UNSUP, "card '%s' cannot be used: kernels of '%s': %s",
-                            g->info.name, t.subject, t.text)
-                  : err_set(err, INGLE_UNSUP,
-                            "card '%s' has %zu bytes of shared memory for a block, least are %zu",
-                            g->info.name, g->info.shared, kernels[k].shared);
+    return t.text[0] ? err_set(err, INGLE_UNSUP, "card '%s' cannot be used: %s", g->info.name,
+                               t.text)
+                     : err_set(err, INGLE_UNSUP,
+                               "card '%s' has %zu bytes of shared memory for a block, least are "
+                               "%zu",
+                               g->info.name, g->info.shared, kernels[k].shared);
 }
 
 bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid, const void *args,

@@ -80,13 +80,16 @@ static const char *refuses_kv(struct device *d, const struct device_kv *kv)
     if (!device_gpu_has(d, GPU_K_pages_kv_append) || !device_gpu_has(d, GPU_K_attend_merge) ||
         !device_gpu_has(d, GPU_K_attend_part_1) || !device_gpu_has(d, GPU_K_attend_part_2) ||
         !device_gpu_has(d, GPU_K_attend_part_4) || !device_gpu_has(d, GPU_K_attend_part_8))
-        return "the card lacks a kernel of attention";
+        return device_gpu_why(d, "the card lacks a kernel of attention");
     return NULL;
 }
 
 const char *device_card_refuses_kv(struct device *d, const struct device_kv *kv)
 {
-    return device_card(d) ? refuses_kv(d, kv) : "there is no card";
+    if (!device_card(d))
+        return "there is no card";
+    d->gpu->is_new = false;
+    return refuses_kv(d, kv);
 }
 
 /* Rows that are attended to, or queried for: what reads them has limits that others have not. */
@@ -103,9 +106,10 @@ const char *device_card_refuses_stream(struct device *d, const struct device_str
         return "the recipe of --numerics fast is the processor's";
     if (s->codec != KERN_KV_F32 && s->width > ATTEND_MOST_WIDTH)
         return "the card's kernels have rows of at most 512";
+    d->gpu->is_new = false;
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!device_gpu_has(d, all[i]))
-            return "the card lacks a kernel for such rows";
+            return device_gpu_why(d, "the card lacks a kernel for such rows");
     return NULL;
 }
 

@@ -60,7 +60,7 @@ static bool has(struct device *d, const struct device_matrix *m)
     for (int i = 0; i < MOST_ROWS; i++)
         if (!device_gpu_has(d, c->product[i]))
             return false;
-    (void)device_gpu_has(d, c->many); /* loaded before a step wants it */
+    (void)device_gpu_has_faster(d, c->many); /* loaded before a step wants it */
     return true;
 }
 
@@ -70,7 +70,8 @@ const char *device_card_refuses(struct device *d, const struct device_matrix *m)
         return "there is no card";
     if (d->numerics == DEVICE_FAST && kern_matmul_fast(&d->kern.matmul, &m->m, true))
         return "the recipe of --numerics fast is the processor's";
-    return has(d, m) ? NULL : "the card has no kernels for them";
+    d->gpu->is_new = false;
+    return has(d, m) ? NULL : device_gpu_why(d, "the card has no kernels for them");
 }
 
 /* ---- activations ---- */
