@@ -50,6 +50,12 @@ class Gguf:
         inner, n = self.take("IQ")
         return inner, [self.string() for _ in range(n)] if inner == STR else list(self.take(PACK[inner] * n))
 
+    def with_keys(self, path, *new):
+        """Writes a file that has these keys, too, each as (key, type, value)."""
+        other = object.__new__(Gguf)
+        other.kv, other.tensors = {**self.kv, **{key: (kind, v) for key, kind, v in new}}, self.tensors
+        return other.write(path)
+
     def write(self, path, tensors=None):
         tensors = self.tensors if tensors is None else tensors
         out = bytearray(struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(self.kv)))

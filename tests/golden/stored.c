@@ -108,9 +108,13 @@ enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
 static float e4m3(int code)
 {
-    const int e = code >> 3 & 15, m = code & 7;
-    const double v = e ? ldexp(1 + m / 8.0, e - 7) : ldexp(m / 8.0, -6);
-    return (float)(code & 128 ? -v : v);
+    static float v[256];
+    for (int i = v[1] > 0 ? 256 : 0; i < 256; i++) {
+        const int e = i >> 3 & 15, m = i & 7;
+        const double x = e ? ldexp(1 + m / 8.0, e - 7) : ldexp(m / 8.0, -6);
+        v[i] = (float)(i & 128 ? -x : x);
+    }
+    return v[code];
 }
 
 static float e2m1(int code)

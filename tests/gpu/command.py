@@ -11,7 +11,7 @@ from client import Server
 
 ingle, emu, fake = sys.argv[1:4]
 every = 1 if len(sys.argv) > 4 else 7
-ASK = ["run", "-n", "12", "--temp", "0", "--threads", "2", "Once upon a time"]
+ASK = ["run", "-n", "6", "--temp", "0", "--threads", "2", "Once upon a time"]
 
 
 def run(program, options=(), **env):
@@ -83,7 +83,7 @@ with tempfile.TemporaryDirectory() as d:
         code, out, err = run(emu, ["-m", model, "--pack", "--pack-cache", f"{d}/p", "--gpu-layers", layers])
         assert code == 0 and out == text and "fallback" not in err, (layers, code, out, text, err)
     assert len(os.listdir(f"{d}/p")) == 1
-    code, out, err = run(emu, ["-m", model, "--no-pack-cache", "--gpu-layers", "all"], INGLE_EMU_CARD="lose=2000")
+    code, out, err = run(emu, ["-m", model, "--no-pack-cache", "--gpu-layers", "all"], INGLE_EMU_CARD="lose=700")
     assert code == 0 and out == text and err.count("fallback") == 1, (code, out, text, err)
 
 # a step's rows cross a border between layers once; lists go up once for all layers
@@ -104,7 +104,7 @@ NANO = "tests/data/nano/nano-gemma4"
 
 
 def drafts(program, kind, *options):
-    p = subprocess.run([program, *ASK, "-m", f"{NANO}-Q4_K_M.gguf", "--draft", f"{NANO}-{kind}-Q8_0.gguf", "--draft-min", "2",
+    p = subprocess.run([program, *ASK, "-n", "12", "-m", f"{NANO}-Q4_K_M.gguf", "--draft", f"{NANO}-{kind}-Q8_0.gguf", "--draft-min", "2",
                         "--draft-max", "2", *options], capture_output=True, text=True, timeout=600)
     assert p.returncode == 0 and "fallback" not in p.stderr, (kind, options, p.stderr)
     return p.stdout, re.search(r"drafts: (\d+ of \d+) tokens right", p.stderr)[1]

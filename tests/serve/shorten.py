@@ -177,10 +177,10 @@ class Commands(unittest.TestCase):
     @unittest.skipIf(SANITIZED, "run reads the same prompts")
     def test_bench(self):
         bench = [INGLE, "bench", *SKIP, "-r", "2"]
-        p = subprocess.run([*bench, "--json", "-d", "300", "-d", "1500", "-d", "3000"], capture_output=True, text=True)
+        p = subprocess.run([*bench, "--json", "-d", "300", "-d", "1500", "-d", "2200"], capture_output=True, text=True)
         self.assertEqual(p.returncode, 0, p.stderr)
         rows = [json.loads(line) for line in p.stdout.splitlines()]
-        self.assertEqual([r["depth"] for r in rows], [300, 1500, 3000])
+        self.assertEqual([r["depth"] for r in rows], [300, 1500, 2200])
         self.assertEqual((rows[0]["kept"], "small_s" in rows[0]), (300, False))
         for r in rows[1:]:
             self.assertTrue(1024 <= r["kept"] <= max(0.62 * r["depth"], 1200), r)
