@@ -586,19 +586,21 @@ static void connected(struct link *l, struct conn *c)
     flush(c);
 }
 
-static void look_at_time(struct link *l, struct conn *c, uint64_t now)
+/* asked: when the connection was looked at for bytes.  It is judged by this time and not by a later
+ * one: when this process was stopped in between, what has come meanwhile is not read yet. */
+static void look_at_time(struct link *l, struct conn *c, uint64_t asked, uint64_t now)
 {
     const bool reads = is_read(c);
     if (c->broken)
         return;
     if (!reads)
         c->heard = now; /* what it says waits */
-    if (!c->up && now - c->began > HANDSHAKE_MS * MS)
+    if (!c->up && asked > c->began && asked - c->began > HANDSHAKE_MS * MS)
         c->broken = "there is no handshake";
-    else if (c->up && now > c->heard && now - c->heard > l->dead)
+    else if (c->up && asked > c->heard && asked - c->heard > l->dead)
         c->broken = "nothing is heard of it";
-    else if (c->block && reads && now > c->message_began &&
-             now - c->message_began > MESSAGE_MS * MS)
+    else if (c->block && reads && asked > c->message_began &&
+             asked - c->message_began > MESSAGE_MS * MS)
         c->broken = "a message does not end";
     if (c->up && now > c->said && now - c->said >= l->beat)
         c->ping = true;
@@ -641,12 +643,12 @@ static void *carry(void *arg)
     struct pollfd p[PEERS + 2];
     pthread_mutex_lock(&l->lock);
     for (;;) {
-        uint64_t now = clock_now();
-        if (l->stop && (is_flushed(l) || now >= l->stop_by))
+        const uint64_t asked = clock_now();
+        if (l->stop && (is_flushed(l) || asked >= l->stop_by))
             break;
-        if (!l->listens && !l->n_conns && !l->stop && now >= l->dial_at)
+        if (!l->listens && !l->n_conns && !l->stop && asked >= l->dial_at)
             dial(l);
-        if (l->accept_at && now >= l->accept_at)
+        if (l->accept_at && asked >= l->accept_at)
             l->accept_at = 0;
         p[0] = (struct pollfd){.fd = l->wake, .events = POLLIN};
         p[1] = (struct pollfd){.fd = l->stop || l->accept_at ? -1 : l->fd, .events = POLLIN};
@@ -655,17 +657,17 @@ static void *carry(void *arg)
             p[2 + i] = (struct pollfd){.fd = l->conn[i]->fd,
                                        .events = (short)((is_read(l->conn[i]) ? POLLIN : 0) |
                                                          (wants_out(l->conn[i]) ? POLLOUT : 0))};
-        const int ms = time_of(l, now);
+        const int ms = time_of(l, asked);
         pthread_mutex_unlock(&l->lock);
         (void)poll(p, (nfds_t)n + 2, ms);
         pthread_mutex_lock(&l->lock);
         if (p[0].revents)
             hush(l->wake);
-        now = clock_now();
+        const uint64_t now = clock_now();
         for (int i = 0; i < n; i++) {
             if (p[2 + i].revents)
                 serve(l, l->conn[i], p[2 + i].revents);
-            look_at_time(l, l->conn[i], now);
+            look_at_time(l, l->conn[i], asked, now);
             flush(l->conn[i]);
         }
         end_broken(l);
