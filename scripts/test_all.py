@@ -23,6 +23,9 @@ LOGS = OUT / "logs"
 JOBS = os.cpu_count() or 1
 FUZZ_SECONDS = int(os.environ.get("FUZZ_SECONDS", "600"))
 LONGEST = 3 * 3600  # seconds of one command: nothing waits for ever
+# ... of a test program of the gate: the longest takes a minute on a quiet machine.  A wait inside of one ends before
+# (tests/serve/wait.py).
+GATE_LIMITS = {"release": 1200}
 FUZZ_LIMITS = {name: (10, 1000) for name in ("grammar", "schema", "openai", "anthropic", "responses", "http")}  # seconds and MB of an input, sanitizers included: nothing grows
 TAIL = 40  # lines of what a failed one printed, ...
 HANGS = 200  # ... of one that was over its limit, which end with where its processes stood, ...
@@ -167,6 +170,7 @@ def run_test(preset, name, command, folder, env, limit, skips):
         log.write_text("")
         return name, "not built", 0.0, log
     # Python programs write their stacks when they are told to end (stacks.py)
+    limit = limit if Tally.soak else min(limit, GATE_LIMITS.get(preset, limit))
     code, cpu, late = run_to(log, limit, command, cwd=folder, env={**os.environ, "PYTHONFAULTHANDLER": "1", **env})
     how = f"over {limit:.0f} s" if late else "" if code == 0 else "skipped" if code == skips else \
         f"status {code}" if code > 0 else f"signal {-code}"

@@ -3,7 +3,7 @@ import faulthandler, http.client, json, os, re, socket, subprocess, sys, threadi
 
 from wait import until
 
-faulthandler.dump_traceback_later(1200)  # where a test that hangs is
+faulthandler.dump_traceback_later(1100)  # where a test that hangs is, before its limit (scripts/test_all.py)
 TIMEOUT = 300  # of one thing that a test waits for, on a machine many times slower than ours
 SANITIZED = "INGLE_TEST_SANITIZED" in os.environ  # the server is many times slower: less of the same
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}

@@ -468,7 +468,7 @@ class Inside(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(2) as pool:
             for took in pool.map(late, ("https://files.example.org/slow", "https://lost.example.com/a")):
                 self.assertGreaterEqual(took, 9.9)
-                self.assertLess(took, 25)
+                self.assertLess(took, 200)
 
 
 def lacks_libraries():
