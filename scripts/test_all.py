@@ -329,6 +329,7 @@ def long(tally):
     one(tally, "serve soak", "python3", "tests/serve/soak.py", "out/release/ingle", "--minutes", "30")
     one(tally, "serve hostile", "python3", "tests/serve/hostile.py", "out/release/ingle", "--minutes", "10")
     one(tally, "serve page", "python3", "tests/serve/page_long.py", "out/release/ingle")
+    one(tally, "serve page, odd", "python3", "tests/serve/page_odd.py", "out/release/ingle")
     one(tally, "serve page, hostile answers", "python3", "tests/serve/page_hostile.py", "out/release/ingle")
     one(tally, "store kill", "python3", "tests/cli/store_kill.py", "out/release/ingle", "500")
     one(tally, "router kill", "python3", "tests/serve/router_kill.py", "out/release/ingle", "200")

@@ -1093,9 +1093,9 @@ def cut(p):
 PARTS = [pictures, paint, cut, parallel, touch, preview, model, copying, editing, versions, progress, files, media_files, settings, tools, keeping, reload, tabs, full, many, key, away, address, models, reading, markup, streaming, once]
 
 
-def main(ingle, names, folder, axe_file):
+def main(ingle, names, folder, axe_file, parts=PARTS):
     with client.Server(ingle) as s:
-        for part in PARTS:
+        for part in parts:
             if names and part.__name__ not in names:
                 continue
             with browser.Page(s) as p:

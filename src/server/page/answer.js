@@ -9,6 +9,7 @@ import {contentWith} from './files.js';
 
 const runs = new Map();    // id of a conversation: {chat, node, controller, phase}
 const scripts = new Map(); // name of a tool: what runs it
+const MAX_CALLS = 1000;    // calls of tools in an answer
 const MAX_ROUNDS = 32;     // answers in a row that scripts ask for
 let ui = {};               // {changed(chat), paint(chat, node), say(text)}
 
@@ -84,7 +85,9 @@ function takeStats(stats, t, usage) {
 function takeCalls(node, list) {
   node.calls ??= [];
   for (const d of list) {
-    const c = node.calls[d.index ?? node.calls.length] ??= {id: '', name: '', arguments: ''};
+    const at = d.index ?? node.calls.length;
+    if (!(at >= 0 && at < MAX_CALLS)) continue;
+    const c = node.calls[at] ??= {id: '', name: '', arguments: ''};
     if (d.id) c.id = d.id;
     if (d.function?.name) c.name += d.function.name;
     c.arguments += d.function?.arguments ?? '';
@@ -225,7 +228,7 @@ export async function giveResults(chat, node, results, rounds = 0) {
   if (runs.has(chat.id)) return;
   let parent = node.id;
   const made = node.calls.map((c, i) => {
-    const n = add(chat, {role: 'tool', parent, content: results[i], call: {id: c.id, name: c.name}});
+    const n = add(chat, {role: 'tool', parent, content: results[i] ?? '', call: {id: c.id, name: c.name}});
     parent = n.id;
     return n;
   });

@@ -109,6 +109,9 @@ export function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
 
+// A name as it is shown: short, and no pile of marks on a letter that reaches into other lines.
+export const nameText = (name, n = 200) => String(name).slice(0, n).replace(/(\p{M}{4})\p{M}+/gu, '$1');
+
 export const newId = () => [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, '0')).join('');
 
 export function bytesText(n) {

@@ -1,6 +1,6 @@
 // Files that go with a question: text as it is, PDF by its text, pictures and sounds for models that read them.  What cannot go
 // is said in a sentence.
-import {$, el, button, say, bytesText} from './dom.js';
+import {$, el, button, say, bytesText, nameText} from './dom.js';
 import {libraries} from './build.js';
 import {plainText} from './render.js';
 
@@ -34,7 +34,7 @@ function show() {
   listener();
 }
 
-const nameOf = f => f.name.slice(0, 200);
+const nameOf = f => nameText(f.name);
 
 // A name that opens to the text.
 export function chip(f) {

@@ -1,18 +1,19 @@
 // The list of conversations: search, names, pins, export and import.
-import {$, el, button, download, newId, rester, blobOf, say, sayUndo} from './dom.js';
-import {allChats, messagesOf, eachMessage, write, oldStats} from './store.js';
+import {$, el, button, download, nameText, newId, rester, blobOf, say, sayUndo} from './dom.js';
+import {allChats, messagesOf, eachMessage, write, tell, oldStats} from './store.js';
 import {meta, saveChat, loadNodes, path} from './tree.js';
 import {withFiles, isThumb} from './files.js';
 import {runOf, stop} from './answer.js';
 
 const SHOWN = 300;
+const MAX_FILES = 50, MAX_CALLS = 1000; // of an imported message
 export let chats = [];
-let ui = {};             // {current(), open(chat), fresh()}
+let ui = {};             // {current(), open(chat), visit(chat), fresh()}
 let found = null;        // ids whose messages have what is searched for
 let limit = SHOWN;
 let boxChat = null;
 
-export const nameOf = c => c.title || 'New conversation';
+export const nameOf = c => nameText(c.title || 'New conversation');
 const newestFirst = (a, b) => Number(!!b.pinned) - Number(!!a.pinned) || (b.order ?? 0) - (a.order ?? 0) || (a.id < b.id ? 1 : -1);
 export const topOrder = () => chats.reduce((n, c) => Math.max(n, c.order ?? 0), 0) + 1;
 
@@ -40,7 +41,7 @@ export function showList() {
   const here = ui.current(), list = chats.filter(matches);
   const focus = document.activeElement?.closest('#list') ? document.activeElement.dataset.id : null;
   $('list').replaceChildren(...list.slice(0, limit).map(c => {
-    const pick = el('button', {className: 'pick', type: 'button', dir: 'auto', textContent: nameOf(c), onclick: () => ui.open(c)});
+    const pick = el('button', {className: 'pick', type: 'button', dir: 'auto', textContent: nameOf(c), onclick: () => ui.visit(c)});
     pick.dataset.id = c.id;
     if (c === here) pick.setAttribute('aria-current', 'true');
     const more = button('⋯', () => openBox(c), {aria: `More: ${nameOf(c)}`});
@@ -58,7 +59,7 @@ async function search() {
   const word = $('search').value.trim().toLowerCase(), mine = ++searching;
   found = null;
   showList();
-  if (word.length < 2) return;
+  if (!word || /^[\x00-\xff]$/.test(word)) return;
   const hits = new Set();
   await new Promise(done => setTimeout(done, 250));
   if (mine !== searching) return;
@@ -91,13 +92,21 @@ function rename() {
   ui.renamed(boxChat);
 }
 
+// A message whose answer ends here, as far as it was written.
+function ended(m) {
+  const {run, ...rest} = m;
+  return run ? {...rest, stats: {...m.stats, finish: 'stopped'}} : m;
+}
+
 export async function removeChats(list) {
   const kept = [];
   for (const c of list) {
     c.dropped = true;
     stop(c);
-    kept.push(['chats', meta(c)], ...(await messagesOf(c.id)).map(m => ['messages', m]));
+    kept.push(['chats', meta(c)], ...(await messagesOf(c.id)).map(m => ['messages', ended(c.nodes?.get(m.id) ?? m)]));
   }
+  kept.forEach(([, v]) => delete v.running);
+  for (const c of list) tell({gone: c.id});
   await write(kept.map(([store, v]) => [store, v.id, true]));
   chats = chats.filter(c => !list.includes(c));
   if (list.includes(ui.current())) await ui.open(chats.filter(matches).sort(newestFirst)[0] ?? ui.fresh());
@@ -166,8 +175,8 @@ function reader() {
 const kept = (m, tree) => ({
   seq: tree ? Number(m.seq) || 0 : 0, role: m.role, content: m.content,
   reasoning: isText(m.reasoning) ? m.reasoning : '', error: isText(m.error) ? m.error : '', model: isText(m.model) ? m.model : '',
-  files: Array.isArray(m.files) ? m.files.map(fileOf).filter(Boolean) : [],
-  calls: Array.isArray(m.calls) ? m.calls.filter(k => isText(k?.name) && isText(k.arguments)).map(k => ({id: String(k.id ?? ''), name: k.name, arguments: k.arguments})) : undefined,
+  files: Array.isArray(m.files) ? m.files.slice(0, MAX_FILES).map(fileOf).filter(Boolean) : [],
+  calls: Array.isArray(m.calls) ? m.calls.slice(0, MAX_CALLS).filter(k => isText(k?.name) && isText(k.arguments)).map(k => ({id: String(k.id ?? ''), name: k.name, arguments: k.arguments})) : undefined,
   call: m.call && isText(m.call.name) ? {id: String(m.call.id ?? ''), name: m.call.name} : undefined,
   stats: !m.stats || typeof m.stats !== 'object' ? {} : tree ? Object.fromEntries(Object.entries(m.stats).filter(([k, v]) => k === 'finish' ? isText(v) : Number.isFinite(v))) : oldStats(m.stats),
 });

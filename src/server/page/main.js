@@ -1,5 +1,5 @@
 // The page: the conversation on the screen, and what its buttons do.
-import {$, el, button, say, sayUndo, initUndo} from './dom.js';
+import {$, el, button, say, sayUndo, initUndo, nameText} from './dom.js';
 import {libraries, missing} from './build.js';
 import {openStore, isLost, keep, tell, oneChat, oneMessage, write} from './store.js';
 import {newChat, meta, saveChat, saveNode, loadNodes, mend, path, families, lastLeaf, add, below} from './tree.js';
@@ -78,6 +78,26 @@ function showRun() {
   else $('log').removeAttribute('aria-busy');
 }
 
+// Each kept conversation has an address of its own: a reload, a bookmark and the way back lead to it.  visit: by the user.
+const hashOf = c => list.chats.includes(c) ? '#' + c.id : '';
+
+function showAddress(c, visit = false) {
+  const hash = hashOf(c);
+  if (hash === location.hash) return;
+  window.history[visit ? 'pushState' : 'replaceState'](null, '', location.pathname + location.search + hash);
+}
+
+function visit(c) {
+  showAddress(c, true);
+  return open(c);
+}
+
+function openAddress() {
+  const id = location.hash.slice(1), c = list.chats.find(x => x.id === id);
+  if (id && !c) say('This browser does not have the conversation of this address.');
+  return open(c ?? (id && list.chats[0]) ?? fresh());
+}
+
 async function open(c) {
   chat = c;
   shown = STEP;
@@ -101,7 +121,11 @@ async function open(c) {
   showMessages();
   list.showList();
   closeList();
-  showMachine();
+  showAddress(chat);
+  showMachine().then(() => {
+    const m = chosen(c);
+    if (chat === c && c.model && isRouter() && m && m.id !== c.model) say(`This server has no model ${nameText(c.model)}: ${nameText(m.id)} answers.`);
+  });
 }
 
 function fresh() { return newChat(chosen(chat)?.id ?? ''); }
@@ -120,6 +144,7 @@ function ask(text, files = [], parent = chat.leaf) {
   if (!chat.named && (node.parent === null || !chat.title)) chat.title = titleOf(text, files);
   chat.order = list.topOrder();
   list.addChat(chat);
+  showAddress(chat);
   stick = true;
   saveNode(chat, node);
   return answer(chat, node.id);
@@ -134,6 +159,7 @@ async function submit() {
   input.value = '';
   setFiles([]);
   grow();
+  keepDraft();
   ask(text, files);
 }
 
@@ -269,18 +295,38 @@ async function measure() {
 
 /* ---- other tabs ---- */
 
+async function forget(c) {
+  list.chats.splice(list.chats.indexOf(c), 1);
+  if (c === chat) await open(list.chats[0] ?? fresh());
+  list.showList();
+}
+
+// Another tab deletes a conversation, and can bring it back with what was written until now.  What this tab was about to
+// keep of it is deleted, too.
+async function dropped(c) {
+  const run = runOf(c);
+  c.dropped = true;
+  stop(c);
+  if (run) write([['messages', run.node.id, true], ['chats', c.id, true]]);
+  await forget(c);
+}
+
 async function heard(what) {
   if (what.who) { // who writes this answer?
     if ([...list.chats, chat].some(c => runOf(c)?.node.id === what.who)) tell({writes: what.who});
     return;
   }
   if (what.writes) { taken.add(what.writes); return; }
+  if (what.gone) {
+    const c = list.chats.find(x => x.id === what.gone);
+    if (c) await dropped(c);
+    return;
+  }
   const kept = await oneChat(what.chat);
   let c = list.chats.find(x => x.id === what.chat);
   if (!kept) {
     if (!c || runOf(c)) return;
-    list.chats.splice(list.chats.indexOf(c), 1);
-    if (c === chat) await open(list.chats[0] ?? fresh());
+    await forget(c);
   } else if (!c) list.addChat(c = kept);
   else if (!runOf(c)) Object.assign(c, {title: kept.title, named: kept.named, pinned: kept.pinned, order: kept.order, model: kept.model, settings: kept.settings});
   if (kept && c.nodes) {
@@ -317,7 +363,9 @@ async function takeUpAll() {
 
 addEventListener('storage', e => {
   if (e.key !== 'ingle.settings') return;
-  Object.assign(settings, keep.get('settings', {}));
+  const now = keep.get('settings', {});
+  for (const k of Object.keys(settings)) if (!(k in now)) delete settings[k];
+  Object.assign(settings, now);
   showTheme();
 });
 
@@ -347,9 +395,19 @@ function grow() {
   input.style.height = input.scrollHeight + 2 + 'px';
 }
 
+// What is being written stays over a reload of this tab.
+function keepDraft() {
+  try { sessionStorage.setItem('ingle.draft', input.value); } catch { /* it is not kept */ }
+}
+
+function takeDraft() {
+  try { input.value ||= sessionStorage.getItem('ingle.draft') ?? ''; } catch { /* there is none */ }
+  grow();
+}
+
 function wireInput() {
   input.setAttribute('enterkeyhint', coarse() ? 'enter' : 'send');
-  input.oninput = () => { grow(); measureSoon(); };
+  input.oninput = () => { grow(); measureSoon(); keepDraft(); };
   input.onkeydown = e => {
     if (e.key === 'Enter' && !e.shiftKey && !e.isComposing && !coarse()) { e.preventDefault(); $('form').requestSubmit(); }
     if (e.key === 'ArrowUp' && !input.value) {
@@ -359,7 +417,7 @@ function wireInput() {
   };
   $('form').onsubmit = e => { e.preventDefault(); submit(); };
   $('stop').onclick = () => { stop(chat); input.focus(); };
-  $('new').onclick = () => { open(fresh()); input.focus(); };
+  $('new').onclick = () => { visit(fresh()); input.focus(); };
 }
 
 let lastTop = 0;
@@ -386,7 +444,7 @@ function wirePage() {
   }, {passive: true});
   document.addEventListener('keydown', e => {
     if (document.querySelector('dialog[open]')) return;
-    if (e.key === 'Escape') { if (runOf(chat)) stop(chat); else if (closeList()) $('open-list').focus(); }
+    if (e.key === 'Escape' && !e.isComposing) { if (runOf(chat)) stop(chat); else if (closeList()) $('open-list').focus(); }
     if ((e.altKey && e.code === 'KeyN') || (e.ctrlKey && e.shiftKey && e.code === 'KeyO')) { e.preventDefault(); $('new').click(); }
     if (e.ctrlKey && e.code === 'KeyK') {
       e.preventDefault();
@@ -461,15 +519,19 @@ async function start() {
     run.phase = text;
     paint(chat, run.node);
   });
-  list.initList({current: () => chat, open, fresh: () => newChat(), renamed: c => { if (c === chat) showMessages(); }});
+  list.initList({current: () => chat, open, visit, fresh: () => newChat(), renamed: c => { if (c === chat) showMessages(); }});
   onSettled(() => { if (stick) toEnd(); });
   showMachine();
   await openStore(what => heard(what).catch(() => {}), say);
   await Promise.all([loadLibraries(), list.readChats()]);
   sayBuild();
   const query = new URLSearchParams(location.search).has('q');
-  await open(query || !list.chats.length ? newChat() : list.chats[0]);
+  if (query || !list.chats.length) await open(newChat());
+  else if (location.hash) await openAddress();
+  else await open(list.chats[0]);
+  addEventListener('popstate', openAddress);
   takeUpAll();
+  takeDraft();
   askFromAddress();
   input.focus();
   window.ingle.ready = true;

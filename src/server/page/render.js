@@ -231,7 +231,7 @@ const direction = text => RTL.test(/\p{L}/u.exec(text)?.[0] ?? '') ? 'rtl' : '';
 // As in render_worker.js.
 function weightOf(text) {
   let n = text.length / 60;
-  if (/[^\x00-\xff]/.test(text)) n += (text.match(/\p{M}/gu) ?? []).length / 4 + (text.match(RUN) ?? []).length;
+  if (/[^\x00-\xff]/.test(text)) n += (text.match(/[\p{M}\p{Cf}]/gu) ?? []).length / 4 + (text.match(RUN) ?? []).length;
   return n;
 }
 
@@ -281,7 +281,7 @@ function fillPlain(box, n) {
 
 // Takes an element off the page; a large one leaves in pieces.
 export function discard(node) {
-  const inner = [...node.querySelectorAll('.part, .big')];
+  const inner = [...node.querySelectorAll('.part, .big, .field')];
   if (inner.length < 8) { node.remove(); return; }
   node.className = 'leaving';
   node.removeAttribute('id');

@@ -40,11 +40,12 @@ const escape = s => s.replace(/[&<>"]/g, c => ({'&': '&amp;', '<': '&lt;', '>': 
 
 const elements = html => (html.match(/<[a-z]/g) ?? []).length;
 
-// What a text costs to be laid out, in elements: marks that stand over letters, and changes of the direction, cost most.
+// What a text costs to be laid out, in elements: marks that stand over letters, letters without a width (other fonts have
+// them, so each ends a run), and changes of the direction cost most.
 const RUN = /[\p{Script=Hebrew}\p{Script=Arabic}\p{Script=Syriac}\p{Script=Thaana}\p{Script=Nko}\p{Script=Adlam}\u202a-\u202e\u2066-\u2069][^\p{Script=Latin}\n\u202a-\u202e\u2066-\u2069]*/gu;
 function weight(text) {
   let n = text.length / 60;
-  if (/[^\x00-\xff]/.test(text)) n += (text.match(/\p{M}/gu) ?? []).length / 4 + (text.match(RUN) ?? []).length;
+  if (/[^\x00-\xff]/.test(text)) n += (text.match(/[\p{M}\p{Cf}]/gu) ?? []).length / 4 + (text.match(RUN) ?? []).length;
   return n;
 }
 

@@ -12,6 +12,7 @@ const channel = 'BroadcastChannel' in self ? new BroadcastChannel('ingle') : nul
 let heard = () => {};
 let failed = () => {};
 let lost = false;                   // the last write was not kept
+let times = 0;                      // how often the store was opened
 
 const wait = request => new Promise((done, fail) => {
   request.onsuccess = () => done(request.result);
@@ -31,14 +32,35 @@ function open() {
   });
 }
 
+async function opened() {
+  db = await open();
+  times++;
+  db.onversionchange = () => { db.close(); db.onclose(); };
+  db.onclose = () => { // its data were deleted, or another version of the page is here
+    db = null;
+    again(5).then(() => failed('The browser has deleted what this page kept. A conversation is kept again, whole, when you write in it.'),
+      e => failed(`This browser keeps nothing here any more (${e?.message ?? e}): export what you need, and reload the page.`));
+  };
+}
+
+// A browser that deletes data refuses at first.
+async function again(tries) {
+  await new Promise(done => setTimeout(done, 200));
+  try { await opened(); } catch (e) {
+    if (!tries) throw e;
+    await again(tries - 1);
+  }
+}
+
+// How often the store was opened: what was kept before may be gone.
+export const opening = () => times;
+
 // onHear({chat, ids}): another tab changed these messages (ids absent: the conversation itself).  onFail(sentence).
 export async function openStore(onHear, onFail) {
   heard = onHear;
   failed = onFail;
-  try {
-    db = await open();
-    db.onversionchange = () => db.close();
-  } catch (e) {
+  try { await opened(); }
+  catch (e) {
     why = e.message || String(e);
     failed(`This browser keeps nothing here (${why}): conversations are gone when the page is closed. Export what you need.`);
   }

@@ -1,6 +1,6 @@
 // A conversation as a tree of messages: an edited question or another answer is a sibling of the first one.
 import {newId} from './dom.js';
-import {write, messagesOf} from './store.js';
+import {write, messagesOf, opening} from './store.js';
 
 export const newChat = (model = '') => ({id: newId(), title: '', named: false, pinned: false, order: 0, model, settings: {}, leaf: null, nodes: new Map()});
 
@@ -11,10 +11,18 @@ export function meta(chat) {
 }
 
 export const saveChat = chat => write([['chats', meta(chat)]]);
-export const saveNode = (chat, ...nodes) => write([...nodes.map(n => ['messages', n]), ['chats', meta(chat)]]);
+
+const keptIn = new WeakMap(); // conversation: the opening of the store in which all of it is kept
+
+export function saveNode(chat, ...nodes) {
+  const whole = chat.nodes && keptIn.has(chat) && keptIn.get(chat) !== opening();
+  keptIn.set(chat, opening());
+  return write([...(whole ? [...chat.nodes.values()] : nodes).map(n => ['messages', n]), ['chats', meta(chat)]]);
+}
 
 export async function loadNodes(chat) {
   chat.nodes = new Map((await messagesOf(chat.id)).map(m => [m.id, m]));
+  keptIn.set(chat, opening());
   mend(chat);
 }
 

@@ -1,11 +1,14 @@
 // How a message looks.
-import {$, el, button, copyText, timeText} from './dom.js';
-import {View, plainText, followNote} from './render.js';
+import {$, el, button, copyText, timeText, nameText} from './dom.js';
+import {View, plainText, followNote, job} from './render.js';
 import {chip} from './files.js';
 import {isWriting, isEmpty, runOf} from './answer.js';
 import {Editor} from './edit.js';
 import {contextOf} from './models.js';
 import {settings} from './api.js';
+
+const MAX_CALLS = 32;    // calls of tools that are shown
+const MAX_ARGUMENTS = 8000;
 
 let acts = {}; // {edit, regenerate, more, remove, version, results}
 export const initViews = a => { acts = a; };
@@ -24,7 +27,23 @@ export function statsText(s, chat) {
   return parts.join(' · ');
 }
 
-const isCut = n => n.role === 'assistant' && (n.content || n.reasoning) && !n.calls?.length && (n.error || ['length', 'stopped', 'left'].includes(n.stats?.finish));
+const isCut = n => n.role === 'assistant' && (n.content || n.reasoning) && !n.calls?.length && (n.error || n.edited || ['length', 'stopped', 'left'].includes(n.stats?.finish));
+
+function callBox(into) {
+  const who = el('p', {className: 'who'}), pre = el('pre', {tabIndex: 0, dir: 'ltr'}), box = el('div', {className: 'call'}, who, pre);
+  pre.setAttribute('role', 'group');
+  into.append(box);
+  return {box, who, pre};
+}
+
+function showCall(b, c, args) {
+  const name = nameText(c.name);
+  b.size = c.name.length + c.arguments.length;
+  b.who.textContent = `Call of ${name}`;
+  b.pre.setAttribute('aria-label', `Arguments of ${name}`);
+  plainText(b.pre, args.slice(0, MAX_ARGUMENTS) + (args.length > MAX_ARGUMENTS ? '\n…' : ''));
+  return b;
+}
 
 export class MessageView {
   constructor(chat, node) {
@@ -37,6 +56,7 @@ export class MessageView {
     this.details = el('details', {className: 'thought', hidden: true}, this.summary, this.thought);
     this.text = el('div', {className: 'text'});
     this.calls = el('div', {className: 'calls'});
+    this.boxes = []; // of the calls that are being written
     this.phase = el('p', {className: 'phase', hidden: true});
     this.error = el('p', {className: 'error', hidden: true});
     this.error.setAttribute('role', 'alert');
@@ -54,7 +74,7 @@ export class MessageView {
       n.stats?.finish, n.stats?.answer, n.calls?.length, n.model, n.edited, !!n.run, isWriting(n), contextOf(chat)].join();
     if (state === this.state) return; // nothing of it has changed
     this.state = state;
-    const who = n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${(n.call?.name ?? 'a tool').slice(0, 200)}` : (n.model || 'Model').slice(0, 200);
+    const who = n.role === 'user' ? 'You' : n.role === 'tool' ? `Result of ${nameText(n.call?.name ?? 'a tool')}` : nameText(n.model || 'Model');
     this.who.textContent = who + (n.edited ? ' (edited)' : '');
     this.root.setAttribute('aria-label', who);
     this.row.replaceChildren();
@@ -103,27 +123,33 @@ export class MessageView {
     if (writing && n.calls) this.drawCalls(false);
   }
 
-  // Calls of tools, and fields for their results where nothing comes after them.
+  // Calls of tools, and fields for their results where nothing comes after them.  While they are written, only what has
+  // grown is shown again; then each is shown in its turn.
   drawCalls(last) {
-    const n = this.node, list = (n.calls ?? []).filter(Boolean);
-    const open = last && list.length && !isWriting(n);
-    const fields = [];
-    this.calls.replaceChildren(...list.map((c, i) => {
+    const n = this.node, list = (n.calls ?? []).filter(Boolean), shown = list.slice(0, MAX_CALLS), round = this.round = (this.round ?? 0) + 1;
+    if (isWriting(n)) {
+      shown.forEach((c, i) => {
+        const b = this.boxes[i] ??= callBox(this.calls);
+        if (b.size !== c.name.length + c.arguments.length) showCall(b, c, c.arguments);
+      });
+      return;
+    }
+    this.boxes = [];
+    this.calls.replaceChildren();
+    const open = last && list.length, fields = [];
+    const turn = fn => job(() => { if (round === this.round) fn(); });
+    shown.forEach((c, i) => turn(() => {
       let args = c.arguments;
       if (args.length < 20000) try { args = JSON.stringify(JSON.parse(args), null, 2); } catch { /* as it came */ }
-      const name = c.name.slice(0, 200), pre = el('pre', {tabIndex: 0, dir: 'ltr'});
-      plainText(pre, args.slice(0, 8000) + (args.length > 8000 ? '\n…' : ''));
-      pre.setAttribute('role', 'group');
-      pre.setAttribute('aria-label', `Arguments of ${name}`);
-      const box = el('div', {className: 'call'}, el('p', {className: 'who', textContent: `Call of ${name}`}), pre);
-      if (open) {
-        const f = new Editor(`Result of ${name}, call ${i + 1}`, '', {props: {rows: 2, placeholder: 'What the tool returns'}, root: $('log')});
-        fields.push(f);
-        box.append(f.box);
-      }
-      return box;
+      const {box} = showCall(callBox(this.calls), c, args);
+      if (!open) return;
+      const f = new Editor(`Result of ${nameText(c.name)}, call ${i + 1}`, '', {props: {rows: 2, placeholder: 'What the tool returns'}, root: $('log')});
+      fields.push(f);
+      box.append(f.box);
     }));
-    if (open) this.calls.append(button('Send results', () => acts.results(n, fields.map(f => f.value)), {className: 'main'}));
+    if (list.length > MAX_CALLS) turn(() => this.calls.append(el('p', {className: 'note', textContent:
+      `${(list.length - MAX_CALLS).toLocaleString()} more calls are not shown` + (open ? '; their results are sent empty.' : '.')})));
+    if (open) turn(() => this.calls.append(button('Send results', () => acts.results(n, fields.map(f => f.value)), {className: 'main'})));
   }
 
   drop() { this.view?.drop(); }
