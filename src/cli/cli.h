@@ -106,6 +106,7 @@ struct cli_launch {
 
 struct cli {
     const char *command;
+    const char *program; /* as it was called, for commands to copy: "ingle", or a path */
     struct cli_launch launch;
     struct ingle_config *config;
     char **arg; /* what is no option: [n_arg], borrowed from argv */

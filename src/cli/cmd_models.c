@@ -71,18 +71,20 @@ static void add_speed(char out[48], const struct tool_model *m, enum tool_fit fi
 
 static const char *const fits[] = {"yes", "tight", "disk", "no"};
 
-static void print_line(const struct tool_model *m, uint64_t memory, double rate)
+static void print_line(const struct tool_model *m, const char *program, uint64_t memory,
+                       double rate)
 {
-    char tokens[48], command[256] = "";
+    char tokens[48];
     double share;
     const enum tool_fit fit = tool_model_fit(m, memory, &share);
     add_speed(tokens, m, fit, share, rate);
     if (fit == TOOL_TOO_LARGE)
         snprintf(tokens, sizeof tokens, "-");
-    else if (m->hub)
-        snprintf(command, sizeof command, "ingle chat -m hf:%s", m->hub);
-    printf("%-18s %-8s %7.1f  %-5s %14s  %s\n", m->name, m->code, (double)m->need_mb * 1e6 / gib,
-           fits[fit], tokens, command);
+    printf("%-18s %-8s %7.1f  %-5s %14s", m->name, m->code, (double)m->need_mb * 1e6 / gib,
+           fits[fit], tokens);
+    if (fit != TOOL_TOO_LARGE && m->hub)
+        printf("  %s chat -m hf:%s", program, m->hub);
+    putchar('\n');
 }
 
 static void print_notes(uint64_t memory, double rate)
@@ -256,7 +258,7 @@ int cli_models(struct cli *c)
            "command");
     const struct tool_model *m = tool_models(&n);
     for (size_t i = 0; i < n; i++)
-        print_line(&m[i], memory, r.bytes_per_s);
+        print_line(&m[i], c->program, memory, r.bytes_per_s);
     print_notes(memory, r.bytes_per_s);
     return CLI_OK;
 }

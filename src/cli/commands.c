@@ -20,9 +20,10 @@ static const struct cli_command commands[] = {
      "docs/use/daemon.md has all commands and events.\n",
      cli_daemon},
     {"worker", "",
-     "compute experts of a model for engines in other processes and on other machines",
-     "The engine names it: --experts-worker HOST:PORT.  Both have the same model file, each its "
-     "own copy; see docs/use/workers.md.\n"
+     "compute experts or layers of a model for engines in other processes and on other machines",
+     "The engine names it: --experts-worker HOST:PORT, or --stages HOST:PORT,... where the worker "
+     "has --stage A:B.  Both have the same model file, each its "
+     "own copy; see docs/use/workers.md and docs/use/stages.md.\n"
      "Other names of this command: moe-expert, deepseek4-expert.\n",
      cli_worker},
     {"models", "", "show which published models this machine can run, how fast, and the commands",

@@ -103,6 +103,14 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     return rc ? rc : flushed;
 }
 
+/* A path that a shell takes as it is; else the name. */
+static const char *program_of(const char *path)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                "0123456789/._+-";
+    return *path && *path != '-' && !path[strspn(path, plain)] ? path : "ingle";
+}
+
 int main(int argc, char **argv)
 {
     mem_keep_little();
@@ -125,7 +133,7 @@ int main(int argc, char **argv)
     const struct cli_command *command = cli_command_find(argv[1]);
     if (!command)
         return unknown_command(argv[1]);
-    struct cli c = {.command = command->name};
+    struct cli c = {.command = command->name, .program = program_of(argv[0])};
     struct ingle_error error;
     c.arg = mem_calloc((size_t)argc, sizeof *c.arg);
     int rc;

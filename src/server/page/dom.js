@@ -19,7 +19,7 @@ let undo = null;
 
 // A sentence for everybody, also for who listens.
 export function say(text) {
-  $('status').textContent = text;
+  $('status').textContent = nameText(text, 2000);
   $('undo').hidden = true;
   undo = null;
 }

@@ -34,7 +34,7 @@ function show() {
   listener();
 }
 
-const nameOf = f => nameText(f.name);
+const nameOf = f => nameText(f.name, 100);
 
 // A name that opens to the text.
 export function chip(f) {

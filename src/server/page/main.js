@@ -1,5 +1,5 @@
 // The page: the conversation on the screen, and what its buttons do.
-import {$, el, button, say, sayUndo, initUndo, nameText} from './dom.js';
+import {$, el, button, say, sayUndo, initUndo} from './dom.js';
 import {libraries, missing} from './build.js';
 import {openStore, isLost, keep, tell, oneChat, oneMessage, write} from './store.js';
 import {newChat, meta, saveChat, saveNode, loadNodes, mend, path, families, lastLeaf, add, below} from './tree.js';
@@ -122,10 +122,7 @@ async function open(c) {
   list.showList();
   closeList();
   showAddress(chat);
-  showMachine().then(() => {
-    const m = chosen(c);
-    if (chat === c && c.model && isRouter() && m && m.id !== c.model) say(`This server has no model ${nameText(c.model)}: ${nameText(m.id)} answers.`);
-  });
+  showMachine();
 }
 
 function fresh() { return newChat(chosen(chat)?.id ?? ''); }

@@ -1,5 +1,5 @@
 // What answers: the models of the server, their states, and what an empty setting means there.
-import {$, el, button, bytesText} from './dom.js';
+import {$, el, button, bytesText, nameText} from './dom.js';
 import {settings, saveSettings, callJson} from './api.js';
 
 let list = [];
@@ -73,14 +73,14 @@ export async function showMachine() {
     const m = chosen();
     if (!m) throw new Error('no model');
     const n = m.context_length;
-    const parts = [m.id];
+    const parts = [nameText(m.id)];
     if (n) parts.push(`${n.toLocaleString()} tokens of context`);
     if (m.status && m.status.value !== 'loaded') parts.push(stateOf(m));
     else if (!n) parts.push('is being loaded');
     await readProps(m);
     if (props) parts.push(draftText(props.speculative));
     const lost = current()?.model;
-    if (lost && !list.some(x => x.id === lost)) parts.push(`${lost}, which this conversation used, is not served here`);
+    if (lost && !list.some(x => x.id === lost)) parts.push(`${nameText(lost)}, which this conversation used, is not served here`);
     if (m.status?.value === 'loading') loading(`Loading ${m.id}: ${Math.round(100 * (m.status.progress ?? 0))} %`);
     $('machine').textContent = parts.filter(Boolean).join(' · ');
     showPicker();

@@ -8,11 +8,15 @@ import {newId, rest} from './dom.js';
 let db = null;
 let why = '';                       // why nothing is kept
 const memory = {chats: new Map(), messages: new Map()};
-const channel = 'BroadcastChannel' in self ? new BroadcastChannel('ingle') : null;
+const channel = openChannel();      // to other tabs
 let heard = () => {};
 let failed = () => {};
 let lost = false;                   // the last write was not kept
 let times = 0;                      // how often the store was opened
+
+function openChannel() {
+  try { return new BroadcastChannel('ingle'); } catch { return null; } // a browser that allows no storage
+}
 
 const wait = request => new Promise((done, fail) => {
   request.onsuccess = () => done(request.result);

@@ -1,6 +1,6 @@
 // How a message looks.
 import {$, el, button, copyText, timeText, nameText} from './dom.js';
-import {View, plainText, followNote, job} from './render.js';
+import {View, plainText, followNote, job, frameJob} from './render.js';
 import {chip} from './files.js';
 import {isWriting, isEmpty, runOf} from './answer.js';
 import {Editor} from './edit.js';
@@ -114,7 +114,7 @@ export class MessageView {
     const phase = writing ? run.phase : elsewhere ? 'This answer is being written in another tab.' : silent ? '(no answer after the thought)' : '';
     this.phase.hidden = !phase;
     this.phase.textContent = phase;
-    const error = (n.error || this.note || '').slice(0, 2000);
+    const error = nameText(n.error || this.note || '', 2000);
     this.error.hidden = !error;
     this.error.textContent = error;
     this.stats.textContent = statsText(n.stats ?? {}, this.chat);
@@ -137,7 +137,7 @@ export class MessageView {
     this.boxes = [];
     this.calls.replaceChildren();
     const open = last && list.length, fields = [];
-    const turn = fn => job(() => { if (round === this.round) fn(); });
+    const turn = (fn, go = job) => go(() => { if (round === this.round) fn(); });
     shown.forEach((c, i) => turn(() => {
       let args = c.arguments;
       if (args.length < 20000) try { args = JSON.stringify(JSON.parse(args), null, 2); } catch { /* as it came */ }
@@ -146,7 +146,7 @@ export class MessageView {
       const f = new Editor(`Result of ${nameText(c.name)}, call ${i + 1}`, '', {props: {rows: 2, placeholder: 'What the tool returns'}, root: $('log')});
       fields.push(f);
       box.append(f.box);
-    }));
+    }, c.arguments.length > 500 ? frameJob : job)); // a long one has a frame of its own
     if (list.length > MAX_CALLS) turn(() => this.calls.append(el('p', {className: 'note', textContent:
       `${(list.length - MAX_CALLS).toLocaleString()} more calls are not shown` + (open ? '; their results are sent empty.' : '.')})));
     if (open) turn(() => this.calls.append(button('Send results', () => acts.results(n, fields.map(f => f.value)), {className: 'main'})));
