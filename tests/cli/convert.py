@@ -31,7 +31,11 @@ def gguf(path):
         if kind == 9:
             kind, n = struct.unpack_from("<IQ", d, at)
             at += 12
-            return [value(kind) for _ in range(n)]
+            if kind not in SCALAR:
+                return [value(kind) for _ in range(n)]
+            many = f"<{n}{SCALAR[kind]}"
+            at += struct.calcsize(many)
+            return list(struct.unpack_from(many, d, at - struct.calcsize(many)))
         at += struct.calcsize("<" + SCALAR[kind])
         return struct.unpack_from("<" + SCALAR[kind], d, at - struct.calcsize("<" + SCALAR[kind]))[0]
 

@@ -548,10 +548,8 @@ static void cancelled_wherever_it_is(void **state)
 static void cancelled_among_others(void **state)
 {
     (void)state;
-    enum {
-        TIMES = UNIT_TSAN ? 6 : 20,
-        TOKENS = UNIT_TSAN || UNIT_ASAN ? 300 : 1500
-    };
+    enum { TOKENS = UNIT_TSAN || UNIT_ASAN ? 300 : 1500 };
+    const int times = UNIT_TSAN || UNIT_ASAN ? unit_some(6, 20) : 20;
     struct place p;
     open_place(&p, &(struct ingle_engine_options){.n_sessions = 5},
                &(struct ingle_scheduler_options){.max_running = 5});
@@ -562,7 +560,7 @@ static void cancelled_among_others(void **state)
         stay[i]->o.draft_max = -1; /* neither ends before the last one has left */
         submit(&p, stay[i]);
     }
-    for (int i = 0; i < TIMES; i++) {
+    for (int i = 0; i < times; i++) {
         struct asked *leaves = make_asked(&p, 3 + i, 30, TOKENS),
                      *queued = make_asked(&p, 100 + i, 30, 5);
         leaves->o.ignore_end = true;
