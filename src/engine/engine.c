@@ -698,7 +698,8 @@ static ingle_status plan_once(struct ingle_engine *e, const struct ingle_engine_
     if (st)
         return st;
     if (!r->max_rows)
-        r->max_rows = search.r.max_rows = choose_rows(&search, !o->n_ctx);
+        r->max_rows = search.r.max_rows =
+            num_min(choose_rows(&search, !o->n_ctx), engine_stages_rows(e));
     st = compute_need(e, r, n_sessions, search.own_cache, &need, err);
     if (st)
         return st;

@@ -92,6 +92,8 @@ MUST_CHECK ingle_status engine_stages_limit(const struct ingle_engine *e,
                                             const struct ingle_engine_options *o,
                                             struct runner_options *r, struct err *err);
 uint64_t engine_stages_budget(const struct ingle_engine *e); /* of pages, at most */
+/* Rows of a step that they have planned for, at most. */
+int64_t engine_stages_rows(const struct ingle_engine *e);
 /* That not even one session of n_ctx tokens has room, with what each stage has. */
 MUST_CHECK ingle_status engine_stages_refuse(const struct ingle_engine *e, int64_t n_ctx,
                                              struct err *err);

@@ -5,6 +5,7 @@
 #include "engine/plan.h"
 
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/size.h"
 #include "expert/store.h"
 #include "stage/stage.h"
@@ -224,6 +225,17 @@ ingle_status engine_stages_refuse(const struct ingle_engine *e, int64_t n_ctx, s
                    "keys and values of a context of %lld tokens take %s (all layers together): %s "
                    "(a shorter --ctx here, or more memory there)",
                    (long long)n_ctx, SIZE_OF(e->session_bytes), list);
+}
+
+int64_t engine_stages_rows(const struct ingle_engine *e)
+{
+    int64_t least = INT32_MAX;
+    for (int i = 0; i < stage_remote_n(e->stages); i++) {
+        const struct stage_hello *h = stage_remote_hello(e->stages, i);
+        if (h->max_rows > 1) /* one without layers does not know */
+            least = num_min(least, h->max_rows);
+    }
+    return least;
 }
 
 uint64_t engine_stages_budget(const struct ingle_engine *e)

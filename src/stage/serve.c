@@ -53,7 +53,7 @@ struct stage_serve {
     size_t n_waiting, waiting_bytes;
     struct stage_chain chain;
     int64_t reserved_rows;
-    size_t reserved_bytes;
+    size_t planned_bytes; /* of scratch, as it was started */
     struct stage_pages pages;
     struct err broken; /* of pages, until they are taken anew: steps fail with it */
     struct stage_counts n;
@@ -97,10 +97,10 @@ static ingle_status reserve(struct stage_serve *s, int64_t max_rows, int64_t n_c
     ingle_status st = device_status(s->d, err);
     if (!st)
         st = device_arena_reserve(s->d, n, err);
-    if (!st) {
+    if (!st)
         s->reserved_rows = max_rows;
-        s->reserved_bytes = n;
-    }
+    if (!st && !s->planned_bytes)
+        s->planned_bytes = n;
     return st;
 }
 
@@ -114,14 +114,15 @@ static ingle_status reserve_more(struct stage_serve *s, const struct stage_hello
     const ingle_status st = device_status(s->d, err);
     if (st)
         return st;
-    if (n > s->reserved_bytes && (double)(n - s->reserved_bytes) > left)
+    if (n > s->planned_bytes && (double)(n - s->planned_bytes) > left)
         return err_set(err, INGLE_LIMIT,
                        "steps of %u rows take %llu MiB, %llu MiB are there (%lld rows): a smaller "
                        "--chunk at the engine, or more --memory here",
                        engine->max_rows, (unsigned long long)(n >> 20),
-                       (unsigned long long)((s->reserved_bytes + (size_t)left) >> 20),
-                       (long long)s->reserved_rows);
-    return reserve(s, engine->max_rows, s->hello.n_ctx, err);
+                       (unsigned long long)((s->planned_bytes + (size_t)left) >> 20),
+                       (long long)s->hello.max_rows);
+    return engine->max_rows > s->reserved_rows ? reserve(s, engine->max_rows, s->hello.n_ctx, err)
+                                               : INGLE_OK;
 }
 
 /* Streams that are kept here: those of its layers, and those that they borrow. */
@@ -344,7 +345,7 @@ static void join(struct stage_serve *s, const struct link_in *in, uint64_t numbe
         move(s, in, &theirs);
         return;
     }
-    if (!st && !theirs.look && theirs.max_rows > s->reserved_rows)
+    if (!st && !theirs.look && theirs.max_rows > s->hello.max_rows)
         st = reserve_more(s, &theirs, &err);
     if (st) {
         refuse(s, &in->from, 0, err.msg);

@@ -321,6 +321,12 @@ class Stages(Case):
         r = subprocess.run([INGLE, "run", "-m", MODEL, "--experts-worker", a.address, "-n", "2", "hi"], capture_output=True, text=True,
                            timeout=TIMEOUT)
         self.assertIn("this is a stage", r.stderr)
+        # longer steps than a stage has memory for, unless nobody asks for them
+        small = ("--stages", self.stage("3:6", f"unix:{self.folder}/small", "--memory", "20M").address, "--draft", "off")
+        status, _, err = self.run_it(*small, "--chunk", "8192")
+        self.assertEqual(status, 1)
+        self.assertRegex(err, r"steps of 8192 rows take \d+ MiB, 12 MiB are there \(512 rows\): a smaller --chunk")
+        self.assertEqual(self.run_it(*small)[0], 0)
         shard = ("--backend-ipc-mode=deepseek4-target-shard", MODEL)
         for options, text in (
                 ((*shard, "--layer-begins=0", "--layer-ends=3"), "the engine itself"),

@@ -155,7 +155,7 @@ class Peers:
         plain = ("-t", "1", "--ctx", "512", "--no-pack-cache")
         self.stage = Worker("127.0.0.1:0", "--stage", "3:6", "--ctx", "512", "--no-pack-cache")
         self.between = Between(int(self.stage.address.rsplit(":", 1)[1]))
-        self.server = Server(INGLE, "-m", MODEL, *plain, "--draft", "off", "--stages", f"127.0.0.1:{self.between.port}", "--stage-wait", "20", *options)
+        self.server = Server(INGLE, "-m", MODEL, *plain, "--draft", "off", "--stages", f"127.0.0.1:{self.between.port}", "--stage-wait", "100", *options)
         self.want = self.ask()
 
     def ask(self, n=6):
