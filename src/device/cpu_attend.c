@@ -5,7 +5,8 @@
  * Prefill: a task is a block of rows of one span and one key/value head, over all splits.
  * Decode: with few rows a task is one split of one key/value head, so that a long context
  * is shared among threads even if there is one head; the splits are merged in a second
- * pass.  Both give the same bits (kern/attend.h).
+ * pass.  Both give the same bits (kern/attend.h).  With several memory nodes those have the splits
+ * in turn, where their pages lie (kv_pool_memory()).
  */
 #include "base/bug.h"
 #include "base/num.h"
@@ -85,6 +86,7 @@ struct attend {
     float *state;      /* by_split: [span][kv head][split][row][query head][state] */
     uint8_t *worker;   /* [workers][worker_bytes] */
     size_t worker_bytes;
+    const struct device_share *share; /* by_split: of several nodes; or NULL */
 };
 
 const struct kern_attend_table *device_cpu_kernels_of(const struct device *d,
@@ -194,11 +196,41 @@ static float *span_state(const struct attend *t, const struct device_span *s, in
     return state + h * n_splits(s) * split_floats(t, s);
 }
 
+/* Splits of a span that are a node's of n. */
+static int64_t splits_of(const struct device_span *s, int node, int n)
+{
+    return num_div_up(num_max(0, n_splits(s) - node), n);
+}
+
+/* Which split of which head a chunk is, where nodes have theirs. */
+static const struct device_span *find_split(const struct attend *t, int64_t chunk, int64_t *h,
+                                            int64_t *split)
+{
+    const struct device_span *s = t->a->span;
+    const int n = pool_nodes(t->d->pool);
+    int node = n - 1;
+    while (chunk < t->share->from[node])
+        node--;
+    chunk -= t->share->from[node];
+    for (int64_t tasks; chunk >= (tasks = splits_of(s, node, n) * t->a->kv->n_heads); s++)
+        chunk -= tasks;
+    *h = chunk / splits_of(s, node, n);
+    *split = chunk % splits_of(s, node, n) * n + node;
+    return s;
+}
+
 static void split_chunk(void *arg, int64_t chunk, int worker)
 {
     const struct attend *t = arg;
-    const struct device_span *s = find_span(t, &chunk, split_tasks);
-    const int64_t h = chunk / n_splits(s), split = chunk % n_splits(s);
+    const struct device_span *s;
+    int64_t h, split;
+    if (t->share) {
+        s = find_split(t, chunk, &h, &split);
+    } else {
+        s = find_span(t, &chunk, split_tasks);
+        h = chunk / n_splits(s);
+        split = chunk % n_splits(s);
+    }
     const struct kern_attend k = job(t, s, h, 0, s->n);
     float *state = span_state(t, s, h) + split * split_floats(t, s);
     uint8_t *scratch = t->worker + (size_t)worker * t->worker_bytes;
@@ -331,6 +363,19 @@ struct device_cost device_cpu_attend_cost(const struct device *d,
     return c;
 }
 
+/* The chunks of each node, one after the other. */
+static void share_splits(const struct attend *t, struct device_share *share)
+{
+    const int n = pool_nodes(t->d->pool);
+    int64_t at = 0;
+    for (int node = 0; node < n; node++) {
+        share->from[node] = at;
+        for (int64_t i = 0; i < t->a->n_spans; i++)
+            at += splits_of(&t->a->span[i], node, n) * t->a->kv->n_heads;
+        share->n[node] = at - share->from[node];
+    }
+}
+
 static void attend(struct device *d, const struct device_attend_args *a, void *scratch)
 {
     struct attend t = attend_plan(d, a);
@@ -344,7 +389,14 @@ static void attend(struct device *d, const struct device_attend_args *a, void *s
         const int64_t w = window_of(a, s), seen = w ? num_min(w, s->pos0 + s->n) : s->pos0 + s->n;
         work += s->n * seen * a->q.width;
     }
-    device_cpu_for(d, n, work, t.by_split ? split_chunk : rows_chunk, &t);
+    struct device_share share;
+    if (t.by_split && pool_nodes(d->pool) > 1) {
+        share_splits(&t, &share);
+        t.share = &share;
+        device_cpu_for_placed(d, &share, work, split_chunk, &t);
+    } else {
+        device_cpu_for(d, n, work, t.by_split ? split_chunk : rows_chunk, &t);
+    }
     if (t.by_split)
         device_cpu_for(d, a->n_spans * a->kv->n_heads, work, merge_chunk, &t);
 }

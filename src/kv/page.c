@@ -31,6 +31,7 @@ struct kv_slab {
     uint8_t *own; /* of all pages, one behind the other; or NULL */
     size_t n_bytes, own_bytes;
     uint32_t group;
+    int home; /* the node of its memory, an index of the pool's; -1: of all in turn */
     int32_t n_pages, n_free;
     struct kv_page page[];
 };
@@ -80,15 +81,39 @@ void kv_pool_lose_own(struct kv_pool *p, bool for_good)
     p->losses++;
 }
 
-void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool lock)
+void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool by_split, bool lock)
 {
     p->nodes = nodes;
+    p->by_split = by_split && nodes && nodes->n > 1;
     p->lock = lock;
 }
 
-static void settle(struct kv_pool *p, void *at, size_t n_bytes)
+/* Whether pages of a group lie on one node each: heads that keep everything, in pages that are
+ * large enough to have their own memory. */
+static bool has_homes(const struct kv_pool *p, uint32_t group)
 {
-    if (p->nodes)
+    enum { LEAST_BYTES = 1 << 20 };
+    if (!p->by_split || p->spec->group[group].window || p->spec->group[group].own_bytes ||
+        p->spec->group[group].page_bytes < LEAST_BYTES)
+        return false;
+    for (uint32_t i = 0; i < p->spec->n_streams; i++)
+        if (p->spec->stream[i].group == group && p->spec->stream[i].kind == KV_HEADS)
+            return true;
+    return false;
+}
+
+/* The node of page `index` of a timeline; device/cpu_attend.c has it read there. */
+static int home_of(const struct kv_pool *p, uint32_t group, int64_t index)
+{
+    const int64_t split = index / (KERN_SPLIT / KERN_PAGE);
+    return has_homes(p, group) && split ? (int)(split % p->nodes->n) : -1;
+}
+
+static void settle(struct kv_pool *p, void *at, size_t n_bytes, int home)
+{
+    if (p->nodes && home >= 0)
+        (void)numa_prefer(at, n_bytes, p->nodes->id[home]);
+    else if (p->nodes)
         (void)numa_interleave(at, n_bytes, p->nodes);
     if (!p->lock || mlock(at, n_bytes) == 0)
         return;
@@ -167,10 +192,10 @@ void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out)
     }
 }
 
-/* Pages that may leave memory have a slab each. */
+/* Pages that may leave memory, or lie on a node, have a slab each. */
 static int32_t slab_pages(const struct kv_pool *p, uint32_t group, size_t page_bytes)
 {
-    if (kv_disk_has(p, group))
+    if (kv_disk_has(p, group) || has_homes(p, group))
         return 1;
     const uint64_t share = p->budget_bytes / SLAB_SHARE;
     const uint64_t want = share < SLAB_BYTES ? share : SLAB_BYTES;
@@ -183,7 +208,7 @@ static uint8_t *own_of(const struct kv_pool *p, const struct kv_slab *s, int32_t
     return s->own ? s->own + p->spec->group[s->group].own_bytes * (size_t)i : NULL;
 }
 
-static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_pages)
+static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_pages, int home)
 {
     const size_t page_bytes = p->spec->group[group].page_bytes,
                  own_bytes = p->spec->group[group].own_bytes;
@@ -198,7 +223,8 @@ static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_
         mem_free(s);
         return NULL;
     }
-    settle(p, at, page_bytes * (size_t)n_pages);
+    settle(p, at, page_bytes * (size_t)n_pages, home);
+    s->home = home;
     s->at = at;
     s->n_bytes = page_bytes * (size_t)n_pages;
     s->group = group;
@@ -217,13 +243,23 @@ static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_
     return s;
 }
 
+/* An idle slab, on a node if there is such a one. */
+static struct kv_slab *slab_idle(const struct kv_pool *p, uint32_t group, int home)
+{
+    enum { LOOKED_AT = 256 };
+    struct kv_slab *s = p->idle[group];
+    for (int i = 0; s && s->home != home && i < LOOKED_AT; i++)
+        s = s->next;
+    return s && s->home == home ? s : p->idle[group];
+}
+
 /* A slab with a free page; NULL when the system has none. */
-static struct kv_slab *slab_find(struct kv_pool *p, uint32_t group)
+static struct kv_slab *slab_find(struct kv_pool *p, uint32_t group, int home)
 {
     if (p->partial[group])
         return p->partial[group];
     if (p->idle[group])
-        return p->idle[group];
+        return slab_idle(p, group, home);
     const size_t page_bytes = p->spec->group[group].page_bytes;
     const int32_t n_pages = slab_pages(p, group, page_bytes);
     const uint64_t n_bytes = (uint64_t)page_bytes * (uint64_t)n_pages;
@@ -232,9 +268,9 @@ static struct kv_slab *slab_find(struct kv_pool *p, uint32_t group)
             break;
     const bool roomy =
         p->system_bytes <= p->budget_bytes && n_bytes <= p->budget_bytes - p->system_bytes;
-    struct kv_slab *s = slab_create(p, group, roomy ? n_pages : 1);
+    struct kv_slab *s = slab_create(p, group, roomy ? n_pages : 1, home);
     while (!s && slab_return_any(p))
-        s = slab_create(p, group, 1);
+        s = slab_create(p, group, 1, home);
     return s;
 }
 
@@ -315,22 +351,32 @@ bool kv_page_let_go(struct kv_pool *p)
     return p->let_go && p->let_go(p->let_go_arg);
 }
 
-struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group)
+static struct kv_page *take(struct kv_pool *p, uint32_t group, int home)
 {
     const uint64_t page_bytes = p->spec->group[group].page_bytes;
     while (page_bytes > p->budget_bytes - p->used_bytes)
         if (!kv_page_make_room(p))
             return NULL;
-    struct kv_slab *s = slab_find(p, group);
+    struct kv_slab *s = slab_find(p, group, home);
     while (!s && kv_page_make_room(p))
-        s = slab_find(p, group);
+        s = slab_find(p, group, home);
     return s ? page_from(p, s) : NULL;
+}
+
+struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group)
+{
+    return take(p, group, -1);
+}
+
+struct kv_page *kv_page_take_at(struct kv_pool *p, uint32_t group, int64_t index)
+{
+    return take(p, group, home_of(p, group, index));
 }
 
 struct kv_page *kv_page_take_for(struct kv_pool *p, uint32_t group, int64_t index)
 {
     if (!kv_disk_has(p, group) || index < p->spec->in_memory)
-        return kv_page_take(p, group);
+        return kv_page_take_at(p, group, index);
     struct kv_slab *s = mem_zalloc(sizeof *s + sizeof s->page[0]);
     if (!s)
         return NULL;
@@ -385,7 +431,7 @@ uint8_t *kv_page_room(struct kv_pool *p, const struct kv_page *pg)
             break;
     uint8_t *at = mem_big_alloc(n);
     if (at)
-        settle(p, at, n);
+        settle(p, at, n, home_of(p, pg->slab->group, pg->index));
     return at;
 }
 

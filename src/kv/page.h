@@ -40,7 +40,7 @@ struct kv_pool {
     const struct kv_spec *spec; /* borrowed */
     const struct report_sink *sink;
     const struct numa_nodes *nodes; /* borrowed, or NULL */
-    bool lock;
+    bool by_split, lock;            /* kv_pool_memory() */
     uint64_t budget_bytes;
     uint64_t used_bytes;   /* pages with references */
     uint64_t peak_bytes;   /* the most that used_bytes ever was */
@@ -70,6 +70,8 @@ size_t kv_page_bytes(const struct kv_page *pg);
 /* A page of the group with one reference, contents unspecified.  Evicts restore points
  * while the budget or the system has no room.  NULL when that is not enough. */
 struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group);
+/* The same as page `index` of a timeline: on the node that is to have it, if it can be. */
+struct kv_page *kv_page_take_at(struct kv_pool *p, uint32_t group, int64_t index);
 
 /* The same for page `index` of a timeline that is about to be filled from a file: beyond what a
  * timeline has in memory (kv_spec.in_memory) it is on disk, and kv_disk_fill() writes it. */

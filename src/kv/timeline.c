@@ -303,7 +303,7 @@ static bool timeline_take(struct kv_timeline *t, uint32_t g, int64_t to, struct 
 {
     struct kv_table *b = &t->table[g];
     *own = NULL;
-    if (timeline_shared(t, g) && !(*own = kv_page_take(t->pool, g)))
+    if (timeline_shared(t, g) && !(*own = kv_page_take_at(t->pool, g, t->length / KV_PAGE)))
         return false;
     b->end = num_max(b->end, num_div_up(to, KV_PAGE));
     for (int64_t i = num_div_up(t->length, KV_PAGE); i < num_div_up(to, KV_PAGE); i++) {
@@ -313,7 +313,7 @@ static bool timeline_take(struct kv_timeline *t, uint32_t g, int64_t to, struct 
         }
         if (b->page[i] || !timeline_gives(t, g, i, to))
             continue;
-        struct kv_page *pg = kv_page_take(t->pool, g);
+        struct kv_page *pg = kv_page_take_at(t->pool, g, i);
         if (!pg)
             return false;
         table_set(b, i, pg);

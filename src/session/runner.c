@@ -391,7 +391,7 @@ ingle_status session_runner_create(struct runner **out, const struct family *fam
     if (!s) {
         s = kv_pool_create(&r->pool, &r->spec, budget, o.sink, err);
         if (!s)
-            kv_pool_memory(r->pool, device_nodes(d), o.lock);
+            kv_pool_memory(r->pool, device_nodes(d), pool_nodes(device_pool(d)) > 1, o.lock);
         if (!s)
             kv_pool_own(r->pool, r->stages ? &away : &on_card);
     }

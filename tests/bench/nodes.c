@@ -11,12 +11,13 @@
 #include "base/num.h"
 #include "base/pool.h"
 #include "device/ops.h"
+#include "kv/page.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS = 256, RANGES = 1 << 16, GROUP = 16, TOKENS = 40, ARENA = 64 << 20 };
+enum { THREADS = 256, RANGES = 1 << 16, GROUP = 16, TOKENS = 40, ARENA = 512 << 20 };
 
 /* ---- where pages lie ---- */
 
@@ -402,6 +403,88 @@ static void show(const struct machine *m, const struct layer *l, bool divided, b
     device_free(d);
 }
 
+/* ---- attention ---- */
+
+enum { KV_HEADS_OF = 4, Q_HEADS = 32, HEAD_WIDTH = 512, MOST_PAGES = 1024 };
+
+/* Keys and values that a split would read; pages of all nodes in turn are local by their number. */
+static void note_split(const struct kern_attend *a, int64_t split, float *state, void *scratch)
+{
+    enum { EACH = KERN_SPLIT / KERN_PAGE };
+    const size_t n_bytes = 2 * kern_kv_block_bytes(a->k_codec, true, a->k_width);
+    const int64_t all = (a->pos0 + a->n_rows - 1) / KERN_PAGE + 1;
+    (void)state, (void)scratch;
+    for (int64_t p = split * EACH; p < num_min(all, (split + 1) * EACH); p++) {
+        const int home = home_of((uintptr_t)a->page[p] + a->k_at);
+        const double n = pool_nodes(pool),
+                     local = home < 0 ? 1 / n : home == pool_node_of(pool, now);
+        seen.local += local * (double)n_bytes;
+        seen.remote += (1 - local) * (double)n_bytes;
+        seen.placed += (home < 0 ? 1 / n : home == owner) * (double)n_bytes;
+        seen.stolen += stealing ? (double)n_bytes : 0;
+        clock_of[now] += (double)n_bytes / speed[now];
+    }
+}
+
+static void note_merge(const struct kern_attend *a, int64_t n_splits, const float *state,
+                       void *scratch)
+{
+    (void)a, (void)n_splits, (void)state, (void)scratch;
+}
+
+/* A row's attention in a layer of 31B's that sees everything, with pages that a pool gives. */
+static void show_attention(const struct machine *m, int64_t context, bool by_split)
+{
+    static uint8_t *page[MOST_PAGES];
+    static struct kv_page *taken[MOST_PAGES];
+    struct kv_stream heads = {.kind = KV_HEADS, .n_heads = KV_HEADS_OF, .k_width = HEAD_WIDTH,
+                              .v_width = HEAD_WIDTH, .k_codec = KERN_KV_F16,
+                              .v_codec = KERN_KV_F16, .every = 1};
+    struct kv_spec spec = {.n_groups = 1, .n_streams = 1, .stream = &heads};
+    struct kv_pool *pages;
+    struct device *d = open_device(m);
+    struct err e;
+    const size_t block = kern_kv_block_bytes(KERN_KV_F16, true, HEAD_WIDTH);
+    const int64_t n = num_div_up(context, KERN_PAGE);
+    d->kern.attend.exact.split = note_split;
+    d->kern.attend.exact.merge = note_merge;
+    pool = device_pool(d);
+    n_ranges = 0;
+    spec.group[0].page_bytes = KV_HEADS_OF * 2 * block;
+    if (n > MOST_PAGES ||
+        kv_pool_create(&pages, &spec, (uint64_t)MOST_PAGES * spec.group[0].page_bytes, NULL, &e))
+        exit(1);
+    kv_pool_memory(pages, device_nodes(d), by_split, false);
+    for (int64_t i = 0; i < n; i++) {
+        taken[i] = kv_page_take_at(pages, 0, i);
+        page[i] = taken[i]->at;
+    }
+    const struct device_kv kv = {.k_codec = KERN_KV_F16, .v_codec = KERN_KV_F16,
+                                 .n_heads = KV_HEADS_OF, .k_width = HEAD_WIDTH,
+                                 .v_width = HEAD_WIDTH, .head_bytes = 2 * block, .v_at = block};
+    const struct device_span span = {.n = 1, .pos0 = context - 1, .page = page};
+    memset(&seen, 0, sizeof seen);
+    for (int i = 0; i < TOKENS; i++) {
+        const int64_t width = Q_HEADS * HEAD_WIDTH;
+        device_begin(d, NULL);
+        device_attend(d, &kv, &span, 1, (struct rows){x, 1, width, width}, Q_HEADS,
+                      (struct rows){y, 1, width, width}, 0, 1);
+    }
+    if (device_status(d, &e)) {
+        fprintf(stderr, "%s\n", e.msg);
+        exit(1);
+    }
+    const double bytes = seen.local + seen.remote;
+    printf("%-15s %-15s %-8lld %-7s %8.1f %7.1f %8.1f %9.2f %8.1f %8.1f\n", m->name,
+           "31B attention", (long long)context, by_split ? "splits" : "turns",
+           100 * seen.placed / bytes, 100 * seen.local / bytes, 100 * seen.stolen / bytes,
+           seen.longest / seen.mean, (double)seen.jobs / TOKENS, bytes / TOKENS / (1 << 20));
+    for (int64_t i = 0; i < n; i++)
+        kv_page_unref(pages, taken[i]);
+    kv_pool_free(pages);
+    device_free(d);
+}
+
 int main(void)
 {
     static const struct machine machines[] = {
@@ -418,5 +501,9 @@ int main(void)
                     continue;
                 show(&machines[i], &layers[l], divided, mixture);
             }
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
+        for (int64_t context = 8192; machines[i].n_nodes > 1 && context <= 131072; context *= 4)
+            for (int by_split = 0; by_split < 2; by_split++)
+                show_attention(&machines[i], context, by_split);
     return 0;
 }

@@ -517,6 +517,68 @@ static void test_runs(void **state)
     device_free(d);
 }
 
+enum { HEADS = 2, WIDTH = 64, PAGES = 80, QUERIES = 4 };
+
+/* Attention over timelines of several lengths, some of them longer than a split for each node. */
+static void attend_all(struct device *d, const struct device_kv *kv, uint8_t *const *page, float *y)
+{
+    static const int64_t length[] = {5000, 100, 9900, 4097};
+    enum { N = sizeof length / sizeof *length, LINE = HEADS * QUERIES * WIDTH };
+    static float q[2 * N * LINE];
+    struct device_span span[N];
+    struct noise r = {21};
+    int64_t n = 0;
+    for (int i = 0; i < N; i++) {
+        const int64_t rows = 1 + i % 2;
+        span[i] = (struct device_span){
+            .row0 = n, .n = rows, .pos0 = length[i] - rows, .page = page};
+        n += rows;
+    }
+    for (int64_t i = 0; i < n * LINE; i++)
+        q[i] = noise_unit(&r);
+    device_begin(d, NULL);
+    device_attend(d, kv, span, N, (struct rows){q, n, LINE, LINE}, HEADS * QUERIES,
+                  (struct rows){y, n, LINE, LINE}, 0, 0.125f);
+    assert_int_equal(device_status(d, NULL), INGLE_OK);
+}
+
+/* Nodes that have splits in turn give the bits of one. */
+static void test_attend(void **state)
+{
+    (void)state;
+    enum { OUT_FLOATS = 6 * HEADS * QUERIES * WIDTH, LONG = 10000 };
+    static float plain[OUT_FLOATS], y[OUT_FLOATS];
+    const size_t block = kern_kv_block_bytes(KERN_KV_F16, true, WIDTH);
+    const struct device_kv kv = {.k_codec = KERN_KV_F16, .v_codec = KERN_KV_F16, .n_heads = HEADS,
+                                 .k_width = WIDTH, .v_width = WIDTH,
+                                 .head_bytes = 2 * block, .v_at = block};
+    const size_t n_bytes = PAGES * HEADS * 2 * block;
+    uint8_t *mem = mem_big_alloc(n_bytes), *page[PAGES];
+    float *x = mem_calloc((size_t)LONG * HEADS * WIDTH, sizeof *x);
+    assert_true(mem && x);
+    struct noise r = {13};
+    for (int i = 0; i < PAGES; i++)
+        page[i] = mem + (size_t)i * HEADS * 2 * block;
+    for (int64_t i = 0; i < (int64_t)LONG * HEADS * WIDTH; i++)
+        x[i] = noise_unit(&r);
+    for (size_t i = 0; i < N_SHAPES && !UNIT_TSAN; i++) {
+        struct device *d = open_device(&shapes[i], DEVICE_NUMA_AUTO);
+        const struct rows k = {x, LONG, HEADS * WIDTH, HEADS * WIDTH};
+        const struct device_span all = {.n = LONG, .page = page};
+        if (!i) {
+            device_begin(d, NULL);
+            device_kv_append(d, &kv, &all, 1, k, k);
+        }
+        memset(y, 0xff, sizeof y);
+        attend_all(d, &kv, page, i ? y : plain);
+        if (i)
+            assert_memory_equal(y, plain, sizeof y);
+        device_free(d);
+    }
+    mem_free(x);
+    mem_big_free(mem, n_bytes);
+}
+
 /* The one node that this machine has takes what is asked of it. */
 static void test_system(void **state)
 {
@@ -580,6 +642,7 @@ int main(void)
         cmocka_unit_test(test_same_bits),
         cmocka_unit_test(test_divided),
         cmocka_unit_test(test_runs),
+        cmocka_unit_test(test_attend),
         cmocka_unit_test(test_system),
         cmocka_unit_test(test_look),
     };

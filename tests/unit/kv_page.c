@@ -278,6 +278,44 @@ static void pages_have_two_parts(void **state)
     assert_int_equal(own_taken, 0);
 }
 
+/* Of several nodes a page that is free again is for positions of the same node, if there are some;
+ * none is refused because of its place, and the budget is what it was. */
+static void pages_of_positions_have_nodes(void **state)
+{
+    (void)state;
+    enum { BYTES = 2 << 20, N = 5 };
+    static struct world w;
+    static struct kv_stream heads = {.kind = KV_HEADS, .group = 0};
+    static const struct numa_nodes nodes = {2, {901, 902}}; /* none that there is */
+    static const int64_t index[N] = {0, 16, 32, 48, 64}; /* nodes: all, 1, 0, 1, 0 */
+    struct kv_page *page[N];
+    uint8_t *at[N];
+    open_pages(&w, BYTES, 4096, N * (uint64_t)BYTES + 4096);
+    w.spec.stream = &heads;
+    w.spec.n_streams = 1;
+    kv_pool_memory(w.pool, &nodes, true, false);
+    for (int i = 0; i < N; i++) {
+        assert_non_null(page[i] = kv_page_take_at(w.pool, 0, index[i]));
+        at[i] = page[i]->at;
+    }
+    assert_null(kv_page_take_at(w.pool, 0, 1));
+    for (int i = 0; i < N; i++)
+        kv_page_unref(w.pool, page[i]);
+    for (int i = 0; i < N; i++) { /* in another order */
+        const int k = i * 3 % N;
+        assert_non_null(page[k] = kv_page_take_at(w.pool, 0, index[k] + i));
+        assert_true(page[k]->at == at[k] || (k && (page[k]->at == at[(k + 1) % 4 + 1])));
+    }
+    assert_true(w.pool->system_bytes <= w.pool->budget_bytes);
+    kv_page_unref(w.pool, page[1]);
+    assert_non_null(page[1] = kv_page_take_at(w.pool, 0, 32)); /* of the other node: all the same */
+    for (int i = 0; i < N; i++)
+        kv_page_unref(w.pool, page[i]);
+    w.spec.stream = NULL;
+    w.spec.n_streams = 0;
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -285,6 +323,7 @@ int main(void)
         cmocka_unit_test(groups_hand_memory_to_each_other),
         cmocka_unit_test(slabs_partly_used_do_not_eat_the_budget),
         cmocka_unit_test(large_pages_are_exact),
+        cmocka_unit_test(pages_of_positions_have_nodes),
         cmocka_unit_test(a_budget_below_a_page_of_each_group_is_refused),
         cmocka_unit_test(counts_follow_every_reference),
     };
