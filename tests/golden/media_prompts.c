@@ -311,7 +311,7 @@ static void any_way_to_compute_it(void **state)
         (void)media_add(&w.media, 1, w.g.info.n_embd, 8, true);
         const uint32_t some = (uint32_t)(GOLDEN_CARD              ? 1
                                          : UNIT_TSAN || UNIT_ASAN ? 2
-                                                                  : unit_some(20, 60));
+                                                                  : unit_some(12, 60));
         for (uint32_t i = 0; i < (n_seeds ? n_seeds : some); i++)
             one_seed(&w, first_seed + i);
         close_world(&w);

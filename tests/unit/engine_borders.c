@@ -264,7 +264,7 @@ static void any_order_has_the_bits_of_a_cold_run(const char *model)
             extend(&talk[i], 30);
             extend(&talk[i], 5);
         }
-        for (int i = 0; i < (UNIT_ASAN ? 8 : 14); i++) {
+        for (int i = 0; i < unit_some(8, UNIT_ASAN ? 8 : 14); i++) {
             struct talk *t = &talk[pick(2)];
             const uint64_t op = pick(4);
             if (op < 2 && t->n + 2 <= MOST) {
