@@ -55,6 +55,7 @@ enum cli_foreign_kind { /* cli/foreign.inc */
                         CLI_FOREIGN_UNLESS,
                         CLI_FOREIGN_MIB,
                         CLI_FOREIGN_MOST,
+                        CLI_FOREIGN_CARD,
                         CLI_FOREIGN_PART,
                         CLI_FOREIGN_LAUNCH
 };

@@ -192,6 +192,7 @@ void cli_foreign_markdown(FILE *to)
                                             [CLI_FOREIGN_SOME] = "yes",
                                             [CLI_FOREIGN_MIB] = "yes",
                                             [CLI_FOREIGN_MOST] = "yes",
+                                            [CLI_FOREIGN_CARD] = "yes",
                                             [CLI_FOREIGN_PART] = "with a note",
                                             [CLI_FOREIGN_DONE] = "with a note",
                                             [CLI_FOREIGN_MAYBE] = "with a note",

@@ -173,6 +173,39 @@ static ingle_status word(const struct cli_foreign *f, const char *spelt, const c
     return INGLE_OK;
 }
 
+/* What --gpu has for names of devices, parted by commas; false: there is none.  Of several each is
+ * kept, so that --gpu says that they are too many. */
+static bool card(const char *value, char *out, size_t n_out)
+{
+    static const struct { const char *name, *ours; bool numbered; } devices[] = {
+        {"none", "off", false},
+        {"cpu", "off", false},
+        {"auto", "auto", false},
+        {"cuda", "0", true}};
+    size_t used = 0;
+    for (const char *p = value;; p++) {
+        const size_t k = strcspn(p, ","), n = strcspn(p, "0123456789:,"),
+                     colon = p[n] == ':', digits = strspn(p + n + colon, "0123456789");
+        size_t i = 0;
+        while (i < sizeof devices / sizeof *devices &&
+               (strlen(devices[i].name) != n || strncasecmp(devices[i].name, p, n) != 0))
+            i++;
+        if (i == sizeof devices / sizeof *devices || n + colon + digits != k || digits > 4 ||
+            (colon && !digits) || (digits && !devices[i].numbered))
+            return false;
+        const char *text = digits ? p + n + colon : devices[i].ours;
+        const int length = digits ? (int)digits : (int)strlen(text);
+        const int more =
+            snprintf(out + used, n_out - used, "%s%.*s", used ? "," : "", length, text);
+        if (more < 0 || (size_t)more >= n_out - used)
+            return false;
+        used += (size_t)more;
+        p += k;
+        if (!*p)
+            return true;
+    }
+}
+
 ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, const char *value,
                               struct cli_setting *out, struct cli_notes *notes, struct err *err)
 {
@@ -209,6 +242,14 @@ ingle_status cli_foreign_take(const struct cli_foreign *f, const char *spelt, co
         if (*value >= '0' && *value <= '9' && strspn(value, "0123456789") == strlen(value) &&
             strlen(value) < 12)
             snprintf(out->room, sizeof out->room, "%s+", value);
+        out->name = f->ours;
+        out->value = out->room;
+        return INGLE_OK;
+    case CLI_FOREIGN_CARD:
+        if (!card(value, out->room, sizeof out->room)) {
+            cli_note_add(notes, spelt, value, cli_foreign_why(f));
+            return INGLE_OK;
+        }
         out->name = f->ours;
         out->value = out->room;
         return INGLE_OK;

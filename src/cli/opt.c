@@ -163,7 +163,9 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
     struct err err;
     const bool is_ours = f->ours && f->kind != CLI_FOREIGN_HAS && f->kind != CLI_FOREIGN_LAUNCH;
     const struct ingle_option *o = is_ours ? by_name(f->ours) : NULL;
-    if (o && !takes(c->command, o) && f->kind != CLI_FOREIGN_SOME && f->kind != CLI_FOREIGN_UNLESS)
+    const bool may_lack = f->kind == CLI_FOREIGN_SOME || f->kind == CLI_FOREIGN_UNLESS ||
+                          f->kind == CLI_FOREIGN_CARD;
+    if (o && !takes(c->command, o) && !may_lack)
         return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name,
                          o->where);
     if (!foreign_value(c, f, o, spelt, argc, argv, i, &value))

@@ -41,6 +41,14 @@ static bool card_of(const char *text, int *out)
     return true;
 }
 
+/* "0,1", "0-1", "0 1", "all": more than one card. */
+static bool is_several(const char *text)
+{
+    const size_t n = strspn(text, "0123456789");
+    return strchr(text, ',') || strcmp(text, "all") == 0 ||
+           (n && (text[n] == '-' || text[n] == ' ') && strspn(text + n + 1, "0123456789"));
+}
+
 /* What layers a text names: [first, end); plus: or as many as there are. */
 struct wish {
     bool automatic, all, plus;
@@ -92,7 +100,7 @@ ingle_status engine_gpu_check(const char *gpu, const char *layers, const char *d
                               uint64_t bytes, struct err *err)
 {
     int card;
-    if (gpu && strchr(gpu, ','))
+    if (gpu && is_several(gpu))
         return err_set(err, INGLE_UNSUP,
                        "option '--gpu' is '%s': several cards are not built, one has a number: 0",
                        gpu);

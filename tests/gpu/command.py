@@ -211,7 +211,11 @@ same("integrated", run(emu, ["--gpu-layers", "all"], INGLE_EMU_CARD="integrated"
 for value in ("999", "-1", "x", "4-2", "2-7"):
     refused("layers", run(emu, [f"--gpu-layers={value}"]), "--gpu-layers", f"'{value}'")
 refused("memory", run(emu, ["--gpu-memory", "1K"]), "--gpu-memory", "1024", "1.00 MiB")
-refused("several", run(emu, ["--gpu", "0,1"]), "--gpu", "several cards")
+for several in "0,1", "0-1", "all":
+    refused("several", run(emu, ["--gpu", several]), "--gpu", "several cards")
+refused("several", run(emu, ["--device", "CUDA0,CUDA1"]), "--gpu", "'0,1'", "several cards")
+refused("number", run(emu, ["--device", "cuda:7"], INGLE_EMU_CARD="n=2"), "no card 7", "has 2")
+assert "computes layers" not in run(emu, ["-dev", "none", "-v"])[2]
 for value in ("on", "x", "-1", "64", "0x0", "1.5"):
     for program in (ingle, emu):
         refused("card", run(program, [f"--gpu={value}"]), "--gpu", f"'{value}'", "auto, off")
