@@ -219,7 +219,7 @@ def streams(folder):
         assert ask(line) == [], line
     assert ask(f"{good} 40") == greedy
     p.stdin.close()
-    told = p.stderr.read().splitlines()
+    told = [line for line in p.stderr.read().splitlines() if not line.startswith("load: ")]  # on a busy machine
     assert p.wait(300) == 0 and len(told) == len(bad), told
     for line, (asked, word) in zip(told, bad):
         assert line.startswith("ingle: error: ") and word in line, (asked, line)

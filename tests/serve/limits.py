@@ -639,7 +639,7 @@ class Without(Case):
         said = [line for line in self.server.log if "FAKE" in line]
         self.assertTrue(said)
         for line in self.server.log:
-            self.assertTrue(line.startswith(("ingle ", "ingle: ", "model ", "memory ", "keys ", "try ", " ")), line)
+            self.assertTrue(line.startswith(("ingle ", "ingle: ", "model ", "memory ", "keys ", "try ", " ", "load: ")), line)
             self.assertNotRegex(line, "[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]")
         self.assertIn("\\n", said[0])
 

@@ -38,7 +38,8 @@ class Proxy:
         self.to, self.how, self.random, self.done = port, "pass", random.Random(7), False
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
+        self.thread = threading.Thread(target=self.accept, daemon=True)
+        self.thread.start()
 
     def accept(self):
         while True:
@@ -81,6 +82,9 @@ class Proxy:
             s.close()
 
     def close(self):
+        """The thread has ended before the descriptor is free: else it might accept for the next socket of that number."""
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.thread.join()
         self.listener.close()
 
 
