@@ -579,7 +579,7 @@ static void connected(struct link *l, struct conn *c)
         c->broken = link_socket_why(e);
         return;
     }
-    l->trouble = "what listens there does not speak as ingle's workers and stages do";
+    l->trouble = "what listens there has not answered as workers and stages of ingle do";
     c->stage = SAYS_HELLO;
     c->heard = clock_now();
     say_preamble(c);

@@ -190,7 +190,11 @@ static void hear_join(struct stage *s, const struct link_in *in)
     if (!st)
         link_admit(s->link, NULL);
     const bool other = s->known && (h.from != s->hello.from || h.to != s->hello.to);
+    const bool began = !s->loading;
     s->loading = !st && h.loading && s->to_load;
+    if (s->loading && began)
+        report(s->r->o.sink, INGLE_REPORT_NOTE, "stage", s->address, "it loads layers %u:%u",
+               h.from, h.to);
     if (s->loading)
         return;
     if (!st && other && h.open && s->r->assigned && !s->to_load) { /* it was started anew */
@@ -411,7 +415,8 @@ static void dial_silent(struct stage_remote *r)
 static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *cancel,
                                  struct err *err)
 {
-    uint64_t start = clock_now();
+    const uint64_t begun = clock_now();
+    uint64_t start = begun;
     const struct stage *s;
     bool told = false;
     ask_hops(r);
@@ -434,6 +439,11 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
         if ((cancel && atomic_load(cancel)) ||
             (!r->started && report_progress(r->o.sink, "stages", 0, 0)))
             return err_set(err, INGLE_CANCEL, "cancelled");
+        if (!told && s->loading && now - begun > SECOND_NS) {
+            told = true;
+            report(r->o.sink, INGLE_REPORT_WARN, "stage", s->address,
+                   "it loads its layers; ingle waits for it");
+        }
         if (!told && now - start > SECOND_NS) {
             told = true;
             report(r->o.sink, INGLE_REPORT_WARN, "stage", s->address,

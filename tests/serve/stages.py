@@ -151,8 +151,10 @@ class Stages(Case):
         for x in p["processes"][1:]:
             self.assertGreater(min(x["trip_us"], x["out_bytes_per_s"], x["in_bytes_per_s"], x["read_bytes_per_s"]), 0)
         for ends in ("auto", "1,4,6", "3,4,6"):
-            status, out, err = self.run_it(*stages, "--draft", "off", "--layer-ends", ends)
+            status, out, err = self.run_it(*stages, "-v", "--draft", "off", "--layer-ends", ends)
             self.assertEqual((status, out), want[:2], err)
+            if ends == "3,4,6":
+                self.assertIn(f"stage '{a.address}': it loads layers 3:4", err)
         # the layers of the last engine stay if nothing is much better; one that is started anew gets its own
         server = self.serve(*stages, "--layer-ends", "1,4,6", "--draft", "off")
         text = self.ask(server, 1)
