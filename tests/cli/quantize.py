@@ -231,7 +231,7 @@ class Case(unittest.TestCase):
 
     def test_fit_has_the_size(self):
         sizes = []
-        for size in (1000000, 1400000, 2000000):
+        for size in (1000000, 1400000, 2000000) if "INGLE_TEST_SOAK" in os.environ else (1000000, 2000000):
             r = self.quantize(NANO, self.out, "--fit", str(size), "--tensor", "blk.0.attn_q.=Q8_0")
             tensors = json.loads(subprocess.run([INGLE, "inspect", "--tensors", "--json", self.out], capture_output=True).stdout)["list"]
             sizes.append(sum(t["bytes"] for t in tensors))
