@@ -26,7 +26,8 @@ class Browser:
             self.driver.wait()
         options = {"binary": shutil.which("chromium"),
                    "args": ["--headless=new", "--no-sandbox", "--disable-gpu",
-                            "--disable-dev-shm-usage", f"--window-size={width},{height}"]}
+                            "--disable-dev-shm-usage", f"--window-size={width},{height}",
+                            "--host-resolver-rules=MAP plain.example 127.0.0.1"]}
         answer = self.call("POST", "/session", {"capabilities": {"alwaysMatch": {
             "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}}})
         self.session = "/session/" + answer["sessionId"]

@@ -9,7 +9,7 @@ import {contentWith} from './files.js';
 
 const runs = new Map();    // id of a conversation: {chat, node, controller, phase}
 const scripts = new Map(); // name of a tool: what runs it
-const MAX_CALLS = 1000;    // calls of tools in an answer
+const MAX_CALLS = 256;     // calls of tools in an answer
 const MAX_ROUNDS = 32;     // answers in a row that scripts ask for
 let ui = {};               // {changed(chat), paint(chat, node), say(text)}
 

@@ -6,7 +6,7 @@ import {withFiles, isThumb} from './files.js';
 import {runOf, stop} from './answer.js';
 
 const SHOWN = 300;
-const MAX_FILES = 50, MAX_CALLS = 1000; // of an imported message
+const MAX_FILES = 50, MAX_CALLS = 256; // of an imported message
 export let chats = [];
 let ui = {};             // {current(), open(chat), visit(chat), fresh()}
 let found = null;        // ids whose messages have what is searched for
