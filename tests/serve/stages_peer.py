@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """stages_peer.py INGLE [--rounds N] [--seed S] - peers that are wrong, with right checksums: whoever stands between an engine and a
 stage changes any message.  Neither end dies, hangs or takes memory for what the other says, and without changes answers are right."""
-import argparse, ctypes, random, re, shutil, socket, struct, sys, tempfile, threading, time
+import argparse, ctypes, random, re, shutil, struct, sys, tempfile, threading, time
 
 from client import TIMEOUT, Server
-from worker import MODEL, Proxy, Worker
+from worker import MODEL, Proxy, Worker, end_both
 
 INGLE = sys.argv[1]
 HASH = ctypes.CDLL("libxxhash.so.0")
@@ -49,12 +49,7 @@ class Between(Proxy):
                     to.sendall(frame + body if new is None else new)
         except OSError:
             pass
-        for s in (source, to):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            s.close()
+        end_both(source, to)
 
 
 def only(kind, change, to_engine, times=1 << 30):

@@ -31,6 +31,16 @@ class Worker:
         return self.process.wait(TIMEOUT)
 
 
+def end_both(*sockets):
+    """Both directions end at once, also for who reads one of them."""
+    for s in sockets:
+        try:
+            s.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        s.close()
+
+
 class Proxy:
     """Passes bytes on; `how` says what happens to those of the worker."""
 
@@ -74,12 +84,7 @@ class Proxy:
                 to.sendall(data)
         except OSError:
             pass
-        for s in (source, to):
-            try:
-                s.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            s.close()
+        end_both(source, to)
 
     def close(self):
         """The thread has ended before the descriptor is free: else it might accept for the next socket of that number."""
