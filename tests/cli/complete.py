@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """complete.py INGLE - completions of shells as bash sees them (zsh and fish check theirs where they are installed), and
 'ingle serve --config FILE'; and what ./run says while it builds."""
-import json, os, pty, re, shutil, subprocess, sys, tempfile, unittest
+import fcntl, json, os, pty, re, shutil, signal, subprocess, sys, tempfile, unittest
 
 ASK = """source "$1"; shift
 COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _ingle; printf '%s\\n' "${COMPREPLY[@]}"
@@ -135,6 +135,14 @@ case "$*" in
 esac
 """
 
+INGLE_SCRIPT = """#!/bin/sh
+case "$1 $2" in
+'help serve') exit 0 ;;
+'help '*) exit 2 ;;
+esac
+echo "ingle $*"
+"""
+
 
 class Run(unittest.TestCase):
     """./run, with a cmake and an ingle that only print."""
@@ -145,18 +153,22 @@ class Run(unittest.TestCase):
         self.home = folder.name
         shutil.copy("run", self.home)
         for path, text in (("scripts/install.sh", "#!/bin/sh\n"), ("bin/cmake", CMAKE), ("bin/ninja", "#!/bin/sh\necho cc a.c\necho cc b.c\n"),
-                           ("out/release/ingle", '#!/bin/sh\necho "ingle $*"\n')):
-            os.makedirs(os.path.dirname(f"{self.home}/{path}"), exist_ok=True)
-            with open(f"{self.home}/{path}", "w", opener=lambda p, f: os.open(p, f, 0o644 if p.endswith("/ingle") else 0o755)) as f:
-                f.write(text)
+                           ("out/release/ingle", INGLE_SCRIPT)):
+            self.script(path, text)
+
+    def script(self, path, text):
+        os.makedirs(os.path.dirname(f"{self.home}/{path}"), exist_ok=True)
+        with open(f"{self.home}/{path}", "w", opener=lambda p, f: os.open(p, f, 0o644 if p.endswith("/ingle") else 0o755)) as f:
+            f.write(text)
 
     def run_it(self, *words, terminal=False, **environment):
         env = {**os.environ, "PATH": f"{self.home}/bin:{os.environ['PATH']}", **environment}
         if not terminal:
-            r = subprocess.run([f"{self.home}/run", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False)
+            r = subprocess.run([f"{self.home}/run", *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, env=env, check=False,
+                               start_new_session=True)
             return r.returncode, r.stdout, r.stderr
         ours, theirs = pty.openpty()
-        p = subprocess.Popen([f"{self.home}/run", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=env)
+        p = subprocess.Popen([f"{self.home}/run", *words], stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
         os.close(theirs)
         out = b""
         try:
@@ -170,20 +182,50 @@ class Run(unittest.TestCase):
     def test_run(self):
         rc, out, says = self.run_it()
         self.assertEqual((rc, out), (0, "ingle run\n"))
-        self.assertEqual(says, "building: about 2 files, some minutes at the first time; log: out/run.log\n")
+        self.assertEqual(says, "preparing the build: cmake looks at the compiler and the libraries; log: out/run.log\n"
+                               "building: about 2 files, some minutes at the first time; log: out/run.log\n")
         self.assertEqual(self.run_it(), (0, "ingle run\n", "building what has changed; log: out/run.log\n"))
         rc, out, _ = self.run_it("-m", "x", terminal=True)
         self.assertEqual(rc, 0)
         self.assertIn("\r[1/2] \r[2/2] \nchat:  ", out)
         self.assertRegex(out, r"chat: .*\nserve: .*\ndocs: .*\ningle chat -m x\n$")
         with open(f"{self.home}/out/run.log") as f:
-            self.assertEqual(f.read().count("\n"), 2)
+            self.assertEqual(f.read().count("\n"), 3)
+        for terminal in False, True:
+            self.assertTrue(self.run_it("serve", "-m", "x", terminal=terminal)[1].endswith("ingle serve -m x\n"))
+            self.assertTrue(self.run_it("serve it?", terminal=terminal)[1].endswith("ingle run serve it?\n"))
         for terminal in False, True:
             for why, word in (("NO_PRESET", "no compiler"), ("NO_BUILD", "a.c:1: error")):
                 rc, out, says = self.run_it(terminal=terminal, **{why: "1"})
                 self.assertEqual(rc, 1, (terminal, why))
                 self.assertIn(word, out + says)
                 self.assertRegex(out + says, rf"failed; the whole log is {self.home}/out/run.log\n$")
+
+    def test_disk(self):
+        self.script("bin/df", "#!/bin/sh\nprintf 'Filesystem blocks Used Available\\nnone 1 1 20480\\n'\n")
+        rc, out, says = self.run_it()
+        self.assertEqual((rc, out, says), (1, "", f"run: 20 MB are free in {self.home}/out, a build takes 250 MB\n"))
+        os.chmod(f"{self.home}/out/release/ingle", 0o755)
+        for terminal in False, True:
+            rc, out, says = self.run_it(terminal=terminal, NO_BUILD="1")
+            self.assertEqual(rc, 1)
+            self.assertIn("run: the disk is full: 20 MB are free", out + says)
+
+    def test_interrupted(self):
+        self.script("bin/cmake", "#!/bin/sh\n[ \"$1\" != --preset ] || exit 0\necho '[1/2] x'\nkill -INT 0\nsleep 60\n")
+        for terminal in False, True:
+            rc, out, says = self.run_it(terminal=terminal)
+            self.assertEqual(rc, -signal.SIGINT)
+            self.assertTrue((out + says).endswith("\nrun: interrupted; the next ./run goes on where this one stopped\n"), out + says)
+
+    def test_two(self):
+        with open(f"{self.home}/out/run.lock", "w") as f:
+            fcntl.flock(f, fcntl.LOCK_EX)
+            p = subprocess.Popen([f"{self.home}/run"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                 env={**os.environ, "PATH": f"{self.home}/bin:{os.environ['PATH']}"})
+            self.assertEqual(p.stderr.readline(), "another ./run is at work in this folder: waiting for it\n")
+        out, _ = p.communicate()
+        self.assertEqual((p.returncode, out), (0, "ingle run\n"))
 
 
 if __name__ == "__main__":
