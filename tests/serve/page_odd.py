@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""page_odd.py - the web page where something is odd: addresses, deleted data, forbidden storage, other tabs, clocks, an
-address without TLS, conversations of elsewhere, names of any shape.
+"""page_odd.py - the web page where something is odd: addresses, words that were searched for, copies of conversations,
+deleted data, forbidden storage, other tabs, clocks, an address without TLS, conversations of elsewhere, names of any shape.
 
 usage: page_odd.py INGLE [PART...]
 
@@ -168,6 +168,101 @@ def plain_address(p):
         assert not q.b.complaints()
 
 
+HITS = """const m = [], body = 'Some **bold** text.\\n\\n- one\\n- two\\n\\n'.repeat(3);
+for (let i = 0; i < 1000; i++) m.push({id: 'm' + i, parent: i ? 'm' + (i - 1) : null, role: i % 2 ? 'assistant' : 'user',
+    content: body + (i === 101 ? 'Here is the **needle** in ' + 'hay '.repeat(2000) : i === 201 ? body.repeat(500) + 'the second\\n\\npin' : i)});
+m.push({id: 'other', parent: 'm20', role: 'assistant', content: 'on another branch: a cushion'});
+const f = new File([JSON.stringify({chats: [{id: 'c', title: 'Long', leaf: 'm999', messages: m}]})], 'x.json'), dt = new DataTransfer();
+dt.items.add(f);
+$('pick-import').files = dt.files;
+$('pick-import').onchange()"""
+MARKED = """const r = [...(CSS.highlights.get('found') ?? [])][0], b = r?.getBoundingClientRect(), l = $('log').getBoundingClientRect();
+return b?.height && b.top >= l.top && b.bottom <= l.bottom && r.toString()"""
+
+
+def hits(p):
+    """A conversation that was found by a word opens at the word, wherever it stands; from there both ends can be reached."""
+    with browser.Page(p.server) as q:
+        q.setting("max_tokens", "4", "all")
+        q.run(HITS)
+        q.wait("return document.querySelectorAll('#list .pick').length === 1")
+        for word, want in ("the needle", "the needle"), ("SECOND pin", None), ("second", "second"), ("text. one", None), ("cushion", "cushion"), ("long", None):
+            q.b.click("#new")
+            q.run("$('search').value = arguments[0]; $('search').oninput()", word)
+            if want:
+                q.wait("return document.querySelectorAll('#list .pick').length === 1")
+                q.b.begin_tasks()
+                q.run("setTimeout(() => document.querySelector('#list .pick').click())")
+                q.wait(MARKED.replace("r.toString()", "r.toString().toLowerCase() === arguments[0]"), want)
+                longest = q.b.tasks()[0]
+                print(f"{longest:7.1f} ms: opened at '{want}'")
+                assert longest < LONGEST, longest
+            elif word == "long":  # by its name: at its end
+                q.run("document.querySelector('#list .pick').click()")
+                q.wait("return document.querySelectorAll('.message').length > 10 && ingle.isIdle() && $('log').scrollHeight - $('log').scrollTop - $('log').clientHeight < 80")
+            else:
+                q.wait("return $('list').innerText.includes('Nothing found')")
+        q.run("$('search').value = 'needle'; $('search').oninput()")
+        q.b.click("#new")
+        q.wait("return document.querySelectorAll('#list .pick').length === 1")
+        q.run("document.querySelector('#list .pick').click()")
+        q.wait(MARKED)
+        ends = "const b = [...document.querySelectorAll('#messages .earlier')].map(b => b.textContent);"
+        there = q.run(ends + "return b")
+        assert len(there) == 2 and "earlier" in there[0] and "later" in there[1], there
+        q.run("document.querySelectorAll('#messages .earlier')[1].click()")
+        q.wait(ends + "return b.length === 2 && b[1] !== arguments[0] && document.querySelectorAll('.message').length === 360", there[1])
+        q.b.type("#input", "And now?\n")  # what is new is at the end (here an error: so long a conversation does not fit)
+        q.wait("return document.querySelector('.message:last-child .error')?.innerText.includes('context')")
+        q.wait("return ingle.isIdle() && document.querySelectorAll('.message').length === 60")
+        assert len(q.run(ends + "return b")) == 1
+    p.run("ingle.add({role: 'user', parent: null, content: 'one'}); ingle.show()")  # not found by search: no mark
+    assert not p.run("return CSS.highlights.get('found')?.size")
+
+
+def forks(p):
+    """A conversation goes on as another one, from any message; keys of the list; what Enter does; questions as Markdown."""
+    p.setting("max_tokens", "4", "all")
+    p.setting("system", "Be brief.")
+    p.ask("One")
+    p.ask("Two **bold**")
+    p.run("document.querySelectorAll('.message')[1].querySelectorAll('.acts .plain').forEach(b => { if (b.textContent === 'Fork') b.click(); })")
+    p.wait("return document.querySelectorAll('#list .pick').length === 2 && document.querySelectorAll('.message').length === 2")
+    assert p.text("#list .pick") == ["One (copy)", "One"] and p.text(".message.user .text") == ["One"], p.text("#list .pick")
+    assert p.run("return ingle.chat.settings.system") == "Be brief."
+    p.ask("Three")
+    p.load()
+    p.wait("return document.querySelectorAll('.message').length === 4")
+    assert p.text(".message.user .text") == ["One", "Three"]
+    p.run("document.querySelectorAll('#list .pick')[1].click()")
+    p.wait("return document.querySelectorAll('.message').length === 4")
+    assert p.text(".message.user .text") == ["One", "Two **bold**"]
+    p.b.click("#open-settings")
+    p.run("$('markdown').click(); $('enterLine').click(); $('settings').close()")
+    p.wait("return document.querySelectorAll('.message.user .text')[1].innerText === 'Two bold'")
+    p.b.type("#input", "a line\nand more")
+    assert p.run("return $('input').value") == "a line\nand more" and len(p.text(".message")) == 4
+    p.b.type("#input", "\ue009\ue007")  # Ctrl, Enter
+    p.wait("return document.querySelectorAll('.message').length === 6")
+    p.wait_done()
+    press = "document.dispatchEvent(new KeyboardEvent('keydown', {code: arguments[0], ctrlKey: true, shiftKey: arguments[1], cancelable: true}));"
+    seen = "return [$('nav'), $('open-list')].map(e => e.checkVisibility({visibilityProperty: true}))"
+    assert p.run(seen) == [True, False]
+    p.run(press, "KeyB", False)
+    assert p.run(seen) == [False, True]
+    p.load()
+    assert p.run(seen) == [False, True]
+    p.b.click("#open-list")
+    assert p.run(seen) == [True, False] and p.run("return document.activeElement.id") == "new"
+    p.b.click("#hide-list")
+    p.run(press, "KeyK", False)
+    assert p.run(seen) == [True, False] and p.run("return document.activeElement.id") == "search"
+    p.run(press + "$('chat-name').value = 'Another name'; $('chat-box').close()", "KeyE", True)
+    p.wait("return $('title').innerText === 'Another name'")
+    p.run(press, "KeyD", True)
+    p.wait("return document.querySelectorAll('#list .pick').length === 1 && !$('undo').hidden")
+
+
 LLAMA = [{"conv": {"id": "u1", "name": "Of llama-server", "lastModified": 1, "currNode": "d"}, "messages": [
     {"id": i, "convId": "u1", "type": "text", "timestamp": n, "role": role, "content": content, "parent": parent, "children": [], **more}
     for n, (i, role, content, parent, more) in enumerate((
@@ -255,7 +350,7 @@ def gone(p):
         q.wait("return $('machine').innerText.includes('was-here, which this conversation used, is not served here')")
 
 
-PARTS = [addresses, cleared, deleted, theme_of_tabs, clocks, forbidden, plain_address, foreign, names, calls, gone]
+PARTS = [addresses, hits, forks, cleared, deleted, theme_of_tabs, clocks, forbidden, plain_address, foreign, names, calls, gone]
 
 if __name__ == "__main__":
     if not browser.available():

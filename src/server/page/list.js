@@ -4,6 +4,7 @@ import {allChats, messagesOf, eachMessage, write, tell, oldStats} from './store.
 import {meta, saveChat, loadNodes, path} from './tree.js';
 import {withFiles, isThumb} from './files.js';
 import {runOf, stop} from './answer.js';
+import {has} from './find.js';
 
 const SHOWN = 300;
 const MAX_FILES = 50, MAX_CALLS = 256; // of an imported message
@@ -31,8 +32,10 @@ export function addChat(c) {
   if (!chats.includes(c)) chats.push(c);
 }
 
+const wordOf = () => $('search').value.trim().toLowerCase();
+
 function matches(c) {
-  const word = $('search').value.trim().toLowerCase();
+  const word = wordOf();
   return !word || nameOf(c).toLowerCase().includes(word) || !!found?.has(c.id);
 }
 
@@ -41,7 +44,7 @@ export function showList() {
   const here = ui.current(), list = chats.filter(matches);
   const focus = document.activeElement?.closest('#list') ? document.activeElement.dataset.id : null;
   $('list').replaceChildren(...list.slice(0, limit).map(c => {
-    const pick = el('button', {className: 'pick', type: 'button', dir: 'auto', textContent: nameOf(c), onclick: () => ui.visit(c)});
+    const pick = el('button', {className: 'pick', type: 'button', dir: 'auto', textContent: nameOf(c), onclick: () => ui.visit(c, found?.has(c.id) ? wordOf() : '')});
     pick.dataset.id = c.id;
     if (c === here) pick.setAttribute('aria-current', 'true');
     const more = button('⋯', () => openBox(c), {aria: `More: ${nameOf(c)}`});
@@ -56,7 +59,7 @@ export function showList() {
 
 let searching = 0;
 async function search() {
-  const word = $('search').value.trim().toLowerCase(), mine = ++searching;
+  const word = wordOf(), mine = ++searching;
   found = null;
   showList();
   if (!word || /^[\x00-\xff]$/.test(word)) return;
@@ -64,7 +67,7 @@ async function search() {
   await new Promise(done => setTimeout(done, 250));
   if (mine !== searching) return;
   await eachMessage(m => {
-    if (m.content.toLowerCase().includes(word)) hits.add(m.chat);
+    if (has(m.content, word)) hits.add(m.chat);
     return mine === searching;
   });
   if (mine !== searching) return;
@@ -74,7 +77,7 @@ async function search() {
 
 /* ---- one conversation ---- */
 
-function openBox(c) {
+export function openBox(c) {
   boxChat = c;
   $('chat-name').value = nameOf(c);
   $('chat-pin').textContent = c.pinned ? 'Unpin' : 'Pin';

@@ -1,5 +1,5 @@
 // The page: the conversation on the screen, and what its buttons do.
-import {$, el, button, say, sayUndo, initUndo} from './dom.js';
+import {$, el, button, say, sayUndo, initUndo, newId} from './dom.js';
 import {libraries, missing} from './build.js';
 import {openStore, isLost, keep, tell, oneChat, oneMessage, write} from './store.js';
 import {newChat, meta, saveChat, saveNode, loadNodes, mend, path, families, lastLeaf, add, below} from './tree.js';
@@ -11,14 +11,19 @@ import {loadLibraries, View, job, discard, onSettled, isIdle, isPlain} from './r
 import {MessageView, initViews, atEnd, toEnd} from './view.js';
 import {answer, giveResults, stop, runOf, isEmpty, history, initAnswers, setTool, takeUp} from './answer.js';
 import {Editor} from './edit.js';
+import {messageWith, showWord} from './find.js';
 import * as list from './list.js';
 
 const STEP = 60;               // messages that are shown without being asked for
+const MORE = 300;              // and those that come when they are
 const BATCH = 12;              // messages that are put on the page at once
 let chat = newChat();
 let views = new Map();         // id of a message: its view
 let shown = STEP, built = 0;   // messages to show, and those that are there
+let after = 0, wanted = 0;     // messages at the end that are left out, and of how many that is asked
+let sought = null;             // {node, word}: what is to be shown when it is there
 let stick = true;              // the end stays in sight
+let moved = 0;                 // how often the user has scrolled, pressed a key or a button
 const input = $('input');
 
 /* ---- the conversation ---- */
@@ -26,15 +31,17 @@ const input = $('input');
 function placeViews(nodes) {
   const by = families(chat), old = views;
   views = new Map();
-  built = Math.min(shown, nodes.length, built + BATCH);
-  const from = nodes.length - built;
-  const out = nodes.slice(from).map((n, i) => {
+  if (after && nodes.length - after < STEP) after = wanted = 0; // another branch
+  const to = nodes.length - after;
+  built = Math.min(shown, to, built + BATCH);
+  const from = to - built;
+  const out = nodes.slice(from, to).map((n, i) => {
     const v = old.get(n.id)?.node === n ? old.get(n.id) : new MessageView(chat, n);
     views.set(n.id, v);
     old.delete(n.id);
-    const after = nodes[from + i + 1];
-    v.place = {place: from + i + 1, siblings: by.get(n.parent ?? null) ?? [n], last: !after,
-      unanswered: n.role === 'user' && !!after && isEmpty(after) && from + i + 2 < nodes.length};
+    const next = nodes[from + i + 1];
+    v.place = {place: from + i + 1, siblings: by.get(n.parent ?? null) ?? [n], last: !next,
+      unanswered: n.role === 'user' && !!next && isEmpty(next) && from + i + 2 < nodes.length};
     return v;
   });
   for (const v of old.values()) v.drop();
@@ -57,8 +64,10 @@ function showMessages() {
   if (!chat.nodes) return; // it is still being read
   const nodes = path(chat), [out, from] = placeViews(nodes);
   const kids = out.map(v => v.root), mine = chat;
-  if (built < Math.min(shown, nodes.length)) job(() => { if (mine === chat) showMessages(); });
-  else if (from) kids.unshift(button(`Show earlier messages (${from})`, () => { shown += 300; stick = false; showMessages(); }, {className: 'earlier'}));
+  if (built < Math.min(shown, nodes.length - after)) job(() => { if (mine === chat) showMessages(); });
+  else if (from) kids.unshift(button(`Show earlier messages (${from})`, () => { shown += MORE; stick = false; showMessages(); }, {className: 'earlier'}));
+  if (after > wanted) job(() => { if (mine === chat) showLater(); });
+  else if (after) kids.push(button(`Show later messages (${after})`, () => { wanted = Math.max(0, after - MORE); stick = false; showMessages(); }, {className: 'earlier'}));
   if (!nodes.length) kids.push(el('p', {id: 'empty', textContent: 'Ask something, or drop a text file, a PDF file or a picture here. Enter sends, Shift+Enter starts a new line, Esc stops an answer.'}));
   place($('messages'), kids);
   for (const v of out) v.refresh(v.place);
@@ -66,7 +75,34 @@ function showMessages() {
   document.title = chat.title ? `${chat.title} - ingle` : 'ingle';
   showRun();
   if (stick) toEnd();
+  if (sought && views.has(sought.node.id)) {
+    const {node, word} = sought;
+    sought = null;
+    const moves = moved;
+    showWord(views.get(node.id).root, word, () => chat === mine && moved === moves && views.has(node.id));
+  }
   measureSoon();
+}
+
+function showLater() {
+  const n = Math.min(BATCH, after - wanted);
+  after -= n;
+  built += n;
+  shown += n;
+  showMessages();
+}
+
+// The end is shown from now on.
+function toTheEnd() {
+  stick = true;
+  if (after) showFrom(0);
+}
+
+// Messages are shown, but the last ones.
+function showFrom(n) {
+  shown = STEP;
+  built = 0;
+  after = wanted = n;
 }
 
 // Whether an answer is being written here: Send or Stop.
@@ -87,9 +123,9 @@ function showAddress(c, visit = false) {
   window.history[visit ? 'pushState' : 'replaceState'](null, '', location.pathname + location.search + hash);
 }
 
-function visit(c) {
+function visit(c, word = '') {
   showAddress(c, true);
-  return open(c);
+  return open(c, word);
 }
 
 function openAddress() {
@@ -98,10 +134,11 @@ function openAddress() {
   return open(c ?? (id && list.chats[0]) ?? fresh());
 }
 
-async function open(c) {
+// word: what the conversation was found by.
+async function open(c, word = '') {
   chat = c;
-  shown = STEP;
-  built = 0;
+  showFrom(0);
+  sought = null;
   stick = true;
   if (!c.nodes) {
     for (const v of views.values()) v.drop();
@@ -118,11 +155,26 @@ async function open(c) {
   }
   if (chat !== c) return;
   if (!runOf(c)) mend(c);
+  if (word) await seek(c, word);
+  if (chat !== c) return;
   showMessages();
   list.showList();
   closeList();
   showAddress(chat);
   showMachine();
+}
+
+async function seek(c, word) {
+  const node = await messageWith(c, word);
+  if (!node || chat !== c) return;
+  if (!path(c).includes(node)) {
+    if (runOf(c)) return; // the branch stays that is being written
+    c.leaf = lastLeaf(c, node.id);
+  }
+  const nodes = path(c), behind = nodes.length - 1 - nodes.indexOf(node);
+  if (behind >= STEP) showFrom(behind - STEP / 2);
+  sought = {node, word};
+  stick = false;
 }
 
 function fresh() { return newChat(chosen(chat)?.id ?? ''); }
@@ -142,7 +194,7 @@ function ask(text, files = [], parent = chat.leaf) {
   chat.order = list.topOrder();
   list.addChat(chat);
   showAddress(chat);
-  stick = true;
+  toTheEnd();
   saveNode(chat, node);
   return answer(chat, node.id);
 }
@@ -179,7 +231,7 @@ function edit(view) {
   };
   const keys = e => {
     if (e.key === 'Escape') { e.stopPropagation(); leave(); }
-    if (e.key === 'Enter' && mine && !e.shiftKey && !e.isComposing && !coarse() && !keepButton.disabled) { e.preventDefault(); send(); }
+    if (mine && sends(e) && !keepButton.disabled) { e.preventDefault(); send(); }
   };
   const keepButton = button(mine ? 'Send as a new version' : 'Keep as a new version', send, {className: 'main'});
   const acts = el('div', {className: 'acts'}, keepButton, button('Cancel', leave, {className: ''}));
@@ -194,13 +246,13 @@ const actions = {
   edit,
   regenerate(n) {
     if (busy()) return;
-    stick = true;
+    toTheEnd();
     answer(chat, n.parent);
     $('log').focus({preventScroll: true}); // the button that had it may be gone
   },
   more(n) {
     if (busy()) return;
-    stick = true;
+    toTheEnd();
     answer(chat, n.parent, n);
   },
   version(n, from, d) {
@@ -230,7 +282,22 @@ const actions = {
     });
     input.focus();
   },
-  results(n, texts) { if (!busy()) { stick = true; giveResults(chat, n, texts); } },
+  async fork(n) {
+    if (busy()) return;
+    const nodes = path(chat, n.id), to = Object.assign(newChat(chat.model), {title: chat.title.slice(0, 190) + ' (copy)', named: true, settings: {...chat.settings}, order: list.topOrder()});
+    for (const {run, ...m} of nodes) {
+      const node = {...m, id: newId(), chat: to.id, parent: to.leaf};
+      to.nodes.set(node.id, node);
+      to.leaf = node.id;
+    }
+    list.addChat(to);
+    const kept = saveNode(to, ...to.nodes.values());
+    await visit(to);
+    say('This is a new conversation with all messages until there.');
+    input.focus();
+    await kept;
+  },
+  results(n, texts) { if (!busy()) { toTheEnd(); giveResults(chat, n, texts); } },
 };
 
 /* ---- what is being written ---- */
@@ -369,6 +436,8 @@ addEventListener('storage', e => {
 /* ---- keys, theme, narrow windows ---- */
 
 const coarse = () => matchMedia('(pointer: coarse)').matches;
+const startsLine = () => coarse() || !!settings.enterLine; // what Enter does
+const sends = e => e.key === 'Enter' && !e.isComposing && (e.ctrlKey || e.metaKey || (!e.shiftKey && !startsLine()));
 
 function showTheme() {
   const system = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
@@ -402,11 +471,13 @@ function takeDraft() {
   grow();
 }
 
+const showEnter = () => input.setAttribute('enterkeyhint', startsLine() ? 'enter' : 'send');
+
 function wireInput() {
-  input.setAttribute('enterkeyhint', coarse() ? 'enter' : 'send');
+  showEnter();
   input.oninput = () => { grow(); measureSoon(); keepDraft(); };
   input.onkeydown = e => {
-    if (e.key === 'Enter' && !e.shiftKey && !e.isComposing && !coarse()) { e.preventDefault(); $('form').requestSubmit(); }
+    if (sends(e)) { e.preventDefault(); $('form').requestSubmit(); }
     if (e.key === 'ArrowUp' && !input.value) {
       const last = path(chat).findLast(n => n.role === 'user');
       if (last && views.has(last.id)) { e.preventDefault(); edit(views.get(last.id)); }
@@ -417,8 +488,36 @@ function wireInput() {
   $('new').onclick = () => { visit(fresh()); input.focus(); };
 }
 
+// Whether the list has its place beside the messages; where there is no room it lies over them.
+const narrow = () => matchMedia('(max-width: 46rem)').matches;
+
+function showSide(on) {
+  const had = $('nav').contains(document.activeElement) || document.activeElement === $('open-list');
+  document.body.classList.toggle('no-list', !on);
+  $('open-list').setAttribute('aria-expanded', on);
+  settings.noList = !on || undefined;
+  saveSettings();
+  if (had) (on ? $('new') : $('open-list')).focus();
+}
+
+// Ctrl and a key (Ctrl, Shift and a key): what it does.
+const KEYS = {
+  KeyB: () => { $(narrow() ? 'open-list' : document.body.classList.contains('no-list') ? 'open-list' : 'hide-list').click(); },
+  KeyK: () => {
+    if (getComputedStyle($('nav')).visibility === 'hidden' || document.body.classList.contains('no-list')) $('open-list').click();
+    $('search').focus();
+  },
+};
+const SHIFT_KEYS = {
+  KeyO: () => $('new').click(),
+  KeyE: () => { if (list.chats.includes(chat)) list.openBox(chat); },
+  KeyD: () => { if (list.chats.includes(chat)) list.removeChats([chat]); },
+};
+
 let lastTop = 0;
 function wirePage() {
+  for (const type of ['wheel', 'touchmove', 'keydown', 'pointerdown']) addEventListener(type, () => { moved++; }, {passive: true, capture: true});
+  if (settings.noList) showSide(false);
   $('theme').onclick = () => {
     settings.theme = {undefined: 'light', light: 'dark', dark: undefined}[settings.theme || undefined];
     saveSettings();
@@ -426,8 +525,13 @@ function wirePage() {
   };
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', showTheme);
   $('open-settings').onclick = () => openSettings(chat);
-  $('settings').addEventListener('close', () => { showMachine(); measureSoon(); });
+  $('settings').addEventListener('close', () => { showMachine(); measureSoon(); showEnter(); });
+  $('hide-list').onclick = () => {
+    if (closeList()) $('open-list').focus();
+    else if (!narrow()) showSide(false);
+  };
   $('open-list').onclick = () => {
+    if (!narrow()) { showSide(true); return; }
     const on = $('nav').classList.toggle('open');
     $('open-list').setAttribute('aria-expanded', on);
     $('nav').getBoundingClientRect(); // what is hidden takes no focus
@@ -442,12 +546,8 @@ function wirePage() {
   document.addEventListener('keydown', e => {
     if (document.querySelector('dialog[open]')) return;
     if (e.key === 'Escape' && !e.isComposing) { if (runOf(chat)) stop(chat); else if (closeList()) $('open-list').focus(); }
-    if ((e.altKey && e.code === 'KeyN') || (e.ctrlKey && e.shiftKey && e.code === 'KeyO')) { e.preventDefault(); $('new').click(); }
-    if (e.ctrlKey && e.code === 'KeyK') {
-      e.preventDefault();
-      if (getComputedStyle($('nav')).visibility === 'hidden') $('open-list').click();
-      $('search').focus();
-    }
+    const act = e.altKey ? e.code === 'KeyN' && SHIFT_KEYS.KeyO : (e.ctrlKey || e.metaKey) && (e.shiftKey ? SHIFT_KEYS : KEYS)[e.code];
+    if (act) { e.preventDefault(); act(); }
   });
   document.addEventListener('click', e => {
     if ($('nav').classList.contains('open') && !$('nav').contains(e.target) && e.target !== $('open-list') && !e.target.closest('dialog')) closeList();
@@ -505,7 +605,11 @@ async function start() {
   onReads(() => chosen(chat)?.meta ? chosen(chat).architecture?.input_modalities ?? ['text'] : ['text', 'image', 'audio']); initFiles();
   onFiles(measureSoon);
   initViews(actions);
-  initSettings(saveChatIfKept);
+  initSettings(saveChatIfKept, () => { // questions are shown in the other way
+    for (const v of views.values()) v.drop();
+    views.clear();
+    showMessages();
+  });
   initAnswers({changed, paint, say: (text, c) => { if (c === chat && !isLost()) say(text); }}); // that something is not kept stays on the screen
   initModels(() => chat, measureSoon, id => {
     chat.model = id;

@@ -44,6 +44,8 @@ const OWN = ['system', 'thinking', 'extra', 'messages', 'model', 'stream', 'stre
 const SAME = {max_completion_tokens: 'max_tokens', n_predict: 'max_tokens', reasoning_effort: 'thinking', chat_template_kwargs: 'thinking', enable_thinking: 'thinking',
   typical: 'typical_p', typ_p: 'typical_p', repetition_penalty: 'repeat_penalty', functions: 'tools'};
 
+const BOXES = ['thoughts', 'markdown', 'enterLine']; // of the browser: settings, and the elements that have them
+
 let scope = 'chat';
 let chat = null;
 let save = () => {};
@@ -183,7 +185,7 @@ export function showFields() {
   editors = [];
   $('fields').replaceChildren(...fields());
   $('key').value = settings.key ?? '';
-  $('thoughts').checked = !!settings.thoughts;
+  for (const name of BOXES) $(name).checked = !!settings[name];
   $('settings-error').hidden = true;
 }
 
@@ -205,16 +207,17 @@ export function openSettings(c) {
   $('settings').showModal();
 }
 
-export function initSettings(onSave) {
+export function initSettings(onSave, onMarkdown) {
   save = onSave;
   $('scope').onchange = () => { scope = $('scope').value; showFields(); };
   $('key').oninput = () => {
     settings.key = $('key').value.trim();
     sayUnkept(saveSettings());
   };
-  $('thoughts').onchange = () => {
-    settings.thoughts = $('thoughts').checked;
+  for (const name of BOXES) $(name).onchange = () => {
+    settings[name] = $(name).checked || undefined;
     sayUnkept(saveSettings());
+    if (name === 'markdown') onMarkdown();
   };
   $('reset').onclick = () => {
     for (const k of Object.keys(store())) delete store()[k];

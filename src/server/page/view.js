@@ -10,7 +10,7 @@ import {settings} from './api.js';
 const MAX_CALLS = 32;    // calls of tools that are shown
 const MAX_ARGUMENTS = 8000;
 
-let acts = {}; // {edit, regenerate, more, remove, version, results}
+let acts = {}; // {edit, regenerate, more, fork, remove, version, results}
 export const initViews = a => { acts = a; };
 
 export function statsText(s, chat) {
@@ -91,6 +91,7 @@ export class MessageView {
     if (n.role !== 'tool') act('Edit', () => acts.edit(this));
     if (n.role === 'assistant') act('Regenerate', () => acts.regenerate(n));
     if (last && isCut(n)) act('Continue', () => acts.more(n));
+    act('Fork', () => acts.fork(n));
     act('Delete', () => acts.remove(n));
     this.note = unanswered ? 'Not answered: left out of what follows.' : '';
     this.last = last;
@@ -101,7 +102,7 @@ export class MessageView {
   paint() {
     const n = this.node, writing = isWriting(n), run = runOf(this.chat);
     const elsewhere = n.run && !writing && !n.unread;
-    if (n.role === 'assistant') {
+    if (n.role === 'assistant' || (n.role === 'user' && settings.markdown)) {
       this.view ??= new View(this.text);
       this.view.set(n.content, !writing && !elsewhere);
     } else plainText(this.text, n.content);
