@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From how many rows on a kernel for many rows is the faster one: measured, because the same
  * instructions run at very different rates from machine to machine and guest to guest. */
-#include "kern/kernels.h"
+#include "kern/calibrate.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/report.h"
 #include <string.h>
 
 /* Four bands of weights.  Few rows read them from memory, which is where those of large matrices
@@ -32,10 +31,11 @@ struct calibration {
     uint8_t *mem;
 };
 
-static bool matrix_of(uint32_t code, struct kern_matrix *w)
+bool kern_matrix_of_code(struct kern_matrix *w, uint32_t code, int64_t out, int64_t in)
 {
     for (uint32_t type = 0; type < 256; type++)
-        if (kern_matrix_init(w, type, OUT, IN, NULL) == INGLE_OK && w->code == code)
+        if ((kern_matrix_init(w, type, out, in, NULL) == INGLE_OK && w->code == code) ||
+            (kern_matrix_init_floats(w, type, out, in, NULL) == INGLE_OK && w->code == code))
             return true;
     return false;
 }
@@ -140,10 +140,13 @@ void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code,
                                 const struct report_sink *sink)
 {
     struct calibration c;
-    if (!t->many[code] || t->many_measured[code])
+    if (t->many_measured[code])
         return;
     t->many_measured[code] = true;
-    c.mem = matrix_of(code, &c.w) ? mem_big_alloc(bytes_of(&c.w)) : NULL;
+    kern_matmul_calibrate_reading(t, code, sink);
+    if (!t->many[code])
+        return;
+    c.mem = kern_matrix_of_code(&c.w, code, OUT, IN) ? mem_big_alloc(bytes_of(&c.w)) : NULL;
     if (!c.mem) {
         report(sink, INGLE_REPORT_WARN, "kernel", t->many_name[code],
                "no memory to measure it; '%s' is used", t->name[code]);

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether a kernel that asks for memory ahead of its use reads faster than one that leaves it to
- * the processor: hints cost a Zen 4 a tenth and more, and gain half on a Sapphire Rapids.  It is
- * the processor's nature, so one code is measured for all: a row times weights that no cache holds.
- * It is one whose other kernel asks for nothing: on AVX2 those of 4 bits do, in bursts that suit a
- * Zen. */
-#include "kern/kernels.h"
+ * the processor: a row times weights that no cache holds.  Hints cost a Zen 4 a tenth and more, and
+ * gain half on a Sapphire Rapids.  A Zen 5 reads Q4_0 as fast without, but Q4_K and Q6_K at half of
+ * the rate, so each code is measured. */
+#include "kern/calibrate.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "base/report.h"
 #include "kern/code.h"
 #include <string.h>
 
@@ -25,12 +23,12 @@ struct reading {
     size_t n_bytes;
 };
 
-static bool prepare(struct reading *r, uint32_t type)
+static bool prepare(struct reading *r, uint32_t code)
 {
-    if (kern_matrix_init(&r->w, type, KERN_PANEL, IN, NULL) != INGLE_OK)
+    if (!kern_matrix_of_code(&r->w, code, KERN_PANEL, IN))
         return false;
     const int64_t out = BYTES / (int64_t)r->w.panel_bytes * KERN_PANEL;
-    if (kern_matrix_init(&r->w, type, out, IN, NULL) != INGLE_OK)
+    if (!kern_matrix_of_code(&r->w, code, out, IN))
         return false;
     const size_t w = kern_matrix_bytes(&r->w), a = kern_act_bytes(r->w.act, 1, IN);
     r->n_bytes = w + a + sizeof(float) * (size_t)(IN + out);
@@ -65,39 +63,42 @@ static int compare(const struct reading *r, kern_matmul_fn *a, kern_matmul_fn *b
     return (int)(100 * (least[0] + 1) / (least[1] + 1));
 }
 
-void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink)
+void kern_matmul_calibrate_reading(struct kern_matmul_table *t, uint32_t code,
+                                   const struct report_sink *sink)
 {
     struct reading r = {.mem = NULL};
-    const bool codes = t->ahead[KERN_CODE_Q4_0] != NULL,
-               asks = t->ahead[KERN_CODE_Q4_0] == kern_matmul_q4_0_ahead_avx2;
-    const uint32_t probe = !codes ? KERN_CODE_BF16 : asks ? KERN_CODE_Q8_0 : KERN_CODE_Q4_0;
-    const uint32_t type = !codes ? QUANT_BF16 : asks ? QUANT_Q8_0 : QUANT_Q4_0;
-    const char *const name = t->ahead_name[probe];
-    if (!t->ahead[probe])
+    kern_matmul_fn *const ahead = t->ahead[code];
+    const char *const name = t->ahead_name[code];
+    if (!ahead)
         return;
-    if (!prepare(&r, type)) {
+    t->ahead[code] = NULL;
+    if (!prepare(&r, code)) {
         report(sink, INGLE_REPORT_WARN, "kernel", name, "no memory to measure it; '%s' is used",
-               t->name[probe]);
+               t->name[code]);
         return;
     }
-    const int speed = compare(&r, t->run[probe], t->ahead[probe]);
+    const int speed = compare(&r, t->run[code], ahead);
     mem_big_free(r.mem, r.n_bytes);
     report(sink, INGLE_REPORT_NOTE, "kernel", name, "reads %d.%02d times as fast as '%s': %s",
-           speed / 100, speed % 100, t->name[probe],
-           speed >= CLEARLY ? "it and its like are used" : "not used, nor its like");
-    for (uint32_t code = 0; speed >= CLEARLY && code < KERN_CODES; code++)
-        if (t->ahead[code]) {
-            t->run[code] = t->ahead[code];
-            t->name[code] = t->ahead_name[code];
-        }
+           speed / 100, speed % 100, t->name[code], speed >= CLEARLY ? "it is used" : "not used");
+    if (speed >= CLEARLY) {
+        t->run[code] = ahead;
+        t->name[code] = name;
+    }
 }
 
 #else
 
-void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink)
+void kern_matmul_calibrate_reading(struct kern_matmul_table *t, uint32_t code,
+                                   const struct report_sink *sink)
 {
-    (void)t;
-    (void)sink;
+    (void)t, (void)code, (void)sink;
 }
 
 #endif
+
+void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink)
+{
+    for (uint32_t code = 0; code < KERN_CODES; code++)
+        kern_matmul_calibrate_reading(t, code, sink);
+}

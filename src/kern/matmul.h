@@ -182,11 +182,11 @@ struct kern_matmul_table {
     const char *recipe[KERN_CODES];  /* which arithmetic they have: "fast-pairs" */
 };
 
-/* Measures whether t->ahead reads memory faster than t->run, which it replaces then (1 to 2 ms, if
- * there are such): the choice is one of speed, not of bits.  Reports what it finds. */
+/* Measures of each code whether t->ahead reads memory faster than t->run, which it replaces then (1
+ * to 2 ms; once: it is NULL then): a choice of speed, not of bits.  Reports what it finds. */
 struct report_sink;
 void kern_matmul_calibrate_ahead(struct kern_matmul_table *t, const struct report_sink *sink);
-/* From how many rows on t->many is faster than t->run, once for a code (1 to 3 ms): the same. */
+/* That, and from how many rows on t->many is faster, once for a code (1 to 3 ms): the same. */
 void kern_matmul_calibrate_code(struct kern_matmul_table *t, uint32_t code,
                                 const struct report_sink *sink);
 /* All of it. */

@@ -83,7 +83,8 @@ static void test_avx2(void **state)
     assert_true(kern_matmul_choose(&t, &w, 12) == t.many[w.code]);
 }
 
-/* One measurement decides for all codes: those that ask ahead, or none. */
+/* Each code that has a kernel which asks ahead is measured once, and its choice is its own: a Zen 5
+ * reads some formats at the full rate without, and others at half of it. */
 static void ahead_of(uint32_t cpu)
 {
     const struct report_sink sink = {.report = note};
@@ -92,17 +93,21 @@ static void ahead_of(uint32_t cpu)
     kern_matmul_table_init(&t, cpu);
     assert_int_equal(kern_matmul_self_test(&t, cpu, &sink), 0);
     was = t;
-    kern_matmul_calibrate(&t, &sink);
-    if (!t.ahead[KERN_CODE_Q4_0]) {
-        assert_int_equal(n_ahead, 0);
-        skip();
+    int n = 0;
+    for (int code = 0; code < KERN_CODES; code++)
+        n += was.ahead[code] != NULL;
+    for (int round = 0; round < 2; round++) {
+        kern_matmul_calibrate(&t, &sink);
+        assert_int_equal(n_ahead, n);
     }
-    assert_int_equal(n_ahead, 1);
-    const bool used = t.run[KERN_CODE_Q4_0] == t.ahead[KERN_CODE_Q4_0];
     for (int code = 0; code < KERN_CODES; code++) {
-        assert_true(t.run[code] == (used && t.ahead[code] ? t.ahead[code] : was.run[code]));
-        assert_true(t.name[code] == (used && t.ahead[code] ? t.ahead_name[code] : was.name[code]));
+        const bool used = was.ahead[code] && t.run[code] == was.ahead[code];
+        assert_null(t.ahead[code]);
+        assert_true(used || t.run[code] == was.run[code]);
+        assert_true(t.name[code] == (used ? t.ahead_name[code] : was.name[code]));
     }
+    if (!n)
+        skip();
 }
 
 static void test_ahead(void **state)
