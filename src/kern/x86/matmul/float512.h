@@ -51,6 +51,87 @@ static inline __m512 load_bf16(const uint8_t *at)
         }                                                                                          \
         EACH_##C(STORE_Y, _)                                                                       \
     }
+/* Two panels of a band at once for eight rows: sixteen sums, so that none waits for the one before,
+ * and a load of an activation for two products. */
+typedef void pair_fn(const uint8_t *w, const uint8_t *v, int64_t n, const uint8_t *const *x,
+                     float *y, float *z, int64_t stride);
+enum { PAIR_ROWS = 8 };
+#define LOAD_PAIR(c, _) LOAD_Y(c, _) __m512 z##c = _mm512_setzero_ps();
+#define STORE_PAIR(c, _)                                                                           \
+    STORE_Y(c, _)                                                                                  \
+    _mm512_storeu_ps(z + (c) * stride, z##c);
+#define ADD_PAIR(c, _)                                                                             \
+    {                                                                                              \
+        const __m512 x_ = _mm512_set1_ps(x##c[k]);                                                 \
+        y##c = _mm512_fmadd_ps(w_, x_, y##c);                                                      \
+        z##c = _mm512_fmadd_ps(v_, x_, z##c);                                                      \
+    }
+#define PAIR(type, line)                                                                           \
+    static void pair_##type(const uint8_t *w, const uint8_t *v, int64_t n,                         \
+                            const uint8_t *const *x, float *y, float *z, int64_t stride)           \
+    {                                                                                              \
+        EACH_8(LOAD_PAIR, _) for (int64_t k = 0; k < n; k++)                                       \
+        {                                                                                          \
+            const uint8_t *at = w + k * (line), *beside = v + k * (line);                          \
+            if ((line) == 64 || !(k & 1)) {                                                        \
+                fetch(at);                                                                         \
+                fetch(beside);                                                                     \
+            }                                                                                      \
+            const __m512 w_ = load_##type(at), v_ = load_##type(beside);                           \
+            EACH_8(ADD_PAIR, _)                                                                    \
+        }                                                                                          \
+        EACH_8(STORE_PAIR, _)                                                                      \
+    }
+
+/* drive_tile() of panels p and p + 1, which are whole ones. */
+static inline void pair_tile(const struct kern_matmul *m, const struct drive *d, pair_fn *fn,
+                             const uint8_t *w, const uint8_t *v, int64_t p, int64_t b, int64_t n,
+                             int64_t i)
+{
+    const uint8_t *x[PAIR_ROWS];
+    float *y = m->y + i * m->y_stride + p * KERN_PANEL;
+    for (int j = 0; j < PAIR_ROWS; j++)
+        x[j] = drive_x(m, d, i + j, b);
+    if (b == 0) {
+        fn(w, v, n, x, y, y + KERN_PANEL, m->y_stride);
+        return;
+    }
+    ATTR_ALIGNED(64) float slice[2 * PAIR_ROWS * KERN_PANEL];
+    fn(w, v, n, x, slice, slice + KERN_PANEL, 2 * KERN_PANEL);
+    for (int j = 0; j < PAIR_ROWS; j++, y += m->y_stride)
+        for (int k = 0; k < 2 * KERN_PANEL; k += KERN_PANEL)
+            drive_add(y + k, slice + 2 * KERN_PANEL * j + k, KERN_PANEL, false);
+}
+
+/* drive_run() of eight rows and more. */
+static inline void pair_run(const struct kern_matmul *m, const struct drive *d, pair_fn *fn,
+                            int64_t p0, int64_t p1)
+{
+    const int64_t step = m->w->stretch, slice = kern_matrix_slice(m->w);
+    const size_t slice_bytes = m->w->stretch_bytes * (size_t)slice / (size_t)step;
+    for (int64_t end; p0 < p1; p0 = end) {
+        end = num_min(p1, (p0 / KERN_BAND + 1) * KERN_BAND);
+        for (int64_t b0 = 0, s = 0; b0 < m->w->in; b0 += step, s++)
+            for (int64_t i = 0; i < m->n; i += DRIVE_ROWS)
+                for (int64_t p = p0; p < end; p += 2) {
+                    const bool two = p + 1 < end && kern_matmul_width(m, p + 1) == KERN_PANEL;
+                    const uint8_t *w = kern_code_stretch(m->w, p, s),
+                                  *v = kern_code_stretch(m->w, p + 1 < end ? p + 1 : p, s);
+                    const int64_t last = num_min(i + DRIVE_ROWS, m->n);
+                    for (int64_t b = b0; b < num_min(m->w->in, b0 + step);
+                         b += slice, w += slice_bytes, v += slice_bytes) {
+                        const int64_t n = num_min(slice, m->w->in - b);
+                        int64_t r = i;
+                        for (; two && last - r >= PAIR_ROWS; r += PAIR_ROWS)
+                            pair_tile(m, d, fn, w, v, p, b, n, r);
+                        drive_slice(m, d, w, p, b, n, r, last);
+                        if (p + 1 < end)
+                            drive_slice(m, d, v, p + 1, b, n, r, last);
+                    }
+                }
+    }
+}
+
 #define TILES(type, line)                                                         \
     TILE(type, 1, line)                                                                      \
     TILE(type, 2, line)                                                                      \
@@ -58,13 +139,17 @@ static inline __m512 load_bf16(const uint8_t *at)
     TILE(type, 4, line)                                                                      \
     TILE(type, 6, line)                                                                      \
     TILE(type, 8, line)                                                                      \
+    PAIR(type, line)                                                                         \
     static const struct drive drive_##type = {                                               \
         {{tile_##type##_8, 8}, {tile_##type##_6, 6}, {tile_##type##_4, 4},                   \
          {tile_##type##_3, 3}, {tile_##type##_2, 2}, {tile_##type##_1, 1}},                  \
         1, 0, 0};                                                                    \
     void NAME(type)(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
     {                                                                                        \
-        drive_run(m, &drive_##type, p0, p1);                                                 \
+        if (m->n < PAIR_ROWS)                                                                \
+            drive_run(m, &drive_##type, p0, p1);                                             \
+        else                                                                                 \
+            pair_run(m, &drive_##type, pair_##type, p0, p1);                                 \
     }
 
 TILES(f32, 64)
