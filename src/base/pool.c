@@ -38,30 +38,12 @@ void pool_fill(struct pool *p, void *at, size_t n_bytes)
         pool_run(p, (int64_t)((f.before + n_bytes - 1) / MEM_BIG_PAGE) + 1, fill_page, &f);
 }
 
-void pool_enter(struct pool *p)
-{
-    const size_t n = sizeof p->came_from;
-    cpu_set_t set[CPU_IDS_MAX / CPU_SETSIZE];
-    if (p->caller_cpu < 0 || p->entered || sched_getaffinity(0, n, p->came_from) != 0 ||
-        !CPU_ISSET_S((size_t)p->caller_cpu, n, p->came_from))
-        return;
-    CPU_ZERO_S(n, set);
-    CPU_SET_S((size_t)p->caller_cpu, n, set);
-    p->entered = sched_setaffinity(0, n, set) == 0;
-}
-
-void pool_leave(struct pool *p)
-{
-    if (p->entered)
-        (void)sched_setaffinity(0, sizeof p->came_from, p->came_from);
-    p->entered = false;
-}
-
 /* Starts worker i on processor cpu, or anywhere when cpu < 0. */
 static bool start(struct pool *p, int i, int cpu)
 {
     struct worker *w = &p->worker[i];
     pthread_attr_t attr;
+    w->cpu = w->at = cpu; /* before it looks */
     if (pthread_attr_init(&attr))
         return false;
     bool ok = false;
@@ -77,6 +59,8 @@ static bool start(struct pool *p, int i, int cpu)
             ok = pthread_create(&w->thread, &attr, pool_worker_main, w) == 0;
         CPU_FREE(set);
         p->n_unbound += !ok;
+        if (!ok)
+            w->cpu = w->at = -1;
     }
     ok = ok || pthread_create(&w->thread, NULL, pool_worker_main, w) == 0;
     if (ok)
@@ -169,6 +153,7 @@ static bool start_on(struct pool *p, bool pin, const struct cpu_topology *t)
         }
         p->caller_cpu = p->n_threads > 1 ? id[0] : -1;
     }
+    pool_cpus_init(p);
     const bool ok =
         build_tree(p, cpu ? cache : NULL) && start_all(p, cpu ? id : NULL);
     mem_free(cpu);
@@ -196,6 +181,7 @@ ingle_status pool_create_on(struct pool **out, int n_threads, bool pin,
         p->speed[i] = 1;
         p->worker[i].pool = p;
         p->worker[i].index = i;
+        p->worker[i].cpu = p->worker[i].at = -1;
     }
     p->number = 1;
     p->n_threads = n_threads;
@@ -314,6 +300,11 @@ int pool_node_of(const struct pool *p, int worker)
 int pool_node_id(const struct pool *p, int node)
 {
     return p->node_id[node];
+}
+
+int pool_near(const struct pool *p)
+{
+    return p->n_near;
 }
 
 int pool_unbound(const struct pool *p)

@@ -43,8 +43,13 @@ int pool_nodes(const struct pool *p);
 int pool_node_first(const struct pool *p, int node);
 int pool_node_of(const struct pool *p, int worker);
 int pool_node_id(const struct pool *p, int node); /* the system's number */
+/* Jobs of so many chunks that have no places stay with threads of the caller's node. */
+int pool_near(const struct pool *p);
 /* Threads that were to be bound to a processor, and run anywhere because the system refused. */
 int pool_unbound(const struct pool *p);
+/* Threads that rest, because fewer processors are left to the process than the pool has threads;
+ * found within a second of its use.  Others run their chunks. */
+int pool_resting(const struct pool *p);
 /* What it costs to share a job: of some whose chunks are short, without the chunk.  A quarter of
  * them was faster; a busy neighbour makes others slow. */
 uint64_t pool_join_ns(struct pool *p);
@@ -61,13 +66,24 @@ void pool_run_placed(struct pool *p, const int64_t *from, const int64_t *n, pool
 /* mem_fill() of new memory of mem_big_alloc(), by all threads, each huge page by one. */
 void pool_fill(struct pool *p, void *at, size_t n_bytes);
 
-/* Around a number of pool_run() from one thread: keeps it to its core, then lets it go where
- * it could go before.  Does nothing in a pool that is not pinned. */
+/* Around a number of pool_run() from one thread: keeps it to its core, or to another one where that
+ * was taken from it, then lets it go where it could go before.  Does nothing in a pool that is not
+ * pinned. */
 void pool_enter(struct pool *p);
 void pool_leave(struct pool *p);
 
 /* NULL is fine. */
 void pool_free(struct pool *p);
+
+/* Between two looks at what another thread is to write. */
+static inline void pool_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
 
 /* A thread for which signals are not, but for those that it brings on itself: blocked ones would
  * end the program without a word.  False: the system gives none. */

@@ -92,7 +92,13 @@ struct worker {
     uint64_t spin_ns; /* how long it waits awake: learn_spin() */
     long taken;       /* how often its processor was taken away */
     int wary;         /* so many waits more are not to become longer */
+    int cpu, at;      /* its processor, -1: any; and the one that it is bound to instead */
+    bool rests;       /* pool_cpus.c */
+    uint64_t next_look;
+    _Atomic bool displaced; /* Sync: its processor is the caller's now */
 };
+
+struct pool_cpus { cpu_set_t of[CPU_IDS_MAX / (8 * sizeof(cpu_set_t))]; };
 
 struct pool {
     /* Sync: memory nodes that are not finished, and the last job that is; futex of the caller */
@@ -100,6 +106,8 @@ struct pool {
     _Atomic uint32_t done;
     _Atomic uint32_t caller_sleeps;
     ATTR_ALIGNED(POOL_LINE) _Atomic bool stop;
+    _Atomic int n_resting;
+    _Atomic uint32_t rest; /* futex of those that rest */
 
     ATTR_ALIGNED(POOL_LINE) uint64_t number; /* of the last job; the caller's */
     uint64_t n_tries;                        /* of pool_join_ns() */
@@ -118,7 +126,9 @@ struct pool {
     int n_nodes, node_id[CPU_NODES_MAX], node_first[CPU_NODES_MAX + 1]; /* workers of a node */
     int top[CPU_NODES_MAX], leaf_first[CPU_NODES_MAX + 1];              /* knots of a node */
     int n_near; /* lanes of the caller and its neighbours, who do small jobs by themselves */
-    cpu_set_t came_from[CPU_IDS_MAX / (8 * sizeof(cpu_set_t))];
+    struct pool_cpus came_from;
+    int victim;    /* the worker whose processor the caller has, or 0; the caller's */
+    int n_allowed; /* processors that the process had at the start */
     struct knot *knot; /* [n_knots] */
     int n_knots;
     struct lane *lane;     /* [n_threads] */
@@ -129,6 +139,7 @@ enum {
     POOL_SPIN_NS = 50000,        /* longer than the gap between two jobs of a step */
     POOL_MOST_SPIN_NS = 1000000, /* than most gaps between two steps, where nobody else waits */
     POOL_SPIN_CROWDED_NS = 2000, /* with fewer processors than threads, someone else needs this */
+    POOL_LOOK_NS = 1000000000,   /* between two looks at the processors that are left */
 };
 
 /* Knots over the lanes of all nodes; cache [n_threads]: lanes with the same number share one.
@@ -137,6 +148,9 @@ int pool_build_tree(struct pool *p, struct knot *knot, const int *cache);
 /* A worker's life, until p->stop. */
 void *pool_worker_main(void *worker);
 void pool_stop_workers(struct pool *p);
+/* pool_cpus.c: before the workers start; and by a worker that waits. */
+void pool_cpus_init(struct pool *p);
+void pool_cpus_look(struct pool *p, struct worker *w);
 /* By the caller, between two jobs: parts by speed from now on. */
 void pool_learn_shares(struct pool *p);
 

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -32,18 +33,16 @@ enum {
 };
 #define UNFINISHED ((uint64_t)LANE_MOST)
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void futex_sleep(_Atomic uint32_t *word, uint32_t seen)
 {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
+}
+
+/* At most that long. */
+static void futex_sleep_for(_Atomic uint32_t *word, uint32_t seen, int64_t ns)
+{
+    const struct timespec t = {ns / 1000000000, ns % 1000000000};
+    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, &t, NULL, 0);
 }
 
 static void futex_wake(_Atomic uint32_t *word, int n)
@@ -390,19 +389,23 @@ static bool hear_above(const struct pool *p, const struct worker *w, uint64_t se
 static bool spin_for_work(struct pool *p, struct worker *w, struct pool_job *job)
 {
     const struct pool_job last = *job;
-    const uint64_t end = clock_now() + w->spin_ns;
+    uint64_t now = clock_now();
+    const uint64_t end = now + w->spin_ns;
     do {
         for (int i = 0; i < PAUSES; i++) {
             if (hear(&p->knot[w->ear], last.number, job))
                 return true;
-            relax();
+            pool_pause();
         }
         if (atomic_load_explicit(&p->stop, memory_order_acquire) ||
             hear_above(p, w, last.number, job))
             return true;
         if (last.n) /* a thread that was held up may have left some */
             help(p, &last, w->index, false);
-    } while (clock_now() < end);
+        now = clock_now();
+        if (now >= w->next_look)
+            pool_cpus_look(p, w);
+    } while (now < end && !w->rests);
     if (p->spin_ns == POOL_SPIN_CROWDED_NS)
         sched_yield();
     return hear(&p->knot[w->ear], last.number, job);
@@ -417,6 +420,17 @@ static void sleep_for_work(struct pool *p, const struct worker *w, uint64_t seen
     if (number && number <= seen && !atomic_load(&p->stop))
         futex_sleep(&t->signal, signal);
     atomic_fetch_sub(&t->n_asleep, 1);
+}
+
+/* Until its processor is given back. */
+static void rest(struct pool *p, struct worker *w)
+{
+    while (w->rests && !atomic_load(&p->stop)) {
+        const uint32_t word = atomic_load(&p->rest);
+        if (!atomic_load(&p->stop))
+            futex_sleep_for(&p->rest, word, POOL_LOOK_NS);
+        pool_cpus_look(p, w);
+    }
 }
 
 /* After a wait that was longer than gaps between jobs: the next one is as long as this was, if it
@@ -448,7 +462,15 @@ void *pool_worker_main(void *arg)
     uint64_t idle = clock_now();
     while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
         const uint64_t seen = job.number;
-        if (!spin_for_work(p, w, &job))
+        if (w->rests && w->ear == w->leaf) {
+            rest(p, w);
+            continue;
+        }
+        if (w->rests && clock_now() >= w->next_look) /* it goes on passing jobs on */
+            pool_cpus_look(p, w);
+        const bool heard =
+            w->rests ? hear(&p->knot[w->ear], seen, &job) : spin_for_work(p, w, &job);
+        if (!heard && (!w->rests || w->ear != w->leaf))
             sleep_for_work(p, w, seen);
         if (job.number == seen)
             continue;
@@ -456,7 +478,8 @@ void *pool_worker_main(void *arg)
         if (waited > POOL_SPIN_NS)
             learn_spin(p, w, waited);
         pass_on(p, w, &job);
-        work(p, &job, w->index);
+        if (!w->rests)
+            work(p, &job, w->index);
         idle = clock_now();
     }
     return NULL;
@@ -465,6 +488,8 @@ void *pool_worker_main(void *arg)
 void pool_stop_workers(struct pool *p)
 {
     atomic_store(&p->stop, true);
+    atomic_fetch_add(&p->rest, 1);
+    futex_wake(&p->rest, INT_MAX);
     for (int k = 0; k < p->n_knots; k++) {
         atomic_fetch_add(&p->knot[k].signal, 1);
         futex_wake(&p->knot[k].signal, INT_MAX);
@@ -551,7 +576,7 @@ static void wait_for_chunks(struct pool *p, const struct pool_job *job)
         for (int i = 0; i < PAUSES; i++) {
             if (atomic_load_explicit(&p->done, memory_order_acquire) == number)
                 return;
-            relax();
+            pool_pause();
         }
         help(p, job, 0, false);
     } while (clock_now() < end);

@@ -43,6 +43,7 @@ void engine_take_snapshot(struct ingle_scheduler *s)
     engine_paging_count(s->e, &s->status.paging);
     ingle_engine_media(s->e, &s->status.media);
     s->status.gpu_lost = device_card_lost(s->e->device);
+    s->status.resting_threads = pool_resting(device_pool(s->e->device));
     for (int64_t i = 0; i < s->o.max_running; i++) {
         const struct engine_answer *a = &s->slot[i];
         s->seen[i] = (struct ingle_slot){0};

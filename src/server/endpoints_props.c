@@ -473,6 +473,7 @@ static void put_state(struct serve *s, const struct http_request *rq, struct str
     write_member(out, "backend", backend(s, &now));
     write_member(out, "instructions", s->engine_info.cpu);
     write_member_int(out, "threads", s->engine_info.threads);
+    write_member_int(out, "resting_threads", now.resting_threads);
     write_member(out, "numerics", s->engine_info.numerics);
     put_kv(s->engine_info.kv, out);
     put_gpu(s, &now, out);

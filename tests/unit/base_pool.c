@@ -6,6 +6,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "base/pool_inner.h"
+#include <dirent.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -321,6 +322,66 @@ static void test_enter(void **state)
     }
 }
 
+/* As taskset and control groups do: all threads of this process. */
+static void set_all_threads(const cpu_set_t *set)
+{
+    DIR *d = opendir("/proc/self/task");
+    assert_non_null(d);
+    for (const struct dirent *e = readdir(d); e; e = readdir(d))
+        if (e->d_name[0] != '.')
+            assert_int_equal(sched_setaffinity((pid_t)atoi(e->d_name), sizeof *set, set), 0);
+    closedir(d);
+}
+
+/* Jobs, as steps have them, until so many threads rest. */
+static void run_until_resting(struct pool *p, int n)
+{
+    for (int i = 0; pool_resting(p) != n || i < 10; i++) {
+        struct marks m = {.n_threads = pool_size(p)};
+        assert_true(i < 30000);
+        pool_enter(p);
+        pool_run(p, 7, mark, &m);
+        pool_leave(p);
+        for (int k = 0; k < 7; k++)
+            assert_int_equal(m.hit[k], 1);
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+/* The caller's processor or the worker's is taken: one thread rests, until it is given back. */
+static void test_taken_processors(void **state)
+{
+    (void)state;
+    cpu_set_t all, two, one;
+    struct pool *p;
+    size_t cpu[2] = {0}, n = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    if (CPU_COUNT(&all) < 2)
+        skip();
+    CPU_ZERO(&two);
+    for (size_t i = 0; i < CPU_SETSIZE && n < 2; i++)
+        if (CPU_ISSET(i, &all)) {
+            cpu[n++] = i;
+            CPU_SET(i, &two);
+        }
+    assert_int_equal(sched_setaffinity(0, sizeof two, &two), 0);
+    assert_int_equal(pool_create(&p, 2, true, NULL), INGLE_OK);
+    assert_int_equal(pool_unbound(p), 0);
+    run_until_resting(p, 0);
+    for (int left = 0; left < 2; left++) {
+        CPU_ZERO(&one);
+        CPU_SET(cpu[left], &one);
+        set_all_threads(&one);
+        run_until_resting(p, 1);
+        set_all_threads(&two);
+        run_until_resting(p, 0);
+    }
+    set_all_threads(&one); /* it ends while a thread rests */
+    run_until_resting(p, 1);
+    pool_free(p);
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+}
+
 /* Jobs that find the workers asleep, half asleep and spinning. */
 static void test_wakes_sleepers(void **state)
 {
@@ -457,6 +518,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_very_many_chunks),
         cmocka_unit_test(test_wakes_sleepers),
         cmocka_unit_test(test_enter),
+        cmocka_unit_test(test_taken_processors),
         cmocka_unit_test(test_pools_stand_side_by_side),
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_idle_costs_nothing),

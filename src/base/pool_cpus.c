@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pool_cpus - processors that are taken from a pool while it runs, and given back: by a control
+ * group, by taskset, or because they go offline.
+ *
+ * A thread whose processor is gone moves to one that no other thread of the pool has.  Where there
+ * is none it rests, and others run its chunks: two threads on one processor wait for each other.
+ * The system tells nobody, so a worker looks once a second while it waits.
+ */
+#define _GNU_SOURCE
+#include "base/clock.h"
+#include "base/pool_inner.h"
+#include <string.h>
+
+static bool has(const struct pool_cpus *set, int cpu)
+{
+    return cpu >= 0 && CPU_ISSET_S((size_t)cpu, sizeof *set, set->of);
+}
+
+static bool read_own(struct pool_cpus *set)
+{
+    return sched_getaffinity(0, sizeof *set, set->of) == 0;
+}
+
+static bool bind_to(int cpu)
+{
+    struct pool_cpus set;
+    CPU_ZERO_S(sizeof set, set.of);
+    CPU_SET_S((size_t)cpu, sizeof set, set.of);
+    return sched_setaffinity(0, sizeof set, set.of) == 0;
+}
+
+/* The processor of a set that a thread is to have: its own, or the next that nobody has; -1: there
+ * is none. */
+static int choose(const struct pool *p, int index, const struct pool_cpus *set)
+{
+    struct pool_cpus nobodys = *set;
+    int before = 0; /* threads that choose first */
+    if (has(set, p->worker[index].cpu))
+        return p->worker[index].cpu;
+    for (int i = 0; i < p->n_threads; i++) {
+        const int cpu = p->worker[i].cpu;
+        if (has(set, cpu))
+            CPU_CLR_S((size_t)cpu, sizeof nobodys, nobodys.of);
+        else
+            before += i < index && cpu >= 0;
+    }
+    for (int cpu = 0; cpu < CPU_IDS_MAX; cpu++)
+        if (has(&nobodys, cpu) && before-- == 0)
+            return cpu;
+    return -1;
+}
+
+void pool_cpus_init(struct pool *p)
+{
+    struct pool_cpus set;
+    if (!read_own(&set))
+        return;
+    p->n_allowed = CPU_COUNT_S(sizeof set, set.of);
+    if (p->caller_cpu >= 0 && has(&set, p->caller_cpu))
+        p->worker[0].cpu = p->caller_cpu;
+}
+
+static void set_resting(struct pool *p, struct worker *w, bool rests)
+{
+    if (rests == w->rests)
+        return;
+    w->rests = rests;
+    atomic_fetch_add(&p->n_resting, rests ? 1 : -1);
+}
+
+void pool_cpus_look(struct pool *p, struct worker *w)
+{
+    struct pool_cpus set;
+    w->next_look = clock_now() + POOL_LOOK_NS;
+    if (p->spin_ns < POOL_SPIN_NS || !read_own(&set))
+        return;
+    const int n = CPU_COUNT_S(sizeof set, set.of);
+    const bool displaced = atomic_load_explicit(&w->displaced, memory_order_relaxed);
+    if (w->cpu < 0) { /* it runs on any of them */
+        set_resting(p, w, w->index >= n && w->index < p->n_allowed);
+        return;
+    }
+    if (n == 1 && has(&set, w->at) && !displaced)
+        return;
+    const int cpu = displaced ? -1 : choose(p, w->index, &set);
+    w->at = cpu >= 0 && bind_to(cpu) ? cpu : -1;
+    set_resting(p, w, cpu < 0);
+}
+
+/* The caller never rests: where no processor is free, the last worker gives up its own. */
+static int for_caller(struct pool *p)
+{
+    int cpu = choose(p, 0, &p->came_from), victim = 0;
+    for (int i = p->n_threads - 1; i > 0 && cpu < 0; i--)
+        if (has(&p->came_from, p->worker[i].cpu)) {
+            cpu = p->worker[i].cpu;
+            victim = i;
+        }
+    if (victim != p->victim) {
+        atomic_store_explicit(&p->worker[p->victim].displaced, false, memory_order_relaxed);
+        atomic_store_explicit(&p->worker[victim].displaced, victim > 0, memory_order_relaxed);
+        p->victim = victim;
+    }
+    return cpu;
+}
+
+void pool_enter(struct pool *p)
+{
+    if (p->worker[0].cpu < 0 || p->entered || !read_own(&p->came_from))
+        return;
+    const int cpu = for_caller(p);
+    p->entered = cpu >= 0 && bind_to(cpu);
+}
+
+void pool_leave(struct pool *p)
+{
+    if (p->entered)
+        (void)sched_setaffinity(0, sizeof p->came_from, p->came_from.of);
+    p->entered = false;
+}
+
+int pool_resting(const struct pool *p)
+{
+    return atomic_load_explicit(&p->n_resting, memory_order_relaxed);
+}
