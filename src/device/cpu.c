@@ -393,6 +393,12 @@ static size_t cpu_scratch(const struct device *d, enum device_op op, const void 
     }
 }
 
+size_t device_cpu_codes(const struct device *d, enum device_op op, const void *args)
+{
+    return op == DEVICE_OP_matmul ? device_cpu_matmul_codes(d, args)
+           : op == DEVICE_OP_mlp  ? device_cpu_mlp_codes(d, args) : 0;
+}
+
 static struct device_cost cpu_cost(const struct device *d, enum device_op op, const void *args)
 {
     switch (op) {

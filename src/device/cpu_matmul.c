@@ -19,7 +19,7 @@ enum {
 };
 
 struct task {
-    const struct device_part *p;
+    const struct device_part *p; /* with the block of x */
     kern_matmul_fn *run;
     struct kern_matrix w;
     struct kern_act x; /* of mm */
@@ -62,23 +62,15 @@ static int64_t split(const struct device *d, const struct device_product *p, str
                   prompt = p->x.n == all && may_split(d, p) ? d->prompt_rows : 0;
     int64_t n_parts = 0;
     if (prompt < n || !n)
-        to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, 0, p->x.n - prompt),
-                                              rows_slice(p->y, 0, n - prompt), p->row},
-                                             fast_kernel(d, p, false),
-                                             NULL,
-                                             NULL,
-                                             false,
-                                             NULL,
-                                             0};
+        to[n_parts++] = (struct device_part){
+            .p = {p->w, p->index, rows_slice(p->x, 0, p->x.n - prompt),
+                  rows_slice(p->y, 0, n - prompt), p->row},
+            .fast = fast_kernel(d, p, false)};
     if (prompt)
-        to[n_parts++] = (struct device_part){{p->w, p->index, rows_slice(p->x, n - prompt, prompt),
-                                              rows_slice(p->y, n - prompt, prompt), NULL},
-                                             fast_kernel(d, p, true),
-                                             NULL,
-                                             NULL,
-                                             false,
-                                             NULL,
-                                             0};
+        to[n_parts++] = (struct device_part){
+            .p = {p->w, p->index, rows_slice(p->x, n - prompt, prompt),
+                  rows_slice(p->y, n - prompt, prompt), NULL},
+            .fast = fast_kernel(d, p, true)};
     return n_parts;
 }
 
@@ -213,14 +205,11 @@ static size_t list_bytes(int64_t n)
                           (sizeof(struct device_ready) + sizeof(struct device_part)));
 }
 
-size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a)
+size_t device_cpu_matmul_codes(const struct device *d, const struct device_matmul_args *a)
 {
     size_t n = 0;
-    int64_t widest = 0, n_products = 0;
     for (int64_t i = 0; i < a->n; i++) {
         const struct device_product *p = &a->p[i];
-        widest = num_max(widest, p->x.width);
-        n_products += p->row ? 1 : p->w->n_stack; /* in a dry run one stands for all */
         if (is_scattered(p) && may_gather(whole_kind(d, p)) && !is_gathered(d, a->p, i))
             n += device_round64(kern_act_bytes(whole_kind(d, p), p->y.n, p->x.width));
         n += tiles_bytes(d, a->p, i);
@@ -229,6 +218,18 @@ size_t device_cpu_matmul_scratch(const struct device *d, const struct device_mat
         n += device_round64(kern_act_bytes(whole_kind(d, p), p->x.n, p->x.width));
         if (may_split(d, p))
             n += fast_bytes(d, p);
+    }
+    return n;
+}
+
+size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a)
+{
+    size_t n = device_cpu_matmul_codes(d, a);
+    int64_t widest = 0, n_products = 0;
+    for (int64_t i = 0; i < a->n; i++) {
+        widest = num_max(widest, a->p[i].x.width);
+        /* in a dry run one stands for all */
+        n_products += a->p[i].row ? 1 : a->p[i].w->n_stack;
     }
     if (d->numerics == DEVICE_REFERENCE)
         n += device_round64((size_t)widest * sizeof(float)) * (size_t)pool_size(d->pool);
@@ -278,19 +279,39 @@ static void quantise_chunk(void *arg, int64_t chunk, int worker)
     }
 }
 
-void device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone)
+bool device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone)
 {
     if (!d->kern.matmul.act[act->kind] || (tiles_alone && !act->tiles))
-        return;
+        return false;
     struct quantise q = {d, act, num_max(1, act->n / (4 * pool_size(d->pool))), tiles_alone};
     if (act->tiles)
         q.grain = num_div_up(q.grain, KERN_TILES_ROWS) * KERN_TILES_ROWS;
-    device_cpu_for(d, num_div_up(act->n, q.grain), act->n * act->k * 2, quantise_chunk, &q);
+    const int64_t n_chunks = num_div_up(act->n, q.grain), work = act->n * act->k * 2;
+    device_cpu_for(d, n_chunks, work, quantise_chunk, &q);
+    return n_chunks > pool_near(d->pool) && work > d->small_work;
+}
+
+struct device_near device_cpu_near(struct device *d, const struct kern_act *act, bool by_all)
+{
+    if (act->tiles)
+        return device_near_add(d, act->tiles, kern_act_tiles_bytes(act->kind, act->n, act->k),
+                               by_all ? -1 : 0);
+    return device_near_add(d, act->q, kern_act_bytes(act->kind, act->n, act->k), by_all ? -1 : 0);
+}
+
+void device_cpu_read_near(const struct device *d, const struct device_near *b, struct kern_act *act,
+                          int worker)
+{
+    if (b->from && device_near_has(b, act->q))
+        act->q = (uint8_t *)(uintptr_t)device_near_read(d, b, act->q, worker);
+    if (b->from && device_near_has(b, act->tiles))
+        act->tiles = (uint8_t *)(uintptr_t)device_near_read(d, b, act->tiles, worker);
 }
 
 /* Gives the parts whose rows are listed a place for them, from at on, or finds that they stand
  * together. */
-static uint8_t *place_rows(struct device_part *part, int64_t n, uint8_t *at, int64_t *work)
+static uint8_t *place_rows(struct device *d, struct device_part *part, int64_t n, uint8_t *at,
+                           int64_t *work)
 {
     for (int64_t i = 0; i < n; i++) {
         const struct device_product *p = &part[i].p;
@@ -302,11 +323,14 @@ static uint8_t *place_rows(struct device_part *part, int64_t n, uint8_t *at, int
         if (!is_scattered(p))
             continue;
         for (int64_t j = i; j-- > 0 && !part[i].rows;)
-            if (part[j].x == x && same_rows(&part[j].p, p))
+            if (part[j].x == x && same_rows(&part[j].p, p)) {
                 part[i].rows = part[j].rows;
+                part[i].near = part[j].near;
+            }
         if (part[i].rows)
             continue;
         part[i].rows = at;
+        part[i].near = device_near_add(d, at, (size_t)p->y.n * x->row_bytes, -1);
         part[i].fill = true;
         *work += p->y.n * p->x.width;
         at += device_round64((size_t)p->y.n * x->row_bytes);
@@ -350,10 +374,11 @@ static void job_chunk(void *arg, int64_t chunk, int worker)
     const int64_t p1 = num_min(t->p1, p0 + t->grain);
     struct kern_matmul mm = t->mm;
     struct kern_act x = t->x;
+    mm.x = &x;
+    device_cpu_read_near(j->d, &t->p->near, &x, worker);
     if (t->slice < mm.n) { /* floats without a list */
         x.x += row0 * x.stride;
         x.n = mm.n = num_min(t->slice, mm.n - row0);
-        mm.x = &x;
         mm.y += row0 * mm.y_stride;
     }
     kern_touch_matmul(&mm, p0, p1);
@@ -443,6 +468,7 @@ uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,
                           struct device_ready *ready, uint8_t *at)
 {
     int64_t n_ready = 0, gather = 0;
+    device_near_begin(d);
     for (int64_t i = 0; i < n; i++) {
         const struct device_product *p = &part[i].p;
         struct device_ready *r = ready;
@@ -451,6 +477,7 @@ uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,
                    r->act.k != p->x.width)
                 r++;
             part[i].x = &r->act;
+            part[i].near = r->near;
             continue;
         }
         r = &ready[n_ready++];
@@ -462,10 +489,11 @@ uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,
             r->act.tiles = at;
             at += device_round64(kern_act_tiles_bytes(r->kind, p->x.n, p->x.width));
         }
-        device_cpu_prepare(d, &r->act, false);
+        r->near = device_cpu_near(d, &r->act, device_cpu_prepare(d, &r->act, false));
         part[i].x = &r->act;
+        part[i].near = r->near;
     }
-    at = place_rows(part, n, at, &gather);
+    at = place_rows(d, part, n, at, &gather);
     if (gather)
         device_cpu_for(d, n, gather, gather_chunk, part);
     return at;

@@ -9,6 +9,7 @@ struct device_ready {
     const float *x;
     enum kern_act_kind kind;
     struct kern_act act;
+    struct device_near near;
 };
 
 /* A product, or the rows of one that have the same kernel. */
@@ -18,6 +19,7 @@ struct device_part {
     const struct kern_act *x; /* what the rows are of */
     uint8_t *rows;        /* where they stand one after another, or NULL */
     bool fill;            /* once this part has brought them there */
+    struct device_near near; /* the block that x or rows is */
     const struct device_columns *only; /* columns of y, [n_only]; n_only 0: all */
     int64_t n_only;
 };
@@ -31,8 +33,13 @@ enum kern_act_kind device_cpu_act_kind(const struct device *d, const struct devi
                                        kern_matmul_fn *fast);
 
 /* Quantises the rows of act and brings them in the order of tiles, if it has a place for them; or
- * that alone. */
-void device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone);
+ * that alone.  Returns whether threads of all nodes did. */
+bool device_cpu_prepare(struct device *d, const struct kern_act *act, bool tiles_alone);
+/* The block of what kernels read of act; by_all: written by chunks of all nodes. */
+struct device_near device_cpu_near(struct device *d, const struct kern_act *act, bool by_all);
+/* act as a worker reads it, whose codes or tiles may be of that block. */
+void device_cpu_read_near(const struct device *d, const struct device_near *b, struct kern_act *act,
+                          int worker);
 /* Prepares the activations of n parts in memory from at on, and brings listed rows together; sets
  * what the parts say of them.  ready: [n].  Returns what is behind. */
 uint8_t *device_cpu_ready(struct device *d, struct device_part *part, int64_t n,

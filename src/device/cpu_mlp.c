@@ -42,6 +42,7 @@ enum {
 struct hidden {
     struct kern_act act;
     bool direct; /* chunks quantise it */
+    struct device_near near;
 };
 
 /* gate or up of a task. */
@@ -49,6 +50,7 @@ struct half {
     kern_matmul_fn *run;
     struct kern_matrix w;
     struct kern_act x;
+    const struct device_near *near; /* the block of x */
     const int32_t *row; /* host, or NULL: one after another */
     int64_t col0;       /* its first column in w */
     float scale;
@@ -110,6 +112,7 @@ static float *compute(const struct job *j, const struct half *h, int64_t row0, i
     w.at += (size_t)(band * KERN_BAND) * w.panel_bytes;
     w.out -= band * BAND;
     w.n_panels -= band * KERN_BAND;
+    device_cpu_read_near(j->d, h->near, &x, worker);
     if (!h->row && row0) {
         x.x += row0 * x.stride;
         if (x.q)
@@ -308,6 +311,12 @@ static size_t gate_bytes(const struct device *d, const struct block *b)
     return bytes;
 }
 
+static void take_codes(const struct device *d, const struct block *b, size_t *at)
+{
+    (void)take(at, act_bytes(d, b->m, b->m->down, b->y.n));
+    (void)take(at, gate_bytes(d, b));
+}
+
 static struct layout layout_of(const struct device *d, const struct block *b, int n_blocks)
 {
     const size_t workers = (size_t)pool_size(d->pool);
@@ -333,12 +342,19 @@ static struct layout layout_of(const struct device *d, const struct block *b, in
         l.floats[i] = take(&at, direct ? 0 : floats * sizeof(float));
     }
     l.rest = at;
-    for (int i = 0; i < n_blocks; i++) {
-        (void)take(&at, act_bytes(d, b[i].m, b[i].m->down, b[i].y.n));
-        (void)take(&at, gate_bytes(d, &b[i]));
-    }
+    for (int i = 0; i < n_blocks; i++)
+        take_codes(d, &b[i], &at);
     l.all = at;
     return l;
+}
+
+size_t device_cpu_mlp_codes(const struct device *d, const struct device_mlp_args *a)
+{
+    struct block b[CALLS];
+    size_t at = 0;
+    for (int i = 0, n = blocks_of(a, b); i < n; i++)
+        take_codes(d, &b[i], &at);
+    return at;
 }
 
 size_t device_cpu_mlp_scratch(const struct device *d, const struct device_mlp_args *a)
@@ -379,6 +395,7 @@ static struct half half_of(const struct device *d, const struct device_part *par
     struct half h = {part->fast,
                      p->w->m,
                      *part->x,
+                     &part->near,
                      part->rows ? NULL : p->row,
                      col0,
                      p->w->scale ? p->w->scale[p->index] : 1.0f,
@@ -538,6 +555,7 @@ static void link_down(const struct block *b, struct kern_act *act)
         struct device_product *p = &b->downs[i].p;
         const bool listed = is_listed(b->m);
         act[i] = b->to[listed ? 0 : i].act;
+        b->downs[i].near = b->to[listed ? 0 : i].near;
         if (listed) {
             const int64_t first = p->row - b->m->row;
             act[i].n = p->y.n;
@@ -608,8 +626,11 @@ void device_cpu_mlp(struct device *d, const void *args, void *scratch)
                     .widest = l.widest};
     run_gates(&j, b, n_blocks, fair);
     for (int k = 0; k < n_blocks; k++) {
-        for (int64_t i = 0; i < b[k].s.n; i++)
-            device_cpu_prepare(d, &b[k].to[i].act, b[k].to[i].direct);
+        for (int64_t i = 0; i < b[k].s.n; i++) {
+            struct hidden *to = &b[k].to[i];
+            const bool by_all = device_cpu_prepare(d, &to->act, to->direct);
+            to->near = device_cpu_near(d, &to->act, by_all || to->direct);
+        }
         link_down(&b[k], act);
         act += b[k].n;
     }

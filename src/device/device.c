@@ -120,7 +120,6 @@ ingle_status device_create(struct device **out, const struct device_options *o, 
     !defined(__SANITIZE_THREAD__) /* most of a test's time there: kerncheck and doctor run it */
     kern_self_test(&d->kern, d->sink);
 #endif
-    kern_matmul_calibrate_ahead(&d->kern.matmul, d->sink);
     if (d->numerics == DEVICE_FAST && d->kern.attend.recipe)
         device_note_recipe(d, d->kern.attend.recipe);
     *out = d;
@@ -132,6 +131,7 @@ void device_free(struct device *d)
     if (!d)
         return;
     device_gpu_close(d);
+    device_near_release(d);
     pool_free(d->pool);
     mem_big_free(d->arena, d->cap);
     mem_free(d);
@@ -254,7 +254,7 @@ size_t device_dry_end(struct device *d)
 {
     device_release(d, 0);
     d->dry = false;
-    return d->peak;
+    return d->peak + device_near_bytes(d);
 }
 
 size_t device_dry_held(const struct device *d)
@@ -264,8 +264,9 @@ size_t device_dry_held(const struct device *d)
 
 ingle_status device_arena_reserve(struct device *d, size_t n_bytes, struct err *err)
 {
-    if (n_bytes <= d->cap)
-        return INGLE_OK;
+    const ingle_status s = device_near_reserve(d, err);
+    if (s || n_bytes <= d->cap)
+        return s;
     if (d->ops->arena) {
         d->filled = 0;
         return d->ops->arena(d, n_bytes, err);
@@ -299,12 +300,30 @@ bool device_arena_fill(struct device *d, size_t n_bytes)
 
 /* ---- the step ---- */
 
+/* Once for each change. */
+static void report_resting(struct device *d)
+{
+    const int n = pool_resting(d->pool), all = pool_size(d->pool);
+    char subject[32];
+    if (n == d->n_resting)
+        return;
+    snprintf(subject, sizeof subject, "%d threads", all);
+    if (n)
+        report(d->sink, INGLE_REPORT_WARN, "threads", subject,
+               "processors were taken from this process: %d of them rest, %d compute", n, all - n);
+    else
+        report(d->sink, INGLE_REPORT_NOTE, "threads", subject,
+               "processors were given back: all of them compute");
+    d->n_resting = n;
+}
+
 void device_begin(struct device *d, const atomic_bool *cancel)
 {
     device_release(d, d->base);
     d->err.status = INGLE_OK;
     d->cancel = cancel;
     device_prompt_rows(d, 0, 0);
+    report_resting(d);
 }
 
 const atomic_bool *device_cancel(const struct device *d)
@@ -419,8 +438,10 @@ static void run(struct device *d, enum device_op op, const void *args)
 {
     const size_t mark = d->used;
     const size_t need = d->ops->scratch(d, op, args);
-    if (d->dry && d->used > d->held)
-        d->held = d->used;
+    if (d->dry) {
+        d->held = d->used > d->held ? d->used : d->held;
+        device_near_want(d, device_cpu_codes(d, op, args));
+    }
     void *scratch = need ? device_bytes(d, need) : NULL;
     if (device_runs(d)) {
         const uint64_t n = launches(d), joins = pool_joins(d->pool);

@@ -10,6 +10,7 @@
 #include "device/card.h"
 #include "device/device.h"
 #include "kern/touch.h"
+#include <stdatomic.h>
 
 #define DEVICE_OP_LIST(X)                                                                  \
     X(embed) X(write) X(copy) X(norm) X(add_norm) X(add) X(scale) X(mul) X(mul_vector)     \
@@ -274,12 +275,21 @@ struct device_vector {
 
 struct device_gpu;
 
+/* Memory of each node of the pool for copies of what its threads read. */
+struct device_near_area {
+    uint8_t *at; /* [nodes][n_bytes], or NULL: there are none */
+    size_t n_bytes, used, wanted;
+    uint64_t number; /* of the operation */
+    size_t n_blocks; /* that it has */
+};
+
 struct device {
     const struct device_ops *ops;
     struct device_gpu *gpu; /* of a device on a card (gpu/card.h), or NULL */
     enum device_side side;  /* device_set_side() */
     struct kern_table kern;
     struct pool *pool;
+    int n_resting; /* threads of it, as the owner was told */
     struct numa_nodes nodes; /* that memory is spread over */
     bool placed; /* each node of the pool is to have rows of its own */
     int64_t small_work;      /* device_cpu_for() */
@@ -293,6 +303,7 @@ struct device {
     size_t held;   /* the most that was used between operations of a dry run */
     size_t filled; /* from its beginning on: by device_arena_fill() */
     size_t base; /* what a suspended step has */
+    struct device_near_area near;
     int64_t step_rows, prompt_rows; /* device_prompt_rows() */
     bool dry;
     /* The step that runs. */
@@ -310,6 +321,8 @@ struct device {
 };
 
 extern const struct device_ops device_cpu_ops;
+/* Bytes of codes that an operation may write, which threads of all nodes read. */
+size_t device_cpu_codes(const struct device *d, enum device_op op, const void *args);
 
 /* gpu/gpu.c */
 void device_gpu_close(struct device *d);
@@ -347,15 +360,44 @@ void device_cpu_for_placed(struct device *d, const struct device_share *s, int64
  * of task 0; those of the others follow `step` bytes apart. */
 int64_t device_task_of(const int64_t *first, size_t step, int64_t n, int64_t chunk);
 
+/* near.c: a block that threads of all nodes read, written by those of node `home`, or by all (-1).
+ * from NULL: there is none. */
+struct device_near {
+    const uint8_t *from;
+    size_t n_bytes;
+    int home;
+    size_t state, at; /* in the memory of a node: which line, and where the copy is */
+    uint64_t number;
+};
+/* Blocks of the last operation are over. */
+void device_near_begin(struct device *d);
+/* Without a block where there is one node, or no room. */
+struct device_near device_near_add(struct device *d, const uint8_t *from, size_t n_bytes, int home);
+static inline bool device_near_has(const struct device_near *b, const uint8_t *at)
+{
+    return at >= b->from && at < b->from + b->n_bytes;
+}
+/* Where a worker reads what is at `at` of the block; within a job. */
+const uint8_t *device_near_read(const struct device *d, const struct device_near *b,
+                                const uint8_t *at, int worker);
+/* By a dry run: an operation may have blocks of so many bytes in all, each rounded up to 64. */
+void device_near_want(struct device *d, size_t n_bytes);
+/* On all nodes. */
+size_t device_near_bytes(const struct device *d);
+MUST_CHECK ingle_status device_near_reserve(struct device *d, struct err *err);
+void device_near_release(struct device *d);
+
 void device_cpu_matmul(struct device *d, const void *args, void *scratch);
 struct device_cost device_cpu_matmul_cost(const struct device_matmul_args *a);
 size_t device_cpu_matmul_scratch(const struct device *d, const struct device_matmul_args *a);
+size_t device_cpu_matmul_codes(const struct device *d, const struct device_matmul_args *a);
 /* y = act(gate) * up of n floats, as device_glu() has it; y may be gate. */
 void device_cpu_gate(const struct kern_math_table *k, enum device_glu act, float limit, float *y,
                      float *gate, float *up, int64_t n);
 void device_cpu_mlp(struct device *d, const void *args, void *scratch);
 struct device_cost device_cpu_mlp_cost(const struct device_mlp_args *a);
 size_t device_cpu_mlp_scratch(const struct device *d, const struct device_mlp_args *a);
+size_t device_cpu_mlp_codes(const struct device *d, const struct device_mlp_args *a);
 /* The kernels of attention for rows that are a prompt's, or for others. */
 const struct kern_attend_table *device_cpu_attend_kernels(const struct device *d, bool prompt);
 void device_cpu_kv_append(struct device *d, const void *args, void *scratch);

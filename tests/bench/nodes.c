@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * nodes - what the threads of made-up machines read of real layers: a model, nothing is measured.
+ * codes, copied: lines of codes a token that cross from node to node, without and with copies.
  *
  * One thread plays all.  Jobs of the device are run by their chunks in the order in which threads
  * of their speeds would take them: their own first, then of their group of 16, of their node, of
@@ -72,6 +73,38 @@ static int owner; /* the node whose chunk it is */
 
 static struct pool *pool;
 
+/* ---- lines of codes ---- */
+
+/* A thread reads them once a job, and its cache has them then; a node copies them once. */
+enum { MET = 1 << 14 };
+static struct { long job; uintptr_t at; int who; } met[MET];
+static double code_lines; /* that came from another node */
+
+static bool is_new(uintptr_t at, int who)
+{
+    size_t i = (at / 64 * 31 + (uintptr_t)who * 977) % MET;
+    while (met[i].job == seen.jobs + 1 && (met[i].at != at || met[i].who != who))
+        i = (i + 1) % MET;
+    if (met[i].job == seen.jobs + 1)
+        return false;
+    met[i].job = seen.jobs + 1;
+    met[i].at = at;
+    met[i].who = who;
+    return true;
+}
+
+/* Those of one row are the caller's; hidden ones (without floats) come from all nodes. */
+static void note_codes(const struct kern_matmul *m)
+{
+    const struct kern_act *a = m->x;
+    const uintptr_t at = (uintptr_t)a->q;
+    const int node = pool_node_of(pool, now), home = home_of(at);
+    const double lines = (double)m->n * (double)a->row_bytes / 64,
+                 others = a->x ? node > 0 : 1 - 1.0 / pool_nodes(pool);
+    if (a->q && is_new(at, home < 0 ? now : THREADS + node))
+        code_lines += lines * others;
+}
+
 /* Instead of a kernel. */
 static void note(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
@@ -85,6 +118,7 @@ static void note(const struct kern_matmul *m, int64_t p0, int64_t p1)
         *(local ? &seen.local : &seen.remote) += (double)part;
         seen.placed += pool_nodes(pool) == 1 || home == owner ? (double)part : 0;
     }
+    note_codes(m);
     seen.stolen += stealing ? (double)n : 0;
     clock_of[now] += (double)n / speed[now];
     for (int64_t i = 0; i < m->n; i++)
@@ -379,28 +413,46 @@ static void run_layer(struct device *d, const struct net *t, const struct layer 
         device_mlp_both(d, &experts, &beside);
 }
 
-static void show(const struct machine *m, const struct layer *l, bool divided, bool mixture)
+static void play(const struct machine *m, const struct layer *l, bool divided, bool mixture,
+                 bool copies)
 {
     struct device *d = open_device(m);
     static struct net t[LAYERS];
+    struct err e;
     n_ranges = 0;
+    pool = device_pool(d);
     open_net(t, d, l, divided);
+    if (copies)
+        device_near_want(d, 1 << 20);
+    if (device_near_reserve(d, &e)) {
+        fprintf(stderr, "%s\n", e.msg);
+        exit(1);
+    }
     memset(&seen, 0, sizeof seen);
+    memset(met, 0, sizeof met);
+    code_lines = 0;
     noise = 1;
     for (int i = 0; i < TOKENS; i++)
         run_layer(d, &t[i % LAYERS], l, mixture);
-    struct err e;
     if (device_status(d, &e)) {
         fprintf(stderr, "%s\n", e.msg);
         exit(1);
     }
-    const double bytes = seen.local + seen.remote;
-    printf("%-15s %-15s %-8s %-7s %8.1f %7.1f %8.1f %9.2f %8.1f %8.1f\n", m->name, l->name,
-           mixture ? "mixture" : "layer", divided ? "rows" : "whole", 100 * seen.placed / bytes,
-           100 * seen.local / bytes, 100 * seen.stolen / bytes, seen.longest / seen.mean,
-           (double)seen.jobs / TOKENS, bytes / TOKENS / (1 << 20));
     close_net(t);
     device_free(d);
+}
+
+static void show(const struct machine *m, const struct layer *l, bool divided, bool mixture)
+{
+    play(m, l, divided, mixture, false);
+    const double without = code_lines / TOKENS;
+    play(m, l, divided, mixture, true);
+    const double bytes = seen.local + seen.remote;
+    printf("%-15s %-15s %-8s %-7s %8.1f %7.1f %8.1f %9.2f %8.1f %8.1f %8.0f %8.0f\n", m->name,
+           l->name, mixture ? "mixture" : "layer", divided ? "rows" : "whole",
+           100 * seen.placed / bytes, 100 * seen.local / bytes, 100 * seen.stolen / bytes,
+           seen.longest / seen.mean, (double)seen.jobs / TOKENS, bytes / TOKENS / (1 << 20),
+           without, code_lines / TOKENS);
 }
 
 /* ---- attention ---- */
@@ -492,7 +544,7 @@ int main(void)
         {"4 nodes x 32", 4, 32, 0}, {"8 fast 16 slow", 1, 24, 16},
     };
     puts("machine         layer           of it    "
-         "experts placed % local % stolen % imbalance     jobs      MiB");
+         "experts placed % local % stolen % imbalance     jobs      MiB    codes   copied");
     for (size_t l = 0; l < sizeof layers / sizeof *layers; l++)
         for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
             for (int k = 0; k < 4; k++) {

@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
-#include "device/device.h"
+#include "device/ops.h"
 #include "kerncheck/checks.h"
 #include <string.h>
 #include <time.h>
@@ -203,6 +203,15 @@ static void unload(struct weights *w)
     mem_free(w->stored);
 }
 
+/* The arena of a dry run of a list of products, and the memory for copies on nodes. */
+static void reserve(struct device *d, const struct device_product *p, int64_t n)
+{
+    device_dry_begin(d);
+    device_matmul(d, p, n);
+    assert_int_equal(device_arena_reserve(d, device_dry_end(d), NULL), INGLE_OK);
+    assert_int_equal(device_near_bytes(d) > 0, pool_nodes(device_pool(d)) > 1);
+}
+
 /* Products of a stack and of a single matrix in one list. */
 static void multiply(struct device *d, float *y)
 {
@@ -219,6 +228,7 @@ static void multiply(struct device *d, float *y)
                                        .index = i ? 2 * i : 0,
                                        .x = {x, ROWS, IN, IN},
                                        .y = {y + (size_t)i * ROWS * OUT, ROWS, OUT, OUT}};
+    reserve(d, p, 4);
     for (int round = 0; round < 20; round++) {
         device_begin(d, NULL);
         device_matmul(d, p, 4);
@@ -248,6 +258,102 @@ static void test_same_bits(void **state)
             assert_memory_equal(y, plain, sizeof y);
             device_free(d);
         }
+}
+
+enum { MANY = 96, LISTED = 20, MANY_FLOATS = (MANY + 2 * LISTED) * OUT };
+
+/* Many rows, whose codes threads of all nodes write, and listed ones, which are gathered. */
+static void multiply_many(struct device *d, float *y)
+{
+    static float x[MANY * IN];
+    int32_t row[LISTED];
+    struct weights one, stack;
+    struct noise r = {8};
+    load(&one, d, 1);
+    load(&stack, d, STACK);
+    for (int i = 0; i < MANY * IN; i++)
+        x[i] = noise_unit(&r);
+    for (int i = 0; i < LISTED; i++)
+        row[i] = (MANY - 7) * i % MANY;
+    struct device_product p[3];
+    for (int i = 0; i < 3; i++) {
+        const int64_t n = i ? LISTED : MANY, at = i ? MANY + (i - 1) * LISTED : 0;
+        p[i] = (struct device_product){.w = i ? stack.m : one.m,
+                                       .index = 2 * i,
+                                       .x = {x, MANY, IN, IN},
+                                       .y = {y + at * OUT, n, OUT, OUT},
+                                       .row = i ? row : NULL};
+    }
+    p[0].index = 0;
+    reserve(d, p, 3);
+    for (int round = 0; round < 5; round++) {
+        device_begin(d, NULL);
+        device_matmul(d, p, 3);
+        assert_int_equal(device_status(d, NULL), INGLE_OK);
+    }
+    unload(&one);
+    unload(&stack);
+}
+
+static void test_same_bits_of_many_rows(void **state)
+{
+    (void)state;
+    static float plain[MANY_FLOATS], y[MANY_FLOATS];
+    for (size_t i = 0; i < N_SHAPES; i += UNIT_TSAN ? 4 : 1) {
+        struct device *d = open_device(&shapes[i], DEVICE_NUMA_AUTO);
+        memset(y, 0xff, sizeof y);
+        multiply_many(d, i ? y : plain);
+        if (i)
+            assert_memory_equal(y, plain, sizeof y);
+        device_free(d);
+    }
+}
+
+struct readers { struct device *d; struct device_near block[3]; const uint8_t *at[3]; };
+
+/* Reads until it finds a copy, of which there will be one. */
+static void read_blocks(void *arg, int64_t chunk, int worker)
+{
+    const struct readers *r = arg;
+    const struct device_near *b = &r->block[chunk % 3];
+    const uint8_t *own = r->at[chunk % 3] + chunk % 7, *at;
+    const bool at_home = pool_node_of(device_pool(r->d), worker) == b->home;
+    do
+        at = device_near_read(r->d, b, own, worker);
+    while (at == own && !at_home);
+    if ((at == own) != at_home || memcmp(at, own, b->n_bytes - 7) != 0)
+        abort();
+}
+
+/* Every node but the writers' own has a copy, of this operation's bytes. */
+static void test_copies(void **state)
+{
+    (void)state;
+    enum { BYTES = 100000 };
+    uint8_t *from = mem_alloc(BYTES);
+    assert_non_null(from);
+    for (size_t i = 0; i < N_SHAPES; i += UNIT_TSAN ? 2 : 1) {
+        struct readers r = {.d = open_device(&shapes[i], DEVICE_NUMA_AUTO)};
+        const bool any = pool_nodes(device_pool(r.d)) > 1;
+        assert_null(device_near_add(r.d, from, BYTES, -1).from); /* no memory for copies yet */
+        device_near_want(r.d, BYTES);
+        assert_int_equal(device_near_reserve(r.d, NULL), INGLE_OK);
+        for (int round = 0; round < 20; round++) {
+            const size_t n[] = {100, 40000 + (size_t)round, 30000};
+            device_near_begin(r.d);
+            for (int k = 0, at = 0; k < 3; at += (int)n[k++]) {
+                r.at[k] = from + at;
+                memset(from + at, round + k, n[k]);
+                r.block[k] = device_near_add(r.d, r.at[k], n[k], k - 1);
+                assert_int_equal(r.block[k].from != NULL, any);
+            }
+            if (any)
+                pool_run(device_pool(r.d), 50, read_blocks, &r);
+            assert_null(device_near_add(r.d, from, 4 << 20, -1).from); /* no room */
+        }
+        device_free(r.d);
+    }
+    mem_free(from);
 }
 
 struct stacks { struct device_matrix *part[3]; uint8_t *at; size_t n_bytes; int n; };
@@ -640,6 +746,8 @@ int main(void)
         cmocka_unit_test(test_placed_chunks),
         cmocka_unit_test(test_shares),
         cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_same_bits_of_many_rows),
+        cmocka_unit_test(test_copies),
         cmocka_unit_test(test_divided),
         cmocka_unit_test(test_runs),
         cmocka_unit_test(test_attend),
