@@ -350,6 +350,11 @@ ingle_status engine_stage_serve(struct ingle_engine *e, const struct ingle_engin
                                           .kv = &r->kv,
                                           .sink = &e->sink,
                                           .link = link,
+                                          .store = o->store,
+                                          .store_bytes = o->store_bytes,
+                                          .identity = e->identity,
+                                          .model = e->model->name[0] ? e->model->name
+                                                                     : e->model->path,
                                           .share = e->stage_share,
                                           .greet = greet,
                                           .stop = stop,

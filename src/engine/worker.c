@@ -357,6 +357,11 @@ ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
         w->instance = 0; /* then nobody sees that it is named twice */
     fp_enter(&mode);
     ingle_status st = engine_prepare(&w->e, m, &own, &err);
+    if (!st && own.store && !how->stage)
+        st = err_set(&err, INGLE_ARG,
+                     "'store %s' is for keys and values, which a worker for experts has none of "
+                     "(a stage has: --stage)",
+                     own.store);
     if (!st)
         st = how->stage ? open_stage(w, &own, how, &err) : open_worker(w, &own, how, &err);
     fp_leave(&mode);

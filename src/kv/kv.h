@@ -68,6 +68,9 @@ void kv_media_give(struct kv_media *m, int32_t number);
 bool kv_media_is_full(struct kv_media *m);
 void kv_media_sweep(struct kv_media *m);
 int32_t kv_media_key(int32_t number, int64_t index);
+/* Tokens [n] with a number of 0 or more, made of name and index, in the place of each key: the same
+ * in every process. */
+void kv_media_plain(struct kv_media *m, const int32_t *key, int64_t n, int32_t *out);
 
 /* media: of keys among the tokens; NULL: there are none. */
 struct kv_key kv_key_of(struct kv_key context, struct kv_scope scope, struct kv_media *media,
@@ -260,6 +263,17 @@ struct kv_pool_counts {
 void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out);
 struct kv_media *kv_pool_media(const struct kv_pool *p);
 
+/* Pages that are not the pool's own memory: at() says where page `index` of a group is (NULL:
+ * nowhere), and n counts those that somebody has. */
+struct kv_lender {
+    uint8_t *(*at)(void *arg, uint32_t group, int64_t index);
+    void *arg;
+    size_t n;
+};
+/* Pages that are filled from files, or go to kv_timeline_lend(), are this one's from now on;
+ * borrowed.  NULL: the pool's. */
+void kv_pool_lend(struct kv_pool *p, struct kv_lender *l);
+
 /* ---- positions of a text of which some is left out ---- */
 
 /* Where its tokens stand: index i of a timeline is the i-th token that is kept, its position the
@@ -330,6 +344,12 @@ uint8_t *const *kv_timeline_stream(struct kv_timeline *t, const struct kv_stream
 /* Page i of a group is this memory, which is not the pool's; NULL: none.  For timelines that hold
  * no other pages; kv_timeline_clear() forgets all.  False: there is no such page. */
 bool kv_timeline_lay(struct kv_timeline *t, uint32_t group, int64_t i, uint8_t *at);
+
+/* An empty timeline becomes [0, length) of the lender's pages, which have been written.
+ * INGLE_LIMIT: it lacks one. */
+MUST_CHECK ingle_status kv_timeline_lend(struct kv_timeline *t, int64_t length, struct err *err);
+/* ... or as if [0, length) were there, whose pages nobody asks for. */
+void kv_timeline_assume(struct kv_timeline *t, int64_t length);
 
 /* Shortens to length.  INGLE_NOTFOUND: a window page that would be needed is gone (use a
  * restore point); t is unchanged then. */

@@ -200,6 +200,13 @@ static uint32_t name_of(struct kv_media *m, int32_t key, int32_t *token)
     return h ? h : 1;
 }
 
+void kv_media_plain(struct kv_media *m, const int32_t *key, int64_t n, int32_t *out)
+{
+    int32_t token = 0;
+    for (int64_t i = 0; i < n; i++)
+        out[i] = key[i] >= 0 ? key[i] : (int32_t)(name_of(m, key[i], &token) & INT32_MAX);
+}
+
 uint64_t kv_media_tell(struct kv_media *m, const struct kv_watch *w, bool disk,
                        struct kv_scope scope, const int32_t *key, int64_t n)
 {

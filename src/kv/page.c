@@ -286,7 +286,7 @@ static struct kv_page *page_from(struct kv_pool *p, struct kv_slab *s)
         slab_unlink(&p->partial[s->group], s);
     pg->next = NULL;
     pg->refs = 1;
-    pg->fetched = false;
+    pg->fetched = pg->there = false;
     pg->loss = p->losses;
     p->used_bytes += kv_page_bytes(pg);
     if (p->used_bytes > p->peak_bytes)
@@ -325,6 +325,10 @@ bool kv_page_own_fetch(const struct kv_pool *p, struct kv_page *pg)
 void kv_page_own_put(const struct kv_pool *p, struct kv_page *pg)
 {
     const uint32_t group = pg->slab->group;
+    const bool there = pg->there;
+    pg->there = false;
+    if (there)
+        return;
     for (uint32_t i = 0; i < p->spec->n_streams && has_own(p, pg); i++) {
         const struct kv_stream *s = &p->spec->stream[i];
         if ((s->own || s->twin) && s->group == group)
@@ -373,8 +377,32 @@ struct kv_page *kv_page_take_at(struct kv_pool *p, uint32_t group, int64_t index
     return take(p, group, home_of(p, group, index));
 }
 
+/* NULL: the lender has none, or there is no memory. */
+static struct kv_page *page_lend(struct kv_pool *p, uint32_t group, int64_t index)
+{
+    struct kv_lender *l = p->lender;
+    uint8_t *at = l->at(l->arg, group, index);
+    struct kv_slab *s = at ? mem_zalloc(sizeof *s + sizeof s->page[0]) : NULL;
+    if (!s)
+        return NULL;
+    s->n_bytes = p->spec->group[group].page_bytes;
+    s->group = group;
+    s->n_pages = 1;
+    s->page[0] = (struct kv_page){
+        .at = at, .lent = &l->n, .slab = s, .refs = 1, .slot = -1, .leaves = -1, .index = index};
+    l->n++;
+    return &s->page[0];
+}
+
+void kv_pool_lend(struct kv_pool *p, struct kv_lender *l)
+{
+    p->lender = l;
+}
+
 struct kv_page *kv_page_take_for(struct kv_pool *p, uint32_t group, int64_t index)
 {
+    if (p->lender)
+        return page_lend(p, group, index);
     if (!kv_disk_has(p, group) || index < p->spec->in_memory)
         return kv_page_take_at(p, group, index);
     struct kv_slab *s = mem_zalloc(sizeof *s + sizeof s->page[0]);
@@ -458,7 +486,9 @@ static void page_release(struct kv_pool *p, struct kv_page *pg)
 {
     struct kv_slab *s = pg->slab;
     kv_disk_forget(p, pg);
-    if (!pg->at) {
+    if (pg->lent)
+        --*pg->lent;
+    if (!pg->at || pg->lent) {
         mem_free(s);
         return;
     }

@@ -17,6 +17,8 @@ struct kv_page {
     /* Its own part, which begins at kv_spec's own_at; NULL: it has none.  The device's. */
     uint8_t *own;
     bool fetched; /* `at` has what is own, too */
+    bool there;   /* what is own was filled where it lies: until a timeline adopts the page */
+    size_t *lent; /* `at` is a lender's memory, who counts such pages here; or NULL */
     uint32_t loss; /* losses of own parts before it was taken */
     struct kv_slab *slab;
     struct kv_page *next; /* in the slab's free list */
@@ -59,6 +61,7 @@ struct kv_pool {
     struct kv_disk *disk; /* owned, or NULL: all pages stay in memory */
     uint64_t spared_bytes; /* with a disk: of cached_bytes so many stay while pages can go there */
     struct kv_media *media; /* owned */
+    struct kv_lender *lender; /* borrowed: kv_page_take_for() asks it; or NULL */
     struct kv_memory memory; /* of own parts */
     bool own_gone; /* no page has such a part any more */
     uint32_t losses; /* of own parts */
@@ -74,7 +77,8 @@ struct kv_page *kv_page_take(struct kv_pool *p, uint32_t group);
 struct kv_page *kv_page_take_at(struct kv_pool *p, uint32_t group, int64_t index);
 
 /* The same for page `index` of a timeline that is about to be filled from a file: beyond what a
- * timeline has in memory (kv_spec.in_memory) it is on disk, and kv_disk_fill() writes it. */
+ * timeline has in memory (kv_spec.in_memory) it is on disk, and kv_disk_fill() writes it.  With a
+ * lender it is the lender's. */
 struct kv_page *kv_page_take_for(struct kv_pool *p, uint32_t group, int64_t index);
 
 void kv_page_ref(struct kv_pool *p, struct kv_page *pg);

@@ -33,7 +33,9 @@ enum {
     LONGEST_PAUSE = 64,
     MOST_LOST = 16,
     LATE_TRIES = 20,
-    LATE_NS = 50000000
+    LATE_NS = 50000000,
+    FAR_NS = 1000000,
+    FAR_TIMES = 30 /* of patience, for files that are written elsewhere */
 };
 static const uint64_t default_budget = UINT64_C(16) << 30;
 
@@ -211,6 +213,77 @@ bool kv_store_find_again(struct kv_store *s, ingle_status *st, struct err *err)
     return again;
 }
 
+/* ---- parts that lie elsewhere ---- */
+
+uint64_t kv_store_far_begin(struct kv_store *s, bool read, struct kv_far_part *part,
+                            struct kv_page *const *page)
+{
+    const struct kv_spec *spec = s->pool->spec;
+    part->media = s->index.media;
+    part->n_groups = spec->n_own ? spec->n_own : spec->n_groups;
+    part->n_pages = 0;
+    for (uint32_t g = 0; g < part->n_groups; g++) {
+        part->first[g] =
+            spec->group[g].window ? kv_timeline_first(spec, g, part->length) : part->have;
+        part->end[g] = num_div_up(part->length, KV_PAGE);
+        part->n_pages += (size_t)(part->end[g] - part->first[g]);
+    }
+    uint8_t **own = mem_calloc(part->n_pages + 1, sizeof *own);
+    if (!own)
+        return 0;
+    for (size_t i = 0; i < part->n_pages; i++)
+        own[i] = page[i]->own;
+    part->page = own;
+    const uint64_t number = s->far.begin(s->far.arg, read, part);
+    mem_free(own);
+    return number;
+}
+
+bool kv_store_far_wait(struct kv_store *s, uint64_t number, uint64_t patience_ns,
+                       bool (*stop)(void *arg), void *arg)
+{
+    const uint64_t start = clock_now();
+    bool ok = false;
+    while (!s->far.over(s->far.arg, number, &ok)) {
+        kv_store_beat(s);
+        if (stop(arg) || clock_now() - start > patience_ns) {
+            s->far.drop(s->far.arg, number);
+            return false;
+        }
+        (void)nanosleep(&(struct timespec){.tv_nsec = FAR_NS}, NULL);
+    }
+    return ok;
+}
+
+/* The other parts of a job's pages, which go to files there meanwhile.  With the lock, which is
+ * released meanwhile. */
+static void begin_far(struct kv_store *s, struct kv_job *j)
+{
+    struct kv_far_part part = {
+        .scope = j->scope, .tokens = j->all, .length = j->out.head.length};
+    if (!s->far.begin)
+        return;
+    pthread_mutex_unlock(&s->lock);
+    const uint64_t number = kv_store_far_begin(s, false, &part, j->far_pg);
+    pthread_mutex_lock(&s->lock);
+    j->far = number;
+}
+
+/* The same; what fails there costs them a file, and no more. */
+static void end_far(struct kv_store *s, struct kv_job *j, bool wanted)
+{
+    const uint64_t number = j->far;
+    if (!number)
+        return;
+    pthread_mutex_unlock(&s->lock);
+    if (wanted)
+        (void)kv_store_far_wait(s, number, FAR_TIMES * s->patience_ns, write_stop, j);
+    else
+        s->far.drop(s->far.arg, number);
+    pthread_mutex_lock(&s->lock);
+    j->far = 0;
+}
+
 /* The lock is held on entry and on return. */
 static void write_job(struct kv_store *s, struct kv_job *j)
 {
@@ -219,11 +292,13 @@ static void write_job(struct kv_store *s, struct kv_job *j)
     ingle_status st = INGLE_CANCEL;
     bool again = false;
     if (may_save(s) && !j->cancel && parent_is_there(s, h) && kv_store_make_room(s, j->n_bytes)) {
+        begin_far(s, j);
         pthread_mutex_unlock(&s->lock);
         j->used = clock_used();
         st = kv_file_write(s->dir, j->name, &j->out, &err);
         again = st == INGLE_NOTFOUND && kv_store_find_again(s, &st, &err);
         pthread_mutex_lock(&s->lock);
+        end_far(s, j, st == INGLE_OK && !j->cancel);
     }
     if (st == INGLE_OK) {
         struct kv_entry *e = kv_index_find(&s->index, h->key, h->length);
@@ -312,7 +387,10 @@ static void look_whether_saving(struct kv_store *s)
            "the directory is read-only: nothing is saved");
 }
 
-static bool store_let_go(void *arg);
+static bool let_go(void *arg)
+{
+    return kv_store_let_go(arg);
+}
 
 ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
                            const struct kv_store_options *o, struct err *err)
@@ -326,7 +404,10 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
     s->dir_name = mem_strdup(o->dir);
     s->identity = o->identity;
     s->index.media = p->media;
-    s->n_forms = kv_forms(p->spec, o->identity, o->numerics ? o->numerics : "exact", s->form);
+    s->n_forms = kv_forms(o->spec ? o->spec : p->spec, o->identity,
+                          o->numerics ? o->numerics : "exact", s->form);
+    if (o->far)
+        s->far = *o->far;
     s->budget_bytes = o->budget_bytes ? o->budget_bytes : default_budget;
     s->queue_bytes = p->budget_bytes / QUEUE_SHARE;
     s->min_tokens = o->min_tokens > 0 ? o->min_tokens : MIN_TOKENS;
@@ -360,7 +441,7 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
             st = err_set(err, INGLE_NOMEM, "no thread for the store");
     }
     if (!st) {
-        p->let_go = store_let_go;
+        p->let_go = let_go;
         p->let_go_arg = s;
         *out = s;
         return INGLE_OK;
@@ -418,6 +499,11 @@ static void job_give_pages(struct kv_job *j)
         kv_page_unkeep(j->store->pool, j->pg[i]);
     mem_free(j->pg);
     j->pg = NULL;
+    for (size_t i = 0; i < j->n_far; i++)
+        kv_page_unkeep(j->store->pool, j->far_pg[i]);
+    mem_free(j->far_pg);
+    j->far_pg = NULL;
+    j->n_far = 0;
 }
 
 static void job_free(struct kv_job *j)
@@ -428,7 +514,7 @@ static void job_free(struct kv_job *j)
     union {
         const void *in;
         void *out;
-    } token = {j->out.token}, mark = {j->out.mark}, page = {j->out.page},
+    } token = {j->all ? j->all : j->out.token}, mark = {j->out.mark}, page = {j->out.page},
       bytes = {j->out.page_bytes};
     mem_free(token.out);
     mem_free(mark.out);
@@ -526,15 +612,17 @@ static bool let_go_stopped(struct kv_store *s)
     if (!j || !j->pg)
         return false;
     j->cancel = true;
+    if (j->far)
+        s->far.drop(s->far.arg, j->far);
+    j->far = 0;
     job_give_pages(j);
     return true;
 }
 
-/* For the pool: pages are needed.  What nobody waits for any more is given up first, then files
- * that wait, then the one that is being written, at its next piece. */
-static bool store_let_go(void *arg)
+/* What nobody waits for any more is given up first, then files that wait, then the one that is
+ * being written, at its next piece. */
+bool kv_store_let_go(struct kv_store *s)
 {
-    struct kv_store *s = arg;
     pthread_mutex_lock(&s->lock);
     struct kv_job *list = take_finished(s);
     while (!list && s->reading && s->reading->dropped)
@@ -570,6 +658,25 @@ static ingle_status fetch_page(void *arg, uint64_t i, void *to, struct err *err)
     return kv_disk_copy(j->store->pool, j->pg[i], to, err);
 }
 
+/* All pages, for those who have other parts of them.  False: out of memory. */
+static bool job_far_pages(struct kv_job *j, const struct kv_spec *spec,
+                          const struct kv_timeline *t)
+{
+    const int64_t length = j->out.head.length;
+    uint64_t n, n_bytes;
+    if (!j->store->far.begin)
+        return true;
+    if (!kv_file_pages(spec, 0, length, &n, &n_bytes) ||
+        !(j->far_pg = mem_calloc(n + 1, sizeof *j->far_pg)))
+        return false;
+    for (uint32_t g = 0; g < (spec->n_own ? spec->n_own : spec->n_groups); g++)
+        for (int64_t i = kv_file_first(spec, g, 0, length); i < num_div_up(length, KV_PAGE); i++) {
+            j->far_pg[j->n_far] = t->table[g].page[i];
+            kv_page_keep(j->store->pool, j->far_pg[j->n_far++]);
+        }
+    return true;
+}
+
 /* The pages of the file, kept.  False: out of memory, or what is own of one is lost. */
 static bool job_pages(struct kv_job *j, const struct kv_spec *spec, const struct kv_timeline *t)
 {
@@ -587,12 +694,12 @@ static bool job_pages(struct kv_job *j, const struct kv_spec *spec, const struct
              i < num_div_up(h->length, KV_PAGE); i++, k++) {
             j->pg[k] = t->table[g].page[i];
             kv_page_keep(j->store->pool, j->pg[k]);
-            if (!kv_page_own_fetch(j->store->pool, j->pg[k]))
+            if (!j->store->far.begin && !kv_page_own_fetch(j->store->pool, j->pg[k]))
                 return false;
             page[k] = j->pg[k]->at;
             bytes[k] = spec->group[g].page_bytes;
         }
-    return true;
+    return job_far_pages(j, spec, t);
 }
 
 /* The form of a timeline's files: what lacks rows of a guest goes without any. */
@@ -633,7 +740,9 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     kv_file_settings(h, settings, spec->n_own > 0);
     kv_index_name(j->name, h->key, h->length);
     const size_t n_token = (size_t)(h->length - h->from) * sizeof *tokens;
-    j->out.token = copy_of(tokens + h->from, n_token);
+    j->scope = scope;
+    j->all = s->far.begin ? copy_of(tokens, (size_t)h->length * sizeof *tokens) : NULL;
+    j->out.token = j->all ? j->all + h->from : copy_of(tokens + h->from, n_token);
     j->out.media = s->index.media;
     j->out.mark = copy_of(mark, mark_bytes);
     j->out.stop = write_stop;
@@ -650,16 +759,33 @@ static struct kv_job *job_create(struct kv_store *s, const struct kv_timeline *t
     return j;
 }
 
+/* The deepest that is there or waits to be written, for all who have parts of it. */
+static const struct kv_entry *deepest_of_all(const struct kv_store *s, struct kv_key context,
+                                             struct kv_scope scope, const int32_t *tokens,
+                                             int64_t limit)
+{
+    const struct kv_entry *e;
+    do {
+        e = kv_index_deepest(&s->index, context, scope, tokens, limit, true, NULL);
+        limit = e ? e->length - 1 : 0;
+    } while (e && e->state == KV_ENTRY_READY && s->far.has &&
+             !s->far.has(s->far.arg, scope, s->index.media, tokens, e->length));
+    return e;
+}
+
 /* The entry that this prefix will have.  False: it is not worth a file, or there is one. */
 static bool plan_entry(struct kv_store *s, struct kv_key context, struct kv_scope scope,
                        const int32_t *tokens, int64_t length, int64_t least, struct kv_entry *out)
 {
     if (!may_save(s) || length < s->min_tokens)
         return false;
-    const struct kv_entry *parent =
-        kv_index_deepest(&s->index, context, scope, tokens, length, true, NULL);
-    if (parent && length - parent->length < num_max(least, s->min_tokens))
+    const struct kv_entry *there = deepest_of_all(s, context, scope, tokens, length);
+    if (there && length - there->length < num_max(least, s->min_tokens))
         return false;
+    /* one that is there, but not for all, is written again */
+    const int64_t before = s->far.begin ? length - 1 : length;
+    const struct kv_entry *parent =
+        kv_index_deepest(&s->index, context, scope, tokens, before, true, NULL);
     *out = (struct kv_entry){
         .context = context, .length = length, .state = KV_ENTRY_PENDING, .seen = true};
     struct kv_media *media = s->index.media;
@@ -670,6 +796,25 @@ static bool plan_entry(struct kv_store *s, struct kv_key context, struct kv_scop
         out->from = parent->length;
     }
     return true;
+}
+
+uint64_t kv_store_names(struct kv_store *s, void (*fn)(void *arg, struct kv_key key), void *arg)
+{
+    pthread_mutex_lock(&s->lock);
+    const uint64_t changes = s->index.changes;
+    for (size_t i = 0; fn && i < s->index.n; i++) {
+        const struct kv_entry *e = &s->index.entry[i];
+        if (e->state == KV_ENTRY_READY && kv_key_equal(e->context, s->form[0].context) &&
+            kv_index_is_whole(&s->index, e, false))
+            fn(arg, e->key);
+    }
+    pthread_mutex_unlock(&s->lock);
+    return changes;
+}
+
+struct kv_key kv_store_context(const struct kv_store *s)
+{
+    return s->form[0].context;
 }
 
 void kv_store_watch(struct kv_store *s, const struct kv_watch *watch)

@@ -31,6 +31,32 @@
 struct kv_store;
 enum { KV_STORE_ERROR = 160 };
 
+/* Of a prefix: what lies elsewhere.  Groups are those of the model's own; of those that keep
+ * everything pages from `have` on, of a window the last ones. */
+struct kv_far_part {
+    struct kv_scope scope;
+    const int32_t *tokens; /* [length], with keys */
+    struct kv_media *media;
+    int64_t length, have;
+    uint32_t n_groups;
+    int64_t first[KV_MAX_GROUPS], end[KV_MAX_GROUPS];
+    uint8_t *const *page; /* [n_pages]: own parts, group by group */
+    size_t n_pages;
+};
+/* Who has the own parts of pages, and files of them: a prefix is there if it is there, too. */
+struct kv_far {
+    void *arg;
+    /* Any thread. */
+    bool (*has)(void *arg, struct kv_scope scope, struct kv_media *media, const int32_t *tokens,
+                int64_t length);
+    /* The part is written to a file, or read from one; what was begun is that part's until it is
+     * over or dropped.  0: it cannot be.  The disk thread. */
+    uint64_t (*begin)(void *arg, bool read, const struct kv_far_part *part);
+    /* Over: *ok, and there is no such number any more; false: it goes on. */
+    bool (*over)(void *arg, uint64_t number, bool *ok);
+    void (*drop)(void *arg, uint64_t number); /* any thread */
+};
+
 struct kv_store_options {
     const char *dir;            /* made, with mode 0700, if it is not there */
     uint64_t budget_bytes;      /* of all files in it together; 0: 16 GiB */
@@ -43,6 +69,9 @@ struct kv_store_options {
     double retry_seconds;
     /* for a disk that does not answer; 0: 20.  Then answers go on without it, until it does. */
     double patience_seconds;
+    /* of the files, if not the pool's, whose pages begin with theirs; borrowed with its streams */
+    const struct kv_spec *spec;
+    const struct kv_far *far; /* copied; NULL: nobody */
 };
 
 /* What kv_store_open() would say of a directory, which is made. */
@@ -61,6 +90,14 @@ void kv_store_flush(struct kv_store *s);
 /* Takes back the pages of finished writes and makes the disk thread's reports.  False: nothing
  * waits to be written, and nothing was given up since kv_store_gave_up(). */
 bool kv_store_poll(struct kv_store *s);
+
+/* Prefixes of the store's own settings whose files are all there: their keys, and a number that
+ * changes when they do.  NULL: it is only asked for that. */
+uint64_t kv_store_names(struct kv_store *s, void (*fn)(void *arg, struct kv_key key), void *arg);
+struct kv_key kv_store_context(const struct kv_store *s);
+/* Gives up something that waits to be written, or what was dropped while it was read: pages come
+ * back.  False: there is nothing any more. */
+bool kv_store_let_go(struct kv_store *s);
 
 /* Whether something that had been put was given up since the last call of this, for lack of memory
  * or because somebody removed files, or not taken while writes failed, and may be tried again. */

@@ -221,6 +221,7 @@ void kv_store_set_away(struct kv_store *s, struct kv_key key, int64_t length)
     if (!e || e->state != KV_ENTRY_READY)
         return;
     e->state = KV_ENTRY_AWAY;
+    s->index.changes++;
     s->away = true;
 }
 

@@ -15,6 +15,12 @@ struct kv_job {
     struct kv_file_out out;
     char name[KV_NAME_BYTES];
     struct kv_page **pg; /* [n_pages]: kept until the job is done; NULL: the pool has them back */
+    /* with somebody who has other parts: all pages of it, kept as long as pg */
+    struct kv_page **far_pg; /* [n_far] */
+    size_t n_far;
+    struct kv_scope scope;
+    const int32_t *all; /* [length], owned: out.token is the end of it; else NULL */
+    uint64_t far;        /* what was begun there; 0: nothing.  Sync: store.lock */
     uint64_t n_bytes;
     uint64_t used;       /* the disk thread's: clock_used() when the piece began */
     bool cancel;         /* Sync: store.lock */
@@ -38,6 +44,7 @@ struct kv_read {
     int32_t *token;       /* [length], owned */
     int64_t length, have; /* have: whole pages that the timeline keeps */
     const struct kv_form *form;
+    struct kv_scope scope;
     /* [n_pages], of which n_taken are there; in the order of kv_timeline_adopt() */
     struct kv_page **pg;
     size_t n_pages, n_taken;
@@ -81,6 +88,8 @@ struct kv_store {
     struct kv_pool *pool; /* borrowed */
     struct kv_form form[KV_FORMS];
     int n_forms;
+    struct kv_far far; /* all NULL: nobody has other parts */
+    int64_t told_far;  /* the engine thread's: a length that others lack */
     const struct report_sink *sink;
     char *dir_name;
     int dir;
@@ -153,6 +162,14 @@ void kv_store_read_free(struct kv_read *r);
 /* On the disk thread, with the lock held; it is released meanwhile. */
 void kv_store_serve(struct kv_store *s);
 void kv_store_run_scan(struct kv_store *s);
+/* Begins what is done elsewhere: page, in the order of kv_timeline_adopt().  On the disk thread,
+ * without the lock.  0: it cannot be. */
+uint64_t kv_store_far_begin(struct kv_store *s, bool read, struct kv_far_part *part,
+                            struct kv_page *const *page);
+/* Waits for what was begun elsewhere, or drops it: when stop says so, or it takes longer than
+ * patience lasts.  On the disk thread, without the lock. */
+bool kv_store_far_wait(struct kv_store *s, uint64_t number, uint64_t patience_ns,
+                       bool (*stop)(void *arg), void *arg);
 /* Reads ahead for one of the wants; false: there is none. */
 bool kv_store_serve_want(struct kv_store *s);
 /* The error says that a file or directory is not there any more: somebody else removed it. */

@@ -87,6 +87,7 @@ static uint64_t counted(const struct kv_entry *e)
 bool kv_index_add(struct kv_index *x, const struct kv_entry *e)
 {
     struct kv_entry *old = kv_index_find(x, e->key, e->length);
+    x->changes++;
     if (old) {
         const uint64_t told = old->told;
         x->bytes += counted(e) - counted(old);
@@ -111,6 +112,7 @@ void kv_index_remove(struct kv_index *x, struct kv_key key, int64_t length)
         return;
     if (e->told && x->watch)
         x->watch->drop(x->watch->arg, true, e->told);
+    x->changes++;
     x->bytes -= counted(e);
     x->n--;
     memmove(e, e + 1, (x->n - (size_t)(e - x->entry)) * sizeof *e);
@@ -126,7 +128,7 @@ const struct kv_entry *kv_index_parent(const struct kv_index *x, const struct kv
     return e->from ? kv_index_find(x, e->parent, e->from) : NULL;
 }
 
-static bool whole(const struct kv_index *x, const struct kv_entry *e, bool pending)
+bool kv_index_is_whole(const struct kv_index *x, const struct kv_entry *e, bool pending)
 {
     for (; e->from; e = kv_index_parent(x, e)) {
         const struct kv_entry *parent = kv_index_parent(x, e);
@@ -151,7 +153,8 @@ const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key 
         const int64_t length = x->entry[i].length;
         const struct kv_key key = kv_hasher_at(&own, length);
         const struct kv_entry *e = kv_index_find(x, key, length);
-        if (e && usable(e, pending) && kv_key_equal(e->context, context) && whole(x, e, pending))
+        if (e && usable(e, pending) && kv_key_equal(e->context, context) &&
+            kv_index_is_whole(x, e, pending))
             best = e;
         const struct kv_key same = foreign ? kv_hasher_at(&plain, length) : key;
         for (; i < x->n && x->entry[i].length == length; i++)

@@ -34,6 +34,7 @@ struct kv_index {
     struct kv_media *media; /* borrowed: of keys among tokens; may be NULL */
     const struct kv_watch *watch; /* told of entries that are removed; borrowed, or NULL */
     uint64_t bytes; /* of all entries but pending ones */
+    uint64_t changes; /* how often any came or went */
 };
 
 enum { KV_NAME_BYTES = 64 };
@@ -52,6 +53,8 @@ void kv_index_remove(struct kv_index *x, struct kv_key key, int64_t length);
 const struct kv_entry *kv_index_deepest(const struct kv_index *x, struct kv_key context,
                                         struct kv_scope scope, const int32_t *tokens, int64_t limit,
                                         bool pending, int64_t *foreign);
+/* All ancestors are there; pending as before. */
+bool kv_index_is_whole(const struct kv_index *x, const struct kv_entry *e, bool pending);
 /* The parent, NULL for an entry without one or whose parent is not there. */
 const struct kv_entry *kv_index_parent(const struct kv_index *x, const struct kv_entry *e);
 /* The least valuable one that nothing else continues; NULL: none. */

@@ -148,13 +148,51 @@ static void blame(struct kv_store *s, const struct kv_part *p, ingle_status st,
     }
 }
 
+static bool read_stop(void *arg)
+{
+    struct kv_read *r = arg;
+    pthread_mutex_lock(&r->store->lock);
+    const bool stop = r->cancel;
+    pthread_mutex_unlock(&r->store->lock);
+    return stop;
+}
+
+/* The lock is held on entry and on return. */
+static uint64_t begin_far(struct kv_store *s, struct kv_read *r)
+{
+    struct kv_far_part part = {
+        .scope = r->scope, .tokens = r->token, .length = r->length, .have = r->have};
+    pthread_mutex_unlock(&s->lock);
+    const uint64_t number = kv_store_far_begin(s, true, &part, r->pg);
+    pthread_mutex_lock(&s->lock);
+    if (!number)
+        r->status = err_set(&r->err, INGLE_NOTFOUND, "who has the other parts is not there");
+    return number;
+}
+
+static void end_far(struct kv_store *s, struct kv_read *r, uint64_t number)
+{
+    bool ok = false;
+    pthread_mutex_unlock(&s->lock);
+    if (r->status)
+        s->far.drop(s->far.arg, number);
+    else
+        ok = kv_store_far_wait(s, number, s->patience_ns, read_stop, r);
+    pthread_mutex_lock(&s->lock);
+    if (!r->status && !ok)
+        r->status = err_set(&r->err, INGLE_NOTFOUND, "the other parts cannot be read");
+}
+
 static void serve_read(struct kv_store *s, struct kv_read *r)
 {
+    const uint64_t far = s->far.begin && !r->cancel ? begin_far(s, r) : 0;
     for (size_t i = 0; i < r->n_parts && !r->status && !r->cancel; i++) {
         r->status = read_part(s, r, &r->part[i]);
         if (r->status)
             blame(s, &r->part[i], r->status, &r->err);
     }
+    if (far)
+        end_far(s, r, far);
 }
 
 void kv_store_serve(struct kv_store *s)
@@ -212,8 +250,16 @@ int64_t kv_store_find(struct kv_store *s, struct kv_scope scope, const int32_t *
         return 0;
     }
     const struct kv_entry *e = deepest(s, scope, tokens, limit, foreign, &form);
+    const int64_t own = e ? e->length : 0;
+    while (s->far.has && e && !s->far.has(s->far.arg, scope, s->index.media, tokens, e->length))
+        e = deepest(s, scope, tokens, e->length - 1, NULL, &form);
     const int64_t length = e ? e->length : 0;
     pthread_mutex_unlock(&s->lock);
+    if (length < own && own != s->told_far)
+        report(s->sink, INGLE_REPORT_WARN, "store", s->dir_name,
+               "%lld tokens of a prefix are saved here, %lld of them where its other layers are",
+               (long long)own, (long long)length);
+    s->told_far = length < own ? own : s->told_far;
     return length;
 }
 
@@ -359,6 +405,7 @@ ingle_status kv_store_read_begin(struct kv_read **out, struct kv_store *s,
     if (!r)
         return err_set(err, INGLE_NOMEM, "no memory for a read");
     r->store = s;
+    r->scope = scope;
     r->length = length;
     r->have = num_min(t->length, length) / KV_PAGE;
     r->n_pages = count_pages(s->pool->spec, length, r->have, 0, &g, &index);
@@ -473,6 +520,8 @@ ingle_status kv_store_read_end(struct kv_read *r, struct kv_timeline *t, void **
         st = err_set(err, INGLE_NOMEM, "no memory for a mark");
     if (!st) {
         touch(s, r);
+        for (size_t i = 0; s->far.has && i < r->n_pages; i++)
+            r->pg[i]->there = r->pg[i]->own != NULL;
         kv_timeline_adopt(t, r->length, r->have, r->pg,
                           r->form->spec.n_groups < s->pool->spec->n_groups);
         r->n_taken = 0;

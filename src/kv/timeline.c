@@ -204,6 +204,36 @@ bool kv_timeline_lay(struct kv_timeline *t, uint32_t group, int64_t i, uint8_t *
     return true;
 }
 
+ingle_status kv_timeline_lend(struct kv_timeline *t, int64_t length, struct err *err)
+{
+    const struct kv_spec *s = t->pool->spec;
+    const int64_t end = num_div_up(length, KV_PAGE);
+    BUG_IF(t->length || !t->pool->lender);
+    if (length < 0 || length > t->max_tokens)
+        return err_set(err, INGLE_LIMIT, "%lld tokens exceed the limit of %lld", (long long)length,
+                       (long long)t->max_tokens);
+    for (uint32_t g = 0; g < s->n_groups; g++) {
+        struct kv_table *b = &t->table[g];
+        b->first = b->end = kv_timeline_first(s, g, length);
+        for (; b->end < end; b->end++) {
+            struct kv_page *pg = kv_page_take_for(t->pool, g, b->end);
+            if (!pg) {
+                const long long index = b->end;
+                kv_timeline_clear(t);
+                return err_set(err, INGLE_LIMIT, "page %lld of group %u is not there", index, g);
+            }
+            table_set(b, b->end, pg);
+        }
+    }
+    t->length = t->ready = length;
+    return INGLE_OK;
+}
+
+void kv_timeline_assume(struct kv_timeline *t, int64_t length)
+{
+    t->length = t->ready = length;
+}
+
 bool kv_timeline_is_lost(const struct kv_timeline *t)
 {
     return t->loss != t->pool->losses && t->length;

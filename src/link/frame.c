@@ -146,7 +146,7 @@ ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *p
         return err_set(err, INGLE_FORMAT, "a frame has 'version' %u, not %d",
                        head[AT_VERSION] + 256u * head[AT_VERSION + 1], LINK_VERSION);
     const uint32_t kind = head[AT_KIND] + 256u * head[AT_KIND + 1];
-    ingle_status st = check("kind", kind, LINK_HELLO, LINK_TRY, err);
+    ingle_status st = check("kind", kind, LINK_HELLO, LINK_KEEP, err);
     if (!st)
         st = check("payload", n_payload, 0, LINK_MAX_BYTES, err);
     if (st)
@@ -185,7 +185,7 @@ ingle_status link_head_read(const uint8_t *head, size_t n_head, const uint8_t *p
         st = check_length("HAVE", n_payload, link_have_bytes(shape), err);
     } else if (h.kind == LINK_JOIN) {
         st = check_length("JOIN", n_payload, LINK_JOIN_BYTES, err);
-    } else if (h.kind >= LINK_STEP && h.kind <= LINK_TRY) {
+    } else if (h.kind >= LINK_STEP && h.kind <= LINK_KEEP) {
         st = INGLE_OK; /* stage/ reads them */
     } else if (n_payload > LINK_MAX_TEXT) {
         st = err_set(err, INGLE_FORMAT, "the text of a FAIL has %zu bytes, the limit is %d",

@@ -60,6 +60,7 @@ enum link_kind {
     LINK_NEXT,      /* to a stage: where the next one is; back: whether it is connected */
     LINK_CHAIN,     /* from a stage to the next one: whose rows will come; back, empty: accepted */
     LINK_TRY,       /* to the stage: bytes, and how many are wanted; back: so many */
+    LINK_KEEP,      /* to the stage: pages go to files or come from there; back: which there are */
 };
 enum link_flags {
     LINK_SUM = 1,  /* all experts of each row are asked for: their weighted sum comes back */

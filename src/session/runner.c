@@ -301,15 +301,31 @@ static void set_own(struct runner *r, const struct runner_options *o)
     set_parts(r);
 }
 
+/* Where keys and values of the stages' layers are saved. */
+static void tell_store(struct runner *r, bool divided)
+{
+    for (int i = 0; i < stage_remote_n(r->stages) && !divided; i++)
+        if (!stage_remote_hello(r->stages, i)->keeps)
+            report(r->sink, INGLE_REPORT_WARN, "store", stage_remote_address(r->stages, i),
+                   "this stage has no store (worker --store): what all stages have is saved here");
+}
+
 static ingle_status open_store(struct runner *r, const struct runner_options *o, struct err *err)
 {
-    const struct kv_store_options k = {.dir = o->store,
+    struct kv_far far;
+    char numerics[96], layers[32] = "";
+    const bool divided =
+        r->stages && stage_remote_far(r->stages, &far, &r->store_spec, layers, sizeof layers);
+    snprintf(numerics, sizeof numerics, "%.60s%s", r->numerics, layers);
+    const struct kv_store_options k = {.spec = divided ? &r->store_spec : NULL,
+                                       .far = divided ? &far : NULL,.dir = o->store,
                                        .budget_bytes = o->store_bytes,
                                        .min_tokens = o->store_min_tokens,
                                        .identity = r->identity,
                                        .model = r->model,
-                                       .numerics = r->numerics,
+                                       .numerics = numerics,
                                        .codec = r->kv.at};
+    tell_store(r, divided);
     return kv_store_open(&r->store, r->pool, &k, err);
 }
 

@@ -42,6 +42,12 @@ struct stage {
     uint64_t hop_ns;     /* ... the last time then */
     uint64_t asked, asked_ns; /* where the next one is was said in that JOIN, and when */
     uint64_t unheard_bytes; /* of PAGES, since steps were under way */
+    /* prefixes that its store has, ascending; owned */
+    struct kv_key *key;
+    size_t n_keys, cap_keys;
+    struct kv_key context; /* of the keys */
+    bool listed;           /* it has said which since it was joined */
+    uint64_t joined_ns;
     /* what happened to pages and is not said yet; owned */
     uint8_t *ops;
     size_t n_ops, cap_ops;
@@ -67,6 +73,7 @@ struct stage_remote {
     atomic_uint_fast64_t losses; /* Sync: atomic; so often was anything lost */
     struct stage_trip *trip;  /* steps that are under way, the last one first */
     struct stage_trip *spare; /* owned: those that later steps use */
+    struct stage_keep *keep;  /* owned: what goes to files at stages, or comes from there */
     uint64_t tag, marks;
     uint64_t number;          /* of the JOINs that all have had */
 };
@@ -84,6 +91,13 @@ bool stage_is_late(struct stage *s, uint64_t since_ns, int64_t n_rows);
 
 /* What has come from any stage, or comes within so many ms. */
 void stage_look_at_all(struct stage_remote *r, int timeout_ms);
+
+/* far.c: what a stage says of its store; whatever it does there is lost (and known no more); all
+ * of it is over; the engine waits for those that have not said anything. */
+void stage_keep_hear(struct stage *s, const struct link_in *in, const struct link_head *h);
+void stage_keep_lose(struct stage *s);
+void stage_keep_end(struct stage_remote *r);
+bool stage_keep_waits(const struct stage_remote *r);
 
 /* trip.c: an answer that belongs to a step, if there is still one; in is released. */
 void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head *h);

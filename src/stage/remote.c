@@ -67,6 +67,7 @@ void stage_lose(struct stage *s, const char *why)
     s->to_load = s->loading = false;
     s->n_ops = 0;
     forget_hops(s);
+    stage_keep_lose(s);
     err_set(&s->why, INGLE_IO, "%s", why);
 }
 
@@ -220,6 +221,7 @@ static void hear_join(struct stage *s, const struct link_in *in)
     s->to_load = false;
     s->state = STAGE_READY;
     s->had = true;
+    s->joined_ns = clock_now();
     forget_hops(s);
     s->why = (struct err){0};
     s->n.trip_us = (double)(clock_now() - s->said_ns) * 1e-3;
@@ -325,6 +327,8 @@ static bool hear(struct stage *s, const struct link_in *in, struct link_head *h)
             hear_join(s, in);
     } else if (h->kind == LINK_NEXT) {
         hear_next(s, h, in);
+    } else if (h->kind == LINK_KEEP) {
+        stage_keep_hear(s, in, h);
     } else if (h->kind == LINK_BYE) {
         stage_lose(s, "it has ended");
     } else if (h->kind == LINK_FAIL && !h->tag) {
@@ -420,7 +424,7 @@ static ingle_status wait_for_all(struct stage_remote *r, const atomic_bool *canc
     const struct stage *s;
     bool told = false;
     ask_hops(r);
-    while ((s = first_missing(r)) || hops_wait(r)) {
+    while ((s = first_missing(r)) || hops_wait(r) || stage_keep_waits(r)) {
         if (!s) {
             stage_look_at_all(r, 1);
             continue;
@@ -662,6 +666,7 @@ void stage_remote_close(struct stage_remote *r)
             (void)!link_send(r->stage[i].link, NULL, &h, &m);
         link_close(r->stage[i].link);
         mem_free(r->stage[i].ops);
+        mem_free(r->stage[i].key);
         mem_free(address.out);
     }
     for (size_t i = 0; i < r->pages.n; i++) {
@@ -670,6 +675,7 @@ void stage_remote_close(struct stage_remote *r)
     }
     stage_pages_clear(&r->pages);
     stage_trips_close(r);
+    stage_keep_end(r);
     pthread_mutex_destroy(&r->lock);
     mem_free(r);
 }
@@ -736,7 +742,8 @@ ingle_status stage_remote_start(struct stage_remote *r, const struct family *fam
         if (r->stage[i].up)
             say(&r->stage[i]);
     /* what does not fit is said at once */
-    for (uint64_t start = clock_now(); !st && (first_missing(r) || hops_wait(r));) {
+    for (uint64_t start = clock_now();
+         !st && (first_missing(r) || hops_wait(r) || stage_keep_waits(r));) {
         const struct stage *s = first_missing(r);
         if (!s)
             stage_look_at_all(r, 1);
@@ -937,6 +944,8 @@ ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cance
                    sizeof(uint64_t));
     r->number++;
     /* those that are there forget, too */
+    for (int i = 0; i < r->n; i++)
+        stage_keep_lose(&r->stage[i]);
     for (int i = 0; i < r->n; i++)
         if (r->stage[i].state == STAGE_READY || r->stage[i].state == STAGE_SAID)
             say(&r->stage[i]);

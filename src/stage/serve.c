@@ -9,6 +9,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "stage/chain.h"
 #include "stage/step.h"
+#include "stage/store.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -19,7 +20,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TURN_MS = 100, SPARE_BYTES = 64 << 20, MOST_WAITING = 4096, MOST_HEARD = 64 };
+enum { TURN_MS = 100, STORE_MS = 2, SPARE_BYTES = 64 << 20, MOST_WAITING = 4096, MOST_HEARD = 64 };
 #define MOST_WAITING_BYTES ((size_t)4 * LINK_MAX_BYTES)
 #define ROOM_NS UINT64_C(10000000000)
 
@@ -55,6 +56,8 @@ struct stage_serve {
     int64_t reserved_rows;
     size_t planned_bytes; /* of scratch, as it was started */
     struct stage_pages pages;
+    struct stage_store *store; /* or NULL */
+    bool keeps; /* something goes on there */
     struct err broken; /* of pages, until they are taken anew: steps fail with it */
     struct stage_counts n;
 };
@@ -162,6 +165,9 @@ ingle_status stage_serve_open(struct stage_serve **out, struct device *d,
     }
     if (!st)
         st = reserve(s, s->hello.max_rows, s->hello.n_ctx, err);
+    s->hello.keeps = o->store != NULL;
+    if (!st && o->store)
+        st = stage_store_open(&s->store, o, &s->spec, &s->pages, err);
     const struct link_options l = {.address = o->address,
                                    .key_file = o->key_file,
                                    .plain = o->plain,
@@ -208,6 +214,7 @@ static void leave(struct stage_serve *s)
     stage_chain_clear(&s->chain);
     for (int64_t i = 0; i < s->n_timelines; i++)
         kv_timeline_clear(s->timeline[i]);
+    stage_store_leave(s->store);
     stage_pages_clear(&s->pages);
     s->broken = (struct err){0};
     s->joined = false;
@@ -220,6 +227,7 @@ void stage_serve_close(struct stage_serve *s)
     if (s->joined)
         send_empty(s, &s->peer, LINK_BYE);
     leave(s);
+    stage_store_close(s->store);
     while (s->spare) {
         struct waiting *w = s->spare;
         s->spare = w->next;
@@ -284,6 +292,11 @@ static void say(struct stage_serve *s, const struct link_head *h, struct link_ou
            clock_now() - start < ROOM_NS && !atomic_load(s->o.stop))
         nanosleep(&nap, NULL);
     (void)!link_send(s->link, &s->peer, h, m);
+}
+
+static void say_of_store(void *arg, const struct link_head *h, struct link_out *m)
+{
+    say(arg, h, m);
 }
 
 /* How it is with a neighbour. */
@@ -446,6 +459,9 @@ static ingle_status change_one(struct stage_serve *s, struct wire_in *w, struct 
         return INGLE_OK;
     }
     if (ok && op == STAGE_GIVE) {
+        const struct stage_slab *p = stage_pages_find(&s->pages, a, 1);
+        if (p)
+            stage_store_give(s->store, p->at, p->n_bytes);
         ok = stage_pages_give(&s->pages, a);
     } else if (ok && op == STAGE_COPY) {
         ok = stage_pages_copy(&s->pages, a, b);
@@ -845,6 +861,8 @@ static void do_first(struct stage_serve *s)
         st = read_page(s, &w->in, w->h.tag, &err);
     else if (w->h.kind == LINK_NEXT)
         aim(s, &w->in);
+    else if (w->h.kind == LINK_KEEP)
+        st = stage_store_hear(s->store, &w->in, &w->h, &err);
     if (st)
         refuse(s, &from, 0, err.msg);
     if (s->first != w) /* all of it is over */
@@ -883,7 +901,8 @@ static void hear(struct stage_serve *s, struct link_in *in)
     ingle_status st = link_head_read(in->head, in->n_head, in->payload, in->n_payload, &any_shape,
                                      &h, &err);
     const bool in_order = !st && mine && (h.kind == LINK_STEP || h.kind == LINK_PAGES ||
-                                          h.kind == LINK_PAGE || h.kind == LINK_NEXT);
+                                          h.kind == LINK_PAGE || h.kind == LINK_NEXT ||
+                                          h.kind == LINK_KEEP);
     if (!st && h.kind == LINK_HELLO)
         st = err_set(&err, INGLE_UNSUP,
                      "this is a stage (ingle worker --stage), not a worker for experts: its "
@@ -940,11 +959,12 @@ bool stage_serve_run(struct stage_serve *s, struct stage_asked *out)
     while (!s->asked && !atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
         if (!has_turn(s)) {
             struct link *const from[] = {s->link, s->chain.link};
-            link_sleep(from, 2, TURN_MS);
+            link_sleep(from, 2, s->keeps ? STORE_MS : TURN_MS);
         }
         hear_all(s);
         if (has_turn(s))
             do_first(s);
+        s->keeps = stage_store_tend(s->store, s->joined ? s->number : 0, say_of_store, s);
         if (s->o.tend)
             s->o.tend(s->o.tend_arg);
     }

@@ -19,7 +19,7 @@
 #include "link/link.h"
 #include <stdatomic.h>
 
-enum { STAGE_MOST = 15, STAGE_VERSION = 3, STAGE_CUT_LAYERS = 1024 };
+enum { STAGE_MOST = 15, STAGE_VERSION = 4, STAGE_CUT_LAYERS = 1024 };
 /* What a JOIN asks for: pages and steps; who it is; to load layers [from, to). */
 enum stage_look { STAGE_JOINS, STAGE_LOOKS, STAGE_ASSIGNS };
 
@@ -39,6 +39,7 @@ struct stage_hello {
                        * 0 */
     uint32_t loading; /* ... and is at it; another JOIN follows */
     uint64_t read_rate; /* bytes a second that it reads from memory; 0: not known */
+    uint32_t keeps;     /* of a stage: it has a store */
 };
 /* Of the streams that no guest has. */
 uint64_t stage_pages_hash(const struct kv_spec *s);
@@ -100,6 +101,10 @@ struct stage_serve_options {
     const struct report_sink *sink;
     struct link *link; /* borrowed: an end that listens; NULL: it opens its own */
     const struct link_peer *greet; /* who is told that it is there; or NULL */
+    const char *store; /* folder of its pages' files; NULL: none */
+    uint64_t store_bytes;
+    uint64_t identity; /* the model's, for them */
+    const char *model;
     double share; /* of the bytes of pages: what is in this process */
     const atomic_bool *stop;
     void (*tend)(void *arg); /* between steps; or NULL */
@@ -198,6 +203,12 @@ uint64_t stage_remote_losses(const struct stage_remote *r);
  * in time. */
 MUST_CHECK ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cancel,
                                            struct err *err);
+
+/* All stages have a store: *far keeps their parts of pages there, *form are the bytes of pages that
+ * the engine's own files have (it borrows), and `name` says so in their settings.  False: not all
+ * have. */
+bool stage_remote_far(struct stage_remote *r, struct kv_far *far, struct kv_spec *form, char *name,
+                      size_t n_name);
 
 struct stage_remote_counts {
     const char *address;

@@ -66,7 +66,7 @@ bool stage_has_bad(const uint8_t *at, size_t n)
 /* ---- who one is ---- */
 
 struct field { void *at; size_t n; };
-enum { FIELDS = 26 };
+enum { FIELDS = 27 };
 
 static void list_fields(struct stage_hello *h, struct field out[FIELDS])
 {
@@ -97,6 +97,7 @@ static void list_fields(struct stage_hello *h, struct field out[FIELDS])
         {&h->open, sizeof h->open},
         {&h->loading, sizeof h->loading},
         {&h->read_rate, sizeof h->read_rate},
+        {&h->keeps, sizeof h->keeps},
     };
     memcpy(out, all, sizeof all);
 }

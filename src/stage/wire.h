@@ -69,4 +69,14 @@ void stage_pages_wrote(struct stage_pages *p, const struct stage_table *t, uint3
                        int64_t at, const uint8_t *token, int64_t n, uint64_t before);
 uint64_t stage_table_page(const struct stage_table *t, int64_t i);
 
+/* ---- files of pages ---- */
+
+/* What a KEEP says: its flags.  To a stage SAVE and READ have a payload: u64 salt, mark (of what is
+ * read) or hash (of the tokens, as pages have it), length, have; u32 groups; of each group u32
+ * first, end, u64 each page; i32 each token.  From a stage LIST has a struct kv_key, the context,
+ * u32 anew, added, gone, and the keys; DONE has n_rows 1 if all went well. */
+enum stage_keep_op { STAGE_KEEP_SAVE = 1, STAGE_KEEP_READ, STAGE_KEEP_DROP, STAGE_KEEP_LIST,
+                     STAGE_KEEP_DONE };
+enum { STAGE_KEEP_HEAD = 36, STAGE_KEEP_LIST_HEAD = 28, STAGE_KEEP_MOST = 1 << 20 };
+
 #endif

@@ -187,6 +187,8 @@ static void close_model(struct golden_model *g)
 int golden_n_stages;
 uint64_t golden_cuts;
 int64_t golden_piece_rows;
+const char *golden_stages_store;
+int golden_stages_without;
 
 struct golden_stage {
     struct golden_model g;
@@ -195,7 +197,7 @@ struct golden_stage {
     struct stage_serve *serve;
     pthread_t thread;
     atomic_bool stop;
-    char address[128];
+    char address[128], store[128];
 };
 
 static void *serve(void *arg)
@@ -232,6 +234,8 @@ static void start(struct golden_stage *s, struct err *e)
                                            .info = &s->g.info,
                                            .kv = &s->kv,
                                            .share = 1,
+                                           .store = *s->store ? s->store : NULL,
+                                           .identity = s->hello.form,
                                            .sink = &s->g.sink,
                                            .stop = &s->stop};
     atomic_store(&s->stop, false);
@@ -248,7 +252,7 @@ static void stop(struct golden_stage *s)
 }
 
 static void open_stage(struct golden_stage *s, const char *path, const struct golden_options *o,
-                       const struct kv_types *types, int64_t from, int64_t to)
+                       const struct kv_types *types, int64_t from, int64_t to, int bit)
 {
     static int number;
     struct err e;
@@ -262,6 +266,8 @@ static void open_stage(struct golden_stage *s, const char *path, const struct go
     s->hello.from = (uint32_t)from;
     s->hello.to = (uint32_t)to;
     s->kv = *types;
+    if (golden_stages_store && !(golden_stages_without & bit))
+        snprintf(s->store, sizeof s->store, "%s-%d", golden_stages_store, bit);
     start(s, &e);
 }
 
@@ -314,7 +320,8 @@ static void open_stages(struct golden_model *g, const char *path, const struct g
     assert_non_null(g->stage);
     for (g->n_stages = 0; g->n_stages < n; g->n_stages++) {
         struct golden_stage *s = &g->stage[g->n_stages];
-        open_stage(s, path, o, types, cut[g->n_stages], cut[g->n_stages + 1]);
+        open_stage(s, path, o, types, cut[g->n_stages], cut[g->n_stages + 1],
+                   1 << g->n_stages);
         address[g->n_stages] = s->address;
     }
     describe(g, types, o->n_ctx ? o->n_ctx : 512, hello);

@@ -107,6 +107,8 @@ enum { GOLDEN_THREADS = 16 };
 extern int golden_n_stages;
 extern uint64_t golden_cuts;
 extern int64_t golden_piece_rows; /* stage_remote_options */
+extern const char *golden_stages_store; /* NULL: none; this and -1, -2, -4 behind it */
+extern int golden_stages_without;       /* the sum of those that have none */
 /* It ends, and another one takes its place. */
 void golden_lose_stage(struct golden_model *g, int i);
 void golden_same_files(const char *a, const char *b);

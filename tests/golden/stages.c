@@ -8,6 +8,7 @@
 #include "golden/golden.h"
 
 #include "base/mem.h"
+#include <dirent.h>
 #include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -99,6 +100,55 @@ static void at_every_cut(void **state)
     golden_piece_rows = 0;
 }
 
+static char folder[64]; /* of the engine's files; those of stages have -1, -2, -4 behind it */
+
+static const char *store_of(int i, char out[80])
+{
+    snprintf(out, 80, i < 0 ? "%s" : "%s-%d", folder, 1 << (i < 0 ? 0 : i));
+    return out;
+}
+
+/* What to do with each file: NULL counts. */
+static int each_file(int i, void (*fn)(const char *path))
+{
+    char dir[80], path[400];
+    int n = 0;
+    DIR *d = opendir(store_of(i, dir));
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        const size_t len = strlen(e->d_name);
+        if (len < 4 || strcmp(e->d_name + len - 3, ".kv") != 0)
+            continue;
+        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+        if (fn)
+            fn(path);
+        n++;
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void remove_file(const char *path) { unlink(path); }
+static void damage(const char *path)
+{
+    FILE *f = fopen(path, "r+b");
+    assert_non_null(f);
+    fseek(f, -100, SEEK_END);
+    const int c = getc(f);
+    fseek(f, -100, SEEK_END);
+    putc(c ^ 1, f);
+    fclose(f);
+}
+
+static void remove_stores(void)
+{
+    char dir[80];
+    for (int i = -1; i < GOLDEN_STAGES; i++) {
+        each_file(i, remove_file);
+        rmdir(store_of(i, dir));
+    }
+}
+
 static uint64_t next(uint64_t *seed)
 {
     *seed ^= *seed << 13;
@@ -114,7 +164,7 @@ static void do_one(struct golden_model *g, struct session *s[2], int m, const in
     char path[64];
     const int a = (int)(next(seed) % 2);
     const int64_t v = g->info.n_vocab, length = session_length(s[a]);
-    const uint64_t what = next(seed) % 6;
+    const uint64_t what = next(seed) % 7;
     if (what == 0 && length) {
         GOLDEN_OK(session_rewind(s[a], (int64_t)(next(seed) % (uint64_t)length), &e));
     } else if (what == 1) {
@@ -133,6 +183,14 @@ static void do_one(struct golden_model *g, struct session *s[2], int m, const in
     } else if (what == 3 && length) {
         GOLDEN_OK(session_remember(s[a], &e));
         GOLDEN_OK(session_sync(s[!a], tokens, length, NULL, &e));
+    } else if (what == 5 && length && session_runner_store(g->runner)) {
+        GOLDEN_OK(session_remember(s[a], &e));
+        if (next(seed) % 2)
+            kv_store_flush(session_runner_store(g->runner));
+        session_runner_clear_tree(g->runner);
+        GOLDEN_OK(session_sync(s[!a], tokens, length, NULL, &e));
+        if (g->stages && next(seed) % 4 == 0) /* perhaps in the middle of a save */
+            golden_lose_stage(g, (int)(next(seed) % (uint64_t)g->n_stages));
     } else if (what == 4 && g->stages && next(seed) % 3 == 0) {
         golden_lose_stage(g, (int)(next(seed) % (uint64_t)g->n_stages));
     }
@@ -177,6 +235,11 @@ static void any_schedule(void **state)
         golden_n_stages = 1 + (int)(next(&random) % GOLDEN_STAGES);
         golden_cuts = next(&random);
         golden_piece_rows = (int64_t)(next(&random) % 3) * 5;
+        const uint64_t stores = next(&random) % 3; /* none, the engine's, at each stage */
+        snprintf(folder, sizeof folder, "/tmp/golden-stages-store-%d", (int)getpid());
+        o.store = stores ? folder : NULL;
+        o.store_min = 1;
+        golden_stages_store = stores > 1 ? folder : NULL;
         golden_open(&g, models[m].path, &o);
         for (int k = 0; k < 2; k++)
             GOLDEN_OK(session_create(&s[k], g.runner, &e));
@@ -185,10 +248,12 @@ static void any_schedule(void **state)
         for (int k = 0; k < 2; k++)
             session_free(s[k]);
         golden_close(&g);
+        remove_stores();
         mem_free(want);
     }
     golden_n_stages = 0;
     golden_piece_rows = 0;
+    golden_stages_store = NULL;
 }
 
 /* ---- steps that are under way together ---- */
@@ -340,6 +405,80 @@ static void one_file(void **state)
         unlink(path[1]);
     }
     golden_n_stages = 0;
+}
+
+/* ---- files at each stage ---- */
+
+/* A process that has all of the prompt at once, and what it finds of it on disk. */
+static int64_t ask_again(int m, const int32_t *tokens, int64_t n, const float *want)
+{
+    struct err e;
+    struct golden_model g;
+    struct session *s;
+    struct session_reuse reuse;
+    struct golden_options o = plain(m);
+    o.store = folder;
+    o.store_min = 1;
+    golden_open(&g, models[m].path, &o);
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    GOLDEN_OK(session_sync(s, tokens, n, &reuse, &e));
+    for (int64_t from = session_length(s); session_pending(s); from = session_length(s)) {
+        struct session_work w = {.s = s, .want = FAMILY_LOGITS_ALL};
+        GOLDEN_OK(session_step(g.runner, &w, 1, NULL, &e));
+        same("restored", m, golden_cuts, w.logits, want + from * g.info.n_vocab,
+             w.n_done * g.info.n_vocab);
+    }
+    GOLDEN_OK(session_remember(s, &e));
+    session_free(s);
+    golden_close(&g);
+    return reuse.from_disk;
+}
+
+static void files_at_stages(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m += UNIT_ASAN || UNIT_TSAN ? 3 : 1) {
+        struct golden_model g;
+        struct golden_options o = plain(m);
+        int32_t tokens[N];
+        prompt(m, tokens);
+        snprintf(folder, sizeof folder, "/tmp/golden-stages-store-%d", (int)getpid());
+        golden_n_stages = 0;
+        golden_stages_store = NULL;
+        golden_open(&g, models[m].path, &o);
+        float *want = all_of(&g, tokens, N);
+        const int most = (int)g.info.n_layers - 1;
+        golden_close(&g);
+        golden_n_stages = 1 + m % GOLDEN_STAGES < most ? 1 + m % GOLDEN_STAGES : most;
+        golden_cuts = (uint64_t)(m * 5 + 1);
+        golden_stages_store = folder;
+        assert_int_equal(ask_again(m, tokens, 90, want), 0);
+        for (int i = -1; i < golden_n_stages; i++)
+            assert_int_equal(each_file(i, NULL), 1);
+        assert_int_equal(ask_again(m, tokens, 150, want), 90);
+        assert_int_equal(ask_again(m, tokens, N, want), 150);
+        for (int i = -1; i < golden_n_stages; i++)
+            assert_int_equal(each_file(i, NULL), 3);
+        /* what one has lost is had by nobody, until it is computed and saved again */
+        each_file(golden_n_stages - 1, remove_file);
+        assert_int_equal(ask_again(m, tokens, N, want), 0);
+        assert_int_equal(ask_again(m, tokens, N, want), N - 1);
+        each_file(0, damage);
+        assert_int_equal(ask_again(m, tokens, N, want), 0);
+        for (int i = 0; ask_again(m, tokens, N, want) != N - 1; i++) /* one after the other */
+            assert_true(i < 3);
+        each_file(-1, damage);
+        assert_int_equal(ask_again(m, tokens, N, want), 0);
+        /* a stage without a store: other files */
+        golden_stages_without = 1;
+        assert_int_equal(ask_again(m, tokens, 100, want), 0);
+        assert_int_equal(ask_again(m, tokens, N, want), 100);
+        golden_stages_without = 0;
+        remove_stores();
+        mem_free(want);
+    }
+    golden_n_stages = 0;
+    golden_stages_store = NULL;
 }
 
 /* ---- memory ---- */
@@ -500,6 +639,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(any_schedule),
         cmocka_unit_test(steps_under_way),
         cmocka_unit_test(one_file),
+        cmocka_unit_test(files_at_stages),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(drafters),
     };

@@ -258,6 +258,59 @@ class Stages(Case):
             f.write("cd" * 32)
         refused("one end has another key", "--worker-key", key)
 
+    def test_a_store_at_each_stage(self):
+        """What all processes have saved is taken up again after all of them have ended or were killed; what one has lost is computed."""
+        body = lambda i: {"prompt": f"{i} " + "one two three four five " * 40, "max_tokens": 8, "temperature": 0}
+        stores = [os.path.join(self.folder, f"store-{x}") for x in "abc"]
+        layers, keep = ("2:4", "4:6"), ("--store-tokens", "64", "--draft", "off")
+        def start(without=()):
+            w = [self.stage(x, None, *(("--store", stores[k]) if k not in without else ())) for k, x in enumerate(layers)]
+            return w, self.serve("--stages", ",".join(x.address for x in w), "--store", stores[2], *keep)
+        def ask(server, i=0):
+            status, _, r = server.post("/v1/completions", body(i))
+            self.assertEqual(status, 200, r)
+            return r["choices"][0]["text"], r["timings"]["cache_n"]
+        def end(w, server):
+            server.close()
+            for x in w:
+                self.assertEqual(x.end(), 0)
+        plain = self.serve("--draft", "off")
+        want = [ask(plain, i)[0] for i in range(6)]
+        plain.close()
+        w, server = start()
+        self.assertEqual(ask(server), (want[0], 0))
+        end(w, server)
+        w, server = start()
+        text, again = ask(server)
+        self.assertEqual(text, want[0])
+        self.assertGreater(again, 100)
+        # a stage is killed while it saves, perhaps; what is taken up afterwards is never wrong
+        for i in range(1, 6):
+            self.assertEqual(ask(server, i)[0], want[i])
+            w[i % 2].process.kill()
+            w[i % 2].process.wait(TIMEOUT)
+            w[i % 2] = self.stage(layers[i % 2], None, "--store", stores[i % 2])
+        server.process.kill()
+        for x in w:
+            x.process.kill()
+            x.process.wait(TIMEOUT)
+        w, server = start()
+        self.assertEqual([ask(server, i)[0] for i in range(6)], want)
+        end(w, server)
+        w, server = start()
+        self.assertEqual([ask(server, i) for i in range(6)], [(text, again) for text in want])
+        end(w, server)
+        for name in os.listdir(stores[1]):
+            os.unlink(os.path.join(stores[1], name))
+        w, server = start()
+        self.assertEqual(ask(server), (want[0], 0))
+        self.assertIn(" 0 of them where its other layers are", "".join(server.log))
+        end(w, server)
+        w, server = start(without=(0,))
+        self.assertEqual(ask(server), (want[0], 0))
+        self.assertIn("this stage has no store", "".join(server.log))
+        end(w, server)
+
     def test_wrong_peers(self):
         """Messages with right checksums that are wrong, once and always: the right answer, or an error; then the right answer again."""
         peers = stages_peer.Peers()
@@ -341,6 +394,7 @@ class Stages(Case):
                 ((*shard, "--layer-begins=2", "--layer-ends=6", "--hidden=64"), "'64' is not 128"),
                 (("-m", MODEL, "--stage", "2:6", "--listen", "0.0.0.0:7"), "a key is needed"),
                 (("-m", MODEL, "--stage", "2:6", "--memory", "1M", "--listen", f"unix:{self.folder}/x"), "1.00 MiB were allowed"),
+                (("-m", MODEL, "--store", self.folder, "--listen", f"unix:{self.folder}/x"), "a worker for experts has none of"),
                 (("-m", MODEL, "--stage", "auto", "--lock", "--listen", f"unix:{self.folder}/x"), "'lock' does not go together")):
             r = subprocess.run([INGLE, "worker", *options], capture_output=True, text=True, timeout=TIMEOUT)
             self.assertEqual(r.returncode, 1, options)
