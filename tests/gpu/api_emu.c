@@ -53,8 +53,10 @@ struct gpu_function { const struct emu_kernel *kernel; };
 struct taken { uint8_t *at; size_t n_bytes; };
 struct card {
     bool open;
+    int n_open;       /* calls that have opened the memory, one in the other */
     int key;          /* of memory's protection, a thread's; < 0: pages are protected */
     uint8_t *memory;  /* [all bytes]: closed */
+    size_t top;       /* bytes from the first one to the end of all that was ever taken */
     size_t n_taken;
     struct taken taken[MOST_TAKEN]; /* by address */
     size_t bytes;     /* that are taken */
@@ -176,18 +178,18 @@ static void check_host(const struct card *c, const void *at, size_t n_bytes, con
         bad(what);
 }
 
-static void set_open(const struct card *c, bool open)
+/* What was given back is opened, too: entries of a stream may still write there. */
+static void set_open(struct card *c, bool open)
 {
+    c->n_open += open ? 1 : -1;
+    if (c->n_open != (open ? 1 : 0))
+        return;
     if (c->key >= 0) {
         if (pkey_set(c->key, open ? 0 : PKEY_DISABLE_ACCESS))
             bad("pkey_set");
         return;
     }
-    if (!c->n_taken)
-        return;
-    const struct taken *last = &c->taken[c->n_taken - 1];
-    const size_t n = (size_t)(last->at + whole(last->n_bytes) - c->memory);
-    if (mprotect(c->memory, n, open ? PROT_READ | PROT_WRITE : PROT_NONE))
+    if (c->top && mprotect(c->memory, c->top, open ? PROT_READ | PROT_WRITE : PROT_NONE))
         bad("mprotect");
 }
 
@@ -207,6 +209,8 @@ static int on_take(void *self, void **out, size_t n_bytes)
     memmove(c->taken + i + 1, c->taken + i, (c->n_taken - i) * sizeof *c->taken);
     c->taken[i] = (struct taken){at, n_bytes};
     c->n_taken++;
+    const size_t end = (size_t)(at - c->memory) + whole(n_bytes);
+    c->top = end > c->top ? end : c->top;
     c->bytes += n_bytes;
     all_taken += n_bytes;
     set_open(c, true);
