@@ -30,7 +30,9 @@ static const char *const drafters[] = {"dflash", "dspark", "eagle", "assistant",
 #define DRAFTER                                                                                    \
     "a drafter, which guesses tokens for another model: give that model, and this file with "      \
     "--draft"
-#define PROJECTOR "a projector of images or sound (mmproj): give the model, of which text is read"
+#define PROJECTOR                                                                                  \
+    "a projector of images or sound (mmproj): give the model; the projector beside it is found, "  \
+    "or named with --mmproj"
 #define ADAPTER "a LoRA adapter: merge it into its base model and give that"
 #define IMATRIX "an importance matrix, which tells a quantiser what matters: give the model"
 

@@ -40,7 +40,7 @@ int cli_check(struct cli *c)
     struct str text;
     struct err err;
     if (c->n_arg != 1)
-        return cli_usage(c, "wanted is one FILE");
+        return cli_usage(c, "check needs one FILE");
     int rc = cli_pool(c, &pool);
     if (rc)
         return rc;

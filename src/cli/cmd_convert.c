@@ -66,7 +66,7 @@ int cli_convert(struct cli *c)
     if (rc)
         return rc;
     if (c->n_arg != 1 || (!out && !o.dry))
-        return cli_usage(c, "convert needs a checkpoint's directory and -o FILE");
+        return cli_usage(c, "convert needs a checkpoint's folder or a GGUF file, and -o FILE");
     if (mtp + dspark + encoders > 1)
         return cli_usage(c, "--mtp, --dspark and --encoders are parts of a checkpoint: one at a "
                             "time");

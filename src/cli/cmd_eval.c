@@ -487,7 +487,7 @@ int cli_compare(struct cli *c)
     int64_t n_other;
     ingle_status s;
     if (c->n_arg != 2)
-        return cli_usage(c, "give two files");
+        return cli_usage(c, "compare needs two files, A and B");
     int rc = CLI_OK;
     str_init(&out);
     if (is_safetensors(c->arg[0]) && is_safetensors(c->arg[1])) {

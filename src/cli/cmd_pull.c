@@ -217,7 +217,8 @@ static ingle_status find_hub(struct access *a, bool *named, struct err *err)
     if (*named)
         address = mirror;
     if (strncmp(address, "https://", 8) != 0 && strncmp(address, "http://", 7) != 0)
-        return err_set(err, INGLE_ARG, "'%s%.200s' is no address: https://HOST",
+        return err_set(err, INGLE_ARG,
+                       "'%s%.200s' is not an address such as https://huggingface.co",
                        *named ? "HF_ENDPOINT=" : "--hub ", address);
     size_t n = strlen(address);
     while (n && address[n - 1] == '/')

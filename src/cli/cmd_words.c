@@ -225,6 +225,8 @@ static int decode_input(struct cli *c, const struct ingle_model *m)
             ids[n_ids++] = (int32_t)id;
         p = end;
     }
+    if (!rc && !n_ids && text[strspn(text, " \t\r\n[]")])
+        rc = cli_usage(c, "there is no token id in '%.40s'", text);
     if (!rc && ingle_detokenize(m, ids, n_ids, ingle_config_flag(c->config, "special"), &out, &n,
                                 &error)) {
         rc = cli_fail(c, &error);

@@ -5,8 +5,11 @@
 #include "base/near.h"
 #include "base/output.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 
 extern char **environ;
 
@@ -18,8 +21,21 @@ static int unknown_command(const char *name)
     for (size_t i = 0; i < n; i++)
         word[i] = c[i].name;
     if (name[0] == '-') {
+        static const char *const own[] = {"--help", "--version"};
+        const char *meant = near_word(own, sizeof own / sizeof *own, name);
+        if (meant) {
+            cli_line("ingle: error: there is no option '%s'; did you mean '%s'?", name, meant);
+            return CLI_USAGE;
+        }
         cli_line("ingle: error: a command comes before options such as '%s': ingle chat %s ..., or "
                  "ingle run, ingle serve (see 'ingle --help')",
+                 name, name);
+        return CLI_USAGE;
+    }
+    const size_t length = strlen(name);
+    if (cli_hub_names(name) || (length > 5 && strcasecmp(name + length - 5, ".gguf") == 0)) {
+        cli_line("ingle: error: '%s' is a model, not a command: ingle chat -m %s, or ingle run, "
+                 "ingle serve (see 'ingle --help')",
                  name, name);
         return CLI_USAGE;
     }
@@ -53,6 +69,27 @@ static int help(int argc, char **argv)
     return CLI_OK;
 }
 
+/* What -m may have meant: a model of a hub without "hf:", a name of another program's models. */
+static ingle_status check_model(const struct cli *c, struct err *err)
+{
+    const char *model = ingle_config_text(c->config, "model", 0);
+    struct stat about;
+    if (model && !cli_hub_names(model) && stat(model, &about) && errno == ENOENT &&
+        !strstr(model, ".gguf") && !strstr(model, ".safetensors")) {
+        const char *slash = strchr(model, '/');
+        if (!slash)
+            return err_set(err, INGLE_NOTFOUND,
+                           "%s: there is no such file or folder; 'ingle models' shows models and "
+                           "the commands that fetch them",
+                           model);
+        if (slash > model && slash[1] && model[0] != '.' && !strchr(slash + 1, '/'))
+            return err_set(err, INGLE_NOTFOUND,
+                           "%s: there is no such file or folder; a model of a hub is -m hf:%s",
+                           model, model);
+    }
+    return INGLE_OK;
+}
+
 /* The command, or what a launcher has this process be. */
 static int run_part(struct cli *c, const struct cli_command *command)
 {
@@ -78,6 +115,12 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
         return cli_usage(c, "%s", err.msg);
     if (rc)
         return rc;
+    if (check_model(c, &err))
+        return cli_fail_err(c, &err);
+    const char *memory = ingle_config_text(c->config, "memory", 0);
+    if (memory && !memory[strspn(memory, "0123456789")] && strlen(memory) < 6 &&
+        memory[strspn(memory, "0")])
+        return cli_usage(c, "option '--memory': %s are bytes; write %sG for GiB", memory, memory);
     cli_screen_init(&c->screen, c->config);
     if (c->screen.level >= INGLE_REPORT_WARN)
         cli_options_idle(c);
@@ -91,8 +134,8 @@ static int run(struct cli *c, const struct cli_command *command, int argc, char 
     if (cli_pack_default(c, &error))
         return cli_fail(c, &error);
     const struct ingle_callbacks callbacks = cli_callbacks(c);
-    const bool later = command->run == cli_serve && !ingle_config_is_set(c->config, "models") &&
-                       !c->launch.stage;
+    const bool later =
+        command->run == cli_serve && !ingle_config_is_set(c->config, "models") && !c->launch.stage;
     if (!later && cli_hub_model(c, &callbacks, &err))
         rc = cli_fail_err(c, &err);
     else
@@ -124,8 +167,7 @@ int main(int argc, char **argv)
     if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "version") == 0)
         return printf("ingle %s\n", ingle_version()) < 0 || fflush(stdout);
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 ||
-        strcmp(argv[1], "help") == 0)
-    {
+        strcmp(argv[1], "--help-all") == 0 || strcmp(argv[1], "help") == 0) {
         struct cli none = {0};
         const int rc = help(argc, argv), flushed = cli_flush(&none);
         return rc ? rc : flushed;

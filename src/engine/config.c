@@ -328,16 +328,29 @@ static ingle_status no_part(const struct named *of, const char *where, const cha
                             struct err *err)
 {
     struct str names;
+    const char *word[N_OPTIONS];
+    size_t n = 0;
     str_init(&names);
     for (size_t i = 0; i < N_OPTIONS; i++) {
         const size_t k = strlen(of->begin);
         const char *name = table[i].name;
-        if (strcmp(table[i].group, of->group) == 0 && applies(&table[i], where))
-            str_addf(&names, "%s%s", names.n ? ", " : "",
-                     strncmp(name, of->begin, k) == 0 ? name + k : name);
+        if (strcmp(table[i].group, of->group) != 0 || !applies(&table[i], where))
+            continue;
+        word[n++] = strncmp(name, of->begin, k) == 0 ? name + k : name;
+        str_addf(&names, "%s%s", names.n ? ", " : "", word[n - 1]);
     }
-    err_set(err, INGLE_ARG, "option '--%s' needs NAME=VALUE, not '%.60s': %s", of->option,
-            value ? value : "", str_ok(&names) ? names.at : "");
+    const char *list = str_ok(&names) ? names.at : "";
+    const size_t length = value ? strcspn(value, "=") : 0;
+    if (length && value[length]) {
+        char name[41];
+        snprintf(name, sizeof name, "%.*s", length < sizeof name ? (int)length : 40, value);
+        const char *near = near_word(word, n, name);
+        err_set(err, INGLE_ARG, "option '--%s': there is no '%s'; %s%s", of->option, name,
+                near ? "did you mean " : "there are: ", near ? near : list);
+    } else {
+        err_set(err, INGLE_ARG, "option '--%s' needs NAME=VALUE, not '%.60s': %s", of->option,
+                value ? value : "", list);
+    }
     str_release(&names);
     return INGLE_ARG;
 }

@@ -384,16 +384,16 @@ static const struct kind {
 } kinds[] = {
     {"f16v", true, "keys are made of values, which are kept as they are"},
     {"q8r+rot", true,
-     "keys are made of values but for what positions turn, in 8 bits, turned first: about as near "
-     "as q8_0, and fast at long contexts"},
-    {"q8r", true, "8 bits, turned first: about as near as q8_0, and fast at long contexts"},
+     "keys are made of values, except the part that depends on the position; 8 bits, rotated: "
+     "about as near as q8_0, and fast at long contexts"},
+    {"q8r", true, "8 bits, rotated: about as near as q8_0, and fast at long contexts"},
     {"q8_0", true, "8.5 bits"},
     {"fp8", true, "the form that the model was trained with"},
     {"q8r:n4r+rot", false,
-     "keys are made of values but for what positions turn, in 4.1 bits, and that in 8: answers "
-     "change"},
+     "keys are made of values (4.1 bits), except the part that depends on the position (8 bits): "
+     "answers change"},
     {"n4r+rot", false,
-     "keys are made of values but for what positions turn, in 4.1 bits: answers change"},
+     "keys are made of values except the position's part; 4.1 bits: answers change"},
     {"q8r:n4r", false, "keys in 8 bits and values in 4.1: answers change a little"},
     {"n4r", false, "4.1 bits: answers change"},
     {"n4r:tq3_0", false,

@@ -101,7 +101,8 @@ static ingle_status find(int number, const char *host, struct addrinfo **out, st
     snprintf(port, sizeof port, "%d", number);
     const int bad = getaddrinfo(host, port, &hints, out);
     if (bad)
-        return err_set(err, INGLE_ARG, "host '%s': %s", host, gai_strerror(bad));
+        return err_set(err, INGLE_ARG, "host '%s': %s%s", host, gai_strerror(bad),
+                       strchr(host, ':') ? " (the port is --port N)" : "");
     return INGLE_OK;
 }
 

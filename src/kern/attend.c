@@ -62,7 +62,7 @@ const char *kern_kv_widths(enum kern_kv_codec c)
     case KERN_KV_N4R_ROT:
         return "64, 128, 256 and 512";
     default:
-        return "those of other kinds of cache";
+        return "only rows of DeepSeek V4";
     }
 }
 

@@ -55,7 +55,7 @@ static ingle_status spec_block(const struct kv_stream *st, bool key, size_t *out
     if (!key && width == 0)
         return INGLE_OK;
     if ((unsigned)codec >= KERN_KV_CODECS)
-        return err_set(err, INGLE_ARG, "layer %u: there is no KV codec %d", st->layer, (int)codec);
+        return err_set(err, INGLE_ARG, "layer %u: there is no KV format %d", st->layer, (int)codec);
     if (width < 1 || width > INT32_MAX)
         return err_set(err, INGLE_ARG, "layer %u: %s width %lld is not in 1..%d", st->layer,
                        key ? "key" : "value", (long long)width, INT32_MAX);
@@ -67,7 +67,7 @@ static ingle_status spec_block(const struct kv_stream *st, bool key, size_t *out
     *out = kern_kv_block_bytes(codec, key, width);
     if (!*out)
         return err_set(err, INGLE_UNSUP,
-                       "layer %u: KV codec '%s' cannot hold %ss of width %lld: it holds %s",
+                       "layer %u: KV format '%s' cannot hold %ss of width %lld: it holds %s",
                        st->layer, kern_kv_name(codec), key ? "key" : "value", (long long)width,
                        kern_kv_widths(codec));
     return INGLE_OK;
@@ -103,7 +103,7 @@ static ingle_status spec_rows(struct kv_stream *st, size_t *bytes, struct err *e
     st->v_at = 0;
     const size_t row = kern_row_bytes(st->k_codec, st->k_width, st->v_width);
     if (!row)
-        return err_set(err, INGLE_UNSUP, "layer %u: KV codec '%s' cannot hold rows of width %lld",
+        return err_set(err, INGLE_UNSUP, "layer %u: KV format '%s' cannot hold rows of width %lld",
                        st->layer, kern_kv_name(st->k_codec), (long long)st->k_width);
     if (!num_mul(row, KV_PAGE / st->every, bytes))
         return spec_too_large(st, err);

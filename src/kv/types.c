@@ -28,9 +28,8 @@ static struct kv_types with_windows(enum kern_kv_codec k, enum kern_kv_codec v)
 static ingle_status no_type(const char *name, size_t n, struct err *err)
 {
     return err_set(err, INGLE_ARG,
-                   "there is no KV format '%.*s': they are %s, K:V of two of them, f32v, f16v and "
-                   "bf16v, of which keys are made of values, and q8r+rot, n4r+rot and "
-                   "q8r:n4r+rot, of which they are but for what positions turn",
+                   "there is no KV format '%.*s': there are %s, and K:V of two of these; with keys "
+                   "made of values f32v, f16v, bf16v, q8r+rot, n4r+rot and q8r:n4r+rot",
                    (int)(n < 40 ? n : 40), name, kern_kv_names);
 }
 

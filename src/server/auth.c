@@ -417,8 +417,8 @@ ingle_status auth_add_origins(struct auth *a, const char *origins, struct err *e
         if (n && (!fine || (host && (n < (size_t)(host - p) + 4 ||
                                      memchr(host + 3, '/', n - (size_t)(host - p) - 3)))))
             return err_set(err, INGLE_ARG,
-                           "'%.*s' is no origin: scheme and host such as https://a.example", (int)n,
-                           p);
+                           "'%.*s' is not an origin: scheme and host such as https://a.example",
+                           (int)n, p);
         if (n) {
             const ingle_status st = add(&a->origin, p, n, err);
             if (st)

@@ -173,6 +173,18 @@ class Commands(unittest.TestCase):
         self.refuses("eval", code=2, says=["--tokens"])
         self.refuses("run", "--json=maybe", "x", code=2, says=["'--json' is on or off (true or false), not 'maybe'"])
 
+    def test_what_was_meant(self):
+        self.refuses("chat.gguf", code=2, says=["'chat.gguf' is a model, not a command: ingle chat -m chat.gguf"])
+        self.refuses("hf:a/b", code=2, says=["ingle chat -m hf:a/b"])
+        self.refuses("--verison", code=2, says=["did you mean '--version'?"])
+        self.refuses("run", "-m", "google/gemma", "x", says=["a model of a hub is -m hf:google/gemma"])
+        self.refuses("serve", "-m", "llama3", says=["llama3: there is no such file or folder; 'ingle models' shows"])
+        self.refuses("run", "-m", "none.gguf", "x", says=["none.gguf: cannot open"])
+        self.refuses("models", "--memory", "32", code=2, says=["32 are bytes; write 32G"])
+        self.refuses("serve", "--limit", "bodi=5M", code=2, says=["there is no 'bodi'; did you mean body"])
+        self.refuses("tokenize", "--decode", "abc", code=2, says=["there is no token id in 'abc'"])
+        self.assertEqual(self.ok(run("--help-all")).stdout, self.ok(run("--help")).stdout)
+
     def test_a_question_for_chat(self):
         r = self.ok(run("chat", "--temp", "0", "What is the capital of Japan?"))
         self.assertEqual(r.stdout, "The capital of Japan is Tokyo.\n")

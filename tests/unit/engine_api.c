@@ -289,11 +289,12 @@ static void a_plan_names_the_best_format(void **state)
     advises(m, &o, made, "(--kv f16v) would fit: keys are made of values", NULL);
     advises(
         m, &o, made - 1,
-        "(--kv q8r+rot) would fit: keys are made of values but for what positions turn, in 8 bits",
+        "(--kv q8r+rot) would fit: keys are made of values, except the part that depends on the "
+        "position; 8 bits",
         NULL);
     advises(m, &o, made8 - 1, "(--kv q8r:n4r+rot) would fit", "drafter");
     advises(m, &o, need_of(m, &o, "n4r+rot"),
-            "(--kv n4r+rot) would fit: keys are made of values but for what positions turn, in 4.1 "
+            "(--kv n4r+rot) would fit: keys are made of values except the position's part; 4.1 "
             "bits: answers change",
             NULL);
     advises(m, &o, need_of(m, &o, "n4r+rot") - 1, "--ctx ", "--kv");

@@ -50,15 +50,15 @@ static void values_are_checked(void **state)
     refuses("eval", "experiment", "tap=x", INGLE_ARG,
             "option '--experiment tap': 'x' is none of late early upstream");
     refuses("bench", "experiment", "at=4", INGLE_ARG,
-            "option '--experiment' needs NAME=VALUE, not 'at=4': rule, tap, ctx, block");
+            "option '--experiment': there is no 'at'; there are: rule, tap, ctx, block");
     refuses("eval", "experiment", "min=4", INGLE_ARG,
-            "option '--experiment' needs NAME=VALUE, not 'min=4': rule, tap, ctx, block, at, out");
+            "option '--experiment': there is no 'min'; there are: rule, tap, ctx, block, at, out");
     refuses("serve", "limit", "body=0", INGLE_ARG,
             "option '--limit body': 0 is outside 1024 to 1099511627776");
     refuses("serve", "limit", "half-close-ok=x", INGLE_ARG,
             "option '--limit half-close-ok' is on or off (true or false), not 'x'");
     refuses("serve", "limit", "port=80", INGLE_ARG,
-            "option '--limit' needs NAME=VALUE, not 'port=80': waiting, waiting-tokens, "
+            "option '--limit': there is no 'port'; there are: waiting, waiting-tokens, "
             "queue-timeout, request-seconds, connections, per-address, header, body, bodies, "
             "replies, reading, reading-bytes, unread, header-timeout, body-timeout, idle-timeout, "
             "stall-timeout, half-close-ok, keep-alive, retry-grace, logprobs, responses, "

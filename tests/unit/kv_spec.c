@@ -91,10 +91,10 @@ static void what_cannot_be_is_refused_by_layer(void **state)
 {
     (void)state;
     refused(heads(7, 0, 4, 40, KERN_KV_Q8_0), INGLE_UNSUP,
-            "layer 7: KV codec 'q8_0' cannot hold keys of width 40: it holds multiples of 32");
+            "layer 7: KV format 'q8_0' cannot hold keys of width 40: it holds multiples of 32");
     refused(heads(7, 2, 4, 64, KERN_KV_F16), INGLE_ARG, "layer 7: group 2 of 2");
     refused(heads(7, 0, 4, 64, (enum kern_kv_codec)KERN_KV_CODECS), INGLE_ARG,
-            "layer 7: there is no KV codec 12");
+            "layer 7: there is no KV format 12");
     refused(heads(7, 0, 4, 64, KERN_KV_Q8R_ROT), INGLE_UNSUP,
             "layer 7 has values of its own: its keys are not made of them ('q8r+rot')");
     struct kern_from_v from_v = {.n_pairs = 8, .half = 32};
