@@ -61,7 +61,9 @@ class Browser:
         self.call("POST", f"{self.session}/element/{self.find(css)}/value", {"text": text})
 
     def text(self, css):
-        return self.run("return [...document.querySelectorAll(arguments[0])].map(e => e.innerText)", css)
+        # What is new has no innerText before its first frame where it is laid out only when it comes near.
+        return self.run("return [...document.querySelectorAll(arguments[0])].map(e => "
+                        "e.checkVisibility() && !e.checkVisibility({contentVisibilityAuto: true}) ? e.textContent : e.innerText)", css)
 
     def wait(self, script, *args, seconds=180):
         """Waits until a JavaScript function body returns something true; returns it."""

@@ -570,6 +570,8 @@ def full(p):
     p.ask("And now?")
     assert len(p.text(".message")) == 4
     p.load()
+    p.wait("return document.querySelectorAll('.message').length === 4")  # also what was not kept at first
+    assert p.text(".message.user .text") == ["Is there room?", "And now?"]
     p.run("""const c = ingle.chat; let parent = c.leaf;
              for (let i = 0; i < 5000; i++) parent = ingle.add({role: i % 2 ? 'assistant' : 'user', parent, content: 'message ' + i}).id;
              ingle.show()""")

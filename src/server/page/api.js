@@ -41,7 +41,7 @@ async function failure(response, asked) {
     needsKey(message, asked);
   }
   if (code === 'context_length_exceeded' || /available context size/.test(message))
-    message += ' Start a new conversation, delete old messages, or start the server with a larger --ctx.';
+    message = message.replace(/\.?$/, '.') + ' Start a new conversation, delete old messages, or start the server with a larger --ctx.';
   return new Failure(message, response.status, code);
 }
 

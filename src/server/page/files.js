@@ -119,10 +119,11 @@ export const isThumb = url => typeof url === 'string' && url.length < 60000 && /
 
 // A picture or a sound: the server decodes it.
 async function readMedium(file) {
-  if (file.size > MAX_MEDIUM) throw new Error(`it has ${bytesText(file.size)}, and a picture may have ${bytesText(MAX_MEDIUM)}`);
+  const sound = KINDS[1][0].test(file.type) || KINDS[1][0].test(file.name);
+  if (file.size > MAX_MEDIUM) throw new Error(`it has ${bytesText(file.size)}, and ${sound ? 'a sound' : 'a picture'} may have ${bytesText(MAX_MEDIUM)}`);
   if (!file.size) throw new Error('it is empty');
   if (files.filter(f => f.media).length >= MAX_MEDIA) throw new Error(`no more than ${MAX_MEDIA} pictures and sounds go with a question`);
-  const bytes = new Uint8Array(await file.slice(0, 16).arrayBuffer()), sound = KINDS[1][0].test(file.type) || KINDS[1][0].test(file.name);
+  const bytes = new Uint8Array(await file.slice(0, 16).arrayBuffer());
   const head = String.fromCharCode(...bytes), wav = head.startsWith('RIFF') && head.slice(8, 12) === 'WAVE';
   if (sound && !wav) throw new Error('it is no WAV file, and the server reads no other sound: convert it first');
   if (!sound && !/^(\x89PNG|\xff\xd8\xff|GIF8|RIFF....WEBP)/s.test(head)) throw new Error('it is no PNG, JPEG, WebP or GIF picture, and the server reads no others: convert it first');

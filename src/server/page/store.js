@@ -11,7 +11,7 @@ const memory = {chats: new Map(), messages: new Map()};
 const channel = openChannel();      // to other tabs
 let heard = () => {};
 let failed = () => {};
-let lost = false;                   // the last write was not kept
+const unkept = new Map();           // what the browser did not keep, by its key: tried again with the next write
 let times = 0;                      // how often the store was opened
 
 function openChannel() {
@@ -73,7 +73,7 @@ export async function openStore(onHear, onFail) {
 }
 
 export const tell = what => channel?.postMessage(what);
-export const isLost = () => lost;
+export const isLost = () => unkept.size > 0;
 export const isKept = () => !!db;
 
 const SLICE = 8; // milliseconds of work without a rest
@@ -89,6 +89,33 @@ function put(t, list, from) {
   if (at < list.length) r.onsuccess = () => put(t, list, at);
 }
 
+async function commit(list) {
+  const t = db.transaction(['chats', 'messages'], 'readwrite');
+  const ended = new Promise((done, fail) => {
+    t.oncomplete = done;
+    t.onabort = t.onerror = () => fail(t.error ?? new Error('the browser gave no reason'));
+  });
+  put(t, list, 0);
+  await ended;
+}
+
+const keyOf = ([store, value, drop]) => `${store} ${drop ? value : value.id}`;
+
+// With what was not kept before, or without it, if there is room for less only.
+async function keepRows(list) {
+  if (unkept.size) {
+    const all = new Map(unkept);
+    for (const row of list) all.set(keyOf(row), row);
+    try {
+      await commit([...all.values()]);
+      for (const [key, row] of all) if (unkept.get(key) === row || list.includes(row)) unkept.delete(key);
+      return;
+    } catch { /* less */ }
+  }
+  await commit(list);
+  for (const row of list) unkept.delete(keyOf(row));
+}
+
 // Writes: a list of [store, value] or [store, id, 'delete'].  Always into memory first.
 export async function write(list) {
   for (const [store, value, drop] of list) {
@@ -97,16 +124,9 @@ export async function write(list) {
   }
   if (!db) return false;
   try {
-    const t = db.transaction(['chats', 'messages'], 'readwrite');
-    const ended = new Promise((done, fail) => {
-      t.oncomplete = done;
-      t.onabort = t.onerror = () => fail(t.error ?? new Error('the browser gave no reason'));
-    });
-    put(t, list, 0);
-    await ended;
-    lost = false;
+    await keepRows(list);
   } catch (e) {
-    lost = true;
+    for (const row of list) unkept.set(keyOf(row), row);
     failed(e?.name === 'QuotaExceededError'
       ? 'This browser has no room left: what is new is not kept. Export it, or delete conversations.'
       : `The browser could not keep this (${e?.message ?? e}): export what you need.`);
