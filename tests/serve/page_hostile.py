@@ -37,7 +37,7 @@ RESULT = """ingle.add({role: 'user', parent: null, content: 'x'});
 const name = text.slice(0, 20000);
 ingle.add({role: 'assistant', parent: ingle.chat.leaf, content: '', calls: [{id: 'c', name, arguments: text}]});
 ingle.add({role: 'tool', parent: ingle.chat.leaf, content: text, call: {id: 'c', name}});""" + SHOWN
-LETTERS = STREAMED.replace("PIECES", str(BY_LETTER))
+LETTERS = STREAMED.replace("PIECES", str(BY_LETTER)).replace("setTimeout(r, 10)", "setTimeout(r, 4)")
 ALWAYS = {"at once": ANSWER, "streamed": STREAMED.replace("PIECES", "100")}
 ELSEWHERE = {"question": QUESTION, "thought": THOUGHT, "result": RESULT}
 EVERYWHERE = ("one word", "right to left", "100,000 marks", "markup that runs", "answer", "one line", "blank lines", "all letters")
@@ -79,7 +79,7 @@ def measure(q, name, how, script):
             print(f"{name}, {how}: not shown after {PATIENCE} s", q.b.complaints())
             q.b.tasks()  # the trace ends
             return [PATIENCE * 1000, 1, PATIENCE]
-        time.sleep(0.5)
+        time.sleep(0.2)
     tasks = q.b.tasks()
     assert q.run("return window.bad") is None, f"{name}: markup of an answer has run"
     asked = q.run("return performance.getEntriesByType('resource').map(e => e.name)")

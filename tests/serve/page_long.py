@@ -511,7 +511,7 @@ def reload(p):
     p.b.type("#input", "A very long story\n")
     p.wait("return document.querySelector('.message:last-child .text')?.innerText.length > 50")
     p.load()
-    p.wait("return !$('stop').hidden")
+    p.wait("return !$('stop').hidden || document.querySelector('.message:last-child .stats')?.innerText.includes('2,000 tokens')")
     first = p.b.call("GET", p.b.session + "/window")
     second = p.b.call("POST", p.b.session + "/window/new", {"type": "tab"})["handle"]
     p.b.call("POST", p.b.session + "/window", {"handle": second})
@@ -881,6 +881,7 @@ window.fetch = async (u, o) => {
     const from = r.body.getReader();
     let left = 5000;
     return new Response(new ReadableStream({async start(c) {
+        o.signal.addEventListener('abort', () => c.error(new DOMException('', 'AbortError')));
         for (;;) {
             const {done, value} = await from.read();
             if (done) { c.close(); return; }

@@ -10,7 +10,7 @@ import json, sys
 
 import browser
 import client
-from page_long import FAKE, LONG, LONGEST, main
+from page_long import FAKE, HOLD, LONG, LONGEST, main
 
 PICK = """const f = new File([arguments[0]], 'x.json'), dt = new DataTransfer(); dt.items.add(f); $('status').textContent = '';
 $('pick-import').files = dt.files; $('pick-import').onchange()"""
@@ -263,6 +263,41 @@ def forks(p):
     p.wait("return document.querySelectorAll('#list .pick').length === 1 && !$('undo').hidden")
 
 
+def waiting(p):
+    """A question that is sent while an answer is written waits for its end; when the answer is stopped it is in the field again."""
+    p.setting("extra", LONG)
+    p.setting("max_tokens", "400")
+    begin = lambda n: p.wait("return !$('stop').hidden && document.querySelectorAll('.message').length === arguments[0]", n)
+    p.run(HOLD)
+    p.b.type("#input", "One\n")
+    begin(2)
+    assert p.run("return $('send').hidden")
+    p.b.type("#input", "Two")
+    assert not p.run("return $('send').hidden")
+    p.b.click("#send")
+    p.b.type("#input", "Three\n")
+    assert "when the answer is complete" in p.text("#status")[0] and len(p.text(".message")) == 2
+    p.b.click("#undo")
+    assert p.run("return $('input').value") == "Two\n\nThree"
+    p.b.type("#input", "\n")
+    p.b.click("#new")  # it is asked there, whatever is looked at
+    p.b.type("#input", "Elsewhere")
+    p.run("window.released = true")
+    p.wait("return document.querySelectorAll('#list li.busy').length === 0 && !document.querySelector('.message')")
+    p.b.click("#list .pick")
+    p.wait("return document.querySelectorAll('.message').length === 4")
+    p.wait_done()
+    assert p.text(".message.user .text") == ["One", "Two\n\nThree"] and p.run("return $('input').value") == "Elsewhere"
+    p.run("window.released = false; $('input').value = ''")
+    p.b.type("#input", "Four\n")
+    begin(6)
+    p.b.type("#input", "Five\n")
+    p.b.type("#input", "\ue00c")  # Esc
+    p.wait_done()
+    p.wait("return $('input').value === 'Five'")
+    assert len(p.text(".message")) == 6
+
+
 LLAMA = [{"conv": {"id": "u1", "name": "Of llama-server", "lastModified": 1, "currNode": "d"}, "messages": [
     {"id": i, "convId": "u1", "type": "text", "timestamp": n, "role": role, "content": content, "parent": parent, "children": [], **more}
     for n, (i, role, content, parent, more) in enumerate((
@@ -350,7 +385,7 @@ def gone(p):
         q.wait("return $('machine').innerText.includes('was-here, which this conversation used, is not served here')")
 
 
-PARTS = [addresses, hits, forks, cleared, deleted, theme_of_tabs, clocks, forbidden, plain_address, foreign, names, calls, gone]
+PARTS = [addresses, hits, forks, waiting, cleared, deleted, theme_of_tabs, clocks, forbidden, plain_address, foreign, names, calls, gone]
 
 if __name__ == "__main__":
     if not browser.available():

@@ -11,11 +11,15 @@ const runs = new Map();    // id of a conversation: {chat, node, controller, pha
 const scripts = new Map(); // name of a tool: what runs it
 const MAX_CALLS = 256;     // calls of tools in an answer
 const MAX_ROUNDS = 32;     // answers in a row that scripts ask for
+const SAVE = 1000;         // milliseconds after which an answer that is written is saved again
 let ui = {};               // {changed(chat), paint(chat, node), say(text)}
 
 export const runOf = chat => runs.get(chat?.id);
 export const isWriting = node => runs.get(node.chat)?.node === node;
-export const initAnswers = hooks => { ui = hooks; };
+export function initAnswers(hooks) {
+  ui = hooks;
+  addEventListener('pagehide', () => { for (const {chat, node} of runs.values()) saveNode(chat, node); });
+}
 export const setTool = (name, fn) => fn ? scripts.set(name, fn) : scripts.delete(name);
 
 // An answer without a word; its question is left out of what follows.
@@ -111,7 +115,7 @@ function take(run, data) {
 
 async function read(run, response) {
   const node = run.node;
-  let saved = performance.now();
+  let saved = -SAVE;
   for await (const e of events(response)) {
     if (e.comment !== undefined) {
       const m = /being loaded(?:, (\d+) %)?/.exec(e.comment);
@@ -120,7 +124,7 @@ async function read(run, response) {
     else if (e.data) take(run, e.data);
     if (node.run) node.run.at += e.n;
     ui.paint(run.chat, node);
-    if (performance.now() - saved > 1000) {
+    if (performance.now() - saved > SAVE) {
       saved = performance.now();
       saveNode(run.chat, node);
     }

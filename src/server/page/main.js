@@ -105,10 +105,10 @@ function showFrom(n) {
   after = wanted = n;
 }
 
-// Whether an answer is being written here: Send or Stop.
+// Whether an answer is being written here: Send or Stop; Send, too, where something is to be sent.
 function showRun() {
   const busy = !!runOf(chat);
-  $('send').hidden = busy;
+  $('send').hidden = busy && !input.value.trim();
   $('stop').hidden = !busy;
   if (busy) $('log').setAttribute('aria-busy', 'true');
   else $('log').removeAttribute('aria-busy');
@@ -162,6 +162,7 @@ async function open(c, word = '') {
   closeList();
   showAddress(chat);
   showMachine();
+  if (!runOf(c)) takeBack(c); // what could not be asked
 }
 
 async function seek(c, word) {
@@ -188,28 +189,60 @@ function busy() {
 
 const titleOf = (text, files) => (text || files?.[0]?.name || '').slice(0, 1000).replace(/\s+/g, ' ').trim().slice(0, 60);
 
-function ask(text, files = [], parent = chat.leaf) {
-  const node = add(chat, {role: 'user', parent, content: text, files});
-  if (!chat.named && (node.parent === null || !chat.title)) chat.title = titleOf(text, files);
-  chat.order = list.topOrder();
-  list.addChat(chat);
-  showAddress(chat);
-  toTheEnd();
-  saveNode(chat, node);
-  return answer(chat, node.id);
+function ask(text, files = [], parent = chat.leaf, c = chat) {
+  const node = add(c, {role: 'user', parent, content: text, files});
+  if (!c.named && (node.parent === null || !c.title)) c.title = titleOf(text, files);
+  c.order = list.topOrder();
+  list.addChat(c);
+  if (c === chat) {
+    showAddress(c);
+    toTheEnd();
+  }
+  saveNode(c, node);
+  return answer(c, node.id);
+}
+
+// A question that is sent while an answer is written waits for its end.
+function wait(text, files) {
+  const before = chat.next, mine = chat;
+  chat.next = {text: [before?.text, text].filter(Boolean).join('\n\n'), files: [...before?.files ?? [], ...files]};
+  sayUndo('This is asked when the answer is complete.', () => takeBack(mine));
+}
+
+// It goes back into the field.
+function takeBack(c) {
+  if (c !== chat || !c.next) return;
+  const {text, files} = c.next;
+  delete c.next;
+  input.value = [text, input.value].filter(Boolean).join('\n\n');
+  setFiles([...files, ...attached()]);
+  grow();
+  keepDraft();
+}
+
+// An answer has ended; one that was stopped, or failed, or calls tools, is not what the question waited for.
+function askNext(c) {
+  if (!c.next || runOf(c)) return;
+  const last = c.nodes.get(c.leaf), {text, files} = c.next;
+  if (!last || last.error || last.stats?.finish === 'stopped' || last.calls?.length) { takeBack(c); return; }
+  delete c.next;
+  if (c === chat) keepDraft();
+  ask(text, files, c.leaf, c);
 }
 
 async function submit() {
   const text = input.value.trim();
   if (isReading()) { say('A file is still being read.'); return; }
-  if ((!text && !attached().length) || busy()) return;
+  if (!text && !attached().length) return;
   if (!chat.nodes) { say('The conversation is still being read.'); return; }
   const files = attached();
   input.value = '';
   setFiles([]);
   grow();
+  if (runOf(chat)) wait(text, files);
+  else ask(text, files);
   keepDraft();
-  ask(text, files);
+  showRun();
 }
 
 function edit(view) {
@@ -463,7 +496,7 @@ function grow() {
 
 // What is being written stays over a reload of this tab.
 function keepDraft() {
-  try { sessionStorage.setItem('ingle.draft', input.value); } catch { /* it is not kept */ }
+  try { sessionStorage.setItem('ingle.draft', [chat.next?.text, input.value].filter(Boolean).join('\n\n')); } catch { /* it is not kept */ }
 }
 
 function takeDraft() {
@@ -475,7 +508,7 @@ const showEnter = () => input.setAttribute('enterkeyhint', startsLine() ? 'enter
 
 function wireInput() {
   showEnter();
-  input.oninput = () => { grow(); measureSoon(); keepDraft(); };
+  input.oninput = () => { grow(); measureSoon(); keepDraft(); showRun(); };
   input.onkeydown = e => {
     if (sends(e)) { e.preventDefault(); $('form').requestSubmit(); }
     if (e.key === 'ArrowUp' && !input.value) {
@@ -610,7 +643,7 @@ async function start() {
     views.clear();
     showMessages();
   });
-  initAnswers({changed, paint, say: (text, c) => { if (c === chat && !isLost()) say(text); }}); // that something is not kept stays on the screen
+  initAnswers({changed, paint, say: (text, c) => { if (c === chat && !isLost()) say(text); askNext(c); }}); // that something is not kept stays on the screen
   initModels(() => chat, measureSoon, id => {
     chat.model = id;
     saveChatIfKept(chat);

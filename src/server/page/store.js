@@ -87,6 +87,7 @@ function put(t, list, from) {
     r = drop ? t.objectStore(store).delete(value) : t.objectStore(store).put(value);
   }
   if (at < list.length) r.onsuccess = () => put(t, list, at);
+  else if (r) t.commit?.(); // a page that is being left does not wait
 }
 
 async function commit(list) {

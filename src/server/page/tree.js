@@ -6,7 +6,7 @@ export const newChat = (model = '') => ({id: newId(), title: '', named: false, p
 
 // Without what belongs to this tab only.
 export function meta(chat) {
-  const {nodes, ...rest} = chat;
+  const {nodes, next, ...rest} = chat;
   return rest;
 }
 
