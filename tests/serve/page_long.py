@@ -654,11 +654,11 @@ def revoked(p):
             os.replace(path + ".new", path)
 
         allow("me:sesame")
-        with client.Server(p.ingle, "--api-key-file", path) as s, browser.Page(s) as q:
+        with client.Server(p.ingle, "-c", "32768", "--api-key-file", path) as s, browser.Page(s) as q:
             q.wait("return $('key-box').open")
             q.run("$('key-field').value = 'sesame'; $('key-box').close()")
             q.setting("extra", LONG)
-            q.setting("max_tokens", "2000")
+            q.setting("max_tokens", "12000")  # it takes longer than the server needs to see the new keys
             q.b.type("#input", "A long story\n")
             q.wait("return document.querySelector('.message:last-child .text')?.innerText.length > 50")
             allow("me:other")
@@ -668,14 +668,14 @@ def revoked(p):
             q.wait("return document.querySelector('.message:last-child .error')?.innerText.includes('does not accept this key')")
             q.wait("return $('key-box').open")
             q.run("$('key-field').value = 'other'; $('key-box').close()")
-            q.wait("return document.querySelector('.message:last-child .stats').innerText.includes('2,000 tokens')")
+            q.wait("return document.querySelector('.message:last-child .stats').innerText.includes('12,000 tokens')")
             q.wait_done()
             assert not q.text(".message:last-child .error")[0] and len(q.text(".message")) == 2, q.text(".message")
 
 
 def away(p):
     """The server goes in mid-answer and comes back: what was written stays, and goes on."""
-    s = client.Server(p.ingle)
+    s = client.Server(p.ingle, "-c", "32768")
     with browser.Page(s) as q:
         q.setting("extra", LONG)
         q.b.type("#input", "A long story\n")
@@ -698,6 +698,9 @@ def away(p):
             q.ask("Who are you?")
             assert q.run("return [...document.querySelectorAll('.message.assistant .who')].at(-1).textContent") == "nano-v4-MXFP4", q.text(".message .who")
             assert q.run("return document.querySelectorAll('.message.assistant .text')[0].textContent").startswith(kept[:40])
+            for name, kind, what in ("a.png", "image/png", "an image"), ("a.wav", "audio/wav", "sound"):  # this one reads text
+                n, said = q.b.call("POST", q.b.session + "/execute/async", {"script": ADD, "args": [name, media.png(8, 8).hex(), kind, "drop", 0]})
+                assert n == 0 and said == f"{name} is not attached: it is {what}, and the model reads text only.", (n, said)
         s.close()
 
 

@@ -91,8 +91,9 @@ def deleted(p):
     """A conversation is deleted in another tab in mid-answer: it ends here, and comes back with what was written."""
     p.setting("extra", LONG)
     p.setting("max_tokens", "3000")
+    p.run(HOLD)
     p.b.type("#input", "A long story\n")
-    p.wait("return document.querySelector('.message:last-child .text')?.innerText.length > 20")
+    p.wait("return document.querySelector('.message:last-child .text')?.innerText.length > 5")
     with Tab(p) as t:
         p.wait("return document.querySelectorAll('#list .pick').length === 1")
         p.run("document.querySelector('#list li button:last-child').click(); $('chat-delete').click()")
