@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """fields.py [--check] - writes what is made of tables: of src/server/params.inc schemas of share/openapi.json and
-docs/use/request-fields.md; of the lists below the errors of each operation, and those operations that only refuse;
---check: says whether they are what it would write."""
+docs/use/request-fields.md, of src/engine/facts.inc those of counters; of the lists below the errors of each operation, and
+those operations that only refuse; --check: says whether they are what it would write."""
 import json, pathlib, re, sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOC, REFERENCE = ROOT / "share/openapi.json", ROOT / "docs/use/request-fields.md"
+HEADERS = ("ingle.h", "scheduler.h")
 FORMS = {"CHAT": "chat", "TEXT": "completions", "NATIVE": "/completion", "OLLAMA": "Ollama's options", "MESSAGES": "Messages",
          "RESPONSES": "Responses", "DAEMON": "daemon", "SPECULATIVE": "in speculative", "STREAM_OPTIONS": "in stream_options"}
 METHODS = ["auto", "dflash", "mtp", "dspark", "model", "ngram", "none"]
@@ -169,23 +170,55 @@ def names_of(form):
     return {n for r in rows() if form in r[5] for n in [r[0], *r[1]]}
 
 
-def write_schemas(text):
+def parameters():
+    """{schema: {name: schema of it}} of the table of parameters."""
     made = {}
     for row in rows():
         for schema in schemas_of(row):
             for name in [*row[1], row[0]]:
                 made.setdefault(schema, {})[name] = shape(row) if name == row[0] else dict(shape(row), description=f"As {row[0]}.")
+    return made
+
+
+def types_of(struct):
+    """{member: its type in JSON} of a struct of the public header."""
+    text = "".join(re.sub(r"/\*.*?\*/", "", (ROOT / "include/ingle" / h).read_text(), flags=re.S) for h in HEADERS)
+    body = re.search(rf"^struct {struct} {{(.*?)^}}", text, re.M | re.S)[1]
+    json_type = lambda c: {"bool": "boolean", "double": "number", "char": ["string", "null"]}.get(c, "integer")
+    return {name: json_type(kind) for kind, names in re.findall(r"^ +(?:const )?(\w+) \*?([^;]+);", body, re.M)
+            for name in re.findall(r"(\w+)(?:\[\w+\])?(?:, |$)", names)}
+
+
+def counters():
+    """The same of the table of counters, a schema for each group."""
+    made, types = {}, {}
+
+    def add(group, kind, key, text):
+        if key:
+            made.setdefault(f"{group.title()}Counters", {})[key] = {"type": kind} | ({"description": text} if text else {})
+
+    read_table(ROOT / "src/engine/facts.inc",
+               GROUP=lambda group, struct: types.update({group: types_of(struct)}),
+               FACT=lambda group, member, key, metric, form, text: add(group, types[group][member], key, text),
+               TIME=lambda group, member, key, metric, form, text: add(group, "integer", key, text),
+               MEAN=lambda group, member, over, plus, none, key, metric, form, text: add(group, "number", key, text))
+    return made
+
+
+def write_schemas(text):
+    objects = parameters()
+    made = objects | {name: members for name, members in counters().items() if f'schemas/{name}"' in text}
     for schema, members in made.items():
-        block = [f'      "{schema}": {{', f'        "description": "Made by scripts/fields.py.",', '        "type": "object",',
-                 '        "properties": {']
-        block += [f"          {json.dumps(n)}: {json.dumps(s)}," for n, s in members.items()]
+        block = [f'      "{schema}": {{', f'        "description": "Made by scripts/fields.py.",']
+        block += ['        "type": "object",'] * (schema in objects)  # counters may be null where they are
+        block += ['        "properties": {', *(f"          {json.dumps(n)}: {json.dumps(s)}," for n, s in members.items())]
         block[-1] = block[-1][:-1]
         block += ["        }", "      }"]
         found = re.search(rf'^      "{schema}": \{{\n(?:       .*\n)*?      \}}', text, re.M)
         if not found:
             sys.exit(f"fields: share/openapi.json has no schema {schema}: write an empty one over two lines")
         text = text[:found.start()] + "\n".join(block) + text[found.end():]
-    return text, sum(len(m) + 6 for m in made.values())
+    return text, sum(len(m) + (6 if s in objects else 5) for s, m in made.items())
 
 
 def write_responses(text):

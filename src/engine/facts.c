@@ -12,7 +12,7 @@
 #define TYPE(group) fact_##group
 
 /* Names for the types of groups. */
-#define GROUP(group, type) typedef type fact_##group;
+#define GROUP(group, type) typedef struct type fact_##group;
 #define FACT(...)
 #define TIME(...)
 #define MEAN(...)
