@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """compare_options.py OLD NEW - two programs answer the same options alike: each option of options.inc with its bounds, values
 beyond them, its words, a wrong word and none, of the first of its commands that the list below has."""
-import fields, pathlib, re, subprocess, sys
+import fields, pathlib, re, subprocess, sys, tempfile
 
 COMMANDS = {"run": ["-p", "Hi", "-n", "1", "--temp", "0"], "daemon": [], "serve": ["--check-config"], "inspect": [], "tokenize": ["Hi"], "eval": ["--help"],
             "bench": ["--help"]}
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT, FOLDER = pathlib.Path(__file__).resolve().parent.parent, tempfile.TemporaryDirectory()  # a value may be a folder that is made
 
 
 def rows():
@@ -25,7 +25,7 @@ def values(kind, low, high, choices):
 
 def answer(program, command, options):
     try:
-        r = subprocess.run([program, command, *options], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        r = subprocess.run([program, command, *options], cwd=FOLDER.name, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
         return "it runs"
     return r.returncode, *(re.sub(r"\d+\.\d+|\b\d+ (?=t/s)", "0 ", x.replace(program, "")) for x in (r.stdout, r.stderr))
@@ -39,7 +39,7 @@ def main():
             continue
         for v in values(kind, low, high, choices):
             options = [f"--{name}" + ("" if v is None else f"={v}"), *COMMANDS[command]]
-            a, b = (answer(p, command, options) for p in sys.argv[1:3])
+            a, b = (answer(str(pathlib.Path(p).resolve()), command, options) for p in sys.argv[1:3])
             n += 1
             if a != b:
                 n_bad += 1

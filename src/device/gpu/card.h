@@ -201,8 +201,14 @@ void device_gpu_divide(struct device *d, enum device_op op, const void *args, vo
 
 void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg);
 
-/* ---- kernels (kernels.c) ---- */
+/* ---- kernels (kernels.c, launch.c) ---- */
 
+struct gpu_kernel_about {
+    const char *name, *module;
+    int number, threads; /* number: of its module */
+    size_t shared;
+};
+extern const struct gpu_kernel_about device_gpu_kernels[GPU_KERNELS];
 /* Whether the card has it; loads its module the first time: not within a step. */
 bool device_gpu_has(struct device *d, enum gpu_kernel k);
 /* Why the kernel that was asked for last is not used, if nobody was told that; or `otherwise`. */

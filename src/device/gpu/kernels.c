@@ -1,20 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kernels - those of kernels.inc: found, loaded, launched. */
+/* kernels - those of kernels.inc are found and loaded. */
 #include "device/gpu/card.h"
 #include "device/gpu/image.h"
 #include <stdarg.h>
 #include <stdio.h>
-
-static const struct {
-    const char *name, *module;
-    int number, threads;
-    size_t shared;
-} kernels[] = {
-#define GPU_KERNEL(name, args, threads, blocks, shared, registers, module)                        \
-    {#name, #module, GPU_M_##module, threads, shared},
-#include "device/gpu/kernels/kernels.inc"
-#undef GPU_KERNEL
-};
 
 static const struct { const char *name; int least; } modules[] = {
 #define GPU_MODULE(name, least) {#name, least},
@@ -77,13 +66,13 @@ static struct gpu_module *module_of(struct device *d, int number, struct trouble
 static bool find(struct device *d, enum gpu_kernel k, struct trouble *t)
 {
     struct device_gpu *g = d->gpu;
-    const char *name = kernels[k].name;
+    const char *name = device_gpu_kernels[k].name;
     g->kernel_tried[k] = true;
-    struct gpu_module *m = module_of(d, kernels[k].number, t);
-    if (!m || kernels[k].shared > g->info.shared)
+    struct gpu_module *m = module_of(d, device_gpu_kernels[k].number, t);
+    if (!m || device_gpu_kernels[k].shared > g->info.shared)
         return false;
-    const int code = g->api.function(g->api.self, m, name, kernels[k].shared, &g->kernel[k]);
-    if (!code && device_gpu_self(d, k, name, kernels[k].module))
+    const int code = g->api.function(g->api.self, m, name, device_gpu_kernels[k].shared, &g->kernel[k]);
+    if (!code && device_gpu_self(d, k, name, device_gpu_kernels[k].module))
         return !g->lost;
     g->kernel[k] = NULL;
     if (!code)
@@ -141,26 +130,7 @@ ingle_status device_gpu_kernels_open(struct device *d, struct err *err)
                      : err_set(err, INGLE_UNSUP,
                                "card '%s' has %zu bytes of shared memory for a block, least are "
                                "%zu",
-                               g->info.name, g->info.shared, kernels[k].shared);
-}
-
-bool device_gpu_launch(struct device *d, enum gpu_kernel k, struct gpu_grid grid, const void *args,
-                       size_t n_args, size_t shared)
-{
-    struct device_gpu *g = d->gpu;
-    const struct gpu_launch l = {
-        {grid.x, grid.y, grid.z},
-        kernels[k].threads,
-        shared ? shared : kernels[k].shared,
-        args,
-        n_args};
-    if (g->lost)
-        return device_gpu_ok(d, 0, "");
-    if (grid.x <= 0 || grid.y <= 0 || grid.z <= 0)
-        return true;
-    g->n_launches++;
-    const int code = g->api.launch(g->api.self, g->stream, g->kernel[k], &l);
-    return device_gpu_ok(d, code, kernels[k].name);
+                               g->info.name, g->info.shared, device_gpu_kernels[k].shared);
 }
 
 void device_gpu_kernels_close(struct device *d)
