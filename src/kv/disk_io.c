@@ -77,7 +77,7 @@ static int write_page(struct kv_disk *d, int32_t slot, const uint8_t *page)
     for (size_t i = 0; i < d->n_units && !why; i++) {
         const struct kv_unit *u = &d->unit[i];
         why = write_block(d, u, slot, page);
-        d->sum[(size_t)slot * d->n_units + i] = kv_file_sum(page + u->at, u->n_bytes);
+        d->sum[(size_t)slot * d->n_units + i] = kv_sum(page + u->at, u->n_bytes);
         if (!why) /* it is to be on disk soon, and not in memory once more */
             (void)sync_file_range(d->fd, (off_t)(u->first + (uint64_t)slot * u->step),
                                   (off_t)u->step, SYNC_FILE_RANGE_WRITE);
@@ -95,7 +95,7 @@ static int read_page(struct kv_disk *d, int32_t slot, uint8_t *page)
         const struct kv_unit *u = &d->unit[i];
         why = kv_disk_read(d, u, slot, 1, l->block, &l->pulse);
         if (!why &&
-            !kv_key_equal(kv_file_sum(l->block, u->n_bytes), d->sum[(size_t)slot * d->n_units + i]))
+            !kv_key_equal(kv_sum(l->block, u->n_bytes), d->sum[(size_t)slot * d->n_units + i]))
             why = KV_FILE_DAMAGED;
         if (!why)
             memcpy(page + u->at, l->block, u->n_bytes);

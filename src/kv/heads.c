@@ -41,7 +41,7 @@ static void fill(struct kv_disk *d, struct kv_stage *s)
         if (s->why)
             s->failed = i;
         for (int32_t k = 0; k < n && s->failed < 0; k++)
-            if (!kv_key_equal(kv_file_sum(to + (size_t)k * u->step, u->n_bytes),
+            if (!kv_key_equal(kv_sum(to + (size_t)k * u->step, u->n_bytes),
                               s->block[i + k].sum)) {
                 s->failed = i + k;
                 s->why = KV_FILE_DAMAGED;

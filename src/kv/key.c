@@ -124,3 +124,9 @@ int kv_forms(const struct kv_spec *s, uint64_t identity, const char *numerics,
     form[1] = (struct kv_form){own, kv_context(&own, identity, numerics)};
     return 2;
 }
+
+struct kv_key kv_sum(const void *at, size_t n)
+{
+    const XXH128_hash_t h = XXH3_128bits(at, n);
+    return (struct kv_key){h.low64, h.high64};
+}

@@ -17,6 +17,9 @@ bool kv_hasher_begin(struct kv_hasher *h, struct kv_key context, struct kv_scope
 struct kv_key kv_hasher_at(struct kv_hasher *h, int64_t n);
 void kv_hasher_end(struct kv_hasher *h);
 
+/* The checksum of bytes in files. */
+struct kv_key kv_sum(const void *at, size_t n);
+
 /* Who wrote a page: model, layout, numerics. */
 struct kv_key kv_context(const struct kv_spec *s, uint64_t identity, const char *numerics);
 

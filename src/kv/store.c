@@ -32,8 +32,6 @@ enum {
     PATIENCE_S = 20,
     LONGEST_PAUSE = 64,
     MOST_LOST = 16,
-    LATE_TRIES = 20,
-    LATE_NS = 50000000,
     FAR_NS = 1000000,
     FAR_TIMES = 30 /* of patience, for files that are written elsewhere */
 };
@@ -169,42 +167,13 @@ static void save_again(struct kv_store *s)
     kv_store_note(s, INGLE_REPORT_NOTE, s->dir_name, "prefixes are saved again");
 }
 
-/* *dir is also set (or -1) on failure. */
-static ingle_status open_dir(const char *name, int *dir, struct err *err)
-{
-    struct stat st;
-    *dir = -1;
-    if (mkdir(name, 0700) != 0 && errno != EEXIST)
-        return err_set(err, INGLE_IO, "%s: cannot make the directory: %s", name,
-                       strerror(errno));
-    /* one that another machine has just made appears a little later */
-    for (int i = 0; i < LATE_TRIES && *dir < 0; i++) {
-        if (i)
-            (void)nanosleep(&(struct timespec){.tv_nsec = LATE_NS}, NULL);
-        *dir = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (*dir < 0 && !kv_store_is_gone(errno))
-            break;
-    }
-    if (*dir < 0 || fstat(*dir, &st) != 0)
-        return err_set(err, INGLE_IO, "%s: cannot open the directory: %s", name,
-                       strerror(errno));
-    if (st.st_uid != geteuid())
-        return err_set(err, INGLE_ARG, "%s: it must be your own directory, and is that of user %u",
-                       name, (unsigned)st.st_uid);
-    if (st.st_mode & 022)
-        return err_set(err, INGLE_ARG,
-                       "%s: others may write to this directory (mode %o); chmod 700 it", name,
-                       (unsigned)st.st_mode & 0777);
-    return INGLE_OK;
-}
-
 bool kv_store_find_again(struct kv_store *s, ingle_status *st, struct err *err)
 {
     struct stat is;
     int dir;
     if (fstat(s->dir, &is) != 0 ? errno != ESTALE : is.st_nlink > 0)
         return false;
-    const ingle_status opened = open_dir(s->dir_name, &dir, err);
+    const ingle_status opened = kv_store_open_dir(s->dir_name, &dir, err);
     const bool again = !opened && dup3(dir, s->dir, O_CLOEXEC) >= 0;
     if (opened)
         *st = opened;
@@ -362,18 +331,6 @@ static void *disk_thread(void *arg)
 
 /* ---- life ---- */
 
-ingle_status kv_store_check(const char *name, struct err *err)
-{
-    int dir;
-    _Atomic int64_t skew_ns = 0;
-    ingle_status st = open_dir(name, &dir, err);
-    if (!st)
-        st = kv_store_try_rename(dir, name, &skew_ns, err);
-    if (dir >= 0)
-        close(dir);
-    return st;
-}
-
 /* Whether there can be writes. */
 static void look_whether_saving(struct kv_store *s)
 {
@@ -422,7 +379,7 @@ ingle_status kv_store_open(struct kv_store **out, struct kv_pool *p,
              o->numerics ? o->numerics : "exact");
     s->first_pause_ns =
         (uint64_t)((o->retry_seconds > 0 ? o->retry_seconds : (double)PAUSE_S) * 1e9);
-    ingle_status st = s->dir_name ? open_dir(s->dir_name, &s->dir, err)
+    ingle_status st = s->dir_name ? kv_store_open_dir(s->dir_name, &s->dir, err)
                                   : err_set(err, INGLE_NOMEM, "no memory for a store");
     if (!st)
         st = kv_store_try_rename(s->dir, s->dir_name, &s->skew_ns, err);

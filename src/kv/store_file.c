@@ -8,6 +8,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/output.h"
+#include "kv/key.h"
 #include "kv/media.h"
 #include "kv/timeline.h"
 #include <errno.h>
@@ -20,7 +21,6 @@
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 enum {
     PIECE_BYTES = 1 << 20,  /* written at once; others may use disk and processor between two */
@@ -61,17 +61,11 @@ struct kv_file_texts kv_file_texts(const struct kv_file_header *h)
     return t;
 }
 
-struct kv_key kv_file_sum(const void *at, size_t n)
-{
-    const XXH128_hash_t h = XXH3_128bits(at, n);
-    return (struct kv_key){h.low64, h.high64};
-}
-
 struct kv_key kv_file_header_sum(const struct kv_file_header *h)
 {
     struct kv_file_header copy = *h;
     copy.sum = (struct kv_key){0, 0};
-    return kv_file_sum(&copy, sizeof copy);
+    return kv_sum(&copy, sizeof copy);
 }
 
 int64_t kv_file_first(const struct kv_spec *s, uint32_t g, int64_t from, int64_t length)
@@ -240,7 +234,7 @@ static ingle_status write_pages(int fd, const char *name, const struct kv_file_o
                 return s;
             const uint8_t *page = alone ? f->at : o->page[i];
             v[n] = piece(page, o->page_bytes[i]);
-            sum[i] = kv_file_sum(page, o->page_bytes[i]);
+            sum[i] = kv_sum(page, o->page_bytes[i]);
             bytes += o->page_bytes[i];
         }
         if (o->stop && o->stop(o->arg))
@@ -326,7 +320,7 @@ static ingle_status write_all(int fd, const char *name, struct kv_file_out *o, s
                       (struct kv_media_span *)(void *)(meta + spans_at));
         if (h->mark_bytes)
             memcpy(meta + mark_at, o->mark, h->mark_bytes);
-        h->meta_sum = kv_file_sum(meta, n_meta);
+        h->meta_sum = kv_sum(meta, n_meta);
         h->sum = kv_file_header_sum(h);
         struct iovec v[2] = {{h, sizeof *h}, {meta, n_meta}};
         s = write_pieces(fd, name, v, 2, 0, err);
@@ -497,7 +491,7 @@ ingle_status kv_file_read_meta(struct kv_file *f, const struct kv_spec *s, struc
     if (!meta)
         return err_set(err, INGLE_NOMEM, "%s: no %zu bytes to read it", f->name, n_meta);
     ingle_status st = read_at(f, meta, n_meta, sizeof *h, err);
-    if (!st && !kv_key_equal(h->meta_sum, kv_file_sum(meta, n_meta)))
+    if (!st && !kv_key_equal(h->meta_sum, kv_sum(meta, n_meta)))
         st = damaged(f, err, "the checksum of its tokens does not fit");
     if (!st && !spans_fit(h, (const int32_t *)(const void *)meta,
                           (const struct kv_media_span *)(const void *)(meta + spans_at)))
@@ -565,5 +559,5 @@ ingle_status kv_file_read_pages(const struct kv_file *f, const struct kv_spec *s
 
 bool kv_file_page_good(const struct kv_file *f, uint64_t i, const void *at, size_t n)
 {
-    return kv_key_equal(f->page_sum[i], kv_file_sum(at, n));
+    return kv_key_equal(f->page_sum[i], kv_sum(at, n));
 }

@@ -53,7 +53,6 @@ struct kv_file_texts {
     char model[48], settings[80];
 };
 struct kv_file_texts kv_file_texts(const struct kv_file_header *h);
-struct kv_key kv_file_sum(const void *at, size_t n);
 /* The header's own checksum: over it with `sum` zero. */
 struct kv_key kv_file_header_sum(const struct kv_file_header *h);
 

@@ -174,6 +174,10 @@ bool kv_store_far_wait(struct kv_store *s, uint64_t number, uint64_t patience_ns
 bool kv_store_serve_want(struct kv_store *s);
 /* The error says that a file or directory is not there any more: somebody else removed it. */
 bool kv_store_is_gone(int e);
+/* Makes and opens it; *dir is -1 unless it is open. */
+MUST_CHECK ingle_status kv_store_open_dir(const char *name, int *dir, struct err *err);
+/* By how much the clock that has just dated a file is ahead of this one. */
+void kv_store_learn_skew(int fd, _Atomic int64_t *skew_ns);
 /* Now, by the clock that dates files. */
 int64_t kv_store_time(const struct kv_store *s);
 /* Tries what every write needs.  INGLE_UNSUP: the file system cannot. */

@@ -32,24 +32,7 @@ enum {
 #define SECOND UINT64_C(1000000000)
 static const uint64_t LEASE_NS = 5 * SECOND, RENEW_NS = 2 * SECOND, WAIT_NS = SECOND;
 
-bool kv_store_is_gone(int e)
-{
-    return e == ENOENT || e == ESTALE;
-}
-
 /* ---- clocks ---- */
-
-/* By how much the clock that has just dated a file is ahead of this one. */
-static void learn_skew(int fd, _Atomic int64_t *skew_ns)
-{
-    struct stat st;
-    struct timespec now;
-    if (fstat(fd, &st) != 0 || clock_gettime(CLOCK_REALTIME, &now) != 0)
-        return;
-    const int64_t most = INT64_C(1) << 33, s = (int64_t)st.st_mtim.tv_sec - (int64_t)now.tv_sec;
-    if (s > -most && s < most)
-        atomic_store(skew_ns, s * (int64_t)SECOND + st.st_mtim.tv_nsec - now.tv_nsec);
-}
 
 static int64_t rounded_s(int64_t ns)
 {
@@ -60,62 +43,6 @@ static int64_t rounded_s(int64_t ns)
 int64_t kv_store_time(const struct kv_store *s)
 {
     return (int64_t)time(NULL) + rounded_s(atomic_load(&s->skew_ns));
-}
-
-/* ---- whether a file system will do ---- */
-
-/* "nfs4", "fuse.s3fs": as the system's list of mounts has it. */
-static void name_of_file_system(int dir, char *out, size_t n)
-{
-    struct stat st;
-    struct statfs fs;
-    char line[1024], type[64];
-    FILE *f = fstat(dir, &st) == 0 ? fopen("/proc/self/mountinfo", "re") : NULL;
-    snprintf(out, n, "unknown");
-    if (fstatfs(dir, &fs) == 0)
-        snprintf(out, n, "of type 0x%llx", (unsigned long long)fs.f_type);
-    while (f && fgets(line, sizeof line, f)) {
-        unsigned major, minor;
-        const char *rest = strstr(line, " - ");
-        if (rest && sscanf(line, "%*d %*d %u:%u", &major, &minor) == 2 &&
-            major == major(st.st_dev) && minor == minor(st.st_dev) &&
-            sscanf(rest + 3, "%63s", type) == 1)
-            snprintf(out, n, "%s", type);
-    }
-    if (f)
-        fclose(f);
-}
-
-static ingle_status refuse(int dir, const char *dir_name, const char *why, struct err *err)
-{
-    char fs[64];
-    name_of_file_system(dir, fs, sizeof fs);
-    return err_set(err, INGLE_UNSUP,
-                   "%s: its file system (%s) cannot rename files: %s; a store needs one that can",
-                   dir_name, fs, why);
-}
-
-ingle_status kv_store_try_rename(int dir, const char *dir_name, _Atomic int64_t *skew_ns,
-                                 struct err *err)
-{
-    char from[NAME], to[NAME];
-    struct stat st;
-    const unsigned long long now = clock_now();
-    snprintf(from, sizeof from, ".ingle-%ld-%llx-a.tmp", (long)getpid(), now);
-    snprintf(to, sizeof to, ".ingle-%ld-%llx-b.tmp", (long)getpid(), now);
-    const int fd = openat(dir, from, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0)
-        return INGLE_OK; /* nothing can be written: it is read */
-    learn_skew(fd, skew_ns);
-    close(fd);
-    const int e = renameat(dir, from, dir, to) == 0 ? 0 : errno;
-    const bool others = kv_store_is_gone(e) || e == ENOSPC || e == EDQUOT || e == EIO || e == EROFS;
-    const bool copied = !e && fstatat(dir, from, &st, AT_SYMLINK_NOFOLLOW) == 0;
-    (void)unlinkat(dir, from, 0);
-    (void)unlinkat(dir, to, 0);
-    if (copied)
-        return refuse(dir, dir_name, "the old name stays", err);
-    return !e || others ? INGLE_OK : refuse(dir, dir_name, strerror(e), err);
 }
 
 /* ---- the lease ---- */
@@ -164,7 +91,7 @@ static bool write_lease(struct kv_store *s, const char *name, int flags)
     text_of(&s->lease, text);
     bool ok = write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     int e = errno;
-    learn_skew(fd, &s->skew_ns);
+    kv_store_learn_skew(fd, &s->skew_ns);
     if (close(fd) != 0 && ok) {
         ok = false;
         e = errno;

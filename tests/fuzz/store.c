@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "base/mem.h"
 #include "kv/kv.h"
+#include "kv/key.h"
 #include "kv/store_file.h"
 
 #include <fcntl.h>
@@ -52,12 +53,12 @@ static void seal(uint8_t *at, size_t n, int how, const struct kv_file_header *li
     const size_t sums = sizeof h + (short_one ? (size_t)((h.n_tokens * 4 + 7) & ~7) : 0);
     if ((how & SEAL_PAGES) && short_one && h.meta_bytes < n &&
         sums + 2 * sizeof(struct kv_key) <= n && sizeof h + h.meta_bytes + 192 <= n) {
-        const struct kv_key sum[2] = {kv_file_sum(at + sizeof h + h.meta_bytes, 64),
-                                      kv_file_sum(at + sizeof h + h.meta_bytes + 64, 128)};
+        const struct kv_key sum[2] = {kv_sum(at + sizeof h + h.meta_bytes, 64),
+                                      kv_sum(at + sizeof h + h.meta_bytes + 64, 128)};
         memcpy(at + sums, sum, sizeof sum);
     }
     if ((how & SEAL_META) && h.meta_bytes <= n - sizeof h) {
-        h.meta_sum = kv_file_sum(at + sizeof h, (size_t)h.meta_bytes);
+        h.meta_sum = kv_sum(at + sizeof h, (size_t)h.meta_bytes);
         if (h.length >= 0 && (size_t)h.length <= h.meta_bytes / sizeof(int32_t)) {
             int32_t *token = mem_alloc((size_t)h.meta_bytes + 4);
             memcpy(token, at + sizeof h, (size_t)h.meta_bytes);

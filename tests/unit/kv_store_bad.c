@@ -4,6 +4,7 @@
 #include "unit/kv_depot.h"
 #include "unit/mem_fail.h"
 
+#include "kv/key.h"
 #include "kv/store_file.h"
 
 #include <sys/resource.h>
@@ -313,7 +314,7 @@ static void forged_files_of_the_store_are_refused(void **state)
         case 3: h.from = 128; break;
         case 4: h.n_tokens = 299; h.length = 299; break;
         }
-        h.meta_sum = kv_file_sum(token, h.meta_bytes);
+        h.meta_sum = kv_sum(token, h.meta_bytes);
         h.sum = kv_file_header_sum(&h);
         memcpy(b.at, &h, sizeof h);
         spill(path, b.at, b.n);
