@@ -8,6 +8,7 @@
  * grammar.c    what an answer's tokens must follow (words.h)
  * chat.c       conversations to prompts
  * spans.c      where pictures and sounds stand in prompts (media.h)
+ * say.c        names and errors in its words
  * reader.c     tokens of an answer to events
  *
  * The rest of that interface is in engine/ and run/.  Inside, calls use struct err; engine_say()

@@ -16,30 +16,6 @@
 
 enum { SIDE_LIMIT = 256 << 20 };
 
-ingle_status engine_say(struct ingle_error *to, ingle_status st, const struct err *from)
-{
-    if (st && to) {
-        to->status = st;
-        snprintf(to->text, sizeof to->text, "%s", from->msg);
-    }
-    return st;
-}
-
-const char *ingle_version(void)
-{
-    return INGLE_VERSION;
-}
-
-const char *ingle_status_text(ingle_status s)
-{
-    static const char *const text[] = {
-#define X(name, words) words,
-        INGLE_STATUS_MAP(X)
-#undef X
-    };
-    return (size_t)s < sizeof text / sizeof *text ? text[s] : "an unknown status";
-}
-
 void ingle_free(void *p)
 {
     mem_free(p);

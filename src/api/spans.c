@@ -23,11 +23,6 @@ void engine_media_ids(const struct tokenizer *t, struct engine_media_ids *out)
                                      .end_audio = find(t, "<audio|>")};
 }
 
-const char *engine_medium_kind(enum ingle_media_kind k)
-{
-    return k == INGLE_MEDIA_AUDIO ? "sound" : "picture";
-}
-
 /* What a placeholder stands for; ANY: it is none. */
 static enum ingle_media_kind kind_of(const struct engine_media_ids *d, int32_t id)
 {

@@ -136,29 +136,6 @@ enum { CLI_COMMANDS = 32 }; /* at most */
 const struct cli_command *cli_commands(size_t *n);
 const struct cli_command *cli_command_find(const char *name);
 
-/* opt.c */
-/* Reads argv[first..] into c->config and c->arg; CLI_OK, or the exit code after saying why.
- * *help: --help was among them, or --help-all, which also sets c->help_all. */
-int cli_options_read(struct cli *c, int argc, char **argv, int first, bool *help);
-/* Sets an option of a command as a line of a file has it: key is its name or letter, or what
- * another engine calls it; a flag is true or false.  What has no effect is added to notes, which
- * may be NULL. */
-MUST_CHECK ingle_status cli_option_line(const char *command, struct ingle_config *config,
-                                        const char *key, const char *value, struct cli_notes *notes,
-                                        struct err *err);
-/* Paths that begin with "~/", as values of files do, which no shell has seen. */
-MUST_CHECK ingle_status cli_option_home(struct ingle_config *config, struct err *err);
-/* Reads the file of --config, if there is one: what the command line says stays. */
-MUST_CHECK ingle_status cli_option_file(struct cli *c, struct err *err);
-/* Warns of options that have no effect, because the one that they belong to is not there. */
-void cli_options_idle(const struct cli *c);
-void cli_help_all(FILE *to);
-/* whole: with the options of rare use */
-void cli_help_command(FILE *to, const struct cli_command *command, bool whole);
-/* All commands and options as a manual page or as Markdown. */
-void cli_help_manual(FILE *to);
-void cli_help_markdown(FILE *to);
-
 /* completion.c: scripts for shells. */
 void cli_completion_bash(FILE *to);
 void cli_completion_zsh(FILE *to);
@@ -177,8 +154,6 @@ bool cli_launch_has_two(const struct cli_foreign *f, const char *next);
 MUST_CHECK ingle_status cli_launch_check(struct cli *c, struct err *err);
 /* When the model is there: sets what a stage needs.  *command: NULL, or what is run instead. */
 MUST_CHECK ingle_status cli_launch(struct cli *c, const char **command, struct err *err);
-/* Whether the command has that option of ours. */
-bool cli_takes(const char *command, const char *name);
 /* Of a WORD or SOME: our word for a value, or for a list with commas the one for all of it ("auto"
  * if they differ); false: it has none.  out [n]. */
 bool cli_foreign_word(const struct cli_foreign *f, const char *value, char *out, size_t n);

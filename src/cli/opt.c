@@ -1,77 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "cli/opt.h"
 
 #include "base/ini.h"
 #include "base/mem.h"
 #include "base/str.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- reading ---- */
-
-static bool has_word(const char *list, const char *word)
-{
-    const size_t k = strlen(word);
-    for (const char *p = list; *p;) {
-        const size_t n = strcspn(p, " ");
-        if (n == k && memcmp(p, word, n) == 0)
-            return true;
-        p += n;
-        p += strspn(p, " ");
-    }
-    return false;
-}
-
-/* Options that one with NAME=VALUE sets: help lists limits there, and nothing else does. */
-static bool is_limit(const struct ingle_option *o)
-{
-    return strcmp(o->group, "limits") == 0;
-}
-
-static bool is_shown(const struct ingle_option *o)
-{
-    return !is_limit(o) && strcmp(o->group, "experiments") != 0;
-}
-
-/* The name of a limit for --limit NAME=VALUE. */
-static const char *limit_name(const struct ingle_option *o)
-{
-    return o->name + (strncmp(o->name, "max-", 4) == 0 ? 4 : 0);
-}
-
-static bool takes(const char *command, const struct ingle_option *o)
-{
-    return strcmp(o->where, "*") == 0 || has_word(o->where, command);
-}
-
-/* Commands may give a letter to options of their own; what another one has is told by its name. */
-static const struct ingle_option *by_letter(const char *command, char letter)
-{
-    size_t n;
-    const struct ingle_option *o = ingle_options(&n), *found = NULL;
-    for (size_t i = 0; i < n; i++)
-        if (o[i].letter == letter && (!found || takes(command, &o[i])))
-            found = &o[i];
-    return found;
-}
-
-static const struct ingle_option *by_name(const char *name)
-{
-    size_t n;
-    const struct ingle_option *o = ingle_options(&n);
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(o[i].name, name) == 0)
-            return &o[i];
-    return NULL;
-}
-
-bool cli_takes(const char *command, const char *name)
-{
-    const struct ingle_option *o = by_name(name);
-    return o && takes(command, o);
-}
 
 /* Whether the value of an option is text, and not the name of a file, which may have any bytes. */
 static bool is_text(const struct ingle_option *o)
@@ -86,7 +22,7 @@ static bool is_text(const struct ingle_option *o)
 static const char *our_word(const char *command, const struct ingle_option *o, const char *value,
                             char room[32])
 {
-    if (!o || o->kind != INGLE_OPTION_CHOICE || !value || has_word(o->choices, value))
+    if (!o || o->kind != INGLE_OPTION_CHOICE || !value || cli_has_word(o->choices, value))
         return value;
     const struct cli_foreign *f = cli_foreign_name(command, o->name, strlen(o->name));
     return f && f->kind == CLI_FOREIGN_WORD && strcmp(f->ours, o->name) == 0 &&
@@ -103,7 +39,7 @@ static int set(struct cli *c, const char *name, const char *value, const char *o
     struct err err;
     char what[80];
     snprintf(what, sizeof what, "option '--%s'", name);
-    if (value && is_text(by_name(name)) && plain_check(what, value, strlen(value), &err))
+    if (value && is_text(cli_by_name(name)) && plain_check(what, value, strlen(value), &err))
         return cli_usage(c, "%s%s%s", other ? other : "", other ? ": " : "", err.msg);
     const bool again = strcmp(name, "model") == 0 && ingle_config_is_set(c->config, name);
     if (again && value && strcmp(value, ingle_config_text(c->config, name, 0)) != 0)
@@ -111,7 +47,7 @@ static int set(struct cli *c, const char *name, const char *value, const char *o
     if (value && strchr(value, ',') && strcmp(name, "threads") == 0 &&
         strcmp(c->command, "bench") == 0)
         name = "scaling";
-    value = our_word(c->command, by_name(name), value, room);
+    value = our_word(c->command, cli_by_name(name), value, room);
     if (ingle_config_set(c->config, c->command, name, value, &error) == INGLE_OK)
         return CLI_OK;
     return cli_usage(c, "%s%s%s", other ? other : "", other ? ": " : "", error.text);
@@ -123,7 +59,7 @@ static bool take_value(struct cli *c, const struct ingle_option *o, const char *
                        char **argv, int *i, const char **value)
 {
     if (o->kind == INGLE_OPTION_FLAG && o->choices && !*value && *i + 1 < argc &&
-        has_word(o->choices, argv[*i + 1]))
+        cli_has_word(o->choices, argv[*i + 1]))
         *value = argv[++*i]; /* --think off */
     if (o->kind == INGLE_OPTION_FLAG || *value)
         return true;
@@ -162,10 +98,10 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
     struct cli_setting s;
     struct err err;
     const bool is_ours = f->ours && f->kind != CLI_FOREIGN_HAS && f->kind != CLI_FOREIGN_LAUNCH;
-    const struct ingle_option *o = is_ours ? by_name(f->ours) : NULL;
+    const struct ingle_option *o = is_ours ? cli_by_name(f->ours) : NULL;
     const bool may_lack = f->kind == CLI_FOREIGN_SOME || f->kind == CLI_FOREIGN_UNLESS ||
                           f->kind == CLI_FOREIGN_CARD;
-    if (o && !takes(c->command, o) && !may_lack)
+    if (o && !cli_option_takes(c->command, o) && !may_lack)
         return cli_usage(c, "'%s' takes no %s: it is --%s here, of %s", c->command, spelt, o->name,
                          o->where);
     if (!foreign_value(c, f, o, spelt, argc, argv, i, &value))
@@ -186,7 +122,7 @@ static int read_foreign(struct cli *c, const struct cli_foreign *f, const char *
         return CLI_OK;
     }
     if (s.name && c->n_typed < sizeof c->typed / sizeof *c->typed) {
-        c->typed[c->n_typed].ours = by_name(s.name)->name;
+        c->typed[c->n_typed].ours = cli_by_name(s.name)->name;
         snprintf(c->typed[c->n_typed].spelt, sizeof c->typed->spelt, "%s", spelt);
         c->n_typed++;
     }
@@ -201,9 +137,9 @@ static int read_long(struct cli *c, int argc, char **argv, int *i)
     const size_t n = equals ? (size_t)(equals - word) : strlen(word);
     snprintf(name, sizeof name, "%.*s", (int)(n < 63 ? n : 63), word);
     snprintf(spelt, sizeof spelt, "--%s", name);
-    const struct ingle_option *o = by_name(name);
+    const struct ingle_option *o = cli_by_name(name);
     const struct cli_foreign *f =
-        o && takes(c->command, o) && !is_limit(o) ? NULL : cli_foreign_name(c->command, word, n);
+        o && cli_option_takes(c->command, o) && !cli_is_limit(o) ? NULL : cli_foreign_name(c->command, word, n);
     const char *value = equals ? equals + 1 : NULL;
     if (f && !(o && f->ours && strcmp(f->ours, o->name) == 0))
         return read_foreign(c, f, spelt, value, argc, argv, i);
@@ -219,14 +155,14 @@ static int read_short(struct cli *c, int argc, char **argv, int *i)
     const size_t n = strcspn(word, "=");
     char spelt[68];
     snprintf(spelt, sizeof spelt, "-%.*s", (int)(n < 60 ? n : 60), word);
-    const struct ingle_option *first = by_letter(c->command, *word);
-    const struct cli_foreign *f = n > 1 || !first || !takes(c->command, first)
+    const struct ingle_option *first = cli_by_letter(c->command, *word);
+    const struct cli_foreign *f = n > 1 || !first || !cli_option_takes(c->command, first)
                                       ? cli_foreign_letters(c->command, word, n)
                                       : NULL;
     if (f && (n > 1 || !first || !f->ours || strcmp(f->ours, first->name) != 0))
         return read_foreign(c, f, spelt, word[n] ? word + n + 1 : NULL, argc, argv, i);
     for (; *word; word++) {
-        const struct ingle_option *o = by_letter(c->command, *word);
+        const struct ingle_option *o = cli_by_letter(c->command, *word);
         if (!o)
             return cli_usage(c, "there is no option '-%c'", *word);
         if (o->kind == INGLE_OPTION_FLAG) {
@@ -248,7 +184,7 @@ static ingle_status put(struct ingle_config *config, const char *command, const 
 {
     char room[32];
     struct ingle_error error;
-    value = our_word(command, by_name(name), value, room);
+    value = our_word(command, cli_by_name(name), value, room);
     return ingle_config_set(config, command, name, value, &error)
                ? err_set(err, error.status, "%s", error.text)
                : INGLE_OK;
@@ -259,9 +195,9 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
 {
     struct cli_setting s;
     const size_t n = strlen(key);
-    const struct ingle_option *o = n == 1 ? by_letter(command, *key) : by_name(key);
+    const struct ingle_option *o = n == 1 ? cli_by_letter(command, *key) : cli_by_name(key);
     const struct cli_foreign *f =
-        o && takes(command, o) && !is_limit(o) ? NULL : cli_foreign_name(command, key, n);
+        o && cli_option_takes(command, o) && !cli_is_limit(o) ? NULL : cli_foreign_name(command, key, n);
     if (!f && !o)
         f = cli_foreign_letters(command, key, n);
     if (!f)
@@ -447,243 +383,5 @@ void cli_options_idle(const struct cli *c)
             cli_takes(c->command, of) && !several && !launched)
             fprintf(stderr, "ingle: warning: option %s does nothing without --%s\n",
                     as_typed(c, name, (char[120]){0}, 120), of);
-    }
-}
-
-/* ---- printing ---- */
-
-/* Words of text from column `indent` on, wrapped at 90; the cursor is at `column`. */
-static void wrap(FILE *to, const char *text, int indent, int column)
-{
-    fprintf(to, "%*s", indent > column ? indent - column : column > 0, "");
-    column = indent;
-    for (const char *p = text; *p;) {
-        const int n = (int)strcspn(p, " ");
-        if (column > indent && column + 1 + n > 90) {
-            fprintf(to, "\n%*s", indent, "");
-            column = indent;
-        } else if (column > indent) {
-            putc(' ', to);
-            column++;
-        }
-        fwrite(p, 1, (size_t)n, to);
-        column += n;
-        p += n;
-        p += strspn(p, " ");
-    }
-    putc('\n', to);
-}
-
-/* The text behind the help of an option: range, choices, default. */
-static void notes(char *out, size_t n, const struct ingle_option *o)
-{
-    size_t k = 0;
-    out[0] = 0;
-    if (o->kind == INGLE_OPTION_CHOICE)
-        k += (size_t)snprintf(out, n, " [%s]", o->choices);
-    else if ((o->kind == INGLE_OPTION_INT || o->kind == INGLE_OPTION_NUMBER) && o->max < 2e9)
-        k += (size_t)snprintf(out, n, " [%g to %.10g]", o->min, o->max);
-    if (o->fallback && k < n)
-        snprintf(out + k, n - k, " (default: %s)", o->fallback);
-}
-
-static void print_option(FILE *to, const struct ingle_option *o)
-{
-    char more[256], text[1024];
-    int column;
-    if (o->letter)
-        column = fprintf(to, "  -%c, --%s", o->letter, o->name);
-    else
-        column = fprintf(to, "      --%s", o->name);
-    if (o->value)
-        column += fprintf(to, " %s", o->value);
-    notes(more, sizeof more, o);
-    snprintf(text, sizeof text, "%s%s", o->help, more);
-    if (column > 30) {
-        putc('\n', to);
-        column = 0;
-    }
-    wrap(to, text, 32, column);
-}
-
-static void print_limits(FILE *to, const struct ingle_option *o, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        char more[256], text[1024];
-        if (!is_limit(&o[i]))
-            continue;
-        int column = fprintf(to, "          %s=%s", limit_name(&o[i]),
-                             o[i].kind == INGLE_OPTION_FLAG ? "on" : o[i].value);
-        notes(more, sizeof more, &o[i]);
-        snprintf(text, sizeof text, "%s%s", o[i].help, more);
-        if (column > 30) {
-            putc('\n', to);
-            column = 0;
-        }
-        wrap(to, text, 32, column);
-    }
-}
-
-/* The options that --help shows of a command; NULL: all. */
-static const char *daily_of(const char *command)
-{
-    static const struct { const char *command, *names; } daily[] = {
-#define DAILY(command, names) {command, names},
-#include "cli/daily.inc"
-#undef DAILY
-    };
-    for (size_t i = 0; i < sizeof daily / sizeof *daily; i++)
-        if (strcmp(daily[i].command, command) == 0)
-            return daily[i].names;
-    return NULL;
-}
-
-/* Whether an option is one of the command. */
-static bool is_of(const struct ingle_option *o, const char *command)
-{
-    return is_shown(o) && (strcmp(o->where, "*") == 0 || has_word(o->where, command));
-}
-
-/* The options of a group stand together, at the place of its first one. */
-static void print_group(FILE *to, const struct ingle_option *o, size_t n, size_t first,
-                        const char *command, const char *daily)
-{
-    const char *group = o[first].group;
-    for (size_t i = 0; i < first; i++)
-        if (strcmp(o[i].group, group) == 0 && is_of(&o[i], command) &&
-            (!daily || has_word(daily, o[i].name)))
-            return;
-    fprintf(to, "\n%c%s:\n", toupper((unsigned char)group[0]), group + 1);
-    for (size_t i = first; i < n; i++) {
-        if (strcmp(o[i].group, group) != 0 || !is_of(&o[i], command) ||
-            (daily && !has_word(daily, o[i].name)))
-            continue;
-        print_option(to, &o[i]);
-        if (strcmp(o[i].name, "limit") == 0)
-            print_limits(to, o, n);
-    }
-}
-
-static void print_options(FILE *to, const char *command, bool whole)
-{
-    const char *daily = whole ? NULL : daily_of(command);
-    size_t n_more = 0;
-    size_t n;
-    const struct ingle_option *o = ingle_options(&n);
-    for (size_t i = 0; i < n; i++) {
-        if (!is_of(&o[i], command))
-            continue;
-        if (daily && !has_word(daily, o[i].name))
-            n_more++;
-        else
-            print_group(to, o, n, i, command, daily);
-    }
-    fprintf(to, "  -h, --help");
-    wrap(to, "this text", 32, 12);
-    if (n_more)
-        fprintf(to, "\n--help-all shows %zu more options\n", n_more);
-}
-
-void cli_help_command(FILE *to, const struct cli_command *command, bool whole)
-{
-    fprintf(to, "usage: ingle %s [options]%s%s\n\n", command->name, *command->arguments ? " " : "",
-            command->arguments);
-    wrap(to, command->help, 0, 0);
-    if (command->more) {
-        putc('\n', to);
-        fputs(command->more, to);
-    }
-    print_options(to, command->name, whole);
-}
-
-void cli_help_all(FILE *to)
-{
-    size_t n;
-    const struct cli_command *c = cli_commands(&n);
-    fprintf(to, "usage: ingle COMMAND [options] [arguments]\n\n"
-                "ingle runs large language models on this machine.  Without -m it runs a tiny "
-                "built-in one.\n\nCommands:\n");
-    for (size_t i = 0; i < n; i++)
-        wrap(to, c[i].help, 16, fprintf(to, "  %s", c[i].name));
-    fputs(
-        "\n'ingle COMMAND --help' lists the usual options of a command, '--help-all' all of them;\n"
-        "'ingle models' shows which models this machine can run; 'ingle --version' the version;\n"
-        "'ingle help others' what options of llama.cpp, vLLM and others are called here.\n"
-        "Exit codes: 0 done, 1 failure, 2 wrong usage, 130 interrupted.\n",
-        to);
-}
-
-/* Backslashes and hyphens of a manual page. */
-static void roff(FILE *to, const char *text)
-{
-    for (; *text; text++) {
-        if (*text == '\\' || *text == '-')
-            putc('\\', to);
-        putc(*text, to);
-    }
-}
-
-void cli_help_manual(FILE *to)
-{
-    size_t n_commands, n;
-    const struct cli_command *c = cli_commands(&n_commands);
-    const struct ingle_option *o = ingle_options(&n);
-    char more[256];
-    fprintf(to, ".TH INGLE 1 \"\" \"ingle %s\" \"User Commands\"\n.SH NAME\n"
-                "ingle \\- run large language models on this machine\n.SH SYNOPSIS\n"
-                ".B ingle\n.I command\n[options] [arguments]\n.SH COMMANDS\n",
-            ingle_version());
-    for (size_t i = 0; i < n_commands; i++) {
-        fprintf(to, ".TP\n.B %s\n", c[i].name);
-        roff(to, c[i].help);
-        putc('\n', to);
-    }
-    fputs(".SH OPTIONS\n.B ingle\n.I command\n\\-\\-help lists the usual options of a command, "
-          "\\-\\-help\\-all all of them.\n",
-          to);
-    for (size_t i = 0; i < n; i++) {
-        if (!is_shown(&o[i]) && !is_limit(&o[i]))
-            continue;
-        notes(more, sizeof more, &o[i]);
-        fputs(".TP\n.B ", to);
-        if (o[i].letter)
-            fprintf(to, "\\-%c, ", o[i].letter);
-        fputs(is_limit(&o[i]) ? "\\-\\-limit " : "\\-\\-", to);
-        roff(to, is_limit(&o[i]) ? limit_name(&o[i]) : o[i].name);
-        fprintf(to, "%s%s\n", !o[i].value ? "" : is_limit(&o[i]) ? "=" : " ",
-                o[i].value ? o[i].value : "");
-        roff(to, o[i].help);
-        roff(to, more);
-        if (strcmp(o[i].where, "*") != 0)
-            fprintf(to, ".\n(%s)", o[i].where);
-        putc('\n', to);
-    }
-    fputs(".SH EXIT STATUS\n0 done, 1 failure, 2 wrong usage, 130 interrupted.\n", to);
-}
-
-void cli_help_markdown(FILE *to)
-{
-    size_t n_commands, n;
-    const struct cli_command *c = cli_commands(&n_commands);
-    const struct ingle_option *o = ingle_options(&n);
-    char more[256];
-    fputs("| command | what it does |\n|---|---|\n", to);
-    for (size_t i = 0; i < n_commands; i++)
-        fprintf(to, "| `ingle %s %s` | %s |\n", c[i].name, c[i].arguments, c[i].help);
-    fputs("\n| option | commands | what it does |\n|---|---|---|\n", to);
-    for (size_t i = 0; i < n; i++) {
-        if (!is_shown(&o[i]) && !is_limit(&o[i]))
-            continue;
-        notes(more, sizeof more, &o[i]);
-        fprintf(to, "| `--%s%s%s%s`", is_limit(&o[i]) ? "limit " : "",
-                is_limit(&o[i]) ? limit_name(&o[i]) : o[i].name,
-                !o[i].value           ? ""
-                : is_limit(&o[i])     ? "="
-                                      : " ",
-                o[i].value ? o[i].value : "");
-        if (o[i].letter)
-            fprintf(to, ", `-%c`", o[i].letter);
-        fprintf(to, " | %s | %s%s |\n", strcmp(o[i].where, "*") == 0 ? "all" : o[i].where,
-                o[i].help, more);
     }
 }

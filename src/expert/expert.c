@@ -13,17 +13,6 @@ struct device_routed expert_route(struct device *d, const struct expert_layer *l
     return device_route(d, &rule, scores);
 }
 
-void expert_eval_read(const struct expert_eval *v)
-{
-    const struct device_routed *c = &v->choice;
-    const size_t n = (size_t)(v->x.n * c->k);
-    device_read(v->d, c->id, n * sizeof *c->id);
-    device_read(v->d, c->weight, n * sizeof *c->weight);
-    device_read(v->d, c->first, (size_t)(v->layer->n + 2) * sizeof *c->first);
-    device_read(v->d, c->row, n * sizeof *c->row);
-    device_read(v->d, c->slot, n * sizeof *c->slot);
-}
-
 ingle_status expert_layer_init(struct expert_layer *l, struct model *m, int64_t layer,
                                struct err *err)
 {

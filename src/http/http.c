@@ -42,15 +42,6 @@ static bool watch(const struct http *h, int fd, uint32_t events, uint64_t data)
 
 /* ---- connections ---- */
 
-struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd)
-{
-    const union MHD_ConnectionInfo *i =
-        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
-    return i && i->connect_fd >= 0 && (size_t)i->connect_fd < h->n_by_fd
-               ? h->by_fd[i->connect_fd]
-               : NULL;
-}
-
 /* True if the address counts for the limit; its bytes: IPv4 as IPv6, and of IPv6 the network,
  * /64. */
 static bool address_of(const struct sockaddr_storage *a, unsigned char out[16])

@@ -184,6 +184,8 @@ enum MHD_Result http_exchange_answer(struct http_exchange *x);
 void http_exchange_over(struct http_exchange *x);
 size_t http_exchange_unread(const struct http_exchange *x);
 
+struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd);
+
 /* http_request.c: libmicrohttpd's callbacks. */
 enum MHD_Result http_request_access(void *arg, struct MHD_Connection *mhd, const char *url,
                                     const char *method, const char *version, const char *data,
@@ -220,8 +222,5 @@ enum http_lane_answer { HTTP_LANE_TAKEN, HTTP_LANE_FULL, HTTP_LANE_STOPS };
 enum http_lane_answer http_lane_put(struct http_exchange *x, double *retry);
 /* The thread for small bodies gives the allocator's memory back when it has nothing to do. */
 void http_lane_trim(struct http *h);
-
-/* http.c */
-struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd);
 
 #endif

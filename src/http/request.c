@@ -468,3 +468,12 @@ void http_request_completed(void *arg, struct MHD_Connection *mhd, void **mine,
     c->since = c->last = clock_now();
     http_exchange_over(x);
 }
+
+struct http_conn *http_conn_of(struct http *h, struct MHD_Connection *mhd)
+{
+    const union MHD_ConnectionInfo *i =
+        MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    return i && i->connect_fd >= 0 && (size_t)i->connect_fd < h->n_by_fd
+               ? h->by_fd[i->connect_fd]
+               : NULL;
+}

@@ -166,7 +166,7 @@ struct router {
     struct router_listener *listeners; /* of events */
 };
 
-/* router.c */
+/* say.c */
 void router_wake(struct router *r);
 bool router_watch(struct router *r, int fd, int what, uint32_t number);
 enum {
@@ -177,8 +177,14 @@ enum {
     ROUTER_ON_NOTICES,
     ROUTER_ON_END
 };
+static inline uint64_t router_event(int what, uint32_t number)
+{
+    return (uint64_t)what << 32 | number;
+}
 ATTR_PRINTF(3, 4)
 void router_say(struct router *r, const struct router_model *m, const char *fmt, ...);
+
+/* router.c */
 /* Reads files and folders, which may take long: without the lock.  What is wrong is reported. p is
  * ended by router_presets_release() also after a failure. */
 MUST_CHECK ingle_status router_models_read(const struct router *r, struct router_presets *p,

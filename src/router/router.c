@@ -26,38 +26,12 @@
 
 enum { EVENTS = 64, LAST_WORDS_S = 2, STOP_S = 5 };
 
-void router_wake(struct router *r)
-{
-    const uint64_t one = 1;
-    (void)!write(r->wake, &one, sizeof one);
-}
-
-static uint64_t event_of(int what, uint32_t number) { return (uint64_t)what << 32 | number; }
-
-bool router_watch(struct router *r, int fd, int what, uint32_t number)
-{
-    struct epoll_event e = {.events = EPOLLIN, .data.u64 = event_of(what, number)};
-    return epoll_ctl(r->epoll, EPOLL_CTL_ADD, fd, &e) == 0;
-}
-
-void router_say(struct router *r, const struct router_model *m, const char *fmt, ...)
-{
-    char text[1024];
-    va_list ap;
-    if (!r->o.callbacks.report)
-        return;
-    va_start(ap, fmt);
-    vsnprintf(text, sizeof text, fmt, ap);
-    va_end(ap);
-    r->o.callbacks.report(r->o.callbacks.arg, INGLE_REPORT_NOTE, "model", m->id, text);
-}
-
 /* ---- curl in epoll ---- */
 
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *mine)
 {
     struct router *r = arg;
-    struct epoll_event e = {.data.u64 = event_of(ROUTER_ON_CURL, (uint32_t)fd)};
+    struct epoll_event e = {.data.u64 = router_event(ROUTER_ON_CURL, (uint32_t)fd)};
     (void)easy;
     if (what == CURL_POLL_REMOVE) {
         (void)epoll_ctl(r->epoll, EPOLL_CTL_DEL, fd, NULL);

@@ -137,3 +137,11 @@ bool text_bpe_finish(struct text_bpe *b, struct text_ids *out)
         ok = emit(b->t, b->symbol[i].id, out);
     return ok;
 }
+
+bool text_ids_push(struct text_ids *ids, int32_t id)
+{
+    if (ids->n == ids->cap && !mem_grow(&ids->id, &ids->cap, ids->n + 1, sizeof *ids->id))
+        return false;
+    ids->id[ids->n++] = id;
+    return true;
+}

@@ -6,14 +6,6 @@
 #include "base/utf8.h"
 #include <string.h>
 
-bool text_ids_push(struct text_ids *ids, int32_t id)
-{
-    if (ids->n == ids->cap && !mem_grow(&ids->id, &ids->cap, ids->n + 1, sizeof *ids->id))
-        return false;
-    ids->id[ids->n++] = id;
-    return true;
-}
-
 void text_ids_release(struct text_ids *ids)
 {
     mem_free(ids->id);
