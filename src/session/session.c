@@ -76,29 +76,6 @@ void session_set_way(struct session *s, const struct kv_way *w)
     session_use_way(s, w);
 }
 
-void session_use_way(struct session *s, const struct kv_way *w)
-{
-    s->way = *w;
-    s->scope = kv_way_scope(w, s->salt);
-    s->sparse = (struct kern_sparse){.eps = w->sparse ? kv_sparse_bits(w->sparse) : 0,
-                                     .from = kv_sparse_from(w->sparse)};
-    if (s->timeline)
-        kv_timeline_set_gaps(s->timeline, w->gaps);
-}
-
-struct kv_way session_way(const struct session *s)
-{
-    struct kv_way w = s->way;
-    w.gaps = kv_timeline_gaps(s->timeline);
-    return w;
-}
-
-const char *session_way_refuses(const struct runner *r, enum kv_way_kind kind)
-{
-    return r->stages ? "some of the layers lie at stages (--stages)"
-                     : family_way_refuses(kind, r->device, &r->spec);
-}
-
 struct session_seen session_take_seen(struct session *s)
 {
     const struct session_seen seen = s->seen;
@@ -115,16 +92,6 @@ static void no_borders(struct session *s)
 void session_prompt(struct session *s, int64_t n)
 {
     s->prompt_end = n;
-}
-
-int64_t session_length(const struct session *s)
-{
-    return kv_timeline_length(s->timeline);
-}
-
-int64_t session_pending(const struct session *s)
-{
-    return (int64_t)s->n_tokens - session_length(s);
 }
 
 const int32_t *session_tokens(const struct session *s)
@@ -463,60 +430,6 @@ static ingle_status remember(struct session *s, const struct kv_timeline *t, boo
         s->r->tree)
         kv_tree_owe(s->r->tree, s->scope, key, n);
     return status;
-}
-
-/* Offers the store the next point that it owes; false: there is none, or still no room. */
-static bool settle_one(struct runner *r)
-{
-    struct kv_scope scope;
-    int64_t n;
-    int32_t *token;
-    const struct kv_point *p = kv_tree_owed(r->tree, &scope, &token, &n);
-    if (!p)
-        return false;
-    const bool ok = kv_timeline_attach(r->behind, r->tree, p, NULL) == INGLE_OK;
-    const bool taken = !ok || kv_store_put(r->store, r->behind, scope, token, 0, NULL, 0);
-    kv_timeline_clear(r->behind);
-    if (!taken)
-        kv_tree_owe(r->tree, scope, token, n);
-    mem_free(token);
-    return taken;
-}
-
-enum { SETTLE = 16, LEAST_ROUNDS = 64 }; /* most of them are there already, and cost a look */
-
-bool session_runner_settle(struct runner *r)
-{
-    if (!r->store)
-        return false;
-    if (kv_store_gave_up(r->store) && r->tree)
-        kv_tree_owe_all(r->tree);
-    bool more = r->tree != NULL;
-    for (int i = 0; i < SETTLE && more; i++)
-        more = settle_one(r);
-    /* what was offered just now is to be looked after, too */
-    return kv_store_poll(r->store) || more;
-}
-
-void session_runner_write(struct runner *r)
-{
-    struct kv_store_counts store;
-    struct kv_tree_counts tree = {0};
-    if (!r->store)
-        return;
-    if (r->tree)
-        kv_tree_count(r->tree, &tree);
-    for (int64_t rounds = LEAST_ROUNDS + tree.points; rounds && session_runner_settle(r); rounds--)
-        kv_store_flush(r->store);
-    kv_store_count(r->store, &store);
-    if (r->tree)
-        kv_tree_count(r->tree, &tree);
-    if (store.saving && tree.owed + tree.lost) /* else it was said that nothing is saved, and why */
-        report(r->sink, INGLE_REPORT_WARN, "store", "prefixes",
-               "%lld restore points are not saved: %s", (long long)tree.owed + (long long)tree.lost,
-               tree.owed ? "no memory to write them"
-                         : "the disk was slower than prompts were computed, and memory for "
-                           "prefixes (--cache) was full");
 }
 
 ingle_status session_remember(struct session *s, struct err *err)
