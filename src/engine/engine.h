@@ -4,7 +4,8 @@
  * engine.c       weights, threads, KV memory: the plan and the machine
  * config.c       the table of options
  * facts.c        the table of counters
- * gpu.c, expect.c, experts.c, worker.c, pack.c, paging.c, events.c, look.c   parts of it (plan.h)
+ * gpu.c, expect.c, experts.c, workers.c, pack.c, paging.c, events.c, look.c   parts of it (plan.h)
+ * worker.c       a process that computes experts, or layers
  * draft.c        the drafter beside a model: found, paired, loaded (draft.h)
  * draft_about.c  what a drafter was made for
  * way.c, shorten.c   other ways to compute prompts and answers (way.h)

@@ -56,6 +56,8 @@ MUST_CHECK ingle_status engine_experts_open(struct ingle_engine *e,
 MUST_CHECK ingle_status engine_workers_open(struct ingle_engine *e,
                                             const struct ingle_engine_options *o, struct err *err);
 void engine_workers_tend(struct ingle_engine *e);
+/* The experts of layer i; NULL: it has none. */
+const struct expert_layer *engine_experts_at(const struct ingle_engine *e, int64_t i);
 /* Who this engine is, for workers: behind loading. */
 struct link_hello;
 MUST_CHECK ingle_status engine_worker_describe(const struct ingle_engine *e, struct link_hello *out,
