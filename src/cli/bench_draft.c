@@ -9,7 +9,10 @@
  * have one.  With --draft-accept the tokens that would be drafted are replaced by right and wrong
  * ones, so that what drafting brings is known for any drafter.
  */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/editor.h"
 
 #include "base/clock.h"
 #include "base/cpu.h"

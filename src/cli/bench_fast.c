@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What --numerics fast costs in accuracy: the same prompt both ways. */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/editor.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench --image FILE --audio FILE: how long the encoders take. */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/editor.h"
+#include "cli/talk.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

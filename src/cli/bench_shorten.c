@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Prompts that a small model shortens beside whole ones: when the first token is there, and who
  * takes how long. */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/editor.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

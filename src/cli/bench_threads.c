@@ -3,7 +3,10 @@
  * bench --threads 1,2,4: what more threads bring.  For each number the model is opened anew, for
  * its weights are placed for the threads that read them.
  */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/editor.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/editor.h"
+#include "cli/talk.h"
 
 #include "base/clock.h"
 #include "base/cpu.h"

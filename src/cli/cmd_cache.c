@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of packed weights: where they are, what is there, making and deleting them. */
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/hub.h"
 
 #include "base/size.h"
 #include "base/write.h"

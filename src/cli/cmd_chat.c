@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
+#include "cli/wrap.h"
+#include "cli/input.h"
+#include "cli/editor.h"
+#include "cli/talk.h"
+#include "cli/hub.h"
 
 #include "base/output.h"
 #include "base/json.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "cli/quantize.h"
 
 #include "base/cpu.h"
 #include "base/pool.h"

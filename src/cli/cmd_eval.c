@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "cli/bench.h"
+#include "cli/editor.h"
+#include "cli/input.h"
 #include "cli/report.h"
 
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "cli/input.h"
 
 #include "base/mem.h"
 #include "tool/tool.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/hub.h"
 
 #include "base/size.h"
 #include "base/write.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* models - which published model this machine can run, how fast, and the command to copy. */
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/hub.h"
 
 #include "base/cpu.h"
 #include "base/pool.h"

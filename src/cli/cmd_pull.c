@@ -2,6 +2,8 @@
 /* pull - files from a hub, for `ingle pull` and for -m and --draft hf:OWNER/NAME:CODE. */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/hub.h"
 
 #include "base/file.h"
 #include "base/mem.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
+#include "cli/hub.h"
 #include "cli/opt.h"
 #include "router/router.h"
 #include "server/server.h"

@@ -3,6 +3,7 @@
  * other machines (docs/use/workers.md, docs/use/stages.md). */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
+#include "cli/input.h"
 
 #include "base/size.h"
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How long the prompts are that are measured, and of which tokens. */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
 
 #include "base/mem.h"
 #include "base/num.h"

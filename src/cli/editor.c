@@ -6,6 +6,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
+#include "cli/editor.h"
 
 #include "base/mem.h"
 #include "base/utf8.h"

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* eval_draft - what a drafter drafts at given places of a text, for other implementations to
  * compare with. */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* eval_official - a vendor's answers, token by token with log-probabilities, against what the model
  * says. */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/talk.h"
 
 #include "base/json.h"
 #include "base/mem.h"

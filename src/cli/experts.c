@@ -5,6 +5,7 @@
  * which experts are hot, and which share of all choices the best of them would serve.
  */
 #include "cli/cli.h"
+#include "cli/input.h"
 
 #include "base/json.h"
 #include "base/mem.h"

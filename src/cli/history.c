@@ -6,6 +6,7 @@
  */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "cli/editor.h"
 
 #include "base/mem.h"
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
+#include "cli/editor.h"
 
 #include <signal.h>
 #include <string.h>

@@ -6,6 +6,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
+#include "cli/input.h"
 #include "cli/opt.h"
 
 #include <ctype.h>

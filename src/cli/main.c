@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/cli.h"
+#include "cli/hub.h"
 #include "cli/opt.h"
 
 #include "base/mem.h"

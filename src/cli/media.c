@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Pictures and sounds of a conversation: each is opened once, and found again by its path. */
 #include "cli/cli.h"
+#include "cli/talk.h"
 
 #include "base/file.h"
 #include "base/json.h"

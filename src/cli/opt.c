@@ -4,6 +4,7 @@
 
 #include "base/ini.h"
 #include "base/mem.h"
+#include "base/plain.h"
 #include "base/str.h"
 
 #include <stdlib.h>
@@ -139,7 +140,9 @@ static int read_long(struct cli *c, int argc, char **argv, int *i)
     snprintf(spelt, sizeof spelt, "--%s", name);
     const struct ingle_option *o = cli_by_name(name);
     const struct cli_foreign *f =
-        o && cli_option_takes(c->command, o) && !cli_is_limit(o) ? NULL : cli_foreign_name(c->command, word, n);
+        o && cli_option_takes(c->command, o) && !cli_is_limit(o)
+            ? NULL
+            : cli_foreign_name(c->command, word, n);
     const char *value = equals ? equals + 1 : NULL;
     if (f && !(o && f->ours && strcmp(f->ours, o->name) == 0))
         return read_foreign(c, f, spelt, value, argc, argv, i);
@@ -197,7 +200,8 @@ ingle_status cli_option_line(const char *command, struct ingle_config *config, c
     const size_t n = strlen(key);
     const struct ingle_option *o = n == 1 ? cli_by_letter(command, *key) : cli_by_name(key);
     const struct cli_foreign *f =
-        o && cli_option_takes(command, o) && !cli_is_limit(o) ? NULL : cli_foreign_name(command, key, n);
+        o && cli_option_takes(command, o) && !cli_is_limit(o) ? NULL
+                                                              : cli_foreign_name(command, key, n);
     if (!f && !o)
         f = cli_foreign_letters(command, key, n);
     if (!f)

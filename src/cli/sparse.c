@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Two ways to compute a prompt, beside each other: how fast they are by depth, and how far the one
  * is from the other. */
+#include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/editor.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -6,6 +6,9 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "cli/cli.h"
+#include "cli/input.h"
+#include "cli/editor.h"
+#include "cli/talk.h"
 
 #include "base/mem.h"
 #include "tool/tool.h"

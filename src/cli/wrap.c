@@ -7,6 +7,7 @@
  */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "cli/wrap.h"
 
 #include "base/utf8.h"
 
