@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* calls - each operation: its arguments, its scratch, its line of the profile. */
+#include "device/cpu.h"
+#include "device/near.h"
 #include "device/ops.h"
 
 #include "base/clock.h"
-#include "base/num.h"
 
 static uint64_t launches(struct device *d)
 {

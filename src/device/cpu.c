@@ -7,6 +7,7 @@
  */
 #include "base/clock.h"
 #include "base/num.h"
+#include "device/cpu.h"
 #include "device/ops.h"
 #include <math.h>
 #include <string.h>

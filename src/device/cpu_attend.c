@@ -10,6 +10,7 @@
  */
 #include "base/bug.h"
 #include "base/num.h"
+#include "device/cpu.h"
 #include "device/ops.h"
 
 enum {

@@ -9,6 +9,7 @@
 #include "base/bug.h"
 #include "base/num.h"
 #include "device/cpu_matmul.h"
+#include "device/cpu.h"
 #include "device/ops.h"
 #include <math.h>
 #include <string.h>

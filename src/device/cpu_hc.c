@@ -7,6 +7,7 @@
  * Sinkhorn's normalisation.  Everything is f32, in the order written here.
  */
 #include "base/bug.h"
+#include "device/cpu.h"
 #include "device/ops.h"
 #include <math.h>
 #include <string.h>

@@ -14,6 +14,7 @@
  *   rows           each task lays out the list of its own row.
  */
 #include "base/num.h"
+#include "device/cpu.h"
 #include "device/cpu_rows.h"
 
 enum {

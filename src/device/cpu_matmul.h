@@ -2,6 +2,7 @@
 #ifndef INGLE_DEVICE_CPU_MATMUL_H
 #define INGLE_DEVICE_CPU_MATMUL_H
 
+#include "device/near.h"
 #include "device/ops.h"
 
 /* Activations that are prepared, and of what. */

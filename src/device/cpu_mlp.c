@@ -8,6 +8,7 @@
  */
 #include "base/bug.h"
 #include "base/num.h"
+#include "device/cpu.h"
 #include "device/cpu_matmul.h"
 #include <string.h>
 

@@ -6,6 +6,7 @@
  * task.  All sums have an order of their own, so the result does not depend on the threads.
  */
 #include "base/num.h"
+#include "device/cpu.h"
 #include "device/ops.h"
 
 #include <math.h>

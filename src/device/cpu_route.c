@@ -3,6 +3,7 @@
  * cpu_route - which experts rows use, and the pairs of rows and experts.
  */
 #include "base/bug.h"
+#include "device/cpu.h"
 #include "device/ops.h"
 #include <string.h>
 

@@ -4,6 +4,7 @@
  * indexer's score.
  */
 #include "base/num.h"
+#include "device/cpu.h"
 #include "device/cpu_rows.h"
 #include <math.h>
 #include <string.h>

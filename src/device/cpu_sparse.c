@@ -8,6 +8,7 @@
  * same bits.
  */
 #include "base/num.h"
+#include "device/cpu.h"
 #include "device/ops.h"
 
 enum {

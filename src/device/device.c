@@ -5,6 +5,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/spare.h"
+#include "device/near.h"
 #include "device/ops.h"
 #include <stdio.h>
 #include <string.h>

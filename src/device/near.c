@@ -8,6 +8,7 @@
  */
 #include "base/mem.h"
 #include "base/num.h"
+#include "device/near.h"
 #include "device/ops.h"
 #include <string.h>
 

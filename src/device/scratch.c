@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scratch - the arena of a step, and memory beside it that operations read and write. */
+#include "device/near.h"
 #include "device/ops.h"
 
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_build - pieces of rules, put together. */
+#include "grammar/build.h"
 #include "grammar/impl.h"
 
 #include "base/mem.h"

@@ -4,6 +4,7 @@
  * rule, no rule calls itself before it has read something, nodes from which no end can be
  * reached are dead, and bytes are sorted into classes.
  */
+#include "grammar/build.h"
 #include "grammar/impl.h"
 
 #include "base/mem.h"

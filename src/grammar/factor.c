@@ -6,6 +6,7 @@
  * each word. Only nodes that nothing else leads to are moved, so the texts stay the same and each
  * node is moved once.
  */
+#include "grammar/build.h"
 #include "grammar/impl.h"
 
 #include "base/mem.h"

@@ -7,6 +7,7 @@
 #define INGLE_GRAMMAR_FORM_H
 
 #include "base/json.h"
+#include "grammar/build.h"
 #include "grammar/impl.h"
 
 enum form_kind { FORM_JSON, FORM_GEMMA, FORM_DSML, FORM_RAW };

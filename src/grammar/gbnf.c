@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_gbnf - llama.cpp's notation for grammars. */
+#include "grammar/build.h"
 #include "grammar/impl.h"
 
 #include "base/mem.h"

@@ -9,6 +9,7 @@
 #define INGLE_GRAMMAR_MATCH_H
 
 #include "grammar/impl.h"
+#include "grammar/vocab.h"
 
 #define MATCH_UNKNOWN UINT32_MAX
 enum {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_merge - $ref and allOf: several schemas as one. */
 #include "grammar/schema.h"
+#include "grammar/schema_value.h"
 
 #include "base/mem.h"
 #include "base/str.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_object - objects of a schema: which members they have, and in which order. */
 #include "grammar/schema.h"
+#include "grammar/schema_members.h"
+#include "grammar/schema_value.h"
 
 #include "base/mem.h"
 #include <string.h>

@@ -4,6 +4,7 @@
  * as many steps as the values have parts.
  */
 #include "grammar/schema.h"
+#include "grammar/schema_value.h"
 
 #include "base/mem.h"
 #include <string.h>

@@ -7,6 +7,7 @@
  * others.  Keywords that would have to be ignored for that are refused by name.
  */
 #include "grammar/schema.h"
+#include "grammar/schema_value.h"
 
 #include "base/mem.h"
 #include <math.h>

@@ -92,55 +92,6 @@ struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
 
 /* The properties of an object schema (no $ref, allOf, anyOf) one by one, for forms that have
  * no braces.  value NULL: any. */
-struct schema_member {
-    const char *name;
-    struct json_object *value;
-    bool required;
-};
-/* Members that are not listed: those whose name fits a pattern (NULL: the rest of them). */
-struct schema_other {
-    const char *pattern;
-    struct json_object *value; /* NULL: any */
-};
-struct schema_members {
-    struct schema_member *at; /* owned; names are borrowed from the schema */
-    size_t n, cap;
-    bool open;                   /* there are others, which may follow */
-    struct schema_other *others; /* owned */
-    size_t n_others;
-    struct json_object *names;   /* owned: what an other cannot be called */
-    struct json_object *name_schema; /* "propertyNames" as far as it is about others; NULL: none */
-};
-/* False: failed; members is empty. */
-bool grammar_s_members(struct schema *s, struct json_object *v, const struct schema_path *at,
-                    struct schema_members *out);
-void grammar_s_members_release(struct schema_members *m);
-/* The bare names of others[i]. */
-struct grammar_piece grammar_s_other_name(struct schema *s, const struct schema_members *m,
-                                          size_t i, struct grammar_form *form);
-/* Whether they may come in any order; and the bits of those that must be there. */
-bool grammar_s_any_order(const struct schema *s, const struct schema_members *m);
-uint32_t grammar_s_required(const struct schema_members *m);
-
-/* Checks of values that a schema names: zeroed but for s and at. */
-struct schema_check {
-    struct schema *s;
-    const struct schema_path *at;
-    const char *pattern; /* that grammar and matcher are of; NULL: none so far */
-    struct grammar *grammar;
-    struct grammar_matcher *matcher;
-};
-/* Whether v is valid under a schema, whose own enum does not count.  False after a failure, too. */
-bool grammar_s_allows(struct schema_check *c, struct json_object *schema, struct json_object *v);
-void grammar_s_check_end(struct schema_check *c);
-/* The regular expression of a format, or NULL. */
-const char *grammar_s_format(const char *name);
-/* Whether a pattern (not anchored) fits a text; one pattern a check. */
-bool grammar_s_matches(struct schema_check *c, const char *pattern, const char *text, size_t n);
-/* A keyword that cannot be had; and one that is not looked at where values are checked. */
-bool grammar_s_is_refused(const char *keyword);
-bool grammar_s_is_unchecked(const char *keyword);
-
 /* Names the place. */
 ATTR_PRINTF(4, 5)
 void grammar_s_fail(struct schema *s, ingle_status st, const struct schema_path *at,
@@ -151,23 +102,6 @@ ATTR_PRINTF(3, 4)
 void grammar_s_leave(struct schema *s, const struct schema_path *at, const char *fmt, ...);
 ATTR_PRINTF(3, 4)
 void grammar_s_note(struct schema *s, const struct schema_path *at, const char *fmt, ...);
-
-/* Whether two values are the same: 1 and 1.0 are. */
-bool grammar_s_same(struct grammar_builder *b, struct json_object *x, struct json_object *y);
-/* False: it was there, or b failed. */
-bool grammar_s_set_add(struct grammar_builder *b, struct schema_set *s, struct json_object *v);
-void grammar_s_set_add_all(struct grammar_builder *b, struct schema_set *s,
-                           struct json_object *list);
-bool grammar_s_set_has(struct grammar_builder *b, const struct schema_set *s,
-                       struct json_object *v);
-void grammar_s_set_release(struct schema_set *s);
-/* NULL: it is not there. */
-void *grammar_s_map_get(const struct schema_map *m, const void *key);
-void grammar_s_map_put(struct grammar_builder *b, struct schema_map *m, const void *key,
-                       void *value);
-void grammar_s_map_release(struct schema_map *m);
-/* Whether a list of values (an enum) has v. */
-bool grammar_s_lists(struct schema *s, struct json_object *list, struct json_object *v);
 
 /* What a local pointer (#/$defs/x) names, or NULL: failed. */
 struct json_object *grammar_s_resolve(struct schema *s, struct json_object *pointer,

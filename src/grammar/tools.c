@@ -8,6 +8,7 @@
  *                string="true|false">VALUE</DSML parameter> ..., each on its line
  */
 #include "grammar/schema.h"
+#include "grammar/schema_members.h"
 
 #include "base/mem.h"
 #include <stdio.h>

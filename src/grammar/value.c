@@ -3,6 +3,7 @@
  * grammar_value - whether a value that a schema names (enum, const) is valid under the rest of it.
  */
 #include "grammar/schema.h"
+#include "grammar/schema_value.h"
 
 #include "base/mem.h"
 #include "grammar/match.h"

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* grammar_vocab - the tokens as a trie of their bytes, in preorder. */
+#include "grammar/build.h"
 #include "grammar/impl.h"
+#include "grammar/vocab.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -5,6 +5,7 @@
  * nothing is there the connection is suspended.
  */
 #include "http/inner.h"
+#include "http/parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "http/inner.h"
+#include "http/parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

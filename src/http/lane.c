@@ -14,6 +14,7 @@
  */
 #define _GNU_SOURCE /* gettid */
 #include "http/inner.h"
+#include "http/parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

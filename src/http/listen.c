@@ -2,6 +2,7 @@
 /* http_listen - the sockets that clients reach: bound here, or handed over by the starter. */
 #define _GNU_SOURCE
 #include "http/inner.h"
+#include "http/parts.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -4,6 +4,7 @@
  * the body is gathered, and the handler is called.
  */
 #include "http/inner.h"
+#include "http/parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -10,6 +10,7 @@
  * thread only.
  */
 #include "http/inner.h"
+#include "http/parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory for copies of what a file says, and the reader that the copies come from. */
 #include "io/inner.h"
+#include "io/table.h"
 
 #include "base/file.h"
 #include "base/mem.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GGUF versions 2 and 3: header, metadata, tensor table, split files. */
 #include "io/inner.h"
+#include "io/table.h"
 
 #include "base/mem.h"
 #include "base/num.h"

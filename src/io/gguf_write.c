@@ -3,6 +3,7 @@
  * the program. */
 #define _POSIX_C_SOURCE 200809L
 #include "io/inner.h"
+#include "io/table.h"
 
 #include "base/file.h"
 #include "base/mem.h"

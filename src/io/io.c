@@ -2,6 +2,7 @@
 /* The container: its files, its tensors by name, reading. */
 #define _GNU_SOURCE
 #include "io/inner.h"
+#include "io/table.h"
 
 #include "base/clock.h"
 #include "base/file.h"

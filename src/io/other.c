@@ -2,6 +2,7 @@
 /* other - files that are no weights: told by how they begin, with what to do. */
 #define _DEFAULT_SOURCE
 #include "io/inner.h"
+#include "io/table.h"
 
 #include "base/file.h"
 #include "base/num.h"

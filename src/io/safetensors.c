@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors: one file, or a directory of shards with an index. */
 #include "io/inner.h"
+#include "io/table.h"
 
 #include "base/file.h"
 #include "base/json.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The container as readers fill it: its files, and its tensors by name. */
 #include "io/inner.h"
+#include "io/table.h"
 
 #include "base/file.h"
 #include "base/mem.h"

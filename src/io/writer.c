@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writes a safetensors file. */
 #include "io/inner.h"
+#include "io/table.h"
 
 #include "base/output.h"
 #include "base/mem.h"

@@ -2,6 +2,7 @@
 /* disk - the file that pages go to: its places, what is written, and which page leaves memory. */
 #define _GNU_SOURCE
 #include "kv/disk_impl.h"
+#include "kv/disk_parts.h"
 
 #include "base/bug.h"
 #include "base/clock.h"

@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "kv/disk_impl.h"
+#include "kv/disk_parts.h"
 
 #include "base/bug.h"
 #include "base/clock.h"

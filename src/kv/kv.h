@@ -442,6 +442,7 @@ struct kv_tree_counts {
 void kv_tree_count(const struct kv_tree *t, struct kv_tree_counts *out);
 
 #include "kv/disk.h"
+#include "kv/save.h"
 #include "kv/store.h"
 
 #endif

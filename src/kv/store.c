@@ -8,6 +8,7 @@
  */
 #define _GNU_SOURCE
 #include "kv/store_impl.h"
+#include "kv/store_parts.h"
 #include "kv/media.h"
 
 #include "base/bug.h"
@@ -21,7 +22,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {

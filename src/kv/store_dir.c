@@ -2,6 +2,7 @@
 /* store_dir - the directory: what is in it, and what has to go. */
 #define _GNU_SOURCE
 #include "kv/store_impl.h"
+#include "kv/store_parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -2,6 +2,7 @@
 /* store_place - whether a directory, and the file system that it is on, can have a store. */
 #define _GNU_SOURCE
 #include "kv/store_impl.h"
+#include "kv/store_parts.h"
 
 #include "base/clock.h"
 #include <errno.h>

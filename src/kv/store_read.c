@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "kv/store_impl.h"
+#include "kv/store_parts.h"
 
 #include "base/bug.h"
 #include "base/clock.h"

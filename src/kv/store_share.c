@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include "kv/store_impl.h"
+#include "kv/store_parts.h"
 
 #include "base/clock.h"
 #include <errno.h>
@@ -17,9 +18,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
-#include <sys/stat.h>
-#include <sys/statfs.h>
-#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 

@@ -2,6 +2,7 @@
 /* cache - the directory of packed weights: one is mapped, one is written, old ones go. */
 #define _GNU_SOURCE
 #include "model/packed.h"
+#include "model/packed_write.h"
 
 #include "base/file.h"
 #include "base/clock.h"

@@ -3,6 +3,7 @@
  * Nothing is rounded but what a comment says. */
 #include "base/bug.h"
 #include "base/num.h"
+#include "model/load.h"
 #include "model/parts.h"
 #include <math.h>
 #include <stdio.h>

@@ -12,7 +12,9 @@
 #include "base/num.h"
 #include "base/size.h"
 #include "device/card.h"
+#include "model/load.h"
 #include "model/packed.h"
+#include "model/packed_write.h"
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "model/load.h"
 #include "model/parts.h"
 
 #include "base/bug.h"

@@ -2,6 +2,7 @@
 /* packed - the file: what it must say, whether it does. */
 #define _GNU_SOURCE
 #include "model/packed.h"
+#include "model/packed_write.h"
 
 #include "base/file.h"
 #include "base/mem.h"

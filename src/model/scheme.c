@@ -6,6 +6,7 @@
  */
 #include "base/mem.h"
 #include "base/json.h"
+#include "model/load.h"
 #include "model/parts.h"
 #include <stdio.h>
 #include <string.h>

@@ -3,6 +3,7 @@
  * packed. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "model/load.h"
 #include "model/parts.h"
 #include <stdio.h>
 #include <string.h>

@@ -11,6 +11,7 @@
  *   X.weight_zero_point, .weight_shape
  */
 #include "base/mem.h"
+#include "model/load.h"
 #include "model/parts.h"
 #include <math.h>
 #include <stdio.h>

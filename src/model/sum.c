@@ -10,6 +10,7 @@
  * A download reserves space and fills it in pieces: one that was not finished leaves zeros where
  * the pieces are missing.
  */
+#include "model/load.h"
 #include "model/parts.h"
 
 #include "base/attr.h"

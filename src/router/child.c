@@ -7,6 +7,7 @@
  */
 #define _GNU_SOURCE
 #include "router/inner.h"
+#include "router/parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -6,6 +6,7 @@
  */
 #define _DEFAULT_SOURCE
 #include "router/inner.h"
+#include "router/parts.h"
 
 #include "base/mem.h"
 

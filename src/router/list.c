@@ -4,10 +4,11 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "router/inner.h"
+#include "router/parts.h"
 
 #include "base/sha256.h"
 #include "server/auth.h"
-#include "server/request.h"
+#include "server/fields.h"
 #include "server/write.h"
 
 #include <stdio.h>

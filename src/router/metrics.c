@@ -4,6 +4,8 @@
  * model gets the label `model`; all samples of a family stand together, as the format demands.
  */
 #include "router/inner.h"
+#include "router/job.h"
+#include "router/parts.h"
 
 #include <string.h>
 

@@ -4,6 +4,7 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "router/inner.h"
+#include "router/parts.h"
 
 #include "base/ini.h"
 #include "base/mem.h"

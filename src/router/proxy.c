@@ -6,6 +6,8 @@
  * there, so that an error can follow whole events.
  */
 #include "router/inner.h"
+#include "router/job.h"
+#include "router/parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -6,6 +6,8 @@
  */
 #define _GNU_SOURCE
 #include "router/inner.h"
+#include "router/job.h"
+#include "router/parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -15,7 +17,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>

@@ -5,11 +5,13 @@
  */
 #define _POSIX_C_SOURCE 200809L
 #include "router/inner.h"
+#include "router/job.h"
+#include "router/parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
 #include "server/auth.h"
-#include "server/request.h"
+#include "server/fields.h"
 #include "server/write.h"
 
 #include <stdio.h>

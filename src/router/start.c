@@ -10,6 +10,8 @@
  */
 #define _GNU_SOURCE
 #include "router/inner.h"
+#include "router/job.h"
+#include "router/parts.h"
 
 #include "base/clock.h"
 #include "base/cpu.h"

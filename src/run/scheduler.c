@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _GNU_SOURCE /* pthread_setname_np */
+#include "run/parts.h"
 #include "run/scheduler.h"
 #include "engine/plan.h"
 

@@ -6,6 +6,7 @@
  * (one that is held before the others) is parked: its pages become remembered prefixes, and it
  * goes on later with the same bits.
  */
+#include "run/parts.h"
 #include "run/scheduler.h"
 #include "engine/way.h"
 #include "engine/media.h"

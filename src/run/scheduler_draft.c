@@ -4,6 +4,7 @@
  * answers, from the text, or because the answer's grammar leaves no choice.  They stand behind the
  * answer's token, and the step draws at each of them what plain decoding draws.
  */
+#include "run/parts.h"
 #include "run/scheduler.h"
 
 #include "base/clock.h"

@@ -4,6 +4,7 @@
  * scheduler's thread and stop between pieces, where there are ordinary steps of all who do not need
  * what is being encoded.
  */
+#include "run/parts.h"
 #include "run/scheduler.h"
 #include "engine/media.h"
 

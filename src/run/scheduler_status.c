@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* scheduler_status - what other threads are told of it. */
 #include "device/card.h"
+#include "run/parts.h"
 #include "run/scheduler.h"
 #include "engine/plan.h"
 

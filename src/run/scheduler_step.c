@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "run/parts.h"
 #include "run/scheduler.h"
 #include "engine/way.h"
 #include "engine/plan.h"

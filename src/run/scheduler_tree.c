@@ -6,6 +6,7 @@
  * Their timelines are made when the scheduler opens, and their pages are beside those that requests
  * reserve.
  */
+#include "run/parts.h"
 #include "run/scheduler.h"
 
 #include "base/mem.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #define _POSIX_C_SOURCE 200809L
 #include "server/answer_inner.h"
+#include "server/answer_parts.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

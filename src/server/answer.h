@@ -119,11 +119,6 @@ void answer_start(struct answer_core *a, struct http_exchange *x, const struct h
 void answer_check(struct answer_core *c, struct http_exchange *x, const struct http_request *rq,
                   const struct chat_request *r, struct fault *f);
 
-/* Answers x with {MORE"input_tokens":N}, or the fault in the words of the dialect. */
-void answer_reply_count(const struct answer_core *a, struct http_exchange *x,
-                        const struct chat_request *r, const struct dialect *d, void *state,
-                        const char *more, struct fault *f);
-
 /* The numbers (ingle_slot.request) of the user's requests that the scheduler has, at most n; how
  * many. */
 size_t answer_requests_of(struct answer_core *a, const char *user, int64_t *number, size_t n);
@@ -140,16 +135,6 @@ void answer_names_of(struct answer_core *a, const char *user, int64_t number,
 /* Ends the thought of the answer with that info.id, which asked for thought_control.  False, and
  * *why: there is nothing to end. */
 bool answer_end_thought(struct answer_core *a, const char *user, const char *id, const char **why);
-
-/* Calls fn with the token ids of each prompt of the request, without running it. */
-typedef void answer_prompt_fn(void *arg, const int32_t *ids, size_t n);
-void answer_each_prompt(const struct answer_core *a, struct http_exchange *x,
-                        const struct chat_request *r, answer_prompt_fn *fn, void *arg,
-                        struct fault *f);
-/* Tokens of the request's prompts, without running it; -1 and a fault.  The prompt's text as the
- * model sees it is appended to *text, if there is one. */
-int64_t answer_render(const struct answer_core *a, struct http_exchange *x,
-                      const struct chat_request *r, struct str *text, struct fault *f);
 
 /* Bytes of a token, appended; control tokens by their spelling. */
 void answer_token_bytes(const struct ingle_model *m, int32_t id, struct str *out);

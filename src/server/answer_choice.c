@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/answer_inner.h"
+#include "server/answer_parts.h"
 
 #include "base/mem.h"
 #include "base/num.h"

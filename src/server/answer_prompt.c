@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/answer_inner.h"
+#include "server/answer_prompt.h"
+#include "server/fields.h"
+#include "server/answer_parts.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -4,6 +4,8 @@
  * /props is in endpoints_props.c.
  */
 #include "server/answer.h"
+#include "server/answer_prompt.h"
+#include "server/fields.h"
 #include "server/metrics.h"
 #include "server/odd.h"
 #include "server/openai/openai.h"

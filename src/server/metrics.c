@@ -6,6 +6,7 @@
 #include "server/answer.h"
 #include "server/fleet.h"
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 #include "server/serve.h"
 
 #include <pthread.h>

@@ -18,6 +18,7 @@
 #include "server/media_url.h"
 #include "server/metrics.h"
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 #include "server/scrape.h"
 #include "server/serve.h"
 #include "server/slots.h"

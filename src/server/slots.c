@@ -7,6 +7,7 @@
 #include "base/num.h"
 #include "base/sha256.h"
 #include "server/answer.h"
+#include "server/fields.h"
 #include "server/request.h"
 #include "server/serve.h"
 

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "session/parts.h"
 #include "session/run.h"
 
 #include <string.h>

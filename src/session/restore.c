@@ -3,6 +3,7 @@
  * of whole sessions. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "session/parts.h"
 #include "session/run.h"
 #include <assert.h>
 #include <stddef.h>

@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "device/card.h"
+#include "session/parts.h"
 #include "session/run.h"
 #include "session/sample.h"
 #include <stdio.h>

@@ -2,7 +2,7 @@
 #include "base/bug.h"
 #include "base/mem.h"
 #include "base/num.h"
-#include "device/card.h"
+#include "session/parts.h"
 #include "session/run.h"
 #include <string.h>
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bind - tensors by name as weights, and what is read of tables row by row. */
+#include "tower/bind.h"
+#include "tower/forward.h"
 #include "tower/inner.h"
 
 #include "base/mem.h"

@@ -4,6 +4,8 @@
  * spectrum to one row, then blocks of a half feed-forward, attention to 12 rows, a convolution
  * over time and another half feed-forward.
  */
+#include "tower/bind.h"
+#include "tower/forward.h"
 #include "tower/inner.h"
 
 #include "base/mem.h"

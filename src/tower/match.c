@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* match - which encoders each size of Gemma 4 has. */
+#include "tower/bind.h"
 #include "tower/inner.h"
 
 #include "base/str.h"

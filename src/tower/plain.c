@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* plain - pictures and sound of the 12B, which has no encoders: a few norms and matrices. */
+#include "tower/bind.h"
+#include "tower/forward.h"
 #include "tower/inner.h"
 
 #include "base/num.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* tower - opening, memory, and runs. */
+#include "tower/bind.h"
+#include "tower/forward.h"
 #include "tower/inner.h"
 
 #include "base/bug.h"

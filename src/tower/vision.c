@@ -6,6 +6,8 @@
  * A layer runs in two passes over tiles of rows: keys and values of all rows first, then the rest,
  * which changes the stream.  So of a whole picture there are the stream, keys and values.
  */
+#include "tower/bind.h"
+#include "tower/forward.h"
 #include "tower/inner.h"
 
 #include "base/mem.h"

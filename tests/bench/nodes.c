@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "device/near.h"
 #include "device/ops.h"
 #include "kv/page.h"
 

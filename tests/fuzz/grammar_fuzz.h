@@ -5,7 +5,9 @@
 
 #include "base/bug.h"
 #include "base/utf8.h"
+#include "grammar/build.h"
 #include "grammar/impl.h"
+#include "grammar/vocab.h"
 #include "text/tokenizer_impl.h"
 #include <string.h>
 

@@ -3,6 +3,7 @@
 #include "fuzz/dialect.h"
 
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 
 #include <stdint.h>
 

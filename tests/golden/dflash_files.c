@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/mem.h"
 #include "family/draft/dflash.h"
+#include "family/draft/dflash_file.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -8,6 +8,8 @@
 #include "base/clock.h"
 #include "device/card.h"
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
+#include "device/gpu/kernel.h"
 #include "device/gpu/self.h"
 #include <stdio.h>
 #include <string.h>

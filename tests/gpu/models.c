@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "device/card.h"
 #include "device/gpu/card.h"
+#include "device/gpu/kernel.h"
 #include <stdio.h>
 #include <string.h>
 

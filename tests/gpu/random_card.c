@@ -4,6 +4,7 @@
 
 #include "device/card.h"
 #include "device/gpu/card.h"
+#include "device/gpu/kernel.h"
 #include "golden/golden.h"
 #include "gpu/api_emu.h"
 #include "model/parts.h"

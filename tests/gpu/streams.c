@@ -9,6 +9,7 @@
 
 #include "device/card.h"
 #include "device/gpu/card.h"
+#include "device/gpu/kernel.h"
 #include "device/gpu/self.h"
 
 enum {

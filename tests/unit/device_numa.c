@@ -7,6 +7,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/pool.h"
+#include "device/near.h"
 #include "device/ops.h"
 #include "kerncheck/checks.h"
 #include <string.h>

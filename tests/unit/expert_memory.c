@@ -5,6 +5,7 @@
 #include "unit/expert_world.h"
 
 #include "base/clock.h"
+#include "device/cpu.h"
 
 #include <sys/mman.h>
 

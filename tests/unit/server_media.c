@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/sha256.h"
 #include "media/media.h"
+#include "server/fields.h"
 #include "server/anthropic/anthropic.h"
 #include "server/media_url.h"
 #include "server/medium.h"

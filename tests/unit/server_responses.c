@@ -2,6 +2,7 @@
 #include "unit/server_dialect.h"
 
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 #include "server/thought.h"
 #include <stdio.h>
 

@@ -9,9 +9,11 @@
 
 #include "base/json.h"
 #include "base/mem.h"
+#include "server/fields.h"
 #include "server/anthropic/anthropic.h"
 #include "server/openai/openai.h"
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 #include "text/text.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* about - what is known of the card that a device has, and what it is told of its use. */
 #include "device/gpu/card.h"
+#include "device/gpu/kernel.h"
 
 void device_gpu_set_choice(struct device *d, device_gpu_choice_fn *fn, void *arg)
 {

@@ -2,8 +2,9 @@
 /* gpu - a device on a card is opened and closed. */
 #include "base/mem.h"
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
+#include "device/gpu/kernel.h"
 #include <stdio.h>
-#include <string.h>
 
 enum { LEAST_CAPABILITY = 75, CONTEXT_BYTES = 512 << 20, PATIENCE_S = 30 };
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* kernels - those of kernels.inc are found and loaded. */
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
+#include "device/gpu/kernel.h"
 #include "device/gpu/image.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,7 +73,8 @@ static bool find(struct device *d, enum gpu_kernel k, struct trouble *t)
     struct gpu_module *m = module_of(d, device_gpu_kernels[k].number, t);
     if (!m || device_gpu_kernels[k].shared > g->info.shared)
         return false;
-    const int code = g->api.function(g->api.self, m, name, device_gpu_kernels[k].shared, &g->kernel[k]);
+    const int code =
+        g->api.function(g->api.self, m, name, device_gpu_kernels[k].shared, &g->kernel[k]);
     if (!code && device_gpu_self(d, k, name, device_gpu_kernels[k].module))
         return !g->lost;
     g->kernel[k] = NULL;

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* launch - the table of kernels, and one of them runs. */
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
+#include "device/gpu/kernel.h"
 
 const struct gpu_kernel_about device_gpu_kernels[GPU_KERNELS] = {
 #define GPU_KERNEL(name, args, threads, blocks, shared, registers, module)                        \

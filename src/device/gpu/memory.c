@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
 #include <stdio.h>
 #include <string.h>
 #include <time.h>

@@ -2,6 +2,8 @@
 /* place - where each operation runs, and the processor in the card's place. */
 #include "base/num.h"
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
+#include "device/gpu/kernel.h"
 
 /* ---- where an operation runs ---- */
 

@@ -3,6 +3,8 @@
 #define INGLE_DEVICE_GPU_RUN_H
 
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
+#include "device/gpu/kernel.h"
 
 /* Rows of the arena, on the card. */
 static inline float *gpu_rows(struct device *d, struct rows r)

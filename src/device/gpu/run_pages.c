@@ -5,6 +5,7 @@
  * Attention goes in pieces of rows and heads whose states have room in the scratch.
  */
 #include "base/num.h"
+#include "device/gpu/memory.h"
 #include "device/cpu_rows.h"
 #include "device/gpu/run.h"
 

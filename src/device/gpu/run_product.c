@@ -6,6 +6,7 @@
  * product goes in pieces of rows whose hidden rows have room in the scratch.
  */
 #include "base/bug.h"
+#include "device/gpu/memory.h"
 #include "base/num.h"
 #include "device/cpu_matmul.h"
 #include "device/gpu/run.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* run_row - operations of rows and elements on the card. */
+#include "device/gpu/memory.h"
 #include "device/gpu/run.h"
 #include <math.h>
 

@@ -6,6 +6,7 @@
  * Scores and states go in pieces of rows that have room in the scratch.
  */
 #include "base/num.h"
+#include "device/gpu/memory.h"
 #include "device/gpu/run.h"
 #include "kern/kern.h"
 #include <math.h>

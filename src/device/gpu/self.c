@@ -3,6 +3,7 @@
  * self - a kernel of the card runs on small, awkward inputs once before it is used: what a
  * compiler, an assembler or a card makes of it must be the processor's bits.
  */
+#include "device/gpu/memory.h"
 #include "device/gpu/self.h"
 
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* self_memory - what the comparisons of self.c send to the card, and what comes back. */
+#include "device/gpu/memory.h"
 #include "device/gpu/self.h"
 
 #include <math.h>

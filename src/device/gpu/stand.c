@@ -8,6 +8,8 @@
 #include "base/num.h"
 #include "device/cpu_rows.h"
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
+#include "device/gpu/kernel.h"
 #include <string.h>
 
 /* ---- pages ---- */

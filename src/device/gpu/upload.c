@@ -8,6 +8,8 @@
  */
 #include "base/num.h"
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
+#include "device/gpu/kernel.h"
 #include <string.h>
 
 enum { BUFFER_BYTES = 64 << 20, PIECE = 512 << 10 };

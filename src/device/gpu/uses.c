@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* uses - what each operation reads and writes of the memory that both sides have. */
 #include "device/gpu/card.h"
+#include "device/gpu/kernel.h"
 
 struct uses {
     gpu_use_fn *fn;

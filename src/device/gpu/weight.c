@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weight - matrices and vectors on the card. */
 #include "device/gpu/card.h"
+#include "device/gpu/memory.h"
+#include "device/gpu/kernel.h"
 #include "quant/quant.h"
 
 void device_set_side(struct device *d, enum device_side side)

@@ -4,6 +4,7 @@
  * position, all at once. Embedding and head are the target's.
  */
 #include "family/draft/dflash.h"
+#include "family/draft/dflash_file.h"
 
 #include "base/mem.h"
 #include "family/draft/drafts.h"

@@ -4,6 +4,7 @@
  * of a row's best tokens it draws one by its logit and by how well it follows the token before.
  */
 #include "family/draft/dflash.h"
+#include "family/draft/dflash_file.h"
 
 #include "base/mem.h"
 #include "family/draft/drafts.h"

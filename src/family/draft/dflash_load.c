@@ -7,6 +7,7 @@
  * from 0).  A config.json becomes the first of them.
  */
 #include "family/draft/dflash.h"
+#include "family/draft/dflash_file.h"
 
 #include "base/mem.h"
 #include "base/num.h"

@@ -5,6 +5,7 @@
  * says how likely the target is to agree.
  */
 #include "family/draft/dflash.h"
+#include "family/draft/dflash_file.h"
 
 #include "base/mem.h"
 #include "family/hf/config.h"

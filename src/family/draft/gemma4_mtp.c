@@ -21,6 +21,7 @@
 #include "base/num.h"
 #include "family/hf/config.h"
 #include "family/draft/dflash.h"
+#include "family/draft/dflash_file.h"
 #include "family/draft/drafts.h"
 #include "family/keys.h"
 #include "family/table.h"

@@ -2,6 +2,7 @@
 /* dflash_hf - config.json, keys and tensor names of drafters of blocks, in the terms of llama.cpp's
  * files. */
 #include "family/draft/dflash.h"
+#include "family/draft/dflash_file.h"
 
 #include "base/mem.h"
 #include "family/hf/config.h"

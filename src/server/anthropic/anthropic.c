@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/anthropic/anthropic.h"
+#include "server/fields.h"
 
 #include "server/answer.h"
+#include "server/answer_prompt.h"
 #include "server/serve.h"
 
 /* The body of a request as a chat_request; *s may be NULL. */

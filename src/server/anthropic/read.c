@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/anthropic/anthropic.h"
+#include "server/fields.h"
 
 #include "base/mem.h"
 #include "server/medium.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "server/fields.h"
 #include "server/ollama/ollama.h"
 #include "server/serve.h"
 

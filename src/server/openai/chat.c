@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openai_chat - POST /chat/completions. */
+#include "server/fields.h"
 #include "server/openai/openai.h"
 
 #include "server/odd.h"

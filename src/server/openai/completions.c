@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openai_completions - POST /v1/completions: prompts are continued as they stand. */
+#include "server/fields.h"
 #include "server/openai/openai.h"
 
 #include "base/mem.h"

@@ -3,6 +3,7 @@
  * openai_forced - what an answer must look like, in the words of OpenAI, llama-server, vLLM,
  * SGLang, Ollama and text-generation-inference; every dialect takes them.
  */
+#include "server/fields.h"
 #include "server/openai/openai.h"
 
 #include <string.h>

@@ -3,6 +3,7 @@
  * openai_messages - the messages of a client to those that the chat templates know: every
  * field checked, older spellings translated, what has no meaning left out.
  */
+#include "server/fields.h"
 #include "server/openai/openai.h"
 
 #include "server/convert.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* openai_native - POST /completion and /completions in the form of llama-server. */
+#include "server/fields.h"
 #include "server/openai/openai.h"
 
 #include "base/mem.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "server/answer_prompt.h"
+#include "server/fields.h"
 #include "server/openai/openai.h"
 #include "server/serve.h"
 #include "server/streams.h"

@@ -3,6 +3,7 @@
  * openai_sampling - how tokens are drawn and how hard is thought, in the words of OpenAI,
  * llama-server, vLLM, SGLang and text-generation-inference; every dialect takes them.
  */
+#include "server/fields.h"
 #include "server/openai/openai.h"
 
 #include "base/mem.h"

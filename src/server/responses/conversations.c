@@ -5,7 +5,9 @@
  * They lie in the store of answers, under ids of their own: bounded like these, in memory, and
  * the ones that were not changed for the longest time go first.
  */
+#include "server/fields.h"
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 
 #include "server/odd.h"
 #include "server/serve.h"

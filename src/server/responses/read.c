@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "server/fields.h"
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 
 #include "base/mem.h"
 #include "server/medium.h"

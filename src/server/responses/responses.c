@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "server/fields.h"
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 
 #include "server/answer.h"
+#include "server/answer_prompt.h"
 #include "server/openai/openai.h"
 #include "server/serve.h"
 

@@ -13,114 +13,9 @@
 #include "server/convert.h"
 #include "server/dialect.h"
 #include "server/openai/openai.h"
+#include "server/responses/items.h"
 #include "server/tape.h"
 #include <stdatomic.h>
-
-struct http_request;
-
-/* ---- items and lists of them ---- */
-
-/* An item as the store keeps it, or the text of an answer's object: shared, and never changed. */
-struct responses_item {
-    atomic_int refs;
-    atomic_int n_kept; /* how often the store keeps it */
-    /* Sync: the store's lock, up to hash */
-    struct owner *owner;
-    struct responses_item *older, *newer; /* of the same id */
-    struct responses_item *next;          /* of the bucket */
-    uint64_t hash;
-    size_t n, n_id;
-    char text[]; /* [n] of JSON and a 0, [n_id] of its id and a 0 */
-};
-/* With one reference; NULL: no memory. */
-struct responses_item *responses_item_create(const char *text, size_t n, struct view id);
-struct responses_item *responses_item_ref(struct responses_item *i);
-void responses_item_unref(struct responses_item *i); /* NULL is fine */
-static inline const char *responses_item_id(const struct responses_item *i)
-{
-    return i->text + i->n + 1;
-}
-static inline size_t responses_item_bytes(const struct responses_item *i)
-{
-    return sizeof *i + sizeof i + i->n + i->n_id;
-}
-
-/* Zero is an empty one. */
-struct responses_items {
-    struct responses_item **at; /* [n], a reference each */
-    size_t n, cap, n_bytes;     /* n_bytes: of texts, and what each costs beside */
-    bool failed;                /* no memory: some are missing */
-};
-void responses_items_release(struct responses_items *list);
-/* Takes the reference; NULL is no memory. */
-bool responses_items_add(struct responses_items *list, struct responses_item *i);
-/* Adds those of another list from begin to end. */
-bool responses_items_share(struct responses_items *to, const struct responses_items *from,
-                           size_t begin, size_t end);
-void responses_items_cut(struct responses_items *list, size_t at);
-/* The place of the first one of that id; list->n: there is none. */
-size_t responses_items_find(const struct responses_items *list, const char *id);
-
-/* ---- store ---- */
-
-/* "resp_", "conv_" or an item's prefix, an answer's id, a number. */
-enum { RESPONSES_ID = 96 };
-
-/* Any thread may use a store. */
-struct responses_store;
-/* When there are more than n_max (0: 1000) answers and conversations, or n_bytes (0: 64 MiB), the
- * oldest of the user go who has the most. */
-MUST_CHECK ingle_status responses_store_create(struct responses_store **out,
-                                                      size_t n_max, size_t n_bytes,
-                                                      struct err *err);
-/* The replica that the store is of (--replica), for ids and errors; NULL: it has no name.  Borrowed
- * until the store is freed; before the first request. */
-void responses_store_name(struct responses_store *s, const char *replica);
-const char *responses_store_replica(const struct responses_store *s);
-void responses_store_free(struct responses_store *s);
-/* What is kept of an answer, or of a conversation under its own id. */
-struct responses_kept {
-    const struct responses_items *items; /* the whole conversation up to the answer, and that */
-    size_t n_input;           /* of them those before the answer */
-    const struct str *object; /* as clients see it */
-    struct tape *tape;        /* its stream, or NULL */
-    bool open;                /* it is being computed, and stays until it is not */
-};
-/* user: who may see it.  An answer larger than the store is not kept. */
-void responses_store_add(struct responses_store *s, const char *user, const char *id,
-                         const struct responses_kept *k);
-/* Changes items, object (NULL: as they are) and open of one that is open; false: there is none. */
-bool responses_store_set(struct responses_store *s, const char *user, const char *id,
-                         const struct responses_kept *k);
-/* False: there is nothing of that user. */
-bool responses_store_set_object(struct responses_store *s, const char *user, const char *id,
-                                const struct str *object);
-/* RESPONSES_FULL: it would have more than REQUEST_MAX_MESSAGES items, or half of what the store
- * holds. */
-enum responses_change { RESPONSES_CHANGED, RESPONSES_MISSING, RESPONSES_FULL };
-enum responses_change responses_store_append(struct responses_store *s, const char *user,
-                                             const char *id, const struct responses_items *new);
-/* Takes the item out; false: there is none of that id. */
-bool responses_store_remove(struct responses_store *s, const char *user, const char *id,
-                            const char *item);
-struct responses_found {
-    struct responses_items *items; /* NULL, or what is found is added there */
-    struct responses_item *object;
-    size_t n_input;
-    bool open;
-    struct tape *tape; /* or NULL */
-};
-/* False when there is nothing of that user; *out is unchanged then, else ended with
- * responses_found_release(), which leaves items alone. */
-bool responses_store_get(struct responses_store *s, const char *user, const char *id,
-                         struct responses_found *out);
-void responses_found_release(struct responses_found *f);
-void responses_store_count(struct responses_store *s, size_t *n, size_t *n_bytes);
-/* What is being computed is cancelled. */
-bool responses_store_delete(struct responses_store *s, const char *user, const char *id);
-/* A reference to the newest item of that id, or NULL. */
-struct responses_item *responses_store_item(struct responses_store *s, const char *user,
-                                            struct view id);
 
 /* ---- tools ---- */
 
@@ -146,17 +41,6 @@ enum responses_open {
     RESPONSES_MESSAGE,
     RESPONSES_CALL
 };
-
-/* ---- items ---- */
-
-/* The item as the store keeps it: messages with their type, an id and a list of parts.  base and n
- * make the id.  NULL: no memory. */
-struct responses_item *responses_keep_item(struct json_object *item, const char *base, size_t n);
-void responses_random(char hex[33]);
-/* Appends {"object":"list",...}, the page of a list of items that the query asks for: limit, order,
- * after (rq NULL: the first hundred).  n: how many of the items count. */
-void responses_page(const struct http_request *rq, const struct responses_items *items, size_t n,
-                    struct str *out, struct fault *f);
 
 /* A request on its way to an answer: the dialect's state. */
 struct responses {

@@ -11,6 +11,7 @@
  * and the threads of answers wait for this lock, too.
  */
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 
 #include "base/clock.h"
 #include "base/mem.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "server/responses/responses.h"
+#include "server/responses/store.h"
 
 #include "server/openai/openai.h"
 #include "server/thought.h"
