@@ -44,7 +44,7 @@ void cli_pack_say(struct cli *c, const struct ingle_engine *e)
                 "lists and deletes them\n",
                 SIZE_OF(info.matrix_bytes), dir);
     else if (c->screen.terminal && dir && !info.mapped && info.load_seconds > (double)SLOW_S &&
-             !ingle_config_flag(c->config, "no-pack-cache"))
+             strcmp(dir, "off") != 0)
         fprintf(
             stderr,
             "ingle: loading took %.1f s; with --pack once (%s on disk) later starts take no time\n",
@@ -179,5 +179,7 @@ int cli_cache(struct cli *c)
                                  : "a model is only for '--add'");
     if (!dir)
         return cli_usage(c, "neither XDG_CACHE_HOME nor HOME is set: say '--pack-cache DIR'");
+    if (strcmp(dir, "off") == 0)
+        return cli_usage(c, "'cache' needs a folder: say '--pack-cache DIR', not off");
     return adds ? add(c, dir) : clears ? clear(c, dir) : list(c, dir);
 }

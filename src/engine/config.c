@@ -521,8 +521,9 @@ void ingle_config_engine(const struct ingle_config *c, struct ingle_engine_optio
     for (size_t i = 0; i < N_OPTIONS; i++)
         set_member(c, i, out);
     out->kv_events_array = strcmp(ingle_config_text(c, "kv-events-form", 0), "array") == 0;
-    out->pack_cache =
-        ingle_config_flag(c, "no-pack-cache") ? NULL : ingle_config_text(c, "pack-cache", 0);
+    out->pack_cache = ingle_config_text(c, "pack-cache", 0);
+    if (out->pack_cache && strcmp(out->pack_cache, "off") == 0)
+        out->pack_cache = NULL;
     const size_t draft = index_of("draft");
     out->draft = (const char *const *)c->value[draft].text;
     out->n_draft = c->value[draft].n;

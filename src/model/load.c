@@ -615,7 +615,7 @@ static bool map(struct model *m, const struct packed_want *w, const struct model
     if (device_nodes(m->d)->n > 1)
         report(m->sink, INGLE_REPORT_NOTE, "numa", o->pack_dir,
                "mapped weights lie on the nodes where they were first read, by any process; "
-               "--no-pack-cache puts them "
+               "--pack-cache off puts them "
                "where they are used");
     report(m->sink, INGLE_REPORT_DEBUG, "packed weights", o->pack_dir, "%s are mapped", SIZE_OF(n));
     return true;
