@@ -12,7 +12,8 @@ def rows():
     out = []
     row = lambda name, letter, kind, low, high, default, value, choices, group, where, *more: out.append((name, kind, low, high, choices, where))
     extra = lambda name, kind, high, default, value, choices, where, more: row("draft-" + name, 0, kind, 0, high, default, value, choices, "", where)
-    fields.read_table(ROOT / "src/engine/options.inc", OPTION=row, EXPERIMENT=extra, ENGINE=str, NEEDS=str)
+    limit = lambda name, kind, low, high, default, value, help: row(name, 0, kind, low, high, default, value, None, "", "serve")
+    fields.read_table(ROOT / "src/engine/options.inc", OPTION=row, EXPERIMENT=extra, LIMIT=limit, ENGINE=str, NEEDS=str)
     return out
 
 

@@ -98,7 +98,7 @@ class Form(frozenset):
 
 def read_table(path, **calls):
     """Runs a table of macro calls, which is Python but for its comments."""
-    text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)
+    text = re.sub(r'"(?:\\.|[^"\\])*"|/\*.*?\*/', lambda m: m[0] * (m[0][0] == '"'), path.read_text(), flags=re.S)
     names = Names(calls, INT32_MAX=2**31 - 1, FLT_MAX=3.4028234663852886e38, NAN=None, NULL=None, true=True, false=False)
     code = []
     for line in text.replace("\\\n", " ").splitlines():
