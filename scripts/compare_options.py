@@ -29,7 +29,7 @@ def answer(program, command, options):
         r = subprocess.run([program, command, *options], cwd=FOLDER.name, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
         return "it runs"
-    return r.returncode, *(re.sub(r"\d+\.\d+|\b\d+ (?=t/s)", "0 ", x.replace(program, "")) for x in (r.stdout, r.stderr))
+    return r.returncode, *(re.sub(r"\d+\.\d+(?! t/s)|\d+(\.\d+)?(?= t/s)", "0", x.replace(program, "")) for x in (r.stdout, r.stderr))
 
 
 def main():

@@ -210,6 +210,10 @@ void cli_foreign_markdown(FILE *to)
         fprintf(to, " | %s | %s | ", f->of, taken[f->kind]);
         if (f->kind == CLI_FOREIGN_SAME)
             fprintf(to, "`--%s` |\n", f->ours);
+        else if (f->kind == CLI_FOREIGN_SETS && !strchr(f->note, '|'))
+            fprintf(to, "`--%s %s` |\n", f->ours, f->note);
+        else if (f->kind == CLI_FOREIGN_MIB && !f->note)
+            fprintf(to, "`--%s`, in MiB |\n", f->ours);
         else
             fprintf(to, "%s |\n", what);
     }
