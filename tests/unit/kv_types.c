@@ -100,7 +100,7 @@ static void what_is_not_known_lists_what_is(void **state)
 {
     (void)state;
     refused("q4_0", NULL, NULL, NULL,
-            "no KV format 'q4_0': they are f32, f16, bf16, q8_0, fp8, q8r, n4r, tq3_0");
+            "no KV format 'q4_0': there are f32, f16, bf16, q8_0, fp8, q8r, n4r, tq3_0");
     refused("q8r:", NULL, NULL, NULL, "no KV format ''");
     refused(":", NULL, NULL, NULL, "no KV format ''");
     refused("", NULL, NULL, NULL, "no KV format ''");
