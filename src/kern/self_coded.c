@@ -23,6 +23,7 @@ static const struct set {
 };
 
 enum { WIDTH = 128, ROWS = 2, HEADS = 5, FROM = 90, PAIRS = 16, OUT = ROWS * HEADS * WIDTH };
+enum { WINDOW = 40, FIRST = FROM - WINDOW + 1, SEEN = ROWS + WINDOW - 1 }; /* of a page */
 enum { STATE = (WIDTH + 2 + 15) / 16 * 16 };
 
 struct data {
@@ -55,7 +56,7 @@ static bool run(const struct kern_attend_table *t, enum kern_kv_codec k, enum ke
                             .n_rows = ROWS,
                             .n_heads = HEADS,
                             .pos0 = FROM,
-                            .window = 40,
+                            .window = WINDOW,
                             .scale = 0.1f,
                             .sink = d->q,
                             .from_v = &from_v};
@@ -64,9 +65,10 @@ static bool run(const struct kern_attend_table *t, enum kern_kv_codec k, enum ke
         return false;
     memset(d->state, 0, sizeof d->state);
     if (write) {
+        const float *rows = d->rows + FIRST * WIDTH;
         memset(d->page, 0, sizeof d->page);
-        t->kv_write(k, true, WIDTH, d->page, 0, d->rows, KERN_PAGE, WIDTH);
-        t->kv_write(v, false, WIDTH, d->page + a.v_at, 0, d->rows, KERN_PAGE, WIDTH);
+        t->kv_write(k, true, WIDTH, d->page, FIRST, rows, SEEN, WIDTH);
+        t->kv_write(v, false, WIDTH, d->page + a.v_at, FIRST, rows, SEEN, WIDTH);
     }
     t->rows(&a, d->scratch);
     if (!splits)

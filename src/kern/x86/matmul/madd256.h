@@ -16,9 +16,14 @@
  */
 #if AHEAD
 #include "kern/x86/matmul/ask256.h"
+#define WIDE_TILE(TILE, name, C, ...) drive_tile_fn WIDE_NAME(name, C);
 #else
 #define ASK(j)
+#define WIDE_TILE(TILE, name, C, ...)         \
+    drive_tile_fn WIDE_NAME(name, C);         \
+    TILE(, kern_tile256_##name, C, __VA_ARGS__)
 #endif
+#define WIDE_NAME(name, C) kern_tile256_##name##_##C
 #include "kern/x86/matmul/panel256.h"
 
 /* The compiler must not reorder these sums: it would keep all products alive and spill; nor move

@@ -329,6 +329,17 @@ static ATTR_INLINE void multiply(struct work *w, const struct codes *v, const st
     w->before.dots = dots;
 }
 
+/* What is not a whole tile behind a whole tile, all codes together. */
+static ATTR_NOINLINE void multiply_other(struct work *w, const struct codes *v,
+                                         const struct chunk *now, const uint8_t *next, bool has_min)
+{
+    const int64_t rows = w->before.dots ? w->n_rows : 0;
+    if (has_min)
+        multiply(w, v, now, rows, w->before.start, next, true);
+    else
+        multiply(w, v, now, rows, w->before.start, next, false);
+}
+
 /* 2, 3: weights; the others have the rows. */
 static void configure(struct tiles *t, int64_t rows)
 {
@@ -401,15 +412,11 @@ static ATTR_INLINE void run_chunk(const struct kern_matmul *m, struct work *w,
         for (int64_t j = 0; j < at->n_panels; j++) {
             const uint8_t *next = (const uint8_t *)(x + 1) + PART * j;
             const struct chunk now = {NULL, f[j], x, w->y[band][s][j], w->total[band][s][j], start};
-            const bool is_full = w->n_rows == ROWS && w->before.dots;
             ask_lines(soon->next->stretch[j] + ahead + 64 * w_lines * s, w_lines);
-            if (LIKELY(is_full && w->before.start == WITHIN))
+            if (LIKELY(w->n_rows == ROWS && w->before.dots && w->before.start == WITHIN))
                 multiply(w, w->w[j], &now, ROWS, WITHIN, next, has_min);
-            else if (is_full)
-                multiply(w, w->w[j], &now, ROWS, w->before.start, next, has_min);
             else
-                multiply(w, w->w[j], &now, w->before.dots ? w->n_rows : 0, w->before.start, next,
-                         has_min);
+                multiply_other(w, w->w[j], &now, next, has_min);
         }
     }
 }

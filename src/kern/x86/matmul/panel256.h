@@ -158,22 +158,29 @@ static inline __m256 half_ue4m3(const uint8_t *at)
 #define NO_SETUP
 #define ONES _mm256_set1_epi16(1)
 
-/* A tile for each number of rows. */
-#define EACH_TILE(TILE, name, ...)                                                    \
-    TILE(name, 1, __VA_ARGS__) TILE(name, 2, __VA_ARGS__) TILE(name, 3, __VA_ARGS__)  \
-    TILE(name, 4, __VA_ARGS__) TILE(name, 5, __VA_ARGS__) TILE(name, 6, __VA_ARGS__)
+/* A tile for each number of rows.  WIDE_TILE(TILE, name, C, ...) makes that of 5 and of 6 rows:
+ * where two files differ in how they wait for memory, those are made once, because they compute for
+ * longer than they wait. */
+#ifndef WIDE_TILE
+#define WIDE_TILE(TILE, name, C, ...) TILE(static, tile_##name, C, __VA_ARGS__)
+#define WIDE_NAME(name, C) tile_##name##_##C
+#endif
+#define EACH_TILE(TILE, name, ...)                                                          \
+    TILE(static, tile_##name, 1, __VA_ARGS__) TILE(static, tile_##name, 2, __VA_ARGS__)     \
+    TILE(static, tile_##name, 3, __VA_ARGS__) TILE(static, tile_##name, 4, __VA_ARGS__)     \
+    WIDE_TILE(TILE, name, 5, __VA_ARGS__) WIDE_TILE(TILE, name, 6, __VA_ARGS__)
 #define PANEL_DRIVE(name, block_)                                                              \
     static const struct drive drive_##name = {                                                \
-        {{tile_##name##_6, 6}, {tile_##name##_5, 5}, {tile_##name##_4, 4},                    \
+        {{WIDE_NAME(name, 6), 6}, {WIDE_NAME(name, 5), 5}, {tile_##name##_4, 4},              \
          {tile_##name##_3, 3}, {tile_##name##_2, 2}, {tile_##name##_1, 1}}, block_, 0, 0};
 
 /* ---- groups of 32 ---- */
 
 #define X32(c) ((const struct kern_act32 *)(const void *)x[c] + g)
 
-#define TILE32(name, C, bits, n_group, scales, shift, SETUP, GROUP)                                \
-    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
-                           int64_t stride)                                                         \
+#define TILE32(LINK, name, C, bits, n_group, scales, shift, SETUP, GROUP)                          \
+    LINK void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,       \
+                         int64_t stride)                                                           \
     {                                                                                              \
         SETUP                                                                                      \
         EACH_##C(CLEAR_Y, _) for (int64_t g = 0; g < n;                                            \
@@ -189,7 +196,7 @@ static inline __m256 half_ue4m3(const uint8_t *at)
         }                                                                                          \
     }
 #define TILES32(name, bits, n_group, scales, shift, SETUP, GROUP)                    \
-    EACH_TILE(TILE32, tile_##name, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
+    EACH_TILE(TILE32, name, bits, n_group, KERN_SCALES_##scales, shift, SETUP, GROUP) \
     KERNEL(name, 32)
 
 #define D_SCALES const __m256 d0 = halves(scale), d1 = halves(scale + 16);
@@ -243,9 +250,9 @@ static ATTR_INLINE __m256i paired(const uint8_t *s, int high)
 #define D_AT(at) const __m256 d0 = halves(at), d1 = halves((at) + 16);
 #define DMIN_AT(at) const __m256 dmin0 = halves(at), dmin1 = halves((at) + 16);
 
-#define TILE256(name, C, bits, scales, SETUP, GROUP, END)                                          \
-    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
-                           int64_t stride)                                                         \
+#define TILE256(LINK, name, C, bits, scales, SETUP, GROUP, END)                                    \
+    LINK void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,       \
+                         int64_t stride)                                                           \
     {                                                                                              \
         SETUP                                                                                      \
         EACH_##C(CLEAR_Y, _) for (int64_t b = 0; b < n;                                            \
@@ -262,7 +269,7 @@ static ATTR_INLINE __m256i paired(const uint8_t *s, int high)
         }                                                                                          \
     }
 #define TILES256(name, bits, scales, SETUP, GROUP, END)                      \
-    EACH_TILE(TILE256, tile_##name, bits, KERN_SCALES_##scales, SETUP, GROUP, END) \
+    EACH_TILE(TILE256, name, bits, KERN_SCALES_##scales, SETUP, GROUP, END) \
     KERNEL(name, 256)
 
 #define END_MIN32(C)                                                                  \

@@ -70,8 +70,8 @@ static ATTR_INLINE void put(struct planes *e, int at, __m512i v, int n, __m512i 
                        _mm512_permutexvar_epi8(above(both, n + 1, t.high), line(planes[1])));
 }
 #define EXPAND(name, NAME, factor)                                                                 \
-    static ATTR_INLINE void expand_##name(struct block from, struct block ahead, struct planes *e, \
-                                          struct scales *to)                                       \
+    static ATTR_NOINLINE void expand_##name(struct block from, struct block ahead,                 \
+                                            struct planes *e, struct scales *to)                   \
     {                                                                                              \
         const uint8_t *behind = from.chunk + KERN_BEHIND_##NAME;                                   \
         SETUP_##NAME for (int h = 0; h < 8; h++)                                                   \

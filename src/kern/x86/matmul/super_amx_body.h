@@ -99,8 +99,8 @@ static inline void put_min(struct scales *to, int pair, __m512i first, __m512i s
 
 /* GROUP_ does group h, at g; scales, at s, follow all of them, d behind n_sub bytes. */
 #define EXPAND(name, bits, behind, n_sub, has_min, GROUP_)                                         \
-    static ATTR_INLINE void expand_##name(struct block from, struct block ahead, struct planes *e, \
-                                          struct scales *to)                                       \
+    static ATTR_NOINLINE void expand_##name(struct block from, struct block ahead,                 \
+                                            struct planes *e, struct scales *to)                   \
     {                                                                                              \
         const uint8_t *chunk = from.chunk, *s = chunk + KERN_SCALES_AT(bits, 8);                   \
         for (int h = 0; h < 8; h++) {                                                              \

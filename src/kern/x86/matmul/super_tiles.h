@@ -303,50 +303,88 @@ static ATTR_INLINE void multiply_one(struct tiles *t, const struct form f, bool 
     }
 }
 
-/* Two.  whole: so many wait, too, which have this start. */
-#define ADD                               \
-    if (whole)                            \
-        add_part(f, &v, &h, eight, start); \
-    else                                  \
-        add(f, &v, &h, part);
-#define STEP(k_)                                                  \
-    {                                                             \
-        enum { k = k_ };                                          \
-        if (pair && k == 2) {                                     \
-            v = waiting[1];                                       \
-            h = hold(f, v.s);                                     \
-        }                                                         \
-        TILE_LOAD(t, 4, x->a + x->step * k, x->stride);           \
-        TILE_LOAD(t, 6, w.low + TILE * k, 64);                    \
-        LEAVE(0, dot)                                             \
-        DOT_LOW(t, 0, 4, 6)                                       \
-        ADD                                                       \
-        fetch(x->next, 2 * k, x->n_next);                         \
-        TILE_LOAD(t, 5, x->b + x->step * k, x->stride);           \
-        LEAVE_SECOND(2, dot + SQUARE)                             \
-        DOT_LOW(t, 2, 5, 6)                                       \
-        ADD                                                       \
-        if (beside) {                                             \
-            TILE_LOAD(t, 7, w.beside + TILE * k, 64);             \
-            LEAVE(1, dot + BESIDE)                                \
-            DOT_BESIDE(t, 1, 4, 7)                                \
-            ADD                                                   \
-            LEAVE_SECOND(3, dot + BESIDE + SQUARE)                \
-            DOT_BESIDE(t, 3, 5, 7)                                \
-            ADD                                                   \
-        }                                                         \
-        fetch(x->next, 2 * k + 1, x->n_next);                     \
-    }
-static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool pair, bool whole,
-                                     enum start start, struct weights w, const struct rows *x,
-                                     int32_t *dot, bool two, const struct waiting *waiting)
+/* A fourth of two.  v, h: what waits and its scales. */
+static ATTR_INLINE void step_two(struct tiles *t, const struct form f, bool pair, bool whole,
+                                 enum start start, struct weights w, const struct rows *x,
+                                 int32_t *dot, bool two, const struct waiting *waiting, int k,
+                                 struct waiting *v, struct held *h)
 {
     const bool beside = pair || f.n_planes > 1, eight = pair || !beside;
+    const int64_t part = num_div_up(waiting[0].n_rows, eight ? 8 : 16);
+    (void)t;
+    if (pair && k == 2) {
+        *v = waiting[1];
+        *h = hold(f, v->s);
+    }
+#define ADD                              \
+    if (whole)                           \
+        add_part(f, v, h, eight, start); \
+    else                                 \
+        add(f, v, h, part);
+    TILE_LOAD(t, 4, x->a + x->step * k, x->stride);
+    TILE_LOAD(t, 6, w.low + TILE * k, 64);
+    LEAVE(0, dot)
+    DOT_LOW(t, 0, 4, 6)
+    ADD
+    fetch(x->next, 2 * k, x->n_next);
+    TILE_LOAD(t, 5, x->b + x->step * k, x->stride);
+    LEAVE_SECOND(2, dot + SQUARE)
+    DOT_LOW(t, 2, 5, 6)
+    ADD
+    if (beside) {
+        TILE_LOAD(t, 7, w.beside + TILE * k, 64);
+        LEAVE(1, dot + BESIDE)
+        DOT_BESIDE(t, 1, 4, 7)
+        ADD
+        LEAVE_SECOND(3, dot + BESIDE + SQUARE)
+        DOT_BESIDE(t, 3, 5, 7)
+        ADD
+    }
+    fetch(x->next, 2 * k + 1, x->n_next);
+#undef ADD
+}
+/* Two.  whole: so many wait, too, which have this start.  hot: steps in a row, without a loop. */
+static ATTR_INLINE void multiply_two(struct tiles *t, const struct form f, bool pair, bool hot,
+                                     bool whole, enum start start, struct weights w,
+                                     const struct rows *x, int32_t *dot, bool two,
+                                     const struct waiting *waiting)
+{
     struct waiting v = waiting[0];
     struct held h = hold(f, v.s);
-    const int64_t part = num_div_up(v.n_rows, eight ? 8 : 16);
-    (void)t;
-    STEP(0) STEP(1) STEP(2) STEP(3)
+    if (hot) {
+        step_two(t, f, pair, whole, start, w, x, dot, two, waiting, 0, &v, &h);
+        step_two(t, f, pair, whole, start, w, x, dot, two, waiting, 1, &v, &h);
+        step_two(t, f, pair, whole, start, w, x, dot, two, waiting, 2, &v, &h);
+        step_two(t, f, pair, whole, start, w, x, dot, two, waiting, 3, &v, &h);
+        return;
+    }
+    for (int k = 0; k < 4; k++)
+        step_two(t, f, pair, whole, start, w, x, dot, two, waiting, k, &v, &h);
+}
+
+/* A unit of n rows times a panel, or two, in any case: whole, or not.  Each form has one such
+ * function; the case that most units of a long prompt are stands in its loop, too. */
+struct unit_work {
+    struct weights w;
+    const struct rows *x;
+    int32_t *dot;
+    const struct waiting *waiting;
+    int64_t n;
+    bool pair, two, whole;
+};
+typedef void unit_fn(struct tiles *t, const struct unit_work *u);
+static ATTR_INLINE void multiply_any(struct tiles *t, const struct form f, bool pair,
+                                     const struct unit_work *u)
+{
+    const enum start start = u->waiting[0].start;
+    if (u->whole && start == WITHIN)
+        multiply_two(t, f, pair, false, true, WITHIN, u->w, u->x, u->dot, true, u->waiting);
+    else if (u->whole)
+        multiply_two(t, f, pair, false, true, start, u->w, u->x, u->dot, true, u->waiting);
+    else if (u->n > ROWS)
+        multiply_two(t, f, pair, false, false, WITHIN, u->w, u->x, u->dot, u->two, u->waiting);
+    else
+        multiply_one(t, f, pair, u->w, u->x, u->dot, u->two, u->waiting);
 }
 
 /* ---- a product ---- */
@@ -461,6 +499,14 @@ static struct source tiles_at(const struct kern_matmul *m, int64_t i, int64_t n,
                            b + 1 < m->w->in / 256 ? (const uint8_t *)(x + n_units) : NULL, 0, n};
 }
 
+/* What a form has once: super-blocks expanded, units that are not of the hot loop, and all that
+ * waits. */
+struct calls {
+    expand_fn *expand;
+    unit_fn *any;
+    void (*drain)(struct tiles *t, struct work *w);
+};
+
 /* Adds what waits, in memory and in tiles. */
 static ATTR_INLINE void drain(struct tiles *t, const struct form f, struct work *w)
 {
@@ -490,22 +536,20 @@ static ATTR_INLINE void drain(struct tiles *t, const struct form f, struct work 
 }
 
 /* A unit times panel k of the work, and the one beside it, which stand expanded at e. */
-static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, bool pair, struct work *w,
-                                   const struct planes *e, const struct rows *x, int64_t n,
-                                   int64_t unit, int64_t k, const struct scales *s,
-                                   enum start start)
+static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, const struct calls c,
+                                   bool pair, bool hot, struct work *w, const struct planes *e,
+                                   const struct rows *x, int64_t n, int64_t unit, int64_t k,
+                                   const struct scales *s, enum start start)
 {
     int32_t *dot = w->dots[w->turn];
     const bool two = w->in_tiles[0].n_rows > ROWS;
     const bool whole = n == UNIT && w->v[0].n_rows == UNIT && two;
-    if (LIKELY(whole && w->v[0].start == WITHIN))
-        multiply_two(t, f, pair, true, WITHIN, weights_of(e, pair), x, dot, true, w->v);
-    else if (whole)
-        multiply_two(t, f, pair, true, w->v[0].start, weights_of(e, pair), x, dot, true, w->v);
-    else if (n > ROWS)
-        multiply_two(t, f, pair, false, WITHIN, weights_of(e, pair), x, dot, two, w->v);
-    else
-        multiply_one(t, f, pair, weights_of(e, pair), x, dot, two, w->v);
+    if (hot && LIKELY(whole && w->v[0].start == WITHIN)) {
+        multiply_two(t, f, pair, true, true, WITHIN, weights_of(e, pair), x, dot, true, w->v);
+    } else {
+        const struct unit_work u = {weights_of(e, pair), x, dot, w->v, n, pair, two, whole};
+        c.any(t, &u);
+    }
     w->turn ^= 1;
     for (int j = 0; j < (pair ? 2 : 1); j++) {
         w->v[j] = w->in_tiles[j];
@@ -523,16 +567,17 @@ static ATTR_INLINE void unit_times(struct tiles *t, const struct form f, bool pa
 }
 
 /* All rows times super-block b of panels [k0, k1) of the work, which stand expanded. */
-static ATTR_INLINE void all_rows(struct tiles *t, const struct form f, bool pair, struct work *w,
-                                 const struct source *from, int64_t b, int64_t k0, int64_t k1,
-                                 const struct scales *s)
+static ATTR_INLINE void all_rows(struct tiles *t, const struct form f, const struct calls c,
+                                 bool pair, bool hot, struct work *w, const struct source *from,
+                                 int64_t b, int64_t k0, int64_t k1, const struct scales *s)
 {
     for (int64_t i = 0; i < from->n; i += UNIT) {
         const struct unit u = from->stride ? unit_at(from->n, i)
                                            : (struct unit){i, from->n - i > ROWS ? UNIT : ROWS};
         for (int64_t k = k0; k < k1; k += pair ? 2 : 1) {
             const struct rows x = rows_of(f, from, &u, pair ? k / 2 : k);
-            unit_times(t, f, pair, w, &w->e[k - k0], &x, u.n, i / UNIT, k, &s[k - k0], start_of(b));
+            unit_times(t, f, c, pair, hot, w, &w->e[k - k0], &x, u.n, i / UNIT, k, &s[k - k0],
+                       start_of(b));
         }
     }
 }
@@ -556,7 +601,7 @@ static ATTR_INLINE struct block block_at(const struct kern_matrix *w, int64_t p,
  * reads. */
 static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, struct work *w,
                                int64_t p, int64_t np, int64_t i, int64_t n, const struct form f,
-                               expand_fn *expand)
+                               const struct calls c)
 {
     const int64_t n_blocks = m->w->in / 256;
     for (int64_t b = 0, at = 0; b < n_blocks; b++) {
@@ -566,13 +611,13 @@ static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, str
             const int64_t k1 = num_min(np, k0 + GROUP);
             struct scales *s = w->s[at = (at + 1) % 3];
             for (int64_t k = k0; k < k1; k++)
-                expand(block_at(m->w, p + k, b, f),
+                c.expand(block_at(m->w, p + k, b, f),
                        block_at(m->w, p + k, num_min(b + 1, n_blocks - 1), f), &w->e[k - k0],
                        &s[k - k0]);
-            all_rows(t, f, f.n_planes == 1, w, &from, b, k0, k1, s);
+            all_rows(t, f, c, f.n_planes == 1, true, w, &from, b, k0, k1, s);
         }
         if (m->row)
-            drain(t, f, w); /* before the copy goes */
+            c.drain(t, w); /* before the copy goes */
     }
 }
 
@@ -580,7 +625,7 @@ static ATTR_INLINE void across(struct tiles *t, const struct kern_matmul *m, str
  * come fastest as one stream, asked for while others are multiplied. */
 static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, struct work *w,
                               int64_t p, int64_t np, int64_t i, int64_t n, const struct form f,
-                              expand_fn *expand)
+                              const struct calls c)
 {
     const int64_t n_blocks = m->w->in / 256, step = m->w->stretch / 256;
     for (int64_t b0 = 0, at = 0; b0 < n_blocks; b0 += step) {
@@ -592,19 +637,19 @@ static ATTR_INLINE void along(struct tiles *t, const struct kern_matmul *m, stru
             const uint8_t *stretch = kern_code_stretch(m->w, p + k, b0 / step);
             for (int64_t b = 0; b < nb; b++) {
                 struct scales *s = w->s[at = (at + 1) % 3];
-                expand(block_of(stretch, b, f), (struct block){NULL, 0}, &w->e[0], s);
+                c.expand(block_of(stretch, b, f), (struct block){NULL, 0}, &w->e[0], s);
                 from.a = a + b * ACT;
                 from.next = stretch + AHEAD + b * (int64_t)f.chunk_bytes / f.n_parts;
-                all_rows(t, f, false, w, &from, b0 + b, k, k + 1, s);
+                all_rows(t, f, c, false, false, w, &from, b0 + b, k, k + 1, s);
             }
         }
         if (m->row)
-            drain(t, f, w);
+            c.drain(t, w);
     }
 }
 
 static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1,
-                            const struct form f, expand_fn *expand)
+                            const struct form f, const struct calls c)
 {
     struct work w;
     struct tiles t;
@@ -622,10 +667,10 @@ static ATTR_INLINE void run(const struct kern_matmul *m, int64_t p0, int64_t p1,
         for (int64_t p = p0, end; p < p1; p = end) {
             end = few ? num_min(p1, (p / KERN_BAND + 1) * KERN_BAND) : num_min(p1, p + PANELS);
             if (few)
-                along(&t, m, &w, p, end - p, i, n, f, expand);
+                along(&t, m, &w, p, end - p, i, n, f, c);
             else
-                across(&t, m, &w, p, end - p, i, n, f, expand);
-            drain(&t, f, &w);
+                across(&t, m, &w, p, end - p, i, n, f, c);
+            c.drain(&t, &w);
             for (int64_t j = 0; j < n; j += UNIT) {
                 const struct unit u =
                     tiled ? (struct unit){j, num_min(UNIT, n - j)} : unit_at(n, j);
@@ -661,13 +706,28 @@ static ATTR_UNUSED void tiles_write(const struct kern_act *a, int64_t r0, int64_
 }
 
 /* Codes of one form but for the bytes of a chunk have one body, which calls what expands a
- * super-block of a panel, 4,096 codes: a body each took the compiler minutes. */
+ * super-block of a panel, 4,096 codes: a body each took the compiler minutes.  So does what is not
+ * the hot loop: it is there once for each form. */
+#define CALLS(name)                                                                                \
+    static ATTR_NOINLINE void any_##name(struct tiles *t, const struct unit_work *u)               \
+    {                                                                                              \
+        if (form_##name.n_planes == 1 && u->pair)                                                  \
+            multiply_any(t, form_##name, true, u);                                                 \
+        else                                                                                       \
+            multiply_any(t, form_##name, false, u);                                                \
+    }                                                                                              \
+    static ATTR_NOINLINE void drain_##name(struct tiles *t, struct work *w)                        \
+    {                                                                                              \
+        drain(t, form_##name, w);                                                                  \
+    }
 #define FORM(name, ...)                                                                            \
+    static const struct form form_##name = {__VA_ARGS__};                                          \
+    CALLS(name)                                                                                    \
     static ATTR_NOINLINE void run_##name(const struct kern_matmul *m, int64_t p0, int64_t p1,      \
                                          size_t bytes, expand_fn *expand)                          \
     {                                                                                              \
         const struct form f = {.chunk_bytes = bytes, __VA_ARGS__};                                 \
-        run(m, p0, p1, f, expand);                                                                 \
+        run(m, p0, p1, f, (struct calls){expand, any_##name, drain_##name});                       \
     }
 #define KERNEL_OF(name, form, bytes)                                                     \
     void KERNEL_NAME(matmul_##name)(const struct kern_matmul *m, int64_t p0, int64_t p1) \
@@ -676,10 +736,12 @@ static ATTR_UNUSED void tiles_write(const struct kern_act *a, int64_t r0, int64_
     }
 /* One that is alone: the rest is its form. */
 #define KERNEL(name, ...)                                                                \
+    static const struct form form_##name = {__VA_ARGS__};                                \
+    CALLS(name)                                                                          \
     void KERNEL_NAME(matmul_##name)(const struct kern_matmul *m, int64_t p0, int64_t p1) \
     {                                                                                    \
-        const struct form f = {__VA_ARGS__};                                             \
-        run(m, p0, p1, f, expand_##name);                                                \
+        run(m, p0, p1, form_##name,                                                      \
+            (struct calls){expand_##name, any_##name, drain_##name});                    \
     }
 
 #endif
