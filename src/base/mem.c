@@ -147,7 +147,8 @@ void mem_fill(void *p, size_t n_bytes)
         (void)madvise((uint8_t *)p - before, n_bytes + before, MADV_POPULATE_WRITE);
 }
 
-/* /proc/self/smaps: for each mapping "BEGIN-END flags ..." and lines of "Key: N kB". */
+/* /proc/self/smaps: for each mapping "BEGIN-END flags ..." and lines of "Key: N kB", in the order
+ * of addresses: what is behind the memory, mostly libraries, is not read. */
 uint64_t mem_huge_bytes(const void *p, size_t n_bytes)
 {
     char line[512];
@@ -159,11 +160,14 @@ uint64_t mem_huge_bytes(const void *p, size_t n_bytes)
         return 0;
     while (fgets(line, sizeof line, f)) {
         unsigned long long a, b;
-        if (sscanf(line, "%llx-%llx ", &a, &b) == 2)
-            inside = a < end && b > first;
-        else if (inside && (sscanf(line, "AnonHugePages: %llu kB", &a) == 1 ||
-                            sscanf(line, "FilePmdMapped: %llu kB", &a) == 1))
+        if (sscanf(line, "%llx-%llx ", &a, &b) == 2) {
+            if (a >= end)
+                break;
+            inside = b > first;
+        } else if (inside && (sscanf(line, "AnonHugePages: %llu kB", &a) == 1 ||
+                              sscanf(line, "FilePmdMapped: %llu kB", &a) == 1)) {
             huge += (uint64_t)a * 1024;
+        }
     }
     fclose(f);
     return huge < n_bytes ? huge : n_bytes;
