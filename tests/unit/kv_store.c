@@ -93,6 +93,20 @@ static void what_was_put_is_there_after_a_restart(void **state)
     depot_close(d);
 }
 
+/* Whoever counts and polls does so while the disk's thread writes (the thread sanitizer). */
+static void counts_are_asked_for_while_files_are_written(void **state)
+{
+    enum { FILES = 8 };
+    (void)state;
+    struct depot *d = depot_open(1 << 20);
+    for (int i = 0; i < FILES; i++)
+        depot_put(d, 0, 0, 100);
+    while (kv_store_poll(d->store))
+        assert_true(depot_counts(d).written <= FILES);
+    assert_int_equal(depot_counts(d).written, FILES);
+    depot_close(d);
+}
+
 static void what_conversations_share_is_stored_once(void **state)
 {
     (void)state;
@@ -805,6 +819,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_put_is_there_after_a_restart),
+        cmocka_unit_test(counts_are_asked_for_while_files_are_written),
         cmocka_unit_test(what_conversations_share_is_stored_once),
         cmocka_unit_test(files_add_at_least_so_many_tokens),
         cmocka_unit_test(salts_models_and_settings_share_nothing),
