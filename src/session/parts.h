@@ -103,6 +103,8 @@ MUST_CHECK ingle_status session_renew_stages(struct runner *r, const atomic_bool
  * before: stage_remote_losses() as it began.  A step between its pieces may have waited for the
  * stage. */
 bool session_card_gone(struct runner *r, ingle_status s, uint64_t before);
+/* A step with something new ended well. */
+void session_goes_on(struct runner *r);
 
 /* One forward pass over the spans of the lane; the timelines are extended and not yet committed. */
 ingle_status session_forward(struct runner *r, const struct family_step *step, family_tap_fn *tap,

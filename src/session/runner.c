@@ -639,11 +639,17 @@ ingle_status session_renew_stages(struct runner *r, const atomic_bool *cancel, s
     return stage_remote_renew(r->stages, cancel, err);
 }
 
+void session_goes_on(struct runner *r)
+{
+    r->n_renewed = 0;
+    (void)stage_remote_stays_late(r->stages, true);
+}
+
 bool session_card_gone(struct runner *r, ingle_status s, uint64_t before)
 {
     enum { MOST = 8 }; /* losses in a row */
     if (s && s != INGLE_CANCEL && stage_remote_losses(r->stages) != before)
-        return r->n_renewed++ < MOST;
+        return !stage_remote_stays_late(r->stages, false) && r->n_renewed++ < MOST;
     const uint32_t bit = UINT32_C(1) << r->depth;
     if (!s || (r->card_lost & bit) || !device_card_lost(r->device))
         return false;

@@ -814,7 +814,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
         return session_step(r, work, n, cancel, err);
     }
     if (!s && !r->renews)
-        r->n_renewed = 0;
+        session_goes_on(r);
     if (gone) /* on the processor now */
         s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);
     bool bad = false;
@@ -892,7 +892,7 @@ ingle_status session_land(struct runner *r, int i, struct err *err)
         r->depth = 0;
     }
     if (!s)
-        r->n_renewed = 0;
+        session_goes_on(r);
     end_step(l, &f->built, s);
     return s;
 }

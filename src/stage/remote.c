@@ -58,6 +58,7 @@ void stage_lose(struct stage *s, const char *why)
     if (s->had) {
         s->had = false;
         s->n.losses++;
+        s->r->late = NULL;
         set_lost(s->r);
         report(s->r->o.sink, INGLE_REPORT_WARN, "stage", s->address, "layers %u:%u are lost: %s",
                s->hello.from, s->hello.to, why);
@@ -575,6 +576,7 @@ ingle_status stage_remote_open(struct stage_remote **out, const struct stage_rem
     r->hello.instance = clock_now() ^ (uint64_t)(uintptr_t)r;
     atomic_init(&r->lost, false);
     atomic_init(&r->losses, 0);
+    atomic_init(&r->lates, 0);
     for (; !st && r->n < o->n; r->n++) {
         struct stage *s = &r->stage[r->n];
         struct link_address a;
@@ -836,8 +838,11 @@ bool stage_is_late(struct stage *s, uint64_t since_ns, int64_t n_rows)
     if (s->state != STAGE_READY || now <= since_ns || now - since_ns <= late_after(s, n_rows))
         return false;
     char why[80];
+    const bool again = s->r->late == s;
     snprintf(why, sizeof why, "it has not answered for %.1f s", (double)(now - since_ns) * 1e-9);
     stage_lose(s, why);
+    s->r->late = s;
+    atomic_store(&s->r->lates, again ? atomic_load(&s->r->lates) + 1 : 1);
     stage_dial_again(s);
     return true;
 }
@@ -928,6 +933,15 @@ struct kv_memory stage_remote_memory(struct stage_remote *r)
 bool stage_remote_is_lost(const struct stage_remote *r)
 {
     return r && atomic_load(&r->lost);
+}
+
+bool stage_remote_stays_late(struct stage_remote *r, bool over)
+{
+    enum { MOST = 2 };
+    const bool late = r && atomic_load(&r->lates) >= MOST;
+    if (r && (over || late))
+        atomic_store(&r->lates, 0);
+    return late;
 }
 
 uint64_t stage_remote_losses(const struct stage_remote *r)

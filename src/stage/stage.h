@@ -199,6 +199,9 @@ void stage_trip_land(struct stage_trip *t, const struct family *fam, const void 
 bool stage_remote_is_lost(const struct stage_remote *r);
 /* So often was anything lost; r NULL: 0. */
 uint64_t stage_remote_losses(const struct stage_remote *r);
+/* The same stage was late again and again since this was last so, or was over: what is computed has
+ * gone on. */
+bool stage_remote_stays_late(struct stage_remote *r, bool over);
 /* Waits until all stages are there; pages are without contents then.  INGLE_IO: they are not back
  * in time. */
 MUST_CHECK ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cancel,

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 void (*golden_device_made)(struct device *d);
@@ -189,6 +190,8 @@ uint64_t golden_cuts;
 int64_t golden_piece_rows;
 const char *golden_stages_store;
 int golden_stages_without;
+atomic_int golden_stall_ms;
+uint64_t golden_late_ns;
 
 struct golden_stage {
     struct golden_model g;
@@ -209,6 +212,14 @@ static void *serve(void *arg)
     (void)stage_serve_run(s->serve, &asked);
     fp_leave(&mode);
     return NULL;
+}
+
+static void stall(void *arg)
+{
+    (void)arg;
+    const int ms = atomic_load(&golden_stall_ms);
+    if (ms)
+        nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
 static void describe(const struct golden_model *g, const struct kv_types *types, int64_t n_ctx,
@@ -236,6 +247,7 @@ static void start(struct golden_stage *s, struct err *e)
                                            .share = 1,
                                            .store = *s->store ? s->store : NULL,
                                            .identity = s->hello.form,
+                                           .tend = stall,
                                            .sink = &s->g.sink,
                                            .stop = &s->stop};
     atomic_store(&s->stop, false);
@@ -327,6 +339,7 @@ static void open_stages(struct golden_model *g, const char *path, const struct g
     describe(g, types, o->n_ctx ? o->n_ctx : 512, hello);
     const struct stage_remote_options so = {
         .address = address, .n = n, .hello = hello, .sink = &g->sink, .wait_ns = 60000000000,
+        .late_ns = golden_late_ns,
         .piece_rows = golden_piece_rows || !rows ? golden_piece_rows : atoll(rows)};
     GOLDEN_OK(stage_remote_open(&g->stages, &so, &e));
     model_keep_layers(g->model, 0, cut[0], true);

@@ -483,6 +483,40 @@ static void files_at_stages(void **state)
     golden_stages_store = NULL;
 }
 
+/* One that is there again and again, and late each time, ends the step after the second time. */
+static void a_stage_that_stays_late(void **state)
+{
+    (void)state;
+    struct err e;
+    struct golden_model g;
+    struct session *s;
+    int32_t tokens[N];
+    struct golden_options o = plain(0);
+    const float *logits;
+    prompt(0, tokens);
+    golden_n_stages = 1;
+    golden_cuts = 1;
+    golden_late_ns = 300000000;
+    golden_open(&g, models[0].path, &o);
+    GOLDEN_OK(session_create(&s, g.runner, &e));
+    float *want = golden_logits(&g, s, tokens, 40, 0, NULL);
+    GOLDEN_OK(session_rewind(s, 0, &e));
+    GOLDEN_OK(session_append(s, tokens, 40, &e));
+    atomic_store(&golden_stall_ms, 700);
+    usleep(200000); /* it stands still by now */
+    assert_int_equal(session_finish(s, &logits, NULL, &e), INGLE_IO);
+    assert_non_null(strstr(e.msg, "it has not answered for"));
+    assert_int_equal(stage_remote_losses(g.stages), 2);
+    atomic_store(&golden_stall_ms, 0);
+    GOLDEN_OK(session_finish(s, &logits, NULL, &e));
+    same("late", 0, 1, logits, want + 39 * g.info.n_vocab, g.info.n_vocab);
+    mem_free(want);
+    session_free(s);
+    golden_close(&g);
+    golden_n_stages = 0;
+    golden_late_ns = 0;
+}
+
 /* ---- memory ---- */
 
 static atomic_int allocations; /* of this process, which has the stages, too */
@@ -642,6 +676,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(steps_under_way),
         cmocka_unit_test(one_file),
         cmocka_unit_test(files_at_stages),
+        cmocka_unit_test(a_stage_that_stays_late),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(drafters),
     };
