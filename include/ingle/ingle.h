@@ -779,6 +779,7 @@ struct ingle_worker_options {
      * and what the options of ingle_worker_open() point to is borrowed until the end; NULL:
      * experts alone */
     const char *stage;
+    bool once; /* a stage: ingle_worker_run() returns when its engine has ended in good order */
 };
 /* Of o the options of devices, packed files and experts count, and those of keys.  Experts come
  * from the model's file; nothing else of it is loaded.  m is borrowed until

@@ -67,7 +67,8 @@ int cli_worker(struct cli *c)
     const char *layers = c->launch.stage ? NULL : ingle_config_text(c->config, "layers", 0);
     const struct ingle_worker_options how = {.listen = ingle_config_text(c->config, "listen", 0),
                                              .layers = layers,
-                                             .stage = ingle_config_text(c->config, "stage", 0)};
+                                             .stage = ingle_config_text(c->config, "stage", 0),
+                                             .once = c->launch.once};
     if (c->n_arg)
         return cli_usage(c, "'%s' is no option; a worker takes no arguments", c->arg[0]);
     if (cli_open_model(c, &m, &error))

@@ -429,6 +429,7 @@ ingle_status cli_launch_check(struct cli *c, struct err *err)
     if (st)
         return st;
     l->stage = r.n > 1;
+    l->once = l->stage && r.of;
     if (!l->stage)
         note_all(c);
     return INGLE_OK;

@@ -31,6 +31,7 @@ struct cli_launch {
     const char *text[CLI_LAUNCH_OPTIONS], *second[CLI_LAUNCH_OPTIONS], *why[CLI_LAUNCH_OPTIONS];
     char spelt[CLI_LAUNCH_OPTIONS][40];
     bool stage; /* this process is a part of several */
+    bool once;  /* ... of a launcher's job, which ends with the first one */
 };
 /* Keeps an option of a launcher. */
 void cli_launch_take(struct cli *c, const struct cli_foreign *f, const char *spelt,

@@ -83,6 +83,7 @@ struct ingle_engine {
     int64_t stage_from, stage_to;  /* this is a stage with these layers; 0, 0: it is not */
     bool stage_open;               /* ... which an engine may say anew */
     uint64_t stage_instance;       /* of the process that has them */
+    bool stage_once;               /* it ends with its engine */
     double read_rate;              /* bytes a second of memory; 0: not measured */
     char stages_short[480];        /* why no cut fits; "" */
     uint64_t session_bytes;        /* of pages: what a session's context takes */

@@ -356,6 +356,7 @@ ingle_status engine_stage_serve(struct ingle_engine *e, const struct ingle_engin
                                           .model = e->model->name[0] ? e->model->name
                                                                      : e->model->path,
                                           .share = e->stage_share,
+                                          .once = e->stage_once,
                                           .greet = greet,
                                           .stop = stop,
                                           .tend = tend,

@@ -23,6 +23,7 @@ struct ingle_worker {
     struct stage_asked asked;
     struct ingle_model *m;     /* with an offer: to load layers anew */
     uint64_t instance;         /* of this process, as a stage */
+    bool once;                 /* it ends with its engine */
     struct ingle_engine_options o;
     struct report_sink sink;   /* of the offer, which outlives engines */
     uint64_t refused;
@@ -123,6 +124,7 @@ static ingle_status load_stage(struct ingle_worker *w, const struct ingle_engine
     ingle_status st = engine_stage_take(e, o, layers, err);
     e->stage_open = w->offer != NULL;
     e->stage_instance = w->instance;
+    e->stage_once = w->once;
     if (!st)
         st = engine_load(e, o, &r, &plan, err);
     if (!st)
@@ -189,6 +191,7 @@ ingle_status ingle_worker_open(struct ingle_worker **out, struct ingle_model *m,
     own.mmproj = "off";
     w->m = m;
     w->o = own;
+    w->once = how->once;
     if (getrandom(&w->instance, sizeof w->instance, GRND_NONBLOCK) < 0)
         w->instance = 0; /* then nobody sees that it is named twice */
     fp_enter(&mode);

@@ -38,6 +38,7 @@ struct stage_serve {
     struct device *d;
     struct link *link;
     bool asked; /* for other layers */
+    bool over;  /* the engine has ended, and nobody else is served */
     struct stage_asked ask;
     struct kv_spec spec;
     struct kv_pool *pool;
@@ -891,6 +892,12 @@ static void hear_before(struct stage_serve *s, struct link_in *in)
         lose_before(s, "more rows come than steps are under way");
 }
 
+static void end_engine(struct stage_serve *s)
+{
+    leave(s);
+    s->over = s->o.once;
+}
+
 /* What is left of in is to be released. */
 static void hear(struct stage_serve *s, struct link_in *in)
 {
@@ -920,7 +927,7 @@ static void hear(struct stage_serve *s, struct link_in *in)
     else if (!st && h.kind == LINK_CANCEL && mine)
         drop(s, h.tag);
     else if (!st && h.kind == LINK_BYE && mine)
-        leave(s);
+        end_engine(s);
     else if (!st && h.kind != LINK_FAIL && h.kind != LINK_BYE && h.kind != LINK_ROWS)
         st = err_set(&err, INGLE_FORMAT, "a message of kind %d is none that an engine sends",
                      (int)h.kind);
@@ -956,7 +963,7 @@ static void hear_all(struct stage_serve *s)
 
 bool stage_serve_run(struct stage_serve *s, struct stage_asked *out)
 {
-    while (!s->asked && !atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
+    while (!s->asked && !s->over && !atomic_load_explicit(s->o.stop, memory_order_relaxed)) {
         if (!has_turn(s)) {
             struct link *const from[] = {s->link, s->chain.link};
             link_sleep(from, 2, s->keeps ? STORE_MS : TURN_MS);

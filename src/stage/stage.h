@@ -105,6 +105,7 @@ struct stage_serve_options {
     uint64_t store_bytes;
     uint64_t identity; /* the model's, for them */
     const char *model;
+    bool once;    /* it ends when its engine says that it ends */
     double share; /* of the bytes of pages: what is in this process */
     const atomic_bool *stop;
     void (*tend)(void *arg); /* between steps; or NULL */

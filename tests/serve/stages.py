@@ -348,6 +348,16 @@ class Stages(Case):
             self.assertEqual((status, out), want[:2], err)
             self.assertEqual(w.end(), 0)
 
+    def test_a_launcher_s_job_ends(self):
+        """mpirun's variables: the second process ends with the first one, whose command is the same."""
+        want, ranks = self.run_it("--draft", "off"), lambda i: {**os.environ, "OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": str(i)}
+        w = Worker(f"unix:{self.folder}/l", *PLAIN, "--pipeline-parallel-size", "2", command="worker", env=ranks(1))
+        self.addCleanup(w.end)
+        r = subprocess.run([INGLE, "run", "-m", MODEL, *PLAIN, "--temp", "0", "-n", "12", "--draft", "off", "--pipeline-parallel-size", "2",
+                            "--stages", w.address, "one two three"], capture_output=True, text=True, timeout=TIMEOUT, env=ranks(0))
+        self.assertEqual((r.returncode, r.stdout), want[:2], r.stderr)
+        self.assertEqual(w.process.wait(TIMEOUT), 0)
+
     def test_bad_input(self):
         a, b, c = self.stage("2:3"), self.stage("3:6"), self.stage("4:6")
         both = f"{a.address},{b.address}"
