@@ -179,6 +179,7 @@ static void do_one(struct golden_model *g, struct session *s[2], int m, const in
         }
         GOLDEN_OK(st);
         GOLDEN_OK(session_load(s[!a], path, &e));
+        session_prompt(s[!a], N); /* no file says it: fast computes anew what a stage has lost */
         unlink(path);
     } else if (what == 3 && length) {
         GOLDEN_OK(session_remember(s[a], &e));
