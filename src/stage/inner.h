@@ -70,7 +70,7 @@ struct stage_remote {
     pthread_mutex_t lock;     /* Sync: guards all of this but the atomics */
     struct stage_pages pages;
     const struct stage *late; /* the last loss was that this one was late, ... */
-    atomic_int lates;         /* Sync: atomic; ... as were so many before it, in a row */
+    atomic_int n_late;         /* Sync: atomic; ... as were so many before it, in a row */
     atomic_bool lost;         /* Sync: atomic */
     atomic_uint_fast64_t losses; /* Sync: atomic; so often was anything lost */
     struct stage_trip *trip;  /* steps that are under way, the last one first */

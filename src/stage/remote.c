@@ -576,7 +576,7 @@ ingle_status stage_remote_open(struct stage_remote **out, const struct stage_rem
     r->hello.instance = clock_now() ^ (uint64_t)(uintptr_t)r;
     atomic_init(&r->lost, false);
     atomic_init(&r->losses, 0);
-    atomic_init(&r->lates, 0);
+    atomic_init(&r->n_late, 0);
     for (; !st && r->n < o->n; r->n++) {
         struct stage *s = &r->stage[r->n];
         struct link_address a;
@@ -842,7 +842,7 @@ bool stage_is_late(struct stage *s, uint64_t since_ns, int64_t n_rows)
     snprintf(why, sizeof why, "it has not answered for %.1f s", (double)(now - since_ns) * 1e-9);
     stage_lose(s, why);
     s->r->late = s;
-    atomic_store(&s->r->lates, again ? atomic_load(&s->r->lates) + 1 : 1);
+    atomic_store(&s->r->n_late, again ? atomic_load(&s->r->n_late) + 1 : 1);
     stage_dial_again(s);
     return true;
 }
@@ -938,9 +938,9 @@ bool stage_remote_is_lost(const struct stage_remote *r)
 bool stage_remote_stays_late(struct stage_remote *r, bool over)
 {
     enum { MOST = 2 };
-    const bool late = r && atomic_load(&r->lates) >= MOST;
+    const bool late = r && atomic_load(&r->n_late) >= MOST;
     if (r && (over || late))
-        atomic_store(&r->lates, 0);
+        atomic_store(&r->n_late, 0);
     return late;
 }
 
