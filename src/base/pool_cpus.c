@@ -6,11 +6,15 @@
  * A thread whose processor is gone moves to one that no other thread of the pool has.  Where there
  * is none it rests, and others run its chunks: two threads on one processor wait for each other.
  * The system tells nobody, so a worker looks once a second while it waits.
+ *
+ * Where other programs take the processors of all threads again and again, threads run on any
+ * processor of their node that the pool has: the system then moves them to where less is going on,
+ * while bound ones wait for their own, and all for the last of them.
  */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/pool_inner.h"
-#include <string.h>
+#include <sys/resource.h>
 
 static bool has(const struct pool_cpus *set, int cpu)
 {
@@ -28,6 +32,43 @@ static bool bind_to(int cpu)
     CPU_ZERO_S(sizeof set, set.of);
     CPU_SET_S((size_t)cpu, sizeof set, set.of);
     return sched_setaffinity(0, sizeof set, set.of) == 0;
+}
+
+/* The processors of a worker and its node's other ones. */
+static void read_node(const struct pool *p, const struct worker *w, struct pool_cpus *set)
+{
+    CPU_ZERO_S(sizeof *set, set->of);
+    for (int i = p->node_first[w->node]; i < p->node_first[w->node + 1]; i++)
+        if (p->worker[i].cpu >= 0)
+            CPU_SET_S((size_t)p->worker[i].cpu, sizeof *set, set->of);
+}
+
+/* Whether a thread was interrupted so often in the time that it ran: by a program that wants as
+ * much as it can get, every few milliseconds. */
+static void look_shared(struct pool *p, struct worker *w)
+{
+    enum { LEAST_US = 20000, OFTEN_US = 10000, SELDOM_US = 50000 };
+    struct rusage u;
+    if (getrusage(RUSAGE_THREAD, &u))
+        return;
+    const int64_t used = (int64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000 +
+                         u.ru_utime.tv_usec + u.ru_stime.tv_usec;
+    const int64_t ran = used - w->used_us, times = u.ru_nivcsw - w->interrupted;
+    if (ran < LEAST_US)
+        return;
+    const bool shared = times * (w->shared ? SELDOM_US : OFTEN_US) > ran;
+    w->used_us = used;
+    w->interrupted = u.ru_nivcsw;
+    if (shared == w->shared)
+        return;
+    w->shared = shared;
+    atomic_fetch_add(&p->n_shared, shared ? 1 : -1);
+}
+
+bool pool_crowded(const struct pool *p)
+{
+    return p->n_threads > 1 &&
+           atomic_load_explicit(&p->n_shared, memory_order_relaxed) >= p->n_threads;
 }
 
 /* The processor of a set that a thread is to have: its own, or the next that nobody has; -1: there
@@ -71,7 +112,7 @@ static void set_resting(struct pool *p, struct worker *w, bool rests)
 
 void pool_cpus_look(struct pool *p, struct worker *w)
 {
-    struct pool_cpus set;
+    struct pool_cpus set, node;
     w->next_look = clock_now() + POOL_LOOK_NS;
     if (p->spin_ns < POOL_SPIN_NS || !read_own(&set))
         return;
@@ -81,9 +122,17 @@ void pool_cpus_look(struct pool *p, struct worker *w)
         set_resting(p, w, w->index >= n && w->index < p->n_allowed);
         return;
     }
-    if (n == 1 && has(&set, w->at) && !displaced)
+    read_node(p, w, &node);
+    if (!displaced &&
+        (w->roams ? CPU_EQUAL_S(sizeof set, set.of, node.of) : n == 1 && has(&set, w->at))) {
+        look_shared(p, w);
+        if (w->at == w->cpu && pool_crowded(p) != w->roams)
+            w->roams = w->roams ? !bind_to(w->cpu)
+                                : sched_setaffinity(0, sizeof node, node.of) == 0;
         return;
+    }
     const int cpu = displaced ? -1 : choose(p, w->index, &set);
+    w->roams = false;
     w->at = cpu >= 0 && bind_to(cpu) ? cpu : -1;
     set_resting(p, w, cpu < 0);
 }
@@ -109,8 +158,20 @@ void pool_enter(struct pool *p)
 {
     if (p->worker[0].cpu < 0 || p->entered || !read_own(&p->came_from))
         return;
+    struct worker *w = &p->worker[0];
+    struct pool_cpus node;
     const int cpu = for_caller(p);
-    p->entered = cpu >= 0 && bind_to(cpu);
+    const uint64_t now = clock_now();
+    if (now >= w->next_look) {
+        w->next_look = now + POOL_LOOK_NS;
+        look_shared(p, w);
+    }
+    if (cpu == w->cpu && pool_crowded(p)) {
+        read_node(p, w, &node);
+        p->entered = sched_setaffinity(0, sizeof node, node.of) == 0;
+    } else {
+        p->entered = cpu >= 0 && bind_to(cpu);
+    }
 }
 
 void pool_leave(struct pool *p)

@@ -93,8 +93,10 @@ struct worker {
     long taken;       /* how often its processor was taken away */
     int wary;         /* so many waits more are not to become longer */
     int cpu, at;      /* its processor, -1: any; and the one that it is bound to instead */
-    bool rests;       /* pool_cpus.c */
+    bool rests, roams; /* pool_cpus.c */
+    bool shared;       /* its processor was taken again and again, when it looked last: */
     uint64_t next_look;
+    int64_t used_us, interrupted;
     _Atomic bool displaced; /* Sync: its processor is the caller's now */
 };
 
@@ -106,7 +108,7 @@ struct pool {
     _Atomic uint32_t done;
     _Atomic uint32_t caller_sleeps;
     ATTR_ALIGNED(POOL_LINE) _Atomic bool stop;
-    _Atomic int n_resting;
+    _Atomic int n_resting, n_shared;
     _Atomic uint32_t rest; /* futex of those that rest */
 
     ATTR_ALIGNED(POOL_LINE) uint64_t number; /* of the last job; the caller's */

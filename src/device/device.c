@@ -94,7 +94,7 @@ static void measure_joins(struct device *d)
 {
     const uint64_t most = DEVICE_MOST_SMALL_WORK / 4;
     d->join_ns = pool_size(d->pool) > 1 ? pool_join_ns(d->pool) : 0;
-    d->small_work =
+    d->small_work = d->quiet_small_work =
         num_max(DEVICE_SMALL_WORK, 4 * (int64_t)(d->join_ns < most ? d->join_ns : most));
 }
 

@@ -74,6 +74,7 @@ void device_begin(struct device *d, const atomic_bool *cancel)
     d->cancel = cancel;
     device_prompt_rows(d, 0, 0);
     report_resting(d);
+    d->small_work = pool_crowded(d->pool) ? DEVICE_MOST_SMALL_WORK : d->quiet_small_work;
 }
 
 const atomic_bool *device_cancel(const struct device *d)

@@ -77,7 +77,8 @@ struct device {
     int n_resting; /* threads of it, as the owner was told */
     struct numa_nodes nodes; /* that memory is spread over */
     bool placed; /* each node of the pool is to have rows of its own */
-    int64_t small_work;      /* device_cpu_for() */
+    int64_t small_work;      /* device_cpu_for(), of this step */
+    int64_t quiet_small_work; /* the same where nobody else wants the processors */
     uint64_t join_ns;
     enum device_numerics numerics;
     char recipes[48]; /* of fast numerics that attention and matrices have, with + between them */

@@ -236,7 +236,7 @@ static struct device *open_device(const struct machine *m)
         d->kern.matmul.many[i] = d->kern.matmul.ahead[i] = NULL;
         d->kern.matmul.many_from[i] = INT64_MAX;
     }
-    d->small_work = DEVICE_SMALL_WORK;
+    d->quiet_small_work = DEVICE_SMALL_WORK;
     return d;
 }
 

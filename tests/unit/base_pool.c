@@ -382,6 +382,41 @@ static void test_taken_processors(void **state)
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
 }
 
+static int n_processors_of_worker(const struct pool *p)
+{
+    cpu_set_t set;
+    assert_int_equal(pthread_getaffinity_np(p->worker[1].thread, sizeof set, &set), 0);
+    return CPU_COUNT(&set);
+}
+
+/* Where others take all processors again and again, threads run on any that the pool has. */
+static void test_crowded(void **state)
+{
+    (void)state;
+    struct pool *p;
+    cpu_set_t in;
+    assert_int_equal(sched_getaffinity(0, sizeof in, &in), 0);
+    if (CPU_COUNT(&in) < 2)
+        skip();
+    assert_int_equal(pool_create(&p, 2, true, NULL), INGLE_OK);
+    assert_false(pool_crowded(p));
+    atomic_fetch_add(&p->n_shared, 2); /* as if both had seen it */
+    for (int i = 0; n_processors_of_worker(p) != 2; i++) {
+        assert_true(i < 100);
+        run_until_resting(p, 0);
+    }
+    pool_enter(p);
+    assert_int_equal(sched_getaffinity(0, sizeof in, &in), 0);
+    assert_int_equal(CPU_COUNT(&in), 2);
+    pool_leave(p);
+    atomic_fetch_add(&p->n_shared, -2);
+    for (int i = 0; n_processors_of_worker(p) != 1 && !pool_crowded(p); i++) {
+        assert_true(i < 100);
+        run_until_resting(p, 0);
+    }
+    pool_free(p);
+}
+
 /* Jobs that find the workers asleep, half asleep and spinning. */
 static void test_wakes_sleepers(void **state)
 {
@@ -519,6 +554,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_wakes_sleepers),
         cmocka_unit_test(test_enter),
         cmocka_unit_test(test_taken_processors),
+        cmocka_unit_test(test_crowded),
         cmocka_unit_test(test_pools_stand_side_by_side),
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_idle_costs_nothing),
