@@ -50,7 +50,7 @@ int pool_unbound(const struct pool *p);
 /* Threads that rest, because fewer processors are left to the process than the pool has threads;
  * found within a second of its use.  Others run their chunks. */
 int pool_resting(const struct pool *p);
-/* Other programs take the processors of all threads again and again: a short job is done sooner by
+/* Other programs have a large part of the processors of all threads: a short job is done sooner by
  * one thread than by several, of which each may be the one that waits. */
 bool pool_crowded(const struct pool *p);
 /* What it costs to share a job: of some whose chunks are short, without the chunk.  A quarter of

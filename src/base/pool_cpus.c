@@ -7,14 +7,16 @@
  * is none it rests, and others run its chunks: two threads on one processor wait for each other.
  * The system tells nobody, so a worker looks once a second while it waits.
  *
- * Where other programs take the processors of all threads again and again, threads run on any
+ * Where other programs have a large part of the processors of all threads, threads run on any
  * processor of their node that the pool has: the system then moves them to where less is going on,
  * while bound ones wait for their own, and all for the last of them.
  */
 #define _GNU_SOURCE
 #include "base/clock.h"
 #include "base/pool_inner.h"
-#include <sys/resource.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 static bool has(const struct pool_cpus *set, int cpu)
 {
@@ -43,22 +45,34 @@ static void read_node(const struct pool *p, const struct worker *w, struct pool_
             CPU_SET_S((size_t)p->worker[i].cpu, sizeof *set, set->of);
 }
 
-/* Whether a thread was interrupted so often in the time that it ran: by a program that wants as
- * much as it can get, every few milliseconds. */
+/* Time that this thread ran, and that it could have run while others had its processor. */
+static bool read_times(uint64_t *ran_ns, uint64_t *waited_ns)
+{
+    char text[96];
+    const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    if (n <= 0)
+        return false;
+    text[n] = '\0';
+    char *end, *at = text;
+    *ran_ns = strtoull(at, &end, 10);
+    const bool any = end > at;
+    *waited_ns = strtoull(at = end, &end, 10);
+    return any && end > at;
+}
+
+/* Whether others have a large part of the processor. */
 static void look_shared(struct pool *p, struct worker *w)
 {
-    enum { LEAST_US = 20000, OFTEN_US = 10000, SELDOM_US = 50000 };
-    struct rusage u;
-    if (getrusage(RUSAGE_THREAD, &u))
+    enum { LEAST_NS = 20000000 };
+    uint64_t ran, waited;
+    if (!read_times(&ran, &waited) || ran - w->ran_ns < LEAST_NS)
         return;
-    const int64_t used = (int64_t)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) * 1000000 +
-                         u.ru_utime.tv_usec + u.ru_stime.tv_usec;
-    const int64_t ran = used - w->used_us, times = u.ru_nivcsw - w->interrupted;
-    if (ran < LEAST_US)
-        return;
-    const bool shared = times * (w->shared ? SELDOM_US : OFTEN_US) > ran;
-    w->used_us = used;
-    w->interrupted = u.ru_nivcsw;
+    const bool shared = (waited - w->waited_ns) * (w->shared ? 4 : 2) > ran - w->ran_ns;
+    w->ran_ns = ran;
+    w->waited_ns = waited;
     if (shared == w->shared)
         return;
     w->shared = shared;
@@ -137,6 +151,16 @@ void pool_cpus_look(struct pool *p, struct worker *w)
     set_resting(p, w, cpu < 0);
 }
 
+/* A thread that is bound to what was left keeps to that when more is given back.  The program's
+ * first thread has it then. */
+static void read_main(struct pool *p)
+{
+    struct pool_cpus set;
+    if (!has(&p->came_from, p->worker[0].cpu) &&
+        sched_getaffinity(getpid(), sizeof set, set.of) == 0 && has(&set, p->worker[0].cpu))
+        p->came_from = set;
+}
+
 /* The caller never rests: where no processor is free, the last worker gives up its own. */
 static int for_caller(struct pool *p)
 {
@@ -160,6 +184,7 @@ void pool_enter(struct pool *p)
         return;
     struct worker *w = &p->worker[0];
     struct pool_cpus node;
+    read_main(p);
     const int cpu = for_caller(p);
     const uint64_t now = clock_now();
     if (now >= w->next_look) {

@@ -94,9 +94,8 @@ struct worker {
     int wary;         /* so many waits more are not to become longer */
     int cpu, at;      /* its processor, -1: any; and the one that it is bound to instead */
     bool rests, roams; /* pool_cpus.c */
-    bool shared;       /* its processor was taken again and again, when it looked last: */
-    uint64_t next_look;
-    int64_t used_us, interrupted;
+    bool shared;           /* others had a large part of its processor, when it looked last: */
+    uint64_t next_look, ran_ns, waited_ns;
     _Atomic bool displaced; /* Sync: its processor is the caller's now */
 };
 

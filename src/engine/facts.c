@@ -8,7 +8,7 @@
 /* A member's kind from its type; arrays of characters are texts. */
 #define KIND(type, member)                                                                         \
     _Generic(((const type *)0)->member, int64_t: INGLE_FACT_INT, uint64_t: INGLE_FACT_UINT,        \
-             double: INGLE_FACT_NUMBER, bool: INGLE_FACT_FLAG, default: INGLE_FACT_TEXT)
+             double: INGLE_FACT_NUMBER, bool: INGLE_FACT_FLAG, const char *: INGLE_FACT_TEXT)
 #define TYPE(group) fact_##group
 
 /* Names for the types of groups. */
