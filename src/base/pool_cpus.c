@@ -68,7 +68,11 @@ static void look_shared(struct pool *p, struct worker *w)
 {
     enum { LEAST_NS = 20000000 };
     uint64_t ran, waited;
-    if (!read_times(&ran, &waited) || ran - w->ran_ns < LEAST_NS)
+    if (!read_times(&ran, &waited))
+        return;
+    if (ran < w->ran_ns || waited < w->waited_ns) /* another thread calls than before */
+        w->ran_ns = w->waited_ns = 0;
+    if (ran - w->ran_ns < LEAST_NS)
         return;
     const bool shared = (waited - w->waited_ns) * (w->shared ? 4 : 2) > ran - w->ran_ns;
     w->ran_ns = ran;
