@@ -78,7 +78,7 @@ struct ingle_option {
             INGLE_MEMBER_TEXT
         } type;
     } member;
-    const char *needs; /* the option without which it does nothing, or NULL */
+    const char *needs; /* it does nothing without this option, or one of these (blanks), or NULL */
 };
 INGLE_API const struct ingle_option *ingle_options(size_t *n);
 

@@ -371,6 +371,17 @@ static int read_ids(struct job *j, struct cli *c)
     return cli_ids(j->talk.model, path, &j->ids, &j->n_ids, &err) ? cli_fail_err(c, &err) : CLI_OK;
 }
 
+/* With --raw the text is the whole prompt. */
+static void say_unused(const struct cli *c)
+{
+    static const char *const of_messages[] = {"system", "system-file", "tools", "think"};
+    for (size_t i = 0; i < sizeof of_messages / sizeof *of_messages; i++)
+        if (ingle_config_flag(c->config, "raw") && !ingle_config_flag(c->config, "quiet") &&
+            ingle_config_is_set(c->config, of_messages[i]))
+            cli_line("ingle: warning: with --raw there are no messages; --%s is not used",
+                     of_messages[i]);
+}
+
 int cli_run(struct cli *c)
 {
     if (c->n_arg && cli_names_model(c, c->arg[0]))
@@ -378,6 +389,7 @@ int cli_run(struct cli *c)
     struct job j = {.talk.c = c,
                     .json = ingle_config_flag(c->config, "json"),
                     .lines = ingle_config_flag(c->config, "lines")};
+    say_unused(c);
     int rc = read_files(&j, c);
     if (!rc)
         rc = cli_talk_open(c, &j.talk);

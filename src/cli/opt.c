@@ -373,6 +373,28 @@ static const char *as_typed(const struct cli *c, const char *name, char *out, si
     return out;
 }
 
+/* Whether the command takes one of these options; whether one of them was given; and the list for a
+ * message: "experts-worker or --stages". */
+static bool has_needed(const struct cli *c, const char *needs, bool *given, char *list, size_t n)
+{
+    bool takes = false;
+    char name[64];
+    size_t used = 0;
+    list[0] = '\0';
+    for (const char *at = needs; *at;) {
+        const size_t length = strcspn(at, " ");
+        snprintf(name, sizeof name, "%.*s", (int)length, at);
+        at += length + (at[length] == ' ');
+        /* a launcher says the stages later, or makes this process one */
+        *given = *given || ingle_config_is_set(c->config, name) ||
+                 (c->launch.stage && strcmp(name, "stages") == 0);
+        takes = takes || cli_takes(c->command, name);
+        const int w = snprintf(list + used, n - used, "%s%s", used ? " or --" : "", name);
+        used += w > 0 && (size_t)w < n - used ? (size_t)w : 0;
+    }
+    return takes;
+}
+
 void cli_options_idle(const struct cli *c)
 {
     /* whose own options are read later */
@@ -380,12 +402,11 @@ void cli_options_idle(const struct cli *c)
     size_t n;
     const struct ingle_option *o = ingle_options(&n);
     for (size_t i = 0; i < n; i++) {
-        const char *name = o[i].name, *of = o[i].needs;
-        /* a launcher says the stages later, or makes this process one */
-        const bool launched = of && c->launch.stage && strcmp(of, "stages") == 0;
-        if (of && ingle_config_is_set(c->config, name) && !ingle_config_is_set(c->config, of) &&
-            cli_takes(c->command, of) && !several && !launched)
+        char of[120];
+        bool given = several;
+        if (o[i].needs && ingle_config_is_set(c->config, o[i].name) &&
+            has_needed(c, o[i].needs, &given, of, sizeof of) && !given)
             fprintf(stderr, "ingle: warning: option %s does nothing without --%s\n",
-                    as_typed(c, name, (char[120]){0}, 120), of);
+                    as_typed(c, o[i].name, (char[120]){0}, 120), of);
     }
 }

@@ -554,6 +554,10 @@ static ingle_status open_socket(struct link_events *e, int type, const char *opt
     (void)zmq_setsockopt(s, ZMQ_IPV6, &v6, sizeof v6);
     if ((connect ? zmq_connect(s, url) : zmq_bind(s, url)) != 0) {
         const int why = errno;
+        if (why == EINVAL)
+            return err_set(err, INGLE_ARG,
+                           "'%s %s' is no address: tcp://HOST:PORT, tcp://*:PORT or ipc://FILE",
+                           option, address);
         return err_set(err, why == EADDRINUSE || why == EACCES ? INGLE_IO : INGLE_ARG,
                        "'%s %s' cannot be %s: %s", option, address, connect ? "reached" : "opened",
                        zmq_strerror(why));

@@ -203,6 +203,10 @@ class Commands(unittest.TestCase):
         r = self.ok(run("run", "-n", "1", "--prompt-keep", "0.3", "--kv-disk-size", "1G", "x"))
         for name, of in ("prompt-keep", "prompt-drafter"), ("kv-disk-size", "kv-disk"):
             self.assertIn(f"ingle: warning: option '--{name}' does nothing without --{of}\n", r.stderr)
+        r = self.ok(run("run", "-n", "1", "--worker-plain", "x"))
+        self.assertIn("ingle: warning: option '--worker-plain' does nothing without --experts-worker or --stages\n", r.stderr)
+        r = self.ok(run("run", "-n", "1", "--raw", "--system", "be kind", "x"))
+        self.assertIn("ingle: warning: with --raw there are no messages; --system is not used\n", r.stderr)
         r = self.ok(run("run", "-n", "1", "--prefill-keep-ratio", "0.3", "x"))  # by the name that was typed
         self.assertIn("warning: option '--prefill-keep-ratio' (--prompt-keep here) does nothing without --prompt-drafter\n", r.stderr)
         self.refuses("run", "--n-predict", "abc", "x", code=2, says=("error: --n-predict: option '--predict' needs a whole number, not 'abc'",))
