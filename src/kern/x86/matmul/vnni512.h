@@ -139,7 +139,7 @@ static ATTR_INLINE __m512i dot_words(__m512i a, __m512i w, const int8_t *q)
     }
 
 /* A tile for each number of rows from 2 on.  That of 6 rows both files have from the one that does
- * not ask (Zen 5: 1.00 to 1.15 times as fast, that of 8 rows 0.93 to 1.05). */
+ * not ask (Zen 5: 0.96 to 1.16 times as fast, that of 8 rows 0.93 to 1.07). */
 #define WIDE_NAME(name, C) kern_tile512_##name##_##C
 #if AHEAD
 #define WIDE_TILE(TILE, name, C, ...) drive_tile_fn WIDE_NAME(name, C);
