@@ -5,7 +5,7 @@ import contextlib, hashlib, http.client, json, os, random, resource, signal, soc
 import tempfile, time, unittest
 
 from client import TIMEOUT, Case, Server, main
-from wait import LOUD, STAYS, attempts, busy, read_until, until
+from wait import LASTS, STAYS, attempts, busy, read_until, until
 
 INGLE = sys.argv[1]
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
@@ -354,7 +354,7 @@ class Starting(unittest.TestCase):
         self.refused("certificate", "--tls-cert", "README.md", "--tls-key", "README.md")
         self.refused("private key", "--tls-cert", "tests/data/tls/cert.pem", "--tls-key", "README.md")
         for origin in ("app.example", "https://app.example/", "https://app.example/page", "https://"):
-            self.refused("no origin", "--cors-origins", origin)
+            self.refused("is not an origin", "--cors-origins", origin)
         for name in ("https://models.example", "models.example:8080", "models.example/v1", "two names"):
             self.refused("a name alone", "--allowed-host", name)
         self.refused("a second model", "-m", "README.md", "-m", "LICENSE", status=2)
@@ -485,7 +485,7 @@ class Starting(unittest.TestCase):
 
     def test_a_request_that_kills(self):
         with tempfile.TemporaryDirectory() as folder:
-            body = {**QUESTION, "max_tokens": 32000, "ignore_eos": True, "stream": True}
+            body = {**QUESTION, **LASTS}
             for _ in range(2):
                 server = Server(INGLE, "--state-dir", folder, *STAYS)
                 s = server.begin("/v1/chat/completions", body)
@@ -589,7 +589,7 @@ class Starting(unittest.TestCase):
     def test_a_terminal_that_closes(self):
         """SIGHUP lets answers end, however often it comes; nohup keeps the server."""
         server = Server(INGLE, *STAYS)
-        s = server.begin("/v1/chat/completions", {**QUESTION, "max_tokens": 3000, "ignore_eos": True, "stream": True, **LOUD})
+        s = server.begin("/v1/chat/completions", {**QUESTION, **LASTS, "max_tokens": 3000})
         s.settimeout(TIMEOUT)
         answer = s.recv(100)
         for _ in range(3):
@@ -639,8 +639,7 @@ class Starting(unittest.TestCase):
     def test_the_address_is_free_at_once(self):
         """While running answers end, who comes is refused, and another server may have the address."""
         server = Server(INGLE, *STAYS)
-        s = server.begin("/v1/chat/completions",
-                         {**QUESTION, "max_tokens": 32000, "ignore_eos": True, "stream": True})
+        s = server.begin("/v1/chat/completions", {**QUESTION, **LASTS})
         s.settimeout(TIMEOUT)
         s.recv(100)  # and no more of it: it waits for us
         server.process.send_signal(signal.SIGTERM)

@@ -11,7 +11,7 @@ import time
 import unittest
 
 from client import TIMEOUT, Case, Server, main
-from wait import LOUD, STAYS, attempts, until
+from wait import LASTS, STAYS, attempts, until
 
 INGLE = sys.argv[1]
 USER = {"messages": [{"role": "user", "content": "Say hello."}]}
@@ -164,11 +164,10 @@ class Requests(Case):
         self.assertEqual(self.server.post("/v1/chat/completions", {}, {"X-Request-Id": "bad-1"})[1]["X-Request-Id"], "bad-1")
 
     def test_traces(self):
-        slow = {**USER, "max_tokens": 30000, "ignore_eos": True, "stream": True, **LOUD}
+        slow = {**USER, **LASTS}
         c, r = self.server.open("POST", "/v1/chat/completions", slow, {"X-Request-Id": "slow-1", "traceparent": TRACE})
         r.readline()
-        named = [(s["request_id"], s["traceparent"]) for s in self.server.get("/slots")[2]]
-        self.assertIn(("slow-1", TRACE), named)
+        until(lambda: ("slow-1", TRACE) in [(s["request_id"], s["traceparent"]) for s in self.server.get("/slots")[2]])
         c.close()
         r.close()
         self.ids({"X-Request-Id": "odd-1", "traceparent": TRACE.upper()})

@@ -14,7 +14,7 @@ import time
 import unittest
 
 from client import SANITIZED, TIMEOUT, Case, Server, main
-from wait import STAYS, attempts, busy, read_until, until
+from wait import LASTS, STAYS, attempts, busy, read_until, until
 
 CHAT = "/v1/chat/completions"
 ANN = {"Authorization": "Bearer ann-key"}
@@ -25,8 +25,8 @@ def user(text, **more):
 
 
 def endless(server, key=None):
-    """A socket with an answer that has begun and does not end."""
-    s = server.begin(CHAT, user("Count from 1 to 20.", ignore_eos=True, stream=True), key)
+    """A socket with an answer that has begun and does not end, if the server has STAYS."""
+    s = server.begin(CHAT, user("Count from 1 to 20.", **LASTS), key)
     read_until(s, b'content":"')
     return s
 

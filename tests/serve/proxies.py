@@ -4,7 +4,7 @@ where these are installed; the options that the Kubernetes file names; and what 
 import contextlib, http.client, json, os, re, shutil, socket, subprocess, sys, tempfile, unittest
 
 from client import TIMEOUT, Server, main
-from wait import STAYS, attempts, busy, until
+from wait import LASTS, STAYS, attempts, busy, until
 
 INGLE = sys.argv[1]
 CHAT = "/v1/chat/completions"
@@ -90,7 +90,7 @@ class Proxy:
                 break
 
     def test_who_leaves(self):
-        c, r = self.open("POST", CHAT, ask("Hello", max_tokens=30000, ignore_eos=True, stream=True))
+        c, r = self.open("POST", CHAT, ask("Hello", **LASTS))
         r.readline()
         c.sock.shutdown(socket.SHUT_RDWR)
         c.close()

@@ -11,7 +11,7 @@ import zlib
 
 import client
 from client import SANITIZED, Case, Server, main
-from wait import STAYS, attempts, busy
+from wait import NO_END, STAYS, attempts, busy
 
 LONG = " ".join(str(i) for i in range(300))
 NAMES = ("../x", "/etc/passwd", ".x", "a/b", "", "x" * 129, "a\0b", 5, None, "ä")
@@ -221,7 +221,7 @@ class Keys(Case):
 
     def test_lengths_are_of_ones_own(self):
         """Another key sees that a slot is busy, and no length of its prompt or answer."""
-        c, r = self.server.open("POST", "/completion", {"prompt": "Hello", "n_predict": 30000, "n_probs": 20, "ignore_eos": True, "stream": True},
+        c, r = self.server.open("POST", "/completion", {"prompt": "Hello", "n_predict": 30000, "n_probs": 20, "logit_bias": NO_END, "stream": True},
                                 {"X-Api-Key": "one"})
         r.readline()
         shown = {"one": [], "two": []}

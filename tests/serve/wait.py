@@ -4,10 +4,13 @@ of two outcomes.  Nothing here waits for ever."""
 import time
 
 LIMIT = 600  # seconds, on a machine many times slower than ours
-# A server whose streamed answer of ten thousands of tokens stays at work until its client reads, or leaves.
+# A server whose answer with LASTS stays at work until its client reads, or leaves.
 STAYS = ("-c", "32768", "--limit", "stall-timeout=3600")
+# As logit_bias: the built-in model does not end its answer.  With ignore_eos it draws tokens that have no text behind the end,
+# and what is not sent fills no buffer.
+NO_END = {"1": -100, "50": -100, "106": -100}
 # Of a request for chat: kilobytes a token, so that some hundred tokens fill the buffers between server and client.
-LOUD = {"logprobs": True, "top_logprobs": 20}
+LASTS = {"stream": True, "max_tokens": 30000, "logit_bias": NO_END, "logprobs": True, "top_logprobs": 20}
 
 
 def attempts(what, limit=LIMIT, pause=0.01):
