@@ -530,6 +530,7 @@ static void load(struct router *r, struct http_exchange *x, const struct http_re
         return;
     }
     pthread_mutex_lock(&r->lock);
+    router_children_look(r);
     struct router_model *m = choose(r, x, rq, name);
     if (m && unload && serves_others(r, m, rq->user)) {
         serve_fail(

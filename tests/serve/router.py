@@ -287,9 +287,10 @@ class Shared(unittest.TestCase):
         self.s.load("gem")
         for path, error in (("/v1/chat/completions", "data: "), ("/v1/messages", "event: error\ndata: ")):
             for _ in attempts("an answer that is not over when its process is killed"):
+                pid = self.s.pid_of("gem")
                 c, r = self.s.open("POST", path, dict(LONG, model="gem"))
                 first = r.read(200)
-                os.kill(self.s.pid_of("gem"), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
                 text = (first + r.read()).decode()
                 c.close()
                 if "[DONE]" not in text and "message_stop" not in text:
@@ -388,6 +389,15 @@ class Shared(unittest.TestCase):
         lines = ("[small] loading", "[small] ready in ", "[small] unloaded (as asked)", "[undrafted] failed: ",
                  "[small] failed: its process was ended by signal 9")
         until(lambda: all(any(line.startswith(w) for line in self.s.log[begin:]) for w in lines))
+
+    def test_killed_and_loaded(self):
+        """A load that comes before the router knows of the end starts another process."""
+        for _ in range(3):
+            self.s.load("gem")
+            pid = self.s.pid_of("gem")
+            os.kill(pid, signal.SIGKILL)
+            self.s.load("gem")
+            self.assertNotIn(self.s.pid_of("gem"), (pid, None))
 
     def test_killed_when_idle(self):
         for _ in range(3):
