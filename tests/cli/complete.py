@@ -213,6 +213,8 @@ class Run(unittest.TestCase):
 
     def test_interrupted(self):
         self.script("bin/cmake", "#!/bin/sh\n[ \"$1\" != --preset ] || exit 0\necho '[1/2] x'\nkill -INT 0\nsleep 60\n")
+        ours = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell that ignores it cannot trap it, nor can its children
+        self.addCleanup(signal.signal, signal.SIGINT, ours)
         for terminal in False, True:
             rc, out, says = self.run_it(terminal=terminal)
             self.assertEqual(rc, -signal.SIGINT)
