@@ -5,6 +5,7 @@
 
 #include "base/bug.h"
 #include "server/dialect.h"
+#include "server/fields.h"
 #include "text/text.h"
 #include <string.h>
 
