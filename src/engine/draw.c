@@ -229,7 +229,7 @@ static ingle_status compute(struct ingle_session *s, struct sched_draft_item *it
             return st;
     }
     st = session_finish(s->s, logits, &e->cancel, err);
-    engine_media_used(e, s->s);
+    engine_media_used(e, s->s, false);
     engine_way_moved(s);
     if (!st && s->drawing && pending == 1)
         sched_draft_note_step(e->drawn, 1, length, (double)(clock_now() - began) * 1e-9);

@@ -688,7 +688,7 @@ ingle_status engine_media_ready(struct ingle_engine *e, const struct session *s,
     return st;
 }
 
-void engine_media_used(struct ingle_engine *e, const struct session *s)
+void engine_media_used(struct ingle_engine *e, const struct session *s, bool stopped)
 {
     const size_t n = session_n_media(s);
     if (!n || !e->media)
@@ -700,7 +700,8 @@ void engine_media_used(struct ingle_engine *e, const struct session *s)
         if (m && soft.start + soft.medium->n <= session_length(s))
             m->used = true;
     }
-    make_room(e->media, 0);
+    if (!stopped)
+        make_room(e->media, 0);
     pthread_mutex_unlock(&e->media->lock);
 }
 

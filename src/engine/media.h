@@ -34,8 +34,9 @@ void engine_media_yielded(struct ingle_engine *e, double seconds);
  * encoded. */
 MUST_CHECK ingle_status engine_media_ready(struct ingle_engine *e, const struct session *s,
                                            int64_t n, struct err *err);
-/* Behind steps of s: rows that they had may be given up. */
-void engine_media_used(struct ingle_engine *e, const struct session *s);
+/* After steps of s: rows that they had may be given up; unless another step is stopped meanwhile,
+ * which may be about to read them. */
+void engine_media_used(struct ingle_engine *e, const struct session *s, bool stopped);
 /* Media of a prompt, of which so many were not needed. */
 void engine_media_count(struct ingle_engine *e, const struct session_soft *soft, size_t n_soft,
                         int64_t kept, struct ingle_usage *usage);

@@ -276,7 +276,7 @@ static ingle_status step(struct ingle_engine *e, struct ingle_work *work, int64_
         work[i].logits = w[i].logits;
         work[i].n_logits = w[i].n_logits;
         engine_way_moved(work[i].session);
-        engine_media_used(e, w[i].s);
+        engine_media_used(e, w[i].s, false);
     }
     mem_free(w);
     return st;
@@ -366,7 +366,7 @@ ingle_status ingle_session_finish(struct ingle_session *s, const float **logits,
     if (!st)
         st = session_finish(s->s, logits, &s->e->cancel, &err);
     fp_leave(&mode);
-    engine_media_used(s->e, s->s);
+    engine_media_used(s->e, s->s, false);
     engine_way_moved(s);
     return engine_say(error, st, &err);
 }

@@ -665,7 +665,7 @@ static void begin_items(struct engine_lane *l)
 static void end_items(struct ingle_scheduler *s, struct engine_lane *l)
 {
     for (int64_t i = 0; i < l->n; i++) {
-        engine_media_used(s->e, l->item[i]->session.s);
+        engine_media_used(s->e, l->item[i]->session.s, l == &s->between);
         l->item[i]->step_rows = 0;
         /* plain decoding has neither their pages nor their numbers */
         if (!l->work[i].n_done && l->item[i]->n_drafts) {

@@ -10,6 +10,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "engine/media.h"
+#include "engine/session.h"
 #include "ingle/ingle.h"
 #include <stdatomic.h>
 #include <stdio.h>
@@ -374,6 +376,40 @@ static void many_at_once(void **state)
     }
 }
 
+/* Rows that one step has had stay while another one is stopped, which may be about to read them. */
+static void a_step_in_a_step(void **state)
+{
+    (void)state;
+    struct world w;
+    struct ingle_error error;
+    struct err e;
+    struct ingle_session *had, *reads;
+    struct ingle_span span[2];
+    const float *logits;
+    int64_t n;
+    open_world(&w, "vision_31b", "model-BF16.gguf",
+               (struct ingle_engine_options){.n_sessions = 2, .media_cache = 1});
+    int32_t *ids = prompt(&w, 1, (const char *const[]){"b.jpg", "a.png"}, 2, span, &n);
+    OK(ingle_session_open(&had, w.e, &error));
+    OK(ingle_session_sync_media(had, ids, n, span, 2, NULL, &error));
+    OK(ingle_session_finish(had, &logits, &error));
+    ingle_engine_forget(w.e);
+    OK(ingle_session_open(&reads, w.e, &error));
+    OK(ingle_session_sync_media(reads, ids, span[0].start + span[0].n, span, 1, NULL, &error));
+    assert_non_null(session_lacks(reads->s, -1));
+    GOLDEN_OK(engine_media_ready(w.e, reads->s, -1, &e));
+    engine_media_used(w.e, had->s, true);
+    assert_null(session_lacks(reads->s, -1));
+    engine_media_used(w.e, had->s, false);
+    assert_non_null(session_lacks(reads->s, -1)); /* it is encoded again for the next step */
+    ingle_session_close(reads);
+    ingle_session_close(had);
+    for (int i = 0; i < 2; i++)
+        ingle_medium_close(span[i].medium);
+    mem_free(ids);
+    close_world(&w);
+}
+
 /* A client that leaves while its picture is encoded: the run ends, and nothing is kept of it. */
 static void cancelled(void **state)
 {
@@ -470,7 +506,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(from_file_to_answer), cmocka_unit_test(encoded_once),
         cmocka_unit_test(one_pixel),           cmocka_unit_test(many_at_once),
-        cmocka_unit_test(cancelled),           cmocka_unit_test(after_a_restart),
+        cmocka_unit_test(a_step_in_a_step),    cmocka_unit_test(cancelled),
+        cmocka_unit_test(after_a_restart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
