@@ -363,6 +363,7 @@ void pool_free(struct pool *p)
     pool_stop_workers(p);
     for (int i = 1; i <= p->n_started; i++)
         pthread_join(p->worker[i].thread, NULL);
+    pool_cpus_close(p);
     if (p->claim)
         drop_claims(p->claim, p->n_threads);
     mem_free(p->claim);

@@ -16,6 +16,7 @@
 #include "base/pool_inner.h"
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static bool has(const struct pool_cpus *set, int cpu)
@@ -45,14 +46,26 @@ static void read_node(const struct pool *p, const struct worker *w, struct pool_
             CPU_SET_S((size_t)p->worker[i].cpu, sizeof *set, set->of);
 }
 
-/* Time that this thread ran, and that it could have run while others had its processor. */
-static bool read_times(uint64_t *ran_ns, uint64_t *waited_ns)
+static void close_times(struct worker *w)
+{
+    if (w->times_of && w->times >= 0)
+        close(w->times);
+    w->times_of = 0;
+}
+
+/* Time that this thread, which is the worker now, ran, and that it could have run while others had
+ * its processor.  The file stays open: no step opens one. */
+static bool read_times(struct worker *w, uint64_t *ran_ns, uint64_t *waited_ns)
 {
     char text[96];
-    const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
-    const ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
-    if (fd >= 0)
-        close(fd);
+    const pid_t me = (pid_t)syscall(SYS_gettid);
+    if (w->times_of != me) {
+        close_times(w);
+        w->times = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+        w->times_of = me;
+        w->ran_ns = w->waited_ns = 0;
+    }
+    const ssize_t n = w->times < 0 ? -1 : pread(w->times, text, sizeof text - 1, 0);
     if (n <= 0)
         return false;
     text[n] = '\0';
@@ -63,15 +76,19 @@ static bool read_times(uint64_t *ran_ns, uint64_t *waited_ns)
     return any && end > at;
 }
 
+void pool_cpus_close(struct pool *p)
+{
+    for (int i = 0; i < p->n_threads; i++)
+        close_times(&p->worker[i]);
+}
+
 /* Whether others have a large part of the processor. */
 static void look_shared(struct pool *p, struct worker *w)
 {
     enum { LEAST_NS = 20000000 };
     uint64_t ran, waited;
-    if (!read_times(&ran, &waited))
+    if (!read_times(w, &ran, &waited))
         return;
-    if (ran < w->ran_ns || waited < w->waited_ns) /* another thread calls than before */
-        w->ran_ns = w->waited_ns = 0;
     if (ran - w->ran_ns < LEAST_NS)
         return;
     const bool shared = (waited - w->waited_ns) * (w->shared ? 4 : 2) > ran - w->ran_ns;

@@ -96,6 +96,8 @@ struct worker {
     bool rests, roams; /* pool_cpus.c */
     bool shared;           /* others had a large part of its processor, when it looked last: */
     uint64_t next_look, ran_ns, waited_ns;
+    int times;      /* file with the times of thread times_of, which is 0: none; < 0: refused */
+    pid_t times_of;
     _Atomic bool displaced; /* Sync: its processor is the caller's now */
 };
 
@@ -151,6 +153,7 @@ void *pool_worker_main(void *worker);
 void pool_stop_workers(struct pool *p);
 /* pool_cpus.c: before the workers start; and by a worker that waits. */
 void pool_cpus_init(struct pool *p);
+void pool_cpus_close(struct pool *p); /* after the workers */
 void pool_cpus_look(struct pool *p, struct worker *w);
 /* By the caller, between two jobs: parts by speed from now on. */
 void pool_learn_shares(struct pool *p);

@@ -32,7 +32,7 @@ static char dir[64];
 static atomic_bool in_step;
 static _Thread_local bool steps; /* this thread runs them */
 /* within steps, but for what the thread that saves prefixes opens meanwhile */
-static atomic_int n_opened;
+static atomic_int n_opened, n_times; /* n_times: once for each thread of an engine */
 static char opened[256];    /* the last of them */
 
 int __real_open(const char *path, int flags, ...);
@@ -48,6 +48,10 @@ static void note_open(const char *path)
     const bool of_store = strncmp(path, ".ingle-", 7) == 0 || strcmp(path, ".") == 0;
     if (!atomic_load(&in_step) || (of_store && !steps))
         return;
+    if (strcmp(path, "/proc/thread-self/schedstat") == 0) {
+        atomic_fetch_add(&n_times, 1);
+        return;
+    }
     snprintf(opened, sizeof opened, "%s", path);
     atomic_fetch_add(&n_opened, 1);
 }
@@ -297,6 +301,7 @@ static void steps_open_no_file(void **state)
         assert_true(kv.written_bytes > 0 && kv.read_bytes > 0);
         assert_true(ingle_engine_experts(e, &x) && x.misses > 0 && x.read_bytes > 0 &&
                     x.packed == packed);
+        assert_true(atomic_exchange(&n_times, 0) <= 2);
         if (atomic_load(&n_opened))
             fail_msg("%d files were opened within steps, '%s' at last", atomic_load(&n_opened),
                      opened);
