@@ -336,9 +336,9 @@ struct ingle_engine_options {
     const char *numa;      /* memory nodes: "auto" (or NULL), "off", "interleave" */
     const char *cpu;       /* highest instruction set: "ref", "avx2", ... ; NULL: the machine's */
     const char *numerics;  /* "exact" (or NULL), "fast", "reference" */
-    /* "f16" (or NULL), "q8_0" or another format of docs/use/long-context.md; "K:V": of keys and of
-     * values; "f16v": keys are made of values; with "+rot": but for what positions
-     * turn. */
+    /* "f16" (or NULL), "q8_0" or another format of docs/use/long-context.md; "K:V": one
+     * for keys and one for values; "f16v": keys are made of values; with "+rot", too, except for
+     * the quarter of a key that depends on its position. */
     const char *kv;
     int64_t n_ctx;         /* positions a session may have; 0: the model's, or what fits */
     /* tokens in the largest step; 0: 512, with experts up to 2048 as memory allows */

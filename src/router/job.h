@@ -6,8 +6,8 @@
 
 #include "router/inner.h"
 
-/* A request that is passed on.  Router thread only, but for what is atomic and what the handler
- * sets before. */
+/* A request that is passed on.  Only the router's thread uses it, except for members that are
+ * atomic and those that the handler sets before. */
 struct router_job {
     struct router_job *next;         /* in `incoming`, or of those that wait for a model */
     struct router_job *next_flagged; /* Sync: router->lock */
