@@ -13,7 +13,7 @@ on this machine.  The exit status is 0 when none failed.
 Builds and the linters go on behind the tests, at the lowest priority: a test that waits leaves them the processors.
 Seconds are those of the clock, with those of processors in brackets.
 """
-import concurrent.futures, json, os, pathlib, re, shutil, subprocess, sys, threading, time
+import collections, concurrent.futures, json, os, pathlib, re, shutil, subprocess, sys, threading, time
 
 import stacks
 
@@ -31,6 +31,7 @@ TAIL = 40  # lines of what a failed one printed, ...
 HANGS = 200  # ... of one that was over its limit, which end with where its processes stood, ...
 LINE = 300  # ... and characters of a line
 OVER = "test_all.py: over "  # begins the line in a log after which it has where the processes stood
+WAITERS = 2  # programs labelled "waits" that run beside one for each processor
 DEAREST = 12  # test programs of a stage that are named with their seconds
 
 
@@ -150,7 +151,8 @@ def done(tally, name):
 
 
 def tests_of(preset, *which):
-    """The tests that ctest would run, the dearest first: name, command, folder, environment, limit, status that skips."""
+    """The tests that ctest would run, the dearest first: name, command, folder, environment, limit, status that skips,
+    labels."""
     out = subprocess.run(["ctest", "--test-dir", f"out/{preset}", *which, "--show-only=json-v1"], cwd=ROOT,
                          capture_output=True, text=True, check=False)
     found = []
@@ -158,11 +160,11 @@ def tests_of(preset, *which):
         has = {p["name"]: p["value"] for p in test["properties"]}
         env = dict(pair.split("=", 1) for pair in has.get("ENVIRONMENT", []))
         found.append((has.get("COST", 0), test["name"], test.get("command"), has.get("WORKING_DIRECTORY", ROOT), env,
-                      has.get("TIMEOUT", LONGEST), has.get("SKIP_RETURN_CODE")))
+                      has.get("TIMEOUT", LONGEST), has.get("SKIP_RETURN_CODE"), has.get("LABELS", [])))
     return [t[1:] for t in sorted(found, key=lambda t: -t[0])]
 
 
-def run_test(preset, name, command, folder, env, limit, skips):
+def run_test(preset, name, command, folder, env, limit, skips, _):
     """How it ended: "" is well; seconds of processors; and what it printed."""
     log = LOGS / preset / f"{name}.log"
     log.parent.mkdir(exist_ok=True)
@@ -177,14 +179,35 @@ def run_test(preset, name, command, folder, env, limit, skips):
     return name, how, cpu, log
 
 
+def run_tests(preset, tests):
+    """Runs a program for each processor, the dearest first, and beside them WAITERS that mostly wait for sockets or clocks,
+    while there are such; then all lanes run what is left.  What each gave."""
+    waiting = collections.deque(t for t in tests if "waits" in t[-1])
+    others = collections.deque(t for t in tests if "waits" not in t[-1])
+    lock, ended = threading.Lock(), []
+
+    def lane(mine, then):
+        while True:
+            with lock:
+                test = mine.popleft() if mine else then.popleft() if then else None
+            if not test:
+                return
+            ended.append(run_test(preset, *test))
+
+    with concurrent.futures.ThreadPoolExecutor(JOBS + WAITERS) as pool:
+        lanes = [pool.submit(lane, waiting, others) for _ in range(WAITERS)] + \
+            [pool.submit(lane, others, waiting) for _ in range(JOBS)]
+        for each in lanes:
+            each.result()
+    return ended
+
+
 def ctest(tally, preset, *which):
-    """Counts each test program of a preset.  One more than processors run at once: many wait for sockets or clocks.
-    out/logs/PRESET.txt has the seconds of processors of each."""
+    """Counts each test program of a preset.  out/logs/PRESET.txt has the seconds of processors of each."""
     if not done(tally, f"build {preset}"):
         return
     start, tests = time.monotonic(), tests_of(preset, *which)
-    with concurrent.futures.ThreadPoolExecutor(JOBS + 1) as pool:
-        ended = sorted(pool.map(lambda t: run_test(preset, *t), tests), key=lambda r: -r[2])
+    ended = sorted(run_tests(preset, tests), key=lambda r: -r[2])
     (LOGS / f"{preset}.txt").write_text("".join(f"{cpu:7.1f} {name} {how}\n" for name, how, cpu, _ in ended))
     bad = [r for r in ended if r[1] not in ("", "skipped")]
     good = sum(r[1] == "" for r in ended)
@@ -344,7 +367,7 @@ def long(tally):
 
 def stutter(tally):
     """The tests with several processes, on a machine that stops any of them at any moment."""
-    for name, command, folder, env, _, skips in tests_of("release", "-L", "^(serve|cli)$"):
+    for name, command, folder, env, _, skips, _ in tests_of("release", "-L", "^(serve|cli)$"):
         ok, took, log = run(f"stutter {name}", "env", f"--chdir={folder}", *(f"{k}={v}" for k, v in env.items()), "python3",
                             str(ROOT / "tests/stutter.py"), "--limit", "3600", "--skip", str(skips or 0), *command)
         tally.add(ok, f"stutter {name}", took, log)

@@ -146,6 +146,8 @@ static int card_open_memory(struct card *c)
     if (c->memory == MAP_FAILED)
         return CODE_MEMORY;
     c->key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+    if (c->key < 0) /* each copy and launch protects it anew: in large pages that is quick */
+        (void)madvise(c->memory, cards.bytes + BESIDE, MADV_HUGEPAGE);
     if (c->key >= 0 &&
         pkey_mprotect(c->memory, cards.bytes + BESIDE, PROT_READ | PROT_WRITE, c->key))
         bad("pkey_mprotect");
