@@ -18,13 +18,7 @@ static const struct kern_code codes[KERN_CODE_N] = {
                        .chunk_bytes = KERN_F8S_CHUNK},
     [KERN_CODE_W8] = {.name = "w8", .act = KERN_ACT_F32, .n_group = 4,
                       .chunk_bytes = KERN_W8_CHUNK},
-#define X(id, act_, bits_, bias_, table_, n, scales_, shift)                            \
-    [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_##act_, .scales = KERN_SCALES_##scales_, \
-                        .bits = bits_, .bias = bias_, .table = table_, .n_group = n,    \
-                        .scale_shift = shift,                                           \
-                        .chunk_bytes = KERN_CHUNK_BYTES(bits_, KERN_SCALES_##scales_, n, shift)},
-    KERN_CODE_LIST(X)
-#undef X
+    KERN_CODE_LIST(KERN_CODE_ROW)
 #define X(id, factor_, lines, behind)                                                        \
     [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_Q256, .factor = factor_, .n_group = 16, \
                         .chunk_bytes = KERN_CHUNK_##id},

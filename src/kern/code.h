@@ -1,10 +1,9 @@
 /*
  * code - how the panels of each code are laid out; for this room only.
  *
- * A panel is a row of chunks, cut into stretches (matmul.h), a chunk some groups of 32 k:
- * first their codes, then their scales.  Codes of a group are planes of lines of 64 bytes; byte 4 r
- * + i of a line belongs
- * to row r and to k = 4 quad + i:
+ * A panel is a row of chunks, cut into stretches (matmul.h), a chunk some groups of 32 k: first
+ * their codes, then their scales.  Codes of a group are planes of lines of 64 bytes; byte 4 r + i
+ * of a line belongs to row r and to k = 4 quad + i:
  *   8-bit plane, 8 lines: line j is quad j;
  *   4-bit plane, 4 lines: line j is quad j in the low nibbles, quad j + 4 in the high ones;
  *   2-bit plane, 2 lines: line h is quads 4 h .. 4 h + 3 in bits 0, 2, 4, 6;
@@ -38,8 +37,7 @@
 #include <assert.h>
 
 enum {
-    KERN_CODE_F32, KERN_CODE_F16, KERN_CODE_BF16, KERN_CODE_F8, KERN_CODE_F8S,
-    KERN_CODE_W8,
+    KERN_CODE_F32, KERN_CODE_F16, KERN_CODE_BF16, KERN_CODE_F8, KERN_CODE_F8S, KERN_CODE_W8,
 #define X(name, ...) KERN_CODE_##name,
     KERN_CODE_LIST(X) KERN_POINT_LIST(X) KERN_STORED_LIST(X)
 #undef X
@@ -61,6 +59,13 @@ struct kern_code {
 };
 
 extern const int8_t kern_code_pm1[2];
+
+/* That of a code of KERN_CODE_LIST. */
+#define KERN_CODE_ROW(id, act_, bits_, bias_, table_, n, scales_, shift)                           \
+    [KERN_CODE_##id] = {.name = #id, .act = KERN_ACT_##act_, .scales = KERN_SCALES_##scales_,      \
+                        .bits = bits_, .bias = bias_, .table = table_, .n_group = n,               \
+                        .scale_shift = shift,                                                      \
+                        .chunk_bytes = KERN_CHUNK_BYTES(bits_, KERN_SCALES_##scales_, n, shift)},
 
 const struct kern_code *kern_code_find(uint32_t code);
 

@@ -4,27 +4,16 @@
 #define AHEAD 0
 #include "kern/x86/matmul/vnni512.h"
 
-/* ---- stored codes: 8 bits with a bias of 64 and sub-scales of 16, from scratch ---- */
-
-#define STORED(C)                                                                             \
-    static void stored_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y, \
-                           int64_t stride)                                                   \
-    {                                                                                         \
-        EACH_##C(LOAD_Y, _)                                                                   \
-        for (int64_t b = 0; b < n; b++, chunk += STORED_BYTES) {                              \
-            const uint8_t *s = chunk + STORED_SUB;                                            \
-            EACH_##C(ZERO_T, _)                                                               \
-            for (int h = 0; h < 8; h++) {                                                     \
-                const uint8_t *group = chunk + 512 * h;                                       \
-                GROUP_16(C, G8, _mm512_cvtepi8_epi32)                                         \
-            }                                                                                 \
-            const __m512 d = _mm512_loadu_ps((const float *)(const void *)(chunk + STORED_D)); \
-            OFF_BIAS(C, STORED_BIAS, 8, sum16)                                                \
-            EACH_##C(FINISH_D, _)                                                             \
-        }                                                                                     \
-        EACH_##C(STORE_Y, _)                                                                  \
-    }
-STORED(1) STORED(2) STORED(3) STORED(4) STORED(6) STORED(8)
+/* Stored codes, from scratch: 8 bits with a bias of 64 and sub-scales of 16. */
+static const struct kern_code stored = {.bits = 8, .bias = STORED_BIAS, .n_group = 8,
+                                        .scales = KERN_SCALES_SUB16, .chunk_bytes = STORED_BYTES};
+static TILE(stored_1, 1, 256, &stored, SCRATCH)
+static TILE(stored_2, 2, 256, &stored, SCRATCH)
+static TILE(stored_3, 3, 256, &stored, SCRATCH)
+static TILE(stored_4, 4, 256, &stored, SCRATCH)
+static TILE(stored_6, 6, 256, &stored, SCRATCH)
+static TILE(stored_8, 8, 256, &stored, SCRATCH)
+static_assert(STORED_SUB == KERN_SCALES_AT(8, 8) && STORED_D == STORED_SUB + 256, "as in a chunk");
 
 void kern_matmul_stored_avx512vnni(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {
