@@ -860,6 +860,15 @@ bool link_is_up(struct link *l, const struct link_peer *to)
     return up;
 }
 
+bool link_has_sent(struct link *l, const struct link_peer *to)
+{
+    pthread_mutex_lock(&l->lock);
+    const struct conn *c = conn_of(l, to);
+    const bool all = c && !c->first;
+    pthread_mutex_unlock(&l->lock);
+    return all;
+}
+
 bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h,
                struct link_out *m)
 {

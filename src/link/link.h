@@ -270,6 +270,8 @@ MUST_CHECK bool link_send(struct link *l, const struct link_peer *to, const stru
 /* A message would be taken now; or will be, as there is a connection. */
 bool link_has_room(struct link *l, const struct link_peer *to);
 bool link_is_up(struct link *l, const struct link_peer *to);
+/* No message to it waits, or is half sent. */
+bool link_has_sent(struct link *l, const struct link_peer *to);
 
 /* A message that came, as bytes. */
 struct link_in {

@@ -138,6 +138,7 @@ bool stage_chain_hold(struct stage_chain *c, struct link_in *in, uint64_t tag)
     if (c->n_held == STAGE_MOST_HELD || stage_chain_find(c, tag) >= 0)
         return false;
     c->held[c->n_held].tag = tag;
+    c->held_bytes += in->n_payload;
     link_in_move(&c->held[c->n_held++].in, in);
     return true;
 }
@@ -155,9 +156,11 @@ void stage_chain_drop(struct stage_chain *c, uint64_t tag)
     int n = 0;
     c->last_tag = tag > c->last_tag ? tag : c->last_tag;
     for (int i = 0; i < c->n_held; i++)
-        if (c->held[i].tag <= tag)
+        if (c->held[i].tag <= tag) {
+            c->held_bytes -= c->held[i].in.n_payload;
             link_in_release(&c->held[i].in);
-        else
+        } else {
             c->held[n++] = c->held[i];
+        }
     c->n_held = n;
 }

@@ -30,6 +30,7 @@ struct stage_chain {
     bool has_before;
     struct stage_held held[STAGE_MOST_HELD];
     int n_held;
+    size_t held_bytes;
     uint64_t last_tag; /* of the steps that were begun; rows of those need not come */
 };
 

@@ -52,39 +52,46 @@ static struct kv_key *find_key(const struct stage *s, struct kv_key key)
     return s->n_keys ? bsearch(&key, s->key, s->n_keys, sizeof key, order) : NULL;
 }
 
-static void forget_key(struct stage *s, struct kv_key key)
+/* Those in gone [n], ascending, are not there any more. */
+static void forget_keys(struct stage *s, const struct kv_key *gone, size_t n)
 {
-    struct kv_key *at = find_key(s, key);
-    if (!at)
-        return;
-    s->n_keys--;
-    memmove(at, at + 1, (s->n_keys - (size_t)(at - s->key)) * sizeof *at);
+    size_t left = 0, j = 0;
+    for (size_t i = 0; i < s->n_keys; i++) {
+        while (j < n && order(&gone[j], &s->key[i]) < 0)
+            j++;
+        if (j == n || order(&gone[j], &s->key[i]))
+            s->key[left++] = s->key[i];
+    }
+    s->n_keys = left;
 }
 
 /* False: it is wrong, or too much. */
 static bool hear_list(struct stage *s, const struct link_in *in)
 {
-    struct wire_in w = {.at = in->payload, .n = sizeof(struct kv_key), .cap = in->n_payload};
-    struct kv_key key;
+    struct kv_key *key;
+    struct wire_in w = {.at = in->payload, .n = sizeof *key, .cap = in->n_payload};
     if (in->n_payload < STAGE_KEEP_LIST_HEAD)
         return false;
     const uint32_t anew = stage_get_u32(&w), n_new = stage_get_u32(&w), n_gone = stage_get_u32(&w);
-    if (in->n_payload != STAGE_KEEP_LIST_HEAD + ((uint64_t)n_new + n_gone) * sizeof key)
+    if (in->n_payload != STAGE_KEEP_LIST_HEAD + ((uint64_t)n_new + n_gone) * sizeof *key)
         return false;
     memcpy(&s->context, in->payload, sizeof s->context);
     s->n_keys = anew ? 0 : s->n_keys;
-    if (s->n_keys + n_new > STAGE_KEEP_MOST ||
-        !mem_grow(&s->key, &s->cap_keys, s->n_keys + n_new + 1, sizeof *s->key))
+    const size_t n_had = s->n_keys;
+    if (n_had + n_new > STAGE_KEEP_MOST || n_gone > STAGE_KEEP_MOST ||
+        !mem_grow(&s->key, &s->cap_keys, n_had + n_new + n_gone + 1, sizeof *s->key))
         return false;
-    if (n_new)
-        memcpy(s->key + s->n_keys, stage_get(&w, n_new * sizeof key), n_new * sizeof key);
+    key = s->key + n_had;
+    memcpy(key, in->payload + STAGE_KEEP_LIST_HEAD, ((size_t)n_new + n_gone) * sizeof *key);
+    if (n_gone) {
+        struct kv_key *gone = key + n_new;
+        qsort(gone, n_gone, sizeof *gone, order);
+        forget_keys(s, gone, n_gone);
+        memmove(s->key + s->n_keys, key, n_new * sizeof *key);
+    }
     s->n_keys += n_new;
     if (n_new)
         qsort(s->key, s->n_keys, sizeof *s->key, order);
-    for (uint32_t i = 0; i < n_gone; i++) {
-        memcpy(&key, stage_get(&w, sizeof key), sizeof key);
-        forget_key(s, key);
-    }
     s->listed = true;
     return true;
 }
@@ -257,6 +264,15 @@ static void drop_at(struct stage_remote *r, const struct stage_keep *k)
 }
 
 /* With the lock. */
+static size_t count(const struct stage_remote *r)
+{
+    size_t n = 0;
+    for (const struct stage_keep *k = r->keep; k; k = k->next)
+        n++;
+    return n;
+}
+
+/* With the lock. */
 static void forget(struct stage_remote *r, uint64_t tag)
 {
     struct stage_keep **at = find_keep(r, tag), *k = *at;
@@ -279,7 +295,7 @@ static uint64_t begin(void *arg, bool read, const struct kv_far_part *part)
     for (k->n = 0; k->n < part->n_pages; k->n++)
         k->page[k->n] = (uintptr_t)part->page[k->n];
     pthread_mutex_lock(&r->lock);
-    bool ok = !atomic_load(&r->lost);
+    bool ok = !atomic_load(&r->lost) && count(r) < STAGE_KEEPS;
     for (int i = 0; i < r->n && ok; i++)
         ok = r->stage[i].state == STAGE_READY && r->stage[i].listed &&
              key_at(&r->stage[i], part->scope, part->media, part->tokens, part->length, &key);

@@ -32,7 +32,7 @@ struct stage {
     uint64_t said_ns;
     double unit_ns;      /* of a step with one row, about; of a row more */
     double step_ns;
-    uint64_t heard_ns;   /* its last answer */
+    uint64_t heard_ns, heard_tag; /* its last answer, to this question */
     uint64_t bad_ns;     /* a row that is no number was its fault, the last time */
     struct err why;
     int64_t border;      /* floats of a row that it gives */

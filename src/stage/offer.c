@@ -94,6 +94,8 @@ ingle_status stage_answer_try(struct link *l, const struct link_in *in, const st
     if (w.bad || n > STAGE_TRY_BYTES)
         return err_set(err, INGLE_FORMAT, "a TRY asks for %llu bytes, the limit is %d",
                        (unsigned long long)n, STAGE_TRY_BYTES);
+    if (!link_has_sent(l, &in->from))
+        return INGLE_OK;
     if (!link_out_init(&m, (size_t)n))
         return err_set(err, INGLE_NOMEM, "no memory for a TRY of %llu bytes",
                        (unsigned long long)n);

@@ -207,6 +207,11 @@ static void hear_join(struct stage *s, const struct link_in *in)
     if (!st && other)
         st = err_set(&err, INGLE_UNSUP, "it has layers %u:%u, and had %u:%u before", h.from, h.to,
                      s->hello.from, s->hello.to);
+    if (st && s->state == STAGE_READY) { /* nobody has asked: perhaps another one is right */
+        stage_lose(s, err.msg);
+        stage_dial_again(s);
+        return;
+    }
     if (st) {
         s->why = err;
         s->state = STAGE_REFUSED;
@@ -332,6 +337,7 @@ static bool hear(struct stage *s, const struct link_in *in, struct link_head *h)
         stage_keep_hear(s, in, h);
     } else if (h->kind == LINK_BYE) {
         stage_lose(s, "it has ended");
+        stage_dial_again(s);
     } else if (h->kind == LINK_FAIL && !h->tag) {
         link_fail_text(in->payload, in->n_payload, text);
         const bool was = s->state == STAGE_READY;
@@ -869,14 +875,12 @@ static bool await_page(struct stage *s, uint64_t tag, struct link_in *in)
             stage_trip_take(&r->stage[i], in, &h);
             any = true;
         }
-        if (any)
-            continue;
         const uint64_t since = start > s->heard_ns ? start : s->heard_ns;
         if (stage_trip_flies(r))
             stage_trip_check(r);
         else
             (void)stage_is_late(s, since, (int64_t)r->hello.max_rows);
-        if (s->state == STAGE_READY)
+        if (s->state == STAGE_READY && !any)
             link_sleep(from, n, STAGE_TURN_MS);
     }
     return false;

@@ -487,8 +487,10 @@ static ingle_status change(struct stage_serve *s, const struct link_in *in, stru
 {
     struct wire_in w = {.at = in->payload, .cap = in->n_payload};
     ingle_status st = INGLE_OK;
-    while (!st && w.n < w.cap)
-        st = change_one(s, &w, err);
+    for (int i = 0; !st && w.n < w.cap; i++)
+        st = i < STAGE_MOST_OPS ? change_one(s, &w, err)
+                                : err_set(err, INGLE_LIMIT, "a PAGES has more than %d changes",
+                                          STAGE_MOST_OPS);
     return st;
 }
 
@@ -817,11 +819,24 @@ static void run_step(struct stage_serve *s, const struct link_in *in, const stru
 
 /* ---- what is said ---- */
 
+/* What waits, and rows that wait for their step, have a bound together. */
+static bool has_room(const struct stage_serve *s, const struct link_in *in)
+{
+    return in->n_payload <= MOST_WAITING_BYTES - s->waiting_bytes &&
+           s->chain.held_bytes <= MOST_WAITING_BYTES - s->waiting_bytes - in->n_payload;
+}
+
+/* Rows of a step; takes in.  False: they are too many. */
+static bool hold(struct stage_serve *s, struct link_in *in, uint64_t tag)
+{
+    return has_room(s, in) && stage_chain_hold(&s->chain, in, tag);
+}
+
 /* Takes in. */
 static ingle_status wait_for_turn(struct stage_serve *s, struct link_in *in,
                                   const struct link_head *h, struct err *err)
 {
-    if (s->n_waiting == MOST_WAITING || in->n_payload > MOST_WAITING_BYTES - s->waiting_bytes)
+    if (s->n_waiting == MOST_WAITING || !has_room(s, in))
         return err_set(err, INGLE_LIMIT, "more than %d messages or %zu bytes wait", MOST_WAITING,
                        MOST_WAITING_BYTES);
     struct waiting *w = s->spare;
@@ -888,7 +903,7 @@ static void hear_before(struct stage_serve *s, struct link_in *in)
     struct err err;
     if (link_head_read(in->head, in->n_head, in->payload, in->n_payload, &any_shape, &h, &err))
         lose_before(s, err.msg);
-    else if (h.kind == LINK_ROWS && !stage_chain_hold(&s->chain, in, h.tag))
+    else if (h.kind == LINK_ROWS && !hold(s, in, h.tag))
         lose_before(s, "more rows come than steps are under way");
 }
 
@@ -922,7 +937,7 @@ static void hear(struct stage_serve *s, struct link_in *in)
         greet(s, in, h.tag);
     else if (in_order)
         st = wait_for_turn(s, in, &h, &err);
-    else if (!st && h.kind == LINK_ROWS && mine && !stage_chain_hold(&s->chain, in, h.tag))
+    else if (!st && h.kind == LINK_ROWS && mine && !hold(s, in, h.tag))
         st = err_set(&err, INGLE_FORMAT, "more rows come than steps are under way");
     else if (!st && h.kind == LINK_CANCEL && mine)
         drop(s, h.tag);

@@ -252,6 +252,33 @@ static void drop(struct stage_store *s, uint64_t tag)
     end(k);
 }
 
+/* So many bytes a KEEP of a whole context has. */
+static size_t most_bytes(const struct stage_store *s)
+{
+    const size_t pages = (size_t)num_div_up(s->n_ctx, KV_PAGE);
+    return STAGE_KEEP_HEAD + s->spec.n_groups * 8 * (1 + pages) +
+           (size_t)s->n_ctx * sizeof(int32_t);
+}
+
+/* INGLE_FORMAT, INGLE_LIMIT: it is not taken. */
+static ingle_status check_room(const struct stage_store *s, const struct link_in *in,
+                               const struct link_head *h, struct err *err)
+{
+    int n = 0;
+    for (const struct keep *k = s->keep; k; k = k->next, n++)
+        if (k->tag == h->tag)
+            return err_set(err, INGLE_FORMAT, "a KEEP has the number %llu of another one",
+                           (unsigned long long)h->tag);
+    if (n >= STAGE_KEEPS)
+        return err_set(err, INGLE_LIMIT, "%d prefixes are saved and read here, the limit is %d", n,
+                       STAGE_KEEPS);
+    if (in->n_payload > most_bytes(s))
+        return err_set(err, INGLE_LIMIT,
+                       "a KEEP has %zu bytes, the limit for a context of %lld tokens is %zu",
+                       in->n_payload, (long long)s->n_ctx, most_bytes(s));
+    return INGLE_OK;
+}
+
 ingle_status stage_store_hear(struct stage_store *s, const struct link_in *in,
                               const struct link_head *h, struct err *err)
 {
@@ -263,6 +290,9 @@ ingle_status stage_store_hear(struct stage_store *s, const struct link_in *in,
         drop(s, h->tag);
         return INGLE_OK;
     }
+    ingle_status st = check_room(s, in, h, err);
+    if (st)
+        return st;
     struct keep *k = mem_zalloc(sizeof *k);
     if (k)
         k->payload = mem_alloc(in->n_payload + 1);
@@ -273,7 +303,7 @@ ingle_status stage_store_hear(struct stage_store *s, const struct link_in *in,
     memcpy(k->payload, in->payload, in->n_payload);
     k->store = s;
     k->tag = h->tag;
-    const ingle_status st = ask(s, k, h->flags == STAGE_KEEP_READ, in->n_payload, err);
+    st = ask(s, k, h->flags == STAGE_KEEP_READ, in->n_payload, err);
     if (st) {
         end(k);
         return st;

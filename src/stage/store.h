@@ -14,7 +14,7 @@ MUST_CHECK ingle_status stage_store_open(struct stage_store **out,
                                          const struct kv_spec *spec,
                                          const struct stage_pages *pages, struct err *err);
 void stage_store_close(struct stage_store *s);
-/* A KEEP of the engine, in its turn.  INGLE_FORMAT: it is wrong. */
+/* A KEEP of the engine, in its turn.  INGLE_FORMAT: it is wrong; INGLE_LIMIT: it is too much. */
 MUST_CHECK ingle_status stage_store_hear(struct stage_store *s, const struct link_in *in,
                                          const struct link_head *h, struct err *err);
 /* What goes on, and what is to be said of it: say() takes m.  number: of the JOIN, 0: there is no

@@ -28,7 +28,8 @@ MUST_CHECK ingle_status stage_hello_agree(const struct stage_hello *engine,
 void stage_hello_send(struct link *l, const struct link_peer *to, const struct stage_hello *h,
                       uint64_t number);
 
-/* A TRY: u64, the bytes of the answer, and any others. */
+/* A TRY: u64, the bytes of the answer, and any others.  Of a peer whose last answer has not gone
+ * it is not answered. */
 enum { STAGE_TRY_BYTES = 8 << 20 };
 MUST_CHECK ingle_status stage_answer_try(struct link *l, const struct link_in *in,
                                          const struct link_head *h, struct err *err);
@@ -37,7 +38,8 @@ MUST_CHECK ingle_status stage_answer_try(struct link *l, const struct link_in *i
 
 /* What a PAGES message says. */
 enum stage_op { STAGE_TAKE = 1, STAGE_GIVE, STAGE_COPY, STAGE_WRITE };
-enum { STAGE_OP = 28 }; /* of each: u32 which, u64 [3]; WRITE is followed by its bytes */
+/* of each: u32 which, u64 [3]; WRITE is followed by its bytes; so many in a message */
+enum { STAGE_OP = 28, STAGE_MOST_OPS = 1 << 16 };
 
 /* Pages that were taken together: addresses are the engine's. */
 struct stage_slab {
@@ -78,5 +80,6 @@ uint64_t stage_table_page(const struct stage_table *t, int64_t i);
 enum stage_keep_op { STAGE_KEEP_SAVE = 1, STAGE_KEEP_READ, STAGE_KEEP_DROP, STAGE_KEEP_LIST,
                      STAGE_KEEP_DONE };
 enum { STAGE_KEEP_HEAD = 36, STAGE_KEEP_LIST_HEAD = 28, STAGE_KEEP_MOST = 1 << 20 };
+enum { STAGE_KEEPS = 8 }; /* SAVE and READ that go on at a stage at a time */
 
 #endif

@@ -316,9 +316,11 @@ class Stages(Case):
         peers = stages_peer.Peers()
         self.addCleanup(peers.close)
         before = [stages_peer.memory(x.process.pid) for x in (peers.stage, peers.server)]
-        for says, to_engine, names in ((stages_peer.STAGE_SAYS, True, ("a row that is no number", "4 GB", "centuries", "an old answer")),
+        for says, to_engine, names in ((stages_peer.STAGE_SAYS, True, ("a row that is no number", "4 GB", "centuries", "an old answer", "4 G keys", "it ends",
+                                                                        "a JOIN")),
                                        (stages_peer.ENGINE_SAYS, False, ("65,536 rows", "4 G mirrors", "other tokens before", "pages of 1 TB",
-                                                                         "pages of a byte", "a test of 4 GB", "rows"))):
+                                                                         "pages of a byte", "a test of 4 GB", "rows", "a KEEP of 8 MB",
+                                                                         "4 G groups", "a thousand are kept"))):
             for name in names:
                 kind, change = says[name]
                 self.assertEqual(peers.one(stages_peer.only(kind, change, to_engine, 1)), peers.want, name)

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stage_step - steps and greetings as bytes: what is written is read; what is damaged is refused,
- * or stays within its bounds. */
+ * or stays within its bounds.  So do prefixes that a stage keeps for an engine. */
+#define _GNU_SOURCE
 #include "unit/unit.h"
 
 #include "base/mem.h"
 #include "stage/step.h"
+#include "stage/store.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { ROWS = 6, CTX = 512, GROUPS = 2, LAYERS = 9 };
 
@@ -189,6 +195,75 @@ static void pages_and_their_tokens(void **state)
     stage_pages_clear(&p);
 }
 
+/* A KEEP of n tokens without pages. */
+static ingle_status keep(struct stage_store *s, uint64_t tag, uint32_t flags, uint64_t n,
+                         size_t more, struct err *err)
+{
+    const size_t size = STAGE_KEEP_HEAD + 8 * GROUPS + 4 * (size_t)n + more;
+    uint8_t *at = mem_zalloc(size);
+    struct wire w = {.at = at, .cap = size};
+    stage_put_u64(&w, 0);
+    stage_put_u64(&w, 5);
+    stage_put_u64(&w, n);
+    stage_put_u64(&w, 0);
+    stage_put_u32(&w, GROUPS);
+    const struct link_in in = {.payload = at, .n_payload = size};
+    const struct link_head h = {.kind = LINK_KEEP, .tag = tag, .flags = flags};
+    const ingle_status st = stage_store_hear(s, &in, &h, err);
+    mem_free(at);
+    return st;
+}
+
+static void count_done(void *arg, const struct link_head *h, struct link_out *m)
+{
+    *(int *)arg += h->flags == STAGE_KEEP_DONE && !h->n_rows;
+    link_out_release(m);
+}
+
+/* However many an engine asks for: there are STAGE_KEEPS at a time, of a context's length. */
+static void prefixes_that_are_kept(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/stage-keep-XXXXXX";
+    struct stage_hello hello = {
+        .n_ctx = CTX, .from = 1, .to = 2, .n_layers = LAYERS, .numerics = "exact", .kv = "f16"};
+    struct family_info info = {.n_vocab = 9};
+    struct kv_spec spec = {.n_groups = GROUPS};
+    struct stage_pages pages = {0};
+    struct stage_store *s;
+    struct err err;
+    int done = 0;
+    for (int g = 0; g < GROUPS; g++)
+        spec.group[g].page_bytes = 4096;
+    assert_non_null(mkdtemp(dir));
+    const struct stage_serve_options o = {
+        .hello = &hello, .info = &info, .store = dir, .identity = 1, .model = "nano"};
+    assert_int_equal(stage_store_open(&s, &o, &spec, &pages, &err), INGLE_OK);
+    for (uint64_t i = 1; i <= STAGE_KEEPS; i++)
+        assert_int_equal(
+            keep(s, i, i % 2 ? STAGE_KEEP_SAVE : STAGE_KEEP_READ, CTX - i, 0, &err), INGLE_OK);
+    assert_int_equal(keep(s, 99, STAGE_KEEP_READ, 9, 0, &err), INGLE_LIMIT);
+    assert_string_equal(err.msg, "8 prefixes are saved and read here, the limit is 8");
+    assert_int_equal(keep(s, 3, STAGE_KEEP_READ, 9, 0, &err), INGLE_FORMAT);
+    assert_int_equal(keep(s, 3, STAGE_KEEP_DROP, 0, 0, &err), INGLE_OK);
+    assert_int_equal(keep(s, 4, STAGE_KEEP_READ, 9, 0, &err), INGLE_FORMAT);
+    assert_non_null(strstr(err.msg, "the number 4 of another one"));
+    assert_int_equal(keep(s, 99, STAGE_KEEP_READ, CTX, 1 << 20, &err), INGLE_LIMIT);
+    assert_non_null(strstr(err.msg, "the limit for a context of 512 tokens is"));
+    assert_int_equal(keep(s, 99, STAGE_KEEP_READ, CTX + 1, 0, &err), INGLE_FORMAT);
+    assert_int_equal(keep(s, 99, STAGE_KEEP_READ, CTX, 0, &err), INGLE_OK);
+    for (uint64_t i = 0; i < 100 && done < STAGE_KEEPS; i++)
+        (void)stage_store_tend(s, 1, count_done, &done);
+    assert_int_equal(done, STAGE_KEEPS); /* each is answered: there is no such prefix */
+    assert_int_equal(keep(s, 100, STAGE_KEEP_READ, 9, 0, &err), INGLE_OK);
+    stage_store_close(s);
+    DIR *d = opendir(dir);
+    for (struct dirent *e; (e = readdir(d));)
+        (void)!unlinkat(dirfd(d), e->d_name, 0);
+    closedir(d);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -196,6 +271,7 @@ int main(void)
         cmocka_unit_test(what_is_damaged_stays_in_bounds),
         cmocka_unit_test(greetings),
         cmocka_unit_test(pages_and_their_tokens),
+        cmocka_unit_test(prefixes_that_are_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
