@@ -17,7 +17,7 @@ static void run(struct device *d, enum device_op op, const void *args)
     const size_t need = d->ops->scratch(d, op, args);
     if (d->dry) {
         d->held = d->used > d->held ? d->used : d->held;
-        device_near_want(d, device_cpu_codes(d, op, args));
+        device_near_want(d, device_cpu_near_bytes(d, op, args));
     }
     void *scratch = need ? device_bytes(d, need) : NULL;
     if (device_runs(d)) {

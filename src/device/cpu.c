@@ -394,10 +394,11 @@ static size_t cpu_scratch(const struct device *d, enum device_op op, const void 
     }
 }
 
-size_t device_cpu_codes(const struct device *d, enum device_op op, const void *args)
+size_t device_cpu_near_bytes(const struct device *d, enum device_op op, const void *args)
 {
     return op == DEVICE_OP_matmul ? device_cpu_matmul_codes(d, args)
-           : op == DEVICE_OP_mlp  ? device_cpu_mlp_codes(d, args) : 0;
+           : op == DEVICE_OP_mlp  ? device_cpu_mlp_codes(d, args)
+           : op == DEVICE_OP_attend_latent ? device_cpu_attend_latent_near(d, args) : 0;
 }
 
 static struct device_cost cpu_cost(const struct device *d, enum device_op op, const void *args)

@@ -78,5 +78,7 @@ size_t device_cpu_select_scratch(const struct device *d, const struct device_sel
 void device_cpu_attend_latent(struct device *d, const void *args, void *scratch);
 size_t device_cpu_attend_latent_scratch(const struct device *d,
                                         const struct device_attend_latent_args *a);
+size_t device_cpu_attend_latent_near(const struct device *d,
+                                     const struct device_attend_latent_args *a);
 
 #endif

@@ -12,10 +12,13 @@
  *   shared rows    rows of one span that see a full window of whole pages and every
  *                  compressed row have the same pages behind the window: laid out once;
  *   rows           each task lays out the list of its own row.
+ * What threads of several memory nodes share is laid out once for each of them, in its memory: all
+ * heads need all rows, and a stored row is a quarter of what it is in pages.
  */
 #include "base/num.h"
 #include "device/cpu.h"
 #include "device/cpu_rows.h"
+#include "device/near.h"
 
 enum {
     OWN_ROWS = 2048,              /* the longest list that a task lays out by itself */
@@ -29,6 +32,7 @@ struct latent_job {
     size_t key_bytes, page_bytes; /* of a block of keys, of a page of keys and values */
     int64_t most_pages;           /* of any list */
     uint8_t *shared;              /* [most_pages] */
+    uint8_t *near;                /* the same in the memory of each node (near.h), or NULL */
     uint8_t *worker;              /* [threads][worker_bytes]: pages, table, the kernel's */
     size_t worker_bytes, table_at, run_at;
     /* What a run of tasks works on. */
@@ -37,6 +41,7 @@ struct latent_job {
     int64_t heads;                /* a task's */
     int64_t to;                   /* rows of the list, or compressed rows, to be laid out */
     bool far_shared;              /* the shared pages hold the span's compressed rows */
+    int64_t each;                 /* tasks of a node that lays them out for itself; 0: one for all */
 };
 
 static size_t round64(size_t n)
@@ -95,6 +100,12 @@ static void lay_out(const struct latent_job *job, const struct list *l, int64_t 
     }
 }
 
+/* The shared pages that threads of a node read. */
+static uint8_t *shared_of(const struct latent_job *job, int node)
+{
+    return job->each ? device_near_of(job->d, job->near, node) : job->shared;
+}
+
 /* ---- one task ---- */
 
 static bool is_prompt(const struct device_attend_latent_args *a, int64_t i)
@@ -137,12 +148,13 @@ static void row_chunk(void *arg, int64_t chunk, int worker)
     int64_t pos;
     const struct list l = list_of(job->a, i, &pos);
     const bool shared = job->far_shared && is_shared(job->a->a, pos);
+    const uint8_t *pages = shared_of(job, pool_node_of(job->d->pool, worker));
     const int64_t n_own = shared ? l.n_near : l.n;
     lay_out(job, &l, 0, n_own, own);
     for (int64_t p = 0; p * KERN_PAGE < l.n; p++)
         table[p] = p * KERN_PAGE < n_own
                        ? own + (size_t)p * job->page_bytes
-                       : job->shared + (size_t)(p - n_own / KERN_PAGE) * job->page_bytes;
+                       : pages + (size_t)(p - n_own / KERN_PAGE) * job->page_bytes;
     attend(job, i, 0, job->a->n_heads, l.n, table, own + job->run_at);
 }
 
@@ -151,24 +163,43 @@ static void lay_out_chunk(void *arg, int64_t chunk, int worker)
 {
     (void)worker;
     const struct latent_job *job = arg;
-    const int64_t from = chunk * GATHER_ROWS;
+    const int node = job->each ? (int)(chunk / job->each) : 0;
+    const int64_t from = (chunk - node * job->each) * GATHER_ROWS;
     int64_t pos;
     struct list l;
     if (job->far_shared)
         l = (struct list){.far = job->far, .n = job->to};
     else
         l = list_of(job->a, job->row0, &pos);
-    lay_out(job, &l, from, num_min(job->to, from + GATHER_ROWS), job->shared);
+    lay_out(job, &l, from, num_min(job->to, from + GATHER_ROWS), shared_of(job, node));
+}
+
+/* Before tasks that read the first job->to shared rows. */
+static void lay_out_shared(struct latent_job *j)
+{
+    const int64_t n = num_div_up(j->to, GATHER_ROWS), work = j->to * j->a->a->near.width;
+    j->each = j->near && work > j->d->small_work ? n : 0;
+    if (!j->each) {
+        device_cpu_for(j->d, n, work, lay_out_chunk, j);
+        return;
+    }
+    struct device_share share;
+    for (int k = 0; k < pool_nodes(j->d->pool); k++) {
+        share.from[k] = k * n;
+        share.n[k] = n;
+    }
+    device_cpu_for_placed(j->d, &share, work, lay_out_chunk, j);
 }
 
 static void heads_chunk(void *arg, int64_t chunk, int worker)
 {
     const struct latent_job *job = arg;
     const int64_t h0 = chunk * job->heads;
+    const uint8_t *pages = shared_of(job, pool_node_of(job->d->pool, worker));
     uint8_t *own = job->worker + (size_t)worker * job->worker_bytes;
     const uint8_t **table = (const uint8_t **)(void *)(own + job->table_at);
     for (int64_t p = 0; p * KERN_PAGE < job->to; p++)
-        table[p] = job->shared + (size_t)p * job->page_bytes;
+        table[p] = pages + (size_t)p * job->page_bytes;
     attend(job, job->row0, h0, num_min(job->heads, job->a->n_heads - h0), job->to, table,
            own + job->run_at);
 }
@@ -213,6 +244,13 @@ size_t device_cpu_attend_latent_scratch(const struct device *d,
     return (size_t)j.most_pages * j.page_bytes + (size_t)pool_size(d->pool) * j.worker_bytes;
 }
 
+size_t device_cpu_attend_latent_near(const struct device *d,
+                                     const struct device_attend_latent_args *a)
+{
+    const struct latent_job j = latent_plan(d, a);
+    return (size_t)j.most_pages * j.page_bytes;
+}
+
 /* How many rows of a span can share pages. */
 static int64_t shared_rows(const struct device_attend_latent_args *a, const struct device_span *s)
 {
@@ -233,7 +271,7 @@ static void few_rows(struct latent_job *j, int64_t row0, int64_t n)
         int64_t pos;
         j->row0 = row0 + i;
         j->to = list_of(j->a, j->row0, &pos).n;
-        device_cpu_for(j->d, num_div_up(j->to, GATHER_ROWS), j->to * width, lay_out_chunk, j);
+        lay_out_shared(j);
         device_cpu_for(j->d, num_div_up(j->a->n_heads, j->heads), j->to * width * j->a->n_heads,
                        heads_chunk, j);
     }
@@ -244,6 +282,7 @@ static void own_rows(struct latent_job *j, int64_t row0, int64_t n)
     j->row0 = row0;
     device_cpu_for(j->d, n, n * j->a->a->window * j->a->q.width, row_chunk, j);
     j->far_shared = false;
+    j->each = 0;
 }
 
 static void share_rows(struct latent_job *j, const struct device_span *near,
@@ -254,7 +293,7 @@ static void share_rows(struct latent_job *j, const struct device_span *near,
     j->far = far;
     j->far_shared = true;
     j->to = l->top_k ? num_min(all, l->top_k) : all;
-    device_cpu_for(j->d, num_div_up(j->to, GATHER_ROWS), j->to * l->far.width, lay_out_chunk, j);
+    lay_out_shared(j);
     own_rows(j, near->row0, near->n);
 }
 
@@ -268,6 +307,7 @@ void device_cpu_attend_latent(struct device *d, const void *args, void *scratch)
     j.d = d;
     j.shared = scratch;
     j.worker = j.shared + (size_t)j.most_pages * j.page_bytes;
+    j.near = device_in_pieces(d) ? NULL : device_near_take(d, (size_t)j.most_pages * j.page_bytes);
     if (a->q.n < 2 * pool_size(d->pool)) {
         few_rows(&j, 0, a->q.n);
         return;

@@ -170,14 +170,18 @@ void device_cpu_compress(struct device *d, const void *args, void *scratch)
 /*
  * With fewer rows than threads the keys of a row are scored in runs, so that one row in a
  * long context keeps all threads busy; with more, a task is a row.  A row's scores lie in a
- * slot: slot i of row i, or one for each worker; behind them is room for the best ones.
+ * slot: slot i of row i, or one for each worker; behind them is room for the best ones.  With
+ * several memory nodes runs are of keys that lie on one node (kv_pool_memory()).
  */
 struct select_job {
     struct device *d;
     const struct device_select_args *a;
     float *slot;     /* [threads][room + most_best() + query] */
     float *scratch;  /* [threads][kernel's] */
-    int64_t room, query, runs;
+    int64_t room, query;
+    int64_t keys;            /* of the row that sees most */
+    int64_t split, together; /* keys that lie together; how many such splits a run has */
+    struct device_share share;
 };
 
 /* The k-th largest of x[0, n), which is reordered. */
@@ -359,11 +363,45 @@ static void row_chunk(void *arg, int64_t i, int worker)
     choose_row(job, i, slot);
 }
 
+/* Runs of a row's keys that are a node's of n: it has every n-th split. */
+static int64_t runs_of(const struct select_job *job, int node, int n)
+{
+    const int64_t splits = num_div_up(job->keys, job->split);
+    return num_div_up(num_div_up(num_max(0, splits - node), n), job->together);
+}
+
 static void run_chunk(void *arg, int64_t chunk, int worker)
 {
     const struct select_job *job = arg;
-    const int64_t i = chunk / job->runs, from = chunk % job->runs * KEYS_RUN;
-    score_keys(job, i, from, from + KEYS_RUN, slot_at(job, i), worker);
+    const int n = pool_nodes(job->d->pool);
+    int node = n - 1;
+    while (chunk < job->share.from[node])
+        node--;
+    chunk -= job->share.from[node];
+    const int64_t runs = runs_of(job, node, n), i = chunk / runs;
+    for (int64_t k = 0; k < job->together; k++) {
+        const int64_t from = ((chunk % runs * job->together + k) * n + node) * job->split;
+        score_keys(job, i, from, from + job->split, slot_at(job, i), worker);
+    }
+}
+
+/* Keys of n rows in runs, those of each node for its threads. */
+static void score_runs(struct select_job *job, int64_t n, int64_t work)
+{
+    const int n_nodes = pool_nodes(job->d->pool);
+    const int64_t each = n_nodes > 1 ? KERN_SPLIT / job->a->s->keys.every : KEYS_RUN;
+    int64_t at = 0;
+    job->split = num_min(each, KEYS_RUN);
+    job->together = KEYS_RUN / job->split;
+    for (int k = 0; k < n_nodes; k++) {
+        job->share.from[k] = at;
+        job->share.n[k] = n * runs_of(job, k, n_nodes);
+        at += job->share.n[k];
+    }
+    if (n_nodes > 1)
+        device_cpu_for_placed(job->d, &job->share, work, run_chunk, job);
+    else
+        device_cpu_for(job->d, at, work, run_chunk, job);
 }
 
 static void begin_chunk(void *arg, int64_t i, int worker)
@@ -402,7 +440,7 @@ void device_cpu_select(struct device *d, const void *args, void *scratch)
     const int64_t n = j.a->q.n, keys = most_keys(j.a), threads = pool_size(d->pool);
     j.room = whole16(keys);
     j.query = query_room(j.a->s);
-    j.runs = num_max(1, num_div_up(keys, KEYS_RUN));
+    j.keys = num_max(1, keys);
     j.scratch = slot_at(&j, threads);
     const int64_t work = keys > j.a->s->top_k ? n * keys * j.a->q.width : n * j.a->s->top_k;
     if (n > threads) {
@@ -410,6 +448,6 @@ void device_cpu_select(struct device *d, const void *args, void *scratch)
         return;
     }
     device_cpu_for(d, n, j.query * n * 8, begin_chunk, &j);
-    device_cpu_for(d, n * j.runs, work, run_chunk, &j);
+    score_runs(&j, n, work);
     device_cpu_for(d, n, n * keys, choose_chunk, &j);
 }

@@ -46,6 +46,15 @@ struct device_near device_near_add(struct device *d, const uint8_t *from, size_t
     return b;
 }
 
+uint8_t *device_near_take(struct device *d, size_t n_bytes)
+{
+    struct device_near_area *a = &d->near;
+    device_near_begin(d);
+    if (!a->at || a->used > a->n_bytes || n_bytes > a->n_bytes - a->used)
+        return NULL;
+    return a->at + a->used;
+}
+
 /* Claims a piece that nobody has begun. */
 static bool claim(_Atomic uint64_t *state, const struct device_near *b, uint64_t *piece)
 {

@@ -8,8 +8,8 @@
 #include "kern/touch.h"
 
 extern const struct device_ops device_cpu_ops;
-/* Bytes of codes that an operation may write, which threads of all nodes read. */
-size_t device_cpu_codes(const struct device *d, enum device_op op, const void *args);
+/* Bytes that an operation may want in the memory of each node: copies of codes, or lists of rows. */
+size_t device_cpu_near_bytes(const struct device *d, enum device_op op, const void *args);
 
 /* gpu/gpu.c */
 void device_gpu_close(struct device *d);

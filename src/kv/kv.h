@@ -220,8 +220,8 @@ MUST_CHECK ingle_status kv_pool_create(struct kv_pool **out, const struct kv_spe
                                        struct err *err);
 /* For memory that is taken from now on: it is spread over nodes (borrowed until kv_pool_free(), or
  * NULL), and stays in memory (mlock; the first refusal is reported and ends it).  by_split: large
- * pages of heads that keep everything lie on one node each, KERN_SPLIT positions after KERN_SPLIT
- * positions in turn, as attention shares them out; the first of these, and all others, have the
+ * pages that keep everything lie on one node each, KERN_SPLIT positions after KERN_SPLIT positions
+ * in turn, as attention and an indexer share them out; the first of these, and all others, have the
  * system's pages in turn. */
 void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool by_split, bool lock);
 /*

@@ -22,6 +22,9 @@
 enum {
     SLAB_BYTES = 16 << 20, /* most of which huge pages can back */
     SLAB_SHARE = 16,       /* a slab is at most this part of the budget */
+    HOME_LEAST = 64 << 10, /* pages that lie on a node ... */
+    HOME_BYTES = 4 << 20,  /* ... and slabs of them, if a page is smaller */
+    LOOKED_AT = 256,       /* slabs, for one on a node */
 };
 
 struct kv_slab {
@@ -88,21 +91,15 @@ void kv_pool_memory(struct kv_pool *p, const struct numa_nodes *nodes, bool by_s
     p->lock = lock;
 }
 
-/* Whether pages of a group lie on one node each: heads that keep everything, in pages that are
- * large enough to have their own memory. */
+/* Whether pages of a group lie on one node each: those that keep everything, and are large. */
 static bool has_homes(const struct kv_pool *p, uint32_t group)
 {
-    enum { LEAST_BYTES = 1 << 20 };
-    if (!p->by_split || p->spec->group[group].window || p->spec->group[group].own_bytes ||
-        p->spec->group[group].page_bytes < LEAST_BYTES)
-        return false;
-    for (uint32_t i = 0; i < p->spec->n_streams; i++)
-        if (p->spec->stream[i].group == group && p->spec->stream[i].kind == KV_HEADS)
-            return true;
-    return false;
+    return p->by_split && !p->spec->group[group].window && !p->spec->group[group].own_bytes &&
+           p->spec->group[group].page_bytes >= HOME_LEAST;
 }
 
-/* The node of page `index` of a timeline; device/cpu_attend.c has it read there. */
+/* The node of page `index` of a timeline: threads of it read there (device/cpu_attend.c,
+ * cpu_rows.c). */
 static int home_of(const struct kv_pool *p, uint32_t group, int64_t index)
 {
     const int64_t split = index / (KERN_SPLIT / KERN_PAGE);
@@ -192,13 +189,14 @@ void kv_pool_count(const struct kv_pool *p, struct kv_pool_counts *out)
     }
 }
 
-/* Pages that may leave memory, or lie on a node, have a slab each. */
+/* Pages that may leave memory have a slab each. */
 static int32_t slab_pages(const struct kv_pool *p, uint32_t group, size_t page_bytes)
 {
-    if (kv_disk_has(p, group) || has_homes(p, group))
+    if (kv_disk_has(p, group))
         return 1;
-    const uint64_t share = p->budget_bytes / SLAB_SHARE;
-    const uint64_t want = share < SLAB_BYTES ? share : SLAB_BYTES;
+    const uint64_t share = p->budget_bytes / SLAB_SHARE,
+                   most = has_homes(p, group) ? HOME_BYTES : SLAB_BYTES;
+    const uint64_t want = share < most ? share : most;
     return want < page_bytes ? 1 : (int32_t)(want / page_bytes);
 }
 
@@ -243,23 +241,24 @@ static struct kv_slab *slab_create(struct kv_pool *p, uint32_t group, int32_t n_
     return s;
 }
 
-/* An idle slab, on a node if there is such a one. */
-static struct kv_slab *slab_idle(const struct kv_pool *p, uint32_t group, int home)
+/* One of a list on a node, or NULL. */
+static struct kv_slab *slab_on(struct kv_slab *s, int home)
 {
-    enum { LOOKED_AT = 256 };
-    struct kv_slab *s = p->idle[group];
     for (int i = 0; s && s->home != home && i < LOOKED_AT; i++)
         s = s->next;
-    return s && s->home == home ? s : p->idle[group];
+    return s && s->home == home ? s : NULL;
 }
 
-/* A slab with a free page; NULL when the system has none. */
+/* A slab with a free page, of the right node if there is one or room for one; NULL when the system
+ * has none. */
 static struct kv_slab *slab_find(struct kv_pool *p, uint32_t group, int home)
 {
-    if (p->partial[group])
-        return p->partial[group];
+    struct kv_slab *const partial = slab_on(p->partial[group], home),
+                   *const idle = slab_on(p->idle[group], home);
+    if (partial || idle)
+        return partial ? partial : idle;
     if (p->idle[group])
-        return slab_idle(p, group, home);
+        return p->idle[group];
     const size_t page_bytes = p->spec->group[group].page_bytes;
     const int32_t n_pages = slab_pages(p, group, page_bytes);
     const uint64_t n_bytes = (uint64_t)page_bytes * (uint64_t)n_pages;
@@ -268,10 +267,12 @@ static struct kv_slab *slab_find(struct kv_pool *p, uint32_t group, int home)
             break;
     const bool roomy =
         p->system_bytes <= p->budget_bytes && n_bytes <= p->budget_bytes - p->system_bytes;
+    if (!roomy && p->partial[group])
+        return p->partial[group];
     struct kv_slab *s = slab_create(p, group, roomy ? n_pages : 1, home);
     while (!s && slab_return_any(p))
         s = slab_create(p, group, 1, home);
-    return s;
+    return s ? s : p->partial[group];
 }
 
 static struct kv_page *page_from(struct kv_pool *p, struct kv_slab *s)

@@ -2,6 +2,8 @@
 /*
  * nodes - what the threads of made-up machines read of real layers: a model, nothing is measured.
  * codes, copied: lines of codes a token that cross from node to node, without and with copies.
+ * Latent attention: lines a token and layer that cross, of an indexer's keys, of rows of lists and
+ * of the pages that lists are laid out in; a node reads a line once a job.
  *
  * One thread plays all.  Jobs of the device are run by their chunks in the order in which threads
  * of their speeds would take them: their own first, then of their group of 16, of their node, of
@@ -538,6 +540,117 @@ static void show_attention(const struct machine *m, int64_t context, bool by_spl
     device_free(d);
 }
 
+/* ---- latent attention ---- */
+
+enum { LATENT_WIDTH = 512, LATENT_TAIL = 64, LATENT_HEADS = 64, KEY_WIDTH = 128, TOP_K = 512,
+       CSA_LAYERS = 21, HCA_LAYERS = 20, WINDOW = 128 };
+static struct { double keys, lists; } crossed;
+
+/* Lines of n_bytes that come from, or go to, another node. */
+static double lines_across(uintptr_t at, size_t n_bytes)
+{
+    const double lines = (double)n_bytes / 64;
+    const int home = home_of(at);
+    return home < 0 ? lines * (1 - 1.0 / pool_nodes(pool))
+                    : home == pool_node_of(pool, now) ? 0 : lines;
+}
+
+static void note_gather(const struct kern_row *f, const void *const *row, int64_t n, int64_t slot,
+                        void *keys, void *values)
+{
+    const size_t block = kern_kv_block_bytes(KERN_KV_BF16, true, LATENT_WIDTH) / KERN_PAGE;
+    for (int64_t i = 0; i < n; i++)
+        crossed.lists +=
+            lines_across((uintptr_t)row[i], kern_row_bytes(f->codec, f->width, f->tail));
+    crossed.lists += lines_across((uintptr_t)keys + (size_t)slot * block, (size_t)n * block) +
+                     lines_across((uintptr_t)values + (size_t)slot * block, (size_t)n * block);
+    clock_of[now] += (double)n * 2 * (double)block / speed[now];
+}
+
+static void note_rows(const struct kern_attend *a, void *scratch)
+{
+    const size_t page = 2 * kern_kv_block_bytes(KERN_KV_BF16, true, LATENT_WIDTH);
+    (void)scratch;
+    for (int64_t p = 0; p <= a->pos0 / KERN_PAGE; p++) {
+        const int64_t n = num_min(KERN_PAGE, a->pos0 + 1 - p * KERN_PAGE);
+        const uintptr_t at = (uintptr_t)a->page[p];
+        if (is_new(at, THREADS + pool_node_of(pool, now)))
+            crossed.lists += lines_across(at, page / KERN_PAGE * (size_t)n);
+        clock_of[now] += (double)(n * a->n_heads) * LATENT_WIDTH / speed[now];
+    }
+}
+
+static void note_scores(const struct kern_scores *s, float *score, float *scratch)
+{
+    const size_t n_bytes = (size_t)s->n * kern_row_bytes(s->form.codec, s->form.width, 0);
+    (void)scratch;
+    crossed.keys += lines_across((uintptr_t)s->keys, n_bytes);
+    clock_of[now] += (double)n_bytes / speed[now];
+    for (int64_t i = 0; i < s->n; i++)
+        score[i] = (float)random_bits();
+}
+
+/* A row's attention in a layer of V4, whose pages have the rows of all layers; placed: by node. */
+static void show_latent(const struct machine *m, int64_t context, bool placed)
+{
+    static uint8_t *page[MOST_PAGES], *window[MOST_PAGES], rows[KERN_PAGE * 1024];
+    static struct kv_page *taken[MOST_PAGES];
+    static int32_t sel[TOP_K], count[1];
+    const size_t row = kern_row_bytes(KERN_KV_FP8, LATENT_WIDTH, LATENT_TAIL),
+                 key = kern_row_bytes(KERN_KV_FP4, KEY_WIDTH, 0), each = 32 * (row + key);
+    struct kv_spec spec = {.n_groups = 1};
+    struct kv_pool *pages;
+    struct device *d = open_device(m);
+    struct err e;
+    const int64_t n = num_div_up(context, KERN_PAGE), width = LATENT_HEADS * LATENT_WIDTH;
+    d->kern.attend.exact.rows = note_rows;
+    d->kern.latent.gather = note_gather;
+    d->kern.latent.scores = note_scores;
+    pool = device_pool(d);
+    n_ranges = 0;
+    if (placed)
+        device_near_want(d, 4 << 20);
+    spec.group[0].page_bytes = CSA_LAYERS * each + HCA_LAYERS * row;
+    if (n > MOST_PAGES || device_near_reserve(d, &e) ||
+        kv_pool_create(&pages, &spec, 2 * MOST_PAGES * spec.group[0].page_bytes, NULL, &e))
+        exit(1);
+    kv_pool_memory(pages, device_nodes(d), placed, false);
+    for (int64_t i = 0; i < n; i++) {
+        taken[i] = kv_page_take_at(pages, 0, i);
+        page[i] = taken[i]->at;
+        window[i] = rows; /* somewhere */
+    }
+    const size_t at = CSA_LAYERS / 2 * each;
+    const struct device_select s = {
+        {KERN_KV_FP4, KEY_WIDTH, 0, 4, at + 32 * row}, LATENT_HEADS, TOP_K};
+    const struct device_latent a = {.near = {KERN_KV_FP8, LATENT_WIDTH, LATENT_TAIL, 1, 0},
+                                    .far = {KERN_KV_FP8, LATENT_WIDTH, LATENT_TAIL, 4, at},
+                                    .window = WINDOW, .sel = sel, .count = count, .top_k = TOP_K};
+    const struct device_span far = {.n = 1, .pos0 = context - 1, .page = page},
+                             near = {.n = 1, .pos0 = context - 1, .page = window};
+    crossed.keys = crossed.lists = 0;
+    seen.jobs = 0;
+    memset(met, 0, sizeof met);
+    for (int i = 0; i < TOKENS; i++) {
+        device_begin(d, NULL);
+        device_select(d, &s, &far, 1, (struct rows){x, 1, LATENT_HEADS * KEY_WIDTH, 1 << 13},
+                      (struct rows){x, 1, LATENT_HEADS, 64}, sel, count);
+        device_attend_latent(d, &a, &near, &far, 1, (struct rows){x, 1, width, width}, LATENT_HEADS,
+                             (struct rows){y, 1, width, width}, 1);
+    }
+    if (device_status(d, &e)) {
+        fprintf(stderr, "%s\n", e.msg);
+        exit(1);
+    }
+    printf("%-15s %-15s %-8lld %-7s %8.0f %8.0f %8.1f\n", m->name, "V4 latent", (long long)context,
+           placed ? "nodes" : "turns", crossed.keys / TOKENS, crossed.lists / TOKENS,
+           (double)seen.jobs / TOKENS);
+    for (int64_t i = 0; i < n; i++)
+        kv_page_unref(pages, taken[i]);
+    kv_pool_free(pages);
+    device_free(d);
+}
+
 int main(void)
 {
     static const struct machine machines[] = {
@@ -558,5 +671,10 @@ int main(void)
         for (int64_t context = 8192; machines[i].n_nodes > 1 && context <= 131072; context *= 4)
             for (int by_split = 0; by_split < 2; by_split++)
                 show_attention(&machines[i], context, by_split);
+    puts("machine         layer           context  pages       keys    lists     jobs");
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++)
+        for (int64_t context = 8192; machines[i].n_nodes > 1 && context <= 131072; context *= 4)
+            for (int placed = 0; placed < 2; placed++)
+                show_latent(&machines[i], context, placed);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include "base/cpu.h"
 #include "base/mem.h"
 #include "device/device.h"
+#include "device/near.h"
 #include "kerncheck/checks.h"
 #include <math.h>
 
@@ -22,7 +23,7 @@ enum {
     INDEX_HEADS = 3,
     N_PAIRS = 4
 };
-enum { CONTEXT = 1536, N_PAGES = CONTEXT / KERN_PAGE };
+enum { CONTEXT = 1536, N_PAGES = CONTEXT / KERN_PAGE, MOST_THREADS = 8 };
 /* Plain results exist for 0, for all of [FIRST, LATE) and for every seventh from LATE on. */
 enum { FIRST = 30, LATE = 601 };
 
@@ -62,12 +63,26 @@ static struct device_stream stream(struct world *w, enum kern_kv_codec c, int64_
     return s;
 }
 
-static void open_world(struct world *w, enum kern_kv_codec c, int n_threads, uint32_t cpu)
+/* nodes: threads of each memory node of a made-up machine, 0 behind the last one; or NULL. */
+static void open_on(struct world *w, enum kern_kv_codec c, int n_threads, uint32_t cpu,
+                    const int *nodes)
 {
     struct err e;
     struct noise r = {7};
+    struct cpu_place place[MOST_THREADS];
+    struct cpu_topology t = {.cpu = place, .n_packages = 1};
     *w = (struct world){0};
-    const struct device_options o = {.n_threads = n_threads, .cpu = cpu};
+    for (; nodes && nodes[t.n_nodes]; t.n_nodes++) {
+        t.node_id[t.n_nodes] = 10 + t.n_nodes;
+        for (int i = 0; i < nodes[t.n_nodes]; i++, t.n_cpus++)
+            place[t.n_cpus] =
+                (struct cpu_place){4000 + t.n_cpus, 4000 + t.n_cpus, 0, t.n_nodes, false, -1};
+    }
+    t.n_cores = t.n_cpus;
+    const struct device_options o = {.n_threads = nodes ? t.n_cpus : n_threads,
+                                     .pin = nodes != NULL,
+                                     .cpu = cpu,
+                                     .topology = nodes ? &t : NULL};
     OK(device_create(&w->d, &o, &e));
     w->near = stream(w, c, WIDTH, TAIL, 1);
     w->in = stream(w, KERN_KV_F32, 4 * WIDTH, 0, 1);
@@ -88,6 +103,11 @@ static void open_world(struct world *w, enum kern_kv_codec c, int n_threads, uin
     for (int i = 0; i < N_PAIRS; i++)
         w->inv_freq[i] = pow(10000.0, -(double)i / N_PAIRS);
     OK(device_arena_reserve(w->d, 64 << 20, &e));
+}
+
+static void open_world(struct world *w, enum kern_kv_codec c, int n_threads, uint32_t cpu)
+{
+    open_on(w, c, n_threads, cpu, NULL);
 }
 
 static void close_world(struct world *w)
@@ -392,9 +412,52 @@ static void own_windows(void **state)
     close_world(&w);
 }
 
+/* Threads of several memory nodes, which lay lists out once for each node and score the keys of
+ * their own.  The timeline has the same pages again and again, so that many scores are equal. */
+static void nodes_agree(void **state)
+{
+    (void)state;
+    enum { LONG = 9000, ROWS = 40, CASES = 8 };
+    static const int nodes[][5] = {{1}, {2, 2}, {1, 2, 3}, {1, 1, 1, 1}};
+    static const struct { int64_t pos, n; } cases[CASES] = {
+        {100, 1}, {2040, 1}, {4099, 3}, {LONG - 1, 1}, {LONG - 1, 2},
+        {300, ROWS}, {1500, ROWS}, {LONG - ROWS, ROWS}};
+    for (int codec = 0; codec < 2; codec++) {
+        struct result want[CASES], got = result_new();
+        for (size_t k = 0; k < sizeof nodes / sizeof *nodes; k++) {
+            static uint8_t *page[LONG / KERN_PAGE + 2];
+            struct world w;
+            struct err e;
+            open_on(&w, codec ? KERN_KV_FP8 : KERN_KV_F16, 0, UINT32_MAX, nodes[k]);
+            append(&w, 0, CONTEXT);
+            for (size_t i = 0; i < sizeof page / sizeof *page; i++)
+                page[i] = w.page[i % N_PAGES];
+            const struct device_span last = {.n = ROWS, .pos0 = LONG - ROWS, .page = page};
+            device_dry_begin(w.d);
+            attend(&w, &last, 1, 0, ROWS, &got);
+            OK(device_arena_reserve(w.d, device_dry_end(w.d), &e));
+            assert_int_equal(device_near_bytes(w.d) > 0, k > 0);
+            w.d->quiet_small_work = 0; /* all work is shared */
+            for (int i = 0; i < CASES; i++) {
+                const struct device_span s = {
+                    .n = cases[i].n, .pos0 = cases[i].pos, .page = page};
+                if (!k)
+                    want[i] = result_new();
+                attend(&w, &s, 1, 0, s.n, k ? &got : &want[i]);
+                same("nodes", k ? &got : &want[i], &want[i], 0, s.n);
+            }
+            close_world(&w);
+        }
+        for (int i = 0; i < CASES; i++)
+            result_free(&want[i]);
+        result_free(&got);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ways_agree), cmocka_unit_test(rotated),
-                                       cmocka_unit_test(rows_back), cmocka_unit_test(own_windows)};
+                                       cmocka_unit_test(rows_back), cmocka_unit_test(own_windows),
+                                       cmocka_unit_test(nodes_agree)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -316,6 +316,42 @@ static void pages_of_positions_have_nodes(void **state)
     world_close(&w);
 }
 
+/* Small pages of one node share slabs, also those that are free again; a page that finds no room on
+ * its node lies on another one. */
+static void small_pages_of_a_node_share_slabs(void **state)
+{
+    (void)state;
+    enum { BYTES = 256 << 10, N = 64 };
+    static const struct numa_nodes nodes = {2, {901, 902}};
+    static const int home[N / 16] = {-1, 1, 0, 1};
+    static struct kv_page *page[N], *more[N];
+    const void *slab[N];
+    struct world w;
+    open_pages(&w, BYTES, 4096, N * (uint64_t)BYTES + 4096);
+    kv_pool_memory(w.pool, &nodes, true, false);
+    for (int i = 0; i < N; i++) { /* nodes, 16 pages each: all, 1, 0, 1 */
+        assert_non_null(page[i] = kv_page_take_at(w.pool, 0, i));
+        slab[i] = page[i]->slab;
+        for (int k = 0; k < i; k++)
+            assert_true(home[i / 16] == home[k / 16] || slab[i] != slab[k]);
+    }
+    assert_int_equal(w.pool->system_bytes, N * (uint64_t)BYTES);
+    assert_null(kv_page_take_at(w.pool, 0, 0));
+    for (int i = 16; i < 24; i++)
+        kv_page_unref(w.pool, page[i]);
+    for (int i = 0; i < 4; i++) { /* first of the same node, then of any */
+        assert_non_null(more[i] = kv_page_take_at(w.pool, 0, i % 2 ? 1000 : 24));
+        assert_true(more[i]->slab == slab[16] || more[i]->slab == slab[20]);
+    }
+    assert_int_equal(w.pool->system_bytes, N * (uint64_t)BYTES);
+    for (int i = 0; i < 4; i++)
+        kv_page_unref(w.pool, more[i]);
+    for (int i = 0; i < N; i++)
+        if (i < 16 || i >= 24)
+            kv_page_unref(w.pool, page[i]);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -324,6 +360,7 @@ int main(void)
         cmocka_unit_test(slabs_partly_used_do_not_eat_the_budget),
         cmocka_unit_test(large_pages_are_exact),
         cmocka_unit_test(pages_of_positions_have_nodes),
+        cmocka_unit_test(small_pages_of_a_node_share_slabs),
         cmocka_unit_test(a_budget_below_a_page_of_each_group_is_refused),
         cmocka_unit_test(counts_follow_every_reference),
     };
