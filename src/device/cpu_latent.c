@@ -41,7 +41,7 @@ struct latent_job {
     int64_t heads;                /* a task's */
     int64_t to;                   /* rows of the list, or compressed rows, to be laid out */
     bool far_shared;              /* the shared pages hold the span's compressed rows */
-    int64_t each;                 /* tasks of a node that lays them out for itself; 0: one for all */
+    int64_t each;                 /* tasks of a node that lays them out for itself; or 0 */
 };
 
 static size_t round64(size_t n)

@@ -26,8 +26,8 @@ static inline bool device_near_has(const struct device_near *b, const uint8_t *a
 /* Where a worker reads what is at `at` of the block; within a job. */
 const uint8_t *device_near_read(const struct device *d, const struct device_near *b,
                                 const uint8_t *at, int worker);
-/* Memory of each node for what its threads write and read in an operation; returns that of node 0,
- * or NULL where there is one node, or no room.  Another step that comes in between overwrites it. */
+/* Memory of each node for what its threads write and read in an operation; returns node 0's, or
+ * NULL where there is one node, or no room.  Another step that comes in between overwrites it. */
 uint8_t *device_near_take(struct device *d, size_t n_bytes);
 /* What was taken, of a node. */
 static inline uint8_t *device_near_of(const struct device *d, uint8_t *taken, int node)

@@ -8,7 +8,7 @@
 #include "kern/touch.h"
 
 extern const struct device_ops device_cpu_ops;
-/* Bytes that an operation may want in the memory of each node: copies of codes, or lists of rows. */
+/* Bytes that an operation may want in the memory of each node: copies of codes, lists of rows. */
 size_t device_cpu_near_bytes(const struct device *d, enum device_op op, const void *args);
 
 /* gpu/gpu.c */
