@@ -681,6 +681,7 @@ ingle_status session_forward(struct runner *r, const struct family_step *step, f
         kv_timeline_pin(step->span[i].timeline, true);
     session_device_begin(r, &first, cancel);
     family_prompt_rows(&f);
+    stage_remote_set_shared(r->stages, r->depth > 1 || r->between);
     session_drafter_forward(&r->drafter, r->family, r->self, &f, &r->lane[r->depth - 1]);
     device_read_rows(r->device, f.logits);
     for (int64_t i = 0; i < step->n_spans; i++)

@@ -813,7 +813,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
             work[i].n_branches = 0;
         return session_step(r, work, n, cancel, err);
     }
-    if (!s && !r->renews)
+    if (!s && !r->renews && !stage_remote_is_ahead(r->stages))
         session_goes_on(r);
     if (gone) /* on the processor now */
         s = session_forward(r, &step, r->tap, r->tap_arg, cancel, err);

@@ -77,11 +77,15 @@ struct stage_remote {
     struct stage_trip *spare; /* owned: those that later steps use */
     struct stage_keep *keep;  /* owned: what goes to files at stages, or comes from there */
     uint64_t tag, marks;
+    bool shared;              /* of the thread of the steps: others wait beside the next one */
+    uint64_t careful_ns;      /* steps are waited for until then */
     uint64_t number;          /* of the JOINs that all have had */
 };
 
 /* All with the lock held. */
 void stage_lose(struct stage *s, const char *why);
+/* What lies at stages is. */
+void stage_set_lost(struct stage_remote *r);
 void stage_dial_again(struct stage *s);
 /* What was not said of pages yet; a message.  false: it takes no more. */
 bool stage_flush_pages(struct stage *s);
@@ -106,6 +110,8 @@ void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head
 /* n of them, with the memory of steps that draw a token each, before the first step. */
 MUST_CHECK ingle_status stage_trips_open(struct stage_remote *r, int n, struct err *err);
 void stage_trips_close(struct stage_remote *r);
+/* Steps that nobody waits for are no more: what they have computed is gone. */
+void stage_trips_drop(struct stage_remote *r);
 /* Some piece is at a stage. */
 bool stage_trip_flies(const struct stage_remote *r);
 /* A stage that has one is late, or is not there. */

@@ -36,7 +36,7 @@ static const struct link_shape any_shape = {1, 1, 1, 1, 1};
 
 /* ---- connections ---- */
 
-static void set_lost(struct stage_remote *r)
+void stage_set_lost(struct stage_remote *r)
 {
     if (!r->started)
         return;
@@ -59,7 +59,7 @@ void stage_lose(struct stage *s, const char *why)
         s->had = false;
         s->n.losses++;
         s->r->late = NULL;
-        set_lost(s->r);
+        stage_set_lost(s->r);
         report(s->r->o.sink, INGLE_REPORT_WARN, "stage", s->address, "layers %u:%u are lost: %s",
                s->hello.from, s->hello.to, why);
     }
@@ -300,7 +300,7 @@ static void hear_next(struct stage *from, const struct link_head *h, const struc
         report(s->r->o.sink, INGLE_REPORT_WARN, "stage", s->address,
                "the connection to '%s' is lost, as '%s' says: %s", s[1].address, from->address,
                why);
-        set_lost(s->r);
+        stage_set_lost(s->r);
     }
 }
 
@@ -961,6 +961,7 @@ ingle_status stage_remote_renew(struct stage_remote *r, const atomic_bool *cance
                (size_t)(r->pages.slab[i].n_bytes / r->pages.slab[i].page_bytes) * KV_PAGE *
                    sizeof(uint64_t));
     r->number++;
+    stage_trips_drop(r);
     /* those that are there forget, too */
     for (int i = 0; i < r->n; i++)
         stage_keep_lose(&r->stage[i]);

@@ -184,6 +184,11 @@ struct kv_memory stage_remote_memory(struct stage_remote *r);
  * device.  r NULL: family->forward(). */
 void stage_remote_forward(struct stage_remote *r, const struct family *fam, const void *self,
                           const struct family_forward *f);
+/* Steps of which nothing comes back have ended before the stages were at their end.  Whether there
+ * are any; what is lost there is lost by all steps (stage_remote_losses()). */
+bool stage_remote_is_ahead(struct stage_remote *r);
+/* Others wait beside the steps that come: they go in small pieces. */
+void stage_remote_set_shared(struct stage_remote *r, bool shared);
 /* The same in two parts, between which other steps are computed: the engine's layers, after which
  * its rows go to the stages; and the head, when they are back.  f and its step are the caller's
  * until it lands; all rows go together.  NULL: the device has the error. */

@@ -6,6 +6,8 @@
  * where a stage cannot reach the next one; each stage says when it has done its part.  A long step
  * goes in pieces of rows: while the first ones are at the stages, the engine computes its layers
  * of the next ones.  Each piece is what a shorter step would be, so that bits are the same.
+ * Nobody waits for a step of which nothing comes back, as of most of a prompt: it has ended when
+ * its rows were sent, and the next one begins.  What lies at stages is lost if it fails there.
  * Answers are handled by whoever listens: the thread of the steps, or one that reads a page.
  */
 #define _GNU_SOURCE
@@ -17,8 +19,16 @@
 
 #include <string.h>
 
-enum { PIECES = 8, LEAST_ROWS = 64, MOST_FLYING = 8, MOST_HEARD = 64 };
+enum {
+    PIECES = 8,
+    LAST_PIECES = 2,
+    LEAST_ROWS = 64,
+    MOST_ROWS = 512,
+    MOST_FLYING = 8,
+    MOST_HEARD = 64
+};
 #define BAD_NS UINT64_C(60000000000)
+#define CAREFUL_NS UINT64_C(60000000000)
 
 /* What a piece has; it stays for later steps. */
 struct piece_room {
@@ -62,6 +72,8 @@ struct stage_trip {
     uint64_t losses; /* of the remote, as it began */
     bool all;        /* all rows come back, not only those whose logits are wanted */
     bool whole;      /* rows go together */
+    bool leaves;     /* nothing comes back, ... */
+    bool ahead;      /* ... and it was sent: nobody waits, and f is gone */
     struct rows y;   /* f32 [n_rows or n_logits][border after the last layer] */
     int64_t width;   /* of a tap */
     struct trip_room room;
@@ -113,6 +125,7 @@ static ingle_status lay_taps(struct stage_trip *t, struct err *err)
 static ingle_status list_taps(struct stage_trip *t, struct err *err)
 {
     const int64_t n_layers = t->r->hello.n_layers, first = t->r->hello.first;
+    const bool later = t->n > 1 || t->whole; /* as it lands */
     struct trip_room *room = &t->room;
     if (!t->f->tap)
         return INGLE_OK;
@@ -122,11 +135,11 @@ static ingle_status list_taps(struct stage_trip *t, struct err *err)
     t->tap = room->tap;
     t->asked = room->asked;
     if (wants(t->f, FAMILY_TAP_EMBED, 0))
-        add_tap(t, -1, t->n > 1);
+        add_tap(t, -1, later);
     for (int il = 0; il < n_layers; il++) {
         if (!wants(t->f, FAMILY_TAP_LAYER, il))
             continue;
-        add_tap(t, il, t->n > 1 || il >= first);
+        add_tap(t, il, later || il >= first);
         if (il >= first)
             t->asked[t->n_asked++] = (uint32_t)il;
     }
@@ -183,17 +196,35 @@ static void tell_taps(const struct stage_trip *t)
 
 /* ---- pieces ---- */
 
-/* Rows of a piece.  Rows of a picture see each other, and a branch those that it shares. */
-static int64_t piece_rows(const struct stage_remote *r, const struct family_forward *f,
-                          bool together)
+/* Pieces of steps that nobody waits for, that is. */
+static int64_t count_ahead(const struct stage_remote *r)
 {
-    const struct family_step *s = f->step;
-    const int64_t least = r->o.piece_rows ? r->o.piece_rows : LEAST_ROWS,
-                  usual = num_div_up(s->n_rows, PIECES);
-    bool whole = together || s->n_mirrors > 0 || f->probe || f->part || !device_runs(f->device);
+    int64_t n = 0;
+    for (const struct stage_trip *t = r->trip; t; t = t->below)
+        n += t->ahead ? t->n_sent - t->n_done : 0;
+    return n;
+}
+
+/* Rows of a piece.  Rows of a picture see each other, and a branch those that it shares.  Where
+ * other steps of the prompt are beside this one, pieces need not be small for that. */
+static int64_t piece_rows(const struct stage_trip *t)
+{
+    const struct family_step *s = t->f->step;
+    const struct stage_remote *r = t->r;
+    bool whole = t->whole || s->n_mirrors > 0 || t->f->probe || t->f->part ||
+                 !device_runs(t->f->device);
     for (int64_t i = 0; i < s->n_spans && !whole; i++)
         whole = s->span[i].n_soft > 0;
-    return whole ? num_max(s->n_rows, 1) : num_max(r->o.piece_rows ? 0 : usual, least);
+    if (whole)
+        return num_max(s->n_rows, 1);
+    if (r->o.piece_rows)
+        return r->o.piece_rows;
+    int64_t n = PIECES;
+    if (t->leaves && !r->shared)
+        n = num_div_up(s->n_rows, MOST_ROWS);
+    else if (!r->shared && count_ahead(r))
+        n = LAST_PIECES;
+    return num_max(num_div_up(s->n_rows, n), LEAST_ROWS);
 }
 
 /* The spans of rows [first, first + n), and which of their logits are wanted. */
@@ -235,7 +266,7 @@ static bool grow_pieces(struct trip_room *room, size_t n)
 static ingle_status cut_all(struct stage_trip *t, struct err *err)
 {
     const struct family_step *s = t->f->step;
-    const int64_t rows = piece_rows(t->r, t->f, t->whole);
+    const int64_t rows = piece_rows(t);
     t->n = num_max(1, num_div_up(s->n_rows, rows));
     if (!grow_pieces(&t->room, (size_t)t->n))
         return err_set(err, INGLE_NOMEM, "no memory for a step of %lld rows",
@@ -281,16 +312,24 @@ static struct stage_trip *take_trip(struct stage_remote *r)
     r->spare = t ? t->below : NULL;
     pthread_mutex_unlock(&r->lock);
     if (!t)
-        return mem_zalloc(sizeof *t);
-    *t = (struct stage_trip){.room = t->room};
+        t = mem_zalloc(sizeof *t);
+    if (t)
+        *t = (struct stage_trip){.r = r, .room = t->room};
     return t;
 }
 
-static void give_trip(struct stage_remote *r, struct stage_trip *t)
+/* For later steps; the lock is held. */
+static void spare(struct stage_trip *t)
 {
+    t->below = t->r->spare;
+    t->r->spare = t;
+}
+
+static void give_trip(struct stage_trip *t)
+{
+    struct stage_remote *r = t->r;
     pthread_mutex_lock(&r->lock);
-    t->below = r->spare;
-    r->spare = t;
+    spare(t);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -311,15 +350,31 @@ ingle_status stage_trips_open(struct stage_remote *r, int n, struct err *err)
                       sizeof *t->room.asked) &&
              mem_grow(&t->room.y, &t->room.cap_y, (size_t)width, sizeof(float));
         if (t) {
-            t->below = r->spare;
-            r->spare = t;
+            t->r = r;
+            spare(t);
         }
     }
     return ok ? INGLE_OK : err_set(err, INGLE_NOMEM, "no memory for steps with stages");
 }
 
+/* Nothing comes of them any more. */
+void stage_trips_drop(struct stage_remote *r)
+{
+    struct stage_trip **at = &r->trip;
+    while (*at) {
+        struct stage_trip *t = *at;
+        if (!t->ahead) {
+            at = &t->below;
+            continue;
+        }
+        *at = t->below;
+        spare(t);
+    }
+}
+
 void stage_trips_close(struct stage_remote *r)
 {
+    stage_trips_drop(r);
     while (r->spare) {
         struct stage_trip *t = r->spare;
         r->spare = t->below;
@@ -513,6 +568,22 @@ void stage_trip_take(struct stage *s, struct link_in *in, const struct link_head
     link_in_release(in);
 }
 
+bool stage_remote_is_ahead(struct stage_remote *r)
+{
+    if (!r)
+        return false;
+    pthread_mutex_lock(&r->lock);
+    const bool ahead = count_ahead(r) > 0;
+    pthread_mutex_unlock(&r->lock);
+    return ahead;
+}
+
+void stage_remote_set_shared(struct stage_remote *r, bool shared)
+{
+    if (r)
+        r->shared = shared;
+}
+
 bool stage_trip_flies(const struct stage_remote *r)
 {
     bool flies = false;
@@ -545,10 +616,42 @@ void stage_trip_check(struct stage_remote *r)
         check(t);
 }
 
-/* Handles what has come, or comes within so many ms, and looks who is late. */
-static void pump(struct stage_trip *t, int timeout_ms)
+/* Steps that nobody waits for, and that are over.  What one of them has not computed is lost with
+ * all that came after it.  It is computed anew, and waited for then, so that who asked for it
+ * learns why. */
+static void end_ahead(struct stage_remote *r)
 {
-    struct stage_remote *r = t->r;
+    bool over = false;
+    for (struct stage_trip *t = r->trip; t; t = t->below) {
+        if (!t->ahead || !t->err.status)
+            continue;
+        over = true;
+        if (atomic_load(&r->losses) != t->losses)
+            continue;
+        report(r->o.sink, INGLE_REPORT_WARN, "stage", r->stage[0].address,
+               "what lies at stages is computed again: %s", t->err.msg);
+        r->careful_ns = clock_now() + CAREFUL_NS;
+        stage_set_lost(r);
+    }
+    if (over) { /* those behind it are lost, too */
+        stage_trips_drop(r);
+        return;
+    }
+    struct stage_trip **at = &r->trip;
+    while (*at) {
+        struct stage_trip *t = *at;
+        if (!t->ahead || t->n_done < t->n) {
+            at = &t->below;
+            continue;
+        }
+        *at = t->below;
+        spare(t);
+    }
+}
+
+/* Handles what has come, or comes within so many ms, and looks who is late. */
+static void pump(struct stage_remote *r, int timeout_ms)
+{
     struct link *from[LINK_SLEEP];
     int n = 0;
     /* of more than there is room for, the first ones are heard a turn later */
@@ -562,7 +665,8 @@ static void pump(struct stage_trip *t, int timeout_ms)
         for (int k = 0; k < MOST_HEARD && stage_look(&r->stage[i], 0, &in, &h); k++)
             stage_trip_take(&r->stage[i], &in, &h);
     }
-    check(t);
+    stage_trip_check(r);
+    end_ahead(r);
 }
 
 /* ---- all of it ---- */
@@ -576,7 +680,7 @@ static ingle_status begin(struct stage_trip *t, int64_t i, struct rows x, struct
     if (!mem_grow(&p->room.lines, &p->room.cap_lines, most, 1))
         return err_set(err, INGLE_NOMEM, "no memory for a step");
     struct wire w = {.at = p->room.lines, .cap = most};
-    pump(t, 0);
+    pump(t->r, 0);
     if (t->err.status)
         return t->err.status;
     if (atomic_load(&t->r->lost))
@@ -595,14 +699,19 @@ static ingle_status begin(struct stage_trip *t, int64_t i, struct rows x, struct
     return sent;
 }
 
-/* Until at most so many pieces are under way. */
-static void wait_for(struct stage_trip *t, int64_t most)
+/* Until at most so many pieces are under way: of this step; with those that nobody waits for. */
+static void wait_for(struct stage_trip *t, int64_t most, int64_t most_all)
 {
-    while (!t->err.status && t->n_sent - t->n_done > most && device_runs(t->f->device)) {
+    pthread_mutex_lock(&t->r->lock);
+    while (!t->err.status && device_runs(t->f->device)) {
+        const int64_t n = t->n_sent - t->n_done;
+        if (n <= most && n + count_ahead(t->r) <= most_all)
+            break;
+        pump(t->r, STAGE_TURN_MS);
+        pthread_mutex_unlock(&t->r->lock); /* others may */
         pthread_mutex_lock(&t->r->lock);
-        pump(t, STAGE_TURN_MS);
-        pthread_mutex_unlock(&t->r->lock);
     }
+    pthread_mutex_unlock(&t->r->lock);
 }
 
 static void send_all(struct stage_trip *t, const struct family *fam, const void *self)
@@ -629,7 +738,7 @@ static void send_all(struct stage_trip *t, const struct family *fam, const void 
         if (!device_runs(d))
             break;
         device_read_rows(d, first.out);
-        wait_for(t, flying - 1);
+        wait_for(t, flying - 1, flying - 1);
         pthread_mutex_lock(&r->lock);
         if (!t->err.status && begin(t, i, first.out, &err))
             fail(t, &err);
@@ -673,15 +782,28 @@ static void leave(struct stage_trip *t)
     pthread_mutex_unlock(&t->r->lock);
 }
 
-/* All that is known before the first row. */
-static bool open_trip(struct stage_trip *t, struct stage_remote *r, const struct family *fam,
-                      const void *self, const struct family_forward *f)
+/* Whether nothing comes back of it. */
+static bool may_leave(const struct stage_trip *t)
 {
-    t->r = r;
+    const struct family_forward *f = t->f;
+    const struct stage_remote *r = t->r;
+    bool may = !t->whole && !t->all && !f->step->n_logits && !f->probe && !f->part &&
+               device_runs(f->device) && clock_now() >= r->careful_ns;
+    for (int il = (int)r->hello.first; il < (int)r->hello.n_layers && may; il++)
+        may = !wants(f, FAMILY_TAP_LAYER, il);
+    return may;
+}
+
+/* All that is known before the first row. */
+static bool open_trip(struct stage_trip *t, const struct family *fam, const void *self,
+                      const struct family_forward *f)
+{
+    const struct stage_remote *r = t->r;
     t->f = f;
     t->losses = atomic_load(&r->losses);
     t->all = wants(f, FAMILY_TAP_NORM, 0);
     t->width = fam->tap_width(self);
+    t->leaves = may_leave(t);
     if (cut_all(t, &t->err))
         return false;
     return !device_runs(f->device) || !list_taps(t, &t->err); /* a dry run is one of layers, too */
@@ -701,6 +823,20 @@ static void compute_head(const struct stage_trip *t, const struct family *fam, c
     stage_forward(fam, self, &rest, &head);
 }
 
+/* It was sent, and the next step may begin; t is the remote's then. */
+static bool go_ahead(struct stage_trip *t)
+{
+    struct stage_remote *r = t->r;
+    if (!t->leaves || t->err.status || t->n_sent < t->n || !device_runs(t->f->device))
+        return false;
+    tell_taps(t);
+    pthread_mutex_lock(&r->lock);
+    t->f = NULL;
+    t->ahead = true;
+    pthread_mutex_unlock(&r->lock);
+    return true;
+}
+
 void stage_remote_forward(struct stage_remote *r, const struct family *fam, const void *self,
                           const struct family_forward *f)
 {
@@ -716,13 +852,15 @@ void stage_remote_forward(struct stage_remote *r, const struct family *fam, cons
         device_fail(d, &err);
         return;
     }
-    const bool ok = open_trip(t, r, fam, self, f);
+    const bool ok = open_trip(t, fam, self, f);
     t->y = device_rows(d, t->all ? f->step->n_rows : f->step->n_logits,
                        fam->border(self, r->hello.n_layers));
     if (ok) {
         enter(t);
         send_all(t, fam, self);
-        wait_for(t, 0);
+        if (go_ahead(t))
+            return;
+        wait_for(t, 0, INT64_MAX);
         leave(t);
     }
     if (t->err.status)
@@ -732,7 +870,7 @@ void stage_remote_forward(struct stage_remote *r, const struct family *fam, cons
         tell_taps(t);
     }
     compute_head(t, fam, self);
-    give_trip(r, t);
+    give_trip(t);
 }
 
 /* ---- steps that are under way together ---- */
@@ -750,7 +888,7 @@ struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *
     }
     t->whole = true;
     const int64_t width = fam->border(self, r->hello.n_layers);
-    bool ok = open_trip(t, r, fam, self, f);
+    bool ok = open_trip(t, fam, self, f);
     const int64_t n_rows = t->all ? f->step->n_rows : f->step->n_logits;
     if (ok && num_mul((size_t)n_rows, (size_t)width, &n) &&
         mem_grow(&t->room.y, &t->room.cap_y, n, sizeof(float))) {
@@ -768,14 +906,14 @@ struct stage_trip *stage_trip_send(struct stage_remote *r, const struct family *
     }
     if (t->err.status)
         device_fail(f->device, &t->err);
-    give_trip(r, t);
+    give_trip(t);
     return NULL;
 }
 
 bool stage_trip_is_over(struct stage_trip *t)
 {
     pthread_mutex_lock(&t->r->lock);
-    pump(t, 0);
+    pump(t->r, 0);
     const bool over = t->err.status || t->n_done == t->n;
     pthread_mutex_unlock(&t->r->lock);
     return over;
@@ -785,7 +923,7 @@ void stage_trip_wait(struct stage_remote *r, int timeout_ms)
 {
     pthread_mutex_lock(&r->lock);
     if (r->trip)
-        pump(r->trip, timeout_ms);
+        pump(r, timeout_ms);
     pthread_mutex_unlock(&r->lock);
 }
 
@@ -795,7 +933,7 @@ void stage_trip_land(struct stage_trip *t, const struct family *fam, const void 
         return;
     struct device *d = t->f->device;
     const struct rows from = t->y;
-    wait_for(t, 0);
+    wait_for(t, 0, INT64_MAX);
     leave(t);
     if (t->err.status)
         device_fail(d, &t->err);
@@ -808,5 +946,5 @@ void stage_trip_land(struct stage_trip *t, const struct family *fam, const void 
         tell_taps(t);
     }
     compute_head(t, fam, self);
-    give_trip(t->r, t);
+    give_trip(t);
 }

@@ -190,7 +190,7 @@ uint64_t golden_cuts;
 int64_t golden_piece_rows;
 const char *golden_stages_store;
 int golden_stages_without;
-atomic_int golden_stall_ms;
+atomic_int golden_stall_ms, golden_stalls;
 uint64_t golden_late_ns;
 
 struct golden_stage {
@@ -218,8 +218,10 @@ static void stall(void *arg)
 {
     (void)arg;
     const int ms = atomic_load(&golden_stall_ms);
-    if (ms)
-        nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+    if (!ms)
+        return;
+    atomic_fetch_add(&golden_stalls, 1);
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
 }
 
 static void describe(const struct golden_model *g, const struct kv_types *types, int64_t n_ctx,

@@ -110,7 +110,8 @@ extern uint64_t golden_cuts;
 extern int64_t golden_piece_rows; /* stage_remote_options */
 extern const char *golden_stages_store; /* NULL: none; this and -1, -2, -4 behind it */
 extern int golden_stages_without;       /* the sum of those that have none */
-extern atomic_int golden_stall_ms; /* of each turn of a stage */
+extern atomic_int golden_stall_ms; /* of each turn of a stage, ... */
+extern atomic_int golden_stalls;   /* ... which did so so often */
 extern uint64_t golden_late_ns;    /* stage_remote_options */
 /* It ends, and another one takes its place. */
 void golden_lose_stage(struct golden_model *g, int i);

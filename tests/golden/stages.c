@@ -204,6 +204,14 @@ static void do_one(struct golden_model *g, struct session *s[2], int m, const in
     GOLDEN_OK(session_branch_create(&b, g->runner, &e));
     for (int64_t from = at; session_pending(s[a]); from = session_length(s[a])) {
         struct session_work w = {.s = s[a], .want = FAMILY_LOGITS_ALL};
+        if (session_pending(s[a]) > 8 && next(seed) % 2) { /* nobody waits for it */
+            w.want = FAMILY_LOGITS_NONE;
+            w.max_tokens = 1 + (int64_t)(next(seed) % 7);
+            GOLDEN_OK(session_step(g->runner, &w, 1, NULL, &e));
+            if (g->stages && next(seed) % 16 == 0)
+                golden_lose_stage(g, (int)(next(seed) % (uint64_t)g->n_stages));
+            continue;
+        }
         if (session_pending(s[a]) > 4 && session_pending(s[a]) < 40) { /* as what it parts from */
             session_branch_set(b, from + 2, tokens + from + 2, 2);
             w.branch = &b;
@@ -498,13 +506,15 @@ static void a_stage_that_stays_late(void **state)
     golden_n_stages = 1;
     golden_cuts = 1;
     golden_late_ns = 300000000;
+    atomic_store(&golden_stalls, 0);
     golden_open(&g, models[0].path, &o);
     GOLDEN_OK(session_create(&s, g.runner, &e));
     float *want = golden_logits(&g, s, tokens, 40, 0, NULL);
     GOLDEN_OK(session_rewind(s, 0, &e));
     GOLDEN_OK(session_append(s, tokens, 40, &e));
     atomic_store(&golden_stall_ms, 700);
-    usleep(200000); /* it stands still by now */
+    for (int i = 0; i < 60000 && !atomic_load(&golden_stalls); i++) /* until it stands still */
+        usleep(1000);
     assert_int_equal(session_finish(s, &logits, NULL, &e), INGLE_IO);
     assert_non_null(strstr(e.msg, "it has not answered for"));
     assert_int_equal(stage_remote_losses(g.stages), 2);
@@ -516,6 +526,52 @@ static void a_stage_that_stays_late(void **state)
     golden_close(&g);
     golden_n_stages = 0;
     golden_late_ns = 0;
+}
+
+/* Steps of which nothing comes back end before the stages do; what fails there is computed anew. */
+static void a_prompt_ahead(void **state)
+{
+    (void)state;
+    for (int m = 0; m < N_MODELS; m += UNIT_ASAN || UNIT_TSAN ? 3 : 1) {
+        struct err e;
+        struct golden_model g;
+        struct session *s;
+        int32_t tokens[N];
+        struct golden_options o = plain(m);
+        const float *logits;
+        prompt(m, tokens);
+        golden_n_stages = 0;
+        golden_open(&g, models[m].path, &o);
+        float *want = all_of(&g, tokens, N);
+        golden_close(&g);
+        golden_n_stages = 1 + m % 2;
+        golden_cuts = 1;
+        o.max_rows = 24;
+        golden_open(&g, models[m].path, &o);
+        const int64_t v = g.info.n_vocab;
+        GOLDEN_OK(session_create(&s, g.runner, &e));
+        for (int k = 0; k < 2; k++) { /* whole; and a stage is lost with steps */
+            GOLDEN_OK(session_rewind(s, 0, &e));
+            GOLDEN_OK(session_append(s, tokens, N, &e));
+            session_prompt(s, N);
+            atomic_store(&golden_stall_ms, 100);
+            for (int i = 0; i < 3; i++) {
+                struct session_work w = {.s = s, .want = FAMILY_LOGITS_NONE};
+                GOLDEN_OK(session_step(g.runner, &w, 1, NULL, &e));
+            }
+            assert_true(stage_remote_is_ahead(g.stages));
+            atomic_store(&golden_stall_ms, 0);
+            if (k)
+                golden_lose_stage(&g, 0);
+            GOLDEN_OK(session_finish(s, &logits, NULL, &e));
+            assert_false(stage_remote_is_ahead(g.stages));
+            same("ahead", m, 1, logits, want + (N - 1) * v, v);
+        }
+        mem_free(want);
+        session_free(s);
+        golden_close(&g);
+    }
+    golden_n_stages = 0;
 }
 
 /* ---- memory ---- */
@@ -678,6 +734,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(one_file),
         cmocka_unit_test(files_at_stages),
         cmocka_unit_test(a_stage_that_stays_late),
+        cmocka_unit_test(a_prompt_ahead),
         cmocka_unit_test(steps_allocate_nothing),
         cmocka_unit_test(drafters),
     };
