@@ -80,6 +80,11 @@ void engine_drafts_missed(struct ingle_scheduler *s, const struct engine_answer 
                           int32_t drawn);
 /* A step of these rows, whose results are still to come, took that long; 0: not measured. */
 void engine_drafts_step(struct ingle_scheduler *s, const struct engine_lane *l, double seconds);
+/* Seconds of the network's rounds, in all. */
+double engine_drafts_rounds(const struct ingle_scheduler *s);
+/* A step's plan, while others are planned; it is back before engine_drafts_step(). */
+void engine_drafts_away(const struct ingle_scheduler *s, struct sched_draft_step *plan);
+void engine_drafts_back(struct ingle_scheduler *s, const struct sched_draft_step *plan);
 /* The answer has ended: others of its user may go on as it did. */
 void engine_drafts_end(struct ingle_scheduler *s, const struct engine_answer *a);
 

@@ -129,6 +129,8 @@ struct engine_lane {
 struct engine_flight {
     struct engine_lane lane;
     uint64_t began;
+    double rounds;                  /* engine_drafts_rounds() then */
+    struct sched_draft_step drafts; /* as it was planned */
 };
 
 struct engine_call {

@@ -39,7 +39,8 @@ struct ingle_scheduler {
     struct engine_flight flight[SESSION_MOST_FLIGHTS]; /* [n_flights] */
     int n_flights;               /* steps that may be under way at stages together; 0: none */
     bool grounded;               /* the next step is for all */
-    uint64_t landed;             /* clock_now(): the last one */
+    uint64_t landed;             /* clock_now(): the last one; ... */
+    double landed_rounds;        /* ... engine_drafts_rounds() then */
     struct engine_draw *draw;    /* [max_running] */
     struct engine_told *told;    /* [ENGINE_TOLD] */
     struct engine_masks *masks;  /* of slots that are MASKS */

@@ -59,6 +59,7 @@ struct engine_drafts {
     int64_t prompt_rows;            /* of the last step */
     uint64_t turn;
     bool told;                      /* that the network's logits were no numbers */
+    double round_seconds;           /* in all */
     double seen;                    /* session_runner_seen_seconds() before this step */
     const struct family_draft_info *network; /* NULL: there is none */
     const struct ingle_scheduler *s;
@@ -355,6 +356,7 @@ static void run_round(struct ingle_scheduler *s, int64_t n)
             item->offer[BY_NETWORK].confidence = slot_of(s, a)->confidence[BY_NETWORK];
     }
     const double seconds = (double)(clock_now() - began) * 1e-9;
+    d->round_seconds += seconds;
     if (!st)
         sched_draft_note_round(&d->sched, BY_NETWORK, k, num_max(deep, 1), num_max(all, 1),
                                seconds);
@@ -533,6 +535,23 @@ void engine_draft(struct ingle_scheduler *s, int64_t max_rows)
     }
     say_why(s, n);
     d->seen = session_runner_seen_seconds(s->e->runner);
+}
+
+double engine_drafts_rounds(const struct ingle_scheduler *s)
+{
+    return s->drafts ? s->drafts->round_seconds : 0;
+}
+
+void engine_drafts_away(const struct ingle_scheduler *s, struct sched_draft_step *plan)
+{
+    if (s->drafts)
+        *plan = s->drafts->sched.step;
+}
+
+void engine_drafts_back(struct ingle_scheduler *s, const struct sched_draft_step *plan)
+{
+    if (s->drafts)
+        s->drafts->sched.step = *plan;
 }
 
 /* ---- what became of it ---- */

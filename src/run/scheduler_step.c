@@ -9,6 +9,7 @@
 #include "base/num.h"
 
 #include <limits.h>
+#include <math.h>
 
 /* Between pieces of a step: how often it is asked whether somebody is over, and after how many
  * operations the clock is read for that; and how many pieces a slice is to have. */
@@ -899,6 +900,8 @@ static bool send_flight(struct ingle_scheduler *s, int i, int64_t most)
         l->work[k].n_branches = 0;
     begin_items(l);
     f->began = clock_now();
+    f->rounds = engine_drafts_rounds(s);
+    engine_drafts_away(s, &f->drafts);
     if (!session_fly(s->e->runner, i, l->work, l->n, &err) && session_flies(s->e->runner, i))
         return true;
     end_items(s, l);
@@ -916,12 +919,18 @@ static void land_flight(struct ingle_scheduler *s, int i)
     s->grounded = s->grounded || (st && st != INGLE_NUMERIC);
     if (st && st != INGLE_NUMERIC)
         return;
-    const uint64_t since = f->began > s->landed ? f->began : s->landed;
+    /* its share of the time: since the one before it has landed, without rounds of drafts */
+    const bool later = f->began > s->landed;
+    const double rounds = engine_drafts_rounds(s),
+                 took = fmax(0, seconds_since(later ? f->began : s->landed) -
+                                    (rounds - (later ? f->rounds : s->landed_rounds)));
     pthread_mutex_lock(&s->lock);
-    count_step(s, l, seconds_since(since));
+    count_step(s, l, took);
     s->step_began = s->landed = s->answered = clock_now();
     pthread_mutex_unlock(&s->lock);
-    engine_drafts_step(s, l, 0);
+    s->landed_rounds = rounds;
+    engine_drafts_back(s, &f->drafts);
+    engine_drafts_step(s, l, took);
     for (int64_t k = 0; k < l->n; k++) /* room for it is made when no other step is under way */
         if (!l->work[k].n_done && !l->work[k].failed)
             s->grounded = l->item[k]->again = true;
@@ -957,6 +966,7 @@ static bool fly(struct ingle_scheduler *s)
     pthread_mutex_lock(&s->lock);
     s->step_began = s->landed = clock_now();
     pthread_mutex_unlock(&s->lock);
+    s->landed_rounds = engine_drafts_rounds(s);
     while (move_flights(s, &moved)) {
         any = true;
         if (!moved)

@@ -322,7 +322,8 @@ struct sched_draft {
     int64_t n_charges;
     double settled; /* the account before these */
     bool opened;
-    struct { /* as it was planned */
+    /* as it was planned; where others are planned before it is over, who plans keeps it */
+    struct sched_draft_step {
         int context;
         int64_t n_answers, n_drafts, other_rows;
         double plain, rounds; /* in units */

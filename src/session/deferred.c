@@ -157,9 +157,8 @@ static bool may_wait(const struct session *s, const struct family_span *span)
     return span->n <= DEFERRED_ROWS && span->at >= s->prompt_end;
 }
 
-bool session_deferred_plan(struct runner *r, int64_t n_spans, bool may)
+bool session_deferred_plan(struct runner *r, const struct lane *l, int64_t n_spans, bool may)
 {
-    const struct lane *l = &r->lane[r->depth];
     bool waits = r->drafter.waits && may;
     for (int64_t i = 0; i < n_spans && waits; i++)
         waits = may_wait(l->item[i]->s, &l->span[i]);

@@ -149,18 +149,9 @@ void session_drafter_restored(struct runner *r, const struct kv_timeline *t, con
 
 /* ---- its part of the target's step ---- */
 
-struct seen {
-    const struct drafter *drafter;
-    struct device *device;
-    void *state;
-    family_tap_fn *tap; /* somebody else's, or NULL */
-    family_tap_wants_fn *tap_wants;
-    void *tap_arg;
-};
-
 static void see(void *arg, enum family_tap tap, int layer, struct rows x)
 {
-    const struct seen *s = arg;
+    const struct drafter_seen *s = arg;
     const enum device_stage stage = device_set_stage(s->device, DEVICE_STAGE_OBSERVE);
     s->drafter->draft->observe_tap(s->drafter->self, s->state, tap, layer, x);
     device_set_stage(s->device, stage);
@@ -170,35 +161,57 @@ static void see(void *arg, enum family_tap tap, int layer, struct rows x)
 
 static bool wants(void *arg, enum family_tap tap, int layer)
 {
-    const struct seen *s = arg;
+    const struct drafter_seen *s = arg;
     const struct family_draft *k = s->drafter->draft;
     return (k->observe_wants && k->observe_wants(s->drafter->self, tap, layer)) ||
            (s->tap && (!s->tap_wants || s->tap_wants(s->tap_arg, tap, layer)));
 }
 
-void session_drafter_forward(const struct drafter *d, const struct family *family, const void *self,
-                           const struct family_forward *f, const struct lane *l)
+void session_drafter_ask(const struct drafter *d, struct family_forward *f, struct drafter_seen *s)
 {
-    if (!d->draft) {
-        stage_remote_forward(d->stages, family, self, f);
+    if (!d->draft)
         return;
-    }
-    struct family_forward own = *f, target = *f;
+    *s = (struct drafter_seen){d, f->device, NULL, f->tap, f->tap_wants, f->tap_arg};
+    f->tap = see;
+    f->tap_wants = wants;
+    f->tap_arg = s;
+}
+
+void session_drafter_begin(const struct drafter *d, const struct family_forward *f,
+                           struct drafter_seen *s)
+{
+    struct family_forward own = *f;
     own.kv = &d->spec;
-    struct seen s = {d,      f->device,    d->draft->observe_begin(d->self, &own),
-                     f->tap, f->tap_wants, f->tap_arg};
-    target.tap = see;
-    target.tap_wants = wants;
-    target.tap_arg = &s;
-    stage_remote_forward(d->stages, family, self, &target);
+    if (d->draft)
+        s->state = d->draft->observe_begin(d->self, &own);
+}
+
+void session_drafter_end(const struct drafter *d, const struct family_forward *f,
+                         const struct drafter_seen *s, const struct lane *l)
+{
+    struct family_forward own = *f;
+    own.kv = &d->spec;
+    if (!d->draft)
+        return;
     if (l && l->deferred) {
         if (device_runs(f->device))
-            session_deferred_keep(l, f, d->draft->observed(d->self, s.state, f->step->n_rows));
+            session_deferred_keep(l, f, d->draft->observed(d->self, s->state, f->step->n_rows));
         return;
     }
     const enum device_stage stage = device_set_stage(f->device, DEVICE_STAGE_OBSERVE);
-    d->draft->observe_end(d->self, &own, s.state);
+    d->draft->observe_end(d->self, &own, s->state);
     device_set_stage(f->device, stage);
+}
+
+void session_drafter_forward(const struct drafter *d, const struct family *family, const void *self,
+                           const struct family_forward *f, const struct lane *l)
+{
+    struct family_forward target = *f;
+    struct drafter_seen s;
+    session_drafter_ask(d, &target, &s);
+    session_drafter_begin(d, f, &s);
+    stage_remote_forward(d->stages, family, self, &target);
+    session_drafter_end(d, f, &s, l);
 }
 
 /* ---- a round ---- */
@@ -344,6 +357,14 @@ static ingle_status run(struct round *d, const atomic_bool *cancel, struct err *
     return session_card_gone(r, s, losses) ? INGLE_OK : s; /* what is drawn is drawn */
 }
 
+static bool flies(const struct runner *r)
+{
+    bool any = false;
+    for (int i = 0; i < r->n_flights; i++)
+        any = any || r->flight[i].trip;
+    return any;
+}
+
 ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t n,
                            session_draw_fn *draw, void *arg, const atomic_bool *cancel,
                            struct err *err)
@@ -351,12 +372,14 @@ ingle_status session_draft(struct runner *r, struct session_draft *item, int64_t
     const struct drafter *drafter = &r->drafter;
     struct err full;
     BUG_IF(!drafter->draft || r->depth >= SESSION_LANES);
+    for (int64_t i = 0; i < n; i++)
+        item[i].n = 0;
+    if (flies(r) && stage_remote_is_lost(r->stages)) /* steps are over before it is waited for */
+        return INGLE_OK;
     session_lose_own(r);
     const ingle_status there = session_renew_stages(r, cancel, err);
     if (there)
         return there;
-    for (int64_t i = 0; i < n; i++)
-        item[i].n = 0;
     for (int64_t i = 0; i < n;) {
         struct round d = {.r = r, .draw = draw, .arg = arg};
         for (; i < n && d.n < num_min(drafter->n_spans, r->lane[r->depth].max_rows); i++) {

@@ -29,6 +29,16 @@ struct drafter {
     struct stage_remote *stages; /* that the target's layers lie at, or NULL */
 };
 
+/* What it sees of a step. */
+struct drafter_seen {
+    const struct drafter *drafter;
+    struct device *device;
+    void *state;
+    family_tap_fn *tap; /* somebody else's, or NULL */
+    family_tap_wants_fn *tap_wants;
+    void *tap_arg;
+};
+
 /* What the drafter has not seen yet: rows of positions [at, at + n), the session's newest ones. */
 struct deferred {
     int64_t at, n;

@@ -71,6 +71,13 @@ void session_drafter_restored(struct runner *r, const struct kv_timeline *t, con
  * rows they are; NULL in a dry run. */
 void session_drafter_forward(const struct drafter *d, const struct family *family, const void *self,
                            const struct family_forward *f, const struct lane *l);
+/* The same in parts, of a step that is under way with others.  Before it is sent: f asks for what
+ * the drafter sees.  Then f is as it was: around what comes back. */
+void session_drafter_ask(const struct drafter *d, struct family_forward *f, struct drafter_seen *s);
+void session_drafter_begin(const struct drafter *d, const struct family_forward *f,
+                           struct drafter_seen *s);
+void session_drafter_end(const struct drafter *d, const struct family_forward *f,
+                         const struct drafter_seen *s, const struct lane *l);
 
 /* ---- deferred.c: rows that the drafter sees later ---- */
 
@@ -82,9 +89,8 @@ void session_deferred_cut(const struct session *s, int64_t length);
 /* Between steps, or before one runs: the drafter sees what it has not seen of these sessions.
  * Before their pages get other owners. */
 void session_deferred_observe(struct runner *r, const struct session *const *s, int64_t n);
-/* Whether it sees the rows of the next step later, which r->lane[r->depth] has, if it may; makes
- * room for them. */
-bool session_deferred_plan(struct runner *r, int64_t n_spans, bool may);
+/* Whether it sees the rows of the next step later, which l has, if it may; makes room for them. */
+bool session_deferred_plan(struct runner *r, const struct lane *l, int64_t n_spans, bool may);
 /* Keeps what it would have seen of such a step; then, of each session that moved by it. */
 void session_deferred_keep(const struct lane *l, const struct family_forward *f, struct rows seen);
 void session_deferred_commit(const struct session *s, int64_t at, int64_t n);

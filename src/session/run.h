@@ -33,6 +33,7 @@ struct flight {
     struct built built;
     struct family_step step;
     struct family_forward forward;
+    struct drafter_seen seen;
 };
 
 struct runner {

@@ -141,10 +141,10 @@ static void keep_pieces(const struct runner_options *o, struct kv_spec *spec)
         spec->group[g].ends = false;
 }
 
-/* Steps under way at stages together; a network that drafts looks at each with its step. */
+/* Steps under way at stages together. */
 static int n_flights(const struct runner_options *o)
 {
-    const int64_t n = o->stages && !o->draft ? stage_remote_n(o->stages) + 1 : 0;
+    const int64_t n = o->stages ? stage_remote_n(o->stages) + 1 : 0;
     return (int)num_min(n, SESSION_MOST_FLIGHTS);
 }
 
@@ -717,6 +717,7 @@ ingle_status session_flight_send(struct runner *r, int i, struct err *err)
         .tap = r->tap,
         .tap_arg = r->tap_arg,
     };
+    session_drafter_ask(&r->drafter, &f->forward, &f->seen);
     enter_flight(r);
     f->trip = stage_trip_send(r->stages, r->family, r->self, &f->forward);
     return leave_flight(r, err);
@@ -727,7 +728,9 @@ ingle_status session_flight_land(struct runner *r, int i, struct err *err)
     struct flight *f = &r->flight[i];
     enter_flight(r);
     family_prompt_rows(&f->forward);
+    session_drafter_begin(&r->drafter, &f->forward, &f->seen);
     stage_trip_land(f->trip, r->family, r->self);
+    session_drafter_end(&r->drafter, &f->forward, &f->seen, &r->lane[SESSION_LANES + i]);
     device_read_rows(r->device, f->forward.logits);
     f->trip = NULL;
     return leave_flight(r, err);

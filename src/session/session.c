@@ -794,7 +794,7 @@ ingle_status session_step(struct runner *r, struct session_work *work, int64_t n
     if (s || !b.n_spans)
         return s;
     /* a branch's rows are seen with it */
-    l->deferred = session_deferred_plan(r, b.n_spans, !b.n_mirrors);
+    l->deferred = session_deferred_plan(r, l, b.n_spans, !b.n_mirrors);
     r->depth++;
     const struct family_step step = {.span = l->span,
                                      .n_spans = b.n_spans,
@@ -853,7 +853,7 @@ ingle_status session_fly(struct runner *r, int i, struct session_work *work, int
     if (s || !f->built.n_spans)
         return s;
     struct lane *l = &r->lane[SESSION_LANES + i];
-    l->deferred = false;
+    l->deferred = session_deferred_plan(r, l, f->built.n_spans, true);
     f->step = (struct family_step){.span = l->span,
                                    .n_spans = f->built.n_spans,
                                    .n_rows = f->built.n_rows,

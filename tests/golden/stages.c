@@ -695,6 +695,59 @@ static void drafts_of(const char *target, const char *draft, int32_t out[ROUNDS 
     golden_close(&g);
 }
 
+/* The same rounds of two sessions, each while a step of the other one is at the stages. */
+static void drafts_under_way(const char *target, const char *draft,
+                             const int32_t want[ROUNDS * DRAFTS])
+{
+    struct err e;
+    struct golden_model g;
+    struct session *s[2];
+    struct session_work work[2];
+    int32_t tokens[N], token[2], got[DRAFTS];
+    prompt(3, tokens);
+    golden_open(&g, target,
+                &(struct golden_options){.n_threads = 1,
+                                         .max_rows = 64,
+                                         .draft = true,
+                                         .draft_file = draft});
+    const int64_t width = g.draft_info.most < DRAFTS ? g.draft_info.most : DRAFTS;
+    for (int i = 0; i < N; i++)
+        tokens[i] = (int32_t)((int64_t)tokens[i] % g.info.n_vocab);
+    for (int k = 0; k < 2; k++)
+        GOLDEN_OK(session_create(&s[k], g.runner, &e));
+    GOLDEN_OK(session_append(s[0], tokens, N / 2, &e));
+    token[0] = token[1] = finish(&g, s[0]);
+    GOLDEN_OK(session_fork(s[1], s[0], &e));
+    for (int i = 0; i < 2 * ROUNDS + 2; i++) {
+        const int k = i % 2;
+        if (session_flies(g.runner, k)) {
+            const bool landed = session_land(g.runner, k, &e) == INGLE_OK;
+            token[k] = landed ? (int32_t)golden_best(work[k].logits, g.info.n_vocab) : -1;
+        }
+        if (i >= 2 && token[k] < 0) { /* a stage was lost */
+            if (session_flies(g.runner, !k))
+                token[!k] = session_land(g.runner, !k, &e) ? -1 : (int32_t)golden_best(
+                                                    work[!k].logits, g.info.n_vocab);
+            token[k] = finish(&g, s[k]);
+        }
+        if (i >= 2 * ROUNDS)
+            continue;
+        struct session_draft item = {.s = s[k], .width = width, .token = got};
+        GOLDEN_OK(session_append(s[k], &token[k], 1, &e));
+        GOLDEN_OK(session_draft(g.runner, &item, 1, draw_best, &g, NULL, &e));
+        if (item.n) /* else a stage was lost just now */
+            assert_memory_equal(got, want + i / 2 * DRAFTS, (size_t)width * sizeof *got);
+        if (i == ROUNDS)
+            golden_lose_stage(&g, 0);
+        work[k] = (struct session_work){.s = s[k], .want = FAMILY_LOGITS_LAST};
+        token[k] = -1;
+        (void)!session_fly(g.runner, k, &work[k], 1, &e);
+    }
+    for (int k = 0; k < 2; k++)
+        session_free(s[k]);
+    golden_close(&g);
+}
+
 static void drafters(void **state)
 {
     (void)state;
@@ -715,6 +768,7 @@ static void drafters(void **state)
         golden_piece_rows = i % 2 ? 16 : 0;
         drafts_of(pairs[i].target, pairs[i].draft, got);
         assert_memory_equal(got, want, sizeof want);
+        drafts_under_way(pairs[i].target, pairs[i].draft, want);
     }
     golden_n_stages = 0;
     golden_piece_rows = 0;

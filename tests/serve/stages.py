@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """stages.py INGLE - a model whose layers are divided: the answers of one process, also when stages are killed, and errors that name
 what differs."""
-import json, os, shutil, signal, subprocess, sys, tempfile, threading, unittest
+import concurrent.futures, json, os, shutil, signal, subprocess, sys, tempfile, threading, unittest
 
 from client import SANITIZED, TIMEOUT, Case, Server, main
 import stages_peer
@@ -115,6 +115,17 @@ class Stages(Case):
             status, out, err = self.run_it("--stages", w.address, "--draft", f"tests/data/nano-v4/nano-v4-{kind}-Q8_0.gguf")
             self.assertEqual((status, out), want[:2], err)
             self.assertIn(" tokens right", err)
+        w.end()
+        plain = self.serve("--draft", "off")
+        want = [self.ask(plain, i, 48) for i in range(3)]
+        plain.close()
+        w = self.stage("2:6")
+        for kind in ("dspark", "mtp0"):  # answers of several, whose steps are under way together
+            server = self.serve("--stages", w.address, "--draft", f"tests/data/nano-v4/nano-v4-{kind}-Q8_0.gguf", "--draft-min", "2")
+            with concurrent.futures.ThreadPoolExecutor(3) as pool:
+                self.assertEqual(list(pool.map(lambda i: self.ask(server, i, 48), range(3))), want)
+            self.assertRegex(server.get("/metrics")[2], r"(?m)^llamacpp:spec_decode_num_draft_tokens_total [1-9]")
+            server.close()
         gemma = Worker(f"unix:{self.folder}/g", "--stage", "1:6", "--no-pack-cache", model=OTHER)
         self.addCleanup(gemma.end)
         r = subprocess.run([INGLE, "run", "-m", OTHER, "--stages", gemma.address, "--draft",
