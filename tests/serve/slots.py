@@ -3,6 +3,7 @@
 import base64
 import json
 import os
+import resource
 import struct
 import sys
 import tempfile
@@ -135,6 +136,17 @@ class Slots(Case):
             r = self.slot("restore", status=400, filename="bad")
             self.assertNotIn(self.folder.name, r["error"]["message"])
         self.slot("restore", filename="whole")
+
+    def test_full_disk(self):
+        """The server's fault, not the request's; what was saved before stays."""
+        self.complete()
+        whole = self.slot("save", filename="kept")["n_saved"]
+        before = resource.prlimit(self.server.process.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+        r = self.slot("save", status=500, filename="kept")["error"]
+        resource.prlimit(self.server.process.pid, resource.RLIMIT_FSIZE, before)
+        self.assertTrue(r["message"].startswith("kept: cannot write"), r)
+        self.assertEqual([n for n in os.listdir(self.folder.name) if "tmp" in n or "part" in n], [])
+        self.assertEqual(self.slot("restore", filename="kept")["n_restored"], whole)
 
     def test_requests(self):
         for id in (4, 999999999999, -1, "x", "0/1"):
