@@ -173,12 +173,19 @@ static void on_gone(void *arg)
     let_go(gone);
 }
 
+/* Whether l has no part of an event. */
+static bool between_events(const struct listener *l)
+{
+    const char *end = l->tape->bytes.at + l->at;
+    return l->at < 2 ? !l->at : end[-1] == '\n' && end[-2] == '\n';
+}
+
 static void on_silence(void *arg)
 {
     static const char comment[] = ": keep-alive\n\n";
     struct listener *l = arg;
     pthread_mutex_lock(&l->tapes->lock);
-    if (l->before)
+    if (l->before && between_events(l))
         (void)http_write(l->x, comment, sizeof comment - 1);
     pthread_mutex_unlock(&l->tapes->lock);
 }
@@ -197,7 +204,36 @@ static size_t next_event(const struct str *s, size_t at)
     return s->n;
 }
 
-/* Half of what is there.  Those who have not read it miss it and are not fed any more. */
+/* l misses events: it is told so behind the one that it has a part of, and is not fed any more. */
+static void miss(struct listener *l, struct listener **gone)
+{
+    static const char text[] =
+        "event: error\ndata: {\"type\":\"error\",\"error\":{\"message\":\"the stream was read too "
+        "slowly: what comes next is not kept any more\",\"type\":\"server_error\",\"param\":null,"
+        "\"code\":\"stream_forgotten\"}}\n\n";
+    const struct str *s = &l->tape->bytes;
+    const size_t end = between_events(l) ? l->at : next_event(s, l->at - 1);
+    if (http_write(l->x, s->at + l->at, end - l->at) && http_write(l->x, text, sizeof text - 1))
+        http_end(l->x);
+    unlist(l, gone);
+}
+
+/* Those who have not read the first `cut` bytes miss them. */
+static void cut_off(struct tape *t, size_t cut, struct listener **gone)
+{
+    struct listener *next;
+    for (struct listener *l = t->tapes->first; l; l = next) {
+        next = l->next;
+        if (l->tape != t)
+            continue;
+        if (l->at < cut)
+            miss(l, gone);
+        else
+            l->at -= cut;
+    }
+}
+
+/* Half of what is there. */
 static void forget(struct tape *t, struct listener **gone)
 {
     size_t cut = 0;
@@ -205,18 +241,7 @@ static void forget(struct tape *t, struct listener **gone)
         cut = next_event(&t->bytes, cut);
         t->n_forgotten++;
     }
-    struct listener *next;
-    for (struct listener *l = t->tapes->first; l; l = next) {
-        next = l->next;
-        if (l->tape != t)
-            continue;
-        if (l->at < cut) {
-            http_end(l->x);
-            unlist(l, gone);
-        } else {
-            l->at -= cut;
-        }
-    }
+    cut_off(t, cut, gone);
     t->forgotten_bytes += (int64_t)cut;
     memmove(t->bytes.at, t->bytes.at + cut, t->bytes.n - cut + 1);
     t->bytes.n -= cut;
@@ -230,7 +255,9 @@ void tape_write(struct tape *t, const char *bytes, size_t n)
         return;
     pthread_mutex_lock(&s->lock);
     str_add(&t->bytes, bytes, n);
-    if (t->bytes.n > s->n_bytes)
+    if (!str_ok(&t->bytes)) /* no memory for it */
+        cut_off(t, SIZE_MAX, &gone);
+    else if (t->bytes.n > s->n_bytes)
         forget(t, &gone);
     pthread_mutex_unlock(&s->lock);
     let_go(gone);

@@ -1,10 +1,15 @@
 #!/usr/bin/env python3
 """llama.py INGLE - what clients of llama-server look for beyond the words of OpenAI."""
+import http.client
 import json
+import os
 import re
+import socket
 import sys
+import tempfile
+import time
 
-from client import Case, main
+from client import TIMEOUT, Case, main
 from wait import busy, until
 
 CHAT = "/v1/chat/completions"
@@ -334,6 +339,54 @@ class Resumed(Case):
             raw = r.read().decode()
             c.close()
             self.assertEqual(self.text("/stream?conv_id=" + path), raw)
+
+
+class LateReaders(Case):
+    """Over a socket whose buffer is small: its client reads when the answer has ended."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.path = os.path.join(folder.name, "s")
+        cls.options = ["-c", "4096", "--host", "unix:" + cls.path, "--host", "127.0.0.1", "--limit", "resumable-bytes=256K", "--limit", "unread=32K",
+                       "--limit", "keep-alive=0.1", "--limit", "stall-timeout=300"]
+        super().setUpClass()
+
+    def read_late(self, n, name, pause):
+        """Events and comments of n tokens."""
+        c = http.client.HTTPConnection("localhost", timeout=TIMEOUT)
+        c.sock = socket.socket(socket.AF_UNIX)
+        c.sock.settimeout(TIMEOUT)
+        c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+        c.sock.connect(self.path)
+        body = user("x", stream=True, resumable=True, max_tokens=n, logprobs=True, top_logprobs=20,
+                    logit_bias={"1": -100, "106": -100, "50": -100})
+        c.request("POST", CHAT, json.dumps(body), {"X-Conversation-Id": name})
+        r = c.getresponse()
+        self.assertEqual(self.server.get("/v1/stream?conv_id=" + name)[0], 200)  # to its end
+        time.sleep(pause)
+        raw = r.read().decode()
+        c.close()
+        self.assertTrue(raw.endswith("\n\n"), raw[-200:])
+        return raw[:-2].split("\n\n")
+
+    def test_what_comes_in_silence(self):
+        """Comments stand between events."""
+        whole = self.read_late(140, "a", 0.5)
+        self.assertEqual(whole[-1], "data: [DONE]")
+        for event in whole[:-1]:
+            self.assertTrue(event.startswith((": ", "data: {")), event[:200])
+            if event.startswith("data"):
+                json.loads(event[6:])
+
+    def test_what_was_not_read_in_time(self):
+        """An error says that events are missing, behind whole ones."""
+        whole = self.read_late(300, "b", 0)
+        for event in whole[:-1]:
+            self.assertTrue(event.startswith((": ", "data: {")), event[:200])
+        kind, data = whole[-1].split("\n")
+        self.assertEqual((kind, json.loads(data[6:])["error"]["code"]), ("event: error", "stream_forgotten"))
 
 
 class Control(Case):
