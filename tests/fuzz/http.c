@@ -223,6 +223,8 @@ static int request(struct text *t, struct request *r)
 
 /* ---- the wire ---- */
 
+static void end(void) { http_close(site.http); }
+
 static void start(void)
 {
     static char path[64];
@@ -239,6 +241,7 @@ static void start(void)
         fprintf(stderr, "%s\n", err.msg);
         abort();
     }
+    atexit(end); /* the socket's file goes */
     site.at.sun_family = AF_UNIX;
     snprintf(site.at.sun_path, sizeof site.at.sun_path, "%s", path);
 }
