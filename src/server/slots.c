@@ -486,7 +486,7 @@ static void fail(struct task *t)
 {
     struct serve_error e = serve_error_of(t->status);
     const char *text = t->error.text;
-    if (t->action == SAVE && t->status == INGLE_LIMIT) /* the disk is full: not the request's fault */
+    if (t->action == SAVE && t->status == INGLE_LIMIT) /* a full disk: not the request's fault */
         e = serve_error_of(INGLE_IO);
     for (int i = 0; i < 2; i++) {
         const size_t n = strlen(t->path[i]);

@@ -5,17 +5,78 @@
 #include "base/fp.h"
 #include "base/mem.h"
 #include "stage/stage.h"
+#include <dirent.h>
+#include <errno.h>
+#include <ftw.h>
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 void (*golden_device_made)(struct device *d);
 void (*golden_bound)(struct model *m);
 int64_t golden_own_first, golden_own_end, golden_draft_own_first, golden_draft_own_end;
+
+/* ---- a folder ---- */
+
+static char folder[40];
+static pid_t folder_of;
+
+static int remove_one(const char *path, const struct stat *is, int kind, struct FTW *at)
+{
+    (void)is;
+    (void)kind;
+    (void)at;
+    (void)remove(path);
+    return 0;
+}
+
+static void remove_tree(const char *path)
+{
+    (void)nftw(path, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+static void remove_own(void)
+{
+    if (folder_of == getpid())
+        remove_tree(folder);
+}
+
+/* Folders of programs that were killed. */
+static void remove_left(void)
+{
+    DIR *d = opendir("/tmp");
+    for (const struct dirent *e; d && (e = readdir(d));) {
+        char path[40], *end;
+        if (strncmp(e->d_name, "golden-", 7) != 0)
+            continue;
+        const long pid = strtol(e->d_name + 7, &end, 10);
+        if (pid < 1 || *end || pid > INT32_MAX || !kill((pid_t)pid, 0) || errno != ESRCH)
+            continue;
+        snprintf(path, sizeof path, "/tmp/golden-%ld", pid);
+        remove_tree(path);
+    }
+    if (d)
+        closedir(d);
+}
+
+const char *golden_folder(void)
+{
+    if (folder_of == getpid())
+        return folder;
+    remove_left();
+    folder_of = getpid();
+    snprintf(folder, sizeof folder, "/tmp/golden-%d", (int)folder_of);
+    if (mkdir(folder, 0700) && errno != EEXIST)
+        fail_msg("%s: %s", folder, strerror(errno));
+    atexit(remove_own);
+    return folder;
+}
 
 static void say(void *arg, ingle_report_level level, const char *kind, const char *subject,
                 const char *text)
@@ -270,8 +331,7 @@ static void open_stage(struct golden_stage *s, const char *path, const struct go
 {
     static int number;
     struct err e;
-    snprintf(s->address, sizeof s->address, "unix:/tmp/golden-stage-%d-%d", (int)getpid(),
-             number++);
+    snprintf(s->address, sizeof s->address, "unix:%s/%d", golden_folder(), number++);
     atomic_init(&s->stop, false);
     bind_model(&s->g, path, o);
     model_keep_layers(s->g.model, from, to, false);

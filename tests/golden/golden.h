@@ -113,6 +113,8 @@ extern int golden_stages_without;       /* the sum of those that have none */
 extern atomic_int golden_stall_ms; /* of each turn of a stage, ... */
 extern atomic_int golden_stalls;   /* ... which did so so often */
 extern uint64_t golden_late_ns;    /* stage_remote_options */
+/* For files of this program; it goes at the end, those of killed ones at the first call. */
+const char *golden_folder(void);
 /* It ends, and another one takes its place. */
 void golden_lose_stage(struct golden_model *g, int i);
 void golden_same_files(const char *a, const char *b);

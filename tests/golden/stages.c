@@ -170,7 +170,7 @@ static void do_one(struct golden_model *g, struct session *s[2], int m, const in
     } else if (what == 1) {
         GOLDEN_OK(session_fork(s[!a], s[a], &e));
     } else if (what == 2 && length && !session_pending(s[a])) {
-        snprintf(path, sizeof path, "/tmp/golden-stages-%d", (int)getpid());
+        snprintf(path, sizeof path, "%s/session", golden_folder());
         const float *logits;
         ingle_status st = session_save(s[a], path, &e);
         for (int i = 0; st == INGLE_LOST && i < 3; i++) { /* what a lost stage had is anew first */
@@ -246,7 +246,7 @@ static void any_schedule(void **state)
         golden_cuts = next(&random);
         golden_piece_rows = (int64_t)(next(&random) % 3) * 5;
         const uint64_t stores = next(&random) % 3; /* none, the engine's, at each stage */
-        snprintf(folder, sizeof folder, "/tmp/golden-stages-store-%d", (int)getpid());
+        snprintf(folder, sizeof folder, "%s/store", golden_folder());
         o.store = stores ? folder : NULL;
         o.store_min = 1;
         golden_stages_store = stores > 1 ? folder : NULL;
@@ -391,7 +391,7 @@ static void one_file(void **state)
         prompt(m, tokens);
         for (int k = 0; k < 2; k++) {
             struct session *s, *t;
-            snprintf(path[k], sizeof path[k], "/tmp/golden-stages-%d-%d", (int)getpid(), k);
+            snprintf(path[k], sizeof path[k], "%s/session-%d", golden_folder(), k);
             golden_n_stages = k;
             golden_cuts = 1;
             golden_open(&g, models[m].path, &o);
@@ -453,7 +453,7 @@ static void files_at_stages(void **state)
         struct golden_options o = plain(m);
         int32_t tokens[N];
         prompt(m, tokens);
-        snprintf(folder, sizeof folder, "/tmp/golden-stages-store-%d", (int)getpid());
+        snprintf(folder, sizeof folder, "%s/store", golden_folder());
         golden_n_stages = 0;
         golden_stages_store = NULL;
         golden_open(&g, models[m].path, &o);
