@@ -5,10 +5,15 @@
 #ifndef INGLE_KERN_X86_MATMUL_CODES_H
 #define INGLE_KERN_X86_MATMUL_CODES_H
 
-#include "kern/code.h"
+#include "kern/x86/matmul/stored.h"
 #include "quant/quant.h"
 
 static const struct kern_code tile_codes[KERN_CODE_N] = {KERN_CODE_LIST(KERN_CODE_ROW)};
+/* Blocks of the types that run from their stored rows, spread (stored.h): d are floats. */
+static const struct kern_code stored_code = {.bits = 8, .bias = STORED_BIAS, .n_group = 8,
+                                             .scales = KERN_SCALES_SUB16,
+                                             .chunk_bytes = STORED_BYTES};
+static_assert(STORED_SUB == KERN_SCALES_AT(8, 8) && STORED_D == STORED_SUB + 256, "as in a chunk");
 
 /* Lines of a chunk, scales and all. */
 static ATTR_INLINE int code_lines(const struct kern_code *code)

@@ -4,16 +4,12 @@
 #define AHEAD 0
 #include "kern/x86/matmul/vnni512.h"
 
-/* Stored codes, from scratch: 8 bits with a bias of 64 and sub-scales of 16. */
-static const struct kern_code stored = {.bits = 8, .bias = STORED_BIAS, .n_group = 8,
-                                        .scales = KERN_SCALES_SUB16, .chunk_bytes = STORED_BYTES};
-static TILE(stored_1, 1, 256, &stored, SCRATCH)
-static TILE(stored_2, 2, 256, &stored, SCRATCH)
-static TILE(stored_3, 3, 256, &stored, SCRATCH)
-static TILE(stored_4, 4, 256, &stored, SCRATCH)
-static TILE(stored_6, 6, 256, &stored, SCRATCH)
-static TILE(stored_8, 8, 256, &stored, SCRATCH)
-static_assert(STORED_SUB == KERN_SCALES_AT(8, 8) && STORED_D == STORED_SUB + 256, "as in a chunk");
+static TILE(stored_1, 1, 256, &stored_code, 0)
+static TILE(stored_2, 2, 256, &stored_code, 0)
+static TILE(stored_3, 3, 256, &stored_code, 0)
+static TILE(stored_4, 4, 256, &stored_code, 0)
+static TILE(stored_6, 6, 256, &stored_code, 0)
+static TILE(stored_8, 8, 256, &stored_code, 0)
 
 void kern_matmul_stored_avx512vnni(const struct kern_matmul *m, int64_t p0, int64_t p1)
 {

@@ -27,6 +27,14 @@ enum {
     SPREAD_PAIR = 2 * KERN_PANEL,
 };
 
+/* Bytes of SPREAD_K of a panel, packed. */
+enum {
+#define X(id, act, bits, bias, table, n, scales, shift)                                            \
+    SPREAD_BYTES_##id = SPREAD_K / 32 / (n)*KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n, shift),
+    KERN_CODE_LIST(X)
+#undef X
+};
+
 /* A panel, spread: bytes are unsigned, line j of a group is quad j, as in kern/code.h. */
 struct spread32 { /* 32 k; bytes are values + 128 */
     uint8_t w[8][64];
@@ -89,11 +97,6 @@ static ATTR_INLINE void spread_ask(const uint8_t *at)
 {
     __asm__ volatile("prefetcht1 %0" : : "m"(*at));
 }
-
-#define SPREAD_3(F, a) F(0, a) F(1, a) F(2, a)
-#define SPREAD_4(F, a) SPREAD_3(F, a) F(3, a)
-#define SPREAD_5(F, a) SPREAD_4(F, a) F(4, a)
-#define SPREAD_6(F, a) SPREAD_5(F, a) F(5, a)
 
 /* ---- the walk ---- */
 
@@ -229,6 +232,12 @@ static void spread_run(const struct kern_matmul *m, const struct spread_code *c,
                          num_min(c->most, m->n - i));
 }
 
+/* Tiles of all widths of a function with these arguments; how a code is spread; its kernel. */
+#define SPREAD_TILES(name, tile, ...)                                                              \
+    static void name##_3(const struct spread_call *v) { tile(3, __VA_ARGS__, v); }                 \
+    static void name##_4(const struct spread_call *v) { tile(4, __VA_ARGS__, v); }                 \
+    static void name##_5(const struct spread_call *v) { tile(5, __VA_ARGS__, v); }                 \
+    static void name##_6(const struct spread_call *v) { tile(6, __VA_ARGS__, v); }
 #define SPREAD_KERNEL(function, spread, tile, block, type, n_packed)                               \
     void function(const struct kern_matmul *m, int64_t p0, int64_t p1)                             \
     {                                                                                              \

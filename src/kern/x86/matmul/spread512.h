@@ -8,6 +8,11 @@
 
 #include "kern/x86/matmul/spread.h"
 
+#define SPREAD_3(F, a) F(0, a) F(1, a) F(2, a)
+#define SPREAD_4(F, a) SPREAD_3(F, a) F(3, a)
+#define SPREAD_5(F, a) SPREAD_4(F, a) F(4, a)
+#define SPREAD_6(F, a) SPREAD_5(F, a) F(5, a)
+
 /* ---- loads whose order is kept ---- */
 
 struct spread_line { uint8_t b[64]; };

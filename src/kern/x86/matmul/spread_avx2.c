@@ -7,9 +7,9 @@
  *
  * Words of four k: 0 and 2, then 1 and 3, which shifts make of bytes where they stand.
  */
+#include "kern/kernels.h"
 #include "kern/x86/matmul/order256.h"
-#include "kern/x86/matmul/panel256.h"
-#include "kern/x86/matmul/spread.h"
+#include "kern/x86/matmul/quads256.h"
 
 enum { WORDS_K = 256, WORDS_ROWS = 60, WORDS_PARTS = 1024 / WORDS_K };
 
@@ -55,81 +55,84 @@ static ATTR_INLINE __m256i words_product(__m256i w, __m256i x)
     return product;
 }
 
-#define WORDS_BEGIN(c, _)                                                               \
-    const __m256i x##c##_ = spread_words(x[c].q + at);                                  \
-    __m256i a##c = words_product(w0_, x##c##_), b##c = words_product(w1_, x##c##_);
-#define WORDS_ZERO(c, _) __m256i a##c = _mm256_setzero_si256(), b##c = a##c;
-#define WORDS_DOT(c, j)                                                                 \
-    {                                                                                   \
-        const __m256i x_ = spread_words(x[c].q + at + 2 * (j));                         \
-        a##c = spread_word_dot(a##c, v0_, x_);                                          \
-        b##c = spread_word_dot(b##c, v1_, x_);                                          \
+/* Pair j of a panel, whose lines are at w, times those of the rows x: added to a of rows 0 to 7 and
+ * b of 8 to 15, or their beginning. */
+static ATTR_INLINE void words_pair(const int rows, const uint8_t *w, const struct words_act *x,
+                                   int64_t at, int j, bool is_first, __m256i *a, __m256i *b)
+{
+    const __m256i w0 = spread_load(w + 64 * j), w1 = spread_load(w + 64 * j + 32);
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++) {
+        const __m256i v = spread_words(x[c].q + at + 2 * j);
+        a[c] = is_first ? words_product(w0, v) : spread_word_dot(a[c], w0, v);
+        b[c] = is_first ? words_product(w1, v) : spread_word_dot(b[c], w1, v);
     }
-#define WORDS_PAIR(C, j)                                                                \
-    {                                                                                   \
-        const __m256i v0_ = spread_load(w + 64 * (j)), v1_ = spread_load(w + 64 * (j) + 32); \
-        SPREAD_##C(WORDS_DOT, j)                                                        \
+}
+/* A group of 32. */
+static ATTR_INLINE void words_group(const int rows, const uint8_t *w, const struct words_act *x,
+                                    int64_t at, bool is_first, const uint8_t **ask, size_t step,
+                                    __m256i *a, __m256i *b)
+{
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; j++) {
+        if (j == (is_first && j < 2 ? 1 : j / 2 * 2)) {
+            spread_ask(*ask);
+            *ask += step;
+        }
+        words_pair(rows, w, x, at, j, is_first && j == 0, a, b);
     }
-#define WORDS_ASK                                                                       \
-    spread_ask(ask);                                                                    \
-    ask += step;
-#define WORDS_QUAD(C, j) WORDS_ASK WORDS_PAIR(C, 2 * (j)) WORDS_PAIR(C, 2 * (j) + 1)
-#define WORDS_QUADS(C)                                                                  \
-    WORDS_QUAD(C, 1) WORDS_QUAD(C, 2) WORDS_QUAD(C, 3) WORDS_QUAD(C, 4)                 \
-    WORDS_QUAD(C, 5) WORDS_QUAD(C, 6) WORDS_QUAD(C, 7)
-#define WORDS_CLEAR_Y(c, _)                                                             \
-    _mm256_store_ps(y + SPREAD_PAIR * (c), _mm256_setzero_ps());                        \
-    _mm256_store_ps(y + SPREAD_PAIR * (c) + 8, _mm256_setzero_ps());
-#define WORDS_ADD(at, t, d)                                                                        \
-    _mm256_store_ps(                                                                               \
-        at, _mm256_fmadd_ps(_mm256_cvtepi32_ps(t), _mm256_mul_ps(d, s_), _mm256_load_ps(at)));
-#define WORDS_FINISH(c, g)                                                              \
-    {                                                                                   \
-        const __m256 s_ = _mm256_set1_ps(x[c].scale[g]);                                \
-        WORDS_ADD(y + SPREAD_PAIR * (c), a##c, d0)                                      \
-        WORDS_ADD(y + SPREAD_PAIR * (c) + 8, b##c, d1)                                  \
+}
+static ATTR_INLINE void words_finish(const int rows, const __m256i *a, const __m256i *b,
+                                     const float *scales, const struct words_act *x, int64_t g,
+                                     float *y)
+{
+    const __m256 d[2] = {_mm256_load_ps(scales), _mm256_load_ps(scales + 8)};
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        spread_add_two(y, c, _mm256_cvtepi32_ps(a[c]), _mm256_cvtepi32_ps(b[c]), d, x[c].scale[g],
+                       false);
+}
+static ATTR_INLINE void tile32(const int rows, const struct spread_call *v,
+                               const struct words_act *x, const struct words32 *from, float *y,
+                               const uint8_t **ask)
+{
+    for (int64_t g = 0; g < v->n; g++, from++) {
+        __m256i a[SPREAD_ROWS], b[SPREAD_ROWS];
+        words_group(rows, (const uint8_t *)from->w, x, 32 * g, true, ask, v->step / 2, a, b);
+        words_finish(rows, a, b, from->d, x, g, y);
     }
-#define WORDS_TILE(name, C, type, GROUPS)                                               \
-    static void name##_##C(const struct spread_call *v)                                 \
-    {                                                                                   \
-        const struct words_act *const x = (const struct words_act *)(const void *)v->x[0]; \
-        const uint8_t *ask = v->ask;                                                    \
-        const size_t step = v->step / 2;                                                \
-        for (int second = 0; second < 2; second++) {                                    \
-            const type *from = second ? v->w1 : v->w0;                                  \
-            float *const y = v->y + KERN_PANEL * second;                                \
-            if (v->first) {                                                             \
-                SPREAD_##C(WORDS_CLEAR_Y, _)                                            \
-            }                                                                           \
-            GROUPS(C)                                                                   \
-        }                                                                               \
-        spread_end(v, C);                                                               \
+}
+static ATTR_INLINE void tile256(const int rows, const struct spread_call *v,
+                                const struct words_act *x, const struct words256 *from, float *y,
+                                const uint8_t **ask)
+{
+    const uint8_t *w = (const uint8_t *)from->w;
+    __m256i a[SPREAD_ROWS], b[SPREAD_ROWS];
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        a[c] = b[c] = _mm256_setzero_si256();
+    for (int64_t at = 0; at < WORDS_K; at += 32, w += 1024)
+        words_group(rows, w, x, at, false, ask, v->step / 2, a, b);
+    words_finish(rows, a, b, from->d, x, 0, y);
+}
+static ATTR_INLINE void tile(const int rows, int block, const struct spread_call *v)
+{
+    const struct words_act *const x = (const struct words_act *)(const void *)v->x[0];
+    const uint8_t *ask = v->ask;
+    for (int second = 0; second < 2; second++) {
+        const void *const from = second ? v->w1 : v->w0;
+        float *const y = v->y + KERN_PANEL * second;
+        if (v->first)
+            spread_clear(rows, y);
+        if (block == 32)
+            tile32(rows, v, x, from, y, &ask);
+        else
+            tile256(rows, v, x, from, y, &ask);
     }
-#define WORDS_TILES(name, type, GROUPS)                                                 \
-    WORDS_TILE(name, 3, type, GROUPS) WORDS_TILE(name, 4, type, GROUPS)                 \
-    WORDS_TILE(name, 5, type, GROUPS) WORDS_TILE(name, 6, type, GROUPS)
-
-#define GROUPS_32(C)                                                                    \
-    for (int64_t g = 0; g < v->n; g++, from++) {                                        \
-        const uint8_t *const w = (const uint8_t *)from->w;                              \
-        const int64_t at = 32 * g;                                                      \
-        const __m256i w0_ = spread_load(w), w1_ = spread_load(w + 32);                  \
-        SPREAD_##C(WORDS_BEGIN, _)                                                      \
-        WORDS_ASK WORDS_PAIR(C, 1) WORDS_QUADS(C)                                       \
-        const __m256 d0 = _mm256_load_ps(from->d), d1 = _mm256_load_ps(from->d + 8);    \
-        SPREAD_##C(WORDS_FINISH, g)                                                     \
-    }
-WORDS_TILES(words32, struct words32, GROUPS_32)
-
-#define GROUPS_256(C)                                                                   \
-    const uint8_t *w = (const uint8_t *)from->w;                                        \
-    SPREAD_##C(WORDS_ZERO, _)                                                           \
-    for (int64_t at = 0; at < WORDS_K; at += 32, w += 1024) {                           \
-        WORDS_QUAD(C, 0) WORDS_QUADS(C)                                                 \
-    }                                                                                   \
-    const __m256 d0 = _mm256_load_ps(from->d), d1 = _mm256_load_ps(from->d + 8);        \
-    SPREAD_##C(WORDS_FINISH, 0)
-WORDS_TILES(words256, struct words256, GROUPS_256)
+    spread_end(v, rows);
+}
+SPREAD_TILES(words32, tile, 32)
+SPREAD_TILES(words256, tile, 256)
 
 /* ---- activations ---- */
 
@@ -161,18 +164,72 @@ static void spread_act256(const uint8_t *act, int64_t n, uint8_t *to)
 
 /* ---- codes ---- */
 
-#define EACH_QUAD(F, ...)                                                                          \
-    F(0, __VA_ARGS__)                                                                              \
-    F(1, __VA_ARGS__) F(2, __VA_ARGS__) F(3, __VA_ARGS__) F(4, __VA_ARGS__) F(5, __VA_ARGS__)      \
-        F(6, __VA_ARGS__) F(7, __VA_ARGS__)
-#define WORDS_KERNEL(name, tile, act, block, type, n_packed)                                       \
+/* The value of a code, in the order of quads. */
+static ATTR_INLINE __m256i value(const struct kern_code *code, __m256i table, const uint8_t *group,
+                                 int j)
+{
+    const __m256i v = quad(code, table, group, j);
+    return code->bits == 8 ? _mm256_xor_si256(v, bytes(128)) : v;
+}
+/* Quad j of 8 rows as two lines of words, times a factor or as they are. */
+static ATTR_INLINE void put_words(int16_t (*to)[32], int half, __m256i v, bool times,
+                                  __m256i factor)
+{
+    const __m256i first = first_words(v), second = second_words(v);
+    put(to[0] + half, times ? _mm256_mullo_epi16(first, factor) : first);
+    put(to[1] + half, times ? _mm256_mullo_epi16(second, factor) : second);
+}
+static ATTR_INLINE void put_group(const struct kern_code *code, __m256i table, const uint8_t *group,
+                                  int16_t (*to)[32], bool times, __m256i sub0, __m256i sub1)
+{
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; j++) {
+        put_words(to + 2 * j, 0, value(code, table, group, j), times, sub0);
+        put_words(to + 2 * j, 16, value(code, table, group + 32, j), times, sub1);
+    }
+}
+static ATTR_INLINE void spread32(const struct kern_code *code, const uint8_t *chunk, int64_t n,
+                                 struct words32 *to)
+{
+    const __m256i table = quad_table(code, 0), none = _mm256_setzero_si256();
+    for (int64_t g = 0; g < n; chunk += code->chunk_bytes)
+        for (int i = 0; i < code->n_group && g < n; i++, g++, to++) {
+            const uint8_t *scale = code_scale(code, chunk, i);
+            put_group(code, table, code_group(code, chunk, i), to->w, false, none, none);
+            put_scales(to->d, halves(scale), halves(scale + 16));
+        }
+}
+static void spread_q8_0(const uint8_t *chunk, int64_t n, void *to)
+{
+    spread32(&tile_codes[KERN_CODE_Q8_0], chunk, n, to);
+}
+static void spread_iq4_nl(const uint8_t *chunk, int64_t n, void *to)
+{
+    spread32(&tile_codes[KERN_CODE_IQ4_NL], chunk, n, to);
+}
+static void spread_iq4_xs(const uint8_t *chunk, int64_t n, void *all)
+{
+    const struct kern_code *const code = &tile_codes[KERN_CODE_IQ4_XS];
+    const __m256i table = quad_table(code, 0);
+    struct words256 *const to = all;
+    const uint8_t *const s = chunk + KERN_SCALES_AT(4, 8);
+    (void)n;
+    for (int h = 0; h < 8; h++) {
+        const __m128i sub = row16(s + 16 * h);
+        put_group(code, table, code_group(code, chunk, h), to->w + 16 * h, true, doubled_s8(sub, 0),
+                  doubled_s8(sub, 1));
+    }
+    put_scales(to->d, halves(s + 128), halves(s + 144));
+}
+
+#define WORDS_KERNEL(name, id, tile, act, block)                                                   \
     void kern_matmul_##name##_words_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
     {                                                                                              \
         static const struct spread_code c = {spread_##name,                                        \
                                              {tile##_3, tile##_4, tile##_5, tile##_6},             \
                                              block,                                                \
-                                             sizeof(type),                                         \
-                                             n_packed,                                             \
+                                             sizeof(struct tile),                                  \
+                                             SPREAD_BYTES_##id / (SPREAD_K / WORDS_K),             \
                                              WORDS_K,                                              \
                                              WORDS_ROWS,                                           \
                                              act,                                                  \
@@ -180,57 +237,6 @@ static void spread_act256(const uint8_t *act, int64_t n, uint8_t *to)
         ATTR_ALIGNED(64) uint8_t acts[WORDS_PARTS * WORDS_ROWS * sizeof(struct words_act)];        \
         spread_run(m, &c, acts, p0, p1);                                                           \
     }
-
-#define PUT32(j, quad)                                              \
-    {                                                               \
-        const __m256i lo_ = quad(group, j), hi_ = quad(group + 32, j); \
-        put(to->w[2 * (j)], first_words(lo_));                      \
-        put(to->w[2 * (j)] + 16, first_words(hi_));                 \
-        put(to->w[2 * (j) + 1], second_words(lo_));                 \
-        put(to->w[2 * (j) + 1] + 16, second_words(hi_));            \
-    }
-#define SPREAD32(name, bits, n_group, SETUP, quad)                                                 \
-    static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                          \
-    {                                                                                              \
-        SETUP                                                                                      \
-        struct words32 *to = all;                                                                  \
-        for (int64_t g = 0; g < n; chunk += KERN_CHUNK_BYTES(bits, KERN_SCALES_D, n_group, 0))     \
-            for (int i = 0; i < (n_group) && g < n; i++, g++, to++) {                              \
-                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                         \
-                const uint8_t *scale =                                                             \
-                    chunk + KERN_SCALES_AT(bits, n_group) + i * KERN_SCALE_BYTES(KERN_SCALES_D);   \
-                EACH_QUAD(PUT32, quad)                                                             \
-                _mm256_store_ps(to->d, halves(scale));                                             \
-                _mm256_store_ps(to->d + 8, halves(scale + 16));                                    \
-            }                                                                                      \
-    }                                                                                              \
-    WORDS_KERNEL(name, words32, spread_act32, 32, struct words32,                                  \
-                 WORDS_K / 32 / (n_group)*KERN_CHUNK_BYTES(bits, KERN_SCALES_D, n_group, 0))
-SPREAD32(q8_0, 8, 2, NO_SETUP, Q8)
-#define NL4_SETUP const __m256i table = lut(quant_nl4, 0);
-SPREAD32(iq4_nl, 4, 2, NL4_SETUP, QTABLE)
-
-#define PUT256(j, quad)                                                                    \
-    {                                                                                      \
-        const __m256i lo_ = quad(group, j), hi_ = quad(group + 32, j);                     \
-        put(to->w[16 * h + 2 * (j)], _mm256_mullo_epi16(first_words(lo_), sub0));          \
-        put(to->w[16 * h + 2 * (j)] + 16, _mm256_mullo_epi16(first_words(hi_), sub1));     \
-        put(to->w[16 * h + 2 * (j) + 1], _mm256_mullo_epi16(second_words(lo_), sub0));     \
-        put(to->w[16 * h + 2 * (j) + 1] + 16, _mm256_mullo_epi16(second_words(hi_), sub1)); \
-    }
-static void spread_iq4_xs(const uint8_t *chunk, int64_t n, void *all)
-{
-    NL4_SETUP
-    struct words256 *const to = all;
-    const uint8_t *const s = chunk + KERN_SCALES_AT(4, 8);
-    (void)n;
-    for (int h = 0; h < 8; h++) {
-        const uint8_t *const group = chunk + KERN_GROUP_BYTES(4) * h;
-        SUBS(s + 16 * h, doubled_s8)
-        EACH_QUAD(PUT256, QTABLE)
-    }
-    _mm256_store_ps(to->d, halves(s + 128));
-    _mm256_store_ps(to->d + 8, halves(s + 144));
-}
-WORDS_KERNEL(iq4_xs, words256, spread_act256, 256, struct words256,
-             KERN_CHUNK_BYTES(4, KERN_SCALES_SUB8, 8, 0))
+WORDS_KERNEL(q8_0, Q8_0, words32, spread_act32, 32)
+WORDS_KERNEL(iq4_nl, IQ4_NL, words32, spread_act32, 32)
+WORDS_KERNEL(iq4_xs, IQ4_XS, words256, spread_act256, 256)

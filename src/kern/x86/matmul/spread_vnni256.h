@@ -4,103 +4,80 @@
  * SPREAD_TERNARY: only the codes of 1 and 2 bits, for which AVX-512 has no others; SPREAD_OTHERS:
  * all but these.
  */
+#include "kern/kernels.h"
 #include "kern/x86/matmul/points_read256.h"
 #include "kern/x86/matmul/spread256.h"
 #include "kern/x86/matmul/stored.h"
 
-#define SPREAD(name, tile, block, type, n_packed) \
-    SPREAD_KERNEL(NAME(name), spread_##name, tile, block, type, n_packed)
-#define EACH_QUAD(F, ...)                                                                          \
-    F(0, __VA_ARGS__)                                                                              \
-    F(1, __VA_ARGS__) F(2, __VA_ARGS__) F(3, __VA_ARGS__) F(4, __VA_ARGS__) F(5, __VA_ARGS__)      \
-        F(6, __VA_ARGS__) F(7, __VA_ARGS__)
-
-static ATTR_INLINE void put_line(uint8_t *to, __m256i v)
+/* Half a line at a time: stores ascend. */
+static ATTR_INLINE void put_half(uint8_t *to, __m256i v)
 {
     _mm256_store_si256((__m256i *)(void *)to, v);
-}
-static ATTR_INLINE void put_floats(float *to, __m256 a, __m256 b)
-{
-    _mm256_store_ps(to, a);
-    _mm256_store_ps(to + 8, b);
 }
 
 /* ---- groups of 32 ---- */
 
-#ifndef SPREAD_OTHERS
-SPREAD_TILES32(tile1, SPREAD_WHOLE, SPREAD_START1, false)
-#endif
-#ifndef SPREAD_TERNARY
-SPREAD_TILES32(tile0_min, SPREAD_WHOLE, SPREAD_START0, true)
-SPREAD_TILES32(tile8, SPREAD_WHOLE, SPREAD_START8, false)
-SPREAD_TILES32(tile128, SPREAD_WHOLE, SPREAD_START128, false)
-SPREAD_TILES32(tile_halves, SPREAD_HALVES, SPREAD_START_HALF, false)
-#endif
-
-/* The codes; plus 128 - 16; as they stand; looked up in `table`. */
-#define QUAD_5_112(g, j) _mm256_add_epi8(quad_5(g, j), bytes(112))
-#define QUAD_STORED(g, j) half_line((g) + 64 * (j))
-#define QUAD_LISTED(g, j) _mm256_shuffle_epi8(table, quad_4(g, j))
-#define PUT32(j, quad)                           \
-    put_line(to->w[j], quad(group, j));          \
-    put_line(to->w[j] + 32, quad(group + 32, j));
-#define D_HALVES put_floats(to->d, halves(scale), halves(scale + 16));
-#define DM_HALVES D_HALVES put_floats(to->m, halves(scale + 32), halves(scale + 48));
-#define D_E8M0                      \
-    __m256 d0, d1;                  \
-    halves_e8m0(scale, &d0, &d1);   \
-    put_floats(to->d, d0, d1);
-#define D_UE4M3                                                            \
-    put_floats(to->d, half_ue4m3(scale), half_ue4m3(scale + 8));           \
-    put_floats(to->m, half_ue4m3(scale + 16), half_ue4m3(scale + 24));
-#define NL4_SETUP const __m256i table = lut(quant_nl4, 128);
-#define E2M1_SETUP const __m256i table = lut(quant_e2m1_doubled, 128);
-#define SPREAD32(name, bits, n_group, scales, shift, tile, SETUP, quad, D)                         \
-    static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                          \
+/* A line of a group for a tile with that bias. */
+static ATTR_INLINE __m256i spread_byte(const struct kern_code *code, __m256i table,
+                                       const uint8_t *group, int j, int bias)
+{
+    const __m256i v = quad(code, table, group, j);
+    const int is = code_bias(code, 128);
+    return is == bias ? v : _mm256_add_epi8(v, bytes(bias - is));
+}
+static ATTR_INLINE void spread_all32(const struct kern_code *code, int bias, const uint8_t *chunk,
+                                     int64_t n, struct spread32 *to)
+{
+    const __m256i table = quad_table(code, 128);
+    for (int64_t g = 0; g < n; chunk += code->chunk_bytes)
+        for (int i = 0; i < code->n_group && g < n; i++, g++, to++) {
+            const uint8_t *group = code_group(code, chunk, i);
+            const uint8_t *scale = code_scale(code, chunk, i);
+            __m256 d[2];
+#pragma GCC unroll 8
+            for (int j = 0; j < 8; j++) {
+                put_half(to->w[j], spread_byte(code, table, group, j, bias));
+                put_half(to->w[j] + 32, spread_byte(code, table, group + 32, j, bias));
+            }
+            d32(code, scale, d);
+            put_scales(to->d, d[0], d[1]);
+            if (code->scales == KERN_SCALES_E2) {
+                d32(code, scale + 16, d);
+                put_scales(to->m, d[0], d[1]);
+            }
+            if (code_has_min(code))
+                put_scales(to->m, halves(scale + 32), halves(scale + 48));
+        }
+}
+#define SPREAD32(name, id, tile, bias)                                                             \
+    static void spread_##name(const uint8_t *chunk, int64_t n, void *to)                           \
     {                                                                                              \
-        struct spread32 *to = all;                                                                 \
-        SETUP                                                                                      \
-        for (int64_t g = 0; g < n;                                                                 \
-             chunk += KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, shift))                \
-            for (int i = 0; i < (n_group) && g < n; i++, g++, to++) {                              \
-                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * i;                         \
-                const uint8_t *scale = chunk + KERN_SCALES_AT(bits, n_group) +                     \
-                                       (i >> (shift)) * KERN_SCALE_BYTES(KERN_SCALES_##scales);    \
-                EACH_QUAD(PUT32, quad)                                                             \
-                D                                                                                  \
-            }                                                                                      \
+        spread_all32(&tile_codes[KERN_CODE_##id], bias, chunk, n, to);                             \
     }                                                                                              \
-    SPREAD(name, tile, 32, struct spread32,                                                        \
-           SPREAD_K / 32 / (n_group)*KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, n_group, shift))
+    SPREAD_KERNEL(NAME(name), spread_##name, tile, 32, struct spread32, SPREAD_BYTES_##id)
 #ifndef SPREAD_OTHERS
-SPREAD32(q1_0, 1, 8, D, 2, tile1, , quad_1, D_HALVES)
-SPREAD32(q2_0, 2, 4, D, 1, tile1, , quad_2, D_HALVES)
+SPREAD_TILES(tile1, tile32, SPREAD_WHOLE, 1)
+SPREAD32(q1_0, Q1_0, tile1, 1)
+SPREAD32(q2_0, Q2_0, tile1, 1)
 #endif
 #ifndef SPREAD_TERNARY
-SPREAD32(q4_0, 4, 2, D, 0, tile8, , quad_4, D_HALVES)
-SPREAD32(q4_1, 4, 1, DM, 0, tile0_min, , quad_4, DM_HALVES)
-SPREAD32(q5_0, 5, 2, D, 0, tile128, , QUAD_5_112, D_HALVES)
-SPREAD32(q5_1, 5, 1, DM, 0, tile0_min, , quad_5, DM_HALVES)
-SPREAD32(q8_0, 8, 2, D, 0, tile128, , QUAD_STORED, D_HALVES)
-SPREAD32(iq4_nl, 4, 2, D, 0, tile128, NL4_SETUP, QUAD_LISTED, D_HALVES)
-SPREAD32(mxfp4, 4, 4, E, 0, tile128, E2M1_SETUP, QUAD_LISTED, D_E8M0)
-SPREAD32(nvfp4, 4, 2, E2, 0, tile_halves, E2M1_SETUP, QUAD_LISTED, D_UE4M3)
+SPREAD_TILES(tile0_min, tile32, SPREAD_MIN, 0)
+SPREAD_TILES(tile8, tile32, SPREAD_WHOLE, 8)
+SPREAD_TILES(tile128, tile32, SPREAD_WHOLE, 128)
+SPREAD_TILES(tile_halves, tile32, SPREAD_HALVES, 128)
+SPREAD32(q4_0, Q4_0, tile8, 8)
+SPREAD32(q4_1, Q4_1, tile0_min, 0)
+SPREAD32(q5_0, Q5_0, tile128, 128)
+SPREAD32(q5_1, Q5_1, tile0_min, 0)
+SPREAD32(q8_0, Q8_0, tile128, 128)
+SPREAD32(iq4_nl, IQ4_NL, tile128, 128)
+SPREAD32(mxfp4, MXFP4, tile128, 128)
+SPREAD32(nvfp4, NVFP4, tile_halves, 128)
 #endif
 
 /* ---- super-blocks of 256 ---- */
 
 enum { Q3_K_BIAS = 124 };
-#ifndef SPREAD_TERNARY
-SPREAD_TILES256(tile_q2_k, ALL, 0, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 16)
-SPREAD_TILES256(tile_q3_k, ALL, Q3_K_BIAS, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 0)
-SPREAD_TILES256(tile_q4_k, CONST, 0, SPREAD_START_CONST, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32B,
-                SPREAD_BITS_8, 32)
-SPREAD_TILES256(tile_q5_k, CONST, 0, SPREAD_START_CONST, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32P, 0,
-                32)
-SPREAD_TILES256(tile_q6_k, 16, 32, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_16P, 0, 0)
-SPREAD_TILES256(tile_iq4_xs, 32I, 128, SPREAD_START_AT, SPREAD_SCALED_BLOCK, SPREAD_GROUPS_32I, 0,
-                0)
-#endif
 
 static ATTR_INLINE __m256i unsigned_lanes(const uint8_t *at)
 {
@@ -110,55 +87,49 @@ static ATTR_INLINE __m256i signed_lanes(const uint8_t *at)
 {
     return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
 }
-static ATTR_INLINE void put_pairs(int16_t *to, __m256i a, __m256i b)
+
+/* Codes times sub-scales are bytes: of 2 bits at most 3 * 15.  Those of 3 bits are 4 more than what
+ * they stand for: bytes times sizes of sub-scales are at most 7 * 32; then they get the sub-scale's
+ * sign, and -124 to 128 become bytes by a bias. */
+struct times {
+    __m256i size, sign, less;
+};
+static ATTR_INLINE struct times times_of(const struct kern_code *code, const uint8_t *at, int high)
 {
-    put_line((uint8_t *)to, a);
-    put_line((uint8_t *)to + 32, b);
+    if (code->bits == 2)
+        return (struct times){
+            .size = doubled_u8(_mm_and_si128(row16(at), _mm_set1_epi8(15)), high)};
+    const __m256i sub = doubled_s8(row16(at), high), sign = _mm256_srai_epi16(sub, 15);
+    const __m256i less = _mm256_sub_epi16(_mm256_sub_epi16(_mm256_set1_epi16(Q3_K_BIAS), sign),
+                                          _mm256_slli_epi16(sub, 2));
+    return (struct times){_mm256_abs_epi16(sub), sign,
+                          _mm256_or_si256(less, _mm256_slli_epi16(less, 8))};
 }
-
-#define PUT256(j, value)                                                    \
-    put_line(to->w[8 * h + (j)], value(group, j, 0));                       \
-    put_line(to->w[8 * h + (j)] + 32, value(group + 32, j, 1));
-/* SCALES does those of group h of a super-block, which stand at s, d n_sub bytes behind. */
-#define SPREAD256(name, bits, scales, n_sub, has_min, SETUP, SCALES, value)                        \
-    static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                          \
-    {                                                                                              \
-        struct spread256 *to = all;                                                                \
-        SETUP                                                                                      \
-        for (int64_t b = 0; b < n;                                                                 \
-             b++, to++, chunk += KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0)) {             \
-            const uint8_t *s = chunk + KERN_SCALES_AT(bits, 8);                                    \
-            for (int h = 0; h < 8; h++) {                                                          \
-                const uint8_t *group = chunk + KERN_GROUP_BYTES(bits) * h;                         \
-                SCALES                                                                             \
-                EACH_QUAD(PUT256, value)                                                           \
-            }                                                                                      \
-            put_floats(to->d, halves(s + (n_sub)), halves(s + (n_sub) + 16));                      \
-            if (has_min)                                                                           \
-                put_floats(to->dmin, halves(s + (n_sub) + 32), halves(s + (n_sub) + 48));          \
-        }                                                                                          \
-    }                                                                                              \
-    SPREAD(name, tile_##name, 256, struct spread256,                                               \
-           2 * KERN_CHUNK_BYTES(bits, KERN_SCALES_##scales, 8, 0))
-
-#define VALUE_PLAIN_2(g, j, i) quad_2(g, j)
-#ifndef SPREAD_OTHERS
-SPREAD_TILES256(tile_tq2_0, ALL, 1, SPREAD_START_AT, SPREAD_WHOLE_BLOCK, , , 0)
-SPREAD256(tq2_0, 2, NONE, 0, false, , , VALUE_PLAIN_2)
-#endif
-
-#ifndef SPREAD_TERNARY
-#define VALUE_4(g, j, i) quad_4(g, j)
-#define VALUE_5(g, j, i) quad_5(g, j)
-#define VALUE_6(g, j, i) quad_6(g, j)
-#define VALUE_LISTED(g, j, i) QUAD_LISTED(g, j)
-
-#define SUB_FLOATS(i, wide, at) \
-    put_floats(spread_sub(to, i), _mm256_cvtepi32_ps(wide(at)), _mm256_cvtepi32_ps(wide((at) + 8)));
-#define MIN_PAIRS \
-    if (h % 2)    \
-        put_pairs(to->min[h / 2], paired(s + 112 + 16 * h, 0), paired(s + 112 + 16 * h, 1));
-/* SPREAD_GIVEN */
+static ATTR_INLINE __m256i timed(const struct kern_code *code, __m256i v, const struct times *t)
+{
+    const __m256i product = _mm256_mullo_epi16(v, t->size);
+    if (code->bits == 2)
+        return product;
+    return _mm256_add_epi8(_mm256_xor_si256(product, t->sign), t->less);
+}
+/* Codes of group h, as they are or, if they have sub-scales for 16 and few bits, times those. */
+static ATTR_INLINE void put_codes(const struct kern_code *code, __m256i table, const uint8_t *group,
+                                  const uint8_t *s, int h, struct spread256 *to)
+{
+    const bool is_timed = code->bits < 4 && code_subs(code);
+    struct times t[2][2];
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++)
+        if (is_timed)
+            t[i / 2][i % 2] = times_of(code, s + 32 * h + 16 * (i / 2), i % 2);
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; i++) {
+        const int j = i / 2;
+        const __m256i v = quad(code, table, group + 32 * (i % 2), j);
+        put_half(to->w[8 * h + j] + 32 * (i % 2), is_timed ? timed(code, v, &t[j / 4][i % 2]) : v);
+    }
+}
+/* What spread_more() takes from the panel. */
 static ATTR_INLINE void put_more(struct spread256 *to, int h, float base)
 {
     const __m256 magic = _mm256_set1_ps(MAGIC), first = _mm256_set1_ps(base);
@@ -166,61 +137,77 @@ static ATTR_INLINE void put_more(struct spread256 *to, int h, float base)
         _mm256_store_ps(spread_sub(to, 8 + h) + 8 * i,
                         _mm256_fnmadd_ps(magic, _mm256_load_ps(spread_sub(to, h) + 8 * i), first));
 }
-#define SUB32_MIN(base) SUB_FLOATS(h, unsigned_lanes, s + 16 * h) put_more(to, h, base); MIN_PAIRS
-SPREAD256(q4_k, 4, SUB8_MIN, 256, true, , SUB32_MIN(MAGIC), VALUE_4)
-SPREAD256(q5_k, 5, SUB8_MIN, 256, true, , SUB32_MIN(0), VALUE_5)
-SPREAD256(q6_k, 6, SUB16, 256, false, ,
-          SUB_FLOATS(2 * h, signed_lanes, s + 32 * h)
-              SUB_FLOATS(2 * h + 1, signed_lanes, s + 32 * h + 16),
-          VALUE_6)
-#define SUB_LANES \
-    put_line((uint8_t *)to->sub[h], signed_lanes(s + 16 * h)); \
-    put_line((uint8_t *)to->sub[h] + 32, signed_lanes(s + 16 * h + 8));
-SPREAD256(iq4_xs, 4, SUB8, 128, false, NL4_SETUP, SUB_LANES, VALUE_LISTED)
-
-/* Codes times sub-scales are bytes: at most 3 * 15. */
-#define LOW_NIBBLES(at) _mm_and_si128(row16(at), _mm_set1_epi8(15))
-#define NIBBLES                                                                                    \
-    const __m128i low_[2] = {LOW_NIBBLES(s + 32 * h), LOW_NIBBLES(s + 32 * h + 16)};               \
-    const __m256i sub_[2][2] = {{doubled_u8(low_[0], 0), doubled_u8(low_[0], 1)},                  \
-                                {doubled_u8(low_[1], 0), doubled_u8(low_[1], 1)}};                 \
-    put_pairs(to->min[h], _mm256_srli_epi16(paired(s + 32 * h, 0), 4),                             \
-              _mm256_srli_epi16(paired(s + 32 * h, 1), 4));
-#define VALUE_2(g, j, i) _mm256_mullo_epi16(quad_2(g, j), sub_[(j) / 4][i])
-SPREAD256(q2_k, 2, SUB16_NIB, 256, true, , NIBBLES, VALUE_2)
-
-/* So are they, -124 to 128, plus a bias.  Codes are 4 more than what they stand for: bytes times
- * sizes of sub-scales are at most 7 * 32; then they get the sub-scale's sign. */
-struct times {
-    __m256i size, sign, less;
-};
-static ATTR_INLINE struct times times_q3_k(const uint8_t *at, int high)
+static ATTR_INLINE void put_floats(struct spread256 *to, int i, __m256i v0, __m256i v1)
 {
-    const __m256i sub = doubled_s8(row16(at), high), sign = _mm256_srai_epi16(sub, 15);
-    const __m256i less = _mm256_sub_epi16(_mm256_sub_epi16(_mm256_set1_epi16(Q3_K_BIAS), sign),
-                                          _mm256_slli_epi16(sub, 2));
-    return (struct times){_mm256_abs_epi16(sub), sign,
-                          _mm256_or_si256(less, _mm256_slli_epi16(less, 8))};
+    put_scales(spread_sub(to, i), _mm256_cvtepi32_ps(v0), _mm256_cvtepi32_ps(v1));
 }
-static ATTR_INLINE __m256i timed(__m256i code, const struct times *t)
+/* Sub-scales and minimums of group h, as its code's tile wants them. */
+static ATTR_INLINE void put_subs(const struct kern_code *code, const uint8_t *s, int h,
+                                 struct spread256 *to)
 {
-    return _mm256_add_epi8(_mm256_xor_si256(_mm256_mullo_epi16(code, t->size), t->sign), t->less);
+    switch (code->scales) {
+    case KERN_SCALES_SUB8_MIN:
+        put_floats(to, h, unsigned_lanes(s + 16 * h), unsigned_lanes(s + 16 * h + 8));
+        put_more(to, h, code->bits == 4 ? MAGIC : 0);
+        if (h % 2)
+            put_two(to->min[h / 2], paired(s + 112 + 16 * h, 0), paired(s + 112 + 16 * h, 1));
+        break;
+    case KERN_SCALES_SUB16_NIB:
+        put_two(to->min[h], _mm256_srli_epi16(paired(s + 32 * h, 0), 4),
+                _mm256_srli_epi16(paired(s + 32 * h, 1), 4));
+        break;
+    case KERN_SCALES_SUB8:
+        put_half((uint8_t *)to->sub[h], signed_lanes(s + 16 * h));
+        put_half((uint8_t *)to->sub[h] + 32, signed_lanes(s + 16 * h + 8));
+        break;
+    case KERN_SCALES_SUB16:
+        if (code->bits == 3)
+            break;
+        put_floats(to, 2 * h, signed_lanes(s + 32 * h), signed_lanes(s + 32 * h + 8));
+        put_floats(to, 2 * h + 1, signed_lanes(s + 32 * h + 16), signed_lanes(s + 32 * h + 24));
+        break;
+    default: break;
+    }
 }
-#define TIMES_Q3_K                                                                                 \
-    const struct times sub_[2][2] = {                                                              \
-        {times_q3_k(s + 32 * h, 0), times_q3_k(s + 32 * h, 1)},                                    \
-        {times_q3_k(s + 32 * h + 16, 0), times_q3_k(s + 32 * h + 16, 1)}};
-#define VALUE_3(g, j, i) timed(quad_3(g, j), &sub_[(j) / 4][i])
-SPREAD256(q3_k, 3, SUB16, 256, false, , TIMES_Q3_K, VALUE_3)
+static ATTR_INLINE void spread_all256(const struct kern_code *code, const uint8_t *chunk, int64_t n,
+                                      struct spread256 *to)
+{
+    const __m256i table = quad_table(code, 128);
+    for (int64_t b = 0; b < n; b++, to++, chunk += code->chunk_bytes) {
+        const uint8_t *s = chunk + KERN_SCALES_AT(code->bits, 8), *d = s + code_sub_bytes(code);
+        for (int h = 0; h < 8; h++) {
+            put_subs(code, s, h, to);
+            put_codes(code, table, code_group(code, chunk, h), s, h, to);
+        }
+        put_scales(to->d, halves(d), halves(d + 16));
+        if (code_has_min(code))
+            put_scales(to->dmin, halves(d + 32), halves(d + 48));
+    }
+}
+/* add, per, bias, min: of struct spread_block. */
+#define SPREAD256(name, id, ...)                                                                   \
+    SPREAD_TILES(tile_##name, tile256, ((struct spread_block){__VA_ARGS__}))                       \
+    static void spread_##name(const uint8_t *chunk, int64_t n, void *to)                           \
+    {                                                                                              \
+        spread_all256(&tile_codes[KERN_CODE_##id], chunk, n, to);                                  \
+    }                                                                                              \
+    SPREAD_KERNEL(NAME(name), spread_##name, tile_##name, 256, struct spread256, SPREAD_BYTES_##id)
+#ifndef SPREAD_OTHERS
+SPREAD256(tq2_0, TQ2_0, ADD_ALL, 256, 1, 0)
+#endif
+#ifndef SPREAD_TERNARY
+SPREAD256(q2_k, Q2_K, ADD_ALL, 256, 0, 16)
+SPREAD256(q3_k, Q3_K, ADD_ALL, 256, Q3_K_BIAS, 0)
+SPREAD256(q4_k, Q4_K, ADD_BITS, 32, 0, 32)
+SPREAD256(q5_k, Q5_K, ADD_PAIRS, 32, 0, 32)
+SPREAD256(q6_k, Q6_K, ADD_PAIRS, 16, 32, 0)
+SPREAD256(iq4_xs, IQ4_XS, ADD_INTEGERS, 32, 128, 0)
 
 /* ---- points ---- */
 
-SPREAD_TILES256(tile_points_32, 32, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK,
-                SPREAD_GROUPS_32P, 0, 0)
-SPREAD_TILES256(tile_iq3_s, 32, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK,
-                SPREAD_GROUPS_32B, SPREAD_BITS_8, 0)
-SPREAD_TILES256(tile_points_16, 16, STORED_BIAS, SPREAD_START_AT, SPREAD_SCALED_BLOCK,
-                SPREAD_GROUPS_16B, SPREAD_BITS_16, 0)
+SPREAD_TILES(tile_points_32, tile256, ((struct spread_block){ADD_PAIRS, 32, STORED_BIAS, 0}))
+SPREAD_TILES(tile_iq3_s, tile256, ((struct spread_block){ADD_BITS, 32, STORED_BIAS, 0}))
+SPREAD_TILES(tile_points_16, tile256, ((struct spread_block){ADD_BITS, 16, STORED_BIAS, 0}))
 
 static ATTR_INLINE void put_lanes(struct spread256 *to, int i, int half, __m256i v)
 {
@@ -255,11 +242,11 @@ static ATTR_INLINE void put_lanes(struct spread256 *to, int i, int half, __m256i
                 MORE_##per(base)                                                                   \
             }                                                                                      \
             const uint8_t *const d = chunk + KERN_CHUNK_##NAME_ - 64 + 32 * b;                     \
-            put_floats(to->d, _mm256_mul_ps(halves(d), _mm256_set1_ps(factor)),                    \
+            put_scales(to->d, _mm256_mul_ps(halves(d), _mm256_set1_ps(factor)),                    \
                        _mm256_mul_ps(halves(d + 16), _mm256_set1_ps(factor)));                     \
         }                                                                                          \
     }                                                                                              \
-    SPREAD(name, tile, 256, struct spread256, KERN_CHUNK_##NAME_)
+    SPREAD_KERNEL(NAME(name), spread_##name, tile, 256, struct spread256, KERN_CHUNK_##NAME_)
 POINTS(iq2_xxs, IQ2_XXS, tile_points_32, 0.125f, 32, 0)
 POINTS(iq2_xs, IQ2_XS, tile_points_16, 0.125f, 16, 0)
 POINTS(iq2_s, IQ2_S, tile_points_16, 0.125f, 16, 0)

@@ -324,8 +324,6 @@ static ATTR_INLINE void end256(const int rows, const struct kern_code *code, con
         y[c] = _mm512_fnmadd_ps(_mm512_cvtepi32_ps(t[c]),
                                 _mm512_mul_ps(m, _mm512_set1_ps(x[c]->scale)), y[c]);
 }
-/* lean: of fetch(), or SCRATCH: blocks are spread (stored.h), their d are floats. */
-enum { SCRATCH = -1 };
 static ATTR_INLINE void tile256(const int rows, const struct kern_code *code, int lean,
                                 const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *to,
                                 int64_t stride)
@@ -345,12 +343,12 @@ static ATTR_INLINE void tile256(const int rows, const struct kern_code *code, in
         for (int c = 0; c < rows; c++)
             t[c] = _mm512_setzero_si512();
         for (int h = 0; h < 8; h++) {
-            if (lean != SCRATCH)
+            if (code != &stored_code)
                 fetch(code, chunk, h, rows, lean);
             group256(rows, code, table, code_group(code, chunk, h), s, h, a, t);
         }
         end256(rows, code, s,
-               lean == SCRATCH ? _mm512_loadu_ps((const float *)(const void *)d) : halves(d),
+               code == &stored_code ? _mm512_loadu_ps((const float *)(const void *)d) : halves(d),
                d + 32, a, t, y);
 #pragma GCC unroll 8
         for (int c = 0; c < rows; c++)
