@@ -1,5 +1,5 @@
 """browser.py - a headless Chromium through chromedriver's HTTP interface (W3C WebDriver)."""
-import base64, json, shutil, subprocess, time, urllib.error, urllib.request
+import base64, json, os, shutil, subprocess, tempfile, time, urllib.error, urllib.request
 
 import devtools
 
@@ -14,9 +14,10 @@ class Browser:
     def __init__(self, width=1200, height=800):
         self.traces = None
         self.base = None
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)  # the browser leaves some of its files
         for _ in range(5):  # two that start at once may want the same port
-            self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE,
-                                           stderr=subprocess.DEVNULL, text=True)
+            self.driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                           env={**os.environ, "TMPDIR": self.folder.name})
             for line in self.driver.stdout:
                 if "started successfully on port" in line:
                     self.base = "http://127.0.0.1:" + line.split("port ")[1].split(".")[0].strip()
@@ -123,6 +124,7 @@ class Browser:
         finally:
             self.driver.terminate()
             self.driver.wait()
+            self.folder.cleanup()
 
 
 class Page:
