@@ -174,7 +174,8 @@ static int on_token(void *arg, int index, const struct ingle_drawn *d)
 
 /* ---- ends ---- */
 
-static void fault_of(enum ingle_finish why, const struct ingle_error *error, struct fault *f)
+static void fault_of(const struct answer *a, enum ingle_finish why, const struct ingle_error *error,
+                     struct fault *f)
 {
     if (why == INGLE_FINISH_ERROR) {
         const ingle_status st = error ? error->status : INGLE_NUMERIC;
@@ -190,6 +191,9 @@ static void fault_of(enum ingle_finish why, const struct ingle_error *error, str
         f->retry_seconds = 1;
     } else if (why == INGLE_FINISH_DEADLINE) {
         request_fault(f, FAULT_DEADLINE, NULL, "the time for this request is up");
+    } else if (a->request.tape && tape_cancelled(a->request.tape)) {
+        request_fault(f, FAULT_STOPPING, NULL,
+                      "the answer was ended: its stream was deleted, or another one took its name");
     } else {
         request_fault(f, FAULT_STOPPING, NULL, "the server is stopping");
         f->retry_seconds = 5;
@@ -206,7 +210,7 @@ static void on_end(void *arg, int index, enum ingle_finish why, const struct ing
         why = INGLE_FINISH_CANCEL; /* a token came before the cancel took effect */
     if (why >= INGLE_FINISH_CANCEL) {
         struct fault f = {0};
-        fault_of(why, error, &f);
+        fault_of(a, why, error, &f);
         if (!a->fault.kind && (answer_heard(a) || why != INGLE_FINISH_CANCEL))
             answer_fail(a, &f);
         r->ended = true;

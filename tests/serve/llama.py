@@ -291,7 +291,8 @@ class Resumed(Case):
         r.read(500)
         for _ in range(2):
             self.assertEqual(self.server.request("DELETE", self.NAME)[0], 204)
-        r.read()  # it ends
+        end = r.read().decode()
+        self.assertTrue("its stream was deleted" in end[-300:] or end.endswith("[DONE]\n\n"), end[-300:])
         c.close()
         self.idle()
         status, _, e = self.server.get(self.NAME)
