@@ -16,9 +16,9 @@
  * Cases N, N + 1 ... until S seconds of processors are over (0: one case).  Without --seed the
  * clock gives N.  What fails is printed with the command that repeats it.
  */
+#include "unit/folder.h"
 #include "unit/scheduler_world.h"
 
-#include <dirent.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <time.h>
@@ -907,21 +907,6 @@ static void draw_all(struct place *p, const struct run *r)
 
 /* ---- a case ---- */
 
-static void remove_tree(const char *dir)
-{
-    DIR *d = opendir(dir);
-    if (!d)
-        return;
-    for (const struct dirent *f; (f = readdir(d));) {
-        char path[400];
-        snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
-        if (strcmp(f->d_name, ".") != 0 && strcmp(f->d_name, "..") != 0 && unlink(path))
-            remove_tree(path);
-    }
-    closedir(d);
-    rmdir(dir);
-}
-
 static void open_grammars(void)
 {
     static const char regex[] = "[a-z]{3,9}( [a-z]{2,7}){2,8}\\.",
@@ -1010,7 +995,7 @@ static void run_case(void)
         c.grammar[i] = NULL;
     }
     ingle_model_close(c.file);
-    remove_tree(c.dir);
+    remove_dir(c.dir);
     c.n_cases++;
     c.seed++;
 }

@@ -7,9 +7,9 @@
  */
 #define _DEFAULT_SOURCE
 #include "golden/golden.h"
+#include "unit/folder.h"
 
 #include "base/mem.h"
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,20 +94,6 @@ static void same(const char *what, const float *a, const float *b, int64_t n)
         if (memcmp(&a[i], &b[i], sizeof *a))
             fail_msg("%s: element %lld is %a, not %a", what, (long long)i, (double)a[i],
                      (double)b[i]);
-}
-
-static void remove_dir(const char *dir)
-{
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (const struct dirent *e; (e = readdir(d));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (e->d_name[0] != '.')
-            assert_int_equal(unlink(path), 0);
-    }
-    closedir(d);
-    assert_int_equal(rmdir(dir), 0);
 }
 
 static void any_cut_of_a_prompt(void **state)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * shorten - tokens with gaps between their positions: against the reference implementation's
- * results (tests/data/skip), and the same bits however they are cut, threaded, rewound, forked,
- * remembered and gone on with.
+ * results (tests/data/skip); what is remembered and saved of them, and what is shared.
+ * combinations.c compares the bits of cuts, threads, neighbours, rewinds and forks.
  */
 #define _DEFAULT_SOURCE /* mkdtemp */
 #include "golden/golden.h"
+#include "unit/folder.h"
 
 #include "base/cpu.h"
 #include "base/mem.h"
@@ -152,64 +153,10 @@ static void no_gaps_are_plain(void **state)
     golden_close(&g);
 }
 
-static void cuts_threads_and_neighbours_change_nothing(void **state)
-{
-    (void)state;
-    for (int threads = 1; threads <= 3; threads += 2) {
-        struct golden_model g;
-        struct session *s, *other;
-        struct err e;
-        golden_open(&g, dense,
-                    &(struct golden_options){
-                        .n_threads = threads, .n_ctx = 512, .max_rows = threads == 1 ? 33 : 200});
-        GOLDEN_OK(session_create(&s, g.runner, &e));
-        GOLDEN_OK(session_create(&other, g.runner, &e));
-        set_positions(s, w.position, N);
-        GOLDEN_OK(session_sync(s, w.token, N, NULL, &e));
-        GOLDEN_OK(session_sync(other, w.token, N, NULL, &e));
-        struct session_work work[2] = {
-            {.s = s, .max_tokens = 19 + threads, .want = FAMILY_LOGITS_LAST},
-            {.s = other, .max_tokens = 31, .want = FAMILY_LOGITS_LAST}};
-        while (session_pending(s) > 25 && session_pending(other) > 40)
-            GOLDEN_OK(session_step(g.runner, work, 2, NULL, &e));
-        assert_int_equal(finish(&g, other), w.plain);
-        assert_int_equal(finish(&g, s), w.want);
-        session_free(s);
-        session_free(other);
-        golden_close(&g);
-    }
-}
-
-static void rewinds_forks_and_more_tokens(void **state)
-{
-    (void)state;
-    struct golden_model g;
-    struct session *s, *fork;
-    struct err e;
-    golden_open(&g, dense, &(struct golden_options){.n_ctx = 512});
-    GOLDEN_OK(session_create(&s, g.runner, &e));
-    GOLDEN_OK(session_create(&fork, g.runner, &e));
-    set_positions(s, w.position, N);
-    assert_int_equal(run(&g, s, N, NULL), w.want);
-    GOLDEN_OK(session_rewind(s, N - 30, &e));
-    GOLDEN_OK(session_append(s, w.token + N - 30, 30, &e));
-    assert_int_equal(finish(&g, s), w.want);
-    GOLDEN_OK(session_fork(fork, s, &e));
-    GOLDEN_OK(session_append(fork, w.token + N, MORE, &e)); /* an answer, and a turn behind it */
-    assert_int_equal(finish(&g, fork), w.more);
-    assert_true(session_way(fork).gaps == session_way(s).gaps);
-    set_positions(fork, NULL, 0);
-    assert_int_equal(run(&g, fork, N, NULL), w.plain);
-    assert_int_equal(run(&g, s, N + MORE, NULL), w.more);
-    session_free(s);
-    session_free(fork);
-    golden_close(&g);
-}
-
 static void memory_and_disk_keep_them_apart(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/ingle-skip-XXXXXX", command[64];
+    char dir[] = "/tmp/ingle-skip-XXXXXX";
     assert_non_null(mkdtemp(dir));
     for (int again = 0; again < 2; again++) {
         struct golden_model g;
@@ -244,8 +191,7 @@ static void memory_and_disk_keep_them_apart(void **state)
         session_free(s);
         golden_close(&g);
     }
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
+    remove_dir(dir);
 }
 
 /* A file has the positions, and a session that is read from it goes on with them: its own, and for
@@ -360,7 +306,7 @@ static void what_stands_before_the_first_gap_is_shared(void **state)
     }
     golden_close(&g);
     for (int first = 0; first < WAYS; first++) {
-        char dir[] = "/tmp/ingle-skip-XXXXXX", command[64];
+        char dir[] = "/tmp/ingle-skip-XXXXXX";
         assert_non_null(mkdtemp(dir));
         for (int again = 0; again < 2; again++) {
             golden_open(&g, dense,
@@ -385,8 +331,7 @@ static void what_stands_before_the_first_gap_is_shared(void **state)
             }
             golden_close(&g);
         }
-        snprintf(command, sizeof command, "rm -r %s", dir);
-        assert_int_equal(system(command), 0); // NOLINT(cert-env33-c)
+        remove_dir(dir);
     }
 }
 
@@ -423,8 +368,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(positions_are_the_reference_s),
         cmocka_unit_test(no_gaps_are_plain),
-        cmocka_unit_test(cuts_threads_and_neighbours_change_nothing),
-        cmocka_unit_test(rewinds_forks_and_more_tokens),
         cmocka_unit_test(memory_and_disk_keep_them_apart),
         cmocka_unit_test(files_have_positions),
         cmocka_unit_test(bytes_of_gaps_are_checked),

@@ -12,7 +12,7 @@ target_link_libraries(gpu_schedules PRIVATE lzma)
 
 # Programs of tests/golden whose devices have random cards; ./test soak runs all, ./test those that are tests here.
 set(gpu_goldens)
-foreach(t sparse paged select shorten shorten_ways gemma4 stored deepseek4 deepseek4_dspark gemma4_mtp mtp_files deepseek4_mtp nano_v4
+foreach(t paged select shorten shorten_ways gemma4 stored deepseek4 deepseek4_dspark gemma4_mtp mtp_files deepseek4_mtp nano_v4
     dflash dflash_files nano_drafters session_draft media_prompts one_arithmetic)
   get_target_property(sources golden_${t} SOURCES)
   add_executable(gpu_golden_${t} EXCLUDE_FROM_ALL ${sources} tests/gpu/random_card.c tests/gpu/api_emu.c)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls on the built-in model. */
-#include "unit/unit.h"
-
-#include "ingle/ingle.h"
+#include "unit/door.h"
 
 #include <fenv.h>
 #include <locale.h>
@@ -10,14 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static struct ingle_error error;
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 struct place {
     struct ingle_model *m;

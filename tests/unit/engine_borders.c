@@ -3,11 +3,9 @@
  * disk, and that its bits are those of a cold run.  Both families; what is computed stops at no
  * border. */
 #define _DEFAULT_SOURCE
-#include "unit/unit.h"
+#include "unit/door.h"
+#include "unit/folder.h"
 
-#include "ingle/ingle.h"
-
-#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +14,6 @@
 
 enum { MOST = 12, TEXT = 900, JSON = 40000, NEAR = 8, TOKENS = 8, CTX = 4096 };
 static const char v4[] = "tests/data/nano-v4/nano-v4-MXFP4.gguf";
-static struct ingle_error error;
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
-
 /* ---- conversations ---- */
 
 /* A system text and what user and assistant say in turn. */
@@ -164,20 +154,6 @@ static void first_and_second(struct place *p, struct talk *t, bool reopen, const
     assert_int_equal(r.from_disk, reopen ? r.kept : 0);
     ingle_prompt_release(&a);
     ingle_prompt_release(&b);
-}
-
-static void remove_dir(const char *dir)
-{
-    char path[400];
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (const struct dirent *e; (e = readdir(d));)
-        if (e->d_name[0] != '.') {
-            snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-            assert_int_equal(unlink(path), 0);
-        }
-    closedir(d);
-    assert_int_equal(rmdir(dir), 0);
 }
 
 /* ---- what is promised ---- */

@@ -6,9 +6,9 @@
  */
 #include "engine/engine.h"
 #include "engine/session.h"
+#include "unit/folder.h"
 #include "unit/scheduler_world.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #define NANO(kind) "tests/data/nano/nano-gemma4-" kind "-Q8_0.gguf"
@@ -230,20 +230,6 @@ static void same_drafts(const struct ingle_usage *u, const struct ingle_usage *c
     assert_int_equal(u->n_accepted, n * cold->n_accepted);
 }
 
-static void remove_files(const char *dir)
-{
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (const struct dirent *e; (e = readdir(d));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (e->d_name[0] != '.')
-            assert_int_equal(unlink(path), 0);
-    }
-    closedir(d);
-    assert_int_equal(rmdir(dir), 0);
-}
-
 struct saving { struct place *p; const int32_t *tokens; int64_t n; const char *path; bool load; };
 
 static void save_or_load(struct ingle_engine *e, void *arg)
@@ -311,7 +297,7 @@ static void check_kind(const struct kind *k)
     u = run_talk(&p, "Who are you?", 1, &other, "cold");
     same_drafts(&behind, &u, 1);
     close_place(&p);
-    remove_files(dir);
+    remove_dir(dir);
 }
 
 static void known_conversations_draft_as_cold_ones(void **state)

@@ -6,9 +6,9 @@
  * happens meanwhile.
  */
 #include "unit/fake_drafter.h"
+#include "unit/folder.h"
 #include "unit/scheduler_world.h"
 
-#include <dirent.h>
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -221,16 +221,7 @@ static void close_bench(struct bench *b)
     ingle_engine_close(b->p.e);
     ingle_model_close(b->p.m);
     fake_forget(&b->fake);
-    DIR *dir = opendir(b->dir);
-    assert_non_null(dir);
-    for (const struct dirent *e; (e = readdir(dir));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", b->dir, e->d_name);
-        if (e->d_name[0] != '.')
-            assert_int_equal(unlink(path), 0);
-    }
-    closedir(dir);
-    assert_int_equal(rmdir(b->dir), 0);
+    remove_dir(b->dir);
     mem_free(b);
 }
 

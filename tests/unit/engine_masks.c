@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A grammar whose masks take long beside answers that take none: on the built-in model. */
-#include "unit/unit.h"
-
-#include "ingle/ingle.h"
+#include "unit/door.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -18,14 +16,6 @@ enum {
     HOSTILE = 6,
     MOST_TOKENS = 64
 };
-
-static struct ingle_error error;
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 static char *hostile_text(int n)
 {

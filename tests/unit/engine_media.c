@@ -4,7 +4,7 @@
  * what is computed once, what a scheduler does meanwhile.
  */
 #define _DEFAULT_SOURCE
-#include "unit/unit.h"
+#include "unit/folder.h"
 
 #include "golden/golden.h"
 
@@ -463,7 +463,7 @@ static void cancelled(void **state)
 static void after_a_restart(void **state)
 {
     (void)state;
-    char dir[] = "/tmp/ingle-media-XXXXXX", command[64];
+    char dir[] = "/tmp/ingle-media-XXXXXX";
     assert_non_null(mkdtemp(dir));
     for (int i = 0; i < 2; i++) {
         struct world w;
@@ -497,8 +497,7 @@ static void after_a_restart(void **state)
         mem_free(ids);
         close_world(&w);
     }
-    snprintf(command, sizeof command, "rm -r %s", dir);
-    assert_int_equal(system(command), 0);
+    remove_dir(dir);
 }
 
 int main(void)

@@ -2,9 +2,8 @@
 /* Prefixes that come from the disk while other answers run, and sessions that are saved and loaded.
  * A gate stands where files are read and written, so that it lasts as long as a test wants. */
 #define _DEFAULT_SOURCE
-#include "unit/unit.h"
+#include "unit/door.h"
 
-#include "ingle/ingle.h"
 #include "kv/store_file.h"
 #include "session/session.h"
 
@@ -147,14 +146,6 @@ bool __wrap_kv_store_is_stuck(const struct kv_store *s)
 }
 
 /* ---- requests ---- */
-
-static struct ingle_error error;
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 struct place {
     char dir[64];

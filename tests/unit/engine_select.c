@@ -3,11 +3,9 @@
  * of others is kept apart, on disk and in files; drafts are single steps; what was left out is
  * told, by a session and by a scheduler; where it cannot be, that is said. */
 #define _DEFAULT_SOURCE
-#include "unit/unit.h"
+#include "unit/door.h"
+#include "unit/folder.h"
 
-#include "ingle/ingle.h"
-
-#include <dirent.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,14 +15,6 @@
 enum { N = 1100, N_DRAWN = 70 }; /* 9 pages; a row in 64 sees all */
 static const char model[] = "tests/data/goldens/gemma4_dense/model-Q8_0.gguf";
 static const char how[] = "1/4,least=5";
-
-static struct ingle_error error;
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 struct place {
     struct ingle_model *m;
@@ -121,20 +111,6 @@ static void drafts_and_reports(void **state)
         close_place(&p);
     }
     assert_memory_equal(text[0], text[1], sizeof text[0]);
-}
-
-static void remove_dir(const char *dir)
-{
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (const struct dirent *f; (f = readdir(d));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
-        if (f->d_name[0] != '.')
-            assert_int_equal(unlink(path), 0);
-    }
-    closedir(d);
-    assert_int_equal(rmdir(dir), 0);
 }
 
 static void kept_apart(void **state)

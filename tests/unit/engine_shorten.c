@@ -2,10 +2,9 @@
 /* Prompts that a small model shortens, from the door of the library: what is kept is what
  * transformers' attention weights say (tests/data/skip); answers behind them; what is told; what
  * does not work. */
-#include "unit/unit.h"
+#include "unit/door.h"
 
 #include "golden/golden.h"
-#include "ingle/ingle.h"
 
 #include "base/mem.h"
 #include <pthread.h>
@@ -15,14 +14,6 @@
 
 static const char model[] = "tests/data/goldens/gemma4_dense/model-F32.gguf",
                   v4[] = "tests/data/goldens/deepseek_v4_full/model-Q8_0.gguf";
-static struct ingle_error error;
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
-
 struct place {
     struct ingle_model *m;
     struct ingle_engine *e;

@@ -2,11 +2,9 @@
 /* Sparse prompts by the interface of the library: memory and disk keep them apart from dense ones;
  * what was left out is reported.  golden/combinations.c compares their bits. */
 #define _DEFAULT_SOURCE
-#include "unit/unit.h"
+#include "unit/door.h"
+#include "unit/folder.h"
 
-#include "ingle/ingle.h"
-
-#include <dirent.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,14 +16,6 @@ enum { N = 800, N_DRAWN = 12, BATCH = 4 };
  * prompts are sparse. */
 static const char model[] = "tests/data/goldens/gemma4_dense/model-Q8_0.gguf";
 static const char how[] = "on:eps=1/8,from=0", late[] = "on:eps=1/8,from=256";
-
-static struct ingle_error error;
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 struct place {
     struct ingle_model *m;
@@ -197,20 +187,6 @@ static void memory_keeps_sparse_and_dense_apart(void **state)
     assert_int_equal(run_alone(&p, "on:eps=1/16,from=256", "b", &r) != want.dense, 1);
     assert_int_equal(r.kept, 256);
     close_place(&p);
-}
-
-static void remove_dir(const char *dir)
-{
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (const struct dirent *f; (f = readdir(d));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", dir, f->d_name);
-        if (f->d_name[0] != '.')
-            assert_int_equal(unlink(path), 0);
-    }
-    closedir(d);
-    assert_int_equal(rmdir(dir), 0);
 }
 
 static void disk_and_files_keep_them_apart(void **state)

@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls for what survives a process: the store, saved sessions. */
 #define _DEFAULT_SOURCE
-#include "unit/unit.h"
+#include "unit/door.h"
+#include "unit/folder.h"
 
-#include "ingle/ingle.h"
-
-#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,14 +11,7 @@
 
 enum { N = 700 };
 
-static struct ingle_error error;
 static int32_t tokens[N];
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 struct place {
     struct ingle_model *m;
@@ -74,20 +65,6 @@ static void make_dir(char dir[64])
     assert_non_null(mkdtemp(dir));
     for (int i = 0; i < N; i++)
         tokens[i] = 100 + i * 7919 % 900;
-}
-
-static void remove_dir(const char *dir)
-{
-    DIR *d = opendir(dir);
-    assert_non_null(d);
-    for (const struct dirent *e; (e = readdir(d));) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        if (e->d_name[0] != '.')
-            assert_int_equal(unlink(path), 0);
-    }
-    closedir(d);
-    assert_int_equal(rmdir(dir), 0);
 }
 
 static void count(void *arg, const struct ingle_store_entry *e)

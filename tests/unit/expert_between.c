@@ -2,7 +2,7 @@
 /* Experts beyond memory and a step between the pieces of another one: each has slots, whatever the
  * other one waits for. */
 #define _DEFAULT_SOURCE
-#include "unit/unit.h"
+#include "unit/door.h"
 
 #include "engine/engine.h"
 #include "expert/store.h"
@@ -13,14 +13,6 @@
 static const char *const models[] = {"tests/data/nano-v4/nano-v4-MXFP4.gguf",
                                      "tests/data/goldens/gemma4_moe/model-F32.gguf"};
 enum { PROMPT = 24, INNER = UNIT_ASAN || UNIT_TSAN ? 40 : 150 };
-
-static struct ingle_error error;
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 /* The answer that goes on between the pieces of a prompt. */
 struct inner {

@@ -4,7 +4,8 @@
  * under pressure allocates nothing, and steps allocate what they do with all experts in memory.
  * Steps open no file, with experts, prefixes, keys and values on disk. */
 #define _GNU_SOURCE
-#include "unit/unit.h"
+#include "unit/door.h"
+#include "unit/folder.h"
 #include "unit/mem_fail.h"
 
 #include "base/clock.h"
@@ -24,7 +25,6 @@
 static const char model[] = "tests/data/nano-v4/nano-v4-MXFP4.gguf";
 enum { TOKENS = 24, ANSWER = 4, PLENTY = 1 << 30, EXPERTS = 100 << 10 };
 
-static struct ingle_error error;
 static char dir[64];
 
 /* ---- files that are opened; the program is linked with --wrap for each of these ---- */
@@ -90,12 +90,6 @@ FILE *__wrap_fopen(const char *path, const char *mode)
 
 /* ---- */
 
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
-
 struct world {
     struct ingle_model *m;
     struct ingle_engine *e;
@@ -155,9 +149,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    char command[96];
-    snprintf(command, sizeof command, "rm -r '%.60s'", dir);
-    return system(command);
+    remove_dir(dir);
+    return 0;
 }
 
 static uint64_t plain_of(uint64_t *all, uint64_t *allocated)

@@ -3,7 +3,8 @@
  * Workers: the bits of one process, whoever computes what, and whatever a worker or an engine at
  * the other end does. */
 #define _GNU_SOURCE
-#include "unit/unit.h"
+#include "unit/folder.h"
+#include "unit/hash.h"
 
 #include "base/clock.h"
 #include "base/mem.h"
@@ -34,15 +35,8 @@ static const char *const models[] = {moe, "tests/data/goldens/deepseek_v4_full/m
                                      "tests/data/nano-v4/nano-v4-MXFP4.gguf"};
 enum { N_MODELS = sizeof models / sizeof *models, PROMPT = 40, ANSWER = 5 };
 
-static struct ingle_error error;
 static char dir[64], at[2][96]; /* where workers listen */
 static char said[8192];
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
                  const char *text)
@@ -96,30 +90,7 @@ static ingle_status call_again(struct world *w, struct expert_remote_options o, 
     return expert_remote_open(&w->e->workers, w->e->weights, &o, err);
 }
 
-/* Hash of the logits of a prompt and of some tokens behind it; 0 with `error` where a step
- * fails. */
-static uint64_t compute(struct world *w)
-{
-    struct ingle_engine_info info;
-    struct ingle_session *s;
-    int32_t tokens[PROMPT + ANSWER];
-    const float *logits;
-    uint64_t h = 1;
-    ingle_engine_info(w->e, &info);
-    ingle_engine_forget(w->e);
-    for (int i = 0; i < PROMPT + ANSWER; i++)
-        tokens[i] = (int32_t)((i * 7919 + 5) % info.n_vocab);
-    must(ingle_session_open(&s, w->e, &error));
-    for (int n = PROMPT; h && n <= PROMPT + ANSWER; n++) {
-        if (ingle_session_sync(s, tokens, n, NULL, &error) ||
-            ingle_session_finish(s, &logits, &error))
-            h = 0;
-        else
-            h = h * 31 + model_packed_sum_of(logits, (size_t)info.n_vocab * sizeof *logits).lo;
-    }
-    ingle_session_close(s);
-    return h;
-}
+static uint64_t compute(struct world *w) { return hash_of(w->e, PROMPT, ANSWER); }
 
 static uint64_t alone(const char *path)
 {
@@ -188,9 +159,8 @@ static int setup(void **state)
 static int teardown(void **state)
 {
     (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -r '%.60s'", dir);
-    return system(command);
+    remove_dir(dir);
+    return 0;
 }
 
 /* ---- dealing ---- */

@@ -5,7 +5,7 @@
 #ifndef INGLE_TESTS_EXPERT_WORLD_H
 #define INGLE_TESTS_EXPERT_WORLD_H
 
-#include "unit/unit.h"
+#include "unit/hash.h"
 
 #include "base/mem.h"
 #include "device/ops.h"
@@ -40,18 +40,11 @@ enum {
 /* every other model under sanitizers, which are slow */
 enum { STEP = UNIT_ASAN || UNIT_TSAN ? 2 : 1 };
 
-static struct ingle_error error;
 static char dir[64], said[4096];
 static enum expert_by by; /* who reads in this test */
 
 /* Reads that end have the usual time: a busy disk may take longer than this. */
 static const uint64_t SHORT_NS = 50000000;
-
-static inline void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 static inline void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
                  const char *text)
@@ -102,30 +95,7 @@ static inline void reopen(struct world *w, const struct expert_store_options *o)
         fail_msg("%s", err.msg);
 }
 
-/* Hash of the logits of a prompt and of some tokens behind it; 0 with `error` where a step
- * fails. */
-static inline uint64_t compute(struct world *w)
-{
-    struct ingle_engine_info info;
-    struct ingle_session *s;
-    int32_t tokens[PROMPT + ANSWER];
-    const float *logits;
-    uint64_t h = 1;
-    ingle_engine_info(w->e, &info);
-    ingle_engine_forget(w->e);
-    for (int i = 0; i < PROMPT + ANSWER; i++)
-        tokens[i] = (int32_t)((i * 7919 + 5) % info.n_vocab);
-    must(ingle_session_open(&s, w->e, &error));
-    for (int n = PROMPT; h && n <= PROMPT + ANSWER; n++) {
-        if (ingle_session_sync(s, tokens, n, NULL, &error) ||
-            ingle_session_finish(s, &logits, &error))
-            h = 0;
-        else
-            h = h * 31 + model_packed_sum_of(logits, (size_t)info.n_vocab * sizeof *logits).lo;
-    }
-    ingle_session_close(s);
-    return h;
-}
+static inline uint64_t compute(struct world *w) { return hash_of(w->e, PROMPT, ANSWER); }
 
 /* What `compute` gives with all experts in memory, which is the same each time. */
 static inline uint64_t in_memory(const char *path)

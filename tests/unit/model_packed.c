@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Files of packed weights: the same bits, and whatever happens to the files, an answer. */
 #define _GNU_SOURCE
-#include "unit/unit.h"
+#include "unit/door.h"
 
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/output.h"
 #include "base/mem.h"
-#include "ingle/ingle.h"
 #include "model/packed.h"
 
 #include <dirent.h>
@@ -46,14 +45,7 @@ bool __wrap_cpu_topology_read(struct cpu_topology *t)
     return t->cpu;
 }
 
-static struct ingle_error error;
 static char dir[64], said[4096];
-
-static void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 static void hear(void *arg, ingle_report_level level, const char *kind, const char *subject,
                  const char *text)

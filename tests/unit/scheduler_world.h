@@ -4,9 +4,7 @@
 #ifndef INGLE_TESTS_SCHEDULER_WORLD_H
 #define INGLE_TESTS_SCHEDULER_WORLD_H
 
-#include "unit/unit.h"
-
-#include "ingle/ingle.h"
+#include "unit/door.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -14,14 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include <xxhash.h>
-
-static struct ingle_error error;
-
-static inline void must(ingle_status st)
-{
-    if (st)
-        fail_msg("%s", error.text);
-}
 
 enum { MAX_ANSWERS = 4, MAX_TOKENS = 1536 };
 
