@@ -21,18 +21,6 @@
 
 enum { MOST_NAMES = 4096, MOST_PEEKS = 64 };
 
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcasecmp(s + n - k, end) == 0;
-}
-
-static bool is_dir(const char *path)
-{
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
 /* ---- names ---- */
 
 static bool has(const struct names *l, const char *name)
@@ -108,7 +96,7 @@ static ingle_status look_at_ggufs(struct look *l, const struct names *all, struc
     ingle_status s = INGLE_OK;
     unsigned no, n = 0;
     for (size_t i = 0; !s && i < all->n; i++)
-        if (ends_with(all->at[i], ".gguf") && (!is_part(all->at[i], &no) || no == 1) &&
+        if (str_ends_any_case(all->at[i], ".gguf") && (!is_part(all->at[i], &no) || no == 1) &&
             n++ < MOST_PEEKS)
             s = peek(l, all->at[i], err);
     /* Parts without the first one. */
@@ -183,7 +171,7 @@ static ingle_status name_rest(const struct look *l, const struct names *all, str
                            all->at[i]);
     for (size_t i = 0; i < all->n; i++)
         for (size_t k = 0; k < sizeof pickles / sizeof *pickles; k++)
-            if (ends_with(all->at[i], pickles[k]))
+            if (str_ends_any_case(all->at[i], pickles[k]))
                 return err_set(err, INGLE_UNSUP,
                                "%s: '%s' is none of the formats that are read: convert it to "
                                "safetensors or GGUF",
@@ -200,7 +188,7 @@ static const char *only_safetensors(const struct names *all)
 {
     const char *one = NULL;
     for (size_t i = 0; i < all->n; i++)
-        if (ends_with(all->at[i], ".safetensors")) {
+        if (str_ends_any_case(all->at[i], ".safetensors")) {
             if (one || !strncmp(all->at[i], "adapter_model", 13))
                 return NULL;
             one = all->at[i];
@@ -211,7 +199,7 @@ static const char *only_safetensors(const struct names *all)
 static bool has_shards(const struct names *all)
 {
     for (size_t i = 0; i < all->n; i++)
-        if (ends_with(all->at[i], ".safetensors") && strstr(all->at[i], "-of-"))
+        if (str_ends_any_case(all->at[i], ".safetensors") && strstr(all->at[i], "-of-"))
             return true;
     return false;
 }
@@ -288,7 +276,7 @@ static char *repository_of(const char *path, ingle_status *s, struct err *err)
     char names[360], *inner = join(path, "snapshots"), *found = NULL;
     struct names all = {0}, repositories = {0};
     *s = INGLE_OK;
-    if (inner && is_dir(inner)) {
+    if (inner && file_is_folder(inner)) {
         found = mem_strdup(path);
     } else if (!names_read(path, MOST_NAMES, &all, NULL)) {
         for (size_t i = 0; !*s && i < all.n; i++)
@@ -323,7 +311,7 @@ static ingle_status each_in(const char *dir, bool by_name, engine_path_fn *fn, v
     unsigned no, n = 0;
     ingle_status s = names_read(dir, MOST_NAMES, &all, err);
     for (size_t i = 0; !s && i < all.n; i++) {
-        if (!ends_with(all.at[i], ".gguf") || (is_part(all.at[i], &no) && no != 1) ||
+        if (!str_ends_any_case(all.at[i], ".gguf") || (is_part(all.at[i], &no) && no != 1) ||
             (by_name && !drafter_by_name(all.at[i])) || n++ >= MOST_PEEKS)
             continue;
         char *path = join(dir, all.at[i]);
@@ -363,7 +351,7 @@ static bool is_kin(const char *model, const char *name)
     static const char gguf[] = "-gguf";
     size_t n = strlen(model = plain_name(model));
     name = plain_name(name);
-    if (n >= sizeof gguf && ends_with(model, gguf))
+    if (n >= sizeof gguf && str_ends_any_case(model, gguf))
         n -= sizeof gguf - 1;
     return n && strlen(name) > n && !strncasecmp(model, name, n) && strchr("-_.", name[n]) &&
            drafter_by_name(name + n);
@@ -397,7 +385,7 @@ static ingle_status each_kin(char *path, engine_path_fn *fn, void *arg, struct e
         char *kin = join(path, all.at[i]);
         if (!kin)
             s = err_set(err, INGLE_NOMEM, "no memory for a path");
-        else if (is_dir(kin) && engine_each_drafter(kin, fn, arg, err) == INGLE_NOMEM)
+        else if (file_is_folder(kin) && engine_each_drafter(kin, fn, arg, err) == INGLE_NOMEM)
             s = INGLE_NOMEM;
         mem_free(kin);
     }
@@ -412,7 +400,7 @@ static bool folder_of(const char *model, char dir[PATH_MAX])
     char own[PATH_MAX];
     if (!realpath(model, dir))
         return false;
-    if (is_dir(dir))
+    if (file_is_folder(dir))
         return true;
     (void)cut_last(dir);
     const char *base = strrchr(dir, '/');
@@ -433,12 +421,13 @@ ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg
         s = INGLE_NOMEM;
     if (!s && !names_read(dir, MOST_NAMES, &all, NULL))
         for (size_t i = 0, n = 0; !s && i < all.n; i++) {
-            if (!drafter_by_name(all.at[i]) || ends_with(all.at[i], ".gguf") || n++ >= MOST_PEEKS)
+            if (!drafter_by_name(all.at[i]) || str_ends_any_case(all.at[i], ".gguf") ||
+                n++ >= MOST_PEEKS)
                 continue;
             char *inner = join(dir, all.at[i]);
             if (!inner)
                 s = err_set(err, INGLE_NOMEM, "no memory for a path");
-            else if (is_dir(inner) && each_in(inner, false, fn, arg, err) == INGLE_NOMEM)
+            else if (file_is_folder(inner) && each_in(inner, false, fn, arg, err) == INGLE_NOMEM)
                 s = INGLE_NOMEM;
             mem_free(inner);
         }
@@ -452,9 +441,10 @@ ingle_status engine_each_beside(const char *model, engine_path_fn *fn, void *arg
 static bool is_piece(const char *name)
 {
     const size_t n = strlen(name);
-    return ends_with(name, ".safetensors.index.json") ||
-           (n > 27 && ends_with(name, ".safetensors") && !strncmp(name + n - 21, "-of-", 4) &&
-            strspn(name + n - 17, "0123456789") == 5 && strtoul(name + n - 17, NULL, 10) > 1);
+    return str_ends_any_case(name, ".safetensors.index.json") ||
+           (n > 27 && str_ends_any_case(name, ".safetensors") &&
+            !strncmp(name + n - 21, "-of-", 4) && strspn(name + n - 17, "0123456789") == 5 &&
+            strtoul(name + n - 17, NULL, 10) > 1);
 }
 
 ingle_status engine_find_file(const char *path, const struct report_sink *sink, char **out,
@@ -462,7 +452,7 @@ ingle_status engine_find_file(const char *path, const struct report_sink *sink, 
 {
     ingle_status s;
     *out = NULL;
-    if (!is_dir(path)) {
+    if (!file_is_folder(path)) {
         const char *slash = strrchr(path, '/');
         if (is_piece(slash ? slash + 1 : path)) /* of what lies in its folder */
             *out = !slash          ? mem_strdup(".")

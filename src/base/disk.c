@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -62,12 +63,6 @@ static void *run(void *arg)
     return NULL;
 }
 
-static int by_time(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* One in flight after the other thread: what all have read. */
 static ingle_status run_all(struct reader *r, int n, const char *path, uint64_t ns,
                             struct disk_rate *out, struct err *err)
@@ -101,7 +96,7 @@ static ingle_status run_all(struct reader *r, int n, const char *path, uint64_t 
         memcpy(all + at, r[i].seconds, (size_t)r[i].n * sizeof *all);
         at += (size_t)r[i].n;
     }
-    qsort(all, at, sizeof *all, by_time);
+    qsort(all, at, sizeof *all, num_order_f64);
     out->median_s = all[at / 2];
     mem_free(all);
     return INGLE_OK;

@@ -80,6 +80,21 @@ ingle_status file_read_at(int fd, const char *path, uint64_t offset, void *dst, 
     return INGLE_OK;
 }
 
+bool file_is_folder(const char *path)
+{
+    struct stat is;
+    return path && stat(path, &is) == 0 && S_ISDIR(is.st_mode);
+}
+
+DIR *file_list(int dir)
+{
+    const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!d && fd >= 0)
+        close(fd);
+    return d;
+}
+
 ingle_status file_slurp(const char *path, size_t limit, char **out, size_t *n, struct err *err)
 {
     int fd;

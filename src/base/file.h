@@ -6,6 +6,7 @@
 #define INGLE_BASE_FILE_H
 
 #include "base/err.h"
+#include <dirent.h>
 #include <stddef.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,6 +18,10 @@ void file_close(int fd);
 /* Exactly n bytes at offset, or an error (a short file is one). */
 MUST_CHECK ingle_status file_read_at(int fd, const char *path, uint64_t offset, void *dst, size_t n,
                                      struct err *err);
+
+bool file_is_folder(const char *path); /* NULL: no */
+/* The names of an open directory, from the first one on, for readdir(); NULL with errno. */
+DIR *file_list(int dir);
 
 /* The whole file, at most limit bytes, with a 0 behind it; ended with mem_free(). */
 MUST_CHECK ingle_status file_slurp(const char *path, size_t limit, char **out, size_t *n,

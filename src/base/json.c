@@ -601,6 +601,13 @@ static bool close_read(struct close *c)
     }
 }
 
+struct json_object *json_member(struct json_object *o, const char *key)
+{
+    struct json_object *v = NULL;
+    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
+                                                                                             : NULL;
+}
+
 bool json_close(struct str *out, const char *text, size_t n)
 {
     struct close c = {.s = text, .n = n};

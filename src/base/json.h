@@ -34,6 +34,9 @@ MUST_CHECK ingle_status json_gate(const char *text, size_t n, const struct json_
 MUST_CHECK ingle_status json_parse(const char *text, size_t n, const struct json_limits *limits,
                                    struct json_object **out, struct err *err);
 
+/* A member of an object; NULL: `o` has none of that name, or is no object. */
+struct json_object *json_member(struct json_object *o, const char *key);
+
 /* Appends the object of which the n bytes are the beginning, with the members and items that are
  * complete.  False: it is none; *out is unchanged. */
 bool json_close(struct str *out, const char *text, size_t n);

@@ -66,6 +66,13 @@ MUST_CHECK static inline bool num_align(size_t n, size_t a, size_t *out)
     return true;
 }
 
+/* For qsort(): doubles, the least first. */
+static inline int num_order_f64(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
 static inline int64_t num_div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
 static inline int64_t num_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t num_max(int64_t a, int64_t b) { return a > b ? a : b; }

@@ -239,12 +239,6 @@ struct output_guard {
     size_t n_by, cap_by;
 };
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* A copy of the path's directory. */
 static char *dir_of(const char *path)
 {
@@ -260,7 +254,7 @@ static ingle_status look(const char *path, struct seen *out, struct err *err)
     struct stat st;
     *out = (struct seen){0};
     char *dir = dir_of(path);
-    out->place.name = mem_strdup(base_of(path));
+    out->place.name = mem_strdup(str_last_name(path));
     if (!dir || !out->place.name) {
         mem_free(dir);
         mem_free(out->place.name);
@@ -291,12 +285,6 @@ static bool same(const struct seen *a, const struct seen *b)
            a->place.ino == b->place.ino && strcmp(a->place.name, b->place.name) == 0;
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 /* Names that readers of a checkpoint look for. */
 static bool is_checkpoint_name(const char *name)
 {
@@ -319,7 +307,7 @@ static bool is_checkpoint_name(const char *name)
                                         "params.json",
                                         "tokenizer.model"};
     for (size_t i = 0; i < sizeof end / sizeof *end; i++)
-        if (ends_with(name, end[i]))
+        if (str_ends(name, end[i]))
             return true;
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
         if (strcmp(name, whole[i]) == 0)
@@ -405,14 +393,14 @@ static ingle_status add_directory(struct output_guard *g, size_t by, const char 
     DIR *d = opendir(path);
     bool weights = false;
     for (struct dirent *e; d && (e = readdir(d));)
-        weights = weights || ends_with(e->d_name, ".safetensors");
+        weights = weights || str_ends(e->d_name, ".safetensors");
     if (d)
         rewinddir(d);
     for (struct dirent *e; d && !st && (e = readdir(d));) {
         struct stat is;
         /* Those of a call that was ended have a list of their own. */
         if (fstatat(dirfd(d), e->d_name, &is, 0) != 0 || !S_ISREG(is.st_mode) ||
-            ends_with(e->d_name, ".part") || ends_with(e->d_name, ".part.state"))
+            str_ends(e->d_name, ".part") || str_ends(e->d_name, ".part.state"))
             continue;
         const struct seen s = {.dev = is.st_dev,
                                .ino = is.st_ino,
@@ -432,7 +420,7 @@ static ingle_status add_directory(struct output_guard *g, size_t by, const char 
 static bool is_part(const char *path, size_t *at, unsigned *count)
 {
     enum { NUMBERS = sizeof "-00001-of-00003" - 1 };
-    const char *name = base_of(path), *dot = strrchr(name, '.');
+    const char *name = str_last_name(path), *dot = strrchr(name, '.');
     if (!dot || dot - name < NUMBERS)
         return false;
     const char *from = dot - NUMBERS;
@@ -472,8 +460,8 @@ static bool is_of_checkpoint(const char *path, const char *dir)
     str_init(&config);
     str_addf(&config, "%s/config.json", dir);
     const bool is =
-        ends_with(path, ".safetensors.index.json") ||
-        (ends_with(path, ".safetensors") && str_ok(&config) && stat(config.at, &st) == 0);
+        str_ends(path, ".safetensors.index.json") ||
+        (str_ends(path, ".safetensors") && str_ok(&config) && stat(config.at, &st) == 0);
     str_release(&config);
     return is;
 }
@@ -618,11 +606,11 @@ static ingle_status check_name(const struct output *o, struct err *err)
 {
     static const char *const end[] = {".safetensors", ".json",  ".jinja",    ".py",
                                       ".md",          ".model", "_model.bin"};
-    const char *name = base_of(o->path);
+    const char *name = str_last_name(o->path);
     if (o->kind != OUTPUT_MODEL && o->kind != OUTPUT_IMPORTANCE)
         return INGLE_OK;
     for (size_t i = 0; i < sizeof end / sizeof *end; i++)
-        if (ends_with(name, end[i]))
+        if (str_ends(name, end[i]))
             return err_set(err, INGLE_ARG,
                            "%s: a GGUF file does not get a name that ends in '%s': files of "
                            "checkpoints have it",

@@ -44,6 +44,11 @@ void str_add_column(struct str *s, const char *text, size_t width);
 /* What a hexadecimal digit stands for, or -1. */
 int str_hex_value(char c);
 
+/* What stands behind the last '/' of a path: all of it where there is none. */
+const char *str_last_name(const char *path);
+bool str_ends(const char *text, const char *end);
+bool str_ends_any_case(const char *text, const char *end);
+
 /* strtod() with a decimal point, whatever locale the host has set. */
 double str_to_double(const char *text, char **end);
 

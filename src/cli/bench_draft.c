@@ -401,17 +401,11 @@ static ingle_status one_repeat(struct bench *b, struct result *r, float *window,
     return INGLE_OK;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double middle(const double *v, int64_t n)
 {
     double copy[MAX_REPEATS];
     memcpy(copy, v, (size_t)n * sizeof *v);
-    qsort(copy, (size_t)n, sizeof *copy, by_value);
+    qsort(copy, (size_t)n, sizeof *copy, num_order_f64);
     return n % 2 ? copy[n / 2] : (copy[n / 2 - 1] + copy[n / 2]) / 2;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/write.h"
 
 #include <stdlib.h>
@@ -22,12 +23,6 @@ struct bench_media {
     int64_t n_repeats;
     double seconds[MOST_REPEATS];
 };
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Seconds of one run of the encoder: nothing of it is there before, and nothing is kept. */
 static ingle_status encode(struct bench_media *b, const struct ingle_prompt *p, double *seconds,
@@ -55,7 +50,7 @@ static void print(struct bench_media *b, const struct cli_medium *m, double open
     struct ingle_medium_info i;
     const int64_t n = b->n_repeats;
     ingle_medium_info(m->medium, &i);
-    qsort(b->seconds, (size_t)n, sizeof *b->seconds, by_value);
+    qsort(b->seconds, (size_t)n, sizeof *b->seconds, num_order_f64);
     const double middle = b->seconds[n / 2];
     if (ingle_config_flag(b->c->config, "json")) {
         struct str out;

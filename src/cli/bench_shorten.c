@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "base/num.h"
 #include "base/write.h"
 
 #include <stdlib.h>
@@ -80,15 +81,9 @@ static ingle_status measure_round(struct skip *s, int64_t n, int64_t round, stru
 
 /* ---- what is printed ---- */
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static double middle(double *v, int64_t n)
 {
-    qsort(v, (size_t)n, sizeof *v, by_size);
+    qsort(v, (size_t)n, sizeof *v, num_order_f64);
     return v[n / 2];
 }
 

@@ -67,12 +67,6 @@ struct bench {
     bool selects; /* rows of answers choose pages */
 };
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Seconds that n tokens took, read at once or one by one. */
 static ingle_status time_tokens(struct bench *b, int64_t n, bool one_by_one, double *seconds,
                                 struct ingle_error *error)
@@ -149,7 +143,7 @@ static double middle(const double *v, int64_t n)
 {
     double copy[MAX_REPEATS];
     memcpy(copy, v, (size_t)n * sizeof *v);
-    qsort(copy, (size_t)n, sizeof *copy, by_value);
+    qsort(copy, (size_t)n, sizeof *copy, num_order_f64);
     return copy[n / 2];
 }
 
@@ -249,7 +243,7 @@ static void print_result(const struct bench *b, struct rounds *r)
     const double seconds = middle(r->seconds, r->done), per_s = (double)r->n / seconds;
     const double share = r->one_by_one ? middle(r->read_share, r->done) : 0;
     const double foreign = middle(r->foreign, r->done);
-    qsort(r->seconds, (size_t)r->done, sizeof *r->seconds, by_value);
+    qsort(r->seconds, (size_t)r->done, sizeof *r->seconds, num_order_f64);
     const double least = r->seconds[0], most = r->seconds[r->done - 1];
     if (b->json) {
         struct ingle_engine_info now;

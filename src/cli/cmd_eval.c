@@ -8,6 +8,7 @@
 #include "base/num.h"
 #include "base/pool.h"
 #include "base/write.h"
+#include "tool/tool.h"
 
 #include <math.h>
 #include <string.h>
@@ -101,15 +102,6 @@ static ingle_status run_tokens(struct eval *e, struct ingle_error *error)
     return st;
 }
 
-static int32_t top_of(const float *x, int64_t n)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    return (int32_t)best;
-}
-
 static ingle_status write_greedy(struct eval *e, struct str *out, int64_t n,
                                  struct ingle_error *error)
 {
@@ -118,7 +110,7 @@ static ingle_status write_greedy(struct eval *e, struct str *out, int64_t n,
     write_key(out, "greedy");
     write_open(out, '[');
     for (int64_t i = 0; i < n; i++) {
-        const int32_t token = top_of(row, e->info.n_vocab);
+        const int32_t token = (int32_t)tool_top_of(row, e->info.n_vocab);
         write_int(out, token);
         if (i + 1 == n)
             break;

@@ -54,15 +54,6 @@ static int read_places(struct drafts *d, const char *text, int64_t *at, size_t *
     }
 }
 
-static int32_t top_of(const float *x, int64_t n)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    return (int32_t)best;
-}
-
 static struct tool_part *add_part(struct drafts *d, int64_t at, const char *what, int64_t n,
                                   int64_t width)
 {
@@ -108,7 +99,7 @@ static ingle_status draft_at(struct drafts *d, int64_t at, struct ingle_error *e
         st = ingle_session_finish(d->session, &logits, error);
     if (st)
         return st;
-    const int32_t seed = at < d->n ? d->ids[at] : top_of(logits, n_vocab);
+    const int32_t seed = at < d->n ? d->ids[at] : (int32_t)tool_top_of(logits, n_vocab);
     struct tool_part *p = add_part(d, at, "logits", most, n_vocab);
     draft.logits = p->at = mem_calloc((size_t)most, (size_t)n_vocab * sizeof(float));
     p = add_part(d, at, "tokens", most, 0);

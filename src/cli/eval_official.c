@@ -40,17 +40,10 @@ struct answer {
     double sum, most;       /* of differences of log-probabilities */
 };
 
-static struct json_object *member(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                             : NULL;
-}
-
 /* The bytes of a token of the vendor's list: 'bytes' where it has them, else its text. */
 static ingle_status add_piece(struct json_object *one, struct str *to, struct err *err)
 {
-    struct json_object *bytes = member(one, "bytes"), *text = member(one, "token");
+    struct json_object *bytes = json_member(one, "bytes"), *text = json_member(one, "token");
     if (json_object_is_type(bytes, json_type_array)) {
         for (size_t i = 0; i < json_object_array_length(bytes); i++)
             str_addc(to, (char)json_object_get_int(json_object_array_get_idx(bytes, i)));
@@ -66,7 +59,7 @@ static ingle_status add_piece(struct json_object *one, struct str *to, struct er
 static ingle_status id_of(const struct official *o, struct json_object *one, int64_t i, int32_t *id,
                           struct err *err)
 {
-    struct json_object *given = member(one, "id");
+    struct json_object *given = json_member(one, "id");
     struct ingle_error error;
     int32_t *ids = NULL;
     size_t n = 0;
@@ -96,8 +89,9 @@ static ingle_status id_of(const struct official *o, struct json_object *one, int
 static ingle_status prompt_of(struct official *o, struct json_object *line,
                               struct ingle_prompt *p, struct err *err)
 {
-    struct json_object *messages = member(line, "messages"), *text = member(line, "prompt"),
-                       *thinking = member(line, "thinking");
+    struct json_object *messages = json_member(line, "messages"),
+                       *text = json_member(line, "prompt"),
+                       *thinking = json_member(line, "thinking");
     struct ingle_error error;
     ingle_status st;
     *p = (struct ingle_prompt){0};
@@ -124,15 +118,15 @@ static ingle_status prompt_of(struct official *o, struct json_object *line,
 /* The list as OpenAI's API has it under choices[0].logprobs, or under 'tokens'. */
 static struct json_object *tokens_of(struct json_object *line)
 {
-    struct json_object *list = member(line, "tokens");
-    list = list ? list : member(member(line, "logprobs"), "content");
+    struct json_object *list = json_member(line, "tokens");
+    list = list ? list : json_member(json_member(line, "logprobs"), "content");
     return json_object_is_type(list, json_type_array) ? list : NULL;
 }
 
 static ingle_status read_answer(struct official *o, struct json_object *line,
                                 struct answer *a, struct err *err)
 {
-    struct json_object *list = tokens_of(line), *name = member(line, "name");
+    struct json_object *list = tokens_of(line), *name = json_member(line, "name");
     const size_t n = list ? json_object_array_length(list) : 0;
     if (!n || n > MAX_TOKENS)
         return err_set(err, INGLE_FORMAT,
@@ -156,7 +150,7 @@ static ingle_status read_answer(struct official *o, struct json_object *line,
         memcpy(a->ids, p->ids, p->n_ids * sizeof *a->ids);
     for (size_t i = 0; i < n && !st; i++) {
         struct json_object *one = json_object_array_get_idx(list, i),
-                           *logprob = member(one, "logprob");
+                           *logprob = json_member(one, "logprob");
         a->logprob[i] = logprob ? json_object_get_double(logprob) : (double)NAN;
         st = id_of(o, one, (int64_t)i, &a->ids[p->n_ids + i], err);
     }

@@ -6,6 +6,7 @@
 #include "base/num.h"
 #include "base/utf8.h"
 #include "base/write.h"
+#include "tool/tool.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -119,15 +120,6 @@ double cli_report_layer_rms(const struct cli_report *r, int64_t part)
     return !l->matrix ? -1 : l->total > 0 ? sqrt(l->square / l->total) : sqrt(l->square);
 }
 
-static int32_t top_of(const float *x, int64_t n)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    return (int32_t)best;
-}
-
 ingle_status cli_report_row(struct cli_report *r, int64_t at, const float *row, struct err *err)
 {
     const int64_t v = r->info.n_vocab;
@@ -136,7 +128,7 @@ ingle_status cli_report_row(struct cli_report *r, int64_t at, const float *row, 
         *err = r->err;
         return r->status;
     }
-    t->top = top_of(row, v);
+    t->top = (int32_t)tool_top_of(row, v);
     if (at + 1 < r->n)
         t->surprise = (float)tool_surprise(row, v, r->ids[at + 1]);
     if (!r->logits)
@@ -147,7 +139,7 @@ ingle_status cli_report_row(struct cli_report *r, int64_t at, const float *row, 
     const double before = r->difference.kl_sum;
     tool_difference_add(&r->difference, row, r->row, v);
     t->kl = (float)(r->difference.kl_sum - before);
-    t->reference_top = top_of(r->row, v);
+    t->reference_top = (int32_t)tool_top_of(r->row, v);
     if (at + 1 < r->n)
         t->reference = (float)tool_surprise(r->row, v, r->ids[at + 1]);
     return INGLE_OK;

@@ -39,12 +39,6 @@ struct sparse {
 
 /* ---- what is computed ---- */
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static ingle_status step(struct sparse *s, struct side *d, int64_t n, enum ingle_want want,
                          const float **logits, struct ingle_error *error)
 {
@@ -135,7 +129,7 @@ static void print_depth(struct sparse *s, int64_t depth, const struct tool_diffe
     const double rows = (double)d->n_rows, times = rate(b) > 0 ? rate(a) / rate(b) : 0;
     const double missed = u->pairs ? u->missed / (double)u->pairs : 0,
                  read = u->n_seen ? (double)u->n_read / (double)u->n_seen : 1;
-    qsort(s->kl, (size_t)d->n_rows, sizeof *s->kl, by_size);
+    qsort(s->kl, (size_t)d->n_rows, sizeof *s->kl, num_order_f64);
     const double high = s->kl[(d->n_rows * 99 + 99) / 100 - 1];
     if (s->json) {
         struct str out;

@@ -147,12 +147,6 @@ static bool agree(struct look *l)
     return true;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Its counters are asked for: a question without work.  0: it did not answer. */
 static double measure_trip(struct look *l, uint64_t *resident)
 {
@@ -170,7 +164,7 @@ static double measure_trip(struct look *l, uint64_t *resident)
             *resident = s.resident;
         link_in_release(&in);
     }
-    qsort(us, TRIPS, sizeof *us, by_value);
+    qsort(us, TRIPS, sizeof *us, num_order_f64);
     return us[TRIPS / 2];
 }
 

@@ -24,18 +24,6 @@ struct hyper {
 
 #define KEY(name) "deepseek4." name
 
-static ingle_status optional_u64(const struct io_meta *m, const char *key, uint64_t min,
-                                 uint64_t max, uint64_t *out, struct err *err)
-{
-    return io_meta_find(m, key) ? io_get_u64(m, key, min, max, out, err) : INGLE_OK;
-}
-
-static ingle_status optional_f64(const struct io_meta *m, const char *key, double min, double max,
-                                 double *out, struct err *err)
-{
-    return io_meta_find(m, key) ? io_get_f64(m, key, min, max, out, err) : INGLE_OK;
-}
-
 /* Without the type nothing may say how positions are scaled: it would have no effect. */
 static ingle_status check_unscaled(const struct io_meta *m, struct err *err)
 {
@@ -59,8 +47,8 @@ static ingle_status read_rope(const struct io_meta *m, struct hyper *h, struct e
     h->factor = 1;
     h->beta_fast = 32;
     h->beta_slow = 1;
-    if ((s = optional_f64(m, KEY("rope.freq_base"), 1, 1e12, &h->base, err)) ||
-        (s = optional_f64(m, KEY("attention.compress_rope_freq_base"), 1, 1e12, &h->compress_base,
+    if ((s = family_key_f64(m, KEY("rope.freq_base"), 1, 1e12, &h->base, err)) ||
+        (s = family_key_f64(m, KEY("attention.compress_rope_freq_base"), 1, 1e12, &h->compress_base,
                           err)))
         return s;
     if (!io_meta_find(m, KEY("rope.scaling.type")))
@@ -77,8 +65,9 @@ static ingle_status read_rope(const struct io_meta *m, struct hyper *h, struct e
     if ((s = io_get_f64(m, KEY("rope.scaling.factor"), 1, 1e6, &h->factor, err)) ||
         (s = io_get_u64(m, KEY("rope.scaling.original_context_length"), 1, 1 << 30,
                         &h->original_ctx, err)) ||
-        (s = optional_f64(m, KEY("rope.scaling.yarn_beta_fast"), 1e-3, 1e6, &h->beta_fast, err)) ||
-        (s = optional_f64(m, KEY("rope.scaling.yarn_beta_slow"), 1e-3, 1e6, &h->beta_slow, err)))
+        (s = family_key_f64(m, KEY("rope.scaling.yarn_beta_fast"), 1e-3, 1e6, &h->beta_fast,
+                            err)) ||
+        (s = family_key_f64(m, KEY("rope.scaling.yarn_beta_slow"), 1e-3, 1e6, &h->beta_slow, err)))
         return s;
     return INGLE_OK;
 }
@@ -160,7 +149,7 @@ static ingle_status read_numbers(struct deepseek4 *g, const struct io_meta *m, s
         const struct number *n = &numbers[i];
         uint64_t v = (uint64_t)n->fallback;
         const ingle_status s = n->fallback < 0 ? io_get_u64(m, n->key, n->min, n->max, &v, err)
-                                               : optional_u64(m, n->key, n->min, n->max, &v, err);
+                                               : family_key_u64(m, n->key, n->min, n->max, &v, err);
         if (s)
             return s;
         *n->to = (int64_t)v;
@@ -198,7 +187,7 @@ static ingle_status count_layers(struct deepseek4 *g, const struct io_meta *m,
     uint64_t n_next = 0;
     char name[64];
     const ingle_status s =
-        optional_u64(m, KEY("nextn_predict_layers"), 0, MAX_LAYERS, &n_next, err);
+        family_key_u64(m, KEY("nextn_predict_layers"), 0, MAX_LAYERS, &n_next, err);
     snprintf(name, sizeof name, "blk.%lld.nextn.eh_proj.weight", (long long)g->n_layers - 1);
     if (s || !n_next || !model_find(model, name))
         return s;
@@ -236,10 +225,10 @@ static ingle_status read_hyper(struct deepseek4 *g, const struct io_meta *m,
     bool norm = true;
     ingle_status s;
     if ((s = read_numbers(g, m, err)) || (s = count_layers(g, m, model, err)) ||
-        (s = optional_f64(m, KEY("attention.layer_norm_rms_epsilon"), 0, 1, &eps, err)) ||
-        (s = optional_f64(m, KEY("hyper_connection.epsilon"), 0, 1, &hc_eps, err)) ||
-        (s = optional_f64(m, KEY("expert_weights_scale"), 0, 1e6, &scale, err)) ||
-        (s = optional_f64(m, KEY("attention.scale"), 0, 1e6, &attend, err)) ||
+        (s = family_key_f64(m, KEY("attention.layer_norm_rms_epsilon"), 0, 1, &eps, err)) ||
+        (s = family_key_f64(m, KEY("hyper_connection.epsilon"), 0, 1, &hc_eps, err)) ||
+        (s = family_key_f64(m, KEY("expert_weights_scale"), 0, 1e6, &scale, err)) ||
+        (s = family_key_f64(m, KEY("attention.scale"), 0, 1e6, &attend, err)) ||
         (io_meta_find(m, KEY("expert_weights_norm")) &&
          (s = io_get_bool(m, KEY("expert_weights_norm"), &norm, err))) ||
         (s = read_ratios(g, m, h, err)) || (s = read_limits(g, m, h, err)) ||
@@ -616,7 +605,7 @@ ingle_status family_deepseek4_bind(void **self, struct model *m, const struct io
     if (!s)
         s = bind_weights(g, m, meta, h, err);
     if (!s) /* said twice: by the metadata and by the embedding */
-        s = optional_u64(meta, KEY("vocab_size"), (uint64_t)g->n_vocab, (uint64_t)g->n_vocab,
+        s = family_key_u64(meta, KEY("vocab_size"), (uint64_t)g->n_vocab, (uint64_t)g->n_vocab,
                          &(uint64_t){0}, err);
     if (!s && h->n_stages > 1)
         report(model_sink(m), INGLE_REPORT_NOTE, "drafting", io_path(model_file(m)),

@@ -78,19 +78,6 @@ struct hyper {
     bool flips; /* rows of pictures do not see what such sizes do */
 };
 
-/* An absent optional key leaves *out as it is. */
-static ingle_status optional_u64(const struct io_meta *m, const char *key, uint64_t min,
-                                 uint64_t max, uint64_t *out, struct err *err)
-{
-    return io_meta_find(m, key) ? io_get_u64(m, key, min, max, out, err) : INGLE_OK;
-}
-
-static ingle_status optional_f64(const struct io_meta *m, const char *key, double min, double max,
-                                 double *out, struct err *err)
-{
-    return io_meta_find(m, key) ? io_get_f64(m, key, min, max, out, err) : INGLE_OK;
-}
-
 /* Heads of keys and of values are equally wide.  end: "", or "_swa", whose keys may be left out. */
 static ingle_status same_widths(const struct io_meta *m, const char *end, uint64_t keys,
                                 uint64_t values, struct err *err)
@@ -120,12 +107,12 @@ static ingle_status read_heads(const struct gemma4 *g, const struct io_meta *m, 
         (s = io_get_u64(m, "gemma4.attention.key_length", 4, MAX_HEAD_WIDTH, &h->head_full, err)))
         return s;
     h->head_sliding = v_full = h->head_full;
-    if ((s = optional_u64(m, "gemma4.attention.key_length_swa", 4, MAX_HEAD_WIDTH,
+    if ((s = family_key_u64(m, "gemma4.attention.key_length_swa", 4, MAX_HEAD_WIDTH,
                           &h->head_sliding, err)) ||
-        (s = optional_u64(m, "gemma4.attention.value_length", 4, MAX_HEAD_WIDTH, &v_full, err)))
+        (s = family_key_u64(m, "gemma4.attention.value_length", 4, MAX_HEAD_WIDTH, &v_full, err)))
         return s;
     v_sliding = h->head_sliding;
-    if ((s = optional_u64(m, "gemma4.attention.value_length_swa", 4, MAX_HEAD_WIDTH, &v_sliding,
+    if ((s = family_key_u64(m, "gemma4.attention.value_length_swa", 4, MAX_HEAD_WIDTH, &v_sliding,
                           err)))
         return s;
     if ((s = same_widths(m, "", h->head_full, v_full, err)) ||
@@ -143,7 +130,7 @@ static ingle_status read_heads(const struct gemma4 *g, const struct io_meta *m, 
 static ingle_status read_experts(struct gemma4 *g, const struct io_meta *m, struct err *err)
 {
     uint64_t n = 0, used = 0, ff = 0;
-    ingle_status s = optional_u64(m, "gemma4.expert_count", 0, EXPERT_MAX, &n, err);
+    ingle_status s = family_key_u64(m, "gemma4.expert_count", 0, EXPERT_MAX, &n, err);
     if (s || !n)
         return s;
     const uint64_t most = n < EXPERT_MAX_USED ? n : EXPERT_MAX_USED;
@@ -170,19 +157,21 @@ static ingle_status read_hyper(struct gemma4 *g, const struct io_meta *m, struct
     if ((s = io_get_u64(m, "gemma4.block_count", 1, MAX_LAYERS, &layers, err)) ||
         (s = io_get_u64(m, "gemma4.embedding_length", 1, MAX_WIDTH, &embd, err)) ||
         (s = io_get_u64(m, "gemma4.attention.head_count", 1, MAX_HEADS, &heads, err)) ||
-        (s = optional_u64(m, "gemma4.context_length", 1, 1 << 30, &ctx, err)) ||
+        (s = family_key_u64(m, "gemma4.context_length", 1, 1 << 30, &ctx, err)) ||
         (s = io_get_u64(m, "gemma4.attention.sliding_window", 1, 1 << 24, &window, err)) ||
-        (s = optional_u64(m, "gemma4.attention.shared_kv_layers", 0, layers - 1, &shared, err)) ||
-        (s = optional_u64(m, "gemma4.embedding_length_per_layer_input", 0, MAX_WIDTH, &ple, err)) ||
-        (s = optional_f64(m, "gemma4.attention.layer_norm_rms_epsilon", 0, 1, &eps, err)) ||
-        (s = optional_f64(m, "gemma4.final_logit_softcapping", 0, 1e6, &softcap, err)) ||
-        (s = optional_f64(m, "gemma4.rope.freq_base", 1, 1e12, &h->base_full, err)) ||
-        (s = optional_f64(m, "gemma4.rope.freq_base_swa", 1, 1e12, &h->base_sliding, err)) ||
-        (s = optional_f64(m, "gemma4.rope.partial_rotary_factor", 0, 1, &h->partial, err)) ||
-        (s = optional_f64(m, "gemma4.rope.proportional_factor", 1e-6, 1e6, &h->factor_full, err)) ||
-        (s = optional_f64(m, "gemma4.rope.linear_factor_swa", 1e-6, 1e6, &h->factor_sliding,
-                          err)) ||
-        (s = optional_f64(m, "gemma4.attention.scale", 0, 1e6, &scale, err)) ||
+        (s = family_key_u64(m, "gemma4.attention.shared_kv_layers", 0, layers - 1, &shared, err)) ||
+        (s = family_key_u64(m, "gemma4.embedding_length_per_layer_input", 0, MAX_WIDTH, &ple,
+                            err)) ||
+        (s = family_key_f64(m, "gemma4.attention.layer_norm_rms_epsilon", 0, 1, &eps, err)) ||
+        (s = family_key_f64(m, "gemma4.final_logit_softcapping", 0, 1e6, &softcap, err)) ||
+        (s = family_key_f64(m, "gemma4.rope.freq_base", 1, 1e12, &h->base_full, err)) ||
+        (s = family_key_f64(m, "gemma4.rope.freq_base_swa", 1, 1e12, &h->base_sliding, err)) ||
+        (s = family_key_f64(m, "gemma4.rope.partial_rotary_factor", 0, 1, &h->partial, err)) ||
+        (s = family_key_f64(m, "gemma4.rope.proportional_factor", 1e-6, 1e6, &h->factor_full,
+                            err)) ||
+        (s = family_key_f64(m, "gemma4.rope.linear_factor_swa", 1e-6, 1e6, &h->factor_sliding,
+                            err)) ||
+        (s = family_key_f64(m, "gemma4.attention.scale", 0, 1e6, &scale, err)) ||
         (flips && (s = io_get_bool(m, FLIP, &h->flips, err))) ||
         (h->says_v && (s = io_get_bool(m, "gemma4.attention.k_eq_v", &h->k_is_v, err))))
         return s;
@@ -556,7 +545,7 @@ static ingle_status gemma4_bind(void **self, struct model *m, const struct io_me
     if (!s)
         s = bind_weights(g, m, meta, h, err);
     if (!s) /* said twice: by the metadata and by the embedding */
-        s = optional_u64(meta, "gemma4.vocab_size", (uint64_t)g->n_vocab, (uint64_t)g->n_vocab,
+        s = family_key_u64(meta, "gemma4.vocab_size", (uint64_t)g->n_vocab, (uint64_t)g->n_vocab,
                          &(uint64_t){0}, err);
     if (!s)
         s = share_streams(g, err);

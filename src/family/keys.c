@@ -577,12 +577,6 @@ static void add_key(struct str *to, const struct io_meta *meta, const char *arch
     }
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 void family_shape_explain(const struct model *m, const struct io_meta *meta, const char *arch,
                           const struct family_shape *table, const char *name, int64_t il,
                           struct err *err)
@@ -593,7 +587,7 @@ void family_shape_explain(const struct model *m, const struct io_meta *meta, con
     if (!err || err->status != INGLE_FORMAT || io_kind(model_file(m)) != IO_GGUF ||
         (there && !strstr(err->msg, "(contiguous first)")))
         return;
-    while (table->suffix && !ends_with(name, table->suffix))
+    while (table->suffix && !str_ends(name, table->suffix))
         table++;
     snprintf(first, sizeof first, "blk.%lld.attn_norm.weight", (long long)il);
     const char *keys = there                              ? table->shape

@@ -43,6 +43,26 @@ extern const struct family_key family_dflash_keys_table[], family_dflash_config_
 /* behind the family's own */
 extern const struct family_key family_common_keys[], family_common_config_keys[];
 
+/* The file's architecture; "": it says none. */
+static inline const char *family_architecture(const struct io_meta *m)
+{
+    const struct io_value *v = io_meta_find(m, "general.architecture");
+    return v && v->kind == IO_STR ? v->v.s : "";
+}
+
+/* A key that leaves *out as it is where it is absent. */
+static inline ingle_status family_key_u64(const struct io_meta *m, const char *key, uint64_t min,
+                                          uint64_t max, uint64_t *out, struct err *err)
+{
+    return io_meta_find(m, key) ? io_get_u64(m, key, min, max, out, err) : INGLE_OK;
+}
+
+static inline ingle_status family_key_f64(const struct io_meta *m, const char *key, double min,
+                                          double max, double *out, struct err *err)
+{
+    return io_meta_find(m, key) ? io_get_f64(m, key, min, max, out, err) : INGLE_OK;
+}
+
 /* The keys "ARCH.*" of a GGUF file; path is for messages. */
 MUST_CHECK ingle_status family_keys_check(const struct io_meta *m, const char *path,
                                           const char *arch, const struct family_key *own,

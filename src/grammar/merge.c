@@ -3,6 +3,7 @@
 #include "grammar/schema.h"
 #include "grammar/schema_value.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include "base/str.h"
 #include <math.h>
@@ -44,13 +45,6 @@ static bool put(struct schema *s, struct json_object *o, const char *key, struct
     return false;
 }
 
-static struct json_object *get(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                             : NULL;
-}
-
 struct json_object *grammar_s_both(struct schema *s, struct json_object *x, struct json_object *y)
 {
     struct json_object *o = grammar_s_keep(s, json_object_new_object());
@@ -87,7 +81,7 @@ static struct json_object *step_into(struct json_object *at, const char *step)
 {
     size_t i = 0;
     if (json_object_is_type(at, json_type_object))
-        return get(at, step);
+        return json_member(at, step);
     if (!json_object_is_type(at, json_type_array) || !*step)
         return NULL;
     for (; *step >= '0' && *step <= '9' && i < 1000000; step++)
@@ -212,7 +206,7 @@ static void conjoin(struct growth *g, struct json_object *o, const char *key, st
             !put(g->s, o, key, both))
             return;
     }
-    (void)add_item(g, get(both, "allOf"), y);
+    (void)add_item(g, json_member(both, "allOf"), y);
 }
 
 /* properties, patternProperties: those of both, of which the common ones have to be valid under
@@ -398,17 +392,18 @@ static void add_keyword(struct growth *g, const char *k, struct json_object *x,
 static bool refuses(struct schema *s, struct json_object *x, struct json_object *y,
                     bool unevaluated)
 {
-    struct json_object *more = get(x, "additionalProperties"), *mine = get(x, "properties");
-    struct json_object *other = get(y, "properties");
+    struct json_object *more = json_member(x, "additionalProperties"),
+                       *mine = json_member(x, "properties");
+    struct json_object *other = json_member(y, "properties");
     if (!more && unevaluated)
-        more = get(x, "unevaluatedProperties");
+        more = json_member(x, "unevaluatedProperties");
     if (!json_object_is_type(more, json_type_boolean) || json_object_get_boolean(more) ||
         !json_object_is_type(other, json_type_object))
         return false;
     json_object_object_foreach(other, key, value)
     {
         (void)value;
-        if (!grammar_g_step(s->b, 1) || !get(mine, key))
+        if (!grammar_g_step(s->b, 1) || !json_member(mine, key))
             return true;
     }
     return false;
@@ -454,7 +449,8 @@ static void grow(struct growth *g, struct json_object *y, bool part)
         const char *key = own_key;
         if (!grammar_g_ok(g->s->b))
             return;
-        if (part && strcmp(key, "unevaluatedProperties") == 0 && !get(y, "additionalProperties"))
+        if (part && strcmp(key, "unevaluatedProperties") == 0 &&
+            !json_member(y, "additionalProperties"))
             key = "additionalProperties";
         if (grammar_s_is_note(key) || strcmp(key, "$ref") == 0 || strcmp(key, "allOf") == 0)
             continue;
@@ -478,7 +474,7 @@ struct json_object *grammar_s_merge(struct schema *s, struct json_object *x, str
 struct json_object *grammar_s_flatten(struct schema *s, struct json_object *v,
                                    const struct schema_path *at, int depth)
 {
-    struct json_object *ref = get(v, "$ref"), *list = get(v, "allOf");
+    struct json_object *ref = json_member(v, "$ref"), *list = json_member(v, "allOf");
     struct growth g;
     if (depth == MERGE_DEPTH) {
         grammar_s_fail(s, INGLE_LIMIT, at, "'$ref' and 'allOf' nest deeper than the limit of %d",

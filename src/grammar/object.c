@@ -4,19 +4,14 @@
 #include "grammar/schema_members.h"
 #include "grammar/schema_value.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include <string.h>
 
-static struct json_object *get(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                             : NULL;
-}
-
 static void check_object(struct schema *s, struct json_object *v, const struct schema_path *at)
 {
-    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
+    struct json_object *properties = json_member(v, "properties"),
+                       *required = json_member(v, "required");
     if (properties && !json_object_is_type(properties, json_type_object))
         grammar_s_fail(s, INGLE_ARG, at, "'properties' is no object");
     if (required && !json_object_is_type(required, json_type_array))
@@ -58,14 +53,14 @@ void grammar_s_members_release(struct schema_members *m)
 static void find_others(struct schema *s, struct json_object *v, const struct schema_path *at,
                         struct schema_members *m)
 {
-    struct json_object *patterns = get(v, "patternProperties"),
-                       *more = get(v, "additionalProperties");
+    struct json_object *patterns = json_member(v, "patternProperties"),
+                       *more = json_member(v, "additionalProperties");
     const struct schema_path here = {at, "patternProperties", 0};
     if (!more)
-        more = get(v, "unevaluatedProperties");
+        more = json_member(v, "unevaluatedProperties");
     const bool is_bool = json_object_is_type(more, json_type_boolean);
-    const bool rest =
-        more ? !is_bool || json_object_get_boolean(more) : !get(v, "properties") && !patterns;
+    const bool rest = more ? !is_bool || json_object_get_boolean(more)
+                           : !json_member(v, "properties") && !patterns;
     if (patterns && !json_object_is_type(patterns, json_type_object))
         grammar_s_fail(s, INGLE_ARG, at, "'patternProperties' is no object");
     const size_t n =
@@ -150,7 +145,7 @@ static void add_listed_names(struct schema *s, struct schema_members *m, struct 
 /* Whether the names of others are told by a list. */
 static bool lists_names(struct json_object *names)
 {
-    return get(names, "enum") || get(names, "const");
+    return json_member(names, "enum") || json_member(names, "const");
 }
 
 /* "propertyNames", flattened; NULL: none that says anything. */
@@ -159,7 +154,7 @@ static struct json_object *name_schema(struct schema *s, struct json_object *v,
 {
     static const char *const known[] = {"type",   "pattern", "minLength", "maxLength",
                                         "format", "enum",    "const"};
-    struct json_object *names = get(v, "propertyNames");
+    struct json_object *names = json_member(v, "propertyNames");
     names = names ? grammar_s_flatten(s, names, at, 0) : NULL;
     if (json_object_is_type(names, json_type_boolean) || !names)
         return names && !json_object_get_boolean(names) ? names : NULL;
@@ -167,7 +162,8 @@ static struct json_object *name_schema(struct schema *s, struct json_object *v,
         grammar_s_fail(s, INGLE_ARG, at, "'propertyNames' is no schema");
         return NULL;
     }
-    if (get(names, "enum") && !json_object_is_type(get(names, "enum"), json_type_array)) {
+    if (json_member(names, "enum") &&
+        !json_object_is_type(json_member(names, "enum"), json_type_array)) {
         grammar_s_fail(s, INGLE_ARG, at, "'enum' of 'propertyNames' is no array of values");
         return NULL;
     }
@@ -194,9 +190,10 @@ static bool name_fits(struct schema *s, struct json_object *names, const char *n
     if (json_object_is_type(names, json_type_boolean))
         return json_object_get_boolean(names);
     struct json_object *text = grammar_s_keep(s, json_object_new_string(name));
-    const bool fits = text &&
-                      (!get(names, "enum") || grammar_s_lists(s, get(names, "enum"), text)) &&
-                      grammar_s_allows(&check, names, text);
+    const bool fits =
+        text &&
+        (!json_member(names, "enum") || grammar_s_lists(s, json_member(names, "enum"), text)) &&
+        grammar_s_allows(&check, names, text);
     grammar_s_check_end(&check);
     return fits;
 }
@@ -204,7 +201,8 @@ static bool name_fits(struct schema *s, struct json_object *names, const char *n
 static void add_members(struct schema *s, struct json_object *v, const struct schema_path *at,
                         struct schema_members *m)
 {
-    struct json_object *properties = get(v, "properties"), *required = get(v, "required");
+    struct json_object *properties = json_member(v, "properties"),
+                       *required = json_member(v, "required");
     const struct schema_path at_names = {at, "propertyNames", 0};
     const size_t n_required = required ? json_object_array_length(required) : 0;
     struct json_object *needed = names_of(s, required, n_required);
@@ -234,8 +232,9 @@ static void add_members(struct schema *s, struct json_object *v, const struct sc
         if (json_object_object_get_ex(m->names, name, NULL))
             continue;
         struct json_object *value = schema_of_name(s, m, name, NULL, at);
-        const bool closed = get(v, "additionalProperties") || get(v, "unevaluatedProperties") ||
-                            get(v, "patternProperties") || names;
+        const bool closed = json_member(v, "additionalProperties") ||
+                            json_member(v, "unevaluatedProperties") ||
+                            json_member(v, "patternProperties") || names;
         if (!value && closed)
             grammar_s_fail(s, INGLE_ARG, at, "'required' names '%.60s', which cannot be there",
                            name);
@@ -278,8 +277,8 @@ struct grammar_piece grammar_s_other_name(struct schema *s, const struct schema_
         grammar_f_meet_words(&meet, m->names, true);
     if (m->name_schema) {
         const struct schema_path at = {NULL, "propertyNames", 0};
-        struct json_object *pattern = get(m->name_schema, "pattern"),
-                           *format = get(m->name_schema, "format");
+        struct json_object *pattern = json_member(m->name_schema, "pattern"),
+                           *format = json_member(m->name_schema, "format");
         const char *known = json_object_is_type(format, json_type_string)
                                 ? grammar_s_format(json_object_get_string(format))
                                 : NULL;

@@ -9,6 +9,7 @@
 #include "grammar/schema.h"
 #include "grammar/schema_value.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include <math.h>
 #include <stdio.h>
@@ -114,19 +115,12 @@ void grammar_s_leave(struct schema *s, const struct schema_path *at, const char 
         grammar_s_fail(s, INGLE_UNSUP, at, "%s", text);
 }
 
-static struct json_object *get(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                             : NULL;
-}
-
 /* ---- numbers of keywords ---- */
 
 uint32_t grammar_s_count(struct schema *s, struct json_object *v, const char *key, uint32_t none,
                          const struct schema_path *at)
 {
-    struct json_object *n = get(v, key);
+    struct json_object *n = json_member(v, key);
     if (!n)
         return none;
     const double x = json_object_get_double(n);
@@ -145,7 +139,7 @@ static struct form_bound bound_of(struct schema *s, struct json_object *v, const
                                   const char *flag, bool low, const struct schema_path *at)
 {
     struct form_bound x = {0};
-    struct json_object *plain = get(v, key), *strict = get(v, flag);
+    struct json_object *plain = json_member(v, key), *strict = json_member(v, flag);
     const bool is_flag = json_object_is_type(strict, json_type_boolean);
     const bool only_flag = is_flag && json_object_get_boolean(strict);
     struct json_object *n = plain;
@@ -188,7 +182,7 @@ static struct grammar_piece compile_multiples(struct schema *s, struct json_obje
 {
     const struct form_bound step = bound_of(s, v, "multipleOf", "", true, at);
     struct grammar_piece p = grammar_g_never(s->b);
-    if (grammar_g_ok(s->b) && !(json_object_get_double(get(v, "multipleOf")) > 0))
+    if (grammar_g_ok(s->b) && !(json_object_get_double(json_member(v, "multipleOf")) > 0))
         grammar_s_fail(s, INGLE_ARG, at, "'multipleOf' is not above 0");
     if (grammar_g_ok(s->b) &&
         (!step.set || !grammar_f_multiples(s->form, low, high, &step, whole, &p))) {
@@ -205,7 +199,7 @@ static struct grammar_piece compile_number(struct schema *s, struct json_object 
 {
     const struct form_bound low = bound_of(s, v, "minimum", "exclusiveMinimum", true, at);
     const struct form_bound high = bound_of(s, v, "maximum", "exclusiveMaximum", false, at);
-    if (get(v, "multipleOf") && grammar_g_ok(s->b))
+    if (json_member(v, "multipleOf") && grammar_g_ok(s->b))
         return compile_multiples(s, v, &low, &high, whole, at);
     return number_between(s, &low, &high, whole);
 }
@@ -291,7 +285,7 @@ static struct grammar_piece compile_regex(struct schema *s, const struct string_
 static struct grammar_piece compile_string(struct schema *s, struct json_object *v,
                                            const struct schema_path *at)
 {
-    struct json_object *pattern = get(v, "pattern"), *format = get(v, "format");
+    struct json_object *pattern = json_member(v, "pattern"), *format = json_member(v, "format");
     struct string_rules r = {.min = grammar_s_count(s, v, "minLength", 0, at),
                              .max = grammar_s_count(s, v, "maxLength", GRAMMAR_INFINITE, at)};
     const struct schema_path at_pattern = {at, "pattern", 0}, at_format = {at, "format", 0};
@@ -355,7 +349,7 @@ struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
 {
     static const char few[] = "[true,false,null]";
     v = v ? grammar_s_flatten(s, v, at, 0) : NULL;
-    struct json_object *list = get(v, "enum"), *type = get(v, "type"), *all = NULL,
+    struct json_object *list = json_member(v, "enum"), *type = json_member(v, "type"), *all = NULL,
                        *constant = NULL;
     struct schema_set set = {0};
     struct schema_check check = {.s = s, .at = at};
@@ -365,8 +359,8 @@ struct json_object *grammar_s_values_of(struct schema *s, struct json_object *v,
             grammar_g_nomem(s->b);
     } else if (json_object_is_type(list, json_type_array)) {
         all = json_object_get(list);
-    } else if (json_object_is_type(type, json_type_string) && !get(v, "anyOf") &&
-               !get(v, "oneOf") &&
+    } else if (json_object_is_type(type, json_type_string) && !json_member(v, "anyOf") &&
+               !json_member(v, "oneOf") &&
                (strcmp(json_object_get_string(type), "boolean") == 0 ||
                 strcmp(json_object_get_string(type), "null") == 0)) {
         all = json_tokener_parse(few);
@@ -421,23 +415,23 @@ static struct grammar_piece compile_array(struct schema *s, struct json_object *
                                           const struct schema_path *at)
 {
     struct grammar_builder *b = s->b;
-    struct json_object *prefix = get(v, "prefixItems"), *items = get(v, "items");
+    struct json_object *prefix = json_member(v, "prefixItems"), *items = json_member(v, "items");
     uint32_t min = grammar_s_count(s, v, "minItems", 0, at);
     const uint32_t max = grammar_s_count(s, v, "maxItems", GRAMMAR_INFINITE, at);
     const struct schema_path at_items = {at, "items", 0};
     if (json_object_is_type(items, json_type_array)) { /* as older drafts have it */
         prefix = items;
-        items = get(v, "additionalItems");
+        items = json_member(v, "additionalItems");
     }
     if (!items)
-        items = get(v, "unevaluatedItems");
+        items = json_member(v, "unevaluatedItems");
     if (prefix && !json_object_is_type(prefix, json_type_array))
         grammar_s_fail(s, INGLE_ARG, at, "'prefixItems' is no array");
     if (grammar_g_ok(b) && min > max)
         grammar_s_fail(s, INGLE_ARG, at, "'minItems' is above 'maxItems'");
     if (!grammar_g_ok(b))
         return grammar_g_never(b);
-    if (json_object_get_boolean(get(v, "uniqueItems")) && max > 1) {
+    if (json_object_get_boolean(json_member(v, "uniqueItems")) && max > 1) {
         struct json_object *values = prefix ? NULL : grammar_s_values_of(s, items, &at_items);
         if (values && json_object_array_length(values) <= GRAMMAR_MAX_ONCE &&
             json_object_array_length(values))
@@ -555,7 +549,7 @@ static const char *type_of_keywords(struct json_object *v)
                                           {"exclusiveMaximum", "number"},
                                           {"multipleOf", "number"}};
     for (size_t i = 0; i < sizeof word / sizeof *word; i++)
-        if (get(v, word[i][0]))
+        if (json_member(v, word[i][0]))
             return word[i][1];
     return NULL;
 }
@@ -584,7 +578,7 @@ static struct grammar_piece compile_const(struct schema *s, struct json_object *
                                           enum schema_part part)
 {
     struct schema_check check = {.s = s, .at = at};
-    struct json_object *list = get(schema, "enum");
+    struct json_object *list = json_member(schema, "enum");
     const bool named = !json_object_is_type(list, json_type_array) || grammar_s_lists(s, list, v);
     const bool fits = named && wants(part, json_object_is_type(v, json_type_string)) &&
                       grammar_s_allows(&check, schema, v);
@@ -597,7 +591,7 @@ static struct grammar_piece compile_any_of(struct schema *s, struct json_object 
                                            enum schema_part part)
 {
     struct grammar_builder *b = s->b;
-    struct json_object *list = get(v, keyword);
+    struct json_object *list = json_member(v, keyword);
     const struct schema_path up = {at, keyword, 0};
     struct grammar_piece p = grammar_g_never(b);
     if (!json_object_is_type(list, json_type_array) || !json_object_array_length(list)) {
@@ -697,7 +691,8 @@ static struct grammar_piece compile_plain(struct schema *s, struct json_object *
                                           const struct schema_path *at, enum schema_part part)
 {
     struct grammar_builder *b = s->b;
-    struct json_object *type = get(v, "type"), *list = get(v, "enum"), *constant = NULL;
+    struct json_object *type = json_member(v, "type"), *list = json_member(v, "enum"),
+                       *constant = NULL;
     if (json_object_object_get_ex(v, "const", &constant))
         return compile_const(s, v, constant, at, part);
     if (list && (!json_object_is_type(list, json_type_array) || !json_object_array_length(list))) {
@@ -752,16 +747,16 @@ static unsigned types_of(struct json_object *type)
 static bool refuse(struct schema *s, struct json_object **v, const struct schema_path *at)
 {
     const unsigned number = 1u << 3, integer = 1u << 4;
-    struct json_object *not = get(*v, "not"), *type = get(not, "type");
+    struct json_object *not = json_member(*v, "not"), *type = json_member(not, "type");
     const bool is_bool = json_object_is_type(not, json_type_boolean);
     if (is_bool ? json_object_get_boolean(not)
                 : json_object_is_type(not, json_type_object) && !grammar_s_has_more(not, "", NULL))
         return false;
-    if (get(*v, "enum") || json_object_object_get_ex(*v, "const", NULL))
+    if (json_member(*v, "enum") || json_object_object_get_ex(*v, "const", NULL))
         return true; /* the values are looked at one by one */
     const unsigned out = types_of(type);
-    const unsigned all =
-        get(*v, "type") ? types_of(get(*v, "type")) : (1u << N_JSON_TYPES) - 1 - integer;
+    const unsigned all = json_member(*v, "type") ? types_of(json_member(*v, "type"))
+                                                 : (1u << N_JSON_TYPES) - 1 - integer;
     *v = grammar_s_without(s, *v, "not");
     if (is_bool || !*v)
         return *v != NULL;
@@ -784,20 +779,21 @@ static struct grammar_piece compile_object_schema(struct schema *s, struct json_
                                                   const struct schema_path *at,
                                                   enum schema_part part)
 {
-    struct json_object *all = get(v, "allOf"), *any = get(v, "anyOf"), *one = get(v, "oneOf");
+    struct json_object *all = json_member(v, "allOf"), *any = json_member(v, "anyOf"),
+                       *one = json_member(v, "oneOf");
     check_keywords(s, v, at);
     if (!grammar_g_ok(s->b))
         return grammar_g_never(s->b);
-    if (get(v, "$ref") && !grammar_s_has_more(v, "$ref", NULL))
-        return compile_ref(s, get(v, "$ref"), at, part);
+    if (json_member(v, "$ref") && !grammar_s_has_more(v, "$ref", NULL))
+        return compile_ref(s, json_member(v, "$ref"), at, part);
     if (json_object_is_type(all, json_type_array) && json_object_array_length(all) == 1 &&
         !grammar_s_has_more(v, "allOf", NULL))
         return grammar_s_compile(s, json_object_array_get_idx(all, 0), at, part);
-    if (get(v, "$ref") || all) {
+    if (json_member(v, "$ref") || all) {
         v = grammar_s_flatten(s, v, at, 0);
         return v ? grammar_s_compile(s, v, at, part) : grammar_g_never(s->b);
     }
-    if (get(v, "not")) {
+    if (json_member(v, "not")) {
         if (!refuse(s, &v, at))
             return grammar_g_never(s->b);
     }
@@ -831,7 +827,7 @@ struct grammar_piece grammar_s_compile(struct schema *s, struct json_object *v,
     s->n_compiled++;
     p = compile_object_schema(s, v, at, part);
     s->depth--;
-    struct json_object *nullable = get(v, "nullable");
+    struct json_object *nullable = json_member(v, "nullable");
     if (json_object_is_type(nullable, json_type_boolean) && json_object_get_boolean(nullable) &&
         part != SCHEMA_STRINGS)
         p = grammar_g_alt(b, p, grammar_g_word(b, "null"));

@@ -10,6 +10,7 @@
 #include "grammar/schema.h"
 #include "grammar/schema_members.h"
 
+#include "base/json.h"
 #include "base/mem.h"
 #include <stdio.h>
 #include <string.h>
@@ -31,13 +32,6 @@ struct tools {
     const struct report_sink *sink;
     struct grammar_work *work;
 };
-
-static struct json_object *get(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                             : NULL;
-}
 
 /* ---- DeepSeek V4 ---- */
 
@@ -159,14 +153,16 @@ static struct grammar_piece dsml_arguments(struct tools *t, struct json_object *
 {
     struct grammar_builder *b = &t->b;
     v = depth < 8 ? grammar_s_flatten(&t->s, v, at, 0) : NULL;
-    struct json_object *any = get(v, "anyOf") ? get(v, "anyOf") : get(v, "oneOf");
+    struct json_object *any =
+        json_member(v, "anyOf") ? json_member(v, "anyOf") : json_member(v, "oneOf");
     if (!v || !any) {
         if (grammar_g_ok(b) && !v)
             grammar_s_fail(&t->s, INGLE_LIMIT, at, "alternatives nest deeper than the limit of 8");
         return v ? parameters_of(t, v, at) : grammar_g_never(b);
     }
     struct grammar_piece p = grammar_g_never(b);
-    struct json_object *base = grammar_s_without(&t->s, v, get(v, "anyOf") ? "anyOf" : "oneOf");
+    struct json_object *base =
+        grammar_s_without(&t->s, v, json_member(v, "anyOf") ? "anyOf" : "oneOf");
     for (size_t i = 0; base && json_object_is_type(any, json_type_array) &&
                        i < json_object_array_length(any) && grammar_g_ok(b); i++) {
         const struct schema_path up = {at, "anyOf", 0}, here = {&up, NULL, i};
@@ -227,7 +223,7 @@ static struct json_object *parameters_schema(struct tools *t, struct json_object
         v = grammar_s_flatten(&t->s, v, at, 0);
         o = v ? grammar_s_merge(&t->s, v, o, at) : NULL;
     }
-    struct json_object *type = get(o, "type");
+    struct json_object *type = json_member(o, "type");
     if (json_object_is_type(type, json_type_array) && !json_object_array_length(type)) {
         grammar_s_fail(&t->s, INGLE_ARG, at, "'parameters' is no schema of an object");
         return NULL;
@@ -263,13 +259,13 @@ static bool may_be_left(const struct tools *t, ingle_status st)
 static bool add_tool(struct tools *t, struct json_object *tool, size_t i, struct grammar_piece *all)
 {
     char where[64];
-    struct json_object *type = get(tool, "type"), *function = get(tool, "function");
+    struct json_object *type = json_member(tool, "type"), *function = json_member(tool, "function");
     if (json_object_is_type(type, json_type_string) &&
         strcmp(json_object_get_string(type), "function") != 0)
         return false;
     if (!function)
         function = tool;
-    struct json_object *name = get(function, "name");
+    struct json_object *name = json_member(function, "name");
     if (!json_object_is_type(name, json_type_string) || !is_name(json_object_get_string(name))) {
         grammar_g_fail(&t->b, INGLE_ARG,
                     "tool %zu: 'name' is no name of 1 to %d letters, digits and _ - . : /", i,
@@ -282,7 +278,7 @@ static bool add_tool(struct tools *t, struct json_object *tool, size_t i, struct
         return false;
     snprintf(where, sizeof where, "tool %zu: #", i);
     const struct schema_path at = {NULL, where, 0};
-    struct json_object *v = get(function, "parameters");
+    struct json_object *v = json_member(function, "parameters");
     struct err why = {0};
     t->s.root = v;
     if (t->lenient && may_be_left(t, try_alone(t, tool, i, &why)))
@@ -380,7 +376,7 @@ static struct grammar_piece answer(struct tools *t, struct json_object *v)
 
 static void read_choice(struct tools *t, struct json_object *o)
 {
-    struct json_object *choice = get(o, "choice"), *parallel = get(o, "parallel");
+    struct json_object *choice = json_member(o, "choice"), *parallel = json_member(o, "parallel");
     t->parallel = !parallel || json_object_get_boolean(parallel);
     if (json_object_is_type(choice, json_type_array)) {
         t->names = json_object_new_object();
@@ -408,9 +404,9 @@ static ingle_status compile(struct grammar **out, struct tools *t, const struct 
     read_choice(t, o);
     const uint32_t root = grammar_g_rule(&t->b, "root", 4);
     struct grammar_piece all =
-        grammar_g_ok(&t->b) ? calls(t, get(o, "tools")) : grammar_g_never(&t->b);
-    if (grammar_g_ok(&t->b) && get(o, "answer"))
-        all = grammar_g_alt(&t->b, all, answer(t, get(o, "answer")));
+        grammar_g_ok(&t->b) ? calls(t, json_member(o, "tools")) : grammar_g_never(&t->b);
+    if (grammar_g_ok(&t->b) && json_member(o, "answer"))
+        all = grammar_g_alt(&t->b, all, answer(t, json_member(o, "answer")));
     if (grammar_g_ok(&t->b))
         grammar_g_body(&t->b, root, all);
     grammar_s_release(&t->s);
@@ -454,7 +450,7 @@ static void tell_reports(struct held_reports *h, const struct report_sink *sink,
 /* Calls of how many tools are asked for, at most. */
 static size_t n_asked(struct json_object *o)
 {
-    struct json_object *choice = get(o, "choice"), *list = get(o, "tools");
+    struct json_object *choice = json_member(o, "choice"), *list = json_member(o, "tools");
     if (json_object_is_type(choice, json_type_string) &&
         strcmp(json_object_get_string(choice), "required") != 0)
         return 1;
@@ -475,7 +471,7 @@ ingle_status grammar_tools(struct grammar **out, enum text_chat_family family,
     ingle_status st = json_parse(text, n, &limits, &o, err);
     if (st)
         return err_prefix(err, "tools");
-    const bool behind = json_object_get_boolean(get(o, "behind"));
+    const bool behind = json_object_get_boolean(json_member(o, "behind"));
     struct held_reports held = {.n = 0};
     const struct report_sink hold = {.report = hold_report, .arg = &held};
     struct tools x = {

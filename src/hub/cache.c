@@ -27,12 +27,6 @@ static char *repository_folder(const struct hub_options *o, const char *reposito
     return str_detach(&s);
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat is;
-    return path && stat(path, &is) == 0 && S_ISDIR(is.st_mode);
-}
-
 /* The folder of a revision; NULL: it is not there. */
 static char *snapshot(const struct hub_options *o, const char *repository)
 {
@@ -48,7 +42,7 @@ static char *snapshot(const struct hub_options *o, const char *repository)
     if (hub_path_is_safe(commit) && !strchr(commit, '/')) {
         str_clear(&s);
         str_addf(&s, "%s/snapshots/%s", all ? all : "", commit);
-        found = str_ok(&s) && is_folder(s.at) ? mem_strdup(s.at) : NULL;
+        found = str_ok(&s) && file_is_folder(s.at) ? mem_strdup(s.at) : NULL;
     }
     str_release(&s);
     mem_free(text);

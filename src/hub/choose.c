@@ -4,6 +4,7 @@
 
 #include "base/drafter.h"
 #include "base/mem.h"
+#include "base/str.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,19 +13,7 @@
 
 enum { PART_DIGITS = 5, MARK = sizeof "-00001-of-00003" - 1, MOST_PARTS = 20000 };
 
-static const char *base_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcasecmp(s + n - k, end) == 0;
-}
-
-static bool is_gguf(const char *path) { return ends_with(path, ".gguf"); }
+static bool is_gguf(const char *path) { return str_ends_any_case(path, ".gguf"); }
 
 /* Five digits, or -1. */
 static long digits(const char *s)
@@ -72,16 +61,16 @@ static bool is_letter(char c)
  * importance of columns. */
 bool hub_is_aside(const char *path)
 {
-    const char *base = base_of(path);
+    const char *base = str_last_name(path);
     for (const char *p = base; *p; p++)
         if ((p == base || !is_letter(p[-1])) && strncasecmp(p, "mmproj", 6) == 0)
             return true;
-    return strncasecmp(base, "imatrix", 7) == 0 || ends_with(base, "imatrix.gguf");
+    return strncasecmp(base, "imatrix", 7) == 0 || str_ends_any_case(base, "imatrix.gguf");
 }
 
 bool hub_is_mmproj(const char *path)
 {
-    const char *base = base_of(path);
+    const char *base = str_last_name(path);
     for (const char *p = base; *p; p++)
         if ((p == base || !is_letter(p[-1])) && strncasecmp(p, "mmproj", 6) == 0)
             return is_gguf(path);
@@ -170,7 +159,7 @@ static const struct hub_file *find(const struct hub_list *l, const struct wish *
 static const struct hub_file *search(const struct hub_list *l, const char *code, bool models,
                                      bool drafters, size_t *n)
 {
-    const bool file = ends_with(code, ".gguf") && strlen(code) > 5;
+    const bool file = str_ends_any_case(code, ".gguf") && strlen(code) > 5;
     const enum how from = file ? EXACT_FILE : CODE, to = file ? ANY_FILE : *code ? BEGINNING : CODE;
     const struct hub_file *f = NULL;
     *n = 0;
@@ -235,7 +224,7 @@ static ingle_status want_parts(struct hub_list *l, const char *first, const char
     for (size_t i = 0; i < l->n; i++) {
         long no, of;
         const char *path = l->at[i].path;
-        if (!ends_with(path, ending) || stem_of(path, ending, &no, &of) != stem ||
+        if (!str_ends_any_case(path, ending) || stem_of(path, ending, &no, &of) != stem ||
             strncmp(path, first, stem) != 0 || of != parts)
             continue;
         if (parts ? no < 1 || no > most || seen[no - 1] : strcmp(path, first) != 0)
@@ -255,8 +244,9 @@ static ingle_status want_parts(struct hub_list *l, const char *first, const char
 
 static bool of_checkpoint(const char *path)
 {
-    return !strchr(path, '/') && (ends_with(path, ".safetensors") || ends_with(path, ".json") ||
-                                  ends_with(path, ".jinja") || ends_with(path, ".model"));
+    return !strchr(path, '/') &&
+           (str_ends_any_case(path, ".safetensors") || str_ends_any_case(path, ".json") ||
+            str_ends_any_case(path, ".jinja") || str_ends_any_case(path, ".model"));
 }
 
 /* A folder of safetensors; *is: whether there is one. */
@@ -264,7 +254,7 @@ static ingle_status want_checkpoint(struct hub_list *l, bool *is, struct err *er
 {
     bool weights = false, config = false;
     for (size_t i = 0; i < l->n; i++) {
-        weights |= of_checkpoint(l->at[i].path) && ends_with(l->at[i].path, ".safetensors");
+        weights |= of_checkpoint(l->at[i].path) && str_ends_any_case(l->at[i].path, ".safetensors");
         config |= strcmp(l->at[i].path, "config.json") == 0;
     }
     *is = weights && config;
@@ -275,7 +265,7 @@ static ingle_status want_checkpoint(struct hub_list *l, bool *is, struct err *er
         if (!of_checkpoint(f->path) || f->wanted)
             continue;
         f->wanted = true;
-        if (ends_with(f->path, ".safetensors") &&
+        if (str_ends_any_case(f->path, ".safetensors") &&
             (stem_of(f->path, ".safetensors", &part, &parts), parts))
             st = want_parts(l, f->path, ".safetensors", err);
     }
@@ -287,8 +277,8 @@ static ingle_status want_checkpoint(struct hub_list *l, bool *is, struct err *er
 /* In the folder of the model, which is where they are looked for. */
 bool hub_is_beside(const char *path, const char *model)
 {
-    const size_t n = (size_t)(base_of(model) - model);
-    return (size_t)(base_of(path) - path) == n && strncmp(path, model, n) == 0;
+    const size_t n = (size_t)(str_last_name(model) - model);
+    return (size_t)(str_last_name(path) - path) == n && strncmp(path, model, n) == 0;
 }
 
 static struct hub_file *find_mmproj(struct hub_list *l, const char *model, const char *code)
@@ -326,7 +316,8 @@ static const char *headless(const struct hub_list *l, const char *code)
     for (size_t i = 0; i < l->n; i++) {
         long part, parts;
         const char *path = l->at[i].path;
-        if (fits(&(struct wish){ends_with(code, ".gguf") ? "" : code, true, true, CODE}, path) &&
+        if (fits(&(struct wish){str_ends_any_case(code, ".gguf") ? "" : code, true, true, CODE},
+                 path) &&
             (stem_of(path, ".gguf", &part, &parts), part > 1))
             return path;
     }
@@ -336,7 +327,7 @@ static const char *headless(const struct hub_list *l, const char *code)
 /* Whether a whole repository would give this file, too. */
 static bool is_sure(const char *path, const char *code)
 {
-    return ends_with(code, ".gguf") || (has_code(path, code, CODE) &&
+    return str_ends_any_case(code, ".gguf") || (has_code(path, code, CODE) &&
                                         fits(&(struct wish){code, true, true, PLAIN_CODE}, path));
 }
 

@@ -4,8 +4,10 @@
 #include "hub/inner.h"
 
 #include "base/drafter.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include "base/names.h"
+#include "base/str.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,18 +23,6 @@
 #include <unistd.h>
 
 enum { MOST_NAMES = 20000, MOST_DEPTH = 8 };
-
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcasecmp(s + n - k, end) == 0;
-}
-
-static bool is_folder(const char *path)
-{
-    struct stat is;
-    return stat(path, &is) == 0 && S_ISDIR(is.st_mode);
-}
 
 /* No names where there is no folder. */
 static ingle_status names_of(const char *folder, struct names *out, struct err *err)
@@ -61,7 +51,7 @@ static ingle_status walk(struct hub_list *l, const char *folder, const char *inn
         else if (lstat(full, &is) == 0 && S_ISDIR(is.st_mode) && depth < MOST_DEPTH)
             st = walk(l, folder, path, depth + 1, err);
         else if (stat(full, &is) == 0 && S_ISREG(is.st_mode) && hub_path_is_safe(path)) {
-            const bool part = ends_with(path, ".part");
+            const bool part = str_ends_any_case(path, ".part");
             f.n_bytes = part ? (uint64_t)is.st_blocks * 512 : (uint64_t)is.st_size;
             st = hub_list_add(l, &f, path, err);
         }
@@ -87,7 +77,7 @@ static void tell(const struct show *s, enum hub_have_kind kind, const char *path
     str_adds(&name, s->repository);
     if (path) { /* what is not whole has the name of what it will be */
         str_addc(&name, ':');
-        str_add(&name, path, ends_with(path, ".part") ? n - 5 : n);
+        str_add(&name, path, str_ends_any_case(path, ".part") ? n - 5 : n);
     }
     const struct hub_have h = {.name = name.at,
                                .hub = s->hub,
@@ -108,21 +98,21 @@ static void tell_all(const struct show *s, struct hub_list *l)
     for (size_t i = 0; i < l->n; i++) {
         const struct hub_file *f = &l->at[i];
         uint64_t n = 0;
-        if (ends_with(f->path, ".part")) {
+        if (str_ends_any_case(f->path, ".part")) {
             tell(s, HUB_HAVE_PART, f->path, f->n_bytes);
             continue;
         }
-        if (!strchr(f->path, '/') && !ends_with(f->path, ".gguf") &&
-            !ends_with(f->path, ".state")) {
+        if (!strchr(f->path, '/') && !str_ends_any_case(f->path, ".gguf") &&
+            !str_ends_any_case(f->path, ".state")) {
             checkpoint += f->n_bytes;
-            weights |= ends_with(f->path, ".safetensors");
+            weights |= str_ends_any_case(f->path, ".safetensors");
         }
-        if (!ends_with(f->path, ".gguf") || f->wanted)
+        if (!str_ends_any_case(f->path, ".gguf") || f->wanted)
             continue;
         struct err err;
         const bool whole = !hub_want(l, f->path, &err);
         for (size_t k = 0; whole && k < l->n; k++)
-            n += l->at[k].wanted && ends_with(l->at[k].path, ".gguf") &&
+            n += l->at[k].wanted && str_ends_any_case(l->at[k].path, ".gguf") &&
                          hub_same_model(l->at[k].path, f->path)
                      ? l->at[k].n_bytes
                      : 0;
@@ -173,7 +163,7 @@ ingle_status hub_each(const struct hub_options *o, hub_have_fn *fn, void *arg, s
         struct names inner = {0};
         char *at = hub_join(o->directory, owners.at[i]);
         st = !at             ? err_set(err, INGLE_NOMEM, "no memory for a path")
-             : is_folder(at) ? names_of(at, &inner, err)
+             : file_is_folder(at) ? names_of(at, &inner, err)
                              : INGLE_OK;
         for (size_t k = 0; k < inner.n && !st; k++)
             st = show_folder(o, owners.at[i], inner.at[k], fn, arg, err);
@@ -340,7 +330,7 @@ static void drop_folder(const char *directory, const char *folder)
 
 static bool is_model(const char *path)
 {
-    return ends_with(path, ".gguf") && !hub_is_aside(path) && !drafter_by_name(path);
+    return str_ends_any_case(path, ".gguf") && !hub_is_aside(path) && !drafter_by_name(path);
 }
 
 /* Encoders go with the last model beside them. */
@@ -365,16 +355,16 @@ static ingle_status mark(struct hub_list *l, const struct hub_name *name, struct
     for (size_t i = 0; i < l->n; i++) { /* what is not whole has the name of what it will be */
         char *path = l->at[i].path;
         const size_t n = strlen(path);
-        if (n > 5 && ends_with(path, ".part"))
+        if (n > 5 && str_ends_any_case(path, ".part"))
             path[n - 5] = 0;
-        if (!ends_with(path, ".gguf") || hub_is_mmproj(path))
+        if (!str_ends_any_case(path, ".gguf") || hub_is_mmproj(path))
             continue;
         n_models += !n_models || !hub_same_model(path, l->at[last].path);
         last = i;
     }
     for (size_t i = 0; i < l->n && !name->code[0] && n_models == 1; i++)
-        l->at[i].wanted =
-            ends_with(l->at[i].path, ".gguf") && hub_same_model(l->at[i].path, l->at[last].path);
+        l->at[i].wanted = str_ends_any_case(l->at[i].path, ".gguf") &&
+                          hub_same_model(l->at[i].path, l->at[last].path);
     if (!name->code[0] && n_models == 1)
         return INGLE_OK;
     if (!name->code[0] && n_models > 1)

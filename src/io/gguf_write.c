@@ -717,12 +717,6 @@ ingle_status io_gguf_read(const struct io_gguf *w, size_t tensor, uint64_t offse
     return file_read_at(part->file.fd, part->file.tmp, part->data + p->at + offset, bytes, n, err);
 }
 
-static const char *base_name(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 /* "PREFIX.safetensors.index.json": which part has a tensor. */
 static ingle_status write_index(const struct io_gguf *w, struct err *err)
 {
@@ -742,7 +736,7 @@ static ingle_status write_index(const struct io_gguf *w, struct err *err)
         str_add_json(&json, w->place[i].name, strlen(w->place[i].name));
         str_adds(&json, ": ");
         if (str_ok(&part))
-            str_add_json(&json, base_name(part.at), strlen(base_name(part.at)));
+            str_add_json(&json, str_last_name(part.at), strlen(str_last_name(part.at)));
         else
             json.failed = true;
         str_release(&part);

@@ -58,12 +58,6 @@ void io_close(struct io_file *f)
     mem_free(f);
 }
 
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && strcmp(s + n - k, end) == 0;
-}
-
 static ingle_status open_file(struct io_file *f, struct err *err)
 {
     ingle_status s = io_part_add(f, f->path, err);
@@ -80,7 +74,7 @@ static ingle_status open_file(struct io_file *f, struct err *err)
     if (memcmp(magic, "GGUF", 4) == 0)
         return io_gguf_open(f, err);
     /* Safetensors have no magic: the length of a header, high bytes 0, and the header's '{'. */
-    if (ends_with(f->path, ".safetensors") ||
+    if (str_ends(f->path, ".safetensors") ||
         (magic[8] == '{' && !magic[5] && !magic[6] && !magic[7]))
         return io_safetensors_open(f, err);
     return err_set(err, INGLE_FORMAT,

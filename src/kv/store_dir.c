@@ -5,6 +5,7 @@
 #include "kv/store_parts.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mem.h"
 #include <dirent.h>
 #include <errno.h>
@@ -18,16 +19,6 @@ enum {
     COARSE_NS = 50000000, /* a directory changed twice within this may not show it */
     SCAN_PAUSE = 100,     /* times what a scan took */
 };
-
-/* The names of a directory, one after another in `next()`. */
-static DIR *names_of(int dir)
-{
-    const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!d && fd >= 0)
-        close(fd);
-    return d;
-}
 
 static struct kv_entry entry_of(const struct kv_file_header *h, const struct stat *st)
 {
@@ -118,9 +109,9 @@ static void scan_name(struct kv_store *s, const char *name)
 static DIR *names_again(struct kv_store *s)
 {
     ingle_status st = INGLE_OK;
-    DIR *d = names_of(s->dir);
+    DIR *d = file_list(s->dir);
     if (!d && errno == ESTALE && kv_store_find_again(s, &st, NULL))
-        d = names_of(s->dir);
+        d = file_list(s->dir);
     return d;
 }
 
@@ -271,7 +262,7 @@ bool kv_store_make_room(struct kv_store *s, uint64_t n_bytes)
 ingle_status kv_store_list(const char *path, kv_store_list_fn *fn, void *arg, struct err *err)
 {
     const int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = dir >= 0 ? names_of(dir) : NULL;
+    DIR *d = dir >= 0 ? file_list(dir) : NULL;
     if (!d) {
         const ingle_status s = err_set(err, errno == ENOENT ? INGLE_NOTFOUND : INGLE_IO,
                                        "%s: cannot read the directory: %s", path, strerror(errno));

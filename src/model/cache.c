@@ -46,15 +46,6 @@ static bool is_temporary(const char *name)
     return model_packed_is_name(whole);
 }
 
-static DIR *names_of(int dir)
-{
-    const int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!d && fd >= 0)
-        close(fd);
-    return d;
-}
-
 static ingle_status open_dir(const char *path, int *out, struct err *err)
 {
     *out = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -239,7 +230,7 @@ static struct old *old_files(int dir, const char *own, size_t *n, uint64_t *kept
 {
     struct old *list = NULL;
     size_t cap = 0;
-    DIR *d = names_of(dir);
+    DIR *d = file_list(dir);
     *n = 0;
     *kept_bytes = 0;
     for (const struct dirent *e; d && (e = readdir(d));) {
@@ -684,7 +675,7 @@ ingle_status model_pack_list(const char *path, bool verify, model_pack_fn *fn, v
     const ingle_status s = open_dir(path, &dir, err);
     if (s)
         return s;
-    DIR *d = names_of(dir);
+    DIR *d = file_list(dir);
     for (const struct dirent *e; d && (e = readdir(d));)
         if (model_packed_is_name(e->d_name) || is_temporary(e->d_name))
             list_one(dir, e->d_name, verify, fn, arg);
@@ -704,7 +695,7 @@ ingle_status model_pack_clear(const char *path, int64_t *n_files, uint64_t *n_by
     ingle_status s = open_dir(path, &dir, err);
     if (s)
         return s;
-    DIR *d = names_of(dir);
+    DIR *d = file_list(dir);
     for (const struct dirent *e; d && (e = readdir(d));) {
         struct stat st;
         if (is_mark(e->d_name)) {

@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/num.h"
 #include "base/size.h"
+#include "base/str.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -680,12 +681,6 @@ static size_t stem_of(const char *name)
     return dot ? (size_t)(dot - name) : 0;
 }
 
-static bool ends_in(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 /* How activations, or keys and values, were rounded where the checkpoint was made to be served.
  * Here neither are rounded so: nothing is to be undone. */
 static bool is_step(const struct model *m, const char *last)
@@ -694,7 +689,7 @@ static bool is_step(const struct model *m, const char *last)
     static const char *const cache[] = {"k_scale",      "v_scale",      "q_scale",
                                         "output_scale", "k_zero_point", "v_zero_point"};
     for (size_t i = 0; i < sizeof inputs / sizeof *inputs; i++)
-        if (ends_in(last, inputs[i]))
+        if (str_ends(last, inputs[i]))
             return true;
     for (size_t i = 0; i < sizeof cache / sizeof *cache; i++)
         if (!strcmp(last, cache[i]))
@@ -749,7 +744,7 @@ static ingle_status used_stems(const struct model *m, struct stem **out, size_t 
     *n = 0;
     for (size_t i = 0; i < m->n_entries; i++) {
         const char *name = m->entry[i].t->name;
-        if (m->entry[i].bound && (ends_in(name, ".weight") || ends_in(name, ".weight_packed")))
+        if (m->entry[i].bound && (str_ends(name, ".weight") || str_ends(name, ".weight_packed")))
             s[(*n)++] = (struct stem){name, stem_of(name)};
     }
     qsort(s, *n, sizeof *s, stem_order);

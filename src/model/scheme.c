@@ -33,17 +33,10 @@ static const char works[] = "what is read: GGUF files, and checkpoints in BF16, 
                             "(E4M3), compressed-tensors (int4, int8, FP8, NVFP4, MXFP4) "
                             "and ModelOpt (FP8, NVFP4)";
 
-static struct json_object *get(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                             : NULL;
-}
-
 /* The text of a member; "" if it has none, or is no text. */
 static const char *text(struct json_object *o, const char *key)
 {
-    struct json_object *v = get(o, key);
+    struct json_object *v = json_member(o, key);
     return json_object_is_type(v, json_type_string) ? json_object_get_string(v) : "";
 }
 
@@ -180,7 +173,7 @@ static ingle_status take_group(const struct reader *r, const char *name, struct 
         "",      "pack-quantized",       "naive-quantized",      "float-quantized", "int-quantized",
         "dense", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized", NULL};
     struct scheme *s = r->to;
-    struct json_object *w = get(g, "weights");
+    struct json_object *w = json_member(g, "weights");
     char field[80];
     snprintf(field, sizeof field, "config_groups.%.24s.format", name);
     if (!is_one_of(text(g, "format"), formats))
@@ -191,8 +184,8 @@ static ingle_status take_group(const struct reader *r, const char *name, struct 
         return err_set(r->err, INGLE_LIMIT, "'%s': %s: '%s.config_groups' has more than %d groups",
                        io_path(r->file), r->side, r->key, MAX_GROUPS);
     const char *type = text(w, "type"), *strategy = text(w, "strategy");
-    struct json_object *size = get(w, "group_size"), *symmetric = get(w, "symmetric"),
-                       *bits = get(w, "num_bits");
+    struct json_object *size = json_member(w, "group_size"),
+                       *symmetric = json_member(w, "symmetric"), *bits = json_member(w, "num_bits");
     const struct group one = {
         .bits = json_object_get_int64(bits),
         .size = !strstr(strategy, "group") && *strategy ? 0 : json_object_get_int64(size),
@@ -204,7 +197,7 @@ static ingle_status take_group(const struct reader *r, const char *name, struct 
     snprintf(field, sizeof field, "config_groups.%.24s.weights.type", name);
     if (!one.is_float && strcmp(type, "int"))
         return refuse(r, field, type);
-    take_tile(s, get(w, "block_structure"));
+    take_tile(s, json_member(w, "block_structure"));
     s->group[s->n_groups++] = one;
     return INGLE_OK;
 }
@@ -222,13 +215,13 @@ static ingle_status read_compressed(const struct reader *r, struct json_object *
                                           "mxfp8-quantized",
                                           "mixed-precision",
                                           NULL};
-    struct json_object *groups = get(q, "config_groups");
-    const char *sparse = text(get(q, "sparsity_config"), "format");
+    struct json_object *groups = json_member(q, "config_groups");
+    const char *sparse = text(json_member(q, "sparsity_config"), "format");
     if (!is_one_of(text(q, "format"), formats))
         return refuse(r, "format", text(q, "format"));
     if (*sparse && strcmp(sparse, "dense") != 0)
         return refuse(r, "sparsity_config.format", sparse);
-    r->to->cache = r->to->cache || get(q, "kv_cache_scheme");
+    r->to->cache = r->to->cache || json_member(q, "kv_cache_scheme");
     if (!json_object_is_type(groups, json_type_object))
         return INGLE_OK;
     json_object_object_foreach(groups, name, g)
@@ -245,7 +238,7 @@ static ingle_status read_compressed(const struct reader *r, struct json_object *
 static ingle_status read_fp8(const struct reader *r, struct json_object *q)
 {
     const char *fmt = text(q, "fmt");
-    take_tile(r->to, get(q, "weight_block_size"));
+    take_tile(r->to, json_member(q, "weight_block_size"));
     if (*fmt && strcmp(fmt, "e4m3") != 0 && strcmp(fmt, "float8_e4m3fn") != 0)
         return refuse(r, "fmt", fmt);
     return INGLE_OK;
@@ -256,7 +249,7 @@ static ingle_status read_modelopt(const struct reader *r, struct json_object *q)
     static const char *const known[] = {
         "FP8",         "NVFP4",           "FP8_PB_WO", "FP8_PER_CHANNEL_PER_TOKEN",
         "W4A16_NVFP4", "MIXED_PRECISION", "",          NULL};
-    struct json_object *cache = get(q, "kv_cache_quant_algo");
+    struct json_object *cache = json_member(q, "kv_cache_quant_algo");
     if (!is_one_of(text(q, "quant_algo"), known))
         return refuse(r, "quant_algo", text(q, "quant_algo"));
     r->to->cache = cache != NULL;
@@ -269,17 +262,17 @@ static const char *method_of(const struct reader *r, struct json_object *q)
     const char *said = text(q, "quant_method");
     if (*said)
         return said;
-    if (get(q, "quant_algo") || !strcmp(r->side, "hf_quant_config.json"))
+    if (json_member(q, "quant_algo") || !strcmp(r->side, "hf_quant_config.json"))
         return "modelopt";
-    if (get(q, "w_bit"))
+    if (json_member(q, "w_bit"))
         return "awq";
-    if (get(q, "desc_act") || !strcmp(r->side, "quantize_config.json"))
+    if (json_member(q, "desc_act") || !strcmp(r->side, "quantize_config.json"))
         return "gptq";
-    if (get(q, "load_in_4bit") || get(q, "load_in_8bit"))
+    if (json_member(q, "load_in_4bit") || json_member(q, "load_in_8bit"))
         return "bitsandbytes";
-    if (get(q, "config_groups"))
+    if (json_member(q, "config_groups"))
         return "compressed-tensors";
-    return get(q, "bits") && get(q, "group_size") ? "mlx" : "unknown";
+    return json_member(q, "bits") && json_member(q, "group_size") ? "mlx" : "unknown";
 }
 
 static ingle_status read_one(const struct reader *r, struct json_object *q)
@@ -305,7 +298,7 @@ static ingle_status read_one(const struct reader *r, struct json_object *q)
                     "'%s': %s: '%s' is of the method %s, which is not read; %s", io_path(r->file),
                     r->side, r->key, method, works);
     for (size_t i = 0; !s && i < sizeof lists / sizeof *lists; i++)
-        s = take_ignored(r, get(q, lists[i]));
+        s = take_ignored(r, json_member(q, lists[i]));
     return s;
 }
 
@@ -322,7 +315,7 @@ static ingle_status read_side(struct reader *r, const char *name)
     mem_free(at);
     if (s)
         return err_prefix(r->err, "'%s': %s", io_path(r->file), name);
-    struct json_object *inner = get(o, "quantization");
+    struct json_object *inner = json_member(o, "quantization");
     r->side = name;
     r->key = inner ? "quantization" : "";
     s = read_one(r, inner ? inner : o);
@@ -360,9 +353,9 @@ ingle_status model_read_scheme(struct model *m, struct json_object *config, stru
     struct reader r = {m->file, "config.json", "", m->scheme, err};
     ingle_status s = INGLE_OK;
     for (size_t i = 0; !s && !*m->scheme->method && i < sizeof keys / sizeof *keys; i++) {
-        struct json_object *q = get(config, keys[i]);
+        struct json_object *q = json_member(config, keys[i]);
         r.key = keys[i];
-        s = read_one(&r, q ? q : get(get(config, "text_config"), keys[i]));
+        s = read_one(&r, q ? q : json_member(json_member(config, "text_config"), keys[i]));
     }
     for (size_t i = 0; !s && !*m->scheme->method && i < sizeof sides / sizeof *sides; i++)
         s = read_side(&r, sides[i]);

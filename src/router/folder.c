@@ -8,6 +8,7 @@
 #include "router/inner.h"
 #include "router/parts.h"
 
+#include "base/file.h"
 #include "base/mem.h"
 
 #include <dirent.h>
@@ -260,12 +261,6 @@ static bool join(char out[PATH_MAX], const char *folder, const char *name)
     return n > 0 && n < PATH_MAX;
 }
 
-static bool is_folder(const char *path)
-{
-    struct stat is;
-    return stat(path, &is) == 0 && S_ISDIR(is.st_mode);
-}
-
 /* Which of the names are models: kept in their order.  *config: there is a config.json. */
 static ingle_status models_of(struct router_presets *p, const char *path, struct names *all,
                               bool *config, struct err *err)
@@ -279,7 +274,7 @@ static ingle_status models_of(struct router_presets *p, const char *path, struct
         const char *why = NULL;
         const char *name = all->at[i];
         *config |= strcmp(name, "config.json") == 0;
-        const bool may = is_model_name(name, &n) && join(file, path, name) && !is_folder(file);
+        const bool may = is_model_name(name, &n) && join(file, path, name) && !file_is_folder(file);
         const enum what what = may ? what_is(file, name, &why) : NO_MODEL;
         if (what == BROKEN)
             warn(p, "%.300s is left out: %s", file, why);
@@ -307,7 +302,8 @@ static bool snapshot_of(const char *path, char out[PATH_MAX])
     const bool named = join(file, path, "refs/main") && !stat(file, &is) && S_ISREG(is.st_mode);
     FILE *f = named ? fopen(file, "re") : NULL;
     if (f && fscanf(f, "%79[0-9a-zA-Z]", name) == 1)
-        found = snprintf(out, PATH_MAX, "%s/snapshots/%s", path, name) < PATH_MAX && is_folder(out);
+        found = snprintf(out, PATH_MAX, "%s/snapshots/%s", path, name) < PATH_MAX &&
+                file_is_folder(out);
     if (f)
         fclose(f);
     if (found || !join(file, path, "snapshots") || names_read(file, &all, NULL))
@@ -412,7 +408,7 @@ static ingle_status add_owner(struct router_presets *p, const char *owner, const
                           : INGLE_OK;
     for (size_t i = 0; i < all.n && !st; i++) {
         const int n = snprintf(id, sizeof id, "%s/%s", owner, all.at[i]);
-        if (n > 0 && n < (int)sizeof id && join(inner, path, all.at[i]) && is_folder(inner))
+        if (n > 0 && n < (int)sizeof id && join(inner, path, all.at[i]) && file_is_folder(inner))
             st = add_folder(p, id, inner, err);
     }
     names_release(&all);
@@ -436,7 +432,7 @@ ingle_status router_presets_folder(struct router_presets *p, const char *path, s
     bool config;
     const size_t before = p->n;
     if (realpath(path, file) && strncmp(strrchr(file, '/') + 1, "models--", 8) == 0 &&
-        join(inner, path, "snapshots") && is_folder(inner))
+        join(inner, path, "snapshots") && file_is_folder(inner))
         return add_cached(p, strrchr(file, '/') + 1, path, err);
     ingle_status st = models_of(p, path, &models, &config, err);
     for (size_t i = 0; i < models.n && !st; i++) {
@@ -449,7 +445,7 @@ ingle_status router_presets_folder(struct router_presets *p, const char *path, s
         st = names_read(path, &all, err);
     for (size_t i = 0; i < all.n && !st; i++) {
         const size_t n = p->n;
-        if (!join(file, path, all.at[i]) || !is_folder(file) || leads_back(file, path))
+        if (!join(file, path, all.at[i]) || !file_is_folder(file) || leads_back(file, path))
             continue;
         st = add_folder(p, all.at[i], file, err);
         if (!st && p->n == n)

@@ -81,20 +81,13 @@ static bool starts(struct view t, const char *word)
     return t.n >= strlen(word) && strncasecmp(t.at, word, strlen(word)) == 0;
 }
 
-static int value_of(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
 /* The first bytes of base64, as far as they are. */
 static size_t peek(struct view t, unsigned char *out, size_t n)
 {
     unsigned bits = 0, have = 0;
     size_t done = 0;
     for (size_t i = 0; i < t.n && i < 256 && done < n; i++) {
-        const int v = value_of(t.at[i]);
+        const int v = view_base64_value(t.at[i]);
         if (is_space(t.at[i]))
             continue;
         if (v < 0)
@@ -183,7 +176,7 @@ bool medium_add_base64(struct str *out, struct view t, struct fault *f, const ch
     }
     for (size_t i = 0; i < t.n; i++) {
         const char c = t.at[i];
-        const int v = value_of(c);
+        const int v = view_base64_value(c);
         if (is_space(c))
             continue;
         if (c == '=' && n_pad < 2) {
@@ -207,17 +200,6 @@ bool medium_add_base64(struct str *out, struct view t, struct fault *f, const ch
     return !f->kind;
 }
 
-static void add_percent(struct str *out, struct view t)
-{
-    for (size_t i = 0; i < t.n; i++) {
-        const bool is_code = t.at[i] == '%' && t.n - i > 2 && str_hex_value(t.at[i + 1]) >= 0 &&
-                             str_hex_value(t.at[i + 2]) >= 0;
-        str_addc(out, is_code ? (char)(str_hex_value(t.at[i + 1]) * 16 + str_hex_value(t.at[i + 2]))
-                              : t.at[i]);
-        i += is_code ? 2 : 0;
-    }
-}
-
 /* The last parameter of "data:image/png;charset=utf-8; base64". */
 static bool is_base64(struct view head)
 {
@@ -239,14 +221,14 @@ bool medium_add_data_url(struct str *out, struct view t, struct fault *f, const 
     }
     const struct view head = {t.at, (size_t)(comma - t.at)}, data = {comma + 1, t.n - head.n - 1};
     if (!is_base64(head)) {
-        add_percent(out, data);
+        view_add_percent(out, data);
         return true;
     }
     if (!memchr(data.at, '%', data.n))
         return medium_add_base64(out, data, f, param, where);
     struct str plain; /* "%2B": it is a URL */
     str_init(&plain);
-    add_percent(&plain, data);
+    view_add_percent(&plain, data);
     const bool ok = str_ok(&plain) ? medium_add_base64(out, view_str(&plain), f, param, where)
                                    : (request_fault(f, FAULT_ENGINE, NULL, "no memory for a file "
                                                     "of a request"), false);

@@ -49,20 +49,13 @@ static enum part read_thought(struct json_object *part, struct str *text)
 
 /* ---- files that are text ---- */
 
-static int base64_value(char c)
-{
-    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    const char *at = c ? strchr(digits, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
-    return at ? (int)(at - digits) : -1;
-}
-
 static bool add_base64(struct str *out, struct view t)
 {
     unsigned bits = 0, n = 0;
     while (t.n && t.at[t.n - 1] == '=')
         t.n--;
     for (size_t i = 0; i < t.n; i++) {
-        const int v = base64_value(t.at[i]);
+        const int v = view_base64_value(t.at[i]);
         if (v < 0)
             return false;
         bits = bits << 6 | (unsigned)v;
@@ -71,17 +64,6 @@ static bool add_base64(struct str *out, struct view t)
             str_addc(out, (char)(bits >> (n -= 8) & 0xFF));
     }
     return true;
-}
-
-static void add_percent(struct str *out, struct view t)
-{
-    for (size_t i = 0; i < t.n; i++) {
-        const bool is_code = t.at[i] == '%' && t.n - i > 2 && str_hex_value(t.at[i + 1]) >= 0 &&
-                             str_hex_value(t.at[i + 2]) >= 0;
-        str_addc(out, is_code ? (char)(str_hex_value(t.at[i + 1]) * 16 + str_hex_value(t.at[i + 2]))
-                              : t.at[i]);
-        i += is_code ? 2 : 0;
-    }
 }
 
 /* A file of "data:text/..." (or JSON, XML) with its name in front; false: it is none, or no
@@ -107,7 +89,7 @@ static bool add_file(struct str *out, struct json_object *part)
     if (view_ends(head, ";base64"))
         ok = add_base64(&text, rest);
     else
-        add_percent(&text, rest);
+        view_add_percent(&text, rest);
     ok = ok && str_ok(&text) && utf8_valid(text.at, text.n) && !memchr(text.at, 0, text.n);
     if (ok && name.n) {
         str_add(out, name.at, name.n);

@@ -3,14 +3,6 @@
 
 #include <string.h>
 
-struct json_object *view_get(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    if (!json_object_is_type(o, json_type_object) || !json_object_object_get_ex(o, key, &v))
-        return NULL;
-    return v;
-}
-
 struct view view_of(struct json_object *v)
 {
     if (!json_object_is_type(v, json_type_string))
@@ -76,4 +68,22 @@ void view_put_comma(struct str *s)
 {
     if (s->n && s->at[s->n - 1] != '[' && s->at[s->n - 1] != '{')
         str_addc(s, ',');
+}
+
+int view_base64_value(char c)
+{
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    const char *at = c ? strchr(digits, c == '-' ? '+' : c == '_' ? '/' : c) : NULL;
+    return at ? (int)(at - digits) : -1;
+}
+
+void view_add_percent(struct str *out, struct view t)
+{
+    for (size_t i = 0; i < t.n; i++) {
+        const bool is_code = t.at[i] == '%' && t.n - i > 2 && str_hex_value(t.at[i + 1]) >= 0 &&
+                             str_hex_value(t.at[i + 2]) >= 0;
+        str_addc(out, is_code ? (char)(str_hex_value(t.at[i + 1]) * 16 + str_hex_value(t.at[i + 2]))
+                              : t.at[i]);
+        i += is_code ? 2 : 0;
+    }
 }

@@ -15,7 +15,10 @@ struct view {
 static inline struct view view_str(const struct str *s) { return (struct view){s->at, s->n}; }
 
 /* The member, NULL when it is missing or null. */
-struct json_object *view_get(struct json_object *o, const char *key);
+static inline struct json_object *view_get(struct json_object *o, const char *key)
+{
+    return json_member(o, key);
+}
 /* The string, or {NULL, 0} for anything else. */
 struct view view_of(struct json_object *v);
 struct view view_member(struct json_object *o, const char *key);
@@ -24,6 +27,10 @@ bool view_starts(struct view t, const char *s);
 bool view_ends(struct view t, const char *s);
 /* "a string", "an object" ... */
 const char *view_type(struct json_object *v);
+/* What a digit of either base64 alphabet stands for, or -1. */
+int view_base64_value(char c);
+/* Appends the text, with bytes for "%41". */
+void view_add_percent(struct str *out, struct view t);
 /* A subject for a report: the text, cut to fit. */
 const char *view_cut(struct view t, char space[64]);
 

@@ -275,19 +275,10 @@ ingle_status tool_matrices_save(const char *path, const struct tool_part *part, 
 
 /* ---- differences ---- */
 
-static int64_t top_of(const float *x, int64_t n)
-{
-    int64_t best = 0;
-    for (int64_t i = 1; i < n; i++)
-        if (x[i] > x[best])
-            best = i;
-    return best;
-}
-
 /* log of the sum of exp(x). */
 static double log_sum(const float *x, int64_t n)
 {
-    const double max = (double)x[top_of(x, n)];
+    const double max = (double)x[tool_top_of(x, n)];
     double sum = 0;
     for (int64_t i = 0; i < n; i++)
         sum += exp((double)x[i] - max);
@@ -316,7 +307,7 @@ void tool_difference_add(struct tool_difference *d, const float *row, const floa
             d->max_abs = diff;
     }
     d->n_rows++;
-    d->n_same_top += top_of(row, width) == top_of(reference, width);
+    d->n_same_top += tool_top_of(row, width) == tool_top_of(reference, width);
     d->kl_sum += kl;
     if (!(kl <= d->kl_max))
         d->kl_max = kl;

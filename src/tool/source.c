@@ -2,6 +2,7 @@
 /* source - which tensors there are under which names, and their rows. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/str.h"
 #include "tool/source_impl.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,12 +64,6 @@ bool tool_source_is_coded(const struct tool_source *s, size_t i)
     return s->item[i].coded;
 }
 
-static bool ends_in(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 /* ---- the list ---- */
 
 static ingle_status no_memory(const struct tool_source *s, struct err *err)
@@ -111,7 +106,7 @@ static bool is_float(const struct source_item *it)
         "_norm.",    "norm.weight", "ffn_gate_inp.",     "hc_",
         "sinks",     "_ape.",       "exp_probs_b",       "rope_freqs",
         "conv_base", "conf_proj",   "layer_output_scale"};
-    if (it->t.n_dims < 2 || ends_in(it->name, ".scale") || ends_in(it->name, ".bias"))
+    if (it->t.n_dims < 2 || str_ends(it->name, ".scale") || str_ends(it->name, ".bias"))
         return true;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         if (strstr(it->name, parts[i]))
@@ -279,7 +274,7 @@ static bool is_companion(const char *name)
         ".weight_scale_2", ".weight_global_scale", ".weight_zero_point",
         ".weight_shape"};
     for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends_in(name, ends[i]))
+        if (str_ends(name, ends[i]))
             return true;
     return false;
 }
@@ -289,7 +284,7 @@ static bool is_companion(const char *name)
 static bool matrix_of(const char *name, char *out, size_t n_out)
 {
     char base[SOURCE_NAME - 8];
-    const bool packed = ends_in(name, ".weight_packed"), weight = ends_in(name, ".weight");
+    const bool packed = str_ends(name, ".weight_packed"), weight = str_ends(name, ".weight");
     snprintf(out, n_out, "%s", name);
     if (!packed && !weight)
         return false;
@@ -348,7 +343,7 @@ static void dflash_name(const struct tool_source *s, const char *name, char *out
     static const char is[] = "post_attention_norm.weight";
     char other[SOURCE_NAME];
     snprintf(out, n_out, "%s", name);
-    if (!ends_in(name, is))
+    if (!str_ends(name, is))
         return;
     snprintf(other, sizeof other, "%.*sffn_norm.weight", (int)(strlen(name) - (sizeof is - 1)),
              name);
@@ -395,9 +390,9 @@ static ingle_status add_named(struct tool_source *s, const char *name, const str
     }
     snprintf(all, sizeof all, "%s", to);
     const char *const joined[] = {".e_proj.weight", ".h_proj.weight"};
-    if (s->kind == SOURCE_MTP && ends_in(to, joined[1]))
+    if (s->kind == SOURCE_MTP && str_ends(to, joined[1]))
         return INGLE_OK; /* with the other one */
-    if (s->kind == SOURCE_MTP && ends_in(to, joined[0])) {
+    if (s->kind == SOURCE_MTP && str_ends(to, joined[0])) {
         char other[SOURCE_NAME];
         snprintf(other, sizeof other, "%.*s%s", (int)(strlen(from) - strlen(joined[0])), from,
                  joined[1]);

@@ -4,6 +4,7 @@
 #include "base/output.h"
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/str.h"
 #include "tool/source_impl.h"
 #include <stdio.h>
 #include <string.h>
@@ -14,12 +15,6 @@ enum { FP4_BLOCK = 32, NVFP4_GROUP = 16, NVFP4_SCALES = 4, MAX_EXPERTS = 4096 };
 static bool is_plain(uint32_t type)
 {
     return type == QUANT_F32 || type == QUANT_F16 || type == QUANT_BF16;
-}
-
-static bool ends_in(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
 }
 
 static bool is_v4(const struct tool_source *s)
@@ -127,7 +122,7 @@ static const struct io_tensor *beside(const struct tool_source *s, const char *n
 {
     char other[2 * SOURCE_NAME];
     const size_t n = strlen(name);
-    if (!ends_in(name, end) || n >= SOURCE_NAME)
+    if (!str_ends(name, end) || n >= SOURCE_NAME)
         return NULL;
     snprintf(other, sizeof other, "%.*s%s", (int)(n - strlen(end)), name, other_end);
     return io_tensor_find(s->file, other);
@@ -161,7 +156,7 @@ static ingle_status add_nvfp4(struct tool_source *s, const char *name, const str
         return err_set(err, INGLE_UNSUP,
                        "%s: tensor '%s' is NVFP4, which stays as it is: without --outtype", s->path,
                        from->name);
-    if (!ends_in(name, ".weight") || strlen(name) + strlen("_scale_2") >= SOURCE_NAME)
+    if (!str_ends(name, ".weight") || strlen(name) + strlen("_scale_2") >= SOURCE_NAME)
         return err_set(err, INGLE_UNSUP, "%s: tensor '%s' of NVFP4 has no name in a checkpoint",
                        s->path, from->name);
     ingle_status st = read_factor(s, from, member, &factor, err);
@@ -200,7 +195,7 @@ static ingle_status add_matrix(struct tool_source *s, const char *name,
     if (from->type == QUANT_MXFP4 && is_v4(s) && strstr(from->name, "_exps") && !s->o.back_type)
         return add_fp4(s, name, from, err);
     if (from->type == QUANT_I32) {
-        const bool table = ends_in(name, "tid2eid") || ends_in(name, "token_ordering");
+        const bool table = str_ends(name, "tid2eid") || str_ends(name, "token_ordering");
         const ingle_status st = add(s, name, from, table ? QUANT_I64 : QUANT_I32,
                                     table ? SOURCE_LONGS : SOURCE_FILE, &it, err);
         if (st || !table)
@@ -221,7 +216,7 @@ static ingle_status add_members(struct tool_source *s, const struct io_tensor *t
 {
     const uint64_t n = t->ne[2];
     ingle_status st = INGLE_OK;
-    if (t->n_dims != 3 || !n || n > MAX_EXPERTS || !ends_in(usual, ".weight"))
+    if (t->n_dims != 3 || !n || n > MAX_EXPERTS || !str_ends(usual, ".weight"))
         return err_set(err, INGLE_UNSUP, "%s: tensor '%s' has no name in a checkpoint", s->path,
                        t->name);
     for (uint64_t i = 0; i < n && !st; i++) {
@@ -283,7 +278,7 @@ static ingle_status add_tensor(struct tool_source *s, const struct io_tensor *t,
     const struct io_tensor *whose = beside(s, t->name, ".scale", ".weight");
     if (whose && whose->type == QUANT_NVFP4)
         return INGLE_OK; /* goes with it */
-    if (s->draft && ends_in(usual, eh_proj))
+    if (s->draft && str_ends(usual, eh_proj))
         return add_halves(s, t, usual, err);
     if (!hf_name(s, usual, name, sizeof name))
         return add_members(s, t, usual, err);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* source_keys - config.json as the metadata that llama.cpp reads. */
+#include "base/json.h"
 #include "base/mem.h"
 #include "tool/source_impl.h"
 #include <math.h>
@@ -58,13 +59,6 @@ static void copy(struct keys *k, const char *from, const char *to)
 {
     if (has(k, from) && !has(k, to))
         set(k, to, number(k, from, 0));
-}
-
-static struct json_object *member(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                             : NULL;
 }
 
 /* ---- values of the family ---- */
@@ -270,7 +264,7 @@ static void finish_dflash(struct keys *k)
                      !strncmp(tensor, "conf_proj", 9);
     done(k, io_meta_set_bool(k->to, full(k, "has_confidence_head", name), confidence));
     /* blocks of Gemma 4 */
-    if (member(s->config, "global_head_dim") || member(s->config, "attention_k_eq_v")) {
+    if (json_member(s->config, "global_head_dim") || json_member(s->config, "attention_k_eq_v")) {
         copy(k, "attention.key_length", "rope.dimension_count");
         set_float(k, "attention.scale", 1);
         if (!has(k, "embedding_scale"))
@@ -321,7 +315,7 @@ static void take_sampling(struct keys *k)
         return;
     }
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        struct json_object *v = member(o, keys[i].hf);
+        struct json_object *v = json_member(o, keys[i].hf);
         if (!json_object_is_type(v, json_type_int) && !json_object_is_type(v, json_type_double))
             continue;
         const double x = json_object_get_double(v);
@@ -330,7 +324,7 @@ static void take_sampling(struct keys *k)
         else if (!keys[i].whole && x >= 0 && x <= 1000)
             done(k, io_meta_set_f64(k->to, keys[i].gguf, x));
     }
-    struct json_object *list = member(o, "suppress_tokens");
+    struct json_object *list = json_member(o, "suppress_tokens");
     uint64_t id[64];
     size_t n_id = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
     for (size_t i = 0; i < n_id && i < 64; i++)
@@ -370,8 +364,8 @@ ingle_status tool_source_keys(struct tool_source *s, struct err *err)
     case SOURCE_DFLASH: finish_dflash(&k); break;
     default: finish_deepseek4(&k);
     }
-    struct json_object *text = member(s->config, "text_config"),
-                       *v = member(text ? text : s->config, "vocab_size");
+    struct json_object *text = json_member(s->config, "text_config"),
+                       *v = json_member(text ? text : s->config, "vocab_size");
     s->n_vocab = v && json_object_get_int64(v) > 0 ? (uint64_t)json_object_get_int64(v) : 0;
     return k.st;
 }

@@ -3,6 +3,7 @@
  * them: an "mmproj" file. */
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/str.h"
 #include "tool/source_impl.h"
 #include "tower/tower.h"
 #include <math.h>
@@ -110,12 +111,6 @@ static ingle_status make_keys(struct tool_source *s, bool *unified, struct err *
 
 /* ---- tensors ---- */
 
-static bool ends_in(const char *name, const char *end)
-{
-    const size_t n = strlen(name), k = strlen(end);
-    return n >= k && !strcmp(name + n - k, end);
-}
-
 /* Elements of `rows` rows from (y, x, channel) to (channel, y, x), of squares of side p. */
 static void channels_first(float *v, float *room, uint64_t rows, uint64_t p)
 {
@@ -186,10 +181,10 @@ static ingle_status rearrange(struct values *a, bool unified, struct err *err)
         a->ne[1] = a->ne[2];
         a->ne[2] = 2;
     }
-    if (ends_in(a->name, ".per_dim_scale.weight"))
+    if (str_ends(a->name, ".per_dim_scale.weight"))
         for (uint64_t i = 0; i < a->n; i++)
             a->v[i] = softplus(a->v[i]);
-    if (ends_in(a->name, ".conv_dw.weight") && a->n_dims == 3) { /* [d][1][5] */
+    if (str_ends(a->name, ".conv_dw.weight") && a->n_dims == 3) { /* [d][1][5] */
         a->ne[1] = a->ne[2];
         a->n_dims = 2;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* source_vocab - tokenizer.json, tokenizer_config.json and the template as keys of a GGUF file. */
 #include "base/file.h"
+#include "base/json.h"
 #include "base/mem.h"
 #include "text/text.h"
 #include "tool/source_impl.h"
@@ -18,13 +19,6 @@ struct vocab {
     bool with_template;
 };
 
-static struct json_object *member(struct json_object *o, const char *key)
-{
-    struct json_object *v = NULL;
-    return json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, key, &v) ? v
-                                                                                             : NULL;
-}
-
 static int32_t find(const struct text_vocab *v, const char *spelling)
 {
     const size_t n = strlen(spelling);
@@ -39,7 +33,7 @@ static int32_t find(const struct text_vocab *v, const char *spelling)
 static int32_t role(const struct vocab *k, const struct text_vocab *v, const char *key,
                     const char *usual)
 {
-    struct json_object *o = member(k->config, key), *content = member(o, "content");
+    struct json_object *o = json_member(k->config, key), *content = json_member(o, "content");
     const char *spelling = json_object_is_type(o, json_type_string) ? json_object_get_string(o)
                            : content                               ? json_object_get_string(content)
                                                                    : usual;
@@ -49,11 +43,11 @@ static int32_t role(const struct vocab *k, const struct text_vocab *v, const cha
 static ingle_status put_ids(const struct vocab *k, const struct text_vocab *v, struct err *err)
 {
     const bool gemma = v->kind == TEXT_GEMMA4;
-    struct json_object *mask = member(k->s->config, "mask_token_id"),
-                       *own = member(k->s->config, "dflash_config");
-    mask = member(own, "mask_token_id") ? member(own, "mask_token_id") : mask;
-    mask = member(k->s->config, "dspark_noise_token_id")
-               ? member(k->s->config, "dspark_noise_token_id")
+    struct json_object *mask = json_member(k->s->config, "mask_token_id"),
+                       *own = json_member(k->s->config, "dflash_config");
+    mask = json_member(own, "mask_token_id") ? json_member(own, "mask_token_id") : mask;
+    mask = json_member(k->s->config, "dspark_noise_token_id")
+               ? json_member(k->s->config, "dspark_noise_token_id")
                : mask;
     const bool drafter = k->s->kind == SOURCE_DFLASH || k->s->kind == SOURCE_DSPARK4;
     const struct { const char *key; int32_t id;
@@ -184,16 +178,16 @@ static ingle_status put_tokens(const struct vocab *k, const struct text_vocab *v
 /* That of the checkpoint; NULL: it has none. */
 static const char *own_template(const struct vocab *k, size_t *n)
 {
-    struct json_object *o = member(k->config, "chat_template");
+    struct json_object *o = json_member(k->config, "chat_template");
     if (k->side) {
         *n = k->n_side;
         return k->side;
     }
     for (size_t i = 0; json_object_is_type(o, json_type_array) && i < json_object_array_length(o);
          i++) {
-        struct json_object *one = json_object_array_get_idx(o, i), *name = member(one, "name");
+        struct json_object *one = json_object_array_get_idx(o, i), *name = json_member(one, "name");
         if (name && !strcmp(json_object_get_string(name), "default")) {
-            o = member(one, "template");
+            o = json_member(one, "template");
             break;
         }
     }
@@ -209,7 +203,7 @@ static bool is_variant(const struct tool_source *s, bool gemma)
     if (gemma)
         return io_get_u64(s->meta, "gemma4.embedding_length_per_layer_input", 1, UINT32_MAX, &n,
                           NULL) == INGLE_OK;
-    return member(s->config, "dspark_block_size") != NULL;
+    return json_member(s->config, "dspark_block_size") != NULL;
 }
 
 static ingle_status put_template(const struct vocab *k, const struct text_vocab *v, struct err *err)
@@ -252,14 +246,16 @@ static ingle_status copy_vocab(const struct tool_source *s, const struct io_file
         const bool mask = !strcmp(v->key, "tokenizer.ggml.mask_token_id");
         if (!strncmp(v->key, "tokenizer.ggml.", 15) && !mask && !io_meta_find(s->meta, v->key))
             st = io_gguf_value(w, v, err);
-        else if (mask && !member(s->config, "mask_token_id") &&
-                 !member(s->config, "dflash_config") && !member(s->config, "dspark_noise_token_id"))
+        else if (mask && !json_member(s->config, "mask_token_id") &&
+                 !json_member(s->config, "dflash_config") &&
+                 !json_member(s->config, "dspark_noise_token_id"))
             st = io_gguf_value(w, v, err);
     }
-    struct json_object *mask = member(member(s->config, "dflash_config"), "mask_token_id");
+    struct json_object *mask =
+        json_member(json_member(s->config, "dflash_config"), "mask_token_id");
     mask = mask                                 ? mask
-           : member(s->config, "mask_token_id") ? member(s->config, "mask_token_id")
-                                                : member(s->config, "dspark_noise_token_id");
+           : json_member(s->config, "mask_token_id") ? json_member(s->config, "mask_token_id")
+                                                : json_member(s->config, "dspark_noise_token_id");
     if (!st && mask && json_object_get_int64(mask) >= 0)
         st = io_gguf_u32(w, "tokenizer.ggml.mask_token_id", (uint32_t)json_object_get_int64(mask),
                          err);

@@ -59,6 +59,16 @@ MUST_CHECK ingle_status tool_matrices_save(const char *path, const struct tool_p
                                            size_t n_parts, struct err *err);
 
 /* How far rows of numbers are from those of a reference; rows are added one by one. */
+/* The largest of n numbers, the first of equal ones. */
+static inline int64_t tool_top_of(const float *x, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return best;
+}
+
 struct tool_difference {
     int64_t n_rows, n_same_top; /* rows; those whose largest element is at the same place */
     double kl_sum, kl_max;      /* KL divergence of softmax(reference) from softmax(row), nats */

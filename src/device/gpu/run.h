@@ -11,6 +11,14 @@ static inline float *gpu_rows(struct device *d, struct rows r)
 {
     return device_gpu_twin(d->gpu, r.at);
 }
+/* Rows of all spans. */
+static inline int64_t gpu_span_rows(const struct device_span *s, int64_t n)
+{
+    int64_t rows = 0;
+    for (int64_t i = 0; i < n; i++)
+        rows += s[i].n;
+    return rows;
+}
 /* A kernel's launch; the operation goes on in the next one. */
 #define GPU_LAUNCH(d, name, grid, args) \
     device_gpu_launch(d, GPU_K_##name, grid, args, sizeof *(args), 0)

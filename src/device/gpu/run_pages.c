@@ -55,14 +55,6 @@ const struct gpu_span *device_gpu_spans(struct device *d, const struct device_sp
     return at;
 }
 
-static int64_t rows_of(const struct device_span *s, int64_t n)
-{
-    int64_t rows = 0;
-    for (int64_t i = 0; i < n; i++)
-        rows += s[i].n;
-    return rows;
-}
-
 /* ---- appending and reading ---- */
 
 static bool is_plain(enum kern_kv_codec c)
@@ -128,7 +120,7 @@ GPU_RUN(kv_append)
         .span = span, .k = gpu_rows(d, a->k), .v = gpu_rows(d, a->v),
         .k_stride = a->k.stride, .v_stride = a->v.stride,
         .at = (int64_t)kv->at, .head_bytes = (int64_t)kv->head_bytes, .v_at = (int64_t)kv->v_at,
-        .n_rows = (int32_t)rows_of(a->span, a->n_spans), .n_heads = (int32_t)kv->n_heads,
+        .n_rows = (int32_t)gpu_span_rows(a->span, a->n_spans), .n_heads = (int32_t)kv->n_heads,
         .k_width = (int32_t)kv->k_width, .v_width = (int32_t)kv->v_width,
         .k_codec = (int32_t)kv->k_codec, .v_codec = (int32_t)kv->v_codec};
     (void)GPU_LAUNCH(d, pages_kv_append, pages_kv_append_grid(&k), &k);
@@ -155,7 +147,7 @@ GPU_RUN(rows_append)
     if (!span)
         return d->gpu->lost;
     const struct pages_rows_args k =
-        rows_args(d, a->s, span, a->x, rows_of(a->span, a->n_spans));
+        rows_args(d, a->s, span, a->x, gpu_span_rows(a->span, a->n_spans));
     (void)GPU_LAUNCH(d, pages_rows_append, pages_rows_grid(&k), &k);
     return true;
 }
@@ -170,7 +162,7 @@ GPU_RUN(rows_read)
     if (!span)
         return d->gpu->lost;
     const struct pages_rows_args k =
-        rows_args(d, a->s, span, a->y, rows_of(a->span, a->n_spans));
+        rows_args(d, a->s, span, a->y, gpu_span_rows(a->span, a->n_spans));
     (void)GPU_LAUNCH(d, pages_rows_read, pages_rows_grid(&k), &k);
     return true;
 }
@@ -245,7 +237,7 @@ GPU_RUN(attend)
 {
     const struct device_attend_args *a = args;
     const struct device_kv *kv = a->kv;
-    const int64_t group = a->n_q_heads / kv->n_heads, rows = rows_of(a->span, a->n_spans),
+    const int64_t group = a->n_q_heads / kv->n_heads, rows = gpu_span_rows(a->span, a->n_spans),
                   parts = most_parts(a->span, a->n_spans, a->window),
                   floats = parts * attend_state(kv->v_width);
     const struct piece p = piece_of(a->q.n, kv->n_heads, group, floats);

@@ -13,14 +13,6 @@
 
 enum { SCRATCH_FLOATS = 1 << 22, MOST_ROWS = 65535 };
 
-static int64_t rows_of(const struct device_span *s, int64_t n)
-{
-    int64_t rows = 0;
-    for (int64_t i = 0; i < n; i++)
-        rows += s[i].n;
-    return rows;
-}
-
 /* ---- the choice of experts ---- */
 
 /* What the table says for each row's token, as a table of these rows alone, and the rows' numbers
@@ -251,7 +243,7 @@ GPU_RUN(select)
     const struct device_select_args *a = args;
     const struct device_stream *keys = &a->s->keys;
     const int64_t n_keys = most_keys(a), each = score_rows(a, n_keys),
-                  rows = rows_of(a->span, a->n_spans);
+                  rows = gpu_span_rows(a->span, a->n_spans);
     if (!device_gpu_has(d, GPU_K_select_query) || !device_gpu_has(d, GPU_K_select_scores) ||
         !device_gpu_has(d, GPU_K_select_choose))
         return false;
@@ -369,7 +361,7 @@ GPU_RUN(attend_latent)
     const struct device_attend_latent_args *a = args;
     const struct device_latent *l = a->a;
     const bool far = a->far && l->far.width, listed = far && l->top_k;
-    const int64_t rows = rows_of(a->near, a->n_spans);
+    const int64_t rows = gpu_span_rows(a->near, a->n_spans);
     const struct latent_piece p = latent_piece(a);
     if (l->near.width > ATTEND_MOST_WIDTH || (l->sink && !l->sink->card) ||
         (d->numerics == DEVICE_FAST && d->kern.attend.recipe) || !has_latent(d))

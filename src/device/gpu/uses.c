@@ -2,6 +2,7 @@
 /* uses - what each operation reads and writes of the memory that both sides have. */
 #include "device/gpu/card.h"
 #include "device/gpu/kernel.h"
+#include "device/gpu/run.h"
 
 struct uses {
     gpu_use_fn *fn;
@@ -28,14 +29,6 @@ static void list_use(const struct uses *u, const void *at, int64_t n_bytes, int 
 static int64_t ints(int64_t n) { return n * (int64_t)sizeof(int32_t); }
 static int64_t floats(int64_t n) { return n * (int64_t)sizeof(float); }
 
-static int64_t span_rows(const struct device_span *s, int64_t n)
-{
-    int64_t rows = 0;
-    for (int64_t i = 0; i < n; i++)
-        rows += s[i].n;
-    return rows;
-}
-
 static void span_uses(const struct uses *u, const struct device_span *s, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -45,7 +38,7 @@ static void span_uses(const struct uses *u, const struct device_span *s, int64_t
 /* Rows that some spans may not have stay as they are. */
 static int written(struct rows out, const struct device_span *s, int64_t n)
 {
-    return span_rows(s, n) == out.n ? GPU_WRITES : GPU_READS | GPU_WRITES;
+    return gpu_span_rows(s, n) == out.n ? GPU_WRITES : GPU_READS | GPU_WRITES;
 }
 
 static void matmul_uses(const struct uses *u, const struct device_matmul_args *a)

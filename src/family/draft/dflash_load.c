@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "base/num.h"
+#include "base/str.h"
 #include "family/keys.h"
 #include <math.h>
 #include <stdio.h>
@@ -20,22 +21,10 @@ enum { MAX_WIDTH = 1 << 20, MAX_HEADS = 1024, MAX_HEAD_WIDTH = 8192 };
 
 /* ---- keys ---- */
 
-static bool ends_with(const char *s, const char *end)
-{
-    const size_t n = strlen(s), k = strlen(end);
-    return n >= k && !strcmp(s + n - k, end);
-}
-
-static const char *architecture(const struct io_meta *meta)
-{
-    const struct io_value *v = io_meta_find(meta, "general.architecture");
-    return v && v->kind == IO_STR ? v->v.s : "";
-}
-
 bool family_dflash_is_file(const struct io_meta *meta)
 {
-    const char *arch = architecture(meta);
-    return !strcmp(arch, "dflash") || ends_with(arch, "dflash-draft");
+    const char *arch = family_architecture(meta);
+    return !strcmp(arch, "dflash") || str_ends(arch, "dflash-draft");
 }
 
 void family_dflash_keys(struct dflash_keys *k, const struct model *m, const struct io_meta *meta,
@@ -43,7 +32,7 @@ void family_dflash_keys(struct dflash_keys *k, const struct model *m, const stru
 {
     *k = (struct dflash_keys){.meta = meta,
                               .path = io_path(model_file(m)),
-                              .arch = architecture(meta),
+                              .arch = family_architecture(meta),
                               .checkpoint = io_kind(model_file(m)) == IO_SAFETENSORS,
                               .err = err};
 }
@@ -293,7 +282,7 @@ static void read_taps(struct dflash *g, struct dflash_keys *k)
     const int64_t layers = g->target.info->n_layers;
     const struct io_value *v = family_dflash_key(k, tap_names, full);
     /* there the list names layers whose inputs are tapped */
-    const int64_t shift = v && ends_with(full, "target_layers") ? 1 : 0;
+    const int64_t shift = v && str_ends(full, "target_layers") ? 1 : 0;
     if (k->s)
         return;
     if (v)

@@ -75,15 +75,9 @@ static void mtp_free(void *self)
 
 /* ---- which files ---- */
 
-static const char *architecture(const struct io_meta *meta)
-{
-    const struct io_value *v = io_meta_find(meta, "general.architecture");
-    return v && v->kind == IO_STR ? v->v.s : "";
-}
-
 static bool mtp_fits(const struct family *target, const struct model *m, const struct io_meta *meta)
 {
-    const char *arch = architecture(meta);
+    const char *arch = family_architecture(meta);
     (void)target;
     return !strcmp(arch, "gemma4-assistant") || !strcmp(arch, "gemma4_assistant") ||
            (!strcmp(arch, "gemma4") &&

@@ -42,15 +42,6 @@ static void put_tokens(const struct native *s, const struct answer_choice *c, si
     write_close(out, ']');
 }
 
-static void put_bytes(struct str *out, const char *bytes, size_t n)
-{
-    write_key(out, "bytes");
-    write_open(out, '[');
-    for (size_t i = 0; i < n; i++)
-        write_int(out, (unsigned char)bytes[i]);
-    write_close(out, ']');
-}
-
 /* Of the model, or (post_sampling_probs) of what was drawn from: then probabilities, not their
  * logarithms. */
 static void put_probability(struct str *out, bool drawn_from, float logprob)
@@ -70,7 +61,7 @@ static void put_probabilities(const struct native *s, const struct answer_choice
         write_open(out, '{');
         write_member_int(out, "id", t->id);
         write_member_string(out, "token", answer_token_text(c, t), t->n_text);
-        put_bytes(out, answer_bytes(c, t->bytes_at), t->n_bytes);
+        openai_put_bytes(out, answer_bytes(c, t->bytes_at), t->n_bytes);
         put_probability(out, drawn_from, t->logprob);
         write_key(out, drawn_from ? "top_probs" : "top_logprobs");
         write_open(out, '[');
@@ -79,7 +70,7 @@ static void put_probabilities(const struct native *s, const struct answer_choice
             write_open(out, '{');
             write_member_int(out, "id", top->id);
             write_member_string(out, "token", answer_bytes(c, top->bytes_at), top->n_bytes);
-            put_bytes(out, answer_bytes(c, top->bytes_at), top->n_bytes);
+            openai_put_bytes(out, answer_bytes(c, top->bytes_at), top->n_bytes);
             put_probability(out, drawn_from, top->logprob);
             write_close(out, '}');
         }

@@ -88,6 +88,8 @@ void openai_put_usage(struct str *out, const struct answer_result *r);
 void openai_put_usage_so_far(struct str *out, const struct chat_request *r, int64_t n_prompt,
                              int64_t n_generated);
 void openai_put_timings(struct str *out, const struct answer_result *r);
+/* A member "bytes": their numbers. */
+void openai_put_bytes(struct str *out, const char *bytes, size_t n);
 /* A list of tokens with their probabilities, from `first` on. */
 void openai_put_tokens(struct str *out, const struct answer_choice *c, size_t first);
 /* The value of logprobs of a chat: {content: [...], refusal: null} for tokens from `first` on. */

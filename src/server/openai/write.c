@@ -173,7 +173,7 @@ void openai_put_timings(struct str *out, const struct answer_result *r)
 
 /* ---- probabilities ---- */
 
-static void put_bytes(struct str *out, const char *bytes, size_t n)
+void openai_put_bytes(struct str *out, const char *bytes, size_t n)
 {
     write_key(out, "bytes");
     write_open(out, '[');
@@ -196,7 +196,7 @@ static void put_chat_token(struct str *out, const struct answer_choice *c,
     write_open(out, '{');
     write_member_int(out, "id", t->id);
     write_member_string(out, "token", answer_token_text(c, t), t->n_text);
-    put_bytes(out, answer_bytes(c, t->bytes_at), t->n_bytes);
+    openai_put_bytes(out, answer_bytes(c, t->bytes_at), t->n_bytes);
     write_key(out, "logprob");
     put_logprob(out, t);
     write_key(out, "top_logprobs");
@@ -207,7 +207,7 @@ static void put_chat_token(struct str *out, const struct answer_choice *c,
         write_open(out, '{');
         write_member_int(out, "id", top->id);
         write_member_string(out, "token", bytes, top->n_bytes);
-        put_bytes(out, bytes, top->n_bytes);
+        openai_put_bytes(out, bytes, top->n_bytes);
         write_key(out, "logprob");
         write_float(out, top->logprob);
         write_close(out, '}');
