@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* paged - keys and values beyond memory: what can go wrong with their file.  combinations.c compares
- * the bits with those of pages in memory. */
+/* paged - keys and values beyond memory: what can go wrong with their file.  combinations.c
+ * compares the bits with those of pages in memory. */
 #define _DEFAULT_SOURCE
 #include "golden/golden.h"
 #include "unit/folder.h"

@@ -209,6 +209,39 @@ static void each_its_own(void **state)
     }
 }
 
+/* Pages on disk, of which one head after the other reads those that it chose. */
+static void pages_on_disk(void **state)
+{
+    (void)state;
+    char dir[] = "/tmp/ingle-select-XXXXXX";
+    assert_non_null(mkdtemp(dir));
+    float *rows[2];
+    for (int i = 0; i < 2; i++) {
+        struct world w;
+        struct golden_options o = {.codec = KERN_KV_F16, .select = quarter, .max_rows = 64};
+        if (i) {
+            o.disk = dir;
+            o.kv_bytes = 220 << 10;
+        }
+        begin(&w, 0, o);
+        w.n = 1300;
+        struct session *s = after_prompt(&w);
+        rows[i] = room(&w);
+        answer(&w, s, 1, rows[i]);
+        if (i) {
+            struct kv_disk_counts disk;
+            session_runner_disk_count(w.g.runner, &disk);
+            assert_true(disk.read_bytes > 0);
+            assert_int_equal(rows_that_differ(&w, rows[0], rows[1]), 0);
+        }
+        session_free(s);
+        golden_close(&w.g);
+    }
+    mem_free(rows[0]);
+    mem_free(rows[1]);
+    assert_int_equal(rmdir(dir), 0);
+}
+
 /* A file says how its session chose, whatever the runner's own way is. */
 static void files_say_how(void **state)
 {
@@ -261,6 +294,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(checked),
-        cmocka_unit_test(each_its_own), cmocka_unit_test(files_say_how)};
+        cmocka_unit_test(each_its_own), cmocka_unit_test(pages_on_disk),
+        cmocka_unit_test(files_say_how)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

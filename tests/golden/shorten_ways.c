@@ -2,8 +2,8 @@
 /*
  * shorten_ways - tokens with gaps between their positions, with coded keys and values, sparse
  * prompts, and answers that choose pages: how far from the reference's results, and from plain
- * attention.  combinations.c compares the bits of cuts, threads, neighbours, rewinds, forks, caches,
- * drafts, and pages on disk.
+ * attention.  combinations.c compares the bits of cuts, threads, neighbours, rewinds, forks,
+ * caches, drafts, and pages on disk.
  */
 #include "golden/golden.h"
 
