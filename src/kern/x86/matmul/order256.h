@@ -38,13 +38,6 @@ static ATTR_UNUSED ATTR_INLINE __m256i spread_word_dot(__m256i sum, __m256i w, _
     return sum;
 }
 
-/* Asks for line n of the rows that come next. */
-static ATTR_INLINE void spread_next(const int rows, const struct spread_call *v, int64_t n)
-{
-#pragma GCC unroll 8
-    for (int c = 0; c < rows; c++)
-        _mm_prefetch((const char *)v->next[c] + 64 * n, _MM_HINT_T0);
-}
 static ATTR_INLINE void spread_clear(const int rows, float *y)
 {
 #pragma GCC unroll 8

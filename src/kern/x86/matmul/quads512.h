@@ -6,8 +6,8 @@
 #ifndef INGLE_KERN_X86_MATMUL_QUADS512_H
 #define INGLE_KERN_X86_MATMUL_QUADS512_H
 
-#include "base/bug.h"
-#include "quant/quant.h"
+#include "kern/x86/matmul/codes.h"
+
 #include <immintrin.h>
 #include <stdint.h>
 
@@ -67,6 +67,26 @@ static ATTR_INLINE __m512i quad_nl4(const uint8_t *g, int j)
     return quad_listed(quant_nl4, quad_4(g, j));
 }
 
+/* What quad() looks up codes in, if it does. */
+static ATTR_INLINE __m512i quad_table(const struct kern_code *code)
+{
+    return code->table && code->bits > 1 ? quad_list(code->table) : _mm512_setzero_si512();
+}
+/* Quad j of a group: codes, or what they stand for plus a bias. */
+static ATTR_INLINE __m512i quad(const struct kern_code *code, __m512i table, const uint8_t *group,
+                                int j)
+{
+    switch (code->bits) {
+    case 1: return _mm512_and_si512(quad_moved(quad_line(group), j, 1), quad_bytes(2));
+    case 2: return quad_2(group, j);
+    case 3: return quad_3(group, j);
+    case 4: return code->table ? _mm512_shuffle_epi8(table, quad_4(group, j)) : quad_4(group, j);
+    case 5: return quad_5(group, j);
+    case 6: return quad_6(group, j);
+    default: return quad_8(group, j);
+    }
+}
+
 static ATTR_INLINE __m512 halves(const uint8_t *at)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
@@ -89,6 +109,16 @@ static inline __m512 half_ue4m3(const uint8_t *at)
 {
     const __m256i b = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)at));
     return _mm512_mul_ps(_mm512_cvtph_ps(_mm256_slli_epi16(b, 7)), _mm512_set1_ps(128));
+}
+
+/* d of 16 rows: scales of a group of 32. */
+static ATTR_INLINE __m512 d32(const struct kern_code *code, const uint8_t *scale)
+{
+    switch (code->scales) {
+    case KERN_SCALES_E: return half_e8m0(scale);
+    case KERN_SCALES_E2: return half_ue4m3(scale);
+    default: return halves(scale);
+    }
 }
 
 #endif

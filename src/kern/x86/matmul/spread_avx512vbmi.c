@@ -14,8 +14,8 @@ static const uint8_t table_2[64] = {VALUES_64(SIZE_2, BIAS_2)};
 static const uint8_t table_3[64] = {VALUES_64(SIZE_3, BIAS_3)};
 static const uint8_t table_odd[64] = {VALUES_64(SIZE_ODD, BIAS_ODD)};
 
-SPREAD_TILES256(tile_32, SPREAD_GROUP_32, 32, 0)
-SPREAD_TILES256(tile_16, SPREAD_GROUP_16, 16, 0)
+SPREAD_TILES(tile_32, tile256, ((struct spread_block){GROUP_32, 32, 0}))
+SPREAD_TILES(tile_16, tile256, ((struct spread_block){GROUP_16, 16, 0}))
 
 /* 2 t + 1 of four bits t. */
 static ATTR_INLINE __m512i sub_of(__m512i dwords, int bit)

@@ -80,25 +80,6 @@ static ATTR_INLINE void fetch(const struct kern_code *code, const uint8_t *chunk
 
 /* ---- codes and scales ---- */
 
-/* What quad() looks up codes in, if it does. */
-static ATTR_INLINE __m512i quad_table(const struct kern_code *code)
-{
-    return code->table && code->bits > 1 ? quad_list(code->table) : _mm512_setzero_si512();
-}
-/* Quad j of a group: codes, or what they stand for plus bias(). */
-static ATTR_INLINE __m512i quad(const struct kern_code *code, __m512i table, const uint8_t *group,
-                                int j)
-{
-    switch (code->bits) {
-    case 1: return _mm512_and_si512(quad_moved(quad_line(group), j, 1), quad_bytes(2));
-    case 2: return quad_2(group, j);
-    case 3: return quad_3(group, j);
-    case 4: return code->table ? _mm512_shuffle_epi8(table, quad_4(group, j)) : quad_4(group, j);
-    case 5: return quad_5(group, j);
-    case 6: return quad_6(group, j);
-    default: return quad_8(group, j);
-    }
-}
 static ATTR_INLINE int bias(const struct kern_code *code) { return code_bias(code, 128); }
 
 /* -bias times the sum of q. */
@@ -112,16 +93,6 @@ static ATTR_INLINE __m512i start32(const struct kern_code *code, const struct ke
     default: return _mm512_setzero_si512();
     }
 }
-/* d of 16 rows: scales of a group of 32. */
-static ATTR_INLINE __m512 d32(const struct kern_code *code, const uint8_t *scale)
-{
-    switch (code->scales) {
-    case KERN_SCALES_E: return half_e8m0(scale);
-    case KERN_SCALES_E2: return half_ue4m3(scale);
-    default: return halves(scale);
-    }
-}
-
 /* Sub-scales of 16 rows. */
 static inline __m128i row16(const uint8_t *at)
 {

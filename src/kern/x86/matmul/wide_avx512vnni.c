@@ -4,7 +4,7 @@
 #include "kern/kernels.h"
 #include "kern/x86/matmul/spread512.h"
 
-SPREAD_TILES256(tile, SPREAD_GROUP_WHOLE, 128, 0)
+SPREAD_TILES(tile, tile256, ((struct spread_block){GROUP_SCALED, 128, 0}))
 
 #define WIDE_BIAS 128
 #define WIDE(name, bytes)                                                                          \
