@@ -409,16 +409,18 @@ static void remove_directory(const char *path)
 static int lock_of(const char *path, int flags)
 {
     char file[600];
+    struct stat is;
     snprintf(file, sizeof file, "%.511s/%s", path, LOCK);
     const int fd = open(file, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
-    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0)
+    if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &is) == 0 && is.st_nlink)
         return fd;
     if (fd >= 0)
         close(fd);
     return -1;
 }
 
-/* Those of routers that were killed: nobody holds their locks. */
+/* Those of routers that were killed: nobody holds their locks.  One that is empty may be another
+ * router's, which has not locked it yet and then makes another one. */
 static void remove_left(const char *parent)
 {
     DIR *d = opendir(parent);
@@ -433,8 +435,10 @@ static void remove_left(const char *parent)
         if (lstat(path, &is) || !S_ISDIR(is.st_mode) || is.st_uid != geteuid())
             continue;
         const int fd = lock_of(path, 0);
-        if (fd < 0)
+        if (fd < 0) {
+            (void)rmdir(path);
             continue;
+        }
         remove_directory(path);
         close(fd);
     }
@@ -444,24 +448,29 @@ static void remove_left(const char *parent)
 
 static ingle_status make_directory(struct router *r, struct err *err)
 {
-    enum { MOST = 80 }; /* a socket's path has 108 bytes */
+    enum { MOST = 80, TRIES = 10 }; /* a socket's path has 108 bytes */
     char path[160];
     if (strlen(r->o.directory) > MOST)
         return err_set(err, INGLE_LIMIT, "'%s' is too long a path for sockets: at most %d bytes",
                        r->o.directory, MOST);
     remove_left(r->o.directory);
-    snprintf(path, sizeof path, "%s/%sXXXXXX", r->o.directory, PREFIX);
-    if (!mkdtemp(path))
-        return err_set(err, INGLE_IO, "no directory for sockets in '%s': %s", r->o.directory,
-                       strerror(errno));
+    for (int i = 0; i < TRIES; i++) {
+        snprintf(path, sizeof path, "%s/%sXXXXXX", r->o.directory, PREFIX);
+        if (!mkdtemp(path))
+            return err_set(err, INGLE_IO, "no directory for sockets in '%s': %s", r->o.directory,
+                           strerror(errno));
+        r->lock_fd = lock_of(path, O_CREAT);
+        if (r->lock_fd >= 0)
+            break;
+        remove_directory(path);
+    }
+    if (r->lock_fd < 0)
+        return err_set(err, INGLE_IO, "'%s' cannot be used for sockets", path);
     r->directory = mem_strdup(path);
-    r->lock_fd = lock_of(path, O_CREAT);
-    if (r->directory && r->lock_fd >= 0)
+    if (r->directory)
         return INGLE_OK;
     remove_directory(path);
-    mem_free(r->directory);
-    r->directory = NULL;
-    return err_set(err, INGLE_IO, "'%s' cannot be used for sockets", path);
+    return err_set(err, INGLE_NOMEM, "no memory for a path");
 }
 
 /* Each model records its running requests in a directory of its own. */

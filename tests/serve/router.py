@@ -580,7 +580,8 @@ class Life(unittest.TestCase):
         until(lambda: any(pathlib.Path(f"/proc/{p}/exe").exists() for p in pids), False)
         left = list(pathlib.Path(s.directory.name).glob("ingle-router-*"))
         self.assertEqual(len(left), 1)
-        # The next one removes what it has left.
+        # The next one removes what it has left, also what one that was killed earlier has.
+        (pathlib.Path(s.directory.name) / "ingle-router-abcdef").mkdir()
         with subprocess.Popen([INGLE, "serve", "--port", "0", "--models", str(s.file)], stdout=subprocess.PIPE, text=True) as p:
             p.stdout.readline()
             now = list(pathlib.Path(s.directory.name).glob("ingle-router-*"))
