@@ -39,6 +39,7 @@ struct ingle_scheduler {
     struct engine_flight flight[SESSION_MOST_FLIGHTS]; /* [n_flights] */
     int n_flights;               /* steps that may be under way at stages together; 0: none */
     bool grounded;               /* the next step is for all */
+    struct sched_flights flights; /* whether others may be */
     uint64_t landed;             /* clock_now(): the last one; ... */
     double landed_rounds;        /* ... engine_drafts_rounds() then */
     struct engine_draw *draw;    /* [max_running] */

@@ -858,12 +858,18 @@ static int64_t count_fliers(const struct ingle_scheduler *s)
     return n;
 }
 
+/* A network's rounds are shared by answers of one step. */
+static bool flies_well(struct ingle_scheduler *s)
+{
+    return !session_runner_draft(s->e->runner) || sched_flights_plan(&s->flights);
+}
+
 static bool may_fly(struct ingle_scheduler *s)
 {
     pthread_mutex_lock(&s->lock);
     const bool may = !s->closing && !s->calls;
     pthread_mutex_unlock(&s->lock);
-    return may && !s->grounded;
+    return may && !s->grounded && flies_well(s);
 }
 
 /* The most urgent ones stay. */
@@ -922,8 +928,9 @@ static void land_flight(struct ingle_scheduler *s, int i)
     /* its share of the time: since the one before it has landed, without rounds of drafts */
     const bool later = f->began > s->landed;
     const double rounds = engine_drafts_rounds(s),
-                 took = fmax(0, seconds_since(later ? f->began : s->landed) -
-                                    (rounds - (later ? f->rounds : s->landed_rounds)));
+                 all = seconds_since(later ? f->began : s->landed),
+                 took = fmax(0, all - (rounds - (later ? f->rounds : s->landed_rounds)));
+    sched_flights_note(&s->flights, true, l->n, all);
     pthread_mutex_lock(&s->lock);
     count_step(s, l, took);
     s->step_began = s->landed = s->answered = clock_now();
@@ -959,7 +966,7 @@ static bool move_flights(struct ingle_scheduler *s, bool *moved)
 static bool fly(struct ingle_scheduler *s)
 {
     bool any = false, moved;
-    if (!s->n_flights || count_fliers(s) < 2)
+    if (!s->n_flights || count_fliers(s) < 2 || !flies_well(s))
         return false;
     s->step.n = s->between.n = 0; /* whom nobody is to end because of them */
     s->grounded = false;
@@ -993,6 +1000,8 @@ bool engine_step(struct ingle_scheduler *s)
     const bool drew = draw_masked(s);
     if (fly(s))
         return true;
+    const bool could_fly = s->n_flights && count_fliers(s) > 1;
+    const uint64_t planned = clock_now();
     const enum sched_way way = make_step(s);
     const uint64_t began = clock_now();
     if (!l->n && drew)
@@ -1009,6 +1018,8 @@ bool engine_step(struct ingle_scheduler *s)
     step_ends(s, st, seconds_since(began + s->between_ns));
     if (!st || st == INGLE_NUMERIC) {
         engine_drafts_step(s, l, st ? 0 : seconds_since(began + s->between_ns));
+        if (could_fly)
+            sched_flights_note(&s->flights, false, l->n, seconds_since(planned));
         take_results(s, l, &err);
         if (way == SCHED_TOGETHER)
             s->answered = clock_now();

@@ -10,6 +10,7 @@
  * cost    what a step takes, from the time that others took.
  * pace    how large the prompts' share may be, and whether they share the answers' steps or
  *         are computed between them.
+ * flights whether answers have one step for all, or several under way together.
  * draft   who drafts, by what, and how many tokens.
  */
 #ifndef INGLE_SCHED_SCHED_H
@@ -130,6 +131,17 @@ enum sched_way {
 };
 
 /* How long steps take, and what follows for the next one. */
+/* While layers lie at stages and a network drafts: zeros at first. */
+struct sched_flights {
+    double seconds[2]; /* of an answer in a step: for all [0], under way together [1] */
+    int64_t n;         /* steps since the way was changed */
+    bool flies;
+};
+/* Whether the next steps are to be under way together. */
+bool sched_flights_plan(struct sched_flights *f);
+/* A step of so many answers took that long, with the rounds of their drafts. */
+void sched_flights_note(struct sched_flights *f, bool flew, int64_t n_answers, double seconds);
+
 struct sched_pace {
     double target_seconds;    /* of a step while answers run; 0: 1.8 times one of answers alone */
     /* of prompts alone while nothing is known of their steps; 0: as many as fit */

@@ -144,10 +144,37 @@ static void random_plans_keep_the_limits(void **state)
     }
 }
 
+/* Both ways are measured, the faster one stays, and the other one is tried again. */
+static void steps_are_under_way_where_that_is_faster(void **state)
+{
+    (void)state;
+    for (int better = 0; better < 2; better++) {
+        struct sched_flights f = {.n = 0};
+        int64_t flew = 0, last = 0;
+        for (int i = 0; i < 4000; i++) {
+            const bool flies = sched_flights_plan(&f);
+            sched_flights_note(&f, flies, 2, flies == (better == 1) ? 0.010 : 0.015);
+            flew += flies;
+            last += i >= 2000 && flies == (better == 1);
+        }
+        assert_true(flew > 50 && flew < 3950);
+        assert_true(last > 1900);
+        /* what is faster changes */
+        last = 0;
+        for (int i = 0; i < 4000; i++) {
+            const bool flies = sched_flights_plan(&f);
+            sched_flights_note(&f, flies, 2, flies == (better == 0) ? 0.010 : 0.015);
+            last += i >= 2000 && flies == (better == 0);
+        }
+        assert_true(last > 1900);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_take_a_row_each_and_prompts_the_rest),
+        cmocka_unit_test(steps_are_under_way_where_that_is_faster),
         cmocka_unit_test(prompts_share_evenly_by_user_then_by_request),
         cmocka_unit_test(the_higher_priority_takes_what_it_wants),
         cmocka_unit_test(a_pause_and_the_rows_of_logits_are_limits),
