@@ -38,150 +38,148 @@ static ATTR_INLINE __m512i woven(__m512i a, __m512i b, int from)
     return _mm512_permutex2var_epi8(a, _mm512_add_epi8(pairs, _mm512_set1_epi8((char)from)), b);
 }
 
-/* Sums of the half or group so far; of what, by -bias. */
-#define START_32(c, bias) \
-    __m512i a##c = _mm512_madd_epi16(words32(X256(c)->sum16 + 2 * h), _mm512_set1_epi16(-(bias)));
-#define START_LOW(c, bias)                                                                         \
-    __m512i a##c =                                                                                 \
-        _mm512_madd_epi16(words32(X256(c)->sum16 + 2 * h), _mm512_set1_epi32(-(bias)&0xFFFF));
-#define START_HIGH(c, bias)                                                                        \
-    __m512i a##c =                                                                                 \
-        _mm512_madd_epi16(words32(X256(c)->sum16 + 2 * h), _mm512_set1_epi32(-(bias)*65536));
+static ATTR_INLINE int bias_of(uint32_t id)
+{
+    return id == KERN_CODE_IQ3_XXS ? BIAS_3 : id == KERN_CODE_IQ3_S ? BIAS_ODD : BIAS_2;
+}
+/* Values of the coordinates of a byte, and codes of numbers where these fit registers. */
+struct values {
+    __m512i v[3];
+    struct tables codes;
+};
+static ATTR_INLINE struct values values_of(uint32_t id)
+{
+    struct values k;
+    const bool is_2 = id == KERN_CODE_IQ2_XS || id == KERN_CODE_IQ2_S;
+    const uint8_t (*const from)[64] =
+        is_2 ? values_2 : id == KERN_CODE_IQ3_XXS ? values_3 : values_odd;
+    for (int i = 0; i < 3; i++)
+        k.v[i] = line(from[is_2 || i < 2 ? i : 0]);
+    if (id == KERN_CODE_IQ3_XXS)
+        k.codes = load_tables(quant_codes_iq3_xxs);
+    return k;
+}
 
-/* Quad c of half m: values v, negative where a sign bit is set. */
-#define QUAD(C, m, c, bias, v)                                                                     \
-    {                                                                                              \
-        const __m512i v_ = v;                                                                      \
-        const __m512i w_ = _mm512_mask_sub_epi8(v_, bits(sign, BOTH(16u * (m) + (c), 4u)),         \
-                                                _mm512_set1_epi8(2 * (bias)), v_);                 \
-        EACH_##C(DOT, 4 * (m) + (c))                                                               \
+/* Values of quad c of a half: of codes of two coordinates p and q, or of four p. */
+static ATTR_INLINE __m512i value(const struct values *k, bool is_2, __m512i p, __m512i q, int c)
+{
+    if (!is_2)
+        return _mm512_permutexvar_epi8(c < 2 ? p : q, k->v[c % 2]);
+    return _mm512_permutexvar_epi8(c < 3 ? p : _mm512_srli_epi16(p, 6), k->v[c % 3]);
+}
+/* Quads of half m, negative where a sign bit is set. */
+static ATTR_INLINE void half(const int rows, int bias, const struct values *k, bool is_2, __m512i p,
+                             __m512i q, __m512i sign, int m, const uint8_t *const *x, int64_t b,
+                             int h, __m512i *a)
+{
+#pragma GCC unroll 4
+    for (int c = 0; c < 4; c++) {
+        const __mmask64 minus = bits(sign, bit_steps(16u * (unsigned)m + (unsigned)c, 4));
+        const __m512i v = value(k, is_2, p, q, c);
+        add_dots(rows, _mm512_mask_sub_epi8(v, minus, _mm512_set1_epi8((char)(2 * bias)), v), x, b,
+                 h, 4 * m + c, a);
     }
-#define VALUE(t, code) _mm512_permutexvar_epi8(code, t)
-/* Codes of two coordinates p and q; of four x. */
-#define HALF_3(C, m, bias, p, q)                                                                   \
-    QUAD(C, m, 0, bias, VALUE(v0, p)) QUAD(C, m, 1, bias, VALUE(v1, p))                            \
-    QUAD(C, m, 2, bias, VALUE(v0, q)) QUAD(C, m, 3, bias, VALUE(v1, q))
-#define HALF_2(C, m, x)                                                                            \
-    QUAD(C, m, 0, BIAS_2, VALUE(v0, x)) QUAD(C, m, 1, BIAS_2, VALUE(v1, x))                        \
-    QUAD(C, m, 2, BIAS_2, VALUE(v2, x)) QUAD(C, m, 3, BIAS_2, VALUE(v0, _mm512_srli_epi16(x, 6)))
-
-/* One tile; GROUP does group g of a chunk, whose lines are at `at`. */
-#define TILE(name, NAME, C, factor, SETUP, GROUP)                                                  \
-    static void name##_##C(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,     \
-                           int64_t stride)                                                        \
-    {                                                                                              \
-        SETUP()                                                                                    \
-        EACH_##C(LOAD_Y, _)                                                                        \
-        for (int64_t b = 0; b < n; b++) {                                                          \
-            const uint8_t *block = chunk + b / 2 * KERN_CHUNK_##NAME;                              \
-            const uint8_t *behind = block + KERN_BEHIND_##NAME;                                    \
-            const __m512 d = scales(block + KERN_CHUNK_##NAME - 64 + b % 2 * 32, factor);          \
-            EACH_##C(ZERO_T, _)                                                                    \
-            for (int h = 0; h < 8; h++) {                                                          \
-                const int g = (int)(b % 2) * 8 + h;                                                \
-                const uint8_t *at = block + KERN_GROUP_##NAME * g;                                 \
-                FETCH(at, KERN_GROUP_##NAME)                                                       \
-                if (64 * (g + 1) < KERN_CHUNK_##NAME - KERN_BEHIND_##NAME)                         \
-                    _mm_prefetch((const char *)behind + KERN_CHUNK_##NAME + 64 * g, _MM_HINT_T0);  \
-                GROUP(C)                                                                           \
-            }                                                                                      \
-            EACH_##C(FINISH, _)                                                                    \
-        }                                                                                          \
-        EACH_##C(STORE_Y, _)                                                                       \
-    }
-#define KERNEL(name, NAME, factor, SETUP, GROUP)                                                   \
-    TILE(name, NAME, 1, factor, SETUP, GROUP)                                                      \
-    TILE(name, NAME, 2, factor, SETUP, GROUP) TILE(name, NAME, 3, factor, SETUP, GROUP)            \
-        TILE(name, NAME, 4, factor, SETUP, GROUP) TILE(name, NAME, 6, factor, SETUP, GROUP)        \
-            TILE(name, NAME, 8, factor, SETUP, GROUP) void kern_matmul_##name##_avx512vbmi(        \
-                const struct kern_matmul *m, int64_t p0, int64_t p1)                               \
-    {                                                                                              \
-        static const struct drive few = {{{name##_8, 8},                                           \
-                                          {name##_6, 6},                                           \
-                                          {name##_4, 4},                                           \
-                                          {name##_3, 3},                                           \
-                                          {name##_2, 2},                                           \
-                                          {name##_1, 1}},                                          \
-                                         256,                                                      \
-                                         0,                                                        \
-                                         0};                                                       \
-        if (m->n <= FEW)                                                                           \
-            run_few(m, &few, order, p0, p1);                                                       \
-        else                                                                                       \
-            kern_matmul_##name##_spread_avx512vbmi(m, p0, p1);                                     \
-    }
-
-#define SETUP_3() const __m512i v0 = line(values_3[0]), v1 = line(values_3[1]);
-#define SETUP_ODD() const __m512i v0 = line(values_odd[0]), v1 = line(values_odd[1]);
-#define SETUP_2()                                                                                  \
-    const __m512i v0 = line(values_2[0]), v1 = line(values_2[1]), v2 = line(values_2[2]);
-
-#define HALF_IQ3_XXS(C, m)                                                                         \
-    {                                                                                              \
-        const __m512i number = line(at + 64 * (m));                                                \
-        const __mmask64 bit7 = _mm512_movepi8_mask(number);                                        \
-        const __m512i p = look_up(codes.a, number, bit7), q = look_up(codes.b, number, bit7);      \
-        HALF_3(C, m, BIAS_3, p, q)                                                                 \
-    }
-#define GROUP_IQ3_XXS(C)                                                                           \
-    const __m512i words = line(at + 128), sign = signs(words), sub = sub_scales(words);            \
-    EACH_##C(START_32, BIAS_3)                                                                     \
-    HALF_IQ3_XXS(C, 0)                                                                             \
-    HALF_IQ3_XXS(C, 1)                                                                             \
-    EACH_##C(ADD_SUB, _)
-#define SETUP_IQ3_XXS() SETUP_3() const struct tables codes = load_tables(quant_codes_iq3_xxs);
-KERNEL(iq3_xxs, IQ3_XXS, 0.25f, SETUP_IQ3_XXS, GROUP_IQ3_XXS)
-
-#define HALF_IQ3_S(C, m)                                                                           \
-    {                                                                                              \
-        const __m512i number = line(at + 64 * (m));                                                \
-        const __mmask64 bit7 = _mm512_movepi8_mask(number), bit8 = bits(high, BOTH(4u * (m), 1u)); \
-        const __m512i p = look_up_512(quant_codes_iq3_s[0], number, bit7, bit8);                   \
-        const __m512i q = look_up_512(quant_codes_iq3_s[1], number, bit7, bit8);                   \
-        HALF_3(C, m, BIAS_ODD, p, q)                                                               \
-    }
-#define GROUP_IQ3_S(C)                                                                             \
-    const __m512i sign = line(at + 128), high = bytes_of_rows(behind + 16 * g);                    \
-    const __m512i nibble =                                                                         \
-        _mm512_srl_epi32(bytes_of_rows(behind + 256 + g / 2 * 16), _mm_cvtsi32_si128(h % 2 * 4));  \
-    const __m512i sub = twice_plus_one(nibble);                                                    \
-    EACH_##C(START_32, BIAS_ODD) HALF_IQ3_S(C, 0) HALF_IQ3_S(C, 1) EACH_##C(ADD_SUB, _)
+}
 /* 2 s + 1 of the low four bits. */
 static ATTR_INLINE __m512i twice_plus_one(__m512i nibble)
 {
     return _mm512_ternarylogic_epi32(_mm512_slli_epi32(nibble, 1), _mm512_set1_epi32(30),
                                      _mm512_set1_epi32(1), 0xEA);
 }
-KERNEL(iq3_s, IQ3_S, 1.0f, SETUP_ODD, GROUP_IQ3_S)
 
-/* first4 and last4 are codes of the first and of the last four coordinates of all points. */
-#define HALVES_2(C, subs)                                                                          \
-    {                                                                                              \
-        const __m512i x_ = woven(first4, last4, 0), sub = twice_plus_one(subs);                    \
-        EACH_##C(START_LOW, BIAS_2) HALF_2(C, 0, x_) EACH_##C(ADD_SUB, _)                          \
-    }                                                                                              \
-    {                                                                                              \
-        const __m512i x_ = woven(first4, last4, 2),                                                \
-                      sub = twice_plus_one(_mm512_srli_epi32(subs, 4));                            \
-        EACH_##C(START_HIGH, BIAS_2) HALF_2(C, 1, x_) EACH_##C(ADD_SUB, _)                         \
+/* Group h of a super-block, g of its chunk, whose lines are at `at`, is added to t: points of four
+ * coordinates, ... */
+static ATTR_INLINE void group_3(const int rows, uint32_t id, const struct values *k,
+                                const uint8_t *at, const uint8_t *behind, int g,
+                                const uint8_t *const *x, int64_t b, int h, __m512i *t)
+{
+    const bool is_xxs = id == KERN_CODE_IQ3_XXS;
+    const __m512i words = line(at + 128);
+    const __m512i high = is_xxs ? words : bytes_of_rows(behind + 16 * g);
+    const __m512i sub =
+        is_xxs ? sub_scales(words)
+               : twice_plus_one(_mm512_srl_epi32(bytes_of_rows(behind + 256 + g / 2 * 16),
+                                                 _mm_cvtsi32_si128(h % 2 * 4)));
+    const __m512i sign = is_xxs ? signs(words) : words;
+    __m512i a[FEW];
+    start(rows, _mm512_set1_epi16((short)-bias_of(id)), x, b, h, a);
+#pragma GCC unroll 2
+    for (int m = 0; m < 2; m++) {
+        const __m512i number = line(at + 64 * m);
+        const __mmask64 bit7 = _mm512_movepi8_mask(number);
+        __m512i p, q;
+        if (is_xxs) {
+            p = look_up(k->codes.a, number, bit7);
+            q = look_up(k->codes.b, number, bit7);
+        } else {
+            const __mmask64 bit8 = bits(high, bit_steps(4u * (unsigned)m, 1));
+            p = look_up_512(quant_codes_iq3_s[0], number, bit7, bit8);
+            q = look_up_512(quant_codes_iq3_s[1], number, bit7, bit8);
+        }
+        half(rows, bias_of(id), k, false, p, q, sign, m, x, b, h, a);
     }
-
-#define GROUP_IQ2_XS(C)                                                                            \
-    const __m512i number = line(at), seven = line(at + 64), subs = bytes_of_rows(behind + 16 * g); \
-    const __mmask64 bit7 = _mm512_movepi8_mask(number);                                            \
-    const __mmask64 bit8 = _mm512_test_epi8_mask(seven, _mm512_set1_epi8(1));                      \
-    const __m512i sign = signs_above(seven);                                                       \
-    const __m512i first4 = look_up_512(quant_codes_iq2_xs[0], number, bit7, bit8);                 \
-    const __m512i last4 = look_up_512(quant_codes_iq2_xs[1], number, bit7, bit8);                  \
-    HALVES_2(C, subs)
-KERNEL(iq2_xs, IQ2_XS, 0.125f, SETUP_2, GROUP_IQ2_XS)
-
-#define GROUP_IQ2_S(C)                                                                             \
-    const __m512i number = line(at), sign = line(at + 64), high = bytes_of_rows(behind + 16 * g);  \
-    const __m512i subs = bytes_of_rows(behind + 256 + 16 * g);                                     \
-    const __mmask64 bit7 = _mm512_movepi8_mask(number);                                            \
-    const __mmask64 bit8 = bits(high, BOTH(0u, 2u)), bit9 = bits(high, BOTH(1u, 2u));              \
-    const __m512i first4 = look_up_1024(quant_codes_iq2_s[0], number, bit7, bit8, bit9);           \
-    const __m512i last4 = look_up_1024(quant_codes_iq2_s[1], number, bit7, bit8, bit9);            \
-    HALVES_2(C, subs)
-KERNEL(iq2_s, IQ2_S, 0.125f, SETUP_2, GROUP_IQ2_S)
+    add_scaled(rows, a, sub, t);
+}
+/* ... of eight: first4 and last4 are codes of the first and of the last four of all points. */
+static ATTR_INLINE void group_2(const int rows, uint32_t id, const struct values *k,
+                                const uint8_t *at, const uint8_t *behind, int g,
+                                const uint8_t *const *x, int64_t b, int h, __m512i *t)
+{
+    const bool is_xs = id == KERN_CODE_IQ2_XS;
+    const __m512i number = line(at), next = line(at + 64), high = bytes_of_rows(behind + 16 * g),
+                  subs = is_xs ? high : bytes_of_rows(behind + 256 + 16 * g);
+    const __mmask64 bit7 = _mm512_movepi8_mask(number);
+    const __mmask64 bit8 =
+        is_xs ? _mm512_test_epi8_mask(next, _mm512_set1_epi8(1)) : bits(high, bit_steps(0, 2));
+    const __mmask64 bit9 = is_xs ? bit8 : bits(high, bit_steps(1, 2));
+    const __m512i sign = is_xs ? signs_above(next) : next;
+    const __m512i first4 = is_xs ? look_up_512(quant_codes_iq2_xs[0], number, bit7, bit8)
+                                 : look_up_1024(quant_codes_iq2_s[0], number, bit7, bit8, bit9);
+    const __m512i last4 = is_xs ? look_up_512(quant_codes_iq2_xs[1], number, bit7, bit8)
+                                : look_up_1024(quant_codes_iq2_s[1], number, bit7, bit8, bit9);
+#pragma GCC unroll 2
+    for (int m = 0; m < 2; m++) {
+        __m512i a[FEW];
+        const __m512i codes = woven(first4, last4, 2 * m);
+        const __m512i sub = twice_plus_one(m ? _mm512_srli_epi32(subs, 4) : subs);
+        start(rows, _mm512_set1_epi32(m ? -BIAS_2 * 65536 : -BIAS_2 & 0xFFFF), x, b, h, a);
+        half(rows, BIAS_2, k, true, codes, codes, sign, m, x, b, h, a);
+        add_scaled(rows, a, sub, t);
+    }
+}
+static ATTR_INLINE void tile(const int rows, const struct code_points *code, const uint8_t *chunk,
+                             int64_t n, const uint8_t *const *x, float *to, int64_t stride)
+{
+    const struct values k = values_of(code->id);
+    __m512 y[FEW];
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        y[c] = _mm512_setzero_ps();
+    for (int64_t b = 0; b < n; b++) {
+        const uint8_t *block = chunk + b / 2 * code->chunk_bytes, *behind = block + code->behind;
+        const __m512 d = scales(block + code->chunk_bytes - 64 + b % 2 * 32, code->factor);
+        __m512i t[FEW];
+#pragma GCC unroll 8
+        for (int c = 0; c < rows; c++)
+            t[c] = _mm512_setzero_si512();
+        for (int h = 0; h < 8; h++) {
+            const int g = (int)(b % 2) * 8 + h;
+            const uint8_t *at = block + code->group_bytes * g;
+            fetch(at, code->group_bytes);
+            if (64 * (g + 1) < code->chunk_bytes - code->behind)
+                _mm_prefetch((const char *)behind + code->chunk_bytes + 64 * g, _MM_HINT_T0);
+            if (code->id == KERN_CODE_IQ3_XXS || code->id == KERN_CODE_IQ3_S)
+                group_3(rows, code->id, &k, at, behind, g, x, b, h, t);
+            else
+                group_2(rows, code->id, &k, at, behind, g, x, b, h, t);
+        }
+        finish(rows, t, d, x, b, y);
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        _mm512_storeu_ps(to + c * stride, y[c]);
+}
+POINTS_KERNEL(iq3_xxs, tile, &points_IQ3_XXS)
+POINTS_KERNEL(iq3_s, tile, &points_IQ3_S)
+POINTS_KERNEL(iq2_xs, tile, &points_IQ2_XS)
+POINTS_KERNEL(iq2_s, tile, &points_IQ2_S)

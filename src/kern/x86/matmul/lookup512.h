@@ -5,17 +5,19 @@
 #ifndef INGLE_KERN_X86_MATMUL_LOOKUP512_H
 #define INGLE_KERN_X86_MATMUL_LOOKUP512_H
 
-#include "kern/code.h"
+#include "kern/x86/matmul/codes.h"
 
 #include <immintrin.h>
 
 static inline __m512i line(const uint8_t *at) { return _mm512_loadu_si512(at); }
 
-/* Two words of 32 bits, each its four bytes from `byte` on, in steps. */
-#define STEPS(byte, step) \
-    ((byte) * 0x01010101u + ((step) << 8 | 2u * (step) << 16 | 3u * (step) << 24))
-#define BOTH(first, step) \
-    _mm512_set1_epi64((long long)((uint64_t)STEPS((first) + 32u, step) << 32 | STEPS(first, step)))
+/* Two words of 32 bits, each its four bytes from `first` (and 32) on, in steps. */
+static ATTR_INLINE __m512i bit_steps(unsigned first, unsigned step)
+{
+    const uint64_t steps = step << 8 | 2u * step << 16 | 3u * step << 24;
+    return _mm512_set1_epi64((long long)(((first + 32u) * 0x01010101u + steps) << 32 |
+                                         (first * 0x01010101u + steps)));
+}
 
 /* Two tables of 256 bytes. */
 struct tables { __m512i a[4], b[4]; };
@@ -39,7 +41,7 @@ static ATTR_INLINE __m512i look_up(const __m512i t[4], __m512i number, __mmask64
 /* Bytes of seven signs each, with the eighth that makes their number even. */
 static ATTR_INLINE __m512i signs(__m512i words)
 {
-    const __m512i seven = _mm512_multishift_epi64_epi8(BOTH(0u, 7u), words);
+    const __m512i seven = _mm512_multishift_epi64_epi8(bit_steps(0, 7), words);
     return _mm512_gf2p8affine_epi64_epi8(seven, _mm512_set1_epi64(0x010204081020407F), 0);
 }
 

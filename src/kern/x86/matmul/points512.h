@@ -20,22 +20,52 @@ static inline __m512i words32(const void *at)
 /* Asks for lines far ahead and, shortly before their use, for the first cache: tiles of so many
  * instructions do not see far enough to wait for the second one (Zen 4, one row: 1.4 to 1.7 times
  * the speed of the far one alone). */
-#define FETCH(at, n_bytes)                                               \
-    for (int i_ = 0; i_ < (n_bytes); i_ += 64) {                         \
-        _mm_prefetch((const char *)(at) + 2048 + i_, _MM_HINT_T0);       \
-        _mm_prefetch((const char *)(at) + 16384 + i_, _MM_HINT_T1);      \
+static ATTR_INLINE void fetch(const uint8_t *at, int n_bytes)
+{
+    for (int i = 0; i < n_bytes; i += 64) {
+        _mm_prefetch((const char *)at + 2048 + i, _MM_HINT_T0);
+        _mm_prefetch((const char *)at + 16384 + i, _MM_HINT_T1);
     }
+}
 
-#define X256(c) ((const struct kern_act256 *)(const void *)x[c] + b)
-#define LOAD_Y(c, _) \
-    __m512 y##c = _mm512_setzero_ps();
-#define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
-#define ZERO_T(c, _) __m512i t##c = _mm512_setzero_si512();
-#define DOT(c, j) a##c = _mm512_dpbusd_epi32(a##c, w_, words32(X256(c)->q + 32 * h + 4 * (j)));
-#define ADD_SUB(c, _) t##c = _mm512_add_epi32(t##c, _mm512_mullo_epi32(a##c, sub));
-#define FINISH(c, _)                                                 \
-    y##c = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t##c),                 \
-                           _mm512_mul_ps(d, _mm512_set1_ps(X256(c)->scale)), y##c);
+/* ---- sums of some rows, element c of an array each ---- */
+
+static ATTR_INLINE const struct kern_act256 *act256(const uint8_t *const *x, int c, int64_t b)
+{
+    return (const struct kern_act256 *)(const void *)x[c] + b;
+}
+/* Sums of a group begin: sums of q in pairs of 16 times -bias, in each word of which. */
+static ATTR_INLINE void start(const int rows, __m512i by, const uint8_t *const *x, int64_t b, int h,
+                              __m512i *a)
+{
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        a[c] = _mm512_madd_epi16(words32(act256(x, c, b)->sum16 + 2 * h), by);
+}
+/* a += w times quad j of group h. */
+static ATTR_INLINE void add_dots(const int rows, __m512i w, const uint8_t *const *x, int64_t b,
+                                 int h, int j, __m512i *a)
+{
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        a[c] = _mm512_dpbusd_epi32(a[c], w, words32(act256(x, c, b)->q + 32 * h + 4 * j));
+}
+static ATTR_INLINE void add_scaled(const int rows, const __m512i *a, __m512i sub, __m512i *t)
+{
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        t[c] = _mm512_add_epi32(t[c], _mm512_mullo_epi32(a[c], sub));
+}
+static ATTR_INLINE void finish(const int rows, const __m512i *t, __m512 d, const uint8_t *const *x,
+                               int64_t b, __m512 *y)
+{
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        y[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(t[c]),
+                               _mm512_mul_ps(d, _mm512_set1_ps(act256(x, c, b)->scale)), y[c]);
+}
+
+/* ---- the walk ---- */
 
 enum { FEW = 8, STRETCH = 4 }; /* rows of the widest tile, blocks of a stretch */
 
@@ -78,5 +108,30 @@ static void run_few(const struct kern_matmul *m, const struct drive *d, const ui
             stretch_few(m, d, order, p0, end, b, num_min(STRETCH, n_blocks - b));
     }
 }
+
+/* The kernel of a code: TILE(rows, ...) are its tiles. */
+#define POINTS_TILE(name, rows, tile, ...)                                                         \
+    static void name##_##rows(const uint8_t *chunk, int64_t n, const uint8_t *const *x, float *y,  \
+                              int64_t stride)                                                      \
+    {                                                                                              \
+        tile(rows, __VA_ARGS__, chunk, n, x, y, stride);                                           \
+    }
+#define POINTS_KERNEL(name, ...)                                                                   \
+    POINTS_TILE(name, 1, __VA_ARGS__)                                                              \
+    POINTS_TILE(name, 2, __VA_ARGS__)                                                              \
+    POINTS_TILE(name, 3, __VA_ARGS__)                                                              \
+    POINTS_TILE(name, 4, __VA_ARGS__)                                                              \
+    POINTS_TILE(name, 6, __VA_ARGS__)                                                              \
+    POINTS_TILE(name, 8, __VA_ARGS__)                                                              \
+    void kern_matmul_##name##_avx512vbmi(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
+    {                                                                                              \
+        static const struct drive few = {                                                          \
+            {{name##_8, 8}, {name##_6, 6}, {name##_4, 4}, {name##_3, 3}, {name##_2, 2},            \
+             {name##_1, 1}}, 256, 0, 0};                                                           \
+        if (m->n <= FEW)                                                                           \
+            run_few(m, &few, order, p0, p1);                                                       \
+        else                                                                                       \
+            kern_matmul_##name##_spread_avx512vbmi(m, p0, p1);                                     \
+    }
 
 #endif

@@ -42,7 +42,7 @@ static const uint8_t table_odd[2][64] = {{VALUES_64(LOW_ODD, 0)}, {VALUES_64(HIG
 /* Four times the bits of each row's dword from `first` on, which may be less than 0. */
 static ATTR_INLINE __m512i four(__m512i dwords, int first)
 {
-    return _mm512_multishift_epi64_epi8(BOTH((uint32_t)(first + 64), 0u), dwords);
+    return _mm512_multishift_epi64_epi8(bit_steps((uint32_t)(first + 64), 0u), dwords);
 }
 
 /* Bits of t for the low and for the high plane, above those of v and of the sign. */

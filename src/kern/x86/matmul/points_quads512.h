@@ -51,12 +51,12 @@ static ATTR_INLINE __m512i seven_signs_above(__m512i points)
 }
 static ATTR_INLINE __m512i word_signs(__m512i words)
 {
-    return by_quads(_mm512_multishift_epi64_epi8(BOTH(0u, 7u), words), 0x7F40201008040201);
+    return by_quads(_mm512_multishift_epi64_epi8(bit_steps(0u, 7u), words), 0x7F40201008040201);
 }
 
 /* 2 bits each of the first and of the last four coordinates of points. */
 #define POINT_2(j, of_four)                                                                        \
-    POINT(j, 2, _mm512_multishift_epi64_epi8(BOTH((j) / 2 * 8u, 2u), of_four), table_2)
+    POINT(j, 2, _mm512_multishift_epi64_epi8(bit_steps((j) / 2 * 8u, 2u), of_four), table_2)
 #define POINTS_2                                                                   \
     POINT_2(0, first4) POINT_2(1, last4) POINT_2(2, first4) POINT_2(3, last4)      \
     POINT_2(4, first4) POINT_2(5, last4) POINT_2(6, first4) POINT_2(7, last4)
@@ -100,7 +100,7 @@ static ATTR_INLINE __m512i word_signs(__m512i words)
     const __m512i number = line(at), sign = eight_signs(line(at + 64));                            \
     const __m512i more = bytes_of_rows(behind + 16 * g);                                           \
     const __mmask64 bit7 = _mm512_movepi8_mask(number);                                            \
-    const __mmask64 bit8 = bits(more, BOTH(0u, 2u)), bit9 = bits(more, BOTH(1u, 2u));              \
+    const __mmask64 bit8 = bits(more, bit_steps(0, 2)), bit9 = bits(more, bit_steps(1, 2));        \
     const __m512i first4 = look_up_1024(quant_codes_iq2_s[0], number, bit7, bit8, bit9);           \
     const __m512i last4 = look_up_1024(quant_codes_iq2_s[1], number, bit7, bit8, bit9);            \
     SUB_2(2, bytes_of_rows(behind + 256 + 16 * g))                                                 \
@@ -123,7 +123,8 @@ static ATTR_INLINE __m512i word_signs(__m512i words)
 #define HALF_IQ3_S(m)                                                                              \
     {                                                                                              \
         const __m512i number = line(at + 64 * (m));                                                \
-        const __mmask64 bit7 = _mm512_movepi8_mask(number), bit8 = bits(more, BOTH(4u * (m), 1u)); \
+        const __mmask64 bit7 = _mm512_movepi8_mask(number);                                        \
+        const __mmask64 bit8 = bits(more, bit_steps(4u * (m), 1));                                 \
         POINTS_3(m, look_up_512(quant_codes_iq3_s[0], number, bit7, bit8),                         \
                  look_up_512(quant_codes_iq3_s[1], number, bit7, bit8), table_odd)                 \
     }
