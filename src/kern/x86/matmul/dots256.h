@@ -8,6 +8,7 @@
 #include "base/attr.h"
 
 #include <immintrin.h>
+#include <stdbool.h>
 
 /* sum + dots of four unsigned bytes of u and four signed ones of x */
 static ATTR_INLINE __m256i with_dots(__m256i sum, __m256i u, __m256i x)

@@ -7,7 +7,7 @@
 #ifndef INGLE_KERN_X86_MATMUL_POINTS_READ256_H
 #define INGLE_KERN_X86_MATMUL_POINTS_READ256_H
 
-#include "kern/code.h"
+#include "kern/x86/matmul/codes.h"
 
 #include <immintrin.h>
 #include <string.h>
@@ -112,17 +112,6 @@ static ATTR_INLINE __m256i four_points(const uint64_t *book, uint32_t a, uint32_
                                                     two_points(book, c, d), 1));
 #endif
 }
-#define BLEND(a, b, mask) _mm256_blend_epi32(a, b, mask)
-/* n: numbers of four rows, 0, 1, 4 and 5, four numbers each. */
-#define EIGHTS(book, n)                                                    \
-    BLEND(BLEND(of_eight(book, (n)[0]), of_eight(book, (n)[4]), 0x0C),     \
-          BLEND(of_eight(book, (n)[16]), of_eight(book, (n)[20]), 0xC0), 0xF0)
-/* The same of two points of four coordinates, side by side. */
-#define PAIR(book, n, mask) BLEND(of_four(book, (n)[0]), of_four(book, (n)[1]), mask)
-#define FOURS(book, n)                                                     \
-    BLEND(BLEND(PAIR(book, n, 0x02), PAIR(book, (n) + 4, 0x08), 0x0C),     \
-          BLEND(PAIR(book, (n) + 16, 0x20), PAIR(book, (n) + 20, 0x80), 0xC0), 0xF0)
-
 /* Bytes of rows [8 i, 8 i + 8) as words of 32 bits. */
 static ATTR_INLINE __m256i row_bytes(const uint8_t *at, int i)
 {
@@ -137,72 +126,125 @@ static ATTR_INLINE __m256i sub_of(__m256i v, int at, const struct constants *k)
 {
     return sub_of_top(_mm256_sll_epi32(v, _mm_cvtsi32_si128(28 - at)), k);
 }
-/* What a group is read from. */
+/* Group n of a chunk: its lines; behind those of all groups the high bits of its numbers, then
+ * sub-scales of all. */
 struct group {
     const uint8_t *line, *high, *sub;
+    int n;
 };
-#define LINE_AT(m) (g.line + 64 * (m) + 32 * i)
+static ATTR_INLINE struct group group_at(const struct code_points *code, const uint8_t *chunk,
+                                         int n)
+{
+    const bool has_high = code->id == KERN_CODE_IQ2_S || code->id == KERN_CODE_IQ3_S;
+    return (struct group){chunk + n * code->group_bytes, chunk + code->behind + 16 * n,
+                          chunk + code->behind + (has_high ? 256 : 0), n};
+}
+static ATTR_INLINE void group_ask(const struct code_points *code, struct group g)
+{
+    for (int l = 0; l < code->group_bytes; l += 64)
+        _mm_prefetch((const char *)g.line + 8192 + l, _MM_HINT_T1);
+}
 
-/* For each code, rows [8 i, 8 i + 8) of group g: NUMBERS_code makes ready what VALUES_code(l, v)
- * takes its numbers from, the coordinates, without signs, of point l (or points 2 l and 2 l + 1) of
- * rows 2 v + {0, 1, 4, 5}; SIGNS_code has sign byte l of each row; SUB_code(half) is the sub-scale
- * of both halves or of one, group n of its chunk. They read constants k. */
-#define NUMBERS_PLAIN const uint8_t *const number = LINE_AT(0);
-#define NUMBERS_WIDE ATTR_ALIGNED(32) uint16_t number[64];
-#define EIGHT_OF(book, l, v) EIGHTS(book, number + 8 * (v) + (l))
-/* Points 2 l and 2 l + 1: line l / 2, numbers 2 (l % 2) and the next; lines are `step` numbers
- * apart. */
-#define FOUR_OF(book, step, l, v) FOURS(book, number + 8 * (v) + (step) * ((l) / 2) + 2 * ((l) % 2))
-#define NUMBERS_HIGH(m, bit, step, mask)                                                       \
-    put_numbers(number + 32 * (m), LINE_AT(m), high_bits(g.high, 8 * i, bit, step, mask),      \
+/* ---- rows [8 i, 8 i + 8) of a group ---- */
+
+/* Half of line m. */
+static ATTR_INLINE const uint8_t *half_of(struct group g, int m, int i)
+{
+    return g.line + 64 * m + 32 * i;
+}
+/* Numbers of points: bytes as they stand or, with bits from 8 on, words. */
+struct point_numbers {
+    ATTR_ALIGNED(32) uint16_t word[64];
+    const uint8_t *byte;
+};
+/* Those of line m, whose high bits are `step` apart from `bit` on. */
+static ATTR_INLINE void high_numbers(struct group g, int m, int i, int bit, int step, int mask,
+                                     struct point_numbers *to)
+{
+    put_numbers(to->word + 32 * m, half_of(g, m, i), high_bits(g.high, 8 * i, bit, step, mask),
                 high_bits(g.high, 8 * i + 4, bit, step, mask));
-#define SUB_OF_WORDS(m) sub_of_top(load256(LINE_AT(m)), &k)
-#define SUB_OF_BYTES(half) sub_of(row_bytes(g.sub + 16 * n, i), 4 * (half), &k)
-
-#define NUMBERS_IQ2_XXS NUMBERS_PLAIN
-#define VALUES_IQ2_XXS(l, v) EIGHT_OF(quant_book_iq2_xxs, l, v)
-#define SIGNS_IQ2_XXS signs_of_words(load256(LINE_AT(1)), &k)
-#define SUB_IQ2_XXS(half) SUB_OF_WORDS(1)
-
-#define NUMBERS_IQ2_XS                                                                             \
-    NUMBERS_WIDE                                                                                   \
-    const __m256i high = _mm256_and_si256(load256(LINE_AT(1)), _mm256_set1_epi8(1));               \
-    put_numbers(number, LINE_AT(0),                                                                \
-                _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(high)), 8),          \
-                _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(high, 1)), 8));
-#define VALUES_IQ2_XS(l, v) EIGHT_OF(quant_book_iq2_xs, l, v)
-#define SIGNS_IQ2_XS                                                                               \
-    even_signs(_mm256_and_si256(_mm256_srli_epi16(load256(LINE_AT(1)), 1), _mm256_set1_epi8(127)), \
-               &k)
-#define SUB_IQ2_XS(half) SUB_OF_BYTES(half)
-
-#define NUMBERS_IQ2_S NUMBERS_WIDE NUMBERS_HIGH(0, 0, 2, 0x300)
-#define VALUES_IQ2_S(l, v) EIGHT_OF(quant_book_iq2_s, l, v)
-#define SIGNS_IQ2_S load256(LINE_AT(1))
-#define SUB_IQ2_S(half) SUB_OF_BYTES(half)
-
-#define NUMBERS_IQ3_XXS NUMBERS_PLAIN
-#define VALUES_IQ3_XXS(l, v) FOUR_OF(quant_book_iq3_xxs, 64, l, v)
-#define SIGNS_IQ3_XXS signs_of_words(load256(LINE_AT(2)), &k)
-#define SUB_IQ3_XXS(half) SUB_OF_WORDS(2)
-
-#define NUMBERS_IQ3_S NUMBERS_WIDE NUMBERS_HIGH(0, 0, 1, 0x100) NUMBERS_HIGH(1, 4, 1, 0x100)
-#define VALUES_IQ3_S(l, v) FOUR_OF(quant_book_iq3_s, 32, l, v)
-#define SIGNS_IQ3_S load256(LINE_AT(2))
-#define SUB_IQ3_S(half) sub_of(row_bytes(g.sub + n / 2 * 16, i), n % 2 * 4, &k)
-
-/* Group n of a chunk: its lines, behind those of all groups the high bits of numbers, then
- * sub-scales. */
-#define GROUP_AT(NAME, chunk, n)                                                                   \
-    {                                                                                              \
-        (chunk) + (n)*KERN_GROUP_##NAME, (chunk) + KERN_BEHIND_##NAME + 16 * (n),                  \
-            (chunk) + KERN_BEHIND_##NAME +                                                         \
-                (KERN_CODE_##NAME == KERN_CODE_IQ2_S || KERN_CODE_##NAME == KERN_CODE_IQ3_S ? 256  \
-                                                                                            : 0)   \
+}
+static ATTR_INLINE void point_numbers(uint32_t id, struct group g, int i, struct point_numbers *to)
+{
+    to->byte = half_of(g, 0, i);
+    if (id == KERN_CODE_IQ2_XS) {
+        const __m256i high = _mm256_and_si256(load256(half_of(g, 1, i)), _mm256_set1_epi8(1));
+        put_numbers(to->word, half_of(g, 0, i),
+                    _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(high)), 8),
+                    _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(high, 1)), 8));
+    } else if (id == KERN_CODE_IQ2_S) {
+        high_numbers(g, 0, i, 0, 2, 0x300, to);
+    } else if (id == KERN_CODE_IQ3_S) {
+        high_numbers(g, 0, i, 0, 1, 0x100, to);
+        high_numbers(g, 1, i, 4, 1, 0x100, to);
     }
-#define GROUP_ASK(NAME)                                \
-    for (int l_ = 0; l_ < KERN_GROUP_##NAME; l_ += 64) \
-        _mm_prefetch((const char *)g.line + 8192 + l_, _MM_HINT_T1);
+}
+static ATTR_INLINE uint32_t number(uint32_t id, const struct point_numbers *n, int i)
+{
+    return id == KERN_CODE_IQ2_XXS || id == KERN_CODE_IQ3_XXS ? n->byte[i] : n->word[i];
+}
+/* Two points of four coordinates, side by side. */
+static ATTR_INLINE __m256i pair_of(uint32_t id, const uint32_t *book, const struct point_numbers *n,
+                                   int at)
+{
+    const __m256i a = of_four(book, number(id, n, at)), b = of_four(book, number(id, n, at + 1));
+    return _mm256_blend_epi32(a, b, 0xAA);
+}
+/* Coordinates, without signs, of point l (or points 2 l and 2 l + 1) of rows 2 v + {0, 1, 4, 5},
+ * which have four numbers each. */
+static ATTR_INLINE __m256i point_values(uint32_t id, const struct point_numbers *n, int l, int v)
+{
+    if (id == KERN_CODE_IQ3_XXS || id == KERN_CODE_IQ3_S) {
+        /* points 2 l and 2 l + 1: line l / 2, numbers 2 (l % 2) and the next */
+        const uint32_t *const book =
+            id == KERN_CODE_IQ3_S ? quant_book_iq3_s : quant_book_iq3_xxs;
+        const int at = 8 * v + (id == KERN_CODE_IQ3_S ? 32 : 64) * (l / 2) + 2 * (l % 2);
+        return _mm256_blend_epi32(
+            _mm256_blend_epi32(pair_of(id, book, n, at), pair_of(id, book, n, at + 4), 0x0C),
+            _mm256_blend_epi32(pair_of(id, book, n, at + 16), pair_of(id, book, n, at + 20), 0xC0),
+            0xF0);
+    }
+    const uint64_t *const book = id == KERN_CODE_IQ2_XXS  ? quant_book_iq2_xxs
+                                 : id == KERN_CODE_IQ2_XS ? quant_book_iq2_xs
+                                                          : quant_book_iq2_s;
+    const int at = 8 * v + l;
+    return _mm256_blend_epi32(_mm256_blend_epi32(of_eight(book, number(id, n, at)),
+                                                 of_eight(book, number(id, n, at + 4)), 0x0C),
+                              _mm256_blend_epi32(of_eight(book, number(id, n, at + 16)),
+                                                 of_eight(book, number(id, n, at + 20)), 0xC0),
+                              0xF0);
+}
+/* Sign byte l of each row. */
+static ATTR_INLINE __m256i point_signs(uint32_t id, struct group g, int i,
+                                       const struct constants *k)
+{
+    switch (id) {
+    case KERN_CODE_IQ2_XXS: return signs_of_words(load256(half_of(g, 1, i)), k);
+    case KERN_CODE_IQ2_XS:
+        return even_signs(_mm256_and_si256(_mm256_srli_epi16(load256(half_of(g, 1, i)), 1),
+                                           _mm256_set1_epi8(127)),
+                          k);
+    case KERN_CODE_IQ2_S: return load256(half_of(g, 1, i));
+    case KERN_CODE_IQ3_XXS: return signs_of_words(load256(half_of(g, 2, i)), k);
+    default: return load256(half_of(g, 2, i));
+    }
+}
+/* The sub-scale of a half, or of both. */
+static ATTR_INLINE __m256i point_subs(uint32_t id, struct group g, int i, int half,
+                                      const struct constants *k)
+{
+    switch (id) {
+    case KERN_CODE_IQ2_XXS: return sub_of_top(load256(half_of(g, 1, i)), k);
+    case KERN_CODE_IQ3_XXS: return sub_of_top(load256(half_of(g, 2, i)), k);
+    case KERN_CODE_IQ3_S: return sub_of(row_bytes(g.sub + g.n / 2 * 16, i), g.n % 2 * 4, k);
+    default: return sub_of(row_bytes(g.sub + 16 * g.n, i), 4 * half, k);
+    }
+}
+/* Whether both halves have sub-scales of their own. */
+static ATTR_INLINE bool point_halves(uint32_t id)
+{
+    return id == KERN_CODE_IQ2_XS || id == KERN_CODE_IQ2_S;
+}
 
 /* Half a line of values, with signs and bias; minus: which are negative.  -p = ~p + 1. */
 static ATTR_INLINE void put_signed(uint8_t *half_line, __m256i v, __m256i minus, __m256i bias)
@@ -226,8 +268,17 @@ static ATTR_INLINE void put_eight(uint8_t *lines, __m256i v0, __m256i v1, __m256
     put_signed(lines + 128 * l + 64, _mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xDD)),
                _mm256_cmpeq_epi8(_mm256_and_si256(each, high), high), bias);
 }
-#define POINT_PUT(NAME, l)                                                                         \
-    put_eight(lines + 32 * i, VALUES_##NAME(l, 0), VALUES_##NAME(l, 1), signs, l, bias);
-#define POINTS_PUT(NAME) POINT_PUT(NAME, 0) POINT_PUT(NAME, 1) POINT_PUT(NAME, 2) POINT_PUT(NAME, 3)
+/* Eight rows of a group. */
+static ATTR_INLINE void put_points(uint32_t id, struct group g, int i, uint8_t *lines, __m256i bias,
+                                   const struct constants *k)
+{
+    struct point_numbers n;
+    point_numbers(id, g, i, &n);
+    const __m256i signs = point_signs(id, g, i, k);
+#pragma GCC unroll 4
+    for (int l = 0; l < 4; l++)
+        put_eight(lines + 32 * i, point_values(id, &n, l, 0), point_values(id, &n, l, 1), signs, l,
+                  bias);
+}
 
 #endif

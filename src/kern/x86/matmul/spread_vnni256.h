@@ -213,43 +213,50 @@ static ATTR_INLINE void put_lanes(struct spread256 *to, int i, int half, __m256i
 {
     _mm256_store_ps(spread_sub(to, i) + 8 * half, _mm256_cvtepi32_ps(v));
 }
-#define SUBS_32(NAME_) put_lanes(to, h, i, SUB_##NAME_(0));
-#define SUBS_16(NAME_)                         \
-    put_lanes(to, 2 * h, i, SUB_##NAME_(0));   \
-    put_lanes(to, 2 * h + 1, i, SUB_##NAME_(1));
-#define MORE_32(base) put_more(to, h, base);
-#define MORE_16(base)
-#define POINTS(name, NAME_, tile, factor, per, base)                                               \
-    static void spread_##name(const uint8_t *chunk, int64_t n_blocks, void *all)                   \
+static ATTR_INLINE void put_point_group(const struct code_points *code, struct group g, int h,
+                                        __m256i bias, const struct constants *k,
+                                        struct spread256 *to)
+{
+    uint8_t *lines = to->w[8 * h];
+    /* or pointers to each half spill those of numbers */
+    __asm__("" : "+r"(g.line), "+r"(lines));
+    for (int i = 0; i < 2; i++) {
+        put_points(code->id, g, i, lines, bias, k);
+        if (point_halves(code->id)) {
+            put_lanes(to, 2 * h, i, point_subs(code->id, g, i, 0, k));
+            put_lanes(to, 2 * h + 1, i, point_subs(code->id, g, i, 1, k));
+        } else {
+            put_lanes(to, h, i, point_subs(code->id, g, i, 0, k));
+        }
+    }
+}
+/* base: of put_more(). */
+static ATTR_INLINE void spread_points(const struct code_points *code, float base,
+                                      const uint8_t *chunk, int64_t n_blocks, struct spread256 *to)
+{
+    const struct constants k = constants_of();
+    __m256i bias = _mm256_set1_epi8(STORED_BIAS);
+    __asm__("" : "+x"(bias));
+    for (int64_t b = 0; b < n_blocks; b++, to++) {
+        for (int h = 0; h < 8; h++) {
+            put_point_group(code, group_at(code, chunk, (int)(8 * b) + h), h, bias, &k, to);
+            if (!point_halves(code->id))
+                put_more(to, h, base);
+        }
+        const uint8_t *const d = chunk + code->chunk_bytes - 64 + 32 * b;
+        const __m256 factor = _mm256_set1_ps(code->factor);
+        put_scales(to->d, _mm256_mul_ps(halves(d), factor), _mm256_mul_ps(halves(d + 16), factor));
+    }
+}
+#define POINTS(name, id, tile, base)                                                               \
+    static void spread_##name(const uint8_t *chunk, int64_t n, void *to)                           \
     {                                                                                              \
-        const struct constants k = constants_of();                                                 \
-        __m256i bias = _mm256_set1_epi8(STORED_BIAS);                                              \
-        struct spread256 *to = all;                                                                \
-        __asm__("" : "+x"(bias));                                                                  \
-        for (int64_t b = 0; b < n_blocks; b++, to++) {                                             \
-            for (int h = 0; h < 8; h++) {                                                          \
-                const int n = (int)(8 * b) + h;                                                    \
-                struct group g = GROUP_AT(NAME_, chunk, n);                                        \
-                uint8_t *lines = to->w[8 * h];                                                     \
-                __asm__(""                                                                         \
-                        : "+r"(g.line),                                                            \
-                          "+r"(lines)); /* or pointers to each half spill those of numbers */      \
-                for (int i = 0; i < 2; i++) {                                                      \
-                    NUMBERS_##NAME_ const __m256i signs = SIGNS_##NAME_;                           \
-                    POINTS_PUT(NAME_)                                                              \
-                    SUBS_##per(NAME_)                                                              \
-                }                                                                                  \
-                MORE_##per(base)                                                                   \
-            }                                                                                      \
-            const uint8_t *const d = chunk + KERN_CHUNK_##NAME_ - 64 + 32 * b;                     \
-            put_scales(to->d, _mm256_mul_ps(halves(d), _mm256_set1_ps(factor)),                    \
-                       _mm256_mul_ps(halves(d + 16), _mm256_set1_ps(factor)));                     \
-        }                                                                                          \
+        spread_points(&points_##id, base, chunk, n, to);                                           \
     }                                                                                              \
-    SPREAD_KERNEL(NAME(name), spread_##name, tile, 256, struct spread256, KERN_CHUNK_##NAME_)
-POINTS(iq2_xxs, IQ2_XXS, tile_points_32, 0.125f, 32, 0)
-POINTS(iq2_xs, IQ2_XS, tile_points_16, 0.125f, 16, 0)
-POINTS(iq2_s, IQ2_S, tile_points_16, 0.125f, 16, 0)
-POINTS(iq3_xxs, IQ3_XXS, tile_points_32, 0.25f, 32, 0)
-POINTS(iq3_s, IQ3_S, tile_iq3_s, 1.0f, 32, MAGIC)
+    SPREAD_KERNEL(NAME(name), spread_##name, tile, 256, struct spread256, KERN_CHUNK_##id)
+POINTS(iq2_xxs, IQ2_XXS, tile_points_32, 0)
+POINTS(iq2_xs, IQ2_XS, tile_points_16, 0)
+POINTS(iq2_s, IQ2_S, tile_points_16, 0)
+POINTS(iq3_xxs, IQ3_XXS, tile_points_32, 0)
+POINTS(iq3_s, IQ3_S, tile_iq3_s, MAGIC)
 #endif

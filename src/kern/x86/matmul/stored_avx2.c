@@ -221,36 +221,28 @@ static ATTR_INLINE __m128i row_subs(__m256i first, __m256i last)
     return _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
 
-#define EXPAND(name, NAME)                                                                         \
-    static void expand_##name(const uint8_t *chunk, int odd, uint8_t *to)                          \
-    {                                                                                              \
-        const struct constants k = constants_of();                                                 \
-        __m256i bias = _mm256_set1_epi8(STORED_BIAS), sub0[2], sub1[2];                            \
-        __asm__("" : "+x"(bias));                                                                  \
-        for (int h = 0; h < 8; h++) {                                                              \
-            const int n = 8 * odd + h;                                                             \
-            struct group g = GROUP_AT(NAME, chunk, n);                                             \
-            uint8_t *lines = to + 512 * h;                                                         \
-            __asm__(""                                                                             \
-                    : "+r"(g.line),                                                                \
-                      "+r"(lines)); /* or pointers to each half spill those of numbers */          \
-            GROUP_ASK(NAME)                                                                        \
-            for (int i = 0; i < 2; i++) {                                                          \
-                NUMBERS_##NAME const __m256i signs = SIGNS_##NAME;                                 \
-                POINTS_PUT(NAME)                                                                   \
-                sub0[i] = SUB_##NAME(0);                                                           \
-                sub1[i] = SUB_##NAME(1);                                                           \
-            }                                                                                      \
-            __m128i *const subs = (__m128i *)(void *)(to + STORED_SUB + 32 * h);                   \
-            _mm_store_si128(subs, row_subs(sub0[0], sub0[1]));                                     \
-            _mm_store_si128(subs + 1, row_subs(sub1[0], sub1[1]));                                 \
-        }                                                                                          \
+static ATTR_INLINE void expand_of(const struct code_points *code, const uint8_t *chunk, int odd,
+                                  uint8_t *to)
+{
+    const struct constants k = constants_of();
+    __m256i bias = _mm256_set1_epi8(STORED_BIAS), sub0[2], sub1[2];
+    __asm__("" : "+x"(bias));
+    for (int h = 0; h < 8; h++) {
+        struct group g = group_at(code, chunk, 8 * odd + h);
+        uint8_t *lines = to + 512 * h;
+        /* or pointers to each half spill those of numbers */
+        __asm__("" : "+r"(g.line), "+r"(lines));
+        group_ask(code, g);
+        for (int i = 0; i < 2; i++) {
+            put_points(code->id, g, i, lines, bias, &k);
+            sub0[i] = point_subs(code->id, g, i, 0, &k);
+            sub1[i] = point_subs(code->id, g, i, 1, &k);
+        }
+        __m128i *const subs = (__m128i *)(void *)(to + STORED_SUB + 32 * h);
+        _mm_store_si128(subs, row_subs(sub0[0], sub0[1]));
+        _mm_store_si128(subs + 1, row_subs(sub1[0], sub1[1]));
     }
-EXPAND(iq2_xxs, IQ2_XXS)
-EXPAND(iq2_xs, IQ2_XS)
-EXPAND(iq2_s, IQ2_S)
-EXPAND(iq3_xxs, IQ3_XXS)
-EXPAND(iq3_s, IQ3_S)
+}
 
 static void expand_points(const struct kern_matrix *w, const uint8_t *panel, int64_t b, uint8_t *to)
 {
@@ -258,11 +250,11 @@ static void expand_points(const struct kern_matrix *w, const uint8_t *panel, int
     const uint8_t *chunk = panel + (size_t)(b / 2) * c->chunk_bytes;
     const int odd = (int)(b % 2);
     switch (w->code) {
-    case KERN_CODE_IQ2_XXS: expand_iq2_xxs(chunk, odd, to); break;
-    case KERN_CODE_IQ2_XS: expand_iq2_xs(chunk, odd, to); break;
-    case KERN_CODE_IQ2_S: expand_iq2_s(chunk, odd, to); break;
-    case KERN_CODE_IQ3_XXS: expand_iq3_xxs(chunk, odd, to); break;
-    default: expand_iq3_s(chunk, odd, to); break;
+    case KERN_CODE_IQ2_XXS: expand_of(&points_IQ2_XXS, chunk, odd, to); break;
+    case KERN_CODE_IQ2_XS: expand_of(&points_IQ2_XS, chunk, odd, to); break;
+    case KERN_CODE_IQ2_S: expand_of(&points_IQ2_S, chunk, odd, to); break;
+    case KERN_CODE_IQ3_XXS: expand_of(&points_IQ3_XXS, chunk, odd, to); break;
+    default: expand_of(&points_IQ3_S, chunk, odd, to); break;
     }
     put_d(to, chunk + c->chunk_bytes - 64 + 32 * odd, c->factor);
 }
