@@ -496,7 +496,7 @@ static void send_piece(struct expert_away *a, int index)
     h.n_rows = (uint32_t)(a->sums ? p->n_rows : number_rows(a, p));
     const size_t n = link_eval_bytes(&h, &w->shape);
     const int slot = n ? free_slot(w, &h, n) : -1;
-    if (!n || !link_out_init(&m, slot < 0 ? n : sizeof(uint64_t))) {
+    if (!n || !link_out_take(w->link, &m, slot < 0 ? n : sizeof(uint64_t))) {
         expert_worker_lose(w, n ? "no memory for what it is asked"
                                 : "what it is asked has too many bytes");
         return;

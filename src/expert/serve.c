@@ -390,7 +390,8 @@ static void send_result(struct expert_serve *s, const struct peer *p, const stru
     struct link_out m;
     h.kind = LINK_RESULT;
     const bool shared = (asked->flags & LINK_SHARED) != 0;
-    if (!link_out_init(&m, shared ? sizeof(uint64_t) : link_result_bytes(&h, &s->shape)))
+    if (!link_out_take(s->link, &m,
+                       shared ? sizeof(uint64_t) : link_result_bytes(&h, &s->shape)))
         return; /* the engine takes it for late */
     uint8_t *const at = shared ? link_share_place(&p->share, slot, true) : m.payload;
     if (shared)

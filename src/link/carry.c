@@ -45,6 +45,10 @@ enum {
     RETRY_MOST_MS = 2000,
     LINGER_MS = 200,
     PAUSE_MS = 100,
+    KEPT_BLOCKS = 32, /* free ones of an end: so many, */
+    KEPT_BLOCK = 1 << 20, /* of this size at most, */
+    KEPT_BYTES = 4 << 20, /* and of this together */
+    BLOCK_STEP = 4096,
 };
 #define MS UINT64_C(1000000)
 static const char wire[3] = {'i', 'n', 'g'};
@@ -53,6 +57,8 @@ enum wire_kind { WIRE_PING = 1, WIRE_MESSAGE };
 /* A message, or what happened. */
 struct block {
     struct block *next;
+    struct depot *home; /* where it goes back to; NULL: it is freed */
+    size_t cap;         /* bytes of payload that it has room for */
     enum link_event what;
     uint64_t peer;
     const char *why;
@@ -62,6 +68,15 @@ struct block {
 };
 static_assert(offsetof(struct block, payload) == offsetof(struct block, head) + LINK_HEAD,
               "head and payload are one run");
+
+/* Blocks that an end uses again.  It is there as long as the end, and as any of its blocks. */
+struct depot {
+    pthread_mutex_t lock; /* taken last; Sync: guards all of this */
+    struct block *first;  /* free ones, the smallest first */
+    size_t n, n_bytes;    /* of them */
+    size_t n_away;        /* those that somebody has */
+    bool closed;
+};
 
 enum stage { CONNECTS, SAYS_HELLO, OPEN };
 
@@ -97,6 +112,7 @@ struct link {
     bool listens, keyed, made_path;
     uint8_t secret[LINK_SECRET];
     struct link_crypto *crypto; /* owned; NULL without a key */
+    struct depot *depot;
     int wake, news; /* eventfds: of the thread; of the owner: something waits */
     pthread_t thread;
     bool runs;
@@ -131,19 +147,113 @@ static void hush(int fd)
     (void)!read(fd, &n, sizeof n);
 }
 
-/* ---- for the owner ---- */
+/* ---- blocks ---- */
 
-static struct block *block_new(enum link_event what, uint64_t peer, size_t n)
+static struct block *block_at(uint8_t *payload)
 {
-    struct block *b = n <= LINK_MAX_BYTES ? mem_alloc(sizeof *b + n) : NULL;
+    return (struct block *)(void *)(payload - offsetof(struct block, payload));
+}
+
+static void depot_drop_first(struct depot *d)
+{
+    struct block *b = d->first;
+    d->first = b->next;
+    d->n--;
+    d->n_bytes -= b->cap;
+    mem_free(b);
+}
+
+/* The lock is held, and released. */
+static void depot_leave(struct depot *d)
+{
+    const bool over = d->closed && !d->n_away;
+    pthread_mutex_unlock(&d->lock);
+    if (!over)
+        return;
+    pthread_mutex_destroy(&d->lock);
+    mem_free(d);
+}
+
+static void depot_close(struct depot *d)
+{
+    if (!d)
+        return;
+    pthread_mutex_lock(&d->lock);
+    while (d->first)
+        depot_drop_first(d);
+    d->closed = true;
+    depot_leave(d);
+}
+
+static void depot_put(struct depot *d, struct block *b)
+{
+    struct block **at = &d->first;
+    while (*at && (*at)->cap < b->cap)
+        at = &(*at)->next;
+    b->next = *at;
+    *at = b;
+    d->n++;
+    d->n_bytes += b->cap;
+    while (d->n > KEPT_BLOCKS || d->n_bytes > KEPT_BYTES)
+        depot_drop_first(d);
+}
+
+/* The smallest that has room; NULL: there is none. */
+static struct block *depot_take(struct depot *d, size_t n)
+{
+    struct block **at = &d->first;
+    pthread_mutex_lock(&d->lock);
+    while (*at && (*at)->cap < n)
+        at = &(*at)->next;
+    struct block *b = *at;
     if (b) {
-        memset(b, 0, sizeof *b);
-        b->what = what;
-        b->peer = peer;
-        b->n = n;
+        *at = b->next;
+        d->n--;
+        d->n_bytes -= b->cap;
+    }
+    d->n_away++;
+    pthread_mutex_unlock(&d->lock);
+    return b;
+}
+
+static void block_free(struct block *b)
+{
+    struct depot *d = b ? b->home : NULL;
+    if (!d) {
+        mem_free(b);
+        return;
+    }
+    pthread_mutex_lock(&d->lock);
+    d->n_away--;
+    if (!d->closed && b->cap <= KEPT_BLOCK)
+        depot_put(d, b);
+    else
+        mem_free(b);
+    depot_leave(d);
+}
+
+/* d NULL: it is not used again.  NULL: there is no memory, or it is too large. */
+static struct block *block_new(struct depot *d, enum link_event what, uint64_t peer, size_t n)
+{
+    if (n > LINK_MAX_BYTES)
+        return NULL;
+    struct block *b = d ? depot_take(d, n) : NULL;
+    size_t cap = b ? b->cap : n;
+    if (!b) { /* later ones may be a little longer */
+        cap = d && n < KEPT_BLOCK ? (n / BLOCK_STEP + 1) * BLOCK_STEP : n;
+        b = mem_alloc(sizeof *b + cap);
+    }
+    if (b) {
+        *b = (struct block){.home = d, .cap = cap, .what = what, .peer = peer, .n = n};
+    } else if (d) {
+        pthread_mutex_lock(&d->lock);
+        d->n_away--;
+        pthread_mutex_unlock(&d->lock);
     }
     return b;
 }
+
+/* ---- for the owner ---- */
 
 static void tell(struct link *l, struct block *b)
 {
@@ -214,7 +324,7 @@ static bool stage_next(struct conn *c)
             c->last = c->first ? c->last : NULL;
             c->n_out--;
             c->sent = SIZE_MAX;
-            mem_free(b);
+            block_free(b);
         }
         return true;
     }
@@ -292,7 +402,7 @@ static void begin_message(struct link *l, struct conn *c, size_t n)
         c->held = n;
         return;
     }
-    c->block = block_new(LINK_MESSAGE, c->id, n);
+    c->block = block_new(l->depot, LINK_MESSAGE, c->id, n);
     if (!c->block) {
         c->broken = "there is no memory for a message";
         return;
@@ -314,7 +424,7 @@ static void come_up(struct link *l, struct conn *c)
         return;
     l->retry = RETRY_MS;
     l->trouble = NULL;
-    struct block *b = block_new(LINK_UP, c->id, 0);
+    struct block *b = block_new(NULL, LINK_UP, c->id, 0);
     if (b)
         tell(l, b);
     else
@@ -439,7 +549,7 @@ static void drop_blocks(struct block *b)
 {
     while (b) {
         struct block *next = b->next;
-        mem_free(b);
+        block_free(b);
         b = next;
     }
 }
@@ -450,9 +560,9 @@ static void conn_free(struct link *l, struct conn *c)
         (void)close(c->fd);
     if (c->block)
         l->in_bytes -= c->block->n;
-    mem_free(c->block);
+    block_free(c->block);
     drop_blocks(c->first);
-    mem_free(c->down);
+    block_free(c->down);
     for (int i = 0; c->seal && i < 2; i++)
         link_seal_release(&c->seal[i]);
     mem_free(c->seal);
@@ -475,7 +585,7 @@ static void add(struct link *l, int fd, enum stage stage)
     c->began = c->heard = c->said = clock_now();
     c->sent = c->held = SIZE_MAX;
     c->out = mem_alloc(l->keyed ? LINK_PIECE + 2 * LINK_TAG + WIRE_HEAD : SHORT + WIRE_HEAD);
-    c->down = block_new(LINK_DOWN, c->id, 0);
+    c->down = block_new(NULL, LINK_DOWN, c->id, 0);
     if (!c->out || !c->down || !link_preamble_make(l->crypto, c->own_key, c->own)) {
         conn_free(l, c);
         return;
@@ -498,7 +608,7 @@ static void take_back(struct link *l, uint64_t peer)
         }
         *at = b->next;
         l->in_bytes -= b->what == LINK_MESSAGE ? b->n : 0;
-        mem_free(b);
+        block_free(b);
     }
     if (!l->first)
         hush(l->news);
@@ -684,8 +794,14 @@ static ingle_status open_end(struct link **out, const struct link_options *o, bo
                              struct err *err)
 {
     struct link *l = mem_zalloc(sizeof *l);
-    if (!l)
+    struct depot *d = mem_zalloc(sizeof *d);
+    if (!l || !d) {
+        mem_free(l);
+        mem_free(d);
         return err_set(err, INGLE_NOMEM, "no memory for a link");
+    }
+    BUG_IF(pthread_mutex_init(&d->lock, NULL)); /* cannot fail on Linux */
+    l->depot = d;
     l->fd = l->wake = l->news = -1;
     l->listens = listens;
     l->o = *o;
@@ -780,6 +896,7 @@ void link_close(struct link *l)
         (void)close(l->news);
     memset(l->secret, 0, sizeof l->secret);
     link_crypto_free(l->crypto);
+    depot_close(l->depot);
     pthread_mutex_destroy(&l->lock);
     mem_free(l);
 }
@@ -822,23 +939,41 @@ void link_admit(struct link *l, const struct link_peer *p)
 
 /* ---- out ---- */
 
-static struct block *block_at(uint8_t *payload)
+static bool out_init(struct depot *d, struct link_out *m, size_t n)
 {
-    return (struct block *)(void *)(payload - offsetof(struct block, payload));
-}
-
-bool link_out_init(struct link_out *m, size_t n)
-{
-    struct block *b = block_new(LINK_MESSAGE, 0, n);
+    struct block *b = block_new(d, LINK_MESSAGE, 0, n);
     m->payload = b ? b->payload : NULL;
     m->n = n;
     return b;
 }
 
+bool link_out_init(struct link_out *m, size_t n)
+{
+    return out_init(NULL, m, n);
+}
+
+bool link_out_take(struct link *l, struct link_out *m, size_t n)
+{
+    return out_init(l->depot, m, n);
+}
+
+void link_reserve(struct link *l, size_t n, int count)
+{
+    struct block *first = NULL;
+    for (int i = 0; i < count; i++) {
+        struct block *b = block_new(l->depot, LINK_MESSAGE, 0, n);
+        if (!b)
+            break;
+        b->next = first;
+        first = b;
+    }
+    drop_blocks(first);
+}
+
 void link_out_release(struct link_out *m)
 {
     if (m->payload)
-        mem_free(block_at(m->payload));
+        block_free(block_at(m->payload));
     m->payload = NULL;
 }
 
@@ -947,7 +1082,7 @@ enum link_event link_wait(struct link *l, int timeout_ms, struct link_in *in, ch
 
 void link_in_release(struct link_in *in)
 {
-    mem_free(in->block);
+    block_free(in->block);
     in->block = NULL;
 }
 

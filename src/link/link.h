@@ -264,6 +264,10 @@ const char *link_cipher(struct link *l, const struct link_peer *p, const char **
  * it in any case; false: the peer is gone or takes no more. */
 struct link_out { uint8_t *payload; size_t n; };
 MUST_CHECK bool link_out_init(struct link_out *m, size_t n);
+/* The same for messages of steps: memory of messages that an end has sent or had is used again. */
+MUST_CHECK bool link_out_take(struct link *l, struct link_out *m, size_t n);
+/* So many of n bytes are there, if there is memory. */
+void link_reserve(struct link *l, size_t n, int count);
 void link_out_release(struct link_out *m);
 MUST_CHECK bool link_send(struct link *l, const struct link_peer *to, const struct link_head *h,
                           struct link_out *m);

@@ -143,7 +143,7 @@ bool stage_flush_pages(struct stage *s)
         leave_room(s);
     if (!s->n_ops)
         return true;
-    if (!link_out_init(&m, s->n_ops))
+    if (!link_out_take(s->link, &m, s->n_ops))
         return false;
     memcpy(m.payload, s->ops, s->n_ops);
     s->n_ops = 0;
@@ -176,6 +176,15 @@ static void take_again(struct stage *s)
         if (!send_pages(s, v, STAGE_TAKE, NULL, 0))
             stage_lose(s, "it takes no more messages");
     }
+}
+
+/* For messages of steps of a row, as many as are under way. */
+static void reserve(struct stage *s)
+{
+    const struct stage_remote *r = s->r;
+    const int64_t in = r->fam->border(r->self, s->hello.from);
+    const size_t row = sizeof(float) * (size_t)num_max(in, s->border);
+    link_reserve(s->link, stage_step_line(r->spec, r->hello.n_ctx) + row, 2 * (r->n + 2));
 }
 
 static void hear_join(struct stage *s, const struct link_in *in)
@@ -231,8 +240,10 @@ static void hear_join(struct stage *s, const struct link_in *in)
     forget_hops(s);
     s->why = (struct err){0};
     s->n.trip_us = (double)(clock_now() - s->said_ns) * 1e-3;
-    if (s->r->started)
-        take_again(s);
+    if (!s->r->started)
+        return;
+    reserve(s);
+    take_again(s);
 }
 
 /* ---- from stage to stage ---- */
@@ -895,7 +906,8 @@ static bool read(void *arg, uint32_t stream, void *host, const void *own, size_t
     bool ok = false;
     pthread_mutex_lock(&r->lock);
     const struct link_head h = {.kind = LINK_PAGE, .tag = ++r->tag};
-    if (s && s->state == STAGE_READY && !atomic_load(&r->lost) && link_out_init(&m, 16)) {
+    if (s && s->state == STAGE_READY && !atomic_load(&r->lost) &&
+        link_out_take(s->link, &m, 16)) {
         const uint64_t v[] = {(uintptr_t)own, n_bytes};
         memcpy(m.payload, v, sizeof v);
         if (stage_flush_pages(s) && stage_send(s, &h, &m) && await_page(s, h.tag, &in)) {

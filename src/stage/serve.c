@@ -20,7 +20,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { TURN_MS = 100, STORE_MS = 2, SPARE_BYTES = 64 << 20, MOST_WAITING = 4096, MOST_HEARD = 64 };
+enum {
+    TURN_MS = 100,
+    STORE_MS = 2,
+    SPARE_BYTES = 64 << 20,
+    MOST_WAITING = 4096,
+    MOST_HEARD = 64,
+    FLYING = 8 /* messages of steps that memory is there for */
+};
 #define MOST_WAITING_BYTES ((size_t)4 * LINK_MAX_BYTES)
 #define ROOM_NS UINT64_C(10000000000)
 
@@ -347,6 +354,11 @@ static void move(struct stage_serve *s, const struct link_in *in, const struct s
     s->ask = (struct stage_asked){in->from, h.from, h.to, theirs->n_ctx > 1 ? theirs->n_ctx : 0};
 }
 
+static size_t widest(const struct stage_serve *s)
+{
+    return (size_t)num_max(s->border_in, s->border_out);
+}
+
 static void join(struct stage_serve *s, const struct link_in *in, uint64_t number)
 {
     struct stage_hello theirs;
@@ -373,6 +385,8 @@ static void join(struct stage_serve *s, const struct link_in *in, uint64_t numbe
         s->engine = theirs;
         s->n.engines++;
         link_admit(s->link, &in->from);
+        link_reserve(s->link,
+                     stage_step_line(&s->spec, theirs.n_ctx) + sizeof(float) * widest(s), FLYING);
         report(s->o.sink, INGLE_REPORT_NOTE, "stage", stage_serve_name(s),
                "an engine is there (ingle %s, %s)", theirs.engine, theirs.cpu);
     }
@@ -505,7 +519,7 @@ static ingle_status read_page(struct stage_serve *s, const struct link_in *in, u
     if (!p || n > LINK_MAX_BYTES)
         return err_set(err, INGLE_FORMAT, "a page at %llx of %llu bytes is not there",
                        (unsigned long long)at, (unsigned long long)n);
-    if (!link_out_init(&m, (size_t)n))
+    if (!link_out_take(s->link, &m, (size_t)n))
         return err_set(err, INGLE_NOMEM, "no memory for a page of %llu bytes",
                        (unsigned long long)n);
     memcpy(m.payload, p->memory + (at - p->at), (size_t)n);
@@ -711,26 +725,27 @@ static ingle_status compute(struct stage_serve *s, struct work *w, struct err *e
 }
 
 /* The rows that are wanted, one after the other, and more bytes; false: there is no memory. */
-static bool write_rows(const struct stage_serve *s, const struct work *w, bool all, int64_t n,
-                       uint64_t ns, const float *more, size_t n_more, struct link_out *m)
+static bool write_rows(const struct stage_serve *s, struct link *to, const struct work *w, bool all,
+                       int64_t n, uint64_t ns, const float *more, size_t n_more,
+                       struct link_out *m)
 {
     const struct stage_step *step = &w->step;
     const size_t bytes = (size_t)s->border_out * sizeof(float);
-    if (!link_out_init(m, STAGE_REPLY + (size_t)n * bytes + n_more))
+    if (!link_out_take(to, m, STAGE_REPLY + (size_t)n * bytes + n_more))
         return false;
-    struct wire to = {.at = m->payload, .cap = m->n};
-    stage_put_u64(&to, ns);
-    stage_put_u32(&to, (uint64_t)n);
-    stage_put_u32(&to, (uint64_t)s->border_out);
+    struct wire out = {.at = m->payload, .cap = m->n};
+    stage_put_u64(&out, ns);
+    stage_put_u32(&out, (uint64_t)n);
+    stage_put_u32(&out, (uint64_t)s->border_out);
     for (int64_t i = 0; n && i < step->n_spans; i++) {
         const struct stage_line *l = &step->line[i];
         int64_t k = all || l->want == FAMILY_LOGITS_ALL ? 0
                     : l->want == FAMILY_LOGITS_LAST     ? l->n - 1
                                                         : l->n;
         for (; k < l->n; k++)
-            stage_put(&to, w->out.at + (l->row + k) * w->out.stride, bytes);
+            stage_put(&out, w->out.at + (l->row + k) * w->out.stride, bytes);
     }
-    stage_put(&to, more, n_more);
+    stage_put(&out, more, n_more);
     return true;
 }
 
@@ -756,12 +771,13 @@ static void answer(struct stage_serve *s, const struct link_head *asked, const s
     struct link_head h = {
         .kind = LINK_ROWS, .tag = asked->tag, .step = asked->step, .n_rows = (uint32_t)n};
     struct link_out m;
-    if (pass && (!write_rows(s, w, all, n, ns, NULL, 0, &m) ||
+    struct link *next = s->chain.link ? s->chain.link : s->link;
+    if (pass && (!write_rows(s, next, w, all, n, ns, NULL, 0, &m) ||
                  !stage_chain_send(&s->chain, &h, &m)))
         tell_next(s, 0, "the next stage takes no more rows");
     h.flags = is_bad(w) ? STAGE_BAD : 0;
     h.n_rows = pass ? 0 : h.n_rows;
-    if (write_rows(s, w, all, pass ? 0 : n, ns, w->taps, taps, &m))
+    if (write_rows(s, s->link, w, all, pass ? 0 : n, ns, w->taps, taps, &m))
         say(s, &h, &m); /* else the engine takes it for late */
 }
 
@@ -972,8 +988,11 @@ static void hear_all(struct stage_serve *s)
             hear(s, &in);
         link_in_release(&in);
     }
-    if (s->joined && stage_chain_look(&s->chain, &up, why, sizeof why))
-        tell_next(s, up ? STAGE_NEXT_UP : 0, up ? "" : why);
+    if (!s->joined || !stage_chain_look(&s->chain, &up, why, sizeof why))
+        return;
+    if (up)
+        link_reserve(s->chain.link, STAGE_REPLY + sizeof(float) * (size_t)s->border_out, FLYING);
+    tell_next(s, up ? STAGE_NEXT_UP : 0, up ? "" : why);
 }
 
 bool stage_serve_run(struct stage_serve *s, struct stage_asked *out)

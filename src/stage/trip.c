@@ -416,7 +416,7 @@ static ingle_status send_piece(const struct stage_trip *t, struct piece *p, int 
                        "a step of %lld rows of width %lld is more than %d bytes: --chunk makes it "
                        "smaller",
                        (long long)p->n, (long long)x.width, LINK_MAX_BYTES);
-    if (!link_out_init(&m, n))
+    if (!link_out_take(s->link, &m, n))
         return err_set(err, INGLE_NOMEM, "no %zu bytes for a step", n);
     memcpy(m.payload, p->room.lines, p->n_lines);
     for (int64_t i = 0; row && i < p->n; i++)
@@ -436,7 +436,7 @@ static ingle_status pass_on(struct stage_trip *t, struct piece *p, int to,
     const size_t n = STAGE_REPLY + (size_t)(p->n * s[-1].border) * sizeof(float);
     const struct link_head h = {.kind = LINK_ROWS, .tag = p->tag, .n_rows = (uint32_t)p->n};
     struct link_out m;
-    if (!link_out_init(&m, n))
+    if (!link_out_take(s->link, &m, n))
         return err_set(err, INGLE_NOMEM, "no %zu bytes for rows", n);
     memcpy(m.payload, in->payload, n);
     if (s->state == STAGE_READY)

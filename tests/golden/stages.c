@@ -578,12 +578,20 @@ static void a_prompt_ahead(void **state)
 
 static atomic_int allocations; /* of this process, which has the stages, too */
 
+void *__real_mem_alloc(size_t n_bytes);
 void *__real_mem_zalloc(size_t n_bytes);
 void *__real_mem_calloc(size_t n, size_t size);
 bool __real_mem_grow(void *p, size_t *cap, size_t n, size_t size);
+void *__wrap_mem_alloc(size_t n_bytes);
 void *__wrap_mem_zalloc(size_t n_bytes);
 void *__wrap_mem_calloc(size_t n, size_t size);
 bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size);
+
+void *__wrap_mem_alloc(size_t n_bytes)
+{
+    atomic_fetch_add(&allocations, 1);
+    return __real_mem_alloc(n_bytes);
+}
 
 void *__wrap_mem_zalloc(size_t n_bytes)
 {
@@ -603,8 +611,7 @@ bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size)
     return __real_mem_grow(p, cap, n, size);
 }
 
-/* A step of an answer has its memory before the first one, here and at the stages; messages are
- * the link's. */
+/* A step of an answer has its memory before the first one, here and at the stages, messages, too. */
 static void steps_allocate_nothing(void **state)
 {
     (void)state;
