@@ -238,19 +238,43 @@ static void begin_far(struct kv_store *s, struct kv_job *j)
     j->far = number;
 }
 
-/* The same; what fails there costs them a file, and no more. */
+/* What fails there costs a prefix, and is not tried again for each that follows.  With the lock. */
+static void far_saved(struct kv_store *s, bool ok)
+{
+    const uint64_t was = s->far_pause_ns, most = s->first_pause_ns * LONGEST_PAUSE;
+    if (ok) {
+        s->far_pause_ns = s->far_try_at = 0;
+        if (was)
+            kv_store_note(s, INGLE_REPORT_NOTE, s->dir_name,
+                          "who has the other layers saves prefixes again");
+        return;
+    }
+    s->far_pause_ns = !was ? s->first_pause_ns : was * 2 < most ? was * 2 : most;
+    s->far_try_at = clock_now() + s->far_pause_ns;
+    if (!was)
+        kv_store_note(s, INGLE_REPORT_WARN, s->dir_name,
+                      "a process with other layers cannot save its part of a prefix: none is saved "
+                      "before it is tried again, for the first time in %.0f s",
+                      (double)s->far_pause_ns * 1e-9);
+}
+
+/* The same.  Whoever says that all went well has a file, unless the disk refused it. */
 static void end_far(struct kv_store *s, struct kv_job *j, bool wanted)
 {
     const uint64_t number = j->far;
+    bool ok = false;
     if (!number)
         return;
     pthread_mutex_unlock(&s->lock);
     if (wanted)
-        (void)kv_store_far_wait(s, number, FAR_TIMES * s->patience_ns, write_stop, j);
+        ok = kv_store_far_wait(s, number, FAR_TIMES * s->patience_ns, write_stop, j) &&
+             s->far.has(s->far.arg, j->scope, s->index.media, j->all, j->out.head.length);
     else
         s->far.drop(s->far.arg, number);
     pthread_mutex_lock(&s->lock);
     j->far = 0;
+    if (wanted && !j->cancel)
+        far_saved(s, ok);
 }
 
 /* The lock is held on entry and on return. */
@@ -734,7 +758,7 @@ static const struct kv_entry *deepest_of_all(const struct kv_store *s, struct kv
 static bool plan_entry(struct kv_store *s, struct kv_key context, struct kv_scope scope,
                        const int32_t *tokens, int64_t length, int64_t least, struct kv_entry *out)
 {
-    if (!may_save(s) || length < s->min_tokens)
+    if (!may_save(s) || length < s->min_tokens || clock_now() < s->far_try_at)
         return false;
     const struct kv_entry *there = deepest_of_all(s, context, scope, tokens, length);
     if (there && length - there->length < num_max(least, s->min_tokens))

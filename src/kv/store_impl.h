@@ -112,6 +112,9 @@ struct kv_store {
     uint64_t try_at;         /* ... and none is tried before this time, */
     uint64_t pause_ns;       /* ... so long after it */
     char error[KV_STORE_ERROR];
+    /* who has other parts could not save theirs: nothing is saved before this time, so long after
+     * it; pause 0: they could */
+    uint64_t far_try_at, far_pause_ns;
     bool gave_up;            /* what may be offered again, see kv_store_gave_up() */
     /* files that were taken away while they were written, one after another */
     int n_lost;

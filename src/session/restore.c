@@ -160,6 +160,19 @@ ingle_status session_restore_near(struct session *s, const int32_t *have, const 
     return status;
 }
 
+void session_restore_lost(struct session *s, int64_t length)
+{
+    struct err why;
+    const struct session_reuse reuse = s->restore.reuse;
+    const int64_t n = (int64_t)s->n_tokens;
+    s->restore = (struct restore){.n_want = n, .keep = length, .reuse = reuse};
+    if (s->r->tree && from_tree(s, session_keys(s), n, length, &why))
+        kv_timeline_clear(s->timeline);
+    session_restore_far(s);
+    session_restore_wait(s);
+    s->restore.reuse = reuse;
+}
+
 void session_prefetch(struct runner *r, struct kv_scope scope, const int32_t *tokens, int64_t n,
                       const struct session_soft *soft, size_t n_soft)
 {

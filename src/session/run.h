@@ -137,6 +137,8 @@ ingle_status session_restore_near(struct session *s, const int32_t *have, const 
 void session_restore_far(struct session *s);
 /* Waits until that is over. */
 void session_restore_wait(struct session *s);
+/* Of one that is parked, what the tree and the store have of its first tokens. */
+void session_restore_lost(struct session *s, int64_t length);
 /* It is not wanted any more. */
 void session_restore_drop(struct session *s);
 

@@ -711,11 +711,13 @@ static void forget_damaged(struct runner *r, const struct session_work *work, in
     session_runner_clear_tree(r);
 }
 
-/* What a part of its pages lay on, a card or a stage, was lost: they are computed anew. */
+/* What a part of its pages lay on, a card or a stage, was lost: they are read from files, as far as
+ * all who have parts of them have these, and computed anew. */
 static ingle_status renew(struct session *s, const atomic_bool *cancel, struct err *err)
 {
     const int64_t length = session_length(s);
     session_park(s);
+    session_restore_lost(s, length);
     while (session_length(s) < length) {
         struct session_work w = {.s = s, .max_tokens = length - session_length(s)};
         const bool within = s->r->renews;

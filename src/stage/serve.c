@@ -146,6 +146,19 @@ static void mark(struct stage_serve *s)
     }
 }
 
+/* For messages that wait. */
+static bool add_spares(struct stage_serve *s)
+{
+    for (int i = 0; i < FLYING; i++) {
+        struct waiting *w = mem_zalloc(sizeof *w);
+        if (!w)
+            return false;
+        w->next = s->spare;
+        s->spare = w;
+    }
+    return true;
+}
+
 ingle_status stage_serve_open(struct stage_serve **out, struct device *d,
                               const struct stage_serve_options *o, struct err *err)
 {
@@ -157,7 +170,7 @@ ingle_status stage_serve_open(struct stage_serve **out, struct device *d,
     s->d = d;
     s->hello = *o->hello;
     s->work = mem_zalloc(sizeof *s->work);
-    if (!s->work) {
+    if (!s->work || !add_spares(s)) {
         stage_serve_close(s);
         return err_set(err, INGLE_NOMEM, "no memory for a stage");
     }

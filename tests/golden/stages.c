@@ -611,7 +611,8 @@ bool __wrap_mem_grow(void *p, size_t *cap, size_t n, size_t size)
     return __real_mem_grow(p, cap, n, size);
 }
 
-/* A step of an answer has its memory before the first one, here and at the stages, messages, too. */
+/* A step of an answer has its memory, also of messages, before the first one, here and at the
+ * stages. */
 static void steps_allocate_nothing(void **state)
 {
     (void)state;

@@ -295,6 +295,14 @@ class Stages(Case):
         text, again = ask(server)
         self.assertEqual(text, want[0])
         self.assertGreater(again, 100)
+        # what is lost is read from files, too, and only the rest is computed
+        rows = lambda: server.get("/props")[2]["runtime"]["stages"][0]["rows"]
+        before = rows()
+        w[1].process.kill()
+        w[1].process.wait(TIMEOUT)
+        w[1] = self.stage(layers[1], None, "--store", stores[1])
+        self.assertEqual(ask(server)[0], want[0])
+        self.assertLess(rows() - before, 100)
         # a stage is killed while it saves, perhaps; what is taken up afterwards is never wrong
         for i in range(1, 6):
             self.assertEqual(ask(server, i)[0], want[i])

@@ -447,6 +447,85 @@ static void links_are_not_followed(void **state)
     depot_close(d);
 }
 
+/* ---- who has other parts ---- */
+
+struct far { atomic_int begun; atomic_bool saves; };
+
+static bool far_has(void *arg, struct kv_scope scope, struct kv_media *media, const int32_t *tokens,
+                    int64_t length)
+{
+    const struct far *f = arg;
+    (void)scope;
+    (void)media;
+    (void)tokens;
+    (void)length;
+    return atomic_load(&f->saves);
+}
+
+static uint64_t far_begin(void *arg, bool read, const struct kv_far_part *part)
+{
+    struct far *f = arg;
+    assert_true(!read && part->n_pages > 0);
+    return (uint64_t)atomic_fetch_add(&f->begun, 1) + 1;
+}
+
+static bool far_over(void *arg, uint64_t number, bool *ok)
+{
+    (void)arg;
+    *ok = number > 0; /* it is believed only if the prefix is there */
+    return true;
+}
+
+static void far_drop(void *arg, uint64_t number)
+{
+    (void)arg;
+    (void)number;
+}
+
+static int n_notes;
+
+static void count_note(void *arg, ingle_report_level level, const char *kind, const char *subject,
+                       const char *text)
+{
+    (void)arg;
+    (void)level;
+    (void)kind;
+    (void)subject;
+    n_notes += strstr(text, "other layers") != NULL;
+}
+
+/* One that cannot save is told once and asked again after a while, not for each prefix. */
+static void others_that_cannot_save(void **state)
+{
+    (void)state;
+    struct far f = {.begun = 0};
+    const struct kv_far far = {&f, far_has, far_begin, far_over, far_drop};
+    struct depot *d = depot_open(UINT64_MAX);
+    d->sink.report = count_note;
+    d->o.far = &far;
+    n_notes = 0;
+    for (int k = 0; k < 2; k++) { /* after a long time, and at once */
+        d->o.retry_seconds = k ? 1e-9 : 1e6;
+        depot_reopen(d);
+        for (int i = 0; i < 3; i++) {
+            depot_put(d, 0, 7, 40);
+            kv_store_flush(d->store);
+            (void)kv_store_poll(d->store);
+        }
+        assert_int_equal(atomic_load(&f.begun), k ? 4 : 1);
+        assert_int_equal(n_notes, k + 1);
+    }
+    atomic_store(&f.saves, true);
+    for (int i = 0; i < 2; i++) {
+        depot_put(d, 0, 7, 40);
+        kv_store_flush(d->store);
+        (void)kv_store_poll(d->store);
+        assert_int_equal(atomic_load(&f.begun), 5 + i);
+        assert_int_equal(n_notes, 3); /* that it works again */
+    }
+    depot_close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -460,6 +539,7 @@ int main(void)
         cmocka_unit_test(a_file_that_cannot_be_opened_now_is_used_later),
         cmocka_unit_test(a_file_that_cannot_be_opened_now_is_no_victim),
         cmocka_unit_test(links_are_not_followed),
+        cmocka_unit_test(others_that_cannot_save),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
