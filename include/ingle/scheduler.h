@@ -248,7 +248,7 @@ struct ingle_scheduler_status {
     struct ingle_paging paging;
     struct ingle_media_counts media;
     bool gpu_lost; /* the card has failed, and the processor goes on */
-    int64_t resting_threads; /* processors were taken from the process: others compute for them */
+    int64_t resting_threads; /* they have no processor, or hardly: others compute for them */
 };
 /* A snapshot from any thread; fills up to n_slots slots and returns how many there are. */
 INGLE_API int64_t ingle_scheduler_status(struct ingle_scheduler *s,

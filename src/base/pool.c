@@ -168,7 +168,9 @@ ingle_status pool_create_on(struct pool **out, int n_threads, bool pin,
         return err_set(err, INGLE_ARG, "threads: %d is not in 1..%d", n_threads, THREADS_MAX);
     const size_t n = (size_t)n_threads, lanes = sizeof(struct pool) + n * sizeof(struct lane),
                  before = lanes + n * sizeof(struct worker), ends = before + n * sizeof(uint64_t),
-                 speeds = ends + n * sizeof(uint32_t), n_bytes = speeds + n * sizeof(float);
+                 speeds = ends + n * sizeof(uint32_t),
+                 held = (speeds + n * sizeof(float) + POOL_LINE - 1) / POOL_LINE * POOL_LINE,
+                 n_bytes = held + 2 * n * sizeof(struct pool_held);
     struct pool *p = mem_big_alloc(n_bytes); /* for its alignment */
     if (!p)
         return err_set(err, INGLE_NOMEM, "no memory for %d threads", n_threads);
@@ -177,6 +179,8 @@ ingle_status pool_create_on(struct pool **out, int n_threads, bool pin,
     p->ran_before = (uint64_t *)(void *)((char *)p + before);
     p->shares.end = (_Atomic uint32_t *)(void *)((char *)p + ends);
     p->speed = (float *)(void *)((char *)p + speeds);
+    p->held[0] = (struct pool_held *)(void *)((char *)p + held);
+    p->held[1] = p->held[0] + n;
     for (int i = 0; i < n_threads; i++) {
         p->speed[i] = 1;
         p->worker[i].pool = p;
@@ -342,6 +346,7 @@ uint64_t pool_join_ns(struct pool *p)
         took[n++] = clock_now() - start;
     }
     p->n_tries += p->number - number;
+    pool_held_forget(p);
     qsort(took, (size_t)n, sizeof *took, rising);
     return took[n / 4] > TRIED_NS ? took[n / 4] - TRIED_NS : 0;
 }

@@ -47,9 +47,14 @@ int pool_node_id(const struct pool *p, int node); /* the system's number */
 int pool_near(const struct pool *p);
 /* Threads that were to be bound to a processor, and run anywhere because the system refused. */
 int pool_unbound(const struct pool *p);
-/* Threads that rest, because fewer processors are left to the process than the pool has threads;
- * found within a second of its use.  Others run their chunks. */
+/* Threads that rest: because fewer processors are left to the process than the pool has threads,
+ * found within a second of its use; or because they are left out.  Others run their chunks. */
 int pool_resting(const struct pool *p);
+/* Those that others waited for longer than they helped, because their processor was hardly theirs.
+ * They are tried again after seconds. */
+int pool_left_out(const struct pool *p);
+/* From the next job on: who is left out is decided apart for short jobs and for long ones. */
+void pool_jobs_are_long(struct pool *p, bool are);
 /* Other programs have a large part of the processors of all threads: a short job is done sooner by
  * one thread than by several, of which each may be the one that waits. */
 bool pool_crowded(const struct pool *p);

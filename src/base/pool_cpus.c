@@ -229,5 +229,5 @@ void pool_leave(struct pool *p)
 
 int pool_resting(const struct pool *p)
 {
-    return atomic_load_explicit(&p->n_resting, memory_order_relaxed);
+    return atomic_load_explicit(&p->n_resting, memory_order_relaxed) + pool_left_out(p);
 }

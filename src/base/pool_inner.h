@@ -62,6 +62,8 @@ struct lane {
     /* Sync: written by the lane's own thread: chunks that it ran, of jobs that have several for
      * each lane.  How they relate is how fast threads are: who is faster helps more. */
     _Atomic uint64_t ran;
+    /* Sync: written by the lane's own thread: the job that it works on, or 0. */
+    ATTR_ALIGNED(POOL_LINE) _Atomic uint64_t inside;
 };
 
 struct knot {
@@ -99,6 +101,22 @@ struct worker {
     int times;      /* file with the times of thread times_of, which is 0: none; < 0: refused */
     pid_t times_of;
     _Atomic bool displaced; /* Sync: its processor is the caller's now */
+    _Atomic bool left_out;  /* Sync: by the caller (pool_held.c) */
+};
+
+/* What the caller knows of a worker that it waits for (pool_held.c); sums decay. */
+struct pool_held {
+    float waited_ns, worked_ns; /* by the caller for it; by it, in the caller's time for a chunk */
+    float waits;                /* how many times SHARE_JOBS jobs had a wait */
+    float own_ns, in_ns, in_ran; /* the caller's work meanwhile; of jobs that are counted, chunks */
+    float out_ns, out_ran;       /* the same while the worker was out */
+    float before, ratio;         /* the caller's time for a chunk before that; without to with it */
+    uint64_t ran;                /* lane.ran at the last look */
+    uint64_t now_ns;             /* waited since then */
+    uint64_t in_at, until, try_at; /* let in; out until; not tried before */
+    int tries, looks, cold;        /* looks: since it is out, or in again */
+    bool seen;                     /* in the job that the caller waits for */
+    bool out, tried;
 };
 
 struct pool_cpus { cpu_set_t of[CPU_IDS_MAX / (8 * sizeof(cpu_set_t))]; };
@@ -109,7 +127,7 @@ struct pool {
     _Atomic uint32_t done;
     _Atomic uint32_t caller_sleeps;
     ATTR_ALIGNED(POOL_LINE) _Atomic bool stop;
-    _Atomic int n_resting, n_shared;
+    _Atomic int n_resting, n_shared, n_left_out;
     _Atomic uint32_t rest; /* futex of those that rest */
 
     ATTR_ALIGNED(POOL_LINE) uint64_t number; /* of the last job; the caller's */
@@ -117,6 +135,10 @@ struct pool {
     uint64_t in_use;                         /* the next job's pool_job.shares */
     struct pool_shares shares;
     uint64_t *ran_before;                    /* [n_threads]: lane.ran when shares were learned */
+    uint64_t worked_ns, counted_ns, ran;     /* the caller's since looked_at */
+    uint64_t looked_at;
+    struct pool_held *held[2];               /* [n_threads]: of short jobs, of long ones */
+    int kind;                                /* which jobs there are now */
     float *speed;                            /* [n_threads]: 1 is the mean of the node */
     int n_threads;                           /* from here on fixed after pool_create() */
     int n_started; /* workers that run: n_threads - 1 except in a failed create */
@@ -143,6 +165,7 @@ enum {
     POOL_MOST_SPIN_NS = 1000000, /* than most gaps between two steps, where nobody else waits */
     POOL_SPIN_CROWDED_NS = 2000, /* with fewer processors than threads, someone else needs this */
     POOL_LOOK_NS = 1000000000,   /* between two looks at the processors that are left */
+    POOL_HELD_NS = 20000,        /* a longer wait for a job is for a thread that stands still */
 };
 
 /* Knots over the lanes of all nodes; cache [n_threads]: lanes with the same number share one.
@@ -151,11 +174,19 @@ int pool_build_tree(struct pool *p, struct knot *knot, const int *cache);
 /* A worker's life, until p->stop. */
 void *pool_worker_main(void *worker);
 void pool_stop_workers(struct pool *p);
+/* Those that rest or are left out look again whether they still do. */
+void pool_wake_rest(struct pool *p);
 /* pool_cpus.c: before the workers start; and by a worker that waits. */
 void pool_cpus_init(struct pool *p);
 void pool_cpus_close(struct pool *p); /* after the workers */
 void pool_cpus_look(struct pool *p, struct worker *w);
 /* By the caller, between two jobs: parts by speed from now on. */
 void pool_learn_shares(struct pool *p);
+/* pool_held.c; by the caller, while it waits for a job for long: who works on it; then how long it
+ * was; and every SHARE_JOBS jobs: who is left out from now on. */
+void pool_held_look(struct pool *p, uint64_t job);
+void pool_held_waited(struct pool *p, uint64_t ns);
+void pool_held_judge(struct pool *p);
+void pool_held_forget(struct pool *p); /* what was counted for jobs of this kind */
 
 #endif

@@ -270,6 +270,12 @@ static void finish(struct pool *p, int lane, int node, const struct pool_job *jo
         futex_wake(&p->done, 1);
 }
 
+/* Whether lane.ran has a job's chunks. */
+static bool is_counted(const struct pool *p, int node, const struct pool_job *job)
+{
+    return job->n >= 2 * lanes_of(p, node);
+}
+
 /* Runs chunks of a lane until none is unclaimed; whether there was one. */
 static bool run_lane(struct pool *p, int lane, int node, const struct pool_job *job, int worker,
                      bool begun)
@@ -286,7 +292,7 @@ static bool run_lane(struct pool *p, int lane, int node, const struct pool_job *
     }
     if (!n_done)
         return false;
-    if (job->n >= 2 * lanes_of(p, node)) {
+    if (is_counted(p, node, job)) {
         _Atomic uint64_t *ran = &p->lane[worker].ran;
         atomic_store_explicit(ran, atomic_load_explicit(ran, memory_order_relaxed) + n_done,
                               memory_order_relaxed);
@@ -345,11 +351,11 @@ static bool help_beside(struct pool *p, int leaf, int node, const struct pool_jo
 
 /* What others have left of a job, as long as there is some: of the own knot, the own node, and
  * other nodes.  Far chunks lie in other memory: right after the own ones a lane there is left to
- * its thread, which may be about to begin it. */
-static void help(struct pool *p, const struct pool_job *job, int worker, bool right_after)
+ * its thread, which may be about to begin it.  Whether there was some. */
+static bool help(struct pool *p, const struct pool_job *job, int worker, bool right_after)
 {
     struct worker *w = &p->worker[worker];
-    bool any = true;
+    bool any = true, helped = false;
     while (any) {
         w->turn++;
         any = help_leaf(p, w->leaf, w->node, job, worker, KNOT_MOST, false);
@@ -363,14 +369,18 @@ static void help(struct pool *p, const struct pool_job *job, int worker, bool ri
                 theirs.number == job->number && theirs.n)
                 any = help_node(p, node, &theirs, worker, -1, right_after);
         }
+        helped |= any;
     }
+    return helped;
 }
 
 static void work(struct pool *p, const struct pool_job *job, int worker)
 {
     const struct worker *w = &p->worker[worker];
+    atomic_store_explicit(&p->lane[worker].inside, job->number, memory_order_relaxed);
     (void)run_lane(p, worker, w->node, job, worker, false);
-    help(p, job, worker, true);
+    (void)help(p, job, worker, true);
+    atomic_store_explicit(&p->lane[worker].inside, 0, memory_order_relaxed);
 }
 
 /* ---- workers ---- */
@@ -401,7 +411,7 @@ static bool spin_for_work(struct pool *p, struct worker *w, struct pool_job *job
             hear_above(p, w, last.number, job))
             return true;
         if (last.n) /* a thread that was held up may have left some */
-            help(p, &last, w->index, false);
+            (void)help(p, &last, w->index, false);
         now = clock_now();
         if (now >= w->next_look)
             pool_cpus_look(p, w);
@@ -422,13 +432,20 @@ static void sleep_for_work(struct pool *p, const struct worker *w, uint64_t seen
     atomic_fetch_sub(&t->n_asleep, 1);
 }
 
-/* Until its processor is given back. */
+/* It takes no part in jobs, but for passing them on. */
+static bool is_out(const struct worker *w)
+{
+    return w->rests || atomic_load_explicit(&w->left_out, memory_order_relaxed);
+}
+
+/* Until its processor is given back, or it is let in. */
 static void rest(struct pool *p, struct worker *w)
 {
-    while (w->rests && !atomic_load(&p->stop)) {
+    for (;;) {
         const uint32_t word = atomic_load(&p->rest);
-        if (!atomic_load(&p->stop))
-            futex_sleep_for(&p->rest, word, POOL_LOOK_NS);
+        if (!is_out(w) || atomic_load(&p->stop))
+            return;
+        futex_sleep_for(&p->rest, word, POOL_LOOK_NS);
         pool_cpus_look(p, w);
     }
 }
@@ -462,15 +479,15 @@ void *pool_worker_main(void *arg)
     uint64_t idle = clock_now();
     while (!atomic_load_explicit(&p->stop, memory_order_acquire)) {
         const uint64_t seen = job.number;
-        if (w->rests && w->ear == w->leaf) {
+        const bool out = is_out(w);
+        if (out && w->ear == w->leaf) {
             rest(p, w);
             continue;
         }
-        if (w->rests && clock_now() >= w->next_look) /* it goes on passing jobs on */
+        if (out && clock_now() >= w->next_look) /* it goes on passing jobs on */
             pool_cpus_look(p, w);
-        const bool heard =
-            w->rests ? hear(&p->knot[w->ear], seen, &job) : spin_for_work(p, w, &job);
-        if (!heard && (!w->rests || w->ear != w->leaf))
+        const bool heard = out ? hear(&p->knot[w->ear], seen, &job) : spin_for_work(p, w, &job);
+        if (!heard && (!is_out(w) || w->ear != w->leaf))
             sleep_for_work(p, w, seen);
         if (job.number == seen)
             continue;
@@ -478,18 +495,23 @@ void *pool_worker_main(void *arg)
         if (waited > POOL_SPIN_NS)
             learn_spin(p, w, waited);
         pass_on(p, w, &job);
-        if (!w->rests)
+        if (!is_out(w))
             work(p, &job, w->index);
         idle = clock_now();
     }
     return NULL;
 }
 
+void pool_wake_rest(struct pool *p)
+{
+    atomic_fetch_add(&p->rest, 1);
+    futex_wake(&p->rest, INT_MAX);
+}
+
 void pool_stop_workers(struct pool *p)
 {
     atomic_store(&p->stop, true);
-    atomic_fetch_add(&p->rest, 1);
-    futex_wake(&p->rest, INT_MAX);
+    pool_wake_rest(p);
     for (int k = 0; k < p->n_knots; k++) {
         atomic_fetch_add(&p->knot[k].signal, 1);
         futex_wake(&p->knot[k].signal, INT_MAX);
@@ -568,28 +590,46 @@ void pool_learn_shares(struct pool *p)
 
 /* ---- the caller ---- */
 
-static void wait_for_chunks(struct pool *p, const struct pool_job *job)
+/* began: when the caller began the job. */
+static void wait_for_chunks(struct pool *p, const struct pool_job *job, uint64_t began)
 {
     const uint32_t number = (uint32_t)job->number;
-    const uint64_t end = clock_now() + p->spin_ns;
+    uint64_t start = clock_now(), now = start;
+    const uint64_t end = start + p->spin_ns;
+    bool long_wait = false;
+    p->worked_ns += start - began;
+    p->counted_ns += is_counted(p, 0, job) ? start - began : 0;
     do {
         for (int i = 0; i < PAUSES; i++) {
-            if (atomic_load_explicit(&p->done, memory_order_acquire) == number)
+            if (atomic_load_explicit(&p->done, memory_order_acquire) == number) {
+                if (long_wait)
+                    pool_held_waited(p, now - start);
                 return;
+            }
             pool_pause();
         }
-        help(p, job, 0, false);
-    } while (clock_now() < end);
+        const bool helped = help(p, job, 0, false);
+        now = clock_now();
+        if (helped)
+            start = now;
+        if (!long_wait && now - start > POOL_HELD_NS) {
+            pool_held_look(p, job->number);
+            long_wait = true;
+        }
+    } while (now < end);
+    pool_held_look(p, job->number);
     atomic_store(&p->caller_sleeps, 1);
     for (uint32_t done; (done = atomic_load(&p->done)) != number;)
         futex_sleep(&p->done, done);
     atomic_store(&p->caller_sleeps, 0);
+    pool_held_waited(p, clock_now() - start);
 }
 
 /* At most LANE_MOST chunks a lane. */
 static void run_job(struct pool *p, const int64_t *from, const int64_t *n, pool_fn *fn, void *arg)
 {
     struct pool_job own = {++p->number, fn, arg, from[0], n[0], p->in_use};
+    const uint64_t began = clock_now();
     uint64_t nodes = 0;
     for (int k = 0; k < p->n_nodes; k++)
         nodes |= (uint64_t)(n[k] > 0) << k;
@@ -601,7 +641,7 @@ static void run_job(struct pool *p, const int64_t *from, const int64_t *n, pool_
         }
     pass_on(p, &p->worker[0], &own);
     work(p, &own, 0);
-    wait_for_chunks(p, &own);
+    wait_for_chunks(p, &own, began);
 }
 
 void pool_run_placed(struct pool *p, const int64_t *from, const int64_t *n, pool_fn *fn, void *arg)
@@ -618,8 +658,10 @@ void pool_run_placed(struct pool *p, const int64_t *from, const int64_t *n, pool
     BUG_IF(atomic_load_explicit(&p->left, memory_order_relaxed)); /* fn called pool_run() */
     memcpy(at, from, (size_t)p->n_nodes * sizeof *at);
     while (left > 0) {
-        if (p->number % SHARE_JOBS == 0 && p->spin_ns == POOL_SPIN_NS)
+        if (p->number % SHARE_JOBS == 0 && p->spin_ns == POOL_SPIN_NS) {
+            pool_held_judge(p);
             pool_learn_shares(p);
+        }
         for (int k = 0; k < p->n_nodes; k++)
             now[k] = num_min(from[k] + n[k] - at[k],
                              p->in_use ? LANE_MOST : (int64_t)lanes_of(p, k) * LANE_MOST);

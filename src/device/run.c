@@ -50,14 +50,23 @@ void device_may_stop(struct device *d, uint64_t next_ns)
 
 /* ---- the step ---- */
 
-/* Once for each change. */
+/* Of processors that were taken once for each change; of threads that are left out, which come and
+ * go, once. */
 static void report_resting(struct device *d)
 {
-    const int n = pool_resting(d->pool), all = pool_size(d->pool);
+    const int left_out = pool_left_out(d->pool), n = pool_resting(d->pool) - left_out,
+              all = pool_size(d->pool);
     char subject[32];
+    snprintf(subject, sizeof subject, "%d threads", all);
+    if (left_out && !d->left_out)
+        report(d->sink, INGLE_REPORT_NOTE, "threads", subject,
+               "%d of them rest for some seconds, and again where it repeats itself: the others "
+               "waited for them longer than they helped (a control group or another program has "
+               "most of their processor)",
+               left_out);
+    d->left_out = d->left_out || left_out;
     if (n == d->n_resting)
         return;
-    snprintf(subject, sizeof subject, "%d threads", all);
     if (n)
         report(d->sink, INGLE_REPORT_WARN, "threads", subject,
                "processors were taken from this process: %d of them rest, %d compute", n, all - n);
@@ -84,8 +93,10 @@ const atomic_bool *device_cancel(const struct device *d)
 
 void device_prompt_rows(struct device *d, int64_t n_rows, int64_t n_prompt)
 {
+    enum { MANY = 16 };
     d->step_rows = n_rows;
     d->prompt_rows = n_prompt;
+    pool_jobs_are_long(d->pool, n_rows >= MANY);
 }
 
 int64_t device_step_prompt(const struct device *d)

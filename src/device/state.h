@@ -75,6 +75,7 @@ struct device {
     struct kern_table kern;
     struct pool *pool;
     int n_resting; /* threads of it, as the owner was told */
+    bool left_out; /* the owner was told of some */
     struct numa_nodes nodes; /* that memory is spread over */
     bool placed; /* each node of the pool is to have rows of its own */
     int64_t small_work;      /* device_cpu_for(), of this step */

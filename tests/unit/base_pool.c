@@ -336,7 +336,7 @@ static void set_all_threads(const cpu_set_t *set)
 /* Jobs, as steps have them, until so many threads rest. */
 static void run_until_resting(struct pool *p, int n)
 {
-    for (int i = 0; pool_resting(p) != n || i < 10; i++) {
+    for (int i = 0; pool_resting(p) - pool_left_out(p) != n || i < 10; i++) {
         struct marks m = {.n_threads = pool_size(p)};
         assert_true(i < 30000);
         pool_enter(p);
@@ -414,6 +414,37 @@ static void test_crowded(void **state)
         assert_true(i < 100);
         run_until_resting(p, 0);
     }
+    pool_free(p);
+}
+
+static void stand_still(void *arg, int64_t chunk, int worker)
+{
+    mark(arg, chunk, worker);
+    const uint64_t start = clock_now();
+    if (worker)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    while (clock_now() - start < 30000)
+        ;
+}
+
+/* A thread that stands still in the middle of chunks is left out, and let in again later.  All
+ * chunks are run all the same. */
+static void test_left_out(void **state)
+{
+    (void)state;
+    struct pool *p;
+    assert_int_equal(pool_create(&p, 2, false, NULL), INGLE_OK);
+    p->spin_ns = POOL_SPIN_NS; /* also on one processor */
+    for (int out = 1; out >= 0; out--)
+        for (int i = 0; pool_left_out(p) != out; i++) {
+            struct marks m = {.n_threads = 2};
+            assert_true(i < 30000);
+            pool_run(p, 7, out ? stand_still : mark, &m);
+            for (int k = 0; k < 7; k++)
+                assert_int_equal(m.hit[k], 1);
+            if (!out)
+                nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        }
     pool_free(p);
 }
 
@@ -555,6 +586,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_enter),
         cmocka_unit_test(test_taken_processors),
         cmocka_unit_test(test_crowded),
+        cmocka_unit_test(test_left_out),
         cmocka_unit_test(test_pools_stand_side_by_side),
         cmocka_unit_test(test_fill),
         cmocka_unit_test(test_idle_costs_nothing),
