@@ -5,6 +5,7 @@
 
 #include "base/num.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 #if defined(__has_feature)
@@ -13,13 +14,40 @@
 #endif
 #endif
 
+/* A thread that asks all the time how far everything is: the thread sanitizer sees what changes
+ * outside of the lock. */
+struct poller {
+    struct ingle_scheduler *s;
+    pthread_t thread;
+    atomic_bool over;
+    int64_t last; /* tokens */
+    bool wrong;   /* there were fewer of them than before */
+};
+
+static void *ask_on(void *arg)
+{
+    struct poller *p = arg;
+    while (!atomic_load(&p->over)) {
+        struct ingle_scheduler_status now;
+        struct ingle_slot slot[4];
+        ingle_scheduler_status(p->s, &now, slot, 4);
+        p->wrong = p->wrong || now.generated_tokens < p->last;
+        p->last = now.generated_tokens;
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+    return NULL;
+}
+
 static void sixteen_answers_are_those_of_one(void **state)
 {
     (void)state;
     enum { N = 16 };
     struct place p;
+    struct poller asks = {0};
     struct asked *a[N];
     open_place(&p, &(struct ingle_engine_options){.n_sessions = 4}, NULL);
+    asks.s = p.s;
+    assert_int_equal(pthread_create(&asks.thread, NULL, ask_on, &asks), 0);
     for (int i = 0; i < N; i++) {
         a[i] = make_asked(&p, i, 1 + (i * 37) % 300, 10 + i * 3);
         submit(&p, a[i]);
@@ -32,6 +60,9 @@ static void sixteen_answers_are_those_of_one(void **state)
         check_alone(&p, a[i], 0);
         free_asked(a[i]);
     }
+    atomic_store(&asks.over, true);
+    pthread_join(asks.thread, NULL);
+    assert_false(asks.wrong);
     close_place(&p);
 }
 
