@@ -11,19 +11,16 @@
  * More rows of activations run from spread blocks (stored.h).
  *
  * Included by a file for each form of dots, which defines KERNEL(x), the kernel's name, SPREAD, the
- * kernel for more
- * rows, and for the sums of column c and row v of the two
- *   POINT_TIMES         8 or 1: what sub (T + 1) is multiplied by before it is summed; if 1, times_
- *   is what is left;
- *   BEGIN(c, v, start)  a sum begins;
- *   ADD(c, v, h)        with group h of 32: weights u0_, u1_, activations x_;
- *   TOTAL(c, v)         eight numbers, whose sum it is.
+ * kernel for more rows, and
+ *   POINT_TIMES    8 or 1: what sub (T + 1) is multiplied by before it is summed; if 1, `times` is
+ *                  what is left;
+ *   ternary_add()  adds weights times activations of group h of 32 to a sum a, or to its part.
  */
 #include "kern/kernels.h"
 #include "kern/x86/matmul/drive.h"
 #include "kern/x86/matmul/points_read256.h"
 
-enum { TERNARY_FEW = 8, BLOCKS = KERN_SLICE / 256 };
+enum { TERNARY_TILE = 4, TERNARY_FEW = 8, BLOCKS = KERN_SLICE / 256 };
 
 static ATTR_INLINE __m256i twice128(const void *at)
 {
@@ -162,76 +159,26 @@ static ATTR_INLINE __m256i points_of(const uint16_t *number)
     return four_points(quant_book_iq1, n[0] & 0xFFFF, n[0] >> 16, n[1] & 0xFFFF, n[1] >> 16);
 }
 /* Where the numbers of group h are. */
-#define FOUR_AT(h) (4 * ((h) & 1) + 16 * ((h) >> 1 & 1) + 8 * ((h) >> 2))
-#define SHIFTED(table, n) ((n) ? _mm256_bsrli_epi128(table, n) : (table))
+static ATTR_INLINE int four_at(int h) { return 4 * (h & 1) + 16 * (h >> 1 & 1) + 8 * (h >> 2); }
 
-#define X256(c) ((const struct kern_act256 *)(const void *)x[c] + b)
-#define ADD_EACH(c, h)                                                                             \
-    {                                                                                              \
-        const __m256i x_ = load256(X256(c)->q + 32 * (h));                                         \
-        ADD(c, 0, h)                                                                               \
-        ADD(c, 1, h)                                                                               \
-    }
-#define KEEP_EACH(c, _)          \
-    sum[c][r] = TOTAL(c, 0);     \
-    sum[c][r + 1] = TOTAL(c, 1);
-#define FINISH_EACH(c, _) finish(sum[c], d, factor, X256(c)->scale, slice[c], b % BLOCKS == 0);
-#define END_EACH(c, _) drive_add(y + (c) * stride, slice[c], KERN_PANEL, b < BLOCKS);
+/* ---- two rows of weights times some rows of activations ---- */
 
-/* The tables of both rows have the group's first sub-scale at byte n. */
-#define GROUP_IQ1(C, h, n)                                                                         \
-    {                                                                                              \
-        const __m256i u0_ =                                                                        \
-            _mm256_shuffle_epi8(SHIFTED(table0, n), points_of(p.number[r] + FOUR_AT(h)));          \
-        const __m256i u1_ =                                                                        \
-            _mm256_shuffle_epi8(SHIFTED(table1, n), points_of(p.number[r + 1] + FOUR_AT(h)));      \
-        EACH_##C(ADD_EACH, h)                                                                      \
-    }
-#define START_IQ1_S(c, v)                                                                          \
-    _mm256_zextsi128_si256(                                                                        \
-        _mm_madd_epi16(load128(p.shift + 8 * (r + (v))), load128(X256(c)->sum32)))
-#define BEGIN_IQ1_S(c, _) BEGIN(c, 0, START_IQ1_S(c, 0)) BEGIN(c, 1, START_IQ1_S(c, 1))
-#define ROWS_IQ1_S(C)                                                                              \
-    struct points p;                                                                               \
-    read_iq1_s(block, step, &p);                                                                   \
-    const uint16_t *const d = p.d;                                                                 \
-    for (int r = 0; r < KERN_PANEL; r += 2) {                                                      \
-        const __m256i table0 = twice128(p.table + 16 * r),                                         \
-                      table1 = twice128(p.table + 16 * r + 16);                                    \
-        EACH_##C(BEGIN_IQ1_S, _) GROUP_IQ1(C, 0, 0) GROUP_IQ1(C, 1, 2) GROUP_IQ1(C, 2, 4)          \
-            GROUP_IQ1(C, 3, 6) GROUP_IQ1(C, 4, 8) GROUP_IQ1(C, 5, 10) GROUP_IQ1(C, 6, 12)          \
-                GROUP_IQ1(C, 7, 14) EACH_##C(KEEP_EACH, _)                                         \
-    }
-
-#define SUMS_IQ1_M(c, _) const struct sums s##c = sums_of(X256(c)->q);
-#define START_IQ1_M(c, v)                                                                          \
-    _mm256_add_epi32(_mm256_madd_epi16(load256(p.shift + 32 * (r + (v))), s##c.of[0]),             \
-                     _mm256_madd_epi16(load256(p.shift + 32 * (r + (v)) + 16), s##c.of[1]))
-#define BEGIN_IQ1_M(c, _) BEGIN(c, 0, START_IQ1_M(c, 0)) BEGIN(c, 1, START_IQ1_M(c, 1))
+/* What is read of a super-block: points, and what sums begin with. */
+struct ternary {
+    struct points p;
+    struct sums sums[TERNARY_TILE];
+    __m256i start[TERNARY_TILE];
+};
+static ATTR_INLINE __m256i shifted(__m256i table, int n)
+{
+    return n ? _mm256_bsrli_epi128(table, n) : table;
+}
 /* Of half the sub-scales: the second half of a group has the next. */
 static ATTR_INLINE __m256i table_of_two(const uint8_t *at)
 {
     const __m256i table = twice128(at);
     return _mm256_blend_epi32(table, _mm256_bsrli_epi128(table, 2), 0xF0);
 }
-#define TABLE_IQ1_M(v, half) table_of_two(p.table + 32 * (r + (v)) + 16 * (half))
-#define ROWS_IQ1_M(C)                                                                              \
-    struct points p;                                                                               \
-    EACH_##C(SUMS_IQ1_M, _) read_iq1_m(block, step, &p);                                           \
-    const uint16_t *const d = p.d;                                                                 \
-    for (int r = 0; r < KERN_PANEL; r += 2) {                                                      \
-        EACH_##C(BEGIN_IQ1_M, _)                                                                   \
-        {                                                                                          \
-            const __m256i table0 = TABLE_IQ1_M(0, 0), table1 = TABLE_IQ1_M(1, 0);                  \
-            GROUP_IQ1(C, 0, 0) GROUP_IQ1(C, 1, 4) GROUP_IQ1(C, 2, 8) GROUP_IQ1(C, 3, 12)           \
-        }                                                                                          \
-        {                                                                                          \
-            const __m256i table0 = TABLE_IQ1_M(0, 1), table1 = TABLE_IQ1_M(1, 1);                  \
-            GROUP_IQ1(C, 4, 0) GROUP_IQ1(C, 5, 4) GROUP_IQ1(C, 6, 8) GROUP_IQ1(C, 7, 12)           \
-        }                                                                                          \
-        EACH_##C(KEEP_EACH, _)                                                                     \
-    }
-
 /* A trit is the carry of its byte times 3: how often it passes 255.  Bytes less 128, which compare
  * as signed ones and still are themselves less 128 when they are multiplied by 3. */
 static ATTR_INLINE __m256i times3(__m256i y) { return _mm256_add_epi8(_mm256_add_epi8(y, y), y); }
@@ -261,53 +208,135 @@ static ATTR_INLINE struct trits trits_of(const uint8_t *row)
     return t;
 }
 
-#define START_TQ1_0(c, _)                                                                          \
-    const __m256i start##c = _mm256_zextsi128_si256(_mm_cvtsi32_si128(X256(c)->start128 / 128));
-#define BEGIN_TQ1_0(c, _) BEGIN(c, 0, start##c) BEGIN(c, 1, start##c)
-#define GROUP_TQ1_0(C, h)                                                                          \
+/* Sums of row r of the panel and row c of activations begin. */
+static ATTR_INLINE __m256i start_of(uint32_t id, const struct ternary *k, int r, int c,
+                                    const struct kern_act256 *x)
+{
+    switch (id) {
+    case KERN_CODE_IQ1_S:
+        return _mm256_zextsi128_si256(
+            _mm_madd_epi16(load128(k->p.shift + 8 * r), load128(x->sum32)));
+    case KERN_CODE_IQ1_M:
+        return _mm256_add_epi32(
+            _mm256_madd_epi16(load256(k->p.shift + 32 * r), k->sums[c].of[0]),
+            _mm256_madd_epi16(load256(k->p.shift + 32 * r + 16), k->sums[c].of[1]));
+    default: return k->start[c];
+    }
+}
+/* Table of row r, for the first or second half of a super-block. */
+static ATTR_INLINE __m256i table_at(uint32_t id, const struct ternary *k, int r, int half)
+{
+    return id == KERN_CODE_IQ1_S ? twice128(k->p.table + 16 * r)
+                                 : table_of_two(k->p.table + 32 * r + 16 * half);
+}
+/* Weights of group h of row r, the table of which has the group's first sub-scale at byte n. */
+static ATTR_INLINE __m256i weights_of(const struct ternary *k, int r, int h, __m256i table, int n)
+{
+    return _mm256_shuffle_epi8(shifted(table, n), points_of(k->p.number[r] + four_at(h)));
+}
+/* Rows r and r + 1 of a block whose rows are `step` bytes apart. */
+static ATTR_INLINE void two_rows(const int rows, uint32_t id, const struct ternary *k,
+                                 const uint8_t *block, size_t step, int r,
+                                 const struct kern_act256 *const *x, __m256i times,
+                                 __m256i (*sum)[KERN_PANEL])
+{
+    const bool is_trits = id == KERN_CODE_TQ1_0;
+    struct trits t0, t1;
+    __m256i part[TERNARY_TILE][2], a[TERNARY_TILE][2], table0 = times, table1 = times;
+    if (is_trits) {
+        t0 = trits_of(block + (size_t)r * step);
+        t1 = trits_of(block + (size_t)(r + 1) * step);
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < rows; c++) {
+        a[c][0] = part[c][0] = start_of(id, k, r, c, x[c]);
+        a[c][1] = part[c][1] = start_of(id, k, r + 1, c, x[c]);
+    }
+#pragma GCC unroll 8
+    for (int h = 0; h < 8; h++) {
+        const int n = id == KERN_CODE_IQ1_S ? 2 * h : 4 * (h % 4);
+        if (!is_trits && n == 0) {
+            table0 = table_at(id, k, r, h / 4);
+            table1 = table_at(id, k, r + 1, h / 4);
+        }
+        const __m256i u0 = is_trits ? trits(t0.y[h]) : weights_of(k, r, h, table0, n),
+                      u1 = is_trits ? trits(t1.y[h]) : weights_of(k, r + 1, h, table1, n);
+#pragma GCC unroll 4
+        for (int c = 0; c < rows; c++) {
+            const __m256i q = load256(x[c]->q + 32 * h);
+            ternary_add(h, u0, q, times, &part[c][0], &a[c][0]);
+            ternary_add(h, u1, q, times, &part[c][1], &a[c][1]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int c = 0; c < rows; c++) {
+        sum[c][r] = a[c][0];
+        sum[c][r + 1] = a[c][1];
+    }
+}
+/* A super-block of 16 rows. */
+static ATTR_INLINE void sixteen_rows(const int rows, uint32_t id, const uint8_t *block, size_t step,
+                                     const struct kern_act256 *const *x, __m256i times,
+                                     struct ternary *k, __m256i (*sum)[KERN_PANEL])
+{
+    if (id == KERN_CODE_IQ1_S)
+        read_iq1_s(block, step, &k->p);
+    if (id == KERN_CODE_IQ1_M)
+        read_iq1_m(block, step, &k->p);
+#pragma GCC unroll 4
+    for (int c = 0; c < rows; c++) {
+        if (id == KERN_CODE_IQ1_M)
+            k->sums[c] = sums_of(x[c]->q);
+        if (id == KERN_CODE_TQ1_0)
+            k->start[c] =
+                _mm256_zextsi128_si256(_mm_cvtsi32_si128(x[c]->start128 / 128));
+    }
+    for (int r = 0; r < KERN_PANEL && id == KERN_CODE_TQ1_0; r++)
+        memcpy(&k->p.d[r], block + (size_t)r * step + offsetof(struct quant_tq1_0, d),
+               sizeof k->p.d[r]);
+    for (int r = 0; r < KERN_PANEL; r += 2)
+        two_rows(rows, id, k, block, step, r, x, times, sum);
+}
+/* times: what is left of POINT_TIMES. */
+static ATTR_INLINE void tile(const int rows, uint32_t id, size_t size, int times,
+                             const uint8_t *at, int64_t n, const uint8_t *const *x, float *y,
+                             int64_t stride)
+{
+    const size_t step = (size_t)n * size;
+    const float factor = kern_code_find(id)->factor;
+    __m256i sum[TERNARY_TILE][KERN_PANEL];
+    ATTR_ALIGNED(32) float slice[TERNARY_TILE][KERN_PANEL];
+    for (int64_t b = 0; b < n; b++) {
+        const uint8_t *const block = at + (size_t)b * size;
+        const struct kern_act256 *act[TERNARY_TILE];
+        struct ternary k;
+#pragma GCC unroll 4
+        for (int c = 0; c < rows; c++)
+            act[c] = (const struct kern_act256 *)(const void *)x[c] + b;
+        /* the part of the next panel that will be wanted when this panel is done */
+        for (size_t i = 0; i < KERN_PANEL * size; i += 64)
+            _mm_prefetch((const char *)at + KERN_PANEL * (step + (size_t)b * size) + i,
+                         _MM_HINT_T1);
+        sixteen_rows(rows, id, block, step, act, _mm256_set1_epi16((short)times), &k, sum);
+#pragma GCC unroll 4
+        for (int c = 0; c < rows; c++)
+            finish(sum[c], k.p.d, factor, act[c]->scale, slice[c], b % BLOCKS == 0);
+        for (int c = 0; c < rows && (b % BLOCKS == BLOCKS - 1 || b == n - 1); c++)
+            drive_add(y + c * stride, slice[c], KERN_PANEL, b < BLOCKS);
+    }
+}
+#define TILE(name, id, rows, times)                                                                \
+    static void name##_##rows(const uint8_t *at, int64_t n, const uint8_t *const *x, float *y,     \
+                              int64_t stride)                                                      \
     {                                                                                              \
-        const __m256i u0_ = trits(t0.y[h]), u1_ = trits(t1.y[h]);                                  \
-        EACH_##C(ADD_EACH, h)                                                                      \
+        tile(rows, KERN_CODE_##id, sizeof(struct quant_##name), times, at, n, x, y, stride);       \
     }
-#define ROWS_TQ1_0(C)                                                                              \
-    uint16_t d[KERN_PANEL];                                                                        \
-    EACH_##C(START_TQ1_0, _) for (int r = 0; r < KERN_PANEL; r++)                                  \
-        memcpy(&d[r], block + (size_t)r * step + offsetof(struct quant_tq1_0, d), sizeof d[r]);    \
-    for (int r = 0; r < KERN_PANEL; r += 2) {                                                      \
-        const struct trits t0 = trits_of(block + (size_t)r * step),                                \
-                           t1 = trits_of(block + (size_t)(r + 1) * step);                          \
-        EACH_##C(BEGIN_TQ1_0, _) GROUP_TQ1_0(C, 0) GROUP_TQ1_0(C, 1) GROUP_TQ1_0(C, 2)             \
-            GROUP_TQ1_0(C, 3) GROUP_TQ1_0(C, 4) GROUP_TQ1_0(C, 5) GROUP_TQ1_0(C, 6)                \
-                GROUP_TQ1_0(C, 7) EACH_##C(KEEP_EACH, _)                                           \
-    }
-
-#define TILE(name, NAME, C, times)                                                                 \
-    static void name##_##C(const uint8_t *at, int64_t n, const uint8_t *const *x, float *y,        \
-                           int64_t stride)                                                         \
-    {                                                                                              \
-        const size_t size = sizeof(struct quant_##name), step = (size_t)n * size;                  \
-        const float factor = kern_code_find(KERN_CODE_##NAME)->factor;                             \
-        const __m256i times_ = _mm256_set1_epi16(times);                                           \
-        __m256i sum[C][KERN_PANEL];                                                                \
-        ATTR_ALIGNED(32) float slice[C][KERN_PANEL];                                               \
-        (void)times_;                                                                              \
-        for (int64_t b = 0; b < n; b++) {                                                          \
-            const uint8_t *const block = at + (size_t)b * size;                                    \
-            ASK(at + KERN_PANEL * (step + (size_t)b * size), KERN_PANEL * size)                    \
-            ROWS_##NAME(C) EACH_##C(FINISH_EACH, _) if (b % BLOCKS == BLOCKS - 1 || b == n - 1)    \
-            {                                                                                      \
-                EACH_##C(END_EACH, _)                                                              \
-            }                                                                                      \
-        }                                                                                          \
-    }
-/* The part of the next panel that will be wanted when this panel is done. */
-#define ASK(from, n_bytes)                                     \
-    for (size_t i_ = 0; i_ < (n_bytes); i_ += 64)              \
-        _mm_prefetch((const char *)(from) + i_, _MM_HINT_T1);
-#define TERNARY(name, NAME, times)                                                                 \
-    TILE(name, NAME, 1, times)                                                                     \
-    TILE(name, NAME, 2, times) TILE(name, NAME, 3, times) TILE(name, NAME, 4, times) void KERNEL(  \
-        name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                                 \
+#define TERNARY(name, id, times)                                                                   \
+    TILE(name, id, 1, times)                                                                       \
+    TILE(name, id, 2, times)                                                                       \
+    TILE(name, id, 3, times)                                                                       \
+    TILE(name, id, 4, times)                                                                       \
+    void KERNEL(name)(const struct kern_matmul *m, int64_t p0, int64_t p1)                         \
     {                                                                                              \
         static const struct drive few = {                                                          \
             {{name##_4, 4}, {name##_3, 3}, {name##_2, 2}, {name##_1, 1}}, 256, 0, 0};              \

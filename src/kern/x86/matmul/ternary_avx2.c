@@ -8,11 +8,12 @@
 #define KERNEL(name) kern_matmul_##name##_avx2
 #define SPREAD kern_matmul_stored_avx2
 #define POINT_TIMES 1
-#define BEGIN(c, v, start) __m256i p##v##c, a##v##c = start;
-#define ADD(c, v, h)                                                                               \
-    p##v##c = (h) % 4 ? _mm256_add_epi16(p##v##c, _mm256_maddubs_epi16(u##v##_, x_))               \
-                      : _mm256_maddubs_epi16(u##v##_, x_);                                         \
-    if ((h) % 4 == 3)                                                                              \
-        a##v##c = _mm256_add_epi32(a##v##c, _mm256_madd_epi16(p##v##c, times_));
-#define TOTAL(c, v) a##v##c
+static ATTR_INLINE void ternary_add(int h, __m256i u, __m256i x, __m256i times, __m256i *part,
+                                    __m256i *a)
+{
+    const __m256i product = _mm256_maddubs_epi16(u, x);
+    *part = h % 4 ? _mm256_add_epi16(*part, product) : product;
+    if (h % 4 == 3)
+        *a = _mm256_add_epi32(*a, _mm256_madd_epi16(*part, times));
+}
 #include "kern/x86/matmul/ternary256.h"

@@ -4,7 +4,12 @@
 #include "kern/x86/matmul/dots256.h"
 
 #define POINT_TIMES 8
-#define BEGIN(c, v, start) __m256i a##v##c = start;
-#define ADD(c, v, h) a##v##c = with_dots(a##v##c, u##v##_, x_);
-#define TOTAL(c, v) a##v##c
+static ATTR_INLINE void ternary_add(int h, __m256i u, __m256i x, __m256i times, __m256i *part,
+                                    __m256i *a)
+{
+    (void)h;
+    (void)times;
+    (void)part;
+    *a = with_dots(*a, u, x);
+}
 #include "kern/x86/matmul/ternary256.h"
