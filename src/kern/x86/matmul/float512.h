@@ -31,57 +31,148 @@ static inline __m512 load_bf16(const uint8_t *at)
         _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)at)), 16));
 }
 
-#define LOAD_Y(c, _)                                                                       \
-    __m512 y##c = _mm512_setzero_ps();           \
-    const float *const x##c = (const float *)(const void *)x[c];
-#define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
-#define ADD(c, _) y##c = _mm512_fmadd_ps(w_, _mm512_set1_ps(x##c[k]), y##c);
+/* ---- e4m3 codes with a scale for 32 k, a power of two (F8) or any float (F8S): w = code * scale
+ * ---- */
 
-#define TILE(type, C, line)                                                                        \
-    static void tile_##type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
-                                  int64_t stride)                                                  \
-    {                                                                                              \
-        EACH_##C(LOAD_Y, _) for (int64_t k = 0; k < n; k++)                                        \
-        {                                                                                          \
-            const uint8_t *at = w + k * (line);                                                    \
-            if ((AHEAD || (C) > 1) && ((line) == 64 || !(k & 1)))                                  \
-                fetch(at);                                                                         \
-            const __m512 w_ = load_##type(at);                                                     \
-            EACH_##C(ADD, _)                                                                       \
-        }                                                                                          \
-        EACH_##C(STORE_Y, _)                                                                       \
+/* Two k at a time: the code's bits are a half that is 256 times too small. */
+static inline __m512i e4m3_halves(const uint8_t *at)
+{
+    const __m512i b = _mm512_slli_epi16(
+        _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)at)), 7);
+    const __m512i all = _mm512_set1_epi16(0x3F80), sign = _mm512_set1_epi16((short)0xBF80);
+    const __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(b, all), all);
+    return _mm512_mask_mov_epi16(_mm512_and_si512(b, sign), nan, _mm512_set1_epi16(0x7E00));
+}
+static inline __m512 e4m3(__m256i halves)
+{
+    return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256));
+}
+static inline __m512 e8m0(const uint8_t *at)
+{
+    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
+    __m512i v = _mm512_max_epi32(_mm512_slli_epi32(e, 23), _mm512_set1_epi32(0x00400000));
+    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)),
+                              _mm512_set1_epi32(0x7FC00000));
+    return _mm512_castsi512_ps(v);
+}
+
+/* Codes that are whole numbers, times the scales of their group. */
+static inline __m512 w8(const uint8_t *at, __m512 s)
+{
+    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
+                             _mm_loadu_si128((const __m128i *)(const void *)at))),
+                         s);
+}
+/* ---- tiles; sums of row c are element c of an array ---- */
+
+enum float_kind { F32, F16, BF16, F8, F8S, W8 };
+
+/* 16 weights of a kind without scales; the scales of a group of 32 k. */
+static ATTR_INLINE __m512 load(enum float_kind kind, const uint8_t *at)
+{
+    return kind == F32 ? load_f32(at) : kind == F16 ? load_f16(at) : load_bf16(at);
+}
+static ATTR_INLINE __m512 load_scales(enum float_kind kind, const uint8_t *chunk, int g)
+{
+    const uint8_t *at = chunk + KERN_F8_SCALES;
+    return kind == F8 ? e8m0(at + g * 16) : kind == F8S ? load_f32(at + g * 64)
+                                                        : load_f16(at + g * 32);
+}
+static ATTR_INLINE void add(const int rows, __m512 w, const float *const *x, int64_t k, __m512 *y)
+{
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        y[c] = _mm512_fmadd_ps(w, _mm512_set1_ps(x[c][k]), y[c]);
+}
+static ATTR_INLINE void add_plain(const int rows, enum float_kind kind, const uint8_t *w, int64_t n,
+                                  const float *const *x, __m512 *y)
+{
+    const int line = kind == F32 ? 64 : 32;
+    for (int64_t k = 0; k < n; k++) {
+        const uint8_t *at = w + k * line;
+        if ((AHEAD || rows > 1) && (line == 64 || !(k & 1)))
+            fetch(at);
+        add(rows, load(kind, at), x, k, y);
     }
+}
+static ATTR_INLINE void add_scaled(const int rows, enum float_kind kind, const uint8_t *w,
+                                   int64_t n, const float *const *x, __m512 *y)
+{
+    const int size = kind == F8    ? KERN_F8_CHUNK
+                     : kind == F8S ? KERN_F8S_CHUNK
+                                   : KERN_W8_CHUNK;
+    for (int64_t g = 0; g < n; g++) {
+        const uint8_t *chunk = w + g / 4 * size, *at = chunk + g % 4 * 512;
+        const __m512 s = load_scales(kind, chunk, (int)(g % 4));
+        for (int64_t k = 32 * g; k < 32 * g + 32; k += kind == W8 ? 1 : 2) {
+            if (!(k & 3))
+                fetch(at);
+            if (kind == W8) {
+                add(rows, w8(at, s), x, k, y);
+                at += 16;
+                continue;
+            }
+            const __m512i two = e4m3_halves(at);
+            add(rows, _mm512_mul_ps(e4m3(_mm512_castsi512_si256(two)), s), x, k, y);
+            add(rows, _mm512_mul_ps(e4m3(_mm512_extracti64x4_epi64(two, 1)), s), x, k + 1, y);
+            at += 32;
+        }
+    }
+}
+static ATTR_INLINE void tile(const int rows, enum float_kind kind, const uint8_t *w, int64_t n,
+                             const uint8_t *const *x, float *to, int64_t stride)
+{
+    const float *a[DRIVE_MAX];
+    __m512 y[DRIVE_MAX];
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++) {
+        a[c] = (const float *)(const void *)x[c];
+        y[c] = _mm512_setzero_ps();
+    }
+    if (kind <= BF16)
+        add_plain(rows, kind, w, n, a, y);
+    else
+        add_scaled(rows, kind, w, n, a, y);
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        _mm512_storeu_ps(to + c * stride, y[c]);
+}
+
 /* Two panels of a band at once for eight rows: sixteen sums, so that none waits for the one before,
  * and a load of an activation for two products. */
 typedef void pair_fn(const uint8_t *w, const uint8_t *v, int64_t n, const uint8_t *const *x,
                      float *y, float *z, int64_t stride);
 enum { PAIR_ROWS = 8 };
-#define LOAD_PAIR(c, _) LOAD_Y(c, _) __m512 z##c = _mm512_setzero_ps();
-#define STORE_PAIR(c, _)                                                                           \
-    STORE_Y(c, _)                                                                                  \
-    _mm512_storeu_ps(z + (c) * stride, z##c);
-#define ADD_PAIR(c, _)                                                                             \
-    {                                                                                              \
-        const __m512 x_ = _mm512_set1_ps(x##c[k]);                                                 \
-        y##c = _mm512_fmadd_ps(w_, x_, y##c);                                                      \
-        z##c = _mm512_fmadd_ps(v_, x_, z##c);                                                      \
+static ATTR_INLINE void pair(enum float_kind kind, const uint8_t *w, const uint8_t *v, int64_t n,
+                             const uint8_t *const *x, float *to, float *beside, int64_t stride)
+{
+    const int line = kind == F32 ? 64 : 32;
+    const float *a[PAIR_ROWS];
+    __m512 y[PAIR_ROWS], z[PAIR_ROWS];
+#pragma GCC unroll 8
+    for (int c = 0; c < PAIR_ROWS; c++) {
+        a[c] = (const float *)(const void *)x[c];
+        y[c] = z[c] = _mm512_setzero_ps();
     }
-#define PAIR(type, line)                                                                           \
-    static void pair_##type(const uint8_t *w, const uint8_t *v, int64_t n,                         \
-                            const uint8_t *const *x, float *y, float *z, int64_t stride)           \
-    {                                                                                              \
-        EACH_8(LOAD_PAIR, _) for (int64_t k = 0; k < n; k++)                                       \
-        {                                                                                          \
-            const uint8_t *at = w + k * (line), *beside = v + k * (line);                          \
-            if ((line) == 64 || !(k & 1)) {                                                        \
-                fetch(at);                                                                         \
-                fetch(beside);                                                                     \
-            }                                                                                      \
-            const __m512 w_ = load_##type(at), v_ = load_##type(beside);                           \
-            EACH_8(ADD_PAIR, _)                                                                    \
-        }                                                                                          \
-        EACH_8(STORE_PAIR, _)                                                                      \
+    for (int64_t k = 0; k < n; k++) {
+        if (line == 64 || !(k & 1)) {
+            fetch(w + k * line);
+            fetch(v + k * line);
+        }
+        const __m512 w0 = load(kind, w + k * line), w1 = load(kind, v + k * line);
+#pragma GCC unroll 8
+        for (int c = 0; c < PAIR_ROWS; c++) {
+            const __m512 q = _mm512_set1_ps(a[c][k]);
+            y[c] = _mm512_fmadd_ps(w0, q, y[c]);
+            z[c] = _mm512_fmadd_ps(w1, q, z[c]);
+        }
     }
+#pragma GCC unroll 8
+    for (int c = 0; c < PAIR_ROWS; c++) {
+        _mm512_storeu_ps(to + c * stride, y[c]);
+        _mm512_storeu_ps(beside + c * stride, z[c]);
+    }
+}
 
 /* drive_tile() of panels p and p + 1, which are whole ones. */
 static inline void pair_tile(const struct kern_matmul *m, const struct drive *d, pair_fn *fn,
@@ -132,111 +223,6 @@ static inline void pair_run(const struct kern_matmul *m, const struct drive *d, 
     }
 }
 
-#define TILES(type, line)                                                         \
-    TILE(type, 1, line)                                                                      \
-    TILE(type, 2, line)                                                                      \
-    TILE(type, 3, line)                                                                      \
-    TILE(type, 4, line)                                                                      \
-    TILE(type, 6, line)                                                                      \
-    TILE(type, 8, line)                                                                      \
-    PAIR(type, line)                                                                         \
-    static const struct drive drive_##type = {                                               \
-        {{tile_##type##_8, 8}, {tile_##type##_6, 6}, {tile_##type##_4, 4},                   \
-         {tile_##type##_3, 3}, {tile_##type##_2, 2}, {tile_##type##_1, 1}},                  \
-        1, 0, 0};                                                                    \
-    void NAME(type)(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
-    {                                                                                        \
-        if (m->n < PAIR_ROWS)                                                                \
-            drive_run(m, &drive_##type, p0, p1);                                             \
-        else                                                                                 \
-            pair_run(m, &drive_##type, pair_##type, p0, p1);                                 \
-    }
-
-TILES(f32, 64)
-TILES(f16, 32)
-TILES(bf16, 32)
-
-/* ---- e4m3 codes with a scale for 32 k, a power of two (F8) or any float (F8S): w = code * scale
- * ---- */
-
-/* Two k at a time: the code's bits are a half that is 256 times too small. */
-static inline __m512i e4m3_halves(const uint8_t *at)
-{
-    const __m512i b = _mm512_slli_epi16(
-        _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)(const void *)at)), 7);
-    const __m512i all = _mm512_set1_epi16(0x3F80), sign = _mm512_set1_epi16((short)0xBF80);
-    const __mmask32 nan = _mm512_cmpeq_epi16_mask(_mm512_and_si512(b, all), all);
-    return _mm512_mask_mov_epi16(_mm512_and_si512(b, sign), nan, _mm512_set1_epi16(0x7E00));
-}
-static inline __m512 e4m3(__m256i halves)
-{
-    return _mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(256));
-}
-static inline __m512 e8m0(const uint8_t *at)
-{
-    const __m512i e = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at));
-    __m512i v = _mm512_max_epi32(_mm512_slli_epi32(e, 23), _mm512_set1_epi32(0x00400000));
-    v = _mm512_mask_mov_epi32(v, _mm512_cmpeq_epi32_mask(e, _mm512_set1_epi32(255)),
-                              _mm512_set1_epi32(0x7FC00000));
-    return _mm512_castsi512_ps(v);
-}
-
-/* Codes that are whole numbers, times the scales of their group. */
-static inline __m512 w8(const uint8_t *at, __m512 s)
-{
-    return _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(
-                             _mm_loadu_si128((const __m128i *)(const void *)at))),
-                         s);
-}
-#define TILE_W8(C)                                                                                 \
-    static void tile_w8_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,        \
-                            int64_t stride)                                                        \
-    {                                                                                              \
-        EACH_##C(LOAD_Y, _) for (int64_t g = 0; g < n; g++)                                        \
-        {                                                                                          \
-            const uint8_t *chunk = w + g / 4 * KERN_W8_CHUNK, *at = chunk + g % 4 * 512;           \
-            const __m512 s0 = load_f16(chunk + KERN_F8_SCALES + g % 4 * 32);                       \
-            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                             \
-                if (!(k & 3))                                                                      \
-                    fetch(at);                                                                     \
-                const __m512 w_ = w8(at, s0);                                                      \
-                EACH_##C(ADD, _)                                                                   \
-            }                                                                                      \
-        }                                                                                          \
-        EACH_##C(STORE_Y, _)                                                                       \
-    }
-TILE_W8(1) TILE_W8(2) TILE_W8(3) TILE_W8(4) TILE_W8(6) TILE_W8(8)
-
-#define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                           \
-    static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,     \
-                               int64_t stride)                                                     \
-    {                                                                                              \
-        EACH_##C(LOAD_Y, _) for (int64_t g = 0; g < n; g++)                                        \
-        {                                                                                          \
-            const uint8_t *chunk = w + g / 4 * (SIZE), *at = chunk + g % 4 * 512;                  \
-            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * (WIDTH);                       \
-            const __m512 s0 = LOAD(scale);                                                         \
-            for (int64_t k = 32 * g; k < 32 * g + 32; at += 32) {                                  \
-                if (!(k & 3))                                                                      \
-                    fetch(at);                                                                     \
-                const __m512i two_ = e4m3_halves(at);                                              \
-                {                                                                                  \
-                    const __m512 w_ = _mm512_mul_ps(e4m3(_mm512_castsi512_si256(two_)), s0);       \
-                    EACH_##C(ADD, _) k++;                                                          \
-                }                                                                                  \
-                {                                                                                  \
-                    const __m512 w_ = _mm512_mul_ps(e4m3(_mm512_extracti64x4_epi64(two_, 1)), s0); \
-                    EACH_##C(ADD, _) k++;                                                          \
-                }                                                                                  \
-            }                                                                                      \
-        }                                                                                          \
-        EACH_##C(STORE_Y, _)                                                                       \
-    }
-#define TILE_F8E(C) TILE_F8(f8, KERN_F8_CHUNK, 16, e8m0, C)
-#define TILE_F8S(C) TILE_F8(f8s, KERN_F8S_CHUNK, 64, load_f32, C)
-TILE_F8E(1) TILE_F8E(2) TILE_F8E(3) TILE_F8E(4) TILE_F8E(6) TILE_F8E(8)
-TILE_F8S(1) TILE_F8S(2) TILE_F8S(3) TILE_F8S(4) TILE_F8S(6) TILE_F8S(8)
-
 /* A group as f32 [32][16]. */
 static ATTR_INLINE void spread_codes(const uint8_t *at, __m512 s, uint8_t *to)
 {
@@ -270,40 +256,54 @@ static void spread_w8(const struct kern_matrix *w, const uint8_t *panel, int64_t
     for (int k = 0; k < 32; k++)
         _mm512_store_ps((float *)(void *)(to + 64 * k), w8(at + 16 * k, s));
 }
-#define SPREAD(C)                                                                             \
-    static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
-                           int64_t stride)                                                   \
-    {                                                                                         \
-        tile_f32_##C(w, 32 * n, x, y, stride);                                                \
-    }
-SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(6) SPREAD(8)
+/* ---- kernels ---- */
 
-#define MATMUL_F8(F)                                                                               \
-    void NAME(F)(const struct kern_matmul *m, int64_t p0, int64_t p1)                              \
+#define TILE(name, rows, kind, times)                                                              \
+    static void name##_##rows(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,      \
+                              int64_t stride)                                                      \
     {                                                                                              \
-        static const struct drive few = {{{tile_##F##_8, 8},                                       \
-                                          {tile_##F##_6, 6},                                       \
-                                          {tile_##F##_4, 4},                                       \
-                                          {tile_##F##_3, 3},                                       \
-                                          {tile_##F##_2, 2},                                       \
-                                          {tile_##F##_1, 1}},                                      \
-                                         32,                                                       \
-                                         0,                                                        \
-                                         0};                                                       \
-        static const struct drive many = {{{spread_8, 8},                                          \
-                                           {spread_6, 6},                                          \
-                                           {spread_4, 4},                                          \
-                                           {spread_3, 3},                                          \
-                                           {spread_2, 2},                                          \
-                                           {spread_1, 1}},                                         \
-                                          32,                                                      \
-                                          8,                                                       \
-                                          2048};                                                   \
-        if (m->n <= 8)                                                                             \
-            drive_run(m, &few, p0, p1);                                                            \
-        else                                                                                       \
-            drive_run_spread(m, &many, spread_##F, p0, p1);                                        \
+        tile(rows, kind, w, (times)*n, x, y, stride);                                              \
     }
-MATMUL_F8(f8)
-MATMUL_F8(f8s)
-MATMUL_F8(w8)
+/* Blocks of `block` k, which are `times` numbers for the tile. */
+#define TILES(name, kind, block, times, ...)                                                       \
+    TILE(name, 1, kind, times)                                                                     \
+    TILE(name, 2, kind, times)                                                                     \
+    TILE(name, 3, kind, times)                                                                     \
+    TILE(name, 4, kind, times)                                                                     \
+    TILE(name, 6, kind, times)                                                                     \
+    TILE(name, 8, kind, times)                                                                     \
+    static const struct drive drive_##name = {                                                     \
+        {{name##_8, 8}, {name##_6, 6}, {name##_4, 4}, {name##_3, 3}, {name##_2, 2},                \
+         {name##_1, 1}}, block, __VA_ARGS__};
+#define PLAIN(type, kind)                                                                          \
+    TILES(type, kind, 1, 1, 0, 0)                                                                  \
+    static void pair_##type(const uint8_t *w, const uint8_t *v, int64_t n,                         \
+                            const uint8_t *const *x, float *y, float *z, int64_t stride)           \
+    {                                                                                              \
+        pair(kind, w, v, n, x, y, z, stride);                                                      \
+    }                                                                                              \
+    void NAME(type)(const struct kern_matmul *m, int64_t p0, int64_t p1)                           \
+    {                                                                                              \
+        if (m->n < PAIR_ROWS)                                                                      \
+            drive_run(m, &drive_##type, p0, p1);                                                   \
+        else                                                                                       \
+            pair_run(m, &drive_##type, pair_##type, p0, p1);                                       \
+    }
+PLAIN(f32, F32)
+PLAIN(f16, F16)
+PLAIN(bf16, BF16)
+
+/* Many rows run from a group as f32. */
+TILES(spread, F32, 32, 32, 8, 2048)
+#define SCALED(type, kind)                                                                         \
+    TILES(type, kind, 32, 1, 0, 0)                                                                 \
+    void NAME(type)(const struct kern_matmul *m, int64_t p0, int64_t p1)                           \
+    {                                                                                              \
+        if (m->n <= 8)                                                                             \
+            drive_run(m, &drive_##type, p0, p1);                                                   \
+        else                                                                                       \
+            drive_run_spread(m, &drive_spread, spread_##type, p0, p1);                             \
+    }
+SCALED(f8, F8)
+SCALED(f8s, F8S)
+SCALED(w8, W8)

@@ -27,54 +27,6 @@ static inline __m256 load_bf16(const uint8_t *at)
         _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)), 16));
 }
 
-#define LOAD_Y(c, _)                                                                       \
-    __m256 lo##c = _mm256_setzero_ps();           \
-    __m256 hi##c = _mm256_setzero_ps();       \
-    const float *const x##c = (const float *)(const void *)x[c];
-#define STORE_Y(c, _)                         \
-    _mm256_storeu_ps(y + (c) * stride, lo##c); \
-    _mm256_storeu_ps(y + (c) * stride + 8, hi##c);
-#define ADD(c, _)                                \
-    {                                            \
-        const __m256 x_ = _mm256_set1_ps(x##c[k]); \
-        lo##c = _mm256_fmadd_ps(w0, x_, lo##c);  \
-        hi##c = _mm256_fmadd_ps(w1, x_, hi##c);  \
-    }
-
-#define TILE(type, C, line)                                                                  \
-    static void tile_##type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, \
-                                  float *y, int64_t stride)                    \
-    {                                                                                        \
-        EACH_##C(LOAD_Y, _)                                                                  \
-        for (int64_t k = 0; k < n; k++) {                                                  \
-            const uint8_t *at = w + k * (line);                                              \
-            if ((C) > 1 && ((line) == 64 || !(k & 1)))                                       \
-                fetch(at);                                                               \
-            const __m256 w0 = load_##type(at), w1 = load_##type(at + (line) / 2);            \
-            EACH_##C(ADD, _)                                                                 \
-        }                                                                                    \
-        EACH_##C(STORE_Y, _)                                                                 \
-    }
-#define TILES(type, line)                                                         \
-    TILE(type, 1, line)                                                                      \
-    TILE(type, 2, line)                                                                      \
-    TILE(type, 3, line)                                                                      \
-    TILE(type, 4, line)                                                                      \
-    TILE(type, 5, line)                                                                      \
-    TILE(type, 6, line)                                                                      \
-    static const struct drive drive_##type = {                                               \
-        {{tile_##type##_6, 6}, {tile_##type##_5, 5}, {tile_##type##_4, 4},                   \
-         {tile_##type##_3, 3}, {tile_##type##_2, 2}, {tile_##type##_1, 1}},                  \
-        1, 0, 0};                                                                    \
-    void kern_matmul_##type##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)      \
-    {                                                                                        \
-        drive_run(m, &drive_##type, p0, p1);                                                 \
-    }
-
-TILES(f32, 64)
-TILES(f16, 32)
-TILES(bf16, 32)
-
 /* ---- e4m3 codes with a scale for 32 k, a power of two (F8) or any float (F8S): w = code * scale
  * ---- */
 
@@ -110,50 +62,87 @@ static inline __m256 w8(const uint8_t *at, __m256 s)
                              _mm_loadl_epi64((const __m128i *)(const void *)at))),
                          s);
 }
-#define TILE_W8(C)                                                                                 \
-    static void tile_w8_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,        \
-                            int64_t stride)                                                        \
-    {                                                                                              \
-        EACH_##C(LOAD_Y, _) for (int64_t g = 0; g < n; g++)                                        \
-        {                                                                                          \
-            const uint8_t *chunk = w + g / 4 * KERN_W8_CHUNK, *at = chunk + g % 4 * 512;           \
-            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * 32;                            \
-            const __m256 s0 = load_f16(scale), s1 = load_f16(scale + 16);                          \
-            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                             \
-                if (!(k & 3))                                                                      \
-                    fetch(at);                                                                     \
-                const __m256 w0 = w8(at, s0), w1 = w8(at + 8, s1);                                 \
-                EACH_##C(ADD, _)                                                                   \
-            }                                                                                      \
-        }                                                                                          \
-        EACH_##C(STORE_Y, _)                                                                       \
-    }
-TILE_W8(1) TILE_W8(2) TILE_W8(3) TILE_W8(4) TILE_W8(5) TILE_W8(6)
+/* ---- tiles; sums of row c are element c of arrays, of rows 0..7 and 8..15 of the panel ---- */
 
-#define TILE_F8(F, SIZE, WIDTH, LOAD, C)                                                           \
-    static void tile_##F##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,     \
-                               int64_t stride)                                                     \
-    {                                                                                              \
-        EACH_##C(LOAD_Y, _) for (int64_t g = 0; g < n; g++)                                        \
-        {                                                                                          \
-            const uint8_t *chunk = w + g / 4 * (SIZE), *at = chunk + g % 4 * 512;                  \
-            const uint8_t *scale = chunk + KERN_F8_SCALES + g % 4 * (WIDTH);                       \
-            const __m256 s0 = LOAD(scale), s1 = LOAD(scale + (WIDTH) / 2);                         \
-            for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {                             \
-                if (!(k & 3))                                                                      \
-                    fetch(at);                                                                     \
-                const __m256i v_ = e4m3_halves(at);                                                \
-                const __m256 w0 = _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v_)), s0);             \
-                const __m256 w1 = _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v_, 1)), s1);        \
-                EACH_##C(ADD, _)                                                                   \
-            }                                                                                      \
-        }                                                                                          \
-        EACH_##C(STORE_Y, _)                                                                       \
+enum float_kind { F32, F16, BF16, F8, F8S, W8 };
+enum { FLOAT_ROWS = 6 };
+
+/* 8 weights of a kind without scales; the scales of half a group of 32 k. */
+static ATTR_INLINE __m256 load(enum float_kind kind, const uint8_t *at)
+{
+    return kind == F32 ? load_f32(at) : kind == F16 ? load_f16(at) : load_bf16(at);
+}
+static ATTR_INLINE __m256 load_scales(enum float_kind kind, const uint8_t *chunk, int g, int half)
+{
+    const uint8_t *at = chunk + KERN_F8_SCALES;
+    return kind == F8    ? e8m0(at + g * 16 + half * 8)
+           : kind == F8S ? f32s(at + g * 64 + half * 32)
+                         : load_f16(at + g * 32 + half * 16);
+}
+static ATTR_INLINE void add(const int rows, __m256 w0, __m256 w1, const float *const *x, int64_t k,
+                            __m256 *lo, __m256 *hi)
+{
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++) {
+        const __m256 q = _mm256_set1_ps(x[c][k]);
+        lo[c] = _mm256_fmadd_ps(w0, q, lo[c]);
+        hi[c] = _mm256_fmadd_ps(w1, q, hi[c]);
     }
-#define TILE_F8E(C) TILE_F8(f8, KERN_F8_CHUNK, 16, e8m0, C)
-#define TILE_F8S(C) TILE_F8(f8s, KERN_F8S_CHUNK, 64, f32s, C)
-TILE_F8E(1) TILE_F8E(2) TILE_F8E(3) TILE_F8E(4) TILE_F8E(5) TILE_F8E(6)
-TILE_F8S(1) TILE_F8S(2) TILE_F8S(3) TILE_F8S(4) TILE_F8S(5) TILE_F8S(6)
+}
+static ATTR_INLINE void add_plain(const int rows, enum float_kind kind, const uint8_t *w, int64_t n,
+                                  const float *const *x, __m256 *lo, __m256 *hi)
+{
+    const int line = kind == F32 ? 64 : 32;
+    for (int64_t k = 0; k < n; k++) {
+        const uint8_t *at = w + k * line;
+        if (rows > 1 && (line == 64 || !(k & 1)))
+            fetch(at);
+        add(rows, load(kind, at), load(kind, at + line / 2), x, k, lo, hi);
+    }
+}
+static ATTR_INLINE void add_scaled(const int rows, enum float_kind kind, const uint8_t *w,
+                                   int64_t n, const float *const *x, __m256 *lo, __m256 *hi)
+{
+    const int size = kind == F8    ? KERN_F8_CHUNK
+                     : kind == F8S ? KERN_F8S_CHUNK
+                                   : KERN_W8_CHUNK;
+    for (int64_t g = 0; g < n; g++) {
+        const uint8_t *chunk = w + g / 4 * size, *at = chunk + g % 4 * 512;
+        const __m256 s0 = load_scales(kind, chunk, (int)(g % 4), 0),
+                     s1 = load_scales(kind, chunk, (int)(g % 4), 1);
+        for (int64_t k = 32 * g; k < 32 * g + 32; k++, at += 16) {
+            if (!(k & 3))
+                fetch(at);
+            if (kind == W8) {
+                add(rows, w8(at, s0), w8(at + 8, s1), x, k, lo, hi);
+                continue;
+            }
+            const __m256i v = e4m3_halves(at);
+            add(rows, _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v)), s0),
+                _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v, 1)), s1), x, k, lo, hi);
+        }
+    }
+}
+static ATTR_INLINE void tile(const int rows, enum float_kind kind, const uint8_t *w, int64_t n,
+                             const uint8_t *const *x, float *y, int64_t stride)
+{
+    const float *a[FLOAT_ROWS];
+    __m256 lo[FLOAT_ROWS], hi[FLOAT_ROWS];
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++) {
+        a[c] = (const float *)(const void *)x[c];
+        lo[c] = hi[c] = _mm256_setzero_ps();
+    }
+    if (kind <= BF16)
+        add_plain(rows, kind, w, n, a, lo, hi);
+    else
+        add_scaled(rows, kind, w, n, a, lo, hi);
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++) {
+        _mm256_storeu_ps(y + c * stride, lo[c]);
+        _mm256_storeu_ps(y + c * stride + 8, hi[c]);
+    }
+}
 
 /* A group as f32 [32][16]. */
 static ATTR_INLINE void spread_codes(const uint8_t *at, __m256 s0, __m256 s1, uint8_t *to)
@@ -193,40 +182,46 @@ static void spread_w8(const struct kern_matrix *w, const uint8_t *panel, int64_t
         _mm256_store_ps((float *)(void *)(to + 64 * k + 32), w8(at + 16 * k + 8, s1));
     }
 }
-#define SPREAD(C)                                                                             \
-    static void spread_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,    \
-                           int64_t stride)                                                   \
-    {                                                                                         \
-        tile_f32_##C(w, 32 * n, x, y, stride);                                                \
-    }
-SPREAD(1) SPREAD(2) SPREAD(3) SPREAD(4) SPREAD(5) SPREAD(6)
+/* ---- kernels ---- */
 
-#define MATMUL_F8(F)                                                                               \
-    void kern_matmul_##F##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)               \
+#define TILE(name, rows, kind, times)                                                              \
+    static void name##_##rows(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,      \
+                              int64_t stride)                                                      \
     {                                                                                              \
-        static const struct drive few = {{{tile_##F##_6, 6},                                       \
-                                          {tile_##F##_5, 5},                                       \
-                                          {tile_##F##_4, 4},                                       \
-                                          {tile_##F##_3, 3},                                       \
-                                          {tile_##F##_2, 2},                                       \
-                                          {tile_##F##_1, 1}},                                      \
-                                         32,                                                       \
-                                         0,                                                        \
-                                         0};                                                       \
-        static const struct drive many = {{{spread_6, 6},                                          \
-                                           {spread_5, 5},                                          \
-                                           {spread_4, 4},                                          \
-                                           {spread_3, 3},                                          \
-                                           {spread_2, 2},                                          \
-                                           {spread_1, 1}},                                         \
-                                          32,                                                      \
-                                          8,                                                       \
-                                          2048};                                                   \
-        if (m->n <= 8)                                                                             \
-            drive_run(m, &few, p0, p1);                                                            \
-        else                                                                                       \
-            drive_run_spread(m, &many, spread_##F, p0, p1);                                        \
+        tile(rows, kind, w, (times)*n, x, y, stride);                                              \
     }
-MATMUL_F8(f8)
-MATMUL_F8(f8s)
-MATMUL_F8(w8)
+/* Blocks of `block` k, which are `times` numbers for the tile. */
+#define TILES(name, kind, block, times, ...)                                                       \
+    TILE(name, 1, kind, times)                                                                     \
+    TILE(name, 2, kind, times)                                                                     \
+    TILE(name, 3, kind, times)                                                                     \
+    TILE(name, 4, kind, times)                                                                     \
+    TILE(name, 5, kind, times)                                                                     \
+    TILE(name, 6, kind, times)                                                                     \
+    static const struct drive drive_##name = {                                                     \
+        {{name##_6, 6}, {name##_5, 5}, {name##_4, 4}, {name##_3, 3}, {name##_2, 2},                \
+         {name##_1, 1}}, block, __VA_ARGS__};
+#define PLAIN(type, kind)                                                                          \
+    TILES(type, kind, 1, 1, 0, 0)                                                                  \
+    void kern_matmul_##type##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)            \
+    {                                                                                              \
+        drive_run(m, &drive_##type, p0, p1);                                                       \
+    }
+PLAIN(f32, F32)
+PLAIN(f16, F16)
+PLAIN(bf16, BF16)
+
+/* Many rows run from a group as f32. */
+TILES(spread, F32, 32, 32, 8, 2048)
+#define SCALED(type, kind)                                                                         \
+    TILES(type, kind, 32, 1, 0, 0)                                                                 \
+    void kern_matmul_##type##_avx2(const struct kern_matmul *m, int64_t p0, int64_t p1)            \
+    {                                                                                              \
+        if (m->n <= 8)                                                                             \
+            drive_run(m, &drive_##type, p0, p1);                                                   \
+        else                                                                                       \
+            drive_run_spread(m, &drive_spread, spread_##type, p0, p1);                             \
+    }
+SCALED(f8, F8)
+SCALED(f8s, F8S)
+SCALED(w8, W8)
