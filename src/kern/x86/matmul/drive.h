@@ -163,15 +163,4 @@ static inline void drive_run_spread(const struct kern_matmul *m, const struct dr
     }
 }
 
-/* Macros over the columns of a tile: F(c, a). */
-#define EACH_1(F, a) F(0, a)
-#define EACH_2(F, a) EACH_1(F, a) F(1, a)
-#define EACH_3(F, a) EACH_2(F, a) F(2, a)
-#define EACH_4(F, a) EACH_2(F, a) F(2, a) F(3, a)
-#define EACH_5(F, a) EACH_4(F, a) F(4, a)
-#define EACH_6(F, a) EACH_4(F, a) F(4, a) F(5, a)
-#define EACH_8(F, a)                                                             \
-    EACH_4(F, a) F(4, a) F(5, a) F(6, a) \
-    F(7, a)
-
 #endif

@@ -167,6 +167,13 @@ static inline __m512bh pair_of(const uint8_t *at)
     return (__m512bh)_mm512_set1_epi32(v);
 }
 
+/* Macros over the columns of a tile: F(c, a). */
+#define EACH_1(F, a) F(0, a)
+#define EACH_2(F, a) EACH_1(F, a) F(1, a)
+#define EACH_3(F, a) EACH_2(F, a) F(2, a)
+#define EACH_4(F, a) EACH_2(F, a) F(2, a) F(3, a)
+#define EACH_6(F, a) EACH_4(F, a) F(4, a) F(5, a)
+#define EACH_8(F, a) EACH_6(F, a) F(6, a) F(7, a)
 #define LOAD_Y(c, _) __m512 y##c = _mm512_setzero_ps();
 #define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
 #define ADD(c, more) y##c = _mm512_dpbf16_ps(y##c, w_, pair_of(x[c] + 4 * k + (more)));
