@@ -169,9 +169,19 @@ struct ternary {
     struct sums sums[TERNARY_TILE];
     __m256i start[TERNARY_TILE];
 };
+/* By n bytes: a literal, which is what compilers take. */
 static ATTR_INLINE __m256i shifted(__m256i table, int n)
 {
-    return n ? _mm256_bsrli_epi128(table, n) : table;
+    switch (n) {
+    case 2: return _mm256_bsrli_epi128(table, 2);
+    case 4: return _mm256_bsrli_epi128(table, 4);
+    case 6: return _mm256_bsrli_epi128(table, 6);
+    case 8: return _mm256_bsrli_epi128(table, 8);
+    case 10: return _mm256_bsrli_epi128(table, 10);
+    case 12: return _mm256_bsrli_epi128(table, 12);
+    case 14: return _mm256_bsrli_epi128(table, 14);
+    default: return table;
+    }
 }
 /* Of half the sub-scales: the second half of a group has the next. */
 static ATTR_INLINE __m256i table_of_two(const uint8_t *at)
