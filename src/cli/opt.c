@@ -385,9 +385,10 @@ static bool has_needed(const struct cli *c, const char *needs, bool *given, char
         const size_t length = strcspn(at, " ");
         snprintf(name, sizeof name, "%.*s", (int)length, at);
         at += length + (at[length] == ' ');
-        /* a launcher says the stages later, or makes this process one */
+        /* a launcher says the stages later, or makes this process one; a worker is one */
         *given = *given || ingle_config_is_set(c->config, name) ||
-                 (c->launch.stage && strcmp(name, "stages") == 0);
+                 (strcmp(name, "stages") == 0 &&
+                  (c->launch.stage || cli_takes(c->command, "stage")));
         takes = takes || cli_takes(c->command, name);
         const int w = snprintf(list + used, n - used, "%s%s", used ? " or --" : "", name);
         used += w > 0 && (size_t)w < n - used ? (size_t)w : 0;

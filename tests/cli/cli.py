@@ -205,6 +205,8 @@ class Commands(unittest.TestCase):
             self.assertIn(f"ingle: warning: option '--{name}' does nothing without --{of}\n", r.stderr)
         r = self.ok(run("run", "-n", "1", "--worker-plain", "x"))
         self.assertIn("ingle: warning: option '--worker-plain' does nothing without --experts-worker or --stages\n", r.stderr)
+        r = run("worker", "--stage", "3:6", "--worker-key", "/no/such", "--listen", "127.0.0.1:0")  # it is its own
+        self.assertTrue(r.returncode and "/no/such" in r.stderr and "nothing without" not in r.stderr, r.stderr)
         r = self.ok(run("run", "-n", "1", "--raw", "--system", "be kind", "x"))
         self.assertIn("ingle: warning: with --raw there are no messages; --system is not used\n", r.stderr)
         r = self.ok(run("run", "-n", "1", "--prefill-keep-ratio", "0.3", "x"))  # by the name that was typed

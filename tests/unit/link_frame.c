@@ -388,7 +388,7 @@ static void keys(void **state)
     assert_true(memcmp(b, c, sizeof b) != 0 && memcmp(a, b, sizeof b) != 0);
     assert_true(fchmod(fd, 0640) == 0);
     assert_int_equal(link_secret_read(path, a, &err), INGLE_ARG);
-    says(err.msg, "others may read the key");
+    says(err.msg, "others may read or write the key");
     assert_true(fchmod(fd, 0600) == 0 && ftruncate(fd, 63) == 0);
     assert_int_equal(link_secret_read(path, a, &err), INGLE_FORMAT);
     says(err.msg, "64 hexadecimal digits");
