@@ -37,7 +37,7 @@ struct pairs {
     __m512i a, b;
 };
 
-static ATTR_INLINE struct block block_bf16(const uint8_t *stretch, int64_t b)
+static ATTR_INLINE struct block block_halves(const uint8_t *stretch, int64_t b)
 {
     return (struct block){.at = stretch + b * BLOCK_BYTES};
 }
@@ -50,7 +50,6 @@ static ATTR_INLINE struct pairs pairs_bf16(struct block b, int i)
                           interleaved(_mm512_loadu_si512(at + 64))};
 }
 
-#define block_f16 block_bf16
 static ATTR_INLINE __m512i pair_f16(const uint8_t *at)
 {
     const __m512i two = _mm512_loadu_si512(at);
@@ -109,19 +108,21 @@ static ATTR_INLINE struct block block_f8(const uint8_t *stretch, int64_t b)
                   : 0xFF00)
 #define HIGH(c) (uint8_t)(F8_FIELD(c) >> 8)
 #define LOW(c) (uint8_t)(F8_FIELD(c) & 255)
-#define LIST_4(F, c) F(c), F((c) + 1), F((c) + 2), F((c) + 3)
-#define LIST_16(F, c) LIST_4(F, c), LIST_4(F, (c) + 4), LIST_4(F, (c) + 8), LIST_4(F, (c) + 12)
-#define LIST_128(F)                                                                           \
-    LIST_16(F, 0), LIST_16(F, 16), LIST_16(F, 32), LIST_16(F, 48), LIST_16(F, 64), LIST_16(F, 80), \
-        LIST_16(F, 96), LIST_16(F, 112)
-ATTR_ALIGNED(64) static const uint8_t high_byte[128] = {LIST_128(HIGH)};
-ATTR_ALIGNED(64) static const uint8_t low_byte[128] = {LIST_128(LOW)};
+#define LIST_8(F, c) \
+    F(c), F((c) + 1), F((c) + 2), F((c) + 3), F((c) + 4), F((c) + 5), F((c) + 6), F((c) + 7)
+#define LIST_64(F, c)                                                                         \
+    LIST_8(F, c), LIST_8(F, (c) + 8), LIST_8(F, (c) + 16), LIST_8(F, (c) + 24),               \
+        LIST_8(F, (c) + 32), LIST_8(F, (c) + 40), LIST_8(F, (c) + 48), LIST_8(F, (c) + 56)
+ATTR_ALIGNED(64) static const uint8_t high_byte[128] = {LIST_64(HIGH, 0), LIST_64(HIGH, 64)};
+ATTR_ALIGNED(64) static const uint8_t low_byte[128] = {LIST_64(LOW, 0), LIST_64(LOW, 64)};
 /* From four lines of codes to the order in which unpacking two bytes to a word makes pairs. */
-#define ORDER_4(r) r, (r) + 16, (r) + 1, (r) + 17
-#define ORDER_8(r) ORDER_4(r), ORDER_4((r) + 2)
 ATTR_ALIGNED(64)
-static const uint8_t order[64] = {ORDER_8(0), ORDER_8(32), ORDER_8(4),  ORDER_8(36),
-                                  ORDER_8(8), ORDER_8(40), ORDER_8(12), ORDER_8(44)};
+static const uint8_t order[64] = {
+     0, 16,  1, 17,  2, 18,  3, 19, 32, 48, 33, 49, 34, 50, 35, 51,
+     4, 20,  5, 21,  6, 22,  7, 23, 36, 52, 37, 53, 38, 54, 39, 55,
+     8, 24,  9, 25, 10, 26, 11, 27, 40, 56, 41, 57, 42, 58, 43, 59,
+    12, 28, 13, 29, 14, 30, 15, 31, 44, 60, 45, 61, 46, 62, 47, 63,
+};
 
 static ATTR_INLINE __m512i table_of(const uint8_t *list, __m512i at)
 {
@@ -158,7 +159,19 @@ static ATTR_INLINE struct pairs pairs_f8(struct block b, int i)
                                   e4m3(_mm512_extracti64x4_epi64(more, 1), b.scale))};
 }
 
-/* ---- tiles ---- */
+/* The kinds of panels; LINES: pairs, as spread_pairs() leaves them. */
+enum kind { BF16, F16, F8, LINES };
+
+static ATTR_INLINE struct block block_of(enum kind kind, const uint8_t *stretch, int64_t b)
+{
+    return kind == F8 ? block_f8(stretch, b) : block_halves(stretch, b);
+}
+static ATTR_INLINE struct pairs pairs_of(enum kind kind, struct block b, int i)
+{
+    return kind == F8 ? pairs_f8(b, i) : kind == F16 ? pairs_f16(b, i) : pairs_bf16(b, i);
+}
+
+/* ---- tiles; sums of row c are element c of an array ---- */
 
 static inline __m512bh pair_of(const uint8_t *at)
 {
@@ -167,61 +180,78 @@ static inline __m512bh pair_of(const uint8_t *at)
     return (__m512bh)_mm512_set1_epi32(v);
 }
 
-/* Macros over the columns of a tile: F(c, a). */
-#define EACH_1(F, a) F(0, a)
-#define EACH_2(F, a) EACH_1(F, a) F(1, a)
-#define EACH_3(F, a) EACH_2(F, a) F(2, a)
-#define EACH_4(F, a) EACH_2(F, a) F(2, a) F(3, a)
-#define EACH_6(F, a) EACH_4(F, a) F(4, a) F(5, a)
-#define EACH_8(F, a) EACH_6(F, a) F(6, a) F(7, a)
-#define LOAD_Y(c, _) __m512 y##c = _mm512_setzero_ps();
-#define STORE_Y(c, _) _mm512_storeu_ps(y + (c) * stride, y##c);
-#define ADD(c, more) y##c = _mm512_dpbf16_ps(y##c, w_, pair_of(x[c] + 4 * k + (more)));
-/* From pairs, and right from a panel: for few rows, whose time is that of reading it. */
-#define MANY(C)                                                                                \
-    static void many_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,       \
-                         int64_t stride)                                                      \
-    {                                                                                          \
-        EACH_##C(LOAD_Y, _)                                                                    \
-        for (int64_t k = 0; k < n * BLOCK / 2; k++) {                                          \
-            const __m512bh w_ = (__m512bh)_mm512_load_si512(w + 64 * k);                       \
-            EACH_##C(ADD, 0)                                                                   \
-        }                                                                                      \
-        EACH_##C(STORE_Y, _)                                                                   \
-    }
-#define FEW(type, C)                                                                           \
-    static void type##_##C(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,     \
-                           int64_t stride)                                                    \
-    {                                                                                          \
-        EACH_##C(LOAD_Y, _)                                                                    \
-        int64_t k = 0;                                                                         \
-        for (int64_t b = 0; b < n; b++) {                                                      \
-            const struct block block = block_##type(w, b);                                     \
-            for (int i = 0; i < BLOCK / 4; i++, k += 2) {                                      \
-                const struct pairs two = pairs_##type(block, i);                               \
-                {                                                                              \
-                    const __m512bh w_ = (__m512bh)two.a;                                       \
-                    EACH_##C(ADD, 0)                                                           \
-                }                                                                              \
-                {                                                                              \
-                    const __m512bh w_ = (__m512bh)two.b;                                       \
-                    EACH_##C(ADD, 4)                                                           \
-                }                                                                              \
-            }                                                                                  \
-        }                                                                                      \
-        EACH_##C(STORE_Y, _)                                                                   \
-    }
-#define TILES(name) \
-    {{name##_8, 8}, {name##_6, 6}, {name##_4, 4}, {name##_3, 3}, {name##_2, 2}, {name##_1, 1}}
-
-MANY(1) MANY(2) MANY(3) MANY(4) MANY(6) MANY(8)
-
-/* Spreads block b of a stretch. */
-typedef void spread_fn(const uint8_t *stretch, int64_t b, uint8_t *to);
-
-static void run_many(const struct kern_matmul *m, spread_fn *spread, int64_t p0, int64_t p1)
+static ATTR_INLINE void add(const int rows, __m512i w, const uint8_t *const *x, int64_t at,
+                            __m512 *y)
 {
-    static const struct drive d = {TILES(many), BLOCK, 0, 0};
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        y[c] = _mm512_dpbf16_ps(y[c], (__m512bh)w, pair_of(x[c] + at));
+}
+/* From pairs, or right from a panel: for few rows, whose time is that of reading it. */
+static ATTR_INLINE void tile(const int rows, enum kind kind, const uint8_t *w, int64_t n,
+                             const uint8_t *const *x, float *to, int64_t stride)
+{
+    const uint8_t *a[DRIVE_MAX];
+    __m512 y[DRIVE_MAX];
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++) {
+        a[c] = x[c];
+        y[c] = _mm512_setzero_ps();
+    }
+    if (kind == LINES) {
+        for (int64_t k = 0; k < n * BLOCK / 2; k++)
+            add(rows, _mm512_load_si512(w + 64 * k), a, 4 * k, y);
+    } else {
+        int64_t at = 0;
+        for (int64_t b = 0; b < n; b++) {
+            const struct block block = block_of(kind, w, b);
+            for (int i = 0; i < BLOCK / 4; i++, at += 8) {
+                const struct pairs two = pairs_of(kind, block, i);
+                add(rows, two.a, a, at, y);
+                add(rows, two.b, a, at + 4, y);
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int c = 0; c < rows; c++)
+        _mm512_storeu_ps(to + c * stride, y[c]);
+}
+#define TILE(name, rows, kind)                                                                 \
+    static void name##_##rows(const uint8_t *w, int64_t n, const uint8_t *const *x, float *y,  \
+                              int64_t stride)                                                  \
+    {                                                                                          \
+        tile(rows, kind, w, n, x, y, stride);                                                  \
+    }
+#define TILES(name, kind)                                                                      \
+    TILE(name, 1, kind)                                                                        \
+    TILE(name, 2, kind)                                                                        \
+    TILE(name, 3, kind)                                                                        \
+    TILE(name, 4, kind)                                                                        \
+    TILE(name, 6, kind)                                                                        \
+    TILE(name, 8, kind)                                                                        \
+    static const struct drive drive_##name = {                                                 \
+        {{name##_8, 8}, {name##_6, 6}, {name##_4, 4}, {name##_3, 3}, {name##_2, 2},            \
+         {name##_1, 1}}, BLOCK, 0, 0};
+
+/* ---- kernels ---- */
+
+/* Blocks b .. b + n - 1 of a stretch become pairs. */
+static ATTR_INLINE void spread_pairs(enum kind kind, const uint8_t *stretch, int64_t b, int64_t n,
+                                     uint8_t *to)
+{
+    for (const int64_t end = b + n; b < end; b++, to += BLOCK_BYTES) {
+        const struct block block = block_of(kind, stretch, b);
+        for (int i = 0; i < BLOCK / 4; i++) {
+            const struct pairs two = pairs_of(kind, block, i);
+            _mm512_store_si512(to + 128 * i, two.a);
+            _mm512_store_si512(to + 128 * i + 64, two.b);
+        }
+    }
+}
+TILES(lines, LINES)
+static ATTR_INLINE void run_many(const struct kern_matmul *m, enum kind kind, int64_t p0,
+                                 int64_t p1)
+{
     ATTR_ALIGNED(64) uint8_t pairs[SPREAD * BLOCK_BYTES];
     const int64_t n_blocks = m->w->in / BLOCK, step = m->w->stretch / BLOCK;
     for (int64_t end; p0 < p1; p0 = end) {
@@ -230,32 +260,21 @@ static void run_many(const struct kern_matmul *m, spread_fn *spread, int64_t p0,
             for (int64_t p = p0; p < end; p++) {
                 const uint8_t *stretch = kern_code_stretch(m->w, p, b / step);
                 const int64_t n = num_min(SPREAD, n_blocks - b);
-                for (int64_t i = 0; i < n; i++)
-                    spread(stretch, b % step + i, pairs + i * BLOCK_BYTES);
-                drive_slice(m, &d, pairs, p, b, n, 0, m->n);
+                spread_pairs(kind, stretch, b % step, n, pairs);
+                drive_slice(m, &drive_lines, pairs, p, b, n, 0, m->n);
             }
     }
 }
-
-#define KERNEL(type, most)                                                                         \
-    FEW(type, 1) FEW(type, 2) FEW(type, 3) FEW(type, 4) FEW(type, 6) FEW(type, 8)               \
-    static void spread_##type(const uint8_t *stretch, int64_t b, uint8_t *to)                   \
-    {                                                                                           \
-        const struct block block = block_##type(stretch, b);                                    \
-        for (int i = 0; i < BLOCK / 4; i++) {                                                   \
-            const struct pairs two = pairs_##type(block, i);                                    \
-            _mm512_store_si512(to + 128 * i, two.a);                                            \
-            _mm512_store_si512(to + 128 * i + 64, two.b);                                       \
-        }                                                                                       \
-    }                                                                                           \
-    void kern_fast_##type##_avx512bf16(const struct kern_matmul *m, int64_t p0, int64_t p1)     \
-    {                                                                                           \
-        static const struct drive few = {TILES(type), BLOCK, 0, 0};                             \
-        if (m->n <= (most))                                                                     \
-            drive_run(m, &few, p0, p1);                                                         \
-        else                                                                                    \
-            run_many(m, spread_##type, p0, p1);                                                 \
+/* Up to `most` rows run right from a panel. */
+#define KERNEL(type, kind, most)                                                               \
+    TILES(type, kind)                                                                          \
+    void kern_fast_##type##_avx512bf16(const struct kern_matmul *m, int64_t p0, int64_t p1)    \
+    {                                                                                          \
+        if (m->n <= (most))                                                                    \
+            drive_run(m, &drive_##type, p0, p1);                                               \
+        else                                                                                   \
+            run_many(m, kind, p0, p1);                                                         \
     }
-KERNEL(bf16, 24)
-KERNEL(f16, 16)
-KERNEL(f8, 8)
+KERNEL(bf16, BF16, 24)
+KERNEL(f16, F16, 16)
+KERNEL(f8, F8, 8)
