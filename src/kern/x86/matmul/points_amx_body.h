@@ -49,14 +49,10 @@ static ATTR_INLINE __m512i four(__m512i dwords, int first)
 struct subs {
     __m512i low, high;
 };
-/* Of t at bit `at` of each dword. */
-static ATTR_INLINE struct subs subs_2(__m512i dwords, int at)
+/* Of t at bit `at` of each dword, above n bits of v. */
+static ATTR_INLINE struct subs subs_of(int n, __m512i dwords, int at)
 {
-    return (struct subs){four(dwords, at - 3), four(dwords, at - 2)};
-}
-static ATTR_INLINE struct subs subs_3(__m512i dwords, int at)
-{
-    return (struct subs){four(dwords, at - 4), four(dwords, at - 2)};
+    return (struct subs){four(dwords, at - n - 1), four(dwords, at - 2)};
 }
 
 /* A quad: n low bits of v, the sign in bit n. */
@@ -69,37 +65,44 @@ static ATTR_INLINE void put(struct planes *e, int at, __m512i v, int n, __m512i 
     _mm512_store_si512(e->high + 64 * at,
                        _mm512_permutexvar_epi8(above(both, n + 1, t.high), line(planes[1])));
 }
-#define EXPAND(name, NAME, factor)                                                                 \
+static ATTR_INLINE void expand_points(const struct code_points *code, struct block from,
+                                      struct block ahead, struct planes *e, struct scales *to)
+{
+    const int n = size_bits_of(code);
+    const uint8_t (*const table)[64] = n == 2                          ? table_2
+                                       : code->id == KERN_CODE_IQ3_XXS ? table_3
+                                                                       : table_odd;
+    const uint8_t *behind = from.chunk + code->behind;
+    const struct tables k = point_tables(code);
+    for (int h = 0; h < 8; h++) {
+        const int g = 8 * from.part + h;
+        if (ahead.chunk)
+            fetch(ahead.chunk + 8 * ahead.part * code->group_bytes, h, 8 * code->group_bytes / 64);
+        if (ahead.chunk && ahead.part == 0)
+            fetch(ahead.chunk + code->behind, h, (code->chunk_bytes - code->behind) / 64);
+        const struct point_group q =
+            point_group(code, &k, from.chunk + code->group_bytes * g, behind, g);
+        const struct subs first = subs_of(n, q.subs, q.sub_at),
+                          last = has_two_subs(code) ? subs_of(n, q.subs, 4) : first;
+#pragma GCC unroll 8
+        for (int j = 0; j < 8; j++)
+            put(e, 8 * h + j, point_quad(code, &q, j), n, quad_moved(q.sign, sign_at(j), n),
+                j < 4 ? first : last, table);
+    }
+    _mm512_store_ps(to->d,
+                    scales(from.chunk + code->chunk_bytes - 64 + 32 * from.part, code->factor));
+}
+#define EXPAND(name, NAME)                                                                         \
     static ATTR_NOINLINE void expand_##name(struct block from, struct block ahead,                 \
                                             struct planes *e, struct scales *to)                   \
     {                                                                                              \
-        const uint8_t *behind = from.chunk + KERN_BEHIND_##NAME;                                   \
-        SETUP_##NAME for (int h = 0; h < 8; h++)                                                   \
-        {                                                                                          \
-            const int g = 8 * from.part + h;                                                       \
-            const uint8_t *at = from.chunk + KERN_GROUP_##NAME * g;                                \
-            if (ahead.chunk)                                                                       \
-                fetch(ahead.chunk + 8 * ahead.part * KERN_GROUP_##NAME, h,                         \
-                      8 * KERN_GROUP_##NAME / 64);                                                 \
-            if (ahead.chunk && ahead.part == 0)                                                    \
-                fetch(ahead.chunk + KERN_BEHIND_##NAME, h,                                         \
-                      (KERN_CHUNK_##NAME - KERN_BEHIND_##NAME) / 64);                              \
-            GROUP_##NAME                                                                           \
-        }                                                                                          \
-        _mm512_store_ps(to->d,                                                                     \
-                        scales(from.chunk + KERN_CHUNK_##NAME - 64 + 32 * from.part, factor));     \
-        (void)behind;                                                                              \
+        expand_points(&points_##NAME, from, ahead, e, to);                                         \
     }
-
-#define SUB_1(n, dwords, bit) const struct subs t0 = subs_##n(dwords, bit), t1 = t0;
-#define SUB_2(n, dwords) const struct subs t0 = subs_##n(dwords, 0), t1 = subs_##n(dwords, 4);
-#define POINT(j, n, v, table)                                                                      \
-    put(e, 8 * h + (j), v, n, quad_moved(sign, SIGN_AT(j), n), (j) < 4 ? t0 : t1, table);
-EXPAND(iq2_xxs, IQ2_XXS, 0.125f)
-EXPAND(iq2_xs, IQ2_XS, 0.125f)
-EXPAND(iq2_s, IQ2_S, 0.125f)
-EXPAND(iq3_xxs, IQ3_XXS, 0.25f)
-EXPAND(iq3_s, IQ3_S, 1.0f)
+EXPAND(iq2_xxs, IQ2_XXS)
+EXPAND(iq2_xs, IQ2_XS)
+EXPAND(iq2_s, IQ2_S)
+EXPAND(iq3_xxs, IQ3_XXS)
+EXPAND(iq3_s, IQ3_S)
 
 #define POINTS(name, NAME, ...)                                                                    \
     KERNEL(name, .chunk_bytes = KERN_CHUNK_##NAME, .n_parts = 2, .n_planes = 2,                    \

@@ -1,15 +1,6 @@
 /*
- * points_quads512 - groups of book points as quads in the order of k.  GROUP_name does group h of a
- * super-block,
- * group g of its chunk, whose lines are at `at` and what is behind them at `behind`, and wants of
- * its includer
- *   SUB_1(n, dwords, bit)   the sub-scale of the group: four bits of each row's dword, from `bit`
- *   on;
- *   SUB_2(n, dwords)        those of its halves, in the low eight bits;
- *   POINT(j, n, v, table)   takes quad j: numbers of sizes in the low n bits of v, above which is
- *   noise, and their signs,
- *                           bit SIGN_AT(j) of `sign`.
- * n is 2 or 3, table is table_2, table_3 or table_odd, of the code's sizes.
+ * points_quads512 - groups of book points as quads in the order of k, and their signs and
+ * sub-scales.
  */
 #ifndef INGLE_KERN_X86_MATMUL_POINTS_QUADS512_H
 #define INGLE_KERN_X86_MATMUL_POINTS_QUADS512_H
@@ -28,11 +19,11 @@ static ATTR_INLINE __m512i bytes_of(__m512i a, __m512i b)
     return _mm512_ternarylogic_epi32(a, _mm512_set1_epi16(0xFF), b, 0xE2);
 }
 
-/* Signs of points, of which byte 4 r + l has those of k = 8 l .. 8 l + 7, by quads: bit SIGN_AT(j)
+/* Signs of points, of which byte 4 r + l has those of k = 8 l .. 8 l + 7, by quads: bit sign_at(j)
  * of byte 4 r + i is k = 4 j + i.  Byte c of `of`: the bits that have the sign of k = 8 l + c, if
  * their number is odd. Rows go in pairs: 8 x 8 bits are turned, and nibbles of the two rows then
  * change places. */
-#define SIGN_AT(j) (7 - (j) / 2 - 4 * ((j) % 2))
+static ATTR_INLINE int sign_at(int j) { return 7 - j / 2 - 4 * (j % 2); }
 static ATTR_INLINE __m512i by_quads(__m512i points, uint64_t of)
 {
     const __m512i turned =
@@ -54,84 +45,110 @@ static ATTR_INLINE __m512i word_signs(__m512i words)
     return by_quads(_mm512_multishift_epi64_epi8(bit_steps(0u, 7u), words), 0x7F40201008040201);
 }
 
-/* 2 bits each of the first and of the last four coordinates of points. */
-#define POINT_2(j, of_four)                                                                        \
-    POINT(j, 2, _mm512_multishift_epi64_epi8(bit_steps((j) / 2 * 8u, 2u), of_four), table_2)
-#define POINTS_2                                                                   \
-    POINT_2(0, first4) POINT_2(1, last4) POINT_2(2, first4) POINT_2(3, last4)      \
-    POINT_2(4, first4) POINT_2(5, last4) POINT_2(6, first4) POINT_2(7, last4)
+/* A group: codes of the first and of the last four coordinates of points of eight, or for each half
+ * words of even and of odd quads of points of four. */
+struct point_group {
+    __m512i codes[4], sign;
+    __m512i subs; /* the sub-scale of the group, or the two of its halves: four bits each ... */
+    int sub_at;   /* ... of each row's dword, from this bit on */
+};
 
-/* 3 bits each of the first and of the last two coordinates of the points of half m; words of
- * these. */
-#define AT_3(byte) (0x0B080300u + 0x01010101u * (byte))
-#define BOTH_3(byte) _mm512_set1_epi64((long long)((uint64_t)AT_3((byte) + 32u) << 32 | AT_3(byte)))
-#define POINT_3(j, of_two, table)                                                                  \
-    POINT(j, 3, _mm512_multishift_epi64_epi8(BOTH_3((j) % 4 / 2 * 16u), of_two), table)
-#define POINTS_3(m, first2, last2, table)                                                          \
-    {                                                                                              \
-        const __m512i a_ = first2, b_ = last2;                                                     \
-        const __m512i even = bytes_of(a_, _mm512_slli_epi16(b_, 8)),                               \
-                      odd = bytes_of(_mm512_srli_epi16(a_, 8), b_);                                \
-        POINT_3(4 * (m), even, table)                                                              \
-        POINT_3(4 * (m) + 1, odd, table) POINT_3(4 * (m) + 2, even, table)                         \
-            POINT_3(4 * (m) + 3, odd, table)                                                       \
+static ATTR_INLINE bool points_of_four(const struct code_points *code)
+{
+    return code->id == KERN_CODE_IQ3_XXS || code->id == KERN_CODE_IQ3_S;
+}
+/* Bits of the number of a size, and whether the halves of a group have a sub-scale each. */
+static ATTR_INLINE int size_bits_of(const struct code_points *code)
+{
+    return points_of_four(code) ? 3 : 2;
+}
+static ATTR_INLINE bool has_two_subs(const struct code_points *code)
+{
+    return code->id == KERN_CODE_IQ2_XS || code->id == KERN_CODE_IQ2_S;
+}
+/* Codes of points, of those whose codes fit registers. */
+static ATTR_INLINE struct tables point_tables(const struct code_points *code)
+{
+    return load_tables(code->id == KERN_CODE_IQ3_XXS ? quant_codes_iq3_xxs : quant_codes_iq2_xxs);
+}
+
+/* Quad j: numbers of sizes in the low bits, above which is noise. */
+static ATTR_INLINE __m512i point_quad(const struct code_points *code, const struct point_group *q,
+                                      int j)
+{
+    if (!points_of_four(code))
+        return _mm512_multishift_epi64_epi8(bit_steps((unsigned)j / 2 * 8, 2), q->codes[j % 2]);
+    const uint64_t at = 0x0B080300 + 0x01010101 * (uint64_t)(j % 4 / 2 * 16);
+    return _mm512_multishift_epi64_epi8(
+        _mm512_set1_epi64((long long)((at + 0x20202020) << 32 | at)), q->codes[j / 4 * 2 + j % 2]);
+}
+/* Codes of the first and of the last two coordinates of the points of half m. */
+static ATTR_INLINE void put_half(struct point_group *q, int m, __m512i first2, __m512i last2)
+{
+    q->codes[2 * m] = bytes_of(first2, _mm512_slli_epi16(last2, 8));
+    q->codes[2 * m + 1] = bytes_of(_mm512_srli_epi16(first2, 8), last2);
+}
+
+/* Group g of a chunk, whose lines are at `at`; behind: what is behind those of all. */
+static ATTR_INLINE void group_of_eight(const struct code_points *code, const struct tables *k,
+                                       const uint8_t *at, const uint8_t *behind, int g,
+                                       struct point_group *q)
+{
+    const __m512i number = line(at), next = line(at + 64);
+    const __mmask64 bit7 = _mm512_movepi8_mask(number);
+    if (code->id == KERN_CODE_IQ2_XXS) {
+        q->sign = word_signs(next);
+        q->subs = next;
+        q->sub_at = 28;
+        q->codes[0] = look_up(k->a, number, bit7);
+        q->codes[1] = look_up(k->b, number, bit7);
+    } else if (code->id == KERN_CODE_IQ2_XS) {
+        const __mmask64 bit8 = _mm512_test_epi8_mask(next, _mm512_set1_epi8(1));
+        q->sign = seven_signs_above(next);
+        q->subs = bytes_of_rows(behind + 16 * g);
+        q->codes[0] = look_up_512(quant_codes_iq2_xs[0], number, bit7, bit8);
+        q->codes[1] = look_up_512(quant_codes_iq2_xs[1], number, bit7, bit8);
+    } else {
+        const __m512i more = bytes_of_rows(behind + 16 * g);
+        const __mmask64 bit8 = bits(more, bit_steps(0, 2)), bit9 = bits(more, bit_steps(1, 2));
+        q->sign = eight_signs(next);
+        q->subs = bytes_of_rows(behind + 256 + 16 * g);
+        q->codes[0] = look_up_1024(quant_codes_iq2_s[0], number, bit7, bit8, bit9);
+        q->codes[1] = look_up_1024(quant_codes_iq2_s[1], number, bit7, bit8, bit9);
     }
-
-#define SETUP_IQ2_XXS const struct tables codes = load_tables(quant_codes_iq2_xxs);
-#define GROUP_IQ2_XXS                                                                              \
-    const __m512i number = line(at), word = line(at + 64), sign = word_signs(word);                \
-    const __mmask64 bit7 = _mm512_movepi8_mask(number);                                            \
-    const __m512i first4 = look_up(codes.a, number, bit7), last4 = look_up(codes.b, number, bit7); \
-    SUB_1(2, word, 28)                                                                             \
-    POINTS_2
-
-#define SETUP_IQ2_XS
-#define GROUP_IQ2_XS                                                                               \
-    const __m512i number = line(at), seven = line(at + 64), sign = seven_signs_above(seven);       \
-    const __mmask64 bit7 = _mm512_movepi8_mask(number);                                            \
-    const __mmask64 bit8 = _mm512_test_epi8_mask(seven, _mm512_set1_epi8(1));                      \
-    const __m512i first4 = look_up_512(quant_codes_iq2_xs[0], number, bit7, bit8);                 \
-    const __m512i last4 = look_up_512(quant_codes_iq2_xs[1], number, bit7, bit8);                  \
-    SUB_2(2, bytes_of_rows(behind + 16 * g))                                                       \
-    POINTS_2
-
-#define SETUP_IQ2_S
-#define GROUP_IQ2_S                                                                                \
-    const __m512i number = line(at), sign = eight_signs(line(at + 64));                            \
-    const __m512i more = bytes_of_rows(behind + 16 * g);                                           \
-    const __mmask64 bit7 = _mm512_movepi8_mask(number);                                            \
-    const __mmask64 bit8 = bits(more, bit_steps(0, 2)), bit9 = bits(more, bit_steps(1, 2));        \
-    const __m512i first4 = look_up_1024(quant_codes_iq2_s[0], number, bit7, bit8, bit9);           \
-    const __m512i last4 = look_up_1024(quant_codes_iq2_s[1], number, bit7, bit8, bit9);            \
-    SUB_2(2, bytes_of_rows(behind + 256 + 16 * g))                                                 \
-    POINTS_2
-
-#define SETUP_IQ3_XXS const struct tables codes = load_tables(quant_codes_iq3_xxs);
-#define HALF_IQ3_XXS(m)                                                                            \
-    {                                                                                              \
-        const __m512i number = line(at + 64 * (m));                                                \
-        const __mmask64 bit7 = _mm512_movepi8_mask(number);                                        \
-        POINTS_3(m, look_up(codes.a, number, bit7), look_up(codes.b, number, bit7), table_3)       \
+}
+static ATTR_INLINE void group_of_four(const struct code_points *code, const struct tables *k,
+                                      const uint8_t *at, const uint8_t *behind, int g,
+                                      struct point_group *q)
+{
+    const bool is_xxs = code->id == KERN_CODE_IQ3_XXS;
+    const __m512i last = line(at + 128), more = is_xxs ? last : bytes_of_rows(behind + 16 * g);
+    q->sign = is_xxs ? word_signs(last) : eight_signs(last);
+    q->subs = is_xxs ? last : bytes_of_rows(behind + 256 + g / 2 * 16);
+    q->sub_at = is_xxs ? 28 : g % 2 * 4;
+#pragma GCC unroll 2
+    for (int m = 0; m < 2; m++) {
+        const __m512i number = line(at + 64 * m);
+        const __mmask64 bit7 = _mm512_movepi8_mask(number);
+        if (is_xxs) {
+            put_half(q, m, look_up(k->a, number, bit7), look_up(k->b, number, bit7));
+        } else {
+            const __mmask64 bit8 = bits(more, bit_steps(4 * (unsigned)m, 1));
+            put_half(q, m, look_up_512(quant_codes_iq3_s[0], number, bit7, bit8),
+                       look_up_512(quant_codes_iq3_s[1], number, bit7, bit8));
+        }
     }
-#define GROUP_IQ3_XXS                                                                              \
-    const __m512i word = line(at + 128), sign = word_signs(word);                                  \
-    SUB_1(3, word, 28)                                                                             \
-    HALF_IQ3_XXS(0)                                                                                \
-    HALF_IQ3_XXS(1)
-
-#define SETUP_IQ3_S
-#define HALF_IQ3_S(m)                                                                              \
-    {                                                                                              \
-        const __m512i number = line(at + 64 * (m));                                                \
-        const __mmask64 bit7 = _mm512_movepi8_mask(number);                                        \
-        const __mmask64 bit8 = bits(more, bit_steps(4u * (m), 1));                                 \
-        POINTS_3(m, look_up_512(quant_codes_iq3_s[0], number, bit7, bit8),                         \
-                 look_up_512(quant_codes_iq3_s[1], number, bit7, bit8), table_odd)                 \
-    }
-#define GROUP_IQ3_S                                                                                \
-    const __m512i sign = eight_signs(line(at + 128)), more = bytes_of_rows(behind + 16 * g);       \
-    SUB_1(3, bytes_of_rows(behind + 256 + g / 2 * 16), g % 2 * 4)                                  \
-    HALF_IQ3_S(0)                                                                                  \
-    HALF_IQ3_S(1)
+}
+static ATTR_INLINE struct point_group point_group(const struct code_points *code,
+                                                  const struct tables *k, const uint8_t *at,
+                                                  const uint8_t *behind, int g)
+{
+    struct point_group q = {.sub_at = 0};
+    if (points_of_four(code))
+        group_of_four(code, k, at, behind, g, &q);
+    else
+        group_of_eight(code, k, at, behind, g, &q);
+    return q;
+}
 
 #endif

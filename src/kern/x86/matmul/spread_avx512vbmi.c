@@ -31,44 +31,62 @@ static ATTR_INLINE __m512i less(__m512i first, __m512i second, int bias)
                               _mm512_set1_epi16((short)-bias));
 }
 
-#define SUB_1(n, dwords, bit)                               \
-    const __m512i sub = sub_of(dwords, bit);                \
-    _mm512_store_si512(to->sub[h], sub);                    \
-    if (h % 2)                                              \
-        _mm512_store_si512(to->less[h / 2], less(last, sub, bias)); \
-    last = sub;
-#define SUB_2(n, dwords)                                              \
-    const __m512i both = dwords, sub = sub_of(both, 0);               \
-    last = sub_of(both, 4);                                           \
-    _mm512_store_si512(to->sub[2 * h], sub);                          \
-    _mm512_store_si512(to->sub[2 * h + 1], last);                     \
-    _mm512_store_si512(to->less[h], less(sub, last, bias));
-#define POINT(j, n, v, table)                                                                      \
-    _mm512_store_si512(                                                                            \
-        to->w[8 * h + (j)],                                                                        \
-        _mm512_permutexvar_epi8(above(v, n, quad_moved(sign, SIGN_AT(j), n)), line(table)));
+/* Bytes of sizes and signs of a code, and their bias. */
+static ATTR_INLINE const uint8_t *table_of(const struct code_points *code)
+{
+    return size_bits_of(code) == 2         ? table_2
+           : code->id == KERN_CODE_IQ3_XXS ? table_3
+                                           : table_odd;
+}
+static ATTR_INLINE int bias_of(const struct code_points *code)
+{
+    return size_bits_of(code) == 2         ? BIAS_2
+           : code->id == KERN_CODE_IQ3_XXS ? BIAS_3
+                                           : BIAS_ODD;
+}
+static ATTR_INLINE void spread_points(const struct code_points *code, const uint8_t *chunk,
+                                      int64_t n, struct spread256 *to)
+{
+    const int n_bits = size_bits_of(code), bias = bias_of(code);
+    const uint8_t *behind = chunk + code->behind, *at = chunk;
+    const struct tables k = point_tables(code);
+    __m512i last = _mm512_setzero_si512();
+    for (int64_t b = 0; b < n; b++, to++) {
+        for (int h = 0; h < 8; h++, at += code->group_bytes) {
+            const struct point_group q = point_group(code, &k, at, behind, (int)(8 * b) + h);
+            const __m512i sub = sub_of(q.subs, q.sub_at);
+            if (has_two_subs(code)) {
+                last = sub_of(q.subs, 4);
+                _mm512_store_si512(to->sub[2 * h], sub);
+                _mm512_store_si512(to->sub[2 * h + 1], last);
+                _mm512_store_si512(to->less[h], less(sub, last, bias));
+            } else {
+                _mm512_store_si512(to->sub[h], sub);
+                if (h % 2)
+                    _mm512_store_si512(to->less[h / 2], less(last, sub, bias));
+                last = sub;
+            }
+#pragma GCC unroll 8
+            for (int j = 0; j < 8; j++) {
+                const __m512i sign = quad_moved(q.sign, sign_at(j), n_bits),
+                              i = above(point_quad(code, &q, j), n_bits, sign);
+                _mm512_store_si512(to->w[8 * h + j],
+                                   _mm512_permutexvar_epi8(i, line(table_of(code))));
+            }
+        }
+        _mm512_store_ps(to->d, scales(chunk + code->chunk_bytes - 64 + 32 * b, code->factor));
+    }
+}
 
-#define KERNEL(name, NAME, tile, bias_, factor)                                                    \
-    static void spread_##name(const uint8_t *chunk, int64_t n, void *all)                          \
+#define KERNEL(name, NAME, tile)                                                                   \
+    static void spread_##name(const uint8_t *chunk, int64_t n, void *to)                           \
     {                                                                                              \
-        enum { bias = bias_ };                                                                     \
-        const uint8_t *behind = chunk + KERN_BEHIND_##NAME, *at = chunk;                           \
-        struct spread256 *to = all;                                                                \
-        __m512i last = _mm512_setzero_si512();                                                     \
-        SETUP_##NAME for (int64_t b = 0; b < n; b++, to++)                                         \
-        {                                                                                          \
-            for (int h = 0; h < 8; h++, at += KERN_GROUP_##NAME) {                                 \
-                const int g = (int)(8 * b) + h;                                                    \
-                GROUP_##NAME(void) g;                                                              \
-            }                                                                                      \
-            _mm512_store_ps(to->d, scales(chunk + KERN_CHUNK_##NAME - 64 + 32 * b, factor));       \
-        }                                                                                          \
-        (void)behind;                                                                              \
+        spread_points(&points_##NAME, chunk, n, to);                                               \
     }                                                                                              \
     SPREAD_KERNEL(kern_matmul_##name##_spread_avx512vbmi, spread_##name, tile, 256,                \
                   struct spread256, KERN_CHUNK_##NAME)
-KERNEL(iq2_xxs, IQ2_XXS, tile_32, BIAS_2, 0.125f)
-KERNEL(iq2_xs, IQ2_XS, tile_16, BIAS_2, 0.125f)
-KERNEL(iq2_s, IQ2_S, tile_16, BIAS_2, 0.125f)
-KERNEL(iq3_xxs, IQ3_XXS, tile_32, BIAS_3, 0.25f)
-KERNEL(iq3_s, IQ3_S, tile_32, BIAS_ODD, 1.0f)
+KERNEL(iq2_xxs, IQ2_XXS, tile_32)
+KERNEL(iq2_xs, IQ2_XS, tile_16)
+KERNEL(iq2_s, IQ2_S, tile_16)
+KERNEL(iq3_xxs, IQ3_XXS, tile_32)
+KERNEL(iq3_s, IQ3_S, tile_32)
