@@ -11,7 +11,7 @@
 
 /* Asks for the lines after the one at `at`: long before their use into the second cache,
  * shortly before into the first.  One row leaves it to the processor where that keeps up. */
-static inline void fetch(const uint8_t *at)
+static ATTR_INLINE void fetch(const uint8_t *at)
 {
     _mm_prefetch((const char *)at + (AHEAD ? 6144 : 16384), _MM_HINT_T1);
     _mm_prefetch((const char *)at + (AHEAD ? 3072 : 2048), _MM_HINT_T0);

@@ -7,7 +7,7 @@
 
 /* Asks for the lines after the one at `at`: long before their use into the second cache,
  * shortly before into the first.  One row leaves it to the processor. */
-static inline void fetch(const uint8_t *at)
+static ATTR_INLINE void fetch(const uint8_t *at)
 {
     _mm_prefetch((const char *)at + 16384, _MM_HINT_T1);
     _mm_prefetch((const char *)at + 2048, _MM_HINT_T0);
