@@ -202,13 +202,13 @@ static ATTR_INLINE void tile(const int rows, enum kind kind, const uint8_t *w, i
         for (int64_t k = 0; k < n * BLOCK / 2; k++)
             add(rows, _mm512_load_si512(w + 64 * k), a, 4 * k, y);
     } else {
-        int64_t at = 0;
+        int64_t k = 0;
         for (int64_t b = 0; b < n; b++) {
             const struct block block = block_of(kind, w, b);
-            for (int i = 0; i < BLOCK / 4; i++, at += 8) {
+            for (int i = 0; i < BLOCK / 4; i++, k += 2) {
                 const struct pairs two = pairs_of(kind, block, i);
-                add(rows, two.a, a, at, y);
-                add(rows, two.b, a, at + 4, y);
+                add(rows, two.a, a, 4 * k, y);
+                add(rows, two.b, a, 4 * k + 4, y);
             }
         }
     }
@@ -235,22 +235,19 @@ static ATTR_INLINE void tile(const int rows, enum kind kind, const uint8_t *w, i
 
 /* ---- kernels ---- */
 
-/* Blocks b .. b + n - 1 of a stretch become pairs. */
-static ATTR_INLINE void spread_pairs(enum kind kind, const uint8_t *stretch, int64_t b, int64_t n,
-                                     uint8_t *to)
+/* Block b of a stretch becomes pairs. */
+typedef void spread_fn(const uint8_t *stretch, int64_t b, uint8_t *to);
+static ATTR_INLINE void spread_pairs(enum kind kind, const uint8_t *stretch, int64_t b, uint8_t *to)
 {
-    for (const int64_t end = b + n; b < end; b++, to += BLOCK_BYTES) {
-        const struct block block = block_of(kind, stretch, b);
-        for (int i = 0; i < BLOCK / 4; i++) {
-            const struct pairs two = pairs_of(kind, block, i);
-            _mm512_store_si512(to + 128 * i, two.a);
-            _mm512_store_si512(to + 128 * i + 64, two.b);
-        }
+    const struct block block = block_of(kind, stretch, b);
+    for (int i = 0; i < BLOCK / 4; i++) {
+        const struct pairs two = pairs_of(kind, block, i);
+        _mm512_store_si512(to + 128 * i, two.a);
+        _mm512_store_si512(to + 128 * i + 64, two.b);
     }
 }
 TILES(lines, LINES)
-static ATTR_INLINE void run_many(const struct kern_matmul *m, enum kind kind, int64_t p0,
-                                 int64_t p1)
+static void run_many(const struct kern_matmul *m, spread_fn *spread, int64_t p0, int64_t p1)
 {
     ATTR_ALIGNED(64) uint8_t pairs[SPREAD * BLOCK_BYTES];
     const int64_t n_blocks = m->w->in / BLOCK, step = m->w->stretch / BLOCK;
@@ -260,7 +257,8 @@ static ATTR_INLINE void run_many(const struct kern_matmul *m, enum kind kind, in
             for (int64_t p = p0; p < end; p++) {
                 const uint8_t *stretch = kern_code_stretch(m->w, p, b / step);
                 const int64_t n = num_min(SPREAD, n_blocks - b);
-                spread_pairs(kind, stretch, b % step, n, pairs);
+                for (int64_t i = 0; i < n; i++)
+                    spread(stretch, b % step + i, pairs + i * BLOCK_BYTES);
                 drive_slice(m, &drive_lines, pairs, p, b, n, 0, m->n);
             }
     }
@@ -268,12 +266,16 @@ static ATTR_INLINE void run_many(const struct kern_matmul *m, enum kind kind, in
 /* Up to `most` rows run right from a panel. */
 #define KERNEL(type, kind, most)                                                               \
     TILES(type, kind)                                                                          \
+    static void spread_##type(const uint8_t *stretch, int64_t b, uint8_t *to)                  \
+    {                                                                                          \
+        spread_pairs(kind, stretch, b, to);                                                    \
+    }                                                                                          \
     void kern_fast_##type##_avx512bf16(const struct kern_matmul *m, int64_t p0, int64_t p1)    \
     {                                                                                          \
         if (m->n <= (most))                                                                    \
             drive_run(m, &drive_##type, p0, p1);                                               \
         else                                                                                   \
-            run_many(m, kind, p0, p1);                                                         \
+            run_many(m, spread_##type, p0, p1);                                                \
     }
 KERNEL(bf16, BF16, 24)
 KERNEL(f16, F16, 16)

@@ -97,7 +97,8 @@ static ATTR_INLINE void add_plain(const int rows, enum float_kind kind, const ui
         const uint8_t *at = w + k * line;
         if (rows > 1 && (line == 64 || !(k & 1)))
             fetch(at);
-        add(rows, load(kind, at), load(kind, at + line / 2), x, k, lo, hi);
+        const __m256 w0 = load(kind, at), w1 = load(kind, at + line / 2);
+        add(rows, w0, w1, x, k, lo, hi);
     }
 }
 static ATTR_INLINE void add_scaled(const int rows, enum float_kind kind, const uint8_t *w,
@@ -118,8 +119,9 @@ static ATTR_INLINE void add_scaled(const int rows, enum float_kind kind, const u
                 continue;
             }
             const __m256i v = e4m3_halves(at);
-            add(rows, _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v)), s0),
-                _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v, 1)), s1), x, k, lo, hi);
+            const __m256 w0 = _mm256_mul_ps(e4m3(_mm256_castsi256_si128(v)), s0),
+                         w1 = _mm256_mul_ps(e4m3(_mm256_extracti128_si256(v, 1)), s1);
+            add(rows, w0, w1, x, k, lo, hi);
         }
     }
 }

@@ -195,7 +195,8 @@ static ATTR_INLINE void group32(const int rows, const struct kern_code *code, __
         q[c] = x[c]->q;
 #pragma GCC unroll 2
     for (int half = 0; half < n_half; half++) {
-        const __m512 d = d32(code, scale + 16 * half);
+        const __m512 d = d32(code, scale + 16 * half),
+                     m = code_has_min(code) ? halves(scale + 32) : _mm512_setzero_ps();
 #pragma GCC unroll 8
         for (int c = 0; c < rows; c++)
             a[c] = n_half == 1 ? start32(code, x[c])
@@ -207,8 +208,7 @@ static ATTR_INLINE void group32(const int rows, const struct kern_code *code, __
             const __m512 by = _mm512_set1_ps(x[c]->scale);
             y[c] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(a[c]), _mm512_mul_ps(d, by), y[c]);
             if (code_has_min(code))
-                y[c] = _mm512_fmadd_ps(_mm512_set1_ps(x[c]->sum),
-                                       _mm512_mul_ps(halves(scale + 32), by), y[c]);
+                y[c] = _mm512_fmadd_ps(_mm512_set1_ps(x[c]->sum), _mm512_mul_ps(m, by), y[c]);
         }
     }
 }
