@@ -253,14 +253,18 @@ static ATTR_INLINE void two_rows(const int rows, uint32_t id, const struct terna
     const bool is_trits = id == KERN_CODE_TQ1_0;
     struct trits t0, t1;
     __m256i part[TERNARY_TILE][2], a[TERNARY_TILE][2], table0 = times, table1 = times;
+    const struct kern_act256 *act[TERNARY_TILE];
     if (is_trits) {
         t0 = trits_of(block + (size_t)r * step);
         t1 = trits_of(block + (size_t)(r + 1) * step);
     }
 #pragma GCC unroll 4
     for (int c = 0; c < rows; c++) {
-        a[c][0] = part[c][0] = start_of(id, k, r, c, x[c]);
-        a[c][1] = part[c][1] = start_of(id, k, r + 1, c, x[c]);
+        act[c] = x[c];
+        /* gcc would load activations before the walk over rows, and keep them on the stack. */
+        __asm__ volatile("" : "+r"(act[c]));
+        a[c][0] = part[c][0] = start_of(id, k, r, c, act[c]);
+        a[c][1] = part[c][1] = start_of(id, k, r + 1, c, act[c]);
     }
 #pragma GCC unroll 8
     for (int h = 0; h < 8; h++) {
@@ -273,7 +277,7 @@ static ATTR_INLINE void two_rows(const int rows, uint32_t id, const struct terna
                       u1 = is_trits ? trits(t1.y[h]) : weights_of(k, r + 1, h, table1, n);
 #pragma GCC unroll 4
         for (int c = 0; c < rows; c++) {
-            const __m256i q = load256(x[c]->q + 32 * h);
+            const __m256i q = load256(act[c]->q + 32 * h);
             ternary_add(h, u0, q, times, &part[c][0], &a[c][0]);
             ternary_add(h, u1, q, times, &part[c][1], &a[c][1]);
         }
