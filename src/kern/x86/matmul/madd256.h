@@ -27,16 +27,30 @@ static ATTR_INLINE __m256i with_factor(__m256i sum, __m256i w, __m256i x, __m256
     return kept(_mm256_add_epi32(sum, _mm256_madd_epi16(_mm256_maddubs_epi16(w, x), factor)));
 }
 
+/* Lines of 2 bits, of which four quads are taken: gcc would read them again for each. */
+static ATTR_INLINE void read_lines(const uint8_t *group, int j, __m256i *line)
+{
+    line[0] = half_line(group + 64 * (j / 4));
+    line[1] = half_line(group + 64 * (j / 4) + 32);
+    __asm__("" : "+x"(line[0]), "+x"(line[1]));
+}
 /* lo[c] += n quads of rows 0..7 of the panel, from `first` on, times q[c], as words; hi: of rows
  * 8..15. */
 static ATTR_INLINE void dots(const int rows, const struct kern_code *code, __m256i table,
                              const uint8_t *group, int first, int n, const int8_t *const *q,
                              __m256i *lo, __m256i *hi)
 {
+    const bool is_2 = code->bits == 2;
+    __m256i line[2];
 #pragma GCC unroll 8
     for (int j = first; j < first + n; j++) {
         ask(code, group, j);
-        const __m256i w0 = quad(code, table, group, j), w1 = quad(code, table, group + 32, j);
+        if (is_2 && j % 4 == 0)
+            read_lines(group, j, line);
+        const __m256i w0 = is_2 ? masked(line[0], 2 * (j % 4), 0, 3)
+                                : quad(code, table, group, j),
+                      w1 = is_2 ? masked(line[1], 2 * (j % 4), 0, 3)
+                                : quad(code, table, group + 32, j);
 #pragma GCC unroll 8
         for (int c = 0; c < rows; c++) {
             const __m256i v = words32(q[c] + 4 * j);
